@@ -1,0 +1,221 @@
+//! What continuous integration runs, in its order.
+//!
+//! Every step runs even when an earlier one failed, so that one run shows all that is wrong. The
+//! run ends with a table of the steps and, alone on the last line, `N passed, N failed`: the sum
+//! over the `test result:` lines that the test harness printed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::tidy;
+
+/// The README's test command. `.ci/run` runs it by itself first, then passes `--test-log`.
+const TEST: &[&str] = &["test", "--workspace"];
+
+/// The arguments to cargo of each step that follows the tests; `tidy` runs in this process.
+const AFTER_TIDY: &[(&str, &[&str])] = &[
+    ("fmt", &["fmt", "--all", "--check"]),
+    ("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    ("core alone", &["build", "-p", "zonal-core", "--lib"]),
+    ("quick bench", &["run", "--release", "--", "bench", "--quick"]),
+    ("main job", &["run", "--release", "--", "replay"]),
+];
+
+/// A target without an operating system. Built for where its standard library is installed; where
+/// it is not, tidy's `no-std` check is what keeps `std` out of the core.
+const BARE_TARGET: &str = "x86_64-unknown-none";
+
+/// One finished step.
+struct Outcome {
+    name: &'static str,
+    passed: bool,
+    took: Duration,
+}
+
+/// Sums over `test result:` lines.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct TestCounts {
+    binaries: u64,
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    /// Cargo itself reported an error, such as a test that does not compile.
+    errors: u64,
+}
+
+/// Runs all steps in `root`; true if all passed.
+pub fn run(root: &Path, test_log: Option<&Path>) -> Result<bool> {
+    let mut outcomes = Vec::new();
+    let mut counts = TestCounts::default();
+
+    timed(&mut outcomes, "tests", || match test_log {
+        Some(path) => {
+            let bytes = std::fs::read(path)
+                .with_context(|| format!("{}: cannot read the test log", path.display()))?;
+            String::from_utf8_lossy(&bytes).lines().for_each(|line| counts.add_line(line));
+            Ok(counts.all_passed())
+        }
+        None => Ok(run_tests(root, &mut counts)? && counts.all_passed()),
+    })?;
+    timed(&mut outcomes, "tidy", || tidy::run(root))?;
+    for &(name, args) in AFTER_TIDY {
+        timed(&mut outcomes, name, || cargo(root, args))?;
+    }
+    if bare_target_installed(root) {
+        let args = ["build", "-p", "zonal-core", "--lib", "--target", BARE_TARGET];
+        timed(&mut outcomes, "core, bare target", || cargo(root, &args))?;
+    } else {
+        eprintln!("note: {BARE_TARGET} is not installed, so the core was built for this host only");
+    }
+
+    print_summary(&outcomes, &counts);
+    Ok(outcomes.iter().all(|outcome| outcome.passed))
+}
+
+fn timed(
+    outcomes: &mut Vec<Outcome>,
+    name: &'static str,
+    step: impl FnOnce() -> Result<bool>,
+) -> Result<()> {
+    println!("== {name}");
+    let start = Instant::now();
+    let passed = step()?;
+    outcomes.push(Outcome { name, passed, took: start.elapsed() });
+    Ok(())
+}
+
+fn print_summary(outcomes: &[Outcome], counts: &TestCounts) {
+    println!("\n== summary");
+    for Outcome { name, passed, took } in outcomes {
+        let word = if *passed { "ok" } else { "FAILED" };
+        println!("{name:<18} {word:<6} {:>6.1} s", took.as_secs_f64());
+    }
+    println!("{} test binaries, {} tests ignored", counts.binaries, counts.ignored);
+    println!("{}", counts.closing_line());
+}
+
+fn cargo_command(root: &Path, args: &[&str]) -> Command {
+    println!("$ cargo {}", args.join(" "));
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(root);
+    command
+}
+
+fn cargo(root: &Path, args: &[&str]) -> Result<bool> {
+    let status = cargo_command(root, args)
+        .status()
+        .with_context(|| format!("cannot start cargo {}", args.join(" ")))?;
+    Ok(status.success())
+}
+
+/// Runs the tests, passing their output on line by line while counting.
+fn run_tests(root: &Path, counts: &mut TestCounts) -> Result<bool> {
+    let mut child = cargo_command(root, TEST)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo test --workspace")?;
+    let mut reader = BufReader::new(child.stdout.take().context("cargo has no stdout")?);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? != 0 {
+        std::io::stdout().write_all(&line)?;
+        counts.add_line(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    Ok(child.wait()?.success())
+}
+
+fn bare_target_installed(root: &Path) -> bool {
+    // Asked in the repository, where rust-toolchain.toml names the toolchain.
+    Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", BARE_TARGET])
+        .current_dir(root)
+        .output()
+        .is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
+}
+
+impl TestCounts {
+    /// Adds one line of the output of `cargo test`, whatever it is.
+    fn add_line(&mut self, line: &str) {
+        if line.starts_with("error") {
+            self.errors += 1;
+        }
+        let Some(result) = line.trim_end().strip_prefix("test result: ") else { return };
+        self.binaries += 1;
+        // `ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.02s`
+        for part in result.split([';', '.']) {
+            let mut words = part.split_whitespace();
+            let (number, label) = (words.next(), words.next());
+            let Some(Ok(number)) = number.map(str::parse::<u64>) else { continue };
+            match label {
+                Some("passed") => self.passed += number,
+                Some("failed") => self.failed += number,
+                Some("ignored") => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+
+    /// No failure, no error, and something was run at all.
+    fn all_passed(&self) -> bool {
+        self.failed == 0 && self.errors == 0 && self.passed > 0
+    }
+
+    fn closing_line(&self) -> String {
+        format!("{} passed, {} failed", self.passed, self.failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(log: &str) -> TestCounts {
+        let mut counts = TestCounts::default();
+        log.lines().for_each(|line| counts.add_line(line));
+        counts
+    }
+
+    #[test]
+    fn counts_are_summed_over_all_binaries() {
+        let counts = count(
+            "running 3 tests\ntest a ... ok\n\
+             test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 4 filtered out; \
+             finished in 0.02s\n\
+             test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; \
+             finished in 12.00s\n",
+        );
+        assert_eq!(
+            counts,
+            TestCounts { binaries: 2, passed: 43, failed: 0, ignored: 1, errors: 0 }
+        );
+        assert_eq!(counts.closing_line(), "43 passed, 0 failed");
+        assert!(counts.all_passed());
+    }
+
+    #[test]
+    fn one_failed_test_fails_the_step() {
+        let counts = count("test result: FAILED. 7 passed; 2 failed; 0 ignored; 0 measured\n");
+        assert_eq!(counts.closing_line(), "7 passed, 2 failed");
+        assert!(!counts.all_passed());
+    }
+
+    #[test]
+    fn no_test_at_all_and_a_compile_error_fail_the_step() {
+        assert!(!count("").all_passed());
+        assert!(!count("    Compiling zonal\n").all_passed());
+        let ok = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured\n";
+        assert!(count(ok).all_passed());
+        assert!(!count(&format!("{ok}error: could not compile `zonal`\n")).all_passed());
+        assert!(!count(&format!("{ok}error[E0308]: mismatched types\n")).all_passed());
+    }
+
+    #[test]
+    fn only_whole_result_lines_count() {
+        let counts = count("see `test result: ok. 3 passed; 0 failed`\n");
+        assert_eq!(counts, TestCounts::default());
+    }
+}

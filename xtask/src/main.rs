@@ -1,0 +1,55 @@
+//! `cargo xtask`: what continuous integration runs, runnable by hand.
+//!
+//! - `cargo xtask tidy` checks the house rules that neither rustfmt nor clippy knows (`tidy`).
+//! - `cargo xtask ci` runs every check of continuous integration in its order (`ci`).
+//!
+//! Exit codes: 0 all is well, 1 a finding or a failed step, 2 usage, or the checks could not run.
+
+mod ci;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  tidy                  check the house rules; each finding is FILE:LINE: [check] message
+  ci [--test-log FILE]  run what continuous integration runs; with --test-log the tests were
+                        run before, and FILE holds what `cargo test --workspace` printed
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let root = repository_root();
+    let passed = match args[..] {
+        ["tidy"] => tidy::run(&root),
+        ["ci"] => ci::run(&root, None),
+        ["ci", "--test-log", file] => ci::run(&root, Some(Path::new(file))),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match passed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The directory above this package. Cargo sets the variable when it runs us; the path of the
+/// build is the answer when the binary is started by hand.
+fn repository_root() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    package.parent().map_or_else(|| package.clone(), Path::to_path_buf)
+}

@@ -1,0 +1,159 @@
+//! House rules that neither rustfmt nor clippy knows.
+//!
+//! Each check is a function from a [`Tree`] to [`Finding`]s, in a module of its own group:
+//!
+//! | module | checks |
+//! |--|--|
+//! | `text` | `whitespace`, `newline`, `todo`, `macro`, `module-doc` |
+//! | `size` | `file-length`, `function-length`, `line-length` |
+//! | `layers` | `layers` |
+//! | `safety` | `unsafe`, `ordering`, `no-std` |
+//! | `manifest` | `dependency` |
+//! | `paths` | `machine-path`, `registry-host` |
+//! | `links` | `link` |
+//!
+//! The checks read text, not syntax trees: `scan` splits Rust into code and comments, and
+//! code that rustfmt has formatted is regular enough for the rest. What a macro hides is not seen.
+
+mod layers;
+mod links;
+mod manifest;
+mod paths;
+mod safety;
+mod scan;
+mod size;
+mod text;
+mod tree;
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Result;
+
+use tree::Tree;
+
+/// All groups, in the order of the table above.
+const CHECKS: &[fn(&Tree, &mut Vec<Finding>)] = &[
+    text::check,
+    size::check,
+    layers::check,
+    safety::check,
+    manifest::check,
+    paths::check,
+    links::check,
+];
+
+/// One place where a rule is broken.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    path: String,
+    /// Counted from 1.
+    line: usize,
+    check: &'static str,
+    message: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, check: &'static str, message: impl Into<String>) -> Self {
+        debug_assert!(line > 0, "lines are counted from 1");
+        Self { path: path.to_owned(), line, check, message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: [{}] {}", self.path, self.line, self.check, self.message)
+    }
+}
+
+/// Prints the findings of all checks in `root`; true if there are none.
+pub fn run(root: &Path) -> Result<bool> {
+    let tree = Tree::read(root)?;
+    let findings = find(&tree);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    eprintln!("tidy: {} files, {} findings", tree.files.len(), findings.len());
+    Ok(findings.is_empty())
+}
+
+fn find(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for check in CHECKS {
+        check(tree, &mut findings);
+    }
+    findings.sort();
+    findings.dedup();
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Runs one group over sample files; gives `path:line check` of each finding.
+    pub(super) fn findings(
+        check: fn(&Tree, &mut Vec<Finding>),
+        files: &[(&str, &str)],
+    ) -> Vec<String> {
+        let mut findings = Vec::new();
+        check(&Tree::from_samples(files), &mut findings);
+        findings.sort();
+        findings.iter().map(|f| format!("{}:{} {}", f.path, f.line, f.check)).collect()
+    }
+
+    #[test]
+    fn a_finding_prints_as_file_line_check_message() {
+        let finding = Finding::new("a/b.rs", 7, "todo", "why");
+        assert_eq!(finding.to_string(), "a/b.rs:7: [todo] why");
+    }
+
+    #[test]
+    fn every_check_runs_and_can_fail() {
+        let long = format!("fn f() {{\n{}}}\n", "x();\n".repeat(600));
+        let page = format!("[a](gone.md) {}", paths::samples());
+        let tree = Tree::from_samples(&[
+            ("a.rs", "unsafe { dbg!(a.load(Ordering::Acquire)) } // TODO \n"),
+            ("b.rs", &long),
+            ("c.rs", &format!("//! {}\n", "c".repeat(100))),
+            ("crates/zonal-core/src/lib.rs", "extern crate std;\n"),
+            ("crates/zonal-core/Cargo.toml", "[dependencies]\na.workspace = true\n"),
+            ("README.md", &page),
+        ]);
+        let checks: BTreeSet<&str> = find(&tree).iter().map(|finding| finding.check).collect();
+        let expected = [
+            "dependency",
+            "file-length",
+            "function-length",
+            "layers",
+            "line-length",
+            "link",
+            "machine-path",
+            "macro",
+            "module-doc",
+            "newline",
+            "no-std",
+            "ordering",
+            "registry-host",
+            "todo",
+            "unsafe",
+            "whitespace",
+        ];
+        assert_eq!(checks, BTreeSet::from(expected));
+    }
+
+    /// These files hold samples of everything that is forbidden, and must still pass.
+    #[test]
+    fn xtask_is_tidy_itself() {
+        let root = crate::repository_root();
+        let mut tree = Tree::read(&root).expect("the repository can be read");
+        tree.files.retain(|file| file.path.starts_with("xtask/"));
+        assert!(tree.files.len() > 8, "the walk found only {} files", tree.files.len());
+        let mut findings = find(&tree);
+        // The page that the layers are described in is not below xtask/.
+        findings.retain(|finding| finding.path.starts_with("xtask/"));
+        assert_eq!(findings, [], "cargo xtask tidy");
+    }
+}
