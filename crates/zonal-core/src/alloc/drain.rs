@@ -1,0 +1,293 @@
+//! Per-CPU stores back to their zones (LB E.8, E.9, F.4).
+
+use super::Allocator;
+use crate::buddy::FreeFlags;
+use crate::frame::PageWord;
+use crate::gfp::AllocFlags;
+use crate::pcp::closed::Closed;
+use crate::pcp::store::Pcp;
+use crate::pcp::tune;
+use crate::platform::{Platform, Step};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::types::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneKind};
+use crate::zone::state::{BELOW_HIGH, LockedZone, Zone};
+use crate::zone::watermark::Mark;
+
+/// Refreshes that a remote zone's store survives without use (LB F.4).
+const EXPIRE_TICKS: u32 = 3;
+
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// Frees at least `pages` base pages (whole blocks), coldest first: the list `first` until it
+    /// is empty, then the others in index order (LB E.8). Returns the pages freed.
+    pub(super) fn drain_pages(
+        &self,
+        zone: &'a Zone,
+        closed: &mut Closed<'a>,
+        pages: u32,
+        first: usize,
+    ) -> u32 {
+        let mut left = pages.min(closed.count());
+        let mut cursor = first;
+        let mut freed = 0;
+        while left > 0 {
+            // 6.18 gives the lock back after each batch; before, one hold freed everything.
+            let hold = match self.policy.pcp.drain_in_batches {
+                true => left.min(closed.pcp.params(&self.fixed).batch),
+                false => left,
+            };
+            let done = self.drain_hold(zone, closed, hold, &mut cursor);
+            if done == 0 {
+                break;
+            }
+            freed += done;
+            left = left.saturating_sub(done);
+        }
+        self.platform.cost(Step::Moved { zone: zone.id, pages: freed });
+        freed
+    }
+
+    /// One hold of the zone lock of [`drain_pages`](Self::drain_pages).
+    fn drain_hold(
+        &self,
+        zone: &'a Zone,
+        closed: &mut Closed<'a>,
+        pages: u32,
+        cursor: &mut usize,
+    ) -> u32 {
+        let pcp = closed.pcp;
+        pcp.events.drains.fetch_add(1, Relaxed);
+        let mut locked = zone.lock(&self.platform, self.words, self.blocks);
+        let mut freed = 0;
+        while freed < pages && !closed.is_empty() {
+            let list = *cursor;
+            let slots = closed.cold(list);
+            if slots.is_empty() {
+                *cursor = (list + 1) % self.map.len();
+                continue;
+            }
+            let record = &pcp.lists[list];
+            let order = record.order();
+            let run = match order {
+                Order::ZERO => self.cold_run(zone, slots, record.cached, pages - freed),
+                _ => 0,
+            };
+            let frame = slots[0].load(Relaxed);
+            closed.drop_cold(list, 1 << run);
+            freed += (order.pages() << run) as u32;
+            if self.words[frame as usize].load(Relaxed) != record.cached {
+                pcp.events.double_frees.fetch_add(1, Relaxed);
+                continue;
+            }
+            if run > 0 {
+                self.join_words(pcp, frame, run);
+            }
+            let whole = Order::new(order.get() + run).unwrap_or(Order::MAX);
+            let idx = frame - zone.frame_base as u32;
+            let LockedZone { buddy, frames, .. } = &mut locked;
+            if buddy.free_block(frames, idx, whole, FreeFlags::default()).is_ok() {
+                locked.account(&pcp.free_diff, order.pages() as i64, 1 << run);
+            } else {
+                pcp.events.double_frees.fetch_add(1, Relaxed);
+            }
+        }
+        freed
+    }
+
+    /// How large a block the coldest pages form: `k` if the first `2^k` slots hold the pages of an
+    /// aligned block in ascending order, all as they should be.
+    ///
+    /// Freed one by one, each of them but the last finds its upper buddy still held, so it only
+    /// joins the lower half that is there; the last one completes the block. Free lists, order of
+    /// lists included, end as if the block had been freed at once, which is what the caller does.
+    fn cold_run(&self, zone: &Zone, slots: &[AtomicU32], cached: u64, pages: u32) -> u32 {
+        let first = slots[0].load(Relaxed);
+        let pfn = zone.start_pfn + (u64::from(first) - zone.frame_base as u64);
+        let most = slots.len().min(pages as usize).ilog2();
+        let order = pfn.trailing_zeros().min(most).min(PAGEBLOCK_ORDER.get());
+        let follows = |(index, slot): &(usize, &AtomicU32)| {
+            let frame = slot.load(Relaxed);
+            frame == first + *index as u32 && self.words[frame as usize].load(Relaxed) == cached
+        };
+        let run = slots[..1 << order].iter().enumerate().take_while(follows).count();
+        run.max(1).ilog2()
+    }
+
+    /// Makes the words of `2^run` cached pages those of one cached block.
+    fn join_words(&self, pcp: &Pcp, frame: u32, run: u32) {
+        let record = &pcp.lists[0];
+        let whole = Order::new(run).unwrap_or(Order::MAX);
+        let head = PageWord::cached(whole, record.migratetype(), pcp.zone, pcp.cpu());
+        let words = &self.words[frame as usize..(frame as usize) + (1 << run)];
+        words[1..].iter().for_each(|word| word.store(PageWord::NONE.0, Relaxed));
+        words[0].store(head.0, Relaxed);
+    }
+
+    /// After pages went back: the zone may be above its high mark again (LB E.7).
+    pub(super) fn clear_below_high(&self, zone: &Zone) {
+        if !zone.has(BELOW_HIGH) {
+            return;
+        }
+        let snapshot = zone.snapshot(ZoneKind::Movable);
+        if snapshot.ok(Order::ZERO, zone.marks().mark(Mark::High), AllocFlags::WMARK_MIN) {
+            zone.clear_flag(BELOW_HIGH);
+            zone.refresh_fast();
+        }
+    }
+
+    /// Empties every store of every zone into the buddies. Returns the pages moved. Waits for
+    /// stores that somebody else has closed.
+    pub fn drain_all(&self) -> u64 {
+        self.events.drains_all.fetch_add(1, Relaxed);
+        let mut pages = 0;
+        for zone in 0..self.zones.len() {
+            for cpu in 0..self.cpus() {
+                pages += self.drain(ZoneId(zone as u16), CpuId(cpu as u32));
+            }
+        }
+        pages
+    }
+
+    /// Empties one store. Returns the pages moved; 0 also if the home cannot fence that CPU.
+    pub fn drain(&self, zone: ZoneId, cpu: CpuId) -> u64 {
+        let zone = self.zone(zone);
+        let pcp = self.pcp(zone.id, cpu);
+        // Pages may be on their way to a store that its owner has closed.
+        if pcp.seems_empty() {
+            return 0;
+        }
+        let mut pages = 0;
+        let Some(mut closed) = pcp.close(&self.platform, zone, self.slots) else { return 0 };
+        while !closed.is_empty() {
+            let some = tune::drain_pages(&closed.state_without_factor(), &pcp.params(&self.fixed));
+            pages += u64::from(self.drain_pages(zone, &mut closed, some.max(1), 0));
+        }
+        drop(closed);
+        self.clear_below_high(zone);
+        pages
+    }
+
+    /// One refresh of a CPU (LB F.4): folds its counter deltas, lets its lists decay (LB E.9), and
+    /// empties lists of other nodes' zones that were idle for three refreshes. Returns whether
+    /// anything changed, that is, whether to come back after `stat_interval`.
+    pub fn refresh(&self, cpu: CpuId) -> bool {
+        let mut changed = false;
+        for zone in self.zones {
+            changed |= self.refresh_zone(zone, cpu);
+            // Linux looks only when a store gives pages back (LB E.7). Where pages come back past
+            // the stores that never happens, and the fast paths would stay closed.
+            self.clear_below_high(zone);
+        }
+        changed
+    }
+
+    fn refresh_zone(&self, zone: &'a Zone, cpu: CpuId) -> bool {
+        let pcp = self.pcp(zone.id, cpu);
+        let mut changed = false;
+        if pcp.free_diff.load(Relaxed) != 0 {
+            let mut locked = zone.lock(&self.platform, self.words, self.blocks);
+            let diff = pcp.free_diff.swap(0, Relaxed);
+            locked.fold(diff);
+            drop(locked);
+            self.platform.cost(Step::Fold(zone.id));
+            pcp.expire.store(EXPIRE_TICKS, Relaxed);
+            changed |= diff != 0;
+        }
+        let remote = zone.node != self.node_of(cpu);
+        let idle = pcp.count() == 0;
+        if pcp.high() > pcp.high_min.load(Relaxed) || pcp.count() > pcp.high() {
+            changed |= self.decay(zone, cpu);
+        }
+        if !remote {
+            pcp.expire.store(0, Relaxed);
+            return changed;
+        }
+        if idle {
+            return changed;
+        }
+        // Linux waits for a counter to move before it counts down. There each page freed moves
+        // some counter; here a store that only got pages by frees moves none.
+        let expire = match pcp.expire.load(Relaxed) {
+            0 => EXPIRE_TICKS,
+            expire => expire,
+        };
+        pcp.expire.store(expire - 1, Relaxed);
+        if expire > 1 {
+            return true;
+        }
+        if let Some(mut closed) = pcp.close(&self.platform, zone, self.slots) {
+            let pages =
+                tune::expired_pages(&closed.state_without_factor(), &pcp.params(&self.fixed));
+            self.drain_pages(zone, &mut closed, pages, 0);
+        }
+        true
+    }
+
+    /// LB E.9 `decay`.
+    fn decay(&self, zone: &'a Zone, cpu: CpuId) -> bool {
+        let pcp = self.pcp(zone.id, cpu);
+        let Some(mut closed) = pcp.close(&self.platform, zone, self.slots) else { return false };
+        let mut state = closed.state_without_factor();
+        let decay = tune::decay(&mut state, &pcp.params(&self.fixed));
+        closed.set_state_without_factor(&state);
+        if decay.pages > 0 {
+            self.drain_pages(zone, &mut closed, decay.pages, 0);
+        }
+        decay.still_decaying
+    }
+
+    /// Takes a free block out of a zone's buddy, whatever the watermarks say, for a moment in which
+    /// nobody may see it. `None` if there is none of this order. Requests that find nothing else
+    /// wait for [`restore_block`](Self::restore_block): it must follow soon.
+    pub fn isolate_block(&self, zone: ZoneId, order: Order) -> Option<Pfn> {
+        let zone = self.zone(zone);
+        let mut locked = zone.lock(&self.platform, self.words, self.blocks);
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        let types = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
+        let has = |mt: &Migratetype| buddy.nonempty_orders(*mt) & (1 << order.get()) != 0;
+        let mt = types.into_iter().find(has)?;
+        let idx = buddy.take_smallest(frames, order, mt)?;
+        frames.store(idx, PageWord::allocated(order, mt, zone.id));
+        let pcp = self.pcp(zone.id, self.platform.cpu());
+        let pfn = frames.pfn(idx);
+        locked.account(&pcp.free_diff, -(order.pages() as i64), 1);
+        // Relaxed: under the zone lock, so who finds the block missing finds it counted.
+        self.events.isolated.fetch_add(1, Relaxed);
+        Some(pfn)
+    }
+
+    /// Puts back what [`isolate_block`](Self::isolate_block) took, at the end of its list.
+    pub fn restore_block(&self, zone: ZoneId, pfn: Pfn, order: Order) {
+        let zone = self.zone(zone);
+        let mut locked = zone.lock(&self.platform, self.words, self.blocks);
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        let Some(idx) = frames.index(pfn) else { return };
+        if buddy.free_block(frames, idx, order, FreeFlags { to_tail: true }).is_ok() {
+            let pcp = self.pcp(zone.id, self.platform.cpu());
+            locked.account(&pcp.free_diff, order.pages() as i64, 1);
+        }
+        // Relaxed: as above.
+        self.events.isolated.fetch_sub(1, Relaxed);
+    }
+
+    /// Closes every store and takes every zone lock, handing each to `keep`. Nothing moves until
+    /// all of them are dropped, the last one first.
+    pub fn hold_all<'s>(&'s self, keep: &mut impl FnMut(Held<'s, P>)) {
+        for pcp in self.pcps {
+            if let Some(closed) = pcp.close(&self.platform, self.zone(pcp.zone), self.slots) {
+                keep(Held::Store(closed));
+            }
+        }
+        for zone in self.zones {
+            keep(Held::Zone(zone.lock(&self.platform, self.words, self.blocks)));
+        }
+    }
+}
+
+/// Something that [`Allocator::hold_all`] holds.
+#[derive(Debug)]
+pub enum Held<'s, P: Platform> {
+    /// A closed store.
+    Store(Closed<'s>),
+    /// A locked zone.
+    Zone(LockedZone<'s, P>),
+}

@@ -1,0 +1,209 @@
+//! The allocator: requests in, blocks out, over all zones, stores and nodes of one machine.
+//!
+//! ```text
+//!  alloc ── scan (LB D.4) ── zone passes its mark? ── store of this CPU ── pop ──────────► block
+//!    │                            │ no                     │ empty
+//!    │                        next zone               refill under the zone lock (LB E.6)
+//!    └─ slow (LB D.5): wake the reclaimer, min mark, drain every store, retry, exact refusal
+//! ```
+//! | file | does | LB |
+//! |--|--|--|
+//! | `request` | requests and refusals | D.1 |
+//! | `setup` | makes an allocator; memory comes online; marks, sizes, thresholds | A, C, E.4, F.2 |
+//! | `scan` | the walk over a zonelist | D.4 |
+//! | `slow` | what happens when the walk finds nothing | D.5 |
+//! | `take` | one block from a store or a buddy | D.4 `rmqueue`, E.6 |
+//! | `free` | one block back | E.7 |
+//! | `bulk` | many order-0 pages in one hold | D.9 |
+//! | `drain` | stores back to their zones: limits, decay, remote, all | E.8, E.9, F.4 |
+//! | `stats` | counters, exact and as Linux prints them | F.6 |
+//! | `validate` | walks everything | |
+//!
+//! # Lock order
+//! store gate, then zone lock. Two gates are never held at once, nor two zone locks, but for
+//! `hold_all`, which takes all gates and then all zone locks, each in the order of its table.
+
+mod bulk;
+mod drain;
+mod free;
+mod request;
+mod scan;
+mod setup;
+mod slow;
+mod stats;
+mod take;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use drain::Held;
+pub use request::{AllocError, FreeError, Refusal, Request};
+pub use setup::{OnlineError, Sysctl, SysctlError};
+pub use stats::{NumaEvents, ZoneStats};
+pub use validate::Fault;
+
+use crate::buddy::FallbackPolicy;
+use crate::frame::{PageState, PageWord};
+use crate::gfp::ZoneKinds;
+use crate::pcp::lists::ListMap;
+use crate::pcp::store::Pcp;
+use crate::pcp::tune::{PcpParams, Pressure};
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId};
+use crate::zone::state::{BELOW_HIGH, RECLAIM_ACTIVE, Zone};
+use crate::zonelist::Node;
+
+/// Events that happen too rarely to need a counter per CPU.
+#[derive(Debug, Default)]
+struct Events {
+    slow_paths: AtomicU64,
+    failures: AtomicU64,
+    drains_all: AtomicU64,
+    claims: AtomicU64,
+    steals: AtomicU64,
+    /// Not an event but a state: blocks that `isolate_block` has out.
+    isolated: AtomicU64,
+}
+
+/// An allocator over caller-owned metadata. Shared between threads by reference.
+#[derive(Debug)]
+pub struct Allocator<'a, P> {
+    platform: P,
+    policy: Policy,
+    grouping: bool,
+    kinds: ZoneKinds,
+    map: ListMap,
+    /// Constants of the tuning; the rest is each store's own.
+    fixed: PcpParams,
+    fallback: FallbackPolicy,
+    zones: &'a [Zone],
+    pcps: &'a [Pcp],
+    words: &'a [AtomicU64],
+    blocks: &'a [AtomicU8],
+    slots: &'a [AtomicU32],
+    nodes: &'a [Node],
+    zonelist: &'a [ZoneId],
+    distances: &'a [u8],
+    cpu_nodes: &'a [NodeId],
+    cache_slice_bytes: u64,
+    min_free_kbytes: AtomicU32,
+    min_free_user: AtomicU64,
+    scale_factor: AtomicU32,
+    boost_factor: AtomicU32,
+    high_fraction: AtomicU32,
+    lowmem_ratio: [AtomicU32; crate::types::NR_ZONE_KINDS],
+    events: Events,
+}
+
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// The home.
+    pub fn platform(&self) -> &P {
+        &self.platform
+    }
+    /// The policy it was made with.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+    /// Whether pageblocks are grouped by mobility.
+    pub fn grouping(&self) -> bool {
+        self.grouping
+    }
+    /// All populated zones.
+    pub fn zones(&self) -> &'a [Zone] {
+        self.zones
+    }
+    /// The node of each CPU.
+    pub fn cpu_nodes(&self) -> &'a [NodeId] {
+        self.cpu_nodes
+    }
+    /// CPUs of the machine.
+    pub fn cpus(&self) -> usize {
+        self.cpu_nodes.len()
+    }
+    /// Nodes of the machine.
+    pub fn nodes(&self) -> &'a [Node] {
+        self.nodes
+    }
+    /// Distance between two nodes (LB A.3).
+    pub fn distance(&self, from: NodeId, to: NodeId) -> u8 {
+        self.distances[from.0 as usize * self.nodes.len() + to.0 as usize]
+    }
+    /// The list that blocks of an (order, migratetype) wait on.
+    pub fn lists(&self) -> &ListMap {
+        &self.map
+    }
+    /// The table of frame words, for the home's fast path.
+    pub fn words(&self) -> &'a [AtomicU64] {
+        self.words
+    }
+    /// The zones that requests of a node try, in order.
+    pub fn zonelist(&self, node: NodeId, this_node: bool) -> &'a [ZoneId] {
+        self.nodes[node.0 as usize].zonelist(self.zonelist, this_node)
+    }
+
+    /// The node of a CPU.
+    pub fn node_of(&self, cpu: CpuId) -> NodeId {
+        self.cpu_nodes[cpu.0 as usize]
+    }
+
+    /// The store of a (zone, CPU). A CPU's stores lie side by side, the one of the zone it prefers
+    /// for ordinary requests first.
+    #[inline]
+    pub fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
+        let zones = self.zones.len();
+        let preferred = self.preferred_zone(cpu).0 as usize;
+        let zone = zone.0 as usize;
+        let slot = if zone >= preferred { zone - preferred } else { zone + zones - preferred };
+        &self.pcps[cpu.0 as usize * zones + slot]
+    }
+
+    /// The zone that ordinary requests (`GFP_KERNEL`) of a CPU try first.
+    pub fn preferred_zone(&self, cpu: CpuId) -> ZoneId {
+        self.nodes[self.node_of(cpu).0 as usize].preferred()
+    }
+
+    #[inline]
+    fn zone(&self, id: ZoneId) -> &'a Zone {
+        &self.zones[id.0 as usize]
+    }
+
+    /// The zone of a page, by search: zones are sorted and do not overlap.
+    #[inline]
+    fn zone_of(&self, pfn: Pfn) -> Option<&'a Zone> {
+        let after = self.zones.partition_point(|zone| zone.start_pfn <= pfn.0);
+        let zone = &self.zones[after.checked_sub(1)?];
+        zone.contains(pfn).then_some(zone)
+    }
+
+    /// The frame number of a page in the table of all frames.
+    #[inline]
+    fn frame(&self, zone: &Zone, pfn: Pfn) -> u32 {
+        (zone.frame_base as u64 + (pfn.0 - zone.start_pfn)) as u32
+    }
+
+    #[inline]
+    fn pressure(&self, zone: &Zone) -> Pressure {
+        let flags = zone.fast.load(Relaxed);
+        Pressure {
+            below_high: flags & BELOW_HIGH != 0,
+            reclaim_active: flags & RECLAIM_ACTIVE != 0,
+        }
+    }
+
+    /// Whether exactly this block is handed out.
+    pub fn is_allocated(&self, pfn: Pfn, order: Order) -> bool {
+        let Some(zone) = self.zone_of(pfn) else { return false };
+        let word = PageWord(self.words[self.frame(zone, pfn) as usize].load(Relaxed));
+        matches!(word.state(), PageState::Allocated { order: held, .. } if held == order)
+    }
+
+    /// The migratetype of the pageblock a frame is in.
+    #[inline]
+    fn pageblock_type(&self, zone: &Zone, pfn: Pfn) -> Migratetype {
+        let block = (pfn.0 >> 9) - (zone.start_pfn >> 9);
+        let index = self.blocks[zone.block_base + block as usize].load(Relaxed);
+        Migratetype::new(u32::from(index)).unwrap_or(Migratetype::Unmovable)
+    }
+}

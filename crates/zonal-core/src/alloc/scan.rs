@@ -1,0 +1,179 @@
+//! The walk over a zonelist (LB D.4): the first zone that may spare the block gives it.
+
+use super::take::Want;
+use super::{AllocError, Allocator, Refusal, Request};
+use crate::gfp::{AllocFlags, Gfp};
+use crate::platform::Platform;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::zone::state::{BELOW_HIGH, Zone};
+use crate::zone::watermark::Mark;
+
+/// A request with everything derived from it that does not change while it is served (LB D.3).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context<'a> {
+    pub order: Order,
+    pub gfp: Gfp,
+    pub mt: Migratetype,
+    pub highest: ZoneKind,
+    pub zonelist: &'a [ZoneId],
+    /// Position of the first zone the request may use.
+    pub first: usize,
+    pub nofragment: bool,
+}
+
+impl Context<'_> {
+    pub(super) fn allows(&self, zone: &Zone) -> bool {
+        zone.kind() <= self.highest
+    }
+}
+
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// A block for `request`. Its words are handed out; its memory is as the home left it.
+    ///
+    /// # Errors
+    /// [`AllocError`] names the zone and the watermark that refused last.
+    #[inline]
+    pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        let ctx = self.context(&request)?;
+        let mut flags = AllocFlags::WMARK_LOW;
+        if ctx.gfp.contains(Gfp::KSWAPD_RECLAIM) {
+            flags |= AllocFlags::KSWAPD;
+        }
+        if ctx.nofragment {
+            flags |= AllocFlags::NOFRAGMENT;
+        }
+        match self.scan(&ctx, flags) {
+            Some(pfn) => Ok(pfn),
+            None => self.alloc_slow(&ctx),
+        }
+    }
+
+    pub(super) fn context(&self, request: &Request) -> Result<Context<'a>, AllocError> {
+        let Request { order, gfp, node } = *request;
+        let refuse = |why| AllocError { order, why };
+        let bad = || refuse(Refusal::BadGfp(gfp));
+        let highest = gfp.highest_zone(self.kinds).ok_or_else(bad)?;
+        let mt = gfp.migratetype(self.grouping).ok_or_else(bad)?;
+        let node = node.unwrap_or_else(|| self.node_of(self.platform.cpu()));
+        if node.0 as usize >= self.nodes.len() {
+            return Err(refuse(Refusal::NoZone(node)));
+        }
+        let zonelist = self.zonelist(node, gfp.contains(Gfp::THISNODE));
+        let usable = |zone: &ZoneId| self.zone(*zone).kind() <= highest;
+        let first = zonelist.iter().position(usable).ok_or(refuse(Refusal::NoZone(node)))?;
+        let nofragment = self.grouping && self.keeps_dma32_whole(self.zone(zonelist[first]));
+        Ok(Context { order, gfp, mt, highest, zonelist, first, nofragment })
+    }
+
+    /// LB D.3 step 3: mixing types is put off while the node has a DMA32 zone to fall back to.
+    fn keeps_dma32_whole(&self, preferred: &Zone) -> bool {
+        let has_dma32 = |node: Option<NodeId>| {
+            self.zones.iter().any(|zone| {
+                zone.kind() == ZoneKind::Dma32 && node.is_none_or(|node| zone.node == node)
+            })
+        };
+        preferred.kind() == ZoneKind::Normal
+            && has_dma32(None)
+            && (self.nodes.len() == 1 || has_dma32(Some(preferred.node)))
+    }
+
+    /// LB D.4.
+    pub(super) fn scan(&self, ctx: &Context<'a>, mut flags: AllocFlags) -> Option<Pfn> {
+        let preferred = self.zone(ctx.zonelist[ctx.first]);
+        loop {
+            match self.scan_once(ctx, flags, preferred) {
+                Ok(pfn) => return Some(pfn),
+                // Without a block, or on the way to another node: types may be mixed after all.
+                Err(()) if flags.contains(AllocFlags::NOFRAGMENT) => {
+                    flags = flags.without(AllocFlags::NOFRAGMENT);
+                }
+                Err(()) => return None,
+            }
+        }
+    }
+
+    fn scan_once(&self, ctx: &Context<'a>, flags: AllocFlags, preferred: &Zone) -> Result<Pfn, ()> {
+        let want = Want { order: ctx.order, mt: ctx.mt, flags, preferred: preferred.id };
+        for id in &ctx.zonelist[ctx.first..] {
+            let zone = self.zone(*id);
+            if !ctx.allows(zone) {
+                continue;
+            }
+            if flags.contains(AllocFlags::NOFRAGMENT)
+                && self.nodes.len() > 1
+                && zone.node != preferred.node
+            {
+                return Err(());
+            }
+            if !self.may_take(zone, ctx, flags) {
+                continue;
+            }
+            if let Some(pfn) = self.rmqueue(zone, want) {
+                if flags.contains(AllocFlags::HIGHATOMIC) && self.grouping {
+                    self.reserve_highatomic(zone, pfn, ctx.order);
+                }
+                return Ok(pfn);
+            }
+        }
+        Err(())
+    }
+
+    /// Steps 5 and 6 of LB D.4: the high mark once, then the mark asked for.
+    #[inline]
+    fn may_take(&self, zone: &Zone, ctx: &Context<'_>, flags: AllocFlags) -> bool {
+        let fast = zone.fast.load(Relaxed);
+        if fast & (1 << ctx.order.get()) != 0 {
+            return true;
+        }
+        let snapshot = zone.snapshot(ctx.highest);
+        let marks = zone.marks();
+        if fast & BELOW_HIGH == 0 {
+            if snapshot.ok_fast(ctx.order, &marks, Mark::High, flags) {
+                return true;
+            }
+            zone.set_flag(BELOW_HIGH);
+            self.slow_down(zone);
+        }
+        if flags.contains(AllocFlags::NO_WATERMARKS) {
+            return true;
+        }
+        snapshot.ok_fast(ctx.order, &marks, mark_of(flags), flags)
+    }
+
+    /// Tells every CPU that operations on the zone have something to decide. One that misses it
+    /// goes on until its list is empty or full, or for 1024 pops.
+    #[cold]
+    fn slow_down(&self, zone: &Zone) {
+        for cpu in 0..self.cpus() {
+            self.pcp(zone.id, CpuId(cpu as u32)).make_slow();
+        }
+    }
+
+    /// Why the request cannot be served, from the last zone it may use.
+    pub(super) fn refusal(&self, ctx: &Context<'_>, flags: AllocFlags) -> AllocError {
+        let last = ctx.zonelist[ctx.first..].iter().rev().find(|id| ctx.allows(self.zone(**id)));
+        let zone = self.zone(*last.unwrap_or(&ctx.zonelist[ctx.first]));
+        let snapshot = zone.snapshot(ctx.highest);
+        let mark = mark_of(flags);
+        let (id, node, kind) = (zone.id, zone.node, zone.kind());
+        let free = snapshot.free.saturating_sub(snapshot.unusable(ctx.order, flags));
+        let needed = snapshot.kept(ctx.order, &zone.marks(), mark, flags);
+        // A request that ignores the marks fails only for want of a block.
+        let why = if free <= needed && !flags.contains(AllocFlags::NO_WATERMARKS) {
+            Refusal::Watermark { zone: id, node, kind, mark, free, needed }
+        } else {
+            Refusal::Fragmented { zone: id, node, kind, free: snapshot.free }
+        };
+        AllocError { order: ctx.order, why }
+    }
+}
+
+/// The mark that flags ask for (LB D.2).
+pub(super) fn mark_of(flags: AllocFlags) -> Mark {
+    match flags.bits() & AllocFlags::WMARK_MASK {
+        0 => Mark::Min,
+        1 => Mark::Low,
+        _ => Mark::High,
+    }
+}

@@ -1,0 +1,380 @@
+//! Makes an allocator: records from slices, memory online, then everything that is computed from
+//! the amount of memory (LB C.3).
+
+use core::fmt;
+use core::ops::Range;
+
+use super::{Allocator, Events};
+use crate::buddy::{self, FallbackPolicy};
+use crate::frame::Frames;
+use crate::gfp::ZoneKinds;
+use crate::machine::{Layout, Machine, MachineError, Metadata, zonelists};
+use crate::pcp::lists::ListMap;
+use crate::pcp::size::{self, HighFraction, HighInputs};
+use crate::pcp::store::Pcp;
+use crate::pcp::tune::PcpParams;
+use crate::platform::Platform;
+use crate::policy::{MinFreeRule, Policy};
+use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::types::{CpuId, Migratetype, NR_ZONE_KINDS, Pfn, ZoneId, ZoneKind};
+use crate::vmstat::threshold;
+use crate::zone::state::{LockedZone, Zone};
+use crate::zone::watermark::{self, MarkInputs, MovableMin, Watermarks};
+
+/// A pool's reserve is at most this part of its memory ([`MinFreeRule::Pool`]).
+const POOL_RESERVE_PART: u64 = 128;
+const NOT_WRITTEN: u64 = u64::MAX;
+
+/// Why memory cannot come online.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnlineError {
+    /// No such zone, or the range is not inside it.
+    OutsideZone(ZoneId, u64, u64),
+    /// The buddy refused a block: part of the range is in use already.
+    InUse(buddy::FreeError),
+}
+
+impl fmt::Display for OnlineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OnlineError::OutsideZone(zone, start, end) => {
+                write!(f, "pages {start:#x} to {end:#x} are not inside {zone:?}")
+            }
+            OnlineError::InUse(error) => write!(f, "memory cannot come online: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for OnlineError {}
+
+/// A value that can be written while the allocator runs (LB I.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sysctl {
+    /// `vm.min_free_kbytes`.
+    MinFreeKbytes,
+    /// `vm.watermark_scale_factor`, 1 to 3000.
+    WatermarkScaleFactor,
+    /// `vm.watermark_boost_factor`.
+    WatermarkBoostFactor,
+    /// `vm.percpu_pagelist_high_fraction`, 0 or at least 8.
+    HighFraction,
+    /// One entry of `vm.lowmem_reserve_ratio`; below 1 counts as 0.
+    LowmemReserveRatio(ZoneKind),
+}
+
+/// A refused write; the old value is kept (Linux says EINVAL).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SysctlError {
+    /// What was written to.
+    pub sysctl: Sysctl,
+    /// What was written.
+    pub value: i64,
+    /// What is accepted.
+    pub accepted: &'static str,
+}
+
+impl fmt::Display for SysctlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SysctlError { sysctl, value, accepted } = self;
+        write!(f, "{sysctl:?} cannot be {value}: accepted are {accepted}; the old value is kept")
+    }
+}
+
+impl core::error::Error for SysctlError {}
+
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// An allocator for `machine` over `metadata`, without any memory yet: bring it online zone by
+    /// zone, then call [`setup`](Self::setup).
+    ///
+    /// # Errors
+    /// [`MachineError`] where the machine cannot be or the metadata is too small for it.
+    pub fn new(
+        machine: &Machine<'a>,
+        policy: Policy,
+        metadata: Metadata<'a>,
+        platform: P,
+    ) -> Result<Allocator<'a, P>, MachineError> {
+        Layout::of(machine, &policy)?.check(&metadata)?;
+        let grouping = machine.grouping(&policy);
+        let map = ListMap::new(policy.pcp.orders, grouping);
+        let Metadata { zones, pcps, words, blocks, slots, nodes, zonelist } = metadata;
+        zonelists::build(machine, nodes, zonelist);
+        fill_zones(machine, zones);
+        let zones = &mut zones[..machine.zones.len()];
+        let nodes = &nodes[..machine.nodes()];
+        fill_stores(machine, &policy, &map, zones, pcps, (slots, nodes));
+        let exists = |kind| machine.zones.iter().any(|zone| zone.kind == kind);
+        let kinds = ZoneKind::ALL.into_iter().filter(|kind| exists(*kind));
+        let allocator = Allocator {
+            platform,
+            policy,
+            grouping,
+            kinds: kinds.fold(ZoneKinds::NONE, ZoneKinds::with),
+            map,
+            fixed: PcpParams {
+                scale_max: policy.pcp.scale_max,
+                free_high_rule: policy.pcp.free_high,
+                ..PcpParams::BOOT
+            },
+            fallback: FallbackPolicy { rule: policy.fallback, mobility_grouping: grouping },
+            zones,
+            pcps,
+            words,
+            blocks,
+            slots,
+            nodes,
+            zonelist,
+            distances: machine.distances,
+            cpu_nodes: machine.cpus,
+            cache_slice_bytes: machine.cache_slice_bytes,
+            min_free_kbytes: AtomicU32::new(0),
+            min_free_user: AtomicU64::new(NOT_WRITTEN),
+            scale_factor: AtomicU32::new(policy.watermark.scale_factor),
+            boost_factor: AtomicU32::new(policy.watermark.boost_factor),
+            high_fraction: AtomicU32::new(policy.pcp.high_fraction.get()),
+            lowmem_ratio: policy.watermark.lowmem_ratio.map(AtomicU32::new),
+            events: Events::default(),
+        };
+        if grouping {
+            allocator.zones.iter().for_each(|zone| {
+                zone.frames(words, blocks).fill_pageblock_types(Migratetype::Movable);
+            });
+        }
+        Ok(allocator)
+    }
+
+    /// Hands never used pages of a zone to its buddy. Call [`setup`](Self::setup) afterwards, when
+    /// all memory is online.
+    ///
+    /// # Errors
+    /// [`OnlineError`] if the range is not inside the zone or not wholly unused.
+    pub fn online(&self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
+        let (start, end) = (pages.start.0, pages.end.0);
+        let outside = OnlineError::OutsideZone(zone, start, end);
+        let zone = self.zones.get(zone.0 as usize).ok_or(outside)?;
+        if start < zone.start_pfn || end > zone.start_pfn + zone.spanned || start > end {
+            return Err(outside);
+        }
+        let mut locked = zone.lock(&self.platform, self.words, self.blocks);
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        let index = |pfn: u64| (pfn - zone.start_pfn) as u32;
+        let before = buddy.free_pages();
+        let seeded = buddy.seed(frames, index(start)..index(end));
+        let added = buddy.free_pages() - before;
+        locked.fold(added as i64);
+        zone.set_managed(zone.managed() + added);
+        seeded.map_err(OnlineError::InUse)
+    }
+
+    /// Computes what follows from the memory that is online: `min_free_kbytes`, watermarks,
+    /// reserves, statistics thresholds and the sizes of the per-CPU lists (LB C.3).
+    pub fn setup(&self) {
+        let kbytes = self.compute_min_free();
+        self.min_free_kbytes.store(kbytes, Relaxed);
+        self.setup_marks();
+        for zone in self.zones {
+            let cpus = self.cpu_nodes.len() as u32;
+            zone.stat_threshold.store(threshold::normal(zone.managed(), cpus), Relaxed);
+        }
+    }
+
+    /// `vm.min_free_kbytes` in force.
+    pub fn min_free_kbytes(&self) -> u32 {
+        self.min_free_kbytes.load(Relaxed)
+    }
+
+    fn low_zones(&self) -> impl Iterator<Item = &'a Zone> + Clone {
+        self.zones.iter().filter(|zone| zone.kind() <= ZoneKind::Normal)
+    }
+
+    fn compute_min_free(&self) -> u32 {
+        let mark = |zone: &Zone| (zone.managed(), zone.marks().mark(watermark::Mark::High));
+        let pages = watermark::lowmem_pages(self.low_zones().map(mark));
+        let written = self.min_free_user.load(Relaxed);
+        let user = (written != NOT_WRITTEN).then_some(written as u32);
+        let by_rule = watermark::min_free_kbytes(pages, user).kbytes();
+        match self.policy.watermark.min_free {
+            _ if user.is_some() => by_rule,
+            MinFreeRule::Kbytes(kbytes) => kbytes,
+            MinFreeRule::Linux { thp: false } => by_rule,
+            MinFreeRule::Linux { thp: true } => {
+                let low = self.low_zones().filter(|zone| zone.managed() > 0).count() as u32;
+                watermark::min_free_kbytes_for_thp(by_rule, low, pages)
+            }
+            MinFreeRule::Pool => by_rule.min((pages * 4 / POOL_RESERVE_PART) as u32),
+        }
+    }
+
+    /// LB C.2, A.7 and E.4, in this order.
+    fn setup_marks(&self) {
+        let lowmem = self.low_zones().map(|zone| zone.managed()).sum();
+        for zone in self.zones {
+            // Under the zone lock (LB C.2): an allocation may be raising the boost.
+            let _locked = zone.lock(&self.platform, self.words, self.blocks);
+            zone.set_marks(&Watermarks::compute(&MarkInputs {
+                kind: zone.kind(),
+                managed: zone.managed(),
+                lowmem_managed: lowmem,
+                movable: MovableMin::Capped,
+                min_free_kbytes: self.min_free_kbytes(),
+                scale_factor: self.scale_factor.load(Relaxed),
+            }));
+        }
+        self.setup_reserves();
+        self.setup_pagesets();
+        self.refresh_zones();
+    }
+
+    fn setup_reserves(&self) {
+        let ratio = core::array::from_fn(|kind| self.lowmem_ratio[kind].load(Relaxed));
+        for node in 0..self.nodes.len() {
+            let mut managed = [0; NR_ZONE_KINDS];
+            let of_node = || self.zones.iter().filter(|zone| zone.node.0 as usize == node);
+            of_node().for_each(|zone| managed[zone.kind().index()] = zone.managed());
+            let reserves = watermark::lowmem_reserves(&managed, &ratio);
+            of_node().for_each(|zone| zone.set_reserve(&reserves[zone.kind().index()]));
+        }
+    }
+
+    fn setup_pagesets(&self) {
+        let fraction = HighFraction::new(self.high_fraction.load(Relaxed) as i32);
+        let fraction = fraction.unwrap_or(HighFraction::AUTO);
+        for zone in self.zones {
+            let batch = size::batch(zone.managed(), self.policy.pcp.batch_cap_pages);
+            let inputs = HighInputs {
+                managed: zone.managed(),
+                low_mark: zone.marks().mark(watermark::Mark::Low),
+                node_cpus: self.nodes[zone.node.0 as usize].cpus(),
+                machine_cpus: self.cpu_nodes.len() as u32,
+                batch,
+            };
+            let mut bounds = size::high_bounds(&inputs, fraction);
+            if let part @ 1.. = self.policy.pcp.high_min_part {
+                let share = HighInputs { low_mark: zone.managed() / u64::from(part), ..inputs };
+                let floor = size::high_bounds(&share, HighFraction::AUTO).min;
+                bounds.min = bounds.min.max(floor).min(bounds.max);
+            }
+            zone.batch.store(batch, Relaxed);
+            zone.high_min.store(bounds.min, Relaxed);
+            zone.high_max.store(bounds.max, Relaxed);
+            for cpu in 0..self.cpus() {
+                self.setup_pageset(zone, CpuId(cpu as u32), batch);
+            }
+        }
+    }
+
+    /// New limits for one store. Linux writes them without its lock and lets the next operation
+    /// clamp `high`; here the store is closed for a moment, because its fast path keeps a limit
+    /// that follows from them.
+    fn setup_pageset(&self, zone: &'a Zone, cpu: CpuId, batch: u32) {
+        let pcp = self.pcp(zone.id, cpu);
+        let Some(closed) = pcp.close(&self.platform, zone, self.slots) else { return };
+        let slice = self.cache_slice_bytes;
+        let free_high_batch = size::free_high_batch(slice, batch);
+        pcp.batch.store(batch, Relaxed);
+        pcp.high_min.store(zone.high_min.load(Relaxed), Relaxed);
+        pcp.high_max.store(zone.high_max.load(Relaxed), Relaxed);
+        pcp.free_high_batch.store(u32::from(free_high_batch), Relaxed);
+        let params = pcp.params(&self.fixed);
+        pcp.free_count_cap.store(params.bulk_max(), Relaxed);
+        // The fast path compares 16 bits; `free_count` never gets that far.
+        let threshold = params.free_high_threshold().min(u32::from(u16::MAX));
+        pcp.free_high_threshold.store(threshold, Relaxed);
+        drop(closed);
+    }
+
+    /// Publishes what the fast paths look at.
+    pub(super) fn refresh_zones(&self) {
+        for zone in self.zones {
+            // Taking and giving back the lock publishes.
+            drop(zone.lock(&self.platform, self.words, self.blocks));
+        }
+    }
+
+    /// Writes a value while the allocator runs, with the kernel's ranges (LB I.5).
+    ///
+    /// # Errors
+    /// [`SysctlError`] outside the range; the old value is kept.
+    pub fn set(&self, sysctl: Sysctl, value: i64) -> Result<(), SysctlError> {
+        let refuse = |accepted| SysctlError { sysctl, value, accepted };
+        let within = |low: i64, high: i64| (low..=high).contains(&value).then_some(value as u32);
+        let int_max = i64::from(i32::MAX);
+        match sysctl {
+            Sysctl::MinFreeKbytes => {
+                let kbytes = within(0, int_max).ok_or(refuse("0 and above"))?;
+                self.min_free_user.store(u64::from(kbytes), Relaxed);
+                self.min_free_kbytes.store(kbytes, Relaxed);
+                self.setup_marks();
+            }
+            Sysctl::WatermarkScaleFactor => {
+                let factor = within(1, 3000).ok_or(refuse("1 to 3000"))?;
+                self.scale_factor.store(factor, Relaxed);
+                self.setup_marks();
+            }
+            Sysctl::WatermarkBoostFactor => {
+                let factor = within(0, int_max).ok_or(refuse("0 and above"))?;
+                self.boost_factor.store(factor, Relaxed);
+            }
+            Sysctl::HighFraction => {
+                let fraction = within(-int_max, int_max)
+                    .and_then(|value| HighFraction::new(value as i32).ok())
+                    .ok_or(refuse("0, and 8 and above"))?;
+                self.high_fraction.store(fraction.get(), Relaxed);
+                self.setup_pagesets();
+            }
+            Sysctl::LowmemReserveRatio(kind) => {
+                let ratio = within(-int_max, int_max).ok_or(refuse("32-bit integers"))?;
+                let ratio = watermark::lowmem_ratio_stored(ratio as i32);
+                self.lowmem_ratio[kind.index()].store(ratio, Relaxed);
+                self.setup_reserves();
+                self.refresh_zones();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fill_zones(machine: &Machine<'_>, zones: &mut [Zone]) {
+    let (mut frame_base, mut block_base) = (0, 0);
+    for (id, (spec, zone)) in machine.zones.iter().zip(zones).enumerate() {
+        zone.id = ZoneId(id as u16);
+        zone.node = spec.node;
+        zone.kind = Some(spec.kind);
+        zone.start_pfn = spec.start_pfn;
+        zone.spanned = spec.spanned;
+        zone.present = spec.present;
+        zone.frame_base = frame_base;
+        zone.block_base = block_base;
+        zone.block_count = Frames::pageblocks_for(spec.start_pfn, spec.spanned);
+        frame_base += spec.spanned as usize;
+        block_base += zone.block_count;
+    }
+}
+
+/// Gives every store its identity, its lists and their slots.
+fn fill_stores(
+    machine: &Machine<'_>,
+    policy: &Policy,
+    map: &ListMap,
+    zones: &[Zone],
+    pcps: &mut [Pcp],
+    (slots, nodes): (&[AtomicU32], &[crate::zonelist::Node]),
+) {
+    let mut base = 0;
+    for (cpu, node) in machine.cpus.iter().enumerate() {
+        let preferred = nodes[node.0 as usize].preferred().0 as usize;
+        for slot in 0..zones.len() {
+            let zone = (preferred + slot) % zones.len();
+            let pcp = &mut pcps[cpu * zones.len() + slot];
+            pcp.zone = ZoneId(zone as u16);
+            pcp.cpu = CpuId(cpu as u32);
+            *pcp.batch.get_mut() = PcpParams::BOOT.batch;
+            let pages = machine.store_pages(&machine.zones[zone], *node, policy);
+            for list in 0..map.len() {
+                let cap = map.capacity(list, pages);
+                pcp.set_list(list, map.of(list), slots, base, cap);
+                base += cap;
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! When the first walk found nothing (LB D.5): the min mark, reserves, and an exact refusal.
+//!
+//! Reclaim has its place here, between the second walk and the refusal; until it exists, what can
+//! be got back is what waits on per-CPU stores and in the HighAtomic reserve. A request is refused
+//! only after both were emptied and every zone it may use was asked once more.
+
+use super::scan::Context;
+use super::{AllocError, Allocator};
+use crate::gfp::{AllocFlags, Gfp};
+use crate::platform::Platform;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{CpuId, Order, Pfn};
+use crate::zone::state::{LockedZone, Zone};
+
+/// Rounds of drain and walk before giving up: others may take what was drained. 16 is what Linux
+/// allows reclaim without progress (LB D.5).
+const ROUNDS_MAX: u32 = 16;
+/// Waits for isolated blocks in one round: tens of milliseconds where each gives the processor to
+/// others. Giving 4 MiB back to the operating system takes a tenth of one.
+const ISOLATED_WAITS_MAX: u32 = 1 << 16;
+
+impl<'a, P: Platform> Allocator<'a, P> {
+    #[cold]
+    pub(super) fn alloc_slow(&self, ctx: &Context<'a>) -> Result<Pfn, AllocError> {
+        self.events.slow_paths.fetch_add(1, Relaxed);
+        let mut flags = slow_flags(ctx);
+        if ctx.gfp.contains(Gfp::KSWAPD_RECLAIM) {
+            self.wake_reclaimers(ctx);
+        }
+        if let Some(pfn) = self.scan(ctx, flags) {
+            return Ok(pfn);
+        }
+        let reserve = reserve_flags(ctx.gfp);
+        if let Some(reserve) = reserve {
+            let kept = AllocFlags::from_bits(flags.bits() & AllocFlags::KSWAPD.bits());
+            flags = reserve | kept;
+            if let Some(pfn) = self.scan(ctx, flags) {
+                return Ok(pfn);
+            }
+        }
+        let got = self.drain_and_retry(ctx, flags);
+        got.ok_or_else(|| {
+            self.events.failures.fetch_add(1, Relaxed);
+            self.refusal(ctx, flags)
+        })
+    }
+
+    /// Empties the stores and the HighAtomic reserve and asks again, as long as that gave pages
+    /// back. A request that must not wait still does this once: it takes microseconds, and without
+    /// it a refusal would not be exact.
+    fn drain_and_retry(&self, ctx: &Context<'a>, flags: AllocFlags) -> Option<Pfn> {
+        for round in 0..ROUNDS_MAX {
+            let drained = self.drain_all();
+            let may_wait = ctx.gfp.contains(Gfp::DIRECT_RECLAIM);
+            let waited = may_wait && self.wait_for_isolated();
+            self.settle(ctx);
+            // The last reserved pageblock goes when nothing else came back (LB D.5).
+            let force = round > 0 || (drained == 0 && may_wait);
+            let unreserved = self.unreserve_highatomic(ctx, force);
+            if let Some(pfn) = self.scan(ctx, flags) {
+                return Some(pfn);
+            }
+            let moved = drained != 0 || unreserved || waited || self.stores_in_use(ctx);
+            if !moved || !may_wait || ctx.gfp.contains(Gfp::NORETRY) {
+                break;
+            }
+            self.platform.relax();
+        }
+        None
+    }
+
+    /// Waits while free blocks are out of the buddy for a moment. They are free, so a request that
+    /// may wait is not refused for want of them. Returns whether there were any.
+    fn wait_for_isolated(&self) -> bool {
+        let isolated = || self.events.isolated.load(Relaxed) != 0;
+        (0..ISOLATED_WAITS_MAX).take_while(|_| isolated()).map(|_| self.platform.relax()).count()
+            > 0
+    }
+
+    /// Makes the figures exact that the next walk decides by: folds every CPU's delta of the
+    /// free-page counters (LB F.4), and takes the boost off the marks, which is lent until the
+    /// background reclaimer has run (LB C.4) and there is nothing for it to reclaim.
+    fn settle(&self, ctx: &Context<'a>) {
+        for zone in self.allowed(ctx) {
+            let mut locked = zone.lock(&self.platform, self.words, self.blocks);
+            for cpu in 0..self.cpus() {
+                let pcp = self.pcp(zone.id, CpuId(cpu as u32));
+                locked.fold(pcp.free_diff.swap(0, Relaxed));
+            }
+            let mut marks = zone.marks();
+            marks.lower_boost(marks.boost);
+            zone.set_marks(&marks);
+        }
+    }
+
+    /// Whether pages came to a store of one of the request's zones since all were drained, or may
+    /// be on their way there: its owner has it closed.
+    fn stores_in_use(&self, ctx: &Context<'a>) -> bool {
+        self.allowed(ctx).any(|zone| {
+            (0..self.cpus()).any(|cpu| !self.pcp(zone.id, CpuId(cpu as u32)).seems_empty())
+        })
+    }
+
+    fn allowed(&self, ctx: &Context<'a>) -> impl Iterator<Item = &'a Zone> {
+        let zones = ctx.zonelist[ctx.first..].iter().map(|id| self.zone(*id));
+        zones.filter(move |zone| ctx.allows(zone))
+    }
+
+    fn wake_reclaimers(&self, ctx: &Context<'a>) {
+        let mut woken = None;
+        for zone in self.allowed(ctx) {
+            // Once for each run of zones of one node (LB D.6).
+            if woken != Some(zone.node) {
+                woken = Some(zone.node);
+                self.platform.wake_reclaim(zone.node, zone.id, ctx.order.get());
+            }
+        }
+    }
+
+    /// LB B.8: gives pageblocks of the reserve back to the request's type.
+    fn unreserve_highatomic(&self, ctx: &Context<'a>, force: bool) -> bool {
+        self.grouping
+            && self.allowed(ctx).any(|zone| {
+                let mut locked = zone.lock(&self.platform, self.words, self.blocks);
+                let LockedZone { buddy, frames, .. } = &mut locked;
+                buddy.unreserve_highatomic(frames, ctx.mt, force)
+            })
+    }
+}
+
+/// LB D.5, "alloc-flag derivation".
+fn slow_flags(ctx: &Context<'_>) -> AllocFlags {
+    let gfp = ctx.gfp;
+    let mut flags = AllocFlags::WMARK_MIN;
+    if gfp.contains(Gfp::KSWAPD_RECLAIM) {
+        flags |= AllocFlags::KSWAPD;
+    }
+    if gfp.contains(Gfp::HIGH) {
+        flags |= AllocFlags::MIN_RESERVE;
+    }
+    if !gfp.contains(Gfp::DIRECT_RECLAIM) && !gfp.contains(Gfp::NOMEMALLOC) {
+        flags |= AllocFlags::NON_BLOCK;
+        if ctx.order > Order::ZERO && gfp.contains(Gfp::HIGH) {
+            flags |= AllocFlags::HIGHATOMIC;
+        }
+    }
+    flags
+}
+
+/// LB D.5, "reserve flags": what the request may do besides.
+fn reserve_flags(gfp: Gfp) -> Option<AllocFlags> {
+    let ignores_marks = gfp.contains(Gfp::MEMALLOC) && !gfp.contains(Gfp::NOMEMALLOC);
+    ignores_marks.then_some(AllocFlags::NO_WATERMARKS)
+}

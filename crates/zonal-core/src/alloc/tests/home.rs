@@ -1,0 +1,210 @@
+//! A home for tests: metadata in vectors, the CPU chosen by the test, no waiting.
+
+use std::boxed::Box;
+use std::cell::{Cell, RefCell};
+use std::vec::Vec;
+
+use crate::alloc::Allocator;
+use crate::machine::{Layout, Machine, Metadata, ZoneSpec};
+use crate::pcp::store::Pcp;
+use crate::platform::{Platform, Step};
+use crate::policy::Policy;
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Wait};
+use crate::types::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
+use crate::zone::state::Zone;
+use crate::zonelist::Node;
+
+/// What another CPU does at some moment.
+type Meanwhile = Box<dyn FnOnce()>;
+
+std::thread_local! {
+    static CPU: Cell<u32> = const { Cell::new(0) };
+    static RELAXED: Cell<u32> = const { Cell::new(0) };
+    static AT_RELAX: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+    static AT_LOCK: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+}
+
+/// The platform: one thread plays all CPUs.
+#[derive(Debug, Default)]
+pub struct Script {
+    pub woken: AtomicU64,
+}
+
+impl Wait for Script {
+    fn wait(&self, _word: &AtomicU32, _value: u32) {
+        panic!("one thread never waits for itself");
+    }
+    fn wake_one(&self, _word: &AtomicU32) {}
+}
+
+impl Platform for Script {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+    fn fence(&self, _cpu: CpuId) -> bool {
+        true
+    }
+    fn has_sections(&self) -> bool {
+        true
+    }
+    fn now_ns(&self) -> u64 {
+        0
+    }
+    fn relax(&self) {
+        RELAXED.set(RELAXED.get() + 1);
+        assert!(RELAXED.get() < 1_000_000, "one thread waits for itself");
+        if let Some(meanwhile) = AT_RELAX.take() {
+            run_as_other(meanwhile);
+        }
+    }
+    fn cost(&self, step: Step) {
+        if let Step::ZoneLock(_) = step
+            && let Some(meanwhile) = AT_LOCK.take()
+        {
+            run_as_other(meanwhile);
+        }
+    }
+    fn wake_reclaim(&self, _node: NodeId, _zone: ZoneId, _order: u32) {
+        self.woken.fetch_add(1, Relaxed);
+    }
+}
+
+/// Runs as this CPU from now on.
+pub fn on_cpu(cpu: u32) {
+    CPU.set(cpu);
+}
+
+/// Runs `meanwhile` when the core next waits for a store that somebody has closed.
+pub fn while_waiting(meanwhile: impl FnOnce() + 'static) {
+    AT_RELAX.set(Some(Box::new(meanwhile)));
+}
+
+/// Runs `meanwhile` just before the core next takes a zone lock.
+pub fn before_the_next_lock(meanwhile: impl FnOnce() + 'static) {
+    AT_LOCK.set(Some(Box::new(meanwhile)));
+}
+
+fn run_as_other(meanwhile: Meanwhile) {
+    let cpu = CPU.get();
+    meanwhile();
+    CPU.set(cpu);
+}
+
+/// A machine in vectors.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    pub distances: Vec<u8>,
+    pub zones: Vec<ZoneSpec>,
+    pub cpus: Vec<NodeId>,
+    /// LB E.5.
+    pub cache_slice_bytes: u64,
+}
+
+/// The metadata of a machine, in vectors.
+struct Records {
+    zones: Vec<Zone>,
+    pcps: Vec<Pcp>,
+    words: Vec<AtomicU64>,
+    blocks: Vec<AtomicU8>,
+    slots: Vec<AtomicU32>,
+    nodes: Vec<Node>,
+    zonelist: Vec<ZoneId>,
+}
+
+impl Records {
+    /// As the layout says, and `spare` more of each.
+    fn new(layout: &Layout, spare: usize) -> Records {
+        fn vec<T>(len: usize, zero: impl Fn() -> T) -> Vec<T> {
+            (0..len).map(|_| zero()).collect()
+        }
+        Records {
+            zones: vec(layout.zones + spare, Zone::default),
+            pcps: vec(layout.pcps + spare, Pcp::default),
+            words: vec(layout.words + spare, || AtomicU64::new(0)),
+            blocks: vec(layout.blocks + spare, || AtomicU8::new(0)),
+            slots: vec(layout.slots + spare, || AtomicU32::new(0)),
+            nodes: vec(layout.nodes + spare, Node::default),
+            zonelist: vec(layout.zonelist + spare, || ZoneId(0)),
+        }
+    }
+
+    fn metadata(&mut self) -> Metadata<'_> {
+        Metadata {
+            zones: &mut self.zones,
+            pcps: &mut self.pcps,
+            words: &self.words,
+            blocks: &self.blocks,
+            slots: &self.slots,
+            nodes: &mut self.nodes,
+            zonelist: &mut self.zonelist,
+        }
+    }
+}
+
+impl Shape {
+    /// `nodes` nodes of one Normal zone of `pages` pages, each with `cpus` CPUs.
+    pub fn uniform(nodes: usize, pages: u64, cpus: usize) -> Shape {
+        Shape {
+            distances: distances(nodes),
+            zones: (0..nodes)
+                .map(|node| zone(node as u16, ZoneKind::Normal, node as u64 * pages, pages))
+                .collect(),
+            cpus: (0..nodes * cpus).map(|cpu| NodeId((cpu / cpus) as u16)).collect(),
+            cache_slice_bytes: 0,
+        }
+    }
+
+    pub fn machine(&self) -> Machine<'_> {
+        Machine {
+            distances: &self.distances,
+            zones: &self.zones,
+            cpus: &self.cpus,
+            cache_slice_bytes: self.cache_slice_bytes,
+        }
+    }
+
+    /// An allocator with all memory online. Its records live as long as the process: tests are
+    /// short.
+    pub fn boot(self, policy: Policy) -> Allocator<'static, Script> {
+        let shape: &'static Shape = Box::leak(Box::new(self));
+        let layout = Layout::of(&shape.machine(), &policy).expect("the shape is a machine");
+        let records = Box::leak(Box::new(Records::new(&layout, 0)));
+        shape.start(policy, records)
+    }
+
+    /// Runs `test` on an allocator whose records have `spare` entries too many and are gone
+    /// afterwards: for tests that make thousands of allocators.
+    pub fn scoped<R>(
+        &self,
+        policy: Policy,
+        spare: usize,
+        test: impl FnOnce(&Allocator<'_, Script>) -> R,
+    ) -> R {
+        let layout = Layout::of(&self.machine(), &policy).expect("the shape is a machine");
+        let mut records = Records::new(&layout, spare);
+        test(&self.start(policy, &mut records))
+    }
+
+    fn start<'a>(&'a self, policy: Policy, records: &'a mut Records) -> Allocator<'a, Script> {
+        on_cpu(0);
+        let machine = self.machine();
+        let allocator = Allocator::new(&machine, policy, records.metadata(), Script::default())
+            .expect("the metadata is as large as the layout says");
+        for (id, zone) in self.zones.iter().enumerate() {
+            let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
+            allocator.online(ZoneId(id as u16), pages).expect("fresh memory");
+        }
+        allocator.setup();
+        allocator
+    }
+}
+
+/// 10 to itself, 20 to others.
+pub fn distances(nodes: usize) -> Vec<u8> {
+    (0..nodes * nodes).map(|i| if i / nodes == i % nodes { 10 } else { 20 }).collect()
+}
+
+/// A zone without holes.
+pub fn zone(node: u16, kind: ZoneKind, start_pfn: u64, pages: u64) -> ZoneSpec {
+    ZoneSpec { node: NodeId(node), kind, start_pfn, spanned: pages, present: pages }
+}

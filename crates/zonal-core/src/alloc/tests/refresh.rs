@@ -1,0 +1,92 @@
+//! What a refresh of the statistics does (LB F.4), and metadata larger than asked for.
+
+use std::vec::Vec;
+
+use super::home::{Script, Shape, on_cpu};
+use crate::alloc::{Allocator, Request};
+use crate::policy::Policy;
+use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
+
+/// Frees `n` pages of node 0 on CPU 2, which is of node 1.
+fn free_far_away(pool: &Allocator<'_, Script>, n: usize) {
+    on_cpu(0);
+    let pages: Vec<Pfn> = (0..n).map(|_| pool.alloc(Request::new(Order::ZERO)).unwrap()).collect();
+    on_cpu(2);
+    pages.into_iter().for_each(|pfn| pool.free(pfn, Order::ZERO).unwrap());
+}
+
+#[test]
+fn pages_of_another_node_go_home_a_chunk_every_three_refreshes() {
+    // A chunk of 7 pages and a threshold of 6: the drain of a chunk leaves no delta behind.
+    let pool = Shape::uniform(2, 24_576, 2).boot(Policy::LINUX_6_18);
+    let zone = &pool.zones()[0];
+    assert_eq!((zone.pageset().0, zone.stat_threshold()), (7, 6));
+    free_far_away(&pool, 20);
+    let pcp = pool.pcp(ZoneId(0), CpuId(2));
+    let mut counts = Vec::new();
+    while pcp.count() > 0 {
+        assert!(pool.refresh(CpuId(2)), "there is something to come back for");
+        counts.push(pcp.count());
+        assert!(counts.len() < 100, "they never leave: {counts:?}");
+    }
+    assert_eq!(counts, [20, 20, 13, 13, 13, 6, 6, 6, 0]);
+    pool.refresh(CpuId(2));
+    assert!(!pool.refresh(CpuId(2)), "the last deltas are folded, and then there is peace");
+    pool.validate().unwrap();
+}
+
+#[test]
+fn pages_of_its_own_node_stay_with_a_cpu() {
+    let pool = Shape::uniform(2, 24_576, 2).boot(Policy::LINUX_6_18);
+    let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    pool.free(page, Order::ZERO).unwrap();
+    let count = pool.pcp(ZoneId(0), CpuId(0)).count();
+    for _ in 0..20 {
+        pool.refresh(CpuId(0));
+    }
+    assert_eq!(pool.pcp(ZoneId(0), CpuId(0)).count(), count);
+}
+
+#[test]
+fn a_refresh_of_every_cpu_makes_the_counters_exact() {
+    let pool = Shape::uniform(2, 1 << 14, 2).boot(Policy::ZONAL);
+    for i in 0..2000u32 {
+        on_cpu(i % 4);
+        let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+        if i % 3 > 0 {
+            on_cpu(i / 4 % 4);
+            pool.free(page, Order::ZERO).unwrap();
+        }
+    }
+    // A refresh may move pages and leave deltas for the next, until nothing is left to move.
+    for i in 0..200 {
+        pool.refresh(CpuId(i % 4));
+    }
+    for zone in pool.zones() {
+        assert_eq!(zone.free_counter(), pool.zone_stats(zone.id()).free_pages);
+    }
+    pool.validate().unwrap();
+}
+
+#[test]
+fn metadata_larger_than_asked_for_changes_nothing() {
+    let shape = Shape::uniform(2, 4096, 2);
+    let look = |pool: &Allocator<'_, Script>| {
+        assert_eq!(pool.nodes().len(), 2);
+        assert_eq!(pool.distance(NodeId(1), NodeId(0)), 20);
+        assert_eq!(pool.distance(NodeId(1), NodeId(1)), 10);
+        assert!(pool.alloc(Request::new(Order::ZERO).on(NodeId(2))).is_err());
+        let pages: Vec<Pfn> = (0..5000)
+            .map(|i| {
+                on_cpu(i % 4);
+                pool.alloc(Request::new(Order::ZERO)).unwrap()
+            })
+            .collect();
+        pool.validate().unwrap();
+        pages
+    };
+    assert_eq!(
+        shape.scoped(Policy::LINUX_6_18, 0, look),
+        shape.scoped(Policy::LINUX_6_18, 3, look)
+    );
+}

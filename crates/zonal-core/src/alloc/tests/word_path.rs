@@ -1,0 +1,124 @@
+//! The fast path as the userspace home runs it, in plain Rust: the same tests on the same fields,
+//! and the commits of `pcp::word`. One step at a time, so that a test can put another CPU's steps
+//! between.
+
+use super::home::Script;
+use crate::alloc::Allocator;
+use crate::pcp::store::{Pcp, PcpList};
+use crate::pcp::word::PcpWord;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
+
+/// Pops and marks a page of the CPU's preferred zone, unless the long way must be taken.
+pub fn alloc(pool: &Allocator<'_, Script>, cpu: CpuId, order: Order) -> Option<Pfn> {
+    let zone = pool.preferred_zone(cpu);
+    let list = pool.lists().get(order, Migratetype::Unmovable)?;
+    let frame = pop(pool, zone, cpu, list)?;
+    hand_out(pool, zone, cpu, list, frame)
+}
+
+/// The commit of an allocation alone.
+pub fn pop(pool: &Allocator<'_, Script>, zone: ZoneId, cpu: CpuId, list: usize) -> Option<u32> {
+    let pcp = pool.pcp(zone, cpu);
+    let record = &pcp.lists[list];
+    let passes = pool.zones()[zone.0 as usize].fast.load(Relaxed);
+    let word = PcpWord(pcp.word.load(Relaxed));
+    // For order 0 the word itself says whether the zone lets requests pass.
+    let refused = list != 0 && passes & (1 << record.order().get()) == 0;
+    if refused
+        || word.is_slow()
+        || word.active() != list
+        || word.must_fold()
+        || word.top() <= record.lo.load(Relaxed)
+    {
+        return None;
+    }
+    let frame = slot(pool, record, word.top() - 1).load(Relaxed);
+    pcp.word.store(word.popped().0, Relaxed);
+    Some(frame)
+}
+
+/// Marks a popped frame; `None` if it was a stray copy.
+pub fn hand_out(
+    pool: &Allocator<'_, Script>,
+    zone: ZoneId,
+    cpu: CpuId,
+    list: usize,
+    frame: u32,
+) -> Option<Pfn> {
+    let record = &pool.pcp(zone, cpu).lists[list];
+    let word = &pool.words()[frame as usize];
+    if word.load(Relaxed) != record.cached {
+        pool.pcp(zone, cpu).events.double_frees.fetch_add(1, Relaxed);
+        return None;
+    }
+    word.store(record.allocated, Relaxed);
+    let zone = &pool.zones()[zone.0 as usize];
+    Some(Pfn(zone.start_pfn().0 + u64::from(frame) - zone.frame_base() as u64))
+}
+
+/// A whole free on one CPU. `false`: nothing was done, take the long way.
+pub fn free(
+    pool: &Allocator<'_, Script>,
+    zone: ZoneId,
+    cpu: CpuId,
+    (pfn, order): (Pfn, Order),
+) -> bool {
+    let Some(list) = pool.lists().get(order, Migratetype::Unmovable) else { return false };
+    if !looks_mine(pool, zone, cpu, list, pfn) {
+        return false;
+    }
+    let word = &pool.words()[frame(pool, zone, pfn) as usize];
+    word.store(pool.pcp(zone, cpu).lists[list].cached, Relaxed);
+    let done = push(pool, zone, cpu, list, pfn);
+    if !done {
+        word.store(pool.pcp(zone, cpu).lists[list].allocated, Relaxed);
+    }
+    done
+}
+
+/// First step of a free: whether the word says that the block is handed out from such a list.
+pub fn looks_mine(
+    pool: &Allocator<'_, Script>,
+    zone: ZoneId,
+    cpu: CpuId,
+    list: usize,
+    pfn: Pfn,
+) -> bool {
+    let word = &pool.words()[frame(pool, zone, pfn) as usize];
+    word.load(Relaxed) == pool.pcp(zone, cpu).lists[list].allocated
+}
+
+/// Last step of a free: the commit.
+pub fn push(pool: &Allocator<'_, Script>, zone: ZoneId, cpu: CpuId, list: usize, pfn: Pfn) -> bool {
+    let pcp: &Pcp = pool.pcp(zone, cpu);
+    let record = &pcp.lists[list];
+    let word = PcpWord(pcp.word.load(Relaxed));
+    let order = record.order();
+    let high_order = order > Order::ZERO && order <= Order::COSTLY;
+    let stream = high_order
+        && word.prev_high_order()
+        && word.free_count() >= pcp.free_high_threshold.load(Relaxed);
+    let full = word.top() >= record.hi.load(Relaxed);
+    if stream || word.is_slow() || word.active() != list || full {
+        return false;
+    }
+    slot(pool, record, word.top()).store(frame(pool, zone, pfn), Relaxed);
+    let cap = pcp.free_count_cap.load(Relaxed);
+    pcp.word.store(word.pushed(order.pages() as u32, cap, high_order).0, Relaxed);
+    true
+}
+
+/// The frame number of a page.
+pub fn frame(pool: &Allocator<'_, Script>, zone: ZoneId, pfn: Pfn) -> u32 {
+    let zone = &pool.zones()[zone.0 as usize];
+    (zone.frame_base() as u64 + pfn.0 - zone.start_pfn().0) as u32
+}
+
+fn slot<'a>(
+    pool: &Allocator<'a, Script>,
+    record: &PcpList,
+    index: u32,
+) -> &'a crate::sync::AtomicU32 {
+    &pool.slots[(record.base + index) as usize]
+}

@@ -1,0 +1,190 @@
+//! Walks everything and checks it against the invariants (BUDDY-n, ZONE-n, PCP-n).
+
+use core::fmt;
+
+use super::Allocator;
+use crate::buddy::BuddyFault;
+use crate::frame::{PageState, PageWord};
+use crate::pcp::store::{Pcp, PcpList};
+use crate::platform::Platform;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{CpuId, Pfn, ZoneId};
+use crate::zone::state::Zone;
+
+/// A broken invariant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The buddy of this zone is inconsistent.
+    Buddy(ZoneId, BuddyFault),
+    /// ZONE-1: free pages of the buddy, and of the counter with all deltas.
+    FreeCounter(ZoneId, u64, i64),
+    /// PCP-2: the stack's ends are out of order.
+    StackEnds(ZoneId, CpuId, usize),
+    /// PCP-3: a stack holds a page whose word does not say so.
+    StackPage(ZoneId, CpuId, Pfn),
+    /// PCP-3: words that say "cached", and pages on the stacks.
+    CachedPages(ZoneId, u64, u64),
+    /// Managed pages, and the sum of free, cached and allocated ones.
+    Pages(ZoneId, u64, u64),
+    /// A page word that no state has.
+    CorruptWord(ZoneId, Pfn),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Buddy(zone, fault) => write!(f, "{zone:?}: {fault:?}"),
+            Fault::FreeCounter(zone, buddy, counter) => {
+                write!(f, "{zone:?}: the buddy has {buddy} free pages, the counters say {counter}")
+            }
+            Fault::StackEnds(zone, cpu, list) => {
+                write!(f, "{zone:?}, {cpu:?}, list {list}: the ends of the stack are out of order")
+            }
+            Fault::StackPage(zone, cpu, pfn) => {
+                write!(f, "{zone:?}, {cpu:?}: {pfn:?} is on a list, but its word does not say so")
+            }
+            Fault::CachedPages(zone, words, stacks) => {
+                write!(f, "{zone:?}: {words} pages say they are on lists, the lists hold {stacks}")
+            }
+            Fault::Pages(zone, managed, sum) => {
+                write!(f, "{zone:?}: {managed} managed pages, but {sum} are accounted for")
+            }
+            Fault::CorruptWord(zone, pfn) => write!(f, "{zone:?}: the word of {pfn:?} is none"),
+        }
+    }
+}
+
+impl core::error::Error for Fault {}
+
+/// Base pages by what their words say.
+#[derive(Default)]
+struct Census {
+    free: u64,
+    cached: u64,
+    allocated: u64,
+}
+
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// Checks every zone, store and page word. The caller makes sure that nothing runs meanwhile.
+    ///
+    /// # Errors
+    /// The first [`Fault`] found.
+    pub fn validate(&self) -> Result<(), Fault> {
+        self.zones.iter().try_for_each(|zone| self.validate_zone(zone))
+    }
+
+    fn validate_zone(&self, zone: &'a Zone) -> Result<(), Fault> {
+        let id = zone.id();
+        let mut stacked = 0;
+        let mut diffs = 0;
+        for cpu in 0..self.cpus() {
+            let pcp = self.pcp(id, CpuId(cpu as u32));
+            stacked += self.validate_store(zone, pcp)?;
+            diffs += pcp.free_diff.load(Relaxed);
+        }
+        let locked = zone.lock(&self.platform, self.words, self.blocks);
+        locked.buddy.validate(&locked.frames).map_err(|fault| Fault::Buddy(id, fault))?;
+        let free = locked.buddy.free_pages();
+        let isolated = locked.buddy.free_isolate();
+        let counter = zone.free_counter_raw() + diffs;
+        drop(locked);
+        if free as i64 != counter {
+            return Err(Fault::FreeCounter(id, free, counter));
+        }
+        let census = self.census(zone)?;
+        if census.cached != stacked {
+            return Err(Fault::CachedPages(id, census.cached, stacked));
+        }
+        let sum = census.free + census.cached + census.allocated;
+        if census.free != free + isolated || sum != zone.managed() {
+            return Err(Fault::Pages(id, zone.managed(), sum));
+        }
+        Ok(())
+    }
+
+    /// Pages on the store's stacks.
+    fn validate_store(&self, zone: &Zone, pcp: &'a Pcp) -> Result<u64, Fault> {
+        let mut pages = 0;
+        let Some(closed) = pcp.close(&self.platform, zone, self.slots) else { return Ok(0) };
+        for list in 0..self.map.len() {
+            let record = &pcp.lists[list];
+            let frames = closed.frames(list).ok_or(Fault::StackEnds(zone.id(), pcp.cpu(), list))?;
+            for slot in frames {
+                let frame = slot.load(Relaxed);
+                let pfn = Pfn(zone.start_pfn + u64::from(frame) - zone.frame_base as u64);
+                let known = self.words.get(frame as usize).map(|word| word.load(Relaxed));
+                if known != Some(record.cached) {
+                    return Err(Fault::StackPage(zone.id(), pcp.cpu(), pfn));
+                }
+                pages += record.order().pages();
+            }
+        }
+        Ok(pages)
+    }
+
+    fn census(&self, zone: &'a Zone) -> Result<Census, Fault> {
+        let mut census = Census::default();
+        let frames = zone.frames(self.words, self.blocks);
+        for idx in 0..frames.spanned() {
+            let word: PageWord = frames.load(idx);
+            match word.state() {
+                PageState::None => {}
+                PageState::Free { order, .. } => census.free += order.pages(),
+                PageState::Cached { order, .. } => census.cached += order.pages(),
+                PageState::Allocated { order, .. } => census.allocated += order.pages(),
+                PageState::Corrupt(_) => {
+                    return Err(Fault::CorruptWord(zone.id(), frames.pfn(idx)));
+                }
+            }
+        }
+        Ok(census)
+    }
+
+    /// Books blocks that were on their way to or from a list, and that nobody will see through: in
+    /// a forked child, those of threads that do not exist there. Such a block's word says "on a
+    /// list", but it is on none; from now on it counts as handed out, for good. The caller makes
+    /// sure that nothing runs meanwhile. Returns the blocks.
+    pub fn adopt_strays(&self) -> u64 {
+        // What is really on a list is put in order again at the end.
+        self.mark_listed(|list| list.allocated);
+        let mut strays = 0;
+        for zone in self.zones {
+            let frames = zone.frames(self.words, self.blocks);
+            for idx in 0..frames.spanned() {
+                if let PageState::Cached { order, mt, .. } = frames.load(idx).state() {
+                    frames.store(idx, PageWord::allocated(order, mt, zone.id()));
+                    strays += 1;
+                }
+            }
+        }
+        self.mark_listed(|list| list.cached);
+        strays
+    }
+
+    /// Gives every frame on a list the word that `word` says for its list.
+    fn mark_listed(&self, word: impl Fn(&PcpList) -> u64) {
+        for pcp in self.pcps {
+            let zone = &self.zones[pcp.zone.0 as usize];
+            let Some(closed) = pcp.close(&self.platform, zone, self.slots) else { continue };
+            for list in 0..self.map.len() {
+                let frames = closed.frames(list).unwrap_or_default();
+                let known =
+                    frames.iter().filter_map(|slot| self.words.get(slot.load(Relaxed) as usize));
+                known.for_each(|frame| frame.store(word(&pcp.lists[list]), Relaxed));
+            }
+        }
+    }
+
+    /// The blocks that are handed out: first page and order. The caller makes sure that nothing
+    /// runs meanwhile.
+    pub fn allocated(&self) -> impl Iterator<Item = (Pfn, crate::types::Order)> + '_ {
+        self.zones.iter().flat_map(|zone| {
+            let frames = zone.frames(self.words, self.blocks);
+            (0..frames.spanned()).filter_map(move |idx| match frames.load(idx).state() {
+                PageState::Allocated { order, .. } => Some((frames.pfn(idx), order)),
+                _ => None,
+            })
+        })
+    }
+}

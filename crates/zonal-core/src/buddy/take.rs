@@ -1,0 +1,168 @@
+//! Blocks going out: smallest fit and split (LB B.5, B.6), one request or a batch (LB E.6).
+
+use super::fallback::{Fallback, FallbackPolicy};
+use super::list::End;
+use super::{Buddy, MAX};
+use crate::frame::Frames;
+use crate::types::{Migratetype, Order};
+
+/// What is asked of the buddy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TakeRequest {
+    /// Order of each block.
+    pub order: Order,
+    /// Migratetype it is for.
+    pub mt: Migratetype,
+    /// Do not mix types in a pageblock: only whole pageblocks may be claimed (ALLOC_NOFRAGMENT).
+    pub nofragment: bool,
+}
+
+/// How deep the previous take of a batch had to go (LB B.7, the last lines of "Steal").
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mode {
+    Normal,
+    Steal,
+}
+
+/// Pieces taken from one block: `pieces` blocks of the requested order, ascending from `first`.
+struct Run {
+    first: u32,
+    pieces: u32,
+}
+
+impl Buddy {
+    /// The smallest free block of `mt` that holds `order`, split; no other type is touched
+    /// (LB B.5, B.6). Isolate blocks are never taken.
+    #[inline]
+    pub fn take_smallest(
+        &mut self,
+        frames: &Frames<'_>,
+        order: Order,
+        mt: Migratetype,
+    ) -> Option<u32> {
+        self.take_run(frames, order.get(), mt, 1).map(|run| run.first)
+    }
+
+    /// One block: of the type asked for, else by fallback (LB B.7, `rmqueue_one`). Returns its
+    /// first frame, whose word is NONE. Fallbacks are told to `report` as they happen.
+    #[inline]
+    pub fn take(
+        &mut self,
+        frames: &Frames<'_>,
+        request: TakeRequest,
+        policy: &FallbackPolicy,
+        report: &mut impl FnMut(Fallback),
+    ) -> Option<u32> {
+        let request = policy.effective(request);
+        match self.take_smallest(frames, request.order, request.mt) {
+            Some(idx) => Some(idx),
+            None => self.take_fallback(frames, request, policy, &mut Mode::Normal, report),
+        }
+    }
+
+    /// Up to `n` blocks, told to `out` in the order Linux removes them; returns how many
+    /// (LB E.6, `rmqueue_bulk`). Each block's word is NONE when `out` sees it.
+    ///
+    /// The sequence is that of `n` calls of [`take`](Self::take), except that within the batch the
+    /// mode is remembered: after a steal the batch goes on stealing, without asking again whether
+    /// a claim would work now (LB B.7).
+    #[inline]
+    pub fn take_bulk(
+        &mut self,
+        frames: &Frames<'_>,
+        request: TakeRequest,
+        n: u32,
+        policy: &FallbackPolicy,
+        report: &mut impl FnMut(Fallback),
+        mut out: impl FnMut(u32),
+    ) -> u32 {
+        let request = policy.effective(request);
+        let order = request.order.get();
+        let mut mode = Mode::Normal;
+        let mut got = 0;
+        while got < n {
+            if mode == Mode::Normal
+                && let Some(run) = self.take_run(frames, order, request.mt, n - got)
+            {
+                for i in 0..run.pieces {
+                    out(run.first + (i << order));
+                }
+                got += run.pieces;
+                continue;
+            }
+            match self.take_fallback(frames, request, policy, &mut mode, report) {
+                Some(idx) => out(idx),
+                None => break,
+            }
+            got += 1;
+        }
+        got
+    }
+
+    /// Takes up to `want` pieces out of the smallest block that fits, in one step.
+    ///
+    /// Why this is the same as taking one piece `want` times: let `k` be the smallest non-empty
+    /// order at or above `order`, and `H` the head of its list; the lists of orders `order..k` are
+    /// empty. The first single take returns piece 0 of `H` and leaves one block on each of those
+    /// lists: piece 1 at `order`, pieces 2-3 at `order + 1`, and so on. As long as pieces of `H`
+    /// remain they are the only blocks below `k`, so each next take finds the smallest of them,
+    /// which always starts right behind the last piece taken (`H`'s remainder is cut like a binary
+    /// number: a carry splits the next larger block). So pieces leave in ascending order, and after
+    /// `m` of them the `2^(k-order) - m` left form exactly the blocks of that number's binary
+    /// digits, each alone on its list. [`carve`](Self::carve) writes those blocks down directly.
+    /// (Property test: `tests/properties.rs`, `a_batch_is_the_same_as_single_takes`.)
+    #[inline]
+    fn take_run(
+        &mut self,
+        frames: &Frames<'_>,
+        order: u32,
+        mt: Migratetype,
+        want: u32,
+    ) -> Option<Run> {
+        if mt == Migratetype::Isolate {
+            return None;
+        }
+        loop {
+            let fitting = self.nonempty[mt.index()] >> order;
+            if fitting == 0 {
+                return None;
+            }
+            let from = order + fitting.trailing_zeros();
+            debug_assert!(from <= MAX);
+            // `None` here means a list that led nowhere and was dropped: look again.
+            if let Some(first) = self.pop(frames, from, mt) {
+                let pieces = want.min(1 << (from - order));
+                self.carve(frames, Cut { first, from, order, pieces }, mt);
+                self.account_sub(mt, (pieces as u64) << order);
+                return Some(Run { first, pieces });
+            }
+        }
+    }
+
+    /// Puts what a cut leaves of its block at the list heads (LB B.5 `expand`, for one piece).
+    /// Each piece of the remainder has another order, so it does not matter in which order they
+    /// join their lists. Does not account pages.
+    #[inline]
+    pub(super) fn carve(&mut self, frames: &Frames<'_>, cut: Cut, mt: Migratetype) {
+        let all = 1u32 << (cut.from - cut.order);
+        debug_assert!(cut.pieces >= 1);
+        debug_assert!(cut.pieces <= all);
+        let rest = all - cut.pieces;
+        let mut digits = rest;
+        while digits != 0 {
+            let digit = digits.trailing_zeros();
+            // Digits from here up fill the block to its end.
+            let start = all - (rest >> digit << digit);
+            self.push(frames, cut.first + (start << cut.order), cut.order + digit, mt, End::Head);
+            digits &= digits - 1;
+        }
+    }
+}
+
+/// `pieces` blocks of `order` cut from the front of a block of order `from`.
+pub(super) struct Cut {
+    pub(super) first: u32,
+    pub(super) from: u32,
+    pub(super) order: u32,
+    pub(super) pieces: u32,
+}

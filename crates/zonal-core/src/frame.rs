@@ -1,0 +1,449 @@
+//! Page frames: one 64-bit word per page of a zone, and one byte per pageblock.
+//!
+//! The word says who has the block that starts at this frame. Only the *first* frame of a block
+//! carries a state; the words of the frames behind it stay zero. One load therefore answers "is
+//! this what the caller says it is", and metadata of memory that was never split stays untouched:
+//! lazily zeroed metadata pages cost nothing until they are needed.
+//!
+//! ```text
+//!  bit   0    2       6              35              63
+//!        | 00 | 0                                     |  NONE       interior, reserved, hole
+//!        | 01 | order | prev (29)    | next (29)      |  FREE       in the buddy, on a list
+//!        | 10 | order | mt 3 | zone 12 | cpu 16 | 0   |  CACHED     on a list of that CPU
+//!        | 11 | order | mt 3 | zone 12 | 0            |  ALLOCATED  in somebody's hands
+//! ```
+//!
+//! Words are pure values ([`PageWord`]); [`Frames`] is a zone's view of the arrays.
+//!
+//! # Invariants
+//! - **FRAME-1** encodings are canonical: unused bits are zero, so that two words are equal iff
+//!   their states are equal, and a fast path checks a page with one 64-bit compare.
+//! - **FRAME-2** `index = pfn - start_pfn`, `index < 2^29 - 1`: a zone spans less than 2 TiB.
+//! - **FRAME-3** `block(pfn) = (pfn >> 9) - (start_pfn >> 9)`: zones whose start is not pageblock
+//!   aligned share no byte with another zone (each zone has an array of its own).
+//!
+//! # Why every access is `Relaxed`
+//! A word is written only by the owner of its block, and a block changes hands under the zone
+//! lock or inside a per-CPU critical section; those order the accesses. Readers that do not own
+//! the block (a racing double free, a statistics walk) need a word that is not torn, nothing
+//! more: what they decide is decided again by the compare-and-exchange or the lock that follows.
+//!
+//! # What this module does not do
+//! It keeps no lists and knows no lock: see [`crate::buddy`]. It does not know which frames are
+//! holes; a hole is a frame nobody ever frees, so its word stays NONE and nothing merges with it.
+
+use core::ops::Range;
+
+use crate::sync::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use crate::types::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+
+const TAG_MASK: u64 = 0b11;
+const TAG_FREE: u64 = 1;
+const TAG_CACHED: u64 = 2;
+const TAG_ALLOCATED: u64 = 3;
+const ORDER_SHIFT: u32 = 2;
+const ORDER_MASK: u64 = 0xf;
+const LINK_BITS: u32 = 29;
+const LINK_MASK: u64 = (1 << LINK_BITS) - 1;
+const PREV_SHIFT: u32 = 6;
+const NEXT_SHIFT: u32 = PREV_SHIFT + LINK_BITS;
+const MT_SHIFT: u32 = 6;
+const MT_MASK: u64 = 0b111;
+const ZONE_SHIFT: u32 = 9;
+const ZONE_MASK: u64 = 0xfff;
+const CPU_SHIFT: u32 = 21;
+const CPU_MASK: u64 = 0xffff;
+
+/// The link value for "no frame": all ones.
+pub const NO_FRAME: u32 = LINK_MASK as u32;
+/// Frames a zone may span at most, so that [`NO_FRAME`] is never an index.
+pub const MAX_ZONE_FRAMES: usize = NO_FRAME as usize;
+
+const _: () = assert!(NEXT_SHIFT + LINK_BITS == 64);
+const _: () = assert!(Order::MAX.get() as u64 <= ORDER_MASK);
+const _: () = assert!(core::mem::size_of::<PageWord>() == 8);
+
+/// The state word of one page frame. Equal words are equal states (FRAME-1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(transparent)]
+pub struct PageWord(pub u64);
+
+/// What a [`PageWord`] says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageState {
+    /// Inside a block, reserved, or never seen.
+    None,
+    /// First frame of a free block on a list of the buddy.
+    Free {
+        /// The block's order.
+        order: Order,
+        /// Frame index of the block before it on the list, or [`NO_FRAME`].
+        prev: u32,
+        /// Frame index of the block behind it on the list, or [`NO_FRAME`].
+        next: u32,
+    },
+    /// First frame of a block on a per-CPU list.
+    Cached {
+        /// The block's order.
+        order: Order,
+        /// Migratetype of the list it is on.
+        mt: Migratetype,
+        /// The zone it belongs to.
+        zone: ZoneId,
+        /// The CPU whose list it is on.
+        cpu: CpuId,
+    },
+    /// First frame of a block in somebody's hands.
+    Allocated {
+        /// The block's order.
+        order: Order,
+        /// Migratetype it was asked for with.
+        mt: Migratetype,
+        /// The zone it belongs to.
+        zone: ZoneId,
+    },
+    /// No constructor makes this word: the metadata was overwritten.
+    Corrupt(u64),
+}
+
+impl PageWord {
+    /// Interior of a block, reserved, or never seen.
+    pub const NONE: PageWord = PageWord(0);
+
+    /// A free block on a list; links are frame indexes or [`NO_FRAME`].
+    #[inline]
+    pub const fn free(order: Order, prev: u32, next: u32) -> PageWord {
+        debug_assert!(prev <= NO_FRAME);
+        debug_assert!(next <= NO_FRAME);
+        PageWord(
+            TAG_FREE
+                | (order.get() as u64) << ORDER_SHIFT
+                | (prev as u64 & LINK_MASK) << PREV_SHIFT
+                | (next as u64) << NEXT_SHIFT,
+        )
+    }
+
+    /// A block on a per-CPU list. `zone` must be below 4096 and `cpu` below 65536.
+    #[inline]
+    pub const fn cached(order: Order, mt: Migratetype, zone: ZoneId, cpu: CpuId) -> PageWord {
+        debug_assert!(cpu.0 as u64 <= CPU_MASK);
+        let cpu = (cpu.0 as u64 & CPU_MASK) << CPU_SHIFT;
+        PageWord(TAG_CACHED | PageWord::owned_bits(order, mt, zone) | cpu)
+    }
+
+    /// A block in somebody's hands. `zone` must be below 4096.
+    #[inline]
+    pub const fn allocated(order: Order, mt: Migratetype, zone: ZoneId) -> PageWord {
+        PageWord(TAG_ALLOCATED | PageWord::owned_bits(order, mt, zone))
+    }
+
+    #[inline]
+    const fn owned_bits(order: Order, mt: Migratetype, zone: ZoneId) -> u64 {
+        debug_assert!(zone.0 as u64 <= ZONE_MASK);
+        (order.get() as u64) << ORDER_SHIFT
+            | (mt as u64) << MT_SHIFT
+            | (zone.0 as u64 & ZONE_MASK) << ZONE_SHIFT
+    }
+
+    /// Decodes the word.
+    pub const fn state(self) -> PageState {
+        let order = Order::new(self.order_bits());
+        let mt = Migratetype::new((self.0 >> MT_SHIFT & MT_MASK) as u32);
+        let zone = ZoneId((self.0 >> ZONE_SHIFT & ZONE_MASK) as u16);
+        let cpu = CpuId((self.0 >> CPU_SHIFT & CPU_MASK) as u32);
+        let owned_end = match self.0 & TAG_MASK {
+            TAG_CACHED => CPU_SHIFT + 16,
+            _ => CPU_SHIFT,
+        };
+        match (self.0 & TAG_MASK, order, mt) {
+            (0, ..) if self.0 == 0 => PageState::None,
+            (TAG_FREE, Some(order), _) => {
+                PageState::Free { order, prev: self.prev(), next: self.next() }
+            }
+            (TAG_CACHED, Some(order), Some(mt)) if self.0 >> owned_end == 0 => {
+                PageState::Cached { order, mt, zone, cpu }
+            }
+            (TAG_ALLOCATED, Some(order), Some(mt)) if self.0 >> owned_end == 0 => {
+                PageState::Allocated { order, mt, zone }
+            }
+            _ => PageState::Corrupt(self.0),
+        }
+    }
+
+    /// Whether no block starts here.
+    #[inline]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether a free block starts here.
+    #[inline]
+    pub const fn is_free(self) -> bool {
+        self.0 & TAG_MASK == TAG_FREE
+    }
+
+    /// Whether a free block of exactly this order starts here: the test for a usable buddy.
+    #[inline]
+    pub(crate) const fn is_free_of(self, order: u32) -> bool {
+        self.0 & (TAG_MASK | ORDER_MASK << ORDER_SHIFT) == TAG_FREE | (order as u64) << ORDER_SHIFT
+    }
+
+    /// Whether a block that somebody holds (cached or allocated) starts here.
+    #[inline]
+    pub const fn is_held(self) -> bool {
+        self.0 & TAG_CACHED != 0
+    }
+
+    /// Whether somebody holds the block and asked for it as Movable.
+    #[inline]
+    pub(crate) const fn is_held_movable(self) -> bool {
+        self.is_held() && self.0 >> MT_SHIFT & MT_MASK == Migratetype::Movable as u64
+    }
+
+    /// The raw order field; meaningful unless [`is_none`](Self::is_none).
+    #[inline]
+    pub(crate) const fn order_bits(self) -> u32 {
+        (self.0 >> ORDER_SHIFT & ORDER_MASK) as u32
+    }
+
+    /// Link towards the list head; meaningful only if [`is_free`](Self::is_free).
+    #[inline]
+    pub(crate) const fn prev(self) -> u32 {
+        (self.0 >> PREV_SHIFT & LINK_MASK) as u32
+    }
+
+    /// Link towards the list tail; meaningful only if [`is_free`](Self::is_free).
+    #[inline]
+    pub(crate) const fn next(self) -> u32 {
+        (self.0 >> NEXT_SHIFT) as u32
+    }
+
+    /// The same free word with another `prev`.
+    #[inline]
+    pub(crate) const fn with_prev(self, prev: u32) -> PageWord {
+        PageWord(self.0 & !(LINK_MASK << PREV_SHIFT) | (prev as u64) << PREV_SHIFT)
+    }
+
+    /// The same free word with another `next`.
+    #[inline]
+    pub(crate) const fn with_next(self, next: u32) -> PageWord {
+        PageWord(self.0 & !(LINK_MASK << NEXT_SHIFT) | (next as u64) << NEXT_SHIFT)
+    }
+}
+
+/// One zone's view of its page words and pageblock types.
+///
+/// Reads outside the span answer NONE, which no block ever is: a buddy beyond the zone's edge is
+/// thus unusable without a test of its own (LB B.3, "same zone").
+#[derive(Clone, Copy)]
+pub struct Frames<'a> {
+    words: &'a [AtomicU64],
+    blocks: &'a [AtomicU8],
+    start_pfn: u64,
+    /// `start_pfn mod 1024`. `index + skew` has the low bits of the real pfn, which is all that
+    /// buddy arithmetic looks at, and it fits 32 bits.
+    skew: u32,
+}
+
+impl<'a> Frames<'a> {
+    /// The view, or `None` if there are more than [`MAX_ZONE_FRAMES`] words or fewer pageblock
+    /// bytes than [`pageblocks_for`](Self::pageblocks_for) asks for.
+    ///
+    /// Words must be all NONE at first. Pageblock bytes hold migratetype indexes; zero is
+    /// Unmovable, so a caller that wants Linux' initial state fills them with Movable
+    /// ([`fill_pageblock_types`](Self::fill_pageblock_types)).
+    pub fn new(
+        words: &'a [AtomicU64],
+        blocks: &'a [AtomicU8],
+        start_pfn: u64,
+    ) -> Option<Frames<'a>> {
+        let fits = words.len() <= MAX_ZONE_FRAMES
+            && start_pfn.checked_add(words.len() as u64).is_some()
+            && blocks.len() >= Frames::pageblocks_for(start_pfn, words.len() as u64);
+        let skew = (start_pfn & (Order::MAX.pages() - 1)) as u32;
+        fits.then_some(Frames { words, blocks, start_pfn, skew })
+    }
+
+    /// Pageblock bytes needed for `pages` pages from `start_pfn` on (FRAME-3).
+    pub const fn pageblocks_for(start_pfn: u64, pages: u64) -> usize {
+        let end = start_pfn + pages;
+        (end.div_ceil(PAGEBLOCK_PAGES) - (start_pfn >> PAGEBLOCK_ORDER.get())) as usize
+    }
+
+    /// Spanned pages, holes included.
+    #[inline]
+    pub fn spanned(&self) -> u32 {
+        self.words.len() as u32
+    }
+
+    /// The first pfn of the span.
+    #[inline]
+    pub fn start_pfn(&self) -> u64 {
+        self.start_pfn
+    }
+
+    /// The page frame number of a frame index.
+    #[inline]
+    pub fn pfn(&self, idx: u32) -> Pfn {
+        Pfn(self.start_pfn.wrapping_add(idx as u64))
+    }
+
+    /// The frame index of a page frame number, if it is inside the span.
+    #[inline]
+    pub fn index(&self, pfn: Pfn) -> Option<u32> {
+        let idx = pfn.0.wrapping_sub(self.start_pfn);
+        (idx < self.words.len() as u64).then_some(idx as u32)
+    }
+
+    /// The word's cell, for paths that compare and exchange.
+    #[inline]
+    pub fn word(&self, idx: u32) -> Option<&'a AtomicU64> {
+        self.words.get(idx as usize)
+    }
+
+    /// Reads a word; NONE outside the span.
+    #[inline]
+    pub fn load(&self, idx: u32) -> PageWord {
+        // Relaxed: see the module's essay.
+        self.words.get(idx as usize).map_or(PageWord::NONE, |word| PageWord(word.load(Relaxed)))
+    }
+
+    /// Writes a word. The caller owns the block that starts or started here. Outside the span
+    /// nothing is written.
+    #[inline]
+    pub fn store(&self, idx: u32, word: PageWord) {
+        debug_assert!((idx as usize) < self.words.len(), "frame {idx} is outside the zone");
+        if let Some(cell) = self.words.get(idx as usize) {
+            cell.store(word.0, Relaxed); // Relaxed: see the module's essay.
+        }
+    }
+
+    /// Type of the pageblock that holds this frame.
+    ///
+    /// A byte that is no migratetype, and a frame outside the span, read as Isolate: of all types
+    /// the one that is never handed out.
+    #[inline]
+    pub fn pageblock_type(&self, idx: u32) -> Migratetype {
+        // Relaxed: written under the zone lock; a reader without it wants a hint.
+        let byte = self.blocks.get(self.pageblock_index(idx)).map_or(u8::MAX, |b| b.load(Relaxed));
+        Migratetype::new(byte as u32).unwrap_or(Migratetype::Isolate)
+    }
+
+    /// Tags the pageblock that holds this frame, and nothing more: free blocks in it stay on the
+    /// lists they are on, so once the zone is seeded only the buddy may call this.
+    #[inline]
+    pub fn set_pageblock_type(&self, idx: u32, mt: Migratetype) {
+        if let Some(byte) = self.blocks.get(self.pageblock_index(idx)) {
+            byte.store(mt as u8, Relaxed); // Relaxed: under the zone lock.
+        }
+    }
+
+    /// Tags every pageblock of the zone, before it is seeded.
+    pub fn fill_pageblock_types(&self, mt: Migratetype) {
+        for byte in self.blocks {
+            byte.store(mt as u8, Relaxed); // Relaxed: nobody else sees the zone yet.
+        }
+    }
+
+    /// Position of a frame's pageblock in the zone (FRAME-3).
+    #[inline]
+    pub fn pageblock_index(&self, idx: u32) -> usize {
+        let offset = self.skew & (PAGEBLOCK_PAGES as u32 - 1);
+        (idx.wrapping_add(offset) >> PAGEBLOCK_ORDER.get()) as usize
+    }
+
+    /// Pageblocks that the span touches.
+    pub fn pageblocks(&self) -> usize {
+        Frames::pageblocks_for(self.start_pfn, self.words.len() as u64)
+    }
+
+    /// Frame indexes of the pageblock that holds this frame, if all of it is inside the span.
+    pub fn pageblock_range(&self, idx: u32) -> Option<Range<u32>> {
+        let pages = PAGEBLOCK_PAGES as u32;
+        let start = (self.aligned(idx) & !(pages - 1)).checked_sub(self.skew)?;
+        let end = start + pages;
+        (end <= self.spanned()).then_some(start..end)
+    }
+
+    /// The frame's number for buddy arithmetic: congruent to the pfn modulo 1024.
+    #[inline]
+    pub(crate) fn aligned(&self, idx: u32) -> u32 {
+        idx.wrapping_add(self.skew)
+    }
+
+    /// The inverse of [`aligned`](Self::aligned); below the span it wraps to an index beyond it.
+    #[inline]
+    pub(crate) fn index_at(&self, at: u32) -> u32 {
+        at.wrapping_sub(self.skew)
+    }
+}
+
+impl core::fmt::Debug for Frames<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Frames({:#x} + {:#x} pages)", self.start_pfn, self.words.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn every_state_decodes_to_what_was_encoded() {
+        for order in Order::all() {
+            for (prev, next) in [(0, NO_FRAME), (NO_FRAME, 0), (5, 7), (NO_FRAME - 1, 1)] {
+                let word = PageWord::free(order, prev, next);
+                assert_eq!(word.state(), PageState::Free { order, prev, next });
+                assert!(word.is_free());
+                assert!(word.is_free_of(order.get()));
+                assert!(!word.is_free_of(order.get() + 1));
+                assert!(!word.is_held());
+                assert_eq!(word.with_prev(9).with_next(8), PageWord::free(order, 9, 8));
+            }
+            for mt in Migratetype::ALL {
+                let (zone, cpu) = (ZoneId(4095), CpuId(65535));
+                let word = PageWord::cached(order, mt, zone, cpu);
+                assert_eq!(word.state(), PageState::Cached { order, mt, zone, cpu });
+                assert_eq!(word.is_held_movable(), mt == Migratetype::Movable);
+                let word = PageWord::allocated(order, mt, zone);
+                assert_eq!(word.state(), PageState::Allocated { order, mt, zone });
+                assert!(word.is_held());
+                assert!(!word.is_free());
+            }
+        }
+        assert_eq!(PageWord::NONE.state(), PageState::None);
+    }
+
+    #[test]
+    fn words_that_no_constructor_makes_decode_as_corrupt() {
+        let good = PageWord::allocated(Order::ZERO, Migratetype::Movable, ZoneId(1)).0;
+        let order_11 = good | 11 << ORDER_SHIFT;
+        let type_7 = good | 7 << MT_SHIFT;
+        for bad in [4, 1 << 63, good | 1 << CPU_SHIFT, good | 1 << 40, order_11, type_7] {
+            assert_eq!(PageWord(bad).state(), PageState::Corrupt(bad));
+        }
+    }
+
+    #[test]
+    fn pageblocks_follow_the_pfn_and_not_the_index() {
+        let words: Vec<AtomicU64> = (0..1500).map(|_| AtomicU64::new(0)).collect();
+        let blocks: Vec<AtomicU8> = (0..4).map(|_| AtomicU8::new(0)).collect();
+        let frames = Frames::new(&words, &blocks, 511).unwrap();
+        assert_eq!(Frames::pageblocks_for(511, 1500), 4);
+        assert!(Frames::new(&words, &blocks[..3], 511).is_none());
+        assert_eq!(frames.pageblock_index(0), 0);
+        assert_eq!(frames.pageblock_index(1), 1);
+        assert_eq!(frames.pageblock_range(0), None);
+        assert_eq!(frames.pageblock_range(1), Some(1..513));
+        assert_eq!(frames.pageblock_range(1024), Some(513..1025));
+        assert_eq!(frames.pageblock_range(1025), None);
+        assert_eq!(frames.index(Pfn(510)), None);
+        assert_eq!(frames.index(Pfn(2010)), Some(1499));
+        assert_eq!(frames.index(Pfn(2011)), None);
+        frames.set_pageblock_type(600, Migratetype::HighAtomic);
+        assert_eq!(frames.pageblock_type(513), Migratetype::HighAtomic);
+        assert_eq!(frames.pageblock_type(512), Migratetype::Unmovable);
+        assert_eq!(frames.load(1500), PageWord::NONE);
+    }
+}

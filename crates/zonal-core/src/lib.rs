@@ -1,0 +1,34 @@
+//! The zoned, NUMA-aware page allocator.
+//!
+//! The core of Zonal: nodes and zones, a buddy allocator per zone, per-CPU page lists that tune
+//! themselves, watermarks and counters. It runs in a process (crate `zonal`), in a simulator and in
+//! a kernel; what differs between them is one small trait, [`platform::Platform`].
+//!
+//! No standard library, no allocation after init, no system calls, no dependencies. The caller owns
+//! the metadata: [`machine::Layout`] says how much, [`alloc::Allocator::new`] takes it.
+//!
+//! ```text
+//! types → gfp → sync → platform → frame → vmstat → buddy → zone → pcp → policy → zonelist
+//!       → machine → alloc (`reclaim` will stand in front of `alloc`)
+//! ```
+//! A module uses only modules to its left. Sections "LB x" are those of the reference of Linux'
+//! behaviour that the project is held against.
+#![no_std]
+#![deny(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod alloc;
+pub mod buddy;
+pub mod frame;
+pub mod gfp;
+pub mod machine;
+pub mod pcp;
+pub mod platform;
+pub mod policy;
+pub mod sync;
+pub mod types;
+pub mod vmstat;
+pub mod zone;
+pub mod zonelist;

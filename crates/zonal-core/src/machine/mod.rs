@@ -1,0 +1,344 @@
+//! The machine that an allocator is made for, and how much metadata it needs.
+//!
+//! The caller describes nodes, zones and CPUs in slices, asks [`Layout::of`] how many records of
+//! each kind that takes, makes them where it likes, and hands them over as [`Metadata`].
+
+pub(crate) mod zonelists;
+
+use core::fmt;
+
+use crate::frame::{Frames, MAX_ZONE_FRAMES};
+use crate::pcp::lists::ListMap;
+use crate::pcp::size::{self, HighFraction, HighInputs};
+use crate::pcp::store::Pcp;
+use crate::policy::Policy;
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
+use crate::types::{NodeId, Order, PAGE_SIZE, ZoneId, ZoneKind};
+use crate::zone::state::Zone;
+use crate::zonelist::Node;
+use crate::zonelist::order::NODES_MAX;
+
+/// Most zones an allocator has: page words name their zone in 12 bits.
+pub const ZONES_MAX: usize = 1 << 12;
+/// Most CPUs: page words name the CPU that caches a page in 16 bits, and the last number stands for
+/// "on the way".
+pub const CPUS_MAX: usize = (1 << 16) - 1;
+
+/// Nodes, zones and CPUs.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine<'a> {
+    /// Distances between nodes, row by row; 10 is local (LB A.3). Its length is nodes squared.
+    pub distances: &'a [u8],
+    /// Populated zones, by ascending start, none overlapping another.
+    pub zones: &'a [ZoneSpec],
+    /// The node of each CPU, by CPU id.
+    pub cpus: &'a [NodeId],
+    /// Bytes of last-level cache that one CPU may count as its own (LB E.5); 0 if not known.
+    pub cache_slice_bytes: u64,
+}
+
+/// One populated zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneSpec {
+    /// Its node.
+    pub node: NodeId,
+    /// What it is for.
+    pub kind: ZoneKind,
+    /// First page frame.
+    pub start_pfn: u64,
+    /// Pages up to the last frame, holes included.
+    pub spanned: u64,
+    /// Pages without holes.
+    pub present: u64,
+}
+
+/// Why a machine cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MachineError {
+    /// No zone has a page.
+    NoMemory,
+    /// There is no CPU.
+    NoCpu,
+    /// More of something than fits: what, how many, at most.
+    TooMany(&'static str, u64, u64),
+    /// The distance table has this many entries; it needs that many.
+    Distances(usize, usize),
+    /// A distance below 10, or a node not at 10 from itself: from, to, value.
+    Distance(u16, u16, u8),
+    /// A zone (by position) or CPU names a node that does not exist.
+    NoSuchNode(&'static str, usize, u16),
+    /// The zone at this position has no pages, or more present than spanned.
+    ZoneSize(usize),
+    /// The zone at this position starts before the one in front of it ends.
+    ZoneOrder(usize),
+    /// The node already has a zone of this kind: position of the second.
+    ZoneTwice(usize),
+    /// A slice of metadata has fewer records than the layout asks for: which, given, needed.
+    Metadata(&'static str, usize, usize),
+}
+
+impl fmt::Display for MachineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            MachineError::NoMemory => f.write_str("no zone has any memory; give at least one page"),
+            MachineError::NoCpu => f.write_str("the machine has no CPU; give at least one"),
+            MachineError::TooMany(what, given, most) => {
+                write!(f, "{given} {what}, but at most {most} are possible")
+            }
+            MachineError::Distances(given, needed) => {
+                write!(f, "the distance table has {given} entries, but nodes squared is {needed}")
+            }
+            MachineError::Distance(from, to, value) => write!(
+                f,
+                "distance {value} from node {from} to node {to}: a node is at 10 from itself, \
+                 others at 10 to 255"
+            ),
+            MachineError::NoSuchNode(what, which, node) => {
+                write!(f, "{what} {which} is on node {node}, which does not exist")
+            }
+            MachineError::ZoneSize(zone) => {
+                write!(f, "zone {zone}: present pages must be at least 1 and at most the span")
+            }
+            MachineError::ZoneOrder(zone) => {
+                write!(f, "zone {zone} starts before the end of the zone in front of it")
+            }
+            MachineError::ZoneTwice(zone) => {
+                write!(f, "zone {zone}: its node already has a zone of that kind")
+            }
+            MachineError::Metadata(what, given, needed) => {
+                write!(f, "{given} records of {what} were given, the layout needs {needed}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for MachineError {}
+
+/// Records of metadata that a machine needs under a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Zones.
+    pub zones: usize,
+    /// Per-CPU stores: zones times CPUs.
+    pub pcps: usize,
+    /// Page frame words.
+    pub words: usize,
+    /// Pageblock types.
+    pub blocks: usize,
+    /// Slots of the per-CPU stacks.
+    pub slots: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// Zonelist entries: nodes times zones.
+    pub zonelist: usize,
+}
+
+/// The records, owned by the caller, all in their default state (zero).
+#[derive(Debug)]
+pub struct Metadata<'a> {
+    /// [`Layout::zones`] records.
+    pub zones: &'a mut [Zone],
+    /// [`Layout::pcps`] records.
+    pub pcps: &'a mut [Pcp],
+    /// [`Layout::words`] words, zero.
+    pub words: &'a [AtomicU64],
+    /// [`Layout::blocks`] bytes, zero.
+    pub blocks: &'a [AtomicU8],
+    /// [`Layout::slots`] slots.
+    pub slots: &'a [AtomicU32],
+    /// [`Layout::nodes`] records.
+    pub nodes: &'a mut [Node],
+    /// [`Layout::zonelist`] entries.
+    pub zonelist: &'a mut [ZoneId],
+}
+
+impl Layout {
+    /// The records that `machine` needs under `policy`.
+    ///
+    /// # Errors
+    /// [`MachineError`] where the machine cannot be.
+    pub fn of(machine: &Machine<'_>, policy: &Policy) -> Result<Layout, MachineError> {
+        machine.check()?;
+        let lists = ListMap::new(policy.pcp.orders, machine.grouping(policy));
+        let mut layout = Layout {
+            zones: machine.zones.len(),
+            pcps: machine.zones.len() * machine.cpus.len(),
+            words: 0,
+            blocks: 0,
+            slots: 0,
+            nodes: machine.nodes(),
+            zonelist: machine.nodes() * machine.zones.len(),
+        };
+        for zone in machine.zones {
+            layout.words += zone.spanned as usize;
+            layout.blocks += Frames::pageblocks_for(zone.start_pfn, zone.spanned);
+            for node in machine.cpus {
+                layout.slots += lists.slots(machine.store_pages(zone, *node, policy));
+            }
+        }
+        if layout.words > u32::MAX as usize {
+            let most = u64::from(u32::MAX);
+            return Err(MachineError::TooMany("page frames", layout.words as u64, most));
+        }
+        if layout.slots > u32::MAX as usize {
+            let most = u64::from(u32::MAX);
+            return Err(MachineError::TooMany("per-CPU slots", layout.slots as u64, most));
+        }
+        Ok(layout)
+    }
+
+    /// Bytes of all records.
+    pub const fn bytes(&self) -> usize {
+        self.zones * size_of::<Zone>()
+            + self.pcps * size_of::<Pcp>()
+            + self.words * 8
+            + self.blocks
+            + self.slots * 4
+            + self.nodes * size_of::<Node>()
+            + self.zonelist * size_of::<ZoneId>()
+    }
+
+    /// Bytes of metadata for each byte of memory.
+    pub const fn overhead(&self) -> f64 {
+        self.bytes() as f64 / (self.words * PAGE_SIZE) as f64
+    }
+
+    /// Whether `metadata` has as many records as the layout asks for.
+    pub(crate) fn check(&self, metadata: &Metadata<'_>) -> Result<(), MachineError> {
+        let pairs = [
+            ("zones", metadata.zones.len(), self.zones),
+            ("per-CPU stores", metadata.pcps.len(), self.pcps),
+            ("page words", metadata.words.len(), self.words),
+            ("pageblocks", metadata.blocks.len(), self.blocks),
+            ("slots", metadata.slots.len(), self.slots),
+            ("nodes", metadata.nodes.len(), self.nodes),
+            ("zonelist entries", metadata.zonelist.len(), self.zonelist),
+        ];
+        match pairs.into_iter().find(|(_, given, needed)| given < needed) {
+            Some((what, given, needed)) => Err(MachineError::Metadata(what, given, needed)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Machine<'_> {
+    /// Nodes: the distance table is square.
+    pub fn nodes(&self) -> usize {
+        self.distances.len().isqrt()
+    }
+
+    /// CPUs of a node.
+    pub fn node_cpus(&self, node: NodeId) -> u32 {
+        self.cpus.iter().filter(|of| **of == node).count() as u32
+    }
+
+    /// Whether pageblocks are grouped by mobility: where the policy leaves it open, on machines
+    /// that are not too small for it (LB A.5, with the high marks still zero).
+    pub fn grouping(&self, policy: &Policy) -> bool {
+        let pages = self.zones.iter().map(|zone| zone.present).sum();
+        policy.mobility_grouping.resolve(pages)
+    }
+
+    /// Pages a store's largest stack must hold: what the limits of LB E.4 allow, and the largest
+    /// refill. Stores of CPUs on other nodes get together as much as the node's own, so that
+    /// metadata stays in proportion.
+    pub(crate) fn store_pages(&self, zone: &ZoneSpec, cpu: NodeId, policy: &Policy) -> usize {
+        let batch = size::batch(zone.present, policy.pcp.batch_cap_pages);
+        let own = self.node_cpus(zone.node);
+        let all = self.cpus.len() as u32;
+        let inputs = HighInputs {
+            managed: zone.present,
+            low_mark: 0,
+            node_cpus: own,
+            machine_cpus: all,
+            batch,
+        };
+        let bounds = size::high_bounds(&inputs, policy.pcp.high_fraction);
+        let auto = size::high_bounds(&inputs, HighFraction::AUTO);
+        let mut high = bounds.max.max(auto.max);
+        // A refill leaves room for a batch below `high` (LB E.6), however often it has doubled.
+        let chunk = (batch << policy.pcp.scale_max).min(high);
+        let others = all - own;
+        if cpu != zone.node && own != 0 && others > own {
+            high = (u64::from(high) * u64::from(own) / u64::from(others)) as u32;
+        }
+        high.max(chunk) as usize + batch as usize
+    }
+
+    /// # Errors
+    /// [`MachineError`] where the machine cannot be.
+    pub fn check(&self) -> Result<(), MachineError> {
+        let nodes = self.nodes();
+        if nodes * nodes != self.distances.len() || nodes == 0 {
+            let needed = nodes.max(1) * nodes.max(1);
+            return Err(MachineError::Distances(self.distances.len(), needed));
+        }
+        for (what, given, most) in [
+            ("nodes", nodes, NODES_MAX),
+            ("zones", self.zones.len(), ZONES_MAX),
+            ("CPUs", self.cpus.len(), CPUS_MAX),
+        ] {
+            if given > most {
+                return Err(MachineError::TooMany(what, given as u64, most as u64));
+            }
+        }
+        if self.zones.is_empty() {
+            return Err(MachineError::NoMemory);
+        }
+        if self.cpus.is_empty() {
+            return Err(MachineError::NoCpu);
+        }
+        self.check_distances(nodes)?;
+        for (cpu, node) in self.cpus.iter().enumerate() {
+            if node.0 as usize >= nodes {
+                return Err(MachineError::NoSuchNode("CPU", cpu, node.0));
+            }
+        }
+        self.check_zones(nodes)
+    }
+
+    fn check_distances(&self, nodes: usize) -> Result<(), MachineError> {
+        for from in 0..nodes {
+            for to in 0..nodes {
+                let value = self.distances[from * nodes + to];
+                if value < 10 || (from == to && value != 10) {
+                    return Err(MachineError::Distance(from as u16, to as u16, value));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_zones(&self, nodes: usize) -> Result<(), MachineError> {
+        let mut end = 0;
+        for (position, zone) in self.zones.iter().enumerate() {
+            if zone.node.0 as usize >= nodes {
+                return Err(MachineError::NoSuchNode("zone", position, zone.node.0));
+            }
+            if zone.present == 0 || zone.present > zone.spanned {
+                return Err(MachineError::ZoneSize(position));
+            }
+            if zone.spanned > MAX_ZONE_FRAMES as u64 {
+                let most = MAX_ZONE_FRAMES as u64;
+                return Err(MachineError::TooMany("pages in one zone", zone.spanned, most));
+            }
+            let too_far = MachineError::TooMany("page frame numbers", u64::MAX, 1 << 52);
+            let next = zone.start_pfn.checked_add(zone.spanned).ok_or(too_far)?;
+            if zone.start_pfn < end {
+                return Err(MachineError::ZoneOrder(position));
+            }
+            if next > 1 << 52 {
+                return Err(too_far);
+            }
+            let before = &self.zones[..position];
+            if before.iter().any(|other| (other.node, other.kind) == (zone.node, zone.kind)) {
+                return Err(MachineError::ZoneTwice(position));
+            }
+            end = next;
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(Order::MAX.get() < 16, "page words name the order in 4 bits");

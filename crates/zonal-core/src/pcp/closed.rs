@@ -1,0 +1,357 @@
+//! A per-CPU store whose gate is closed: everything that is not a fast operation (see `store`).
+
+use crate::pcp::store::{NO_LIST, NR_LISTS, OPEN, Pcp};
+use crate::pcp::tune::{PcpState, clamp_hi_first};
+use crate::pcp::word::{POPS_PERIOD, PcpWord};
+use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
+use crate::zone::state::{FAST_FREE, Zone};
+
+/// What a zone's `fast` must have for fast operations on order-0 pages: both ways free.
+const FAST_ALL: u32 = FAST_FREE | 1;
+/// A store whose gate this value has closed. Opens it when dropped.
+#[derive(Debug)]
+pub struct Closed<'a> {
+    /// The store.
+    pub pcp: &'a Pcp,
+    zone: &'a Zone,
+    slots: &'a [AtomicU32],
+    word: PcpWord,
+    count: u32,
+}
+
+/// Where a refill puts its blocks. The first one given is the first to be popped (LB E.6: refills
+/// are appended in the order of removal, allocations take from the head).
+#[derive(Debug)]
+pub struct Sink<'a> {
+    slots: &'a [AtomicU32],
+    base: u32,
+    wanted: u32,
+    next: u32,
+}
+
+impl Sink<'_> {
+    /// Blocks it still takes.
+    pub fn room(&self) -> u32 {
+        self.next
+    }
+    /// Takes one block. More than were wanted are a bug of the caller.
+    #[inline]
+    pub fn give(&mut self, frame: u32) {
+        debug_assert!(self.next > 0);
+        self.next -= 1;
+        self.slots[(self.base + self.next) as usize].store(frame, Relaxed);
+    }
+}
+
+impl<'a> Closed<'a> {
+    /// The caller has just taken the gate and kept sections out; `word` is the store's.
+    pub(super) fn new(
+        pcp: &'a Pcp,
+        zone: &'a Zone,
+        slots: &'a [AtomicU32],
+        word: PcpWord,
+    ) -> Closed<'a> {
+        let mut closed = Closed { pcp, zone, slots, word, count: 0 };
+        closed.count = pcp.others.load(Relaxed) + closed.active_pages();
+        closed
+    }
+
+    /// The live slots of a list, cold end first; `None` if its ends are out of order (PCP-2).
+    pub fn frames(&self, list: usize) -> Option<&'a [AtomicU32]> {
+        let record = &self.pcp.lists[list];
+        let (lo, top) = (record.lo.load(Relaxed), self.top(list));
+        let slots = &self.slots[record.base as usize..(record.base + record.cap) as usize];
+        slots.get(lo as usize..top as usize)
+    }
+
+    /// Base pages on all lists (LB E.1 `count`).
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+    /// Blocks on one list.
+    #[inline]
+    pub fn len(&self, list: usize) -> u32 {
+        self.top(list) - self.pcp.lists[list].lo.load(Relaxed)
+    }
+    /// Whether no list holds a page.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+    fn top(&self, list: usize) -> u32 {
+        if self.word.active() == list {
+            self.word.top()
+        } else {
+            self.pcp.lists[list].top.load(Relaxed)
+        }
+    }
+    fn active_pages(&self) -> u32 {
+        match self.word.active() {
+            NO_LIST => 0,
+            active => self.len(active) << self.pcp.lists[active].order,
+        }
+    }
+    fn slot(&self, list: usize, index: u32) -> &AtomicU32 {
+        &self.slots[(self.pcp.lists[list].base + index) as usize]
+    }
+
+    /// Makes `list` the one whose top the word holds.
+    pub fn activate(&mut self, list: usize) {
+        if self.word.active() == list && !self.word.must_fold() {
+            return;
+        }
+        self.spill();
+        let word = self.word;
+        let new = &self.pcp.lists[list];
+        let pops = (new.pops.load(Relaxed) & u64::from(POPS_PERIOD - 1)) as u32;
+        let top = new.top.load(Relaxed);
+        self.word = PcpWord::new(list, top, pops, word.free_count(), word.prev_high_order());
+    }
+
+    /// Writes the active list's top and pops back to its record; no list is active then.
+    fn spill(&mut self) {
+        let word = self.word;
+        if word.active() == NO_LIST {
+            return;
+        }
+        let old = &self.pcp.lists[word.active()];
+        old.pops.store(old.pops_with(Some(word)), Relaxed);
+        old.top.store(word.top(), Relaxed);
+        self.word = PcpWord::new(NO_LIST, 0, 0, word.free_count(), word.prev_high_order());
+    }
+
+    /// Takes the hottest block of `list`, counting an allocation; `free_count` is halved if `tune`.
+    pub fn pop(&mut self, list: usize, tune: bool) -> Option<u32> {
+        self.activate(list);
+        if self.word.top() == self.pcp.lists[list].lo.load(Relaxed) {
+            return None;
+        }
+        let frame = self.slot(list, self.word.top() - 1).load(Relaxed);
+        let kept = self.word.free_count();
+        self.word = self.word.popped();
+        if !tune {
+            self.set_free_count(kept, self.word.prev_high_order());
+        }
+        self.count -= 1 << self.pcp.lists[list].order;
+        Some(frame)
+    }
+
+    /// Takes up to `n` of the hottest blocks of `list` at once, hottest last, counting allocations.
+    /// `free_count` stays (LB D.9).
+    pub fn pop_many(&mut self, list: usize, n: usize) -> &'a [AtomicU32] {
+        self.spill();
+        let record = &self.pcp.lists[list];
+        let (lo, top) = (record.lo.load(Relaxed), record.top.load(Relaxed));
+        let taken = (top - lo).min(n.min(u32::MAX as usize) as u32);
+        record.top.store(top - taken, Relaxed);
+        record.pops.store(record.pops.load(Relaxed) + u64::from(taken), Relaxed);
+        self.count -= taken << record.order;
+        self.activate(list);
+        let end = (record.base + top) as usize;
+        &self.slots[end - taken as usize..end]
+    }
+
+    /// How many blocks a [`push_many`](Self::push_many) may put on `list` without reaching `high`,
+    /// which would need a decision, or the end of the stack.
+    pub fn room(&mut self, list: usize) -> u32 {
+        self.activate(list);
+        self.set_limit();
+        let record = &self.pcp.lists[list];
+        record.hi.load(Relaxed).saturating_sub(self.word.top())
+    }
+
+    /// Puts freed order-0 blocks on the hot end of `list`, at most `max`, which is at most
+    /// [`room`](Self::room); ends early when `next` has none. `free_count` grows by one each up to
+    /// `cap` (LB E.7, for frees that need no decision). Returns how many.
+    #[inline]
+    pub fn push_run(
+        &mut self,
+        list: usize,
+        cap: u32,
+        max: usize,
+        mut next: impl FnMut(usize) -> Option<u32>,
+    ) -> usize {
+        self.activate(list);
+        let record = &self.pcp.lists[list];
+        let first = (record.base + self.word.top()) as usize;
+        let mut pushed = 0;
+        for slot in &self.slots[first..first + max] {
+            let Some(frame) = next(pushed) else { break };
+            slot.store(frame, Relaxed);
+            pushed += 1;
+        }
+        self.set_top(list, self.word.top() + pushed as u32);
+        let free_count = self.word.free_count();
+        let grown = free_count.max(cap.min(free_count + pushed as u32));
+        // A run of none changes nothing, not even the mark of a free of order 1 to 3.
+        let prev = pushed == 0 && self.word.prev_high_order();
+        self.set_free_count(grown, prev);
+        self.count += (pushed as u32) << record.order;
+        pushed
+    }
+
+    /// The coldest slots of `list`, coldest first.
+    pub fn cold(&self, list: usize) -> &'a [AtomicU32] {
+        let record = &self.pcp.lists[list];
+        let (lo, top) = (record.lo.load(Relaxed), self.top(list));
+        &self.slots[(record.base + lo) as usize..(record.base + top) as usize]
+    }
+
+    /// Takes the `n` coldest blocks of `list`, which [`cold`](Self::cold) showed, for the buddy.
+    pub fn drop_cold(&mut self, list: usize, n: u32) {
+        let record = &self.pcp.lists[list];
+        record.lo.store(record.lo.load(Relaxed) + n, Relaxed);
+        record.drained.store(record.drained.load(Relaxed) + u64::from(n), Relaxed);
+        self.count -= n << record.order;
+    }
+
+    /// Puts a freed block on the hot end of `list`. The tuning state is the caller's business.
+    /// `false`: the stack is full.
+    pub fn push(&mut self, list: usize, frame: u32) -> bool {
+        self.activate(list);
+        if !self.make_room(list) {
+            return false;
+        }
+        self.slot(list, self.word.top()).store(frame, Relaxed);
+        self.word = self.word.pushed(0, 0, self.word.prev_high_order());
+        self.count += 1 << self.pcp.lists[list].order;
+        true
+    }
+
+    /// Moves the live part of the active `list` down when its top has reached the end.
+    fn make_room(&mut self, list: usize) -> bool {
+        let record = &self.pcp.lists[list];
+        if self.word.top() < record.cap {
+            return true;
+        }
+        let lo = record.lo.load(Relaxed);
+        if lo == 0 {
+            return false;
+        }
+        for index in lo..self.word.top() {
+            self.slot(list, index - lo).store(self.slot(list, index).load(Relaxed), Relaxed);
+        }
+        record.lo.store(0, Relaxed);
+        self.set_top(list, self.word.top() - lo);
+        true
+    }
+
+    /// Begins to fill the empty `list` with up to `wanted` blocks.
+    pub fn refill(&mut self, list: usize, wanted: u32) -> Sink<'a> {
+        debug_assert_eq!(self.len(list), 0);
+        self.activate(list);
+        let record = &self.pcp.lists[list];
+        let wanted = wanted.min(record.cap);
+        Sink { slots: self.slots, base: record.base, wanted, next: wanted }
+    }
+
+    /// Makes the blocks given to `sink` the content of `list`.
+    pub fn refilled(&mut self, list: usize, sink: Sink<'a>) {
+        let record = &self.pcp.lists[list];
+        record.lo.store(sink.next, Relaxed);
+        self.set_top(list, sink.wanted);
+        let got = sink.wanted - sink.next;
+        record.refilled.store(record.refilled.load(Relaxed) + u64::from(got), Relaxed);
+        self.count += got << record.order;
+    }
+
+    fn set_top(&mut self, list: usize, top: u32) {
+        let word = self.word;
+        self.word = PcpWord::new(list, top, word.pops(), word.free_count(), word.prev_high_order());
+    }
+    fn set_free_count(&mut self, free_count: u32, prev: bool) {
+        let word = self.word;
+        self.word = PcpWord::new(word.active(), word.top(), word.pops(), free_count, prev);
+    }
+
+    /// The tuning state of LB E.1, put together from where it is kept.
+    pub fn state(&self) -> PcpState {
+        let pushes = self.pushes().wrapping_sub(self.pcp.factor_pushes.load(Relaxed));
+        let factor = self.pcp.alloc_factor.load(Relaxed);
+        PcpState {
+            count: self.count,
+            high: self.pcp.high.load(Relaxed),
+            alloc_factor: (factor >> pushes.min(31)) as u8,
+            free_count: self.word.free_count(),
+            prev_free_high_order: self.word.prev_high_order(),
+        }
+    }
+
+    /// As [`state`](Self::state), but with an `alloc_factor` of 0: for decisions that do not read
+    /// it, because finding it out costs a walk over the lists.
+    #[inline]
+    pub fn state_without_factor(&self) -> PcpState {
+        PcpState {
+            count: self.count,
+            high: self.pcp.high.load(Relaxed),
+            alloc_factor: 0,
+            free_count: self.word.free_count(),
+            prev_free_high_order: self.word.prev_high_order(),
+        }
+    }
+
+    /// Stores what [`state_without_factor`](Self::state_without_factor) gave, changed. The
+    /// `alloc_factor` follows by itself: pushes halve it, and they are counted.
+    #[inline]
+    pub fn set_state_without_factor(&mut self, state: &PcpState) {
+        debug_assert_eq!(state.count, self.count);
+        self.pcp.high.store(state.high, Relaxed);
+        self.set_free_count(state.free_count, state.prev_free_high_order);
+    }
+
+    /// Stores a tuning state; its `count` must be the store's.
+    pub fn set_state(&mut self, state: &PcpState) {
+        debug_assert_eq!(state.count, self.count);
+        self.pcp.high.store(state.high, Relaxed);
+        self.pcp.alloc_factor.store(u32::from(state.alloc_factor), Relaxed);
+        self.pcp.factor_pushes.store(self.pushes(), Relaxed);
+        self.set_free_count(state.free_count, state.prev_free_high_order);
+    }
+
+    /// Pushes of all lists so far (PCP-5).
+    fn pushes(&self) -> u64 {
+        (0..self.pcp.lists_used as usize)
+            .map(|index| {
+                let list = &self.pcp.lists[index];
+                let word = (self.word.active() == index).then_some(self.word);
+                (list.pops_with(word) + u64::from(self.len(index)))
+                    .wrapping_add(list.drained.load(Relaxed))
+                    .wrapping_sub(list.refilled.load(Relaxed))
+            })
+            .fold(0, u64::wrapping_add)
+    }
+
+    /// How far pushes on the active list may go without a decision (PCP-4).
+    fn set_limit(&self) {
+        let others = self.count - self.active_pages();
+        self.pcp.others.store(others, Relaxed);
+        let active = self.word.active();
+        if active >= NR_LISTS {
+            return;
+        }
+        let list = &self.pcp.lists[active];
+        let (min, max) = (self.pcp.high_min.load(Relaxed), self.pcp.high_max.load(Relaxed));
+        let high = clamp_hi_first(self.pcp.high.load(Relaxed), min, max);
+        // After a push the list may hold n blocks iff others + (n << order) < high.
+        let most = high.saturating_sub(others).saturating_sub(1) >> list.order;
+        let hi = list.lo.load(Relaxed).saturating_add(most).min(list.cap);
+        list.hi.store(hi, Relaxed);
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        if self.word.must_fold() {
+            let active = self.word.active();
+            self.activate(active);
+        }
+        self.set_limit();
+        // Under pressure every operation has something to decide (LB D.4 step 5, E.7).
+        let slow = self.zone.fast.load(Relaxed) & FAST_ALL != FAST_ALL;
+        // Release: pairs with the word read of a fast operation, which must see these limits once
+        // it sees this word.
+        self.pcp.word.store(self.word.with_slow(slow).0, Ordering::Release);
+        // Release: pairs with the Acquire of the next closer.
+        self.pcp.gate.store(OPEN, Ordering::Release);
+    }
+}

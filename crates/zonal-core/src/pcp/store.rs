@@ -1,0 +1,330 @@
+//! The per-CPU page store of one (zone, CPU): up to 15 stacks of page frames, one per (order,
+//! migratetype), and the hot word that commits operations on them.
+//!
+//! ```text
+//!              lo              top        hi        cap
+//!  slots  |    | cold ... hot  |          |         |
+//!          drain takes here ^  ^ pop, push here
+//! ```
+//! A stack's live pages are `slots[lo..top)`: hot end at `top`, cold end at `lo` (LB E.8: frees
+//! push and allocations pop at the head, drains take from the tail). `hi` is how far a push may go
+//! before it must look at the limits of LB E.7.
+//!
+//! Two kinds of access exist. A **fast operation** runs on the store's own CPU, in one restartable
+//! section that reads `word` and commits by one store to it; it leaves without committing if the
+//! word's `slow` bit is set. Everything else **closes** the store: it takes the gate, sets `slow`,
+//! asks the platform to fence the CPU, looks whether `slow` is still set (a section in flight may
+//! have committed over it; then once more), and from then on owns every field until it stores a
+//! word without the bit and opens the gate.
+//!
+//! Why that is enough: after the fence, sections that began earlier have committed or will start
+//! again, and sections that begin later read a word with `slow` in it. Nobody but a committing
+//! section clears the bit, so if it is set after the fence, it stays set. Limits are read behind
+//! the word, so a section that sees the reopened word sees the limits stored before it.
+//!
+//! # Invariants
+//! - **PCP-1** only the holder of the gate, or a fast operation on the store's CPU, changes `word`,
+//!   but for the `slow` bit, which anybody may set.
+//! - **PCP-2** while the gate is open, `lo <= top <= hi' <= cap` for every list, where `hi' =
+//!   max(hi, top)`; `top` of the active list is in `word`, of the others in their record.
+//! - **PCP-3** a frame in `slots[lo..top)` has the word `cached(order, type, zone, cpu)` of its
+//!   list, unless a racing double free put it on two stacks: then on one of them only.
+//! - **PCP-4** a push that stays below `hi` keeps `count < high`, so it needs no decision (LB E.7).
+//! - **PCP-5** `pops`, `refilled`, `drained` and the stack's length give the pushes of a list:
+//!   `pushes = pops + length + drained - refilled`.
+
+use crate::frame::PageWord;
+use crate::pcp::closed::Closed;
+use crate::pcp::tune::PcpParams;
+use crate::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
+use crate::platform::Platform;
+use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::types::{CpuId, Migratetype, Order, ZoneId};
+use crate::zone::state::Zone;
+use Ordering::Relaxed;
+
+/// Lists a store can have; the index 15 means "no list is active".
+pub const NR_LISTS: usize = 15;
+/// Value of the word's `active` while no list is.
+pub const NO_LIST: usize = 15;
+pub(super) const OPEN: u32 = 0;
+const CLOSED: u32 = 1;
+
+/// One stack of a store. Field order is part of the fast path: see `offset` constants in the home.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct PcpList {
+    /// Address of the stack's first slot.
+    pub slots_addr: usize,
+    /// Cold end: slots below it are dead.
+    pub lo: AtomicU32,
+    /// A push at or above it takes the slow way. Valid while the list is active.
+    pub hi: AtomicU32,
+    /// Word of a frame on this stack (PCP-3).
+    pub cached: u64,
+    /// Word of a frame popped from this stack.
+    pub allocated: u64,
+    /// The word's `active` bits while this list is the active one.
+    pub active_bits: u32,
+    /// The word's `prev` bit after a push to this list.
+    pub prev_bits: u32,
+    /// Base pages of a block, which a push adds to `free_count`.
+    pub block_pages: u32,
+    /// Hot end, while the list is not active.
+    pub(crate) top: AtomicU32,
+    pub(crate) base: u32,
+    pub(crate) cap: u32,
+    pub(crate) order: u8,
+    pub(crate) mt: u8,
+    pub(super) pops: AtomicU64,
+    pub(crate) refilled: AtomicU64,
+    pub(crate) drained: AtomicU64,
+}
+
+/// The store of one (zone, CPU). Aligned to pairs of lines, because the processor fetches those:
+/// the next CPU's store must not be in one's pair.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct Pcp {
+    /// The hot word.
+    pub word: AtomicU64,
+    /// `free_count` stops growing here: `batch << scale_max` (LB E.7).
+    pub free_count_cap: AtomicU32,
+    /// 0 open, else closed.
+    pub gate: AtomicU32,
+    /// From this `free_count` on, a free of order 1 to 3 behind another may be a stream (LB E.7).
+    pub free_high_threshold: AtomicU32,
+    pub(crate) zone: ZoneId,
+    pub(crate) lists_used: u8,
+    pub(crate) free_high_batch: AtomicU32,
+    pub(crate) cpu: CpuId,
+    pub(crate) high: AtomicU32,
+    pub(crate) high_min: AtomicU32,
+    pub(crate) high_max: AtomicU32,
+    pub(crate) batch: AtomicU32,
+    /// Base pages on all lists but the active one, while the gate is open.
+    pub(super) others: AtomicU32,
+    pub(super) alloc_factor: AtomicU32,
+    /// Pushes of all lists when `alloc_factor` was last set.
+    pub(super) factor_pushes: AtomicU64,
+    /// Countdown to the drain of a remote zone's pages (LB F.4).
+    pub(crate) expire: AtomicU32,
+    /// This CPU's delta of the zone's free-page counter; written under the zone lock.
+    pub(crate) free_diff: AtomicI64,
+    /// What the fast path does not count itself.
+    pub events: PcpEvents,
+    /// The stacks.
+    pub lists: [PcpList; NR_LISTS],
+}
+
+/// Counters of a store that only slow ways write.
+#[derive(Debug, Default)]
+pub struct PcpEvents {
+    /// Allocations from this store whose preferred zone is on another node (LB F.6, `numa_miss`).
+    pub miss: AtomicU64,
+    /// Allocations that preferred this store's zone and got a page of another node.
+    pub foreign: AtomicU64,
+    /// Allocations by this CPU from this zone's buddy directly.
+    pub direct_allocs: AtomicU64,
+    /// Their base pages.
+    pub direct_pages: AtomicU64,
+    /// Base pages freed by this CPU to this zone's buddy directly.
+    pub direct_freed: AtomicU64,
+    /// Refills: zone lock holds.
+    pub refills: AtomicU64,
+    /// Drains: zone lock holds.
+    pub drains: AtomicU64,
+    /// Drains because a stack was full before its limit was reached.
+    pub overflows: AtomicU64,
+    /// Copies of a frame dropped because it was freed twice at the same time (PCP-3).
+    pub double_frees: AtomicU64,
+}
+
+/// What a store has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PcpTotals {
+    /// Blocks popped: allocations served.
+    pub pops: u64,
+    /// Their base pages.
+    pub popped_pages: u64,
+    /// Base pages pushed: frees.
+    pub pushed_pages: u64,
+    /// Base pages moved from the buddy.
+    pub refilled_pages: u64,
+    /// Base pages moved to the buddy.
+    pub drained_pages: u64,
+}
+
+impl PcpList {
+    /// Order of the stack's blocks.
+    pub fn order(&self) -> Order {
+        Order::new(u32::from(self.order)).unwrap_or(Order::ZERO)
+    }
+    /// Migratetype of the stack.
+    pub fn migratetype(&self) -> Migratetype {
+        Migratetype::new(u32::from(self.mt)).unwrap_or(Migratetype::Unmovable)
+    }
+}
+
+impl Pcp {
+    /// Makes list `index` for blocks of (`order`, `mt`) in `slots[base..base + cap)`.
+    pub(crate) fn set_list(
+        &mut self,
+        index: usize,
+        (order, mt): (Order, Migratetype),
+        slots: &[AtomicU32],
+        base: usize,
+        cap: usize,
+    ) {
+        let (zone, cpu) = (self.zone, self.cpu);
+        let list = &mut self.lists[index];
+        list.slots_addr = slots[base..base + cap].as_ptr() as usize;
+        list.base = base as u32;
+        list.cap = cap.min(SLOTS_MAX) as u32;
+        list.order = order.get() as u8;
+        list.mt = mt.index() as u8;
+        let high_order = order > Order::ZERO && order <= Order::COSTLY;
+        list.active_bits = PcpWord::new(index, 0, 0, 0, false).0 as u32;
+        list.prev_bits = PcpWord::new(0, 0, 0, 0, high_order).0 as u32;
+        list.block_pages = order.pages() as u32;
+        list.cached = PageWord::cached(order, mt, zone, cpu).0;
+        list.allocated = PageWord::allocated(order, mt, zone).0;
+        self.lists_used = self.lists_used.max(index as u8 + 1);
+        if index == 0 {
+            *self.word.get_mut() = PcpWord::new(NO_LIST, 0, 0, 0, false).0;
+        }
+    }
+
+    /// The CPU it serves.
+    pub fn cpu(&self) -> CpuId {
+        self.cpu
+    }
+    /// The current high mark, in pages (LB E.1).
+    pub fn high(&self) -> u32 {
+        self.high.load(Relaxed)
+    }
+
+    /// Parameters in force, with the policy's constants.
+    pub(crate) fn params(&self, fixed: &PcpParams) -> PcpParams {
+        PcpParams {
+            batch: self.batch.load(Relaxed),
+            high_min: self.high_min.load(Relaxed),
+            high_max: self.high_max.load(Relaxed),
+            free_high_batch: self.free_high_batch.load(Relaxed) != 0,
+            ..*fixed
+        }
+    }
+
+    /// Closes the store, or returns `None` if somebody else has it closed, or the home cannot
+    /// fence.
+    #[inline]
+    pub fn try_close<'a, P: Platform>(
+        &'a self,
+        platform: &P,
+        zone: &'a Zone,
+        slots: &'a [AtomicU32],
+    ) -> Option<Closed<'a>> {
+        // Acquire: pairs with the Release in `Closed::drop`.
+        self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).ok()?;
+        if platform.has_sections() && !self.keep_sections_out(platform) {
+            // Release: pairs with the Acquire above in the next closer; nothing was changed.
+            self.gate.store(OPEN, Ordering::Release);
+            return None;
+        }
+        let word = PcpWord(self.word.load(Relaxed)).with_slow(false);
+        Some(Closed::new(self, zone, slots, word))
+    }
+
+    /// Sets `slow` so that it stays. `false` if the home cannot fence; the bit may then be set, and
+    /// operations take the slow way until the store is closed once.
+    #[inline]
+    fn keep_sections_out<P: Platform>(&self, platform: &P) -> bool {
+        loop {
+            self.make_slow();
+            if !platform.fence(self.cpu) {
+                return false;
+            }
+            if PcpWord(self.word.load(Relaxed)).is_slow() {
+                return true;
+            }
+        }
+    }
+
+    /// Asks fast operations to take the slow way once. Advice: a section in flight may undo it.
+    #[inline]
+    pub fn make_slow(&self) {
+        // Relaxed: the fence orders it where order matters.
+        self.word.fetch_or(SLOW, Relaxed);
+    }
+
+    /// Closes the store, waiting while somebody else has it closed. `None` only if the home cannot
+    /// fence the CPU.
+    pub fn close<'a, P: Platform>(
+        &'a self,
+        platform: &P,
+        zone: &'a Zone,
+        slots: &'a [AtomicU32],
+    ) -> Option<Closed<'a>> {
+        loop {
+            if let Some(closed) = self.try_close(platform, zone, slots) {
+                return Some(closed);
+            }
+            if self.gate.load(Relaxed) == OPEN && !platform.fence(self.cpu) {
+                return None;
+            }
+            platform.relax();
+        }
+    }
+
+    /// Base pages on all lists. Exact only while nothing runs on the CPU.
+    pub fn count(&self) -> u32 {
+        let word = PcpWord(self.word.load(Relaxed));
+        (0..self.lists_used as usize)
+            .map(|index| {
+                let list = &self.lists[index];
+                let top = if word.active() == index { word.top() } else { list.top.load(Relaxed) };
+                top.saturating_sub(list.lo.load(Relaxed)) << list.order
+            })
+            .sum()
+    }
+
+    /// Whether it is open and holds nothing. A store that somebody has closed may be about to get
+    /// pages, so it does not count as empty.
+    pub fn seems_empty(&self) -> bool {
+        // Acquire: pairs with the Release in `Closed::drop`; what that closer left is seen.
+        self.gate.load(Ordering::Acquire) == OPEN
+            && self.count() == 0
+            && self.gate.load(Relaxed) == OPEN
+    }
+
+    /// What the store has done. Exact only while nothing runs on the CPU.
+    pub fn totals(&self) -> PcpTotals {
+        let word = PcpWord(self.word.load(Relaxed));
+        let mut totals = PcpTotals::default();
+        for (index, list) in self.lists[..self.lists_used as usize].iter().enumerate() {
+            let active = word.active() == index;
+            let top = if active { word.top() } else { list.top.load(Relaxed) };
+            let length = u64::from(top.saturating_sub(list.lo.load(Relaxed)));
+            let pops = list.pops_with(active.then_some(word));
+            let (refilled, drained) = (list.refilled.load(Relaxed), list.drained.load(Relaxed));
+            let pushes = (pops + length + drained).saturating_sub(refilled);
+            totals.pops += pops;
+            totals.popped_pages += pops << list.order;
+            totals.pushed_pages += pushes << list.order;
+            totals.refilled_pages += refilled << list.order;
+            totals.drained_pages += drained << list.order;
+        }
+        totals
+    }
+}
+
+impl PcpList {
+    /// All pops so far. While the list is active the low bits are in the word.
+    pub(super) fn pops_with(&self, word: Option<PcpWord>) -> u64 {
+        let pops = self.pops.load(Relaxed);
+        match word {
+            Some(word) => (pops & !u64::from(POPS_PERIOD - 1)) + u64::from(word.pops()),
+            None => pops,
+        }
+    }
+}

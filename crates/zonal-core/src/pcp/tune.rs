@@ -1,0 +1,355 @@
+//! How per-CPU page lists tune themselves: when a list is empty, how much to fetch; when there is
+//! too much, how much to give back.
+//!
+//! ```text
+//!  count   pages on the lists now
+//!  high    what they may hold: high_min <= high <= high_max, moves with use
+//!          up    by each refill, and when frees overflow it
+//!          down  by an eighth each second, under pressure, and by streams of large frees
+//!  alloc_factor   each order-0 refill in a row fetches twice as much; each free halves it
+//!  free_count     pages freed in a row; each allocation halves it; decides how much goes back
+//! ```
+//! This is level 9 of the tuning steps of 2023 (LB E.10), the kernel from 6.7 on, with the one
+//! threshold that changed in 6.15 as a value ([`FreeHighRule`]). Earlier levels are further values
+//! of [`PcpParams`], read by the same functions.
+//!
+//! # Order of calls
+//! - allocation: [`on_take`]; list empty: [`nr_alloc`], fetch, [`on_refill`]; pop: [`on_pop`]
+//! - free: [`commit_free`] (which is [`on_push`] and [`overflow`]); `Some`: free that many pages
+//!   from the tails, starting at the list just pushed to (LB E.8), then [`on_freed`]
+//! - each refresh of the statistics: [`decay`], free, [`on_freed`]
+//!
+//! # Invariants
+//! - **TUNE-1** `alloc_factor <= scale_max`
+//! - **TUNE-2** `free_count < (batch << scale_max) + 512`: what is added last may exceed the limit
+//! - **TUNE-3** draining changes `count` and nothing else (LB M.6)
+//!
+//! It does not know lists, locks or zones: pages freed and blocks fetched are reported to it. The
+//! caller keeps its per-CPU state as it likes and hands in a [`PcpState`].
+
+use crate::types::Order;
+
+/// Default of the build option that limits how often a chunk doubles (LB E.6).
+pub const SCALE_MAX_DEFAULT: u8 = 5;
+/// Its largest value.
+pub const SCALE_MAX_LIMIT: u8 = 6;
+
+/// When frees above order 0 count as a stream whose pages nobody here will want (LB E.7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FreeHighRule {
+    /// After a chunk of pages freed in a row: 6.7 to 6.14.
+    Batch,
+    /// After a chunk and half of `high_min`: 6.15 on.
+    #[default]
+    BatchPlusHalfHighMin,
+}
+
+/// What the tuning of one zone's lists is set to. `high_min` may exceed `high_max` (LB E.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcpParams {
+    /// Chunk, in pages (LB E.3); at least 1.
+    pub batch: u32,
+    /// Lower bound of `high`, in pages (LB E.4).
+    pub high_min: u32,
+    /// Upper bound of `high`, in pages; equal to `high_min` to switch tuning off.
+    pub high_max: u32,
+    /// How often a chunk may double; at most [`SCALE_MAX_LIMIT`].
+    pub scale_max: u8,
+    /// The CPU's cache holds several chunks: a stream of large frees may leave one behind (LB E.5).
+    pub free_high_batch: bool,
+    /// When large frees are such a stream.
+    pub free_high_rule: FreeHighRule,
+}
+
+/// The tuned state of one CPU's lists of one zone (LB E.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PcpState {
+    /// Base pages on all lists.
+    pub count: u32,
+    /// What the lists may hold, in pages.
+    pub high: u32,
+    /// Left shift of the next order-0 refill.
+    pub alloc_factor: u8,
+    /// Pages freed in a row, decaying.
+    pub free_count: u32,
+    /// The last free was of order 1 to 3.
+    pub prev_free_high_order: bool,
+}
+
+/// Flags of the zone that restrain its lists (LB B.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pressure {
+    /// An allocation found the zone at or below its high mark.
+    pub below_high: bool,
+    /// The background reclaimer is at work on the zone.
+    pub reclaim_active: bool,
+}
+
+/// Pages to give back to the zone. Whole blocks are freed, so the last may exceed `pages`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BulkFree {
+    /// At least so many base pages, and at most `count` of them. 0 where `high` is just a chunk.
+    pub pages: u32,
+    /// A stream of large frees forced it, not a full list.
+    pub forced: bool,
+}
+
+/// Outcome of [`decay`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decay {
+    /// Pages to free, starting with list 0; in chunks of at most `batch` (LB E.9).
+    pub pages: u32,
+    /// There was something to do, so the worker should come back.
+    pub still_decaying: bool,
+}
+
+/// The kernel's `clamp` since 6.1 (LB conventions): `hi` is tested first, so with `lo > hi` values
+/// from `hi` up give `hi`, and those below give `lo`.
+#[inline]
+pub const fn clamp_hi_first(value: u32, lo: u32, hi: u32) -> u32 {
+    if value >= hi {
+        hi
+    } else if value <= lo {
+        lo
+    } else {
+        value
+    }
+}
+
+impl PcpParams {
+    /// The lists before a zone's size is known (LB E.1): each free goes through to the zone and
+    /// each refill fetches one block.
+    pub const BOOT: PcpParams = PcpParams {
+        batch: 1,
+        high_min: 0,
+        high_max: 0,
+        scale_max: SCALE_MAX_DEFAULT,
+        free_high_batch: false,
+        free_high_rule: FreeHighRule::BatchPlusHalfHighMin,
+    };
+
+    /// The most that goes back in one step, in pages: `batch << scale_max`.
+    #[inline]
+    pub const fn bulk_max(&self) -> u32 {
+        self.batch << self.scale_max
+    }
+
+    /// Whether `high` moves at all (LB E.4).
+    #[inline]
+    pub const fn tunes(&self) -> bool {
+        self.high_min != self.high_max
+    }
+
+    #[inline]
+    const fn clamp_high(&self, high: u32) -> u32 {
+        clamp_hi_first(high, self.high_min, self.high_max)
+    }
+
+    /// `high` after giving up `pages` of it, not below its lower bound.
+    #[inline]
+    const fn lowered(&self, high: u32, pages: u32) -> u32 {
+        max(high.saturating_sub(pages), self.high_min)
+    }
+
+    /// From how many pages freed in a row large frees are a stream (LB E.7).
+    #[inline]
+    pub const fn free_high_threshold(&self) -> u32 {
+        match self.free_high_rule {
+            FreeHighRule::Batch => self.batch,
+            FreeHighRule::BatchPlusHalfHighMin => self.batch.saturating_add(self.high_min / 2),
+        }
+    }
+}
+
+/// Before a block is taken from a list, whether or not the list has one (LB E.6). The bulk
+/// allocator leaves this out (LB D.9).
+#[inline]
+pub const fn on_take(state: &mut PcpState) {
+    state.free_count >>= 1;
+}
+
+/// Blocks were fetched from the zone (LB E.6).
+#[inline]
+pub const fn on_refill(state: &mut PcpState, blocks: u32, order: Order) {
+    state.count += blocks << order.get();
+}
+
+/// A block left a list for the caller (LB E.6).
+#[inline]
+pub const fn on_pop(state: &mut PcpState, order: Order) {
+    state.count -= 1 << order.get();
+}
+
+/// Pages left the lists for the zone, whatever the reason (TUNE-3).
+#[inline]
+pub const fn on_freed(state: &mut PcpState, pages: u32) {
+    state.count -= pages;
+}
+
+/// How many *blocks* of `order` a refill fetches, at most (LB E.6). Refills in a row double, up to
+/// the room there is; `high` grows with them unless the zone is short.
+pub const fn nr_alloc(
+    state: &mut PcpState,
+    params: &PcpParams,
+    pressure: Pressure,
+    order: Order,
+) -> u32 {
+    let batch = params.batch;
+    state.high = params.clamp_high(state.high);
+    if state.high < batch {
+        return 1;
+    }
+    let mut pages = if order.get() == 0 { batch << state.alloc_factor } else { batch };
+    if params.tunes() && !pressure.below_high {
+        state.high = min(state.high.saturating_add(pages), params.high_max);
+    }
+    if order.get() == 0 {
+        let room = max(state.high.saturating_sub(state.count).saturating_sub(batch), batch);
+        if pages <= room && state.alloc_factor < params.scale_max {
+            state.alloc_factor += 1;
+        }
+        pages = min(pages, room);
+    }
+    // One block alone would make the next allocation refill again.
+    if pages > 1 { max(pages >> order.get(), 2) } else { pages }
+}
+
+/// A block was freed to the lists (LB E.7): everything that happens to the state, in its order.
+/// `Some` says how much must go back to the zone now; afterwards, if the zone is marked below its
+/// high mark and order 0 passes that mark for [`ZoneKind::Movable`], the caller clears the mark.
+///
+/// [`ZoneKind::Movable`]: crate::types::ZoneKind::Movable
+#[inline]
+pub const fn commit_free(
+    state: &mut PcpState,
+    params: &PcpParams,
+    pressure: Pressure,
+    order: Order,
+) -> Option<BulkFree> {
+    let stream = on_push(state, params, order);
+    overflow(state, params, pressure, stream)
+}
+
+/// The first half of [`commit_free`]: counts the block, and tells whether it belongs to a stream of
+/// large frees. The stream is judged by the flag and `free_count` as they were *before* this free
+/// and by `count` after it (LB M.4).
+#[inline]
+pub const fn on_push(state: &mut PcpState, params: &PcpParams, order: Order) -> bool {
+    let pages = 1 << order.get();
+    state.alloc_factor >>= 1;
+    state.count += pages;
+    let high_order = order.get() > 0 && order.get() <= Order::COSTLY.get();
+    let stream = high_order
+        && state.prev_free_high_order
+        && state.free_count >= params.free_high_threshold()
+        && (!params.free_high_batch || state.count >= params.batch);
+    state.prev_free_high_order = high_order;
+    if state.free_count < params.bulk_max() {
+        state.free_count += pages;
+    }
+    stream
+}
+
+/// The second half of [`commit_free`]: whether the lists hold too much. `stream` is what
+/// [`on_push`] said.
+#[inline]
+pub const fn overflow(
+    state: &mut PcpState,
+    params: &PcpParams,
+    pressure: Pressure,
+    stream: bool,
+) -> Option<BulkFree> {
+    let high = nr_high(state, params, pressure, stream);
+    if state.count < high {
+        return None;
+    }
+    let pages = min(nr_free(state, params, high, stream), state.count);
+    Some(BulkFree { pages, forced: stream })
+}
+
+/// What the lists may hold at this moment (LB E.7, `nr_high`); also moves `high` for later.
+const fn nr_high(
+    state: &mut PcpState,
+    params: &PcpParams,
+    pressure: Pressure,
+    stream: bool,
+) -> u32 {
+    let batch = params.batch;
+    let high = params.clamp_high(state.high);
+    state.high = high;
+    if high == 0 {
+        return 0;
+    }
+    if stream {
+        state.high = params.lowered(high, params.bulk_max());
+        return 0;
+    }
+    if pressure.reclaim_active {
+        state.high = params.lowered(high, max(state.free_count, batch));
+        return min(batch * 4, state.high);
+    }
+    if !params.tunes() {
+        return high;
+    }
+    if pressure.below_high {
+        state.high = params.lowered(high, max(state.free_count, batch));
+        return max(state.count, params.high_min);
+    }
+    if state.count >= high {
+        let need = state.free_count + batch;
+        if high < need {
+            state.high = params.clamp_high(need);
+        }
+    }
+    // The value before it was raised: one bulk free happens all the same (LB M.5).
+    high
+}
+
+/// How many pages go back once `count` has reached `high` (LB E.7, `nr_free`).
+const fn nr_free(state: &PcpState, params: &PcpParams, high: u32, stream: bool) -> u32 {
+    if stream {
+        return min(state.count, params.bulk_max());
+    }
+    if high < params.batch {
+        return 1;
+    }
+    clamp_hi_first(state.free_count, params.batch, high - params.batch)
+}
+
+/// One refresh of the statistics has passed (LB E.9): `high` sinks by an eighth, faster if the
+/// lists are far below it being used, and what exceeds it is freed. Never below `high_min`.
+pub const fn decay(state: &mut PcpState, params: &PcpParams) -> Decay {
+    let mut still_decaying = false;
+    if state.high > params.high_min {
+        let used = state.count.saturating_sub(params.bulk_max());
+        let sunk = state.high - (state.high >> 3);
+        state.high = max(max(used, sunk), params.high_min);
+        still_decaying = state.high > params.high_min;
+    }
+    let pages = state.count.saturating_sub(state.high);
+    Decay { pages, still_decaying: still_decaying || pages > 0 }
+}
+
+/// Pages to free when the lists of a remote zone have been idle for three refreshes (LB F.4).
+pub const fn expired_pages(state: &PcpState, params: &PcpParams) -> u32 {
+    min(state.count, params.batch)
+}
+
+/// Pages to free in one hold of the locks when all lists are emptied (LB E.9; all at once before
+/// 6.10).
+pub const fn drain_pages(state: &PcpState, params: &PcpParams) -> u32 {
+    min(state.count, params.bulk_max())
+}
+
+// `Ord::min` cannot be called in a `const fn`.
+const fn min(a: u32, b: u32) -> u32 {
+    if a < b { a } else { b }
+}
+const fn max(a: u32, b: u32) -> u32 {
+    if a > b { a } else { b }
+}
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;

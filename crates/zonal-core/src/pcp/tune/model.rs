@@ -1,0 +1,191 @@
+//! The tuning once more, written down from `shared/reference/pcp_model.py` branch by branch for its
+//! levels 9 and 18, in plain signed numbers and with its own lists. Tests hold the real one
+//! against it. Extended by huge pages, the pressure flags as variables, and a variable limit.
+
+extern crate std;
+use std::vec::Vec;
+
+/// Orders with lists; the last one is that of huge pages.
+pub const ORDERS: [u32; 5] = [0, 1, 2, 3, 9];
+
+/// What a step did: `(kind, number)`, with blocks for a refill and pages for frees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    Refill(i64),
+    Free(i64),
+    ForcedFree(i64),
+}
+
+pub struct Model {
+    pub level: u32,
+    pub max: i64,
+    pub batch: i64,
+    pub hmin: i64,
+    pub hmax: i64,
+    pub high: i64,
+    pub count: i64,
+    pub af: i64,
+    pub fc: i64,
+    pub prev: bool,
+    pub big: bool,
+    pub below: bool,
+    pub reclaim: bool,
+    pub lists: [i64; 5],
+    pub log: Vec<Event>,
+}
+
+fn clampv(v: i64, lo: i64, hi: i64) -> i64 {
+    if v >= hi {
+        return hi;
+    }
+    if v <= lo {
+        return lo;
+    }
+    v
+}
+
+impl Model {
+    pub fn refill(&mut self, order: u32) -> i64 {
+        let b = self.batch;
+        self.high = clampv(self.high, self.hmin, self.hmax);
+        let mut high = self.high;
+        if high < b {
+            return 1;
+        }
+        let mut n = if order > 0 { b } else { b << self.af };
+        if self.hmin != self.hmax && !self.below {
+            self.high = (high + n).min(self.hmax);
+            high = self.high;
+        }
+        if order == 0 {
+            let mx = (high - self.count - b).max(b);
+            if n <= mx && self.af < self.max {
+                self.af += 1;
+            }
+            n = n.min(mx);
+        }
+        if n > 1 {
+            n = (n >> order).max(2);
+        }
+        n
+    }
+
+    pub fn alloc(&mut self, list: usize) {
+        let order = ORDERS[list];
+        self.fc >>= 1;
+        if self.lists[list] == 0 {
+            let n = self.refill(order);
+            self.count += n << order;
+            self.lists[list] += n;
+            self.log.push(Event::Refill(n));
+        }
+        self.lists[list] -= 1;
+        self.count -= 1 << order;
+    }
+
+    fn nr_high(&mut self, fh: bool) -> i64 {
+        let b = self.batch;
+        self.high = clampv(self.high, self.hmin, self.hmax);
+        let mut high = self.high;
+        if high == 0 {
+            return 0;
+        }
+        if fh {
+            self.high = (high - (b << self.max)).max(self.hmin);
+            return 0;
+        }
+        let dec = self.fc.max(b);
+        if self.reclaim {
+            self.high = (high - dec).max(self.hmin);
+            return (b << 2).min(self.high);
+        }
+        if self.hmin == self.hmax {
+            return high;
+        }
+        if self.below {
+            self.high = (high - dec).max(self.hmin);
+            high = self.count.max(self.hmin);
+        } else if self.count >= high {
+            let need = self.fc + b;
+            if self.high < need {
+                self.high = clampv(need, self.hmin, self.hmax);
+            }
+        }
+        high
+    }
+
+    fn nr_free(&self, high: i64, fh: bool) -> i64 {
+        let b = self.batch;
+        if fh {
+            return self.count.min(b << self.max);
+        }
+        if high < b {
+            return 1;
+        }
+        clampv(self.fc, b, high - b)
+    }
+
+    pub fn free(&mut self, list: usize) {
+        let order = ORDERS[list];
+        let b = self.batch;
+        self.af >>= 1;
+        self.lists[list] += 1;
+        self.count += 1 << order;
+        let mut fh = false;
+        if 0 < order && order <= 3 {
+            let trigger = self.fc >= if self.level >= 18 { b + self.hmin / 2 } else { b };
+            fh = trigger && self.prev;
+            fh = fh && (!self.big || self.count >= b);
+            self.prev = true;
+        } else {
+            self.prev = false;
+        }
+        if self.fc < (b << self.max) {
+            self.fc += 1 << order;
+        }
+        let high = self.nr_high(fh);
+        if self.count >= high {
+            let n = self.nr_free(high, fh).min(self.count);
+            self.log.push(if fh { Event::ForcedFree(n) } else { Event::Free(n) });
+            self.take(n, list);
+        }
+    }
+
+    /// Frees `n` pages or a few more, starting with one list and going round.
+    pub fn take(&mut self, n: i64, start: usize) {
+        let (mut rem, mut o, mut tried) = (n, start, 0);
+        while rem > 0 {
+            if self.lists[o] > 0 {
+                let size = 1 << ORDERS[o];
+                let k = self.lists[o].min((rem + size - 1) / size);
+                self.lists[o] -= k;
+                self.count -= k * size;
+                rem -= k * size;
+                tried = 0;
+            } else {
+                tried += 1;
+                if tried > self.lists.len() {
+                    break;
+                }
+            }
+            o = (o + 1) % self.lists.len();
+        }
+    }
+
+    /// Unlike the original, pages come off any list, not only off the first.
+    pub fn decay(&mut self) -> (i64, bool) {
+        let b = self.batch;
+        let mut todo = false;
+        if self.high > self.hmin {
+            self.high = (self.count - (b << self.max)).max(self.high - (self.high >> 3));
+            self.high = self.high.max(self.hmin);
+            todo = self.high > self.hmin;
+        }
+        let d = self.count - self.high;
+        if d > 0 {
+            self.take(d, 0);
+            todo = true;
+        }
+        (d.max(0), todo)
+    }
+}

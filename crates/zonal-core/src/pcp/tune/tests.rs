@@ -1,0 +1,381 @@
+extern crate std;
+use std::format;
+use std::string::String;
+use std::vec;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::model::{Event, Model, ORDERS};
+use super::*;
+
+/// The real tuning with lists that hold only numbers of blocks, fed by a zone without end.
+struct Lists {
+    params: PcpParams,
+    state: PcpState,
+    pressure: Pressure,
+    blocks: [u32; 5],
+    log: Vec<Event>,
+}
+
+impl Lists {
+    fn new(params: PcpParams) -> Lists {
+        let state = PcpState { high: params.high_min, ..PcpState::default() };
+        Lists { params, state, pressure: Pressure::default(), blocks: [0; 5], log: vec![] }
+    }
+
+    fn order(list: usize) -> Order {
+        Order::new(ORDERS[list]).unwrap()
+    }
+
+    fn alloc(&mut self, list: usize) {
+        let order = Lists::order(list);
+        on_take(&mut self.state);
+        if self.blocks[list] == 0 {
+            let n = nr_alloc(&mut self.state, &self.params, self.pressure, order);
+            on_refill(&mut self.state, n, order);
+            self.blocks[list] += n;
+            self.log.push(Event::Refill(n.into()));
+        }
+        self.blocks[list] -= 1;
+        on_pop(&mut self.state, order);
+    }
+
+    fn free(&mut self, list: usize) {
+        self.blocks[list] += 1;
+        let order = Lists::order(list);
+        let bulk = commit_free(&mut self.state, &self.params, self.pressure, order);
+        if let Some(BulkFree { pages, forced }) = bulk {
+            let n = pages.into();
+            self.log.push(if forced { Event::ForcedFree(n) } else { Event::Free(n) });
+            self.drain(pages, list);
+        }
+    }
+
+    /// LB E.8: empty the first list from its tail, then the next non-empty one, until enough.
+    fn drain(&mut self, pages: u32, start: usize) {
+        let mut left = i64::from(pages);
+        for list in (start..5).chain(0..start) {
+            while left > 0 && self.blocks[list] > 0 {
+                self.blocks[list] -= 1;
+                left -= 1 << ORDERS[list];
+                on_freed(&mut self.state, 1 << ORDERS[list]);
+            }
+        }
+    }
+
+    fn decay(&mut self) -> Decay {
+        let step = decay(&mut self.state, &self.params);
+        self.drain(step.pages, 0);
+        step
+    }
+
+    /// The log in the form of LB K.3, and a new log.
+    fn take_log(&mut self) -> String {
+        let text = |event: &Event| match event {
+            Event::Refill(n) => format!("{n}"),
+            Event::Free(n) => format!("F:{n}"),
+            Event::ForcedFree(n) => format!("F*:{n}"),
+        };
+        let log = std::mem::take(&mut self.log);
+        let runs = log.chunk_by(|a, b| a == b).map(|run| match run.len() {
+            1 => text(&run[0]),
+            n => format!("{}x{n}", text(&run[0])),
+        });
+        runs.collect::<Vec<_>>().join(" ")
+    }
+}
+
+const BATCH_RULE: FreeHighRule = FreeHighRule::Batch;
+const HALF_RULE: FreeHighRule = FreeHighRule::BatchPlusHalfHighMin;
+
+/// The lists of LB K.3: batch 63, high 905 to 16384.
+fn k3(free_high_rule: FreeHighRule, free_high_batch: bool) -> Lists {
+    Lists::new(PcpParams {
+        batch: 63,
+        high_min: 905,
+        high_max: 16_384,
+        scale_max: SCALE_MAX_DEFAULT,
+        free_high_batch,
+        free_high_rule,
+    })
+}
+
+#[test]
+fn v1_refills_double_and_high_grows_with_them() {
+    for rule in [BATCH_RULE, HALF_RULE] {
+        let mut lists = k3(rule, false);
+        (0..10_000).for_each(|_| lists.alloc(0));
+        assert_eq!(lists.take_log(), "63 126 252 504 1008 2016x4");
+        assert_eq!((lists.state.count, lists.state.high), (17, 10_922));
+        (0..10_000).for_each(|_| lists.free(0));
+        assert_eq!(lists.take_log(), "");
+        assert_eq!((lists.state.count, lists.state.high), (10_017, 10_922));
+    }
+}
+
+#[test]
+fn v2_a_stream_of_large_frees_goes_through() {
+    // rule, large cache slice, drains, count at the end
+    let cases = [
+        (BATCH_RULE, false, "F*:68 F*:4x383", 0),
+        (BATCH_RULE, true, "F*:68 F*:64x23", 60),
+        (HALF_RULE, false, "F*:520 F*:4x270", 0),
+        (HALF_RULE, true, "F*:520 F*:64x16", 56),
+    ];
+    for (rule, slice, drains, count) in cases {
+        let mut lists = k3(rule, slice);
+        (0..400).for_each(|_| lists.free(2));
+        assert_eq!(lists.take_log(), drains);
+        assert_eq!((lists.state.count, lists.state.high), (count, 905));
+    }
+}
+
+#[test]
+fn v3_a_process_exit_does_not_flush_everything() {
+    for rule in [BATCH_RULE, HALF_RULE] {
+        let mut lists = k3(rule, false);
+        (0..3000).for_each(|i| lists.free(if i % 50 == 49 { 2 } else { 0 }));
+        assert_eq!(lists.take_log(), "F:842 F:905");
+        assert_eq!((lists.state.count, lists.state.high), (1427, 1876));
+    }
+}
+
+#[test]
+fn v4_high_sinks_by_an_eighth_and_takes_count_with_it() {
+    let highs = [14_336, 12_544, 10_976, 9604, 8404, 7354, 6435, 5631, 4928, 4312, 3773, 3302];
+    for start in [15_000, 0] {
+        let mut lists = k3(BATCH_RULE, false);
+        lists.blocks[0] = start;
+        lists.state.count = start;
+        lists.state.high = 16_384;
+        for high in highs {
+            assert!(lists.decay().still_decaying);
+            let count = if start == 0 { 0 } else { high };
+            assert_eq!((lists.state.count, lists.state.high), (count, high));
+        }
+    }
+}
+
+#[test]
+fn decay_is_that_of_a_live_kernel() {
+    // LB K.2: a full list gives up one bulk a second, an idle one an eighth.
+    let mut lists = k3(HALF_RULE, false);
+    lists.params.high_max = 100_000;
+    (lists.blocks[0], lists.state.count, lists.state.high) = (68_421, 68_421, 68_421);
+    for high in [66_405, 64_389] {
+        lists.decay();
+        assert_eq!((lists.state.count, lists.state.high), (high, high));
+    }
+    for highs in [
+        &[71_680, 62_720, 54_880, 48_020, 42_018][..],
+        &[46_909, 41_046, 35_916, 31_427, 27_499, 24_062, 21_055],
+    ] {
+        (lists.blocks[0], lists.state.count, lists.state.high) = (100, 100, highs[0]);
+        for high in &highs[1..] {
+            lists.decay();
+            assert_eq!((lists.state.count, lists.state.high), (100, *high));
+        }
+    }
+}
+
+#[test]
+fn decay_ends_at_high_min() {
+    let mut lists = k3(HALF_RULE, false);
+    (lists.blocks[0], lists.state.count, lists.state.high) = (905, 905, 906);
+    assert_eq!(lists.decay(), Decay { pages: 0, still_decaying: false });
+    assert_eq!((lists.state.count, lists.state.high), (905, 905));
+    lists.state.count = 910;
+    lists.blocks[0] = 910;
+    assert_eq!(lists.decay(), Decay { pages: 5, still_decaying: true });
+    assert_eq!(lists.decay(), Decay { pages: 0, still_decaying: false });
+}
+
+#[test]
+fn boot_lists_hold_nothing() {
+    let mut lists = Lists::new(PcpParams::BOOT);
+    for list in 0..5 {
+        lists.alloc(list);
+        lists.free(list);
+        assert_eq!(lists.state.count, 0);
+    }
+    // One page is asked back, and its whole block goes; orders 2 and 3 already are a stream.
+    assert_eq!(lists.take_log(), "1 F:1 1 F:1 1 F*:4 1 F*:8 1 F:1");
+}
+
+#[test]
+fn a_zone_that_is_short_gives_back_at_once() {
+    let mut lists = k3(HALF_RULE, false);
+    (lists.blocks[0], lists.state.count, lists.state.high) = (2000, 2000, 4000);
+    lists.pressure.below_high = true;
+    lists.free(0);
+    assert_eq!(lists.take_log(), "F:63");
+    assert_eq!(lists.state.high, 4000 - 63);
+    lists.pressure = Pressure { below_high: false, reclaim_active: true };
+    lists.free(0);
+    // 4 * 63 pages may stay, at least a chunk goes.
+    assert_eq!(lists.take_log(), "F:63");
+    assert_eq!(lists.state.high, 4000 - 2 * 63);
+    // No refill raises high while the zone is short.
+    lists.pressure = Pressure { below_high: true, reclaim_active: false };
+    (lists.blocks[0], lists.state.count) = (0, 0);
+    lists.alloc(0);
+    assert_eq!(lists.state.high, 4000 - 2 * 63);
+}
+
+#[test]
+fn with_the_bounds_the_wrong_way_round_high_ends_at_the_upper_one() {
+    // LB E.4: lifted to high_min once, then pulled to high_max and kept there.
+    let params = PcpParams { batch: 63, high_min: 900, high_max: 500, ..PcpParams::BOOT };
+    let mut state = PcpState { high: 100, ..PcpState::default() };
+    let mut seen = vec![];
+    for _ in 0..3 {
+        overflow(&mut state, &params, Pressure::default(), false);
+        seen.push(state.high);
+    }
+    assert_eq!(seen, [900, 500, 500]);
+    assert!(params.tunes());
+    assert!(!decay(&mut state, &params).still_decaying);
+}
+
+#[test]
+fn clamp_tests_the_upper_bound_first() {
+    assert_eq!([0, 5, 9, 10, 11].map(|v| clamp_hi_first(v, 5, 10)), [5, 5, 9, 10, 10]);
+    assert_eq!([0, 4, 5, 9, 20].map(|v| clamp_hi_first(v, 10, 5)), [10, 10, 5, 5, 5]);
+}
+
+#[test]
+fn a_refill_counts_blocks_not_pages() {
+    // LB M.3: two huge pages are 1024 pages, and orders above 0 do not double.
+    for (list, blocks) in [(1, 31), (2, 15), (3, 7), (4, 2)] {
+        let mut lists = k3(HALF_RULE, false);
+        lists.alloc(list);
+        assert_eq!(lists.log, [Event::Refill(blocks)]);
+        assert_eq!((lists.state.high, lists.state.alloc_factor), (905 + 63, 0));
+    }
+}
+
+#[test]
+fn draining_takes_a_bulk_and_expiry_a_chunk() {
+    let lists = k3(HALF_RULE, false);
+    let full = PcpState { count: 5000, ..PcpState::default() };
+    assert_eq!(drain_pages(&full, &lists.params), 2016);
+    assert_eq!(expired_pages(&full, &lists.params), 63);
+    let few = PcpState { count: 5, ..PcpState::default() };
+    assert_eq!((drain_pages(&few, &lists.params), expired_pages(&few, &lists.params)), (5, 5));
+}
+
+/// One step of a random program.
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Alloc(usize, u32),
+    Free(usize, u32),
+    Decay,
+    Drain,
+    Pressure(bool, bool),
+    Bounds(u32, u32),
+}
+
+/// A bound of `high`: often nothing or about a chunk, where the branches meet.
+fn bound(max: u32) -> impl Strategy<Value = u32> {
+    prop_oneof![1 => Just(0), 2 => 60u32..66, 6 => 0..max]
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let times = prop_oneof![1u32..4, 1u32..400];
+    let list = prop_oneof![6 => Just(0usize), 4 => 0usize..4, 1 => Just(4usize)];
+    let op = prop_oneof![
+        8 => (list.clone(), times.clone()).prop_map(|(l, n)| Op::Alloc(l, n)),
+        8 => (list, times).prop_map(|(l, n)| Op::Free(l, n)),
+        2 => Just(Op::Decay),
+        1 => Just(Op::Drain),
+        2 => any::<(bool, bool)>().prop_map(|(b, r)| Op::Pressure(b, r)),
+        1 => (bound(3000), bound(20_000)).prop_map(|(lo, hi)| Op::Bounds(lo, hi)),
+    ];
+    proptest::collection::vec(op, 1..60)
+}
+
+fn model_of(lists: &Lists) -> Model {
+    let params = &lists.params;
+    Model {
+        level: if params.free_high_rule == BATCH_RULE { 9 } else { 18 },
+        max: params.scale_max.into(),
+        batch: params.batch.into(),
+        hmin: params.high_min.into(),
+        hmax: params.high_max.into(),
+        high: params.high_min.into(),
+        count: 0,
+        af: 0,
+        fc: 0,
+        prev: false,
+        big: params.free_high_batch,
+        below: false,
+        reclaim: false,
+        lists: [0; 5],
+        log: vec![],
+    }
+}
+
+fn step(lists: &mut Lists, model: &mut Model, op: Op) {
+    match op {
+        Op::Alloc(list, times) => (0..times).for_each(|_| {
+            lists.alloc(list);
+            model.alloc(list);
+        }),
+        Op::Free(list, times) => (0..times).for_each(|_| {
+            lists.free(list);
+            model.free(list);
+        }),
+        Op::Decay => {
+            let got = lists.decay();
+            assert_eq!((i64::from(got.pages), got.still_decaying), model.decay());
+        }
+        Op::Drain => {
+            let pages = drain_pages(&lists.state, &lists.params);
+            lists.drain(pages, 0);
+            model.take(pages.into(), 0);
+        }
+        Op::Pressure(below_high, reclaim_active) => {
+            lists.pressure = Pressure { below_high, reclaim_active };
+            (model.below, model.reclaim) = (below_high, reclaim_active);
+        }
+        Op::Bounds(lo, hi) => {
+            (lists.params.high_min, lists.params.high_max) = (lo, hi);
+            (model.hmin, model.hmax) = (lo.into(), hi.into());
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_program_tunes_as_the_reference_model(
+        batch in prop_oneof![Just(63u32), 1u32..100],
+        bounds in (bound(3000), bound(20_000)),
+        scale_max in 0u8..=SCALE_MAX_LIMIT,
+        free_high_batch: bool,
+        half: bool,
+        program in ops(),
+    ) {
+        let free_high_rule = if half { HALF_RULE } else { BATCH_RULE };
+        let (high_min, high_max) = bounds;
+        let mut lists = Lists::new(PcpParams {
+            batch, high_min, high_max, scale_max, free_high_batch, free_high_rule,
+        });
+        let mut model = model_of(&lists);
+        for op in program {
+            step(&mut lists, &mut model, op);
+            let state = &lists.state;
+            prop_assert_eq!(&lists.log, &model.log);
+            prop_assert_eq!(i64::from(state.count), model.count);
+            prop_assert_eq!(i64::from(state.high), model.high);
+            prop_assert_eq!(i64::from(state.free_count), model.fc);
+            prop_assert_eq!(i64::from(state.alloc_factor), model.af);
+            prop_assert_eq!(state.prev_free_high_order, model.prev);
+            prop_assert_eq!(lists.blocks.map(i64::from), model.lists);
+            prop_assert!(state.alloc_factor <= scale_max); // TUNE-1
+            prop_assert!(state.free_count < lists.params.bulk_max() + 512); // TUNE-2
+            lists.log.clear();
+            model.log.clear();
+        }
+    }
+}

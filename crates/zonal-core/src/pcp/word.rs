@@ -1,0 +1,160 @@
+//! The hot word of a per-CPU page store: all that one allocation or free changes, in 64 bits, so
+//! that a single store commits the operation together with its tuning and its statistics.
+//!
+//! ```text
+//!  63  62                          32 31 30       21 20   19  16 15            0
+//! +---+------------------------------+--+-----------+----+------+---------------+
+//! |slw| top of the active list's     |g | pops      |prev|active| free_count    |
+//! |   | stack                        |  |           |    |      |               |
+//! +---+------------------------------+--+-----------+----+------+---------------+
+//! ```
+//! - `free_count`: the decaying measure of consecutive frees (LB E.7); halved by each pop.
+//! - `active`: which list `top` belongs to; other lists keep their `top` in their own record.
+//! - `prev`: the last free was of order 1 to 3 (LB E.7, `PREV_FREE_HIGH_ORDER`).
+//! - `pops`: low bits of the number of pops of the active list. `g` is its carry: the operation
+//!   that finds it set takes the slow way once, which adds 1024 to the list's count.
+//! - `slw`: no fast operation may commit: somebody owns the store, or its zone is under pressure.
+//!   Above `top` it makes `top` negative, so that the tests against the limits find it for free.
+//! - `top`: slots used below the top of the active list's stack; the page to pop is at `top - 1`.
+//!
+//! Every transition is a pure function here. The userspace home repeats two of them in assembly,
+//! inside a restartable sequence; tests hold both against these.
+//!
+//! # Why nothing else needs to be in the word
+//! - `count` (LB E.1) is `sum of (top - lo) << order` over the lists.
+//! - `alloc_factor` is halved by each push and read only by a refill; a refill knows how many
+//!   pushes there were since the last one, because `pushes = pops + length + drained - refilled`.
+
+/// One state of a per-CPU store. See the module for the layout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PcpWord(pub u64);
+
+const ACTIVE_SHIFT: u32 = 16;
+/// Bits of the active list's index.
+pub const ACTIVE_MASK: u32 = 15 << ACTIVE_SHIFT;
+/// Bit index of `prev`.
+pub const PREV_BIT: u32 = 20;
+const PREV: u64 = 1 << PREV_BIT;
+const POPS_SHIFT: u32 = 21;
+const TOP_SHIFT: u32 = 32;
+/// Set when `pops` has overflowed its 10 bits.
+pub const GUARD: u32 = 1 << 31;
+/// Set while no fast operation may commit.
+pub const SLOW: u64 = 1 << 63;
+/// Slots a stack can have: `top` has 31 bits.
+pub const SLOTS_MAX: usize = (1 << 31) - 1;
+/// Pops the word itself can count.
+pub const POPS_PERIOD: u32 = 1 << 10;
+/// Added by a pop, after `free_count` was halved: one pop more, one slot less.
+pub const POP_DELTA: u64 = (1u64 << POPS_SHIFT).wrapping_sub(1 << TOP_SHIFT);
+/// Added by a push, besides what it adds to `free_count`.
+pub const PUSH_DELTA: u64 = 1 << TOP_SHIFT;
+
+impl PcpWord {
+    /// A word from its fields.
+    pub const fn new(active: usize, top: u32, pops: u32, free_count: u32, prev: bool) -> PcpWord {
+        PcpWord(
+            (top as u64) << TOP_SHIFT
+                | ((pops & (2 * POPS_PERIOD - 1)) as u64) << POPS_SHIFT
+                | (prev as u64) << PREV_BIT
+                | ((active & 15) as u64) << ACTIVE_SHIFT
+                | (free_count & 0xffff) as u64,
+        )
+    }
+    /// Which list `top` belongs to.
+    #[inline]
+    pub const fn active(self) -> usize {
+        (self.0 >> ACTIVE_SHIFT) as usize & 15
+    }
+    /// Top of the active list's stack.
+    #[inline]
+    pub const fn top(self) -> u32 {
+        ((self.0 & !SLOW) >> TOP_SHIFT) as u32
+    }
+    /// Whether no fast operation may commit.
+    #[inline]
+    pub const fn is_slow(self) -> bool {
+        self.0 & SLOW != 0
+    }
+    /// The word with or without leave for fast operations.
+    #[inline]
+    pub const fn with_slow(self, slow: bool) -> PcpWord {
+        if slow { PcpWord(self.0 | SLOW) } else { PcpWord(self.0 & !SLOW) }
+    }
+    /// Pops of the active list since its count was last folded, 0 to 2047.
+    #[inline]
+    pub const fn pops(self) -> u32 {
+        (self.0 >> POPS_SHIFT) as u32 & (2 * POPS_PERIOD - 1)
+    }
+    /// Whether `pops` must be folded before the next pop.
+    #[inline]
+    pub const fn must_fold(self) -> bool {
+        self.0 as u32 & GUARD != 0
+    }
+    /// The measure of consecutive frees, in pages.
+    #[inline]
+    pub const fn free_count(self) -> u32 {
+        self.0 as u32 & 0xffff
+    }
+    /// Whether the last free was of order 1 to 3.
+    #[inline]
+    pub const fn prev_high_order(self) -> bool {
+        self.0 & PREV != 0
+    }
+
+    /// The word after one pop from the active list (LB E.6: `free_count >>= 1`).
+    ///
+    /// The caller has checked that the list is not empty and that [`must_fold`](Self::must_fold)
+    /// is false.
+    #[inline]
+    pub const fn popped(self) -> PcpWord {
+        let halved = (self.0 & !0xffff) | ((self.0 & 0xffff) >> 1);
+        PcpWord(halved.wrapping_add(POP_DELTA))
+    }
+
+    /// The word after one push of `pages` pages onto the active list (LB E.7): `free_count` grows
+    /// while it is below `free_count_cap`; `prev` becomes `high_order`.
+    #[inline]
+    pub const fn pushed(self, pages: u32, free_count_cap: u32, high_order: bool) -> PcpWord {
+        let grow = if self.free_count() < free_count_cap { pages as u64 } else { 0 };
+        let base = (self.0 & !PREV) | (high_order as u64) << PREV_BIT;
+        PcpWord(base.wrapping_add(PUSH_DELTA).wrapping_add(grow))
+    }
+}
+
+const _: () = assert!(PcpWord::new(15, 7, 3, 9, true).active() == 15);
+const _: () = assert!(PcpWord::new(1, 7, 1023, 9, true).popped().must_fold());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pop_changes_top_pops_and_free_count_only() {
+        for fc in [0u32, 1, 2, 3, 2016, 6655] {
+            for top in [1u32, 2, 4096, SLOTS_MAX as u32] {
+                for pops in [0u32, 1, 1022, 1023] {
+                    let word = PcpWord::new(3, top, pops, fc, true);
+                    let after = word.popped();
+                    assert_eq!(after.top(), top - 1);
+                    assert_eq!(after.pops(), pops + 1);
+                    assert_eq!(after.free_count(), fc >> 1);
+                    assert!(after.prev_high_order());
+                    assert_eq!(after.active(), 3);
+                    assert_eq!(after.must_fold(), pops == 1023);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_push_saturates_free_count_and_sets_prev() {
+        let word = PcpWord::new(2, 10, 5, 2015, true);
+        let after = word.pushed(8, 2016, true);
+        assert_eq!((after.free_count(), after.top(), after.pops()), (2023, 11, 5));
+        let again = after.pushed(8, 2016, false);
+        assert_eq!(again.free_count(), 2023);
+        assert!(!again.prev_high_order() && after.prev_high_order());
+        assert_eq!(again.active(), 2);
+    }
+}

@@ -1,0 +1,157 @@
+//! Atomics and the zone lock. The only module of the crate with `unsafe` in it.
+//!
+//! Everything shared is either an atomic or inside a [`Lock`]. Waiting is the home's business: a
+//! process sleeps in a futex, a simulator advances its clock, a kernel spins. The lock therefore
+//! asks its caller for a [`Wait`].
+//!
+//! # Invariants
+//! - **LOCK-1** at most one [`Guard`] of a lock exists: it is made only by the thread that moved
+//!   `state` from `FREE`, and `state` leaves the taken values only when the guard drops.
+//! - **LOCK-2** a thread that sleeps in [`Wait::wait`] has set `CONTENDED`, so the next unlock
+//!   wakes.
+//!
+//! # What it does not do
+//! No poisoning, no fairness, no recursion. Nothing calls out of the crate under a lock.
+#![allow(unsafe_code)]
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+pub use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+const CONTENDED: u32 = 2;
+
+/// How a home waits for a lock word. The rules it must keep are those of a futex: `wait` looks at
+/// the word and falls asleep as one step, seen from `wake_one`.
+pub trait Wait {
+    /// Tries before sleeping: a zone lock is held for 10 to 200 ns a page, so a short spin usually
+    /// wins. The interleaving model (crates/zonal/tests/loom_lock.rs) makes do with one.
+    const SPINS: u32 = 128;
+    /// Returns at some time after `word` was seen different from `value`; may return early.
+    fn wait(&self, word: &AtomicU32, value: u32);
+    /// Wakes one thread that waits on `word`.
+    fn wake_one(&self, word: &AtomicU32);
+}
+
+/// A [`Wait`] that spins. For tests, simulators and kernels that cannot sleep.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spin;
+
+impl Wait for Spin {
+    fn wait(&self, _word: &AtomicU32, _value: u32) {
+        core::hint::spin_loop();
+    }
+    fn wake_one(&self, _word: &AtomicU32) {}
+}
+
+/// Data behind a lock word.
+#[derive(Debug, Default)]
+pub struct Lock<T> {
+    state: AtomicU32,
+    /// Times the lock was taken, for reports of lock holds. Written under the lock.
+    holds: AtomicU64,
+    /// Times the lock was found taken.
+    contended: AtomicU64,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: (1) `data` is reached only through a `Guard`, of which one exists at a time (LOCK-1), so
+// sharing the lock moves `T` between threads but never aliases it; `T: Send` is what that needs.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    /// A free lock around `data`.
+    pub fn new(data: T) -> Lock<T> {
+        Lock {
+            state: AtomicU32::new(FREE),
+            holds: AtomicU64::new(0),
+            contended: AtomicU64::new(0),
+            data: UnsafeCell::new(data),
+        }
+    }
+
+    /// Takes the lock, waiting through `wait` while another thread has it.
+    #[inline]
+    pub fn lock<'a, W: Wait>(&'a self, wait: &'a W) -> Guard<'a, T, W> {
+        // Acquire: pairs with the Release in `Guard::drop`.
+        if self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.lock_contended(wait);
+        }
+        // Relaxed: only the holder writes it (LOCK-1); readers want a rough figure.
+        self.holds.store(self.holds.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Guard { lock: self, wait }
+    }
+
+    #[cold]
+    fn lock_contended<W: Wait>(&self, wait: &W) {
+        self.contended.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..W::SPINS {
+            core::hint::spin_loop();
+            // Acquire: pairs with the Release in `Guard::drop`.
+            if self.state.load(Ordering::Relaxed) == FREE
+                && self
+                    .state
+                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            {
+                return;
+            }
+        }
+        // Acquire: pairs with the Release in `Guard::drop`. Taking it as CONTENDED keeps LOCK-2
+        // for others that may sleep.
+        while self.state.swap(CONTENDED, Ordering::Acquire) != FREE {
+            wait.wait(&self.state, CONTENDED);
+        }
+    }
+
+    /// Times the lock was taken so far.
+    pub fn holds(&self) -> u64 {
+        self.holds.load(Ordering::Relaxed)
+    }
+
+    /// Times the lock was found taken by somebody else.
+    pub fn contended(&self) -> u64 {
+        self.contended.load(Ordering::Relaxed)
+    }
+
+    /// The data, without locking: nobody else can hold a reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+}
+
+/// Exclusive access to the data of a [`Lock`].
+#[derive(Debug)]
+pub struct Guard<'a, T, W: Wait> {
+    lock: &'a Lock<T>,
+    wait: &'a W,
+}
+
+impl<T, W: Wait> Deref for Guard<'_, T, W> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: (1) this guard is the only one (LOCK-1) and is borrowed shared here.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<T, W: Wait> DerefMut for Guard<'_, T, W> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: (1) this guard is the only one (LOCK-1) and is borrowed exclusively here.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}
+
+impl<T, W: Wait> Drop for Guard<'_, T, W> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of the next `lock`.
+        if self.lock.state.swap(FREE, Ordering::Release) == CONTENDED {
+            self.wait.wake_one(&self.lock.state);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The small words every layer speaks: page frame numbers, orders, node, zone and CPU ids,
+//! migratetypes. An index, a count and a size never mix, so each has its own type.
+//!
+//! This module uses nothing else of the crate.
+
+use core::fmt;
+
+/// Bytes of one base page. Linux calls it `PAGE_SIZE`.
+pub const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
+/// `log2` of [`PAGE_SIZE`].
+pub const PAGE_SHIFT: u32 = 12;
+/// Pages of one pageblock, the unit of mobility grouping (LB B.1; 2 MiB on x86-64).
+pub const PAGEBLOCK_PAGES: u64 = 1 << PAGEBLOCK_ORDER.0;
+/// Order of a pageblock (LB B.1).
+pub const PAGEBLOCK_ORDER: Order = Order(9);
+/// Orders a buddy keeps lists for: 0 to 10 (LB B.1, `NR_PAGE_ORDERS`).
+pub const NR_ORDERS: usize = 11;
+
+/// A page frame number: physical (or pool) address divided by [`PAGE_SIZE`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Pfn(pub u64);
+
+/// `log2` of a block's pages, 0 to 10. Values above 10 cannot be made.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Order(u8);
+
+/// A NUMA node, by its id in the machine description.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct NodeId(pub u16);
+
+/// A CPU, by its id in the machine description.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct CpuId(pub u32);
+
+/// A populated zone, by its position in the allocator's table of zones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ZoneId(pub u16);
+
+/// What a zone is for, lowest first (LB A.2). The discriminant is the zone index of x86-64 Linux.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum ZoneKind {
+    /// The first 16 MiB, for ISA devices.
+    Dma = 0,
+    /// Up to 4 GiB, for 32-bit devices.
+    Dma32 = 1,
+    /// General memory.
+    Normal = 2,
+    /// Only movable pages.
+    Movable = 3,
+    /// Device memory: never on a zonelist.
+    Device = 4,
+}
+
+/// Zone kinds a node has an entry for (LB A.2, `MAX_NR_ZONES` of x86-64).
+pub const NR_ZONE_KINDS: usize = 5;
+
+/// How movable a page is (LB B.1). The discriminant is the index in a free area.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Migratetype {
+    /// Stays where it is until freed.
+    Unmovable = 0,
+    /// Can be copied elsewhere.
+    Movable = 1,
+    /// Can be dropped and made again.
+    Reclaimable = 2,
+    /// Kept back for atomic requests of higher orders.
+    HighAtomic = 3,
+    /// Taken out of use; never handed out.
+    Isolate = 4,
+}
+
+/// Migratetypes with a list of their own in a free area.
+pub const NR_MIGRATETYPES: usize = 5;
+/// Migratetypes with per-CPU lists (LB B.1, `MIGRATE_PCPTYPES`).
+pub const NR_PCP_MIGRATETYPES: usize = 3;
+
+impl Order {
+    /// A base page.
+    pub const ZERO: Order = Order(0);
+    /// The largest block, 4 MiB (LB B.1, `MAX_PAGE_ORDER`).
+    pub const MAX: Order = Order(10);
+    /// Above this an allocation counts as costly (LB B.1).
+    pub const COSTLY: Order = Order(3);
+
+    /// The order, or `None` above 10.
+    #[inline]
+    pub const fn new(order: u32) -> Option<Order> {
+        if order <= Order::MAX.0 as u32 { Some(Order(order as u8)) } else { None }
+    }
+
+    /// `log2` of the pages.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The order as an index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Base pages of a block of this order.
+    #[inline]
+    pub const fn pages(self) -> u64 {
+        1 << self.0
+    }
+
+    /// Bytes of a block of this order.
+    #[inline]
+    pub const fn bytes(self) -> usize {
+        PAGE_SIZE << self.0
+    }
+
+    /// The smallest order whose block holds `bytes`, or `None` above 4 MiB.
+    pub const fn for_bytes(bytes: usize) -> Option<Order> {
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        let pages = if pages == 0 { 1 } else { pages };
+        if pages > Order::MAX.pages() as usize {
+            return None;
+        }
+        Order::new(pages.next_power_of_two().trailing_zeros())
+    }
+
+    /// All orders, smallest first.
+    pub fn all() -> impl DoubleEndedIterator<Item = Order> + Clone {
+        (0..=Order::MAX.0).map(Order)
+    }
+
+    /// Orders from `self` up to [`Order::MAX`].
+    pub fn and_above(self) -> impl DoubleEndedIterator<Item = Order> + Clone {
+        (self.0..=Order::MAX.0).map(Order)
+    }
+}
+
+impl ZoneKind {
+    /// All kinds, lowest first.
+    pub const ALL: [ZoneKind; NR_ZONE_KINDS] =
+        [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable, ZoneKind::Device];
+
+    /// The name Linux prints, unpadded (LB A.2).
+    pub const fn name(self) -> &'static str {
+        match self {
+            ZoneKind::Dma => "DMA",
+            ZoneKind::Dma32 => "DMA32",
+            ZoneKind::Normal => "Normal",
+            ZoneKind::Movable => "Movable",
+            ZoneKind::Device => "Device",
+        }
+    }
+
+    /// The kind with this printed name.
+    pub fn from_name(name: &str) -> Option<ZoneKind> {
+        ZoneKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The zone index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Migratetype {
+    /// All types, in free-area order.
+    pub const ALL: [Migratetype; NR_MIGRATETYPES] = [
+        Migratetype::Unmovable,
+        Migratetype::Movable,
+        Migratetype::Reclaimable,
+        Migratetype::HighAtomic,
+        Migratetype::Isolate,
+    ];
+
+    /// The type with this index.
+    #[inline]
+    pub const fn new(index: u32) -> Option<Migratetype> {
+        match index {
+            0 => Some(Migratetype::Unmovable),
+            1 => Some(Migratetype::Movable),
+            2 => Some(Migratetype::Reclaimable),
+            3 => Some(Migratetype::HighAtomic),
+            4 => Some(Migratetype::Isolate),
+            _ => None,
+        }
+    }
+
+    /// The name Linux prints.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Migratetype::Unmovable => "Unmovable",
+            Migratetype::Movable => "Movable",
+            Migratetype::Reclaimable => "Reclaimable",
+            Migratetype::HighAtomic => "HighAtomic",
+            Migratetype::Isolate => "Isolate",
+        }
+    }
+
+    /// The index in a free area.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Whether blocks of this type may merge with blocks of another (LB B.1).
+    #[inline]
+    pub const fn mergeable(self) -> bool {
+        (self as u8) < NR_PCP_MIGRATETYPES as u8
+    }
+}
+
+impl fmt::Debug for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pfn {:#x}", self.0)
+    }
+}
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "order {}", self.0)
+    }
+}
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.0)
+    }
+}
+impl fmt::Debug for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cpu {}", self.0)
+    }
+}
+impl fmt::Debug for ZoneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "zone {}", self.0)
+    }
+}
+impl fmt::Display for ZoneKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+impl fmt::Display for Migratetype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_order_above_ten_can_be_made() {
+        assert_eq!(Order::new(10), Some(Order::MAX));
+        assert_eq!(Order::new(11), None);
+        assert_eq!(Order::for_bytes(4 << 20), Some(Order::MAX));
+        assert_eq!(Order::for_bytes((4 << 20) + 1), None);
+        assert_eq!(Order::for_bytes(0), Some(Order::ZERO));
+        assert_eq!(Order::for_bytes(4097).map(Order::get), Some(1));
+    }
+
+    #[test]
+    fn names_and_indexes_agree() {
+        for kind in ZoneKind::ALL {
+            assert_eq!(ZoneKind::from_name(kind.name()), Some(kind));
+            assert_eq!(ZoneKind::ALL[kind.index()], kind);
+        }
+        for mt in Migratetype::ALL {
+            assert_eq!(Migratetype::new(mt.index() as u32), Some(mt));
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Zones: their frames and buddy under one lock, their marks, and the watermark test.
+
+pub mod state;
+pub mod watermark;

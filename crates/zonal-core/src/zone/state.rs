@@ -1,0 +1,286 @@
+//! One zone: its frames, its buddy under the zone lock, and what others read without the lock.
+//!
+//! # Invariants
+//! - **ZONE-1** `buddy.free_pages() == free_counter + sum over CPUs of free_diff`, whenever the
+//!   zone lock is free.
+//! - **ZONE-2** `listed` and `highatomic_free` repeat the buddy's state of the last unlock.
+//! - **ZONE-3** bit `o` of `fast` is set only if an allocation of order `o` without any special
+//!   right would pass the high mark (LB D.4 step 5) and no flag asks for more work on the way.
+//!
+//! # What it does not do
+//! It does not know per-CPU stores, other zones or requests.
+
+use crate::buddy::Buddy;
+use crate::frame::Frames;
+use crate::gfp::AllocFlags;
+use crate::platform::{Platform, Step};
+use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Guard, Lock, Ordering::Relaxed};
+use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, NR_ZONE_KINDS, NodeId, Pfn};
+use crate::types::{Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
+use crate::vmstat::threshold::fold_mod;
+use crate::zone::watermark::{FreeBlocks, Mark, Watermarks, ZoneSnapshot};
+
+/// Orders a plain allocation may take from a per-CPU store without looking further.
+pub const FAST_ORDERS: u32 = (1 << NR_ORDERS) - 1;
+/// Frees may go to a per-CPU store without looking further.
+pub const FAST_FREE: u32 = 1 << 15;
+/// Free pages were seen at or below the high mark (LB D.4, `BELOW_HIGH`).
+pub const BELOW_HIGH: u32 = 1 << 16;
+/// A background reclaimer works on the zone (LB H.3, `RECLAIM_ACTIVE`).
+pub const RECLAIM_ACTIVE: u32 = 1 << 17;
+/// A pageblock of another type was broken into; the next allocation wakes the reclaimer (LB C.4).
+pub const BOOSTED: u32 = 1 << 18;
+const FLAGS: u32 = BELOW_HIGH | RECLAIM_ACTIVE | BOOSTED;
+
+/// A populated zone.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct Zone {
+    /// [`FAST_ORDERS`], [`FAST_FREE`] and the flags. Read on every operation, written when an
+    /// answer changes; alone with what changes as rarely.
+    pub fast: AtomicU32,
+    pub(crate) id: ZoneId,
+    pub(crate) node: NodeId,
+    pub(crate) kind: Option<ZoneKind>,
+    pub(crate) start_pfn: u64,
+    pub(crate) spanned: u64,
+    pub(crate) present: u64,
+    /// Position of `start_pfn` in the table of frame words.
+    pub(crate) frame_base: usize,
+    pub(crate) block_base: usize,
+    pub(crate) block_count: usize,
+    managed: AtomicU64,
+    marks: [AtomicU64; 5],
+    reserve: [AtomicU64; NR_ZONE_KINDS],
+    pub(crate) batch: AtomicU32,
+    pub(crate) high_min: AtomicU32,
+    pub(crate) high_max: AtomicU32,
+    pub(crate) stat_threshold: AtomicU32,
+    counters: Counters,
+    buddy: Lock<Buddy>,
+}
+
+/// Written with the zone lock held, read without; apart from what the fast path reads.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Counters {
+    free: AtomicI64,
+    listed: AtomicU64,
+    highatomic_free: AtomicU64,
+}
+
+/// The buddy of a zone, locked. Publishes what others read when it drops.
+#[derive(Debug)]
+pub struct LockedZone<'a, P: Platform> {
+    zone: &'a Zone,
+    /// The buddy.
+    pub buddy: Guard<'a, Buddy, P>,
+    /// The zone's frames.
+    pub frames: Frames<'a>,
+}
+
+impl Zone {
+    /// The zone's position in the allocator's table.
+    pub fn id(&self) -> ZoneId {
+        self.id
+    }
+    /// The node it belongs to.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+    /// What it is for.
+    pub fn kind(&self) -> ZoneKind {
+        self.kind.unwrap_or(ZoneKind::Normal)
+    }
+    /// First page frame.
+    pub fn start_pfn(&self) -> Pfn {
+        Pfn(self.start_pfn)
+    }
+    /// Pages from the first to the last frame, holes included.
+    pub fn spanned(&self) -> u64 {
+        self.spanned
+    }
+    /// Pages without holes.
+    pub fn present(&self) -> u64 {
+        self.present
+    }
+    /// Pages handed to the buddy.
+    pub fn managed(&self) -> u64 {
+        self.managed.load(Relaxed)
+    }
+    pub(crate) fn set_managed(&self, pages: u64) {
+        self.managed.store(pages, Relaxed);
+    }
+    /// Position of the zone's first frame in the table of frame words.
+    pub fn frame_base(&self) -> usize {
+        self.frame_base
+    }
+    /// Per-CPU list parameters in force: batch, high_min, high_max, in pages.
+    pub fn pageset(&self) -> (u32, u32, u32) {
+        (self.batch.load(Relaxed), self.high_min.load(Relaxed), self.high_max.load(Relaxed))
+    }
+    /// The threshold at which per-CPU deltas are folded (LB F.2).
+    pub fn stat_threshold(&self) -> u32 {
+        self.stat_threshold.load(Relaxed)
+    }
+    /// Times the zone lock was taken, and times it was found taken.
+    pub fn lock_holds(&self) -> (u64, u64) {
+        (self.buddy.holds(), self.buddy.contended())
+    }
+
+    /// Whether `pfn` lies between the zone's first and last frame.
+    #[inline]
+    pub fn contains(&self, pfn: Pfn) -> bool {
+        pfn.0.wrapping_sub(self.start_pfn) < self.spanned
+    }
+
+    /// The marks in force.
+    pub fn marks(&self) -> Watermarks {
+        let mark = |i: usize| self.marks[i].load(Relaxed);
+        Watermarks { min: mark(0), low: mark(1), high: mark(2), promo: mark(3), boost: mark(4) }
+    }
+    pub(crate) fn set_marks(&self, marks: &Watermarks) {
+        let values = [marks.min, marks.low, marks.high, marks.promo, marks.boost];
+        for (mark, value) in self.marks.iter().zip(values) {
+            mark.store(value, Relaxed);
+        }
+    }
+    /// Pages kept back from requests that could go to zone kind `highest` (LB A.7).
+    pub fn reserve(&self, highest: ZoneKind) -> u64 {
+        self.reserve[highest.index()].load(Relaxed)
+    }
+    pub(crate) fn set_reserve(&self, reserve: &[u64; NR_ZONE_KINDS]) {
+        for (slot, pages) in self.reserve.iter().zip(reserve) {
+            slot.store(*pages, Relaxed);
+        }
+    }
+
+    /// The free-page counter, without per-CPU deltas; negative reads as 0 (LB F.1).
+    #[inline]
+    pub fn free_counter(&self) -> u64 {
+        self.free_counter_raw().max(0) as u64
+    }
+    /// The same as it is stored: deltas not yet folded can bring it below 0.
+    pub(crate) fn free_counter_raw(&self) -> i64 {
+        self.counters.free.load(Relaxed)
+    }
+
+    /// What the watermark test looks at, for requests up to zone kind `highest`.
+    pub fn snapshot(&self, highest: ZoneKind) -> ZoneSnapshot {
+        let listed = self.counters.listed.load(Relaxed);
+        let orders = |mt: usize| (listed >> (mt * NR_ORDERS)) as u16 & FAST_ORDERS as u16;
+        ZoneSnapshot {
+            free: self.free_counter(),
+            highatomic_free: self.counters.highatomic_free.load(Relaxed),
+            cma_free: 0,
+            reserve: self.reserve(highest),
+            blocks: FreeBlocks { by_type: core::array::from_fn(orders), cma: 0 },
+        }
+    }
+
+    /// Whether a flag of `fast` is set.
+    #[inline]
+    pub fn has(&self, flag: u32) -> bool {
+        self.fast.load(Relaxed) & flag != 0
+    }
+    /// Sets a flag; the fast paths close until the next [`Zone::refresh_fast`].
+    pub(crate) fn set_flag(&self, flag: u32) {
+        // Relaxed: a flag is advice, and whoever misses it takes one page more before seeing it.
+        let _ = self.fast.fetch_update(Relaxed, Relaxed, |old| Some(old & FLAGS | flag));
+    }
+    pub(crate) fn clear_flag(&self, flag: u32) -> bool {
+        self.fast.fetch_and(!flag, Relaxed) & flag != 0
+    }
+
+    /// Computes `fast` anew (ZONE-3).
+    pub(crate) fn refresh_fast(&self) {
+        let old = self.fast.load(Relaxed);
+        let new = old & FLAGS | self.fast_bits(old);
+        if new != old {
+            let _ = self.fast.compare_exchange(old, new, Relaxed, Relaxed);
+        }
+    }
+
+    fn fast_bits(&self, flags: u32) -> u32 {
+        if flags & (BELOW_HIGH | RECLAIM_ACTIVE) != 0 {
+            return 0;
+        }
+        if flags & BOOSTED != 0 {
+            return FAST_FREE;
+        }
+        let mut worst = self.snapshot(ZoneKind::Device);
+        worst.reserve = self.reserve.iter().map(|r| r.load(Relaxed)).max().unwrap_or(0);
+        let marks = self.marks();
+        let passes =
+            |order: &Order| worst.ok(*order, marks.mark(Mark::High), AllocFlags::WMARK_LOW);
+        // Monotone in the order: a block that serves one order serves all below.
+        let orders = Order::all().take_while(|o| *o <= PAGEBLOCK_ORDER).take_while(passes).count();
+        FAST_FREE | ((1 << orders) - 1)
+    }
+
+    /// Takes the zone lock.
+    #[inline]
+    pub fn lock<'a, P: Platform>(
+        &'a self,
+        platform: &'a P,
+        words: &'a [AtomicU64],
+        blocks: &'a [AtomicU8],
+    ) -> LockedZone<'a, P> {
+        platform.cost(Step::ZoneLock(self.id));
+        let buddy = self.buddy.lock(platform);
+        LockedZone { zone: self, buddy, frames: self.frames(words, blocks) }
+    }
+
+    /// The zone's frames, cut from the tables of all zones.
+    #[inline]
+    pub fn frames<'a>(&self, words: &'a [AtomicU64], blocks: &'a [AtomicU8]) -> Frames<'a> {
+        let words = &words[self.frame_base..self.frame_base + self.spanned as usize];
+        let blocks = &blocks[self.block_base..self.block_base + self.block_count];
+        Frames::new(words, blocks, self.start_pfn)
+            .expect("the layout was checked when the allocator was made")
+    }
+}
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Books `times` steps of `step` pages on the free-page counter, through the delta of the CPU
+    /// that does it (LB F.3 `__mod`). ZONE-1 holds again when all moves of the hold are booked.
+    pub fn account(&mut self, diff: &AtomicI64, step: i64, times: u32) {
+        let threshold = i64::from(self.zone.stat_threshold.load(Relaxed));
+        let mut local = diff.load(Relaxed);
+        let mut folded = 0;
+        for _ in 0..times {
+            let (next, fold) = fold_mod(local, threshold, step);
+            local = next;
+            folded += fold;
+        }
+        diff.store(local, Relaxed);
+        if folded != 0 {
+            let free = &self.zone.counters.free;
+            free.store(free.load(Relaxed) + folded, Relaxed);
+        }
+    }
+
+    /// Adds a folded delta to the free-page counter.
+    pub fn fold(&mut self, pages: i64) {
+        let free = &self.zone.counters.free;
+        free.store(free.load(Relaxed) + pages, Relaxed);
+    }
+}
+
+impl<P: Platform> Drop for LockedZone<'_, P> {
+    fn drop(&mut self) {
+        let mut listed = 0;
+        for mt in 0..NR_MIGRATETYPES {
+            let orders = u64::from(self.buddy.nonempty_orders(Migratetype::ALL[mt]));
+            listed |= orders << (mt * NR_ORDERS);
+        }
+        let counters = &self.zone.counters;
+        if counters.listed.load(Relaxed) != listed {
+            counters.listed.store(listed, Relaxed);
+        }
+        counters.highatomic_free.store(self.buddy.free_highatomic(), Relaxed);
+        self.zone.refresh_fast();
+    }
+}
+
+const _: () = assert!(NR_MIGRATETYPES * NR_ORDERS <= 64);

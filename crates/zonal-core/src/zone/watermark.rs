@@ -1,0 +1,384 @@
+//! Watermarks: how many pages a zone keeps back, for whom, and the test that decides.
+//!
+//! ```text
+//!   free pages
+//!   ---------- promo   memory tiering stops promoting below this
+//!   ---------- high    the background reclaimer sleeps again
+//!   ---------- low     the background reclaimer is woken
+//!   ---------- min     only requests with rights to a reserve go below; the rest must reclaim
+//!   ---------- 0       equal gaps between the marks; `boost` lifts all four at once
+//! ```
+//! A request whose highest allowed zone is `j` must leave `mark + reserve[j]` pages in a zone, so
+//! that requests which could have been served higher up do not eat the low zones.
+//!
+//! Everything here is arithmetic on numbers handed in: nothing is locked, stored or read. The order
+//! of calls matters to the caller, because [`lowmem_pages`] subtracts high marks computed earlier
+//! (LB M.2): at the first boot call they are zero.
+
+use crate::gfp::AllocFlags;
+use crate::types::{
+    Migratetype, NR_MIGRATETYPES, NR_PCP_MIGRATETYPES, NR_ZONE_KINDS, Order, PAGE_SIZE,
+    PAGEBLOCK_PAGES, ZoneKind,
+};
+
+/// Smallest computed `min_free_kbytes` (LB C.1).
+pub const MIN_FREE_KBYTES_FLOOR: u32 = 128;
+/// Largest computed `min_free_kbytes` (LB C.1); 65536 up to 5.6.
+pub const MIN_FREE_KBYTES_CEILING: u32 = 262_144;
+/// Default of `watermark_scale_factor`, in 1/10000 of a zone (LB C.2).
+pub const SCALE_FACTOR_DEFAULT: u32 = 10;
+/// Default of `watermark_boost_factor`, in 1/10000 of the high mark (LB C.4).
+pub const BOOST_FACTOR_DEFAULT: u32 = 15_000;
+/// Default of `lowmem_reserve_ratio`, by zone kind (LB A.7).
+pub const LOWMEM_RATIO_DEFAULT: [u32; NR_ZONE_KINDS] = [256, 256, 32, 0, 0];
+
+/// Denominator of the two factors above.
+const FACTOR_UNIT: u64 = 10_000;
+const PAGE_KBYTES: u64 = PAGE_SIZE as u64 / 1024;
+
+/// A mark, as an index into the stored four.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Mark {
+    /// Below it only reserves are left.
+    Min = 0,
+    /// Below it the background reclaimer is woken.
+    Low = 1,
+    /// Above it the background reclaimer sleeps.
+    High = 2,
+    /// Above it memory tiering promotes (5.18+).
+    Promo = 3,
+}
+
+/// A zone's marks, in pages, stored without the boost; [`Watermarks::mark`] adds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Watermarks {
+    /// Min mark.
+    pub min: u64,
+    /// Low mark.
+    pub low: u64,
+    /// High mark.
+    pub high: u64,
+    /// Promo mark.
+    pub promo: u64,
+    /// Pages added to every mark while fragmentation is being worked off (LB C.4).
+    pub boost: u64,
+}
+
+/// What the marks of one zone are computed from (LB C.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MarkInputs {
+    /// The zone.
+    pub kind: ZoneKind,
+    /// Its managed pages.
+    pub managed: u64,
+    /// Managed pages of all zones of all nodes, those of [`ZoneKind::Movable`] left out where
+    /// `movable` says so.
+    pub lowmem_managed: u64,
+    /// How a movable zone is treated.
+    pub movable: MovableMin,
+    /// The sysctl, in KiB.
+    pub min_free_kbytes: u32,
+    /// The sysctl, in 1/10000 of the zone.
+    pub scale_factor: u32,
+}
+
+/// What the min mark of a movable zone is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MovableMin {
+    /// 32 to 128 pages; such zones are no part of the low memory that `min_free_kbytes` is shared
+    /// out over (LB C.2).
+    #[default]
+    Capped,
+    /// Its share, as any zone. So 6.1: there an empty movable zone prints a min of 0, later ones
+    /// 32 (zoneinfo captured under `shared/conformance`).
+    Share,
+}
+
+/// Outcome of computing `min_free_kbytes` (LB C.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MinFree {
+    /// The formula's value, within its bounds, is in force.
+    Computed(u32),
+    /// The value somebody wrote stays, and a warning names both.
+    KeptUser {
+        /// What was written.
+        user: u32,
+        /// What the formula gives, before its bounds.
+        computed: u64,
+    },
+}
+
+/// What the watermark test looks at (LB C.5). Small enough to be filled on each allocation; only
+/// requests above order 0 look at `blocks`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ZoneSnapshot {
+    /// The zone's free-page counter.
+    pub free: u64,
+    /// Free pages on the HighAtomic lists (6.13+), or all pages so reserved (up to 6.12.0).
+    pub highatomic_free: u64,
+    /// Free pages kept for contiguous allocations.
+    pub cma_free: u64,
+    /// The zone's lowmem reserve against the request's highest zone, see [`lowmem_reserves`].
+    pub reserve: u64,
+    /// The lists that hold blocks.
+    pub blocks: FreeBlocks,
+}
+
+/// Which free lists hold at least one block: bit `o` of a word stands for order `o`. A list that
+/// holds a block implies a non-zero block count of that order, so the count itself is not needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FreeBlocks {
+    /// Orders with a block, by [`Migratetype`].
+    pub by_type: [u16; NR_MIGRATETYPES],
+    /// Orders with a block for contiguous allocations.
+    pub cma: u16,
+}
+
+/// Pages `lowmem_pages` of LB C.1: what the zones up to Normal of all nodes hold above their high
+/// mark. Each item is a zone's `(managed, high mark with boost)`.
+pub fn lowmem_pages(zones: impl IntoIterator<Item = (u64, u64)>) -> u64 {
+    zones.into_iter().map(|(managed, high)| managed.saturating_sub(high)).sum()
+}
+
+/// `min_free_kbytes` for that much low memory, given the value written by a user if any (LB C.1).
+/// The written value wins unless the formula's, before its bounds, is larger.
+pub fn min_free_kbytes(lowmem_pages: u64, user: Option<u32>) -> MinFree {
+    let computed = (lowmem_pages * PAGE_KBYTES * 16).isqrt();
+    match user {
+        Some(user) if computed <= u64::from(user) => MinFree::KeptUser { user, computed },
+        _ => {
+            let (floor, ceiling) = (MIN_FREE_KBYTES_FLOOR, MIN_FREE_KBYTES_CEILING);
+            MinFree::Computed(computed.clamp(floor.into(), ceiling.into()) as u32)
+        }
+    }
+}
+
+impl MinFree {
+    /// The value in force, in KiB.
+    pub const fn kbytes(self) -> u32 {
+        match self {
+            MinFree::Computed(kbytes) => kbytes,
+            MinFree::KeptUser { user, .. } => user,
+        }
+    }
+}
+
+/// `min_free_kbytes` raised for transparent huge pages (LB C.1): per zone two pageblocks, and one
+/// for each pair of the three ordinary migratetypes, so that types need not share a pageblock; at
+/// most a twentieth of low memory, and never lowered. `low_zones` counts populated zones up to
+/// Normal, of all nodes.
+pub fn min_free_kbytes_for_thp(current_kbytes: u32, low_zones: u32, lowmem_pages: u64) -> u32 {
+    let blocks = 2 + NR_PCP_MIGRATETYPES * NR_PCP_MIGRATETYPES;
+    let wanted = PAGEBLOCK_PAGES * u64::from(low_zones) * blocks as u64;
+    let kbytes = wanted.min(lowmem_pages / 20) * PAGE_KBYTES;
+    current_kbytes.max(u32::try_from(kbytes).unwrap_or(u32::MAX))
+}
+
+impl Watermarks {
+    /// The marks of one zone; the boost is zero, whatever it was before (LB C.2).
+    pub fn compute(zone: &MarkInputs) -> Watermarks {
+        let pages_min = u64::from(zone.min_free_kbytes) / PAGE_KBYTES;
+        let share = mul_div(pages_min, zone.managed, zone.lowmem_managed);
+        // Nobody is woken for a movable zone's min, so it is only a token; the gap still follows
+        // from the uncapped share (LB C.2).
+        let min = match (zone.kind, zone.movable) {
+            (ZoneKind::Movable, MovableMin::Capped) => (zone.managed / 1024).clamp(32, 128),
+            _ => share,
+        };
+        let gap = (share / 4).max(mult_frac(zone.managed, zone.scale_factor.into(), FACTOR_UNIT));
+        Watermarks { min, low: min + gap, high: min + 2 * gap, promo: min + 3 * gap, boost: 0 }
+    }
+
+    /// The mark in force: the stored one plus the boost.
+    #[inline]
+    pub const fn mark(&self, mark: Mark) -> u64 {
+        self.stored(mark) + self.boost
+    }
+
+    /// The mark without the boost.
+    #[inline]
+    pub const fn stored(&self, mark: Mark) -> u64 {
+        match mark {
+            Mark::Min => self.min,
+            Mark::Low => self.low,
+            Mark::High => self.high,
+            Mark::Promo => self.promo,
+        }
+    }
+
+    /// Raises the boost by a pageblock, up to `factor` of the stored high mark, because a pageblock
+    /// of another type had to be broken into (LB C.4). `false`, and no change, where boosting is
+    /// off or the zone too small to gain from it.
+    pub fn raise_boost(&mut self, managed: u64, factor: u32) -> bool {
+        if factor == 0 || managed < 4 * PAGEBLOCK_PAGES {
+            return false;
+        }
+        let boost_max = mult_frac(self.high, factor.into(), FACTOR_UNIT);
+        if boost_max == 0 {
+            return false;
+        }
+        let boost_max = boost_max.max(PAGEBLOCK_PAGES);
+        self.boost = (self.boost + PAGEBLOCK_PAGES).min(boost_max);
+        true
+    }
+
+    /// Takes back the boost that a background reclaimer saw when it woke (LB C.4, H.3); what was
+    /// added since stays.
+    pub fn lower_boost(&mut self, seen: u64) {
+        self.boost = self.boost.saturating_sub(seen);
+    }
+}
+
+/// The lowmem reserves of one node: entry `[i][j]` is what zone kind `i` keeps back, in pages, from
+/// a request that could have been served from kind `j` (LB A.7). Printed as `protection`.
+pub fn lowmem_reserves(
+    managed: &[u64; NR_ZONE_KINDS],
+    ratio: &[u32; NR_ZONE_KINDS],
+) -> [[u64; NR_ZONE_KINDS]; NR_ZONE_KINDS] {
+    let mut reserves = [[0; NR_ZONE_KINDS]; NR_ZONE_KINDS];
+    for (i, row) in reserves.iter_mut().enumerate() {
+        if ratio[i] == 0 || managed[i] == 0 {
+            continue;
+        }
+        let mut above = 0;
+        for j in i + 1..NR_ZONE_KINDS {
+            above += managed[j];
+            row[j] = above / u64::from(ratio[i]);
+        }
+    }
+    reserves
+}
+
+/// What is stored of a ratio written to `lowmem_reserve_ratio`: 0 for anything below 1 (LB A.7).
+pub const fn lowmem_ratio_stored(written: i32) -> u32 {
+    if written < 1 { 0 } else { written as u32 }
+}
+
+/// One zone's part of `totalreserve` (LB A.7): its largest reserve and its high mark, at most the
+/// zone itself.
+pub fn total_reserve(managed: u64, reserves: &[u64; NR_ZONE_KINDS], marks: &Watermarks) -> u64 {
+    let reserve_max = reserves.iter().copied().max().unwrap_or(0);
+    managed.min(reserve_max + marks.mark(Mark::High))
+}
+
+impl ZoneSnapshot {
+    /// The watermark test (LB C.5): whether taking a block of `order` leaves more than `mark` and
+    /// the reserve behind, less what `flags` entitle to, *and* such a block exists. Equality fails.
+    /// `mark` includes the boost; the mark bits of `flags` are ignored.
+    pub fn ok(&self, order: Order, mark: u64, flags: AllocFlags) -> bool {
+        let free = self.free as i64 - self.unusable(order, flags) as i64;
+        if free <= (mark_for_rights(mark, flags) + self.reserve) as i64 {
+            return false;
+        }
+        order == Order::ZERO || self.blocks.has(order, flags)
+    }
+
+    /// The test as an allocation makes it (LB C.5): `mark` of `marks`, with a quick way through for
+    /// order 0. An order-0 request with a right to the reserve that asked for the min mark is not
+    /// held up by a boost; which mark the request asked for is in its `flags` (LB D.2), and is not
+    /// `mark` in the one step that tests the high mark for everybody (LB D.4, step 5).
+    pub fn ok_fast(&self, order: Order, marks: &Watermarks, mark: Mark, flags: AllocFlags) -> bool {
+        if order == Order::ZERO {
+            let usable = self.free.saturating_sub(self.unusable(order, flags));
+            if usable > marks.mark(mark) + self.reserve {
+                return true;
+            }
+        }
+        if self.ok(order, marks.mark(mark), flags) {
+            return true;
+        }
+        marks.boost != 0 && spared_boost(order, flags) && self.ok(order, marks.min, flags)
+    }
+
+    /// How many pages [`ok_fast`](Self::ok_fast) makes the request leave behind at least; it needs
+    /// one more.
+    pub fn kept(&self, order: Order, marks: &Watermarks, mark: Mark, flags: AllocFlags) -> u64 {
+        let mark = if spared_boost(order, flags) { marks.min } else { marks.mark(mark) };
+        mark_for_rights(mark, flags) + self.reserve
+    }
+
+    /// Free pages the request must not count on: all but one of the block itself, and the pages set
+    /// aside for others (LB C.5).
+    #[inline]
+    pub fn unusable(&self, order: Order, flags: AllocFlags) -> u64 {
+        let mut pages = order.pages() - 1;
+        if !flags.intersects(AllocFlags::RESERVES) {
+            pages += self.highatomic_free;
+        }
+        if !flags.contains(AllocFlags::CMA) {
+            pages += self.cma_free;
+        }
+        pages
+    }
+}
+
+impl FreeBlocks {
+    /// Whether a block of `order` or above is on a list that `flags` may take from (LB C.5).
+    #[inline]
+    pub const fn has(&self, order: Order, flags: AllocFlags) -> bool {
+        let mut orders = self.by_type[Migratetype::Unmovable.index()]
+            | self.by_type[Migratetype::Movable.index()]
+            | self.by_type[Migratetype::Reclaimable.index()];
+        if flags.contains(AllocFlags::CMA) {
+            orders |= self.cma;
+        }
+        if flags.intersects(HIGHATOMIC_USERS) {
+            orders |= self.by_type[Migratetype::HighAtomic.index()];
+        }
+        orders >> order.get() != 0
+    }
+}
+
+/// Free pages for the tests that must not be fooled by per-CPU deltas (LB C.5, `…_ok_safe`): the
+/// counter, or `exact` (counter plus deltas, which costs a walk) where the counter is below the
+/// zone's drift mark.
+pub fn free_pages_safe(counter: u64, drift_mark: Option<u64>, exact: impl FnOnce() -> u64) -> u64 {
+    match drift_mark {
+        Some(drift_mark) if counter < drift_mark => exact(),
+        _ => counter,
+    }
+}
+
+/// Who may take blocks from the HighAtomic lists (LB C.5).
+const HIGHATOMIC_USERS: AllocFlags =
+    AllocFlags::from_bits(AllocFlags::HIGHATOMIC.bits() | AllocFlags::OOM.bits());
+
+/// Whether a boost does not hold the request up (LB C.5): order 0, from the min mark, with a right
+/// to the reserve.
+const fn spared_boost(order: Order, flags: AllocFlags) -> bool {
+    order.get() == 0
+        && flags.contains(AllocFlags::MIN_RESERVE)
+        && flags.bits() & AllocFlags::WMARK_MASK == AllocFlags::WMARK_MIN.bits()
+}
+
+/// `mark`, lowered by what the flags entitle to (LB C.5). Each step takes its part of what the step
+/// before left, and each division rounds the part taken down.
+#[inline]
+const fn mark_for_rights(mark: u64, flags: AllocFlags) -> u64 {
+    let mut min = mark;
+    if flags.contains(AllocFlags::MIN_RESERVE) {
+        min -= min / 2;
+        if flags.contains(AllocFlags::NON_BLOCK) {
+            min -= min / 4;
+        }
+    }
+    if flags.contains(AllocFlags::OOM) {
+        min -= min / 2;
+    }
+    min
+}
+
+/// `x * n / d` as the kernel's `mult_frac` rounds it (LB C.2): whole multiples of `d` first.
+const fn mult_frac(x: u64, n: u64, d: u64) -> u64 {
+    x / d * n + x % d * n / d
+}
+
+/// `a * b / c`, 0 for `c` = 0. In 128 bits: a 64-TiB zone times a large `min_free_kbytes` is more
+/// than 64 bits hold.
+const fn mul_div(a: u64, b: u64, c: u64) -> u64 {
+    if c == 0 { 0 } else { (a as u128 * b as u128 / c as u128) as u64 }
+}
+
+#[cfg(test)]
+mod tests;

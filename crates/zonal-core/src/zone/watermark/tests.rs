@@ -1,0 +1,241 @@
+use super::*;
+
+/// The zone of LB K.5: min 1000, reserve 200, nothing set aside, blocks of every order and type.
+fn vector_zone(free: u64) -> ZoneSnapshot {
+    let every_order = (1 << crate::types::NR_ORDERS) - 1;
+    let mut by_type = [0; NR_MIGRATETYPES];
+    by_type[Migratetype::Movable.index()] = every_order;
+    let blocks = FreeBlocks { by_type, cma: 0 };
+    ZoneSnapshot { free, reserve: 200, blocks, ..ZoneSnapshot::default() }
+}
+
+const MARKS: Watermarks = Watermarks { min: 1000, low: 1250, high: 1500, promo: 1750, boost: 0 };
+const KERNEL: AllocFlags = AllocFlags::WMARK_MIN;
+const HIGH: AllocFlags = AllocFlags::MIN_RESERVE;
+const OOM: AllocFlags = AllocFlags::OOM;
+
+fn atomic() -> AllocFlags {
+    AllocFlags::MIN_RESERVE | AllocFlags::NON_BLOCK
+}
+
+/// Checks that `ok` and `ok_fast` hold above `threshold` free pages, and not at it.
+fn assert_threshold(
+    threshold: u64,
+    order: u32,
+    flags: AllocFlags,
+    change: impl Fn(&mut ZoneSnapshot),
+) {
+    let order = Order::new(order).unwrap();
+    for (free, want) in [(threshold - 1, false), (threshold, false), (threshold + 1, true)] {
+        let mut zone = vector_zone(free);
+        change(&mut zone);
+        assert_eq!(zone.ok(order, MARKS.min, flags), want, "{order:?} {flags:?} free {free}");
+        assert_eq!(zone.ok_fast(order, &MARKS, Mark::Min, flags), want, "{order:?} {flags:?}");
+    }
+}
+
+#[test]
+fn an_order_zero_request_passes_above_its_threshold_only() {
+    assert_threshold(1200, 0, KERNEL, |_| ());
+    assert_threshold(700, 0, HIGH, |_| ());
+    assert_threshold(575, 0, atomic(), |_| ());
+    assert_threshold(700, 0, OOM, |_| ());
+    assert_threshold(450, 0, HIGH | OOM, |_| ());
+    // A right to not block alone lowers nothing (LB C.5).
+    assert_threshold(1200, 0, AllocFlags::NON_BLOCK, |_| ());
+}
+
+#[test]
+fn an_order_three_request_leaves_the_mark_behind_it_and_needs_a_block() {
+    assert_threshold(1207, 3, KERNEL, |_| ());
+    assert_threshold(582, 3, atomic() | AllocFlags::HIGHATOMIC, |_| ());
+    let order = Order::new(3).unwrap();
+    let mut zone = vector_zone(5000);
+    zone.blocks = FreeBlocks::default();
+    zone.blocks.by_type[Migratetype::Unmovable.index()] = 0b0111;
+    zone.blocks.by_type[Migratetype::HighAtomic.index()] = 0b1000;
+    zone.blocks.by_type[Migratetype::Isolate.index()] = 0b1000;
+    assert!(!zone.ok(order, 1000, KERNEL));
+    assert!(!zone.ok(order, 1000, atomic()));
+    assert!(zone.ok(order, 1000, atomic() | AllocFlags::HIGHATOMIC));
+    assert!(zone.ok(order, 1000, OOM));
+    zone.blocks = FreeBlocks { cma: 1 << 10, ..FreeBlocks::default() };
+    assert!(!zone.ok(order, 1000, KERNEL));
+    assert!(zone.ok(order, 1000, AllocFlags::CMA));
+}
+
+#[test]
+fn pages_set_aside_count_only_for_those_they_are_set_aside_for() {
+    let highatomic = |zone: &mut ZoneSnapshot| zone.highatomic_free = 300;
+    assert_threshold(1500, 0, KERNEL, highatomic);
+    assert_threshold(700, 0, HIGH, highatomic);
+    assert_threshold(1200, 0, AllocFlags::NON_BLOCK, highatomic);
+    let cma = |zone: &mut ZoneSnapshot| zone.cma_free = 50;
+    assert_threshold(1250, 0, KERNEL, cma);
+    assert_threshold(1200, 0, AllocFlags::CMA, cma);
+}
+
+#[test]
+fn more_pages_set_aside_than_free_is_a_failed_test_and_no_overflow() {
+    let zone = ZoneSnapshot { highatomic_free: 9, cma_free: 9, ..vector_zone(3) };
+    assert!(!zone.ok(Order::MAX, 0, KERNEL));
+    assert!(!zone.ok_fast(Order::ZERO, &Watermarks::default(), Mark::Min, KERNEL));
+}
+
+#[test]
+fn other_marks_take_the_place_of_min() {
+    assert!(!vector_zone(1700).ok_fast(Order::ZERO, &MARKS, Mark::High, KERNEL));
+    assert!(vector_zone(1701).ok_fast(Order::ZERO, &MARKS, Mark::High, KERNEL));
+    assert!(!vector_zone(1450).ok_fast(Order::ZERO, &MARKS, Mark::Low, KERNEL));
+    assert!(vector_zone(1451).ok_fast(Order::ZERO, &MARKS, Mark::Low, KERNEL));
+}
+
+#[test]
+fn a_boost_holds_up_all_but_small_requests_with_a_right_to_the_reserve() {
+    let marks = Watermarks { boost: 4000, ..MARKS };
+    assert_eq!(marks.mark(Mark::Min), 5000);
+    // min 5000: half of it and the reserve is 2700; unboosted: half of 1000 and 200.
+    let zone = vector_zone(701);
+    assert!(!zone.ok(Order::ZERO, marks.mark(Mark::Min), HIGH));
+    assert!(zone.ok_fast(Order::ZERO, &marks, Mark::Min, HIGH));
+    assert!(!vector_zone(700).ok_fast(Order::ZERO, &marks, Mark::Min, HIGH));
+    assert!(!zone.ok_fast(Order::ZERO, &marks, Mark::Min, OOM));
+    assert!(!zone.ok_fast(Order::ZERO, &marks, Mark::Low, HIGH | AllocFlags::WMARK_LOW));
+    let order = Order::new(1).unwrap();
+    assert!(!zone.ok_fast(order, &marks, Mark::Min, HIGH));
+}
+
+#[test]
+fn the_quick_way_through_agrees_with_the_full_test() {
+    for free in 0..2000 {
+        let zone = ZoneSnapshot { highatomic_free: 100, cma_free: 20, ..vector_zone(free) };
+        for flags in [KERNEL, HIGH, OOM, atomic(), AllocFlags::CMA] {
+            let full = zone.ok(Order::ZERO, MARKS.min, flags);
+            assert_eq!(zone.ok_fast(Order::ZERO, &MARKS, Mark::Min, flags), full);
+        }
+    }
+}
+
+#[test]
+fn the_safe_test_counts_exactly_below_the_drift_mark() {
+    assert_eq!(free_pages_safe(4000, Some(5000), || 3800), 3800);
+    assert_eq!(free_pages_safe(5000, Some(5000), || unreachable!()), 5000);
+    assert_eq!(free_pages_safe(4000, None, || unreachable!()), 4000);
+}
+
+#[test]
+fn min_free_kbytes_stays_in_bounds_and_respects_what_was_written() {
+    assert_eq!(min_free_kbytes(131_072, None), MinFree::Computed(2896));
+    assert_eq!(min_free_kbytes(100, None).kbytes(), 128);
+    assert_eq!(min_free_kbytes(1 << 40, None).kbytes(), 262_144);
+    assert_eq!(
+        min_free_kbytes(131_072, Some(2896)),
+        MinFree::KeptUser { user: 2896, computed: 2896 }
+    );
+    assert_eq!(min_free_kbytes(131_072, Some(2895)).kbytes(), 2896);
+    // 6.18, THP off for an instant (LB K.2).
+    assert_eq!(min_free_kbytes(6_171_023 - 26_439, None).kbytes(), 19_830);
+    assert_eq!(lowmem_pages([(100, 30), (10, 20)]), 70);
+}
+
+#[test]
+fn huge_pages_raise_min_free_kbytes_but_never_lower_it() {
+    assert_eq!(min_free_kbytes_for_thp(11_522, 3, 2_073_760), 67_584);
+    assert_eq!(min_free_kbytes_for_thp(80_000, 3, 2_073_760), 80_000);
+    assert_eq!(min_free_kbytes_for_thp(0, 3, 200_000), 40_000);
+}
+
+/// LB K.2: marks read from a running 6.18 with 67584 KiB, at three sizes of its Normal zone.
+#[test]
+fn marks_are_those_of_a_live_kernel() {
+    let live: [([u64; 3], [[u64; 4]; 3]); 2] = [
+        (
+            [3840, 772_917, 294_912],
+            [[60, 75, 90, 105], [12185, 15231, 18277, 21323], [4649, 5811, 6973, 8135]],
+        ),
+        (
+            [3840, 772_917, 1_146_880],
+            [[33, 41, 49, 57], [6788, 8485, 10182, 11879], [10073, 12591, 15109, 17627]],
+        ),
+    ];
+    for (managed, marks) in live {
+        for (i, want) in marks.iter().enumerate() {
+            let got = Watermarks::compute(&MarkInputs {
+                kind: ZoneKind::ALL[i],
+                managed: managed[i],
+                lowmem_managed: managed.iter().sum(),
+                movable: MovableMin::Capped,
+                min_free_kbytes: 67_584,
+                scale_factor: SCALE_FACTOR_DEFAULT,
+            });
+            assert_eq!([got.min, got.low, got.high, got.promo], *want);
+        }
+    }
+}
+
+#[test]
+fn a_movable_zone_has_a_token_min_and_an_uncapped_gap() {
+    let mut zone = MarkInputs {
+        kind: ZoneKind::Movable,
+        managed: 1 << 22,
+        lowmem_managed: 1 << 20,
+        movable: MovableMin::Capped,
+        min_free_kbytes: 40_000,
+        scale_factor: 10,
+    };
+    let marks = Watermarks::compute(&zone);
+    assert_eq!((marks.min, marks.low), (128, 128 + 10_000));
+    zone.managed = 0;
+    let marks = Watermarks::compute(&zone);
+    assert_eq!((marks.min, marks.promo), (32, 32));
+    zone.kind = ZoneKind::Device;
+    assert_eq!(Watermarks::compute(&zone), Watermarks::default());
+    zone = MarkInputs { kind: ZoneKind::Movable, movable: MovableMin::Share, ..zone };
+    assert_eq!(Watermarks::compute(&zone), Watermarks::default());
+}
+
+#[test]
+fn a_boost_grows_by_pageblocks_to_its_limit_and_falls_by_what_was_seen() {
+    let mut marks = MARKS;
+    assert!(marks.raise_boost(1 << 20, BOOST_FACTOR_DEFAULT));
+    assert_eq!(marks.boost, 512);
+    for _ in 0..9 {
+        marks.raise_boost(1 << 20, BOOST_FACTOR_DEFAULT);
+    }
+    assert_eq!(marks.boost, 1500 * 3 / 2); // of the stored high mark, without the boost
+    marks.lower_boost(512);
+    assert_eq!(marks.boost, 2250 - 512);
+    assert!(!marks.raise_boost(1 << 20, 0));
+    assert!(!marks.raise_boost(4 * 512 - 1, BOOST_FACTOR_DEFAULT));
+    assert_eq!(marks.boost, 2250 - 512);
+    // A tiny factor still allows one pageblock; none at all allows nothing.
+    let mut small = MARKS;
+    assert!(small.raise_boost(1 << 20, 10));
+    assert_eq!(small.boost, 512);
+    // The smallest zone that gains from it.
+    let mut edge = MARKS;
+    assert!(edge.raise_boost(4 * 512, BOOST_FACTOR_DEFAULT));
+    assert!(!Watermarks::default().raise_boost(1 << 20, BOOST_FACTOR_DEFAULT));
+}
+
+/// LB K.2, `protection` of the live kernel, and the odd ratios tried there.
+#[test]
+fn lowmem_reserves_are_those_of_a_live_kernel() {
+    let managed = [3840, 772_917, 294_912, 0, 0];
+    let got = lowmem_reserves(&managed, &LOWMEM_RATIO_DEFAULT);
+    assert_eq!(got[0], [0, 3019, 4171, 4171, 4171]);
+    assert_eq!(got[1], [0, 0, 1152, 1152, 1152]);
+    assert_eq!(got[2..], [[0; NR_ZONE_KINDS]; 3]);
+    let ratio = [0, -5, 1000, 1, 1].map(lowmem_ratio_stored);
+    assert_eq!(ratio, [0, 0, 1000, 1, 1]);
+    assert_eq!(lowmem_reserves(&managed, &ratio)[..2], [[0; NR_ZONE_KINDS]; 2]);
+    // A zone without pages keeps nothing back.
+    assert_eq!(lowmem_reserves(&[0, 10, 512, 0, 0], &LOWMEM_RATIO_DEFAULT)[0], [0; 5]);
+}
+
+#[test]
+fn the_total_reserve_of_a_zone_is_at_most_the_zone() {
+    let marks = Watermarks { high: 11, ..Watermarks::default() };
+    assert_eq!(total_reserve(3840, &[0, 2968, 8088, 8088, 8088], &marks), 3840);
+    assert_eq!(total_reserve(9000, &[0, 2968, 8088, 8088, 8088], &marks), 8099);
+}

@@ -1,0 +1,39 @@
+//! Zonelists: which zones a request tries, in which order (LB A.4).
+//!
+//! Every node has one list of all zones: nodes in fallback order, each node's zones from the
+//! highest kind down. Its own zones come first, so that the list of a request that must stay on the
+//! node (`THISNODE`) is the front of the same list.
+
+pub mod order;
+
+use crate::types::ZoneId;
+
+/// A node's part of the machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Node {
+    pub(crate) first: u32,
+    pub(crate) len: u32,
+    pub(crate) own: u32,
+    pub(crate) cpus: u32,
+    pub(crate) preferred: ZoneId,
+}
+
+impl Node {
+    /// The zone that ordinary requests (`GFP_KERNEL`) from this node try first.
+    pub fn preferred(&self) -> ZoneId {
+        self.preferred
+    }
+    /// CPUs of the node.
+    pub fn cpus(&self) -> u32 {
+        self.cpus
+    }
+    /// Whether it has a zone with pages.
+    pub fn has_memory(&self) -> bool {
+        self.own != 0
+    }
+    /// The zones to try, first to last; only its own if `this_node`.
+    pub fn zonelist<'a>(&self, entries: &'a [ZoneId], this_node: bool) -> &'a [ZoneId] {
+        let len = if this_node { self.own } else { self.len };
+        &entries[self.first as usize..(self.first + len) as usize]
+    }
+}

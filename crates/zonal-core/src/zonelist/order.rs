@@ -1,0 +1,251 @@
+//! In which order a node's requests fall back to other nodes (LB A.5).
+//!
+//! Nearest first. Among equally near nodes the first place goes round: each time a node is put
+//! first in a group of equal distance its load grows, and the next list prefers another. So lists
+//! depend on the lists built before them, and a full rebuild starts from zero loads and takes the
+//! nodes in ascending order of their ids.
+//!
+//! The caller owns every slice; nothing is allocated. The work is cubic in the number of nodes,
+//! and done when memory comes or goes.
+
+use crate::types::NodeId;
+
+/// Most nodes a machine may have: the usual build of x86-64 distributions (LB A.1). Also the factor
+/// that makes any difference in distance outweigh any load, which stays below it.
+pub const NODES_MAX: usize = 1024;
+
+/// What the order follows from. Rows and entries are by node id, from 0.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeTable<'a> {
+    distance: &'a [u8],
+    has_memory: &'a [bool],
+    has_cpu: &'a [bool],
+    memoryless_first: bool,
+}
+
+/// Why a table of nodes is not one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeTableError {
+    /// More than [`NODES_MAX`] nodes.
+    TooManyNodes(usize),
+    /// `has_cpu` has this many entries and `has_memory` has that many.
+    Lengths(usize, usize),
+    /// The distance matrix has this many entries, not nodes times nodes.
+    Distances(usize),
+}
+
+impl<'a> NodeTable<'a> {
+    /// A table of `has_memory.len()` nodes; `distance` holds row after row, `[from * nodes + to]`.
+    ///
+    /// # Errors
+    /// [`NodeTableError`] where the lengths do not fit together.
+    pub fn new(
+        distance: &'a [u8],
+        has_memory: &'a [bool],
+        has_cpu: &'a [bool],
+    ) -> Result<NodeTable<'a>, NodeTableError> {
+        let nodes = has_memory.len();
+        if nodes > NODES_MAX {
+            return Err(NodeTableError::TooManyNodes(nodes));
+        }
+        if has_cpu.len() != nodes {
+            return Err(NodeTableError::Lengths(has_cpu.len(), nodes));
+        }
+        if distance.len() != nodes * nodes {
+            return Err(NodeTableError::Distances(distance.len()));
+        }
+        Ok(NodeTable { distance, has_memory, has_cpu, memoryless_first: false })
+    }
+
+    /// Lists a node without memory first in its own order, as 6.1 prints it; it has no zones, so
+    /// allocation does not see the difference (`shared/reference/check_zoneinfo_formulas.py`).
+    pub const fn memoryless_first(self) -> NodeTable<'a> {
+        NodeTable { memoryless_first: true, ..self }
+    }
+
+    /// Number of nodes.
+    pub const fn nodes(&self) -> usize {
+        self.has_memory.len()
+    }
+
+    /// Distance between two nodes.
+    pub const fn distance(&self, from: NodeId, to: NodeId) -> u8 {
+        self.distance[from.0 as usize * self.nodes() + to.0 as usize]
+    }
+}
+
+/// Writes the nodes that requests of `local` try, in order, to the start of `order` and returns how
+/// many there are. `load` carries the loads from one call to the next.
+///
+/// # Panics
+/// If `local` is no node of the table, or `load` or `order` is shorter than the table.
+pub fn fallback_order(
+    table: &NodeTable<'_>,
+    local: NodeId,
+    load: &mut [u32],
+    order: &mut [NodeId],
+) -> usize {
+    assert!((local.0 as usize) < table.nodes(), "{local:?} is not in the table");
+    assert!(load.len() >= table.nodes(), "a load for each node");
+    assert!(order.len() >= table.nodes(), "a place for each node");
+    let mut used = NodeSet::default();
+    let mut previous = local;
+    let mut len = 0;
+    while let Some(next) = next_node(table, local, load, &used) {
+        used.insert(next);
+        if table.distance(local, next) != table.distance(local, previous) {
+            load[next.0 as usize] += 1;
+        }
+        order[len] = next;
+        len += 1;
+        previous = next;
+    }
+    len
+}
+
+/// Builds every node's order, as a full rebuild does: row `n` of `orders` holds node `n`'s, and
+/// `lens[n]` says how long it is. `load` is cleared first and left as the rebuild leaves it.
+///
+/// # Panics
+/// If a slice is shorter than nodes (`load`, `lens`) or nodes times nodes (`orders`).
+pub fn fallback_orders(
+    table: &NodeTable<'_>,
+    load: &mut [u32],
+    orders: &mut [NodeId],
+    lens: &mut [u16],
+) {
+    let nodes = table.nodes();
+    load[..nodes].fill(0);
+    for local in 0..nodes {
+        let row = &mut orders[local * nodes..(local + 1) * nodes];
+        lens[local] = fallback_order(table, NodeId(local as u16), load, row) as u16;
+    }
+}
+
+/// The cheapest node not yet used; the lowest id among equals.
+fn next_node(table: &NodeTable<'_>, local: NodeId, load: &[u32], used: &NodeSet) -> Option<NodeId> {
+    let local_counts = table.has_memory[local.0 as usize] || table.memoryless_first;
+    if local_counts && !used.contains(local) {
+        return Some(local);
+    }
+    (0..table.nodes() as u16)
+        .map(NodeId)
+        .filter(|node| table.has_memory[node.0 as usize] && !used.contains(*node))
+        .min_by_key(|node| cost(table, local, *node, load))
+}
+
+/// What it costs `local` to go to `node`: distance first, then a preference for higher ids and for
+/// nodes without CPUs, whose memory nobody else is near to, then load (LB A.5).
+fn cost(table: &NodeTable<'_>, local: NodeId, node: NodeId, load: &[u32]) -> u64 {
+    let distance = u64::from(table.distance(local, node));
+    let penalty = u64::from(node < local) + u64::from(table.has_cpu[node.0 as usize]);
+    (distance + penalty) * NODES_MAX as u64 + u64::from(load[node.0 as usize])
+}
+
+/// A set of nodes.
+struct NodeSet([u64; NODES_MAX / 64]);
+
+impl Default for NodeSet {
+    fn default() -> NodeSet {
+        NodeSet([0; NODES_MAX / 64])
+    }
+}
+
+impl NodeSet {
+    fn insert(&mut self, node: NodeId) {
+        self.0[node.0 as usize / 64] |= 1 << (node.0 % 64);
+    }
+    fn contains(&self, node: NodeId) -> bool {
+        self.0[node.0 as usize / 64] >> (node.0 % 64) & 1 != 0
+    }
+}
+
+impl core::fmt::Display for NodeTableError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match *self {
+            NodeTableError::TooManyNodes(nodes) => {
+                write!(f, "{nodes} nodes; expected at most {NODES_MAX}")
+            }
+            NodeTableError::Lengths(cpu, memory) => {
+                write!(f, "CPUs are given for {cpu} nodes, memory for {memory}; expected as many")
+            }
+            NodeTableError::Distances(len) => {
+                write!(f, "{len} distances; expected one for each pair of nodes, rows in order")
+            }
+        }
+    }
+}
+impl core::error::Error for NodeTableError {}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// All orders of a machine, and the loads left behind.
+    fn orders(table: &NodeTable<'_>) -> (Vec<Vec<u16>>, Vec<u32>) {
+        let nodes = table.nodes();
+        let mut load = vec![7; nodes];
+        let mut flat = vec![NodeId(0); nodes * nodes];
+        let mut lens = vec![0; nodes];
+        fallback_orders(table, &mut load, &mut flat, &mut lens);
+        let row = |(n, &len): (usize, &u16)| {
+            flat[n * nodes..][..len as usize].iter().map(|id| id.0).collect()
+        };
+        (lens.iter().enumerate().map(row).collect(), load)
+    }
+
+    fn uniform(nodes: usize) -> Vec<u8> {
+        (0..nodes * nodes).map(|i| if i % (nodes + 1) == 0 { 10 } else { 20 }).collect()
+    }
+
+    #[test]
+    fn uniform_machines_rotate() {
+        for nodes in [2usize, 4, 8] {
+            let (distance, all) = (uniform(nodes), vec![true; nodes]);
+            let (got, load) = orders(&NodeTable::new(&distance, &all, &all).unwrap());
+            for (local, row) in got.iter().enumerate() {
+                let want: Vec<u16> = (0..nodes).map(|i| ((local + i) % nodes) as u16).collect();
+                assert_eq!(*row, want);
+            }
+            assert_eq!(load, vec![1; nodes]);
+        }
+    }
+
+    #[test]
+    fn nodes_of_one_socket_come_before_the_other_socket() {
+        let distance = [10, 21, 31, 31, 21, 10, 31, 31, 31, 31, 10, 21, 31, 31, 21, 10];
+        let (got, _) = orders(&NodeTable::new(&distance, &[true; 4], &[true; 4]).unwrap());
+        assert_eq!(got, [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]]);
+    }
+
+    #[test]
+    fn memory_only_nodes_follow_their_near_node() {
+        let distance = [10, 21, 17, 28, 21, 10, 28, 17, 17, 28, 10, 28, 28, 17, 28, 10];
+        let cpus = [true, true, false, false];
+        let (got, _) = orders(&NodeTable::new(&distance, &[true; 4], &cpus).unwrap());
+        assert_eq!(got, [[0, 2, 1, 3], [1, 3, 0, 2], [2, 0, 3, 1], [3, 1, 2, 0]]);
+    }
+
+    #[test]
+    fn a_node_without_memory_is_in_no_order() {
+        let (distance, cpus) = (uniform(3), [true; 3]);
+        let table = NodeTable::new(&distance, &[false, true, true], &cpus).unwrap();
+        assert_eq!(orders(&table).0, [[1, 2], [1, 2], [2, 1]]);
+        let old = orders(&table.memoryless_first()).0;
+        assert_eq!(old, [vec![0, 1, 2], vec![1, 2], vec![2, 1]]);
+    }
+
+    #[test]
+    fn a_table_whose_lengths_differ_is_refused() {
+        let err = |d: &[u8], m: &[bool], c: &[bool]| NodeTable::new(d, m, c).err();
+        assert_eq!(err(&[10], &[true], &[]), Some(NodeTableError::Lengths(0, 1)));
+        assert_eq!(err(&[10, 20], &[true], &[true]), Some(NodeTableError::Distances(2)));
+        let many = vec![true; NODES_MAX + 1];
+        assert_eq!(err(&[], &many, &many), Some(NodeTableError::TooManyNodes(1025)));
+        assert_eq!(err(&[], &[], &[]), None);
+    }
+}
