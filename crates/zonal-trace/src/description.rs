@@ -1,0 +1,454 @@
+//! The machine that a recording was made on, from whatever files say something about it.
+//!
+//! | what | from |
+//! |--|--|
+//! | kernel, clock, number of events, flags, polled state | `meta.json` |
+//! | zones with their lists and counters | `zoneinfo`; else `zones_pre` of `meta.json` |
+//! | free blocks | `buddyinfo` |
+//! | free blocks by type, pageblocks | `pagetypeinfo` |
+//! | nodes | `nodeN-cpulist.txt`, `nodeN-distance.txt`; else the nodes of the zones |
+//!
+//! The kernel's texts are looked for under three names, such as `zoneinfo.pre`,
+//! `before-zoneinfo.txt` and `zoneinfo.txt`, and the first that exists is read. A file that does
+//! not exist leaves its part empty. A file that exists and cannot be read is an error: better none
+//! than a half-right machine.
+//!
+//! # When the state was taken
+//!
+//! Zones, free blocks and lists are those of the `…pre` or `before-…` files.
+//! - Compact recordings: they were read *before* the lists were shrunk and tracing began.
+//!   [`MachineDescription::start`] is a sample taken inside the trace: start replaying at its
+//!   `t_end_ns`, with its lists.
+//! - ftrace recordings: they were read inside the trace, between the markers `FX before begin` and
+//!   `FX before end`; there is no `start`.
+
+use crate::error::{Position, TraceError, TraceErrorKind, bad_field};
+use crate::event::CPUS_MAX;
+use crate::meta::{EventCount, Meta, MetaPoll, MetaZone, PagesetChange};
+use crate::source::{Source, read_text};
+use crate::text::NODES_MAX;
+use crate::zoneinfo::{self, Pageset, Stat, ZoneInfo};
+use crate::{buddyinfo, pagetypeinfo};
+
+const ZONEINFO: [&str; 3] = ["zoneinfo.pre", "before-zoneinfo.txt", "zoneinfo.txt"];
+const BUDDYINFO: [&str; 3] = ["buddyinfo.pre", "before-buddyinfo.txt", "buddyinfo.txt"];
+const PAGETYPEINFO: [&str; 3] = ["pagetypeinfo.pre", "before-pagetypeinfo.txt", "pagetypeinfo.txt"];
+
+/// Distance of a node to itself (LB-A.3).
+const LOCAL_DISTANCE: u32 = 10;
+
+/// A machine, its kernel and the state it was in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MachineDescription {
+    /// The recording's name.
+    pub name: String,
+    /// What ran while it was made.
+    pub workload: Option<String>,
+    /// The kernel's release, such as `6.12.117+deb12-amd64`.
+    pub kernel_release: Option<String>,
+    /// All of `uname -a`.
+    pub uname: Option<String>,
+    /// One more than the highest CPU id that is known, or `None` if no file tells.
+    pub cpus: Option<u32>,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// A pageblock has `1 << pageblock_order` pages.
+    pub pageblock_order: u8,
+    /// The clock of the events.
+    pub clock: Clock,
+    /// The online nodes, by id.
+    pub nodes: Vec<NodeDescription>,
+    /// The zones of all nodes, unpopulated ones too, in the kernel's order.
+    pub zones: Vec<ZoneDescription>,
+    /// The same from `/proc/zoneinfo` with every line; empty if there is no such file.
+    pub zoneinfo: Vec<ZoneInfo>,
+    /// Free blocks by zone and order; empty if there is no such file.
+    pub buddyinfo: Vec<buddyinfo::BuddyInfo>,
+    /// Free blocks by migratetype, and pageblocks; empty if there is no such file.
+    pub pagetypeinfo: Vec<pagetypeinfo::PageTypeInfo>,
+    /// State inside the trace, near its beginning: start replaying at its `t_end_ns`.
+    pub start: Option<PolledState>,
+    /// State inside the trace, near its end.
+    pub end: Option<PolledState>,
+    /// When the bounds of per-CPU lists changed.
+    pub pageset_changes: Vec<PagesetChange>,
+    /// When the workload started and ended.
+    pub workload_ns: Option<(u64, u64)>,
+    /// How the kernel was built and the recording made.
+    pub flags: Flags,
+    /// How many events the recorder counted in the stream.
+    pub events: Option<u64>,
+    /// How many events of each kind it counted; empty if it only kept the total.
+    pub events_by_name: Vec<EventCount>,
+    /// How many events the kernel had no room for.
+    pub events_dropped: Option<u64>,
+}
+
+/// The clock of the events' times.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Clock {
+    /// The kernel's name of it, such as `mono` or `global`.
+    pub name: Option<String>,
+    /// Nanoseconds between two times that can be told apart: 1000 for ftrace text.
+    pub step_ns: u32,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeDescription {
+    /// Its number.
+    pub id: u32,
+    /// Its CPUs, in order.
+    pub cpus: Vec<u32>,
+    /// Distances to all online nodes, in order of their ids; empty if unknown.
+    pub distances: Vec<u32>,
+    /// The items of `per-node stats`, in the kernel's order.
+    pub stats: Vec<Stat>,
+}
+
+/// A zone and its state.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ZoneDescription {
+    /// The node.
+    pub node: u32,
+    /// The zone's kind: `DMA`, `DMA32`, `Normal`, `HighMem`, `Movable` or `Device`.
+    pub kind: String,
+    /// First page frame; 0 if the zone is unpopulated.
+    pub start_pfn: u64,
+    /// Page frames from the first to the last, with holes.
+    pub spanned: u64,
+    /// Page frames that exist.
+    pub present: u64,
+    /// Pages that the allocator got.
+    pub managed: u64,
+    /// Pages on the free lists.
+    pub free: u64,
+    /// Watermark below which only reserves are given.
+    pub min: u64,
+    /// Watermark below which background reclaim starts.
+    pub low: u64,
+    /// Watermark at which background reclaim stops.
+    pub high: u64,
+    /// Temporary rise of the watermarks after fragmentation.
+    pub boost: u64,
+    /// Pages that requests for a higher zone must leave, by zone index; empty if unknown.
+    pub protection: Vec<i64>,
+    /// The per-CPU lists.
+    pub pagesets: Vec<Pageset>,
+    /// The NUMA events, `numa_hit` and so on; empty if unknown.
+    pub numa_events: Vec<Stat>,
+}
+
+/// Free pages, watermarks and lists as one read of `/proc/zoneinfo` during the trace told them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolledState {
+    /// When the read began.
+    pub t_begin_ns: u64,
+    /// When it ended: the state is of some time between.
+    pub t_end_ns: u64,
+    /// The populated zones, in the order of [`MachineDescription::zones`].
+    pub zones: Vec<PolledZone>,
+}
+
+/// A zone in a [`PolledState`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolledZone {
+    /// The zone's kind. Only machines of one node were recorded so.
+    pub kind: String,
+    /// Pages on the free lists.
+    pub free: u64,
+    /// Watermark.
+    pub min: u64,
+    /// Watermark.
+    pub low: u64,
+    /// Watermark.
+    pub high: u64,
+    /// Pages that the allocator has.
+    pub managed: u64,
+    /// The per-CPU lists.
+    pub pagesets: Vec<Pageset>,
+}
+
+/// How the kernel was built and the recording made; `None` where no file tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags {
+    /// Upper bound of the shift that scales refills and drains (LB-E.6).
+    pub batch_scale_max: Option<u32>,
+    /// Whether NUMA support is built in.
+    pub numa: Option<bool>,
+    /// Whether the contiguous memory allocator is built in: it adds a migratetype.
+    pub cma: Option<bool>,
+    /// Whether free lists can be shuffled.
+    pub shuffle: Option<bool>,
+    /// Whether the cache slice of a CPU is large enough for `FREE_HIGH_BATCH` (LB-E.5).
+    pub free_high_batch_expected: Option<bool>,
+    /// Whether the per-CPU lists were emptied before tracing began.
+    pub cold_pcp_start: Option<bool>,
+}
+
+impl MachineDescription {
+    /// Reads everything that `source` tells about a machine. `name` is used where `meta.json` has
+    /// no name.
+    ///
+    /// This needs no event stream: the directories of captured kernel state read as well.
+    ///
+    /// # Errors
+    /// The first file that exists and cannot be read.
+    pub fn read(source: &dyn Source, name: &str) -> Result<Self, TraceError> {
+        let meta = Meta::read(source)?.unwrap_or_default();
+        let zoneinfo = read_first(source, ZONEINFO, zoneinfo::parse)?;
+        let mut machine = MachineDescription {
+            buddyinfo: read_first(source, BUDDYINFO, buddyinfo::parse)?,
+            pagetypeinfo: read_first(source, PAGETYPEINFO, pagetypeinfo::parse)?,
+            zones: zones(&zoneinfo, &meta.zones_pre),
+            zoneinfo,
+            ..from_meta(&meta, name)
+        };
+        let changes = meta.pageset_changes();
+        machine.pageset_changes =
+            changes.map_err(|error| error.in_file(source.display(crate::meta::FILE)))?;
+        machine.start = meta.pcp_at_start.map(|poll| polled(&poll, &machine.zones));
+        machine.end = meta.pcp_at_end.map(|poll| polled(&poll, &machine.zones));
+        if let (None, Some(node)) = (meta.pageblock_order, machine.pagetypeinfo.first()) {
+            let order = u8::try_from(node.pageblock_order).ok().filter(|order| *order <= 10);
+            machine.pageblock_order = order.unwrap_or(machine.pageblock_order);
+        }
+        machine.nodes = nodes(source, &machine)?;
+        machine.cpus = cpus(&machine);
+        complete_single_node(&mut machine);
+        Ok(machine)
+    }
+
+    /// The zones, or an error that says which files would have told them.
+    ///
+    /// # Errors
+    /// If no file tells about zones.
+    pub fn require_zones(&self) -> Result<&[ZoneDescription], TraceError> {
+        if self.zones.is_empty() {
+            let expected = format!("one of {}, or zones_pre in meta.json", ZONEINFO.join(", "));
+            let kind = TraceErrorKind::Missing { expected };
+            return Err(TraceError::new(&self.name, Position::File, kind));
+        }
+        Ok(&self.zones)
+    }
+
+    /// The zone of this node and kind.
+    pub fn zone(&self, node: u32, kind: &str) -> Option<&ZoneDescription> {
+        self.zones.iter().find(|zone| zone.node == node && zone.kind == kind)
+    }
+}
+
+impl ZoneDescription {
+    /// Whether the zone has pages.
+    pub fn is_populated(&self) -> bool {
+        self.present > 0
+    }
+}
+
+fn from_meta(meta: &Meta, name: &str) -> MachineDescription {
+    let config = &meta.config;
+    MachineDescription {
+        name: meta.name.clone().unwrap_or_else(|| name.to_owned()),
+        workload: meta.workload.clone(),
+        kernel_release: meta.uname.as_deref().and_then(release),
+        uname: meta.uname.clone(),
+        cpus: meta.cpus,
+        page_size: meta.page_size.unwrap_or(4096),
+        pageblock_order: meta.pageblock_order.unwrap_or(9),
+        clock: Clock { name: meta.clock.clone(), step_ns: 1 },
+        workload_ns: meta.t_start_ns.zip(meta.t_end_ns),
+        flags: Flags {
+            batch_scale_max: config.batch_scale_max,
+            numa: config.numa,
+            cma: config.cma,
+            shuffle: config.shuffle,
+            free_high_batch_expected: config.free_high_batch,
+            cold_pcp_start: meta.cold_pcp_start,
+        },
+        events: meta.events_total(),
+        events_by_name: meta.events_by_name(),
+        events_dropped: meta.dropped_events,
+        ..MachineDescription::default()
+    }
+}
+
+/// The third word of `Linux HOST RELEASE …`.
+fn release(uname: &str) -> Option<String> {
+    uname.split_ascii_whitespace().nth(2).map(str::to_owned)
+}
+
+fn read_first<T>(
+    source: &dyn Source,
+    names: [&str; 3],
+    parse: fn(&str) -> Result<Vec<T>, TraceError>,
+) -> Result<Vec<T>, TraceError> {
+    for name in names {
+        if let Some(text) = read_text(source, name)? {
+            return parse(&text).map_err(|error| error.in_file(source.display(name)));
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn zones(zoneinfo: &[ZoneInfo], from_meta: &[MetaZone]) -> Vec<ZoneDescription> {
+    if !zoneinfo.is_empty() {
+        return zoneinfo.iter().map(zone_from_zoneinfo).collect();
+    }
+    let zone = |zone: &MetaZone| ZoneDescription {
+        node: zone.node,
+        kind: zone.zone.clone(),
+        start_pfn: zone.start_pfn,
+        spanned: zone.spanned,
+        present: zone.present,
+        managed: zone.managed,
+        free: zone.free,
+        min: zone.min,
+        low: zone.low,
+        high: zone.high,
+        pagesets: zone.pcp.iter().map(|(cpu, pageset)| pageset.values(*cpu)).collect(),
+        ..ZoneDescription::default()
+    };
+    from_meta.iter().map(zone).collect()
+}
+
+fn zone_from_zoneinfo(info: &ZoneInfo) -> ZoneDescription {
+    let pages = |name| info.page_count(name).unwrap_or(0);
+    let pagesets = info.pagesets.iter().flatten();
+    ZoneDescription {
+        node: info.node,
+        kind: info.name.clone(),
+        start_pfn: info.start_pfn().unwrap_or(0),
+        spanned: pages("spanned"),
+        present: pages("present"),
+        managed: pages("managed"),
+        free: pages("free"),
+        min: pages("min"),
+        low: pages("low"),
+        high: pages("high"),
+        boost: pages("boost"),
+        protection: info.protection.clone(),
+        pagesets: pagesets.map(zoneinfo::PagesetInfo::values).collect(),
+        numa_events: info.numa_events().cloned().collect(),
+    }
+}
+
+/// The sample, with its zones in the order of `zones`.
+fn polled(poll: &MetaPoll, zones: &[ZoneDescription]) -> PolledState {
+    let mut polled: Vec<PolledZone> = poll
+        .zones
+        .iter()
+        .map(|(kind, marks)| {
+            let pagesets = poll.pcp.get(kind).into_iter().flatten();
+            PolledZone {
+                kind: kind.clone(),
+                free: marks.free,
+                min: marks.min,
+                low: marks.low,
+                high: marks.high,
+                managed: marks.managed,
+                pagesets: pagesets.map(|(cpu, pageset)| pageset.values(*cpu)).collect(),
+            }
+        })
+        .collect();
+    polled.sort_by_key(|zone| zones.iter().position(|known| known.kind == zone.kind));
+    PolledState { t_begin_ns: poll.t_begin_ns, t_end_ns: poll.t_end_ns, zones: polled }
+}
+
+/// The nodes that have files or zones. Files are looked for up to the first node that has neither.
+fn nodes(
+    source: &dyn Source,
+    machine: &MachineDescription,
+) -> Result<Vec<NodeDescription>, TraceError> {
+    let mut nodes = Vec::new();
+    let last = machine.zones.iter().map(|zone| zone.node).max();
+    for id in 0..NODES_MAX {
+        let cpulist_name = format!("node{id}-cpulist.txt");
+        let cpulist = read_parsed(source, &cpulist_name, parse_cpulist)?;
+        let distances = read_parsed(source, &format!("node{id}-distance.txt"), parse_distances)?;
+        let of_node = |info: &&ZoneInfo| info.node == id;
+        let has_zones = machine.zones.iter().any(|zone| zone.node == id);
+        if cpulist.is_none() && distances.is_none() && !has_zones {
+            if last.is_none_or(|last| id > last) {
+                break;
+            }
+            continue;
+        }
+        let stats = machine.zoneinfo.iter().filter(of_node).find_map(|i| i.node_stats.clone());
+        nodes.push(NodeDescription {
+            id,
+            cpus: cpulist.unwrap_or_default(),
+            distances: distances.unwrap_or_default(),
+            stats: stats.unwrap_or_default(),
+        });
+    }
+    Ok(nodes)
+}
+
+/// One more than the highest CPU id in any file.
+fn cpus(machine: &MachineDescription) -> Option<u32> {
+    let of_nodes = machine.nodes.iter().flat_map(|node| &node.cpus).copied();
+    let of_zones = machine.zones.iter().flat_map(|zone| &zone.pagesets).map(|set| set.cpu);
+    of_nodes.chain(of_zones).map(|cpu| cpu.saturating_add(1)).chain(machine.cpus).max()
+}
+
+/// A machine of one node needs no files to say where its CPUs are.
+fn complete_single_node(machine: &mut MachineDescription) {
+    if let ([node], Some(cpus)) = (machine.nodes.as_mut_slice(), machine.cpus) {
+        if node.cpus.is_empty() {
+            node.cpus = (0..cpus.min(CPUS_MAX)).collect();
+        }
+        if node.distances.is_empty() {
+            node.distances = vec![LOCAL_DISTANCE];
+        }
+    }
+}
+
+/// Reads a file of one line, if there is one.
+fn read_parsed<T>(
+    source: &dyn Source,
+    name: &str,
+    parse: fn(&str) -> Result<T, crate::error::Fault>,
+) -> Result<Option<T>, TraceError> {
+    let Some(text) = read_text(source, name)? else {
+        return Ok(None);
+    };
+    let fail = |kind| TraceError::new(source.display(name), Position::Line(1), kind);
+    let Some(line) = text.strip_suffix('\n') else {
+        let found = format!("`{}`", crate::error::excerpt(text.as_bytes()));
+        let expected = "the last line to end in a newline".to_owned();
+        return Err(fail(TraceErrorKind::CutShort { expected, found }));
+    };
+    parse(line).map(Some).map_err(|fault| fail(*fault))
+}
+
+/// CPUs in the kernel's list form: `0-1,4`; an empty line is no CPU.
+fn parse_cpulist(text: &str) -> Result<Vec<u32>, crate::error::Fault> {
+    let bad =
+        |found: &str| bad_field("cpu list", "CPUs below 8192 such as `0-1,4`", found.as_bytes());
+    let number = |text: &str| text.parse().ok().filter(|cpu| *cpu < CPUS_MAX);
+    let mut cpus = Vec::new();
+    for range in text.split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (Some(first), Some(last)) = (number(first), number(last)) else {
+            return Err(bad(range));
+        };
+        // Lists are in order: this also keeps a long line from making a long list.
+        if first > last || cpus.last().is_some_and(|before| *before >= first) {
+            return Err(bad(range));
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+fn parse_distances(text: &str) -> Result<Vec<u32>, crate::error::Fault> {
+    let distance = |text: &str| {
+        let value = text.parse().ok().filter(|value| (1..=255).contains(value));
+        value.ok_or_else(|| bad_field("distance", "a number from 1 to 255", text.as_bytes()))
+    };
+    text.split_ascii_whitespace().map(distance).collect()
+}
+
+#[cfg(test)]
+#[path = "description_tests.rs"]
+mod tests;

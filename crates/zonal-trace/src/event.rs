@@ -1,0 +1,123 @@
+//! One event of a trace, the same whatever form it was read from.
+//!
+//! The names are those of the kernel's tracepoints (`mm_page_alloc` is [`EventKind::Alloc`], and so
+//! on). What each one means for an allocator that follows along:
+//!
+//! | event | the kernel says |
+//! |--|--|
+//! | [`Alloc`](EventKind::Alloc) | this block was handed out (or: nothing could be) |
+//! | [`Free`](EventKind::Free) | this block came back |
+//! | [`FreeBatched`](EventKind::FreeBatched) | the page came back in a batch; see also `Free` |
+//! | [`ZoneLocked`](EventKind::ZoneLocked) | the block left the buddy, under the zone lock |
+//! | [`PcpuDrain`](EventKind::PcpuDrain) | the block left a per-CPU list for the buddy |
+//! | [`Extfrag`](EventKind::Extfrag) | the block was taken from another migratetype's lists |
+//! | [`VmstatUpdate`](EventKind::VmstatUpdate) | this CPU's statistics worker ran: lists decay |
+
+/// Largest order of a block (LB-B.1): blocks have 1 to 1024 pages.
+pub const ORDER_MAX: u8 = 10;
+
+/// Largest migratetype that is accepted. Linux 6.12 has 0 to 5 with all options on; 7 leaves room
+/// and still lets a caller index an array of eight.
+pub const MIGRATETYPE_MAX: u8 = 7;
+
+/// Page frame numbers are below this: a 64-bit physical address in pages of 4 KiB.
+pub const PFN_LIMIT: u64 = 1 << 52;
+
+/// More CPUs than any Linux machine can have (`CONFIG_NR_CPUS` is at most 8192 on x86-64).
+pub const CPUS_MAX: u32 = 8192;
+
+/// One event of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// When, in nanoseconds of the recording's clock. See [`Clock`](crate::Clock) for its step.
+    pub time_ns: u64,
+    /// The CPU it happened on.
+    pub cpu: u32,
+    /// The thread that ran there; 0 for the idle task.
+    pub pid: i32,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// `mm_page_alloc`: an allocation ended.
+    Alloc {
+        /// First page frame of the block; `None` if the allocation failed.
+        pfn: Option<u64>,
+        /// The block has `1 << order` pages.
+        order: u8,
+        /// The migratetype that was asked for.
+        migratetype: u8,
+        /// The request's flags, in the numbering of Linux 6.12 (LB-D.1).
+        gfp: u32,
+    },
+    /// `mm_page_free`: a block was freed.
+    Free {
+        /// First page frame of the block.
+        pfn: u64,
+        /// The block has `1 << order` pages.
+        order: u8,
+    },
+    /// `mm_page_free_batched`: a single page was freed as one of many.
+    FreeBatched {
+        /// The page frame.
+        pfn: u64,
+    },
+    /// `mm_page_alloc_zone_locked`: a block was taken from the buddy.
+    ZoneLocked {
+        /// First page frame of the block.
+        pfn: u64,
+        /// The block has `1 << order` pages.
+        order: u8,
+        /// The migratetype whose lists it was wanted for.
+        migratetype: u8,
+        /// Whether its order and type are ones that per-CPU lists hold.
+        percpu_refill: bool,
+    },
+    /// `mm_page_pcpu_drain`: a block went from a per-CPU list back to the buddy.
+    PcpuDrain {
+        /// First page frame of the block.
+        pfn: u64,
+        /// The block has `1 << order` pages.
+        order: u8,
+        /// The block's migratetype.
+        migratetype: u8,
+    },
+    /// `mm_page_alloc_extfrag`: an allocation fell back to another migratetype.
+    Extfrag {
+        /// First page frame of the block that was taken.
+        pfn: u64,
+        /// The order that was asked for.
+        alloc_order: u8,
+        /// The order of the block that was taken.
+        fallback_order: u8,
+        /// The migratetype that was asked for.
+        alloc_migratetype: u8,
+        /// The migratetype it was taken from.
+        fallback_migratetype: u8,
+        /// Whether the whole pageblock changed its migratetype.
+        change_ownership: bool,
+    },
+    /// `workqueue_execute_start` of `vmstat_update`: this CPU's statistics worker starts.
+    VmstatUpdate,
+    /// `sched_process_fork`: a process or thread was made.
+    Fork {
+        /// Its thread id.
+        child: i32,
+    },
+    /// `tracing_mark_write`: a program wrote this text into the trace.
+    Marker(Box<str>),
+    /// The ring buffer overflowed on this CPU; the time is that of the event before.
+    Lost {
+        /// How many events are missing.
+        events: u64,
+    },
+    /// Any other event; only its time, CPU and thread were read.
+    Other,
+}
+
+// An event is moved once per line; keep it within a cache line.
+const _: () = assert!(size_of::<Event>() <= 64);

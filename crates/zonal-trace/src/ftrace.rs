@@ -1,0 +1,278 @@
+//! Raw ftrace text: what `/sys/kernel/tracing/trace` prints.
+//!
+//! ```text
+//! # tracer: nop
+//! # entries-in-buffer/entries-written: 288535/288535   #P:4
+//! #           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION
+//!             init-1       [002] d..3.     8.406947: mm_page_alloc_zone_locked: page=0… pfn=0x4…
+//! └── 16 columns ─┘└ pid     cpu  flags  sec.microsec  event                     fields
+//! ```
+//!
+//! A task's name may hold spaces, dashes and brackets; it is right-aligned in 16 columns, so the
+//! dash before the thread id is first looked for there. The flags column is absent when the option
+//! `irq-info` is off, and a thread group in parentheses follows the thread id when `record-tgid`
+//! is on; both are taken in stride.
+//!
+//! The number of entries in the header is not checked against the stream: people filter such
+//! files and keep the header.
+//!
+//! Fields are found by name. `page=` is the kernel's hashed pointer and means nothing here. Page
+//! frames are hexadecimal with `0x`, or decimal as older kernels print them.
+
+use crate::error::{Fault, TraceErrorKind, bad_field, excerpt};
+use crate::event::{Event, EventKind};
+use crate::fields;
+use crate::gfp;
+
+/// Columns of the task's name.
+const TASK_COLUMNS: usize = 16;
+
+/// What one line is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Parsed {
+    /// An event.
+    Event(Event),
+    /// The ring buffer of `cpu` overflowed.
+    Lost { cpu: u32, events: u64 },
+}
+
+/// The beginning of a line, taken apart.
+struct Prefix<'a> {
+    pid: &'a [u8],
+    cpu: &'a [u8],
+    rest: &'a [u8],
+}
+
+/// Reads one line that is not a comment. `cpus` is the machine's number of CPUs.
+pub(crate) fn parse(line: &[u8], cpus: u32) -> Result<Parsed, Fault> {
+    let Some(prefix) = split_prefix(line) else {
+        if let Some(lost) = lost_events(line) {
+            let (cpu, events) = lost;
+            return Ok(Parsed::Lost { cpu: fields::cpu(cpu, cpus)?, events });
+        }
+        return Err(bad_field("line", "`TASK-PID [cpu] flags time: event: fields`", line));
+    };
+    let pid = fields::pid(prefix.pid)?;
+    let cpu = fields::cpu(prefix.cpu, cpus)?;
+    let (time_ns, rest) = timestamp(prefix.rest)?;
+    let (name, rest) = split_at_colon(rest)
+        .ok_or_else(|| bad_field("event name", "a name that ends in `:`", rest))?;
+    let kind = kind(name, rest.trim_ascii_start())?;
+    Ok(Parsed::Event(Event { time_ns, cpu, pid, kind }))
+}
+
+/// Whether `line` could be a line of this form.
+pub(crate) fn looks_like(line: &[u8]) -> bool {
+    split_prefix(line).is_some_and(|prefix| timestamp(prefix.rest).is_ok())
+        || lost_events(line).is_some()
+}
+
+/// The number of CPUs that a comment of the header tells: `#P:4`.
+pub(crate) fn header_cpus(line: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(line).ok()?;
+    let (_, number) = text.rsplit_once("#P:")?;
+    number.trim_end().parse().ok()
+}
+
+fn kind(name: &[u8], text: &[u8]) -> Result<EventKind, Fault> {
+    match name {
+        b"mm_page_alloc" => alloc(text),
+        b"mm_page_free" => {
+            let fields = Keyed { event: "mm_page_free", expected: 3, text };
+            Ok(EventKind::Free { pfn: fields.pfn()?, order: fields.order("order")? })
+        }
+        b"mm_page_free_batched" => {
+            let fields = Keyed { event: "mm_page_free_batched", expected: 3, text };
+            Ok(EventKind::FreeBatched { pfn: fields.pfn()? })
+        }
+        b"mm_page_alloc_zone_locked" => zone_locked(text),
+        b"mm_page_pcpu_drain" => {
+            let fields = Keyed { event: "mm_page_pcpu_drain", expected: 4, text };
+            Ok(EventKind::PcpuDrain {
+                pfn: fields.pfn()?,
+                order: fields.order("order")?,
+                migratetype: fields.migratetype("migratetype")?,
+            })
+        }
+        b"mm_page_alloc_extfrag" => extfrag(text),
+        b"sched_process_fork" => fork(text),
+        b"workqueue_execute_start" if text.ends_with(b"function vmstat_update") => {
+            Ok(EventKind::VmstatUpdate)
+        }
+        b"tracing_mark_write" => Ok(EventKind::Marker(String::from_utf8_lossy(text).into())),
+        _ => Ok(EventKind::Other),
+    }
+}
+
+fn alloc(text: &[u8]) -> Result<EventKind, Fault> {
+    let fields = Keyed { event: "mm_page_alloc", expected: 5, text };
+    Ok(EventKind::Alloc {
+        pfn: fields.pfn_or_none()?,
+        order: fields.order("order")?,
+        migratetype: fields.migratetype("migratetype")?,
+        gfp: gfp::parse_names(fields.get("gfp_flags")?)?,
+    })
+}
+
+fn zone_locked(text: &[u8]) -> Result<EventKind, Fault> {
+    let fields = Keyed { event: "mm_page_alloc_zone_locked", expected: 5, text };
+    Ok(EventKind::ZoneLocked {
+        pfn: fields.pfn()?,
+        order: fields.order("order")?,
+        migratetype: fields.migratetype("migratetype")?,
+        percpu_refill: fields::flag("percpu_refill", fields.get("percpu_refill")?)?,
+    })
+}
+
+fn extfrag(text: &[u8]) -> Result<EventKind, Fault> {
+    let fields = Keyed { event: "mm_page_alloc_extfrag", expected: 9, text };
+    Ok(EventKind::Extfrag {
+        pfn: fields.pfn()?,
+        alloc_order: fields.order("alloc_order")?,
+        fallback_order: fields.order("fallback_order")?,
+        alloc_migratetype: fields.migratetype("alloc_migratetype")?,
+        fallback_migratetype: fields.migratetype("fallback_migratetype")?,
+        change_ownership: fields::flag("change_ownership", fields.get("change_ownership")?)?,
+    })
+}
+
+fn fork(text: &[u8]) -> Result<EventKind, Fault> {
+    // The names of the tasks stand before it and may hold anything, so look from the end.
+    let key = b"child_pid=";
+    let missing = || Keyed { event: "sched_process_fork", expected: 4, text }.missing("child_pid");
+    let at = text.windows(key.len()).rposition(|window| window == key).ok_or_else(missing)?;
+    Ok(EventKind::Fork { child: fields::pid(&text[at + key.len()..])? })
+}
+
+/// Fields of the form `name=value`, separated by spaces.
+struct Keyed<'a> {
+    event: &'static str,
+    expected: usize,
+    text: &'a [u8],
+}
+
+impl<'a> Keyed<'a> {
+    fn get(&self, key: &'static str) -> Result<&'a [u8], Fault> {
+        for field in self.text.split(|&byte| byte == b' ') {
+            if let Some(value) = field.strip_prefix(key.as_bytes())
+                && let Some(value) = value.strip_prefix(b"=")
+            {
+                return Ok(value);
+            }
+        }
+        Err(self.missing(key))
+    }
+
+    fn order(&self, key: &'static str) -> Result<u8, Fault> {
+        fields::order(self.get(key)?)
+    }
+
+    fn migratetype(&self, key: &'static str) -> Result<u8, Fault> {
+        fields::migratetype(self.get(key)?)
+    }
+
+    fn pfn(&self) -> Result<u64, Fault> {
+        let value = self.get("pfn")?;
+        match value.strip_prefix(b"0x") {
+            Some(digits) => fields::pfn(digits),
+            None => match fields::decimal(value) {
+                Some(pfn) => fields::check_pfn(pfn, value),
+                None => Err(Box::new(TraceErrorKind::PfnNotHex { found: excerpt(value) })),
+            },
+        }
+    }
+
+    fn pfn_or_none(&self) -> Result<Option<u64>, Fault> {
+        match self.get("pfn")? {
+            b"-1" | b"0xffffffffffffffff" | b"18446744073709551615" => Ok(None),
+            _ => Ok(Some(self.pfn()?).filter(|&pfn| pfn != 0)),
+        }
+    }
+
+    #[cold]
+    fn missing(&self, key: &'static str) -> Fault {
+        let found = self.text.split(|&byte| byte == b' ').filter(|field| !field.is_empty()).count();
+        Box::new(TraceErrorKind::TooFewFields {
+            event: self.event,
+            missing: key,
+            expected: self.expected,
+            found,
+        })
+    }
+}
+
+/// Takes `TASK-PID [cpu] ` off the line.
+fn split_prefix(line: &[u8]) -> Option<Prefix<'_>> {
+    if line.get(TASK_COLUMNS) == Some(&b'-')
+        && let Some(prefix) = prefix_at(line, TASK_COLUMNS)
+    {
+        return Some(prefix);
+    }
+    // Only a name that was not cut to 16 columns gets here: the kernel prints none, tools might.
+    let dashes = line.iter().enumerate().filter(|(_, byte)| **byte == b'-').take(TASK_COLUMNS);
+    dashes.map(|(at, _)| at).find_map(|at| prefix_at(line, at))
+}
+
+/// The prefix, if `line[at]` is the dash before the thread id.
+fn prefix_at(line: &[u8], at: usize) -> Option<Prefix<'_>> {
+    let (pid, rest) = split_digits(&line[at + 1..])?;
+    let mut rest = rest.trim_ascii_start();
+    if let Some(group) = rest.strip_prefix(b"(") {
+        let close = group.iter().position(|&byte| byte == b')')?;
+        rest = group[close + 1..].trim_ascii_start();
+    }
+    let (cpu, rest) = split_digits(rest.strip_prefix(b"[")?)?;
+    Some(Prefix { pid, cpu, rest: rest.strip_prefix(b"] ")?.trim_ascii_start() })
+}
+
+fn split_digits(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    (length > 0).then(|| bytes.split_at(length))
+}
+
+fn split_at_colon(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = bytes.iter().position(|&byte| byte == b':').filter(|&at| at > 0)?;
+    (!bytes[..at].contains(&b' ')).then(|| (&bytes[..at], &bytes[at + 1..]))
+}
+
+/// Takes `flags seconds.fraction: ` off; the flags may be absent.
+fn timestamp(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
+    let bad = |found| bad_field("time", "`seconds.microseconds:`", found);
+    let (mut time, mut rest) = split_word(bytes);
+    if !time.ends_with(b":") {
+        (time, rest) = split_word(rest);
+    }
+    let digits = time.strip_suffix(b":").ok_or_else(|| bad(time))?;
+    let time_ns = seconds(digits).ok_or_else(|| bad(time))?;
+    Ok((time_ns, rest))
+}
+
+fn split_word(bytes: &[u8]) -> (&[u8], &[u8]) {
+    match bytes.iter().position(|&byte| byte == b' ') {
+        Some(at) => (&bytes[..at], bytes[at..].trim_ascii_start()),
+        None => (bytes, &[]),
+    }
+}
+
+/// Nanoseconds of `seconds.fraction` with one to nine digits after the point.
+fn seconds(bytes: &[u8]) -> Option<u64> {
+    let point = bytes.iter().position(|&byte| byte == b'.')?;
+    let (whole, fraction) = (&bytes[..point], &bytes[point + 1..]);
+    if fraction.len() > 9 {
+        return None;
+    }
+    let scale = 10_u64.pow(9 - fraction.len() as u32);
+    let nanoseconds = fields::decimal(fraction)? * scale;
+    fields::decimal(whole)?.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
+}
+
+/// The CPU and number of `CPU:1 [LOST 1234 EVENTS]`.
+fn lost_events(line: &[u8]) -> Option<(&[u8], u64)> {
+    let (cpu, rest) = split_digits(line.strip_prefix(b"CPU:")?)?;
+    let number = rest.strip_prefix(b" [LOST ")?.strip_suffix(b" EVENTS]")?;
+    Some((cpu, fields::decimal(number)?))
+}
+
+#[cfg(test)]
+#[path = "ftrace_tests.rs"]
+mod tests;

@@ -1,0 +1,91 @@
+//! Readers for recorded page allocation traces of Linux kernels.
+//!
+//! A *recording* is one run of a real machine: a stream of page events (who allocated which page
+//! frame, who freed it, when the kernel refilled or drained a per-CPU list) and a description of
+//! the machine they happened on (its nodes, zones, watermarks and lists). `zonal replay` feeds the
+//! stream to an allocator and compares what that one does with what the kernel did.
+//!
+//! ```text
+//!   directory, file or embedded bytes                 what a caller sees
+//!   ---------------------------------                 ------------------
+//!   Source ── open(name) ──► zstd? ──► LineReader ──► compact | ftrace ──► Events: Event, Event, …
+//!      └───── meta.json, zoneinfo, buddyinfo, pagetypeinfo, nodeN-* ─────► MachineDescription
+//! ```
+//!
+//! # The two forms of the stream
+//!
+//! - **compact** (`events.txt[.zst]`): one line per event, columns separated by one space, times in
+//!   nanoseconds, page frames and flags in hexadecimal. See [`TraceFormat::Compact`].
+//! - **ftrace** (`trace.txt[.zst]`): what `/sys/kernel/tracing/trace` prints, times in
+//!   microseconds, flags as names. See [`TraceFormat::Ftrace`].
+//!
+//! [`Recording::open`] finds out which one it has by looking at the content, not at the name.
+//!
+//! # Invariants of what comes out
+//!
+//! - **EVENT-1** times never go backwards: `e[i].time_ns <= e[i + 1].time_ns`
+//! - **EVENT-2** `cpu <` the machine's number of CPUs, and below 8192 where that is not known
+//! - **EVENT-3** `order <= 10`, `migratetype <= 7`, `pfn < 2^52`: `(pfn + (1 << order)) * 4096`
+//!   never overflows
+//! - **EVENT-4** `gfp` has the bits of Linux 6.12 whatever kernel was recorded
+//! - **EVENT-5** if `meta.json` says how many events there are, a stream that ends without an error
+//!   held exactly that many
+//!
+//! A stream ends with its first error. Each error names the file, the line or byte, what was
+//! expected and what was found ([`TraceError`]). Nothing in this crate panics on any input, and no
+//! input makes it hold more than a few hundred KiB for a stream (plus the window of the
+//! compressor) or read more than [`DESCRIPTION_BYTES_MAX`] of a file that describes the machine.
+//!
+//! # What this crate does not do
+//!
+//! It does not judge the events: a page freed twice is what the trace says, and the replay must
+//! decide what to make of it. It does not read the kernel's binary ring pages, `trace.dat` or
+//! `perf.data`. It knows nothing of the allocator in `zonal-core`; flags are plain numbers here.
+//!
+//! # Example
+//!
+//! ```
+//! use zonal_trace::{EventKind, samples};
+//!
+//! let recording = samples::zlib_make_j4()?;
+//! let mut pages = 0_u64;
+//! for event in recording.events().take(1000) {
+//!     if let EventKind::Alloc { pfn: Some(_), order, .. } = event?.kind {
+//!         pages += 1 << order;
+//!     }
+//! }
+//! assert!(pages > 0);
+//! # Ok::<(), zonal_trace::TraceError>(())
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod buddyinfo;
+mod compact;
+mod description;
+mod error;
+mod event;
+mod events;
+mod fields;
+mod ftrace;
+pub mod gfp;
+mod lines;
+mod meta;
+pub mod pagetypeinfo;
+mod recording;
+pub mod samples;
+mod source;
+mod text;
+pub mod zoneinfo;
+
+pub use description::{
+    Clock, Flags, MachineDescription, NodeDescription, PolledState, PolledZone, ZoneDescription,
+};
+pub use error::{Position, TraceError, TraceErrorKind};
+pub use event::{CPUS_MAX, Event, EventKind, MIGRATETYPE_MAX, ORDER_MAX, PFN_LIMIT};
+pub use events::Events;
+pub use lines::LINE_BYTES_MAX;
+pub use meta::{EventCount, PagesetChange};
+pub use recording::{Recording, TraceFormat};
+pub use source::{DESCRIPTION_BYTES_MAX, Directory, Part, Parts, Source};
+pub use zoneinfo::{Pageset, Stat};

@@ -1,0 +1,258 @@
+//! Where the files of a recording come from: a directory, a single file, or bytes in the program.
+//!
+//! A recording refers to its files by name only, through [`Source`], so that a bundled sample, a
+//! directory and an upload are read by the same code. Files may be compressed with zstd; that shows
+//! in their first four bytes or their name, and nobody above this module sees it.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Position, TraceError, TraceErrorKind};
+use crate::lines::read_fault;
+
+/// Largest file that describes a machine, in bytes, uncompressed. `/proc/zoneinfo` grows with
+/// nodes times CPUs: 16 nodes of 3 zones and 2048 CPUs make about 17 MB.
+pub const DESCRIPTION_BYTES_MAX: u64 = 64 << 20;
+
+/// First bytes of a zstd frame (RFC 8878).
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// A place that files can be opened in by name.
+pub trait Source: Send + Sync {
+    /// What to call the file `name` in a message.
+    fn display(&self, name: &str) -> PathBuf;
+
+    /// Opens the file `name` from its beginning, or says that there is none.
+    ///
+    /// # Errors
+    /// Whatever the system says; a file that does not exist is `Ok(None)`.
+    fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>>;
+}
+
+/// The files of a directory.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    /// The directory at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Directory { path: path.into() }
+    }
+}
+
+impl Source for Directory {
+    fn display(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
+        open_file(&self.path.join(name))
+    }
+}
+
+/// One file, without its neighbours.
+#[derive(Debug, Clone)]
+pub(crate) struct SingleFile {
+    path: PathBuf,
+    name: String,
+}
+
+impl SingleFile {
+    pub(crate) fn new(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        SingleFile { path: path.to_owned(), name }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Source for SingleFile {
+    fn display(&self, name: &str) -> PathBuf {
+        if name == self.name { self.path.clone() } else { self.path.with_file_name(name) }
+    }
+
+    fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
+        if name == self.name { open_file(&self.path) } else { Ok(None) }
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<Option<Box<dyn Read + Send>>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(Box::new(file))),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// One file that is held in memory.
+#[derive(Debug, Clone)]
+pub struct Part {
+    name: String,
+    bytes: Bytes,
+}
+
+#[derive(Debug, Clone)]
+enum Bytes {
+    Static(&'static [u8]),
+    Shared(Arc<[u8]>),
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Bytes::Static(bytes) => bytes,
+            Bytes::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl Part {
+    /// A file called `name`, such as `events.txt.zst`, with this content. Borrowed bytes that live
+    /// as long as the program are not copied.
+    pub fn new(name: impl Into<String>, bytes: impl Into<Cow<'static, [u8]>>) -> Self {
+        let bytes = match bytes.into() {
+            Cow::Borrowed(bytes) => Bytes::Static(bytes),
+            Cow::Owned(bytes) => Bytes::Shared(bytes.into()),
+        };
+        Part { name: name.into(), bytes }
+    }
+}
+
+/// Files that are held in memory.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    name: String,
+    parts: Vec<Part>,
+}
+
+impl Parts {
+    /// These files, called `name` together in messages.
+    pub fn new(name: impl Into<String>, parts: Vec<Part>) -> Self {
+        Parts { name: name.into(), parts }
+    }
+}
+
+impl Source for Parts {
+    fn display(&self, name: &str) -> PathBuf {
+        Path::new(&self.name).join(name)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
+        let part = self.parts.iter().find(|part| part.name == name);
+        Ok(part.map(|part| Box::new(Cursor::new(part.bytes.clone())) as Box<dyn Read + Send>))
+    }
+}
+
+/// Opens `name` and decompresses it if it is compressed. `None` if there is no such file.
+pub(crate) fn open_stream(
+    source: &dyn Source,
+    name: &str,
+) -> Result<Option<Box<dyn Read + Send>>, TraceError> {
+    let fail = |kind| TraceError::new(source.display(name), Position::File, kind);
+    let io_error = |action| move |source: io::Error| fail(TraceErrorKind::Io { action, source });
+    let Some(mut input) = source.open(name).map_err(io_error("open"))? else {
+        return Ok(None);
+    };
+    let mut magic = [0; ZSTD_MAGIC.len()];
+    let length = read_start(&mut *input, &mut magic).map_err(io_error("read"))?;
+    let whole = Cursor::new(magic).take(length as u64).chain(input);
+    if length == 0 {
+        return Err(fail(TraceErrorKind::Empty { expected: "a recording's file" }));
+    }
+    if magic != ZSTD_MAGIC && !name.ends_with(".zst") {
+        return Ok(Some(Box::new(whole)));
+    }
+    let decoder = zstd::stream::read::Decoder::with_buffer(BufReader::new(whole));
+    Ok(Some(Box::new(decoder.map_err(io_error("decompress"))?)))
+}
+
+/// Reads the whole of a file that describes a machine, as text.
+pub(crate) fn read_text(source: &dyn Source, name: &str) -> Result<Option<String>, TraceError> {
+    let Some(input) = open_stream(source, name)? else {
+        return Ok(None);
+    };
+    let fail = |kind| TraceError::new(source.display(name), Position::File, kind);
+    let mut bytes = Vec::new();
+    let read = input.take(DESCRIPTION_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| fail(read_fault(error)))?;
+    if bytes.len() as u64 > DESCRIPTION_BYTES_MAX {
+        return Err(fail(TraceErrorKind::TooLarge { limit: DESCRIPTION_BYTES_MAX }));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) => {
+            let column = error.utf8_error().valid_up_to();
+            let found = crate::error::excerpt(&error.as_bytes()[column..]);
+            Err(fail(TraceErrorKind::NotUtf8 { column, found }))
+        }
+    }
+}
+
+/// Fills `start` as far as the stream goes.
+fn read_start(input: &mut dyn Read, start: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < start.len() {
+        match input.read(&mut start[length..]) {
+            Ok(0) => break,
+            Ok(bytes) => length += bytes,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(name: &str, bytes: &[u8]) -> Parts {
+        Parts::new("parts", vec![Part::new(name, bytes.to_vec())])
+    }
+
+    #[test]
+    fn plain_and_compressed_files_read_the_same() {
+        let packed = zstd::encode_all(&b"hello\n"[..], 1).unwrap();
+        for (name, bytes) in [("a", &b"hello\n"[..]), ("a", &packed), ("a.zst", &packed)] {
+            let text = read_text(&source(name, bytes), name).unwrap().unwrap();
+            assert_eq!(text, "hello\n");
+        }
+        assert!(read_text(&source("a", b"x"), "b").unwrap().is_none());
+    }
+
+    #[test]
+    fn short_files_are_read_whole() {
+        assert_eq!(read_text(&source("a", b"x\n"), "a").unwrap().unwrap(), "x\n");
+    }
+
+    #[test]
+    fn each_damage_has_its_kind() {
+        let packed = zstd::encode_all(&b"hello\n".repeat(100)[..], 1).unwrap();
+        let kind = |name: &str, bytes: &[u8]| {
+            let error = read_text(&source(name, bytes), name).unwrap_err();
+            assert_eq!(error.file(), Path::new("parts").join(name));
+            format!("{:?}", error.kind())
+        };
+        assert!(kind("a.zst", &packed[..packed.len() - 3]).starts_with("CompressionCutShort"));
+        assert!(kind("a.zst", b"hello\n").starts_with("CompressionDamaged"));
+        assert!(kind("a", b"").starts_with("Empty"));
+        assert!(kind("a", b"ab\xff").starts_with("NotUtf8 { column: 2"));
+    }
+
+    #[test]
+    fn a_directory_is_not_a_file() {
+        let directory = Directory::new(env!("CARGO_MANIFEST_DIR"));
+        let error = read_text(&directory, "src").unwrap_err();
+        assert!(matches!(error.kind(), TraceErrorKind::Io { .. }), "{error}");
+        assert!(read_text(&directory, "Cargo.toml/x").unwrap().is_none());
+    }
+}
