@@ -1,0 +1,113 @@
+//! The process as the core's platform: which CPU, how to wait, and how to be sure that nobody is
+//! inside a per-CPU section.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use zonal_core::platform::Platform;
+use zonal_core::sync::Wait;
+use zonal_core::types::{CpuId, NodeId, ZoneId};
+
+use crate::sys::membarrier::RseqFence;
+use crate::sys::rseq_abi::{RseqArea, getcpu};
+use crate::sys::{clock, futex};
+
+/// How a pool's per-CPU stores are kept consistent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Restartable sequences: no lock, no atomic read-modify-write on the way of a hot operation.
+    Rseq,
+    /// A lock per store. The text says why restartable sequences are not used.
+    Lock(String),
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Rseq => f.write_str("rseq"),
+            Mode::Lock(why) => write!(f, "lock ({why})"),
+        }
+    }
+}
+
+/// The platform of a pool: what the core's [`Allocator`](zonal_core::alloc::Allocator) runs on.
+#[derive(Debug)]
+pub struct Home {
+    /// Where this process' threads can read their CPU, if the kernel says it there.
+    area: Option<RseqArea>,
+    /// Keeps sections out of a store, where restartable sequences are used.
+    sections: Option<RseqFence>,
+    cpus: u32,
+    reclaim_wakes: AtomicU64,
+    fences: AtomicU64,
+}
+
+impl Home {
+    pub(crate) fn new(area: Option<RseqArea>, sections: Option<RseqFence>, cpus: u32) -> Home {
+        Home { area, sections, cpus, reclaim_wakes: AtomicU64::new(0), fences: AtomicU64::new(0) }
+    }
+
+    /// Times the allocator asked for background reclaim. Nothing reclaims yet; it is counted.
+    pub fn reclaim_requests(&self) -> u64 {
+        self.reclaim_wakes.load(Relaxed)
+    }
+
+    /// Times another CPU had to be interrupted to own its store (membarrier).
+    pub fn fences(&self) -> u64 {
+        self.fences.load(Relaxed)
+    }
+
+    pub(crate) fn area(&self) -> Option<RseqArea> {
+        self.area
+    }
+}
+
+impl Wait for Home {
+    fn wait(&self, word: &AtomicU32, value: u32) {
+        // However the wait ends, the caller looks at the word again.
+        let _ = futex::wait(word, value, None);
+    }
+    fn wake_one(&self, word: &AtomicU32) {
+        let _ = futex::wake_one(word);
+    }
+}
+
+impl Platform for Home {
+    #[inline]
+    fn cpu(&self) -> CpuId {
+        let cpu = match self.area {
+            Some(area) => area.current_cpu(),
+            None => getcpu().0,
+        };
+        // A CPU that came up after the pool was made shares the stores of another.
+        CpuId(if cpu < self.cpus { cpu } else { cpu % self.cpus })
+    }
+
+    fn has_sections(&self) -> bool {
+        self.sections.is_some()
+    }
+
+    /// On the CPU itself nothing is needed: whoever was inside a section there was preempted to let
+    /// this thread run, and the kernel restarts it. Elsewhere the kernel is asked to interrupt.
+    #[inline]
+    fn fence(&self, cpu: CpuId) -> bool {
+        let (Some(area), Some(fence)) = (self.area, self.sections) else { return true };
+        if area.current_cpu() == cpu.0 {
+            return true;
+        }
+        self.fences.fetch_add(1, Relaxed);
+        fence.fence_cpu(cpu).is_ok() || fence.fence_all().is_ok()
+    }
+
+    fn now_ns(&self) -> u64 {
+        clock::monotonic_ns()
+    }
+
+    fn relax(&self) {
+        std::thread::yield_now();
+    }
+
+    fn wake_reclaim(&self, _node: NodeId, _zone: ZoneId, _order: u32) {
+        self.reclaim_wakes.fetch_add(1, Relaxed);
+    }
+}

@@ -1,0 +1,43 @@
+//! Pages in nanoseconds from the right NUMA node.
+//!
+//! Zonal is the page allocator of an operating system as a library: nodes and zones, a buddy
+//! allocator per zone, per-CPU page lists that tune themselves, watermarks, exact statistics. This
+//! crate is its home in a process: it takes memory from the operating system once and hands out
+//! pages of 4 KiB to 4 MiB.
+//!
+//! ```
+//! use zonal::{Order, Pool};
+//!
+//! let pool = Pool::builder().size(64 << 20).build()?;
+//! let mut page = pool.alloc(Order::ZERO)?; // 4 KiB, freed when dropped
+//! page[..5].copy_from_slice(b"hello");
+//! let huge = pool.alloc_zeroed(Order::new(9).unwrap())?; // 2 MiB, zeroed
+//! assert!(huge.iter().all(|byte| *byte == 0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! When not to use it: for objects smaller than a page (use a malloc), or for a handful of pages
+//! that live as long as the program (use mmap).
+
+mod error;
+mod home;
+mod pool;
+mod rseq;
+pub mod sys;
+
+pub use error::{AllocError, FreeError};
+pub use home::{Home, Mode};
+pub use pool::{
+    Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, Pages, Pool, TrimError, ZoneSize,
+};
+pub use zonal_core::alloc::{
+    Fault, FreeError as FreeFault, NumaEvents, Refusal, Request, Sysctl, SysctlError, ZoneStats,
+};
+pub use zonal_core::gfp::Gfp;
+pub use zonal_core::policy::Policy;
+pub use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, ZoneId, ZoneKind};
+
+/// Compiles and runs the program in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,549 @@
+//! What a pool is to be, and how it is made.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use thiserror::Error;
+use zonal_core::alloc::Allocator;
+use zonal_core::gfp::Gfp;
+use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
+use zonal_core::policy::Policy;
+use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, Pfn, ZoneId, ZoneKind};
+
+use super::poison::Poison;
+use super::records::Records;
+use super::worker::Worker;
+use super::{Pool, Shared, fork};
+use crate::home::{Home, Mode};
+use crate::rseq::{DELTAS, Fast};
+use crate::sys::map::{
+    self, ALIGN_4M, BindMode, BindOutcome, Commit, ForkPolicy, MapError, MapOptions, Mapping,
+    Prefaulted,
+};
+use crate::sys::membarrier::RseqFence;
+use crate::sys::rseq_abi::RseqArea;
+use crate::sys::topology::{CpuPlacement, Topology, TopologyError};
+
+/// How often lists decay and counters are folded (LB F.4, `stat_interval`).
+const REFRESH_DEFAULT: Duration = Duration::from_secs(1);
+/// Environment variable that turns restartable sequences off.
+const RSEQ_SWITCH: &str = "ZONAL_RSEQ";
+
+/// What pages a pool is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Backing {
+    /// Base pages, or what the system does by default.
+    #[default]
+    Base,
+    /// Transparent huge pages where the kernel can.
+    Transparent,
+    /// Reserved 2 MiB pages; falls back to transparent ones, with a notice.
+    Huge2M,
+}
+
+/// How memory is tied to the node it is meant for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NodeBinding {
+    /// Not at all.
+    None,
+    /// The kernel prefers the node, but may use another.
+    #[default]
+    Advisory,
+    /// The node or nothing: a pool that cannot be bound is not made.
+    Strict,
+}
+
+/// Which CPUs belong to which fake node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum CpuMap {
+    /// The first CPUs to the first node, and so on.
+    #[default]
+    Contiguous,
+    /// CPU n to node n modulo the nodes.
+    RoundRobin,
+    /// As listed, by CPU.
+    Explicit(Vec<u16>),
+}
+
+/// One zone of a pool that is to have others than one Normal zone per node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneSize {
+    /// Node.
+    pub node: u16,
+    /// Kind. A node has each kind at most once, in ascending order.
+    pub kind: ZoneKind,
+    /// Bytes, a multiple of the page size.
+    pub bytes: usize,
+}
+
+/// Something the operating system did not grant, and what was done instead.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notice(pub String);
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a pool could not be made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The size is not possible.
+    #[error("a pool of {bytes} bytes: {expected}")]
+    Size {
+        /// Bytes asked for.
+        bytes: usize,
+        /// What is possible.
+        expected: &'static str,
+    },
+    /// Nodes and CPUs do not fit together.
+    #[error("nodes: {0}")]
+    Topology(#[from] TopologyError),
+    /// The machine described cannot be.
+    #[error("machine: {0}")]
+    Machine(#[from] MachineError),
+    /// Memory could not be had.
+    #[error("memory: {0}")]
+    Map(#[from] MapError),
+    /// Memory could not be bound to its node, and the binding was to be strict.
+    #[error(
+        "node {node}: binding was refused ({errno}); use NodeBinding::Advisory to go on without"
+    )]
+    Bind {
+        /// The operating system's node.
+        node: u16,
+        /// What the kernel said.
+        errno: String,
+    },
+    /// The policy contradicts itself.
+    #[error("policy: {0}")]
+    Policy(&'static str),
+    /// The refresh thread could not be started.
+    #[error("the refresh thread could not be started: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The core refused fresh memory: a bug.
+    #[error("memory could not come online: {0}")]
+    Online(#[from] zonal_core::alloc::OnlineError),
+}
+
+/// A pool to be. Every option has a default but the size.
+///
+/// ```
+/// let pool = zonal::Pool::builder().size(64 << 20).build()?;
+/// let mut page = pool.alloc(zonal::Order::ZERO)?;
+/// page[0] = 1;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Builder {
+    bytes: usize,
+    zones: Vec<ZoneSize>,
+    fake: Option<(u16, CpuMap)>,
+    backing: Backing,
+    binding: NodeBinding,
+    prefault: bool,
+    poison: bool,
+    rseq: bool,
+    policy: Policy,
+    refresh: Option<Duration>,
+    trim_rate: usize,
+}
+
+impl Builder {
+    pub(super) fn new() -> Builder {
+        Builder {
+            bytes: 0,
+            zones: Vec::new(),
+            fake: None,
+            backing: Backing::default(),
+            binding: NodeBinding::default(),
+            prefault: false,
+            poison: false,
+            rseq: true,
+            policy: Policy::default(),
+            refresh: Some(REFRESH_DEFAULT),
+            trim_rate: 0,
+        }
+    }
+
+    /// Bytes of memory, rounded up so that each node gets whole 4 MiB blocks; shared out evenly
+    /// over the nodes that have memory.
+    pub fn size(mut self, bytes: usize) -> Builder {
+        self.bytes = bytes;
+        self
+    }
+    /// Zones other than one Normal zone per node. Replaces [`size`](Self::size). Ascending by node,
+    /// then kind.
+    pub fn zones(mut self, zones: &[ZoneSize]) -> Builder {
+        self.zones = zones.to_vec();
+        self
+    }
+    /// Pretends that the machine has this many nodes, as `numa=fake` does. Memory is not bound.
+    pub fn fake_nodes(mut self, nodes: u16, cpus: CpuMap) -> Builder {
+        self.fake = Some((nodes, cpus));
+        self
+    }
+    /// What pages the memory is made of. Default: base pages.
+    pub fn backing(mut self, backing: Backing) -> Builder {
+        self.backing = backing;
+        self
+    }
+    /// How memory is tied to nodes. Default: advisory.
+    pub fn binding(mut self, binding: NodeBinding) -> Builder {
+        self.binding = binding;
+        self
+    }
+    /// Whether all memory is faulted in at once. Default: no, the first touch pays.
+    pub fn prefault(mut self, prefault: bool) -> Builder {
+        self.prefault = prefault;
+        self
+    }
+    /// Whether writes to freed pages are looked for. Slow; default: no.
+    pub fn poison(mut self, poison: bool) -> Builder {
+        self.poison = poison;
+        self
+    }
+    /// Whether restartable sequences may be used. Default: yes; the environment variable
+    /// `ZONAL_RSEQ=off` says no for the whole process.
+    pub fn rseq(mut self, rseq: bool) -> Builder {
+        self.rseq = rseq;
+        self
+    }
+    /// The policy. Default: [`Policy::ZONAL`].
+    pub fn policy(mut self, policy: Policy) -> Builder {
+        self.policy = policy;
+        self
+    }
+    /// How often the refresh thread runs; `None` for no such thread. Default: each second.
+    pub fn refresh_every(mut self, interval: Option<Duration>) -> Builder {
+        self.refresh = interval;
+        self
+    }
+    /// Bytes a second that the refresh thread gives back to the operating system. Default: none.
+    pub fn trim_rate(mut self, bytes_per_second: usize) -> Builder {
+        self.trim_rate = bytes_per_second;
+        self
+    }
+
+    /// Makes the pool.
+    ///
+    /// # Errors
+    /// [`BuildError`] says which option cannot be, or what the operating system refused.
+    pub fn build(self) -> Result<Pool, BuildError> {
+        self.check()?;
+        let topology = match &self.fake {
+            Some((nodes, cpus)) => Topology::read()?.split(*nodes, &placement(cpus))?,
+            None => Topology::read()?,
+        };
+        let plan = Plan::new(&self, &topology)?;
+        let mut notices = Vec::new();
+        let memory = self.map_memory(&plan, &topology, &mut notices)?;
+        let (mode, sections) = self.mode();
+        // SAFETY: (1) `plan` moves into the pool next to the allocator that borrows from it, is not
+        // changed there, and is dropped behind it (POOL-2); moving a vector leaves its items alone.
+        let machine = unsafe { plan.machine() };
+        let cpus = machine.cpus;
+        let layout = Layout::of(&machine, &self.policy)?;
+        let records = Records::map(&layout)?;
+        // SAFETY: (1) `records` moves into the pool next to the allocator that uses the tables, and
+        // is dropped behind it (POOL-2); (2) called once.
+        let metadata = unsafe { records.tables(&layout) };
+        let home = Home::new(RseqArea::find().ok(), sections, cpus.len() as u32);
+        let offset = home.area().map_or(0, RseqArea::offset);
+        let allocator = bring_up(&machine, self.policy, metadata, home)?;
+        let first = allocator.pcp(allocator.preferred_zone(CpuId(0)), CpuId(0));
+        let use_fast = mode == Mode::Rseq && !self.poison && !allocator.grouping();
+        let kinds = plan.zones.iter().any(|zone| zone.kind != ZoneKind::Normal);
+        let fast = Fast {
+            rseq_offset: offset,
+            pcps: std::ptr::from_ref(first) as usize,
+            stride: plan.zones.len() * size_of_val(first),
+            words: allocator.words().as_ptr(),
+            base: memory.base().as_ptr() as usize,
+            frames: if use_fast { layout.words } else { 0 },
+            deltas: DELTAS,
+            cpus: cpus.len() as u32,
+            slow_gfp: if use_fast { slow_gfp(kinds) } else { u32::MAX },
+        };
+        let shared = Box::new(Shared {
+            fast,
+            use_fast,
+            pages: layout.words,
+            poison: self.poison.then(Poison::default),
+            allocator,
+            trimmed_bytes: AtomicU64::new(0),
+            trimming: std::sync::Mutex::default(),
+            strays: AtomicBool::new(false),
+            notices,
+            mode,
+            memory,
+            records,
+            _plan: plan,
+        });
+        shared.poison_all();
+        let worker = match self.refresh {
+            Some(interval) => Some(Worker::start(&shared, interval, self.trim_rate)?),
+            None => None,
+        };
+        let pool = Pool { worker: std::sync::Mutex::new(worker), shared };
+        fork::register(&pool.shared);
+        Ok(pool)
+    }
+
+    fn check(&self) -> Result<(), BuildError> {
+        let bytes =
+            self.zones.iter().map(|zone| zone.bytes).fold(self.bytes, usize::saturating_add);
+        let wrong = |expected| Err(BuildError::Size { bytes, expected });
+        if bytes == 0 {
+            return wrong("expected at least one page; call size() or zones()");
+        }
+        if bytes > 1 << 44 {
+            return wrong("expected at most 16 TiB");
+        }
+        if self.zones.iter().any(|zone| zone.bytes % PAGE_SIZE != 0 || zone.bytes == 0) {
+            return wrong("expected each zone to be a multiple of 4096 bytes, and not empty");
+        }
+        let watermark = &self.policy.watermark;
+        if !(1..=3000).contains(&watermark.scale_factor) {
+            return Err(BuildError::Policy("watermark.scale_factor must be 1 to 3000"));
+        }
+        if self.policy.pcp.scale_max > zonal_core::pcp::tune::SCALE_MAX_LIMIT {
+            return Err(BuildError::Policy("pcp.scale_max must be 0 to 6"));
+        }
+        if self.policy.pcp.orders & 1 == 0 {
+            return Err(BuildError::Policy("pcp.orders must include order 0 (bit 0)"));
+        }
+        if self.refresh == Some(Duration::ZERO) {
+            return Err(BuildError::Policy("the refresh interval must be above zero"));
+        }
+        Ok(())
+    }
+
+    /// How stores are kept consistent, with what that takes.
+    fn mode(&self) -> (Mode, Option<RseqFence>) {
+        let off = |why: &str| (Mode::Lock(why.to_owned()), None);
+        if cfg!(not(target_arch = "x86_64")) {
+            return off("this processor has no fast path yet");
+        }
+        if !self.rseq {
+            return off("turned off by the program");
+        }
+        if std::env::var_os(RSEQ_SWITCH).is_some_and(|value| value == "off") {
+            return off("turned off by ZONAL_RSEQ");
+        }
+        if let Err(why) = RseqArea::find() {
+            return off(&why.to_string());
+        }
+        match RseqFence::register() {
+            Ok(fence) => (Mode::Rseq, Some(fence)),
+            Err(why) => off(&why.to_string()),
+        }
+    }
+
+    fn map_memory(
+        &self,
+        plan: &Plan,
+        topology: &Topology,
+        notices: &mut Vec<Notice>,
+    ) -> Result<Mapping, BuildError> {
+        let backing = match self.backing {
+            Backing::Base => map::Backing::KernelDefault,
+            Backing::Transparent => map::Backing::Transparent,
+            Backing::Huge2M => map::Backing::Huge2M,
+        };
+        let bytes = plan.pages as usize * PAGE_SIZE;
+        let options = MapOptions {
+            bytes,
+            align: ALIGN_4M,
+            backing,
+            commit: Commit::Now,
+            fork: ForkPolicy::Copy,
+        };
+        let memory = Mapping::new(&options)?;
+        for step in memory.downgrades() {
+            notices.push(Notice(format!(
+                "{:?} pages could not be had ({} failed: {}); the pool uses {:?}",
+                step.from, step.operation, step.errno, step.to
+            )));
+        }
+        self.bind(&memory, plan, topology, notices)?;
+        if self.prefault {
+            // SAFETY: (1) nobody else knows the mapping yet.
+            let how = unsafe { memory.prefault(0..memory.bytes()) }?;
+            if let Prefaulted::Touched(errno) = how {
+                notices.push(Notice(format!(
+                    "MADV_POPULATE_WRITE failed: {errno}; every page was touched instead"
+                )));
+            }
+        }
+        Ok(memory)
+    }
+
+    fn bind(
+        &self,
+        memory: &Mapping,
+        plan: &Plan,
+        topology: &Topology,
+        notices: &mut Vec<Notice>,
+    ) -> Result<(), BuildError> {
+        let mode = match self.binding {
+            NodeBinding::None => return Ok(()),
+            NodeBinding::Advisory => BindMode::Advisory,
+            NodeBinding::Strict => BindMode::Strict,
+        };
+        let nodes = topology.nodes();
+        // One node has nothing to choose from.
+        if nodes.len() < 2 {
+            return Ok(());
+        }
+        for (zone, range) in plan.zones.iter().zip(&plan.ranges) {
+            let Some(target) = nodes[zone.node.0 as usize].bind_to else { continue };
+            let range = range.start - range.start % memory.granule()..range.end;
+            match memory.bind(range, target, mode)? {
+                BindOutcome::Bound => {}
+                BindOutcome::Weakened(errno) | BindOutcome::Unbound(errno)
+                    if mode == BindMode::Strict =>
+                {
+                    return Err(BuildError::Bind { node: target.0, errno: errno.to_string() });
+                }
+                BindOutcome::Weakened(errno) | BindOutcome::Unbound(errno) => {
+                    notices.push(Notice(format!(
+                        "memory of node {} is not bound to it (mbind failed: {errno}); pages come \
+                         from wherever they are first touched",
+                        target.0
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Zones, CPUs and where each zone lies in the mapping.
+#[derive(Debug)]
+pub(super) struct Plan {
+    zones: Vec<ZoneSpec>,
+    ranges: Vec<Range<usize>>,
+    cpus: Vec<NodeId>,
+    distances: Vec<u8>,
+    pages: u64,
+    cache_slice_bytes: u64,
+}
+
+impl Plan {
+    /// The machine, borrowed for longer than the compiler can follow.
+    ///
+    /// # Safety
+    /// 1. The plan outlives every use of the result and is not changed meanwhile.
+    unsafe fn machine(&self) -> Machine<'static> {
+        unsafe fn extend<T>(items: &[T]) -> &'static [T] {
+            // SAFETY: (1) the same items; how long they live is this function's contract.
+            unsafe { std::slice::from_raw_parts(items.as_ptr(), items.len()) }
+        }
+        Machine {
+            // SAFETY: (1) this function's contract (1).
+            distances: unsafe { extend(&self.distances) },
+            // SAFETY: (1) as above.
+            zones: unsafe { extend(&self.zones) },
+            // SAFETY: (1) as above.
+            cpus: unsafe { extend(&self.cpus) },
+            cache_slice_bytes: self.cache_slice_bytes,
+        }
+    }
+
+    fn new(builder: &Builder, topology: &Topology) -> Result<Plan, BuildError> {
+        let nodes = topology.nodes();
+        let sizes = match builder.zones.is_empty() {
+            false => builder.zones.clone(),
+            true => even_zones(builder.bytes, topology),
+        };
+        let mut plan = Plan {
+            zones: Vec::new(),
+            ranges: Vec::new(),
+            cpus: cpu_nodes(topology),
+            distances: Vec::new(),
+            pages: 0,
+            cache_slice_bytes: 0,
+        };
+        for size in sizes {
+            let pages = (size.bytes / PAGE_SIZE) as u64;
+            plan.zones.push(ZoneSpec {
+                node: NodeId(size.node),
+                kind: size.kind,
+                start_pfn: plan.pages,
+                spanned: pages,
+                present: pages,
+            });
+            let start = plan.pages as usize * PAGE_SIZE;
+            plan.ranges.push(start..start + size.bytes);
+            plan.pages += pages;
+        }
+        for from in nodes {
+            for to in nodes {
+                plan.distances.push(topology.distance(from.id, to.id).unwrap_or(10));
+            }
+        }
+        let slices = topology.possible_cpus().iter().filter_map(|c| topology.llc_slice_bytes(*c));
+        plan.cache_slice_bytes = slices.min().unwrap_or(0);
+        Ok(plan)
+    }
+}
+
+/// One Normal zone for each node with memory, equally large, of whole 4 MiB blocks.
+fn even_zones(bytes: usize, topology: &Topology) -> Vec<ZoneSize> {
+    let nodes = topology.nodes();
+    let with_memory = |index: &usize| nodes[*index].has_memory;
+    let mut places: Vec<usize> = (0..nodes.len()).filter(with_memory).collect();
+    if places.is_empty() {
+        places.push(0);
+    }
+    let block = Order::MAX.bytes();
+    let share = bytes.div_ceil(places.len()).next_multiple_of(block);
+    let zone = |node: &usize| ZoneSize { node: *node as u16, kind: ZoneKind::Normal, bytes: share };
+    places.iter().map(zone).collect()
+}
+
+/// The node, by position, of each CPU up to the largest possible number.
+fn cpu_nodes(topology: &Topology) -> Vec<NodeId> {
+    let position = |cpu: u32| {
+        let node = topology.node_of_cpu(CpuId(cpu));
+        let index = node.and_then(|node| topology.node_index(node)).unwrap_or(0);
+        NodeId(index as u16)
+    };
+    (0..topology.cpu_ids_max().max(1)).map(position).collect()
+}
+
+fn placement(map: &CpuMap) -> CpuPlacement {
+    match map {
+        CpuMap::Contiguous => CpuPlacement::Contiguous,
+        CpuMap::RoundRobin => CpuPlacement::RoundRobin,
+        CpuMap::Explicit(nodes) => CpuPlacement::Map(nodes.iter().map(|n| NodeId(*n)).collect()),
+    }
+}
+
+/// Flags that a fast pop cannot honour. Zeroes are written by the caller of the fast path.
+fn slow_gfp(several_kinds: bool) -> u32 {
+    let zones = Gfp::DMA | Gfp::DMA32 | Gfp::HIGHMEM | Gfp::MOVABLE;
+    // Both mobility flags together are an error, which the long way reports.
+    let base = Gfp::RECLAIMABLE.bits();
+    if several_kinds { base | zones.bits() } else { base }
+}
+
+fn bring_up(
+    machine: &Machine<'static>,
+    policy: Policy,
+    metadata: zonal_core::machine::Metadata<'static>,
+    home: Home,
+) -> Result<Allocator<'static, Home>, BuildError> {
+    let allocator = Allocator::new(machine, policy, metadata, home)?;
+    for (id, zone) in machine.zones.iter().enumerate() {
+        let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
+        allocator.online(ZoneId(id as u16), pages)?;
+    }
+    allocator.setup();
+    Ok(allocator)
+}

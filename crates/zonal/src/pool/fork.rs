@@ -1,0 +1,113 @@
+//! A forked child has only the thread that forked. Whatever lock or store another thread held at
+//! that moment would stay held forever; so before a fork everything is held by the forking thread,
+//! and afterwards parent and child each let go of it.
+//!
+//! The child's pool is a copy-on-write copy, complete and usable. Blocks that other threads of the
+//! parent owned stay handed out in the child: nobody there can free them. So do blocks that they
+//! were about to take from a list or put on one; [`Pool::validate`] books those. The refresh thread
+//! does not exist in the child; [`Pool::restart_worker`] starts a new one.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use zonal_core::alloc::Held;
+
+use super::{Pool, Shared};
+use crate::home::Home;
+
+/// Pools of this process.
+static POOLS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+static HANDLERS: Once = Once::new();
+
+struct Registered(*const Shared);
+// SAFETY: (1) a `Shared` is used by many threads anyway, and it leaves the list before it dies.
+unsafe impl Send for Registered {}
+
+/// Everything that is held across a fork.
+struct Frozen {
+    held: Vec<Held<'static, Home>>,
+    /// No block is out of its buddy to be trimmed: nobody would put it back.
+    _trims: Vec<MutexGuard<'static, ()>>,
+    pools: MutexGuard<'static, Vec<Registered>>,
+}
+
+thread_local! {
+    static FROZEN: RefCell<Option<Frozen>> = const { RefCell::new(None) };
+}
+
+/// Puts a new pool on the list.
+pub(super) fn register(shared: &Shared) {
+    HANDLERS.call_once(|| {
+        // SAFETY: (1) the handlers are plain functions that live as long as the program.
+        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after_in_child)) };
+    });
+    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    pools.push(Registered(shared));
+}
+
+/// Takes a pool off the list.
+pub(super) fn unregister(shared: &Shared) {
+    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    pools.retain(|pool| !std::ptr::eq(pool.0, shared));
+}
+
+extern "C" fn before() {
+    let pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut held, mut trims) = (Vec::new(), Vec::new());
+    for pool in pools.iter() {
+        // SAFETY: (1) on the list, so alive, and it stays so while the list is locked.
+        let shared: &'static Shared = unsafe { &*pool.0 };
+        trims.push(shared.trimming.lock().unwrap_or_else(PoisonError::into_inner));
+        shared.allocator.hold_all(&mut |one| held.push(one));
+    }
+    FROZEN.with_borrow_mut(|frozen| *frozen = Some(Frozen { held, _trims: trims, pools }));
+}
+
+extern "C" fn after_in_child() {
+    FROZEN.with_borrow(|frozen| {
+        for pool in frozen.iter().flat_map(|frozen| frozen.pools.iter()) {
+            // SAFETY: (1) on the list, which is still locked, so alive.
+            unsafe { &*pool.0 }.strays.store(true, Relaxed);
+        }
+    });
+    after();
+}
+
+extern "C" fn after() {
+    FROZEN.with_borrow_mut(|frozen| {
+        if let Some(frozen) = frozen {
+            // Zone locks before stores: the reverse of how they were taken.
+            while frozen.held.pop().is_some() {}
+        }
+        *frozen = None;
+    });
+}
+
+impl Pool {
+    /// Starts a new refresh thread, after a fork in the child, which has none. The old handle is
+    /// forgotten, not joined. In a parent this would leave two threads running.
+    ///
+    /// # Errors
+    /// The operating system could not start a thread.
+    pub fn restart_worker(
+        &self,
+        interval: std::time::Duration,
+        trim_rate: usize,
+    ) -> std::io::Result<()> {
+        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = worker.take() {
+            old.forget();
+        }
+        *worker = Some(super::worker::Worker::start(&self.shared, interval, trim_rate)?);
+        Ok(())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        unregister(&self.shared);
+        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(worker.take());
+    }
+}

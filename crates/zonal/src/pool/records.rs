@@ -1,0 +1,108 @@
+//! The pool's metadata: one mapping, cut into the tables that the core asks for.
+
+use std::mem::align_of;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use zonal_core::machine::{Layout, Metadata};
+use zonal_core::pcp::store::Pcp;
+use zonal_core::types::{PAGE_SIZE, ZoneId};
+use zonal_core::zone::state::Zone;
+use zonal_core::zonelist::Node;
+
+use crate::sys::map::{ALIGN_2M, Backing, Commit, ForkPolicy, MapError, MapOptions, Mapping};
+
+/// Where the per-CPU stores start in their page. Nothing else that is hot has this offset: a header
+/// at the offset of another hot line runs up to ten times slower on some pages (4K aliasing).
+const STORES_PAGE_OFFSET: usize = 0x2c0;
+
+/// The metadata mapping.
+#[derive(Debug)]
+pub(super) struct Records {
+    mapping: Mapping,
+}
+
+/// Hands out parts of the mapping, one behind the other.
+struct Cutter {
+    next: usize,
+    end: usize,
+}
+
+impl Cutter {
+    /// Address for `count` values of `T`.
+    fn take<T>(&mut self, count: usize) -> *mut T {
+        let start = self.next.next_multiple_of(align_of::<T>().max(64));
+        self.next = start + count * size_of::<T>();
+        assert!(self.next <= self.end, "the mapping was sized for the layout");
+        start as *mut T
+    }
+    /// Moves on to the given offset in a page.
+    fn skip_to_page_offset(&mut self, offset: usize) {
+        self.next = self.next.next_multiple_of(PAGE_SIZE) + offset;
+    }
+}
+
+impl Records {
+    pub(super) fn map(layout: &Layout) -> Result<Records, MapError> {
+        // Each of the seven tables may lose most of a page to alignment.
+        let bytes = (layout.bytes() + 16 * PAGE_SIZE).next_multiple_of(PAGE_SIZE);
+        let mapping = Mapping::new(&MapOptions {
+            bytes,
+            align: if bytes >= ALIGN_2M { ALIGN_2M } else { PAGE_SIZE },
+            backing: Backing::KernelDefault,
+            commit: Commit::Now,
+            fork: ForkPolicy::Copy,
+        })?;
+        Ok(Records { mapping })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.mapping.bytes()
+    }
+
+    /// The tables, as the core takes them. Called once.
+    ///
+    /// # Safety
+    /// 1. The mapping is kept for as long as the tables are used.
+    /// 2. It is called once: the tables are handed out as exclusive references.
+    pub(super) unsafe fn tables(&self, layout: &Layout) -> Metadata<'static> {
+        let start = self.mapping.base().as_ptr() as usize;
+        let mut cutter = Cutter { next: start, end: start + self.mapping.bytes() };
+        cutter.skip_to_page_offset(STORES_PAGE_OFFSET);
+        let pcps = cutter.take::<Pcp>(layout.pcps);
+        let zones = cutter.take::<Zone>(layout.zones);
+        let nodes = cutter.take::<Node>(layout.nodes);
+        let zonelist = cutter.take::<ZoneId>(layout.zonelist);
+        let blocks = cutter.take::<AtomicU8>(layout.blocks);
+        let slots = cutter.take::<AtomicU32>(layout.slots);
+        // One zero word in front of the table: see `rseq::NO_FRAME`.
+        let words = cutter.take::<AtomicU64>(layout.words + 1).wrapping_add(1);
+        fill(pcps, layout.pcps, Pcp::default);
+        fill(zones, layout.zones, Zone::default);
+        fill(nodes, layout.nodes, Node::default);
+        fill(zonelist, layout.zonelist, ZoneId::default);
+        // SAFETY: (1) cut above, disjoint, aligned, filled; alive by this function's contract.
+        let pcps = unsafe { std::slice::from_raw_parts_mut(pcps, layout.pcps) };
+        // SAFETY: (1) as above.
+        let zones = unsafe { std::slice::from_raw_parts_mut(zones, layout.zones) };
+        // SAFETY: (1) as above.
+        let nodes = unsafe { std::slice::from_raw_parts_mut(nodes, layout.nodes) };
+        // SAFETY: (1) as above.
+        let zonelist = unsafe { std::slice::from_raw_parts_mut(zonelist, layout.zonelist) };
+        // SAFETY: (1) cut above; (2) a fresh mapping is zero, which is a valid atomic.
+        let blocks = unsafe { std::slice::from_raw_parts(blocks, layout.blocks) };
+        // SAFETY: (1) and (2) as above.
+        let slots = unsafe { std::slice::from_raw_parts(slots, layout.slots) };
+        // SAFETY: (1) and (2) as above.
+        let words = unsafe { std::slice::from_raw_parts(words, layout.words) };
+        Metadata { zones, pcps, words, blocks, slots, nodes, zonelist }
+    }
+}
+
+/// Writes `count` values from `start` on, which the caller has just cut from the mapping.
+fn fill<T>(start: *mut T, count: usize, value: impl Fn() -> T) {
+    for index in 0..count {
+        let place = start.wrapping_add(index);
+        // SAFETY: (1) `Cutter::take` made room for `count` values, aligned.
+        unsafe { place.write(value()) };
+    }
+}

@@ -1,0 +1,229 @@
+//! Which CPUs this thread may run on, and pinning it to one.
+//!
+//! The masks are plain words of any length: `cpu_set_t`, which rustix and glibc's convenience calls
+//! use, ends at 1024 CPUs, and the kernel then refuses even to *read* the mask of a bigger machine.
+//!
+//! # Invariants
+//! - **PIN-1** When [`pin`] returns, the calling thread runs on that CPU: the kernel moves it
+//!   before the call returns. It stays there unless something else changes the mask, or the CPU
+//!   goes away (the kernel then widens the mask by itself).
+//! - **PIN-2** A [`Pinned`] guard restores the mask of the thread that made it, and cannot be sent
+//!   to another thread.
+//!
+//! The library itself never pins: threads belong to the caller. Tests and benches do.
+
+use super::Errno;
+use super::topology;
+use std::marker::PhantomData;
+use std::path::Path;
+use zonal_core::types::CpuId;
+
+type Word = libc::c_ulong;
+const WORD_BITS: u32 = Word::BITS;
+/// CPUs of the first mask we try; doubled up to the maximum while the kernel says it is too small.
+const MASK_CPUS_FIRST: u32 = 1024;
+const MASK_CPUS_MAX: u32 = 1 << 16;
+
+/// A mask of CPUs could not be read or set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AffinityError {
+    /// Reading failed.
+    #[error(
+        "cannot read the CPUs this thread may use: {errno}; expected sched_getaffinity to work"
+    )]
+    Read {
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// Setting failed.
+    #[error(
+        "cannot move this thread to {cpu:?}: {errno}; expected an online CPU within this process's \
+         cpuset (see Cpus_allowed_list in /proc/self/status)"
+    )]
+    Pin {
+        /// The CPU (the first, when several were asked for).
+        cpu: CpuId,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// A number beyond any machine.
+    #[error("{cpu:?} is not a CPU: expected a number below {MASK_CPUS_MAX}")]
+    Number {
+        /// The number asked for.
+        cpu: CpuId,
+    },
+    /// No CPU was named.
+    #[error("cannot run on no CPU at all: expected at least one")]
+    Empty,
+}
+
+/// The CPUs this thread may run on, ascending.
+///
+/// # Errors
+/// [`AffinityError::Read`] when the kernel refuses.
+pub fn allowed_cpus() -> Result<Vec<CpuId>, AffinityError> {
+    let mut cpus = MASK_CPUS_FIRST;
+    loop {
+        let mut mask = vec![0 as Word; (cpus / WORD_BITS) as usize];
+        match read_mask(&mut mask) {
+            Ok(()) => return Ok(members(&mask)),
+            Err(Errno::INVAL) if cpus < MASK_CPUS_MAX => cpus *= 2,
+            Err(errno) => return Err(AffinityError::Read { errno }),
+        }
+    }
+}
+
+/// Lets this thread run on `cpus` only.
+///
+/// # Errors
+/// [`AffinityError`] when `cpus` is empty, holds an impossible number, or the kernel refuses; the
+/// mask is then unchanged.
+pub fn set_allowed(cpus: &[CpuId]) -> Result<(), AffinityError> {
+    let Some(&first) = cpus.first() else { return Err(AffinityError::Empty) };
+    let mut mask = vec![0 as Word; (MASK_CPUS_FIRST / WORD_BITS) as usize];
+    for &cpu in cpus {
+        if cpu.0 >= MASK_CPUS_MAX {
+            return Err(AffinityError::Number { cpu });
+        }
+        let word = (cpu.0 / WORD_BITS) as usize;
+        if word >= mask.len() {
+            mask.resize(word + 1, 0);
+        }
+        mask[word] |= 1 << (cpu.0 % WORD_BITS);
+    }
+    let bytes = size_of_val(mask.as_slice());
+    // SAFETY: sched_setaffinity reads (1) `bytes` bytes from the pointer: they are the vector's
+    // own, initialised, and outlive the call. (2) The kernel takes any length, so the pointee need
+    // not be as long as a cpu_set_t, and words of a long are what the kernel's mask is made of.
+    let rc = unsafe { libc::sched_setaffinity(0, bytes, mask.as_ptr().cast()) };
+    if rc == 0 { Ok(()) } else { Err(AffinityError::Pin { cpu: first, errno: Errno::last() }) }
+}
+
+/// Pins this thread to `cpu`, for good.
+///
+/// # Errors
+/// As [`set_allowed`].
+pub fn pin(cpu: CpuId) -> Result<(), AffinityError> {
+    set_allowed(&[cpu])
+}
+
+/// Number of CPU ids this machine can ever have: one more than the highest possible id.
+///
+/// Per-CPU tables are this long. Read from sysfs; without sysfs, the highest allowed CPU counts.
+pub fn possible_cpus_max() -> u32 {
+    let possible = Path::new(topology::SYSFS_CPU).join("possible");
+    let from_sysfs = std::fs::read_to_string(possible)
+        .ok()
+        .and_then(|text| topology::parse_list(&text).ok())
+        .and_then(|ids| ids.last().copied());
+    let highest = from_sysfs.or_else(|| {
+        let allowed = allowed_cpus().ok()?;
+        allowed.last().map(|cpu| cpu.0)
+    });
+    highest.unwrap_or(0) + 1
+}
+
+/// Holds this thread on one CPU; gives it its former CPUs back when dropped (PIN-2).
+#[derive(Debug)]
+pub struct Pinned {
+    cpu: CpuId,
+    before: Vec<CpuId>,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Pinned {
+    /// Pins this thread to `cpu` until the guard is dropped.
+    ///
+    /// # Errors
+    /// As [`allowed_cpus`] and [`set_allowed`].
+    pub fn to(cpu: CpuId) -> Result<Pinned, AffinityError> {
+        let before = allowed_cpus()?;
+        pin(cpu)?;
+        Ok(Pinned { cpu, before, not_send: PhantomData })
+    }
+
+    /// The CPU.
+    pub fn cpu(&self) -> CpuId {
+        self.cpu
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // The only failure is that all former CPUs went away meanwhile; the kernel has then already
+        // widened the mask.
+        let _ = set_allowed(&self.before);
+    }
+}
+
+/// Runs `work` once on every CPU this thread may use, in ascending order.
+///
+/// # Errors
+/// As [`Pinned::to`]; CPUs before the failing one have been visited.
+pub fn run_on_each(mut work: impl FnMut(CpuId)) -> Result<(), AffinityError> {
+    for cpu in allowed_cpus()? {
+        let pinned = Pinned::to(cpu)?;
+        work(pinned.cpu());
+    }
+    Ok(())
+}
+
+/// Fills `mask` with this thread's CPUs.
+fn read_mask(mask: &mut [Word]) -> Result<(), Errno> {
+    // SAFETY: sched_getaffinity writes (1) at most as many bytes as named: the slice's own length,
+    // borrowed mutably. (2) It accepts any length that is a multiple of a long, so the pointee need
+    // not be as long as a cpu_set_t.
+    let rc = unsafe { libc::sched_getaffinity(0, size_of_val(mask), mask.as_mut_ptr().cast()) };
+    if rc == 0 { Ok(()) } else { Err(Errno::last()) }
+}
+
+/// The set bits of `mask`, ascending.
+fn members(mask: &[Word]) -> Vec<CpuId> {
+    let bits = 0..mask.len() as u32 * WORD_BITS;
+    bits.filter(|bit| mask[(bit / WORD_BITS) as usize] >> (bit % WORD_BITS) & 1 == 1)
+        .map(CpuId)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::rseq_abi::getcpu;
+
+    #[test]
+    fn this_thread_may_run_somewhere_below_the_possible_maximum() {
+        let allowed = allowed_cpus().unwrap();
+        assert!(!allowed.is_empty());
+        assert!(allowed.is_sorted());
+        assert!(allowed.iter().all(|cpu| cpu.0 < possible_cpus_max()));
+    }
+
+    #[test]
+    fn each_allowed_cpu_is_visited_and_the_mask_comes_back() {
+        let before = allowed_cpus().unwrap();
+        let mut visited = Vec::new();
+        let result = run_on_each(|cpu| {
+            assert_eq!(getcpu(), cpu, "PIN-1");
+            visited.push(cpu);
+        });
+        match result {
+            Ok(()) => assert_eq!(visited, before),
+            Err(AffinityError::Pin { errno, .. }) => assert_ne!(errno.raw(), 0),
+            Err(other) => panic!("{other}"),
+        }
+        assert_eq!(allowed_cpus().unwrap(), before, "PIN-2");
+    }
+
+    #[test]
+    fn impossible_cpus_are_refused_and_change_nothing() {
+        let before = allowed_cpus().unwrap();
+        assert_eq!(set_allowed(&[]), Err(AffinityError::Empty));
+        let number = CpuId(MASK_CPUS_MAX);
+        assert_eq!(pin(number), Err(AffinityError::Number { cpu: number }));
+        let absent = CpuId(possible_cpus_max() + 5000);
+        let error = pin(absent).unwrap_err();
+        assert!(matches!(error, AffinityError::Pin { .. }), "{error}");
+        assert!(error.to_string().contains("Cpus_allowed_list"), "{error}");
+        assert_eq!(allowed_cpus().unwrap(), before);
+    }
+}

@@ -1,0 +1,172 @@
+//! Parking on a 32-bit word, and spinning before that.
+//!
+//! What a zone lock needs to sleep: [`wait`] while the word holds a value, [`wake`] who waits.
+//! Words are private to the process (`FUTEX_PRIVATE_FLAG`), which saves the kernel a lookup of the
+//! page behind the word.
+//!
+//! # Invariants
+//! - **FUTEX-1** [`wait`] may return early for any reason. The caller looks at its word again, in a
+//!   loop; the outcome is for statistics and for deadlines only.
+//! - **FUTEX-2** A waker changes the word *before* it calls [`wake`]; the kernel compares the word
+//!   under its own lock, so a change between the caller's look and the sleep is not lost.
+//!
+//! It does not order memory: the caller's own accesses to the word do.
+
+use super::Errno;
+use rustix::io::Errno as RawErrno;
+use rustix::thread::Timespec;
+use rustix::thread::futex::{self, Flags};
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// Spins of [`spin_until`] that a lock does before it parks. A zone lock is held for some hundred
+/// nanoseconds (a refill of 63 pages); parking and waking costs several microseconds.
+pub const SPIN_ROUNDS_DEFAULT: u32 = 100;
+
+/// The pause between two looks doubles up to this many `spin_loop` hints.
+const SPIN_HINTS_MAX: u32 = 32;
+
+/// Why [`wait`] returned. See FUTEX-1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitOutcome {
+    /// Somebody woke this word (or the kernel did so spuriously).
+    Woken,
+    /// The word did not hold the expected value: nothing was waited for.
+    Changed,
+    /// The timeout passed.
+    TimedOut,
+    /// A signal handler ran.
+    Interrupted,
+    /// The kernel refuses futex calls: the caller must poll. One `sched_yield` was done instead.
+    Refused(Errno),
+}
+
+/// Sleeps while `word` holds `expected`, until woken or `timeout` has passed.
+pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> WaitOutcome {
+    let timeout = timeout.map(timespec);
+    match futex::wait(word, Flags::PRIVATE, expected, timeout.as_ref()) {
+        Ok(()) => WaitOutcome::Woken,
+        Err(RawErrno::AGAIN) => WaitOutcome::Changed,
+        Err(RawErrno::TIMEDOUT) => WaitOutcome::TimedOut,
+        Err(RawErrno::INTR) => WaitOutcome::Interrupted,
+        Err(errno) => {
+            rustix::thread::sched_yield();
+            WaitOutcome::Refused(errno.into())
+        }
+    }
+}
+
+/// Wakes at most `waiters_max` threads that wait on `word`, and says how many it woke.
+///
+/// A kernel that refuses futex calls has no sleepers either, so the answer is then 0.
+pub fn wake(word: &AtomicU32, waiters_max: u32) -> usize {
+    // The kernel reads the count as signed: above i32::MAX it would wake one.
+    futex::wake(word, Flags::PRIVATE, waiters_max.min(i32::MAX as u32)).unwrap_or(0)
+}
+
+/// Wakes one thread that waits on `word`; true if there was one.
+pub fn wake_one(word: &AtomicU32) -> bool {
+    wake(word, 1) == 1
+}
+
+/// Wakes every thread that waits on `word`, and says how many that were.
+pub fn wake_all(word: &AtomicU32) -> usize {
+    wake(word, i32::MAX as u32)
+}
+
+/// Looks at `ready` up to `rounds` times with growing pauses between; true as soon as it holds.
+///
+/// The first look comes without a pause.
+pub fn spin_until(rounds: u32, mut ready: impl FnMut() -> bool) -> bool {
+    let mut hints = 1;
+    for _ in 0..rounds {
+        if ready() {
+            return true;
+        }
+        for _ in 0..hints {
+            std::hint::spin_loop();
+        }
+        hints = (hints * 2).min(SPIN_HINTS_MAX);
+    }
+    false
+}
+
+/// A duration as the kernel takes it; one too long for it becomes the longest it takes.
+fn timespec(timeout: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+    use std::time::Instant;
+
+    const SOON: Option<Duration> = Some(Duration::from_millis(20));
+
+    #[test]
+    fn a_changed_word_is_not_waited_for() {
+        let word = AtomicU32::new(1);
+        let outcome = wait(&word, 0, None);
+        assert!(matches!(outcome, WaitOutcome::Changed | WaitOutcome::Refused(_)), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_wait_without_waker_ends_at_its_timeout() {
+        let word = AtomicU32::new(0);
+        let start = Instant::now();
+        match wait(&word, 0, SOON) {
+            WaitOutcome::TimedOut => assert!(start.elapsed() >= Duration::from_millis(20)),
+            WaitOutcome::Interrupted | WaitOutcome::Woken | WaitOutcome::Refused(_) => {}
+            WaitOutcome::Changed => panic!("nobody changed the word"),
+        }
+    }
+
+    #[test]
+    fn the_longest_timeout_is_taken() {
+        let word = AtomicU32::new(1);
+        let outcome = wait(&word, 0, Some(Duration::MAX));
+        assert!(matches!(outcome, WaitOutcome::Changed | WaitOutcome::Refused(_)), "{outcome:?}");
+    }
+
+    #[test]
+    fn every_sleeper_is_woken() {
+        let word = AtomicU32::new(0);
+        let awake = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while word.load(Ordering::Acquire) == 0 {
+                        wait(&word, 0, Some(Duration::from_secs(10)));
+                    }
+                    awake.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            word.store(1, Ordering::Release); // FUTEX-2: the word first
+            wake_all(&word);
+        });
+        assert_eq!(awake.load(Ordering::Relaxed), 3);
+        assert!(!wake_one(&word), "nobody is left to wake");
+    }
+
+    #[test]
+    fn spinning_stops_when_ready_and_gives_up_after_its_rounds() {
+        let mut looks = 0;
+        assert!(spin_until(10, || {
+            looks += 1;
+            looks == 3
+        }));
+        assert_eq!(looks, 3);
+        let mut looks = 0;
+        assert!(!spin_until(10, || {
+            looks += 1;
+            false
+        }));
+        assert_eq!(looks, 10);
+        assert!(!spin_until(0, || true), "no round, no look");
+    }
+}

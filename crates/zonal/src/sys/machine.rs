@@ -1,0 +1,215 @@
+//! What machine this is: the lines above a benchmark and the columns beside a result.
+//!
+//! A number without its machine is worth nothing, so every result file carries these. Nothing here
+//! fails: what cannot be found out is "unknown" or 0, because a benchmark should not stop over it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Files that describe the machine. Tests point them at forged ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineFiles {
+    /// `/proc/cpuinfo`.
+    pub cpuinfo: PathBuf,
+    /// `/proc/meminfo`.
+    pub meminfo: PathBuf,
+    /// `/sys/kernel/mm`: `hugepages` and `transparent_hugepage` are below.
+    pub mm: PathBuf,
+}
+
+impl Default for MachineFiles {
+    fn default() -> MachineFiles {
+        MachineFiles {
+            cpuinfo: "/proc/cpuinfo".into(),
+            meminfo: "/proc/meminfo".into(),
+            mm: "/sys/kernel/mm".into(),
+        }
+    }
+}
+
+/// The administrator's pool of 2 MiB pages, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HugePages2M {
+    /// In the pool.
+    pub total: u64,
+    /// Of these, not handed out.
+    pub free: u64,
+    /// Of the free ones, promised to a mapping.
+    pub reserved: u64,
+}
+
+/// This machine, as far as it can be found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Name of the processor.
+    pub cpu_model: String,
+    /// Instruction set, as `uname` names it.
+    pub arch: String,
+    /// Kernel release.
+    pub kernel_release: String,
+    /// Memory of the machine, as the kernel counts it.
+    pub mem_bytes: u64,
+    /// 2 MiB pages.
+    pub huge_2m: HugePages2M,
+    /// Transparent huge pages: "always", "madvise", "never" or "unknown".
+    pub transparent_huge: String,
+}
+
+impl Machine {
+    /// Names and order of [`Machine::csv_row`].
+    pub const CSV_HEADER: &'static str = "cpu_model,arch,kernel_release,mem_bytes,huge_2m_total,\
+                                          huge_2m_free,transparent_huge";
+
+    /// Looks at this machine.
+    pub fn read() -> Machine {
+        Machine::read_from(&MachineFiles::default())
+    }
+
+    /// Looks at this machine through other files.
+    pub fn read_from(files: &MachineFiles) -> Machine {
+        let uname = rustix::system::uname();
+        let cpuinfo = text(&files.cpuinfo);
+        let mem_kib = field(&text(&files.meminfo), "MemTotal").and_then(first_number);
+        Machine {
+            cpu_model: cpu_model(&cpuinfo).unwrap_or_else(|| "unknown".to_string()),
+            arch: uname.machine().to_string_lossy().into_owned(),
+            kernel_release: uname.release().to_string_lossy().into_owned(),
+            mem_bytes: mem_kib.map_or_else(sysinfo_bytes, |kib| kib.saturating_mul(1024)),
+            huge_2m: huge_2m(&files.mm.join("hugepages/hugepages-2048kB")),
+            transparent_huge: chosen(&text(&files.mm.join("transparent_hugepage/enabled"))),
+        }
+    }
+
+    /// One line of a result file; fields with a comma or a quote are quoted (RFC 4180).
+    pub fn csv_row(&self) -> String {
+        let fields = [
+            csv_field(&self.cpu_model),
+            csv_field(&self.arch),
+            csv_field(&self.kernel_release),
+            self.mem_bytes.to_string(),
+            self.huge_2m.total.to_string(),
+            self.huge_2m.free.to_string(),
+            csv_field(&self.transparent_huge),
+        ];
+        fields.join(",")
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ({}), Linux {}, {} MiB, transparent huge pages {}, 2 MiB pages {} ({} free)",
+            self.cpu_model,
+            self.arch,
+            self.kernel_release,
+            self.mem_bytes >> 20,
+            self.transparent_huge,
+            self.huge_2m.total,
+            self.huge_2m.free,
+        )
+    }
+}
+
+/// The processor's name: x86 prints one; elsewhere the implementer and part numbers must do.
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let named = ["model name", "Model", "cpu model", "uarch"];
+    if let Some(name) = named.iter().find_map(|key| field(cpuinfo, key)).filter(|n| !n.is_empty()) {
+        return Some(words(name));
+    }
+    let (implementer, part) = (field(cpuinfo, "CPU implementer")?, field(cpuinfo, "CPU part")?);
+    Some(format!("implementer {implementer} part {part}"))
+}
+
+/// The value of the first line `key : value`.
+fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs.into_iter().find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
+}
+
+fn first_number(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// The word in brackets, as sysfs marks a choice: `always [madvise] never`.
+fn chosen(text: &str) -> String {
+    let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or("unknown", |(word, _)| word).to_string()
+}
+
+fn huge_2m(folder: &Path) -> HugePages2M {
+    let count = |name: &str| first_number(&text(&folder.join(name))).unwrap_or(0);
+    HugePages2M {
+        total: count("nr_hugepages"),
+        free: count("free_hugepages"),
+        reserved: count("resv_hugepages"),
+    }
+}
+
+fn sysinfo_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    #[allow(clippy::unnecessary_cast, reason = "the width differs between targets")]
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
+}
+
+fn csv_field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        return format!("\"{}\"", text.replace('"', "\"\""));
+    }
+    text.to_string()
+}
+
+/// A file's text, empty when it cannot be read.
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_memory_and_a_kernel() {
+        let machine = Machine::read();
+        assert!(machine.mem_bytes > 0);
+        assert!(!machine.kernel_release.is_empty());
+        assert!(!machine.to_string().contains('\n'));
+        assert!(machine.csv_row().split(',').count() >= Machine::CSV_HEADER.split(',').count());
+    }
+
+    #[test]
+    fn forged_files_are_read_and_missing_ones_are_unknown() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let files = MachineFiles { cpuinfo: at("cpuinfo"), meminfo: at("meminfo"), mm: at("mm") };
+        let unknown = Machine::read_from(&files);
+        assert_eq!(unknown.cpu_model, "unknown");
+        assert_eq!(unknown.transparent_huge, "unknown");
+        assert_eq!(unknown.huge_2m, HugePages2M::default());
+        assert!(unknown.mem_bytes > 0, "sysinfo stands in");
+
+        let pool = at("mm").join("hugepages/hugepages-2048kB");
+        std::fs::create_dir_all(&pool).unwrap();
+        std::fs::create_dir_all(at("mm").join("transparent_hugepage")).unwrap();
+        std::fs::write(&files.cpuinfo, "processor\t: 0\nmodel name\t: Chip(R)  X, 2 GHz\n")
+            .unwrap();
+        std::fs::write(&files.meminfo, "MemTotal:   2048 kB\n").unwrap();
+        std::fs::write(pool.join("nr_hugepages"), "7\n").unwrap();
+        std::fs::write(pool.join("free_hugepages"), "3\n").unwrap();
+        let enabled = at("mm").join("transparent_hugepage/enabled");
+        std::fs::write(enabled, "always [madvise] never\n").unwrap();
+        let machine = Machine::read_from(&files);
+        assert_eq!(machine.cpu_model, "Chip(R) X, 2 GHz");
+        assert_eq!(machine.mem_bytes, 2 << 20);
+        assert_eq!(machine.huge_2m, HugePages2M { total: 7, free: 3, reserved: 0 });
+        assert_eq!(machine.transparent_huge, "madvise");
+        assert!(machine.csv_row().starts_with("\"Chip(R) X, 2 GHz\","), "{}", machine.csv_row());
+    }
+
+    #[test]
+    fn an_arm_processor_is_named_by_its_numbers() {
+        let cpuinfo = "processor : 0\nCPU implementer : 0x41\nCPU part : 0xd0c\n";
+        assert_eq!(cpu_model(cpuinfo).unwrap(), "implementer 0x41 part 0xd0c");
+    }
+}

@@ -1,0 +1,489 @@
+//! Memory from the kernel: reserve, commit, bind to a node, fault in, give back.
+//!
+//! ```text
+//!   outer  |..trim..|base ............................ base+bytes|..trim..|   one mmap
+//!                    ^ aligned to 2 or 4 MiB            ^ granules: base pages, or 2 MiB
+//! ```
+//!
+//! # Invariants
+//! - **MAP-1** `base .. base + bytes` lies within `outer`, which this value mapped, which nothing
+//!   else maps or unmaps, and which is unmapped once, on drop.
+//! - **MAP-2** Every range given to the kernel passed `Mapping::checked_range`: it lies within the
+//!   mapping and starts and ends on a granule.
+//! - **MAP-3** This module makes no reference to the mapped bytes. Whoever makes one answers for
+//!   it: the calls that change contents are `unsafe` and say what must hold.
+//! - **MAP-4** `base` is a multiple of the alignment asked for.
+//!
+//! # Backing
+//! What was asked may not be had: huge pages need a pool set up by the administrator, transparent
+//! ones a kernel with them. The mapping then takes the next weaker kind and [`Mapping::downgrades`]
+//! says which call failed and why. `madvise` also succeeds where `transparent_hugepage/enabled`
+//! says "never": look at [`crate::sys::machine`] for that.
+//!
+//! A `MAP_HUGETLB` mapping takes its pages from the pool at once, so a later fault cannot fail for
+//! want of pages, *except* under a strict binding to a node whose share of the pool is used up: the
+//! process then gets SIGBUS. [`Mapping::prefault`] turns that into an error (from Linux 5.14 on).
+//!
+//! # Fork
+//! A child shares nothing with the threads that keep a pool going, and every page written by either
+//! side is copied. [`ForkPolicy`] offers the kernel's three answers.
+//!
+//! It does *not* decide what is mapped where; that is the pool's job.
+
+use super::Errno;
+use rustix::mm::{Advice, MprotectFlags};
+use std::ffi::c_void;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+mod numa;
+mod place;
+#[cfg(test)]
+mod tests;
+
+pub use numa::{BindMode, BindOutcome, Residency};
+
+/// 2 MiB: a huge page, and a pageblock.
+pub const ALIGN_2M: usize = 2 << 20;
+/// 4 MiB: the largest buddy block.
+pub const ALIGN_4M: usize = 4 << 20;
+/// Largest alignment that can be asked for.
+pub const ALIGN_MAX: usize = 1 << 30;
+
+/// What pages a mapping is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// Whatever the kernel does by default.
+    KernelDefault,
+    /// Base pages only: `MADV_NOHUGEPAGE`.
+    BaseOnly,
+    /// Transparent huge pages where the kernel finds them: `MADV_HUGEPAGE`.
+    Transparent,
+    /// 2 MiB pages out of the administrator's pool: `MAP_HUGETLB | MAP_HUGE_2MB`.
+    Huge2M,
+}
+
+/// Whether the memory can be used at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Commit {
+    /// Readable and writable, and counted against the kernel's commit limit.
+    Now,
+    /// Address space only; [`Mapping::commit`] makes parts usable. Touching before that faults.
+    Later,
+}
+
+/// What a child made by `fork` sees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ForkPolicy {
+    /// The same bytes, copied when either side writes (the kernel's default).
+    Copy,
+    /// Nothing: an access faults. No page is ever copied. `MADV_DONTFORK`.
+    Absent,
+    /// Zeroes. `MADV_WIPEONFORK`, Linux 4.14; not for [`Backing::Huge2M`].
+    Zeroed,
+}
+
+/// What to map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapOptions {
+    /// Length; rounded up to whole pages (of 2 MiB for [`Backing::Huge2M`]).
+    pub bytes: usize,
+    /// Alignment of the first byte: a power of two from the page size up to [`ALIGN_MAX`].
+    pub align: usize,
+    /// What pages.
+    pub backing: Backing,
+    /// Whether it can be used at once.
+    pub commit: Commit,
+    /// What a child sees.
+    pub fork: ForkPolicy,
+}
+
+/// A weaker backing was taken, because `operation` failed with `errno`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Downgrade {
+    /// What was tried.
+    pub from: Backing,
+    /// What was taken instead.
+    pub to: Backing,
+    /// The call that failed.
+    pub operation: &'static str,
+    /// What the kernel said.
+    pub errno: Errno,
+}
+
+/// How [`Mapping::prefault`] did it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prefaulted {
+    /// In one call: `MADV_POPULATE_WRITE`, Linux 5.14.
+    Populated,
+    /// By touching each page, because the kernel does not know that call.
+    Touched(Errno),
+}
+
+/// How [`Mapping::release`] is to do it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Release {
+    /// Pages go back at once and read as zeroes: `MADV_DONTNEED`.
+    Now,
+    /// Pages go back when the kernel wants them and hold their bytes or zeroes until the next
+    /// write: `MADV_FREE`, Linux 4.5. Cheaper when they are used again soon.
+    Lazy,
+}
+
+/// How [`Mapping::release`] did it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Released {
+    /// Pages are gone and read as zeroes.
+    Now,
+    /// Pages go when the kernel wants them.
+    Lazy,
+    /// Lazily was asked, but refused with this error; pages are gone and read as zeroes.
+    NowBecause(Errno),
+}
+
+/// A mapping could not be made or changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MapError {
+    /// The kernel refused.
+    #[error("{operation} of {bytes} bytes failed: {errno}; {}", hint(*errno))]
+    Os {
+        /// The call.
+        operation: &'static str,
+        /// How much it was about.
+        bytes: usize,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// A range outside the mapping, or not on its granules.
+    #[error(
+        "{operation}: {start:#x}..{end:#x} is not a range of this mapping; expected multiples of \
+         {granule:#x} within 0..{bytes:#x}"
+    )]
+    Range {
+        /// The call.
+        operation: &'static str,
+        /// First byte, from the start of the mapping.
+        start: usize,
+        /// One past the last.
+        end: usize,
+        /// What both must be a multiple of.
+        granule: usize,
+        /// Length of the mapping.
+        bytes: usize,
+    },
+    /// Options that no mapping can have.
+    #[error(
+        "cannot map {bytes} bytes aligned to {align}; expected at least one byte, less than the \
+         address space, and an alignment that is a power of two from the page size to 1 GiB"
+    )]
+    Options {
+        /// Length asked for.
+        bytes: usize,
+        /// Alignment asked for.
+        align: usize,
+    },
+}
+
+/// Anonymous private memory of this process, unmapped on drop. See the module's invariants.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    outer: place::Outer,
+    granule: usize,
+    asked: Backing,
+    backing: Backing,
+    downgrades: Vec<Downgrade>,
+    fork: ForkPolicy,
+}
+
+// SAFETY: (1) a Mapping owns its range (MAP-1) and nothing in it belongs to a thread: the kernel's
+// calls work from any thread of the process.
+unsafe impl Send for Mapping {}
+// SAFETY: (1) methods on `&self` only read plain fields and call the kernel, which serialises
+// changes of the address space; the bytes themselves are reached by raw pointers only (MAP-3).
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps memory.
+    ///
+    /// # Errors
+    /// [`MapError::Options`] for impossible options, [`MapError::Os`] when not even the weakest
+    /// backing can be had, or the fork policy cannot: a child that sees what it should not is not
+    /// something to fall back to.
+    pub fn new(options: &MapOptions) -> Result<Mapping, MapError> {
+        let MapOptions { align, backing, fork, .. } = *options;
+        let refused = MapError::Options { bytes: options.bytes, align };
+        let page = rustix::param::page_size();
+        let huge = backing == Backing::Huge2M;
+        let round = if huge { ALIGN_2M.max(page) } else { page };
+        let fits = align.is_power_of_two() && (page..=ALIGN_MAX).contains(&align);
+        let bytes = options.bytes.checked_next_multiple_of(round).filter(|&bytes| bytes > 0);
+        let Some(bytes) = bytes.filter(|_| fits) else { return Err(refused) };
+
+        let mut downgrades = Vec::new();
+        let mut placed = None;
+        if huge {
+            match place::map_huge_2m(bytes, align, options.commit) {
+                Ok(done) => placed = Some((done, ALIGN_2M, Backing::Huge2M)),
+                Err(errno) => downgrades.push(Downgrade {
+                    from: Backing::Huge2M,
+                    to: Backing::Transparent,
+                    operation: "mmap(MAP_HUGETLB, 2 MiB)",
+                    errno,
+                }),
+            }
+        }
+        let (outer, granule, backing) = match placed {
+            Some(placed) => placed,
+            None => {
+                let outer = place::map_base(bytes, align, options.commit)
+                    .map_err(|errno| MapError::Os { operation: "mmap", bytes, errno })?;
+                (outer, page, if huge { Backing::Transparent } else { backing })
+            }
+        };
+        let base = outer.aligned(align);
+        debug_assert!((base.as_ptr() as usize).is_multiple_of(align), "MAP-4");
+        let (asked, fork_before) = (options.backing, ForkPolicy::Copy);
+        let mut mapping =
+            Mapping { base, bytes, outer, granule, asked, backing, downgrades, fork: fork_before };
+        mapping.advise_backing()?;
+        if fork != ForkPolicy::Copy {
+            mapping.set_fork_policy(fork)?;
+        }
+        Ok(mapping)
+    }
+
+    /// The first byte. No pointer or reference made from it may be used after the mapping is
+    /// dropped.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// The length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What the ends of every range must be multiples of: the base page, or 2 MiB with huge pages.
+    pub fn granule(&self) -> usize {
+        self.granule
+    }
+
+    /// The backing that was asked for.
+    pub fn asked(&self) -> Backing {
+        self.asked
+    }
+
+    /// The backing in force.
+    pub fn backing(&self) -> Backing {
+        self.backing
+    }
+
+    /// Why [`Mapping::backing`] is not what was asked, in the order things failed.
+    pub fn downgrades(&self) -> &[Downgrade] {
+        &self.downgrades
+    }
+
+    /// What a child sees.
+    pub fn fork_policy(&self) -> ForkPolicy {
+        self.fork
+    }
+
+    /// Makes `range` readable and writable. Harmless where it already is.
+    ///
+    /// # Errors
+    /// [`MapError`]; `ENOMEM` when the commit limit or the number of mappings is reached.
+    pub fn commit(&self, range: Range<usize>) -> Result<(), MapError> {
+        let operation = "commit (mprotect)";
+        let (start, bytes) = self.checked_range(operation, &range)?;
+        let access = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: mprotect needs (1) whole pages of ours: MAP-1, MAP-2. (2) Access is only added,
+        // so no access under way can begin to fault, and no byte changes.
+        let done = unsafe { rustix::mm::mprotect(start, bytes, access) };
+        done.map_err(|errno| MapError::Os { operation, bytes, errno: errno.into() })
+    }
+
+    /// Faults in every page of `range`, writable; contents stay.
+    ///
+    /// # Errors
+    /// [`MapError`]: `ENOMEM` or `EFAULT` when there is no memory on the bound node or the range
+    /// was not committed; pages before the failing one may have been faulted in.
+    ///
+    /// # Safety
+    /// 1. `range` is committed: a kernel without `MADV_POPULATE_WRITE` is helped by touching, and
+    ///    that faults where nothing is committed.
+    /// 2. Meanwhile no other thread accesses the first byte of a page in `range` other than
+    ///    atomically, for the same reason.
+    pub unsafe fn prefault(&self, range: Range<usize>) -> Result<Prefaulted, MapError> {
+        let operation = "prefault (MADV_POPULATE_WRITE)";
+        let (start, bytes) = self.checked_range(operation, &range)?;
+        // SAFETY: (1) MAP-1, MAP-2. (2) Populating keeps contents.
+        match unsafe { advise(start, bytes, Advice::LinuxPopulateWrite) } {
+            Ok(()) => Ok(Prefaulted::Populated),
+            Err(errno @ (Errno::INVAL | Errno::NOSYS | Errno::PERM)) => {
+                for offset in (0..bytes).step_by(rustix::param::page_size()) {
+                    // SAFETY: (1) within the mapping (MAP-2) and committed, by this function's
+                    // contract (1). (2) All accesses meanwhile are atomic, by contract (2). (3) A
+                    // u8 is always aligned.
+                    let byte =
+                        unsafe { AtomicU8::from_ptr(start.cast::<u8>().wrapping_add(offset)) };
+                    // Relaxed: only the page fault matters, nothing is published.
+                    byte.fetch_or(0, Ordering::Relaxed);
+                }
+                Ok(Prefaulted::Touched(errno))
+            }
+            Err(errno) => Err(MapError::Os { operation, bytes, errno }),
+        }
+    }
+
+    /// Gives the pages of `range` back to the kernel; the addresses stay ours.
+    ///
+    /// # Errors
+    /// [`MapError`]; `EINVAL` for locked memory, and for huge pages before Linux 5.18.
+    ///
+    /// # Safety
+    /// 1. No reference to a byte of `range` lives across the call, and nobody reads one expecting
+    ///    what it held before.
+    pub unsafe fn release(&self, range: Range<usize>, how: Release) -> Result<Released, MapError> {
+        let operation = "release (MADV_DONTNEED)";
+        let (start, bytes) = self.checked_range(operation, &range)?;
+        let mut released = Released::Now;
+        if how == Release::Lazy {
+            // SAFETY: (1) MAP-1, MAP-2. (2) This function's contract (1).
+            match unsafe { advise(start, bytes, Advice::LinuxFree) } {
+                Ok(()) => return Ok(Released::Lazy),
+                Err(errno) => released = Released::NowBecause(errno),
+            }
+        }
+        // SAFETY: (1) MAP-1, MAP-2. (2) This function's contract (1).
+        let done = unsafe { advise(start, bytes, Advice::LinuxDontNeed) };
+        done.map(|()| released).map_err(|errno| MapError::Os { operation, bytes, errno })
+    }
+
+    /// Bytes of `range` that are in memory now, in base pages.
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub fn resident_bytes(&self, range: Range<usize>) -> Result<usize, MapError> {
+        let operation = "mincore";
+        let (start, bytes) = self.checked_range(operation, &range)?;
+        let mut pages = vec![0u8; bytes.div_ceil(zonal_core::types::PAGE_SIZE)];
+        // SAFETY: (1) MAP-1: the range is mapped; the kernel writes one byte for each page of it,
+        // for which there is room.
+        let done = unsafe { libc::mincore(start.cast(), bytes, pages.as_mut_ptr()) };
+        if done != 0 {
+            return Err(MapError::Os { operation, bytes, errno: Errno::last() });
+        }
+        Ok(pages.iter().filter(|page| **page & 1 != 0).count() * zonal_core::types::PAGE_SIZE)
+    }
+
+    /// Changes what a child sees from now on.
+    ///
+    /// # Errors
+    /// [`MapError::Os`]; `EINVAL` for [`ForkPolicy::Zeroed`] before Linux 4.14 or with huge pages.
+    /// The policy is then unchanged, or [`ForkPolicy::Copy`] if an earlier step had gone through.
+    pub fn set_fork_policy(&mut self, policy: ForkPolicy) -> Result<(), MapError> {
+        let steps: &[(Advice, &'static str, ForkPolicy)] = match (self.fork, policy) {
+            (ForkPolicy::Absent, ForkPolicy::Absent) | (ForkPolicy::Zeroed, ForkPolicy::Zeroed) => {
+                &[]
+            }
+            (ForkPolicy::Copy, ForkPolicy::Copy) => &[],
+            (ForkPolicy::Absent, ForkPolicy::Copy) => &[DO_FORK],
+            (ForkPolicy::Zeroed, ForkPolicy::Copy) => &[KEEP_ON_FORK],
+            (ForkPolicy::Copy, ForkPolicy::Absent) => &[DONT_FORK],
+            (ForkPolicy::Copy, ForkPolicy::Zeroed) => &[WIPE_ON_FORK],
+            (ForkPolicy::Zeroed, ForkPolicy::Absent) => &[KEEP_ON_FORK, DONT_FORK],
+            (ForkPolicy::Absent, ForkPolicy::Zeroed) => &[DO_FORK, WIPE_ON_FORK],
+        };
+        for &(advice, operation, reached) in steps {
+            let bytes = self.bytes;
+            // SAFETY: (1) the whole mapping: MAP-1. (2) Fork advice changes nothing in this
+            // process.
+            let done = unsafe { advise(self.base.as_ptr().cast(), bytes, advice) };
+            done.map_err(|errno| MapError::Os { operation, bytes, errno })?;
+            self.fork = reached;
+        }
+        Ok(())
+    }
+
+    /// Tells the kernel which backing we want; takes the default where it cannot be had.
+    fn advise_backing(&mut self) -> Result<(), MapError> {
+        let (advice, operation) = match self.backing {
+            Backing::KernelDefault | Backing::Huge2M => return Ok(()),
+            Backing::Transparent => (Advice::LinuxHugepage, "madvise(MADV_HUGEPAGE)"),
+            Backing::BaseOnly => (Advice::LinuxNoHugepage, "madvise(MADV_NOHUGEPAGE)"),
+        };
+        // SAFETY: (1) the whole mapping: MAP-1. (2) Advice on page sizes keeps contents.
+        let done = unsafe { advise(self.base.as_ptr().cast(), self.bytes, advice) };
+        let Err(errno) = done else { return Ok(()) };
+        if self.backing == Backing::BaseOnly && errno == Errno::INVAL {
+            return Ok(()); // A kernel without transparent huge pages: base pages are all it has.
+        }
+        let (from, to) = (self.backing, Backing::KernelDefault);
+        self.downgrades.push(Downgrade { from, to, operation, errno });
+        self.backing = to;
+        Ok(())
+    }
+
+    /// Address and length of `range`, if it is one (MAP-2). An empty range is refused.
+    fn checked_range(
+        &self,
+        operation: &'static str,
+        range: &Range<usize>,
+    ) -> Result<(*mut c_void, usize), MapError> {
+        let Range { start, end } = *range;
+        let (granule, bytes) = (self.granule, self.bytes);
+        let aligned = start.is_multiple_of(granule) && end.is_multiple_of(granule);
+        if !aligned || start >= end || end > bytes {
+            return Err(MapError::Range { operation, start, end, granule, bytes });
+        }
+        Ok((self.base.as_ptr().wrapping_add(start).cast(), end - start))
+    }
+}
+
+const DO_FORK: (Advice, &str, ForkPolicy) =
+    (Advice::LinuxDoFork, "madvise(MADV_DOFORK)", ForkPolicy::Copy);
+const DONT_FORK: (Advice, &str, ForkPolicy) =
+    (Advice::LinuxDontFork, "madvise(MADV_DONTFORK)", ForkPolicy::Absent);
+const KEEP_ON_FORK: (Advice, &str, ForkPolicy) =
+    (Advice::LinuxKeepOnFork, "madvise(MADV_KEEPONFORK)", ForkPolicy::Copy);
+const WIPE_ON_FORK: (Advice, &str, ForkPolicy) =
+    (Advice::LinuxWipeOnFork, "madvise(MADV_WIPEONFORK)", ForkPolicy::Zeroed);
+
+/// `madvise`, with retries where the kernel asks for them.
+///
+/// # Safety
+/// 1. The range is whole pages of a mapping the caller owns (MAP-1, MAP-2).
+/// 2. If `advice` changes contents, no reference to the range lives across the call and nobody
+///    expects the former contents.
+unsafe fn advise(start: *mut c_void, bytes: usize, advice: Advice) -> Result<(), Errno> {
+    const RETRIES: u32 = 8;
+    let mut tries = 0;
+    loop {
+        // SAFETY: madvise needs (1) pages of ours: contract (1); (2) readiness for what the advice
+        // does to contents: contract (2).
+        let done = unsafe { rustix::mm::madvise(start, bytes, advice) };
+        match done {
+            // "A kernel resource was temporarily unavailable" (madvise(2)).
+            Err(rustix::io::Errno::AGAIN) if tries < RETRIES => tries += 1,
+            done => return done.map_err(Errno::from),
+        }
+    }
+}
+
+/// What a person can do about it.
+fn hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOMEM => {
+            "there is not enough memory, or a limit was reached: ask for less, or raise ulimit -v, \
+             vm.max_map_count or the container's memory limit"
+        }
+        Errno::INVAL => "this kernel does not know the call or its arguments",
+        Errno::NOSYS | Errno::PERM => {
+            "a seccomp filter or missing privilege stands in the way: allow the call"
+        }
+        _ => "see the manual page of the call for this error",
+    }
+}

@@ -1,0 +1,128 @@
+//! The operating-system layer: everything in this library that calls the kernel or libc.
+//!
+//! ```text
+//!   topology   sysfs -> nodes, CPUs, distances, last-level caches; and made-up ones
+//!   map        mmap, madvise, mbind: the memory a pool hands out
+//!   affinity   which CPUs this thread may use; pinning
+//!   rseq_abi   where glibc keeps this thread's rseq area; which CPU am I
+//!   membarrier stop the sections of another CPU
+//!   futex      park and wake; spinning
+//!   clock      monotonic nanoseconds
+//!   machine    what to print above a benchmark
+//! ```
+//!
+//! # Rules of this folder
+//! - **SYS-1** No module outside `sys` calls libc, rustix or inline assembly that reads kernel
+//!   state.
+//! - **SYS-2** A call that an old kernel, a container or a seccomp filter may refuse never panics.
+//!   It returns a typed value that carries the errno; where something weaker was done instead, the
+//!   value says what (`Downgrade`, `BindOutcome`, `Prefaulted`, `Released`, `WaitOutcome`).
+//! - **SYS-3** Nothing here reads environment variables or keeps global state: the caller decides.
+//! - **SYS-4** Files are read below roots given by the caller, so that tests can forge them.
+//!
+//! It does *not* decide policy: which node, how much, and when belong to the layers above.
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a layer of building blocks: some serve only tests and benches"
+)]
+
+use std::fmt;
+
+pub mod affinity;
+pub mod clock;
+pub mod futex;
+pub mod machine;
+pub mod map;
+pub mod membarrier;
+pub mod rseq_abi;
+pub mod topology;
+
+/// An error number of the kernel, without the sign: `ENOMEM` is 12.
+///
+/// Our own type, so that errors of this library stay `Copy` and name no dependency.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(i32);
+
+impl Errno {
+    /// The call is not permitted.
+    pub const PERM: Errno = Errno(libc::EPERM);
+    /// The machine or a limit has no more memory.
+    pub const NOMEM: Errno = Errno(libc::ENOMEM);
+    /// An argument the kernel does not know.
+    pub const INVAL: Errno = Errno(libc::EINVAL);
+    /// The kernel has no such system call.
+    pub const NOSYS: Errno = Errno(libc::ENOSYS);
+
+    /// The error number `raw`.
+    pub const fn new(raw: i32) -> Errno {
+        Errno(raw)
+    }
+
+    /// The error number that the last libc call of this thread left behind.
+    pub fn last() -> Errno {
+        Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    }
+
+    /// The number.
+    pub const fn raw(self) -> i32 {
+        self.0
+    }
+
+    /// The name in `errno.h`, for the errors this layer meets.
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            libc::EPERM => "EPERM",
+            libc::ENOENT => "ENOENT",
+            libc::ESRCH => "ESRCH",
+            libc::EINTR => "EINTR",
+            libc::EIO => "EIO",
+            libc::EAGAIN => "EAGAIN",
+            libc::ENOMEM => "ENOMEM",
+            libc::EACCES => "EACCES",
+            libc::EFAULT => "EFAULT",
+            libc::EBUSY => "EBUSY",
+            libc::EEXIST => "EEXIST",
+            libc::ENODEV => "ENODEV",
+            libc::EINVAL => "EINVAL",
+            libc::ENOSYS => "ENOSYS",
+            libc::EOPNOTSUPP => "EOPNOTSUPP",
+            libc::ETIMEDOUT => "ETIMEDOUT",
+            libc::EHWPOISON => "EHWPOISON",
+            _ => "errno",
+        }
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(errno: rustix::io::Errno) -> Errno {
+        Errno(errno.raw_os_error())
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // std prints "Cannot allocate memory (os error 12)".
+        write!(f, "{}: {}", self.name(), std::io::Error::from_raw_os_error(self.0))
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({})", self.name(), self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_prints_its_name_and_number() {
+        let text = Errno::NOMEM.to_string();
+        assert!(text.starts_with("ENOMEM: "), "{text}");
+        assert!(text.contains("12"), "{text}");
+        assert_eq!(format!("{:?}", Errno::new(9999)), "errno(9999)");
+        assert_eq!(Errno::from(rustix::io::Errno::INVAL), Errno::INVAL);
+    }
+}

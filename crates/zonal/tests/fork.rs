@@ -1,0 +1,140 @@
+//! Forks while other threads use the pool at full speed: parent and child must both go on, with
+//! every page accounted for.
+//!
+//! The child reports through its exit code and prints nothing: another thread may have held the
+//! lock of stderr when it was made.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use support::{Rng, Watchdog, exit_now, free, order, pool, wait_child};
+use zonal::{Gfp, Order, PAGE_SIZE, Pool};
+
+const MIB: usize = 1 << 20;
+const FORKS: u32 = 24;
+/// A child that takes longer hangs.
+const CHILD_LIMIT: Duration = Duration::from_secs(5);
+
+// What a child found wrong.
+const EXIT_REFUSED: i32 = 10;
+const EXIT_FREE: i32 = 11;
+const EXIT_INVALID: i32 = 12;
+const EXIT_LOST: i32 = 13;
+const EXIT_WORKER: i32 = 14;
+const EXIT_FIRST: i32 = 15;
+
+/// Uses all ways into the pool until told to stop.
+fn worker(pool: &Pool, stop: &AtomicBool, seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut held = Vec::new();
+    let mut pages = [std::ptr::null_mut(); 64];
+    while !stop.load(Relaxed) {
+        match rng.below(8) {
+            0..=2 => {
+                let o = order((rng.next() as u32 | 1 << 10).trailing_zeros());
+                held.extend(pool.alloc_pages(o, Gfp::KERNEL).map(|b| (b.as_ptr() as usize, o)));
+            }
+            3 | 4 if !held.is_empty() => {
+                let (block, o) = held.swap_remove(rng.below(held.len()));
+                free(pool, block, o).unwrap();
+            }
+            5 => {
+                let got = pool.alloc_bulk(Gfp::KERNEL, &mut pages).unwrap_or(0);
+                // SAFETY: (1) the pages are ours and not used.
+                unsafe { pool.free_bulk(&pages[..got], Order::ZERO) }.unwrap();
+            }
+            6 if rng.below(64) == 0 => drop(pool.drain_all()),
+            _ => {
+                for _ in 0..200 {
+                    drop(pool.alloc(Order::ZERO));
+                }
+            }
+        }
+        if held.len() > 200 {
+            held.drain(50..).for_each(|(block, o)| free(pool, block, o).unwrap());
+        }
+    }
+    held.into_iter().for_each(|(block, o)| free(pool, block, o).unwrap());
+}
+
+/// The life of a child. It owns the pool: the parent's is another.
+fn child(pool: Box<Pool>, number: u32) -> i32 {
+    if pool.validate().is_err() {
+        return EXIT_FIRST;
+    }
+    let start = pool.core().allocated().map(|(_, o)| o.pages()).sum::<u64>();
+    if number & 1 == 1 && pool.restart_worker(Duration::from_millis(1), 0).is_err() {
+        return EXIT_WORKER;
+    }
+    for round in 0..200 {
+        let o = order(round % 11);
+        let Ok(block) = pool.alloc_pages(o, Gfp::KERNEL) else { return EXIT_REFUSED };
+        if free(&pool, block.as_ptr() as usize, o).is_err() {
+            return EXIT_FREE;
+        }
+    }
+    pool.drain_all();
+    if pool.validate().is_err() {
+        return EXIT_INVALID;
+    }
+    let mut got = Vec::new();
+    while let Ok(page) = pool.alloc_pages(Order::ZERO, Gfp::KERNEL) {
+        got.push(page.as_ptr() as usize);
+    }
+    // What the parent's threads had stays theirs; all else but the reserve is there.
+    let expected = (pool.bytes() / PAGE_SIZE) as u64 - start;
+    let reserve = pool.core().zones().iter().map(|zone| zone.marks().min).sum::<u64>();
+    if got.len() as u64 + reserve + 1 < expected {
+        return EXIT_LOST;
+    }
+    if got.into_iter().any(|page| free(&pool, page, Order::ZERO).is_err()) {
+        return EXIT_FREE;
+    }
+    if pool.validate().is_err() || pool.free_page_count() != expected {
+        return EXIT_INVALID;
+    }
+    drop(pool);
+    0
+}
+
+#[test]
+fn parent_and_child_go_on_after_a_fork_under_fire() {
+    let _watchdog = Watchdog::new("the forks", Duration::from_secs(150));
+    for rseq in [true, false] {
+        let pool = Box::new(pool(64 * MIB, rseq));
+        pool.restart_worker(Duration::from_millis(2), 0).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for seed in 1..4 {
+                let (pool, stop) = (&*pool, &stop);
+                scope.spawn(move || worker(pool, stop, seed));
+            }
+            let codes: Vec<_> = (0..FORKS / 2).map(|number| fork_once(&pool, number)).collect();
+            stop.store(true, Relaxed);
+            let good = Some((true, 0));
+            let bad: Vec<_> = codes.iter().enumerate().filter(|(_, code)| **code != good).collect();
+            assert!(bad.is_empty(), "children: hung (None), or killed, or exit codes: {bad:?}");
+        });
+        pool.drain_all();
+        pool.validate().unwrap();
+        assert_eq!(pool.free_page_count() as usize * PAGE_SIZE, pool.bytes());
+    }
+}
+
+/// Whether the child ended by itself, and its exit code; `None` if it hung.
+fn fork_once(pool: &Pool, number: u32) -> Option<(bool, i32)> {
+    std::thread::sleep(Duration::from_micros(500 + 700 * u64::from(number % 5)));
+    // SAFETY: (1) the child uses the pool, which is made for it, the heap, which libc keeps usable,
+    // and no lock that another thread may have held.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        // SAFETY: (1) in this process nobody else uses the pool, and nobody will: it ends here.
+        let pool = unsafe { Box::from_raw(std::ptr::from_ref(pool).cast_mut()) };
+        exit_now(child(pool, number));
+    }
+    let status = wait_child(pid, CHILD_LIMIT)?;
+    Some((libc::WIFEXITED(status), libc::WEXITSTATUS(status)))
+}

@@ -1,0 +1,334 @@
+//! The closing of a store by another CPU, under every interleaving: `zonal_core::pcp::store`
+//! (`try_close`, `Closed::drop`) against the sections of `zonal::rseq`.
+//!
+//! # How restartable sequences and membarrier are mapped
+//! ```text
+//!  kernel and processor                              model
+//!  a section is armed on its CPU                     reads the CPU's epoch, under the CPU's mutex
+//!  an instruction of it that writes: done, or        under the mutex: writes if the epoch is still
+//!    the section was aborted before it                 the one it began in, else starts again
+//!  membarrier(PRIVATE_EXPEDITED_RSEQ, cpu): when     adds one to the epoch, under the mutex
+//!    it returns, sections that began before have
+//!    committed or will start again
+//! ```
+//! The mutex is the instruction boundary that the interrupt falls on: a write of the section comes
+//! before the fence or not at all. It also orders memory as membarrier does: what a section
+//! committed before is seen behind the fence, and a section that begins behind the fence sees what
+//! was stored before it. Reads of a section need no check: what they see is used only by a write.
+//!
+//! A section's first read of the word is an acquire load here. On x86-64 every load is one; a port
+//! must ask for it: the limits are read behind the word, and must not be older than it.
+//!
+//! # The canaries
+//! Each leaves out one step of the protocol. All must be found: pages handed out twice, or lost.
+//! They run in processes of their own, since loom cannot always unwind.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed as StdRelaxed};
+
+use loom::sync::Mutex;
+use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+const SLOTS: usize = 3;
+/// The word's highest bit; below it, the top of the stack.
+const SLOW: u32 = 1 << 31;
+/// A section that is aborted more often leaves.
+const TRIES: u32 = 3;
+
+/// What is left out.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fault {
+    /// Nothing.
+    Sound,
+    /// The closer does not ask the kernel.
+    NoFence,
+    /// The closer does not look whether a section has committed over its mark.
+    NoSecondLook,
+    /// The closer fences first and marks then.
+    FenceBeforeMark,
+    /// Sections read the limit first and the word then.
+    LimitBeforeWord,
+    /// A port that reads the word like any other.
+    NoAcquire,
+    /// The closer opens the store before its limits are stored.
+    OpenedTooEarly,
+    /// Closers do not exclude each other.
+    NoGate,
+}
+use Fault::{
+    FenceBeforeMark, LimitBeforeWord, NoAcquire, NoFence, NoGate, NoSecondLook, OpenedTooEarly,
+    Sound,
+};
+const FAULTS: [Fault; 7] = [
+    NoFence,
+    NoSecondLook,
+    FenceBeforeMark,
+    LimitBeforeWord,
+    NoAcquire,
+    OpenedTooEarly,
+    NoGate,
+];
+
+/// One stack of one store. Pages are numbers from 1 up.
+struct Store {
+    fault: Fault,
+    word: AtomicU32,
+    gate: AtomicU32,
+    lo: AtomicU32,
+    hi: AtomicU32,
+    slots: [AtomicU32; SLOTS],
+    /// The CPU: how often its sections were fenced.
+    epoch: Mutex<u32>,
+}
+
+impl Store {
+    /// With pages 1 and 2 on the stack.
+    fn new(fault: Fault) -> Store {
+        let slot = |n: usize| AtomicU32::new(if n < 2 { n as u32 + 1 } else { 0 });
+        Store {
+            fault,
+            word: AtomicU32::new(2),
+            gate: AtomicU32::new(0),
+            lo: AtomicU32::new(0),
+            hi: AtomicU32::new(SLOTS as u32),
+            slots: std::array::from_fn(slot),
+            epoch: Mutex::new(0),
+        }
+    }
+
+    /// One instruction of a section that writes. `false`: the section was aborted before it.
+    fn write(&self, began: u32, cell: &AtomicU32, value: u32) -> bool {
+        let epoch = self.epoch.lock().unwrap();
+        if *epoch == began {
+            cell.store(value, Relaxed);
+        }
+        *epoch == began
+    }
+
+    fn begin(&self) -> u32 {
+        *self.epoch.lock().unwrap()
+    }
+
+    /// The word and a limit, as a section reads them.
+    fn read(&self, limit: &AtomicU32) -> (u32, u32) {
+        let order = if self.fault == NoAcquire { Relaxed } else { Acquire };
+        if self.fault == LimitBeforeWord {
+            let limit = limit.load(Relaxed);
+            return (self.word.load(order), limit);
+        }
+        (self.word.load(order), limit.load(Relaxed))
+    }
+
+    /// `zonal::rseq::pop_page`.
+    fn pop(&self) -> Option<u32> {
+        for _ in 0..TRIES {
+            let began = self.begin();
+            let (word, lo) = self.read(&self.lo);
+            if word & SLOW != 0 || word <= lo {
+                return None;
+            }
+            let page = self.slots[word as usize - 1].load(Relaxed);
+            if self.write(began, &self.word, word - 1) {
+                return Some(page);
+            }
+        }
+        None
+    }
+
+    /// `zonal::rseq::push_page`.
+    fn push(&self, page: u32) -> bool {
+        for _ in 0..TRIES {
+            let began = self.begin();
+            let (word, hi) = self.read(&self.hi);
+            if word & SLOW != 0 || word >= hi {
+                return false;
+            }
+            if self.write(began, &self.slots[word as usize], page)
+                && self.write(began, &self.word, word + 1)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn fence(&self) {
+        *self.epoch.lock().unwrap() += 1;
+    }
+
+    /// `Pcp::try_close`. Returns the top.
+    fn try_close(&self) -> Option<u32> {
+        if self.fault != NoGate {
+            self.gate.compare_exchange(0, 1, Acquire, Relaxed).ok()?;
+        }
+        loop {
+            if self.fault == FenceBeforeMark {
+                self.fence();
+            }
+            self.word.fetch_or(SLOW, Relaxed);
+            if self.fault != NoFence && self.fault != FenceBeforeMark {
+                self.fence();
+            }
+            let word = self.word.load(Relaxed);
+            if self.fault == NoSecondLook || word & SLOW != 0 {
+                return Some(word & !SLOW);
+            }
+        }
+    }
+
+    /// `Closed::drop`, with the cold end where it is now.
+    fn open(&self, lo: u32, top: u32) {
+        if self.fault == OpenedTooEarly {
+            self.word.store(top, Release);
+            self.lo.store(lo, Relaxed);
+        } else {
+            self.lo.store(lo, Relaxed);
+            self.word.store(top, Release);
+        }
+        self.gate.store(0, Release);
+    }
+
+    /// Takes at most `most` pages from the cold end.
+    fn drain(&self, most: u32) -> Vec<u32> {
+        let Some(top) = self.try_close() else { return Vec::new() };
+        let lo = self.lo.load(Relaxed);
+        let end = top.min(lo + most);
+        let pages = (lo..end).map(|n| self.slots[n as usize].load(Relaxed)).collect();
+        self.open(end.max(lo), top);
+        pages
+    }
+
+    /// Takes all pages and puts as many others in their place: the word is what it was.
+    fn exchange(&self) -> (Vec<u32>, Vec<u32>) {
+        let Some(top) = self.try_close() else { return Default::default() };
+        let lo = self.lo.load(Relaxed);
+        let slots = (lo..top).map(|n| &self.slots[n as usize]);
+        let pages: Vec<_> = slots.clone().map(|slot| slot.load(Relaxed)).collect();
+        let others: Vec<_> = pages.iter().map(|page| page + 10).collect();
+        slots.zip(&others).for_each(|(slot, page)| slot.store(*page, Relaxed));
+        self.open(lo, top);
+        (pages, others)
+    }
+
+    /// What is left, when nobody runs any more.
+    fn rest(&self) -> Vec<u32> {
+        let top = self.word.load(Acquire) & !SLOW;
+        let lo = self.lo.load(Relaxed);
+        assert!(lo <= top, "PCP-2: lo {lo}, top {top}");
+        (lo..top).map(|n| self.slots[n as usize].load(Relaxed)).collect()
+    }
+}
+
+/// Every page in exactly one place.
+fn assert_once(places: impl IntoIterator<Item = Vec<u32>>, mut pages: Vec<u32>) {
+    let mut found: Vec<_> = places.into_iter().flatten().collect();
+    found.sort_unstable();
+    pages.sort_unstable();
+    assert_eq!(found, pages);
+}
+
+/// What the owner's CPU does: the pages it holds in the end.
+fn owner(store: &Store) -> Vec<u32> {
+    let mut held = Vec::new();
+    held.extend(store.pop());
+    if held.last().is_some_and(|page| store.push(*page)) {
+        held.pop();
+    }
+    held.extend(store.pop());
+    held
+}
+
+fn explore(preemptions: Option<usize>, scene: fn()) -> u64 {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = preemptions;
+    let interleavings = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&interleavings);
+    model.check(move || {
+        seen.fetch_add(1, StdRelaxed);
+        scene();
+    });
+    interleavings.load(StdRelaxed)
+}
+
+/// Pops and pushes against two partial drains, one behind the other.
+fn drained(fault: Fault) {
+    let store = Arc::new(Store::new(fault));
+    let other = Arc::clone(&store);
+    let closer = loom::thread::spawn(move || [other.drain(1), other.drain(1)].concat());
+    let held = owner(&store);
+    let taken = closer.join().unwrap();
+    assert_once([held, taken, store.rest()], vec![1, 2]);
+}
+
+/// A pop against a closer that leaves the word as it was and every slot changed.
+fn exchanged(fault: Fault) {
+    let store = Arc::new(Store::new(fault));
+    let other = Arc::clone(&store);
+    let closer = loom::thread::spawn(move || other.exchange());
+    let held: Vec<_> = store.pop().into_iter().collect();
+    let (taken, new) = closer.join().unwrap();
+    let all = [vec![1, 2], new].concat();
+    assert_once([held, taken, store.rest()], all);
+}
+
+/// A pop against two closers at the same time.
+fn drained_by_two(fault: Fault) {
+    let store = Arc::new(Store::new(fault));
+    let closers = [(); 2].map(|()| {
+        let other = Arc::clone(&store);
+        loom::thread::spawn(move || other.drain(1))
+    });
+    let held: Vec<_> = store.pop().into_iter().collect();
+    let [first, second] = closers.map(|closer| closer.join().unwrap());
+    assert_once([held, first, second, store.rest()], vec![1, 2]);
+}
+
+/// All scenes with one fault. Returns the number of interleavings.
+fn all_scenes(fault: Fault) -> u64 {
+    // Loom takes plain functions only.
+    macro_rules! scenes {
+        ($($fault:ident),*) => {
+            match fault {
+                $($fault => {
+                    explore(Some(3), || drained($fault))
+                        + explore(None, || exchanged($fault))
+                        + explore(Some(2), || drained_by_two($fault))
+                })*
+            }
+        };
+    }
+    scenes!(
+        Sound, NoFence, NoSecondLook, FenceBeforeMark, LimitBeforeWord, NoAcquire, OpenedTooEarly,
+        NoGate
+    )
+}
+
+/// Says which fault the child has.
+const CANARY: &str = "ZONAL_LOOM_CANARY";
+
+/// The other process. Without the variable it is no test.
+#[test]
+fn model_of_the_child() {
+    let Ok(name) = std::env::var(CANARY) else { return };
+    let fault = FAULTS.into_iter().find(|fault| format!("{fault:?}") == name);
+    all_scenes(fault.unwrap_or(Sound));
+}
+
+#[test]
+fn no_page_is_lost_or_taken_twice_when_a_store_is_closed_from_elsewhere() {
+    let interleavings = all_scenes(Sound);
+    eprintln!("{interleavings} interleavings");
+    assert!(interleavings > 1000);
+}
+
+#[test]
+fn each_step_of_the_protocol_is_needed() {
+    let exit = |fault: &str| support::run_child("model_of_the_child", CANARY, fault);
+    assert_eq!(exit("Sound"), Some(0), "the same scenes without a fault");
+    for fault in FAULTS {
+        assert_ne!(exit(&format!("{fault:?}")), Some(0), "{fault:?} was not found");
+    }
+}

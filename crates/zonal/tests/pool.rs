@@ -1,0 +1,209 @@
+//! A pool on real memory: every path, in both modes.
+
+use std::ptr::NonNull;
+
+use zonal::{Backing, CpuMap, FreeFault, Gfp, Mode, NodeId, Order, Policy, Pool, Request};
+
+const MIB: usize = 1 << 20;
+
+/// The same test in both modes.
+fn in_both_modes(test: impl Fn(Pool)) {
+    for rseq in [true, false] {
+        let pool = Pool::builder().size(64 * MIB).rseq(rseq).build().unwrap();
+        eprintln!("mode: {}", pool.mode());
+        test(pool);
+    }
+}
+
+fn order(order: u32) -> Order {
+    Order::new(order).unwrap()
+}
+
+#[test]
+fn every_order_is_aligned_writable_and_comes_back() {
+    in_both_modes(|pool| {
+        for o in Order::all() {
+            let mut blocks: Vec<_> = (0..3).map(|_| pool.alloc(o).unwrap()).collect();
+            for (i, block) in blocks.iter_mut().enumerate() {
+                assert_eq!(block.as_ptr() as usize % o.bytes(), 0);
+                block.fill(i as u8 + 1);
+            }
+            for (i, block) in blocks.iter().enumerate() {
+                assert!(block.iter().all(|byte| *byte == i as u8 + 1));
+            }
+        }
+        pool.validate().unwrap();
+        assert_eq!(pool.free_page_count() as usize * 4096, pool.bytes());
+        pool.drain_all();
+        pool.validate().unwrap();
+    });
+}
+
+#[test]
+fn a_hot_page_comes_back_at_once() {
+    in_both_modes(|pool| {
+        for o in [0, 3, 9].map(order) {
+            let first = pool.alloc(o).unwrap().into_raw().0;
+            for _ in 0..5000 {
+                // SAFETY: (1) the block is not used.
+                unsafe { pool.free_pages(first, o) }.unwrap();
+                assert_eq!(pool.alloc_pages(o, Gfp::KERNEL).unwrap(), first);
+            }
+            // SAFETY: (1) the block is not used.
+            unsafe { pool.free_pages(first, o) }.unwrap();
+        }
+        pool.validate().unwrap();
+        let stats = pool.zone_stats().next().unwrap();
+        assert_eq!(stats.allocs, 3 * 5001);
+        assert_eq!(stats.freed_pages, 5001 * (1 + 8 + 512));
+        assert_eq!(stats.allocated_pages, stats.freed_pages);
+        assert_eq!(stats.numa.hit, stats.allocs);
+    });
+}
+
+#[test]
+fn misuse_is_refused_and_changes_nothing() {
+    in_both_modes(|pool| {
+        let (page, _) = pool.alloc(order(0)).unwrap().into_raw();
+        let free = |start: NonNull<u8>, o| {
+            // SAFETY: (1) nothing here is used.
+            unsafe { pool.free_pages(start, o) }.map_err(|error| error.details())
+        };
+        // SAFETY: (1) still inside the pool.
+        let inside = unsafe { page.add(8) };
+        assert!(matches!(free(inside, order(0)), Err(FreeFault::Foreign(_))));
+        let foreign = NonNull::new(0x1000 as *mut u8).unwrap();
+        assert!(matches!(free(foreign, order(0)), Err(FreeFault::Foreign(_))));
+        assert!(matches!(free(page, order(1)), Err(FreeFault::WrongOrder { .. })));
+        free(page, order(0)).unwrap();
+        assert!(matches!(free(page, order(0)), Err(FreeFault::DoubleFree { .. })));
+        pool.drain_all();
+        assert!(free(page, order(0)).is_err());
+        pool.validate().unwrap();
+    });
+}
+
+#[test]
+fn bulk_pages_are_distinct_and_come_back() {
+    in_both_modes(|pool| {
+        let mut pages = vec![std::ptr::null_mut(); 4096];
+        let got = pool.alloc_bulk(Gfp::KERNEL, &mut pages).unwrap();
+        assert_eq!(got, 4096);
+        let mut sorted = pages.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 4096);
+        pool.validate().unwrap();
+        // SAFETY: (1) the pages are not used.
+        unsafe { pool.free_bulk(&pages, Order::ZERO) }.unwrap();
+        pool.validate().unwrap();
+        // SAFETY: (1) as above.
+        let again = unsafe { pool.free_bulk(&pages[..3], Order::ZERO) };
+        let again = again.map_err(|(done, error)| (done, error.details()));
+        assert!(matches!(again, Err((0, FreeFault::DoubleFree { .. }))), "{again:?}");
+    });
+}
+
+#[test]
+fn zeroed_pages_are_zero_after_use() {
+    in_both_modes(|pool| {
+        for _ in 0..10 {
+            let mut page = pool.alloc_zeroed(order(1)).unwrap();
+            assert!(page.iter().all(|byte| *byte == 0));
+            page.fill(0xff);
+        }
+    });
+}
+
+#[test]
+fn fake_nodes_serve_their_own_cpus() {
+    for cpus in [CpuMap::Contiguous, CpuMap::RoundRobin] {
+        let pool = Pool::builder().size(64 * MIB).fake_nodes(2, cpus).build().unwrap();
+        assert_eq!(pool.nodes(), 2);
+        for node in [NodeId(0), NodeId(1)] {
+            let page = pool.alloc_with(Request::new(Order::ZERO).on(node)).unwrap();
+            assert_eq!(pool.node_of(page.as_ptr()), Some(node));
+        }
+        pool.validate().unwrap();
+    }
+    let map = CpuMap::Explicit(vec![0, 7]);
+    let error = Pool::builder().size(MIB).fake_nodes(2, map).build().unwrap_err();
+    assert!(error.to_string().contains("node"), "{error}");
+}
+
+#[test]
+fn impossible_pools_say_why() {
+    let text = |builder: zonal::Pool| drop(builder);
+    let _ = text;
+    let error = Pool::builder().build().unwrap_err().to_string();
+    assert!(error.contains("size"), "{error}");
+    let mut policy = Policy::ZONAL;
+    policy.watermark.scale_factor = 0;
+    let error = Pool::builder().size(MIB).policy(policy).build().unwrap_err().to_string();
+    assert!(error.contains("scale_factor"), "{error}");
+    let error = Pool::builder().size(1 << 50).build().unwrap_err().to_string();
+    assert!(error.contains("16 TiB"), "{error}");
+}
+
+#[test]
+fn huge_pages_fall_back_with_a_notice() {
+    let pool = Pool::builder().size(32 * MIB).backing(Backing::Huge2M).build().unwrap();
+    let reserved = zonal::sys::machine::Machine::read().huge_2m.free * 2 * MIB as u64;
+    if reserved < 32 * MIB as u64 {
+        assert!(pool.notices().iter().any(|n| n.0.contains("pages could not be had")));
+    }
+    drop(pool.alloc_zeroed(order(9)).unwrap());
+}
+
+#[test]
+fn trim_gives_resident_blocks_back() {
+    let pool = Pool::builder().size(64 * MIB).prefault(true).build().unwrap();
+    let given = pool.trim(usize::MAX).unwrap();
+    assert!(given >= 56 * MIB, "{given}");
+    assert_eq!(pool.trim(usize::MAX).unwrap(), 0, "nothing is resident any more");
+    pool.validate().unwrap();
+    let block = pool.alloc(order(9)).unwrap();
+    assert!(block.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn poison_finds_a_write_after_free() {
+    let pool = Pool::builder().size(8 * MIB).poison(true).build().unwrap();
+    let (page, o) = pool.alloc(Order::ZERO).unwrap().into_raw();
+    // SAFETY: (1) the page is not used, but for the deliberate write below.
+    unsafe { pool.free_pages(page, o) }.unwrap();
+    let byte = page.as_ptr().wrapping_add(100);
+    // SAFETY: (1) mapped memory of the pool; that it is free is the point.
+    unsafe { byte.write(7) };
+    let other = pool.alloc(Order::ZERO).unwrap();
+    assert_ne!(other.as_ptr(), page.as_ptr());
+    assert_eq!(pool.poison_hits(), 1);
+}
+
+#[test]
+fn out_of_memory_is_a_value_and_everything_was_used() {
+    in_both_modes(|pool| {
+        let mut pages = Vec::new();
+        let error = loop {
+            match pool.alloc(Order::ZERO) {
+                Ok(page) => pages.push(page),
+                Err(error) => break error,
+            }
+        };
+        assert!(error.to_string().contains("watermark"), "{error}");
+        // What is left is the reserve: 1/128 of the pool, and a refill's worth below it.
+        assert!(pages.len() * 4096 >= pool.bytes() / 128 * 126, "{}", pages.len());
+        drop(pages);
+        pool.validate().unwrap();
+        assert_eq!(pool.free_page_count() as usize * 4096, pool.bytes());
+    });
+}
+
+#[test]
+fn metadata_is_a_quarter_of_a_percent() {
+    let pool = Pool::builder().size(1 << 30).build().unwrap();
+    let share = pool.metadata_bytes() as f64 / pool.bytes() as f64;
+    eprintln!("metadata: {:.4} % of the pool, mode {:?}", share * 100.0, pool.mode());
+    assert!(share <= 0.0025, "{share}");
+    assert!(matches!(pool.mode(), Mode::Rseq | Mode::Lock(_)));
+}

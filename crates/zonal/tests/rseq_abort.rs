@@ -1,0 +1,335 @@
+//! A restartable section is aborted before each of its instructions in turn, and each time
+//! something else happens to the stores before it starts again. Whatever instruction it was, the
+//! operation must then be done once or not at all.
+//!
+//! ```text
+//!  int3 -> handler sets the trap flag: a SIGTRAP behind every instruction from here on
+//!  first trap inside a section: the kernel has sent us to the abort handler and forgotten the
+//!    section. The handler goes back to its first instruction: now it runs unprotected, step by
+//!    step
+//!  in front of instruction n - 1: the handler tells the kernel of the section again, so the trap
+//!    behind that instruction aborts it for good. The handler interferes, and stops tracing.
+//! ```
+//! The way in is the kernel's own: nothing is simulated but where the interrupt falls. The same
+//! machine without the last step, an unprotected section that is interfered with and goes on, is
+//! the canary: it must be noticed.
+#![cfg(target_arch = "x86_64")]
+
+mod support;
+
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst,
+};
+
+use support::{cpus, install, move_thread, order, pool, sections, thread_id};
+use zonal::sys::rseq_abi::{FIELD_RSEQ_CS, RseqArea};
+use zonal::{Gfp, Mode, Order, PAGE_SIZE, Pool};
+
+const TRAP_FLAG: i64 = 0x100;
+const BYTES: usize = 32 << 20;
+/// Blocks handed out before each operation.
+const HELD: usize = 6;
+
+// What the handler does at the next trap.
+const IDLE: u32 = 0;
+const BEGIN: u32 = 1;
+const WALK: u32 = 2;
+const ARMED: u32 = 3;
+const END: u32 = 4;
+
+static PHASE: AtomicU32 = AtomicU32::new(IDLE);
+/// Instructions of the section that were reached.
+static REACHED: AtomicUsize = AtomicUsize::new(0);
+/// In front of which instruction to abort; one more than there are: behind the commit.
+static TARGET: AtomicUsize = AtomicUsize::new(0);
+/// Whether the section goes on where it was interfered with.
+static BROKEN: AtomicU32 = AtomicU32::new(0);
+/// First instruction of the section.
+static SECTION: AtomicU64 = AtomicU64::new(0);
+/// Where the thread was after the last trap of an experiment.
+static LEFT_AT: AtomicU64 = AtomicU64::new(0);
+static POOL: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
+static INTERFERENCE: AtomicU32 = AtomicU32::new(0);
+static ORDER: AtomicU32 = AtomicU32::new(0);
+/// A block that the interference may free, or has got.
+static BLOCK: AtomicUsize = AtomicUsize::new(0);
+/// One experiment at a time: all of the above is shared.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// What happens between the abort and the new start.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Interference {
+    Nothing,
+    Pop,
+    Push,
+    Drain,
+    OtherList,
+    OtherCpu,
+}
+use Interference::{Drain, Nothing, OtherCpu, OtherList, Pop, Push};
+const INTERFERENCES: [Interference; 6] = [Nothing, Pop, Push, Drain, OtherList, OtherCpu];
+
+/// The operation under test.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Operation {
+    Alloc,
+    AllocFromEmpty,
+    Free,
+}
+
+extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: (1) what the kernel hands to a handler with SA_SIGINFO.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let registers = &mut context.uc_mcontext.gregs;
+    let at = registers[libc::REG_RIP as usize] as u64;
+    let stop = match PHASE.load(Relaxed) {
+        BEGIN => {
+            registers[libc::REG_EFL as usize] |= TRAP_FLAG;
+            PHASE.store(WALK, Relaxed);
+            false
+        }
+        WALK => {
+            let next = walk(at);
+            registers[libc::REG_RIP as usize] = next.unwrap_or(at) as i64;
+            next.is_none()
+        }
+        ARMED => {
+            interfere();
+            true
+        }
+        _ => true,
+    };
+    if stop {
+        LEFT_AT.store(at, Relaxed);
+        registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
+        PHASE.store(END, Relaxed);
+    }
+}
+
+/// One step of the walk through a section. Where to go on; `None`: the walk is over.
+fn walk(mut at: u64) -> Option<u64> {
+    let target = TARGET.load(Relaxed);
+    if let Some(section) = sections::all().iter().find(|section| section.abort == at) {
+        if target == 0 {
+            interfere();
+            return None;
+        }
+        SECTION.store(section.start, Relaxed);
+        tell_kernel(0);
+        at = section.start;
+    }
+    let Some(section) = sections::of(at) else { return Some(at) };
+    let index = REACHED.fetch_add(1, Relaxed);
+    if index + 1 == target {
+        if BROKEN.load(Relaxed) != 0 {
+            interfere();
+            return None;
+        }
+        tell_kernel(std::ptr::from_ref(section) as u64);
+        PHASE.store(ARMED, Relaxed);
+    }
+    Some(at)
+}
+
+/// Writes this thread's `rseq_cs`.
+fn tell_kernel(descriptor: u64) {
+    let field = RseqArea::find().map_or(0, |area| area.offset() + FIELD_RSEQ_CS);
+    // SAFETY: (1) the field of this thread's registered area, which programs are there to write.
+    unsafe {
+        std::arch::asm!("mov fs:[{field}], {descriptor}", field = in(reg) field,
+            descriptor = in(reg) descriptor, options(nostack, preserves_flags));
+    }
+}
+
+/// The thread is inside a section, so it holds no lock: everything may be called.
+fn interfere() {
+    // SAFETY: (1) set by `experiment` to a pool that lives until it returns.
+    let pool = unsafe { &*POOL.load(Relaxed) };
+    let o = order(ORDER.load(Relaxed));
+    let given = BLOCK.load(Relaxed);
+    match INTERFERENCES[INTERFERENCE.load(Relaxed) as usize] {
+        Nothing => {}
+        Pop => {
+            let got = pool.try_alloc_cached(o).map_or(0, |start| start.as_ptr() as usize);
+            BLOCK.store(got, Relaxed);
+        }
+        Push => {
+            let start = NonNull::new(given as *mut u8).expect("a block was given");
+            // SAFETY: (1) the experiment gave the block away.
+            if unsafe { pool.try_free_cached(start, o) } {
+                BLOCK.store(0, Relaxed);
+            }
+        }
+        Drain => drop(pool.drain_all()),
+        OtherList => {
+            let other = order(if o == Order::ZERO { 1 } else { 0 });
+            drop(pool.alloc(other).unwrap());
+        }
+        OtherCpu => {
+            let cpus = cpus();
+            assert!(move_thread(thread_id(), &cpus[cpus.len() - 1..]));
+        }
+    }
+}
+
+/// One operation, aborted in front of instruction `target` of its section.
+struct Experiment {
+    operation: Operation,
+    order: Order,
+    interference: Interference,
+    target: usize,
+    broken: bool,
+}
+
+impl Experiment {
+    /// What is wrong afterwards, and how many instructions of the section were reached.
+    fn run(&self, pool: &Pool) -> (Result<(), String>, usize) {
+        let mut held: Vec<usize> = (0..HELD).map(|_| self.get(pool)).collect();
+        // Leaves the list active, with blocks on it.
+        held.drain(..HELD / 2).for_each(|block| support::free(pool, block, self.order).unwrap());
+        if self.operation == Operation::AllocFromEmpty {
+            pool.drain_all();
+        }
+        let mine = held.pop().unwrap();
+        let given = if self.interference == Push { held.pop().unwrap() } else { 0 };
+        let got = self.traced(pool, mine, given);
+        assert_eq!(PHASE.load(Relaxed), END, "{:?} was not traced", self.operation);
+        held.extend(got);
+        held.extend(Some(BLOCK.load(Relaxed)).filter(|block| *block != 0));
+        if self.operation != Operation::Free {
+            held.push(mine);
+        }
+        held.sort_unstable();
+        let result = self.judge(pool, &held);
+        if result.is_ok() {
+            held.iter().for_each(|block| support::free(pool, *block, self.order).unwrap());
+            pool.drain_all();
+        }
+        (result, REACHED.load(Relaxed))
+    }
+
+    fn get(&self, pool: &Pool) -> usize {
+        pool.alloc_pages(self.order, Gfp::KERNEL).unwrap().as_ptr() as usize
+    }
+
+    /// The operation itself, with the handler in charge. Returns the block that is ours after it.
+    fn traced(&self, pool: &Pool, mine: usize, given: usize) -> Option<usize> {
+        let number = INTERFERENCES.iter().position(|other| *other == self.interference);
+        INTERFERENCE.store(number.unwrap() as u32, Relaxed);
+        POOL.store(std::ptr::from_ref(pool).cast_mut(), Relaxed);
+        ORDER.store(self.order.get(), Relaxed);
+        BLOCK.store(given, Relaxed);
+        TARGET.store(self.target, Relaxed);
+        BROKEN.store(self.broken.into(), Relaxed);
+        REACHED.store(0, Relaxed);
+        let first = &cpus()[..1];
+        assert!(move_thread(thread_id(), first));
+        let block = NonNull::new(mine as *mut u8).unwrap();
+        PHASE.store(BEGIN, SeqCst);
+        // SAFETY: (1) `on_trap` is installed, and goes on behind the instruction.
+        unsafe { std::arch::asm!("int3") };
+        let got = match self.operation {
+            Operation::Free => {
+                // SAFETY: (1) the block is not used.
+                let freed = unsafe { pool.try_free_cached(block, self.order) };
+                (!freed).then_some(mine)
+            }
+            _ => pool.try_alloc_cached(self.order).map(|start| start.as_ptr() as usize),
+        };
+        // If it is still tracing, the next trap ends it.
+        PHASE.store(END, SeqCst);
+        assert!(move_thread(thread_id(), first));
+        got
+    }
+
+    /// Exactly the blocks we think we have are handed out, and the pool is whole.
+    fn judge(&self, pool: &Pool, held: &[usize]) -> Result<(), String> {
+        let start = SECTION.load(Relaxed);
+        if !self.broken && sections::of(LEFT_AT.load(Relaxed)).is_some() {
+            return Err(format!("the section at {start:#x} was not aborted"));
+        }
+        pool.validate().map_err(|fault| fault.to_string())?;
+        let base = pool.base() as usize;
+        let allocated = pool.core().allocated();
+        let mut out: Vec<_> = allocated.map(|(pfn, _)| base + pfn.0 as usize * PAGE_SIZE).collect();
+        out.sort_unstable();
+        if out != held {
+            return Err(format!("handed out are {out:x?}, expected {held:x?}"));
+        }
+        let stats = pool.zone_stats().next().expect("a pool has a zone");
+        if stats.double_frees > 0 {
+            return Err("a block was on two lists".to_owned());
+        }
+        let in_use = stats.allocated_pages - stats.freed_pages;
+        match in_use == held.len() as u64 * self.order.pages() {
+            true => Ok(()),
+            false => Err(format!("the counters say {in_use} pages are in use")),
+        }
+    }
+}
+
+/// Whether there is anything to abort here; if so, the handler is in place.
+fn sections_exist() -> bool {
+    install(libc::SIGTRAP, on_trap);
+    *pool(4 << 20, true).mode() == Mode::Rseq
+}
+
+/// Instructions in the operation's section, on the way that it takes without interference.
+fn length(operation: Operation, order: Order) -> usize {
+    let (interference, target, broken) = (Nothing, usize::MAX, false);
+    let walk = Experiment { operation, order, interference, target, broken };
+    let (result, length) = walk.run(&pool(BYTES, true));
+    result.unwrap();
+    assert!(length > 3, "{operation:?}, {order:?}: the section has {length} instructions");
+    length
+}
+
+#[test]
+fn an_operation_aborted_at_any_instruction_is_done_once_or_not_at_all() {
+    let _one = ONE.lock().unwrap();
+    if !sections_exist() {
+        return;
+    }
+    for operation in [Operation::Alloc, Operation::AllocFromEmpty, Operation::Free] {
+        for order in [0, 3, 9].map(order) {
+            if operation == Operation::AllocFromEmpty && order != Order::ZERO {
+                // The word alone tells, before any section.
+                continue;
+            }
+            let length = length(operation, order);
+            let pool = pool(BYTES, true);
+            eprintln!("{operation:?}, {order:?}: {length} instructions");
+            for target in 0..=length + 1 {
+                for interference in INTERFERENCES {
+                    let broken = false;
+                    let what = Experiment { operation, order, interference, target, broken };
+                    if let Err(why) = what.run(&pool).0 {
+                        panic!("{operation:?} {order:?}, {interference:?} at {target}: {why}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_section_that_goes_on_after_an_interference_is_noticed() {
+    let _one = ONE.lock().unwrap();
+    if !sections_exist() {
+        return;
+    }
+    for (operation, interference) in
+        [(Operation::Alloc, Pop), (Operation::Alloc, Push), (Operation::Free, Pop)]
+    {
+        let order = Order::ZERO;
+        let broken = |target: &usize| {
+            let (target, broken, pool) = (*target, true, pool(BYTES, true));
+            Experiment { operation, order, interference, target, broken }.run(&pool).0.is_err()
+        };
+        let noticed = (1..=length(operation, order)).filter(broken).count();
+        eprintln!("{operation:?}, {interference:?}: noticed at {noticed} instructions");
+        assert!(noticed > 2, "{operation:?}, {interference:?}: noticed at {noticed} instructions");
+    }
+}

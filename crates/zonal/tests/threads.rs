@@ -1,0 +1,132 @@
+//! Threads come, move between CPUs and go; pages stay where the counts say they are.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{Owners, Rng, Watchdog, cpus, free, move_thread, order, pool, thread_id};
+use zonal::{Gfp, Order, PAGE_SIZE, Pool};
+
+const MIB: usize = 1 << 20;
+
+fn get(pool: &Pool, o: Order) -> usize {
+    pool.alloc_pages(o, Gfp::KERNEL).unwrap().as_ptr() as usize
+}
+
+/// Every page is free, and the counters agree.
+fn assert_all_free(pool: &Pool) {
+    pool.validate().unwrap();
+    assert_eq!(pool.free_page_count() as usize * PAGE_SIZE, pool.bytes());
+    for stats in pool.zone_stats() {
+        assert_eq!(stats.allocated_pages, stats.freed_pages);
+        assert_eq!(stats.double_frees, 0);
+    }
+}
+
+#[test]
+fn threads_that_end_leave_no_page_behind() {
+    let _watchdog = Watchdog::new("short threads", Duration::from_secs(60));
+    for rseq in [true, false] {
+        let pool = pool(64 * MIB, rseq);
+        let owners = Owners::new(&pool);
+        let mut estate = Vec::new();
+        for id in 1..=40 {
+            let (pool, owners) = (&pool, &owners);
+            let mine = std::mem::take(&mut estate);
+            estate = std::thread::scope(|scope| {
+                let life = move || {
+                    // Half of what the thread before left, freed on whatever CPU this one is.
+                    let mut held: Vec<(usize, Order)> = mine;
+                    for (block, o) in held.drain(..held.len() / 2) {
+                        owners.release(block, o, u32::MAX);
+                        free(pool, block, o).unwrap();
+                    }
+                    for n in 0..100 {
+                        let o = order(n % 5);
+                        let block = get(pool, o);
+                        owners.claim(block, o, id);
+                        owners.release(block, o, id);
+                        owners.claim(block, o, u32::MAX);
+                        held.push((block, o));
+                    }
+                    held
+                };
+                scope.spawn(life).join().unwrap()
+            });
+            let held: u64 = estate.iter().map(|(_, o)| o.pages()).sum();
+            let free = pool.free_page_count();
+            assert_eq!((free + held) as usize * PAGE_SIZE, pool.bytes(), "after thread {id}");
+        }
+        pool.validate().unwrap();
+        estate.into_iter().for_each(|(block, o)| free(&pool, block, o).unwrap());
+        assert_eq!(owners.errors(), 0);
+        assert_all_free(&pool);
+    }
+}
+
+#[test]
+fn a_thread_that_moves_between_cpus_loses_nothing() {
+    let _watchdog = Watchdog::new("a moving thread", Duration::from_secs(60));
+    let cpus = cpus();
+    for rseq in [true, false] {
+        let pool = pool(16 * MIB, rseq);
+        let mut rng = Rng::new(5);
+        let mut held: Vec<(usize, Order)> = Vec::new();
+        for step in 0..2000 {
+            // Between any two operations, so that blocks are freed where they were not allocated.
+            let cpu = cpus[step % cpus.len()];
+            assert!(move_thread(thread_id(), &[cpu]));
+            for _ in 0..rng.below(8) {
+                let o = order(rng.below(4) as u32);
+                held.push((get(&pool, o), o));
+            }
+            while held.len() > 100 || (rng.below(3) > 0 && !held.is_empty()) {
+                let (block, o) = held.swap_remove(rng.below(held.len()));
+                free(&pool, block, o).unwrap();
+            }
+        }
+        held.into_iter().for_each(|(block, o)| free(&pool, block, o).unwrap());
+        assert!(move_thread(thread_id(), &cpus));
+        assert_all_free(&pool);
+    }
+}
+
+#[test]
+fn a_thread_that_somebody_else_moves_has_each_page_once() {
+    let _watchdog = Watchdog::new("a moved thread", Duration::from_secs(60));
+    let pool = pool(16 * MIB, true);
+    let owners = Owners::new(&pool);
+    let cpus = cpus();
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (pool, owners) = (&pool, &owners);
+        let worker = scope.spawn(move || {
+            tell.send(thread_id()).unwrap();
+            let mut held = Vec::new();
+            for round in 0..60_000 {
+                let block = get(pool, Order::ZERO);
+                owners.claim(block, Order::ZERO, 1);
+                held.push(block);
+                if round % 64 > 32 {
+                    for block in held.drain(held.len() / 2..) {
+                        owners.release(block, Order::ZERO, 1);
+                        free(pool, block, Order::ZERO).unwrap();
+                    }
+                }
+            }
+            for block in held {
+                owners.release(block, Order::ZERO, 1);
+                free(pool, block, Order::ZERO).unwrap();
+            }
+        });
+        let worker_id = told.recv().unwrap();
+        let mut turn = 0;
+        while !worker.is_finished() {
+            move_thread(worker_id, &[cpus[turn % cpus.len()]]);
+            turn += 1;
+        }
+    });
+    assert_eq!(owners.errors(), 0);
+    assert_eq!(owners.held(), 0);
+    assert_all_free(&pool);
+}
