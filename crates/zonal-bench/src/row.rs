@@ -1,0 +1,213 @@
+//! The result of a run: rows, what was left out and why, and the machine. JSON and CSV.
+
+use crate::cell::{Bench, Cell};
+use crate::error::BenchError;
+use crate::machine::Machine;
+use crate::run::Measured;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Version of the JSON form of [`Report`]; grows by one when a field changes its meaning or goes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One subject in one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The loop.
+    pub bench: Bench,
+    /// The subject.
+    pub subject: String,
+    /// Threads at once.
+    pub threads: u32,
+    /// The order of the blocks; 0 for `mix`.
+    pub order: u32,
+    /// One word of every page was written.
+    pub touched: bool,
+    /// Median over the rounds, nanoseconds per operation; the crate's essay defines the unit.
+    pub ns_per_op: f64,
+    /// The round at the 10th percentile.
+    pub p10_ns: f64,
+    /// The round at the 90th percentile.
+    pub p90_ns: f64,
+    /// Latency of single allocation calls: median. For `bulk4096` a call is 4096 pages.
+    pub p50_ns: f64,
+    /// Latency of single allocation calls: 99th percentile.
+    pub p99_ns: f64,
+    /// Latency of single allocation calls: 99.9th percentile.
+    pub p999_ns: f64,
+    /// Latency of single calls that free: 99.9th percentile.
+    pub free_p999_ns: f64,
+    /// `ns_per_op` divided by that of [`crate::LIMIT`] in the same cell, if it was measured.
+    pub ratio_to_limit: Option<f64>,
+    /// Rounds that the median is taken over.
+    pub rounds: u32,
+}
+
+impl Row {
+    /// The row of `subject` in `cell`.
+    pub(crate) fn new(cell: &Cell, subject: &str, measured: &Measured) -> Row {
+        let mut rounds = measured.rounds_ns_per_op.clone();
+        rounds.sort_by(f64::total_cmp);
+        let latency = measured.latency;
+        Row {
+            bench: cell.bench,
+            subject: subject.into(),
+            threads: cell.threads,
+            order: cell.order,
+            touched: cell.touched,
+            ns_per_op: to_thousandths(quantile(&rounds, 0.5)),
+            p10_ns: to_thousandths(quantile(&rounds, 0.1)),
+            p90_ns: to_thousandths(quantile(&rounds, 0.9)),
+            p50_ns: to_thousandths(latency.p50_ns),
+            p99_ns: to_thousandths(latency.p99_ns),
+            p999_ns: to_thousandths(latency.p999_ns),
+            free_p999_ns: to_thousandths(latency.free_p999_ns),
+            ratio_to_limit: None,
+            rounds: rounds.len() as u32,
+        }
+    }
+
+    /// Whether two rows belong to the same cell.
+    pub fn same_cell(&self, other: &Row) -> bool {
+        let key = |row: &Row| (row.bench, row.threads, row.order, row.touched);
+        key(self) == key(other)
+    }
+}
+
+/// The value at `q` (0 to 1) of sorted values, nearest rank; 0 where there is none.
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * q).round() as usize).copied().unwrap_or(0.0)
+}
+
+/// Rounded to three decimals: a picosecond is far below the noise, and JSON stays readable.
+pub(crate) fn to_thousandths(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+/// Something that was not measured, and why: never left out silently.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skip {
+    /// The subject.
+    pub subject: String,
+    /// The cell, as text; absent if the subject did not run at all.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cell: Option<String>,
+    /// Why.
+    pub reason: String,
+    /// The subject did something wrong (handed a block out twice, lost contents, did other work),
+    /// as opposed to not being able to take part.
+    #[serde(default)]
+    pub fault: bool,
+}
+
+impl Skip {
+    /// A subject that does not run at all.
+    pub fn subject(subject: &str, reason: impl Into<String>) -> Skip {
+        Skip { subject: subject.into(), cell: None, reason: reason.into(), fault: false }
+    }
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Version of this form.
+    pub schema_version: u32,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// Whether it was a quick run: fewer cells, fewer and shorter rounds.
+    pub quick: bool,
+    /// Seconds that measuring took.
+    pub measured_s: f64,
+    /// Hash of the checked work of all cells, in hexadecimal; equal for equal plans (FAIR-7).
+    pub result_hash: String,
+    /// The results, by cell, subjects in the order in which they were given.
+    pub rows: Vec<Row>,
+    /// What was not measured.
+    pub skipped: Vec<Skip>,
+}
+
+impl Report {
+    /// Fills in every row's ratio to the limit subject.
+    pub(crate) fn set_ratios(&mut self) {
+        let limits: Vec<Row> =
+            self.rows.iter().filter(|row| row.subject == crate::LIMIT).cloned().collect();
+        for row in &mut self.rows {
+            let limit = limits.iter().find(|limit| limit.same_cell(row));
+            let ratio = |limit: &Row| to_thousandths(row.ns_per_op / limit.ns_per_op);
+            row.ratio_to_limit = limit.map(ratio);
+        }
+    }
+
+    /// What subjects did wrong; a program that finds any exits with 1.
+    pub fn faults(&self) -> impl Iterator<Item = &Skip> {
+        self.skipped.iter().filter(|skip| skip.fault)
+    }
+
+    /// The report as JSON, one object, for `--json`.
+    ///
+    /// # Panics
+    /// Never: a report holds nothing that JSON cannot say.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report is plain data")
+    }
+
+    /// The rows as CSV; the machine, kernel and commit are columns, so a file explains itself.
+    pub fn to_csv(&self) -> String {
+        let mut csv = String::from(
+            "bench,subject,threads,order,touched,ns_per_op,p10_ns,p90_ns,p50_ns,p99_ns,p999_ns,\
+             free_p999_ns,ratio_to_limit,rounds,cpu,cpus,kernel,commit\n",
+        );
+        let Machine { cpu, cpus, kernel, commit, .. } = &self.machine;
+        let origin = [quoted(cpu), cpus.to_string(), quoted(kernel), quoted(commit)].join(",");
+        for row in &self.rows {
+            let Row { bench, subject, threads, order, touched, .. } = row;
+            let _ = write!(csv, "{bench},{},{threads},{order},{touched},", quoted(subject));
+            let Row { ns_per_op, p10_ns, p90_ns, p50_ns, p99_ns, p999_ns, free_p999_ns, .. } = row;
+            for ns in [ns_per_op, p10_ns, p90_ns, p50_ns, p99_ns, p999_ns, free_p999_ns] {
+                let _ = write!(csv, "{ns:.3},");
+            }
+            let ratio = row.ratio_to_limit.map_or_else(String::new, |ratio| format!("{ratio:.3}"));
+            let _ = writeln!(csv, "{ratio},{},{origin}", row.rounds);
+        }
+        csv
+    }
+
+    /// Writes [`Report::to_csv`] to a file.
+    ///
+    /// # Errors
+    /// [`BenchError::File`] with the path.
+    pub fn write_csv(&self, path: &Path) -> Result<(), BenchError> {
+        std::fs::write(path, self.to_csv())
+            .map_err(|source| BenchError::File { path: path.into(), source })
+    }
+}
+
+/// A CSV field: in quotes if it holds a comma, a quote or a line break.
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_take_the_nearest_rank() {
+        let values = [1.0, 2.0, 3.0, 4.0, 5.0];
+        let at = [0.0, 0.1, 0.5, 0.9, 1.0].map(|q| quantile(&values, q));
+        assert_eq!(at, [1.0, 1.0, 3.0, 5.0, 5.0]);
+        assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+
+    #[test]
+    fn fields_with_commas_are_quoted() {
+        assert_eq!(quoted("plain"), "plain");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+}

@@ -1,0 +1,218 @@
+//! The schedule: cell by cell, all subjects in interleaved rounds (FAIR-3).
+//!
+//! In each cell a subject is checked (FAIR-7), warmed up and calibrated (which fills thread caches
+//! and touches every page that will circulate), then takes part in the rounds, then in the latency
+//! pass. A slot is the time that one subject may use in one cell. With a budget, slots are worked
+//! out anew before each cell from what is left, so a slow subject makes later slots shorter and
+//! not the run longer.
+
+use crate::cell::Cell;
+use crate::check::mix_hash;
+use crate::cpus::Cpus;
+use crate::error::BenchError;
+use crate::latency::{Latency, planned_overhead_ns};
+use crate::machine::Machine;
+use crate::plan::{Options, plan};
+use crate::row::{Report, Row, SCHEMA_VERSION, Skip, to_thousandths};
+use crate::runner::Runner;
+use std::time::{Duration, Instant};
+
+/// Fewest rounds that a median is taken over, however slow the subject.
+const ROUNDS_MIN: u32 = 3;
+/// A burst is at least this long when calibrated: waking the workers then costs under 1 %.
+const CALIBRATED_NS: f64 = 300_000.0;
+/// Oversubscribed bursts are at least this long: several time slices, so that threads really are
+/// preempted inside the loop.
+const OVERSUBSCRIBED_NS: f64 = 10_000_000.0;
+/// Shares of a slot; the check and the calibration have the rest.
+const ROUNDS_SHARE: f64 = 0.65;
+const LATENCY_SHARE: f64 = 0.15;
+
+/// How far a run is, for a progress display.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// Cells done.
+    pub done: usize,
+    /// Cells in all.
+    pub total: usize,
+    /// The cell that comes next.
+    pub cell: &'a Cell,
+}
+
+/// What one subject's rounds in one cell gave.
+pub(crate) struct Measured {
+    pub(crate) rounds_ns_per_op: Vec<f64>,
+    pub(crate) latency: Latency,
+}
+
+/// One subject in the current cell.
+struct Entry {
+    runner: usize,
+    iterations: u64,
+    ns_per_iteration: f64,
+    rounds: u32,
+    measured: Measured,
+}
+
+/// Measures `runners` and reports; `skipped` are subjects that the caller could not start.
+pub fn run(
+    options: &Options,
+    cpus: &Cpus,
+    mut runners: Vec<Box<dyn Runner>>,
+    skipped: Vec<Skip>,
+    mut progress: impl FnMut(Step<'_>),
+) -> Report {
+    runners.retain(|runner| options.wants(runner.name()));
+    let cells = plan(options, cpus);
+    let start = Instant::now();
+    let mut report = Report {
+        schema_version: SCHEMA_VERSION,
+        machine: Machine::read(cpus.count()),
+        quick: options.quick,
+        measured_s: 0.0,
+        result_hash: String::new(),
+        rows: Vec::new(),
+        skipped: skipped.into_iter().filter(|skip| options.wants(&skip.subject)).collect(),
+    };
+    let mut result_hash = 0;
+    for (done, cell) in cells.iter().enumerate() {
+        progress(Step { done, total: cells.len(), cell });
+        let slots = (cells.len() - done) * runners.len().max(1);
+        let left = options.budget.map(|budget| budget.saturating_sub(start.elapsed()));
+        let fair = left.map_or(options.slot, |left| left / slots as u32);
+        let slot = fair.clamp(Duration::from_millis(1), options.slot);
+        let hash = run_cell(options, cell, slot, &mut runners, &mut report);
+        result_hash = mix_hash(result_hash, hash.unwrap_or(0));
+    }
+    report.measured_s = to_thousandths(start.elapsed().as_secs_f64());
+    report.result_hash = format!("{result_hash:016x}");
+    report.set_ratios();
+    report
+}
+
+/// Runs one cell, appends its rows, and returns the hash of its work.
+fn run_cell(
+    options: &Options,
+    cell: &Cell,
+    slot: Duration,
+    runners: &mut [Box<dyn Runner>],
+    report: &mut Report,
+) -> Option<u64> {
+    let slot_ns = slot.as_nanos() as f64;
+    let mut hash = None;
+    let mut entries = Vec::new();
+    for (index, runner) in runners.iter_mut().enumerate() {
+        match enter(options, cell, slot_ns, &mut hash, (index, &mut **runner)) {
+            Ok(entry) => entries.push(entry),
+            Err(reason) => leave(report, cell, runner.name(), reason),
+        }
+    }
+    let most = entries.iter().map(|entry| entry.rounds).max().unwrap_or(0);
+    for round in 0..most {
+        // The order rotates: nobody always runs right after the slowest subject.
+        entries.rotate_left(1);
+        entries.retain_mut(|entry| {
+            let runner = &mut runners[entry.runner];
+            if round >= entry.rounds {
+                return true;
+            }
+            match runner.burst(cell, entry.iterations, held(cell, round)) {
+                Ok(burst) => entry.measured.rounds_ns_per_op.push(burst.ns_per_op),
+                Err(error) => {
+                    leave(report, cell, runner.name(), error.into());
+                    return false;
+                }
+            }
+            true
+        });
+        if entries.is_empty() {
+            break;
+        }
+    }
+    entries.sort_by_key(|entry| entry.runner);
+    for entry in &mut entries {
+        let runner = &mut runners[entry.runner];
+        match runner.latency(cell, latency_iterations(options, cell, slot_ns, entry)) {
+            Ok(latency) => {
+                entry.measured.latency = latency;
+                report.rows.push(Row::new(cell, runner.name(), &entry.measured));
+            }
+            Err(error) => leave(report, cell, runner.name(), error.into()),
+        }
+    }
+    hash
+}
+
+/// Why a subject sits a cell out.
+struct Reason {
+    text: String,
+    fault: bool,
+}
+
+impl From<BenchError> for Reason {
+    fn from(error: BenchError) -> Reason {
+        Reason { text: error.to_string(), fault: error.is_fault() }
+    }
+}
+
+fn leave(report: &mut Report, cell: &Cell, subject: &str, reason: Reason) {
+    let Reason { text: reason, fault } = reason;
+    let cell = Some(cell.to_string());
+    report.skipped.push(Skip { subject: subject.into(), cell, reason, fault });
+}
+
+/// Blocks held during a round (FAIR-5). 37 is odd, so rounds walk through all of 0 to 63.
+fn held(cell: &Cell, round: u32) -> u32 {
+    let most = if cell.order < 5 { 64 } else { 4 };
+    round * 37 % most
+}
+
+/// Checks, warms up and calibrates a subject; the error is why it sits this cell out.
+fn enter(
+    options: &Options,
+    cell: &Cell,
+    slot_ns: f64,
+    hash: &mut Option<u64>,
+    (index, runner): (usize, &mut dyn Runner),
+) -> Result<Entry, Reason> {
+    runner.supports(cell).map_err(|text| Reason { text, fault: false })?;
+    let got = runner.check(cell)?;
+    let want = *hash.get_or_insert(got);
+    if got != want {
+        return Err(BenchError::Hash { got, want }.into());
+    }
+    let ns_per_iteration = calibrate(cell, slot_ns, runner)?;
+    let for_rounds = slot_ns * ROUNDS_SHARE;
+    let shortest = if cell.pinned { 0.0 } else { OVERSUBSCRIBED_NS.min(for_rounds / 3.0) };
+    let burst_ns = (for_rounds / f64::from(options.rounds)).max(shortest);
+    let iterations = ((burst_ns / ns_per_iteration) as u64).max(1);
+    let rounds = (for_rounds / (iterations as f64 * ns_per_iteration)) as u32;
+    let measured = Measured { rounds_ns_per_op: Vec::new(), latency: Latency::default() };
+    let rounds = rounds.clamp(ROUNDS_MIN, options.rounds.max(ROUNDS_MIN));
+    Ok(Entry { runner: index, iterations, ns_per_iteration, rounds, measured })
+}
+
+/// Doubles the burst until it is long enough to trust; returns nanoseconds of wall time per
+/// iteration. The first burst is cold and never the one that counts.
+fn calibrate(cell: &Cell, slot_ns: f64, runner: &mut dyn Runner) -> Result<f64, BenchError> {
+    let (mut iterations, mut spent) = (1u64, 0.0);
+    runner.burst(cell, iterations, 0)?;
+    loop {
+        let burst = runner.burst(cell, iterations, 0)?;
+        spent += burst.wall_ns;
+        let long_enough = burst.wall_ns >= CALIBRATED_NS;
+        if long_enough || spent > slot_ns * 0.2 || iterations >= 1 << 40 {
+            return Ok(burst.wall_ns.max(1.0) / iterations as f64);
+        }
+        iterations *= 2;
+    }
+}
+
+/// Iterations of the latency pass: the calls asked for, or what its share of the slot allows.
+fn latency_iterations(options: &Options, cell: &Cell, slot_ns: f64, entry: &Entry) -> u64 {
+    let calls = cell.bench.ops_per_iteration();
+    let wanted = options.latency_calls.div_ceil(calls);
+    let ns = entry.ns_per_iteration + calls as f64 * planned_overhead_ns();
+    let affordable = (slot_ns * LATENCY_SHARE / ns) as u64;
+    affordable.clamp(1, wanted)
+}

@@ -1,0 +1,201 @@
+//! What a subject is, and the three ways in which a loop calls one.
+//!
+//! The loops are generic over a [`Probe`], which stands between the loop and the subject:
+//! [`Direct`] adds nothing and is what is timed; `latency::Timed` reads the clock around every
+//! call; `check::Checked` verifies every block. One loop, so what is checked is what is timed.
+//!
+//! # Invariants
+//! - **PROBE-1** a probe passes every call on to the subject exactly once, and returns its answer.
+//! - **PROBE-2** a loop frees a block at most once, with the order it was allocated with, and only
+//!   if it was not null. This is what makes [`Subject::free`] sound to call.
+
+use crate::cell::Cell;
+
+/// Bytes in a page of order 0.
+pub const PAGE: usize = 4096;
+
+/// Bytes in a block of `order`.
+pub const fn block_bytes(order: u32) -> usize {
+    PAGE << order
+}
+
+/// An allocator under test.
+///
+/// Implementations in Rust should mark `alloc` and `free` `#[inline]`: the harness puts its own
+/// `#[inline(never)]` function around them, and anything else would make two calls of one.
+pub trait Subject: Send + Sync + 'static {
+    /// True when `alloc` and `free` do nothing but call a function of another language: that call
+    /// is then made straight from the loop, because it already is the boundary that a Rust subject
+    /// gets from the harness (FAIR-1). The implementations must then be `#[inline(always)]`.
+    const FOREIGN: bool = false;
+
+    /// The name in rows, lower case, without spaces.
+    fn name(&self) -> &str;
+
+    /// A block of `4096 << order` bytes aligned to 4096, or null if it cannot be had.
+    fn alloc(&self, order: u32) -> *mut u8;
+
+    /// Gives a block back.
+    ///
+    /// # Safety
+    /// 1. `block` came from `alloc` or `alloc_bulk` of this subject with the same `order`.
+    /// 2. It has not been freed since, and nobody uses it any more.
+    unsafe fn free(&self, block: *mut u8, order: u32);
+
+    /// Whether this subject has bulk calls; without them it takes no part in that bench.
+    fn has_bulk(&self) -> bool {
+        false
+    }
+
+    /// Fills a prefix of `blocks` and returns its length.
+    fn alloc_bulk(&self, order: u32, blocks: &mut [*mut u8]) -> usize {
+        let _ = (order, blocks);
+        0
+    }
+
+    /// Gives all of `blocks` back.
+    ///
+    /// # Safety
+    /// As for [`Subject::free`], for each of them; no block is there twice.
+    unsafe fn free_bulk(&self, blocks: &[*mut u8], order: u32) {
+        let _ = (order, blocks);
+    }
+
+    /// Whether this subject can run `cell`; the error is the reason that the report shows.
+    ///
+    /// # Errors
+    /// A sentence for the reader of the report: why not.
+    fn supports(&self, cell: &Cell) -> Result<(), String> {
+        let _ = cell;
+        Ok(())
+    }
+
+    /// Called on a worker thread before each burst, outside the timed part. Must be cheap when
+    /// the thread has been seen before.
+    fn thread_init(&self) {}
+}
+
+/// How much memory a run needs at most, so that a subject with a fixed pool can size it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizing {
+    /// Most threads that run at once.
+    pub threads: usize,
+    /// CPUs, each of which may hold cached blocks.
+    pub cpus: usize,
+}
+
+impl Sizing {
+    /// The sizing for the plan of this machine: twice as many threads as CPUs.
+    pub fn of(cpus: &crate::Cpus) -> Sizing {
+        Sizing { threads: cpus.count() * 2, cpus: cpus.count() }
+    }
+
+    /// Most blocks of `order` that one thread holds at once in any bench, the ones that the
+    /// harness holds during a round (FAIR-5) included.
+    pub const fn held_per_thread(order: u32) -> usize {
+        match order {
+            0 => 4096 + 1024 + 64, // singles and bulk, the ring of the stream, held
+            1..=4 => 256 + 64,     // mix: about 50 of 1024 slots are live in these orders; held
+            5..=8 => 64 + 4,
+            _ => 1 + 4, // pair only; held
+        }
+    }
+
+    /// Pages that a pool needs so that no loop is ever refused: the largest simultaneous demand
+    /// plus as much again for what per-CPU caches keep back. A power of two.
+    pub fn pages(&self) -> usize {
+        // The orders are not in use at once: the largest single demand decides, and that is 4096
+        // singles of order 0, or a few blocks of order 9, per thread.
+        let demand = |order| Sizing::held_per_thread(order) << order;
+        let most = [0, 3, 4, 9].into_iter().map(demand).max().unwrap_or(0);
+        (self.threads * most * 2).next_power_of_two()
+    }
+}
+
+/// Stands between a loop and a subject (PROBE-1).
+pub(crate) trait Probe<S: Subject> {
+    /// Allocates one block.
+    fn alloc(&mut self, subject: &S, order: u32) -> *mut u8;
+    /// Frees one block.
+    ///
+    /// # Safety
+    /// As for [`Subject::free`].
+    unsafe fn free(&mut self, subject: &S, block: *mut u8, order: u32);
+    /// Allocates into a slice.
+    fn alloc_bulk(&mut self, subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize;
+    /// Frees a slice.
+    ///
+    /// # Safety
+    /// As for [`Subject::free_bulk`].
+    unsafe fn free_bulk(&mut self, subject: &S, blocks: &[*mut u8], order: u32);
+}
+
+/// The probe that adds nothing: the timed loops use it.
+pub(crate) struct Direct;
+
+impl<S: Subject> Probe<S> for Direct {
+    #[inline(always)]
+    fn alloc(&mut self, subject: &S, order: u32) -> *mut u8 {
+        call_alloc(subject, order)
+    }
+
+    #[inline(always)]
+    unsafe fn free(&mut self, subject: &S, block: *mut u8, order: u32) {
+        // SAFETY: the caller keeps `Subject::free`'s contract, (1) and (2); PROBE-1.
+        unsafe { call_free(subject, block, order) }
+    }
+
+    #[inline(always)]
+    fn alloc_bulk(&mut self, subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize {
+        boundary_alloc_bulk(subject, order, blocks)
+    }
+
+    #[inline(always)]
+    unsafe fn free_bulk(&mut self, subject: &S, blocks: &[*mut u8], order: u32) {
+        // SAFETY: the caller keeps `Subject::free_bulk`'s contract; PROBE-1.
+        unsafe { boundary_free_bulk(subject, blocks, order) }
+    }
+}
+
+/// One allocation as one real call (FAIR-1).
+#[inline(always)]
+pub(crate) fn call_alloc<S: Subject>(subject: &S, order: u32) -> *mut u8 {
+    if S::FOREIGN { subject.alloc(order) } else { boundary_alloc(subject, order) }
+}
+
+/// One free as one real call (FAIR-1).
+///
+/// # Safety
+/// As for [`Subject::free`].
+#[inline(always)]
+pub(crate) unsafe fn call_free<S: Subject>(subject: &S, block: *mut u8, order: u32) {
+    if S::FOREIGN {
+        // SAFETY: the caller keeps (1) and (2) of `Subject::free`.
+        unsafe { subject.free(block, order) }
+    } else {
+        // SAFETY: the same.
+        unsafe { boundary_free(subject, block, order) }
+    }
+}
+
+#[inline(never)]
+fn boundary_alloc<S: Subject>(subject: &S, order: u32) -> *mut u8 {
+    subject.alloc(order)
+}
+
+#[inline(never)]
+unsafe fn boundary_free<S: Subject>(subject: &S, block: *mut u8, order: u32) {
+    // SAFETY: the caller keeps (1) and (2) of `Subject::free`.
+    unsafe { subject.free(block, order) }
+}
+
+#[inline(never)]
+fn boundary_alloc_bulk<S: Subject>(subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize {
+    subject.alloc_bulk(order, blocks)
+}
+
+#[inline(never)]
+unsafe fn boundary_free_bulk<S: Subject>(subject: &S, blocks: &[*mut u8], order: u32) {
+    // SAFETY: the caller keeps `Subject::free_bulk`'s contract.
+    unsafe { subject.free_bulk(blocks, order) }
+}

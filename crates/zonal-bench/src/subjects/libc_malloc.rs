@@ -1,0 +1,38 @@
+//! `glibc-malloc`: `aligned_alloc` and `free` of the C library that the process runs with.
+//!
+//! With `LD_PRELOAD` these symbols are another allocator's, which is how `bench/` measures
+//! gperftools; the subject is then given that name.
+
+use crate::subject::{PAGE, Subject, block_bytes};
+
+/// The process's `aligned_alloc` and `free`.
+pub struct LibcMalloc {
+    name: &'static str,
+}
+
+impl LibcMalloc {
+    /// The C library's malloc under `name`.
+    pub fn new(name: &'static str) -> LibcMalloc {
+        LibcMalloc { name }
+    }
+}
+
+impl Subject for LibcMalloc {
+    const FOREIGN: bool = true;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u32) -> *mut u8 {
+        // SAFETY: the alignment is a power of two and divides the size.
+        unsafe { libc::aligned_alloc(PAGE, block_bytes(order)) }.cast()
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, block: *mut u8, _order: u32) {
+        // SAFETY: the caller passes a block of `alloc`, once.
+        unsafe { libc::free(block.cast()) }
+    }
+}

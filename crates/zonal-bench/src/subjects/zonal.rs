@@ -1,0 +1,121 @@
+//! Zonal itself, as a program would use it: checks, tuning and statistics on.
+//!
+//! | name | what it is |
+//! |--|--|
+//! | `zonal` | the default pool; its stores are kept consistent by rseq |
+//! | `zonal-lock` | the same pool where rseq cannot be used: a lock per store |
+//! | `zonal-nostat` | the default pool with NUMA events switched off |
+//!
+//! Blocks go through `Pool::alloc_pages` and `Pool::free_pages`, the raw calls; the refresh thread
+//! runs once a second, as in any program.
+
+use std::ptr::NonNull;
+
+use zonal::{Gfp, Mode, Order, Policy, Pool};
+
+use crate::subject::{PAGE, Sizing, Subject};
+
+/// Bytes of the pool at least: a small one for a server, so that the stores may hold what the loops
+/// need (an eighth of the pool, LB E.4) as they would there.
+const POOL_BYTES_MIN: usize = 1 << 30;
+
+/// A pool under test.
+pub struct Zonal {
+    name: &'static str,
+    pool: Pool,
+}
+
+impl Zonal {
+    /// The default pool.
+    ///
+    /// # Errors
+    /// Why it cannot run here.
+    pub fn rseq(sizing: Sizing) -> Result<Zonal, String> {
+        let zonal = Zonal::make("zonal", sizing, true, Policy::ZONAL)?;
+        match zonal.pool.mode() {
+            Mode::Rseq => Ok(zonal),
+            Mode::Lock(why) => Err(format!("rseq cannot be used: {why}")),
+        }
+    }
+
+    /// The pool with a lock per store.
+    ///
+    /// # Errors
+    /// Why it cannot run here.
+    pub fn lock(sizing: Sizing) -> Result<Zonal, String> {
+        Zonal::make("zonal-lock", sizing, false, Policy::ZONAL)
+    }
+
+    /// The default pool without NUMA events.
+    ///
+    /// # Errors
+    /// Why it cannot run here.
+    pub fn without_stats(sizing: Sizing) -> Result<Zonal, String> {
+        let policy = Policy { numa_stat: false, ..Policy::ZONAL };
+        Zonal::make("zonal-nostat", sizing, true, policy)
+    }
+
+    fn make(
+        name: &'static str,
+        sizing: Sizing,
+        rseq: bool,
+        policy: Policy,
+    ) -> Result<Zonal, String> {
+        let bytes = (sizing.pages() * PAGE * 4).max(POOL_BYTES_MIN);
+        // Faulted in: every subject's memory is, or the first to touch it would pay for it.
+        let pool = Pool::builder().size(bytes).rseq(rseq).policy(policy).prefault(true).build();
+        Ok(Zonal { name, pool: pool.map_err(|error| error.to_string())? })
+    }
+
+    /// The pool, for its counters.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+#[inline]
+fn order_of(order: u32) -> Order {
+    Order::new(order).unwrap_or(Order::MAX)
+}
+
+impl Subject for Zonal {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    #[inline]
+    fn alloc(&self, order: u32) -> *mut u8 {
+        // A program knows its order when it is compiled; here one test stands in for that.
+        match order {
+            0 => self.pool.alloc_raw(Order::ZERO, Gfp::KERNEL),
+            order => self.pool.alloc_raw(order_of(order), Gfp::KERNEL),
+        }
+    }
+
+    #[inline]
+    unsafe fn free(&self, block: *mut u8, order: u32) {
+        let Some(start) = NonNull::new(block) else { return };
+        let freed = match order {
+            // SAFETY: (1) this function's contract (2).
+            0 => unsafe { self.pool.free_pages(start, Order::ZERO) },
+            // SAFETY: (1) this function's contract (2).
+            order => unsafe { self.pool.free_pages(start, order_of(order)) },
+        };
+        debug_assert!(freed.is_ok(), "{freed:?}");
+    }
+
+    fn has_bulk(&self) -> bool {
+        true
+    }
+
+    fn alloc_bulk(&self, order: u32, blocks: &mut [*mut u8]) -> usize {
+        debug_assert_eq!(order, 0, "the bulk call is for pages");
+        self.pool.alloc_bulk(Gfp::KERNEL, blocks).unwrap_or(0)
+    }
+
+    unsafe fn free_bulk(&self, blocks: &[*mut u8], order: u32) {
+        // SAFETY: (1) this function's contract (2).
+        let freed = unsafe { self.pool.free_bulk(blocks, order_of(order)) };
+        debug_assert!(freed.is_ok(), "{freed:?}");
+    }
+}

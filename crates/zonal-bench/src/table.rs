@@ -1,0 +1,185 @@
+//! The report as text: a summary with a line per subject, and every row.
+
+use crate::cell::Bench;
+use crate::row::{Report, Row, Skip};
+use comfy_table::{CellAlignment, Table, presets};
+
+/// A column of the summary: the targets of DESIGN section 9, plus the mix.
+struct Headline {
+    title: &'static str,
+    bench: Bench,
+    order: u32,
+    threads: u32,
+}
+
+const fn headline(title: &'static str, bench: Bench, order: u32, threads: u32) -> Headline {
+    Headline { title, bench, order, threads }
+}
+
+const HEADLINES: [Headline; 9] = [
+    headline("pair", Bench::Pair, 0, 1),
+    headline("pair, 2 threads", Bench::Pair, 0, 2),
+    headline("32+32", Bench::Batch32, 0, 1),
+    headline("4096 singles", Bench::Singles, 0, 1),
+    headline("4096 bulk", Bench::Bulk, 0, 1),
+    headline("stream", Bench::Stream, 0, 2),
+    headline("64 KiB pair", Bench::Pair, 4, 1),
+    headline("2 MiB pair", Bench::Pair, 9, 1),
+    headline("mix", Bench::Mix, 0, 1),
+];
+
+/// How a table is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// For a terminal.
+    Terminal,
+    /// For a README.
+    Markdown,
+}
+
+/// One line per subject, untouched, with the headline figures in nanoseconds per operation, and the
+/// first of them as a multiple of the limit's.
+pub fn summary(report: &Report, style: Style) -> String {
+    let mut table = new_table(style);
+    table.set_header(
+        ["ns per operation", "pair x limit"].into_iter().chain(HEADLINES.map(|head| head.title)),
+    );
+    for subject in subjects(report) {
+        let row_of = |head: &Headline| {
+            report.rows.iter().find(|row| row.subject == subject && matches(head, row))
+        };
+        let ratio = ratio(row_of(&HEADLINES[0]).and_then(|row| row.ratio_to_limit));
+        let figures = HEADLINES
+            .iter()
+            .map(|head| row_of(head).map_or_else(|| "-".into(), |row| nanoseconds(row.ns_per_op)));
+        table.add_row([subject.to_owned(), ratio].into_iter().chain(figures));
+    }
+    align_figures(&mut table, 1);
+    table.trim_fmt()
+}
+
+/// Every row, cell by cell, the fastest subject of a cell first.
+pub fn rows(report: &Report, style: Style) -> String {
+    let mut table = new_table(style);
+    table.set_header([
+        "bench",
+        "order",
+        "threads",
+        "touched",
+        "subject",
+        "ns/op",
+        "p10",
+        "p90",
+        "alloc p50",
+        "p99",
+        "p99.9",
+        "free p99.9",
+        "x limit",
+    ]);
+    let mut rows: Vec<&Row> = report.rows.iter().collect();
+    let cell = |row: &Row| (row.bench, row.order, row.touched, row.threads);
+    rows.sort_by(|a, b| cell(a).cmp(&cell(b)).then(a.ns_per_op.total_cmp(&b.ns_per_op)));
+    for row in rows {
+        let mut fields = vec![
+            row.bench.to_string(),
+            row.order.to_string(),
+            row.threads.to_string(),
+            if row.touched { "yes" } else { "no" }.to_owned(),
+            row.subject.clone(),
+        ];
+        let Row { ns_per_op, p10_ns, p90_ns, p50_ns, p99_ns, p999_ns, free_p999_ns, .. } = *row;
+        let figures = [ns_per_op, p10_ns, p90_ns, p50_ns, p99_ns, p999_ns, free_p999_ns];
+        fields.extend(figures.map(nanoseconds));
+        fields.push(ratio(row.ratio_to_limit));
+        table.add_row(fields);
+    }
+    align_figures(&mut table, 5);
+    table.trim_fmt()
+}
+
+/// What was not measured and why. The cells that a subject missed for one reason share a line, and
+/// so do the subjects that missed the same cells for the same reason.
+pub fn skipped(report: &Report) -> String {
+    let mut groups: Vec<(&Skip, usize)> = Vec::new();
+    for skip in &report.skipped {
+        let same = |first: &Skip| first.subject == skip.subject && first.reason == skip.reason;
+        match groups.iter_mut().find(|(first, _)| same(first)) {
+            Some((_, count)) => *count += 1,
+            None => groups.push((skip, 1)),
+        }
+    }
+    let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
+    for (skip, count) in groups {
+        let place = match (&skip.cell, count) {
+            (None, _) => String::new(),
+            (Some(cell), 1) => format!(" in {cell}"),
+            (Some(cell), _) => format!(" in {count} cells from {cell}"),
+        };
+        let line = format!("{place}: {}", skip.reason);
+        match lines.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, subjects)) => subjects.push(&skip.subject),
+            None => lines.push((line, vec![&skip.subject])),
+        }
+    }
+    let text =
+        |(line, subjects): (String, Vec<&str>)| format!("skipped {}{line}\n", subjects.join(", "));
+    lines.into_iter().map(text).collect()
+}
+
+/// The whole report for a terminal: machine, summary, rows, skipped, hash.
+pub fn whole(report: &Report) -> String {
+    format!(
+        "{}\n\n{}\n\n{}\n\n{}result hash {}, measured in {:.1} s\n",
+        report.machine.line(),
+        summary(report, Style::Terminal),
+        rows(report, Style::Terminal),
+        skipped(report),
+        report.result_hash,
+        report.measured_s,
+    )
+}
+
+fn matches(head: &Headline, row: &Row) -> bool {
+    let key = (row.bench, row.order, row.threads, row.touched);
+    key == (head.bench, head.order, head.threads, false)
+}
+
+/// Subjects in the order of their first row.
+fn subjects(report: &Report) -> Vec<&str> {
+    let mut subjects: Vec<&str> = Vec::new();
+    for row in &report.rows {
+        if !subjects.contains(&row.subject.as_str()) {
+            subjects.push(&row.subject);
+        }
+    }
+    subjects
+}
+
+/// Two decimals below 10, one below 100, none above: three figures, and no false precision.
+fn nanoseconds(ns: f64) -> String {
+    let decimals = match ns {
+        _ if ns < 10.0 => 2,
+        _ if ns < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{ns:.decimals$}")
+}
+
+fn ratio(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"))
+}
+
+fn new_table(style: Style) -> Table {
+    let mut table = Table::new();
+    table.load_style(match style {
+        Style::Terminal => presets::UTF8_BORDERS_ONLY,
+        Style::Markdown => presets::ASCII_MARKDOWN,
+    });
+    table
+}
+
+fn align_figures(table: &mut Table, first: usize) {
+    for column in table.column_iter_mut().skip(first) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}

@@ -1,0 +1,151 @@
+//! Every bench at smoke size with every in-process subject, and a subject that must be caught.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use zonal_bench::subjects::{self, MutexBuddy, ThreadVec};
+use zonal_bench::{
+    Bench, Cell, Cpus, Crew, LIMIT, Local, Options, PAGE, Report, Runner, Sizing, Skip, Subject,
+    plan, run, table,
+};
+
+fn crew() -> Arc<Crew> {
+    Arc::new(Crew::new(Cpus::of_process()))
+}
+
+#[test]
+fn every_subject_gives_a_row_in_every_cell_and_does_the_same_work() {
+    let crew = crew();
+    let (runners, skipped) = subjects::all(&crew);
+    let options = Options::smoke();
+    let mut steps = 0;
+    let report = run(&options, crew.cpus(), runners, skipped, |_| steps += 1);
+    let cells = plan(&options, crew.cpus());
+    assert_eq!(steps, cells.len());
+    // Where rseq is missing some subjects do not run at all; nothing else may be left out.
+    let absent = |skip: &&Skip| skip.cell.is_none();
+    for skip in &report.skipped {
+        let no_rseq = skip.reason.contains("rseq") || skip.subject == LIMIT;
+        let expected = if absent(&skip) { no_rseq } else { skip.reason == "it has no bulk calls" };
+        assert!(expected, "unexpectedly skipped: {skip:?}");
+    }
+    let absent: Vec<&str> =
+        report.skipped.iter().filter(absent).map(|skip| skip.subject.as_str()).collect();
+    let skips_of = |name| report.skipped.iter().filter(|skip| skip.subject == name).count();
+    let rows_of = |name| report.rows.iter().filter(|row| row.subject == name).count();
+    for name in subjects::NAMES.into_iter().filter(|name| !absent.contains(name)) {
+        assert_eq!(rows_of(name) + skips_of(name), cells.len(), "{name}");
+        assert!(rows_of(name) > 0, "{name}");
+    }
+    assert!(report.rows.iter().all(|row| row.ns_per_op > 0.0 && row.rounds >= 3));
+    if rows_of(LIMIT) > 0 {
+        assert_eq!(rows_of(LIMIT), cells.len());
+        assert!(report.rows.iter().all(|row| row.ratio_to_limit.is_some()));
+    }
+    let text = table::whole(&report);
+    assert!(text.contains("buddy_system_allocator"), "{text}");
+}
+
+#[test]
+fn the_result_hash_is_the_same_on_every_run() {
+    let hash = || {
+        let crew = crew();
+        let subject = ThreadVec::new(Sizing::of(crew.cpus())).unwrap();
+        let runners = vec![Local::boxed(subject, &crew)];
+        run(&Options::smoke(), crew.cpus(), runners, Vec::new(), |_| ()).result_hash
+    };
+    assert_eq!(hash(), hash());
+}
+
+#[test]
+fn a_report_survives_json() {
+    let crew = crew();
+    let runners = vec![Local::boxed(MutexBuddy::new(Sizing::of(crew.cpus())).unwrap(), &crew)];
+    let options = Options { benches: vec![Bench::Pair], ..Options::smoke() };
+    let report = run(&options, crew.cpus(), runners, Vec::new(), |_| ());
+    let back: Report = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(back, report);
+    let lines: Vec<String> = report.to_csv().lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), report.rows.len() + 1);
+}
+
+/// Hands every page out twice.
+struct Twice {
+    inner: MutexBuddy,
+    last: Mutex<Option<usize>>,
+}
+
+impl Subject for Twice {
+    fn name(&self) -> &str {
+        "twice"
+    }
+    fn alloc(&self, order: u32) -> *mut u8 {
+        let mut last = self.last.lock().unwrap();
+        if let Some(block) = last.take() {
+            return block as *mut u8;
+        }
+        let block = self.inner.alloc(order);
+        *last = Some(block as usize);
+        block
+    }
+    unsafe fn free(&self, _: *mut u8, _: u32) {}
+}
+
+/// Refuses the allocation after the first 100.
+struct RunsDry {
+    inner: ThreadVec,
+    left: Mutex<u32>,
+}
+
+impl Subject for RunsDry {
+    fn name(&self) -> &str {
+        "runs-dry"
+    }
+    fn alloc(&self, order: u32) -> *mut u8 {
+        let mut left = self.left.lock().unwrap();
+        if *left == 0 {
+            return std::ptr::null_mut();
+        }
+        *left -= 1;
+        self.inner.alloc(order)
+    }
+    unsafe fn free(&self, block: *mut u8, order: u32) {
+        // SAFETY: the caller passes a block of `alloc` with its order, once.
+        unsafe { self.inner.free(block, order) }
+    }
+    fn thread_init(&self) {
+        self.inner.thread_init();
+    }
+}
+
+#[test]
+fn a_block_handed_out_twice_is_found_and_not_measured() {
+    let crew = crew();
+    let inner = MutexBuddy::new(Sizing::of(crew.cpus())).unwrap();
+    let mut runner = Local::new(Twice { inner, last: Mutex::new(None) }, Arc::clone(&crew));
+    let cell = Cell { bench: Bench::Batch32, threads: 1, pinned: true, order: 0, touched: false };
+    let error = runner.check(&cell).unwrap_err().to_string();
+    assert!(error.contains("overlaps") && error.contains("which is held"), "{error}");
+    let options = Options { benches: vec![Bench::Batch32], ..Options::smoke() };
+    let report = run(&options, crew.cpus(), vec![Box::new(runner)], Vec::new(), |_| ());
+    assert!(report.rows.is_empty());
+    assert!(report.skipped.iter().all(|skip| skip.reason.contains("overlaps")));
+    assert_eq!(report.faults().count(), report.skipped.len());
+}
+
+#[test]
+fn refused_allocations_are_reported_and_not_averaged() {
+    let crew = crew();
+    let inner = ThreadVec::new(Sizing::of(crew.cpus())).unwrap();
+    let mut runner = Local::new(RunsDry { inner, left: Mutex::new(100) }, Arc::clone(&crew));
+    let cell = Cell { bench: Bench::Pair, threads: 1, pinned: true, order: 0, touched: true };
+    assert!(runner.burst(&cell, 60, 0).is_ok());
+    let error = runner.burst(&cell, 60, 0).unwrap_err().to_string();
+    assert_eq!(error, "20 of 60 allocations failed");
+}
+
+#[test]
+fn a_pool_of_the_advised_size_never_runs_dry() {
+    let sizing = Sizing { threads: 4, cpus: 2 };
+    assert!(sizing.pages() * PAGE >= 4 * 4096 * PAGE);
+    assert!(sizing.pages().is_power_of_two());
+}

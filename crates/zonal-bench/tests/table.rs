@@ -1,0 +1,66 @@
+//! The text forms are snapshots: a change shows in review.
+
+use zonal_bench::{Bench, Machine, Report, Row, SCHEMA_VERSION, Skip, table};
+
+fn row(subject: &str, bench: Bench, threads: u32, ns: f64) -> Row {
+    Row {
+        bench,
+        subject: subject.into(),
+        threads,
+        order: 0,
+        touched: false,
+        ns_per_op: ns,
+        p10_ns: ns * 0.9,
+        p90_ns: ns * 1.1,
+        p50_ns: 12.0,
+        p99_ns: 34.5,
+        p999_ns: 1234.0,
+        free_p999_ns: 99.0,
+        ratio_to_limit: (subject != "mmap").then_some(ns / 2.0),
+        rounds: 9,
+    }
+}
+
+fn report() -> Report {
+    Report {
+        schema_version: SCHEMA_VERSION,
+        machine: Machine {
+            cpu: "Example CPU, 2 cores".into(),
+            cpus: 2,
+            memory_mib: 1024,
+            kernel: "6.18.0".into(),
+            huge_pages: "madvise".into(),
+            commit: "0123456789ab".into(),
+        },
+        quick: true,
+        measured_s: 1.25,
+        result_hash: "00000000deadbeef".into(),
+        rows: vec![
+            row("rseq-bare", Bench::Pair, 1, 2.0),
+            row("mmap", Bench::Pair, 1, 1234.5),
+            row("rseq-bare", Bench::Stream, 2, 3.456),
+        ],
+        skipped: vec![
+            Skip::subject("dpdk", "libdpdk was not found by pkg-config"),
+            Skip {
+                subject: "mmap".into(),
+                cell: Some("bulk4096 order 0, 1 threads, untouched".into()),
+                reason: "it has no bulk calls".into(),
+                fault: false,
+            },
+        ],
+    }
+}
+
+#[test]
+fn the_tables_look_as_committed() {
+    let report = report();
+    let text =
+        format!("{}\n{}\n", table::whole(&report), table::summary(&report, table::Style::Markdown));
+    assert_eq!(text, include_str!("table.txt"), "\n{text}");
+}
+
+#[test]
+fn the_csv_looks_as_committed() {
+    assert_eq!(report().to_csv(), include_str!("table.csv"), "\n{}", report().to_csv());
+}
