@@ -1,0 +1,136 @@
+//! The command line: one definition per flag. Help and errors come from it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use zonal_bench::Bench;
+use zonal_core::policy::Policy;
+
+/// The zoned page allocator of an operating system, as a library: its tools.
+#[derive(Parser, Debug)]
+#[command(name = "zonal", version, about, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 pass, 1 a property failed, 2 usage or bad input.")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Feeds a recorded trace of a kernel's page allocations and frees to the allocator, and prints
+    /// what it did beside what the kernel did.
+    Replay(ReplayArgs),
+    /// Measures the pool beside other allocators, all in the same loops of the same run.
+    Bench(BenchArgs),
+}
+
+/// Flags of `zonal bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// At most 60 seconds of measuring: fewer cells, fewer and shorter rounds.
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print the summary as Markdown.
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+
+    /// Write every row to this file too.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+
+    /// Measure only this subject, beside the limit; may be repeated.
+    #[arg(long, value_name = "SUBJECT")]
+    pub only: Vec<String>,
+
+    /// Measure only this bench; may be repeated.
+    #[arg(long, value_name = "BENCH", value_parser = bench)]
+    pub bench: Vec<Bench>,
+}
+
+fn bench(name: &str) -> Result<Bench, String> {
+    let names = || Bench::ALL.map(Bench::name).join(", ");
+    let found = Bench::ALL.into_iter().find(|bench| bench.name() == name);
+    found.ok_or_else(|| format!("no such bench; there are {}", names()))
+}
+
+/// Flags of `zonal replay`.
+#[derive(Args, Debug)]
+pub struct ReplayArgs {
+    /// Directory of a recording, or its event stream. Without it: the bundled recording of a build
+    /// of zlib (make -j4) on Linux 6.18.
+    pub trace: Option<PathBuf>,
+
+    /// Whose rules the allocator follows: zonal, linux-6.18 or linux-6.12.
+    #[arg(long, value_name = "POLICY", default_value = "zonal", value_parser = policy)]
+    pub policy: Policy,
+
+    /// Where the pages are.
+    #[arg(long, value_enum, default_value_t = Memory::Real)]
+    pub memory: Memory,
+
+    /// How fast the events come. `recorded` needs `--memory real`.
+    #[arg(long, value_enum, default_value_t = Speed::Max)]
+    pub speed: Speed,
+
+    /// Stop after this many events of the trace.
+    #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the pages of a replay are.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Memory {
+    /// A pool of real memory on this machine, one thread per recorded CPU, one word written to
+    /// each page.
+    Real,
+    /// Nowhere: one thread plays all CPUs of the recorded machine, with its zones, in its time.
+    None,
+}
+
+/// How fast the events of a replay come.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Speed {
+    /// As fast as they can be served.
+    Max,
+    /// When they came in the recording.
+    Recorded,
+}
+
+fn policy(name: &str) -> Result<Policy, String> {
+    Policy::preset(name).ok_or_else(|| {
+        let names: Vec<&str> = Policy::PRESETS.iter().map(|policy| policy.name).collect();
+        format!("no such policy; there are {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_names_every_policy() {
+        let mut command = Cli::command();
+        let replay = command.find_subcommand_mut("replay").unwrap();
+        let help = replay.render_long_help().to_string();
+        for preset in Policy::PRESETS {
+            assert!(help.contains(preset.name), "{} is missing in: {help}", preset.name);
+        }
+    }
+}

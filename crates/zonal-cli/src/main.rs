@@ -1,0 +1,39 @@
+//! The program `zonal`.
+//!
+//! Data goes to stdout, notes and progress to stderr. Exit codes: 0 pass, 1 a property failed,
+//! 2 usage or bad input.
+
+mod bench;
+mod cli;
+mod output;
+mod replay;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+/// What a command found out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Every property held.
+    Pass,
+    /// At least one did not; the output says which.
+    Failed,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Replay(args) => replay::run(&args),
+        Command::Bench(args) => bench::run_bench(&args),
+    };
+    match result {
+        Ok(Verdict::Pass) => ExitCode::SUCCESS,
+        Ok(Verdict::Failed) => ExitCode::from(1),
+        Err(error) => {
+            output::note(&format!("error: {}", output::chain(&error)));
+            ExitCode::from(2)
+        }
+    }
+}

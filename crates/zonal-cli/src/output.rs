@@ -1,0 +1,65 @@
+//! Writing to whoever listens, or no longer does.
+
+use std::io::{self, IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Writes a line for people to stderr. Nobody listening is no error.
+pub fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "zonal: {text}");
+}
+
+/// Writes data to stdout. A reader that closed the pipe has seen enough.
+pub fn data(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// An error and its causes on one line; causes that the text above them quotes are left out.
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}
+
+/// A progress bar on stderr that counts `unit`; invisible where stderr is no terminal.
+pub fn progress(what: &'static str, unit: &str, of: Option<u64>) -> ProgressBar {
+    let target = match io::stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(of, target);
+    let template = match of {
+        Some(_) => "{msg:<10} [{bar:40}] {human_pos}/{human_len} UNIT  {eta} left",
+        None => "{msg:<10} {spinner} {human_pos} UNIT",
+    };
+    if let Ok(style) = ProgressStyle::with_template(&template.replace("UNIT", unit)) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_message(what);
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_not_said_twice() {
+        let cause = io::Error::other("no such file");
+        let error = anyhow::Error::new(cause).context("cannot open: no such file");
+        assert_eq!(chain(&error), "cannot open: no such file");
+        let error = anyhow::anyhow!("deep").context("top");
+        assert_eq!(chain(&error), "top: deep");
+    }
+}

@@ -1,0 +1,74 @@
+//! What a replay found out, whatever memory it ran on.
+
+use super::kernel::MovesByPlace;
+use super::latency::Latency;
+use super::start::StartReport;
+
+/// The result of a run.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Threads that ran.
+    pub threads: usize,
+    /// Wall-clock seconds of the events alone.
+    pub seconds: f64,
+    /// Allocations and frees done.
+    pub steps: u64,
+    /// Allocations served.
+    pub allocs: u64,
+    /// Their pages.
+    pub alloc_pages: u64,
+    /// Frees done.
+    pub frees: u64,
+    /// Their pages.
+    pub free_pages: u64,
+    /// Allocations refused.
+    pub failed: u64,
+    /// The first refusal.
+    pub first_failure: Option<String>,
+    /// Frees not done because the allocation had been refused.
+    pub skipped_frees: u64,
+    /// Moves between buddies and lists, by zone of the model and CPU.
+    pub moves: MovesByPlace,
+    /// Whether `moves` knows CPUs and drains; a pool on real memory tells sums of zones.
+    pub moves_by_cpu: bool,
+    /// NUMA events by node, in the order of the model's nodes.
+    pub numa: Vec<zonal_core::alloc::NumaEvents>,
+    /// Times a zone lock was taken, and found taken.
+    pub lock: (u64, u64),
+    /// Requests that took the slow way.
+    pub slow_paths: u64,
+    /// Pageblocks claimed and blocks stolen from another migratetype.
+    pub fallbacks: (u64, u64),
+    /// Durations of allocations.
+    pub alloc_latency: Latency,
+    /// Durations of frees.
+    pub free_latency: Latency,
+    /// Where pages came out; only without memory.
+    pub placement: Option<Placement>,
+    /// How the start state was made; only without memory.
+    pub start: Option<StartReport>,
+    /// Pages written and checked; only on real memory.
+    pub pages_checked: u64,
+    /// Remarks for people.
+    pub notes: Vec<String>,
+    /// Properties that failed, in words.
+    pub faults: Vec<String>,
+}
+
+/// How allocations of frames that the trace had shown before came out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Placement {
+    /// Of them, those whose recorded frame was free or on a list in the model too.
+    pub judged: u64,
+    /// Of those judged, how many got that very frame.
+    pub same_pfn: u64,
+    /// Allocations of frames not seen before.
+    pub unseen: u64,
+    /// Allocations of frames seen before, which in the model something else held.
+    pub held_in_model: u64,
+    /// Allocations of a frame that was a block of this order before, where the model's block for
+    /// that one was free.
+    pub judged_block: u64,
+    /// Of those, how many got the block that stood for it in the model, wherever that lay.
+    pub same_block: u64,
+}

@@ -1,0 +1,94 @@
+//! Which zone and node a recorded page frame is in.
+
+use zonal_trace::MachineDescription;
+
+/// The populated zones of a recorded machine, by ascending page frame.
+#[derive(Debug, Clone, Default)]
+pub struct ZoneMap {
+    zones: Vec<ZoneAt>,
+    /// Node of each CPU, by position of the node in the description.
+    cpu_nodes: Vec<u16>,
+}
+
+/// Where a zone lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZoneAt {
+    /// The node's number.
+    pub node: u32,
+    /// The node's position among the nodes described.
+    pub node_index: u16,
+    /// The zone's kind, such as `Normal`.
+    pub kind: String,
+    /// First page frame.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// Pages of a batch, as recorded; 0 if unknown.
+    pub batch: u64,
+}
+
+impl ZoneMap {
+    /// The zones of `machine`; none if it says nothing about zones.
+    pub fn new(machine: &MachineDescription) -> ZoneMap {
+        let index_of = |node: u32| machine.nodes.iter().position(|n| n.id == node).unwrap_or(0);
+        let zone = |zone: &zonal_trace::ZoneDescription| ZoneAt {
+            node: zone.node,
+            node_index: index_of(zone.node) as u16,
+            kind: zone.kind.clone(),
+            start: zone.start_pfn,
+            end: zone.start_pfn.saturating_add(zone.spanned),
+            batch: zone.pagesets.iter().map(|set| set.batch).max().unwrap_or(0),
+        };
+        let mut zones: Vec<ZoneAt> =
+            machine.zones.iter().filter(|zone| zone.is_populated()).map(zone).collect();
+        zones.sort_by_key(|zone| zone.start);
+        let mut cpu_nodes = vec![0; machine.cpus.unwrap_or(0) as usize];
+        for (index, node) in machine.nodes.iter().enumerate() {
+            for cpu in &node.cpus {
+                if let Some(slot) = cpu_nodes.get_mut(*cpu as usize) {
+                    *slot = index as u16;
+                }
+            }
+        }
+        ZoneMap { zones, cpu_nodes }
+    }
+
+    /// All zones.
+    pub fn zones(&self) -> &[ZoneAt] {
+        &self.zones
+    }
+
+    /// The position of the zone that spans `pfn`.
+    pub fn of(&self, pfn: u64) -> Option<usize> {
+        let index = self.zones.partition_point(|zone| zone.start <= pfn).checked_sub(1)?;
+        (pfn < self.zones[index].end).then_some(index)
+    }
+
+    /// The node, by position, that a page frame is on.
+    pub fn node_of(&self, pfn: u64) -> Option<u16> {
+        self.of(pfn).map(|zone| self.zones[zone].node_index)
+    }
+
+    /// The node, by position, that a CPU is on.
+    pub fn node_of_cpu(&self, cpu: u32) -> u16 {
+        self.cpu_nodes.get(cpu as usize).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_in_holes_have_no_zone() {
+        let machine = zonal_trace::samples::zlib_make_j4().unwrap();
+        let map = ZoneMap::new(machine.description());
+        let kinds: Vec<&str> = map.zones().iter().map(|zone| zone.kind.as_str()).collect();
+        assert_eq!(kinds, ["DMA", "DMA32", "Normal"]);
+        assert_eq!(map.of(0), None);
+        assert_eq!(map.of(1), Some(0));
+        assert_eq!(map.of(1_048_576), Some(2));
+        assert_eq!(map.of(1_048_576 + 5_505_024), None);
+        assert_eq!(map.zones()[2].batch, 63);
+    }
+}
