@@ -1,0 +1,29 @@
+//! The process of mimalloc: `mi_malloc_aligned` and `mi_free`, called from the loops directly.
+
+use zonal_bench::{PAGE, Subject, block_bytes, serve_subject};
+
+struct Mimalloc;
+
+impl Subject for Mimalloc {
+    const FOREIGN: bool = true;
+
+    fn name(&self) -> &str {
+        "mimalloc"
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u32) -> *mut u8 {
+        // SAFETY: the alignment is a power of two; any size may be asked for.
+        unsafe { libmimalloc_sys::mi_malloc_aligned(block_bytes(order), PAGE) }.cast()
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, block: *mut u8, _order: u32) {
+        // SAFETY: the caller passes a block of `alloc`, once.
+        unsafe { libmimalloc_sys::mi_free(block.cast()) }
+    }
+}
+
+fn main() -> std::io::Result<()> {
+    serve_subject(|_| Ok(Mimalloc))
+}

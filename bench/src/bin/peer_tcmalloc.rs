@@ -1,0 +1,59 @@
+//! The process of google's tcmalloc, as crate `tcmalloc-better` calls it.
+//!
+//! Its per-CPU caches need rseq for themselves, but glibc registers every thread first. So it is
+//! run twice: as programs get it (`tcmalloc-default`), and with
+//! `GLIBC_TUNABLES=glibc.pthread.rseq=0` (`tcmalloc-percpu`). The process asks tcmalloc which mode
+//! is on and refuses to measure under the wrong name.
+
+use libtcmalloc_sys::{
+    BridgeTCMallocInternalNewAlignedNothrow, TCMallocInternalDeleteSizedAligned,
+};
+use zonal_bench::{PAGE, Subject, block_bytes, serve_subject};
+
+unsafe extern "C" {
+    /// Whether the per-CPU caches are on; false until the first allocation.
+    safe fn MallocExtension_Internal_GetPerCpuCachesActive() -> bool;
+}
+
+struct Tcmalloc {
+    name: String,
+}
+
+impl Subject for Tcmalloc {
+    const FOREIGN: bool = true;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u32) -> *mut u8 {
+        // SAFETY: the size is not zero and the alignment is a power of two.
+        unsafe { BridgeTCMallocInternalNewAlignedNothrow(block_bytes(order), PAGE) }.cast()
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, block: *mut u8, order: u32) {
+        let bytes = block_bytes(order);
+        // SAFETY: the caller passes a block of `alloc` with its order, once; size and alignment
+        // are those it was allocated with.
+        unsafe { TCMallocInternalDeleteSizedAligned(block.cast(), bytes, PAGE) }
+    }
+}
+
+fn main() -> std::io::Result<()> {
+    serve_subject(|name| {
+        let tcmalloc = Tcmalloc { name: name.to_owned() };
+        let block = tcmalloc.alloc(0);
+        if block.is_null() {
+            return Err("the first allocation failed".into());
+        }
+        // SAFETY: just allocated with this order.
+        unsafe { tcmalloc.free(block, 0) };
+        let per_cpu = MallocExtension_Internal_GetPerCpuCachesActive();
+        if per_cpu != (name == "tcmalloc-percpu") {
+            return Err(format!("its per-CPU caches are {}", if per_cpu { "on" } else { "off" }));
+        }
+        Ok(tcmalloc)
+    })
+}

@@ -1,0 +1,95 @@
+//! Zonal's bench with the C and C++ peers beside it: all subjects in one table.
+//!
+//! ```text
+//! cargo run --release --manifest-path bench/Cargo.toml -- [--quick] [--json] [--csv FILE]
+//! ```
+//! The loops, the schedule and the report are those of `crates/zonal-bench`; this program adds the
+//! peers (`peers.rs`). It is a workspace of its own so that building and testing Zonal itself
+//! compiles no C++.
+//!
+//! Data goes to stdout, notes to stderr. Exit codes: 0 measured, 1 a subject did something wrong
+//! (handed a block out twice, lost contents), 2 usage or the system refused.
+
+mod peers;
+
+use anyhow::{Context, ensure};
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use zonal_bench::{Bench, Cpus, Crew, Options, Report, run, subjects, table};
+
+/// Measures page allocation, every allocator in the same loops of the same run.
+#[derive(Parser)]
+#[command(name = "zonal-bench-peers", version)]
+struct Arguments {
+    /// A run of at most 60 seconds of measuring: fewer cells, fewer and shorter rounds.
+    #[arg(long)]
+    quick: bool,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Also write the rows to this file.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Measure only this subject, beside the limit; may be repeated.
+    #[arg(long, value_name = "SUBJECT")]
+    only: Vec<String>,
+    /// Measure only this bench; may be repeated.
+    #[arg(long, value_name = "BENCH", value_parser = parse_bench)]
+    bench: Vec<Bench>,
+    /// Print the summary as the README's Markdown table instead.
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+}
+
+fn parse_bench(name: &str) -> Result<Bench, String> {
+    let names = || Bench::ALL.map(Bench::name).join(", ");
+    let found = Bench::ALL.into_iter().find(|bench| bench.name() == name);
+    found.ok_or_else(|| format!("there is no such bench; there are {}", names()))
+}
+
+fn main() -> ExitCode {
+    match measure(Arguments::parse()) {
+        Ok(report) if report.faults().next().is_some() => ExitCode::from(1),
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn measure(arguments: Arguments) -> anyhow::Result<Report> {
+    ensure!(!cfg!(debug_assertions), "a debug build measures nothing: run it with --release");
+    let base = if arguments.quick { Options::quick() } else { Options::full() };
+    let options = Options { only: arguments.only, benches: arguments.bench, ..base };
+    // A file that cannot be written is found before the minutes of measuring, not after.
+    if let Some(path) = &arguments.csv {
+        std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let crew = Arc::new(Crew::new(Cpus::of_process()));
+    let (mut runners, mut skipped) = subjects::all(&crew);
+    let (peers, absent) = peers::start(|subject| options.wants(subject));
+    runners.extend(peers);
+    skipped.extend(absent);
+    for only in &options.only {
+        let known = runners.iter().any(|runner| runner.name() == only);
+        let absent = skipped.iter().any(|skip| &skip.subject == only);
+        ensure!(known || absent, "there is no subject {only}");
+    }
+    let report = run(&options, crew.cpus(), runners, skipped, |step| {
+        eprintln!("{}/{} {}", step.done + 1, step.total, step.cell);
+    });
+    if let Some(path) = &arguments.csv {
+        report.write_csv(path)?;
+    }
+    if arguments.json {
+        println!("{}", report.to_json());
+    } else if arguments.markdown {
+        println!("{}", table::summary(&report, table::Style::Markdown));
+    } else {
+        print!("{}", table::whole(&report));
+    }
+    Ok(report)
+}
