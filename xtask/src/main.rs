@@ -2,10 +2,12 @@
 //!
 //! - `cargo xtask tidy` checks the house rules that neither rustfmt nor clippy knows (`tidy`).
 //! - `cargo xtask ci` runs every check of continuous integration in its order (`ci`).
+//! - `cargo xtask table CSV` writes the README's bench table (`table`).
 //!
 //! Exit codes: 0 all is well, 1 a finding or a failed step, 2 usage, or the checks could not run.
 
 mod ci;
+mod table;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ usage: cargo xtask COMMAND
   tidy                  check the house rules; each finding is FILE:LINE: [check] message
   ci [--test-log FILE]  run what continuous integration runs; with --test-log the tests were
                         run before, and FILE holds what `cargo test --workspace` printed
+  table CSV             write the README's bench table from a file in results/
 ";
 
 fn main() -> ExitCode {
@@ -27,6 +30,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["ci"] => ci::run(&root, None),
         ["ci", "--test-log", file] => ci::run(&root, Some(Path::new(file))),
+        ["table", csv] => table::run(&root, Path::new(csv)).map(|()| true),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
