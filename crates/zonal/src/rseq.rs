@@ -45,10 +45,6 @@ pub(crate) const NO_FRAME: isize = -1;
 pub(crate) struct Fast {
     /// Where the kernel keeps this thread's rseq area, from the thread pointer.
     pub(crate) rseq_offset: isize,
-    /// The store of CPU 0 for its preferred zone.
-    pub(crate) pcps: usize,
-    /// Bytes from one CPU's stores to the next one's.
-    pub(crate) stride: usize,
     /// Words of all frames.
     pub(crate) words: *const AtomicU64,
     /// Address of the first page.
@@ -58,10 +54,23 @@ pub(crate) struct Fast {
     /// What a pop and a push of the hot list add to the word: operands of the sections, which run
     /// short of registers otherwise.
     pub(crate) deltas: [u64; 2],
-    /// CPUs that have stores. A thread that the kernel keeps no CPU number for reads one far above.
-    pub(crate) cpus: u32,
+    /// Brings any CPU number into the table. The last two entries are no CPU's: numbers of threads
+    /// for which the kernel keeps none (-1, -2) lead there.
+    pub(crate) cpu_mask: u32,
     /// Flags of requests that the fast path cannot honour; all of them where it is off.
     pub(crate) slow_gfp: u32,
+    /// Address of each CPU's store of its preferred zone; of a store that is always slow where there
+    /// is no CPU.
+    pub(crate) stores: [usize; STORES],
+}
+
+/// Entries of the table of stores. Machines with more CPUs have no fast path.
+pub(crate) const STORES: usize = 1024;
+
+/// The mask for `cpus` CPUs, if the table is large enough.
+pub(crate) fn cpu_mask(cpus: usize) -> Option<u32> {
+    let entries = (cpus + 2).next_power_of_two();
+    (entries <= STORES).then_some(entries as u32 - 1)
 }
 
 /// The value of [`Fast::deltas`].

@@ -19,6 +19,10 @@
 //! A section's first read of the word is an acquire load here. On x86-64 every load is one; a port
 //! must ask for it: the limits are read behind the word, and must not be older than it.
 //!
+//! Stores to the word are swaps here, whose old value nobody looks at: loom does not put a plain
+//! store and a read-modify-write that race into one order, as every processor does, and then lets
+//! the closer's second look miss a commit.
+//!
 //! # The canaries
 //! Each leaves out one step of the protocol. All must be found: pages handed out twice, or lost.
 //! They run in processes of their own, since loom cannot always unwind.
@@ -62,15 +66,8 @@ use Fault::{
     FenceBeforeMark, LimitBeforeWord, NoAcquire, NoFence, NoGate, NoSecondLook, OpenedTooEarly,
     Sound,
 };
-const FAULTS: [Fault; 7] = [
-    NoFence,
-    NoSecondLook,
-    FenceBeforeMark,
-    LimitBeforeWord,
-    NoAcquire,
-    OpenedTooEarly,
-    NoGate,
-];
+const FAULTS: [Fault; 7] =
+    [NoFence, NoSecondLook, FenceBeforeMark, LimitBeforeWord, NoAcquire, OpenedTooEarly, NoGate];
 
 /// One stack of one store. Pages are numbers from 1 up.
 struct Store {
@@ -103,7 +100,7 @@ impl Store {
     fn write(&self, began: u32, cell: &AtomicU32, value: u32) -> bool {
         let epoch = self.epoch.lock().unwrap();
         if *epoch == began {
-            cell.store(value, Relaxed);
+            cell.swap(value, Relaxed);
         }
         *epoch == began
     }
@@ -182,11 +179,11 @@ impl Store {
     /// `Closed::drop`, with the cold end where it is now.
     fn open(&self, lo: u32, top: u32) {
         if self.fault == OpenedTooEarly {
-            self.word.store(top, Release);
+            self.word.swap(top, Release);
             self.lo.store(lo, Relaxed);
         } else {
             self.lo.store(lo, Relaxed);
-            self.word.store(top, Release);
+            self.word.swap(top, Release);
         }
         self.gate.store(0, Release);
     }
@@ -301,7 +298,13 @@ fn all_scenes(fault: Fault) -> u64 {
         };
     }
     scenes!(
-        Sound, NoFence, NoSecondLook, FenceBeforeMark, LimitBeforeWord, NoAcquire, OpenedTooEarly,
+        Sound,
+        NoFence,
+        NoSecondLook,
+        FenceBeforeMark,
+        LimitBeforeWord,
+        NoAcquire,
+        OpenedTooEarly,
         NoGate
     )
 }

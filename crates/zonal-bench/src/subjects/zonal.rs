@@ -94,7 +94,8 @@ impl Subject for Zonal {
 
     #[inline]
     unsafe fn free(&self, block: *mut u8, order: u32) {
-        let Some(start) = NonNull::new(block) else { return };
+        // SAFETY: (1) this function's contract (1): a block is no null.
+        let start = unsafe { NonNull::new_unchecked(block) };
         let freed = match order {
             // SAFETY: (1) this function's contract (2).
             0 => unsafe { self.pool.free_pages(start, Order::ZERO) },

@@ -9,6 +9,7 @@ use thiserror::Error;
 use zonal_core::alloc::Allocator;
 use zonal_core::gfp::Gfp;
 use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
+use zonal_core::pcp::store::Pcp;
 use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, Pfn, ZoneId, ZoneKind};
 
@@ -17,7 +18,7 @@ use super::records::Records;
 use super::worker::Worker;
 use super::{Pool, Shared, fork};
 use crate::home::{Home, Mode};
-use crate::rseq::{DELTAS, Fast};
+use crate::rseq::{DELTAS, Fast, STORES, cpu_mask};
 use crate::sys::map::{
     self, ALIGN_4M, BindMode, BindOutcome, Commit, ForkPolicy, MapError, MapOptions, Mapping,
     Prefaulted,
@@ -242,7 +243,7 @@ impl Builder {
         let plan = Plan::new(&self, &topology)?;
         let mut notices = Vec::new();
         let memory = self.map_memory(&plan, &topology, &mut notices)?;
-        let (mode, sections) = self.mode();
+        let (mode, sections) = self.mode(plan.cpus.len());
         // SAFETY: (1) `plan` moves into the pool next to the allocator that borrows from it, is not
         // changed there, and is dropped behind it (POOL-2); moving a vector leaves its items alone.
         let machine = unsafe { plan.machine() };
@@ -255,18 +256,18 @@ impl Builder {
         let home = Home::new(RseqArea::find().ok(), sections, cpus.len() as u32);
         let offset = home.area().map_or(0, RseqArea::offset);
         let allocator = bring_up(&machine, self.policy, metadata, home)?;
-        let first = allocator.pcp(allocator.preferred_zone(CpuId(0)), CpuId(0));
+        let no_store = Box::<Pcp>::default();
+        no_store.make_slow();
         let use_fast = mode == Mode::Rseq && !self.poison && !allocator.grouping();
         let kinds = plan.zones.iter().any(|zone| zone.kind != ZoneKind::Normal);
         let fast = Fast {
             rseq_offset: offset,
-            pcps: std::ptr::from_ref(first) as usize,
-            stride: plan.zones.len() * size_of_val(first),
             words: allocator.words().as_ptr(),
             base: memory.base().as_ptr() as usize,
             frames: if use_fast { layout.words } else { 0 },
             deltas: DELTAS,
-            cpus: cpus.len() as u32,
+            cpu_mask: cpu_mask(cpus.len()).unwrap_or(0),
+            stores: stores(&allocator, &no_store),
             slow_gfp: if use_fast { slow_gfp(kinds) } else { u32::MAX },
         };
         let shared = Box::new(Shared {
@@ -280,6 +281,7 @@ impl Builder {
             strays: AtomicBool::new(false),
             notices,
             mode,
+            _no_store: no_store,
             memory,
             records,
             _plan: plan,
@@ -324,10 +326,13 @@ impl Builder {
     }
 
     /// How stores are kept consistent, with what that takes.
-    fn mode(&self) -> (Mode, Option<RseqFence>) {
+    fn mode(&self, cpus: usize) -> (Mode, Option<RseqFence>) {
         let off = |why: &str| (Mode::Lock(why.to_owned()), None);
         if cfg!(not(target_arch = "x86_64")) {
             return off("this processor has no fast path yet");
+        }
+        if cpu_mask(cpus).is_none() {
+            return off("this machine has more CPUs than the fast path's table");
         }
         if !self.rseq {
             return off("turned off by the program");
@@ -491,6 +496,16 @@ impl Plan {
         plan.cache_slice_bytes = slices.min().unwrap_or(0);
         Ok(plan)
     }
+}
+
+/// The fast path's table: each CPU's store of its preferred zone.
+fn stores(allocator: &Allocator<'static, Home>, no_store: &Pcp) -> [usize; STORES] {
+    std::array::from_fn(|cpu| {
+        let id = CpuId(cpu as u32);
+        let exists = cpu < allocator.cpus();
+        let store = if exists { allocator.pcp(allocator.preferred_zone(id), id) } else { no_store };
+        std::ptr::from_ref(store) as usize
+    })
 }
 
 /// One Normal zone for each node with memory, equally large, of whole 4 MiB blocks.

@@ -81,6 +81,7 @@ pub(crate) struct Shared {
     notices: Vec<Notice>,
     mode: Mode,
     // Below: what the fields above point into (POOL-2).
+    _no_store: Box<Pcp>,
     memory: Mapping,
     records: Records,
     _plan: builder::Plan,
@@ -387,7 +388,7 @@ impl Shared {
     /// count; see [`count_stray`](Self::count_stray).
     #[inline(always)]
     fn hand_out(&self, popped: Popped, list: usize) -> Result<NonNull<u8>, Popped> {
-        // SAFETY: (1) a pop returns the store it popped from, or CPU 0's.
+        // SAFETY: (1) a pop returns the store it looked at.
         let store = unsafe { &*popped.pcp };
         // SAFETY: (1) the list is the pool's, so every store has it.
         let record = unsafe { store.lists.get_unchecked(list) };
@@ -453,10 +454,7 @@ impl Shared {
             return Push::Refused;
         }
         let (cpu, pcp) = rseq::store(fast);
-        if cpu >= fast.cpus {
-            return Push::Refused;
-        }
-        // SAFETY: (1) checked above: the CPU has a store.
+        // SAFETY: (1) the table has nothing but stores.
         let store = unsafe { &*pcp };
         // SAFETY: (1) the list is the pool's, so every store has it.
         let record = unsafe { store.lists.get_unchecked(list) };

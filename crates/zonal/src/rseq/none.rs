@@ -9,7 +9,7 @@ use zonal_core::pcp::store::Pcp;
 /// # Safety
 /// 1. Nothing is asked.
 pub(crate) unsafe fn pop_page(fast: &Fast) -> Popped {
-    Popped { frame: NO_FRAME, pcp: fast.pcps as *const Pcp }
+    Popped { frame: NO_FRAME, pcp: fast.stores[0] as *const Pcp }
 }
 
 /// Refuses.
@@ -17,12 +17,12 @@ pub(crate) unsafe fn pop_page(fast: &Fast) -> Popped {
 /// # Safety
 /// 1. Nothing is asked.
 pub(crate) unsafe fn pop_block(fast: &Fast, _list: usize) -> Popped {
-    Popped { frame: NO_FRAME, pcp: fast.pcps as *const Pcp }
+    Popped { frame: NO_FRAME, pcp: fast.stores[0] as *const Pcp }
 }
 
 /// No CPU.
 pub(crate) fn store(fast: &Fast) -> (u32, *const Pcp) {
-    (u32::MAX, fast.pcps as *const Pcp)
+    (u32::MAX, fast.stores[0] as *const Pcp)
 }
 
 /// Refuses.

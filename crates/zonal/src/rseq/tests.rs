@@ -8,7 +8,7 @@ use zonal_core::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX};
 use zonal_core::types::{CpuId, Order};
 
 use super::{
-    DELTAS, Fast, NO_FRAME, list_offset, pop_block, pop_page, push_block, push_page, store,
+    DELTAS, Fast, NO_FRAME, STORES, list_offset, pop_block, pop_page, push_block, push_page, store,
 };
 use crate::sys::affinity::{Pinned, allowed_cpus};
 use crate::sys::rseq_abi::RseqArea;
@@ -48,10 +48,9 @@ impl Bench {
         pcp.free_count_cap.store(CAP, Relaxed);
         pcp.free_high_threshold.store(THRESHOLD, Relaxed);
         let fast = Fast {
-            cpus: 1 << 16,
             rseq_offset: area.offset(),
-            pcps: std::ptr::from_ref(&*pcp) as usize,
-            stride: 0,
+            cpu_mask: STORES as u32 - 1,
+            stores: [std::ptr::from_ref(&*pcp) as usize; STORES],
             words: std::ptr::null(),
             base: 0,
             frames: 0,

@@ -49,12 +49,12 @@ macro_rules! abort {
 /// # Safety
 /// 1. `fast` describes a live pool whose mode is rseq.
 /// 2. This thread is registered with the kernel at `fast.rseq_offset`, as all threads of the
-///    process are, or its CPU number there is not below `fast.cpus`.
+///    process are, or reads a CPU number there that has no store.
 #[inline(always)]
 pub(crate) unsafe fn pop_page(fast: &Fast) -> Popped {
     let frame: isize;
     let pcp: *const Pcp;
-    // SAFETY: (1) the section touches the running CPU's store only (fast.pcps + cpu * stride,
+    // SAFETY: (1) the section touches the running CPU's store only (the table's entry,
     // PCP-1), its zone's flags and its slots, all alive while the pool is; (2) FAST-1 to FAST-4
     // hold as written; (3) every register it changes is declared, and the stack is not touched.
     unsafe {
@@ -65,10 +65,8 @@ pub(crate) unsafe fn pop_page(fast: &Fast) -> Popped {
             "mov fs:[{o} + {cs}], {t}",
             "3:",
             "mov edx, fs:[{o} + {cpu}]",
-            "cmp edx, [{f} + {cpus}]",
-            "jae 7f",
-            "imul rdx, [{f} + {stride}]",
-            "add rdx, [{f} + {pcps}]",
+            "and edx, [{f} + {cpu_mask}]",
+            "mov rdx, [{f} + rdx * 8 + {stores}]",
             "mov {w}, [rdx + {word}]",
             "test {w:e}, {mask}",
             "jne 7f",
@@ -86,14 +84,12 @@ pub(crate) unsafe fn pop_page(fast: &Fast) -> Popped {
             abort!(),
             "7:",
             "mov {t}, -1",
-            "mov rdx, [{f} + {pcps}]",
             "jmp 8b",
             ".popsection",
             o = in(reg) fast.rseq_offset,
             f = in(reg) fast,
-            cpus = const offset_of!(Fast, cpus),
-            stride = const offset_of!(Fast, stride),
-            pcps = const offset_of!(Fast, pcps),
+            cpu_mask = const offset_of!(Fast, cpu_mask),
+            stores = const offset_of!(Fast, stores),
             delta = const offset_of!(Fast, deltas),
             t = out(reg) frame,
             out("rdx") pcp,
@@ -125,7 +121,10 @@ pub(crate) fn store(fast: &Fast) -> (u32, *const Pcp) {
             options(nostack, preserves_flags, readonly),
         );
     }
-    (cpu, (fast.pcps + cpu as usize * fast.stride) as *const Pcp)
+    let entry = (cpu & fast.cpu_mask) as usize;
+    // SAFETY: (1) the mask is below the number of entries.
+    let store = unsafe { *fast.stores.get_unchecked(entry) };
+    (cpu, store as *const Pcp)
 }
 
 /// Pushes order-0 `frame` onto list 0 of `pcp`, the store of `cpu`. `false`: nothing was done, take
@@ -209,10 +208,8 @@ pub(crate) unsafe fn pop_block(fast: &Fast, list: usize) -> Popped {
             "mov fs:[{o} + {cs}], {t}",
             "3:",
             "mov edx, fs:[{o} + {cpu}]",
-            "cmp edx, [{f} + {cpus}]",
-            "jae 7f",
-            "imul rdx, [{f} + {stride}]",
-            "add rdx, [{f} + {pcps}]",
+            "and edx, [{f} + {cpu_mask}]",
+            "mov rdx, [{f} + rdx * 8 + {stores}]",
             "mov {w}, [rdx + {word}]",
             "mov {t:e}, {w:e}",
             "xor {t:e}, [rdx + {r} + {active}]",
@@ -232,7 +229,6 @@ pub(crate) unsafe fn pop_block(fast: &Fast, list: usize) -> Popped {
             abort!(),
             "7:",
             "mov {t}, -1",
-            "mov rdx, [{f} + {pcps}]",
             "jmp 8b",
             ".popsection",
             o = in(reg) fast.rseq_offset,
@@ -244,9 +240,8 @@ pub(crate) unsafe fn pop_block(fast: &Fast, list: usize) -> Popped {
             s = out(reg) _,
             cs = const FIELD_RSEQ_CS,
             cpu = const FIELD_CPU_ID,
-            cpus = const offset_of!(Fast, cpus),
-            stride = const offset_of!(Fast, stride),
-            pcps = const offset_of!(Fast, pcps),
+            cpu_mask = const offset_of!(Fast, cpu_mask),
+            stores = const offset_of!(Fast, stores),
             delta = const offset_of!(Fast, deltas),
             word = const WORD,
             mask = const ACTIVE_MASK | GUARD,
