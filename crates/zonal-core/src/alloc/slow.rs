@@ -7,6 +7,7 @@
 use super::scan::Context;
 use super::{AllocError, Allocator};
 use crate::gfp::{AllocFlags, Gfp};
+use crate::pcp::store::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Order, Pfn};
@@ -50,6 +51,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// it a refusal would not be exact.
     fn drain_and_retry(&self, ctx: &Context<'a>, flags: AllocFlags) -> Option<Pfn> {
         for round in 0..ROUNDS_MAX {
+            let before = self.activity(ctx);
             let drained = self.drain_all();
             let may_wait = ctx.gfp.contains(Gfp::DIRECT_RECLAIM);
             let waited = may_wait && self.wait_for_isolated();
@@ -60,7 +62,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
             if let Some(pfn) = self.scan(ctx, flags) {
                 return Some(pfn);
             }
-            let moved = drained != 0 || unreserved || waited || self.stores_in_use(ctx);
+            let moved = drained != 0
+                || unreserved
+                || waited
+                || self.stores_in_use(ctx)
+                || self.activity(ctx) != before;
             if !moved || !may_wait || ctx.gfp.contains(Gfp::NORETRY) {
                 break;
             }
@@ -99,6 +105,24 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.allowed(ctx).any(|zone| {
             (0..self.cpus()).any(|cpu| !self.pcp(zone.id, CpuId(cpu as u32)).seems_empty())
         })
+    }
+
+    /// Pages that were allocated and freed in the request's zones so far. While it stands still and
+    /// the stores are empty, what the walk saw of one zone is still true when it has seen the last;
+    /// otherwise a block may have been freed behind its back for one that was taken before it.
+    fn activity(&self, ctx: &Context<'a>) -> u64 {
+        let of_store = |pcp: &Pcp| {
+            let totals = pcp.totals();
+            let direct = pcp.events.direct_pages.load(Relaxed);
+            let direct = direct + pcp.events.direct_freed.load(Relaxed);
+            totals.popped_pages + totals.pushed_pages + direct
+        };
+        let of_zone = |zone: &Zone| {
+            (0..self.cpus())
+                .map(|cpu| of_store(self.pcp(zone.id, CpuId(cpu as u32))))
+                .fold(0, u64::wrapping_add)
+        };
+        self.allowed(ctx).map(of_zone).fold(0, u64::wrapping_add)
     }
 
     fn allowed(&self, ctx: &Context<'a>) -> impl Iterator<Item = &'a Zone> {

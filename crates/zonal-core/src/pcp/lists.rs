@@ -78,7 +78,7 @@ impl ListMap {
         self.of[list]
     }
 
-    /// Slots of one list where the largest holds `pages` pages: an eighth more than the limit, so
+    /// Slots of one list where the largest holds `pages` pages: a tenth more than the limit, so
     /// that a stack that wanders up is moved down rarely, and room for the smallest refill.
     pub fn capacity(&self, list: usize, pages: usize) -> usize {
         let (order, _) = self.of[list];

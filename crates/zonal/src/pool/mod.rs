@@ -176,8 +176,14 @@ impl Pool {
     ///
     /// # Errors
     /// [`FreeError`], with nothing changed, if no block of this order starts there or it is free
-    /// already. Two threads that free one block at the same moment may both be told `Ok`; the pool
-    /// then finds out when the block comes up again and hands it out once.
+    /// already.
+    ///
+    /// One misuse is found late or not at all, because finding it at once would take an atomic
+    /// exchange on every free: two threads that free one block within the few nanoseconds between a
+    /// free's check and its mark. Both may be told `Ok`; the block is then handed out once, and the
+    /// stray copy counted when it comes up ([`ZoneStats::double_frees`]). If one of the two stalls
+    /// in that gap until the block is in use again, the new owner loses it, as with any use after
+    /// free.
     #[inline]
     pub unsafe fn free_pages(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
         let shared = &*self.shared;
