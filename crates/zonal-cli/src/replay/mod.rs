@@ -116,8 +116,9 @@ fn on_pool(
     }
     let cpus: Vec<u32> = memory.cpus().iter().map(|cpu| cpu.0).collect();
     outcome.notes.push(format!(
-        "pool of {} MiB, stores: {}; recorded CPUs run on CPUs {cpus:?}",
+        "pool of {} MiB, metadata {:.3} % of it, stores: {}; recorded CPUs run on CPUs {cpus:?}",
         pool.bytes() >> 20,
+        pool.metadata_bytes() as f64 * 100.0 / pool.bytes() as f64,
         pool.mode()
     ));
     outcome.notes.extend(memory.notes.iter().cloned());
