@@ -59,8 +59,8 @@ pub(crate) struct Fast {
     pub(crate) cpu_mask: u32,
     /// Flags of requests that the fast path cannot honour; all of them where it is off.
     pub(crate) slow_gfp: u32,
-    /// Address of each CPU's store of its preferred zone; of a store that is always slow where there
-    /// is no CPU.
+    /// Address of each CPU's store of its preferred zone; of a store that is always slow where
+    /// there is no CPU.
     pub(crate) stores: [usize; STORES],
 }
 
