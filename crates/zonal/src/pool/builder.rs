@@ -256,8 +256,7 @@ impl Builder {
         let home = Home::new(RseqArea::find().ok(), sections, cpus.len() as u32);
         let offset = home.area().map_or(0, RseqArea::offset);
         let allocator = bring_up(&machine, self.policy, metadata, home)?;
-        let no_store = Box::<Pcp>::default();
-        no_store.make_slow();
+        let no_store = no_store();
         let use_fast = mode == Mode::Rseq && !self.poison && !allocator.grouping();
         let kinds = plan.zones.iter().any(|zone| zone.kind != ZoneKind::Normal);
         let fast = Fast {
@@ -496,6 +495,17 @@ impl Plan {
         plan.cache_slice_bytes = slices.min().unwrap_or(0);
         Ok(plan)
     }
+}
+
+/// The store of no CPU: always slow, and its lists' words are those of no page. Left zero, the words
+/// would equal the one in front of the table, and a pop that got nothing would look like a page.
+fn no_store() -> Box<Pcp> {
+    let mut store = Box::<Pcp>::default();
+    for list in &mut store.lists {
+        (list.cached, list.allocated) = (u64::MAX, u64::MAX);
+    }
+    store.make_slow();
+    store
 }
 
 /// The fast path's table: each CPU's store of its preferred zone.
