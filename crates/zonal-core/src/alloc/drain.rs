@@ -60,7 +60,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let mut freed = 0;
         while freed < pages && !closed.is_empty() {
             let list = *cursor;
-            let slots = closed.cold(list);
+            let slots = closed.frames(list).unwrap_or_default();
             if slots.is_empty() {
                 *cursor = (list + 1) % self.map.len();
                 continue;

@@ -190,14 +190,8 @@ impl<'a> Closed<'a> {
         pushed
     }
 
-    /// The coldest slots of `list`, coldest first.
-    pub fn cold(&self, list: usize) -> &'a [AtomicU32] {
-        let record = &self.pcp.lists[list];
-        let (lo, top) = (record.lo.load(Relaxed), self.top(list));
-        &self.slots[(record.base + lo) as usize..(record.base + top) as usize]
-    }
-
-    /// Takes the `n` coldest blocks of `list`, which [`cold`](Self::cold) showed, for the buddy.
+    /// Takes the `n` coldest blocks of `list`, which [`frames`](Self::frames) showed, for the
+    /// buddy.
     pub fn drop_cold(&mut self, list: usize, n: u32) {
         let record = &self.pcp.lists[list];
         record.lo.store(record.lo.load(Relaxed) + n, Relaxed);

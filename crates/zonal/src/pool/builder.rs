@@ -497,8 +497,9 @@ impl Plan {
     }
 }
 
-/// The store of no CPU: always slow, and its lists' words are those of no page. Left zero, the words
-/// would equal the one in front of the table, and a pop that got nothing would look like a page.
+/// The store of no CPU: always slow, and its lists' words are those of no page. Left zero, the
+/// words would equal the one in front of the table, and a pop that got nothing would look like a
+/// page.
 fn no_store() -> Box<Pcp> {
     let mut store = Box::<Pcp>::default();
     for list in &mut store.lists {

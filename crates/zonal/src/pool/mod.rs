@@ -494,24 +494,23 @@ impl Shared {
     #[cold] // not rare, but the hot page's way must not jump around it
     #[inline(never)]
     fn alloc_any(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
+        self.alloc_block(order, gfp)
+    }
+
+    #[cold] // as above
+    #[inline(never)]
+    fn alloc_raw_any(&self, order: Order, gfp: Gfp) -> *mut u8 {
+        self.alloc_block(order, gfp).map_or(std::ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    #[inline(always)]
+    fn alloc_block(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
         if self.is_plain(gfp)
             && let Some(start) = self.pop_block(order)
         {
             return Ok(self.zeroed(start, order, gfp));
         }
         self.alloc_long(Request { order, gfp, node: None })
-    }
-
-    #[cold] // not rare, but the hot page's way must not jump around it
-    #[inline(never)]
-    fn alloc_raw_any(&self, order: Order, gfp: Gfp) -> *mut u8 {
-        if self.is_plain(gfp)
-            && let Some(start) = self.pop_block(order)
-        {
-            return self.zeroed(start, order, gfp).as_ptr();
-        }
-        let got = self.alloc_long(Request { order, gfp, node: None });
-        got.map_or(std::ptr::null_mut(), NonNull::as_ptr)
     }
 
     /// Every free that is not of a page of the hot list.
