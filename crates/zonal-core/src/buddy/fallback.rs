@@ -11,7 +11,7 @@ use super::list::End;
 use super::take::{Cut, Mode, TakeRequest};
 use super::{Buddy, MAX, PBO, free};
 use crate::frame::Frames;
-use crate::types::{Migratetype, Order, PAGEBLOCK_PAGES};
+use crate::types::{Choice, Migratetype, Order, PAGEBLOCK_PAGES};
 
 /// Which release's fallback is followed (LB B.7, LB L "fallback").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,13 @@ pub enum FallbackRule {
     /// Decide at the first, largest, fallback block: claim its pageblock or take a single page from
     /// it, remainder left to the old type (6.10 to 6.14, 6.12.0).
     SinglePage612,
+}
+
+impl Choice for FallbackRule {
+    const ALL: &'static [(&'static str, FallbackRule)] = &[
+        ("single-page", FallbackRule::SinglePage612),
+        ("claim-then-steal", FallbackRule::ClaimThenSteal),
+    ];
 }
 
 /// How a zone falls back.

@@ -27,7 +27,7 @@
 //! It does not know lists, locks or zones: pages freed and blocks fetched are reported to it. The
 //! caller keeps its per-CPU state as it likes and hands in a [`PcpState`].
 
-use crate::types::Order;
+use crate::types::{Choice, Order};
 
 /// Default of the build option that limits how often a chunk doubles (LB E.6).
 pub const SCALE_MAX_DEFAULT: u8 = 5;
@@ -42,6 +42,13 @@ pub enum FreeHighRule {
     /// After a chunk and half of `high_min`: 6.15 on.
     #[default]
     BatchPlusHalfHighMin,
+}
+
+impl Choice for FreeHighRule {
+    const ALL: &'static [(&'static str, FreeHighRule)] = &[
+        ("batch", FreeHighRule::Batch),
+        ("batch+half-high-min", FreeHighRule::BatchPlusHalfHighMin),
+    ];
 }
 
 /// What the tuning of one zone's lists is set to. `high_min` may exceed `high_max` (LB E.4).

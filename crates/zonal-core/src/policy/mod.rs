@@ -1,21 +1,24 @@
 //! A policy: every choice in which one allocator differs from another, as data.
 //!
-//! Presets of historical kernels fill the same struct; a policy is chosen when an allocator is made
-//! and its sysctl-like values can change while it runs.
+//! Presets of historical kernels fill the same struct ([`presets`]), and each value can be changed
+//! alone, by name ([`set`]). A policy is chosen when an allocator is made; its sysctl-like values
+//! can change while it runs.
+
+mod presets;
+pub mod set;
 
 use crate::buddy::FallbackRule;
-use crate::pcp::size::{BATCH_CAP_PAGES, HighFraction};
+use crate::pcp::size::HighFraction;
 use crate::pcp::tune::FreeHighRule;
-use crate::types::{NR_ZONE_KINDS, PAGEBLOCK_PAGES};
-use crate::zone::watermark::{BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, SCALE_FACTOR_DEFAULT};
+use crate::types::{Choice, NR_ZONE_KINDS, PAGEBLOCK_PAGES};
 
 /// Migratetypes of a kernel without CMA: what LB A.5 multiplies the pageblock by.
 const MIGRATE_TYPES: u64 = 5;
 
-/// All choices. See the presets.
+/// All choices. Their names, meanings and accepted values are in [`set::SETTINGS`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Policy {
-    /// What the command line calls it.
+    /// What the command line calls the preset that it began as.
     pub name: &'static str,
     /// Per-CPU lists.
     pub pcp: PcpPolicy,
@@ -89,6 +92,11 @@ pub enum Grouping {
     Auto,
 }
 
+impl Choice for Grouping {
+    const ALL: &'static [(&'static str, Grouping)] =
+        &[("on", Grouping::On), ("off", Grouping::Off), ("auto", Grouping::Auto)];
+}
+
 impl Grouping {
     /// The decision for a machine with this many pages above its high marks.
     pub fn resolve(self, pages: u64) -> bool {
@@ -97,74 +105,6 @@ impl Grouping {
             Grouping::Off => false,
             Grouping::Auto => pages >= PAGEBLOCK_PAGES * MIGRATE_TYPES,
         }
-    }
-}
-
-/// Part of a pool that its lists may always hold. Linux gets a like amount from the low mark, which
-/// huge pages raise; a pool's reserve is smaller, and without this its lists would be too: a
-/// recorded file workload drained five times as many pages.
-const POOL_LISTS_PART: u32 = 128;
-/// Orders with per-CPU lists since 5.13.
-const ORDERS_LINUX: u16 = 0b10_0000_1111;
-/// Every order that fits, for pools without mobility grouping.
-const ORDERS_ALL: u16 = 0b11_1111_1111;
-
-impl Policy {
-    /// Linux 6.18: tuning as merged in 6.7 with the threshold of 6.15, claim-then-steal fallback.
-    pub const LINUX_6_18: Policy = Policy {
-        name: "linux-6.18",
-        pcp: PcpPolicy {
-            orders: ORDERS_LINUX,
-            batch_cap_pages: BATCH_CAP_PAGES,
-            scale_max: 5,
-            high_fraction: HighFraction::AUTO,
-            high_min_part: 0,
-            free_high: FreeHighRule::BatchPlusHalfHighMin,
-            drain_in_batches: true,
-        },
-        watermark: WatermarkPolicy {
-            min_free: MinFreeRule::Linux { thp: true },
-            scale_factor: SCALE_FACTOR_DEFAULT,
-            boost_factor: BOOST_FACTOR_DEFAULT,
-            lowmem_ratio: LOWMEM_RATIO_DEFAULT,
-        },
-        fallback: FallbackRule::ClaimThenSteal,
-        mobility_grouping: Grouping::Auto,
-        numa_stat: true,
-    };
-
-    /// Linux 6.12 (stable): as [`LINUX_6_18`](Self::LINUX_6_18) but for when repeated frees above
-    /// order 0 empty the lists, and for drains in one hold of the zone lock.
-    pub const LINUX_6_12: Policy = Policy {
-        name: "linux-6.12",
-        pcp: PcpPolicy {
-            free_high: FreeHighRule::Batch,
-            drain_in_batches: false,
-            ..Policy::LINUX_6_18.pcp
-        },
-        ..Policy::LINUX_6_18
-    };
-
-    /// Ours, and the default of pools: Linux 6.18 without mobility grouping, with lists for every
-    /// order up to 9, with a reserve in proportion to the pool and lists that may hold as much.
-    pub const ZONAL: Policy = Policy {
-        name: "zonal",
-        pcp: PcpPolicy {
-            orders: ORDERS_ALL,
-            high_min_part: POOL_LISTS_PART,
-            ..Policy::LINUX_6_18.pcp
-        },
-        watermark: WatermarkPolicy { min_free: MinFreeRule::Pool, ..Policy::LINUX_6_18.watermark },
-        mobility_grouping: Grouping::Off,
-        ..Policy::LINUX_6_18
-    };
-
-    /// Every preset.
-    pub const PRESETS: [Policy; 3] = [Policy::ZONAL, Policy::LINUX_6_18, Policy::LINUX_6_12];
-
-    /// The preset of this name.
-    pub fn preset(name: &str) -> Option<Policy> {
-        Policy::PRESETS.into_iter().find(|policy| policy.name == name)
     }
 }
 

@@ -1,0 +1,75 @@
+//! The presets: a kernel release, or our own choice, as one policy each.
+
+use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
+use crate::buddy::FallbackRule;
+use crate::pcp::size::{BATCH_CAP_PAGES, HighFraction};
+use crate::pcp::tune::FreeHighRule;
+use crate::zone::watermark::{BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, SCALE_FACTOR_DEFAULT};
+
+/// Part of a pool that its lists may always hold. Linux gets a like amount from the low mark, which
+/// huge pages raise; a pool's reserve is smaller, and without this its lists would be too: a
+/// recorded file workload drained five times as many pages.
+const POOL_LISTS_PART: u32 = 128;
+/// Orders with per-CPU lists since 5.13.
+const ORDERS_LINUX: u16 = 0b10_0000_1111;
+/// Every order that fits, for pools without mobility grouping.
+const ORDERS_ALL: u16 = 0b11_1111_1111;
+
+impl Policy {
+    /// Linux 6.18: tuning as merged in 6.7 with the threshold of 6.15, claim-then-steal fallback.
+    pub const LINUX_6_18: Policy = Policy {
+        name: "linux-6.18",
+        pcp: PcpPolicy {
+            orders: ORDERS_LINUX,
+            batch_cap_pages: BATCH_CAP_PAGES,
+            scale_max: 5,
+            high_fraction: HighFraction::AUTO,
+            high_min_part: 0,
+            free_high: FreeHighRule::BatchPlusHalfHighMin,
+            drain_in_batches: true,
+        },
+        watermark: WatermarkPolicy {
+            min_free: MinFreeRule::Linux { thp: true },
+            scale_factor: SCALE_FACTOR_DEFAULT,
+            boost_factor: BOOST_FACTOR_DEFAULT,
+            lowmem_ratio: LOWMEM_RATIO_DEFAULT,
+        },
+        fallback: FallbackRule::ClaimThenSteal,
+        mobility_grouping: Grouping::Auto,
+        numa_stat: true,
+    };
+
+    /// Linux 6.12 (stable): as [`LINUX_6_18`](Self::LINUX_6_18) but for when repeated frees above
+    /// order 0 empty the lists, and for drains in one hold of the zone lock.
+    pub const LINUX_6_12: Policy = Policy {
+        name: "linux-6.12",
+        pcp: PcpPolicy {
+            free_high: FreeHighRule::Batch,
+            drain_in_batches: false,
+            ..Policy::LINUX_6_18.pcp
+        },
+        ..Policy::LINUX_6_18
+    };
+
+    /// Ours, and the default of pools: Linux 6.18 without mobility grouping, with lists for every
+    /// order up to 9, with a reserve in proportion to the pool and lists that may hold as much.
+    pub const ZONAL: Policy = Policy {
+        name: "zonal",
+        pcp: PcpPolicy {
+            orders: ORDERS_ALL,
+            high_min_part: POOL_LISTS_PART,
+            ..Policy::LINUX_6_18.pcp
+        },
+        watermark: WatermarkPolicy { min_free: MinFreeRule::Pool, ..Policy::LINUX_6_18.watermark },
+        mobility_grouping: Grouping::Off,
+        ..Policy::LINUX_6_18
+    };
+
+    /// Every preset.
+    pub const PRESETS: [Policy; 3] = [Policy::ZONAL, Policy::LINUX_6_18, Policy::LINUX_6_12];
+
+    /// The preset of this name.
+    pub fn preset(name: &str) -> Option<Policy> {
+        Policy::PRESETS.into_iter().find(|policy| policy.name == name)
+    }
+}

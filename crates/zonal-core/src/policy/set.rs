@@ -1,0 +1,349 @@
+//! The values of a policy by name: `pcp.scale_max=3`. One table says each key, what it means and
+//! what it accepts; help, errors, reports and the command line all come from it.
+//!
+//! ```
+//! use zonal_core::policy::Policy;
+//!
+//! let mut policy = Policy::LINUX_6_18;
+//! policy.set("pcp.scale_max", "3").unwrap();
+//! assert_eq!(policy.pcp.scale_max, 3);
+//! assert!(policy.set("pcp.scale_max", "7").is_err()); // 0 to 6; the old value is kept
+//! ```
+
+use core::fmt;
+
+use super::{Grouping, MinFreeRule, Policy};
+use crate::buddy::FallbackRule;
+use crate::pcp::size::HighFraction;
+use crate::pcp::tune::FreeHighRule;
+use crate::types::{Choice, NR_ZONE_KINDS};
+
+/// One value of a policy that has a name.
+pub struct Setting {
+    /// The name: `part.value`.
+    pub key: &'static str,
+    /// What it decides, in one line.
+    pub help: &'static str,
+    accepts: fn(&mut fmt::Formatter<'_>) -> fmt::Result,
+    print: fn(&Policy, &mut fmt::Formatter<'_>) -> fmt::Result,
+    parse: fn(&mut Policy, &str) -> Option<()>,
+    same: fn(&Policy, &Policy) -> bool,
+}
+
+/// Why a value was not set. The policy is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetError<'a> {
+    /// No setting has this name.
+    UnknownKey(&'a str),
+    /// The setting does not accept this value.
+    Refused {
+        /// The setting's name.
+        key: &'static str,
+        /// What was written.
+        value: &'a str,
+    },
+    /// The value does not go together with another one.
+    Conflict(Conflict),
+}
+
+/// Two values of a policy that exclude each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The value that cannot be.
+    pub key: &'static str,
+    /// Why it cannot be, and what would have to change.
+    pub reason: &'static str,
+}
+
+/// A setting with a value, as `key=value`.
+#[derive(Clone, Copy)]
+pub struct Assignment<'a> {
+    /// What is set.
+    pub setting: &'static Setting,
+    policy: &'a Policy,
+}
+
+/// A setting at a place of the policy, with what it accepts and how it is printed and read.
+macro_rules! setting {
+    ($key:literal, $($place:ident).+, $help:literal, $accepts:expr, $print:expr, $parse:expr) => {
+        Setting {
+            key: $key,
+            help: $help,
+            accepts: $accepts,
+            print: |policy, f| {
+                let print: fn(_, &mut fmt::Formatter<'_>) -> fmt::Result = $print;
+                print(policy.$($place).+, f)
+            },
+            parse: |policy, text| {
+                let parse: fn(&str) -> Option<_> = $parse;
+                policy.$($place).+ = parse(text)?;
+                Some(())
+            },
+            same: |one, other| one.$($place).+ == other.$($place).+,
+        }
+    };
+}
+
+/// A setting that is one of a few named values.
+macro_rules! choice {
+    ($key:literal, $($place:ident).+ : $kind:ty, $help:literal) => {
+        setting!($key, $($place).+, $help,
+            print_names::<$kind>,
+            |value: $kind, f| f.write_str(value.name()),
+            <$kind>::named)
+    };
+}
+
+/// A setting that is a number of a range.
+macro_rules! number {
+    ($key:literal, $($place:ident).+ : $kind:ty, $range:expr, $help:literal) => {
+        setting!($key, $($place).+, $help,
+            |f| write!(f, "{} to {}", $range.start(), $range.end()),
+            |value: $kind, f| write!(f, "{value}"),
+            |text| text.parse::<$kind>().ok().filter(|value| ($range).contains(value)))
+    };
+}
+
+/// Every setting, in the order in which they are listed.
+pub const SETTINGS: &[Setting] = &[
+    setting!(
+        "pcp.orders",
+        pcp.orders,
+        "orders that have per-CPU lists",
+        |f| f.write_str("orders and ranges of orders from 0 to 9, as 0-3,9"),
+        print_orders,
+        parse_orders
+    ),
+    number!("pcp.batch_cap", pcp.batch_cap_pages: u64, 1..=1 << 20,
+        "cap of the batch before it is divided by 4, in pages: 128 up to 4.18, then 256"),
+    number!("pcp.scale_max", pcp.scale_max: u8, 0..=6,
+        "refills and drains grow up to batch << this"),
+    setting!(
+        "pcp.high_fraction",
+        pcp.high_fraction,
+        "percpu_pagelist_high_fraction: 0 tunes the lists, f fixes them at 1/f of the zone",
+        |f| f.write_str("0, or 8 and more"),
+        |fraction: HighFraction, f| write!(f, "{}", fraction.get()),
+        |text| HighFraction::new(text.parse().ok()?).ok()
+    ),
+    number!("pcp.high_min_part", pcp.high_min_part: u32, 0..=u32::MAX,
+        "lists may always hold this part of their zone; 0 leaves it to the low mark"),
+    choice!("pcp.free_high", pcp.free_high: FreeHighRule,
+        "how many frees in a row make repeated frees above order 0 empty the lists"),
+    choice!("pcp.drain_in_batches", pcp.drain_in_batches: bool,
+        "drains give the zone lock back after each batch (6.18)"),
+    setting!(
+        "watermark.min_free",
+        watermark.min_free,
+        "where min_free_kbytes comes from",
+        |f| f.write_str("linux, linux+thp, pool, or kilobytes"),
+        print_min_free,
+        parse_min_free
+    ),
+    number!("watermark.scale_factor", watermark.scale_factor: u32, 1..=3000,
+        "watermark_scale_factor: gap between the marks, in 1/10000 of the zone"),
+    number!("watermark.boost_factor", watermark.boost_factor: u32, 0..=MAX_INT,
+        "watermark_boost_factor: 0 never boosts"),
+    setting!(
+        "watermark.lowmem_ratio",
+        watermark.lowmem_ratio,
+        "lowmem_reserve_ratio of DMA, DMA32, Normal, Movable, Device; 0 reserves nothing",
+        |f| f.write_str("one number for each zone kind, separated by commas"),
+        print_ratios,
+        parse_ratios
+    ),
+    choice!("fallback", fallback: FallbackRule,
+        "how a request takes blocks of another migratetype"),
+    choice!("mobility_grouping", mobility_grouping: Grouping,
+        "whether pageblocks have migratetypes; auto: where memory suffices for all types"),
+    choice!("numa.stat", numa_stat: bool, "whether NUMA events are counted"),
+];
+
+/// Sysctls are C ints.
+const MAX_INT: u32 = i32::MAX as u32;
+/// The highest order that per-CPU lists can have.
+const LAST_LIST_ORDER: u16 = 9;
+
+impl Choice for bool {
+    const ALL: &'static [(&'static str, bool)] = &[("off", false), ("on", true)];
+}
+
+impl Policy {
+    /// Sets one value by name. See [`SETTINGS`].
+    ///
+    /// # Errors
+    /// [`SetError`] for an unknown name, a value that is not accepted, or one that does not go
+    /// together with the policy's other values. The policy is then as it was.
+    pub fn set<'a>(&mut self, key: &'a str, value: &'a str) -> Result<(), SetError<'a>> {
+        let setting = Setting::named(key).ok_or(SetError::UnknownKey(key))?;
+        let mut changed = *self;
+        (setting.parse)(&mut changed, value)
+            .ok_or(SetError::Refused { key: setting.key, value })?;
+        changed.check().map_err(SetError::Conflict)?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// Whether all values go together.
+    ///
+    /// # Errors
+    /// The first pair of values that excludes each other.
+    pub fn check(&self) -> Result<(), Conflict> {
+        Ok(())
+    }
+
+    /// Every setting with the value it has here.
+    pub fn settings(&self) -> impl Iterator<Item = Assignment<'_>> {
+        SETTINGS.iter().map(|setting| Assignment { setting, policy: self })
+    }
+
+    /// The settings whose values are not those of `other`.
+    pub fn differences<'a>(&'a self, other: &'a Policy) -> impl Iterator<Item = Assignment<'a>> {
+        self.settings().filter(|mine| !(mine.setting.same)(self, other))
+    }
+
+    /// The settings whose values are not those of the preset that this policy began as.
+    pub fn changes(&self) -> impl Iterator<Item = Assignment<'_>> {
+        let preset = Policy::PRESETS.iter().find(|preset| preset.name == self.name);
+        preset.into_iter().flat_map(|preset| self.differences(preset))
+    }
+}
+
+/// The preset's name, and behind it what was changed: `linux-6.18 pcp.scale_max=3`.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        self.changes().try_for_each(|change| write!(f, " {change}"))
+    }
+}
+
+impl Setting {
+    /// The setting of this name.
+    pub fn named(key: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.key == key)
+    }
+
+    /// What it accepts, for people.
+    pub fn accepted(&self) -> impl fmt::Display {
+        Printed(self.accepts)
+    }
+}
+
+impl fmt::Debug for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.key)
+    }
+}
+
+impl<'a> Assignment<'a> {
+    /// The value, as [`Policy::set`] accepts it.
+    pub fn value(self) -> impl fmt::Display + use<'a> {
+        Printed(move |f: &mut fmt::Formatter<'_>| (self.setting.print)(self.policy, f))
+    }
+}
+
+impl fmt::Display for Assignment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.setting.key, self.value())
+    }
+}
+
+impl fmt::Display for SetError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SetError::UnknownKey(key) => {
+                write!(f, "no setting is called '{key}'; there are")?;
+                let separators = core::iter::once(" ").chain(core::iter::repeat(", "));
+                separators.zip(SETTINGS).try_for_each(|(s, known)| write!(f, "{s}{}", known.key))
+            }
+            SetError::Refused { key, value } => {
+                write!(f, "{key} cannot be '{value}'")?;
+                let setting = Setting::named(key);
+                setting.map_or(Ok(()), |known| write!(f, "; accepted: {}", known.accepted()))
+            }
+            SetError::Conflict(conflict) => conflict.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for SetError<'_> {}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cannot be so: {}", self.key, self.reason)
+    }
+}
+
+impl core::error::Error for Conflict {}
+
+/// Prints by a function.
+struct Printed<F>(F);
+
+impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Printed<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.0)(f)
+    }
+}
+
+fn print_names<T: Choice>(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let separators = core::iter::once("").chain(core::iter::repeat(", "));
+    separators.zip(T::ALL).try_for_each(|(separator, (name, _))| write!(f, "{separator}{name}"))
+}
+
+/// Bit `o` for order `o`, as runs: `0-3,9`.
+fn print_orders(orders: u16, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let has = |order: u32| order < u16::BITS && orders & 1 << order != 0;
+    let starts = (0..u16::BITS).filter(|order| has(*order) && !(*order > 0 && has(order - 1)));
+    let separators = core::iter::once("").chain(core::iter::repeat(","));
+    separators.zip(starts).try_for_each(|(separator, start)| {
+        let end = (start..).take_while(|order| has(*order)).last().unwrap_or(start);
+        match end - start {
+            0 => write!(f, "{separator}{start}"),
+            _ => write!(f, "{separator}{start}-{end}"),
+        }
+    })
+}
+
+fn parse_orders(text: &str) -> Option<u16> {
+    text.split(',').try_fold(0, |orders, part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        let fits = first <= last && last <= LAST_LIST_ORDER;
+        fits.then(|| (first..=last).fold(orders, |orders, order| orders | 1 << order))
+    })
+}
+
+fn print_min_free(rule: MinFreeRule, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match rule {
+        MinFreeRule::Linux { thp: false } => f.write_str("linux"),
+        MinFreeRule::Linux { thp: true } => f.write_str("linux+thp"),
+        MinFreeRule::Pool => f.write_str("pool"),
+        MinFreeRule::Kbytes(kbytes) => write!(f, "{kbytes}"),
+    }
+}
+
+fn parse_min_free(text: &str) -> Option<MinFreeRule> {
+    Some(match text {
+        "linux" => MinFreeRule::Linux { thp: false },
+        "linux+thp" => MinFreeRule::Linux { thp: true },
+        "pool" => MinFreeRule::Pool,
+        kbytes => MinFreeRule::Kbytes(kbytes.parse().ok().filter(|kbytes| *kbytes <= MAX_INT)?),
+    })
+}
+
+fn print_ratios(ratios: [u32; NR_ZONE_KINDS], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let separators = core::iter::once("").chain(core::iter::repeat(","));
+    separators.zip(ratios).try_for_each(|(separator, ratio)| write!(f, "{separator}{ratio}"))
+}
+
+fn parse_ratios(text: &str) -> Option<[u32; NR_ZONE_KINDS]> {
+    let mut parts = text.split(',');
+    let mut ratios = [0; NR_ZONE_KINDS];
+    for ratio in &mut ratios {
+        *ratio = parts.next()?.parse().ok().filter(|ratio| *ratio <= MAX_INT)?;
+    }
+    parts.next().is_none().then_some(ratios)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use std::format;
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use super::*;
+
+/// A value that the setting accepts, other than the one it has in `policy`, where one is known.
+fn other_value(policy: &Policy, setting: &'static Setting) -> Option<String> {
+    let now = Assignment { setting, policy }.value().to_string();
+    let names = setting.accepted().to_string();
+    let numbers = ["0", "1", "2", "3", "8", "9", "64", "1,2,3,4,5", "0-3"].map(String::from);
+    let candidates = names.split(", ").map(String::from).chain(numbers);
+    candidates.filter(|value| *value != now).find(|value| {
+        let mut copy = *policy;
+        copy.set(setting.key, value).is_ok()
+    })
+}
+
+#[test]
+fn every_setting_prints_what_it_accepts() {
+    for preset in Policy::PRESETS {
+        for assignment in preset.settings() {
+            let mut copy = preset;
+            let text = assignment.value().to_string();
+            copy.set(assignment.setting.key, &text).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(copy, preset, "{assignment}");
+        }
+    }
+}
+
+#[test]
+fn every_setting_changes_its_value_and_no_other() {
+    for preset in Policy::PRESETS {
+        for setting in SETTINGS {
+            let Some(value) = other_value(&preset, setting) else { continue };
+            let mut changed = preset;
+            changed.set(setting.key, &value).unwrap();
+            let differences: Vec<String> =
+                changed.differences(&preset).map(|change| change.to_string()).collect();
+            assert_eq!(differences, [format!("{}={value}", setting.key)]);
+            assert_eq!(changed.to_string(), format!("{} {}={value}", preset.name, setting.key));
+        }
+    }
+    let settable = |setting| Policy::PRESETS.iter().any(|p| other_value(p, setting).is_some());
+    assert!(SETTINGS.iter().all(settable), "every setting can be set to something else");
+}
+
+#[test]
+fn a_refused_value_leaves_the_policy_and_says_what_is_accepted() {
+    let cases = [
+        ("pcp.scale_max", "7", "0 to 6"),
+        ("pcp.scale_max", "-1", "0 to 6"),
+        ("pcp.high_fraction", "7", "0, or 8 and more"),
+        ("pcp.orders", "3-1", "as 0-3,9"),
+        ("pcp.orders", "0-10", "as 0-3,9"),
+        ("pcp.orders", "", "as 0-3,9"),
+        ("watermark.scale_factor", "0", "1 to 3000"),
+        ("watermark.scale_factor", "3001", "1 to 3000"),
+        ("watermark.lowmem_ratio", "1,2,3,4", "one number for each zone kind"),
+        ("watermark.lowmem_ratio", "1,2,3,4,5,6", "one number for each zone kind"),
+        ("watermark.min_free", "4294967295", "kilobytes"),
+        ("fallback", "linux", "claim-then-steal"),
+        ("no.such", "1", "pcp.scale_max"),
+    ];
+    for (key, value, expected) in cases {
+        let mut policy = Policy::LINUX_6_18;
+        let error = policy.set(key, value).unwrap_err().to_string();
+        assert!(error.contains(key) && error.contains(expected), "{error}");
+        assert_eq!(policy, Policy::LINUX_6_18);
+    }
+}
+
+#[test]
+fn presets_can_be_and_keys_and_names_are_unique() {
+    for (i, preset) in Policy::PRESETS.iter().enumerate() {
+        assert_eq!(preset.check(), Ok(()), "{}", preset.name);
+        assert_eq!(Policy::PRESETS.iter().position(|p| p.name == preset.name), Some(i));
+    }
+    for (i, setting) in SETTINGS.iter().enumerate() {
+        assert_eq!(SETTINGS.iter().position(|s| s.key == setting.key), Some(i));
+        assert!(!setting.help.is_empty() && !setting.accepted().to_string().is_empty());
+    }
+}
+
+#[test]
+fn orders_print_as_runs() {
+    for (text, mask) in [("0", 1), ("0-3,9", 0b10_0000_1111), ("0,2,4-5", 0b11_0101)] {
+        let mut policy = Policy::LINUX_6_18;
+        policy.set("pcp.orders", text).unwrap();
+        assert_eq!(policy.pcp.orders, mask);
+        let orders = policy.settings().find(|a| a.setting.key == "pcp.orders").unwrap();
+        assert_eq!(orders.value().to_string(), text);
+    }
+}
