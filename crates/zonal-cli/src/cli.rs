@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use zonal_bench::Bench;
 use zonal_core::policy::Policy;
@@ -24,6 +25,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Measures the pool beside other allocators, all in the same loops of the same run.
     Bench(BenchArgs),
+    /// Lists the values of a policy, what each decides and what it accepts.
+    Policy(ShowPolicyArgs),
 }
 
 /// Flags of `zonal bench`.
@@ -67,9 +70,8 @@ pub struct ReplayArgs {
     /// of zlib (make -j4) on Linux 6.18.
     pub trace: Option<PathBuf>,
 
-    /// Whose rules the allocator follows: zonal, linux-6.18 or linux-6.12.
-    #[arg(long, value_name = "POLICY", default_value = "zonal", value_parser = policy)]
-    pub policy: Policy,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
 
     /// Where the pages are.
     #[arg(long, value_enum, default_value_t = Memory::Real)]
@@ -84,6 +86,33 @@ pub struct ReplayArgs {
     pub limit: Option<u64>,
 
     /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags that say whose rules the allocator follows.
+#[derive(Args, Clone, Debug)]
+pub struct PolicyArgs {
+    #[arg(long, value_name = "POLICY", default_value = "zonal", value_parser = preset)]
+    #[arg(help = policy_help())]
+    policy: Policy,
+
+    /// Change one value of the policy; may be repeated. `zonal policy` lists the keys.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+/// Flags of `zonal policy`.
+#[derive(Args, Debug)]
+pub struct ShowPolicyArgs {
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+
+    /// Show only the values that differ from those of this policy.
+    #[arg(long, value_name = "POLICY", value_parser = preset)]
+    pub against: Option<Policy>,
+
+    /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
 }
@@ -107,11 +136,34 @@ pub enum Speed {
     Recorded,
 }
 
-fn policy(name: &str) -> Result<Policy, String> {
-    Policy::preset(name).ok_or_else(|| {
-        let names: Vec<&str> = Policy::PRESETS.iter().map(|policy| policy.name).collect();
-        format!("no such policy; there are {}", names.join(", "))
-    })
+impl PolicyArgs {
+    /// The policy, with the values that were set.
+    ///
+    /// # Errors
+    /// A key that is none, or a value that is not accepted or does not go with the others.
+    pub fn policy(&self) -> anyhow::Result<Policy> {
+        let mut policy = self.policy;
+        for text in &self.set {
+            let (key, value) = text.split_once('=').with_context(|| {
+                format!("--set {text}: expected KEY=VALUE, as --set pcp.scale_max=3")
+            })?;
+            let set = policy.set(key, value);
+            set.map_err(|error| anyhow::anyhow!("--set {text}: {error}"))?;
+        }
+        Ok(policy)
+    }
+}
+
+fn preset_names() -> String {
+    Policy::PRESETS.map(|policy| policy.name).join(", ")
+}
+
+fn policy_help() -> String {
+    format!("Whose rules the allocator follows: {}", preset_names())
+}
+
+fn preset(name: &str) -> Result<Policy, String> {
+    Policy::preset(name).ok_or_else(|| format!("no such policy; there are {}", preset_names()))
 }
 
 #[cfg(test)]

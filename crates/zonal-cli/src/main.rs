@@ -6,6 +6,7 @@
 mod bench;
 mod cli;
 mod output;
+mod policy;
 mod replay;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Bench(args) => bench::run_bench(&args),
+        Command::Policy(args) => policy::show(&args),
     };
     match result {
         Ok(Verdict::Pass) => ExitCode::SUCCESS,

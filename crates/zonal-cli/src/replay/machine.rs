@@ -34,6 +34,9 @@ const LARGE_SLICE_BYTES: u64 = 2 << 20;
 /// Metadata that a replay may ask for. A machine of 4 TiB takes 8 GiB.
 const METADATA_BYTES_MAX: usize = 16 << 30;
 
+/// The recorded kernel's build says its value, unless somebody asked for another.
+const SCALE_MAX: &str = "pcp.scale_max";
+
 /// Plays all CPUs on one thread.
 #[derive(Debug)]
 pub struct Script {
@@ -147,7 +150,9 @@ impl Plan {
             });
         }
         let mut policy = policy;
-        if let (true, Some(scale)) = (follows_linux(&policy), machine.flags.batch_scale_max) {
+        let asked = policy.changes().any(|change| change.setting.key == SCALE_MAX);
+        let built_with = machine.flags.batch_scale_max.filter(|_| !asked);
+        if let (true, Some(scale)) = (follows_linux(&policy), built_with) {
             ensure!(scale <= 6, "{}: a batch scale of {scale}, above 6", machine.name);
             policy.pcp.scale_max = scale as u8;
         }

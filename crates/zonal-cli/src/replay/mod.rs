@@ -29,6 +29,7 @@ mod start;
 mod zones;
 
 use anyhow::ensure;
+use zonal_core::policy::Policy;
 use zonal_trace::{Recording, samples};
 
 use self::memory::{PoolMemory, Reading};
@@ -52,6 +53,7 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
         args.speed == Speed::Max || args.memory == Memory::Real,
         "--speed recorded needs --memory real: without memory the clock is the trace's anyway"
     );
+    let policy = args.policy.policy()?;
     let recording = match &args.trace {
         Some(path) => Recording::open(path)?,
         None => samples::zlib_make_j4()?,
@@ -61,12 +63,12 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
     let program = read(&recording, &map, args.limit)?;
     let bar = output::progress("replaying", "events", Some(program.ops.len() as u64));
     let outcome = match args.memory {
-        Memory::None => none::replay(machine, &map, &program, args.policy, &bar)?,
-        Memory::Real => on_pool(args, &map, &program, &bar)?,
+        Memory::None => none::replay(machine, &map, &program, policy, &bar)?,
+        Memory::Real => on_pool(args.speed, policy, &map, &program, &bar)?,
     };
     bar.finish_and_clear();
-    let policy = &args.policy;
-    let inputs = Inputs { machine, map: &map, program: &program, policy, memory: args.memory };
+    let inputs =
+        Inputs { machine, map: &map, program: &program, policy: &policy, memory: args.memory };
     let report = Report::new(&inputs, outcome);
     report.remarks().for_each(|remark| output::note(&remark));
     output::data(&if args.json { report.json()? } else { report.text() })?;
@@ -88,19 +90,20 @@ fn read(recording: &Recording, map: &ZoneMap, limit: Option<u64>) -> anyhow::Res
 
 /// Runs `program` on a pool of this machine's memory.
 fn on_pool(
-    args: &ReplayArgs,
+    speed: Speed,
+    policy: Policy,
     map: &ZoneMap,
     program: &Program,
     bar: &indicatif::ProgressBar,
 ) -> anyhow::Result<Outcome> {
     // Threads that are ahead hold what others have not freed yet.
     let pages = program.counts.peak_pages + program.burst_pages(real::ahead_max(program.cpus));
-    let memory = PoolMemory::new(args.policy, map, program.cpus, pages)?;
+    let memory = PoolMemory::new(policy, map, program.cpus, pages)?;
     let pool = memory.pool();
     let unused = pool.free_page_count();
     let stage = Stage::new(program, &memory);
     let before = Reading::take(pool);
-    let mut outcome = stage.run(args.speed == Speed::Recorded, bar);
+    let mut outcome = stage.run(speed == Speed::Recorded, bar);
     Reading::take(pool).difference(&before, &mut outcome);
     let fault = pool.validate().err();
     outcome.faults.extend(fault.map(|fault| format!("after the replay: {fault}")));

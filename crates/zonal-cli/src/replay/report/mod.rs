@@ -5,6 +5,8 @@
 
 mod text;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use zonal_core::alloc::NumaEvents;
 use zonal_core::policy::Policy;
@@ -27,6 +29,8 @@ pub struct Report {
     schema_version: u32,
     /// Policy of the model.
     policy: &'static str,
+    /// Values set to others than the policy's own.
+    policy_set: BTreeMap<&'static str, String>,
     /// `real` or `none`.
     memory: &'static str,
     trace: TraceFacts,
@@ -218,6 +222,10 @@ impl Report {
         Report {
             schema_version: SCHEMA_VERSION,
             policy: policy.name,
+            policy_set: policy
+                .changes()
+                .map(|change| (change.setting.key, change.value().to_string()))
+                .collect(),
             memory: match memory {
                 Memory::Real => "real",
                 Memory::None => "none",

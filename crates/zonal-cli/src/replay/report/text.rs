@@ -1,5 +1,7 @@
 //! The report as text, for people.
 
+use std::iter;
+
 use super::{NodeEvents, Report, TraceFacts, error};
 use crate::replay::latency::{self, Latency};
 
@@ -20,17 +22,18 @@ impl Report {
             "real" => format!("on real memory, {} threads", self.threads),
             _ => "on no memory, one thread for all CPUs".to_owned(),
         };
+        let set = self.policy_set.iter().map(|(key, value)| format!(" {key}={value}"));
+        let policy = iter::once(self.policy.to_owned()).chain(set).collect::<String>();
         let latency = |l: &Latency| {
             format!("p50 {} ns, p99 {} ns, p99.9 {} ns", l.p50_ns, l.p99_ns, l.p999_ns)
         };
         format!(
             "trace     {name}: Linux {release}, {cpus} CPUs, {nodes} nodes; {} events in \
              {recorded_seconds:.1} s\n\
-             replay    policy {}, {where_}: {:.3} s, {} events/s\n\
+             replay    policy {policy}, {where_}: {:.3} s, {} events/s\n\
              alloc     {} (1 call in {} timed, clock included)\n\
              free      {}\n\n",
             grouped(self.events),
-            self.policy,
             self.seconds,
             grouped(self.events_per_s as u64),
             latency(&self.latency.alloc),

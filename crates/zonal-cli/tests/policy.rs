@@ -1,0 +1,70 @@
+//! `zonal policy` and `--set`, the real program: what they print and what they refuse.
+
+use std::process::Output;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+fn zonal(args: &[&str]) -> Output {
+    Command::cargo_bin("zonal").unwrap().env("NO_COLOR", "1").args(args).output().unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = zonal(args);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn value<'a>(report: &'a Value, key: &str) -> Option<&'a str> {
+    let values = report["values"].as_array().unwrap();
+    values.iter().find(|value| value["key"] == key).map(|value| value["value"].as_str().unwrap())
+}
+
+#[test]
+fn every_preset_is_listed_with_all_its_values() {
+    let presets = json(&["policy", "--json"])["presets"].clone();
+    for name in presets.as_array().unwrap() {
+        let name = name.as_str().unwrap();
+        let report = json(&["policy", "--policy", name, "--json"]);
+        assert_eq!(report["policy"], name);
+        assert!(value(&report, "pcp.scale_max").is_some());
+        let same = json(&["policy", "--policy", name, "--against", name, "--json"]);
+        assert_eq!(same["values"].as_array().unwrap().len(), 0);
+    }
+}
+
+#[test]
+fn set_changes_what_a_replay_does_and_is_reported() {
+    let replay = |set: &[&str]| {
+        let mut args = vec!["replay", "--memory", "none", "--policy", "linux-6.18"];
+        args.extend(set.iter().flat_map(|set| ["--set", set]));
+        args.push("--json");
+        json(&args)
+    };
+    let (own, single) = (replay(&[]), replay(&["pcp.scale_max=0", "numa.stat=off"]));
+    assert_eq!(own["policy_set"].get("numa.stat"), None);
+    assert_eq!(single["policy_set"]["pcp.scale_max"], "0");
+    assert_eq!(single["policy_set"]["numa.stat"], "off");
+    let holds = |report: &Value| report["model"]["refill_holds"].as_u64().unwrap();
+    assert!(holds(&single) > 2 * holds(&own), "refills no longer double");
+}
+
+#[test]
+fn what_cannot_be_set_is_refused_with_what_can() {
+    let cases = [
+        ("pcp.scale_max", "expected KEY=VALUE"),
+        ("pcp.scale_max=", "accepted: 0 to 6"),
+        ("pcp.scale_max=9", "accepted: 0 to 6"),
+        ("pcp.high_fraction=7", "accepted: 0, or 8 and more"),
+        ("nonsense=1", "there are pcp.orders"),
+    ];
+    for (set, expected) in cases {
+        for command in ["policy", "replay"] {
+            let output = zonal(&[command, "--set", set]);
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{stderr}");
+            assert!(stderr.contains(set) && stderr.contains(expected), "{stderr}");
+            assert!(output.stdout.is_empty());
+        }
+    }
+}
