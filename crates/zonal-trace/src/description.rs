@@ -22,13 +22,12 @@
 //! - ftrace recordings: they were read inside the trace, between the markers `FX before begin` and
 //!   `FX before end`; there is no `start`.
 
-use crate::error::{Position, TraceError, TraceErrorKind, bad_field};
-use crate::event::CPUS_MAX;
+use zonal_text::zoneinfo::{Pageset, PagesetInfo, ZoneInfo};
+use zonal_text::{CPUS_MAX, NODES_MAX, Stat, buddyinfo, cpulist, distance, pagetypeinfo, zoneinfo};
+
+use crate::error::{Position, TraceError, TraceErrorKind};
 use crate::meta::{EventCount, Meta, MetaPoll, MetaZone, PagesetChange};
 use crate::source::{Source, read_text};
-use crate::text::NODES_MAX;
-use crate::zoneinfo::{self, Pageset, Stat, ZoneInfo};
-use crate::{buddyinfo, pagetypeinfo};
 
 const ZONEINFO: [&str; 3] = ["zoneinfo.pre", "before-zoneinfo.txt", "zoneinfo.txt"];
 const BUDDYINFO: [&str; 3] = ["buddyinfo.pre", "before-buddyinfo.txt", "buddyinfo.txt"];
@@ -196,10 +195,12 @@ impl MachineDescription {
     /// The first file that exists and cannot be read.
     pub fn read(source: &dyn Source, name: &str) -> Result<Self, TraceError> {
         let meta = Meta::read(source)?.unwrap_or_default();
-        let zoneinfo = read_first(source, ZONEINFO, zoneinfo::parse)?;
+        let zoneinfo = read_first(source, ZONEINFO, zoneinfo::parse)?.unwrap_or_default().zones;
+        let buddyinfo = read_first(source, BUDDYINFO, buddyinfo::parse)?;
+        let pagetypeinfo = read_first(source, PAGETYPEINFO, pagetypeinfo::parse)?;
         let mut machine = MachineDescription {
-            buddyinfo: read_first(source, BUDDYINFO, buddyinfo::parse)?,
-            pagetypeinfo: read_first(source, PAGETYPEINFO, pagetypeinfo::parse)?,
+            buddyinfo: buddyinfo.unwrap_or_default().zones,
+            pagetypeinfo: pagetypeinfo.unwrap_or_default().nodes,
             zones: zones(&zoneinfo, &meta.zones_pre),
             zoneinfo,
             ..from_meta(&meta, name)
@@ -280,14 +281,26 @@ fn release(uname: &str) -> Option<String> {
 fn read_first<T>(
     source: &dyn Source,
     names: [&str; 3],
-    parse: fn(&str) -> Result<Vec<T>, TraceError>,
-) -> Result<Vec<T>, TraceError> {
+    parse: fn(&str) -> Result<T, zonal_text::Error>,
+) -> Result<Option<T>, TraceError> {
     for name in names {
-        if let Some(text) = read_text(source, name)? {
-            return parse(&text).map_err(|error| error.in_file(source.display(name)));
+        if let Some(document) = read_document(source, name, parse)? {
+            return Ok(Some(document));
         }
     }
-    Ok(Vec::new())
+    Ok(None)
+}
+
+/// Reads a text of the kernel, if there is one.
+fn read_document<T>(
+    source: &dyn Source,
+    name: &str,
+    parse: fn(&str) -> Result<T, zonal_text::Error>,
+) -> Result<Option<T>, TraceError> {
+    let Some(text) = read_text(source, name)? else {
+        return Ok(None);
+    };
+    parse(&text).map(Some).map_err(|error| TraceError::in_text(error, source.display(name)))
 }
 
 fn zones(zoneinfo: &[ZoneInfo], from_meta: &[MetaZone]) -> Vec<ZoneDescription> {
@@ -327,7 +340,7 @@ fn zone_from_zoneinfo(info: &ZoneInfo) -> ZoneDescription {
         high: pages("high"),
         boost: pages("boost"),
         protection: info.protection.clone(),
-        pagesets: pagesets.map(zoneinfo::PagesetInfo::values).collect(),
+        pagesets: pagesets.map(PagesetInfo::values).collect(),
         numa_events: info.numa_events().cloned().collect(),
     }
 }
@@ -363,8 +376,9 @@ fn nodes(
     let last = machine.zones.iter().map(|zone| zone.node).max();
     for id in 0..NODES_MAX {
         let cpulist_name = format!("node{id}-cpulist.txt");
-        let cpulist = read_parsed(source, &cpulist_name, parse_cpulist)?;
-        let distances = read_parsed(source, &format!("node{id}-distance.txt"), parse_distances)?;
+        let cpulist = read_document(source, &cpulist_name, cpulist::parse)?;
+        let distance_name = format!("node{id}-distance.txt");
+        let distances = read_document(source, &distance_name, distance::parse)?;
         let of_node = |info: &&ZoneInfo| info.node == id;
         let has_zones = machine.zones.iter().any(|zone| zone.node == id);
         if cpulist.is_none() && distances.is_none() && !has_zones {
@@ -376,8 +390,8 @@ fn nodes(
         let stats = machine.zoneinfo.iter().filter(of_node).find_map(|i| i.node_stats.clone());
         nodes.push(NodeDescription {
             id,
-            cpus: cpulist.unwrap_or_default(),
-            distances: distances.unwrap_or_default(),
+            cpus: cpulist.unwrap_or_default().ids,
+            distances: distances.unwrap_or_default().distances,
             stats: stats.unwrap_or_default(),
         });
     }
@@ -401,52 +415,6 @@ fn complete_single_node(machine: &mut MachineDescription) {
             node.distances = vec![LOCAL_DISTANCE];
         }
     }
-}
-
-/// Reads a file of one line, if there is one.
-fn read_parsed<T>(
-    source: &dyn Source,
-    name: &str,
-    parse: fn(&str) -> Result<T, crate::error::Fault>,
-) -> Result<Option<T>, TraceError> {
-    let Some(text) = read_text(source, name)? else {
-        return Ok(None);
-    };
-    let fail = |kind| TraceError::new(source.display(name), Position::Line(1), kind);
-    let Some(line) = text.strip_suffix('\n') else {
-        let found = format!("`{}`", crate::error::excerpt(text.as_bytes()));
-        let expected = "the last line to end in a newline".to_owned();
-        return Err(fail(TraceErrorKind::CutShort { expected, found }));
-    };
-    parse(line).map(Some).map_err(|fault| fail(*fault))
-}
-
-/// CPUs in the kernel's list form: `0-1,4`; an empty line is no CPU.
-fn parse_cpulist(text: &str) -> Result<Vec<u32>, crate::error::Fault> {
-    let bad =
-        |found: &str| bad_field("cpu list", "CPUs below 8192 such as `0-1,4`", found.as_bytes());
-    let number = |text: &str| text.parse().ok().filter(|cpu| *cpu < CPUS_MAX);
-    let mut cpus = Vec::new();
-    for range in text.split(',').filter(|range| !range.is_empty()) {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (Some(first), Some(last)) = (number(first), number(last)) else {
-            return Err(bad(range));
-        };
-        // Lists are in order: this also keeps a long line from making a long list.
-        if first > last || cpus.last().is_some_and(|before| *before >= first) {
-            return Err(bad(range));
-        }
-        cpus.extend(first..=last);
-    }
-    Ok(cpus)
-}
-
-fn parse_distances(text: &str) -> Result<Vec<u32>, crate::error::Fault> {
-    let distance = |text: &str| {
-        let value = text.parse().ok().filter(|value| (1..=255).contains(value));
-        value.ok_or_else(|| bad_field("distance", "a number from 1 to 255", text.as_bytes()))
-    };
-    text.split_ascii_whitespace().map(distance).collect()
 }
 
 #[cfg(test)]

@@ -197,14 +197,9 @@ pub enum TraceErrorKind {
         /// What it looks like.
         found: String,
     },
-    /// A line of a `/proc` text is of no known kind, or not where it can be.
-    #[error("unexpected line: expected {expected}, found `{found}`")]
-    UnexpectedLine {
-        /// What could have stood there.
-        expected: &'static str,
-        /// The line.
-        found: String,
-    },
+    /// A text of the kernel that describes the machine cannot be read.
+    #[error(transparent)]
+    Text(#[from] zonal_text::ErrorKind),
     /// `meta.json` is not JSON, or not of the shape of such a file.
     #[error("bad JSON: expected the recorder's description, found: {found}")]
     Json {
@@ -244,6 +239,11 @@ impl TraceError {
             Position::Line(line) => Some(line),
             _ => None,
         }
+    }
+
+    /// What is wrong with the text of `file`.
+    pub(crate) fn in_text(error: zonal_text::Error, file: impl Into<PathBuf>) -> Self {
+        TraceError::new(file, Position::Line(error.line()), error.into_kind())
     }
 
     /// The same error about another file name: parsers of a text do not know where it came from.

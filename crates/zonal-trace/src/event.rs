@@ -23,9 +23,6 @@ pub const MIGRATETYPE_MAX: u8 = 7;
 /// Page frame numbers are below this: a 64-bit physical address in pages of 4 KiB.
 pub const PFN_LIMIT: u64 = 1 << 52;
 
-/// More CPUs than any Linux machine can have (`CONFIG_NR_CPUS` is at most 8192 on x86-64).
-pub const CPUS_MAX: u32 = 8192;
-
 /// One event of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {

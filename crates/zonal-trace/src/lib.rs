@@ -40,7 +40,8 @@
 //!
 //! It does not judge the events: a page freed twice is what the trace says, and the replay must
 //! decide what to make of it. It does not read the kernel's binary ring pages, `trace.dat` or
-//! `perf.data`. It knows nothing of the allocator in `zonal-core`; flags are plain numbers here.
+//! `perf.data`. The kernel's texts that describe a machine are read by [`zonal_text`]. It knows
+//! nothing of the allocator in `zonal-core`; flags are plain numbers here.
 //!
 //! # Example
 //!
@@ -60,7 +61,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod buddyinfo;
 mod compact;
 mod description;
 mod error;
@@ -71,21 +71,19 @@ mod ftrace;
 pub mod gfp;
 mod lines;
 mod meta;
-pub mod pagetypeinfo;
 mod recording;
 pub mod samples;
 mod source;
-mod text;
-pub mod zoneinfo;
 
 pub use description::{
     Clock, Flags, MachineDescription, NodeDescription, PolledState, PolledZone, ZoneDescription,
 };
 pub use error::{Position, TraceError, TraceErrorKind};
-pub use event::{CPUS_MAX, Event, EventKind, MIGRATETYPE_MAX, ORDER_MAX, PFN_LIMIT};
+pub use event::{Event, EventKind, MIGRATETYPE_MAX, ORDER_MAX, PFN_LIMIT};
 pub use events::Events;
 pub use lines::LINE_BYTES_MAX;
 pub use meta::{EventCount, PagesetChange};
 pub use recording::{Recording, TraceFormat};
 pub use source::{DESCRIPTION_BYTES_MAX, Directory, Part, Parts, Source};
-pub use zoneinfo::{Pageset, Stat};
+pub use zonal_text::zoneinfo::Pageset;
+pub use zonal_text::{CPUS_MAX, Stat};

@@ -14,11 +14,11 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use zonal_text::CPUS_MAX;
+use zonal_text::zoneinfo::Pageset;
 
 use crate::error::{Position, TraceError, TraceErrorKind};
-use crate::event::CPUS_MAX;
 use crate::source::{Source, read_text};
-use crate::zoneinfo::Pageset;
 
 /// The file's name.
 pub(crate) const FILE: &str = "meta.json";

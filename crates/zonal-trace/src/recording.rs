@@ -13,9 +13,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use zonal_text::CPUS_MAX;
+
 use crate::description::MachineDescription;
 use crate::error::{Fault, Position, TraceError, TraceErrorKind, excerpt};
-use crate::event::CPUS_MAX;
 use crate::events::Events;
 use crate::lines::LineReader;
 use crate::source::{Directory, Part, Parts, SingleFile, Source, open_stream};

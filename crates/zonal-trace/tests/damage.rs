@@ -4,9 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
-use zonal_trace::{
-    LINE_BYTES_MAX, Part, Recording, TraceError, TraceErrorKind, buddyinfo, pagetypeinfo, zoneinfo,
-};
+use zonal_trace::{LINE_BYTES_MAX, Part, Recording, TraceError, TraceErrorKind};
 
 const COMPACT: &str = "# time_ns(CLOCK_MONOTONIC) cpu pid event pfn(hex) order\n\
     10 0 1 alloc 245c9f 0 1 140dca\n\
@@ -240,10 +238,6 @@ proptest! {
             bytes[at] = byte;
         }
         bytes.truncate(cut.index(bytes.len() * 2).min(bytes.len()));
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        drop(zoneinfo::parse(&text));
-        drop(buddyinfo::parse(&text));
-        drop(pagetypeinfo::parse(&text));
         let parts = vec![
             Part::new(name, bytes),
             Part::new("events.txt", COMPACT.as_bytes()),

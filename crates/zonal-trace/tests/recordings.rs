@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use zonal_trace::zoneinfo::PagesetLayout;
-use zonal_trace::{Event, EventKind, Recording, Stat, TraceFormat, samples, zoneinfo};
+use zonal_trace::{Event, EventKind, Recording, TraceFormat, samples};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
@@ -153,67 +152,6 @@ fn other_traces_are_an_unknown_format() {
     for name in ["perf.data", "trace.v6.dat.zst", "trace.v7.dat", "perf-script.txt", "raw/comms"] {
         let error = Recording::open(traces.join(name)).unwrap_err();
         assert!(error.to_string().contains("unknown format"), "{error}");
-    }
-}
-
-fn stats(text: &mut String, stats: &[Stat]) {
-    for Stat { name, value } in stats {
-        text.push_str(&format!("      {name:<12} {value}\n"));
-    }
-}
-
-/// Prints what was parsed the way the kernel does (LB-I.1).
-fn print(zones: &[zoneinfo::ZoneInfo]) -> String {
-    let mut text = String::new();
-    for zone in zones {
-        text.push_str(&format!("Node {}, zone {:>8}\n", zone.node, zone.name));
-        if let Some(node_stats) = &zone.node_stats {
-            text.push_str("  per-node stats\n");
-            stats(&mut text, node_stats);
-        }
-        for (index, Stat { name, value }) in zone.pages.iter().enumerate() {
-            let start = if index == 0 { "  pages " } else { "        " };
-            text.push_str(&format!("{start}{name:<8} {value}\n"));
-        }
-        let protection: Vec<String> = zone.protection.iter().map(i64::to_string).collect();
-        text.push_str(&format!("        protection: ({})\n", protection.join(", ")));
-        stats(&mut text, &zone.items);
-        for (index, pageset) in zone.pagesets.iter().flatten().enumerate() {
-            if index == 0 {
-                text.push_str("  pagesets\n");
-            }
-            text.push_str(&format!("    cpu: {}\n", pageset.cpu));
-            let width = if zone.layout == PagesetLayout::Wide { 9 } else { 6 };
-            for Stat { name, value } in &pageset.fields {
-                let label = format!("{name}:");
-                text.push_str(&format!("              {label:<width$} {value}\n"));
-            }
-            if let Some(threshold) = pageset.stat_threshold {
-                text.push_str(&format!("  vm stats threshold: {threshold}\n"));
-            }
-        }
-        for Stat { name, value } in &zone.tail {
-            let label = format!("{name}:");
-            text.push_str(&format!("  {label:<20} {value}\n"));
-        }
-    }
-    text
-}
-
-#[test]
-fn every_recorded_zoneinfo_prints_back_byte_for_byte() {
-    let mut files = vec![fixture("compact/zoneinfo.pre"), fixture("ftrace/before-zoneinfo.txt")];
-    if let Some(conformance) = shared("conformance") {
-        for case in std::fs::read_dir(conformance).unwrap() {
-            let zoneinfo = case.unwrap().path().join("zoneinfo.txt");
-            files.extend(zoneinfo.is_file().then_some(zoneinfo));
-        }
-        assert!(files.len() > 30);
-    }
-    for file in files {
-        let text = std::fs::read_to_string(&file).unwrap();
-        let zones = zoneinfo::parse(&text).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(print(&zones), text, "{}", file.display());
     }
 }
 

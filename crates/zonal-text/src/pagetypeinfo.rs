@@ -15,8 +15,18 @@
 //! The kernel stops counting free blocks at 100000 and prints `>` before that number, because it
 //! holds the zone lock meanwhile; [`Count::capped`] keeps it.
 
-use crate::error::TraceError;
-use crate::text::TextLines;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+use crate::lines::TextLines;
+
+/// A whole text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Document {
+    /// What is printed for each node with memory, in order.
+    pub nodes: Vec<PageTypeInfo>,
+}
 
 /// What is printed for one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +78,69 @@ pub struct BlocksRow {
     pub counts: Vec<u64>,
 }
 
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.nodes.iter().try_for_each(|node| print_node(f, node))
+    }
+}
+
+impl FromStr for Document {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        parse(text)
+    }
+}
+
+fn print_node(f: &mut fmt::Formatter<'_>, node: &PageTypeInfo) -> fmt::Result {
+    writeln!(f, "Page block order: {}", node.pageblock_order)?;
+    writeln!(f, "Pages per block:  {}", node.pages_per_block)?;
+    writeln!(f)?;
+    write!(f, "{:<43} ", "Free pages count per migrate type at order")?;
+    let orders = node.free.first().map_or(0, |row| row.counts.len());
+    (0..orders).try_for_each(|order| write!(f, "{order:>6} "))?;
+    writeln!(f)?;
+    for FreeRow { node, zone, migratetype, counts } in &node.free {
+        write!(f, "Node {node:>4}, zone {zone:>8}, type {migratetype:>12} ")?;
+        for Count { blocks, capped } in counts {
+            write!(f, "{}{blocks:>6} ", if *capped { ">" } else { "" })?;
+        }
+        writeln!(f)?;
+    }
+    writeln!(f)?;
+    print_blocks(f, "Number of blocks type ", &node.migratetypes, &node.blocks)?;
+    match &node.mixed_blocks {
+        Some(mixed) => {
+            writeln!(f)?;
+            print_blocks(f, "Number of mixed blocks ", &node.migratetypes, mixed)
+        }
+        None => Ok(()),
+    }
+}
+
+fn print_blocks(
+    f: &mut fmt::Formatter<'_>,
+    heading: &str,
+    migratetypes: &[String],
+    rows: &[BlocksRow],
+) -> fmt::Result {
+    write!(f, "{heading:<23}")?;
+    migratetypes.iter().try_for_each(|name| write!(f, "{name:>12} "))?;
+    writeln!(f)?;
+    for BlocksRow { node, zone, counts } in rows {
+        write!(f, "Node {node}, zone {zone:>8} ")?;
+        counts.iter().try_for_each(|blocks| write!(f, "{blocks:>12} "))?;
+        writeln!(f)?;
+    }
+    Ok(())
+}
+
 /// Reads the text of `/proc/pagetypeinfo`.
 ///
 /// # Errors
 /// Names the line if one is not where it can be, if a count is not a number, or if the text ends in
 /// the middle of a node.
-pub fn parse(text: &str) -> Result<Vec<PageTypeInfo>, TraceError> {
+pub fn parse(text: &str) -> Result<Document, Error> {
     let mut lines = TextLines::new("pagetypeinfo", text);
     let mut nodes = Vec::new();
     while let Some(line) = lines.next()? {
@@ -82,10 +149,10 @@ pub fn parse(text: &str) -> Result<Vec<PageTypeInfo>, TraceError> {
     if nodes.is_empty() {
         return Err(lines.ended("`Page block order: N`"));
     }
-    Ok(nodes)
+    Ok(Document { nodes })
 }
 
-fn node(lines: &mut TextLines<'_>, first: &str) -> Result<PageTypeInfo, TraceError> {
+fn node(lines: &mut TextLines<'_>, first: &str) -> Result<PageTypeInfo, Error> {
     let pageblock_order = value(lines, first, "Page block order:", "`Page block order: N`")?;
     let second = lines.expect("`Pages per block: N`")?;
     let pages_per_block = value(lines, second, "Pages per block:", "`Pages per block: N`")?;
@@ -116,14 +183,14 @@ fn value(
     line: &str,
     label: &str,
     expected: &'static str,
-) -> Result<u64, TraceError> {
+) -> Result<u64, Error> {
     match line.strip_prefix(label) {
         Some(rest) => lines.number("value", rest.trim()),
         None => Err(lines.unexpected(expected, line)),
     }
 }
 
-fn blank(lines: &mut TextLines<'_>) -> Result<(), TraceError> {
+fn blank(lines: &mut TextLines<'_>) -> Result<(), Error> {
     match lines.expect("an empty line")? {
         "" => Ok(()),
         line => Err(lines.unexpected("an empty line", line)),
@@ -135,12 +202,12 @@ fn heading<'a>(
     lines: &mut TextLines<'a>,
     label: &str,
     expected: &'static str,
-) -> Result<&'a str, TraceError> {
+) -> Result<&'a str, Error> {
     let line = lines.expect(expected)?;
     line.strip_prefix(label).ok_or_else(|| lines.unexpected(expected, line))
 }
 
-fn free_row(lines: &mut TextLines<'_>) -> Result<FreeRow, TraceError> {
+fn free_row(lines: &mut TextLines<'_>) -> Result<FreeRow, Error> {
     let expected = "`Node N, zone NAME, type NAME` and counts";
     let line = lines.expect(expected)?;
     let (node, zone, rest) = lines.node_and_zone(line)?;
@@ -159,7 +226,7 @@ fn free_row(lines: &mut TextLines<'_>) -> Result<FreeRow, TraceError> {
     Ok(FreeRow { node, zone: zone.to_owned(), migratetype: migratetype.to_owned(), counts })
 }
 
-fn block_rows(lines: &mut TextLines<'_>, types: usize) -> Result<Vec<BlocksRow>, TraceError> {
+fn block_rows(lines: &mut TextLines<'_>, types: usize) -> Result<Vec<BlocksRow>, Error> {
     let mut rows = Vec::new();
     while lines.peek().is_some_and(|line| line.starts_with("Node ")) {
         let line = lines.expect("pageblocks")?;
@@ -192,7 +259,7 @@ Node 0, zone      DMA            1            7\x20
     #[test]
     fn both_tables_are_read() {
         let second = TEXT.replace("Node    0", "Node    1").replace("Node 0", "Node 1");
-        let nodes = parse(&format!("{TEXT}{second}")).unwrap();
+        let nodes = parse(&format!("{TEXT}{second}")).unwrap().nodes;
         assert_eq!(nodes.len(), 2);
         let node = &nodes[0];
         assert_eq!((node.pageblock_order, node.pages_per_block), (9, 512));
@@ -208,7 +275,7 @@ Node 0, zone      DMA            1            7\x20
     #[test]
     fn mixed_blocks_are_read_where_printed() {
         let mixed = "\nNumber of mixed blocks    Unmovable      Movable \nNode 0, zone DMA 0 1 \n";
-        let nodes = parse(&format!("{TEXT}{mixed}")).unwrap();
+        let nodes = parse(&format!("{TEXT}{mixed}")).unwrap().nodes;
         assert_eq!(nodes[0].mixed_blocks.as_ref().unwrap()[0].counts, [0, 1]);
     }
 

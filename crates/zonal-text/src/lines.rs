@@ -1,27 +1,28 @@
-//! Lines of a text that is in memory, for the parsers of the kernel's `/proc` files.
+//! Lines of a text that is in memory: what all parsers share.
 //!
-//! Those files are small and read once, so these parsers work on `&str` and are written to be read.
-//! What they share: a line has a number, a text that does not end in a newline was cut short, and
-//! an error names the line.
+//! The kernel's texts are small and read once, so the parsers work on `&str` and are written to be
+//! read. To all of them a line has a number, a text that does not end in a newline was cut short,
+//! and an error names the line.
 
-use crate::error::{Position, TraceError, TraceErrorKind, excerpt};
+use crate::NODES_MAX;
+use crate::error::{Error, ErrorKind, excerpt};
 
 /// The lines of a text, with one line of look-ahead.
 pub(crate) struct TextLines<'a> {
-    file: &'static str,
+    format: &'static str,
     lines: std::iter::Peekable<std::iter::Enumerate<std::str::SplitInclusive<'a, char>>>,
     number: u64,
 }
 
 impl<'a> TextLines<'a> {
-    /// The lines of `text`, called `file` in messages.
-    pub(crate) fn new(file: &'static str, text: &'a str) -> Self {
+    /// The lines of `text`, called `format` in messages.
+    pub(crate) fn new(format: &'static str, text: &'a str) -> Self {
         let lines = text.split_inclusive('\n').enumerate().peekable();
-        TextLines { file, lines, number: 0 }
+        TextLines { format, lines, number: 0 }
     }
 
     /// The next line without its newline, or `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<&'a str>, TraceError> {
+    pub(crate) fn next(&mut self) -> Result<Option<&'a str>, Error> {
         let Some((index, line)) = self.lines.next() else {
             return Ok(None);
         };
@@ -38,47 +39,47 @@ impl<'a> TextLines<'a> {
     }
 
     /// The next line, where the text may not end yet.
-    pub(crate) fn expect(&mut self, expected: &'static str) -> Result<&'a str, TraceError> {
+    pub(crate) fn expect(&mut self, expected: &'static str) -> Result<&'a str, Error> {
         match self.next()? {
             Some(line) => Ok(line),
             None => Err(self.ended(expected)),
         }
     }
 
+    /// Nothing may follow.
+    pub(crate) fn end(&mut self) -> Result<(), Error> {
+        match self.next()? {
+            Some(line) => Err(self.unexpected("the end of the file", line)),
+            None => Ok(()),
+        }
+    }
+
     /// The error of a text that ends where `expected` should stand.
-    pub(crate) fn ended(&self, expected: &str) -> TraceError {
-        let kind = TraceErrorKind::CutShort {
-            expected: expected.to_owned(),
-            found: "the end of the file".to_owned(),
-        };
-        TraceError::new(self.file, Position::Line(self.number + 1), kind)
+    pub(crate) fn ended(&self, expected: &'static str) -> Error {
+        let kind = ErrorKind::CutShort { expected, found: "the end of the file".to_owned() };
+        Error::new(self.format, self.number + 1, kind)
     }
 
     /// The error of the current line being something other than `expected`.
-    pub(crate) fn unexpected(&self, expected: &'static str, line: &str) -> TraceError {
-        let found = excerpt(line.as_bytes());
-        self.error(TraceErrorKind::UnexpectedLine { expected, found })
+    pub(crate) fn unexpected(&self, expected: &'static str, line: &str) -> Error {
+        let found = excerpt(line);
+        self.error(ErrorKind::UnexpectedLine { expected, found })
     }
 
     /// The error of a field of the current line.
-    pub(crate) fn bad(
-        &self,
-        field: &'static str,
-        expected: &'static str,
-        found: &str,
-    ) -> TraceError {
-        let found = excerpt(found.as_bytes());
-        self.error(TraceErrorKind::BadField { field, expected, found })
+    pub(crate) fn bad(&self, field: &'static str, expected: &'static str, found: &str) -> Error {
+        let found = excerpt(found);
+        self.error(ErrorKind::BadField { field, expected, found })
     }
 
     /// A decimal number in the current line.
-    pub(crate) fn number(&self, field: &'static str, text: &str) -> Result<u64, TraceError> {
-        let number = crate::fields::decimal(text.as_bytes());
+    pub(crate) fn number(&self, field: &'static str, text: &str) -> Result<u64, Error> {
+        let number = decimal(text);
         number.ok_or_else(|| self.bad(field, "a decimal number", text))
     }
 
     /// Decimal numbers separated by spaces, at least one.
-    pub(crate) fn numbers(&self, field: &'static str, text: &str) -> Result<Vec<u64>, TraceError> {
+    pub(crate) fn numbers(&self, field: &'static str, text: &str) -> Result<Vec<u64>, Error> {
         let numbers: Vec<u64> = text
             .split_ascii_whitespace()
             .map(|number| self.number(field, number))
@@ -93,7 +94,7 @@ impl<'a> TextLines<'a> {
     pub(crate) fn node_and_zone<'b>(
         &self,
         line: &'b str,
-    ) -> Result<(u32, &'b str, &'b str), TraceError> {
+    ) -> Result<(u32, &'b str, &'b str), Error> {
         let expected = "`Node N, zone NAME`";
         let unexpected = || self.unexpected(expected, line);
         let rest = line.strip_prefix("Node ").ok_or_else(unexpected)?;
@@ -108,7 +109,7 @@ impl<'a> TextLines<'a> {
         Ok((node, zone, rest))
     }
 
-    fn node(&self, text: &str) -> Result<u32, TraceError> {
+    fn node(&self, text: &str) -> Result<u32, Error> {
         let number = self.number("node", text)?;
         u32::try_from(number)
             .ok()
@@ -116,15 +117,18 @@ impl<'a> TextLines<'a> {
             .ok_or_else(|| self.bad("node", "a number below 1024", text))
     }
 
-    fn error(&self, kind: TraceErrorKind) -> TraceError {
-        TraceError::new(self.file, Position::Line(self.number), kind)
+    fn error(&self, kind: ErrorKind) -> Error {
+        Error::new(self.format, self.number, kind)
     }
 
-    fn cut_short(&self, expected: &str, line: &str) -> TraceError {
-        let found = format!("`{}`", excerpt(line.as_bytes()));
-        self.error(TraceErrorKind::CutShort { expected: expected.to_owned(), found })
+    fn cut_short(&self, expected: &'static str, line: &str) -> Error {
+        let found = format!("`{}`", excerpt(line));
+        self.error(ErrorKind::CutShort { expected, found })
     }
 }
 
-/// More nodes than any Linux machine has (`CONFIG_NODES_SHIFT` is at most 10).
-pub(crate) const NODES_MAX: u32 = 1024;
+/// An unsigned decimal number: digits only, no sign, no overflow.
+pub(crate) fn decimal(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}

@@ -6,8 +6,18 @@
 //!
 //! The columns are the orders from 0 up; a kernel prints as many as it has.
 
-use crate::error::TraceError;
-use crate::text::TextLines;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+use crate::lines::TextLines;
+
+/// A whole text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Document {
+    /// The populated zones in the order of the text: by node, then by kind.
+    pub zones: Vec<BuddyInfo>,
+}
 
 /// The free blocks of one zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,11 +38,30 @@ impl BuddyInfo {
     }
 }
 
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for BuddyInfo { node, zone, free_blocks } in &self.zones {
+            write!(f, "Node {node}, zone {zone:>8} ")?;
+            free_blocks.iter().try_for_each(|blocks| write!(f, "{blocks:>6} "))?;
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Document {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        parse(text)
+    }
+}
+
 /// Reads the text of `/proc/buddyinfo`.
 ///
 /// # Errors
 /// Names the line if one is of another kind, or if a count is not a number.
-pub fn parse(text: &str) -> Result<Vec<BuddyInfo>, TraceError> {
+pub fn parse(text: &str) -> Result<Document, Error> {
     let mut lines = TextLines::new("buddyinfo", text);
     let mut zones = Vec::new();
     while let Some(line) = lines.next()? {
@@ -43,7 +72,7 @@ pub fn parse(text: &str) -> Result<Vec<BuddyInfo>, TraceError> {
     if zones.is_empty() {
         return Err(lines.ended("`Node N, zone NAME` and counts"));
     }
-    Ok(zones)
+    Ok(Document { zones })
 }
 
 #[cfg(test)]
@@ -53,7 +82,7 @@ mod tests {
     #[test]
     fn zones_and_orders_are_read() {
         let text = "Node 0, zone      DMA      1      0      3 \nNode 1, zone   Normal      9 \n";
-        let zones = parse(text).unwrap();
+        let zones = parse(text).unwrap().zones;
         assert_eq!((zones[0].node, zones[0].zone.as_str()), (0, "DMA"));
         assert_eq!(zones[0].free_blocks, [1, 0, 3]);
         assert_eq!(zones[0].free_pages(), 13);

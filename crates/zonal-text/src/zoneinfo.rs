@@ -16,16 +16,29 @@
 //!   start_pfn:           1
 //! ```
 //!
-//! Names are kept as printed and in order, so a kernel that adds an item needs no change here, and
-//! printing the values again gives the same bytes: all widths follow from the names and from
-//! [`PagesetLayout`]. The test `every_recorded_zoneinfo_prints_back_byte_for_byte` does that.
+//! Names are kept as printed and in order, so a kernel that adds an item needs no change here. All
+//! widths follow from the names and from [`Document::layout`].
 //!
 //! Kernels before 4.8 print the node's items among the zone's; they are then found in
 //! [`ZoneInfo::items`].
 
-use crate::error::TraceError;
-use crate::event::CPUS_MAX;
-use crate::text::TextLines;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::CPUS_MAX;
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::lines::TextLines;
+use crate::stat::{Stat, find};
+
+/// A whole text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Document {
+    /// The zones in the order of the text: by node, then by kind.
+    pub zones: Vec<ZoneInfo>,
+    /// Whose form the text has. In a text read, the oldest that prints such lines.
+    pub layout: Layout,
+}
 
 /// One zone of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,19 +57,8 @@ pub struct ZoneInfo {
     pub items: Vec<Stat>,
     /// The per-CPU lists of the online CPUs; `None` if the zone is unpopulated.
     pub pagesets: Option<Vec<PagesetInfo>>,
-    /// How the lines of a pageset are laid out.
-    pub layout: PagesetLayout,
     /// `node_unreclaimable`, `start_pfn` and what newer kernels add.
     pub tail: Vec<Stat>,
-}
-
-/// A name and a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stat {
-    /// The name as printed, without the colon that some lines have.
-    pub name: String,
-    /// The value.
-    pub value: u64,
 }
 
 /// The lines of one per-CPU list.
@@ -85,16 +87,6 @@ pub struct Pageset {
     pub high_min: Option<u64>,
     /// Upper bound of `high`; printed from 6.14 on.
     pub high_max: Option<u64>,
-}
-
-/// How wide the names of a pageset's values are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PagesetLayout {
-    /// `count: 1`, `high:  1`, `batch: 1`: until 6.13.
-    #[default]
-    Narrow,
-    /// `count:    1`, `high:     1`, `high_min: 1`: from 6.14 on.
-    Wide,
 }
 
 impl ZoneInfo {
@@ -139,8 +131,61 @@ impl PagesetInfo {
     }
 }
 
-fn find(stats: &[Stat], name: &str) -> Option<u64> {
-    stats.iter().find(|stat| stat.name == name).map(|stat| stat.value)
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.zones.iter().try_for_each(|zone| print_zone(f, zone, self.layout))
+    }
+}
+
+impl FromStr for Document {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        parse(text)
+    }
+}
+
+fn print_zone(f: &mut fmt::Formatter<'_>, zone: &ZoneInfo, layout: Layout) -> fmt::Result {
+    writeln!(f, "Node {}, zone {:>8}", zone.node, zone.name)?;
+    if let Some(stats) = &zone.node_stats {
+        writeln!(f, "  per-node stats")?;
+        print_items(f, stats)?;
+    }
+    for (index, Stat { name, value }) in zone.pages.iter().enumerate() {
+        let start = if index == 0 { "  pages " } else { "        " };
+        writeln!(f, "{start}{name:<8} {value}")?;
+    }
+    write!(f, "        protection: (")?;
+    for (index, pages) in zone.protection.iter().enumerate() {
+        write!(f, "{}{pages}", if index == 0 { "" } else { ", " })?;
+    }
+    writeln!(f, ")")?;
+    print_items(f, &zone.items)?;
+    if let Some(pagesets) = &zone.pagesets {
+        writeln!(f, "  pagesets")?;
+        pagesets.iter().try_for_each(|pageset| print_pageset(f, pageset, layout))?;
+    }
+    zone.tail.iter().try_for_each(|stat| {
+        let label = format!("{}:", stat.name);
+        writeln!(f, "  {label:<20} {}", stat.value)
+    })
+}
+
+fn print_items(f: &mut fmt::Formatter<'_>, items: &[Stat]) -> fmt::Result {
+    items.iter().try_for_each(|Stat { name, value }| writeln!(f, "      {name:<12} {value}"))
+}
+
+fn print_pageset(f: &mut fmt::Formatter<'_>, pageset: &PagesetInfo, layout: Layout) -> fmt::Result {
+    writeln!(f, "    cpu: {}", pageset.cpu)?;
+    let width = if layout >= Layout::Linux6_14 { 9 } else { 6 };
+    for Stat { name, value } in &pageset.fields {
+        let label = format!("{name}:");
+        writeln!(f, "              {label:<width$} {value}")?;
+    }
+    match pageset.stat_threshold {
+        Some(threshold) => writeln!(f, "  vm stats threshold: {threshold}"),
+        None => Ok(()),
+    }
 }
 
 /// Reads the text of `/proc/zoneinfo`.
@@ -148,19 +193,20 @@ fn find(stats: &[Stat], name: &str) -> Option<u64> {
 /// # Errors
 /// Names the line if one is of no known kind, if a value is not a number, or if the text ends in
 /// the middle of a zone.
-pub fn parse(text: &str) -> Result<Vec<ZoneInfo>, TraceError> {
+pub fn parse(text: &str) -> Result<Document, Error> {
     let mut lines = TextLines::new("zoneinfo", text);
     let mut zones = Vec::new();
+    let mut layout = Layout::Linux6_1;
     while let Some(line) = lines.next()? {
-        zones.push(zone(&mut lines, line)?);
+        zones.push(zone(&mut lines, line, &mut layout)?);
     }
     if zones.is_empty() {
         return Err(lines.ended("`Node N, zone NAME`"));
     }
-    Ok(zones)
+    Ok(Document { zones, layout })
 }
 
-fn zone(lines: &mut TextLines<'_>, header: &str) -> Result<ZoneInfo, TraceError> {
+fn zone(lines: &mut TextLines<'_>, header: &str, layout: &mut Layout) -> Result<ZoneInfo, Error> {
     let (node, name, rest) = lines.node_and_zone(header)?;
     if !rest.is_empty() {
         return Err(lines.unexpected("`Node N, zone NAME` and nothing after it", header));
@@ -173,7 +219,6 @@ fn zone(lines: &mut TextLines<'_>, header: &str) -> Result<ZoneInfo, TraceError>
         protection: Vec::new(),
         items: Vec::new(),
         pagesets: None,
-        layout: PagesetLayout::default(),
         tail: Vec::new(),
     };
     if lines.peek() == Some("  per-node stats") {
@@ -181,12 +226,18 @@ fn zone(lines: &mut TextLines<'_>, header: &str) -> Result<ZoneInfo, TraceError>
         zone.node_stats = Some(items(lines)?);
     }
     zone.pages = pages(lines)?;
+    if zone.page_count("promo").is_some() {
+        *layout = Layout::Linux6_12.max(*layout);
+    }
     zone.protection = protection(lines)?;
     zone.items = items(lines)?;
     if lines.peek() == Some("  pagesets") {
         lines.next()?;
-        zone.pagesets = Some(pagesets(lines, &mut zone.layout)?);
+        zone.pagesets = Some(pagesets(lines, layout)?);
         zone.tail = tail(lines)?;
+        if find(&zone.tail, "reserved_highatomic").is_some() {
+            *layout = Layout::Linux7;
+        }
     } else if !zone.items.is_empty() || zone.page_count("present").unwrap_or(0) > 0 {
         // The kernel ends a zone after `protection` exactly if it has no present pages.
         return Err(match lines.next()? {
@@ -198,32 +249,32 @@ fn zone(lines: &mut TextLines<'_>, header: &str) -> Result<ZoneInfo, TraceError>
 }
 
 /// Lines of six spaces, a name and a value: items of a node or a zone.
-fn items(lines: &mut TextLines<'_>) -> Result<Vec<Stat>, TraceError> {
+fn items(lines: &mut TextLines<'_>) -> Result<Vec<Stat>, Error> {
     let mut stats = Vec::new();
     while lines.peek().is_some_and(|line| indent(line) == 6) {
         let line = lines.expect("an item")?;
-        stats.push(stat(lines, line)?);
+        stats.push(Stat::parse(lines, line)?);
     }
     Ok(stats)
 }
 
 /// `  pages free     3840` and the lines of eight spaces after it, up to `protection`.
-fn pages(lines: &mut TextLines<'_>) -> Result<Vec<Stat>, TraceError> {
+fn pages(lines: &mut TextLines<'_>) -> Result<Vec<Stat>, Error> {
     let expected = "`pages free N`";
     let line = lines.expect(expected)?;
     let free = line.strip_prefix("  pages ").ok_or_else(|| lines.unexpected(expected, line))?;
-    let mut stats = vec![stat(lines, free)?];
+    let mut stats = vec![Stat::parse(lines, free)?];
     while lines.peek().is_none_or(|line| !line.trim_start().starts_with("protection:")) {
         let line = lines.expect("`protection: (…)`")?;
         if indent(line) != 8 {
             return Err(lines.unexpected("a page count or `protection: (…)`", line));
         }
-        stats.push(stat(lines, line)?);
+        stats.push(Stat::parse(lines, line)?);
     }
     Ok(stats)
 }
 
-fn protection(lines: &mut TextLines<'_>) -> Result<Vec<i64>, TraceError> {
+fn protection(lines: &mut TextLines<'_>) -> Result<Vec<i64>, Error> {
     let expected = "`protection: (N, N, …)`";
     let line = lines.expect(expected)?;
     let inner = line.trim_start().strip_prefix("protection: (").and_then(|s| s.strip_suffix(')'));
@@ -233,10 +284,7 @@ fn protection(lines: &mut TextLines<'_>) -> Result<Vec<i64>, TraceError> {
     inner.split(", ").map(number).collect()
 }
 
-fn pagesets(
-    lines: &mut TextLines<'_>,
-    layout: &mut PagesetLayout,
-) -> Result<Vec<PagesetInfo>, TraceError> {
+fn pagesets(lines: &mut TextLines<'_>, layout: &mut Layout) -> Result<Vec<PagesetInfo>, Error> {
     let mut pagesets = Vec::new();
     while lines.peek().is_some_and(|line| line.starts_with("    cpu: ")) {
         let line = lines.expect("`cpu: N`")?;
@@ -248,9 +296,9 @@ fn pagesets(
         while lines.peek().is_some_and(|line| indent(line) == 14) {
             let line = lines.expect("a pageset's value")?;
             if line.contains(":    ") {
-                *layout = PagesetLayout::Wide;
+                *layout = Layout::Linux6_14.max(*layout);
             }
-            pageset.fields.push(stat(lines, line)?);
+            pageset.fields.push(Stat::parse(lines, line)?);
         }
         if let Some(value) = lines.peek().and_then(|l| l.strip_prefix("  vm stats threshold: ")) {
             lines.next()?;
@@ -262,29 +310,19 @@ fn pagesets(
 }
 
 /// Lines of two spaces, a name, a colon and a value, after the pagesets.
-fn tail(lines: &mut TextLines<'_>) -> Result<Vec<Stat>, TraceError> {
+fn tail(lines: &mut TextLines<'_>) -> Result<Vec<Stat>, Error> {
     let mut stats = Vec::new();
     while lines.peek().is_some_and(|line| !line.starts_with("Node ")) {
         let line = lines.expect("`start_pfn: N`")?;
         if indent(line) != 2 {
             return Err(lines.unexpected("`cpu: N`, `start_pfn: N` or the next zone", line));
         }
-        stats.push(stat(lines, line)?);
+        stats.push(Stat::parse(lines, line)?);
     }
     if find(&stats, "start_pfn").is_none() {
         return Err(lines.ended("`start_pfn: N` of a populated zone"));
     }
     Ok(stats)
-}
-
-/// A name, perhaps a colon, and a value.
-fn stat(lines: &TextLines<'_>, line: &str) -> Result<Stat, TraceError> {
-    let mut words = line.split_ascii_whitespace();
-    let (Some(name), Some(value), None) = (words.next(), words.next(), words.next()) else {
-        return Err(lines.unexpected("a name and a number", line));
-    };
-    let value = lines.number("value", value)?;
-    Ok(Stat { name: name.strip_suffix(':').unwrap_or(name).to_owned(), value })
 }
 
 fn indent(line: &str) -> usize {
@@ -322,7 +360,8 @@ Node 0, zone  Movable
 
     #[test]
     fn every_value_is_kept() {
-        let zones = parse(TEXT).unwrap();
+        let Document { zones, layout } = parse(TEXT).unwrap();
+        assert_eq!(layout, Layout::Linux6_14);
         assert_eq!(zones.len(), 2);
         let dma = &zones[0];
         assert_eq!((dma.node, dma.name.as_str()), (0, "DMA"));
@@ -332,7 +371,6 @@ Node 0, zone  Movable
         assert_eq!(dma.item("nr_free_pages"), Some(3840));
         assert_eq!(dma.numa_events().count(), 1);
         assert_eq!(dma.start_pfn(), Some(1));
-        assert_eq!(dma.layout, PagesetLayout::Wide);
         let pageset = &dma.pagesets.as_ref().unwrap()[0];
         assert_eq!(pageset.stat_threshold, Some(6));
         let values = pageset.values();
@@ -349,8 +387,8 @@ Node 0, zone  Movable
             .replace("batch:    ", "batch: ")
             .replace("              high_min: 4\n", "")
             .replace("              high_max: 5\n", "");
-        let zones = parse(&text).unwrap();
-        assert_eq!(zones[0].layout, PagesetLayout::Narrow);
+        let Document { zones, layout } = parse(&text).unwrap();
+        assert_eq!(layout, Layout::Linux6_1);
         assert_eq!(zones[0].pagesets.as_ref().unwrap()[0].values().high_min, None);
     }
 
@@ -370,7 +408,7 @@ Node 0, zone  Movable
             ("  start_pfn:           1\n", "", 18, "`start_pfn: N` of a populated zone"),
         ] {
             let error = parse(&TEXT.replacen(from, to, 1)).unwrap_err();
-            assert_eq!(error.line(), Some(line), "{error}");
+            assert_eq!(error.line(), line, "{error}");
             assert!(error.to_string().contains(part), "{error}");
         }
         assert!(parse("").is_err());
@@ -379,7 +417,7 @@ Node 0, zone  Movable
     #[test]
     fn a_text_cut_anywhere_is_refused_or_ends_with_a_zone() {
         for length in 0..TEXT.len() {
-            if let Ok(zones) = parse(&TEXT[..length]) {
+            if let Ok(Document { zones, .. }) = parse(&TEXT[..length]) {
                 assert!(TEXT[length..].starts_with("Node"), "at {length}");
                 assert_eq!(zones.len(), 1);
             }

@@ -1,0 +1,55 @@
+//! The kernel's text interfaces: parse and print.
+//!
+//! A module per format, each with a `Document` that holds every value in the order it is printed,
+//! a `parse` that makes one from a text, and a `Display` that prints it. For every text that a
+//! kernel wrote, `parse(text)?.to_string() == text`, byte for byte: widths, blanks at the ends of
+//! lines and all (LB-I).
+//!
+//! ```text
+//!   /proc/zoneinfo ── parse ──► zoneinfo::Document ── Display ──► the same bytes
+//! ```
+//!
+//! | module | files | LB |
+//! |--|--|--|
+//! | [`zoneinfo`] | `/proc/zoneinfo` | I.1 |
+//! | [`buddyinfo`], [`pagetypeinfo`] | `/proc/buddyinfo`, `/proc/pagetypeinfo` | I.2 |
+//! | [`cpulist`], [`distance`] | `cpulist`, `distance` of a node, `online` and other lists | I.4 |
+//! | [`sysctl`] | settings, one `key=value` per line | I.5 |
+//! | [`iomem`], [`cmdline`] | `/proc/iomem`, `/proc/cmdline` | |
+//!
+//! Names of counters are kept as printed, so a kernel that adds a counter needs no change here.
+//!
+//! # What this crate does not do
+//!
+//! It reads no files, and it knows nothing of the allocator: a `Document` is what stands in a text,
+//! no more.
+//!
+//! # Errors
+//!
+//! Each [`Error`] names the line, what was expected and what was found. Nothing in this crate
+//! panics on any input.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod buddyinfo;
+pub mod cmdline;
+pub mod cpulist;
+pub mod distance;
+mod error;
+pub mod iomem;
+mod layout;
+mod lines;
+pub mod pagetypeinfo;
+mod stat;
+pub mod sysctl;
+pub mod zoneinfo;
+
+pub use error::{Error, ErrorKind};
+pub use layout::{Layout, UnknownLayout};
+pub use stat::Stat;
+
+/// More CPUs than any Linux machine has (`CONFIG_NR_CPUS` is at most 8192 on x86-64).
+pub const CPUS_MAX: u32 = 8192;
+
+/// More nodes than any Linux machine has (`CONFIG_NODES_SHIFT` is at most 10).
+pub const NODES_MAX: u32 = 1024;
