@@ -50,8 +50,56 @@ pub enum Step {
         /// Base pages.
         pages: u32,
     },
-    /// A per-CPU delta was folded into a zone's counters.
-    Fold(ZoneId),
+    /// The running CPU changed its deltas of a zone's counters.
+    Update {
+        /// The zone.
+        zone: ZoneId,
+        /// How, each time.
+        by: Instruction,
+        /// How often.
+        times: u32,
+    },
+    /// Shared counters were written.
+    Fold(Line),
+    /// A reader looked at a CPU's deltas of a zone.
+    Collect {
+        /// The zone.
+        zone: ZoneId,
+        /// The CPU.
+        cpu: CpuId,
+        /// It took them with an exchange, which writes the CPU's line.
+        taken: bool,
+    },
+}
+
+/// What an update of a per-CPU delta is made of (LB F.3, F.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Instruction {
+    /// Load, add, compare with the threshold, store.
+    Plain,
+    /// The same with preemption off around it.
+    PreemptOff,
+    /// The same with interrupts masked around it.
+    Masked,
+    /// A loop around an unlocked compare-and-exchange.
+    Cmpxchg,
+    /// One increment in memory, then a compare.
+    LocalInc,
+    /// One addition in memory and nothing else: event counters, and NUMA events since 5.14.
+    Add,
+}
+
+/// Shared counters that may lie on one line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Line {
+    /// A zone's items, the free-page counter among them: every test of a mark reads it.
+    Zone(ZoneId),
+    /// A zone's NUMA events, where they are not items of the zone.
+    ZoneNuma(ZoneId),
+    /// The sums over all zones.
+    Machine,
+    /// The sums of NUMA events over all zones.
+    MachineNuma,
 }
 
 /// Compiles and runs the home in the guide to porting.

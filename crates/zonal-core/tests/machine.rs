@@ -5,6 +5,7 @@ use zonal_core::machine::{CPUS_MAX, Layout, Machine, MachineError, Metadata, ZON
 use zonal_core::policy::Policy;
 use zonal_core::sync::Wait;
 use zonal_core::types::{CpuId, NodeId, PAGE_SIZE, ZoneId, ZoneKind};
+use zonal_core::vmstat::numa::NumaDeltas;
 
 const ONE_NODE: &[u8] = &[10];
 const TWO_NODES: &[u8] = &[10, 20, 20, 10];
@@ -143,7 +144,9 @@ impl zonal_core::platform::Platform for Nobody {
 #[test]
 fn metadata_with_a_record_too_few_is_refused_by_name() {
     let machine = machine(ONE_NODE, ONE_ZONE, ONE_CPU);
-    let layout = Layout::of(&machine, &Policy::ZONAL).unwrap();
+    // Of a policy that needs records of every kind.
+    let policy = Policy::LINUX_6_18;
+    let layout = Layout::of(&machine, &policy).unwrap();
     let full = [
         layout.zones,
         layout.pcps,
@@ -152,6 +155,7 @@ fn metadata_with_a_record_too_few_is_refused_by_name() {
         layout.slots,
         layout.nodes,
         layout.zonelist,
+        layout.numa,
     ];
     let names = [
         "zones",
@@ -161,6 +165,7 @@ fn metadata_with_a_record_too_few_is_refused_by_name() {
         "slots",
         "nodes",
         "zonelist entries",
+        "NUMA deltas",
     ];
     for (short, name) in names.into_iter().enumerate() {
         let len = |which: usize| full[which] - usize::from(which == short);
@@ -179,8 +184,9 @@ fn metadata_with_a_record_too_few_is_refused_by_name() {
             slots: &slots,
             nodes: &mut vec![Default::default(); len(5)],
             zonelist: &mut vec![ZoneId(0); len(6)],
+            numa: &std::iter::repeat_with(NumaDeltas::default).take(len(7)).collect::<Vec<_>>(),
         };
-        let error = Allocator::new(&machine, Policy::ZONAL, metadata, Nobody).err();
+        let error = Allocator::new(&machine, policy, metadata, Nobody).err();
         let (given, needed) = (full[short] - 1, full[short]);
         let expected = MachineError::Metadata(name, given, needed);
         says(error.expect(name), expected, &[name, &given.to_string(), &needed.to_string()]);

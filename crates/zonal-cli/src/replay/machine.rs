@@ -21,6 +21,7 @@ use zonal_core::platform::{Platform, Step};
 use zonal_core::policy::{MinFreeRule, Policy};
 use zonal_core::sync::Wait;
 use zonal_core::types::{CpuId, NodeId, ZoneId, ZoneKind};
+use zonal_core::vmstat::numa::NumaDeltas;
 use zonal_core::zone::state::Zone;
 use zonal_core::zone::watermark::Mark;
 use zonal_core::zonelist::Node;
@@ -196,6 +197,7 @@ impl Plan {
             slots: (0..layout.slots).map(|_| AtomicU32::new(0)).collect(),
             nodes: (0..layout.nodes).map(|_| Node::default()).collect(),
             zonelist: (0..layout.zonelist).map(|_| ZoneId(0)).collect(),
+            numa: (0..layout.numa).map(|_| NumaDeltas::default()).collect(),
         })
     }
 
@@ -204,9 +206,9 @@ impl Plan {
     /// # Errors
     /// If the machine cannot be.
     pub fn allocator<'a>(&'a self, records: &'a mut Records) -> anyhow::Result<Rebuilt<'a>> {
-        let Records { zones, pcps, words, blocks, slots, nodes, zonelist } = records;
+        let Records { zones, pcps, words, blocks, slots, nodes, zonelist, numa } = records;
         let script = Script::new(self.zones.len(), self.cpus.len() as u32);
-        let metadata = Metadata { zones, pcps, words, blocks, slots, nodes, zonelist };
+        let metadata = Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa };
         let allocator = Allocator::new(&self.machine(), self.policy, metadata, script)
             .context("the recorded machine")?;
         Ok(Rebuilt { allocator, words, blocks, slots })
@@ -223,6 +225,7 @@ pub struct Records {
     slots: Vec<AtomicU32>,
     nodes: Vec<Node>,
     zonelist: Vec<ZoneId>,
+    numa: Vec<NumaDeltas>,
 }
 
 /// A machine in the core, and the tables below it.

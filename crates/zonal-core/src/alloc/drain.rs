@@ -166,32 +166,16 @@ impl<'a, P: Platform> Allocator<'a, P> {
         pages
     }
 
-    /// One refresh of a CPU (LB F.4): folds its counter deltas, lets its lists decay (LB E.9), and
-    /// empties lists of other nodes' zones that were idle for three refreshes. Returns whether
-    /// anything changed, that is, whether to come back after `stat_interval`.
-    pub fn refresh(&self, cpu: CpuId) -> bool {
-        let mut changed = false;
-        for zone in self.zones {
-            changed |= self.refresh_zone(zone, cpu);
-            // Linux looks only when a store gives pages back (LB E.7). Where pages come back past
-            // the stores that never happens, and the fast paths would stay closed.
-            self.clear_below_high(zone);
-        }
-        changed
+    /// Pages of a remote zone that was just used stay for three refreshes more.
+    pub(super) fn stay(&self, zone: &Zone, cpu: CpuId) {
+        self.pcp(zone.id, cpu).expire.store(EXPIRE_TICKS, Relaxed);
     }
 
-    fn refresh_zone(&self, zone: &'a Zone, cpu: CpuId) -> bool {
+    /// The part of a refresh that is about a CPU's lists of one zone (LB F.4, E.9). Returns whether
+    /// anything changed.
+    pub(super) fn refresh_lists(&self, zone: &'a Zone, cpu: CpuId) -> bool {
         let pcp = self.pcp(zone.id, cpu);
         let mut changed = false;
-        if pcp.free_diff.load(Relaxed) != 0 {
-            let mut locked = zone.lock(&self.platform, self.words, self.blocks);
-            let diff = pcp.free_diff.swap(0, Relaxed);
-            locked.fold(diff);
-            drop(locked);
-            self.platform.cost(Step::Fold(zone.id));
-            pcp.expire.store(EXPIRE_TICKS, Relaxed);
-            changed |= diff != 0;
-        }
         let remote = zone.node != self.node_of(cpu);
         let idle = pcp.count() == 0;
         if pcp.high() > pcp.high_min.load(Relaxed) || pcp.count() > pcp.high() {

@@ -16,7 +16,9 @@
 //! | `free` | one block back | E.7 |
 //! | `bulk` | many order-0 pages in one hold | D.9 |
 //! | `drain` | stores back to their zones: limits, decay, remote, all | E.8, E.9, F.4 |
-//! | `stats` | counters, exact and as Linux prints them | F.6 |
+//! | `counters` | refresh, thresholds, the free-page counter near the marks | F.2, F.4 |
+//! | `numa` | NUMA events, in every storage | F.6, F.7 |
+//! | `stats` | what the allocator has done | |
 //! | `validate` | walks everything | |
 //!
 //! # Lock order
@@ -24,8 +26,10 @@
 //! `hold_all`, which takes all gates and then all zone locks, each in the order of its table.
 
 mod bulk;
+mod counters;
 mod drain;
 mod free;
+mod numa;
 mod request;
 mod scan;
 mod setup;
@@ -52,6 +56,7 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId};
+use crate::vmstat::numa::NumaDeltas;
 use crate::zone::state::{BELOW_HIGH, RECLAIM_ACTIVE, Zone};
 use crate::zonelist::Node;
 
@@ -94,6 +99,13 @@ pub struct Allocator<'a, P> {
     boost_factor: AtomicU32,
     high_fraction: AtomicU32,
     lowmem_ratio: [AtomicU32; crate::types::NR_ZONE_KINDS],
+    /// Deltas of NUMA events, a CPU's zones side by side; empty where none are recorded.
+    numa: &'a [NumaDeltas],
+    /// `vm.numa_stat`: 1 while NUMA events are counted.
+    numa_on: AtomicU32,
+    stat_interval_ns: AtomicU64,
+    /// CPUs that the thresholds were computed for.
+    online_cpus: AtomicU32,
     events: Events,
 }
 

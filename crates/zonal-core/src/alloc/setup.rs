@@ -17,13 +17,16 @@ use crate::platform::Platform;
 use crate::policy::{MinFreeRule, Policy};
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, Migratetype, NR_ZONE_KINDS, Pfn, ZoneId, ZoneKind};
-use crate::vmstat::threshold;
+use crate::vmstat::variant::NumaEnable;
 use crate::zone::state::{LockedZone, Zone};
 use crate::zone::watermark::{self, MarkInputs, MovableMin, Watermarks};
 
 /// A pool's reserve is at most this part of its memory ([`MinFreeRule::Pool`]).
 const POOL_RESERVE_PART: u64 = 128;
 const NOT_WRITTEN: u64 = u64::MAX;
+/// `vm.stat_interval` at the start: a second (LB F.4).
+const STAT_INTERVAL_NS: u64 = NS_PER_SECOND;
+const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Why memory cannot come online.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,10 @@ pub enum Sysctl {
     HighFraction,
     /// One entry of `vm.lowmem_reserve_ratio`; below 1 counts as 0.
     LowmemReserveRatio(ZoneKind),
+    /// `vm.numa_stat`: 0 forgets all NUMA events and counts none, 1 counts them from 0 on.
+    NumaStat,
+    /// `vm.stat_interval`, in seconds.
+    StatInterval,
 }
 
 /// A refused write; the old value is kept (Linux says EINVAL).
@@ -97,9 +104,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
         Layout::of(machine, &policy)?.check(&metadata)?;
         let grouping = machine.grouping(&policy);
         let map = ListMap::new(policy.pcp.orders, grouping);
-        let Metadata { zones, pcps, words, blocks, slots, nodes, zonelist } = metadata;
+        let Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa } = metadata;
         zonelists::build(machine, nodes, zonelist);
-        fill_zones(machine, zones);
+        fill_zones(machine, &policy, zones);
         let zones = &mut zones[..machine.zones.len()];
         let nodes = &nodes[..machine.nodes()];
         fill_stores(machine, &policy, &map, zones, pcps, (slots, nodes));
@@ -133,6 +140,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
             boost_factor: AtomicU32::new(policy.watermark.boost_factor),
             high_fraction: AtomicU32::new(policy.pcp.high_fraction.get()),
             lowmem_ratio: policy.watermark.lowmem_ratio.map(AtomicU32::new),
+            numa,
+            numa_on: AtomicU32::new(u32::from(policy.numa_stat)),
+            stat_interval_ns: AtomicU64::new(STAT_INTERVAL_NS),
+            online_cpus: AtomicU32::new(machine.cpus.len() as u32),
             events: Events::default(),
         };
         if grouping {
@@ -172,10 +183,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let kbytes = self.compute_min_free();
         self.min_free_kbytes.store(kbytes, Relaxed);
         self.setup_marks();
-        for zone in self.zones {
-            let cpus = self.cpu_nodes.len() as u32;
-            zone.stat_threshold.store(threshold::normal(zone.managed(), cpus), Relaxed);
-        }
+        self.set_thresholds(self.online_cpus.load(Relaxed));
     }
 
     /// `vm.min_free_kbytes` in force.
@@ -329,12 +337,22 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 self.setup_reserves();
                 self.refresh_zones();
             }
+            Sysctl::NumaStat => {
+                let fixed = self.policy.numa.enable == NumaEnable::Always;
+                let accepted = if fixed { "1: this policy always counts" } else { "0 and 1" };
+                let on = within(i64::from(fixed), 1).ok_or(refuse(accepted))?;
+                self.set_numa_stat(on == 1);
+            }
+            Sysctl::StatInterval => {
+                let seconds = within(1, int_max).ok_or(refuse("1 and above"))?;
+                self.stat_interval_ns.store(u64::from(seconds) * NS_PER_SECOND, Relaxed);
+            }
         }
         Ok(())
     }
 }
 
-fn fill_zones(machine: &Machine<'_>, zones: &mut [Zone]) {
+fn fill_zones(machine: &Machine<'_>, policy: &Policy, zones: &mut [Zone]) {
     let (mut frame_base, mut block_base) = (0, 0);
     for (id, (spec, zone)) in machine.zones.iter().zip(zones).enumerate() {
         zone.id = ZoneId(id as u16);
@@ -343,6 +361,8 @@ fn fill_zones(machine: &Machine<'_>, zones: &mut [Zone]) {
         zone.start_pfn = spec.start_pfn;
         zone.spanned = spec.spanned;
         zone.present = spec.present;
+        zone.update = policy.stat.update;
+        zone.set_recorded(policy.numa.records() && policy.numa_stat);
         zone.frame_base = frame_base;
         zone.block_base = block_base;
         zone.block_count = Frames::pageblocks_for(spec.start_pfn, spec.spanned);

@@ -4,7 +4,7 @@
 use super::Allocator;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, NR_ORDERS, NodeId, Order, ZoneId};
+use crate::types::{CpuId, NR_ORDERS, Order, ZoneId};
 use crate::zone::state::Zone;
 
 /// NUMA events (LB F.6): of allocations, not pages, except for the bulk call.
@@ -82,6 +82,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         for cpu in 0..self.cpus() {
             self.add_store(&mut stats, zone, CpuId(cpu as u32));
         }
+        stats.numa = self.zone_events(zone);
         (stats.lock_holds, stats.lock_contended) = zone.lock_holds();
         let locked = zone.lock(&self.platform, self.words, self.blocks);
         stats.free_pages = locked.buddy.free_pages();
@@ -97,9 +98,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let events = &pcp.events;
         let direct = events.direct_allocs.load(Relaxed);
         let direct_pages = events.direct_pages.load(Relaxed);
-        let allocs = totals.pops + direct;
         stats.cached_pages += u64::from(pcp.count());
-        stats.allocs += allocs;
+        stats.allocs += totals.pops + direct;
         stats.allocated_pages += totals.popped_pages + direct_pages;
         stats.freed_pages += totals.pushed_pages + events.direct_freed.load(Relaxed);
         stats.refilled_pages += totals.refilled_pages;
@@ -110,24 +110,6 @@ impl<'a, P: Platform> Allocator<'a, P> {
         stats.direct_allocs += direct;
         stats.double_frees += events.double_frees.load(Relaxed);
         stats.overflows += events.overflows.load(Relaxed);
-        if !self.policy.numa_stat {
-            return;
-        }
-        let miss = events.miss.load(Relaxed);
-        stats.numa.hit += allocs - miss.min(allocs);
-        stats.numa.miss += miss;
-        stats.numa.foreign += events.foreign.load(Relaxed);
-        if self.node_of(cpu) == zone.node() {
-            stats.numa.local += allocs;
-        } else {
-            stats.numa.other += allocs;
-        }
-    }
-
-    /// NUMA events of all zones of a node: `nodeN/numastat`.
-    pub fn numa_events(&self, node: NodeId) -> NumaEvents {
-        let zones = self.zones.iter().filter(|zone| zone.node() == node);
-        zones.fold(NumaEvents::default(), |sum, zone| sum.plus(self.zone_stats(zone.id()).numa))
     }
 
     /// Requests that took the slow way, and requests that were refused.

@@ -9,7 +9,7 @@ use crate::pcp::store::Pcp;
 use crate::pcp::tune;
 use crate::platform::{Platform, Step};
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
+use crate::types::{Migratetype, Order, Pfn, ZoneId};
 use crate::zone::state::{BOOSTED, LockedZone, Zone};
 
 /// A request as the zone scan has prepared it.
@@ -192,14 +192,5 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if raised && flags.contains(AllocFlags::KSWAPD) {
             zone.set_flag(BOOSTED);
         }
-    }
-
-    /// NUMA events of `count` allocations that the pops do not already tell (LB F.6).
-    pub(super) fn count_event(&self, zone: &Zone, pcp: &Pcp, cpu: CpuId, want: Want, count: u64) {
-        if zone.node == self.zone(want.preferred).node {
-            return;
-        }
-        pcp.events.miss.fetch_add(count, Relaxed);
-        self.pcp(want.preferred, cpu).events.foreign.fetch_add(count, Relaxed);
     }
 }

@@ -87,7 +87,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         locked.buddy.validate(&locked.frames).map_err(|fault| Fault::Buddy(id, fault))?;
         let free = locked.buddy.free_pages();
         let isolated = locked.buddy.free_isolate();
-        let counter = zone.free_counter_raw() + diffs;
+        let counter = zone.free_counter_raw() + diffs + zone.lost_pages();
         drop(locked);
         if free as i64 != counter {
             return Err(Fault::FreeCounter(id, free, counter));

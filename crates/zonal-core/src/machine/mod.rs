@@ -14,6 +14,7 @@ use crate::pcp::store::Pcp;
 use crate::policy::Policy;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 use crate::types::{NodeId, Order, PAGE_SIZE, ZoneId, ZoneKind};
+use crate::vmstat::numa::NumaDeltas;
 use crate::zone::state::Zone;
 use crate::zonelist::Node;
 use crate::zonelist::order::NODES_MAX;
@@ -132,6 +133,8 @@ pub struct Layout {
     pub nodes: usize,
     /// Zonelist entries: nodes times zones.
     pub zonelist: usize,
+    /// Deltas of NUMA events: zones times CPUs, where the policy records each event; else none.
+    pub numa: usize,
 }
 
 /// The records, owned by the caller, all in their default state (zero).
@@ -151,6 +154,8 @@ pub struct Metadata<'a> {
     pub nodes: &'a mut [Node],
     /// [`Layout::zonelist`] entries.
     pub zonelist: &'a mut [ZoneId],
+    /// [`Layout::numa`] records.
+    pub numa: &'a [NumaDeltas],
 }
 
 impl Layout {
@@ -169,7 +174,11 @@ impl Layout {
             slots: 0,
             nodes: machine.nodes(),
             zonelist: machine.nodes() * machine.zones.len(),
+            numa: 0,
         };
+        if policy.numa.records() {
+            layout.numa = layout.pcps;
+        }
         for zone in machine.zones {
             layout.words += zone.spanned as usize;
             layout.blocks += Frames::pageblocks_for(zone.start_pfn, zone.spanned);
@@ -197,6 +206,7 @@ impl Layout {
             + self.slots * 4
             + self.nodes * size_of::<Node>()
             + self.zonelist * size_of::<ZoneId>()
+            + self.numa * size_of::<NumaDeltas>()
     }
 
     /// Bytes of metadata for each byte of memory.
@@ -214,6 +224,7 @@ impl Layout {
             ("slots", metadata.slots.len(), self.slots),
             ("nodes", metadata.nodes.len(), self.nodes),
             ("zonelist entries", metadata.zonelist.len(), self.zonelist),
+            ("NUMA deltas", metadata.numa.len(), self.numa),
         ];
         match pairs.into_iter().find(|(_, given, needed)| given < needed) {
             Some((what, given, needed)) => Err(MachineError::Metadata(what, given, needed)),

@@ -4,7 +4,7 @@ use crate::pcp::store::{NO_LIST, NR_LISTS, OPEN, Pcp};
 use crate::pcp::tune::{PcpState, clamp_hi_first};
 use crate::pcp::word::{POPS_PERIOD, PcpWord};
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
-use crate::zone::state::{FAST_FREE, Zone};
+use crate::zone::state::{FAST_FREE, RECORDED, Zone};
 
 /// What a zone's `fast` must have for fast operations on order-0 pages: both ways free.
 const FAST_ALL: u32 = FAST_FREE | 1;
@@ -340,8 +340,9 @@ impl Drop for Closed<'_> {
             self.activate(active);
         }
         self.set_limit();
-        // Under pressure every operation has something to decide (LB D.4 step 5, E.7).
-        let slow = self.zone.fast.load(Relaxed) & FAST_ALL != FAST_ALL;
+        // Under pressure every operation has something to decide (LB D.4 step 5, E.7); where events
+        // are recorded each one has something to write.
+        let slow = self.zone.fast.load(Relaxed) & (FAST_ALL | RECORDED) != FAST_ALL;
         // Release: pairs with the word read of a fast operation, which must see these limits once
         // it sees this word.
         self.pcp.word.store(self.word.with_slow(slow).0, Ordering::Release);

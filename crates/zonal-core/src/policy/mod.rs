@@ -11,6 +11,7 @@ use crate::buddy::FallbackRule;
 use crate::pcp::size::HighFraction;
 use crate::pcp::tune::FreeHighRule;
 use crate::types::{Choice, NR_ZONE_KINDS, PAGEBLOCK_PAGES};
+use crate::vmstat::variant::{NumaPolicy, StatPolicy};
 
 /// Migratetypes of a kernel without CMA: what LB A.5 multiplies the pageblock by.
 const MIGRATE_TYPES: u64 = 5;
@@ -28,7 +29,11 @@ pub struct Policy {
     pub fallback: FallbackRule,
     /// Whether pageblocks are grouped by mobility.
     pub mobility_grouping: Grouping,
-    /// Whether NUMA events are reported.
+    /// How the zones' counters are kept (LB F.1 to F.5).
+    pub stat: StatPolicy,
+    /// How NUMA events are kept (LB F.6, F.7).
+    pub numa: NumaPolicy,
+    /// Whether NUMA events are counted: the sysctl `numa_stat` at the start.
     pub numa_stat: bool,
 }
 

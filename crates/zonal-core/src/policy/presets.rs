@@ -4,6 +4,7 @@ use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::FallbackRule;
 use crate::pcp::size::{BATCH_CAP_PAGES, HighFraction};
 use crate::pcp::tune::FreeHighRule;
+use crate::vmstat::variant::{NumaPolicy, Refresh, StatPolicy};
 use crate::zone::watermark::{BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, SCALE_FACTOR_DEFAULT};
 
 /// Part of a pool that its lists may always hold. Linux gets a like amount from the low mark, which
@@ -36,6 +37,8 @@ impl Policy {
         },
         fallback: FallbackRule::ClaimThenSteal,
         mobility_grouping: Grouping::Auto,
+        stat: StatPolicy::V6_6,
+        numa: NumaPolicy::V5_14,
         numa_stat: true,
     };
 
@@ -53,6 +56,7 @@ impl Policy {
 
     /// Ours, and the default of pools: Linux 6.18 without mobility grouping, with lists for every
     /// order up to 9, with a reserve in proportion to the pool and lists that may hold as much.
+    /// NUMA events are exact, and every CPU is refreshed in every interval: idle lists shrink too.
     pub const ZONAL: Policy = Policy {
         name: "zonal",
         pcp: PcpPolicy {
@@ -62,6 +66,8 @@ impl Policy {
         },
         watermark: WatermarkPolicy { min_free: MinFreeRule::Pool, ..Policy::LINUX_6_18.watermark },
         mobility_grouping: Grouping::Off,
+        stat: StatPolicy { refresh: Refresh::PerCpuTimer, ..StatPolicy::V6_6 },
+        numa: NumaPolicy::EXACT,
         ..Policy::LINUX_6_18
     };
 

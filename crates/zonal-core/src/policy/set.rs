@@ -17,6 +17,7 @@ use crate::buddy::FallbackRule;
 use crate::pcp::size::HighFraction;
 use crate::pcp::tune::FreeHighRule;
 use crate::types::{Choice, NR_ZONE_KINDS};
+use crate::vmstat::variant::{NumaEnable, NumaFold, NumaStorage, Pressure, Refresh, Update};
 
 /// One value of a policy that has a name.
 pub struct Setting {
@@ -156,6 +157,24 @@ pub const SETTINGS: &[Setting] = &[
         "how a request takes blocks of another migratetype"),
     choice!("mobility_grouping", mobility_grouping: Grouping,
         "whether pageblocks have migratetypes; auto: where memory suffices for all types"),
+    choice!("stat.update", stat.update: Update,
+        "how a CPU changes its delta of a counter"),
+    choice!("stat.refresh", stat.refresh: Refresh,
+        "what makes a CPU fold its deltas: a timer (2.6.24), or workers and a shepherd (3.18)"),
+    choice!("stat.quiet_on_idle", stat.quiet_on_idle: bool,
+        "a CPU that goes idle folds what its worker would come for"),
+    choice!("stat.skip_isolated", stat.skip_isolated: bool,
+        "the shepherd leaves isolated CPUs alone"),
+    choice!("stat.pressure", stat.pressure: Pressure,
+        "what is done about the free-page counter's error near the marks"),
+    choice!("numa.storage", numa.storage: NumaStorage,
+        "how NUMA events are kept; all but ulong_exact switch the fast paths off"),
+    number!("numa.threshold", numa.threshold: u16, 0..=65_533,
+        "threshold of the NUMA deltas of 8 and 16 bits; 0 is the storage's own"),
+    choice!("numa.fold_site", numa.fold_site: NumaFold,
+        "who folds NUMA events besides a full delta"),
+    choice!("numa.enable", numa.enable: NumaEnable,
+        "whether vm.numa_stat switches NUMA events while the allocator runs (4.15)"),
     choice!("numa.stat", numa_stat: bool, "whether NUMA events are counted"),
 ];
 
@@ -189,6 +208,19 @@ impl Policy {
     /// # Errors
     /// The first pair of values that excludes each other.
     pub fn check(&self) -> Result<(), Conflict> {
+        if i64::from(self.numa.threshold) > self.numa.threshold_max() {
+            return Err(Conflict {
+                key: "numa.threshold",
+                reason: "a delta of 8 bits goes to 125, one of 16 signed bits to 32765; choose \
+                         another numa.storage or a smaller threshold",
+            });
+        }
+        if !self.numa_stat && self.numa.enable == NumaEnable::Always {
+            return Err(Conflict {
+                key: "numa.stat",
+                reason: "NUMA events are always counted; set numa.enable=sysctl first",
+            });
+        }
         Ok(())
     }
 

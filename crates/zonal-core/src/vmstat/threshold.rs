@@ -117,6 +117,26 @@ pub const fn fold_cmpxchg(diff: i64, threshold: i64, delta: i64, overstep: Overs
     (-beyond, sum + beyond)
 }
 
+/// The compare-and-exchange loop as it was posted in 2007 (LB F.5, variant 2): the sum and the
+/// threshold are unsigned words, the delta a signed byte. A negative delta comes back as a huge
+/// number, so every step beyond the first overstep folds: the totals are right, batching is lost.
+#[inline]
+pub const fn fold_cmpxchg_posted(
+    diff: i64,
+    threshold: i64,
+    delta: i64,
+    overstep: Overstep,
+) -> (i64, i64) {
+    let sum = diff.wrapping_add(delta) as u64;
+    let (above, below) = (threshold as u64, threshold.wrapping_neg() as u64);
+    let (folds, beyond) = match overstep {
+        Overstep::None => (sum > above || sum < below, 0),
+        Overstep::Up => (sum > above, threshold >> 1),
+        Overstep::Down => (sum < below, -(threshold >> 1)),
+    };
+    if folds { (-beyond, sum as i64 + beyond) } else { (sum as i64, 0) }
+}
+
 /// The local increment proposed in 2007, as intended (LB F.5, variant 3): it folds when the delta
 /// *reaches* the threshold.
 #[inline]
@@ -198,6 +218,23 @@ mod tests {
     }
 
     #[test]
+    fn the_sign_bug_of_2007_folds_almost_every_step() {
+        // LB F.5: 10,000 increments at a threshold of 32.
+        let posted = |overstep, delta| {
+            folds(10_000, move |diff| fold_cmpxchg_posted(diff, 32, delta, overstep))
+        };
+        let up = posted(Overstep::Up, 1);
+        assert_eq!(up.len(), 9968);
+        assert_eq!(up[..3], [(33, 49, -16), (34, 1, -16), (35, 1, -16)]);
+        assert_eq!(folds(10_000, |diff| fold_cmpxchg(diff, 32, 1, Overstep::Up)).len(), 204);
+        assert_eq!(posted(Overstep::None, 1).len(), 10_000);
+        // The decrement is its mirror image.
+        let down = posted(Overstep::Down, -1);
+        assert_eq!(down[..2], [(33, -49, 16), (34, -1, 16)]);
+        assert_eq!(down.len(), 9968);
+    }
+
+    #[test]
     fn a_lowered_threshold_is_noticed_by_cmpxchg_in_both_directions() {
         assert_eq!(fold_inc(-100, 1), (-99, 0));
         assert_eq!(fold_cmpxchg(-100, 1, 1, Overstep::Up), (0, -99));
@@ -250,6 +287,12 @@ mod tests {
                 (fold_local_inc(start, threshold), 1),
                 (fold_local_dec(start, threshold), -1),
             ];
+            for (overstep, delta) in
+                [(Overstep::None, delta), (Overstep::Up, 1), (Overstep::Down, -1)]
+            {
+                let (next, fold) = fold_cmpxchg_posted(start, threshold, delta, overstep);
+                prop_assert_eq!(next + fold, start + delta); // FOLD-1, sign bug or not
+            }
             for ((next, fold), delta) in cases {
                 prop_assert_eq!(next + fold, start + delta); // FOLD-1
                 prop_assert!(next.abs() <= threshold);

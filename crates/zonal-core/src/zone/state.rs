@@ -1,8 +1,8 @@
 //! One zone: its frames, its buddy under the zone lock, and what others read without the lock.
 //!
 //! # Invariants
-//! - **ZONE-1** `buddy.free_pages() == free_counter + sum over CPUs of free_diff`, whenever the
-//!   zone lock is free.
+//! - **ZONE-1** `buddy.free_pages() == free_counter + sum over CPUs of free_diff + lost`, whenever
+//!   the zone lock is free; `lost` is 0 but for the one update that counts nothing (FOLD-2).
 //! - **ZONE-2** `listed` and `highatomic_free` repeat the buddy's state of the last unlock.
 //! - **ZONE-3** bit `o` of `fast` is set only if an allocation of order `o` without any special
 //!   right would pass the high mark (LB D.4 step 5) and no flag asks for more work on the way.
@@ -13,11 +13,13 @@
 use crate::buddy::Buddy;
 use crate::frame::Frames;
 use crate::gfp::AllocFlags;
-use crate::platform::{Platform, Step};
+use crate::platform::{Instruction, Line, Platform, Step};
 use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Guard, Lock, Ordering::Relaxed};
 use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, NR_ZONE_KINDS, NodeId, Pfn};
 use crate::types::{Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
-use crate::vmstat::threshold::fold_mod;
+use crate::vmstat::numa::NumaCounters;
+use crate::vmstat::update::{Change, Form, instruction, update};
+use crate::vmstat::variant::Update;
 use crate::zone::watermark::{FreeBlocks, Mark, Watermarks, ZoneSnapshot};
 
 /// Orders a plain allocation may take from a per-CPU store without looking further.
@@ -30,7 +32,10 @@ pub const BELOW_HIGH: u32 = 1 << 16;
 pub const RECLAIM_ACTIVE: u32 = 1 << 17;
 /// A pageblock of another type was broken into; the next allocation wakes the reclaimer (LB C.4).
 pub const BOOSTED: u32 = 1 << 18;
-const FLAGS: u32 = BELOW_HIGH | RECLAIM_ACTIVE | BOOSTED;
+/// Each allocation is written to a delta of its CPU, so none may go by a fast path (LB F.7). Set
+/// while NUMA events are kept in one of the storages that record them.
+pub const RECORDED: u32 = 1 << 19;
+const FLAGS: u32 = BELOW_HIGH | RECLAIM_ACTIVE | BOOSTED | RECORDED;
 
 /// A populated zone.
 #[derive(Debug, Default)]
@@ -56,6 +61,12 @@ pub struct Zone {
     pub(crate) high_min: AtomicU32,
     pub(crate) high_max: AtomicU32,
     pub(crate) stat_threshold: AtomicU32,
+    /// Below it tests that ask for it add up the deltas (LB F.2); 0 if they never need to.
+    pub(crate) drift_mark: AtomicU64,
+    /// How deltas of the zone's counters are updated.
+    pub(crate) update: Update,
+    /// NUMA events folded so far; see `vmstat::numa` for the exact storage.
+    pub(crate) numa: NumaCounters,
     counters: Counters,
     buddy: Lock<Buddy>,
 }
@@ -65,6 +76,8 @@ pub struct Zone {
 #[repr(align(128))]
 struct Counters {
     free: AtomicI64,
+    /// What updates did not count (ZONE-1).
+    lost: AtomicI64,
     listed: AtomicU64,
     highatomic_free: AtomicU64,
 }
@@ -77,6 +90,18 @@ pub struct LockedZone<'a, P: Platform> {
     pub buddy: Guard<'a, Buddy, P>,
     /// The zone's frames.
     pub frames: Frames<'a>,
+    /// Behind the guard, so that it is told when the lock is free again.
+    booked: Booked<'a, P>,
+}
+
+/// Updates of the free-page counter in one hold of the lock, for a home that charges for them.
+#[derive(Debug)]
+struct Booked<'a, P: Platform> {
+    platform: &'a P,
+    zone: ZoneId,
+    by: Instruction,
+    updates: u32,
+    folds: u32,
 }
 
 impl Zone {
@@ -123,6 +148,10 @@ impl Zone {
     pub fn stat_threshold(&self) -> u32 {
         self.stat_threshold.load(Relaxed)
     }
+    /// Where the counter's error begins to matter (LB F.2 `percpu_drift_mark`), if anywhere.
+    pub fn drift_mark(&self) -> Option<u64> {
+        Some(self.drift_mark.load(Relaxed)).filter(|mark| *mark != 0)
+    }
     /// Times the zone lock was taken, and times it was found taken.
     pub fn lock_holds(&self) -> (u64, u64) {
         (self.buddy.holds(), self.buddy.contended())
@@ -164,6 +193,10 @@ impl Zone {
     pub(crate) fn free_counter_raw(&self) -> i64 {
         self.counters.free.load(Relaxed)
     }
+    /// What ZONE-1 says was never counted.
+    pub(crate) fn lost_pages(&self) -> i64 {
+        self.counters.lost.load(Relaxed)
+    }
 
     /// What the watermark test looks at, for requests up to zone kind `highest`.
     pub fn snapshot(&self, highest: ZoneKind) -> ZoneSnapshot {
@@ -187,6 +220,14 @@ impl Zone {
     pub(crate) fn set_flag(&self, flag: u32) {
         // Relaxed: a flag is advice, and whoever misses it takes one page more before seeing it.
         let _ = self.fast.fetch_update(Relaxed, Relaxed, |old| Some(old & FLAGS | flag));
+    }
+    /// Sets or clears [`RECORDED`]; the other bits stay.
+    pub(crate) fn set_recorded(&self, recorded: bool) {
+        if recorded {
+            self.fast.fetch_or(RECORDED, Relaxed);
+        } else {
+            self.fast.fetch_and(!RECORDED, Relaxed);
+        }
     }
     pub(crate) fn clear_flag(&self, flag: u32) -> bool {
         self.fast.fetch_and(!flag, Relaxed) & flag != 0
@@ -228,7 +269,9 @@ impl Zone {
     ) -> LockedZone<'a, P> {
         platform.cost(Step::ZoneLock(self.id));
         let buddy = self.buddy.lock(platform);
-        LockedZone { zone: self, buddy, frames: self.frames(words, blocks) }
+        let by = instruction(self.update, Form::Raw);
+        let booked = Booked { platform, zone: self.id, by, updates: 0, folds: 0 };
+        LockedZone { zone: self, buddy, frames: self.frames(words, blocks), booked }
     }
 
     /// The zone's frames, cut from the tables of all zones.
@@ -246,17 +289,24 @@ impl<P: Platform> LockedZone<'_, P> {
     /// that does it (LB F.3 `__mod`). ZONE-1 holds again when all moves of the hold are booked.
     pub fn account(&mut self, diff: &AtomicI64, step: i64, times: u32) {
         let threshold = i64::from(self.zone.stat_threshold.load(Relaxed));
+        let how = self.zone.update;
         let mut local = diff.load(Relaxed);
-        let mut folded = 0;
+        let (mut folded, mut lost) = (0, 0);
         for _ in 0..times {
-            let (next, fold) = fold_mod(local, threshold, step);
-            local = next;
-            folded += fold;
+            let done = update(how, Form::Raw, Change::Mod(step), local, threshold);
+            local = done.diff;
+            folded += done.fold;
+            lost += done.lost;
+            self.booked.folds += u32::from(done.fold != 0);
         }
+        self.booked.updates += times;
         diff.store(local, Relaxed);
+        let counters = &self.zone.counters;
         if folded != 0 {
-            let free = &self.zone.counters.free;
-            free.store(free.load(Relaxed) + folded, Relaxed);
+            counters.free.store(counters.free.load(Relaxed) + folded, Relaxed);
+        }
+        if lost != 0 {
+            counters.lost.store(counters.lost.load(Relaxed) + lost, Relaxed);
         }
     }
 
@@ -280,6 +330,20 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
         }
         counters.highatomic_free.store(self.buddy.free_highatomic(), Relaxed);
         self.zone.refresh_fast();
+    }
+}
+
+impl<P: Platform> Drop for Booked<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        let Booked { platform, zone, by, updates, folds } = *self;
+        if updates > 0 {
+            platform.cost(Step::Update { zone, by, times: updates });
+        }
+        for _ in 0..folds {
+            platform.cost(Step::Fold(Line::Zone(zone)));
+            platform.cost(Step::Fold(Line::Machine));
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use zonal_core::platform::Platform;
 use zonal_core::policy::Policy;
 use zonal_core::sync::Wait;
 use zonal_core::types::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
+use zonal_core::vmstat::numa::NumaDeltas;
 use zonal_core::zone::state::Zone;
 use zonal_core::zonelist::Node;
 
@@ -98,6 +99,7 @@ impl Home {
             slots: some(layout.slots, || AtomicU32::new(0)),
             nodes: some(layout.nodes, Node::default),
             zonelist: some(layout.zonelist, || ZoneId(0)),
+            numa: some(layout.numa, NumaDeltas::default),
         };
         let allocator = Allocator::new(&machine, home.policy, metadata, Threads).unwrap();
         for (id, zone) in home.zones.iter().enumerate() {

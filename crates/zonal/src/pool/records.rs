@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use zonal_core::machine::{Layout, Metadata};
 use zonal_core::pcp::store::Pcp;
 use zonal_core::types::{PAGE_SIZE, ZoneId};
+use zonal_core::vmstat::numa::NumaDeltas;
 use zonal_core::zone::state::Zone;
 use zonal_core::zonelist::Node;
 
@@ -43,7 +44,7 @@ impl Cutter {
 
 impl Records {
     pub(super) fn map(layout: &Layout) -> Result<Records, MapError> {
-        // Each of the seven tables may lose most of a page to alignment.
+        // Each of the eight tables may lose most of a page to alignment.
         let bytes = (layout.bytes() + 16 * PAGE_SIZE).next_multiple_of(PAGE_SIZE);
         let mapping = Mapping::new(&MapOptions {
             bytes,
@@ -74,12 +75,14 @@ impl Records {
         let zonelist = cutter.take::<ZoneId>(layout.zonelist);
         let blocks = cutter.take::<AtomicU8>(layout.blocks);
         let slots = cutter.take::<AtomicU32>(layout.slots);
+        let numa = cutter.take::<NumaDeltas>(layout.numa);
         // One zero word in front of the table: see `rseq::NO_FRAME`.
         let words = cutter.take::<AtomicU64>(layout.words + 1).wrapping_add(1);
         fill(pcps, layout.pcps, Pcp::default);
         fill(zones, layout.zones, Zone::default);
         fill(nodes, layout.nodes, Node::default);
         fill(zonelist, layout.zonelist, ZoneId::default);
+        fill(numa, layout.numa, NumaDeltas::default);
         // SAFETY: (1) cut above, disjoint, aligned, filled; alive by this function's contract.
         let pcps = unsafe { std::slice::from_raw_parts_mut(pcps, layout.pcps) };
         // SAFETY: (1) as above.
@@ -88,13 +91,15 @@ impl Records {
         let nodes = unsafe { std::slice::from_raw_parts_mut(nodes, layout.nodes) };
         // SAFETY: (1) as above.
         let zonelist = unsafe { std::slice::from_raw_parts_mut(zonelist, layout.zonelist) };
+        // SAFETY: (1) as above.
+        let numa = unsafe { std::slice::from_raw_parts(numa, layout.numa) };
         // SAFETY: (1) cut above; (2) a fresh mapping is zero, which is a valid atomic.
         let blocks = unsafe { std::slice::from_raw_parts(blocks, layout.blocks) };
         // SAFETY: (1) and (2) as above.
         let slots = unsafe { std::slice::from_raw_parts(slots, layout.slots) };
         // SAFETY: (1) and (2) as above.
         let words = unsafe { std::slice::from_raw_parts(words, layout.words) };
-        Metadata { zones, pcps, words, blocks, slots, nodes, zonelist }
+        Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa }
     }
 }
 

@@ -1,11 +1,14 @@
-//! The refresh thread: once per interval it folds counters, lets per-CPU lists decay and sends
-//! pages of other nodes home (LB F.4), and gives free memory back if asked to.
+//! The refresh thread: once per interval it is the shepherd and the workers of all CPUs, as the
+//! policy has them, which fold counters, let per-CPU lists decay and send pages of other nodes home
+//! (LB F.4); and it gives free memory back if asked to. The interval is `vm.stat_interval`.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use zonal_core::platform::Platform;
 use zonal_core::types::CpuId;
+use zonal_core::vmstat::worker::StatWorker;
 
 use super::Shared;
 
@@ -26,12 +29,14 @@ struct SharedRef(*const Shared);
 unsafe impl Send for SharedRef {}
 
 impl Worker {
-    /// Starts the thread. `shared` must outlive the returned value (POOL-2).
+    /// Starts the thread, with this interval until `vm.stat_interval` is written. `shared` must
+    /// outlive the returned value (POOL-2).
     pub(super) fn start(
         shared: &Shared,
         interval: Duration,
         trim_rate: usize,
     ) -> std::io::Result<Worker> {
+        shared.allocator.set_stat_interval(interval);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&stop);
         let shared = SharedRef(shared);
@@ -39,7 +44,7 @@ impl Worker {
             let shared = shared;
             // SAFETY: (1) alive until the thread is joined (POOL-2).
             let shared = unsafe { &*shared.0 };
-            run(shared, &signal, interval, trim_rate);
+            run(shared, &signal, trim_rate);
         })?;
         Ok(Worker { stop, process: std::process::id(), thread: Some(thread) })
     }
@@ -76,21 +81,23 @@ impl Drop for Worker {
     }
 }
 
-fn run(
-    shared: &Shared,
-    (stop, wake): &(Mutex<bool>, Condvar),
-    interval: Duration,
-    trim_rate: usize,
-) {
+fn run(shared: &Shared, (stop, wake): &(Mutex<bool>, Condvar), trim_rate: usize) {
+    let allocator = &shared.allocator;
+    let mut workers = vec![StatWorker::default(); allocator.cpus()];
+    allocator.shepherd(&mut workers, allocator.platform().now_ns());
     let mut stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
     while !*stopped {
+        let interval = allocator.stat_interval();
         let waited = wake.wait_timeout(stopped, interval);
         stopped = waited.unwrap_or_else(PoisonError::into_inner).0;
         if *stopped {
             return;
         }
-        for cpu in 0..shared.allocator.cpus() {
-            shared.allocator.refresh(CpuId(cpu as u32));
+        // One moment for all: a worker that comes back is due when this thread does.
+        let now = allocator.platform().now_ns();
+        allocator.shepherd(&mut workers, now);
+        for (cpu, worker) in workers.iter_mut().enumerate() {
+            allocator.run_worker(CpuId(cpu as u32), worker, now);
         }
         if trim_rate > 0 {
             let bytes = trim_rate as f64 * interval.as_secs_f64();

@@ -11,6 +11,7 @@ use crate::platform::{Platform, Step};
 use crate::policy::Policy;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Wait};
 use crate::types::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
+use crate::vmstat::numa::NumaDeltas;
 use crate::zone::state::Zone;
 use crate::zonelist::Node;
 
@@ -22,6 +23,7 @@ std::thread_local! {
     static RELAXED: Cell<u32> = const { Cell::new(0) };
     static AT_RELAX: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
     static AT_LOCK: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+    static STEPS: RefCell<Option<Vec<Step>>> = const { RefCell::new(None) };
 }
 
 /// The platform: one thread plays all CPUs.
@@ -58,6 +60,7 @@ impl Platform for Script {
         }
     }
     fn cost(&self, step: Step) {
+        STEPS.with_borrow_mut(|steps| steps.iter_mut().for_each(|steps| steps.push(step)));
         if let Step::ZoneLock(_) = step
             && let Some(meanwhile) = AT_LOCK.take()
         {
@@ -82,6 +85,13 @@ pub fn while_waiting(meanwhile: impl FnOnce() + 'static) {
 /// Runs `meanwhile` just before the core next takes a zone lock.
 pub fn before_the_next_lock(meanwhile: impl FnOnce() + 'static) {
     AT_LOCK.set(Some(Box::new(meanwhile)));
+}
+
+/// What the core asks to be charged for while `work` runs.
+pub fn steps_of(work: impl FnOnce()) -> Vec<Step> {
+    STEPS.set(Some(Vec::new()));
+    work();
+    STEPS.take().unwrap_or_default()
 }
 
 fn run_as_other(meanwhile: Meanwhile) {
@@ -109,6 +119,7 @@ struct Records {
     slots: Vec<AtomicU32>,
     nodes: Vec<Node>,
     zonelist: Vec<ZoneId>,
+    numa: Vec<NumaDeltas>,
 }
 
 impl Records {
@@ -125,6 +136,7 @@ impl Records {
             slots: vec(layout.slots + spare, || AtomicU32::new(0)),
             nodes: vec(layout.nodes + spare, Node::default),
             zonelist: vec(layout.zonelist + spare, || ZoneId(0)),
+            numa: vec(layout.numa + spare, NumaDeltas::default),
         }
     }
 
@@ -137,6 +149,7 @@ impl Records {
             slots: &self.slots,
             nodes: &mut self.nodes,
             zonelist: &mut self.zonelist,
+            numa: &self.numa,
         }
     }
 }

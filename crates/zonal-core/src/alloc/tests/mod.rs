@@ -1,9 +1,11 @@
 //! Whole allocators under test.
 
+mod counters;
 mod double_free;
 mod exhaustive;
 mod home;
 mod model;
+mod numa;
 mod paths;
 mod placement;
 mod pressure;

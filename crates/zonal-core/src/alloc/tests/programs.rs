@@ -8,12 +8,13 @@ use proptest::prelude::*;
 
 use super::home::{Script, Shape, distances, on_cpu, zone};
 use super::model::Model;
-use super::word_path;
+use super::{numa, word_path};
 use crate::alloc::{Allocator, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::pcp::size::HighFraction;
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::vmstat::variant::StatPolicy;
 
 /// What a request may ask for, meaningless ones included.
 pub const GFPS: [Gfp; 15] = [
@@ -130,9 +131,12 @@ fn policy() -> impl Strategy<Value = Policy> {
     ];
     let min_free = prop::sample::select(rules.to_vec());
     let fraction = prop::sample::select(&[0, 8, 100][..]);
-    (preset, grouping, min_free, fraction).prop_map(|(preset, grouping, min_free, fraction)| {
+    let values = (preset, grouping, min_free, fraction, numa::seen_whole());
+    values.prop_map(|(preset, grouping, min_free, fraction, (update, numa))| {
         let high_fraction = HighFraction::new(fraction).unwrap();
         Policy {
+            stat: StatPolicy { update, ..preset.stat },
+            numa,
             mobility_grouping: grouping,
             pcp: PcpPolicy { high_fraction, ..preset.pcp },
             watermark: WatermarkPolicy { min_free, ..preset.watermark },

@@ -1,0 +1,276 @@
+//! NUMA events: where each allocation is counted, and how the counts are kept (LB F.6, F.7).
+//!
+//! ```text
+//!  allocation ──► deltas of (zone, CPU) ──► counters of the zone ──► read
+//!                       threshold, refresh, or the reader itself
+//! ```
+//! The exact storage has no deltas: the hot word counts pops, long ways count misses, and the rest
+//! follows. Its zone counters hold what to subtract: the figures of the moment in which counting
+//! was last switched on.
+//!
+//! Since 5.14 Linux adds to a CPU's word with one unlocked instruction, and a reader on another CPU
+//! takes the word with an exchange. If the exchange falls between the load and the store of that
+//! instruction, the store puts the old sum back, and the reader's share is counted twice. Here the
+//! addition is made so that threads which share a CPU's number lose nothing to each other, and the
+//! reader's race is kept as it is. The exact storage has no such race: a reader only loads.
+
+use crate::platform::{Instruction, Line, Platform, Step};
+use crate::sync::{AtomicI64, Ordering::Relaxed};
+use crate::types::{CpuId, ZoneId};
+use crate::vmstat::threshold::fold_mod;
+use crate::vmstat::update::{Change, Form, Place, Updated, change, change_by};
+use crate::vmstat::variant::{NumaPolicy, NumaStorage, Update};
+
+/// Events of one zone, by their position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NumaItem {
+    /// Served from the preferred node.
+    Hit,
+    /// Served from another node than preferred.
+    Miss,
+    /// Preferred this zone's node, served by another.
+    Foreign,
+    /// Served to a CPU of the zone's node.
+    Local,
+    /// Served to a CPU of another node.
+    Other,
+}
+
+/// Kinds of events.
+pub const NUMA_ITEMS: usize = 5;
+
+/// Their names in `/proc/vmstat`.
+pub const NUMA_NAMES: [&str; NUMA_ITEMS] =
+    ["numa_hit", "numa_miss", "numa_foreign", "numa_local", "numa_other"];
+
+/// One number for each event.
+pub type NumaCounts = [i64; NUMA_ITEMS];
+
+/// The deltas of one (zone, CPU): a line of their own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct NumaDeltas {
+    items: [AtomicI64; NUMA_ITEMS],
+}
+
+/// The counters of one zone.
+#[derive(Debug, Default)]
+pub struct NumaCounters {
+    items: [AtomicI64; NUMA_ITEMS],
+}
+
+/// How events of one zone are counted.
+#[derive(Clone, Copy, Debug)]
+pub struct NumaRule {
+    /// The storage and its threshold.
+    pub policy: NumaPolicy,
+    /// How deltas of zone items are updated: the first two storages use the same primitive.
+    pub update: Update,
+    /// Threshold of the zone's own counters.
+    pub zone_threshold: u32,
+    /// The zone.
+    pub zone: ZoneId,
+}
+
+impl NumaRule {
+    fn place(&self) -> Place {
+        let zone = self.zone;
+        match self.policy.storage {
+            NumaStorage::S8InZoneStats => Place::items(zone),
+            _ => Place { zone, lines: [Line::ZoneNuma(zone), Line::MachineNuma] },
+        }
+    }
+}
+
+impl NumaDeltas {
+    /// Counts `count` events of one kind.
+    pub fn record<P: Platform>(
+        &self,
+        platform: &P,
+        rule: &NumaRule,
+        item: NumaItem,
+        count: u32,
+        zone: &NumaCounters,
+    ) {
+        let (diff, shared) = (&self.items[item as usize], &zone.items[item as usize]);
+        let threshold = rule.policy.threshold(rule.zone_threshold);
+        let place = rule.place();
+        match rule.policy.storage {
+            NumaStorage::S8InZoneStats | NumaStorage::S16Overstep => {
+                let how = (rule.update, Form::Raw);
+                for _ in 0..count {
+                    change(platform, place, how, Change::Inc, (diff, threshold), shared);
+                }
+            }
+            NumaStorage::U16 => {
+                let next = |old| {
+                    let (diff, fold) = fold_mod(old, threshold, 1);
+                    Updated { diff, fold, lost: 0 }
+                };
+                for _ in 0..count {
+                    change_by(platform, place, Instruction::Plain, next, diff, shared);
+                }
+            }
+            NumaStorage::UlongFoldOnRead => {
+                add_unlocked(diff, i64::from(count));
+                platform.cost(Step::Update { zone: rule.zone, by: Instruction::Add, times: 1 });
+            }
+            // The hot word has counted it.
+            NumaStorage::UlongExact => {}
+        }
+    }
+
+    /// Whether any delta is not zero.
+    pub fn any(&self) -> bool {
+        self.items.iter().any(|item| item.load(Relaxed) != 0)
+    }
+
+    /// Moves all deltas to the zone's counters. Returns whether there were any.
+    pub fn fold_into(&self, zone: &NumaCounters) -> bool {
+        let mut any = false;
+        for (diff, shared) in self.items.iter().zip(&zone.items) {
+            // Relaxed: as for every counter; the exchange alone decides who has a delta.
+            let taken = diff.swap(0, Relaxed);
+            if taken != 0 {
+                shared.fetch_add(taken, Relaxed);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// The deltas, left where they are.
+    pub fn peek(&self) -> NumaCounts {
+        self.items.each_ref().map(|item| item.load(Relaxed))
+    }
+
+    /// Forgets all deltas.
+    pub fn clear(&self) {
+        self.items.iter().for_each(|item| item.store(0, Relaxed));
+    }
+}
+
+impl NumaCounters {
+    /// What was folded; may be below zero for a moment, or for good after a lost race.
+    pub fn get(&self) -> NumaCounts {
+        self.items.each_ref().map(|item| item.load(Relaxed))
+    }
+
+    /// Sets all counters.
+    pub fn set(&self, counts: NumaCounts) {
+        self.items.iter().zip(counts).for_each(|(item, count)| item.store(count, Relaxed));
+    }
+}
+
+/// The sum of two sets of counts.
+pub fn plus(one: NumaCounts, other: NumaCounts) -> NumaCounts {
+    core::array::from_fn(|item| one[item].wrapping_add(other[item]))
+}
+
+/// Where an allocation counts (LB F.6): the events of the zone that served it, and those of the
+/// zone it preferred.
+pub const fn events_of(
+    served_preferred: bool,
+    served_local: bool,
+) -> ([NumaItem; 2], Option<NumaItem>) {
+    let place = if served_local { NumaItem::Local } else { NumaItem::Other };
+    if served_preferred {
+        ([NumaItem::Hit, place], None)
+    } else {
+        ([NumaItem::Miss, place], Some(NumaItem::Foreign))
+    }
+}
+
+/// Tells the home that a reader looked at a CPU's deltas.
+pub fn collected<P: Platform>(platform: &P, zone: ZoneId, cpu: CpuId, taken: bool) {
+    platform.cost(Step::Collect { zone, cpu, taken });
+}
+
+/// What the unlocked addition of 5.14 does to a word that its own CPU alone adds to: if a reader
+/// takes the word between the load and the store, the store puts the old sum back.
+fn add_unlocked(word: &AtomicI64, count: i64) {
+    let mut seen = word.load(Relaxed);
+    // Relaxed: a counter, see above.
+    while let Err(now) = word.compare_exchange(seen, seen + count, Relaxed, Relaxed) {
+        if now < seen {
+            word.store(seen + count, Relaxed);
+            return;
+        }
+        // Another thread on this CPU's number: in a kernel it would have waited its turn.
+        seen = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::sync::AtomicU32;
+    use crate::sync::Wait;
+
+    /// A home that is asked nothing.
+    struct Nobody;
+    impl Wait for Nobody {
+        fn wait(&self, _word: &AtomicU32, _value: u32) {}
+        fn wake_one(&self, _word: &AtomicU32) {}
+    }
+    impl Platform for Nobody {
+        fn cpu(&self) -> CpuId {
+            CpuId(0)
+        }
+        fn fence(&self, _cpu: CpuId) -> bool {
+            true
+        }
+        fn now_ns(&self) -> u64 {
+            0
+        }
+    }
+
+    /// After how many hits the zone's counter moved, and by how much, for the first two folds.
+    fn folds(policy: NumaPolicy, zone_threshold: u32, events: usize) -> Vec<(usize, i64)> {
+        let rule = NumaRule { policy, update: Update::Irq, zone_threshold, zone: ZoneId(0) };
+        let (deltas, zone) = (NumaDeltas::default(), NumaCounters::default());
+        let mut seen = Vec::new();
+        let mut before = 0;
+        for event in 1..=events {
+            deltas.record(&Nobody, &rule, NumaItem::Hit, 1, &zone);
+            let now = zone.get()[0];
+            if now != before {
+                seen.push((event, now - before));
+            }
+            before = now;
+        }
+        assert_eq!(plus(zone.get(), deltas.peek())[0], events as i64);
+        seen
+    }
+
+    #[test]
+    fn each_storage_folds_where_it_did() {
+        // LB F.7 and K.4.
+        assert_eq!(folds(NumaPolicy::V4_13, 125, 400), [(126, 188), (314, 188)]);
+        let v1 = folds(NumaPolicy::SPLIT_V1, 125, 100_000);
+        assert_eq!(v1, [(32_766, 49_148), (81_914, 49_148)]);
+        let v2 = folds(NumaPolicy::V4_14, 125, 140_000);
+        assert_eq!(v2, [(65_534, 65_534), (131_068, 65_534)]);
+        assert_eq!(folds(NumaPolicy::V5_14, 125, 140_000), []);
+    }
+
+    #[test]
+    fn a_threshold_of_ones_own_is_that_of_the_table_of_2017() {
+        let policy = NumaPolicy { threshold: 64, ..NumaPolicy::SPLIT_V1 };
+        assert_eq!(folds(policy, 125, 200), [(65, 97), (162, 97)]);
+        let policy = NumaPolicy { threshold: 64, ..NumaPolicy::V4_14 };
+        assert_eq!(folds(policy, 125, 200), [(65, 65), (130, 65), (195, 65)]);
+    }
+
+    #[test]
+    fn an_allocation_counts_twice_and_a_foreign_one_three_times() {
+        use NumaItem::{Foreign, Hit, Local, Miss, Other};
+        assert_eq!(events_of(true, true), ([Hit, Local], None));
+        assert_eq!(events_of(true, false), ([Hit, Other], None));
+        assert_eq!(events_of(false, true), ([Miss, Local], Some(Foreign)));
+        assert_eq!(events_of(false, false), ([Miss, Other], Some(Foreign)));
+    }
+}

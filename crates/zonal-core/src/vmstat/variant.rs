@@ -1,0 +1,261 @@
+//! Every published way to keep the counters, as values (LB F, L): one field of a policy each.
+//!
+//! | what | when | value |
+//! |--|--|--|
+//! | a CPU changes its delta | 2007 to 2.6.38 and on | [`Update`] |
+//! | deltas reach the shared counters although nothing folds them | 2.6.24, 3.18 | [`Refresh`] |
+//! | a counter's error may hide that a mark was crossed | 2.6.36, 2.6.38 | [`Pressure`] |
+//! | NUMA events | 4.13, 4.14, 4.15, 5.14 | [`NumaStorage`], [`NumaFold`], [`NumaEnable`] |
+
+use crate::types::Choice;
+use crate::vmstat::threshold::{NUMA_THRESHOLD_S16, NUMA_THRESHOLD_U16, THRESHOLD_MAX};
+
+/// How a CPU changes its delta of a counter (LB F.3, F.5). The arithmetic is in
+/// [`update`](crate::vmstat::update), the races in `vmstat/races.rs`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Update {
+    /// Interrupts are masked around the plain steps: the base of 2007.
+    Irq,
+    /// A compare-and-exchange loop, with the sign bug of the version posted in 2007: a negative
+    /// delta is read back as a huge unsigned number, so almost every update folds.
+    CmpxchgPostedUnsigned,
+    /// The same loop with signed arithmetic, as intended in 2007.
+    CmpxchgSigned,
+    /// One increment instruction, then a compare (2007, as intended). Nested interrupts between
+    /// the two can push the byte beyond 127.
+    LocalIncIntended,
+    /// The same as it was posted: the instruction's operand is the pointer, so the counter never
+    /// moves.
+    LocalIncPosted,
+    /// A compare-and-exchange loop where an interrupt may come between, plain steps where the
+    /// caller keeps them out: x86 since 2.6.38.
+    #[default]
+    ThisCpuCmpxchg,
+    /// Plain steps with preemption off: an interrupt that counts the same item loses updates.
+    PreemptOnly,
+}
+
+/// What makes a CPU fold its deltas from time to time (LB F.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Refresh {
+    /// A timer of each CPU, in every interval whether there is anything to do or not (2.6.24).
+    PerCpuTimer,
+    /// A worker of each CPU that comes back while it finds something to do, and one shepherd that
+    /// wakes the workers of CPUs with deltas that are not zero (3.18).
+    #[default]
+    WorkerAndShepherd,
+}
+
+/// What is done about the error of the free-page counter near the marks (LB F.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pressure {
+    /// Nothing (before 2.6.36).
+    Off,
+    /// Below the drift mark, tests that ask for it add up the deltas (2.6.36).
+    DriftMark,
+    /// And while the background reclaimer is awake the threshold is small (2.6.38).
+    #[default]
+    DriftMarkAndThreshold,
+}
+
+/// How NUMA events are kept (LB F.7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NumaStorage {
+    /// As items of the zone's counters: signed bytes, the zone's threshold (up to 4.13).
+    S8InZoneStats,
+    /// Signed 16 bits, folding beyond 32765 with overstep (proposed in August 2017).
+    S16Overstep,
+    /// Unsigned 16 bits, folding beyond 65533 to zero (4.14 to 5.13).
+    U16,
+    /// A word of each CPU, which readers take with an exchange (5.14). The owner's addition is not
+    /// atomic towards them, so a reader can count a whole word twice.
+    UlongFoldOnRead,
+    /// Exact: hits are the pops that are no misses, and the hot word counts pops anyway.
+    #[default]
+    UlongExact,
+}
+
+/// Who folds NUMA events besides a CPU whose delta is full (LB F.7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NumaFold {
+    /// The refresh of each CPU; readers see what was folded (up to 4.13).
+    Worker,
+    /// The refresh of each CPU; readers of zones and nodes add the deltas (4.14).
+    WorkerAndSnapshot,
+    /// Readers, and nobody else (5.14).
+    #[default]
+    Reader,
+}
+
+/// Whether NUMA events can be switched off while the allocator runs (LB F.7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NumaEnable {
+    /// No (up to 4.14).
+    Always,
+    /// By `vm.numa_stat` (4.15).
+    #[default]
+    Sysctl,
+}
+
+/// Counters of zones (LB F.1 to F.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatPolicy {
+    /// How a CPU changes its delta.
+    pub update: Update,
+    /// What makes it fold.
+    pub refresh: Refresh,
+    /// A CPU that goes idle folds what its worker would come for.
+    pub quiet_on_idle: bool,
+    /// The shepherd leaves isolated CPUs alone.
+    pub skip_isolated: bool,
+    /// What is done about the error near the marks.
+    pub pressure: Pressure,
+}
+
+/// NUMA events (LB F.6, F.7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NumaPolicy {
+    /// How they are kept.
+    pub storage: NumaStorage,
+    /// Threshold of the deltas; 0 is the storage's own. Of no meaning to the last two storages.
+    pub threshold: u16,
+    /// Who folds them.
+    pub fold_site: NumaFold,
+    /// Whether they can be switched off.
+    pub enable: NumaEnable,
+}
+
+impl StatPolicy {
+    /// 2.6.24.
+    pub const V2_6_24: StatPolicy = StatPolicy {
+        update: Update::Irq,
+        refresh: Refresh::PerCpuTimer,
+        quiet_on_idle: false,
+        skip_isolated: false,
+        pressure: Pressure::Off,
+    };
+    /// 2.6.38 to 3.17.
+    pub const V2_6_38: StatPolicy = StatPolicy {
+        update: Update::ThisCpuCmpxchg,
+        pressure: Pressure::DriftMarkAndThreshold,
+        ..StatPolicy::V2_6_24
+    };
+    /// 4.13 to 5.x: workers and their shepherd, quiet when idle.
+    pub const V4_13: StatPolicy = StatPolicy {
+        refresh: Refresh::WorkerAndShepherd,
+        quiet_on_idle: true,
+        ..StatPolicy::V2_6_38
+    };
+    /// 6.6 and on: isolated CPUs are left alone.
+    pub const V6_6: StatPolicy = StatPolicy { skip_isolated: true, ..StatPolicy::V4_13 };
+}
+
+impl NumaPolicy {
+    /// Up to 4.13.
+    pub const V4_13: NumaPolicy = NumaPolicy {
+        storage: NumaStorage::S8InZoneStats,
+        threshold: 0,
+        fold_site: NumaFold::Worker,
+        enable: NumaEnable::Always,
+    };
+    /// The first version of the split of 2017, which was not merged.
+    pub const SPLIT_V1: NumaPolicy = NumaPolicy {
+        storage: NumaStorage::S16Overstep,
+        fold_site: NumaFold::WorkerAndSnapshot,
+        ..NumaPolicy::V4_13
+    };
+    /// 4.14.
+    pub const V4_14: NumaPolicy = NumaPolicy { storage: NumaStorage::U16, ..NumaPolicy::SPLIT_V1 };
+    /// 4.15 to 5.13.
+    pub const V4_15: NumaPolicy = NumaPolicy { enable: NumaEnable::Sysctl, ..NumaPolicy::V4_14 };
+    /// 5.14 and on.
+    pub const V5_14: NumaPolicy = NumaPolicy {
+        storage: NumaStorage::UlongFoldOnRead,
+        fold_site: NumaFold::Reader,
+        ..NumaPolicy::V4_15
+    };
+    /// Ours.
+    pub const EXACT: NumaPolicy =
+        NumaPolicy { storage: NumaStorage::UlongExact, ..NumaPolicy::V5_14 };
+
+    /// Whether each event is written to a delta of the CPU. Where not, the hot word tells them.
+    pub const fn records(&self) -> bool {
+        !matches!(self.storage, NumaStorage::UlongExact)
+    }
+
+    /// Whether the shared counters are apart from the zone's other items.
+    pub const fn has_own_line(&self) -> bool {
+        !matches!(self.storage, NumaStorage::S8InZoneStats)
+    }
+
+    /// The threshold in force; `zone` is that of the zone's own counters.
+    pub const fn threshold(&self, zone: u32) -> i64 {
+        match self.storage {
+            NumaStorage::UlongFoldOnRead | NumaStorage::UlongExact => i64::MAX,
+            _ if self.threshold != 0 => self.threshold as i64,
+            NumaStorage::S8InZoneStats => zone as i64,
+            NumaStorage::S16Overstep => NUMA_THRESHOLD_S16,
+            NumaStorage::U16 => NUMA_THRESHOLD_U16,
+        }
+    }
+
+    /// The largest threshold that the storage can hold.
+    pub const fn threshold_max(&self) -> i64 {
+        match self.storage {
+            NumaStorage::S8InZoneStats => THRESHOLD_MAX as i64,
+            NumaStorage::S16Overstep => NUMA_THRESHOLD_S16,
+            NumaStorage::U16 => NUMA_THRESHOLD_U16,
+            NumaStorage::UlongFoldOnRead | NumaStorage::UlongExact => i64::MAX,
+        }
+    }
+}
+
+impl Choice for Update {
+    const ALL: &'static [(&'static str, Update)] = &[
+        ("irq", Update::Irq),
+        ("cmpxchg_posted_unsigned", Update::CmpxchgPostedUnsigned),
+        ("cmpxchg_signed", Update::CmpxchgSigned),
+        ("local_inc_intended", Update::LocalIncIntended),
+        ("local_inc_posted", Update::LocalIncPosted),
+        ("thiscpu_cmpxchg", Update::ThisCpuCmpxchg),
+        ("preempt_only", Update::PreemptOnly),
+    ];
+}
+
+impl Choice for Refresh {
+    const ALL: &'static [(&'static str, Refresh)] = &[
+        ("per_cpu_timer", Refresh::PerCpuTimer),
+        ("worker_and_shepherd", Refresh::WorkerAndShepherd),
+    ];
+}
+
+impl Choice for Pressure {
+    const ALL: &'static [(&'static str, Pressure)] = &[
+        ("off", Pressure::Off),
+        ("drift_mark", Pressure::DriftMark),
+        ("drift_mark_and_threshold", Pressure::DriftMarkAndThreshold),
+    ];
+}
+
+impl Choice for NumaStorage {
+    const ALL: &'static [(&'static str, NumaStorage)] = &[
+        ("s8_in_zone_stats", NumaStorage::S8InZoneStats),
+        ("s16_thr32765_overstep", NumaStorage::S16Overstep),
+        ("u16_thr65533", NumaStorage::U16),
+        ("ulong_fold_on_read", NumaStorage::UlongFoldOnRead),
+        ("ulong_exact", NumaStorage::UlongExact),
+    ];
+}
+
+impl Choice for NumaFold {
+    const ALL: &'static [(&'static str, NumaFold)] = &[
+        ("worker", NumaFold::Worker),
+        ("worker_and_snapshot", NumaFold::WorkerAndSnapshot),
+        ("reader", NumaFold::Reader),
+    ];
+}
+
+impl Choice for NumaEnable {
+    const ALL: &'static [(&'static str, NumaEnable)] =
+        &[("always", NumaEnable::Always), ("sysctl", NumaEnable::Sysctl)];
+}
