@@ -105,7 +105,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let grouping = machine.grouping(&policy);
         let map = ListMap::new(policy.pcp.orders, grouping);
         let Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa } = metadata;
-        zonelists::build(machine, nodes, zonelist);
+        zonelists::build(machine, &policy.zonelist, nodes, zonelist);
         fill_zones(machine, &policy, zones);
         let zones = &mut zones[..machine.zones.len()];
         let nodes = &nodes[..machine.nodes()];

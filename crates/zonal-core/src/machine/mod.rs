@@ -131,7 +131,7 @@ pub struct Layout {
     pub slots: usize,
     /// Nodes.
     pub nodes: usize,
-    /// Zonelist entries: nodes times zones.
+    /// Zonelist entries: nodes times zones; sorted by zones, each zone once more.
     pub zonelist: usize,
     /// Deltas of NUMA events: zones times CPUs, where the policy records each event; else none.
     pub numa: usize,
@@ -173,7 +173,7 @@ impl Layout {
             blocks: 0,
             slots: 0,
             nodes: machine.nodes(),
-            zonelist: machine.nodes() * machine.zones.len(),
+            zonelist: zonelists::entries(machine, &policy.zonelist),
             numa: 0,
         };
         if policy.numa.records() {

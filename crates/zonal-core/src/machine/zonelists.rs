@@ -1,13 +1,29 @@
 //! The zonelists of a machine (LB A.4), from the fallback order of its nodes (LB A.5).
 
 use super::{Machine, ZoneSpec};
+use crate::policy::walk::{ZonelistOrder, ZonelistPolicy};
 use crate::types::{NodeId, ZoneId, ZoneKind};
 use crate::zonelist::Node;
 use crate::zonelist::order::{NODES_MAX, NodeTable, fallback_order};
 
-/// Builds every node's list into `nodes` and `entries`, which have room for nodes and for nodes
-/// times zones. The machine has been checked.
-pub(crate) fn build(machine: &Machine<'_>, nodes: &mut [Node], entries: &mut [ZoneId]) {
+/// Entries of all lists. Sorted by nodes, the list of a node's own zones is the front of its other
+/// list; sorted by zones it needs a place of its own.
+pub(super) fn entries(machine: &Machine<'_>, policy: &ZonelistPolicy) -> usize {
+    let lists = machine.nodes() * machine.zones.len();
+    match policy.order {
+        ZonelistOrder::Node => lists,
+        ZonelistOrder::Zone => lists + machine.zones.len(),
+    }
+}
+
+/// Builds every node's lists into `nodes` and `entries`, which have room for nodes and for
+/// [`entries`]. The machine has been checked.
+pub(crate) fn build(
+    machine: &Machine<'_>,
+    policy: &ZonelistPolicy,
+    nodes: &mut [Node],
+    entries: &mut [ZoneId],
+) {
     let count = machine.nodes();
     let mut has_memory = [false; NODES_MAX];
     let mut has_cpu = [false; NODES_MAX];
@@ -18,32 +34,146 @@ pub(crate) fn build(machine: &Machine<'_>, nodes: &mut [Node], entries: &mut [Zo
         has_cpu[node.0 as usize] = true;
     }
     let table = NodeTable::new(machine.distances, &has_memory[..count], &has_cpu[..count])
-        .expect("the machine was checked: its slices fit together");
+        .expect("the machine was checked: its slices fit together")
+        .load_rule(policy.load);
     let mut load = [0; NODES_MAX];
     let mut order = [NodeId(0); NODES_MAX];
-    let mut next = 0;
+    let mut writer = Writer { machine, entries, next: 0 };
     for local in 0..count {
         let local = NodeId(local as u16);
-        let first = next;
-        let mut own = 0;
         let len = fallback_order(&table, local, &mut load, &mut order);
-        for node in &order[..len] {
-            for kind in ZoneKind::ALL.into_iter().rev().filter(|kind| *kind != ZoneKind::Device) {
-                let is = |zone: &ZoneSpec| (zone.node, zone.kind) == (*node, kind);
-                let Some(zone) = machine.zones.iter().position(is) else { continue };
-                entries[next] = ZoneId(zone as u16);
-                next += 1;
-                own += u32::from(*node == local);
+        let first = writer.next;
+        let (end, own_first, own) = match policy.order {
+            ZonelistOrder::Node => {
+                let own = writer.by_node(&order[..len], local);
+                (writer.next, first, own)
             }
-        }
+            ZonelistOrder::Zone => {
+                writer.by_zone(&order[..len]);
+                let end = writer.next;
+                (end, end, writer.zones_of(local))
+            }
+        };
+        let list = &writer.entries[first..end];
         let ordinary = |zone: &&ZoneId| machine.zones[zone.0 as usize].kind <= ZoneKind::Normal;
-        let list = &entries[first..next];
         nodes[local.0 as usize] = Node {
             first: first as u32,
             len: list.len() as u32,
+            own_first: own_first as u32,
             own,
             cpus: machine.node_cpus(local),
             preferred: *list.iter().find(ordinary).or(list.first()).unwrap_or(&ZoneId(0)),
         };
+    }
+}
+
+/// Kinds that are on lists, highest first.
+fn kinds() -> impl Iterator<Item = ZoneKind> {
+    ZoneKind::ALL.into_iter().rev().filter(|kind| *kind != ZoneKind::Device)
+}
+
+/// Writes lists one behind the other.
+struct Writer<'a> {
+    machine: &'a Machine<'a>,
+    entries: &'a mut [ZoneId],
+    next: usize,
+}
+
+impl Writer<'_> {
+    /// The node's zone of this kind, if it has one. Returns how many were written.
+    fn zone(&mut self, node: NodeId, kind: ZoneKind) -> u32 {
+        let is = |zone: &ZoneSpec| (zone.node, zone.kind) == (node, kind);
+        let Some(zone) = self.machine.zones.iter().position(is) else { return 0 };
+        self.entries[self.next] = ZoneId(zone as u16);
+        self.next += 1;
+        1
+    }
+
+    fn zones_of(&mut self, node: NodeId) -> u32 {
+        kinds().map(|kind| self.zone(node, kind)).sum()
+    }
+
+    /// All zones, node after node. Returns how many are `local`'s; they come first.
+    fn by_node(&mut self, order: &[NodeId], local: NodeId) -> u32 {
+        let mut own = 0;
+        for node in order {
+            let zones = self.zones_of(*node);
+            own += if *node == local { zones } else { 0 };
+        }
+        own
+    }
+
+    /// All zones, kind after kind.
+    fn by_zone(&mut self, order: &[NodeId]) {
+        for kind in kinds() {
+            for node in order {
+                self.zone(*node, kind);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::machine::Layout;
+    use crate::policy::Policy;
+
+    /// Node 0 has DMA32 and Normal, node 1 Normal and Movable, node 2 a CPU and device memory.
+    fn lists(order: ZonelistOrder) -> Vec<(Vec<u16>, Vec<u16>)> {
+        let zone = |node, kind, start_pfn| {
+            let node = NodeId(node);
+            ZoneSpec { node, kind, start_pfn, spanned: 1024, present: 1024 }
+        };
+        let zones = [
+            zone(0, ZoneKind::Dma32, 0),
+            zone(0, ZoneKind::Normal, 1024),
+            zone(1, ZoneKind::Normal, 2048),
+            zone(1, ZoneKind::Movable, 3072),
+            zone(2, ZoneKind::Device, 4096),
+        ];
+        let machine = Machine {
+            distances: &[10, 20, 20, 20, 10, 20, 20, 20, 10],
+            zones: &zones,
+            cpus: &[NodeId(0), NodeId(1), NodeId(2)],
+            cache_slice_bytes: 0,
+        };
+        let zonelist = ZonelistPolicy { order, ..ZonelistPolicy::LINUX };
+        let policy = Policy { zonelist, ..Policy::LINUX_6_18 };
+        let layout = Layout::of(&machine, &policy).unwrap();
+        let mut nodes: Vec<Node> = (0..3).map(|_| Node::default()).collect();
+        let mut entries = vec![ZoneId(99); layout.zonelist];
+        build(&machine, &zonelist, &mut nodes, &mut entries);
+        let ids = |zones: &[ZoneId]| zones.iter().map(|zone| zone.0).collect();
+        let of =
+            |node: &Node| (ids(node.zonelist(&entries, false)), ids(node.zonelist(&entries, true)));
+        nodes.iter().map(of).collect()
+    }
+
+    #[test]
+    fn sorted_by_nodes_all_zones_of_a_node_come_first() {
+        assert_eq!(
+            lists(ZonelistOrder::Node),
+            [
+                (vec![1, 0, 3, 2], vec![1, 0]),
+                (vec![3, 2, 1, 0], vec![3, 2]),
+                (vec![1, 0, 3, 2], vec![]),
+            ]
+        );
+    }
+
+    #[test]
+    fn sorted_by_zones_the_low_zones_of_all_nodes_come_last() {
+        assert_eq!(
+            lists(ZonelistOrder::Zone),
+            [
+                (vec![3, 1, 2, 0], vec![1, 0]),
+                (vec![3, 2, 1, 0], vec![3, 2]),
+                (vec![3, 1, 2, 0], vec![]),
+            ]
+        );
     }
 }

@@ -6,12 +6,14 @@
 
 mod presets;
 pub mod set;
+pub mod walk;
 
 use crate::buddy::FallbackRule;
 use crate::pcp::size::HighFraction;
 use crate::pcp::tune::FreeHighRule;
 use crate::types::{Choice, NR_ZONE_KINDS, PAGEBLOCK_PAGES};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
+use walk::ZonelistPolicy;
 
 /// Migratetypes of a kernel without CMA: what LB A.5 multiplies the pageblock by.
 const MIGRATE_TYPES: u64 = 5;
@@ -25,6 +27,8 @@ pub struct Policy {
     pub pcp: PcpPolicy,
     /// Watermarks.
     pub watermark: WatermarkPolicy,
+    /// Which zones are tried, in which order (LB A.4, A.5).
+    pub zonelist: ZonelistPolicy,
     /// Which release's fallback between migratetypes is followed (LB B.7).
     pub fallback: FallbackRule,
     /// Whether pageblocks are grouped by mobility.

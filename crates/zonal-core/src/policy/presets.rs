@@ -1,5 +1,6 @@
 //! The presets: a kernel release, or our own choice, as one policy each.
 
+use super::walk::ZonelistPolicy;
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::FallbackRule;
 use crate::pcp::size::{BATCH_CAP_PAGES, HighFraction};
@@ -35,6 +36,7 @@ impl Policy {
             boost_factor: BOOST_FACTOR_DEFAULT,
             lowmem_ratio: LOWMEM_RATIO_DEFAULT,
         },
+        zonelist: ZonelistPolicy::LINUX,
         fallback: FallbackRule::ClaimThenSteal,
         mobility_grouping: Grouping::Auto,
         stat: StatPolicy::V6_6,

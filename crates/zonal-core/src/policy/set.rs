@@ -12,6 +12,7 @@
 
 use core::fmt;
 
+use super::walk::{NodeLoad, ZonelistOrder};
 use super::{Grouping, MinFreeRule, Policy};
 use crate::buddy::FallbackRule;
 use crate::pcp::size::HighFraction;
@@ -153,6 +154,10 @@ pub const SETTINGS: &[Setting] = &[
         print_ratios,
         parse_ratios
     ),
+    choice!("zonelist.load", zonelist.load: NodeLoad,
+        "first place among equally near nodes: by countdown up to 5.15, then accumulated"),
+    choice!("zonelist.order", zonelist.order: ZonelistOrder,
+        "zones by node, or all nodes' zones of a kind together (2.6.24 to 4.13)"),
     choice!("fallback", fallback: FallbackRule,
         "how a request takes blocks of another migratetype"),
     choice!("mobility_grouping", mobility_grouping: Grouping,

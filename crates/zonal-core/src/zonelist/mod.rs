@@ -2,7 +2,8 @@
 //!
 //! Every node has one list of all zones: nodes in fallback order, each node's zones from the
 //! highest kind down. Its own zones come first, so that the list of a request that must stay on the
-//! node (`THISNODE`) is the front of the same list.
+//! node (`THISNODE`) is the front of the same list. Sorted by zones instead of nodes (2.6.24 to
+//! 4.13), that list stands behind the other.
 
 pub mod order;
 
@@ -13,6 +14,8 @@ use crate::types::ZoneId;
 pub struct Node {
     pub(crate) first: u32,
     pub(crate) len: u32,
+    /// Where the list of its own zones starts, and its length.
+    pub(crate) own_first: u32,
     pub(crate) own: u32,
     pub(crate) cpus: u32,
     pub(crate) preferred: ZoneId,
@@ -33,7 +36,8 @@ impl Node {
     }
     /// The zones to try, first to last; only its own if `this_node`.
     pub fn zonelist<'a>(&self, entries: &'a [ZoneId], this_node: bool) -> &'a [ZoneId] {
-        let len = if this_node { self.own } else { self.len };
-        &entries[self.first as usize..(self.first + len) as usize]
+        let (first, len) =
+            if this_node { (self.own_first, self.own) } else { (self.first, self.len) };
+        &entries[first as usize..(first + len) as usize]
     }
 }

@@ -1,17 +1,18 @@
 //! In which order a node's requests fall back to other nodes (LB A.5).
 //!
 //! Nearest first. Among equally near nodes the first place goes round: each time a node is put
-//! first in a group of equal distance its load grows, and the next list prefers another. So lists
+//! first in a group of equal distance it gets a load, and the next list prefers another. So lists
 //! depend on the lists built before them, and a full rebuild starts from zero loads and takes the
 //! nodes in ascending order of their ids.
 //!
 //! The caller owns every slice; nothing is allocated. The work is cubic in the number of nodes,
 //! and done when memory comes or goes.
 
+use crate::policy::walk::NodeLoad;
 use crate::types::NodeId;
 
-/// Most nodes a machine may have: the usual build of x86-64 distributions (LB A.1). Also the factor
-/// that makes any difference in distance outweigh any load, which stays below it.
+/// Most nodes a machine may have: the usual build of x86-64 distributions (LB A.1). Also a factor
+/// that makes any difference in distance outweigh any load.
 pub const NODES_MAX: usize = 1024;
 
 /// What the order follows from. Rows and entries are by node id, from 0.
@@ -21,6 +22,7 @@ pub struct NodeTable<'a> {
     has_memory: &'a [bool],
     has_cpu: &'a [bool],
     memoryless_first: bool,
+    rule: NodeLoad,
 }
 
 /// Why a table of nodes is not one.
@@ -54,13 +56,24 @@ impl<'a> NodeTable<'a> {
         if distance.len() != nodes * nodes {
             return Err(NodeTableError::Distances(distance.len()));
         }
-        Ok(NodeTable { distance, has_memory, has_cpu, memoryless_first: false })
+        Ok(NodeTable {
+            distance,
+            has_memory,
+            has_cpu,
+            memoryless_first: false,
+            rule: NodeLoad::Accumulated,
+        })
     }
 
     /// Lists a node without memory first in its own order, as 6.1 prints it; it has no zones, so
     /// allocation does not see the difference (`shared/reference/check_zoneinfo_formulas.py`).
     pub const fn memoryless_first(self) -> NodeTable<'a> {
         NodeTable { memoryless_first: true, ..self }
+    }
+
+    /// With another rule for who is first among equally near nodes.
+    pub const fn load_rule(self, rule: NodeLoad) -> NodeTable<'a> {
+        NodeTable { rule, ..self }
     }
 
     /// Number of nodes.
@@ -94,7 +107,11 @@ pub fn fallback_order(
     while let Some(next) = next_node(table, local, load, &used) {
         used.insert(next);
         if table.distance(local, next) != table.distance(local, previous) {
-            load[next.0 as usize] += 1;
+            let load = &mut load[next.0 as usize];
+            match table.rule {
+                NodeLoad::Countdown => *load = (table.nodes() - len) as u32,
+                NodeLoad::Accumulated => *load += 1,
+            }
         }
         order[len] = next;
         len += 1;
@@ -139,7 +156,13 @@ fn next_node(table: &NodeTable<'_>, local: NodeId, load: &[u32], used: &NodeSet)
 fn cost(table: &NodeTable<'_>, local: NodeId, node: NodeId, load: &[u32]) -> u64 {
     let distance = u64::from(table.distance(local, node));
     let penalty = u64::from(node < local) + u64::from(table.has_cpu[node.0 as usize]);
-    (distance + penalty) * NODES_MAX as u64 + u64::from(load[node.0 as usize])
+    // Any difference in distance outweighs any load: those counted down are at most the number of
+    // nodes, those accumulated at most one for each list.
+    let weight = match table.rule {
+        NodeLoad::Countdown => NODES_MAX * table.nodes(),
+        NodeLoad::Accumulated => NODES_MAX,
+    };
+    (distance + penalty) * weight as u64 + u64::from(load[node.0 as usize])
 }
 
 /// A set of nodes.
@@ -237,6 +260,29 @@ mod tests {
         assert_eq!(orders(&table).0, [[1, 2], [1, 2], [2, 1]]);
         let old = orders(&table.memoryless_first()).0;
         assert_eq!(old, [vec![0, 1, 2], vec![1, 2], vec![2, 1]]);
+    }
+
+    /// Two sockets of two nodes. Counted down, both nodes of the second socket go to node 0 first;
+    /// accumulated, one of them goes to node 1.
+    #[test]
+    fn loads_counted_down_pile_up_where_accumulated_ones_spread() {
+        let distance = [10, 12, 32, 32, 12, 10, 32, 32, 32, 32, 10, 12, 32, 32, 12, 10];
+        let table = NodeTable::new(&distance, &[true; 4], &[true; 4]).unwrap();
+        let (got, load) = orders(&table.load_rule(NodeLoad::Countdown));
+        assert_eq!(got, [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 0, 1]]);
+        assert_eq!(load, [2, 3, 3, 3]);
+        let (got, load) = orders(&table);
+        assert_eq!(got, [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]]);
+        assert_eq!(load, [2, 2, 2, 2]);
+    }
+
+    #[test]
+    fn both_rules_give_the_same_lists_on_uniform_machines() {
+        for nodes in [2usize, 4, 8] {
+            let (distance, all) = (uniform(nodes), vec![true; nodes]);
+            let table = NodeTable::new(&distance, &all, &all).unwrap();
+            assert_eq!(orders(&table).0, orders(&table.load_rule(NodeLoad::Countdown)).0);
+        }
     }
 
     #[test]
