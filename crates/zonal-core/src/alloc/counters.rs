@@ -53,7 +53,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     fn fold_events(&self, zone: &Zone, cpu: CpuId) -> bool {
-        self.policy.numa.records() && self.numa_deltas(zone, cpu).fold_into(&zone.numa)
+        self.policy.numa.records() && self.numa_deltas(zone, cpu).fold_into(&zone.numa())
     }
 
     /// Tells the home which lines of the zone were written.
@@ -162,7 +162,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             self.refresh(cpu);
         }
         let free = self.zones.iter().map(|zone| zone.free_counter_raw()).sum::<i64>();
-        let events = self.zones.iter().map(|zone| zone.numa.get()).fold(Default::default(), plus);
+        let events = self.zones.iter().map(|zone| zone.numa().get()).fold(Default::default(), plus);
         // The exact storage keeps there what it subtracts.
         let events = NUMA_NAMES.into_iter().zip(events).filter(|_| self.policy.numa.records());
         let counters = core::iter::once(("nr_free_pages", free)).chain(events);

@@ -47,7 +47,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             zone: zone.id,
         };
         let deltas = self.numa_deltas(zone, cpu);
-        deltas.record(&self.platform, &rule, item, count as u32, &zone.numa);
+        deltas.record(&self.platform, &rule, item, count as u32, &zone.numa());
     }
 
     /// The deltas of a (zone, CPU), where the policy records events.
@@ -69,13 +69,13 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if !self.policy.numa.records() {
             // What the words have counted so far is subtracted from now on.
             for zone in self.zones {
-                zone.numa.set(self.derived_events(zone).map(i64::wrapping_neg));
+                zone.numa().set(self.derived_events(zone).map(i64::wrapping_neg));
             }
             return;
         }
         for zone in self.zones {
             zone.set_recorded(on);
-            zone.numa.set(NumaCounts::default());
+            zone.numa().set(NumaCounts::default());
         }
         self.numa.iter().for_each(NumaDeltas::clear);
         // A store opens with or without leave for fast operations, as the zone now says.
@@ -91,18 +91,18 @@ impl<'a, P: Platform> Allocator<'a, P> {
             return NumaEvents::default();
         }
         NumaEvents::of(match self.policy.numa.fold_site {
-            _ if !self.policy.numa.records() => plus(self.derived_events(zone), zone.numa.get()),
-            NumaFold::Worker => zone.numa.get(),
+            _ if !self.policy.numa.records() => plus(self.derived_events(zone), zone.numa().get()),
+            NumaFold::Worker => zone.numa().get(),
             NumaFold::WorkerAndSnapshot => {
                 let deltas = self.each_cpu().map(|cpu| {
                     collected(&self.platform, zone.id, cpu, false);
                     self.numa_deltas(zone, cpu).peek()
                 });
-                deltas.fold(zone.numa.get(), plus)
+                deltas.fold(zone.numa().get(), plus)
             }
             NumaFold::Reader => {
                 self.fold_numa(zone);
-                zone.numa.get()
+                zone.numa().get()
             }
         })
     }
@@ -121,12 +121,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
         let folded = self.zones.iter().map(|zone| {
             if !self.policy.numa.records() {
-                return plus(self.derived_events(zone), zone.numa.get());
+                return plus(self.derived_events(zone), zone.numa().get());
             }
             if self.policy.numa.fold_site == NumaFold::Reader {
                 self.fold_numa(zone);
             }
-            zone.numa.get()
+            zone.numa().get()
         });
         NumaEvents::of(folded.fold(NumaCounts::default(), plus))
     }
@@ -134,7 +134,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// A reader takes every CPU's deltas of a zone (LB F.7, 5.14).
     fn fold_numa(&self, zone: &Zone) {
         for cpu in self.each_cpu() {
-            self.numa_deltas(zone, cpu).fold_into(&zone.numa);
+            self.numa_deltas(zone, cpu).fold_into(&zone.numa());
             collected(&self.platform, zone.id, cpu, true);
         }
     }

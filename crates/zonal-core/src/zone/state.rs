@@ -65,8 +65,6 @@ pub struct Zone {
     pub(crate) drift_mark: AtomicU64,
     /// How deltas of the zone's counters are updated.
     pub(crate) update: Update,
-    /// NUMA events folded so far; see `vmstat::numa` for the exact storage.
-    pub(crate) numa: NumaCounters,
     counters: Counters,
     buddy: Lock<Buddy>,
 }
@@ -80,6 +78,8 @@ struct Counters {
     lost: AtomicI64,
     listed: AtomicU64,
     highatomic_free: AtomicU64,
+    /// NUMA events folded so far; see `vmstat::numa` for the exact storage. Written at any time.
+    numa: NumaCounters,
 }
 
 /// The buddy of a zone, locked. Publishes what others read when it drops.
@@ -192,6 +192,10 @@ impl Zone {
     /// The same as it is stored: deltas not yet folded can bring it below 0.
     pub(crate) fn free_counter_raw(&self) -> i64 {
         self.counters.free.load(Relaxed)
+    }
+    /// NUMA events folded so far.
+    pub(crate) fn numa(&self) -> &NumaCounters {
+        &self.counters.numa
     }
     /// What ZONE-1 says was never counted.
     pub(crate) fn lost_pages(&self) -> i64 {

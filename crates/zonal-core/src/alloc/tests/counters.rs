@@ -150,6 +150,24 @@ fn the_shepherd_queues_cpus_with_deltas_and_not_those_with_pages_alone() {
 }
 
 #[test]
+fn numa_events_call_the_shepherd_where_the_refresh_folds_them() {
+    for (numa, calls) in [
+        (NumaPolicy::V4_13, true),
+        (NumaPolicy::V4_14, true),
+        (NumaPolicy::V5_14, false),
+        (NumaPolicy::EXACT, false),
+    ] {
+        let pool = Shape::uniform(1, 1 << 16, 1).boot(Policy { numa, ..Policy::LINUX_6_18 });
+        alloc(&pool, 0, 1);
+        pool.refresh(CpuId(0));
+        assert!(!pool.has_deltas(CpuId(0)));
+        // From the list: the free-page counter does not move.
+        alloc(&pool, 0, 1);
+        assert_eq!(pool.has_deltas(CpuId(0)), calls, "{numa:?}");
+    }
+}
+
+#[test]
 fn under_2_6_24_every_cpus_timer_runs_in_every_interval() {
     let stat = StatPolicy { refresh: Refresh::PerCpuTimer, ..StatPolicy::V2_6_24 };
     let pool = Shape::uniform(1, 1 << 14, 2).boot(Policy { stat, ..Policy::LINUX_6_18 });
