@@ -9,7 +9,7 @@ use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, NodeId, ZoneId, ZoneKind};
 use crate::vmstat::numa::{NUMA_NAMES, collected, plus};
 use crate::vmstat::threshold;
-use crate::vmstat::variant::{NumaFold, Pressure};
+use crate::vmstat::variant::{NumaFold, Pressure, ThresholdPages};
 use crate::vmstat::worker::StatWorker;
 use crate::zone::state::Zone;
 use crate::zone::watermark::{Mark, ZoneSnapshot};
@@ -53,7 +53,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     fn fold_events(&self, zone: &Zone, cpu: CpuId) -> bool {
-        self.policy.numa.records() && self.numa_deltas(zone, cpu).fold_into(&zone.numa())
+        self.policy.numa.records() && self.numa_deltas(zone, cpu).fold_into(zone.numa())
     }
 
     /// Tells the home which lines of the zone were written.
@@ -186,7 +186,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn set_thresholds(&self, online: u32) {
         self.online_cpus.store(online, Relaxed);
         for zone in self.zones {
-            let normal = threshold::normal(zone.managed(), online);
+            let normal = self.normal_threshold(zone, online);
             zone.stat_threshold.store(normal, Relaxed);
             let marks = zone.marks();
             let [min, low, high] = [Mark::Min, Mark::Low, Mark::High].map(|mark| marks.mark(mark));
@@ -197,6 +197,14 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 zone.drift_mark.store(drift, Relaxed);
             }
         }
+    }
+
+    fn normal_threshold(&self, zone: &Zone, online: u32) -> u32 {
+        let pages = match self.policy.stat.threshold_pages {
+            ThresholdPages::Present => zone.present(),
+            ThresholdPages::Managed => zone.managed(),
+        };
+        threshold::normal(pages, online)
     }
 
     /// The background reclaimer of a node woke up, or goes to sleep (LB F.2): while it is awake the
@@ -213,7 +221,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             let marks = zone.marks();
             let threshold = match awake {
                 true => threshold::pressure(marks.mark(Mark::Low), marks.mark(Mark::Min), online),
-                false => threshold::normal(zone.managed(), online),
+                false => self.normal_threshold(zone, online),
             };
             zone.stat_threshold.store(threshold, Relaxed);
         }

@@ -47,7 +47,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             zone: zone.id,
         };
         let deltas = self.numa_deltas(zone, cpu);
-        deltas.record(&self.platform, &rule, item, count as u32, &zone.numa());
+        deltas.record(&self.platform, &rule, item, count as u32, zone.numa());
     }
 
     /// The deltas of a (zone, CPU), where the policy records events.
@@ -134,7 +134,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// A reader takes every CPU's deltas of a zone (LB F.7, 5.14).
     fn fold_numa(&self, zone: &Zone) {
         for cpu in self.each_cpu() {
-            self.numa_deltas(zone, cpu).fold_into(&zone.numa());
+            self.numa_deltas(zone, cpu).fold_into(zone.numa());
             collected(&self.platform, zone.id, cpu, true);
         }
     }

@@ -18,7 +18,9 @@ use crate::buddy::FallbackRule;
 use crate::pcp::size::HighFraction;
 use crate::pcp::tune::FreeHighRule;
 use crate::types::{Choice, NR_ZONE_KINDS};
-use crate::vmstat::variant::{NumaEnable, NumaFold, NumaStorage, Pressure, Refresh, Update};
+use crate::vmstat::variant::{
+    NumaEnable, NumaFold, NumaStorage, Pressure, Refresh, ThresholdPages, Update,
+};
 
 /// One value of a policy that has a name.
 pub struct Setting {
@@ -172,6 +174,8 @@ pub const SETTINGS: &[Setting] = &[
         "the shepherd leaves isolated CPUs alone"),
     choice!("stat.pressure", stat.pressure: Pressure,
         "what is done about the free-page counter's error near the marks"),
+    choice!("stat.threshold_pages", stat.threshold_pages: ThresholdPages,
+        "which pages of a zone the threshold of its counters follows from"),
     choice!("numa.storage", numa.storage: NumaStorage,
         "how NUMA events are kept; all but ulong_exact switch the fast paths off"),
     number!("numa.threshold", numa.threshold: u16, 0..=65_533,

@@ -58,6 +58,16 @@ pub enum Pressure {
     DriftMarkAndThreshold,
 }
 
+/// Which pages of a zone its threshold follows from (LB F.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ThresholdPages {
+    /// Those that are there (2.6.24).
+    Present,
+    /// Those that the buddy was given.
+    #[default]
+    Managed,
+}
+
 /// How NUMA events are kept (LB F.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NumaStorage {
@@ -110,6 +120,8 @@ pub struct StatPolicy {
     pub skip_isolated: bool,
     /// What is done about the error near the marks.
     pub pressure: Pressure,
+    /// Which pages of a zone its threshold follows from.
+    pub threshold_pages: ThresholdPages,
 }
 
 /// NUMA events (LB F.6, F.7).
@@ -133,8 +145,9 @@ impl StatPolicy {
         quiet_on_idle: false,
         skip_isolated: false,
         pressure: Pressure::Off,
+        threshold_pages: ThresholdPages::Present,
     };
-    /// 2.6.38 to 3.17.
+    /// 2.6.38 to 3.1.
     pub const V2_6_38: StatPolicy = StatPolicy {
         update: Update::ThisCpuCmpxchg,
         pressure: Pressure::DriftMarkAndThreshold,
@@ -144,6 +157,7 @@ impl StatPolicy {
     pub const V4_13: StatPolicy = StatPolicy {
         refresh: Refresh::WorkerAndShepherd,
         quiet_on_idle: true,
+        threshold_pages: ThresholdPages::Managed,
         ..StatPolicy::V2_6_38
     };
     /// 6.6 and on: isolated CPUs are left alone.
@@ -235,6 +249,11 @@ impl Choice for Pressure {
         ("drift_mark", Pressure::DriftMark),
         ("drift_mark_and_threshold", Pressure::DriftMarkAndThreshold),
     ];
+}
+
+impl Choice for ThresholdPages {
+    const ALL: &'static [(&'static str, ThresholdPages)] =
+        &[("present", ThresholdPages::Present), ("managed", ThresholdPages::Managed)];
 }
 
 impl Choice for NumaStorage {

@@ -6,6 +6,8 @@
 //! - **ZONE-2** `listed` and `highatomic_free` repeat the buddy's state of the last unlock.
 //! - **ZONE-3** bit `o` of `fast` is set only if an allocation of order `o` without any special
 //!   right would pass the high mark (LB D.4 step 5) and no flag asks for more work on the way.
+//! - **ZONE-4** while `RECORDED` is set no store of the zone opens for fast operations; whoever
+//!   sets it closes and opens each store once (`pcp/closed.rs`, `alloc/numa.rs`).
 //!
 //! # What it does not do
 //! It does not know per-CPU stores, other zones or requests.

@@ -12,7 +12,7 @@ use crate::policy::{MinFreeRule, Policy, WatermarkPolicy};
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Choice, CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::vmstat::threshold;
-use crate::vmstat::variant::{NumaPolicy, Pressure, Refresh, StatPolicy, Update};
+use crate::vmstat::variant::{NumaPolicy, Pressure, Refresh, StatPolicy, ThresholdPages, Update};
 use crate::vmstat::worker::StatWorker;
 use crate::zone::watermark::Mark;
 
@@ -227,6 +227,24 @@ fn what_a_dead_cpu_had_counted_and_cached_is_kept() {
         assert!(pool.zones()[0].stat_threshold() < before, "three CPUs, a smaller threshold");
         pool.validate().unwrap();
     }
+}
+
+#[test]
+fn the_threshold_of_2_6_24_follows_from_the_pages_that_are_there() {
+    for (_, threshold_pages) in ThresholdPages::ALL {
+        let stat = StatPolicy { threshold_pages: *threshold_pages, ..Policy::ZONAL.stat };
+        let policy = Policy { stat, ..Policy::ZONAL };
+        // The zone is said to have less than the buddy is given.
+        let mut shape = Shape::uniform(1, 4 << 15, 4);
+        shape.zones[0].present = 3 << 15;
+        let pool = shape.boot(policy);
+        let expected = match threshold_pages {
+            ThresholdPages::Present => threshold::normal(3 << 15, 4),
+            ThresholdPages::Managed => threshold::normal(4 << 15, 4),
+        };
+        assert_eq!(pool.zones()[0].stat_threshold(), expected);
+    }
+    assert_ne!(threshold::normal(4 << 15, 4), threshold::normal(3 << 15, 4));
 }
 
 /// A zone of 160 MiB with 64 CPUs, whose deltas may hide more than the gap between its marks.
