@@ -70,6 +70,10 @@ pub enum Step {
         /// It took them with an exchange, which writes the CPU's line.
         taken: bool,
     },
+    /// A work item was queued on this CPU, to empty its stores (LB E.9, up to 5.19).
+    DrainWork(CpuId),
+    /// This CPU's store of a zone is emptied by another CPU (LB E.9, 6.0 on).
+    DrainRemote(ZoneId, CpuId),
 }
 
 /// What an update of a per-CPU delta is made of (LB F.3, F.5).

@@ -169,22 +169,17 @@ impl<'a, P: Platform> Allocator<'a, P> {
         counters.filter(|(_, count)| *count < 0).for_each(|(name, count)| warn(name, count));
     }
 
-    /// A CPU is gone (LB F.4): its stores go back to their zones, its deltas to the counters, NUMA
-    /// events included. `online` CPUs are left, for the thresholds.
-    pub fn cpu_dead(&self, cpu: CpuId, online: u32) {
-        for zone in self.zones {
-            self.drain(zone.id, cpu);
-            let items = self.fold_free(zone, cpu);
-            let numa = self.fold_events(zone, cpu);
-            self.tell(zone, items, numa);
-        }
-        self.set_thresholds(online);
+    /// The deltas of a CPU that is gone go to the zone's counters, NUMA events included (LB F.4).
+    pub(super) fn fold_dead(&self, zone: &'a Zone, cpu: CpuId) {
+        let items = self.fold_free(zone, cpu);
+        let numa = self.fold_events(zone, cpu);
+        self.tell(zone, items, numa);
     }
 
-    /// Thresholds and drift marks (LB F.2) for so many online CPUs: at boot, when a CPU comes or
-    /// goes, and when memory does. A drift mark once set stays set (LB M.11).
-    pub fn set_thresholds(&self, online: u32) {
-        self.online_cpus.store(online, Relaxed);
+    /// Thresholds and drift marks (LB F.2) for the CPUs that are online: at boot, when a CPU comes
+    /// or goes, and when memory does. A drift mark once set stays set (LB M.11).
+    pub fn set_thresholds(&self) {
+        let online = self.online_cpus(None);
         for zone in self.zones {
             let normal = self.normal_threshold(zone, online);
             zone.stat_threshold.store(normal, Relaxed);
@@ -213,7 +208,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if self.policy.stat.pressure != Pressure::DriftMarkAndThreshold {
             return;
         }
-        let online = self.online_cpus.load(Relaxed);
+        let online = self.online_cpus(None);
         for zone in self.zones.iter().filter(|zone| zone.node == node) {
             if zone.drift_mark().is_none() {
                 continue;

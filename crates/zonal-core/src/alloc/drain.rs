@@ -5,6 +5,7 @@ use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::gfp::AllocFlags;
 use crate::pcp::closed::Closed;
+use crate::pcp::drain::{RemoteDrain, Walk};
 use crate::pcp::store::Pcp;
 use crate::pcp::tune;
 use crate::platform::{Platform, Step};
@@ -17,8 +18,9 @@ use crate::zone::watermark::Mark;
 const EXPIRE_TICKS: u32 = 3;
 
 impl<'a, P: Platform> Allocator<'a, P> {
-    /// Frees at least `pages` base pages (whole blocks), coldest first: the list `first` until it
-    /// is empty, then the others in index order (LB E.8). Returns the pages freed.
+    /// One bulk free: at least `pages` base pages (whole blocks), of each list the coldest first.
+    /// `first` is the list freed to; which one is next is the policy's choice (LB E.8). Returns the
+    /// pages freed.
     pub(super) fn drain_pages(
         &self,
         zone: &'a Zone,
@@ -27,15 +29,13 @@ impl<'a, P: Platform> Allocator<'a, P> {
         first: usize,
     ) -> u32 {
         let mut left = pages.min(closed.count());
-        let mut cursor = first;
+        let policy = &self.policy.pcp.drain;
+        let params = closed.pcp.params(&self.fixed);
+        let mut walk = Walk::new(policy.order, self.map.len(), first);
         let mut freed = 0;
         while left > 0 {
-            // 6.18 gives the lock back after each batch; before, one hold freed everything.
-            let hold = match self.policy.pcp.drain_in_batches {
-                true => left.min(closed.pcp.params(&self.fixed).batch),
-                false => left,
-            };
-            let done = self.drain_hold(zone, closed, hold, &mut cursor);
+            let hold = policy.bulk.pages(left, &params);
+            let done = self.drain_hold(zone, closed, hold, &mut walk);
             if done == 0 {
                 break;
             }
@@ -52,27 +52,32 @@ impl<'a, P: Platform> Allocator<'a, P> {
         zone: &'a Zone,
         closed: &mut Closed<'a>,
         pages: u32,
-        cursor: &mut usize,
+        walk: &mut Walk,
     ) -> u32 {
         let pcp = closed.pcp;
         pcp.events.drains.fetch_add(1, Relaxed);
         let mut locked = zone.lock(&self.platform, self.words, self.blocks);
         let mut freed = 0;
-        while freed < pages && !closed.is_empty() {
-            let list = *cursor;
+        while freed < pages {
+            let Some((list, most)) = walk.next(pages - freed, |list| closed.len(list)) else {
+                break;
+            };
             let slots = closed.frames(list).unwrap_or_default();
             if slots.is_empty() {
-                *cursor = (list + 1) % self.map.len();
-                continue;
+                break;
             }
             let record = &pcp.lists[list];
             let order = record.order();
             let run = match order {
-                Order::ZERO => self.cold_run(zone, slots, record.cached, pages - freed),
+                Order::ZERO => {
+                    let most = most.min(pages - freed);
+                    self.cold_run(zone, slots, record.cached, most)
+                }
                 _ => 0,
             };
             let frame = slots[0].load(Relaxed);
             closed.drop_cold(list, 1 << run);
+            walk.took(1 << run);
             freed += (order.pages() << run) as u32;
             if self.words[frame as usize].load(Relaxed) != record.cached {
                 pcp.events.double_frees.fetch_add(1, Relaxed);
@@ -138,28 +143,40 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// stores that somebody else has closed.
     pub fn drain_all(&self) -> u64 {
         self.events.drains_all.fetch_add(1, Relaxed);
-        let mut pages = 0;
-        for zone in 0..self.zones.len() {
-            for cpu in 0..self.cpus() {
-                pages += self.drain(ZoneId(zone as u16), CpuId(cpu as u32));
-            }
+        let cpus = || (0..self.cpus()).map(|cpu| CpuId(cpu as u32));
+        if self.policy.pcp.drain.remote == RemoteDrain::Work {
+            let holds = |cpu| self.zones.iter().any(|zone| !self.pcp(zone.id, cpu).seems_empty());
+            let queue = |cpu| self.platform.cost(Step::DrainWork(cpu));
+            cpus().filter(|cpu| holds(*cpu)).for_each(queue);
         }
-        pages
+        let zones = self.zones.iter();
+        zones.flat_map(|zone| cpus().map(|cpu| self.drain_store(zone, cpu))).sum()
     }
 
     /// Empties one store. Returns the pages moved; 0 also if the home cannot fence that CPU.
     pub fn drain(&self, zone: ZoneId, cpu: CpuId) -> u64 {
-        let zone = self.zone(zone);
+        if self.policy.pcp.drain.remote == RemoteDrain::Work && !self.pcp(zone, cpu).seems_empty() {
+            self.platform.cost(Step::DrainWork(cpu));
+        }
+        self.drain_store(self.zone(zone), cpu)
+    }
+
+    fn drain_store(&self, zone: &'a Zone, cpu: CpuId) -> u64 {
         let pcp = self.pcp(zone.id, cpu);
         // Pages may be on their way to a store that its owner has closed.
         if pcp.seems_empty() {
             return 0;
         }
+        let remote = self.policy.pcp.drain.remote == RemoteDrain::Direct;
+        if remote && cpu != self.platform.cpu() {
+            self.platform.cost(Step::DrainRemote(zone.id, cpu));
+        }
         let mut pages = 0;
+        let chunk = self.policy.pcp.drain.all;
         let Some(mut closed) = pcp.close(&self.platform, zone, self.slots) else { return 0 };
         while !closed.is_empty() {
-            let some = tune::drain_pages(&closed.state_without_factor(), &pcp.params(&self.fixed));
-            pages += u64::from(self.drain_pages(zone, &mut closed, some.max(1), 0));
+            let some = chunk.pages(closed.count(), &pcp.params(&self.fixed));
+            pages += u64::from(self.drain_pages(zone, &mut closed, some, 0));
         }
         drop(closed);
         self.clear_below_high(zone);
@@ -213,8 +230,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let mut state = closed.state_without_factor();
         let decay = tune::decay(&mut state, &pcp.params(&self.fixed));
         closed.set_state_without_factor(&state);
-        if decay.pages > 0 {
-            self.drain_pages(zone, &mut closed, decay.pages, 0);
+        let mut left = decay.pages;
+        while left > 0 {
+            let some = self.policy.pcp.drain.decay.pages(left, &pcp.params(&self.fixed));
+            self.drain_pages(zone, &mut closed, some, 0);
+            left -= some;
         }
         decay.still_decaying
     }

@@ -84,7 +84,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let before = closed.state_without_factor();
         if !closed.push(list, frame) {
             pcp.events.overflows.fetch_add(1, Relaxed);
-            self.drain_pages(zone, closed, tune::drain_pages(&before, &params), list);
+            self.drain_pages(zone, closed, params.bulk_max(), list);
             if !closed.push(list, frame) {
                 return false;
             }

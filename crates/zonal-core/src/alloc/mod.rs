@@ -10,6 +10,7 @@
 //! |--|--|--|
 //! | `request` | requests and refusals | D.1 |
 //! | `setup` | makes an allocator; memory comes online; marks, sizes, thresholds | A, C, E.4, F.2 |
+//! | `pagesets` | sizes of the stores; CPUs come and go | E.4, E.11 |
 //! | `scan` | the walk over a zonelist | D.4 |
 //! | `slow` | what happens when the walk finds nothing | D.5 |
 //! | `take` | one block from a store or a buddy | D.4 `rmqueue`, E.6 |
@@ -30,6 +31,7 @@ mod counters;
 mod drain;
 mod free;
 mod numa;
+mod pagesets;
 mod request;
 mod scan;
 mod setup;
@@ -105,7 +107,6 @@ pub struct Allocator<'a, P> {
     numa_on: AtomicU32,
     stat_interval_ns: AtomicU64,
     /// CPUs that the thresholds were computed for.
-    online_cpus: AtomicU32,
     events: Events,
 }
 

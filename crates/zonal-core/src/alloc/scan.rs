@@ -128,7 +128,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
         let snapshot = zone.snapshot(ctx.highest);
         let marks = zone.marks();
-        if fast & BELOW_HIGH == 0 {
+        if fast & BELOW_HIGH == 0 && self.fixed.tuning.watches_high_mark() {
             if snapshot.ok_fast(ctx.order, &marks, Mark::High, flags) {
                 return true;
             }

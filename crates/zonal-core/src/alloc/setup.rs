@@ -10,7 +10,7 @@ use crate::frame::Frames;
 use crate::gfp::ZoneKinds;
 use crate::machine::{Layout, Machine, MachineError, Metadata, zonelists};
 use crate::pcp::lists::ListMap;
-use crate::pcp::size::{self, HighFraction, HighInputs};
+use crate::pcp::size::HighFraction;
 use crate::pcp::store::Pcp;
 use crate::pcp::tune::PcpParams;
 use crate::platform::Platform;
@@ -103,7 +103,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     ) -> Result<Allocator<'a, P>, MachineError> {
         Layout::of(machine, &policy)?.check(&metadata)?;
         let grouping = machine.grouping(&policy);
-        let map = ListMap::new(policy.pcp.orders, grouping);
+        let map = policy.pcp.map(grouping);
         let Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa } = metadata;
         zonelists::build(machine, &policy.zonelist, nodes, zonelist);
         fill_zones(machine, &policy, zones);
@@ -120,7 +120,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             map,
             fixed: PcpParams {
                 scale_max: policy.pcp.scale_max,
-                free_high_rule: policy.pcp.free_high,
+                tuning: policy.pcp.tuning,
                 ..PcpParams::BOOT
             },
             fallback: FallbackPolicy { rule: policy.fallback, mobility_grouping: grouping },
@@ -143,7 +143,6 @@ impl<'a, P: Platform> Allocator<'a, P> {
             numa,
             numa_on: AtomicU32::new(u32::from(policy.numa_stat)),
             stat_interval_ns: AtomicU64::new(STAT_INTERVAL_NS),
-            online_cpus: AtomicU32::new(machine.cpus.len() as u32),
             events: Events::default(),
         };
         if grouping {
@@ -183,7 +182,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let kbytes = self.compute_min_free();
         self.min_free_kbytes.store(kbytes, Relaxed);
         self.setup_marks();
-        self.set_thresholds(self.online_cpus.load(Relaxed));
+        self.set_thresholds();
     }
 
     /// `vm.min_free_kbytes` in force.
@@ -229,7 +228,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             }));
         }
         self.setup_reserves();
-        self.setup_pagesets();
+        self.setup_pagesets(0);
         self.refresh_zones();
     }
 
@@ -242,53 +241,6 @@ impl<'a, P: Platform> Allocator<'a, P> {
             let reserves = watermark::lowmem_reserves(&managed, &ratio);
             of_node().for_each(|zone| zone.set_reserve(&reserves[zone.kind().index()]));
         }
-    }
-
-    fn setup_pagesets(&self) {
-        let fraction = HighFraction::new(self.high_fraction.load(Relaxed) as i32);
-        let fraction = fraction.unwrap_or(HighFraction::AUTO);
-        for zone in self.zones {
-            let batch = size::batch(zone.managed(), self.policy.pcp.batch_cap_pages);
-            let inputs = HighInputs {
-                managed: zone.managed(),
-                low_mark: zone.marks().mark(watermark::Mark::Low),
-                node_cpus: self.nodes[zone.node.0 as usize].cpus(),
-                machine_cpus: self.cpu_nodes.len() as u32,
-                batch,
-            };
-            let mut bounds = size::high_bounds(&inputs, fraction);
-            if let part @ 1.. = self.policy.pcp.high_min_part {
-                let share = HighInputs { low_mark: zone.managed() / u64::from(part), ..inputs };
-                let floor = size::high_bounds(&share, HighFraction::AUTO).min;
-                bounds.min = bounds.min.max(floor).min(bounds.max);
-            }
-            zone.batch.store(batch, Relaxed);
-            zone.high_min.store(bounds.min, Relaxed);
-            zone.high_max.store(bounds.max, Relaxed);
-            for cpu in 0..self.cpus() {
-                self.setup_pageset(zone, CpuId(cpu as u32), batch);
-            }
-        }
-    }
-
-    /// New limits for one store. Linux writes them without its lock and lets the next operation
-    /// clamp `high`; here the store is closed for a moment, because its fast path keeps a limit
-    /// that follows from them.
-    fn setup_pageset(&self, zone: &'a Zone, cpu: CpuId, batch: u32) {
-        let pcp = self.pcp(zone.id, cpu);
-        let Some(closed) = pcp.close(&self.platform, zone, self.slots) else { return };
-        let slice = self.cache_slice_bytes;
-        let free_high_batch = size::free_high_batch(slice, batch);
-        pcp.batch.store(batch, Relaxed);
-        pcp.high_min.store(zone.high_min.load(Relaxed), Relaxed);
-        pcp.high_max.store(zone.high_max.load(Relaxed), Relaxed);
-        pcp.free_high_batch.store(u32::from(free_high_batch), Relaxed);
-        let params = pcp.params(&self.fixed);
-        pcp.free_count_cap.store(params.bulk_max(), Relaxed);
-        // The fast path compares 16 bits; `free_count` never gets that far.
-        let threshold = params.free_high_threshold().min(u32::from(u16::MAX));
-        pcp.free_high_threshold.store(threshold, Relaxed);
-        drop(closed);
     }
 
     /// Publishes what the fast paths look at.
@@ -328,7 +280,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
                     .and_then(|value| HighFraction::new(value as i32).ok())
                     .ok_or(refuse("0, and 8 and above"))?;
                 self.high_fraction.store(fraction.get(), Relaxed);
-                self.setup_pagesets();
+                self.setup_pagesets(0);
             }
             Sysctl::LowmemReserveRatio(kind) => {
                 let ratio = within(-int_max, int_max).ok_or(refuse("32-bit integers"))?;
@@ -388,6 +340,7 @@ fn fill_stores(
             let pcp = &mut pcps[cpu * zones.len() + slot];
             pcp.zone = ZoneId(zone as u16);
             pcp.cpu = CpuId(cpu as u32);
+            pcp.tuning = policy.pcp.tuning;
             *pcp.batch.get_mut() = PcpParams::BOOT.batch;
             let pages = machine.store_pages(&machine.zones[zone], *node, policy);
             for list in 0..map.len() {

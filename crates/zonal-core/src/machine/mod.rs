@@ -8,8 +8,7 @@ pub(crate) mod zonelists;
 use core::fmt;
 
 use crate::frame::{Frames, MAX_ZONE_FRAMES};
-use crate::pcp::lists::ListMap;
-use crate::pcp::size::{self, HighFraction, HighInputs};
+use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
 use crate::pcp::store::Pcp;
 use crate::policy::Policy;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
@@ -165,7 +164,7 @@ impl Layout {
     /// [`MachineError`] where the machine cannot be.
     pub fn of(machine: &Machine<'_>, policy: &Policy) -> Result<Layout, MachineError> {
         machine.check()?;
-        let lists = ListMap::new(policy.pcp.orders, machine.grouping(policy));
+        let lists = policy.pcp.map(machine.grouping(policy));
         let mut layout = Layout {
             zones: machine.zones.len(),
             pcps: machine.zones.len() * machine.cpus.len(),
@@ -253,21 +252,30 @@ impl Machine<'_> {
 
     /// Pages a store's largest stack must hold: what the limits of LB E.4 allow, and the largest
     /// refill. Stores of CPUs on other nodes get together as much as the node's own, so that
-    /// metadata stays in proportion.
+    /// metadata stays in proportion. With [`size::SizeRule::SixBatches`] a fraction gives *each*
+    /// CPU that part of the zone, so there is room for the policy's fraction only: one that is
+    /// written later and asks for more fills the stacks, which are then drained as if they were at
+    /// their limit.
     pub(crate) fn store_pages(&self, zone: &ZoneSpec, cpu: NodeId, policy: &Policy) -> usize {
-        let batch = size::batch(zone.present, policy.pcp.batch_cap_pages);
         let own = self.node_cpus(zone.node);
         let all = self.cpus.len() as u32;
-        let inputs = HighInputs {
-            managed: zone.present,
-            low_mark: 0,
-            node_cpus: own,
-            machine_cpus: all,
-            batch,
+        // The low mark may be raised up to the whole zone while the allocator runs; lists that hold
+        // more than their share of an eighth would be most of the zone, and are cut there.
+        let largest = |fraction| {
+            let inputs = SizeInputs {
+                managed: zone.present,
+                low_mark: zone.present / u64::from(size::HIGH_FRACTION_MIN),
+                node_cpus: own,
+                machine_cpus: all,
+                cap_pages: policy.pcp.batch_cap_pages,
+                fraction,
+            };
+            size::sizes(policy.pcp.size, &inputs)
         };
-        let bounds = size::high_bounds(&inputs, policy.pcp.high_fraction);
-        let auto = size::high_bounds(&inputs, HighFraction::AUTO);
-        let mut high = bounds.max.max(auto.max);
+        let (set, auto) = (largest(policy.pcp.high_fraction), largest(HighFraction::AUTO));
+        let most = |sizes: Sizes| sizes.high_min.max(sizes.high_max);
+        let batch = set.batch.max(auto.batch);
+        let mut high = most(set).max(most(auto));
         // A refill leaves room for a batch below `high` (LB E.6), however often it has doubled.
         let chunk = (batch << policy.pcp.scale_max).min(high);
         let others = all - own;

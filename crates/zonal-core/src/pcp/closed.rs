@@ -2,6 +2,7 @@
 
 use crate::pcp::store::{NO_LIST, NR_LISTS, OPEN, Pcp};
 use crate::pcp::tune::{PcpState, clamp_hi_first};
+use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{POPS_PERIOD, PcpWord};
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
 use crate::zone::state::{FAST_FREE, RECORDED, Zone};
@@ -327,7 +328,12 @@ impl<'a> Closed<'a> {
         let (min, max) = (self.pcp.high_min.load(Relaxed), self.pcp.high_max.load(Relaxed));
         let high = clamp_hi_first(self.pcp.high.load(Relaxed), min, max);
         // After a push the list may hold n blocks iff others + (n << order) < high.
-        let most = high.saturating_sub(others).saturating_sub(1) >> list.order;
+        let mut most = high.saturating_sub(others).saturating_sub(1) >> list.order;
+        if self.pcp.tuning == Tuning::Level0 && list.prev_bits != 0 && self.word.free_count() > 0 {
+            // Any free of order 1 to 3 empties the lists now, not only one behind another, which is
+            // all that a fast operation looks for (LB E.10).
+            most = 0;
+        }
         let hi = list.lo.load(Relaxed).saturating_add(most).min(list.cap);
         list.hi.store(hi, Relaxed);
     }

@@ -1,9 +1,55 @@
 //! Which per-CPU list a block belongs to (LB E.1).
 
 use crate::pcp::store::NR_LISTS;
-use crate::types::{Migratetype, NR_ORDERS, NR_PCP_MIGRATETYPES, Order, PAGEBLOCK_ORDER};
+use crate::types::{Choice, Migratetype, NR_ORDERS, NR_PCP_MIGRATETYPES, Order, PAGEBLOCK_ORDER};
 
 const NONE: u8 = u8::MAX;
+
+/// How huge pages (order 9) are filed where pageblocks have types (LB E.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HugeLists {
+    /// By type, like other orders; with orders 0 to 3 that makes 15 lists: 5.13 to 5.19.
+    ByType,
+    /// All on one list, the 13th: 6.0 to 6.9.
+    Together,
+    /// As movable or not, 14 lists: 6.10 on.
+    #[default]
+    ByMovable,
+}
+
+impl Choice for HugeLists {
+    const ALL: &'static [(&'static str, HugeLists)] = &[
+        ("by-type", HugeLists::ByType),
+        ("together", HugeLists::Together),
+        ("by-movable", HugeLists::ByMovable),
+    ];
+}
+
+/// How many sets of lists a CPU has for each zone (LB E.11).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FreeLists {
+    /// One for pages that are likely in the CPU's cache, and a smaller one for those that are not:
+    /// about 2.6.24. Callers say which by a hint.
+    HotCold,
+    /// One. The hint is not read.
+    #[default]
+    Single,
+}
+
+impl Choice for FreeLists {
+    const ALL: &'static [(&'static str, FreeLists)] =
+        &[("hot-cold", FreeLists::HotCold), ("single", FreeLists::Single)];
+}
+
+impl FreeLists {
+    /// Sets of lists for each zone and CPU.
+    pub const fn sets(self) -> usize {
+        match self {
+            FreeLists::HotCold => 2,
+            FreeLists::Single => 1,
+        }
+    }
+}
 
 /// From (order, migratetype) to a list's index and back.
 #[derive(Clone, Copy, Debug)]
@@ -15,30 +61,34 @@ pub struct ListMap {
 
 impl ListMap {
     /// The lists of `orders`, bit `o` for order `o`. With mobility grouping: Linux' order,
-    /// `3 * order + type` for orders 0 to 3, then order 9 as movable or not. Without: one list per
+    /// `3 * order + type` for orders 0 to 3, then order 9 as `huge` says. Without: one list per
     /// order.
-    pub fn new(orders: u16, grouping: bool) -> ListMap {
+    pub fn new(orders: u16, huge: HugeLists, grouping: bool) -> ListMap {
+        use Migratetype::{Movable, Reclaimable, Unmovable};
         let mut map = ListMap {
             index: [[NONE; NR_PCP_MIGRATETYPES]; NR_ORDERS],
-            of: [(Order::ZERO, Migratetype::Unmovable); NR_LISTS],
+            of: [(Order::ZERO, Unmovable); NR_LISTS],
             len: 0,
         };
         let wanted = |order: Order| orders & (1 << order.get()) != 0;
         if !grouping {
             for order in Order::all().filter(|o| wanted(*o) && *o <= PAGEBLOCK_ORDER) {
-                map.add(order, &[Migratetype::Unmovable]);
+                map.add(order, &[Unmovable]);
             }
             return map;
         }
         for order in Order::all().filter(|o| wanted(*o) && *o <= Order::COSTLY) {
-            for mt in [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable] {
+            for mt in [Unmovable, Movable, Reclaimable] {
                 map.add(order, &[mt]);
             }
         }
-        if wanted(PAGEBLOCK_ORDER) {
-            map.add(PAGEBLOCK_ORDER, &[Migratetype::Unmovable, Migratetype::Reclaimable]);
-            map.add(PAGEBLOCK_ORDER, &[Migratetype::Movable]);
-        }
+        let huge: &[&[Migratetype]] = match huge {
+            _ if !wanted(PAGEBLOCK_ORDER) => &[],
+            HugeLists::ByType => &[&[Unmovable], &[Movable], &[Reclaimable]],
+            HugeLists::Together => &[&[Unmovable, Movable, Reclaimable]],
+            HugeLists::ByMovable => &[&[Unmovable, Reclaimable], &[Movable]],
+        };
+        huge.iter().for_each(|types| map.add(PAGEBLOCK_ORDER, types));
         map
     }
 
@@ -96,9 +146,12 @@ impl ListMap {
 mod tests {
     use super::*;
 
+    const LINUX: u16 = 0b10_0000_1111;
+    const ALL: u16 = 0b11_1111_1111;
+
     #[test]
     fn linux_lists_are_in_linux_order() {
-        let map = ListMap::new(0b10_0000_1111, true);
+        let map = ListMap::new(LINUX, HugeLists::ByMovable, true);
         assert_eq!(map.len(), 14);
         let order = |o| Order::new(o).unwrap();
         assert_eq!(map.get(order(2), Migratetype::Reclaimable), Some(8));
@@ -111,12 +164,38 @@ mod tests {
     }
 
     #[test]
+    fn each_era_has_its_number_of_lists_and_its_place_for_huge_pages() {
+        use Migratetype::{Movable, Reclaimable, Unmovable};
+        // orders, era, lists, list of unmovable, movable, reclaimable huge pages
+        for (orders, huge, len, place) in [
+            (1, HugeLists::ByMovable, 3, [None; 3]),
+            (LINUX, HugeLists::ByType, 15, [Some(12), Some(13), Some(14)]),
+            (LINUX, HugeLists::Together, 13, [Some(12); 3]),
+            (LINUX, HugeLists::ByMovable, 14, [Some(12), Some(13), Some(12)]),
+            (ALL, HugeLists::ByMovable, 14, [Some(12), Some(13), Some(12)]),
+        ] {
+            let map = ListMap::new(orders, huge, true);
+            assert_eq!(map.len(), len, "{huge:?}");
+            let of = |mt| map.get(PAGEBLOCK_ORDER, mt);
+            assert_eq!([of(Unmovable), of(Movable), of(Reclaimable)], place, "{huge:?}");
+            for list in 0..map.len() {
+                let (order, mt) = map.of(list);
+                assert_eq!(map.get(order, mt), Some(list), "{huge:?}");
+                let by_rule = if list < 12 { list as u32 / 3 } else { 9 };
+                assert_eq!(order.get(), by_rule, "LB E.1: the order from the index");
+            }
+        }
+    }
+
+    #[test]
     fn a_pool_has_a_list_for_every_order_to_nine() {
-        let map = ListMap::new(0b11_1111_1111, false);
+        let map = ListMap::new(ALL, HugeLists::ByMovable, false);
         assert_eq!(map.len(), 10);
         for order in Order::all().take(10) {
             assert_eq!(map.get(order, Migratetype::Unmovable), Some(order.index()));
         }
         assert_eq!(map.get(Order::MAX, Migratetype::Unmovable), None);
+        assert_eq!(ListMap::new(1, HugeLists::ByType, false).len(), 1);
+        assert_eq!(ListMap::new(LINUX, HugeLists::Together, false).len(), 5);
     }
 }

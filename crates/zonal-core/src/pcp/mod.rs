@@ -1,8 +1,10 @@
 //! Per-CPU page lists: where blocks wait, how large the lists are and how they tune themselves.
 
 pub mod closed;
+pub mod drain;
 pub mod lists;
 pub mod size;
 pub mod store;
 pub mod tune;
+pub mod tuning;
 pub mod word;

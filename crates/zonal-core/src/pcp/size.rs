@@ -3,12 +3,86 @@
 //! Pure arithmetic on a zone's size, its low mark and its CPUs. Who calls it when is a policy of
 //! its own (LB E.4 triggers, E.11): a change of `managed` alone recomputes nothing.
 
+use crate::types::Choice;
+
 /// Largest chunk before it is divided and rounded, in pages: 1 MiB since 4.19 (LB E.3).
 pub const BATCH_CAP_PAGES: u64 = 256;
 /// The same up to 4.18: 512 KiB (LB E.3).
 pub const BATCH_CAP_PAGES_4_18: u64 = 128;
+/// Largest chunk where `percpu_pagelist_fraction` fixes the lists, in pages (LB E.11).
+pub const BATCH_FRACTION_MAX: u32 = 96;
 /// Smallest `percpu_pagelist_high_fraction` that is not 0 (LB E.4).
 pub const HIGH_FRACTION_MIN: u32 = 8;
+
+/// How the sizes follow from a zone (LB E.4, E.11).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SizeRule {
+    /// Each CPU's lists hold six chunks, or `1/f` of the zone where `percpu_pagelist_fraction` is
+    /// `f`, which sets the chunk too. Up to 5.12.
+    SixBatches,
+    /// The CPUs of the node share its low mark, or `1/f` of the zone where
+    /// `percpu_pagelist_high_fraction` is `f`. 5.13 to 6.6.
+    LowMarkSplit,
+    /// As before for the lower bound; the upper one is a share of an eighth of the zone. 6.7 on.
+    #[default]
+    MinMaxBounds,
+}
+
+impl Choice for SizeRule {
+    const ALL: &'static [(&'static str, SizeRule)] = &[
+        ("six-batches", SizeRule::SixBatches),
+        ("low-mark", SizeRule::LowMarkSplit),
+        ("bounds", SizeRule::MinMaxBounds),
+    ];
+}
+
+/// Which share of the last-level cache a CPU counts as its own (LB E.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CacheSlice {
+    /// What the machine says.
+    #[default]
+    Machine,
+    /// So many bytes; 0 keeps nothing back from streams of large frees.
+    Bytes(u64),
+}
+
+impl CacheSlice {
+    /// The share in bytes on a machine that says `machine` bytes.
+    pub const fn bytes(self, machine: u64) -> u64 {
+        match self {
+            CacheSlice::Machine => machine,
+            CacheSlice::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// What [`sizes`] looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SizeInputs {
+    /// Managed pages of the zone.
+    pub managed: u64,
+    /// Its low mark, boost included.
+    pub low_mark: u64,
+    /// Online CPUs of its node, and one more while a CPU comes online.
+    pub node_cpus: u32,
+    /// Online CPUs of the machine, which share the zone where its node has none.
+    pub machine_cpus: u32,
+    /// [`BATCH_CAP_PAGES`] or its older value.
+    pub cap_pages: u64,
+    /// The sysctl `percpu_pagelist_high_fraction`, up to 5.12 `percpu_pagelist_fraction`.
+    pub fraction: HighFraction,
+}
+
+/// Sizes of one CPU's lists of one zone, in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sizes {
+    /// The chunk, at least 1.
+    pub batch: u32,
+    /// What the lists may hold: the lower bound, or all there is.
+    pub high_min: u32,
+    /// The upper bound; up to 6.6 the same.
+    pub high_max: u32,
+}
 
 /// `percpu_pagelist_high_fraction`: 0 lets the lists tune themselves, `f` fixes their size at the
 /// `f`-th part of the zone, shared by its CPUs (LB E.4).
@@ -98,6 +172,41 @@ pub const fn high_bounds(zone: &HighInputs, fraction: HighFraction) -> HighBound
     }
 }
 
+/// The sizes of one CPU's lists of a zone by any release's rule (LB E.3, E.4, E.11).
+pub const fn sizes(rule: SizeRule, zone: &SizeInputs) -> Sizes {
+    let &SizeInputs { managed, low_mark, node_cpus, machine_cpus, cap_pages, fraction } = zone;
+    let batch = batch(managed, cap_pages);
+    let inputs = HighInputs { managed, low_mark, node_cpus, machine_cpus, batch };
+    match rule {
+        SizeRule::SixBatches if fraction.0 == 0 => {
+            let high = 6 * batch_raw(managed, cap_pages);
+            Sizes { batch, high_min: high, high_max: high }
+        }
+        SizeRule::SixBatches => {
+            let high = saturated(managed / fraction.0 as u64);
+            let quarter = if high / 4 > 1 { high / 4 } else { 1 };
+            let batch = if quarter < BATCH_FRACTION_MAX { quarter } else { BATCH_FRACTION_MAX };
+            Sizes { batch, high_min: high, high_max: high }
+        }
+        SizeRule::LowMarkSplit => {
+            let high = high_bounds(&inputs, fraction).min;
+            Sizes { batch, high_min: high, high_max: high }
+        }
+        SizeRule::MinMaxBounds => {
+            let HighBounds { min, max } = high_bounds(&inputs, fraction);
+            Sizes { batch, high_min: min, high_max: max }
+        }
+    }
+}
+
+/// The sizes of the lists of pages that are in no CPU's cache (LB E.11, about 2.6.24). No fraction
+/// changes them.
+pub const fn cold_sizes(managed: u64, cap_pages: u64) -> Sizes {
+    let raw = batch_raw(managed, cap_pages);
+    let batch = if raw / 2 > 1 { raw / 2 } else { 1 };
+    Sizes { batch, high_min: 2 * raw, high_max: 2 * raw }
+}
+
 /// The part of the last-level cache that one CPU may count as its own, in bytes (LB E.5).
 /// `llc_bytes` is `None` where the last cache leaf holds instructions or is not known; the flag of
 /// [`free_high_batch`] is then off.
@@ -120,6 +229,10 @@ const fn high_share(zone: &HighInputs, total: u64) -> u32 {
     let share = if cpus == 0 { total } else { total / cpus as u64 };
     let floor = zone.batch as u64 * 4;
     let pages = if share > floor { share } else { floor };
+    saturated(pages)
+}
+
+const fn saturated(pages: u64) -> u32 {
     if pages > u32::MAX as u64 { u32::MAX } else { pages as u32 }
 }
 
@@ -162,10 +275,70 @@ mod tests {
         assert_eq!(batch(u64::MAX, BATCH_CAP_PAGES_4_18), 31);
     }
 
+    const ZONE: SizeInputs = SizeInputs {
+        managed: 0,
+        low_mark: 0,
+        node_cpus: 4,
+        machine_cpus: 4,
+        cap_pages: BATCH_CAP_PAGES,
+        fraction: HighFraction::AUTO,
+    };
+
     #[test]
-    fn the_single_high_of_5_12_is_six_raw_chunks() {
-        let highs = RAW.map(|(managed, _)| 6 * batch_raw(managed, BATCH_CAP_PAGES));
-        assert_eq!(highs, [0, 6, 18, 42, 90, 186, 378]);
+    fn up_to_5_12_lists_hold_six_raw_chunks() {
+        for cap_pages in [BATCH_CAP_PAGES, BATCH_CAP_PAGES_4_18] {
+            let of = |(managed, _)| {
+                sizes(SizeRule::SixBatches, &SizeInputs { managed, cap_pages, ..ZONE })
+            };
+            let last = if cap_pages == BATCH_CAP_PAGES { 63 } else { 31 };
+            // LB E.11: a raw chunk of 0 switches the lists off, with a batch of 1.
+            assert_eq!(RAW.map(of).map(|s| s.high_min), [0, 6, 18, 42, 90, 186, 6 * last]);
+            assert_eq!(RAW.map(of).map(|s| s.high_max), RAW.map(of).map(|s| s.high_min));
+            assert_eq!(RAW.map(of).map(|s| s.batch), [1, 1, 3, 7, 15, 31, last]);
+        }
+    }
+
+    #[test]
+    fn up_to_5_12_a_fraction_sets_the_chunk_too() {
+        // managed, fraction, batch, high: a quarter of high, from 1 to 96 (LB E.11).
+        for (managed, fraction, batch, high) in [
+            (1_000_000, 8, 96, 125_000),
+            (3840, 8, 96, 480),
+            (3840, 64, 15, 60),
+            (3840, 2000, 1, 1),
+        ] {
+            let fraction = HighFraction::new(fraction).unwrap();
+            let zone = SizeInputs { managed, fraction, ..ZONE };
+            let expected = Sizes { batch, high_min: high, high_max: high };
+            assert_eq!(sizes(SizeRule::SixBatches, &zone), expected);
+        }
+    }
+
+    #[test]
+    fn from_5_13_the_low_mark_is_shared_and_from_6_7_there_is_a_ceiling() {
+        let zone = SizeInputs { managed: 1_310_720, low_mark: 3129, ..ZONE };
+        let of = |rule, fraction| {
+            let fraction = HighFraction::new(fraction).unwrap();
+            let Sizes { batch, high_min, high_max } = sizes(rule, &SizeInputs { fraction, ..zone });
+            (batch, high_min, high_max)
+        };
+        // Machine E2 of LB K.
+        assert_eq!(of(SizeRule::LowMarkSplit, 0), (63, 782, 782));
+        assert_eq!(of(SizeRule::MinMaxBounds, 0), (63, 782, 40_960));
+        assert_eq!(of(SizeRule::LowMarkSplit, 8), (63, 40_960, 40_960));
+        assert_eq!(of(SizeRule::MinMaxBounds, 8), (63, 40_960, 40_960));
+        assert_eq!(of(SizeRule::SixBatches, 0), (63, 378, 378));
+        // One CPU more, while it comes online (LB E.4).
+        let more = SizeInputs { node_cpus: 5, ..zone };
+        assert_eq!(sizes(SizeRule::MinMaxBounds, &more).high_min, 3129 / 5);
+    }
+
+    #[test]
+    fn cold_lists_are_a_third_of_the_hot_ones() {
+        let of = |managed| cold_sizes(managed, BATCH_CAP_PAGES_4_18);
+        assert_eq!(of(1 << 20), Sizes { batch: 15, high_min: 62, high_max: 62 });
+        assert_eq!(of(8192), Sizes { batch: 1, high_min: 2, high_max: 2 });
+        assert_eq!(of(100), Sizes { batch: 1, high_min: 0, high_max: 0 });
     }
 
     #[test]

@@ -36,6 +36,7 @@
 use crate::frame::PageWord;
 use crate::pcp::closed::Closed;
 use crate::pcp::tune::PcpParams;
+use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
 use crate::platform::Platform;
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -88,14 +89,17 @@ pub struct PcpList {
 pub struct Pcp {
     /// The hot word.
     pub word: AtomicU64,
-    /// `free_count` stops growing here: `batch << scale_max` (LB E.7).
+    /// `free_count` stops growing here: `batch << scale_max` (LB E.7); 0 where it is a
+    /// `free_factor`, which no free moves that needs no decision.
     pub free_count_cap: AtomicU32,
     /// 0 open, else closed.
     pub gate: AtomicU32,
-    /// From this `free_count` on, a free of order 1 to 3 behind another may be a stream (LB E.7).
+    /// From this `free_count` on, a free of order 1 to 3 behind another may be a stream (LB E.7,
+    /// E.10). Tuning level 0 does without the other; see `Closed::set_limit`.
     pub free_high_threshold: AtomicU32,
     pub(crate) zone: ZoneId,
     pub(crate) lists_used: u8,
+    pub(crate) tuning: Tuning,
     pub(crate) free_high_batch: AtomicU32,
     pub(crate) cpu: CpuId,
     pub(crate) high: AtomicU32,
@@ -107,6 +111,8 @@ pub struct Pcp {
     pub(super) alloc_factor: AtomicU32,
     /// Pushes of all lists when `alloc_factor` was last set.
     pub(super) factor_pushes: AtomicU64,
+    /// 1 while the CPU is offline; kept in the store of the zone it prefers.
+    pub(crate) offline: AtomicU32,
     /// Countdown to the drain of a remote zone's pages (LB F.4).
     pub(crate) expire: AtomicU32,
     /// This CPU's delta of the zone's free-page counter; written under the zone lock.

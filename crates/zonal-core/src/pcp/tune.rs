@@ -9,9 +9,9 @@
 //!  alloc_factor   each order-0 refill in a row fetches twice as much; each free halves it
 //!  free_count     pages freed in a row; each allocation halves it; decides how much goes back
 //! ```
-//! This is level 9 of the tuning steps of 2023 (LB E.10), the kernel from 6.7 on, with the one
-//! threshold that changed in 6.15 as a value ([`FreeHighRule`]). Earlier levels are further values
-//! of [`PcpParams`], read by the same functions.
+//! How much of this happens is a value, [`Tuning`], which lists the steps: the picture is that of
+//! 6.7 on. Below level 7 `high` is `high_min` and does not move; below level 9 `free_factor` has
+//! the place of `free_count`: how often what goes back has doubled.
 //!
 //! # Order of calls
 //! - allocation: [`on_take`]; list empty: [`nr_alloc`], fetch, [`on_refill`]; pop: [`on_pop`]
@@ -21,35 +21,20 @@
 //!
 //! # Invariants
 //! - **TUNE-1** `alloc_factor <= scale_max`
-//! - **TUNE-2** `free_count < (batch << scale_max) + 512`: what is added last may exceed the limit
+//! - **TUNE-2** from level 9 on `free_count < (batch << scale_max) + 512`: what is added last may
+//!   exceed the limit; at levels 4 to 8 `free_factor <= scale_max`
 //! - **TUNE-3** draining changes `count` and nothing else (LB M.6)
 //!
 //! It does not know lists, locks or zones: pages freed and blocks fetched are reported to it. The
 //! caller keeps its per-CPU state as it likes and hands in a [`PcpState`].
 
-use crate::types::{Choice, Order};
+use crate::pcp::tuning::Tuning;
+use crate::types::Order;
 
 /// Default of the build option that limits how often a chunk doubles (LB E.6).
 pub const SCALE_MAX_DEFAULT: u8 = 5;
 /// Its largest value.
 pub const SCALE_MAX_LIMIT: u8 = 6;
-
-/// When frees above order 0 count as a stream whose pages nobody here will want (LB E.7).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FreeHighRule {
-    /// After a chunk of pages freed in a row: 6.7 to 6.14.
-    Batch,
-    /// After a chunk and half of `high_min`: 6.15 on.
-    #[default]
-    BatchPlusHalfHighMin,
-}
-
-impl Choice for FreeHighRule {
-    const ALL: &'static [(&'static str, FreeHighRule)] = &[
-        ("batch", FreeHighRule::Batch),
-        ("batch+half-high-min", FreeHighRule::BatchPlusHalfHighMin),
-    ];
-}
 
 /// What the tuning of one zone's lists is set to. `high_min` may exceed `high_max` (LB E.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,14 +43,16 @@ pub struct PcpParams {
     pub batch: u32,
     /// Lower bound of `high`, in pages (LB E.4).
     pub high_min: u32,
-    /// Upper bound of `high`, in pages; equal to `high_min` to switch tuning off.
+    /// Upper bound of `high`, in pages; equal to `high_min` to switch tuning off. Not read below
+    /// level 7.
     pub high_max: u32,
-    /// How often a chunk may double; at most [`SCALE_MAX_LIMIT`].
+    /// How often a chunk may double; at most [`SCALE_MAX_LIMIT`]. Not read below level 4.
     pub scale_max: u8,
     /// The CPU's cache holds several chunks: a stream of large frees may leave one behind (LB E.5).
+    /// Not read below level 3.
     pub free_high_batch: bool,
-    /// When large frees are such a stream.
-    pub free_high_rule: FreeHighRule,
+    /// Which steps of the tuning are in force.
+    pub tuning: Tuning,
 }
 
 /// The tuned state of one CPU's lists of one zone (LB E.1).
@@ -77,7 +64,8 @@ pub struct PcpState {
     pub high: u32,
     /// Left shift of the next order-0 refill.
     pub alloc_factor: u8,
-    /// Pages freed in a row, decaying.
+    /// Pages freed in a row, decaying; below level 9 the `free_factor`, the left shift of what the
+    /// next full list gives back. Halved by each allocation either way.
     pub free_count: u32,
     /// The last free was of order 1 to 3.
     pub prev_free_high_order: bool,
@@ -132,7 +120,7 @@ impl PcpParams {
         high_max: 0,
         scale_max: SCALE_MAX_DEFAULT,
         free_high_batch: false,
-        free_high_rule: FreeHighRule::BatchPlusHalfHighMin,
+        tuning: Tuning::Release615,
     };
 
     /// The most that goes back in one step, in pages: `batch << scale_max`.
@@ -144,12 +132,28 @@ impl PcpParams {
     /// Whether `high` moves at all (LB E.4).
     #[inline]
     pub const fn tunes(&self) -> bool {
-        self.high_min != self.high_max
+        self.tuning.moves_high() && self.high_min != self.high_max
     }
 
+    /// The `high` that counts: between the bounds if it moves, else the lower one.
     #[inline]
     const fn clamp_high(&self, high: u32) -> u32 {
-        clamp_hi_first(high, self.high_min, self.high_max)
+        if self.tuning.moves_high() {
+            clamp_hi_first(high, self.high_min, self.high_max)
+        } else {
+            self.high_min
+        }
+    }
+
+    /// What the last frees ask to give back, in pages: as many as there were in a row, or the chunk
+    /// doubled by each drain in a row.
+    #[inline]
+    const fn asked(&self, state: &PcpState) -> u32 {
+        if self.tuning.has(Tuning::Level9) {
+            return state.free_count;
+        }
+        let pages = (self.batch as u64) << min(state.free_count, 31);
+        if pages > u32::MAX as u64 { u32::MAX } else { pages as u32 }
     }
 
     /// `high` after giving up `pages` of it, not below its lower bound.
@@ -158,13 +162,22 @@ impl PcpParams {
         max(high.saturating_sub(pages), self.high_min)
     }
 
-    /// From how many pages freed in a row large frees are a stream (LB E.7).
+    /// From which `free_count`, or `free_factor`, on large frees are a stream (LB E.7, E.10).
     #[inline]
     pub const fn free_high_threshold(&self) -> u32 {
-        match self.free_high_rule {
-            FreeHighRule::Batch => self.batch,
-            FreeHighRule::BatchPlusHalfHighMin => self.batch.saturating_add(self.high_min / 2),
+        match self.tuning {
+            Tuning::Fixed => u32::MAX,
+            Tuning::Release615 => self.batch.saturating_add(self.high_min / 2),
+            Tuning::Level9 => self.batch,
+            _ => 1,
         }
+    }
+
+    /// `free_count` grows with each free that finds it below this (LB E.7); a `free_factor` never
+    /// does.
+    #[inline]
+    pub const fn free_count_cap(&self) -> u32 {
+        if self.tuning.has(Tuning::Level9) { self.bulk_max() } else { 0 }
     }
 }
 
@@ -193,8 +206,9 @@ pub const fn on_freed(state: &mut PcpState, pages: u32) {
     state.count -= pages;
 }
 
-/// How many *blocks* of `order` a refill fetches, at most (LB E.6). Refills in a row double, up to
-/// the room there is; `high` grows with them unless the zone is short.
+/// How many *blocks* of `order` a refill fetches, at most (LB E.6). From level 5 on refills in a
+/// row double, up to the room there is; from level 7 on `high` grows with them unless the zone is
+/// short.
 pub const fn nr_alloc(
     state: &mut PcpState,
     params: &PcpParams,
@@ -202,12 +216,19 @@ pub const fn nr_alloc(
     order: Order,
 ) -> u32 {
     let batch = params.batch;
+    if !params.tuning.has(Tuning::Level5) {
+        return blocks(batch, order);
+    }
     state.high = params.clamp_high(state.high);
     if state.high < batch {
         return 1;
     }
     let mut pages = if order.get() == 0 { batch << state.alloc_factor } else { batch };
-    if params.tunes() && !pressure.below_high {
+    let short = match params.tuning.watches_high_mark() {
+        true => pressure.below_high,
+        false => pressure.reclaim_active,
+    };
+    if params.tunes() && !short {
         state.high = min(state.high.saturating_add(pages), params.high_max);
     }
     if order.get() == 0 {
@@ -217,7 +238,12 @@ pub const fn nr_alloc(
         }
         pages = min(pages, room);
     }
-    // One block alone would make the next allocation refill again.
+    blocks(pages, order)
+}
+
+/// Blocks of `order` for `pages` pages. One block alone would make the next allocation refill
+/// again.
+const fn blocks(pages: u32, order: Order) -> u32 {
     if pages > 1 { max(pages >> order.get(), 2) } else { pages }
 }
 
@@ -243,15 +269,17 @@ pub const fn commit_free(
 #[inline]
 pub const fn on_push(state: &mut PcpState, params: &PcpParams, order: Order) -> bool {
     let pages = 1 << order.get();
+    let tuning = params.tuning;
     state.alloc_factor >>= 1;
     state.count += pages;
     let high_order = order.get() > 0 && order.get() <= Order::COSTLY.get();
+    let keep_batch = tuning.has(Tuning::Level3) && params.free_high_batch;
     let stream = high_order
-        && state.prev_free_high_order
+        && (state.prev_free_high_order || !tuning.has(Tuning::Level1))
         && state.free_count >= params.free_high_threshold()
-        && (!params.free_high_batch || state.count >= params.batch);
+        && (!keep_batch || state.count >= params.batch);
     state.prev_free_high_order = high_order;
-    if state.free_count < params.bulk_max() {
+    if state.free_count < params.free_count_cap() {
         state.free_count += pages;
     }
     stream
@@ -281,29 +309,30 @@ const fn nr_high(
     pressure: Pressure,
     stream: bool,
 ) -> u32 {
-    let batch = params.batch;
+    let tuning = params.tuning;
     let high = params.clamp_high(state.high);
     state.high = high;
-    if high == 0 {
-        return 0;
+    if high == 0 || !tuning.has(Tuning::Level0) {
+        return high;
     }
     if stream {
         state.high = params.lowered(high, params.bulk_max());
         return 0;
     }
+    let given_up = max(params.asked(state), params.batch);
     if pressure.reclaim_active {
-        state.high = params.lowered(high, max(state.free_count, batch));
-        return min(batch * 4, state.high);
+        state.high = params.lowered(high, given_up);
+        return min(params.batch * 4, state.high);
     }
     if !params.tunes() {
         return high;
     }
-    if pressure.below_high {
-        state.high = params.lowered(high, max(state.free_count, batch));
+    if tuning.watches_high_mark() && pressure.below_high {
+        state.high = params.lowered(high, given_up);
         return max(state.count, params.high_min);
     }
     if state.count >= high {
-        let need = state.free_count + batch;
+        let need = params.asked(state).saturating_add(params.batch);
         if high < need {
             state.high = params.clamp_high(need);
         }
@@ -312,20 +341,38 @@ const fn nr_high(
     high
 }
 
-/// How many pages go back once `count` has reached `high` (LB E.7, `nr_free`).
-const fn nr_free(state: &PcpState, params: &PcpParams, high: u32, stream: bool) -> u32 {
-    if stream {
-        return min(state.count, params.bulk_max());
+/// How many pages go back once `count` has reached `high` (LB E.7, E.10, `nr_free`).
+const fn nr_free(state: &mut PcpState, params: &PcpParams, high: u32, stream: bool) -> u32 {
+    let tuning = params.tuning;
+    let batch = params.batch;
+    if !tuning.has(Tuning::Level0) {
+        return batch;
     }
-    if high < params.batch {
+    if stream {
+        return if tuning.moves_high() { params.bulk_max() } else { state.count };
+    }
+    if high < batch {
         return 1;
     }
-    clamp_hi_first(state.free_count, params.batch, high - params.batch)
+    let most = high - batch;
+    let pages = params.asked(state);
+    if !tuning.has(Tuning::Level9) {
+        let fits = if tuning.moves_high() { pages <= most } else { pages < most };
+        let limited = tuning.has(Tuning::Level4);
+        if fits && !(limited && state.free_count >= params.scale_max as u32) {
+            state.free_count += 1;
+        }
+    }
+    clamp_hi_first(pages, batch, most)
 }
 
 /// One refresh of the statistics has passed (LB E.9): `high` sinks by an eighth, faster if the
-/// lists are far below it being used, and what exceeds it is freed. Never below `high_min`.
+/// lists are far below it being used, and what exceeds it is freed. Never below `high_min`. Before
+/// level 7 nothing decays.
 pub const fn decay(state: &mut PcpState, params: &PcpParams) -> Decay {
+    if !params.tuning.moves_high() {
+        return Decay { pages: 0, still_decaying: false };
+    }
     let mut still_decaying = false;
     if state.high > params.high_min {
         let used = state.count.saturating_sub(params.bulk_max());
@@ -342,12 +389,6 @@ pub const fn expired_pages(state: &PcpState, params: &PcpParams) -> u32 {
     min(state.count, params.batch)
 }
 
-/// Pages to free in one hold of the locks when all lists are emptied (LB E.9; all at once before
-/// 6.10).
-pub const fn drain_pages(state: &PcpState, params: &PcpParams) -> u32 {
-    min(state.count, params.bulk_max())
-}
-
 // `Ord::min` cannot be called in a `const fn`.
 const fn min(a: u32, b: u32) -> u32 {
     if a < b { a } else { b }
@@ -358,5 +399,7 @@ const fn max(a: u32, b: u32) -> u32 {
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod reference;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,8 @@
 //! |   | stack                        |  |           |    |      |               |
 //! +---+------------------------------+--+-----------+----+------+---------------+
 //! ```
-//! - `free_count`: the decaying measure of consecutive frees (LB E.7); halved by each pop.
+//! - `free_count`: the decaying measure of consecutive frees (LB E.7); halved by each pop. Below
+//!   tuning level 9 the `free_factor` (LB E.10), which a pop halves too and a push leaves.
 //! - `active`: which list `top` belongs to; other lists keep their `top` in their own record.
 //! - `prev`: the last free was of order 1 to 3 (LB E.7, `PREV_FREE_HIGH_ORDER`).
 //! - `pops`: low bits of the number of pops of the active list. `g` is its carry: the operation

@@ -9,8 +9,10 @@ pub mod set;
 pub mod walk;
 
 use crate::buddy::FallbackRule;
-use crate::pcp::size::HighFraction;
-use crate::pcp::tune::FreeHighRule;
+use crate::pcp::drain::DrainPolicy;
+use crate::pcp::lists::{FreeLists, HugeLists, ListMap};
+use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
+use crate::pcp::tuning::Tuning;
 use crate::types::{Choice, NR_ZONE_KINDS, PAGEBLOCK_PAGES};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
 use walk::ZonelistPolicy;
@@ -47,19 +49,36 @@ pub struct PcpPolicy {
     /// Orders with lists: bit `o` for order `o`. Orders 0 to 3 and 9 since 5.13. Without mobility
     /// grouping any of 0 to 9 can be had; with it, others than Linux' five are left out.
     pub orders: u16,
+    /// Which huge pages share a list (LB E.1).
+    pub huge_lists: HugeLists,
+    /// Whether pages that are in no cache have lists of their own (LB E.11).
+    pub free_lists: FreeLists,
+    /// How the lists' sizes follow from their zone (LB E.4, E.11).
+    pub size: SizeRule,
     /// Cap of the batch before it is divided by 4, in pages (LB E.3).
     pub batch_cap_pages: u64,
-    /// Refills and drains grow up to `batch << scale_max` pages (LB E.6), 0 to 6.
+    /// Which steps of the tuning are in force (LB E.10).
+    pub tuning: Tuning,
+    /// Refills and drains grow up to `batch << scale_max` pages (LB E.6), 0 to 6. Read from tuning
+    /// level 4 on.
     pub scale_max: u8,
-    /// The sysctl `percpu_pagelist_high_fraction` (LB E.4).
+    /// Share of the cache that a CPU counts as its own (LB E.5). Read from tuning level 3 on.
+    pub slice: CacheSlice,
+    /// The sysctl `percpu_pagelist_high_fraction` (LB E.4); up to 5.12 `percpu_pagelist_fraction`
+    /// (LB E.11).
     pub high_fraction: HighFraction,
     /// Lists may always hold this part of their zone (shared out over the node's CPUs), whatever
     /// the low mark says; 0 is Linux, where the low mark alone decides.
     pub high_min_part: u32,
-    /// When repeated frees above order 0 empty the lists (LB E.7).
-    pub free_high: FreeHighRule,
-    /// Drains give the zone lock back after each batch (6.18) rather than once.
-    pub drain_in_batches: bool,
+    /// How lists are emptied (LB E.8, E.9).
+    pub drain: DrainPolicy,
+}
+
+impl PcpPolicy {
+    /// The lists of one store.
+    pub fn map(&self, grouping: bool) -> ListMap {
+        ListMap::new(self.orders, self.huge_lists, grouping)
+    }
 }
 
 /// Watermarks (LB C).

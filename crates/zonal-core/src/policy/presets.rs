@@ -3,8 +3,10 @@
 use super::walk::ZonelistPolicy;
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::FallbackRule;
-use crate::pcp::size::{BATCH_CAP_PAGES, HighFraction};
-use crate::pcp::tune::FreeHighRule;
+use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
+use crate::pcp::lists::{FreeLists, HugeLists};
+use crate::pcp::size::{BATCH_CAP_PAGES, BATCH_CAP_PAGES_4_18, CacheSlice, HighFraction, SizeRule};
+use crate::pcp::tuning::Tuning;
 use crate::vmstat::variant::{NumaPolicy, Refresh, StatPolicy};
 use crate::zone::watermark::{BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, SCALE_FACTOR_DEFAULT};
 
@@ -23,12 +25,22 @@ impl Policy {
         name: "linux-6.18",
         pcp: PcpPolicy {
             orders: ORDERS_LINUX,
+            huge_lists: HugeLists::ByMovable,
+            free_lists: FreeLists::Single,
+            size: SizeRule::MinMaxBounds,
             batch_cap_pages: BATCH_CAP_PAGES,
+            tuning: Tuning::Release615,
             scale_max: 5,
+            slice: CacheSlice::Machine,
             high_fraction: HighFraction::AUTO,
             high_min_part: 0,
-            free_high: FreeHighRule::BatchPlusHalfHighMin,
-            drain_in_batches: true,
+            drain: DrainPolicy {
+                order: DrainOrder::ListExhausting,
+                bulk: Chunk::Batch,
+                all: Chunk::Bulk,
+                decay: Chunk::Batch,
+                remote: RemoteDrain::Direct,
+            },
         },
         watermark: WatermarkPolicy {
             min_free: MinFreeRule::Linux { thp: true },
@@ -49,8 +61,8 @@ impl Policy {
     pub const LINUX_6_12: Policy = Policy {
         name: "linux-6.12",
         pcp: PcpPolicy {
-            free_high: FreeHighRule::Batch,
-            drain_in_batches: false,
+            tuning: Tuning::Level9,
+            drain: DrainPolicy { bulk: Chunk::Whole, ..Policy::LINUX_6_18.pcp.drain },
             ..Policy::LINUX_6_18.pcp
         },
         ..Policy::LINUX_6_18
@@ -80,4 +92,43 @@ impl Policy {
     pub fn preset(name: &str) -> Option<Policy> {
         Policy::PRESETS.into_iter().find(|policy| policy.name == name)
     }
+}
+
+/// Per-CPU lists of releases before those of the presets above (LB E.1, E.8, E.9, E.11).
+impl PcpPolicy {
+    /// 6.1 to 6.6: the base of the tuning of 2023.
+    pub const LINUX_6_6: PcpPolicy = PcpPolicy {
+        huge_lists: HugeLists::Together,
+        size: SizeRule::LowMarkSplit,
+        tuning: Tuning::Level0,
+        drain: DrainPolicy {
+            bulk: Chunk::Whole,
+            all: Chunk::Whole,
+            decay: Chunk::Whole,
+            ..Policy::LINUX_6_18.pcp.drain
+        },
+        ..Policy::LINUX_6_18.pcp
+    };
+
+    /// 4.19 to 5.12: order 0 only, sizes from the batch alone, drains by work items.
+    pub const LINUX_5_4: PcpPolicy = PcpPolicy {
+        orders: 1,
+        huge_lists: HugeLists::ByType,
+        size: SizeRule::SixBatches,
+        tuning: Tuning::Fixed,
+        drain: DrainPolicy {
+            order: DrainOrder::GrowingRoundRobin,
+            remote: RemoteDrain::Work,
+            ..PcpPolicy::LINUX_6_6.drain
+        },
+        ..PcpPolicy::LINUX_6_6
+    };
+
+    /// Up to 4.18: the batch is capped at half.
+    pub const LINUX_4_14: PcpPolicy =
+        PcpPolicy { batch_cap_pages: BATCH_CAP_PAGES_4_18, ..PcpPolicy::LINUX_5_4 };
+
+    /// About 2.6.24: hot and cold lists.
+    pub const LINUX_2_6_24: PcpPolicy =
+        PcpPolicy { free_lists: FreeLists::HotCold, ..PcpPolicy::LINUX_4_14 };
 }

@@ -15,8 +15,10 @@ use core::fmt;
 use super::walk::{NodeLoad, ZonelistOrder};
 use super::{Grouping, MinFreeRule, Policy};
 use crate::buddy::FallbackRule;
-use crate::pcp::size::HighFraction;
-use crate::pcp::tune::FreeHighRule;
+use crate::pcp::drain::{Chunk, DrainOrder, RemoteDrain};
+use crate::pcp::lists::{FreeLists, HugeLists};
+use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
+use crate::pcp::tuning::Tuning;
 use crate::types::{Choice, NR_ZONE_KINDS};
 use crate::vmstat::variant::{
     NumaEnable, NumaFold, NumaStorage, Pressure, Refresh, ThresholdPages, Update,
@@ -118,24 +120,46 @@ pub const SETTINGS: &[Setting] = &[
         print_orders,
         parse_orders
     ),
+    choice!("pcp.huge_lists", pcp.huge_lists: HugeLists,
+        "how huge pages share lists: by-type 5.13 to 5.19, together 6.0 to 6.9, then by-movable"),
+    choice!("pcp.freelist", pcp.free_lists: FreeLists,
+        "hot-cold: pages that callers say are in no cache have lists of their own (2.6.24)"),
+    choice!("pcp.size", pcp.size: SizeRule,
+        "sizes of the lists: six-batches up to 5.12, low-mark to 6.6, bounds from 6.7 on"),
     number!("pcp.batch_cap", pcp.batch_cap_pages: u64, 1..=1 << 20,
         "cap of the batch before it is divided by 4, in pages: 128 up to 4.18, then 256"),
+    choice!("pcp.tuning", pcp.tuning: Tuning,
+        "steps of self-tuning: fixed up to 5.12, 0 to 6.6, 1 to 9 those of 6.7, 6.15 from then on"),
     number!("pcp.scale_max", pcp.scale_max: u8, 0..=6,
-        "refills and drains grow up to batch << this"),
+        "refills and drains grow up to batch << this; read from pcp.tuning=4 on"),
+    setting!(
+        "pcp.slice",
+        pcp.slice,
+        "share of the last cache that a CPU counts as its own; read from pcp.tuning=3 on",
+        |f| f.write_str("machine, or bytes"),
+        print_slice,
+        parse_slice
+    ),
     setting!(
         "pcp.high_fraction",
         pcp.high_fraction,
-        "percpu_pagelist_high_fraction: 0 tunes the lists, f fixes them at 1/f of the zone",
+        "percpu_pagelist_(high_)fraction: 0 tunes the lists, f fixes them at 1/f of the zone",
         |f| f.write_str("0, or 8 and more"),
         |fraction: HighFraction, f| write!(f, "{}", fraction.get()),
         |text| HighFraction::new(text.parse().ok()?).ok()
     ),
     number!("pcp.high_min_part", pcp.high_min_part: u32, 0..=u32::MAX,
         "lists may always hold this part of their zone; 0 leaves it to the low mark"),
-    choice!("pcp.free_high", pcp.free_high: FreeHighRule,
-        "how many frees in a row make repeated frees above order 0 empty the lists"),
-    choice!("pcp.drain_in_batches", pcp.drain_in_batches: bool,
-        "drains give the zone lock back after each batch (6.18)"),
+    choice!("pcp.drain", pcp.drain.order: DrainOrder,
+        "which list is drained next: growing round robin up to 5.17, then list by list"),
+    choice!("pcp.drain_bulk", pcp.drain.bulk: Chunk,
+        "pages a bulk free moves in one hold of the zone lock: whole up to 6.17, then batch"),
+    choice!("pcp.drain_all", pcp.drain.all: Chunk,
+        "pages of one bulk free where a store is emptied: whole up to 6.9, then bulk"),
+    choice!("pcp.drain_decay", pcp.drain.decay: Chunk,
+        "pages of one bulk free where lists decay: whole in 6.12.0, then batch"),
+    choice!("pcp.drain_remote", pcp.drain.remote: RemoteDrain,
+        "who drains another CPU's lists: a work item there (up to 5.19), or the caller"),
     setting!(
         "watermark.min_free",
         watermark.min_free,
@@ -229,6 +253,34 @@ impl Policy {
                 key: "numa.stat",
                 reason: "NUMA events are always counted; set numa.enable=sysctl first",
             });
+        }
+        let pcp = &self.pcp;
+        let conflict = |key, reason| Err(Conflict { key, reason });
+        if pcp.orders & 1 == 0 {
+            return conflict("pcp.orders", "order 0 must have lists; add 0");
+        }
+        if pcp.tuning.has(Tuning::Level7) && pcp.size != SizeRule::MinMaxBounds {
+            return conflict(
+                "pcp.tuning",
+                "from level 7 on lists move between two bounds, which only pcp.size=bounds has; \
+                 set pcp.size=bounds, or a level below 7",
+            );
+        }
+        if pcp.free_lists == FreeLists::HotCold
+            && (pcp.orders != 1 || pcp.size != SizeRule::SixBatches || pcp.tuning != Tuning::Fixed)
+        {
+            return conflict(
+                "pcp.freelist",
+                "hot and cold lists hold order 0 only and have the sizes of their time; set \
+                 pcp.tuning=fixed, pcp.size=six-batches and pcp.orders=0 first",
+            );
+        }
+        if pcp.high_min_part != 0 && pcp.size != SizeRule::MinMaxBounds {
+            return conflict(
+                "pcp.high_min_part",
+                "it raises the lower of two bounds, which only pcp.size=bounds has; set \
+                 pcp.size=bounds, or pcp.high_min_part=0",
+            );
         }
         Ok(())
     }
@@ -352,6 +404,20 @@ fn parse_orders(text: &str) -> Option<u16> {
         let fits = first <= last && last <= LAST_LIST_ORDER;
         fits.then(|| (first..=last).fold(orders, |orders, order| orders | 1 << order))
     })
+}
+
+fn print_slice(slice: CacheSlice, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match slice {
+        CacheSlice::Machine => f.write_str("machine"),
+        CacheSlice::Bytes(bytes) => write!(f, "{bytes}"),
+    }
+}
+
+fn parse_slice(text: &str) -> Option<CacheSlice> {
+    match text {
+        "machine" => Some(CacheSlice::Machine),
+        bytes => bytes.parse().ok().map(CacheSlice::Bytes),
+    }
 }
 
 fn print_min_free(rule: MinFreeRule, f: &mut fmt::Formatter<'_>) -> fmt::Result {

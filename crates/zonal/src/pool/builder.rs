@@ -315,8 +315,8 @@ impl Builder {
         if self.policy.pcp.scale_max > zonal_core::pcp::tune::SCALE_MAX_LIMIT {
             return Err(BuildError::Policy("pcp.scale_max must be 0 to 6"));
         }
-        if self.policy.pcp.orders & 1 == 0 {
-            return Err(BuildError::Policy("pcp.orders must include order 0 (bit 0)"));
+        if let Err(conflict) = self.policy.check() {
+            return Err(BuildError::Policy(conflict.reason));
         }
         if self.refresh == Some(Duration::ZERO) {
             return Err(BuildError::Policy("the refresh interval must be above zero"));

@@ -220,7 +220,7 @@ fn what_a_dead_cpu_had_counted_and_cached_is_kept() {
         let before = pool.zones()[0].stat_threshold();
         on_cpu(3);
         alloc(&pool, 0, 5);
-        pool.cpu_dead(CpuId(3), 3);
+        pool.cpu_dead(CpuId(3));
         assert!(!pool.has_deltas(CpuId(3)) && pool.pcp(ZONE, CpuId(3)).count() == 0);
         assert_eq!(pool.machine_numa_events().hit, 5);
         assert_eq!(pool.zones()[0].free_counter(), (1 << 16) - 5);

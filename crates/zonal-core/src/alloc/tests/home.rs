@@ -30,6 +30,8 @@ std::thread_local! {
 #[derive(Debug, Default)]
 pub struct Script {
     pub woken: AtomicU64,
+    /// Work items queued, and stores emptied by another CPU.
+    pub drains: [AtomicU64; 2],
 }
 
 impl Wait for Script {
@@ -66,6 +68,11 @@ impl Platform for Script {
         {
             run_as_other(meanwhile);
         }
+        match step {
+            Step::DrainWork(_) => self.drains[0].fetch_add(1, Relaxed),
+            Step::DrainRemote(..) => self.drains[1].fetch_add(1, Relaxed),
+            _ => 0,
+        };
     }
     fn wake_reclaim(&self, _node: NodeId, _zone: ZoneId, _order: u32) {
         self.woken.fetch_add(1, Relaxed);

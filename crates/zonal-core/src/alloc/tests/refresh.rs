@@ -3,8 +3,10 @@
 use std::vec::Vec;
 
 use super::home::{Script, Shape, on_cpu};
-use crate::alloc::{Allocator, Request};
-use crate::policy::Policy;
+use crate::alloc::{Allocator, Request, Sysctl};
+use crate::pcp::drain::{DrainPolicy, RemoteDrain};
+use crate::policy::{PcpPolicy, Policy};
+use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 
 /// Frees `n` pages of node 0 on CPU 2, which is of node 1.
@@ -89,4 +91,64 @@ fn metadata_larger_than_asked_for_changes_nothing() {
         shape.scoped(Policy::LINUX_6_18, 0, look),
         shape.scoped(Policy::LINUX_6_18, 3, look)
     );
+}
+
+/// LB E.4, E.9: a dead CPU's pages and deltas go back, and the others share its part.
+#[test]
+fn a_dead_cpu_leaves_nothing_behind_and_its_share_to_the_others() {
+    let pool = Shape::uniform(2, 1 << 18, 2).boot(Policy::LINUX_6_18);
+    let sizes = |zone: u16| pool.zones()[zone as usize].pageset();
+    let (batch, low, high) = sizes(0);
+    for cpu in 0..4 {
+        on_cpu(cpu);
+        let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+        pool.free(page, Order::ZERO).unwrap();
+    }
+    let before = pool.free_pages();
+    on_cpu(0);
+    pool.cpu_dead(CpuId(1));
+    assert!(!pool.is_online(CpuId(1)) && pool.online_cpus(None) == 3);
+    for zone in pool.zones() {
+        let store = pool.pcp(zone.id(), CpuId(1));
+        assert_eq!((store.count(), store.free_diff.load(Relaxed)), (0, 0));
+    }
+    assert_eq!(pool.free_pages(), before);
+    pool.validate().unwrap();
+    // One CPU of two is left on node 0; on node 1 nothing has changed.
+    let (alone, shared) = (sizes(0), sizes(1));
+    assert_eq!(shared, (batch, low, high));
+    let doubled = |share: u32, all: u32| all == 2 * share || all == 2 * share + 1;
+    assert!(alone.0 == batch && doubled(low, alone.1) && doubled(high, alone.2), "{alone:?}");
+    // While it comes back Linux counts one CPU more on both nodes; then each has its own.
+    pool.cpu_dead(CpuId(1));
+    pool.cpu_online(CpuId(1));
+    assert_eq!(sizes(0), (batch, low, high));
+    assert_eq!(sizes(1).2, (1 << 18) / 8 / 3);
+    pool.cpu_online(CpuId(1));
+    pool.set(Sysctl::HighFraction, 0).unwrap();
+    assert_eq!((sizes(0), sizes(1)), ((batch, low, high), (batch, low, high)));
+}
+
+/// LB E.9: who empties another CPU's lists is told to the home, and nothing else differs.
+#[test]
+fn a_home_is_told_whether_work_items_or_the_caller_drain() {
+    let mut moved = Vec::new();
+    for (remote, told) in [(RemoteDrain::Work, [3, 0]), (RemoteDrain::Direct, [0, 3])] {
+        let drain = DrainPolicy { remote, ..Policy::LINUX_6_18.pcp.drain };
+        let pcp = PcpPolicy { drain, ..Policy::LINUX_6_18.pcp };
+        let pool = Shape::uniform(2, 1 << 15, 2).boot(Policy { pcp, ..Policy::LINUX_6_18 });
+        // CPUs 0, 1 and 2 have pages, 1 of both nodes; 0 is the one that drains.
+        free_far_away(&pool, 5);
+        for node in [0, 1] {
+            on_cpu(1);
+            let request = Request { node: Some(NodeId(node)), ..Request::new(Order::ZERO) };
+            let page = pool.alloc(request).unwrap();
+            pool.free(page, Order::ZERO).unwrap();
+        }
+        on_cpu(0);
+        moved.push(pool.drain_all());
+        let drains = [0, 1].map(|which| pool.platform().drains[which].load(Relaxed));
+        assert_eq!(drains, told, "{remote:?}");
+    }
+    assert_eq!(moved[0], moved[1]);
 }

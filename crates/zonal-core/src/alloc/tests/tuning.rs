@@ -9,10 +9,14 @@ use super::home::{Script, Shape, on_cpu};
 use super::word_path;
 use crate::alloc::{Allocator, Request, Sysctl};
 use crate::gfp::Gfp;
+use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy};
+use crate::pcp::lists::HugeLists;
+use crate::pcp::size::SizeRule;
 use crate::pcp::tune::{self, PcpParams, PcpState, Pressure};
+use crate::pcp::tuning::Tuning;
 use crate::policy::{Grouping, PcpPolicy, Policy};
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Order, Pfn, ZoneId};
+use crate::types::{Choice, CpuId, Order, Pfn, ZoneId};
 use crate::zone::state::{BELOW_HIGH, RECLAIM_ACTIVE};
 
 const ZONE: ZoneId = ZoneId(0);
@@ -21,7 +25,7 @@ const ZONE: ZoneId = ZoneId(0);
 struct Plain {
     state: PcpState,
     params: PcpParams,
-    in_batches: bool,
+    drain: DrainPolicy,
     orders: Vec<Order>,
     lists: Vec<VecDeque<Pfn>>,
     refills: u64,
@@ -34,9 +38,9 @@ impl Plain {
     fn new(pool: &Allocator<'_, Script>, cpu: CpuId) -> Plain {
         let lists = pool.lists().len();
         Plain {
-            state: PcpState::default(),
+            state: PcpState { high: pool.pcp(ZONE, cpu).high(), ..PcpState::default() },
             params: pool.pcp(ZONE, cpu).params(&pool.fixed),
-            in_batches: pool.policy().pcp.drain_in_batches,
+            drain: pool.policy().pcp.drain,
             orders: (0..lists).map(|list| pool.lists().of(list).0).collect(),
             lists: std::vec![VecDeque::new(); lists],
             refills: 0,
@@ -91,18 +95,33 @@ impl Plain {
     /// LB E.8.
     fn drain(&mut self, pages: u32, first: usize) {
         let mut left = i64::from(pages.min(self.state.count));
-        let mut at = first;
+        let growing = self.drain.order == DrainOrder::GrowingRoundRobin;
+        let (mut at, mut share) = if growing { (0, 0) } else { (first, 0) };
         while left > 0 {
-            let hold = if self.in_batches { i64::from(self.params.batch) } else { left };
+            let in_batches = self.drain.bulk == Chunk::Batch;
+            let hold = if in_batches { i64::from(self.params.batch) } else { left };
             let mut rest = left.min(hold);
             left -= rest;
             self.drains += 1;
             while rest > 0 && self.state.count > 0 {
+                if growing && (share == 0 || self.lists[at].is_empty()) {
+                    loop {
+                        share += 1;
+                        at = (at + 1) % self.lists.len();
+                        if !self.lists[at].is_empty() {
+                            break;
+                        }
+                    }
+                    if share == self.lists.len() as i64 {
+                        share = rest;
+                    }
+                }
                 match self.lists[at].pop_back() {
                     None => at = (at + 1) % self.lists.len(),
                     Some(_) => {
                         let pages = self.orders[at].pages();
                         rest -= pages as i64;
+                        share -= 1;
                         tune::on_freed(&mut self.state, pages as u32);
                         self.drained_pages += pages;
                     }
@@ -115,12 +134,22 @@ impl Plain {
 
     fn decay(&mut self) {
         let decay = tune::decay(&mut self.state, &self.params);
-        self.drain(decay.pages, 0);
+        let mut left = decay.pages;
+        while left > 0 {
+            let some = match self.drain.decay {
+                Chunk::Whole => left,
+                _ => left.min(self.params.batch),
+            };
+            self.drain(some, 0);
+            left -= some;
+        }
     }
 
     fn drain_all(&mut self) {
         while self.state.count > 0 {
-            self.drain(tune::drain_pages(&self.state, &self.params), 0);
+            let most = self.params.batch << self.params.scale_max;
+            let all = if self.drain.all == Chunk::Whole { u32::MAX } else { most };
+            self.drain(all, 0);
         }
     }
 }
@@ -264,7 +293,8 @@ impl Pair<'_, '_> {
         // Streaks, so that refills double and frees pile up.
         let streak = 1 + self.random(12) * self.random(2);
         let order = [0, 0, 0, 1, 2, 3, 3, 9][self.random(8) as usize];
-        let order = Order::new(order).unwrap();
+        let has_lists = self.pool.policy().pcp.orders & 1 << order != 0;
+        let order = Order::new(order).filter(|_| has_lists).unwrap_or(Order::ZERO);
         let streak = if order.get() == 9 { 1 } else { streak };
         match self.random(40) {
             0..17 => (0..streak).for_each(|_| self.alloc(cpu, order)),
@@ -312,11 +342,19 @@ impl Pair<'_, '_> {
     }
 
     fn change_limits(&mut self) {
-        let fraction = [0, 0, 8, 500][self.random(4) as usize];
+        // Up to 5.12 an eighth of the zone would be each CPU's; the stacks have no room for that
+        // unless the policy began with it.
+        let six = self.pool.policy().pcp.size == SizeRule::SixBatches;
+        let fractions = if six { [0, 0, 1000, 2000] } else { [0, 0, 8, 500] };
+        let fraction = fractions[self.random(4) as usize];
         self.pool.set(Sysctl::HighFraction, fraction).unwrap();
         for cpu in [CpuId(0), CpuId(1)] {
             let plain = &mut self.plain[cpu.0 as usize];
             plain.params = self.pool.pcp(ZONE, cpu).params(&self.pool.fixed);
+            if !plain.params.tuning.moves_high() {
+                // One bound, which is `high` from the moment it is written.
+                plain.state.high = plain.params.high_min;
+            }
             // The plain machine clamps `high` on the next free, whichever it is; the real one on
             // the next that needs a decision, and until then keeps to the clamped value without
             // storing it. A free the long way makes both store it.
@@ -385,4 +423,81 @@ fn stores_decide_as_the_plain_machine_does_on_fast_paths() {
     run(Policy::ZONAL, 8 << 20, 1 << 17, 8000);
     let single = PcpPolicy { scale_max: 0, ..Policy::LINUX_6_12.pcp };
     run(Policy { pcp: single, ..Policy::ZONAL }, 0, 1 << 17, 8000);
+}
+
+/// Each step of the tuning, on lists sized as they were at its time: the word, whose arithmetic is
+/// that of level 9, and the fast operations on it must keep the state of each.
+#[test]
+fn stores_decide_as_the_plain_machine_does_at_every_step_of_the_tuning() {
+    for (name, tuning) in Tuning::ALL {
+        let size = match *tuning {
+            Tuning::Fixed => SizeRule::SixBatches,
+            step if step.moves_high() => SizeRule::MinMaxBounds,
+            _ => SizeRule::LowMarkSplit,
+        };
+        std::println!("tuning {name}");
+        let all = Policy::ZONAL.pcp;
+        let orders = if *tuning == Tuning::Fixed { 1 } else { all.orders };
+        let pcp = PcpPolicy { tuning: *tuning, size, orders, high_min_part: 0, ..all };
+        let drain = DrainPolicy { bulk: Chunk::Whole, all: Chunk::Whole, ..pcp.drain };
+        run(Policy { pcp, ..Policy::ZONAL }, 0, 1 << 17, 4000);
+        run(Policy { pcp: PcpPolicy { drain, ..pcp }, ..Policy::ZONAL }, 8 << 20, 1 << 17, 4000);
+    }
+}
+
+/// LB E.8 up to 5.17, and the lists of each era.
+#[test]
+fn stores_decide_as_the_plain_machine_does_with_older_drains_and_lists() {
+    let growing = DrainPolicy {
+        order: DrainOrder::GrowingRoundRobin,
+        bulk: Chunk::Whole,
+        all: Chunk::Whole,
+        decay: Chunk::Whole,
+        ..Policy::LINUX_6_12.pcp.drain
+    };
+    for huge_lists in [HugeLists::ByType, HugeLists::Together] {
+        let pcp = PcpPolicy {
+            huge_lists,
+            tuning: Tuning::Level0,
+            size: SizeRule::LowMarkSplit,
+            drain: growing,
+            ..Policy::LINUX_6_12.pcp
+        };
+        let on = Policy { pcp, mobility_grouping: Grouping::On, ..Policy::LINUX_6_12 };
+        run(on, 0, 1 << 18, 8000);
+    }
+    let pcp = PcpPolicy { drain: growing, ..Policy::LINUX_6_12.pcp };
+    run(Policy { pcp, ..Policy::ZONAL }, 0, 1 << 17, 8000);
+}
+
+/// LB E.10, level 0: a free of order 1 to 3 empties the lists while frees before it doubled what
+/// goes back, whatever the free before it was. Fast operations only look for two in a row.
+#[test]
+fn at_level_0_a_fast_free_does_not_pass_by_a_forced_drain() {
+    let pcp = PcpPolicy {
+        tuning: Tuning::Level0,
+        size: SizeRule::LowMarkSplit,
+        high_min_part: 0,
+        ..Policy::ZONAL.pcp
+    };
+    let shape = Shape::uniform(1, 1 << 17, 2);
+    shape.scoped(Policy { pcp, ..Policy::ZONAL }, 0, |pool| {
+        let (cpu, two) = (CpuId(0), Order::new(2).unwrap());
+        let blocks: Vec<Pfn> =
+            (0..40_000).map(|_| pool.alloc(Request::new(Order::ZERO)).unwrap()).collect();
+        blocks.into_iter().for_each(|pfn| pool.free(pfn, Order::ZERO).unwrap());
+        let grown = peek(pool, cpu, |closed| closed.state().free_count);
+        assert!(grown >= 4, "a free_factor of {grown}");
+        let block = pool.alloc(Request::new(two)).unwrap();
+        let fast = word_path::alloc(pool, cpu, two).expect("the list is active and has blocks");
+        let state = peek(pool, cpu, |closed| closed.state());
+        assert!(state.free_count > 0 && !state.prev_free_high_order);
+        for pfn in [block, fast] {
+            let before = pool.zone_stats(ZONE).drained_pages;
+            let count = u64::from(pool.pcp(ZONE, cpu).count());
+            assert!(!word_path::free(pool, ZONE, cpu, (pfn, two)), "it has to decide");
+            pool.free(pfn, two).unwrap();
+            assert_eq!(pool.zone_stats(ZONE).drained_pages, before + count + 4);
+        }
+    });
 }

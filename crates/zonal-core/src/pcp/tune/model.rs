@@ -1,6 +1,7 @@
-//! The tuning once more, written down from `shared/reference/pcp_model.py` branch by branch for its
-//! levels 9 and 18, in plain signed numbers and with its own lists. Tests hold the real one
-//! against it. Extended by huge pages, the pressure flags as variables, and a variable limit.
+//! The tuning once more, written down from `shared/reference/pcp_model.py` branch by branch, in
+//! plain signed numbers and with its own lists. Tests hold the real one against it. Extended by
+//! huge pages, the pressure flags as variables, a variable limit, and level -1 for the rule up to
+//! 5.12.
 
 extern crate std;
 use std::vec::Vec;
@@ -17,7 +18,8 @@ pub enum Event {
 }
 
 pub struct Model {
-    pub level: u32,
+    /// -1 up to 5.12, 0 to 9, 18 from 6.15 on.
+    pub level: i32,
     pub max: i64,
     pub batch: i64,
     pub hmin: i64,
@@ -25,6 +27,7 @@ pub struct Model {
     pub high: i64,
     pub count: i64,
     pub af: i64,
+    pub ff: i64,
     pub fc: i64,
     pub prev: bool,
     pub big: bool,
@@ -44,18 +47,31 @@ fn clampv(v: i64, lo: i64, hi: i64) -> i64 {
     v
 }
 
+/// Blocks of an order for `n` pages.
+fn blocks(n: i64, order: u32) -> i64 {
+    if n > 1 { (n >> order).max(2) } else { n }
+}
+
 impl Model {
     pub fn refill(&mut self, order: u32) -> i64 {
         let b = self.batch;
-        self.high = clampv(self.high, self.hmin, self.hmax);
-        let mut high = self.high;
+        if self.level >= 7 {
+            self.high = clampv(self.high, self.hmin, self.hmax);
+        }
+        let mut high = if self.level >= 7 { self.high } else { self.hmin };
+        if self.level < 5 {
+            return blocks(b, order);
+        }
         if high < b {
             return 1;
         }
         let mut n = if order > 0 { b } else { b << self.af };
-        if self.hmin != self.hmax && !self.below {
-            self.high = (high + n).min(self.hmax);
-            high = self.high;
+        if self.level >= 7 {
+            let blocked = if self.level >= 8 { self.below } else { self.reclaim };
+            if self.hmin != self.hmax && !blocked {
+                self.high = (high + n).min(self.hmax);
+                high = self.high;
+            }
         }
         if order == 0 {
             let mx = (high - self.count - b).max(b);
@@ -64,15 +80,16 @@ impl Model {
             }
             n = n.min(mx);
         }
-        if n > 1 {
-            n = (n >> order).max(2);
-        }
-        n
+        blocks(n, order)
     }
 
     pub fn alloc(&mut self, list: usize) {
         let order = ORDERS[list];
-        self.fc >>= 1;
+        if self.level >= 9 {
+            self.fc >>= 1;
+        } else {
+            self.ff >>= 1;
+        }
         if self.lists[list] == 0 {
             let n = self.refill(order);
             self.count += n << order;
@@ -85,6 +102,16 @@ impl Model {
 
     fn nr_high(&mut self, fh: bool) -> i64 {
         let b = self.batch;
+        if self.level < 0 {
+            return self.hmin;
+        }
+        if self.level <= 6 {
+            let high = self.hmin;
+            if high == 0 || fh {
+                return 0;
+            }
+            return if self.reclaim { (b << 2).min(high) } else { high };
+        }
         self.high = clampv(self.high, self.hmin, self.hmax);
         let mut high = self.high;
         if high == 0 {
@@ -94,7 +121,7 @@ impl Model {
             self.high = (high - (b << self.max)).max(self.hmin);
             return 0;
         }
-        let dec = self.fc.max(b);
+        let dec = if self.level >= 9 { self.fc.max(b) } else { b << self.ff };
         if self.reclaim {
             self.high = (high - dec).max(self.hmin);
             return (b << 2).min(self.high);
@@ -102,11 +129,11 @@ impl Model {
         if self.hmin == self.hmax {
             return high;
         }
-        if self.below {
+        if self.level >= 8 && self.below {
             self.high = (high - dec).max(self.hmin);
             high = self.count.max(self.hmin);
         } else if self.count >= high {
-            let need = self.fc + b;
+            let need = b + if self.level >= 9 { self.fc } else { b << self.ff };
             if self.high < need {
                 self.high = clampv(need, self.hmin, self.hmax);
             }
@@ -114,33 +141,57 @@ impl Model {
         high
     }
 
-    fn nr_free(&self, high: i64, fh: bool) -> i64 {
+    fn nr_free(&mut self, high: i64, fh: bool) -> i64 {
         let b = self.batch;
+        if self.level < 0 {
+            return b;
+        }
         if fh {
-            return self.count.min(b << self.max);
+            return if self.level >= 7 { self.count.min(b << self.max) } else { self.count };
         }
         if high < b {
             return 1;
         }
-        clampv(self.fc, b, high - b)
+        let (mn, mx) = (b, high - b);
+        if self.level >= 9 {
+            return clampv(self.fc, mn, mx);
+        }
+        let n = b << self.ff;
+        let ok = if self.level >= 7 { n <= mx } else { n < mx };
+        if ok && (self.level < 4 || self.ff < self.max) {
+            self.ff += 1;
+        }
+        clampv(n, mn, mx)
     }
 
     pub fn free(&mut self, list: usize) {
         let order = ORDERS[list];
         let b = self.batch;
-        self.af >>= 1;
+        if self.level >= 5 {
+            self.af >>= 1;
+        }
         self.lists[list] += 1;
         self.count += 1 << order;
         let mut fh = false;
         if 0 < order && order <= 3 {
-            let trigger = self.fc >= if self.level >= 18 { b + self.hmin / 2 } else { b };
-            fh = trigger && self.prev;
-            fh = fh && (!self.big || self.count >= b);
+            if self.level == 0 {
+                fh = self.ff > 0;
+            } else if self.level > 0 {
+                let trigger = match self.level {
+                    18 => self.fc >= b + self.hmin / 2,
+                    9 => self.fc >= b,
+                    _ => self.ff > 0,
+                };
+                fh = trigger && self.prev;
+                if self.level >= 3 {
+                    fh = fh && (!self.big || self.count >= b);
+                }
+            }
             self.prev = true;
         } else {
             self.prev = false;
         }
-        if self.fc < (b << self.max) {
+        if self.level >= 9 && self.fc < (b << self.max) {
             self.fc += 1 << order;
         }
         let high = self.nr_high(fh);
@@ -172,8 +223,12 @@ impl Model {
         }
     }
 
-    /// Unlike the original, pages come off any list, not only off the first.
+    /// Unlike the original, pages come off any list, not only off the first, and nothing decays
+    /// before level 7 (LB E.10).
     pub fn decay(&mut self) -> (i64, bool) {
+        if self.level < 7 {
+            return (0, false);
+        }
         let b = self.batch;
         let mut todo = false;
         if self.high > self.hmin {

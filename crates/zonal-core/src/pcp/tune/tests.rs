@@ -8,18 +8,19 @@ use proptest::prelude::*;
 
 use super::model::{Event, Model, ORDERS};
 use super::*;
+use crate::types::Choice;
 
 /// The real tuning with lists that hold only numbers of blocks, fed by a zone without end.
-struct Lists {
-    params: PcpParams,
-    state: PcpState,
-    pressure: Pressure,
-    blocks: [u32; 5],
-    log: Vec<Event>,
+pub struct Lists {
+    pub params: PcpParams,
+    pub state: PcpState,
+    pub pressure: Pressure,
+    pub blocks: [u32; 5],
+    pub log: Vec<Event>,
 }
 
 impl Lists {
-    fn new(params: PcpParams) -> Lists {
+    pub fn new(params: PcpParams) -> Lists {
         let state = PcpState { high: params.high_min, ..PcpState::default() };
         Lists { params, state, pressure: Pressure::default(), blocks: [0; 5], log: vec![] }
     }
@@ -28,7 +29,7 @@ impl Lists {
         Order::new(ORDERS[list]).unwrap()
     }
 
-    fn alloc(&mut self, list: usize) {
+    pub fn alloc(&mut self, list: usize) {
         let order = Lists::order(list);
         on_take(&mut self.state);
         if self.blocks[list] == 0 {
@@ -41,7 +42,7 @@ impl Lists {
         on_pop(&mut self.state, order);
     }
 
-    fn free(&mut self, list: usize) {
+    pub fn free(&mut self, list: usize) {
         self.blocks[list] += 1;
         let order = Lists::order(list);
         let bulk = commit_free(&mut self.state, &self.params, self.pressure, order);
@@ -64,7 +65,7 @@ impl Lists {
         }
     }
 
-    fn decay(&mut self) -> Decay {
+    pub fn decay(&mut self) -> Decay {
         let step = decay(&mut self.state, &self.params);
         self.drain(step.pages, 0);
         step
@@ -86,59 +87,112 @@ impl Lists {
     }
 }
 
-const BATCH_RULE: FreeHighRule = FreeHighRule::Batch;
-const HALF_RULE: FreeHighRule = FreeHighRule::BatchPlusHalfHighMin;
+const BATCH_RULE: Tuning = Tuning::Level9;
+const HALF_RULE: Tuning = Tuning::Release615;
 
 /// The lists of LB K.3: batch 63, high 905 to 16384.
-fn k3(free_high_rule: FreeHighRule, free_high_batch: bool) -> Lists {
+fn k3(tuning: Tuning, free_high_batch: bool) -> Lists {
     Lists::new(PcpParams {
         batch: 63,
         high_min: 905,
         high_max: 16_384,
         scale_max: SCALE_MAX_DEFAULT,
         free_high_batch,
-        free_high_rule,
+        tuning,
     })
 }
 
+/// LB K.3: every level that a vector names.
+const NAMED: [Tuning; 11] = [
+    Tuning::Level0,
+    Tuning::Level1,
+    Tuning::Level2,
+    Tuning::Level3,
+    Tuning::Level4,
+    Tuning::Level5,
+    Tuning::Level6,
+    Tuning::Level7,
+    Tuning::Level8,
+    Tuning::Level9,
+    Tuning::Release615,
+];
+
 #[test]
 fn v1_refills_double_and_high_grows_with_them() {
-    for rule in [BATCH_RULE, HALF_RULE] {
-        let mut lists = k3(rule, false);
+    for tuning in NAMED {
+        let (refills, allocated, frees, freed) = match tuning {
+            t if t < Tuning::Level5 => {
+                let frees = "F:63 F:126 F:252 F:504 F:842x10";
+                ("63x159", (17, 905), frees, (652, 905))
+            }
+            t if t < Tuning::Level7 => {
+                let frees = "F:63 F:126 F:252 F:504 F:842x10";
+                ("63 126 252 504 842x11", (207, 905), frees, (842, 905))
+            }
+            _ => ("63 126 252 504 1008 2016x4", (17, 10_922), "", (10_017, 10_922)),
+        };
+        let mut lists = k3(tuning, false);
         (0..10_000).for_each(|_| lists.alloc(0));
-        assert_eq!(lists.take_log(), "63 126 252 504 1008 2016x4");
-        assert_eq!((lists.state.count, lists.state.high), (17, 10_922));
+        assert_eq!(lists.take_log(), refills, "{tuning:?}");
+        assert_eq!((lists.state.count, lists.state.high), allocated, "{tuning:?}");
         (0..10_000).for_each(|_| lists.free(0));
-        assert_eq!(lists.take_log(), "");
-        assert_eq!((lists.state.count, lists.state.high), (10_017, 10_922));
+        assert_eq!(lists.take_log(), frees, "{tuning:?}");
+        assert_eq!((lists.state.count, lists.state.high), freed, "{tuning:?}");
     }
 }
 
 #[test]
 fn v2_a_stream_of_large_frees_goes_through() {
-    // rule, large cache slice, drains, count at the end
-    let cases = [
-        (BATCH_RULE, false, "F*:68 F*:4x383", 0),
-        (BATCH_RULE, true, "F*:68 F*:64x23", 60),
-        (HALF_RULE, false, "F*:520 F*:4x270", 0),
-        (HALF_RULE, true, "F*:520 F*:64x16", 56),
-    ];
-    for (rule, slice, drains, count) in cases {
-        let mut lists = k3(rule, slice);
+    for (tuning, slice) in NAMED.iter().flat_map(|t| [(*t, false), (*t, true)]) {
+        let (drains, count) = match (tuning, slice) {
+            (Tuning::Level9, false) => ("F*:68 F*:4x383", 0),
+            (Tuning::Level9, true) => ("F*:68 F*:64x23", 60),
+            (Tuning::Release615, false) => ("F*:520 F*:4x270", 0),
+            (Tuning::Release615, true) => ("F*:520 F*:64x16", 56),
+            (t, true) if t >= Tuning::Level3 => ("F:63 F*:848 F*:64x10", 48),
+            _ => ("F:63 F*:848 F*:4x172", 0),
+        };
+        let mut lists = k3(tuning, slice);
         (0..400).for_each(|_| lists.free(2));
-        assert_eq!(lists.take_log(), drains);
-        assert_eq!((lists.state.count, lists.state.high), (count, 905));
+        assert_eq!(lists.take_log(), drains, "{tuning:?}");
+        assert_eq!((lists.state.count, lists.state.high), (count, 905), "{tuning:?}");
     }
 }
 
 #[test]
 fn v3_a_process_exit_does_not_flush_everything() {
-    for rule in [BATCH_RULE, HALF_RULE] {
-        let mut lists = k3(rule, false);
+    for tuning in NAMED {
+        let (drains, count, high) = match tuning {
+            Tuning::Level0 => ("F:63 F*:891 F*:53x42", 0, 905),
+            t if t < Tuning::Level7 => ("F:63 F:126 F:252 F:504 F:842x2", 545, 905),
+            t if t < Tuning::Level9 => ("F:63 F:126 F:252 F:504 F:842 F:1008", 382, 1071),
+            _ => ("F:842 F:905", 1427, 1876),
+        };
+        let mut lists = k3(tuning, false);
         (0..3000).for_each(|i| lists.free(if i % 50 == 49 { 2 } else { 0 }));
-        assert_eq!(lists.take_log(), "F:842 F:905");
-        assert_eq!((lists.state.count, lists.state.high), (1427, 1876));
+        assert_eq!(lists.take_log(), drains, "{tuning:?}");
+        assert_eq!((lists.state.count, lists.state.high), (count, high), "{tuning:?}");
     }
+}
+
+/// LB E.11: a batch in, a batch out, whatever came before.
+#[test]
+fn up_to_5_12_nothing_adapts() {
+    let mut lists = k3(Tuning::Fixed, true);
+    (lists.params.high_min, lists.params.high_max) = (378, 378);
+    (0..1000).for_each(|_| lists.alloc(0));
+    assert_eq!(lists.take_log(), "63x16");
+    (0..1000).for_each(|_| lists.free(0));
+    assert_eq!(lists.take_log(), "F:63x11");
+    assert_eq!((lists.state.count, lists.state.high), (8 + 1000 - 11 * 63, 378));
+    assert_eq!(lists.decay(), Decay { pages: 0, still_decaying: false });
+    // A raw chunk of 0: no page stays.
+    let off = PcpParams { batch: 1, high_min: 0, high_max: 0, ..lists.params };
+    let mut lists = Lists::new(off);
+    lists.alloc(0);
+    lists.free(0);
+    assert_eq!(lists.take_log(), "1 F:1");
+    assert_eq!(lists.state.count, 0);
 }
 
 #[test]
@@ -256,13 +310,12 @@ fn a_refill_counts_blocks_not_pages() {
 }
 
 #[test]
-fn draining_takes_a_bulk_and_expiry_a_chunk() {
+fn expiry_takes_a_chunk() {
     let lists = k3(HALF_RULE, false);
-    let full = PcpState { count: 5000, ..PcpState::default() };
-    assert_eq!(drain_pages(&full, &lists.params), 2016);
-    assert_eq!(expired_pages(&full, &lists.params), 63);
-    let few = PcpState { count: 5, ..PcpState::default() };
-    assert_eq!((drain_pages(&few, &lists.params), expired_pages(&few, &lists.params)), (5, 5));
+    for (count, pages) in [(5000, 63), (5, 5)] {
+        let state = PcpState { count, ..PcpState::default() };
+        assert_eq!(expired_pages(&state, &lists.params), pages);
+    }
 }
 
 /// One step of a random program.
@@ -298,7 +351,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 fn model_of(lists: &Lists) -> Model {
     let params = &lists.params;
     Model {
-        level: if params.free_high_rule == BATCH_RULE { 9 } else { 18 },
+        level: match params.tuning {
+            Tuning::Release615 => 18,
+            tuning => tuning as i32 - 1,
+        },
         max: params.scale_max.into(),
         batch: params.batch.into(),
         hmin: params.high_min.into(),
@@ -306,6 +362,7 @@ fn model_of(lists: &Lists) -> Model {
         high: params.high_min.into(),
         count: 0,
         af: 0,
+        ff: 0,
         fc: 0,
         prev: false,
         big: params.free_high_batch,
@@ -331,7 +388,7 @@ fn step(lists: &mut Lists, model: &mut Model, op: Op) {
             assert_eq!((i64::from(got.pages), got.still_decaying), model.decay());
         }
         Op::Drain => {
-            let pages = drain_pages(&lists.state, &lists.params);
+            let pages = lists.state.count.min(lists.params.bulk_max());
             lists.drain(pages, 0);
             model.take(pages.into(), 0);
         }
@@ -353,13 +410,12 @@ proptest! {
         bounds in (bound(3000), bound(20_000)),
         scale_max in 0u8..=SCALE_MAX_LIMIT,
         free_high_batch: bool,
-        half: bool,
+        tuning in (0..Tuning::ALL.len()).prop_map(|at| Tuning::ALL[at].1),
         program in ops(),
     ) {
-        let free_high_rule = if half { HALF_RULE } else { BATCH_RULE };
         let (high_min, high_max) = bounds;
         let mut lists = Lists::new(PcpParams {
-            batch, high_min, high_max, scale_max, free_high_batch, free_high_rule,
+            batch, high_min, high_max, scale_max, free_high_batch, tuning,
         });
         let mut model = model_of(&lists);
         for op in program {
@@ -367,13 +423,20 @@ proptest! {
             let state = &lists.state;
             prop_assert_eq!(&lists.log, &model.log);
             prop_assert_eq!(i64::from(state.count), model.count);
-            prop_assert_eq!(i64::from(state.high), model.high);
-            prop_assert_eq!(i64::from(state.free_count), model.fc);
+            if tuning.moves_high() {
+                prop_assert_eq!(i64::from(state.high), model.high);
+            }
+            // One field of the state has both (TUNE-2).
+            prop_assert_eq!(i64::from(state.free_count), model.fc + model.ff);
             prop_assert_eq!(i64::from(state.alloc_factor), model.af);
             prop_assert_eq!(state.prev_free_high_order, model.prev);
             prop_assert_eq!(lists.blocks.map(i64::from), model.lists);
             prop_assert!(state.alloc_factor <= scale_max); // TUNE-1
-            prop_assert!(state.free_count < lists.params.bulk_max() + 512); // TUNE-2
+            if tuning.has(Tuning::Level9) {
+                prop_assert!(state.free_count < lists.params.bulk_max() + 512); // TUNE-2
+            } else if tuning.has(Tuning::Level4) {
+                prop_assert!(state.free_count <= u32::from(scale_max));
+            }
             lists.log.clear();
             model.log.clear();
         }

@@ -3,6 +3,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 use super::*;
+use crate::policy::PcpPolicy;
 
 /// A value that the setting accepts, other than the one it has in `policy`, where one is known.
 fn other_value(policy: &Policy, setting: &'static Setting) -> Option<String> {
@@ -41,7 +42,9 @@ fn every_setting_changes_its_value_and_no_other() {
             assert_eq!(changed.to_string(), format!("{} {}={value}", preset.name, setting.key));
         }
     }
-    let settable = |setting| Policy::PRESETS.iter().any(|p| other_value(p, setting).is_some());
+    let old = Policy { pcp: PcpPolicy::LINUX_5_4, ..Policy::LINUX_6_18 };
+    let policies = || Policy::PRESETS.into_iter().chain([old]);
+    let settable = |setting| policies().any(|p| other_value(&p, setting).is_some());
     assert!(SETTINGS.iter().all(settable), "every setting can be set to something else");
 }
 
@@ -59,6 +62,9 @@ fn a_refused_value_leaves_the_policy_and_says_what_is_accepted() {
         ("watermark.lowmem_ratio", "1,2,3,4", "one number for each zone kind"),
         ("watermark.lowmem_ratio", "1,2,3,4,5,6", "one number for each zone kind"),
         ("watermark.min_free", "4294967295", "kilobytes"),
+        ("pcp.tuning", "10", "9, 6.15"),
+        ("pcp.slice", "-1", "machine, or bytes"),
+        ("pcp.drain_bulk", "some", "whole, batch, bulk"),
         ("fallback", "linux", "claim-then-steal"),
         ("no.such", "1", "pcp.scale_max"),
     ];
@@ -80,6 +86,33 @@ fn presets_can_be_and_keys_and_names_are_unique() {
         assert_eq!(SETTINGS.iter().position(|s| s.key == setting.key), Some(i));
         assert!(!setting.help.is_empty() && !setting.accepted().to_string().is_empty());
     }
+}
+
+#[test]
+fn what_cannot_go_together_is_refused_with_the_way_out() {
+    let modern = Policy::LINUX_6_18;
+    let base = Policy { pcp: PcpPolicy::LINUX_6_6, ..modern };
+    let old = Policy { pcp: PcpPolicy::LINUX_5_4, ..modern };
+    for (policy, key, value, says) in [
+        (modern, "pcp.size", "low-mark", "pcp.tuning"),
+        (modern, "pcp.size", "six-batches", "a level below 7"),
+        (base, "pcp.tuning", "7", "pcp.size=bounds"),
+        (base, "pcp.tuning", "6.15", "pcp.size=bounds"),
+        (base, "pcp.freelist", "hot-cold", "pcp.orders=0"),
+        (old, "pcp.high_min_part", "128", "pcp.size=bounds"),
+        (modern, "pcp.orders", "1-3", "order 0"),
+    ] {
+        let mut changed = policy;
+        let error = changed.set(key, value).unwrap_err().to_string();
+        assert!(error.contains(says), "{key}={value}: {error}");
+        assert_eq!(changed, policy);
+    }
+    let mut policy = base;
+    policy.set("pcp.size", "bounds").unwrap();
+    policy.set("pcp.tuning", "7").unwrap();
+    let mut policy = old;
+    policy.set("pcp.freelist", "hot-cold").unwrap();
+    assert_eq!(policy.pcp.free_lists, crate::pcp::lists::FreeLists::HotCold);
 }
 
 #[test]

@@ -1,0 +1,117 @@
+//! Sizes of the per-CPU stores: computed, written to every store, and computed anew when a CPU
+//! comes or goes (LB E.4, E.11).
+
+use super::Allocator;
+use crate::pcp::size::{self, HighFraction, SizeInputs, SizeRule, Sizes};
+use crate::pcp::store::Pcp;
+use crate::platform::Platform;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{CpuId, NodeId};
+use crate::zone::state::Zone;
+use crate::zone::watermark::Mark;
+
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// New sizes for the stores of all zones, from what is managed now. While a CPU comes online
+    /// `coming` is 1: its node does not list it yet, and Linux counts it on every node.
+    pub(super) fn setup_pagesets(&self, coming: u32) {
+        for zone in self.zones {
+            let sizes = self.sizes(zone, coming);
+            zone.batch.store(sizes.batch, Relaxed);
+            zone.high_min.store(sizes.high_min, Relaxed);
+            zone.high_max.store(sizes.high_max, Relaxed);
+            for cpu in 0..self.cpus() {
+                self.setup_pageset(zone, self.pcp(zone.id, CpuId(cpu as u32)), sizes);
+            }
+        }
+    }
+
+    /// LB E.4, and what the policy adds.
+    fn sizes(&self, zone: &Zone, coming: u32) -> Sizes {
+        let policy = &self.policy.pcp;
+        let fraction = HighFraction::new(self.high_fraction.load(Relaxed) as i32);
+        let inputs = SizeInputs {
+            managed: zone.managed(),
+            low_mark: zone.marks().mark(Mark::Low),
+            node_cpus: self.online_cpus(Some(zone.node)) + coming,
+            machine_cpus: self.online_cpus(None),
+            cap_pages: policy.batch_cap_pages,
+            fraction: fraction.unwrap_or(HighFraction::AUTO),
+        };
+        let mut sizes = size::sizes(policy.size, &inputs);
+        if let part @ 1.. = policy.high_min_part {
+            let low_mark = zone.managed() / u64::from(part);
+            let share = SizeInputs { low_mark, fraction: HighFraction::AUTO, ..inputs };
+            let floor = size::sizes(SizeRule::LowMarkSplit, &share).high_min;
+            sizes.high_min = sizes.high_min.max(floor).min(sizes.high_max);
+        }
+        sizes
+    }
+
+    /// New limits for one store. Linux writes them without its lock and lets the next operation
+    /// clamp `high`; here the store is closed for a moment, because its fast path keeps a limit
+    /// that follows from them.
+    fn setup_pageset(&self, zone: &'a Zone, pcp: &'a Pcp, sizes: Sizes) {
+        let Some(closed) = pcp.close(&self.platform, zone, self.slots) else { return };
+        let slice = self.policy.pcp.slice.bytes(self.cache_slice_bytes);
+        let free_high_batch = size::free_high_batch(slice, sizes.batch);
+        pcp.batch.store(sizes.batch, Relaxed);
+        pcp.high_min.store(sizes.high_min, Relaxed);
+        // Where `high` does not move there is but one bound, and fast operations keep to it.
+        let moves = self.fixed.tuning.moves_high();
+        let high_max = if moves { sizes.high_max } else { sizes.high_min };
+        pcp.high_max.store(high_max, Relaxed);
+        if !moves {
+            pcp.high.store(sizes.high_min, Relaxed);
+        }
+        pcp.free_high_batch.store(u32::from(free_high_batch), Relaxed);
+        let params = pcp.params(&self.fixed);
+        pcp.free_count_cap.store(params.free_count_cap(), Relaxed);
+        // The fast path compares 16 bits; `free_count` never gets that far.
+        let threshold = params.free_high_threshold().min(u32::from(u16::MAX));
+        pcp.free_high_threshold.store(threshold, Relaxed);
+        drop(closed);
+    }
+
+    /// Whether a CPU is online. All are when an allocator is made.
+    pub fn is_online(&self, cpu: CpuId) -> bool {
+        self.pcp(self.preferred_zone(cpu), cpu).offline.load(Relaxed) == 0
+    }
+
+    /// CPUs that are online, on one node or in all.
+    pub fn online_cpus(&self, node: Option<NodeId>) -> u32 {
+        let cpus = (0..self.cpus()).map(|cpu| CpuId(cpu as u32));
+        let here = cpus.filter(|cpu| node.is_none_or(|node| self.node_of(*cpu) == node));
+        here.filter(|cpu| self.is_online(*cpu)).count() as u32
+    }
+
+    /// A CPU comes online: the stores of every zone are sized anew, with one CPU more on *every*
+    /// node, as Linux does until it next computes them (LB E.4).
+    pub fn cpu_online(&self, cpu: CpuId) {
+        if !self.is_online(cpu) {
+            self.setup_pagesets(1);
+            self.set_offline(cpu, false);
+            self.set_thresholds();
+        }
+    }
+
+    /// A CPU is gone: its stores are emptied, its deltas folded into their zones, NUMA events
+    /// included, and thresholds and the stores of every zone are sized anew for the CPUs that are
+    /// left (LB E.9, F.4). Nothing may run on the CPU any more.
+    pub fn cpu_dead(&self, cpu: CpuId) {
+        if !self.is_online(cpu) {
+            return;
+        }
+        for zone in self.zones {
+            self.drain(zone.id, cpu);
+            self.fold_dead(zone, cpu);
+        }
+        self.set_offline(cpu, true);
+        self.set_thresholds();
+        self.setup_pagesets(0);
+    }
+
+    fn set_offline(&self, cpu: CpuId, offline: bool) {
+        let pcp = self.pcp(self.preferred_zone(cpu), cpu);
+        pcp.offline.store(u32::from(offline), Relaxed);
+    }
+}

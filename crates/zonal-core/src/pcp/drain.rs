@@ -1,0 +1,231 @@
+//! How lists are emptied into the buddy: which list next, how much in one hold of the locks, and
+//! who does it for another CPU (LB E.8, E.9).
+//!
+//! ```text
+//!  lists   0      1      2                    list-exhausting, from list 1 (5.18 on):
+//!         abc    de     fgh   (cold end first)    d e | f g h | a b c
+//!                                             growing, 4 blocks (up to 5.17):
+//!                                                 d | f g | a ...   one more from each list
+//! ```
+//! Nothing here touches a list: a [`Walk`] is told how long they are and says where to go.
+
+use crate::pcp::tune::PcpParams;
+use crate::types::Choice;
+
+/// Which list the next block comes from (LB E.8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DrainOrder {
+    /// From list 1 on and round, each time one block more from the list that is next; empty lists
+    /// passed by count too. Does not favour the list freed to. Up to 5.17.
+    GrowingRoundRobin,
+    /// The list freed to until it is empty, then the next in index order. 5.18 on.
+    #[default]
+    ListExhausting,
+}
+
+/// How much of a drain is done in one hold of the locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Chunk {
+    /// All of it.
+    Whole,
+    /// A batch at a time.
+    Batch,
+    /// The largest bulk free, `batch << scale_max`, at a time.
+    Bulk,
+}
+
+/// Who empties the lists of another CPU (LB E.9).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RemoteDrain {
+    /// That CPU, by a work item that is queued there. Up to 5.19.
+    Work,
+    /// Whoever wants the pages. 6.0 on.
+    Direct,
+}
+
+/// All choices about drains.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DrainPolicy {
+    /// Which list is next.
+    pub order: DrainOrder,
+    /// A bulk free holds the zone lock once ([`Chunk::Whole`], up to 6.17), or once for each batch
+    /// ([`Chunk::Batch`], 6.18 on).
+    pub bulk: Chunk,
+    /// Emptying a store takes one bulk free ([`Chunk::Whole`], up to 6.9), or one for each
+    /// [`Chunk::Bulk`] (6.10 on).
+    pub all: Chunk,
+    /// What decay gives back goes in one bulk free ([`Chunk::Whole`], 6.12.0) or one for each batch
+    /// ([`Chunk::Batch`], later, 6.12 stable included). Each starts anew at the first list.
+    pub decay: Chunk,
+    /// Who empties another CPU's lists.
+    pub remote: RemoteDrain,
+}
+
+impl Choice for DrainOrder {
+    const ALL: &'static [(&'static str, DrainOrder)] =
+        &[("growing", DrainOrder::GrowingRoundRobin), ("exhausting", DrainOrder::ListExhausting)];
+}
+
+impl Choice for Chunk {
+    const ALL: &'static [(&'static str, Chunk)] =
+        &[("whole", Chunk::Whole), ("batch", Chunk::Batch), ("bulk", Chunk::Bulk)];
+}
+
+impl Choice for RemoteDrain {
+    const ALL: &'static [(&'static str, RemoteDrain)] =
+        &[("work", RemoteDrain::Work), ("direct", RemoteDrain::Direct)];
+}
+
+impl Chunk {
+    /// Pages of the next step of a drain that has `left` pages to go; not 0 unless `left` is.
+    #[inline]
+    pub const fn pages(self, left: u32, params: &PcpParams) -> u32 {
+        let most = match self {
+            Chunk::Whole => left,
+            Chunk::Batch => params.batch,
+            Chunk::Bulk => params.bulk_max(),
+        };
+        if most == 0 || most > left { left } else { most }
+    }
+}
+
+/// The way of one bulk free over the lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Walk {
+    order: DrainOrder,
+    lists: usize,
+    list: usize,
+    /// Blocks still due from `list`, if the share of each list is limited.
+    share: u32,
+}
+
+impl Walk {
+    /// A walk over `lists` lists, for pages freed to list `first`.
+    pub const fn new(order: DrainOrder, lists: usize, first: usize) -> Walk {
+        let list = match order {
+            DrainOrder::GrowingRoundRobin => 0,
+            DrainOrder::ListExhausting => first,
+        };
+        Walk { order, lists, list, share: 0 }
+    }
+
+    /// The list to take from now and how many of its coldest blocks, at most. `len` says how many
+    /// blocks a list has; `left` pages are to go. Call it again when those are taken, and tell it
+    /// by [`took`](Self::took) how many they were. `None`: all lists are empty.
+    #[inline]
+    pub fn next(&mut self, left: u32, len: impl Fn(usize) -> u32) -> Option<(usize, u32)> {
+        match self.order {
+            DrainOrder::ListExhausting => {
+                for _ in 0..self.lists {
+                    let blocks = len(self.list);
+                    if blocks > 0 {
+                        return Some((self.list, blocks));
+                    }
+                    self.list = (self.list + 1) % self.lists;
+                }
+                None
+            }
+            DrainOrder::GrowingRoundRobin => self.next_growing(left, len),
+        }
+    }
+
+    fn next_growing(&mut self, left: u32, len: impl Fn(usize) -> u32) -> Option<(usize, u32)> {
+        if self.share == 0 || len(self.list) == 0 {
+            let mut passed = 0;
+            loop {
+                if passed == self.lists {
+                    return None;
+                }
+                passed += 1;
+                self.share += 1;
+                self.list = (self.list + 1) % self.lists;
+                if len(self.list) > 0 {
+                    break;
+                }
+            }
+            // Only one list has anything: no need to go round.
+            if self.share as usize == self.lists {
+                self.share = left;
+            }
+        }
+        Some((self.list, self.share.min(len(self.list))))
+    }
+
+    /// `blocks` blocks of the list that [`next`](Self::next) named were taken.
+    #[inline]
+    pub fn took(&mut self, blocks: u32) {
+        self.share = self.share.saturating_sub(blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// Lists taken from, in order, by `pages` order-0 pages.
+    fn walk(order: DrainOrder, first: usize, mut lens: Vec<u32>, pages: u32) -> Vec<(usize, u32)> {
+        let mut walk = Walk::new(order, lens.len(), first);
+        let mut left = pages;
+        let mut taken: Vec<(usize, u32)> = Vec::new();
+        while left > 0 {
+            let Some((list, most)) = walk.next(left, |list| lens[list]) else { break };
+            // One at a time: a longer step must not change the way.
+            assert!(most > 0);
+            walk.took(1);
+            lens[list] -= 1;
+            left -= 1;
+            match taken.last_mut() {
+                Some((last, n)) if *last == list => *n += 1,
+                _ => taken.push((list, 1)),
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn from_5_18_the_list_freed_to_is_emptied_first() {
+        let exhausting = |first, lens: &[u32], pages| {
+            walk(DrainOrder::ListExhausting, first, lens.to_vec(), pages)
+        };
+        assert_eq!(exhausting(1, &[5, 2, 3], 8), [(1, 2), (2, 3), (0, 3)]);
+        assert_eq!(exhausting(2, &[5, 0, 0], 9), [(0, 5)]);
+        assert_eq!(exhausting(0, &[0, 0, 0], 1), []);
+    }
+
+    /// LB E.8, the algorithm up to 5.17, worked through by hand.
+    #[test]
+    fn up_to_5_17_each_list_gives_one_more_than_the_last() {
+        let growing =
+            |lens: &[u32], pages| walk(DrainOrder::GrowingRoundRobin, 0, lens.to_vec(), pages);
+        // b is used up each time, so each list gives one: b counts lists passed, not rounds.
+        assert_eq!(growing(&[9, 9, 9], 5), [(1, 1), (2, 1), (0, 1), (1, 1), (2, 1)]);
+        // List 2 is empty: list 0 gives two.
+        assert_eq!(growing(&[9, 9, 0], 6), [(1, 1), (0, 2), (1, 1), (0, 2)]);
+        // Only list 0 has pages: two are passed on the way, b is n, it gives all.
+        assert_eq!(growing(&[9, 0, 0], 6), [(0, 6)]);
+        // Only list 1: it gives one first, then all.
+        assert_eq!(growing(&[0, 9, 0], 6), [(1, 6)]);
+        assert_eq!(growing(&[1, 0, 9], 5), [(2, 2), (0, 1), (2, 2)]);
+        // List 3 has 2 of the 3 asked of it; the one left over makes it 2 from list 0.
+        assert_eq!(growing(&[2, 9, 0, 0, 2], 9), [(1, 1), (4, 2), (0, 2), (1, 4)]);
+        assert_eq!(growing(&[0, 0, 0], 1), []);
+    }
+
+    #[test]
+    fn a_single_list_gives_all_in_either_order() {
+        for order in [DrainOrder::GrowingRoundRobin, DrainOrder::ListExhausting] {
+            assert_eq!(walk(order, 0, [7].to_vec(), 4), [(0, 4)]);
+        }
+    }
+
+    #[test]
+    fn chunks_are_never_nothing() {
+        let params = PcpParams { batch: 63, scale_max: 5, ..PcpParams::BOOT };
+        assert_eq!([70, 63, 5, 0].map(|left| Chunk::Batch.pages(left, &params)), [63, 63, 5, 0]);
+        assert_eq!([5000, 2016, 1].map(|left| Chunk::Bulk.pages(left, &params)), [2016, 2016, 1]);
+        assert_eq!(Chunk::Whole.pages(5000, &params), 5000);
+    }
+}
