@@ -41,8 +41,17 @@ pub trait Platform: Wait + Sync {
 /// Steps the lab charges for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// A zone lock was taken.
+    /// A request looks at a zone's marks and its free-page counter.
+    Scan(ZoneId),
+    /// A zone lock is taken.
     ZoneLock(ZoneId),
+    /// It is about to be given back.
+    ZoneUnlock {
+        /// The zone.
+        zone: ZoneId,
+        /// Base pages that went into or out of its buddy meanwhile.
+        pages: u32,
+    },
     /// Pages moved between a zone's buddy and a per-CPU store.
     Moved {
         /// The zone.

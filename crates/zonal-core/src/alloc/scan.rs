@@ -3,7 +3,7 @@
 use super::take::Want;
 use super::{AllocError, Allocator, Refusal, Request};
 use crate::gfp::{AllocFlags, Gfp};
-use crate::platform::Platform;
+use crate::platform::{Platform, Step};
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, Zone};
@@ -122,6 +122,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// Steps 5 and 6 of LB D.4: the high mark once, then the mark asked for.
     #[inline]
     fn may_take(&self, zone: &Zone, ctx: &Context<'_>, flags: AllocFlags) -> bool {
+        self.platform.cost(Step::Scan(zone.id));
         let fast = zone.fast.load(Relaxed);
         if fast & (1 << ctx.order.get()) != 0 {
             return true;

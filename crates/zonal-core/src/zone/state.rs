@@ -104,6 +104,7 @@ struct Booked<'a, P: Platform> {
     by: Instruction,
     updates: u32,
     folds: u32,
+    pages: u32,
 }
 
 impl Zone {
@@ -276,7 +277,7 @@ impl Zone {
         platform.cost(Step::ZoneLock(self.id));
         let buddy = self.buddy.lock(platform);
         let by = instruction(self.update, Form::Raw);
-        let booked = Booked { platform, zone: self.id, by, updates: 0, folds: 0 };
+        let booked = Booked { platform, zone: self.id, by, updates: 0, folds: 0, pages: 0 };
         LockedZone { zone: self, buddy, frames: self.frames(words, blocks), booked }
     }
 
@@ -306,6 +307,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.booked.folds += u32::from(done.fold != 0);
         }
         self.booked.updates += times;
+        self.booked.pages += step.unsigned_abs() as u32 * times;
         diff.store(local, Relaxed);
         let counters = &self.zone.counters;
         if folded != 0 {
@@ -336,13 +338,15 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
         }
         counters.highatomic_free.store(self.buddy.free_highatomic(), Relaxed);
         self.zone.refresh_fast();
+        let Booked { platform, zone, pages, .. } = self.booked;
+        platform.cost(Step::ZoneUnlock { zone, pages });
     }
 }
 
 impl<P: Platform> Drop for Booked<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        let Booked { platform, zone, by, updates, folds } = *self;
+        let Booked { platform, zone, by, updates, folds, .. } = *self;
         if updates > 0 {
             platform.cost(Step::Update { zone, by, times: updates });
         }
