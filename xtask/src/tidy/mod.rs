@@ -11,10 +11,12 @@
 //! | `manifest` | `dependency` |
 //! | `paths` | `machine-path`, `registry-host` |
 //! | `links` | `link` |
+//! | `costs` | `lab-cost` |
 //!
 //! The checks read text, not syntax trees: `scan` splits Rust into code and comments, and
 //! code that rustfmt has formatted is regular enough for the rest. What a macro hides is not seen.
 
+mod costs;
 mod layers;
 mod links;
 mod manifest;
@@ -41,6 +43,7 @@ const CHECKS: &[fn(&Tree, &mut Vec<Finding>)] = &[
     manifest::check,
     paths::check,
     links::check,
+    costs::check,
 ];
 
 /// One place where a rule is broken.

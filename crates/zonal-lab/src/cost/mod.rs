@@ -1,0 +1,7 @@
+//! What work costs, in cycles: the only place with costs beside the machines' files.
+//!
+//! Work on lines that a core has to itself costs what the machine's `work` table says. Lines that
+//! several cores use go through the [`directory`]; locks through [`lock`].
+
+pub mod directory;
+pub mod lock;

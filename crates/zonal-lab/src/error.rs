@@ -1,0 +1,33 @@
+//! Why a run cannot be.
+
+use thiserror::Error;
+use zonal_core::alloc::{AllocError, OnlineError};
+
+use crate::machine::MachineError;
+
+/// Why a run cannot be.
+#[derive(Debug, Error)]
+pub enum LabError {
+    /// The machine's file.
+    #[error("machine: {0}")]
+    Machine(#[from] MachineError),
+    /// The core does not take the machine.
+    #[error("machine: {0}")]
+    Core(#[from] zonal_core::machine::MachineError),
+    /// Its memory does not come online.
+    #[error("machine: {0}")]
+    Online(#[from] OnlineError),
+    /// A request was refused that the workload cannot do without.
+    #[error("workload: {0}")]
+    Refused(#[from] AllocError),
+    /// Nothing has this name.
+    #[error("no {what} is called '{name}'; there are {known}")]
+    Unknown {
+        /// What was looked for.
+        what: &'static str,
+        /// By which name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+}

@@ -1,0 +1,136 @@
+//! The published tables, each beside what the lab makes of it.
+//!
+//! No file here holds a cost: costs belong to machines and to the cost model.
+
+mod numa_stat_threshold;
+mod published;
+mod vmstat_update_cost;
+
+use serde::Serialize;
+
+use crate::LabError;
+
+/// One figure of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    /// Its row.
+    pub row: String,
+    /// Its column.
+    pub column: String,
+    /// What was published, if it was.
+    pub published: Option<f64>,
+    /// What the lab's machine did.
+    pub simulated: f64,
+    /// By how much they differ, in percent of the published figure.
+    pub error_percent: Option<f64>,
+    /// Whether a figure of the machine was set by this cell.
+    pub calibrated: bool,
+}
+
+/// What an experiment came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Table {
+    /// Version of this form; it changes when readers would break.
+    pub schema_version: u32,
+    /// Which experiment.
+    pub experiment: &'static str,
+    /// Everything here is simulated.
+    pub kind: &'static str,
+    /// On which machine.
+    pub machine: String,
+    /// From which seed.
+    pub seed: u64,
+    /// Where the published figures are from.
+    pub source: String,
+    /// How near a simulated figure has to be to the published one, in percent of it.
+    pub target_percent: f64,
+    /// Hash over all runs.
+    pub result_hash: String,
+    /// The figures.
+    pub cells: Vec<Cell>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+/// How an experiment is to be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// What random choices start from.
+    pub seed: u64,
+    /// Other machine sizes to run too, where the experiment has them.
+    pub cpus: Vec<u32>,
+}
+
+/// A published table that the lab reproduces.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// What the command line calls it.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// How near a simulated figure has to be to the published one, in percent of it.
+    pub target_percent: f64,
+    run: Run,
+}
+
+type Run = fn(&Options, Progress<'_>) -> Result<Table, LabError>;
+/// Hears of each run done, and of how many.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Every experiment.
+pub const EXPERIMENTS: &[Experiment] =
+    &[vmstat_update_cost::EXPERIMENT, numa_stat_threshold::EXPERIMENT];
+
+/// Version of [`Table`].
+pub const SCHEMA_VERSION: u32 = 1;
+
+impl Experiment {
+    /// The experiment of this name.
+    ///
+    /// # Errors
+    /// [`LabError::Unknown`] with the names there are.
+    pub fn named(name: &str) -> Result<Experiment, LabError> {
+        let found = EXPERIMENTS.iter().find(|experiment| experiment.name == name).copied();
+        found.ok_or_else(|| LabError::Unknown {
+            what: "experiment",
+            name: name.to_owned(),
+            known: EXPERIMENTS.iter().map(|e| e.name).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// A machine or a policy that cannot be.
+    pub fn run(&self, options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
+        (self.run)(options, progress)
+    }
+}
+
+impl Table {
+    /// The cells that are further from the published figure than the experiment's target.
+    pub fn misses(&self) -> impl Iterator<Item = &Cell> {
+        let too_far = |error: f64| error.abs() > self.target_percent;
+        self.cells.iter().filter(move |cell| cell.error_percent.is_some_and(too_far))
+    }
+}
+
+impl Cell {
+    /// A figure beside the published one.
+    pub fn new(row: &str, column: &str, published: Option<f64>, simulated: f64) -> Cell {
+        let error_percent = published.map(|p| (simulated / p - 1.0) * 100.0);
+        Cell {
+            row: row.to_owned(),
+            column: column.to_owned(),
+            published,
+            simulated,
+            error_percent,
+            calibrated: false,
+        }
+    }
+}
+
+/// Bytes as people compare them.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,131 @@
+//! `numa-stat-threshold` (2017): what NUMA statistics cost 88 CPUs that all allocate and free one
+//! page, by the threshold of their per-CPU counters.
+//!
+//! The published rows ran one patched kernel with different thresholds: the split with overstep
+//! (LB F.7), the threshold being the only change. Below them stand what the paper could not show:
+//! the later storages, and machines of other sizes.
+
+use sha2::{Digest, Sha256};
+use zonal_core::policy::Policy;
+
+use super::published::Published;
+use super::{Cell, Experiment, Options, Progress, SCHEMA_VERSION, Table};
+use crate::LabError;
+use crate::machine::Machine;
+use crate::sim::Spec;
+use crate::workload::PageBench;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: NAME,
+    about: "2017: cycles of an allocation and a free on 88 CPUs, by the threshold of NUMA counters",
+    target_percent: 3.0,
+    run,
+};
+
+const NAME: &str = "numa-stat-threshold";
+const MACHINE: &str = "broadwell-2017-88";
+const TABLE: &str = include_str!("../../published/numa-stat-threshold.csv");
+const CYCLES: &str = "cpu_cycles_per_page";
+const THROUGHPUT: &str = "throughput_88_threads";
+/// Pairs that each CPU makes on average while it is measured: more than one period of the largest
+/// threshold, so that its folds are in the figure.
+const PAIRS: u64 = 32_768;
+/// Thresholds of the other machine sizes.
+const SIZED: [&str; 4] = ["125", "32765", "u16", "off"];
+/// Storages that came later, by the name of their row.
+const LATER: [(&str, &str); 3] =
+    [("u16", "u16_thr65533"), ("ulong", "ulong_fold_on_read"), ("exact", "ulong_exact")];
+
+/// One row on one machine.
+struct Run {
+    cycles_per_pair: f64,
+    pairs_per_s: f64,
+    hash: String,
+}
+
+fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
+    let published = Published::parse(TABLE);
+    let machine = Machine::named(MACHINE)?;
+    let rows: Vec<&str> = published.rows().collect();
+    let total = (rows.len() + LATER.len() + options.cpus.len() * SIZED.len()) as u64;
+    let (mut done, mut cells, mut hash) = (0, Vec::new(), Sha256::new());
+    let mut measure = |machine: &Machine, row: &str, name: String, known: bool| {
+        let run = pairs(machine, policy(row), options.seed)?;
+        hash.update(&run.hash);
+        for (column, simulated) in [(CYCLES, run.cycles_per_pair), (THROUGHPUT, run.pairs_per_s)] {
+            let figure = if known { published.figure(row, column) } else { None };
+            let mut cell = Cell::new(&name, column, figure, simulated);
+            cell.calibrated = known && machine.is_calibrated(NAME, row, column);
+            cells.push(cell);
+        }
+        done += 1;
+        progress(done, total);
+        Ok::<(), LabError>(())
+    };
+    for row in &rows {
+        measure(&machine, row, (*row).to_owned(), true)?;
+    }
+    for (row, _) in LATER {
+        measure(&machine, row, row.to_owned(), false)?;
+    }
+    for cpus in &options.cpus {
+        let sized = machine.resized(*cpus)?;
+        for row in SIZED {
+            measure(&sized, row, format!("{row}, {cpus} CPUs"), false)?;
+        }
+    }
+    Ok(Table {
+        schema_version: SCHEMA_VERSION,
+        experiment: NAME,
+        kind: "simulated",
+        machine: machine.name.clone(),
+        seed: options.seed,
+        source: published.source,
+        target_percent: EXPERIMENT.target_percent,
+        result_hash: super::hex(&hash.finalize()),
+        cells,
+        notes: vec![
+            "rows u16, ulong and exact, and machines of other sizes, were never published".into(),
+        ],
+    })
+}
+
+/// The policy of a row: the split of 2017 with a threshold, a later storage, or none.
+fn policy(row: &str) -> Policy {
+    let base = Policy::LINUX_6_18;
+    let set = |pairs: &[(&str, &str)]| {
+        pairs.iter().fold(base, |mut policy, (key, value)| {
+            policy.set(key, value).expect("the row's settings are accepted");
+            policy
+        })
+    };
+    if row == "off" {
+        return set(&[("numa.storage", "u16_thr65533"), ("numa.stat", "off")]);
+    }
+    match LATER.iter().find(|(name, _)| *name == row) {
+        Some((_, storage)) => set(&[("numa.storage", storage)]),
+        None => set(&[("numa.storage", "s16_thr32765_overstep"), ("numa.threshold", row)]),
+    }
+}
+
+fn pairs(machine: &Machine, policy: Policy, seed: u64) -> Result<Run, LabError> {
+    let spec = Spec { machine: machine.clone(), policy, seed };
+    spec.run(|lab| {
+        let cpus = machine.cpus();
+        let mut bench = PageBench::new(cpus);
+        // Each CPU's counters stand somewhere else when the measurement begins.
+        for cpu in 0..cpus {
+            let before = lab.random_below(PAIRS);
+            lab.warm(&mut bench, cpu, 2 * before + 2);
+        }
+        let warm_pairs = bench.pairs;
+        let from = lab.latest();
+        let pair = machine.work.alloc + machine.work.free;
+        let outcome = lab.play(&mut bench, cpus, from, from + PAIRS * pair);
+        let pairs = (bench.pairs - warm_pairs) as f64;
+        let cycles_per_pair = outcome.cycles as f64 / pairs;
+        let pairs_per_s = f64::from(cpus) * machine.ghz * 1e9 / cycles_per_pair;
+        Ok(Run { cycles_per_pair, pairs_per_s, hash: outcome.hash })
+    })
+}

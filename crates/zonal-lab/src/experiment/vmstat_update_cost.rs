@@ -1,0 +1,109 @@
+//! `vmstat-update-cost` (2007): cycles of one counter update, in the three variants that were
+//! compared then.
+//!
+//! The cmpxchg figures of 2007 measured a version with a sign bug (LB F.5): after its first fold
+//! nearly every update writes the shared counters. The core's variant has that bug, and the cost
+//! follows from it; beside it stands the loop as it was meant.
+
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+use sha2::{Digest, Sha256};
+use zonal_core::platform::{Instruction, Platform, Step};
+use zonal_core::types::{ZoneId, ZoneKind};
+use zonal_core::vmstat::threshold::normal;
+use zonal_core::vmstat::update::{Change, Form, Place, change};
+use zonal_core::vmstat::variant::Update;
+
+use super::published::Published;
+use super::{Cell, Experiment, Options, Progress, SCHEMA_VERSION, Table, hex};
+use crate::LabError;
+use crate::home::VirtualHome;
+use crate::machine::Machine;
+use crate::sim::zones;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: NAME,
+    about: "2007: cycles of one counter update, by variant, on a quiet machine",
+    target_percent: 15.0,
+    run,
+};
+
+const NAME: &str = "vmstat-update-cost";
+const MACHINE: &str = "xeon-2007-8";
+const TABLE: &str = include_str!("../../published/vmstat-update-cost.csv");
+/// Calls that were averaged then.
+const CALLS: u64 = 10_000;
+const INC: &str = "inc_zone_page_state";
+const DEC: &str = "__dec_zone_page_state";
+const EVENT: &str = "count_vm_event";
+/// Published rows, and what else the core can do, by the name of their row.
+const ROWS: [(&str, Update); 5] = [
+    ("irq-disable (base)", Update::Irq),
+    ("cmpxchg_local", Update::CmpxchgPostedUnsigned),
+    ("local_inc", Update::LocalIncIntended),
+    ("cmpxchg_local as intended", Update::CmpxchgSigned),
+    ("this_cpu_cmpxchg (2.6.38)", Update::ThisCpuCmpxchg),
+];
+
+fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
+    let published = Published::parse(TABLE);
+    let machine = Machine::named(MACHINE)?;
+    let mut cells = Vec::new();
+    let mut hash = Sha256::new();
+    for (done, (row, how)) in ROWS.into_iter().enumerate() {
+        for column in [INC, DEC, EVENT] {
+            let cycles = cycles_per_call(&machine, how, column);
+            hash.update(cycles.to_le_bytes());
+            let mut cell = Cell::new(row, column, published.figure(row, column), cycles);
+            cell.calibrated = machine.is_calibrated(NAME, row, column);
+            cells.push(cell);
+        }
+        progress(done as u64 + 1, ROWS.len() as u64);
+    }
+    Ok(Table {
+        schema_version: SCHEMA_VERSION,
+        experiment: NAME,
+        kind: "simulated",
+        machine: machine.name.clone(),
+        seed: options.seed,
+        source: published.source,
+        target_percent: EXPERIMENT.target_percent,
+        result_hash: hex(&hash.finalize()),
+        cells,
+        notes: vec![
+            "one CPU calls 10,000 times and nobody else runs; nothing here is random, so every \
+             seed gives the same figures"
+                .into(),
+            "the last two rows were never published".into(),
+        ],
+    })
+}
+
+fn cycles_per_call(machine: &Machine, how: Update, function: &str) -> f64 {
+    let zones = zones(machine);
+    let home = VirtualHome::new(machine, zones.len());
+    let largest = zones.iter().enumerate().filter(|(_, zone)| zone.kind <= ZoneKind::Normal);
+    let (id, zone) = largest.max_by_key(|(_, zone)| zone.present).expect("a machine has memory");
+    let threshold = i64::from(normal(zone.present, machine.cpus()));
+    let (diff, shared) = (AtomicI64::new(0), AtomicI64::new(0));
+    let place = Place::items(ZoneId(id as u16));
+    for _ in 0..CALLS {
+        match function {
+            INC => {
+                let form = (how, Form::Guarded);
+                change(&home, place, form, Change::Inc, (&diff, threshold), &shared);
+            }
+            DEC => {
+                let form = (how, Form::Raw);
+                change(&home, place, form, Change::Dec, (&diff, threshold), &shared);
+            }
+            _ => {
+                diff.fetch_add(1, Relaxed);
+                let step = Step::Update { zone: place.zone, by: Instruction::Add, times: 1 };
+                home.cost(step);
+            }
+        }
+    }
+    home.clock() as f64 / CALLS as f64
+}

@@ -1,0 +1,223 @@
+//! The lab's home for the core: virtual CPUs, and a clock that work and waiting move on.
+//!
+//! One thread plays all CPUs in turn. What the core does tells the home through
+//! [`Platform::cost`]; the home charges it to the CPU whose turn it is.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use zonal_core::platform::{Instruction, Line, Platform, Step};
+use zonal_core::sync::{Lock, Spin, Wait};
+use zonal_core::types::CpuId;
+
+use crate::cost::directory::{Directory, LineId};
+use crate::cost::lock::LockClock;
+use crate::machine::{Machine, WorkCosts};
+
+/// Lines of each zone in the directory: its counters and marks.
+const LINES_PER_ZONE: u32 = 1;
+/// Lines of the whole machine: the sums over all zones.
+const MACHINE_LINES: u32 = 1;
+
+/// Where the cycles of a run went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Updates of per-CPU counters.
+    pub updates: u64,
+    /// Reads of lines that others write.
+    pub reads: u64,
+    /// Folds into shared counters.
+    pub folds: u64,
+    /// Waiting for zone locks.
+    pub lock_waits: u64,
+    /// Moving pages between the lists and the buddy.
+    pub pages: u64,
+}
+
+/// What happened in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Happened {
+    /// Folds of a per-CPU counter.
+    pub folds: u64,
+    /// Pages moved between the lists and the buddy.
+    pub pages_moved: u64,
+    /// Zone locks taken.
+    pub lock_holds: u64,
+    /// Of these, found taken.
+    pub lock_contended: u64,
+    /// Line fetches.
+    pub fetches: u64,
+}
+
+impl Spent {
+    /// What was spent since `before`.
+    pub fn since(&self, before: &Spent) -> Spent {
+        Spent {
+            updates: self.updates - before.updates,
+            reads: self.reads - before.reads,
+            folds: self.folds - before.folds,
+            lock_waits: self.lock_waits - before.lock_waits,
+            pages: self.pages - before.pages,
+        }
+    }
+}
+
+impl Happened {
+    /// What happened since `before`.
+    pub fn since(&self, before: &Happened) -> Happened {
+        Happened {
+            folds: self.folds - before.folds,
+            pages_moved: self.pages_moved - before.pages_moved,
+            lock_holds: self.lock_holds - before.lock_holds,
+            lock_contended: self.lock_contended - before.lock_contended,
+            fetches: self.fetches - before.fetches,
+        }
+    }
+}
+
+/// The virtual machine.
+#[derive(Debug)]
+pub struct VirtualHome {
+    cpu: AtomicU32,
+    /// Cycles of the CPU whose turn it is.
+    clock: AtomicU64,
+    ghz: f64,
+    meter: Lock<Meter>,
+}
+
+/// Who has which line and lock, and where the cycles went.
+#[derive(Debug)]
+struct Meter {
+    directory: Directory,
+    locks: Vec<LockClock>,
+    core_of: Vec<u32>,
+    work: WorkCosts,
+    spent: Spent,
+    happened: Happened,
+}
+
+impl VirtualHome {
+    /// A machine whose core has `zones` zones.
+    pub fn new(machine: &Machine, zones: usize) -> VirtualHome {
+        let lines = zones as u32 * LINES_PER_ZONE + MACHINE_LINES;
+        VirtualHome {
+            cpu: AtomicU32::new(0),
+            clock: AtomicU64::new(0),
+            ghz: machine.ghz,
+            meter: Lock::new(Meter {
+                directory: Directory::new(machine, lines),
+                locks: vec![LockClock::default(); zones],
+                core_of: (0..machine.cpus()).map(|cpu| machine.core_of(cpu)).collect(),
+                work: machine.work,
+                spent: Spent::default(),
+                happened: Happened::default(),
+            }),
+        }
+    }
+
+    /// It is this CPU's turn, and its clock stands at `cycles`. All atomics here are Relaxed: one
+    /// thread uses them.
+    pub fn turn(&self, cpu: u32, cycles: u64) {
+        self.cpu.store(cpu, Relaxed);
+        self.clock.store(cycles, Relaxed);
+    }
+
+    /// The clock of the CPU whose turn it is, in cycles.
+    pub fn clock(&self) -> u64 {
+        self.clock.load(Relaxed)
+    }
+
+    /// The CPU whose turn it is works for so long on lines of its own.
+    pub fn work(&self, cycles: u64) {
+        self.clock.store(self.clock.load(Relaxed) + cycles, Relaxed);
+    }
+
+    /// Where the cycles went so far, and what happened.
+    pub fn totals(&self) -> (Spent, Happened) {
+        let meter = self.meter.lock(&Spin);
+        let (fetches, _) = meter.directory.totals();
+        let sum = |part: fn(&LockClock) -> u64| meter.locks.iter().map(part).sum();
+        let happened = Happened {
+            fetches,
+            lock_holds: sum(|lock| lock.holds),
+            lock_contended: sum(|lock| lock.contended),
+            ..meter.happened
+        };
+        (Spent { lock_waits: sum(|lock| lock.waited), ..meter.spent }, happened)
+    }
+}
+
+impl Meter {
+    /// Cycles that a step takes at `now` on `cpu`.
+    fn charge(&mut self, step: Step, cpu: u32, now: u64) -> u64 {
+        let core = self.core_of[cpu as usize];
+        match step {
+            Step::ZoneLock(zone) => self.locks[zone.0 as usize].take(now),
+            Step::ZoneUnlock { zone, pages } => {
+                let took = u64::from(pages) * self.work.page;
+                self.happened.pages_moved += u64::from(pages);
+                self.spent.pages += took;
+                self.locks[zone.0 as usize].release(now + took);
+                took
+            }
+            Step::Scan(zone) => {
+                let took = self.directory.read(self.line(Line::Zone(zone)), core, now);
+                self.spent.reads += took;
+                took
+            }
+            Step::Update { by, times, .. } => {
+                let took = u64::from(times) * self.update(by);
+                self.spent.updates += took;
+                took
+            }
+            Step::Fold(line) => {
+                let took = self.directory.update(self.line(line), core, now);
+                self.happened.folds += 1;
+                self.spent.folds += took;
+                took
+            }
+            _ => 0,
+        }
+    }
+
+    fn update(&self, by: Instruction) -> u64 {
+        let work = &self.work;
+        match by {
+            Instruction::Plain | Instruction::PreemptOff => work.update,
+            Instruction::Masked => work.mask + work.update,
+            Instruction::Cmpxchg => work.update + work.cmpxchg,
+            Instruction::LocalInc => work.update,
+            Instruction::Add => work.add,
+        }
+    }
+
+    /// Processors fetch lines in pairs, so a zone's NUMA events come and go with its other items,
+    /// which lie beside them.
+    fn line(&self, line: Line) -> LineId {
+        LineId(match line {
+            Line::Zone(zone) | Line::ZoneNuma(zone) => u32::from(zone.0) * LINES_PER_ZONE,
+            Line::Machine | Line::MachineNuma => self.locks.len() as u32 * LINES_PER_ZONE,
+        })
+    }
+}
+
+impl Wait for VirtualHome {
+    fn wait(&self, _word: &AtomicU32, _value: u32) {}
+    fn wake_one(&self, _word: &AtomicU32) {}
+}
+
+impl Platform for VirtualHome {
+    fn cpu(&self) -> CpuId {
+        CpuId(self.cpu.load(Relaxed))
+    }
+    fn fence(&self, _cpu: CpuId) -> bool {
+        true
+    }
+    fn now_ns(&self) -> u64 {
+        (self.clock() as f64 / self.ghz) as u64
+    }
+    fn cost(&self, step: Step) {
+        let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
+        let took = self.meter.lock(&Spin).charge(step, cpu, now);
+        self.work(took);
+    }
+}

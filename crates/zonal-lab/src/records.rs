@@ -1,0 +1,45 @@
+//! The metadata of an allocator in plain vectors, for homes that need nothing better.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use zonal_core::machine::{Layout, Metadata};
+use zonal_core::pcp::store::Pcp;
+use zonal_core::types::ZoneId;
+use zonal_core::vmstat::numa::NumaDeltas;
+use zonal_core::zone::state::Zone;
+use zonal_core::zonelist::Node;
+
+/// Tables that an allocator lives on.
+#[derive(Debug)]
+pub struct Records {
+    zones: Vec<Zone>,
+    pcps: Vec<Pcp>,
+    words: Vec<AtomicU64>,
+    blocks: Vec<AtomicU8>,
+    slots: Vec<AtomicU32>,
+    nodes: Vec<Node>,
+    zonelist: Vec<ZoneId>,
+    numa: Vec<NumaDeltas>,
+}
+
+impl Records {
+    /// Room for what `layout` asks for.
+    pub fn new(layout: &Layout) -> Records {
+        Records {
+            zones: (0..layout.zones).map(|_| Zone::default()).collect(),
+            pcps: (0..layout.pcps).map(|_| Pcp::default()).collect(),
+            words: (0..layout.words).map(|_| AtomicU64::new(0)).collect(),
+            blocks: (0..layout.blocks).map(|_| AtomicU8::new(0)).collect(),
+            slots: (0..layout.slots).map(|_| AtomicU32::new(0)).collect(),
+            nodes: (0..layout.nodes).map(|_| Node::default()).collect(),
+            zonelist: (0..layout.zonelist).map(|_| ZoneId(0)).collect(),
+            numa: (0..layout.numa).map(|_| NumaDeltas::default()).collect(),
+        }
+    }
+
+    /// As an allocator takes them.
+    pub fn metadata(&mut self) -> Metadata<'_> {
+        let Records { zones, pcps, words, blocks, slots, nodes, zonelist, numa } = self;
+        Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa }
+    }
+}

@@ -1,0 +1,119 @@
+//! The lab as its users see it: the same run twice, sense in what comes out, and its speed.
+
+use zonal_core::policy::Policy;
+use zonal_lab::experiment::{EXPERIMENTS, Experiment, Options};
+use zonal_lab::machine::Machine;
+use zonal_lab::report;
+use zonal_lab::sim::{Outcome, Spec};
+use zonal_lab::workload::PageBench;
+
+fn machine(cpus: u32) -> Machine {
+    let mut machine = Machine::named("broadwell-2017-88").unwrap().resized(cpus).unwrap();
+    machine.memory_mib = 6144;
+    machine
+}
+
+fn policy(storage: &str, threshold: u16) -> Policy {
+    let mut policy = Policy::LINUX_6_18;
+    policy.set("numa.storage", storage).unwrap();
+    policy.set("numa.threshold", &threshold.to_string()).unwrap();
+    policy
+}
+
+/// Cycles of a pair and the outcome, with every CPU at a random place in its counters.
+fn pairs(cpus: u32, policy: Policy, seed: u64, each: u64) -> (f64, Outcome) {
+    let machine = machine(cpus);
+    Spec { machine: machine.clone(), policy, seed }
+        .run(|lab| {
+            let mut bench = PageBench::new(cpus);
+            for cpu in 0..cpus {
+                let before = lab.random_below(each);
+                lab.warm(&mut bench, cpu, 2 * before);
+            }
+            let (warm, from) = (bench.pairs, lab.latest());
+            let pair = machine.work.alloc + machine.work.free;
+            let outcome = lab.play(&mut bench, cpus, from, from + each * pair);
+            lab.allocator.validate().unwrap();
+            Ok((outcome.cycles as f64 / (bench.pairs - warm) as f64, outcome))
+        })
+        .unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+    let run = |seed| pairs(8, policy("s16_thr32765_overstep", 32), seed, 300).1;
+    let (one, again, other) = (run(1), run(1), run(2));
+    assert_eq!(one, again);
+    assert_ne!(one.hash, other.hash);
+}
+
+#[test]
+fn a_larger_threshold_never_costs_more_and_a_larger_machine_never_less() {
+    let cycles =
+        |cpus, threshold| pairs(cpus, policy("s16_thr32765_overstep", threshold), 1, 1500).0;
+    let by_threshold: Vec<f64> = [16, 48, 100, 200, 700].map(|t| cycles(16, t)).to_vec();
+    assert!(by_threshold.is_sorted_by(|a, b| a > b), "{by_threshold:?}");
+    let by_size: Vec<f64> = [4, 8, 16, 32].map(|cpus| cycles(cpus, 48)).to_vec();
+    assert!(by_size.is_sorted(), "{by_size:?}");
+    let off = pairs(16, Policy::LINUX_6_18, 1, 1500).0;
+    assert!(by_threshold.iter().all(|cycles| *cycles > off));
+}
+
+#[test]
+fn a_lone_cpu_pays_for_its_work_and_folds_and_nothing_else() {
+    let machine = machine(2);
+    let exact = policy("ulong_exact", 0);
+    let (cycles, outcome) = pairs(2, exact, 1, 2000);
+    let work = (machine.work.alloc + machine.work.free) as f64;
+    assert!((cycles - work).abs() < 0.05 * work, "{cycles} for {work}");
+    assert_eq!(outcome.spent.updates, 0, "exact counting costs no update");
+    assert_eq!(outcome.happened.lock_contended, 0);
+}
+
+#[test]
+fn a_machine_of_1024_cpus_and_16_nodes_runs() {
+    let mut machine = Machine::named("broadwell-2017-88").unwrap();
+    machine.sockets = 16;
+    machine.cores_per_socket = 32;
+    machine.cache.llc_cores = 32;
+    machine.memory_mib = 1024;
+    let text = toml_of(&machine);
+    let machine = Machine::parse(&text).unwrap();
+    assert_eq!((machine.cpus(), machine.nodes()), (1024, 16));
+    let spec = Spec { machine, policy: Policy::LINUX_6_18, seed: 1 };
+    let calls = spec.run(|lab| {
+        let mut bench = PageBench::new(1024);
+        let outcome = lab.play(&mut bench, 1024, 0, 20_000);
+        lab.allocator.validate().unwrap();
+        assert_eq!(bench.refused, 0);
+        Ok(outcome.calls)
+    });
+    assert!(calls.unwrap() > 1024 * 20);
+}
+
+fn toml_of(machine: &Machine) -> String {
+    toml::to_string(machine).unwrap()
+}
+
+#[test]
+fn experiments_know_their_names_and_say_which_there_are() {
+    for experiment in EXPERIMENTS {
+        assert_eq!(Experiment::named(experiment.name).unwrap().name, experiment.name);
+    }
+    let error = Experiment::named("nonsense").unwrap_err().to_string();
+    assert!(error.contains("vmstat-update-cost"), "{error}");
+}
+
+#[test]
+fn vmstat_update_cost_is_near_every_published_cell_and_its_page_shows_them() {
+    let experiment = Experiment::named("vmstat-update-cost").unwrap();
+    let options = Options { seed: 1, cpus: Vec::new() };
+    let table = experiment.run(&options, &mut |_, _| ()).unwrap();
+    assert_eq!(table.misses().count(), 0, "{:?}", table.misses().collect::<Vec<_>>());
+    assert_eq!(table.cells.iter().filter(|cell| cell.published.is_some()).count(), 9);
+    let page = report::html(&table);
+    assert_eq!(page.matches("<svg").count(), 3, "a plot for each column");
+    let fetches = ["src=", "href=", "url(", "@import", "<script", "<link"];
+    assert!(!fetches.iter().any(|fetch| page.contains(fetch)), "nothing is fetched");
+    assert_eq!(report::csv(&table).lines().count(), table.cells.len() + 1);
+}
