@@ -5,6 +5,7 @@
 
 mod bench;
 mod cli;
+mod lab;
 mod output;
 mod policy;
 mod replay;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Bench(args) => bench::run_bench(&args),
+        Command::Lab(command) => lab::run(&command),
         Command::Policy(args) => policy::show(&args),
     };
     match result {
