@@ -225,6 +225,12 @@ mod tests {
             let done = update(Update::LocalIncIntended, Form::Raw, Change::Mod(delta), 7, 32);
             assert_eq!(done, Updated { diff: 7, fold: delta, lost: 0 });
         }
+        for (step, one) in [(1, Change::Inc), (-1, Change::Dec)] {
+            for diff in -32..=32 {
+                let of = |change| update(Update::LocalIncIntended, Form::Raw, change, diff, 32);
+                assert_eq!(of(Change::Mod(step)), of(one), "steps of one are increments");
+            }
+        }
         let kept = update(Update::Irq, Form::Raw, Change::Mod(-5), 7, 32);
         assert_eq!(kept, Updated { diff: 2, fold: 0, lost: 0 });
     }

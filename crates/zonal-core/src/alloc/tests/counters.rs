@@ -281,6 +281,17 @@ fn the_drift_mark_and_the_pressure_threshold_follow_the_policy() {
 }
 
 #[test]
+fn a_zone_that_cannot_drift_keeps_its_threshold_under_pressure() {
+    let pool = Shape::uniform(1, 1 << 18, 2).boot(Policy::LINUX_6_18);
+    let before = pool.zones()[0].stat_threshold();
+    assert_eq!(pool.zones()[0].drift_mark(), None);
+    pool.set_stat_pressure(NodeId(0), true);
+    assert_eq!(pool.zones()[0].stat_threshold(), before);
+    let free = pool.safe_snapshot(ZONE, ZoneKind::Normal).free;
+    assert_eq!(free, pool.zones()[0].free_counter(), "nor are its deltas looked at");
+}
+
+#[test]
 fn below_the_drift_mark_a_safe_test_adds_up_the_deltas() {
     // LB K.5: drift mark 5000, counter 4000, true 3800: uses 3800.
     let pool = drifting(Pressure::DriftMark);

@@ -178,9 +178,9 @@ fn switched_off_all_counts_are_gone_and_switched_on_they_begin_at_zero() {
         pool.set(Sysctl::NumaStat, 0).unwrap();
         assert_eq!(sum(&pool), NumaEvents::default(), "{name}");
         assert_eq!(pool.machine_numa_events(), NumaEvents::default());
-        // Nothing is counted, and every way is open.
-        alloc(&pool, 50);
+        // Nothing is counted, and every way is open at once.
         assert!(word_path::alloc(&pool, CpuId(0), Order::ZERO).is_some(), "{name}");
+        alloc(&pool, 50);
         assert_eq!(sum(&pool), NumaEvents::default(), "{name}");
         pool.set(Sysctl::NumaStat, 1).unwrap();
         assert_eq!(sum(&pool), NumaEvents::default(), "{name}");
@@ -238,8 +238,14 @@ fn readers_see_what_their_release_showed_them() {
         alloc(&pool, 10);
         assert_eq!(pool.machine_numa_events().hit, of_machine, "{numa:?}");
         assert_eq!(pool.numa_events(NodeId(0)).hit, of_node, "{numa:?}");
-        pool.refresh(CpuId(0));
-        assert_eq!(pool.machine_numa_events().hit, 10, "{numa:?}");
+        alloc(&pool, 1);
+        let steps = steps_of(|| {
+            pool.refresh(CpuId(0));
+        });
+        let folds = count(&steps, |step| *step == Step::Fold(Line::MachineNuma));
+        let by_refresh = numa.fold_site == NumaFold::WorkerAndSnapshot;
+        assert_eq!(folds, usize::from(by_refresh), "{numa:?}");
+        assert_eq!(pool.machine_numa_events().hit, 11, "{numa:?}");
     }
 }
 

@@ -77,6 +77,22 @@ fn a_refused_value_leaves_the_policy_and_says_what_is_accepted() {
 }
 
 #[test]
+fn values_that_exclude_each_other_say_what_would_have_to_change() {
+    let mut policy = Policy::ZONAL;
+    policy.set("numa.storage", "s8_in_zone_stats").unwrap();
+    policy.set("numa.threshold", "125").unwrap();
+    let error = policy.set("numa.threshold", "126").unwrap_err().to_string();
+    assert!(error.contains("numa.threshold") && error.contains("numa.storage"), "{error}");
+    policy.set("numa.storage", "s16_thr32765_overstep").unwrap();
+    policy.set("numa.threshold", "32765").unwrap();
+    assert!(policy.set("numa.storage", "s8_in_zone_stats").is_err(), "126 and more do not fit");
+    policy.set("numa.enable", "always").unwrap();
+    let error = policy.set("numa.stat", "off").unwrap_err().to_string();
+    assert!(error.contains("numa.stat") && error.contains("numa.enable=sysctl"), "{error}");
+    assert!(policy.numa_stat, "the policy is as it was");
+}
+
+#[test]
 fn presets_can_be_and_keys_and_names_are_unique() {
     for (i, preset) in Policy::PRESETS.iter().enumerate() {
         assert_eq!(preset.check(), Ok(()), "{}", preset.name);
