@@ -13,6 +13,8 @@
 //! |--|--|--|
 //! | [`zoneinfo`] | `/proc/zoneinfo` | I.1 |
 //! | [`buddyinfo`], [`pagetypeinfo`] | `/proc/buddyinfo`, `/proc/pagetypeinfo` | I.2 |
+//! | [`vmstat`] | `/proc/vmstat`; `vmstat` and `numastat` of a node | I.3, I.4 |
+//! | [`meminfo`] | `meminfo` of a node, `/proc/meminfo` | I.4 |
 //! | [`cpulist`], [`distance`] | `cpulist`, `distance` of a node, `online` and other lists | I.4 |
 //! | [`sysctl`] | settings, one `key=value` per line | I.5 |
 //! | [`iomem`], [`cmdline`] | `/proc/iomem`, `/proc/cmdline` | |
@@ -39,9 +41,11 @@ mod error;
 pub mod iomem;
 mod layout;
 mod lines;
+pub mod meminfo;
 pub mod pagetypeinfo;
 mod stat;
 pub mod sysctl;
+pub mod vmstat;
 pub mod zoneinfo;
 
 pub use error::{Error, ErrorKind};

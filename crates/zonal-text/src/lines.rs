@@ -109,7 +109,8 @@ impl<'a> TextLines<'a> {
         Ok((node, zone, rest))
     }
 
-    fn node(&self, text: &str) -> Result<u32, Error> {
+    /// A node's id in the current line.
+    pub(crate) fn node(&self, text: &str) -> Result<u32, Error> {
         let number = self.number("node", text)?;
         u32::try_from(number)
             .ok()

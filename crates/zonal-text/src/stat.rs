@@ -24,8 +24,11 @@ impl Stat {
         let (Some(name), Some(value), None) = (words.next(), words.next(), words.next()) else {
             return Err(lines.unexpected("a name and a number", line));
         };
-        let value = lines.number("value", value)?;
-        Ok(Stat { name: name.strip_suffix(':').unwrap_or(name).to_owned(), value })
+        let name = name.trim_end_matches(':');
+        if name.is_empty() {
+            return Err(lines.unexpected("a name and a number", line));
+        }
+        Ok(Stat { name: name.to_owned(), value: lines.number("value", value)? })
     }
 }
 

@@ -31,6 +31,9 @@ use crate::layout::Layout;
 use crate::lines::TextLines;
 use crate::stat::{Stat, find};
 
+/// The column where the values of a pageset stand from 6.14 on; before, they stand further left.
+const WIDE_COLUMN: usize = 24;
+
 /// A whole text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Document {
@@ -295,10 +298,11 @@ fn pagesets(lines: &mut TextLines<'_>, layout: &mut Layout) -> Result<Vec<Pagese
         let mut pageset = PagesetInfo { cpu, fields: Vec::new(), stat_threshold: None };
         while lines.peek().is_some_and(|line| indent(line) == 14) {
             let line = lines.expect("a pageset's value")?;
-            if line.contains(":    ") {
+            let stat = Stat::parse(lines, line)?;
+            if line.trim_end_matches(|c: char| c.is_ascii_digit()).len() >= WIDE_COLUMN {
                 *layout = Layout::Linux6_14.max(*layout);
             }
-            pageset.fields.push(Stat::parse(lines, line)?);
+            pageset.fields.push(stat);
         }
         if let Some(value) = lines.peek().and_then(|l| l.strip_prefix("  vm stats threshold: ")) {
             lines.next()?;

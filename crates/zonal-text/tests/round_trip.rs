@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use zonal_text::{
-    Error, Layout, buddyinfo, cmdline, cpulist, distance, iomem, pagetypeinfo, sysctl, zoneinfo,
+    Error, Layout, buddyinfo, cmdline, cpulist, distance, iomem, meminfo, pagetypeinfo, sysctl,
+    vmstat, zoneinfo,
 };
 
 /// A format, and whether a file's name says that it has it.
@@ -21,7 +22,17 @@ fn print_back<D: FromStr<Err = Error> + Display>(text: &str) -> Result<String, E
     Ok(text.parse::<D>()?.to_string())
 }
 
-const FORMATS: [Format; 8] = [
+const FORMATS: [Format; 10] = [
+    Format {
+        name: "vmstat",
+        is_named: |name| name.contains("vmstat") || name.contains("numastat"),
+        print_back: print_back::<vmstat::Document>,
+    },
+    Format {
+        name: "meminfo",
+        is_named: |name| name.contains("meminfo"),
+        print_back: print_back::<meminfo::Document>,
+    },
     Format {
         name: "zoneinfo",
         is_named: |name| name.contains("zoneinfo"),
@@ -114,7 +125,7 @@ fn every_captured_text_prints_back_byte_for_byte() {
             continue;
         }
         let counts = check(&directory);
-        for format in ["zoneinfo", "buddyinfo", "pagetypeinfo"] {
+        for format in ["zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat"] {
             assert!(counts[format] >= least, "{name}: {format}: {}", counts[format]);
         }
     }
