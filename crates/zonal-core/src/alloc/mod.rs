@@ -20,12 +20,14 @@
 //! | `counters` | refresh, thresholds, the free-page counter near the marks | F.2, F.4 |
 //! | `numa` | NUMA events, in every storage | F.6, F.7 |
 //! | `stats` | what the allocator has done | |
+//! | `areas` | free blocks by order and migratetype | I.2 |
 //! | `validate` | walks everything | |
 //!
 //! # Lock order
 //! store gate, then zone lock. Two gates are never held at once, nor two zone locks, but for
 //! `hold_all`, which takes all gates and then all zone locks, each in the order of its table.
 
+mod areas;
 mod bulk;
 mod counters;
 mod drain;
@@ -42,6 +44,7 @@ mod take;
 mod tests;
 mod validate;
 
+pub use areas::{FreeAreas, LISTED_BLOCKS_MAX};
 pub use drain::Held;
 pub use request::{AllocError, FreeError, Refusal, Request};
 pub use setup::{OnlineError, Sysctl, SysctlError};

@@ -1,5 +1,6 @@
 //! Whole allocators under test.
 
+mod areas;
 mod counters;
 mod double_free;
 mod exhaustive;
