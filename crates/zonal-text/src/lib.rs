@@ -20,6 +20,8 @@
 //! | [`iomem`], [`cmdline`] | `/proc/iomem`, `/proc/cmdline` | |
 //!
 //! Names of counters are kept as printed, so a kernel that adds a counter needs no change here.
+//! Who prints a text of its own takes names and order from [`counters`], and the form from
+//! [`Layout`].
 //!
 //! # What this crate does not do
 //!
@@ -35,6 +37,7 @@
 
 pub mod buddyinfo;
 pub mod cmdline;
+pub mod counters;
 pub mod cpulist;
 pub mod distance;
 mod error;
@@ -42,6 +45,7 @@ pub mod iomem;
 mod layout;
 mod lines;
 pub mod meminfo;
+pub mod openmetrics;
 pub mod pagetypeinfo;
 mod stat;
 pub mod sysctl;

@@ -24,6 +24,7 @@ mod home;
 mod pool;
 mod rseq;
 pub mod sys;
+pub mod text;
 
 pub use error::{AllocError, FreeError};
 pub use home::{Home, Mode};

@@ -1,0 +1,92 @@
+//! What an allocator looks like in the kernel's own texts: `zoneinfo`, `buddyinfo`,
+//! `pagetypeinfo`, `vmstat`, and of each node `numastat`, `meminfo` and `vmstat` (LB I).
+//!
+//! ```text
+//!   Pool, Allocator ── State::of ──► State ──► zoneinfo(layout), vmstat(layout), …  ──► text
+//! ```
+//! One [`State`] is one reading, and all texts made of it agree with each other. Names, order and
+//! layouts are those of [`zonal_text::counters`]; this module knows the values.
+//!
+//! | file | does |
+//! |--|--|
+//! | `reading` | numbers out of an allocator |
+//! | `values` | counter to number |
+//! | `documents` | numbers to texts |
+//!
+//! # Where a pool differs from a kernel
+//! - Counts of free pages are exact; a kernel prints its counter without what CPUs still hold back.
+//! - Zones are `spanned`, `present` and numbered as the pool has them; frame 0 is its first page.
+//! - What a page allocator by itself never does (swap, page cache, compaction) prints as 0.
+
+mod documents;
+mod reading;
+#[cfg(test)]
+mod tests;
+mod values;
+
+pub use reading::State;
+pub use zonal_text::Layout;
+
+use zonal_core::policy::Policy;
+use zonal_core::types::NodeId;
+use zonal_text::{buddyinfo, meminfo, pagetypeinfo, vmstat, zoneinfo};
+
+use crate::pool::Pool;
+
+/// The layout of the kernels that a policy stands for; the newest before 7.0 for a policy that
+/// stands for none, and the oldest known one for kernels before that.
+pub fn layout_of(policy: &Policy) -> Layout {
+    match policy.name.strip_prefix("linux-") {
+        Some(release) => Layout::of_release(release).unwrap_or(Layout::Linux6_1),
+        None => Layout::Linux6_14,
+    }
+}
+
+impl Pool {
+    /// A reading of everything that the kernel's texts tell. Takes each zone's lock twice, and
+    /// walks the free lists under it.
+    pub fn state(&self) -> State {
+        State::of(self.core())
+    }
+
+    /// `/proc/zoneinfo` of the pool. Texts that are to agree with each other come from one
+    /// [`state`](Self::state).
+    pub fn zoneinfo(&self, layout: Layout) -> zoneinfo::Document {
+        self.state().zoneinfo(layout)
+    }
+
+    /// `/proc/buddyinfo` of the pool.
+    pub fn buddyinfo(&self) -> buddyinfo::Document {
+        self.state().buddyinfo()
+    }
+
+    /// `/proc/pagetypeinfo` of the pool.
+    pub fn pagetypeinfo(&self) -> pagetypeinfo::Document {
+        self.state().pagetypeinfo()
+    }
+
+    /// `/proc/vmstat` of the pool.
+    pub fn vmstat(&self, layout: Layout) -> vmstat::Document {
+        self.state().vmstat(layout)
+    }
+
+    /// `nodeN/numastat`; all 0 for a node that the pool does not have.
+    pub fn numastat(&self, node: NodeId) -> vmstat::Document {
+        self.state().numastat(node)
+    }
+
+    /// `nodeN/meminfo`; all 0 for a node that the pool does not have.
+    pub fn node_meminfo(&self, node: NodeId, layout: Layout) -> meminfo::Document {
+        self.state().node_meminfo(node, layout)
+    }
+
+    /// `nodeN/vmstat`; all 0 for a node that the pool does not have.
+    pub fn node_vmstat(&self, node: NodeId, layout: Layout) -> vmstat::Document {
+        self.state().node_vmstat(node, layout)
+    }
+
+    /// All counters that an allocator has, as OpenMetrics text.
+    pub fn openmetrics(&self) -> String {
+        self.state().openmetrics()
+    }
+}

@@ -1,0 +1,90 @@
+//! Numbers out of an allocator.
+
+use zonal_core::alloc::{Allocator, FreeAreas, ZoneStats};
+use zonal_core::platform::Platform;
+use zonal_core::types::{CpuId, NodeId, ZoneKind};
+use zonal_core::zone::state::Zone;
+use zonal_core::zone::watermark::Watermarks;
+
+/// A reading of an allocator: all that the kernel's texts tell of it.
+///
+/// Each number is right for some moment during the read; while nothing runs, all are exact.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// Nodes of the machine, with memory or without.
+    pub(super) nodes: usize,
+    /// Populated zones, by node, then by kind.
+    pub(super) zones: Vec<ZoneState>,
+}
+
+/// One populated zone.
+#[derive(Debug, Clone)]
+pub(super) struct ZoneState {
+    pub(super) node: NodeId,
+    pub(super) kind: ZoneKind,
+    pub(super) start_pfn: u64,
+    pub(super) spanned: u64,
+    pub(super) present: u64,
+    pub(super) managed: u64,
+    pub(super) marks: Watermarks,
+    /// Pages kept back, by the highest kind that a request could use.
+    pub(super) protection: Vec<u64>,
+    pub(super) stat_threshold: u32,
+    pub(super) stats: ZoneStats,
+    pub(super) areas: FreeAreas,
+    pub(super) pagesets: Vec<PagesetState>,
+}
+
+/// The lists of one CPU.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PagesetState {
+    pub(super) cpu: u32,
+    pub(super) count: u32,
+    pub(super) high: u32,
+    pub(super) batch: u32,
+    pub(super) high_min: u32,
+    pub(super) high_max: u32,
+}
+
+impl State {
+    /// Reads `allocator`. Takes each zone's lock twice, and walks the free lists under it.
+    pub fn of<P: Platform>(allocator: &Allocator<'_, P>) -> State {
+        let zones = allocator.zones().iter();
+        let mut zones: Vec<ZoneState> = zones.map(|zone| read(allocator, zone)).collect();
+        zones.sort_by_key(|zone| (zone.node, zone.kind));
+        State { nodes: allocator.nodes().len(), zones }
+    }
+
+    /// Nodes of the machine, with memory or without.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes).map(|node| NodeId(node as u16))
+    }
+
+    /// The populated zones of a node, lowest kind first.
+    pub(super) fn zones_of(&self, node: NodeId) -> impl Iterator<Item = &ZoneState> + Clone {
+        self.zones.iter().filter(move |zone| zone.node == node)
+    }
+}
+
+fn read<P: Platform>(allocator: &Allocator<'_, P>, zone: &Zone) -> ZoneState {
+    let (batch, high_min, high_max) = zone.pageset();
+    let cpus = (0..allocator.cpus() as u32).map(|cpu| {
+        let lists = allocator.pcp(zone.id(), CpuId(cpu));
+        let (count, high) = (lists.count(), lists.high());
+        PagesetState { cpu, count, high, batch, high_min, high_max }
+    });
+    ZoneState {
+        node: zone.node(),
+        kind: zone.kind(),
+        start_pfn: zone.start_pfn().0,
+        spanned: zone.spanned(),
+        present: zone.present(),
+        managed: zone.managed(),
+        marks: zone.marks(),
+        protection: ZoneKind::ALL.map(|kind| zone.reserve(kind)).to_vec(),
+        stat_threshold: zone.stat_threshold(),
+        stats: allocator.zone_stats(zone.id()),
+        areas: allocator.free_areas(zone.id()),
+        pagesets: cpus.collect(),
+    }
+}

@@ -1,0 +1,196 @@
+//! Texts of pools: what they say, and that they read back.
+
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
+
+use zonal_core::gfp::Gfp;
+use zonal_core::types::{NodeId, Order, PAGE_SIZE, ZoneKind};
+use zonal_text::counters::Group;
+use zonal_text::{Error, zoneinfo};
+
+use super::{Layout, Policy, Pool, State, layout_of};
+use crate::{CpuMap, Pages, Request, ZoneSize};
+
+const MIB: usize = 1 << 20;
+
+/// Two nodes, one of two zones; without a refresh thread nothing moves but what a test moves.
+fn pool(policy: Policy) -> Pool {
+    let zone = |node, kind, mib| ZoneSize { node, kind, bytes: mib * MIB };
+    let zones = [
+        zone(0, ZoneKind::Dma32, 32),
+        zone(0, ZoneKind::Normal, 64),
+        zone(1, ZoneKind::Normal, 64),
+    ];
+    let builder = Pool::builder().zones(&zones).fake_nodes(2, CpuMap::RoundRobin).policy(policy);
+    builder.refresh_every(None).build().unwrap()
+}
+
+/// A pool that has worked, with what it handed out.
+fn used(pool: &Pool) -> Vec<Pages<'_>> {
+    let orders = [0, 0, 1, 3, 0, 5, 2, 0].map(|order| Order::new(order).unwrap());
+    let mut pages: Vec<Pages<'_>> =
+        orders.iter().cycle().take(600).map(|order| pool.alloc(*order).unwrap()).collect();
+    pages.truncate(250);
+    pages
+}
+
+fn reads_back<D: Display + FromStr<Err = Error> + PartialEq + Debug>(document: &D) {
+    let read: D = document.to_string().parse().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(read, *document);
+}
+
+#[test]
+fn every_text_reads_back_in_every_layout() {
+    for policy in Policy::PRESETS {
+        let pool = pool(policy);
+        let pages = used(&pool);
+        for layout in Layout::ALL {
+            let zoneinfo = pool.zoneinfo(layout);
+            assert_eq!(zoneinfo.zones.len(), 2 * ZoneKind::ALL.len());
+            reads_back(&zoneinfo);
+            reads_back(&pool.vmstat(layout));
+            for node in pool.state().nodes() {
+                reads_back(&pool.node_vmstat(node, layout));
+                reads_back(&pool.node_meminfo(node, layout));
+            }
+        }
+        reads_back(&pool.buddyinfo());
+        reads_back(&pool.pagetypeinfo());
+        reads_back(&pool.numastat(NodeId(1)));
+        drop(pages);
+    }
+}
+
+#[test]
+fn texts_of_one_reading_agree() {
+    let pool = pool(Policy::ZONAL);
+    let pages = used(&pool);
+    let held: u64 = pages.iter().map(|block| (block.len() / PAGE_SIZE) as u64).sum();
+    let state = pool.state();
+    let layout = Layout::Linux7;
+    let (zoneinfo, vmstat) = (state.zoneinfo(layout), state.vmstat(layout));
+    let populated = || zoneinfo.zones.iter().filter(|zone| zone.is_populated());
+    let sum = |of: &dyn Fn(&zoneinfo::ZoneInfo) -> u64| populated().map(of).sum::<u64>();
+
+    let free = sum(&|zone| zone.page_count("free").unwrap());
+    assert_eq!(vmstat.value("nr_free_pages"), Some(free));
+    let blocks: u64 = state.buddyinfo().zones.iter().map(|zone| zone.free_pages()).sum();
+    assert_eq!(blocks, free);
+    let by_type = state.pagetypeinfo().nodes.into_iter().flat_map(|node| node.free);
+    let pages_of = |(order, count): (usize, &zonal_text::pagetypeinfo::Count)| {
+        assert!(!count.capped);
+        count.blocks << order
+    };
+    let listed: u64 =
+        by_type.map(|row| row.counts.iter().enumerate().map(pages_of).sum::<u64>()).sum();
+    assert_eq!(listed, free);
+
+    // Every page is free, on a list, or handed out.
+    let cached = sum(&|zone| zone.pagesets.iter().flatten().map(|set| set.values().count).sum());
+    let managed = sum(&|zone| zone.page_count("managed").unwrap());
+    assert_eq!(managed, free + cached + held);
+    let memory = |name: &str| -> u64 {
+        state.nodes().map(|node| state.node_meminfo(node, layout).value(name).unwrap()).sum()
+    };
+    assert_eq!((memory("MemTotal"), memory("MemFree")), (managed * 4, free * 4));
+    assert_eq!(memory("MemUsed"), (managed - free) * 4);
+
+    // Events: what was allocated and not freed is held; each allocation was local or not.
+    let event = |name: &str| vmstat.value(name).unwrap();
+    let allocated: u64 = ["dma", "dma32", "normal", "movable", "device"]
+        .map(|kind| event(&format!("pgalloc_{kind}")))
+        .iter()
+        .sum();
+    assert_eq!(allocated - event("pgfree"), held);
+    assert_eq!(event("numa_hit") + event("numa_miss"), 600);
+    assert_eq!(event("numa_local") + event("numa_other"), 600);
+    assert_eq!(event("numa_miss"), event("numa_foreign"));
+    let local: u64 =
+        state.nodes().map(|node| state.numastat(node).value("local_node").unwrap()).sum();
+    assert_eq!(local, event("numa_local"));
+    drop(pages);
+}
+
+#[test]
+fn zones_of_a_node_are_printed_as_linux_orders_them() {
+    let pool = pool(Policy::LINUX_6_12);
+    let zoneinfo = pool.zoneinfo(layout_of(pool.policy()));
+    assert_eq!(zoneinfo.layout, Layout::Linux6_12);
+    let of = |node: u32| zoneinfo.zones.iter().filter(move |zone| zone.node == node);
+    let names: Vec<&str> = of(0).map(|zone| zone.name.as_str()).collect();
+    assert_eq!(names, ["DMA", "DMA32", "Normal", "Movable", "Device"]);
+    let with_stats = |node| of(node).find(|zone| zone.node_stats.is_some()).map(|z| z.name.clone());
+    assert_eq!(with_stats(0).as_deref(), Some("DMA32"));
+    assert_eq!(with_stats(1).as_deref(), Some("Normal"));
+    // An empty movable zone has a min mark, an empty device zone has none (LB C.2).
+    let min = |name: &str| of(1).find(|zone| zone.name == name).unwrap().page_count("min");
+    assert_eq!((min("Movable"), min("Device")), (Some(32), Some(0)));
+    // DMA32 keeps a 256th of Normal back from requests that could use Normal (LB A.7).
+    let dma32 = of(0).find(|zone| zone.name == "DMA32").unwrap();
+    assert_eq!(dma32.protection, [0, 0, 64, 64, 64]);
+}
+
+#[test]
+fn layouts_follow_policies() {
+    for (policy, layout) in [
+        (Policy::LINUX_6_12, Layout::Linux6_12),
+        (Policy::LINUX_6_18, Layout::Linux6_14),
+        (Policy::ZONAL, Layout::Linux6_14),
+        (Policy { name: "linux-2.6.24", ..Policy::ZONAL }, Layout::Linux6_1),
+    ] {
+        assert_eq!(layout_of(&policy), layout, "{}", policy.name);
+    }
+}
+
+#[test]
+fn a_counter_has_a_value_if_the_table_says_what_it_means() {
+    let pool = pool(Policy::ZONAL);
+    let state = pool.state();
+    let zone = &state.zones[0];
+    for group in Group::ALL {
+        for counter in group.counters() {
+            let value = match group {
+                Group::Pageset => zone.pagesets[0].value(counter.name),
+                Group::Event => state.event(counter.name),
+                Group::Memory => state.memory(NodeId(0), counter.name),
+                // Printed by order, not by name.
+                Group::Order => Some(0),
+                group => zone.value(group, counter.name),
+            };
+            assert_eq!(value.is_some(), !counter.help.is_empty(), "{group:?} {}", counter.name);
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_not_there_has_nothing() {
+    let state = pool(Policy::ZONAL).state();
+    assert!(state.numastat(NodeId(7)).stats.iter().all(|stat| stat.value == 0));
+    assert_eq!(state.node_meminfo(NodeId(7), Layout::Linux6_12).value("MemTotal"), Some(0));
+}
+
+#[test]
+fn metrics_name_each_zone_and_end() {
+    let pool = pool(Policy::ZONAL);
+    let request = Request { order: Order::ZERO, gfp: Gfp::DMA32, node: None };
+    let pages: Vec<Pages<'_>> = (0..3).map(|_| pool.alloc_with(request).unwrap()).collect();
+    let text = pool.openmetrics();
+    assert!(text.ends_with("# EOF\n"));
+    for line in [
+        "zonal_pgalloc_dma32_total 3\n",
+        "zonal_zone_pages_managed{node=\"0\",zone=\"DMA32\"} 8192\n",
+        "# TYPE zonal_numa_hit counter\n",
+        "# HELP zonal_zone_lock_holds times the zone lock was taken\n",
+        "zonal_pageset_count{node=\"1\",zone=\"Normal\",cpu=\"0\"} ",
+        "zonal_zone_free_blocks{node=\"0\",zone=\"Normal\",order=\"10\"} ",
+    ] {
+        assert!(text.contains(line), "{line} is missing in:\n{text}");
+    }
+    drop(pages);
+}
+
+#[test]
+fn a_state_outlives_its_pool() {
+    let state: State = pool(Policy::ZONAL).state();
+    assert_eq!(state.buddyinfo().zones.len(), 3);
+}

@@ -1,0 +1,134 @@
+//! Counter to number.
+//!
+//! Each function returns `None` for a counter that an allocator does not have. The test
+//! `a_counter_has_a_value_if_the_table_says_what_it_means` holds both sides together.
+
+use zonal_core::types::{NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER, ZoneKind};
+use zonal_core::zone::watermark::Mark;
+use zonal_text::counters::Group;
+
+use super::reading::{PagesetState, State, ZoneState};
+
+/// KiB of a page.
+const PAGE_KIB: u64 = PAGE_SIZE as u64 / 1024;
+
+impl ZoneState {
+    /// The counter `name` of a group that is printed zone by zone.
+    pub(super) fn value(&self, group: Group, name: &str) -> Option<u64> {
+        match group {
+            Group::ZonePages => self.pages(name),
+            Group::Zone => self.item(name),
+            Group::Numa => self.numa(name),
+            Group::ZoneTail => self.tail(name),
+            Group::Own => self.own(name),
+            _ => None,
+        }
+    }
+
+    fn pages(&self, name: &str) -> Option<u64> {
+        Some(match name {
+            "free" => self.stats.free_pages,
+            "boost" => self.marks.boost,
+            "min" => self.marks.mark(Mark::Min),
+            "low" => self.marks.mark(Mark::Low),
+            "high" => self.marks.mark(Mark::High),
+            "promo" => self.marks.mark(Mark::Promo),
+            "spanned" => self.spanned,
+            "present" => self.present,
+            "managed" => self.managed,
+            _ => return None,
+        })
+    }
+
+    fn item(&self, name: &str) -> Option<u64> {
+        let blocks = |order: Order| u64::from(self.stats.nr_free[order.index()]) << order.get();
+        Some(match name {
+            "nr_free_pages" => self.stats.free_pages,
+            "nr_free_pages_blocks" => PAGEBLOCK_ORDER.and_above().map(blocks).sum(),
+            _ => return None,
+        })
+    }
+
+    fn numa(&self, name: &str) -> Option<u64> {
+        let events = &self.stats.numa;
+        Some(match name {
+            "numa_hit" => events.hit,
+            "numa_miss" => events.miss,
+            "numa_foreign" => events.foreign,
+            "numa_local" => events.local,
+            "numa_other" => events.other,
+            _ => return None,
+        })
+    }
+
+    fn tail(&self, name: &str) -> Option<u64> {
+        Some(match name {
+            "start_pfn" => self.start_pfn,
+            "reserved_highatomic" => self.areas.reserved_highatomic,
+            "free_highatomic" => self.areas.free_highatomic,
+            _ => return None,
+        })
+    }
+
+    fn own(&self, name: &str) -> Option<u64> {
+        let stats = &self.stats;
+        Some(match name {
+            "cached_pages" => stats.cached_pages,
+            "stat_threshold" => self.stat_threshold.into(),
+            "allocs" => stats.allocs,
+            "allocated_pages" => stats.allocated_pages,
+            "freed_pages" => stats.freed_pages,
+            "refilled_pages" => stats.refilled_pages,
+            "refills" => stats.refills,
+            "drained_pages" => stats.drained_pages,
+            "drains" => stats.drains,
+            "direct_pages" => stats.direct_pages,
+            "direct_allocs" => stats.direct_allocs,
+            "double_frees" => stats.double_frees,
+            "overflows" => stats.overflows,
+            "lock_holds" => stats.lock_holds,
+            "lock_contended" => stats.lock_contended,
+            _ => return None,
+        })
+    }
+}
+
+impl PagesetState {
+    /// A counter of [`Group::Pageset`].
+    pub(super) fn value(&self, name: &str) -> Option<u64> {
+        Some(u64::from(match name {
+            "count" => self.count,
+            "high" => self.high,
+            "batch" => self.batch,
+            "high_min" => self.high_min,
+            "high_max" => self.high_max,
+            _ => return None,
+        }))
+    }
+}
+
+impl State {
+    /// A counter of [`Group::Event`].
+    pub(super) fn event(&self, name: &str) -> Option<u64> {
+        if name == "pgfree" {
+            return Some(self.zones.iter().map(|zone| zone.stats.freed_pages).sum());
+        }
+        let of = name.strip_prefix("pgalloc_")?;
+        let kind = ZoneKind::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(of))?;
+        let zones = self.zones.iter().filter(|zone| zone.kind == kind);
+        Some(zones.map(|zone| zone.stats.allocated_pages).sum())
+    }
+
+    /// A counter of [`Group::Memory`].
+    pub(super) fn memory(&self, node: NodeId, name: &str) -> Option<u64> {
+        let managed: u64 = self.zones_of(node).map(|zone| zone.managed).sum();
+        let free: u64 = self.zones_of(node).map(|zone| zone.stats.free_pages).sum();
+        let pages = match name {
+            "MemTotal" => managed,
+            "MemFree" => free,
+            "MemUsed" => managed.saturating_sub(free),
+            _ => return None,
+        };
+        Some(pages * PAGE_KIB)
+    }
+}
