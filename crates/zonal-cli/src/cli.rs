@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zonal_bench::Bench;
 use zonal_core::policy::Policy;
 
+use crate::state::args::{NodeArgs, StateArgs, VmstatArgs};
+
 /// The zoned page allocator of an operating system, as a library: its tools.
 #[derive(Parser, Debug)]
 #[command(name = "zonal", version, about, max_term_width = 100)]
@@ -30,6 +32,18 @@ pub enum Command {
     /// Runs published experiments on simulated machines. Every figure it prints is simulated.
     #[command(subcommand)]
     Lab(LabCommand),
+    /// Prints the state a replay ends in as /proc/zoneinfo.
+    Zoneinfo(StateArgs),
+    /// Prints the state a replay ends in as /proc/buddyinfo.
+    Buddyinfo(StateArgs),
+    /// Prints the state a replay ends in as /proc/pagetypeinfo.
+    Pagetypeinfo(StateArgs),
+    /// Prints the state a replay ends in as /proc/vmstat, or as a node's vmstat.
+    Vmstat(VmstatArgs),
+    /// Prints the state a replay ends in as the nodes' numastat.
+    Numastat(NodeArgs),
+    /// Prints the state a replay ends in as the nodes' meminfo.
+    Meminfo(NodeArgs),
 }
 
 /// What to do in the lab.

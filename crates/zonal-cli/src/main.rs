@@ -9,12 +9,14 @@ mod lab;
 mod output;
 mod policy;
 mod replay;
+mod state;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::state::Text;
 
 /// What a command found out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +32,12 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Bench(args) => bench::run_bench(&args),
         Command::Lab(command) => lab::run(&command),
+        Command::Zoneinfo(args) => state::run(Text::Zoneinfo, &args),
+        Command::Buddyinfo(args) => state::run(Text::Buddyinfo, &args),
+        Command::Pagetypeinfo(args) => state::run(Text::Pagetypeinfo, &args),
+        Command::Vmstat(args) => state::run_vmstat(&args),
+        Command::Numastat(args) => state::run_of_node(Text::Numastat, &args),
+        Command::Meminfo(args) => state::run_of_node(Text::Meminfo, &args),
         Command::Policy(args) => policy::show(&args),
     };
     match result {

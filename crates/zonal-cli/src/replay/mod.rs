@@ -15,7 +15,9 @@
 //! | `none` | runs a program there, in trace time, on one thread |
 //! | `memory`, `real` | runs a program on a pool of this machine's memory, in threads |
 //! | `latency`, `outcome`, `report` | what came out |
+//! | `end` | the state that a replay on no memory ends in |
 
+mod end;
 mod kernel;
 mod latency;
 mod machine;
@@ -27,6 +29,8 @@ mod real;
 mod report;
 mod start;
 mod zones;
+
+pub use end::{EndState, end_state};
 
 use anyhow::ensure;
 use zonal_core::policy::Policy;

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
+use zonal::text::State;
 use zonal_core::alloc::{NumaEvents, Request};
 use zonal_core::frame::{PageState, PageWord};
 use zonal_core::gfp::Gfp;
@@ -52,6 +53,7 @@ pub fn replay(
     run.all(&mut placement, bar);
     let Run { blocks, mut outcome, .. } = run;
     let after = Snapshot::take(&rebuilt);
+    outcome.state = Some(State::of(&rebuilt.allocator));
     after.difference(&before, &mut outcome);
     check(&rebuilt, program, &blocks, &before, &mut outcome);
     outcome.threads = 1;

@@ -45,6 +45,8 @@ pub struct Outcome {
     pub free_latency: Latency,
     /// Where pages came out; only without memory.
     pub placement: Option<Placement>,
+    /// The machine after the last step; only without memory.
+    pub state: Option<zonal::text::State>,
     /// How the start state was made; only without memory.
     pub start: Option<StartReport>,
     /// Pages written and checked; only on real memory.
