@@ -4,8 +4,8 @@ use zonal_core::pcp::size::{BATCH_CAP_PAGES, HighFraction, HighInputs, batch, hi
 use zonal_core::types::ZoneKind;
 use zonal_core::vmstat::threshold::{drift_mark, normal, pressure};
 use zonal_core::zone::watermark::{
-    LOWMEM_RATIO_DEFAULT, MarkInputs, MovableMin, SCALE_FACTOR_DEFAULT, Watermarks, lowmem_pages,
-    lowmem_reserves, min_free_kbytes, min_free_kbytes_for_thp,
+    LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MarkInputs, MovableMin, SCALE_FACTOR_DEFAULT,
+    Watermarks, lowmem_pages, lowmem_reserves, min_free_kbytes, min_free_kbytes_for_thp,
 };
 
 /// One machine and what a kernel derives from it.
@@ -233,7 +233,7 @@ fn min_free_kbytes_of_the_worked_examples_follows_from_low_memory() {
         let low = || rows.iter().filter(|row| row.kind <= ZoneKind::Normal);
         // The first computation at boot: all high marks are still 0.
         let pages = lowmem_pages(low().map(|row| (row.managed, 0)));
-        let mut kbytes = min_free_kbytes(pages, None).kbytes();
+        let mut kbytes = min_free_kbytes(pages, None, MIN_FREE_KBYTES_CEILING).kbytes();
         if example.thp {
             let zones = low().filter(|row| row.managed != 0).count();
             kbytes = min_free_kbytes_for_thp(kbytes, zones as u32, pages);

@@ -176,6 +176,20 @@ impl<'a, P: Platform> Allocator<'a, P> {
         seeded.map_err(OnlineError::InUse)
     }
 
+    /// Counts `pages` more as managed that somebody else holds and that never come to the buddy: a
+    /// balloon, or a machine that is computed and not run. They need no frames of the zone. Call
+    /// [`setup`](Self::setup) afterwards: limits do not follow a managed count (LB E.11).
+    ///
+    /// # Errors
+    /// [`OnlineError`] if there is no such zone.
+    pub fn withhold(&self, zone: ZoneId, pages: u64) -> Result<(), OnlineError> {
+        let outside = OnlineError::OutsideZone(zone, 0, pages);
+        let zone = self.zones.get(zone.0 as usize).ok_or(outside)?;
+        let _locked = zone.lock(&self.platform, self.words, self.blocks);
+        zone.withhold(pages);
+        Ok(())
+    }
+
     /// Computes what follows from the memory that is online: `min_free_kbytes`, watermarks,
     /// reserves, statistics thresholds and the sizes of the per-CPU lists (LB C.3).
     pub fn setup(&self) {
@@ -183,6 +197,24 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.min_free_kbytes.store(kbytes, Relaxed);
         self.setup_marks();
         self.set_thresholds();
+        self.raise_min_free();
+    }
+
+    /// Pages that no request is to count on: of each zone its largest reserve and its high mark
+    /// (LB A.7).
+    pub fn total_reserve(&self) -> u64 {
+        let reserves = |zone: &Zone| ZoneKind::ALL.map(|kind| zone.reserve(kind));
+        let of =
+            |zone: &Zone| watermark::total_reserve(zone.managed(), &reserves(zone), &zone.marks());
+        self.zones.iter().map(of).sum()
+    }
+
+    /// Pages above the high marks of all zones: what decides whether pageblocks are grouped by
+    /// mobility (LB A.5).
+    pub fn allocatable_pages(&self) -> u64 {
+        let above =
+            |zone: &Zone| zone.managed().saturating_sub(zone.marks().mark(watermark::Mark::High));
+        self.zones.iter().filter(|zone| zone.kind() != ZoneKind::Device).map(above).sum()
     }
 
     /// `vm.min_free_kbytes` in force.
@@ -195,26 +227,46 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     fn compute_min_free(&self) -> u32 {
-        let mark = |zone: &Zone| (zone.managed(), zone.marks().mark(watermark::Mark::High));
-        let pages = watermark::lowmem_pages(self.low_zones().map(mark));
+        let pages = self.lowmem_pages();
         let written = self.min_free_user.load(Relaxed);
         let user = (written != NOT_WRITTEN).then_some(written as u32);
-        let by_rule = watermark::min_free_kbytes(pages, user).kbytes();
+        let ceiling = self.policy.watermark.min_free_max_kbytes;
+        let by_rule = watermark::min_free_kbytes(pages, user, ceiling).kbytes();
         match self.policy.watermark.min_free {
             _ if user.is_some() => by_rule,
             MinFreeRule::Kbytes(kbytes) => kbytes,
-            MinFreeRule::Linux { thp: false } => by_rule,
-            MinFreeRule::Linux { thp: true } => {
-                let low = self.low_zones().filter(|zone| zone.managed() > 0).count() as u32;
-                watermark::min_free_kbytes_for_thp(by_rule, low, pages)
-            }
+            MinFreeRule::Linux { .. } => by_rule,
             MinFreeRule::Pool => by_rule.min((pages * 4 / POOL_RESERVE_PART) as u32),
         }
     }
 
+    /// What huge pages ask for beyond that, at most a part of what is above the high marks, which
+    /// have just been computed without it (LB C.3).
+    fn raise_min_free(&self) {
+        let written = self.min_free_user.load(Relaxed) != NOT_WRITTEN;
+        if written || self.policy.watermark.min_free != (MinFreeRule::Linux { thp: true }) {
+            return;
+        }
+        let low = self.low_zones().filter(|zone| zone.managed() > 0).count() as u32;
+        let computed = self.min_free_kbytes();
+        let raised = watermark::min_free_kbytes_for_thp(computed, low, self.lowmem_pages());
+        if raised > computed {
+            self.min_free_kbytes.store(raised, Relaxed);
+            self.setup_marks();
+        }
+    }
+
+    fn lowmem_pages(&self) -> u64 {
+        let mark = |zone: &Zone| (zone.managed(), zone.marks().mark(watermark::Mark::High));
+        watermark::lowmem_pages(self.low_zones().map(mark))
+    }
+
     /// LB C.2, A.7 and E.4, in this order.
     fn setup_marks(&self) {
-        let lowmem = self.low_zones().map(|zone| zone.managed()).sum();
+        let movable = self.policy.watermark.movable_min;
+        let shares =
+            |zone: &&Zone| movable == MovableMin::Share || zone.kind() != ZoneKind::Movable;
+        let lowmem = self.zones.iter().filter(shares).map(Zone::managed).sum();
         for zone in self.zones {
             // Under the zone lock (LB C.2): an allocation may be raising the boost.
             let _locked = zone.lock(&self.platform, self.words, self.blocks);
@@ -222,7 +274,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 kind: zone.kind(),
                 managed: zone.managed(),
                 lowmem_managed: lowmem,
-                movable: MovableMin::Capped,
+                movable,
                 min_free_kbytes: self.min_free_kbytes(),
                 scale_factor: self.scale_factor.load(Relaxed),
             }));

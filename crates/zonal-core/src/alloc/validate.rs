@@ -97,8 +97,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
             return Err(Fault::CachedPages(id, census.cached, stacked));
         }
         let sum = census.free + census.cached + census.allocated;
-        if census.free != free + isolated || sum != zone.managed() {
-            return Err(Fault::Pages(id, zone.managed(), sum));
+        if census.free != free + isolated || sum + zone.withheld() != zone.managed() {
+            return Err(Fault::Pages(id, zone.managed() - zone.withheld(), sum));
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
 use crate::types::{Choice, NR_ZONE_KINDS, PAGEBLOCK_PAGES};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
+use crate::zone::watermark::MovableMin;
 use walk::ZonelistPolicy;
 
 /// Migratetypes of a kernel without CMA: what LB A.5 multiplies the pageblock by.
@@ -86,6 +87,10 @@ impl PcpPolicy {
 pub struct WatermarkPolicy {
     /// How the minimum is found.
     pub min_free: MinFreeRule,
+    /// The square-root rule gives at most so many KiB: 65536 up to 5.6 (LB C.1).
+    pub min_free_max_kbytes: u32,
+    /// What the min mark of a movable zone is.
+    pub movable_min: MovableMin,
     /// The sysctl `watermark_scale_factor`, 1 to 3000.
     pub scale_factor: u32,
     /// The sysctl `watermark_boost_factor`; 0 is off.

@@ -8,7 +8,10 @@ use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::size::{BATCH_CAP_PAGES, BATCH_CAP_PAGES_4_18, CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
 use crate::vmstat::variant::{NumaPolicy, Refresh, StatPolicy};
-use crate::zone::watermark::{BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, SCALE_FACTOR_DEFAULT};
+use crate::zone::watermark::{
+    BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MovableMin,
+    SCALE_FACTOR_DEFAULT,
+};
 
 /// Part of a pool that its lists may always hold. Linux gets a like amount from the low mark, which
 /// huge pages raise; a pool's reserve is smaller, and without this its lists would be too: a
@@ -44,6 +47,8 @@ impl Policy {
         },
         watermark: WatermarkPolicy {
             min_free: MinFreeRule::Linux { thp: true },
+            min_free_max_kbytes: MIN_FREE_KBYTES_CEILING,
+            movable_min: MovableMin::Capped,
             scale_factor: SCALE_FACTOR_DEFAULT,
             boost_factor: BOOST_FACTOR_DEFAULT,
             lowmem_ratio: LOWMEM_RATIO_DEFAULT,

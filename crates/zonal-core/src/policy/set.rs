@@ -23,6 +23,7 @@ use crate::types::{Choice, NR_ZONE_KINDS};
 use crate::vmstat::variant::{
     NumaEnable, NumaFold, NumaStorage, Pressure, Refresh, ThresholdPages, Update,
 };
+use crate::zone::watermark::MovableMin;
 
 /// One value of a policy that has a name.
 pub struct Setting {
@@ -168,6 +169,10 @@ pub const SETTINGS: &[Setting] = &[
         print_min_free,
         parse_min_free
     ),
+    number!("watermark.min_free_max", watermark.min_free_max_kbytes: u32, 0..=MAX_INT,
+        "most that the square-root rule gives, in KiB: 65536 up to 5.6, then 262144"),
+    choice!("watermark.movable_min", watermark.movable_min: MovableMin,
+        "min mark of a movable zone: 32 to 128 pages, or (6.1) its share as any zone"),
     number!("watermark.scale_factor", watermark.scale_factor: u32, 1..=3000,
         "watermark_scale_factor: gap between the marks, in 1/10000 of the zone"),
     number!("watermark.boost_factor", watermark.boost_factor: u32, 0..=MAX_INT,

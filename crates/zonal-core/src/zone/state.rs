@@ -57,6 +57,8 @@ pub struct Zone {
     pub(crate) block_base: usize,
     pub(crate) block_count: usize,
     managed: AtomicU64,
+    /// Part of `managed` that never comes to the buddy.
+    withheld: AtomicU64,
     marks: [AtomicU64; 5],
     reserve: [AtomicU64; NR_ZONE_KINDS],
     pub(crate) batch: AtomicU32,
@@ -132,9 +134,17 @@ impl Zone {
     pub fn present(&self) -> u64 {
         self.present
     }
-    /// Pages handed to the buddy.
+    /// Pages handed to the buddy, and those that others hold in its place.
     pub fn managed(&self) -> u64 {
         self.managed.load(Relaxed)
+    }
+    /// The part of [`managed`](Self::managed) that never comes to the buddy.
+    pub fn withheld(&self) -> u64 {
+        self.withheld.load(Relaxed)
+    }
+    pub(crate) fn withhold(&self, pages: u64) {
+        self.withheld.store(self.withheld() + pages, Relaxed);
+        self.set_managed(self.managed() + pages);
     }
     pub(crate) fn set_managed(&self, pages: u64) {
         self.managed.store(pages, Relaxed);

@@ -17,14 +17,16 @@
 
 use crate::gfp::AllocFlags;
 use crate::types::{
-    Migratetype, NR_MIGRATETYPES, NR_PCP_MIGRATETYPES, NR_ZONE_KINDS, Order, PAGE_SIZE,
+    Choice, Migratetype, NR_MIGRATETYPES, NR_PCP_MIGRATETYPES, NR_ZONE_KINDS, Order, PAGE_SIZE,
     PAGEBLOCK_PAGES, ZoneKind,
 };
 
 /// Smallest computed `min_free_kbytes` (LB C.1).
 pub const MIN_FREE_KBYTES_FLOOR: u32 = 128;
-/// Largest computed `min_free_kbytes` (LB C.1); 65536 up to 5.6.
+/// Largest computed `min_free_kbytes` since 5.7 (LB C.1).
 pub const MIN_FREE_KBYTES_CEILING: u32 = 262_144;
+/// The same up to 5.6 (LB C.1).
+pub const MIN_FREE_KBYTES_CEILING_5_6: u32 = 65_536;
 /// Default of `watermark_scale_factor`, in 1/10000 of a zone (LB C.2).
 pub const SCALE_FACTOR_DEFAULT: u32 = 10;
 /// Default of `watermark_boost_factor`, in 1/10000 of the high mark (LB C.4).
@@ -95,6 +97,11 @@ pub enum MovableMin {
     Share,
 }
 
+impl Choice for MovableMin {
+    const ALL: &'static [(&'static str, MovableMin)] =
+        &[("capped", MovableMin::Capped), ("share", MovableMin::Share)];
+}
+
 /// Outcome of computing `min_free_kbytes` (LB C.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MinFree {
@@ -135,6 +142,21 @@ pub struct FreeBlocks {
     pub cma: u16,
 }
 
+/// What [`available_pages`] looks at, in pages, of the whole machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Memory {
+    /// Free pages.
+    pub free: u64,
+    /// Sum of [`total_reserve`] over all zones.
+    pub total_reserve: u64,
+    /// Sum of the low marks of all zones.
+    pub low_marks: u64,
+    /// Active and inactive file pages.
+    pub file_lru: u64,
+    /// Reclaimable slab and other reclaimable kernel memory.
+    pub reclaimable: u64,
+}
+
 /// Pages `lowmem_pages` of LB C.1: what the zones up to Normal of all nodes hold above their high
 /// mark. Each item is a zone's `(managed, high mark with boost)`.
 pub fn lowmem_pages(zones: impl IntoIterator<Item = (u64, u64)>) -> u64 {
@@ -142,14 +164,15 @@ pub fn lowmem_pages(zones: impl IntoIterator<Item = (u64, u64)>) -> u64 {
 }
 
 /// `min_free_kbytes` for that much low memory, given the value written by a user if any (LB C.1).
-/// The written value wins unless the formula's, before its bounds, is larger.
-pub fn min_free_kbytes(lowmem_pages: u64, user: Option<u32>) -> MinFree {
+/// The written value wins unless the formula's, before its bounds, is larger. `ceiling` is
+/// [`MIN_FREE_KBYTES_CEILING`] or its older value.
+pub fn min_free_kbytes(lowmem_pages: u64, user: Option<u32>, ceiling: u32) -> MinFree {
     let computed = (lowmem_pages * PAGE_KBYTES * 16).isqrt();
     match user {
         Some(user) if computed <= u64::from(user) => MinFree::KeptUser { user, computed },
         _ => {
-            let (floor, ceiling) = (MIN_FREE_KBYTES_FLOOR, MIN_FREE_KBYTES_CEILING);
-            MinFree::Computed(computed.clamp(floor.into(), ceiling.into()) as u32)
+            let ceiling = ceiling.max(MIN_FREE_KBYTES_FLOOR);
+            MinFree::Computed(computed.clamp(MIN_FREE_KBYTES_FLOOR.into(), ceiling.into()) as u32)
         }
     }
 }
@@ -260,6 +283,15 @@ pub const fn lowmem_ratio_stored(written: i32) -> u32 {
 pub fn total_reserve(managed: u64, reserves: &[u64; NR_ZONE_KINDS], marks: &Watermarks) -> u64 {
     let reserve_max = reserves.iter().copied().max().unwrap_or(0);
     managed.min(reserve_max + marks.mark(Mark::High))
+}
+
+/// What programs can get without swapping, in pages (LB I.4, `MemAvailable`): what is free beyond
+/// the reserves, and of page cache and reclaimable slab all but the half, or the low marks where
+/// they are less, that the system is slow without.
+pub fn available_pages(memory: &Memory) -> u64 {
+    let usable = |pages: u64| pages - (pages / 2).min(memory.low_marks);
+    let gains = memory.free + usable(memory.file_lru) + usable(memory.reclaimable);
+    gains.saturating_sub(memory.total_reserve)
 }
 
 impl ZoneSnapshot {

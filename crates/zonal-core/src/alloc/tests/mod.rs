@@ -13,5 +13,6 @@ mod pressure;
 mod programs;
 mod refresh;
 mod refusal;
+mod setup;
 mod tuning;
 mod word_path;

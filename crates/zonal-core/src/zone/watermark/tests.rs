@@ -1,5 +1,7 @@
 use super::*;
 
+const CEILING: u32 = MIN_FREE_KBYTES_CEILING;
+
 /// The zone of LB K.5: min 1000, reserve 200, nothing set aside, blocks of every order and type.
 fn vector_zone(free: u64) -> ZoneSnapshot {
     let every_order = (1 << crate::types::NR_ORDERS) - 1;
@@ -125,16 +127,16 @@ fn the_safe_test_counts_exactly_below_the_drift_mark() {
 
 #[test]
 fn min_free_kbytes_stays_in_bounds_and_respects_what_was_written() {
-    assert_eq!(min_free_kbytes(131_072, None), MinFree::Computed(2896));
-    assert_eq!(min_free_kbytes(100, None).kbytes(), 128);
-    assert_eq!(min_free_kbytes(1 << 40, None).kbytes(), 262_144);
+    assert_eq!(min_free_kbytes(131_072, None, CEILING), MinFree::Computed(2896));
+    assert_eq!(min_free_kbytes(100, None, CEILING).kbytes(), 128);
+    assert_eq!(min_free_kbytes(1 << 40, None, CEILING).kbytes(), 262_144);
     assert_eq!(
-        min_free_kbytes(131_072, Some(2896)),
+        min_free_kbytes(131_072, Some(2896), CEILING),
         MinFree::KeptUser { user: 2896, computed: 2896 }
     );
-    assert_eq!(min_free_kbytes(131_072, Some(2895)).kbytes(), 2896);
+    assert_eq!(min_free_kbytes(131_072, Some(2895), CEILING).kbytes(), 2896);
     // 6.18, THP off for an instant (LB K.2).
-    assert_eq!(min_free_kbytes(6_171_023 - 26_439, None).kbytes(), 19_830);
+    assert_eq!(min_free_kbytes(6_171_023 - 26_439, None, CEILING).kbytes(), 19_830);
     assert_eq!(lowmem_pages([(100, 30), (10, 20)]), 70);
 }
 

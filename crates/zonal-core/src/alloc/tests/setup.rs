@@ -1,0 +1,81 @@
+//! What `setup` computes, and in which order (LB C.3).
+
+use std::vec;
+
+use super::home::*;
+use crate::alloc::OnlineError;
+use crate::policy::{Policy, WatermarkPolicy};
+use crate::types::{NodeId, ZoneId, ZoneKind};
+use crate::zone::watermark::{MIN_FREE_KBYTES_CEILING_5_6, Mark, MovableMin};
+
+/// One node with two CPUs.
+fn shape(zones: &[(ZoneKind, u64, u64)]) -> Shape {
+    Shape {
+        distances: distances(1),
+        zones: zones.iter().map(|&(kind, start, pages)| zone(0, kind, start, pages)).collect(),
+        cpus: vec![NodeId(0); 2],
+        cache_slice_bytes: 0,
+    }
+}
+
+/// The figures are a 6.12 kernel's after a boot with 700 MiB.
+#[test]
+fn what_huge_pages_ask_for_is_capped_by_what_is_above_the_first_marks() {
+    let zones = shape(&[(ZoneKind::Dma, 0, 3840), (ZoneKind::Dma32, 4096, 159_412)]);
+    let allocator = zones.boot(Policy::LINUX_6_12);
+    assert_eq!(allocator.min_free_kbytes(), 32_408);
+    let marks = [Mark::Min, Mark::Low, Mark::High, Mark::Promo];
+    let of = |zone: usize| marks.map(|mark| allocator.zones()[zone].marks().mark(mark));
+    assert_eq!(of(0), [190, 237, 284, 331]);
+    assert_eq!(of(1), [7911, 9888, 11_865, 13_842]);
+    // LB A.7: the DMA zone keeps back 622 pages of 159412 above it.
+    assert_eq!(allocator.total_reserve(), 622 + 284 + 11_865);
+    assert_eq!(allocator.allocatable_pages(), 3840 - 284 + 159_412 - 11_865);
+}
+
+#[test]
+fn a_movable_zone_shares_in_the_minimum_only_where_the_policy_says_so() {
+    let zones = [(ZoneKind::Normal, 0, 4096), (ZoneKind::Movable, 4096, 4096)];
+    let min = |movable_min| {
+        let watermark = WatermarkPolicy { movable_min, ..Policy::LINUX_6_12.watermark };
+        let allocator = shape(&zones).boot(Policy { watermark, ..Policy::LINUX_6_12 });
+        let kbytes = allocator.min_free_kbytes();
+        (kbytes, [0, 1].map(|zone| allocator.zones()[zone].marks().mark(Mark::Min)))
+    };
+    // isqrt(4096 * 4 * 16) is 512; huge pages may raise it to a twentieth of what is above.
+    let (kbytes, [normal, movable]) = min(MovableMin::Capped);
+    assert_eq!((normal, movable), (u64::from(kbytes) / 4, 32));
+    let (kbytes, [normal, movable]) = min(MovableMin::Share);
+    assert_eq!((normal, movable), (u64::from(kbytes) / 8, u64::from(kbytes) / 8));
+}
+
+#[test]
+fn the_square_root_rule_ends_at_the_policys_ceiling() {
+    let min_free = |min_free_max_kbytes| {
+        let watermark = WatermarkPolicy { min_free_max_kbytes, ..Policy::LINUX_6_12.watermark };
+        let allocator =
+            shape(&[(ZoneKind::Normal, 0, 16)]).boot(Policy { watermark, ..Policy::LINUX_6_12 });
+        allocator.withhold(ZoneId(0), 1 << 32).unwrap();
+        allocator.setup();
+        allocator.min_free_kbytes()
+    };
+    assert_eq!(min_free(MIN_FREE_KBYTES_CEILING_5_6), 65_536);
+    assert_eq!(min_free(Policy::LINUX_6_12.watermark.min_free_max_kbytes), 262_144);
+}
+
+#[test]
+fn pages_withheld_count_as_managed_and_limits_follow_with_the_next_setup() {
+    let allocator = shape(&[(ZoneKind::Normal, 0, 4096)]).boot(Policy::LINUX_6_12);
+    let zone = &allocator.zones()[0];
+    let before = (zone.marks(), zone.pageset(), zone.stat_threshold());
+    allocator.withhold(ZoneId(0), 1 << 20).unwrap();
+    assert_eq!((zone.marks(), zone.pageset(), zone.stat_threshold()), before);
+    assert_eq!((zone.managed(), zone.withheld()), (4096 + (1 << 20), 1 << 20));
+    allocator.setup();
+    assert!(zone.marks().min > before.0.min);
+    assert_eq!(zone.pageset().0, 63);
+    assert_eq!(zone.free_counter(), 4096);
+    allocator.validate().unwrap();
+    let nowhere = allocator.withhold(ZoneId(1), 7);
+    assert_eq!(nowhere, Err(OnlineError::OutsideZone(ZoneId(1), 0, 7)));
+}
