@@ -16,13 +16,15 @@ use crate::pcp::tune::PcpParams;
 use crate::platform::Platform;
 use crate::policy::{MinFreeRule, Policy};
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::types::{CpuId, Migratetype, NR_ZONE_KINDS, Pfn, ZoneId, ZoneKind};
+use crate::types::{CpuId, Migratetype, NR_ZONE_KINDS, PAGE_SHIFT, Pfn, ZoneId, ZoneKind};
 use crate::vmstat::variant::NumaEnable;
 use crate::zone::state::{LockedZone, Zone};
 use crate::zone::watermark::{self, MarkInputs, MovableMin, Watermarks};
 
 /// A pool's reserve is at most this part of its memory ([`MinFreeRule::Pool`]).
 const POOL_RESERVE_PART: u64 = 128;
+/// A kernel with less memory does not set up huge pages: 512 MiB.
+const THP_PAGES_MIN: u64 = (512 << 20) >> PAGE_SHIFT;
 const NOT_WRITTEN: u64 = u64::MAX;
 /// `vm.stat_interval` at the start: a second (LB F.4).
 const STAT_INTERVAL_NS: u64 = NS_PER_SECOND;
@@ -197,7 +199,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.min_free_kbytes.store(kbytes, Relaxed);
         self.setup_marks();
         self.set_thresholds();
-        self.raise_min_free();
+        self.adjust_min_free();
     }
 
     /// Pages that no request is to count on: of each zone its largest reserve and its high mark
@@ -235,25 +237,37 @@ impl<'a, P: Platform> Allocator<'a, P> {
         match self.policy.watermark.min_free {
             _ if user.is_some() => by_rule,
             MinFreeRule::Kbytes(kbytes) => kbytes,
-            MinFreeRule::Linux { .. } => by_rule,
+            MinFreeRule::Linux { .. } | MinFreeRule::LinuxThpOff => by_rule,
             MinFreeRule::Pool => by_rule.min((pages * 4 / POOL_RESERVE_PART) as u32),
         }
     }
 
-    /// What huge pages ask for beyond that, at most a part of what is above the high marks, which
-    /// have just been computed without it (LB C.3).
-    fn raise_min_free(&self) {
-        let written = self.min_free_user.load(Relaxed) != NOT_WRITTEN;
-        if written || self.policy.watermark.min_free != (MinFreeRule::Linux { thp: true }) {
+    /// What becomes of it when huge pages are set up, after marks have been computed (LB C.1, C.3):
+    /// they may ask for more, up to a part of what is above the high marks; where they are off the
+    /// rule is applied again to what is above them.
+    fn adjust_min_free(&self) {
+        if self.min_free_user.load(Relaxed) != NOT_WRITTEN {
             return;
         }
-        let low = self.low_zones().filter(|zone| zone.managed() > 0).count() as u32;
         let computed = self.min_free_kbytes();
-        let raised = watermark::min_free_kbytes_for_thp(computed, low, self.lowmem_pages());
-        if raised > computed {
-            self.min_free_kbytes.store(raised, Relaxed);
+        let adjusted = match self.policy.watermark.min_free {
+            MinFreeRule::Linux { thp: true } => {
+                let low = self.low_zones().filter(|zone| zone.managed() > 0).count() as u32;
+                watermark::min_free_kbytes_for_thp(computed, low, self.lowmem_pages())
+            }
+            MinFreeRule::LinuxThpOff if self.managed_pages() >= THP_PAGES_MIN => {
+                self.compute_min_free()
+            }
+            _ => computed,
+        };
+        if adjusted != computed {
+            self.min_free_kbytes.store(adjusted, Relaxed);
             self.setup_marks();
         }
+    }
+
+    fn managed_pages(&self) -> u64 {
+        self.zones.iter().map(Zone::managed).sum()
     }
 
     fn lowmem_pages(&self) -> u64 {

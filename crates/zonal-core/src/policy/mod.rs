@@ -107,6 +107,9 @@ pub enum MinFreeRule {
         /// Whether transparent huge pages are on.
         thp: bool,
     },
+    /// The same in a kernel that could have huge pages and has them off: from 512 MiB on it applies
+    /// the square-root rule once more, to what is above the first high marks (LB C.1).
+    LinuxThpOff,
     /// As somebody wrote it.
     Kbytes(u32),
     /// The square-root rule, but never more than 1/128 of the memory: a small pool is not mostly

@@ -165,7 +165,7 @@ pub const SETTINGS: &[Setting] = &[
         "watermark.min_free",
         watermark.min_free,
         "where min_free_kbytes comes from",
-        |f| f.write_str("linux, linux+thp, pool, or kilobytes"),
+        |f| f.write_str("linux, linux+thp, linux-thp, pool, or kilobytes"),
         print_min_free,
         parse_min_free
     ),
@@ -429,6 +429,7 @@ fn print_min_free(rule: MinFreeRule, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     match rule {
         MinFreeRule::Linux { thp: false } => f.write_str("linux"),
         MinFreeRule::Linux { thp: true } => f.write_str("linux+thp"),
+        MinFreeRule::LinuxThpOff => f.write_str("linux-thp"),
         MinFreeRule::Pool => f.write_str("pool"),
         MinFreeRule::Kbytes(kbytes) => write!(f, "{kbytes}"),
     }
@@ -438,6 +439,7 @@ fn parse_min_free(text: &str) -> Option<MinFreeRule> {
     Some(match text {
         "linux" => MinFreeRule::Linux { thp: false },
         "linux+thp" => MinFreeRule::Linux { thp: true },
+        "linux-thp" => MinFreeRule::LinuxThpOff,
         "pool" => MinFreeRule::Pool,
         kbytes => MinFreeRule::Kbytes(kbytes.parse().ok().filter(|kbytes| *kbytes <= MAX_INT)?),
     })

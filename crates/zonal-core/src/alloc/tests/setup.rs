@@ -4,7 +4,7 @@ use std::vec;
 
 use super::home::*;
 use crate::alloc::OnlineError;
-use crate::policy::{Policy, WatermarkPolicy};
+use crate::policy::{MinFreeRule, Policy, WatermarkPolicy};
 use crate::types::{NodeId, ZoneId, ZoneKind};
 use crate::zone::watermark::{MIN_FREE_KBYTES_CEILING_5_6, Mark, MovableMin};
 
@@ -31,6 +31,20 @@ fn what_huge_pages_ask_for_is_capped_by_what_is_above_the_first_marks() {
     // LB A.7: the DMA zone keeps back 622 pages of 159412 above it.
     assert_eq!(allocator.total_reserve(), 622 + 284 + 11_865);
     assert_eq!(allocator.allocatable_pages(), 3840 - 284 + 159_412 - 11_865);
+}
+
+/// The figures are those of 6.12 kernels booted with huge pages off: with 256 MiB they are not even
+/// set up; with 1 GiB the rule is applied again.
+#[test]
+fn with_huge_pages_off_the_rule_is_applied_again_to_what_is_above_the_marks() {
+    let min_free = |dma32: u64| {
+        let min_free = MinFreeRule::LinuxThpOff;
+        let watermark = WatermarkPolicy { min_free, ..Policy::LINUX_6_12.watermark };
+        let zones = shape(&[(ZoneKind::Dma, 0, 3840), (ZoneKind::Dma32, 4096, dma32)]);
+        zones.boot(Policy { watermark, ..Policy::LINUX_6_12 }).min_free_kbytes()
+    };
+    assert_eq!(min_free(48_050), 1822);
+    assert_eq!(min_free(241_400), 3949);
 }
 
 #[test]
