@@ -25,6 +25,9 @@ pub enum Command {
     /// Feeds a recorded trace of a kernel's page allocations and frees to the allocator, and prints
     /// what it did beside what the kernel did.
     Replay(ReplayArgs),
+    /// Holds what kernels printed (watermarks, reserves, sizes of per-CPU lists, node order)
+    /// to what the allocator computes for the same machines.
+    Conform(ConformArgs),
     /// Measures the pool beside other allocators, all in the same loops of the same run.
     Bench(BenchArgs),
     /// Lists the values of a policy, what each decides and what it accepts.
@@ -88,6 +91,22 @@ pub struct LabRunArgs {
     /// Write a page with the table and plots to this file too. It needs nothing else to be shown.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// Flags of `zonal conform`.
+#[derive(Args, Debug)]
+pub struct ConformArgs {
+    /// Directories of captures: the texts that one kernel printed.
+    #[arg(value_name = "DIR", required_unless_present = "live")]
+    pub captures: Vec<PathBuf>,
+
+    /// Judge the running kernel too, by its /proc and /sys. Nothing is written there.
+    #[arg(long)]
+    pub live: bool,
+
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `zonal bench`.

@@ -5,6 +5,7 @@
 
 mod bench;
 mod cli;
+mod conform;
 mod lab;
 mod output;
 mod policy;
@@ -30,6 +31,7 @@ pub enum Verdict {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
+        Command::Conform(args) => conform::run(&args),
         Command::Bench(args) => bench::run_bench(&args),
         Command::Lab(command) => lab::run(&command),
         Command::Zoneinfo(args) => state::run(Text::Zoneinfo, &args),

@@ -1,0 +1,298 @@
+//! One kernel: its texts, read and checked.
+//!
+//! | text | a directory | a running kernel |
+//! |--|--|--|
+//! | `meta.json` | must have it | the release from `osrelease` |
+//! | `recalc-zoneinfo.txt` | must have it: limits were computed from what it shows | none |
+//! | `zoneinfo.txt` | must have it | must have it |
+//! | `folded-zoneinfo.txt` | may have it | none |
+//! | `sysctl.txt` | must have it | one file each |
+//! | `pagetypeinfo.txt`, `iomem.txt` | must have them | where root may read them |
+//! | `nodeN-distance.txt`, `nodeN-cpulist.txt` | must have them for each node | the same |
+//! | `meminfo.txt`, `nodeN-meminfo.txt`, `cmdline.txt` | may have them | the same |
+//! | `sys-node-*.txt`, `sys-cpu-possible.txt` | may have them | the same |
+//!
+//! What no kernel can have printed is bad input, not a mismatch.
+
+use anyhow::{Context, ensure};
+use zonal_core::types::{NodeId, ZoneKind};
+use zonal_text::{cmdline, cpulist, distance, iomem, meminfo, pagetypeinfo};
+
+use super::era::KernelRelease;
+use super::files::Files;
+use super::meta::{self, Meta};
+use super::settings::Settings;
+use super::zones::{ZoneFile, at, check_cpus};
+
+/// Everything that is known of a kernel.
+#[derive(Debug)]
+pub struct Capture {
+    /// What reports call it.
+    pub name: String,
+    /// Whether it is running, so that its counters move while they are read.
+    pub live: bool,
+    /// Its release.
+    pub release: KernelRelease,
+    /// Whether it ran on x86-64.
+    pub x86: bool,
+    /// What its recorder noted.
+    pub meta: Meta,
+    /// Its sysctls.
+    pub settings: Settings,
+    /// Online nodes, ascending, with their online CPUs.
+    pub nodes: Vec<Node>,
+    /// Distances between the nodes, row by row.
+    pub distances: Vec<u8>,
+    /// Whether there are CPUs that are not online.
+    pub hidden_cpus: bool,
+    /// `zoneinfo`, the one that the others are held to first.
+    pub zoneinfo: Vec<ZoneFile>,
+    /// Memory as the firmware described it, and the file's name.
+    pub iomem: Option<(String, iomem::Document)>,
+    /// Free blocks and pageblocks by type, and the file's name.
+    pub pagetypeinfo: Option<(String, pagetypeinfo::Document)>,
+    /// `meminfo` of the machine, and the file's name.
+    pub meminfo: Option<(String, meminfo::Document)>,
+    /// Lists of nodes by state: state, file, nodes.
+    pub node_states: Vec<(&'static str, String, Vec<u32>)>,
+    /// What the kernel was started with.
+    pub cmdline: cmdline::Document,
+}
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    /// Its id.
+    pub id: u32,
+    /// Its online CPUs.
+    pub cpus: Vec<u32>,
+    /// What messages call its list of CPUs and its row of distances.
+    pub files: [String; 2],
+    /// Its `meminfo`, and the file's name.
+    pub meminfo: Option<(String, meminfo::Document)>,
+}
+
+/// States that nodes are listed by.
+const STATES: [&str; 4] = ["online", "has_memory", "has_normal_memory", "has_cpu"];
+
+/// Reads texts by name and says where one is bad.
+struct Reader<'a> {
+    files: &'a dyn Files,
+    live: bool,
+}
+
+impl Capture {
+    /// Reads a capture from a directory's texts.
+    ///
+    /// # Errors
+    /// Names the file, and the line where there is one.
+    pub fn read(name: &str, files: &dyn Files) -> anyhow::Result<Capture> {
+        let reader = Reader { files, live: false };
+        let meta = Meta::parse(files.path(meta::FILE), &reader.must(meta::FILE)?)?;
+        let name = meta.name.clone().unwrap_or_else(|| name.to_owned());
+        reader.read(name, meta)
+    }
+
+    /// Reads the running kernel.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn live(files: &dyn Files) -> anyhow::Result<Capture> {
+        let reader = Reader { files, live: true };
+        let kernel_release = reader.must("osrelease")?.trim_end().to_owned();
+        let uname = std::env::consts::ARCH.to_owned();
+        let meta = Meta { kernel_release, uname, ..Meta::default() };
+        reader.read("live".to_owned(), meta)
+    }
+
+    /// The zone kinds that the kernel has for each node, ascending.
+    pub fn kinds(&self) -> Vec<ZoneKind> {
+        let zones = &self.main().zones;
+        zones.iter().filter(|zone| zone.node == zones[0].node).map(|zone| zone.kind).collect()
+    }
+
+    /// The `zoneinfo` that limits are judged by.
+    pub fn main(&self) -> &ZoneFile {
+        &self.zoneinfo[0]
+    }
+
+    /// The position of a node among the nodes.
+    pub fn node_index(&self, id: u32) -> NodeId {
+        NodeId(self.nodes.iter().position(|node| node.id == id).unwrap_or(0) as u16)
+    }
+
+    /// Whether the kernel was started with one of these parameters.
+    pub fn started_with(&self, names: &[&str]) -> bool {
+        self.cmdline.parameters().any(|(name, _)| names.contains(&name))
+    }
+}
+
+impl Reader<'_> {
+    fn may(&self, name: &str) -> anyhow::Result<Option<String>> {
+        match self.files.read(name) {
+            // A text that only root may read is as good as none.
+            Err(error) if self.live && error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Ok(None)
+            }
+            other => other.with_context(|| self.files.path(name)),
+        }
+    }
+
+    fn must(&self, name: &str) -> anyhow::Result<String> {
+        let path = || format!("{}: no such file; a capture must have it", self.files.path(name));
+        self.may(name)?.with_context(path)
+    }
+
+    /// Parses a text, with the file's name in the error.
+    fn parse<T>(
+        &self,
+        name: &str,
+        text: &str,
+        parse: fn(&str) -> Result<T, zonal_text::Error>,
+    ) -> anyhow::Result<T> {
+        parse(text).map_err(|e| at(&self.files.path(name), e.line(), e.kind()))
+    }
+
+    /// Parses a text that may be missing.
+    fn optional<T>(
+        &self,
+        name: &str,
+        parse: fn(&str) -> Result<T, zonal_text::Error>,
+    ) -> anyhow::Result<Option<(String, T)>> {
+        let Some(text) = self.may(name)? else { return Ok(None) };
+        Ok(Some((self.files.path(name), self.parse(name, &text, parse)?)))
+    }
+
+    /// The same for a text that only a running kernel may keep to itself.
+    fn required<T>(
+        &self,
+        name: &str,
+        parse: fn(&str) -> Result<T, zonal_text::Error>,
+    ) -> anyhow::Result<Option<(String, T)>> {
+        if !self.live {
+            self.must(name)?;
+        }
+        self.optional(name, parse)
+    }
+
+    fn read(&self, name: String, meta: Meta) -> anyhow::Result<Capture> {
+        let text = &meta.kernel_release;
+        let release = KernelRelease::parse(text).with_context(|| {
+            let place = meta.source.find("", "\"kernel_release\"");
+            format!("{}: line {}: `{text}` is no kernel release", place.file, place.line)
+        })?;
+        let x86 = meta.is_x86();
+        let settings = Settings::read(self.files, self.live)?;
+        settings.check_ranges()?;
+        let zoneinfo = self.zoneinfo(x86)?;
+        let nodes = zoneinfo[0].nodes();
+        let nodes = nodes.into_iter().map(|id| self.node(id)).collect::<Result<Vec<_>, _>>()?;
+        let mut online: Vec<u32> = nodes.iter().flat_map(|node| node.cpus.clone()).collect();
+        online.sort_unstable();
+        for file in &zoneinfo {
+            ensure!(
+                file.nodes().iter().eq(nodes.iter().map(|node| &node.id)),
+                "{}: line 1: nodes {:?}, but {} has {:?}",
+                file.file,
+                file.nodes(),
+                zoneinfo[0].file,
+                zoneinfo[0].nodes()
+            );
+            check_cpus(file, &online)?;
+        }
+        let ids = |document: cpulist::Document| document.ids;
+        let mut node_states = Vec::new();
+        for state in STATES {
+            let list = self.optional(&format!("sys-node-{state}.txt"), cpulist::parse)?;
+            node_states.extend(list.map(|(file, list)| (state, file, ids(list))));
+        }
+        let possible = self.optional("sys-cpu-possible.txt", cpulist::parse)?;
+        let pagetypeinfo = self.required("pagetypeinfo.txt", pagetypeinfo::parse)?;
+        if let Some((file, document)) = &pagetypeinfo {
+            check_pagetypeinfo(file, document, &zoneinfo[0])?;
+        }
+        Ok(Capture {
+            name,
+            live: self.live,
+            release,
+            x86,
+            distances: self.distances(&nodes)?,
+            hidden_cpus: possible.is_some_and(|(_, list)| list.ids.len() > online.len()),
+            iomem: self.required("iomem.txt", iomem::parse)?,
+            pagetypeinfo,
+            meminfo: self.optional("meminfo.txt", meminfo::parse)?,
+            cmdline: self
+                .optional("cmdline.txt", cmdline::parse)?
+                .map_or_else(cmdline::Document::default, |(_, document)| document),
+            meta,
+            settings,
+            nodes,
+            zoneinfo,
+            node_states,
+        })
+    }
+
+    fn zoneinfo(&self, x86: bool) -> anyhow::Result<Vec<ZoneFile>> {
+        let (must, may): (&[&str], &[&str]) = match self.live {
+            true => (&["zoneinfo.txt"], &[]),
+            false => (&["recalc-zoneinfo.txt", "zoneinfo.txt"], &["folded-zoneinfo.txt"]),
+        };
+        let read = |name: &&str, text: &str| ZoneFile::read(self.files.path(name), text, x86);
+        let mut files = Vec::new();
+        for name in must {
+            files.push(read(name, &self.must(name)?)?);
+        }
+        for name in may {
+            if let Some(text) = self.may(name)? {
+                files.push(read(name, &text)?);
+            }
+        }
+        Ok(files)
+    }
+
+    fn node(&self, id: u32) -> anyhow::Result<Node> {
+        let names = ["cpulist", "distance"].map(|file| format!("node{id}-{file}.txt"));
+        let cpus = self.parse(&names[0], &self.must(&names[0])?, cpulist::parse)?.ids;
+        let meminfo = self.optional(&format!("node{id}-meminfo.txt"), meminfo::parse)?;
+        Ok(Node { id, cpus, files: names.map(|name| self.files.path(&name)), meminfo })
+    }
+
+    fn distances(&self, nodes: &[Node]) -> anyhow::Result<Vec<u8>> {
+        let mut table = Vec::new();
+        for (index, node) in nodes.iter().enumerate() {
+            let name = format!("node{}-distance.txt", node.id);
+            let row = self.parse(&name, &self.must(&name)?, distance::parse)?.distances;
+            let (file, count) = (&node.files[1], nodes.len());
+            let text = format!("{} distances, but there are {count} nodes", row.len());
+            ensure!(row.len() == count, at(file, 1, &text));
+            let near =
+                row.iter().enumerate().find(|(to, d)| **d < 10 || (*to == index && **d != 10));
+            if let Some((to, distance)) = near {
+                let text = format!(
+                    "distance {distance} to node {}: a node is at 10 from itself, others at 10 \
+                     to 255",
+                    nodes[to].id
+                );
+                return Err(at(file, 1, &text));
+            }
+            table.extend(row.into_iter().map(|distance| distance.min(255) as u8));
+        }
+        Ok(table)
+    }
+}
+
+/// Refuses a text that leaves out a zone.
+fn check_pagetypeinfo(
+    file: &str,
+    document: &pagetypeinfo::Document,
+    zones: &ZoneFile,
+) -> anyhow::Result<()> {
+    let rows = || document.nodes.iter().flat_map(|node| &node.blocks);
+    for zone in zones.zones.iter().filter(|zone| zone.is_populated()) {
+        let has = rows().any(|row| (row.node, row.zone.as_str()) == (zone.node, zone.kind.name()));
+        let end = document.to_string().lines().count() as u64 + 1;
+        let text = format!("zone {} of node {} is missing", zone.kind, zone.node);
+        ensure!(has, at(file, end, &text));
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! What a kernel decides while it boots: `min_free_kbytes`, the order of nodes, mobility grouping.
+
+use zonal_core::policy::Policy;
+use zonal_core::types::{NodeId, PAGEBLOCK_ORDER, ZoneKind};
+use zonal_core::zonelist::order::{NodeTable, fallback_orders};
+
+use super::super::files::Place;
+use super::super::report::{Case, Check, Value};
+use super::super::settings;
+use super::then::{Then, at_boot, row};
+use super::{Bench, number};
+
+const MIN_FREE: &str = "vm.min_free_kbytes";
+
+/// Judges `min_free_kbytes`: as written, or by the rule for sizes that zones can have had at the
+/// boot.
+///
+/// # Errors
+/// If the machine cannot be rebuilt.
+pub fn min_free(bench: &Bench<'_>, thens: &[Then], case: &mut Case) -> anyhow::Result<()> {
+    let meta = &bench.capture.meta;
+    let Some((_, place)) = bench.capture.settings.get(MIN_FREE) else { return Ok(()) };
+    let set = bench.capture.meta.sysctl_set.get(MIN_FREE);
+    let now = bench.written(zonal_core::alloc::Sysctl::MinFreeKbytes) as u64;
+    let at_boot = meta.sysctls_at_boot.get(MIN_FREE).and_then(|value| value.trim().parse().ok());
+    if let Some(written) = set.and_then(|value| value.trim().parse().ok()) {
+        case.check(number(&place.file, place.line, format!("{MIN_FREE} as written"), now, written));
+        let noted = meta.source.find("\"sysctls_at_boot\"", &format!("\"{MIN_FREE}\""));
+        match at_boot {
+            Some(at_boot) => by_rule(bench, thens, &noted, at_boot, case),
+            None => Ok(()),
+        }
+    } else {
+        if let Some(at_boot) = at_boot {
+            let noted = meta.source.find("\"sysctls_at_boot\"", &format!("\"{MIN_FREE}\""));
+            let what = format!("{MIN_FREE} at the boot");
+            case.check(number(&noted.file, noted.line, what, at_boot, now));
+        }
+        by_rule(bench, thens, place, now, case)
+    }
+}
+
+/// Whether the sysctl can have been written without a note of it.
+fn may_be_written(bench: &Bench<'_>) -> bool {
+    bench.capture.live || bench.capture.started_with(&["sysctl.vm.min_free_kbytes"])
+}
+
+fn by_rule(
+    bench: &Bench<'_>,
+    thens: &[Then],
+    place: &Place,
+    printed: u64,
+    case: &mut Case,
+) -> anyhow::Result<()> {
+    let at_boot_thp = bench.capture.meta.sysctls_at_boot.get("thp.enabled");
+    let thp = at_boot_thp.and_then(|value| settings::thp(value));
+    let Some(thp) = thp.or_else(|| bench.capture.settings.thp()) else {
+        case.skip(MIN_FREE, "whether transparent huge pages are on is not known");
+        return Ok(());
+    };
+    if !thp && bench.capture.started_with(&["deferred_init"]) {
+        case.skip(MIN_FREE, "this kernel counts memory that it has not initialised yet");
+        return Ok(());
+    }
+    let zones = || bench.capture.main().zones.iter().enumerate();
+    let range = |(index, zone)| at_boot(thens, index, zone);
+    let least: Vec<u64> = zones().map(range).map(|(least, ..)| least).collect();
+    let most: Vec<u64> = zones().map(range).map(|(_, most, _)| most).collect();
+    let mut policy = Policy { ..bench.policy };
+    policy.watermark.min_free = bench.capture.release.min_free(thp);
+    let kbytes = |sizes: &[u64]| -> anyhow::Result<u64> {
+        Ok(u64::from(bench.shape.compute(&policy, sizes, &[])?.min_free_kbytes))
+    };
+    let (low, high) = (kbytes(&least)?, kbytes(&most)?);
+    let what = format!("{MIN_FREE} by the rule");
+    if (low..=high).contains(&printed) && low != high {
+        let reason = format!(
+            "follows from sizes at the boot, which are not in a capture; {low} to {high} are \
+             possible, printed is {printed}"
+        );
+        case.skip(what, reason);
+    } else if printed != high && may_be_written(bench) {
+        case.skip(
+            what,
+            format!("it gives {high}; printed is {printed}, which somebody may have written"),
+        );
+    } else if printed != high && pageblock_order(bench).is_some_and(|order| order != 9) {
+        case.skip(what, "the core has pageblocks of order 9 only");
+    } else {
+        case.check(number(&place.file, place.line, what, printed, high));
+    }
+    Ok(())
+}
+
+fn pageblock_order(bench: &Bench<'_>) -> Option<u64> {
+    let (_, document) = bench.capture.pagetypeinfo.as_ref()?;
+    document.nodes.first().map(|node| node.pageblock_order)
+}
+
+/// Judges `Fallback order for Node 0: 0 1` of the kernel's log.
+pub fn fallback_order(bench: &Bench<'_>, case: &mut Case) {
+    let capture = bench.capture;
+    let meta = &capture.meta;
+    let ids: Vec<u32> = capture.nodes.iter().map(|node| node.id).collect();
+    // A node's list is printed again when it is built again; the last one holds.
+    let mut printed: Vec<(u32, Place, Vec<u32>)> = Vec::new();
+    for message in &meta.fallback_order {
+        let Some((node, order)) = parse_order(message) else { continue };
+        let place = meta.source.find("\"fallback_order\"", message.trim_end());
+        printed.retain(|(other, ..)| *other != node);
+        printed.push((node, place, order));
+    }
+    if printed.is_empty() {
+        case.skip("fallback order of nodes", "not in the capture: kernels print it to their log");
+        return;
+    }
+    let orders = |memoryless_first, all_cpus| {
+        let computed = computed_orders(bench, memoryless_first, all_cpus);
+        let checks = printed.iter().filter_map(|(node, place, order)| {
+            let at = ids.iter().position(|id| id == node)?;
+            let by_id: Vec<u32> = computed[at].iter().map(|node| ids[*node]).collect();
+            Some(Check {
+                file: place.file.clone(),
+                line: place.line,
+                what: format!("fallback order of node {node}"),
+                expected: row(order),
+                computed: row(&by_id),
+            })
+        });
+        checks.collect::<Vec<Check>>()
+    };
+    // CPUs that are not online count for their node where the firmware names it.
+    let all_cpus: &[bool] = if capture.hidden_cpus { &[false, true] } else { &[false] };
+    let rules = capture.release.memoryless_first().iter();
+    let variants = rules.flat_map(|first| all_cpus.iter().map(move |all| (*first, *all)));
+    let best = variants
+        .map(|(first, all)| orders(first, all))
+        .min_by_key(|checks| checks.iter().filter(|check| !check.holds()).count());
+    best.unwrap_or_default().into_iter().for_each(|check| case.check(check));
+    if capture.release.memoryless_first().len() > 1 && ids.len() > 1 {
+        let reason = format!("taken from the capture; {} may have either", capture.release);
+        case.skip("whether a node without memory heads its own list", reason);
+    }
+}
+
+/// The order of each node, by positions of nodes.
+fn computed_orders(bench: &Bench<'_>, memoryless_first: bool, all_cpus: bool) -> Vec<Vec<usize>> {
+    let nodes = bench.capture.nodes.len();
+    let zones = &bench.capture.main().zones;
+    let has_memory: Vec<bool> = bench
+        .capture
+        .nodes
+        .iter()
+        .map(|node| {
+            zones.iter().any(|zone| {
+                zone.node == node.id && zone.is_populated() && zone.kind != ZoneKind::Device
+            })
+        })
+        .collect();
+    let cpus = |node: &super::super::capture::Node| all_cpus || !node.cpus.is_empty();
+    let has_cpu: Vec<bool> = bench.capture.nodes.iter().map(cpus).collect();
+    let Ok(table) = NodeTable::new(&bench.shape.distances, &has_memory, &has_cpu) else {
+        return vec![Vec::new(); nodes];
+    };
+    let table = table.load_rule(bench.policy.zonelist.load);
+    let table = if memoryless_first { table.memoryless_first() } else { table };
+    let (mut load, mut lens) = (vec![0; nodes], vec![0; nodes]);
+    let mut orders = vec![NodeId(0); nodes * nodes];
+    fallback_orders(&table, &mut load, &mut orders, &mut lens);
+    let order = |(node, len): (usize, &u16)| {
+        let row = &orders[node * nodes..][..usize::from(*len)];
+        row.iter().map(|node| usize::from(node.0)).collect()
+    };
+    lens.iter().enumerate().map(order).collect()
+}
+
+/// `Fallback order for Node 1: 1 0`.
+fn parse_order(message: &str) -> Option<(u32, Vec<u32>)> {
+    let (_, rest) = message.split_once("Fallback order for Node ")?;
+    let (node, order) = rest.split_once(':')?;
+    let order = order.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+    Some((node.trim().parse().ok()?, order))
+}
+
+/// Judges whether pageblocks are grouped by mobility, by the types they have, and the message that
+/// says so.
+pub fn grouping(bench: &Bench<'_>, case: &mut Case) {
+    let capture = bench.capture;
+    let grouping = bench.computed.grouping;
+    let on_or_off = |on| Value::Text(if on { "on" } else { "off" }.to_owned());
+    match &capture.pagetypeinfo {
+        Some((file, document)) => {
+            let mut line = 0;
+            for node in &document.nodes {
+                let order = node.pageblock_order;
+                let pages = 1_u64.checked_shl(order as u32).unwrap_or(0);
+                case.check(number(file, line + 2, "pages per block", node.pages_per_block, pages));
+                if !capture.x86 || order != u64::from(PAGEBLOCK_ORDER.get()) {
+                    case.skip("pageblock order", format!("{order}: the core has 9 only"));
+                }
+                line += 4 + node.free.len() as u64 + 2;
+                let movable = node.migratetypes.iter().position(|name| name == "Movable");
+                let movable = |counts: &[u64]| movable.is_some_and(|at| counts.get(at) > Some(&0));
+                case.check(Check {
+                    file: file.clone(),
+                    line: line + 1,
+                    what: format!("node {} mobility grouping", node.blocks[0].node),
+                    expected: on_or_off(node.blocks.iter().any(|row| movable(&row.counts))),
+                    computed: on_or_off(grouping),
+                });
+                line += node.blocks.len() as u64;
+                line += node.mixed_blocks.as_ref().map_or(0, |rows| 2 + rows.len() as u64);
+            }
+        }
+        None => case.skip("mobility grouping", "pagetypeinfo cannot be read"),
+    }
+    let message = capture.meta.source.line_with("mobility grouping ");
+    let Some((line, message)) = message else {
+        case.skip(
+            "Built N zonelists, total pages",
+            "not in the capture: kernels print it to their log",
+        );
+        return;
+    };
+    let (file, after) = (&capture.meta.source.file, message.split("mobility grouping ").nth(1));
+    let printed = after.is_some_and(|text| text.starts_with("on"));
+    let (expected, computed) = (on_or_off(printed), on_or_off(grouping));
+    let what = "mobility grouping in the log".to_owned();
+    case.check(Check { file: file.clone(), line, what, expected, computed });
+    let built =
+        message.split("Built ").nth(1).and_then(|text| text.split(' ').next()?.parse().ok());
+    if let Some(built) = built {
+        let nodes = capture.nodes.len() as u64;
+        case.check(number(file, line, "zonelists built", built, nodes));
+    }
+    case.skip("total pages", "counted before boot code gave its memory back");
+}

@@ -1,0 +1,198 @@
+//! Amounts of memory, states of nodes, and texts that say the same thing twice.
+
+use zonal_core::types::{NR_ZONE_KINDS, PAGE_SHIFT, ZoneKind};
+use zonal_core::zone::watermark::{Memory, available_pages, total_reserve};
+use zonal_text::{cpulist, meminfo};
+
+use super::super::report::{Case, Check};
+use super::super::zones::{ZoneFile, ZoneText, name};
+use super::limits::Settled;
+use super::then::{row, short};
+use super::{Bench, number};
+
+/// KiB of a page.
+const PAGE_KIB: u64 = 4;
+
+/// Judges all of them. `settled` is what holds for the `zoneinfo` that was read with `meminfo`.
+pub fn judge(bench: &Bench<'_>, settled: Option<&Settled>, case: &mut Case) {
+    memory(bench, case);
+    available(bench, settled, case);
+    present(bench, case);
+    states(bench, case);
+    noted(bench, case);
+}
+
+/// Value and line of an amount.
+fn amount(document: &meminfo::Document, name: &str) -> Option<(u64, u64)> {
+    let amounts = document.amounts.iter().zip(1..);
+    amounts.map(|(a, line)| (a.name == name).then_some((a.value, line))).find(Option::is_some)?
+}
+
+/// `MemTotal` of the machine and of each node is what its zones manage.
+fn memory(bench: &Bench<'_>, case: &mut Case) {
+    let capture = bench.capture;
+    let zones = &capture.main().zones;
+    let managed = |of: &dyn Fn(&ZoneText) -> bool| {
+        zones.iter().filter(|zone| of(zone)).map(|zone| zone.managed.value).sum::<u64>() * PAGE_KIB
+    };
+    let all = capture.meminfo.iter().map(|(file, text)| (file, text, managed(&|_| true)));
+    let nodes = capture.nodes.iter().filter_map(|node| {
+        let (file, text) = node.meminfo.as_ref()?;
+        Some((file, text, managed(&|zone| zone.node == node.id)))
+    });
+    for (file, text, managed) in all.chain(nodes) {
+        let Some((printed, line)) = amount(text, "MemTotal") else {
+            case.skip(format!("{}: MemTotal", short(file)), "not in the text");
+            continue;
+        };
+        let present = zones.iter().map(|zone| zone.present.value).sum::<u64>() * PAGE_KIB;
+        if capture.started_with(&["deferred_init"]) && (managed..=present).contains(&printed) {
+            let reason = format!(
+                "this kernel counts memory that it has not initialised yet: {} kB",
+                printed - managed
+            );
+            case.skip(format!("{}: MemTotal", short(file)), reason);
+            continue;
+        }
+        case.check(number(file, line, "MemTotal", printed, managed));
+    }
+    if capture.meminfo.is_none() {
+        case.skip("meminfo", "not in the capture");
+    }
+}
+
+/// `MemAvailable`, from the other amounts of its text and the marks of that time (LB I.4).
+fn available(bench: &Bench<'_>, settled: Option<&Settled>, case: &mut Case) {
+    let capture = bench.capture;
+    let what = "MemAvailable";
+    if capture.live {
+        case.skip(what, "memory changes hands while a running kernel's texts are read");
+        return;
+    }
+    let zones = capture.zoneinfo.get(1).zip(settled);
+    let (Some((file, text)), Some((zones, settled))) = (&capture.meminfo, zones) else {
+        case.skip(what, "needs meminfo.txt and zoneinfo.txt");
+        return;
+    };
+    let pages = |name: &str| amount(text, name).map(|(value, _)| value / PAGE_KIB);
+    let reclaimable = pages("KReclaimable").or_else(|| pages("SReclaimable"));
+    let inputs = (pages("MemFree"), pages("Active(file)"), pages("Inactive(file)"), reclaimable);
+    let (Some((printed, line)), (Some(free), Some(active), Some(inactive), Some(reclaimable))) =
+        (amount(text, what), inputs)
+    else {
+        case.skip(what, "an amount that it follows from is not in the text");
+        return;
+    };
+    let (total_reserve, low_marks) = reserves(zones, settled);
+    let file_lru = active + inactive;
+    let memory = Memory { free, total_reserve, low_marks, file_lru, reclaimable };
+    let computed = available_pages(&memory) * PAGE_KIB;
+    case.check(number(file, line, what, printed, computed));
+}
+
+/// What all zones keep back, and the sum of their low marks.
+fn reserves(file: &ZoneFile, settled: &Settled) -> (u64, u64) {
+    let (mut reserve, mut low_marks) = (0, 0);
+    let rows = settled.marks.iter().zip(&settled.protection);
+    for (zone, (marks, row)) in file.zones.iter().zip(rows) {
+        let mut protection = [0; NR_ZONE_KINDS];
+        for (pages, kept) in protection.iter_mut().zip(row) {
+            *pages = (*kept).max(0) as u64;
+        }
+        reserve += total_reserve(zone.managed.value, &protection, marks);
+        low_marks += marks.low + zone.boost;
+    }
+    (reserve, low_marks)
+}
+
+/// The pages present in a zone are the memory within its span.
+fn present(bench: &Bench<'_>, case: &mut Case) {
+    let capture = bench.capture;
+    let ram = capture.iomem.as_ref().map(|(_, document)| document.system_ram());
+    let ram: Vec<(u64, u64)> = ram
+        .into_iter()
+        .flatten()
+        .map(|region| (region.start.div_ceil(1 << PAGE_SHIFT), (region.end + 1) >> PAGE_SHIFT))
+        .filter(|(start, end)| start < end)
+        .collect();
+    if ram.is_empty() {
+        case.skip("present", "iomem cannot be read, or shows no addresses");
+        return;
+    }
+    for file in &capture.zoneinfo {
+        for zone in file.zones.iter().filter(|zone| zone.is_populated()) {
+            let (start, end) = span(zone);
+            let alone = file.zones.iter().filter(|other| other.is_populated()).all(|other| {
+                let (from, to) = span(other);
+                std::ptr::eq(other, zone) || to <= start || from >= end
+            });
+            let what = format!("{} present", name(zone));
+            if !alone || zone.kind == ZoneKind::Device {
+                case.skip(what, "its span overlaps another zone's, or it is no memory");
+                continue;
+            }
+            let within =
+                |(from, to): &(u64, u64)| (*to).min(end).saturating_sub((*from).max(start));
+            let pages = ram.iter().map(within).sum();
+            case.check(number(&file.file, zone.present.line, what, zone.present.value, pages));
+        }
+    }
+}
+
+fn span(zone: &ZoneText) -> (u64, u64) {
+    let start = zone.start_pfn.map_or(0, |start| start.value);
+    (start, start + zone.spanned.value)
+}
+
+/// Which nodes have memory and CPUs.
+fn states(bench: &Bench<'_>, case: &mut Case) {
+    let capture = bench.capture;
+    let zones = &capture.main().zones;
+    for (state, file, printed) in &capture.node_states {
+        let has = |node: u32, up_to: ZoneKind| {
+            let of_node = |zone: &ZoneText| zone.node == node && zone.is_populated();
+            zones.iter().any(|zone| of_node(zone) && zone.kind <= up_to)
+        };
+        let nodes = capture.nodes.iter().filter(|node| match *state {
+            "has_memory" => has(node.id, ZoneKind::Movable),
+            "has_normal_memory" => has(node.id, ZoneKind::Normal),
+            "has_cpu" => !node.cpus.is_empty(),
+            _ => true,
+        });
+        let nodes: Vec<u32> = nodes.map(|node| node.id).collect();
+        case.check(Check {
+            file: file.clone(),
+            line: 1,
+            what: format!("nodes: {state}"),
+            expected: row(printed),
+            computed: row(&nodes),
+        });
+    }
+}
+
+/// What the recorder noted beside texts of its own.
+fn noted(bench: &Bench<'_>, case: &mut Case) {
+    let capture = bench.capture;
+    let meta = &capture.meta;
+    let list = |text: &str| cpulist::parse(&format!("{text}\n")).ok().map(|list| list.ids);
+    if let Some(rows) = &meta.guest_distances {
+        for (index, (node, noted)) in capture.nodes.iter().zip(rows).enumerate() {
+            let count = capture.nodes.len();
+            let read = &capture.distances[index * count..][..count];
+            let read: Vec<u32> = read.iter().map(|distance| u32::from(*distance)).collect();
+            case.check(same(&node.files[1], "distances", &read, noted));
+        }
+    }
+    for node in &capture.nodes {
+        let noted = meta.guest_node_cpus.as_ref().and_then(|nodes| nodes.get(&node.id.to_string()));
+        if let Some(noted) = noted.and_then(|text| list(text)) {
+            case.check(same(&node.files[0], "CPUs", &node.cpus, &noted));
+        }
+    }
+}
+
+/// A text beside what the recorder noted.
+fn same(file: &str, what: &str, read: &[u32], noted: &[u32]) -> Check {
+    let what = format!("{what}, as meta.json has them");
+    Check { file: file.to_owned(), line: 1, what, expected: row(read), computed: row(noted) }
+}

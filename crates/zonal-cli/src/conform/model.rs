@@ -1,0 +1,149 @@
+//! A machine in the core that has nothing but what limits follow from: nodes, CPUs, and zones that
+//! manage as many pages as the kernel's did.
+//!
+//! No limit depends on where a zone's frames are, so each zone here has one frame, and the pages
+//! that it manages are withheld from its buddy ([`Allocator::withhold`]). A machine of any size
+//! costs a few KiB, and can be computed again with other sizes.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use anyhow::Context;
+use zonal_core::alloc::Allocator;
+use zonal_core::machine::{Layout, Machine, Metadata, ZoneSpec};
+use zonal_core::pcp::store::Pcp;
+use zonal_core::platform::Platform;
+use zonal_core::policy::Policy;
+use zonal_core::sync::Wait;
+use zonal_core::types::{CpuId, NR_ZONE_KINDS, NodeId, ZoneId, ZoneKind};
+use zonal_core::vmstat::numa::NumaDeltas;
+use zonal_core::zone::state::Zone;
+use zonal_core::zone::watermark::Watermarks;
+use zonal_core::zonelist::Node;
+
+use super::settings::Write;
+
+/// What limits follow from, sizes and sysctls apart.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// Distances, row by row.
+    pub distances: Vec<u8>,
+    /// The node of each online CPU.
+    pub cpus: Vec<NodeId>,
+    /// Node and kind of each zone.
+    pub zones: Vec<(NodeId, ZoneKind)>,
+}
+
+/// What the core computes for a machine.
+#[derive(Debug, Clone)]
+pub struct Computed {
+    /// By zone, in the order of the shape.
+    pub zones: Vec<Limits>,
+    /// `min_free_kbytes` by the rule, whatever was written later.
+    pub min_free_kbytes: u32,
+    /// Whether pageblocks are grouped by mobility.
+    pub grouping: bool,
+}
+
+/// What the core computes for a zone.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Its marks, without a boost.
+    pub marks: Watermarks,
+    /// Pages kept back from requests that could go higher, by the highest kind.
+    pub protection: [u64; NR_ZONE_KINDS],
+    /// Pages of a refill.
+    pub batch: u32,
+    /// Bounds of a list.
+    pub high: (u32, u32),
+    /// Threshold of the counters.
+    pub threshold: u32,
+}
+
+/// Nothing runs here: setting up asks for no CPU and waits for nobody.
+#[derive(Debug)]
+struct Still;
+
+impl Wait for Still {
+    fn wait(&self, _word: &AtomicU32, _value: u32) {
+        std::thread::yield_now();
+    }
+    fn wake_one(&self, _word: &AtomicU32) {}
+}
+
+impl Platform for Still {
+    fn cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+    fn fence(&self, _cpu: CpuId) -> bool {
+        true
+    }
+    fn now_ns(&self) -> u64 {
+        0
+    }
+}
+
+impl Shape {
+    /// Boots the machine with these managed pages by zone, and writes the sysctls.
+    ///
+    /// # Errors
+    /// If the machine cannot be, or a sysctl is refused: then with its file and line.
+    pub fn compute(
+        &self,
+        policy: &Policy,
+        managed: &[u64],
+        writes: &[Write],
+    ) -> anyhow::Result<Computed> {
+        let specs: Vec<ZoneSpec> = self.zones.iter().zip(0..).map(spec).collect();
+        let machine = Machine {
+            distances: &self.distances,
+            zones: &specs,
+            cpus: &self.cpus,
+            cache_slice_bytes: 0,
+        };
+        let layout = Layout::of(&machine, policy).context("the machine cannot be rebuilt")?;
+        fn records<T>(len: usize, zero: impl Fn() -> T) -> Vec<T> {
+            (0..len).map(|_| zero()).collect()
+        }
+        let metadata = Metadata {
+            zones: &mut records(layout.zones, Zone::default),
+            pcps: &mut records(layout.pcps, Pcp::default),
+            words: &records(layout.words, || AtomicU64::new(0)),
+            blocks: &records(layout.blocks, || AtomicU8::new(0)),
+            slots: &records(layout.slots, || AtomicU32::new(0)),
+            numa: &records(layout.numa, NumaDeltas::default),
+            nodes: &mut records(layout.nodes, Node::default),
+            zonelist: &mut records(layout.zonelist, || ZoneId(0)),
+        };
+        let allocator = Allocator::new(&machine, *policy, metadata, Still)
+            .context("the machine cannot be rebuilt")?;
+        for (zone, pages) in managed.iter().enumerate() {
+            allocator.withhold(ZoneId(zone as u16), *pages)?;
+        }
+        // LB A.5: decided before any mark is computed.
+        let grouping = policy.mobility_grouping.resolve(allocator.allocatable_pages());
+        allocator.setup();
+        let min_free_kbytes = allocator.min_free_kbytes();
+        for Write { sysctl, value, place } in writes {
+            let refused = || format!("{}: line {}", place.file, place.line);
+            allocator.set(*sysctl, *value).with_context(refused)?;
+        }
+        let zones = allocator.zones().iter().map(limits).collect();
+        Ok(Computed { zones, min_free_kbytes, grouping })
+    }
+}
+
+/// A zone of one frame.
+fn spec(((node, kind), index): (&(NodeId, ZoneKind), u64)) -> ZoneSpec {
+    ZoneSpec { node: *node, kind: *kind, start_pfn: index, spanned: 1, present: 1 }
+}
+
+fn limits(zone: &Zone) -> Limits {
+    let (batch, high_min, high_max) = zone.pageset();
+    Limits {
+        marks: zone.marks(),
+        protection: ZoneKind::ALL.map(|kind| zone.reserve(kind)),
+        batch,
+        high: (high_min, high_max),
+        threshold: zone.stat_threshold(),
+    }
+}

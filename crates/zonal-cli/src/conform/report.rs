@@ -1,0 +1,225 @@
+//! What a judgement found, as text and as JSON.
+
+use std::fmt::{self, Write};
+
+use serde::Serialize;
+
+use super::files::Place;
+
+/// Most lines of one case that the text prints of each kind; JSON has all.
+const LINES_MAX: usize = 40;
+
+/// A value as a kernel prints it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// One number.
+    Number(u64),
+    /// Several.
+    Numbers(Vec<i64>),
+    /// Anything else.
+    Text(String),
+}
+
+/// A value that the kernel printed and the core computed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Check {
+    /// What messages call the file.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: u64,
+    /// What the value is.
+    pub what: String,
+    /// As the kernel printed it.
+    pub expected: Value,
+    /// As the core computed it.
+    pub computed: Value,
+}
+
+/// What was not held to anything, and why.
+#[derive(Debug, Clone, Serialize)]
+pub struct NotJudged {
+    /// What it is.
+    pub what: String,
+    /// How many values that leaves out; 0 where they were not counted.
+    pub values: u64,
+    /// Why it cannot be judged.
+    pub reason: String,
+}
+
+/// A zone that had another size when its marks were computed.
+#[derive(Debug, Clone, Serialize)]
+pub struct SizeThen {
+    /// Where the marks stand.
+    pub file: String,
+    /// The node's id.
+    pub node: u32,
+    /// The zone's kind.
+    pub zone: &'static str,
+    /// What it manages now.
+    pub managed: u64,
+    /// What it managed then: one of the sizes from which the marks follow.
+    pub managed_then: u64,
+}
+
+/// What came out for one kernel.
+#[derive(Debug, Default, Serialize)]
+pub struct Case {
+    /// The capture's name.
+    pub name: String,
+    /// The kernel's release.
+    pub release: String,
+    /// Values compared.
+    pub values: u64,
+    /// Those that differ.
+    pub mismatches: Vec<Check>,
+    /// What was not compared.
+    pub not_judged: Vec<NotJudged>,
+    /// Zones whose marks belong to other sizes than those beside them.
+    pub sizes_then: Vec<SizeThen>,
+    /// Where the values that were compared stand.
+    #[serde(skip)]
+    pub judged: Vec<Place>,
+}
+
+/// A capture that could not be read.
+#[derive(Debug, Serialize)]
+pub struct BadInput {
+    /// The directory.
+    pub name: String,
+    /// What is wrong with it, with file and line.
+    pub error: String,
+}
+
+/// What came out for all.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// By capture.
+    pub cases: Vec<Case>,
+    /// Values compared, of all cases.
+    pub values: u64,
+    /// Those that differ, of all cases.
+    pub mismatches: u64,
+    /// Captures that could not be read.
+    pub bad_input: Vec<BadInput>,
+}
+
+impl Check {
+    /// Whether both agree.
+    pub fn holds(&self) -> bool {
+        self.expected == self.computed
+    }
+}
+
+impl Case {
+    /// Counts a comparison.
+    pub fn check(&mut self, check: Check) {
+        self.values += 1;
+        self.judged.push(Place::new(&check.file, check.line));
+        if !check.holds() {
+            self.mismatches.push(check);
+        }
+    }
+
+    /// Notes what was not compared.
+    pub fn skip(&mut self, what: impl Into<String>, reason: impl Into<String>) {
+        self.skip_values(what, 0, reason);
+    }
+
+    /// Notes that so many values were not compared.
+    pub fn skip_values(&mut self, what: impl Into<String>, values: u64, reason: impl Into<String>) {
+        self.not_judged.push(NotJudged { what: what.into(), values, reason: reason.into() });
+    }
+}
+
+impl Report {
+    /// Adds a case.
+    pub fn push(&mut self, case: Case) {
+        self.values += case.values;
+        self.mismatches += case.mismatches.len() as u64;
+        self.cases.push(case);
+    }
+
+    /// For programs.
+    ///
+    /// # Errors
+    /// If a value is none of JSON's.
+    pub fn json(&self) -> serde_json::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// For people: a line for each case, its mismatches, and what was not judged; where that is the
+    /// same for all cases, once.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let _ =
+            writeln!(text, "{:34} {:24} {:>7} {:>10}", "case", "release", "values", "mismatches");
+        for case in &self.cases {
+            let differ = case.mismatches.len();
+            let _ = writeln!(
+                text,
+                "{:34} {:24} {:>7} {differ:>10}",
+                case.name, case.release, case.values
+            );
+            for check in case.mismatches.iter().take(LINES_MAX) {
+                let _ = writeln!(
+                    text,
+                    "  {}:{}: {}: expected {}, computed {}",
+                    check.file, check.line, check.what, check.expected, check.computed
+                );
+            }
+            if differ > LINES_MAX {
+                let _ = writeln!(text, "  … and {} more; --json prints all", differ - LINES_MAX);
+            }
+        }
+        let cases = self.cases.len();
+        let _ =
+            writeln!(text, "{cases} cases, {} values, {} mismatches", self.values, self.mismatches);
+        self.not_judged(&mut text);
+        text
+    }
+
+    fn not_judged(&self, text: &mut String) {
+        // What, why, how many values, of which cases.
+        let mut skips: Vec<(&NotJudged, u64, Vec<&str>)> = Vec::new();
+        for case in &self.cases {
+            for skipped in &case.not_judged {
+                let same = |(other, ..): &&mut (&NotJudged, u64, Vec<&str>)| {
+                    (&other.what, &other.reason) == (&skipped.what, &skipped.reason)
+                };
+                match skips.iter_mut().find(same) {
+                    Some((_, values, names)) => {
+                        *values += skipped.values;
+                        names.push(&case.name);
+                    }
+                    None => skips.push((skipped, skipped.values, vec![&case.name])),
+                }
+            }
+        }
+        if !skips.is_empty() {
+            let _ = writeln!(text, "\nnot judged:");
+        }
+        for (skipped, values, names) in skips {
+            let values = if values > 0 { format!(" ({values} values)") } else { String::new() };
+            let cases = match names.len() {
+                count if count == self.cases.len() => String::new(),
+                1 => format!(" [{}]", names[0]),
+                count => format!(" [{count} cases]"),
+            };
+            let _ = writeln!(text, "  {}{values}: {}{cases}", skipped.what, skipped.reason);
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(number) => write!(f, "{number}"),
+            Value::Numbers(numbers) => {
+                let words: Vec<String> = numbers.iter().map(i64::to_string).collect();
+                write!(f, "({})", words.join(", "))
+            }
+            Value::Text(text) => f.write_str(text),
+        }
+    }
+}

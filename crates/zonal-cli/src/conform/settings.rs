@@ -1,0 +1,209 @@
+//! Sysctls with the place that each comes from, held to the kernel's ranges (LB I.5).
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, ensure};
+use zonal_core::alloc::Sysctl;
+use zonal_core::types::ZoneKind;
+use zonal_text::sysctl;
+
+use super::era::KernelRelease;
+use super::files::{Files, Place};
+use super::meta::Meta;
+use super::zones::at;
+
+/// Ranges of the sysctls that no allocator setter checks (LB I.5).
+const RANGES: &[(&str, u64, u64)] = &[
+    ("vm.zone_reclaim_mode", 0, i32::MAX as u64),
+    ("vm.min_unmapped_ratio", 0, 100),
+    ("vm.min_slab_ratio", 0, 100),
+    ("vm.numa_stat", 0, 1),
+    ("vm.swappiness", 0, 200),
+    ("vm.compaction_proactiveness", 0, 100),
+    ("vm.extfrag_threshold", 0, 1000),
+    ("vm.compact_unevictable_allowed", 0, 1),
+    ("vm.overcommit_memory", 0, 2),
+];
+/// What a directory calls the file with all of them.
+pub const FILE: &str = "sysctl.txt";
+/// The sysctls that a running kernel is asked for.
+const WANTED: &[&str] = &[
+    "vm.min_free_kbytes",
+    "vm.watermark_scale_factor",
+    "vm.watermark_boost_factor",
+    "vm.lowmem_reserve_ratio",
+    "vm.percpu_pagelist_high_fraction",
+    "vm.percpu_pagelist_fraction",
+    "vm.numa_stat",
+    "vm.zone_reclaim_mode",
+    "thp.enabled",
+];
+
+/// A sysctl as it is, where that stands, and what it does to an allocator.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// What is set.
+    pub sysctl: Sysctl,
+    /// To what.
+    pub value: i64,
+    /// Where that stands.
+    pub place: Place,
+}
+
+/// A sysctl that two texts have: its key, and what each says and where.
+pub type Disputed = (String, (String, Place), (String, Place));
+
+/// All sysctls of a kernel.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    values: BTreeMap<String, (String, Place)>,
+    /// What messages call the file, and its number of lines.
+    end: Option<Place>,
+}
+
+impl Settings {
+    /// Reads `sysctl.txt`, or each sysctl from the file of a running kernel.
+    ///
+    /// # Errors
+    /// With file and line.
+    pub fn read(files: &dyn Files, live: bool) -> anyhow::Result<Settings> {
+        let mut settings = Settings::default();
+        if live {
+            for key in WANTED {
+                if let Some(text) = files.read(key).with_context(|| files.path(key))? {
+                    let value = text.trim_end_matches('\n').to_owned();
+                    let place = Place::new(&files.path(key), 1);
+                    settings.values.insert((*key).to_owned(), (value, place));
+                }
+            }
+            return Ok(settings);
+        }
+        let file = files.path(FILE);
+        let text = files.read(FILE).with_context(|| file.clone())?;
+        let text = text.with_context(|| format!("{file}: no such file; a capture must have it"))?;
+        let document = sysctl::parse(&text).map_err(|e| at(&file, e.line(), e.kind()))?;
+        settings.end = Some(Place::new(&file, document.settings.len() as u64 + 1));
+        for (setting, line) in document.settings.into_iter().zip(1..) {
+            let place = Place::new(&file, line);
+            let twice = settings.values.insert(setting.key.clone(), (setting.value, place));
+            ensure!(twice.is_none(), at(&file, line, &format!("{} stands twice", setting.key)));
+        }
+        Ok(settings)
+    }
+
+    /// Where a sysctl stands and what it is.
+    pub fn get(&self, key: &str) -> Option<(&str, &Place)> {
+        self.values.get(key).map(|(value, place)| (value.as_str(), place))
+    }
+
+    /// A sysctl that is one number.
+    ///
+    /// # Errors
+    /// With file and line where it is missing or something else.
+    pub fn number(&self, key: &str) -> anyhow::Result<(i64, &Place)> {
+        let (value, place) = self.get(key).ok_or_else(|| self.missing(key))?;
+        let bad = || at(&place.file, place.line, &format!("{key} is `{value}`; expected a number"));
+        Ok((value.trim().parse().map_err(|_| bad())?, place))
+    }
+
+    fn missing(&self, key: &str) -> anyhow::Error {
+        match &self.end {
+            Some(end) => at(&end.file, end.line, &format!("{key} is missing")),
+            None => anyhow::anyhow!("this kernel has no {key}"),
+        }
+    }
+
+    /// What is to be written to an allocator so that it has the kernel's sysctls. `kinds` are the
+    /// zone kinds of the kernel, in order.
+    ///
+    /// # Errors
+    /// With file and line where one is missing, not a number or outside its range.
+    pub fn writes(&self, release: KernelRelease, kinds: &[ZoneKind]) -> anyhow::Result<Vec<Write>> {
+        let mut writes = Vec::new();
+        let mut push = |sysctl, value, place: &Place| {
+            writes.push(Write { sysctl, value, place: place.clone() });
+        };
+        let (value, place) = self.number("vm.min_free_kbytes")?;
+        push(Sysctl::MinFreeKbytes, value, place);
+        let (value, place) = self.number("vm.watermark_scale_factor")?;
+        push(Sysctl::WatermarkScaleFactor, value, place);
+        if self.get("vm.watermark_boost_factor").is_some() {
+            let (value, place) = self.number("vm.watermark_boost_factor")?;
+            push(Sysctl::WatermarkBoostFactor, value, place);
+        }
+        let mut fractions = release.fraction_keys().iter().filter(|key| self.get(key).is_some());
+        let key = fractions.next().unwrap_or(&release.fraction_keys()[0]);
+        let (value, place) = self.number(key)?;
+        push(Sysctl::HighFraction, value, place);
+        let key = "vm.lowmem_reserve_ratio";
+        let (text, place) = self.get(key).ok_or_else(|| self.missing(key))?;
+        let ratios = text.split_ascii_whitespace().map(str::parse::<i64>);
+        let bad = |_| at(&place.file, place.line, &format!("{key} is `{text}`; expected numbers"));
+        let ratios: Vec<i64> = ratios.collect::<Result<_, _>>().map_err(bad)?;
+        // Kernels before 4.18 have none for the highest kind.
+        let (low, high) = (kinds.len().saturating_sub(1), kinds.len());
+        ensure!(
+            (low..=high).contains(&ratios.len()),
+            at(
+                &place.file,
+                place.line,
+                &format!("{key}: {} numbers, the kernel has {high} zones a node", ratios.len())
+            )
+        );
+        for kind in ZoneKind::ALL {
+            let ratio = kinds.iter().position(|own| *own == kind).and_then(|i| ratios.get(i));
+            push(Sysctl::LowmemReserveRatio(kind), ratio.copied().unwrap_or(0), place);
+        }
+        Ok(writes)
+    }
+
+    /// Refuses values that the kernel would not have taken.
+    ///
+    /// # Errors
+    /// With file and line.
+    pub fn check_ranges(&self) -> anyhow::Result<()> {
+        for (key, low, high) in RANGES {
+            if self.get(key).is_none() {
+                continue;
+            }
+            let (value, place) = self.number(key)?;
+            let inside = u64::try_from(value).is_ok_and(|value| (*low..=*high).contains(&value));
+            let text = format!("{key} cannot be {value}: accepted are {low} to {high}");
+            ensure!(inside, at(&place.file, place.line, &text));
+        }
+        Ok(())
+    }
+
+    /// Whether transparent huge pages are on; `None` where that is not known.
+    pub fn thp(&self) -> Option<bool> {
+        self.get("thp.enabled").and_then(|(value, _)| thp(value))
+    }
+
+    /// Sysctls that differ from what `meta.json` says of the same moment: key, what stands here and
+    /// where, what stands there and where.
+    pub fn disputed(&self, meta: &Meta) -> Vec<Disputed> {
+        let mut disputed = Vec::new();
+        for (key, noted) in &meta.sysctls {
+            let Some(here) = self.values.get(key).filter(|(value, _)| value != noted) else {
+                continue;
+            };
+            let there = meta.source.find("\"sysctls\"", &format!("\"{key}\""));
+            disputed.push((key.clone(), here.clone(), (noted.clone(), there)));
+        }
+        disputed
+    }
+
+    /// These sysctls, where they are disputed with the values of `meta.json`.
+    pub fn as_noted(&self, meta: &Meta) -> Settings {
+        let mut noted = self.clone();
+        let there = self.disputed(meta).into_iter().map(|(key, _, there)| (key, there));
+        noted.values.extend(there);
+        noted
+    }
+}
+
+/// Whether a text such as `always [madvise] never` says that huge pages are on.
+pub fn thp(value: &str) -> Option<bool> {
+    let (_, rest) = value.split_once('[')?;
+    rest.split_once(']').map(|(choice, _)| choice != "never")
+}
