@@ -22,10 +22,14 @@ pub enum FallbackRule {
     /// Decide at the first, largest, fallback block: claim its pageblock or take a single page from
     /// it, remainder left to the old type (6.10 to 6.14, 6.12.0).
     SinglePage612,
+    /// As before, but where no claim works the whole free block moves to the lists of the new type,
+    /// while its pageblock keeps the old one (up to 6.9). Lists and pageblocks then differ.
+    MoveRemainder,
 }
 
 impl Choice for FallbackRule {
     const ALL: &'static [(&'static str, FallbackRule)] = &[
+        ("move-remainder", FallbackRule::MoveRemainder),
         ("single-page", FallbackRule::SinglePage612),
         ("claim-then-steal", FallbackRule::ClaimThenSteal),
     ];
@@ -131,7 +135,7 @@ impl Buddy {
         // A pageblock at least, if types must not mix.
         let order = request.order.get();
         let floor = if request.nofragment { order.max(PBO) } else { order };
-        if policy.rule == FallbackRule::SinglePage612 {
+        if policy.rule != FallbackRule::ClaimThenSteal {
             return self.take_at_once(frames, request, floor, policy, report);
         }
         if *mode == Mode::Normal
@@ -216,7 +220,30 @@ impl Buddy {
         } else {
             report(Fallback::Boost); // even though only a single page will be taken
         }
+        if policy.rule == FallbackRule::MoveRemainder {
+            return self.take_moved(frames, request, found, report);
+        }
         self.take_single(frames, request, found, report)
+    }
+
+    /// LB B.7, up to 6.9: the free block changes lists, its pageblock does not change its type;
+    /// then the request is tried again, which finds the block.
+    fn take_moved(
+        &mut self,
+        frames: &Frames<'_>,
+        request: TakeRequest,
+        found: Found,
+        report: &mut impl FnMut(Fallback),
+    ) -> Option<u32> {
+        let first = self.pop(frames, found.order, found.mt)?;
+        self.mixed = true;
+        // Both types count as free pages and nothing else: no accounting moves.
+        self.push(frames, first, found.order, request.mt, End::Tail);
+        let idx = self.take_smallest(frames, request.order, request.mt)?;
+        // A block that moved before may lie in a pageblock of the very type that asks.
+        let claimed = frames.pageblock_type(idx) == request.mt;
+        report(taken(idx, request, found, claimed));
+        Some(idx)
     }
 
     /// LB B.7 `try_claim` of the block at the head of a list.
@@ -236,9 +263,10 @@ impl Buddy {
             return Some(self.cut_one(frames, first, request.order, Found { mt, ..found }));
         }
         report(Fallback::Boost);
-        let range = frames.pageblock_range(self.head(found.order, found.mt))?;
+        let head = self.head(found.order, found.mt);
+        let range = frames.pageblock_range(head)?;
         let usage = super::pageblock::usage(frames, range.clone());
-        let alike = match (mt, found.mt) {
+        let alike = match (mt, frames.pageblock_type(head)) {
             (Migratetype::Movable, _) => usage.movable,
             // What is neither free nor movable in a Movable pageblock was unmovable all along.
             (_, Migratetype::Movable) => {

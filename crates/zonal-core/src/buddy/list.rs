@@ -77,7 +77,8 @@ impl Buddy {
     }
 
     /// Takes a block off its list and sets its word to NONE. `word` is the block's word, which the
-    /// caller has looked at: FREE of `order`. Does not account pages.
+    /// caller has looked at: FREE of `order`; `mt` the type of its pageblock, or of its list. Does
+    /// not account pages.
     #[inline]
     pub(super) fn unlink(
         &mut self,
@@ -88,9 +89,10 @@ impl Buddy {
         mt: Migratetype,
     ) {
         debug_assert!(word.is_free_of(order), "frame {idx} is not a free block of order {order}");
+        let (prev, next) = (word.prev(), word.next());
+        let mt = if self.mixed { self.list_at(idx, word, order).unwrap_or(mt) } else { mt };
         let area = &mut self.areas[order as usize];
         let list = &mut area.lists[mt.index()];
-        let (prev, next) = (word.prev(), word.next());
         area.nr_free = area.nr_free.wrapping_sub(1);
         if prev == NO_FRAME {
             list.head = next;
@@ -106,6 +108,18 @@ impl Buddy {
             self.nonempty[mt.index()] &= !(1 << order);
         }
         frames.store(idx, PageWord::NONE);
+    }
+
+    /// The type of the list that a block is the head or tail of. A block in the middle needs no
+    /// list to be unlinked.
+    #[cold]
+    fn list_at(&self, idx: u32, word: PageWord, order: u32) -> Option<Migratetype> {
+        let lists = &self.areas[order as usize].lists;
+        Migratetype::ALL.into_iter().find(|mt| {
+            let list = lists[mt.index()];
+            (word.prev() == NO_FRAME && list.head == idx)
+                || (word.next() == NO_FRAME && list.tail == idx)
+        })
     }
 
     /// Takes the head off a list. `None` if the list is empty, or if it did not lead to a free

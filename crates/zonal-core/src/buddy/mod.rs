@@ -34,6 +34,8 @@
 //!   [`unreserve_highatomic`](Buddy::unreserve_highatomic), as in Linux; when one of them is next
 //!   taken and freed they merge.
 //! - **BUDDY-6** a block's list type is the type of every pageblock it touches (6.10+, LB B.2).
+//!   Once `mixed` is set ([`FallbackRule::MoveRemainder`], up to 6.9) a block below a pageblock may
+//!   be on the list of another mergeable type.
 //! - **BUDDY-7** the words inside a block, free or held, are NONE: `b` of order `o` carries a state
 //!   `=>` words `b+1 .. b+2^o` are zero. So no two blocks overlap.
 //! - **BUDDY-8** `free_pages == sum over o, t != Isolate of len(o, t) * 2^o`; `free_isolate` and
@@ -93,6 +95,8 @@ const _: () = assert!(core::mem::size_of::<Buddy>() <= 576);
 pub struct Buddy {
     /// Per migratetype, bit `o` set iff the list of order `o` is non-empty (BUDDY-3).
     nonempty: [u16; NR_MIGRATETYPES],
+    /// Blocks may be on lists of another type than their pageblock's (BUDDY-6).
+    mixed: bool,
     faults: u32,
     free_pages: u64,
     free_highatomic: u64,
@@ -107,6 +111,7 @@ impl Buddy {
         const EMPTY: Area = Area { lists: [List::EMPTY; NR_MIGRATETYPES], nr_free: 0 };
         Buddy {
             nonempty: [0; NR_MIGRATETYPES],
+            mixed: false,
             faults: 0,
             free_pages: 0,
             free_highatomic: 0,

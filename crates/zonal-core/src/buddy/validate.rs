@@ -153,7 +153,11 @@ impl Walk<'_, '_> {
             let word = self.frames.load(at);
             self.equal(1, at, order, 1, word.is_free_of(order.get()) as u64)?;
             self.equal(1, at, order, last as u64, word.prev() as u64)?;
-            self.equal(6, at, order, mt as u64, self.frames.pageblock_type(at) as u64)?;
+            let of_block = self.frames.pageblock_type(at);
+            let may_differ = buddy.mixed && order.get() < PBO;
+            if !(may_differ && mt.mergeable() && of_block.mergeable()) {
+                self.equal(6, at, order, mt as u64, of_block as u64)?;
+            }
             (last, at) = (at, word.next());
             len += 1;
         }

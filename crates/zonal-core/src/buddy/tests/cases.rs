@@ -160,6 +160,31 @@ fn the_original_6_12_rule_pollutes_where_the_stable_rule_finds_a_claim() {
 }
 
 #[test]
+fn up_to_6_9_the_rest_of_the_block_changes_lists_with_the_page() {
+    for (rule, fallbacks) in [(FallbackRule::MoveRemainder, 1), (FallbackRule::SinglePage612, 8)] {
+        let mut pair = pageblocks(1, &[Unmovable]);
+        pair.policy = FallbackPolicy { rule, ..FallbackPolicy::DEFAULT };
+        let all = take_pages(&mut pair, Unmovable, 512);
+        // Eight pages in a row: too few to claim the pageblock, which stays Unmovable.
+        all[64..72].iter().for_each(|pfn| pair.free(*pfn, false));
+        let got: Vec<u64> = (0..8)
+            .map(|nth| {
+                let (got, events) = pair.events_of(request(0, Movable));
+                let asked = usize::from(nth < fallbacks);
+                let polluting =
+                    |event: &&Fallback| matches!(event, Fallback::Taken(t) if !t.claimed);
+                assert_eq!(events.iter().filter(polluting).count(), asked, "{rule:?}");
+                got.unwrap()
+            })
+            .collect();
+        assert_eq!(got, all[64..72]);
+        // What comes back goes to the lists of the pageblock again.
+        pair.free(all[64], false);
+        assert!(pair.zone.buddy.nonempty_orders(Unmovable) & 1 != 0);
+    }
+}
+
+#[test]
 fn a_batch_goes_on_stealing_without_trying_another_claim() {
     let mut pair = pageblocks(1, &[Unmovable]);
     let all = take_pages(&mut pair, Unmovable, 512);

@@ -161,8 +161,8 @@ impl Model {
         }
         let min_o = if request.nofragment { o.max(PBO) } else { o };
         let can_steal = |k: u32| k >= PBO || k >= 4 || mt != Movable || !grouping;
-        if policy.rule == FallbackRule::SinglePage612 {
-            return self.fallback_612(o, min_o, mt, grouping, events);
+        if policy.rule != FallbackRule::ClaimThenSteal {
+            return self.fallback_612(o, min_o, mt, policy, events);
         }
         if *mode == Mode::Normal {
             for k in (min_o..=10).rev() {
@@ -207,9 +207,15 @@ impl Model {
         o: u32,
         min_o: u32,
         mt: Migratetype,
-        grouping: bool,
+        policy: FallbackPolicy,
         events: &mut Vec<Fallback>,
     ) -> Option<u64> {
+        let grouping = policy.mobility_grouping;
+        let single = if policy.rule == FallbackRule::MoveRemainder {
+            Model::move_and_retry
+        } else {
+            Model::single
+        };
         let can_steal = |k: u32| k >= PBO || k >= 4 || mt != Movable || !grouping;
         let mut k = (min_o..=10).rev().find(|&k| self.find_fallback(k, mt).is_some())?;
         if !can_steal(k) && mt == Movable && k > o {
@@ -218,15 +224,31 @@ impl Model {
         let f = self.find_fallback(k, mt)?;
         if k < PBO && !can_steal(k) {
             events.push(Fallback::Boost);
-            return Some(self.single(o, k, mt, f, events));
+            return Some(single(self, o, k, mt, f, events));
         }
         match self.try_claim(o, k, mt, f, grouping, events) {
             Some(pfn) => {
                 events.push(extfrag(self, pfn, o, k, mt, f));
                 Some(pfn)
             }
-            None => Some(self.single(o, k, mt, f, events)),
+            None => Some(single(self, o, k, mt, f, events)),
         }
+    }
+
+    fn move_and_retry(
+        &mut self,
+        o: u32,
+        k: u32,
+        mt: Migratetype,
+        f: Migratetype,
+        events: &mut Vec<Fallback>,
+    ) -> u64 {
+        let pfn = self.lists[k as usize][f as usize][0];
+        self.remove(pfn, k);
+        self.insert(pfn, k, mt, true);
+        let got = self.smallest(o, mt).expect("it was just moved there");
+        events.push(extfrag(self, got, o, k, mt, f));
+        got
     }
 
     fn try_claim(
@@ -254,7 +276,7 @@ impl Model {
         let movable: u64 = held.filter(|(_, h)| h.1 == Movable).map(|(_, h)| 1u64 << h.0).sum();
         let alike = match () {
             () if mt == Movable => movable,
-            () if f == Movable => PB - free - movable,
+            () if self.type_of(pfn) == Movable => PB - free - movable,
             () => 0,
         };
         if free + alike >= PB / 2 || !grouping {

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::{Pair, order, request};
 use crate::buddy::{Fallback, FallbackPolicy, FallbackRule, TakeRequest};
+use crate::types::Choice;
 use crate::types::Migratetype::{self, HighAtomic, Movable, Reclaimable, Unmovable};
 
 /// One step. `FreeMany` frees `n` held blocks from `pick` on, every `step`th; `FreeBadly` frees
@@ -82,7 +83,7 @@ fn zones() -> impl Strategy<Value = (u64, u64, Vec<Migratetype>, Vec<Range<u32>>
 }
 
 fn policies() -> impl Strategy<Value = FallbackPolicy> {
-    let rules = vec![FallbackRule::ClaimThenSteal, FallbackRule::SinglePage612];
+    let rules: Vec<FallbackRule> = FallbackRule::ALL.iter().map(|(_, rule)| *rule).collect();
     (prop::sample::select(rules), prop::bool::weighted(0.9))
         .prop_map(|(rule, mobility_grouping)| FallbackPolicy { rule, mobility_grouping })
 }
