@@ -90,8 +90,42 @@ impl Policy {
         ..Policy::LINUX_6_18
     };
 
+    /// Linux 6.6: per-CPU lists before the tuning of 2023, fallbacks that change lists.
+    pub const LINUX_6_6: Policy = Policy {
+        name: "linux-6.6",
+        pcp: PcpPolicy::LINUX_6_6,
+        fallback: FallbackRule::MoveRemainder,
+        ..Policy::LINUX_6_18
+    };
+
+    /// [`LINUX_6_6`](Self::LINUX_6_6) with the first so many steps of the tuning of 2023 (LB E.10),
+    /// from 1 to 9.
+    const fn patched(name: &'static str, tuning: Tuning) -> Policy {
+        let base = Policy::LINUX_6_6;
+        let size = if tuning.has(Tuning::Level6) {
+            SizeRule::MinMaxBounds
+        } else {
+            SizeRule::LowMarkSplit
+        };
+        Policy { name, pcp: PcpPolicy { tuning, size, ..base.pcp }, ..base }
+    }
+
     /// Every preset.
-    pub const PRESETS: [Policy; 3] = [Policy::ZONAL, Policy::LINUX_6_18, Policy::LINUX_6_12];
+    pub const PRESETS: [Policy; 13] = [
+        Policy::ZONAL,
+        Policy::LINUX_6_18,
+        Policy::LINUX_6_12,
+        Policy::LINUX_6_6,
+        Policy::patched("pcp-patch1", Tuning::Level1),
+        Policy::patched("pcp-patch2", Tuning::Level2),
+        Policy::patched("pcp-patch3", Tuning::Level3),
+        Policy::patched("pcp-patch4", Tuning::Level4),
+        Policy::patched("pcp-patch5", Tuning::Level5),
+        Policy::patched("pcp-patch6", Tuning::Level6),
+        Policy::patched("pcp-patch7", Tuning::Level7),
+        Policy::patched("pcp-patch8", Tuning::Level8),
+        Policy::patched("pcp-patch9", Tuning::Level9),
+    ];
 
     /// The preset of this name.
     pub fn preset(name: &str) -> Option<Policy> {
