@@ -42,6 +42,7 @@ fn zonal(args: &[&str]) -> String {
 
 fn collector() -> Option<PathBuf> {
     let named = std::env::var_os("ZONAL_NODE_EXPORTER").map(PathBuf::from);
+    let named = named.filter(|path| path.is_file());
     let path = named.unwrap_or_else(|| PathBuf::from("prometheus-node-exporter"));
     let mut command = std::process::Command::new(&path);
     command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());

@@ -91,7 +91,7 @@ impl KernelRelease {
         }
     }
 
-    /// Whether sizes of per-CPU lists are computed whenever marks are; before 5.14 they are computed
+    /// Whether sizes of per-CPU lists are computed when marks are; before 5.14 they are computed
     /// when lists are made, and no more (LB E.11).
     pub fn sizes_follow_marks(self) -> bool {
         self >= KernelRelease(5, 14)

@@ -66,13 +66,15 @@ pub enum Group {
     Memory,
     /// What no kernel prints, of a zone: in the metrics only.
     Own,
+    /// What no kernel prints, of the whole allocator: in the metrics only.
+    Whole,
     /// What `buddyinfo` prints without a name, of an order of a zone.
     Order,
 }
 
 impl Group {
     /// All groups.
-    pub const ALL: [Group; 11] = [
+    pub const ALL: [Group; 12] = [
         Group::ZonePages,
         Group::Zone,
         Group::Numa,
@@ -83,6 +85,7 @@ impl Group {
         Group::Event,
         Group::Memory,
         Group::Own,
+        Group::Whole,
         Group::Order,
     ];
 
@@ -99,6 +102,7 @@ impl Group {
             Group::Event => table::EVENT,
             Group::Memory => table::MEMORY,
             Group::Own => table::OWN,
+            Group::Whole => table::WHOLE,
             Group::Order => table::ORDER,
         }
     }
@@ -238,6 +242,16 @@ mod tests {
                 zones.iter().map(|z| (z.free_blocks[9] << 9) + (z.free_blocks[10] << 10)).sum();
             let vmstat = vmstat::parse(&text(sample, "vmstat.txt")).unwrap();
             assert_eq!(vmstat.value("nr_free_pages_blocks"), Some(pages), "{sample}");
+        }
+    }
+
+    #[test]
+    fn the_documentation_lists_every_counter_that_means_something() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/STATS.md");
+        let stats = std::fs::read_to_string(path).unwrap();
+        for counter in Group::ALL.into_iter().flat_map(Group::meaningful) {
+            let row = format!("| `{}` | {} |", counter.name, counter.help);
+            assert!(stats.contains(&row), "docs/STATS.md lacks {row}");
         }
     }
 

@@ -342,5 +342,14 @@ pub const OWN: &[Counter] = &[
     Counter::total("lock_contended").means("times the zone lock was found taken"),
 ];
 
+/// See [`Group::Whole`](super::Group::Whole).
+pub const WHOLE: &[Counter] = &[
+    Counter::total("slow_paths").means("requests that the first walk of the zones did not serve"),
+    Counter::total("failures").means("requests refused"),
+    Counter::total("whole_drains").means("times the lists of all CPUs were emptied"),
+    Counter::total("claims").means("pageblocks claimed from another migratetype"),
+    Counter::total("steals").means("blocks stolen from another migratetype"),
+];
+
 /// See [`Group::Order`](super::Group::Order).
 pub const ORDER: &[Counter] = &[Counter::level("free_blocks").means("blocks free in the buddy")];

@@ -137,6 +137,10 @@ impl State {
             let value = self.event(counter.name).unwrap_or(0);
             metrics.family("zonal_", counter).sample(&[], value);
         }
+        for counter in Group::Whole.meaningful() {
+            let value = self.whole(counter.name).unwrap_or(0);
+            metrics.family("zonal_", counter).sample(&[], value);
+        }
         metrics.finish()
     }
 }

@@ -13,8 +13,19 @@ use zonal_core::zone::watermark::Watermarks;
 pub struct State {
     /// Nodes of the machine, with memory or without.
     pub(super) nodes: usize,
+    pub(super) whole: WholeState,
     /// Populated zones, by node, then by kind.
     pub(super) zones: Vec<ZoneState>,
+}
+
+/// What happened in no zone in particular.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WholeState {
+    pub(super) slow_paths: u64,
+    pub(super) failures: u64,
+    pub(super) whole_drains: u64,
+    pub(super) claims: u64,
+    pub(super) steals: u64,
 }
 
 /// One populated zone.
@@ -52,7 +63,11 @@ impl State {
         let zones = allocator.zones().iter();
         let mut zones: Vec<ZoneState> = zones.map(|zone| read(allocator, zone)).collect();
         zones.sort_by_key(|zone| (zone.node, zone.kind));
-        State { nodes: allocator.nodes().len(), zones }
+        let (slow_paths, failures) = allocator.slow_paths();
+        let (claims, steals) = allocator.fallbacks();
+        let whole_drains = allocator.whole_drains();
+        let whole = WholeState { slow_paths, failures, whole_drains, claims, steals };
+        State { nodes: allocator.nodes().len(), whole, zones }
     }
 
     /// Nodes of the machine, with memory or without.

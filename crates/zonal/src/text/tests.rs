@@ -152,6 +152,7 @@ fn a_counter_has_a_value_if_the_table_says_what_it_means() {
             let value = match group {
                 Group::Pageset => zone.pagesets[0].value(counter.name),
                 Group::Event => state.event(counter.name),
+                Group::Whole => state.whole(counter.name),
                 Group::Memory => state.memory(NodeId(0), counter.name),
                 // Printed by order, not by name.
                 Group::Order => Some(0),

@@ -119,6 +119,18 @@ impl State {
         Some(zones.map(|zone| zone.stats.allocated_pages).sum())
     }
 
+    /// A counter of [`Group::Whole`].
+    pub(super) fn whole(&self, name: &str) -> Option<u64> {
+        Some(match name {
+            "slow_paths" => self.whole.slow_paths,
+            "failures" => self.whole.failures,
+            "whole_drains" => self.whole.whole_drains,
+            "claims" => self.whole.claims,
+            "steals" => self.whole.steals,
+            _ => return None,
+        })
+    }
+
     /// A counter of [`Group::Memory`].
     pub(super) fn memory(&self, node: NodeId, name: &str) -> Option<u64> {
         let managed: u64 = self.zones_of(node).map(|zone| zone.managed).sum();
