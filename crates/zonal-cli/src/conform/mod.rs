@@ -27,6 +27,8 @@ mod stale;
 mod zones;
 
 #[cfg(test)]
+mod reference_tests;
+#[cfg(test)]
 mod tests;
 
 use std::path::Path;

@@ -154,3 +154,148 @@ fn numbers_of_every_capture_are_found_where_they_changed() {
         }
     }
 }
+
+/// Texts that a capture must have.
+const MUST: [&str; 8] = [
+    "meta.json",
+    "sysctl.txt",
+    "zoneinfo.txt",
+    "recalc-zoneinfo.txt",
+    "pagetypeinfo.txt",
+    "iomem.txt",
+    "node0-cpulist.txt",
+    "node0-distance.txt",
+];
+
+fn first() -> Texts {
+    Texts::of(&bundled()[0])
+}
+
+/// What is said of damaged texts.
+fn refused(texts: &Texts) -> String {
+    format!("{:#}", texts.judge().expect_err("damage must be refused"))
+}
+
+#[test]
+fn a_missing_text_is_named() {
+    for name in MUST {
+        let mut texts = first();
+        texts.0.remove(name);
+        let text = refused(&texts);
+        assert!(text.contains(&format!("{name}: no such file")), "{text}");
+    }
+}
+
+#[test]
+fn a_text_cut_between_lines_is_refused_or_says_less() {
+    for name in MUST.iter().filter(|name| **name != "iomem.txt") {
+        let whole = first();
+        let lines: Vec<&str> = whole.0[*name].split_inclusive('\n').collect();
+        for kept in 0..lines.len() {
+            let mut texts = whole.clone();
+            texts.0.insert((*name).to_owned(), lines[..kept].concat());
+            match texts.judge() {
+                Err(error) => assert!(format!("{error:#}").starts_with(name), "{kept}: {error:#}"),
+                // Sysctls at the end, which no limit follows from, are all that may be missing.
+                Ok(case) => {
+                    assert_eq!((*name, case.mismatches.len()), ("sysctl.txt", 0), "{kept} lines")
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_text_cut_within_a_line_is_refused_with_that_line() {
+    for name in MUST.iter().filter(|name| **name != "meta.json") {
+        let whole = first();
+        let text = &whole.0[*name];
+        for kept in (1..text.len()).step_by(text.len() / 60 + 1) {
+            if text[..kept].ends_with('\n') {
+                continue;
+            }
+            let mut texts = whole.clone();
+            texts.0.insert((*name).to_owned(), text[..kept].to_owned());
+            let line = text[..kept].lines().count();
+            let said = refused(&texts);
+            assert!(said.starts_with(&format!("{name}: line {line}: ")), "{said}");
+        }
+    }
+}
+
+#[test]
+fn damage_is_refused_with_file_and_line() {
+    for (name, from, to, part) in [
+        ("recalc-zoneinfo.txt", "managed  3840", "managed  38x0", "line 53: bad value"),
+        ("recalc-zoneinfo.txt", "managed  3840", "managed  3999", "3999 pages managed of 3998"),
+        ("recalc-zoneinfo.txt", "present  3998", "present  4096", "4096 pages present in a span"),
+        ("recalc-zoneinfo.txt", "zone    DMA32", "zone   Normal", "out of order"),
+        ("recalc-zoneinfo.txt", "zone    DMA32", "zone   Device", "out of order"),
+        ("recalc-zoneinfo.txt", "zone    DMA32", "zone  HighMem", "a zone `HighMem`"),
+        (
+            "recalc-zoneinfo.txt",
+            "start_pfn:           4096",
+            "start_pfn:           95",
+            "lie between",
+        ),
+        ("recalc-zoneinfo.txt", "    cpu: 1\n", "    cpu: 7\n", "has lists of CPUs"),
+        ("recalc-zoneinfo.txt", "(0, 1955", "(0, 7, 1955", "6 numbers, but the kernel has 5"),
+        ("zoneinfo.txt", "Node 1,", "Node 7,", "out of order"),
+        ("sysctl.txt", "scale_factor=10", "scale_factor=3001", "accepted are 1 to 3000"),
+        ("sysctl.txt", "scale_factor=10", "scale_factor=0", "accepted are 1 to 3000"),
+        ("sysctl.txt", "high_fraction=0", "high_fraction=7", "0, and 8 and above"),
+        ("sysctl.txt", "min_free_kbytes=67584", "min_free_kbytes=-1", "0 and above"),
+        ("sysctl.txt", "swappiness=60", "swappiness=201", "accepted are 0 to 200"),
+        ("sysctl.txt", "numa_stat=1", "numa_stat=yes", "expected a number"),
+        ("sysctl.txt", "256\t256\t32\t0\t0", "256\t256", "the kernel has 5 zones"),
+        ("sysctl.txt", "vm.numa_stat", "vm.min_slab_ratio", "stands twice"),
+        ("node1-distance.txt", "21 10 15", "21 10", "2 distances, but there are 3 nodes"),
+        ("node1-distance.txt", "21 10 15", "21 9 15", "distance 9"),
+        ("node1-distance.txt", "21 10 15", "10 21 15", "a node is at 10 from itself"),
+        ("node1-cpulist.txt", "2-3", "3-2", "bad cpu list"),
+        ("meta.json", "6.1.0-56-amd64\",", "six\",", "`six` is no kernel release"),
+        ("meta.json", "\"sysctl_set\": {}", "\"sysctl_set\": 7", "bad JSON"),
+        ("pagetypeinfo.txt", "Node 2, zone    DMA32", "Node 1, zone    DMA32", "is missing"),
+        ("iomem.txt", "System RAM", "System RAM\n  x", "unexpected line"),
+    ] {
+        let mut texts = first();
+        let text = texts.0.get_mut(name).unwrap();
+        assert!(text.contains(from), "{name} has no `{from}`");
+        *text = text.replacen(from, to, 1);
+        // The recorder's note would overrule a text that it contradicts.
+        if name == "sysctl.txt" {
+            let meta = texts.0.get_mut("meta.json").unwrap();
+            let end = meta.find("\"sysctls\":").unwrap();
+            *meta = format!("{}\"wall_s\": 0}}\n", &meta[..end]);
+        }
+        let said = refused(&texts);
+        assert!(said.starts_with(&format!("{name}: line ")), "{said}");
+        assert!(said.contains(part), "expected `{part}`, found: {said}");
+    }
+}
+
+/// The releases beside the recorded ones follow the same rules, or either of two.
+#[test]
+fn a_release_beside_the_recorded_ones_is_judged_by_its_rules() {
+    for (capture, releases) in [
+        ("6.1-n3-memless1", &["5.16.1", "5.19", "6.2.0-rc1", "6.6.30"][..]),
+        ("6.12-n1-192m-c1", &["6.7", "6.8.0-31-generic", "6.13.2"]),
+        ("7.2-n1-4g-c2", &["6.14.1", "6.18", "7.0.0", "8.1"]),
+    ] {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures").join(capture);
+        let whole = Texts::of(&directory);
+        let recorded = Capture::read("test", &whole).unwrap().meta.kernel_release;
+        for release in releases {
+            let mut texts = whole.clone();
+            let meta = texts.0.get_mut("meta.json").unwrap();
+            *meta = meta.replace(&recorded, release);
+            let case = texts.judge().unwrap();
+            assert!(case.mismatches.is_empty(), "{capture} as {release}: {:#?}", case.mismatches);
+        }
+    }
+    // 6.7 knows one rule only: 6.1's empty movable zones and node order do not fit it.
+    let mut texts = first();
+    let meta = texts.0.get_mut("meta.json").unwrap();
+    *meta = meta.replace("6.1.0-56-amd64", "6.7.0");
+    assert!(texts.judge().unwrap().mismatches.len() > 10);
+}
