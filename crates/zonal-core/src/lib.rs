@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! types → gfp → sync → platform → frame → vmstat → buddy → zone → pcp → policy → zonelist
-//!       → machine → alloc (`reclaim` will stand in front of `alloc`)
+//!       → machine → reclaim → alloc
 //! ```
 //! A module uses only modules to its left. Sections "LB x" are those of the reference of Linux'
 //! behaviour that the project is held against.
@@ -27,6 +27,7 @@ pub mod machine;
 pub mod pcp;
 pub mod platform;
 pub mod policy;
+pub mod reclaim;
 pub mod sync;
 pub mod types;
 pub mod vmstat;

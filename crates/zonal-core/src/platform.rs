@@ -2,8 +2,11 @@
 //! a per-CPU section on that CPU any more". Three homes implement it: a process (rseq), the lab
 //! (virtual CPUs, virtual time) and tests.
 
+pub mod reclaimer;
+
 use crate::sync::Wait;
 use crate::types::{CpuId, NodeId, ZoneId};
+use reclaimer::Reclaimer;
 
 /// What the core asks of its home.
 pub trait Platform: Wait + Sync {
@@ -32,6 +35,11 @@ pub trait Platform: Wait + Sync {
 
     /// The zone's node wants background reclaim: free pages fell below a mark (LB D.6).
     fn wake_reclaim(&self, _node: NodeId, _zone: ZoneId, _order: u32) {}
+
+    /// Who takes memory back from its users, if anybody does.
+    fn reclaimer(&self) -> Option<&dyn Reclaimer> {
+        None
+    }
 
     /// Cost hooks of the lab. They compile to nothing elsewhere.
     #[inline(always)]

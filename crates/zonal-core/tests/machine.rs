@@ -176,13 +176,15 @@ fn metadata_with_a_record_too_few_is_refused_by_name() {
         words.resize_with(len(2), Default::default);
         blocks.resize_with(len(3), Default::default);
         slots.resize_with(len(4), Default::default);
+        let mut nodes = Vec::new();
+        nodes.resize_with(len(5), Default::default);
         let metadata = Metadata {
             zones: &mut zones,
             pcps: &mut pcps,
             words: &words,
             blocks: &blocks,
             slots: &slots,
-            nodes: &mut vec![Default::default(); len(5)],
+            nodes: &mut nodes,
             zonelist: &mut vec![ZoneId(0); len(6)],
             numa: &std::iter::repeat_with(NumaDeltas::default).take(len(7)).collect::<Vec<_>>(),
         };

@@ -4,7 +4,7 @@
 //!  alloc ── scan (LB D.4) ── zone passes its mark? ── store of this CPU ── pop ──────────► block
 //!    │                            │ no                     │ empty
 //!    │                        next zone               refill under the zone lock (LB E.6)
-//!    └─ slow (LB D.5): wake the reclaimer, min mark, drain every store, retry, exact refusal
+//!    └─ slow (LB D.5): wake the reclaimer, min mark, reclaim, drain every store, exact refusal
 //! ```
 //! | file | does | LB |
 //! |--|--|--|
@@ -12,6 +12,8 @@
 //! | `setup` | makes an allocator; memory comes online; marks, sizes, thresholds | A, C, E.4, F.2 |
 //! | `pagesets` | sizes of the stores; CPUs come and go | E.4, E.11 |
 //! | `scan` | the walk over a zonelist | D.4 |
+//! | `scan/zlc` | the same with the zonelist cache | G.5, G.6 |
+//! | `reclaim` | room made in a node, and by direct reclaim | D.4, D.5, G.3 |
 //! | `slow` | what happens when the walk finds nothing | D.5 |
 //! | `take` | one block from a store or a buddy | D.4 `rmqueue`, E.6 |
 //! | `free` | one block back | E.7 |
@@ -34,6 +36,7 @@ mod drain;
 mod free;
 mod numa;
 mod pagesets;
+mod reclaim;
 mod request;
 mod scan;
 mod setup;
@@ -59,6 +62,7 @@ use crate::pcp::store::Pcp;
 use crate::pcp::tune::{PcpParams, Pressure};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::reclaim::ReclaimControl;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId};
 use crate::vmstat::numa::NumaDeltas;
@@ -109,7 +113,8 @@ pub struct Allocator<'a, P> {
     /// `vm.numa_stat`: 1 while NUMA events are counted.
     numa_on: AtomicU32,
     stat_interval_ns: AtomicU64,
-    /// CPUs that the thresholds were computed for.
+    defrag_mode: AtomicU32,
+    reclaim: ReclaimControl,
     events: Events,
 }
 

@@ -1,13 +1,18 @@
 //! The walk over a zonelist (LB D.4): the first zone that may spare the block gives it.
 
+mod zlc;
+
 use super::take::Want;
 use super::{AllocError, Allocator, Refusal, Request};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::{Platform, Step};
+use crate::policy::walk::{NoFragment, ZonelistCaching};
+use crate::reclaim::NodeReclaim;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, Zone};
 use crate::zone::watermark::Mark;
+use crate::zonelist::cache::ZonelistCache;
 
 /// A request with everything derived from it that does not change while it is served (LB D.3).
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +25,23 @@ pub(super) struct Context<'a> {
     /// Position of the first zone the request may use.
     pub first: usize,
     pub nofragment: bool,
+    /// The list's cache, where the policy has one and the request may leave its node (LB G.4).
+    pub cache: Option<&'a ZonelistCache>,
 }
 
 impl Context<'_> {
     pub(super) fn allows(&self, zone: &Zone) -> bool {
         zone.kind() <= self.highest
     }
+}
+
+/// One walk over the zonelist.
+#[derive(Clone, Copy)]
+struct Walk<'s, 'a> {
+    ctx: &'s Context<'a>,
+    flags: AllocFlags,
+    /// The first zone the request may use.
+    preferred: &'s Zone,
 }
 
 impl<'a, P: Platform> Allocator<'a, P> {
@@ -59,15 +75,25 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if node.0 as usize >= self.nodes.len() {
             return Err(refuse(Refusal::NoZone(node)));
         }
-        let zonelist = self.zonelist(node, gfp.contains(Gfp::THISNODE));
+        let this_node = gfp.contains(Gfp::THISNODE);
+        let zonelist = self.zonelist(node, this_node);
         let usable = |zone: &ZoneId| self.zone(*zone).kind() <= highest;
         let first = zonelist.iter().position(usable).ok_or(refuse(Refusal::NoZone(node)))?;
-        let nofragment = self.grouping && self.keeps_dma32_whole(self.zone(zonelist[first]));
-        Ok(Context { order, gfp, mt, highest, zonelist, first, nofragment })
+        let nofragment = self.grouping && self.keeps_types_apart(self.zone(zonelist[first]));
+        let caches = self.policy.zonelist.cache != ZonelistCaching::None && !this_node;
+        let cache = caches.then(|| &self.nodes[node.0 as usize].cache);
+        Ok(Context { order, gfp, mt, highest, zonelist, first, nofragment, cache })
     }
 
-    /// LB D.3 step 3: mixing types is put off while the node has a DMA32 zone to fall back to.
-    fn keeps_dma32_whole(&self, preferred: &Zone) -> bool {
+    /// LB D.3 step 3: whether a first walk takes no block of another type.
+    fn keeps_types_apart(&self, preferred: &Zone) -> bool {
+        // Relaxed: a single value.
+        self.defrag_mode.load(Relaxed) != 0
+            || (self.policy.nofragment != NoFragment::Off && self.has_dma32_below(preferred))
+    }
+
+    /// Mixing types is put off while the node has a DMA32 zone to fall back to.
+    fn has_dma32_below(&self, preferred: &Zone) -> bool {
         let has_dma32 = |node: Option<NodeId>| {
             self.zones.iter().any(|zone| {
                 zone.kind() == ZoneKind::Dma32 && node.is_none_or(|node| zone.node == node)
@@ -94,34 +120,49 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     fn scan_once(&self, ctx: &Context<'a>, flags: AllocFlags, preferred: &Zone) -> Result<Pfn, ()> {
-        let want = Want { order: ctx.order, mt: ctx.mt, flags, preferred: preferred.id };
-        for id in &ctx.zonelist[ctx.first..] {
-            let zone = self.zone(*id);
-            if !ctx.allows(zone) {
-                continue;
+        let walk = Walk { ctx, flags, preferred };
+        match self.policy.zonelist.cache {
+            ZonelistCaching::None => self.scan_plain(&walk),
+            ZonelistCaching::Original | ZonelistCaching::Reconsider => self.scan_original(&walk),
+            ZonelistCaching::FirstZone | ZonelistCaching::FirstZoneReconsider => {
+                self.scan_first_zone(&walk)
             }
-            if flags.contains(AllocFlags::NOFRAGMENT)
-                && self.nodes.len() > 1
-                && zone.node != preferred.node
-            {
+        }
+    }
+
+    /// The walk since 4.4: every zone is looked at, every time.
+    fn scan_plain(&self, walk: &Walk<'_, 'a>) -> Result<Pfn, ()> {
+        for (_, zone) in self.usable(walk.ctx) {
+            if self.leaves_node(walk, zone) {
                 return Err(());
             }
-            if !self.may_take(zone, ctx, flags) {
+            if !self.may_take(walk, zone) && !self.node_reclaim_makes_room(walk, zone) {
                 continue;
             }
-            if let Some(pfn) = self.rmqueue(zone, want) {
-                if flags.contains(AllocFlags::HIGHATOMIC) && self.grouping {
-                    self.reserve_highatomic(zone, pfn, ctx.order);
-                }
+            if let Some(pfn) = self.serve(walk, zone) {
                 return Ok(pfn);
             }
         }
         Err(())
     }
 
+    /// The zones the request may use, each with its position on the list.
+    fn usable(&self, ctx: &Context<'a>) -> impl Iterator<Item = (usize, &'a Zone)> {
+        let zones = ctx.zonelist.iter().map(|id| self.zone(*id));
+        zones.enumerate().skip(ctx.first).filter(|(_, zone)| ctx.allows(zone))
+    }
+
+    /// Step 3: a walk that keeps types apart ends where the preferred node does.
+    fn leaves_node(&self, walk: &Walk<'_, 'a>, zone: &Zone) -> bool {
+        walk.flags.contains(AllocFlags::NOFRAGMENT)
+            && self.nodes.len() > 1
+            && zone.node != walk.preferred.node
+    }
+
     /// Steps 5 and 6 of LB D.4: the high mark once, then the mark asked for.
     #[inline]
-    fn may_take(&self, zone: &Zone, ctx: &Context<'_>, flags: AllocFlags) -> bool {
+    fn may_take(&self, walk: &Walk<'_, 'a>, zone: &'a Zone) -> bool {
+        let Walk { ctx, flags, .. } = *walk;
         self.platform.cost(Step::Scan(zone.id));
         let fast = zone.fast.load(Relaxed);
         if fast & (1 << ctx.order.get()) != 0 {
@@ -136,10 +177,28 @@ impl<'a, P: Platform> Allocator<'a, P> {
             zone.set_flag(BELOW_HIGH);
             self.slow_down(zone);
         }
-        if flags.contains(AllocFlags::NO_WATERMARKS) {
-            return true;
+        flags.contains(AllocFlags::NO_WATERMARKS)
+            || snapshot.ok_fast(ctx.order, &marks, mark_of(flags), flags)
+    }
+
+    /// Steps d and e: the zone is below its mark; its node may have something to give up.
+    #[cold]
+    fn node_reclaim_makes_room(&self, walk: &Walk<'_, 'a>, zone: &Zone) -> bool {
+        self.reclaims(zone, walk.preferred)
+            && matches!(self.reclaim_for(zone, walk.ctx), NodeReclaim::Some | NodeReclaim::Success)
+            && self.above_mark(zone, walk.ctx, walk.flags)
+    }
+
+    /// A block of the zone, which may spare it.
+    #[inline]
+    fn serve(&self, walk: &Walk<'_, 'a>, zone: &'a Zone) -> Option<Pfn> {
+        let Walk { ctx, flags, preferred } = *walk;
+        let want = Want { order: ctx.order, mt: ctx.mt, flags, preferred: preferred.id };
+        let pfn = self.rmqueue(zone, want)?;
+        if flags.contains(AllocFlags::HIGHATOMIC) && self.grouping {
+            self.reserve_highatomic(zone, pfn, ctx.order);
         }
-        snapshot.ok_fast(ctx.order, &marks, mark_of(flags), flags)
+        Some(pfn)
     }
 
     /// Tells every CPU that operations on the zone have something to decide. One that misses it

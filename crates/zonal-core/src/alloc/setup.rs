@@ -14,7 +14,9 @@ use crate::pcp::size::HighFraction;
 use crate::pcp::store::Pcp;
 use crate::pcp::tune::PcpParams;
 use crate::platform::Platform;
+use crate::policy::walk::NoFragment;
 use crate::policy::{MinFreeRule, Policy};
+use crate::reclaim::ReclaimControl;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, Migratetype, NR_ZONE_KINDS, PAGE_SHIFT, Pfn, ZoneId, ZoneKind};
 use crate::vmstat::variant::NumaEnable;
@@ -69,6 +71,14 @@ pub enum Sysctl {
     NumaStat,
     /// `vm.stat_interval`, in seconds.
     StatInterval,
+    /// `vm.zone_reclaim_mode`: bits of LB G.1.
+    ZoneReclaimMode,
+    /// `vm.min_unmapped_ratio`, 0 to 100 percent.
+    MinUnmappedRatio,
+    /// `vm.min_slab_ratio`, 0 to 100 percent.
+    MinSlabRatio,
+    /// `vm.defrag_mode`, 0 or 1.
+    DefragMode,
 }
 
 /// A refused write; the old value is kept (Linux says EINVAL).
@@ -145,6 +155,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
             numa,
             numa_on: AtomicU32::new(u32::from(policy.numa_stat)),
             stat_interval_ns: AtomicU64::new(STAT_INTERVAL_NS),
+            defrag_mode: AtomicU32::new(u32::from(policy.nofragment == NoFragment::Always)),
+            reclaim: ReclaimControl::new(machine, &policy.node_reclaim),
             events: Events::default(),
         };
         if grouping {
@@ -200,6 +212,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.setup_marks();
         self.set_thresholds();
         self.adjust_min_free();
+        self.reclaim.set_limits(self.zones, self.nodes);
     }
 
     /// Pages that no request is to count on: of each zone its largest reserve and its high mark
@@ -364,6 +377,22 @@ impl<'a, P: Platform> Allocator<'a, P> {
             Sysctl::StatInterval => {
                 let seconds = within(1, int_max).ok_or(refuse("1 and above"))?;
                 self.stat_interval_ns.store(u64::from(seconds) * NS_PER_SECOND, Relaxed);
+            }
+            Sysctl::ZoneReclaimMode => {
+                self.reclaim.set_mode(within(0, int_max).ok_or(refuse("0 and above"))?);
+            }
+            Sysctl::MinUnmappedRatio => {
+                let percent = within(0, 100).ok_or(refuse("0 to 100"))?;
+                self.reclaim.set_min_unmapped_ratio(percent);
+                self.reclaim.set_limits(self.zones, self.nodes);
+            }
+            Sysctl::MinSlabRatio => {
+                let percent = within(0, 100).ok_or(refuse("0 to 100"))?;
+                self.reclaim.set_min_slab_ratio(percent);
+                self.reclaim.set_limits(self.zones, self.nodes);
+            }
+            Sysctl::DefragMode => {
+                self.defrag_mode.store(within(0, 1).ok_or(refuse("0 and 1"))?, Relaxed);
             }
         }
         Ok(())

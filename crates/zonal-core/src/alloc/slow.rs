@@ -1,8 +1,8 @@
 //! When the first walk found nothing (LB D.5): the min mark, reserves, and an exact refusal.
 //!
-//! Reclaim has its place here, between the second walk and the refusal; until it exists, what can
-//! be got back is what waits on per-CPU stores and in the HighAtomic reserve. A request is refused
-//! only after both were emptied and every zone it may use was asked once more.
+//! Direct reclaim, where the home has any, comes first; then what waits on per-CPU stores and in
+//! the HighAtomic reserve. A request is refused only after all were emptied and every zone it may
+//! use was asked once more.
 
 use super::scan::Context;
 use super::{AllocError, Allocator};
@@ -31,7 +31,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if let Some(pfn) = self.scan(ctx, flags) {
             return Ok(pfn);
         }
-        let reserve = reserve_flags(ctx.gfp);
+        let reserve = reserve_flags(ctx.gfp, self.is_reclaiming());
         if let Some(reserve) = reserve {
             let kept = AllocFlags::from_bits(flags.bits() & AllocFlags::KSWAPD.bits());
             flags = reserve | kept;
@@ -39,8 +39,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 return Ok(pfn);
             }
         }
-        let got = self.drain_and_retry(ctx, flags);
-        got.ok_or_else(|| {
+        let reclaimed = self.reclaim_and_retry(ctx, flags);
+        reclaimed.or_else(|| self.drain_and_retry(ctx, flags)).ok_or_else(|| {
             self.events.failures.fetch_add(1, Relaxed);
             self.refusal(ctx, flags)
         })
@@ -125,7 +125,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.allowed(ctx).map(of_zone).fold(0, u64::wrapping_add)
     }
 
-    fn allowed(&self, ctx: &Context<'a>) -> impl Iterator<Item = &'a Zone> {
+    pub(super) fn allowed(&self, ctx: &Context<'a>) -> impl Iterator<Item = &'a Zone> {
         let zones = ctx.zonelist[ctx.first..].iter().map(|id| self.zone(*id));
         zones.filter(move |zone| ctx.allows(zone))
     }
@@ -142,7 +142,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// LB B.8: gives pageblocks of the reserve back to the request's type.
-    fn unreserve_highatomic(&self, ctx: &Context<'a>, force: bool) -> bool {
+    pub(super) fn unreserve_highatomic(&self, ctx: &Context<'a>, force: bool) -> bool {
         self.grouping
             && self.allowed(ctx).any(|zone| {
                 let mut locked = zone.lock(&self.platform, self.words, self.blocks);
@@ -172,7 +172,8 @@ fn slow_flags(ctx: &Context<'_>) -> AllocFlags {
 }
 
 /// LB D.5, "reserve flags": what the request may do besides.
-fn reserve_flags(gfp: Gfp) -> Option<AllocFlags> {
-    let ignores_marks = gfp.contains(Gfp::MEMALLOC) && !gfp.contains(Gfp::NOMEMALLOC);
+fn reserve_flags(gfp: Gfp, is_reclaiming: bool) -> Option<AllocFlags> {
+    let memalloc = gfp.contains(Gfp::MEMALLOC) || is_reclaiming;
+    let ignores_marks = memalloc && !gfp.contains(Gfp::NOMEMALLOC);
     ignores_marks.then_some(AllocFlags::NO_WATERMARKS)
 }

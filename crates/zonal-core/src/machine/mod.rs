@@ -16,10 +16,12 @@ use crate::types::{NodeId, Order, PAGE_SIZE, ZoneId, ZoneKind};
 use crate::vmstat::numa::NumaDeltas;
 use crate::zone::state::Zone;
 use crate::zonelist::Node;
+use crate::zonelist::cache::POSITIONS_MAX;
 use crate::zonelist::order::NODES_MAX;
 
 /// Most zones an allocator has: page words name their zone in 12 bits.
 pub const ZONES_MAX: usize = 1 << 12;
+const _: () = assert!(ZONES_MAX <= POSITIONS_MAX);
 /// Most CPUs: page words name the CPU that caches a page in 16 bits, and the last number stands for
 /// "on the way".
 pub const CPUS_MAX: usize = (1 << 16) - 1;

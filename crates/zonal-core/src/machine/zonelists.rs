@@ -63,6 +63,7 @@ pub(crate) fn build(
             own,
             cpus: machine.node_cpus(local),
             preferred: *list.iter().find(ordinary).or(list.first()).unwrap_or(&ZoneId(0)),
+            ..Node::default()
         };
     }
 }

@@ -16,7 +16,7 @@ use crate::pcp::tuning::Tuning;
 use crate::types::{Choice, NR_ZONE_KINDS, PAGEBLOCK_PAGES};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
 use crate::zone::watermark::MovableMin;
-use walk::ZonelistPolicy;
+use walk::{NoFragment, NodeReclaimPolicy, ZonelistPolicy};
 
 /// Migratetypes of a kernel without CMA: what LB A.5 multiplies the pageblock by.
 const MIGRATE_TYPES: u64 = 5;
@@ -32,6 +32,10 @@ pub struct Policy {
     pub watermark: WatermarkPolicy,
     /// Which zones are tried, in which order (LB A.4, A.5).
     pub zonelist: ZonelistPolicy,
+    /// Whether a node is reclaimed before the next one is tried (LB G.1).
+    pub node_reclaim: NodeReclaimPolicy,
+    /// Whether a request's first walk keeps migratetypes apart (LB D.3).
+    pub nofragment: NoFragment,
     /// Which release's fallback between migratetypes is followed (LB B.7).
     pub fallback: FallbackRule,
     /// Whether pageblocks are grouped by mobility.

@@ -1,6 +1,6 @@
 //! The presets: a kernel release, or our own choice, as one policy each.
 
-use super::walk::ZonelistPolicy;
+use super::walk::{NoFragment, NodeReclaimPolicy, ZonelistPolicy};
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::FallbackRule;
 use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
@@ -54,6 +54,8 @@ impl Policy {
             lowmem_ratio: LOWMEM_RATIO_DEFAULT,
         },
         zonelist: ZonelistPolicy::LINUX,
+        node_reclaim: NodeReclaimPolicy::LINUX,
+        nofragment: NoFragment::Dma32,
         fallback: FallbackRule::ClaimThenSteal,
         mobility_grouping: Grouping::Auto,
         stat: StatPolicy::V6_6,

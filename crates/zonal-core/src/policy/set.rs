@@ -12,7 +12,10 @@
 
 use core::fmt;
 
-use super::walk::{NodeLoad, ZonelistOrder};
+use super::walk::{
+    CacheMark, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, ReclaimUnit, ZonelistCaching,
+    ZonelistOrder,
+};
 use super::{Grouping, MinFreeRule, Policy};
 use crate::buddy::FallbackRule;
 use crate::pcp::drain::{Chunk, DrainOrder, RemoteDrain};
@@ -189,6 +192,34 @@ pub const SETTINGS: &[Setting] = &[
         "first place among equally near nodes: by countdown up to 5.15, then accumulated"),
     choice!("zonelist.order", zonelist.order: ZonelistOrder,
         "zones by node, or all nodes' zones of a kind together (2.6.24 to 4.13)"),
+    choice!("zlc", zonelist.cache: ZonelistCaching,
+        "whether requests pass zones found full in the last second (2.6.20 to 4.3)"),
+    choice!("zlc.mark", zonelist.cache_mark: CacheMark,
+        "which full zones the cache is told of: always up to 3.1, then while it is in use"),
+    setting!(
+        "node_reclaim.mode",
+        node_reclaim.mode,
+        "zone_reclaim_mode: 1 on, 2 may write, 4 may unmap; auto:N is 1 if a distance exceeds N",
+        |f| write!(f, "0 to {MAX_INT}, or auto:10 to auto:255"),
+        |mode: NodeReclaimMode, f| write!(f, "{mode}"),
+        |text| NodeReclaimMode::parse(text, MAX_INT)
+    ),
+    setting!(
+        "node_reclaim.distance",
+        node_reclaim.distance,
+        "how far from the preferred node zones are reclaimed rather than passed",
+        |f| f.write_str("none, <10 to <255, or <=10 to <=255"),
+        |rule: DistanceRule, f| write!(f, "{rule}"),
+        DistanceRule::parse
+    ),
+    choice!("node_reclaim.unit", node_reclaim.unit: ReclaimUnit,
+        "what is reclaimed as one: a zone up to 4.7, then a node"),
+    number!("node_reclaim.min_unmapped_ratio", node_reclaim.min_unmapped_ratio: u32, 0..=100,
+        "min_unmapped_ratio: percent of the memory that may hold unmapped file pages"),
+    number!("node_reclaim.min_slab_ratio", node_reclaim.min_slab_ratio: u32, 0..=100,
+        "min_slab_ratio: percent of the memory that may hold reclaimable caches"),
+    choice!("nofragment", nofragment: NoFragment,
+        "whether a first walk keeps migratetypes apart; always is defrag_mode (6.15)"),
     choice!("fallback", fallback: FallbackRule,
         "how a request takes blocks of another migratetype"),
     choice!("mobility_grouping", mobility_grouping: Grouping,

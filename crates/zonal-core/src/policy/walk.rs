@@ -1,6 +1,8 @@
 //! How zones are found: the order of zonelists (LB A.4, A.5), and what a walk over one does with a
 //! zone that is below its mark (LB D.3, G).
 
+use core::fmt;
+
 use crate::types::Choice;
 
 /// Zonelists (LB A.4, A.5).
@@ -10,6 +12,94 @@ pub struct ZonelistPolicy {
     pub load: NodeLoad,
     /// Whether all zones of a node come before the next node.
     pub order: ZonelistOrder,
+    /// The zonelist cache.
+    pub cache: ZonelistCaching,
+    /// Which zones the zonelist cache is told of.
+    pub cache_mark: CacheMark,
+}
+
+/// What a request does with zones that were found full lately (LB G.4 to G.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZonelistCaching {
+    /// Since 4.4: it looks at every zone, every time.
+    None,
+    /// 2.6.20 to 3.0: the cache comes into use behind the first zone that failed, so that the first
+    /// zone of the list is reclaimed on each request; and direct reclaim does not empty it.
+    Original,
+    /// The first of the two fixes of 3.1 alone: in use before the first zone is reclaimed.
+    FirstZone,
+    /// The second fix alone: emptied when direct reclaim has freed pages.
+    Reconsider,
+    /// 3.1 to 4.3: both fixes.
+    FirstZoneReconsider,
+}
+
+/// Which zones the zonelist cache is told of (LB G.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CacheMark {
+    /// Up to 3.1: every full zone.
+    Always,
+    /// Since 3.2: those found full by a walk that uses the cache.
+    Active,
+}
+
+/// Node reclaim (LB G.1, G.2).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct NodeReclaimPolicy {
+    /// The sysctl `zone_reclaim_mode` at the start.
+    pub mode: NodeReclaimMode,
+    /// Which zones are reclaimed rather than passed.
+    pub distance: DistanceRule,
+    /// What is reclaimed as one.
+    pub unit: ReclaimUnit,
+    /// The sysctl `min_unmapped_ratio`: percent of the memory.
+    pub min_unmapped_ratio: u32,
+    /// The sysctl `min_slab_ratio`: percent of the memory.
+    pub min_slab_ratio: u32,
+}
+
+/// Where `zone_reclaim_mode` comes from (LB G.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeReclaimMode {
+    /// 1 on machines with a distance above this, else 0: up to 3.15. The limit was 20, since 3.0
+    /// 30.
+    Auto {
+        /// The limit.
+        above: u8,
+    },
+    /// As somebody wrote it; 0 is off.
+    Bits(u32),
+}
+
+/// How far from the request's preferred node a zone may be to be reclaimed (LB G.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DistanceRule {
+    /// At any distance: up to 3.5.
+    None,
+    /// Nearer than this: 30 in 3.16 to 5.x.
+    Below(u8),
+    /// At most this far: 30 in 3.6 to 3.15; today what the machine says, 30 or, on some, 32.
+    AtMost(u8),
+}
+
+/// What is reclaimed as one (LB G.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReclaimUnit {
+    /// A zone: up to 4.7.
+    Zone,
+    /// A node: since 4.8.
+    Node,
+}
+
+/// Whether a request's first walk keeps migratetypes apart (LB D.3 step 3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoFragment {
+    /// Never: up to 4.20.
+    Off,
+    /// Where the preferred node has a DMA32 zone to fall back to: since 5.0.
+    Dma32,
+    /// Always: `vm.defrag_mode` (6.15).
+    Always,
 }
 
 /// How the first place among equally near nodes goes round (LB A.5).
@@ -42,8 +132,115 @@ impl Choice for ZonelistOrder {
         &[("node", ZonelistOrder::Node), ("zone", ZonelistOrder::Zone)];
 }
 
+impl Choice for ZonelistCaching {
+    const ALL: &'static [(&'static str, ZonelistCaching)] = &[
+        ("none", ZonelistCaching::None),
+        ("original", ZonelistCaching::Original),
+        ("first_zone", ZonelistCaching::FirstZone),
+        ("reconsider", ZonelistCaching::Reconsider),
+        ("first_zone+reconsider", ZonelistCaching::FirstZoneReconsider),
+    ];
+}
+
+impl Choice for CacheMark {
+    const ALL: &'static [(&'static str, CacheMark)] =
+        &[("always", CacheMark::Always), ("active", CacheMark::Active)];
+}
+
+impl Choice for ReclaimUnit {
+    const ALL: &'static [(&'static str, ReclaimUnit)] =
+        &[("zone", ReclaimUnit::Zone), ("node", ReclaimUnit::Node)];
+}
+
+impl Choice for NoFragment {
+    const ALL: &'static [(&'static str, NoFragment)] =
+        &[("off", NoFragment::Off), ("dma32", NoFragment::Dma32), ("always", NoFragment::Always)];
+}
+
+impl ZonelistCaching {
+    /// Whether direct reclaim that freed pages empties the cache (LB G.6, patch B).
+    pub const fn reconsiders(self) -> bool {
+        matches!(self, ZonelistCaching::Reconsider | ZonelistCaching::FirstZoneReconsider)
+    }
+}
+
+impl NodeReclaimMode {
+    /// The mode as it prints: `auto:N`, or bits up to `bits_max`.
+    pub fn parse(text: &str, bits_max: u32) -> Option<NodeReclaimMode> {
+        match text.strip_prefix("auto:") {
+            Some(above) => Some(NodeReclaimMode::Auto { above: parse_distance(above)? }),
+            None => {
+                let bits = text.parse().ok().filter(|bits| *bits <= bits_max)?;
+                Some(NodeReclaimMode::Bits(bits))
+            }
+        }
+    }
+}
+
+impl fmt::Display for NodeReclaimMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeReclaimMode::Auto { above } => write!(f, "auto:{above}"),
+            NodeReclaimMode::Bits(bits) => write!(f, "{bits}"),
+        }
+    }
+}
+
+impl DistanceRule {
+    /// The rule as it prints: `none`, `<N` or `<=N`.
+    pub fn parse(text: &str) -> Option<DistanceRule> {
+        if text == "none" {
+            return Some(DistanceRule::None);
+        }
+        let limit = text.strip_prefix('<')?;
+        match limit.strip_prefix('=') {
+            Some(limit) => parse_distance(limit).map(DistanceRule::AtMost),
+            None => parse_distance(limit).map(DistanceRule::Below),
+        }
+    }
+
+    /// Whether a zone at this distance from the preferred node is reclaimed.
+    pub const fn allows(self, distance: u8) -> bool {
+        match self {
+            DistanceRule::None => true,
+            DistanceRule::Below(limit) => distance < limit,
+            DistanceRule::AtMost(limit) => distance <= limit,
+        }
+    }
+}
+
+impl fmt::Display for DistanceRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DistanceRule::None => f.write_str("none"),
+            DistanceRule::Below(limit) => write!(f, "<{limit}"),
+            DistanceRule::AtMost(limit) => write!(f, "<={limit}"),
+        }
+    }
+}
+
+/// A distance between nodes: a node is at 10 from itself (LB A.3).
+fn parse_distance(text: &str) -> Option<u8> {
+    text.parse().ok().filter(|distance| *distance >= 10)
+}
+
 impl ZonelistPolicy {
     /// As Linux has it since 5.16.
-    pub const LINUX: ZonelistPolicy =
-        ZonelistPolicy { load: NodeLoad::Accumulated, order: ZonelistOrder::Node };
+    pub const LINUX: ZonelistPolicy = ZonelistPolicy {
+        load: NodeLoad::Accumulated,
+        order: ZonelistOrder::Node,
+        cache: ZonelistCaching::None,
+        cache_mark: CacheMark::Active,
+    };
+}
+
+impl NodeReclaimPolicy {
+    /// As Linux 6.12 has it: off, by nodes, up to `RECLAIM_DISTANCE`.
+    pub const LINUX: NodeReclaimPolicy = NodeReclaimPolicy {
+        mode: NodeReclaimMode::Bits(0),
+        distance: DistanceRule::AtMost(30),
+        unit: ReclaimUnit::Node,
+        min_unmapped_ratio: 1,
+        min_slab_ratio: 5,
+    };
 }

@@ -1,4 +1,5 @@
 //! Zones: their frames and buddy under one lock, their marks, and the watermark test.
 
+pub mod reclaim;
 pub mod state;
 pub mod watermark;

@@ -22,6 +22,7 @@ use crate::types::{Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
 use crate::vmstat::numa::NumaCounters;
 use crate::vmstat::update::{Change, Form, instruction, update};
 use crate::vmstat::variant::Update;
+use crate::zone::reclaim::ReclaimRecord;
 use crate::zone::watermark::{FreeBlocks, Mark, Watermarks, ZoneSnapshot};
 
 /// Orders a plain allocation may take from a per-CPU store without looking further.
@@ -69,6 +70,7 @@ pub struct Zone {
     pub(crate) drift_mark: AtomicU64,
     /// How deltas of the zone's counters are updated.
     pub(crate) update: Update,
+    pub(crate) reclaim: ReclaimRecord,
     counters: Counters,
     buddy: Lock<Buddy>,
 }

@@ -5,12 +5,15 @@
 //! node (`THISNODE`) is the front of the same list. Sorted by zones instead of nodes (2.6.24 to
 //! 4.13), that list stands behind the other.
 
+pub mod cache;
 pub mod order;
 
 use crate::types::ZoneId;
+use crate::zone::reclaim::ReclaimRecord;
+use cache::ZonelistCache;
 
 /// A node's part of the machine.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Node {
     pub(crate) first: u32,
     pub(crate) len: u32,
@@ -19,6 +22,9 @@ pub struct Node {
     pub(crate) own: u32,
     pub(crate) cpus: u32,
     pub(crate) preferred: ZoneId,
+    pub(crate) reclaim: ReclaimRecord,
+    /// Of the list of all zones; the list of the node's own has none (LB G.4).
+    pub(crate) cache: ZonelistCache,
 }
 
 impl Node {

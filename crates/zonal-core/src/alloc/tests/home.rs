@@ -187,9 +187,18 @@ impl Shape {
     /// short.
     pub fn boot(self, policy: Policy) -> Allocator<'static, Script> {
         let shape: &'static Shape = Box::leak(Box::new(self));
-        let layout = Layout::of(&shape.machine(), &policy).expect("the shape is a machine");
+        shape.boot_on(policy, Script::default())
+    }
+
+    /// The same on another platform.
+    pub fn boot_on<P: Platform>(
+        &'static self,
+        policy: Policy,
+        platform: P,
+    ) -> Allocator<'static, P> {
+        let layout = Layout::of(&self.machine(), &policy).expect("the shape is a machine");
         let records = Box::leak(Box::new(Records::new(&layout, 0)));
-        shape.start(policy, records)
+        self.start(policy, records, platform)
     }
 
     /// Runs `test` on an allocator whose records have `spare` entries too many and are gone
@@ -202,13 +211,18 @@ impl Shape {
     ) -> R {
         let layout = Layout::of(&self.machine(), &policy).expect("the shape is a machine");
         let mut records = Records::new(&layout, spare);
-        test(&self.start(policy, &mut records))
+        test(&self.start(policy, &mut records, Script::default()))
     }
 
-    fn start<'a>(&'a self, policy: Policy, records: &'a mut Records) -> Allocator<'a, Script> {
+    fn start<'a, P: Platform>(
+        &'a self,
+        policy: Policy,
+        records: &'a mut Records,
+        platform: P,
+    ) -> Allocator<'a, P> {
         on_cpu(0);
         let machine = self.machine();
-        let allocator = Allocator::new(&machine, policy, records.metadata(), Script::default())
+        let allocator = Allocator::new(&machine, policy, records.metadata(), platform)
             .expect("the metadata is as large as the layout says");
         for (id, zone) in self.zones.iter().enumerate() {
             let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);

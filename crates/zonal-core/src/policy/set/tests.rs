@@ -66,6 +66,12 @@ fn a_refused_value_leaves_the_policy_and_says_what_is_accepted() {
         ("pcp.slice", "-1", "machine, or bytes"),
         ("pcp.drain_bulk", "some", "whole, batch, bulk"),
         ("fallback", "linux", "claim-then-steal"),
+        ("zlc", "first", "first_zone+reconsider"),
+        ("node_reclaim.mode", "-1", "auto:10"),
+        ("node_reclaim.mode", "auto:9", "auto:10"),
+        ("node_reclaim.distance", "30", "<=10 to <=255"),
+        ("node_reclaim.distance", "<9", "<10 to <255"),
+        ("node_reclaim.distance", "<=256", "<=10 to <=255"),
         ("no.such", "1", "pcp.scale_max"),
     ];
     for (key, value, expected) in cases {

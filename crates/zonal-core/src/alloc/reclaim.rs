@@ -1,0 +1,133 @@
+//! Where an allocation reclaims: a node before the next one is tried (LB D.4 steps d and e), and
+//! everything when no zone has room (LB D.5, H.4).
+
+use super::Allocator;
+use super::scan::{Context, mark_of};
+use crate::gfp::{AllocFlags, Gfp};
+use crate::platform::Platform;
+use crate::platform::reclaimer::{DirectReclaim, Reclaimer, Unit};
+use crate::policy::walk::ReclaimUnit;
+use crate::reclaim::{NodeReclaim, ReclaimStats, Try, node_reclaim};
+use crate::sync::Ordering::Relaxed;
+use crate::types::{CpuId, Pfn};
+use crate::zone::state::Zone;
+use crate::zone::watermark::{Mark, ZoneSnapshot};
+
+/// Direct reclaims in a row that freed nothing before a request gives up (LB D.5).
+const NO_PROGRESS_MAX: u32 = 16;
+/// Direct reclaims of one request, whatever they free: others may take all of it each time.
+const DIRECT_MAX: u32 = 1 << 12;
+/// Orders up to this are worth reclaiming for again and again (`PAGE_ALLOC_COSTLY_ORDER`).
+const COSTLY_ORDER: u32 = 3;
+
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// What node reclaim and direct reclaim did so far.
+    pub fn reclaim_stats(&self) -> ReclaimStats {
+        self.reclaim.events.stats()
+    }
+
+    /// Whether the zone is near enough to be reclaimed rather than passed (LB D.4 step d).
+    pub(super) fn reclaims(&self, zone: &Zone, preferred: &Zone) -> bool {
+        self.reclaim.is_on()
+            && self.reclaim.distance.allows(self.distance(preferred.node, zone.node))
+    }
+
+    /// Tries to make room in the zone or its node (LB G.3).
+    #[cold]
+    pub(super) fn reclaim_for(&self, zone: &Zone, ctx: &Context<'a>) -> NodeReclaim {
+        // Nobody who could: then there is nothing to reclaim.
+        let Some(reclaimer) = self.platform.reclaimer() else { return NodeReclaim::Full };
+        let node = &self.nodes[zone.node.0 as usize];
+        let (unit, record) = match self.reclaim.unit {
+            ReclaimUnit::Zone => (Unit::Zone(zone.id), &zone.reclaim),
+            ReclaimUnit::Node => (Unit::Node(zone.node), &node.reclaim),
+        };
+        let here = self.node_of(self.platform.cpu());
+        let ask = Try {
+            reclaimer,
+            record,
+            unit,
+            mode: self.reclaim.mode(),
+            others_cpus: node.cpus() > 0 && zone.node != here,
+            gfp: ctx.gfp,
+            order: ctx.order,
+            highest: ctx.highest,
+        };
+        node_reclaim(&ask, &self.reclaim.events)
+    }
+
+    /// Whether the zone is above the mark asked for (LB D.4 step e).
+    pub(super) fn above_mark(&self, zone: &Zone, ctx: &Context<'_>, flags: AllocFlags) -> bool {
+        let mark = zone.marks().mark(mark_of(flags));
+        zone.snapshot(ctx.highest).ok(ctx.order, mark, flags)
+    }
+
+    /// Reclaims directly and asks again, as long as that may help (LB D.5).
+    pub(super) fn reclaim_and_retry(&self, ctx: &Context<'a>, flags: AllocFlags) -> Option<Pfn> {
+        let reclaimer = self.platform.reclaimer()?;
+        if !ctx.gfp.contains(Gfp::DIRECT_RECLAIM) || reclaimer.is_reclaiming() {
+            return None;
+        }
+        let (order, gfp) = (ctx.order, ctx.gfp);
+        let costly = order.get() > COSTLY_ORDER;
+        let request = DirectReclaim {
+            gfp,
+            order,
+            highest: ctx.highest,
+            zonelist: &ctx.zonelist[ctx.first..],
+        };
+        let mut fruitless = 0;
+        for _ in 0..DIRECT_MAX {
+            let freed = reclaimer.direct(&request);
+            self.reclaim.events.count_direct(freed);
+            if freed > 0
+                && let Some(pfn) = self.retry(ctx, flags)
+            {
+                return Some(pfn);
+            }
+            let may_repeat = !gfp.contains(Gfp::NORETRY)
+                && (!costly || gfp.contains(Gfp::RETRY_MAYFAIL))
+                && self.may_help(ctx, flags, reclaimer);
+            fruitless = if freed > 0 && !costly { 0 } else { fruitless + 1 };
+            if fruitless > NO_PROGRESS_MAX || !may_repeat {
+                return None;
+            }
+            self.platform.relax();
+        }
+        None
+    }
+
+    /// Walks again after reclaim freed pages; the second time with the stores emptied.
+    fn retry(&self, ctx: &Context<'a>, flags: AllocFlags) -> Option<Pfn> {
+        if self.policy.zonelist.cache.reconsiders()
+            && let Some(cache) = ctx.cache
+        {
+            // The zones were marked before there was this progress (LB G.6, patch B).
+            cache.clear(self.platform.now_ns());
+        }
+        self.scan(ctx, flags).or_else(|| {
+            self.unreserve_highatomic(ctx, false);
+            self.drain_all();
+            self.scan(ctx, flags)
+        })
+    }
+
+    /// Whether some zone would have room if all that it could give up were free (LB D.5,
+    /// `should_reclaim_retry`).
+    fn may_help(&self, ctx: &Context<'a>, flags: AllocFlags, reclaimer: &dyn Reclaimer) -> bool {
+        self.allowed(ctx).any(|zone| {
+            let held = reclaimer.holdings(Unit::Zone(zone.id));
+            let reclaimable = held.inactive_file + held.active_file + held.anon;
+            let deltas = (0..self.cpus())
+                .map(|cpu| self.pcp(zone.id, CpuId(cpu as u32)).free_diff.load(Relaxed));
+            let free = (zone.free_counter_raw() + deltas.sum::<i64>()).max(0) as u64;
+            let snapshot = ZoneSnapshot { free: free + reclaimable, ..zone.snapshot(ctx.highest) };
+            snapshot.ok(ctx.order, zone.marks().mark(Mark::Min), flags)
+        })
+    }
+
+    /// Whether the calling thread is reclaiming: then its requests ignore the marks (LB D.5).
+    pub(super) fn is_reclaiming(&self) -> bool {
+        self.platform.reclaimer().is_some_and(Reclaimer::is_reclaiming)
+    }
+}

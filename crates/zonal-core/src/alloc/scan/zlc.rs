@@ -1,0 +1,176 @@
+//! The walk of 2.6.20 to 4.3, which remembers zones found full (LB G.4 to G.6), with and without
+//! the first of the two fixes of 3.1. The second, emptying the cache after direct reclaim, is in
+//! `alloc::reclaim`.
+//!
+//! ```text
+//!               first zone fails its mark      later zones            nothing found
+//!  original     reclaimed; the cache comes     full ones are passed   once more, all zones,
+//!               into use behind it             unseen                 without the cache
+//!  first_zone   the cache comes into use;      the same               the same
+//!               reclaimed unless full
+//! ```
+//! So in the original a request whose first zone stays below its mark reclaims it every time; with
+//! the fix, once a second.
+
+use super::Walk;
+use crate::alloc::Allocator;
+use crate::platform::Platform;
+use crate::policy::walk::CacheMark;
+use crate::reclaim::NodeReclaim;
+use crate::types::Pfn;
+use crate::zone::state::Zone;
+use crate::zonelist::cache::ZonelistCache;
+
+/// What a walk makes of a zone.
+enum Verdict {
+    /// It may spare the block.
+    Take,
+    /// It is full: the cache is told.
+    Full,
+    /// It is passed.
+    Next,
+}
+
+/// How one request uses the cache of its list: over two rounds at most.
+struct Use<'a> {
+    /// `None`: the list has no cache, and every zone is worth a look.
+    cache: Option<&'a ZonelistCache>,
+    /// Full zones are passed.
+    active: bool,
+    /// It came into use already; it does so once.
+    begun: bool,
+    mark: CacheMark,
+}
+
+impl Use<'_> {
+    fn worth(&self, position: usize) -> bool {
+        !self.active || self.cache.is_none_or(|cache| cache.worth(position))
+    }
+
+    fn mark(&self, position: usize) {
+        if let Some(cache) = self.cache
+            && (self.active || self.mark == CacheMark::Always)
+        {
+            cache.mark(position);
+        }
+    }
+
+    /// After a round that found nothing: whether there is one more, which looks at every zone.
+    fn again(&mut self) -> bool {
+        core::mem::replace(&mut self.active, false)
+    }
+}
+
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// Up to 3.0 (LB G.5).
+    pub(super) fn scan_original(&self, walk: &Walk<'_, 'a>) -> Result<Pfn, ()> {
+        let mut cached = self.cache_use(walk);
+        loop {
+            for (position, zone) in self.usable(walk.ctx) {
+                if !cached.worth(position) {
+                    continue;
+                }
+                if self.leaves_node(walk, zone) {
+                    return Err(());
+                }
+                match self.judge_original(walk, zone) {
+                    Verdict::Take => match self.serve(walk, zone) {
+                        Some(pfn) => return Ok(pfn),
+                        None => cached.mark(position),
+                    },
+                    Verdict::Full => cached.mark(position),
+                    Verdict::Next => {}
+                }
+                self.begin(&mut cached);
+            }
+            if !cached.again() {
+                return Err(());
+            }
+        }
+    }
+
+    fn judge_original(&self, walk: &Walk<'_, 'a>, zone: &'a Zone) -> Verdict {
+        if self.may_take(walk, zone) {
+            return Verdict::Take;
+        }
+        if !self.reclaims(zone, walk.preferred) {
+            return Verdict::Full;
+        }
+        match self.reclaim_for(zone, walk.ctx) {
+            NodeReclaim::NoScan => Verdict::Next,
+            NodeReclaim::Full => Verdict::Full,
+            NodeReclaim::Some | NodeReclaim::Success => self.judge_reclaimed(walk, zone),
+        }
+    }
+
+    /// 3.1 to 4.3 (LB G.6, patch A).
+    pub(super) fn scan_first_zone(&self, walk: &Walk<'_, 'a>) -> Result<Pfn, ()> {
+        let mut cached = self.cache_use(walk);
+        loop {
+            for (position, zone) in self.usable(walk.ctx) {
+                if !cached.worth(position) {
+                    continue;
+                }
+                if self.leaves_node(walk, zone) {
+                    return Err(());
+                }
+                match self.judge_first_zone(walk, zone, position, &mut cached) {
+                    Verdict::Take => match self.serve(walk, zone) {
+                        Some(pfn) => return Ok(pfn),
+                        None => cached.mark(position),
+                    },
+                    Verdict::Full => cached.mark(position),
+                    Verdict::Next => {}
+                }
+            }
+            if !cached.again() {
+                return Err(());
+            }
+        }
+    }
+
+    fn judge_first_zone(
+        &self,
+        walk: &Walk<'_, 'a>,
+        zone: &'a Zone,
+        position: usize,
+        cached: &mut Use<'a>,
+    ) -> Verdict {
+        if self.may_take(walk, zone) {
+            return Verdict::Take;
+        }
+        self.begin(cached);
+        if !self.reclaims(zone, walk.preferred) {
+            return Verdict::Full;
+        }
+        // The cache may have come into use just now: the first zone is asked about here.
+        if !cached.worth(position) {
+            return Verdict::Next;
+        }
+        match self.reclaim_for(zone, walk.ctx) {
+            // Nothing was scanned, so nothing is known.
+            NodeReclaim::NoScan | NodeReclaim::Full => Verdict::Next,
+            NodeReclaim::Some | NodeReclaim::Success => self.judge_reclaimed(walk, zone),
+        }
+    }
+
+    fn judge_reclaimed(&self, walk: &Walk<'_, 'a>, zone: &Zone) -> Verdict {
+        if self.above_mark(zone, walk.ctx, walk.flags) { Verdict::Take } else { Verdict::Full }
+    }
+
+    fn cache_use(&self, walk: &Walk<'_, 'a>) -> Use<'a> {
+        let mark = self.policy.zonelist.cache_mark;
+        Use { cache: walk.ctx.cache, active: false, begun: false, mark }
+    }
+
+    /// The cache comes into use, once in a request's walk, where there are several nodes.
+    fn begin(&self, cached: &mut Use<'a>) {
+        if cached.begun || self.nodes.len() == 1 {
+            return;
+        }
+        if let Some(cache) = cached.cache {
+            cache.setup(self.platform.now_ns());
+        }
+        (cached.active, cached.begun) = (true, true);
+    }
+}

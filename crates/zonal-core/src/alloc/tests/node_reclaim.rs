@@ -1,0 +1,381 @@
+//! Node reclaim in an allocation: which zones, when, by whom (LB D.4 steps d and e, G.1 to G.3),
+//! and direct reclaim behind it (LB D.5).
+
+use std::boxed::Box;
+use std::cell::Cell;
+use std::sync::{Barrier, Mutex, OnceLock};
+use std::vec::Vec;
+
+use super::home::Shape;
+use crate::alloc::{Allocator, Refusal, Request, Sysctl};
+use crate::gfp::Gfp;
+use crate::platform::Platform;
+use crate::platform::reclaimer::{DirectReclaim, Holdings, Pass, Reclaimer, Unit};
+use crate::policy::walk::{DistanceRule, NodeReclaimMode, ReclaimUnit};
+use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
+use crate::sync::{AtomicU32, Ordering::Relaxed, Wait};
+use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
+
+std::thread_local! {
+    static CPU: Cell<u32> = const { Cell::new(0) };
+    static IN_RECLAIM: Cell<bool> = const { Cell::new(false) };
+}
+
+type AtPass = Box<dyn Fn(&Pass) -> u64 + Send + Sync>;
+type AtDirect = Box<dyn FnMut(&DirectReclaim<'_>) -> u64 + Send + Sync>;
+
+/// Reclaims as the test says.
+#[derive(Default)]
+struct Home {
+    passes: Mutex<Vec<Unit>>,
+    held: Mutex<Option<Holdings>>,
+    at_pass: OnceLock<AtPass>,
+    at_direct: Mutex<Option<AtDirect>>,
+}
+
+impl Wait for Home {
+    fn wait(&self, _word: &AtomicU32, _value: u32) {
+        std::thread::yield_now();
+    }
+    fn wake_one(&self, _word: &AtomicU32) {}
+}
+
+impl Platform for Home {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+    fn fence(&self, _cpu: CpuId) -> bool {
+        true
+    }
+    fn now_ns(&self) -> u64 {
+        0
+    }
+    fn relax(&self) {
+        std::thread::yield_now();
+    }
+    fn reclaimer(&self) -> Option<&dyn Reclaimer> {
+        Some(self)
+    }
+}
+
+impl Reclaimer for Home {
+    fn holdings(&self, _unit: Unit) -> Holdings {
+        let plenty = Holdings { file: 4000, inactive_file: 4000, ..Holdings::default() };
+        self.held.lock().unwrap().unwrap_or(plenty)
+    }
+    fn shrink(&self, pass: &Pass) -> u64 {
+        self.passes.lock().unwrap().push(pass.unit);
+        self.at_pass.get().map_or(0, |at_pass| at_pass(pass))
+    }
+    fn direct(&self, request: &DirectReclaim<'_>) -> u64 {
+        // Out of the lock while it runs: it may allocate.
+        let Some(mut at_direct) = self.at_direct.lock().unwrap().take() else { return 0 };
+        let freed = at_direct(request);
+        self.at_direct.lock().unwrap().get_or_insert(at_direct);
+        freed
+    }
+    fn is_reclaiming(&self) -> bool {
+        IN_RECLAIM.get()
+    }
+}
+
+type Pool = Allocator<'static, Home>;
+
+fn policy() -> Policy {
+    let mut policy = Policy {
+        pcp: PcpPolicy { orders: 1, ..Policy::LINUX_6_18.pcp },
+        mobility_grouping: Grouping::Off,
+        ..Policy::LINUX_6_18
+    };
+    policy.watermark.min_free = MinFreeRule::Kbytes(256);
+    policy.node_reclaim.mode = NodeReclaimMode::Bits(1);
+    policy
+}
+
+/// Two nodes at this distance with a CPU each, CPU 2 on node 0 too; the home as `Home::default()`.
+fn boot(distance: u8, policy: Policy) -> &'static Pool {
+    let mut shape = Shape::uniform(2, 4096, 1);
+    shape.distances = std::vec![10, distance, distance, 10];
+    shape.cpus.push(NodeId(0));
+    let shape: &'static Shape = Box::leak(Box::new(shape));
+    CPU.set(0);
+    Box::leak(Box::new(shape.boot_on(policy, Home::default())))
+}
+
+fn request() -> Request {
+    Request::new(Order::new(4).unwrap())
+}
+
+/// Takes every block of a node, past marks and reclaim.
+fn fill(pool: &Pool, node: u16) -> Vec<Pfn> {
+    let request = request().gfp(Gfp::MEMALLOC | Gfp::THISNODE).on(NodeId(node));
+    let mut held = Vec::new();
+    let mode = pool.reclaim.mode();
+    pool.reclaim.set_mode(0);
+    while pool.zones()[usize::from(node)].free_counter() > 0 {
+        held.push(pool.alloc(request).unwrap());
+    }
+    pool.reclaim.set_mode(mode);
+    held
+}
+
+fn tries(pool: &Pool, unit: Unit) -> usize {
+    let mut passes = pool.platform().passes.lock().unwrap();
+    let (of, others): (Vec<_>, Vec<_>) = passes.drain(..).partition(|pass| *pass == unit);
+    *passes = others;
+    assert_eq!(of.len() % 5, 0, "a try that frees nothing makes five passes");
+    of.len() / 5
+}
+
+#[test]
+fn off_unless_asked_for() {
+    let mut off = policy();
+    off.node_reclaim.mode = NodeReclaimMode::Bits(0);
+    let pool = boot(20, off);
+    fill(pool, 0);
+    pool.alloc(request()).unwrap();
+    assert_eq!(pool.reclaim_stats().tries, 0);
+    pool.set(Sysctl::ZoneReclaimMode, 8).unwrap();
+    pool.alloc(request()).unwrap();
+    assert_eq!(pool.reclaim_stats().tries, 0, "only the three bits turn it on");
+    for mode in [1, 2, 4] {
+        pool.set(Sysctl::ZoneReclaimMode, mode).unwrap();
+        pool.alloc(request()).unwrap();
+        assert_eq!(tries(pool, Unit::Node(NodeId(0))), 1);
+    }
+}
+
+#[test]
+fn sysctls_have_the_kernels_ranges() {
+    let pool = boot(20, policy());
+    for (sysctl, accepted, refused) in [
+        (Sysctl::ZoneReclaimMode, [0, 7, i64::from(i32::MAX)], [-1, 1 << 31]),
+        (Sysctl::MinUnmappedRatio, [0, 50, 100], [-1, 101]),
+        (Sysctl::MinSlabRatio, [0, 50, 100], [-1, 101]),
+        (Sysctl::DefragMode, [0, 1, 1], [-1, 2]),
+    ] {
+        assert!(accepted.into_iter().all(|value| pool.set(sysctl, value).is_ok()));
+        assert!(refused.into_iter().all(|value| pool.set(sysctl, value).is_err()));
+    }
+}
+
+/// Limits of 1 and 5 percent of a node of 4096 pages, and what the sysctls make of them.
+#[test]
+fn limits_follow_the_ratios() {
+    let pool = boot(20, policy());
+    let limits = |unit: ReclaimUnit| {
+        let record = match unit {
+            ReclaimUnit::Zone => &pool.zones()[0].reclaim,
+            ReclaimUnit::Node => &pool.nodes()[0].reclaim,
+        };
+        [record.min_unmapped.load(Relaxed), record.min_slab.load(Relaxed)]
+    };
+    for unit in [ReclaimUnit::Zone, ReclaimUnit::Node] {
+        assert_eq!(limits(unit), [40, 204]);
+    }
+    pool.set(Sysctl::MinUnmappedRatio, 100).unwrap();
+    pool.set(Sysctl::MinSlabRatio, 0).unwrap();
+    assert_eq!(limits(ReclaimUnit::Node), [4096, 0]);
+    fill(pool, 0);
+    pool.alloc(request()).unwrap();
+    assert_eq!(pool.reclaim_stats().full, 1, "4000 pages of files are less than all");
+}
+
+/// The nearer a rule wants zones to be, the sooner they are passed. Only the remote node is full of
+/// reclaimable pages; nobody runs there.
+#[test]
+fn distance_decides_which_nodes_are_reclaimed() {
+    for (rule, distance, reclaimed) in [
+        (DistanceRule::None, 200, true),
+        (DistanceRule::AtMost(30), 30, true),
+        (DistanceRule::AtMost(30), 31, false),
+        (DistanceRule::Below(30), 29, true),
+        (DistanceRule::Below(30), 30, false),
+        (DistanceRule::AtMost(32), 32, true),
+    ] {
+        let mut with = policy();
+        with.node_reclaim.distance = rule;
+        let mut shape = Shape::uniform(2, 4096, 1);
+        shape.distances = std::vec![10, distance, distance, 10];
+        shape.cpus.pop(); // node 1 has no CPU, so anybody may reclaim it
+        let shape: &'static Shape = Box::leak(Box::new(shape));
+        CPU.set(0);
+        let pool: &Pool = Box::leak(Box::new(shape.boot_on(with, Home::default())));
+        fill(pool, 0);
+        fill(pool, 1);
+        assert!(pool.alloc(request().gfp(Gfp::KERNEL | Gfp::NORETRY)).is_err());
+        // Three walks: with the low mark, with the min mark, and behind the drain.
+        assert_eq!(tries(pool, Unit::Node(NodeId(0))), 3);
+        let remote = tries(pool, Unit::Node(NodeId(1)));
+        assert_eq!(remote, if reclaimed { 3 } else { 0 }, "{rule} at {distance}");
+    }
+}
+
+#[test]
+fn a_node_with_cpus_is_left_to_them() {
+    let pool = boot(20, policy());
+    fill(pool, 1);
+    let remote = request().on(NodeId(1));
+    pool.alloc(remote).unwrap();
+    assert_eq!(pool.reclaim_stats().no_scan, 1);
+    CPU.set(1);
+    pool.alloc(remote).unwrap();
+    assert_eq!(tries(pool, Unit::Node(NodeId(1))), 1);
+}
+
+#[test]
+fn who_must_not_wait_does_not_reclaim() {
+    let pool = boot(20, policy());
+    fill(pool, 0);
+    for gfp in [Gfp::ATOMIC, Gfp::NOWAIT] {
+        pool.alloc(request().gfp(gfp)).unwrap();
+    }
+    let stats = pool.reclaim_stats();
+    assert_eq!((stats.tries, stats.no_scan), (2, 2));
+}
+
+/// Reclaim that gives enough makes the zone serve after all.
+#[test]
+fn a_node_that_gave_enough_serves_the_request() {
+    for unit in [ReclaimUnit::Node, ReclaimUnit::Zone] {
+        let mut with = policy();
+        with.node_reclaim.unit = unit;
+        let pool = boot(20, with);
+        let held = Mutex::new(fill(pool, 0));
+        let at_pass = move |_: &Pass| {
+            let freed: Vec<Pfn> = held.lock().unwrap().drain(..100).collect();
+            freed.iter().for_each(|pfn| pool.free(*pfn, request().order).unwrap());
+            100 << 4
+        };
+        assert!(pool.platform().at_pass.set(Box::new(at_pass)).is_ok());
+        let pfn = pool.alloc(request()).unwrap();
+        assert!(pool.zones()[0].contains(pfn));
+        let stats = pool.reclaim_stats();
+        assert_eq!((stats.success, stats.passes, stats.pages), (1, 1, 1600));
+        pool.alloc(request()).unwrap();
+        assert_eq!(pool.reclaim_stats().tries, 1, "the node is above its mark again");
+    }
+}
+
+/// RECLAIM-1: while one thread reclaims a node, another of the same node goes elsewhere at once.
+#[test]
+fn one_thread_reclaims_a_node_at_a_time() {
+    static INSIDE: Barrier = Barrier::new(2);
+    static OUT: Barrier = Barrier::new(2);
+    let pool = boot(20, policy());
+    fill(pool, 0);
+    let at_pass = |pass: &Pass| {
+        if pass.priority == 4 {
+            INSIDE.wait();
+            OUT.wait();
+        }
+        0
+    };
+    assert!(pool.platform().at_pass.set(Box::new(at_pass)).is_ok());
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| pool.alloc(request()).unwrap());
+        scope.spawn(|| {
+            CPU.set(2);
+            INSIDE.wait();
+            let got = pool.alloc(request());
+            let stats = pool.reclaim_stats();
+            OUT.wait();
+            assert!(pool.zones()[1].contains(got.unwrap()), "served from the other node");
+            assert_eq!((stats.no_scan, stats.passes), (1, 0));
+        });
+        assert!(pool.zones()[1].contains(slow.join().unwrap()));
+    });
+    let stats = pool.reclaim_stats();
+    assert_eq!((stats.tries, stats.no_scan, stats.failed, stats.passes), (2, 1, 1, 5));
+    pool.validate().unwrap();
+}
+
+/// A machine with a distance above the limit turns it on by itself, up to 3.15.
+#[test]
+fn far_nodes_turn_it_on_by_themselves() {
+    for (above, distance, on) in [(20, 20, false), (20, 21, true), (30, 21, false)] {
+        let mut with = policy();
+        with.node_reclaim.mode = NodeReclaimMode::Auto { above };
+        assert_eq!(boot(distance, with).reclaim.mode(), u32::from(on));
+    }
+}
+
+/// Direct reclaim repeats while it frees, and hears what the request may use.
+#[test]
+fn direct_reclaim_repeats_until_the_request_is_served() {
+    let pool = boot(20, policy());
+    pool.set(Sysctl::ZoneReclaimMode, 0).unwrap();
+    let mut held = fill(pool, 0);
+    fill(pool, 1);
+    let at_direct = move |request: &DirectReclaim<'_>| {
+        assert_eq!(request.zonelist, [ZoneId(0), ZoneId(1)]);
+        assert_eq!((request.order.get(), request.gfp), (3, Gfp::KERNEL));
+        let freed: Vec<Pfn> = held.drain(..1).collect();
+        freed.iter().for_each(|pfn| pool.free(*pfn, Order::new(4).unwrap()).unwrap());
+        freed.len() as u64 * 16
+    };
+    *pool.platform().at_direct.lock().unwrap() = Some(Box::new(at_direct));
+    let pfn = pool.alloc(Request::new(Order::new(3).unwrap())).unwrap();
+    assert!(pool.zones()[0].contains(pfn));
+    // The min mark of a zone is 32 pages; free is 16 more each time, and 7 more are not counted.
+    let stats = pool.reclaim_stats();
+    assert_eq!(pool.zones()[0].marks().min, 32);
+    assert_eq!((stats.direct, stats.direct_pages), (3, 48));
+}
+
+/// Orders above 3 get one try, unless they insist; nobody gets a try who may not wait.
+#[test]
+fn direct_reclaim_gives_up_by_the_rules() {
+    let plenty = || Some(Box::new(|_: &DirectReclaim<'_>| 0_u64) as AtDirect);
+    for (order, gfp, expected) in [
+        (4, Gfp::KERNEL, 1),
+        (4, Gfp::KERNEL | Gfp::RETRY_MAYFAIL, 17),
+        (0, Gfp::KERNEL, 17),
+        (0, Gfp::KERNEL | Gfp::NORETRY, 1),
+        (0, Gfp::ATOMIC, 0),
+        (0, Gfp::NOWAIT, 0),
+    ] {
+        let pool = boot(20, policy());
+        pool.set(Sysctl::ZoneReclaimMode, 0).unwrap();
+        fill(pool, 0);
+        let held = fill(pool, 1);
+        // A block for the test of the marks to see, which the marks refuse.
+        pool.free(held[0], request().order).unwrap();
+        *pool.platform().at_direct.lock().unwrap() = plenty();
+        let request = Request::new(Order::new(order).unwrap()).gfp(gfp);
+        let error = pool.alloc(request).err();
+        if expected > 0 {
+            assert!(matches!(error.unwrap().why, Refusal::Watermark { .. }));
+        }
+        assert_eq!(pool.reclaim_stats().direct, expected, "order {order} {gfp}");
+        // Nothing that could be freed is left: it does not repeat.
+        *pool.platform().held.lock().unwrap() = Some(Holdings::default());
+        *pool.platform().at_direct.lock().unwrap() = plenty();
+        let _ = pool.alloc(request);
+        let again = pool.reclaim_stats().direct - expected;
+        assert_eq!(again, expected.min(1), "order {order} {gfp}");
+    }
+}
+
+/// A reclaimer that allocates gets what there is, and does not reclaim for itself.
+#[test]
+fn reclaim_does_not_call_itself() {
+    let pool = boot(20, policy());
+    let mut held = fill(pool, 0);
+    held.extend(fill(pool, 1));
+    pool.free(held.pop().unwrap(), request().order).unwrap();
+    let at_direct = move |_: &DirectReclaim<'_>| {
+        IN_RECLAIM.set(true);
+        let own = pool.alloc(request()).expect("the last block, below every mark");
+        assert!(pool.alloc(request()).is_err());
+        IN_RECLAIM.set(false);
+        pool.free(own, request().order).unwrap();
+        for pfn in held.drain(..100) {
+            pool.free(pfn, request().order).unwrap();
+        }
+        1600
+    };
+    *pool.platform().at_direct.lock().unwrap() = Some(Box::new(at_direct));
+    pool.alloc(request()).unwrap();
+    assert_eq!(pool.reclaim_stats().direct, 1);
+}

@@ -1,0 +1,101 @@
+//! Taking memory back from its users, as the core asks for it (LB G.3, H.4). The home knows who
+//! uses what; the core decides when it asks, how hard, and what follows from the answer.
+//!
+//! Calls come from inside an allocation, with no lock held and no store closed: a reclaimer frees
+//! pages as anybody does. It may allocate too, if it says so in
+//! [`is_reclaiming`](Reclaimer::is_reclaiming), so that reclaim does not call itself.
+
+use crate::gfp::Gfp;
+use crate::types::{NodeId, Order, ZoneId, ZoneKind};
+
+/// A part of the machine that is reclaimed as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// A node (since 4.8).
+    Node(NodeId),
+    /// A zone (up to 4.7).
+    Zone(ZoneId),
+}
+
+/// What a unit holds that could be given up, in base pages. All zero: nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Holdings {
+    /// Pages of files (`NR_FILE_PAGES`).
+    pub file: u64,
+    /// Of these, pages not used lately.
+    pub inactive_file: u64,
+    /// Of these, pages used lately.
+    pub active_file: u64,
+    /// Of these, pages that a process has mapped.
+    pub file_mapped: u64,
+    /// Of these, pages that must be written first.
+    pub file_dirty: u64,
+    /// Anonymous pages that could be swapped; 0 without swap.
+    pub anon: u64,
+    /// Pages of caches whose objects can be given up (`slab_reclaimable`).
+    pub slab: u64,
+    /// Repeated passes found nothing to free. Looked at for zones only (up to 4.7).
+    pub all_unreclaimable: bool,
+}
+
+/// One pass over a unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pass {
+    /// What to go through.
+    pub unit: Unit,
+    /// How hard to try: a pass looks at a `2^priority`-th part of the unit's pages.
+    pub priority: u32,
+    /// Base pages after which the pass may end.
+    pub wanted: u64,
+    /// Flags of the request that needs the pages.
+    pub gfp: Gfp,
+    /// Its order.
+    pub order: Order,
+    /// The highest zone kind that it can use.
+    pub highest: ZoneKind,
+    /// Dirty pages may be written.
+    pub may_write: bool,
+    /// Mapped pages may be unmapped.
+    pub may_unmap: bool,
+    /// Anonymous pages may be swapped.
+    pub may_swap: bool,
+}
+
+/// A request for which no zone has room (LB H.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectReclaim<'a> {
+    /// The request's flags.
+    pub gfp: Gfp,
+    /// Its order.
+    pub order: Order,
+    /// The highest zone kind that it can use.
+    pub highest: ZoneKind,
+    /// Zones that would help it, and others above `highest`, in the order it tries them.
+    pub zonelist: &'a [ZoneId],
+}
+
+/// What a home can take back.
+pub trait Reclaimer {
+    /// What the unit holds now.
+    fn holdings(&self, unit: Unit) -> Holdings;
+
+    /// Makes one pass over the unit's pages. Returns the base pages freed.
+    fn shrink(&self, pass: &Pass) -> u64;
+
+    /// Makes one pass over the caches of objects; asked where the unit is a zone. Returns the
+    /// objects freed, of any zone; what that gave this zone shows in its
+    /// [`slab`](Holdings::slab).
+    fn shrink_slab(&self, _pass: &Pass) -> u64 {
+        0
+    }
+
+    /// Frees what it can for a request that may wait. Returns the base pages freed; 0 says that
+    /// there is nothing left.
+    fn direct(&self, request: &DirectReclaim<'_>) -> u64;
+
+    /// Whether the calling thread is inside a call of this trait (`PF_MEMALLOC`): its requests may
+    /// go below every mark and do not reclaim.
+    fn is_reclaiming(&self) -> bool {
+        false
+    }
+}
