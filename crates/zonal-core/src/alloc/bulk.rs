@@ -73,7 +73,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
             let mark = zone.marks().mark(Mark::Low) + want;
             zone.node == preferred.node
                 && ctx.allows(zone)
-                && snapshot.ok(Order::ZERO, mark, AllocFlags::WMARK_LOW)
+                && (snapshot.ok(Order::ZERO, mark, AllocFlags::WMARK_LOW)
+                    || self.grew(zone, Order::ZERO))
         });
         let Some(zone) = enough else { return Ok(0) };
         let Some(list) = self.map.get(Order::ZERO, ctx.mt) else { return Ok(0) };

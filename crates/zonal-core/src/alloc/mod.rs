@@ -11,6 +11,7 @@
 //! | `request` | requests and refusals | D.1 |
 //! | `setup` | makes an allocator; memory comes online; marks, sizes, thresholds | A, C, E.4, F.2 |
 //! | `pagesets` | sizes of the stores; CPUs come and go | E.4, E.11 |
+//! | `deferred` | memory that comes online while requests are served | A.8 |
 //! | `scan` | the walk over a zonelist | D.4 |
 //! | `scan/zlc` | the same with the zonelist cache | G.5, G.6 |
 //! | `reclaim` | room made in a node, and by direct reclaim | D.4, D.5, G.3 |
@@ -32,6 +33,7 @@
 mod areas;
 mod bulk;
 mod counters;
+mod deferred;
 mod drain;
 mod free;
 mod numa;
@@ -115,6 +117,10 @@ pub struct Allocator<'a, P> {
     stat_interval_ns: AtomicU64,
     defrag_mode: AtomicU32,
     reclaim: ReclaimControl,
+    /// Zones with memory to come; 0 once all is there.
+    growing: AtomicU32,
+    /// 1 once the per-CPU stores have sizes.
+    sized: AtomicU32,
     events: Events,
 }
 

@@ -5,6 +5,7 @@ use super::Allocator;
 use crate::pcp::size::{self, HighFraction, SizeInputs, SizeRule, Sizes};
 use crate::pcp::store::Pcp;
 use crate::platform::Platform;
+use crate::policy::recompute::Recompute;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, NodeId};
 use crate::zone::state::Zone;
@@ -84,19 +85,21 @@ impl<'a, P: Platform> Allocator<'a, P> {
         here.filter(|cpu| self.is_online(*cpu)).count() as u32
     }
 
-    /// A CPU comes online: the stores of every zone are sized anew, with one CPU more on *every*
-    /// node, as Linux does until it next computes them (LB E.4).
+    /// A CPU comes online: if the policy says so the stores of every zone are sized anew, with one
+    /// CPU more on *every* node, as Linux does until it next computes them (LB E.4).
     pub fn cpu_online(&self, cpu: CpuId) {
         if !self.is_online(cpu) {
-            self.setup_pagesets(1);
+            if self.sizes_follow_cpus() {
+                self.setup_pagesets(1);
+            }
             self.set_offline(cpu, false);
             self.set_thresholds();
         }
     }
 
     /// A CPU is gone: its stores are emptied, its deltas folded into their zones, NUMA events
-    /// included, and thresholds and the stores of every zone are sized anew for the CPUs that are
-    /// left (LB E.9, F.4). Nothing may run on the CPU any more.
+    /// included, and thresholds and, if the policy says so, the stores of every zone are sized anew
+    /// for the CPUs that are left (LB E.9, F.4). Nothing may run on the CPU any more.
     pub fn cpu_dead(&self, cpu: CpuId) {
         if !self.is_online(cpu) {
             return;
@@ -107,7 +110,13 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
         self.set_offline(cpu, true);
         self.set_thresholds();
-        self.setup_pagesets(0);
+        if self.sizes_follow_cpus() {
+            self.setup_pagesets(0);
+        }
+    }
+
+    fn sizes_follow_cpus(&self) -> bool {
+        self.policy.pcp.recompute >= Recompute::Cpus
     }
 
     fn set_offline(&self, cpu: CpuId, offline: bool) {

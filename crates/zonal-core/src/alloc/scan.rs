@@ -159,7 +159,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
             && zone.node != walk.preferred.node
     }
 
-    /// Steps 5 and 6 of LB D.4: the high mark once, then the mark asked for.
+    /// Steps 5 and 6 of LB D.4: the high mark once, then the mark asked for. A zone that grows is
+    /// not asked again.
     #[inline]
     fn may_take(&self, walk: &Walk<'_, 'a>, zone: &'a Zone) -> bool {
         let Walk { ctx, flags, .. } = *walk;
@@ -177,8 +178,14 @@ impl<'a, P: Platform> Allocator<'a, P> {
             zone.set_flag(BELOW_HIGH);
             self.slow_down(zone);
         }
-        flags.contains(AllocFlags::NO_WATERMARKS)
-            || snapshot.ok_fast(ctx.order, &marks, mark_of(flags), flags)
+        snapshot.ok_fast(ctx.order, &marks, mark_of(flags), flags)
+            || self.grew(zone, ctx.order)
+            || flags.contains(AllocFlags::NO_WATERMARKS)
+    }
+
+    /// Whether a zone that failed the request had memory to come, and has it now.
+    pub(super) fn grew(&self, zone: &'a Zone, order: Order) -> bool {
+        self.is_growing() && self.grow_for(zone, order)
     }
 
     /// Steps d and e: the zone is below its mark; its node may have something to give up.
@@ -194,7 +201,13 @@ impl<'a, P: Platform> Allocator<'a, P> {
     fn serve(&self, walk: &Walk<'_, 'a>, zone: &'a Zone) -> Option<Pfn> {
         let Walk { ctx, flags, preferred } = *walk;
         let want = Want { order: ctx.order, mt: ctx.mt, flags, preferred: preferred.id };
-        let pfn = self.rmqueue(zone, want)?;
+        let pfn = loop {
+            match self.rmqueue(zone, want) {
+                Some(pfn) => break pfn,
+                None if self.grew(zone, ctx.order) => {}
+                None => return None,
+            }
+        };
         if flags.contains(AllocFlags::HIGHATOMIC) && self.grouping {
             self.reserve_highatomic(zone, pfn, ctx.order);
         }

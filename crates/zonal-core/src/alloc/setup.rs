@@ -14,6 +14,7 @@ use crate::pcp::size::HighFraction;
 use crate::pcp::store::Pcp;
 use crate::pcp::tune::PcpParams;
 use crate::platform::Platform;
+use crate::policy::recompute::Recompute;
 use crate::policy::walk::NoFragment;
 use crate::policy::{MinFreeRule, Policy};
 use crate::reclaim::ReclaimControl;
@@ -39,6 +40,8 @@ pub enum OnlineError {
     OutsideZone(ZoneId, u64, u64),
     /// The buddy refused a block: part of the range is in use already.
     InUse(buddy::FreeError),
+    /// Part of the zone's memory was put off already.
+    DeferredTwice(ZoneId),
 }
 
 impl fmt::Display for OnlineError {
@@ -48,6 +51,10 @@ impl fmt::Display for OnlineError {
                 write!(f, "pages {start:#x} to {end:#x} are not inside {zone:?}")
             }
             OnlineError::InUse(error) => write!(f, "memory cannot come online: {error}"),
+            OnlineError::DeferredTwice(zone) => write!(
+                f,
+                "{zone:?} has memory that was put off already; call online for its other ranges"
+            ),
         }
     }
 }
@@ -157,6 +164,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
             stat_interval_ns: AtomicU64::new(STAT_INTERVAL_NS),
             defrag_mode: AtomicU32::new(u32::from(policy.nofragment == NoFragment::Always)),
             reclaim: ReclaimControl::new(machine, &policy.node_reclaim),
+            growing: AtomicU32::new(0),
+            sized: AtomicU32::new(0),
             events: Events::default(),
         };
         if grouping {
@@ -180,14 +189,24 @@ impl<'a, P: Platform> Allocator<'a, P> {
             return Err(outside);
         }
         let mut locked = zone.lock(&self.platform, self.words, self.blocks);
-        let LockedZone { buddy, frames, .. } = &mut locked;
-        let index = |pfn: u64| (pfn - zone.start_pfn) as u32;
+        self.seed(zone, &mut locked, pages).map_err(OnlineError::InUse)
+    }
+
+    /// Hands pages inside the zone, never used before, to its locked buddy.
+    pub(super) fn seed(
+        &self,
+        zone: &Zone,
+        locked: &mut LockedZone<'_, P>,
+        pages: Range<Pfn>,
+    ) -> Result<(), buddy::FreeError> {
+        let LockedZone { buddy, frames, .. } = &mut *locked;
+        let index = |pfn: Pfn| (pfn.0 - zone.start_pfn) as u32;
         let before = buddy.free_pages();
-        let seeded = buddy.seed(frames, index(start)..index(end));
+        let seeded = buddy.seed(frames, index(pages.start)..index(pages.end));
         let added = buddy.free_pages() - before;
         locked.fold(added as i64);
         zone.set_managed(zone.managed() + added);
-        seeded.map_err(OnlineError::InUse)
+        seeded
     }
 
     /// Counts `pages` more as managed that somebody else holds and that never come to the buddy: a
@@ -205,13 +224,22 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// Computes what follows from the memory that is online: `min_free_kbytes`, watermarks,
-    /// reserves, statistics thresholds and the sizes of the per-CPU lists (LB C.3).
+    /// reserves, statistics thresholds and the sizes of the per-CPU lists (LB C.3). While memory is
+    /// still to come, there are no marks yet: [`finish_growth`](Self::finish_growth) sets them up.
     pub fn setup(&self) {
-        let kbytes = self.compute_min_free();
-        self.min_free_kbytes.store(kbytes, Relaxed);
-        self.setup_marks();
-        self.set_thresholds();
-        self.adjust_min_free();
+        let growing = self.is_growing();
+        if self.sized.swap(1, Relaxed) == 0 && (growing || !self.sizes_follow_marks()) {
+            self.setup_pagesets(0);
+        }
+        if growing {
+            self.set_thresholds();
+        } else {
+            let kbytes = self.compute_min_free();
+            self.min_free_kbytes.store(kbytes, Relaxed);
+            self.setup_marks();
+            self.set_thresholds();
+            self.adjust_min_free();
+        }
         self.reclaim.set_limits(self.zones, self.nodes);
     }
 
@@ -307,8 +335,22 @@ impl<'a, P: Platform> Allocator<'a, P> {
             }));
         }
         self.setup_reserves();
-        self.setup_pagesets(0);
+        if self.sizes_follow_marks() {
+            self.setup_pagesets(0);
+        }
         self.refresh_zones();
+    }
+
+    fn sizes_follow_marks(&self) -> bool {
+        self.policy.pcp.recompute >= Recompute::Watermarks
+    }
+
+    /// What follows from memory that came online while requests were served.
+    pub(super) fn setup_grown(&self) {
+        if self.policy.pcp.recompute == Recompute::DeferredInit {
+            self.setup_pagesets(0);
+        }
+        self.setup();
     }
 
     fn setup_reserves(&self) {

@@ -54,7 +54,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
             let before = self.activity(ctx);
             let drained = self.drain_all();
             let may_wait = ctx.gfp.contains(Gfp::DIRECT_RECLAIM);
-            let waited = may_wait && self.wait_for_isolated();
+            let waited = may_wait
+                && (self.wait_for_isolated()
+                    | self.wait_for_growth(self.allowed(ctx), ISOLATED_WAITS_MAX));
             self.settle(ctx);
             // The last reserved pageblock goes when nothing else came back (LB D.5).
             let force = round > 0 || (drained == 0 && may_wait);

@@ -5,6 +5,7 @@
 //! can change while it runs.
 
 mod presets;
+pub mod recompute;
 pub mod set;
 pub mod walk;
 
@@ -16,6 +17,7 @@ use crate::pcp::tuning::Tuning;
 use crate::types::{Choice, NR_ZONE_KINDS, PAGEBLOCK_PAGES};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
 use crate::zone::watermark::MovableMin;
+use recompute::Recompute;
 use walk::{NoFragment, NodeReclaimPolicy, ZonelistPolicy};
 
 /// Migratetypes of a kernel without CMA: what LB A.5 multiplies the pageblock by.
@@ -62,6 +64,8 @@ pub struct PcpPolicy {
     pub size: SizeRule,
     /// Cap of the batch before it is divided by 4, in pages (LB E.3).
     pub batch_cap_pages: u64,
+    /// When the sizes of the lists are computed (LB E.11).
+    pub recompute: Recompute,
     /// Which steps of the tuning are in force (LB E.10).
     pub tuning: Tuning,
     /// Refills and drains grow up to `batch << scale_max` pages (LB E.6), 0 to 6. Read from tuning

@@ -1,5 +1,6 @@
 //! The presets: a kernel release, or our own choice, as one policy each.
 
+use super::recompute::Recompute;
 use super::walk::{NoFragment, NodeReclaimPolicy, ZonelistPolicy};
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::FallbackRule;
@@ -32,6 +33,7 @@ impl Policy {
             free_lists: FreeLists::Single,
             size: SizeRule::MinMaxBounds,
             batch_cap_pages: BATCH_CAP_PAGES,
+            recompute: Recompute::Cpus,
             tuning: Tuning::Release615,
             scale_max: 5,
             slice: CacheSlice::Machine,

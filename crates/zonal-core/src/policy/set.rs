@@ -12,6 +12,7 @@
 
 use core::fmt;
 
+use super::recompute::Recompute;
 use super::walk::{
     CacheMark, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, ReclaimUnit, ZonelistCaching,
     ZonelistOrder,
@@ -132,6 +133,8 @@ pub const SETTINGS: &[Setting] = &[
         "sizes of the lists: six-batches up to 5.12, low-mark to 6.6, bounds from 6.7 on"),
     number!("pcp.batch_cap", pcp.batch_cap_pages: u64, 1..=1 << 20,
         "cap of the batch before it is divided by 4, in pages: 128 up to 4.18, then 256"),
+    choice!("pcp.recompute", pcp.recompute: Recompute,
+        "when the lists' sizes are computed; each value adds to the one before it"),
     choice!("pcp.tuning", pcp.tuning: Tuning,
         "steps of self-tuning: fixed up to 5.12, 0 to 6.6, 1 to 9 those of 6.7, 6.15 from then on"),
     number!("pcp.scale_max", pcp.scale_max: u8, 0..=6,

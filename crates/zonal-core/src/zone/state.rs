@@ -22,6 +22,7 @@ use crate::types::{Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
 use crate::vmstat::numa::NumaCounters;
 use crate::vmstat::update::{Change, Form, instruction, update};
 use crate::vmstat::variant::Update;
+use crate::zone::deferred::Deferred;
 use crate::zone::reclaim::ReclaimRecord;
 use crate::zone::watermark::{FreeBlocks, Mark, Watermarks, ZoneSnapshot};
 
@@ -71,6 +72,7 @@ pub struct Zone {
     /// How deltas of the zone's counters are updated.
     pub(crate) update: Update,
     pub(crate) reclaim: ReclaimRecord,
+    pub(crate) deferred: Deferred,
     counters: Counters,
     buddy: Lock<Buddy>,
 }

@@ -201,6 +201,26 @@ impl Shape {
         self.start(policy, records, platform)
     }
 
+    /// An allocator that starts with the first section of each node's highest zone. Of every zone
+    /// the first `reserved` pages never come online.
+    pub fn boot_deferred<P: Platform>(
+        self,
+        policy: Policy,
+        platform: P,
+        reserved: u64,
+    ) -> Allocator<'static, P> {
+        let shape: &'static Shape = Box::leak(Box::new(self));
+        let layout = Layout::of(&shape.machine(), &policy).expect("the shape is a machine");
+        let records = Box::leak(Box::new(Records::new(&layout, 0)));
+        let allocator = shape.make(policy, records, platform);
+        for (id, zone) in shape.zones.iter().enumerate() {
+            let pages = Pfn(zone.start_pfn + reserved)..Pfn(zone.start_pfn + zone.spanned);
+            allocator.online_deferred(ZoneId(id as u16), pages).expect("fresh memory");
+        }
+        allocator.setup();
+        allocator
+    }
+
     /// Runs `test` on an allocator whose records have `spare` entries too many and are gone
     /// afterwards: for tests that make thousands of allocators.
     pub fn scoped<R>(
@@ -220,16 +240,26 @@ impl Shape {
         records: &'a mut Records,
         platform: P,
     ) -> Allocator<'a, P> {
-        on_cpu(0);
-        let machine = self.machine();
-        let allocator = Allocator::new(&machine, policy, records.metadata(), platform)
-            .expect("the metadata is as large as the layout says");
+        let allocator = self.make(policy, records, platform);
         for (id, zone) in self.zones.iter().enumerate() {
             let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
             allocator.online(ZoneId(id as u16), pages).expect("fresh memory");
         }
         allocator.setup();
         allocator
+    }
+
+    /// An allocator without memory.
+    fn make<'a, P: Platform>(
+        &'a self,
+        policy: Policy,
+        records: &'a mut Records,
+        platform: P,
+    ) -> Allocator<'a, P> {
+        on_cpu(0);
+        let machine = self.machine();
+        Allocator::new(&machine, policy, records.metadata(), platform)
+            .expect("the metadata is as large as the layout says")
     }
 }
 

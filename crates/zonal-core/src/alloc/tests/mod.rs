@@ -2,6 +2,7 @@
 
 mod areas;
 mod counters;
+mod deferred;
 mod double_free;
 mod exhaustive;
 mod home;

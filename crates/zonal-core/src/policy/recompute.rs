@@ -1,0 +1,27 @@
+//! When the sizes of the per-CPU lists are computed (LB E.4, E.11).
+
+use crate::types::Choice;
+
+/// When the sizes of the per-CPU lists are computed. Each value adds to the one before it. A write
+/// to `percpu_pagelist_high_fraction` always does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Recompute {
+    /// When the lists are made, from the memory that is there then: up to 5.3. Where most memory
+    /// comes online later, lists stay as small as that of its beginning asks for.
+    Creation,
+    /// And when deferred memory has come online: 5.4.
+    DeferredInit,
+    /// And with the watermarks: since 5.14.
+    Watermarks,
+    /// And when a CPU comes or goes.
+    Cpus,
+}
+
+impl Choice for Recompute {
+    const ALL: &'static [(&'static str, Recompute)] = &[
+        ("creation", Recompute::Creation),
+        ("deferred-init", Recompute::DeferredInit),
+        ("watermarks", Recompute::Watermarks),
+        ("cpus", Recompute::Cpus),
+    ];
+}

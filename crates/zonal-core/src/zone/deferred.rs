@@ -1,0 +1,108 @@
+//! Memory of a zone that comes online later (LB A.8): where the next section starts, and who is at
+//! it.
+//!
+//! # Invariants
+//! - **GROW-1** each section is claimed once: `next` only grows, by compare-and-exchange.
+//! - **GROW-2** `claimed` counts the ranges that are claimed and not yet in the buddy. A claim is
+//!   counted before it is made, so with nothing left and nothing claimed all memory is there.
+
+use core::ops::Range;
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::types::Pfn;
+
+/// Pages of a section: 128 MiB (LB A.8, `PAGES_PER_SECTION`). Memory comes online in these.
+pub const SECTION_PAGES: u64 = 1 << 15;
+
+/// A zone's memory to come. Empty in a zone that is complete.
+#[derive(Debug, Default)]
+pub struct Deferred {
+    next: AtomicU64,
+    end: AtomicU64,
+    claimed: AtomicU32,
+}
+
+/// Where the memory of a zone from `start` on is put off: at the first section that begins a whole
+/// section behind the start (LB A.8: more than a section's pages were looked at, the first of the
+/// next one included).
+pub const fn first_deferred(start: u64) -> u64 {
+    (start + SECTION_PAGES).next_multiple_of(SECTION_PAGES)
+}
+
+impl Deferred {
+    /// Puts the range off. Before anybody else sees the zone.
+    pub(crate) fn put_off(&self, range: Range<Pfn>) {
+        self.next.store(range.start.0, Ordering::Relaxed);
+        self.end.store(range.end.0, Ordering::Relaxed);
+    }
+
+    /// Pages not yet claimed.
+    pub fn left(&self) -> u64 {
+        // Relaxed: a figure; a claim looks for itself.
+        self.end.load(Ordering::Relaxed).saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+
+    /// Whether ranges are on their way into the buddy.
+    pub fn is_claimed(&self) -> bool {
+        // Acquire: pairs with the Release in `finish`; who sees none sees their pages.
+        self.claimed.load(Ordering::Acquire) != 0
+    }
+
+    /// The next `pages` pages, fewer at the end. [`finish`](Self::finish) must follow.
+    pub(crate) fn claim(&self, pages: u64) -> Option<Range<Pfn>> {
+        self.claimed.fetch_add(1, Ordering::Relaxed);
+        let range = self.take(pages);
+        if range.is_none() {
+            self.finish();
+        }
+        range
+    }
+
+    /// As [`claim`](Self::claim), for a caller that holds the zone lock until the pages are free:
+    /// nobody can see them missing.
+    pub(crate) fn take(&self, pages: u64) -> Option<Range<Pfn>> {
+        let end = self.end.load(Ordering::Relaxed);
+        let up_to = |start: u64| start.saturating_add(pages).min(end);
+        let claim = |start| (start < end).then(|| up_to(start));
+        // Relaxed: the claim is of a number; the pages behind it are nobody's yet (GROW-1).
+        let start = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).ok()?;
+        Some(Pfn(start)..Pfn(up_to(start)))
+    }
+
+    /// A claimed range is in the buddy.
+    pub(crate) fn finish(&self) {
+        // Release: pairs with the Acquire in `is_claimed`.
+        self.claimed.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_starts_with_at_least_a_whole_section() {
+        let section = SECTION_PAGES;
+        assert_eq!(first_deferred(0), section);
+        assert_eq!(first_deferred(32 * section), 33 * section);
+        assert_eq!(first_deferred(1), 2 * section);
+        assert_eq!(first_deferred(section - 1), 2 * section);
+    }
+
+    #[test]
+    fn every_page_is_claimed_once() {
+        let deferred = Deferred::default();
+        assert_eq!(deferred.claim(8), None);
+        assert!(!deferred.is_claimed());
+        deferred.put_off(Pfn(100)..Pfn(120));
+        assert_eq!((deferred.left(), deferred.is_claimed()), (20, false));
+        assert_eq!(deferred.claim(8), Some(Pfn(100)..Pfn(108)));
+        assert_eq!(deferred.take(8), Some(Pfn(108)..Pfn(116)));
+        assert_eq!(deferred.claim(8), Some(Pfn(116)..Pfn(120)));
+        assert_eq!((deferred.claim(8), deferred.take(8)), (None, None));
+        assert!(deferred.is_claimed());
+        deferred.finish();
+        deferred.finish();
+        assert_eq!((deferred.left(), deferred.is_claimed()), (0, false));
+    }
+}
