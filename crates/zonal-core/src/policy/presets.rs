@@ -1,7 +1,7 @@
 //! The presets: a kernel release, or our own choice, as one policy each.
 
 use super::recompute::Recompute;
-use super::walk::{NoFragment, NodeReclaimPolicy, ZonelistPolicy};
+use super::walk::{DistanceRule, NoFragment, NodeLoad, NodeReclaimPolicy, ZonelistPolicy};
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::FallbackRule;
 use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
@@ -10,8 +10,8 @@ use crate::pcp::size::{BATCH_CAP_PAGES, BATCH_CAP_PAGES_4_18, CacheSlice, HighFr
 use crate::pcp::tuning::Tuning;
 use crate::vmstat::variant::{NumaPolicy, Refresh, StatPolicy};
 use crate::zone::watermark::{
-    BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MovableMin,
-    SCALE_FACTOR_DEFAULT,
+    BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING,
+    MIN_FREE_KBYTES_CEILING_5_6, MovableMin, SCALE_FACTOR_DEFAULT,
 };
 
 /// Part of a pool that its lists may always hold. Linux gets a like amount from the low mark, which
@@ -114,8 +114,34 @@ impl Policy {
         Policy { name, pcp: PcpPolicy { tuning, size, ..base.pcp }, ..base }
     }
 
+    /// Linux 5.4 before per-CPU lists were sized anew behind deferred memory (LB E.11).
+    pub const LINUX_5_4: Policy = Policy {
+        name: "linux-5.4",
+        pcp: PcpPolicy::LINUX_5_4,
+        watermark: WatermarkPolicy {
+            min_free_max_kbytes: MIN_FREE_KBYTES_CEILING_5_6,
+            movable_min: MovableMin::Share,
+            ..Policy::LINUX_6_6.watermark
+        },
+        zonelist: ZonelistPolicy { load: NodeLoad::Countdown, ..ZonelistPolicy::LINUX },
+        node_reclaim: NodeReclaimPolicy {
+            distance: DistanceRule::Below(30),
+            ..NodeReclaimPolicy::LINUX
+        },
+        stat: StatPolicy::V4_13,
+        numa: NumaPolicy::V4_15,
+        ..Policy::LINUX_6_6
+    };
+
+    /// The same with the fix of 2019.
+    pub const LINUX_5_4_RESETPCPU: Policy = Policy {
+        name: "linux-5.4-resetpcpu",
+        pcp: PcpPolicy { recompute: Recompute::DeferredInit, ..PcpPolicy::LINUX_5_4 },
+        ..Policy::LINUX_5_4
+    };
+
     /// Every preset.
-    pub const PRESETS: [Policy; 13] = [
+    pub const PRESETS: [Policy; 15] = [
         Policy::ZONAL,
         Policy::LINUX_6_18,
         Policy::LINUX_6_12,
@@ -129,6 +155,8 @@ impl Policy {
         Policy::patched("pcp-patch7", Tuning::Level7),
         Policy::patched("pcp-patch8", Tuning::Level8),
         Policy::patched("pcp-patch9", Tuning::Level9),
+        Policy::LINUX_5_4_RESETPCPU,
+        Policy::LINUX_5_4,
     ];
 
     /// The preset of this name.
@@ -158,6 +186,7 @@ impl PcpPolicy {
         orders: 1,
         huge_lists: HugeLists::ByType,
         size: SizeRule::SixBatches,
+        recompute: Recompute::Creation,
         tuning: Tuning::Fixed,
         drain: DrainPolicy {
             order: DrainOrder::GrowingRoundRobin,

@@ -6,10 +6,10 @@ use crate::types::Choice;
 /// to `percpu_pagelist_high_fraction` always does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Recompute {
-    /// When the lists are made, from the memory that is there then: up to 5.3. Where most memory
-    /// comes online later, lists stay as small as that of its beginning asks for.
+    /// When the lists are made, from the memory that is there then: up to 5.4, but for its last
+    /// weeks. Where most memory comes online later, lists stay as small as its first section asks.
     Creation,
-    /// And when deferred memory has come online: 5.4.
+    /// And when deferred memory has come online: the fix of 2019.
     DeferredInit,
     /// And with the watermarks: since 5.14.
     Watermarks,

@@ -201,8 +201,8 @@ impl Shape {
         self.start(policy, records, platform)
     }
 
-    /// An allocator that starts with the first section of each node's highest zone. Of every zone
-    /// the first `reserved` pages never come online.
+    /// An allocator that starts with the first section of each node's highest zone. Holes are at
+    /// the start of a zone; behind them `reserved` pages, at most half, never come online.
     pub fn boot_deferred<P: Platform>(
         self,
         policy: Policy,
@@ -214,7 +214,9 @@ impl Shape {
         let records = Box::leak(Box::new(Records::new(&layout, 0)));
         let allocator = shape.make(policy, records, platform);
         for (id, zone) in shape.zones.iter().enumerate() {
-            let pages = Pfn(zone.start_pfn + reserved)..Pfn(zone.start_pfn + zone.spanned);
+            let holes = zone.spanned - zone.present;
+            let start = zone.start_pfn + holes + reserved.min(zone.present / 2);
+            let pages = Pfn(start)..Pfn(zone.start_pfn + zone.spanned);
             allocator.online_deferred(ZoneId(id as u16), pages).expect("fresh memory");
         }
         allocator.setup();
