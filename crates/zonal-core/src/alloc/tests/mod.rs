@@ -19,3 +19,4 @@ mod setup;
 mod tuning;
 mod word_path;
 mod zlc;
+mod zlc_model;
