@@ -17,10 +17,13 @@ use core::ops::Range;
 use super::Allocator;
 use super::setup::OnlineError;
 use crate::platform::Platform;
-use crate::sync::Ordering::Relaxed;
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::types::{NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::deferred::{SECTION_PAGES, first_deferred};
 use crate::zone::state::Zone;
+
+/// In `growing`: all memory is there, and what follows from it is being computed.
+const FINISHING: u32 = 1 << 31;
 
 impl<'a, P: Platform> Allocator<'a, P> {
     /// As [`online`](Self::online), but of the highest zone of a node only the first section, and
@@ -57,8 +60,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// Whether memory is still to come online.
     #[inline]
     pub fn is_growing(&self) -> bool {
-        // Relaxed: advice; who misses the end looks for memory and finds none left.
-        self.growing.load(Relaxed) != 0
+        // Acquire: pairs with the Release in `finish_growth`.
+        self.growing.load(Acquire) != 0
     }
 
     /// Pages of a node that are still to come online and that nobody has claimed.
@@ -134,8 +137,18 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
         while self.wait_for_growth(self.zones.iter(), u32::MAX) {}
         // Relaxed: one caller goes on. What the others brought online it has seen in the wait.
-        if self.growing.swap(0, Relaxed) != 0 {
-            self.setup_grown();
+        match self.growing.fetch_or(FINISHING, Relaxed) {
+            0 => self.growing.store(0, Relaxed),
+            zones if zones & FINISHING == 0 => {
+                self.setup_grown();
+                // Release: pairs with the Acquire in `is_growing`; all is computed by then.
+                self.growing.store(0, Release);
+            }
+            _ => {
+                while self.is_growing() {
+                    self.platform.relax();
+                }
+            }
         }
         Ok(())
     }

@@ -233,13 +233,18 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
         if growing {
             self.set_thresholds();
+            self.reclaim.set_limits(self.zones, self.nodes);
         } else {
-            let kbytes = self.compute_min_free();
-            self.min_free_kbytes.store(kbytes, Relaxed);
-            self.setup_marks();
-            self.set_thresholds();
-            self.adjust_min_free();
+            self.setup_complete();
         }
+    }
+
+    fn setup_complete(&self) {
+        let kbytes = self.compute_min_free();
+        self.min_free_kbytes.store(kbytes, Relaxed);
+        self.setup_marks();
+        self.set_thresholds();
+        self.adjust_min_free();
         self.reclaim.set_limits(self.zones, self.nodes);
     }
 
@@ -350,7 +355,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if self.policy.pcp.recompute == Recompute::DeferredInit {
             self.setup_pagesets(0);
         }
-        self.setup();
+        self.setup_complete();
     }
 
     fn setup_reserves(&self) {

@@ -11,12 +11,12 @@ use zonal_core::gfp::Gfp;
 use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
 use zonal_core::pcp::store::Pcp;
 use zonal_core::policy::Policy;
-use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, Pfn, ZoneId, ZoneKind};
+use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, ZoneKind};
 
 use super::poison::Poison;
 use super::records::Records;
 use super::worker::Worker;
-use super::{Pool, Shared, fork};
+use super::{Pool, Shared, fork, grow};
 use crate::home::{Home, Mode};
 use crate::rseq::{DELTAS, Fast, STORES, cpu_mask};
 use crate::sys::map::{
@@ -147,6 +147,7 @@ pub struct Builder {
     backing: Backing,
     binding: NodeBinding,
     prefault: bool,
+    pub(super) deferred: bool,
     poison: bool,
     rseq: bool,
     policy: Policy,
@@ -163,6 +164,7 @@ impl Builder {
             backing: Backing::default(),
             binding: NodeBinding::default(),
             prefault: false,
+            deferred: false,
             poison: false,
             rseq: true,
             policy: Policy::default(),
@@ -255,7 +257,10 @@ impl Builder {
         let metadata = unsafe { records.tables(&layout) };
         let home = Home::new(RseqArea::find().ok(), sections, cpus.len() as u32);
         let offset = home.area().map_or(0, RseqArea::offset);
-        let allocator = bring_up(&machine, self.policy, metadata, home)?;
+        let allocator = grow::bring_up(&machine, self.policy, metadata, home, self.deferred)?;
+        if self.prefault && self.deferred {
+            grow::prefault_first(&allocator, &memory)?;
+        }
         let no_store = no_store();
         let use_fast = mode == Mode::Rseq && !self.poison && !allocator.grouping();
         let kinds = plan.zones.iter().any(|zone| zone.kind != ZoneKind::Normal);
@@ -278,6 +283,7 @@ impl Builder {
             trimmed_bytes: AtomicU64::new(0),
             trimming: std::sync::Mutex::default(),
             strays: AtomicBool::new(false),
+            growth: grow::Growth::default(),
             notices,
             mode,
             _no_store: no_store,
@@ -292,6 +298,7 @@ impl Builder {
         };
         let pool = Pool { worker: std::sync::Mutex::new(worker), shared };
         fork::register(&pool.shared);
+        grow::start(&pool.shared, self.prefault)?;
         Ok(pool)
     }
 
@@ -317,6 +324,9 @@ impl Builder {
         }
         if let Err(conflict) = self.policy.check() {
             return Err(BuildError::Policy(conflict.reason));
+        }
+        if self.deferred && self.poison {
+            return Err(BuildError::Policy("deferred and poison exclude each other"));
         }
         if self.refresh == Some(Duration::ZERO) {
             return Err(BuildError::Policy("the refresh interval must be above zero"));
@@ -375,7 +385,7 @@ impl Builder {
             )));
         }
         self.bind(&memory, plan, topology, notices)?;
-        if self.prefault {
+        if self.prefault && !self.deferred {
             // SAFETY: (1) nobody else knows the mapping yet.
             let how = unsafe { memory.prefault(0..memory.bytes()) }?;
             if let Prefaulted::Touched(errno) = how {
@@ -557,19 +567,4 @@ fn slow_gfp(several_kinds: bool) -> u32 {
     // Both mobility flags together are an error, which the long way reports.
     let base = Gfp::RECLAIMABLE.bits();
     if several_kinds { base | zones.bits() } else { base }
-}
-
-fn bring_up(
-    machine: &Machine<'static>,
-    policy: Policy,
-    metadata: zonal_core::machine::Metadata<'static>,
-    home: Home,
-) -> Result<Allocator<'static, Home>, BuildError> {
-    let allocator = Allocator::new(machine, policy, metadata, home)?;
-    for (id, zone) in machine.zones.iter().enumerate() {
-        let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
-        allocator.online(ZoneId(id as u16), pages)?;
-    }
-    allocator.setup();
-    Ok(allocator)
 }

@@ -9,7 +9,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError, RwLockWriteGuard};
 
 use zonal_core::alloc::Held;
 
@@ -29,6 +29,8 @@ struct Frozen {
     held: Vec<Held<'static, Home>>,
     /// No block is out of its buddy to be trimmed: nobody would put it back.
     _trims: Vec<MutexGuard<'static, ()>>,
+    /// No section is claimed: nobody would bring it online.
+    _growths: Vec<RwLockWriteGuard<'static, ()>>,
     pools: MutexGuard<'static, Vec<Registered>>,
 }
 
@@ -54,14 +56,17 @@ pub(super) fn unregister(shared: &Shared) {
 
 extern "C" fn before() {
     let pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut held, mut trims) = (Vec::new(), Vec::new());
+    let (mut held, mut trims, mut growths) = (Vec::new(), Vec::new(), Vec::new());
     for pool in pools.iter() {
         // SAFETY: (1) on the list, so alive, and it stays so while the list is locked.
         let shared: &'static Shared = unsafe { &*pool.0 };
         trims.push(shared.trimming.lock().unwrap_or_else(PoisonError::into_inner));
+        growths.push(shared.growth.pause());
         shared.allocator.hold_all(&mut |one| held.push(one));
     }
-    FROZEN.with_borrow_mut(|frozen| *frozen = Some(Frozen { held, _trims: trims, pools }));
+    FROZEN.with_borrow_mut(|frozen| {
+        *frozen = Some(Frozen { held, _trims: trims, _growths: growths, pools })
+    });
 }
 
 extern "C" fn after_in_child() {
@@ -109,5 +114,6 @@ impl Drop for Pool {
         unregister(&self.shared);
         let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         drop(worker.take());
+        self.shared.growth.stop();
     }
 }

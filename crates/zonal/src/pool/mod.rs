@@ -14,6 +14,7 @@
 //! | `worker` | the refresh thread: decay, remote pages, background trim |
 //! | `trim` | free 2 MiB blocks back to the operating system |
 //! | `poison` | finds writes to freed pages |
+//! | `grow` | memory that comes online while the pool is used |
 //! | `fork` | keeps a pool usable in a forked child |
 //!
 //! # Invariants
@@ -24,6 +25,7 @@
 
 mod builder;
 mod fork;
+mod grow;
 mod pages;
 mod poison;
 mod records;
@@ -78,6 +80,7 @@ pub(crate) struct Shared {
     trimming: Mutex<()>,
     /// This process is a forked child whose stray blocks were not yet booked.
     strays: AtomicBool,
+    growth: grow::Growth,
     notices: Vec<Notice>,
     mode: Mode,
     // Below: what the fields above point into (POOL-2).
@@ -148,8 +151,7 @@ impl Pool {
         shared.alloc_any(order, gfp)
     }
 
-    /// As [`alloc_pages`](Self::alloc_pages), for callers that have no use for the reason of a
-    /// refusal: null then.
+    /// As [`alloc_pages`](Self::alloc_pages); null where that refuses.
     #[inline]
     pub fn alloc_raw(&self, order: Order, gfp: Gfp) -> *mut u8 {
         let shared = &*self.shared;
@@ -162,8 +164,7 @@ impl Pool {
         shared.alloc_raw_any(order, gfp)
     }
 
-    /// A raw page from this CPU's store, or `None` if that would take a lock. Safe in a signal
-    /// handler.
+    /// A raw page from this CPU's store, or `None` if that would take a lock. For signal handlers.
     #[inline]
     pub fn try_alloc_cached(&self, order: Order) -> Option<NonNull<u8>> {
         self.shared.pop_block(order)
