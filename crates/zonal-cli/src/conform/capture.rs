@@ -68,6 +68,8 @@ pub struct Node {
     pub cpus: Vec<u32>,
     /// What messages call its list of CPUs and its row of distances.
     pub files: [String; 2],
+    /// Whether the kernel prints distances; one without NUMA does not.
+    pub has_distances: bool,
     /// Its `meminfo`, and the file's name.
     pub meminfo: Option<(String, meminfo::Document)>,
 }
@@ -185,8 +187,11 @@ impl Reader<'_> {
         let settings = Settings::read(self.files, self.live)?;
         settings.check_ranges()?;
         let zoneinfo = self.zoneinfo(x86)?;
-        let nodes = zoneinfo[0].nodes();
-        let nodes = nodes.into_iter().map(|id| self.node(id)).collect::<Result<Vec<_>, _>>()?;
+        let ids = zoneinfo[0].nodes();
+        let nodes = match self.is_without_nodes(&ids)? {
+            true => vec![self.only_node()?],
+            false => ids.into_iter().map(|id| self.node(id)).collect::<Result<Vec<_>, _>>()?,
+        };
         let mut online: Vec<u32> = nodes.iter().flat_map(|node| node.cpus.clone()).collect();
         online.sort_unstable();
         for file in &zoneinfo {
@@ -250,15 +255,36 @@ impl Reader<'_> {
         Ok(files)
     }
 
+    /// Whether the kernel was built without NUMA: then it has no texts of nodes at all.
+    fn is_without_nodes(&self, ids: &[u32]) -> anyhow::Result<bool> {
+        let texts = ["sys-node-online.txt", "node0-cpulist.txt", "node0-distance.txt"];
+        let mut any = ids != [0];
+        for name in texts {
+            any |= self.may(name)?.is_some();
+        }
+        Ok(!any && self.may("sys-cpu-online.txt")?.is_some())
+    }
+
+    fn only_node(&self) -> anyhow::Result<Node> {
+        let name = "sys-cpu-online.txt";
+        let cpus = self.parse(name, &self.must(name)?, cpulist::parse)?.ids;
+        let file = self.files.path(name);
+        Ok(Node { id: 0, cpus, files: [file.clone(), file], has_distances: false, meminfo: None })
+    }
+
     fn node(&self, id: u32) -> anyhow::Result<Node> {
         let names = ["cpulist", "distance"].map(|file| format!("node{id}-{file}.txt"));
         let cpus = self.parse(&names[0], &self.must(&names[0])?, cpulist::parse)?.ids;
         let meminfo = self.optional(&format!("node{id}-meminfo.txt"), meminfo::parse)?;
-        Ok(Node { id, cpus, files: names.map(|name| self.files.path(&name)), meminfo })
+        let files = names.map(|name| self.files.path(&name));
+        Ok(Node { id, cpus, files, has_distances: true, meminfo })
     }
 
     fn distances(&self, nodes: &[Node]) -> anyhow::Result<Vec<u8>> {
         let mut table = Vec::new();
+        if let [Node { has_distances: false, .. }] = nodes {
+            return Ok(vec![10]);
+        }
         for (index, node) in nodes.iter().enumerate() {
             let name = format!("node{}-distance.txt", node.id);
             let row = self.parse(&name, &self.must(&name)?, distance::parse)?.distances;

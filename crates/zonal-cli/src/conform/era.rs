@@ -5,12 +5,13 @@
 //! | cap of the batch | 4.19 | E.3 |
 //! | ceiling of `min_free_kbytes` | 5.7 | C.1 |
 //! | sizes of the per-CPU lists | 5.13, 6.7 | E.4, E.11 |
-//! | huge pages off apply the square-root rule again | 5.14 | C.1 |
+//! | huge pages off apply the square-root rule again | by 6.1 | C.1 |
 //! | load of nodes in zonelists | 5.16 | A.5 |
 //! | min mark of movable zones | after 6.1, by 6.7 | C.2 |
 //! | a node without memory heads its own list | after 6.1, by 6.7 | A.5 |
 //!
 //! Of the last two it is known how 6.1 does it and how 6.7 does; between them the capture tells.
+//! Before 6.1 either rule for huge pages off may hold.
 
 use std::fmt;
 
@@ -54,7 +55,7 @@ impl KernelRelease {
             _ if older(6, 7) => PcpPolicy::LINUX_6_6,
             _ => policy.pcp,
         };
-        policy.watermark.min_free = self.min_free(thp);
+        policy.watermark.min_free = self.min_free_rules(thp)[0];
         policy.watermark.min_free_max_kbytes =
             if older(5, 7) { MIN_FREE_KBYTES_CEILING_5_6 } else { MIN_FREE_KBYTES_CEILING };
         policy.watermark.movable_min = movable_min;
@@ -64,11 +65,15 @@ impl KernelRelease {
         policy
     }
 
-    /// Where `min_free_kbytes` comes from in a kernel that could have huge pages.
-    pub fn min_free(self, thp: bool) -> MinFreeRule {
+    /// Where `min_free_kbytes` may come from in a kernel that could have huge pages, most likely
+    /// first. That having them off applies the rule again is known of 6.1 and later.
+    pub fn min_free_rules(self, thp: bool) -> Vec<MinFreeRule> {
         match thp {
-            false if self >= KernelRelease(5, 14) => MinFreeRule::LinuxThpOff,
-            thp => MinFreeRule::Linux { thp },
+            true => vec![MinFreeRule::Linux { thp }],
+            false if self < KernelRelease(6, 1) => {
+                vec![MinFreeRule::LinuxThpOff, MinFreeRule::Linux { thp }]
+            }
+            false => vec![MinFreeRule::LinuxThpOff],
         }
     }
 

@@ -26,6 +26,9 @@ pub struct Meta {
     /// Sysctls that were written before the texts were read, and what was written.
     #[serde(default)]
     pub sysctl_set: BTreeMap<String, String>,
+    /// What the kernel said to each: `vm.min_free_kbytes=4096 ok`.
+    #[serde(default)]
+    pub sysctl_set_result: Vec<String>,
     /// Sysctls as the boot left them.
     #[serde(default)]
     pub sysctls_at_boot: BTreeMap<String, String>,

@@ -202,6 +202,13 @@ impl Settings {
     }
 }
 
+/// Whether a value is in the range of a sysctl that no allocator setter checks; `None` for others.
+pub fn in_range(key: &str, value: &str) -> Option<bool> {
+    let (_, low, high) = RANGES.iter().find(|(other, ..)| *other == key)?;
+    let value = value.trim().parse::<u64>();
+    Some(value.is_ok_and(|value| (*low..=*high).contains(&value)))
+}
+
 /// Whether a text such as `always [madvise] never` says that huge pages are on.
 pub fn thp(value: &str) -> Option<bool> {
     let (_, rest) = value.split_once('[')?;

@@ -5,6 +5,7 @@
 //! | `limits` | marks, `protection`, batches, limits of lists, of each `zoneinfo` |
 //! | `then` | the same where they were computed when zones had other sizes; thresholds |
 //! | `boot` | `min_free_kbytes`, fallback order, mobility grouping |
+//! | `written` | sysctls that were written: taken or refused, and what they are since |
 //! | `totals` | amounts of memory, states of nodes, texts that say the same thing twice |
 //!
 //! Everything else that a capture prints is state at a moment, and is listed as not judged.
@@ -13,6 +14,7 @@ mod boot;
 mod limits;
 mod then;
 mod totals;
+mod written;
 
 use zonal_core::policy::Policy;
 use zonal_core::types::NodeId;
@@ -51,6 +53,7 @@ pub fn judge(capture: &Capture) -> anyhow::Result<Case> {
     let (then, settled) = limits::judge(&bench, &mut case)?;
     then::thresholds(&bench, &then, &mut case);
     boot::min_free(&bench, &then, &mut case)?;
+    written::judge(&bench, &mut case);
     boot::fallback_order(&bench, &mut case);
     boot::grouping(&bench, &mut case);
     totals::judge(&bench, settled.get(1), &mut case);

@@ -171,19 +171,21 @@ pub fn judge(
             zone.map(|(_, part, check)| (*part, check.clone())).collect()
         };
         let (now, then_checks) = (of_zone(limits), of_zone(&by_then));
-        // The lists of a zone are all of one time.
-        let of_lists = |checks: &[(Part, Check)]| {
-            checks.iter().filter(|(part, check)| part.is_of_lists() && check.holds()).count()
+        // All lists of a zone have their limits of one time, but that may be another for the limit
+        // that follows from the low mark than for the one that follows from the size.
+        let held = |checks: &[(Part, Check)], part: Part| {
+            checks.iter().filter(|(other, check)| *other == part && check.holds()).count()
         };
-        let lists_of_now = of_lists(&now) >= of_lists(&then_checks);
+        let of_now = |part| held(&now, part) >= held(&then_checks, part);
+        let of_now = [Part::Batch, Part::Limit, Part::UpperLimit].map(|part| (part, of_now(part)));
         let certain = file.zones[index].lists.len() >= LISTS_CERTAIN;
-        for ((part, of_now), (_, of_then)) in now.into_iter().zip(then_checks) {
+        for ((part, check_now), (_, check_then)) in now.iter().cloned().zip(then_checks.clone()) {
             match part {
-                _ if part.is_of_lists() && lists_of_now => judged.push(of_now),
-                Part::UpperLimit if of_then.holds() && !certain => explained += 1,
-                Part::Protection if of_now.holds() => judged.push(of_now),
+                _ if of_now.contains(&(part, true)) => judged.push(check_now),
+                Part::UpperLimit if check_then.holds() && !certain => explained += 1,
+                Part::Protection if check_now.holds() => judged.push(check_now),
                 Part::Protection if possible(bench, file, then, index) => explained += 1,
-                _ => judged.push(of_then),
+                _ => judged.push(check_then),
             }
         }
     }
@@ -273,17 +275,16 @@ pub fn thresholds(bench: &Bench<'_>, thens: &[Then], case: &mut Case) {
     }
 }
 
-/// The sizes that a zone can have had at the boot, and whether what is printed narrows them. Where
-/// it does not: the boot has not freed more than it still holds.
+/// The sizes that a zone can have had at the boot, and whether what is printed tells. Where it does
+/// not: the boot has not freed more than it still holds.
 pub fn at_boot(thens: &[Then], index: usize, zone: &ZoneText) -> (u64, u64, bool) {
     let (managed, present) = (zone.managed.value, zone.present.value);
-    let floor = managed.saturating_sub(present - managed);
-    let mut range = (floor, managed);
-    for then in thens {
-        let (least, most) = then.ranges[index];
-        range = (range.0.max(least), range.1.min(most));
+    let ranges = thens.iter().map(|then| then.ranges[index]);
+    let told = ranges.reduce(|a, b| (a.0.max(b.0), a.1.min(b.1)));
+    match told {
+        Some((least, most)) if 1 < least && least <= most => (least, most, true),
+        _ => (managed.saturating_sub(present - managed), managed, false),
     }
-    if range.0 > range.1 { (floor, managed, false) } else { (range.0, range.1, range.0 > floor) }
 }
 
 /// A file's name without its directory.
