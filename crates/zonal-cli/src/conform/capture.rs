@@ -10,13 +10,14 @@
 //! | `pagetypeinfo.txt`, `iomem.txt` | must have them | where root may read them |
 //! | `nodeN-distance.txt`, `nodeN-cpulist.txt` | must have them for each node | the same |
 //! | `meminfo.txt`, `nodeN-meminfo.txt`, `cmdline.txt` | may have them | the same |
-//! | `sys-node-*.txt`, `sys-cpu-possible.txt` | may have them | the same |
+//! | `sys-node-*.txt`, `sys-cpu-*.txt` | may have them | the same |
+//! | `buddyinfo.txt`, `vmstat.txt`, `numastat-nodeN.txt` and the like | only read, for damage | |
 //!
 //! What no kernel can have printed is bad input, not a mismatch.
 
 use anyhow::{Context, ensure};
 use zonal_core::types::{NodeId, ZoneKind};
-use zonal_text::{cmdline, cpulist, distance, iomem, meminfo, pagetypeinfo};
+use zonal_text::{buddyinfo, cmdline, cpulist, distance, iomem, meminfo, pagetypeinfo, vmstat};
 
 use super::era::KernelRelease;
 use super::files::Files;
@@ -33,8 +34,6 @@ pub struct Capture {
     pub live: bool,
     /// Its release.
     pub release: KernelRelease,
-    /// Whether it ran on x86-64.
-    pub x86: bool,
     /// What its recorder noted.
     pub meta: Meta,
     /// Its sysctls.
@@ -43,6 +42,8 @@ pub struct Capture {
     pub nodes: Vec<Node>,
     /// Distances between the nodes, row by row.
     pub distances: Vec<u8>,
+    /// CPUs online, and the file's name.
+    pub cpus_online: Option<(String, Vec<u32>)>,
     /// Whether there are CPUs that are not online.
     pub hidden_cpus: bool,
     /// `zoneinfo`, the one that the others are held to first.
@@ -212,6 +213,10 @@ impl Reader<'_> {
             node_states.extend(list.map(|(file, list)| (state, file, ids(list))));
         }
         let possible = self.optional("sys-cpu-possible.txt", cpulist::parse)?;
+        let cpus_online = self.optional("sys-cpu-online.txt", cpulist::parse)?;
+        if !self.live {
+            self.check_others(&nodes)?;
+        }
         let pagetypeinfo = self.required("pagetypeinfo.txt", pagetypeinfo::parse)?;
         if let Some((file, document)) = &pagetypeinfo {
             check_pagetypeinfo(file, document, &zoneinfo[0])?;
@@ -220,7 +225,6 @@ impl Reader<'_> {
             name,
             live: self.live,
             release,
-            x86,
             distances: self.distances(&nodes)?,
             hidden_cpus: possible.is_some_and(|(_, list)| list.ids.len() > online.len()),
             iomem: self.required("iomem.txt", iomem::parse)?,
@@ -229,6 +233,7 @@ impl Reader<'_> {
             cmdline: self
                 .optional("cmdline.txt", cmdline::parse)?
                 .map_or_else(cmdline::Document::default, |(_, document)| document),
+            cpus_online: cpus_online.map(|(file, list)| (file, ids(list))),
             meta,
             settings,
             nodes,
@@ -278,6 +283,24 @@ impl Reader<'_> {
         let meminfo = self.optional(&format!("node{id}-meminfo.txt"), meminfo::parse)?;
         let files = names.map(|name| self.files.path(&name));
         Ok(Node { id, cpus, files, has_distances: true, meminfo })
+    }
+
+    /// Reads texts that nothing is judged by: damage is told.
+    fn check_others(&self, nodes: &[Node]) -> anyhow::Result<()> {
+        for name in ["buddyinfo.txt", "folded-buddyinfo.txt"] {
+            self.optional(name, buddyinfo::parse)?;
+        }
+        let counters = ["vmstat", "numastat"];
+        let of_nodes =
+            nodes.iter().flat_map(|node| counters.map(|c| format!("{c}-node{}.txt", node.id)));
+        let of_machine = ["vmstat.txt", "folded-vmstat.txt"].map(str::to_owned);
+        for name in of_machine.into_iter().chain(of_nodes) {
+            self.optional(&name, vmstat::parse)?;
+        }
+        for name in ["sys-cpu-present.txt", "sys-node-possible.txt"] {
+            self.optional(name, cpulist::parse)?;
+        }
+        Ok(())
     }
 
     fn distances(&self, nodes: &[Node]) -> anyhow::Result<Vec<u8>> {

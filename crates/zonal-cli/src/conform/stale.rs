@@ -18,7 +18,9 @@ use zonal_core::types::ZoneKind;
 use zonal_core::zone::watermark::{MarkInputs, MovableMin, Watermarks};
 
 /// Sums that are tried before giving up.
-const TRIES_MAX: u64 = 20_000;
+const TRIES_MAX: u64 = 4096;
+/// Sums that are tried one by one; then steps grow.
+const TRIES_CLOSE: u64 = 64;
 
 /// What is known of one zone at the time when its marks were computed.
 #[derive(Debug, Clone)]
@@ -89,6 +91,10 @@ impl Rules {
 
     /// Sizes from which all printed marks follow, as near to the upper ends as can be.
     pub fn solve(&self, zones: &[Evidence]) -> Option<Vec<u64>> {
+        // Marks that contradict each other follow from nothing; that is told without a search.
+        if !zones.iter().all(|zone| self.is_of_some_size(zone)) {
+            return None;
+        }
         let counted = || zones.iter().filter(|zone| self.counts(zone.kind));
         let (least, most) =
             counted().fold((0, 0), |(low, high), zone| (low + zone.sizes.0, high + zone.sizes.1));
@@ -107,7 +113,7 @@ impl Rules {
             if let Some(sizes) = self.at(zones, sum) {
                 return Some(sizes);
             }
-            sum = sum.checked_sub(1 + tries / 1024)?;
+            sum = sum.checked_sub(1 + tries / TRIES_CLOSE)?;
         }
         None
     }
@@ -133,6 +139,19 @@ impl Rules {
             excess -= take;
         }
         (excess == 0).then_some(sizes)
+    }
+
+    /// Whether a zone's marks fit together, whatever the sizes of others are.
+    fn is_of_some_size(&self, zone: &Evidence) -> bool {
+        let [Some(min), Some(low), Some(high), promo] = zone.marks else { return true };
+        if zone.kind == ZoneKind::Movable && self.movable == MovableMin::Capped {
+            return true;
+        }
+        let Some(gap) = low.checked_sub(min) else { return false };
+        let marks = self.with(zone, min, gap);
+        marks.is_some_and(|marks| {
+            marks[..3] == [min, low, high] && promo.is_none_or(|p| p == marks[3])
+        })
     }
 
     /// The printed marks with those replaced that cannot be right whatever size the zone had: at

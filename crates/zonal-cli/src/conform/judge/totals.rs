@@ -21,6 +21,7 @@ pub fn judge(bench: &Bench<'_>, settled: Option<&Settled>, case: &mut Case) {
     available(bench, settled, case);
     present(bench, case);
     states(bench, case);
+    cpus(bench, case);
     noted(bench, case);
 }
 
@@ -185,6 +186,21 @@ fn states(bench: &Bench<'_>, case: &mut Case) {
             computed: row(&nodes),
         });
     }
+}
+
+/// Every CPU that is online is on a node.
+fn cpus(bench: &Bench<'_>, case: &mut Case) {
+    let Some((file, printed)) = &bench.capture.cpus_online else { return };
+    let nodes = bench.capture.nodes.iter();
+    let mut cpus: Vec<u32> = nodes.flat_map(|node| node.cpus.clone()).collect();
+    cpus.sort_unstable();
+    case.check(Check {
+        file: file.clone(),
+        line: 1,
+        what: "CPUs online, and those of all nodes".to_owned(),
+        expected: row(printed),
+        computed: row(&cpus),
+    });
 }
 
 /// What the recorder noted beside texts of its own.
