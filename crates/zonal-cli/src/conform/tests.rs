@@ -407,3 +407,18 @@ fn a_running_kernel_may_have_marks_of_smaller_zones() {
     let told: Vec<&str> = wrong.mismatches.iter().map(|check| check.what.as_str()).collect();
     assert_eq!(told, ["node 0 zone DMA32 min"]);
 }
+
+/// A CPU of another node came online, and nobody computed limits since: 7146 pages of low mark were
+/// shared out among three CPUs.
+#[test]
+fn limits_may_be_of_a_moment_when_a_cpu_came_online() {
+    let mut texts = first();
+    let text = texts.0.get_mut("zoneinfo.txt").unwrap();
+    assert_eq!(text.matches("high:  3573\n").count(), 6);
+    *text = text.replace("high:  3573\n", "high:  2382\n");
+    let case = texts.judge().unwrap();
+    assert!(case.mismatches.is_empty(), "{:#?}", case.mismatches);
+    let text = texts.0.get_mut("zoneinfo.txt").unwrap();
+    *text = text.replacen("high:  2382\n", "high:  2383\n", 1);
+    assert_eq!(texts.judge().unwrap().mismatches.len(), 1);
+}

@@ -32,6 +32,9 @@ pub enum Part {
     Threshold,
 }
 
+/// A comparison, with the position of its zone.
+pub type Compared = (usize, Part, Check);
+
 impl Part {
     /// Whether it is printed for each CPU and computed when lists are.
     pub fn is_of_lists(self) -> bool {
@@ -43,11 +46,7 @@ impl Part {
 const BY_NAME: [Mark; 4] = [Mark::Min, Mark::Low, Mark::High, Mark::Promo];
 
 /// Every comparison that a `zoneinfo` allows, with its zone's position.
-pub fn checks(
-    capture: &Capture,
-    file: &ZoneFile,
-    computed: &[Limits],
-) -> Vec<(usize, Part, Check)> {
+pub fn checks(capture: &Capture, file: &ZoneFile, computed: &[Limits]) -> Vec<Compared> {
     let kinds = capture.kinds();
     let mut checks = Vec::new();
     for (index, (zone, limits)) in file.zones.iter().zip(computed).enumerate() {
@@ -185,10 +184,7 @@ pub fn judge(bench: &Bench<'_>, case: &mut Case) -> anyhow::Result<(Vec<Then>, V
 
 /// What lists would be in zones as small as they can have been when kernels before 5.14 made their
 /// lists; nothing for later ones.
-fn sizes_when_made(
-    bench: &Bench<'_>,
-    file: &ZoneFile,
-) -> anyhow::Result<Vec<(usize, Part, Check)>> {
+fn sizes_when_made(bench: &Bench<'_>, file: &ZoneFile) -> anyhow::Result<Vec<Compared>> {
     if bench.capture.release.sizes_follow_marks() {
         return Ok(Vec::new());
     }

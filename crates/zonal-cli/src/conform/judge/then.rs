@@ -2,14 +2,15 @@
 //! boot and when CPUs or memory come and go, and at no other time (LB F.2).
 
 use zonal_core::alloc::Sysctl;
+use zonal_core::types::NodeId;
 use zonal_core::vmstat::threshold;
 
 use super::super::files::Number;
-use super::super::model::Computed;
+use super::super::model::{Computed, Shape};
 use super::super::report::{Case, Check, SizeThen, Value};
 use super::super::stale::{Evidence, Lists, Rules};
 use super::super::zones::{ListText, ZoneFile, ZoneText, name};
-use super::limits::{Part, Settled, checks, computed};
+use super::limits::{Compared, Part, Settled, checks, computed};
 use super::{Bench, is_limit, number};
 
 /// Lists of a zone from which a limit that most of them print is certain.
@@ -161,36 +162,25 @@ pub fn judge(
     file: &ZoneFile,
     then: &Then,
     wrong: usize,
-    limits: &[(usize, Part, Check)],
+    limits: &[Compared],
     case: &mut Case,
 ) -> anyhow::Result<Option<Settled>> {
     let before = computed(bench, &then.sizes)?;
-    let by_then = checks(bench.capture, file, &before.zones);
-    let mut judged = Vec::new();
-    let mut explained = 0_u64;
+    let of = |shape: &Shape, sizes: &[u64]| -> anyhow::Result<Vec<Compared>> {
+        let computed = shape.compute(&bench.policy, sizes, &bench.writes)?;
+        Ok(checks(bench.capture, file, &computed.zones))
+    };
+    // While a CPU comes online, zones of all nodes are shared out among one CPU more (LB E.4).
+    let coming = with_a_cpu_more(bench);
+    let times = [
+        limits.to_vec(),
+        checks(bench.capture, file, &before.zones),
+        of(&coming, &then.sizes)?,
+        of(&coming, &super::sizes(file))?,
+    ];
+    let (mut judged, mut explained) = (Vec::new(), 0);
     for index in 0..file.zones.len() {
-        let of_zone = |checks: &[(usize, Part, Check)]| -> Vec<(Part, Check)> {
-            let zone = checks.iter().filter(|(at, part, _)| *at == index && is_limit(*part));
-            zone.map(|(_, part, check)| (*part, check.clone())).collect()
-        };
-        let (now, then_checks) = (of_zone(limits), of_zone(&by_then));
-        // All lists of a zone have their limits of one time, but that may be another for the limit
-        // that follows from the low mark than for the one that follows from the size.
-        let held = |checks: &[(Part, Check)], part: Part| {
-            checks.iter().filter(|(other, check)| *other == part && check.holds()).count()
-        };
-        let of_now = |part| held(&now, part) >= held(&then_checks, part);
-        let of_now = [Part::Batch, Part::Limit, Part::UpperLimit].map(|part| (part, of_now(part)));
-        let certain = file.zones[index].lists.len() >= LISTS_CERTAIN;
-        for ((part, check_now), (_, check_then)) in now.iter().cloned().zip(then_checks.clone()) {
-            match part {
-                _ if of_now.contains(&(part, true)) => judged.push(check_now),
-                Part::UpperLimit if check_then.holds() && !certain => explained += 1,
-                Part::Protection if check_now.holds() => judged.push(check_now),
-                Part::Protection if possible(bench, file, then, index) => explained += 1,
-                _ => judged.push(check_then),
-            }
-        }
+        judge_zone(bench, file, then, (index, &times), &mut judged, &mut explained);
     }
     if judged.iter().filter(|check| !check.holds()).count() >= wrong {
         return Ok(None);
@@ -198,13 +188,63 @@ pub fn judge(
     judged.into_iter().for_each(|check| case.check(check));
     explain(file, then, explained, case);
     let now_holds = |index| {
-        let row = |(zone, part, check): &&(usize, Part, Check)| {
+        let row = |(zone, part, check): &&Compared| {
             *zone == index && *part == Part::Protection && check.holds()
         };
         limits.iter().any(|limit| row(&limit))
     };
     let printed = |index| now_holds(index) || possible(bench, file, then, index);
     Ok(Some(Settled::new(bench, file, &before.zones, printed)))
+}
+
+/// Judges a zone by what is computed for sizes of now, of then, and for both with a CPU more.
+fn judge_zone(
+    bench: &Bench<'_>,
+    file: &ZoneFile,
+    then: &Then,
+    (index, times): (usize, &[Vec<Compared>; 4]),
+    judged: &mut Vec<Check>,
+    explained: &mut u64,
+) {
+    const NOW: usize = 0;
+    const THEN: usize = 1;
+    let zone = |at: usize| {
+        let zone = times[at].iter().filter(|(of, part, _)| *of == index && is_limit(*part));
+        zone.map(|(_, part, check)| (*part, check.clone())).collect::<Vec<_>>()
+    };
+    let times = [0, 1, 2, 3].map(zone);
+    // All lists of a zone have their limits of one time, but that may be another for the limit that
+    // follows from the low mark than for the one that follows from the size.
+    let held = |part: Part, at: usize| {
+        times[at].iter().filter(|(other, check)| *other == part && check.holds()).count()
+    };
+    let best = |part: Part| (0..times.len()).rev().max_by_key(|at| held(part, *at)).unwrap_or(NOW);
+    let certain = file.zones[index].lists.len() >= LISTS_CERTAIN;
+    for (position, (part, now)) in times[NOW].iter().enumerate() {
+        let at = match part {
+            part if part.is_of_lists() => best(*part),
+            Part::Protection if now.holds() => NOW,
+            _ => THEN,
+        };
+        let check = &times[at][position].1;
+        let tells_sizes = match part {
+            Part::UpperLimit => at != NOW && check.holds() && !certain,
+            Part::Protection => at != NOW && possible(bench, file, then, index),
+            _ => false,
+        };
+        match tells_sizes {
+            true => *explained += 1,
+            false => judged.push(check.clone()),
+        }
+    }
+}
+
+/// The machine with one CPU more on each node.
+fn with_a_cpu_more(bench: &Bench<'_>) -> Shape {
+    let mut shape = bench.shape.clone();
+    let nodes = bench.capture.nodes.len() as u16;
+    shape.cpus.extend((0..nodes).map(NodeId));
+    shape
 }
 
 fn explain(file: &ZoneFile, then: &Then, explained: u64, case: &mut Case) {
