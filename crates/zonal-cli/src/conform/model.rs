@@ -40,6 +40,8 @@ pub struct Computed {
     pub zones: Vec<Limits>,
     /// `min_free_kbytes` by the rule, whatever was written later.
     pub min_free_kbytes: u32,
+    /// Pages that can be had while all marks are still zero.
+    pub pages: u64,
     /// Whether pageblocks are grouped by mobility.
     pub grouping: bool,
 }
@@ -120,7 +122,8 @@ impl Shape {
             allocator.withhold(ZoneId(zone as u16), *pages)?;
         }
         // LB A.5: decided before any mark is computed.
-        let grouping = policy.mobility_grouping.resolve(allocator.allocatable_pages());
+        let pages = allocator.allocatable_pages();
+        let grouping = policy.mobility_grouping.resolve(pages);
         allocator.setup();
         let min_free_kbytes = allocator.min_free_kbytes();
         for Write { sysctl, value, place } in writes {
@@ -128,7 +131,7 @@ impl Shape {
             allocator.set(*sysctl, *value).with_context(refused)?;
         }
         let zones = allocator.zones().iter().map(limits).collect();
-        Ok(Computed { zones, min_free_kbytes, grouping })
+        Ok(Computed { zones, min_free_kbytes, pages, grouping })
     }
 }
 

@@ -422,3 +422,24 @@ fn limits_may_be_of_a_moment_when_a_cpu_came_online() {
     *text = text.replacen("high:  2382\n", "high:  2383\n", 1);
     assert_eq!(texts.judge().unwrap().mismatches.len(), 1);
 }
+
+#[test]
+fn the_log_tells_of_zonelists_grouping_and_pages() {
+    let present = 3998 + 520_192 + 262_112;
+    for (built, grouping, pages, mismatches) in [
+        (3, "on", present, 0),
+        // Older kernels leave out what describes the pages.
+        (3, "on", present - 12_000, 0),
+        (2, "on", present, 1),
+        (3, "off", present, 1),
+        (3, "on", present + 1, 1),
+    ] {
+        let mut texts = first();
+        let message = format!(
+            "\"log\": \"Built {built} zonelists, mobility grouping {grouping}.  Total pages: {pages}\",\n \"wall_s\""
+        );
+        replace(&mut texts, "meta.json", "\"wall_s\"", &message);
+        let found = texts.judge().unwrap().mismatches;
+        assert_eq!(found.len(), mismatches, "{built} {grouping} {pages}: {found:#?}");
+    }
+}

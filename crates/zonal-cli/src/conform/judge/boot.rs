@@ -136,7 +136,9 @@ pub fn fallback_order(bench: &Bench<'_>, case: &mut Case) {
         checks.collect::<Vec<Check>>()
     };
     // CPUs that are not online count for their node where the firmware names it.
-    let all_cpus: &[bool] = if capture.hidden_cpus { &[false, true] } else { &[false] };
+    let without_cpus = capture.nodes.iter().any(|node| node.cpus.is_empty());
+    let unsure = capture.hidden_cpus || without_cpus;
+    let all_cpus: &[bool] = if unsure { &[false, true] } else { &[false] };
     let rules = capture.release.memoryless_first().iter();
     let variants = rules.flat_map(|first| all_cpus.iter().map(move |all| (*first, *all)));
     let best = variants
@@ -190,7 +192,10 @@ fn parse_order(message: &str) -> Option<(u32, Vec<u32>)> {
 
 /// Judges whether pageblocks are grouped by mobility, by the types they have, and the message that
 /// says so.
-pub fn grouping(bench: &Bench<'_>, case: &mut Case) {
+///
+/// # Errors
+/// If the machine cannot be rebuilt.
+pub fn grouping(bench: &Bench<'_>, case: &mut Case) -> anyhow::Result<()> {
     let capture = bench.capture;
     let grouping = bench.computed.grouping;
     let on_or_off = |on| Value::Text(if on { "on" } else { "off" }.to_owned());
@@ -230,7 +235,7 @@ pub fn grouping(bench: &Bench<'_>, case: &mut Case) {
             "Built N zonelists, total pages",
             "not in the capture: kernels print it to their log",
         );
-        return;
+        return Ok(());
     };
     let (file, after) = (&capture.meta.source.file, message.split("mobility grouping ").nth(1));
     let printed = after.is_some_and(|text| text.starts_with("on"));
@@ -243,5 +248,14 @@ pub fn grouping(bench: &Bench<'_>, case: &mut Case) {
         let nodes = capture.nodes.len() as u64;
         case.check(number(file, line, "zonelists built", built, nodes));
     }
-    case.skip("total pages", "counted before boot code gave its memory back");
+    let total = message.split("Total pages: ").nth(1).map(|text| text.trim_end_matches(['"', ',']));
+    let Some(total) = total.and_then(|text| text.trim().parse::<u64>().ok()) else { return Ok(()) };
+    // Early in the boot a zone counts what is present, in older kernels less what describes it.
+    let present: Vec<u64> = capture.main().zones.iter().map(|zone| zone.present.value).collect();
+    let pages = bench.shape.compute(&bench.policy, &present, &[])?.pages;
+    match total < pages {
+        true => case.skip_values("total pages", 1, "counted before all memory was known"),
+        false => case.check(number(file, line, "total pages", total, pages)),
+    }
+    Ok(())
 }

@@ -55,7 +55,7 @@ pub fn judge(capture: &Capture) -> anyhow::Result<Case> {
     boot::min_free(&bench, &then, &mut case)?;
     written::judge(&bench, &mut case);
     boot::fallback_order(&bench, &mut case);
-    boot::grouping(&bench, &mut case);
+    boot::grouping(&bench, &mut case)?;
     totals::judge(&bench, settled.get(1), &mut case);
     never(capture, &mut case);
     Ok(case)
