@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use zonal_core::alloc::Allocator;
 use zonal_core::machine::{Layout, Machine, Metadata, ZoneSpec};
 use zonal_core::pcp::store::Pcp;
@@ -21,6 +21,9 @@ use zonal_core::zone::watermark::Watermarks;
 use zonal_core::zonelist::Node;
 
 use super::settings::Write;
+
+/// Metadata that one machine may ask for: a damaged text must not take all memory.
+const METADATA_BYTES_MAX: usize = 8 << 30;
 
 /// What limits follow from, sizes and sysctls apart.
 #[derive(Debug, Clone)]
@@ -103,6 +106,13 @@ impl Shape {
             cache_slice_bytes: 0,
         };
         let layout = Layout::of(&machine, policy).context("the machine cannot be rebuilt")?;
+        let bytes = layout.bytes();
+        ensure!(
+            bytes <= METADATA_BYTES_MAX,
+            "the machine needs {} MiB of metadata; at most {} MiB are taken",
+            bytes >> 20,
+            METADATA_BYTES_MAX >> 20
+        );
         fn records<T>(len: usize, zero: impl Fn() -> T) -> Vec<T> {
             (0..len).map(|_| zero()).collect()
         }

@@ -235,8 +235,8 @@ fn evenly_spaced(marks: [Option<u64>; 4]) -> [Option<u64>; 4] {
         [true, true] => {}
         [false, true] => kept[0] = None,
         [true, false] => kept[3] = None,
-        [false, false] if high.wrapping_sub(min) == 2 * promo_gap => kept[1] = None,
-        [false, false] if promo.wrapping_sub(low) == 2 * low_gap => kept[2] = None,
+        [false, false] if high.wrapping_sub(min) == promo_gap.wrapping_mul(2) => kept[1] = None,
+        [false, false] if promo.wrapping_sub(low) == low_gap.wrapping_mul(2) => kept[2] = None,
         [false, false] => {}
     }
     kept

@@ -436,10 +436,33 @@ fn the_log_tells_of_zonelists_grouping_and_pages() {
     ] {
         let mut texts = first();
         let message = format!(
-            "\"log\": \"Built {built} zonelists, mobility grouping {grouping}.  Total pages: {pages}\",\n \"wall_s\""
+            "\"log\": \"Built {built} zonelists, mobility grouping {grouping}.  Total pages: \
+             {pages}\",\n \"wall_s\""
         );
         replace(&mut texts, "meta.json", "\"wall_s\"", &message);
         let found = texts.judge().unwrap().mismatches;
         assert_eq!(found.len(), mismatches, "{built} {grouping} {pages}: {found:#?}");
     }
+}
+
+/// Bytes changed anywhere, to digits that overflow among others: refused or judged, never a panic.
+#[test]
+fn texts_damaged_anywhere_are_refused_or_judged() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let whole = first();
+    let names: Vec<String> = whole.0.keys().cloned().collect();
+    let pieces =
+        ["9", "-", " ", "\n", "x", "18446744073709551615", "4503599627370495", "", "\u{e9}"];
+    let damage = (0..names.len(), 0.0..1.0_f64, 0..pieces.len(), 0..12_usize);
+    runner
+        .run(&damage, |(name, at, piece, length)| {
+            let mut texts = whole.clone();
+            let text = texts.0.get_mut(&names[name]).unwrap();
+            let start = (at * text.len() as f64) as usize;
+            let end = (start + length).min(text.len());
+            text.replace_range(start..end, pieces[piece]);
+            let _ = texts.judge();
+            Ok(())
+        })
+        .unwrap();
 }

@@ -290,8 +290,8 @@ pub fn total_reserve(managed: u64, reserves: &[u64; NR_ZONE_KINDS], marks: &Wate
 /// they are less, that the system is slow without.
 pub fn available_pages(memory: &Memory) -> u64 {
     let usable = |pages: u64| pages - (pages / 2).min(memory.low_marks);
-    let gains = memory.free + usable(memory.file_lru) + usable(memory.reclaimable);
-    gains.saturating_sub(memory.total_reserve)
+    let gains = usable(memory.file_lru).saturating_add(usable(memory.reclaimable));
+    memory.free.saturating_add(gains).saturating_sub(memory.total_reserve)
 }
 
 impl ZoneSnapshot {

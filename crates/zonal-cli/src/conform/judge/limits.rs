@@ -55,7 +55,7 @@ pub fn checks(capture: &Capture, file: &ZoneFile, computed: &[Limits]) -> Vec<Co
         let file = &file.file;
         for ((printed, mark), what) in zone.marks.iter().zip(BY_NAME).zip(MARKS) {
             let Some(printed) = printed else { continue };
-            let mark = limits.marks.stored(mark) + zone.boost;
+            let mark = limits.marks.stored(mark).saturating_add(zone.boost);
             let what = format!("{name} {what}");
             push(Part::Mark, number(file, printed.line, what, printed.value, mark));
         }

@@ -89,7 +89,7 @@ fn available(bench: &Bench<'_>, settled: Option<&Settled>, case: &mut Case) {
     let (total_reserve, low_marks) = reserves(zones, settled);
     let file_lru = active + inactive;
     let memory = Memory { free, total_reserve, low_marks, file_lru, reclaimable };
-    let computed = available_pages(&memory) * PAGE_KIB;
+    let computed = available_pages(&memory).saturating_mul(PAGE_KIB);
     case.check(number(file, line, what, printed, computed));
 }
 
@@ -103,7 +103,7 @@ fn reserves(file: &ZoneFile, settled: &Settled) -> (u64, u64) {
             *pages = (*kept).max(0) as u64;
         }
         reserve += total_reserve(zone.managed.value, &protection, marks);
-        low_marks += marks.low + zone.boost;
+        low_marks = marks.low.saturating_add(zone.boost).saturating_add(low_marks);
     }
     (reserve, low_marks)
 }

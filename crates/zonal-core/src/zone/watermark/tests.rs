@@ -241,3 +241,20 @@ fn the_total_reserve_of_a_zone_is_at_most_the_zone() {
     assert_eq!(total_reserve(3840, &[0, 2968, 8088, 8088, 8088], &marks), 3840);
     assert_eq!(total_reserve(9000, &[0, 2968, 8088, 8088, 8088], &marks), 8099);
 }
+
+/// The figures are those of a 6.12 kernel with two nodes, whose `MemAvailable` is 3806788 kB.
+#[test]
+fn available_is_what_is_free_beyond_reserves_and_half_of_what_can_be_had_back() {
+    let memory = Memory {
+        free: 988_324,
+        total_reserve: (1955 + 128) + 16_863 + (988 + 8269) + 8526,
+        low_marks: 107 + 14_053 + 6891 + 7105 + 2 * 32,
+        file_lru: 0,
+        reclaimable: 203,
+    };
+    assert_eq!(available_pages(&memory) * 4, 3_806_788);
+    // Of large caches the low marks are kept, not the half.
+    let cached = Memory { file_lru: 100_000, ..memory };
+    assert_eq!(available_pages(&cached) - available_pages(&memory), 100_000 - memory.low_marks);
+    assert_eq!(available_pages(&Memory { free: 0, ..memory }), 0);
+}
