@@ -4,6 +4,9 @@
 //! `prometheus-node-exporter`, the name of Debian's package, in `PATH`. Without it the test says
 //! `SKIPPED`.
 
+#[path = "support/two_nodes.rs"]
+mod two_nodes;
+
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,15 +30,10 @@ impl Drop for Running {
     }
 }
 
-/// A short recording of a small machine of two nodes.
-fn recording() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-trace/tests/data/ftrace")
-}
-
 /// What the program prints.
-fn zonal(args: &[&str]) -> String {
+fn zonal(trace: &Path, args: &[&str]) -> String {
     let mut command = Command::cargo_bin("zonal").unwrap();
-    let output = command.arg(args[0]).arg(recording()).args(&args[1..]).output().unwrap();
+    let output = command.arg(args[0]).arg(trace).args(&args[1..]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -92,19 +90,21 @@ fn collected(address: SocketAddr) -> HashMap<String, f64> {
 #[test]
 fn node_exporter_collects_what_the_texts_say() {
     let Some(collector) = collector() else { return };
+    let recording = two_nodes::busy();
+    let trace = recording.path();
     let root = tempfile::TempDir::new().unwrap();
     let write = |path: &str, text: &str| {
         let path = root.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     };
-    let texts = ["zoneinfo", "buddyinfo", "vmstat"].map(|text| (text, zonal(&[text])));
+    let texts = ["zoneinfo", "buddyinfo", "vmstat"].map(|text| (text, zonal(trace, &[text])));
     for (name, text) in &texts {
         write(&format!("proc/{name}"), text);
     }
     let [(_, zoneinfo), (_, buddyinfo), (_, vmstat)] = texts;
     let nodes = ["0", "1"].map(|node| {
-        let texts = ["meminfo", "numastat"].map(|text| zonal(&[text, "--node", node]));
+        let texts = ["meminfo", "numastat"].map(|text| zonal(trace, &[text, "--node", node]));
         for (name, text) in ["meminfo", "numastat"].iter().zip(&texts) {
             write(&format!("sys/devices/system/node/node{node}/{name}"), text);
         }

@@ -1,5 +1,8 @@
 //! `zonal zoneinfo` and the other texts, the real program: bytes, JSON, exit codes, bad input.
 
+#[path = "support/two_nodes.rs"]
+mod two_nodes;
+
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -9,11 +12,6 @@ use zonal_text::{buddyinfo, meminfo, pagetypeinfo, vmstat, zoneinfo};
 
 /// Events of the bundled sample that are read.
 const FEW: &str = "20000";
-
-/// A short recording of a small machine of two nodes, for what does not look at the numbers.
-fn two_nodes() -> String {
-    crates("zonal-trace/tests/data/ftrace").to_str().unwrap().to_owned()
-}
 
 fn zonal(args: &[&str], stdin: &[u8]) -> Output {
     let mut command = Command::cargo_bin("zonal").unwrap();
@@ -41,7 +39,8 @@ fn crates(path: &str) -> PathBuf {
 
 #[test]
 fn every_text_is_read_back() {
-    let trace: &str = &two_nodes();
+    let directory = two_nodes::busy();
+    let trace = directory.path().to_str().unwrap();
     for layout in ["6.1", "6.12", "6.14", "7.0"] {
         let args = |text| [text, trace, "--layout", layout];
         let zoneinfo = stdout(&args("zoneinfo"));
@@ -92,10 +91,11 @@ fn the_recorded_machine_has_the_recorded_marks_and_lists() {
 
 #[test]
 fn the_layout_follows_the_policy() {
+    let directory = two_nodes::busy();
+    let trace = directory.path().to_str().unwrap();
     let layout = |policy| {
-        json(&["zoneinfo", &two_nodes(), "--policy", policy, "--json"])["layout"]
-            .as_str()
-            .map(str::to_owned)
+        let zoneinfo = json(&["zoneinfo", trace, "--policy", policy, "--json"]);
+        zoneinfo["layout"].as_str().map(str::to_owned)
     };
     assert_eq!(layout("linux-6.12").as_deref(), Some("6.12"));
     assert_eq!(layout("linux-6.18").as_deref(), Some("6.14"));
@@ -130,40 +130,51 @@ fn a_kernels_file_prints_back_byte_for_byte() {
 
 #[test]
 fn json_has_every_value() {
-    let args = |text| [text, "--limit", FEW, "--json"];
+    let directory = two_nodes::busy();
+    let trace = directory.path().to_str().unwrap();
+    let args = |text| [text, trace, "--json"];
     let zoneinfo = json(&args("zoneinfo"));
     assert_eq!(zoneinfo["policy"], "zonal");
-    assert_eq!(zoneinfo["of"], "zlib-make-j4");
-    let normal = &zoneinfo["zones"][2];
-    assert_eq!((&normal["zone"], &normal["populated"]), (&"Normal".into(), &true.into()));
-    assert!(normal["pages"]["managed"].as_u64().unwrap() > 0);
-    assert_eq!(normal["protection"].as_array().unwrap().len(), 5);
-    assert!(normal["pagesets"][1]["high_max"].is_u64());
-    assert!(normal["pagesets"][1]["stat_threshold"].is_u64());
-    let free = normal["items"]["nr_free_pages"].as_u64().unwrap();
+    let zones = zoneinfo["zones"].as_array().unwrap();
+    let populated = || zones.iter().filter(|zone| zone["populated"] == true);
+    let sum = |of: &dyn Fn(&Value) -> &Value| -> u64 {
+        populated().map(|zone| of(zone).as_u64().unwrap()).sum()
+    };
+    assert_eq!(zones.len(), 10);
+    assert!(populated().all(|zone| zone["protection"].as_array().unwrap().len() == 5));
+    assert!(populated().all(|zone| zone["pagesets"].as_array().unwrap().len() == 4));
+    assert!(populated().all(|zone| zone["pagesets"][3]["high_max"].is_u64()));
+    assert!(populated().all(|zone| zone["pagesets"][3]["stat_threshold"].is_u64()));
+    let free = sum(&|zone| &zone["items"]["nr_free_pages"]);
 
     let buddyinfo = json(&args("buddyinfo"));
-    let blocks = buddyinfo["zones"][2]["free_blocks"].as_array().unwrap();
-    let pages = blocks.iter().enumerate().map(|(order, n)| n.as_u64().unwrap() << order);
-    assert_eq!(pages.sum::<u64>(), free);
-
-    let types = &json(&args("pagetypeinfo"))["nodes"][0];
-    let normal = types["free"].as_array().unwrap().iter().filter(|row| row["zone"] == "Normal");
-    let pages = normal.flat_map(|row| {
-        assert_eq!(row["capped"], Value::Array(Vec::new()));
+    let pages = |row: &Value| -> u64 {
         let blocks = row["free_blocks"].as_array().unwrap().iter().enumerate();
-        blocks.map(|(order, n)| n.as_u64().unwrap() << order).collect::<Vec<_>>()
-    });
-    assert_eq!(pages.sum::<u64>(), free);
+        blocks.map(|(order, blocks)| blocks.as_u64().unwrap() << order).sum()
+    };
+    assert_eq!(buddyinfo["zones"].as_array().unwrap().iter().map(pages).sum::<u64>(), free);
+    let types = json(&args("pagetypeinfo"));
+    let rows = types["nodes"].as_array().unwrap().iter();
+    let rows = rows.flat_map(|node| node["free"].as_array().unwrap());
+    assert_eq!(rows.map(pages).sum::<u64>(), free);
 
+    // Everything was local: 200 allocations on each node, half of them freed.
     let vmstat = &json(&args("vmstat"))["counters"];
-    assert!(vmstat["pgalloc_normal"].as_u64() >= vmstat["pgfree"].as_u64());
-    let numastat = &json(&args("numastat"))["nodes"][0];
-    assert_eq!(numastat["counters"]["numa_hit"], vmstat["numa_hit"]);
-    let meminfo = &json(&args("meminfo"))["nodes"][0];
-    let kib = |name: &str| meminfo["kib"][name].as_u64().unwrap();
-    assert_eq!(kib("MemTotal") - kib("MemFree"), kib("MemUsed"));
-    assert_eq!(meminfo["huge_pages"]["HugePages_Total"], 0);
+    assert_eq!(vmstat["nr_free_pages"], free);
+    assert_eq!((&vmstat["numa_hit"], &vmstat["numa_local"]), (&400.into(), &400.into()));
+    let allocated = vmstat["pgalloc_dma"].as_u64().unwrap()
+        + vmstat["pgalloc_dma32"].as_u64().unwrap()
+        + vmstat["pgalloc_normal"].as_u64().unwrap();
+    assert_eq!(allocated - vmstat["pgfree"].as_u64().unwrap(), 200);
+    let numastat = &json(&args("numastat"))["nodes"];
+    assert_eq!(numastat[0]["counters"]["local_node"], 200);
+    assert_eq!(numastat[1]["counters"]["local_node"], 200);
+
+    let meminfo = &json(&args("meminfo"))["nodes"];
+    let kib = |node: usize, name: &str| meminfo[node]["kib"][name].as_u64().unwrap();
+    assert_eq!(kib(0, "MemFree") + kib(1, "MemFree"), free * 4);
+    assert_eq!(kib(1, "MemTotal") - kib(1, "MemFree"), kib(1, "MemUsed"));
+    assert_eq!(meminfo[0]["huge_pages"]["HugePages_Total"], 0);
 }
 
 #[test]

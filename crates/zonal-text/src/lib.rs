@@ -23,6 +23,19 @@
 //! Who prints a text of its own takes names and order from [`counters`], and the form from
 //! [`Layout`].
 //!
+//! ```
+//! let text = "Node 0, zone   Normal      1      0      3 \n";
+//! let buddyinfo = zonal_text::buddyinfo::parse(text)?;
+//! assert_eq!(buddyinfo.zones[0].free_blocks, [1, 0, 3]);
+//! assert_eq!(buddyinfo.to_string(), text);
+//! let error = zonal_text::buddyinfo::parse("Node 0, zone DMA x \n").unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     "buddyinfo: line 1: bad free blocks: expected a decimal number, found `x`"
+//! );
+//! # Ok::<(), zonal_text::Error>(())
+//! ```
+//!
 //! # What this crate does not do
 //!
 //! It reads no files, and it knows nothing of the allocator: a `Document` is what stands in a text,

@@ -7,6 +7,17 @@
 //! One [`State`] is one reading, and all texts made of it agree with each other. Names, order and
 //! layouts are those of [`zonal_text::counters`]; this module knows the values.
 //!
+//! ```
+//! use zonal::{Order, Pool, text::Layout};
+//!
+//! let pool = Pool::builder().size(64 << 20).build()?;
+//! let _page = pool.alloc(Order::ZERO)?;
+//! let zoneinfo = pool.zoneinfo(Layout::Linux6_12).to_string();
+//! assert!(zoneinfo.contains("        managed  16384\n"));
+//! println!("{zoneinfo}{}", pool.buddyinfo());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | file | does |
 //! |--|--|
 //! | `reading` | numbers out of an allocator |
@@ -34,10 +45,12 @@ use zonal_text::{buddyinfo, meminfo, pagetypeinfo, vmstat, zoneinfo};
 use crate::pool::Pool;
 
 /// The layout of the kernels that a policy stands for; the newest before 7.0 for a policy that
-/// stands for none, and the oldest known one for kernels before that.
+/// stands for none, and the oldest known one for kernels before that. The series `pcp-patch1` and
+/// so on was posted for 6.6 (LB E.10).
 pub fn layout_of(policy: &Policy) -> Layout {
     match policy.name.strip_prefix("linux-") {
         Some(release) => Layout::of_release(release).unwrap_or(Layout::Linux6_1),
+        None if policy.name.starts_with("pcp-patch") => Layout::Linux6_1,
         None => Layout::Linux6_14,
     }
 }

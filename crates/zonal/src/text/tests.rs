@@ -136,6 +136,7 @@ fn layouts_follow_policies() {
         (Policy::LINUX_6_12, Layout::Linux6_12),
         (Policy::LINUX_6_18, Layout::Linux6_14),
         (Policy::ZONAL, Layout::Linux6_14),
+        (Policy { name: "pcp-patch3", ..Policy::ZONAL }, Layout::Linux6_1),
         (Policy { name: "linux-2.6.24", ..Policy::ZONAL }, Layout::Linux6_1),
     ] {
         assert_eq!(layout_of(&policy), layout, "{}", policy.name);
