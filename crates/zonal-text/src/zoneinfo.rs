@@ -402,6 +402,7 @@ Node 0, zone  Movable
             ("free     3840", "free     x", 4, "bad value: expected a decimal number, found `x`"),
             ("  pages free", "  pads free", 4, "expected `pages free N`"),
             ("numa_hit     7", "numa_hit", 8, "expected a name and a number"),
+            ("numa_hit     7", ":     7", 8, "expected a name and a number"),
             ("cpu: 0", "cpu: 9999", 10, "a number below 8192"),
             ("Node 0, zone  M", "Node 0; zone  M", 19, "`Node N, zone NAME`"),
             ("Node 0, zone  M", "Node 4096, zone  M", 19, "a number below 1024"),

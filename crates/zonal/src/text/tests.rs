@@ -3,11 +3,15 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
+use zonal_core::alloc::{FreeAreas, LISTED_BLOCKS_MAX, NumaEvents, ZoneStats};
 use zonal_core::gfp::Gfp;
+use zonal_core::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS};
 use zonal_core::types::{NodeId, Order, PAGE_SIZE, ZoneKind};
+use zonal_core::zone::watermark::Watermarks;
 use zonal_text::counters::Group;
 use zonal_text::{Error, zoneinfo};
 
+use super::reading::{PagesetState, WholeState, ZoneState};
 use super::{Layout, Policy, Pool, State, layout_of};
 use crate::{CpuMap, Pages, Request, ZoneSize};
 
@@ -128,6 +132,131 @@ fn zones_of_a_node_are_printed_as_linux_orders_them() {
     // DMA32 keeps a 256th of Normal back from requests that could use Normal (LB A.7).
     let dma32 = of(0).find(|zone| zone.name == "DMA32").unwrap();
     assert_eq!(dma32.protection, [0, 0, 64, 64, 64]);
+}
+
+#[test]
+fn nodes_are_in_order_wherever_their_memory_lies() {
+    let zone = |node| ZoneSize { node, kind: ZoneKind::Normal, bytes: 16 * MIB };
+    let builder = Pool::builder().zones(&[zone(1), zone(0)]).fake_nodes(2, CpuMap::RoundRobin);
+    let pool = builder.build().unwrap();
+    let nodes: Vec<u32> = pool.buddyinfo().zones.iter().map(|zone| zone.node).collect();
+    assert_eq!(nodes, [0, 1]);
+}
+
+/// A zone in which every number is another one.
+fn numbered() -> State {
+    let mut blocks = [[0; NR_MIGRATETYPES]; NR_ORDERS];
+    blocks[0][Migratetype::Movable.index()] = LISTED_BLOCKS_MAX;
+    blocks[10][Migratetype::HighAtomic.index()] = 3;
+    let mut nr_free = [0; NR_ORDERS];
+    (nr_free[0], nr_free[9], nr_free[10]) = (123_456, 2, 3);
+    let numa = NumaEvents { hit: 21, miss: 22, foreign: 23, local: 24, other: 25 };
+    let zone = ZoneState {
+        node: NodeId(0),
+        kind: ZoneKind::Normal,
+        start_pfn: 31,
+        spanned: 15,
+        present: 14,
+        managed: 13,
+        marks: Watermarks { min: 1000, low: 2000, high: 3000, promo: 4000, boost: 5 },
+        protection: vec![0, 0, 0, 41, 42],
+        stat_threshold: 51,
+        stats: ZoneStats { free_pages: 127_552, nr_free, numa, ..ZoneStats::default() },
+        areas: FreeAreas {
+            blocks,
+            pageblocks: [61, 62, 63, 64, 65],
+            free_highatomic: 71,
+            reserved_highatomic: 72,
+        },
+        pagesets: vec![PagesetState {
+            cpu: 6,
+            count: 81,
+            high: 82,
+            batch: 83,
+            high_min: 84,
+            high_max: 85,
+        }],
+    };
+    let whole = WholeState { slow_paths: 1, failures: 2, whole_drains: 3, claims: 4, steals: 5 };
+    State { nodes: 1, whole, zones: vec![zone] }
+}
+
+/// `zoneinfo` without the lines of counters that are 0 and the zones without pages.
+fn normal_zone(layout: Layout) -> String {
+    let text = numbered().zoneinfo(layout).to_string();
+    let start = text.find("Node 0, zone   Normal").unwrap();
+    let end = text.find("Node 0, zone  Movable").unwrap();
+    let item = |line: &str| line.starts_with("      ") && line.ends_with(" 0");
+    text[start..end].lines().filter(|line| !item(line)).map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn every_number_stands_where_linux_prints_it() {
+    let pages = "  pages free     127552
+        boost    5
+        min      1005
+        low      2005
+        high     3005
+        promo    4005
+        spanned  15
+        present  14
+        managed  13
+        protection: (0, 0, 0, 41, 42)
+";
+    let numa = "      numa_hit     21
+      numa_miss    22
+      numa_foreign 23
+      numa_local   24
+      numa_other   25
+  pagesets
+    cpu: 6
+";
+    let tail = "  vm stats threshold: 51
+  node_unreclaimable:  0
+  start_pfn:           31
+";
+    let start = "Node 0, zone   Normal\n  per-node stats\n";
+    let narrow = "              count: 81\n              high:  82\n              batch: 83\n";
+    let wide = "              count:    81
+              high:     82
+              batch:    83
+              high_min: 84
+              high_max: 85
+";
+    let free = "      nr_free_pages 127552\n";
+    assert_eq!(normal_zone(Layout::Linux6_12), format!("{start}{pages}{free}{numa}{narrow}{tail}"));
+    assert_eq!(
+        normal_zone(Layout::Linux6_1),
+        format!("{start}{pages}{free}{numa}{narrow}{tail}").replace("        promo    4005\n", "")
+    );
+    let blocks = format!("{free}      nr_free_pages_blocks 4096\n");
+    let highatomic = "  reserved_highatomic: 72\n  free_highatomic:     71\n";
+    assert_eq!(normal_zone(Layout::Linux6_14), format!("{start}{pages}{blocks}{numa}{wide}{tail}"));
+    assert_eq!(
+        normal_zone(Layout::Linux7),
+        format!("{start}{pages}{blocks}{numa}{wide}{tail}{highatomic}")
+    );
+}
+
+#[test]
+fn blocks_and_types_stand_where_linux_prints_them() {
+    assert_eq!(
+        numbered().buddyinfo().to_string(),
+        "Node 0, zone   Normal 123456      0      0      0      0      0      0      0      0      \
+         2      3 \n"
+    );
+    let text = numbered().pagetypeinfo().to_string();
+    for line in [
+        "Page block order: 9\nPages per block:  512\n\n",
+        "\nFree pages count per migrate type at order       0      1      2 ",
+        "\nNode    0, zone   Normal, type      Movable >100000      0      0 ",
+        "\nNode    0, zone   Normal, type   HighAtomic      0      0      0 ",
+        "      0      3 \n",
+        "\n\nNumber of blocks type     Unmovable      Movable  Reclaimable   HighAtomic ",
+        "\nNode 0, zone   Normal           61           62           63           64           65 ",
+    ] {
+        assert!(text.contains(line), "{line:?} is missing in:\n{text}");
+    }
 }
 
 #[test]
