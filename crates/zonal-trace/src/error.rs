@@ -79,6 +79,22 @@ pub enum TraceErrorKind {
         /// The beginning of the file.
         found: String,
     },
+    /// The format file of an event lacks a field that its reader needs.
+    #[error("format of `{event}` has no field `{field}`: expected a kernel from 4.6 on")]
+    NoSuchField {
+        /// The event.
+        event: String,
+        /// The field.
+        field: &'static str,
+    },
+    /// The bytes are those of a machine that this reader knows nothing of.
+    #[error("file of another architecture: expected {expected}, found {found}")]
+    Foreign {
+        /// What can be read.
+        expected: &'static str,
+        /// What the file says it is.
+        found: String,
+    },
     /// The text ends in the middle of something.
     #[error("file is cut short: expected {expected}, found {found}")]
     CutShort {

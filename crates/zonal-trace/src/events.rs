@@ -1,12 +1,14 @@
 //! The events of a stream, one after the other, checked.
 //!
-//! Each line goes through the same gate whatever its form: complete, UTF-8, parsed, not earlier
-//! than the line before. What a stream that was cut short looks like depends on where the cut is:
+//! Each event goes through the same gate whatever its form: on a CPU of the machine, and not
+//! earlier than the event before. Lines of text are also complete and UTF-8. What a stream that was
+//! cut short looks like depends on where the cut is:
 //!
 //! | cut | noticed by |
 //! |--|--|
 //! | in a line of plain text | the last line has no newline |
 //! | inside a zstd frame | the decompressor, after all whole lines before the cut came out |
+//! | in a ring page, a chunk or a record | its size, which stands before it |
 //! | between two lines of plain text | the number of events in `meta.json`, if there is one |
 //!
 //! After an error there are no more events.
@@ -17,7 +19,9 @@ use crate::error::{Fault, Position, TraceError, TraceErrorKind, excerpt};
 use crate::event::{Event, EventKind};
 use crate::ftrace::Parsed;
 use crate::lines::{Line, LineReader};
+use crate::perf::PerfEvents;
 use crate::recording::TraceFormat;
+use crate::ring::RingEvents;
 use crate::{compact, ftrace, meta};
 
 /// Iterator over the events of a [`Recording`](crate::Recording).
@@ -32,25 +36,34 @@ enum State {
 }
 
 struct Reading {
-    reader: LineReader,
-    file: PathBuf,
-    format: TraceFormat,
+    input: Input,
     cpus: u32,
     order: TimeOrder,
     events: u64,
     events_declared: Option<u64>,
 }
 
+/// Where events come from, by form.
+pub(crate) enum Input {
+    /// Lines of text.
+    Lines(Box<TextInput>),
+    /// Pages of the kernel's rings, from a directory or a `trace.dat`.
+    Ring(Box<RingEvents>),
+    /// Samples of a `perf.data`.
+    Perf(Box<PerfEvents>),
+}
+
+/// A stream of text.
+pub(crate) struct TextInput {
+    pub(crate) reader: LineReader,
+    pub(crate) file: PathBuf,
+    pub(crate) format: TraceFormat,
+}
+
 impl Events {
-    pub(crate) fn new(
-        reader: LineReader,
-        file: PathBuf,
-        format: TraceFormat,
-        cpus: u32,
-        events_declared: Option<u64>,
-    ) -> Self {
+    pub(crate) fn new(input: Input, cpus: u32, events_declared: Option<u64>) -> Self {
         let order = TimeOrder::default();
-        let reading = Reading { reader, file, format, cpus, order, events: 0, events_declared };
+        let reading = Reading { input, cpus, order, events: 0, events_declared };
         Events { state: State::Reading(Box::new(reading)) }
     }
 
@@ -59,11 +72,19 @@ impl Events {
     }
 
     /// The number of the line that the last event came from, counted from 1; 0 before the first
-    /// event and after the last.
+    /// event and after the last, and where the form has no lines.
     pub fn line(&self) -> u64 {
-        match &self.state {
-            State::Reading(reading) => reading.reader.line_number(),
+        match self.position() {
+            Position::Line(line) => line,
             _ => 0,
+        }
+    }
+
+    /// Where the last event came from.
+    pub fn position(&self) -> Position {
+        match &self.state {
+            State::Reading(reading) => reading.place().1,
+            _ => Position::File,
         }
     }
 }
@@ -90,18 +111,62 @@ impl std::iter::FusedIterator for Events {}
 
 impl Reading {
     fn next_event(&mut self) -> Result<Option<Event>, TraceError> {
+        let event = match &mut self.input {
+            Input::Lines(text) => text.next_event(&mut self.order, self.cpus)?,
+            Input::Ring(ring) => ring.next_event()?,
+            Input::Perf(perf) => perf.next_event()?,
+        };
+        let Some(event) = event else {
+            return self.check_count().map(|()| None);
+        };
+        if !matches!(self.input, Input::Lines(_))
+            && let Err(fault) = self.order.check_with_cpu(&event, self.cpus)
+        {
+            let (file, position) = self.place();
+            return Err(TraceError::new(file, position, fault));
+        }
+        // Lost events are a remark about the stream, and no recorder counts it.
+        self.events += u64::from(!matches!(event.kind, EventKind::Lost { .. }));
+        Ok(Some(event))
+    }
+
+    /// The file and the place in it that the last event came from.
+    fn place(&self) -> (PathBuf, Position) {
+        match &self.input {
+            Input::Lines(text) => (text.file.clone(), Position::Line(text.reader.line_number())),
+            Input::Ring(ring) => ring.place(),
+            Input::Perf(perf) => (perf.file(), Position::Byte(perf.event_offset())),
+        }
+    }
+
+    fn check_count(&self) -> Result<(), TraceError> {
+        match self.events_declared {
+            Some(expected) if expected != self.events => {
+                let declared_by = meta::FILE;
+                let found = self.events;
+                let kind = TraceErrorKind::EventCountDiffers { expected, declared_by, found };
+                let (file, position) = self.place();
+                Err(TraceError::new(file, position, kind))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl TextInput {
+    fn next_event(
+        &mut self,
+        order: &mut TimeOrder,
+        cpus: u32,
+    ) -> Result<Option<Event>, TraceError> {
         loop {
             let line = match self.reader.next_line() {
                 Ok(Some(line)) => line,
-                Ok(None) => return self.check_count().map(|()| None),
+                Ok(None) => return Ok(None),
                 Err(fault) => return Err(self.read_error(fault)),
             };
-            match self.order.event_of(&line, self.format, self.cpus) {
-                Ok(Some(event)) => {
-                    // Lost events are a remark about the stream, and no recorder counts it.
-                    self.events += u64::from(!matches!(event.kind, EventKind::Lost { .. }));
-                    return Ok(Some(event));
-                }
+            match order.event_of(&line, self.format, cpus) {
+                Ok(Some(event)) => return Ok(Some(event)),
                 Ok(None) => {}
                 Err(fault) => {
                     let position = Position::Line(self.reader.line_number());
@@ -117,19 +182,6 @@ impl Reading {
             _ => Position::Byte(self.reader.byte_offset()),
         };
         TraceError::new(&self.file, position, fault)
-    }
-
-    fn check_count(&self) -> Result<(), TraceError> {
-        match self.events_declared {
-            Some(expected) if expected != self.events => {
-                let declared_by = meta::FILE;
-                let found = self.events;
-                let kind = TraceErrorKind::EventCountDiffers { expected, declared_by, found };
-                let position = Position::Line(self.reader.line_number());
-                Err(TraceError::new(&self.file, position, kind))
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -158,7 +210,8 @@ impl TimeOrder {
         }
         let event = match format {
             TraceFormat::Compact => compact::parse(line.bytes, cpus)?,
-            TraceFormat::Ftrace => match ftrace::parse(line.bytes, cpus)? {
+            _ if ftrace::is_remark(line.bytes) => return Ok(None),
+            _ => match ftrace::parse(line.bytes, cpus)? {
                 Parsed::Event(event) => event,
                 Parsed::Lost { cpu, events } => {
                     let kind = EventKind::Lost { events };
@@ -168,6 +221,14 @@ impl TimeOrder {
         };
         self.check(&event)?;
         Ok(Some(event))
+    }
+
+    fn check_with_cpu(&mut self, event: &Event, cpus: u32) -> Result<(), Fault> {
+        if event.cpu >= cpus {
+            let cpu = u64::from(event.cpu);
+            return Err(Box::new(TraceErrorKind::CpuOutOfRange { cpu, cpus }));
+        }
+        self.check(event)
     }
 
     fn check(&mut self, event: &Event) -> Result<(), Fault> {

@@ -1,4 +1,4 @@
-//! Raw ftrace text: what `/sys/kernel/tracing/trace` prints.
+//! Text of traces: what the kernel, `trace-cmd report` and `perf script` print.
 //!
 //! ```text
 //! # tracer: nop
@@ -6,12 +6,19 @@
 //! #           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION
 //!             init-1       [002] d..3.     8.406947: mm_page_alloc_zone_locked: page=0… pfn=0x4…
 //! └── 16 columns ─┘└ pid     cpu  flags  sec.microsec  event                     fields
+//!
+//! cmp:          ls-1992  [001]  3940.605610067: mm_page_alloc:        page=0x3da24d pfn=…
+//! └ trace-cmd's instance         nanoseconds with `report -t`
+//!
+//!             perf  1989 [001]  3940.602010577:             kmem:mm_page_alloc: page=0x4a1f0b …
+//!             └ perf: no dash                               system and event
 //! ```
 //!
-//! A task's name may hold spaces, dashes and brackets; it is right-aligned in 16 columns, so the
-//! dash before the thread id is first looked for there. The flags column is absent when the option
-//! `irq-info` is off, and a thread group in parentheses follows the thread id when `record-tgid`
-//! is on; both are taken in stride.
+//! `trace` and `trace_pipe` of tracefs print the same lines. A task's name may hold spaces, dashes
+//! and brackets; the kernel right-aligns it in 16 columns, so the dash before the thread id is
+//! first looked for there. Otherwise the first `[CPU]` that has a thread before it and a time
+//! behind it is taken. The flags column is absent when the option `irq-info` is off, and in perf's
+//! text; a thread group in parentheses follows the thread id when `record-tgid` is on.
 //!
 //! The number of entries in the header is not checked against the stream: people filter such
 //! files and keep the header.
@@ -55,8 +62,8 @@ pub(crate) fn parse(line: &[u8], cpus: u32) -> Result<Parsed, Fault> {
     let pid = fields::pid(prefix.pid)?;
     let cpu = fields::cpu(prefix.cpu, cpus)?;
     let (time_ns, rest) = timestamp(prefix.rest)?;
-    let (name, rest) = split_at_colon(rest)
-        .ok_or_else(|| bad_field("event name", "a name that ends in `:`", rest))?;
+    let (name, rest) =
+        split_name(rest).ok_or_else(|| bad_field("event name", "a name that ends in `:`", rest))?;
     let kind = kind(name, rest.trim_ascii_start())?;
     Ok(Parsed::Event(Event { time_ns, cpu, pid, kind }))
 }
@@ -68,10 +75,13 @@ pub(crate) fn looks_like(line: &[u8]) -> bool {
 }
 
 /// The number of CPUs that a comment of the header tells: `#P:4`.
+/// or of trace-cmd's `cpus=4`, or of perf's `# nrcpus avail : 4`.
 pub(crate) fn header_cpus(line: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(line).ok()?;
-    let (_, number) = text.rsplit_once("#P:")?;
-    number.trim_end().parse().ok()
+    let of_trace_cmd = || text.strip_prefix("cpus=");
+    let of_perf = || text.strip_prefix("# nrcpus avail : ");
+    let kernel = text.rsplit_once("#P:").map(|(_, number)| number);
+    kernel.or_else(of_trace_cmd).or_else(of_perf)?.trim_end().parse().ok()
 }
 
 fn kind(name: &[u8], text: &[u8]) -> Result<EventKind, Fault> {
@@ -100,6 +110,10 @@ fn kind(name: &[u8], text: &[u8]) -> Result<EventKind, Fault> {
             Ok(EventKind::VmstatUpdate)
         }
         b"tracing_mark_write" => Ok(EventKind::Marker(String::from_utf8_lossy(text).into())),
+        b"print" => {
+            let text = text.strip_prefix(b"tracing_mark_write: ").unwrap_or(text);
+            Ok(EventKind::Marker(String::from_utf8_lossy(text).into()))
+        }
         _ => Ok(EventKind::Other),
     }
 }
@@ -208,9 +222,10 @@ fn split_prefix(line: &[u8]) -> Option<Prefix<'_>> {
     {
         return Some(prefix);
     }
-    // Only a name that was not cut to 16 columns gets here: the kernel prints none, tools might.
-    let dashes = line.iter().enumerate().filter(|(_, byte)| **byte == b'-').take(TASK_COLUMNS);
-    dashes.map(|(at, _)| at).find_map(|at| prefix_at(line, at))
+    // Another width: trace-cmd's instances, perf, names that were not cut. A task may be called
+    // anything, so a bracket counts only with a thread before it and a time behind it.
+    let brackets = line.iter().enumerate().filter(|(_, byte)| **byte == b'[').take(TASK_COLUMNS);
+    brackets.map(|(at, _)| at).find_map(|at| prefix_before(line, at))
 }
 
 /// The prefix, if `line[at]` is the dash before the thread id.
@@ -225,14 +240,36 @@ fn prefix_at(line: &[u8], at: usize) -> Option<Prefix<'_>> {
     Some(Prefix { pid, cpu, rest: rest.strip_prefix(b"] ")?.trim_ascii_start() })
 }
 
+/// The prefix, if `line[at]` is the bracket before the CPU.
+fn prefix_before(line: &[u8], at: usize) -> Option<Prefix<'_>> {
+    let (cpu, rest) = split_digits(&line[at + 1..])?;
+    let rest = rest.strip_prefix(b"] ")?.trim_ascii_start();
+    let mut before = line[..at].trim_ascii_end();
+    if before.ends_with(b")") {
+        let open = before.iter().rposition(|&byte| byte == b'(')?;
+        before = before[..open].trim_ascii_end();
+    }
+    let digits = before.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let (task, pid) = before.split_at(before.len() - digits);
+    // perf writes `TASK PID` or, with the process, `TASK PID/TID`.
+    let separated = matches!(task.last(), Some(b'-' | b' ' | b'/'));
+    (digits > 0 && separated && timestamp(rest).is_ok()).then_some(Prefix { pid, cpu, rest })
+}
+
 fn split_digits(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
     (length > 0).then(|| bytes.split_at(length))
 }
 
-fn split_at_colon(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let at = bytes.iter().position(|&byte| byte == b':').filter(|&at| at > 0)?;
-    (!bytes[..at].contains(&b' ')).then(|| (&bytes[..at], &bytes[at + 1..]))
+/// Takes the event's name off: `mm_page_alloc:`, or with its system `kmem:mm_page_alloc:`. perf may
+/// print a period before it.
+fn split_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (word, rest) = split_word(bytes);
+    let is_period = !word.is_empty() && word.iter().all(u8::is_ascii_digit);
+    let (word, rest) = if is_period { split_word(rest) } else { (word, rest) };
+    let name = word.strip_suffix(b":")?;
+    let name = name.rsplit(|&byte| byte == b':').next()?;
+    (!name.is_empty()).then_some((name, rest))
 }
 
 /// Takes `flags seconds.fraction: ` off; the flags may be absent.
@@ -266,11 +303,40 @@ fn seconds(bytes: &[u8]) -> Option<u64> {
     fields::decimal(whole)?.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
-/// The CPU and number of `CPU:1 [LOST 1234 EVENTS]`.
+/// The CPU and number of `CPU:1 [LOST 1234 EVENTS]`, as the kernel prints it, or of trace-cmd's
+/// `CPU:1 [1234 EVENTS DROPPED]`, which may lack the number.
 fn lost_events(line: &[u8]) -> Option<(&[u8], u64)> {
     let (cpu, rest) = split_digits(line.strip_prefix(b"CPU:")?)?;
-    let number = rest.strip_prefix(b" [LOST ")?.strip_suffix(b" EVENTS]")?;
-    Some((cpu, fields::decimal(number)?))
+    let text = rest.strip_prefix(b" [")?.strip_suffix(b"]")?;
+    if text == b"EVENTS DROPPED" {
+        return Some((cpu, 1));
+    }
+    let dropped = text.strip_suffix(b" EVENTS DROPPED");
+    let lost = || text.strip_prefix(b"LOST ")?.strip_suffix(b" EVENTS");
+    Some((cpu, fields::decimal(dropped.or_else(lost)?)?))
+}
+
+/// Whether `line` is one of those that trace-cmd prints around the events.
+pub(crate) fn is_remark(line: &[u8]) -> bool {
+    let number_after =
+        |start: &[u8]| line.strip_prefix(start).is_some_and(|rest| fields::decimal(rest).is_some());
+    let empty = || {
+        let (_, rest) = split_digits(line.strip_prefix(b"CPU ")?)?;
+        Some(rest == b" is empty")
+    };
+    number_after(b"cpus=") || number_after(b"version = ") || empty().unwrap_or(false)
+}
+
+/// Nanoseconds between two times that can be told apart in `line`: by the digits of its seconds.
+pub(crate) fn step_ns(line: &[u8]) -> Option<u32> {
+    let rest = split_prefix(line)?.rest;
+    let (mut time, rest) = split_word(rest);
+    if !time.ends_with(b":") {
+        time = split_word(rest).0;
+    }
+    let point = time.iter().position(|&byte| byte == b'.')?;
+    let digits = time.strip_suffix(b":")?.len().checked_sub(point + 1)?;
+    Some(10_u32.pow(9_u32.checked_sub(u32::try_from(digits).ok()?)?))
 }
 
 #[cfg(test)]

@@ -6,20 +6,27 @@
 //! stream to an allocator and compares what that one does with what the kernel did.
 //!
 //! ```text
-//!   directory, file or embedded bytes                 what a caller sees
-//!   ---------------------------------                 ------------------
-//!   Source ── open(name) ──► zstd? ──► LineReader ──► compact | ftrace ──► Events: Event, Event, …
-//!      └───── meta.json, zoneinfo, buddyinfo, pagetypeinfo, nodeN-* ─────► MachineDescription
+//!   directory, file or embedded bytes                            what a caller sees
+//!   ---------------------------------                            ------------------
+//!            ┌── lines ──────────► compact | ftrace ─┐
+//!   Source ──┼── ring pages ─────► ring ─────────────┼─ order ─► Events: Event, Event, …
+//!            ├── trace.dat ──► dat ──┘               │
+//!            ├── perf.data ──────► perf ─────────────┘
+//!            └── meta.json, zoneinfo, buddyinfo, … ────────────► MachineDescription
 //! ```
 //!
-//! # The two forms of the stream
+//! # The forms of the stream
 //!
-//! - **compact** (`events.txt[.zst]`): one line per event, columns separated by one space, times in
-//!   nanoseconds, page frames and flags in hexadecimal. See [`TraceFormat::Compact`].
-//! - **ftrace** (`trace.txt[.zst]`): what `/sys/kernel/tracing/trace` prints, times in
-//!   microseconds, flags as names. See [`TraceFormat::Ftrace`].
+//! | form | file | times |
+//! |--|--|--|
+//! | [`Compact`](TraceFormat::Compact) | `events.txt`: one line of columns per event | ns |
+//! | [`Ftrace`](TraceFormat::Ftrace) | text of tracefs, `trace-cmd report` or `perf script` | µs or ns |
+//! | [`Ring`](TraceFormat::Ring) | `cpuN.raw` and `formats/`: the kernel's ring pages | ns |
+//! | [`TraceDat`](TraceFormat::TraceDat) | `trace.dat` of trace-cmd, versions 6 and 7 | ns |
+//! | [`PerfData`](TraceFormat::PerfData) | `perf.data` of `perf record -R` | ns |
 //!
-//! [`Recording::open`] finds out which one it has by looking at the content, not at the name.
+//! Each may be compressed with zstd as a whole. [`Recording::open`] finds out which one it has by
+//! looking at the content; only ring pages, which begin with a time, are known by their name.
 //!
 //! # Invariants of what comes out
 //!
@@ -33,8 +40,10 @@
 //!
 //! A stream ends with its first error. Each error names the file, the line or byte, what was
 //! expected and what was found ([`TraceError`]). Nothing in this crate panics on any input, and no
-//! input makes it hold more than a few hundred KiB for a stream (plus the window of the
-//! compressor) or read more than [`DESCRIPTION_BYTES_MAX`] of a file that describes the machine.
+//! input makes it hold more than a few hundred KiB for a stream of text (plus the window of the
+//! compressor), a page or a chunk of 16 MiB per CPU of ring pages, or 4 Mi events of a `perf.data`
+//! that wait for the end of a round; nor read more than [`DESCRIPTION_BYTES_MAX`] of a file that
+//! describes the machine.
 //!
 //! # What this crate does not do
 //!
@@ -61,7 +70,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod bytes;
 mod compact;
+mod dat;
 mod description;
 mod error;
 mod event;
@@ -71,9 +82,12 @@ mod ftrace;
 pub mod gfp;
 mod lines;
 mod meta;
+mod perf;
 mod recording;
+mod ring;
 pub mod samples;
 mod source;
+mod tracefs;
 
 pub use description::{
     Clock, Flags, MachineDescription, NodeDescription, PolledState, PolledZone, ZoneDescription,
@@ -84,6 +98,6 @@ pub use events::Events;
 pub use lines::LINE_BYTES_MAX;
 pub use meta::{EventCount, PagesetChange};
 pub use recording::{Recording, TraceFormat};
-pub use source::{DESCRIPTION_BYTES_MAX, Directory, Part, Parts, Source};
+pub use source::{DESCRIPTION_BYTES_MAX, Directory, Part, Parts, Seekable, Source};
 pub use zonal_text::zoneinfo::Pageset;
 pub use zonal_text::{CPUS_MAX, Stat};

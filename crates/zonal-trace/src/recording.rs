@@ -1,29 +1,46 @@
 //! A recording: its machine and its stream of events.
 //!
 //! ```text
-//! open(path) ─┬─ directory ─► the first of events.txt.zst, events.txt, trace.txt.zst, trace.txt
+//! open(path) ─┬─ directory ─► the first of the names in STREAMS that is there
 //!             └─ file ──────► that file; its neighbours describe the machine only if the file
-//!                             has one of those four names
+//!                             has one of those names
 //! ```
 //!
 //! The form of the stream is told by its beginning: `# time_ns` is the compact form, `# tracer:`
 //! is ftrace text, and without either the first line that is no comment must read as a line of one
 //! of them. The name decides nothing.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zonal_text::CPUS_MAX;
 
+use crate::dat::TraceDat;
 use crate::description::MachineDescription;
 use crate::error::{Fault, Position, TraceError, TraceErrorKind, excerpt};
-use crate::events::Events;
-use crate::lines::LineReader;
+use crate::events::{Events, Input, TextInput};
+use crate::lines::{LineReader, read_fault};
+use crate::perf::{PerfData, PerfEvents};
+use crate::ring::directory::{DirectoryPages, RingDirectory};
+use crate::ring::{self, RingEvents};
 use crate::source::{Directory, Part, Parts, SingleFile, Source, open_stream};
-use crate::{compact, ftrace};
+use crate::{compact, dat, ftrace, perf};
 
 /// Names of streams, most wanted first.
-const STREAMS: [&str; 4] = ["events.txt.zst", "events.txt", "trace.txt.zst", "trace.txt"];
+const STREAMS: [&str; 8] = [
+    "events.txt.zst",
+    "events.txt",
+    "trace.txt.zst",
+    "trace.txt",
+    "trace.dat",
+    "perf.data",
+    "cpu0.raw",
+    "cpu1.raw",
+];
+
+/// Bytes that tell a binary form.
+const MAGIC_BYTES: usize = 16;
 
 /// The form of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +48,14 @@ const STREAMS: [&str; 4] = ["events.txt.zst", "events.txt", "trace.txt.zst", "tr
 pub enum TraceFormat {
     /// One line of columns per event, times in nanoseconds.
     Compact,
-    /// What `/sys/kernel/tracing/trace` prints, times in microseconds.
+    /// What `/sys/kernel/tracing/trace`, `trace-cmd report` or `perf script` print.
     Ftrace,
+    /// Pages of the kernel's trace rings in files of their own, with format files.
+    Ring,
+    /// `trace.dat` of trace-cmd, version 6 or 7.
+    TraceDat,
+    /// `perf.data` with raw samples.
+    PerfData,
 }
 
 /// A recorded run of a real machine.
@@ -42,8 +65,17 @@ pub enum TraceFormat {
 pub struct Recording {
     source: Arc<dyn Source>,
     stream: String,
-    format: TraceFormat,
+    form: Form,
     description: MachineDescription,
+}
+
+/// The form of a stream, with what its head told.
+#[derive(Clone)]
+enum Form {
+    Text(TraceFormat),
+    Ring(Arc<RingDirectory>),
+    TraceDat(Arc<TraceDat>),
+    PerfData(Arc<PerfData>),
 }
 
 impl Recording {
@@ -76,7 +108,7 @@ impl Recording {
         let single = SingleFile::new(path);
         let stream = single.name().to_owned();
         let parent = path.parent().unwrap_or(Path::new(""));
-        if STREAMS.contains(&stream.as_str()) {
+        if STREAMS.contains(&stream.as_str()) || ring::directory::is_stream(&stream) {
             let name = directory_name(parent);
             return Recording::with_stream(Arc::new(Directory::new(parent)), stream, &name);
         }
@@ -115,13 +147,18 @@ impl Recording {
         stream: String,
         name: &str,
     ) -> Result<Recording, TraceError> {
-        let head = Head::read(&*source, &stream)?;
         let mut description = MachineDescription::read(&*source, name)?;
-        if head.format == TraceFormat::Ftrace {
-            description.clock.step_ns = 1000;
-        }
-        description.cpus = description.cpus.or(head.cpus);
-        Ok(Recording { source, stream, format: head.format, description })
+        let form = match binary_form(&*source, &stream)? {
+            Some(form) => form,
+            None => {
+                let head = Head::read(&*source, &stream)?;
+                description.clock.step_ns = head.step_ns.unwrap_or(description.clock.step_ns);
+                description.cpus = description.cpus.or(head.cpus);
+                Form::Text(head.format)
+            }
+        };
+        form.describe(&mut description);
+        Ok(Recording { source, stream, form, description })
     }
 
     /// The machine, and the state it was in.
@@ -131,7 +168,12 @@ impl Recording {
 
     /// The form of the stream.
     pub fn format(&self) -> TraceFormat {
-        self.format
+        match &self.form {
+            Form::Text(format) => *format,
+            Form::Ring(_) => TraceFormat::Ring,
+            Form::TraceDat(_) => TraceFormat::TraceDat,
+            Form::PerfData(_) => TraceFormat::PerfData,
+        }
     }
 
     /// The stream's file, as messages call it.
@@ -141,13 +183,79 @@ impl Recording {
 
     /// The events from the first on. If the stream cannot be opened again, the first item says so.
     pub fn events(&self) -> Events {
-        let path = self.stream_path();
         let cpus = self.description.cpus.unwrap_or(CPUS_MAX);
-        match open_required(&*self.source, &self.stream) {
-            Ok(reader) => Events::new(reader, path, self.format, cpus, self.description.events),
+        match self.input() {
+            Ok(input) => Events::new(input, cpus, self.description.events),
             Err(error) => Events::failed(error),
         }
     }
+
+    fn input(&self) -> Result<Input, TraceError> {
+        let source = &self.source;
+        Ok(match &self.form {
+            Form::Text(format) => Input::Lines(Box::new(TextInput {
+                reader: open_required(&**source, &self.stream)?,
+                file: self.stream_path(),
+                format: *format,
+            })),
+            Form::Ring(ring) => {
+                let cpus = self.description.cpus.unwrap_or(CPUS_MAX);
+                let pages = DirectoryPages::open(source, ring.layout.page, cpus)?;
+                let events = RingEvents::new(Box::new(pages), ring.layout, ring.decoder.clone());
+                Input::Ring(Box::new(events))
+            }
+            Form::TraceDat(dat) => Input::Ring(Box::new(dat.events(source, &self.stream)?)),
+            Form::PerfData(perf) => {
+                Input::Perf(Box::new(PerfEvents::open(perf, &**source, &self.stream)?))
+            }
+        })
+    }
+}
+
+impl Form {
+    /// Completes the description by what the stream's own head tells.
+    fn describe(&self, machine: &mut MachineDescription) {
+        let (cpus, clock, uname) = match self {
+            Form::Text(_) | Form::Ring(_) => return,
+            Form::TraceDat(dat) => (dat.cpus, dat.clock.clone(), dat.uname.clone()),
+            Form::PerfData(perf) => {
+                machine.kernel_release = machine.kernel_release.take().or(perf.release.clone());
+                (perf.cpus, None, None)
+            }
+        };
+        machine.cpus = machine.cpus.or(cpus);
+        machine.clock.name = machine.clock.name.take().or(clock);
+        if machine.uname.is_none() {
+            machine.kernel_release = machine.kernel_release.take().or_else(|| {
+                uname
+                    .as_deref()
+                    .and_then(|uname| uname.split_ascii_whitespace().nth(2))
+                    .map(str::to_owned)
+            });
+            machine.uname = uname;
+        }
+    }
+}
+
+/// The form of a stream that is no text.
+fn binary_form(source: &dyn Source, stream: &str) -> Result<Option<Form>, TraceError> {
+    if ring::directory::is_stream(stream) {
+        return Ok(Some(Form::Ring(Arc::new(RingDirectory::read(source)?))));
+    }
+    let mut start = Vec::new();
+    if let Some(input) = open_stream(source, stream)? {
+        let read = input.take(MAGIC_BYTES as u64).read_to_end(&mut start);
+        read.map_err(|error| {
+            TraceError::new(source.display(stream), Position::Byte(0), read_fault(error))
+        })?;
+    }
+    if start.starts_with(dat::MAGIC) {
+        return Ok(Some(Form::TraceDat(Arc::new(TraceDat::read(source, stream)?))));
+    }
+    if start.starts_with(perf::MAGIC) || start.starts_with(perf::MAGIC_SWAPPED) {
+        return Ok(Some(Form::PerfData(Arc::new(PerfData::read(source, stream)?))));
+    }
+    Ok(None)
 }
 
 impl std::fmt::Debug for Recording {
@@ -157,7 +265,7 @@ impl std::fmt::Debug for Recording {
         f.debug_struct("Recording")
             .field("name", name)
             .field("stream", &stream)
-            .field("format", &self.format)
+            .field("format", &self.format())
             .finish_non_exhaustive()
     }
 }
@@ -166,6 +274,8 @@ impl std::fmt::Debug for Recording {
 struct Head {
     format: TraceFormat,
     cpus: Option<u32>,
+    /// Nanoseconds between two times that can be told apart, where the lines show it.
+    step_ns: Option<u32>,
 }
 
 impl Head {
@@ -191,28 +301,26 @@ impl Head {
 
 /// The form that a stream with this beginning has.
 fn detect(start: &[u8]) -> Option<Head> {
-    let mut format = None;
-    let mut cpus = None;
+    let mut head = Head { format: TraceFormat::Compact, cpus: None, step_ns: None };
+    let mut is_ftrace = false;
     for line in start.split(|&byte| byte == b'\n') {
         if line.starts_with(b"# time_ns") {
-            return Some(Head { format: TraceFormat::Compact, cpus: None });
+            return Some(head);
         }
-        if line.starts_with(b"# tracer:") {
-            format = Some(TraceFormat::Ftrace);
-        }
-        if line.starts_with(b"#") {
-            cpus = cpus.or(ftrace::header_cpus(line)).filter(|cpus| (1..=CPUS_MAX).contains(cpus));
+        is_ftrace |= line.starts_with(b"# tracer:");
+        if line.starts_with(b"#") || ftrace::is_remark(line) {
+            let cpus = head.cpus.or(ftrace::header_cpus(line));
+            head.cpus = cpus.filter(|cpus| (1..=CPUS_MAX).contains(cpus));
             continue;
         }
-        if format.is_none() && ftrace::looks_like(line) {
-            format = Some(TraceFormat::Ftrace);
+        if is_ftrace || ftrace::looks_like(line) {
+            head.format = TraceFormat::Ftrace;
+            head.step_ns = Some(ftrace::step_ns(line).unwrap_or(1000));
+            return Some(head);
         }
-        if format.is_none() && compact::looks_like(line) {
-            format = Some(TraceFormat::Compact);
-        }
-        break;
+        return compact::looks_like(line).then_some(head);
     }
-    format.map(|format| Head { format, cpus })
+    is_ftrace.then_some(Head { format: TraceFormat::Ftrace, ..head })
 }
 
 fn open_required(source: &dyn Source, stream: &str) -> Result<LineReader, TraceError> {

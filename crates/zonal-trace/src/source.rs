@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, ErrorKind, Read};
+use std::io::{self, BufReader, Cursor, ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +16,13 @@ use crate::lines::read_fault;
 /// Largest file that describes a machine, in bytes, uncompressed. `/proc/zoneinfo` grows with
 /// nodes times CPUs: 16 nodes of 3 zones and 2048 CPUs make about 17 MB.
 pub const DESCRIPTION_BYTES_MAX: u64 = 64 << 20;
+
+/// Up to this many bytes, a compressed file that must be read at any place is decompressed into
+/// memory, past it into a temporary file.
+const SPOOL_MEMORY_BYTES: usize = 16 << 20;
+
+/// Largest such file, uncompressed.
+const SPOOL_BYTES_MAX: u64 = 16 << 30;
 
 /// First bytes of a zstd frame (RFC 8878).
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -30,7 +37,22 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// Whatever the system says; a file that does not exist is `Ok(None)`.
     fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>>;
+
+    /// Opens the file `name` for reading at any place, where that is possible. Without it the file
+    /// is copied: into memory, and past 16 MiB into a temporary file.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    fn open_seekable(&self, name: &str) -> io::Result<Option<Box<dyn Seekable>>> {
+        let _ = name;
+        Ok(None)
+    }
 }
+
+/// What can be read at any place.
+pub trait Seekable: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Seekable for T {}
 
 /// The files of a directory.
 #[derive(Debug, Clone)]
@@ -52,6 +74,10 @@ impl Source for Directory {
 
     fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
         open_file(&self.path.join(name))
+    }
+
+    fn open_seekable(&self, name: &str) -> io::Result<Option<Box<dyn Seekable>>> {
+        File::open(self.path.join(name)).map(|file| Some(Box::new(file) as Box<dyn Seekable>))
     }
 }
 
@@ -80,6 +106,10 @@ impl Source for SingleFile {
 
     fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
         if name == self.name { open_file(&self.path) } else { Ok(None) }
+    }
+
+    fn open_seekable(&self, _name: &str) -> io::Result<Option<Box<dyn Seekable>>> {
+        File::open(&self.path).map(|file| Some(Box::new(file) as Box<dyn Seekable>))
     }
 }
 
@@ -150,6 +180,11 @@ impl Source for Parts {
         let part = self.parts.iter().find(|part| part.name == name);
         Ok(part.map(|part| Box::new(Cursor::new(part.bytes.clone())) as Box<dyn Read + Send>))
     }
+
+    fn open_seekable(&self, name: &str) -> io::Result<Option<Box<dyn Seekable>>> {
+        let part = self.parts.iter().find(|part| part.name == name);
+        Ok(part.map(|part| Box::new(Cursor::new(part.bytes.clone())) as Box<dyn Seekable>))
+    }
 }
 
 /// Opens `name` and decompresses it if it is compressed. `None` if there is no such file.
@@ -175,8 +210,38 @@ pub(crate) fn open_stream(
     Ok(Some(Box::new(decoder.map_err(io_error("decompress"))?)))
 }
 
-/// Reads the whole of a file that describes a machine, as text.
-pub(crate) fn read_text(source: &dyn Source, name: &str) -> Result<Option<String>, TraceError> {
+/// Opens `name` for reading at any place; a compressed file is decompressed first.
+///
+/// # Errors
+/// If there is no such file, or if it is larger than [`SPOOL_BYTES_MAX`] uncompressed.
+pub(crate) fn open_seekable(
+    source: &dyn Source,
+    name: &str,
+) -> Result<Box<dyn Seekable>, TraceError> {
+    let fail = |kind| TraceError::new(source.display(name), Position::File, kind);
+    let io_error = |action| move |source: io::Error| fail(TraceErrorKind::Io { action, source });
+    if let Some(mut input) = source.open_seekable(name).map_err(io_error("open"))? {
+        let mut magic = [0; ZSTD_MAGIC.len()];
+        read_start(&mut *input, &mut magic).map_err(io_error("read"))?;
+        if magic != ZSTD_MAGIC {
+            input.rewind().map_err(io_error("seek in"))?;
+            return Ok(input);
+        }
+    }
+    let Some(input) = open_stream(source, name)? else {
+        return Err(fail(TraceErrorKind::Missing { expected: "a trace file".to_owned() }));
+    };
+    let mut spool = tempfile::spooled_tempfile(SPOOL_MEMORY_BYTES);
+    let copied = io::copy(&mut input.take(SPOOL_BYTES_MAX + 1), &mut spool);
+    if copied.map_err(|error| fail(read_fault(error)))? > SPOOL_BYTES_MAX {
+        return Err(fail(TraceErrorKind::TooLarge { limit: SPOOL_BYTES_MAX }));
+    }
+    spool.rewind().map_err(io_error("seek in"))?;
+    Ok(Box::new(spool))
+}
+
+/// Reads the whole of a file, if there is one; at most [`DESCRIPTION_BYTES_MAX`].
+pub(crate) fn read_bytes(source: &dyn Source, name: &str) -> Result<Option<Vec<u8>>, TraceError> {
     let Some(input) = open_stream(source, name)? else {
         return Ok(None);
     };
@@ -187,6 +252,15 @@ pub(crate) fn read_text(source: &dyn Source, name: &str) -> Result<Option<String
     if bytes.len() as u64 > DESCRIPTION_BYTES_MAX {
         return Err(fail(TraceErrorKind::TooLarge { limit: DESCRIPTION_BYTES_MAX }));
     }
+    Ok(Some(bytes))
+}
+
+/// Reads the whole of a file that describes a machine, as text.
+pub(crate) fn read_text(source: &dyn Source, name: &str) -> Result<Option<String>, TraceError> {
+    let Some(bytes) = read_bytes(source, name)? else {
+        return Ok(None);
+    };
+    let fail = |kind| TraceError::new(source.display(name), Position::File, kind);
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(text)),
         Err(error) => {

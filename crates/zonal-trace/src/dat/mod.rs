@@ -1,0 +1,177 @@
+//! `trace.dat` of trace-cmd, versions 6 and 7 (`trace-cmd.dat.v6(5)`, `trace-cmd.dat.v7(5)`).
+//!
+//! ```text
+//!  v6: magic, sizes │ header_page, formats, kallsyms, … │ CPUs │ options ─┬─► place of each CPU's
+//!  v7: magic, sizes, compression │ options ─► sections: the same ─────────┘    ring pages
+//! ```
+//! | file | does |
+//! |--|--|
+//! | `file` | reads numbers and pieces at offsets, within limits |
+//! | `meta` | the parts both versions have: header_page, formats, kallsyms |
+//! | `v6`, `v7` | where these parts and the pages are |
+//! | `pages` | ring pages, as they are or in compressed chunks |
+//!
+//! The pages then go through [`ring`](crate::ring) like those of a directory.
+
+mod file;
+mod meta;
+mod pages;
+mod v6;
+mod v7;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use self::file::FileReader;
+use self::meta::Meta;
+use self::pages::DatPages;
+use crate::bytes::{Damage, Endian};
+use crate::error::{Position, TraceError, TraceErrorKind, excerpt};
+use crate::ring::page::PAGE_BYTES;
+use crate::ring::{PageLayout, RingEvents};
+use crate::source::{Source, open_seekable};
+use crate::tracefs::{Decoder, Symbols};
+
+/// First bytes of the file.
+pub(crate) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
+
+/// Clocks whose times are nanoseconds.
+const CLOCKS_NS: [&str; 6] = ["local", "global", "mono", "mono_raw", "boot", "tai"];
+
+/// Where the pages of one CPU are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    cpu: u32,
+    offset: u64,
+    bytes: u64,
+}
+
+/// What the head of a `trace.dat` tells.
+#[derive(Debug, Clone)]
+pub(crate) struct TraceDat {
+    layout: PageLayout,
+    decoder: Decoder,
+    places: Vec<Place>,
+    /// Whether pages are in compressed chunks.
+    compressed: bool,
+    pub(crate) clock: Option<String>,
+    pub(crate) cpus: Option<u32>,
+    pub(crate) uname: Option<String>,
+}
+
+/// What the first bytes tell.
+#[derive(Debug, Clone, Copy)]
+struct Initial {
+    endian: Endian,
+    long: usize,
+    page: usize,
+}
+
+impl TraceDat {
+    /// Reads the head of `name`.
+    pub(crate) fn read(source: &dyn Source, name: &str) -> Result<TraceDat, TraceError> {
+        let file = source.display(name);
+        let mut reader = FileReader::new(open_seekable(source, name)?, &file)?;
+        read_head(&mut reader).map_err(|damage| at(&file, damage))
+    }
+
+    /// The events.
+    pub(crate) fn events(
+        &self,
+        source: &Arc<dyn Source>,
+        name: &str,
+    ) -> Result<RingEvents, TraceError> {
+        let file = source.display(name);
+        let input = open_seekable(&**source, name)?;
+        let pages = DatPages::new(input, file, self);
+        Ok(RingEvents::new(Box::new(pages), self.layout, self.decoder.clone()))
+    }
+}
+
+fn read_head(reader: &mut FileReader) -> Result<TraceDat, Damage> {
+    reader.literal(MAGIC, "magic of a trace.dat", "`\\x17\\x08Dtracing`")?;
+    let version_at = reader.offset();
+    let version = reader.string(16, "the version of a trace.dat")?;
+    let endian_at = reader.offset();
+    let endian = match reader.u8("byte order")? {
+        0 => Endian::Little,
+        1 => Endian::Big,
+        other => {
+            return Err(foreign(endian_at, "byte order 0 (little) or 1 (big)", other));
+        }
+    };
+    reader.set_endian(endian);
+    let long_at = reader.offset();
+    let long = match reader.u8("size of a long")? {
+        long @ (4 | 8) => usize::from(long),
+        other => return Err(foreign(long_at, "a long of 4 or 8 bytes", other)),
+    };
+    let page_at = reader.offset();
+    let page = reader.u32("page size")?;
+    if !PAGE_BYTES.contains(&u64::from(page)) {
+        return Err(foreign(page_at, "pages of 64 bytes to 4 MiB", page));
+    }
+    let initial = Initial { endian, long, page: page as usize };
+    let dat = match &version[..] {
+        b"6" => v6::read(reader, initial)?,
+        b"7" => v7::read(reader, initial)?,
+        other => {
+            let found = excerpt(other);
+            return Err(Damage::bad(version_at, "version of a trace.dat", "6 or 7", found));
+        }
+    };
+    let unknown = |clock: &String| !CLOCKS_NS.contains(&clock.as_str());
+    if let Some(clock) = dat.clock.clone().filter(unknown) {
+        let expected = "one that counts nanoseconds: record with `trace-cmd record -C mono`";
+        return Err(Damage::bad(0, "trace clock", expected, clock));
+    }
+    Ok(dat)
+}
+
+/// Puts together what both versions found.
+fn assemble(initial: Initial, meta: Meta, compressed: bool) -> Result<TraceDat, Damage> {
+    let Initial { endian, long, page } = initial;
+    let (page, kernel_long) = meta.page.unwrap_or((page, Some(long)));
+    let mut decoder = Decoder::new(endian, meta.symbols.unwrap_or(Symbols::Unknown));
+    for (offset, text) in &meta.formats {
+        decoder.learn(text).map_err(|fault| Damage::new(*offset, fault))?;
+    }
+    if decoder.is_empty() {
+        let expected = "formats of kmem events: record with `trace-cmd record -e kmem`";
+        return Err(Damage::bad(0, "event formats", expected, "none"));
+    }
+    Ok(TraceDat {
+        layout: PageLayout { endian, page, long: kernel_long.unwrap_or(long) },
+        decoder,
+        places: Vec::new(),
+        compressed,
+        clock: None,
+        cpus: None,
+        uname: None,
+    })
+}
+
+#[cold]
+fn foreign(offset: u64, expected: &'static str, found: impl ToString) -> Damage {
+    let kind = TraceErrorKind::Foreign { expected, found: found.to_string() };
+    Damage::new(offset, Box::new(kind))
+}
+
+fn at(file: &PathBuf, damage: Damage) -> TraceError {
+    TraceError::new(file, Position::Byte(damage.offset), damage.fault)
+}
+
+/// The clock of the text of `trace_clock`, `local global [mono] …`, or of a bare name.
+fn clock_of(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(text);
+    let text = text.trim_matches(['\0', '\n', ' ']);
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let name = chosen.map_or(text, |(name, _)| name);
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// A string of an option, without its zero byte.
+fn option_text(data: &[u8]) -> Option<String> {
+    let text = data.split(|&byte| byte == 0).next().unwrap_or_default();
+    (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
+}
