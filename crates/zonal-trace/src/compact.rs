@@ -15,6 +15,8 @@
 //! | `extfrag` | pfn order migratetype fallback(hex) |
 //! | `vmstat_update` | 0 |
 //! | `fork` | thread id of the child (decimal) |
+//! | `marker` | the text, to the end of the line, with `\\` and `\n` for what cannot stand there |
+//! | `lost` | how many events |
 //! | anything else of small letters, digits and `_` | not read: [`EventKind::Other`] |
 //!
 //! `fallback` packs three fields of `mm_page_alloc_extfrag`: the order of the block that was taken
@@ -23,6 +25,8 @@
 //!
 //! The columns are slices of the line, and nothing is allocated: five million lines a second and
 //! more, with decompression (`examples/count.rs`, 2-core Xeon).
+
+use std::fmt::{self, Write};
 
 use crate::error::{Fault, TraceErrorKind, bad_field, excerpt};
 use crate::event::{Event, EventKind};
@@ -51,6 +55,8 @@ pub(crate) fn parse(line: &[u8], cpus: u32) -> Result<Event, Fault> {
         b"extfrag" => extfrag(columns.of("extfrag", 8))?,
         b"vmstat_update" => vmstat_update(columns.of("vmstat_update", 5))?,
         b"fork" => fork(columns.of("fork", 5))?,
+        b"marker" => EventKind::Marker(unescape(columns.rest.unwrap_or_default())),
+        b"lost" => lost(columns.of("lost", 5))?,
         other => other_event(other)?,
     };
     Ok(Event { time_ns, cpu, pid, kind })
@@ -130,6 +136,72 @@ fn vmstat_update(mut columns: Columns<'_>) -> Result<EventKind, Fault> {
 fn fork(mut columns: Columns<'_>) -> Result<EventKind, Fault> {
     let child = fields::pid(columns.last("child")?)?;
     Ok(EventKind::Fork { child })
+}
+
+fn lost(mut columns: Columns<'_>) -> Result<EventKind, Fault> {
+    let number = columns.last("events")?;
+    let events = fields::decimal(number);
+    let events = events.ok_or_else(|| bad_field("lost events", "a decimal number", number))?;
+    Ok(EventKind::Lost { events })
+}
+
+fn unescape(bytes: &[u8]) -> Box<str> {
+    let mut text = String::new();
+    let mut escaped = false;
+    for char in String::from_utf8_lossy(bytes).chars() {
+        match char {
+            '\\' if !escaped => {
+                escaped = true;
+                continue;
+            }
+            'n' if escaped => text.push('\n'),
+            other => text.push(other),
+        }
+        escaped = false;
+    }
+    text.into()
+}
+
+/// The line of an event, with its newline.
+pub(crate) fn write(event: &Event, line: &mut String) -> fmt::Result {
+    let Event { time_ns, cpu, pid, kind } = event;
+    write!(line, "{time_ns} {cpu} {pid} ")?;
+    match kind {
+        EventKind::Alloc { pfn, order, migratetype, gfp } => {
+            let pfn = pfn.unwrap_or(0);
+            writeln!(line, "alloc {pfn:x} {order} {migratetype} {gfp:x}")
+        }
+        EventKind::Free { pfn, order } => writeln!(line, "free {pfn:x} {order}"),
+        EventKind::FreeBatched { pfn } => writeln!(line, "free_batched {pfn:x} 0"),
+        EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill } => {
+            let percpu_refill = u8::from(*percpu_refill);
+            writeln!(line, "zone_locked {pfn:x} {order} {migratetype} {percpu_refill}")
+        }
+        EventKind::PcpuDrain { pfn, order, migratetype } => {
+            writeln!(line, "pcpu_drain {pfn:x} {order} {migratetype}")
+        }
+        EventKind::Extfrag {
+            pfn,
+            alloc_order,
+            fallback_order,
+            alloc_migratetype,
+            fallback_migratetype,
+            change_ownership,
+        } => {
+            let fallback = u32::from(*fallback_order)
+                | u32::from(*fallback_migratetype) << 8
+                | u32::from(*change_ownership) << 16;
+            writeln!(line, "extfrag {pfn:x} {alloc_order} {alloc_migratetype} {fallback:x}")
+        }
+        EventKind::VmstatUpdate => writeln!(line, "vmstat_update 0"),
+        EventKind::Fork { child } => writeln!(line, "fork {child}"),
+        EventKind::Marker(text) => {
+            let text = text.replace('\\', "\\\\").replace('\n', "\\n");
+            writeln!(line, "marker {text}")
+        }
+        EventKind::Lost { events } => writeln!(line, "lost {events}"),
+        EventKind::Other => writeln!(line, "other"),
+    }
 }
 
 fn other_event(name: &[u8]) -> Result<EventKind, Fault> {

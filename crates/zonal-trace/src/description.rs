@@ -256,7 +256,7 @@ fn from_meta(meta: &Meta, name: &str) -> MachineDescription {
         cpus: meta.cpus,
         page_size: meta.page_size.unwrap_or(4096),
         pageblock_order: meta.pageblock_order.unwrap_or(9),
-        clock: Clock { name: meta.clock.clone(), step_ns: 1 },
+        clock: Clock { name: meta.clock.clone(), step_ns: meta.clock_step_ns.unwrap_or(1).max(1) },
         workload_ns: meta.t_start_ns.zip(meta.t_end_ns),
         flags: Flags {
             batch_scale_max: config.batch_scale_max,

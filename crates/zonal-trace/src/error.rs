@@ -72,8 +72,9 @@ pub enum TraceErrorKind {
     },
     /// The beginning of the file is of no known form.
     #[error(
-        "unknown format: expected a compact event stream (`# time_ns…`) or ftrace text \
-         (`# tracer: …`), found `{found}`"
+        "unknown format: expected a compact event stream (`# time_ns…`), text of ftrace \
+         (`# tracer: …`), trace-cmd or perf, a trace.dat, perf.data or .zonal file, or cpuN.raw \
+         with its formats/; found `{found}`"
     )]
     UnknownFormat {
         /// The beginning of the file.
@@ -111,6 +112,16 @@ pub enum TraceErrorKind {
     CompressionDamaged {
         /// What the decompressor says.
         found: String,
+    },
+    /// Bytes are not those that were written.
+    #[error(
+        "checksum differs: expected {expected:#010x}, found {found:#010x}: the file is damaged"
+    )]
+    ChecksumDiffers {
+        /// The checksum in the file.
+        expected: u32,
+        /// The checksum of what is there.
+        found: u32,
     },
     /// The stream ended cleanly, but with another number of events than promised.
     #[error("event count differs: expected {expected} events ({declared_by}), found {found}")]

@@ -22,6 +22,7 @@ use crate::lines::{Line, LineReader};
 use crate::perf::PerfEvents;
 use crate::recording::TraceFormat;
 use crate::ring::RingEvents;
+use crate::zt::ZonalEvents;
 use crate::{compact, ftrace, meta};
 
 /// Iterator over the events of a [`Recording`](crate::Recording).
@@ -39,6 +40,8 @@ struct Reading {
     input: Input,
     cpus: u32,
     order: TimeOrder,
+    /// Earlier events are passed over.
+    from_ns: u64,
     events: u64,
     events_declared: Option<u64>,
 }
@@ -51,6 +54,8 @@ pub(crate) enum Input {
     Ring(Box<RingEvents>),
     /// Samples of a `perf.data`.
     Perf(Box<PerfEvents>),
+    /// Blocks of a `.zonal` file.
+    Zonal(Box<ZonalEvents>),
 }
 
 /// A stream of text.
@@ -63,8 +68,16 @@ pub(crate) struct TextInput {
 impl Events {
     pub(crate) fn new(input: Input, cpus: u32, events_declared: Option<u64>) -> Self {
         let order = TimeOrder::default();
-        let reading = Reading { input, cpus, order, events: 0, events_declared };
+        let reading = Reading { input, cpus, order, from_ns: 0, events: 0, events_declared };
         Events { state: State::Reading(Box::new(reading)) }
+    }
+
+    /// The same, without the events before `time_ns`.
+    pub(crate) fn starting_at(mut self, time_ns: u64) -> Self {
+        if let State::Reading(reading) = &mut self.state {
+            reading.from_ns = time_ns;
+        }
+        self
     }
 
     pub(crate) fn failed(error: TraceError) -> Self {
@@ -111,10 +124,20 @@ impl std::iter::FusedIterator for Events {}
 
 impl Reading {
     fn next_event(&mut self) -> Result<Option<Event>, TraceError> {
+        loop {
+            let event = self.any_event()?;
+            if event.as_ref().is_none_or(|event| event.time_ns >= self.from_ns) {
+                return Ok(event);
+            }
+        }
+    }
+
+    fn any_event(&mut self) -> Result<Option<Event>, TraceError> {
         let event = match &mut self.input {
             Input::Lines(text) => text.next_event(&mut self.order, self.cpus)?,
             Input::Ring(ring) => ring.next_event()?,
             Input::Perf(perf) => perf.next_event()?,
+            Input::Zonal(zonal) => zonal.next_event()?,
         };
         let Some(event) = event else {
             return self.check_count().map(|()| None);
@@ -136,6 +159,7 @@ impl Reading {
             Input::Lines(text) => (text.file.clone(), Position::Line(text.reader.line_number())),
             Input::Ring(ring) => ring.place(),
             Input::Perf(perf) => (perf.file(), Position::Byte(perf.event_offset())),
+            Input::Zonal(zonal) => zonal.place(),
         }
     }
 

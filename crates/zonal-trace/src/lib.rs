@@ -11,7 +11,8 @@
 //!            ┌── lines ──────────► compact | ftrace ─┐
 //!   Source ──┼── ring pages ─────► ring ─────────────┼─ order ─► Events: Event, Event, …
 //!            ├── trace.dat ──► dat ──┘               │
-//!            ├── perf.data ──────► perf ─────────────┘
+//!            ├── perf.data ──────► perf ─────────────┤
+//!            ├── .zonal ─────────► zt ───────────────┘
 //!            └── meta.json, zoneinfo, buddyinfo, … ────────────► MachineDescription
 //! ```
 //!
@@ -20,10 +21,11 @@
 //! | form | file | times |
 //! |--|--|--|
 //! | [`Compact`](TraceFormat::Compact) | `events.txt`: one line of columns per event | ns |
-//! | [`Ftrace`](TraceFormat::Ftrace) | text of tracefs, `trace-cmd report` or `perf script` | µs or ns |
+//! | [`Ftrace`](TraceFormat::Ftrace) | what tracefs, trace-cmd or perf print | µs or ns |
 //! | [`Ring`](TraceFormat::Ring) | `cpuN.raw` and `formats/`: the kernel's ring pages | ns |
 //! | [`TraceDat`](TraceFormat::TraceDat) | `trace.dat` of trace-cmd, versions 6 and 7 | ns |
 //! | [`PerfData`](TraceFormat::PerfData) | `perf.data` of `perf record -R` | ns |
+//! | [`Zonal`](TraceFormat::Zonal) | `.zonal`: our own, small, with the machine inside | ns or µs |
 //!
 //! Each may be compressed with zstd as a whole. [`Recording::open`] finds out which one it has by
 //! looking at the content; only ring pages, which begin with a time, are known by their name.
@@ -87,7 +89,9 @@ mod recording;
 mod ring;
 pub mod samples;
 mod source;
+mod text;
 mod tracefs;
+mod zt;
 
 pub use description::{
     Clock, Flags, MachineDescription, NodeDescription, PolledState, PolledZone, ZoneDescription,
@@ -99,5 +103,7 @@ pub use lines::LINE_BYTES_MAX;
 pub use meta::{EventCount, PagesetChange};
 pub use recording::{Recording, TraceFormat};
 pub use source::{DESCRIPTION_BYTES_MAX, Directory, Part, Parts, Seekable, Source};
+pub use text::TextWriter;
 pub use zonal_text::zoneinfo::Pageset;
 pub use zonal_text::{CPUS_MAX, Stat};
+pub use zt::{EXTENSION, MachineFiles, TraceWriter, WriterOptions};

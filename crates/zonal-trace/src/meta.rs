@@ -60,6 +60,7 @@ pub(crate) struct Meta {
     pub(crate) pageblock_order: Option<u8>,
     #[serde(alias = "trace_clock")]
     pub(crate) clock: Option<String>,
+    pub(crate) clock_step_ns: Option<u32>,
     pub(crate) events: Option<MetaEvents>,
     pub(crate) events_total: Option<u64>,
     pub(crate) dropped_events: Option<u64>,

@@ -25,14 +25,16 @@ use crate::perf::{PerfData, PerfEvents};
 use crate::ring::directory::{DirectoryPages, RingDirectory};
 use crate::ring::{self, RingEvents};
 use crate::source::{Directory, Part, Parts, SingleFile, Source, open_stream};
-use crate::{compact, dat, ftrace, perf};
+use crate::zt::{MachineFiles, ZonalEvents, ZonalFile};
+use crate::{compact, dat, ftrace, perf, zt};
 
 /// Names of streams, most wanted first.
-const STREAMS: [&str; 8] = [
+const STREAMS: [&str; 9] = [
     "events.txt.zst",
     "events.txt",
     "trace.txt.zst",
     "trace.txt",
+    "trace.zonal",
     "trace.dat",
     "perf.data",
     "cpu0.raw",
@@ -56,6 +58,8 @@ pub enum TraceFormat {
     TraceDat,
     /// `perf.data` with raw samples.
     PerfData,
+    /// Our own compact form, with the machine inside.
+    Zonal,
 }
 
 /// A recorded run of a real machine.
@@ -76,6 +80,7 @@ enum Form {
     Ring(Arc<RingDirectory>),
     TraceDat(Arc<TraceDat>),
     PerfData(Arc<PerfData>),
+    Zonal(Arc<ZonalFile>),
 }
 
 impl Recording {
@@ -147,6 +152,9 @@ impl Recording {
         stream: String,
         name: &str,
     ) -> Result<Recording, TraceError> {
+        if starts_with(&*source, &stream, zt::MAGIC)? {
+            return Recording::with_zonal(source, stream, name);
+        }
         let mut description = MachineDescription::read(&*source, name)?;
         let form = match binary_form(&*source, &stream)? {
             Some(form) => form,
@@ -161,6 +169,55 @@ impl Recording {
         Ok(Recording { source, stream, form, description })
     }
 
+    /// A recording in one file: neighbours of that file say nothing about it.
+    fn with_zonal(
+        source: Arc<dyn Source>,
+        stream: String,
+        name: &str,
+    ) -> Result<Recording, TraceError> {
+        let zonal = ZonalFile::read(&*source, &stream)?;
+        let files = Parts::new(source.display(&stream).to_string_lossy(), zonal.machine.to_parts());
+        let kept = zonal.machine.get("name").map(String::from_utf8_lossy);
+        let kept = kept.as_deref().map(str::trim_end);
+        let mut description = MachineDescription::read(&files, kept.unwrap_or(name))?;
+        description.clock.step_ns = zonal.clock_step_ns();
+        description.cpus = description.cpus.or(zonal.cpus());
+        Ok(Recording { source, stream, form: Form::Zonal(Arc::new(zonal)), description })
+    }
+
+    /// The files that describe the machine: what a `.zonal` file keeps beside the events.
+    ///
+    /// # Errors
+    /// The first file that exists and cannot be read.
+    pub fn machine_files(&self) -> Result<MachineFiles, TraceError> {
+        if let Form::Zonal(zonal) = &self.form {
+            return Ok(zonal.machine.clone());
+        }
+        let mut files = MachineFiles::collect(&*self.source)?;
+        self.complete(&mut files);
+        Ok(files)
+    }
+
+    /// Notes what the stream's own head told, where no file does.
+    fn complete(&self, files: &mut MachineFiles) {
+        let machine = &self.description;
+        if files.get("name").is_none() {
+            files.set("name", format!("{}\n", machine.name).into_bytes());
+        }
+        if files.get(crate::meta::FILE).is_none() {
+            let release = machine.kernel_release.as_deref();
+            let uname = machine.uname.clone();
+            let uname = uname.or_else(|| release.map(|release| format!("Linux - {release}")));
+            let meta = serde_json::json!({
+                "uname": uname,
+                "cpus": machine.cpus,
+                "clock": machine.clock.name,
+                "clock_step_ns": machine.clock.step_ns,
+            });
+            files.set(crate::meta::FILE, format!("{meta:#}\n").into_bytes());
+        }
+    }
+
     /// The machine, and the state it was in.
     pub fn description(&self) -> &MachineDescription {
         &self.description
@@ -173,6 +230,7 @@ impl Recording {
             Form::Ring(_) => TraceFormat::Ring,
             Form::TraceDat(_) => TraceFormat::TraceDat,
             Form::PerfData(_) => TraceFormat::PerfData,
+            Form::Zonal(_) => TraceFormat::Zonal,
         }
     }
 
@@ -186,6 +244,21 @@ impl Recording {
         let cpus = self.description.cpus.unwrap_or(CPUS_MAX);
         match self.input() {
             Ok(input) => Events::new(input, cpus, self.description.events),
+            Err(error) => Events::failed(error),
+        }
+    }
+
+    /// The events from `time_ns` on. A `.zonal` file is entered near there; other forms are read
+    /// from their beginning.
+    pub fn events_from(&self, time_ns: u64) -> Events {
+        let Form::Zonal(zonal) = &self.form else {
+            return self.events().starting_at(time_ns);
+        };
+        let cpus = self.description.cpus.unwrap_or(CPUS_MAX);
+        match ZonalEvents::open_at(zonal, &*self.source, &self.stream, time_ns) {
+            Ok(zonal) => {
+                Events::new(Input::Zonal(Box::new(zonal)), cpus, None).starting_at(time_ns)
+            }
             Err(error) => Events::failed(error),
         }
     }
@@ -208,6 +281,9 @@ impl Recording {
             Form::PerfData(perf) => {
                 Input::Perf(Box::new(PerfEvents::open(perf, &**source, &self.stream)?))
             }
+            Form::Zonal(zonal) => {
+                Input::Zonal(Box::new(ZonalEvents::open(zonal, &**source, &self.stream)?))
+            }
         })
     }
 }
@@ -216,7 +292,7 @@ impl Form {
     /// Completes the description by what the stream's own head tells.
     fn describe(&self, machine: &mut MachineDescription) {
         let (cpus, clock, uname) = match self {
-            Form::Text(_) | Form::Ring(_) => return,
+            Form::Text(_) | Form::Ring(_) | Form::Zonal(_) => return,
             Form::TraceDat(dat) => (dat.cpus, dat.clock.clone(), dat.uname.clone()),
             Form::PerfData(perf) => {
                 machine.kernel_release = machine.kernel_release.take().or(perf.release.clone());
@@ -237,11 +313,7 @@ impl Form {
     }
 }
 
-/// The form of a stream that is no text.
-fn binary_form(source: &dyn Source, stream: &str) -> Result<Option<Form>, TraceError> {
-    if ring::directory::is_stream(stream) {
-        return Ok(Some(Form::Ring(Arc::new(RingDirectory::read(source)?))));
-    }
+fn beginning(source: &dyn Source, stream: &str) -> Result<Vec<u8>, TraceError> {
     let mut start = Vec::new();
     if let Some(input) = open_stream(source, stream)? {
         let read = input.take(MAGIC_BYTES as u64).read_to_end(&mut start);
@@ -249,6 +321,19 @@ fn binary_form(source: &dyn Source, stream: &str) -> Result<Option<Form>, TraceE
             TraceError::new(source.display(stream), Position::Byte(0), read_fault(error))
         })?;
     }
+    Ok(start)
+}
+
+fn starts_with(source: &dyn Source, stream: &str, magic: &[u8]) -> Result<bool, TraceError> {
+    Ok(beginning(source, stream)?.starts_with(magic))
+}
+
+/// The form of a stream that is no text.
+fn binary_form(source: &dyn Source, stream: &str) -> Result<Option<Form>, TraceError> {
+    if ring::directory::is_stream(stream) {
+        return Ok(Some(Form::Ring(Arc::new(RingDirectory::read(source)?))));
+    }
+    let start = beginning(source, stream)?;
     if start.starts_with(dat::MAGIC) {
         return Ok(Some(Form::TraceDat(Arc::new(TraceDat::read(source, stream)?))));
     }

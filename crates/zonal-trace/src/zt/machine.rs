@@ -1,0 +1,178 @@
+//! The files that describe the machine of a trace, as one chunk.
+//!
+//! They are kept as they are, `/proc` texts and `meta.json`, so that nothing of them is lost and a
+//! description is read from a `.zonal` file by the code that reads it from a directory.
+
+use zonal_text::NODES_MAX;
+
+use super::columns::wrong;
+use super::varint::{Varints, put_varint};
+use crate::error::{Fault, TraceError, TraceErrorKind};
+use crate::source::{DESCRIPTION_BYTES_MAX, Part, Source, read_bytes};
+
+/// Files that are looked for beside a stream.
+const FILES: [&str; 30] = [
+    "meta.json",
+    "zoneinfo.pre",
+    "zoneinfo.post",
+    "zoneinfo.txt",
+    "before-zoneinfo.txt",
+    "after-zoneinfo.txt",
+    "buddyinfo.pre",
+    "buddyinfo.post",
+    "buddyinfo.txt",
+    "before-buddyinfo.txt",
+    "after-buddyinfo.txt",
+    "pagetypeinfo.pre",
+    "pagetypeinfo.post",
+    "pagetypeinfo.txt",
+    "before-pagetypeinfo.txt",
+    "after-pagetypeinfo.txt",
+    "vmstat.pre",
+    "vmstat.post",
+    "vmstat.txt",
+    "before-vmstat.txt",
+    "after-vmstat.txt",
+    "sysctl.txt",
+    "cmdline.txt",
+    "cpuinfo.txt",
+    "uname.txt",
+    "iomem.txt",
+    "comms",
+    "stats.txt",
+    "zpoll.txt",
+    "zpoll.txt.zst",
+];
+
+/// Most files of a chunk.
+const FILES_MAX: u64 = 4096;
+
+/// Files that describe a machine, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MachineFiles {
+    files: Vec<(String, Vec<u8>)>,
+}
+
+impl MachineFiles {
+    /// Collects what `source` has. Compressed files are decompressed, and lose the `.zst` of their
+    /// name.
+    ///
+    /// # Errors
+    /// The first file that exists and cannot be read.
+    pub fn collect(source: &dyn Source) -> Result<MachineFiles, TraceError> {
+        let mut found = MachineFiles::default();
+        let mut add = |name: &str| -> Result<bool, TraceError> {
+            let file = match read_bytes(source, name) {
+                Err(error) if matches!(error.kind(), TraceErrorKind::Empty { .. }) => None,
+                other => other?,
+            };
+            let exists = file.is_some();
+            if let Some(file) = file {
+                found.set(name.strip_suffix(".zst").unwrap_or(name), file);
+            }
+            Ok(exists)
+        };
+        for name in FILES {
+            add(name)?;
+        }
+        for node in 0..NODES_MAX {
+            let mut any = false;
+            for kind in ["cpulist", "distance", "meminfo", "vmstat", "numastat"] {
+                any |= add(&format!("node{node}-{kind}.txt"))?;
+            }
+            if !any {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The content of a file.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        let found = self.files.iter().find(|(known, _)| known == name);
+        found.map(|(_, content)| content.as_slice())
+    }
+
+    /// Adds a file, or replaces the one of that name.
+    pub fn set(&mut self, name: &str, content: Vec<u8>) {
+        match self.files.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = content,
+            None => self.files.push((name.to_owned(), content)),
+        }
+    }
+
+    /// Names and contents.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.files.iter().map(|(name, content)| (name.as_str(), content.as_slice()))
+    }
+
+    /// The same as parts of a recording in memory.
+    pub(crate) fn to_parts(&self) -> Vec<Part> {
+        self.files.iter().map(|(name, content)| Part::new(name, content.clone())).collect()
+    }
+
+    /// All files in one piece, uncompressed.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, self.files.len() as u64);
+        for (name, content) in &self.files {
+            put_varint(&mut bytes, name.len() as u64);
+            bytes.extend_from_slice(name.as_bytes());
+            put_varint(&mut bytes, content.len() as u64);
+            bytes.extend_from_slice(content);
+        }
+        bytes
+    }
+
+    /// Decompresses a chunk of `whole` bytes and adds its files.
+    pub(super) fn add_packed(&mut self, packed: &[u8], whole: u32) -> Result<(), Fault> {
+        if u64::from(whole) > DESCRIPTION_BYTES_MAX {
+            return Err(Box::new(TraceErrorKind::TooLarge { limit: DESCRIPTION_BYTES_MAX }));
+        }
+        let bytes = zstd::bulk::decompress(packed, whole as usize).map_err(|error| {
+            Box::new(TraceErrorKind::CompressionDamaged { found: error.to_string() })
+        })?;
+        let mut fields = Varints::new(&bytes);
+        for _ in 0..fields.count("number of files", FILES_MAX)? {
+            let length = fields.varint()?;
+            let name = std::str::from_utf8(fields.take(length)?).map_err(|_| wrong("file name"))?;
+            // Names become files when a trace is unpacked: nothing that leaves the directory.
+            let is_plain = |name: &str| {
+                !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', '\0'])
+            };
+            if !is_plain(name) {
+                return Err(wrong("file name"));
+            }
+            let length = fields.varint()?;
+            self.set(name, fields.take(length)?.to_vec());
+        }
+        match fields.is_at_end() {
+            true => Ok(()),
+            false => Err(wrong("length of the machine's files")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_come_back_and_stay_in_their_directory() {
+        let mut files = MachineFiles::default();
+        files.set("meta.json", b"{}".to_vec());
+        files.set("zoneinfo.pre", b"Node".to_vec());
+        files.set("meta.json", b"{ }".to_vec());
+        let read = |bytes: &[u8]| {
+            let mut back = MachineFiles::default();
+            let packed = zstd::bulk::compress(bytes, 3).unwrap();
+            back.add_packed(&packed, bytes.len() as u32).map(|()| back)
+        };
+        assert_eq!(read(&files.to_bytes()).unwrap(), files);
+        for name in ["../x", "/x", "a/b", "", ".", ".."] {
+            let mut bad = MachineFiles::default();
+            bad.files.push((name.to_owned(), Vec::new()));
+            assert!(read(&bad.to_bytes()).is_err(), "{name}");
+        }
+    }
+}
