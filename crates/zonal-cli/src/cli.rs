@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zonal_bench::Bench;
 use zonal_core::policy::Policy;
 
+use crate::trace::args::TraceCommand;
+
 use crate::state::args::{NodeArgs, StateArgs, VmstatArgs};
 
 /// The zoned page allocator of an operating system, as a library: its tools.
@@ -25,6 +27,9 @@ pub enum Command {
     /// Feeds a recorded trace of a kernel's page allocations and frees to the allocator, and prints
     /// what it did beside what the kernel did.
     Replay(ReplayArgs),
+    /// Looks at traces, and makes others of them.
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Holds what kernels printed (watermarks, reserves, sizes of per-CPU lists, node order)
     /// to what the allocator computes for the same machines.
     Conform(ConformArgs),
@@ -146,9 +151,14 @@ fn bench(name: &str) -> Result<Bench, String> {
 /// Flags of `zonal replay`.
 #[derive(Args, Debug)]
 pub struct ReplayArgs {
-    /// Directory of a recording, or its event stream. Without it: the bundled recording of a build
-    /// of zlib (make -j4) on Linux 6.18.
+    /// A trace of any form (see `zonal trace`), or the directory of a recording. Without it: the
+    /// bundled recording of a build of zlib (make -j4) on Linux 6.18.
     pub trace: Option<PathBuf>,
+
+    /// Take the machine's description from the files of this directory, such as zoneinfo.txt and
+    /// meta.json.
+    #[arg(long, value_name = "DIR", requires = "trace")]
+    pub machine: Option<PathBuf>,
 
     #[command(flatten)]
     pub policy: PolicyArgs,

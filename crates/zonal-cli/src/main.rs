@@ -11,6 +11,7 @@ mod output;
 mod policy;
 mod replay;
 mod state;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -31,6 +32,7 @@ pub enum Verdict {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
+        Command::Trace(command) => trace::run(&command),
         Command::Conform(args) => conform::run(&args),
         Command::Bench(args) => bench::run_bench(&args),
         Command::Lab(command) => lab::run(&command),

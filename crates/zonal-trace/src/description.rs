@@ -226,7 +226,10 @@ impl MachineDescription {
     /// If no file tells about zones.
     pub fn require_zones(&self) -> Result<&[ZoneDescription], TraceError> {
         if self.zones.is_empty() {
-            let expected = format!("one of {}, or zones_pre in meta.json", ZONEINFO.join(", "));
+            let expected = format!(
+                "one of {}, or zones_pre in meta.json, beside the trace or with --machine DIR",
+                ZONEINFO.join(", ")
+            );
             let kind = TraceErrorKind::Missing { expected };
             return Err(TraceError::new(&self.name, Position::File, kind));
         }

@@ -71,6 +71,8 @@ pub struct Recording {
     stream: String,
     form: Form,
     description: MachineDescription,
+    /// Where the description is from, if not from the stream's neighbours.
+    machine: Option<Arc<Directory>>,
 }
 
 /// The form of a stream, with what its head told.
@@ -166,7 +168,7 @@ impl Recording {
             }
         };
         form.describe(&mut description);
-        Ok(Recording { source, stream, form, description })
+        Ok(Recording { source, stream, form, description, machine: None })
     }
 
     /// A recording in one file: neighbours of that file say nothing about it.
@@ -182,7 +184,8 @@ impl Recording {
         let mut description = MachineDescription::read(&files, kept.unwrap_or(name))?;
         description.clock.step_ns = zonal.clock_step_ns();
         description.cpus = description.cpus.or(zonal.cpus());
-        Ok(Recording { source, stream, form: Form::Zonal(Arc::new(zonal)), description })
+        let form = Form::Zonal(Arc::new(zonal));
+        Ok(Recording { source, stream, form, description, machine: None })
     }
 
     /// The files that describe the machine: what a `.zonal` file keeps beside the events.
@@ -190,10 +193,11 @@ impl Recording {
     /// # Errors
     /// The first file that exists and cannot be read.
     pub fn machine_files(&self) -> Result<MachineFiles, TraceError> {
-        if let Form::Zonal(zonal) = &self.form {
-            return Ok(zonal.machine.clone());
-        }
-        let mut files = MachineFiles::collect(&*self.source)?;
+        let mut files = match (&self.machine, &self.form) {
+            (Some(directory), _) => MachineFiles::collect(&**directory)?,
+            (None, Form::Zonal(zonal)) => return Ok(zonal.machine.clone()),
+            (None, _) => MachineFiles::collect(&*self.source)?,
+        };
         self.complete(&mut files);
         Ok(files)
     }
@@ -204,7 +208,16 @@ impl Recording {
         if files.get("name").is_none() {
             files.set("name", format!("{}\n", machine.name).into_bytes());
         }
-        if files.get(crate::meta::FILE).is_none() {
+        if let Some(meta) = files.get(crate::meta::FILE) {
+            // The text of a kernel shows its step; other forms of the same events do not.
+            let step = machine.clock.step_ns;
+            if step != 1
+                && let Ok(mut meta) = serde_json::from_slice::<serde_json::Value>(meta)
+            {
+                meta["clock_step_ns"] = step.into();
+                files.set(crate::meta::FILE, format!("{meta:#}\n").into_bytes());
+            }
+        } else {
             let release = machine.kernel_release.as_deref();
             let uname = machine.uname.clone();
             let uname = uname.or_else(|| release.map(|release| format!("Linux - {release}")));
@@ -237,6 +250,30 @@ impl Recording {
     /// The stream's file, as messages call it.
     pub fn stream_path(&self) -> PathBuf {
         self.source.display(&self.stream)
+    }
+
+    /// The same events, on the machine that the files of `directory` describe.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, or describes no machine.
+    pub fn with_machine(mut self, directory: impl AsRef<Path>) -> Result<Recording, TraceError> {
+        let directory = directory.as_ref();
+        let source = Arc::new(Directory::new(directory));
+        let own = std::mem::take(&mut self.description);
+        let mut machine = MachineDescription::read(&*source, &own.name)?;
+        machine.require_zones().map_err(|error| error.in_file(directory))?;
+        // What the stream itself tells stays: its clock, its number of events.
+        machine.name = own.name;
+        machine.clock = own.clock;
+        machine.cpus = machine.cpus.max(own.cpus);
+        machine.kernel_release = own.kernel_release.or(machine.kernel_release);
+        machine.uname = own.uname.or(machine.uname);
+        machine.events = own.events;
+        machine.events_by_name = own.events_by_name;
+        machine.events_dropped = own.events_dropped;
+        self.description = machine;
+        self.machine = Some(source);
+        Ok(self)
     }
 
     /// The events from the first on. If the stream cannot be opened again, the first item says so.

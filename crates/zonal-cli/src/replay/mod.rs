@@ -59,7 +59,7 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
     );
     let policy = args.policy.policy()?;
     let recording = match &args.trace {
-        Some(path) => Recording::open(path)?,
+        Some(path) => crate::trace::open(path, args.machine.as_deref())?,
         None => samples::zlib_make_j4()?,
     };
     let machine = recording.description();
