@@ -2,7 +2,7 @@
 
 use super::fallback::{Fallback, FallbackPolicy};
 use super::list::End;
-use super::{Buddy, MAX};
+use super::{Buddy, MAX, free};
 use crate::frame::Frames;
 use crate::types::{Migratetype, Order};
 
@@ -97,6 +97,31 @@ impl Buddy {
             got += 1;
         }
         got
+    }
+
+    /// Takes exactly the block of `order` at frame `idx` out of the free block that holds it, whose
+    /// other parts go to the heads of their lists, as in any split (LB B.5). Returns the order of
+    /// the block it was cut from; `None`, with nothing changed, if not all of it is free.
+    pub fn take_exact(&mut self, frames: &Frames<'_>, idx: u32, order: Order) -> Option<Order> {
+        let wanted = order.get();
+        if idx >= frames.spanned() || frames.aligned(idx) & ((1 << wanted) - 1) != 0 {
+            return None;
+        }
+        let (head, word) = free::containing_block(frames, idx)?;
+        let from = word.order_bits();
+        if !word.is_free() || from < wanted {
+            return None;
+        }
+        let mt = frames.pageblock_type(head);
+        self.unlink(frames, head, word, from, mt);
+        let mut at = head;
+        for half in (wanted..from).rev() {
+            let upper = at + (1 << half);
+            let rest = if idx < upper { upper } else { core::mem::replace(&mut at, upper) };
+            self.push(frames, rest, half, mt, End::Head);
+        }
+        self.account_sub(mt, order.pages());
+        Some(super::list::order_of(from))
     }
 
     /// Takes up to `want` pieces out of the smallest block that fits, in one step.

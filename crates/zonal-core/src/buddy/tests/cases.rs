@@ -327,3 +327,23 @@ fn overwritten_metadata_leaks_pages_and_never_hands_one_out_twice() {
         assert_eq!((before, got.len()), (got.len(), 2048 - 100 - 128));
     }
 }
+
+#[test]
+fn a_block_in_the_middle_of_a_free_one_can_be_taken_alone() {
+    let mut pair = pageblocks(2, &[Movable]);
+    let (buddy, frames) = pair.zone.parts();
+    let index = |pfn| frames.index(Pfn(pfn)).unwrap();
+    assert_eq!(buddy.take_exact(&frames, index(1024 + 6), order(1)), Some(Order::MAX));
+    assert_eq!(buddy.free_pages(), 1022);
+    // What is left is what a split leaves, and nothing of what was taken can be taken again.
+    for (order_left, pfn) in [(1, 1028), (2, 1024), (3, 1032), (4, 1040), (9, 1536)] {
+        let heads: Vec<u32> = buddy.list(&frames, order(order_left), Movable).collect();
+        assert_eq!(heads, [index(pfn)], "order {order_left}");
+    }
+    for (pfn, taken) in [(1030, 0), (1031, 0), (1028, 2), (1029, 1)] {
+        assert_eq!(buddy.take_exact(&frames, index(pfn), order(taken)), None, "{pfn}, {taken}");
+    }
+    buddy.validate(&frames).unwrap();
+    buddy.free_block(&frames, index(1030), order(1), crate::buddy::FreeFlags::default()).unwrap();
+    assert_eq!(buddy.nr_free(Order::MAX), 1);
+}
