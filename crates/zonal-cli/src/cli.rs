@@ -171,6 +171,11 @@ pub struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Speed::Max)]
     pub speed: Speed,
 
+    /// What the kernel recorded of its own doings that the model is told, beyond allocations, frees
+    /// and zoneinfo; separated by commas. Needs `--memory none`.
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
+    pub use_recorded: Vec<UseRecorded>,
+
     /// Stop after this many events of the trace.
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
@@ -215,6 +220,24 @@ pub enum Memory {
     Real,
     /// Nowhere: one thread plays all CPUs of the recorded machine, with its zones, in its time.
     None,
+}
+
+/// What the kernel recorded of its own doings.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UseRecorded {
+    /// When each CPU's statistics worker ran, on which lists decay. Without it: each whole second
+    /// of the trace's clock. Where the trace has no events of the workers: in the rhythm that the
+    /// drains without a free show.
+    Decay,
+    /// The migratetypes of pageblocks, as refills, drains and fallbacks of the whole trace tell
+    /// them. Without it: Movable, or what most allocations in the pageblock asked for.
+    Blocktypes,
+    /// Which pages each list held at the start: those that leave it without having been seen to
+    /// come. Without it: the first that a CPU allocates.
+    Lists,
+    /// Allocations that no event shows (the kernel's bulk allocator has none) as far as refills
+    /// tell them. Without it: those that a free of a page last seen freed tells.
+    Untraced,
 }
 
 /// How fast the events of a replay come.

@@ -138,32 +138,6 @@ fn the_sample_under_its_own_kernel_refills_what_was_recorded() {
     assert_eq!(report["start"]["cached_pages"], 679 + 193);
 }
 
-/// What others reached from allocations, frees and zoneinfo alone: refilled pages within 3 %,
-/// drained pages within 6 % where more than 20,000 moved.
-#[test]
-fn recorded_kernels_are_matched_by_their_own_policy() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
-    for (name, policy) in [
-        ("redis", "linux-6.18"),
-        ("fsmark", "linux-6.18"),
-        ("uxping", "linux-6.18"),
-        ("6.12-unixbw-n2-1g-c4", "linux-6.12"),
-    ] {
-        let path = root.join(name);
-        if !path.is_dir() {
-            eprintln!("SKIPPED: {} is not here", path.display());
-            continue;
-        }
-        let path = path.to_str().unwrap();
-        let report = json(&["replay", path, "--memory", "none", "--json", "--policy", policy]);
-        let error = |field: &str| report["error_percent"][field].as_f64().unwrap().abs();
-        assert!(error("refill_pages") <= 3.0, "{name}: {}", report["error_percent"]);
-        if report["kernel"]["drain_pages"].as_u64() > Some(20_000) {
-            assert!(error("drain_pages") <= 6.0, "{name}: {}", report["error_percent"]);
-        }
-    }
-}
-
 #[test]
 fn a_path_and_the_bundled_sample_are_the_same() {
     let path = sample();

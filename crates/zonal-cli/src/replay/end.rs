@@ -6,7 +6,8 @@ use zonal::text::State;
 use zonal_core::policy::Policy;
 use zonal_trace::{Recording, samples};
 
-use super::{ZoneMap, none, read};
+use super::recorded::Recorded;
+use super::{ZoneMap, none, prepare};
 use crate::output;
 
 /// Where a recorded machine stands after its trace.
@@ -36,9 +37,10 @@ pub fn end_state(
     };
     let machine = recording.description();
     let map = ZoneMap::new(machine);
-    let program = read(&recording, &map, limit)?;
+    let recorded = Recorded::default();
+    let (program, _, told) = prepare(&recording, &map, limit, policy, recorded)?;
     let bar = output::progress("replaying", "events", Some(program.ops.len() as u64));
-    let outcome = none::replay(machine, &map, &program, policy, &bar)?;
+    let outcome = none::replay(machine, &map, &program, (policy, recorded, &told), &bar)?;
     bar.finish_and_clear();
     Ok(EndState { trace: machine.name.clone(), state: outcome.state, faults: outcome.faults })
 }

@@ -9,15 +9,22 @@
 //! | file | does |
 //! |--|--|
 //! | `zones` | page frame to zone and node |
-//! | `program` | events to steps; what does not fit is counted |
+//! | `program`, `frames` | events to steps; what does not fit is counted |
+//! | `facts`, `workers` | what no event says, told by all of them |
 //! | `kernel` | refills and drains as the kernel recorded them |
-//! | `machine`, `start` | the recorded machine in the core, in the state it was in |
+//! | `machine`, `start`, `cached` | the recorded machine in the core, in the state it was in |
+//! | `judge` | the core's choices, one step at a time from where the kernel was |
 //! | `none` | runs a program there, in trace time, on one thread |
 //! | `memory`, `real` | runs a program on a pool of this machine's memory, in threads |
+//! | `recorded` | what the model is told beyond allocations and frees |
 //! | `latency`, `outcome`, `report` | what came out |
 //! | `end` | the state that a replay on no memory ends in |
 
+mod cached;
 mod end;
+mod facts;
+mod frames;
+mod judge;
 mod kernel;
 mod latency;
 mod machine;
@@ -26,20 +33,25 @@ mod none;
 mod outcome;
 mod program;
 mod real;
+mod recorded;
 mod report;
 mod start;
+mod workers;
 mod zones;
 
 pub use end::{EndState, end_state};
 
 use anyhow::ensure;
 use zonal_core::policy::Policy;
-use zonal_trace::{Recording, samples};
+use zonal_trace::{MachineDescription, Recording, samples};
 
+use self::facts::Untraced;
+use self::judge::{Judged, Told};
 use self::memory::{PoolMemory, Reading};
 use self::outcome::Outcome;
-use self::program::Program;
+use self::program::{Program, ReadOptions};
 use self::real::Stage;
+use self::recorded::Recorded;
 use self::report::{Inputs, Report};
 use self::zones::ZoneMap;
 use crate::cli::{Memory, ReplayArgs, Speed};
@@ -64,32 +76,97 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
     };
     let machine = recording.description();
     let map = ZoneMap::new(machine);
-    let program = read(&recording, &map, args.limit)?;
+    let recorded = Recorded::of(&args.use_recorded);
+    ensure!(
+        recorded == Recorded::default() || args.memory == Memory::None,
+        "--use-recorded needs --memory none: a pool on real memory follows its own clock and has \
+         no pageblock types"
+    );
+    let (program, judged, told) = match args.memory {
+        Memory::None => {
+            let (program, mut judged, told) =
+                prepare(&recording, &map, args.limit, policy, recorded)?;
+            judged.buddy = none::judge_buddies(machine, &map, &program, policy, &told)?;
+            (program, Some(judged), told)
+        }
+        Memory::Real => {
+            // Refreshes are not replayed; the recorded ones are counted all the same.
+            let recorded = Recorded { decay: true, ..recorded };
+            let options = ReadOptions { limit: args.limit, recorded, ..ReadOptions::default() };
+            (read(&recording, &map, options)?, None, Told::default())
+        }
+    };
     let bar = output::progress("replaying", "events", Some(program.ops.len() as u64));
     let outcome = match args.memory {
-        Memory::None => none::replay(machine, &map, &program, policy, &bar)?,
+        Memory::None => none::replay(machine, &map, &program, (policy, recorded, &told), &bar)?,
         Memory::Real => on_pool(args.speed, policy, &map, &program, &bar)?,
     };
     bar.finish_and_clear();
-    let inputs =
-        Inputs { machine, map: &map, program: &program, policy: &policy, memory: args.memory };
+    let inputs = Inputs {
+        machine,
+        map: &map,
+        program: &program,
+        policy: &policy,
+        memory: args.memory,
+        recorded,
+        judged,
+    };
     let report = Report::new(&inputs, outcome);
     report.remarks().for_each(|remark| output::note(&remark));
     output::data(&if args.json { report.json()? } else { report.text() })?;
     Ok(if report.passed() { Verdict::Pass } else { Verdict::Failed })
 }
 
-fn read(recording: &Recording, map: &ZoneMap, limit: Option<u64>) -> anyhow::Result<Program> {
+/// A program for the recorded machine on no memory, how its per-CPU lists are judged, and what no
+/// event says.
+fn prepare(
+    recording: &Recording,
+    map: &ZoneMap,
+    limit: Option<u64>,
+    policy: Policy,
+    recorded: Recorded,
+) -> anyhow::Result<(Program, Judged, Told)> {
     let machine = recording.description();
-    let bar = output::progress("reading", "events", limit.or(machine.events));
+    let options = ReadOptions { limit, facts: true, recorded, untraced: &[] };
+    let program = read(recording, map, options)?;
+    let (judged, told) = none::judge(machine, map, &program, &program.facts, policy)?;
+    let untraced = match recorded.untraced {
+        true => told.untraced.clone(),
+        false => untraced(machine, map, &program, policy)?,
+    };
+    if untraced.is_empty() {
+        return Ok((program, judged, told));
+    }
+    let program = read(recording, map, ReadOptions { untraced: &untraced, ..options })?;
+    Ok((program, judged, told))
+}
+
+fn read(recording: &Recording, map: &ZoneMap, options: ReadOptions<'_>) -> anyhow::Result<Program> {
+    let machine = recording.description();
+    let bar = output::progress("reading", "events", options.limit.or(machine.events));
     let tick = |read: u64| {
         if read.is_multiple_of(TICK_EVENTS) {
             bar.set_position(read);
         }
     };
-    let program = Program::compile(machine, map, recording.events(), limit, tick)?;
+    let program = Program::compile(machine, map, recording.events(), options, tick)?;
     bar.finish_and_clear();
     Ok(program)
+}
+
+/// Allocations without event, as far as allocations and frees alone tell.
+fn untraced(
+    machine: &MachineDescription,
+    map: &ZoneMap,
+    program: &Program,
+    policy: Policy,
+) -> anyhow::Result<Vec<Untraced>> {
+    let (users, places) = program.facts.of_users();
+    let (_, mut told) = none::judge(machine, map, program, &users, policy)?;
+    // Without refills and drains, a page that is never seen again may have been drained.
+    told.untraced.retain(|untraced| untraced.freed);
+    told.untraced.iter_mut().for_each(|untraced| untraced.at = places[untraced.at]);
+    Ok(told.untraced)
 }
 
 /// Runs `program` on a pool of this machine's memory.

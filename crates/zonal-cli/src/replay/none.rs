@@ -12,12 +12,15 @@ use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 use zonal_trace::MachineDescription;
 
+use super::facts::{BlockTypes, Facts};
+use super::judge::{BuddyJudge, BuddyVerdict, Judge, Judged, Told};
 use super::kernel::{Moves, MovesByPlace};
 use super::latency::Stopwatch;
 use super::machine::{self, Plan, Rebuilt};
 use super::outcome::{Outcome, Placement};
 use super::program::{NO_SLOT, Op, OpKind, Program};
-use super::start;
+use super::recorded::Recorded;
+use super::start::{self, Known};
 use super::zones::ZoneMap;
 
 /// A slot that has no block. Page frame 0 is in no zone of any PC.
@@ -35,14 +38,17 @@ pub fn replay(
     description: &MachineDescription,
     map: &ZoneMap,
     program: &Program,
-    policy: Policy,
+    (policy, recorded, told): (Policy, Recorded, &Told),
     bar: &ProgressBar,
 ) -> anyhow::Result<Outcome> {
     let plan = Plan::new(description, map, program.cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
     let mut blocks = vec![NO_BLOCK; program.slots.len()];
-    let (report, warm) = start::bring_up(&rebuilt, description, map, program, &mut blocks)?;
+    let types = recorded.blocktypes.then(|| BlockTypes::new(&program.facts));
+    let known =
+        Known { program, types: types.as_ref(), lists: recorded.lists.then_some(&told.lists) };
+    let (report, warm) = start::bring_up(&rebuilt, description, map, &known, &mut blocks)?;
     let mut notes = Vec::new();
     notes.extend(machine::set_marks(&rebuilt.allocator, description, map)?);
     start::warm_up(&rebuilt, &warm);
@@ -62,6 +68,47 @@ pub fn replay(
     outcome.start = Some(report);
     outcome.notes = notes;
     Ok(outcome)
+}
+
+/// Judges the core's choices one at a time, from where the kernel was each time; tells also what no
+/// event says.
+///
+/// # Errors
+/// If the machine cannot be rebuilt.
+pub fn judge(
+    description: &MachineDescription,
+    map: &ZoneMap,
+    program: &Program,
+    facts: &Facts,
+    policy: Policy,
+) -> anyhow::Result<(Judged, Told)> {
+    let plan = Plan::new(description, map, program.cpus, policy)?;
+    let mut records = plan.records()?;
+    let rebuilt = plan.allocator(&mut records)?;
+    let types = BlockTypes::new(facts);
+    Ok(Judge::new(facts, &types, map, &rebuilt).run())
+}
+
+/// Judges the choices of the buddies in the same way, with everything else told.
+///
+/// # Errors
+/// If the machine cannot be rebuilt.
+pub fn judge_buddies(
+    description: &MachineDescription,
+    map: &ZoneMap,
+    program: &Program,
+    policy: Policy,
+    told: &Told,
+) -> anyhow::Result<BuddyVerdict> {
+    let plan = Plan::new(description, map, program.cpus, policy)?;
+    let mut records = plan.records()?;
+    let rebuilt = plan.allocator(&mut records)?;
+    let types = BlockTypes::new(&program.facts);
+    let known = Known { program, types: Some(&types), lists: Some(&told.lists) };
+    let mut blocks = vec![NO_BLOCK; program.slots.len()];
+    start::bring_up(&rebuilt, description, map, &known, &mut blocks)?;
+    let step_ns = description.clock.step_ns.into();
+    Ok(BuddyJudge::new(&program.facts, map, &rebuilt, step_ns).run())
 }
 
 struct Run<'r, 'a> {

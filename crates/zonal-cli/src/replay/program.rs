@@ -24,19 +24,22 @@
 //! moment on. What came before tells which blocks are in use then ([`Origin::Held`]) and which are
 //! free ([`Origin::Gone`]); it is not replayed.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use zonal_trace::{Event, EventKind, MachineDescription, TraceError};
 
+use super::facts::{Facts, Untraced};
+use super::frames::{Frame, PageTable};
 use super::kernel::{MovesByPlace, Watcher};
+use super::recorded::Recorded;
+use super::workers::Workers;
 use super::zones::ZoneMap;
 
 /// No slot.
 pub const NO_SLOT: u32 = u32::MAX;
-/// What the recorder of `shared/traces` writes into a trace when it has read the machine's state.
-const STATE_WAS_READ: &str = "FX before end";
-/// `stat_interval`, after which an idle CPU's statistics worker comes back (LB F.4).
-const REFRESH_NS: u64 = 1_000_000_000;
+/// What the recorder of `shared/traces` writes into a trace right before it reads `/proc/zoneinfo`,
+/// the first file of the machine's state.
+const STATE_IS_READ: &str = "FX before begin";
 
 /// One step of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +130,10 @@ pub struct Counts {
     pub hidden_allocs: u64,
     /// Their pages.
     pub hidden_alloc_pages: u64,
+    /// Allocations without event that were made up.
+    pub allocs_made_up: u64,
+    /// Their pages.
+    pub alloc_pages_made_up: u64,
     /// Allocations of frames still live: frees without event.
     pub hidden_frees: u64,
     /// Their pages.
@@ -176,10 +183,40 @@ pub struct Program {
     pub counts: Counts,
     /// What the kernel moved between buddies and lists.
     pub kernel: MovesByPlace,
+    /// What the kernel did to each block, where it was asked for.
+    pub facts: Facts,
+    /// Blocks that the events before the start left on lists which were empty before them.
+    pub early: BTreeMap<ListPlace, u32>,
+}
+
+/// A per-CPU list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ListPlace {
+    /// Position of the zone.
+    pub zone: usize,
+    /// The CPU.
+    pub cpu: u32,
+    /// Order of its blocks.
+    pub order: u8,
+    /// Their type.
+    pub migratetype: u8,
+}
+
+/// What of a trace is read, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadOptions<'a> {
+    /// Stop after this many events.
+    pub limit: Option<u64>,
+    /// Keep what the kernel did to each block.
+    pub facts: bool,
+    /// What the kernel recorded of its own doings that the model is to be told.
+    pub recorded: Recorded,
+    /// Allocations without event, by ascending position.
+    pub untraced: &'a [Untraced],
 }
 
 impl Program {
-    /// Reads `events` to their end, or up to `limit` of them. `tick` hears of each.
+    /// Reads `events` to their end, or as far as `reading` says. `tick` hears of each.
     ///
     /// # Errors
     /// The first error of the stream.
@@ -187,11 +224,11 @@ impl Program {
         machine: &MachineDescription,
         zones: &ZoneMap,
         events: impl Iterator<Item = Result<Event, TraceError>>,
-        limit: Option<u64>,
+        reading: ReadOptions<'_>,
         mut tick: impl FnMut(u64),
     ) -> Result<Program, TraceError> {
-        let mut compiler = Compiler::new(machine, zones);
-        let limit = limit.unwrap_or(u64::MAX);
+        let mut compiler = Compiler::new(machine, zones, reading);
+        let limit = reading.limit.unwrap_or(u64::MAX);
         let mut read = 0;
         for event in events {
             let event = event?;
@@ -229,18 +266,28 @@ impl Program {
 
 struct Compiler<'a> {
     zones: &'a ZoneMap,
+    reading: ReadOptions<'a>,
+    /// The recorder had emptied the lists.
+    cold: bool,
     watcher: Watcher,
     table: PageTable,
     /// The machine's state is of this time: start there.
     start_at: Option<u64>,
     program: Program,
     in_use: u64,
+    workers: Workers,
 }
 
 impl<'a> Compiler<'a> {
-    fn new(machine: &MachineDescription, zones: &'a ZoneMap) -> Compiler<'a> {
+    fn new(
+        machine: &MachineDescription,
+        zones: &'a ZoneMap,
+        reading: ReadOptions<'a>,
+    ) -> Compiler<'a> {
         Compiler {
             zones,
+            reading,
+            cold: machine.flags.cold_pcp_start == Some(true),
             watcher: Watcher::new(zones.clone(), machine.kernel_release.as_deref()),
             table: PageTable::default(),
             start_at: machine.start.as_ref().map(|state| state.t_end_ns),
@@ -252,8 +299,11 @@ impl<'a> Compiler<'a> {
                 start_ns: 0,
                 counts: Counts::default(),
                 kernel: MovesByPlace::new(),
+                facts: Facts::default(),
+                early: BTreeMap::new(),
             },
             in_use: 0,
+            workers: Workers::default(),
         }
     }
 
@@ -267,12 +317,19 @@ impl<'a> Compiler<'a> {
             self.start_at = None;
             self.begin(event.time_ns);
         }
+        self.make_up_allocations(event);
         let program = &mut self.program;
         program.counts.events += 1;
         program.span_ns.1 = event.time_ns;
         program.cpus = program.cpus.max(event.cpu + 1);
         self.watcher.see(event);
-        let counts = &mut program.counts;
+        if self.reading.facts {
+            program.facts.see(event);
+        }
+        if self.reading.recorded.decay {
+            self.workers.see(event);
+        }
+        let counts = &mut self.program.counts;
         match event.kind {
             EventKind::Alloc { pfn: Some(pfn), order, migratetype, gfp } => {
                 self.alloc(event, pfn, order, (migratetype, gfp));
@@ -283,11 +340,13 @@ impl<'a> Compiler<'a> {
             EventKind::Extfrag { .. } => counts.extfrags += 1,
             EventKind::VmstatUpdate => {
                 counts.vmstat_updates += 1;
-                self.push(event, OpKind::Refresh, (0, 0), NO_SLOT);
+                if self.reading.recorded.decay {
+                    self.push(event, OpKind::Refresh, (0, 0), NO_SLOT);
+                }
             }
             EventKind::Marker(ref text) => {
                 counts.remarks += 1;
-                if text.trim() == STATE_WAS_READ {
+                if text.trim() == STATE_IS_READ {
                     self.begin(event.time_ns);
                 }
             }
@@ -298,12 +357,32 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Makes up the allocations without event that came before this one.
+    fn make_up_allocations(&mut self, event: &Event) {
+        let at = self.program.facts.list().len();
+        while let Some((first, rest)) = self.reading.untraced.split_first()
+            && first.at <= at
+        {
+            self.reading.untraced = rest;
+            let taken = Event { cpu: first.cpu, ..event.clone() };
+            let (pfn, order) = (first.pfn, first.order);
+            self.hand_out(&taken, pfn, order, (first.migratetype, first.gfp()));
+            let counts = &mut self.program.counts;
+            counts.allocs_made_up += 1;
+            counts.alloc_pages_made_up += 1 << order;
+        }
+    }
+
     /// Makes this moment the start.
     fn begin(&mut self, time_ns: u64) {
         let program = &mut self.program;
+        if self.cold {
+            program.early = early(program, self.zones);
+        }
         let events = program.counts.events;
         program.counts = Counts { events, before_start: events, ..Counts::default() };
         program.ops.clear();
+        program.facts.begin();
         program.start_ns = time_ns;
         self.watcher.restart();
         self.in_use = 0;
@@ -315,6 +394,19 @@ impl<'a> Compiler<'a> {
     }
 
     fn alloc(&mut self, event: &Event, pfn: u64, order: u8, (migratetype, gfp): (u8, u32)) {
+        self.hand_out(event, pfn, order, (migratetype, gfp));
+        let counts = &mut self.program.counts;
+        counts.allocs += 1;
+        counts.alloc_pages += 1 << order;
+        counts.zeroed += u64::from(gfp & zonal_core::gfp::Gfp::ZERO.bits() != 0);
+        match self.zones.node_of(pfn) {
+            Some(node) if node != self.zones.node_of_cpu(event.cpu) => counts.numa_other += 1,
+            _ => counts.numa_local += 1,
+        }
+    }
+
+    /// The block leaves the allocator.
+    fn hand_out(&mut self, event: &Event, pfn: u64, order: u8, (migratetype, gfp): (u8, u32)) {
         let pages = 1 << order;
         let mut seen = false;
         let mut before = NO_SLOT;
@@ -345,16 +437,9 @@ impl<'a> Compiler<'a> {
         if let Some(op) = self.program.ops.last_mut() {
             op.before = before;
         }
-        let counts = &mut self.program.counts;
-        counts.allocs += 1;
-        counts.alloc_pages += pages;
-        counts.zeroed += u64::from(gfp & zonal_core::gfp::Gfp::ZERO.bits() != 0);
         self.in_use += pages;
+        let counts = &mut self.program.counts;
         counts.peak_pages = counts.peak_pages.max(self.in_use);
-        match self.zones.node_of(pfn) {
-            Some(node) if node != self.zones.node_of_cpu(event.cpu) => counts.numa_other += 1,
-            _ => counts.numa_local += 1,
-        }
     }
 
     fn free(&mut self, event: &Event, pfn: u64, order: u8) {
@@ -444,74 +529,31 @@ impl<'a> Compiler<'a> {
         let program = &mut self.program;
         let live = program.slots.iter().filter(|slot| slot.origin != Origin::Held);
         program.counts.live_pages_at_end = live.map(|slot| u64::from(slot.left)).sum();
-        if program.counts.vmstat_updates == 0 {
-            make_up_refreshes(program);
+        if !self.reading.recorded.decay {
+            Workers::default().make_up(program);
+        } else if program.counts.vmstat_updates == 0 {
+            self.workers.make_up(program);
         }
         self.program
     }
 }
 
-/// Every CPU's worker runs at each whole second of the recording's clock (LB F.4).
-fn make_up_refreshes(program: &mut Program) {
-    let ops = std::mem::take(&mut program.ops);
-    let mut next = (program.start_ns + 1).next_multiple_of(REFRESH_NS);
-    for op in ops {
-        while next <= op.time_ns {
-            for cpu in 0..program.cpus as u16 {
-                let (slot, kind) = (NO_SLOT, OpKind::Refresh);
-                let (pfn, gfp, before, order) = (0, 0, NO_SLOT, 0);
-                let made_up = Op { time_ns: next, pfn, slot, gfp, before, cpu, order, kind };
-                program.ops.push(made_up);
-                program.counts.refreshes_made_up += 1;
-            }
-            next += REFRESH_NS;
-        }
-        program.ops.push(op);
-    }
-}
-
-/// What the trace has told about a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Frame {
-    Unseen,
-    /// Inside a block, now or once.
-    Seen,
-    /// First frame of the block of a slot that was freed.
-    Freed(u32),
-    /// First frame of the block of a slot.
-    Live(u32),
-}
-
-/// A [`Frame`] for each page frame number, in pieces of one pageblock: traces touch few of those.
-#[derive(Debug, Default)]
-struct PageTable {
-    pieces: HashMap<u64, Box<[u32; 512]>>,
-}
-
-const SEEN: u32 = 1;
-const FIRST_SLOT: u32 = 2;
-const FREED: u32 = 1 << 31;
-
-impl PageTable {
-    fn get(&self, pfn: u64) -> Frame {
-        let Some(piece) = self.pieces.get(&(pfn >> 9)) else { return Frame::Unseen };
-        match piece[pfn as usize & 511] {
-            0 => Frame::Unseen,
-            SEEN => Frame::Seen,
-            freed if freed & FREED != 0 => Frame::Freed((freed & !FREED) - FIRST_SLOT),
-            live => Frame::Live(live - FIRST_SLOT),
-        }
-    }
-
-    fn set(&mut self, pfn: u64, frame: Frame) {
-        let piece = self.pieces.entry(pfn >> 9).or_insert_with(|| Box::new([0; 512]));
-        piece[pfn as usize & 511] = match frame {
-            Frame::Unseen => 0,
-            Frame::Seen => SEEN,
-            Frame::Freed(slot) => (slot + FIRST_SLOT) | FREED,
-            Frame::Live(slot) => slot + FIRST_SLOT,
+/// What the steps so far leave on lists that were empty: an allocation from an empty list refills
+/// it with a batch, of two blocks at least (LB E.6).
+fn early(program: &Program, zones: &ZoneMap) -> BTreeMap<ListPlace, u32> {
+    let mut left: BTreeMap<ListPlace, u32> = BTreeMap::new();
+    for op in program.ops.iter().filter(|op| op.kind != OpKind::Refresh) {
+        let migratetype = program.slots[op.slot as usize].migratetype;
+        let Some(zone) = zones.of(op.pfn) else { continue };
+        let place = ListPlace { zone, cpu: op.cpu.into(), order: op.order, migratetype };
+        let blocks = left.entry(place).or_default();
+        *blocks = match (op.kind, *blocks) {
+            (OpKind::Alloc, 0) => (zones.zones()[zone].batch as u32 >> op.order).max(2) - 1,
+            (OpKind::Alloc, some) => some - 1,
+            (_, some) => some + 1,
         };
     }
+    left
 }
 
 const _: () = assert!(size_of::<Op>() == 32, "ops are what a long trace keeps in memory");

@@ -22,7 +22,7 @@ fn program(kinds: &[EventKind]) -> Program {
         Ok(Event { time_ns: time * 1000, cpu: 0, pid: 1, kind: kind.clone() })
     };
     let events = (0..).zip(kinds).map(event);
-    Program::compile(&machine, &ZoneMap::default(), events, None, |_| {}).unwrap()
+    Program::compile(&machine, &ZoneMap::default(), events, ReadOptions::default(), |_| {}).unwrap()
 }
 
 fn steps(program: &Program) -> Vec<(OpKind, u32)> {
@@ -80,7 +80,7 @@ fn a_free_with_a_higher_order_frees_what_was_allocated() {
 
 #[test]
 fn the_start_is_where_the_state_was_read() {
-    let before = [alloc(PFN, 0), alloc(PFN + 1, 0), free(PFN, 0), marker("FX before end")];
+    let before = [alloc(PFN, 0), alloc(PFN + 1, 0), free(PFN, 0), marker("FX before begin")];
     let program = program(&[&before[..], &[free(PFN + 1, 0), alloc(PFN, 0)]].concat());
     assert_eq!(steps(&program), [(Free, 1), (Alloc, 2)]);
     let origins: Vec<Origin> = program.slots.iter().map(|slot| slot.origin).collect();
@@ -96,7 +96,9 @@ fn workers_are_made_up_each_second_where_the_trace_has_none() {
     let at = |time_ns, pfn| Ok(Event { time_ns, cpu: 1, pid: 1, kind: alloc(pfn, 0) });
     let events = [at(500_000_000, PFN), at(2_000_000_001, PFN + 1)];
     let zones = ZoneMap::default();
-    let program = Program::compile(&machine, &zones, events.into_iter(), None, |_| {}).unwrap();
+    let program =
+        Program::compile(&machine, &zones, events.into_iter(), ReadOptions::default(), |_| {})
+            .unwrap();
     let kinds: Vec<(OpKind, u64, u16)> =
         program.ops.iter().map(|op| (op.kind, op.time_ns / 1_000_000_000, op.cpu)).collect();
     let worker = OpKind::Refresh;
@@ -121,7 +123,8 @@ fn the_sample_matches_what_its_recorder_counted() {
     let machine = MachineDescription { start: None, ..recording.description().clone() };
     let zones = ZoneMap::new(&machine);
     let events = recording.events();
-    let program = Program::compile(&machine, &zones, events, None, |_| {}).unwrap();
+    let program =
+        Program::compile(&machine, &zones, events, ReadOptions::default(), |_| {}).unwrap();
     let counts = program.counts;
     assert_eq!(counts.events, 520_208);
     assert_eq!((counts.allocs, counts.alloc_pages), (165_879, 181_270));

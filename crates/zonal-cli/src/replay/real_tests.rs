@@ -1,5 +1,6 @@
 use super::super::zones::ZoneMap;
 use super::*;
+use crate::replay::program::ReadOptions;
 use std::alloc::{Layout, alloc, dealloc};
 use std::sync::Mutex;
 use zonal_trace::{Event, EventKind, MachineDescription};
@@ -52,7 +53,7 @@ fn program(kinds: impl IntoIterator<Item = (u32, EventKind)>) -> Program {
     let events = (0..).zip(kinds);
     let events =
         events.map(|(time, (cpu, kind))| Ok(Event { time_ns: time * 1000, cpu, pid: 0, kind }));
-    Program::compile(&machine, &ZoneMap::default(), events, None, |_| {}).unwrap()
+    Program::compile(&machine, &ZoneMap::default(), events, ReadOptions::default(), |_| {}).unwrap()
 }
 
 fn take(pfn: u64, order: u8) -> EventKind {
@@ -116,7 +117,9 @@ fn the_recordings_pace_can_be_kept() {
     let machine = MachineDescription { cpus: Some(1), ..MachineDescription::default() };
     let at = |time_ns, kind| Ok(Event { time_ns, cpu: 0, pid: 0, kind });
     let events = [at(0, take(PFN, 0)), at(20_000_000, give(PFN, 0))].into_iter();
-    let program = Program::compile(&machine, &ZoneMap::default(), events, None, |_| {}).unwrap();
+    let program =
+        Program::compile(&machine, &ZoneMap::default(), events, ReadOptions::default(), |_| {})
+            .unwrap();
     let memory = Fake::default();
     let paced = Stage::new(&program, &memory).run(true, &ProgressBar::hidden());
     assert!(paced.seconds >= 0.02, "{} s", paced.seconds);

@@ -17,7 +17,7 @@
 //! asked for); which lists of a CPU held its pages (those that it allocates from first are
 //! assumed); how far a CPU's tuning was between two doublings.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Context;
 use zonal_core::alloc::Allocator;
@@ -25,6 +25,9 @@ use zonal_core::pcp::tune::PcpState;
 use zonal_core::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
 use zonal_trace::{MachineDescription, Pageset};
 
+use super::cached::{Cached, Chooser};
+use super::facts::BlockTypes;
+use super::judge::{Key, StartList};
 use super::machine::{Rebuilt, Script};
 use super::program::{Origin, Program};
 use super::zones::ZoneMap;
@@ -60,6 +63,8 @@ pub struct StartReport {
     pub cached_named: u64,
     /// Free pages in the buddies.
     pub free_pages: u64,
+    /// Of them, pages that the trace takes, or freed before the start.
+    pub free_named: u64,
     /// Pages in use from before.
     pub held_pages: u64,
     /// Of them, pages that the trace frees.
@@ -68,6 +73,16 @@ pub struct StartReport {
     pub managed_differs: i64,
     /// Blocks in use at the start that could not be placed: outside all zones, or overlapping.
     pub unplaced_blocks: u64,
+}
+
+/// What is known of the start beyond the files.
+pub struct Known<'a> {
+    /// The trace.
+    pub program: &'a Program,
+    /// The types of pageblocks, where they are told.
+    pub types: Option<&'a BlockTypes>,
+    /// The pages of each list, where they are told.
+    pub lists: Option<&'a BTreeMap<Key, StartList>>,
 }
 
 /// Brings a rebuilt machine into the state at the start of `program`. Fills `blocks` with the frame
@@ -79,20 +94,26 @@ pub fn bring_up(
     rebuilt: &Rebuilt<'_>,
     machine: &MachineDescription,
     map: &ZoneMap,
-    program: &Program,
+    known: &Known<'_>,
     blocks: &mut [u64],
 ) -> anyhow::Result<(StartReport, Vec<Warm>)> {
+    let Known { program, types, lists } = *known;
+    let chooser = Chooser { program, map, lists: rebuilt.allocator.lists(), told: lists };
     let mut report = StartReport::default();
     let mut warm = Vec::new();
     if rebuilt.allocator.grouping() {
         tag_pageblocks(rebuilt, program, map);
+        if let Some(types) = types {
+            tag_as_recorded(rebuilt, program, types, map);
+        }
     }
     for (index, zone) in map.zones().iter().enumerate() {
         let totals = totals(machine, map, index);
         let spanned = (zone.end - zone.start) as usize;
-        let mut fates = Fates { start: zone.start, fates: vec![Fate::Absent; spanned] };
+        let fates = vec![Fate::Absent; spanned];
+        let mut fates = Fates { start: zone.start, fates, spare: spanned };
         fates.place_held(program, map, index, blocks, &mut report);
-        let zone_warm = fates.place_cached(program, map, index, &totals, &mut report);
+        let zone_warm = fates.place_cached(&chooser, index, &totals, &mut report);
         fates.place_free(program, map, index);
         fates.fill_up(&totals, &mut report);
         let zone_id = ZoneId(index as u16);
@@ -113,7 +134,8 @@ pub struct Warm {
     zone: ZoneId,
     cpu: CpuId,
     high: u32,
-    pages: Vec<(u64, Migratetype)>,
+    /// Frame and list.
+    pages: Vec<(u64, usize)>,
 }
 
 /// Moves the pages that lists held at the start there. Call it after the limits were set up.
@@ -125,17 +147,11 @@ pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
         let closed = pcp.close(allocator.platform(), record, rebuilt.slots);
         let Some(mut closed) = closed else { continue };
         for list in 0..allocator.lists().len() {
-            let (order, mt) = allocator.lists().of(list);
-            if order != Order::ZERO {
-                continue;
-            }
-            let of_list =
-                |page: &&(u64, Migratetype)| allocator.lists().get(order, page.1) == Some(list);
+            let of_list = |page: &&(u64, usize)| page.1 == list;
             let count = pages.iter().filter(of_list).count() as u32;
             if count == 0 {
                 continue;
             }
-            debug_assert!(mt.mergeable());
             let mut sink = closed.refill(list, count);
             for (pfn, _) in pages.iter().filter(of_list).take(sink.room() as usize) {
                 let frame = record.frame_base() as u64 + (pfn - record.start_pfn().0);
@@ -209,9 +225,22 @@ fn tag_pageblocks(rebuilt: &Rebuilt<'_>, program: &Program, map: &ZoneMap) {
     }
 }
 
+/// Gives pageblocks the types that the trace tells.
+fn tag_as_recorded(rebuilt: &Rebuilt<'_>, program: &Program, types: &BlockTypes, map: &ZoneMap) {
+    for (pfn, mt) in types.all_at(program.facts.start()) {
+        let Some(zone) = map.of(pfn.max(1)) else { continue };
+        let frames = rebuilt.allocator.zones()[zone].frames(rebuilt.words, rebuilt.blocks);
+        if let Some(idx) = frames.index(Pfn(pfn)) {
+            frames.set_pageblock_type(idx, mt);
+        }
+    }
+}
+
 struct Fates {
     start: u64,
     fates: Vec<Fate>,
+    /// Above it, no frame is left for [`place_unnamed`](Self::place_unnamed).
+    spare: usize,
 }
 
 impl Fates {
@@ -246,49 +275,41 @@ impl Fates {
         }
     }
 
-    /// Chooses the pages that lists hold at the start: the first that each CPU takes.
+    /// Sets the pages aside that lists hold at the start.
     fn place_cached(
         &mut self,
-        program: &Program,
-        map: &ZoneMap,
+        chooser: &Chooser<'_>,
         zone: usize,
         totals: &Totals,
         report: &mut StartReport,
     ) -> Vec<Warm> {
         let mut lists = Vec::new();
-        let last = self.fates.len();
-        let mut spare = last;
         for set in &totals.pagesets {
             let mut pages = Vec::new();
-            let wanted = set.count as usize;
-            let of_cpu = program.slots.iter().filter(|slot| {
-                slot.origin == Origin::Fresh
-                    && (slot.order, u32::from(slot.cpu)) == (0, set.cpu)
-                    && map.of(slot.pfn) == Some(zone)
-            });
-            for slot in of_cpu {
-                if pages.len() == wanted {
-                    break;
-                }
-                let mt = Migratetype::new(slot.migratetype.into()).filter(|mt| mt.mergeable());
-                if self.place(slot.pfn, 0, Fate::Block(0)) {
-                    pages.push((slot.pfn, mt.unwrap_or(Migratetype::Movable)));
-                }
+            for Cached { pfn, order, list } in chooser.choose(zone, set) {
+                let named = pfn.filter(|pfn| self.place(*pfn, order, Fate::Block(order)));
+                let Some(pfn) = named.or_else(|| self.place_unnamed(order)) else { continue };
+                report.cached_named += if named.is_some() { 1 << order } else { 0 };
+                report.cached_pages += 1 << order;
+                pages.push((pfn, list));
             }
-            report.cached_named += pages.len() as u64;
-            // Cold ones that nobody takes: from the end of the zone, where the trace has nothing.
-            while pages.len() < wanted && spare > 0 {
-                spare -= 1;
-                if self.fates[spare] == Fate::Absent {
-                    self.fates[spare] = Fate::Block(0);
-                    pages.push((self.start + spare as u64, Migratetype::Movable));
-                }
-            }
-            report.cached_pages += pages.len() as u64;
             let (zone, cpu) = (ZoneId(zone as u16), CpuId(set.cpu));
             lists.push(Warm { zone, cpu, high: set.high as u32, pages });
         }
         lists
+    }
+
+    /// A block from the end of the zone, where the trace has nothing.
+    fn place_unnamed(&mut self, order: u8) -> Option<u64> {
+        let pages = 1_u64 << order;
+        let end = self.start + self.spare as u64;
+        let mut pfn = (end & !(pages - 1)).checked_sub(pages)?;
+        while !self.place(pfn, order, Fate::Block(order)) {
+            pfn = pfn.checked_sub(pages).filter(|pfn| *pfn >= self.start)?;
+        }
+        // Single pages fill the gaps below a larger one too.
+        self.spare = (pfn - self.start) as usize + if order == 0 { 0 } else { pages as usize };
+        Some(pfn)
     }
 
     /// Frames that the trace takes from the buddy, or freed before the start.
@@ -312,6 +333,7 @@ impl Fates {
         let mut free = totals.free.saturating_sub(named_free);
         let mut held = totals.managed.saturating_sub(named_free + named_held + free);
         report.held_pages += held;
+        report.free_named += named_free;
         let skew = ((self.start as usize).wrapping_neg() % CHUNK).min(self.fates.len());
         for chunk in self.fates[skew..].chunks_exact_mut(CHUNK) {
             if free >= CHUNK as u64 && chunk.iter().all(|fate| *fate == Fate::Absent) {

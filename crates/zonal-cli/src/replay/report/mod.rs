@@ -3,6 +3,7 @@
 //! Everything that the text shows is in the JSON. Fields that scripts rely on keep their names;
 //! others may be added. `schema_version` counts changes that break readers.
 
+mod limits;
 mod text;
 
 use std::collections::BTreeMap;
@@ -12,16 +13,19 @@ use zonal_core::alloc::NumaEvents;
 use zonal_core::policy::Policy;
 use zonal_trace::MachineDescription;
 
+use super::judge::{BuddyVerdict, Judged, ListVerdict};
 use super::kernel::{Moves, total};
 use super::latency::Latency;
 use super::outcome::{Outcome, Placement};
 use super::program::{Counts, Program};
+use super::recorded::Recorded;
 use super::start::StartReport;
 use super::zones::ZoneMap;
 use crate::cli::Memory;
+use limits::Limits;
 
 /// Version of the JSON.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
 
 /// A replay's result.
 #[derive(Debug, Serialize)]
@@ -47,16 +51,20 @@ pub struct Report {
     seconds: f64,
     threads: usize,
     pages: Pages,
-    recorded: Recorded,
+    /// What the model was told beyond allocations, frees and zoneinfo.
+    use_recorded: Recorded,
+    recorded: Totals,
     model: Side,
     kernel: Side,
     error_percent: Errors,
-    placement: Placement,
+    placement: PlacementReport,
     latency: Latencies,
     numa: Numa,
     locks: Locks,
     /// By zone and CPU; by zone only on real memory.
     places: Vec<Place>,
+    /// What the model has to guess, and how much of it.
+    limits: Limits,
     /// What the trace holds that was not replayed as it is, or needs a remark.
     counted: Counted,
     start: Option<StartReport>,
@@ -84,7 +92,7 @@ struct Pages {
 
 /// What the trace holds after its start.
 #[derive(Debug, Serialize)]
-struct Recorded {
+struct Totals {
     allocs: u64,
     allocated_pages: u64,
     frees: u64,
@@ -113,6 +121,21 @@ struct Errors {
     drain_pages: Option<f64>,
     drain_holds: Option<f64>,
     drain_bursts: Option<f64>,
+}
+
+/// Which pages came out.
+#[derive(Debug, Serialize)]
+struct PlacementReport {
+    /// Allocations of a page that the trace had shown going to a per-CPU list.
+    judged: u64,
+    /// Of them, those where that list gives the very page.
+    same_pfn: u64,
+    /// Where that comes from, and why the others differ.
+    lists: ListVerdict,
+    /// Blocks that came from the buddies.
+    buddy: BuddyVerdict,
+    /// What the replay, running by itself, gave out.
+    free_running: Placement,
 }
 
 #[derive(Debug, Serialize)]
@@ -172,6 +195,8 @@ struct Counted {
     old_free_pages: u64,
     hidden_allocs: u64,
     hidden_alloc_pages: u64,
+    allocs_made_up: u64,
+    alloc_pages_made_up: u64,
     hidden_frees: u64,
     hidden_free_pages: u64,
     part_frees: u64,
@@ -201,12 +226,17 @@ pub struct Inputs<'a> {
     pub policy: &'a Policy,
     /// On which memory.
     pub memory: Memory,
+    /// What the model was told beyond allocations and frees.
+    pub recorded: Recorded,
+    /// How its choices are, one at a time.
+    pub judged: Option<Judged>,
 }
 
 impl Report {
     /// The report of a run.
     pub fn new(inputs: &Inputs<'_>, outcome: Outcome) -> Report {
-        let Inputs { machine, map, program, policy, memory } = *inputs;
+        let Inputs { machine, map, program, policy, memory, recorded, judged } = inputs;
+        let (memory, judged) = (*memory, judged.clone().unwrap_or_default());
         let counts = &program.counts;
         let bursts = outcome.moves_by_cpu;
         let model = Side::of(&total(&outcome.moves), bursts);
@@ -243,17 +273,12 @@ impl Report {
                 freed: outcome.free_pages,
                 checked: outcome.pages_checked,
             },
-            recorded: Recorded {
-                allocs: counts.allocs,
-                allocated_pages: counts.alloc_pages,
-                frees: counts.frees,
-                freed_pages: counts.free_pages,
-                failed: counts.kernel_failed,
-            },
+            use_recorded: *recorded,
+            recorded: Totals::new(counts),
             model,
             kernel,
             error_percent: Errors::of(&model, &kernel),
-            placement: outcome.placement.unwrap_or_default(),
+            placement: PlacementReport::new(&judged, outcome.placement.unwrap_or_default()),
             latency: Latencies { alloc: outcome.alloc_latency, free: outcome.free_latency },
             numa: Numa {
                 model: outcome.numa.iter().map(node).collect(),
@@ -267,6 +292,7 @@ impl Report {
                 blocks_stolen: outcome.fallbacks.1,
             },
             places: places(map, program, &outcome),
+            limits: Limits::new(*recorded, counts, &judged, outcome.start.as_ref()),
             counted: Counted::new(counts, outcome.skipped_frees),
             start: outcome.start,
             notes: notes(machine, program, memory, outcome.notes, outcome.first_failure),
@@ -291,6 +317,26 @@ impl Report {
     /// None that is known of: every field has a JSON form.
     pub fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self).map(|json| json + "\n")
+    }
+}
+
+impl Totals {
+    fn new(counts: &Counts) -> Totals {
+        Totals {
+            allocs: counts.allocs,
+            allocated_pages: counts.alloc_pages,
+            frees: counts.frees,
+            freed_pages: counts.free_pages,
+            failed: counts.kernel_failed,
+        }
+    }
+}
+
+impl PlacementReport {
+    fn new(judged: &Judged, free_running: Placement) -> PlacementReport {
+        let Judged { lists, buddy } = *judged;
+        let (judged, same_pfn) = (lists.judged, lists.same_pfn);
+        PlacementReport { judged, same_pfn, lists, buddy, free_running }
     }
 }
 
@@ -341,6 +387,8 @@ impl Counted {
             old_free_pages: counts.old_free_pages,
             hidden_allocs: counts.hidden_allocs,
             hidden_alloc_pages: counts.hidden_alloc_pages,
+            allocs_made_up: counts.allocs_made_up,
+            alloc_pages_made_up: counts.alloc_pages_made_up,
             hidden_frees: counts.hidden_frees,
             hidden_free_pages: counts.hidden_free_pages,
             part_frees: counts.part_frees,

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use super::{NodeEvents, Report, TraceFacts, error};
+use super::{NodeEvents, PlacementReport, Report, TraceFacts, error};
 use crate::replay::latency::{self, Latency};
 
 impl Report {
@@ -94,23 +94,58 @@ impl Report {
         text
     }
 
+    fn placement(&self) -> String {
+        let PlacementReport { judged, same_pfn, lists, buddy, free_running } = &self.placement;
+        let share = |part: u64, whole: u64| {
+            format!("{} of {} ({})", grouped(part), grouped(whole), percent(part, whole))
+        };
+        let mut text = format!(
+            "\nplacement, one step at a time from where the kernel was\n\
+             lists     same page frame: {}; same page drained: {}\n",
+            share(*same_pfn, *judged),
+            share(lists.drained_same_pfn, lists.drained_judged),
+        );
+        for (count, why) in lists.reasons() {
+            text.push_str(&format!("{:>12}  {why}\n", grouped(count)));
+        }
+        text.push_str(&format!(
+            "buddies   same page frame: {}; where nothing of the start is in it: {}\n",
+            share(buddy.same_pfn, buddy.judged),
+            share(buddy.known_same_pfn, buddy.known_judged),
+        ));
+        for (count, why) in buddy.reasons() {
+            text.push_str(&format!("{:>12}  {why}\n", grouped(count)));
+        }
+        text.push_str(&format!(
+            "placement, running by itself\n\
+             \x20         same page frame: {}; same block: {}\n\
+             {:>12}  not judged: frames not seen before\n\
+             {:>12}  not judged: in use here\n",
+            share(free_running.same_pfn, free_running.judged),
+            share(free_running.same_block, free_running.judged_block),
+            grouped(free_running.unseen),
+            grouped(free_running.held_in_model),
+        ));
+        text
+    }
+
+    fn limits(&self) -> String {
+        let lines = self.limits.lines().into_iter().filter(|(count, _)| *count > 0);
+        let lines: String =
+            lines.map(|(count, what)| format!("{:>12}  {what}\n", grouped(count))).collect();
+        let recorded = self.use_recorded.names().join(", ");
+        let told = match recorded.as_str() {
+            "" => "allocations, frees and zoneinfo alone",
+            more => &format!("allocations, frees, zoneinfo and, as recorded: {more}"),
+        };
+        format!("\nthe model was told {told}; what limits it\n{lines}")
+    }
+
     fn tail(&self) -> String {
         let mut text = String::new();
-        let placement = &self.placement;
         if self.memory == "none" {
-            text.push_str(&format!(
-                "\nplacement  of allocations of page frames seen before, {} were free here too; {} \
-                 got that frame ({})\n           {} stood for a free block here; {} got that block \
-                 ({})\n           not judged: {} frames not seen before, {} in use here\n",
-                grouped(placement.judged),
-                grouped(placement.same_pfn),
-                percent(placement.same_pfn, placement.judged),
-                grouped(placement.judged_block),
-                grouped(placement.same_block),
-                percent(placement.same_block, placement.judged_block),
-                grouped(placement.unseen),
-                grouped(placement.held_in_model),
-            ));
+            text.push_str(&self.placement());
+            text.push_str(&self.limits());
         }
         let counted = &self.counted;
         text.push_str("\ncounted, not hidden in a total\n");
@@ -121,6 +156,11 @@ impl Report {
                 counted.hidden_allocs,
                 counted.hidden_alloc_pages,
                 "allocations without event (their frees are not replayed)",
+            ),
+            (
+                counted.allocs_made_up,
+                counted.alloc_pages_made_up,
+                "allocations without event, made up",
             ),
             (counted.hidden_frees, counted.hidden_free_pages, "frees without event, made up"),
             (counted.part_frees, 0, "frees of a part of a block"),
