@@ -73,6 +73,7 @@ pub const NAMES: &[(&str, Gfp)] = &[
     ("__GFP_KSWAPD_RECLAIM", Gfp::KSWAPD_RECLAIM),
     ("__GFP_ZEROTAGS", Gfp::ZEROTAGS),
     ("__GFP_NO_OBJ_EXT", Gfp::NO_OBJ_EXT),
+    ("__GFP_COLD", Gfp::COLD),
     ("__GFP_DMA", Gfp::DMA),
     ("__GFP_DMA32", Gfp::DMA32),
 ];
@@ -129,6 +130,10 @@ impl Gfp {
     /// No extension object. Bits from 24 up depend on how a kernel was built; this is the place
     /// in the kernels recorded under `shared/traces`, built without KASAN and lockdep.
     pub const NO_OBJ_EXT: Gfp = Gfp(1 << 24);
+
+    /// The page need not be in a cache: a hint for policies with cold lists (LB E.11). Kernels that
+    /// had it numbered all flags otherwise; this bit is free in those that are recorded.
+    pub const COLD: Gfp = Gfp(1 << 30);
 
     /// Both kinds of reclaim.
     pub const RECLAIM: Gfp = Gfp::DIRECT_RECLAIM.union(Gfp::KSWAPD_RECLAIM);

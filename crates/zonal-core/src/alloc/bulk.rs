@@ -79,7 +79,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let Some(zone) = enough else { return Ok(0) };
         let Some(list) = self.map.get(Order::ZERO, ctx.mt) else { return Ok(0) };
         let cpu = self.platform.cpu();
-        let pcp = self.pcp(zone.id, cpu);
+        let cold = ctx.gfp.contains(Gfp::COLD);
+        let pcp = self.store_for(zone.id, cpu, cold);
         let Some(mut closed) = pcp.try_close(&self.platform, zone, self.slots) else {
             return Ok(0);
         };
@@ -87,7 +88,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if ctx.gfp.contains(Gfp::KSWAPD_RECLAIM) {
             flags |= AllocFlags::KSWAPD;
         }
-        let want = Want { order: Order::ZERO, mt: ctx.mt, flags, preferred: preferred.id };
+        let want = Want { order: Order::ZERO, mt: ctx.mt, flags, preferred: preferred.id, cold };
         let mut got = 0;
         while got < count {
             if closed.len(list) == 0 && self.refill(zone, &mut closed, list, want) == 0 {

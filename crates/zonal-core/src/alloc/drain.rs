@@ -90,7 +90,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             let idx = frame - zone.frame_base as u32;
             let LockedZone { buddy, frames, .. } = &mut locked;
             if buddy.free_block(frames, idx, whole, FreeFlags::default()).is_ok() {
-                locked.account(&pcp.free_diff, order.pages() as i64, 1 << run);
+                locked.account(self.free_diff(pcp), order.pages() as i64, 1 << run);
             } else {
                 pcp.events.double_frees.fetch_add(1, Relaxed);
             }
@@ -145,31 +145,38 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.events.drains_all.fetch_add(1, Relaxed);
         let cpus = || (0..self.cpus()).map(|cpu| CpuId(cpu as u32));
         if self.policy.pcp.drain.remote == RemoteDrain::Work {
-            let holds = |cpu| self.zones.iter().any(|zone| !self.pcp(zone.id, cpu).seems_empty());
+            let holds = |cpu| self.zones.iter().any(|zone| self.holds_pages(zone.id, cpu));
             let queue = |cpu| self.platform.cost(Step::DrainWork(cpu));
             cpus().filter(|cpu| holds(*cpu)).for_each(queue);
         }
         let zones = self.zones.iter();
-        zones.flat_map(|zone| cpus().map(|cpu| self.drain_store(zone, cpu))).sum()
+        zones.flat_map(|zone| cpus().map(|cpu| self.drain_stores(zone, cpu))).sum()
     }
 
     /// Empties one store. Returns the pages moved; 0 also if the home cannot fence that CPU.
     pub fn drain(&self, zone: ZoneId, cpu: CpuId) -> u64 {
-        if self.policy.pcp.drain.remote == RemoteDrain::Work && !self.pcp(zone, cpu).seems_empty() {
+        if self.policy.pcp.drain.remote == RemoteDrain::Work && self.holds_pages(zone, cpu) {
             self.platform.cost(Step::DrainWork(cpu));
         }
-        self.drain_store(self.zone(zone), cpu)
+        self.drain_stores(self.zone(zone), cpu)
     }
 
-    fn drain_store(&self, zone: &'a Zone, cpu: CpuId) -> u64 {
-        let pcp = self.pcp(zone.id, cpu);
+    fn holds_pages(&self, zone: ZoneId, cpu: CpuId) -> bool {
+        self.stores(zone, cpu).any(|pcp| !pcp.seems_empty())
+    }
+
+    fn drain_stores(&self, zone: &'a Zone, cpu: CpuId) -> u64 {
+        self.stores(zone.id, cpu).map(|pcp| self.drain_store(zone, pcp)).sum()
+    }
+
+    fn drain_store(&self, zone: &'a Zone, pcp: &'a Pcp) -> u64 {
         // Pages may be on their way to a store that its owner has closed.
         if pcp.seems_empty() {
             return 0;
         }
         let remote = self.policy.pcp.drain.remote == RemoteDrain::Direct;
-        if remote && cpu != self.platform.cpu() {
-            self.platform.cost(Step::DrainRemote(zone.id, cpu));
+        if remote && pcp.cpu != self.platform.cpu() {
+            self.platform.cost(Step::DrainRemote(zone.id, pcp.cpu));
         }
         let mut pages = 0;
         let chunk = self.policy.pcp.drain.all;
@@ -185,18 +192,22 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// Pages of a remote zone that was just used stay for three refreshes more.
     pub(super) fn stay(&self, zone: &Zone, cpu: CpuId) {
-        self.pcp(zone.id, cpu).expire.store(EXPIRE_TICKS, Relaxed);
+        self.stores(zone.id, cpu).for_each(|pcp| pcp.expire.store(EXPIRE_TICKS, Relaxed));
     }
 
     /// The part of a refresh that is about a CPU's lists of one zone (LB F.4, E.9). Returns whether
     /// anything changed.
     pub(super) fn refresh_lists(&self, zone: &'a Zone, cpu: CpuId) -> bool {
-        let pcp = self.pcp(zone.id, cpu);
+        self.stores(zone.id, cpu)
+            .fold(false, |changed, pcp| changed | self.refresh_store(zone, pcp))
+    }
+
+    fn refresh_store(&self, zone: &'a Zone, pcp: &'a Pcp) -> bool {
         let mut changed = false;
-        let remote = zone.node != self.node_of(cpu);
+        let remote = zone.node != self.node_of(pcp.cpu);
         let idle = pcp.count() == 0;
         if pcp.high() > pcp.high_min.load(Relaxed) || pcp.count() > pcp.high() {
-            changed |= self.decay(zone, cpu);
+            changed |= self.decay(zone, pcp);
         }
         if !remote {
             pcp.expire.store(0, Relaxed);
@@ -224,8 +235,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// LB E.9 `decay`.
-    fn decay(&self, zone: &'a Zone, cpu: CpuId) -> bool {
-        let pcp = self.pcp(zone.id, cpu);
+    fn decay(&self, zone: &'a Zone, pcp: &'a Pcp) -> bool {
         let Some(mut closed) = pcp.close(&self.platform, zone, self.slots) else { return false };
         let mut state = closed.state_without_factor();
         let decay = tune::decay(&mut state, &pcp.params(&self.fixed));

@@ -17,10 +17,24 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// # Errors
     /// [`FreeError`], with nothing changed, unless exactly this block is handed out.
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_to(pfn, order, false)
+    }
+
+    /// As [`free`](Self::free), for a block that is in no cache: where the policy has cold lists it
+    /// goes there (LB E.11).
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn free_cold(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_to(pfn, order, true)
+    }
+
+    #[inline]
+    fn free_to(&self, pfn: Pfn, order: Order, cold: bool) -> Result<(), FreeError> {
         let zone = self.zone_of(pfn).ok_or(FreeError::Foreign(pfn))?;
         let frame = self.frame(zone, pfn);
         let cpu = self.platform.cpu();
-        let pcp = self.pcp(zone.id, cpu);
+        let pcp = self.store_for(zone.id, cpu, cold);
         let list = self.map.get(order, self.pageblock_type(zone, pfn));
         // Two frees of one block at the same time: the exchange lets one of them through.
         let held = self.claim_word(zone, pfn, frame, order)?;
@@ -106,7 +120,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let Some(idx) = frames.index(pfn) else { return };
         match buddy.free_block(frames, idx, order, FreeFlags::default()) {
             Ok(()) => {
-                locked.account(&pcp.free_diff, order.pages() as i64, 1);
+                locked.account(self.free_diff(pcp), order.pages() as i64, 1);
                 pcp.events.direct_freed.fetch_add(order.pages(), Relaxed);
             }
             Err(error) => {

@@ -59,13 +59,13 @@ pub use validate::Fault;
 use crate::buddy::FallbackPolicy;
 use crate::frame::{PageState, PageWord};
 use crate::gfp::ZoneKinds;
-use crate::pcp::lists::ListMap;
+use crate::pcp::lists::{FreeLists, ListMap};
 use crate::pcp::store::Pcp;
 use crate::pcp::tune::{PcpParams, Pressure};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::reclaim::ReclaimControl;
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId};
 use crate::vmstat::numa::NumaDeltas;
 use crate::zone::state::{BELOW_HIGH, RECLAIM_ACTIVE, Zone};
@@ -179,11 +179,45 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// for ordinary requests first.
     #[inline]
     pub fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
+        &self.pcps[self.store_index(zone, cpu)]
+    }
+
+    /// The store for pages of a (zone, CPU) that are in no cache, where the policy has one.
+    pub fn cold_pcp(&self, zone: ZoneId, cpu: CpuId) -> Option<&'a Pcp> {
+        match self.policy.pcp.free_lists {
+            FreeLists::Single => None,
+            FreeLists::HotCold => {
+                let hot = self.zones.len() * self.cpus();
+                Some(&self.pcps[hot + self.store_index(zone, cpu)])
+            }
+        }
+    }
+
+    /// All stores of a (zone, CPU).
+    pub fn stores(&self, zone: ZoneId, cpu: CpuId) -> impl Iterator<Item = &'a Pcp> + use<'a, P> {
+        core::iter::once(self.pcp(zone, cpu)).chain(self.cold_pcp(zone, cpu))
+    }
+
+    /// The store for a page that is in a cache or not.
+    #[inline]
+    fn store_for(&self, zone: ZoneId, cpu: CpuId, cold: bool) -> &'a Pcp {
+        let store = if cold { self.cold_pcp(zone, cpu) } else { None };
+        store.unwrap_or_else(|| self.pcp(zone, cpu))
+    }
+
+    /// The delta of the free-page counter that a store's moves are booked on: its CPU's.
+    #[inline]
+    fn free_diff(&self, pcp: &Pcp) -> &'a AtomicI64 {
+        &self.pcp(pcp.zone, pcp.cpu).free_diff
+    }
+
+    #[inline]
+    fn store_index(&self, zone: ZoneId, cpu: CpuId) -> usize {
         let zones = self.zones.len();
         let preferred = self.preferred_zone(cpu).0 as usize;
         let zone = zone.0 as usize;
         let slot = if zone >= preferred { zone - preferred } else { zone + zones - preferred };
-        &self.pcps[cpu.0 as usize * zones + slot]
+        cpu.0 as usize * zones + slot
     }
 
     /// The zone that ordinary requests (`GFP_KERNEL`) of a CPU try first.

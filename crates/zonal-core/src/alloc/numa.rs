@@ -142,10 +142,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// The exact storage: what the stores have counted since they were made.
     fn derived_events(&self, zone: &Zone) -> NumaCounts {
         let of_cpu = |cpu: CpuId| {
-            let pcp = self.pcp(zone.id, cpu);
-            let allocs = pcp.totals().pops + pcp.events.direct_allocs.load(Relaxed);
-            let miss = pcp.events.miss.load(Relaxed).min(allocs);
-            let foreign = pcp.events.foreign.load(Relaxed);
+            let sum = |of: &dyn Fn(&Pcp) -> u64| self.stores(zone.id, cpu).map(of).sum::<u64>();
+            let direct = |pcp: &Pcp| pcp.events.direct_allocs.load(Relaxed);
+            let allocs = sum(&|pcp| pcp.totals().pops + direct(pcp));
+            let miss = sum(&|pcp| pcp.events.miss.load(Relaxed)).min(allocs);
+            let foreign = sum(&|pcp| pcp.events.foreign.load(Relaxed));
             let is_local = self.node_of(cpu) == zone.node;
             let (local, other) = if is_local { (allocs, 0) } else { (0, allocs) };
             [allocs - miss, miss, foreign, local, other].map(|count| count as i64)

@@ -20,8 +20,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
             zone.batch.store(sizes.batch, Relaxed);
             zone.high_min.store(sizes.high_min, Relaxed);
             zone.high_max.store(sizes.high_max, Relaxed);
-            for cpu in 0..self.cpus() {
-                self.setup_pageset(zone, self.pcp(zone.id, CpuId(cpu as u32)), sizes);
+            let cold = size::cold_sizes(zone.managed(), self.policy.pcp.batch_cap_pages);
+            for cpu in self.each_cpu() {
+                self.setup_pageset(zone, self.pcp(zone.id, cpu), sizes);
+                if let Some(pcp) = self.cold_pcp(zone.id, cpu) {
+                    self.setup_pageset(zone, pcp, cold);
+                }
             }
         }
     }

@@ -5,11 +5,12 @@ mod zlc;
 use super::take::Want;
 use super::{AllocError, Allocator, Refusal, Request};
 use crate::gfp::{AllocFlags, Gfp};
+use crate::pcp::store::Pcp;
 use crate::platform::{Platform, Step};
 use crate::policy::walk::{NoFragment, ZonelistCaching};
 use crate::reclaim::NodeReclaim;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::types::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, Zone};
 use crate::zone::watermark::Mark;
 use crate::zonelist::cache::ZonelistCache;
@@ -200,7 +201,13 @@ impl<'a, P: Platform> Allocator<'a, P> {
     #[inline]
     fn serve(&self, walk: &Walk<'_, 'a>, zone: &'a Zone) -> Option<Pfn> {
         let Walk { ctx, flags, preferred } = *walk;
-        let want = Want { order: ctx.order, mt: ctx.mt, flags, preferred: preferred.id };
+        let want = Want {
+            order: ctx.order,
+            mt: ctx.mt,
+            flags,
+            preferred: preferred.id,
+            cold: ctx.gfp.contains(Gfp::COLD),
+        };
         let pfn = loop {
             match self.rmqueue(zone, want) {
                 Some(pfn) => break pfn,
@@ -218,9 +225,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// goes on until its list is empty or full, or for 1024 pops.
     #[cold]
     fn slow_down(&self, zone: &Zone) {
-        for cpu in 0..self.cpus() {
-            self.pcp(zone.id, CpuId(cpu as u32)).make_slow();
-        }
+        let stores = self.each_cpu().flat_map(|cpu| self.stores(zone.id, cpu));
+        stores.for_each(Pcp::make_slow);
     }
 
     /// Why the request cannot be served, from the last zone it may use.

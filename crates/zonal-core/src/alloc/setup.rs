@@ -477,14 +477,22 @@ fn fill_stores(
     let mut base = 0;
     for (cpu, node) in machine.cpus.iter().enumerate() {
         let preferred = nodes[node.0 as usize].preferred().0 as usize;
-        for slot in 0..zones.len() {
+        let stores = (0..zones.len())
+            .flat_map(|slot| (0..policy.pcp.free_lists.sets()).map(move |set| (slot, set)));
+        for (slot, set) in stores {
             let zone = (preferred + slot) % zones.len();
-            let pcp = &mut pcps[cpu * zones.len() + slot];
+            let cpus = machine.cpus.len();
+            let pcp = &mut pcps[(set * cpus + cpu) * zones.len() + slot];
             pcp.zone = ZoneId(zone as u16);
             pcp.cpu = CpuId(cpu as u32);
+            pcp.owner = CpuId((set * cpus + cpu) as u32);
             pcp.tuning = policy.pcp.tuning;
             *pcp.batch.get_mut() = PcpParams::BOOT.batch;
-            let pages = machine.store_pages(&machine.zones[zone], *node, policy);
+            let spec = &machine.zones[zone];
+            let pages = match set {
+                0 => machine.store_pages(spec, *node, policy),
+                _ => machine.cold_pages(spec, policy),
+            };
             for list in 0..map.len() {
                 let cap = map.capacity(list, pages);
                 pcp.set_list(list, map.of(list), slots, base, cap);

@@ -105,7 +105,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// be on their way there: its owner has it closed.
     fn stores_in_use(&self, ctx: &Context<'a>) -> bool {
         self.allowed(ctx).any(|zone| {
-            (0..self.cpus()).any(|cpu| !self.pcp(zone.id, CpuId(cpu as u32)).seems_empty())
+            let mut stores = self.each_cpu().flat_map(|cpu| self.stores(zone.id, cpu));
+            stores.any(|pcp| !pcp.seems_empty())
         })
     }
 
@@ -120,8 +121,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
             totals.popped_pages + totals.pushed_pages + direct
         };
         let of_zone = |zone: &Zone| {
-            (0..self.cpus())
-                .map(|cpu| of_store(self.pcp(zone.id, CpuId(cpu as u32))))
+            self.each_cpu()
+                .flat_map(|cpu| self.stores(zone.id, cpu))
+                .map(of_store)
                 .fold(0, u64::wrapping_add)
         };
         self.allowed(ctx).map(of_zone).fold(0, u64::wrapping_add)

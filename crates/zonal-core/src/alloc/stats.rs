@@ -2,10 +2,10 @@
 //! each is right for some moment during the read.
 
 use super::Allocator;
+use crate::pcp::store::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, NR_ORDERS, Order, ZoneId};
-use crate::zone::state::Zone;
+use crate::types::{NR_ORDERS, Order, ZoneId};
 
 /// NUMA events (LB F.6): of allocations, not pages, except for the bulk call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,9 +79,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn zone_stats(&self, zone: ZoneId) -> ZoneStats {
         let zone = self.zone(zone);
         let mut stats = ZoneStats::default();
-        for cpu in 0..self.cpus() {
-            self.add_store(&mut stats, zone, CpuId(cpu as u32));
-        }
+        let stores = self.each_cpu().flat_map(|cpu| self.stores(zone.id, cpu));
+        stores.for_each(|pcp| self.add_store(&mut stats, pcp));
         stats.numa = self.zone_events(zone);
         (stats.lock_holds, stats.lock_contended) = zone.lock_holds();
         let locked = zone.lock(&self.platform, self.words, self.blocks);
@@ -92,8 +91,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         stats
     }
 
-    fn add_store(&self, stats: &mut ZoneStats, zone: &Zone, cpu: CpuId) {
-        let pcp = self.pcp(zone.id(), cpu);
+    fn add_store(&self, stats: &mut ZoneStats, pcp: &Pcp) {
         let totals = pcp.totals();
         let events = &pcp.events;
         let direct = events.direct_allocs.load(Relaxed);

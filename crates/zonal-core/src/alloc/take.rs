@@ -20,6 +20,8 @@ pub(super) struct Want {
     pub flags: AllocFlags,
     /// The preferred zone, for NUMA events.
     pub preferred: ZoneId,
+    /// The page need not be in a cache (LB E.11).
+    pub cold: bool,
 }
 
 impl<'a, P: Platform> Allocator<'a, P> {
@@ -29,7 +31,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let pcp = self.pcp(zone.id, cpu);
         let got = match self.map.get(want.order, want.mt) {
             Some(list) => self
-                .take_cached(zone, pcp, list, want)
+                .take_cached(zone, self.store_for(zone.id, cpu, want.cold), list, want)
                 .or_else(|| self.take_direct(zone, pcp, want)),
             None => self.take_direct(zone, pcp, want),
         }?;
@@ -104,7 +106,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 sink.give(base + idx);
             },
         );
-        locked.account(&pcp.free_diff, -(want.order.pages() as i64), got);
+        locked.account(self.free_diff(pcp), -(want.order.pages() as i64), got);
         self.boost(zone, boosts, want.flags);
         drop(locked);
         closed.refilled(list, sink);
@@ -138,7 +140,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
         if let Some(idx) = idx {
             frames.store(idx, PageWord::allocated(want.order, want.mt, zone.id));
-            locked.account(&pcp.free_diff, -(want.order.pages() as i64), 1);
+            locked.account(self.free_diff(pcp), -(want.order.pages() as i64), 1);
             pcp.events.direct_allocs.fetch_add(1, Relaxed);
             pcp.events.direct_pages.fetch_add(want.order.pages(), Relaxed);
         }

@@ -78,8 +78,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let id = zone.id();
         let mut stacked = 0;
         let mut diffs = 0;
-        for cpu in 0..self.cpus() {
-            let pcp = self.pcp(id, CpuId(cpu as u32));
+        for pcp in self.each_cpu().flat_map(|cpu| self.stores(id, cpu)) {
             stacked += self.validate_store(zone, pcp)?;
             diffs += pcp.free_diff.load(Relaxed);
         }

@@ -8,6 +8,7 @@ pub(crate) mod zonelists;
 use core::fmt;
 
 use crate::frame::{Frames, MAX_ZONE_FRAMES};
+use crate::pcp::lists::FreeLists;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
 use crate::pcp::store::Pcp;
 use crate::policy::Policy;
@@ -169,7 +170,7 @@ impl Layout {
         let lists = policy.pcp.map(machine.grouping(policy));
         let mut layout = Layout {
             zones: machine.zones.len(),
-            pcps: machine.zones.len() * machine.cpus.len(),
+            pcps: machine.zones.len() * machine.cpus.len() * policy.pcp.free_lists.sets(),
             words: 0,
             blocks: 0,
             slots: 0,
@@ -178,13 +179,20 @@ impl Layout {
             numa: 0,
         };
         if policy.numa.records() {
-            layout.numa = layout.pcps;
+            layout.numa = machine.zones.len() * machine.cpus.len();
+        }
+        let owners = (machine.cpus.len() * policy.pcp.free_lists.sets()) as u64;
+        if owners > CPUS_MAX as u64 {
+            return Err(MachineError::TooMany("CPUs with lists", owners, CPUS_MAX as u64));
         }
         for zone in machine.zones {
             layout.words += zone.spanned as usize;
             layout.blocks += Frames::pageblocks_for(zone.start_pfn, zone.spanned);
             for node in machine.cpus {
                 layout.slots += lists.slots(machine.store_pages(zone, *node, policy));
+                if policy.pcp.free_lists == FreeLists::HotCold {
+                    layout.slots += lists.slots(machine.cold_pages(zone, policy));
+                }
             }
         }
         if layout.words > u32::MAX as usize {
@@ -285,6 +293,12 @@ impl Machine<'_> {
             high = (u64::from(high) * u64::from(own) / u64::from(others)) as u32;
         }
         high.max(chunk) as usize + batch as usize
+    }
+
+    /// The same for a store of cold pages.
+    pub(crate) fn cold_pages(&self, zone: &ZoneSpec, policy: &Policy) -> usize {
+        let sizes = size::cold_sizes(zone.present, policy.pcp.batch_cap_pages);
+        (sizes.high_max + sizes.batch) as usize
     }
 
     /// # Errors

@@ -102,6 +102,9 @@ pub struct Pcp {
     pub(crate) tuning: Tuning,
     pub(crate) free_high_batch: AtomicU32,
     pub(crate) cpu: CpuId,
+    /// The CPU that words of its pages name: its own, or for cold pages a number behind all CPUs,
+    /// so that a word says which of the two stores a page is on (PCP-3).
+    pub(crate) owner: CpuId,
     pub(crate) high: AtomicU32,
     pub(crate) high_min: AtomicU32,
     pub(crate) high_max: AtomicU32,
@@ -182,7 +185,7 @@ impl Pcp {
         base: usize,
         cap: usize,
     ) {
-        let (zone, cpu) = (self.zone, self.cpu);
+        let (zone, cpu) = (self.zone, self.owner);
         let list = &mut self.lists[index];
         list.slots_addr = slots[base..base + cap].as_ptr() as usize;
         list.base = base as u32;

@@ -565,6 +565,6 @@ fn placement(map: &CpuMap) -> CpuPlacement {
 fn slow_gfp(several_kinds: bool) -> u32 {
     let zones = Gfp::DMA | Gfp::DMA32 | Gfp::HIGHMEM | Gfp::MOVABLE;
     // Both mobility flags together are an error, which the long way reports.
-    let base = Gfp::RECLAIMABLE.bits();
+    let base = (Gfp::RECLAIMABLE | Gfp::COLD).bits();
     if several_kinds { base | zones.bits() } else { base }
 }

@@ -6,6 +6,7 @@ mod deferred;
 mod double_free;
 mod exhaustive;
 mod home;
+mod hot_cold;
 mod model;
 mod node_reclaim;
 mod numa;
