@@ -456,6 +456,8 @@ fn fill_zones(machine: &Machine<'_>, policy: &Policy, zones: &mut [Zone]) {
         zone.spanned = spec.spanned;
         zone.present = spec.present;
         zone.update = policy.stat.update;
+        zone.rights = policy.reserves;
+        zone.highatomic = policy.highatomic.count;
         zone.set_recorded(policy.numa.records() && policy.numa_stat);
         zone.frame_base = frame_base;
         zone.block_base = block_base;

@@ -156,7 +156,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let mut locked = zone.lock(&self.platform, self.words, self.blocks);
         let LockedZone { buddy, frames, .. } = &mut locked;
         if let Some(idx) = frames.index(pfn) {
-            buddy.reserve_highatomic(frames, idx, order, zone.managed());
+            let limit = self.policy.highatomic.limit.pages(zone.managed());
+            buddy.reserve_highatomic(frames, idx, order, limit);
         }
     }
 

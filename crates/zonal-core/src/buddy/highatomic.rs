@@ -3,25 +3,71 @@
 use super::list::End;
 use super::{Buddy, MAX, PBO, free};
 use crate::frame::Frames;
-use crate::types::{Migratetype, Order, PAGEBLOCK_PAGES};
+use crate::types::{Choice, Migratetype, Order, PAGEBLOCK_PAGES};
+
+/// Which pages of the reserve a request without a right to it must not count on (LB C.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HighAtomicCount {
+    /// All pages of reserved pageblocks, free or not: up to 6.12.0.
+    Reserved,
+    /// Those that are free: 6.12 stable, 6.13 on.
+    #[default]
+    Free,
+}
+
+/// How large the reserve may get (LB B.8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HighAtomicLimit {
+    /// 1 % of the zone and a pageblock, in zones of any size: 6.1.
+    PlusBlock,
+    /// 1 % of the zone rounded up to a pageblock, and nothing where that is less than one.
+    #[default]
+    RoundedUp,
+}
+
+/// The reserve's rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HighAtomicPolicy {
+    /// What counts as set aside.
+    pub count: HighAtomicCount,
+    /// How much may be.
+    pub limit: HighAtomicLimit,
+}
+
+impl Choice for HighAtomicCount {
+    const ALL: &'static [(&'static str, HighAtomicCount)] =
+        &[("reserved", HighAtomicCount::Reserved), ("free", HighAtomicCount::Free)];
+}
+
+impl Choice for HighAtomicLimit {
+    const ALL: &'static [(&'static str, HighAtomicLimit)] =
+        &[("plus-block", HighAtomicLimit::PlusBlock), ("rounded-up", HighAtomicLimit::RoundedUp)];
+}
+
+impl HighAtomicLimit {
+    /// Pages from which on nothing more is reserved in a zone of `managed` pages.
+    pub const fn pages(self, managed: u64) -> u64 {
+        let share = managed / 100;
+        match self {
+            HighAtomicLimit::PlusBlock => share + PAGEBLOCK_PAGES,
+            HighAtomicLimit::RoundedUp if share < PAGEBLOCK_PAGES => 0,
+            HighAtomicLimit::RoundedUp => share.next_multiple_of(PAGEBLOCK_PAGES),
+        }
+    }
+}
 
 impl Buddy {
     /// Reserves the pageblock of a block that was just allocated with ALLOC_HIGHATOMIC: its free
-    /// pages, and all that are freed into it later, are for such requests alone (LB B.8). At most
-    /// 1 % of the zone's `managed` pages, rounded up to a pageblock, and nothing in zones where
-    /// that is less than a pageblock. Returns whether it was reserved.
+    /// pages, and all that are freed into it later, are for such requests alone (LB B.8). `limit`
+    /// comes from [`HighAtomicLimit::pages`]. Returns whether it was reserved.
     pub fn reserve_highatomic(
         &mut self,
         frames: &Frames<'_>,
         idx: u32,
         order: Order,
-        managed: u64,
+        limit: u64,
     ) -> bool {
-        let share = managed / 100;
-        if share < PAGEBLOCK_PAGES {
-            return false;
-        }
-        if self.reserved_highatomic >= share.next_multiple_of(PAGEBLOCK_PAGES) {
+        if self.reserved_highatomic >= limit {
             return false;
         }
         let from = frames.pageblock_type(idx);

@@ -75,6 +75,7 @@ mod validate;
 
 pub use fallback::{Fallback, FallbackPolicy, FallbackRule, Taken};
 pub use free::{FreeCause, FreeError, FreeFlags};
+pub use highatomic::{HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
 pub use take::TakeRequest;
 pub use validate::BuddyFault;
 

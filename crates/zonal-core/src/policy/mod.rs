@@ -9,14 +9,14 @@ pub mod recompute;
 pub mod set;
 pub mod walk;
 
-use crate::buddy::FallbackRule;
+use crate::buddy::{FallbackRule, HighAtomicPolicy};
 use crate::pcp::drain::DrainPolicy;
 use crate::pcp::lists::{FreeLists, HugeLists, ListMap};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
 use crate::types::{Choice, NR_ZONE_KINDS, PAGEBLOCK_PAGES};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
-use crate::zone::watermark::MovableMin;
+use crate::zone::watermark::{MovableMin, ReserveRights};
 use recompute::Recompute;
 use walk::{NoFragment, NodeReclaimPolicy, ZonelistPolicy};
 
@@ -40,6 +40,10 @@ pub struct Policy {
     pub nofragment: NoFragment,
     /// Which release's fallback between migratetypes is followed (LB B.7).
     pub fallback: FallbackRule,
+    /// The reserve for atomic requests above order 0 (LB B.8).
+    pub highatomic: HighAtomicPolicy,
+    /// What rights to the reserve below the marks are worth (LB C.5).
+    pub reserves: ReserveRights,
     /// Whether pageblocks are grouped by mobility.
     pub mobility_grouping: Grouping,
     /// How the zones' counters are kept (LB F.1 to F.5).

@@ -3,7 +3,7 @@
 use super::recompute::Recompute;
 use super::walk::{DistanceRule, NoFragment, NodeLoad, NodeReclaimPolicy, ZonelistPolicy};
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
-use crate::buddy::FallbackRule;
+use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
 use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::size::{BATCH_CAP_PAGES, BATCH_CAP_PAGES_4_18, CacheSlice, HighFraction, SizeRule};
@@ -11,7 +11,7 @@ use crate::pcp::tuning::Tuning;
 use crate::vmstat::variant::{NumaPolicy, Refresh, StatPolicy};
 use crate::zone::watermark::{
     BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING,
-    MIN_FREE_KBYTES_CEILING_5_6, MovableMin, SCALE_FACTOR_DEFAULT,
+    MIN_FREE_KBYTES_CEILING_5_6, MovableMin, ReserveRights, SCALE_FACTOR_DEFAULT,
 };
 
 /// Part of a pool that its lists may always hold. Linux gets a like amount from the low mark, which
@@ -59,6 +59,11 @@ impl Policy {
         node_reclaim: NodeReclaimPolicy::LINUX,
         nofragment: NoFragment::Dma32,
         fallback: FallbackRule::ClaimThenSteal,
+        highatomic: HighAtomicPolicy {
+            count: HighAtomicCount::Free,
+            limit: HighAtomicLimit::RoundedUp,
+        },
+        reserves: ReserveRights::NonBlock,
         mobility_grouping: Grouping::Auto,
         stat: StatPolicy::V6_6,
         numa: NumaPolicy::V5_14,
@@ -99,6 +104,10 @@ impl Policy {
         name: "linux-6.6",
         pcp: PcpPolicy::LINUX_6_6,
         fallback: FallbackRule::MoveRemainder,
+        highatomic: HighAtomicPolicy {
+            count: HighAtomicCount::Reserved,
+            limit: HighAtomicLimit::PlusBlock,
+        },
         ..Policy::LINUX_6_18
     };
 

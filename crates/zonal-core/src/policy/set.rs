@@ -18,7 +18,7 @@ use super::walk::{
     ZonelistOrder,
 };
 use super::{Grouping, MinFreeRule, Policy};
-use crate::buddy::FallbackRule;
+use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit};
 use crate::pcp::drain::{Chunk, DrainOrder, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
@@ -27,7 +27,7 @@ use crate::types::{Choice, NR_ZONE_KINDS};
 use crate::vmstat::variant::{
     NumaEnable, NumaFold, NumaStorage, Pressure, Refresh, ThresholdPages, Update,
 };
-use crate::zone::watermark::MovableMin;
+use crate::zone::watermark::{MovableMin, ReserveRights};
 
 /// One value of a policy that has a name.
 pub struct Setting {
@@ -225,6 +225,12 @@ pub const SETTINGS: &[Setting] = &[
         "whether a first walk keeps migratetypes apart; always is defrag_mode (6.15)"),
     choice!("fallback", fallback: FallbackRule,
         "how a request takes blocks of another migratetype"),
+    choice!("highatomic.count", highatomic.count: HighAtomicCount,
+        "pages of the atomic reserve that are out of reach: reserved up to 6.12.0, or free ones"),
+    choice!("highatomic.limit", highatomic.limit: HighAtomicLimit,
+        "size of the atomic reserve: 1 % of the zone plus a pageblock (6.1), or rounded up to one"),
+    choice!("reserves", reserves: ReserveRights,
+        "rights below the marks: high-harder up to 6.3, then non-block"),
     choice!("mobility_grouping", mobility_grouping: Grouping,
         "whether pageblocks have migratetypes; auto: where memory suffices for all types"),
     choice!("stat.update", stat.update: Update,

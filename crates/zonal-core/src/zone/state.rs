@@ -12,7 +12,7 @@
 //! # What it does not do
 //! It does not know per-CPU stores, other zones or requests.
 
-use crate::buddy::Buddy;
+use crate::buddy::{Buddy, HighAtomicCount};
 use crate::frame::Frames;
 use crate::gfp::AllocFlags;
 use crate::platform::{Instruction, Line, Platform, Step};
@@ -24,7 +24,7 @@ use crate::vmstat::update::{Change, Form, instruction, update};
 use crate::vmstat::variant::Update;
 use crate::zone::deferred::Deferred;
 use crate::zone::reclaim::ReclaimRecord;
-use crate::zone::watermark::{FreeBlocks, Mark, Watermarks, ZoneSnapshot};
+use crate::zone::watermark::{FreeBlocks, Mark, ReserveRights, Watermarks, ZoneSnapshot};
 
 /// Orders a plain allocation may take from a per-CPU store without looking further.
 pub const FAST_ORDERS: u32 = (1 << NR_ORDERS) - 1;
@@ -58,6 +58,8 @@ pub struct Zone {
     pub(crate) frame_base: usize,
     pub(crate) block_base: usize,
     pub(crate) block_count: usize,
+    pub(crate) rights: ReserveRights,
+    pub(crate) highatomic: HighAtomicCount,
     managed: AtomicU64,
     /// Part of `managed` that never comes to the buddy.
     withheld: AtomicU64,
@@ -227,6 +229,7 @@ impl Zone {
             free: self.free_counter(),
             highatomic_free: self.counters.highatomic_free.load(Relaxed),
             cma_free: 0,
+            rights: self.rights,
             reserve: self.reserve(highest),
             blocks: FreeBlocks { by_type: core::array::from_fn(orders), cma: 0 },
         }
@@ -350,7 +353,11 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
         if counters.listed.load(Relaxed) != listed {
             counters.listed.store(listed, Relaxed);
         }
-        counters.highatomic_free.store(self.buddy.free_highatomic(), Relaxed);
+        let highatomic = match self.zone.highatomic {
+            HighAtomicCount::Free => self.buddy.free_highatomic(),
+            HighAtomicCount::Reserved => self.buddy.reserved_highatomic(),
+        };
+        counters.highatomic_free.store(highatomic, Relaxed);
         self.zone.refresh_fast();
         let Booked { platform, zone, pages, .. } = self.booked;
         platform.cost(Step::ZoneUnlock { zone, pages });

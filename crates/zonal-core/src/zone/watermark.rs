@@ -116,6 +116,23 @@ pub enum MinFree {
     },
 }
 
+/// What rights to the reserve take off a mark (LB C.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReserveRights {
+    /// `__GFP_HIGH` half; then, for a request that cannot block, a quarter of what is left, or half
+    /// of it for a task being killed. Up to 6.3, where the flags were called HIGH and HARDER.
+    HighHarder,
+    /// `__GFP_HIGH` half, and with it, for a request that cannot block, a quarter of what is left;
+    /// for a task being killed half. 6.4 on.
+    #[default]
+    NonBlock,
+}
+
+impl Choice for ReserveRights {
+    const ALL: &'static [(&'static str, ReserveRights)] =
+        &[("high-harder", ReserveRights::HighHarder), ("non-block", ReserveRights::NonBlock)];
+}
+
 /// What the watermark test looks at (LB C.5). Small enough to be filled on each allocation; only
 /// requests above order 0 look at `blocks`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -130,6 +147,8 @@ pub struct ZoneSnapshot {
     pub reserve: u64,
     /// The lists that hold blocks.
     pub blocks: FreeBlocks,
+    /// What rights to the reserve are worth.
+    pub rights: ReserveRights,
 }
 
 /// Which free lists hold at least one block: bit `o` of a word stands for order `o`. A list that
@@ -300,7 +319,7 @@ impl ZoneSnapshot {
     /// `mark` includes the boost; the mark bits of `flags` are ignored.
     pub fn ok(&self, order: Order, mark: u64, flags: AllocFlags) -> bool {
         let free = self.free as i64 - self.unusable(order, flags) as i64;
-        if free <= (mark_for_rights(mark, flags) + self.reserve) as i64 {
+        if free <= (self.mark_for_rights(mark, flags) + self.reserve) as i64 {
             return false;
         }
         order == Order::ZERO || self.blocks.has(order, flags)
@@ -327,7 +346,28 @@ impl ZoneSnapshot {
     /// one more.
     pub fn kept(&self, order: Order, marks: &Watermarks, mark: Mark, flags: AllocFlags) -> u64 {
         let mark = if spared_boost(order, flags) { marks.min } else { marks.mark(mark) };
-        mark_for_rights(mark, flags) + self.reserve
+        self.mark_for_rights(mark, flags) + self.reserve
+    }
+
+    /// `mark`, lowered by what the flags entitle to (LB C.5). Each step takes its part of what the
+    /// step before left, and each division rounds the part taken down.
+    #[inline]
+    const fn mark_for_rights(&self, mark: u64, flags: AllocFlags) -> u64 {
+        let mut min = mark;
+        let harder = flags.contains(AllocFlags::NON_BLOCK);
+        let new = matches!(self.rights, ReserveRights::NonBlock);
+        if flags.contains(AllocFlags::MIN_RESERVE) {
+            min -= min / 2;
+            if new && harder {
+                min -= min / 4;
+            }
+        }
+        if flags.contains(AllocFlags::OOM) {
+            min -= min / 2;
+        } else if !new && harder {
+            min -= min / 4;
+        }
+        min
     }
 
     /// Free pages the request must not count on: all but one of the block itself, and the pages set
@@ -382,23 +422,6 @@ const fn spared_boost(order: Order, flags: AllocFlags) -> bool {
     order.get() == 0
         && flags.contains(AllocFlags::MIN_RESERVE)
         && flags.bits() & AllocFlags::WMARK_MASK == AllocFlags::WMARK_MIN.bits()
-}
-
-/// `mark`, lowered by what the flags entitle to (LB C.5). Each step takes its part of what the step
-/// before left, and each division rounds the part taken down.
-#[inline]
-const fn mark_for_rights(mark: u64, flags: AllocFlags) -> u64 {
-    let mut min = mark;
-    if flags.contains(AllocFlags::MIN_RESERVE) {
-        min -= min / 2;
-        if flags.contains(AllocFlags::NON_BLOCK) {
-            min -= min / 4;
-        }
-    }
-    if flags.contains(AllocFlags::OOM) {
-        min -= min / 2;
-    }
-    min
 }
 
 /// `x * n / d` as the kernel's `mult_frac` rounds it (LB C.2): whole multiples of `d` first.

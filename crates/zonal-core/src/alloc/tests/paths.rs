@@ -4,9 +4,10 @@ use std::vec::Vec;
 
 use super::home::{Shape, on_cpu};
 use crate::alloc::{FreeError, Refusal, Request};
-use crate::gfp::Gfp;
+use crate::buddy::{HighAtomicCount, HighAtomicPolicy};
+use crate::gfp::{AllocFlags, Gfp};
 use crate::policy::Policy;
-use crate::types::{NodeId, Order, Pfn, ZoneId};
+use crate::types::{NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 fn order(order: u32) -> Order {
     Order::new(order).unwrap()
@@ -180,4 +181,21 @@ fn refresh_lets_lists_decay_and_remote_pages_go_home() {
     }
     assert_eq!(pool.pcp(ZoneId(0), crate::types::CpuId(2)).count(), 0);
     pool.validate().unwrap();
+}
+
+/// LB C.5: up to 6.12.0 all reserved pages are out of reach of the others, later the free ones.
+#[test]
+fn what_the_atomic_reserve_keeps_from_others_is_the_policys_choice() {
+    for (count, kept) in [(HighAtomicCount::Reserved, 512), (HighAtomicCount::Free, 510)] {
+        let highatomic = HighAtomicPolicy { count, ..Policy::LINUX_6_18.highatomic };
+        let pool = Shape::uniform(1, 1 << 16, 1).boot(Policy { highatomic, ..Policy::LINUX_6_18 });
+        let order = Order::new(1).unwrap();
+        let pfn = pool.alloc(Request::new(order)).unwrap();
+        pool.drain_all();
+        let zone = &pool.zones()[0];
+        pool.reserve_highatomic(zone, pfn, order);
+        let snapshot = zone.snapshot(ZoneKind::Normal);
+        assert_eq!(snapshot.unusable(Order::ZERO, AllocFlags::WMARK_LOW), kept);
+        assert_eq!(snapshot.unusable(Order::ZERO, AllocFlags::MIN_RESERVE), 0);
+    }
 }

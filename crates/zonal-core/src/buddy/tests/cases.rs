@@ -5,7 +5,9 @@ use std::vec;
 use std::vec::Vec;
 
 use super::{Pair, order, request};
-use crate::buddy::{Fallback, FallbackPolicy, FallbackRule, FreeCause, TakeRequest, Taken};
+use crate::buddy::{
+    Fallback, FallbackPolicy, FallbackRule, FreeCause, HighAtomicLimit, TakeRequest, Taken,
+};
 use crate::frame::PageWord;
 use crate::types::Migratetype::{self, HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
 use crate::types::{Order, Pfn};
@@ -230,6 +232,16 @@ fn the_reserve_grows_to_one_percent_and_comes_back() {
     assert_eq!(pair.zone.buddy.reserved_highatomic(), 0);
     pair.free(from_reserve, false);
     assert_eq!(pair.zone.buddy.free_highatomic(), 0);
+}
+
+#[test]
+fn the_reserve_of_6_1_is_a_percent_and_a_pageblock_in_any_zone() {
+    let mut pair = pageblocks(4, &[Movable]);
+    pair.limit = HighAtomicLimit::PlusBlock;
+    let pages: Vec<u64> = (0..3).map(|_| pair.take(request(9, Movable), None)[0]).collect();
+    assert!(pair.reserve(pages[0], 2048), "20 pages and a pageblock: one fits");
+    assert!(pair.reserve(pages[1], 2048), "512 are less than 532");
+    assert!(!pair.reserve(pages[2], 2048));
 }
 
 #[test]

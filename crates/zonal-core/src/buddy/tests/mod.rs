@@ -8,7 +8,7 @@ mod properties;
 use std::ops::Range;
 use std::vec::Vec;
 
-use super::{Buddy, Fallback, FallbackPolicy, FreeError, FreeFlags, TakeRequest};
+use super::{Buddy, Fallback, FallbackPolicy, FreeError, FreeFlags, HighAtomicLimit, TakeRequest};
 use crate::frame::{Frames, PageWord};
 use crate::sync::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, Migratetype, Order, ZoneId};
@@ -68,6 +68,7 @@ pub struct Pair {
     pub zone: Zone,
     pub model: Model,
     pub policy: FallbackPolicy,
+    pub limit: HighAtomicLimit,
 }
 
 pub fn order(order: u32) -> Order {
@@ -94,7 +95,8 @@ impl Pair {
                 at += 1 << order;
             }
         }
-        let pair = Pair { zone, model, policy: FallbackPolicy::DEFAULT };
+        let policy = FallbackPolicy::DEFAULT;
+        let pair = Pair { zone, model, policy, limit: HighAtomicLimit::RoundedUp };
         pair.compare();
         pair
     }
@@ -175,8 +177,9 @@ impl Pair {
         let (o, _) = self.model.held[&pfn];
         let (buddy, frames) = self.zone.parts();
         let idx = (pfn - frames.start_pfn()) as u32;
-        let done = buddy.reserve_highatomic(&frames, idx, order(o), managed);
-        assert_eq!(done, self.model.reserve(pfn, o, managed));
+        let limit = self.limit.pages(managed);
+        let done = buddy.reserve_highatomic(&frames, idx, order(o), limit);
+        assert_eq!(done, self.model.reserve(pfn, o, managed, self.limit));
         self.compare();
         done
     }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
 
-use crate::buddy::{Fallback, FallbackPolicy, FallbackRule, FreeFlags, TakeRequest, Taken};
+use crate::buddy::{
+    Fallback, FallbackPolicy, FallbackRule, FreeFlags, HighAtomicLimit, TakeRequest, Taken,
+};
 use crate::types::Migratetype::{self, HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
 use crate::types::Order;
 
@@ -310,9 +312,13 @@ impl Model {
 
     // ----- B.8
 
-    pub fn reserve(&mut self, pfn: u64, order: u32, managed: u64) -> bool {
-        let max = (managed / 100).div_ceil(PB) * PB;
-        if managed / 100 < PB || self.reserved >= max || !mergeable(self.type_of(pfn)) {
+    pub fn reserve(&mut self, pfn: u64, order: u32, managed: u64, limit: HighAtomicLimit) -> bool {
+        let old = limit == HighAtomicLimit::PlusBlock;
+        let max = if old { managed / 100 + PB } else { (managed / 100).div_ceil(PB) * PB };
+        if !old && managed / 100 < PB {
+            return false;
+        }
+        if self.reserved >= max || !mergeable(self.type_of(pfn)) {
             return false;
         }
         if order < PBO {

@@ -7,7 +7,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::{Pair, order, request};
-use crate::buddy::{Fallback, FallbackPolicy, FallbackRule, TakeRequest};
+use crate::buddy::{Fallback, FallbackPolicy, FallbackRule, HighAtomicLimit, TakeRequest};
 use crate::types::Choice;
 use crate::types::Migratetype::{self, HighAtomic, Movable, Reclaimable, Unmovable};
 
@@ -155,10 +155,14 @@ proptest! {
     fn a_random_program_matches_the_model(
         (start, pages, types, seeds) in zones(),
         policy in policies(),
+        old_limit: bool,
         program in prop::collection::vec(ops(), 1..40),
     ) {
         let mut pair = Pair::new(start, pages, &types, &seeds);
         pair.policy = policy;
+        if old_limit {
+            pair.limit = HighAtomicLimit::PlusBlock;
+        }
         for op in program {
             apply(&mut pair, &seeds, op);
         }

@@ -47,6 +47,19 @@ fn an_order_zero_request_passes_above_its_threshold_only() {
     assert_threshold(1200, 0, AllocFlags::NON_BLOCK, |_| ());
 }
 
+/// LB C.5, the rule up to 6.3, for the zone of K.5.
+#[test]
+fn up_to_6_3_a_request_that_cannot_block_has_a_right_of_its_own() {
+    let old = |zone: &mut ZoneSnapshot| zone.rights = ReserveRights::HighHarder;
+    assert_threshold(1200, 0, KERNEL, old);
+    assert_threshold(700, 0, HIGH, old);
+    assert_threshold(750 + 200, 0, AllocFlags::NON_BLOCK, old);
+    assert_threshold(375 + 200, 0, atomic(), old);
+    assert_threshold(700, 0, OOM, old);
+    // The right of a task that is killed takes the place of the other.
+    assert_threshold(250 + 200, 0, atomic() | OOM, old);
+}
+
 #[test]
 fn an_order_three_request_leaves_the_mark_behind_it_and_needs_a_block() {
     assert_threshold(1207, 3, KERNEL, |_| ());
