@@ -17,7 +17,7 @@ use crate::sync::{AtomicI64, Ordering::Relaxed};
 use crate::types::ZoneId;
 use crate::vmstat::threshold::{
     Overstep, fold_cmpxchg, fold_cmpxchg_posted, fold_dec, fold_inc, fold_local_dec,
-    fold_local_inc, fold_mod,
+    fold_local_inc, fold_mod, fold_mod_times,
 };
 use crate::vmstat::variant::Update;
 
@@ -109,6 +109,35 @@ pub const fn update(how: Update, form: Form, change: Change, diff: i64, threshol
         },
     };
     Updated { diff, fold, lost: 0 }
+}
+
+/// `times` updates by `step`, in the raw form, one behind the other. With it, how many folded.
+pub const fn update_times(
+    how: Update,
+    step: i64,
+    times: u32,
+    diff: i64,
+    threshold: i64,
+) -> (Updated, u32) {
+    match how {
+        Update::CmpxchgPostedUnsigned | Update::LocalIncIntended | Update::LocalIncPosted => {
+            let mut all = Updated { diff, fold: 0, lost: 0 };
+            let (mut folds, mut done) = (0, 0);
+            while done < times {
+                let one = update(how, Form::Raw, Change::Mod(step), all.diff, threshold);
+                all.diff = one.diff;
+                all.fold += one.fold;
+                all.lost += one.lost;
+                folds += (one.fold != 0) as u32;
+                done += 1;
+            }
+            (all, folds)
+        }
+        _ => {
+            let (diff, fold, folds) = fold_mod_times(diff, threshold, step, times);
+            (Updated { diff, fold, lost: 0 }, folds)
+        }
+    }
 }
 
 const fn overstep(change: Change) -> Overstep {

@@ -20,7 +20,7 @@ use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Guard, Lock, Orderi
 use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, NR_ZONE_KINDS, NodeId, Pfn};
 use crate::types::{Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
 use crate::vmstat::numa::NumaCounters;
-use crate::vmstat::update::{Change, Form, instruction, update};
+use crate::vmstat::update::{Form, instruction, update_times};
 use crate::vmstat::variant::Update;
 use crate::zone::deferred::Deferred;
 use crate::zone::reclaim::ReclaimRecord;
@@ -313,19 +313,13 @@ impl<P: Platform> LockedZone<'_, P> {
     /// that does it (LB F.3 `__mod`). ZONE-1 holds again when all moves of the hold are booked.
     pub fn account(&mut self, diff: &AtomicI64, step: i64, times: u32) {
         let threshold = i64::from(self.zone.stat_threshold.load(Relaxed));
-        let how = self.zone.update;
-        let mut local = diff.load(Relaxed);
-        let (mut folded, mut lost) = (0, 0);
-        for _ in 0..times {
-            let done = update(how, Form::Raw, Change::Mod(step), local, threshold);
-            local = done.diff;
-            folded += done.fold;
-            lost += done.lost;
-            self.booked.folds += u32::from(done.fold != 0);
-        }
+        let (done, folds) =
+            update_times(self.zone.update, step, times, diff.load(Relaxed), threshold);
+        let (folded, lost) = (done.fold, done.lost);
+        self.booked.folds += folds;
         self.booked.updates += times;
         self.booked.pages += step.unsigned_abs() as u32 * times;
-        diff.store(local, Relaxed);
+        diff.store(done.diff, Relaxed);
         let counters = &self.zone.counters;
         if folded != 0 {
             counters.free.store(counters.free.load(Relaxed) + folded, Relaxed);
