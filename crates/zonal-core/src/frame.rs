@@ -9,9 +9,14 @@
 //!  bit   0    2       6              35              63
 //!        | 00 | 0                                     |  NONE       interior, reserved, hole
 //!        | 01 | order | prev (29)    | next (29)      |  FREE       in the buddy, on a list
-//!        | 10 | order | mt 3 | zone 12 | cpu 16 | 0   |  CACHED     on a list of that CPU
-//!        | 11 | order | mt 3 | zone 12 | 0            |  ALLOCATED  in somebody's hands
+//!        | 10 | order | mt 3 | rank 12 | cpu 16 | 0   |  CACHED     on a list of that store
+//!        | 11 | order | mt 3 | rank 12 | cpu 16 | 0   |  ALLOCATED  in somebody's hands
 //! ```
+//! A store is named by its CPU and by the rank its zone has for that CPU ([`StoreId`]). An
+//! allocated block keeps the name of the store it was last on, or of the one it went past: the word
+//! that a CPU gives out differs from the one it takes back by the tag alone, so both are computed
+//! from the CPU's number, and a block that comes back to the CPU it came from is known by one
+//! compare.
 //!
 //! Words are pure values ([`PageWord`]); [`Frames`] is a zone's view of the arrays.
 //!
@@ -35,12 +40,15 @@
 use core::ops::Range;
 
 use crate::sync::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use crate::types::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::types::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
-const TAG_MASK: u64 = 0b11;
+/// The bits that tell the states apart.
+pub const TAG_MASK: u64 = 0b11;
 const TAG_FREE: u64 = 1;
-const TAG_CACHED: u64 = 2;
-const TAG_ALLOCATED: u64 = 3;
+/// Tag of a block on a per-CPU list.
+pub const TAG_CACHED: u64 = 2;
+/// Tag of a block in somebody's hands: the tag of a cached one and one bit more.
+pub const TAG_ALLOCATED: u64 = 3;
 const ORDER_SHIFT: u32 = 2;
 const ORDER_MASK: u64 = 0xf;
 const LINK_BITS: u32 = 29;
@@ -49,9 +57,11 @@ const PREV_SHIFT: u32 = 6;
 const NEXT_SHIFT: u32 = PREV_SHIFT + LINK_BITS;
 const MT_SHIFT: u32 = 6;
 const MT_MASK: u64 = 0b111;
-const ZONE_SHIFT: u32 = 9;
-const ZONE_MASK: u64 = 0xfff;
-const CPU_SHIFT: u32 = 21;
+const RANK_SHIFT: u32 = 9;
+const RANK_MASK: u64 = 0xfff;
+/// Where the word of a held block names the CPU. An order-0 block without a type of its own, on or
+/// from the list of the zone that the CPU prefers, has nothing else in its word but the tag.
+pub const CPU_SHIFT: u32 = 21;
 const CPU_MASK: u64 = 0xffff;
 
 /// The link value for "no frame": all ones.
@@ -67,6 +77,15 @@ const _: () = assert!(core::mem::size_of::<PageWord>() == 8);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(transparent)]
 pub struct PageWord(pub u64);
+
+/// The name of a per-CPU store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoreId {
+    /// Whose.
+    pub cpu: CpuId,
+    /// Which of its zones: 0 is the one it prefers, the others follow by number, round. Below 4096.
+    pub rank: u16,
+}
 
 /// What a [`PageWord`] says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,10 +107,8 @@ pub enum PageState {
         order: Order,
         /// Migratetype of the list it is on.
         mt: Migratetype,
-        /// The zone it belongs to.
-        zone: ZoneId,
-        /// The CPU whose list it is on.
-        cpu: CpuId,
+        /// The store it is on.
+        store: StoreId,
     },
     /// First frame of a block in somebody's hands.
     Allocated {
@@ -99,8 +116,8 @@ pub enum PageState {
         order: Order,
         /// Migratetype it was asked for with.
         mt: Migratetype,
-        /// The zone it belongs to.
-        zone: ZoneId,
+        /// The store it came from.
+        store: StoreId,
     },
     /// No constructor makes this word: the metadata was overwritten.
     Corrupt(u64),
@@ -123,48 +140,57 @@ impl PageWord {
         )
     }
 
-    /// A block on a per-CPU list. `zone` must be below 4096 and `cpu` below 65536.
+    /// A block on a per-CPU list. The store's rank must be below 4096, its CPU below 65536.
     #[inline]
-    pub const fn cached(order: Order, mt: Migratetype, zone: ZoneId, cpu: CpuId) -> PageWord {
-        debug_assert!(cpu.0 as u64 <= CPU_MASK);
-        let cpu = (cpu.0 as u64 & CPU_MASK) << CPU_SHIFT;
-        PageWord(TAG_CACHED | PageWord::owned_bits(order, mt, zone) | cpu)
+    pub const fn cached(order: Order, mt: Migratetype, store: StoreId) -> PageWord {
+        PageWord(TAG_CACHED | PageWord::owned_bits(order, mt, store))
     }
 
-    /// A block in somebody's hands. `zone` must be below 4096.
+    /// A block in somebody's hands; bounds as for [`cached`](Self::cached).
     #[inline]
-    pub const fn allocated(order: Order, mt: Migratetype, zone: ZoneId) -> PageWord {
-        PageWord(TAG_ALLOCATED | PageWord::owned_bits(order, mt, zone))
+    pub const fn allocated(order: Order, mt: Migratetype, store: StoreId) -> PageWord {
+        PageWord(TAG_ALLOCATED | PageWord::owned_bits(order, mt, store))
     }
 
     #[inline]
-    const fn owned_bits(order: Order, mt: Migratetype, zone: ZoneId) -> u64 {
-        debug_assert!(zone.0 as u64 <= ZONE_MASK);
+    const fn owned_bits(order: Order, mt: Migratetype, store: StoreId) -> u64 {
+        debug_assert!(store.rank as u64 <= RANK_MASK);
+        debug_assert!(store.cpu.0 as u64 <= CPU_MASK);
         (order.get() as u64) << ORDER_SHIFT
             | (mt as u64) << MT_SHIFT
-            | (zone.0 as u64 & ZONE_MASK) << ZONE_SHIFT
+            | (store.rank as u64 & RANK_MASK) << RANK_SHIFT
+            | (store.cpu.0 as u64 & CPU_MASK) << CPU_SHIFT
+    }
+
+    /// Whether two words of held blocks differ in nothing but the store.
+    #[inline]
+    pub const fn same_but_store(self, other: PageWord) -> bool {
+        (self.0 ^ other.0) & !(RANK_MASK << RANK_SHIFT | CPU_MASK << CPU_SHIFT) == 0
+    }
+
+    /// The word of a cached block once it is handed out.
+    #[inline]
+    pub const fn taken(self) -> PageWord {
+        PageWord(self.0 | TAG_ALLOCATED)
     }
 
     /// Decodes the word.
     pub const fn state(self) -> PageState {
         let order = Order::new(self.order_bits());
         let mt = Migratetype::new((self.0 >> MT_SHIFT & MT_MASK) as u32);
-        let zone = ZoneId((self.0 >> ZONE_SHIFT & ZONE_MASK) as u16);
-        let cpu = CpuId((self.0 >> CPU_SHIFT & CPU_MASK) as u32);
-        let owned_end = match self.0 & TAG_MASK {
-            TAG_CACHED => CPU_SHIFT + 16,
-            _ => CPU_SHIFT,
-        };
+        let rank = (self.0 >> RANK_SHIFT & RANK_MASK) as u16;
+        let store = StoreId { cpu: CpuId((self.0 >> CPU_SHIFT & CPU_MASK) as u32), rank };
+        let owned_end = CPU_SHIFT + 16;
         match (self.0 & TAG_MASK, order, mt) {
             (0, ..) if self.0 == 0 => PageState::None,
             (TAG_FREE, Some(order), _) => {
                 PageState::Free { order, prev: self.prev(), next: self.next() }
             }
             (TAG_CACHED, Some(order), Some(mt)) if self.0 >> owned_end == 0 => {
-                PageState::Cached { order, mt, zone, cpu }
+                PageState::Cached { order, mt, store }
             }
             (TAG_ALLOCATED, Some(order), Some(mt)) if self.0 >> owned_end == 0 => {
-                PageState::Allocated { order, mt, zone }
+                PageState::Allocated { order, mt, store }
             }
             _ => PageState::Corrupt(self.0),
         }
@@ -402,12 +428,15 @@ mod tests {
                 assert_eq!(word.with_prev(9).with_next(8), PageWord::free(order, 9, 8));
             }
             for mt in Migratetype::ALL {
-                let (zone, cpu) = (ZoneId(4095), CpuId(65535));
-                let word = PageWord::cached(order, mt, zone, cpu);
-                assert_eq!(word.state(), PageState::Cached { order, mt, zone, cpu });
+                let store = StoreId { cpu: CpuId(65535), rank: 4095 };
+                let word = PageWord::cached(order, mt, store);
+                assert_eq!(word.state(), PageState::Cached { order, mt, store });
+                assert_eq!(word.taken(), PageWord::allocated(order, mt, store));
+                assert!(word.same_but_store(PageWord::cached(order, mt, StoreId::default())));
+                assert!(!word.same_but_store(word.taken()));
                 assert_eq!(word.is_held_movable(), mt == Migratetype::Movable);
-                let word = PageWord::allocated(order, mt, zone);
-                assert_eq!(word.state(), PageState::Allocated { order, mt, zone });
+                let word = PageWord::allocated(order, mt, store);
+                assert_eq!(word.state(), PageState::Allocated { order, mt, store });
                 assert!(word.is_held());
                 assert!(!word.is_free());
             }
@@ -417,10 +446,12 @@ mod tests {
 
     #[test]
     fn words_that_no_constructor_makes_decode_as_corrupt() {
-        let good = PageWord::allocated(Order::ZERO, Migratetype::Movable, ZoneId(1)).0;
+        let store = StoreId { cpu: CpuId(1), rank: 1 };
+        let good = PageWord::allocated(Order::ZERO, Migratetype::Movable, store).0;
         let order_11 = good | 11 << ORDER_SHIFT;
         let type_7 = good | 7 << MT_SHIFT;
-        for bad in [4, 1 << 63, good | 1 << CPU_SHIFT, good | 1 << 40, order_11, type_7] {
+        let behind_cpu = good | 1 << (CPU_SHIFT + 16);
+        for bad in [4, 1 << 63, behind_cpu, good | 1 << 40, order_11, type_7] {
             assert_eq!(PageWord(bad).state(), PageState::Corrupt(bad));
         }
     }

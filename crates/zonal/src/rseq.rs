@@ -4,94 +4,144 @@
 //! ```text
 //! arm      tell the kernel: inside [3, 4) this thread must not be moved or interrupted half-way
 //! cpu      which store is ours; from here to the commit it stays ours, or we start again at 6
-//! word     not our list, or its count of pops is full: leave
-//! limits   stack empty, or a push that needs a decision, or the word says slow: leave
+//! word     not our list, or slow: leave
+//! limits   list empty, its count of pops full, or a push that needs a decision: leave
+//! page     push only: the block's own word says that it came from this list; leave if not
 //! commit   one store of the new word
 //! ```
-//! Leaving goes through a cold path that reports failure; the caller then takes the long way
-//! through the core, which does the same under the store's gate. The arithmetic on the word is that
-//! of [`PcpWord::popped`] and [`PcpWord::pushed`]; tests compare them over all edge values.
+//! Leaving goes through a cold path that reports failure. Where another list is active, [`switch`]
+//! makes ours the active one, in a section of its own, and the operation is tried again. Otherwise
+//! the caller takes the long way through the core, which does the same under the store's gate. The
+//! arithmetic on the word is that of `PcpWord::popped`, `pushed` and `switched`; tests compare them
+//! over all edge values.
+//!
+//! # Where things are
+//! Loads are what these sections cost, so nothing is looked up that can be computed. Everything
+//! lies at a fixed distance from [`Fast`], whose address is all that a caller has:
+//! ```text
+//!   stores of other zones | CPU 2's | CPU 1's | CPU 0's | two of no CPU | Fast | 0 | page words
+//!                         '-- of the zone each prefers -'
+//! ```
+//! A thread for which the kernel keeps no CPU number reads -1 or -2 in its place, and so finds one
+//! of the two stores that are always slow. The word of an order-0 page, too, follows from the CPU's
+//! number (`zonal_core::frame::CPU_SHIFT`).
 //!
 //! The sections themselves are in `rseq/x86_64.rs`; other processors have `rseq/none.rs`, which
 //! refuses everything.
 //!
 //! # Invariants
 //! - **FAST-1** between label 3 and the instruction before 4, nothing that others see is written
-//!   except slots above the top, which are dead (PCP-2).
+//!   except slots above the top, which are dead (PCP-2), what PCP-6 allows, and by a push, as the
+//!   last thing before the commit, the word of the block that is being freed. The abort handler
+//!   takes that one back.
 //! - **FAST-2** the commit is the last instruction of the section.
 //! - **FAST-3** abort handlers are preceded by the signature and re-arm.
 //! - **FAST-4** of the kernel's rseq area only `rseq_cs` is written.
+//! - **FAST-5** the stores, `Fast` and the page words lie as shown, and no CPU has a number that
+//!   the table of stores has no store for.
 
 #[cfg_attr(not(target_arch = "x86_64"), path = "rseq/none.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "rseq/x86_64.rs")]
 mod sections;
 
-pub(crate) use sections::{pop_block, pop_page, push_block, push_page, store};
+pub(crate) use sections::{pop_block, pop_page, push_block, push_page, switch};
 
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;
 
-use zonal_core::pcp::store::{Pcp, PcpList};
-use zonal_core::pcp::word::{POP_DELTA, PUSH_DELTA};
+use zonal_core::pcp::store::{PCP_BYTES, Pcp, PcpList};
+use zonal_core::types::NR_ORDERS;
 
 /// No frame: what a failed pop returns. As an index it leads to the word in front of the table,
 /// which is always zero, so that the check of a popped frame's word refuses it without a test of
 /// its own.
 pub(crate) const NO_FRAME: isize = -1;
 
-/// What the fast path reads, gathered in one place and never written after the pool is made.
+/// What the fast path reads besides stores and page words. Never written after the pool is made.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C)]
 pub(crate) struct Fast {
-    /// Where the kernel keeps this thread's rseq area, from the thread pointer.
+    /// Where the kernel keeps this thread's rseq area, from the thread pointer; 0 where the fast
+    /// path is off.
     pub(crate) rseq_offset: isize,
-    /// Words of all frames.
-    pub(crate) words: *const AtomicU64,
     /// Address of the first page.
     pub(crate) base: usize,
     /// Frames that may go the fast way: all of the pool, or none where the fast path is off.
     pub(crate) frames: usize,
-    /// What a pop and a push of the hot list add to the word: operands of the sections, which run
-    /// short of registers otherwise.
-    pub(crate) deltas: [u64; 2],
-    /// Brings any CPU number into the table. The last two entries are no CPU's: numbers of threads
-    /// for which the kernel keeps none (-1, -2) lead there.
-    pub(crate) cpu_mask: u32,
-    /// Flags of requests that the fast path cannot honour; all of them where it is off.
-    pub(crate) slow_gfp: u32,
-    /// Address of each CPU's store of its preferred zone; of a store that is always slow where
-    /// there is no CPU.
-    pub(crate) stores: [usize; STORES],
+    /// Whether a flag that names a zone means anything.
+    pub(crate) several_kinds: bool,
+    /// How many bytes each order's list lies behind the first one; [`NO_OFFSET`] without a list.
+    pub(crate) lists: [u16; NR_ORDERS],
 }
 
-/// Entries of the table of stores. Machines with more CPUs have no fast path.
-pub(crate) const STORES: usize = 1024;
+/// Bytes from the end of the table of stores to [`Fast`]: the two stores of no CPU, and as much as
+/// brings `Fast` to another offset in its page than the stores' hot words have (4K aliasing).
+pub(crate) const STORES_TO_FAST: usize = 2 * PCP_BYTES + 256;
+/// Bytes from [`Fast`] to the first page word.
+pub(crate) const FAST_TO_WORDS: usize = 128;
 
-/// The mask for `cpus` CPUs, if the table is large enough.
-pub(crate) fn cpu_mask(cpus: usize) -> Option<u32> {
-    let entries = (cpus + 2).next_power_of_two();
-    (entries <= STORES).then_some(entries as u32 - 1)
+const _: () = assert!(size_of::<Fast>() < FAST_TO_WORDS, "a zero word lies between (POOL-3)");
+
+/// The address of a pool's [`Fast`], and so of all that lies around it (FAST-5).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FastRef(*const Fast);
+
+// SAFETY: (1) all behind it is constant or atomic, and outlives the pool.
+unsafe impl Send for FastRef {}
+// SAFETY: (1) as for `Send`.
+unsafe impl Sync for FastRef {}
+
+impl FastRef {
+    /// # Safety
+    /// 1. Around it things lie as FAST-5 says, and stay there for as long as this is used.
+    /// 2. It was derived from a pointer to all of them.
+    pub(crate) unsafe fn new(fast: *const Fast) -> FastRef {
+        FastRef(fast)
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_ptr(self) -> *const Fast {
+        self.0
+    }
+
+    /// The word of a frame, or with [`NO_FRAME`] the zero in front of them all.
+    #[inline(always)]
+    pub(crate) fn word(self, frame: isize) -> *const AtomicU64 {
+        let words = self.as_ptr().wrapping_byte_add(FAST_TO_WORDS);
+        words.cast::<AtomicU64>().wrapping_offset(frame)
+    }
 }
 
-/// The value of [`Fast::deltas`].
-pub(crate) const DELTAS: [u64; 2] = [POP_DELTA, PUSH_DELTA];
+impl std::ops::Deref for FastRef {
+    type Target = Fast;
+    #[inline(always)]
+    fn deref(&self) -> &Fast {
+        // SAFETY: (1) alive, and never written (`new`).
+        unsafe { &*self.0 }
+    }
+}
 
-// SAFETY: (1) `words` points to a shared table of atomics that outlives the pool, and everything
-// else is plain numbers, so it may be used from any thread.
-unsafe impl Send for Fast {}
-// SAFETY: (1) as for `Send`: nothing is written through it but atomics.
-unsafe impl Sync for Fast {}
-
-/// A store and a list of it, as found by a fast operation.
-#[derive(Clone, Copy)]
+/// A block that was popped, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Popped {
+    /// The frame, or [`NO_FRAME`].
     pub(crate) frame: isize,
-    pub(crate) pcp: *const Pcp,
+    /// What the block's word must be: CACHED on the list that it was popped from. Means nothing
+    /// without a frame, but is not the word in front of the table (zero).
+    pub(crate) cached: u64,
 }
 
-/// How many bytes a list lies behind the first one: what [`pop_block`] and [`push_block`] take.
-pub(crate) const fn list_offset(list: usize) -> usize {
-    list * size_of::<PcpList>()
+/// In [`Fast::lists`]: the order has no list, or the fast path is off.
+pub(crate) const NO_OFFSET: u16 = u16::MAX;
+
+/// How many bytes a list lies behind the first one: what the sections take that serve any list.
+pub(crate) const fn list_offset(list: usize) -> u16 {
+    (list * size_of::<PcpList>()) as u16
+}
+
+/// The inverse of [`list_offset`].
+pub(crate) const fn list_at(offset: usize) -> usize {
+    offset / size_of::<PcpList>()
 }
 
 const _: () = assert!(offset_of!(Pcp, word) == 0, "the hot word leads its line");

@@ -37,7 +37,7 @@ use loom::sync::atomic::AtomicU32;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const SLOTS: usize = 3;
-/// The word's highest bit; below it, the top of the stack.
+/// A bit of the word; below it, the length of the stack.
 const SLOW: u32 = 1 << 31;
 /// A section that is aborted more often leaves.
 const TRIES: u32 = 3;
@@ -75,7 +75,6 @@ struct Store {
     word: AtomicU32,
     gate: AtomicU32,
     lo: AtomicU32,
-    hi: AtomicU32,
     slots: [AtomicU32; SLOTS],
     /// The CPU: how often its sections were fenced.
     epoch: Mutex<u32>,
@@ -90,7 +89,6 @@ impl Store {
             word: AtomicU32::new(2),
             gate: AtomicU32::new(0),
             lo: AtomicU32::new(0),
-            hi: AtomicU32::new(SLOTS as u32),
             slots: std::array::from_fn(slot),
             epoch: Mutex::new(0),
         }
@@ -109,25 +107,31 @@ impl Store {
         *self.epoch.lock().unwrap()
     }
 
-    /// The word and a limit, as a section reads them.
-    fn read(&self, limit: &AtomicU32) -> (u32, u32) {
+    /// The word and the cold end, as a section reads them. The limit of a push follows from the
+    /// cold end here.
+    fn read(&self) -> (u32, u32) {
         let order = if self.fault == NoAcquire { Relaxed } else { Acquire };
         if self.fault == LimitBeforeWord {
-            let limit = limit.load(Relaxed);
-            return (self.word.load(order), limit);
+            let lo = self.lo.load(Relaxed);
+            return (self.word.load(order), lo);
         }
-        (self.word.load(order), limit.load(Relaxed))
+        (self.word.load(order), self.lo.load(Relaxed))
+    }
+
+    /// A slot, counted from the cold end. Only a model with a fault leads beyond the last one.
+    fn slot(&self, index: u32) -> &AtomicU32 {
+        &self.slots[index as usize % SLOTS]
     }
 
     /// `zonal::rseq::pop_page`.
     fn pop(&self) -> Option<u32> {
         for _ in 0..TRIES {
             let began = self.begin();
-            let (word, lo) = self.read(&self.lo);
-            if word & SLOW != 0 || word <= lo {
+            let (word, lo) = self.read();
+            if word & SLOW != 0 || word == 0 {
                 return None;
             }
-            let page = self.slots[word as usize - 1].load(Relaxed);
+            let page = self.slot(lo + word - 1).load(Relaxed);
             if self.write(began, &self.word, word - 1) {
                 return Some(page);
             }
@@ -139,11 +143,11 @@ impl Store {
     fn push(&self, page: u32) -> bool {
         for _ in 0..TRIES {
             let began = self.begin();
-            let (word, hi) = self.read(&self.hi);
-            if word & SLOW != 0 || word >= hi {
+            let (word, lo) = self.read();
+            if word & SLOW != 0 || lo + word >= SLOTS as u32 {
                 return false;
             }
-            if self.write(began, &self.slots[word as usize], page)
+            if self.write(began, self.slot(lo + word), page)
                 && self.write(began, &self.word, word + 1)
             {
                 return true;
@@ -156,7 +160,7 @@ impl Store {
         *self.epoch.lock().unwrap() += 1;
     }
 
-    /// `Pcp::try_close`. Returns the top.
+    /// `Pcp::try_close`. Returns the length.
     fn try_close(&self) -> Option<u32> {
         if self.fault != NoGate {
             self.gate.compare_exchange(0, 1, Acquire, Relaxed).ok()?;
@@ -177,45 +181,45 @@ impl Store {
     }
 
     /// `Closed::drop`, with the cold end where it is now.
-    fn open(&self, lo: u32, top: u32) {
+    fn open(&self, lo: u32, len: u32) {
         if self.fault == OpenedTooEarly {
-            self.word.swap(top, Release);
+            self.word.swap(len, Release);
             self.lo.store(lo, Relaxed);
         } else {
             self.lo.store(lo, Relaxed);
-            self.word.swap(top, Release);
+            self.word.swap(len, Release);
         }
         self.gate.store(0, Release);
     }
 
     /// Takes at most `most` pages from the cold end.
     fn drain(&self, most: u32) -> Vec<u32> {
-        let Some(top) = self.try_close() else { return Vec::new() };
+        let Some(len) = self.try_close() else { return Vec::new() };
         let lo = self.lo.load(Relaxed);
-        let end = top.min(lo + most);
-        let pages = (lo..end).map(|n| self.slots[n as usize].load(Relaxed)).collect();
-        self.open(end.max(lo), top);
+        let taken = len.min(most);
+        let pages = (lo..lo + taken).map(|n| self.slot(n).load(Relaxed)).collect();
+        self.open(lo + taken, len - taken);
         pages
     }
 
     /// Takes all pages and puts as many others in their place: the word is what it was.
     fn exchange(&self) -> (Vec<u32>, Vec<u32>) {
-        let Some(top) = self.try_close() else { return Default::default() };
+        let Some(len) = self.try_close() else { return Default::default() };
         let lo = self.lo.load(Relaxed);
-        let slots = (lo..top).map(|n| &self.slots[n as usize]);
+        let slots = (lo..lo + len).map(|n| self.slot(n));
         let pages: Vec<_> = slots.clone().map(|slot| slot.load(Relaxed)).collect();
         let others: Vec<_> = pages.iter().map(|page| page + 10).collect();
         slots.zip(&others).for_each(|(slot, page)| slot.store(*page, Relaxed));
-        self.open(lo, top);
+        self.open(lo, len);
         (pages, others)
     }
 
     /// What is left, when nobody runs any more.
     fn rest(&self) -> Vec<u32> {
-        let top = self.word.load(Acquire) & !SLOW;
+        let len = self.word.load(Acquire) & !SLOW;
         let lo = self.lo.load(Relaxed);
-        assert!(lo <= top, "PCP-2: lo {lo}, top {top}");
-        (lo..top).map(|n| self.slots[n as usize].load(Relaxed)).collect()
+        assert!(lo + len <= SLOTS as u32, "PCP-2: lo {lo}, length {len}");
+        (lo..lo + len).map(|n| self.slot(n).load(Relaxed)).collect()
     }
 }
 

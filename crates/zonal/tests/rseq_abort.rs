@@ -76,7 +76,19 @@ const INTERFERENCES: [Interference; 6] = [Nothing, Pop, Push, Drain, OtherList, 
 enum Operation {
     Alloc,
     AllocFromEmpty,
+    /// From a list that must first become the active one, in a section of its own.
+    AllocSwitching,
     Free,
+    FreeSwitching,
+}
+
+impl Operation {
+    fn frees(self) -> bool {
+        matches!(self, Operation::Free | Operation::FreeSwitching)
+    }
+    fn switches(self) -> bool {
+        matches!(self, Operation::AllocSwitching | Operation::FreeSwitching)
+    }
 }
 
 extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -143,6 +155,11 @@ fn tell_kernel(descriptor: u64) {
     }
 }
 
+/// An order whose list is another one.
+fn other(o: Order) -> Order {
+    order(if o == Order::ZERO { 1 } else { 0 })
+}
+
 /// The thread is inside a section, so it holds no lock: everything may be called.
 fn interfere() {
     // SAFETY: (1) set by `experiment` to a pool that lives until it returns.
@@ -164,8 +181,7 @@ fn interfere() {
         }
         Drain => drop(pool.drain_all()),
         OtherList => {
-            let other = order(if o == Order::ZERO { 1 } else { 0 });
-            drop(pool.alloc(other).unwrap());
+            drop(pool.alloc(other(o)).unwrap());
         }
         OtherCpu => {
             let cpus = cpus();
@@ -192,13 +208,16 @@ impl Experiment {
         if self.operation == Operation::AllocFromEmpty {
             pool.drain_all();
         }
+        if self.operation.switches() {
+            drop(pool.alloc(other(self.order)).unwrap());
+        }
         let mine = held.pop().unwrap();
         let given = if self.interference == Push { held.pop().unwrap() } else { 0 };
         let got = self.traced(pool, mine, given);
         assert_eq!(PHASE.load(Relaxed), END, "{:?} was not traced", self.operation);
         held.extend(got);
         held.extend(Some(BLOCK.load(Relaxed)).filter(|block| *block != 0));
-        if self.operation != Operation::Free {
+        if !self.operation.frees() {
             held.push(mine);
         }
         held.sort_unstable();
@@ -230,13 +249,13 @@ impl Experiment {
         PHASE.store(BEGIN, SeqCst);
         // SAFETY: (1) `on_trap` is installed, and goes on behind the instruction.
         unsafe { std::arch::asm!("int3") };
-        let got = match self.operation {
-            Operation::Free => {
+        let got = match self.operation.frees() {
+            true => {
                 // SAFETY: (1) the block is not used.
                 let freed = unsafe { pool.try_free_cached(block, self.order) };
                 (!freed).then_some(mine)
             }
-            _ => pool.try_alloc_cached(self.order).map(|start| start.as_ptr() as usize),
+            false => pool.try_alloc_cached(self.order).map(|start| start.as_ptr() as usize),
         };
         // If it is still tracing, the next trap ends it.
         PHASE.store(END, SeqCst);
@@ -292,10 +311,17 @@ fn an_operation_aborted_at_any_instruction_is_done_once_or_not_at_all() {
     if !sections_exist() {
         return;
     }
-    for operation in [Operation::Alloc, Operation::AllocFromEmpty, Operation::Free] {
+    for operation in [
+        Operation::Alloc,
+        Operation::AllocFromEmpty,
+        Operation::AllocSwitching,
+        Operation::Free,
+        Operation::FreeSwitching,
+    ] {
         for order in [0, 3, 9].map(order) {
-            if operation == Operation::AllocFromEmpty && order != Order::ZERO {
-                // The word alone tells, before any section.
+            // An empty list is one at every order, and so is one that is switched to.
+            let once = operation == Operation::AllocFromEmpty || operation.switches();
+            if once && order != Order::ZERO {
                 continue;
             }
             let length = length(operation, order);

@@ -2,6 +2,7 @@
 
 use super::take::Want;
 use super::{AllocError, Allocator, FreeError, Request};
+use crate::frame::PageWord;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::pcp::closed::Closed;
 use crate::pcp::store::Pcp;
@@ -22,52 +23,48 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// # Errors
     /// As [`alloc`](Self::alloc), if not even one page could be had.
     pub fn alloc_bulk(&self, request: Request, pages: &mut [Pfn]) -> Result<usize, AllocError> {
-        let count = pages.len();
-        let mut next = pages.iter_mut();
-        self.alloc_bulk_with(request, count, |pfn| {
-            if let Some(page) = next.next() {
-                *page = pfn;
-            }
-        })
+        self.alloc_bulk_with(request, pages, |pfn| pfn)
     }
 
-    /// As [`alloc_bulk`](Self::alloc_bulk), telling up to `count` pages to `sink`.
+    /// As [`alloc_bulk`](Self::alloc_bulk), with what `make` makes of each page.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc), if not even one page could be had.
     #[inline]
-    pub fn alloc_bulk_with(
+    pub fn alloc_bulk_with<T>(
         &self,
         request: Request,
-        count: usize,
-        mut sink: impl FnMut(Pfn),
+        pages: &mut [T],
+        make: impl Fn(Pfn) -> T,
     ) -> Result<usize, AllocError> {
         let request = Request { order: Order::ZERO, ..request };
         let mut got = 0;
-        while got < count {
-            let hold = HOLD_PAGES_MAX.min(count - got);
-            let some = self.bulk_hold(&request, hold, &mut sink)?;
+        for hold in pages.chunks_mut(HOLD_PAGES_MAX) {
+            let some = self.bulk_hold(&request, hold, &make)?;
             got += some;
-            if some < hold {
+            if some < hold.len() {
                 break;
             }
         }
-        if got == 0 && count > 0 {
-            sink(self.alloc(request)?);
+        if got == 0
+            && let Some(page) = pages.first_mut()
+        {
+            *page = make(self.alloc(request)?);
             got = 1;
         }
         Ok(got)
     }
 
-    fn bulk_hold(
+    #[inline]
+    fn bulk_hold<T>(
         &self,
         request: &Request,
-        count: usize,
-        sink: &mut impl FnMut(Pfn),
+        pages: &mut [T],
+        make: &impl Fn(Pfn) -> T,
     ) -> Result<usize, AllocError> {
         let ctx = self.context(request)?;
         let preferred = self.zone(ctx.zonelist[ctx.first]);
-        let want = count as u64;
+        let want = pages.len() as u64;
         let enough = ctx.zonelist[ctx.first..].iter().map(|id| self.zone(*id)).find(|zone| {
             let snapshot = zone.snapshot(ctx.highest);
             let mark = zone.marks().mark(Mark::Low) + want;
@@ -90,42 +87,52 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
         let want = Want { order: Order::ZERO, mt: ctx.mt, flags, preferred: preferred.id, cold };
         let mut got = 0;
-        while got < count {
+        while got < pages.len() {
             if closed.len(list) == 0 && self.refill(zone, &mut closed, list, want) == 0 {
                 break;
             }
             // Hottest first, as single allocations would have them. A frame that was a stray copy
             // is dropped; the loop asks for another.
-            let slots = closed.pop_many(list, count - got);
-            got += self.hand_out_run(zone, pcp, list, slots, sink);
+            let slots = closed.pop_many(list, pages.len() - got);
+            got += self.hand_out_run(zone, pcp, list, slots, &mut pages[got..], make);
         }
         drop(closed);
         self.count_event(zone, pcp, cpu, want, got as u64);
         Ok(got)
     }
 
-    /// Marks popped order-0 frames as handed out, hottest first. Returns how many were right; stray
-    /// copies are left out.
-    fn hand_out_run(
+    /// Marks popped order-0 frames as handed out, hottest first, and fills `pages` from the front.
+    /// Returns how many were right; stray copies are left out.
+    #[inline]
+    fn hand_out_run<T>(
         &self,
         zone: &Zone,
         pcp: &Pcp,
         list: usize,
-        slots: &[AtomicU32],
-        sink: &mut impl FnMut(Pfn),
+        mut slots: &[AtomicU32],
+        mut pages: &mut [T],
+        make: impl Fn(Pfn) -> T,
     ) -> usize {
         let (cached, allocated) = (pcp.lists[list].cached, pcp.lists[list].allocated);
         let words = &self.words[zone.frame_base..zone.frame_base + zone.spanned as usize];
+        let (base, start_pfn) = (zone.frame_base, zone.start_pfn);
         let mut got = 0;
-        for slot in slots.iter().rev() {
-            let idx = slot.load(Relaxed) as usize - zone.frame_base;
-            let Some(word) = words.get(idx).filter(|word| word.load(Relaxed) == cached) else {
-                pcp.events.double_frees.fetch_add(1, Relaxed);
-                continue;
-            };
-            word.store(allocated, Relaxed);
-            sink(Pfn(zone.start_pfn + idx as u64));
-            got += 1;
+        while !slots.is_empty() {
+            let mut run = 0;
+            for (slot, page) in slots.iter().rev().zip(pages.iter_mut()) {
+                let idx = slot.load(Relaxed) as usize - base;
+                let Some(word) = words.get(idx).filter(|word| word.load(Relaxed) == cached) else {
+                    break;
+                };
+                word.store(allocated, Relaxed);
+                *page = make(Pfn(start_pfn + idx as u64));
+                run += 1;
+            }
+            got += run;
+            pages = &mut pages[run..];
+            let stray = slots.len() > run;
+            pcp.events.double_frees.fetch_add(u64::from(stray), Relaxed);
+            slots = &slots[..slots.len() - run - usize::from(stray)];
         }
         got
     }
@@ -135,38 +142,39 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// # Errors
     /// How many were freed, and why the next was not.
     pub fn free_bulk(&self, pages: &[Pfn], order: Order) -> Result<(), (usize, FreeError)> {
-        self.free_bulk_with(pages.len(), order, |index| pages[index])
+        self.free_bulk_with(pages, order, |pfn| *pfn)
     }
 
-    /// As [`free_bulk`](Self::free_bulk), for the `count` blocks that `at` gives by index.
+    /// As [`free_bulk`](Self::free_bulk), for the pages that `pfn` makes of `pages`.
     ///
     /// # Errors
     /// How many were freed, and why the next was not.
     #[inline]
-    pub fn free_bulk_with(
+    pub fn free_bulk_with<T>(
         &self,
-        count: usize,
+        pages: &[T],
         order: Order,
-        at: impl Fn(usize) -> Pfn,
+        pfn: impl Fn(&T) -> Pfn,
     ) -> Result<(), (usize, FreeError)> {
         let mut done = 0;
-        while done < count {
-            let hold = HOLD_PAGES_MAX.min(count - done);
-            let some = self.free_hold(hold, order, &|index| at(done + index));
+        while done < pages.len() {
+            let hold = HOLD_PAGES_MAX.min(pages.len() - done);
+            let some = self.free_hold(&pages[done..done + hold], order, &pfn);
             done += some.map_err(|(freed, error)| (done + freed, error))?;
         }
         Ok(())
     }
 
-    /// Frees blocks of one zone and list in one hold of the store; at least one.
+    /// Frees blocks of one zone and list in one hold of the store; at least one of `pages`, which
+    /// are not none.
     #[inline]
-    fn free_hold(
+    fn free_hold<T>(
         &self,
-        count: usize,
+        pages: &[T],
         order: Order,
-        at: &impl Fn(usize) -> Pfn,
+        pfn: &impl Fn(&T) -> Pfn,
     ) -> Result<usize, (usize, FreeError)> {
-        let first = at(0);
+        let first = pfn(&pages[0]);
         let zone = self.zone_of(first).ok_or((0, FreeError::Foreign(first)))?;
         let pcp = self.pcp(zone.id, self.platform.cpu());
         let list = self.map.get(order, self.pageblock_type(zone, first));
@@ -176,23 +184,25 @@ impl<'a, P: Platform> Allocator<'a, P> {
             return Ok(1);
         };
         let mut done = 0;
-        while done < count {
+        while let Some(next) = pages.get(done) {
             if order == Order::ZERO && zone.has(FAST_FREE) {
                 // Pages for which there is room need no decision; the next one does.
-                let room = (closed.room(list) as usize).min(count - done);
+                let room = (closed.room(list) as usize).min(pages.len() - done);
                 let cap = pcp.free_count_cap.load(Relaxed);
                 let mark = self.marker(zone, pcp, list);
-                done += closed.push_run(list, cap, room, |index| mark(at(done + index)));
-                if done == count {
-                    break;
+                let run = pages[done..done + room].iter().map(pfn);
+                let pushed = closed.push_run(list, cap, run.map_while(mark));
+                done += pushed;
+                if pushed > 0 {
+                    continue;
                 }
             }
-            let pfn = at(done);
-            if !self.same_list(zone, pfn, order, list) {
+            let next = pfn(next);
+            if !self.same_list(zone, next, order, list) {
                 // Another zone or list: the next hold is its. The first one is not such.
-                return if done > 0 { Ok(done) } else { self.free_alone(closed, pfn, order) };
+                return if done > 0 { Ok(done) } else { self.free_alone(closed, next, order) };
             }
-            self.free_held(zone, &mut closed, list, pfn, order).map_err(|error| (done, error))?;
+            self.free_held(zone, &mut closed, list, next, order).map_err(|error| (done, error))?;
             done += 1;
         }
         Ok(done)
@@ -245,15 +255,16 @@ impl<'a, P: Platform> Allocator<'a, P> {
         pcp: &Pcp,
         list: usize,
     ) -> impl Fn(Pfn) -> Option<u32> + 's {
-        let (cached, allocated) = (pcp.lists[list].cached, pcp.lists[list].allocated);
+        let (cached, allocated) = (pcp.lists[list].cached, PageWord(pcp.lists[list].allocated));
         let words = &self.words[zone.frame_base..zone.frame_base + zone.spanned as usize];
-        let base = zone.frame_base as u32;
+        let (base, start_pfn, grouping) = (zone.frame_base as u32, zone.start_pfn, self.grouping);
         move |pfn| {
             // A page below the zone wraps to an index far above it.
-            let idx = pfn.0.wrapping_sub(zone.start_pfn);
+            let idx = pfn.0.wrapping_sub(start_pfn);
             let word = words.get(usize::try_from(idx).ok()?)?;
-            if word.load(Relaxed) != allocated
-                || (self.grouping && !self.same_list(zone, pfn, Order::ZERO, list))
+            let held = PageWord(word.load(Relaxed));
+            if (held != allocated && !held.same_but_store(allocated))
+                || (grouping && !self.same_list(zone, pfn, Order::ZERO, list))
             {
                 return None;
             }

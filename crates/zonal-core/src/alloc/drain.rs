@@ -84,7 +84,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 continue;
             }
             if run > 0 {
-                self.join_words(pcp, frame, run);
+                self.join_words(zone, pcp, frame, run);
             }
             let whole = Order::new(order.get() + run).unwrap_or(Order::MAX);
             let idx = frame - zone.frame_base as u32;
@@ -118,10 +118,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// Makes the words of `2^run` cached pages those of one cached block.
-    fn join_words(&self, pcp: &Pcp, frame: u32, run: u32) {
+    fn join_words(&self, zone: &Zone, pcp: &Pcp, frame: u32, run: u32) {
         let record = &pcp.lists[0];
         let whole = Order::new(run).unwrap_or(Order::MAX);
-        let head = PageWord::cached(whole, record.migratetype(), pcp.zone, pcp.cpu());
+        let store = self.store_id(zone.id, pcp.cpu());
+        let head = PageWord::cached(whole, record.migratetype(), store);
         let words = &self.words[frame as usize..(frame as usize) + (1 << run)];
         words[1..].iter().for_each(|word| word.store(PageWord::NONE.0, Relaxed));
         words[0].store(head.0, Relaxed);
@@ -260,8 +261,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let has = |mt: &Migratetype| buddy.nonempty_orders(*mt) & (1 << order.get()) != 0;
         let mt = types.into_iter().find(has)?;
         let idx = buddy.take_smallest(frames, order, mt)?;
-        frames.store(idx, PageWord::allocated(order, mt, zone.id));
-        let pcp = self.pcp(zone.id, self.platform.cpu());
+        let cpu = self.platform.cpu();
+        frames.store(idx, PageWord::allocated(order, mt, self.store_id(zone.id, cpu)));
+        let pcp = self.pcp(zone.id, cpu);
         let pfn = frames.pfn(idx);
         locked.account(&pcp.free_diff, -(order.pages() as i64), 1);
         // Relaxed: under the zone lock, so who finds the block missing finds it counted.

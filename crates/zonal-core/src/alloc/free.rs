@@ -2,7 +2,7 @@
 
 use super::{Allocator, FreeError};
 use crate::buddy::{FreeCause, FreeFlags};
-use crate::frame::{PageState, PageWord};
+use crate::frame::{PageState, PageWord, StoreId};
 use crate::pcp::closed::Closed;
 use crate::pcp::store::Pcp;
 use crate::pcp::tune;
@@ -65,7 +65,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         match held.state() {
             PageState::Allocated { order: actual, mt, .. } if actual == order => {
                 // The word between the owner's hands and a list: held by nobody's CPU.
-                let moving = PageWord::cached(order, mt, zone, MOVING).0;
+                let moving = PageWord::cached(order, mt, MOVING).0;
                 // AcqRel, Acquire on failure: pairs with the exchange of a racing free.
                 match word.compare_exchange(held.0, moving, AcqRel, Acquire) {
                     Ok(_) => Ok(held),
@@ -131,5 +131,6 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 }
 
-/// CPU number of a word that is on its way to a list: no machine has this CPU.
-const MOVING: crate::types::CpuId = crate::types::CpuId(crate::machine::CPUS_MAX as u32);
+/// Store of a word that is on its way to a list: no machine has this CPU.
+const MOVING: StoreId =
+    StoreId { cpu: crate::types::CpuId(crate::machine::CPUS_MAX as u32), rank: 0 };

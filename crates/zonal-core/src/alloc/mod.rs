@@ -57,8 +57,9 @@ pub use stats::{NumaEvents, ZoneStats};
 pub use validate::Fault;
 
 use crate::buddy::FallbackPolicy;
-use crate::frame::{PageState, PageWord};
+use crate::frame::{PageState, PageWord, StoreId};
 use crate::gfp::ZoneKinds;
+use crate::machine::StoreOrder;
 use crate::pcp::lists::{FreeLists, ListMap};
 use crate::pcp::store::Pcp;
 use crate::pcp::tune::{PcpParams, Pressure};
@@ -175,21 +176,17 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.cpu_nodes[cpu.0 as usize]
     }
 
-    /// The store of a (zone, CPU). A CPU's stores lie side by side, the one of the zone it prefers
-    /// for ordinary requests first.
+    /// The store of a (zone, CPU).
     #[inline]
     pub fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
-        &self.pcps[self.store_index(zone, cpu)]
+        &self.pcps[self.store_index(0, zone, cpu)]
     }
 
     /// The store for pages of a (zone, CPU) that are in no cache, where the policy has one.
     pub fn cold_pcp(&self, zone: ZoneId, cpu: CpuId) -> Option<&'a Pcp> {
         match self.policy.pcp.free_lists {
             FreeLists::Single => None,
-            FreeLists::HotCold => {
-                let hot = self.zones.len() * self.cpus();
-                Some(&self.pcps[hot + self.store_index(zone, cpu)])
-            }
+            FreeLists::HotCold => Some(&self.pcps[self.store_index(1, zone, cpu)]),
         }
     }
 
@@ -212,12 +209,23 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     #[inline]
-    fn store_index(&self, zone: ZoneId, cpu: CpuId) -> usize {
-        let zones = self.zones.len();
+    fn store_index(&self, set: usize, zone: ZoneId, cpu: CpuId) -> usize {
+        let sets = self.policy.pcp.free_lists.sets();
+        let order = StoreOrder { sets, cpus: self.cpu_nodes.len(), zones: self.zones.len() };
+        order.position(set, cpu.0 as usize, self.rank(zone, cpu))
+    }
+
+    /// How many zones lie between the one that a CPU prefers and this one, going round.
+    #[inline]
+    fn rank(&self, zone: ZoneId, cpu: CpuId) -> usize {
         let preferred = self.preferred_zone(cpu).0 as usize;
         let zone = zone.0 as usize;
-        let slot = if zone >= preferred { zone - preferred } else { zone + zones - preferred };
-        cpu.0 as usize * zones + slot
+        if zone >= preferred { zone - preferred } else { zone + self.zones.len() - preferred }
+    }
+
+    /// The name of a (zone, CPU)'s store.
+    fn store_id(&self, zone: ZoneId, cpu: CpuId) -> StoreId {
+        StoreId { cpu, rank: self.rank(zone, cpu) as u16 }
     }
 
     /// The zone that ordinary requests (`GFP_KERNEL`) of a CPU try first.

@@ -8,7 +8,7 @@ use super::{Allocator, Events};
 use crate::buddy::{self, FallbackPolicy};
 use crate::frame::Frames;
 use crate::gfp::ZoneKinds;
-use crate::machine::{Layout, Machine, MachineError, Metadata, zonelists};
+use crate::machine::{Layout, Machine, MachineError, Metadata, StoreOrder, zonelists};
 use crate::pcp::lists::ListMap;
 use crate::pcp::size::HighFraction;
 use crate::pcp::store::Pcp;
@@ -127,6 +127,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         zonelists::build(machine, &policy.zonelist, nodes, zonelist);
         fill_zones(machine, &policy, zones);
         let zones = &mut zones[..machine.zones.len()];
+        let pcps = &mut pcps[..zones.len() * machine.cpus.len()];
         let nodes = &nodes[..machine.nodes()];
         fill_stores(machine, &policy, &map, zones, pcps, (slots, nodes));
         let exists = |kind| machine.zones.iter().any(|zone| zone.kind == kind);
@@ -477,14 +478,15 @@ fn fill_stores(
     (slots, nodes): (&[AtomicU32], &[crate::zonelist::Node]),
 ) {
     let mut base = 0;
+    let sets = policy.pcp.free_lists.sets();
+    let order = StoreOrder { sets, cpus: machine.cpus.len(), zones: zones.len() };
     for (cpu, node) in machine.cpus.iter().enumerate() {
         let preferred = nodes[node.0 as usize].preferred().0 as usize;
-        let stores = (0..zones.len())
-            .flat_map(|slot| (0..policy.pcp.free_lists.sets()).map(move |set| (slot, set)));
-        for (slot, set) in stores {
-            let zone = (preferred + slot) % zones.len();
+        let stores = (0..zones.len()).flat_map(|rank| (0..order.sets).map(move |set| (rank, set)));
+        for (rank, set) in stores {
+            let zone = (preferred + rank) % zones.len();
             let cpus = machine.cpus.len();
-            let pcp = &mut pcps[(set * cpus + cpu) * zones.len() + slot];
+            let pcp = &mut pcps[order.position(set, cpu, rank)];
             pcp.zone = ZoneId(zone as u16);
             pcp.cpu = CpuId(cpu as u32);
             pcp.owner = CpuId((set * cpus + cpu) as u32);
@@ -497,7 +499,7 @@ fn fill_stores(
             };
             for list in 0..map.len() {
                 let cap = map.capacity(list, pages);
-                pcp.set_list(list, map.of(list), slots, base, cap);
+                pcp.set_list(list, rank as u16, map.of(list), slots, (base, cap));
                 base += cap;
             }
         }

@@ -139,7 +139,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
             idx = idx.or_else(|| high_atomic(buddy));
         }
         if let Some(idx) = idx {
-            frames.store(idx, PageWord::allocated(want.order, want.mt, zone.id));
+            let store = self.store_id(zone.id, pcp.cpu());
+            frames.store(idx, PageWord::allocated(want.order, want.mt, store));
             locked.account(self.free_diff(pcp), -(want.order.pages() as i64), 1);
             pcp.events.direct_allocs.fetch_add(1, Relaxed);
             pcp.events.direct_pages.fetch_add(want.order.pages(), Relaxed);

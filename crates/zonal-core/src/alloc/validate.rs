@@ -151,8 +151,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
         for zone in self.zones {
             let frames = zone.frames(self.words, self.blocks);
             for idx in 0..frames.spanned() {
-                if let PageState::Cached { order, mt, .. } = frames.load(idx).state() {
-                    frames.store(idx, PageWord::allocated(order, mt, zone.id()));
+                let word = frames.load(idx);
+                if let PageState::Cached { .. } = word.state() {
+                    frames.store(idx, word.taken());
                     strays += 1;
                 }
             }

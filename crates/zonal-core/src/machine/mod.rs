@@ -20,7 +20,7 @@ use crate::zonelist::Node;
 use crate::zonelist::cache::POSITIONS_MAX;
 use crate::zonelist::order::NODES_MAX;
 
-/// Most zones an allocator has: page words name their zone in 12 bits.
+/// Most zones an allocator has: page words name their store's zone in 12 bits.
 pub const ZONES_MAX: usize = 1 << 12;
 const _: () = assert!(ZONES_MAX <= POSITIONS_MAX);
 /// Most CPUs: page words name the CPU that caches a page in 16 bits, and the last number stands for
@@ -123,7 +123,10 @@ impl core::error::Error for MachineError {}
 pub struct Layout {
     /// Zones.
     pub zones: usize,
-    /// Per-CPU stores: zones times CPUs.
+    /// Per-CPU stores: zones times CPUs. The last one of the table is CPU 0's of the zone it
+    /// prefers, in front of it lies CPU 1's, and so on; in front of those the CPUs' stores of the
+    /// zones behind. So a home finds the store that its fast path wants by the CPU's number and the
+    /// table's end ([`PCP_BYTES`](crate::pcp::store::PCP_BYTES) apart).
     pub pcps: usize,
     /// Page frame words.
     pub words: usize,
@@ -158,6 +161,25 @@ pub struct Metadata<'a> {
     pub zonelist: &'a mut [ZoneId],
     /// [`Layout::numa`] records.
     pub numa: &'a [NumaDeltas],
+}
+
+/// Where each store lies in the table of stores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoreOrder {
+    /// Stores of a (zone, CPU): 1, or 2 where there are cold ones.
+    pub(crate) sets: usize,
+    pub(crate) cpus: usize,
+    pub(crate) zones: usize,
+}
+
+impl StoreOrder {
+    /// Position of a CPU's store of the zone with this rank: 0 is the zone that the CPU prefers,
+    /// the others follow by number, round. Cold stores lie in front of all others.
+    #[inline]
+    pub(crate) fn position(self, set: usize, cpu: usize, rank: usize) -> usize {
+        let stores = self.cpus * self.zones;
+        self.sets * stores - 1 - (set * stores + rank * self.cpus + cpu)
+    }
 }
 
 impl Layout {

@@ -3,7 +3,7 @@
 use crate::pcp::store::{NO_LIST, NR_LISTS, OPEN, Pcp};
 use crate::pcp::tune::{PcpState, clamp_hi_first};
 use crate::pcp::tuning::Tuning;
-use crate::pcp::word::{POPS_PERIOD, PcpWord};
+use crate::pcp::word::PcpWord;
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
 use crate::zone::state::{FAST_FREE, RECORDED, Zone};
 
@@ -53,16 +53,19 @@ impl<'a> Closed<'a> {
         word: PcpWord,
     ) -> Closed<'a> {
         let mut closed = Closed { pcp, zone, slots, word, count: 0 };
-        closed.count = pcp.others.load(Relaxed) + closed.active_pages();
+        // A list is active from the first block on.
+        if let Some(active) = pcp.lists.get(word.active()) {
+            closed.count = active.others.load(Relaxed) + closed.active_pages();
+        }
         closed
     }
 
     /// The live slots of a list, cold end first; `None` if its ends are out of order (PCP-2).
     pub fn frames(&self, list: usize) -> Option<&'a [AtomicU32]> {
         let record = &self.pcp.lists[list];
-        let (lo, top) = (record.lo.load(Relaxed), self.top(list));
+        let lo = record.lo.load(Relaxed) as usize;
         let slots = &self.slots[record.base as usize..(record.base + record.cap) as usize];
-        slots.get(lo as usize..top as usize)
+        slots.get(lo..lo + self.len(list) as usize)
     }
 
     /// Base pages on all lists (LB E.1 `count`).
@@ -73,43 +76,35 @@ impl<'a> Closed<'a> {
     /// Blocks on one list.
     #[inline]
     pub fn len(&self, list: usize) -> u32 {
-        self.top(list) - self.pcp.lists[list].lo.load(Relaxed)
+        self.pcp.lists[list].len_with(self.word, list)
     }
     /// Whether no list holds a page.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
-    fn top(&self, list: usize) -> u32 {
-        if self.word.active() == list {
-            self.word.top()
-        } else {
-            self.pcp.lists[list].top.load(Relaxed)
-        }
-    }
     fn active_pages(&self) -> u32 {
         match self.word.active() {
             NO_LIST => 0,
-            active => self.len(active) << self.pcp.lists[active].order,
+            active => self.len(active) << self.pcp.lists[active].order_bits,
         }
     }
-    fn slot(&self, list: usize, index: u32) -> &AtomicU32 {
-        &self.slots[(self.pcp.lists[list].base + index) as usize]
+    /// The slot of the block at `index`, counted from the cold end.
+    fn slot(&self, list: usize, index: u32) -> &'a AtomicU32 {
+        let record = &self.pcp.lists[list];
+        &self.slots[(record.base + record.lo.load(Relaxed) + index) as usize]
     }
 
-    /// Makes `list` the one whose top the word holds.
+    /// Makes `list` the one whose length the word holds.
     pub fn activate(&mut self, list: usize) {
-        if self.word.active() == list && !self.word.must_fold() {
+        if self.word.active() == list {
             return;
         }
         self.spill();
-        let word = self.word;
         let new = &self.pcp.lists[list];
-        let pops = (new.pops.load(Relaxed) & u64::from(POPS_PERIOD - 1)) as u32;
-        let top = new.top.load(Relaxed);
-        self.word = PcpWord::new(list, top, pops, word.free_count(), word.prev_high_order());
+        self.word = self.word.switched(list, new.len.load(Relaxed), new.pops.load(Relaxed));
     }
 
-    /// Writes the active list's top and pops back to its record; no list is active then.
+    /// Writes the active list's length and pops back to its record; no list is active then.
     fn spill(&mut self) {
         let word = self.word;
         if word.active() == NO_LIST {
@@ -117,23 +112,33 @@ impl<'a> Closed<'a> {
         }
         let old = &self.pcp.lists[word.active()];
         old.pops.store(old.pops_with(Some(word)), Relaxed);
-        old.top.store(word.top(), Relaxed);
-        self.word = PcpWord::new(NO_LIST, 0, 0, word.free_count(), word.prev_high_order());
+        old.len.store(word.len(), Relaxed);
+        self.word = word.switched(NO_LIST, 0, 0);
+    }
+
+    /// Lets the record have the pops that the word has no room for.
+    fn fold_pops(&mut self) {
+        if self.word.must_fold() {
+            let active = self.word.active();
+            self.spill();
+            self.activate(active);
+        }
     }
 
     /// Takes the hottest block of `list`, counting an allocation; `free_count` is halved if `tune`.
     pub fn pop(&mut self, list: usize, tune: bool) -> Option<u32> {
         self.activate(list);
-        if self.word.top() == self.pcp.lists[list].lo.load(Relaxed) {
+        if self.word.len() == 0 {
             return None;
         }
-        let frame = self.slot(list, self.word.top() - 1).load(Relaxed);
+        let frame = self.slot(list, self.word.len() - 1).load(Relaxed);
         let kept = self.word.free_count();
         self.word = self.word.popped();
+        self.fold_pops();
         if !tune {
             self.set_free_count(kept, self.word.prev_high_order());
         }
-        self.count -= 1 << self.pcp.lists[list].order;
+        self.count -= 1 << self.pcp.lists[list].order_bits;
         Some(frame)
     }
 
@@ -142,52 +147,47 @@ impl<'a> Closed<'a> {
     pub fn pop_many(&mut self, list: usize, n: usize) -> &'a [AtomicU32] {
         self.spill();
         let record = &self.pcp.lists[list];
-        let (lo, top) = (record.lo.load(Relaxed), record.top.load(Relaxed));
-        let taken = (top - lo).min(n.min(u32::MAX as usize) as u32);
-        record.top.store(top - taken, Relaxed);
+        let (lo, len) = (record.lo.load(Relaxed), record.len.load(Relaxed));
+        let taken = len.min(n.min(u32::MAX as usize) as u32);
+        record.len.store(len - taken, Relaxed);
         record.pops.store(record.pops.load(Relaxed) + u64::from(taken), Relaxed);
-        self.count -= taken << record.order;
+        self.count -= taken << record.order_bits;
         self.activate(list);
-        let end = (record.base + top) as usize;
+        let end = (record.base + lo + len) as usize;
         &self.slots[end - taken as usize..end]
     }
 
-    /// How many blocks a [`push_many`](Self::push_many) may put on `list` without reaching `high`,
+    /// How many blocks a [`push_run`](Self::push_run) may put on `list` without reaching `high`,
     /// which would need a decision, or the end of the stack.
     pub fn room(&mut self, list: usize) -> u32 {
         self.activate(list);
         self.set_limit();
         let record = &self.pcp.lists[list];
-        record.hi.load(Relaxed).saturating_sub(self.word.top())
+        record.hi.load(Relaxed).saturating_sub(self.word.len())
     }
 
-    /// Puts freed order-0 blocks on the hot end of `list`, at most `max`, which is at most
-    /// [`room`](Self::room); ends early when `next` has none. `free_count` grows by one each up to
-    /// `cap` (LB E.7, for frees that need no decision). Returns how many.
+    /// Puts freed order-0 blocks on the hot end of `list`, not more than [`room`](Self::room).
+    /// `free_count` grows by one each up to `cap` (LB E.7, for frees that need no decision).
+    /// Returns how many.
     #[inline]
-    pub fn push_run(
-        &mut self,
-        list: usize,
-        cap: u32,
-        max: usize,
-        mut next: impl FnMut(usize) -> Option<u32>,
-    ) -> usize {
+    pub fn push_run(&mut self, list: usize, cap: u32, frames: impl Iterator<Item = u32>) -> usize {
         self.activate(list);
         let record = &self.pcp.lists[list];
-        let first = (record.base + self.word.top()) as usize;
+        let first = record.base + record.lo.load(Relaxed) + self.word.len();
+        let slots = &self.slots[first as usize..(record.base + record.cap) as usize];
         let mut pushed = 0;
-        for slot in &self.slots[first..first + max] {
-            let Some(frame) = next(pushed) else { break };
+        // The slot first: a frame that was asked for must have one.
+        for (slot, frame) in slots.iter().zip(frames) {
             slot.store(frame, Relaxed);
             pushed += 1;
         }
-        self.set_top(list, self.word.top() + pushed as u32);
+        self.set_len(list, self.word.len() + pushed as u32);
         let free_count = self.word.free_count();
         let grown = free_count.max(cap.min(free_count + pushed as u32));
         // A run of none changes nothing, not even the mark of a free of order 1 to 3.
         let prev = pushed == 0 && self.word.prev_high_order();
         self.set_free_count(grown, prev);
-        self.count += (pushed as u32) << record.order;
+        self.count += (pushed as u32) << record.order_bits;
         pushed
     }
 
@@ -195,9 +195,10 @@ impl<'a> Closed<'a> {
     /// buddy.
     pub fn drop_cold(&mut self, list: usize, n: u32) {
         let record = &self.pcp.lists[list];
-        record.lo.store(record.lo.load(Relaxed) + n, Relaxed);
+        self.set_len(list, self.len(list) - n);
+        record.set_lo(record.lo.load(Relaxed) + n);
         record.drained.store(record.drained.load(Relaxed) + u64::from(n), Relaxed);
-        self.count -= n << record.order;
+        self.count -= n << record.order_bits;
     }
 
     /// Puts a freed block on the hot end of `list`. The tuning state is the caller's business.
@@ -207,27 +208,26 @@ impl<'a> Closed<'a> {
         if !self.make_room(list) {
             return false;
         }
-        self.slot(list, self.word.top()).store(frame, Relaxed);
+        self.slot(list, self.word.len()).store(frame, Relaxed);
         self.word = self.word.pushed(0, 0, self.word.prev_high_order());
-        self.count += 1 << self.pcp.lists[list].order;
+        self.count += 1 << self.pcp.lists[list].order_bits;
         true
     }
 
-    /// Moves the live part of the active `list` down when its top has reached the end.
+    /// Moves the live part of the active `list` down when its hot end has reached the end.
     fn make_room(&mut self, list: usize) -> bool {
         let record = &self.pcp.lists[list];
-        if self.word.top() < record.cap {
+        let lo = record.lo.load(Relaxed);
+        if lo + self.word.len() < record.cap {
             return true;
         }
-        let lo = record.lo.load(Relaxed);
         if lo == 0 {
             return false;
         }
-        for index in lo..self.word.top() {
-            self.slot(list, index - lo).store(self.slot(list, index).load(Relaxed), Relaxed);
-        }
-        record.lo.store(0, Relaxed);
-        self.set_top(list, self.word.top() - lo);
+        let slots = &self.slots[record.base as usize..];
+        let live = &slots[lo as usize..(lo + self.word.len()) as usize];
+        live.iter().zip(slots).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
+        record.set_lo(0);
         true
     }
 
@@ -243,20 +243,25 @@ impl<'a> Closed<'a> {
     /// Makes the blocks given to `sink` the content of `list`.
     pub fn refilled(&mut self, list: usize, sink: Sink<'a>) {
         let record = &self.pcp.lists[list];
-        record.lo.store(sink.next, Relaxed);
-        self.set_top(list, sink.wanted);
         let got = sink.wanted - sink.next;
+        record.set_lo(sink.next);
+        self.set_len(list, got);
         record.refilled.store(record.refilled.load(Relaxed) + u64::from(got), Relaxed);
-        self.count += got << record.order;
+        self.count += got << record.order_bits;
     }
 
-    fn set_top(&mut self, list: usize, top: u32) {
+    fn set_len(&mut self, list: usize, len: u32) {
         let word = self.word;
-        self.word = PcpWord::new(list, top, word.pops(), word.free_count(), word.prev_high_order());
+        if word.active() == list {
+            let kept = (word.pops(), word.free_count(), word.prev_high_order());
+            self.word = PcpWord::new(list, len, kept.0, kept.1, kept.2);
+        } else {
+            self.pcp.lists[list].len.store(len, Relaxed);
+        }
     }
     fn set_free_count(&mut self, free_count: u32, prev: bool) {
         let word = self.word;
-        self.word = PcpWord::new(word.active(), word.top(), word.pops(), free_count, prev);
+        self.word = PcpWord::new(word.active(), word.len(), word.pops(), free_count, prev);
     }
 
     /// The tuning state of LB E.1, put together from where it is kept.
@@ -316,35 +321,29 @@ impl<'a> Closed<'a> {
             .fold(0, u64::wrapping_add)
     }
 
-    /// How far pushes on the active list may go without a decision (PCP-4).
+    /// How long pushes may make the active list without a decision (PCP-4). What another list's
+    /// limit is made of is left in the store: a list can become active without a closing.
     fn set_limit(&self) {
-        let others = self.count - self.active_pages();
-        self.pcp.others.store(others, Relaxed);
+        let (min, max) = (self.pcp.high_min.load(Relaxed), self.pcp.high_max.load(Relaxed));
+        let high = clamp_hi_first(self.pcp.high.load(Relaxed), min, max);
+        // Any free of order 1 to 3 empties the lists now, not only one behind another, which is all
+        // that a fast operation looks for (LB E.10).
+        let eager = self.pcp.tuning == Tuning::Level0 && self.word.free_count() > 0;
+        self.pcp.limit.store(if eager { 0 } else { high }, Relaxed);
         let active = self.word.active();
         if active >= NR_LISTS {
             return;
         }
         let list = &self.pcp.lists[active];
-        let (min, max) = (self.pcp.high_min.load(Relaxed), self.pcp.high_max.load(Relaxed));
-        let high = clamp_hi_first(self.pcp.high.load(Relaxed), min, max);
-        // After a push the list may hold n blocks iff others + (n << order) < high.
-        let mut most = high.saturating_sub(others).saturating_sub(1) >> list.order;
-        if self.pcp.tuning == Tuning::Level0 && list.prev_bits != 0 && self.word.free_count() > 0 {
-            // Any free of order 1 to 3 empties the lists now, not only one behind another, which is
-            // all that a fast operation looks for (LB E.10).
-            most = 0;
-        }
-        let hi = list.lo.load(Relaxed).saturating_add(most).min(list.cap);
-        list.hi.store(hi, Relaxed);
+        let eager = eager && list.prev_bits != 0;
+        let others = self.count - self.active_pages();
+        list.others.store(others, Relaxed);
+        list.hi.store(list.limit(if eager { 0 } else { high }, others), Relaxed);
     }
 }
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
-        if self.word.must_fold() {
-            let active = self.word.active();
-            self.activate(active);
-        }
         self.set_limit();
         // Under pressure every operation has something to decide (LB D.4 step 5, E.7); where events
         // are recorded each one has something to write.

@@ -2,13 +2,14 @@
 //! migratetype), and the hot word that commits operations on them.
 //!
 //! ```text
-//!              lo              top        hi        cap
+//!              lo            lo + len    lo + hi    cap
 //!  slots  |    | cold ... hot  |          |         |
 //!          drain takes here ^  ^ pop, push here
 //! ```
-//! A stack's live pages are `slots[lo..top)`: hot end at `top`, cold end at `lo` (LB E.8: frees
-//! push and allocations pop at the head, drains take from the tail). `hi` is how far a push may go
-//! before it must look at the limits of LB E.7.
+//! A stack's live pages are `len` slots from `lo` on: cold end first (LB E.8: frees push and
+//! allocations pop at the head, drains take from the tail). `hi` is how long it may get before a
+//! push must look at the limits of LB E.7. What a fast operation reads counts from `lo`, so that an
+//! empty stack is a length of zero in the word itself.
 //!
 //! Two kinds of access exist. A **fast operation** runs on the store's own CPU, in one restartable
 //! section that reads `word` and commits by one store to it; it leaves without committing if the
@@ -25,15 +26,18 @@
 //! # Invariants
 //! - **PCP-1** only the holder of the gate, or a fast operation on the store's CPU, changes `word`,
 //!   but for the `slow` bit, which anybody may set.
-//! - **PCP-2** while the gate is open, `lo <= top <= hi' <= cap` for every list, where `hi' =
-//!   max(hi, top)`; `top` of the active list is in `word`, of the others in their record.
-//! - **PCP-3** a frame in `slots[lo..top)` has the word `cached(order, type, zone, cpu)` of its
+//! - **PCP-2** while the gate is open, `lo + max(len, hi) <= cap` for every list, and `slots_lo` is
+//!   the address of slot `lo`; `len` of the active list is in `word`, of others in their record.
+//! - **PCP-3** a frame on a stack has the word `cached(order, type, zone, cpu)` of its
 //!   list, unless a racing double free put it on two stacks: then on one of them only.
 //! - **PCP-4** a push that stays below `hi` keeps `count < high`, so it needs no decision (LB E.7).
 //! - **PCP-5** `pops`, `refilled`, `drained` and the stack's length give the pushes of a list:
 //!   `pushes = pops + length + drained - refilled`.
+//! - **PCP-6** of the active list's record `len` and the low bits of `pops` mean nothing, of the
+//!   others' records `hi` and `others` mean nothing: a fast operation may write those before it
+//!   commits.
 
-use crate::frame::PageWord;
+use crate::frame::{PageWord, StoreId};
 use crate::pcp::closed::Closed;
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
@@ -55,36 +59,43 @@ const CLOSED: u32 = 1;
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct PcpList {
-    /// Address of the stack's first slot.
-    pub slots_addr: usize,
+    /// Address of the slot of the coldest block.
+    pub slots_lo: AtomicU64,
+    /// At this length a push takes the slow way. Valid while the list is active.
+    pub hi: AtomicU32,
+    /// Blocks, while the list is not active.
+    pub len: AtomicU32,
+    /// Base pages on all other lists. Valid while the list is active.
+    pub others: AtomicU32,
     /// Cold end: slots below it are dead.
     pub lo: AtomicU32,
-    /// A push at or above it takes the slow way. Valid while the list is active.
-    pub hi: AtomicU32,
-    /// Word of a frame on this stack (PCP-3).
-    pub cached: u64,
-    /// Word of a frame popped from this stack.
-    pub allocated: u64,
+    /// Slots.
+    pub cap: u32,
+    /// Binary logarithm of a block's base pages.
+    pub order_bits: u32,
     /// The word's `active` bits while this list is the active one.
     pub active_bits: u32,
     /// The word's `prev` bit after a push to this list.
     pub prev_bits: u32,
     /// Base pages of a block, which a push adds to `free_count`.
     pub block_pages: u32,
-    /// Hot end, while the list is not active.
-    pub(crate) top: AtomicU32,
     pub(crate) base: u32,
-    pub(crate) cap: u32,
-    pub(crate) order: u8,
-    pub(crate) mt: u8,
-    pub(super) pops: AtomicU64,
+    /// Word of a frame on this stack (PCP-3).
+    pub cached: u64,
+    /// Word of a frame popped from this stack.
+    pub allocated: u64,
+    /// Pops so far; while the list is active, the low bits are in the word.
+    pub pops: AtomicU64,
     pub(crate) refilled: AtomicU64,
     pub(crate) drained: AtomicU64,
+    slots_addr: usize,
+    pub(crate) mt: u8,
 }
 
 /// The store of one (zone, CPU). Aligned to pairs of lines, because the processor fetches those:
-/// the next CPU's store must not be in one's pair.
-#[derive(Debug, Default)]
+/// the next CPU's store must not be in one's pair. Of a fixed size, so that a CPU's store is found
+/// by its number alone; see [`Layout::pcps`](crate::machine::Layout::pcps).
+#[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Pcp {
     /// The hot word.
@@ -97,6 +108,10 @@ pub struct Pcp {
     /// From this `free_count` on, a free of order 1 to 3 behind another may be a stream (LB E.7,
     /// E.10). Tuning level 0 does without the other; see `Closed::set_limit`.
     pub free_high_threshold: AtomicU32,
+    /// `high` within its bounds, for the limit of a list that becomes active.
+    pub limit: AtomicU32,
+    /// The stacks.
+    pub lists: [PcpList; NR_LISTS],
     pub(crate) zone: ZoneId,
     pub(crate) lists_used: u8,
     pub(crate) tuning: Tuning,
@@ -109,8 +124,6 @@ pub struct Pcp {
     pub(crate) high_min: AtomicU32,
     pub(crate) high_max: AtomicU32,
     pub(crate) batch: AtomicU32,
-    /// Base pages on all lists but the active one, while the gate is open.
-    pub(super) others: AtomicU32,
     pub(super) alloc_factor: AtomicU32,
     /// Pushes of all lists when `alloc_factor` was last set.
     pub(super) factor_pushes: AtomicU64,
@@ -122,8 +135,43 @@ pub struct Pcp {
     pub(crate) free_diff: AtomicI64,
     /// What the fast path does not count itself.
     pub events: PcpEvents,
-    /// The stacks.
-    pub lists: [PcpList; NR_LISTS],
+    _room: [u64; ROOM],
+}
+
+/// Bytes from one store to the next.
+pub const PCP_BYTES: usize = 2048;
+/// What is left of them.
+const ROOM: usize = (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 144) / 8;
+const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
+
+impl Default for Pcp {
+    fn default() -> Pcp {
+        Pcp {
+            word: AtomicU64::default(),
+            free_count_cap: AtomicU32::default(),
+            gate: AtomicU32::default(),
+            free_high_threshold: AtomicU32::default(),
+            limit: AtomicU32::default(),
+            lists: core::array::from_fn(|_| PcpList::default()),
+            zone: ZoneId::default(),
+            lists_used: 0,
+            tuning: Tuning::default(),
+            free_high_batch: AtomicU32::default(),
+            cpu: CpuId::default(),
+            owner: CpuId::default(),
+            high: AtomicU32::default(),
+            high_min: AtomicU32::default(),
+            high_max: AtomicU32::default(),
+            batch: AtomicU32::default(),
+            alloc_factor: AtomicU32::default(),
+            factor_pushes: AtomicU64::default(),
+            offline: AtomicU32::default(),
+            expire: AtomicU32::default(),
+            free_diff: AtomicI64::default(),
+            events: PcpEvents::default(),
+            _room: [0; ROOM],
+        }
+    }
 }
 
 /// Counters of a store that only slow ways write.
@@ -167,7 +215,7 @@ pub struct PcpTotals {
 impl PcpList {
     /// Order of the stack's blocks.
     pub fn order(&self) -> Order {
-        Order::new(u32::from(self.order)).unwrap_or(Order::ZERO)
+        Order::new(self.order_bits).unwrap_or(Order::ZERO)
     }
     /// Migratetype of the stack.
     pub fn migratetype(&self) -> Migratetype {
@@ -176,28 +224,30 @@ impl PcpList {
 }
 
 impl Pcp {
-    /// Makes list `index` for blocks of (`order`, `mt`) in `slots[base..base + cap)`.
+    /// Makes list `index` for blocks of (`order`, `mt`) in `slots[base..base + cap)`. `rank` is the
+    /// zone's for the store's CPU.
     pub(crate) fn set_list(
         &mut self,
         index: usize,
+        rank: u16,
         (order, mt): (Order, Migratetype),
         slots: &[AtomicU32],
-        base: usize,
-        cap: usize,
+        (base, cap): (usize, usize),
     ) {
-        let (zone, cpu) = (self.zone, self.owner);
+        let store = StoreId { cpu: self.owner, rank };
         let list = &mut self.lists[index];
         list.slots_addr = slots[base..base + cap].as_ptr() as usize;
         list.base = base as u32;
         list.cap = cap.min(SLOTS_MAX) as u32;
-        list.order = order.get() as u8;
+        list.order_bits = order.get();
         list.mt = mt.index() as u8;
         let high_order = order > Order::ZERO && order <= Order::COSTLY;
         list.active_bits = PcpWord::new(index, 0, 0, 0, false).0 as u32;
         list.prev_bits = PcpWord::new(0, 0, 0, 0, high_order).0 as u32;
         list.block_pages = order.pages() as u32;
-        list.cached = PageWord::cached(order, mt, zone, cpu).0;
-        list.allocated = PageWord::allocated(order, mt, zone).0;
+        list.cached = PageWord::cached(order, mt, store).0;
+        list.allocated = PageWord::allocated(order, mt, store).0;
+        list.set_lo(0);
         self.lists_used = self.lists_used.max(index as u8 + 1);
         if index == 0 {
             *self.word.get_mut() = PcpWord::new(NO_LIST, 0, 0, 0, false).0;
@@ -291,8 +341,7 @@ impl Pcp {
         (0..self.lists_used as usize)
             .map(|index| {
                 let list = &self.lists[index];
-                let top = if word.active() == index { word.top() } else { list.top.load(Relaxed) };
-                top.saturating_sub(list.lo.load(Relaxed)) << list.order
+                list.len_with(word, index) << list.order_bits
             })
             .sum()
     }
@@ -311,23 +360,43 @@ impl Pcp {
         let word = PcpWord(self.word.load(Relaxed));
         let mut totals = PcpTotals::default();
         for (index, list) in self.lists[..self.lists_used as usize].iter().enumerate() {
-            let active = word.active() == index;
-            let top = if active { word.top() } else { list.top.load(Relaxed) };
-            let length = u64::from(top.saturating_sub(list.lo.load(Relaxed)));
-            let pops = list.pops_with(active.then_some(word));
+            let length = u64::from(list.len_with(word, index));
+            let pops = list.pops_with((word.active() == index).then_some(word));
             let (refilled, drained) = (list.refilled.load(Relaxed), list.drained.load(Relaxed));
             let pushes = (pops + length + drained).saturating_sub(refilled);
             totals.pops += pops;
-            totals.popped_pages += pops << list.order;
-            totals.pushed_pages += pushes << list.order;
-            totals.refilled_pages += refilled << list.order;
-            totals.drained_pages += drained << list.order;
+            totals.popped_pages += pops << list.order_bits;
+            totals.pushed_pages += pushes << list.order_bits;
+            totals.refilled_pages += refilled << list.order_bits;
+            totals.drained_pages += drained << list.order_bits;
         }
         totals
     }
 }
 
 impl PcpList {
+    /// Moves the cold end.
+    pub(super) fn set_lo(&self, lo: u32) {
+        self.lo.store(lo, Relaxed);
+        let below = size_of::<AtomicU32>() * lo as usize;
+        self.slots_lo.store((self.slots_addr + below) as u64, Relaxed);
+    }
+
+    /// How long the list may get by pushes that decide nothing, where the lists may hold `high`
+    /// pages and the others hold `others` (PCP-4).
+    #[inline]
+    pub fn limit(&self, high: u32, others: u32) -> u32 {
+        // After a push the list may hold n blocks iff others + (n << order) < high.
+        let most = high.saturating_sub(others).saturating_sub(1) >> self.order_bits;
+        most.min(self.cap - self.lo.load(Relaxed))
+    }
+
+    /// Blocks on the list, which has number `index`.
+    #[inline]
+    pub(super) fn len_with(&self, word: PcpWord, index: usize) -> u32 {
+        if word.active() == index { word.len() } else { self.len.load(Relaxed) }
+    }
+
     /// All pops so far. While the list is active the low bits are in the word.
     pub(super) fn pops_with(&self, word: Option<PcpWord>) -> u64 {
         let pops = self.pops.load(Relaxed);

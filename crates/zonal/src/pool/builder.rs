@@ -6,19 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use thiserror::Error;
-use zonal_core::alloc::Allocator;
-use zonal_core::gfp::Gfp;
 use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
-use zonal_core::pcp::store::Pcp;
 use zonal_core::policy::Policy;
-use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, ZoneKind};
+use zonal_core::types::{CpuId, Migratetype, NodeId, Order, PAGE_SIZE, ZoneKind};
 
 use super::poison::Poison;
 use super::records::Records;
 use super::worker::Worker;
 use super::{Pool, Shared, fork, grow};
 use crate::home::{Home, Mode};
-use crate::rseq::{DELTAS, Fast, STORES, cpu_mask};
+use crate::rseq::{Fast, FastRef, NO_OFFSET, list_offset};
+use crate::sys::affinity::possible_cpus_max;
 use crate::sys::map::{
     self, ALIGN_4M, BindMode, BindOutcome, Commit, ForkPolicy, MapError, MapOptions, Mapping,
     Prefaulted,
@@ -254,29 +252,33 @@ impl Builder {
         let records = Records::map(&layout)?;
         // SAFETY: (1) `records` moves into the pool next to the allocator that uses the tables, and
         // is dropped behind it (POOL-2); (2) called once.
-        let metadata = unsafe { records.tables(&layout) };
+        let (metadata, fast) = unsafe { records.tables(&layout) };
         let home = Home::new(RseqArea::find().ok(), sections, cpus.len() as u32);
         let offset = home.area().map_or(0, RseqArea::offset);
         let allocator = grow::bring_up(&machine, self.policy, metadata, home, self.deferred)?;
         if self.prefault && self.deferred {
             grow::prefault_first(&allocator, &memory)?;
         }
-        let no_store = no_store();
         let use_fast = mode == Mode::Rseq && !self.poison && !allocator.grouping();
-        let kinds = plan.zones.iter().any(|zone| zone.kind != ZoneKind::Normal);
-        let fast = Fast {
-            rseq_offset: offset,
-            words: allocator.words().as_ptr(),
+        let header = Fast {
+            rseq_offset: if use_fast { offset } else { 0 },
             base: memory.base().as_ptr() as usize,
             frames: if use_fast { layout.words } else { 0 },
-            deltas: DELTAS,
-            cpu_mask: cpu_mask(cpus.len()).unwrap_or(0),
-            stores: stores(&allocator, &no_store),
-            slow_gfp: if use_fast { slow_gfp(kinds) } else { u32::MAX },
+            lists: std::array::from_fn(|order| {
+                let list = Order::new(order as u32)
+                    .filter(|_| use_fast)
+                    .and_then(|order| allocator.lists().get(order, Migratetype::Unmovable));
+                list.map_or(NO_OFFSET, list_offset)
+            }),
+            several_kinds: plan.zones.iter().any(|zone| zone.kind != ZoneKind::Normal),
         };
+        // SAFETY: (1) `tables` made room for it there, and nobody knows it yet.
+        unsafe { fast.write(header) };
+        // SAFETY: (1) it lies where `tables` has put it, in the mapping that `records` keeps; (2)
+        // derived from the mapping's address.
+        let fast = unsafe { FastRef::new(fast) };
         let shared = Box::new(Shared {
             fast,
-            use_fast,
             pages: layout.words,
             poison: self.poison.then(Poison::default),
             allocator,
@@ -286,7 +288,6 @@ impl Builder {
             growth: grow::Growth::default(),
             notices,
             mode,
-            _no_store: no_store,
             memory,
             records,
             _plan: plan,
@@ -296,7 +297,7 @@ impl Builder {
             Some(interval) => Some(Worker::start(&shared, interval, self.trim_rate)?),
             None => None,
         };
-        let pool = Pool { worker: std::sync::Mutex::new(worker), shared };
+        let pool = Pool { fast, worker: std::sync::Mutex::new(worker), shared };
         fork::register(&pool.shared);
         grow::start(&pool.shared, self.prefault)?;
         Ok(pool)
@@ -340,8 +341,8 @@ impl Builder {
         if cfg!(not(target_arch = "x86_64")) {
             return off("this processor has no fast path yet");
         }
-        if cpu_mask(cpus).is_none() {
-            return off("this machine has more CPUs than the fast path's table");
+        if (cpus as u32) < possible_cpus_max() {
+            return off("a CPU may come up that the topology does not tell of");
         }
         if !self.rseq {
             return off("turned off by the program");
@@ -507,28 +508,6 @@ impl Plan {
     }
 }
 
-/// The store of no CPU: always slow, and its lists' words are those of no page. Left zero, the
-/// words would equal the one in front of the table, and a pop that got nothing would look like a
-/// page.
-fn no_store() -> Box<Pcp> {
-    let mut store = Box::<Pcp>::default();
-    for list in &mut store.lists {
-        (list.cached, list.allocated) = (u64::MAX, u64::MAX);
-    }
-    store.make_slow();
-    store
-}
-
-/// The fast path's table: each CPU's store of its preferred zone.
-fn stores(allocator: &Allocator<'static, Home>, no_store: &Pcp) -> [usize; STORES] {
-    std::array::from_fn(|cpu| {
-        let id = CpuId(cpu as u32);
-        let exists = cpu < allocator.cpus();
-        let store = if exists { allocator.pcp(allocator.preferred_zone(id), id) } else { no_store };
-        std::ptr::from_ref(store) as usize
-    })
-}
-
 /// One Normal zone for each node with memory, equally large, of whole 4 MiB blocks.
 fn even_zones(bytes: usize, topology: &Topology) -> Vec<ZoneSize> {
     let nodes = topology.nodes();
@@ -559,12 +538,4 @@ fn placement(map: &CpuMap) -> CpuPlacement {
         CpuMap::RoundRobin => CpuPlacement::RoundRobin,
         CpuMap::Explicit(nodes) => CpuPlacement::Map(nodes.iter().map(|n| NodeId(*n)).collect()),
     }
-}
-
-/// Flags that a fast pop cannot honour. Zeroes are written by the caller of the fast path.
-fn slow_gfp(several_kinds: bool) -> u32 {
-    let zones = Gfp::DMA | Gfp::DMA32 | Gfp::HIGHMEM | Gfp::MOVABLE;
-    // Both mobility flags together are an error, which the long way reports.
-    let base = (Gfp::RECLAIMABLE | Gfp::COLD).bits();
-    if several_kinds { base | zones.bits() } else { base }
 }

@@ -9,6 +9,7 @@
 //! | file | does |
 //! |--|--|
 //! | `builder` | sizes, nodes, backing, policy; makes the pool |
+//! | `hot` | the way in and out of the fast path, and what follows when it leaves |
 //! | `records` | the metadata mapping |
 //! | `pages` | owned pages that free themselves |
 //! | `worker` | the refresh thread: decay, remote pages, background trim |
@@ -26,6 +27,7 @@
 mod builder;
 mod fork;
 mod grow;
+mod hot;
 mod pages;
 mod poison;
 mod records;
@@ -41,15 +43,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use zonal_core::alloc::{Allocator, NumaEvents, Request, ZoneStats};
-use zonal_core::frame::{PageState, PageWord};
 use zonal_core::gfp::Gfp;
-use zonal_core::pcp::store::Pcp;
 use zonal_core::policy::Policy;
-use zonal_core::types::{Migratetype, NodeId, Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
+use zonal_core::types::{NodeId, Order, PAGE_SIZE, Pfn};
 
 use crate::error::{AllocError, FreeError};
 use crate::home::{Home, Mode};
-use crate::rseq::{self, Fast, NO_FRAME, Popped};
+use crate::rseq::FastRef;
+use hot::{address_at, frame_at};
+
 use crate::sys::map::Mapping;
 use poison::Poison;
 use records::Records;
@@ -58,6 +60,8 @@ use worker::Worker;
 /// A pool of pages. Threads share it by reference; see [`Pool::builder`].
 #[derive(Debug)]
 pub struct Pool {
+    /// The hot page's way begins here.
+    fast: FastRef,
     /// Stopped by `drop`, before anything it uses goes (POOL-2).
     worker: Mutex<Option<Worker>>,
     shared: Box<Shared>,
@@ -65,12 +69,9 @@ pub struct Pool {
 
 /// What the worker thread sees too.
 #[derive(Debug)]
-#[repr(C)]
 pub(crate) struct Shared {
-    fast: Fast,
-    /// Whether the fast path may be used at all: mode rseq, no poison, no mobility grouping (with
-    /// it, the list of a page depends on the pageblock it lies in).
-    use_fast: bool,
+    /// Constants of the fast path; what it points to is in `records`.
+    fast: FastRef,
     /// Pages of the pool.
     pages: usize,
     poison: Option<Poison>,
@@ -84,20 +85,9 @@ pub(crate) struct Shared {
     notices: Vec<Notice>,
     mode: Mode,
     // Below: what the fields above point into (POOL-2).
-    _no_store: Box<Pcp>,
     memory: Mapping,
     records: Records,
     _plan: builder::Plan,
-}
-
-/// How a push by the fast path ended.
-enum Push {
-    /// The block is on its list.
-    Done,
-    /// Nothing was changed.
-    Refused,
-    /// The block's word says that it is on a list, but it is not.
-    Marked,
 }
 
 impl Pool {
@@ -141,27 +131,25 @@ impl Pool {
     /// As [`alloc`](Self::alloc).
     #[inline]
     pub fn alloc_pages(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
-        let shared = &*self.shared;
-        if order == Order::ZERO && shared.is_plain(gfp) {
-            match shared.pop_page() {
-                Ok(start) => return Ok(shared.zeroed(start, order, gfp)),
-                Err(popped) => return shared.alloc_missed(popped, gfp),
-            }
+        if order == Order::ZERO && self.fast.is_plain(gfp) {
+            return match self.fast.pop_page() {
+                Ok(start) => Ok(hot::zeroed(start, order, gfp)),
+                Err(popped) => self.alloc_again(popped, order, gfp),
+            };
         }
-        shared.alloc_any(order, gfp)
+        self.alloc_any(order, gfp)
     }
 
     /// As [`alloc_pages`](Self::alloc_pages); null where that refuses.
     #[inline]
     pub fn alloc_raw(&self, order: Order, gfp: Gfp) -> *mut u8 {
-        let shared = &*self.shared;
-        if order == Order::ZERO && shared.is_plain(gfp) {
-            match shared.pop_page() {
-                Ok(start) => return shared.zeroed(start, order, gfp).as_ptr(),
-                Err(popped) => return shared.alloc_raw_missed(popped, gfp),
-            }
+        if order == Order::ZERO && self.fast.is_plain(gfp) {
+            return match self.fast.pop_page() {
+                Ok(start) => hot::zeroed(start, order, gfp).as_ptr(),
+                Err(popped) => self.alloc_raw_again(popped, order, gfp),
+            };
         }
-        shared.alloc_raw_any(order, gfp)
+        self.alloc_raw_any(order, gfp)
     }
 
     /// A raw page from this CPU's store, or `None` if that would take a lock. For signal handlers.
@@ -187,15 +175,10 @@ impl Pool {
     /// free.
     #[inline]
     pub unsafe fn free_pages(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
-        let shared = &*self.shared;
-        if order == Order::ZERO {
-            return match shared.push_page(start) {
-                Push::Done => Ok(()),
-                Push::Refused => shared.free_any(start, order),
-                Push::Marked => shared.free_marked(start, order),
-            };
+        if order == Order::ZERO && self.fast.push_page(start) {
+            return Ok(());
         }
-        shared.free_any(start, order)
+        self.free_any(start, order)
     }
 
     /// As [`free_pages`](Self::free_pages), if that needs no lock: `false`, and nothing done,
@@ -205,14 +188,7 @@ impl Pool {
     /// 1. Nobody uses the block's memory any more, if the call returns `true`.
     #[inline]
     pub unsafe fn try_free_cached(&self, start: NonNull<u8>, order: Order) -> bool {
-        match self.shared.push_block(start, order) {
-            Push::Done => true,
-            Push::Refused => false,
-            Push::Marked => {
-                self.shared.unmark(start);
-                false
-            }
-        }
+        self.shared.push_block(start, order)
     }
 
     /// Fills `pages` from the front with raw order-0 pages. Returns how many it got; fewer only if
@@ -224,17 +200,14 @@ impl Pool {
         let request = Request { order: Order::ZERO, gfp, node: None };
         let shared = &*self.shared;
         let plain = shared.poison.is_none() && !gfp.contains(Gfp::ZERO);
+        let base = self.fast.base;
         let mut got = 0;
         while got < pages.len() {
-            let want = pages.len() - got;
-            let told = shared.allocator.alloc_bulk_with(request, want, |pfn| {
-                if plain || shared.prepare(pfn, Order::ZERO, gfp) {
-                    pages[got] = shared.address(pfn).as_ptr();
-                    got += 1;
-                }
-            });
-            match told {
-                Ok(_) => {}
+            let rest = &mut pages[got..];
+            let address = |pfn: Pfn| address_at(base, pfn.0 as usize) as *mut u8;
+            match shared.allocator.alloc_bulk_with(request, rest, address) {
+                Ok(some) if plain => got += some,
+                Ok(some) => got += shared.prepare_all(&mut rest[..some], gfp),
                 Err(error) if got == 0 => return Err(error.into()),
                 Err(_) => break,
             }
@@ -255,11 +228,12 @@ impl Pool {
         order: Order,
     ) -> Result<(), (usize, FreeError)> {
         let shared = &*self.shared;
-        let pfn = |index: usize| shared.pfn(pages[index] as usize);
-        (0..pages.len()).filter(|_| shared.poison.is_some()).for_each(|index| {
-            shared.poison_block(pfn(index), order);
-        });
-        let freed = shared.allocator.free_bulk_with(pages.len(), order, pfn);
+        let base = self.fast.base;
+        let pfn = |page: &*mut u8| Pfn(frame_at(base, *page as usize) as u64);
+        if shared.poison.is_some() {
+            pages.iter().for_each(|page| shared.poison_block(pfn(page), order));
+        }
+        let freed = shared.allocator.free_bulk_with(pages, order, pfn);
         freed.map_err(|(done, error)| (done, error.into()))
     }
 
@@ -340,210 +314,14 @@ impl Pool {
 impl Shared {
     #[inline]
     fn address(&self, pfn: Pfn) -> NonNull<u8> {
-        let address = self.fast.base + ((pfn.0 as usize) << PAGE_SHIFT);
-        NonNull::new(address as *mut u8).unwrap_or(NonNull::dangling())
+        self.fast.address(pfn.0 as usize)
     }
 
     /// The page frame number of an address; far out of range for one that is not page-aligned or
     /// below the pool.
     #[inline]
     fn pfn(&self, address: usize) -> Pfn {
-        // Rotating puts offset bits on top, where no pfn has any.
-        Pfn(address.wrapping_sub(self.fast.base).rotate_right(PAGE_SHIFT) as u64)
-    }
-
-    /// Whether the fast path can serve a request with these flags. With the fast path off every
-    /// flag is slow, and so is a request without any.
-    #[inline(always)]
-    fn is_plain(&self, gfp: Gfp) -> bool {
-        gfp.bits() & self.fast.slow_gfp == 0 && gfp != Gfp::NONE
-    }
-
-    /// Zeroes a block that was just handed out, if that was asked for.
-    #[inline(always)]
-    fn zeroed(&self, start: NonNull<u8>, order: Order, gfp: Gfp) -> NonNull<u8> {
-        if gfp.contains(Gfp::ZERO) {
-            // SAFETY: (1) the block was just handed out to the caller, so its bytes are ours.
-            unsafe { start.as_ptr().write_bytes(0, order.bytes()) };
-        }
-        start
-    }
-
-    /// The hot list's pop. On failure take the long way. Only for plain requests.
-    #[inline(always)]
-    fn pop_page(&self) -> Result<NonNull<u8>, Popped> {
-        // SAFETY: (1) requests are plain only where the fast path is on, so the mode is rseq; (2)
-        // glibc registers every thread.
-        let popped = unsafe { rseq::pop_page(&self.fast) };
-        self.hand_out(popped, 0)
-    }
-
-    /// A block of any order by the fast path. `None`: take the long way.
-    #[inline]
-    fn pop_block(&self, order: Order) -> Option<NonNull<u8>> {
-        if !self.use_fast {
-            return None;
-        }
-        let list = self.allocator.lists().get(order, Migratetype::Unmovable)?;
-        // SAFETY: (1) the fast path is on, so the mode is rseq; (2) glibc registers every thread;
-        // (3) the list comes from the pool's map.
-        let popped = unsafe { rseq::pop_block(&self.fast, rseq::list_offset(list)) };
-        self.hand_out(popped, list).map_err(|popped| self.count_stray(popped)).ok()
-    }
-
-    /// Marks a popped block as handed out. On failure nothing was popped, or a copy that does not
-    /// count; see [`count_stray`](Self::count_stray).
-    #[inline(always)]
-    fn hand_out(&self, popped: Popped, list: usize) -> Result<NonNull<u8>, Popped> {
-        // SAFETY: (1) a pop returns the store it looked at.
-        let store = unsafe { &*popped.pcp };
-        // SAFETY: (1) the list is the pool's, so every store has it.
-        let record = unsafe { store.lists.get_unchecked(list) };
-        let word = self.fast.words.wrapping_offset(popped.frame);
-        // SAFETY: (1) frames on a list are below the number of words (PCP-3), and NO_FRAME is the
-        // word in front of the table (POOL-3).
-        let word = unsafe { &*word };
-        // Relaxed: between the pop and this store the word is ours alone.
-        if word.load(Relaxed) != record.cached {
-            return Err(popped);
-        }
-        word.store(record.allocated, Relaxed);
-        let address = self.fast.base.wrapping_add((popped.frame as usize) << PAGE_SHIFT);
-        // SAFETY: (1) the pool's memory does not begin at address 0.
-        Ok(unsafe { NonNull::new_unchecked(address as *mut u8) })
-    }
-
-    /// Counts a block that a racing double free had put on two stacks: the other copy is the one
-    /// that is handed out (PCP-3).
-    fn count_stray(&self, popped: Popped) {
-        if popped.frame != NO_FRAME {
-            // SAFETY: (1) a successful pop returns the store it popped from.
-            unsafe { &(*popped.pcp).events }.double_frees.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// The hot list's push.
-    #[inline(always)]
-    fn push_page(&self, start: NonNull<u8>) -> Push {
-        self.push_to(start, 0, |cpu, pcp, frame| {
-            // SAFETY: (1) `push_to` finds frames only where the fast path is on, so the mode is
-            // rseq; (2) glibc registers every thread; (3) `push_to` found the store and marked the
-            // word.
-            unsafe { rseq::push_page(&self.fast, cpu, pcp, frame) }
-        })
-    }
-
-    /// A block of any order by the fast path.
-    #[inline]
-    fn push_block(&self, start: NonNull<u8>, order: Order) -> Push {
-        let Some(list) = self.allocator.lists().get(order, Migratetype::Unmovable) else {
-            return Push::Refused;
-        };
-        self.push_to(start, list, |cpu, pcp, frame| {
-            // SAFETY: (1) to (3) as in `push_page`; the list comes from the pool's map.
-            unsafe { rseq::push_block(&self.fast, (cpu, pcp), rseq::list_offset(list), frame) }
-        })
-    }
-
-    /// Finds the running CPU's store, checks that the block is handed out and would go on `list` of
-    /// it, marks it so, and pushes.
-    #[inline(always)]
-    fn push_to(
-        &self,
-        start: NonNull<u8>,
-        list: usize,
-        push: impl FnOnce(u32, *const Pcp, u32) -> bool,
-    ) -> Push {
-        let fast = &self.fast;
-        let frame = self.pfn(start.as_ptr() as usize).0 as usize;
-        // No frame is below the bound where the fast path is off.
-        if frame >= fast.frames {
-            return Push::Refused;
-        }
-        let (cpu, pcp) = rseq::store(fast);
-        // SAFETY: (1) the table has nothing but stores.
-        let store = unsafe { &*pcp };
-        // SAFETY: (1) the list is the pool's, so every store has it.
-        let record = unsafe { store.lists.get_unchecked(list) };
-        let word = fast.words.wrapping_add(frame);
-        // SAFETY: (1) checked above: the frame is one of the pool's.
-        let word = unsafe { &*word };
-        // Another zone's page, another order, a double free: the long way tells them apart.
-        // Relaxed: the word is the owner's, and the caller says it is the owner.
-        if word.load(Relaxed) != record.allocated {
-            return Push::Refused;
-        }
-        word.store(record.cached, Relaxed);
-        if push(cpu, pcp, frame as u32) { Push::Done } else { Push::Marked }
-    }
-
-    /// The long way after a pop that got nothing.
-    #[cold]
-    #[inline(never)]
-    fn alloc_missed(&self, popped: Popped, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
-        self.count_stray(popped);
-        self.alloc_long(Request { order: Order::ZERO, gfp, node: None })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn alloc_raw_missed(&self, popped: Popped, gfp: Gfp) -> *mut u8 {
-        self.alloc_missed(popped, gfp).map_or(std::ptr::null_mut(), NonNull::as_ptr)
-    }
-
-    /// Every request that is not for a page of the hot list.
-    #[cold] // not rare, but the hot page's way must not jump around it
-    #[inline(never)]
-    fn alloc_any(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
-        self.alloc_block(order, gfp)
-    }
-
-    #[cold] // as above
-    #[inline(never)]
-    fn alloc_raw_any(&self, order: Order, gfp: Gfp) -> *mut u8 {
-        self.alloc_block(order, gfp).map_or(std::ptr::null_mut(), NonNull::as_ptr)
-    }
-
-    #[inline(always)]
-    fn alloc_block(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
-        if self.is_plain(gfp)
-            && let Some(start) = self.pop_block(order)
-        {
-            return Ok(self.zeroed(start, order, gfp));
-        }
-        self.alloc_long(Request { order, gfp, node: None })
-    }
-
-    /// Every free that is not of a page of the hot list.
-    #[cold] // not rare, but the hot page's way must not jump around it
-    #[inline(never)]
-    fn free_any(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
-        if order != Order::ZERO {
-            match self.push_block(start, order) {
-                Push::Done => return Ok(()),
-                Push::Marked => return self.free_marked(start, order),
-                Push::Refused => {}
-            }
-        }
-        self.free_long(start, order)
-    }
-
-    /// The long way for a block that was marked as cached and then could not be pushed.
-    #[cold]
-    #[inline(never)]
-    fn free_marked(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
-        self.unmark(start);
-        self.free_long(start, order)
-    }
-
-    /// Undoes the mark of a push that did not happen. Nobody else changes the word in between: it
-    /// is on no list, and its owner is here.
-    fn unmark(&self, start: NonNull<u8>) {
-        let frame = self.pfn(start.as_ptr() as usize).0 as usize;
-        let word = &self.allocator.words()[frame];
-        if let PageState::Cached { order, mt, zone, .. } = PageWord(word.load(Relaxed)).state() {
-            word.store(PageWord::allocated(order, mt, zone).0, Relaxed);
-        }
+        Pfn(self.fast.frame(address) as u64)
     }
 
     #[cold]
@@ -580,6 +358,20 @@ impl Shared {
             unsafe { self.address(pfn).as_ptr().write_bytes(0, order.bytes()) };
         }
         true
+    }
+
+    /// As [`prepare`](Self::prepare) for many order-0 pages: those that may be used are in front
+    /// afterwards. Returns how many.
+    fn prepare_all(&self, pages: &mut [*mut u8], gfp: Gfp) -> usize {
+        let mut good = 0;
+        for index in 0..pages.len() {
+            let page = pages[index];
+            if self.prepare(self.pfn(page as usize), Order::ZERO, gfp) {
+                pages[good] = page;
+                good += 1;
+            }
+        }
+        good
     }
 
     /// Fills all memory, so that the first owner of each block finds the pattern too.

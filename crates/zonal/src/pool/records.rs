@@ -4,17 +4,19 @@ use std::mem::align_of;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use zonal_core::machine::{Layout, Metadata};
-use zonal_core::pcp::store::Pcp;
+use zonal_core::pcp::store::{PCP_BYTES, Pcp};
 use zonal_core::types::{PAGE_SIZE, ZoneId};
 use zonal_core::vmstat::numa::NumaDeltas;
 use zonal_core::zone::state::Zone;
 use zonal_core::zonelist::Node;
 
+use crate::rseq::{FAST_TO_WORDS, Fast, STORES_TO_FAST};
 use crate::sys::map::{ALIGN_2M, Backing, Commit, ForkPolicy, MapError, MapOptions, Mapping};
 
-/// Where the per-CPU stores start in their page. Nothing else that is hot has this offset: a header
-/// at the offset of another hot line runs up to ten times slower on some pages (4K aliasing).
-const STORES_PAGE_OFFSET: usize = 0x2c0;
+/// Where the table of per-CPU stores ends in its page. Nothing else that is hot has this offset: a
+/// header at the offset of another hot line runs up to ten times slower on some pages (4K
+/// aliasing).
+const STORES_PAGE_OFFSET: usize = 0x300;
 
 /// The metadata mapping.
 #[derive(Debug)]
@@ -36,9 +38,9 @@ impl Cutter {
         assert!(self.next <= self.end, "the mapping was sized for the layout");
         start as *mut T
     }
-    /// Moves on to the given offset in a page.
-    fn skip_to_page_offset(&mut self, offset: usize) {
-        self.next = self.next.next_multiple_of(PAGE_SIZE) + offset;
+    /// Moves on so that what is `bytes` further has the given offset in its page.
+    fn skip_to_page_offset(&mut self, bytes: usize, offset: usize) {
+        self.next = (self.next + bytes).next_multiple_of(PAGE_SIZE) + offset - bytes;
     }
 }
 
@@ -60,24 +62,34 @@ impl Records {
         self.mapping.bytes()
     }
 
-    /// The tables, as the core takes them. Called once.
+    /// The tables, as the core takes them, and between them the place for the fast path's [`Fast`],
+    /// not yet written. Called once.
     ///
     /// # Safety
     /// 1. The mapping is kept for as long as the tables are used.
     /// 2. It is called once: the tables are handed out as exclusive references.
-    pub(super) unsafe fn tables(&self, layout: &Layout) -> Metadata<'static> {
+    pub(super) unsafe fn tables(&self, layout: &Layout) -> (Metadata<'static>, *mut Fast) {
         let start = self.mapping.base().as_ptr() as usize;
         let mut cutter = Cutter { next: start, end: start + self.mapping.bytes() };
-        cutter.skip_to_page_offset(STORES_PAGE_OFFSET);
-        let pcps = cutter.take::<Pcp>(layout.pcps);
         let zones = cutter.take::<Zone>(layout.zones);
         let nodes = cutter.take::<Node>(layout.nodes);
         let zonelist = cutter.take::<ZoneId>(layout.zonelist);
         let blocks = cutter.take::<AtomicU8>(layout.blocks);
         let slots = cutter.take::<AtomicU32>(layout.slots);
         let numa = cutter.take::<NumaDeltas>(layout.numa);
-        // One zero word in front of the table: see `rseq::NO_FRAME`.
-        let words = cutter.take::<AtomicU64>(layout.words + 1).wrapping_add(1);
+        // From here on everything is where the fast path looks for it (FAST-5).
+        cutter.skip_to_page_offset(layout.pcps * PCP_BYTES, STORES_PAGE_OFFSET);
+        let pcps = cutter.take::<Pcp>(layout.pcps);
+        let of_no_cpu = cutter.take::<Pcp>(2);
+        cutter.next = of_no_cpu as usize + STORES_TO_FAST;
+        let fast = cutter.take::<Fast>(1);
+        cutter.next = fast as usize + FAST_TO_WORDS;
+        let words = cutter.take::<AtomicU64>(layout.words);
+        fill(of_no_cpu, 2, || {
+            let store = Pcp::default();
+            store.make_slow();
+            store
+        });
         fill(pcps, layout.pcps, Pcp::default);
         fill(zones, layout.zones, Zone::default);
         fill(nodes, layout.nodes, Node::default);
@@ -99,7 +111,7 @@ impl Records {
         let slots = unsafe { std::slice::from_raw_parts(slots, layout.slots) };
         // SAFETY: (1) and (2) as above.
         let words = unsafe { std::slice::from_raw_parts(words, layout.words) };
-        Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa }
+        (Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa }, fast)
     }
 }
 

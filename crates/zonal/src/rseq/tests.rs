@@ -3,39 +3,47 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use zonal_core::pcp::store::{NO_LIST, NR_LISTS, Pcp};
+use zonal_core::frame::{PageWord, StoreId};
+use zonal_core::pcp::store::{NO_LIST, NR_LISTS, PCP_BYTES, Pcp};
 use zonal_core::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX};
-use zonal_core::types::{CpuId, Order};
+use zonal_core::types::{CpuId, Migratetype, Order};
 
 use super::{
-    DELTAS, Fast, NO_FRAME, STORES, list_offset, pop_block, pop_page, push_block, push_page, store,
+    FAST_TO_WORDS, Fast, FastRef, NO_FRAME, STORES_TO_FAST, list_offset, pop_block, pop_page,
+    push_block, push_page, switch,
 };
 use crate::sys::affinity::{Pinned, allowed_cpus};
 use crate::sys::rseq_abi::RseqArea;
 
-/// Slots around the top that exist.
+/// Slots around the hot end that exist.
 const WINDOW: u32 = 8;
 /// What a slot holds whose position in the window is `n`: `SLOT + n`.
 const SLOT: u32 = 0x1000;
-const PUSHED: u32 = 0xabcd;
+const PUSHED: usize = 5;
+const FRAMES: usize = 8;
 const CAP: u32 = 2016;
 const THRESHOLD: u32 = 100;
 
-/// A lone store that is every CPU's.
+/// A lone store, that of the CPU we run on, laid out as FAST-5 says.
 struct Bench {
-    fast: Fast,
-    pcp: Box<Pcp>,
+    fast: FastRef,
+    pcp: *mut Pcp,
+    cpu: CpuId,
     slots: Box<[AtomicU32]>,
+    _memory: Box<[Lines]>,
     _pinned: Pinned,
 }
 
-/// One state of the store: the word, and the limits of its list as seen from the top.
+#[repr(align(128))]
+#[derive(Clone, Copy)]
+struct Lines(#[expect(dead_code, reason = "room")] [u8; 128]);
+
+/// One state of the store: the word, and the limit of its list.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     word: PcpWord,
     list: usize,
     order: Order,
-    lo: u32,
     hi: u32,
 }
 
@@ -43,55 +51,89 @@ impl Bench {
     /// `None` where there are no restartable sequences.
     fn new() -> Option<Bench> {
         let area = RseqArea::find().ok()?;
-        let pinned = Pinned::to(allowed_cpus().ok()?.first().copied().unwrap_or(CpuId(0))).ok()?;
-        let pcp = Box::<Pcp>::default();
-        pcp.free_count_cap.store(CAP, Relaxed);
-        pcp.free_high_threshold.store(THRESHOLD, Relaxed);
-        let fast = Fast {
+        let cpu = allowed_cpus().ok()?.first().copied().unwrap_or(CpuId(0));
+        let pinned = Pinned::to(cpu).ok()?;
+        let stores = (cpu.0 as usize + 1) * PCP_BYTES;
+        let bytes = stores + STORES_TO_FAST + FAST_TO_WORDS + 8 * FRAMES;
+        let mut memory = vec![Lines([0; 128]); bytes.div_ceil(128)].into_boxed_slice();
+        let start = memory.as_mut_ptr().cast::<u8>();
+        let pcp = start.cast::<Pcp>();
+        let fast = start.wrapping_add(stores + STORES_TO_FAST).cast::<Fast>();
+        let header = Fast {
             rseq_offset: area.offset(),
-            cpu_mask: STORES as u32 - 1,
-            stores: [std::ptr::from_ref(&*pcp) as usize; STORES],
-            words: std::ptr::null(),
             base: 0,
-            frames: 0,
-            deltas: DELTAS,
-            slow_gfp: 0,
+            frames: FRAMES,
+            several_kinds: false,
+            lists: Default::default(),
         };
+        // SAFETY: (1) inside `memory`, aligned, and nobody has it yet.
+        unsafe { fast.write(header) };
+        // SAFETY: (1) as above.
+        unsafe { pcp.write(Pcp::default()) };
+        // SAFETY: (1) as above: the store of this CPU is the first of the table.
+        let store = unsafe { &*pcp };
+        store.free_count_cap.store(CAP, Relaxed);
+        store.free_high_threshold.store(THRESHOLD, Relaxed);
+        // SAFETY: (1) laid out as FAST-5 says, for this CPU, to which the thread is pinned; (2)
+        // derived from the pointer to all of it.
+        let fast = unsafe { FastRef::new(fast) };
         let slots = (0..WINDOW).map(AtomicU32::new).collect();
-        Some(Bench { fast, pcp, slots, _pinned: pinned })
+        Some(Bench { fast, pcp, cpu, slots, _memory: memory, _pinned: pinned })
     }
 
-    /// Puts the store into a state. The middle of the window lies at the top.
+    fn pcp(&self) -> &Pcp {
+        // SAFETY: (1) written by `new`; changed through `&mut self` alone, and by sections.
+        unsafe { &*self.pcp }
+    }
+
+    /// The words of a frame on the case's list.
+    fn words(&self, case: &Case) -> (u64, u64) {
+        let store = StoreId { cpu: self.cpu, rank: 0 };
+        let cached = PageWord::cached(case.order, Migratetype::Unmovable, store);
+        (cached.0, cached.taken().0)
+    }
+
+    fn frame_word(&self) -> &std::sync::atomic::AtomicU64 {
+        // SAFETY: (1) the frame has a word.
+        unsafe { &*self.fast.word(PUSHED as isize) }
+    }
+
+    /// Puts the store into a state. The middle of the window lies at the hot end.
     fn set(&mut self, case: &Case) {
         for (n, slot) in self.slots.iter().enumerate() {
             slot.store(SLOT + n as u32, Relaxed);
         }
-        let below = 4 * case.word.top() as usize;
+        let below = 4 * case.word.len() as usize;
         let middle = self.slots[WINDOW as usize / 2..].as_ptr() as usize;
-        let list = &mut self.pcp.lists[case.list];
-        list.slots_addr = middle.wrapping_sub(below);
-        list.lo.store(case.lo, Relaxed);
+        let (cached, allocated) = self.words(case);
+        // SAFETY: (1) as in `pcp`, and nobody else looks.
+        let list = unsafe { &mut (*self.pcp).lists[case.list] };
+        list.slots_lo.store(middle.wrapping_sub(below) as u64, Relaxed);
         list.hi.store(case.hi, Relaxed);
         list.active_bits = PcpWord::new(case.list, 0, 0, 0, false).0 as u32;
         list.prev_bits = PcpWord::new(0, 0, 0, 0, is_high(case.order)).0 as u32;
         list.block_pages = case.order.pages() as u32;
-        self.pcp.word.store(case.word.0, Relaxed);
+        (list.cached, list.allocated) = (cached, allocated);
+        self.pcp().word.store(case.word.0, Relaxed);
+        self.frame_word().store(allocated, Relaxed);
     }
 
     /// Compares the store with what it should be after the operation; `pushed`: the slot at the
-    /// top holds the new frame.
+    /// hot end holds the new frame, and its word says so.
     fn expect(&self, case: &Case, what: &str, word: PcpWord, pushed: bool) {
-        let after = PcpWord(self.pcp.word.load(Relaxed));
+        let after = PcpWord(self.pcp().word.load(Relaxed));
         assert_eq!(after, word, "{what}, {case:x?}: {after:x?} instead of {word:x?}");
-        let list = &self.pcp.lists[case.list];
-        assert_eq!((list.lo.load(Relaxed), list.hi.load(Relaxed)), (case.lo, case.hi), "{case:x?}");
+        assert_eq!(self.pcp().lists[case.list].hi.load(Relaxed), case.hi, "{case:x?}");
         for (n, slot) in self.slots.iter().enumerate() {
             let at_top = n as u32 == WINDOW / 2;
-            let expected = if at_top && pushed { PUSHED } else { SLOT + n as u32 };
+            let expected = if at_top && pushed { PUSHED as u32 } else { SLOT + n as u32 };
             assert_eq!(slot.load(Relaxed), expected, "{what}, {case:x?}: slot {n}");
         }
-        assert_eq!(self.pcp.free_count_cap.load(Relaxed), CAP);
-        assert_eq!(self.pcp.gate.load(Relaxed), 0);
+        let (cached, allocated) = self.words(case);
+        let expected = if pushed { cached } else { allocated };
+        assert_eq!(self.frame_word().load(Relaxed), expected, "{what}, {case:x?}: page word");
+        assert_eq!(self.pcp().free_count_cap.load(Relaxed), CAP);
+        assert_eq!(self.pcp().gate.load(Relaxed), 0);
     }
 
     fn check_pop(&mut self, case: &Case) {
@@ -100,46 +142,62 @@ impl Bench {
             Some(_) => (SLOT + WINDOW / 2 - 1) as isize,
             None => NO_FRAME,
         };
+        let cached = self.words(case).0;
         let word = expected.unwrap_or(case.word);
         if case.list == 0 {
             self.set(case);
-            // SAFETY: (1) the bench lives; (2) this thread is registered, and every CPU's store is
-            // the bench's.
-            let got = unsafe { pop_page(&self.fast) };
+            // SAFETY: (1) the bench lives; (2) this thread is registered.
+            let got = unsafe { pop_page(self.fast) };
             assert_eq!(got.frame, frame, "pop_page, {case:x?}");
-            assert_eq!(got.pcp, std::ptr::from_ref(&*self.pcp));
+            assert!(frame == NO_FRAME || case.order != Order::ZERO || got.cached == cached);
             self.expect(case, "pop_page", word, false);
         }
         self.set(case);
         // SAFETY: (1) and (2) as above; (3) the list exists.
-        let got = unsafe { pop_block(&self.fast, list_offset(case.list)) };
+        let got = unsafe { pop_block(self.fast, list_offset(case.list) as usize) };
         assert_eq!(got.frame, frame, "pop_block, {case:x?}");
+        assert!(frame == NO_FRAME && got.cached != 0 || got.cached == cached, "{case:x?}");
         self.expect(case, "pop_block", word, false);
     }
 
     fn check_push(&mut self, case: &Case) {
         let expected = pushed(case);
         let word = expected.unwrap_or(case.word);
-        let (cpu, pcp) = store(&self.fast);
-        if case.list == 0 {
+        let list = list_offset(case.list) as usize;
+        if case.list == 0 && case.order == Order::ZERO {
+            // The hot list's push does not clear `prev`.
+            let kept = case.word.prev_high_order();
+            let word = if kept { case.word } else { word };
             self.set(case);
-            // SAFETY: (1) the bench lives; (2) this thread is registered; (3) the store is this
-            // CPU's, and the frame is nowhere else.
-            let done = unsafe { push_page(&self.fast, cpu, pcp, PUSHED) };
-            assert_eq!(done, expected.is_some(), "push_page, {case:x?}");
+            // SAFETY: (1) the bench lives; (2) this thread is registered; (3) the frame is there,
+            // and ours.
+            let done = unsafe { push_page(self.fast, PUSHED) };
+            assert_eq!(done, expected.is_some() && !kept, "push_page, {case:x?}");
             self.expect(case, "push_page", word, done);
         }
         self.set(case);
-        // SAFETY: (1) to (3) as above.
-        let done = unsafe { push_block(&self.fast, (cpu, pcp), list_offset(case.list), PUSHED) };
+        // SAFETY: (1) to (3) as above; (4) the list exists.
+        let done = unsafe { push_block(self.fast, list, PUSHED) };
         assert_eq!(done, expected.is_some(), "push_block, {case:x?}");
         self.expect(case, "push_block", word, done);
-        self.set(case);
-        // SAFETY: (1) to (3) as above, but for the CPU: there is none with this number.
-        let elsewhere =
-            unsafe { push_block(&self.fast, (u32::MAX, pcp), list_offset(case.list), PUSHED) };
-        assert!(!elsewhere, "{case:x?}: pushed on another CPU's store");
-        self.expect(case, "push_block on another CPU", case.word, false);
+    }
+
+    /// Pushes a frame whose word is not the one of the list.
+    fn check_refused(&mut self, case: &Case, word: u64) {
+        let list = list_offset(case.list) as usize;
+        for page in [true, false] {
+            self.set(case);
+            self.frame_word().store(word, Relaxed);
+            let done = match page {
+                // SAFETY: (1) to (4) as in `check_push`.
+                true => unsafe { push_page(self.fast, PUSHED) },
+                // SAFETY: (1) to (4) as in `check_push`.
+                false => unsafe { push_block(self.fast, list, PUSHED) },
+            };
+            assert!(!done, "{word:#x} was pushed, {case:x?}");
+            assert_eq!(self.frame_word().swap(self.words(case).1, Relaxed), word);
+            self.expect(case, "refused push", case.word, false);
+        }
     }
 }
 
@@ -151,8 +209,8 @@ fn is_high(order: Order) -> bool {
 /// What a pop makes of the word, or `None` where the long way decides.
 fn popped(case: &Case) -> Option<PcpWord> {
     let word = case.word;
-    let plain = !word.is_slow() && word.active() == case.list && !word.must_fold();
-    (plain && word.top() > case.lo).then(|| word.popped())
+    let plain = !word.is_slow() && word.active() == case.list && word.len() > 0;
+    Some(word.popped()).filter(|after| plain && !after.must_fold())
 }
 
 /// What a push makes of the word, or `None` where the long way decides.
@@ -160,28 +218,29 @@ fn pushed(case: &Case) -> Option<PcpWord> {
     let (word, high) = (case.word, is_high(case.order));
     let stream = high && word.prev_high_order() && word.free_count() >= THRESHOLD;
     let plain = !word.is_slow() && word.active() == case.list && !stream;
-    (plain && word.top() < case.hi).then(|| word.pushed(case.order.pages() as u32, CAP, high))
+    (plain && word.len() < case.hi).then(|| word.pushed(case.order.pages() as u32, CAP, high))
 }
+
+const FREE_COUNTS: [u32; 11] = [0, 1, 2, 3, 99, 100, 101, CAP - 1, CAP, CAP + 1, CAP + 511];
+const LENGTHS: [u32; 8] = [0, 1, 2, 3, 4096, 1 << 23, SLOTS_MAX as u32 - 1, SLOTS_MAX as u32];
+const POPS: [u32; 5] = [0, 1, POPS_PERIOD / 2, POPS_PERIOD - 2, POPS_PERIOD - 1];
 
 /// Calls `check` for every combination of edge values of a word whose `active` is `active`.
 fn each_word(active: usize, mut check: impl FnMut(PcpWord)) {
-    let free_counts = [0, 1, 2, 3, 99, 100, 101, CAP - 1, CAP, CAP + 1, CAP + 511];
-    let all_pops = [0, 1, POPS_PERIOD - 2, POPS_PERIOD - 1, POPS_PERIOD, 2 * POPS_PERIOD - 1];
-    let tops = [0, 1, 2, 3, 4096, 1 << 30, SLOTS_MAX as u32 - 1, SLOTS_MAX as u32];
-    for free_count in free_counts {
-        for pops in all_pops {
-            for top in tops {
+    for free_count in FREE_COUNTS {
+        for pops in POPS {
+            for len in LENGTHS {
                 for (prev, slow) in [(false, false), (false, true), (true, false), (true, true)] {
-                    check(PcpWord::new(active, top, pops, free_count, prev).with_slow(slow));
+                    check(PcpWord::new(active, len, pops, free_count, prev).with_slow(slow));
                 }
             }
         }
     }
 }
 
-/// Limits around the top: far away, one away, reached, passed.
-fn limits(top: u32) -> [u32; 5] {
-    [0, top.saturating_sub(1), top, (top + 1).min(SLOTS_MAX as u32), SLOTS_MAX as u32]
+/// Limits around the length: far away, one away, reached, passed.
+fn limits(len: u32) -> [u32; 5] {
+    [0, len.saturating_sub(1), len, (len + 1).min(SLOTS_MAX as u32), SLOTS_MAX as u32]
 }
 
 fn lists() -> impl Iterator<Item = (usize, Order)> {
@@ -194,11 +253,7 @@ fn a_pop_commits_what_the_pure_function_says_or_leaves_all_alone() {
     let Some(mut bench) = Bench::new() else { return };
     for (list, order) in lists() {
         for active in [list, NO_LIST, (list + 1) % NR_LISTS] {
-            each_word(active, |word| {
-                for lo in limits(word.top()) {
-                    bench.check_pop(&Case { word, list, order, lo, hi: 0 });
-                }
-            });
+            each_word(active, |word| bench.check_pop(&Case { word, list, order, hi: 0 }));
         }
     }
 }
@@ -209,8 +264,8 @@ fn a_push_commits_what_the_pure_function_says_or_leaves_all_alone() {
     for (list, order) in lists() {
         for active in [list, NO_LIST, (list + 1) % NR_LISTS] {
             each_word(active, |word| {
-                for hi in limits(word.top()) {
-                    bench.check_push(&Case { word, list, order, lo: 0, hi });
+                for hi in limits(word.len()) {
+                    bench.check_push(&Case { word, list, order, hi });
                 }
             });
         }
@@ -218,23 +273,139 @@ fn a_push_commits_what_the_pure_function_says_or_leaves_all_alone() {
 }
 
 #[test]
+fn a_push_looks_at_the_page_word() {
+    let Some(mut bench) = Bench::new() else { return };
+    for (list, order) in lists().filter(|(list, _)| *list == 0) {
+        let case = Case { word: PcpWord::new(list, 3, 7, 5, false), list, order, hi: 100 };
+        let (cached, allocated) = bench.words(&case);
+        let other = |cpu, rank| {
+            let store = StoreId { cpu: CpuId(cpu), rank };
+            PageWord::allocated(order, Migratetype::Unmovable, store).0
+        };
+        let here = bench.cpu.0;
+        let wrong = [
+            0,
+            cached,
+            other(here + 1, 0),
+            other(here, 1),
+            PageWord::free(order, 1, 2).0,
+            allocated ^ 1 << 2,
+            allocated ^ 1 << 6,
+            allocated ^ 1 << 63,
+        ];
+        wrong.iter().for_each(|word| bench.check_refused(&case, *word));
+    }
+}
+
+/// What a record has for the switch: length, pops, capacity, cold end.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    len: u32,
+    pops: u64,
+    cap: u32,
+    lo: u32,
+}
+
+#[test]
+fn a_switch_leaves_the_old_list_in_its_record_and_takes_the_new_one_from_it() {
+    let Some(mut bench) = Bench::new() else { return };
+    let period = u64::from(POPS_PERIOD);
+    let records = [
+        Record { len: 0, pops: 0, cap: 10, lo: 0 },
+        Record { len: 7, pops: 5 * period - 1, cap: 4000, lo: 3000 },
+        Record { len: 300, pops: 3 * period + 9, cap: 1 << 20, lo: 5 },
+    ];
+    for ((old, old_order), (new, new_order)) in lists().flat_map(|a| lists().map(move |b| (a, b))) {
+        for (from, to) in records.iter().flat_map(|a| records.map(|b| (*a, b))) {
+            for (limit, elsewhere) in [(0, 0), (1, 0), (200, 7), (1 << 20, 99), (1 << 20, 1 << 21)]
+            {
+                each_word(old, |word| {
+                    // As many pages elsewhere as the new list has, at least.
+                    let others = elsewhere + (to.len << new_order.get());
+                    let word = PcpWord(word.0)
+                        .switched(old, word.len() % 5000, word.pops().into())
+                        .with_slow(word.is_slow());
+                    bench.check_switch(
+                        (old, old_order, from),
+                        (new, new_order, to),
+                        (word, limit, others),
+                    );
+                });
+            }
+        }
+    }
+}
+
+impl Bench {
+    fn check_switch(
+        &mut self,
+        (old, old_order, from): (usize, Order, Record),
+        (new, new_order, to): (usize, Order, Record),
+        (word, limit, others): (PcpWord, u32, u32),
+    ) {
+        for (list, order, record) in [(old, old_order, from), (new, new_order, to)] {
+            // SAFETY: (1) as in `pcp`, and nobody else looks.
+            let list_record = unsafe { &mut (*self.pcp).lists[list] };
+            list_record.active_bits = PcpWord::new(list, 0, 0, 0, false).0 as u32;
+            (list_record.order_bits, list_record.block_pages) = (order.get(), order.pages() as u32);
+            list_record.cap = record.cap;
+            list_record.lo.store(record.lo, Relaxed);
+            list_record.len.store(record.len, Relaxed);
+            list_record.pops.store(record.pops, Relaxed);
+            list_record.others.store(others, Relaxed);
+            list_record.hi.store(77, Relaxed);
+        }
+        self.pcp().limit.store(limit, Relaxed);
+        self.pcp().word.store(word.0, Relaxed);
+        // SAFETY: (1) the bench lives; (2) this thread is registered; (3) the list exists.
+        let done = unsafe { switch(self.fast, list_offset(new) as usize) };
+        let case = format!("{old} to {new}, {word:x?}, {from:?}, {to:?}, {limit}, {others}");
+        assert_eq!(done, old != new && !word.is_slow(), "{case}");
+        if !done {
+            assert_eq!(self.pcp().word.load(Relaxed), word.0, "{case}");
+            return;
+        }
+        let after = PcpWord(self.pcp().word.load(Relaxed));
+        assert_eq!(after, word.switched(new, to.len, to.pops), "{case}");
+        let (old, new) = (&self.pcp().lists[old], &self.pcp().lists[new]);
+        assert_eq!(old.len.load(Relaxed), word.len(), "{case}");
+        let high = from.pops / u64::from(POPS_PERIOD) * u64::from(POPS_PERIOD);
+        assert_eq!(old.pops.load(Relaxed), high + u64::from(word.pops()), "{case}");
+        let count = others + (word.len() << old_order.get());
+        let expected = count - (to.len << new_order.get());
+        assert_eq!(new.others.load(Relaxed), expected, "{case}");
+        assert_eq!(new.hi.load(Relaxed), new.limit(limit, expected), "{case}");
+    }
+}
+
+#[test]
+fn with_no_list_active_there_is_nothing_to_switch_from() {
+    let Some(bench) = Bench::new() else { return };
+    let word = PcpWord::new(NO_LIST, 0, 0, 9, true);
+    bench.pcp().word.store(word.0, Relaxed);
+    // SAFETY: (1) the bench lives; (2) this thread is registered; (3) the list exists.
+    assert!(!unsafe { switch(bench.fast, list_offset(1) as usize) });
+    assert_eq!(bench.pcp().word.load(Relaxed), word.0);
+}
+
+#[test]
 fn a_word_can_count_pops_until_it_must_be_folded() {
     let Some(mut bench) = Bench::new() else { return };
     let (list, order) = (0, Order::ZERO);
     let word = PcpWord::new(list, POPS_PERIOD + 5, 0, 0, false);
-    bench.set(&Case { word, list, order, lo: 0, hi: 0 });
+    bench.set(&Case { word, list, order, hi: 0 });
     // The slots are a window only, so each pop is from the same two.
     let mut done = 0;
     loop {
-        let word = PcpWord(bench.pcp.word.load(Relaxed));
-        bench.set(&Case { word, list, order, lo: 0, hi: 0 });
+        let word = PcpWord(bench.pcp().word.load(Relaxed));
+        bench.set(&Case { word, list, order, hi: 0 });
         // SAFETY: (1) the bench lives; (2) this thread is registered.
-        if unsafe { pop_page(&bench.fast) }.frame == NO_FRAME {
+        if unsafe { pop_page(bench.fast) }.frame == NO_FRAME {
             break;
         }
         done += 1;
     }
-    let word = PcpWord(bench.pcp.word.load(Relaxed));
-    assert_eq!((done, word.pops(), word.top()), (POPS_PERIOD, POPS_PERIOD, 5));
-    assert!(word.must_fold());
+    let word = PcpWord(bench.pcp().word.load(Relaxed));
+    assert_eq!((done, word.pops(), word.len()), (POPS_PERIOD - 1, POPS_PERIOD - 1, 6));
+    assert!(!word.must_fold() && word.popped().must_fold());
 }

@@ -1,192 +1,174 @@
-//! The restartable sequences of x86-64. What they may do is FAST-1 to FAST-4 in `rseq.rs`.
+//! The restartable sequences of x86-64. What they may do is FAST-1 to FAST-5 in `rseq.rs`.
+//!
+//! A pop and a push are each written once; the hot list's and any other list's differ in how they
+//! find the list's record and what they check besides.
 
+use std::arch::asm;
 use std::mem::offset_of;
 
-use super::{Fast, Popped};
+use super::{FAST_TO_WORDS, Fast, FastRef, Popped, STORES_TO_FAST};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
-use zonal_core::pcp::store::{Pcp, PcpList};
-use zonal_core::pcp::word::{ACTIVE_MASK, GUARD, PREV_BIT};
+use zonal_core::frame::{CPU_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
+use zonal_core::pcp::store::{NO_LIST, PCP_BYTES, Pcp, PcpList};
+use zonal_core::pcp::word::{
+    ACTIVE_MASK, ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV,
+    PREV_BIT, PUSH_DELTA, SLOW,
+};
 
+const OFFSET: usize = offset_of!(Fast, rseq_offset);
 const LISTS: usize = offset_of!(Pcp, lists);
-const WORD: usize = offset_of!(Pcp, word);
 const CAP: usize = offset_of!(Pcp, free_count_cap);
-const SLOTS: usize = offset_of!(PcpList, slots_addr);
-const LO: usize = offset_of!(PcpList, lo);
+const THRESHOLD: usize = offset_of!(Pcp, free_high_threshold);
+const SLOTS: usize = offset_of!(PcpList, slots_lo);
 const HI: usize = offset_of!(PcpList, hi);
 const ACTIVE: usize = offset_of!(PcpList, active_bits);
-const THRESHOLD: usize = offset_of!(Pcp, free_high_threshold);
+const PREV_BITS: usize = offset_of!(PcpList, prev_bits);
+const PAGES: usize = offset_of!(PcpList, block_pages);
+const CACHED: usize = offset_of!(PcpList, cached);
+const ALLOCATED: usize = offset_of!(PcpList, allocated);
+/// Binary logarithm of the distance between two stores.
+const PCP_SHIFT: u32 = PCP_BYTES.ilog2();
+const STRAY_BITS: u64 = SLOW | ACTIVE_MASK as u64;
+const _: () = assert!(PCP_BYTES.is_power_of_two());
+const _: () = assert!(STRAY_BITS | PREV <= i32::MAX as u64, "tests take 32 bits");
+const _: () = assert!(TAG_ALLOCATED == TAG_CACHED + 1, "a mark is one decrement");
+const _: () = assert!(PUSH_DELTA <= i32::MAX as u64, "an immediate");
+const _: () = assert!(1u64 << (64 - POPS_SHIFT - 1) == POPS_PERIOD as u64, "below the sign");
 
-/// What tells the kernel where a section starts and ends, and where to go when it was interrupted.
-macro_rules! descriptor {
-    () => {
+/// Arms the section and reads the running CPU into `$cpu`; both may be one register. `$offset`:
+/// where the kernel keeps this thread's rseq area.
+macro_rules! enter {
+    ($load:literal, $offset:literal, $cpu:literal) => {
         concat!(
+            // What tells the kernel where the section is, and where to go if it was interrupted.
             ".pushsection __rseq_cs, \"aw\"\n",
             ".balign 32\n",
             "2:\n",
             ".long 0, 0\n",
             ".quad 3f, 4f - 3f, 5f\n",
-            ".popsection"
+            ".popsection\n",
+            "6:\n",
+            $load,
+            "lea {x}, [rip + 2b]\n",
+            "mov fs:[",
+            $offset,
+            " + {cs}], {x}\n",
+            "3:\n",
+            "movsxd ",
+            $cpu,
+            ", dword ptr fs:[",
+            $offset,
+            " + {cpu_id}]\n",
         )
     };
 }
 
-/// Opens the cold part of a section with its abort handler, which arms it again (FAST-3).
+/// The store of the CPU in `p` into `p`, its word into `w`.
+macro_rules! find_store {
+    () => {
+        concat!(
+            "not {p}\n",
+            "shl {p}, {pcp_shift}\n",
+            "lea {p}, [{f} + {p} - {stores}]\n",
+            "mov {w}, [{p}]\n",
+        )
+    };
+}
+
+/// Opens the cold part of a section, behind its commit, with the abort handler's head (FAST-3).
 macro_rules! abort {
     () => {
         concat!(
+            "4:\n",
             ".pushsection __rseq_failure, \"ax\"\n",
             ".byte 0x0f, 0xb9, 0x3d\n",
             ".long 0x53053053\n",
             "5:\n",
-            "jmp 6b"
         )
     };
 }
 
-/// Pops from list 0, the order-0 list, of the running CPU's store of its preferred zone. The frame
-/// is [`NO_FRAME`] if the long way must be taken.
-///
-/// # Safety
-/// 1. `fast` describes a live pool whose mode is rseq.
-/// 2. This thread is registered with the kernel at `fast.rseq_offset`, as all threads of the
-///    process are, or reads a CPU number there that has no store.
-#[inline(always)]
-pub(crate) unsafe fn pop_page(fast: &Fast) -> Popped {
-    let frame: isize;
-    let pcp: *const Pcp;
-    // SAFETY: (1) the section touches the running CPU's store only (the table's entry,
-    // PCP-1), its zone's flags and its slots, all alive while the pool is; (2) FAST-1 to FAST-4
-    // hold as written; (3) every register it changes is declared, and the stack is not touched.
-    unsafe {
-        std::arch::asm!(
-            descriptor!(),
-            "6:",
-            "lea {t}, [rip + 2b]",
-            "mov fs:[{o} + {cs}], {t}",
-            "3:",
-            "mov edx, fs:[{o} + {cpu}]",
-            "and edx, [{f} + {cpu_mask}]",
-            "mov rdx, [{f} + rdx * 8 + {stores}]",
-            "mov {w}, [rdx + {word}]",
-            "test {w:e}, {mask}",
+/// A pop. `$check`: sets the zero flag if the word is right; `$record`: address of the list;
+/// `$word`: what the page word of the block must be, into `p`.
+macro_rules! pop {
+    ($fast:expr, $record:literal, $check:expr, $word:expr, $($operands:tt)*) => {{
+        let (frame, cached): (isize, u64);
+        asm!(
+            enter!("", "{o}", "{p}"),
+            find_store!(),
+            $check,
             "jne 7f",
-            "mov {t}, {w}",
-            "shr {t}, 32",
-            "cmp {t:e}, [rdx + {lo}]",
-            "jle 7f",
+            "mov {x}, {w}",
+            "shr {x}, {len_shift}",
+            "and {x:e}, {len_mask}",
+            "je 7f",
+            concat!("mov {s}, [", $record, " + {slots}]"),
+            "mov {x:e}, [{s} + {x} * 4 - 4]",
+            "movabs {s}, {delta}",
             "shr {w:x}, 1",
-            "add {w}, [{f} + {delta}]",
-            "mov {s}, [rdx + {slots}]",
-            "mov {t:e}, [{s} + {t} * 4 - 4]",
-            "mov [rdx + {word}], {w}",
-            "4:",
-            "8:",
+            "add {w}, {s}",
+            // The word has no room for another pop.
+            "js 7f",
+            "mov [{p}], {w}",
             abort!(),
+            "jmp 6b",
             "7:",
-            "mov {t}, -1",
-            "jmp 8b",
+            "mov {x}, -1",
+            "jmp 8f",
             ".popsection",
-            o = in(reg) fast.rseq_offset,
-            f = in(reg) fast,
-            cpu_mask = const offset_of!(Fast, cpu_mask),
-            stores = const offset_of!(Fast, stores),
-            delta = const offset_of!(Fast, deltas),
-            t = out(reg) frame,
-            out("rdx") pcp,
-            w = out(reg) _,
-            s = out(reg) _,
-            cs = const FIELD_RSEQ_CS,
-            cpu = const FIELD_CPU_ID,
-            word = const WORD,
-            mask = const ACTIVE_MASK | GUARD,
-            lo = const LISTS + LO,
-            slots = const LISTS + SLOTS,
-            options(nostack),
-        );
-    }
-    Popped { frame, pcp }
-}
-
-/// The running CPU's store of its preferred zone. A hint, as any CPU number outside a section.
-#[inline(always)]
-pub(crate) fn store(fast: &Fast) -> (u32, *const Pcp) {
-    let cpu: u32;
-    // SAFETY: (1) reads one field of this thread's rseq area, which is alive as long as the thread.
-    unsafe {
-        std::arch::asm!(
-            "mov {c:e}, fs:[{o} + {cpu}]",
-            o = in(reg) fast.rseq_offset,
-            c = out(reg) cpu,
-            cpu = const FIELD_CPU_ID,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    let entry = (cpu & fast.cpu_mask) as usize;
-    // SAFETY: (1) the mask is below the number of entries.
-    let store = unsafe { *fast.stores.get_unchecked(entry) };
-    (cpu, store as *const Pcp)
-}
-
-/// Pushes order-0 `frame` onto list 0 of `pcp`, the store of `cpu`. `false`: nothing was done, take
-/// the long way.
-///
-/// # Safety
-/// 1. and 2. of [`pop_page`].
-/// 3. `pcp` is the store of `cpu` for the frame's zone, and the frame's word says it is on list 0
-///    of it.
-#[inline(always)]
-pub(crate) unsafe fn push_page(fast: &Fast, cpu: u32, pcp: *const Pcp, frame: u32) -> bool {
-    // SAFETY: (1) the section checks that it runs on `cpu`, so it touches its own CPU's store
-    // (PCP-1); the slot at `top` is below `hi <= cap` (PCP-2); (2) FAST-1 to FAST-4 hold; (3) every
-    // register it changes is declared, and the stack is not touched.
-    unsafe {
-        std::arch::asm!(
-            descriptor!(),
-            "6:",
-            "lea {t}, [rip + 2b]",
-            "mov fs:[{o} + {cs}], {t}",
-            "3:",
-            "cmp fs:[{o} + {cpu_id}], {cpu:e}",
-            "jne {leave}",
-            "mov {w}, [rdx + {word}]",
-            "test {w:e}, {mask}",
-            "jne {leave}",
-            "mov {t}, {w}",
-            "shr {t}, 32",
-            "cmp {t:e}, [rdx + {hi}]",
-            "jae {leave}",
-            "mov {s}, [rdx + {slots}]",
-            "mov [{s} + {t} * 4], {frame:e}",
-            "btr {w}, {prev}",
-            // Carry: free_count is below its cap, so it grows by this page.
-            "cmp {w:x}, [rdx + {cap}]",
-            "adc {w}, [{f} + {delta}]",
-            "mov [rdx + {word}], {w}",
-            "4:",
-            abort!(),
-            ".popsection",
-            o = in(reg) fast.rseq_offset,
-            cpu = in(reg) cpu,
-            in("rdx") pcp,
-            frame = in(reg) frame,
-            f = in(reg) fast,
-            delta = const offset_of!(Fast, deltas) + 8,
-            t = out(reg) _,
+            $word,
+            "8:",
+            o = in(reg) $fast.rseq_offset,
+            f = in(reg) $fast.as_ptr(),
+            x = out(reg) frame,
+            p = out(reg) cached,
             w = out(reg) _,
             s = out(reg) _,
             cs = const FIELD_RSEQ_CS,
             cpu_id = const FIELD_CPU_ID,
-            word = const WORD,
-            mask = const ACTIVE_MASK,
-            prev = const PREV_BIT,
-            cap = const CAP,
-            hi = const LISTS + HI,
+            pcp_shift = const PCP_SHIFT,
+            stores = const STORES_TO_FAST,
+            len_shift = const LEN_SHIFT,
+            len_mask = const LEN_MASK,
+            delta = const POP_DELTA as i64,
             slots = const LISTS + SLOTS,
-            leave = label { return false },
+            $($operands)*
             options(nostack),
         );
+        Popped { frame, cached }
+    }};
+}
+
+/// Pops from list 0, the order-0 list, of the running CPU's store of its preferred zone. The frame
+/// is [`NO_FRAME`](super::NO_FRAME) if the long way must be taken.
+///
+/// # Safety
+/// 1. `fast` is of a live pool whose fast path is on.
+/// 2. This thread is registered with the kernel at `fast.rseq_offset`, as all threads of the
+///    process are, or reads a CPU number there that has no store.
+#[inline(always)]
+pub(crate) unsafe fn pop_page(fast: FastRef) -> Popped {
+    // SAFETY: (1) the section touches the running CPU's store only (FAST-5, PCP-1) and its slots,
+    // all alive while the pool is; (2) FAST-1 to FAST-4 hold as written; (3) every register it
+    // changes is declared, and the stack is not touched.
+    unsafe {
+        pop!(
+            fast,
+            "{p}",
+            "test {w:e}, {mask}",
+            // From the store's place back to the CPU's number, shifted up.
+            concat!(
+                "neg {p}\n",
+                "lea {p}, [{f} + {p} - {stores} - {pcp_bytes}]\n",
+                "shl {p}, {cpu_shift} - {pcp_shift}\n",
+                "add {p}, {tag_cached}"
+            ),
+            mask = const STRAY_BITS,
+            pcp_bytes = const PCP_BYTES,
+            cpu_shift = const CPU_SHIFT,
+            tag_cached = const TAG_CACHED,
+        )
     }
-    true
 }
 
 /// Pops from any list of the running CPU's store of its preferred zone. As [`pop_page`], but the
@@ -195,140 +177,318 @@ pub(crate) unsafe fn push_page(fast: &Fast, cpu: u32, pcp: *const Pcp, frame: u3
 /// # Safety
 /// 1. and 2. of [`pop_page`]; 3. `list` is a list of the pool.
 #[inline(always)]
-pub(crate) unsafe fn pop_block(fast: &Fast, list: usize) -> Popped {
-    let frame: isize;
-    let pcp: *const Pcp;
-    // SAFETY: (1) as in `pop_page`; (2) FAST-1 to FAST-4 hold as written; (3) every register it
-    // changes is declared, and the stack is not touched.
+pub(crate) unsafe fn pop_block(fast: FastRef, list: usize) -> Popped {
+    // SAFETY: (1) to (3) as in `pop_page`.
     unsafe {
-        std::arch::asm!(
-            descriptor!(),
-            "6:",
-            "lea {t}, [rip + 2b]",
-            "mov fs:[{o} + {cs}], {t}",
-            "3:",
-            "mov edx, fs:[{o} + {cpu}]",
-            "and edx, [{f} + {cpu_mask}]",
-            "mov rdx, [{f} + rdx * 8 + {stores}]",
-            "mov {w}, [rdx + {word}]",
-            "mov {t:e}, {w:e}",
-            "xor {t:e}, [rdx + {r} + {active}]",
-            "test {t:e}, {mask}",
-            "jne 7f",
-            "mov {t}, {w}",
-            "shr {t}, 32",
-            "cmp {t:e}, [rdx + {r} + {lo}]",
-            "jle 7f",
-            "shr {w:x}, 1",
-            "add {w}, [{f} + {delta}]",
-            "mov {s}, [rdx + {r} + {slots}]",
-            "mov {t:e}, [{s} + {t} * 4 - 4]",
-            "mov [rdx + {word}], {w}",
-            "4:",
-            "8:",
-            abort!(),
-            "7:",
-            "mov {t}, -1",
-            "jmp 8b",
-            ".popsection",
-            o = in(reg) fast.rseq_offset,
-            f = in(reg) fast,
+        pop!(
+            fast,
+            "{p} + {r}",
+            concat!(
+                "mov {x:e}, [{p} + {r} + {active}]\n",
+                "xor {x:e}, {w:e}\n",
+                "test {x:e}, {mask}"
+            ),
+            // A constant of the store.
+            "mov {p}, [{p} + {r} + {cached}]",
             r = in(reg) list,
-            t = out(reg) frame,
-            out("rdx") pcp,
-            w = out(reg) _,
-            s = out(reg) _,
-            cs = const FIELD_RSEQ_CS,
-            cpu = const FIELD_CPU_ID,
-            cpu_mask = const offset_of!(Fast, cpu_mask),
-            stores = const offset_of!(Fast, stores),
-            delta = const offset_of!(Fast, deltas),
-            word = const WORD,
-            mask = const ACTIVE_MASK | GUARD,
             active = const LISTS + ACTIVE,
-            lo = const LISTS + LO,
-            slots = const LISTS + SLOTS,
-            options(nostack),
-        );
+            cached = const LISTS + CACHED,
+            mask = const STRAY_BITS,
+        )
     }
-    Popped { frame, pcp }
 }
 
-/// Pushes `frame` onto any list of `pcp`, the store of `cpu`. As [`push_page`], but the list is a
-/// run-time value: `list` is its number of bytes from the first list.
-///
-/// # Safety
-/// 1. and 2. of [`pop_page`]; 3. of [`push_page`], for this list.
-#[inline(always)]
-pub(crate) unsafe fn push_block(
-    fast: &Fast,
-    (cpu, pcp): (u32, *const Pcp),
-    list: usize,
-    frame: u32,
-) -> bool {
-    // SAFETY: (1) as in `push_page`; (2) FAST-1 to FAST-4 hold as written; (3) every register it
-    // changes is declared, and the stack is not touched.
-    unsafe {
-        std::arch::asm!(
-            descriptor!(),
-            "6:",
-            "lea {t}, [rip + 2b]",
-            "mov fs:[{o} + {cs}], {t}",
-            "3:",
-            "cmp fs:[{o} + {cpu_id}], {cpu:e}",
-            "jne {leave}",
-            "mov {w}, [rdx + {word}]",
-            "mov {t:e}, [rdx + {r} + {active}]",
-            "xor {t:e}, {w:e}",
-            "test {t:e}, {mask}",
-            "jne {leave}",
-            // Two frees of order 1 to 3 in a row may be a stream, which the long way judges (LB
-            // E.7).
-            "mov {t:e}, [rdx + {r} + {prev_bits}]",
-            "test {t:e}, {w:e}; je 9f",
-            "cmp {w:x}, [rdx + {threshold}]",
-            "jae {leave}",
-            "9:",
-            "btr {w}, {prev}",
-            "or {w}, {t}",
+/// A push. `$check`: jumps to `leave` unless the word is right, and leaves what `free_count` grows
+/// by to `$grow`; `$expect`: loads the word of a block that came from the list into `x`.
+macro_rules! push {
+    (
+        $fast:expr, $frame:expr, $record:literal,
+        $check:expr, $expect:expr, $grow:expr, $($operands:tt)*
+    ) => {
+        asm!(
+            // Reads the offset anew, for want of a register to keep it in.
+            enter!("mov {p}, [{f} + {offset}]\n", "{p}", "{p}"),
+            $expect,
+            find_store!(),
+            $check,
             "mov {t}, {w}",
-            "shr {t}, 32",
-            "cmp {t:e}, [rdx + {r} + {hi}]",
+            "shr {t}, {len_shift}",
+            "and {t:e}, {len_mask}",
+            concat!("cmp {t:e}, [", $record, " + {hi}]"),
             "jae {leave}",
-            "mov {s}, [rdx + {r} + {slots}]",
-            "mov [{s} + {t} * 4], {frame:e}",
-            // free_count grows by the block while it is below its cap.
-            "xor {s:e}, {s:e}",
-            "cmp {w:x}, [rdx + {cap}]",
-            "cmovb {s:e}, [rdx + {r} + {pages}]",
-            "add {w}, {s}",
-            "add {w}, [{f} + {delta}]",
-            "mov [rdx + {word}], {w}",
-            "4:",
+            "cmp {x}, [{f} + {n} * 8 + {words}]",
+            "jne {leave}",
+            concat!("mov {s}, [", $record, " + {slots}]"),
+            "mov [{s} + {t} * 4], {n:e}",
+            $grow,
+            // From ALLOCATED to CACHED. Nothing may come between these two and the commit.
+            "dec {x}",
+            "mov [{f} + {n} * 8 + {words}], {x}",
+            "mov [{p}], {w}",
             abort!(),
+            // Marked, if the word is what `x` says and `x` says CACHED: in front of the mark it
+            // says ALLOCATED, before that it is an address, or a CPU's number shifted up. Neither
+            // has that tag.
+            "cmp {x}, [{f} + {n} * 8 + {words}]",
+            "jne 6b",
+            "and {x:e}, {tag_mask}",
+            "cmp {x:e}, {tag_cached}",
+            "jne 6b",
+            "inc qword ptr [{f} + {n} * 8 + {words}]",
+            "jmp 6b",
             ".popsection",
-            o = in(reg) fast.rseq_offset,
-            f = in(reg) fast,
-            r = in(reg) list,
-            cpu = in(reg) cpu,
-            in("rdx") pcp,
-            frame = in(reg) frame,
-            t = out(reg) _,
+            f = in(reg) $fast.as_ptr(),
+            n = in(reg) $frame,
+            x = out(reg) _,
+            p = out(reg) _,
             w = out(reg) _,
             s = out(reg) _,
+            t = out(reg) _,
             cs = const FIELD_RSEQ_CS,
             cpu_id = const FIELD_CPU_ID,
-            delta = const offset_of!(Fast, deltas) + 8,
-            word = const WORD,
-            mask = const ACTIVE_MASK,
-            prev = const PREV_BIT,
+            offset = const OFFSET,
+            words = const FAST_TO_WORDS,
+            pcp_shift = const PCP_SHIFT,
+            stores = const STORES_TO_FAST,
+            len_shift = const LEN_SHIFT,
+            len_mask = const LEN_MASK,
             cap = const CAP,
-            threshold = const THRESHOLD,
-            active = const LISTS + ACTIVE,
-            prev_bits = const LISTS + offset_of!(PcpList, prev_bits),
-            pages = const LISTS + offset_of!(PcpList, block_pages),
+            delta = const PUSH_DELTA,
             hi = const LISTS + HI,
             slots = const LISTS + SLOTS,
+            tag_mask = const TAG_MASK,
+            tag_cached = const TAG_CACHED,
+            $($operands)*
+            leave = label { return false },
+            options(nostack),
+        )
+    };
+}
+
+/// Pushes order-0 `frame` onto list 0 of the running CPU's store of its preferred zone, if it came
+/// from there. `false`: nothing was done, take the long way.
+///
+/// # Safety
+/// 1. and 2. of [`pop_page`].
+/// 3. The frame is one of the pool's, and the caller is the owner of the block, if anybody is.
+#[inline(always)]
+pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
+    // SAFETY: (1) the section touches the running CPU's store only (FAST-5, PCP-1), the slot at the
+    // top, which is below the capacity (PCP-2), and the word of a block that has no other owner;
+    // (2) FAST-1 to FAST-4 hold; (3) every register it changes is declared, and the stack is not
+    // touched.
+    unsafe {
+        push!(
+            fast, frame, "{p}",
+            concat!("test {w:e}, {mask}\n", "jne {leave}"),
+            concat!("imul {x}, {p}, {cpu_unit}\n", "add {x}, {tag_allocated}"),
+            // Carry: free_count is below its cap, so it grows by this page.
+            concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
+            mask = const STRAY_BITS | PREV,
+            cpu_unit = const 1u64 << CPU_SHIFT,
+            tag_allocated = const TAG_ALLOCATED,
+        );
+    }
+    true
+}
+
+/// Pushes `frame` onto any list. As [`push_page`], but the list is a run-time value: `list` is its
+/// number of bytes from the first list.
+///
+/// # Safety
+/// 1. to 3. of [`push_page`]; 4. `list` is a list of the pool.
+#[inline(always)]
+pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> bool {
+    // SAFETY: (1) to (3) as in `push_page`.
+    unsafe {
+        push!(
+            fast, frame, "{p} + {r}",
+            concat!(
+                "mov {t:e}, [{p} + {r} + {active}]\n",
+                "xor {t:e}, {w:e}\n",
+                "test {t:e}, {mask}\n",
+                "jne {leave}\n",
+                // Two frees of order 1 to 3 in a row may be a stream, which the long way judges (LB
+                // E.7).
+                "mov {t:e}, [{p} + {r} + {prev_bits}]\n",
+                "test {t:e}, {w:e}\n",
+                "je 9f\n",
+                "cmp {w:x}, [{p} + {threshold}]\n",
+                "jae {leave}\n",
+                "9:\n",
+                "btr {w}, {prev}\n",
+                "or {w}, {t}\n",
+                "mov {x}, [{p} + {r} + {allocated}]"
+            ),
+            "",
+            concat!(
+                // free_count grows by the block while it is below its cap.
+                "xor {s:e}, {s:e}\n",
+                "cmp {w:x}, [{p} + {cap}]\n",
+                "cmovb {s:e}, [{p} + {r} + {pages}]\n",
+                "lea {w}, [{w} + {s} + {delta}]"
+            ),
+            r = in(reg) list,
+            mask = const STRAY_BITS,
+            prev = const PREV_BIT,
+            threshold = const THRESHOLD,
+            active = const LISTS + ACTIVE,
+            prev_bits = const LISTS + PREV_BITS,
+            pages = const LISTS + PAGES,
+            allocated = const LISTS + ALLOCATED,
+        );
+    }
+    true
+}
+
+/// The active list's record into `x`, the one that is to be active into `n`.
+macro_rules! find_lists {
+    () => {
+        concat!(
+            "test {w:e}, {slow}\n",
+            "jne {leave}\n",
+            "mov {x:e}, {w:e}\n",
+            "shr {x:e}, {active_shift}\n",
+            "and {x:e}, {no_list}\n",
+            "cmp {x:e}, {no_list}\n",
+            "je {leave}\n",
+            "imul {x:e}, {x:e}, {list_bytes}\n",
+            "cmp {x}, {r}\n",
+            "je {leave}\n",
+            "lea {x}, [{p} + {x} + {lists}]\n",
+            "lea {n}, [{p} + {r} + {lists}]\n",
+        )
+    };
+}
+
+/// The old list's length and pops into its record; the pages of all lists into `t`.
+macro_rules! leave_old {
+    () => {
+        concat!(
+            "mov {t}, {w}\n",
+            "shr {t}, {len_shift}\n",
+            "and {t:e}, {len_mask}\n",
+            "mov [{x} + {len}], {t:e}\n",
+            "imul {t:e}, [{x} + {pages}]\n",
+            "add {t:e}, [{x} + {others}]\n",
+            "mov {s}, {w}\n",
+            "shr {s}, {pops_shift}\n",
+            "mov rcx, [{x} + {pops}]\n",
+            "and rcx, {pops_high}\n",
+            "or rcx, {s}\n",
+            "mov [{x} + {pops}], rcx\n",
+        )
+    };
+}
+
+/// The new list's length into `s`, the pages of the others into `t` and its record.
+macro_rules! enter_new {
+    () => {
+        concat!(
+            "mov {s:e}, [{n} + {len}]\n",
+            "mov ecx, {s:e}\n",
+            "imul ecx, [{n} + {pages}]\n",
+            "sub {t:e}, ecx\n",
+            "mov [{n} + {others}], {t:e}\n",
+        )
+    };
+}
+
+/// `PcpList::limit` into the new list's record.
+macro_rules! limit_new {
+    () => {
+        concat!(
+            "xor ecx, ecx\n",
+            "mov {x:e}, [{p} + {limit}]\n",
+            "sub {x}, {t}\n",
+            "dec {x}\n",
+            "cmovs {x}, rcx\n",
+            "mov ecx, [{n} + {order}]\n",
+            "shr {x}, cl\n",
+            "mov {t:e}, [{n} + {cap}]\n",
+            "sub {t:e}, [{n} + {lo}]\n",
+            "cmp {x}, {t}\n",
+            "cmova {x}, {t}\n",
+            "mov [{n} + {hi}], {x:e}\n",
+        )
+    };
+}
+
+/// `PcpWord::switched` into `w`.
+macro_rules! word_new {
+    () => {
+        concat!(
+            "and {w:e}, {kept}\n",
+            "or {w:e}, [{n} + {active}]\n",
+            "shl {s}, {len_shift}\n",
+            "or {w}, {s}\n",
+            "mov {t}, [{n} + {pops}]\n",
+            "shl {t}, {pops_shift} + 1\n",
+            "shr {t}, 1\n",
+            "or {w}, {t}\n",
+        )
+    };
+}
+
+/// Makes a list of the running CPU's store of its preferred zone the active one: the old list's
+/// length and pops go from the word to its record, the new one's come from there, and its limit is
+/// computed (PCP-4). `list` is its number of bytes from the first list. `false`: nothing was done.
+/// It is active already, or no list ever was, or the word is slow.
+///
+/// What is written before the commit means nothing until then (PCP-6).
+///
+/// # Safety
+/// 1. and 2. of [`pop_page`]; 3. `list` is a list of the pool.
+#[inline(always)]
+pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
+    // SAFETY: (1) to (3) as in `pop_page`.
+    unsafe {
+        asm!(
+            enter!("mov {p}, [{f} + {offset}]\n", "{p}", "{p}"),
+            find_store!(),
+            find_lists!(),
+            leave_old!(),
+            enter_new!(),
+            limit_new!(),
+            word_new!(),
+            "mov [{p}], {w}",
+            abort!(),
+            "jmp 6b",
+            ".popsection",
+            f = in(reg) fast.as_ptr(),
+            r = in(reg) list,
+            x = out(reg) _,
+            p = out(reg) _,
+            w = out(reg) _,
+            n = out(reg) _,
+            s = out(reg) _,
+            t = out(reg) _,
+            out("rcx") _,
+            cs = const FIELD_RSEQ_CS,
+            cpu_id = const FIELD_CPU_ID,
+            offset = const OFFSET,
+            pcp_shift = const PCP_SHIFT,
+            stores = const STORES_TO_FAST,
+            slow = const SLOW,
+            active_shift = const ACTIVE_SHIFT,
+            no_list = const NO_LIST,
+            list_bytes = const size_of::<PcpList>(),
+            lists = const LISTS,
+            len_shift = const LEN_SHIFT,
+            len_mask = const LEN_MASK,
+            pops_shift = const POPS_SHIFT,
+            pops_high = const -(POPS_PERIOD as i64),
+            kept = const PREV | 0xffff,
+            limit = const offset_of!(Pcp, limit),
+            len = const offset_of!(PcpList, len),
+            pages = const PAGES,
+            others = const offset_of!(PcpList, others),
+            pops = const offset_of!(PcpList, pops),
+            order = const offset_of!(PcpList, order_bits),
+            cap = const offset_of!(PcpList, cap),
+            lo = const offset_of!(PcpList, lo),
+            hi = const HI,
+            active = const ACTIVE,
             leave = label { return false },
             options(nostack),
         );

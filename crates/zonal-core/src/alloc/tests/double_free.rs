@@ -32,7 +32,7 @@ fn endings() -> Vec<([Then; 3], How)> {
     triples.flatten().flat_map(|three| EVERY_WAY.map(|how| (three, how))).collect()
 }
 
-/// A free in three steps: look at the word, mark it, push.
+/// A free in five steps: look at the word, make it one of this CPU's; check it, mark it, push.
 struct Freer<'p, 'a> {
     pool: &'p Allocator<'a, Script>,
     cpu: u32,
@@ -45,13 +45,16 @@ impl Freer<'_, '_> {
     fn next(&mut self) {
         let (pool, cpu) = (self.pool, CpuId(self.cpu));
         match self.step {
-            0 if !word_path::looks_mine(pool, ZONE, cpu, 0, self.pfn) => self.step = 3,
+            0 if !word_path::looks_held(pool, ZONE, 0, self.pfn) => self.step = END,
             0 => {}
-            1 => {
+            1 => word_path::tag(pool, ZONE, cpu, 0, self.pfn),
+            CHECK if !word_path::looks_mine(pool, ZONE, cpu, 0, self.pfn) => self.step = END,
+            CHECK => {}
+            3 => {
                 let frame = word_path::frame(pool, ZONE, self.pfn) as usize;
                 pool.words()[frame].store(pool.pcp(ZONE, cpu).lists[0].cached, Relaxed);
             }
-            2 => {
+            4 => {
                 self.pushed = word_path::push(pool, ZONE, cpu, 0, self.pfn);
                 assert!(self.pushed, "the store has room");
             }
@@ -60,6 +63,10 @@ impl Freer<'_, '_> {
         self.step += 1;
     }
 }
+
+/// Where a free on the CPU that the page came from begins.
+const CHECK: u32 = 2;
+const END: u32 = 5;
 
 /// How pages are taken: each way must know a stray copy when it meets one.
 #[derive(Clone, Copy, Debug)]
@@ -142,13 +149,13 @@ fn pool_and_page<R>(test: impl FnOnce(&Allocator<'_, Script>, Pfn) -> R) -> R {
 #[test]
 fn of_two_racing_frees_one_copy_counts_in_every_order_of_their_steps() {
     let mut raced = 0;
-    // Bit i says which of the two takes step i.
-    for order in (0u32..64).filter(|order| order.count_ones() == 3) {
+    // Bit i says which of the two takes step i. The page came from CPU 0.
+    for order in (0u32..256).filter(|order| order.count_ones() == 5) {
         for ending in endings() {
             pool_and_page(|pool, pfn| {
-                let freer = |cpu| Freer { pool, cpu, pfn, step: 0, pushed: false };
-                let mut freers = [freer(0), freer(1)];
-                (0..6).for_each(|i| freers[(order >> i & 1) as usize].next());
+                let freer = |cpu, step| Freer { pool, cpu, pfn, step, pushed: false };
+                let mut freers = [freer(0, CHECK), freer(1, 0)];
+                (0..8).for_each(|i| freers[(order >> i & 1) as usize].next());
                 let copies = freers.iter().filter(|freer| freer.pushed).count() as u64;
                 raced += u32::from(copies == 2);
                 assert!(copies >= 1);
@@ -167,8 +174,7 @@ fn a_free_that_raced_a_long_one_leaves_one_copy_that_counts() {
             slow.next();
             on_cpu(0);
             pool.free(pfn, Order::ZERO).unwrap();
-            slow.next();
-            slow.next();
+            (slow.step..END).for_each(|_| slow.next());
             finish(pool, pfn, 2, ending);
         });
     }
@@ -177,9 +183,10 @@ fn a_free_that_raced_a_long_one_leaves_one_copy_that_counts() {
 #[test]
 fn while_a_stray_copy_is_about_validate_says_where() {
     pool_and_page(|pool, pfn| {
-        let mut freers = [0, 1].map(|cpu| Freer { pool, cpu, pfn, step: 0, pushed: false });
-        for _ in 0..3 {
-            freers.iter_mut().for_each(Freer::next);
+        let freer = |cpu, step| Freer { pool, cpu, pfn, step, pushed: false };
+        let mut freers = [freer(0, CHECK), freer(1, 0)];
+        for who in [1, 0, 1, 1, 0, 1, 0, 1] {
+            freers[who].next();
         }
         let fault = pool.validate().unwrap_err();
         assert_eq!(fault, crate::alloc::Fault::StackPage(ZONE, CpuId(0), pfn));

@@ -4,6 +4,7 @@
 
 use super::home::Script;
 use crate::alloc::Allocator;
+use crate::frame::{PageState, PageWord};
 use crate::pcp::store::{Pcp, PcpList};
 use crate::pcp::word::PcpWord;
 use crate::sync::Ordering::Relaxed;
@@ -28,12 +29,12 @@ pub fn pop(pool: &Allocator<'_, Script>, zone: ZoneId, cpu: CpuId, list: usize) 
     if refused
         || word.is_slow()
         || word.active() != list
-        || word.must_fold()
-        || word.top() <= record.lo.load(Relaxed)
+        || word.popped().must_fold()
+        || word.len() == 0
     {
         return None;
     }
-    let frame = slot(pool, record, word.top() - 1).load(Relaxed);
+    let frame = slot(pool, record, word.len() - 1).load(Relaxed);
     pcp.word.store(word.popped().0, Relaxed);
     Some(frame)
 }
@@ -66,7 +67,10 @@ pub fn free(
 ) -> bool {
     let Some(list) = pool.lists().get(order, Migratetype::Unmovable) else { return false };
     if !looks_mine(pool, zone, cpu, list, pfn) {
-        return false;
+        if !looks_held(pool, zone, list, pfn) {
+            return false;
+        }
+        tag(pool, zone, cpu, list, pfn);
     }
     let word = &pool.words()[frame(pool, zone, pfn) as usize];
     word.store(pool.pcp(zone, cpu).lists[list].cached, Relaxed);
@@ -77,7 +81,20 @@ pub fn free(
     done
 }
 
-/// First step of a free: whether the word says that the block is handed out from such a list.
+/// Whether the word says that the block is handed out from such a list of any CPU's store.
+pub fn looks_held(pool: &Allocator<'_, Script>, zone: ZoneId, list: usize, pfn: Pfn) -> bool {
+    let word = PageWord(pool.words()[frame(pool, zone, pfn) as usize].load(Relaxed));
+    let (order, _) = pool.lists().of(list);
+    matches!(word.state(), PageState::Allocated { order: held, .. } if held == order)
+}
+
+/// Makes a block that came from another CPU's store one that came from this one.
+pub fn tag(pool: &Allocator<'_, Script>, zone: ZoneId, cpu: CpuId, list: usize, pfn: Pfn) {
+    let word = &pool.words()[frame(pool, zone, pfn) as usize];
+    word.store(pool.pcp(zone, cpu).lists[list].allocated, Relaxed);
+}
+
+/// First step of a commit: whether the word says that the block came from this list.
 pub fn looks_mine(
     pool: &Allocator<'_, Script>,
     zone: ZoneId,
@@ -99,11 +116,11 @@ pub fn push(pool: &Allocator<'_, Script>, zone: ZoneId, cpu: CpuId, list: usize,
     let stream = high_order
         && word.prev_high_order()
         && word.free_count() >= pcp.free_high_threshold.load(Relaxed);
-    let full = word.top() >= record.hi.load(Relaxed);
+    let full = word.len() >= record.hi.load(Relaxed);
     if stream || word.is_slow() || word.active() != list || full {
         return false;
     }
-    slot(pool, record, word.top()).store(frame(pool, zone, pfn), Relaxed);
+    slot(pool, record, word.len()).store(frame(pool, zone, pfn), Relaxed);
     let cap = pcp.free_count_cap.load(Relaxed);
     pcp.word.store(word.pushed(order.pages() as u32, cap, high_order).0, Relaxed);
     true
@@ -120,5 +137,5 @@ fn slot<'a>(
     record: &PcpList,
     index: u32,
 ) -> &'a crate::sync::AtomicU32 {
-    &pool.slots[(record.base + index) as usize]
+    &pool.slots[(record.base + record.lo.load(Relaxed) + index) as usize]
 }

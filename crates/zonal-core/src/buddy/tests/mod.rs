@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::vec::Vec;
 
 use super::{Buddy, Fallback, FallbackPolicy, FreeError, FreeFlags, HighAtomicLimit, TakeRequest};
-use crate::frame::{Frames, PageWord};
+use crate::frame::{Frames, PageWord, StoreId};
 use crate::sync::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use crate::types::{CpuId, Migratetype, Order, ZoneId};
+use crate::types::{CpuId, Migratetype, Order};
 use model::{Mode, Model};
 
 /// A zone's memory for a buddy.
@@ -148,12 +148,13 @@ impl Pair {
     /// Writes the words of blocks that were taken: some CACHED, some ALLOCATED.
     fn hold(&mut self, pfns: &[u64], request: TakeRequest) {
         let (_, frames) = self.zone.parts();
+        let store = StoreId { cpu: CpuId(1), rank: 3 };
         for &pfn in pfns {
             let idx = (pfn - frames.start_pfn()) as u32;
             assert!(frames.load(idx).is_none());
             let word = match pfn % 3 {
-                0 => PageWord::cached(request.order, request.mt, ZoneId(3), CpuId(1)),
-                _ => PageWord::allocated(request.order, request.mt, ZoneId(3)),
+                0 => PageWord::cached(request.order, request.mt, store),
+                _ => PageWord::allocated(request.order, request.mt, store),
             };
             frames.store(idx, word);
         }

@@ -1,0 +1,301 @@
+//! The way in and out of the fast path. What the sections (`rseq.rs`) do not do themselves is here:
+//! from a frame to an address and back, the word of a page that was popped, and what follows when a
+//! section leaves.
+//!
+//! ```text
+//!  pop, then the word says CACHED here? ── yes ──► ALLOCATED, address
+//!      │ left         │ no: a stray copy (PCP-3), counted: the long way
+//!      ▼
+//!  another list is active? ── switch, pop again
+//!      │ no, or it leaves again: the long way
+//!
+//!  push ── left ──► ALLOCATED, from another CPU's list of our zone? ── make it ours, push again
+//!                   another list is active? ── switch, push again
+//!                         │ no, or it leaves again: the long way
+//! ```
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zonal_core::alloc::Request;
+use zonal_core::frame::{PageState, PageWord, StoreId};
+use zonal_core::gfp::Gfp;
+use zonal_core::platform::Platform;
+use zonal_core::types::{Migratetype, Order, PAGE_SHIFT, Pfn};
+
+use super::{Pool, Shared};
+use crate::error::{AllocError, FreeError};
+use crate::rseq::{self, FastRef, NO_FRAME, NO_OFFSET, Popped};
+
+/// Flags that name a zone.
+const ZONES: u32 = Gfp::DMA.bits() | Gfp::DMA32.bits() | Gfp::HIGHMEM.bits() | Gfp::MOVABLE.bits();
+
+/// Zeroes a block that was just handed out, if that was asked for.
+#[inline(always)]
+pub(super) fn zeroed(start: NonNull<u8>, order: Order, gfp: Gfp) -> NonNull<u8> {
+    if gfp.contains(Gfp::ZERO) {
+        // SAFETY: (1) the block was just handed out to the caller, so its bytes are ours.
+        unsafe { start.as_ptr().write_bytes(0, order.bytes()) };
+    }
+    start
+}
+
+/// Address of a frame of a pool that starts at `base` (POOL-1).
+#[inline(always)]
+pub(super) fn address_at(base: usize, frame: usize) -> usize {
+    base.wrapping_add(frame << PAGE_SHIFT)
+}
+
+/// The inverse; far out of range for an address that is not page-aligned or below the pool.
+#[inline(always)]
+pub(super) fn frame_at(base: usize, address: usize) -> usize {
+    // Rotating puts offset bits on top, where no frame number has any.
+    address.wrapping_sub(base).rotate_right(PAGE_SHIFT)
+}
+
+impl FastRef {
+    /// Whether the fast path can serve a request with these flags. Mostly known to the compiler:
+    /// programs ask with constant flags.
+    #[inline(always)]
+    pub(super) fn is_plain(self, gfp: Gfp) -> bool {
+        // Both mobility flags together are an error, which the long way reports.
+        gfp.bits() & Gfp::RECLAIMABLE.bits() == 0
+            && (gfp.bits() & ZONES == 0 || !self.several_kinds)
+            && self.rseq_offset != 0
+    }
+
+    /// Address of a frame.
+    #[inline(always)]
+    pub(super) fn address(self, frame: usize) -> NonNull<u8> {
+        let address = address_at(self.base, frame);
+        // SAFETY: (1) the pool's memory does not begin at address 0.
+        unsafe { NonNull::new_unchecked(address as *mut u8) }
+    }
+
+    /// The frame at an address; far out of range for one that is not page-aligned or below the
+    /// pool.
+    #[inline(always)]
+    pub(super) fn frame(self, address: usize) -> usize {
+        frame_at(self.base, address)
+    }
+
+    /// The hot list's pop. On failure take the long way. Only for plain requests.
+    #[inline(always)]
+    pub(super) fn pop_page(self) -> Result<NonNull<u8>, Popped> {
+        // SAFETY: (1) requests are plain only where the fast path is on; (2) glibc registers every
+        // thread.
+        let popped = unsafe { rseq::pop_page(self) };
+        self.hand_out(popped)
+    }
+
+    /// A list's pop, as [`pop_page`](Self::pop_page).
+    #[inline(always)]
+    fn pop_block(self, list: usize) -> Result<NonNull<u8>, Popped> {
+        // SAFETY: (1) the fast path has a list, so it is on; (2) glibc registers every thread; (3)
+        // the list is the pool's.
+        let popped = unsafe { rseq::pop_block(self, list) };
+        self.hand_out(popped)
+    }
+
+    /// Marks a popped block as handed out. On failure nothing was popped, or a copy that does not
+    /// count; see [`Shared::count_stray`].
+    #[inline(always)]
+    fn hand_out(self, popped: Popped) -> Result<NonNull<u8>, Popped> {
+        // SAFETY: (1) frames on a list are below the number of words (PCP-3), and NO_FRAME is the
+        // word in front of the table (POOL-3), which is no cached block's.
+        let word = unsafe { &*self.word(popped.frame) };
+        // Relaxed: between the pop and this store the word is ours alone.
+        if word.load(Relaxed) != popped.cached {
+            return Err(popped);
+        }
+        word.store(PageWord(popped.cached).taken().0, Relaxed);
+        Ok(self.address(popped.frame as usize))
+    }
+
+    /// The frame at an address, if it is one of the pool's and the fast path is on.
+    #[inline(always)]
+    fn known_frame(self, start: NonNull<u8>) -> Option<usize> {
+        let frame = self.frame(start.as_ptr() as usize);
+        // No frame is below the bound where the fast path is off.
+        (frame < self.frames).then_some(frame)
+    }
+
+    /// The hot list's push. `false`: nothing was done.
+    #[inline(always)]
+    pub(super) fn push_page(self, start: NonNull<u8>) -> bool {
+        let Some(frame) = self.known_frame(start) else { return false };
+        // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
+        // thread; (3) the frame is the pool's.
+        unsafe { rseq::push_page(self, frame) }
+    }
+
+    /// The list of an order, as the sections take it; `None` also where the fast path is off.
+    #[inline(always)]
+    fn list(self, order: Order) -> Option<usize> {
+        let list = self.lists[order.index()];
+        (list != NO_OFFSET).then_some(list as usize)
+    }
+}
+
+impl Shared {
+    /// A block of any order by the fast path. `None`: take the long way.
+    pub(super) fn pop_block(&self, order: Order) -> Option<NonNull<u8>> {
+        let list = self.fast.list(order)?;
+        loop {
+            match self.fast.pop_block(list) {
+                Ok(start) => return Some(start),
+                Err(popped) if !self.pop_again(popped, list) => return None,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// What stood in the way of a pop. `true`: nothing does any more.
+    fn pop_again(&self, popped: Popped, list: usize) -> bool {
+        self.count_stray(popped);
+        // SAFETY: (1) the fast path has a list, so it is on; (2) glibc registers every thread; (3)
+        // the list is the pool's.
+        popped.frame == NO_FRAME && unsafe { rseq::switch(self.fast, list) }
+    }
+
+    /// Counts a block that a racing double free had put on two stacks: the other copy is the one
+    /// that is handed out (PCP-3).
+    fn count_stray(&self, popped: Popped) {
+        let PageState::Cached { store, .. } = PageWord(popped.cached).state() else { return };
+        if popped.frame != NO_FRAME {
+            let zone = self.allocator.preferred_zone(store.cpu);
+            let store = self.allocator.pcp(zone, store.cpu);
+            store.events.double_frees.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A block of any order by the fast path. `false`: nothing was done.
+    pub(super) fn push_block(&self, start: NonNull<u8>, order: Order) -> bool {
+        let found = self.fast.known_frame(start).zip(self.fast.list(order));
+        found.is_some_and(|(frame, list)| self.push_again(frame, list, order))
+    }
+
+    /// Takes away what stands in the way of a push, and pushes. `false`: nothing was done.
+    fn push_again(&self, frame: usize, list: usize, order: Order) -> bool {
+        loop {
+            let changed = self.adopt(frame, order) || {
+                // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers
+                // every thread; (3) the list is the pool's.
+                unsafe { rseq::switch(self.fast, list) }
+            };
+            // SAFETY: (1) and (2) as above; (3) the frame is the pool's; (4) so is the list.
+            if unsafe { rseq::push_block(self.fast, list, frame) } {
+                return true;
+            }
+            if !changed {
+                return false;
+            }
+        }
+    }
+
+    /// Makes a block that came from another CPU's list of our zone one that came from our list, so
+    /// that it may be pushed there. `false`: it is not such a block, or the thread is elsewhere by
+    /// now; nothing was done.
+    #[inline]
+    fn adopt(&self, frame: usize, order: Order) -> bool {
+        let word = &self.allocator.words()[frame];
+        let cpu = self.allocator.platform().cpu();
+        let ours = StoreId { cpu, rank: 0 };
+        let zone = &self.allocator.zones()[self.allocator.preferred_zone(cpu).0 as usize];
+        let expected = PageWord::allocated(order, Migratetype::Unmovable, ours);
+        // Relaxed: the word is the owner's, and the caller says it is the owner.
+        let held = PageWord(word.load(Relaxed));
+        let adoptable =
+            held != expected && held.same_but_store(expected) && zone.contains(Pfn(frame as u64));
+        if adoptable {
+            word.store(expected.0, Relaxed);
+        }
+        adoptable
+    }
+}
+/// What is not the hot page's way. Each of these is one section and nothing that would need a stack
+/// frame around it; what is rarer is behind a call of its own.
+impl Pool {
+    /// Every request that the hot list does not serve.
+    #[inline(never)]
+    pub(super) fn alloc_any(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
+        if self.fast.is_plain(gfp)
+            && let Some(list) = self.fast.list(order)
+        {
+            return match self.fast.pop_block(list) {
+                Ok(start) => Ok(zeroed(start, order, gfp)),
+                Err(popped) => self.alloc_again(popped, order, gfp),
+            };
+        }
+        self.shared.alloc_long(Request { order, gfp, node: None })
+    }
+
+    #[inline(never)]
+    pub(super) fn alloc_raw_any(&self, order: Order, gfp: Gfp) -> *mut u8 {
+        if self.fast.is_plain(gfp)
+            && let Some(list) = self.fast.list(order)
+        {
+            return match self.fast.pop_block(list) {
+                Ok(start) => zeroed(start, order, gfp).as_ptr(),
+                Err(popped) => self.alloc_raw_again(popped, order, gfp),
+            };
+        }
+        self.alloc_raw_long(order, gfp)
+    }
+
+    /// A pop left, or what it got was a stray copy.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn alloc_again(
+        &self,
+        popped: Popped,
+        order: Order,
+        gfp: Gfp,
+    ) -> Result<NonNull<u8>, AllocError> {
+        if let Some(list) = self.fast.list(order)
+            && self.shared.pop_again(popped, list)
+            && let Some(start) = self.shared.pop_block(order)
+        {
+            return Ok(zeroed(start, order, gfp));
+        }
+        self.shared.alloc_long(Request { order, gfp, node: None })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn alloc_raw_again(&self, popped: Popped, order: Order, gfp: Gfp) -> *mut u8 {
+        self.alloc_again(popped, order, gfp).map_or(std::ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_raw_long(&self, order: Order, gfp: Gfp) -> *mut u8 {
+        let got = self.shared.alloc_long(Request { order, gfp, node: None });
+        got.map_or(std::ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    /// Every free that the hot list's push does not do.
+    #[inline(never)]
+    pub(super) fn free_any(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
+        let Some((frame, list)) = self.fast.known_frame(start).zip(self.fast.list(order)) else {
+            return self.shared.free_long(start, order);
+        };
+        // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
+        // thread; (3) the frame is the pool's; (4) so is the list.
+        if unsafe { rseq::push_block(self.fast, list, frame) } {
+            return Ok(());
+        }
+        self.free_again(frame, list)
+    }
+
+    /// A push left. The order is known by its list.
+    #[inline(never)]
+    fn free_again(&self, frame: usize, list: usize) -> Result<(), FreeError> {
+        let shared = &*self.shared;
+        let (order, _) = shared.allocator.lists().of(rseq::list_at(list));
+        if shared.push_again(frame, list, order) {
+            return Ok(());
+        }
+        shared.free_long(self.fast.address(frame), order)
+    }
+}
