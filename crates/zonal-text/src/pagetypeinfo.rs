@@ -103,7 +103,10 @@ fn print_node(f: &mut fmt::Formatter<'_>, node: &PageTypeInfo) -> fmt::Result {
     for FreeRow { node, zone, migratetype, counts } in &node.free {
         write!(f, "Node {node:>4}, zone {zone:>8}, type {migratetype:>12} ")?;
         for Count { blocks, capped } in counts {
-            write!(f, "{}{blocks:>6} ", if *capped { ">" } else { "" })?;
+            match capped {
+                true => write!(f, ">{blocks} ")?,
+                false => write!(f, "{blocks:>6} ")?,
+            }
         }
         writeln!(f)?;
     }
