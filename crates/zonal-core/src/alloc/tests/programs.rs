@@ -54,7 +54,7 @@ fn order() -> impl Strategy<Value = u32> {
     prop_oneof![6 => 0u32..4, 1 => 4u32..=10, 1 => Just(9u32)]
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> BoxedStrategy<Op> {
     let kind = prop::sample::select(&ZoneKind::ALL[..4]);
     let sysctl = prop_oneof![
         (0i64..600).prop_map(|v| (Sysctl::MinFreeKbytes, v)),
@@ -87,6 +87,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (cpu, 1u32..8).prop_map(|(cpu, times)| Op::Refresh { cpu, times }),
         1 => sysctl.prop_map(|(sysctl, value)| Op::Write { sysctl, value }),
     ]
+    .boxed()
 }
 
 /// One or two nodes with any of the kinds of zones, at odd places and of odd sizes.

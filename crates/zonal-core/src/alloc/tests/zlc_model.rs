@@ -480,30 +480,33 @@ fn run(case: Case) {
     assert_eq!(pool.zone_of(Pfn(0)).map(|zone| zone.id), Some(ZoneId(0)));
 }
 
-fn holdings() -> impl Strategy<Value = Holdings> {
-    let pages = || prop_oneof![0..40u64, 0..2000u64];
-    (pages(), pages(), pages(), pages(), pages()).prop_map(
-        |(file, inactive, active, mapped, dirty)| Holdings {
+// Boxed strategies: nested ones take the compiler minutes.
+fn holdings() -> BoxedStrategy<Holdings> {
+    let pages = || prop_oneof![0..40u64, 0..2000u64].boxed();
+    (pages(), pages(), pages(), pages(), pages())
+        .prop_map(|(file, inactive, active, mapped, dirty)| Holdings {
             file,
             inactive_file: inactive,
             active_file: active,
             file_mapped: mapped,
             file_dirty: dirty,
             ..Holdings::default()
-        },
-    )
+        })
+        .boxed()
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> BoxedStrategy<Step> {
     let rarely = || prop::bool::weighted(0.2);
     let scan = (0..2u16, rarely(), rarely(), prop::bool::weighted(0.8), any::<bool>())
-        .prop_map(|(node, this, dma32, wait, low)| Step::Scan(node, this, dma32, wait, low));
+        .prop_map(|(node, this, dma32, wait, low)| Step::Scan(node, this, dma32, wait, low))
+        .boxed();
     prop_oneof![
         12 => scan,
         1 => (0..4usize, 0..20usize).prop_map(|(zone, blocks)| Step::Free(zone, blocks)),
         1 => prop_oneof![0..100u64, 900..1100u64].prop_map(Step::Wait),
         1 => (0..4usize, 0..1000u64).prop_map(|(unit, pages)| Step::Hold(unit, pages)),
     ]
+    .boxed()
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -511,12 +514,13 @@ fn case() -> impl Strategy<Value = Case> {
         ZonelistCaching::ALL.iter().map(|(_, caching)| *caching).collect::<Vec<_>>(),
     );
     let unit = prop::sample::select(std::vec![ReclaimUnit::Zone, ReclaimUnit::Node]);
-    let frees = prop::collection::vec(prop_oneof![6 => Just(0u64), 1 => 1..4u64], 0..300);
-    let policy = (caching, any::<bool>(), unit, prop::sample::select(MODES.to_vec()), 0..3u8);
+    let frees = prop::collection::vec(prop_oneof![6 => Just(0u64), 1 => 1..4u64], 0..300).boxed();
+    let policy =
+        (caching, any::<bool>(), unit, prop::sample::select(MODES.to_vec()), 0..3u8).boxed();
     let far = prop::sample::select(std::vec![20u8, 30, 31]);
-    let machine = (far, any::<[bool; 2]>(), any::<bool>(), 1..3u16);
-    let script = (prop::collection::vec(holdings(), 4), prop::collection::vec(frees, 4));
-    let steps = prop::collection::vec(step(), 100..400);
+    let machine = (far, any::<[bool; 2]>(), any::<bool>(), 1..3u16).boxed();
+    let script = (prop::collection::vec(holdings(), 4), prop::collection::vec(frees, 4)).boxed();
+    let steps = prop::collection::vec(step(), 100..400).boxed();
     (policy, machine, script, steps).prop_map(|(policy, machine, (held, frees), steps)| {
         let (caching, always, unit, mode, rule) = policy;
         let (far, has_dma32, cpu_on_1, nodes) = machine;
