@@ -127,7 +127,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         zonelists::build(machine, &policy.zonelist, nodes, zonelist);
         fill_zones(machine, &policy, zones);
         let zones = &mut zones[..machine.zones.len()];
-        let pcps = &mut pcps[..zones.len() * machine.cpus.len()];
+        let sets = policy.pcp.free_lists.sets();
+        let pcps = &mut pcps[..sets * zones.len() * machine.cpus.len()];
         let nodes = &nodes[..machine.nodes()];
         fill_stores(machine, &policy, &map, zones, pcps, (slots, nodes));
         let exists = |kind| machine.zones.iter().any(|zone| zone.kind == kind);
