@@ -1,7 +1,10 @@
 //! The presets: a kernel release, or our own choice, as one policy each.
 
 use super::recompute::Recompute;
-use super::walk::{DistanceRule, NoFragment, NodeLoad, NodeReclaimPolicy, ZonelistPolicy};
+use super::walk::{
+    CacheMark, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, NodeReclaimPolicy, ReclaimUnit,
+    ZonelistCaching, ZonelistPolicy,
+};
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
 use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
@@ -18,6 +21,10 @@ use crate::zone::watermark::{
 /// huge pages raise; a pool's reserve is smaller, and without this its lists would be too: a
 /// recorded file workload drained five times as many pages.
 const POOL_LISTS_PART: u32 = 128;
+/// Distance above which machines reclaimed nodes on their own, 3.0 to 3.15 (LB A.3, G.1).
+const RECLAIM_DISTANCE: u8 = 30;
+/// The same before 3.0.
+const RECLAIM_DISTANCE_2_6: u8 = 20;
 /// Orders with per-CPU lists since 5.13.
 const ORDERS_LINUX: u16 = 0b10_0000_1111;
 /// Every order that fits, for pools without mobility grouping.
@@ -137,6 +144,7 @@ impl Policy {
             distance: DistanceRule::Below(30),
             ..NodeReclaimPolicy::LINUX
         },
+        reserves: ReserveRights::HighHarder,
         stat: StatPolicy::V4_13,
         numa: NumaPolicy::V4_15,
         ..Policy::LINUX_6_6
@@ -149,8 +157,66 @@ impl Policy {
         ..Policy::LINUX_5_4
     };
 
+    /// Linux 4.14: NUMA events apart from the zones' counters (LB F.7), half the batch cap, and
+    /// nothing against fragmentation yet: no boost, no walk that keeps types apart (5.0).
+    pub const LINUX_4_14: Policy = Policy {
+        name: "linux-4.14",
+        pcp: PcpPolicy::LINUX_4_14,
+        watermark: WatermarkPolicy { boost_factor: 0, ..Policy::LINUX_5_4.watermark },
+        nofragment: NoFragment::Off,
+        numa: NumaPolicy::V4_14,
+        ..Policy::LINUX_5_4
+    };
+
+    /// Linux 4.13: NUMA events among the zones' counters, with their small thresholds.
+    pub const LINUX_4_13: Policy =
+        Policy { name: "linux-4.13", numa: NumaPolicy::V4_13, ..Policy::LINUX_4_14 };
+
+    /// Linux 3.1: zones are reclaimed one by one, with both fixes of the zonelist cache (LB G.6).
+    /// The gap between the marks follows the min mark alone (4.6).
+    pub const LINUX_3_1: Policy = Policy {
+        name: "linux-3.1",
+        watermark: WatermarkPolicy { scale_factor: 0, ..Policy::LINUX_4_13.watermark },
+        zonelist: ZonelistPolicy {
+            cache: ZonelistCaching::FirstZoneReconsider,
+            cache_mark: CacheMark::Always,
+            ..Policy::LINUX_4_13.zonelist
+        },
+        node_reclaim: NodeReclaimPolicy {
+            mode: NodeReclaimMode::Auto { above: RECLAIM_DISTANCE },
+            distance: DistanceRule::None,
+            unit: ReclaimUnit::Zone,
+            ..Policy::LINUX_4_13.node_reclaim
+        },
+        stat: StatPolicy::V2_6_38,
+        ..Policy::LINUX_4_13
+    };
+
+    /// Linux 3.0: the zonelist cache with both of its bugs (LB G.5).
+    pub const LINUX_3_0: Policy = Policy {
+        name: "linux-3.0",
+        zonelist: ZonelistPolicy { cache: ZonelistCaching::Original, ..Policy::LINUX_3_1.zonelist },
+        ..Policy::LINUX_3_1
+    };
+
+    /// Linux 2.6.24: hot and cold lists, interrupts masked for each count, no huge pages.
+    pub const LINUX_2_6_24: Policy = Policy {
+        name: "linux-2.6.24",
+        pcp: PcpPolicy::LINUX_2_6_24,
+        watermark: WatermarkPolicy {
+            min_free: MinFreeRule::Linux { thp: false },
+            ..Policy::LINUX_3_0.watermark
+        },
+        node_reclaim: NodeReclaimPolicy {
+            mode: NodeReclaimMode::Auto { above: RECLAIM_DISTANCE_2_6 },
+            ..Policy::LINUX_3_0.node_reclaim
+        },
+        stat: StatPolicy::V2_6_24,
+        ..Policy::LINUX_3_0
+    };
+
     /// Every preset.
-    pub const PRESETS: [Policy; 15] = [
+    pub const PRESETS: [Policy; 20] = [
         Policy::ZONAL,
         Policy::LINUX_6_18,
         Policy::LINUX_6_12,
@@ -166,6 +232,11 @@ impl Policy {
         Policy::patched("pcp-patch9", Tuning::Level9),
         Policy::LINUX_5_4_RESETPCPU,
         Policy::LINUX_5_4,
+        Policy::LINUX_4_14,
+        Policy::LINUX_4_13,
+        Policy::LINUX_3_1,
+        Policy::LINUX_3_0,
+        Policy::LINUX_2_6_24,
     ];
 
     /// The preset of this name.

@@ -179,8 +179,8 @@ pub const SETTINGS: &[Setting] = &[
         "most that the square-root rule gives, in KiB: 65536 up to 5.6, then 262144"),
     choice!("watermark.movable_min", watermark.movable_min: MovableMin,
         "min mark of a movable zone: 32 to 128 pages, or (6.1) its share as any zone"),
-    number!("watermark.scale_factor", watermark.scale_factor: u32, 1..=3000,
-        "watermark_scale_factor: gap between the marks, in 1/10000 of the zone"),
+    number!("watermark.scale_factor", watermark.scale_factor: u32, 0..=3000,
+        "watermark_scale_factor: gap between the marks, in 1/10000 of the zone; 0 as before 4.6"),
     number!("watermark.boost_factor", watermark.boost_factor: u32, 0..=MAX_INT,
         "watermark_boost_factor: 0 never boosts"),
     setting!(

@@ -12,7 +12,7 @@ use crate::pcp::word::PcpWord;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, Zone};
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::{Mark, ReserveRights};
 
 pub struct Model {
     zones: Vec<ZoneSpec>,
@@ -242,9 +242,11 @@ fn leave(
     let mut min = marks.min + if high && order == Order::ZERO { 0 } else { marks.boost };
     if high {
         min -= min / 2;
-        if !gfp.contains(Gfp::DIRECT_RECLAIM) && !nomemalloc {
-            min -= min / 4;
-        }
+    }
+    // Since 6.4 who cannot block goes further down only with the right to half (LB C.5).
+    let older = pool.policy().reserves == ReserveRights::HighHarder;
+    if (high || older) && !gfp.contains(Gfp::DIRECT_RECLAIM) && !nomemalloc {
+        min -= min / 4;
     }
     Some(min + zone.reserve(highest))
 }
