@@ -19,25 +19,27 @@ fn counting() -> impl Strategy<Value = Update> {
     all.prop_filter("counts nothing", |update| *update != Update::LocalIncPosted)
 }
 
-fn any_numa() -> impl Strategy<Value = NumaPolicy> {
+fn any_numa() -> BoxedStrategy<NumaPolicy> {
     let storage = prop::sample::select(NumaStorage::ALL).prop_map(|(_, storage)| storage);
     let fold_site = prop::sample::select(NumaFold::ALL).prop_map(|(_, site)| site);
     let threshold = prop::sample::select(&[0u16, 1, 2, 13, 125][..]);
-    (storage, fold_site, threshold).prop_map(|(storage, fold_site, threshold)| NumaPolicy {
-        storage,
-        threshold,
-        fold_site,
-        enable: NumaEnable::Sysctl,
-    })
+    (storage, fold_site, threshold)
+        .prop_map(|(storage, fold_site, threshold)| NumaPolicy {
+            storage,
+            threshold,
+            fold_site,
+            enable: NumaEnable::Sysctl,
+        })
+        .boxed()
 }
 
 /// Every way to count in which whoever reads a zone sees everything; often the exact storage, the
 /// one that leaves the fast paths open.
-pub fn seen_whole() -> impl Strategy<Value = (Update, NumaPolicy)> {
+pub fn seen_whole() -> BoxedStrategy<(Update, NumaPolicy)> {
     let seen = any_numa().prop_filter("reads without the deltas", |numa| {
         !numa.records() || numa.fold_site != NumaFold::Worker
     });
-    (counting(), prop_oneof![Just(NumaPolicy::EXACT), seen])
+    (counting(), prop_oneof![Just(NumaPolicy::EXACT), seen]).boxed()
 }
 
 /// Every preset with other counters, and without marks in the way of small machines.

@@ -50,8 +50,8 @@ pub enum Op {
     Write { sysctl: Sysctl, value: i64 },
 }
 
-fn order() -> impl Strategy<Value = u32> {
-    prop_oneof![6 => 0u32..4, 1 => 4u32..=10, 1 => Just(9u32)]
+fn order() -> BoxedStrategy<u32> {
+    prop_oneof![6 => 0u32..4, 1 => 4u32..=10, 1 => Just(9u32)].boxed()
 }
 
 fn op() -> BoxedStrategy<Op> {
@@ -91,37 +91,39 @@ fn op() -> BoxedStrategy<Op> {
 }
 
 /// One or two nodes with any of the kinds of zones, at odd places and of odd sizes.
-fn shape() -> impl Strategy<Value = Shape> {
+fn shape() -> BoxedStrategy<Shape> {
     let size = || prop_oneof![1u64..40, 100u64..700, 1000u64..2500];
     let zones = prop::collection::vec((0u64..600, size(), any::<bool>()), 7..8);
-    (zones, 1usize..=4, any::<bool>(), any::<bool>()).prop_map(|(specs, cpus, two, spread)| {
-        use ZoneKind::{Dma, Dma32, Movable, Normal};
-        let mut kinds = std::vec![(0, Dma), (0, Dma32), (0, Normal), (0, Movable)];
-        if two {
-            kinds.extend([(1, Normal), (1, Movable)]);
-        }
-        let mut next = specs[6].0;
-        let mut zones = Vec::new();
-        for ((node, kind), (gap, size, there)) in kinds.into_iter().zip(specs) {
-            if there || kind == Normal && node == 0 {
-                // Zones may also touch, in the middle of a block.
-                let start = next + if gap % 2 == 0 { 0 } else { gap };
-                zones.push(zone(node, kind, start, size));
-                next = start + size;
+    (zones, 1usize..=4, any::<bool>(), any::<bool>())
+        .prop_map(|(specs, cpus, two, spread)| {
+            use ZoneKind::{Dma, Dma32, Movable, Normal};
+            let mut kinds = std::vec![(0, Dma), (0, Dma32), (0, Normal), (0, Movable)];
+            if two {
+                kinds.extend([(1, Normal), (1, Movable)]);
             }
-        }
-        let nodes = 1 + usize::from(two);
-        let node = |cpu: usize| NodeId(if spread { cpu % nodes } else { 0 } as u16);
-        Shape {
-            distances: distances(nodes),
-            zones,
-            cpus: (0..cpus).map(node).collect(),
-            cache_slice_bytes: 0,
-        }
-    })
+            let mut next = specs[6].0;
+            let mut zones = Vec::new();
+            for ((node, kind), (gap, size, there)) in kinds.into_iter().zip(specs) {
+                if there || kind == Normal && node == 0 {
+                    // Zones may also touch, in the middle of a block.
+                    let start = next + if gap % 2 == 0 { 0 } else { gap };
+                    zones.push(zone(node, kind, start, size));
+                    next = start + size;
+                }
+            }
+            let nodes = 1 + usize::from(two);
+            let node = |cpu: usize| NodeId(if spread { cpu % nodes } else { 0 } as u16);
+            Shape {
+                distances: distances(nodes),
+                zones,
+                cpus: (0..cpus).map(node).collect(),
+                cache_slice_bytes: 0,
+            }
+        })
+        .boxed()
 }
 
-fn policy() -> impl Strategy<Value = Policy> {
+fn policy() -> BoxedStrategy<Policy> {
     let preset = prop::sample::select(&Policy::PRESETS[..]);
     let grouping = prop::sample::select(&[Grouping::On, Grouping::Off, Grouping::Auto][..]);
     let rules = [
@@ -133,17 +135,19 @@ fn policy() -> impl Strategy<Value = Policy> {
     let min_free = prop::sample::select(rules.to_vec());
     let fraction = prop::sample::select(&[0, 8, 100][..]);
     let values = (preset, grouping, min_free, fraction, numa::seen_whole());
-    values.prop_map(|(preset, grouping, min_free, fraction, (update, numa))| {
-        let high_fraction = HighFraction::new(fraction).unwrap();
-        Policy {
-            stat: StatPolicy { update, ..preset.stat },
-            numa,
-            mobility_grouping: grouping,
-            pcp: PcpPolicy { high_fraction, ..preset.pcp },
-            watermark: WatermarkPolicy { min_free, ..preset.watermark },
-            ..preset
-        }
-    })
+    values
+        .prop_map(|(preset, grouping, min_free, fraction, (update, numa))| {
+            let high_fraction = HighFraction::new(fraction).unwrap();
+            Policy {
+                stat: StatPolicy { update, ..preset.stat },
+                numa,
+                mobility_grouping: grouping,
+                pcp: PcpPolicy { high_fraction, ..preset.pcp },
+                watermark: WatermarkPolicy { min_free, ..preset.watermark },
+                ..preset
+            }
+        })
+        .boxed()
 }
 
 /// A pool and its model.

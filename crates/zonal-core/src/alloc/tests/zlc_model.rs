@@ -509,7 +509,7 @@ fn step() -> BoxedStrategy<Step> {
     .boxed()
 }
 
-fn case() -> impl Strategy<Value = Case> {
+fn case() -> BoxedStrategy<Case> {
     let caching = prop::sample::select(
         ZonelistCaching::ALL.iter().map(|(_, caching)| *caching).collect::<Vec<_>>(),
     );
@@ -521,12 +521,26 @@ fn case() -> impl Strategy<Value = Case> {
     let machine = (far, any::<[bool; 2]>(), any::<bool>(), 1..3u16).boxed();
     let script = (prop::collection::vec(holdings(), 4), prop::collection::vec(frees, 4)).boxed();
     let steps = prop::collection::vec(step(), 100..400).boxed();
-    (policy, machine, script, steps).prop_map(|(policy, machine, (held, frees), steps)| {
-        let (caching, always, unit, mode, rule) = policy;
-        let (far, has_dma32, cpu_on_1, nodes) = machine;
-        let script = Script { held, frees };
-        Case { caching, always, unit, mode, rule, far, has_dma32, cpu_on_1, nodes, script, steps }
-    })
+    (policy, machine, script, steps)
+        .prop_map(|(policy, machine, (held, frees), steps)| {
+            let (caching, always, unit, mode, rule) = policy;
+            let (far, has_dma32, cpu_on_1, nodes) = machine;
+            let script = Script { held, frees };
+            Case {
+                caching,
+                always,
+                unit,
+                mode,
+                rule,
+                far,
+                has_dma32,
+                cpu_on_1,
+                nodes,
+                script,
+                steps,
+            }
+        })
+        .boxed()
 }
 
 proptest! {

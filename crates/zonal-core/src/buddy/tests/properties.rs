@@ -31,19 +31,17 @@ fn mts() -> impl Strategy<Value = Migratetype> {
     prop::sample::select(vec![Unmovable, Movable, Reclaimable])
 }
 
-fn orders() -> impl Strategy<Value = u32> {
-    prop_oneof![6 => 0..4u32, 3 => 4..9u32, 1 => 9..11u32]
+fn orders() -> BoxedStrategy<u32> {
+    prop_oneof![6 => 0..4u32, 3 => 4..9u32, 1 => 9..11u32].boxed()
 }
 
-fn requests() -> impl Strategy<Value = TakeRequest> {
-    (orders(), mts(), prop::bool::weighted(0.2)).prop_map(|(o, mt, nofragment)| TakeRequest {
-        order: order(o),
-        mt,
-        nofragment,
-    })
+fn requests() -> BoxedStrategy<TakeRequest> {
+    (orders(), mts(), prop::bool::weighted(0.2))
+        .prop_map(|(o, mt, nofragment)| TakeRequest { order: order(o), mt, nofragment })
+        .boxed()
 }
 
-fn ops() -> impl Strategy<Value = Op> {
+fn ops() -> BoxedStrategy<Op> {
     let managed = prop::sample::select(vec![51_199u64, 51_200, 102_400, 1 << 20]);
     prop_oneof![
         6 => requests().prop_map(|request| Op::Take { request }),
@@ -58,10 +56,13 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => (0..6usize).prop_map(|block| Op::Isolate { block }),
         1 => (0..6usize, mts()).prop_map(|(block, to)| Op::Unisolate { block, to }),
     ]
+    .boxed()
 }
 
 /// A zone: start, pages, pageblock types, seeded ranges.
-fn zones() -> impl Strategy<Value = (u64, u64, Vec<Migratetype>, Vec<Range<u32>>)> {
+type AnyZone = (u64, u64, Vec<Migratetype>, Vec<Range<u32>>);
+
+fn zones() -> BoxedStrategy<AnyZone> {
     let starts = prop::sample::select(vec![0u64, 1, 511, 512, 1536, 4096, (1 << 34) + 1023]);
     let types = prop_oneof![
         2 => Just(vec![Movable]),
@@ -69,17 +70,19 @@ fn zones() -> impl Strategy<Value = (u64, u64, Vec<Migratetype>, Vec<Range<u32>>
         2 => prop::collection::vec(mts(), 6),
     ];
     let holes = prop::collection::vec((0..2600u32, 1..300u32), 0..3);
-    (starts, 600..2600u64, types, holes).prop_map(|(start, pages, types, mut holes)| {
-        holes.sort();
-        let (mut seeds, mut at) = (vec![], 0);
-        for (from, len) in holes {
-            let from = from.clamp(at, pages as u32);
-            seeds.push(at..from);
-            at = (from + len).min(pages as u32);
-        }
-        seeds.push(at..pages as u32);
-        (start, pages, types, seeds)
-    })
+    (starts, 600..2600u64, types, holes)
+        .prop_map(|(start, pages, types, mut holes)| {
+            holes.sort();
+            let (mut seeds, mut at) = (vec![], 0);
+            for (from, len) in holes {
+                let from = from.clamp(at, pages as u32);
+                seeds.push(at..from);
+                at = (from + len).min(pages as u32);
+            }
+            seeds.push(at..pages as u32);
+            (start, pages, types, seeds)
+        })
+        .boxed()
 }
 
 fn policies() -> impl Strategy<Value = FallbackPolicy> {

@@ -334,7 +334,7 @@ fn bound(max: u32) -> impl Strategy<Value = u32> {
     prop_oneof![1 => Just(0), 2 => 60u32..66, 6 => 0..max]
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> BoxedStrategy<Vec<Op>> {
     let times = prop_oneof![1u32..4, 1u32..400];
     let list = prop_oneof![6 => Just(0usize), 4 => 0usize..4, 1 => Just(4usize)];
     let op = prop_oneof![
@@ -345,7 +345,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => any::<(bool, bool)>().prop_map(|(b, r)| Op::Pressure(b, r)),
         1 => (bound(3000), bound(20_000)).prop_map(|(lo, hi)| Op::Bounds(lo, hi)),
     ];
-    proptest::collection::vec(op, 1..60)
+    proptest::collection::vec(op, 1..60).boxed()
 }
 
 fn model_of(lists: &Lists) -> Model {
