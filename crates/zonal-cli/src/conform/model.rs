@@ -5,20 +5,18 @@
 //! that it manages are withheld from its buddy ([`Allocator::withhold`]). A machine of any size
 //! costs a few KiB, and can be computed again with other sizes.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU32;
 
 use anyhow::{Context, ensure};
 use zonal_core::alloc::Allocator;
-use zonal_core::machine::{Layout, Machine, Metadata, ZoneSpec};
-use zonal_core::pcp::store::Pcp;
+use zonal_core::machine::{Layout, Machine, ZoneSpec};
 use zonal_core::platform::Platform;
 use zonal_core::policy::Policy;
 use zonal_core::sync::Wait;
 use zonal_core::types::{CpuId, NR_ZONE_KINDS, NodeId, ZoneId, ZoneKind};
-use zonal_core::vmstat::numa::NumaDeltas;
 use zonal_core::zone::state::Zone;
 use zonal_core::zone::watermark::Watermarks;
-use zonal_core::zonelist::Node;
+use zonal_lab::records::Records;
 
 use super::settings::Write;
 
@@ -113,20 +111,8 @@ impl Shape {
             bytes >> 20,
             METADATA_BYTES_MAX >> 20
         );
-        fn records<T>(len: usize, zero: impl Fn() -> T) -> Vec<T> {
-            (0..len).map(|_| zero()).collect()
-        }
-        let metadata = Metadata {
-            zones: &mut records(layout.zones, Zone::default),
-            pcps: &mut records(layout.pcps, Pcp::default),
-            words: &records(layout.words, || AtomicU64::new(0)),
-            blocks: &records(layout.blocks, || AtomicU8::new(0)),
-            slots: &records(layout.slots, || AtomicU32::new(0)),
-            numa: &records(layout.numa, NumaDeltas::default),
-            nodes: &mut records(layout.nodes, Node::default),
-            zonelist: &mut records(layout.zonelist, || ZoneId(0)),
-        };
-        let allocator = Allocator::new(&machine, *policy, metadata, Still)
+        let mut records = Records::new(&layout);
+        let allocator = Allocator::new(&machine, *policy, records.metadata(), Still)
             .context("the machine cannot be rebuilt")?;
         for (zone, pages) in managed.iter().enumerate() {
             allocator.withhold(ZoneId(zone as u16), *pages)?;

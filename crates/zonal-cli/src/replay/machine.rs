@@ -15,16 +15,14 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use anyhow::{Context, bail, ensure};
 use zonal_core::alloc::{Allocator, Sysctl};
-use zonal_core::machine::{Layout, Machine, Metadata, ZoneSpec};
-use zonal_core::pcp::store::Pcp;
+use zonal_core::machine::{Layout, Machine, ZoneSpec};
 use zonal_core::platform::{Platform, Step};
 use zonal_core::policy::{MinFreeRule, Policy};
 use zonal_core::sync::Wait;
-use zonal_core::types::{CpuId, NodeId, ZoneId, ZoneKind};
-use zonal_core::vmstat::numa::NumaDeltas;
+use zonal_core::types::{CpuId, NodeId, ZoneKind};
 use zonal_core::zone::state::Zone;
 use zonal_core::zone::watermark::Mark;
-use zonal_core::zonelist::Node;
+use zonal_lab::records::Records;
 use zonal_trace::MachineDescription;
 
 use super::zones::{ZoneAt, ZoneMap};
@@ -189,16 +187,7 @@ impl Plan {
             bytes >> 20,
             METADATA_BYTES_MAX >> 20
         );
-        Ok(Records {
-            zones: (0..layout.zones).map(|_| Zone::default()).collect(),
-            pcps: (0..layout.pcps).map(|_| Pcp::default()).collect(),
-            words: (0..layout.words).map(|_| AtomicU64::new(0)).collect(),
-            blocks: (0..layout.blocks).map(|_| AtomicU8::new(0)).collect(),
-            slots: (0..layout.slots).map(|_| AtomicU32::new(0)).collect(),
-            nodes: (0..layout.nodes).map(|_| Node::default()).collect(),
-            zonelist: (0..layout.zonelist).map(|_| ZoneId(0)).collect(),
-            numa: (0..layout.numa).map(|_| NumaDeltas::default()).collect(),
-        })
+        Ok(Records::new(&layout))
     }
 
     /// The allocator, without memory, and the tables that the start state is written to.
@@ -206,26 +195,13 @@ impl Plan {
     /// # Errors
     /// If the machine cannot be.
     pub fn allocator<'a>(&'a self, records: &'a mut Records) -> anyhow::Result<Rebuilt<'a>> {
-        let Records { zones, pcps, words, blocks, slots, nodes, zonelist, numa } = records;
         let script = Script::new(self.zones.len(), self.cpus.len() as u32);
-        let metadata = Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa };
+        let metadata = records.metadata();
+        let (words, blocks, slots) = (metadata.words, metadata.blocks, metadata.slots);
         let allocator = Allocator::new(&self.machine(), self.policy, metadata, script)
             .context("the recorded machine")?;
         Ok(Rebuilt { allocator, words, blocks, slots })
     }
-}
-
-/// Tables that an allocator lives on.
-#[derive(Debug)]
-pub struct Records {
-    zones: Vec<Zone>,
-    pcps: Vec<Pcp>,
-    words: Vec<AtomicU64>,
-    blocks: Vec<AtomicU8>,
-    slots: Vec<AtomicU32>,
-    nodes: Vec<Node>,
-    zonelist: Vec<ZoneId>,
-    numa: Vec<NumaDeltas>,
 }
 
 /// A machine in the core, and the tables below it.
