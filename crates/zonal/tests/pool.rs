@@ -138,12 +138,10 @@ fn fake_nodes_serve_their_own_cpus() {
 
 #[test]
 fn impossible_pools_say_why() {
-    let text = |builder: zonal::Pool| drop(builder);
-    let _ = text;
     let error = Pool::builder().build().unwrap_err().to_string();
     assert!(error.contains("size"), "{error}");
     let mut policy = Policy::ZONAL;
-    policy.watermark.scale_factor = 0;
+    policy.watermark.scale_factor = 3001;
     let error = Pool::builder().size(MIB).policy(policy).build().unwrap_err().to_string();
     assert!(error.contains("scale_factor"), "{error}");
     let error = Pool::builder().size(1 << 50).build().unwrap_err().to_string();

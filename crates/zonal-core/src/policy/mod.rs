@@ -103,7 +103,7 @@ pub struct WatermarkPolicy {
     pub min_free_max_kbytes: u32,
     /// What the min mark of a movable zone is.
     pub movable_min: MovableMin,
-    /// The sysctl `watermark_scale_factor`, 1 to 3000.
+    /// The sysctl `watermark_scale_factor`, 1 to 3000; 0 as before 4.6.
     pub scale_factor: u32,
     /// The sysctl `watermark_boost_factor`; 0 is off.
     pub boost_factor: u32,

@@ -317,8 +317,8 @@ impl Builder {
             return wrong("expected each zone to be a multiple of 4096 bytes, and not empty");
         }
         let watermark = &self.policy.watermark;
-        if !(1..=3000).contains(&watermark.scale_factor) {
-            return Err(BuildError::Policy("watermark.scale_factor must be 1 to 3000"));
+        if !(0..=3000).contains(&watermark.scale_factor) {
+            return Err(BuildError::Policy("watermark.scale_factor must be 0 to 3000"));
         }
         if self.policy.pcp.scale_max > zonal_core::pcp::tune::SCALE_MAX_LIMIT {
             return Err(BuildError::Policy("pcp.scale_max must be 0 to 6"));
