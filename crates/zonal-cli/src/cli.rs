@@ -180,6 +180,11 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
 
+    /// Explain this allocation of the trace, counted from 1: each zone the walk comes to, what it
+    /// has and needs, and the step that answers or refuses. Needs `--memory none`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub explain: Option<u64>,
+
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,

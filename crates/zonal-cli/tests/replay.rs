@@ -160,6 +160,28 @@ fn text_goes_to_stdout_and_notes_to_stderr() {
 }
 
 #[test]
+fn one_request_is_explained_where_it_comes() {
+    let none = ["replay", "--memory", "none", "--limit", FEW, "--explain"];
+    let explained = &json(&[&none[..], &["7", "--json"]].concat())["explained"];
+    assert_eq!(explained["number"], 7);
+    let steps = explained["steps"].as_array().unwrap();
+    assert!(steps[0].as_str().unwrap().starts_with("walk, down to the low mark"), "{explained}");
+    assert!(steps[1].as_str().unwrap().contains("zone Normal: "), "{explained}");
+    assert!(explained["outcome"].as_str().unwrap().starts_with("served from node 0"));
+    let text = zonal(&[&none[..], &["7"]].concat());
+    assert!(stdout(&text).contains("request 7 at "), "{}", stdout(&text));
+    for (args, says) in [
+        ([&none[..], &["9999999"]].concat(), "the trace, up to where it was replayed, has"),
+        (vec!["replay", "--limit", FEW, "--explain", "1"], "--explain needs --memory none"),
+        ([&none[..], &["0"]].concat(), "0 is not in 1.."),
+    ] {
+        let output = zonal(&args);
+        assert_eq!(code(&output), 2);
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn nobody_reading_is_no_error() {
     let program = assert_cmd::cargo::cargo_bin("zonal");
     let mut child = std::process::Command::new(program)

@@ -40,7 +40,8 @@ pub fn end_state(
     let recorded = Recorded::default();
     let (program, _, told) = prepare(&recording, &map, limit, policy, recorded)?;
     let bar = output::progress("replaying", "events", Some(program.ops.len() as u64));
-    let outcome = none::replay(machine, &map, &program, (policy, recorded, &told), &bar)?;
+    let options = none::Options { policy, recorded, told: &told, explain: None };
+    let outcome = none::replay(machine, &map, &program, &options, &bar)?;
     bar.finish_and_clear();
     Ok(EndState { trace: machine.name.clone(), state: outcome.state, faults: outcome.faults })
 }

@@ -16,12 +16,14 @@
 //! | `judge` | the core's choices, one step at a time from where the kernel was |
 //! | `none` | runs a program there, in trace time, on one thread |
 //! | `memory`, `real` | runs a program on a pool of this machine's memory, in threads |
+//! | `explain` | one request, told zone by zone |
 //! | `recorded` | what the model is told beyond allocations and frees |
 //! | `latency`, `outcome`, `report` | what came out |
 //! | `end` | the state that a replay on no memory ends in |
 
 mod cached;
 mod end;
+mod explain;
 mod facts;
 mod frames;
 mod judge;
@@ -41,7 +43,7 @@ mod zones;
 
 pub use end::{EndState, end_state};
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use zonal_core::policy::Policy;
 use zonal_trace::{MachineDescription, Recording, samples};
 
@@ -68,6 +70,10 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
     ensure!(
         args.speed == Speed::Max || args.memory == Memory::Real,
         "--speed recorded needs --memory real: without memory the clock is the trace's anyway"
+    );
+    ensure!(
+        args.explain.is_none() || args.memory == Memory::None,
+        "--explain needs --memory none: on real memory several threads allocate at once"
     );
     let policy = args.policy.policy()?;
     let recording = match &args.trace {
@@ -98,10 +104,19 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
     };
     let bar = output::progress("replaying", "events", Some(program.ops.len() as u64));
     let outcome = match args.memory {
-        Memory::None => none::replay(machine, &map, &program, (policy, recorded, &told), &bar)?,
+        Memory::None => {
+            let options = none::Options { policy, recorded, told: &told, explain: args.explain };
+            none::replay(machine, &map, &program, &options, &bar)?
+        }
         Memory::Real => on_pool(args.speed, policy, &map, &program, &bar)?,
     };
     bar.finish_and_clear();
+    if let (Some(number), None) = (args.explain, &outcome.explained) {
+        let allocs = outcome.allocs + outcome.failed;
+        bail!(
+            "--explain {number}: the trace, up to where it was replayed, has {allocs} allocations"
+        );
+    }
     let inputs = Inputs {
         machine,
         map: &map,

@@ -12,6 +12,7 @@ use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 use zonal_trace::MachineDescription;
 
+use super::explain;
 use super::facts::{BlockTypes, Facts};
 use super::judge::{BuddyJudge, BuddyVerdict, Judge, Judged, Told};
 use super::kernel::{Moves, MovesByPlace};
@@ -30,6 +31,18 @@ const TICK_STEPS: usize = 1 << 14;
 /// Faults told in words; the rest is counted.
 const FAULTS_TOLD: usize = 5;
 
+/// How a program is run.
+pub struct Options<'a> {
+    /// Whose rules the allocator follows.
+    pub policy: Policy,
+    /// What the kernel recorded that the model is told.
+    pub recorded: Recorded,
+    /// What no event says.
+    pub told: &'a Told,
+    /// The allocation to explain, from 1.
+    pub explain: Option<u64>,
+}
+
 /// Runs `program` on the machine that `description` tells about.
 ///
 /// # Errors
@@ -38,9 +51,10 @@ pub fn replay(
     description: &MachineDescription,
     map: &ZoneMap,
     program: &Program,
-    (policy, recorded, told): (Policy, Recorded, &Told),
+    options: &Options<'_>,
     bar: &ProgressBar,
 ) -> anyhow::Result<Outcome> {
+    let Options { policy, recorded, told, explain } = *options;
     let plan = Plan::new(description, map, program.cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
@@ -54,7 +68,8 @@ pub fn replay(
     start::warm_up(&rebuilt, &warm);
     notes.extend(validate(&rebuilt).map(|fault| format!("before the replay: {fault}")));
     let before = Snapshot::take(&rebuilt);
-    let mut run = Run { rebuilt: &rebuilt, map, program, blocks, outcome: Outcome::default() };
+    let outcome = Outcome::default();
+    let mut run = Run { rebuilt: &rebuilt, map, program, blocks, outcome, explain };
     let mut placement = Placement::default();
     run.all(&mut placement, bar);
     let Run { blocks, mut outcome, .. } = run;
@@ -118,6 +133,8 @@ struct Run<'r, 'a> {
     /// Our frame of each slot.
     blocks: Vec<u64>,
     outcome: Outcome,
+    /// The allocation to explain, from 1.
+    explain: Option<u64>,
 }
 
 impl Run<'_, '_> {
@@ -152,10 +169,15 @@ impl Run<'_, '_> {
             true => self.map.node_of(op.pfn).map(NodeId),
             false => None,
         };
+        let request = Request { order, gfp, node };
         let expected = self.expected(op, placement);
         let allocator = &self.rebuilt.allocator;
         let outcome = &mut self.outcome;
-        match watch.time(|| allocator.alloc(Request { order, gfp, node })) {
+        let number = outcome.allocs + outcome.failed + 1;
+        if self.explain == Some(number) {
+            outcome.explained = Some(explain::explain(self.rebuilt, number, op, &request));
+        }
+        match watch.time(|| allocator.alloc(request)) {
             Ok(pfn) => {
                 self.blocks[op.slot as usize] = pfn.0;
                 outcome.allocs += 1;

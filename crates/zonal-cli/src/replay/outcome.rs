@@ -51,6 +51,8 @@ pub struct Outcome {
     pub start: Option<StartReport>,
     /// Pages written and checked; only on real memory.
     pub pages_checked: u64,
+    /// The request that was to be explained.
+    pub explained: Option<super::explain::Explained>,
     /// Remarks for people.
     pub notes: Vec<String>,
     /// Properties that failed, in words.

@@ -35,6 +35,7 @@ mod bulk;
 mod counters;
 mod deferred;
 mod drain;
+pub mod explain;
 mod free;
 mod numa;
 mod pagesets;

@@ -62,12 +62,15 @@ impl<'a, P: Platform> Allocator<'a, P> {
         zone.snapshot(ctx.highest).ok(ctx.order, mark, flags)
     }
 
+    /// Whether the request may reclaim, and there is somebody who can.
+    pub(super) fn may_reclaim_directly(&self, ctx: &Context<'a>) -> bool {
+        let idle = |reclaimer: &dyn Reclaimer| !reclaimer.is_reclaiming();
+        ctx.gfp.contains(Gfp::DIRECT_RECLAIM) && self.platform.reclaimer().is_some_and(idle)
+    }
+
     /// Reclaims directly and asks again, as long as that may help (LB D.5).
     pub(super) fn reclaim_and_retry(&self, ctx: &Context<'a>, flags: AllocFlags) -> Option<Pfn> {
-        let reclaimer = self.platform.reclaimer()?;
-        if !ctx.gfp.contains(Gfp::DIRECT_RECLAIM) || reclaimer.is_reclaiming() {
-            return None;
-        }
+        let reclaimer = self.platform.reclaimer().filter(|_| self.may_reclaim_directly(ctx))?;
         let (order, gfp) = (ctx.order, ctx.gfp);
         let costly = order.get() > COSTLY_ORDER;
         let request = DirectReclaim {

@@ -83,11 +83,6 @@ impl fmt::Display for AllocError {
         write!(f, "cannot allocate {:?} ({} KiB): ", self.order, self.order.bytes() / 1024)?;
         match self.why {
             Refusal::Watermark { node, kind, mark, free, needed, .. } => {
-                let mark = match mark {
-                    Mark::Min => "min",
-                    Mark::Low => "low",
-                    Mark::High | Mark::Promo => "high",
-                };
                 write!(
                     f,
                     "{node:?}, zone {kind} has {free} pages free for this request and needs more \

@@ -1,6 +1,10 @@
 //! The walk over a zonelist (LB D.4): the first zone that may spare the block gives it.
 
+mod hand;
 mod zlc;
+
+pub(super) use hand::Hand;
+use hand::Taking;
 
 use super::take::Want;
 use super::{AllocError, Allocator, Refusal, Request};
@@ -38,11 +42,20 @@ impl Context<'_> {
 
 /// One walk over the zonelist.
 #[derive(Clone, Copy)]
-struct Walk<'s, 'a> {
-    ctx: &'s Context<'a>,
-    flags: AllocFlags,
+pub(super) struct Walk<'s, 'a> {
+    pub ctx: &'s Context<'a>,
+    pub flags: AllocFlags,
     /// The first zone the request may use.
-    preferred: &'s Zone,
+    pub preferred: &'s Zone,
+}
+
+/// How a zone stands to its marks.
+#[derive(Clone, Copy)]
+pub(super) struct Standing {
+    /// It may spare the block.
+    pub above: bool,
+    /// It has just fallen below its high mark.
+    below_high: bool,
 }
 
 impl<'a, P: Platform> Allocator<'a, P> {
@@ -53,14 +66,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     #[inline]
     pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
         let ctx = self.context(&request)?;
-        let mut flags = AllocFlags::WMARK_LOW;
-        if ctx.gfp.contains(Gfp::KSWAPD_RECLAIM) {
-            flags |= AllocFlags::KSWAPD;
-        }
-        if ctx.nofragment {
-            flags |= AllocFlags::NOFRAGMENT;
-        }
-        match self.scan(&ctx, flags) {
+        match self.scan(&ctx, first_flags(&ctx)) {
             Some(pfn) => Ok(pfn),
             None => self.alloc_slow(&ctx),
         }
@@ -106,11 +112,21 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// LB D.4.
-    pub(super) fn scan(&self, ctx: &Context<'a>, mut flags: AllocFlags) -> Option<Pfn> {
+    pub(super) fn scan(&self, ctx: &Context<'a>, flags: AllocFlags) -> Option<Pfn> {
+        self.scan_with(&mut Taking, ctx, flags)
+    }
+
+    /// The walk, as often as it takes.
+    pub(super) fn scan_with<H: Hand<'a, P>>(
+        &self,
+        hand: &mut H,
+        ctx: &Context<'a>,
+        mut flags: AllocFlags,
+    ) -> Option<H::Block> {
         let preferred = self.zone(ctx.zonelist[ctx.first]);
         loop {
-            match self.scan_once(ctx, flags, preferred) {
-                Ok(pfn) => return Some(pfn),
+            match self.scan_once(hand, &Walk { ctx, flags, preferred }) {
+                Ok(block) => return Some(block),
                 // Without a block, or on the way to another node: types may be mixed after all.
                 Err(()) if flags.contains(AllocFlags::NOFRAGMENT) => {
                     flags = flags.without(AllocFlags::NOFRAGMENT);
@@ -120,28 +136,35 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
     }
 
-    fn scan_once(&self, ctx: &Context<'a>, flags: AllocFlags, preferred: &Zone) -> Result<Pfn, ()> {
-        let walk = Walk { ctx, flags, preferred };
+    fn scan_once<H: Hand<'a, P>>(&self, hand: &mut H, walk: &Walk<'_, 'a>) -> Result<H::Block, ()> {
+        hand.start(walk);
         match self.policy.zonelist.cache {
-            ZonelistCaching::None => self.scan_plain(&walk),
-            ZonelistCaching::Original | ZonelistCaching::Reconsider => self.scan_original(&walk),
+            ZonelistCaching::None => self.scan_plain(hand, walk),
+            ZonelistCaching::Original | ZonelistCaching::Reconsider => {
+                self.scan_original(hand, walk)
+            }
             ZonelistCaching::FirstZone | ZonelistCaching::FirstZoneReconsider => {
-                self.scan_first_zone(&walk)
+                self.scan_first_zone(hand, walk)
             }
         }
     }
 
     /// The walk since 4.4: every zone is looked at, every time.
-    fn scan_plain(&self, walk: &Walk<'_, 'a>) -> Result<Pfn, ()> {
+    fn scan_plain<H: Hand<'a, P>>(
+        &self,
+        hand: &mut H,
+        walk: &Walk<'_, 'a>,
+    ) -> Result<H::Block, ()> {
         for (_, zone) in self.usable(walk.ctx) {
             if self.leaves_node(walk, zone) {
+                hand.stop(walk, zone);
                 return Err(());
             }
-            if !self.may_take(walk, zone) && !self.node_reclaim_makes_room(walk, zone) {
+            if !hand.may_take(self, walk, zone) && !self.node_reclaim_makes_room(hand, walk, zone) {
                 continue;
             }
-            if let Some(pfn) = self.serve(walk, zone) {
-                return Ok(pfn);
+            if let Some(block) = hand.serve(self, walk, zone) {
+                return Ok(block);
             }
         }
         Err(())
@@ -164,24 +187,33 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// not asked again.
     #[inline]
     fn may_take(&self, walk: &Walk<'_, 'a>, zone: &'a Zone) -> bool {
-        let Walk { ctx, flags, .. } = *walk;
         self.platform.cost(Step::Scan(zone.id));
-        let fast = zone.fast.load(Relaxed);
-        if fast & (1 << ctx.order.get()) != 0 {
-            return true;
-        }
-        let snapshot = zone.snapshot(ctx.highest);
-        let marks = zone.marks();
-        if fast & BELOW_HIGH == 0 && self.fixed.tuning.watches_high_mark() {
-            if snapshot.ok_fast(ctx.order, &marks, Mark::High, flags) {
-                return true;
-            }
+        let standing = self.standing(walk, zone);
+        if standing.below_high {
             zone.set_flag(BELOW_HIGH);
             self.slow_down(zone);
         }
-        snapshot.ok_fast(ctx.order, &marks, mark_of(flags), flags)
-            || self.grew(zone, ctx.order)
-            || flags.contains(AllocFlags::NO_WATERMARKS)
+        standing.above
+            || self.grew(zone, walk.ctx.order)
+            || walk.flags.contains(AllocFlags::NO_WATERMARKS)
+    }
+
+    /// How the zone stands to its marks, for the request.
+    #[inline]
+    pub(super) fn standing(&self, walk: &Walk<'_, 'a>, zone: &Zone) -> Standing {
+        let Walk { ctx, flags, .. } = *walk;
+        let fast = zone.fast.load(Relaxed);
+        if fast & (1 << ctx.order.get()) != 0 {
+            return Standing { above: true, below_high: false };
+        }
+        let snapshot = zone.snapshot(ctx.highest);
+        let marks = zone.marks();
+        let asks_high = fast & BELOW_HIGH == 0 && self.fixed.tuning.watches_high_mark();
+        if asks_high && snapshot.ok_fast(ctx.order, &marks, Mark::High, flags) {
+            return Standing { above: true, below_high: false };
+        }
+        let above = snapshot.ok_fast(ctx.order, &marks, mark_of(flags), flags);
+        Standing { above, below_high: asks_high }
     }
 
     /// Whether a zone that failed the request had memory to come, and has it now.
@@ -191,9 +223,15 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// Steps d and e: the zone is below its mark; its node may have something to give up.
     #[cold]
-    fn node_reclaim_makes_room(&self, walk: &Walk<'_, 'a>, zone: &Zone) -> bool {
+    fn node_reclaim_makes_room<H: Hand<'a, P>>(
+        &self,
+        hand: &mut H,
+        walk: &Walk<'_, 'a>,
+        zone: &'a Zone,
+    ) -> bool {
+        let made = |outcome| matches!(outcome, NodeReclaim::Some | NodeReclaim::Success);
         self.reclaims(zone, walk.preferred)
-            && matches!(self.reclaim_for(zone, walk.ctx), NodeReclaim::Some | NodeReclaim::Success)
+            && made(hand.reclaim(self, walk, zone))
             && self.above_mark(zone, walk.ctx, walk.flags)
     }
 
@@ -246,6 +284,18 @@ impl<'a, P: Platform> Allocator<'a, P> {
         };
         AllocError { order: ctx.order, why }
     }
+}
+
+/// Flags of a request's first walk (LB D.3).
+pub(super) fn first_flags(ctx: &Context<'_>) -> AllocFlags {
+    let mut flags = AllocFlags::WMARK_LOW;
+    if ctx.gfp.contains(Gfp::KSWAPD_RECLAIM) {
+        flags |= AllocFlags::KSWAPD;
+    }
+    if ctx.nofragment {
+        flags |= AllocFlags::NOFRAGMENT;
+    }
+    flags
 }
 
 /// The mark that flags ask for (LB D.2).

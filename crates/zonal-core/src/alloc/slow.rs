@@ -135,12 +135,16 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     fn wake_reclaimers(&self, ctx: &Context<'a>) {
-        let mut woken = None;
+        let order = ctx.order.get();
+        self.each_node(ctx, |zone| self.platform.wake_reclaim(zone.node, zone.id, order));
+    }
+
+    /// The request's zones, the first of each run of zones of one node (LB D.6).
+    pub(super) fn each_node(&self, ctx: &Context<'a>, mut first: impl FnMut(&'a Zone)) {
+        let mut seen = None;
         for zone in self.allowed(ctx) {
-            // Once for each run of zones of one node (LB D.6).
-            if woken != Some(zone.node) {
-                woken = Some(zone.node);
-                self.platform.wake_reclaim(zone.node, zone.id, ctx.order.get());
+            if seen.replace(zone.node) != Some(zone.node) {
+                first(zone);
             }
         }
     }
@@ -157,7 +161,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
 }
 
 /// LB D.5, "alloc-flag derivation".
-fn slow_flags(ctx: &Context<'_>) -> AllocFlags {
+pub(super) fn slow_flags(ctx: &Context<'_>) -> AllocFlags {
     let gfp = ctx.gfp;
     let mut flags = AllocFlags::WMARK_MIN;
     if gfp.contains(Gfp::KSWAPD_RECLAIM) {
@@ -176,7 +180,7 @@ fn slow_flags(ctx: &Context<'_>) -> AllocFlags {
 }
 
 /// LB D.5, "reserve flags": what the request may do besides.
-fn reserve_flags(gfp: Gfp, is_reclaiming: bool) -> Option<AllocFlags> {
+pub(super) fn reserve_flags(gfp: Gfp, is_reclaiming: bool) -> Option<AllocFlags> {
     let memalloc = gfp.contains(Gfp::MEMALLOC) || is_reclaiming;
     let ignores_marks = memalloc && !gfp.contains(Gfp::NOMEMALLOC);
     ignores_marks.then_some(AllocFlags::NO_WATERMARKS)

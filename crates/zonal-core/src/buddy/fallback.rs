@@ -9,9 +9,9 @@
 
 use super::list::End;
 use super::take::{Cut, Mode, TakeRequest};
-use super::{Buddy, MAX, PBO, free};
+use super::{Buddy, MAX, PBO, free, list};
 use crate::frame::Frames;
-use crate::types::{Choice, Migratetype, Order, PAGEBLOCK_PAGES};
+use crate::types::{Choice, Migratetype, NR_MIGRATETYPES, Order, PAGEBLOCK_PAGES};
 
 /// Which release's fallback is followed (LB B.7, LB L "fallback").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +95,31 @@ impl FallbackPolicy {
         TakeRequest { mt: Migratetype::Unmovable, ..request }
     }
 
+    /// What [`Buddy::take`] would find among `blocks` (the orders with free blocks, by
+    /// migratetype): the type of the block, and for the request's own type its order. Of another
+    /// type it always takes some block if there is one large enough, whatever the rule.
+    pub fn would_take(
+        &self,
+        blocks: &[u16; NR_MIGRATETYPES],
+        request: TakeRequest,
+    ) -> Option<(Migratetype, Order)> {
+        let request = self.effective(request);
+        let from = |mt: Migratetype, order: Order| {
+            let orders = blocks[mt.index()] >> order.get() << order.get();
+            (orders != 0).then(|| (mt, list::order_of(orders.trailing_zeros())))
+        };
+        let floor = self.floor(request);
+        let others = || fallbacks(request.mt).iter().find_map(|&mt| from(mt, floor));
+        from(request.mt, request.order).or_else(others)
+    }
+
+    /// The smallest block of another type that the request may break: a pageblock at least, if
+    /// types must not mix.
+    fn floor(&self, request: TakeRequest) -> Order {
+        let order = request.order.get();
+        list::order_of(if request.nofragment { order.max(PBO) } else { order })
+    }
+
     /// LB B.7 `can_steal`: whether a block of this order is worth trying to claim. Pages that
     /// cannot move are kept together at any price; Movable ones may sit anywhere.
     fn can_steal(&self, order: u32, mt: Migratetype) -> bool {
@@ -132,9 +157,7 @@ impl Buddy {
         mode: &mut Mode,
         report: &mut impl FnMut(Fallback),
     ) -> Option<u32> {
-        // A pageblock at least, if types must not mix.
-        let order = request.order.get();
-        let floor = if request.nofragment { order.max(PBO) } else { order };
+        let floor = policy.floor(request).get();
         if policy.rule != FallbackRule::ClaimThenSteal {
             return self.take_at_once(frames, request, floor, policy, report);
         }

@@ -346,6 +346,11 @@ impl Pcp {
             .sum()
     }
 
+    /// Blocks on one list. Exact only while nothing runs on the CPU.
+    pub fn listed(&self, list: usize) -> u32 {
+        self.lists[list].len_with(PcpWord(self.word.load(Relaxed)), list)
+    }
+
     /// Whether it is open and holds nothing. A store that somebody has closed may be about to get
     /// pages, so it does not count as empty.
     pub fn seems_empty(&self) -> bool {

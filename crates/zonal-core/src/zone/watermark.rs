@@ -15,6 +15,8 @@
 //! of calls matters to the caller, because [`lowmem_pages`] subtracts high marks computed earlier
 //! (LB M.2): at the first boot call they are zero.
 
+use core::fmt;
+
 use crate::gfp::AllocFlags;
 use crate::types::{
     Choice, Migratetype, NR_MIGRATETYPES, NR_PCP_MIGRATETYPES, NR_ZONE_KINDS, Order, PAGE_SIZE,
@@ -50,6 +52,17 @@ pub enum Mark {
     High = 2,
     /// Above it memory tiering promotes (5.18+).
     Promo = 3,
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mark::Min => "min",
+            Mark::Low => "low",
+            Mark::High => "high",
+            Mark::Promo => "promo",
+        })
+    }
 }
 
 /// A zone's marks, in pages, stored without the boost; [`Watermarks::mark`] adds it.

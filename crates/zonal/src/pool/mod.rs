@@ -16,6 +16,7 @@
 //! | `trim` | free 2 MiB blocks back to the operating system |
 //! | `poison` | finds writes to freed pages |
 //! | `grow` | memory that comes online while the pool is used |
+//! | `explain` | why a request gets what it gets |
 //! | `fork` | keeps a pool usable in a forked child |
 //!
 //! # Invariants
@@ -25,6 +26,7 @@
 //! - **POOL-3** the word in front of the table of frame words is mapped and zero.
 
 mod builder;
+mod explain;
 mod fork;
 mod grow;
 mod hot;
@@ -35,6 +37,7 @@ mod trim;
 mod worker;
 
 pub use builder::{Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, ZoneSize};
+pub use explain::Explanation;
 pub use pages::Pages;
 pub use trim::TrimError;
 

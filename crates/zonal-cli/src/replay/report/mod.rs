@@ -13,6 +13,7 @@ use zonal_core::alloc::NumaEvents;
 use zonal_core::policy::Policy;
 use zonal_trace::MachineDescription;
 
+use super::explain::Explained;
 use super::judge::{BuddyVerdict, Judged, ListVerdict};
 use super::kernel::{Moves, total};
 use super::latency::Latency;
@@ -68,6 +69,9 @@ pub struct Report {
     /// What the trace holds that was not replayed as it is, or needs a remark.
     counted: Counted,
     start: Option<StartReport>,
+    /// What `--explain` asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explained: Option<Explained>,
     notes: Vec<String>,
     /// Properties that failed.
     faults: Vec<String>,
@@ -295,6 +299,7 @@ impl Report {
             limits: Limits::new(*recorded, counts, &judged, outcome.start.as_ref()),
             counted: Counted::new(counts, outcome.skipped_frees),
             start: outcome.start,
+            explained: outcome.explained,
             notes: notes(machine, program, memory, outcome.notes, outcome.first_failure),
             faults: outcome.faults,
         }

@@ -3,12 +3,14 @@
 use std::iter;
 
 use super::{NodeEvents, PlacementReport, Report, TraceFacts, error};
+use crate::replay::explain::Explained;
 use crate::replay::latency::{self, Latency};
 
 impl Report {
     /// The report as text.
     pub fn text(&self) -> String {
         let mut text = self.head();
+        text.extend(self.explained.iter().map(Explained::text));
         text.push_str(&self.comparison());
         text.push_str(&self.by_place());
         text.push_str(&self.tail());

@@ -12,12 +12,11 @@
 //! So in the original a request whose first zone stays below its mark reclaims it every time; with
 //! the fix, once a second.
 
-use super::Walk;
+use super::{Hand, Walk};
 use crate::alloc::Allocator;
 use crate::platform::Platform;
 use crate::policy::walk::CacheMark;
 use crate::reclaim::NodeReclaim;
-use crate::types::Pfn;
 use crate::zone::state::Zone;
 use crate::zonelist::cache::ZonelistCache;
 
@@ -47,12 +46,9 @@ impl Use<'_> {
         !self.active || self.cache.is_none_or(|cache| cache.worth(position))
     }
 
-    fn mark(&self, position: usize) {
-        if let Some(cache) = self.cache
-            && (self.active || self.mark == CacheMark::Always)
-        {
-            cache.mark(position);
-        }
+    /// The cache to tell of a full position, if it is to be told.
+    fn told(&self) -> Option<&ZonelistCache> {
+        self.cache.filter(|_| self.active || self.mark == CacheMark::Always)
     }
 
     /// After a round that found nothing: whether there is one more, which looks at every zone.
@@ -63,25 +59,34 @@ impl Use<'_> {
 
 impl<'a, P: Platform> Allocator<'a, P> {
     /// Up to 3.0 (LB G.5).
-    pub(super) fn scan_original(&self, walk: &Walk<'_, 'a>) -> Result<Pfn, ()> {
+    pub(super) fn scan_original<H: Hand<'a, P>>(
+        &self,
+        hand: &mut H,
+        walk: &Walk<'_, 'a>,
+    ) -> Result<H::Block, ()> {
         let mut cached = self.cache_use(walk);
         loop {
             for (position, zone) in self.usable(walk.ctx) {
                 if !cached.worth(position) {
+                    hand.pass(walk, zone);
                     continue;
                 }
                 if self.leaves_node(walk, zone) {
+                    hand.stop(walk, zone);
                     return Err(());
                 }
-                match self.judge_original(walk, zone) {
-                    Verdict::Take => match self.serve(walk, zone) {
-                        Some(pfn) => return Ok(pfn),
-                        None => cached.mark(position),
+                let full = match self.judge_original(hand, walk, zone) {
+                    Verdict::Take => match hand.serve(self, walk, zone) {
+                        Some(block) => return Ok(block),
+                        None => true,
                     },
-                    Verdict::Full => cached.mark(position),
-                    Verdict::Next => {}
+                    Verdict::Full => true,
+                    Verdict::Next => false,
+                };
+                if full && let Some(cache) = cached.told() {
+                    hand.mark(cache, position);
                 }
-                self.begin(&mut cached);
+                self.begin(hand, &mut cached);
             }
             if !cached.again() {
                 return Err(());
@@ -89,14 +94,19 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
     }
 
-    fn judge_original(&self, walk: &Walk<'_, 'a>, zone: &'a Zone) -> Verdict {
-        if self.may_take(walk, zone) {
+    fn judge_original<H: Hand<'a, P>>(
+        &self,
+        hand: &mut H,
+        walk: &Walk<'_, 'a>,
+        zone: &'a Zone,
+    ) -> Verdict {
+        if hand.may_take(self, walk, zone) {
             return Verdict::Take;
         }
         if !self.reclaims(zone, walk.preferred) {
             return Verdict::Full;
         }
-        match self.reclaim_for(zone, walk.ctx) {
+        match hand.reclaim(self, walk, zone) {
             NodeReclaim::NoScan => Verdict::Next,
             NodeReclaim::Full => Verdict::Full,
             NodeReclaim::Some | NodeReclaim::Success => self.judge_reclaimed(walk, zone),
@@ -104,23 +114,32 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// 3.1 to 4.3 (LB G.6, patch A).
-    pub(super) fn scan_first_zone(&self, walk: &Walk<'_, 'a>) -> Result<Pfn, ()> {
+    pub(super) fn scan_first_zone<H: Hand<'a, P>>(
+        &self,
+        hand: &mut H,
+        walk: &Walk<'_, 'a>,
+    ) -> Result<H::Block, ()> {
         let mut cached = self.cache_use(walk);
         loop {
             for (position, zone) in self.usable(walk.ctx) {
                 if !cached.worth(position) {
+                    hand.pass(walk, zone);
                     continue;
                 }
                 if self.leaves_node(walk, zone) {
+                    hand.stop(walk, zone);
                     return Err(());
                 }
-                match self.judge_first_zone(walk, zone, position, &mut cached) {
-                    Verdict::Take => match self.serve(walk, zone) {
-                        Some(pfn) => return Ok(pfn),
-                        None => cached.mark(position),
+                let full = match self.judge_first_zone(hand, walk, zone, position, &mut cached) {
+                    Verdict::Take => match hand.serve(self, walk, zone) {
+                        Some(block) => return Ok(block),
+                        None => true,
                     },
-                    Verdict::Full => cached.mark(position),
-                    Verdict::Next => {}
+                    Verdict::Full => true,
+                    Verdict::Next => false,
+                };
+                if full && let Some(cache) = cached.told() {
+                    hand.mark(cache, position);
                 }
             }
             if !cached.again() {
@@ -129,17 +148,18 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
     }
 
-    fn judge_first_zone(
+    fn judge_first_zone<H: Hand<'a, P>>(
         &self,
+        hand: &mut H,
         walk: &Walk<'_, 'a>,
         zone: &'a Zone,
         position: usize,
         cached: &mut Use<'a>,
     ) -> Verdict {
-        if self.may_take(walk, zone) {
+        if hand.may_take(self, walk, zone) {
             return Verdict::Take;
         }
-        self.begin(cached);
+        self.begin(hand, cached);
         if !self.reclaims(zone, walk.preferred) {
             return Verdict::Full;
         }
@@ -147,7 +167,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if !cached.worth(position) {
             return Verdict::Next;
         }
-        match self.reclaim_for(zone, walk.ctx) {
+        match hand.reclaim(self, walk, zone) {
             // Nothing was scanned, so nothing is known.
             NodeReclaim::NoScan | NodeReclaim::Full => Verdict::Next,
             NodeReclaim::Some | NodeReclaim::Success => self.judge_reclaimed(walk, zone),
@@ -164,12 +184,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// The cache comes into use, once in a request's walk, where there are several nodes.
-    fn begin(&self, cached: &mut Use<'a>) {
+    fn begin<H: Hand<'a, P>>(&self, hand: &mut H, cached: &mut Use<'a>) {
         if cached.begun || self.nodes.len() == 1 {
             return;
         }
         if let Some(cache) = cached.cache {
-            cache.setup(self.platform.now_ns());
+            hand.begin(cache, self.platform.now_ns());
         }
         (cached.active, cached.begun) = (true, true);
     }

@@ -5,6 +5,7 @@ mod counters;
 mod deferred;
 mod double_free;
 mod exhaustive;
+mod explain;
 mod home;
 mod hot_cold;
 mod model;

@@ -6,6 +6,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
+use super::explain::Foretold;
 use super::home::{Script, Shape, distances, on_cpu, zone};
 use super::model::Model;
 use super::{numa, word_path};
@@ -210,7 +211,10 @@ impl Twin<'_, '_> {
 
     fn alloc(&mut self, cpu: u32, request: Request) {
         let cpu = self.on(cpu);
-        match self.pool.alloc(request) {
+        let foretold = Foretold::ask(self.pool, &request);
+        let got = self.pool.alloc(request);
+        foretold.check(self.pool, &got);
+        match got {
             Ok(pfn) => self.model.allocated(CpuId(cpu), request, pfn),
             Err(error) => self.model.check_refusal(self.pool, CpuId(cpu), request, error),
         }
