@@ -2,12 +2,15 @@
 //! inside a per-CPU section.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal_core::platform::Platform;
+use zonal_core::platform::reclaimer::Reclaimer;
 use zonal_core::sync::Wait;
 use zonal_core::types::{CpuId, NodeId, ZoneId};
 
+use crate::reclaim::Registry;
 use crate::sys::membarrier::RseqFence;
 use crate::sys::rseq_abi::{RseqArea, getcpu};
 use crate::sys::{clock, futex};
@@ -38,13 +41,24 @@ pub struct Home {
     /// Keeps sections out of a store, where restartable sequences are used.
     sections: Option<RseqFence>,
     cpus: u32,
+    consumers: Arc<Registry>,
     reclaim_wakes: AtomicU64,
     fences: AtomicU64,
 }
 
 impl Home {
-    pub(crate) fn new(area: Option<RseqArea>, sections: Option<RseqFence>, cpus: u32) -> Home {
-        Home { area, sections, cpus, reclaim_wakes: AtomicU64::new(0), fences: AtomicU64::new(0) }
+    pub(crate) fn new(
+        area: Option<RseqArea>,
+        sections: Option<RseqFence>,
+        cpus: u32,
+        consumers: Arc<Registry>,
+    ) -> Home {
+        let none = || AtomicU64::new(0);
+        Home { area, sections, cpus, consumers, reclaim_wakes: none(), fences: none() }
+    }
+
+    pub(crate) fn consumers(&self) -> &Arc<Registry> {
+        &self.consumers
     }
 
     /// Times the allocator asked for background reclaim. Nothing reclaims yet; it is counted.
@@ -109,5 +123,9 @@ impl Platform for Home {
 
     fn wake_reclaim(&self, _node: NodeId, _zone: ZoneId, _order: u32) {
         self.reclaim_wakes.fetch_add(1, Relaxed);
+    }
+
+    fn reclaimer(&self) -> Option<&dyn Reclaimer> {
+        self.consumers.is_used().then_some(&*self.consumers)
     }
 }

@@ -22,6 +22,7 @@
 mod error;
 mod home;
 mod pool;
+pub mod reclaim;
 mod rseq;
 pub mod sys;
 pub mod text;

@@ -5,9 +5,11 @@ use super::Allocator;
 use super::scan::{Context, mark_of};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
-use crate::platform::reclaimer::{DirectReclaim, Reclaimer, Unit};
+use crate::platform::reclaimer::{By, Pass, Reclaimer, Unit};
 use crate::policy::walk::ReclaimUnit;
-use crate::reclaim::{NodeReclaim, ReclaimStats, Try, node_reclaim};
+use crate::reclaim::{
+    NodeReclaim, PASS_PAGES_MIN, PRIORITY_GENTLE, ReclaimStats, Try, node_reclaim,
+};
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Pfn};
 use crate::zone::state::Zone;
@@ -46,6 +48,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let ask = Try {
             reclaimer,
             record,
+            scans: &node.scans,
             unit,
             mode: self.reclaim.mode(),
             others_cpus: node.cpus() > 0 && zone.node != here,
@@ -71,18 +74,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// Reclaims directly and asks again, as long as that may help (LB D.5).
     pub(super) fn reclaim_and_retry(&self, ctx: &Context<'a>, flags: AllocFlags) -> Option<Pfn> {
         let reclaimer = self.platform.reclaimer().filter(|_| self.may_reclaim_directly(ctx))?;
-        let (order, gfp) = (ctx.order, ctx.gfp);
-        let costly = order.get() > COSTLY_ORDER;
-        let request = DirectReclaim {
-            gfp,
-            order,
-            highest: ctx.highest,
-            zonelist: &ctx.zonelist[ctx.first..],
-        };
+        let gfp = ctx.gfp;
+        let costly = ctx.order.get() > COSTLY_ORDER;
         let mut fruitless = 0;
         for _ in 0..DIRECT_MAX {
-            let freed = reclaimer.direct(&request);
-            self.reclaim.events.count_direct(freed);
+            let freed = self.direct(ctx, flags, reclaimer);
             if freed > 0
                 && let Some(pfn) = self.retry(ctx, flags)
             {
@@ -98,6 +94,51 @@ impl<'a, P: Platform> Allocator<'a, P> {
             self.platform.relax();
         }
         None
+    }
+
+    /// One direct reclaim (LB H.4): passes over all nodes of the request, harder and harder, until
+    /// 32 pages are free. Returns the pages freed.
+    fn direct(&self, ctx: &Context<'a>, flags: AllocFlags, reclaimer: &dyn Reclaimer) -> u64 {
+        let (mut freed, mut ready) = (0_u64, false);
+        for priority in (0..=PRIORITY_GENTLE).rev() {
+            let mut last = None;
+            for zone in self.allowed(ctx) {
+                let unit = match self.reclaim.unit {
+                    ReclaimUnit::Zone => Unit::Zone(zone.id),
+                    ReclaimUnit::Node => Unit::Node(zone.node),
+                };
+                // Once for each run of zones of one node.
+                if last == Some(unit) {
+                    continue;
+                }
+                // Others freed such a block meanwhile: no need for more.
+                if ctx.order.get() > COSTLY_ORDER && self.above_mark(zone, ctx, flags) {
+                    ready = true;
+                    continue;
+                }
+                last = Some(unit);
+                let pass = Pass {
+                    by: By::Direct,
+                    unit,
+                    priority,
+                    wanted: ctx.order.pages().max(PASS_PAGES_MIN),
+                    gfp: ctx.gfp,
+                    order: ctx.order,
+                    highest: ctx.highest,
+                    may_write: true,
+                    may_unmap: true,
+                    may_swap: true,
+                };
+                let came = reclaimer.shrink(&pass);
+                self.nodes[zone.node.0 as usize].scans.count(By::Direct, came);
+                freed = freed.saturating_add(came.freed());
+            }
+            if freed >= PASS_PAGES_MIN || ready {
+                break;
+            }
+        }
+        self.reclaim.events.count_direct(freed, ctx.highest);
+        freed.max(u64::from(ready))
     }
 
     /// Walks again after reclaim freed pages; the second time with the stores emptied.

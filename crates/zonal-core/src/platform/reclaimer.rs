@@ -38,9 +38,50 @@ pub struct Holdings {
     pub all_unreclaimable: bool,
 }
 
+/// Who asks for a pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// The node's background reclaimer (LB H.3). Only it writes dirty pages of files (LB H.6).
+    Background,
+    /// A request for which no zone has room (LB H.4).
+    Direct,
+    /// A request whose zone is below its mark, before it tries the next one (LB G.3).
+    NodeReclaim,
+}
+
+/// What came of a pass, in base pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shrunk {
+    /// Pages of lists looked at.
+    pub scanned: u64,
+    /// Of these, pages freed.
+    pub reclaimed: u64,
+    /// Pages that caches of objects freed.
+    pub slab: u64,
+}
+
+impl Shrunk {
+    /// The sum of two.
+    pub fn plus(self, other: Shrunk) -> Shrunk {
+        Shrunk {
+            // What a home says is not to be trusted to add up.
+            scanned: self.scanned.saturating_add(other.scanned),
+            reclaimed: self.reclaimed.saturating_add(other.reclaimed),
+            slab: self.slab.saturating_add(other.slab),
+        }
+    }
+
+    /// All pages freed.
+    pub fn freed(self) -> u64 {
+        self.reclaimed.saturating_add(self.slab)
+    }
+}
+
 /// One pass over a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pass {
+    /// Who asks.
+    pub by: By,
     /// What to go through.
     pub unit: Unit,
     /// How hard to try: a pass looks at a `2^priority`-th part of the unit's pages.
@@ -61,26 +102,13 @@ pub struct Pass {
     pub may_swap: bool,
 }
 
-/// A request for which no zone has room (LB H.4).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DirectReclaim<'a> {
-    /// The request's flags.
-    pub gfp: Gfp,
-    /// Its order.
-    pub order: Order,
-    /// The highest zone kind that it can use.
-    pub highest: ZoneKind,
-    /// Zones that would help it, and others above `highest`, in the order it tries them.
-    pub zonelist: &'a [ZoneId],
-}
-
 /// What a home can take back.
 pub trait Reclaimer {
     /// What the unit holds now.
     fn holdings(&self, unit: Unit) -> Holdings;
 
-    /// Makes one pass over the unit's pages. Returns the base pages freed.
-    fn shrink(&self, pass: &Pass) -> u64;
+    /// Makes one pass over the unit's pages.
+    fn shrink(&self, pass: &Pass) -> Shrunk;
 
     /// Makes one pass over the caches of objects; asked where the unit is a zone. Returns the
     /// objects freed, of any zone; what that gave this zone shows in its
@@ -89,9 +117,10 @@ pub trait Reclaimer {
         0
     }
 
-    /// Frees what it can for a request that may wait. Returns the base pages freed; 0 says that
-    /// there is nothing left.
-    fn direct(&self, request: &DirectReclaim<'_>) -> u64;
+    /// Objects of caches looked at so far (`slabs_scanned`).
+    fn objects_scanned(&self) -> u64 {
+        0
+    }
 
     /// Whether the calling thread is inside a call of this trait (`PF_MEMALLOC`): its requests may
     /// go below every mark and do not reclaim.

@@ -18,14 +18,16 @@
 //!   [`PRIORITY_FIRST`]` + 1`, or none if the unit fell to its limits meanwhile.
 
 mod control;
+pub mod lists;
+pub mod shrinker;
 
 pub use control::ReclaimControl;
 
 use crate::gfp::Gfp;
-use crate::platform::reclaimer::{Holdings, Pass, Reclaimer, Unit};
+use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Unit};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
-use crate::types::{Order, ZoneKind};
-use crate::zone::reclaim::ReclaimRecord;
+use crate::types::{NR_ZONE_KINDS, Order, ZoneKind};
+use crate::zone::reclaim::{ReclaimRecord, ScanCounters};
 
 /// Node reclaim is on (`RECLAIM_ZONE`).
 pub const MODE_ON: u32 = 1;
@@ -36,13 +38,17 @@ pub const MODE_UNMAP: u32 = 4;
 /// Any of these turns it on (LB G.1).
 pub const MODE_ANY: u32 = MODE_ON | MODE_WRITE | MODE_UNMAP;
 
-/// Priority of the first pass (`NODE_RECLAIM_PRIORITY`).
+/// Priority of the first pass of background and direct reclaim (`DEF_PRIORITY`): a pass looks at a
+/// `2^12`-th part. Each pass that does too little is followed by one with the priority one lower.
+pub const PRIORITY_GENTLE: u32 = 12;
+/// Priority of the first pass of node reclaim (`NODE_RECLAIM_PRIORITY`).
 pub const PRIORITY_FIRST: u32 = 4;
 /// Most passes over the caches of objects in one try: a home whose objects free no pages of the
 /// zone must not keep a request for ever.
 const SLAB_PASSES_MAX: u32 = 1 << 10;
-/// A pass is asked for at least this many pages (`SWAP_CLUSTER_MAX`).
-const PASS_PAGES_MIN: u64 = 32;
+/// A pass is asked for at least this many pages, and direct reclaim ends when it has freed as many
+/// (`SWAP_CLUSTER_MAX`).
+pub const PASS_PAGES_MIN: u64 = 32;
 
 /// What came of a try (LB G.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +70,8 @@ pub struct Try<'a> {
     pub reclaimer: &'a dyn Reclaimer,
     /// The unit's record.
     pub record: &'a ReclaimRecord,
+    /// What its node's passes come to.
+    pub scans: &'a ScanCounters,
     /// What is reclaimed.
     pub unit: Unit,
     /// `vm.zone_reclaim_mode`.
@@ -95,8 +103,8 @@ pub struct ReclaimStats {
     pub passes: u64,
     /// Pages these passes freed.
     pub pages: u64,
-    /// Direct reclaims.
-    pub direct: u64,
+    /// Direct reclaims (`allocstall`), by the highest zone kind that the request could use.
+    pub direct: [u64; NR_ZONE_KINDS],
     /// Pages these freed.
     pub direct_pages: u64,
 }
@@ -110,7 +118,8 @@ pub struct ReclaimEvents {
     failed: AtomicU64,
     passes: AtomicU64,
     pages: AtomicU64,
-    direct: AtomicU64,
+    /// By the highest zone kind of the request.
+    direct: [AtomicU64; NR_ZONE_KINDS],
     direct_pages: AtomicU64,
 }
 
@@ -129,14 +138,14 @@ impl ReclaimEvents {
             failed,
             passes: of(&self.passes),
             pages: of(&self.pages),
-            direct: of(&self.direct),
+            direct: core::array::from_fn(|kind| of(&self.direct[kind])),
             direct_pages: of(&self.direct_pages),
         }
     }
 
     /// Counts a direct reclaim that freed this many pages.
-    pub fn count_direct(&self, pages: u64) {
-        self.direct.fetch_add(1, Relaxed);
+    pub fn count_direct(&self, pages: u64, highest: ZoneKind) {
+        self.direct[highest.index()].fetch_add(1, Relaxed);
         self.direct_pages.fetch_add(pages, Relaxed);
     }
 
@@ -234,7 +243,7 @@ fn shrink_node(ask: &Try<'_>, limits: &Limits, events: &ReclaimEvents) -> u64 {
 /// Up to 4.7: pages first, then caches until they shrank by as much as the request needs.
 fn shrink_zone(ask: &Try<'_>, limits: &Limits, events: &ReclaimEvents) -> u64 {
     let held = ask.reclaimer.holdings(ask.unit);
-    let mut reclaimed = 0;
+    let mut reclaimed = 0_u64;
     if limits.cache_exceeded(&held, ask.mode) {
         reclaimed = passes(ask, events);
     }
@@ -248,18 +257,19 @@ fn shrink_zone(ask: &Try<'_>, limits: &Limits, events: &ReclaimEvents) -> u64 {
                 break;
             }
         }
-        reclaimed += before.saturating_sub(slab());
+        reclaimed = reclaimed.saturating_add(before.saturating_sub(slab()));
     }
     reclaimed
 }
 
 /// Harder and harder, until the request is served.
 fn passes(ask: &Try<'_>, events: &ReclaimEvents) -> u64 {
-    let mut reclaimed = 0;
+    let mut reclaimed = 0_u64;
     for priority in (0..=PRIORITY_FIRST).rev() {
-        let freed = ask.reclaimer.shrink(&pass(ask, priority));
-        events.count_pass(freed);
-        reclaimed += freed;
+        let came = ask.reclaimer.shrink(&pass(ask, priority));
+        ask.scans.count(By::NodeReclaim, came);
+        events.count_pass(came.freed());
+        reclaimed = reclaimed.saturating_add(came.freed());
         if reclaimed >= ask.order.pages() {
             break;
         }
@@ -270,6 +280,7 @@ fn passes(ask: &Try<'_>, events: &ReclaimEvents) -> u64 {
 fn pass(ask: &Try<'_>, priority: u32) -> Pass {
     let unmap = ask.mode & MODE_UNMAP != 0;
     Pass {
+        by: By::NodeReclaim,
         unit: ask.unit,
         priority,
         wanted: ask.order.pages().max(PASS_PAGES_MIN),

@@ -1,7 +1,9 @@
+use std::boxed::Box;
 use std::cell::{Cell, RefCell};
 use std::vec::Vec;
 
 use super::*;
+use crate::platform::reclaimer::Shrunk;
 use crate::types::{NodeId, ZoneId};
 
 /// Holds what it is told to and frees what it is told to, pass by pass.
@@ -21,9 +23,10 @@ impl Reclaimer for Scripted {
     fn holdings(&self, _unit: Unit) -> Holdings {
         self.held.get()
     }
-    fn shrink(&self, pass: &Pass) -> u64 {
+    fn shrink(&self, pass: &Pass) -> Shrunk {
         self.passes.borrow_mut().push(*pass);
-        self.frees.borrow_mut().pop().unwrap_or(0)
+        let reclaimed = self.frees.borrow_mut().pop().unwrap_or(0);
+        Shrunk { scanned: reclaimed, reclaimed, slab: 0 }
     }
     fn shrink_slab(&self, _pass: &Pass) -> u64 {
         self.slab_passes.set(self.slab_passes.get() + 1);
@@ -32,9 +35,6 @@ impl Reclaimer for Scripted {
         held.slab -= freed;
         self.held.set(held);
         freed * 20
-    }
-    fn direct(&self, _request: &crate::platform::reclaimer::DirectReclaim<'_>) -> u64 {
-        unreachable!("node reclaim does not reclaim directly")
     }
     fn is_reclaiming(&self) -> bool {
         self.is_reclaiming.get()
@@ -67,6 +67,7 @@ fn ask<'a>(reclaimer: &'a Scripted, record: &'a ReclaimRecord, unit: Unit) -> Tr
     Try {
         reclaimer,
         record,
+        scans: Box::leak(Box::default()),
         unit,
         mode: MODE_ON,
         others_cpus: false,
@@ -209,15 +210,12 @@ fn caches_that_give_no_pages_are_left_in_the_end() {
         fn holdings(&self, _unit: Unit) -> Holdings {
             Holdings { slab: 100, ..Holdings::default() }
         }
-        fn shrink(&self, _pass: &Pass) -> u64 {
-            0
+        fn shrink(&self, _pass: &Pass) -> Shrunk {
+            Shrunk::default()
         }
         fn shrink_slab(&self, _pass: &Pass) -> u64 {
             self.0.set(self.0.get() + 1);
             1
-        }
-        fn direct(&self, _request: &crate::platform::reclaimer::DirectReclaim<'_>) -> u64 {
-            0
         }
     }
     let (record, events, home) = (record(), ReclaimEvents::default(), Endless(Cell::new(0)));

@@ -1,7 +1,9 @@
-//! What node reclaim keeps for each zone and each node (LB G.2, G.3): who is at it, and below which
-//! sizes it does not begin. The rules are in the layer `reclaim`.
+//! What reclaim keeps for each zone and each node: who is at it and below which sizes it does not
+//! begin (LB G.2, G.3), and how many pages it looked at and freed. The rules are in the layer
+//! `reclaim`.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::platform::reclaimer::{By, Shrunk};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 
 /// One zone's or node's record.
 #[derive(Debug, Default)]
@@ -32,5 +34,56 @@ impl Drop for Reclaiming<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `ReclaimRecord::try_lock`.
         self.0.locked.store(0, Ordering::Release);
+    }
+}
+
+/// Pages that reclaim looked at and freed in one node.
+#[derive(Debug, Default)]
+pub struct ScanCounters {
+    background: Counted,
+    direct: Counted,
+    node: Counted,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    scanned: AtomicU64,
+    reclaimed: AtomicU64,
+    slab: AtomicU64,
+}
+
+/// The values of [`ScanCounters`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Scans {
+    /// By the background reclaimer (`pgscan_kswapd`, `pgsteal_kswapd`).
+    pub background: Shrunk,
+    /// By requests for which no zone had room.
+    pub direct: Shrunk,
+    /// By node reclaim. Kernels count it as direct reclaim.
+    pub node: Shrunk,
+}
+
+// Relaxed throughout: single counts, for reports.
+impl ScanCounters {
+    /// Counts what a pass came to.
+    pub(crate) fn count(&self, by: By, came: Shrunk) {
+        let to = match by {
+            By::Background => &self.background,
+            By::Direct => &self.direct,
+            By::NodeReclaim => &self.node,
+        };
+        to.scanned.fetch_add(came.scanned, Relaxed);
+        to.reclaimed.fetch_add(came.reclaimed, Relaxed);
+        to.slab.fetch_add(came.slab, Relaxed);
+    }
+
+    /// The counts now.
+    pub fn read(&self) -> Scans {
+        let of = |counted: &Counted| Shrunk {
+            scanned: counted.scanned.load(Relaxed),
+            reclaimed: counted.reclaimed.load(Relaxed),
+            slab: counted.slab.load(Relaxed),
+        };
+        Scans { background: of(&self.background), direct: of(&self.direct), node: of(&self.node) }
     }
 }

@@ -9,7 +9,7 @@ pub mod cache;
 pub mod order;
 
 use crate::types::ZoneId;
-use crate::zone::reclaim::ReclaimRecord;
+use crate::zone::reclaim::{ReclaimRecord, ScanCounters, Scans};
 use cache::ZonelistCache;
 
 /// A node's part of the machine.
@@ -23,6 +23,7 @@ pub struct Node {
     pub(crate) cpus: u32,
     pub(crate) preferred: ZoneId,
     pub(crate) reclaim: ReclaimRecord,
+    pub(crate) scans: ScanCounters,
     /// Of the list of all zones; the list of the node's own has none (LB G.4).
     pub(crate) cache: ZonelistCache,
 }
@@ -35,6 +36,10 @@ impl Node {
     /// CPUs of the node.
     pub fn cpus(&self) -> u32 {
         self.cpus
+    }
+    /// Pages that reclaim looked at and freed here.
+    pub fn scans(&self) -> Scans {
+        self.scans.read()
     }
     /// Whether it has a zone with pages.
     pub fn has_memory(&self) -> bool {

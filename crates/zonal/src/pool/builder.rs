@@ -15,6 +15,7 @@ use super::records::Records;
 use super::worker::Worker;
 use super::{Pool, Shared, fork, grow};
 use crate::home::{Home, Mode};
+use crate::reclaim::{Place, Registry};
 use crate::rseq::{Fast, FastRef, NO_OFFSET, list_offset};
 use crate::sys::affinity::possible_cpus_max;
 use crate::sys::map::{
@@ -253,7 +254,8 @@ impl Builder {
         // SAFETY: (1) `records` moves into the pool next to the allocator that uses the tables, and
         // is dropped behind it (POOL-2); (2) called once.
         let (metadata, fast) = unsafe { records.tables(&layout) };
-        let home = Home::new(RseqArea::find().ok(), sections, cpus.len() as u32);
+        let consumers = Registry::new(Place::of(&machine));
+        let home = Home::new(RseqArea::find().ok(), sections, cpus.len() as u32, consumers);
         let offset = home.area().map_or(0, RseqArea::offset);
         let allocator = grow::bring_up(&machine, self.policy, metadata, home, self.deferred)?;
         if self.prefault && self.deferred {

@@ -4,8 +4,10 @@
 //!
 //! The child's pool is a copy-on-write copy, complete and usable. Blocks that other threads of the
 //! parent owned stay handed out in the child: nobody there can free them. So do blocks that they
-//! were about to take from a list or put on one; [`Pool::validate`] books those. The refresh thread
-//! does not exist in the child; [`Pool::restart_worker`] starts a new one.
+//! were about to take from a list or put on one; [`Pool::validate`] books those. Registered
+//! consumers are not called there: another thread of the parent may have been in the middle of
+//! what they do. The refresh thread does not exist in the child; [`Pool::restart_worker`] starts a
+//! new one.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,6 +17,7 @@ use zonal_core::alloc::Held;
 
 use super::{Pool, Shared};
 use crate::home::Home;
+use crate::reclaim::Pause;
 
 /// Pools of this process.
 static POOLS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
@@ -27,6 +30,8 @@ unsafe impl Send for Registered {}
 /// Everything that is held across a fork.
 struct Frozen {
     held: Vec<Held<'static, Home>>,
+    /// Nobody is inside a consumer: what it has locked would stay so.
+    _consumers: Vec<Pause<'static>>,
     /// No block is out of its buddy to be trimmed: nobody would put it back.
     _trims: Vec<MutexGuard<'static, ()>>,
     /// No section is claimed: nobody would bring it online.
@@ -57,15 +62,18 @@ pub(super) fn unregister(shared: &Shared) {
 extern "C" fn before() {
     let pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut held, mut trims, mut growths) = (Vec::new(), Vec::new(), Vec::new());
+    let mut consumers = Vec::new();
     for pool in pools.iter() {
         // SAFETY: (1) on the list, so alive, and it stays so while the list is locked.
         let shared: &'static Shared = unsafe { &*pool.0 };
+        consumers.push(shared.allocator.platform().consumers().pause());
         trims.push(shared.trimming.lock().unwrap_or_else(PoisonError::into_inner));
         growths.push(shared.growth.pause());
         shared.allocator.hold_all(&mut |one| held.push(one));
     }
     FROZEN.with_borrow_mut(|frozen| {
-        *frozen = Some(Frozen { held, _trims: trims, _growths: growths, pools })
+        *frozen =
+            Some(Frozen { held, _consumers: consumers, _trims: trims, _growths: growths, pools })
     });
 }
 
@@ -73,7 +81,9 @@ extern "C" fn after_in_child() {
     FROZEN.with_borrow(|frozen| {
         for pool in frozen.iter().flat_map(|frozen| frozen.pools.iter()) {
             // SAFETY: (1) on the list, which is still locked, so alive.
-            unsafe { &*pool.0 }.strays.store(true, Relaxed);
+            let shared = unsafe { &*pool.0 };
+            shared.strays.store(true, Relaxed);
+            shared.allocator.platform().consumers().disable();
         }
     });
     after();

@@ -43,7 +43,7 @@ pub use trim::TrimError;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use zonal_core::alloc::{Allocator, NumaEvents, Request, ZoneStats};
 use zonal_core::gfp::Gfp;
@@ -52,6 +52,7 @@ use zonal_core::types::{NodeId, Order, PAGE_SIZE, Pfn};
 
 use crate::error::{AllocError, FreeError};
 use crate::home::{Home, Mode};
+use crate::reclaim::Registry;
 use crate::rseq::FastRef;
 use hot::{address_at, frame_at};
 
@@ -298,6 +299,10 @@ impl Pool {
     /// Writes to freed pages found so far (only with [`Builder::poison`]).
     pub fn poison_hits(&self) -> u64 {
         self.shared.poison.as_ref().map_or(0, Poison::hits)
+    }
+
+    pub(crate) fn consumers(&self) -> &Arc<Registry> {
+        self.shared.allocator.platform().consumers()
     }
 
     /// Walks everything. Call it while nothing else uses the pool; the refresh thread waits.

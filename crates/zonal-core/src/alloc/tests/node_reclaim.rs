@@ -10,11 +10,11 @@ use super::home::Shape;
 use crate::alloc::{Allocator, Refusal, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
-use crate::platform::reclaimer::{DirectReclaim, Holdings, Pass, Reclaimer, Unit};
+use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::{DistanceRule, NodeReclaimMode, ReclaimUnit};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::sync::{AtomicU32, Ordering::Relaxed, Wait};
-use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
+use crate::types::{CpuId, NodeId, Order, Pfn};
 
 std::thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
@@ -22,7 +22,7 @@ std::thread_local! {
 }
 
 type AtPass = Box<dyn Fn(&Pass) -> u64 + Send + Sync>;
-type AtDirect = Box<dyn FnMut(&DirectReclaim<'_>) -> u64 + Send + Sync>;
+type AtDirect = Box<dyn FnMut(&Pass) -> u64 + Send + Sync>;
 
 /// Reclaims as the test says.
 #[derive(Default)]
@@ -63,16 +63,19 @@ impl Reclaimer for Home {
         let plenty = Holdings { file: 4000, inactive_file: 4000, ..Holdings::default() };
         self.held.lock().unwrap().unwrap_or(plenty)
     }
-    fn shrink(&self, pass: &Pass) -> u64 {
+    fn shrink(&self, pass: &Pass) -> Shrunk {
+        if pass.by == By::Direct {
+            // Out of the lock while it runs: it may allocate.
+            let Some(mut at_direct) = self.at_direct.lock().unwrap().take() else {
+                return Shrunk::default();
+            };
+            let reclaimed = at_direct(pass);
+            self.at_direct.lock().unwrap().get_or_insert(at_direct);
+            return Shrunk { scanned: reclaimed, reclaimed, slab: 0 };
+        }
         self.passes.lock().unwrap().push(pass.unit);
-        self.at_pass.get().map_or(0, |at_pass| at_pass(pass))
-    }
-    fn direct(&self, request: &DirectReclaim<'_>) -> u64 {
-        // Out of the lock while it runs: it may allocate.
-        let Some(mut at_direct) = self.at_direct.lock().unwrap().take() else { return 0 };
-        let freed = at_direct(request);
-        self.at_direct.lock().unwrap().get_or_insert(at_direct);
-        freed
+        let reclaimed = self.at_pass.get().map_or(0, |at_pass| at_pass(pass));
+        Shrunk { scanned: reclaimed, reclaimed, slab: 0 }
     }
     fn is_reclaiming(&self) -> bool {
         IN_RECLAIM.get()
@@ -104,6 +107,10 @@ fn boot(distance: u8, policy: Policy) -> &'static Pool {
 
 fn request() -> Request {
     Request::new(Order::new(4).unwrap())
+}
+
+fn directs(pool: &Pool) -> u64 {
+    pool.reclaim_stats().direct.iter().sum()
 }
 
 /// Takes every block of a node, past marks and reclaim.
@@ -307,9 +314,11 @@ fn direct_reclaim_repeats_until_the_request_is_served() {
     pool.set(Sysctl::ZoneReclaimMode, 0).unwrap();
     let mut held = fill(pool, 0);
     fill(pool, 1);
-    let at_direct = move |request: &DirectReclaim<'_>| {
-        assert_eq!(request.zonelist, [ZoneId(0), ZoneId(1)]);
-        assert_eq!((request.order.get(), request.gfp), (3, Gfp::KERNEL));
+    let mut nodes = [NodeId(0), NodeId(1)].into_iter().cycle();
+    let at_direct = move |pass: &Pass| {
+        // Each pass goes to both nodes, and what it frees is enough for one direct reclaim.
+        assert_eq!((Some(pass.unit), pass.priority), (nodes.next().map(Unit::Node), 12));
+        assert_eq!((pass.order.get(), pass.gfp), (3, Gfp::KERNEL));
         let freed: Vec<Pfn> = held.drain(..1).collect();
         freed.iter().for_each(|pfn| pool.free(*pfn, Order::new(4).unwrap()).unwrap());
         freed.len() as u64 * 16
@@ -317,16 +326,18 @@ fn direct_reclaim_repeats_until_the_request_is_served() {
     *pool.platform().at_direct.lock().unwrap() = Some(Box::new(at_direct));
     let pfn = pool.alloc(Request::new(Order::new(3).unwrap())).unwrap();
     assert!(pool.zones()[0].contains(pfn));
-    // The min mark of a zone is 32 pages; free is 16 more each time, and 7 more are not counted.
+    // The min mark of a zone is 32 pages; 32 more are free each time, and 7 are not counted.
     let stats = pool.reclaim_stats();
     assert_eq!(pool.zones()[0].marks().min, 32);
-    assert_eq!((stats.direct, stats.direct_pages), (3, 48));
+    assert_eq!((stats.direct, stats.direct_pages), ([0, 0, 2, 0, 0], 64));
+    let freed = |node: usize| pool.nodes()[node].scans().direct.reclaimed;
+    assert_eq!((freed(0), freed(1)), (32, 32));
 }
 
 /// Orders above 3 get one try, unless they insist; nobody gets a try who may not wait.
 #[test]
 fn direct_reclaim_gives_up_by_the_rules() {
-    let plenty = || Some(Box::new(|_: &DirectReclaim<'_>| 0_u64) as AtDirect);
+    let plenty = || Some(Box::new(|_: &Pass| 0_u64) as AtDirect);
     for (order, gfp, expected) in [
         (4, Gfp::KERNEL, 1),
         (4, Gfp::KERNEL | Gfp::RETRY_MAYFAIL, 17),
@@ -347,12 +358,12 @@ fn direct_reclaim_gives_up_by_the_rules() {
         if expected > 0 {
             assert!(matches!(error.unwrap().why, Refusal::Watermark { .. }));
         }
-        assert_eq!(pool.reclaim_stats().direct, expected, "order {order} {gfp}");
+        assert_eq!(directs(pool), expected, "order {order} {gfp}");
         // Nothing that could be freed is left: it does not repeat.
         *pool.platform().held.lock().unwrap() = Some(Holdings::default());
         *pool.platform().at_direct.lock().unwrap() = plenty();
         let _ = pool.alloc(request);
-        let again = pool.reclaim_stats().direct - expected;
+        let again = directs(pool) - expected;
         assert_eq!(again, expected.min(1), "order {order} {gfp}");
     }
 }
@@ -364,7 +375,10 @@ fn reclaim_does_not_call_itself() {
     let mut held = fill(pool, 0);
     held.extend(fill(pool, 1));
     pool.free(held.pop().unwrap(), request().order).unwrap();
-    let at_direct = move |_: &DirectReclaim<'_>| {
+    let at_direct = move |pass: &Pass| {
+        if pass.unit != Unit::Node(NodeId(0)) {
+            return 0;
+        }
         IN_RECLAIM.set(true);
         let own = pool.alloc(request()).expect("the last block, below every mark");
         assert!(pool.alloc(request()).is_err());
@@ -377,5 +391,5 @@ fn reclaim_does_not_call_itself() {
     };
     *pool.platform().at_direct.lock().unwrap() = Some(Box::new(at_direct));
     pool.alloc(request()).unwrap();
-    assert_eq!(pool.reclaim_stats().direct, 1);
+    assert_eq!(directs(pool), 1);
 }

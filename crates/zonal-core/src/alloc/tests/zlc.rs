@@ -9,7 +9,7 @@ use super::home::{Shape, distances, on_cpu, zone};
 use crate::alloc::{Allocator, Request};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
-use crate::platform::reclaimer::{DirectReclaim, Holdings, Pass, Reclaimer, Unit};
+use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::ZonelistCaching;
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::sync::{AtomicU32, Wait};
@@ -54,12 +54,13 @@ impl Reclaimer for Stubborn {
     fn holdings(&self, _unit: Unit) -> Holdings {
         Holdings { file: 4000, inactive_file: 4000, ..Holdings::default() }
     }
-    fn shrink(&self, pass: &Pass) -> u64 {
+    fn shrink(&self, pass: &Pass) -> Shrunk {
+        if pass.by == By::Direct {
+            let reclaimed = AT_DIRECT.take().map_or(0, |free| free());
+            return Shrunk { scanned: reclaimed, reclaimed, slab: 0 };
+        }
         PASSES.with_borrow_mut(|passes| passes.push(pass.unit));
-        0
-    }
-    fn direct(&self, _request: &DirectReclaim<'_>) -> u64 {
-        AT_DIRECT.take().map_or(0, |free| free())
+        Shrunk::default()
     }
 }
 
@@ -201,7 +202,7 @@ fn zones_that_direct_reclaim_freed_stay_full_until_the_second_fix() {
         })));
         allocate(pool, 1, 0);
         let stats = pool.reclaim_stats();
-        assert_eq!((stats.direct, stats.direct_pages), (1, 2048));
+        assert_eq!((stats.direct, stats.direct_pages), ([0, 0, 1, 0, 0], 2048));
         // The retry itself: with the cache emptied, Normal is looked at once more.
         tries();
         allocate(pool, 20, 0);

@@ -14,7 +14,7 @@ use crate::alloc::scan::mark_of;
 use crate::alloc::{Allocator, Request};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
-use crate::platform::reclaimer::{DirectReclaim, Holdings, Pass, Reclaimer, Unit};
+use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::{CacheMark, DistanceRule, NodeReclaimMode, ReclaimUnit, ZonelistCaching};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::reclaim::ReclaimStats;
@@ -88,7 +88,10 @@ impl Reclaimer for Home {
     fn holdings(&self, unit: Unit) -> Holdings {
         WORLD.with_borrow(|world| world.as_ref().unwrap().script.held[index(unit)])
     }
-    fn shrink(&self, pass: &Pass) -> u64 {
+    fn shrink(&self, pass: &Pass) -> Shrunk {
+        if pass.by != By::NodeReclaim {
+            return Shrunk::default();
+        }
         let (pool, blocks) = WORLD.with_borrow_mut(|world| {
             let World { pool, script, taken } = world.as_mut().unwrap();
             let zone = match pass.unit {
@@ -103,10 +106,8 @@ impl Reclaimer for Home {
         for pfn in &blocks {
             pool.free(*pfn, Order::new(ORDER).unwrap()).unwrap();
         }
-        blocks.len() as u64 * BLOCK
-    }
-    fn direct(&self, _request: &DirectReclaim<'_>) -> u64 {
-        0
+        let reclaimed = blocks.len() as u64 * BLOCK;
+        Shrunk { scanned: reclaimed, reclaimed, slab: 0 }
     }
 }
 
