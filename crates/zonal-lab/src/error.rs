@@ -1,9 +1,10 @@
 //! Why a run cannot be.
 
 use thiserror::Error;
-use zonal_core::alloc::{AllocError, OnlineError};
+use zonal_core::alloc::OnlineError;
 
 use crate::machine::MachineError;
+use crate::workload::WorkloadError;
 
 /// Why a run cannot be.
 #[derive(Debug, Error)]
@@ -17,9 +18,12 @@ pub enum LabError {
     /// Its memory does not come online.
     #[error("machine: {0}")]
     Online(#[from] OnlineError),
-    /// A request was refused that the workload cannot do without.
+    /// No workload.
     #[error("workload: {0}")]
-    Refused(#[from] AllocError),
+    Workload(#[from] WorkloadError),
+    /// A run that cannot be: which figure, and what would do.
+    #[error("{0}")]
+    Plan(String),
     /// Nothing has this name.
     #[error("no {what} is called '{name}'; there are {known}")]
     Unknown {

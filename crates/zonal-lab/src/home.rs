@@ -3,7 +3,7 @@
 //! One thread plays all CPUs in turn. What the core does tells the home through
 //! [`Platform::cost`]; the home charges it to the CPU whose turn it is.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal_core::platform::{Instruction, Line, Platform, Step};
 use zonal_core::sync::{Lock, Spin, Wait};
@@ -48,31 +48,8 @@ pub struct Happened {
     pub fetches: u64,
 }
 
-impl Spent {
-    /// What was spent since `before`.
-    pub fn since(&self, before: &Spent) -> Spent {
-        Spent {
-            updates: self.updates - before.updates,
-            reads: self.reads - before.reads,
-            folds: self.folds - before.folds,
-            lock_waits: self.lock_waits - before.lock_waits,
-            pages: self.pages - before.pages,
-        }
-    }
-}
-
-impl Happened {
-    /// What happened since `before`.
-    pub fn since(&self, before: &Happened) -> Happened {
-        Happened {
-            folds: self.folds - before.folds,
-            pages_moved: self.pages_moved - before.pages_moved,
-            lock_holds: self.lock_holds - before.lock_holds,
-            lock_contended: self.lock_contended - before.lock_contended,
-            fetches: self.fetches - before.fetches,
-        }
-    }
-}
+counts!(Spent: updates, reads, folds, lock_waits, pages);
+counts!(Happened: folds, pages_moved, lock_holds, lock_contended, fetches);
 
 /// The virtual machine.
 #[derive(Debug)]
@@ -80,6 +57,7 @@ pub struct VirtualHome {
     cpu: AtomicU32,
     /// Cycles of the CPU whose turn it is.
     clock: AtomicU64,
+    charges: AtomicBool,
     ghz: f64,
     meter: Lock<Meter>,
 }
@@ -102,6 +80,7 @@ impl VirtualHome {
         VirtualHome {
             cpu: AtomicU32::new(0),
             clock: AtomicU64::new(0),
+            charges: AtomicBool::new(true),
             ghz: machine.ghz,
             meter: Lock::new(Meter {
                 directory: Directory::new(machine, lines),
@@ -126,8 +105,18 @@ impl VirtualHome {
         self.clock.load(Relaxed)
     }
 
+    /// Whether what follows takes time. Without, nothing is counted either: the core gets into a
+    /// state, or is looked at, and nobody has worked.
+    pub fn charge(&self, charges: bool) {
+        self.charges.store(charges, Relaxed);
+    }
+
     /// The CPU whose turn it is works for so long on lines of its own.
+    #[inline]
     pub fn work(&self, cycles: u64) {
+        if !self.charges.load(Relaxed) {
+            return;
+        }
         self.clock.store(self.clock.load(Relaxed) + cycles, Relaxed);
     }
 
@@ -215,7 +204,11 @@ impl Platform for VirtualHome {
     fn now_ns(&self) -> u64 {
         (self.clock() as f64 / self.ghz) as u64
     }
+    #[inline]
     fn cost(&self, step: Step) {
+        if !self.charges.load(Relaxed) {
+            return;
+        }
         let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
         let took = self.meter.lock(&Spin).charge(step, cpu, now);
         self.work(took);

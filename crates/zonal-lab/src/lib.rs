@@ -11,11 +11,14 @@
 //! | `cost` | who has which line and lock, and what the next access costs |
 //! | `home` | the core's home: virtual CPUs and their clocks |
 //! | `sim` | runs a workload on it |
-//! | `workload` | what the CPUs do |
+//! | `workload` | what the CPUs do, as data and at work |
+//! | `run` | one run: machine, policy, workload, seed in, figures out |
 //! | `experiment` | the published tables |
 //!
 //! Everything printed by the lab is simulated, and says so.
 
+#[macro_use]
+mod counts;
 pub mod cost;
 mod error;
 pub mod experiment;
@@ -23,6 +26,7 @@ pub mod home;
 pub mod machine;
 pub mod records;
 pub mod report;
+pub mod run;
 pub mod sim;
 pub mod workload;
 

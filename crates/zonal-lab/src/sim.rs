@@ -4,20 +4,22 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use sha2::{Digest, Sha256};
-use zonal_core::alloc::Allocator;
+use zonal_core::alloc::{Allocator, Request};
 use zonal_core::machine::{self as core_machine, Layout, ZoneSpec};
 use zonal_core::policy::Policy;
-use zonal_core::types::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
+use zonal_core::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 use crate::LabError;
 use crate::experiment::hex;
 use crate::home::{Happened, Spent, VirtualHome};
 use crate::machine::Machine;
 use crate::records::Records;
+use crate::workload::{Program, Turn};
 
 /// Page frames below 16 MiB, for ISA devices (LB A.2).
 const DMA_END: u64 = 4096;
@@ -45,29 +47,37 @@ pub struct Lab<'a> {
     /// The machine.
     pub machine: &'a Machine,
     random: Pcg64Mcg,
+    /// The CPUs that have something to do, by their clocks.
     turns: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Clock of each CPU that is idle until another wakes it.
+    idle: Vec<Option<u64>>,
+    /// CPUs that were woken by the step that is being made.
+    woken: Vec<u32>,
     /// When each CPU's statistics are refreshed next, in cycles.
     refresh_at: Vec<u64>,
     refresh_every: u64,
-    calls: u64,
-    /// The highest clock so far.
-    latest: u64,
+    count: Count,
 }
 
-/// What a CPU does: one call at a time.
-pub trait Workload {
-    /// The next call of `cpu`, whose turn it is. `false`: it has nothing more to do.
-    fn call(&mut self, lab: &Lab<'_>, cpu: u32) -> bool;
+/// What programs have asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Blocks allocated.
+    pub allocs: u64,
+    /// Blocks freed.
+    pub frees: u64,
+    /// Requests that were refused.
+    pub refused: u64,
 }
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Calls of all CPUs.
-    pub calls: u64,
-    /// Cycles of all CPUs together.
+    /// What was asked for.
+    pub count: Count,
+    /// Cycles that CPUs were not idle, of all together.
     pub cycles: u64,
-    /// Cycles until the last CPU was done.
+    /// Cycles from the beginning to the last CPU's last step.
     pub elapsed: u64,
     /// Where they went.
     pub spent: Spent,
@@ -75,6 +85,26 @@ pub struct Outcome {
     pub happened: Happened,
     /// Hash of all of the above and every CPU's clock.
     pub hash: String,
+}
+
+impl Outcome {
+    /// What `next`, which followed, came to as well. The hash is the first one's.
+    pub fn add(&mut self, next: &Outcome) {
+        self.count = self.count.plus(&next.count);
+        self.cycles += next.cycles;
+        self.elapsed += next.elapsed;
+        self.spent = self.spent.plus(&next.spent);
+        self.happened = self.happened.plus(&next.happened);
+    }
+}
+
+counts!(Count: allocs, frees, refused);
+
+impl Count {
+    /// Blocks allocated and freed, and requests refused.
+    pub fn calls(&self) -> u64 {
+        self.allocs + self.frees + self.refused
+    }
 }
 
 impl Spec {
@@ -114,10 +144,11 @@ impl Spec {
             machine,
             random: Pcg64Mcg::seed_from_u64(self.seed),
             turns: BinaryHeap::new(),
+            idle: vec![None; machine.cpus() as usize],
+            woken: Vec::new(),
             refresh_at: vec![0; machine.cpus() as usize],
             refresh_every: second,
-            calls: 0,
-            latest: 0,
+            count: Count::default(),
         };
         for cpu in 0..machine.cpus() {
             // Each CPU's timer started at its own time.
@@ -134,70 +165,106 @@ impl Lab<'_> {
         ((u128::from(self.random.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Lets one CPU make `calls` calls before anything is measured; its clock starts at 0.
-    pub fn warm<W: Workload>(&mut self, workload: &mut W, cpu: u32, calls: u64) {
-        self.allocator.platform().turn(cpu, 0);
-        for _ in 0..calls {
-            workload.call(self, cpu);
+    /// A block for the CPU whose turn it is; `None` if it was refused.
+    pub fn alloc(&mut self, order: Order) -> Option<Pfn> {
+        self.allocator.platform().work(self.machine.work.alloc);
+        let block = self.allocator.alloc(Request::new(order)).ok();
+        self.count.allocs += u64::from(block.is_some());
+        self.count.refused += u64::from(block.is_none());
+        block
+    }
+
+    /// A block back from the CPU whose turn it is.
+    ///
+    /// # Panics
+    /// If the block is not handed out.
+    pub fn free(&mut self, block: Pfn, order: Order) {
+        self.allocator.platform().work(self.machine.work.free);
+        self.allocator.free(block, order).expect("a program frees what it was given");
+        self.count.frees += 1;
+    }
+
+    /// Lets a CPU that waits go on from now. Does nothing to one that does not wait.
+    pub fn wake(&mut self, cpu: u32) {
+        if self.idle[cpu as usize].is_some() {
+            self.woken.push(cpu);
         }
-        self.latest = self.latest.max(self.allocator.platform().clock());
     }
 
-    /// A time that no clock has reached yet.
-    pub fn latest(&self) -> u64 {
-        self.latest
+    /// Lets one CPU make `steps` steps that take no time.
+    pub fn warm(&mut self, program: &mut dyn Program, cpu: u32, steps: u64) {
+        self.allocator.platform().charge(false);
+        self.allocator.platform().turn(cpu, 0);
+        for _ in 0..steps {
+            program.step(self, cpu);
+        }
+        self.allocator.platform().charge(true);
     }
 
-    /// Lets the CPUs `0..cpus` call `workload` until each clock is at `until` cycles or has
-    /// nothing more to do. Clocks start at `from`, a little apart.
-    pub fn play<W: Workload>(
-        &mut self,
-        workload: &mut W,
-        cpus: u32,
-        from: u64,
-        until: u64,
-    ) -> Outcome {
-        let before = self.allocator.platform().totals();
-        let calls_before = self.calls;
+    /// The CPUs `0..cpus` start, each at a random time within `apart` cycles from `from` on.
+    pub fn start(&mut self, cpus: u32, from: u64, apart: u64) {
         self.turns.clear();
+        self.idle.fill(None);
         for cpu in 0..cpus {
-            let start = from + self.random_below(START_APART);
+            let start = from + self.random_below(apart.max(1));
             self.turns.push(Reverse((start, cpu)));
         }
+    }
+
+    /// Lets the CPUs that were started make steps until each clock is at `until` cycles or there is
+    /// nothing more to do. May be called again with a later time.
+    pub fn play(&mut self, program: &mut dyn Program, until: u64) -> Outcome {
+        let before = self.allocator.platform().totals();
+        let count_before = self.count;
+        let first = self.turns.peek().map_or(until, |turn| turn.0.0);
         let mut hash = Sha256::new();
-        let (mut cycles, mut elapsed) = (0, 0);
-        while let Some(Reverse((clock, cpu))) = self.turns.pop() {
-            let home = self.allocator.platform();
-            home.turn(cpu, clock);
-            let due = &mut self.refresh_at[cpu as usize];
-            if clock >= *due {
-                *due = clock + self.refresh_every;
-                self.allocator.refresh(CpuId(cpu));
+        let (mut cycles, mut last) = (0, first);
+        while let Some(Reverse((clock, cpu))) = self.turns.peek().copied() {
+            if clock >= until {
+                break;
             }
-            let more = workload.call(self, cpu);
-            self.calls += u64::from(more);
-            let clock = self.allocator.platform().clock();
-            if more && clock < until {
-                self.turns.push(Reverse((clock, cpu)));
-                continue;
+            let (took, turn) = self.step(program, cpu, clock);
+            cycles += took;
+            let clock = clock + took;
+            last = last.max(clock);
+            if turn == Turn::More {
+                if let Some(mut top) = self.turns.peek_mut() {
+                    *top = Reverse((clock, cpu));
+                }
+            } else {
+                self.turns.peek_mut().map(PeekMut::pop);
+                self.idle[cpu as usize] = (turn == Turn::Wait).then_some(clock);
+                hash.update(cpu.to_le_bytes());
+                hash.update(clock.to_le_bytes());
             }
-            cycles += clock - from;
-            elapsed = elapsed.max(clock - from);
-            self.latest = self.latest.max(clock);
-            hash.update(cpu.to_le_bytes());
-            hash.update(clock.to_le_bytes());
+            while let Some(woken) = self.woken.pop() {
+                if let Some(asleep) = self.idle[woken as usize].take() {
+                    self.turns.push(Reverse((asleep.max(clock), woken)));
+                }
+            }
         }
+        let mut ends: Vec<(u32, u64)> = self.turns.iter().map(|t| (t.0.1, t.0.0)).collect();
+        ends.sort_unstable();
         let (spent, happened) = self.allocator.platform().totals();
         let (spent, happened) = (spent.since(&before.0), happened.since(&before.1));
-        let calls = self.calls - calls_before;
-        hash.update(format!("{calls} {spent:?} {happened:?}"));
+        let count = self.count.since(&count_before);
+        hash.update(format!("{ends:?} {count:?} {spent:?} {happened:?}"));
         let hash = hex(&hash.finalize());
-        Outcome { calls, cycles, elapsed, spent, happened, hash }
+        Outcome { count, cycles, elapsed: last - first, spent, happened, hash }
+    }
+
+    /// One step of one CPU: the cycles it took, and what comes next.
+    fn step(&mut self, program: &mut dyn Program, cpu: u32, clock: u64) -> (u64, Turn) {
+        self.allocator.platform().turn(cpu, clock);
+        let due = &mut self.refresh_at[cpu as usize];
+        if clock >= *due {
+            *due = clock + self.refresh_every;
+            self.allocator.refresh(CpuId(cpu));
+        }
+        let turn = program.step(self, cpu);
+        (self.allocator.platform().clock() - clock, turn)
     }
 }
-
-/// CPUs begin this many cycles apart at most: nobody starts 88 threads in one cycle.
-const START_APART: u64 = 1000;
 
 /// The zones of a machine: DMA and DMA32 on node 0, Normal above 4 GiB, as x86-64 has them.
 pub fn zones(machine: &Machine) -> Vec<ZoneSpec> {

@@ -1,11 +1,13 @@
 //! The lab as its users see it: the same run twice, sense in what comes out, and its speed.
 
 use zonal_core::policy::Policy;
+use zonal_core::types::Order;
 use zonal_lab::experiment::{EXPERIMENTS, Experiment, Options};
 use zonal_lab::machine::Machine;
 use zonal_lab::report;
+use zonal_lab::run::Plan;
 use zonal_lab::sim::{Outcome, Spec};
-use zonal_lab::workload::PageBench;
+use zonal_lab::workload::{KINDS, PageBench, Workload};
 
 fn machine(cpus: u32) -> Machine {
     let mut machine = Machine::named("broadwell-2017-88").unwrap().resized(cpus).unwrap();
@@ -25,16 +27,17 @@ fn pairs(cpus: u32, policy: Policy, seed: u64, each: u64) -> (f64, Outcome) {
     let machine = machine(cpus);
     Spec { machine: machine.clone(), policy, seed }
         .run(|lab| {
-            let mut bench = PageBench::new(cpus);
+            let mut bench = PageBench::new(cpus, Order::ZERO);
             for cpu in 0..cpus {
                 let before = lab.random_below(each);
                 lab.warm(&mut bench, cpu, 2 * before);
             }
-            let (warm, from) = (bench.pairs, lab.latest());
             let pair = machine.work.alloc + machine.work.free;
-            let outcome = lab.play(&mut bench, cpus, from, from + each * pair);
+            lab.start(cpus, 0, pair);
+            let outcome = lab.play(&mut bench, each * pair);
             lab.allocator.validate().unwrap();
-            Ok((outcome.cycles as f64 / (bench.pairs - warm) as f64, outcome))
+            assert_eq!(outcome.count.refused, 0);
+            Ok((2.0 * outcome.cycles as f64 / outcome.count.calls() as f64, outcome))
         })
         .unwrap()
 }
@@ -81,14 +84,16 @@ fn a_machine_of_1024_cpus_and_16_nodes_runs() {
     let machine = Machine::parse(&text).unwrap();
     assert_eq!((machine.cpus(), machine.nodes()), (1024, 16));
     let spec = Spec { machine, policy: Policy::LINUX_6_18, seed: 1 };
-    let calls = spec.run(|lab| {
-        let mut bench = PageBench::new(1024);
-        let outcome = lab.play(&mut bench, 1024, 0, 20_000);
+    let count = spec.run(|lab| {
+        let mut bench = PageBench::new(1024, Order::ZERO);
+        lab.start(1024, 0, 1000);
+        let outcome = lab.play(&mut bench, 20_000);
         lab.allocator.validate().unwrap();
-        assert_eq!(bench.refused, 0);
-        Ok(outcome.calls)
+        Ok(outcome.count)
     });
-    assert!(calls.unwrap() > 1024 * 20);
+    let count = count.unwrap();
+    assert_eq!(count.refused, 0);
+    assert!(count.calls() > 1024 * 20);
 }
 
 fn toml_of(machine: &Machine) -> String {
@@ -116,4 +121,39 @@ fn vmstat_update_cost_is_near_every_published_cell_and_its_page_shows_them() {
     let fetches = ["src=", "href=", "url(", "@import", "<script", "<link"];
     assert!(!fetches.iter().any(|fetch| page.contains(fetch)), "nothing is fetched");
     assert_eq!(report::csv(&table).lines().count(), table.cells.len() + 1);
+}
+
+#[test]
+fn every_workload_runs_twice_alike_and_differs_by_seed_and_policy() {
+    for kind in KINDS {
+        let plan = |seed, policy| Plan {
+            cpus: Some(7),
+            warm_us: 300,
+            run_us: 300,
+            ..Plan::new(machine(8), policy, Workload::of(kind), seed)
+        };
+        let run = |seed, policy| plan(seed, policy).run().unwrap();
+        let (one, again) = (run(1, Policy::LINUX_6_18), run(1, Policy::LINUX_6_18));
+        assert_eq!(one, again, "{}", kind.name);
+        assert_ne!(one.hash, run(2, Policy::LINUX_6_18).hash, "{}", kind.name);
+        assert_ne!(one.hash, run(1, Policy::ZONAL).hash, "{}", kind.name);
+        assert!(one.get("calls").unwrap() > 1000.0, "{one:?}");
+        assert_eq!(one.get("refused"), Some(0.0), "{}", kind.name);
+        let busy = one.get("busy_percent").unwrap();
+        assert!((50.0..=100.5).contains(&busy), "{}: {busy}", kind.name);
+    }
+}
+
+#[test]
+fn a_plan_that_cannot_be_says_what_would_do() {
+    let good = Plan::new(machine(8), Policy::LINUX_6_18, "burst".parse().unwrap(), 1);
+    for (plan, expected) in [
+        (Plan { cpus: Some(9), ..good.clone() }, "1 to 8"),
+        (Plan { cpus: Some(0), ..good.clone() }, "1 to 8"),
+        (Plan { run_us: 0, ..good.clone() }, "run_us: 0; expected 1"),
+        (Plan { warm_us: u64::MAX, ..good.clone() }, "warm_us"),
+    ] {
+        let error = plan.run().unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }

@@ -7,6 +7,7 @@
 
 use sha2::{Digest, Sha256};
 use zonal_core::policy::Policy;
+use zonal_core::types::Order;
 
 use super::published::Published;
 use super::{Cell, Experiment, Options, Progress, SCHEMA_VERSION, Table};
@@ -113,18 +114,16 @@ fn pairs(machine: &Machine, policy: Policy, seed: u64) -> Result<Run, LabError> 
     let spec = Spec { machine: machine.clone(), policy, seed };
     spec.run(|lab| {
         let cpus = machine.cpus();
-        let mut bench = PageBench::new(cpus);
+        let mut bench = PageBench::new(cpus, Order::ZERO);
         // Each CPU's counters stand somewhere else when the measurement begins.
         for cpu in 0..cpus {
             let before = lab.random_below(PAIRS);
             lab.warm(&mut bench, cpu, 2 * before + 2);
         }
-        let warm_pairs = bench.pairs;
-        let from = lab.latest();
         let pair = machine.work.alloc + machine.work.free;
-        let outcome = lab.play(&mut bench, cpus, from, from + PAIRS * pair);
-        let pairs = (bench.pairs - warm_pairs) as f64;
-        let cycles_per_pair = outcome.cycles as f64 / pairs;
+        lab.start(cpus, 0, pair);
+        let outcome = lab.play(&mut bench, PAIRS * pair);
+        let cycles_per_pair = 2.0 * outcome.cycles as f64 / outcome.count.calls() as f64;
         let pairs_per_s = f64::from(cpus) * machine.ghz * 1e9 / cycles_per_pair;
         Ok(Run { cycles_per_pair, pairs_per_s, hash: outcome.hash })
     })

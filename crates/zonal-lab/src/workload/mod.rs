@@ -1,5 +1,250 @@
-//! What the CPUs of a lab machine do.
+//! What the CPUs of a lab machine do, as data: a kind and its numbers, written
+//! `burst:hold=256,order=0`. Numbers that are left out have their default.
+//!
+//! ```
+//! use zonal_lab::workload::Workload;
+//!
+//! let workload: Workload = "burst:hold=64".parse().unwrap();
+//! assert_eq!(workload.to_string(), "burst:hold=64,order=0");
+//! assert!("burst:hold=0".parse::<Workload>().is_err());
+//! ```
+//! A [`Program`] is a workload at work. It makes one call of one CPU at a time; what a call costs
+//! is the machine's and the cost model's business.
 
+mod burst;
+mod churn;
+mod handoff;
 mod page_bench;
 
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+use zonal_core::types::Order;
+
+pub use burst::Burst;
+pub use churn::Churn;
+pub use handoff::Handoff;
 pub use page_bench::PageBench;
+
+use crate::sim::Lab;
+
+/// A workload at work.
+pub trait Program {
+    /// The next step of `cpu`, whose turn it is.
+    fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn;
+}
+
+/// What a CPU does after a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// It goes on.
+    More,
+    /// It is idle until another CPU wakes it ([`Lab::wake`]).
+    Wait,
+    /// It has nothing more to do.
+    Done,
+}
+
+/// A kind of workload.
+#[derive(Debug)]
+pub struct Kind {
+    /// What the command line calls it.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Its numbers, in the order in which they are printed.
+    pub params: &'static [Param],
+    make: fn(&[u64], u32) -> Box<dyn Program>,
+}
+
+/// A number of a workload.
+#[derive(Debug)]
+pub struct Param {
+    /// Its name.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// What it is if nobody says.
+    pub default: u64,
+    /// The smallest it may be.
+    pub min: u64,
+    /// The largest it may be.
+    pub max: u64,
+}
+
+/// A kind with its numbers.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    kind: &'static Kind,
+    values: Vec<u64>,
+}
+
+/// Why a text is no workload.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum WorkloadError {
+    /// No kind has this name.
+    #[error("no workload is called '{name}'; there are {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// It has no such number.
+    #[error("{kind} has no '{name}'; it takes {known}")]
+    Parameter {
+        /// The workload.
+        kind: &'static str,
+        /// What was written.
+        name: String,
+        /// What it takes.
+        known: String,
+    },
+    /// A number is none, or cannot be.
+    #[error("{kind}: {name} is '{value}'; expected a whole number from {min} to {max}")]
+    Value {
+        /// The workload.
+        kind: &'static str,
+        /// The number's name.
+        name: &'static str,
+        /// What was written.
+        value: String,
+        /// The smallest it may be.
+        min: u64,
+        /// The largest it may be.
+        max: u64,
+    },
+}
+
+/// Every kind of workload.
+pub const KINDS: &[Kind] = &[page_bench::KIND, burst::KIND, churn::KIND, handoff::KIND];
+
+/// The order of the blocks, as most workloads have it.
+const ORDER: Param =
+    Param { name: "order", about: "order of each block", default: 0, min: 0, max: 9 };
+
+impl Workload {
+    /// A kind with the numbers that nobody gave at their defaults.
+    pub fn of(kind: &'static Kind) -> Workload {
+        Workload { kind, values: kind.params.iter().map(|param| param.default).collect() }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> &'static Kind {
+        self.kind
+    }
+
+    /// One of its numbers, if it has it.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        let at = self.kind.params.iter().position(|param| param.name == name)?;
+        Some(self.values[at])
+    }
+
+    /// Sets one of its numbers.
+    ///
+    /// # Errors
+    /// [`WorkloadError`] for a name it does not have, and for a value that cannot be; the old value
+    /// stays.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), WorkloadError> {
+        let kind = self.kind;
+        let at = kind.params.iter().position(|param| param.name == name).ok_or_else(|| {
+            let known: Vec<&str> = kind.params.iter().map(|param| param.name).collect();
+            WorkloadError::Parameter {
+                kind: kind.name,
+                name: name.to_owned(),
+                known: known.join(", "),
+            }
+        })?;
+        let Param { name, min, max, .. } = kind.params[at];
+        let number = value.parse().ok().filter(|number| (min..=max).contains(number));
+        self.values[at] = number.ok_or_else(|| WorkloadError::Value {
+            kind: kind.name,
+            name,
+            value: value.to_owned(),
+            min,
+            max,
+        })?;
+        Ok(())
+    }
+
+    /// It, about to start on `cpus` CPUs.
+    pub fn program(&self, cpus: u32) -> Box<dyn Program> {
+        (self.kind.make)(&self.values, cpus)
+    }
+}
+
+impl PartialEq for Workload {
+    fn eq(&self, other: &Workload) -> bool {
+        self.kind.name == other.kind.name && self.values == other.values
+    }
+}
+
+impl FromStr for Workload {
+    type Err = WorkloadError;
+
+    fn from_str(text: &str) -> Result<Workload, WorkloadError> {
+        let (name, numbers) = text.split_once(':').unwrap_or((text, ""));
+        let kind = KINDS.iter().find(|kind| kind.name == name);
+        let mut workload = Workload::of(kind.ok_or_else(|| WorkloadError::Unknown {
+            name: name.to_owned(),
+            known: KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", "),
+        })?);
+        for number in numbers.split(',').filter(|number| !number.is_empty()) {
+            let (name, value) = number.split_once('=').unwrap_or((number, ""));
+            workload.set(name, value)?;
+        }
+        Ok(workload)
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name)?;
+        for (at, (param, value)) in self.kind.params.iter().zip(&self.values).enumerate() {
+            let before = if at == 0 { ':' } else { ',' };
+            write!(f, "{before}{}={value}", param.name)?;
+        }
+        Ok(())
+    }
+}
+
+/// An order that has passed its parameter's bounds.
+fn order(value: u64) -> Order {
+    Order::new(value as u32).unwrap_or(Order::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_is_read_as_it_is_printed() {
+        for kind in KINDS {
+            let workload = Workload::of(kind);
+            assert_eq!(workload.to_string().parse::<Workload>().as_ref(), Ok(&workload));
+            for param in kind.params {
+                assert!((param.min..=param.max).contains(&param.default), "{}", param.name);
+                assert_eq!(workload.get(param.name), Some(param.default));
+            }
+        }
+        let burst: Workload = "burst:order=3".parse().unwrap();
+        assert_eq!((burst.get("order"), burst.get("depth")), (Some(3), None));
+        assert_ne!(burst, "burst".parse().unwrap());
+    }
+
+    #[test]
+    fn what_is_no_workload_is_refused_with_what_there_is() {
+        for (text, expected) in [
+            ("nonsense", "page-bench"),
+            ("", "page-bench"),
+            ("burst:depth=3", "it takes hold, order"),
+            ("burst:hold", "whole number from 1"),
+            ("burst:hold=-1", "whole number from 1"),
+            ("burst:order=10", "from 0 to 9"),
+        ] {
+            let error = text.parse::<Workload>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,45 +1,38 @@
-//! The page benchmark of 2017: every CPU allocates one order-0 page and frees it, over and over.
+//! The page benchmark of 2017: every CPU allocates a block and frees it, over and over.
 
-use zonal_core::alloc::Request;
 use zonal_core::types::{Order, Pfn};
 
-use super::super::sim::{Lab, Workload};
+use super::{Kind, ORDER, Program, Turn, order};
+use crate::sim::Lab;
 
-/// One page out, one page back, on each CPU.
+pub(super) const KIND: Kind = Kind {
+    name: "page-bench",
+    about: "every CPU allocates one block and frees it, over and over",
+    params: &[ORDER],
+    make: |values, cpus| Box::new(PageBench::new(cpus, order(values[0]))),
+};
+
+/// One block out, one block back, on each CPU.
 #[derive(Clone, Debug)]
 pub struct PageBench {
     held: Vec<Option<Pfn>>,
-    /// Pairs completed by all CPUs.
-    pub pairs: u64,
-    /// Requests that were refused.
-    pub refused: u64,
+    order: Order,
 }
 
 impl PageBench {
-    /// For a machine of `cpus` CPUs.
-    pub fn new(cpus: u32) -> PageBench {
-        PageBench { held: vec![None; cpus as usize], pairs: 0, refused: 0 }
+    /// For `cpus` CPUs.
+    pub fn new(cpus: u32, order: Order) -> PageBench {
+        PageBench { held: vec![None; cpus as usize], order }
     }
 }
 
-impl Workload for PageBench {
-    fn call(&mut self, lab: &Lab<'_>, cpu: u32) -> bool {
-        let home = lab.allocator.platform();
-        let work = &lab.machine.work;
-        match self.held[cpu as usize].take() {
-            None => {
-                home.work(work.alloc);
-                match lab.allocator.alloc(Request::new(Order::ZERO)) {
-                    Ok(page) => self.held[cpu as usize] = Some(page),
-                    Err(_) => self.refused += 1,
-                }
-            }
-            Some(page) => {
-                home.work(work.free);
-                let freed = lab.allocator.free(page, Order::ZERO);
-                self.pairs += u64::from(freed.is_ok());
-            }
+impl Program for PageBench {
+    fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn {
+        let held = &mut self.held[cpu as usize];
+        match held.take() {
+            None => *held = lab.alloc(self.order),
+            Some(block) => lab.free(block, self.order),
         }
-        true
+        Turn::More
     }
 }

@@ -1,0 +1,320 @@
+//! One run: a machine, a policy, a workload and a seed in, figures out. Sweeps and comparisons are
+//! made of these.
+//!
+//! Each run first plays a while that is not measured, in which the CPUs also start, so that lists
+//! are filled and CPUs are at different places of what they do.
+
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use sha2::{Digest, Sha256};
+use zonal_core::alloc::ZoneStats;
+use zonal_core::policy::Policy;
+use zonal_core::types::ZoneId;
+
+use crate::LabError;
+use crate::experiment::hex;
+use crate::machine::Machine;
+use crate::sim::{Lab, Outcome, Spec};
+use crate::workload::Workload;
+
+/// Everything that a run depends on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The machine.
+    pub machine: Machine,
+    /// The policy.
+    pub policy: Policy,
+    /// What its CPUs do.
+    pub workload: Workload,
+    /// How many of its CPUs do it: the first ones. `None`: all.
+    pub cpus: Option<u32>,
+    /// What random choices start from.
+    pub seed: u64,
+    /// Time before anything is measured, in microseconds of virtual time.
+    pub warm_us: u64,
+    /// Time that is measured, in microseconds of virtual time.
+    pub run_us: u64,
+}
+
+/// Time before anything is measured, if nobody says how long.
+pub const WARM_US: u64 = 2000;
+/// Time that is measured, if nobody says how long.
+pub const RUN_US: u64 = 2000;
+
+/// What a run came to. All of it is simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
+    values: [f64; FIGURES.len()],
+    /// Hash of the run: every CPU's clock, where the cycles went, every zone's counters.
+    pub hash: String,
+}
+
+/// A figure of a run.
+#[derive(Debug)]
+pub struct Figure {
+    /// Its name, in JSON and CSV.
+    pub name: &'static str,
+    /// What it says, and its unit.
+    pub about: &'static str,
+    of: fn(&Measured) -> f64,
+}
+
+/// What figures are computed from.
+#[derive(Debug)]
+struct Measured {
+    cpus: f64,
+    /// Cycles in a second.
+    hz: f64,
+    outcome: Outcome,
+    /// Of all zones, in the measured time.
+    zones: ZoneStats,
+    /// Pages on the lists of all zones at its end.
+    listed: u64,
+    /// The most that were seen on them.
+    listed_most: u64,
+}
+
+impl Measured {
+    fn elapsed_s(&self) -> f64 {
+        self.outcome.elapsed as f64 / self.hz
+    }
+    fn calls(&self) -> f64 {
+        self.outcome.count.calls() as f64
+    }
+    fn per_call(&self, cycles: u64) -> f64 {
+        ratio(cycles as f64, self.calls())
+    }
+    fn percent_of_cycles(&self, cycles: u64) -> f64 {
+        100.0 * ratio(cycles as f64, self.outcome.cycles as f64)
+    }
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// Every figure of a run, in the order in which they are printed.
+pub const FIGURES: &[Figure] = &[
+    Figure {
+        name: "elapsed_us",
+        about: "measured time, in microseconds of virtual time",
+        of: |m| m.elapsed_s() * 1e6,
+    },
+    Figure {
+        name: "calls",
+        about: "blocks allocated and freed, and requests refused",
+        of: Measured::calls,
+    },
+    Figure {
+        name: "calls_per_s",
+        about: "calls of all CPUs in a second of virtual time",
+        of: |m| ratio(m.calls(), m.elapsed_s()),
+    },
+    Figure {
+        name: "cycles_per_call",
+        about: "cycles of one call, waiting included",
+        of: |m| m.per_call(m.outcome.cycles),
+    },
+    Figure {
+        name: "busy_percent",
+        about: "part of the time in which the CPUs were not idle",
+        of: |m| 100.0 * ratio(m.outcome.cycles as f64, m.cpus * m.outcome.elapsed as f64),
+    },
+    Figure {
+        name: "lock_holds",
+        about: "times a zone lock was taken",
+        of: |m| m.outcome.happened.lock_holds as f64,
+    },
+    Figure {
+        name: "lock_contended",
+        about: "times a zone lock was found taken",
+        of: |m| m.outcome.happened.lock_contended as f64,
+    },
+    Figure {
+        name: "lock_wait_percent",
+        about: "part of the cycles spent waiting for zone locks: lock contention",
+        of: |m| m.percent_of_cycles(m.outcome.spent.lock_waits),
+    },
+    Figure {
+        name: "pages_percent",
+        about: "part of the cycles spent moving pages between lists and zones",
+        of: |m| m.percent_of_cycles(m.outcome.spent.pages),
+    },
+    Figure {
+        name: "counters_percent",
+        about: "part of the cycles spent on counters: updates and folds",
+        of: |m| m.percent_of_cycles(m.outcome.spent.updates + m.outcome.spent.folds),
+    },
+    Figure {
+        name: "reads_percent",
+        about: "part of the cycles spent waiting for lines that others wrote",
+        of: |m| m.percent_of_cycles(m.outcome.spent.reads),
+    },
+    Figure {
+        name: "folds",
+        about: "folds of a per-CPU counter into shared ones",
+        of: |m| m.outcome.happened.folds as f64,
+    },
+    Figure {
+        name: "fetches",
+        about: "cache lines that came from another core",
+        of: |m| m.outcome.happened.fetches as f64,
+    },
+    Figure {
+        name: "refills",
+        about: "zone lock holds that filled a per-CPU list",
+        of: |m| m.zones.refills as f64,
+    },
+    Figure {
+        name: "refilled_pages",
+        about: "pages moved from zones to per-CPU lists",
+        of: |m| m.zones.refilled_pages as f64,
+    },
+    Figure {
+        name: "drains",
+        about: "zone lock holds that drained a per-CPU list",
+        of: |m| m.zones.drains as f64,
+    },
+    Figure {
+        name: "drained_pages",
+        about: "pages moved from per-CPU lists to zones",
+        of: |m| m.zones.drained_pages as f64,
+    },
+    Figure {
+        name: "direct_pages",
+        about: "pages allocated from zones past the lists",
+        of: |m| m.zones.direct_pages as f64,
+    },
+    Figure {
+        name: "listed_pages",
+        about: "pages held on per-CPU lists at the end",
+        of: |m| m.listed as f64,
+    },
+    Figure {
+        name: "listed_pages_max",
+        about: "the most pages seen on per-CPU lists, 16 looks",
+        of: |m| m.listed_most as f64,
+    },
+    Figure {
+        name: "refused",
+        about: "requests that were refused",
+        of: |m| m.outcome.count.refused as f64,
+    },
+];
+
+impl Figures {
+    /// Every figure with its name.
+    pub fn each(&self) -> impl Iterator<Item = (&'static Figure, f64)> {
+        FIGURES.iter().zip(self.values)
+    }
+
+    /// The figure of this name.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.each().find_map(|(figure, value)| (figure.name == name).then_some(value))
+    }
+}
+
+impl Serialize for Figures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(FIGURES.len() + 1))?;
+        self.each().try_for_each(|(figure, value)| map.serialize_entry(figure.name, &value))?;
+        map.serialize_entry("result_hash", &self.hash)?;
+        map.end()
+    }
+}
+
+/// Looks at what the lists hold while a run is measured.
+const LOOKS: u64 = 16;
+
+impl Plan {
+    /// All CPUs of `machine` at `workload`, for the usual time.
+    pub fn new(machine: Machine, policy: Policy, workload: Workload, seed: u64) -> Plan {
+        Plan { machine, policy, workload, cpus: None, seed, warm_us: WARM_US, run_us: RUN_US }
+    }
+
+    /// Runs it. The same plan gives the same figures, to the last bit.
+    ///
+    /// # Errors
+    /// [`LabError`] if the machine has fewer CPUs, the time is none or too long, or the core does
+    /// not take the machine.
+    pub fn run(&self) -> Result<Figures, LabError> {
+        let cpus = self.cpus.unwrap_or(self.machine.cpus());
+        if !(1..=self.machine.cpus()).contains(&cpus) {
+            let (name, most) = (&self.machine.name, self.machine.cpus());
+            return Err(LabError::Plan(format!("cpus: {cpus}; {name} has 1 to {most}")));
+        }
+        for (name, us, least) in [("warm_us", self.warm_us, 0), ("run_us", self.run_us, 1)] {
+            if !(least..=US_MAX).contains(&us) {
+                let what = format!("{name}: {us}; expected {least} to {US_MAX} microseconds");
+                return Err(LabError::Plan(what));
+            }
+        }
+        let spec = Spec { machine: self.machine.clone(), policy: self.policy, seed: self.seed };
+        spec.run(|lab| Ok(self.measure(lab, cpus)))
+    }
+
+    fn measure(&self, lab: &mut Lab<'_>, cpus: u32) -> Figures {
+        let cycles = |us: u64| (us as f64 * self.machine.ghz * 1000.0) as u64;
+        let (from, length) = (cycles(self.warm_us), cycles(self.run_us).max(1));
+        let mut program = self.workload.program(cpus);
+        lab.start(cpus, 0, from / 2);
+        lab.play(program.as_mut(), from);
+        let before = zones(lab);
+        let mut listed_most = before.cached_pages;
+        let mut whole: Option<Outcome> = None;
+        let mut hash = Sha256::new();
+        for look in 1..=LOOKS {
+            let part = lab.play(program.as_mut(), from + length * look / LOOKS);
+            listed_most = listed_most.max(zones(lab).cached_pages);
+            hash.update(&part.hash);
+            match &mut whole {
+                None => whole = Some(part),
+                Some(whole) => whole.add(&part),
+            }
+        }
+        let after = zones(lab);
+        hash.update(format!("{after:?}"));
+        let mut outcome = whole.expect("there is a look at least");
+        outcome.elapsed = length;
+        let measured = Measured {
+            cpus: f64::from(cpus),
+            hz: self.machine.ghz * 1e9,
+            outcome,
+            listed: after.cached_pages,
+            zones: since(&after, &before),
+            listed_most,
+        };
+        let values = std::array::from_fn(|at| (FIGURES[at].of)(&measured));
+        Figures { values, hash: hex(&hash.finalize()) }
+    }
+}
+
+/// The longest time of a run: ten minutes.
+const US_MAX: u64 = 600_000_000;
+
+/// Counters of all zones together, as far as figures need them.
+fn zones(lab: &Lab<'_>) -> ZoneStats {
+    let mut sum = ZoneStats::default();
+    lab.allocator.platform().charge(false);
+    for zone in 0..lab.allocator.zones().len() {
+        let one = lab.allocator.zone_stats(ZoneId(zone as u16));
+        sum.cached_pages += one.cached_pages;
+        sum.refills += one.refills;
+        sum.refilled_pages += one.refilled_pages;
+        sum.drains += one.drains;
+        sum.drained_pages += one.drained_pages;
+        sum.direct_pages += one.direct_pages;
+    }
+    lab.allocator.platform().charge(true);
+    sum
+}
+
+fn since(now: &ZoneStats, before: &ZoneStats) -> ZoneStats {
+    ZoneStats {
+        refills: now.refills - before.refills,
+        refilled_pages: now.refilled_pages - before.refilled_pages,
+        drains: now.drains - before.drains,
+        drained_pages: now.drained_pages - before.drained_pages,
+        direct_pages: now.direct_pages - before.direct_pages,
+        ..*now
+    }
+}

@@ -1,0 +1,53 @@
+//! Every CPU holds about so many blocks and, at random, frees one of them or allocates another:
+//! what a cache does to memory.
+
+use zonal_core::types::{Order, Pfn};
+
+use super::{Kind, ORDER, Param, Program, Turn, order};
+use crate::sim::Lab;
+
+pub(super) const KIND: Kind = Kind {
+    name: "churn",
+    about: "every CPU holds at most so many blocks; each call frees or allocates one, at random",
+    params: &[
+        Param {
+            name: "hold",
+            about: "most blocks that a CPU holds",
+            default: 1024,
+            min: 1,
+            max: 1 << 20,
+        },
+        ORDER,
+    ],
+    make: |values, cpus| Box::new(Churn::new(cpus, values[0], order(values[1]))),
+};
+
+/// A random set of blocks on each CPU.
+#[derive(Clone, Debug)]
+pub struct Churn {
+    held: Vec<Vec<Pfn>>,
+    hold: u64,
+    order: Order,
+}
+
+impl Churn {
+    /// For `cpus` CPUs, each of which holds up to `hold` blocks.
+    pub fn new(cpus: u32, hold: u64, order: Order) -> Churn {
+        Churn { held: vec![Vec::new(); cpus as usize], hold, order }
+    }
+}
+
+impl Program for Churn {
+    fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn {
+        let held = &mut self.held[cpu as usize];
+        // Which place the call falls on: an empty one is filled, a filled one emptied.
+        let place = lab.random_below(self.hold) as usize;
+        if place < held.len() {
+            let block = held.swap_remove(place);
+            lab.free(block, self.order);
+        } else if let Some(block) = lab.alloc(self.order) {
+            held.push(block);
+        }
+        Turn::More
+    }
+}

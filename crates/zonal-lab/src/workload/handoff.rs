@@ -1,0 +1,61 @@
+//! CPUs in pairs: the first allocates, the second frees what the first gives it, as between a
+//! sender and a receiver. Each list of the first runs empty, each list of the second runs full.
+
+use std::collections::VecDeque;
+
+use zonal_core::types::{Order, Pfn};
+
+use super::{Kind, ORDER, Param, Program, Turn, order};
+use crate::sim::Lab;
+
+pub(super) const KIND: Kind = Kind {
+    name: "handoff",
+    about: "CPUs in pairs: one allocates, the other frees; an odd last CPU does nothing",
+    params: &[
+        Param {
+            name: "depth",
+            about: "most blocks on the way from one to the other",
+            default: 64,
+            min: 1,
+            max: 1 << 20,
+        },
+        ORDER,
+    ],
+    make: |values, cpus| Box::new(Handoff::new(cpus, values[0] as usize, order(values[1]))),
+};
+
+/// A queue of blocks between each two CPUs.
+#[derive(Clone, Debug)]
+pub struct Handoff {
+    queues: Vec<VecDeque<Pfn>>,
+    depth: usize,
+    order: Order,
+}
+
+impl Handoff {
+    /// For `cpus` CPUs, with up to `depth` blocks on the way in each pair.
+    pub fn new(cpus: u32, depth: usize, order: Order) -> Handoff {
+        Handoff { queues: vec![VecDeque::new(); cpus as usize / 2], depth, order }
+    }
+}
+
+impl Program for Handoff {
+    fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn {
+        let Some(queue) = self.queues.get_mut(cpu as usize / 2) else { return Turn::Done };
+        let other = cpu ^ 1;
+        if cpu.is_multiple_of(2) {
+            if queue.len() == self.depth {
+                return Turn::Wait;
+            }
+            if let Some(block) = lab.alloc(self.order) {
+                queue.push_back(block);
+                lab.wake(other);
+            }
+        } else {
+            let Some(block) = queue.pop_front() else { return Turn::Wait };
+            lab.free(block, self.order);
+            lab.wake(other);
+        }
+        Turn::More
+    }
+}
