@@ -75,10 +75,7 @@ fn a_lone_cpu_pays_for_its_work_and_folds_and_nothing_else() {
 
 #[test]
 fn a_machine_of_1024_cpus_and_16_nodes_runs() {
-    let mut machine = Machine::named("broadwell-2017-88").unwrap();
-    machine.sockets = 16;
-    machine.cores_per_socket = 32;
-    machine.cache.llc_cores = 32;
+    let mut machine = Machine::named("broadwell-2017-88@1024/16").unwrap();
     machine.memory_mib = 1024;
     let text = toml_of(&machine);
     let machine = Machine::parse(&text).unwrap();

@@ -8,6 +8,10 @@ use super::Machine;
 pub const CPUS_MAX: u32 = 4096;
 /// Most nodes.
 pub const NODES_MAX: u32 = 64;
+/// The largest cache: 16 GiB.
+const CACHE_KIB_MAX: u64 = 16 << 20;
+/// The longest that one access or step may take.
+const CYCLES_MAX: u64 = 1_000_000;
 
 /// Why a machine cannot be.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -29,65 +33,174 @@ pub enum MachineError {
         known: String,
     },
     /// A figure that cannot be.
-    #[error("{field}: {what}")]
+    #[error("{}{field}: {what}", at(*line))]
     Field {
         /// Which.
         field: &'static str,
+        /// Line, from 1, where there is a text.
+        line: Option<usize>,
         /// What is wrong, and what would do.
+        what: String,
+    },
+    /// A file that is no machine.
+    #[error("{file}: {what}")]
+    File {
+        /// The file.
+        file: String,
+        /// What is wrong with it, and where.
         what: String,
     },
 }
 
+impl MachineError {
+    /// A figure that cannot be, of a machine without a text.
+    pub fn field(field: &'static str, what: String) -> MachineError {
+        MachineError::Field { field, line: None, what }
+    }
+}
+
+fn at(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!("line {line}: "))
+}
+
 /// Checks every figure, alone and against the others.
 pub fn check(machine: &Machine) -> Result<(), MachineError> {
-    let field = |field, what: String| Err(MachineError::Field { field, what });
+    let in_name = |c: char| c.is_ascii_alphanumeric() || "._-@/".contains(c);
+    if machine.name.is_empty() || machine.name.len() > 64 || !machine.name.chars().all(in_name) {
+        let what = format!("'{}'; expected 1 to 64 letters, digits and ._-", machine.name);
+        return Err(MachineError::field("name", what));
+    }
+    if !(0.01..=100.0).contains(&machine.ghz) {
+        let what = format!("{} is no clock rate; expected 0.01 to 100", machine.ghz);
+        return Err(MachineError::field("ghz", what));
+    }
+    if !(32..=64 << 20).contains(&machine.memory_mib) {
+        let what = format!("{}; expected 32 (MiB) to 67108864 per node", machine.memory_mib);
+        return Err(MachineError::field("memory_mib", what));
+    }
+    cpus(machine)?;
+    caches(machine)?;
+    costs(machine)?;
+    distances(machine)
+}
+
+/// How CPUs are shared out over sockets, nodes and caches.
+fn cpus(machine: &Machine) -> Result<(), MachineError> {
+    let field = |field, what: String| Err(MachineError::field(field, what));
     let counts = [
         ("sockets", machine.sockets),
-        ("nodes_per_socket", machine.nodes_per_socket),
         ("cores_per_socket", machine.cores_per_socket),
         ("threads_per_core", machine.threads_per_core),
+        ("nodes", machine.nodes),
         ("cache.llc_cores", machine.cache.llc_cores),
     ];
     for (name, count) in counts {
         if !(1..=CPUS_MAX).contains(&count) {
-            return field(name, format!("{count}, but it must be 1 to {CPUS_MAX}"));
+            return field(name, format!("{count}; expected 1 to {CPUS_MAX}"));
         }
     }
-    let cpus = counts[..4].iter().filter(|(name, _)| *name != "nodes_per_socket");
-    let cpus: u64 = cpus.map(|(_, count)| u64::from(*count)).product();
+    let cpus: u64 = counts[..3].iter().map(|(_, count)| u64::from(*count)).product();
     if cpus > u64::from(CPUS_MAX) {
-        return field(
-            "sockets",
-            format!("{cpus} CPUs in all, but at most {CPUS_MAX} are possible"),
+        return field("sockets", format!("{cpus} CPUs in all; expected at most {CPUS_MAX}"));
+    }
+    let Machine { sockets, nodes, cores_per_socket, .. } = *machine;
+    if nodes > NODES_MAX || nodes > machine.cores() {
+        return field("nodes", format!("{nodes}; expected at most {NODES_MAX}, and one per core"));
+    }
+    let whole = nodes.is_multiple_of(sockets) || sockets.is_multiple_of(nodes);
+    if !whole || !machine.cores().is_multiple_of(nodes) {
+        let what = format!(
+            "{nodes} for {sockets} sockets of {cores_per_socket} cores; expected a multiple or a \
+             divisor of the sockets that divides the cores evenly"
         );
+        return field("nodes", what);
     }
-    if machine.nodes() > NODES_MAX || machine.nodes_per_socket > machine.cores_per_socket {
-        let what = format!("{} nodes; at most {NODES_MAX}, and one per core", machine.nodes());
-        return field("nodes_per_socket", what);
+    if !cores_per_socket.is_multiple_of(machine.cache.llc_cores) {
+        let what = format!(
+            "{}; expected a divisor of the {cores_per_socket} cores of a socket",
+            machine.cache.llc_cores
+        );
+        return field("cache.llc_cores", what);
     }
-    if !machine.cores_per_socket.is_multiple_of(machine.nodes_per_socket) {
-        return field("nodes_per_socket", "the cores of a socket do not divide by it".into());
-    }
-    if !machine.cores_per_socket.is_multiple_of(machine.cache.llc_cores) {
-        return field("cache.llc_cores", "the cores of a socket do not divide by it".into());
-    }
-    if !(0.01..=100.0).contains(&machine.ghz) {
-        return field("ghz", format!("{} is no clock rate; 0.01 to 100", machine.ghz));
-    }
-    if !(32..=64 << 20).contains(&machine.memory_mib) {
-        return field("memory_mib", format!("{}; 32 MiB to 64 TiB per node", machine.memory_mib));
-    }
-    if let Some(rows) = &machine.distances {
-        let nodes = machine.nodes() as usize;
-        if rows.len() != nodes || rows.iter().any(|row| row.len() != nodes) {
-            return field("distances", format!("needs {nodes} rows of {nodes} numbers"));
+    Ok(())
+}
+
+fn caches(machine: &Machine) -> Result<(), MachineError> {
+    let cache = &machine.cache;
+    let sizes = [
+        ("cache.l1_kib", cache.l1_kib),
+        ("cache.l2_kib", cache.l2_kib),
+        ("cache.llc_kib", cache.llc_kib),
+    ];
+    let mut below = 1;
+    for (name, kib) in sizes {
+        if !(below..=CACHE_KIB_MAX).contains(&kib) {
+            let what = format!("{kib}; expected {below} (what is nearer) to {CACHE_KIB_MAX}");
+            return Err(MachineError::field(name, what));
         }
-        for (from, row) in rows.iter().enumerate() {
-            for (to, distance) in row.iter().enumerate() {
-                if (from == to) != (*distance == 10) || *distance < 10 {
-                    let what = format!("{distance} from node {from} to {to}; 10 is a node itself");
-                    return field("distances", what);
-                }
+        below = kib;
+    }
+    Ok(())
+}
+
+/// What is nearer never takes longer, and nothing takes a millisecond.
+fn costs(machine: &Machine) -> Result<(), MachineError> {
+    let (line, work) = (&machine.line, &machine.work);
+    let rows: [&[(&'static str, u64)]; 2] = [
+        &[
+            ("line.l1", line.l1),
+            ("line.l2", line.l2),
+            ("line.llc", line.llc),
+            ("line.core", line.core),
+            ("line.socket", line.socket),
+            ("line.remote", line.remote),
+        ],
+        &[("line.l2", line.l2), ("line.dram", line.dram), ("line.dram_remote", line.dram_remote)],
+    ];
+    for row in rows {
+        let mut below = 1;
+        for (name, cycles) in row {
+            if !(below..=CYCLES_MAX).contains(cycles) {
+                let what = format!("{cycles}; expected {below} (what is nearer) to {CYCLES_MAX}");
+                return Err(MachineError::field(name, what));
+            }
+            below = *cycles;
+        }
+    }
+    let alone = [
+        ("line.serve", line.serve),
+        ("line.locked", line.locked),
+        ("work.alloc", work.alloc),
+        ("work.free", work.free),
+        ("work.update", work.update),
+        ("work.add", work.add),
+        ("work.mask", work.mask),
+        ("work.cmpxchg", work.cmpxchg),
+        ("work.page", work.page),
+    ];
+    match alone.into_iter().find(|(_, cycles)| !(1..=CYCLES_MAX).contains(cycles)) {
+        Some((name, cycles)) => {
+            let what = format!("{cycles}; expected 1 to {CYCLES_MAX} cycles");
+            Err(MachineError::field(name, what))
+        }
+        None => Ok(()),
+    }
+}
+
+fn distances(machine: &Machine) -> Result<(), MachineError> {
+    let Some(rows) = &machine.distances else { return Ok(()) };
+    let nodes = machine.nodes() as usize;
+    if rows.len() != nodes || rows.iter().any(|row| row.len() != nodes) {
+        let what = format!("expected {nodes} rows of {nodes} numbers");
+        return Err(MachineError::field("distances", what));
+    }
+    for (from, row) in rows.iter().enumerate() {
+        for (to, distance) in row.iter().enumerate() {
+            if (from == to) != (*distance == 10) || *distance < 10 {
+                let what = format!(
+                    "{distance} from node {from} to {to}; expected 10 to itself, more to others"
+                );
+                return Err(MachineError::field("distances", what));
             }
         }
     }
@@ -99,33 +212,66 @@ mod tests {
     use super::*;
 
     #[test]
-    fn presets_can_be_and_name_a_source_for_each_cost() {
-        for machine in Machine::presets() {
+    fn presets_can_be_and_say_where_each_figure_is_from() {
+        let presets = Machine::presets();
+        assert_eq!(presets.len(), 6);
+        for machine in presets {
             check(&machine).unwrap();
-            for figure in ["ghz", "cache", "line", "work", "memory_mib"] {
-                let named = machine.sources.keys().any(|key| key.starts_with(figure));
-                assert!(named, "{}: no source for {figure}", machine.name);
+            assert!(machine.sources.contains_key("name"), "{}: of which table?", machine.name);
+            for figure in machine.figures() {
+                let source = figure.source.unwrap_or_default();
+                assert!(source.len() >= 8, "{}: no source for {}", machine.name, figure.name);
+            }
+            let known = |figure: &str| machine.figures().iter().any(|known| known.name == figure);
+            let tables = ["name", "cache", "line", "work"];
+            for key in machine.sources.keys().flat_map(|key| key.split(',')) {
+                let key = key.trim();
+                assert!(known(key) || tables.contains(&key), "{}: no figure {key}", machine.name);
             }
         }
     }
 
     #[test]
-    fn a_machine_that_cannot_be_is_refused_with_its_field() {
-        let mut good = Machine::presets().remove(0);
-        let base = toml::to_string(&good).unwrap();
+    fn presets_have_the_cpus_and_nodes_of_their_tables() {
+        let shapes: Vec<(u32, u32)> =
+            Machine::presets().iter().map(|machine| (machine.cpus(), machine.nodes())).collect();
+        assert_eq!(shapes, [(8, 1), (24, 2), (88, 2), (256, 2), (128, 2), (224, 2)]);
+        for machine in Machine::presets() {
+            let cpus = machine.name.rsplit('-').next().unwrap().parse::<u32>();
+            assert_eq!(cpus, Ok(machine.cpus()), "{} says its size", machine.name);
+        }
+    }
+
+    #[test]
+    fn a_machine_that_cannot_be_is_refused_with_its_line_and_what_was_expected() {
+        let base = include_str!("../../machines/xeon-2007-8.toml");
         for (from, to, expected) in [
-            ("sockets = 2", "sockets = 0", "sockets"),
+            ("sockets = 2", "sockets = 0", "sockets: 0; expected 1 to 4096"),
             ("sockets = 2", "sockets = 4000", "CPUs in all"),
-            ("llc_cores = 2", "llc_cores = 3", "cache.llc_cores"),
-            ("threads_per_core = 1", "threads_per_core = \"x\"", "line "),
-            ("ghz = ", "megahertz = ", "line "),
+            ("nodes = 1", "nodes = 3", "nodes: 3 for 2 sockets"),
+            ("nodes = 1", "nodes = 65", "nodes: 65; expected at most 64"),
+            ("llc_cores = 2", "llc_cores = 3", "cache.llc_cores: 3; expected a divisor"),
+            ("threads_per_core = 1", "threads_per_core = \"x\"", "expected u32"),
+            ("ghz = ", "megahertz = ", "unknown field `megahertz`, expected one of"),
+            ("ghz = 2.33", "ghz = nan", "ghz: NaN is no clock rate"),
+            ("memory_mib = 4096", "memory_mib = 3", "memory_mib: 3; expected 32"),
+            ("l1_kib = 32", "l1_kib = 8192", "cache.l2_kib: 4096; expected 8192"),
+            ("\nremote = 300", "\nremote = 2", "line.remote: 2; expected"),
+            ("\nserve = 40", "\nserve = 0", "line.serve: 0; expected 1"),
+            ("page = 150", "page = 99000000", "work.page: 99000000; expected 1"),
+            ("name = \"xeon-2007-8\"", "name = \"a b\"", "name: 'a b'; expected"),
+            ("nodes = 1", "nodes = 2\ndistances = [[10, 10], [20, 10]]", "distances: 10 from"),
+            ("nodes = 1", "nodes = 2\ndistances = [[10]]", "expected 2 rows of 2"),
+            ("[cache]", "[cache", "line "),
         ] {
             assert!(base.contains(from), "{from} is not in {base}");
-            let error = Machine::parse(&base.replace(from, to)).unwrap_err().to_string();
+            let text = base.replacen(from, to, 1);
+            let error = Machine::parse(&text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
+            let changed = base[..base.find(from).unwrap()].lines().count();
+            let line: usize = error["line ".len()..].split(':').next().unwrap().parse().unwrap();
+            assert!(line.abs_diff(changed) <= 2, "{error}, but the change is at {changed}");
         }
-        good.distances = Some(vec![vec![10]; 2]);
-        assert!(check(&good).is_err());
     }
 
     #[test]
@@ -135,14 +281,9 @@ mod tests {
         assert_eq!((machine.core_of(0), machine.core_of(44)), (0, 0));
         let node = |cpu| machine.node_of_core(machine.core_of(cpu));
         assert_eq!([node(0), node(21), node(22), node(43), node(44), node(66)], [0, 0, 1, 1, 0, 1]);
-    }
-
-    #[test]
-    fn resizing_keeps_the_shape() {
-        let machine = Machine::named("broadwell-2017-88").unwrap();
-        for cpus in [2, 8, 44, 176, 512, 1024] {
-            assert_eq!(machine.resized(cpus).unwrap().cpus(), cpus);
-        }
-        assert!(machine.resized(0).is_err() && machine.resized(90).is_err());
+        let (first, second) = (machine.socket_of_core(21), machine.socket_of_core(22));
+        assert_eq!((first, second), (0, 1));
+        let old = Machine::named("xeon-2007-8").unwrap();
+        assert!((0..8).all(|core| old.node_of_core(core) == 0), "one memory for both sockets");
     }
 }

@@ -2,11 +2,19 @@
 //! takes from one to another. Each figure's source stands beside it in the file.
 //!
 //! ```text
-//!  socket ── nodes ── cores ── threads (share L1)     cpu = thread * cores + core, as Linux counts
-//!            each node: its memory, its last-level cache(s)
+//!  socket ── cores ── threads (share L1 and L2)       cpu = thread * cores + core, as Linux counts
+//!     │       └── so many share a last-level cache
+//!     └── nodes: cores and memory; a node may also span all sockets
 //! ```
+//! | module | holds |
+//! |--|--|
+//! | `check` | which machines can be |
+//! | `load` | presets, files, names such as `broadwell-2017-88@512` |
+//! | `resize` | the same kind of machine with another number of CPUs |
 
 mod check;
+mod load;
+mod resize;
 
 use std::collections::BTreeMap;
 
@@ -21,12 +29,13 @@ pub struct Machine {
     /// What the command line calls it.
     pub name: String,
     /// One line about it.
+    #[serde(default)]
     pub about: String,
     /// Processor packages.
     pub sockets: u32,
-    /// NUMA nodes of each; its cores and memory are shared out evenly.
-    #[serde(default = "one")]
-    pub nodes_per_socket: u32,
+    /// NUMA nodes of the machine: a multiple or a divisor of `sockets`. Cores and memory are
+    /// shared out evenly.
+    pub nodes: u32,
     /// Cores of each package.
     pub cores_per_socket: u32,
     /// Hardware threads of each core, which share its L1 and L2.
@@ -36,9 +45,9 @@ pub struct Machine {
     pub ghz: f64,
     /// Memory of each node, in MiB.
     pub memory_mib: u64,
-    /// Distances between nodes, row by row; without it 10 to itself and 20 to others, 21 to those
-    /// of another socket where sockets have several nodes.
-    #[serde(default)]
+    /// Distances between nodes, row by row; without it 10 to itself and 20 to others, or 12 and 21
+    /// to those of the same and of another socket where sockets have several nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distances: Option<Vec<Vec<u8>>>,
     /// Caches.
     pub cache: Caches,
@@ -50,7 +59,9 @@ pub struct Machine {
     /// is a prediction.
     #[serde(default)]
     pub calibrated: Vec<Calibrated>,
-    /// Where each figure is from, by its name.
+    /// Where each figure is from, by its name; names of figures with the same source are separated
+    /// by commas, and the name of a table stands for all its figures.
+    #[serde(default)]
     pub sources: BTreeMap<String, String>,
 }
 
@@ -73,6 +84,8 @@ pub struct Calibrated {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Caches {
+    /// L1 of a core for data, in KiB.
+    pub l1_kib: u64,
     /// L2 of a core, in KiB.
     pub l2_kib: u64,
     /// Last-level cache, in KiB.
@@ -81,17 +94,28 @@ pub struct Caches {
     pub llc_cores: u32,
 }
 
-/// Cycles until a line that is not in the core's own cache has come, by where it is.
+/// Cycles until a line has come, by where it is. One column for each place is all there is: what
+/// is nearer never takes longer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LineCosts {
+    /// In the core's own L1.
+    pub l1: u64,
+    /// In the core's own L2.
+    pub l2: u64,
     /// Clean, in the shared last-level cache.
     pub llc: u64,
     /// Changed by a core under the same last-level cache.
     pub core: u64,
-    /// Changed or held by a core elsewhere.
+    /// Changed or held under another last-level cache of the same socket.
+    pub socket: u64,
+    /// Changed or held in another socket.
     pub remote: u64,
-    /// How long the line's home serves one such request; the next one waits.
+    /// In memory of the own node.
+    pub dram: u64,
+    /// In memory of another node.
+    pub dram_remote: u64,
+    /// How long the line's home serves one request for it; the next one waits.
     pub serve: u64,
     /// A locked read-modify-write of a line that the core has already.
     pub locked: u64,
@@ -121,78 +145,7 @@ const fn one() -> u32 {
     1
 }
 
-/// Presets by name, as they stand in the files.
-const PRESETS: &[&str] = &[
-    include_str!("../../machines/xeon-2007-8.toml"),
-    include_str!("../../machines/broadwell-2017-88.toml"),
-];
-
 impl Machine {
-    /// A machine from the text of its file.
-    ///
-    /// # Errors
-    /// [`MachineError`] with the line for text that is no machine, or with the field for one that
-    /// cannot be.
-    pub fn parse(text: &str) -> Result<Machine, MachineError> {
-        let machine: Machine = toml::from_str(text).map_err(|error| {
-            let start = error.span().map_or(0, |span| span.start);
-            let line = text[..start.min(text.len())].lines().count().max(1);
-            MachineError::Text { line, what: error.message().to_owned() }
-        })?;
-        check::check(&machine)?;
-        Ok(machine)
-    }
-
-    /// Every preset.
-    ///
-    /// # Panics
-    /// If a preset's file is no machine, which a test rules out.
-    pub fn presets() -> Vec<Machine> {
-        let parse = |text: &&str| Machine::parse(text).expect("a preset is a machine");
-        PRESETS.iter().map(parse).collect()
-    }
-
-    /// The preset of this name.
-    ///
-    /// # Errors
-    /// [`MachineError::Unknown`] with the names there are.
-    pub fn named(name: &str) -> Result<Machine, MachineError> {
-        let mut presets = Machine::presets();
-        let names = presets.iter().map(|machine| machine.name.as_str()).collect::<Vec<_>>();
-        let unknown = || MachineError::Unknown { name: name.to_owned(), known: names.join(", ") };
-        let at = names.iter().position(|known| *known == name).ok_or_else(unknown)?;
-        Ok(presets.swap_remove(at))
-    }
-
-    /// This machine with so many CPUs, spread as they were: first fewer or more cores per socket,
-    /// sockets and threads staying.
-    ///
-    /// # Errors
-    /// [`MachineError`] if `cpus` cannot be shared out evenly.
-    pub fn resized(&self, cpus: u32) -> Result<Machine, MachineError> {
-        let mut machine = self.clone();
-        if cpus < machine.sockets * machine.threads_per_core {
-            machine.sockets = 1;
-            machine.threads_per_core = machine.threads_per_core.min(cpus).max(1);
-        }
-        let whole_socket = self.cache.llc_cores == self.cores_per_socket;
-        let cores = cpus / (machine.sockets * machine.threads_per_core);
-        let divisor = |most: u32| (1..=most.min(cores)).rev().find(|n| cores.is_multiple_of(*n));
-        machine.cores_per_socket = cores;
-        machine.cache.llc_cores =
-            if whole_socket { cores } else { divisor(self.cache.llc_cores).unwrap_or(1) };
-        machine.nodes_per_socket = divisor(self.nodes_per_socket).unwrap_or(1);
-        machine.name = format!("{}@{cpus}", self.name);
-        check::check(&machine)?;
-        match machine.cpus() == cpus {
-            true => Ok(machine),
-            false => Err(MachineError::Field {
-                field: "cpus",
-                what: format!("{cpus} cannot be shared out over the sockets of {}", self.name),
-            }),
-        }
-    }
-
     /// Logical CPUs.
     pub fn cpus(&self) -> u32 {
         self.cores() * self.threads_per_core
@@ -205,7 +158,7 @@ impl Machine {
 
     /// NUMA nodes.
     pub fn nodes(&self) -> u32 {
-        self.sockets * self.nodes_per_socket
+        self.nodes
     }
 
     /// The core of a CPU: first one thread of every core, then the next.
@@ -215,9 +168,12 @@ impl Machine {
 
     /// The node of a core.
     pub fn node_of_core(&self, core: u32) -> u32 {
-        let in_socket = core % self.cores_per_socket;
-        let node = in_socket * self.nodes_per_socket / self.cores_per_socket;
-        core / self.cores_per_socket * self.nodes_per_socket + node
+        core * self.nodes / self.cores()
+    }
+
+    /// The socket of a core.
+    pub fn socket_of_core(&self, core: u32) -> u32 {
+        core / self.cores_per_socket
     }
 
     /// The last-level cache of a core.
@@ -241,12 +197,50 @@ impl Machine {
 
     /// Distance between two nodes.
     pub fn distance(&self, from: u32, to: u32) -> u8 {
+        let socket = |node: u32| node * self.sockets / self.nodes;
         match &self.distances {
             Some(rows) => rows[from as usize][to as usize],
             None if from == to => 10,
-            None if self.nodes_per_socket == 1 => 20,
-            None if from / self.nodes_per_socket == to / self.nodes_per_socket => 12,
+            None if self.nodes <= self.sockets => 20,
+            None if socket(from) == socket(to) => 12,
             None => 21,
         }
     }
+
+    /// Every figure with its value and where it is from, in the order of the file.
+    pub fn figures(&self) -> Vec<Figure> {
+        let Ok(toml::Value::Table(table)) = toml::Value::try_from(self) else { return Vec::new() };
+        let mut figures = Vec::new();
+        for (name, value) in table {
+            match value {
+                _ if ["name", "about", "calibrated", "sources"].contains(&name.as_str()) => {}
+                toml::Value::Table(inner) => {
+                    let inner =
+                        inner.into_iter().map(|(key, value)| (format!("{name}.{key}"), value));
+                    figures.extend(inner.map(|(name, value)| self.figure(name, &value)));
+                }
+                value => figures.push(self.figure(name, &value)),
+            }
+        }
+        figures
+    }
+
+    fn figure(&self, name: String, value: &toml::Value) -> Figure {
+        let table = name.split_once('.').map(|(table, _)| table);
+        let names =
+            |key: &str| key.split(',').map(str::trim).any(|key| key == name || Some(key) == table);
+        let source = self.sources.iter().find(|(key, _)| names(key));
+        Figure { source: source.map(|(_, source)| source.clone()), value: value.to_string(), name }
+    }
+}
+
+/// A figure of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Figure {
+    /// Its name, as in `line.remote`.
+    pub name: String,
+    /// Its value, as the file writes it.
+    pub value: String,
+    /// Where it is from, if the machine says.
+    pub source: Option<String>,
 }

@@ -1,0 +1,152 @@
+//! The same kind of machine with another number of CPUs.
+//!
+//! The rule, in this order, so that a size looks like a real machine of its kind:
+//! 1. Threads per core and sockets stay where the CPUs divide by both; otherwise fewer sockets,
+//!    and only then fewer threads per core.
+//! 2. The cores of a socket follow.
+//! 3. A last-level cache for the whole socket stays one, and grows or shrinks with the cores, each
+//!    core bringing its slice, but holds no less than an L2. A smaller one keeps its cores and its
+//!    size where the socket divides by them, and is shared by fewer cores otherwise.
+//! 4. Nodes per socket stay where the cores divide by them, and are fewer otherwise. A node of
+//!    several sockets stays one. Memory per node stays.
+//! 5. Costs stay. A larger machine of the same kind is slower at long distances than that; the
+//!    figures for real ones are not known, so none is made up.
+
+use super::check::{CPUS_MAX, check};
+use super::{Machine, MachineError};
+
+impl Machine {
+    /// This machine with so many CPUs.
+    ///
+    /// # Errors
+    /// [`MachineError::Field`] if no machine has that many.
+    pub fn resized(&self, cpus: u32) -> Result<Machine, MachineError> {
+        in_range(cpus)?;
+        let shapes = (1..=self.threads_per_core)
+            .rev()
+            .flat_map(|threads| (1..=self.sockets).rev().map(move |sockets| (sockets, threads)));
+        let fits = |(sockets, threads): &(u32, u32)| cpus.is_multiple_of(sockets * threads);
+        let (sockets, threads) = shapes.into_iter().find(fits).unwrap_or((1, 1));
+        let mut machine = self.shaped(sockets, threads, cpus / (sockets * threads));
+        machine.name = format!("{}@{cpus}", self.base_name());
+        check(&machine)?;
+        Ok(machine)
+    }
+
+    /// This machine with so many CPUs on so many sockets of one node each.
+    ///
+    /// # Errors
+    /// [`MachineError::Field`] if the CPUs cannot be shared out evenly.
+    pub fn resized_nodes(&self, cpus: u32, nodes: u32) -> Result<Machine, MachineError> {
+        in_range(cpus)?;
+        if nodes == 0 || !cpus.is_multiple_of(nodes) {
+            let what = format!("{cpus} CPUs cannot be shared out evenly over {nodes} nodes");
+            return Err(MachineError::field("size", what));
+        }
+        let each = cpus / nodes;
+        let fits = |threads: &u32| each.is_multiple_of(*threads);
+        let threads = (1..=self.threads_per_core).rev().find(fits).unwrap_or(1);
+        let mut machine = self.shaped(nodes, threads, each / threads);
+        machine.nodes = nodes;
+        machine.distances = None;
+        machine.name = format!("{}@{cpus}/{nodes}", self.base_name());
+        check(&machine)?;
+        Ok(machine)
+    }
+
+    fn shaped(&self, sockets: u32, threads: u32, cores: u32) -> Machine {
+        let mut machine = self.clone();
+        let divisor = |most: u32| (1..=most.min(cores)).rev().find(|n| cores.is_multiple_of(*n));
+        (machine.sockets, machine.threads_per_core) = (sockets, threads);
+        machine.cores_per_socket = cores;
+        if self.cache.llc_cores == self.cores_per_socket {
+            let slice = self.cache.llc_kib / u64::from(self.cache.llc_cores);
+            machine.cache.llc_cores = cores;
+            machine.cache.llc_kib = (slice * u64::from(cores)).max(self.cache.l2_kib);
+        } else {
+            machine.cache.llc_cores = divisor(self.cache.llc_cores).unwrap_or(1);
+        }
+        machine.nodes = match self.nodes >= self.sockets {
+            true => sockets * divisor(self.nodes / self.sockets).unwrap_or(1),
+            false => sockets.div_ceil(self.sockets / self.nodes),
+        };
+        if machine.nodes != self.nodes {
+            machine.distances = None;
+        }
+        machine
+    }
+
+    /// Its name without a size.
+    fn base_name(&self) -> &str {
+        self.name.split('@').next().unwrap_or(&self.name)
+    }
+}
+
+fn in_range(cpus: u32) -> Result<(), MachineError> {
+    match (1..=CPUS_MAX).contains(&cpus) {
+        true => Ok(()),
+        false => {
+            let what = format!("{cpus} CPUs, but a machine has 1 to {CPUS_MAX}");
+            Err(MachineError::field("size", what))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resizing_keeps_the_shape() {
+        let machine = Machine::named("broadwell-2017-88").unwrap();
+        let shape = |cpus| {
+            let m = machine.resized(cpus).unwrap();
+            assert_eq!(m.cpus(), cpus);
+            (m.sockets, m.threads_per_core, m.cores_per_socket, m.nodes, m.cache.llc_cores)
+        };
+        assert_eq!(shape(2), (1, 2, 1, 1, 1));
+        assert_eq!(shape(8), (2, 2, 2, 2, 2));
+        assert_eq!(shape(22), (1, 2, 11, 1, 11), "does not divide by two sockets of two threads");
+        assert_eq!(shape(44), (2, 2, 11, 2, 11));
+        assert_eq!(shape(88), (2, 2, 22, 2, 22));
+        assert_eq!(shape(176), (2, 2, 44, 2, 44));
+        assert_eq!(shape(512), (2, 2, 128, 2, 128));
+        assert_eq!(shape(7), (1, 1, 7, 1, 7));
+        assert!(machine.resized(0).is_err() && machine.resized(5000).is_err());
+    }
+
+    #[test]
+    fn every_preset_has_every_size_and_a_cpu_keeps_its_share_of_cache() {
+        for machine in Machine::presets() {
+            for cpus in [1, 2, 8, 22, 44, 176, 512, 1024, 4096] {
+                let sized = machine.resized(cpus).unwrap();
+                assert_eq!(sized.cpus(), cpus, "{}", sized.name);
+                let resized_again = sized.resized(machine.cpus()).unwrap();
+                assert_eq!(resized_again.cpus(), machine.cpus());
+                if sized.threads_per_core == machine.threads_per_core {
+                    assert!(sized.cache_slice_bytes() >= machine.cache_slice_bytes());
+                }
+            }
+            let same = machine.resized(machine.cpus()).unwrap();
+            assert_eq!((same.cache, same.nodes), (machine.cache, machine.nodes));
+        }
+    }
+
+    #[test]
+    fn a_small_last_level_cache_stays_small() {
+        let machine = Machine::named("rome-2019-256").unwrap();
+        assert_eq!(machine.resized(128).unwrap().cache, machine.cache);
+        let odd = machine.resized(24).unwrap();
+        assert_eq!((odd.cores_per_socket, odd.cache.llc_cores), (6, 3));
+        assert_eq!(odd.cache.llc_kib, machine.cache.llc_kib);
+    }
+
+    #[test]
+    fn large_machines_with_many_nodes_are_sockets_of_one_node() {
+        let machine = Machine::named("broadwell-2017-88").unwrap();
+        let large = machine.resized_nodes(1024, 16).unwrap();
+        assert_eq!((large.cpus(), large.nodes(), large.cores_per_socket), (1024, 16, 32));
+        assert_eq!((large.distance(0, 0), large.distance(3, 9)), (10, 20));
+        assert!(machine.resized_nodes(100, 16).is_err());
+    }
+}
