@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zonal_bench::Bench;
 use zonal_core::policy::Policy;
 
+use crate::lab::args::LabCommand;
 use crate::trace::args::TraceCommand;
 
 use crate::state::args::{NodeArgs, StateArgs, VmstatArgs};
@@ -52,50 +53,6 @@ pub enum Command {
     Numastat(NodeArgs),
     /// Prints the state a replay ends in as the nodes' meminfo.
     Meminfo(NodeArgs),
-}
-
-/// What to do in the lab.
-#[derive(Subcommand, Debug)]
-pub enum LabCommand {
-    /// Lists the experiments and the machines.
-    List(LabListArgs),
-    /// Runs an experiment and prints published, simulated and error, cell by cell.
-    Run(LabRunArgs),
-}
-
-/// Flags of `zonal lab list`.
-#[derive(Args, Debug)]
-pub struct LabListArgs {
-    /// Print one JSON object instead of a table.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Flags of `zonal lab run`.
-#[derive(Args, Debug)]
-pub struct LabRunArgs {
-    /// The experiment; `zonal lab list` names them.
-    pub experiment: String,
-
-    /// What random choices start from. The same seed gives the same result, to the last bit.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-
-    /// Run the experiment's machine with these numbers of CPUs too, as 2,8,512.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub cpus: Vec<u32>,
-
-    /// Print one JSON object instead of a table.
-    #[arg(long)]
-    pub json: bool,
-
-    /// Print one line of comma-separated values for each cell instead of a table.
-    #[arg(long, conflicts_with = "json")]
-    pub csv: bool,
-
-    /// Write a page with the table and plots to this file too. It needs nothing else to be shown.
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
 }
 
 /// Flags of `zonal conform`.

@@ -77,8 +77,7 @@ fn a_lone_cpu_pays_for_its_work_and_folds_and_nothing_else() {
 fn a_machine_of_1024_cpus_and_16_nodes_runs() {
     let mut machine = Machine::named("broadwell-2017-88@1024/16").unwrap();
     machine.memory_mib = 1024;
-    let text = toml_of(&machine);
-    let machine = Machine::parse(&text).unwrap();
+    let machine = Machine::parse(&machine.to_toml()).unwrap();
     assert_eq!((machine.cpus(), machine.nodes()), (1024, 16));
     let spec = Spec { machine, policy: Policy::LINUX_6_18, seed: 1 };
     let count = spec.run(|lab| {
@@ -91,10 +90,6 @@ fn a_machine_of_1024_cpus_and_16_nodes_runs() {
     let count = count.unwrap();
     assert_eq!(count.refused, 0);
     assert!(count.calls() > 1024 * 20);
-}
-
-fn toml_of(machine: &Machine) -> String {
-    toml::to_string(machine).unwrap()
 }
 
 #[test]

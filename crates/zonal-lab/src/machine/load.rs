@@ -55,6 +55,14 @@ impl Machine {
         Machine::parse(&text).map_err(|error| wrong(&error))
     }
 
+    /// The text of its file; parsing it gives the machine back.
+    ///
+    /// # Panics
+    /// Never: every figure of a machine has a form in TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a machine has a text")
+    }
+
     /// Every preset.
     ///
     /// # Panics
@@ -161,6 +169,13 @@ mod tests {
         ] {
             let error = Machine::named(name).unwrap_err().to_string();
             assert!(error.contains(expected), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_machine_comes_back_from_its_text() {
+        for machine in Machine::presets() {
+            assert_eq!(Machine::parse(&machine.to_toml()).unwrap(), machine);
         }
     }
 

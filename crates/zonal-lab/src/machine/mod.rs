@@ -57,7 +57,7 @@ pub struct Machine {
     pub work: WorkCosts,
     /// Figures that were set so that a published cell comes out; every other cell of an experiment
     /// is a prediction.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calibrated: Vec<Calibrated>,
     /// Where each figure is from, by its name; names of figures with the same source are separated
     /// by commas, and the name of a table stands for all its figures.

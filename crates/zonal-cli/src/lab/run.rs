@@ -1,66 +1,20 @@
-//! `zonal lab`: published experiments on simulated machines.
+//! `zonal lab run`: a published experiment, published, simulated and error side by side.
 
 use std::fs;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table as Drawn, presets};
-use serde::Serialize;
-use zonal_lab::experiment::{EXPERIMENTS, Experiment, Options, Table};
-use zonal_lab::machine::Machine;
+use zonal_lab::experiment::{Experiment, Options, Table};
 use zonal_lab::report;
 
-use crate::cli::{LabCommand, LabListArgs, LabRunArgs};
+use super::args::RunArgs;
 use crate::{Verdict, output};
 
 /// Runs the command.
 ///
 /// # Errors
 /// An unknown experiment, a machine that cannot be, or a file that cannot be written.
-pub fn run(command: &LabCommand) -> anyhow::Result<Verdict> {
-    match command {
-        LabCommand::List(args) => list(args),
-        LabCommand::Run(args) => experiment(args),
-    }
-}
-
-#[derive(Serialize)]
-struct Known {
-    name: String,
-    about: String,
-}
-
-#[derive(Serialize)]
-struct Listed {
-    schema_version: u32,
-    experiments: Vec<Known>,
-    machines: Vec<Known>,
-}
-
-fn list(args: &LabListArgs) -> anyhow::Result<Verdict> {
-    let known = |name: &str, about: &str| Known { name: name.to_owned(), about: about.to_owned() };
-    let listed = Listed {
-        schema_version: zonal_lab::experiment::SCHEMA_VERSION,
-        experiments: EXPERIMENTS.iter().map(|e| known(e.name, e.about)).collect(),
-        machines: Machine::presets().iter().map(|m| known(&m.name, &m.about)).collect(),
-    };
-    if args.json {
-        output::data(&(serde_json::to_string_pretty(&listed)? + "\n"))?;
-        return Ok(Verdict::Pass);
-    }
-    let section = |title: &str, entries: &[Known]| {
-        let mut table = Drawn::new();
-        table.load_style(presets::NOTHING);
-        for entry in entries {
-            table.add_row([&entry.name, &entry.about]);
-        }
-        format!("{title}\n{}\n", table.trim_fmt())
-    };
-    let experiments = section("experiments", &listed.experiments);
-    output::data(&format!("{experiments}\n{}", section("machines", &listed.machines)))?;
-    Ok(Verdict::Pass)
-}
-
-fn experiment(args: &LabRunArgs) -> anyhow::Result<Verdict> {
+pub fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
     let experiment = Experiment::named(&args.experiment)?;
     let sizes: String = args.cpus.iter().map(|cpus| format!(" --cpus {cpus}")).collect();
     output::note(&format!("zonal lab run {} --seed {}{sizes}", experiment.name, args.seed));

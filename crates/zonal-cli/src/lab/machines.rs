@@ -1,0 +1,163 @@
+//! `zonal lab machines`, `zonal lab machine`, and what `--machine` may say.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use comfy_table::{CellAlignment, Table as Drawn, presets};
+use serde::Serialize;
+use zonal_lab::machine::{Figure, Machine};
+
+use super::args::{ListArgs, MachineArgs};
+use crate::{Verdict, output};
+
+const SCHEMA_VERSION: u32 = 1;
+/// The machine that the program runs on, as it was measured.
+const THIS: &str = "this";
+
+/// One machine, for `--json`.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    about: String,
+    cpus: u32,
+    nodes: u32,
+    sockets: u32,
+    ghz: f64,
+}
+
+/// What `lab machines --json` prints.
+#[derive(Serialize)]
+struct AllListed {
+    schema_version: u32,
+    machines: Vec<Listed>,
+}
+
+/// What `lab machine --json` prints.
+#[derive(Serialize)]
+struct Shown {
+    schema_version: u32,
+    #[serde(flatten)]
+    listed: Listed,
+    /// What the machine is, in which table it was used.
+    source: Option<String>,
+    figures: Vec<Figure>,
+}
+
+/// Lists the machines.
+///
+/// # Errors
+/// Output that cannot be written, or a measured machine that cannot be read.
+pub fn list(args: &ListArgs) -> anyhow::Result<Verdict> {
+    let mut machines = Machine::presets();
+    if measured_file().is_some_and(|file| file.exists()) {
+        machines.push(named(THIS)?);
+    }
+    let machines: Vec<Listed> = machines.into_iter().map(Listed::of).collect();
+    output::data(&match args.json {
+        true => {
+            let listed = AllListed { schema_version: SCHEMA_VERSION, machines };
+            serde_json::to_string_pretty(&listed)? + "\n"
+        }
+        false => {
+            let mut table = Drawn::new();
+            table.load_style(presets::NOTHING).set_header(["machine", "CPUs", "nodes", "GHz", ""]);
+            for Listed { name, about, cpus, nodes, ghz, .. } in &machines {
+                let (cpus, nodes, ghz) = (cpus.to_string(), nodes.to_string(), ghz.to_string());
+                table.add_row([name, &cpus, &nodes, &ghz, about]);
+            }
+            right(&mut table, 1, 3);
+            format!("{}\n", table.trim_fmt())
+        }
+    })?;
+    Ok(Verdict::Pass)
+}
+
+/// Prints a machine.
+///
+/// # Errors
+/// A machine that is not there or cannot be.
+pub fn show(args: &MachineArgs) -> anyhow::Result<Verdict> {
+    let machine = named(&args.machine)?;
+    if args.toml {
+        output::data(&machine.to_toml())?;
+        return Ok(Verdict::Pass);
+    }
+    let figures = machine.figures();
+    let source = machine.sources.get("name").cloned();
+    if args.json {
+        let listed = Listed::of(machine);
+        let shown = Shown { schema_version: SCHEMA_VERSION, listed, source, figures };
+        output::data(&(serde_json::to_string_pretty(&shown)? + "\n"))?;
+        return Ok(Verdict::Pass);
+    }
+    let mut table = Drawn::new();
+    table.load_style(presets::NOTHING).set_header(["figure", "value", "source"]);
+    for Figure { name, value, source } in figures {
+        table.add_row([name, value, source.unwrap_or_else(|| "not said".into())]);
+    }
+    right(&mut table, 1, 1);
+    let title = format!("{} (simulated): {}\n", machine.name, machine.about);
+    let source = source.map_or_else(String::new, |source| format!("used in: {source}\n"));
+    output::data(&format!("{title}{source}\n{}\n", table.trim_fmt()))?;
+    Ok(Verdict::Pass)
+}
+
+/// The machine that a command line names: a preset, a file, or the measured one, and of which
+/// size.
+///
+/// # Errors
+/// With the file and line, or the names there are, and what was expected.
+pub fn named(text: &str) -> anyhow::Result<Machine> {
+    let (base, size) = match text.rsplit_once('@') {
+        Some((base, size)) => (base, Some(size)),
+        None => (text, None),
+    };
+    let machine = if base.ends_with(".toml") {
+        Machine::load(Path::new(base))?
+    } else if base == THIS {
+        let file = measured_file().with_context(|| {
+            format!("'{THIS}': neither XDG_DATA_HOME nor HOME says where it was stored")
+        })?;
+        if !file.exists() {
+            bail!("'{THIS}' has not been measured; `zonal lab calibrate` does that");
+        }
+        Machine::load(&file)?
+    } else {
+        let with_this = |error: zonal_lab::machine::MachineError| {
+            anyhow::anyhow!("{error}; a FILE.toml, or '{THIS}'")
+        };
+        Machine::named(base).map_err(with_this)?
+    };
+    match size {
+        Some(size) => machine.sized(size).with_context(|| format!("machine {text}")),
+        None => Ok(machine),
+    }
+}
+
+/// Where the measured machine is stored, if this user has a place.
+pub fn measured_file() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let data = set("XDG_DATA_HOME").map(PathBuf::from);
+    let data = data.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".local/share")))?;
+    Some(data.join("zonal/this.toml"))
+}
+
+impl Listed {
+    fn of(machine: Machine) -> Listed {
+        Listed {
+            cpus: machine.cpus(),
+            nodes: machine.nodes(),
+            sockets: machine.sockets,
+            ghz: machine.ghz,
+            name: machine.name,
+            about: machine.about,
+        }
+    }
+}
+
+/// Aligns `many` columns from `first` on to the right.
+pub fn right(table: &mut Drawn, first: usize, many: usize) {
+    for column in table.column_iter_mut().skip(first).take(many) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}

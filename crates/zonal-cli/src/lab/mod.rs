@@ -1,0 +1,22 @@
+//! `zonal lab`: simulated machines and what can be tried on them, one file per command.
+
+pub mod args;
+mod list;
+mod machines;
+mod run;
+
+use self::args::LabCommand;
+use crate::Verdict;
+
+/// Runs the command.
+///
+/// # Errors
+/// What the command says.
+pub fn run(command: &LabCommand) -> anyhow::Result<Verdict> {
+    match command {
+        LabCommand::List(args) => list::run(args),
+        LabCommand::Machines(args) => machines::list(args),
+        LabCommand::Machine(args) => machines::show(args),
+        LabCommand::Run(args) => run::run(args),
+    }
+}

@@ -1,0 +1,105 @@
+//! `zonal lab machines` and `zonal lab machine`, the real program.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+/// Runs the program with `data` as the place where it stores what it measured.
+fn zonal(data: &Path, args: &[&str]) -> Output {
+    let mut command = Command::cargo_bin("zonal").unwrap();
+    command.env("NO_COLOR", "1").env("XDG_DATA_HOME", data).args(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn refusal(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn machines_are_listed_with_their_sizes() {
+    let data = tempfile::tempdir().unwrap();
+    let text = stdout(&zonal(data.path(), &["lab", "machines"]));
+    let report = stdout(&zonal(data.path(), &["lab", "machines", "--json"]));
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["schema_version"], 1);
+    let machines = report["machines"].as_array().unwrap();
+    let cpus: Vec<u64> = machines.iter().map(|m| m["cpus"].as_u64().unwrap()).collect();
+    for expected in [8, 24, 88, 128, 224, 256] {
+        assert!(cpus.contains(&expected), "{cpus:?}");
+    }
+    for machine in machines {
+        assert!(text.contains(machine["name"].as_str().unwrap()), "{text}");
+    }
+}
+
+#[test]
+fn a_machine_is_printed_with_the_source_of_each_figure() {
+    let data = tempfile::tempdir().unwrap();
+    let name = "rome-2019-256@1024/16";
+    let text = stdout(&zonal(data.path(), &["lab", "machine", name]));
+    assert!(text.starts_with("rome-2019-256@1024/16 (simulated)"), "{text}");
+    let report = stdout(&zonal(data.path(), &["lab", "machine", name, "--json"]));
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((report["cpus"].as_u64(), report["nodes"].as_u64()), (Some(1024), Some(16)));
+    let figures = report["figures"].as_array().unwrap();
+    assert!(figures.len() > 25, "{figures:?}");
+    for figure in figures {
+        assert!(text.contains(figure["name"].as_str().unwrap()), "{text}");
+        assert!(figure["source"].is_string(), "{figure}");
+    }
+}
+
+#[test]
+fn a_machine_of_ones_own_starts_from_a_preset_and_has_other_sizes_too() {
+    let data = tempfile::tempdir().unwrap();
+    let text = stdout(&zonal(data.path(), &["lab", "machine", "icelake-2023-128", "--toml"]));
+    let file = data.path().join("mine.toml");
+    fs::write(&file, text.replace("icelake-2023-128\"", "mine\"")).unwrap();
+    let file = file.to_str().unwrap();
+    assert!(stdout(&zonal(data.path(), &["lab", "machine", file])).starts_with("mine (simulated)"));
+    let sized = stdout(&zonal(data.path(), &["lab", "machine", &format!("{file}@6"), "--toml"]));
+    assert!(sized.contains("name = \"mine@6\""), "{sized}");
+}
+
+#[test]
+fn machines_that_cannot_be_are_refused_with_file_and_line() {
+    let data = tempfile::tempdir().unwrap();
+    let text = stdout(&zonal(data.path(), &["lab", "machine", "xeon-2007-8", "--toml"]));
+    let line = text.lines().position(|line| line.starts_with("sockets")).unwrap() + 1;
+    let file = data.path().join("bad.toml");
+    let path = file.to_str().unwrap().to_owned();
+    let at_line = format!("bad.toml: line {line}: sockets: 0; expected 1 to 4096");
+    for (from, to, expected) in [
+        ("sockets = 2", "sockets = 0", at_line.as_str()),
+        ("ghz =", "mhz =", "unknown field `mhz`"),
+        ("ghz = 2.33", "ghz = \"fast\"", "invalid type"),
+        ("[cache]", "[cache", "bad.toml: line "),
+    ] {
+        assert!(text.contains(from), "{text}");
+        fs::write(&file, text.replacen(from, to, 1)).unwrap();
+        let error = refusal(&zonal(data.path(), &["lab", "machine", &path]));
+        assert!(error.contains(expected), "{error}");
+    }
+    fs::write(&file, [0xff, 0xfe]).unwrap();
+    let error = refusal(&zonal(data.path(), &["lab", "machine", &path]));
+    assert!(error.contains("bad.toml: cannot be read"), "{error}");
+    for (name, expected) in [
+        ("nonsense", "there are xeon-2007-8"),
+        ("nowhere/m.toml", "nowhere/m.toml: cannot be read"),
+        ("xeon-2007-8@many", "expected CPUS or CPUS/NODES"),
+        ("this", "`zonal lab calibrate` does that"),
+    ] {
+        let error = refusal(&zonal(data.path(), &["lab", "machine", name]));
+        assert!(error.contains(expected), "{error}");
+    }
+}
