@@ -10,7 +10,7 @@ use zonal_core::sync::{Lock, Spin, Wait};
 use zonal_core::types::CpuId;
 
 use crate::cost::directory::{Directory, LineId};
-use crate::cost::lock::LockClock;
+use crate::cost::lock::{LINES_PER_HOLD, LockClock};
 use crate::machine::{Machine, WorkCosts};
 
 /// Lines of each zone in the directory: its counters and marks.
@@ -69,6 +69,8 @@ struct Meter {
     locks: Vec<LockClock>,
     core_of: Vec<u32>,
     work: WorkCosts,
+    /// No CPU's clock is behind this.
+    reached: u64,
     spent: Spent,
     happened: Happened,
 }
@@ -87,6 +89,7 @@ impl VirtualHome {
                 locks: vec![LockClock::default(); zones],
                 core_of: (0..machine.cpus()).map(|cpu| machine.core_of(cpu)).collect(),
                 work: machine.work,
+                reached: 0,
                 spent: Spent::default(),
                 happened: Happened::default(),
             }),
@@ -98,6 +101,13 @@ impl VirtualHome {
     pub fn turn(&self, cpu: u32, cycles: u64) {
         self.cpu.store(cpu, Relaxed);
         self.clock.store(cycles, Relaxed);
+    }
+
+    /// No CPU's clock is behind `cycles` any more.
+    pub fn reach(&self, cycles: u64) {
+        let mut meter = self.meter.lock(&Spin);
+        meter.reached = cycles;
+        meter.directory.reach(cycles);
     }
 
     /// The clock of the CPU whose turn it is, in cycles.
@@ -123,10 +133,9 @@ impl VirtualHome {
     /// Where the cycles went so far, and what happened.
     pub fn totals(&self) -> (Spent, Happened) {
         let meter = self.meter.lock(&Spin);
-        let (fetches, _) = meter.directory.totals();
         let sum = |part: fn(&LockClock) -> u64| meter.locks.iter().map(part).sum();
         let happened = Happened {
-            fetches,
+            fetches: meter.directory.fetches(),
             lock_holds: sum(|lock| lock.holds),
             lock_contended: sum(|lock| lock.contended),
             ..meter.happened
@@ -140,13 +149,13 @@ impl Meter {
     fn charge(&mut self, step: Step, cpu: u32, now: u64) -> u64 {
         let core = self.core_of[cpu as usize];
         match step {
-            Step::ZoneLock(zone) => self.locks[zone.0 as usize].take(now),
             Step::ZoneUnlock { zone, pages } => {
-                let took = u64::from(pages) * self.work.page;
+                let lock = &mut self.locks[zone.0 as usize];
+                let lines = lock.last.map_or(0, |last| self.directory.transfer(last, core));
+                let took = LINES_PER_HOLD * lines + u64::from(pages) * self.work.page;
                 self.happened.pages_moved += u64::from(pages);
                 self.spent.pages += took;
-                self.locks[zone.0 as usize].release(now + took);
-                took
+                lock.hold(core, now, took, self.reached) + took
             }
             Step::Scan(zone) => {
                 let took = self.directory.read(self.line(Line::Zone(zone)), core, now);

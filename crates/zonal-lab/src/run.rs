@@ -6,9 +6,9 @@
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use sha2::{Digest, Sha256};
-use zonal_core::alloc::ZoneStats;
 use zonal_core::policy::Policy;
-use zonal_core::types::ZoneId;
+use zonal_core::sync::Ordering::Relaxed;
+use zonal_core::types::CpuId;
 
 use crate::LabError;
 use crate::experiment::hex;
@@ -44,7 +44,7 @@ pub const RUN_US: u64 = 2000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     values: [f64; FIGURES.len()],
-    /// Hash of the run: every CPU's clock, where the cycles went, every zone's counters.
+    /// Hash of the run: every CPU's clock, where the cycles went, what moved.
     pub hash: String,
 }
 
@@ -65,8 +65,7 @@ struct Measured {
     /// Cycles in a second.
     hz: f64,
     outcome: Outcome,
-    /// Of all zones, in the measured time.
-    zones: ZoneStats,
+    moves: Moves,
     /// Pages on the lists of all zones at its end.
     listed: u64,
     /// The most that were seen on them.
@@ -162,27 +161,27 @@ pub const FIGURES: &[Figure] = &[
     Figure {
         name: "refills",
         about: "zone lock holds that filled a per-CPU list",
-        of: |m| m.zones.refills as f64,
+        of: |m| m.moves.refills as f64,
     },
     Figure {
         name: "refilled_pages",
         about: "pages moved from zones to per-CPU lists",
-        of: |m| m.zones.refilled_pages as f64,
+        of: |m| m.moves.refilled_pages as f64,
     },
     Figure {
         name: "drains",
         about: "zone lock holds that drained a per-CPU list",
-        of: |m| m.zones.drains as f64,
+        of: |m| m.moves.drains as f64,
     },
     Figure {
         name: "drained_pages",
         about: "pages moved from per-CPU lists to zones",
-        of: |m| m.zones.drained_pages as f64,
+        of: |m| m.moves.drained_pages as f64,
     },
     Figure {
         name: "direct_pages",
         about: "pages allocated from zones past the lists",
-        of: |m| m.zones.direct_pages as f64,
+        of: |m| m.moves.direct_pages as f64,
     },
     Figure {
         name: "listed_pages",
@@ -258,31 +257,26 @@ impl Plan {
         let mut program = self.workload.program(cpus);
         lab.start(cpus, 0, from / 2);
         lab.play(program.as_mut(), from);
-        let before = zones(lab);
-        let mut listed_most = before.cached_pages;
+        let (before, mut listed_most) = look(lab);
         let mut whole: Option<Outcome> = None;
         let mut hash = Sha256::new();
-        for look in 1..=LOOKS {
-            let part = lab.play(program.as_mut(), from + length * look / LOOKS);
-            listed_most = listed_most.max(zones(lab).cached_pages);
+        for part in 1..=LOOKS {
+            let part = lab.play(program.as_mut(), from + length * part / LOOKS);
+            listed_most = listed_most.max(look(lab).1);
             hash.update(&part.hash);
             match &mut whole {
                 None => whole = Some(part),
                 Some(whole) => whole.add(&part),
             }
         }
-        let after = zones(lab);
-        hash.update(format!("{after:?}"));
+        let (after, listed) = look(lab);
+        hash.update(format!("{after:?} {listed}"));
         let mut outcome = whole.expect("there is a look at least");
         outcome.elapsed = length;
-        let measured = Measured {
-            cpus: f64::from(cpus),
-            hz: self.machine.ghz * 1e9,
-            outcome,
-            listed: after.cached_pages,
-            zones: since(&after, &before),
-            listed_most,
-        };
+        let moves = after.since(&before);
+        let cpus = f64::from(cpus);
+        let hz = self.machine.ghz * 1e9;
+        let measured = Measured { cpus, hz, outcome, moves, listed, listed_most };
         let values = std::array::from_fn(|at| (FIGURES[at].of)(&measured));
         Figures { values, hash: hex(&hash.finalize()) }
     }
@@ -291,30 +285,37 @@ impl Plan {
 /// The longest time of a run: ten minutes.
 const US_MAX: u64 = 600_000_000;
 
-/// Counters of all zones together, as far as figures need them.
-fn zones(lab: &Lab<'_>) -> ZoneStats {
-    let mut sum = ZoneStats::default();
-    lab.allocator.platform().charge(false);
-    for zone in 0..lab.allocator.zones().len() {
-        let one = lab.allocator.zone_stats(ZoneId(zone as u16));
-        sum.cached_pages += one.cached_pages;
-        sum.refills += one.refills;
-        sum.refilled_pages += one.refilled_pages;
-        sum.drains += one.drains;
-        sum.drained_pages += one.drained_pages;
-        sum.direct_pages += one.direct_pages;
-    }
-    lab.allocator.platform().charge(true);
-    sum
+/// What moved between lists and zones, over all zones and CPUs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moves {
+    refills: u64,
+    refilled_pages: u64,
+    drains: u64,
+    drained_pages: u64,
+    direct_pages: u64,
 }
 
-fn since(now: &ZoneStats, before: &ZoneStats) -> ZoneStats {
-    ZoneStats {
-        refills: now.refills - before.refills,
-        refilled_pages: now.refilled_pages - before.refilled_pages,
-        drains: now.drains - before.drains,
-        drained_pages: now.drained_pages - before.drained_pages,
-        direct_pages: now.direct_pages - before.direct_pages,
-        ..*now
+counts!(Moves: refills, refilled_pages, drains, drained_pages, direct_pages);
+
+/// What moved so far, and the pages on all lists. Looks at the stores alone: reading a zone's
+/// statistics may fold its deltas, which those who run would notice.
+fn look(lab: &Lab<'_>) -> (Moves, u64) {
+    let allocator = &lab.allocator;
+    let (mut moves, mut listed) = (Moves::default(), 0);
+    let cpus = 0..allocator.cpus() as u32;
+    for (zone, cpu) in allocator.zones().iter().flat_map(|z| cpus.clone().map(|cpu| (z.id(), cpu)))
+    {
+        for store in allocator.stores(zone, CpuId(cpu)) {
+            let (totals, events) = (store.totals(), &store.events);
+            listed += u64::from(store.count());
+            moves = moves.plus(&Moves {
+                refills: events.refills.load(Relaxed),
+                refilled_pages: totals.refilled_pages,
+                drains: events.drains.load(Relaxed),
+                drained_pages: totals.drained_pages,
+                direct_pages: events.direct_pages.load(Relaxed),
+            });
+        }
     }
+    (moves, listed)
 }

@@ -7,62 +7,88 @@
 //! ```text
 //!  read:   own copy ──────────────────────────────► free (part of the work's own cost)
 //!          fetch under way for the same core ─────► wait until it is there
-//!          otherwise: wait for the home, then llc / core / remote
+//!          otherwise: wait for the home, then llc / core / socket / remote / dram
 //!  write:  only copy is ours ─────────────────────► free
 //!          otherwise: wait for the home, fetch, all other copies are gone
 //! ```
-//! - **DIR-1** a line is changed by at most one core (`changed`), and if so `holders` is that core.
-//! - **DIR-2** `serves_until` and every `arrives` never go back.
+//! Calls are played in the order in which they begin, so a long call writes ahead of CPUs whose
+//! turn is later. Each line therefore remembers when it was changed, back to the CPU that is
+//! furthest behind: who comes at a time sees what was true then. Changes and copies are in the
+//! order in which the home serves them, as on a machine.
+//!
+//! - **DIR-1** `changes` is sorted by time, and only its first entry may lie before `reached`.
+//! - **DIR-2** a core has a copy at a time if its last fetch was served at or after the last change
+//!   before that time, or if it made that change.
 
+use std::collections::VecDeque;
+
+use super::calendar::Calendar;
 use crate::machine::{LineCosts, Machine};
 
 /// A line, by its position in the directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineId(pub u32);
 
-/// Which cores have a copy.
-#[derive(Clone, Debug, Default)]
-struct Cores {
-    words: Vec<u64>,
+/// A write.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    at: u64,
+    core: u32,
+    /// When another core was first served what was written.
+    shared_from: u64,
+}
+
+/// The last fetch of one core.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copy {
+    asked: u64,
+    /// None: it never fetched.
+    served: Option<u64>,
+    arrives: u64,
 }
 
 /// A line that several cores use.
 #[derive(Clone, Debug)]
 struct Line {
-    holders: Cores,
-    changed: Option<u32>,
-    /// The core that has or had it last; who fetches asks there.
-    last: Option<u32>,
-    serves_until: u64,
-    /// When the copy of each core is or was there.
-    arrives: Vec<u64>,
+    changes: VecDeque<Change>,
+    cores: Vec<Copy>,
+    /// When a core under each last-level cache was last served.
+    llcs: Vec<Option<u64>>,
+    home: Calendar,
 }
 
 /// All lines that several cores use.
 #[derive(Clone, Debug)]
 pub struct Directory {
     lines: Vec<Line>,
-    cores: u32,
     costs: LineCosts,
     /// Last-level cache of each core.
     llc: Vec<u32>,
+    /// Socket of each core.
+    socket: Vec<u32>,
+    /// No CPU's clock is behind this.
+    reached: u64,
     fetches: u64,
-    waited: u64,
 }
 
-impl Cores {
-    fn with_room(cores: u32) -> Cores {
-        Cores { words: vec![0; cores.div_ceil(64) as usize] }
+impl Line {
+    /// The last change at or before `now`.
+    #[inline]
+    fn changed(&mut self, now: u64) -> Option<&mut Change> {
+        let last = self.changes.back()?;
+        let count = match last.at <= now {
+            true => self.changes.len(),
+            false => self.changes.partition_point(|change| change.at <= now),
+        };
+        self.changes.get_mut(count.checked_sub(1)?)
     }
-    fn has(&self, core: u32) -> bool {
-        self.words[core as usize / 64] & 1 << (core % 64) != 0
-    }
-    fn add(&mut self, core: u32) {
-        self.words[core as usize / 64] |= 1 << (core % 64);
-    }
-    fn only(&mut self, core: u32) {
-        self.words.fill(0);
-        self.add(core);
+
+    /// Keeps DIR-1.
+    fn forget(&mut self, reached: u64) {
+        while self.changes.get(1).is_some_and(|second| second.at <= reached) {
+            self.changes.pop_front();
+        }
+        self.home.forget(reached);
     }
 }
 
@@ -70,81 +96,106 @@ impl Directory {
     /// A directory of `lines` lines that nobody has yet.
     pub fn new(machine: &Machine, lines: u32) -> Directory {
         let cores = machine.cores();
+        let llc: Vec<u32> = (0..cores).map(|core| machine.llc_of_core(core)).collect();
+        let llcs = llc.iter().max().map_or(0, |last| last + 1);
         let line = Line {
-            holders: Cores::with_room(cores),
-            changed: None,
-            last: None,
-            serves_until: 0,
-            arrives: vec![0; cores as usize],
+            changes: VecDeque::new(),
+            cores: vec![Copy::default(); cores as usize],
+            llcs: vec![None; llcs as usize],
+            home: Calendar::default(),
         };
-        Directory {
-            lines: vec![line; lines as usize],
-            cores,
-            costs: machine.line,
-            llc: (0..cores).map(|core| machine.llc_of_core(core)).collect(),
-            fetches: 0,
-            waited: 0,
-        }
+        let lines = vec![line; lines as usize];
+        let socket = (0..cores).map(|core| machine.socket_of_core(core)).collect();
+        Directory { lines, costs: machine.line, llc, socket, reached: 0, fetches: 0 }
+    }
+
+    /// No CPU's clock is behind `reached` any more.
+    #[inline]
+    pub fn reach(&mut self, reached: u64) {
+        self.reached = reached;
     }
 
     /// Cycles that a read of `line` by `core` takes at `now`.
+    #[inline]
     pub fn read(&mut self, line: LineId, core: u32, now: u64) -> u64 {
         let entry = &mut self.lines[line.0 as usize];
-        if entry.holders.has(core) {
-            // Another thread of the core may have asked for it a moment ago.
-            return entry.arrives[core as usize].saturating_sub(now);
-        }
-        let took = self.fetch(line, core, now);
-        let entry = &mut self.lines[line.0 as usize];
-        entry.holders.add(core);
-        entry.changed = None;
-        took
+        let (copy, change) = (entry.cores[core as usize], entry.changed(now));
+        let valid = match change {
+            Some(change) => change.core == core || copy.served >= Some(change.at),
+            None => copy.served.is_some(),
+        };
+        if valid { copy.wait(now) } else { self.fetch(line, core, now).1 }
     }
 
     /// Cycles that a locked read-modify-write of `line` by `core` takes at `now`.
     pub fn update(&mut self, line: LineId, core: u32, now: u64) -> u64 {
-        let entry = &self.lines[line.0 as usize];
-        let own = entry.changed == Some(core);
-        let took = match own {
-            true => entry.arrives[core as usize].saturating_sub(now),
-            false => self.fetch(line, core, now),
-        };
         let entry = &mut self.lines[line.0 as usize];
-        entry.holders.only(core);
-        entry.changed = Some(core);
+        let copy = entry.cores[core as usize];
+        if let Some(change) = entry.changed(now)
+            && change.core == core
+            && change.shared_from > now
+        {
+            return copy.wait(now) + self.costs.locked;
+        }
+        let (at, took) = self.fetch(line, core, now);
+        let reached = self.reached;
+        let entry = &mut self.lines[line.0 as usize];
+        entry.forget(reached);
+        let position = entry.changes.partition_point(|change| change.at <= at);
+        entry.changes.insert(position, Change { at, core, shared_from: u64::MAX });
         took + self.costs.locked
     }
 
-    fn fetch(&mut self, line: LineId, core: u32, now: u64) -> u64 {
+    /// Cycles until a line that `from` has changed is at `to`.
+    pub fn transfer(&self, from: u32, to: u32) -> u64 {
+        let same = |domain: &[u32]| domain[from as usize] == domain[to as usize];
+        match (same(&self.llc), same(&self.socket)) {
+            _ if from == to => 0,
+            (true, _) => self.costs.core,
+            (false, true) => self.costs.socket,
+            (false, false) => self.costs.remote,
+        }
+    }
+
+    /// When the home serves a fetch that is asked for at `now`, and the cycles until it is there.
+    fn fetch(&mut self, line: LineId, core: u32, now: u64) -> (u64, u64) {
+        let llc = self.llc[core as usize];
         let entry = &mut self.lines[line.0 as usize];
-        let starts = entry.serves_until.max(now);
-        let distance = match (entry.changed, entry.last) {
-            (Some(from), _) if self.llc[from as usize] == self.llc[core as usize] => {
-                self.costs.core
+        let served = entry.home.book(now, self.costs.serve);
+        let near = entry.llcs[llc as usize];
+        entry.llcs[llc as usize] = near.max(Some(served));
+        let distance = match entry.changed(served) {
+            Some(change) => {
+                change.shared_from = change.shared_from.min(served);
+                let (at, from) = (change.at, change.core);
+                // Unless a neighbour has fetched it already, it is as the changer left it.
+                if near > Some(at) { self.costs.llc } else { self.transfer(from, core) }
             }
-            (None, Some(from)) if self.llc[from as usize] == self.llc[core as usize] => {
-                self.costs.llc
-            }
-            (None, None) => self.costs.llc,
-            _ => self.costs.remote,
+            None if near.is_some() => self.costs.llc,
+            None => self.costs.dram,
         };
-        entry.serves_until = starts + self.costs.serve;
-        entry.last = Some(core);
-        let there = starts + distance;
-        entry.arrives[core as usize] = there;
+        let arrives = served + distance;
+        let copy = &mut self.lines[line.0 as usize].cores[core as usize];
+        // A sibling may have asked ahead of us.
+        if copy.asked <= now {
+            *copy = Copy { asked: now, served: Some(served), arrives };
+        }
         self.fetches += 1;
-        self.waited += starts - now;
-        there - now
+        (served, arrives - now)
     }
 
-    /// Fetches so far, and the cycles they waited for a line's home.
-    pub fn totals(&self) -> (u64, u64) {
-        (self.fetches, self.waited)
+    /// Fetches so far.
+    pub fn fetches(&self) -> u64 {
+        self.fetches
     }
+}
 
-    /// Cores of the machine.
-    pub fn cores(&self) -> u32 {
-        self.cores
+impl Copy {
+    /// Cycles until a copy that was asked for before `now` is there: another thread of the core may
+    /// have asked a moment ago.
+    #[inline]
+    fn wait(self, now: u64) -> u64 {
+        if self.asked <= now { self.arrives.saturating_sub(now) } else { 0 }
     }
 }
 
@@ -163,14 +214,14 @@ mod tests {
     #[test]
     fn a_line_costs_once_until_somebody_writes_it() {
         let (machine, mut directory) = directory();
-        assert_eq!(directory.read(LINE, 0, 1000), machine.line.llc);
+        assert_eq!(directory.read(LINE, 0, 1000), machine.line.dram);
         assert_eq!(directory.read(LINE, 0, 2000), 0);
         assert_eq!(directory.update(LINE, 1, 3000), machine.line.llc + machine.line.locked);
         assert_eq!(directory.update(LINE, 1, 4000), machine.line.locked);
         assert_eq!(directory.read(LINE, 0, 5000), machine.line.core, "changed by a neighbour");
         assert_eq!(directory.read(LINE, 30, 6000), machine.line.remote, "the other socket");
         assert_eq!(directory.read(LINE, 1, 7000), 0, "the writer still has a copy");
-        assert_eq!(directory.totals().0, 4);
+        assert_eq!(directory.fetches(), 4);
     }
 
     #[test]
@@ -186,11 +237,44 @@ mod tests {
     }
 
     #[test]
+    fn sockets_with_several_caches_have_a_distance_of_their_own() {
+        let machine = Machine::named("rome-2019-256").unwrap();
+        let mut directory = Directory::new(&machine, 1);
+        directory.update(LINE, 0, 0);
+        assert_eq!(directory.read(LINE, 1, 1000), machine.line.core, "the same cache");
+        assert_eq!(directory.read(LINE, 4, 2000), machine.line.socket, "the next cache");
+        assert_eq!(directory.read(LINE, 5, 3000), machine.line.llc, "there by now");
+        assert_eq!(directory.read(LINE, 64, 4000), machine.line.remote, "the other socket");
+    }
+
+    #[test]
     fn a_thread_waits_for_the_fetch_of_its_sibling() {
         let (machine, mut directory) = directory();
         let took = directory.read(LINE, 3, 100);
-        assert_eq!(took, machine.line.llc);
+        assert_eq!(took, machine.line.dram);
         assert_eq!(directory.read(LINE, 3, 120), took - 20);
         assert_eq!(directory.read(LINE, 3, 100 + took), 0);
+    }
+
+    #[test]
+    fn a_change_ahead_of_a_core_is_not_there_yet() {
+        let (machine, mut directory) = directory();
+        directory.read(LINE, 0, 100);
+        directory.update(LINE, 1, 50_000);
+        assert_eq!(directory.read(LINE, 0, 20_000), 0, "the copy of 100 holds until 50,000");
+        assert_eq!(directory.read(LINE, 0, 60_000), machine.line.core);
+        directory.update(LINE, 2, 30_000);
+        assert_eq!(directory.update(LINE, 1, 55_000), machine.line.locked, "core 1 wrote last");
+        assert_eq!(directory.read(LINE, 3, 40_000), machine.line.core, "core 2 wrote first");
+    }
+
+    #[test]
+    fn a_line_remembers_no_more_than_somebody_may_ask_for() {
+        let (_, mut directory) = directory();
+        for turn in 0..10_000_u64 {
+            directory.reach(turn * 1000);
+            directory.update(LINE, turn as u32 % 22, turn * 1000 + 5000);
+        }
+        assert!(directory.lines[0].changes.len() < 10);
     }
 }

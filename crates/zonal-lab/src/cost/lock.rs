@@ -1,39 +1,39 @@
 //! Locks in virtual time: who comes while one is held, waits.
 //!
-//! CPUs run one call after the other, in the order in which the calls began. A call that began
-//! earlier may take the lock later than one that began after it, so the last hold is kept with its
-//! beginning: who comes before that beginning was first, and does not wait for it.
+//! A hold begins with the lock's lines on their way from the CPU that held it last. How long it is
+//! is known when it ends, so it is booked then.
+
+use super::calendar::Calendar;
+
+/// Lines that come with a zone lock: the lock's own, and of the free lists the head of the order
+/// that is taken and the head of the one that is split or merged next.
+pub const LINES_PER_HOLD: u64 = 3;
 
 /// Lock holds of one lock.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LockClock {
-    taken_at: u64,
-    free_at: u64,
+    held: Calendar,
+    /// The core that held it last.
+    pub last: Option<u32>,
     /// Times taken.
     pub holds: u64,
     /// Times found taken.
     pub contended: u64,
     /// Cycles waited for it.
     pub waited: u64,
-    /// Cycles held.
-    pub held: u64,
 }
 
 impl LockClock {
-    /// The cycles that taking the lock at `now` waits.
-    pub fn take(&mut self, now: u64) -> u64 {
-        let start = if now < self.taken_at { now } else { now.max(self.free_at) };
+    /// The cycles that a hold of `length` cycles, asked for at `now` by `core`, waits. No CPU's
+    /// clock is behind `reached`.
+    pub fn hold(&mut self, core: u32, now: u64, length: u64, reached: u64) -> u64 {
+        self.held.forget(reached);
+        let waits = self.held.book(now, length) - now;
+        self.last = Some(core);
         self.holds += 1;
-        self.contended += u64::from(start > now);
-        self.waited += start - now;
-        self.taken_at = start;
-        start - now
-    }
-
-    /// The lock is given back at `now`.
-    pub fn release(&mut self, now: u64) {
-        self.held += now.saturating_sub(self.taken_at);
-        self.free_at = self.free_at.max(now);
+        self.contended += u64::from(waits > 0);
+        self.waited += waits;
+        waits
     }
 }
 
@@ -44,19 +44,17 @@ mod tests {
     #[test]
     fn who_comes_during_a_hold_waits_for_its_end() {
         let mut lock = LockClock::default();
-        assert_eq!(lock.take(100), 0);
-        lock.release(300);
-        assert_eq!(lock.take(250), 50);
-        lock.release(400);
-        assert_eq!(lock.take(400), 0);
+        assert_eq!(lock.hold(0, 100, 200, 0), 0);
+        assert_eq!(lock.hold(1, 250, 100, 0), 50);
+        assert_eq!(lock.hold(2, 400, 10, 400), 0);
         assert_eq!((lock.holds, lock.contended, lock.waited), (3, 1, 50));
     }
 
     #[test]
     fn who_was_first_does_not_wait_for_who_came_later() {
         let mut lock = LockClock::default();
-        lock.take(100);
-        lock.release(300);
-        assert_eq!(lock.take(90), 0);
+        lock.hold(0, 10_000, 3000, 0);
+        assert_eq!(lock.hold(1, 90, 500, 0), 0);
+        assert_eq!(lock.last, Some(1));
     }
 }
