@@ -8,6 +8,7 @@ use zonal_bench::Bench;
 use zonal_core::policy::Policy;
 
 use crate::lab::args::LabCommand;
+use crate::record::RecordArgs;
 use crate::trace::args::TraceCommand;
 
 use crate::state::args::{NodeArgs, StateArgs, VmstatArgs};
@@ -31,6 +32,11 @@ pub enum Command {
     /// Looks at traces, and makes others of them.
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Records the page allocator of the kernel that runs into a .zonal file. Needs root.
+    Record(RecordArgs),
+    /// Puts back what a recorder changed, once that has ended.
+    #[command(name = crate::record::GUARD, hide = true)]
+    RecordGuard,
     /// Holds what kernels printed (watermarks, reserves, sizes of per-CPU lists, node order)
     /// to what the allocator computes for the same machines.
     Conform(ConformArgs),

@@ -9,6 +9,7 @@ mod conform;
 mod lab;
 mod output;
 mod policy;
+mod record;
 mod replay;
 mod state;
 mod trace;
@@ -33,6 +34,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Trace(command) => trace::run(&command),
+        Command::Record(args) => record::run(&args),
+        Command::RecordGuard => return record::guard(),
         Command::Conform(args) => conform::run(&args),
         Command::Bench(args) => bench::run_bench(&args),
         Command::Lab(command) => lab::run(&command),

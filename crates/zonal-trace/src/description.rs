@@ -150,9 +150,11 @@ pub struct PolledState {
 }
 
 /// A zone in a [`PolledState`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolledZone {
-    /// The zone's kind. Only machines of one node were recorded so.
+    /// The node.
+    pub node: u32,
+    /// The zone's kind.
     pub kind: String,
     /// Pages on the free lists.
     pub free: u64,
@@ -353,10 +355,12 @@ fn polled(poll: &MetaPoll, zones: &[ZoneDescription]) -> PolledState {
     let mut polled: Vec<PolledZone> = poll
         .zones
         .iter()
-        .map(|(kind, marks)| {
-            let pagesets = poll.pcp.get(kind).into_iter().flatten();
+        .map(|(name, marks)| {
+            let pagesets = poll.pcp.get(name).into_iter().flatten();
+            let (node, kind) = crate::polls::zone_of(name).unwrap_or((0, name));
             PolledZone {
-                kind: kind.clone(),
+                node,
+                kind: kind.to_owned(),
                 free: marks.free,
                 min: marks.min,
                 low: marks.low,
@@ -366,7 +370,10 @@ fn polled(poll: &MetaPoll, zones: &[ZoneDescription]) -> PolledState {
             }
         })
         .collect();
-    polled.sort_by_key(|zone| zones.iter().position(|known| known.kind == zone.kind));
+    let same = |zone: &PolledZone, known: &ZoneDescription| {
+        (known.node, &known.kind) == (zone.node, &zone.kind)
+    };
+    polled.sort_by_key(|zone| zones.iter().position(|known| same(zone, known)));
     PolledState { t_begin_ns: poll.t_begin_ns, t_end_ns: poll.t_end_ns, zones: polled }
 }
 

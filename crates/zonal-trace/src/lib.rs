@@ -50,9 +50,10 @@
 //! # What this crate does not do
 //!
 //! It does not judge the events: a page freed twice is what the trace says, and the replay must
-//! decide what to make of it. It does not read the kernel's binary ring pages, `trace.dat` or
-//! `perf.data`. The kernel's texts that describe a machine are read by [`zonal_text`]. It knows
-//! nothing of the allocator in `zonal-core`; flags are plain numbers here.
+//! decide what to make of it. The kernel's texts that describe a machine are read by
+//! [`zonal_text`]. It knows nothing of the allocator in `zonal-core`; flags are plain numbers here.
+//!
+//! [`record`] makes recordings of the kernel that runs.
 //!
 //! # Example
 //!
@@ -85,6 +86,8 @@ pub mod gfp;
 mod lines;
 mod meta;
 mod perf;
+mod polls;
+pub mod record;
 mod recording;
 mod ring;
 pub mod samples;
@@ -101,6 +104,7 @@ pub use event::{Event, EventKind, MIGRATETYPE_MAX, ORDER_MAX, PFN_LIMIT};
 pub use events::Events;
 pub use lines::LINE_BYTES_MAX;
 pub use meta::{EventCount, PagesetChange};
+pub use polls::parse as parse_polls;
 pub use recording::{Recording, TraceFormat};
 pub use source::{DESCRIPTION_BYTES_MAX, Directory, Part, Parts, Seekable, Source};
 pub use text::TextWriter;

@@ -16,6 +16,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/zonal-cli/src/replay/memory.rs",
     "crates/zonal-cli/src/replay/real",
     "crates/zonal-bench/",
+    "crates/zonal-trace/tests/poller.rs",
     "bench/",
 ];
 

@@ -23,7 +23,7 @@ use anyhow::Context;
 use zonal_core::alloc::Allocator;
 use zonal_core::pcp::tune::PcpState;
 use zonal_core::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
-use zonal_trace::{MachineDescription, Pageset};
+use zonal_trace::{MachineDescription, Pageset, PolledZone};
 
 use super::cached::{Cached, Chooser};
 use super::facts::BlockTypes;
@@ -193,8 +193,8 @@ fn totals(machine: &MachineDescription, map: &ZoneMap, index: usize) -> Totals {
     let at = &map.zones()[index];
     let Some(zone) = machine.zone(at.node, &at.kind) else { return Totals::default() };
     let polled = machine.start.as_ref().and_then(|state| {
-        let same = state.zones.iter().find(|polled| polled.kind == zone.kind);
-        same.filter(|_| machine.nodes.len() < 2)
+        let same = |polled: &&PolledZone| (polled.node, &polled.kind) == (zone.node, &zone.kind);
+        state.zones.iter().find(same)
     });
     match polled {
         Some(polled) => {

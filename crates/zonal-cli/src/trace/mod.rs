@@ -20,6 +20,8 @@ use std::path::Path;
 use zonal_trace::Recording;
 
 use self::args::{InputArgs, TraceCommand};
+pub use self::convert::finish as finish_sink;
+pub use self::sink::Sink;
 use crate::Verdict;
 
 /// Runs the command.

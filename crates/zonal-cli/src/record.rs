@@ -1,0 +1,262 @@
+//! `zonal record`: a trace of the kernel that runs, as a `.zonal` file.
+//!
+//! ```text
+//!  zonal record ── starts ──► zonal record-guard      puts every setting back, however we end
+//!       ├─ begins, runs the command or waits, finishes: a directory of ring pages beside FILE
+//!       └─ reads that twice: counts, then writes FILE; removes it
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use zonal_trace::Recording;
+use zonal_trace::record::{Guard, RecordOptions, Recorded, Recorder, Roots, serve};
+
+use crate::trace::args::OutputArgs;
+use crate::trace::{Sink, finish_sink};
+use crate::{Verdict, output};
+
+/// The hidden command that a guard is.
+pub const GUARD: &str = "record-guard";
+
+/// Signals that end a recording as if its time were up.
+const ENDS: [i32; 3] =
+    [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
+
+/// Between two looks at whether the load has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Flags of `zonal record`.
+#[derive(Args, Debug)]
+pub struct RecordArgs {
+    /// The .zonal file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// Record until this process ends. All processes are recorded, because they share the lists;
+    /// `zonal trace cut --pid` keeps one.
+    #[arg(long, conflicts_with = "command")]
+    pub pid: Option<i32>,
+
+    /// End after this time, such as 10s or 500ms; plain numbers are seconds.
+    #[arg(long, value_parser = duration)]
+    pub duration: Option<Duration>,
+
+    /// MiB of ring for each CPU. Without it an eighth of the available memory, at most 256 MiB
+    /// each. A page event takes about 32 bytes.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    pub buffer: Option<u64>,
+
+    /// Leave the per-CPU lists as they are. Without it they are kept small for two seconds first,
+    /// through vm.percpu_pagelist_high_fraction, because no file says which pages they hold.
+    #[arg(long)]
+    pub warm: bool,
+
+    /// Write the trace although events were dropped. Without it that is an error.
+    #[arg(long)]
+    pub allow_drops: bool,
+
+    /// Time between samples of /proc/zoneinfo.
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
+    pub poll: Duration,
+
+    /// Level of compression: 1 is fast, 19 is small.
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub level: i32,
+
+    /// What to run. The recording ends with it. Without it, --pid and --duration: until Ctrl-C.
+    #[arg(last = true)]
+    pub command: Vec<String>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (digits, unit) = match text.find(|c: char| c.is_ascii_alphabetic()) {
+        Some(at) => text.split_at(at),
+        None => (text, "s"),
+    };
+    let number: f64 = digits.parse().map_err(|_| "expected a time such as 10s or 500ms")?;
+    let seconds = match unit {
+        "ms" => number / 1000.0,
+        "s" => number,
+        "m" => number * 60.0,
+        _ => return Err("expected a unit of ms, s or m".to_owned()),
+    };
+    let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| *time >= LOOK / 10);
+    time.ok_or_else(|| "expected a time of at least 1ms".to_owned())
+}
+
+/// What the guard runs: undoes what the recorder has done, once that has ended.
+pub fn guard() -> ExitCode {
+    let failures = serve(std::io::stdin().lock());
+    failures.iter().for_each(|failure| output::note(failure));
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The step that failed; dropped events, unless they are allowed.
+pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
+    let name = args.output.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    ensure!(
+        name.ends_with(".zonal") && !args.output.is_dir(),
+        "-o {}: expected the name of a file that ends in .zonal",
+        args.output.display()
+    );
+    let rings = args.output.with_file_name(format!(".{name}.{}.rings", std::process::id()));
+    std::fs::create_dir(&rings).with_context(|| format!("{}", rings.display()))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in ENDS {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let recorded = record(args, &rings, &stop);
+    let written = recorded.and_then(|recorded| write(args, &rings, &recorded));
+    match &written {
+        // What could not be made into a file is all there is of the recording.
+        Err(_) if rings.join("meta.json").is_file() => {
+            output::note(&format!("the ring pages are kept in {}", rings.display()));
+        }
+        _ => std::fs::remove_dir_all(&rings).with_context(|| format!("{}", rings.display()))?,
+    }
+    written.map(|()| Verdict::Pass)
+}
+
+/// Records into the directory `rings`.
+fn record(args: &RecordArgs, rings: &Path, stop: &AtomicBool) -> anyhow::Result<Recorded> {
+    let this = std::env::current_exe().context("cannot find this program")?;
+    let mut guard = Guard::start(Command::new(this).arg(GUARD))?;
+    let recorded = with_guard(args, rings, stop, &mut guard);
+    let failures = guard.finish().context("cannot wait for the guard")?;
+    if !failures.is_empty() {
+        bail!("not everything could be put back: {}", failures.join("; "));
+    }
+    recorded
+}
+
+fn with_guard(
+    args: &RecordArgs,
+    rings: &Path,
+    stop: &AtomicBool,
+    guard: &mut Guard,
+) -> anyhow::Result<Recorded> {
+    let workload = match (&args.command[..], args.pid) {
+        ([], Some(pid)) => format!("process {pid}"),
+        ([], None) => "whatever ran".to_owned(),
+        (command, _) => command.join(" "),
+    };
+    let name = args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let options = RecordOptions {
+        name,
+        workload,
+        ring_bytes: args.buffer.map(|mib| mib << 20),
+        cold: !args.warm,
+        poll_every: args.poll,
+        ..RecordOptions::default()
+    };
+    if options.cold {
+        output::note("keeping the per-CPU lists small for two seconds");
+    }
+    let recorder = Recorder::begin(Roots::default(), options, guard)?;
+    recorder.notes.iter().for_each(|note| output::note(note));
+    let load = load(args, stop);
+    let recorded = recorder.finish(rings)?;
+    load?;
+    let polls = recorded.polls;
+    if polls.no_room + polls.failed > 0 {
+        output::note(&format!(
+            "{} samples of /proc/zoneinfo had no room, {} failed",
+            polls.no_room, polls.failed
+        ));
+    }
+    Ok(recorded)
+}
+
+/// Runs the command, or waits for what ends the recording.
+fn load(args: &RecordArgs, stop: &AtomicBool) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let mut child = match args.command.split_first() {
+        Some((program, rest)) => {
+            let child = Command::new(program).args(rest).spawn();
+            Some(child.with_context(|| format!("cannot run {program}"))?)
+        }
+        None => None,
+    };
+    loop {
+        // Relaxed: the flag carries no data.
+        let time_is_up = args.duration.is_some_and(|duration| begin.elapsed() >= duration);
+        if stop.load(Ordering::Relaxed) || time_is_up || has_ended(args, &mut child)? {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn has_ended(args: &RecordArgs, child: &mut Option<Child>) -> anyhow::Result<bool> {
+    if let Some(child) = child {
+        let status = child.try_wait()?;
+        if let Some(status) = status.filter(|status| !status.success()) {
+            output::note(&format!("the command ended with {status}"));
+        }
+        return Ok(status.is_some());
+    }
+    Ok(args.pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()))
+}
+
+/// Makes the file out of the ring pages.
+fn write(args: &RecordArgs, rings: &Path, recorded: &Recorded) -> anyhow::Result<()> {
+    if recorded.dropped > 0 {
+        let text = format!(
+            "the rings had no room for {} of {} events",
+            recorded.dropped,
+            recorded.dropped + recorded.entries
+        );
+        ensure!(
+            args.allow_drops,
+            "{text}; `--buffer` makes them larger, `--allow-drops` writes the trace all the same"
+        );
+        output::note(&text);
+    }
+    let mut events = 0_u64;
+    for event in Recording::open(rings)?.events() {
+        let is_remark = matches!(event?.kind, zonal_trace::EventKind::Lost { .. });
+        events += u64::from(!is_remark);
+    }
+    ensure!(
+        events == recorded.entries,
+        "the rings counted {} events, their pages hold {events}",
+        recorded.entries
+    );
+    let meta = rings.join("meta.json");
+    let text = std::fs::read_to_string(&meta)?;
+    let mut description: serde_json::Value = serde_json::from_str(&text)?;
+    description["events"] = events.into();
+    std::fs::write(&meta, format!("{description:#}\n"))?;
+    let recording = Recording::open(rings)?;
+    let target = OutputArgs { output: args.output.clone(), level: args.level };
+    let mut sink = Sink::create(&target, recording.description(), &recording.machine_files()?)?;
+    for event in recording.events() {
+        sink.push(&event?)?;
+    }
+    finish_sink(sink)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for bad in ["", "s", "-1", "1h", "0", "x", "1e300s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Which step of a recording failed, why, and what still works without it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where the kernel says that it is locked down.
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+
+/// A step of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Step {
+    /// Finding tracefs.
+    Find,
+    /// Starting the process that puts everything back.
+    Guard,
+    /// Making an instance: rings and switches of one's own.
+    Instance,
+    /// Choosing clock, sizes and events.
+    Settings,
+    /// Emptying the per-CPU lists through `vm.percpu_pagelist_high_fraction`.
+    ColdStart,
+    /// Reading `/proc/zoneinfo` and the other files that describe the machine.
+    Machine,
+    /// Switching on and off.
+    Switch,
+    /// Taking the pages out of the rings.
+    Rings,
+}
+
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Step::Find => "find tracefs",
+            Step::Guard => "start the guard that puts settings back",
+            Step::Instance => "make a trace instance",
+            Step::Settings => "set up the trace instance",
+            Step::ColdStart => "empty the per-CPU lists",
+            Step::Machine => "read the machine's state",
+            Step::Switch => "switch tracing on or off",
+            Step::Rings => "read the rings",
+        }
+    }
+
+    /// What works without it.
+    fn remains(self) -> &'static str {
+        match self {
+            Step::ColdStart => "`--warm` records without this step, with lists as they are",
+            Step::Rings | Step::Switch => "a longer `--buffer` or a shorter recording may help",
+            _ => {
+                "what still works: `zonal trace` and `zonal replay` of recordings made elsewhere, \
+                 by `zonal record`, trace-cmd or perf; `zonal conform --live`"
+            }
+        }
+    }
+}
+
+/// A step that failed. Everything that was changed before is put back.
+#[derive(Debug)]
+pub struct RecordError {
+    step: Step,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl RecordError {
+    pub(crate) fn new(step: Step, path: &Path, source: io::Error) -> RecordError {
+        RecordError { step, path: path.to_owned(), source }
+    }
+
+    /// The step.
+    pub fn step(&self) -> Step {
+        self.step
+    }
+
+    /// What the system's answer means here.
+    fn reason(&self) -> String {
+        let root = rustix::process::geteuid().is_root();
+        match self.source.kind() {
+            io::ErrorKind::PermissionDenied if !root => "; this needs root".to_owned(),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                match lockdown(&std::fs::read_to_string(LOCKDOWN).unwrap_or_default()) {
+                    Some(mode) => format!("; the kernel is locked down ({mode})"),
+                    None => "; this container, or a security module, does not allow it".to_owned(),
+                }
+            }
+            io::ErrorKind::NotFound if self.step == Step::Find => {
+                "; `mount -t tracefs tracefs /sys/kernel/tracing` mounts it where the kernel has it"
+                    .to_owned()
+            }
+            io::ErrorKind::OutOfMemory => "; `--buffer` sets smaller rings".to_owned(),
+            _ => String::new(),
+        }
+    }
+}
+
+/// The mode in brackets, unless that is `none`.
+fn lockdown(text: &str) -> Option<&str> {
+    let mode = text.split_once('[')?.1.split_once(']')?.0;
+    (mode != "none").then_some(mode)
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RecordError { step, path, source } = self;
+        let (name, reason, remains) = (step.name(), self.reason(), step.remains());
+        write!(f, "cannot {name}: {}: {source}{reason}; {remains}", path.display())
+    }
+}
+
+impl std::error::Error for RecordError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_says_step_file_reason_and_what_remains() {
+        let error = io::Error::from(io::ErrorKind::NotFound);
+        let text = RecordError::new(Step::Find, Path::new("/sys/kernel/tracing"), error);
+        let text = text.to_string();
+        for part in ["cannot find tracefs", "/sys/kernel/tracing", "mount -t", "still works"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let error = io::Error::from(io::ErrorKind::OutOfMemory);
+        let text = RecordError::new(Step::Settings, Path::new("x"), error).to_string();
+        assert!(text.contains("--buffer"), "{text}");
+    }
+
+    #[test]
+    fn modes_of_lockdown() {
+        assert_eq!(lockdown("none integrity [confidentiality]\n"), Some("confidentiality"));
+        assert_eq!(lockdown("[none] integrity confidentiality\n"), None);
+        assert_eq!(lockdown(""), None);
+    }
+}

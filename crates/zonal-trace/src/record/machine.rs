@@ -1,0 +1,158 @@
+//! The files that describe the machine, read from `/proc` and `/sys`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::error::{RecordError, Step};
+use crate::zt::MachineFiles;
+
+/// Sysctls that the page allocator follows, below `/proc/sys/vm`.
+const SYSCTLS: [&str; 14] = [
+    "min_free_kbytes",
+    "watermark_scale_factor",
+    "watermark_boost_factor",
+    "percpu_pagelist_high_fraction",
+    "percpu_pagelist_fraction",
+    "lowmem_reserve_ratio",
+    "numa_stat",
+    "stat_interval",
+    "zone_reclaim_mode",
+    "min_unmapped_ratio",
+    "min_slab_ratio",
+    "defrag_mode",
+    "compaction_proactiveness",
+    "swappiness",
+];
+
+/// Where the kernel's files are; tests have their own.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    /// tracefs, or where it is mounted.
+    pub tracefs: Option<PathBuf>,
+    /// `/proc`.
+    pub proc: PathBuf,
+    /// `/sys`.
+    pub sys: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Roots { tracefs: None, proc: "/proc".into(), sys: "/sys".into() }
+    }
+}
+
+impl Roots {
+    fn required(&self, name: &str) -> Result<Vec<u8>, RecordError> {
+        let path = self.proc.join(name);
+        fs::read(&path).map_err(|error| RecordError::new(Step::Machine, &path, error))
+    }
+
+    /// Adds the state of zones and lists, as files whose names end in `.pre` or `.post`.
+    pub(crate) fn state(&self, files: &mut MachineFiles, ending: &str) -> Result<(), RecordError> {
+        for name in ["zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat"] {
+            match self.required(name) {
+                Ok(content) => files.set(&format!("{name}{ending}"), content),
+                // Not in every kernel, and nothing depends on it alone.
+                Err(_) if name == "pagetypeinfo" => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what does not change: sysctls and nodes.
+    pub(crate) fn fixed(&self, files: &mut MachineFiles) {
+        let mut text = String::new();
+        for name in SYSCTLS {
+            if let Ok(value) = fs::read_to_string(self.proc.join("sys/vm").join(name)) {
+                text.push_str(&format!("vm.{name}={}\n", value.trim()));
+            }
+        }
+        files.set("sysctl.txt", text.into_bytes());
+        for node in 0..zonal_text::NODES_MAX {
+            let directory = self.sys.join(format!("devices/system/node/node{node}"));
+            let (list, distance) = (directory.join("cpulist"), directory.join("distance"));
+            let Ok(list) = fs::read(list) else { continue };
+            files.set(&format!("node{node}-cpulist.txt"), list);
+            if let Ok(distance) = fs::read(distance) {
+                files.set(&format!("node{node}-distance.txt"), distance);
+            }
+        }
+    }
+
+    /// One more than the highest CPU id that can be.
+    pub(crate) fn cpus(&self) -> Option<u32> {
+        let text = fs::read_to_string(self.sys.join("devices/system/cpu/possible")).ok()?;
+        text.trim().rsplit([',', '-']).next()?.parse::<u32>().ok()?.checked_add(1)
+    }
+
+    /// The share of the last cache that is one CPU's, in pages (LB E.5).
+    fn cache_slice_pages(&self) -> Option<u64> {
+        let caches = self.sys.join("devices/system/cpu/cpu0/cache");
+        let last = (0..16).rev().map(|index| caches.join(format!("index{index}")));
+        let last = last.into_iter().find(|path| path.is_dir())?;
+        let read = |name: &str| fs::read_to_string(last.join(name)).ok();
+        let size = read("size")?;
+        let (digits, unit) = size.trim().split_at(size.trim().len().checked_sub(1)?);
+        let bytes = digits.parse::<u64>().ok()? << if unit == "M" { 20 } else { 10 };
+        let list = zonal_text::cpulist::parse(&read("shared_cpu_list")?).ok()?;
+        Some((bytes / (list.ids.len() as u64).max(1)) >> 12)
+    }
+
+    /// Whether a CPU's share of cache is large for a batch (LB E.5).
+    pub(crate) fn free_high_batch(&self, batch: u64) -> Option<bool> {
+        self.cache_slice_pages().map(|pages| pages > 3 * batch)
+    }
+
+    /// `CONFIG_…=value` of the kernel that runs, where its configuration lies beside it.
+    pub(crate) fn config(&self, release: &str, name: &str) -> Option<u32> {
+        let text = fs::read_to_string(Path::new("/boot").join(format!("config-{release}"))).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        line?.parse().ok()
+    }
+
+    /// The address of `vmstat_update`, where the kernel shows addresses.
+    pub(crate) fn vmstat_update(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.proc.join("kallsyms")).ok()?;
+        let line = text.lines().find(|line| line.ends_with(" vmstat_update"))?;
+        let address = u64::from_str_radix(line.split(' ').next()?, 16).ok()?;
+        (address != 0).then_some(address)
+    }
+
+    /// Bytes of memory that can be had without reclaim.
+    pub(crate) fn available_bytes(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.proc.join("meminfo")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+    }
+
+    /// Where a list's upper bounds can be set.
+    pub(crate) fn high_fraction(&self) -> PathBuf {
+        self.proc.join("sys/vm/percpu_pagelist_high_fraction")
+    }
+}
+
+/// The running kernel as `uname` prints it, and its release.
+pub(crate) fn uname() -> (String, String) {
+    let uname = rustix::system::uname();
+    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+    let parts = [uname.sysname(), uname.nodename(), uname.release(), uname.version()];
+    let all: Vec<String> = parts.into_iter().chain([uname.machine()]).map(text).collect();
+    (all.join(" "), text(uname.release()))
+}
+
+/// Lets each CPU that may be used free some pages, so that its lists notice their new bounds.
+pub(crate) fn touch_lists() -> io::Result<()> {
+    const BYTES: usize = 1 << 20;
+    let own = rustix::thread::sched_getaffinity(None)?;
+    let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| own.is_set(*cpu));
+    for cpu in cpus {
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(cpu);
+        rustix::thread::sched_setaffinity(None, &one)?;
+        drop(std::hint::black_box(vec![1_u8; BYTES]));
+    }
+    rustix::thread::sched_setaffinity(None, &own)?;
+    Ok(())
+}

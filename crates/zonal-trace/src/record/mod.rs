@@ -1,0 +1,381 @@
+//! Recording the page allocator of the running kernel.
+//!
+//! ```text
+//!  guard ◄─ how to undo ── Recorder ──► tracefs/instances/zonal-PID: rings in memory, events
+//!                             │   └───► percpu_pagelist_high_fraction, for two seconds
+//!                             └──────── Poller: /proc/zoneinfo every 20 ms
+//!  begin ──► the load runs ──► finish: rings and machine's files into a directory of a recording
+//! ```
+//! | file | does |
+//! |--|--|
+//! | `tracefs` | the instance, its switches, its rings |
+//! | `undo` | the guard, which puts everything back however the recorder ends |
+//! | `poll` | samples of `/proc/zoneinfo`, without allocating |
+//! | `machine` | the files that describe the machine |
+//! | `error` | which step failed, and what works without it |
+//!
+//! # What is touched
+//! An instance of tracefs, which has its own rings and switches: recordings of others go on. For
+//! two seconds, unless the lists are to stay warm, `vm.percpu_pagelist_high_fraction`. Nothing
+//! else is written, and the guard puts both back (UNDO-2).
+//!
+//! # Why
+//! - *In memory, no overwrite*: writing a file while recording would be recorded. When a ring is
+//!   full, new events are dropped and counted, so that what is kept has no holes but its end.
+//! - *Cold start*: which pages a list holds is in no file; an empty list needs none.
+
+mod error;
+mod machine;
+mod poll;
+mod tracefs;
+mod undo;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+pub use self::error::{RecordError, Step};
+pub use self::machine::Roots;
+pub use self::poll::{PollCounts, Sampler};
+pub use self::undo::{Guard, serve};
+
+use self::poll::{Poller, now_ns};
+use self::tracefs::{Instance, PREFIX, Tracefs};
+use self::undo::{Journal, Undo, write};
+use crate::polls::parse as parse_polls;
+use crate::zt::MachineFiles;
+
+/// Events without which a trace of pages is none.
+const NEEDED: [&str; 6] = [
+    "kmem:mm_page_alloc",
+    "kmem:mm_page_free",
+    "kmem:mm_page_free_batched",
+    "kmem:mm_page_alloc_zone_locked",
+    "kmem:mm_page_pcpu_drain",
+    "kmem:mm_page_alloc_extfrag",
+];
+
+/// Events that tell more, where the kernel has them.
+const WANTED: [&str; 8] = [
+    "kmem:mm_setup_per_zone_wmarks",
+    "sched:sched_process_fork",
+    "vmscan:mm_vmscan_kswapd_wake",
+    "vmscan:mm_vmscan_kswapd_sleep",
+    "vmscan:mm_vmscan_direct_reclaim_begin",
+    "vmscan:mm_vmscan_direct_reclaim_end",
+    "compaction:mm_compaction_begin",
+    "compaction:mm_compaction_end",
+];
+
+/// The event of workers, of which only the statistics worker is let through.
+const WORKERS: &str = "workqueue:workqueue_execute_start";
+
+/// How long lists are kept small before the recording.
+const COLD: Duration = Duration::from_secs(2);
+/// How often CPUs are made to look at their lists in that time.
+const TOUCHES: u32 = 20;
+/// A fraction so large that only the least size is left: four batches (LB E.4).
+const FRACTION_LARGE: &str = "1000000";
+/// Between the first sample and the load.
+const SETTLE: Duration = Duration::from_millis(100);
+/// Largest size of a ring that is chosen without being asked for.
+const RING_BYTES_MAX: u64 = 256 << 20;
+const RING_BYTES_MIN: u64 = 4 << 20;
+const PAGE_BYTES_USUAL: usize = 4096;
+
+/// How to record.
+#[derive(Debug, Clone)]
+pub struct RecordOptions {
+    /// Name of the recording.
+    pub name: String,
+    /// What runs, in words.
+    pub workload: String,
+    /// Bytes of each CPU's ring; `None`: an eighth of the memory at hand, at most 256 MiB each.
+    pub ring_bytes: Option<u64>,
+    /// Whether lists are emptied first.
+    pub cold: bool,
+    /// Time between samples of `/proc/zoneinfo`.
+    pub poll_every: Duration,
+    /// Bytes for samples.
+    pub poll_bytes: usize,
+}
+
+impl Default for RecordOptions {
+    fn default() -> Self {
+        RecordOptions {
+            name: "recording".to_owned(),
+            workload: String::new(),
+            ring_bytes: None,
+            cold: true,
+            poll_every: Duration::from_millis(20),
+            poll_bytes: 32 << 20,
+        }
+    }
+}
+
+/// What a recording came to, beside its files.
+#[derive(Debug, Clone, Default)]
+pub struct Recorded {
+    /// Events in the rings.
+    pub entries: u64,
+    /// Events that had no room.
+    pub dropped: u64,
+    /// Bytes of ring pages.
+    pub bytes: u64,
+    /// Samples of `/proc/zoneinfo`.
+    pub polls: PollCounts,
+}
+
+/// A recorder whose events are on.
+#[derive(Debug)]
+pub struct Recorder {
+    roots: Roots,
+    instance: Instance,
+    tracefs: Tracefs,
+    page: usize,
+    options: RecordOptions,
+    files: MachineFiles,
+    meta: Value,
+    poller: Poller,
+    /// Remarks for people.
+    pub notes: Vec<String>,
+}
+
+impl Recorder {
+    /// Sets everything up and begins to record. Whatever this changes, the guard undoes.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn begin(
+        roots: Roots,
+        options: RecordOptions,
+        guard: &mut Guard,
+    ) -> Result<Recorder, RecordError> {
+        let tracefs = match &roots.tracefs {
+            Some(root) => Tracefs::at(root),
+            None => Tracefs::find()
+                .map_err(|(path, error)| RecordError::new(Step::Find, &path, error))?,
+        };
+        Recorder::begin_at(tracefs, roots, options, guard)
+    }
+
+    fn begin_at(
+        tracefs: Tracefs,
+        roots: Roots,
+        options: RecordOptions,
+        journal: &mut dyn Journal,
+    ) -> Result<Recorder, RecordError> {
+        let mut notes = Vec::new();
+        for path in tracefs.abandoned() {
+            let removed = fs::remove_dir(&path);
+            let what = if removed.is_ok() { "removed" } else { "could not remove" };
+            notes.push(format!("{what} {}, left by a recorder that was killed", path.display()));
+        }
+        let instance = tracefs.instance(&format!("{PREFIX}{}", std::process::id()));
+        let undo = Undo::Remove { path: instance.path.clone() };
+        note(journal, &undo)?;
+        let made = tracefs.make(&instance);
+        made.map_err(|error| RecordError::new(Step::Instance, &instance.path, error))?;
+        notes.extend(set_up(&tracefs, &instance, &roots, &options)?);
+        let mut files = MachineFiles::default();
+        roots.fixed(&mut files);
+        let zoneinfo = roots.proc.join("zoneinfo");
+        let sampler = Sampler::new(&zoneinfo, options.poll_bytes);
+        let machine = |error| RecordError::new(Step::Machine, &zoneinfo, error);
+        let poller = Poller::start(sampler.map_err(machine)?, options.poll_every);
+        let poller = poller.map_err(machine)?;
+        let mut recorder = Recorder {
+            page: page_bytes(&tracefs),
+            roots,
+            instance,
+            tracefs,
+            options,
+            files,
+            meta: json!({}),
+            poller,
+            notes,
+        };
+        recorder.switch_on(journal)?;
+        Ok(recorder)
+    }
+
+    /// Empties the lists, switches tracing on, lets the lists grow again, and waits for a sample.
+    fn switch_on(&mut self, journal: &mut dyn Journal) -> Result<(), RecordError> {
+        let fraction = self.roots.high_fraction();
+        let cold = |error| RecordError::new(Step::ColdStart, &fraction, error);
+        let mut before = None;
+        if self.options.cold {
+            let value = fs::read_to_string(&fraction).map_err(cold)?.trim().to_owned();
+            note(journal, &Undo::Write { path: fraction.clone(), value: value.clone() })?;
+            write(&fraction, FRACTION_LARGE).map_err(cold)?;
+            before = Some(value);
+            for _ in 0..TOUCHES {
+                machine::touch_lists().map_err(cold)?;
+                thread::sleep(COLD / TOUCHES);
+            }
+        }
+        self.roots.state(&mut self.files, ".pre")?;
+        let switched = self.instance.set("tracing_on", "1");
+        let path = self.instance.file("tracing_on");
+        switched.map_err(|error| RecordError::new(Step::Switch, &path, error))?;
+        self.meta["t_trace_on_ns"] = now_ns().into();
+        if let Some(value) = before {
+            write(&fraction, &value).map_err(cold)?;
+            journal.done(&fraction).map_err(cold)?;
+        }
+        self.meta["t_lists_ns"] = now_ns().into();
+        self.poller.wait_for_sample();
+        thread::sleep(SETTLE);
+        self.meta["t_start_ns"] = now_ns().into();
+        Ok(())
+    }
+
+    /// Switches off and writes the recording to `directory`, which is there already.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn finish(mut self, directory: &Path) -> Result<Recorded, RecordError> {
+        self.meta["t_end_ns"] = now_ns().into();
+        let off = self.instance.file("tracing_on");
+        let switched = self.instance.set("tracing_on", "0");
+        switched.map_err(|error| RecordError::new(Step::Switch, &off, error))?;
+        let proc = self.roots.proc.clone();
+        let sampler = self.poller.finish();
+        let sampler = sampler.map_err(|error| RecordError::new(Step::Machine, &proc, error))?;
+        self.roots.state(&mut self.files, ".post")?;
+        let rings = |path: &Path, error| RecordError::new(Step::Rings, path, error);
+        let per_cpu = self.instance.file("per_cpu");
+        let mut recorded = Recorded { polls: sampler.counts, ..Recorded::default() };
+        for cpu in self.instance.cpus().map_err(|error| rings(&per_cpu, error))? {
+            let stats = self.instance.stats(cpu).map_err(|error| rings(&per_cpu, error))?;
+            recorded.entries += stats.entries;
+            recorded.dropped += stats.dropped;
+            let output = directory.join(format!("cpu{cpu}.raw"));
+            let bytes = self.instance.take_pages(cpu, self.page, &output);
+            recorded.bytes += bytes.map_err(|error| rings(&output, error))?;
+        }
+        self.files.set("zpoll.txt", sampler.lines().to_vec());
+        if let Ok(comms) = fs::read(self.tracefs.root.join("saved_cmdlines")) {
+            self.files.set("comms", comms);
+        }
+        let meta = self.describe(&sampler, &recorded);
+        self.files.set("meta.json", format!("{meta:#}\n").into_bytes());
+        let put = |path: PathBuf, content: &[u8]| {
+            fs::write(&path, content).map_err(|error| rings(&path, error))
+        };
+        for (name, content) in self.files.iter() {
+            put(directory.join(name), content)?;
+        }
+        let formats = directory.join("formats");
+        fs::create_dir(&formats).map_err(|error| rings(&formats, error))?;
+        for name in NEEDED.iter().chain(&WANTED).chain([&WORKERS]) {
+            let path = event_path(&self.tracefs.root, name).join("format");
+            if let Ok(format) = fs::read(path) {
+                put(formats.join(name), &format)?;
+            }
+        }
+        if let Ok(header) = tracefs::header_page(&self.tracefs.root) {
+            put(formats.join("header_page"), &header)?;
+        }
+        Ok(recorded)
+    }
+
+    /// What `meta.json` says.
+    fn describe(&mut self, sampler: &Sampler, recorded: &Recorded) -> Value {
+        let (uname, release) = machine::uname();
+        let mut meta = std::mem::take(&mut self.meta);
+        meta["name"] = self.options.name.as_str().into();
+        meta["workload"] = self.options.workload.as_str().into();
+        meta["uname"] = uname.into();
+        meta["cpus"] = self.roots.cpus().into();
+        meta["clock"] = "mono".into();
+        meta["page_size"] = rustix::param::page_size().into();
+        meta["cold_pcp_start"] = self.options.cold.into();
+        meta["dropped_events"] = recorded.dropped.into();
+        let text = String::from_utf8_lossy(sampler.lines());
+        let polls = parse_polls(&text).unwrap_or_default();
+        let lists = |polls: &crate::PolledState| {
+            let sets = polls.zones.iter().flat_map(|zone| &zone.pagesets);
+            sets.map(|set| set.batch).max()
+        };
+        let batch = polls.first().and_then(lists).unwrap_or(0);
+        meta["config"] = json!({
+            "CONFIG_PCP_BATCH_SCALE_MAX":
+                self.roots.config(&release, "CONFIG_PCP_BATCH_SCALE_MAX"),
+            "PCPF_FREE_HIGH_BATCH_expected": self.roots.free_high_batch(batch),
+        });
+        let from = meta["t_lists_ns"].as_u64().unwrap_or(0);
+        if let Some(start) = polls.iter().find(|poll| poll.t_begin_ns >= from) {
+            meta["pcp_at_start"] = crate::polls::to_meta(start);
+        }
+        if let Some(end) = polls.last() {
+            meta["pcp_at_end"] = crate::polls::to_meta(end);
+        }
+        meta
+    }
+}
+
+fn note(journal: &mut dyn Journal, undo: &Undo) -> Result<(), RecordError> {
+    let noted = journal.note(undo);
+    noted.map_err(|error| RecordError::new(Step::Guard, Path::new("guard"), error))
+}
+
+fn event_path(root: &Path, name: &str) -> PathBuf {
+    root.join("events").join(name.replace(':', "/"))
+}
+
+/// Bytes of a page of the rings.
+fn page_bytes(tracefs: &Tracefs) -> usize {
+    let header = tracefs::header_page(&tracefs.root).unwrap_or_default();
+    crate::ring::directory::page_and_long(&header).map_or(PAGE_BYTES_USUAL, |(page, _)| page)
+}
+
+/// Chooses clock, sizes and events. Returns remarks.
+fn set_up(
+    tracefs: &Tracefs,
+    instance: &Instance,
+    roots: &Roots,
+    options: &RecordOptions,
+) -> Result<Vec<String>, RecordError> {
+    let set = |name: &str, value: &str| {
+        let set = instance.set(name, value);
+        set.map_err(|error| RecordError::new(Step::Settings, &instance.file(name), error))
+    };
+    set("tracing_on", "0")?;
+    set("trace_clock", "mono")?;
+    set("options/overwrite", "0")?;
+    let cpus = u64::from(roots.cpus().unwrap_or(1));
+    let usual = roots.available_bytes().unwrap_or(0) / 8 / cpus;
+    let bytes = options.ring_bytes.unwrap_or(usual.clamp(RING_BYTES_MIN, RING_BYTES_MAX));
+    set("buffer_size_kb", &(bytes >> 10).max(4).to_string())?;
+    let mut notes = vec![format!("rings of {} MiB for each of {cpus} CPUs", bytes >> 20)];
+    for name in NEEDED {
+        set(&format!("events/{}/enable", name.replace(':', "/")), "1")?;
+    }
+    for name in WANTED {
+        match event_path(&tracefs.root, name).is_dir() {
+            true => set(&format!("events/{}/enable", name.replace(':', "/")), "1")?,
+            false => notes.push(format!("this kernel has no event {name}")),
+        }
+    }
+    let workers = WORKERS.replace(':', "/");
+    let filter = |value: String| instance.set(&format!("events/{workers}/filter"), &value);
+    let named = filter("function.function == vmstat_update".to_owned());
+    let by_address = || roots.vmstat_update().map(|at| filter(format!("function == {at:#x}")));
+    if named.is_ok() || by_address().is_some_and(|set| set.is_ok()) {
+        set(&format!("events/{workers}/enable"), "1")?;
+    } else {
+        notes.push(
+            "the statistics workers cannot be told from others here: when lists decay is not \
+             recorded"
+                .to_owned(),
+        );
+    }
+    Ok(notes)
+}

@@ -1,0 +1,198 @@
+//! The recorder on made-up trees: what it writes where, in which order, and what it leaves.
+
+use super::*;
+use std::io;
+
+/// What the made-up kernel says of its zones.
+const ZONEINFO: &str = include_str!("../../samples/zlib-make-j4/zoneinfo.pre");
+
+/// A page of a ring with one free, as of `RING_FREE`.
+fn page() -> Vec<u8> {
+    let mut page = 77_u64.to_le_bytes().to_vec();
+    // 4 bytes of head and 20 of payload.
+    page.extend(24_u64.to_le_bytes());
+    page.extend((5_u32 << 5 | 5).to_le_bytes());
+    page.extend(9_u16.to_le_bytes());
+    page.extend([0; 2]);
+    page.extend(11_u32.to_le_bytes());
+    page.extend(0x1234_u64.to_le_bytes());
+    page.extend(0_u32.to_le_bytes());
+    page.resize(PAGE_BYTES_USUAL, 0);
+    page
+}
+
+const FORMAT: &str = "name: mm_page_free\nID: 9\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:unsigned long pfn;\toffset:8;\tsize:8;\tsigned:0;\n\
+    \tfield:unsigned int order;\toffset:16;\tsize:4;\tsigned:0;\n";
+
+/// What tracefs does when an instance is made: it is full of files at once.
+fn make(instance: &Path) -> io::Result<()> {
+    fs::create_dir(instance)?;
+    let put = |name: &str, content: &[u8]| {
+        let path = instance.join(name);
+        fs::create_dir_all(path.parent().unwrap())?;
+        fs::write(path, content)
+    };
+    for name in ["tracing_on", "trace_clock", "options/overwrite", "buffer_size_kb"] {
+        put(name, b"as it was")?;
+    }
+    for name in NEEDED.iter().chain(&WANTED[..2]).chain([&WORKERS]) {
+        put(&format!("events/{}/enable", name.replace(':', "/")), b"0")?;
+        put(&format!("events/{}/filter", name.replace(':', "/")), b"none")?;
+    }
+    put("per_cpu/cpu0/stats", b"entries: 1\noverrun: 0\ndropped events: 3\n")?;
+    put("per_cpu/cpu0/trace_pipe_raw", &page())
+}
+
+struct Tree {
+    root: tempfile::TempDir,
+}
+
+impl Tree {
+    fn new() -> Tree {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree { root };
+        tree.put("proc/zoneinfo", ZONEINFO);
+        let buddyinfo = include_str!("../../samples/zlib-make-j4/buddyinfo.pre");
+        tree.put("proc/buddyinfo", buddyinfo);
+        tree.put("proc/vmstat", "nr_free_pages 50\n");
+        tree.put("proc/sys/vm/percpu_pagelist_high_fraction", "0\n");
+        tree.put("proc/sys/vm/min_free_kbytes", "64\n");
+        tree.put("sys/devices/system/cpu/possible", "0-1\n");
+        fs::create_dir_all(tree.path("tracefs/instances")).unwrap();
+        for name in NEEDED.iter().chain(&WANTED[..2]) {
+            let path = format!("tracefs/events/{}/format", name.replace(':', "/"));
+            tree.put(&path, if *name == "kmem:mm_page_free" { FORMAT } else { "name: x\n" });
+        }
+        tree
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn put(&self, name: &str, content: &str) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), content).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn begin(&self, cold: bool, journal: &mut dyn Journal) -> Result<Recorder, RecordError> {
+        let tracefs = Tracefs::at(&self.path("tracefs")).with_make(make);
+        let roots = Roots { tracefs: None, proc: self.path("proc"), sys: self.path("sys") };
+        let options = RecordOptions { cold, poll_bytes: 1 << 20, ..RecordOptions::default() };
+        Recorder::begin_at(tracefs, roots, options, journal)
+    }
+
+    fn instance(&self) -> String {
+        format!("tracefs/instances/{PREFIX}{}", std::process::id())
+    }
+}
+
+/// A journal that is a list of lines, as a guard gets them.
+#[derive(Default)]
+struct Lines {
+    text: String,
+    /// The value of the watched file when each line came.
+    seen: Vec<String>,
+    watched: PathBuf,
+}
+
+impl Journal for Lines {
+    fn note(&mut self, undo: &Undo) -> io::Result<()> {
+        self.seen.push(fs::read_to_string(&self.watched).unwrap_or_default());
+        let line = match undo {
+            Undo::Write { path, value } => format!("write\t{}\t{value}\n", path.display()),
+            Undo::Remove { path } => format!("remove\t{}\n", path.display()),
+        };
+        self.text.push_str(&line);
+        Ok(())
+    }
+
+    fn done(&mut self, path: &Path) -> io::Result<()> {
+        self.text.push_str(&format!("done\t{}\n", path.display()));
+        Ok(())
+    }
+}
+
+#[test]
+fn what_is_recorded_can_be_read_and_nothing_is_left() {
+    let tree = Tree::new();
+    let watched = tree.path("proc/sys/vm/percpu_pagelist_high_fraction");
+    let mut lines = Lines { watched: watched.clone(), ..Lines::default() };
+    let recorder = tree.begin(true, &mut lines).unwrap();
+    // UNDO-1: at each line the value was still the old one.
+    assert_eq!(lines.seen, ["0\n", "0\n"]);
+    assert_eq!(fs::read_to_string(&watched).unwrap(), "0");
+    let own = tree.instance();
+    assert_eq!(tree.read(&format!("{own}/trace_clock")), "mono");
+    assert_eq!(tree.read(&format!("{own}/options/overwrite")), "0");
+    assert_eq!(tree.read(&format!("{own}/tracing_on")), "1");
+    let filter = tree.read(&format!("{own}/events/workqueue/workqueue_execute_start/filter"));
+    assert_eq!(filter, "function.function == vmstat_update");
+    for name in NEEDED.iter().chain(&WANTED[..2]).chain([&WORKERS]) {
+        let enable = format!("{own}/events/{}/enable", name.replace(':', "/"));
+        assert_eq!(tree.read(&enable), "1", "{name}");
+    }
+    let missing = recorder.notes.iter().filter(|note| note.contains("has no event")).count();
+    assert_eq!(missing, WANTED.len() - 2);
+
+    let output = tempfile::tempdir().unwrap();
+    let recorded = recorder.finish(output.path()).unwrap();
+    assert_eq!((recorded.entries, recorded.dropped, recorded.bytes), (1, 3, 4096));
+    assert!(recorded.polls.samples > 0, "{:?}", recorded.polls);
+    assert_eq!(tree.read(&format!("{own}/tracing_on")), "0");
+    let recording = crate::Recording::open(output.path()).unwrap();
+    let machine = recording.description();
+    assert_eq!((machine.cpus, machine.events_dropped), (Some(2), Some(3)));
+    // The sample inside the trace says what the file says that it was taken from.
+    let start = machine.start.as_ref().unwrap();
+    let normal = start.zones.iter().find(|zone| zone.kind == "Normal").unwrap();
+    assert_eq!(normal.pagesets, machine.zone(0, "Normal").unwrap().pagesets);
+    let events: Vec<_> = recording.events().map(Result::unwrap).collect();
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0].kind, crate::EventKind::Free { pfn: 0x1234, order: 0 });
+
+    let failures = undo::serve_with(lines.text.as_bytes(), |path| fs::remove_dir_all(path));
+    assert_eq!(failures, Vec::<String>::new());
+    assert!(!tree.path(&own).exists());
+}
+
+#[test]
+fn each_step_that_fails_says_so_and_leaves_its_undoing() {
+    for (gone, step, part) in [
+        ("tracefs/instances", Step::Instance, "make a trace instance"),
+        ("proc/zoneinfo", Step::Machine, "read the machine's state"),
+        ("proc/sys/vm/percpu_pagelist_high_fraction", Step::ColdStart, "`--warm`"),
+    ] {
+        let tree = Tree::new();
+        let path = tree.path(gone);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+        let mut lines = Lines::default();
+        let error = tree.begin(true, &mut lines).unwrap_err();
+        assert_eq!(error.step(), step, "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+        assert!(lines.text.starts_with("remove\t"), "the instance is noted before it is made");
+    }
+}
+
+#[test]
+fn a_guard_that_is_gone_stops_the_recording_before_anything_changes() {
+    struct Gone;
+    impl Journal for Gone {
+        fn note(&mut self, _: &Undo) -> io::Result<()> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn done(&mut self, _: &Path) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let tree = Tree::new();
+    let error = tree.begin(true, &mut Gone).unwrap_err();
+    assert_eq!(error.step(), Step::Guard);
+    assert!(!tree.path(&tree.instance()).exists());
+}

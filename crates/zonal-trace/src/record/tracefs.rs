@@ -1,0 +1,188 @@
+//! tracefs below one path: an instance of our own, its switches and its rings.
+//!
+//! Tests give a made-up tree; there a directory does not fill itself with files, so how an instance
+//! is made is a value.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::undo::write;
+
+/// Where tracefs is mounted, by itself and inside debugfs.
+const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// Names of our instances begin so; the process follows.
+pub(crate) const PREFIX: &str = "zonal-";
+
+/// A tracefs.
+#[derive(Debug, Clone)]
+pub(crate) struct Tracefs {
+    pub(crate) root: PathBuf,
+    make: fn(&Path) -> io::Result<()>,
+}
+
+impl Tracefs {
+    /// The tracefs at `root`.
+    pub(crate) fn at(root: &Path) -> Tracefs {
+        Tracefs { root: root.to_owned(), make: |path| fs::create_dir(path) }
+    }
+
+    /// The same with instances made in another way.
+    #[cfg(test)]
+    pub(crate) fn with_make(self, make: fn(&Path) -> io::Result<()>) -> Tracefs {
+        Tracefs { make, ..self }
+    }
+
+    /// The one that is mounted.
+    pub(crate) fn find() -> Result<Tracefs, (PathBuf, io::Error)> {
+        let mut refused = None;
+        for place in PLACES.map(Path::new) {
+            match fs::read_dir(place.join("instances")) {
+                Ok(_) => return Ok(Tracefs::at(place)),
+                Err(error) => {
+                    refused.get_or_insert((place.to_owned(), error));
+                }
+            }
+        }
+        Err(refused.unwrap_or_else(|| (PathBuf::new(), io::ErrorKind::NotFound.into())))
+    }
+
+    /// The instance of this name, which may not exist yet.
+    pub(crate) fn instance(&self, name: &str) -> Instance {
+        Instance { path: self.root.join("instances").join(name) }
+    }
+
+    pub(crate) fn make(&self, instance: &Instance) -> io::Result<()> {
+        (self.make)(&instance.path)
+    }
+
+    /// Instances of recorders that are gone, guards and all.
+    pub(crate) fn abandoned(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.root.join("instances"));
+        let names = entries.into_iter().flatten().filter_map(Result::ok);
+        let is_abandoned = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let process = name.strip_prefix(PREFIX).and_then(|process| process.parse::<u32>().ok());
+            process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists())
+        };
+        names.map(|entry| entry.path()).filter(is_abandoned).collect()
+    }
+}
+
+/// Rings and switches of one's own.
+#[derive(Debug, Clone)]
+pub(crate) struct Instance {
+    pub(crate) path: PathBuf,
+}
+
+impl Instance {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(crate) fn set(&self, name: &str, value: &str) -> io::Result<()> {
+        write(&self.file(name), value)
+    }
+
+    /// The CPUs with a ring.
+    pub(crate) fn cpus(&self) -> io::Result<Vec<u32>> {
+        let mut cpus = Vec::new();
+        for entry in fs::read_dir(self.file("per_cpu"))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            cpus.extend(name.strip_prefix("cpu").and_then(|cpu| cpu.parse::<u32>().ok()));
+        }
+        cpus.sort_unstable();
+        Ok(cpus)
+    }
+
+    /// What a CPU's ring counted.
+    pub(crate) fn stats(&self, cpu: u32) -> io::Result<RingStats> {
+        let text = fs::read_to_string(self.file(&format!("per_cpu/cpu{cpu}/stats")))?;
+        Ok(RingStats::parse(&text))
+    }
+
+    /// Moves a CPU's pages into `output`; returns how many bytes. Tracing must be off.
+    pub(crate) fn take_pages(&self, cpu: u32, page: usize, output: &Path) -> io::Result<u64> {
+        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let path = self.file(&format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+        let mut ring = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let mut output = io::BufWriter::with_capacity(1 << 18, File::create(output)?);
+        let mut buffer = vec![0; page];
+        let mut total = 0;
+        loop {
+            match ring.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(bytes) => {
+                    // A page that is not full may come short; in a file all have one size.
+                    buffer[bytes..].fill(0);
+                    output.write_all(&buffer)?;
+                    total += page as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        output.flush()?;
+        Ok(total)
+    }
+}
+
+/// The header of ring pages. The kernel gives it to the first read alone, however short that is.
+pub(crate) fn header_page(root: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(1 << 16);
+    File::open(root.join("events/header_page"))?.read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// What a ring counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RingStats {
+    pub(crate) entries: u64,
+    /// Events that are missing, for whatever reason.
+    pub(crate) dropped: u64,
+}
+
+impl RingStats {
+    fn parse(text: &str) -> RingStats {
+        let mut stats = RingStats::default();
+        for line in text.lines() {
+            let Some((name, value)) = line.split_once(':') else { continue };
+            let value = value.trim().parse().unwrap_or(0);
+            match name {
+                "entries" => stats.entries = value,
+                "overrun" | "commit overrun" | "dropped events" => stats.dropped += value,
+                _ => {}
+            }
+        }
+        stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stats_are_read() {
+        let text = "entries: 19572\noverrun: 2\ncommit overrun: 3\nbytes: 507544\n\
+            oldest event ts:  3993.168840\nnow ts:  3994.524349\ndropped events: 4\n\
+            read events: 0\n";
+        assert_eq!(RingStats::parse(text), RingStats { entries: 19572, dropped: 9 });
+    }
+
+    #[test]
+    fn only_instances_of_processes_that_are_gone_are_abandoned() {
+        let root = tempfile::tempdir().unwrap();
+        let own = format!("{PREFIX}{}", std::process::id());
+        // Above the largest process number of 64-bit kernels.
+        let gone = format!("{PREFIX}{}", 1 << 23);
+        for name in [own.as_str(), &gone, "foo", "zonal-x"] {
+            fs::create_dir_all(root.path().join("instances").join(name)).unwrap();
+        }
+        let found = Tracefs::at(root.path()).abandoned();
+        assert_eq!(found, [root.path().join("instances").join(gone)]);
+    }
+}
