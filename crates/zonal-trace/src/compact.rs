@@ -15,6 +15,7 @@
 //! | `extfrag` | pfn order migratetype fallback(hex) |
 //! | `vmstat_update` | 0 |
 //! | `fork` | thread id of the child (decimal) |
+//! | `kswapd_wake`, `reclaim_end` and others of `notice` | its numbers (decimal) |
 //! | `marker` | the text, to the end of the line, with `\\` and `\n` for what cannot stand there |
 //! | `lost` | how many events |
 //! | anything else of small letters, digits and `_` | not read: [`EventKind::Other`] |
@@ -32,6 +33,7 @@ use crate::error::{Fault, TraceErrorKind, bad_field, excerpt};
 use crate::event::{Event, EventKind};
 use crate::fields;
 use crate::gfp;
+use crate::notice::{NUMBERS_MAX, Notice, ROWS};
 
 /// Columns before those that depend on the event: time, cpu, thread and the event's name.
 const COLUMNS_COMMON: usize = 4;
@@ -57,7 +59,10 @@ pub(crate) fn parse(line: &[u8], cpus: u32) -> Result<Event, Fault> {
         b"fork" => fork(columns.of("fork", 5))?,
         b"marker" => EventKind::Marker(unescape(columns.rest.unwrap_or_default())),
         b"lost" => lost(columns.of("lost", 5))?,
-        other => other_event(other)?,
+        other => match ROWS.iter().position(|row| row.name.as_bytes() == other) {
+            Some(tag) => notice(columns, tag)?,
+            None => other_event(other)?,
+        },
     };
     Ok(Event { time_ns, cpu, pid, kind })
 }
@@ -138,6 +143,19 @@ fn fork(mut columns: Columns<'_>) -> Result<EventKind, Fault> {
     Ok(EventKind::Fork { child })
 }
 
+fn notice(columns: Columns<'_>, tag: usize) -> Result<EventKind, Fault> {
+    let row = &ROWS[tag];
+    let mut columns = columns.of(row.name, COLUMNS_COMMON + row.fields.len());
+    let mut numbers = [0; NUMBERS_MAX];
+    let last = row.fields.len() - 1;
+    for (index, name) in row.fields.iter().enumerate() {
+        let column = if index == last { columns.last(name)? } else { columns.next(name)? };
+        let number = fields::decimal(column);
+        numbers[index] = number.ok_or_else(|| bad_field(name, "a decimal number", column))?;
+    }
+    Notice::of(tag as u8, numbers).map(EventKind::Notice)
+}
+
 fn lost(mut columns: Columns<'_>) -> Result<EventKind, Fault> {
     let number = columns.last("events")?;
     let events = fields::decimal(number);
@@ -195,6 +213,14 @@ pub(crate) fn write(event: &Event, line: &mut String) -> fmt::Result {
         }
         EventKind::VmstatUpdate => writeln!(line, "vmstat_update 0"),
         EventKind::Fork { child } => writeln!(line, "fork {child}"),
+        EventKind::Notice(notice) => {
+            let row = &ROWS[usize::from(notice.tag())];
+            write!(line, "{}", row.name)?;
+            for number in &notice.numbers()[..row.fields.len()] {
+                write!(line, " {number}")?;
+            }
+            writeln!(line)
+        }
         EventKind::Marker(text) => {
             let text = text.replace('\\', "\\\\").replace('\n', "\\n");
             writeln!(line, "marker {text}")

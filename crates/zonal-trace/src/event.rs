@@ -12,6 +12,9 @@
 //! | [`PcpuDrain`](EventKind::PcpuDrain) | the block left a per-CPU list for the buddy |
 //! | [`Extfrag`](EventKind::Extfrag) | the block was taken from another migratetype's lists |
 //! | [`VmstatUpdate`](EventKind::VmstatUpdate) | this CPU's statistics worker ran: lists decay |
+//! | [`Notice`](EventKind::Notice) | reclaim, compaction or new watermarks: no page is named |
+
+use crate::notice::Notice;
 
 /// Largest order of a block (LB-B.1): blocks have 1 to 1024 pages.
 pub const ORDER_MAX: u8 = 10;
@@ -105,6 +108,8 @@ pub enum EventKind {
         /// Its thread id.
         child: i32,
     },
+    /// Reclaim, compaction or watermarks: an event that names no page.
+    Notice(Notice),
     /// `tracing_mark_write`: a program wrote this text into the trace.
     Marker(Box<str>),
     /// The ring buffer overflowed on this CPU; the time is that of the event before.

@@ -30,6 +30,7 @@ use crate::error::{Fault, TraceErrorKind, bad_field, excerpt};
 use crate::event::{Event, EventKind};
 use crate::fields;
 use crate::gfp;
+use crate::notice::Notice;
 
 /// Columns of the task's name.
 const TASK_COLUMNS: usize = 16;
@@ -114,7 +115,10 @@ fn kind(name: &[u8], text: &[u8]) -> Result<EventKind, Fault> {
             let text = text.strip_prefix(b"tracing_mark_write: ").unwrap_or(text);
             Ok(EventKind::Marker(String::from_utf8_lossy(text).into()))
         }
-        _ => Ok(EventKind::Other),
+        name => match Notice::tag_of(name) {
+            Some(tag) => Notice::parse(tag, text).map(EventKind::Notice),
+            None => Ok(EventKind::Other),
+        },
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use zonal_trace::{
-    Event, EventKind, MachineDescription, MachineFiles, Part, Parts, Recording, TextWriter,
+    Event, EventKind, MachineDescription, MachineFiles, Notice, Part, Parts, Recording, TextWriter,
     TraceError, TraceErrorKind, TraceFormat, TraceWriter, WriterOptions, samples,
 };
 
@@ -187,6 +187,24 @@ fn blocks_in_another_order_are_noticed() {
     assert!(message.contains("expected 400 events (the end marker), found 300"), "{message}");
 }
 
+fn notice_strategy() -> impl Strategy<Value = Notice> {
+    let (node, order, frame) = (0..1024_u32, 0..=10_u8, 0..(1_u64 << 52));
+    prop_oneof![
+        (node.clone(), order.clone()).prop_map(|(node, order)| Notice::KswapdWake { node, order }),
+        node.clone().prop_map(|node| Notice::KswapdSleep { node }),
+        (order, any::<u32>()).prop_map(|(order, gfp)| Notice::ReclaimBegin { order, gfp }),
+        any::<u64>().prop_map(|pages| Notice::ReclaimEnd { pages }),
+        (frame.clone(), any::<bool>())
+            .prop_map(|(zone_start, sync)| Notice::CompactionBegin { zone_start, sync }),
+        (frame, any::<bool>(), any::<u8>()).prop_map(|(zone_start, sync, status)| {
+            Notice::CompactionEnd { zone_start, sync, status }
+        }),
+        (node, 0..6_u8, any::<[u64; 3]>()).prop_map(|(node, zone, [min, low, high])| {
+            Notice::Watermarks { node, zone, min, low, high }
+        }),
+    ]
+}
+
 fn event_strategy() -> impl Strategy<Value = Event> {
     let pfn = prop_oneof![0..64_u64, 0x10_0000..0x10_0040_u64, 0..(1_u64 << 52)];
     let pfn = pfn.boxed();
@@ -227,6 +245,7 @@ fn event_strategy() -> impl Strategy<Value = Event> {
         "[a-z \\\\\n]{0,20}".prop_map(|text| EventKind::Marker(text.into())),
         any::<u64>().prop_map(|events| EventKind::Lost { events }),
         Just(EventKind::Other),
+        notice_strategy().prop_map(EventKind::Notice),
     ];
     let cpu = prop_oneof![4 => 0..3_u32, 1 => 0..8192_u32];
     let pid = prop_oneof![4 => 0..5_i32, 1 => any::<i32>()];
@@ -281,4 +300,15 @@ proptest! {
         file.extend_from_slice(&bytes);
         drop(unpack(&file));
     }
+}
+
+#[test]
+fn version_1_is_still_read() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/zonal/whole");
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(bytes[8..10], [1, 0], "a file of version 1");
+    let parts = vec![Part::new("trace.zonal", bytes)];
+    let recording = Recording::from_parts("old", parts).unwrap();
+    let events: Vec<Event> = recording.events().map(Result::unwrap).collect();
+    assert!(!events.is_empty());
 }

@@ -350,7 +350,7 @@ impl<'a> Compiler<'a> {
                     self.begin(event.time_ns);
                 }
             }
-            EventKind::Fork { .. } => counts.remarks += 1,
+            EventKind::Fork { .. } | EventKind::Notice(_) => counts.remarks += 1,
             EventKind::Lost { events } => counts.lost += events,
             EventKind::ZoneLocked { .. } | EventKind::PcpuDrain { .. } => {}
             _ => counts.unknown += 1,

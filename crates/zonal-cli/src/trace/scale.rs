@@ -136,6 +136,9 @@ impl Strides {
                 ensure!(*pfn < self.frames, "page frame {pfn:#x} lies behind all zones");
                 *pfn += frames;
             }
+            EventKind::Notice(notice) => {
+                *notice = notice.moved(self.nodes * copy, frames);
+            }
             EventKind::Fork { child } => *child = thread(*child)?,
             _ => {}
         }

@@ -52,6 +52,7 @@ pub fn kind_name(kind: &EventKind) -> &'static str {
         EventKind::VmstatUpdate => "vmstat_update",
         EventKind::Fork { .. } => "sched_process_fork",
         EventKind::Marker(_) => "tracing_mark_write",
+        EventKind::Notice(notice) => notice.kernel_name(),
         EventKind::Lost { .. } => "lost",
         _ => "other",
     }

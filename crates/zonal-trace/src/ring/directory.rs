@@ -20,7 +20,7 @@ use crate::tracefs::{Decoder, Symbols};
 use zonal_text::CPUS_MAX;
 
 /// Format files that are looked for.
-const FORMATS: [&str; 9] = [
+const FORMATS: [&str; 16] = [
     "kmem:mm_page_alloc",
     "kmem:mm_page_free",
     "kmem:mm_page_free_batched",
@@ -30,6 +30,13 @@ const FORMATS: [&str; 9] = [
     "workqueue:workqueue_execute_start",
     "sched:sched_process_fork",
     "ftrace:print",
+    "vmscan:mm_vmscan_kswapd_wake",
+    "vmscan:mm_vmscan_kswapd_sleep",
+    "vmscan:mm_vmscan_direct_reclaim_begin",
+    "vmscan:mm_vmscan_direct_reclaim_end",
+    "compaction:mm_compaction_begin",
+    "compaction:mm_compaction_end",
+    "kmem:mm_setup_per_zone_wmarks",
 ];
 
 const PAGE_BYTES_USUAL: usize = 4096;

@@ -11,6 +11,7 @@ use crate::bytes::Endian;
 use crate::error::{Fault, TraceErrorKind, bad_field};
 use crate::event::EventKind;
 use crate::fields;
+use crate::notice::{NUMBERS_MAX, Notice, ROWS, zone_number};
 
 /// Bytes before the fields of every event: type, flags, preemption count, thread.
 const COMMON_BYTES: usize = 8;
@@ -36,6 +37,7 @@ enum Plan {
     Extfrag { pfn: Field, orders: [Field; 2], migratetypes: [Field; 2], change: Field },
     Fork { child: Field },
     WorkStart { function: Field },
+    Notice { tag: u8, fields: [Option<Field>; NUMBERS_MAX] },
     Marker { text: u16 },
 }
 
@@ -52,7 +54,7 @@ pub(crate) fn is_known(event: &[u8]) -> bool {
             | b"sched_process_fork"
             | b"workqueue_execute_start"
             | b"print"
-    )
+    ) || Notice::tag_of(event).is_some()
 }
 
 /// The formats of one recording.
@@ -164,8 +166,38 @@ impl Decoder {
                     false => EventKind::Other,
                 }
             }
+            Plan::Notice { tag, fields } => EventKind::Notice(self.notice(payload, tag, fields)?),
             Plan::Marker { text } => marker(payload, text),
         })
+    }
+
+    fn notice(
+        &self,
+        payload: &[u8],
+        tag: u8,
+        fields: [Option<Field>; NUMBERS_MAX],
+    ) -> Result<Notice, Fault> {
+        let mut numbers = [0; NUMBERS_MAX];
+        let names = ROWS[usize::from(tag)].fields;
+        for ((number, field), name) in numbers.iter_mut().zip(fields).zip(names) {
+            let Some(field) = field else { continue };
+            let bits = self.number(payload, field)?;
+            *number = match *name {
+                "gfp_flags" => {
+                    let portable = self.flags.portable(bits).map(u64::from);
+                    portable.ok_or_else(|| bad_number("gfp flags", "a number of 32 bits", bits))?
+                }
+                // Where the text is, and how long: 16 bits each.
+                "name" => {
+                    let at = (bits & 0xffff) as usize;
+                    let text = payload.get(at..).unwrap_or_default();
+                    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+                    zone_number(text)?
+                }
+                _ => bits,
+            };
+        }
+        Notice::of(tag, numbers)
     }
 
     fn number(&self, payload: &[u8], field: Field) -> Result<u64, Fault> {
@@ -241,6 +273,13 @@ fn plan(format: &EventFormat) -> Result<Plan, Fault> {
         },
         "sched_process_fork" => Plan::Fork { child: number("child_pid")? },
         "workqueue_execute_start" => Plan::WorkStart { function: number("function")? },
+        name if let Some(tag) = Notice::tag_of(name.as_bytes()) => {
+            let mut fields = [None; NUMBERS_MAX];
+            for (field, name) in fields.iter_mut().zip(ROWS[usize::from(tag)].fields) {
+                *field = Some(number(name)?);
+            }
+            Plan::Notice { tag, fields }
+        }
         _ => Plan::Marker {
             text: format.field("buf").map_or(COMMON_BYTES as u16, |field| field.offset),
         },
@@ -320,6 +359,30 @@ mod tests {
         let mut decoder = Decoder::new(Endian::Little, Symbols::Unknown);
         let message = decoder.learn(b"name: mm_page_free\nID: 1\n").unwrap_err().to_string();
         assert!(message.contains("format of `mm_page_free` has no field `pfn`"), "{message}");
+    }
+
+    #[test]
+    fn watermarks_have_their_zone_in_a_text_of_their_own() {
+        let mut decoder = Decoder::new(Endian::Little, Symbols::Unknown);
+        let format = "name: mm_setup_per_zone_wmarks\nID: 6\nformat:\n\
+            \tfield:int node_id; offset:8; size:4;\n\
+            \tfield:__data_loc char[] name; offset:12; size:4;\n\
+            \tfield:unsigned long watermark_min; offset:16; size:8;\n\
+            \tfield:unsigned long watermark_low; offset:24; size:8;\n\
+            \tfield:unsigned long watermark_high; offset:32; size:8;\n";
+        decoder.learn(format.as_bytes()).unwrap();
+        let mut bytes = vec![6, 0, 0, 0, 1, 0, 0, 0];
+        bytes.extend(1_u32.to_le_bytes());
+        bytes.extend((40_u32 | 7 << 16).to_le_bytes());
+        for pages in [13_u64, 16, 19] {
+            bytes.extend(pages.to_le_bytes());
+        }
+        bytes.extend(b"Normal\0\0");
+        let notice = Notice::Watermarks { node: 1, zone: 2, min: 13, low: 16, high: 19 };
+        assert_eq!(decoder.decode(&bytes).unwrap().1, EventKind::Notice(notice));
+        bytes[40] = b'X';
+        assert!(decoder.decode(&bytes).unwrap_err().to_string().contains("bad name"));
+        assert!(decoder.decode(&bytes[..24]).is_err());
     }
 
     #[test]

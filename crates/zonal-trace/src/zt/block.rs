@@ -21,6 +21,7 @@ use super::shape::Shape;
 use super::varint::{Varints, put_signed, put_varint};
 use crate::error::{Fault, TraceErrorKind};
 use crate::event::{Event, EventKind};
+use crate::notice::{NUMBERS_MAX, Notice, ROWS};
 
 /// Most events of a block.
 pub(super) const BLOCK_EVENTS_MAX: usize = 1 << 17;
@@ -392,7 +393,20 @@ fn page<I: Io>(
             EventKind::Lost { events: io.number(Column::Number, || events)? }
         }
         Shape::Other => EventKind::Other,
+        Shape::Notice(tag) => EventKind::Notice(notice(io, tag, given)?),
     })
+}
+
+fn notice<I: Io>(io: &mut I, tag: u8, given: Option<&EventKind>) -> Result<Notice, Fault> {
+    let given = match given {
+        Some(EventKind::Notice(notice)) => notice.numbers(),
+        _ => [0; NUMBERS_MAX],
+    };
+    let mut numbers = [0; NUMBERS_MAX];
+    for index in 0..ROWS[usize::from(tag)].fields.len() {
+        numbers[index] = io.number(Column::Number, || given[index])?;
+    }
+    Notice::of(tag, numbers)
 }
 
 fn text<I: Io>(io: &mut I, given: Option<&EventKind>) -> Result<Box<str>, Fault> {

@@ -46,8 +46,8 @@ pub(super) enum Column {
     Time,
 }
 
-/// Columns of time.
-pub(super) const TIMES: usize = 24;
+/// Columns of time: two for each kind of event.
+pub(super) const TIMES: usize = 2 * super::shape::KINDS as usize;
 /// All columns.
 pub(super) const COLUMNS: usize = Column::Time as usize + TIMES;
 

@@ -8,22 +8,51 @@ use super::varint::{Varints, put_varint};
 use crate::error::Fault;
 use crate::event::EventKind;
 use crate::fields::{check_migratetype, check_order};
+use crate::notice::ROWS;
+
+/// The first kind of a notice; version 1 of the format has none.
+const NOTICES: u8 = 12;
+/// All kinds.
+pub(super) const KINDS: u8 = NOTICES + ROWS.len() as u8;
 
 /// Everything of an event but its time, CPU, thread and page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Shape {
-    Alloc { order: u8, migratetype: u8, gfp: u32 },
-    AllocFailed { order: u8, migratetype: u8, gfp: u32 },
-    Free { order: u8 },
+    Alloc {
+        order: u8,
+        migratetype: u8,
+        gfp: u32,
+    },
+    AllocFailed {
+        order: u8,
+        migratetype: u8,
+        gfp: u32,
+    },
+    Free {
+        order: u8,
+    },
     FreeBatched,
-    ZoneLocked { order: u8, migratetype: u8, percpu_refill: bool },
-    PcpuDrain { order: u8, migratetype: u8 },
-    Extfrag { orders: [u8; 2], migratetypes: [u8; 2], change_ownership: bool },
+    ZoneLocked {
+        order: u8,
+        migratetype: u8,
+        percpu_refill: bool,
+    },
+    PcpuDrain {
+        order: u8,
+        migratetype: u8,
+    },
+    Extfrag {
+        orders: [u8; 2],
+        migratetypes: [u8; 2],
+        change_ownership: bool,
+    },
     VmstatUpdate,
     Fork,
     Marker,
     Lost,
     Other,
+    /// By its tag.
+    Notice(u8),
 }
 
 impl Shape {
@@ -60,10 +89,11 @@ impl Shape {
             EventKind::Marker(_) => Shape::Marker,
             EventKind::Lost { .. } => Shape::Lost,
             EventKind::Other => Shape::Other,
+            EventKind::Notice(ref notice) => Shape::Notice(notice.tag()),
         }
     }
 
-    /// The number of the kind: 0 to 11.
+    /// The number of the kind: 0 to 18.
     pub(super) fn kind(&self) -> u8 {
         match self {
             Shape::Alloc { .. } => 0,
@@ -78,6 +108,7 @@ impl Shape {
             Shape::Marker => 9,
             Shape::Lost => 10,
             Shape::Other => 11,
+            Shape::Notice(tag) => NOTICES + tag,
         }
     }
 
@@ -140,6 +171,7 @@ impl Shape {
             9 => Shape::Marker,
             10 => Shape::Lost,
             11 => Shape::Other,
+            kind @ NOTICES..KINDS => Shape::Notice(kind - NOTICES),
             _ => return Err(wrong("kind of a shape")),
         })
     }
