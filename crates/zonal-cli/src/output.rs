@@ -1,7 +1,10 @@
 //! Writing to whoever listens, or no longer does.
 
+use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Writes a line for people to stderr. Nobody listening is no error.
@@ -16,6 +19,49 @@ pub fn data(text: &str) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
+    }
+}
+
+/// A file whose text is known only after long work: that it can be written is found out before, and
+/// work that ends early leaves neither half a file nor less than there was.
+#[derive(Debug)]
+pub struct Target {
+    file: PathBuf,
+    part: PathBuf,
+}
+
+impl Target {
+    /// A file at `file`, which is untouched until [`Target::write`].
+    ///
+    /// # Errors
+    /// If nothing can be written there.
+    pub fn new(file: &Path) -> anyhow::Result<Target> {
+        let expected = "expected a file that can be written, in a folder that is there";
+        if file.is_dir() {
+            anyhow::bail!("{}: is a folder; {expected}", file.display());
+        }
+        let mut name = file.file_name().unwrap_or_default().to_owned();
+        name.push(".part");
+        let target = Target { file: file.to_owned(), part: file.with_file_name(name) };
+        fs::write(&target.part, "").with_context(|| format!("{}: {expected}", file.display()))?;
+        Ok(target)
+    }
+
+    /// Puts `text` into the file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(self, text: &str) -> anyhow::Result<()> {
+        let written = fs::write(&self.part, text);
+        let written = written.and_then(|()| fs::rename(&self.part, &self.file));
+        written.with_context(|| format!("cannot write {}", self.file.display()))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // Gone already where the text was written.
+        let _ = fs::remove_file(&self.part);
     }
 }
 

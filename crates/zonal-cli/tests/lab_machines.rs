@@ -103,3 +103,41 @@ fn machines_that_cannot_be_are_refused_with_file_and_line() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+#[test]
+fn this_machine_is_measured_stored_and_used() {
+    let data = tempfile::tempdir().unwrap();
+    let output = zonal(data.path(), &["lab", "calibrate", "--quick", "--json"]);
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let notes = String::from_utf8(output.stderr).unwrap();
+    let figures = report["figures"].as_array().unwrap();
+    let figure = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
+    for measured in ["ghz", "line.l1", "line.l2", "line.dram", "line.locked"] {
+        let source = figure(measured)["source"].as_str().unwrap();
+        assert!(source.starts_with("measured: ") && source.contains("Linux "), "{source}");
+    }
+    for figure in figures {
+        let source = figure["source"].as_str().unwrap();
+        let said = notes.contains(&format!("{}: {source}", figure["name"].as_str().unwrap()));
+        assert_eq!(source.starts_with("measured"), !said, "what was not measured is said: {notes}");
+    }
+    let text = stdout(&zonal(data.path(), &["lab", "machine", "this"]));
+    assert!(text.starts_with("this (measured): "), "{text}");
+    assert!(text.contains("measured by `zonal lab calibrate`"), "{text}");
+    let listed = stdout(&zonal(data.path(), &["lab", "machines"]));
+    assert!(listed.lines().any(|line| line.trim_start().starts_with("this ")), "{listed}");
+    let sized = stdout(&zonal(data.path(), &["lab", "machine", "this@64", "--json"]));
+    let sized: Value = serde_json::from_str(&sized).unwrap();
+    assert_eq!((sized["cpus"].as_u64(), sized["name"].as_str()), (Some(64), Some("this@64")));
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_refused_before_anything_is_measured() {
+    let data = tempfile::tempdir().unwrap();
+    let folder = data.path().to_str().unwrap();
+    for place in ["nowhere/m.toml", folder, "/proc/m.toml"] {
+        let error = refusal(&zonal(data.path(), &["lab", "calibrate", "--quick", "-o", place]));
+        assert!(error.contains(place) && error.contains("expected a file"), "{error}");
+    }
+    assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0, "nothing is left behind");
+}

@@ -17,6 +17,8 @@ pub enum LabCommand {
     Machines(ListArgs),
     /// Prints a machine: each figure, and where it is from.
     Machine(MachineArgs),
+    /// Measures this machine, and stores it as the machine `this`.
+    Calibrate(CalibrateArgs),
     /// Runs an experiment and prints published, simulated and error, cell by cell.
     Run(RunArgs),
 }
@@ -41,6 +43,22 @@ pub struct MachineArgs {
 
     /// Print one JSON object instead of a table.
     #[arg(long, conflicts_with = "toml")]
+    pub json: bool,
+}
+
+/// Flags of `zonal lab calibrate`.
+#[derive(Args, Debug)]
+pub struct CalibrateArgs {
+    /// Write the machine to this file, instead of where `this` is looked for.
+    #[arg(long, short, value_name = "FILE.toml")]
+    pub output: Option<PathBuf>,
+
+    /// Measure memory in a smaller buffer, which takes less time and less memory.
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
     pub json: bool,
 }
 

@@ -82,9 +82,17 @@ pub fn show(args: &MachineArgs) -> anyhow::Result<Verdict> {
         output::data(&machine.to_toml())?;
         return Ok(Verdict::Pass);
     }
+    print(machine, args.json)
+}
+
+/// Prints a machine's figures with their sources.
+///
+/// # Errors
+/// Output that cannot be written.
+pub fn print(machine: Machine, json: bool) -> anyhow::Result<Verdict> {
     let figures = machine.figures();
     let source = machine.sources.get("name").cloned();
-    if args.json {
+    if json {
         let listed = Listed::of(machine);
         let shown = Shown { schema_version: SCHEMA_VERSION, listed, source, figures };
         output::data(&(serde_json::to_string_pretty(&shown)? + "\n"))?;
@@ -96,8 +104,10 @@ pub fn show(args: &MachineArgs) -> anyhow::Result<Verdict> {
         table.add_row([name, value, source.unwrap_or_else(|| "not said".into())]);
     }
     right(&mut table, 1, 1);
-    let title = format!("{} (simulated): {}\n", machine.name, machine.about);
-    let source = source.map_or_else(String::new, |source| format!("used in: {source}\n"));
+    let measured = source.as_ref().is_some_and(|source| source.starts_with("measured"));
+    let kind = if measured { "measured" } else { "simulated" };
+    let title = format!("{} ({kind}): {}\n", machine.name, machine.about);
+    let source = source.map_or_else(String::new, |source| format!("from: {source}\n"));
     output::data(&format!("{title}{source}\n{}\n", table.trim_fmt()))?;
     Ok(Verdict::Pass)
 }

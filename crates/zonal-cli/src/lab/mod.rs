@@ -1,6 +1,7 @@
 //! `zonal lab`: simulated machines and what can be tried on them, one file per command.
 
 pub mod args;
+mod calibrate;
 mod list;
 mod machines;
 mod run;
@@ -17,6 +18,7 @@ pub fn run(command: &LabCommand) -> anyhow::Result<Verdict> {
         LabCommand::List(args) => list::run(args),
         LabCommand::Machines(args) => machines::list(args),
         LabCommand::Machine(args) => machines::show(args),
+        LabCommand::Calibrate(args) => calibrate::run(args),
         LabCommand::Run(args) => run::run(args),
     }
 }

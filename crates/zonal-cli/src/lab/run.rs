@@ -1,8 +1,5 @@
 //! `zonal lab run`: a published experiment, published, simulated and error side by side.
 
-use std::fs;
-
-use anyhow::Context;
 use comfy_table::{CellAlignment, Table as Drawn, presets};
 use zonal_lab::experiment::{Experiment, Options, Table};
 use zonal_lab::report;
@@ -18,6 +15,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
     let experiment = Experiment::named(&args.experiment)?;
     let sizes: String = args.cpus.iter().map(|cpus| format!(" --cpus {cpus}")).collect();
     output::note(&format!("zonal lab run {} --seed {}{sizes}", experiment.name, args.seed));
+    let page = args.html.as_deref().map(output::Target::new).transpose()?;
     let bar = output::progress(experiment.name, "runs", Some(0));
     let options = Options { seed: args.seed, cpus: args.cpus.clone() };
     let table = experiment.run(&options, &mut |done, of| {
@@ -25,9 +23,8 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
-    if let Some(path) = &args.html {
-        let page = report::html(&table);
-        fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(page) = page {
+        page.write(&report::html(&table))?;
     }
     output::data(&match (args.json, args.csv) {
         (true, _) => serde_json::to_string_pretty(&table)? + "\n",

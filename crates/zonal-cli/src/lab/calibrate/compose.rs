@@ -1,0 +1,265 @@
+//! A machine out of what sysfs says and what was timed. Each figure says how it was got.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use zonal::sys::machine::Machine as Host;
+use zonal_lab::machine::{LineCosts, Machine, MachineError};
+
+use super::shape::Shape;
+
+/// The machine that stands in for what only a kernel could measure.
+const KERNEL_FIGURES_FROM: &str = "broadwell-2017-88";
+/// From one fetch of a line to the next, in ns; the same on every preset.
+const SERVE_NS: f64 = 10.0;
+
+/// What was timed.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Clock under load.
+    pub ghz: f64,
+    /// Latencies.
+    pub latencies: Latencies,
+    /// Processor and kernel.
+    pub host: Host,
+    /// When.
+    pub at: SystemTime,
+}
+
+/// Latencies in ns; none where this machine has no such distance or it could not be measured.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    /// In L1.
+    pub l1: f64,
+    /// In L2.
+    pub l2: f64,
+    /// In the last cache, if it is another one than L2.
+    pub llc: Option<f64>,
+    /// In memory of the own node.
+    pub dram: f64,
+    /// Bytes of the buffer that it was measured in.
+    pub memory_bytes: u64,
+    /// In memory of another node.
+    pub dram_remote: Option<f64>,
+    /// From a core of the same last cache.
+    pub core: Option<f64>,
+    /// From another last cache of the socket.
+    pub socket: Option<f64>,
+    /// From another socket.
+    pub remote: Option<f64>,
+    /// A locked addition.
+    pub locked: f64,
+}
+
+/// Figures under way: the costs, and where each is from.
+struct Costs {
+    ghz: f64,
+    when: String,
+    sources: BTreeMap<String, String>,
+}
+
+/// The machine, checked as one of a file is.
+///
+/// # Errors
+/// A machine that cannot be, such as one with more CPUs than the lab has room for.
+pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineError> {
+    let Measured { ghz, latencies, host, at } = measured;
+    let when = format!("{}, Linux {}", date(at), host.kernel_release);
+    let mut costs = Costs { ghz, when: when.clone(), sources: BTreeMap::new() };
+    let line = costs.line(shape, &latencies);
+    let mut sources = costs.sources;
+    let mut say = |figures: &str, how: String| sources.insert(figures.to_owned(), how);
+    let told = format!("measured: /sys/devices/system, {when}");
+    let mut shaped = vec!["sockets", "cores_per_socket", "threads_per_core", "nodes"];
+    shaped.extend(["memory_mib", "distances"]);
+    shaped.extend(["cache.l1_kib", "cache.l2_kib", "cache.llc_kib", "cache.llc_cores"]);
+    for (figure, note) in &shape.notes {
+        shaped.retain(|name| name != figure);
+        say(figure, note.clone());
+    }
+    if shape.distances.is_empty() {
+        shaped.retain(|name| *name != "distances");
+    }
+    say(&shaped.join(", "), told);
+    say("name", format!("measured by `zonal lab calibrate`: {}, {when}", host.cpu_model));
+    say("ghz", format!("measured: dependent multiplications of known length, {when}"));
+    let base = Machine::named(KERNEL_FIGURES_FROM)?;
+    say("work", format!("not measured: code of a kernel; taken from {KERNEL_FIGURES_FROM}"));
+    let machine = Machine {
+        name: "this".into(),
+        about: format!("measured {when}: {}", host.cpu_model),
+        sockets: shape.sockets,
+        nodes: shape.nodes,
+        cores_per_socket: shape.cores_per_socket,
+        threads_per_core: shape.threads_per_core,
+        ghz: (ghz * 100.0).round() / 100.0,
+        memory_mib: shape.memory_mib,
+        distances: (!shape.distances.is_empty()).then(|| shape.distances.clone()),
+        cache: shape.cache,
+        line,
+        work: base.work,
+        calibrated: Vec::new(),
+        sources,
+    };
+    Machine::parse(&machine.to_toml())
+}
+
+/// The text of the file.
+pub fn text(machine: &Machine) -> String {
+    let source = machine.sources.get("name").map_or("", String::as_str);
+    format!(
+        "# {source}\n# Measured, not published: costs are cycles of `ghz`.\n\n{}",
+        machine.to_toml()
+    )
+}
+
+impl Costs {
+    fn line(&mut self, shape: &Shape, latencies: &Latencies) -> LineCosts {
+        let Latencies { l1, l2, llc, dram, dram_remote, core, socket, remote, .. } = *latencies;
+        let in_buffer = format!("a walk through {} MiB", latencies.memory_bytes >> 20);
+        let in_doubt = latencies.memory_bytes < shape.cache.llc_kib * 2048;
+        let memory = match in_doubt {
+            true => format!("{in_buffer}, of which the last cache may hold a part"),
+            false => in_buffer,
+        };
+        let alone = |what: &str| match shape.cpus.len() {
+            1 => "one CPU".to_owned(),
+            _ => format!("no usable pair of CPUs in {what}"),
+        };
+        let l1 = self.known("line.l1", l1, 1, "a walk through half of L1");
+        let l2 = self.known("line.l2", l2, l1, "a walk through a buffer between L1 and L2");
+        let walk = "a walk through a buffer larger than L2";
+        let llc = self.cycles("line.llc", llc, l2, walk, "L2 is the last cache", "line.l2");
+        let pair = "a line passed to and fro between two CPUs";
+        let same = alone("one last cache");
+        let core = self.cycles("line.core", core, llc, pair, &same, "line.llc");
+        let caches = alone("two last caches of a socket");
+        let socket = self.cycles("line.socket", socket, core, pair, &caches, "line.core");
+        let sockets = alone("two sockets");
+        let remote = self.cycles("line.remote", remote, socket, pair, &sockets, "line.socket");
+        let dram = self.known("line.dram", dram, l2, &memory);
+        let nodes = alone("two nodes");
+        let dram_remote =
+            self.cycles("line.dram_remote", dram_remote, dram, &memory, &nodes, "line.dram");
+        let locked = self.known("line.locked", latencies.locked, 1, "locked additions in a row");
+        let serve = (SERVE_NS * self.ghz).round().max(1.0) as u64;
+        let how = format!("not measured: taken as {SERVE_NS} ns, as on every preset");
+        self.sources.insert("line.serve".into(), how);
+        LineCosts { l1, l2, llc, core, socket, remote, dram, dram_remote, serve, locked }
+    }
+
+    /// A figure that could be measured; what is nearer never takes longer.
+    fn known(&mut self, figure: &str, ns: f64, at_least: u64, how: &str) -> u64 {
+        let cycles = (ns * self.ghz).round().max(1.0) as u64;
+        let raised = match cycles < at_least {
+            true => format!(" ({cycles}, raised to what is nearer)"),
+            false => String::new(),
+        };
+        let how = format!("measured: {how}, {ns:.1} ns{raised}, {}", self.when);
+        self.sources.insert(figure.into(), how);
+        cycles.max(at_least)
+    }
+
+    /// The same, or what stands in for it where it could not.
+    fn cycles(
+        &mut self,
+        figure: &str,
+        ns: Option<f64>,
+        at_least: u64,
+        how: &str,
+        why_not: &str,
+        instead: &str,
+    ) -> u64 {
+        match ns {
+            Some(ns) => self.known(figure, ns, at_least, how),
+            None => {
+                let how = format!("not measured: {why_not}; taken as {instead}");
+                self.sources.insert(figure.into(), how);
+                at_least
+            }
+        }
+    }
+}
+
+/// A date as `2026-01-31`, in UTC. (Days to civil date after H. Hinnant, chrono-compatible
+/// low-level date algorithms.)
+fn date(at: SystemTime) -> String {
+    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    let days = (seconds / 86_400) as i64 + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal_lab::machine::Caches;
+
+    fn shape() -> Shape {
+        Shape {
+            sockets: 1,
+            cores_per_socket: 1,
+            threads_per_core: 1,
+            nodes: 1,
+            memory_mib: 1000,
+            distances: vec![vec![10]],
+            cache: Caches { l1_kib: 32, l2_kib: 1024, llc_kib: 8192, llc_cores: 1 },
+            cpus: Vec::new(),
+            notes: vec![("cache.l2_kib", "not measured: sysfs does not say; taken as 1024".into())],
+        }
+    }
+
+    fn measured() -> Measured {
+        let latencies = Latencies {
+            l1: 2.0,
+            l2: 1.0,
+            llc: None,
+            dram: 80.0,
+            memory_bytes: 8 << 20,
+            dram_remote: None,
+            core: None,
+            socket: Some(90.0),
+            remote: None,
+            locked: 9.0,
+        };
+        let at = UNIX_EPOCH + Duration::from_secs(1_709_164_800);
+        Measured { ghz: 2.0, latencies, host: Host::read(), at }
+    }
+
+    #[test]
+    fn every_figure_says_whether_it_was_measured() {
+        let machine = machine(&shape(), measured()).unwrap();
+        for figure in machine.figures() {
+            let source = figure.source.unwrap_or_default();
+            let known = ["measured: ", "not measured: ", "not regular: "];
+            assert!(
+                known.iter().any(|start| source.starts_with(start)),
+                "{}: {source}",
+                figure.name
+            );
+        }
+        let line = &machine.line;
+        assert_eq!((line.l1, line.l2, line.llc, line.core), (4, 4, 4, 4), "never nearer");
+        assert_eq!((line.socket, line.remote), (180, 180));
+        assert_eq!((line.dram, line.dram_remote, line.locked, line.serve), (160, 160, 18, 20));
+        assert!(machine.sources["line.l2"].contains("raised"), "{:?}", machine.sources);
+        assert!(machine.sources["line.dram"].contains("may hold a part"), "{:?}", machine.sources);
+        assert!(machine.about.contains("2024-02-29"), "{}", machine.about);
+        assert_eq!(Machine::parse(&text(&machine)).unwrap(), machine);
+    }
+
+    #[test]
+    fn dates_are_civil() {
+        let day = |days: u64| date(UNIX_EPOCH + Duration::from_secs(days * 86_400));
+        assert_eq!([day(0), day(59), day(11_016)], ["1970-01-01", "1970-03-01", "2000-02-29"]);
+        assert_eq!([day(11_017), day(20_819)], ["2000-03-01", "2027-01-01"]);
+    }
+}
