@@ -13,21 +13,28 @@
 //! | `sim` | runs a workload on it |
 //! | `workload` | what the CPUs do, as data and at work |
 //! | `run` | one run: machine, policy, workload, seed in, figures out |
+//! | `recipe` | a run as people write it, and the command line that makes it again |
+//! | `sweep` | many runs: every combination of some values, into one file that can be resumed |
+//! | `compare` | two runs that differ in their policy, and what explains the difference |
 //! | `experiment` | the published tables |
+//! | `report` | lines of values, and pages with plots that need nothing else |
 //!
 //! Everything printed by the lab is simulated, and says so.
 
 #[macro_use]
 mod counts;
+pub mod compare;
 pub mod cost;
 mod error;
 pub mod experiment;
 pub mod home;
 pub mod machine;
+pub mod recipe;
 pub mod records;
 pub mod report;
 pub mod run;
 pub mod sim;
+pub mod sweep;
 pub mod workload;
 
 pub use error::LabError;

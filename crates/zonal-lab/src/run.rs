@@ -230,12 +230,11 @@ impl Plan {
         Plan { machine, policy, workload, cpus: None, seed, warm_us: WARM_US, run_us: RUN_US }
     }
 
-    /// Runs it. The same plan gives the same figures, to the last bit.
+    /// Whether the machine has the CPUs, and the time is one. Returns how many CPUs take part.
     ///
     /// # Errors
-    /// [`LabError`] if the machine has fewer CPUs, the time is none or too long, or the core does
-    /// not take the machine.
-    pub fn run(&self) -> Result<Figures, LabError> {
+    /// [`LabError::Plan`] with what would do.
+    pub fn check(&self) -> Result<u32, LabError> {
         let cpus = self.cpus.unwrap_or(self.machine.cpus());
         if !(1..=self.machine.cpus()).contains(&cpus) {
             let (name, most) = (&self.machine.name, self.machine.cpus());
@@ -247,6 +246,16 @@ impl Plan {
                 return Err(LabError::Plan(what));
             }
         }
+        Ok(cpus)
+    }
+
+    /// Runs it. The same plan gives the same figures, to the last bit.
+    ///
+    /// # Errors
+    /// [`LabError`] if the machine has fewer CPUs, the time is none or too long, or the core does
+    /// not take the machine.
+    pub fn run(&self) -> Result<Figures, LabError> {
+        let cpus = self.check()?;
         let spec = Spec { machine: self.machine.clone(), policy: self.policy, seed: self.seed };
         spec.run(|lab| Ok(self.measure(lab, cpus)))
     }

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use zonal_lab::recipe::KEYS;
+use zonal_lab::run::{RUN_US, WARM_US};
+use zonal_lab::workload::KINDS;
 
 /// What a machine may be called.
 pub const MACHINE_HELP: &str = "A name of `zonal lab machines`, a FILE.toml, or `this`; \
@@ -21,6 +24,16 @@ pub enum LabCommand {
     Calibrate(CalibrateArgs),
     /// Runs an experiment and prints published, simulated and error, cell by cell.
     Run(RunArgs),
+    /// Runs one workload on one machine under one policy and prints its figures.
+    Once(OnceArgs),
+    /// Makes a run for every combination of some values, into one CSV file. An interrupted sweep
+    /// goes on where it was.
+    Sweep(SweepArgs),
+    /// Runs one workload under two policies: what changed, and the counters that explain it.
+    Compare(CompareArgs),
+    /// Runs every experiment and a sweep over sizes, and writes one page with all tables, plots,
+    /// seeds and commands.
+    Report(ReportArgs),
 }
 
 /// Flags of `zonal lab list`.
@@ -87,4 +100,140 @@ pub struct RunArgs {
     /// Write a page with the table and plots to this file too. It needs nothing else to be shown.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// What a run is made of, beside its policy.
+#[derive(Args, Debug)]
+pub struct RunOfArgs {
+    #[arg(long, default_value = "broadwell-2017-88", help = MACHINE_HELP)]
+    pub machine: String,
+
+    #[arg(long, default_value = "burst", help = workload_help())]
+    pub workload: String,
+
+    /// How many CPUs of the machine take part. Without it: all.
+    #[arg(long, value_name = "CPUS")]
+    pub busy: Option<u32>,
+
+    /// What random choices start from. The same seed gives the same run, to the last cycle.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+
+    /// Microseconds of virtual time before anything is measured.
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = WARM_US)]
+    pub warm_us: u64,
+
+    /// Microseconds of virtual time that are measured.
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = RUN_US)]
+    pub run_us: u64,
+
+    /// Change one thing: a value of the policy, `cpus`, or `workload.PARAMETER`; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// What a policy may be called.
+const POLICY_HELP: &str = "A preset of `zonal policy --json`; with some values changed as \
+    NAME+KEY=VALUE+KEY=VALUE";
+
+fn workload_help() -> String {
+    let kinds: Vec<String> = KINDS
+        .iter()
+        .map(|kind| {
+            let params: Vec<&str> = kind.params.iter().map(|param| param.name).collect();
+            let params =
+                if params.is_empty() { String::new() } else { format!(":{}", params.join(",")) };
+            format!("{}{params} ({})", kind.name, kind.about)
+        })
+        .collect();
+    format!("What the CPUs do, as NAME or NAME:PARAMETER=NUMBER,...: {}", kinds.join("; "))
+}
+
+/// Flags of `zonal lab once`.
+#[derive(Args, Debug)]
+pub struct OnceArgs {
+    #[command(flatten)]
+    pub of: RunOfArgs,
+
+    #[arg(long, default_value = "zonal", help = POLICY_HELP)]
+    pub policy: String,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `zonal lab sweep`.
+#[derive(Args, Debug)]
+pub struct SweepArgs {
+    #[command(flatten)]
+    pub of: RunOfArgs,
+
+    #[arg(long, default_value = "zonal", help = POLICY_HELP)]
+    pub policy: String,
+
+    #[arg(long, value_name = "KEY=VALUE,VALUE", help = over_help())]
+    pub over: Vec<String>,
+
+    /// Make each run with these seeds, as 1,2,3.
+    #[arg(long, value_name = "LIST", conflicts_with = "seed")]
+    pub seeds: Option<String>,
+
+    /// The file of the runs, one line each. Runs that it has already are not made again.
+    #[arg(long, short, value_name = "FILE.csv")]
+    pub output: PathBuf,
+
+    /// Write a page with plots of contention, throughput and memory held to this file too.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Runs at the same time. Without it: one for each CPU of this machine.
+    #[arg(long, short, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
+
+    /// Print one JSON object with all rows instead of a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn over_help() -> String {
+    let keys: Vec<String> = KEYS.iter().map(|(key, what)| format!("{key} ({what})")).collect();
+    format!(
+        "Make a run for each of these values; may be repeated, for every combination. Values that \
+         hold commas are separated by semicolons. Any value of a policy (`zonal policy`), or: {}",
+        keys.join(", ")
+    )
+}
+
+/// Flags of `zonal lab compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    #[arg(help = POLICY_HELP)]
+    pub one: String,
+
+    /// The policy that it is compared with, in the same form.
+    pub other: String,
+
+    #[command(flatten)]
+    pub of: RunOfArgs,
+
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `zonal lab report`.
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    /// The page. Rows of its sweep are kept beside it, so that a second report is quick.
+    #[arg(long, short, value_name = "FILE.html")]
+    pub output: PathBuf,
+
+    /// What random choices start from.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+
+    /// Only this experiment, and no sweep; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub experiment: Vec<String>,
 }

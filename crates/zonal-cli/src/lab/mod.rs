@@ -2,9 +2,13 @@
 
 pub mod args;
 mod calibrate;
+mod compare;
 mod list;
 mod machines;
+mod once;
+mod report;
 mod run;
+mod sweep;
 
 use self::args::LabCommand;
 use crate::Verdict;
@@ -20,5 +24,9 @@ pub fn run(command: &LabCommand) -> anyhow::Result<Verdict> {
         LabCommand::Machine(args) => machines::show(args),
         LabCommand::Calibrate(args) => calibrate::run(args),
         LabCommand::Run(args) => run::run(args),
+        LabCommand::Once(args) => once::run(args),
+        LabCommand::Sweep(args) => sweep::run(args),
+        LabCommand::Compare(args) => compare::run(args),
+        LabCommand::Report(args) => report::run(args),
     }
 }

@@ -1,8 +1,13 @@
 //! Tables for others to read: lines of values, and a page that needs nothing else to be shown.
 
 mod page;
+mod plot;
+mod sweep;
+mod whole;
 
 pub use page::html;
+pub use sweep::{sweep_html, sweep_section};
+pub use whole::{Part, whole};
 
 use crate::experiment::Table;
 
@@ -12,32 +17,44 @@ pub fn figure(value: f64) -> String {
 }
 
 /// One line of comma-separated values for each cell, with a line of names before.
+///
+/// # Panics
+/// Never: a vector takes every line.
 pub fn csv(table: &Table) -> String {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value}"));
-    let mut text = String::from(
-        "experiment,machine,seed,row,column,published,simulated,error_percent,calibrated\n",
-    );
+    let mut lines = csv::Writer::from_writer(Vec::new());
+    let mut line = |fields: [&str; 9]| lines.write_record(fields).expect("a vector takes it");
+    line(CSV_COLUMNS);
     for cell in &table.cells {
-        let fields = [
-            table.experiment.to_owned(),
-            table.machine.clone(),
-            table.seed.to_string(),
-            quoted(&cell.row),
-            quoted(&cell.column),
-            number(cell.published),
-            number(Some(cell.simulated)),
-            number(cell.error_percent),
-            cell.calibrated.to_string(),
-        ];
-        text.push_str(&fields.join(","));
-        text.push('\n');
+        line([
+            table.experiment,
+            &table.machine,
+            &table.seed.to_string(),
+            &cell.row,
+            &cell.column,
+            &number(cell.published),
+            &number(Some(cell.simulated)),
+            &number(cell.error_percent),
+            &cell.calibrated.to_string(),
+        ]);
     }
-    text
+    let bytes = lines.into_inner().expect("a vector takes it");
+    String::from_utf8(bytes).expect("text in, text out")
 }
 
-fn quoted(field: &str) -> String {
-    match field.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field.to_owned(),
-    }
+const CSV_COLUMNS: [&str; 9] = [
+    "experiment",
+    "machine",
+    "seed",
+    "row",
+    "column",
+    "published",
+    "simulated",
+    "error_percent",
+    "calibrated",
+];
+
+/// Text that stands in a page as it is.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,0 +1,243 @@
+//! `zonal lab once`, `sweep`, `compare` and `report`, the real program; and its pages in a browser.
+//!
+//! The browser is the one that the variable `ZONAL_CHROMIUM` names, or one of Debian's names in
+//! `PATH`; without one its tests say `SKIPPED`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+/// A short run on a small machine.
+const SHORT: [&str; 8] = [
+    "--machine",
+    "xeon-2007-8",
+    "--workload",
+    "burst:hold=16",
+    "--warm-us",
+    "10",
+    "--run-us",
+    "30",
+];
+
+fn zonal(args: &[&str]) -> Output {
+    Command::cargo_bin("zonal").unwrap().env("NO_COLOR", "1").args(args).output().unwrap()
+}
+
+/// The same, with the flags of a short run.
+fn short(command: &str, args: &[&str]) -> Output {
+    zonal(&[&["lab", command], args, &SHORT].concat())
+}
+
+fn stdout(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&stdout(output)).unwrap()
+}
+
+fn refused(output: &Output, expected: &str) {
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(output));
+    assert!(stderr(output).contains(expected), "{expected} is not in: {}", stderr(output));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn one_run_prints_its_figures_and_the_line_that_makes_it_again() {
+    let args = ["--policy", "linux-6.6+pcp.scale_max=2", "--set", "cpus=4", "--json"];
+    let output = short("once", &args);
+    let report = json(&output);
+    assert_eq!(
+        (report["schema_version"].as_u64(), &report["kind"]),
+        (Some(1), &"simulated".into())
+    );
+    assert_eq!(report["machine"], "xeon-2007-8@4");
+    assert!(report["figures"]["calls"].as_f64().unwrap() > 100.0);
+    let command = report["command"].as_str().unwrap();
+    assert_eq!(stderr(&output).lines().next(), Some(format!("zonal: {command}").as_str()));
+    let words: Vec<&str> = command.split(' ').skip(1).chain(["--json"]).collect();
+    assert_eq!(json(&zonal(&words)), report, "the line makes the same run");
+    let text = stdout(&short("once", &[]));
+    assert!(text.contains("(simulated) on xeon-2007-8") && text.contains("lock_wait_percent"));
+}
+
+#[test]
+fn a_sweep_writes_each_combination_once_and_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sweep.csv");
+    let file = file.to_str().unwrap();
+    let over = ["--over", "cpus=2,4", "--over", "policy=zonal,linux-6.6", "--seeds", "1,2"];
+    let args = [&over[..], &["-o", file, "--json"]].concat();
+    let output = short("sweep", &args);
+    let first = stderr(&output).lines().next().unwrap().to_owned();
+    for part in ["--machine xeon-2007-8", "--over cpus=2,4", "--over seed=1,2", "--jobs "] {
+        assert!(first.contains(part), "{part} is not in: {first}");
+    }
+    let report = json(&output);
+    assert_eq!((report["made"].as_u64(), report["found"].as_u64()), (Some(8), Some(0)));
+    let whole = fs::read_to_string(file).unwrap();
+    // The first line of stderr makes the same sweep; as if it had been interrupted in a row.
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    fs::write(file, format!("{}{}", lines[..4].concat(), &lines[4][..9])).unwrap();
+    let again = first.strip_prefix("zonal: zonal ").unwrap();
+    let words: Vec<&str> = again.split(' ').chain(["--json"]).collect();
+    let report = json(&zonal(&words));
+    assert_eq!((report["made"].as_u64(), report["found"].as_u64()), (Some(5), Some(3)));
+    assert_eq!(fs::read_to_string(file).unwrap(), whole);
+    // Each row's own line makes its run.
+    let row = &report["rows"][5];
+    assert_eq!(
+        (row["point"].as_str(), row["cpus"].as_u64()),
+        (Some("cpus=4 policy=zonal seed=2"), Some(4))
+    );
+    let words: Vec<&str> = row["command"].as_str().unwrap().split(' ').skip(1).collect();
+    let once = json(&zonal(&[&words[..], &["--json"]].concat()));
+    assert_eq!(once["figures"]["result_hash"], row["result_hash"]);
+    assert_eq!(once["figures"]["calls_per_s"], row["calls_per_s"]);
+}
+
+#[test]
+fn sweeps_that_cannot_be_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sweep.csv");
+    let file = file.to_str().unwrap();
+    let sweep = |args: &[&str]| short("sweep", &[args, &["-o", file]].concat());
+    refused(&sweep(&[]), "an empty sweep");
+    refused(&sweep(&["--over", "policy="]), "--over policy=: no values");
+    refused(&sweep(&["--over", "policy=nonsense"]), "no policy is called 'nonsense'");
+    refused(&sweep(&["--over", "pcp.scale_max=9"]), "accepted: 0 to 6");
+    refused(&sweep(&["--over", "seed=1", "--set", "cpus"]), "--set cpus: expected KEY=VALUE");
+    refused(&sweep(&["--over", "machine=x.toml"]), "x.toml: cannot be read");
+    refused(
+        &sweep(&["--over", "seed=1", "--html", "/proc/x.html"]),
+        "/proc/x.html: expected a file",
+    );
+    assert!(!Path::new(file).exists(), "nothing was begun");
+    for place in ["nowhere/a.csv", "/proc/a.csv"] {
+        refused(
+            &short("sweep", &["--over", "seed=1", "-o", place]),
+            &format!("{place}: cannot be written"),
+        );
+    }
+    fs::write(file, "my,own,table\n1,2,3\n").unwrap();
+    refused(&sweep(&["--over", "seed=1"]), "sweep.csv: line 1: 'my,own,table'; expected");
+    assert_eq!(fs::read_to_string(file).unwrap(), "my,own,table\n1,2,3\n");
+}
+
+#[test]
+fn two_policies_are_compared_with_what_explains_the_difference() {
+    let sides = ["linux-6.18+pcp.scale_max=0", "linux-6.18"];
+    let output = short("compare", &[sides[0], sides[1], "--json"]);
+    let report = json(&output);
+    assert_eq!(report["kind"], "simulated");
+    assert_eq!(report["settings"][0]["key"], "pcp.scale_max");
+    assert!(report["figures"].as_array().unwrap().iter().any(|f| f["name"] == "lock_holds"));
+    assert!(!report["explanation"].as_array().unwrap().is_empty());
+    for (side, policy) in sides.iter().enumerate() {
+        assert_eq!(report["sides"][side]["policy"], *policy);
+        assert!(stderr(&output).contains(report["sides"][side]["command"].as_str().unwrap()));
+    }
+    let text = stdout(&short("compare", &sides));
+    for part in ["cycles of a call", "what explains it", "values that differ", "pcp.scale_max"] {
+        assert!(text.contains(part), "{part} is not in: {text}");
+    }
+    refused(&short("compare", &["zonal", "nonsense"]), "no policy is called 'nonsense'");
+    let args = ["zonal", "linux-6.6", "--set", "pcp.scale_max=1"];
+    refused(&short("compare", &args), "expected it in its name, as zonal+KEY=VALUE");
+}
+
+/// Debian's browser, if it is there; loudly not, otherwise.
+fn chromium() -> Option<PathBuf> {
+    let named = std::env::var_os("ZONAL_CHROMIUM").map(PathBuf::from);
+    let names = ["chromium-headless-shell", "chromium", "chromium-browser"].map(PathBuf::from);
+    let works = |path: &PathBuf| {
+        let mut command = std::process::Command::new(path);
+        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let found = named.into_iter().chain(names).find(works);
+    if found.is_none() {
+        eprintln!("SKIPPED: no chromium on this machine, so no browser opened the lab's pages");
+    }
+    found
+}
+
+/// The page as the browser has it once it is shown; none without a browser.
+fn shown(page: &Path) -> Option<String> {
+    let profile = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(chromium()?)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
+        // Whatever a page would fetch, it could not.
+        .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=2000"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("file://{}", page.canonicalize().unwrap().display()))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// Holds a page to what every page of the lab is: plots, and nothing from elsewhere.
+fn check(page: &Path, plots: usize, says: &[&str]) {
+    let written = fs::read_to_string(page).unwrap();
+    let dom = shown(page);
+    for text in [Some(written), dom].into_iter().flatten() {
+        assert_eq!(text.matches("<svg").count(), plots, "{}", page.display());
+        assert_eq!(text.matches("</svg>").count(), plots);
+        assert!(text.matches("<circle").count() >= plots, "points are drawn");
+        for fetch in ["src=", "href=", "url(", "@import", "<script", "<link", "<iframe", "<object"]
+        {
+            assert!(!text.contains(fetch), "{fetch} in {}", page.display());
+        }
+        let outside = text.replace("http://www.w3.org/2000/svg", "");
+        assert!(!outside.contains("http://") && !outside.contains("https://"));
+        for word in says {
+            assert!(text.contains(word), "{word} is not in {}", page.display());
+        }
+    }
+}
+
+#[test]
+fn the_pages_show_their_plots_in_a_browser_and_fetch_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let text = |name: &str| path(name).to_str().unwrap().to_owned();
+    let output = zonal(&["lab", "run", "vmstat-update-cost", "--html", &text("run.html")]);
+    stdout(&output);
+    check(&path("run.html"), 3, &["cmpxchg_local", "--seed 1", "published"]);
+    let (csv, html) = (text("sweep.csv"), text("sweep.html"));
+    let over = ["--over", "cpus=2,4,8", "--over", "policy=zonal,linux-6.6", "--seeds", "1,2"];
+    stdout(&short("sweep", &[&over[..], &["-o", &csv, "--html", &html]].concat()));
+    let says = ["contention", "throughput", "memory held", "policy=linux-6.6", "zonal lab once"];
+    check(&path("sweep.html"), 3, &says);
+    let report = text("report.html");
+    let args = ["lab", "report", "--experiment", "vmstat-update-cost", "-o", &report];
+    stdout(&zonal(&args));
+    let says = ["vmstat-update-cost", "zonal lab report --seed 1", "rome-2019-256", "AnandTech"];
+    check(&path("report.html"), 3, &says);
+    for name in fs::read_dir(folder.path()).unwrap() {
+        let name = name.unwrap().file_name().into_string().unwrap();
+        assert!(!name.ends_with(".part"), "{name} was left behind");
+    }
+}
+
+#[test]
+fn pages_that_cannot_be_written_are_refused_before_anything_is_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = folder.path().to_str().unwrap();
+    for place in ["nowhere/a.html", "/proc/a.html", taken] {
+        refused(&zonal(&["lab", "report", "-o", place]), place);
+        refused(&zonal(&["lab", "run", "numa-stat-threshold", "--html", place]), place);
+    }
+    let args = ["lab", "report", "--experiment", "nonsense", "-o", "a.html"];
+    refused(&zonal(&args), "no experiment is called 'nonsense'");
+}

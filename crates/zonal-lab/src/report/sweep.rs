@@ -1,0 +1,85 @@
+//! The page of a sweep: contention, throughput and memory held, against size.
+
+use super::page::{page, table};
+use super::plot::{Lines, Series, lines};
+use super::{escape, figure};
+use crate::sweep::{Axis, Row, Sweep};
+
+/// A figure that is plotted: its name, what stands above the plot, and its unit's size.
+const PLOTTED: [(&str, &str, f64); 3] = [
+    ("lock_wait_percent", "contention: percent of the cycles spent waiting for zone locks", 1.0),
+    ("calls_per_s", "throughput: million calls of all CPUs in a second of virtual time", 1e6),
+    ("listed_pages_max", "memory held: the most on per-CPU lists, in MiB", 256.0),
+];
+/// Figures beside each run.
+const LISTED: [&str; 5] =
+    ["calls_per_s", "cycles_per_call", "lock_wait_percent", "listed_pages_max", "result_hash"];
+/// Rows that a page lists; the file has them all.
+const ROWS_MAX: usize = 1000;
+
+/// The page: plots, then every run with the command that makes it again.
+pub fn sweep_html(sweep: &Sweep, rows: &[Row], command: &str) -> String {
+    page("Sweep (simulated)", &sweep_section(sweep, rows, command))
+}
+
+/// What such a page says below its title.
+pub fn sweep_section(sweep: &Sweep, rows: &[Row], command: &str) -> String {
+    let plots: String = PLOTTED
+        .iter()
+        .map(|(name, title, unit)| lines(&against(sweep, rows, name, title, *unit)))
+        .collect();
+    let names: Vec<&str> = ["run"].into_iter().chain(LISTED).chain(["command"]).collect();
+    let fields = |row: &Row| {
+        let get = |name: &&str| match row.figure(name) {
+            Some(value) => figure(value),
+            None => row.get(name).unwrap_or_default().chars().take(16).collect(),
+        };
+        let mut fields = vec![row.get("point").unwrap_or_default().to_owned()];
+        fields.extend(LISTED.iter().map(get));
+        fields.push(row.get("command").unwrap_or_default().to_owned());
+        fields
+    };
+    let runs = table("words", &names, rows.iter().take(ROWS_MAX).map(fields));
+    let more = match rows.len() > ROWS_MAX {
+        true => format!("<p>{ROWS_MAX} of {} runs; the file has all.</p>", rows.len()),
+        false => String::new(),
+    };
+    format!("<p>Make it again: <code>{}</code></p>{plots}{runs}{more}", escape(command))
+}
+
+/// The axis that lies below the plots: sizes, or else the first with numbers, or else the first.
+fn below(axes: &[Axis]) -> usize {
+    let numbers = |axis: &Axis| axis.values.iter().all(|value| value.parse::<f64>().is_ok());
+    let several = |axis: &&Axis| axis.values.len() > 1 && axis.key != "seed";
+    let position =
+        |fits: &dyn Fn(&Axis) -> bool| axes.iter().position(|axis| several(&axis) && fits(axis));
+    position(&|axis| axis.key == "cpus")
+        .or_else(|| position(&|axis| axis.key == "machine"))
+        .or_else(|| position(&numbers))
+        .or_else(|| position(&|_| true))
+        .unwrap_or(0)
+}
+
+fn against(sweep: &Sweep, rows: &[Row], name: &str, title: &str, unit: f64) -> Lines {
+    let x = below(&sweep.axes);
+    let places = &sweep.axes[x].values;
+    let mut series: Vec<Series> = Vec::new();
+    for (point, row) in sweep.points.iter().zip(rows) {
+        let others = sweep.axes.iter().zip(&point.values).enumerate();
+        let line: Vec<String> = others
+            .filter(|(at, (axis, _))| *at != x && axis.key != "seed" && axis.values.len() > 1)
+            .map(|(_, (axis, value))| format!("{}={value}", axis.key))
+            .collect();
+        let line = line.join(" ");
+        let at = series.iter().position(|known| known.name == line).unwrap_or_else(|| {
+            series.push(Series { name: line, values: vec![Vec::new(); places.len()] });
+            series.len() - 1
+        });
+        let place = places.iter().position(|place| *place == point.values[x]);
+        if let (Some(place), Some(value)) = (place, row.figure(name)) {
+            series[at].values[place].push(value / unit);
+        }
+    }
+    let x = sweep.axes[x].key.clone();
+    Lines { title: title.to_owned(), x, places: places.clone(), series }
+}
