@@ -201,6 +201,11 @@ impl Lab<'_> {
         self.allocator.platform().charge(true);
     }
 
+    /// A time at which every CPU that has something to do has come to its next step.
+    pub fn latest(&self) -> u64 {
+        self.turns.iter().map(|turn| turn.0.0).max().unwrap_or(0)
+    }
+
     /// The CPUs `0..cpus` start, each at a random time within `apart` cycles from `from` on.
     pub fn start(&mut self, cpus: u32, from: u64, apart: u64) {
         self.turns.clear();

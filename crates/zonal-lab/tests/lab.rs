@@ -63,6 +63,22 @@ fn a_larger_threshold_never_costs_more_and_a_larger_machine_never_less() {
 }
 
 #[test]
+fn later_storages_cost_less_and_exact_counting_nothing() {
+    for cpus in [2, 12, 24] {
+        let cycles = |storage, threshold| pairs(cpus, policy(storage, threshold), 1, 1200).0;
+        let small = cycles("s16_thr32765_overstep", 70);
+        let split = cycles("u16_thr65533", 0);
+        let words = cycles("ulong_fold_on_read", 0);
+        let exact = cycles("ulong_exact", 0);
+        assert!(small > split && split > words && words > exact, "{small} {split} {words} {exact}");
+        let mut off = policy("u16_thr65533", 0);
+        off.set("numa.stat", "off").unwrap();
+        let off = pairs(cpus, off, 1, 1200).0;
+        assert!((exact - off).abs() < 0.001 * off, "{exact} {off}");
+    }
+}
+
+#[test]
 fn a_lone_cpu_pays_for_its_work_and_folds_and_nothing_else() {
     let machine = machine(2);
     let exact = policy("ulong_exact", 0);

@@ -57,7 +57,7 @@ pub struct Table {
 pub struct Options {
     /// What random choices start from.
     pub seed: u64,
-    /// Other machine sizes to run too, where the experiment has them.
+    /// Other machine sizes to run too, where the experiment has them; none: those it has.
     pub cpus: Vec<u32>,
 }
 

@@ -8,6 +8,7 @@
 use sha2::{Digest, Sha256};
 use zonal_core::policy::Policy;
 use zonal_core::types::Order;
+use zonal_core::vmstat::variant::NumaStorage;
 
 use super::published::Published;
 use super::{Cell, Experiment, Options, Progress, SCHEMA_VERSION, Table};
@@ -29,11 +30,15 @@ const MACHINE: &str = "broadwell-2017-88";
 const TABLE: &str = include_str!("../../published/numa-stat-threshold.csv");
 const CYCLES: &str = "cpu_cycles_per_page";
 const THROUGHPUT: &str = "throughput_88_threads";
-/// Pairs that each CPU makes on average while it is measured: more than one period of the largest
-/// threshold, so that its folds are in the figure.
-const PAIRS: u64 = 32_768;
-/// Thresholds of the other machine sizes.
-const SIZED: [&str; 4] = ["125", "32765", "u16", "off"];
+/// Pairs that each CPU would make in a round if nothing but its own work cost anything.
+const PAIRS: u64 = 1024;
+/// Rounds. In each, CPUs begin anywhere between two folds: what folds cost depends on how they
+/// happen to fall, and nothing shuffles them while a round lasts.
+const ROUNDS: u64 = 8;
+/// Machine sizes that are run too, unless the caller names others.
+const SIZES: [u32; 6] = [2, 8, 22, 44, 176, 512];
+/// What is run on them.
+const SIZED: [&str; 7] = ["32", "125", "32765", "u16", "ulong", "exact", "off"];
 /// Storages that came later, by the name of their row.
 const LATER: [(&str, &str); 3] =
     [("u16", "u16_thr65533"), ("ulong", "ulong_fold_on_read"), ("exact", "ulong_exact")];
@@ -49,7 +54,8 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     let published = Published::parse(TABLE);
     let machine = Machine::named(MACHINE)?;
     let rows: Vec<&str> = published.rows().collect();
-    let total = (rows.len() + LATER.len() + options.cpus.len() * SIZED.len()) as u64;
+    let sizes = if options.cpus.is_empty() { &SIZES[..] } else { &options.cpus };
+    let total = (rows.len() + LATER.len() + sizes.len() * SIZED.len()) as u64;
     let (mut done, mut cells, mut hash) = (0, Vec::new(), Sha256::new());
     let mut measure = |machine: &Machine, row: &str, name: String, known: bool| {
         let run = pairs(machine, policy(row), options.seed)?;
@@ -70,7 +76,7 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     for (row, _) in LATER {
         measure(&machine, row, row.to_owned(), false)?;
     }
-    for cpus in &options.cpus {
+    for cpus in sizes {
         let sized = machine.resized(*cpus)?;
         for row in SIZED {
             measure(&sized, row, format!("{row}, {cpus} CPUs"), false)?;
@@ -115,16 +121,43 @@ fn pairs(machine: &Machine, policy: Policy, seed: u64) -> Result<Run, LabError> 
     spec.run(|lab| {
         let cpus = machine.cpus();
         let mut bench = PageBench::new(cpus, Order::ZERO);
-        // Each CPU's counters stand somewhere else when the measurement begins.
-        for cpu in 0..cpus {
-            let before = lab.random_below(PAIRS);
-            lab.warm(&mut bench, cpu, 2 * before + 2);
+        let (settle, period) = phases(&policy);
+        let (mut cycles, mut calls, mut hash) = (0, 0, Sha256::new());
+        for round in 0..ROUNDS {
+            for cpu in 0..cpus {
+                let before = if round == 0 { 1 + settle } else { 0 };
+                let pairs = before + lab.random_below(period);
+                lab.warm(&mut bench, cpu, 2 * pairs);
+            }
+            let pair = machine.work.alloc + machine.work.free;
+            let from = lab.latest();
+            lab.start(cpus, from, pair);
+            let outcome = lab.play(&mut bench, from + PAIRS * pair);
+            cycles += outcome.cycles;
+            calls += outcome.count.calls();
+            hash.update(outcome.hash);
         }
-        let pair = machine.work.alloc + machine.work.free;
-        lab.start(cpus, 0, pair);
-        let outcome = lab.play(&mut bench, PAIRS * pair);
-        let cycles_per_pair = 2.0 * outcome.cycles as f64 / outcome.count.calls() as f64;
+        let cycles_per_pair = 2.0 * cycles as f64 / calls as f64;
         let pairs_per_s = f64::from(cpus) * machine.ghz * 1e9 / cycles_per_pair;
-        Ok(Run { cycles_per_pair, pairs_per_s, hash: outcome.hash })
+        Ok(Run { cycles_per_pair, pairs_per_s, hash: super::hex(&hash.finalize()) })
     })
 }
+
+/// Pairs until the first fold is past, and how many lie between two folds, or less where it makes
+/// no difference.
+fn phases(policy: &Policy) -> (u64, u64) {
+    let threshold = u64::from(policy.numa.threshold);
+    match policy.numa.storage {
+        // A fold leaves half the threshold below zero, so the first one comes too early.
+        NumaStorage::S8InZoneStats | NumaStorage::S16Overstep if threshold <= PERIOD_MAX => {
+            (threshold, threshold + threshold / 2 + 1)
+        }
+        NumaStorage::S8InZoneStats | NumaStorage::S16Overstep | NumaStorage::U16 => (0, PERIOD_MAX),
+        // No threshold, no folds.
+        NumaStorage::UlongFoldOnRead | NumaStorage::UlongExact => (0, 1),
+    }
+}
+
+/// The largest threshold whose counters are put anywhere. Beyond, a round of all CPUs sees so few
+/// folds that they cost less than half a cycle of the published rows, wherever they fall.
+const PERIOD_MAX: u64 = 4096;
