@@ -33,8 +33,25 @@ pub trait Platform: Wait + Sync {
         core::hint::spin_loop();
     }
 
-    /// The zone's node wants background reclaim: free pages fell below a mark (LB D.6).
+    /// The zone's node wants background reclaim: free pages fell below a mark (LB D.6). Where the
+    /// node has a reclaimer (`Allocator::background_start`), only while that sleeps: it is to take
+    /// its next step now.
     fn wake_reclaim(&self, _node: NodeId, _zone: ZoneId, _order: u32) {}
+
+    /// The node's background reclaimer has freed enough for requests that wait for it, or gave up.
+    fn reclaim_progress(&self, _node: NodeId) {}
+
+    /// A request waits until the node's background reclaimer tells of progress, at most this many
+    /// nanoseconds. May return early.
+    fn wait_for_progress(&self, _node: NodeId, _most_ns: u64) {
+        self.relax();
+    }
+
+    /// A request that must not be refused (`__GFP_NOFAIL`) found nothing: waits a moment for others
+    /// to free memory. `false`: nobody else could, and the request is refused after all.
+    fn wait_for_memory(&self) -> bool {
+        false
+    }
 
     /// Who takes memory back from its users, if anybody does.
     fn reclaimer(&self) -> Option<&dyn Reclaimer> {

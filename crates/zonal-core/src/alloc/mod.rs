@@ -15,6 +15,7 @@
 //! | `scan` | the walk over a zonelist | D.4 |
 //! | `scan/zlc` | the same with the zonelist cache | G.5, G.6 |
 //! | `reclaim` | room made in a node, and by direct reclaim | D.4, D.5, G.3 |
+//! | `background` | the background reclaimer of a node, step by step | H.2, H.3 |
 //! | `slow` | what happens when the walk finds nothing | D.5 |
 //! | `take` | one block from a store or a buddy | D.4 `rmqueue`, E.6 |
 //! | `free` | one block back | E.7 |
@@ -31,6 +32,7 @@
 //! `hold_all`, which takes all gates and then all zone locks, each in the order of its table.
 
 mod areas;
+mod background;
 mod bulk;
 mod counters;
 mod deferred;
@@ -51,6 +53,7 @@ mod tests;
 mod validate;
 
 pub use areas::{FreeAreas, LISTED_BLOCKS_MAX};
+pub use background::{BackgroundReclaimer, NAP_NS, Next};
 pub use drain::Held;
 pub use request::{AllocError, FreeError, Refusal, Request};
 pub use setup::{OnlineError, Sysctl, SysctlError};

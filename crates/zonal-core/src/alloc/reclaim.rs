@@ -10,17 +10,22 @@ use crate::policy::walk::ReclaimUnit;
 use crate::reclaim::{
     NodeReclaim, PASS_PAGES_MIN, PRIORITY_GENTLE, ReclaimStats, Try, node_reclaim,
 };
-use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Pfn};
+use crate::types::{NodeId, Order, Pfn, ZoneKind};
 use crate::zone::state::Zone;
 use crate::zone::watermark::{Mark, ZoneSnapshot};
 
 /// Direct reclaims in a row that freed nothing before a request gives up (LB D.5).
 const NO_PROGRESS_MAX: u32 = 16;
+/// The same in time: consumers may be slow, and the answer is to come all the same.
+const NO_PROGRESS_NS: u64 = 1_000_000_000;
+/// Longest wait of a request for the background reclaimer, before it reclaims itself (LB H.5).
+const THROTTLE_NS: u64 = 1_000_000_000;
+/// The same in waits, for homes whose clock stands still.
+const THROTTLE_WAITS_MAX: u32 = 64;
 /// Direct reclaims of one request, whatever they free: others may take all of it each time.
 const DIRECT_MAX: u32 = 1 << 12;
 /// Orders up to this are worth reclaiming for again and again (`PAGE_ALLOC_COSTLY_ORDER`).
-const COSTLY_ORDER: u32 = 3;
+pub(super) const COSTLY_ORDER: u32 = 3;
 
 impl<'a, P: Platform> Allocator<'a, P> {
     /// What node reclaim and direct reclaim did so far.
@@ -56,7 +61,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
             order: ctx.order,
             highest: ctx.highest,
         };
-        node_reclaim(&ask, &self.reclaim.events)
+        let came = node_reclaim(&ask, &self.reclaim.events);
+        if came == NodeReclaim::Success {
+            node.background.set_failures(0);
+        }
+        came
     }
 
     /// Whether the zone is above the mark asked for (LB D.4 step e).
@@ -77,6 +86,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let gfp = ctx.gfp;
         let costly = ctx.order.get() > COSTLY_ORDER;
         let mut fruitless = 0;
+        let mut progress_ns = self.platform.now_ns();
+        // Linux waits before each direct reclaim, and has no bound on an answer.
+        self.throttle(ctx, reclaimer);
         for _ in 0..DIRECT_MAX {
             let freed = self.direct(ctx, flags, reclaimer);
             if freed > 0
@@ -88,12 +100,69 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 && (!costly || gfp.contains(Gfp::RETRY_MAYFAIL))
                 && self.may_help(ctx, flags, reclaimer);
             fruitless = if freed > 0 && !costly { 0 } else { fruitless + 1 };
-            if fruitless > NO_PROGRESS_MAX || !may_repeat {
+            let now_ns = self.platform.now_ns();
+            if freed > 0 {
+                progress_ns = now_ns;
+            }
+            let slow = now_ns.saturating_sub(progress_ns) > NO_PROGRESS_NS;
+            if fruitless > NO_PROGRESS_MAX || slow || !may_repeat {
                 return None;
             }
             self.platform.relax();
         }
         None
+    }
+
+    /// Before a request reclaims: where the reserve is half gone, it waits for the background
+    /// reclaimer, which knows better what to free (LB H.5).
+    fn throttle(&self, ctx: &Context<'a>, reclaimer: &dyn Reclaimer) {
+        let mut zones = self.allowed(ctx);
+        let Some(zone) = zones.find(|zone| zone.kind() <= ZoneKind::Normal && zone.managed() > 0)
+        else {
+            return;
+        };
+        // Nobody to wait for, or nothing that waiting is for.
+        if !self.background(zone.node).is_present() || self.allows(zone.node, reclaimer) {
+            return;
+        }
+        self.reclaim.events.count_throttled();
+        let start_ns = self.platform.now_ns();
+        for _ in 0..THROTTLE_WAITS_MAX {
+            self.wake_background(zone, Order::ZERO, ZoneKind::Normal);
+            let waited = self.platform.now_ns().saturating_sub(start_ns);
+            let Some(left) = THROTTLE_NS.checked_sub(waited).filter(|left| *left > 0) else {
+                return;
+            };
+            self.platform.wait_for_progress(zone.node, left);
+            if self.allows(zone.node, reclaimer) {
+                return;
+            }
+        }
+    }
+
+    /// Whether requests may reclaim in the node by themselves (LB H.5 `allow_direct_reclaim`).
+    pub(super) fn allows_direct(&self, node: NodeId) -> bool {
+        self.platform.reclaimer().is_none_or(|reclaimer| self.allows(node, reclaimer))
+    }
+
+    fn allows(&self, node: NodeId, reclaimer: &dyn Reclaimer) -> bool {
+        if self.background(node).is_hopeless() {
+            return true;
+        }
+        let (mut reserve, mut free) = (0, 0);
+        for zone in self.zones_of(node, ZoneKind::Normal) {
+            if self.reclaimable(zone, reclaimer) > 0 {
+                reserve += zone.marks().mark(Mark::Min);
+                free += self.free_snapshot(zone.id);
+            }
+        }
+        reserve == 0 || free > reserve / 2
+    }
+
+    /// Pages of the zone that reclaim may free.
+    fn reclaimable(&self, zone: &Zone, reclaimer: &dyn Reclaimer) -> u64 {
+        let held = reclaimer.holdings(Unit::Zone(zone.id));
+        [held.inactive_file, held.active_file, held.anon].into_iter().fold(0, u64::saturating_add)
     }
 
     /// One direct reclaim (LB H.4): passes over all nodes of the request, harder and harder, until
@@ -129,8 +198,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
                     may_unmap: true,
                     may_swap: true,
                 };
+                let before = self.pages_freed();
                 let came = reclaimer.shrink(&pass);
-                self.nodes[zone.node.0 as usize].scans.count(By::Direct, came);
+                let came = self.count_reclaimed(zone.node, By::Direct, came, before);
                 freed = freed.saturating_add(came.freed());
             }
             if freed >= PASS_PAGES_MIN || ready {
@@ -160,12 +230,14 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// `should_reclaim_retry`).
     fn may_help(&self, ctx: &Context<'a>, flags: AllocFlags, reclaimer: &dyn Reclaimer) -> bool {
         self.allowed(ctx).any(|zone| {
-            let held = reclaimer.holdings(Unit::Zone(zone.id));
-            let reclaimable = held.inactive_file + held.active_file + held.anon;
-            let deltas = (0..self.cpus())
-                .map(|cpu| self.pcp(zone.id, CpuId(cpu as u32)).free_diff.load(Relaxed));
-            let free = (zone.free_counter_raw() + deltas.sum::<i64>()).max(0) as u64;
-            let snapshot = ZoneSnapshot { free: free + reclaimable, ..zone.snapshot(ctx.highest) };
+            // Linux leaves objects out, and refuses while caches of them could still give way.
+            let slab = reclaimer.holdings(Unit::Zone(zone.id)).slab;
+            let available = self
+                .free_snapshot(zone.id)
+                .saturating_add(self.reclaimable(zone, reclaimer))
+                .saturating_add(slab)
+                .min(zone.managed());
+            let snapshot = ZoneSnapshot { free: available, ..zone.snapshot(ctx.highest) };
             snapshot.ok(ctx.order, zone.marks().mark(Mark::Min), flags)
         })
     }

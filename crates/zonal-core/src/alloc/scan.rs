@@ -262,7 +262,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// Tells every CPU that operations on the zone have something to decide. One that misses it
     /// goes on until its list is empty or full, or for 1024 pops.
     #[cold]
-    fn slow_down(&self, zone: &Zone) {
+    pub(super) fn slow_down(&self, zone: &Zone) {
         let stores = self.each_cpu().flat_map(|cpu| self.stores(zone.id, cpu));
         stores.for_each(Pcp::make_slow);
     }

@@ -4,14 +4,17 @@
 //! the HighAtomic reserve. A request is refused only after all were emptied and every zone it may
 //! use was asked once more.
 
+use super::reclaim::COSTLY_ORDER;
 use super::scan::Context;
 use super::{AllocError, Allocator};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::pcp::store::Pcp;
 use crate::platform::Platform;
+use crate::platform::reclaimer::OutOfMemory;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Order, Pfn};
+use crate::types::{CpuId, Order, Pfn, ZoneKind};
 use crate::zone::state::{LockedZone, Zone};
+use crate::zone::watermark::ReserveRights;
 
 /// Rounds of drain and walk before giving up: others may take what was drained. 16 is what Linux
 /// allows reclaim without progress (LB D.5).
@@ -39,11 +42,71 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 return Ok(pfn);
             }
         }
-        let reclaimed = self.reclaim_and_retry(ctx, flags);
-        reclaimed.or_else(|| self.drain_and_retry(ctx, flags)).ok_or_else(|| {
+        let freed = self.free_and_retry(ctx, flags);
+        freed.or_else(|| self.last_resort(ctx, flags)).ok_or_else(|| {
             self.events.failures.fetch_add(1, Relaxed);
             self.refusal(ctx, flags)
         })
+    }
+
+    /// Reclaims, then drains, and asks again.
+    fn free_and_retry(&self, ctx: &Context<'a>, flags: AllocFlags) -> Option<Pfn> {
+        self.reclaim_and_retry(ctx, flags).or_else(|| self.drain_and_retry(ctx, flags))
+    }
+
+    /// Nothing is left to reclaim or to drain: the home may know of something (LB D.5 `may_oom`),
+    /// and a request that must not fail waits for others.
+    fn last_resort(&self, ctx: &Context<'a>, flags: AllocFlags) -> Option<Pfn> {
+        if !ctx.gfp.contains(Gfp::DIRECT_RECLAIM) || self.is_reclaiming() {
+            return None;
+        }
+        let kept = AllocFlags::from_bits(flags.bits() & AllocFlags::KSWAPD.bits());
+        let look = Context { gfp: ctx.gfp.without(Gfp::DIRECT_RECLAIM), ..*ctx };
+        for _ in 0..ROUNDS_MAX {
+            // Somebody else may have got help since.
+            if let Some(pfn) = self.scan(&look, AllocFlags::WMARK_HIGH | kept) {
+                return Some(pfn);
+            }
+            if !self.out_of_memory(ctx) {
+                break;
+            }
+            if let Some(pfn) = self.free_and_retry(ctx, flags) {
+                return Some(pfn);
+            }
+        }
+        if !ctx.gfp.contains(Gfp::NOFAIL) || ctx.order.get() > COSTLY_ORDER {
+            return None;
+        }
+        let right = match self.policy.reserves {
+            ReserveRights::NonBlock => AllocFlags::MIN_RESERVE,
+            ReserveRights::HighHarder => AllocFlags::NON_BLOCK,
+        };
+        loop {
+            if let Some(pfn) = self.scan(ctx, flags | right) {
+                return Some(pfn);
+            }
+            if !self.platform.wait_for_memory() {
+                return None;
+            }
+            if let Some(pfn) = self.free_and_retry(ctx, flags | right) {
+                return Some(pfn);
+            }
+        }
+    }
+
+    /// Asks the home's last resort, for requests that it may be asked for (LB D.5): Linux kills a
+    /// process for those.
+    fn out_of_memory(&self, ctx: &Context<'a>) -> bool {
+        let (gfp, order) = (ctx.gfp, ctx.order);
+        let gives_up = Gfp::NORETRY | Gfp::RETRY_MAYFAIL | Gfp::THISNODE;
+        let may = order.get() <= COSTLY_ORDER
+            && gfp.bits() & gives_up.bits() == 0
+            && gfp.contains(Gfp::FS)
+            && ctx.highest >= ZoneKind::Normal;
+        let Some(reclaimer) = self.platform.reclaimer().filter(|_| may) else { return false };
+        self.reclaim.events.count_out_of_memory();
+        let node = self.zone(ctx.zonelist[ctx.first]).node;
+        reclaimer.out_of_memory(&OutOfMemory { gfp, order, node })
     }
 
     /// Empties the stores and the HighAtomic reserve and asks again, as long as that gave pages
@@ -135,8 +198,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     fn wake_reclaimers(&self, ctx: &Context<'a>) {
-        let order = ctx.order.get();
-        self.each_node(ctx, |zone| self.platform.wake_reclaim(zone.node, zone.id, order));
+        self.each_node(ctx, |zone| self.wake_background(zone, ctx.order, ctx.highest));
     }
 
     /// The request's zones, the first of each run of zones of one node (LB D.6).

@@ -39,7 +39,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if want.flags.contains(AllocFlags::KSWAPD) && zone.has(BOOSTED) {
             zone.clear_flag(BOOSTED);
             zone.refresh_fast();
-            self.platform.wake_reclaim(zone.node, zone.id, 0);
+            self.wake_background(zone, Order::ZERO, zone.kind());
         }
         Some(got)
     }

@@ -102,6 +102,17 @@ pub struct Pass {
     pub may_swap: bool,
 }
 
+/// A request that is about to be refused (LB D.5 `may_oom`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutOfMemory {
+    /// Its flags.
+    pub gfp: Gfp,
+    /// Its order.
+    pub order: Order,
+    /// The node that it prefers.
+    pub node: NodeId,
+}
+
 /// What a home can take back.
 pub trait Reclaimer {
     /// What the unit holds now.
@@ -115,6 +126,13 @@ pub trait Reclaimer {
     /// [`slab`](Holdings::slab).
     fn shrink_slab(&self, _pass: &Pass) -> u64 {
         0
+    }
+
+    /// Nothing that could be reclaimed or drained is left for the request: frees something by any
+    /// means. Called last, by one thread at a time or not, as the home likes. Returns whether the
+    /// request is worth another try.
+    fn out_of_memory(&self, _request: &OutOfMemory) -> bool {
+        false
     }
 
     /// Objects of caches looked at so far (`slabs_scanned`).

@@ -107,6 +107,16 @@ pub struct ReclaimStats {
     pub direct: [u64; NR_ZONE_KINDS],
     /// Pages these freed.
     pub direct_pages: u64,
+    /// Requests that had to wait for the background reclaimer first (`pgscan_direct_throttle`).
+    pub direct_throttled: u64,
+    /// Runs of the background reclaimers (`pageoutrun`).
+    pub background_runs: u64,
+    /// Times one of them was woken from its first nap (`kswapd_low_wmark_hit_quickly`).
+    pub low_hit_quickly: u64,
+    /// Times one of them could not sleep, or not for long (`kswapd_high_wmark_hit_quickly`).
+    pub high_hit_quickly: u64,
+    /// Times the home's last resort was asked ([`Reclaimer::out_of_memory`]).
+    pub out_of_memory: u64,
 }
 
 /// The counters behind [`ReclaimStats`].
@@ -121,6 +131,11 @@ pub struct ReclaimEvents {
     /// By the highest zone kind of the request.
     direct: [AtomicU64; NR_ZONE_KINDS],
     direct_pages: AtomicU64,
+    direct_throttled: AtomicU64,
+    background_runs: AtomicU64,
+    low_hit_quickly: AtomicU64,
+    high_hit_quickly: AtomicU64,
+    out_of_memory: AtomicU64,
 }
 
 // Relaxed throughout: single counts, for reports.
@@ -140,6 +155,11 @@ impl ReclaimEvents {
             pages: of(&self.pages),
             direct: core::array::from_fn(|kind| of(&self.direct[kind])),
             direct_pages: of(&self.direct_pages),
+            direct_throttled: of(&self.direct_throttled),
+            background_runs: of(&self.background_runs),
+            low_hit_quickly: of(&self.low_hit_quickly),
+            high_hit_quickly: of(&self.high_hit_quickly),
+            out_of_memory: of(&self.out_of_memory),
         }
     }
 
@@ -147,6 +167,27 @@ impl ReclaimEvents {
     pub fn count_direct(&self, pages: u64, highest: ZoneKind) {
         self.direct[highest.index()].fetch_add(1, Relaxed);
         self.direct_pages.fetch_add(pages, Relaxed);
+    }
+
+    /// Counts a request that had to wait for the background reclaimer.
+    pub fn count_throttled(&self) {
+        self.direct_throttled.fetch_add(1, Relaxed);
+    }
+    /// Counts a run of a background reclaimer.
+    pub fn count_background_run(&self) {
+        self.background_runs.fetch_add(1, Relaxed);
+    }
+    /// Counts a nap of a background reclaimer that somebody ended.
+    pub fn count_low_hit_quickly(&self) {
+        self.low_hit_quickly.fetch_add(1, Relaxed);
+    }
+    /// Counts a sleep of a background reclaimer that did not come.
+    pub fn count_high_hit_quickly(&self) {
+        self.high_hit_quickly.fetch_add(1, Relaxed);
+    }
+    /// Counts a call of the last resort.
+    pub fn count_out_of_memory(&self) {
+        self.out_of_memory.fetch_add(1, Relaxed);
     }
 
     fn count(&self, outcome: NodeReclaim) {

@@ -10,7 +10,7 @@ pub const SEEKS_DEFAULT: u32 = 2;
 /// Objects per call where the cache does not say (`SHRINK_BATCH`).
 pub const BATCH_DEFAULT: u64 = 128;
 /// Calls of one cache in one pass; the rest is put off. Linux has no such bound and trusts caches.
-const CALLS_MAX: u32 = 1 << 16;
+const CALLS_MAX: u32 = 1 << 12;
 
 /// One pass over one cache.
 ///

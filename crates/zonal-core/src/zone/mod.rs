@@ -1,5 +1,6 @@
 //! Zones: their frames and buddy under one lock, their marks, and the watermark test.
 
+pub mod background;
 pub mod deferred;
 pub mod reclaim;
 pub mod state;

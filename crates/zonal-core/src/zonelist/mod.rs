@@ -9,6 +9,7 @@ pub mod cache;
 pub mod order;
 
 use crate::types::ZoneId;
+use crate::zone::background::Background;
 use crate::zone::reclaim::{ReclaimRecord, ScanCounters, Scans};
 use cache::ZonelistCache;
 
@@ -24,6 +25,7 @@ pub struct Node {
     pub(crate) preferred: ZoneId,
     pub(crate) reclaim: ReclaimRecord,
     pub(crate) scans: ScanCounters,
+    pub(crate) background: Background,
     /// Of the list of all zones; the list of the node's own has none (LB G.4).
     pub(crate) cache: ZonelistCache,
 }

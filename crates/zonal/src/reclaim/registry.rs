@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{
     Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak,
 };
+use std::time::{Duration, Instant};
 
 use zonal_core::machine::Machine;
 use zonal_core::platform::reclaimer::Reclaimer;
@@ -26,6 +27,9 @@ use super::{By, Holdings, PageLru, Pass, ScanRequest, Scanned, Shrinker, Shrunk,
 
 /// The smallest object that a count of objects can mean, in bytes.
 const OBJECT_BYTES_MIN: u64 = 8;
+
+/// How long one pass of a direct reclaim goes on with one shrinker.
+const DIRECT_TIME: Duration = Duration::from_millis(20);
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -274,7 +278,12 @@ impl Registry {
         let put_off = deferred.swap(0, Relaxed);
         let (seeks, batch) = (shrinker.seeks, shrinker.batch);
         let mut work = ShrinkPass::new(freeable, put_off, pass.priority, seeks, batch);
+        let start = Instant::now();
         while let Some(objects) = work.next() {
+            // The rest is put off: a request that waits for it is to have its answer.
+            if pass.by == By::Direct && start.elapsed() > DIRECT_TIME {
+                break;
+            }
             let ask = ScanRequest { objects, node, by: pass.by };
             let (scanned, freed) = match entry.call(|| (shrinker.scan)(&ask)) {
                 Some(Scanned::Freed(freed)) => (objects, freed),

@@ -19,7 +19,11 @@ impl State {
             let first = self.zones_of(node).next().map(|zone| zone.kind);
             ZoneKind::ALL.into_iter().map(move |kind| {
                 match self.zones_of(node).find(|zone| zone.kind == kind) {
-                    Some(zone) => zone.info(layout, first == Some(kind)),
+                    Some(zone) => {
+                        let is_first = first == Some(kind);
+                        let items = || self.node_items(Some(node), layout).collect();
+                        zoneinfo::ZoneInfo { node_stats: is_first.then(items), ..zone.info(layout) }
+                    }
                     None => unpopulated(node, kind, layout),
                 }
             })
@@ -54,7 +58,7 @@ impl State {
     /// `/proc/vmstat` (LB I.3).
     pub fn vmstat(&self, layout: Layout) -> vmstat::Document {
         let mut stats = sums(&self.zones, layout);
-        stats.extend(zeros(Group::Node, layout));
+        stats.extend(self.node_items(None, layout));
         stats.extend(zeros(Group::Limit, layout));
         let events = Group::Event.of(layout);
         stats.extend(events.map(|c| Stat::new(c.name, self.event(c.name).unwrap_or(0))));
@@ -66,8 +70,14 @@ impl State {
     /// `nodeN/vmstat`: the items of a node, without events (LB I.4).
     pub fn node_vmstat(&self, node: NodeId, layout: Layout) -> vmstat::Document {
         let mut stats = sums(self.zones_of(node), layout);
-        stats.extend(zeros(Group::Node, layout));
+        stats.extend(self.node_items(Some(node), layout));
         vmstat::Document { stats }
+    }
+
+    /// The items of a node, or of all.
+    fn node_items(&self, node: Option<NodeId>, layout: Layout) -> impl Iterator<Item = Stat> {
+        let value = move |c: &Counter| self.node_item(node, c.name).unwrap_or(0);
+        Group::Node.of(layout).map(move |c| Stat::new(c.name, value(c)))
     }
 
     /// `nodeN/numastat` (LB I.4). All layouts have the same names.
@@ -113,6 +123,13 @@ impl State {
                 }
             }
         }
+        for counter in Group::Node.meaningful() {
+            let mut family = metrics.family("zonal_node_", counter);
+            for node in self.nodes() {
+                let value = self.node_item(Some(node), counter.name).unwrap_or(0);
+                family.sample(&[("node", &node.0)], value);
+            }
+        }
         for counter in Group::Order.meaningful() {
             let mut family = metrics.family("zonal_zone_", counter);
             for zone in &self.zones {
@@ -146,7 +163,8 @@ impl State {
 }
 
 impl ZoneState {
-    fn info(&self, layout: Layout, is_first: bool) -> zoneinfo::ZoneInfo {
+    /// Without the items of its node.
+    fn info(&self, layout: Layout) -> zoneinfo::ZoneInfo {
         let stats = |group: Group| -> Vec<Stat> {
             let value = |c: &Counter| self.value(group, c.name).unwrap_or(0);
             group.of(layout).map(|c| Stat::new(c.name, value(c))).collect()
@@ -165,7 +183,7 @@ impl ZoneState {
         zoneinfo::ZoneInfo {
             node: self.node.0.into(),
             name: self.kind.name().to_owned(),
-            node_stats: is_first.then(|| zeros(Group::Node, layout).collect()),
+            node_stats: None,
             pages: stats(Group::ZonePages),
             protection: protection.map(|p| i64::try_from(*p).unwrap_or(i64::MAX)).collect(),
             items,

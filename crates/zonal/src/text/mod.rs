@@ -27,7 +27,8 @@
 //! # Where a pool differs from a kernel
 //! - Counts of free pages are exact; a kernel prints its counter without what CPUs still hold back.
 //! - Zones are `spanned`, `present` and numbered as the pool has them; frame 0 is its first page.
-//! - What a page allocator by itself never does (swap, page cache, compaction) prints as 0.
+//! - What a page allocator by itself never does (swap, compaction) prints as 0. Pages of caches are
+//!   those that registered consumers tell of.
 
 mod documents;
 mod reading;

@@ -2,9 +2,13 @@
 
 use zonal_core::alloc::{Allocator, FreeAreas, ZoneStats};
 use zonal_core::platform::Platform;
+use zonal_core::platform::reclaimer::{Holdings, Reclaimer, Unit};
+use zonal_core::reclaim::ReclaimStats;
 use zonal_core::types::{CpuId, NodeId, ZoneKind};
+use zonal_core::zone::reclaim::Scans;
 use zonal_core::zone::state::Zone;
 use zonal_core::zone::watermark::Watermarks;
+use zonal_core::zonelist::Node;
 
 /// A reading of an allocator: all that the kernel's texts tell of it.
 ///
@@ -14,13 +18,24 @@ pub struct State {
     /// Nodes of the machine, with memory or without.
     pub(super) nodes: usize,
     pub(super) whole: WholeState,
+    /// By node.
+    pub(super) reclaim: Vec<NodeState>,
     /// Populated zones, by node, then by kind.
     pub(super) zones: Vec<ZoneState>,
+}
+
+/// What the users of a node's pages hold, and what reclaim took from them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct NodeState {
+    pub(super) held: Holdings,
+    pub(super) scans: Scans,
 }
 
 /// What happened in no zone in particular.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WholeState {
+    pub(super) reclaim: ReclaimStats,
+    pub(super) objects_scanned: u64,
     pub(super) slow_paths: u64,
     pub(super) failures: u64,
     pub(super) whole_drains: u64,
@@ -66,8 +81,23 @@ impl State {
         let (slow_paths, failures) = allocator.slow_paths();
         let (claims, steals) = allocator.fallbacks();
         let whole_drains = allocator.whole_drains();
-        let whole = WholeState { slow_paths, failures, whole_drains, claims, steals };
-        State { nodes: allocator.nodes().len(), whole, zones }
+        let reclaimer = allocator.platform().reclaimer();
+        let whole = WholeState {
+            reclaim: allocator.reclaim_stats(),
+            objects_scanned: reclaimer.map_or(0, Reclaimer::objects_scanned),
+            slow_paths,
+            failures,
+            whole_drains,
+            claims,
+            steals,
+        };
+        let node = |(id, node): (usize, &Node)| {
+            let unit = Unit::Node(NodeId(id as u16));
+            let held = reclaimer.map_or_else(Holdings::default, |one| one.holdings(unit));
+            NodeState { held, scans: node.scans() }
+        };
+        let reclaim = allocator.nodes().iter().enumerate().map(node).collect();
+        State { nodes: allocator.nodes().len(), whole, reclaim, zones }
     }
 
     /// Nodes of the machine, with memory or without.

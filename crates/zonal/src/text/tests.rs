@@ -5,13 +5,16 @@ use std::str::FromStr;
 
 use zonal_core::alloc::{FreeAreas, LISTED_BLOCKS_MAX, NumaEvents, ZoneStats};
 use zonal_core::gfp::Gfp;
+use zonal_core::platform::reclaimer::{Holdings, Shrunk};
+use zonal_core::reclaim::ReclaimStats;
 use zonal_core::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS};
 use zonal_core::types::{NodeId, Order, PAGE_SIZE, ZoneKind};
+use zonal_core::zone::reclaim::Scans;
 use zonal_core::zone::watermark::Watermarks;
 use zonal_text::counters::Group;
 use zonal_text::{Error, zoneinfo};
 
-use super::reading::{PagesetState, WholeState, ZoneState};
+use super::reading::{NodeState, PagesetState, WholeState, ZoneState};
 use super::{Layout, Policy, Pool, State, layout_of};
 use crate::{CpuMap, Pages, Request, ZoneSize};
 
@@ -177,8 +180,26 @@ fn numbered() -> State {
             high_max: 85,
         }],
     };
-    let whole = WholeState { slow_paths: 1, failures: 2, whole_drains: 3, claims: 4, steals: 5 };
-    State { nodes: 1, whole, zones: vec![zone] }
+    let whole = WholeState {
+        reclaim: ReclaimStats {
+            success: 201,
+            failed: 202,
+            direct: [203, 204, 205, 206, 207],
+            direct_throttled: 208,
+            background_runs: 209,
+            low_hit_quickly: 210,
+            high_hit_quickly: 211,
+            out_of_memory: 212,
+            ..ReclaimStats::default()
+        },
+        objects_scanned: 7,
+        slow_paths: 1,
+        failures: 2,
+        whole_drains: 3,
+        claims: 4,
+        steals: 5,
+    };
+    State { nodes: 1, whole, reclaim: vec![NodeState::default()], zones: vec![zone] }
 }
 
 /// `zoneinfo` without the lines of counters that are 0 and the zones without pages.
@@ -283,6 +304,7 @@ fn a_counter_has_a_value_if_the_table_says_what_it_means() {
                 Group::Pageset => zone.pagesets[0].value(counter.name),
                 Group::Event => state.event(counter.name),
                 Group::Whole => state.whole(counter.name),
+                Group::Node => state.node_item(Some(NodeId(0)), counter.name),
                 Group::Memory => state.memory(NodeId(0), counter.name),
                 // Printed by order, not by name.
                 Group::Order => Some(0),
@@ -291,6 +313,63 @@ fn a_counter_has_a_value_if_the_table_says_what_it_means() {
             assert_eq!(value.is_some(), !counter.help.is_empty(), "{group:?} {}", counter.name);
         }
     }
+}
+
+/// In each layout, whether it has them among the items of nodes or among the events.
+#[test]
+fn what_reclaim_did_is_printed_by_the_kernels_names() {
+    let mut state = numbered();
+    let pages = |scanned, reclaimed| Shrunk { scanned, reclaimed, slab: 9999 };
+    let node = NodeState {
+        held: Holdings {
+            file: 101,
+            inactive_file: 102,
+            active_file: 103,
+            file_mapped: 104,
+            file_dirty: 105,
+            slab: 106,
+            ..Holdings::default()
+        },
+        scans: Scans { background: pages(110, 111), direct: pages(120, 121), node: pages(1, 2) },
+    };
+    state.reclaim = vec![node];
+    for layout in Layout::ALL {
+        let vmstat = state.vmstat(layout);
+        for (name, value) in [
+            ("nr_file_pages", 101),
+            ("nr_inactive_file", 102),
+            ("nr_active_file", 103),
+            ("nr_mapped", 104),
+            ("nr_dirty", 105),
+            ("nr_slab_reclaimable", 106),
+            ("pgscan_kswapd", 110),
+            ("pgsteal_kswapd", 111),
+            // Node reclaim is the request's own.
+            ("pgscan_direct", 121),
+            ("pgsteal_direct", 123),
+            ("pgscan_file", 231),
+            ("pgsteal_file", 234),
+            ("slabs_scanned", 7),
+            ("zone_reclaim_failed", 202),
+            ("allocstall_dma", 203),
+            ("allocstall_normal", 205),
+            ("pgscan_direct_throttle", 208),
+            ("pageoutrun", 209),
+            ("kswapd_low_wmark_hit_quickly", 210),
+            ("kswapd_high_wmark_hit_quickly", 211),
+            ("oom_kill", 212),
+        ] {
+            assert_eq!(vmstat.value(name), Some(value), "{layout} {name}");
+        }
+        let items = state.node_vmstat(NodeId(0), layout);
+        assert_eq!(items.value("nr_file_pages"), Some(101));
+        let zones = state.zoneinfo(layout).zones;
+        let first = zones.into_iter().find_map(|zone| zone.node_stats).unwrap();
+        assert!(first.iter().any(|stat| *stat == zonal_text::Stat::new("nr_file_pages", 101)));
+    }
+    let metrics = state.openmetrics();
+    assert!(metrics.contains("\nzonal_node_pgsteal_kswapd_total{node=\"0\"} 111\n"), "{metrics}");
+    assert!(metrics.contains("\nzonal_oom_kill_total 212\n"), "{metrics}");
 }
 
 #[test]

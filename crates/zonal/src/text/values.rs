@@ -7,7 +7,7 @@ use zonal_core::types::{NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER, ZoneKind};
 use zonal_core::zone::watermark::Mark;
 use zonal_text::counters::Group;
 
-use super::reading::{PagesetState, State, ZoneState};
+use super::reading::{NodeState, PagesetState, State, ZoneState};
 
 /// KiB of a page.
 const PAGE_KIB: u64 = PAGE_SIZE as u64 / 1024;
@@ -107,16 +107,81 @@ impl PagesetState {
     }
 }
 
+impl NodeState {
+    fn item(&self, name: &str) -> Option<u64> {
+        let held = &self.held;
+        Some(match name {
+            "nr_inactive_file" => held.inactive_file,
+            "nr_active_file" => held.active_file,
+            "nr_slab_reclaimable" => held.slab,
+            "nr_mapped" => held.file_mapped,
+            "nr_file_pages" => held.file,
+            "nr_dirty" => held.file_dirty,
+            name => return self.scan(name),
+        })
+    }
+
+    /// Kernels count node reclaim, which a request does itself, as direct reclaim.
+    fn scan(&self, name: &str) -> Option<u64> {
+        let direct = self.scans.direct.plus(self.scans.node);
+        let all = direct.plus(self.scans.background);
+        Some(match name {
+            "pgscan_kswapd" => self.scans.background.scanned,
+            "pgsteal_kswapd" => self.scans.background.reclaimed,
+            "pgscan_direct" => direct.scanned,
+            "pgsteal_direct" => direct.reclaimed,
+            "pgscan_file" => all.scanned,
+            "pgsteal_file" => all.reclaimed,
+            _ => return None,
+        })
+    }
+}
+
+/// The zone kind that a counter's name ends in.
+fn kind_of(name: &str) -> Option<ZoneKind> {
+    ZoneKind::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
+}
+
 impl State {
     /// A counter of [`Group::Event`].
     pub(super) fn event(&self, name: &str) -> Option<u64> {
         if name == "pgfree" {
             return Some(self.zones.iter().map(|zone| zone.stats.freed_pages).sum());
         }
-        let of = name.strip_prefix("pgalloc_")?;
-        let kind = ZoneKind::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(of))?;
+        if let Some(value) = self.reclaim_event(name) {
+            return Some(value);
+        }
+        if name.starts_with("pgs") {
+            // Up to 6.14 items of nodes that are summed up in one place.
+            return self.reclaim.iter().map(|node| node.scan(name)).sum();
+        }
+        let kind = kind_of(name.strip_prefix("pgalloc_")?)?;
         let zones = self.zones.iter().filter(|zone| zone.kind == kind);
         Some(zones.map(|zone| zone.stats.allocated_pages).sum())
+    }
+
+    fn reclaim_event(&self, name: &str) -> Option<u64> {
+        let stats = &self.whole.reclaim;
+        Some(match name {
+            "pgscan_direct_throttle" => stats.direct_throttled,
+            "zone_reclaim_success" => stats.success,
+            "zone_reclaim_failed" => stats.failed,
+            "slabs_scanned" => self.whole.objects_scanned,
+            "kswapd_low_wmark_hit_quickly" => stats.low_hit_quickly,
+            "kswapd_high_wmark_hit_quickly" => stats.high_hit_quickly,
+            "pageoutrun" => stats.background_runs,
+            "oom_kill" => stats.out_of_memory,
+            name => stats.direct[kind_of(name.strip_prefix("allocstall_")?)?.index()],
+        })
+    }
+
+    /// A counter of [`Group::Node`], of one node or summed over all. `None` also for a node that
+    /// is not there.
+    pub(super) fn node_item(&self, node: Option<NodeId>, name: &str) -> Option<u64> {
+        match node {
+            Some(node) => self.reclaim.get(usize::from(node.0))?.item(name),
+            None => self.reclaim.iter().map(|node| node.item(name)).sum(),
+        }
     }
 
     /// A counter of [`Group::Whole`].

@@ -1,6 +1,7 @@
 //! Whole allocators under test.
 
 mod areas;
+mod background;
 mod counters;
 mod deferred;
 mod double_free;
