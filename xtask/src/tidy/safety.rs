@@ -12,6 +12,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/zonal/src/sys/",
     "crates/zonal/src/rseq",
     "crates/zonal/src/pool",
+    "crates/zonal-cache/src/frames.rs",
+    "crates/zonal-cache/tests/",
     "crates/zonal/tests/",
     "crates/zonal-cli/src/replay/memory.rs",
     "crates/zonal-cli/src/replay/real",

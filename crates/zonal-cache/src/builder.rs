@@ -1,0 +1,96 @@
+//! What a cache is to be.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zonal::Pool;
+
+use crate::cache::Cache;
+
+/// Settings of a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub max_pages: u64,
+    pub read_ahead: u32,
+    pub background_percent: u32,
+    pub dirty_percent: u32,
+    pub dirty_expire: Duration,
+    pub writeback_interval: Duration,
+    pub direct: bool,
+    pub closed_files: usize,
+}
+
+/// A cache to be. Every option has a default.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    pool: Arc<Pool>,
+    options: Options,
+}
+
+impl Builder {
+    pub(crate) fn new(pool: Arc<Pool>) -> Builder {
+        let options = Options {
+            max_pages: u64::MAX,
+            read_ahead: 32,
+            background_percent: 10,
+            dirty_percent: 20,
+            dirty_expire: Duration::from_secs(30),
+            writeback_interval: Duration::from_secs(5),
+            direct: false,
+            closed_files: 256,
+        };
+        Builder { pool, options }
+    }
+
+    /// Pages of 4 KiB at most, whatever the pool has. At least 4. Default: no bound but the pool's.
+    pub fn max_pages(mut self, pages: u64) -> Builder {
+        self.options.max_pages = pages.max(4);
+        self
+    }
+    /// Pages of a read-ahead window at most; 0 reads nothing ahead. Default: 32, which is 128 KiB.
+    pub fn read_ahead(mut self, pages: u32) -> Builder {
+        self.options.read_ahead = pages;
+        self
+    }
+    /// Percent of what could be dirty: above `background` the write-back thread writes, above
+    /// `hard` writers wait for it. Values above 100 count as 100. Default: 10 and 20
+    /// (`dirty_background_ratio`, `dirty_ratio`).
+    pub fn dirty_percent(mut self, background: u32, hard: u32) -> Builder {
+        self.options.background_percent = background.min(100);
+        self.options.dirty_percent = hard.min(100);
+        self
+    }
+    /// Pages that are dirty for this long are written even if they are few. Default: 30 seconds
+    /// (`dirty_expire_centisecs`).
+    pub fn dirty_expire(mut self, age: Duration) -> Builder {
+        self.options.dirty_expire = age;
+        self
+    }
+    /// How often the write-back thread looks for such pages. Default: 5 seconds
+    /// (`dirty_writeback_centisecs`).
+    pub fn writeback_every(mut self, interval: Duration) -> Builder {
+        self.options.writeback_interval = interval;
+        self
+    }
+    /// Whether files are read and written past the operating system's own cache, where the file
+    /// system can. Default: no.
+    pub fn direct(mut self, direct: bool) -> Builder {
+        self.options.direct = direct;
+        self
+    }
+    /// Files that stay in the cache, and open, after their last handle was dropped. Those of the
+    /// oldest are written and dropped first. Default: 256.
+    pub fn closed_files(mut self, files: usize) -> Builder {
+        self.options.closed_files = files;
+        self
+    }
+
+    /// Makes the cache.
+    ///
+    /// # Errors
+    /// The operating system could not start a thread.
+    pub fn build(self) -> io::Result<Cache> {
+        Cache::start(self.pool, self.options)
+    }
+}

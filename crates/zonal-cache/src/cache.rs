@@ -1,0 +1,398 @@
+//! The cache itself: its threads, its files, and its end.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
+
+use thiserror::Error;
+use zonal::Pool;
+use zonal::reclaim::Registration;
+
+use crate::builder::{Builder, Options};
+use crate::file::File;
+use crate::frames::Frames;
+use crate::handle::CachedFile;
+use crate::index::Found;
+use crate::inner::{Files, Inner};
+use crate::lock::Until;
+use crate::lru::ZoneLru;
+use crate::readahead::Windows;
+use crate::stats::{Counters, Stats};
+use crate::store::{FileStore, Store};
+use crate::writeback::{Busy, Flusher};
+
+/// A page cache over a [`Pool`]. Clones are the same cache; it ends with the last of them and of
+/// its files.
+///
+/// When it ends, what is dirty is written and every page goes back to the pool. An error of that
+/// last write has nobody to go to: call [`sync`](Self::sync) or [`close`](Self::close) before.
+///
+/// A forked child must not use the cache: its threads do not exist there. Dropping it there writes
+/// nothing; the parent does.
+#[derive(Clone)]
+pub struct Cache {
+    owner: Arc<Owner>,
+}
+
+/// Stops the threads and empties the cache when the last handle goes.
+pub(crate) struct Owner {
+    pub(crate) inner: Arc<Inner>,
+    process: u32,
+    threads: Vec<JoinHandle<()>>,
+    /// The pool asks for pages while this lives. It breaks the ring of references from the pool to
+    /// the cache and back.
+    registered: Option<Registration>,
+}
+
+/// A cache that could not be closed, because not everything could be written.
+#[derive(Debug, Error)]
+#[error("the cache holds pages that cannot be written: {error}")]
+pub struct CloseError {
+    /// The cache, with all that is dirty.
+    pub cache: Cache,
+    /// The first error.
+    #[source]
+    pub error: io::Error,
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("stats", &self.stats()).finish()
+    }
+}
+
+impl Cache {
+    /// A description to fill in.
+    pub fn builder(pool: Arc<Pool>) -> Builder {
+        Builder::new(pool)
+    }
+
+    /// A cache with defaults.
+    ///
+    /// # Errors
+    /// The operating system could not start a thread.
+    pub fn new(pool: Arc<Pool>) -> io::Result<Cache> {
+        Cache::builder(pool).build()
+    }
+
+    pub(crate) fn start(pool: Arc<Pool>, options: Options) -> io::Result<Cache> {
+        let frames = Frames::new(pool);
+        let lru = frames.spans().iter().map(|_| ZoneLru::default()).collect();
+        let inner = Arc::new(Inner {
+            frames,
+            lru,
+            files: RwLock::default(),
+            options,
+            counters: Counters::default(),
+            dirty: 0.into(),
+            flusher: Flusher::default(),
+            windows: Windows::default(),
+        });
+        let registered = Some(inner.frames.pool().register_lru(Arc::clone(&inner) as _));
+        let process = std::process::id();
+        let mut owner = Owner { inner, process, threads: Vec::new(), registered };
+        owner.spawn("zonal-writeback", Inner::run_flusher)?;
+        owner.spawn("zonal-readahead", Inner::run_ahead)?;
+        Ok(Cache { owner: Arc::new(owner) })
+    }
+
+    fn inner(&self) -> &Inner {
+        &self.owner.inner
+    }
+
+    /// The pool that the pages are from.
+    pub fn pool(&self) -> &Pool {
+        self.inner().frames.pool()
+    }
+
+    /// What the cache did and holds.
+    pub fn stats(&self) -> Stats {
+        self.inner().stats()
+    }
+
+    /// Pages that may be dirty before the write-back thread starts, and before writers wait.
+    pub fn dirty_limits(&self) -> (u64, u64) {
+        self.inner().dirty_limits()
+    }
+
+    /// A file for reading and, if that is allowed, writing. A file that is in the cache already is
+    /// the same one, under whatever name.
+    ///
+    /// While a file is in the cache, change it through the cache alone: what others write to it is
+    /// not seen.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn open(&self, path: impl AsRef<Path>) -> io::Result<CachedFile> {
+        let path = path.as_ref();
+        let both = fs::OpenOptions::new().read(true).write(true).open(path);
+        let file = match both {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                fs::File::open(path)?
+            }
+            opened => opened?,
+        };
+        self.open_file(file)
+    }
+
+    /// A file for reading and writing, made or emptied.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn create(&self, path: impl AsRef<Path>) -> io::Result<CachedFile> {
+        // Emptied through the cache, which may have pages of it.
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = self.open_file(options.open(path)?)?;
+        file.set_len(0)?;
+        Ok(file)
+    }
+
+    /// As [`open`](Self::open), of a file that is open already.
+    ///
+    /// # Errors
+    /// What the operating system says; [`io::ErrorKind::InvalidInput`] for what is neither a
+    /// regular file nor a block device, or is in the cache for reading only and now to be written.
+    pub fn open_file(&self, file: fs::File) -> io::Result<CachedFile> {
+        let store = FileStore::new(file, self.inner().options.direct)?;
+        let (identity, writable) = (store.identity()?, store.is_writable());
+        self.enter(Box::new(store), Some(identity), writable)
+    }
+
+    /// A file made of a store of the program's own. It is in the cache as long as its handles are.
+    ///
+    /// # Errors
+    /// What the store says of its length.
+    pub fn open_store(&self, store: impl Store + 'static) -> io::Result<CachedFile> {
+        self.enter(Box::new(store), None, true)
+    }
+
+    fn enter(
+        &self,
+        store: Box<dyn Store>,
+        identity: Option<(u64, u64)>,
+        writable: bool,
+    ) -> io::Result<CachedFile> {
+        let mut guard = self.inner().files_mut();
+        let files = &mut *guard;
+        let known = identity.and_then(|identity| files.by_identity.get(&identity));
+        let file = match known.and_then(|id| files.by_id.get(id)) {
+            Some(file) if writable && !file.writable => {
+                let text = "the file is in the cache for reading only; close it there first";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            Some(file) => Arc::clone(file),
+            None => {
+                let id = files.next_id;
+                let file = Arc::new(File::new(id, store, identity, writable)?);
+                files.next_id += 1;
+                files.by_id.insert(id, Arc::clone(&file));
+                files.by_identity.extend(identity.map(|identity| (identity, id)));
+                file
+            }
+        };
+        files.closed.retain(|id| *id != file.id);
+        file.handles.fetch_add(1, Relaxed);
+        Ok(CachedFile::new(Arc::clone(&self.owner), file))
+    }
+
+    /// Writes all that is dirty, in all files, and returns when it is safe.
+    ///
+    /// # Errors
+    /// The first error; the other files were written nevertheless. What could not be written stays
+    /// dirty.
+    pub fn sync(&self) -> io::Result<()> {
+        let files: Vec<Arc<File>> = self.inner().files().by_id.values().cloned().collect();
+        let mut outcome = Ok(());
+        for file in files {
+            outcome = outcome.and(self.inner().sync_file(&file));
+        }
+        outcome
+    }
+
+    /// Gives up to `pages` clean pages back to the pool, those first that were not used for long.
+    /// Returns how many.
+    pub fn evict(&self, pages: u64) -> u64 {
+        let inner = self.inner();
+        let before = inner.counters.evicted.load(Relaxed);
+        inner.shrink_by(pages);
+        inner.counters.evicted.load(Relaxed) - before
+    }
+
+    /// Writes all that is dirty, and drops this handle if that worked.
+    ///
+    /// # Errors
+    /// The first error, with the cache.
+    pub fn close(self) -> Result<(), CloseError> {
+        match self.sync() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(CloseError { cache: self, error }),
+        }
+    }
+
+    /// Walks everything. Call it while nothing else uses the cache.
+    ///
+    /// # Errors
+    /// The first broken invariant.
+    pub fn validate(&self) -> Result<(), String> {
+        self.inner().validate()
+    }
+}
+
+impl Owner {
+    /// Whether this is the process that made the cache, and not a forked child.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    fn spawn(&mut self, name: &str, run: fn(&Inner)) -> io::Result<()> {
+        let inner = Arc::clone(&self.inner);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&inner))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        drop(self.registered.take());
+        if !self.is_here() {
+            // A forked child: the threads are not there, and the parent writes what is dirty.
+            self.threads.drain(..).for_each(std::mem::forget);
+            return;
+        }
+        self.inner.flusher.stop();
+        self.inner.windows.stop();
+        for thread in self.threads.drain(..) {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+        let files: Vec<Arc<File>> = self.inner.files().by_id.values().cloned().collect();
+        for file in files {
+            // Nobody is left to be told.
+            let _ = self.inner.write_pages(&file, &file.dirty_pages(), Busy::Wait);
+            self.inner.empty(&file);
+        }
+        *self.inner.files_mut() = Files::default();
+    }
+}
+
+impl Inner {
+    /// The read-ahead thread.
+    pub fn run_ahead(&self) {
+        while let Some((file, window)) = self.windows.pop() {
+            let Ok(_resize) = file.resize.try_read() else { continue };
+            if !file.gone.load(Relaxed) {
+                // Whoever wants the pages reads them again, and is told.
+                let _ = self.fill_ahead(&file, window);
+            }
+        }
+    }
+
+    /// Gives up to `pages` pages back.
+    fn shrink_by(&self, pages: u64) {
+        let before = self.counters.evicted.load(Relaxed);
+        let freed = || self.counters.evicted.load(Relaxed) - before;
+        self.shrink_while(&|| pages.saturating_sub(freed()));
+    }
+
+    /// Takes every page of a file out, dirty or not. Nobody has a handle of it.
+    fn empty(&self, file: &File) {
+        let _resize = file.resize.write().unwrap_or_else(PoisonError::into_inner);
+        // Relaxed: under `resize`.
+        file.gone.store(true, Relaxed);
+        for index in file.index.pages(0) {
+            loop {
+                match file.index.exclude(&self.frames, index) {
+                    Found::Page(page, _) => self.discard(file, page),
+                    // Reclaim or write-back are at it, and hold nothing that they would wait with.
+                    Found::Busy(frame) => {
+                        self.frames.wait(frame, Until::Unused);
+                        continue;
+                    }
+                    Found::Absent => {}
+                }
+                break;
+            }
+        }
+        file.index.forget(0);
+    }
+
+    /// The last handle of a file may have gone.
+    pub fn released(&self, file: &Arc<File>) {
+        {
+            let mut files = self.files_mut();
+            // Relaxed: under the lock of the files.
+            if file.handles.fetch_sub(1, Relaxed) != 1 {
+                return;
+            }
+            files.closed.push_back(file.id);
+        }
+        match file.identity {
+            // Nobody can open it again. An error keeps it, and the write-back thread tries again.
+            None => self.forget(file),
+            Some(_) if self.files().closed.len() > self.options.closed_files => self.flusher.kick(),
+            Some(_) => {}
+        }
+    }
+
+    /// Drops files without handles of which there are too many, or that nobody can open again.
+    pub fn drop_closed(&self) {
+        let files: Vec<Arc<File>> = {
+            let files = self.files();
+            let excess = files.closed.len().saturating_sub(self.options.closed_files);
+            let closed = files.closed.iter().enumerate();
+            let of = closed.filter_map(|(at, id)| files.by_id.get(id).map(|file| (at, file)));
+            of.filter(|(at, file)| *at < excess || file.identity.is_none())
+                .map(|(_, file)| Arc::clone(file))
+                .collect()
+        };
+        files.iter().filter(|file| file.may_try()).for_each(|file| self.forget(file));
+    }
+
+    /// Writes a file without handles and drops it, unless it cannot be written or is opened again.
+    fn forget(&self, file: &Arc<File>) {
+        if self.write_pages(file, &file.dirty_pages(), Busy::Wait).is_err() {
+            return;
+        }
+        {
+            let mut guard = self.files_mut();
+            let files = &mut *guard;
+            if file.handles.load(Relaxed) != 0 || file.is_dirty() {
+                return;
+            }
+            files.closed.retain(|id| *id != file.id);
+            if let Some(identity) = file.identity {
+                files.by_identity.remove(&identity);
+            }
+        }
+        self.empty(file);
+        self.files_mut().by_id.remove(&file.id);
+    }
+
+    /// Checks lists, indexes and counts against each other.
+    fn validate(&self) -> Result<(), String> {
+        self.lru.iter().try_for_each(|lru| lru.validate(&self.frames))?;
+        let files = self.files();
+        let pages: usize = files.by_id.values().map(|file| file.index.pages(0).len()).sum();
+        let stats = self.stats();
+        if pages as u64 != stats.pages || stats.active + stats.inactive != stats.pages {
+            return Err(format!("INDEX: {pages} pages in files, {stats:?}"));
+        }
+        let dirty: usize = files.by_id.values().map(|file| file.dirty_pages().len()).sum();
+        let by_zone: u64 = self.lru.iter().map(|lru| lru.dirty.load(Relaxed)).sum();
+        if dirty as u64 != stats.dirty || by_zone != stats.dirty {
+            return Err(format!("DIRTY: {dirty} in files, {by_zone} in zones, {stats:?}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,261 @@
+//! The pages themselves: one record per frame of the pool, and rights to a page's bytes. The only
+//! file of the crate with `unsafe` in it.
+//!
+//! # Invariants
+//! - **FRAME-1** a frame whose state is `OWNED` was taken from the pool by [`Frames::take`] and not
+//!   given back: [`Exclusive::release`] is the only way back, and clears the flag first.
+//! - **FRAME-2** rights exist only to owned frames: they are made by transitions that ask for
+//!   `OWNED` (STATE-2), and while one exists the flag stays.
+//! - **FRAME-3** an [`Exclusive`] is the only right to its frame (STATE-1), so it alone may change
+//!   bytes; the [`Shared`] ones read.
+//! - **FRAME-4** the pool lives as long as the table, which holds a reference to it.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use zonal::{AllocError, Gfp, NodeId, Order, PAGE_SIZE, Pool, Request, ZoneId, ZoneKind};
+
+use crate::lock::{self, Queue, Until};
+use crate::state::PageState;
+
+/// Threads that wait for pages share this many queues.
+const QUEUES: usize = 64;
+
+/// What is known of one frame. All zero: it is not the cache's.
+#[derive(Debug, Default)]
+pub struct Frame {
+    pub state: AtomicU32,
+    /// Links of the list it is on; under that list's lock.
+    pub prev: AtomicU32,
+    pub next: AtomicU32,
+    /// Whose page it is: constant while it is owned and on a list.
+    file: AtomicU32,
+    index: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Frame>() == 24);
+
+/// A zone of the pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    pub zone: ZoneId,
+    pub node: NodeId,
+    pub kind: ZoneKind,
+    start: u64,
+    end: u64,
+}
+
+/// All frames of a pool.
+#[derive(Debug)]
+pub struct Frames {
+    pool: Arc<Pool>,
+    table: Box<[Frame]>,
+    queues: [Queue; QUEUES],
+    spans: Box<[Span]>,
+    owned: AtomicU64,
+}
+
+impl Frames {
+    pub fn new(pool: Arc<Pool>) -> Frames {
+        let table = Box::new_zeroed_slice(pool.bytes() / PAGE_SIZE);
+        // SAFETY: (1) a `Frame` is made of atomic integers, for which zero is a value.
+        let table = unsafe { table.assume_init() };
+        let span = |zone: &zonal_core::zone::state::Zone| Span {
+            zone: zone.id(),
+            node: zone.node(),
+            kind: zone.kind(),
+            start: zone.start_pfn().0,
+            end: zone.start_pfn().0 + zone.spanned(),
+        };
+        let spans = pool.core().zones().iter().map(span).collect();
+        let queues = std::array::from_fn(|_| Queue::default());
+        Frames { pool, table, queues, spans, owned: AtomicU64::new(0) }
+    }
+
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+    /// Pages of the cache now.
+    pub fn owned(&self) -> u64 {
+        self.owned.load(Relaxed)
+    }
+    /// Index of the frame's zone.
+    pub fn zone_of(&self, frame: u32) -> usize {
+        let at = u64::from(frame);
+        self.spans.iter().position(|span| (span.start..span.end).contains(&at)).unwrap_or(0)
+    }
+    pub fn get(&self, frame: u32) -> &Frame {
+        &self.table[frame as usize]
+    }
+    pub fn state(&self, frame: u32) -> PageState {
+        lock::peek(&self.get(frame).state)
+    }
+    fn queue(&self, frame: u32) -> &Queue {
+        &self.queues[frame as usize % QUEUES]
+    }
+
+    /// Waits for a page that is in the way. The caller holds no lock and looks it up again.
+    pub fn wait(&self, frame: u32, until: Until) {
+        lock::wait(&self.get(frame).state, self.queue(frame), until);
+    }
+
+    /// Takes a page from the pool, for the caller alone. Its bytes are what the last owner left.
+    pub fn take(&self, gfp: Gfp, node: Option<NodeId>) -> Result<Exclusive<'_>, AllocError> {
+        let start = match node {
+            None => self.pool.alloc_pages(Order::ZERO, gfp)?,
+            Some(_) => {
+                self.pool.alloc_with(Request { order: Order::ZERO, gfp, node })?.into_raw().0
+            }
+        };
+        let frame = (start.as_ptr() as usize - self.pool.base() as usize) / PAGE_SIZE;
+        let frame = frame as u32;
+        let claimed = lock::try_change(&self.get(frame).state, PageState::claim);
+        debug_assert!(claimed.is_ok(), "frame {frame} came out of the pool twice: {claimed:?}");
+        self.owned.fetch_add(1, Relaxed);
+        Ok(Exclusive { frames: self, frame })
+    }
+
+    /// A right to read the page, with `touch` added to its state. `Err`: its state.
+    pub fn share(
+        &self,
+        frame: u32,
+        touch: PageState,
+    ) -> Result<(Shared<'_>, PageState), PageState> {
+        let shared = |state: PageState| state.share().map(|state| state.with(touch));
+        let before = lock::try_change(&self.get(frame).state, shared)?;
+        Ok((Shared { frames: self, frame }, before))
+    }
+
+    /// The page for the caller alone. `Err`: its state.
+    pub fn exclude(&self, frame: u32) -> Result<Exclusive<'_>, PageState> {
+        lock::try_change(&self.get(frame).state, PageState::exclude)?;
+        Ok(Exclusive { frames: self, frame })
+    }
+
+    /// Says that a page, to which the caller has a right, is on the active list now.
+    pub fn mark_active(&self, frame: u32) {
+        self.change(frame, |state| state.with(PageState::ACTIVE).without(PageState::REFERENCED));
+    }
+
+    fn change(&self, frame: u32, to: impl FnMut(PageState) -> PageState) -> PageState {
+        lock::change(&self.get(frame).state, self.queue(frame), to)
+    }
+
+    fn start(&self, frame: u32) -> NonNull<u8> {
+        let base = self.pool.base().cast_mut();
+        debug_assert!((frame as usize) < self.table.len());
+        // SAFETY: (1) frames of the table lie inside the pool's mapping (POOL-1, FRAME-4).
+        let start = unsafe { base.add(frame as usize * PAGE_SIZE) };
+        // SAFETY: (1) a mapping does not begin at address 0.
+        unsafe { NonNull::new_unchecked(start) }
+    }
+}
+
+/// A right to read a page, shared with others.
+#[derive(Debug)]
+pub struct Shared<'a> {
+    frames: &'a Frames,
+    frame: u32,
+}
+
+impl<'a> Shared<'a> {
+    pub fn frame(&self) -> u32 {
+        self.frame
+    }
+    pub fn bytes(&self) -> &[u8; PAGE_SIZE] {
+        let start = self.frames.start(self.frame).cast();
+        // SAFETY: (1) the frame is owned while this right exists (FRAME-1, FRAME-2) and nobody
+        // changes it (FRAME-3); every byte of an anonymous mapping is initialised.
+        unsafe { start.as_ref() }
+    }
+    /// The page is to be written to its store, by this user. `false`: it is clean, or somebody
+    /// else is at it.
+    pub fn begin_writeback(&self) -> bool {
+        lock::try_change(&self.frames.get(self.frame).state, PageState::begin_writeback).is_ok()
+    }
+    pub fn end_writeback(&self, written: bool) {
+        self.frames.change(self.frame, |state| state.end_writeback(written));
+    }
+    /// Takes flags away. Returns the state before.
+    pub fn clear(&self, flags: PageState) -> PageState {
+        self.frames.change(self.frame, |state| state.without(flags))
+    }
+}
+
+impl Drop for Shared<'_> {
+    fn drop(&mut self) {
+        self.frames.change(self.frame, PageState::unshare);
+    }
+}
+
+/// A page for oneself.
+#[derive(Debug)]
+pub struct Exclusive<'a> {
+    frames: &'a Frames,
+    frame: u32,
+}
+
+impl<'a> Exclusive<'a> {
+    pub fn frame(&self) -> u32 {
+        self.frame
+    }
+    pub fn state(&self) -> PageState {
+        self.frames.state(self.frame)
+    }
+    pub fn set(&self, flags: PageState) {
+        self.frames.change(self.frame, |state| state.with(flags));
+    }
+    pub fn clear(&self, flags: PageState) {
+        self.frames.change(self.frame, |state| state.without(flags));
+    }
+    /// Whose page it is.
+    pub fn owner(&self) -> (u32, u64) {
+        let frame = self.frames.get(self.frame);
+        (frame.file.load(Relaxed), frame.index.load(Relaxed))
+    }
+    /// Says whose page it is. Relaxed: whoever reads it has taken the page's state after this.
+    pub fn set_owner(&self, file: u32, index: u64) {
+        let frame = self.frames.get(self.frame);
+        frame.file.store(file, Relaxed);
+        frame.index.store(index, Relaxed);
+    }
+    pub fn bytes(&self) -> &[u8; PAGE_SIZE] {
+        let start = self.frames.start(self.frame).cast();
+        // SAFETY: (1) the frame is owned while this right exists (FRAME-1, FRAME-2); the right is
+        // borrowed, so nobody changes it (FRAME-3).
+        unsafe { start.as_ref() }
+    }
+    pub fn bytes_mut(&mut self) -> &mut [u8; PAGE_SIZE] {
+        let mut start = self.frames.start(self.frame).cast();
+        // SAFETY: (1) as for `bytes`, and `&mut self` is the only way to it (FRAME-3).
+        unsafe { start.as_mut() }
+    }
+    /// Others may read it now, and so may the caller.
+    pub fn downgrade(self) -> Shared<'a> {
+        let exclusive = std::mem::ManuallyDrop::new(self);
+        exclusive.frames.change(exclusive.frame, PageState::downgrade);
+        Shared { frames: exclusive.frames, frame: exclusive.frame }
+    }
+    /// Gives the page back to the pool. It is on no list, in no file, and clean or of no use.
+    pub fn release(self) {
+        let exclusive = std::mem::ManuallyDrop::new(self);
+        let Exclusive { frames, frame } = *exclusive;
+        let start = frames.start(frame);
+        let before = frames.change(frame, |_| PageState::default());
+        debug_assert!(!before.has(PageState::LISTED), "released while on a list: {before:?}");
+        frames.owned.fetch_sub(1, Relaxed);
+        // SAFETY: (1) the frame was ours (FRAME-1) and no right to it exists any more (FRAME-3).
+        let freed = unsafe { frames.pool.free_pages(start, Order::ZERO) };
+        debug_assert!(freed.is_ok(), "{freed:?}");
+    }
+}
+
+impl Drop for Exclusive<'_> {
+    fn drop(&mut self) {
+        self.frames.change(self.frame, PageState::unlock);
+    }
+}

@@ -1,0 +1,525 @@
+//! Open files and pinned pages: what a program holds.
+
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
+
+use zonal::PAGE_SIZE;
+
+use crate::cache::Owner;
+use crate::file::File;
+use crate::frames::{Exclusive, Shared};
+use crate::index::Found;
+use crate::inner::{Inner, READ_MAX, Touch};
+use crate::lock::Until;
+use crate::readahead::{Ahead, Window};
+use crate::state::PageState;
+use crate::stats::count;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// An open file of a [`Cache`](crate::Cache). Threads may share it by reference.
+///
+/// Reads and writes of one page exclude each other; those of several pages are not one step.
+pub struct CachedFile {
+    owner: Arc<Owner>,
+    file: Arc<File>,
+    ahead: Mutex<Ahead>,
+    /// Failed writes that this handle has told of.
+    told: AtomicU64,
+    /// The page that was written last.
+    written: AtomicU64,
+}
+
+impl fmt::Debug for CachedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedFile").field("len", &self.len()).finish()
+    }
+}
+
+impl CachedFile {
+    pub(crate) fn new(owner: Arc<Owner>, file: Arc<File>) -> CachedFile {
+        let told = AtomicU64::new(file.failed());
+        CachedFile { owner, file, ahead: Mutex::default(), told, written: u64::MAX.into() }
+    }
+
+    fn inner(&self) -> &Inner {
+        &self.owner.inner
+    }
+
+    /// Shared while a page below the end is looked for. Whoever has a right to the page keeps the
+    /// file from being cut there, so nobody waits for a page with this held.
+    fn uncut(&self) -> RwLockReadGuard<'_, ()> {
+        self.file.resize.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of the file, with what is not written to its store yet.
+    pub fn len(&self) -> u64 {
+        // Relaxed: a figure; whoever uses it for more holds `resize`.
+        self.file.len.load(Relaxed)
+    }
+
+    /// The file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether bytes come from the device past the operating system's cache.
+    pub fn is_direct(&self) -> bool {
+        self.file.store.is_direct()
+    }
+
+    /// Fills `buffer` from `offset` on. Returns the bytes read: fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// What the store says; nothing is told of bytes read before.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset.saturating_add(done as u64);
+            let (index, inside) = (at / PAGE, (at % PAGE) as usize);
+            let wanted = (inside + buffer.len() - done).div_ceil(PAGE_SIZE);
+            let rest = &mut buffer[done..];
+            let part = match self.page(index, wanted.min(READ_MAX as usize) as u32) {
+                Ok(Some((page, len))) => copy(page.bytes(), inside, len, rest),
+                Ok(None) => 0,
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    self.read_past(rest, at)?
+                }
+                Err(error) => return Err(error),
+            };
+            if part == 0 {
+                break;
+            }
+            done += part;
+        }
+        Ok(done)
+    }
+
+    /// Reads a part of one page without a page to keep it in. Returns the bytes read.
+    fn read_past(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let inner = self.inner();
+        let (index, inside) = (offset / PAGE, (offset % PAGE) as usize);
+        loop {
+            let busy = {
+                let _uncut = self.uncut();
+                let part = self.part_of_page(index).saturating_sub(inside).min(buffer.len());
+                match self.file.index.share(&inner.frames, index, PageState::default()) {
+                    // Somebody else found a page meanwhile, and may have changed it since.
+                    Found::Page(page, _) => {
+                        return Ok(copy(page.bytes(), inside, inside + part, buffer));
+                    }
+                    Found::Busy(frame) => frame,
+                    Found::Absent => {
+                        count(&inner.counters.bypassed, 1);
+                        read_fully(&self.file, &mut buffer[..part], offset)?;
+                        return Ok(part);
+                    }
+                }
+            };
+            inner.frames.wait(busy, Until::Shareable);
+        }
+    }
+
+    /// A right to read a page, and the bytes of the file in it; `None` behind the end. `wanted`
+    /// pages from there on will be asked for.
+    fn page(&self, index: u64, wanted: u32) -> io::Result<Option<(Shared<'_>, usize)>> {
+        let inner = self.inner();
+        let touch = match self.ahead().used(index) {
+            true => Touch::Used,
+            false => Touch::Again,
+        };
+        let mut missed = None;
+        loop {
+            let busy = {
+                let _uncut = self.uncut();
+                let len = self.part_of_page(index);
+                if len == 0 {
+                    return Ok(None);
+                }
+                match file_page(inner, &self.file, index, touch) {
+                    Found::Page(page, before) => {
+                        if missed.is_none() {
+                            count(&inner.counters.hits, 1);
+                        }
+                        self.start_next(&page, index, before);
+                        return Ok(Some((page, len)));
+                    }
+                    Found::Busy(frame) => frame,
+                    Found::Absent => {
+                        let window = *missed.get_or_insert_with(|| self.missed(index, wanted));
+                        match inner.fill(&self.file, window, touch)? {
+                            Some(page) => return Ok(Some((page, len))),
+                            None => continue,
+                        }
+                    }
+                }
+            };
+            inner.frames.wait(busy, Until::Shareable);
+        }
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn missed(&self, index: u64, wanted: u32) -> Window {
+        count(&self.inner().counters.misses, 1);
+        self.ahead().miss(index, wanted, self.inner().options.read_ahead)
+    }
+
+    /// Has the next window read if this page is the marker of the last one.
+    fn start_next(&self, page: &Shared<'_>, index: u64, before: PageState) {
+        let marker = PageState::MARKER;
+        if before.has(marker) && page.clear(marker).has(marker) {
+            let inner = self.inner();
+            let next = self.ahead().next(index, inner.options.read_ahead);
+            next.into_iter().for_each(|window| inner.windows.push(&self.file, window));
+        }
+    }
+
+    /// Writes `bytes` at `offset`, into the cache; the file grows if need be. Returns the bytes
+    /// written: fewer if an error came up behind them.
+    ///
+    /// Waits while too much of the cache is dirty.
+    ///
+    /// # Errors
+    /// No page could be had, the rest of a page could not be read, the file is open for reading
+    /// only, or too much is dirty and cannot be written: then the error of writing.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        if !self.file.writable {
+            return Err(read_only());
+        }
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            let text = "a file ends before 2^63 bytes";
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let part = (PAGE_SIZE - (at % PAGE) as usize).min(bytes.len() - done);
+            match self.write_part(&bytes[done..done + part], at) {
+                Ok(()) => done += part,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes into one page.
+    fn write_part(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let inner = self.inner();
+        // Before anything is held: it may wait for the write-back thread.
+        inner.balance(&self.file)?;
+        let (index, inside) = (offset / PAGE, (offset % PAGE) as usize);
+        let end = offset + bytes.len() as u64;
+        let found = self.page_to_change(index, |len| {
+            let keeps = (inside > 0 && index * PAGE < len) || end < len.min((index + 1) * PAGE);
+            if keeps { Need::Bytes } else { Need::Page }
+        });
+        let found = found.map_err(|error| inner.why_no_page(&self.file, error))?;
+        let mut page = found.ok_or_else(|| self.behind_the_end(index))?;
+        page.bytes_mut()[inside..inside + bytes.len()].copy_from_slice(bytes);
+        page.set(PageState::UPTODATE);
+        // Before the page can be written to its store, which looks at the length. The file is not
+        // cut below this page while it is held.
+        self.file.len.fetch_max(end, Relaxed);
+        self.soil(index, &page);
+        Ok(())
+    }
+
+    /// The page is changed now.
+    fn soil(&self, index: u64, page: &Exclusive<'_>) {
+        let inner = self.inner();
+        inner.soil(&self.file, index, page);
+        let before = page.state();
+        page.set(PageState::REFERENCED);
+        // Writing a page in pieces is one use. Relaxed: a hint.
+        if self.written.swap(index, Relaxed) != index {
+            inner.touched(page.frame(), before);
+        }
+    }
+
+    /// A page for the caller alone. `need` says, by the file's length, what is needed of a page
+    /// that is not in the cache. Returns `None` if that is nothing.
+    fn page_to_change(
+        &self,
+        index: u64,
+        need: impl Fn(u64) -> Need,
+    ) -> io::Result<Option<Exclusive<'_>>> {
+        let (inner, file) = (self.inner(), &*self.file);
+        let mut missed = false;
+        loop {
+            let busy = {
+                let _uncut = self.uncut();
+                let need = need(self.len());
+                if need == Need::Nothing {
+                    return Ok(None);
+                }
+                match file.index.exclude(&inner.frames, index) {
+                    Found::Page(page, _) => {
+                        count(&inner.counters.hits, u64::from(!missed));
+                        return Ok(Some(page));
+                    }
+                    Found::Busy(frame) => frame,
+                    Found::Absent => {
+                        count(&inner.counters.misses, u64::from(!missed));
+                        missed = true;
+                        if need == Need::Bytes {
+                            let window = Window { start: index, pages: 1, marker: None };
+                            inner.fill(file, window, Touch::Again)?;
+                            continue;
+                        }
+                        let mut page = inner.take_for_write()?;
+                        page.bytes_mut().fill(0);
+                        if inner.insert(file, index, &page) {
+                            return Ok(Some(page));
+                        }
+                        page.release();
+                        continue;
+                    }
+                }
+            };
+            inner.frames.wait(busy, Until::Unused);
+        }
+    }
+
+    /// Cuts the file, or makes it longer with zeroes, here and in its store.
+    ///
+    /// Waits until pages behind the new end are not pinned: do not hold such a page.
+    ///
+    /// # Errors
+    /// What the store says; nothing has changed then.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        if !self.file.writable {
+            return Err(read_only());
+        }
+        while let Some(busy) = self.try_set_len(len)? {
+            // Nothing is held here, so whoever uses the page can go on.
+            self.inner().frames.wait(busy, Until::Unused);
+        }
+        Ok(())
+    }
+
+    /// As [`set_len`](Self::set_len), unless a page is in the way: then its frame.
+    fn try_set_len(&self, len: u64) -> io::Result<Option<u32>> {
+        let (inner, file) = (self.inner(), &*self.file);
+        let _cut = file.resize.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = Vec::new();
+        for index in file.index.pages(len / PAGE) {
+            match file.index.exclude(&inner.frames, index) {
+                Found::Page(page, _) => held.push((index, page)),
+                Found::Busy(frame) => return Ok(Some(frame)),
+                Found::Absent => {}
+            }
+        }
+        file.store.set_len(len)?;
+        // Relaxed: under `resize`; and write-back, which does not take it, has a right to the page.
+        file.len.store(len, Relaxed);
+        for (index, mut page) in held {
+            if index * PAGE < len {
+                page.bytes_mut()[(len - index * PAGE).min(PAGE) as usize..].fill(0);
+            } else {
+                inner.discard(file, page);
+            }
+        }
+        file.index.forget(len.div_ceil(PAGE));
+        Ok(None)
+    }
+
+    /// Writes what is dirty in this file, and returns when it is safe (`fsync`).
+    ///
+    /// Waits for pages that are pinned for writing: do not hold one of this file.
+    ///
+    /// # Errors
+    /// What could not be written, now or in the background since this handle was last told. It
+    /// stays dirty, and the next call tries again.
+    pub fn sync(&self) -> io::Result<()> {
+        let synced = self.inner().sync_file(&self.file);
+        let (told, failed) = (self.told.load(Relaxed), self.file.failed());
+        let earlier = self.file.failure_since(told);
+        self.told.store(failed, Relaxed);
+        synced.and_then(|()| earlier.map_or(Ok(()), Err))
+    }
+
+    /// A page of the file, in place. It stays in the cache until it is dropped.
+    ///
+    /// The slice ends with the file, so the last page may be shorter than 4096 bytes. While a
+    /// thread holds it, nobody can change the page: it must not write to that page itself.
+    ///
+    /// # Errors
+    /// What the store says; [`io::ErrorKind::UnexpectedEof`] behind the end of the file.
+    pub fn pin(&self, index: u64) -> io::Result<PinnedPage<'_>> {
+        let found = self.page(index, 1)?;
+        let (page, len) = found.ok_or_else(|| self.behind_the_end(index))?;
+        let pinned = Pinned::new(self.inner(), page.frame());
+        Ok(PinnedPage { page, len, _pinned: pinned })
+    }
+
+    /// A page of the file, in place, to be changed. It is dirty from now on, and goes to its store
+    /// after it is dropped.
+    ///
+    /// While a thread holds it, nobody else can read the page: it must not read that page itself,
+    /// nor [`sync`](Self::sync) the file.
+    ///
+    /// # Errors
+    /// As for [`pin`](Self::pin) and [`write_at`](Self::write_at).
+    pub fn pin_mut(&self, index: u64) -> io::Result<PinnedPageMut<'_>> {
+        if !self.file.writable {
+            return Err(read_only());
+        }
+        let inner = self.inner();
+        inner.balance(&self.file)?;
+        let found = self.page_to_change(index, |_| match self.part_of_page(index) {
+            0 => Need::Nothing,
+            _ => Need::Bytes,
+        });
+        let found = found.map_err(|error| inner.why_no_page(&self.file, error))?;
+        let page = found.ok_or_else(|| self.behind_the_end(index))?;
+        // The file is not cut below this page while it is held.
+        let len = self.part_of_page(index);
+        self.soil(index, &page);
+        let pinned = Pinned::new(inner, page.frame());
+        Ok(PinnedPageMut { page, len, _pinned: pinned })
+    }
+
+    /// Bytes of the file in a page.
+    fn part_of_page(&self, index: u64) -> usize {
+        let start = index.checked_mul(PAGE);
+        start.map_or(0, |start| self.len().saturating_sub(start)).min(PAGE) as usize
+    }
+
+    fn behind_the_end(&self, index: u64) -> io::Error {
+        let len = self.len();
+        let text = format!("page {index} is behind the end of the file, which has {len} bytes");
+        io::Error::new(io::ErrorKind::UnexpectedEof, text)
+    }
+}
+
+/// What a change needs of a page that is not in the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    /// What the file holds there.
+    Bytes,
+    /// Any page: all zero, and not marked as up to date.
+    Page,
+    /// Not even that: the file ends before it.
+    Nothing,
+}
+
+fn read_only() -> io::Error {
+    let text = "the file is open for reading only; open it with the right to write";
+    io::Error::new(io::ErrorKind::PermissionDenied, text)
+}
+
+fn file_page<'a>(inner: &'a Inner, file: &File, index: u64, touch: Touch) -> Found<Shared<'a>> {
+    let flag = match touch {
+        Touch::Used => PageState::REFERENCED,
+        Touch::Again => PageState::default(),
+    };
+    let found = file.index.share(&inner.frames, index, flag);
+    if let Found::Page(page, before) = &found
+        && touch == Touch::Used
+    {
+        inner.touched(page.frame(), *before);
+    }
+    found
+}
+
+/// Copies the bytes from `from` to `to` of a page, or as many as fit. Returns how many.
+fn copy(page: &[u8; PAGE_SIZE], from: usize, to: usize, buffer: &mut [u8]) -> usize {
+    let bytes = page.get(from..to).unwrap_or(&[]);
+    let part = bytes.len().min(buffer.len());
+    buffer[..part].copy_from_slice(&bytes[..part]);
+    part
+}
+
+/// Reads from the store; what is behind its end is zero.
+fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let mut rest = [IoSliceMut::new(&mut buffer[done..])];
+        match file.store.read_at(&mut rest, offset + done as u64)? {
+            0 => break,
+            read => done += read,
+        }
+    }
+    buffer[done..].fill(0);
+    Ok(())
+}
+
+impl Drop for CachedFile {
+    fn drop(&mut self) {
+        if self.owner.is_here() {
+            self.inner().released(&self.file);
+        }
+    }
+}
+
+/// Counts a pinned page.
+struct Pinned<'a> {
+    inner: &'a Inner,
+    frame: u32,
+}
+
+impl<'a> Pinned<'a> {
+    fn new(inner: &'a Inner, frame: u32) -> Pinned<'a> {
+        inner.lru_of(frame).pinned.fetch_add(1, Relaxed);
+        Pinned { inner, frame }
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.inner.lru_of(self.frame).pinned.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A page that stays where it is until this is dropped.
+pub struct PinnedPage<'f> {
+    page: Shared<'f>,
+    len: usize,
+    _pinned: Pinned<'f>,
+}
+
+impl Deref for PinnedPage<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.page.bytes()[..self.len]
+    }
+}
+
+impl fmt::Debug for PinnedPage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedPage").field("len", &self.len).finish()
+    }
+}
+
+/// A page for oneself, to be changed, until this is dropped.
+pub struct PinnedPageMut<'f> {
+    page: Exclusive<'f>,
+    len: usize,
+    _pinned: Pinned<'f>,
+}
+
+impl Deref for PinnedPageMut<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.page.bytes()[..self.len]
+    }
+}
+
+impl DerefMut for PinnedPageMut<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.page.bytes_mut()[..self.len]
+    }
+}
+
+impl fmt::Debug for PinnedPageMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedPageMut").field("len", &self.len).finish()
+    }
+}

@@ -1,0 +1,79 @@
+//! A page cache over a [`zonal::Pool`]: files in a bounded amount of memory.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use zonal_cache::Cache;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("data");
+//! let pool = Arc::new(zonal::Pool::builder().size(16 << 20).build()?);
+//! let cache = Cache::new(pool)?;
+//! let file = cache.create(&path)?;
+//! file.write_at(b"hello, page", 0)?;
+//! let mut start = [0; 5];
+//! assert_eq!(file.read_at(&mut start, 0)?, 5); // no system call: the page is in the pool
+//! assert_eq!(&start, b"hello");
+//! file.pin_mut(0)?[..5].copy_from_slice(b"HELLO"); // in place, without a copy
+//! file.sync()?; // what is dirty is written, and safe
+//! assert_eq!(std::fs::read(&path)?, b"HELLO, page");
+//! println!("{}", cache.stats());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Pages come from the node of the thread that needs them. Two lists per zone of the pool keep
+//! those that are used more than once; one that comes back soon after it was given up counts as
+//! such. Sequential readers are read ahead of, by a thread. Dirty pages are written by another one,
+//! and writers wait for it when there are too many. Readers of one page wait for one read of it.
+//!
+//! When not to use it: where the operating system's own cache is large enough and a copy from it
+//! fast enough; or for files that others change at the same time.
+//!
+//! | module | does |
+//! |--|--|
+//! | `state`, `lock` | one page's state word, and waiting for it |
+//! | `frames` | a page's record, rights to its bytes |
+//! | `lru` | active and inactive lists, how long ago a page was given up |
+//! | `index` | the pages of a file |
+//! | `file`, `handle` | what is known of a file; what a program holds of it |
+//! | `inner` | a page comes in |
+//! | `readahead` | before it is asked for |
+//! | `writeback` | it goes to its store |
+//! | `reclaim` | it goes back to the pool |
+//! | `store` | where files are |
+//!
+//! # Locks
+//! In this order. No lock is held while a page is waited for; none but `resize`, shared, while one
+//! is taken from the pool or a store is read.
+//!
+//! 1. a file's `resize`; shared while a page is looked for and read, alone while the file is cut;
+//! 2. a page's state, by its users; several pages only by those who wait for none of them;
+//! 3. the list of files, to open and close them and to look up a page's file;
+//! 4. a stripe of an index; a zone's lists; a file's dirty pages and failures; a handle's
+//!    read-ahead; queues; one of these at a time, for a moment.
+//!
+//! Reclaim only *tries* rank 2 and does not use rank 1, so it may run inside any allocation. The
+//! program itself may hold pinned pages as long as it likes; what it must not do with them is said
+//! at [`CachedFile::pin`] and [`CachedFile::pin_mut`].
+
+mod builder;
+mod cache;
+mod file;
+mod frames;
+mod handle;
+mod index;
+mod inner;
+mod lock;
+mod lru;
+mod readahead;
+mod reclaim;
+mod state;
+mod stats;
+mod store;
+mod sync;
+mod writeback;
+
+pub use builder::Builder;
+pub use cache::{Cache, CloseError};
+pub use handle::{CachedFile, PinnedPage, PinnedPageMut};
+pub use stats::Stats;
+pub use store::{FileStore, Store};

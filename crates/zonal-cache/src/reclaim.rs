@@ -1,0 +1,228 @@
+//! Giving pages back when the pool asks (LB H.6), or when the cache is at its own bound.
+//!
+//! Reclaim may run inside any allocation, so it waits for no page: one that is in use is passed. It
+//! takes, one at a time and each for a moment: a zone's list, a stripe of a file's index, a file's
+//! list of dirty pages. None of these is ever held while a page is taken from the pool.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use zonal::reclaim::{By, Holdings, PageLru, Pass, Shrunk, Unit};
+use zonal::{Gfp, NodeId, Order, ZoneKind};
+use zonal_core::reclaim::PRIORITY_GENTLE;
+use zonal_core::reclaim::lists::{FileLists, Lists, shrink_lists};
+
+use crate::file::File;
+use crate::inner::Inner;
+use crate::lru::{End, ZoneLru};
+use crate::state::PageState;
+use crate::stats::count;
+
+/// Pages freed in one go for the cache's own bound.
+const CHUNK: u64 = 32;
+/// Passes with a priority below this may write, whoever makes them (LB H.4).
+const PRIORITY_WRITES: u32 = 10;
+/// A zone whose pages were looked at this often without one given up has none to give.
+const FRUITLESS_TIMES: u64 = 6;
+/// How long direct reclaim waits for the write-back thread if all it meets is dirty (LB H.4).
+const WRITEBACK_WAIT: Duration = Duration::from_millis(100);
+
+impl PageLru for Inner {
+    fn name(&self) -> &str {
+        "page cache"
+    }
+
+    fn holdings(&self, unit: Unit) -> Holdings {
+        let mut held = Holdings { all_unreclaimable: true, ..Holdings::default() };
+        for lru in self.zones_in(unit, ZoneKind::Device) {
+            let (inactive, active) = lru.sizes();
+            held.inactive_file += inactive;
+            held.active_file += active;
+            held.file += inactive + active;
+            held.file_dirty += lru.dirty.load(Relaxed);
+            held.file_mapped += lru.pinned.load(Relaxed);
+            let given_up = FRUITLESS_TIMES * (inactive + active);
+            held.all_unreclaimable &= lru.fruitless.load(Relaxed) >= given_up;
+        }
+        held
+    }
+
+    fn shrink_inactive(&self, pages: u64, pass: &Pass) -> Shrunk {
+        // Only the background reclaimer writes, and node reclaim that was told to (LB G.3, H.6).
+        let may_write = pass.may_write && pass.by != By::Direct;
+        let met_dirty = Cell::new(false);
+        let scan = |lru: &ZoneLru, pages| self.scan_inactive(lru, pages, may_write, &met_dirty);
+        let came = self.share_out(pass, pages, |lru| lru.sizes().0, scan);
+        let may_wait = pass.gfp.contains(Gfp::IO) && !pass.gfp.contains(Gfp::NORETRY);
+        if pass.by == By::Direct && came.reclaimed == 0 && met_dirty.get() && may_wait {
+            self.flusher.wait_progress(WRITEBACK_WAIT);
+        }
+        came
+    }
+
+    fn shrink_active(&self, pages: u64, pass: &Pass) -> u64 {
+        let scan = |lru: &ZoneLru, pages| Shrunk {
+            scanned: self.deactivate(lru, pages),
+            ..Shrunk::default()
+        };
+        self.share_out(pass, pages, |lru| lru.sizes().1, scan).scanned
+    }
+}
+
+impl Inner {
+    /// Lists of a unit's zones that a request can use.
+    fn zones_in(&self, unit: Unit, highest: ZoneKind) -> impl Iterator<Item = &ZoneLru> {
+        let zones = self.frames.spans().iter().zip(&self.lru);
+        let inside = zones.filter(move |(span, _)| match unit {
+            Unit::Node(node) => span.node == node && span.kind <= highest,
+            Unit::Zone(zone) => span.zone == zone,
+        });
+        inside.map(|(_, lru)| lru)
+    }
+
+    /// Has each zone of a pass look at its part of the pages, by the length of its list.
+    fn share_out(
+        &self,
+        pass: &Pass,
+        pages: u64,
+        len: impl Fn(&ZoneLru) -> u64,
+        scan: impl Fn(&ZoneLru, u64) -> Shrunk,
+    ) -> Shrunk {
+        let all: u64 = self.zones_in(pass.unit, pass.highest).map(&len).sum();
+        let mut came = Shrunk::default();
+        for lru in self.zones_in(pass.unit, pass.highest) {
+            let part = (pages * len(lru)).div_ceil(all.max(1)).min(pages - came.scanned.min(pages));
+            if part > 0 {
+                came = came.plus(scan(lru, part));
+            }
+        }
+        count(&self.counters.scanned, came.scanned);
+        came
+    }
+
+    /// Gives pages back until the cache is a little below its own bound. `false`: it is not, and
+    /// nothing can be given up.
+    pub fn shrink_to_bound(&self) -> bool {
+        let bound = self.options.max_pages;
+        // A few at a time, so that not every page that comes in has to do this.
+        let aim = bound - (bound / 16).clamp(1, CHUNK).min(bound);
+        self.shrink_while(&|| self.frames.owned().saturating_sub(aim));
+        self.frames.owned() < bound
+    }
+
+    /// Gives pages back, harder and harder, while some are `missing`.
+    pub fn shrink_while(&self, missing: &dyn Fn() -> u64) {
+        let nodes: Vec<NodeId> = self.frames.spans().iter().map(|span| span.node).collect();
+        for priority in (0..=PRIORITY_GENTLE).rev() {
+            for (at, node) in nodes.iter().enumerate() {
+                let wanted = missing();
+                if wanted == 0 {
+                    return;
+                }
+                if !nodes[..at].contains(node) {
+                    self.shrink_node(*node, priority, wanted);
+                }
+            }
+        }
+    }
+
+    /// A pass of the cache's own: it may write when it has become hard.
+    fn shrink_node(&self, node: NodeId, priority: u32, wanted: u64) {
+        let pass = Pass {
+            by: By::Background,
+            unit: Unit::Node(node),
+            priority,
+            wanted,
+            gfp: Gfp::KERNEL,
+            order: Order::ZERO,
+            highest: ZoneKind::Device,
+            may_write: priority < PRIORITY_WRITES,
+            may_unmap: false,
+            may_swap: false,
+        };
+        shrink_lists(&mut Own { inner: self, pass: &pass }, &pass);
+    }
+
+    /// Moves old active pages to the inactive list, used since or not (LB H.6).
+    fn deactivate(&self, lru: &ZoneLru, chunk: u64) -> u64 {
+        let mut pages = Vec::with_capacity(chunk as usize);
+        let scanned = lru.isolate(&self.frames, true, chunk, &mut pages);
+        for page in &pages {
+            page.clear(PageState::ACTIVE.with(PageState::REFERENCED));
+        }
+        count(&self.counters.deactivations, pages.len() as u64);
+        lru.add(&self.frames, &pages, End::New);
+        scanned
+    }
+
+    fn scan_inactive(
+        &self,
+        lru: &ZoneLru,
+        chunk: u64,
+        may_write: bool,
+        met_dirty: &Cell<bool>,
+    ) -> Shrunk {
+        let mut pages = Vec::with_capacity(chunk as usize);
+        let scanned = lru.isolate(&self.frames, false, chunk, &mut pages);
+        let (mut reclaimed, mut dirty) = (0, Vec::new());
+        let mut last: Option<Arc<File>> = None;
+        for page in pages {
+            let (id, index) = page.owner();
+            let Some(file) = self.owner(id, &mut last) else {
+                lru.add(&self.frames, &[page], End::New);
+                continue;
+            };
+            if page.state().is_clean() {
+                self.evict(&file, page);
+                reclaimed += 1;
+            } else if may_write && file.may_try() {
+                // First in line when it is written.
+                lru.add(&self.frames, &[page], End::Old);
+                dirty.push((file, index));
+            } else {
+                lru.add(&self.frames, &[page], End::New);
+                met_dirty.set(true);
+                self.flusher.kick_for_reclaim();
+            }
+        }
+        // No page is held any more: writing looks for each again.
+        for (file, index) in dirty {
+            self.write_around(&file, index);
+        }
+        // Relaxed: a hint.
+        match reclaimed {
+            0 => count(&lru.fruitless, scanned),
+            _ => lru.fruitless.store(0, Relaxed),
+        }
+        Shrunk { scanned, reclaimed, slab: 0 }
+    }
+
+    /// The file of a page. Neighbours on a list are often of one.
+    fn owner(&self, id: u32, last: &mut Option<Arc<File>>) -> Option<Arc<File>> {
+        if last.as_ref().is_none_or(|file| file.id != id) {
+            *last = self.files().by_id.get(&id).cloned();
+        }
+        last.clone()
+    }
+}
+
+/// The cache's lists, for a pass of its own.
+struct Own<'a> {
+    inner: &'a Inner,
+    pass: &'a Pass,
+}
+
+impl Lists for Own<'_> {
+    fn lengths(&mut self) -> FileLists {
+        let held = self.inner.holdings(self.pass.unit);
+        FileLists { inactive: held.inactive_file, active: held.active_file }
+    }
+    fn shrink_inactive(&mut self, pages: u64) -> Shrunk {
+        self.inner.shrink_inactive(pages, self.pass)
+    }
+    fn shrink_active(&mut self, pages: u64) {
+        PageLru::shrink_active(self.inner, pages, self.pass);
+    }
+}

@@ -1,0 +1,161 @@
+//! Where a file's bytes are when they are not in the cache.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustix::fs::OFlags;
+use zonal::PAGE_SIZE;
+
+/// What a cached file is made of. The cache asks in whole pages, but for the end of the file.
+///
+/// A store must not use the cache that it is under. It may be asked from inside an allocation of
+/// the pool, so it must not take pages of that pool either.
+pub trait Store: Send + Sync {
+    /// Fills `buffers` from `offset` on. Returns the bytes read; 0 at the end.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize>;
+    /// Writes `buffers` to `offset` and on. Returns the bytes written.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize>;
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn len(&self) -> io::Result<u64>;
+    /// Cuts the file, or makes it longer with zeroes.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Returns when what was written is safe.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn sync(&self) -> io::Result<()>;
+    /// The file has no bytes, as far as the store knows.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn is_empty(&self) -> io::Result<bool> {
+        self.len().map(|len| len == 0)
+    }
+    /// Whether bytes pass the operating system's own cache by.
+    fn is_direct(&self) -> bool {
+        false
+    }
+}
+
+/// A file of the operating system.
+#[derive(Debug)]
+pub struct FileStore {
+    file: File,
+    /// The same file opened past the operating system's cache.
+    direct: Option<File>,
+    /// The file system took direct reads and writes so far.
+    direct_works: AtomicBool,
+}
+
+impl FileStore {
+    /// A store over an open file. With `direct`, reads and writes of whole pages go past the
+    /// operating system's cache, if the file system can.
+    ///
+    /// # Errors
+    /// The file's kind or size cannot be had, or it is not a regular file or a block device.
+    pub fn new(file: File, direct: bool) -> io::Result<FileStore> {
+        use std::os::unix::fs::FileTypeExt;
+        let kind = file.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            let text = "only regular files and block devices can be cached";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        // A file system that cannot do this refuses here, or at the first read or write.
+        let direct = if direct { reopen_direct(&file).ok() } else { None };
+        let direct_works = AtomicBool::new(direct.is_some());
+        Ok(FileStore { file, direct, direct_works })
+    }
+
+    /// Device and inode: what makes two open files the same one.
+    pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
+        let metadata = self.file.metadata()?;
+        Ok((metadata.dev(), metadata.ino()))
+    }
+
+    /// Whether the file was opened for writing.
+    pub(crate) fn is_writable(&self) -> bool {
+        let flags = rustix::fs::fcntl_getfl(&self.file);
+        flags.is_ok_and(|flags| flags.intersects(OFlags::RDWR | OFlags::WRONLY))
+    }
+
+    /// Asks past the operating system's cache if all is whole pages; else, or if that is refused
+    /// for good, through it.
+    fn transfer(
+        &self,
+        whole: bool,
+        mut ask: impl FnMut(&File) -> rustix::io::Result<usize>,
+    ) -> io::Result<usize> {
+        if let Some(direct) = &self.direct
+            && whole
+            // Relaxed: a hint; whoever misses it asks once more in vain.
+            && self.direct_works.load(Relaxed)
+        {
+            match retry(|| ask(direct)) {
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => {
+                    self.direct_works.store(false, Relaxed);
+                }
+                done => return Ok(done?),
+            }
+        }
+        Ok(retry(|| ask(&self.file))?)
+    }
+}
+
+fn reopen_direct(file: &File) -> io::Result<File> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    OpenOptions::new()
+        .read(!flags.contains(OFlags::WRONLY))
+        .write(flags.intersects(OFlags::RDWR | OFlags::WRONLY))
+        .custom_flags(OFlags::DIRECT.bits() as i32)
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn retry<T>(mut ask: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match ask() {
+            Err(rustix::io::Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+impl Store for FileStore {
+    fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        // Buffers are pages of the pool, so their addresses are aligned.
+        let whole = offset.is_multiple_of(PAGE_SIZE as u64)
+            && buffers.iter().all(|buffer| buffer.len() == PAGE_SIZE);
+        self.transfer(whole, |file| rustix::io::preadv(file, buffers, offset))
+    }
+    fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let whole = offset.is_multiple_of(PAGE_SIZE as u64)
+            && buffers.iter().all(|buffer| buffer.len() == PAGE_SIZE);
+        self.transfer(whole, |file| rustix::io::pwritev(file, buffers, offset))
+    }
+    fn len(&self) -> io::Result<u64> {
+        Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+    fn is_direct(&self) -> bool {
+        self.direct_works.load(Relaxed)
+    }
+}

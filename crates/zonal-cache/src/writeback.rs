@@ -1,0 +1,358 @@
+//! Writing dirty pages to their stores: in the background, for a sync, and for reclaim.
+//!
+//! ```text
+//!   dirty pages   0 ──────────── background ───────────── hard
+//!   the thread    old pages only │ writes until below it  │
+//!   writers       go on          │ go on                  │ wait for the thread
+//! ```
+//! Limits are parts of what could be dirty: free pages of the pool above its reserves, and the
+//! cache (LB D.4, `node_dirty_ok`).
+//!
+//! A page that could not be written stays dirty, and its file's error is told by the next sync of
+//! each handle. Nobody waits for a page while holding another one: what was gathered is written
+//! first.
+
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use zonal::PAGE_SIZE;
+
+use crate::file::File;
+use crate::frames::Shared;
+use crate::index::Found;
+use crate::inner::Inner;
+use crate::lock::Until;
+use crate::state::PageState;
+use crate::stats::count;
+
+/// Pages written in one call of a store at most: 1 MiB.
+const WRITE_MAX: usize = 256;
+/// Pages that reclaim writes around one that it came upon.
+const AROUND_MAX: usize = 32;
+/// The limits are computed anew after this many pages have become dirty.
+const LIMITS_EVERY: u32 = 16;
+/// A writer that waits looks again after this long.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// A writer goes on if no page at all became clean for this long: the program itself holds what is
+/// dirty.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// At least this many pages may be dirty.
+const LIMIT_MIN: u64 = 16;
+
+/// Whether a write waits for pages that are in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Busy {
+    /// It does: a sync.
+    Wait,
+    /// It passes them: it may hold up others, or be called by them.
+    Pass,
+}
+
+/// What the write-back thread and those who wait for it share.
+#[derive(Debug, Default)]
+pub struct Flusher {
+    asked: Mutex<Asked>,
+    wake: Condvar,
+    /// Pages became clean, or cannot become so.
+    progress: Condvar,
+    /// Pages that became clean so far.
+    cleaned: AtomicU64,
+    /// Reclaim wants dirty pages written.
+    wanted: AtomicBool,
+    /// The last round met only files that cannot be written.
+    stuck: AtomicBool,
+    background: AtomicU64,
+    hard: AtomicU64,
+    soiled: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    kicked: bool,
+    stopped: bool,
+}
+
+impl Flusher {
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the thread look now.
+    pub fn kick(&self) {
+        let mut asked = self.asked();
+        if !asked.kicked {
+            asked.kicked = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Has the thread write, however few pages are dirty: reclaim meets only such.
+    pub fn kick_for_reclaim(&self) {
+        self.wanted.store(true, Relaxed);
+        self.kick();
+    }
+
+    /// Ends the thread.
+    pub fn stop(&self) {
+        self.asked().stopped = true;
+        self.wake.notify_all();
+        self.progress.notify_all();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.asked().stopped
+    }
+
+    /// Waits for a kick or for the time to pass. `false`: the thread is to end.
+    fn wait(&self, interval: Duration) -> bool {
+        let mut asked = self.asked();
+        let end = Instant::now() + interval;
+        while !asked.kicked && !asked.stopped {
+            let Some(left) = end.checked_duration_since(Instant::now()) else { break };
+            let waited = self.wake.wait_timeout(asked, left);
+            asked = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        asked.kicked = false;
+        !asked.stopped
+    }
+
+    /// Waits a little for pages to become clean.
+    pub fn wait_progress(&self, at_most: Duration) {
+        let asked = self.asked();
+        if !asked.stopped {
+            drop(self.progress.wait_timeout(asked, at_most));
+        }
+    }
+}
+
+impl Inner {
+    /// Pages that may be dirty before the thread writes, and before writers wait.
+    pub fn dirty_limits(&self) -> (u64, u64) {
+        let pool = self.frames.pool();
+        let free = pool.free_page_count().saturating_sub(pool.core().total_reserve());
+        let cached = self.frames.owned();
+        let could_be = (free + cached).min(self.options.max_pages);
+        let part = |percent: u32| (could_be * u64::from(percent) / 100).max(LIMIT_MIN);
+        let hard = part(self.options.dirty_percent);
+        // As Linux: a background limit that is not below the other one is half of it.
+        let background = part(self.options.background_percent);
+        (if background < hard { background } else { hard / 2 }, hard)
+    }
+
+    /// Called by a writer that has just made a page dirty and holds nothing: wakes the thread, and
+    /// waits while too much is dirty.
+    pub fn balance(&self, file: &File) -> io::Result<()> {
+        let flusher = &self.flusher;
+        if flusher.soiled.fetch_add(1, Relaxed).is_multiple_of(LIMITS_EVERY) {
+            let (background, hard) = self.dirty_limits();
+            flusher.background.store(background, Relaxed);
+            flusher.hard.store(hard, Relaxed);
+        }
+        let dirty = || self.dirty.load(Relaxed);
+        if dirty() <= flusher.background.load(Relaxed) {
+            return Ok(());
+        }
+        flusher.kick();
+        let hard = flusher.hard.load(Relaxed);
+        if dirty() <= hard {
+            return Ok(());
+        }
+        count(&self.counters.throttled, 1);
+        let mut seen = flusher.cleaned.load(Relaxed);
+        let mut since = Instant::now();
+        while dirty() > hard && since.elapsed() < PATIENCE && !flusher.is_stopped() {
+            if flusher.stuck.load(Relaxed)
+                && let Some(error) = self.why_stuck(file)
+            {
+                return Err(error);
+            }
+            flusher.kick();
+            flusher.wait_progress(LOOK_AGAIN);
+            let now = flusher.cleaned.load(Relaxed);
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// The error to tell a writer for whom there is no page: if that is because dirty pages cannot
+    /// be written, the reason for that.
+    pub fn why_no_page(&self, file: &File, error: io::Error) -> io::Error {
+        match error.kind() {
+            io::ErrorKind::OutOfMemory => self.why_stuck(file).unwrap_or(error),
+            _ => error,
+        }
+    }
+
+    /// Why nothing can be written: the file's own error first.
+    fn why_stuck(&self, file: &File) -> Option<io::Error> {
+        file.standing_failure().or_else(|| {
+            let files = self.files();
+            files.by_id.values().find_map(|file| file.standing_failure())
+        })
+    }
+
+    /// The write-back thread.
+    pub fn run_flusher(&self) {
+        while self.flusher.wait(self.options.writeback_interval) {
+            self.flush_round();
+        }
+    }
+
+    /// Writes old pages of each file, and others until not too many are left.
+    fn flush_round(&self) {
+        let files: Vec<Arc<File>> = self.files().by_id.values().cloned().collect();
+        let before = self.flusher.cleaned.load(Relaxed);
+        let (mut tried, mut failing) = (false, false);
+        let wanted = self.flusher.wanted.swap(false, Relaxed);
+        for file in files.iter().filter(|file| file.is_dirty()) {
+            let too_many = self.dirty.load(Relaxed) > self.flusher.background.load(Relaxed);
+            if !too_many && !wanted && file.dirty_for() < self.options.dirty_expire {
+                continue;
+            }
+            tried = true;
+            if !file.may_try() {
+                failing = true;
+                continue;
+            }
+            failing |= self.flush_file(file).is_err();
+        }
+        let moved = self.flusher.cleaned.load(Relaxed) != before;
+        self.flusher.stuck.store(tried && failing && !moved, Relaxed);
+        self.flusher.progress.notify_all();
+        self.drop_closed();
+    }
+
+    /// Writes what of a file is dirty now, in runs. Pages in use are left for later.
+    fn flush_file(&self, file: &File) -> io::Result<()> {
+        let mut from = 0;
+        loop {
+            let run = file.dirty_run(from, WRITE_MAX);
+            let Some(last) = run.last() else { break };
+            from = last + 1;
+            self.write_pages(file, &run, Busy::Pass)?;
+            if self.flusher.is_stopped() {
+                break;
+            }
+        }
+        file.restart_age();
+        Ok(())
+    }
+
+    /// Writes the dirty pages that follow one another from `index` on, for reclaim.
+    pub fn write_around(&self, file: &File, index: u64) {
+        let run = file.dirty_run(index, AROUND_MAX);
+        if run.first() == Some(&index) {
+            // The error is kept with the file, and the page stays dirty.
+            let _ = self.write_pages(file, &run, Busy::Pass);
+        }
+    }
+
+    /// Writes those of the pages that are dirty. The pages are in order.
+    ///
+    /// # Errors
+    /// The first failed write; pages behind it were tried too.
+    pub fn write_pages(&self, file: &File, pages: &[u64], busy: Busy) -> io::Result<()> {
+        let mut run: Vec<(u64, Shared<'_>)> = Vec::new();
+        let mut outcome = Ok(());
+        let mut flush = |run: &mut Vec<(u64, Shared<'_>)>| {
+            let written = self.write_run(file, run);
+            if outcome.is_ok() {
+                outcome = written;
+            }
+        };
+        for &index in pages {
+            if run.last().is_some_and(|(last, _)| last + 1 != index) || run.len() >= WRITE_MAX {
+                flush(&mut run);
+            }
+            loop {
+                let in_the_way = match file.index.share(&self.frames, index, PageState::default()) {
+                    Found::Absent => break,
+                    Found::Busy(frame) => (frame, Until::Shareable),
+                    Found::Page(page, _) if page.begin_writeback() => {
+                        run.push((index, page));
+                        break;
+                    }
+                    Found::Page(page, _) => {
+                        if !self.frames.state(page.frame()).has(PageState::WRITEBACK) {
+                            break;
+                        }
+                        (page.frame(), Until::Written)
+                    }
+                };
+                if busy == Busy::Pass {
+                    break;
+                }
+                // Whoever is in the way may wait for a page of the run.
+                flush(&mut run);
+                self.frames.wait(in_the_way.0, in_the_way.1);
+            }
+        }
+        flush(&mut run);
+        outcome
+    }
+
+    /// Writes pages that follow one another, whose write-back this thread has begun.
+    fn write_run(&self, file: &File, run: &mut Vec<(u64, Shared<'_>)>) -> io::Result<()> {
+        let Some((first, _)) = run.first() else { return Ok(()) };
+        let offset = first * PAGE_SIZE as u64;
+        // The end of the file cannot move below these pages while they are used here.
+        let len = file.len.load(Relaxed);
+        let bytes = (len.saturating_sub(offset)).min((run.len() * PAGE_SIZE) as u64) as usize;
+        let (written, outcome) = write_bytes(file, run, offset, bytes);
+        let whole = if written == bytes { run.len() } else { written / PAGE_SIZE };
+        for (at, (index, page)) in run.drain(..).enumerate() {
+            if at < whole {
+                self.cleaned(file, index, page.frame());
+            }
+            page.end_writeback(at < whole);
+        }
+        count(&self.counters.written, whole as u64);
+        self.flusher.cleaned.fetch_add(whole as u64, Relaxed);
+        match &outcome {
+            Ok(()) => file.succeed(),
+            Err(error) => {
+                count(&self.counters.write_errors, 1);
+                file.fail(error);
+            }
+        }
+        if whole > 0 {
+            self.flusher.progress.notify_all();
+        }
+        outcome
+    }
+
+    /// Writes all that is dirty in a file, and returns when it is safe.
+    pub fn sync_file(&self, file: &File) -> io::Result<()> {
+        let written = self.write_pages(file, &file.dirty_pages(), Busy::Wait);
+        written.and(file.store.sync())
+    }
+}
+
+/// Writes the first `bytes` bytes of pages. Returns how many were written, and why not all.
+fn write_bytes(
+    file: &File,
+    run: &[(u64, Shared<'_>)],
+    offset: u64,
+    bytes: usize,
+) -> (usize, io::Result<()>) {
+    let mut done = 0;
+    while done < bytes {
+        let (first, inside) = (done / PAGE_SIZE, done % PAGE_SIZE);
+        let slices = run[first..].iter().enumerate().map_while(|(at, (_, page))| {
+            let start = if at == 0 { inside } else { 0 };
+            let end = bytes.saturating_sub((first + at) * PAGE_SIZE).min(PAGE_SIZE);
+            (end > start).then(|| IoSlice::new(&page.bytes()[start..end]))
+        });
+        let slices: Vec<IoSlice<'_>> = slices.collect();
+        match file.store.write_at(&slices, offset + done as u64) {
+            Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
+            Ok(written) => done = (done + written).min(bytes),
+            Err(error) => return (done, Err(error)),
+        }
+    }
+    (done, Ok(()))
+}
