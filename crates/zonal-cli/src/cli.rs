@@ -139,6 +139,11 @@ pub struct ReplayArgs {
     #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
     pub use_recorded: Vec<UseRecorded>,
 
+    /// Write a page with plots of model and kernel over time to this file too, and the numbers to
+    /// the report. Needs `--memory none`.
+    #[arg(long, value_name = "FILE")]
+    pub fidelity: Option<PathBuf>,
+
     /// Stop after this many events of the trace.
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use zonal_text::CPUS_MAX;
 
 use crate::dat::TraceDat;
-use crate::description::MachineDescription;
+use crate::description::{MachineDescription, PolledState};
 use crate::error::{Fault, Position, TraceError, TraceErrorKind, excerpt};
 use crate::events::{Events, Input, TextInput};
 use crate::lines::{LineReader, read_fault};
@@ -274,6 +274,16 @@ impl Recording {
         self.description = machine;
         self.machine = Some(source);
         Ok(self)
+    }
+
+    /// Samples of `/proc/zoneinfo` that the recorder took; none if it took none.
+    ///
+    /// # Errors
+    /// The first line that is none.
+    pub fn polls(&self) -> Result<Vec<PolledState>, TraceError> {
+        let files = self.machine_files()?;
+        let Some(text) = files.get(crate::polls::FILE) else { return Ok(Vec::new()) };
+        crate::polls::parse(&String::from_utf8_lossy(text))
     }
 
     /// The events from the first on. If the stream cannot be opened again, the first item says so.

@@ -6,6 +6,7 @@ use zonal::text::State;
 use zonal_core::policy::Policy;
 use zonal_trace::{Recording, samples};
 
+use super::none::Setup;
 use super::recorded::Recorded;
 use super::{ZoneMap, none, prepare};
 use crate::output;
@@ -40,8 +41,7 @@ pub fn end_state(
     let recorded = Recorded::default();
     let (program, _, told) = prepare(&recording, &map, limit, policy, recorded)?;
     let bar = output::progress("replaying", "events", Some(program.ops.len() as u64));
-    let options = none::Options { policy, recorded, told: &told, explain: None };
-    let outcome = none::replay(machine, &map, &program, &options, &bar)?;
+    let outcome = none::replay(machine, &map, &program, Setup::new(policy, recorded, &told), &bar)?;
     bar.finish_and_clear();
     Ok(EndState { trace: machine.name.clone(), state: outcome.state, faults: outcome.faults })
 }

@@ -116,6 +116,11 @@ impl Watcher {
         self.moves.clear();
     }
 
+    /// The counts so far.
+    pub fn moves(&self) -> &MovesByPlace {
+        &self.moves
+    }
+
     /// The counts.
     pub fn finish(self) -> MovesByPlace {
         self.moves

@@ -19,12 +19,14 @@
 //! | `explain` | one request, told zone by zone |
 //! | `recorded` | what the model is told beyond allocations and frees |
 //! | `latency`, `outcome`, `report` | what came out |
+//! | `fidelity` | model and kernel over time, with plots |
 //! | `end` | the state that a replay on no memory ends in |
 
 mod cached;
 mod end;
 mod explain;
 mod facts;
+mod fidelity;
 mod frames;
 mod judge;
 mod kernel;
@@ -43,13 +45,16 @@ mod zones;
 
 pub use end::{EndState, end_state};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use zonal_core::policy::Policy;
 use zonal_trace::{MachineDescription, Recording, samples};
 
 use self::facts::Untraced;
+use self::fidelity::Fidelity;
+use self::fidelity::timeline::Timeline;
 use self::judge::{Judged, Told};
 use self::memory::{PoolMemory, Reading};
+use self::none::Setup;
 use self::outcome::Outcome;
 use self::program::{Program, ReadOptions};
 use self::real::Stage;
@@ -74,6 +79,10 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
     ensure!(
         args.explain.is_none() || args.memory == Memory::None,
         "--explain needs --memory none: on real memory several threads allocate at once"
+    );
+    ensure!(
+        args.fidelity.is_none() || args.memory == Memory::None,
+        "--fidelity needs --memory none: a pool on real memory is not the recorded machine"
     );
     let policy = args.policy.policy()?;
     let recording = match &args.trace {
@@ -103,10 +112,13 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
         }
     };
     let bar = output::progress("replaying", "events", Some(program.ops.len() as u64));
+    let mut timeline = args.fidelity.as_ref().map(|_| Timeline::new(&program, &map));
     let outcome = match args.memory {
         Memory::None => {
-            let options = none::Options { policy, recorded, told: &told, explain: args.explain };
-            none::replay(machine, &map, &program, &options, &bar)?
+            let timeline = timeline.as_mut();
+            let explain = args.explain;
+            let setup = Setup { timeline, explain, ..Setup::new(policy, recorded, &told) };
+            none::replay(machine, &map, &program, setup, &bar)?
         }
         Memory::Real => on_pool(args.speed, policy, &map, &program, &bar)?,
     };
@@ -126,7 +138,11 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
         recorded,
         judged,
     };
-    let report = Report::new(&inputs, outcome);
+    let mut report = Report::new(&inputs, outcome);
+    if let (Some(timeline), Some(path)) = (&timeline, &args.fidelity) {
+        report.set_fidelity(Fidelity::new(&recording, &program, &map, timeline)?);
+        std::fs::write(path, report.html()).with_context(|| format!("{}", path.display()))?;
+    }
     report.remarks().for_each(|remark| output::note(&remark));
     output::data(&if args.json { report.json()? } else { report.text() })?;
     Ok(if report.passed() { Verdict::Pass } else { Verdict::Failed })

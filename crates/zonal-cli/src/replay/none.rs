@@ -5,15 +5,16 @@ use std::time::Instant;
 
 use indicatif::ProgressBar;
 use zonal::text::State;
-use zonal_core::alloc::{NumaEvents, Request};
+use zonal_core::alloc::{NumaEvents, Request, Sysctl};
 use zonal_core::frame::{PageState, PageWord};
 use zonal_core::gfp::Gfp;
 use zonal_core::policy::Policy;
-use zonal_core::types::{CpuId, NodeId, Order, Pfn, ZoneId};
+use zonal_core::types::{CpuId, NodeId, Order, Pfn};
 use zonal_trace::MachineDescription;
 
 use super::explain;
 use super::facts::{BlockTypes, Facts};
+use super::fidelity::timeline::{Timeline, sample_of};
 use super::judge::{BuddyJudge, BuddyVerdict, Judge, Judged, Told};
 use super::kernel::{Moves, MovesByPlace};
 use super::latency::Stopwatch;
@@ -32,15 +33,26 @@ const TICK_STEPS: usize = 1 << 14;
 const FAULTS_TOLD: usize = 5;
 
 /// How a program is run.
-pub struct Options<'a> {
-    /// Whose rules the allocator follows.
+pub struct Setup<'s> {
+    /// The rules.
     pub policy: Policy,
-    /// What the kernel recorded that the model is told.
+    /// What the model is told of what the kernel recorded of itself.
     pub recorded: Recorded,
     /// What no event says.
-    pub told: &'a Told,
+    pub told: &'s Told,
+    /// Written before the start, over the recorded values.
+    pub sysctls: &'s [(Sysctl, i64)],
+    /// What is sampled at the end of each bin.
+    pub timeline: Option<&'s mut Timeline>,
     /// The allocation to explain, from 1.
     pub explain: Option<u64>,
+}
+
+impl<'s> Setup<'s> {
+    /// As recorded, without samples.
+    pub fn new(policy: Policy, recorded: Recorded, told: &'s Told) -> Setup<'s> {
+        Setup { policy, recorded, told, sysctls: &[], timeline: None, explain: None }
+    }
 }
 
 /// Runs `program` on the machine that `description` tells about.
@@ -51,10 +63,10 @@ pub fn replay(
     description: &MachineDescription,
     map: &ZoneMap,
     program: &Program,
-    options: &Options<'_>,
+    setup: Setup<'_>,
     bar: &ProgressBar,
 ) -> anyhow::Result<Outcome> {
-    let Options { policy, recorded, told, explain } = *options;
+    let Setup { policy, recorded, told, sysctls, timeline, explain } = setup;
     let plan = Plan::new(description, map, program.cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
@@ -65,13 +77,16 @@ pub fn replay(
     let (report, warm) = start::bring_up(&rebuilt, description, map, &known, &mut blocks)?;
     let mut notes = Vec::new();
     notes.extend(machine::set_marks(&rebuilt.allocator, description, map)?);
+    for (sysctl, value) in sysctls {
+        rebuilt.allocator.set(*sysctl, *value)?;
+    }
     start::warm_up(&rebuilt, &warm);
     notes.extend(validate(&rebuilt).map(|fault| format!("before the replay: {fault}")));
     let before = Snapshot::take(&rebuilt);
     let outcome = Outcome::default();
     let mut run = Run { rebuilt: &rebuilt, map, program, blocks, outcome, explain };
     let mut placement = Placement::default();
-    run.all(&mut placement, bar);
+    run.all(&mut placement, timeline, bar);
     let Run { blocks, mut outcome, .. } = run;
     let after = Snapshot::take(&rebuilt);
     outcome.state = Some(State::of(&rebuilt.allocator));
@@ -138,12 +153,25 @@ struct Run<'r, 'a> {
 }
 
 impl Run<'_, '_> {
-    fn all(&mut self, placement: &mut Placement, bar: &ProgressBar) {
+    fn all(
+        &mut self,
+        placement: &mut Placement,
+        mut timeline: Option<&mut Timeline>,
+        bar: &ProgressBar,
+    ) {
+        let rebuilt = self.rebuilt;
+        let sample = |zone, cpu| sample_of(rebuilt, zone, cpu);
+        if let Some(timeline) = &mut timeline {
+            timeline.begin(sample);
+        }
         let (mut allocs, mut frees) = (Stopwatch::default(), Stopwatch::default());
         let start = Instant::now();
         for (index, op) in self.program.ops.iter().enumerate() {
             if index % TICK_STEPS == 0 {
                 bar.set_position(index as u64);
+            }
+            if let Some(timeline) = &mut timeline {
+                timeline.reach(op.time_ns, sample);
             }
             let platform = self.rebuilt.allocator.platform();
             platform.turn(op.cpu.into(), op.time_ns, op.kind != OpKind::Alloc);
@@ -154,6 +182,9 @@ impl Run<'_, '_> {
                     self.rebuilt.allocator.refresh(CpuId(op.cpu.into()));
                 }
             }
+        }
+        if let Some(timeline) = timeline {
+            timeline.finish(sample);
         }
         let outcome = &mut self.outcome;
         outcome.seconds = start.elapsed().as_secs_f64();
@@ -316,16 +347,7 @@ impl Snapshot {
             let (holds, contended) = allocator.zones()[zone].lock_holds();
             lock = (lock.0 + holds, lock.1 + contended);
             for cpu in 0..allocator.cpus() as u32 {
-                let pcp = allocator.pcp(ZoneId(zone as u16), CpuId(cpu));
-                let totals = pcp.totals();
-                let one = Moves {
-                    refill_pages: totals.refilled_pages,
-                    refill_holds: pcp.events.refills.load(Relaxed),
-                    drain_pages: totals.drained_pages,
-                    drain_holds: pcp.events.drains.load(Relaxed),
-                    drain_bursts: allocator.platform().bursts(zone, cpu),
-                    direct_pages: pcp.events.direct_pages.load(Relaxed),
-                };
+                let one = sample_of(rebuilt, zone, cpu).moves;
                 moves.insert((Some(zone), cpu), one);
             }
         }

@@ -14,6 +14,7 @@ use zonal_core::policy::Policy;
 use zonal_trace::MachineDescription;
 
 use super::explain::Explained;
+use super::fidelity::{Fidelity, html};
 use super::judge::{BuddyVerdict, Judged, ListVerdict};
 use super::kernel::{Moves, total};
 use super::latency::Latency;
@@ -72,6 +73,9 @@ pub struct Report {
     /// What `--explain` asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     explained: Option<Explained>,
+    /// Model and kernel over time, with `--fidelity`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fidelity: Option<Fidelity>,
     notes: Vec<String>,
     /// Properties that failed.
     faults: Vec<String>,
@@ -300,9 +304,23 @@ impl Report {
             counted: Counted::new(counts, outcome.skipped_frees),
             start: outcome.start,
             explained: outcome.explained,
+            fidelity: None,
             notes: notes(machine, program, memory, outcome.notes, outcome.first_failure),
             faults: outcome.faults,
         }
+    }
+
+    /// Adds what happened over time.
+    pub fn set_fidelity(&mut self, fidelity: Fidelity) {
+        self.fidelity = Some(fidelity);
+    }
+
+    /// The report with plots, as a page that needs nothing else.
+    pub fn html(&self) -> String {
+        let title = format!("{} under {}", self.trace.name, self.policy);
+        self.fidelity
+            .as_ref()
+            .map_or_else(String::new, |fidelity| html(&title, &self.text(), fidelity))
     }
 
     /// Whether every property held.

@@ -13,6 +13,7 @@ impl Report {
         text.extend(self.explained.iter().map(Explained::text));
         text.push_str(&self.comparison());
         text.push_str(&self.by_place());
+        text.extend(self.fidelity.as_ref().map(super::Fidelity::text));
         text.push_str(&self.tail());
         text
     }
