@@ -4,16 +4,20 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use zonal_core::platform::Platform;
 use zonal_core::platform::reclaimer::Reclaimer;
 use zonal_core::sync::Wait;
 use zonal_core::types::{CpuId, NodeId, ZoneId};
 
-use crate::reclaim::Registry;
+use crate::reclaim::{Bells, Registry};
 use crate::sys::membarrier::RseqFence;
 use crate::sys::rseq_abi::{RseqArea, getcpu};
 use crate::sys::{clock, futex};
+
+/// How long a request that must not fail waits between two looks.
+const NOFAIL_WAIT: Duration = Duration::from_millis(1);
 
 /// How a pool's per-CPU stores are kept consistent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,6 +46,7 @@ pub struct Home {
     sections: Option<RseqFence>,
     cpus: u32,
     consumers: Arc<Registry>,
+    bells: Bells,
     reclaim_wakes: AtomicU64,
     fences: AtomicU64,
 }
@@ -52,16 +57,22 @@ impl Home {
         sections: Option<RseqFence>,
         cpus: u32,
         consumers: Arc<Registry>,
+        nodes: usize,
     ) -> Home {
         let none = || AtomicU64::new(0);
-        Home { area, sections, cpus, consumers, reclaim_wakes: none(), fences: none() }
+        let bells = Bells::new(nodes);
+        Home { area, sections, cpus, consumers, bells, reclaim_wakes: none(), fences: none() }
+    }
+
+    pub(crate) fn bells(&self) -> &Bells {
+        &self.bells
     }
 
     pub(crate) fn consumers(&self) -> &Arc<Registry> {
         &self.consumers
     }
 
-    /// Times the allocator asked for background reclaim. Nothing reclaims yet; it is counted.
+    /// Times the allocator asked for background reclaim while nobody was at it.
     pub fn reclaim_requests(&self) -> u64 {
         self.reclaim_wakes.load(Relaxed)
     }
@@ -121,8 +132,25 @@ impl Platform for Home {
         std::thread::yield_now();
     }
 
-    fn wake_reclaim(&self, _node: NodeId, _zone: ZoneId, _order: u32) {
+    fn wake_reclaim(&self, node: NodeId, _zone: ZoneId, _order: u32) {
         self.reclaim_wakes.fetch_add(1, Relaxed);
+        // Without consumers, and in a forked child, nobody listens.
+        if self.consumers.is_used() {
+            self.bells.of(node).ring();
+        }
+    }
+
+    fn reclaim_progress(&self, node: NodeId) {
+        self.bells.of(node).tell();
+    }
+
+    fn wait_for_progress(&self, node: NodeId, most_ns: u64) {
+        self.bells.of(node).wait(Duration::from_nanos(most_ns));
+    }
+
+    fn wait_for_memory(&self) -> bool {
+        std::thread::sleep(NOFAIL_WAIT);
+        true
     }
 
     fn reclaimer(&self) -> Option<&dyn Reclaimer> {

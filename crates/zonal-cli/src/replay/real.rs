@@ -246,6 +246,8 @@ impl<M: Memory> Stage<'_, M> {
 
     fn alloc(&self, slot: u32, order: Order, gfp: Gfp, tally: &mut Tally) {
         let entry = &self.entries[slot as usize];
+        // One that must not fail would wait for ever, and the replay with it.
+        let gfp = gfp.without(Gfp::NOFAIL);
         let block = match tally.alloc_watch.time(|| self.memory.alloc(order, gfp)) {
             Ok(block) => block,
             Err(error) => {

@@ -104,6 +104,14 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.background(reclaimer.node).set_present(false);
     }
 
+    /// All nodes' reclaimers are gone without having stopped, as in a forked child. Takes no lock.
+    pub fn background_gone(&self) {
+        for (node, record) in self.nodes.iter().enumerate() {
+            self.set_reclaim_active(NodeId(node as u16), ZoneKind::Device, false);
+            record.background.set_present(false);
+        }
+    }
+
     /// What the node's reclaimer knows and was asked for.
     pub fn background(&self, node: NodeId) -> &'a Background {
         &self.nodes[usize::from(node.0)].background

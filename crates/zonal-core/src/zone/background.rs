@@ -146,27 +146,3 @@ impl Background {
         self.failures.store(runs, Relaxed);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_add_up_until_they_are_taken() {
-        let node = Background::default();
-        let wanted = |order, highest| Wanted { order: Order::new(order).unwrap(), highest };
-        assert_eq!(node.request(wanted(3, Some(ZoneKind::Dma32))), Found::Nobody);
-        node.set_present(true);
-        assert_eq!(node.request(wanted(0, Some(ZoneKind::Movable))), Found::Awake);
-        assert_eq!(node.wanted(), wanted(3, Some(ZoneKind::Movable)));
-        node.lie_down();
-        assert_eq!(node.request(wanted(10, Some(ZoneKind::Dma))), Found::Asleep);
-        assert_eq!(node.take(), wanted(10, Some(ZoneKind::Movable)));
-        assert_eq!(node.take(), Wanted::default());
-        assert!(node.is_asleep() && node.wake(), "the first wakes it");
-        assert!(!node.wake(), "the second need not");
-        node.lie_down();
-        node.set_present(false);
-        assert_eq!((node.is_asleep(), node.request(wanted(0, None))), (false, Found::Nobody));
-    }
-}

@@ -15,7 +15,7 @@ use super::records::Records;
 use super::worker::Worker;
 use super::{Pool, Shared, fork, grow};
 use crate::home::{Home, Mode};
-use crate::reclaim::{Place, Registry};
+use crate::reclaim::{LastResort, Place, Registry};
 use crate::rseq::{Fast, FastRef, NO_OFFSET, list_offset};
 use crate::sys::affinity::possible_cpus_max;
 use crate::sys::map::{
@@ -152,6 +152,8 @@ pub struct Builder {
     policy: Policy,
     refresh: Option<Duration>,
     trim_rate: usize,
+    background: bool,
+    pub(crate) last_resort: Option<LastResort>,
 }
 
 impl Builder {
@@ -169,6 +171,8 @@ impl Builder {
             policy: Policy::default(),
             refresh: Some(REFRESH_DEFAULT),
             trim_rate: 0,
+            background: true,
+            last_resort: None,
         }
     }
 
@@ -231,6 +235,14 @@ impl Builder {
         self
     }
 
+    /// Whether threads reclaim in the background, one per node, from the first registered consumer
+    /// on. Without them requests reclaim for themselves, and those that must not wait never find
+    /// reclaimed pages. Default: yes.
+    pub fn background_reclaim(mut self, background: bool) -> Builder {
+        self.background = background;
+        self
+    }
+
     /// Makes the pool.
     ///
     /// # Errors
@@ -254,8 +266,14 @@ impl Builder {
         // SAFETY: (1) `records` moves into the pool next to the allocator that uses the tables, and
         // is dropped behind it (POOL-2); (2) called once.
         let (metadata, fast) = unsafe { records.tables(&layout) };
-        let consumers = Registry::new(Place::of(&machine));
-        let home = Home::new(RseqArea::find().ok(), sections, cpus.len() as u32, consumers);
+        let consumers = Registry::new(Place::of(&machine), self.last_resort.clone());
+        let home = Home::new(
+            RseqArea::find().ok(),
+            sections,
+            cpus.len() as u32,
+            consumers,
+            machine.nodes(),
+        );
         let offset = home.area().map_or(0, RseqArea::offset);
         let allocator = grow::bring_up(&machine, self.policy, metadata, home, self.deferred)?;
         if self.prefault && self.deferred {
@@ -288,6 +306,8 @@ impl Builder {
             trimming: std::sync::Mutex::default(),
             strays: AtomicBool::new(false),
             growth: grow::Growth::default(),
+            background: super::background::Background::default(),
+            wants_background: self.background,
             notices,
             mode,
             memory,

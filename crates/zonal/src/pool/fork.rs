@@ -15,9 +15,10 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError, RwLockWriteGuard};
 
 use zonal_core::alloc::Held;
 
+use super::background::Paused;
 use super::{Pool, Shared};
 use crate::home::Home;
-use crate::reclaim::Pause;
+use crate::reclaim::{FrozenBells, Pause, Registry};
 
 /// Pools of this process.
 static POOLS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
@@ -30,8 +31,12 @@ unsafe impl Send for Registered {}
 /// Everything that is held across a fork.
 struct Frozen {
     held: Vec<Held<'static, Home>>,
+    _bells: Vec<FrozenBells<'static>>,
     /// Nobody is inside a consumer: what it has locked would stay so.
     _consumers: Vec<Pause<'static>>,
+    /// The background reclaimers stand still.
+    _steps: Vec<Vec<MutexGuard<'static, ()>>>,
+    backgrounds: Vec<Paused<'static>>,
     /// No block is out of its buddy to be trimmed: nobody would put it back.
     _trims: Vec<MutexGuard<'static, ()>>,
     /// No section is claimed: nobody would bring it online.
@@ -62,28 +67,46 @@ pub(super) fn unregister(shared: &Shared) {
 extern "C" fn before() {
     let pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut held, mut trims, mut growths) = (Vec::new(), Vec::new(), Vec::new());
-    let mut consumers = Vec::new();
+    let (mut backgrounds, mut steps) = (Vec::new(), Vec::new());
+    let (mut consumers, mut bells) = (Vec::new(), Vec::new());
     for pool in pools.iter() {
         // SAFETY: (1) on the list, so alive, and it stays so while the list is locked.
         let shared: &'static Shared = unsafe { &*pool.0 };
-        consumers.push(shared.allocator.platform().consumers().pause());
+        backgrounds.push(shared.background.pause());
+        let home = shared.allocator.platform();
+        // A consumer that forks may be called by a reclaimer's step.
+        steps.extend((!Registry::is_inside()).then(|| home.bells().hold_steps()));
+        consumers.push(home.consumers().pause());
+        bells.push(home.bells().freeze());
         trims.push(shared.trimming.lock().unwrap_or_else(PoisonError::into_inner));
         growths.push(shared.growth.pause());
         shared.allocator.hold_all(&mut |one| held.push(one));
     }
     FROZEN.with_borrow_mut(|frozen| {
-        *frozen =
-            Some(Frozen { held, _consumers: consumers, _trims: trims, _growths: growths, pools })
+        *frozen = Some(Frozen {
+            held,
+            _consumers: consumers,
+            _bells: bells,
+            _steps: steps,
+            backgrounds,
+            _trims: trims,
+            _growths: growths,
+            pools,
+        })
     });
 }
 
 extern "C" fn after_in_child() {
-    FROZEN.with_borrow(|frozen| {
+    FROZEN.with_borrow_mut(|frozen| {
+        for background in frozen.iter_mut().flat_map(|frozen| &mut frozen.backgrounds) {
+            background.forget();
+        }
         for pool in frozen.iter().flat_map(|frozen| frozen.pools.iter()) {
             // SAFETY: (1) on the list, which is still locked, so alive.
             let shared = unsafe { &*pool.0 };
             shared.strays.store(true, Relaxed);
             shared.allocator.platform().consumers().disable();
+            shared.allocator.background_gone();
         }
     });
     after();
@@ -124,6 +147,7 @@ impl Drop for Pool {
         unregister(&self.shared);
         let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         drop(worker.take());
+        self.shared.stop_background();
         self.shared.growth.stop();
     }
 }

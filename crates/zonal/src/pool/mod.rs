@@ -13,6 +13,7 @@
 //! | `records` | the metadata mapping |
 //! | `pages` | owned pages that free themselves |
 //! | `worker` | the refresh thread: decay, remote pages, background trim |
+//! | `background` | a thread per node that reclaims |
 //! | `trim` | free 2 MiB blocks back to the operating system |
 //! | `poison` | finds writes to freed pages |
 //! | `grow` | memory that comes online while the pool is used |
@@ -25,6 +26,7 @@
 //! - **POOL-2** mappings and records live as long as the pool; threads of the pool end before them.
 //! - **POOL-3** the word in front of the table of frame words is mapped and zero.
 
+mod background;
 mod builder;
 mod explain;
 mod fork;
@@ -86,6 +88,8 @@ pub(crate) struct Shared {
     /// This process is a forked child whose stray blocks were not yet booked.
     strays: AtomicBool,
     growth: grow::Growth,
+    background: background::Background,
+    wants_background: bool,
     notices: Vec<Notice>,
     mode: Mode,
     // Below: what the fields above point into (POOL-2).
@@ -305,13 +309,16 @@ impl Pool {
         self.shared.allocator.platform().consumers()
     }
 
-    /// Walks everything. Call it while nothing else uses the pool; the refresh thread waits.
+    /// Walks everything. Call it while nothing else uses the pool; the pool's own threads wait.
     ///
     /// # Errors
     /// The first broken invariant.
     pub fn validate(&self) -> Result<(), zonal_core::alloc::Fault> {
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         let _quiet = worker.as_ref().and_then(Worker::pause);
+        // Inside a consumer this thread may be a background reclaimer itself.
+        let home = self.shared.allocator.platform();
+        let _still = (!Registry::is_inside()).then(|| home.bells().hold_steps());
         if self.shared.strays.swap(false, Relaxed) {
             self.shared.allocator.adopt_strays();
         }

@@ -16,13 +16,18 @@
 //! 3. What it says is not believed where that could do harm. If it panics it is not called again,
 //!    and [`Pool::reclaim_report`](crate::Pool::reclaim_report) says so.
 
+mod bell;
+mod last_resort;
 mod registry;
 mod shrinker;
 
+pub use last_resort::Answer;
 pub use registry::{ConsumerReport, Registration};
 pub use shrinker::{ScanRequest, Scanned, Shrinker};
-pub use zonal_core::platform::reclaimer::{By, Holdings, Pass, Shrunk, Unit};
+pub use zonal_core::platform::reclaimer::{By, Holdings, OutOfMemory, Pass, Shrunk, Unit};
 
+pub(crate) use bell::{Bells, Frozen as FrozenBells};
+pub(crate) use last_resort::LastResort;
 pub(crate) use registry::{Pause, Place, Registry};
 
 /// A cache of pages with an active and an inactive list for each node (LB H.1).
@@ -93,12 +98,26 @@ pub trait PageLru: Send + Sync {
 impl crate::Pool {
     /// Registers a cache of pages, to be asked for pages when the pool runs low.
     pub fn register_lru(&self, lru: std::sync::Arc<dyn PageLru>) -> Registration {
-        self.consumers().add_lru(lru)
+        let registration = self.consumers().add_lru(lru);
+        self.expect_pressure();
+        registration
     }
 
     /// Registers a cache of objects, to be asked for some when the pool runs low.
     pub fn register_shrinker(&self, shrinker: Shrinker) -> Registration {
-        self.consumers().add_shrinker(shrinker)
+        let registration = self.consumers().add_shrinker(shrinker);
+        self.expect_pressure();
+        registration
+    }
+
+    /// Starts the background reclaimers with the first consumer.
+    fn expect_pressure(&self) {
+        if let Err(error) = self.start_background() {
+            eprintln!(
+                "zonal: no thread could be started to reclaim in the background ({error}); \
+                 requests reclaim for themselves"
+            );
+        }
     }
 
     /// What each registered consumer did so far, and which of them panicked. Empty inside a

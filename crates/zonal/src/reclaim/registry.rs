@@ -23,7 +23,10 @@ use zonal_core::reclaim::lists::{FileLists, Lists, shrink_lists};
 use zonal_core::reclaim::shrinker::ShrinkPass;
 use zonal_core::types::{NodeId, PAGE_SIZE};
 
-use super::{By, Holdings, PageLru, Pass, ScanRequest, Scanned, Shrinker, Shrunk, Unit};
+use super::last_resort::LastResort;
+use super::{
+    By, Holdings, OutOfMemory, PageLru, Pass, ScanRequest, Scanned, Shrinker, Shrunk, Unit,
+};
 
 /// The smallest object that a count of objects can mean, in bytes.
 const OBJECT_BYTES_MIN: u64 = 8;
@@ -74,6 +77,7 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Registry {
     place: Place,
+    last_resort: Option<LastResort>,
     /// Whether there is anybody to call. Read by requests that find no zone.
     any: AtomicBool,
     process: AtomicU32,
@@ -145,10 +149,12 @@ impl Drop for Registration {
 }
 
 impl Registry {
-    pub(crate) fn new(place: Place) -> Arc<Registry> {
+    pub(crate) fn new(place: Place, last_resort: Option<LastResort>) -> Arc<Registry> {
+        let any = AtomicBool::new(last_resort.is_some());
         Arc::new(Registry {
             place,
-            any: AtomicBool::new(false),
+            last_resort,
+            any,
             process: AtomicU32::new(std::process::id()),
             next: AtomicU64::new(0),
             objects_scanned: AtomicU64::new(0),
@@ -178,6 +184,16 @@ impl Registry {
         self.any.store(false, Relaxed);
     }
 
+    /// In a forked child: everybody is called again.
+    pub(crate) fn enable(&self) {
+        self.process.store(std::process::id(), Relaxed);
+        self.any.store(self.last_resort.is_some() || !self.write().is_empty(), Relaxed);
+    }
+
+    fn is_here(&self) -> bool {
+        self.process.load(Relaxed) == std::process::id()
+    }
+
     pub(super) fn add_lru(self: &Arc<Self>, lru: Arc<dyn PageLru>) -> Registration {
         self.add(lru.name().to_owned(), Consumer::Lru(lru))
     }
@@ -203,7 +219,7 @@ impl Registry {
         let mut entries = self.write();
         entries.push(entry);
         drop(entries);
-        self.any.store(true, Relaxed);
+        self.any.store(self.is_here(), Relaxed);
         Registration { registry: Arc::downgrade(self), id, gone }
     }
 
@@ -213,7 +229,9 @@ impl Registry {
             entry.id != id && !(entry.gone.load(Relaxed) && entry.panic_message().is_none())
         };
         let leaving: Vec<Entry> = entries.extract_if(.., |entry| !stays(entry)).collect();
-        self.any.store(entries.iter().any(|entry| !entry.gone.load(Relaxed)), Relaxed);
+        let any = self.last_resort.is_some() || !entries.is_empty();
+        // A forked child stays without (REG-3).
+        self.any.store(any && self.is_here(), Relaxed);
         drop(entries);
         // Out of the lock: what it owns may come back here.
         drop(leaving);
@@ -230,7 +248,7 @@ impl Registry {
 
     /// `None` inside a consumer (REG-2), and in a forked child (REG-3).
     fn read(&self) -> Option<RwLockReadGuard<'_, Vec<Entry>>> {
-        if Registry::is_inside() || self.process.load(Relaxed) != std::process::id() {
+        if Registry::is_inside() || !self.is_here() {
             return None;
         }
         Some(self.entries.read().unwrap_or_else(PoisonError::into_inner))
@@ -365,6 +383,12 @@ impl Reclaimer for Registry {
             }
         });
         freed.fold(0, u64::saturating_add)
+    }
+
+    fn out_of_memory(&self, request: &OutOfMemory) -> bool {
+        let Some(last_resort) = &self.last_resort else { return false };
+        let _inside = Inside::enter();
+        last_resort.call(request)
     }
 
     fn objects_scanned(&self) -> u64 {

@@ -14,7 +14,7 @@ use crate::platform::reclaimer::{By, Holdings, OutOfMemory, Pass, Reclaimer, Shr
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed, Wait};
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
-use crate::zone::background::FAILURES_MAX;
+use crate::zone::background::{Background, FAILURES_MAX, Found, Wanted};
 use crate::zone::state::RECLAIM_ACTIVE;
 use crate::zone::watermark::Mark;
 
@@ -454,4 +454,24 @@ fn higher_marks_alone_wake_nobody() {
     pool.alloc(Request::new(Order::ZERO).gfp(Gfp::NOWAIT)).unwrap();
     assert_eq!(run(pool, &mut reclaimer).1, Next::Nap(NAP_NS));
     assert!(free_pages(pool) > 2625);
+}
+
+// Beside the other tests, not in its file: that is compiled for the interleaving model too.
+#[test]
+fn requests_add_up_until_they_are_taken() {
+    let node = Background::default();
+    let wanted = |order, highest| Wanted { order: Order::new(order).unwrap(), highest };
+    assert_eq!(node.request(wanted(3, Some(ZoneKind::Dma32))), Found::Nobody);
+    node.set_present(true);
+    assert_eq!(node.request(wanted(0, Some(ZoneKind::Movable))), Found::Awake);
+    assert_eq!(node.wanted(), wanted(3, Some(ZoneKind::Movable)));
+    node.lie_down();
+    assert_eq!(node.request(wanted(10, Some(ZoneKind::Dma))), Found::Asleep);
+    assert_eq!(node.take(), wanted(10, Some(ZoneKind::Movable)));
+    assert_eq!(node.take(), Wanted::default());
+    assert!(node.is_asleep() && node.wake(), "the first wakes it");
+    assert!(!node.wake(), "the second need not");
+    node.lie_down();
+    node.set_present(false);
+    assert_eq!((node.is_asleep(), node.request(wanted(0, None))), (false, Found::Nobody));
 }

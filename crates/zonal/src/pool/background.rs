@@ -1,0 +1,147 @@
+//! The background reclaimers: a thread per node, from the first consumer on until the pool goes
+//! (LB H.2). A pool without consumers has none.
+//!
+//! A thread that was not woken for a second looks by itself whether its node is below the high mark
+//! although somebody holds pages to give up, as after a burst that ended between two marks.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use zonal_core::alloc::Next;
+use zonal_core::types::NodeId;
+
+use super::{Pool, Shared};
+
+/// How often a sleeping reclaimer looks by itself.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The threads of a pool.
+#[derive(Debug, Default)]
+pub(super) struct Background {
+    threads: Mutex<Threads>,
+}
+
+#[derive(Debug, Default)]
+struct Threads {
+    process: u32,
+    handles: Vec<JoinHandle<()>>,
+}
+
+/// The pool's shared part, for a thread.
+struct SharedRef(*const Shared);
+// SAFETY: (1) `Shared` is shared between threads by reference already; (2) the pool joins the
+// threads before it drops `Shared` (POOL-2).
+unsafe impl Send for SharedRef {}
+
+impl Pool {
+    /// Starts the threads, if they are wanted and do not run. Without threads, requests reclaim for
+    /// themselves.
+    pub(crate) fn start_background(&self) -> std::io::Result<()> {
+        let shared = &*self.shared;
+        if !shared.wants_background {
+            return Ok(());
+        }
+        let mut threads = shared.background.lock();
+        if !threads.handles.is_empty() {
+            return Ok(());
+        }
+        threads.process = std::process::id();
+        shared.allocator.platform().bells().set_stop(false);
+        let nodes = shared.allocator.nodes().iter().enumerate();
+        for (node, _) in nodes.filter(|(_, node)| node.has_memory()) {
+            let node = NodeId(node as u16);
+            let shared = SharedRef(shared);
+            let run = move || {
+                let shared = shared;
+                // SAFETY: (1) alive until the thread is joined (POOL-2).
+                let shared = unsafe { &*shared.0 };
+                shared.reclaim_in_background(node);
+            };
+            let name = format!("zonal-reclaim-{}", node.0);
+            threads.handles.push(std::thread::Builder::new().name(name).spawn(run)?);
+        }
+        Ok(())
+    }
+
+    /// In a forked child: calls consumers again, and starts the threads that reclaim in the
+    /// background. Only if no other thread of the parent can have been in the middle of what a
+    /// consumer does, or its locks are whole again.
+    ///
+    /// # Errors
+    /// The operating system could not start a thread.
+    pub fn restart_reclaim(&self) -> std::io::Result<()> {
+        self.consumers().enable();
+        if self.consumers().is_used() { self.start_background() } else { Ok(()) }
+    }
+
+    /// Whether threads reclaim in the background.
+    pub fn reclaims_in_background(&self) -> bool {
+        !self.shared.background.lock().handles.is_empty()
+    }
+}
+
+impl Background {
+    fn lock(&self) -> MutexGuard<'_, Threads> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps threads from being started. For a fork.
+    pub(super) fn pause(&self) -> Paused<'_> {
+        Paused(self.lock())
+    }
+}
+
+/// No thread is started or ended, until dropped.
+pub(super) struct Paused<'a>(MutexGuard<'a, Threads>);
+
+impl Paused<'_> {
+    /// In a forked child: there are no threads. They cannot be joined, and are forgotten.
+    pub(super) fn forget(&mut self) {
+        // Not dropped: that would tell libc to detach them.
+        std::mem::take(&mut self.0.handles).into_iter().for_each(std::mem::forget);
+    }
+}
+
+impl Shared {
+    /// Ends the threads, before the pool goes.
+    pub(super) fn stop_background(&self) {
+        let mut threads = self.background.lock();
+        if threads.handles.is_empty() {
+            return;
+        }
+        self.allocator.platform().bells().set_stop(true);
+        for thread in std::mem::take(&mut threads.handles) {
+            if thread.thread().id() == std::thread::current().id() {
+                eprintln!(
+                    "zonal: a consumer dropped the pool that was calling it. A consumer must keep \
+                     its pool until its registration is gone."
+                );
+                std::process::abort();
+            }
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+
+    fn reclaim_in_background(&self, node: NodeId) {
+        let bell = self.allocator.platform().bells().of(node);
+        let mut reclaimer = self.allocator.background_start(node);
+        while let Some(step) = bell.step() {
+            let next = self.allocator.background_step(&mut reclaimer);
+            drop(step);
+            match next {
+                Next::Again => {}
+                Next::Nap(ns) => {
+                    bell.listen(Duration::from_nanos(ns));
+                }
+                Next::Sleep => {
+                    if !bell.listen(CHECK_EVERY) {
+                        self.allocator.background_check(node);
+                    }
+                }
+            }
+        }
+        self.allocator.background_stop(reclaimer);
+    }
+}

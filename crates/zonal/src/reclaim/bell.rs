@@ -1,0 +1,108 @@
+//! How the background reclaimers of a pool are woken, stopped and kept still, and how requests wait
+//! for them.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use zonal_core::types::NodeId;
+
+/// One per node.
+#[derive(Debug, Default)]
+pub(crate) struct Bells {
+    nodes: Vec<Bell>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    /// Held while the reclaimer takes a step.
+    step: Mutex<()>,
+    state: Mutex<State>,
+    rung: Condvar,
+    progressed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Somebody rang, and the reclaimer has not heard it yet.
+    rung: bool,
+    stop: bool,
+    /// Times that it told of progress.
+    progress: u64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Bells {
+    pub(crate) fn new(nodes: usize) -> Bells {
+        Bells { nodes: std::iter::repeat_with(Bell::default).take(nodes).collect() }
+    }
+
+    pub(crate) fn of(&self, node: NodeId) -> &Bell {
+        &self.nodes[usize::from(node.0)]
+    }
+
+    /// Tells all reclaimers to end, or lets new ones begin.
+    pub(crate) fn set_stop(&self, stop: bool) {
+        for bell in &self.nodes {
+            locked(&bell.state).stop = stop;
+            bell.rung.notify_all();
+            bell.progressed.notify_all();
+        }
+    }
+
+    /// Keeps all reclaimers still until the result is dropped.
+    pub(crate) fn hold_steps(&self) -> Vec<MutexGuard<'_, ()>> {
+        self.nodes.iter().map(|bell| locked(&bell.step)).collect()
+    }
+
+    /// Keeps everybody off the bells until the result is dropped. Across a fork, after
+    /// [`hold_steps`](Self::hold_steps) and after consumers stand still, who ring too.
+    pub(crate) fn freeze(&self) -> Frozen<'_> {
+        Frozen { _states: self.nodes.iter().map(|bell| locked(&bell.state)).collect() }
+    }
+}
+
+/// Bells that nobody touches, until dropped.
+pub(crate) struct Frozen<'a> {
+    _states: Vec<MutexGuard<'a, State>>,
+}
+
+impl Bell {
+    /// The reclaiming thread is about to take a step. `None`: it is to end.
+    pub(crate) fn step(&self) -> Option<MutexGuard<'_, ()>> {
+        let step = locked(&self.step);
+        (!locked(&self.state).stop).then_some(step)
+    }
+
+    /// Wakes the reclaimer, now or when it next listens.
+    pub(crate) fn ring(&self) {
+        locked(&self.state).rung = true;
+        self.rung.notify_all();
+    }
+
+    /// The reclaimer listens for at most so long. Returns whether somebody rang.
+    pub(crate) fn listen(&self, most: Duration) -> bool {
+        let state = locked(&self.state);
+        let quiet = |state: &mut State| !state.rung && !state.stop;
+        let waited = self.rung.wait_timeout_while(state, most, quiet);
+        std::mem::take(&mut waited.unwrap_or_else(PoisonError::into_inner).0.rung)
+    }
+
+    /// The reclaimer tells those who wait that there is something for them.
+    pub(crate) fn tell(&self) {
+        let mut state = locked(&self.state);
+        state.progress = state.progress.wrapping_add(1);
+        self.progressed.notify_all();
+    }
+
+    /// A request waits for progress, at most so long.
+    pub(crate) fn wait(&self, most: Duration) {
+        let state = locked(&self.state);
+        let (before, end) = (state.progress, Instant::now() + most);
+        let still = |state: &mut State| state.progress == before && !state.stop;
+        let left = end.saturating_duration_since(Instant::now());
+        drop(self.progressed.wait_timeout_while(state, left, still));
+    }
+}
