@@ -21,6 +21,7 @@ use crate::inner::{Files, Inner};
 use crate::lock::Until;
 use crate::lru::ZoneLru;
 use crate::readahead::Windows;
+use crate::state::PageState;
 use crate::stats::{Counters, Stats};
 use crate::store::{FileStore, Store};
 use crate::writeback::{Busy, Flusher};
@@ -387,6 +388,17 @@ impl Inner {
         let stats = self.stats();
         if pages as u64 != stats.pages || stats.active + stats.inactive != stats.pages {
             return Err(format!("INDEX: {pages} pages in files, {stats:?}"));
+        }
+        let in_use: usize =
+            (0..self.frames.len()).filter(|at| self.frames.state(*at).users() > 0).count();
+        let mapped =
+            (0..self.frames.len()).filter(|at| self.frames.state(*at).has(PageState::MAPPED));
+        let by_zone: u64 = self.lru.iter().map(|lru| lru.mapped.load(Relaxed)).sum();
+        let mapped = mapped.count();
+        if in_use != 0 || mapped as u64 != by_zone {
+            return Err(format!(
+                "STATE: {in_use} pages in use, {mapped} mapped, {by_zone} in zones"
+            ));
         }
         let dirty: usize = files.by_id.values().map(|file| file.dirty_pages().len()).sum();
         let by_zone: u64 = self.lru.iter().map(|lru| lru.dirty.load(Relaxed)).sum();

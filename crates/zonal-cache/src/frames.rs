@@ -79,6 +79,10 @@ impl Frames {
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
+    /// Frames of the pool.
+    pub fn len(&self) -> u32 {
+        self.table.len() as u32
+    }
     /// Pages of the cache now.
     pub fn owned(&self) -> u64 {
         self.owned.load(Relaxed)
@@ -139,6 +143,11 @@ impl Frames {
     /// Says that a page, to which the caller has a right, is on the active list now.
     pub fn mark_active(&self, frame: u32) {
         self.change(frame, |state| state.with(PageState::ACTIVE).without(PageState::REFERENCED));
+    }
+
+    /// Adds flags to a page to which the caller has a right. Returns the state before.
+    pub fn mark(&self, frame: u32, flags: PageState) -> PageState {
+        self.change(frame, |state| state.with(flags))
     }
 
     fn change(&self, frame: u32, to: impl FnMut(PageState) -> PageState) -> PageState {

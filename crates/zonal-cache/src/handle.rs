@@ -31,6 +31,7 @@ pub struct CachedFile {
     told: AtomicU64,
     /// The page that was written last.
     written: AtomicU64,
+    mapped: bool,
 }
 
 impl fmt::Debug for CachedFile {
@@ -42,11 +43,32 @@ impl fmt::Debug for CachedFile {
 impl CachedFile {
     pub(crate) fn new(owner: Arc<Owner>, file: Arc<File>) -> CachedFile {
         let told = AtomicU64::new(file.failed());
-        CachedFile { owner, file, ahead: Mutex::default(), told, written: u64::MAX.into() }
+        CachedFile {
+            owner,
+            file,
+            ahead: Mutex::default(),
+            told,
+            written: u64::MAX.into(),
+            mapped: false,
+        }
     }
 
     fn inner(&self) -> &Inner {
         &self.owner.inner
+    }
+
+    /// Whether pages that this handle pins count as mapped, as those of a memory-mapped file do:
+    /// they outlast a look of reclaim after each use, and node reclaim leaves them alone unless its
+    /// mode says that it may unmap. Default: no.
+    pub fn mapped(mut self, mapped: bool) -> CachedFile {
+        self.mapped = mapped;
+        self
+    }
+
+    fn map(&self, frame: u32) {
+        if self.mapped {
+            self.inner().map(frame);
+        }
     }
 
     /// Shared while a page below the end is looked for. Whoever has a right to the page keeps the
@@ -355,8 +377,8 @@ impl CachedFile {
     pub fn pin(&self, index: u64) -> io::Result<PinnedPage<'_>> {
         let found = self.page(index, 1)?;
         let (page, len) = found.ok_or_else(|| self.behind_the_end(index))?;
-        let pinned = Pinned::new(self.inner(), page.frame());
-        Ok(PinnedPage { page, len, _pinned: pinned })
+        self.map(page.frame());
+        Ok(PinnedPage { page, len })
     }
 
     /// A page of the file, in place, to be changed. It is dirty from now on, and goes to its store
@@ -382,8 +404,8 @@ impl CachedFile {
         // The file is not cut below this page while it is held.
         let len = self.part_of_page(index);
         self.soil(index, &page);
-        let pinned = Pinned::new(inner, page.frame());
-        Ok(PinnedPageMut { page, len, _pinned: pinned })
+        self.map(page.frame());
+        Ok(PinnedPageMut { page, len })
     }
 
     /// Bytes of the file in a page.
@@ -459,30 +481,10 @@ impl Drop for CachedFile {
     }
 }
 
-/// Counts a pinned page.
-struct Pinned<'a> {
-    inner: &'a Inner,
-    frame: u32,
-}
-
-impl<'a> Pinned<'a> {
-    fn new(inner: &'a Inner, frame: u32) -> Pinned<'a> {
-        inner.lru_of(frame).pinned.fetch_add(1, Relaxed);
-        Pinned { inner, frame }
-    }
-}
-
-impl Drop for Pinned<'_> {
-    fn drop(&mut self) {
-        self.inner.lru_of(self.frame).pinned.fetch_sub(1, Relaxed);
-    }
-}
-
 /// A page that stays where it is until this is dropped.
 pub struct PinnedPage<'f> {
     page: Shared<'f>,
     len: usize,
-    _pinned: Pinned<'f>,
 }
 
 impl Deref for PinnedPage<'_> {
@@ -502,7 +504,6 @@ impl fmt::Debug for PinnedPage<'_> {
 pub struct PinnedPageMut<'f> {
     page: Exclusive<'f>,
     len: usize,
-    _pinned: Pinned<'f>,
 }
 
 impl Deref for PinnedPageMut<'_> {

@@ -219,6 +219,7 @@ impl Inner {
         let (_, index) = page.owner();
         self.lru_of(page.frame()).remove(&self.frames, &page);
         self.cleaned(file, index, page.frame());
+        self.unmap(&page);
         page.clear(PageState::DIRTY);
         file.index.remove(index);
         page.release();
@@ -237,6 +238,21 @@ impl Inner {
         });
         count(&self.counters.evicted, 1);
         page.release();
+    }
+
+    /// Counts a page, to which the caller has a right, as mapped.
+    pub fn map(&self, frame: u32) {
+        if !self.frames.mark(frame, PageState::MAPPED).has(PageState::MAPPED) {
+            self.lru_of(frame).mapped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The page is mapped no more.
+    pub fn unmap(&self, page: &Exclusive<'_>) {
+        if page.state().has(PageState::MAPPED) {
+            page.clear(PageState::MAPPED);
+            self.lru_of(page.frame()).mapped.fetch_sub(1, Relaxed);
+        }
     }
 
     /// Counts a page as dirty. The caller has it for itself.

@@ -15,6 +15,7 @@ use zonal_core::reclaim::PRIORITY_GENTLE;
 use zonal_core::reclaim::lists::{FileLists, Lists, shrink_lists};
 
 use crate::file::File;
+use crate::frames::Exclusive;
 use crate::inner::Inner;
 use crate::lru::{End, ZoneLru};
 use crate::state::PageState;
@@ -42,7 +43,7 @@ impl PageLru for Inner {
             held.active_file += active;
             held.file += inactive + active;
             held.file_dirty += lru.dirty.load(Relaxed);
-            held.file_mapped += lru.pinned.load(Relaxed);
+            held.file_mapped += lru.mapped.load(Relaxed);
             let given_up = FRUITLESS_TIMES * (inactive + active);
             held.all_unreclaimable &= lru.fruitless.load(Relaxed) >= given_up;
         }
@@ -53,7 +54,14 @@ impl PageLru for Inner {
         // Only the background reclaimer writes, and node reclaim that was told to (LB G.3, H.6).
         let may_write = pass.may_write && pass.by != By::Direct;
         let met_dirty = Cell::new(false);
-        let scan = |lru: &ZoneLru, pages| self.scan_inactive(lru, pages, may_write, &met_dirty);
+        let scan = |lru: &ZoneLru, pages| {
+            self.scan_inactive(
+                lru,
+                pages,
+                May { write: may_write, unmap: pass.may_unmap },
+                &met_dirty,
+            )
+        };
         let came = self.share_out(pass, pages, |lru| lru.sizes().0, scan);
         let may_wait = pass.gfp.contains(Gfp::IO) && !pass.gfp.contains(Gfp::NORETRY);
         if pass.by == By::Direct && came.reclaimed == 0 && met_dirty.get() && may_wait {
@@ -139,7 +147,7 @@ impl Inner {
             order: Order::ZERO,
             highest: ZoneKind::Device,
             may_write: priority < PRIORITY_WRITES,
-            may_unmap: false,
+            may_unmap: true,
             may_swap: false,
         };
         shrink_lists(&mut Own { inner: self, pass: &pass }, &pass);
@@ -157,13 +165,7 @@ impl Inner {
         scanned
     }
 
-    fn scan_inactive(
-        &self,
-        lru: &ZoneLru,
-        chunk: u64,
-        may_write: bool,
-        met_dirty: &Cell<bool>,
-    ) -> Shrunk {
+    fn scan_inactive(&self, lru: &ZoneLru, chunk: u64, may: May, met_dirty: &Cell<bool>) -> Shrunk {
         let mut pages = Vec::with_capacity(chunk as usize);
         let scanned = lru.isolate(&self.frames, false, chunk, &mut pages);
         let (mut reclaimed, mut dirty) = (0, Vec::new());
@@ -174,10 +176,12 @@ impl Inner {
                 lru.add(&self.frames, &[page], End::New);
                 continue;
             };
-            if page.state().is_clean() {
+            if self.stays_mapped(&page, may) {
+                lru.add(&self.frames, &[page], End::New);
+            } else if page.state().is_clean() {
                 self.evict(&file, page);
                 reclaimed += 1;
-            } else if may_write && file.may_try() {
+            } else if may.write && file.may_try() {
                 // First in line when it is written.
                 lru.add(&self.frames, &[page], End::Old);
                 dirty.push((file, index));
@@ -199,6 +203,23 @@ impl Inner {
         Shrunk { scanned, reclaimed, slab: 0 }
     }
 
+    /// Whether a page is to be kept because it is mapped: always if it may not be unmapped, else
+    /// once if it was used since it was looked at last (LB H.6). If not, it is mapped no more.
+    fn stays_mapped(&self, page: &Exclusive<'_>, may: May) -> bool {
+        let state = page.state();
+        if !state.has(PageState::MAPPED) {
+            return false;
+        }
+        if may.unmap {
+            page.clear(PageState::REFERENCED);
+        }
+        let stays = !may.unmap || state.has(PageState::REFERENCED);
+        if !stays {
+            self.unmap(page);
+        }
+        stays
+    }
+
     /// The file of a page. Neighbours on a list are often of one.
     fn owner(&self, id: u32, last: &mut Option<Arc<File>>) -> Option<Arc<File>> {
         if last.as_ref().is_none_or(|file| file.id != id) {
@@ -206,6 +227,15 @@ impl Inner {
         }
         last.clone()
     }
+}
+
+/// What a look at the inactive list may do.
+#[derive(Clone, Copy, Debug)]
+struct May {
+    /// Dirty pages may be written.
+    write: bool,
+    /// Mapped pages may be unmapped.
+    unmap: bool,
 }
 
 /// The cache's lists, for a pass of its own.

@@ -49,6 +49,8 @@ impl PageState {
     /// The first page of the asynchronous part of a read-ahead window: whoever reads it starts the
     /// next window.
     pub const MARKER: PageState = PageState(1 << 29);
+    /// Used through a mapped handle, and not taken from it since.
+    pub const MAPPED: PageState = PageState(1 << 30);
 
     /// All bits of `flags` are set.
     pub const fn has(self, flags: PageState) -> bool {
@@ -138,7 +140,7 @@ impl PageState {
 
 impl fmt::Debug for PageState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [(&str, PageState); 10] = [
+        const NAMES: [(&str, PageState); 11] = [
             ("exclusive", PageState::EXCLUSIVE),
             ("waiters", PageState::WAITERS),
             ("owned", PageState::OWNED),
@@ -149,6 +151,7 @@ impl fmt::Debug for PageState {
             ("active", PageState::ACTIVE),
             ("listed", PageState::LISTED),
             ("marker", PageState::MARKER),
+            ("mapped", PageState::MAPPED),
         ];
         write!(f, "{} users", self.users())?;
         NAMES

@@ -88,6 +88,21 @@ fn pinned_pages_stay() {
 }
 
 #[test]
+fn mapped_pages_outlast_one_look_after_each_use() {
+    let pool = pool();
+    let cache = Cache::builder(pool.clone()).max_pages(100).read_ahead(0).build().unwrap();
+    let file = cache.open_store(MemStore::new(vec![0; 4096 * PAGE as usize])).unwrap();
+    let mapped = cache.open_store(MemStore::new(vec![0; 64 * PAGE as usize])).unwrap().mapped(true);
+    (0..20).for_each(|page| drop(mapped.pin(page).unwrap()));
+    touch(&file, 0..80);
+    // The mapped ones are the oldest: each is looked at once before others are given up.
+    assert!((40..=80).contains(&cache.evict(40)));
+    assert_eq!(misses(&cache, &mapped, 0..20), 0);
+    drop((file, mapped));
+    end(cache, &pool);
+}
+
+#[test]
 fn a_sequential_reader_is_read_ahead_of() {
     let pool = pool();
     let cache = Cache::builder(pool.clone()).read_ahead(16).build().unwrap();
