@@ -9,8 +9,10 @@ use zonal_core::platform::{Instruction, Line, Platform, Step};
 use zonal_core::sync::{Lock, Spin, Wait};
 use zonal_core::types::CpuId;
 
+use crate::cost::clock::Clock;
 use crate::cost::directory::{Directory, LineId};
 use crate::cost::lock::{LINES_PER_HOLD, LockClock};
+use crate::cost::shared_core::SharedCores;
 use crate::machine::{Machine, WorkCosts};
 
 /// Lines of each zone in the directory: its counters and marks.
@@ -21,6 +23,8 @@ const MACHINE_LINES: u32 = 1;
 /// Where the cycles of a run went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
+    /// Programs' own work.
+    pub user: u64,
     /// Updates of per-CPU counters.
     pub updates: u64,
     /// Reads of lines that others write.
@@ -48,7 +52,7 @@ pub struct Happened {
     pub fetches: u64,
 }
 
-counts!(Spent: updates, reads, folds, lock_waits, pages);
+counts!(Spent: user, updates, reads, folds, lock_waits, pages);
 counts!(Happened: folds, pages_moved, lock_holds, lock_contended, fetches);
 
 /// The virtual machine.
@@ -67,6 +71,8 @@ pub struct VirtualHome {
 struct Meter {
     directory: Directory,
     locks: Vec<LockClock>,
+    shared: SharedCores,
+    boost: Clock,
     core_of: Vec<u32>,
     work: WorkCosts,
     /// No CPU's clock is behind this.
@@ -87,6 +93,8 @@ impl VirtualHome {
             meter: Lock::new(Meter {
                 directory: Directory::new(machine, lines),
                 locks: vec![LockClock::default(); zones],
+                boost: Clock::new(machine),
+                shared: SharedCores::new(machine.cpus(), machine.cores()),
                 core_of: (0..machine.cpus()).map(|cpu| machine.core_of(cpu)).collect(),
                 work: machine.work,
                 reached: 0,
@@ -130,6 +138,28 @@ impl VirtualHome {
         self.clock.store(self.clock.load(Relaxed) + cycles, Relaxed);
     }
 
+    /// The CPU whose turn it is works for as long as `cycles` take on a core of its own; longer if
+    /// another thread of the core works. `user`: for a program, not for the kernel.
+    pub fn shared_work(&self, cycles: u64, user: bool) {
+        let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
+        let mut meter = self.meter.lock(&Spin);
+        let cycles = meter.boost.stretch(now, cycles);
+        let took = meter.shared.stretch(cpu, now, cycles);
+        if user && self.charges.load(Relaxed) {
+            meter.spent.user += took;
+        }
+        drop(meter);
+        self.work(took);
+    }
+
+    /// The CPU has something to do, or nothing: what other threads of its core feel.
+    pub fn set_idle(&self, cpu: u32, idle: bool) {
+        let mut meter = self.meter.lock(&Spin);
+        if meter.shared.set_idle(cpu, idle) {
+            meter.boost.set_idle(idle);
+        }
+    }
+
     /// Where the cycles went so far, and what happened.
     pub fn totals(&self) -> (Spent, Happened) {
         let meter = self.meter.lock(&Spin);
@@ -155,7 +185,10 @@ impl Meter {
                 let took = LINES_PER_HOLD * lines + u64::from(pages) * self.work.page;
                 self.happened.pages_moved += u64::from(pages);
                 self.spent.pages += took;
-                lock.hold(core, now, took, self.reached) + took
+                let waits = lock.hold(core, now, took, self.reached);
+                self.shared.wait(cpu, now, now + waits);
+                self.boost.wait(waits);
+                waits + took
             }
             Step::Scan(zone) => {
                 let took = self.directory.read(self.line(Line::Zone(zone)), core, now);

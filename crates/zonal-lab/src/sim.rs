@@ -116,6 +116,27 @@ impl Spec {
         &self,
         run: impl FnOnce(&mut Lab<'_>) -> Result<T, LabError>,
     ) -> Result<T, LabError> {
+        self.boot(false, run)
+    }
+
+    /// As [`run`](Self::run) on a machine of which each node's highest zone has only its first
+    /// section when it starts (LB A.8). The rest comes on demand and by
+    /// [`finish_growth`](Allocator::finish_growth).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_deferred<T>(
+        &self,
+        run: impl FnOnce(&mut Lab<'_>) -> Result<T, LabError>,
+    ) -> Result<T, LabError> {
+        self.boot(true, run)
+    }
+
+    fn boot<T>(
+        &self,
+        deferred: bool,
+        run: impl FnOnce(&mut Lab<'_>) -> Result<T, LabError>,
+    ) -> Result<T, LabError> {
         let machine = &self.machine;
         let zones = zones(machine);
         let nodes = machine.nodes();
@@ -135,7 +156,10 @@ impl Spec {
         let allocator = Allocator::new(&described, self.policy, records.metadata(), home)?;
         for (id, zone) in zones.iter().enumerate() {
             let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
-            allocator.online(ZoneId(id as u16), pages)?;
+            match deferred {
+                true => allocator.online_deferred(ZoneId(id as u16), pages)?,
+                false => allocator.online(ZoneId(id as u16), pages)?,
+            }
         }
         allocator.setup();
         let second = (machine.ghz * 1e9) as u64;
@@ -182,6 +206,18 @@ impl Lab<'_> {
         self.allocator.platform().work(self.machine.work.free);
         self.allocator.free(block, order).expect("a program frees what it was given");
         self.count.frees += 1;
+    }
+
+    /// The CPU whose turn it is works for a program, for as long as this takes alone.
+    pub fn user_ns(&mut self, ns: u64) {
+        let cycles = (ns as f64 * self.machine.ghz) as u64;
+        self.allocator.platform().shared_work(cycles, true);
+    }
+
+    /// The same for the kernel.
+    pub fn kernel_ns(&mut self, ns: u64) {
+        let cycles = (ns as f64 * self.machine.ghz) as u64;
+        self.allocator.platform().shared_work(cycles, false);
     }
 
     /// Lets a CPU that waits go on from now. Does nothing to one that does not wait.

@@ -136,8 +136,8 @@ fn every_workload_runs_twice_alike_and_differs_by_seed_and_policy() {
     for kind in KINDS {
         let plan = |seed, policy| Plan {
             cpus: Some(7),
-            warm_us: 100,
-            run_us: 150,
+            warm_us: 500,
+            run_us: 300,
             ..Plan::new(machine(8), policy, Workload::of(kind), seed)
         };
         let run = |seed, policy| plan(seed, policy).run().unwrap();
@@ -145,10 +145,10 @@ fn every_workload_runs_twice_alike_and_differs_by_seed_and_policy() {
         assert_eq!(one, again, "{}", kind.name);
         assert_ne!(one.hash, run(2, Policy::LINUX_6_18).hash, "{}", kind.name);
         assert_ne!(one.hash, run(1, Policy::ZONAL).hash, "{}", kind.name);
-        assert!(one.get("calls").unwrap() > 1000.0, "{one:?}");
+        assert!(one.get("calls").unwrap() > 100.0, "{one:?}");
         assert_eq!(one.get("refused"), Some(0.0), "{}", kind.name);
         let busy = one.get("busy_percent").unwrap();
-        assert!((50.0..=100.5).contains(&busy), "{}: {busy}", kind.name);
+        assert!((40.0..=100.5).contains(&busy), "{}: {busy}", kind.name);
     }
 }
 
@@ -164,4 +164,21 @@ fn a_plan_that_cannot_be_says_what_would_do() {
         let error = plan.run().unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn lists_sized_before_the_memory_was_there_come_out_and_cost_what_they_did() {
+    let experiment = Experiment::named("deferred-init").unwrap();
+    let options = Options { seed: 3, cpus: Vec::new() };
+    let table = experiment.run(&options, &mut |_, _| ()).unwrap();
+    let of = |column: &str| {
+        let cells = table.cells.iter().filter(|cell| cell.column.starts_with(column));
+        cells.map(|cell| cell.error_percent.unwrap()).collect::<Vec<f64>>()
+    };
+    assert_eq!(of("pagesets"), [0.0; 5], "exactly");
+    assert!(of("change").iter().all(|error| error.abs() <= 10.0), "{:?}", of("change"));
+    assert_eq!(table.misses().count(), 0, "{:?}", table.misses().collect::<Vec<_>>());
+    let calibrated: Vec<&str> =
+        table.cells.iter().filter(|c| c.calibrated).map(|c| c.column.as_str()).collect();
+    assert_eq!(calibrated, ["vanilla"; 3], "the other column is a prediction");
 }

@@ -254,6 +254,11 @@ impl Pcp {
         }
     }
 
+    /// Pages that a refill or a drain moves, before any tuning (LB E.3).
+    pub fn batch(&self) -> u32 {
+        self.batch.load(Relaxed)
+    }
+
     /// The CPU it serves.
     pub fn cpu(&self) -> CpuId {
         self.cpu

@@ -5,5 +5,8 @@
 //! [`calendar`], because calls are played in the order in which they begin and some are long.
 
 pub mod calendar;
+pub mod clock;
 pub mod directory;
+pub mod kernel;
 pub mod lock;
+pub mod shared_core;

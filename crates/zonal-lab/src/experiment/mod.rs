@@ -2,6 +2,7 @@
 //!
 //! No file here holds a cost: costs belong to machines and to the cost model.
 
+mod deferred_init;
 mod numa_stat_threshold;
 mod published;
 mod vmstat_update_cost;
@@ -79,7 +80,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Every experiment.
 pub const EXPERIMENTS: &[Experiment] =
-    &[vmstat_update_cost::EXPERIMENT, numa_stat_threshold::EXPERIMENT];
+    &[vmstat_update_cost::EXPERIMENT, numa_stat_threshold::EXPERIMENT, deferred_init::EXPERIMENT];
 
 /// Version of [`Table`].
 pub const SCHEMA_VERSION: u32 = 1;

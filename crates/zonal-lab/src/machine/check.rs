@@ -74,6 +74,12 @@ pub fn check(machine: &Machine) -> Result<(), MachineError> {
         let what = format!("{} is no clock rate; expected 0.01 to 100", machine.ghz);
         return Err(MachineError::field("ghz", what));
     }
+    if let Some(boost) = machine.boost_ghz
+        && !(machine.ghz..=100.0).contains(&boost)
+    {
+        let what = format!("{boost}; expected ghz, which is {}, to 100", machine.ghz);
+        return Err(MachineError::field("boost_ghz", what));
+    }
     if !(32..=64 << 20).contains(&machine.memory_mib) {
         let what = format!("{}; expected 32 (MiB) to 67108864 per node", machine.memory_mib);
         return Err(MachineError::field("memory_mib", what));

@@ -43,6 +43,9 @@ pub struct Machine {
     pub threads_per_core: u32,
     /// Clock under load, in GHz. All costs are in cycles of it.
     pub ghz: f64,
+    /// Clock with one core at work, in GHz; without it the clock is always the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boost_ghz: Option<f64>,
     /// Memory of each node, in MiB.
     pub memory_mib: u64,
     /// Distances between nodes, row by row; without it 10 to itself and 20 to others, or 12 and 21

@@ -14,6 +14,7 @@
 mod burst;
 mod churn;
 mod handoff;
+mod kernbench;
 mod page_bench;
 
 use std::fmt;
@@ -25,6 +26,7 @@ use zonal_core::types::Order;
 pub use burst::Burst;
 pub use churn::Churn;
 pub use handoff::Handoff;
+pub use kernbench::Kernbench;
 pub use page_bench::PageBench;
 
 use crate::sim::Lab;
@@ -118,7 +120,8 @@ pub enum WorkloadError {
 }
 
 /// Every kind of workload.
-pub const KINDS: &[Kind] = &[page_bench::KIND, burst::KIND, churn::KIND, handoff::KIND];
+pub const KINDS: &[Kind] =
+    &[page_bench::KIND, burst::KIND, churn::KIND, handoff::KIND, kernbench::KIND];
 
 /// The order of the blocks, as most workloads have it.
 const ORDER: Param =

@@ -1,0 +1,150 @@
+//! `deferred-init` (2019): per-CPU lists that were sized before the memory was there, and what that
+//! cost a kernel build on 256 CPUs.
+//!
+//! Two tables. The first counts the stores by batch and high; it follows from the zones alone. The
+//! second is a build: processes that touch pages and exit, on every node's one Normal zone. With
+//! batch 7 the zone locks are taken nine times as often as with 63, and saturate.
+//!
+//! Three numbers of the workload are set by the three cells of the column without the fix: how much
+//! a process works between two new pages (system time), how many processes run (elapsed), how many
+//! pages the build touches (user time). The column with the fix, and the changes, are predictions.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+use zonal_core::alloc::Allocator;
+use zonal_core::platform::Platform;
+use zonal_core::policy::Policy;
+use zonal_core::types::CpuId;
+
+use super::published::Published;
+use super::{Cell, Experiment, Options, Progress, SCHEMA_VERSION, Table, hex};
+use crate::LabError;
+use crate::machine::Machine;
+use crate::sim::{Lab, Spec};
+use crate::workload::Kernbench;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: NAME,
+    about: "2019: a kernel build on 256 CPUs, with lists sized before and after deferred memory",
+    target_percent: 10.0,
+    run,
+};
+
+const NAME: &str = "deferred-init";
+const MACHINE: &str = "rome-2019-256";
+const BUILD: &str = include_str!("../../published/deferred-init-kernbench.csv");
+const PAGESETS: &str = include_str!("../../published/deferred-init-pagesets.csv");
+/// The columns of the build, the rows of the pagesets, and what ran.
+const KERNELS: [(&str, &str, Policy); 2] =
+    [("vanilla", "before", Policy::LINUX_5_4), ("resetpcpu", "after", Policy::LINUX_5_4_RESETPCPU)];
+const METRICS: [&str; 3] = ["user_amean", "system_amean", "elapsed_amean"];
+/// Changes that were published in percent, as the difference of the two columns.
+const CHANGE: &str = "change_percent";
+/// Milliseconds of virtual time before anything is measured: several lives of a process.
+const WARM_MS: f64 = 40.0;
+/// Milliseconds that are measured.
+const RUN_MS: f64 = 60.0;
+
+/// Stores by batch and high.
+type Pagesets = BTreeMap<(u32, u32), u64>;
+
+fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
+    let published = Published::parse(BUILD);
+    let machine = Machine::named(MACHINE)?;
+    let (mut cells, mut hash) = (Vec::new(), Sha256::new());
+    let mut figures = Vec::new();
+    for (done, (column, when, policy)) in KERNELS.into_iter().enumerate() {
+        let spec = Spec { machine: machine.clone(), policy, seed: options.seed };
+        let (pagesets, seconds, run) = spec.run_deferred(|lab| {
+            lab.allocator.finish_growth()?;
+            let pagesets = pagesets(&lab.allocator);
+            let (seconds, hash) = build(lab);
+            Ok((pagesets, seconds, hash))
+        })?;
+        hash.update(run);
+        hash.update(format!("{pagesets:?}"));
+        cells.extend(compare(when, &pagesets));
+        for (metric, simulated) in METRICS.into_iter().zip(seconds) {
+            let mut cell = Cell::new(metric, column, published.figure(metric, column), simulated);
+            cell.calibrated = done == 0;
+            cells.push(cell);
+        }
+        figures.push(seconds);
+        progress(done as u64 + 1, KERNELS.len() as u64);
+    }
+    for (at, metric) in METRICS.into_iter().enumerate() {
+        let change = |from: f64, to: f64| 100.0 * (to / from - 1.0);
+        let known = KERNELS.map(|(column, ..)| published.figure(metric, column));
+        let known = known[0].zip(known[1]).map(|(from, to)| change(from, to));
+        cells.push(Cell::new(metric, CHANGE, known, change(figures[0][at], figures[1][at])));
+    }
+    Ok(Table {
+        schema_version: SCHEMA_VERSION,
+        experiment: NAME,
+        kind: "simulated",
+        machine: machine.name.clone(),
+        seed: options.seed,
+        source: published.source,
+        target_percent: EXPERIMENT.target_percent,
+        result_hash: hex(&hash.finalize()),
+        cells,
+        notes: vec![
+            format!(
+                "{RUN_MS} ms of the build are played, and scaled up to all pages that it touches"
+            ),
+            "how long the kernel works on a fault beside the allocator is an estimate: 20 % more \
+             of it moves the change of system time by 3 points"
+                .into(),
+        ],
+    })
+}
+
+/// User, system and elapsed seconds of the whole build, and a hash of the part that was played.
+fn build(lab: &mut Lab<'_>) -> ([f64; 3], String) {
+    let cycles = |ms: f64| (ms * lab.machine.ghz * 1e6) as u64;
+    let (from, length) = (cycles(WARM_MS), cycles(RUN_MS));
+    let cpus = lab.machine.cpus();
+    let mut build = Kernbench::usual(cpus);
+    lab.start(cpus, 0, from / 10);
+    lab.play(&mut build, from);
+    let before = build.touched;
+    let outcome = lab.play(&mut build, from + length);
+    let part = (build.touched - before) as f64 / Kernbench::PAGES_OF_A_BUILD;
+    let hz = lab.machine.ghz * 1e9;
+    let user = outcome.spent.user as f64 / hz / part;
+    let system = outcome.cycles as f64 / hz / part - user;
+    ([user, system, length as f64 / hz / part], outcome.hash)
+}
+
+fn pagesets<P: Platform>(allocator: &Allocator<'_, P>) -> Pagesets {
+    let mut counts = Pagesets::new();
+    for zone in allocator.zones() {
+        for cpu in 0..allocator.cpus() {
+            let pcp = allocator.pcp(zone.id(), CpuId(cpu as u32));
+            *counts.entry((pcp.batch(), pcp.high())).or_insert(0) += 1;
+        }
+    }
+    counts
+}
+
+/// One cell for each kind of store, of the published ones and of those that came out.
+fn compare(when: &str, simulated: &Pagesets) -> Vec<Cell> {
+    let mut both: BTreeMap<(u32, u32), (Option<f64>, f64)> = BTreeMap::new();
+    for line in PAGESETS.lines().filter(|line| line.starts_with(when)) {
+        let fields: Vec<u32> = line.split(',').filter_map(|field| field.parse().ok()).collect();
+        if let [count, batch, high] = fields[..] {
+            both.entry((batch, high)).or_default().0 = Some(f64::from(count));
+        }
+    }
+    for (kind, count) in simulated {
+        both.entry(*kind).or_default().1 = *count as f64;
+    }
+    let cell = |((batch, high), (known, count)): ((u32, u32), (Option<f64>, f64))| {
+        // What was not published was not there.
+        let row = format!("batch {batch}, high {high}");
+        Cell::new(&row, &format!("pagesets {when}"), Some(known.unwrap_or(0.0)), count)
+    };
+    both.into_iter().map(cell).collect()
+}
