@@ -87,7 +87,7 @@ mod tests {
         let free = Group::Zone.counters()[0];
         let mut family = metrics.family("a_", &free);
         family.sample(&[("node", &0), ("zone", &"a\"b\\c\nd")], 7);
-        let freed = Group::Event.meaningful().last().unwrap();
+        let freed = Group::Event.meaningful().find(|counter| counter.name == "pgfree").unwrap();
         metrics.family("a_", freed).sample(&[], u64::MAX);
         assert_eq!(
             metrics.finish(),
