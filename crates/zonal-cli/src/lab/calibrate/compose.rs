@@ -93,6 +93,8 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
         cores_per_socket: shape.cores_per_socket,
         threads_per_core: shape.threads_per_core,
         ghz: (ghz * 100.0).round() / 100.0,
+        // The measured frequency is the one it runs at.
+        boost_ghz: None,
         memory_mib: shape.memory_mib,
         distances: (!shape.distances.is_empty()).then(|| shape.distances.clone()),
         cache: shape.cache,
