@@ -12,9 +12,12 @@ use crate::{Verdict, output};
 
 /// The machine, sizes and policies of the report's sweep.
 const MACHINE: &str = "broadwell-2017-88";
-const SIZES: &str = "cpus=2,8,22,44,88";
+const SIZES: &str = "cpus=2,8,22,44,88,176,512";
 const POLICIES: &str = "policy=linux-5.4,linux-6.6,linux-6.18,zonal";
-const WORKLOAD: &str = "burst";
+const WORKLOAD: &str = "burst:hold=4096";
+
+/// Long enough for lists that tune themselves.
+const TIME_US: u64 = 10_000;
 
 /// Runs the command.
 ///
@@ -59,6 +62,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Verdict> {
 fn sizes(args: &ReportArgs) -> anyhow::Result<Part> {
     let mut base = Recipe::new(MACHINE, "zonal", WORKLOAD);
     base.seed = args.seed;
+    (base.warm_us, base.run_us) = (TIME_US, TIME_US);
     let sweep = Sweep::new(&base, axes(&[SIZES.into(), POLICIES.into()])?, &machine)?;
     let file = args.output.with_extension("sweep.csv");
     let command = sweep::command(&base, &sweep, &file);

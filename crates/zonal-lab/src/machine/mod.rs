@@ -210,7 +210,7 @@ impl Machine {
         }
     }
 
-    /// Every figure with its value and where it is from, in the order of the file.
+    /// Every figure with its value and where it is from, by name.
     pub fn figures(&self) -> Vec<Figure> {
         let Ok(toml::Value::Table(table)) = toml::Value::try_from(self) else { return Vec::new() };
         let mut figures = Vec::new();

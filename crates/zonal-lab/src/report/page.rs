@@ -7,6 +7,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;marg
 padding:0 1em;color:#222}table{border-collapse:collapse;width:100%}td,th{padding:.2em .6em;\
 border-bottom:1px solid #ddd;text-align:right}td:first-child,th:first-child,td:nth-child(2),\
 th:nth-child(2){text-align:left}.words td{text-align:left}.calibrated{color:#888}\
+.runs{font-size:12px}.runs td,.runs th{overflow-wrap:anywhere;vertical-align:top}\
 svg{max-width:100%;height:auto}figure{margin:1em 0}code{background:#f4f4f4;padding:.1em .3em;\
 overflow-wrap:anywhere}";
 

@@ -32,14 +32,14 @@ pub fn sweep_section(sweep: &Sweep, rows: &[Row], command: &str) -> String {
     let fields = |row: &Row| {
         let get = |name: &&str| match row.figure(name) {
             Some(value) => figure(value),
-            None => row.get(name).unwrap_or_default().chars().take(16).collect(),
+            None => row.get(name).unwrap_or_default().chars().take(8).collect(),
         };
         let mut fields = vec![row.get("point").unwrap_or_default().to_owned()];
         fields.extend(LISTED.iter().map(get));
         fields.push(row.get("command").unwrap_or_default().to_owned());
         fields
     };
-    let runs = table("words", &names, rows.iter().take(ROWS_MAX).map(fields));
+    let runs = table("runs", &names, rows.iter().take(ROWS_MAX).map(fields));
     let more = match rows.len() > ROWS_MAX {
         true => format!("<p>{ROWS_MAX} of {} runs; the file has all.</p>", rows.len()),
         false => String::new(),

@@ -13,6 +13,9 @@ const KERNEL_FIGURES_FROM: &str = "broadwell-2017-88";
 /// From one fetch of a line to the next, in ns; the same on every preset.
 const SERVE_NS: f64 = 10.0;
 
+/// Part of a memory access above which the last cache was of no use while it was measured.
+const NEARER_THAN_MEMORY: f64 = 0.8;
+
 /// What was timed.
 #[derive(Clone, Debug)]
 pub struct Measured {
@@ -22,6 +25,8 @@ pub struct Measured {
     pub latencies: Latencies,
     /// Processor and kernel.
     pub host: Host,
+    /// Whether caches and CPUs are those that a hypervisor shows.
+    pub in_virtual_machine: bool,
     /// When.
     pub at: SystemTime,
 }
@@ -63,13 +68,14 @@ struct Costs {
 /// # Errors
 /// A machine that cannot be, such as one with more CPUs than the lab has room for.
 pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineError> {
-    let Measured { ghz, latencies, host, at } = measured;
-    let when = format!("{}, Linux {}", date(at), host.kernel_release);
+    let Measured { ghz, latencies, host, .. } = &measured;
+    let (ghz, when) = (*ghz, format!("{}, Linux {}", date(measured.at), host.kernel_release));
     let mut costs = Costs { ghz, when: when.clone(), sources: BTreeMap::new() };
-    let line = costs.line(shape, &latencies);
+    let line = costs.line(shape, latencies);
     let mut sources = costs.sources;
     let mut say = |figures: &str, how: String| sources.insert(figures.to_owned(), how);
-    let told = format!("measured: /sys/devices/system, {when}");
+    let as_shown = if measured.in_virtual_machine { ", as the hypervisor shows it" } else { "" };
+    let told = format!("measured: /sys/devices/system{as_shown}, {when}");
     let mut shaped = vec!["sockets", "cores_per_socket", "threads_per_core", "nodes"];
     shaped.extend(["memory_mib", "distances"]);
     shaped.extend(["cache.l1_kib", "cache.l2_kib", "cache.llc_kib", "cache.llc_cores"]);
@@ -130,7 +136,12 @@ impl Costs {
         };
         let l1 = self.known("line.l1", l1, 1, "a walk through half of L1");
         let l2 = self.known("line.l2", l2, l1, "a walk through a buffer between L1 and L2");
-        let walk = "a walk through a buffer larger than L2";
+        let walk = match llc.is_some_and(|llc| llc > NEARER_THAN_MEMORY * dram) {
+            true => {
+                "a walk through a buffer larger than L2 (as long as memory: others use the cache)"
+            }
+            false => "a walk through a buffer larger than L2",
+        };
         let llc = self.cycles("line.llc", llc, l2, walk, "L2 is the last cache", "line.l2");
         let pair = "a line passed to and fro between two CPUs";
         let same = alone("one last cache");
@@ -233,7 +244,8 @@ mod tests {
             locked: 9.0,
         };
         let at = UNIX_EPOCH + Duration::from_secs(1_709_164_800);
-        Measured { ghz: 2.0, latencies, host: Host::read(), at }
+        let host = Host { cpu_model: "A processor".into(), ..Host::read() };
+        Measured { ghz: 2.0, latencies, host, in_virtual_machine: true, at }
     }
 
     #[test]
@@ -248,6 +260,7 @@ mod tests {
                 figure.name
             );
         }
+        assert!(machine.sources.values().any(|how| how.contains("as the hypervisor shows it")));
         let line = &machine.line;
         assert_eq!((line.l1, line.l2, line.llc, line.core), (4, 4, 4, 4), "never nearer");
         assert_eq!((line.socket, line.remote), (180, 180));

@@ -32,14 +32,13 @@ const PING_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 
-#[repr(align(64))]
-struct Line {
-    next: u32,
-}
+/// Words of a line. A ring's word holds the position of the next one, so that a step is a load and
+/// nothing else.
+const LINE_WORDS: usize = LINE_BYTES / size_of::<u64>();
 
 /// A buffer whose lines form one ring in an order that no prefetcher guesses.
 pub struct Chain {
-    lines: Vec<Line>,
+    words: Vec<u64>,
 }
 
 /// The lowest of `REPEATS` results.
@@ -82,46 +81,43 @@ impl Chain {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut windows: Vec<usize> = (0..count.div_ceil(WINDOW_LINES)).collect();
         shuffle(&mut windows, &mut random);
-        let mut lines: Vec<Line> = (0..count).map(|_| Line { next: 0 }).collect();
+        let mut words = vec![0_u64; count * LINE_WORDS];
         let (mut last, mut first) = (None, 0);
         for window in windows {
             let from = window * WINDOW_LINES;
             let mut order: Vec<usize> = (from..count.min(from + WINDOW_LINES)).collect();
             shuffle(&mut order, &mut random);
-            for at in order {
+            for at in order.into_iter().map(|line| line * LINE_WORDS) {
                 match last {
-                    Some(last) => set_next(&mut lines, last, at),
+                    Some(last) => words[last] = at as u64,
                     None => first = at,
                 }
                 last = Some(at);
             }
         }
         if let Some(last) = last {
-            set_next(&mut lines, last, first);
+            words[last] = first as u64;
         }
-        Chain { lines }
+        Chain { words }
     }
 
     /// Nanoseconds from one line of the ring to the next.
     pub fn step_ns(&self) -> f64 {
         let mut at = 0;
         // The first walk fills the caches, as far as the ring fits.
-        for _ in 0..self.lines.len().min(CHASE_STEPS as usize * REPEATS as usize) {
-            at = self.lines[at].next as usize;
+        let all = self.words.len() / LINE_WORDS;
+        for _ in 0..all.min(CHASE_STEPS as usize * REPEATS as usize) {
+            at = self.words[at] as usize;
         }
         lowest(|| {
             let start = Instant::now();
             for _ in 0..CHASE_STEPS {
-                at = self.lines[at].next as usize;
+                at = self.words[at] as usize;
             }
             black_box(at);
             start.elapsed().as_nanos() as f64 / f64::from(CHASE_STEPS)
         })
     }
-}
-
-fn set_next(lines: &mut [Line], at: usize, next: usize) {
-    lines[at].next = next as u32;
 }
 
 fn shuffle(items: &mut [usize], random: &mut Pcg64Mcg) {
@@ -236,8 +232,9 @@ mod tests {
             let chain = Chain::new(lines * LINE_BYTES, 7);
             let (mut at, mut seen) = (0, vec![false; lines]);
             for _ in 0..lines {
-                assert!(!std::mem::replace(&mut seen[at], true), "line {at} twice");
-                at = chain.lines[at].next as usize;
+                let line = at / LINE_WORDS;
+                assert!(!std::mem::replace(&mut seen[line], true), "line {line} twice");
+                at = chain.words[at] as usize;
             }
             assert_eq!(at, 0);
         }
