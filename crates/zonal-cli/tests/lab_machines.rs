@@ -133,6 +133,22 @@ fn this_machine_is_measured_stored_and_used() {
 }
 
 #[test]
+fn with_one_cpu_to_use_there_is_nobody_to_pass_a_line_to() {
+    let data = tempfile::tempdir().unwrap();
+    // The program inherits what this thread may use.
+    let cpu = zonal::sys::affinity::allowed_cpus().unwrap()[0];
+    let _pinned = zonal::sys::affinity::Pinned::to(cpu).unwrap();
+    let report = stdout(&zonal(data.path(), &["lab", "calibrate", "--quick", "--json"]));
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let figures = report["figures"].as_array().unwrap();
+    for name in ["line.core", "line.socket", "line.remote"] {
+        let figure = figures.iter().find(|figure| figure["name"] == name).unwrap();
+        let source = figure["source"].as_str().unwrap();
+        assert!(source.starts_with("not measured: ") && source.contains("taken as"), "{source}");
+    }
+}
+
+#[test]
 fn a_place_that_cannot_be_written_is_refused_before_anything_is_measured() {
     let data = tempfile::tempdir().unwrap();
     let folder = data.path().to_str().unwrap();

@@ -28,9 +28,10 @@ impl Records {
         Records {
             zones: (0..layout.zones).map(|_| Zone::default()).collect(),
             pcps: (0..layout.pcps).map(|_| Pcp::default()).collect(),
-            words: (0..layout.words).map(|_| AtomicU64::new(0)).collect(),
-            blocks: (0..layout.blocks).map(|_| AtomicU8::new(0)).collect(),
-            slots: (0..layout.slots).map(|_| AtomicU32::new(0)).collect(),
+            // Zeroed by the system when first touched: words of memory that stays whole never are.
+            words: bytemuck::zeroed_vec(layout.words),
+            blocks: bytemuck::zeroed_vec(layout.blocks),
+            slots: bytemuck::zeroed_vec(layout.slots),
             nodes: (0..layout.nodes).map(|_| Node::default()).collect(),
             zonelist: (0..layout.zonelist).map(|_| ZoneId(0)).collect(),
             numa: (0..layout.numa).map(|_| NumaDeltas::default()).collect(),
