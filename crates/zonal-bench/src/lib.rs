@@ -47,6 +47,7 @@
 
 mod cell;
 mod check;
+pub mod counters;
 mod cpus;
 mod crew;
 mod error;

@@ -241,3 +241,16 @@ fn pages_that_cannot_be_written_are_refused_before_anything_is_run() {
     let args = ["lab", "report", "--experiment", "nonsense", "-o", "a.html"];
     refused(&zonal(&args), "no experiment is called 'nonsense'");
 }
+
+#[test]
+fn what_cannot_be_measured_is_refused_and_nothing_simulated_is_printed() {
+    refused(&zonal(&["lab", "run", "deferred-init", "--measure"]), "--measure is for vmstat");
+    let args = ["lab", "run", "vmstat-update-cost", "--measure", "--json"];
+    let output = zonal(&args);
+    // A debug build measures nothing, and not every machine has restartable sequences.
+    if output.status.code() == Some(0) {
+        assert_eq!(json(&output)["kind"], "measured");
+    } else {
+        refused(&output, "measure");
+    }
+}

@@ -18,7 +18,7 @@ mod libc_malloc;
 mod mmap;
 mod mutex_buddy;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
-mod rseq_asm;
+pub(crate) mod rseq_asm;
 mod rseq_bare;
 mod thread_vec;
 mod zonal;

@@ -18,7 +18,7 @@
 use std::arch::asm;
 
 /// Distance between the areas of two CPUs; a multiple of the page size. 1 MiB holds ten stacks.
-pub(super) const CPU_STRIDE: usize = 1 << 20;
+pub(crate) const CPU_STRIDE: usize = 1 << 20;
 
 /// The section's prologue: descriptor (`2`), re-arming (`6`, RSEQ-1), the stack's address into `t`.
 macro_rules! enter {
@@ -53,6 +53,9 @@ macro_rules! exit {
         )
     };
 }
+
+pub(crate) use enter;
+pub(crate) use exit;
 
 /// Pops a block from this CPU's stack; 0 if it is empty.
 ///
@@ -209,7 +212,7 @@ pub(super) unsafe fn push_many(
 /// glibc's `__rseq_offset`, if this process's threads are registered; else why not.
 ///
 /// Looked up at run time, so that the program also starts with an older glibc.
-pub(super) fn registered_offset() -> Result<isize, String> {
+pub(crate) fn registered_offset() -> Result<isize, String> {
     // SAFETY: a NUL-terminated name; the default handle is always valid.
     let size = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()) };
     // SAFETY: the same.
@@ -224,4 +227,12 @@ pub(super) fn registered_offset() -> Result<isize, String> {
     }
     // SAFETY: glibc documents it as `const ptrdiff_t`.
     Ok(unsafe { offset.cast::<isize>().read() })
+}
+
+/// One more than the highest CPU number that this machine can ever have.
+pub(crate) fn possible_cpus() -> Result<usize, String> {
+    let path = "/sys/devices/system/cpu/possible";
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let highest = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<usize>().ok());
+    highest.map(|highest| highest + 1).ok_or_else(|| format!("{path} says {text:?}"))
 }

@@ -77,7 +77,7 @@ mod imp {
         pub fn new(sizing: Sizing) -> Result<RseqBare, String> {
             let offset = rseq_asm::registered_offset()?;
             // cpu_id can be any CPU of the machine, also one that affinity excludes just now.
-            let possible = possible_cpus()?;
+            let possible = rseq_asm::possible_cpus()?;
             let make = || -> Result<RseqBare, BenchError> {
                 let stacks = Region::new(possible * CPU_STRIDE)?;
                 let base = stacks.start().wrapping_add(HEADER_AT);
@@ -192,14 +192,6 @@ mod imp {
                 rest = others;
             }
         }
-    }
-
-    /// One more than the highest CPU number that this machine can ever have.
-    fn possible_cpus() -> Result<usize, String> {
-        let path = "/sys/devices/system/cpu/possible";
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-        let highest = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<usize>().ok());
-        highest.map(|highest| highest + 1).ok_or_else(|| format!("{path} says {text:?}"))
     }
 }
 

@@ -89,6 +89,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cpus: Vec<u32>,
 
+    /// Measure on this machine what the experiment simulates, as far as a process can have it,
+    /// instead of simulating it. For vmstat-update-cost.
+    #[arg(long, conflicts_with_all = ["cpus", "csv", "html"])]
+    pub measure: bool,
+
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,

@@ -5,6 +5,7 @@ mod calibrate;
 mod compare;
 mod list;
 mod machines;
+mod measure;
 mod once;
 mod report;
 mod run;

@@ -5,6 +5,7 @@ use zonal_lab::experiment::{Experiment, Options, Table};
 use zonal_lab::report;
 
 use super::args::RunArgs;
+use super::measure;
 use crate::{Verdict, output};
 
 /// Runs the command.
@@ -13,6 +14,9 @@ use crate::{Verdict, output};
 /// An unknown experiment, a machine that cannot be, or a file that cannot be written.
 pub fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
     let experiment = Experiment::named(&args.experiment)?;
+    if args.measure {
+        return measure::run(experiment.name, args.json);
+    }
     let sizes: String = args.cpus.iter().map(|cpus| format!(" --cpus {cpus}")).collect();
     output::note(&format!("zonal lab run {} --seed {}{sizes}", experiment.name, args.seed));
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
