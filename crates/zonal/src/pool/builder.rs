@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use thiserror::Error;
+use zonal_core::alloc::Allocator;
 use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
 use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, Migratetype, NodeId, Order, PAGE_SIZE, ZoneKind};
@@ -125,6 +126,9 @@ pub enum BuildError {
     /// The refresh thread could not be started.
     #[error("the refresh thread could not be started: {0}")]
     Thread(#[from] std::io::Error),
+    /// The budget cannot be.
+    #[error("budget: {0}")]
+    Budget(#[from] super::BudgetError),
     /// The core refused fresh memory: a bug.
     #[error("memory could not come online: {0}")]
     Online(#[from] zonal_core::alloc::OnlineError),
@@ -153,6 +157,7 @@ pub struct Builder {
     refresh: Option<Duration>,
     trim_rate: usize,
     background: bool,
+    pub(super) budget: Option<usize>,
     pub(crate) last_resort: Option<LastResort>,
 }
 
@@ -172,6 +177,7 @@ impl Builder {
             refresh: Some(REFRESH_DEFAULT),
             trim_rate: 0,
             background: true,
+            budget: None,
             last_resort: None,
         }
     }
@@ -280,18 +286,8 @@ impl Builder {
             grow::prefault_first(&allocator, &memory)?;
         }
         let use_fast = mode == Mode::Rseq && !self.poison && !allocator.grouping();
-        let header = Fast {
-            rseq_offset: if use_fast { offset } else { 0 },
-            base: memory.base().as_ptr() as usize,
-            frames: if use_fast { layout.words } else { 0 },
-            lists: std::array::from_fn(|order| {
-                let list = Order::new(order as u32)
-                    .filter(|_| use_fast)
-                    .and_then(|order| allocator.lists().get(order, Migratetype::Unmovable));
-                list.map_or(NO_OFFSET, list_offset)
-            }),
-            several_kinds: plan.zones.iter().any(|zone| zone.kind != ZoneKind::Normal),
-        };
+        let offset = if use_fast { offset } else { 0 };
+        let header = plan.header(&allocator, memory.base().as_ptr() as usize, offset);
         // SAFETY: (1) `tables` made room for it there, and nobody knows it yet.
         unsafe { fast.write(header) };
         // SAFETY: (1) it lies where `tables` has put it, in the mapping that `records` keeps; (2)
@@ -308,6 +304,7 @@ impl Builder {
             growth: grow::Growth::default(),
             background: super::background::Background::default(),
             wants_background: self.background,
+            budget: super::budget::Budget::default(),
             notices,
             mode,
             memory,
@@ -315,6 +312,9 @@ impl Builder {
             _plan: plan,
         });
         shared.poison_all();
+        if let Some(bytes) = self.budget {
+            shared.set_budget(bytes)?;
+        }
         let worker = match self.refresh {
             Some(interval) => Some(Worker::start(&shared, interval, self.trim_rate)?),
             None => None,
@@ -350,6 +350,9 @@ impl Builder {
         }
         if self.deferred && self.poison {
             return Err(BuildError::Policy("deferred and poison exclude each other"));
+        }
+        if self.deferred && self.budget.is_some() {
+            return Err(BuildError::Policy("deferred and a budget exclude each other"));
         }
         if self.refresh == Some(Duration::ZERO) {
             return Err(BuildError::Policy("the refresh interval must be above zero"));
@@ -472,6 +475,23 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// What the fast path knows; an offset of 0 turns it off.
+    fn header(&self, allocator: &Allocator<'static, Home>, base: usize, offset: isize) -> Fast {
+        let use_fast = offset != 0;
+        Fast {
+            rseq_offset: offset,
+            base,
+            frames: if use_fast { self.pages as usize } else { 0 },
+            lists: std::array::from_fn(|order| {
+                let list = Order::new(order as u32)
+                    .filter(|_| use_fast)
+                    .and_then(|order| allocator.lists().get(order, Migratetype::Unmovable));
+                list.map_or(NO_OFFSET, list_offset)
+            }),
+            several_kinds: self.zones.iter().any(|zone| zone.kind != ZoneKind::Normal),
+        }
+    }
+
     /// The machine, borrowed for longer than the compiler can follow.
     ///
     /// # Safety

@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError, RwLockWriteGuard};
 use zonal_core::alloc::Held;
 
 use super::background::Paused;
+use super::budget::Withheld;
 use super::{Pool, Shared};
 use crate::home::Home;
 use crate::reclaim::{FrozenBells, Pause, Registry};
@@ -37,6 +38,8 @@ struct Frozen {
     /// The background reclaimers stand still.
     _steps: Vec<Vec<MutexGuard<'static, ()>>>,
     backgrounds: Vec<Paused<'static>>,
+    /// Nobody changes a budget.
+    _budgets: Vec<MutexGuard<'static, Withheld>>,
     /// No block is out of its buddy to be trimmed: nobody would put it back.
     _trims: Vec<MutexGuard<'static, ()>>,
     /// No section is claimed: nobody would bring it online.
@@ -67,11 +70,12 @@ pub(super) fn unregister(shared: &Shared) {
 extern "C" fn before() {
     let pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut held, mut trims, mut growths) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut backgrounds, mut steps) = (Vec::new(), Vec::new());
+    let (mut budgets, mut backgrounds, mut steps) = (Vec::new(), Vec::new(), Vec::new());
     let (mut consumers, mut bells) = (Vec::new(), Vec::new());
     for pool in pools.iter() {
         // SAFETY: (1) on the list, so alive, and it stays so while the list is locked.
         let shared: &'static Shared = unsafe { &*pool.0 };
+        budgets.push(shared.budget.lock());
         backgrounds.push(shared.background.pause());
         let home = shared.allocator.platform();
         // A consumer that forks may be called by a reclaimer's step.
@@ -89,6 +93,7 @@ extern "C" fn before() {
             _bells: bells,
             _steps: steps,
             backgrounds,
+            _budgets: budgets,
             _trims: trims,
             _growths: growths,
             pools,

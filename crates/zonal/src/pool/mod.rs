@@ -14,6 +14,8 @@
 //! | `pages` | owned pages that free themselves |
 //! | `worker` | the refresh thread: decay, remote pages, background trim |
 //! | `background` | a thread per node that reclaims |
+//! | `budget` | no more in use than so many bytes |
+//! | `held` | where the pool's bytes are |
 //! | `trim` | free 2 MiB blocks back to the operating system |
 //! | `poison` | finds writes to freed pages |
 //! | `grow` | memory that comes online while the pool is used |
@@ -27,10 +29,12 @@
 //! - **POOL-3** the word in front of the table of frame words is mapped and zero.
 
 mod background;
+mod budget;
 mod builder;
 mod explain;
 mod fork;
 mod grow;
+mod held;
 mod hot;
 mod pages;
 mod poison;
@@ -38,8 +42,10 @@ mod records;
 mod trim;
 mod worker;
 
+pub use budget::BudgetError;
 pub use builder::{Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, ZoneSize};
 pub use explain::Explanation;
+pub use held::HeldReport;
 pub use pages::Pages;
 pub use trim::TrimError;
 
@@ -90,6 +96,7 @@ pub(crate) struct Shared {
     growth: grow::Growth,
     background: background::Background,
     wants_background: bool,
+    budget: budget::Budget,
     notices: Vec<Notice>,
     mode: Mode,
     // Below: what the fields above point into (POOL-2).

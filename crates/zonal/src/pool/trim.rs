@@ -64,7 +64,7 @@ impl Shared {
     }
 
     /// Releases a block that only this call can see. Returns its resident bytes.
-    fn release(&self, pfn: Pfn, order: Order) -> Result<usize, TrimError> {
+    pub(super) fn release(&self, pfn: Pfn, order: Order) -> Result<usize, TrimError> {
         if self.poison.is_some() {
             // A released page reads as zero, which the check would take for a write.
             return Ok(0);

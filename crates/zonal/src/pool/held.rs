@@ -1,0 +1,125 @@
+//! Where a pool's bytes are: each has exactly one reason.
+
+use std::fmt;
+
+use zonal_core::frame::{PageState, PageWord};
+use zonal_core::platform::reclaimer::{Reclaimer, Unit};
+use zonal_core::sync::Ordering::Relaxed;
+use zonal_core::types::{NodeId, PAGE_SIZE};
+
+use super::{Pool, Shared};
+use crate::sys::map::MapError;
+
+/// What a pool's memory and metadata are held by, in bytes. The lines sum to
+/// [`total`](Self::total), which is all that the pool has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct HeldReport {
+    /// Handed out, to others than registered consumers.
+    pub users: u64,
+    /// Handed out to registered consumers, as they say: they would give it up.
+    pub consumers: u64,
+    /// On per-CPU lists.
+    pub lists: u64,
+    /// Free, and in memory.
+    pub free_resident: u64,
+    /// Free, and not in memory: never touched, or given back to the operating system.
+    pub free_absent: u64,
+    /// Kept out of use by the budget.
+    pub withheld: u64,
+    /// Not online yet, or on its way from one hand to another.
+    pub elsewhere: u64,
+    /// Metadata, as reserved; untouched parts are not in memory.
+    pub metadata: u64,
+}
+
+impl HeldReport {
+    /// Each line, by its name.
+    pub fn lines(&self) -> [(&'static str, u64); 8] {
+        [
+            ("users", self.users),
+            ("consumers", self.consumers),
+            ("per-CPU lists", self.lists),
+            ("free, in memory", self.free_resident),
+            ("free, not in memory", self.free_absent),
+            ("above the budget", self.withheld),
+            ("elsewhere", self.elsewhere),
+            ("metadata", self.metadata),
+        ]
+    }
+
+    /// The sum of all lines: the pool and its metadata.
+    pub fn total(&self) -> u64 {
+        self.lines().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// What counts against the budget.
+    pub fn in_use(&self) -> u64 {
+        self.users + self.consumers + self.lists
+    }
+}
+
+impl fmt::Display for HeldReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, bytes) in self.lines() {
+            writeln!(f, "{name:<20} {bytes:>16}")?;
+        }
+        write!(f, "{:<20} {:>16}", "total", self.total())
+    }
+}
+
+impl Pool {
+    /// Where the pool's bytes are now. Looks at each block's word and asks the kernel what is in
+    /// memory: some milliseconds for each GiB. Exact while nothing runs; at any time each byte is
+    /// counted once.
+    pub fn held(&self) -> HeldReport {
+        self.shared.held()
+    }
+}
+
+impl Shared {
+    fn held(&self) -> HeldReport {
+        let mut report =
+            HeldReport { metadata: self.records.bytes() as u64, ..HeldReport::default() };
+        let mut handed_out = 0;
+        let mut frame = 0;
+        while frame < self.pages {
+            let word = PageWord(self.allocator.words()[frame].load(Relaxed));
+            let (order, slot) = match word.state() {
+                PageState::Free { order, .. } => (order.get(), None),
+                PageState::Cached { order, .. } => (order.get(), Some(&mut report.lists)),
+                PageState::Allocated { order, .. } => (order.get(), Some(&mut handed_out)),
+                PageState::None | PageState::Corrupt(_) => (0, Some(&mut report.elsewhere)),
+            };
+            let end = (frame + (1 << order)).min(self.pages);
+            let range = frame * PAGE_SIZE..end * PAGE_SIZE;
+            let bytes = range.len() as u64;
+            match slot {
+                Some(slot) => *slot += bytes,
+                None => {
+                    // What cannot be asked is taken to be there.
+                    let resident: Result<usize, MapError> = self.memory.resident_bytes(range);
+                    let resident = resident.map_or(bytes, |resident| resident as u64).min(bytes);
+                    report.free_resident += resident;
+                    report.free_absent += bytes - resident;
+                }
+            }
+            frame = end;
+        }
+        report.withheld = (self.withheld_pages() * PAGE_SIZE as u64).min(handed_out);
+        handed_out -= report.withheld;
+        report.consumers = (self.consumers_pages() * PAGE_SIZE as u64).min(handed_out);
+        report.users = handed_out - report.consumers;
+        report
+    }
+
+    /// Pages that registered consumers say they hold.
+    fn consumers_pages(&self) -> u64 {
+        let consumers = self.allocator.platform().consumers();
+        let of_node = |node: usize| {
+            let held = consumers.holdings(Unit::Node(NodeId(node as u16)));
+            held.file.saturating_add(held.slab)
+        };
+        (0..self.allocator.nodes().len()).map(of_node).fold(0, u64::saturating_add)
+    }
+}
