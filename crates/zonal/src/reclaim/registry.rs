@@ -437,12 +437,14 @@ impl Entry {
         match catch_unwind(AssertUnwindSafe(call)) {
             Ok(answer) => Some(answer),
             Err(panic) => {
-                self.gone.store(true, Relaxed);
                 let said = message(&*panic);
-                eprintln!(
-                    "zonal: the consumer \"{}\" panicked: {said}. It is not called any more.",
-                    self.name
-                );
+                // Others may be in the middle of it, and panic too.
+                if !self.gone.swap(true, Relaxed) {
+                    eprintln!(
+                        "zonal: the consumer \"{}\" panicked: {said}. It is not called any more.",
+                        self.name
+                    );
+                }
                 // What the panic carries may panic again when it is dropped.
                 std::mem::forget(panic);
                 let mut panicked = self.panicked.lock().unwrap_or_else(PoisonError::into_inner);

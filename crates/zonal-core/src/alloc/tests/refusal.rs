@@ -296,3 +296,55 @@ fn refusals_say_it_in_words() {
     assert!(text.contains("order 2 (16 KiB)"), "{text}");
     assert!(text.contains("node 0, zone Normal") && text.contains("min watermark"), "{text}");
 }
+
+/// Each path to memory, refused at its nth block for every n: what was served stays, what was
+/// refused changed nothing, and all of it comes back.
+#[test]
+fn every_path_may_fail_at_any_block() {
+    const PAGES: u64 = 1024;
+    let kernel = |order| Request::new(Order::new(order).unwrap());
+    for request in [
+        kernel(0),
+        kernel(0).gfp(Gfp::ATOMIC),
+        kernel(0).gfp(Gfp::NOWAIT),
+        kernel(0).gfp(Gfp::KERNEL | Gfp::NORETRY),
+        kernel(0).gfp(Gfp::KERNEL | Gfp::NOFAIL),
+        kernel(0).gfp(Gfp::MEMALLOC | Gfp::THISNODE).on(NodeId(1)),
+        kernel(2),
+        kernel(3).gfp(Gfp::ATOMIC),
+        kernel(5),
+    ] {
+        for (left, bulk) in (0..24).flat_map(|left| [(left, false), (left, true)]) {
+            if bulk && request.order != Order::ZERO {
+                continue;
+            }
+            Shape::uniform(2, PAGES, 1).scoped(Policy::ZONAL, 0, |pool| {
+                fails_at(pool, request, left, bulk);
+                pool.validate().unwrap();
+                pool.drain_all();
+                assert_eq!(pool.free_pages(), 2 * PAGES, "{request:?} {left} {bulk}");
+            });
+        }
+    }
+}
+
+/// Fills the pool, gives `left` blocks back, and takes what can be had.
+fn fails_at(pool: &Allocator<'_, Script>, request: Request, left: usize, bulk: bool) {
+    let all = Request { gfp: Gfp::MEMALLOC, node: None, ..request };
+    let mut held: Vec<Pfn> = core::iter::from_fn(|| pool.alloc(all).ok()).collect();
+    for pfn in held.drain(..left) {
+        pool.free(pfn, request.order).unwrap();
+    }
+    let mut got = vec![Pfn(0); left + 1];
+    let served = if bulk {
+        pool.alloc_bulk(request, &mut got).unwrap_or(0)
+    } else {
+        let served = core::iter::from_fn(|| pool.alloc(request).ok()).zip(&mut got);
+        served.map(|(pfn, slot)| *slot = pfn).count()
+    };
+    assert!(served <= left, "{served} of {left}");
+    pool.validate().unwrap();
+    for pfn in held.iter().chain(&got[..served]) {
+        pool.free(*pfn, request.order).unwrap();
+    }
+}
