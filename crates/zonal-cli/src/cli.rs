@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zonal_bench::Bench;
 use zonal_core::policy::Policy;
 
+use crate::advise::AdviseArgs;
 use crate::lab::args::LabCommand;
 use crate::record::RecordArgs;
 use crate::trace::args::TraceCommand;
@@ -34,6 +35,9 @@ pub enum Command {
     Trace(TraceCommand),
     /// Records the page allocator of the kernel that runs into a .zonal file. Needs root.
     Record(RecordArgs),
+    /// Replays a trace under other settings, releases and numbers of CPUs, and says what each would
+    /// have done. Every figure it prints is modelled.
+    Advise(AdviseArgs),
     /// Puts back what a recorder changed, once that has ended.
     #[command(name = crate::record::GUARD, hide = true)]
     RecordGuard,

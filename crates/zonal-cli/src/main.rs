@@ -3,6 +3,7 @@
 //! Data goes to stdout, notes and progress to stderr. Exit codes: 0 pass, 1 a property failed,
 //! 2 usage or bad input.
 
+mod advise;
 mod bench;
 mod cli;
 mod conform;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Trace(command) => trace::run(&command),
         Command::Record(args) => record::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::RecordGuard => return record::guard(),
         Command::Conform(args) => conform::run(&args),
         Command::Bench(args) => bench::run_bench(&args),

@@ -73,7 +73,7 @@ pub enum Next {
 }
 
 /// All events about blocks, in the order of the trace.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Facts {
     list: Vec<Fact>,
     /// Position of the first event that is replayed.

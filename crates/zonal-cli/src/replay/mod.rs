@@ -20,6 +20,7 @@
 //! | `recorded` | what the model is told beyond allocations and frees |
 //! | `latency`, `outcome`, `report` | what came out |
 //! | `fidelity` | model and kernel over time, with plots |
+//! | `what_if` | the same trace under other rules and settings |
 //! | `end` | the state that a replay on no memory ends in |
 
 mod cached;
@@ -40,10 +41,13 @@ mod real;
 mod recorded;
 mod report;
 mod start;
+mod what_if;
 mod workers;
 mod zones;
 
 pub use end::{EndState, end_state};
+pub use fidelity::timeline::BIN_NS;
+pub use what_if::{Trial, Trialled, WhatIf};
 
 use anyhow::{Context, bail, ensure};
 use zonal_core::policy::Policy;
@@ -72,18 +76,7 @@ const TICK_EVENTS: u64 = 1 << 13;
 /// # Errors
 /// Bad input, with file and line, or a machine that cannot be had.
 pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
-    ensure!(
-        args.speed == Speed::Max || args.memory == Memory::Real,
-        "--speed recorded needs --memory real: without memory the clock is the trace's anyway"
-    );
-    ensure!(
-        args.explain.is_none() || args.memory == Memory::None,
-        "--explain needs --memory none: on real memory several threads allocate at once"
-    );
-    ensure!(
-        args.fidelity.is_none() || args.memory == Memory::None,
-        "--fidelity needs --memory none: a pool on real memory is not the recorded machine"
-    );
+    check(args)?;
     let policy = args.policy.policy()?;
     let recording = match &args.trace {
         Some(path) => crate::trace::open(path, args.machine.as_deref())?,
@@ -146,6 +139,23 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
     report.remarks().for_each(|remark| output::note(&remark));
     output::data(&if args.json { report.json()? } else { report.text() })?;
     Ok(if report.passed() { Verdict::Pass } else { Verdict::Failed })
+}
+
+/// Flags that only one kind of memory can honour.
+fn check(args: &ReplayArgs) -> anyhow::Result<()> {
+    ensure!(
+        args.speed == Speed::Max || args.memory == Memory::Real,
+        "--speed recorded needs --memory real: without memory the clock is the trace's anyway"
+    );
+    ensure!(
+        args.explain.is_none() || args.memory == Memory::None,
+        "--explain needs --memory none: on real memory several threads allocate at once"
+    );
+    ensure!(
+        args.fidelity.is_none() || args.memory == Memory::None,
+        "--fidelity needs --memory none: a pool on real memory is not the recorded machine"
+    );
+    Ok(())
 }
 
 /// A program for the recorded machine on no memory, how its per-CPU lists are judged, and what no

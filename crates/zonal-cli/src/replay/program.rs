@@ -167,7 +167,7 @@ pub struct Counts {
 }
 
 /// A trace, ready to run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Program {
     /// What to do, in the order of the trace.
     pub ops: Vec<Op>,
