@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::tidy;
+use crate::{fuzz, tidy};
 
 /// The README's test command. `.ci/run` runs it by itself first, then passes `--test-log`.
 const TEST: &[&str] = &["test", "--workspace"];
@@ -28,6 +28,9 @@ const AFTER_TIDY: &[(&str, &[&str])] = &[
 /// A target without an operating system. Built for where its standard library is installed; where
 /// it is not, tidy's `no-std` check is what keeps `std` out of the core.
 const BARE_TARGET: &str = "x86_64-unknown-none";
+
+/// How long the fuzzers run, all together.
+pub const FUZZ_SECONDS: u64 = 60;
 
 /// One finished step.
 struct Outcome {
@@ -71,6 +74,8 @@ pub fn run(root: &Path, test_log: Option<&Path>) -> Result<bool> {
     } else {
         eprintln!("note: {BARE_TARGET} is not installed, so the core was built for this host only");
     }
+
+    timed(&mut outcomes, "fuzz", || fuzz::run(root, FUZZ_SECONDS))?;
 
     print_summary(&outcomes, &counts);
     Ok(outcomes.iter().all(|outcome| outcome.passed))

@@ -2,11 +2,13 @@
 //!
 //! - `cargo xtask tidy` checks the house rules that neither rustfmt nor clippy knows (`tidy`).
 //! - `cargo xtask ci` runs every check of continuous integration in its order (`ci`).
+//! - `cargo xtask fuzz` runs the fuzzers of the trace readers (`fuzz`).
 //! - `cargo xtask table CSV` writes the README's bench table (`table`).
 //!
 //! Exit codes: 0 all is well, 1 a finding or a failed step, 2 usage, or the checks could not run.
 
 mod ci;
+mod fuzz;
 mod table;
 mod tidy;
 
@@ -19,6 +21,7 @@ usage: cargo xtask COMMAND
   tidy                  check the house rules; each finding is FILE:LINE: [check] message
   ci [--test-log FILE]  run what continuous integration runs; with --test-log the tests were
                         run before, and FILE holds what `cargo test --workspace` printed
+  fuzz [--seconds N]    run the fuzzers of the trace readers for N seconds together, 60 without
   table CSV             write the README's bench table from a file in results/
 ";
 
@@ -30,6 +33,11 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["ci"] => ci::run(&root, None),
         ["ci", "--test-log", file] => ci::run(&root, Some(Path::new(file))),
+        ["fuzz"] => fuzz::run(&root, ci::FUZZ_SECONDS),
+        ["fuzz", "--seconds", seconds] => match seconds.parse() {
+            Ok(seconds) => fuzz::run(&root, seconds),
+            Err(error) => Err(anyhow::anyhow!("--seconds {seconds}: {error}")),
+        },
         ["table", csv] => table::run(&root, Path::new(csv)).map(|()| true),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

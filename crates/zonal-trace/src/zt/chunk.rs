@@ -181,7 +181,8 @@ impl ChunkHead {
 
 fn check(bytes: &[u8], expected: u32) -> Result<(), Fault> {
     let found = crc32fast::hash(bytes);
-    match found == expected {
+    // No fuzzer guesses a checksum: with one compared, nothing behind it would be reached.
+    match found == expected || cfg!(fuzzing) {
         true => Ok(()),
         false => Err(Box::new(TraceErrorKind::ChecksumDiffers { expected, found })),
     }
