@@ -7,7 +7,9 @@
 //!
 //! Three numbers of the workload are set by the three cells of the column without the fix: how much
 //! a process works between two new pages (system time), how many processes run (elapsed), how many
-//! pages the build touches (user time). The column with the fix, and the changes, are predictions.
+//! pages the build touches (user time). The column with the fix, and the changes, follow; but what
+//! the kernel works beside the allocator, and what a shared core gives, were estimated with both
+//! columns in view, so they are no blind predictions.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +97,11 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
                 "{RUN_MS} ms of the build are played, and scaled up to all pages that it touches"
             ),
             "how long the kernel works on a fault beside the allocator is an estimate: 20 % more \
-             of it moves the change of system time by 3 points"
+             of it moves the change of system time by about 3 points"
+                .into(),
+            "that estimate, those of unmapping and of a process, and what a shared core gives were \
+             chosen among values tried with both columns in view: the second column is no blind \
+             prediction"
                 .into(),
         ],
     })

@@ -4,8 +4,7 @@
 //! `prometheus-node-exporter`, the name of Debian's package, in `PATH`. Without it the test says
 //! `SKIPPED`.
 
-#[path = "support/two_nodes.rs"]
-mod two_nodes;
+use crate::two_nodes;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};

@@ -1,7 +1,6 @@
 //! `zonal zoneinfo` and the other texts, the real program: bytes, JSON, exit codes, bad input.
 
-#[path = "support/two_nodes.rs"]
-mod two_nodes;
+use crate::two_nodes;
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

@@ -5,8 +5,7 @@
 //! The Python ones are looked for in the folder that the variable `ZONAL_PYTHON_BIN` names, then in
 //! `PATH`; without them their tests say `SKIPPED`.
 
-#[path = "support/two_nodes.rs"]
-mod two_nodes;
+use crate::two_nodes;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -1,0 +1,17 @@
+//! The program `zonal`, run as people run it. One binary, so that its tests share both the build and
+//! the processors.
+
+mod advise;
+mod conform;
+mod fidelity;
+mod lab;
+mod lab_machines;
+mod node_exporter;
+mod others;
+mod policy;
+mod record;
+mod replay;
+mod state;
+mod timeline;
+mod trace;
+mod two_nodes;
