@@ -204,7 +204,9 @@ impl Inner {
 
     /// Writes old pages of each file, and others until not too many are left.
     fn flush_round(&self) {
-        let files: Vec<Arc<File>> = self.files().by_id.values().cloned().collect();
+        let mut files: Vec<Arc<File>> = self.files().by_id.values().cloned().collect();
+        // Those first that are dirty for longest: their pages are next in reclaim's way too.
+        files.sort_by_cached_key(|file| std::cmp::Reverse(file.dirty_for()));
         let before = self.flusher.cleaned.load(Relaxed);
         let (mut tried, mut failing) = (false, false);
         let wanted = self.flusher.wanted.swap(false, Relaxed);
