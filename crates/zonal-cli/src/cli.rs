@@ -9,6 +9,7 @@ use zonal_core::policy::Policy;
 
 use crate::advise::AdviseArgs;
 use crate::lab::args::LabCommand;
+use crate::pressure::args::PressureArgs;
 use crate::record::RecordArgs;
 use crate::trace::args::TraceCommand;
 
@@ -46,6 +47,9 @@ pub enum Command {
     Conform(ConformArgs),
     /// Measures the pool beside other allocators, all in the same loops of the same run.
     Bench(BenchArgs),
+    /// Runs loads of files on a page cache over a pool that is too small for them, and prints what
+    /// reclaim did beside what was published in 2011.
+    Pressure(PressureArgs),
     /// Lists the values of a policy, what each decides and what it accepts.
     Policy(ShowPolicyArgs),
     /// Runs published experiments on simulated machines. Every figure it prints is simulated.
@@ -233,15 +237,24 @@ impl PolicyArgs {
     /// A key that is none, or a value that is not accepted or does not go with the others.
     pub fn policy(&self) -> anyhow::Result<Policy> {
         let mut policy = self.policy;
-        for text in &self.set {
-            let (key, value) = text.split_once('=').with_context(|| {
-                format!("--set {text}: expected KEY=VALUE, as --set pcp.scale_max=3")
-            })?;
-            let set = policy.set(key, value);
-            set.map_err(|error| anyhow::anyhow!("--set {text}: {error}"))?;
-        }
+        apply(&mut policy, &self.set)?;
         Ok(policy)
     }
+}
+
+/// Changes values of a policy, each given as `KEY=VALUE`.
+///
+/// # Errors
+/// A key that is none, or a value that is not accepted or does not go with the others.
+pub fn apply(policy: &mut Policy, settings: &[String]) -> anyhow::Result<()> {
+    for text in settings {
+        let (key, value) = text.split_once('=').with_context(|| {
+            format!("--set {text}: expected KEY=VALUE, as --set pcp.scale_max=3")
+        })?;
+        let set = policy.set(key, value);
+        set.map_err(|error| anyhow::anyhow!("--set {text}: {error}"))?;
+    }
+    Ok(())
 }
 
 fn preset_names() -> String {
@@ -252,7 +265,8 @@ fn policy_help() -> String {
     format!("Whose rules the allocator follows: {}", preset_names())
 }
 
-fn preset(name: &str) -> Result<Policy, String> {
+/// A preset by name.
+pub fn preset(name: &str) -> Result<Policy, String> {
     Policy::preset(name).ok_or_else(|| format!("no such policy; there are {}", preset_names()))
 }
 

@@ -10,6 +10,7 @@ mod conform;
 mod lab;
 mod output;
 mod policy;
+mod pressure;
 mod record;
 mod replay;
 mod state;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Numastat(args) => state::run_of_node(Text::Numastat, &args),
         Command::Meminfo(args) => state::run_of_node(Text::Meminfo, &args),
         Command::Policy(args) => policy::show(&args),
+        Command::Pressure(args) => pressure::run(&args),
     };
     match result {
         Ok(Verdict::Pass) => ExitCode::SUCCESS,

@@ -1,0 +1,133 @@
+//! `zonal pressure`: the loads of 2011 on a page cache over a pool of two made-up nodes, on the
+//! CPUs of the first one, and the published figures beside what was measured here.
+
+pub mod args;
+mod report;
+mod workloads;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use rustix::process::{Resource, Rlimit};
+use zonal::sys::affinity::{allowed_cpus, possible_cpus_max};
+use zonal::{CpuId, CpuMap, Pool};
+use zonal_cache::{Cache, Stats};
+use zonal_core::platform::Platform;
+use zonal_core::platform::reclaimer::Shrunk;
+
+use crate::{Verdict, output};
+use args::{PressureArgs, Variant};
+use report::{Column, Report};
+use workloads::Load;
+
+/// Nodes of the pool.
+const NODES: u16 = 2;
+/// Files that stay in the cache when they are closed, at most.
+const FILES_MAX: u64 = 1 << 16;
+/// Descriptors that the cache leaves to the rest of the program.
+const DESCRIPTORS_LEFT: u64 = 256;
+
+/// Runs the command.
+///
+/// # Errors
+/// Settings that cannot be, a directory that cannot be written, or a pool that cannot be made.
+pub fn run(args: &PressureArgs) -> anyhow::Result<Verdict> {
+    let variants = args.variants()?;
+    let bar = output::progress(args.workload.name(), "runs", Some(variants.len() as u64));
+    let mut columns = Vec::new();
+    for variant in &variants {
+        columns.push(measure(args, variant)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let report = Report::new(args, columns)?;
+    output::data(&match (args.json, args.csv) {
+        (true, _) => serde_json::to_string_pretty(&report)? + "\n",
+        (_, true) => report.csv(),
+        _ => report.text(),
+    })?;
+    Ok(Verdict::Pass)
+}
+
+/// One run, in a pool and a directory of its own.
+fn measure(args: &PressureArgs, variant: &Variant) -> anyhow::Result<Column> {
+    let dir = match &args.dir {
+        Some(dir) => tempfile::tempdir_in(dir)
+            .with_context(|| format!("cannot make a directory in {}", dir.display()))?,
+        None => tempfile::tempdir().context("cannot make a directory for the files")?,
+    };
+    let (map, first_node) = place(&allowed_cpus()?);
+    let builder = Pool::builder().size((args.pool as usize) << 20).policy(variant.policy);
+    let pool = Arc::new(builder.fake_nodes(NODES, map).build()?);
+    let builder = Cache::builder(pool.clone()).direct(true);
+    let cache = builder.closed_files(files_max()).build()?;
+    let start = Instant::now();
+    let load = Load {
+        cache: &cache,
+        dir: dir.path(),
+        data_mib: args.data,
+        threads: args.threads.unwrap_or(first_node.len() as u64),
+        cpus: &first_node,
+        huge: args.huge,
+    };
+    let mut figures = workloads::run(args.workload, load)?;
+    figures.push(("elapsed_s", start.elapsed().as_secs_f64()));
+    // While there is a consumer: without one the pool has no reclaimer to ask.
+    figures.extend(scans(&pool, &cache.stats()));
+    drop(cache);
+    let free = pool.free_page_count() as usize * zonal::PAGE_SIZE;
+    if let Err(fault) = pool.validate() {
+        bail!("the pool broke an invariant under this load: {fault:?}");
+    }
+    if free != pool.bytes() {
+        bail!("pages are lost: {free} bytes of {} are free at the end", pool.bytes());
+    }
+    Ok(Column::new(variant, figures))
+}
+
+/// Half of the CPUs that may be used belong to the first node, which the load runs on; all of them
+/// if there is but one.
+fn place(allowed: &[CpuId]) -> (CpuMap, Vec<CpuId>) {
+    let first: Vec<CpuId> = allowed[..allowed.len().div_ceil(2)].to_vec();
+    let node_of = |cpu: u32| u16::from(allowed.len() > 1 && !first.contains(&CpuId(cpu)));
+    (CpuMap::Explicit((0..possible_cpus_max()).map(node_of).collect()), first)
+}
+
+/// Files that may be open at once, each by two descriptors, after as many were asked for as can be
+/// had.
+fn files_max() -> usize {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // If that is refused the old limit stays.
+    let _ = rustix::process::setrlimit(Resource::Nofile, wanted);
+    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit.saturating_sub(DESCRIPTORS_LEFT) / 2).clamp(1, FILES_MAX) as usize
+}
+
+/// What reclaim did, in the published terms: kernels count node reclaim as direct reclaim.
+fn scans(pool: &Pool, stats: &Stats) -> Vec<(&'static str, f64)> {
+    let (mut background, mut direct) = (Shrunk::default(), Shrunk::default());
+    for node in pool.core().nodes() {
+        let scans = node.scans();
+        background = background.plus(scans.background);
+        direct = direct.plus(scans.direct).plus(scans.node);
+    }
+    let objects = pool.core().platform().reclaimer().map_or(0, |all| all.objects_scanned());
+    // As Mel Gorman's reports: nothing scanned is done with full efficiency.
+    let percent = |part: u64, of: u64| (part * 100).checked_div(of).unwrap_or(100);
+    let all = background.scanned + direct.scanned;
+    let kib = |pages: u64| (pages * 4) as f64;
+    vec![
+        ("pages_in", kib(stats.read)),
+        ("pages_out", kib(stats.written)),
+        ("direct_pages_scanned", direct.scanned as f64),
+        ("kswapd_pages_scanned", background.scanned as f64),
+        ("kswapd_pages_reclaimed", background.reclaimed as f64),
+        ("direct_pages_reclaimed", direct.reclaimed as f64),
+        ("kswapd_efficiency_percent", percent(background.reclaimed, background.scanned) as f64),
+        ("direct_efficiency_percent", percent(direct.reclaimed, direct.scanned) as f64),
+        ("percent_direct_scans", percent(direct.scanned, all) as f64),
+        ("slabs_scanned", objects as f64),
+    ]
+}

@@ -1,0 +1,51 @@
+//! `zonal pressure`, as a program.
+
+use std::collections::BTreeSet;
+use std::process::Output;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+fn zonal(args: &[&str]) -> Output {
+    Command::cargo_bin("zonal").unwrap().args(args).output().unwrap()
+}
+
+/// A small run of each load: every published row is there, and what was written was read back by
+/// nobody but counted.
+#[test]
+fn each_load_reports_the_published_rows() {
+    for workload in ["fsmark", "largedd", "streamwriter"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_str().unwrap();
+        let size = ["--pool", "16", "--data", "32", "--dir", path];
+        let set = ["--set", "zlc=original", "--json"];
+        let out = zonal(&[&["pressure", workload], &size[..], &set[..]].concat());
+        assert!(out.status.success(), "{workload}: {}", String::from_utf8_lossy(&out.stderr));
+        let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(report["workload"], workload);
+        let columns = report["columns"].as_array().unwrap();
+        assert_eq!(columns.len(), 1);
+        assert_eq!(columns[0]["zlc"], "original");
+        assert_eq!(columns[0]["published_as"], "vanilla");
+        let keys = |part: &str| -> BTreeSet<String> {
+            columns[0][part].as_object().unwrap().keys().cloned().collect()
+        };
+        let (measured, published) = (keys("measured"), keys("published"));
+        assert!(published.is_subset(&measured), "{workload}: {published:?}, {measured:?}");
+        let figure = |name: &str| columns[0]["measured"][name].as_f64().unwrap();
+        assert!(figure("pages_out") >= 32.0 * 1024.0, "{workload}: not all was written");
+        let scanned = figure("direct_pages_scanned") + figure("kswapd_pages_scanned");
+        assert!(scanned > 0.0, "{workload}: twice the pool, and nothing was scanned");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "files are left behind");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_reason() {
+    let out = zonal(&["pressure", "fsmark", "--set", "zlc=sometimes"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("zlc"));
+    let out = zonal(&["pressure", "fsmark", "--dir", "/nowhere/at/all"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("/nowhere/at/all"));
+}
