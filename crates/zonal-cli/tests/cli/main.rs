@@ -9,6 +9,7 @@ mod lab_machines;
 mod node_exporter;
 mod others;
 mod policy;
+mod pressure;
 mod record;
 mod replay;
 mod state;
