@@ -1,5 +1,5 @@
-//! The program `zonal`, run as people run it. One binary, so that its tests share both the build and
-//! the processors.
+//! The program `zonal`, run as people run it. One binary, so that its tests share the build and the
+//! processors.
 
 mod advise;
 mod conform;
