@@ -29,6 +29,9 @@ pub fn read(parts: Vec<Part>) {
         && times.len() < EVENTS_MAX
     {
         let later = times.iter().filter(|other| *other >= time).count();
-        assert_eq!(recording.events_from(*time).filter(Result::is_ok).count(), later);
+        // An index that lies may lead to an error, but never past an event.
+        if let Ok(from) = recording.events_from(*time).collect::<Result<Vec<_>, _>>() {
+            assert_eq!(from.len(), later);
+        }
     }
 }

@@ -117,6 +117,8 @@ pub enum Outcome {
         /// Base pages kept there for atomic requests.
         reserved: u64,
     },
+    /// It must not fail: it would wait until others free pages, in a home that can wait.
+    Waits,
     /// It would be refused.
     Refused(AllocError),
 }
@@ -181,7 +183,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if cached + boost + reserved > 0 || deltas || isolated {
             return Outcome::Drains { cached, boost, reserved };
         }
-        Outcome::Refused(self.refusal(ctx, flags))
+        if self.waits(ctx) { Outcome::Waits } else { Outcome::Refused(self.refusal(ctx, flags)) }
     }
 
     /// Whether and from where [`rmqueue`](Self::rmqueue) would serve the request.
@@ -362,6 +364,7 @@ impl fmt::Display for Explained {
                 "the per-CPU lists are emptied ({cached} pages), the boost ({boost}) and the \
                  atomic reserve ({reserved}) given up; then the zones are asked again"
             )?,
+            Outcome::Waits => f.write_str("must not fail: waits until others free pages")?,
             Outcome::Refused(error) => write!(f, "refused: {error}")?,
         }
         if self.certain { Ok(()) } else { f.write_str(", unless a step above made room") }

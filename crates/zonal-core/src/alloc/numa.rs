@@ -93,16 +93,17 @@ impl<'a, P: Platform> Allocator<'a, P> {
         NumaEvents::of(match self.policy.numa.fold_site {
             _ if !self.policy.numa.records() => plus(self.derived_events(zone), zone.numa().get()),
             NumaFold::Worker => zone.numa().get(),
-            NumaFold::WorkerAndSnapshot => {
+            NumaFold::WorkerAndSnapshot => zone.numa().settled(&self.platform, || {
                 let deltas = self.each_cpu().map(|cpu| {
                     collected(&self.platform, zone.id, cpu, false);
                     self.numa_deltas(zone, cpu).peek()
                 });
                 deltas.fold(zone.numa().get(), plus)
-            }
+            }),
             NumaFold::Reader => {
                 self.fold_numa(zone);
-                zone.numa().get()
+                // Another reader may have taken deltas and not yet have added them.
+                zone.numa().settled(&self.platform, || zone.numa().get())
             }
         })
     }

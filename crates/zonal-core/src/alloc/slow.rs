@@ -74,7 +74,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 return Some(pfn);
             }
         }
-        if !ctx.gfp.contains(Gfp::NOFAIL) || ctx.order.get() > COSTLY_ORDER {
+        if !self.waits(ctx) {
             return None;
         }
         let right = match self.policy.reserves {
@@ -92,6 +92,13 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 return Some(pfn);
             }
         }
+    }
+
+    /// Whether the request waits for others rather than fail.
+    pub(super) fn waits(&self, ctx: &Context<'a>) -> bool {
+        ctx.gfp.contains(Gfp::NOFAIL | Gfp::DIRECT_RECLAIM)
+            && !self.is_reclaiming()
+            && ctx.order.get() <= COSTLY_ORDER
     }
 
     /// Asks the home's last resort, for requests that it may be asked for (LB D.5): Linux kills a

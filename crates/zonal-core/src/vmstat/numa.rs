@@ -15,8 +15,10 @@
 //! reader's race is kept as it is. The exact storage has no such race: a reader only loads.
 
 use crate::platform::{Instruction, Line, Platform, Step};
-use crate::sync::{AtomicI64, Ordering::Relaxed};
+use crate::sync::AtomicI64;
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::types::{CpuId, ZoneId};
+use crate::vmstat::folds::Folds;
 use crate::vmstat::threshold::fold_mod;
 use crate::vmstat::update::{Change, Form, Place, Updated, change, change_by};
 use crate::vmstat::variant::{NumaPolicy, NumaStorage, Update};
@@ -57,7 +59,11 @@ pub struct NumaDeltas {
 #[derive(Debug, Default)]
 pub struct NumaCounters {
     items: [AtomicI64; NUMA_ITEMS],
+    folds: Folds,
 }
+
+/// How often a reader waits for folds under way.
+const SETTLING_MAX: u32 = 1 << 12;
 
 /// How events of one zone are counted.
 #[derive(Clone, Copy, Debug)]
@@ -128,20 +134,25 @@ impl NumaDeltas {
     /// Moves all deltas to the zone's counters. Returns whether there were any.
     pub fn fold_into(&self, zone: &NumaCounters) -> bool {
         let mut any = false;
+        zone.folds.begin();
         for (diff, shared) in self.items.iter().zip(&zone.items) {
-            // Relaxed: as for every counter; the exchange alone decides who has a delta.
-            let taken = diff.swap(0, Relaxed);
+            // Release: pairs with the Acquire in `peek` (see `folds`). The exchange alone decides
+            // who has a delta.
+            let taken = diff.swap(0, Release);
             if taken != 0 {
-                shared.fetch_add(taken, Relaxed);
+                // Release: pairs with the Acquire in `get`.
+                shared.fetch_add(taken, Release);
                 any = true;
             }
         }
+        zone.folds.end();
         any
     }
 
     /// The deltas, left where they are.
     pub fn peek(&self) -> NumaCounts {
-        self.items.each_ref().map(|item| item.load(Relaxed))
+        // Acquire: pairs with the Release in `fold_into`.
+        self.items.each_ref().map(|item| item.load(Acquire))
     }
 
     /// Forgets all deltas.
@@ -153,7 +164,23 @@ impl NumaDeltas {
 impl NumaCounters {
     /// What was folded; may be below zero for a moment, or for good after a lost race.
     pub fn get(&self) -> NumaCounts {
-        self.items.each_ref().map(|item| item.load(Relaxed))
+        // Acquire: pairs with the Release in `fold_into`.
+        self.items.each_ref().map(|item| item.load(Acquire))
+    }
+
+    /// What `read` makes of the deltas and counters of the zone, while no fold is under way: a
+    /// delta taken and not yet added would be missing, or counted twice. Waits for folds for a
+    /// bounded time.
+    pub fn settled<P: Platform, T>(&self, platform: &P, mut read: impl FnMut() -> T) -> T {
+        for _ in 0..SETTLING_MAX {
+            let done = self.folds.done();
+            let value = read();
+            if self.folds.none_since(done) {
+                return value;
+            }
+            platform.relax();
+        }
+        read()
     }
 
     /// Sets all counters.

@@ -214,13 +214,23 @@ impl ZonalEvents {
     }
 }
 
-/// Offset of the key block to begin at for events from `time_ns` on; `None` without blocks.
+/// Offset of the key block to begin at for events from `time_ns` on. `None` to begin with the
+/// first: there is no block before that time, or the index is not what the file holds.
 fn block_before(input: &mut dyn Seekable, time_ns: u64) -> Result<Option<u64>, Damage> {
     let places = read_index(input)?;
     // The first event of this time may be the last of the block before the one that begins at it.
     let block = places.partition_point(|place| place.first_ns < time_ns).saturating_sub(1);
     let until = &places[..places.len().min(block + 1)];
-    Ok(until.iter().rev().find(|place| place.is_key).map(|place| place.offset))
+    let Some(place) = until.iter().rev().find(|place| place.is_key) else { return Ok(None) };
+    let offset = place.offset;
+    let io = |error| Damage::new(offset, Box::new(read_fault(error)));
+    input.seek(SeekFrom::Start(offset)).map_err(io)?;
+    let head = ChunkHead::read(input, offset)?;
+    // Blocks are in order of time: what lies before one that begins earlier is earlier still.
+    let right = head.is_some_and(|head| {
+        head.kind == ChunkKind::Data && head.flags & KEY != 0 && head.first_ns == place.first_ns
+    });
+    Ok((right && place.first_ns < time_ns).then_some(offset))
 }
 
 /// The index, found through the end marker.

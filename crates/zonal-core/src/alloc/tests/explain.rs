@@ -38,7 +38,7 @@ impl Foretold {
             (Outcome::Served(place, _), Ok(pfn)) if place.zone == zone_of(*pfn) => {}
             (Outcome::Refused(foretold), Err(error)) if foretold == *error => {}
             // Only trying tells.
-            (Outcome::Drains { .. } | Outcome::Reclaims, _) => {}
+            (Outcome::Drains { .. } | Outcome::Reclaims | Outcome::Waits, _) => {}
             _ => panic!("told {told}, got {got:?}, after {notes:#?}"),
         }
     }
