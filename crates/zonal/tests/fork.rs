@@ -17,6 +17,9 @@ const FORKS: u32 = 24;
 /// A child that takes longer hangs.
 const CHILD_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long a child waits for its refresh thread to put down what it moves.
+const SETTLING_MS: u32 = 1000;
+
 // What a child found wrong.
 const EXIT_REFUSED: i32 = 10;
 const EXIT_FREE: i32 = 11;
@@ -92,7 +95,15 @@ fn child(pool: Box<Pool>, number: u32) -> i32 {
     if got.into_iter().any(|page| free(&pool, page, Order::ZERO).is_err()) {
         return EXIT_FREE;
     }
-    if pool.validate().is_err() || pool.free_page_count() != expected {
+    // A refresh thread that is moving pages has them in its hands for a moment.
+    let counted = (0..SETTLING_MS).any(|_| {
+        let all = pool.free_page_count() == expected;
+        if !all {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        all
+    });
+    if pool.validate().is_err() || !counted {
         return EXIT_INVALID;
     }
     drop(pool);

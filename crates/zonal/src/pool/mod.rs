@@ -293,7 +293,8 @@ impl Pool {
     pub fn numa_events(&self, node: NodeId) -> NumaEvents {
         self.shared.allocator.numa_events(node)
     }
-    /// Pages not handed out: free ones and those on per-CPU stores.
+    /// Pages not handed out: free ones and those on per-CPU stores. What a refill or drain has in
+    /// its hands is not counted for that moment.
     pub fn free_page_count(&self) -> u64 {
         self.shared.allocator.free_pages()
     }

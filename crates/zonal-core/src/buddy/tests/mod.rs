@@ -79,6 +79,17 @@ pub fn request(o: u32, mt: Migratetype) -> TakeRequest {
     TakeRequest { order: order(o), mt, nofragment: false }
 }
 
+/// Writes the word of a block that was taken.
+fn hold(frames: &Frames<'_>, idx: u32, request: TakeRequest) {
+    let store = StoreId { cpu: CpuId(1), rank: 3 };
+    assert!(frames.load(idx).is_none());
+    let word = match (frames.start_pfn() + u64::from(idx)) % 3 {
+        0 => PageWord::cached(request.order, request.mt, store),
+        _ => PageWord::allocated(request.order, request.mt, store),
+    };
+    frames.store(idx, word);
+}
+
 impl Pair {
     /// A zone of `pages` frames from pfn `start`, of which `seeds` (frame indexes) are memory.
     pub fn new(start: u64, pages: u64, types: &[Migratetype], seeds: &[Range<u32>]) -> Pair {
@@ -108,9 +119,16 @@ impl Pair {
         let (buddy, frames) = self.zone.parts();
         let report = &mut |event| events.push(event);
         match n {
-            None => got.extend(buddy.take(&frames, request, &policy, report)),
+            None => {
+                got.extend(buddy.take(&frames, request, &policy, report));
+                got.iter().for_each(|idx| hold(&frames, *idx, request));
+            }
             Some(n) => {
-                let out = |idx| got.push(idx);
+                // Marked at once, as a refill does: a later claim of the batch counts it.
+                let out = |idx| {
+                    hold(&frames, idx, request);
+                    got.push(idx);
+                };
                 let count = buddy.take_bulk(&frames, request, n, &policy, report, out);
                 assert_eq!(count as usize, got.len());
             }
@@ -126,7 +144,6 @@ impl Pair {
         let got: Vec<u64> = got.into_iter().map(|idx| start + idx as u64).collect();
         assert_eq!(got, expected);
         assert_eq!(events, model_events);
-        self.hold(&got, request);
         self.compare();
         got
     }
@@ -139,27 +156,14 @@ impl Pair {
         assert_eq!(got, self.model.smallest(request.order.get(), request.mt));
         if let Some(pfn) = got {
             self.model.held.insert(pfn, (request.order.get(), request.mt));
-            self.hold(&[pfn], request);
+            let (_, frames) = self.zone.parts();
+            hold(&frames, (pfn - frames.start_pfn()) as u32, request);
         }
         self.compare();
         got
     }
 
     /// Writes the words of blocks that were taken: some CACHED, some ALLOCATED.
-    fn hold(&mut self, pfns: &[u64], request: TakeRequest) {
-        let (_, frames) = self.zone.parts();
-        let store = StoreId { cpu: CpuId(1), rank: 3 };
-        for &pfn in pfns {
-            let idx = (pfn - frames.start_pfn()) as u32;
-            assert!(frames.load(idx).is_none());
-            let word = match pfn % 3 {
-                0 => PageWord::cached(request.order, request.mt, store),
-                _ => PageWord::allocated(request.order, request.mt, store),
-            };
-            frames.store(idx, word);
-        }
-    }
-
     pub fn free(&mut self, pfn: u64, to_tail: bool) {
         let (o, _) = self.model.held[&pfn];
         self.model.free_block(pfn, o, FreeFlags { to_tail });
