@@ -4,7 +4,6 @@
 use serde::Serialize;
 use zonal_core::alloc::Request;
 use zonal_core::alloc::explain::Note;
-use zonal_core::types::CpuId;
 
 use super::machine::Rebuilt;
 use super::program::Op;
@@ -35,7 +34,7 @@ pub fn explain(rebuilt: &Rebuilt<'_>, number: u64, op: &Op, request: &Request) -
     Explained {
         number,
         seconds: op.time_ns as f64 / 1e9,
-        cpu: CpuId(op.cpu.into()).0,
+        cpu: op.cpu.into(),
         order: request.order.get(),
         gfp: format!("{:?}", request.gfp),
         steps,

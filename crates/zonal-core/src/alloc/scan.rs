@@ -141,10 +141,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
         match self.policy.zonelist.cache {
             ZonelistCaching::None => self.scan_plain(hand, walk),
             ZonelistCaching::Original | ZonelistCaching::Reconsider => {
-                self.scan_original(hand, walk)
+                self.scan_cached(hand, walk, false)
             }
             ZonelistCaching::FirstZone | ZonelistCaching::FirstZoneReconsider => {
-                self.scan_first_zone(hand, walk)
+                self.scan_cached(hand, walk, true)
             }
         }
     }

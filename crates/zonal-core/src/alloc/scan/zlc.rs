@@ -58,11 +58,13 @@ impl Use<'_> {
 }
 
 impl<'a, P: Platform> Allocator<'a, P> {
-    /// Up to 3.0 (LB G.5).
-    pub(super) fn scan_original<H: Hand<'a, P>>(
+    /// Up to 3.0 (LB G.5) the cache comes into use behind the first zone looked at; with
+    /// `first_zone`, 3.1 to 4.3 (LB G.6, patch A), where that one fails its mark.
+    pub(super) fn scan_cached<H: Hand<'a, P>>(
         &self,
         hand: &mut H,
         walk: &Walk<'_, 'a>,
+        first_zone: bool,
     ) -> Result<H::Block, ()> {
         let mut cached = self.cache_use(walk);
         loop {
@@ -75,7 +77,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
                     hand.stop(walk, zone);
                     return Err(());
                 }
-                let full = match self.judge_original(hand, walk, zone) {
+                let verdict = match first_zone {
+                    true => self.judge_first_zone(hand, walk, zone, position, &mut cached),
+                    false => self.judge_original(hand, walk, zone),
+                };
+                let full = match verdict {
                     Verdict::Take => match hand.serve(self, walk, zone) {
                         Some(block) => return Ok(block),
                         None => true,
@@ -86,7 +92,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 if full && let Some(cache) = cached.told() {
                     hand.mark(cache, position);
                 }
-                self.begin(hand, &mut cached);
+                if !first_zone {
+                    self.begin(hand, &mut cached);
+                }
             }
             if !cached.again() {
                 return Err(());
@@ -110,41 +118,6 @@ impl<'a, P: Platform> Allocator<'a, P> {
             NodeReclaim::NoScan => Verdict::Next,
             NodeReclaim::Full => Verdict::Full,
             NodeReclaim::Some | NodeReclaim::Success => self.judge_reclaimed(walk, zone),
-        }
-    }
-
-    /// 3.1 to 4.3 (LB G.6, patch A).
-    pub(super) fn scan_first_zone<H: Hand<'a, P>>(
-        &self,
-        hand: &mut H,
-        walk: &Walk<'_, 'a>,
-    ) -> Result<H::Block, ()> {
-        let mut cached = self.cache_use(walk);
-        loop {
-            for (position, zone) in self.usable(walk.ctx) {
-                if !cached.worth(position) {
-                    hand.pass(walk, zone);
-                    continue;
-                }
-                if self.leaves_node(walk, zone) {
-                    hand.stop(walk, zone);
-                    return Err(());
-                }
-                let full = match self.judge_first_zone(hand, walk, zone, position, &mut cached) {
-                    Verdict::Take => match hand.serve(self, walk, zone) {
-                        Some(block) => return Ok(block),
-                        None => true,
-                    },
-                    Verdict::Full => true,
-                    Verdict::Next => false,
-                };
-                if full && let Some(cache) = cached.told() {
-                    hand.mark(cache, position);
-                }
-            }
-            if !cached.again() {
-                return Err(());
-            }
         }
     }
 
