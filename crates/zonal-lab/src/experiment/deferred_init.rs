@@ -20,7 +20,7 @@ use zonal_core::policy::Policy;
 use zonal_core::types::CpuId;
 
 use super::published::Published;
-use super::{Cell, Experiment, Options, Progress, SCHEMA_VERSION, Table, hex};
+use super::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::sim::{Lab, Spec};
@@ -82,15 +82,8 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
         let known = known[0].zip(known[1]).map(|(from, to)| change(from, to));
         cells.push(Cell::new(metric, CHANGE, known, change(figures[0][at], figures[1][at])));
     }
+    let ran = (machine.name.as_str(), options.seed);
     Ok(Table {
-        schema_version: SCHEMA_VERSION,
-        experiment: NAME,
-        kind: "simulated",
-        machine: machine.name.clone(),
-        seed: options.seed,
-        source: published.source,
-        target_percent: EXPERIMENT.target_percent,
-        result_hash: hex(&hash.finalize()),
         cells,
         notes: vec![
             format!(
@@ -104,6 +97,7 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
              prediction"
                 .into(),
         ],
+        ..EXPERIMENT.table(ran, published.source, hash)
     })
 }
 

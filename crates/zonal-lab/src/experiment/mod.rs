@@ -8,6 +8,7 @@ mod published;
 mod vmstat_update_cost;
 
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use crate::LabError;
 
@@ -105,6 +106,23 @@ impl Experiment {
     /// A machine or a policy that cannot be.
     pub fn run(&self, options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
         (self.run)(options, progress)
+    }
+
+    /// Its table without cells and notes: what ran (machine, seed), where the published figures are
+    /// from, and the hash over all runs.
+    fn table(&self, (machine, seed): (&str, u64), source: String, hash: Sha256) -> Table {
+        Table {
+            schema_version: SCHEMA_VERSION,
+            experiment: self.name,
+            kind: "simulated",
+            machine: machine.to_owned(),
+            seed,
+            source,
+            target_percent: self.target_percent,
+            result_hash: hex(&hash.finalize()),
+            cells: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use zonal_core::types::Order;
 use zonal_core::vmstat::variant::NumaStorage;
 
 use super::published::Published;
-use super::{Cell, Experiment, Options, Progress, SCHEMA_VERSION, Table};
+use super::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::sim::Spec;
@@ -82,19 +82,13 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
             measure(&sized, row, format!("{row}, {cpus} CPUs"), false)?;
         }
     }
+    let ran = (machine.name.as_str(), options.seed);
     Ok(Table {
-        schema_version: SCHEMA_VERSION,
-        experiment: NAME,
-        kind: "simulated",
-        machine: machine.name.clone(),
-        seed: options.seed,
-        source: published.source,
-        target_percent: EXPERIMENT.target_percent,
-        result_hash: super::hex(&hash.finalize()),
         cells,
         notes: vec![
             "rows u16, ulong and exact, and machines of other sizes, were never published".into(),
         ],
+        ..EXPERIMENT.table(ran, published.source, hash)
     })
 }
 

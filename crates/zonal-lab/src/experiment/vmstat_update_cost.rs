@@ -15,7 +15,7 @@ use zonal_core::vmstat::update::{Change, Form, Place, change};
 use zonal_core::vmstat::variant::Update;
 
 use super::published::Published;
-use super::{Cell, Experiment, Options, Progress, SCHEMA_VERSION, Table, hex};
+use super::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::home::VirtualHome;
 use crate::machine::Machine;
@@ -61,15 +61,8 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
         }
         progress(done as u64 + 1, ROWS.len() as u64);
     }
+    let ran = (machine.name.as_str(), options.seed);
     Ok(Table {
-        schema_version: SCHEMA_VERSION,
-        experiment: NAME,
-        kind: "simulated",
-        machine: machine.name.clone(),
-        seed: options.seed,
-        source: published.source,
-        target_percent: EXPERIMENT.target_percent,
-        result_hash: hex(&hash.finalize()),
         cells,
         notes: vec![
             "one CPU calls 10,000 times and nobody else runs; nothing here is random, so every \
@@ -77,6 +70,7 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
                 .into(),
             "the last two rows were never published".into(),
         ],
+        ..EXPERIMENT.table(ran, published.source, hash)
     })
 }
 
