@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
@@ -91,6 +91,7 @@ impl Cache {
             counters: Counters::default(),
             dirty: 0.into(),
             flusher: Flusher::default(),
+            at_work: AtomicU32::new(0),
             windows: Windows::default(),
         });
         let registered = Some(inner.frames.pool().register_lru(Arc::clone(&inner) as _));
@@ -293,6 +294,7 @@ impl Inner {
         while let Some((file, window)) = self.windows.pop() {
             let Ok(_resize) = file.resize.try_read() else { continue };
             if !file.gone.load(Relaxed) {
+                let _at_work = self.begin_work();
                 // Whoever wants the pages reads them again, and is told.
                 let _ = self.fill_ahead(&file, window);
             }

@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSliceMut};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
 
 use zonal::{Gfp, PAGE_SIZE};
 
@@ -15,12 +16,15 @@ use crate::lru::{End, ZoneLru};
 use crate::readahead::{Window, Windows};
 use crate::state::PageState;
 use crate::stats::{Counters, Stats, count};
-use crate::writeback::Flusher;
+use crate::writeback::{Flusher, LOOK_AGAIN, PATIENCE};
 
 /// Rights of a page for the cache: for a user, anywhere, and it may wait and reclaim.
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
 /// The same for a page that is not needed at once.
 const GFP_AHEAD: Gfp = GFP.union(Gfp::NORETRY).union(Gfp::NOWARN);
+/// Looks for a page to give up that find none, nor anybody who will let go of one, before a request
+/// is refused.
+const LOOKS_ALONE: u32 = 2;
 /// Pages read in one call of a store at most.
 pub const READ_MAX: u32 = 256;
 
@@ -37,7 +41,14 @@ pub struct Inner {
     pub dirty: AtomicU64,
     pub flusher: Flusher,
     pub windows: Windows,
+    /// Threads that hold pages of the cache's own accord: they write, read ahead or reclaim, and
+    /// let go of them soon.
+    pub at_work: AtomicU32,
 }
+
+/// A thread is at work while this exists.
+#[derive(Debug)]
+pub struct AtWork<'a>(&'a Inner);
 
 /// Files that have pages or handles.
 #[derive(Debug, Default)]
@@ -84,13 +95,43 @@ impl Inner {
 
     /// A page for the caller alone, from the pool, within the cache's bound.
     fn take(&self, gfp: Gfp) -> io::Result<Exclusive<'_>> {
-        if self.frames.owned() >= self.options.max_pages && !self.shrink_to_bound() {
+        if self.frames.owned() >= self.options.max_pages && !self.make_room(gfp) {
             let text = "the cache is at its bound, and every page of it is in use or dirty";
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         }
         self.frames
             .take(gfp, None)
             .map_err(|refused| io::Error::new(io::ErrorKind::OutOfMemory, refused))
+    }
+
+    /// Brings the cache below its bound. `false`: every page is in use or cannot be written.
+    ///
+    /// Pages that the cache's own threads hold at the moment are waited for, unless the request is
+    /// one that does not wait.
+    fn make_room(&self, gfp: Gfp) -> bool {
+        let end = Instant::now() + PATIENCE;
+        let mut alone = 0;
+        while !self.shrink_to_bound() {
+            if gfp.contains(Gfp::NORETRY) || Instant::now() >= end {
+                return false;
+            }
+            // Relaxed: a hint; whoever ends during a look is the reason for another one.
+            if self.at_work.load(Relaxed) > 0 {
+                alone = 0;
+                self.flusher.wait_progress(LOOK_AGAIN);
+            } else if alone == LOOKS_ALONE {
+                return false;
+            } else {
+                alone += 1;
+            }
+        }
+        true
+    }
+
+    /// Pages are going to be held for a moment.
+    pub fn begin_work(&self) -> AtWork<'_> {
+        self.at_work.fetch_add(1, Relaxed);
+        AtWork(self)
     }
 
     /// A page that is going to be written.
@@ -272,6 +313,13 @@ impl Inner {
             self.dirty.fetch_sub(1, Relaxed);
             self.lru_of(frame).dirty.fetch_sub(1, Relaxed);
         }
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.at_work.fetch_sub(1, Relaxed);
+        self.0.flusher.tell_progress();
     }
 }
 

@@ -51,6 +51,7 @@ impl PageLru for Inner {
     }
 
     fn shrink_inactive(&self, pages: u64, pass: &Pass) -> Shrunk {
+        let at_work = self.begin_work();
         // Only the background reclaimer writes, and node reclaim that was told to (LB G.3, H.6).
         let may_write = pass.may_write && pass.by != By::Direct;
         let met_dirty = Cell::new(false);
@@ -63,6 +64,7 @@ impl PageLru for Inner {
             )
         };
         let came = self.share_out(pass, pages, |lru| lru.sizes().0, scan);
+        drop(at_work);
         let may_wait = pass.gfp.contains(Gfp::IO) && !pass.gfp.contains(Gfp::NORETRY);
         if pass.by == By::Direct && came.reclaimed == 0 && met_dirty.get() && may_wait {
             self.flusher.wait_progress(WRITEBACK_WAIT);
@@ -71,6 +73,7 @@ impl PageLru for Inner {
     }
 
     fn shrink_active(&self, pages: u64, pass: &Pass) -> u64 {
+        let _at_work = self.begin_work();
         let scan = |lru: &ZoneLru, pages| Shrunk {
             scanned: self.deactivate(lru, pages),
             ..Shrunk::default()

@@ -34,10 +34,10 @@ const AROUND_MAX: usize = 32;
 /// The limits are computed anew after this many pages have become dirty.
 const LIMITS_EVERY: u32 = 16;
 /// A writer that waits looks again after this long.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A writer goes on if no page at all became clean for this long: the program itself holds what is
 /// dirty.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 /// At least this many pages may be dirty.
 const LIMIT_MIN: u64 = 16;
 
@@ -116,6 +116,11 @@ impl Flusher {
         }
         asked.kicked = false;
         !asked.stopped
+    }
+
+    /// Says that pages may be had that could not be before.
+    pub fn tell_progress(&self) {
+        self.progress.notify_all();
     }
 
     /// Waits a little for pages to become clean.
@@ -258,6 +263,7 @@ impl Inner {
     /// # Errors
     /// The first failed write; pages behind it were tried too.
     pub fn write_pages(&self, file: &File, pages: &[u64], busy: Busy) -> io::Result<()> {
+        let _at_work = self.begin_work();
         let mut run: Vec<(u64, Shared<'_>)> = Vec::new();
         let mut outcome = Ok(());
         let mut flush = |run: &mut Vec<(u64, Shared<'_>)>| {

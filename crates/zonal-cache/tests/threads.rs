@@ -183,3 +183,35 @@ fn others_may_need_the_pool_too() {
     drop((file, pages));
     end(cache, &pool);
 }
+
+/// At a bound of four pages each of two writers finds all pages held by the other one, which writes
+/// them to a slow store, or by the threads of the cache.
+#[test]
+fn writers_at_the_bound_wait_for_pages_that_are_being_written() {
+    let pool = pool();
+    let cache = Cache::builder(pool.clone())
+        .max_pages(4)
+        .read_ahead(2)
+        .writeback_every(Duration::from_millis(1))
+        .dirty_expire(Duration::from_millis(1))
+        .build()
+        .unwrap();
+    let store = MemStore::new(vec![0; 256 * PAGE as usize]);
+    *store.0.write_delay.lock().unwrap() = Duration::from_millis(1);
+    let file = cache.open_store(store.clone()).unwrap();
+    thread::scope(|scope| {
+        for me in 0..2_u8 {
+            let file = &file;
+            scope.spawn(move || {
+                for page in (u64::from(me)..256).step_by(2) {
+                    let bytes = [me + 1; PAGE as usize];
+                    assert_eq!(file.write_at(&bytes, page * PAGE).unwrap(), bytes.len());
+                }
+            });
+        }
+    });
+    drop(file);
+    end(cache, &pool);
+    let bytes = store.bytes();
+    assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == (at / 4096 % 2) as u8 + 1));
+}

@@ -40,6 +40,8 @@ pub struct Mem {
     pub capacity: AtomicU64,
     /// Reads take this long.
     pub delay: Mutex<Duration>,
+    /// Writes take this long.
+    pub write_delay: Mutex<Duration>,
     /// At most this many bytes in one call; 0: no bound.
     pub part: AtomicU64,
 }
@@ -103,6 +105,10 @@ impl Store for MemStore {
 
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         self.count(&self.0.writes)?;
+        let delay = *self.0.write_delay.lock().unwrap();
+        if !delay.is_zero() {
+            std::thread::sleep(delay);
+        }
         if self.0.broken.load(SeqCst) {
             return Err(failed());
         }
