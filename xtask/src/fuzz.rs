@@ -25,8 +25,11 @@ const MEMORY_MIB: u32 = 2048;
 /// What an input may take, in seconds.
 const INPUT_SECONDS: u32 = 20;
 
+/// Lets the engine choose a seed, which it prints.
+pub const ANY_SEED: u32 = 0;
+
 /// Runs all fuzzers for `seconds` together; true if none found anything.
-pub fn run(root: &Path, seconds: u64) -> Result<bool> {
+pub fn run(root: &Path, seconds: u64, seed: u32) -> Result<bool> {
     if Command::new("c++").arg("--version").output().is_err() {
         eprintln!("note: SKIPPED: the fuzzing engine needs a C++ compiler, and there is none");
         return Ok(true);
@@ -52,6 +55,7 @@ pub fn run(root: &Path, seconds: u64) -> Result<bool> {
         println!("$ fuzz {name} for {each} s");
         let output = Command::new(target.join(&host).join("release").join(name))
             .arg(format!("-max_total_time={each}"))
+            .arg(format!("-seed={seed}"))
             .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
             .arg(format!("-timeout={INPUT_SECONDS}"))
             .arg(format!("-artifact_prefix={}/{name}-", found.display()))

@@ -33,9 +33,9 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["ci"] => ci::run(&root, None),
         ["ci", "--test-log", file] => ci::run(&root, Some(Path::new(file))),
-        ["fuzz"] => fuzz::run(&root, ci::FUZZ_SECONDS),
+        ["fuzz"] => fuzz::run(&root, ci::FUZZ_SECONDS, fuzz::ANY_SEED),
         ["fuzz", "--seconds", seconds] => match seconds.parse() {
-            Ok(seconds) => fuzz::run(&root, seconds),
+            Ok(seconds) => fuzz::run(&root, seconds, fuzz::ANY_SEED),
             Err(error) => Err(anyhow::anyhow!("--seconds {seconds}: {error}")),
         },
         ["table", csv] => table::run(&root, Path::new(csv)).map(|()| true),
