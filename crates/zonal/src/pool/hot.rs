@@ -217,7 +217,7 @@ impl Shared {
 /// frame around it; what is rarer is behind a call of its own.
 impl Pool {
     /// Every request that the hot list does not serve.
-    #[inline(never)]
+    #[inline]
     pub(super) fn alloc_any(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
         if self.fast.is_plain(gfp)
             && let Some(list) = self.fast.list(order)
@@ -230,7 +230,7 @@ impl Pool {
         self.shared.alloc_long(Request { order, gfp, node: None })
     }
 
-    #[inline(never)]
+    #[inline]
     pub(super) fn alloc_raw_any(&self, order: Order, gfp: Gfp) -> *mut u8 {
         if self.fast.is_plain(gfp)
             && let Some(list) = self.fast.list(order)
@@ -275,7 +275,7 @@ impl Pool {
     }
 
     /// Every free that the hot list's push does not do.
-    #[inline(never)]
+    #[inline]
     pub(super) fn free_any(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
         let Some((frame, list)) = self.fast.known_frame(start).zip(self.fast.list(order)) else {
             return self.shared.free_long(start, order);
