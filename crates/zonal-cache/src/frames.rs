@@ -83,7 +83,7 @@ impl Frames {
     pub fn len(&self) -> u32 {
         self.table.len() as u32
     }
-    /// Pages of the cache now.
+    /// Pages of the cache now, with those that are reserved.
     pub fn owned(&self) -> u64 {
         self.owned.load(Relaxed)
     }
@@ -107,8 +107,24 @@ impl Frames {
         lock::wait(&self.get(frame).state, self.queue(frame), until);
     }
 
-    /// Takes a page from the pool, for the caller alone. Its bytes are what the last owner left.
+    /// Counts one page more, unless there are `bound`. `true`: [`take`](Self::take) it now.
+    pub fn reserve(&self, bound: u64) -> bool {
+        // Relaxed: a count; nothing is read by it.
+        let more = |owned: u64| (owned < bound).then_some(owned + 1);
+        self.owned.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    /// Takes a page that was [reserved](Self::reserve) from the pool, for the caller alone. Its
+    /// bytes are what the last owner left. If there is none, it is not reserved any more.
     pub fn take(&self, gfp: Gfp, node: Option<NodeId>) -> Result<Exclusive<'_>, AllocError> {
+        let taken = self.take_from_pool(gfp, node);
+        if taken.is_err() {
+            self.owned.fetch_sub(1, Relaxed);
+        }
+        taken
+    }
+
+    fn take_from_pool(&self, gfp: Gfp, node: Option<NodeId>) -> Result<Exclusive<'_>, AllocError> {
         let start = match node {
             None => self.pool.alloc_pages(Order::ZERO, gfp)?,
             Some(_) => {
@@ -119,7 +135,6 @@ impl Frames {
         let frame = frame as u32;
         let claimed = lock::try_change(&self.get(frame).state, PageState::claim);
         debug_assert!(claimed.is_ok(), "frame {frame} came out of the pool twice: {claimed:?}");
-        self.owned.fetch_add(1, Relaxed);
         Ok(Exclusive { frames: self, frame })
     }
 

@@ -95,7 +95,7 @@ impl Inner {
 
     /// A page for the caller alone, from the pool, within the cache's bound.
     fn take(&self, gfp: Gfp) -> io::Result<Exclusive<'_>> {
-        if self.frames.owned() >= self.options.max_pages && !self.make_room(gfp) {
+        if !self.make_room(gfp) {
             let text = "the cache is at its bound, and every page of it is in use or dirty";
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         }
@@ -104,14 +104,19 @@ impl Inner {
             .map_err(|refused| io::Error::new(io::ErrorKind::OutOfMemory, refused))
     }
 
-    /// Brings the cache below its bound. `false`: every page is in use or cannot be written.
+    /// Makes room for one page below the cache's bound, and reserves it. `false`: every page is in
+    /// use or cannot be written.
     ///
     /// Pages that the cache's own threads hold at the moment are waited for, unless the request is
     /// one that does not wait.
     fn make_room(&self, gfp: Gfp) -> bool {
-        let end = Instant::now() + PATIENCE;
+        let mut end = None;
         let mut alone = 0;
-        while !self.shrink_to_bound() {
+        while !self.frames.reserve(self.options.max_pages) {
+            if self.shrink_to_bound() {
+                continue;
+            }
+            let end = *end.get_or_insert_with(|| Instant::now() + PATIENCE);
             if gfp.contains(Gfp::NORETRY) || Instant::now() >= end {
                 return false;
             }
