@@ -95,7 +95,7 @@ struct Counter {
 const PER_1000_CALLS: f64 = 1000.0;
 const PERCENT: f64 = 100.0;
 
-const PARTS: [PartOf; 4] = [
+const PARTS: [PartOf; 5] = [
     PartOf {
         name: "lock waits",
         about: "cycles of a call spent waiting for zone locks",
@@ -151,6 +151,25 @@ const PARTS: [PartOf; 4] = [
             of: "calls",
             times: PER_1000_CALLS,
         }],
+    },
+    PartOf {
+        name: "contents",
+        about: "cycles of a call spent on what pages hold",
+        share: "contents_percent",
+        counters: &[
+            Counter {
+                says: "lines missed by last-level caches per call",
+                part: "cache_misses",
+                of: "calls",
+                times: 1.0,
+            },
+            Counter {
+                says: "of those asked of them, percent",
+                part: "cache_misses",
+                of: "cache_references",
+                times: PERCENT,
+            },
+        ],
     },
 ];
 const REST: (&str, &str) = ("the rest", "cycles of a call that cost the same for every policy");

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal_core::platform::{Instruction, Line, Platform, Step};
 use zonal_core::sync::{Lock, Spin, Wait};
-use zonal_core::types::CpuId;
+use zonal_core::types::{CpuId, Pfn};
 
 use crate::cost::clock::Clock;
+use crate::cost::contents::{Access, Contents, Lines};
 use crate::cost::directory::{Directory, LineId};
 use crate::cost::lock::{LINES_PER_HOLD, LockClock};
 use crate::cost::shared_core::SharedCores;
@@ -23,7 +24,7 @@ const MACHINE_LINES: u32 = 1;
 /// Where the cycles of a run went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Programs' own work.
+    /// Programs' own work, and what they touch.
     pub user: u64,
     /// Updates of per-CPU counters.
     pub updates: u64,
@@ -35,6 +36,8 @@ pub struct Spent {
     pub lock_waits: u64,
     /// Moving pages between the lists and the buddy.
     pub pages: u64,
+    /// Touching what pages hold, for programs and for the kernel.
+    pub contents: u64,
 }
 
 /// What happened in a run.
@@ -50,10 +53,12 @@ pub struct Happened {
     pub lock_contended: u64,
     /// Line fetches.
     pub fetches: u64,
+    /// Lines of pages touched.
+    pub lines: Lines,
 }
 
-counts!(Spent: user, updates, reads, folds, lock_waits, pages);
-counts!(Happened: folds, pages_moved, lock_holds, lock_contended, fetches);
+counts!(Spent: user, updates, reads, folds, lock_waits, pages, contents);
+counts!(Happened: folds, pages_moved, lock_holds, lock_contended, fetches, lines);
 
 /// The virtual machine.
 #[derive(Debug)]
@@ -70,6 +75,7 @@ pub struct VirtualHome {
 #[derive(Debug)]
 struct Meter {
     directory: Directory,
+    contents: Contents,
     locks: Vec<LockClock>,
     shared: SharedCores,
     boost: Clock,
@@ -92,6 +98,7 @@ impl VirtualHome {
             ghz: machine.ghz,
             meter: Lock::new(Meter {
                 directory: Directory::new(machine, lines),
+                contents: Contents::new(machine),
                 locks: vec![LockClock::default(); zones],
                 boost: Clock::new(machine),
                 shared: SharedCores::new(machine.cpus(), machine.cores()),
@@ -152,6 +159,25 @@ impl VirtualHome {
         self.work(took);
     }
 
+    /// The CPU whose turn it is touches the first `lines` lines of what begins at `first`: what
+    /// that costs depends on where they are. `user`: for a program, not for the kernel. Threads of
+    /// a core do not slow each other down here, because both wait for lines most of the time.
+    pub fn touch(&self, first: Pfn, lines: u64, access: Access, user: bool) {
+        if !self.charges.load(Relaxed) {
+            return;
+        }
+        let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
+        let mut meter = self.meter.lock(&Spin);
+        let who = (meter.core_of[cpu as usize], now, meter.reached);
+        let took = meter.contents.touch(who, first.0, lines, access);
+        meter.spent.contents += took;
+        if user {
+            meter.spent.user += took;
+        }
+        drop(meter);
+        self.work(took);
+    }
+
     /// The CPU has something to do, or nothing: what other threads of its core feel.
     pub fn set_idle(&self, cpu: u32, idle: bool) {
         let mut meter = self.meter.lock(&Spin);
@@ -168,6 +194,7 @@ impl VirtualHome {
             fetches: meter.directory.fetches(),
             lock_holds: sum(|lock| lock.holds),
             lock_contended: sum(|lock| lock.contended),
+            lines: meter.contents.lines,
             ..meter.happened
         };
         (Spent { lock_waits: sum(|lock| lock.waited), ..meter.spent }, happened)

@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(
             recipe.command(),
             "zonal lab once --machine broadwell-2017-88@16/4 --policy linux-6.6+pcp.scale_max=1 \
-             --workload burst:hold=9,order=2 --busy 5 --seed 77 --warm-us 3 --run-us 4"
+             --workload burst:hold=9,order=2,lines=64 --busy 5 --seed 77 --warm-us 3 --run-us 4"
         );
     }
 
@@ -220,7 +220,7 @@ mod tests {
             ("seed", "-1", "seed: '-1'; expected a whole number"),
             ("busy", "99999999999", "busy: 99999999999"),
             ("nonsense", "1", "there are machine, cpus"),
-            ("workload.nonsense", "1", "it takes hold, order"),
+            ("workload.nonsense", "1", "it takes hold, order, lines"),
             ("workload.hold", "0", "expected a whole number from 1"),
         ] {
             let error = recipe.set(key, value).unwrap_err().to_string();

@@ -82,6 +82,10 @@ impl Measured {
     fn per_call(&self, cycles: u64) -> f64 {
         ratio(cycles as f64, self.calls())
     }
+    fn cache_miss_percent(&self) -> f64 {
+        let lines = &self.outcome.happened.lines;
+        100.0 * ratio(lines.misses() as f64, lines.references() as f64)
+    }
     fn percent_of_cycles(&self, cycles: u64) -> f64 {
         100.0 * ratio(cycles as f64, self.outcome.cycles as f64)
     }
@@ -147,6 +151,66 @@ pub const FIGURES: &[Figure] = &[
         name: "reads_percent",
         about: "part of the cycles spent waiting for lines that others wrote",
         of: |m| m.percent_of_cycles(m.outcome.spent.reads),
+    },
+    Figure {
+        name: "contents_percent",
+        about: "part of the cycles spent on what pages hold: zeroing, writing, reading",
+        of: |m| m.percent_of_cycles(m.outcome.spent.contents),
+    },
+    Figure {
+        name: "cache_references",
+        about: "lines of pages asked of last-level caches",
+        of: |m| m.outcome.happened.lines.references() as f64,
+    },
+    Figure {
+        name: "cache_misses",
+        about: "of these, lines that were not there or under it: from another cache or memory",
+        of: |m| m.outcome.happened.lines.misses() as f64,
+    },
+    Figure {
+        name: "cache_miss_percent",
+        about: "cache-miss rate: misses per reference, as perf prints it",
+        of: Measured::cache_miss_percent,
+    },
+    Figure {
+        name: "lines_l2",
+        about: "lines of pages found in the core's own L2",
+        of: |m| m.outcome.happened.lines.own as f64,
+    },
+    Figure {
+        name: "lines_llc",
+        about: "lines of pages from the last-level cache",
+        of: |m| m.outcome.happened.lines.llc as f64,
+    },
+    Figure {
+        name: "lines_core",
+        about: "lines of pages from another core under the same last-level cache",
+        of: |m| m.outcome.happened.lines.core as f64,
+    },
+    Figure {
+        name: "lines_socket",
+        about: "lines of pages from another last-level cache of the socket",
+        of: |m| m.outcome.happened.lines.socket as f64,
+    },
+    Figure {
+        name: "lines_remote",
+        about: "lines of pages from another socket's caches",
+        of: |m| m.outcome.happened.lines.remote as f64,
+    },
+    Figure {
+        name: "lines_memory",
+        about: "lines of pages from memory of the core's node",
+        of: |m| m.outcome.happened.lines.memory as f64,
+    },
+    Figure {
+        name: "lines_memory_remote",
+        about: "lines of pages from memory of another node",
+        of: |m| m.outcome.happened.lines.memory_remote as f64,
+    },
+    Figure {
+        name: "lines_written_back",
+        about: "changed lines of pages that went to memory to make room",
+        of: |m| m.outcome.happened.lines.written_back as f64,
     },
     Figure {
         name: "folds",

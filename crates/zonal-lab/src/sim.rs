@@ -15,6 +15,7 @@ use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 use crate::LabError;
+use crate::cost::contents::Access;
 use crate::experiment::hex;
 use crate::home::{Happened, Spent, VirtualHome};
 use crate::machine::Machine;
@@ -27,6 +28,8 @@ const DMA_END: u64 = 4096;
 const DMA32_END: u64 = 1 << 20;
 /// Pages of a MiB.
 const MIB_PAGES: u64 = 256;
+/// Lines of a page.
+pub const PAGE_LINES: u64 = 64;
 
 /// What a run is made of. Its printed form is the whole of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -206,6 +209,17 @@ impl Lab<'_> {
         self.allocator.platform().work(self.machine.work.free);
         self.allocator.free(block, order).expect("a program frees what it was given");
         self.count.frees += 1;
+    }
+
+    /// The CPU whose turn it is touches the first `lines` lines of a block (all 64 of each page, if
+    /// it has no more) for the kernel: zeroes, copies or looks at them.
+    pub fn touch(&mut self, block: Pfn, order: Order, lines: u64, access: Access) {
+        self.allocator.platform().touch(block, lines.min(PAGE_LINES << order.get()), access, false);
+    }
+
+    /// The same for a program, as part of its user time.
+    pub fn user_touch(&mut self, block: Pfn, order: Order, lines: u64, access: Access) {
+        self.allocator.platform().touch(block, lines.min(PAGE_LINES << order.get()), access, true);
     }
 
     /// The CPU whose turn it is works for a program, for as long as this takes alone.

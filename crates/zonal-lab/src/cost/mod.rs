@@ -3,9 +3,13 @@
 //! Work on lines that a core has to itself costs what the machine's `work` table says. Lines that
 //! several cores use go through the [`directory`]; locks through [`lock`]. Both keep a
 //! [`calendar`], because calls are played in the order in which they begin and some are long.
+//! What pages hold is in [`contents`]: in a [`cache`], or in memory of some [`bandwidth`].
 
+pub mod bandwidth;
+pub mod cache;
 pub mod calendar;
 pub mod clock;
+pub mod contents;
 pub mod directory;
 pub mod kernel;
 pub mod lock;

@@ -12,6 +12,10 @@ pub const NODES_MAX: u32 = 64;
 const CACHE_KIB_MAX: u64 = 16 << 20;
 /// The longest that one access or step may take.
 const CYCLES_MAX: u64 = 1_000_000;
+/// Most lines that a core has under way.
+const IN_FLIGHT_MAX: u32 = 1024;
+/// The fastest memory of a node.
+const GB_S_MAX: f64 = 100_000.0;
 
 /// Why a machine cannot be.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -152,7 +156,8 @@ fn caches(machine: &Machine) -> Result<(), MachineError> {
 /// What is nearer never takes longer, and nothing takes a millisecond.
 fn costs(machine: &Machine) -> Result<(), MachineError> {
     let (line, work) = (&machine.line, &machine.work);
-    let rows: [&[(&'static str, u64)]; 2] = [
+    let content = machine.content.unwrap_or_default();
+    let rows: [&[(&'static str, u64)]; 3] = [
         &[
             ("line.l1", line.l1),
             ("line.l2", line.l2),
@@ -162,6 +167,13 @@ fn costs(machine: &Machine) -> Result<(), MachineError> {
             ("line.remote", line.remote),
         ],
         &[("line.l2", line.l2), ("line.dram", line.dram), ("line.dram_remote", line.dram_remote)],
+        &[
+            ("line.l2", line.l2),
+            ("content.llc", content.llc.unwrap_or(line.llc)),
+            ("content.core", content.core.unwrap_or(line.core)),
+            ("content.socket", content.socket.unwrap_or(line.socket)),
+            ("content.remote", content.remote.unwrap_or(line.remote)),
+        ],
     ];
     for row in rows {
         let mut below = 1;
@@ -172,6 +184,18 @@ fn costs(machine: &Machine) -> Result<(), MachineError> {
             }
             below = *cycles;
         }
+    }
+    if let Some(lines) = content.in_flight
+        && !(1..=IN_FLIGHT_MAX).contains(&lines)
+    {
+        let what = format!("{lines}; expected 1 to {IN_FLIGHT_MAX} lines");
+        return Err(MachineError::field("content.in_flight", what));
+    }
+    if let Some(gb_s) = content.gb_s
+        && !(0.1..=GB_S_MAX).contains(&gb_s)
+    {
+        let what = format!("{gb_s}; expected 0.1 to {GB_S_MAX} gigabytes a second");
+        return Err(MachineError::field("content.gb_s", what));
     }
     let alone = [
         ("line.serve", line.serve),
@@ -229,7 +253,7 @@ mod tests {
                 assert!(source.len() >= 8, "{}: no source for {}", machine.name, figure.name);
             }
             let known = |figure: &str| machine.figures().iter().any(|known| known.name == figure);
-            let tables = ["name", "cache", "line", "work"];
+            let tables = ["name", "cache", "line", "content", "work"];
             for key in machine.sources.keys().flat_map(|key| key.split(',')) {
                 let key = key.trim();
                 assert!(known(key) || tables.contains(&key), "{}: no figure {key}", machine.name);
@@ -264,6 +288,9 @@ mod tests {
             ("l1_kib = 32", "l1_kib = 8192", "cache.l2_kib: 4096; expected 8192"),
             ("\nremote = 300", "\nremote = 2", "line.remote: 2; expected"),
             ("\nserve = 40", "\nserve = 0", "line.serve: 0; expected 1"),
+            ("in_flight = 8", "in_flight = 0", "content.in_flight: 0; expected 1"),
+            ("gb_s = 17.0", "gb_s = -1.0", "content.gb_s: -1; expected 0.1"),
+            ("gb_s = 17.0", "remote = 9", "content.remote: 9; expected 300"),
             ("page = 150", "page = 99000000", "work.page: 99000000; expected 1"),
             ("name = \"xeon-2007-8\"", "name = \"a b\"", "name: 'a b'; expected"),
             ("nodes = 1", "nodes = 2\ndistances = [[10, 10], [20, 10]]", "distances: 10 from"),

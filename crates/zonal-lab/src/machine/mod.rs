@@ -56,6 +56,9 @@ pub struct Machine {
     pub cache: Caches,
     /// How long lines take.
     pub line: LineCosts,
+    /// How pages' contents come, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<ContentCosts>,
     /// How long work takes that touches no shared line.
     pub work: WorkCosts,
     /// Figures that were set so that a published cell comes out; every other cell of an experiment
@@ -95,6 +98,33 @@ pub struct Caches {
     pub llc_kib: u64,
     /// Cores that share one.
     pub llc_cores: u32,
+    /// It takes what L2 caches let go, instead of holding all that they hold.
+    #[serde(default)]
+    pub llc_victims: bool,
+}
+
+/// How pages' contents come. What is left out is as for lines that all cores want.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContentCosts {
+    /// Lines that a core has under way at a time; 10 if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u32>,
+    /// Gigabytes (10^9 bytes) a second that the memory of a node delivers; without it no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gb_s: Option<f64>,
+    /// Cycles until a line has come from the last-level cache while nobody else wants it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llc: Option<u64>,
+    /// From another core under the same last-level cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<u64>,
+    /// From another last-level cache of the same socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<u64>,
+    /// From another socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<u64>,
 }
 
 /// Cycles until a line has come, by where it is. One column for each place is all there is: what

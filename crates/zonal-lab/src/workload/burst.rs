@@ -3,12 +3,13 @@
 
 use zonal_core::types::{Order, Pfn};
 
-use super::{Kind, ORDER, Param, Program, Turn, order};
+use super::{Kind, LINES, ORDER, Param, Program, Turn, order};
+use crate::cost::contents::Access;
 use crate::sim::Lab;
 
 pub(super) const KIND: Kind = Kind {
     name: "burst",
-    about: "every CPU allocates so many blocks, then frees them, over and over",
+    about: "every CPU allocates and writes so many blocks, then frees them, over and over",
     params: &[
         Param {
             name: "hold",
@@ -18,8 +19,11 @@ pub(super) const KIND: Kind = Kind {
             max: 1 << 20,
         },
         ORDER,
+        LINES,
     ],
-    make: |values, cpus| Box::new(Burst::new(cpus, values[0] as usize, order(values[1]))),
+    make: |values, cpus| {
+        Box::new(Burst::new(cpus, values[0] as usize, order(values[1]), values[2]))
+    },
 };
 
 /// Many blocks out, all of them back, on each CPU.
@@ -28,6 +32,7 @@ pub struct Burst {
     cpus: Vec<Held>,
     hold: usize,
     order: Order,
+    lines: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,9 +43,9 @@ struct Held {
 }
 
 impl Burst {
-    /// For `cpus` CPUs, each of which holds up to `hold` blocks.
-    pub fn new(cpus: u32, hold: usize, order: Order) -> Burst {
-        Burst { cpus: vec![Held::default(); cpus as usize], hold, order }
+    /// For `cpus` CPUs, each of which holds up to `hold` blocks and writes so many lines of each.
+    pub fn new(cpus: u32, hold: usize, order: Order, lines: u64) -> Burst {
+        Burst { cpus: vec![Held::default(); cpus as usize], hold, order, lines }
     }
 }
 
@@ -49,7 +54,10 @@ impl Program for Burst {
         let held = &mut self.cpus[cpu as usize];
         if held.freed == 0 && held.blocks.len() < self.hold {
             match lab.alloc(self.order) {
-                Some(block) => held.blocks.push(block),
+                Some(block) => {
+                    lab.touch(block, self.order, self.lines, Access::Write);
+                    held.blocks.push(block);
+                }
                 // A refused request ends the round: what is held is freed.
                 None => held.freed = usize::from(free(lab, held, self.order)),
             }

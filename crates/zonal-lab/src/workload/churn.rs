@@ -3,12 +3,14 @@
 
 use zonal_core::types::{Order, Pfn};
 
-use super::{Kind, ORDER, Param, Program, Turn, order};
+use super::{Kind, LINES, ORDER, Param, Program, Turn, order};
+use crate::cost::contents::Access;
 use crate::sim::Lab;
 
 pub(super) const KIND: Kind = Kind {
     name: "churn",
-    about: "every CPU holds at most so many blocks; each call frees or allocates one, at random",
+    about: "every CPU holds at most so many blocks; each call frees one, or allocates and writes \
+            one, at random",
     params: &[
         Param {
             name: "hold",
@@ -18,8 +20,9 @@ pub(super) const KIND: Kind = Kind {
             max: 1 << 20,
         },
         ORDER,
+        LINES,
     ],
-    make: |values, cpus| Box::new(Churn::new(cpus, values[0], order(values[1]))),
+    make: |values, cpus| Box::new(Churn::new(cpus, values[0], order(values[1]), values[2])),
 };
 
 /// A random set of blocks on each CPU.
@@ -28,12 +31,13 @@ pub struct Churn {
     held: Vec<Vec<Pfn>>,
     hold: u64,
     order: Order,
+    lines: u64,
 }
 
 impl Churn {
-    /// For `cpus` CPUs, each of which holds up to `hold` blocks.
-    pub fn new(cpus: u32, hold: u64, order: Order) -> Churn {
-        Churn { held: vec![Vec::new(); cpus as usize], hold, order }
+    /// For `cpus` CPUs, each of which holds up to `hold` blocks and writes so many lines of each.
+    pub fn new(cpus: u32, hold: u64, order: Order, lines: u64) -> Churn {
+        Churn { held: vec![Vec::new(); cpus as usize], hold, order, lines }
     }
 }
 
@@ -46,6 +50,7 @@ impl Program for Churn {
             let block = held.swap_remove(place);
             lab.free(block, self.order);
         } else if let Some(block) = lab.alloc(self.order) {
+            lab.touch(block, self.order, self.lines, Access::Write);
             held.push(block);
         }
         Turn::More

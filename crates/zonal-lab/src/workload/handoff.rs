@@ -5,12 +5,14 @@ use std::collections::VecDeque;
 
 use zonal_core::types::{Order, Pfn};
 
-use super::{Kind, ORDER, Param, Program, Turn, order};
+use super::{Kind, LINES, ORDER, Param, Program, Turn, order};
+use crate::cost::contents::Access;
 use crate::sim::Lab;
 
 pub(super) const KIND: Kind = Kind {
     name: "handoff",
-    about: "CPUs in pairs: one allocates, the other frees; an odd last CPU does nothing",
+    about: "CPUs in pairs: one allocates and writes, the other reads and frees; an odd last CPU \
+            does nothing",
     params: &[
         Param {
             name: "depth",
@@ -20,8 +22,11 @@ pub(super) const KIND: Kind = Kind {
             max: 1 << 20,
         },
         ORDER,
+        LINES,
     ],
-    make: |values, cpus| Box::new(Handoff::new(cpus, values[0] as usize, order(values[1]))),
+    make: |values, cpus| {
+        Box::new(Handoff::new(cpus, values[0] as usize, order(values[1]), values[2]))
+    },
 };
 
 /// A queue of blocks between each two CPUs.
@@ -30,12 +35,14 @@ pub struct Handoff {
     queues: Vec<VecDeque<Pfn>>,
     depth: usize,
     order: Order,
+    lines: u64,
 }
 
 impl Handoff {
-    /// For `cpus` CPUs, with up to `depth` blocks on the way in each pair.
-    pub fn new(cpus: u32, depth: usize, order: Order) -> Handoff {
-        Handoff { queues: vec![VecDeque::new(); cpus as usize / 2], depth, order }
+    /// For `cpus` CPUs, with up to `depth` blocks on the way in each pair, of which the first
+    /// writes so many lines and the second reads them.
+    pub fn new(cpus: u32, depth: usize, order: Order, lines: u64) -> Handoff {
+        Handoff { queues: vec![VecDeque::new(); cpus as usize / 2], depth, order, lines }
     }
 }
 
@@ -48,11 +55,13 @@ impl Program for Handoff {
                 return Turn::Wait;
             }
             if let Some(block) = lab.alloc(self.order) {
+                lab.touch(block, self.order, self.lines, Access::Write);
                 queue.push_back(block);
                 lab.wake(other);
             }
         } else {
             let Some(block) = queue.pop_front() else { return Turn::Wait };
+            lab.touch(block, self.order, self.lines, Access::Read);
             lab.free(block, self.order);
             lab.wake(other);
         }

@@ -29,7 +29,7 @@ pub use handoff::Handoff;
 pub use kernbench::Kernbench;
 pub use page_bench::PageBench;
 
-use crate::sim::Lab;
+use crate::sim::{Lab, PAGE_LINES};
 
 /// A workload at work.
 pub trait Program {
@@ -126,6 +126,15 @@ pub const KINDS: &[Kind] =
 /// The order of the blocks, as most workloads have it.
 const ORDER: Param =
     Param { name: "order", about: "order of each block", default: 0, min: 0, max: 9 };
+
+/// Lines that are written of a new block: a whole page.
+const LINES: Param = Param {
+    name: "lines",
+    about: "lines written of each block that is allocated, from its first on",
+    default: PAGE_LINES,
+    min: 0,
+    max: PAGE_LINES << 9,
+};
 
 impl Workload {
     /// A kind with the numbers that nobody gave at their defaults.

@@ -105,6 +105,7 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
         distances: (!shape.distances.is_empty()).then(|| shape.distances.clone()),
         cache: shape.cache,
         line,
+        content: None,
         work: base.work,
         calibrated: Vec::new(),
         sources,
@@ -224,7 +225,13 @@ mod tests {
             nodes: 1,
             memory_mib: 1000,
             distances: vec![vec![10]],
-            cache: Caches { l1_kib: 32, l2_kib: 1024, llc_kib: 8192, llc_cores: 1 },
+            cache: Caches {
+                l1_kib: 32,
+                l2_kib: 1024,
+                llc_kib: 8192,
+                llc_cores: 1,
+                llc_victims: false,
+            },
             cpus: Vec::new(),
             notes: vec![("cache.l2_kib", "not measured: sysfs does not say; taken as 1024".into())],
         }

@@ -9,7 +9,8 @@ use zonal::sys::topology::{SysfsRoots, Topology, TopologyError, parse_list};
 use zonal_lab::machine::Caches;
 
 /// Cache sizes where sysfs is silent, in KiB: what most servers have at least.
-const USUAL: Caches = Caches { l1_kib: 32, l2_kib: 1024, llc_kib: 16384, llc_cores: 1 };
+const USUAL: Caches =
+    Caches { l1_kib: 32, l2_kib: 1024, llc_kib: 16384, llc_cores: 1, llc_victims: false };
 
 /// What sysfs says of the machine, made regular.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,6 +126,7 @@ fn caches(
     cpus: &[Cpu],
     notes: &mut Vec<(&'static str, String)>,
 ) -> Caches {
+    notes.push(("cache.llc_victims", "not measured: sysfs does not say; taken as false".into()));
     let mut silent = |figure, kib: u64| {
         notes.push((figure, format!("not measured: sysfs does not say; taken as {kib}")));
         kib
@@ -144,7 +146,7 @@ fn caches(
     let Some(llc) = llc else {
         let llc_kib = silent("cache.llc_kib", USUAL.llc_kib.max(l2_kib));
         silent("cache.llc_cores", u64::from(cores_per_socket));
-        return Caches { l1_kib, l2_kib, llc_kib, llc_cores: cores_per_socket };
+        return Caches { l1_kib, l2_kib, llc_kib, llc_cores: cores_per_socket, ..USUAL };
     };
     let sharing = cpus.iter().filter(|cpu| llc.sharers.contains(&cpu.id));
     let sharing = sharing.map(|cpu| cpu.core).collect::<BTreeSet<u32>>().len() as u32;
@@ -153,7 +155,8 @@ fn caches(
     if llc_cores != sharing {
         notes.push(("cache.llc_cores", format!("not regular: {sharing}; taken as {llc_cores}")));
     }
-    Caches { l1_kib, l2_kib, llc_kib: (llc.bytes >> 10).max(l2_kib), llc_cores }
+    let llc_kib = (llc.bytes >> 10).max(l2_kib);
+    Caches { l1_kib, l2_kib, llc_kib, llc_cores, ..USUAL }
 }
 
 fn number(file: &Path) -> Option<u32> {

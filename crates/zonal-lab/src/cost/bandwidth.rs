@@ -1,0 +1,94 @@
+//! How much a node's memory delivers: lines over its share of time wait.
+//!
+//! Time is cut into slots of a microsecond. Lines take what is left of the slot in which they are
+//! asked for, then of the next ones: so who comes later in play, but earlier in time, finds the
+//! room that was there then.
+//!
+//! - **BAND-1** no slot gives more lines than it has.
+
+use std::collections::VecDeque;
+
+/// Nanoseconds of a slot.
+const SLOT_NS: f64 = 1000.0;
+/// Bytes of a line.
+const LINE_BYTES: f64 = 64.0;
+
+/// The memory of one node.
+#[derive(Clone, Debug)]
+pub struct Bandwidth {
+    /// Cycles of a slot.
+    slot: u64,
+    /// Lines of a slot.
+    lines: u64,
+    /// Lines that slots have given, from slot number `first` on.
+    given: VecDeque<u64>,
+    first: u64,
+}
+
+impl Bandwidth {
+    /// Memory of so many gigabytes (10^9 bytes) a second, beside a clock of so many GHz.
+    pub fn new(gb_s: f64, ghz: f64) -> Bandwidth {
+        let slot = ((SLOT_NS * ghz) as u64).max(1);
+        let lines = (slot as f64 / ghz * gb_s / LINE_BYTES) as u64;
+        Bandwidth { slot, lines: lines.max(1), given: VecDeque::new(), first: 0 }
+    }
+
+    /// Takes `lines` lines from `now` on; returns the cycles until the last of them is given,
+    /// beyond those that it would take with nobody else there. No CPU's clock is behind `reached`.
+    pub fn take(&mut self, lines: u64, now: u64, reached: u64) -> u64 {
+        self.forget(reached / self.slot);
+        let mut left = lines;
+        let asked = (now / self.slot).max(self.first);
+        let mut at = (asked - self.first) as usize;
+        loop {
+            if at >= self.given.len() {
+                self.given.resize(at + 1, 0);
+            }
+            let gives = left.min(self.lines - self.given[at]);
+            self.given[at] += gives;
+            left -= gives;
+            if left == 0 {
+                break;
+            }
+            at += 1;
+        }
+        let served = self.first + at as u64;
+        let alone = asked + lines.saturating_sub(1) / self.lines;
+        if served > alone { (served * self.slot).saturating_sub(now) } else { 0 }
+    }
+
+    fn forget(&mut self, slot: u64) {
+        while self.first < slot && !self.given.is_empty() {
+            self.given.pop_front();
+            self.first += 1;
+        }
+        if self.given.is_empty() {
+            self.first = self.first.max(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_room_does_not_wait_and_who_does_not_waits_for_the_next_slot() {
+        // 64 GB/s are 1000 lines in a microsecond of 2000 cycles.
+        let mut memory = Bandwidth::new(64.0, 2.0);
+        assert_eq!(memory.take(900, 2500, 0), 0);
+        assert_eq!(memory.take(200, 2600, 0), 1400, "the second hundred comes from 4000 on");
+        assert_eq!(memory.take(1000, 100, 0), 0, "earlier, there was room");
+        assert_eq!(memory.take(1, 0, 0), 6000 - 2000, "two slots are full, the third has 100");
+        assert_eq!(memory.take(899, 4100, 4000), 0);
+        assert_eq!(memory.take(1, 5000, 4000), 1000);
+        assert_eq!(memory.take(2500, 100_000, 100_000), 0, "as long as it takes alone");
+    }
+
+    #[test]
+    fn a_slot_gives_what_it_has() {
+        let mut memory = Bandwidth::new(6.4, 1.0);
+        let last = (0..1000).map(|_| memory.take(10, 0, 0)).max();
+        assert_eq!(last, Some(99_000), "10,000 lines of 100 in a microsecond of 1000 cycles");
+    }
+}
