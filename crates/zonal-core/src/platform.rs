@@ -84,6 +84,15 @@ pub enum Step {
         /// Base pages.
         pages: u32,
     },
+    /// A batch went from a store to a depot or back.
+    Depot {
+        /// The zone.
+        zone: ZoneId,
+        /// The first CPU of those that share the depot.
+        group: CpuId,
+        /// Blocks.
+        blocks: u32,
+    },
     /// The running CPU changed its deltas of a zone's counters.
     Update {
         /// The zone.

@@ -17,7 +17,7 @@ const fn zone(node: u16, kind: ZoneKind, start_pfn: u64, pages: u64) -> ZoneSpec
 }
 
 fn machine<'a>(distances: &'a [u8], zones: &'a [ZoneSpec], cpus: &'a [NodeId]) -> Machine<'a> {
-    Machine { distances, zones, cpus, cache_slice_bytes: 0 }
+    Machine { distances, zones, cpus, cache_slice_bytes: 0, caches: &[] }
 }
 
 fn error(distances: &[u8], zones: &[ZoneSpec], cpus: &[NodeId]) -> MachineError {

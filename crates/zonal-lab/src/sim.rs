@@ -147,11 +147,14 @@ impl Spec {
             (0..nodes * nodes).map(|at| machine.distance(at / nodes, at % nodes)).collect();
         let node = |cpu| NodeId(machine.node_of_core(machine.core_of(cpu)) as u16);
         let cpus: Vec<NodeId> = (0..machine.cpus()).map(node).collect();
+        let cache = |cpu| machine.llc_of_core(machine.core_of(cpu)) as u16;
+        let caches: Vec<u16> = (0..machine.cpus()).map(cache).collect();
         let described = core_machine::Machine {
             distances: &distances,
             zones: &zones,
             cpus: &cpus,
             cache_slice_bytes: machine.cache_slice_bytes(),
+            caches: &caches,
         };
         let layout = Layout::of(&described, &self.policy)?;
         let mut records = Records::new(&layout);

@@ -102,6 +102,7 @@ impl Shape {
             zones: &specs,
             cpus: &self.cpus,
             cache_slice_bytes: 0,
+            caches: &[],
         };
         let layout = Layout::of(&machine, policy).context("the machine cannot be rebuilt")?;
         let bytes = layout.bytes();

@@ -171,6 +171,7 @@ impl Plan {
             zones: &self.zones,
             cpus: &self.cpus,
             cache_slice_bytes: self.cache_slice_bytes,
+            caches: &[],
         }
     }
 

@@ -406,6 +406,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             if active && !zone.has(RECLAIM_ACTIVE) {
                 zone.set_flag(RECLAIM_ACTIVE);
                 self.slow_down(zone);
+                self.drain_depots(zone);
             } else if !active && zone.clear_flag(RECLAIM_ACTIVE) {
                 zone.refresh_fast();
             }

@@ -140,8 +140,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
     }
 
-    /// Empties every store of every zone into the buddies. Returns the pages moved. Waits for
-    /// stores that somebody else has closed.
+    /// Empties every store and depot of every zone into the buddies. Returns the pages moved. Waits
+    /// for stores that somebody else has closed.
     pub fn drain_all(&self) -> u64 {
         self.events.drains_all.fetch_add(1, Relaxed);
         let cpus = || (0..self.cpus()).map(|cpu| CpuId(cpu as u32));
@@ -151,7 +151,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
             cpus().filter(|cpu| holds(*cpu)).for_each(queue);
         }
         let zones = self.zones.iter();
-        zones.flat_map(|zone| cpus().map(|cpu| self.drain_stores(zone, cpu))).sum()
+        let stores = |zone| cpus().map(|cpu| self.drain_stores(zone, cpu)).sum::<u64>();
+        zones.map(|zone| stores(zone) + self.drain_depots(zone)).sum()
     }
 
     /// Empties one store. Returns the pages moved; 0 also if the home cannot fence that CPU.
@@ -201,6 +202,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub(super) fn refresh_lists(&self, zone: &'a Zone, cpu: CpuId) -> bool {
         self.stores(zone.id, cpu)
             .fold(false, |changed, pcp| changed | self.refresh_store(zone, pcp))
+            | self.refresh_depot(zone, cpu)
     }
 
     fn refresh_store(&self, zone: &'a Zone, pcp: &'a Pcp) -> bool {

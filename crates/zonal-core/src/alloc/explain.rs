@@ -37,6 +37,8 @@ pub struct Place {
 pub enum Source {
     /// The running CPU's list, which holds this many blocks.
     List(u32),
+    /// A batch of the depot that this CPU shares.
+    Depot,
     /// A free block of this order, of the request's type.
     Free(Order),
     /// A free block of another type.
@@ -97,6 +99,9 @@ pub enum Note {
     /// Node reclaim would be asked for room, and what it can give is not known. The walk goes on as
     /// if it gave nothing.
     NodeReclaim(Place),
+    /// So many base pages in depots would go to the buddies, where the walks that follow may find
+    /// them.
+    Depots(u64),
     /// The background reclaimer of the node would be woken.
     Wakes(NodeId),
 }
@@ -110,7 +115,7 @@ pub enum Outcome {
     Reclaims,
     /// The stores of all CPUs and the reserves would be emptied, and the zones asked again.
     Drains {
-        /// Base pages on the stores of the zones the request may use.
+        /// Base pages on the stores and in the depots of the zones the request may use.
         cached: u64,
         /// Base pages by which their marks would fall, lent to the background reclaimer so far.
         boost: u64,
@@ -149,6 +154,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if let Some(found) = self.scan_with(noting, ctx, first_flags(ctx)) {
             return served(found);
         }
+        let in_depots = self.allowed(ctx).map(|zone| self.depot_pages(zone.id)).sum();
+        if in_depots > 0 {
+            (noting.note)(Note::Depots(in_depots));
+            noting.certain = false;
+        }
         if ctx.gfp.contains(Gfp::KSWAPD_RECLAIM) {
             self.each_node(ctx, |zone| (noting.note)(Note::Wakes(zone.node)));
         }
@@ -174,6 +184,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         for zone in self.allowed(ctx) {
             boost += zone.marks().boost;
             reserved += zone.snapshot(ctx.highest).highatomic_free;
+            cached += self.depot_pages(zone.id);
             for cpu in self.each_cpu() {
                 cached += self.stores(zone.id, cpu).map(|pcp| u64::from(pcp.count())).sum::<u64>();
                 deltas |= self.pcp(zone.id, cpu).free_diff.load(Relaxed) != 0;
@@ -197,6 +208,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
             let listed = self.store_for(zone.id, self.platform.cpu(), cold).listed(list);
             if listed > 0 {
                 return Some(Source::List(listed));
+            }
+            if self.depot_has(zone.id, self.platform.cpu(), list) {
+                return Some(Source::Depot);
             }
         }
         let reserve = || has(Migratetype::HighAtomic).then_some(Source::Reserve);
@@ -309,6 +323,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::List(blocks) => write!(f, "this CPU's list ({blocks} blocks on it)"),
+            Source::Depot => f.write_str("a batch of the depot that this CPU shares"),
             Source::Free(order) => write!(f, "a free block of {order:?}"),
             Source::OtherType => f.write_str("a free block of another migratetype"),
             Source::Reserve => f.write_str("a block kept for atomic requests"),
@@ -334,6 +349,7 @@ impl fmt::Display for Note {
             Note::NodeReclaim(place) => {
                 write!(f, "  {place}: node reclaim would be asked; what it gives is not known")
             }
+            Note::Depots(pages) => write!(f, "the depots are emptied ({pages} pages)"),
             Note::Wakes(node) => write!(f, "the background reclaimer of {node:?} is woken"),
         }
     }

@@ -107,7 +107,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let bulk = tune::commit_free(&mut state, &params, self.pressure(zone), order);
         closed.set_state_without_factor(&state);
         if let Some(bulk) = bulk {
-            self.drain_pages(zone, closed, bulk.pages, list);
+            self.give_back(zone, closed, bulk.pages, list);
             self.clear_below_high(zone);
         }
         true

@@ -8,6 +8,7 @@ use super::{Allocator, Events};
 use crate::buddy::{self, FallbackPolicy};
 use crate::frame::Frames;
 use crate::gfp::ZoneKinds;
+use crate::machine::depots::ZoneDepots;
 use crate::machine::{Layout, Machine, MachineError, Metadata, StoreOrder, zonelists};
 use crate::pcp::lists::ListMap;
 use crate::pcp::size::HighFraction;
@@ -469,7 +470,7 @@ fn fill_zones(machine: &Machine<'_>, policy: &Policy, zones: &mut [Zone]) {
     }
 }
 
-/// Gives every store its identity, its lists and their slots.
+/// Gives every store its identity, its lists and their slots, and behind those the depots theirs.
 fn fill_stores(
     machine: &Machine<'_>,
     policy: &Policy,
@@ -503,6 +504,18 @@ fn fill_stores(
                 pcp.set_list(list, rank as u16, map.of(list), slots, (base, cap));
                 base += cap;
             }
+        }
+    }
+    for (zone, spec) in machine.zones.iter().enumerate() {
+        let depots = ZoneDepots::new(machine, spec, policy);
+        for (cpu, node) in machine.cpus.iter().enumerate() {
+            let preferred = nodes[node.0 as usize].preferred().0 as usize;
+            let rank = (zone + zones.len() - preferred) % zones.len();
+            let pcp = &mut pcps[order.position(0, cpu, rank)];
+            pcp.depot_cpu = CpuId(depots.of(cpu) as u32);
+            let size = depots.size(cpu);
+            pcp.depot.set_up(slots, base, size);
+            base += size.slots();
         }
     }
 }

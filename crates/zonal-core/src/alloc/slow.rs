@@ -28,6 +28,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub(super) fn alloc_slow(&self, ctx: &Context<'a>) -> Result<Pfn, AllocError> {
         self.events.slow_paths.fetch_add(1, Relaxed);
         let mut flags = slow_flags(ctx);
+        self.allowed(ctx).for_each(|zone| _ = self.drain_depots(zone));
         if ctx.gfp.contains(Gfp::KSWAPD_RECLAIM) {
             self.wake_reclaimers(ctx);
         }
@@ -171,16 +172,17 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
     }
 
-    /// Whether pages came to a store of one of the request's zones since all were drained, or may
-    /// be on their way there: its owner has it closed.
+    /// Whether pages came to a store or depot of one of the request's zones since all were drained,
+    /// or may be on their way there: its owner has it closed.
     fn stores_in_use(&self, ctx: &Context<'a>) -> bool {
         self.allowed(ctx).any(|zone| {
             let mut stores = self.each_cpu().flat_map(|cpu| self.stores(zone.id, cpu));
-            stores.any(|pcp| !pcp.seems_empty())
+            stores.any(|pcp| !pcp.seems_empty()) || self.depots_in_use(zone.id)
         })
     }
 
-    /// Pages that were allocated and freed in the request's zones so far. While it stands still and
+    /// Pages that were allocated and freed in the request's zones so far, and batches that came to
+    /// depots and left them. While it stands still and
     /// the stores are empty, what the walk saw of one zone is still true when it has seen the last;
     /// otherwise a block may have been freed behind its back for one that was taken before it.
     fn activity(&self, ctx: &Context<'a>) -> u64 {
@@ -194,7 +196,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             self.each_cpu()
                 .flat_map(|cpu| self.stores(zone.id, cpu))
                 .map(of_store)
-                .fold(0, u64::wrapping_add)
+                .fold(self.depot_changes(zone.id), u64::wrapping_add)
         };
         self.allowed(ctx).map(of_zone).fold(0, u64::wrapping_add)
     }

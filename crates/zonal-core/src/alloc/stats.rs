@@ -29,8 +29,14 @@ pub struct ZoneStats {
     pub free_pages: u64,
     /// Free blocks of each order.
     pub nr_free: [u32; NR_ORDERS],
-    /// Pages on per-CPU stores.
+    /// Pages on per-CPU stores and in depots.
     pub cached_pages: u64,
+    /// Those in depots.
+    pub depot_pages: u64,
+    /// Batches that stores left in depots.
+    pub depot_puts: u64,
+    /// Batches that stores took from depots.
+    pub depot_takes: u64,
     /// Allocations.
     pub allocs: u64,
     /// Base pages allocated (`pgalloc`).
@@ -81,6 +87,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let mut stats = ZoneStats::default();
         let stores = self.each_cpu().flat_map(|cpu| self.stores(zone.id, cpu));
         stores.for_each(|pcp| self.add_store(&mut stats, pcp));
+        stats.depot_pages = self.depot_pages(zone.id);
+        stats.cached_pages += stats.depot_pages;
         stats.numa = self.zone_events(zone);
         (stats.lock_holds, stats.lock_contended) = zone.lock_holds();
         let locked = zone.lock(&self.platform, self.words, self.blocks);
@@ -104,6 +112,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         stats.refills += events.refills.load(Relaxed);
         stats.drained_pages += totals.drained_pages;
         stats.drains += events.drains.load(Relaxed);
+        stats.depot_puts += events.depot_puts.load(Relaxed);
+        stats.depot_takes += events.depot_takes.load(Relaxed);
         stats.direct_pages += direct_pages;
         stats.direct_allocs += direct;
         stats.double_frees += events.double_frees.load(Relaxed);
@@ -125,7 +135,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         (self.events.claims.load(Relaxed), self.events.steals.load(Relaxed))
     }
 
-    /// Pages free or waiting on a store, over all zones.
+    /// Pages free or waiting on a store or in a depot, over all zones.
     pub fn free_pages(&self) -> u64 {
         let zones = self.zones.iter().map(|zone| self.zone_stats(zone.id()));
         zones.map(|stats| stats.free_pages + stats.cached_pages).sum()

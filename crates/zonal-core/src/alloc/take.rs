@@ -74,7 +74,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         Some(Pfn(zone.start_pfn + (u64::from(frame) - zone.frame_base as u64)))
     }
 
-    /// Fills an empty list from the buddy (LB E.6). Returns the blocks got.
+    /// Fills an empty list from the depot, or from the buddy (LB E.6). Returns the blocks got.
     pub(super) fn refill(
         &self,
         zone: &'a Zone,
@@ -83,6 +83,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
         want: Want,
     ) -> u32 {
         let pcp = closed.pcp;
+        let taken = self.take_batch(zone, closed, list);
+        if taken > 0 {
+            return taken;
+        }
         let mut state = closed.state();
         let pressure = self.pressure(zone);
         let wanted = tune::nr_alloc(&mut state, &pcp.params(&self.fixed), pressure, want.order);

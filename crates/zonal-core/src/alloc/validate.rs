@@ -23,7 +23,11 @@ pub enum Fault {
     StackEnds(ZoneId, CpuId, usize),
     /// PCP-3: a stack holds a page whose word does not say so.
     StackPage(ZoneId, CpuId, Pfn),
-    /// PCP-3: words that say "cached", and pages on the stacks.
+    /// DEPOT-2: a depot holds a page whose word does not say so.
+    DepotPage(ZoneId, Pfn),
+    /// DEPOT-3: pages in the depots' batches, and what the depots count.
+    DepotPages(ZoneId, u64, u64),
+    /// PCP-3: words that say "cached", and pages on the stacks and in depots.
     CachedPages(ZoneId, u64, u64),
     /// Managed pages, and the sum of free, cached and allocated ones.
     Pages(ZoneId, u64, u64),
@@ -44,8 +48,17 @@ impl fmt::Display for Fault {
             Fault::StackPage(zone, cpu, pfn) => {
                 write!(f, "{zone:?}, {cpu:?}: {pfn:?} is on a list, but its word does not say so")
             }
+            Fault::DepotPage(zone, pfn) => {
+                write!(f, "{zone:?}: {pfn:?} is in a depot, but its word does not say so")
+            }
+            Fault::DepotPages(zone, held, counted) => {
+                write!(f, "{zone:?}: depots hold {held} pages, but count {counted}")
+            }
             Fault::CachedPages(zone, words, stacks) => {
-                write!(f, "{zone:?}: {words} pages say they are on lists, the lists hold {stacks}")
+                write!(
+                    f,
+                    "{zone:?}: {words} pages say they are on lists, lists and depots hold {stacks}"
+                )
             }
             Fault::Pages(zone, managed, sum) => {
                 write!(f, "{zone:?}: {managed} managed pages, but {sum} are accounted for")
@@ -82,6 +95,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             stacked += self.validate_store(zone, pcp)?;
             diffs += pcp.free_diff.load(Relaxed);
         }
+        stacked += self.validate_depots(zone)?;
         let locked = zone.lock(&self.platform, self.words, self.blocks);
         locked.buddy.validate(&locked.frames).map_err(|fault| Fault::Buddy(id, fault))?;
         let free = locked.buddy.free_pages();
@@ -122,6 +136,26 @@ impl<'a, P: Platform> Allocator<'a, P> {
         Ok(pages)
     }
 
+    /// Pages in the zone's depots.
+    fn validate_depots(&self, zone: &'a Zone) -> Result<u64, Fault> {
+        let (mut pages, mut wrong) = (0, None);
+        self.each_in_depots(zone.id, |slot, word| {
+            let known = self.words.get(slot.load(Relaxed) as usize).map(|word| word.load(Relaxed));
+            if known != Some(word.0) {
+                wrong = Some(self.page_in(zone, slot));
+            }
+            if let PageState::Cached { order, .. } = word.state() {
+                pages += order.pages();
+            }
+        });
+        let counted = self.depot_pages(zone.id);
+        match wrong {
+            Some(pfn) => Err(Fault::DepotPage(zone.id, pfn)),
+            None if pages != counted => Err(Fault::DepotPages(zone.id, pages, counted)),
+            None => Ok(pages),
+        }
+    }
+
     fn census(&self, zone: &'a Zone) -> Result<Census, Fault> {
         let mut census = Census::default();
         let frames = zone.frames(self.words, self.blocks);
@@ -147,6 +181,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn adopt_strays(&self) -> u64 {
         // What is really on a list is put in order again at the end.
         self.mark_listed(|list| list.allocated);
+        self.mark_in_depots(PageWord::taken);
         let mut strays = 0;
         for zone in self.zones {
             let frames = zone.frames(self.words, self.blocks);
@@ -159,7 +194,19 @@ impl<'a, P: Platform> Allocator<'a, P> {
             }
         }
         self.mark_listed(|list| list.cached);
+        self.mark_in_depots(|word| word);
         strays
+    }
+
+    /// Gives every frame in a depot what `word` makes of its word.
+    fn mark_in_depots(&self, word: impl Fn(PageWord) -> PageWord) {
+        for zone in self.zones {
+            self.each_in_depots(zone.id, |slot, known| {
+                if let Some(frame) = self.words.get(slot.load(Relaxed) as usize) {
+                    frame.store(word(known).0, Relaxed);
+                }
+            });
+        }
     }
 
     /// Gives every frame on a list the word that `word` says for its list.

@@ -3,6 +3,7 @@
 //! The caller describes nodes, zones and CPUs in slices, asks [`Layout::of`] how many records of
 //! each kind that takes, makes them where it likes, and hands them over as [`Metadata`].
 
+pub(crate) mod depots;
 pub(crate) mod zonelists;
 
 use core::fmt;
@@ -19,6 +20,7 @@ use crate::zone::state::Zone;
 use crate::zonelist::Node;
 use crate::zonelist::cache::POSITIONS_MAX;
 use crate::zonelist::order::NODES_MAX;
+use depots::ZoneDepots;
 
 /// Most zones an allocator has: page words name their store's zone in 12 bits.
 pub const ZONES_MAX: usize = 1 << 12;
@@ -38,6 +40,8 @@ pub struct Machine<'a> {
     pub cpus: &'a [NodeId],
     /// Bytes of last-level cache that one CPU may count as its own (LB E.5); 0 if not known.
     pub cache_slice_bytes: u64,
+    /// The last-level cache of each CPU, by CPU id, as any number; empty if not known.
+    pub caches: &'a [u16],
 }
 
 /// One populated zone.
@@ -216,6 +220,7 @@ impl Layout {
                     layout.slots += lists.slots(machine.cold_pages(zone, policy));
                 }
             }
+            layout.slots += ZoneDepots::new(machine, zone, policy).slots();
         }
         if layout.words > u32::MAX as usize {
             let most = u64::from(u32::MAX);

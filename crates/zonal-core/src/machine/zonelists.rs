@@ -141,6 +141,7 @@ mod tests {
             zones: &zones,
             cpus: &[NodeId(0), NodeId(1), NodeId(2)],
             cache_slice_bytes: 0,
+            caches: &[],
         };
         let zonelist = ZonelistPolicy { order, ..ZonelistPolicy::LINUX };
         let policy = Policy { zonelist, ..Policy::LINUX_6_18 };

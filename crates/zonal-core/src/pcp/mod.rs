@@ -1,9 +1,11 @@
 //! Per-CPU page lists: where blocks wait, how large the lists are and how they tune themselves.
 
 pub mod closed;
+pub mod depot;
 pub mod drain;
 pub mod lists;
 pub mod size;
+pub mod stack;
 pub mod store;
 pub mod tune;
 pub mod tuning;

@@ -39,6 +39,7 @@
 
 use crate::frame::{PageWord, StoreId};
 use crate::pcp::closed::Closed;
+use crate::pcp::depot::Depot;
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
@@ -135,13 +136,18 @@ pub struct Pcp {
     pub(crate) free_diff: AtomicI64,
     /// What the fast path does not count itself.
     pub events: PcpEvents,
+    /// The CPU whose store of this zone has the depot that this store uses.
+    pub(crate) depot_cpu: CpuId,
     _room: [u64; ROOM],
+    /// The depot of the CPU's group, in the store of the group's first CPU.
+    pub depot: Depot,
 }
 
 /// Bytes from one store to the next.
 pub const PCP_BYTES: usize = 2048;
 /// What is left of them.
-const ROOM: usize = (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 144) / 8;
+const ROOM: usize =
+    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 184 - size_of::<Depot>()) / 8;
 const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
 
 impl Default for Pcp {
@@ -169,7 +175,9 @@ impl Default for Pcp {
             expire: AtomicU32::default(),
             free_diff: AtomicI64::default(),
             events: PcpEvents::default(),
+            depot_cpu: CpuId::default(),
             _room: [0; ROOM],
+            depot: Depot::default(),
         }
     }
 }
@@ -195,6 +203,14 @@ pub struct PcpEvents {
     pub overflows: AtomicU64,
     /// Copies of a frame dropped because it was freed twice at the same time (PCP-3).
     pub double_frees: AtomicU64,
+    /// Batches left in a depot.
+    pub depot_puts: AtomicU64,
+    /// Their base pages.
+    pub depot_put_pages: AtomicU64,
+    /// Batches taken from a depot.
+    pub depot_takes: AtomicU64,
+    /// Their base pages.
+    pub depot_taken_pages: AtomicU64,
 }
 
 /// What a store has done since it was made.
@@ -380,6 +396,10 @@ impl Pcp {
             totals.refilled_pages += refilled << list.order_bits;
             totals.drained_pages += drained << list.order_bits;
         }
+        let taken = self.events.depot_taken_pages.load(Relaxed);
+        let put = self.events.depot_put_pages.load(Relaxed);
+        totals.refilled_pages = totals.refilled_pages.saturating_sub(taken);
+        totals.drained_pages = totals.drained_pages.saturating_sub(put);
         totals
     }
 }

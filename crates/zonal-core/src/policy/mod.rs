@@ -10,6 +10,7 @@ pub mod set;
 pub mod walk;
 
 use crate::buddy::{FallbackRule, HighAtomicPolicy};
+use crate::pcp::depot::DepotPolicy;
 use crate::pcp::drain::DrainPolicy;
 use crate::pcp::lists::{FreeLists, HugeLists, ListMap};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
@@ -85,6 +86,8 @@ pub struct PcpPolicy {
     pub high_min_part: u32,
     /// How lists are emptied (LB E.8, E.9).
     pub drain: DrainPolicy,
+    /// What lies between the lists and the buddy; no kernel has it.
+    pub depot: DepotPolicy,
 }
 
 impl PcpPolicy {

@@ -7,6 +7,7 @@ use super::walk::{
 };
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
+use crate::pcp::depot::DepotPolicy;
 use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::size::{BATCH_CAP_PAGES, BATCH_CAP_PAGES_4_18, CacheSlice, HighFraction, SizeRule};
@@ -53,6 +54,7 @@ impl Policy {
                 decay: Chunk::Batch,
                 remote: RemoteDrain::Direct,
             },
+            depot: DepotPolicy::OFF,
         },
         watermark: WatermarkPolicy {
             min_free: MinFreeRule::Linux { thp: true },

@@ -19,6 +19,7 @@ use super::walk::{
 };
 use super::{Grouping, MinFreeRule, Policy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit};
+use crate::pcp::depot::{BATCHES_MAX, DepotGroup};
 use crate::pcp::drain::{Chunk, DrainOrder, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
@@ -167,6 +168,10 @@ pub const SETTINGS: &[Setting] = &[
         "pages of one bulk free where lists decay: whole in 6.12.0, then batch"),
     choice!("pcp.drain_remote", pcp.drain.remote: RemoteDrain,
         "who drains another CPU's lists: a work item there (up to 5.19), or the caller"),
+    number!("depot.batches", pcp.depot.batches: u16, 0..=BATCHES_MAX as u16,
+        "batches that wait between lists and buddy, for each CPU that shares a depot; 0 as Linux"),
+    choice!("depot.group", pcp.depot.group: DepotGroup,
+        "CPUs that share a depot: those of a last-level cache (if known), or of a node"),
     setting!(
         "watermark.min_free",
         watermark.min_free,
@@ -318,6 +323,12 @@ impl Policy {
                 "pcp.freelist",
                 "hot and cold lists hold order 0 only and have the sizes of their time; set \
                  pcp.tuning=fixed, pcp.size=six-batches and pcp.orders=0 first",
+            );
+        }
+        if pcp.depot.batches != 0 && pcp.free_lists == FreeLists::HotCold {
+            return conflict(
+                "depot.batches",
+                "depots know no cold pages; set depot.batches=0, or pcp.freelist=single",
             );
         }
         if pcp.high_min_part != 0 && pcp.size != SizeRule::MinMaxBounds {

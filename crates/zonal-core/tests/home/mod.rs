@@ -86,6 +86,7 @@ impl Home {
             zones: &home.zones,
             cpus: &home.cpus,
             cache_slice_bytes: 0,
+            caches: &[],
         };
         fn some<T>(len: usize, zero: impl Fn() -> T) -> &'static mut [T] {
             Vec::leak((0..len).map(|_| zero()).collect())

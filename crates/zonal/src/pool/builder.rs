@@ -472,6 +472,7 @@ pub(super) struct Plan {
     distances: Vec<u8>,
     pages: u64,
     cache_slice_bytes: u64,
+    caches: Vec<u16>,
 }
 
 impl Plan {
@@ -509,6 +510,8 @@ impl Plan {
             // SAFETY: (1) as above.
             cpus: unsafe { extend(&self.cpus) },
             cache_slice_bytes: self.cache_slice_bytes,
+            // SAFETY: (1) as above.
+            caches: unsafe { extend(&self.caches) },
         }
     }
 
@@ -525,6 +528,7 @@ impl Plan {
             distances: Vec::new(),
             pages: 0,
             cache_slice_bytes: 0,
+            caches: topology.caches(),
         };
         for size in sizes {
             let pages = (size.bytes / PAGE_SIZE) as u64;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use zonal_core::frame::{PageState, PageWord};
+use zonal_core::pcp::depot::DEPOT;
 use zonal_core::platform::reclaimer::{Reclaimer, Unit};
 use zonal_core::sync::Ordering::Relaxed;
 use zonal_core::types::{NodeId, PAGE_SIZE};
@@ -21,6 +22,8 @@ pub struct HeldReport {
     pub consumers: u64,
     /// On per-CPU lists.
     pub lists: u64,
+    /// In depots, where lists leave what others may need.
+    pub depots: u64,
     /// Free, and in memory.
     pub free_resident: u64,
     /// Free, and not in memory: never touched, or given back to the operating system.
@@ -35,11 +38,12 @@ pub struct HeldReport {
 
 impl HeldReport {
     /// Each line, by its name.
-    pub fn lines(&self) -> [(&'static str, u64); 8] {
+    pub fn lines(&self) -> [(&'static str, u64); 9] {
         [
             ("users", self.users),
             ("consumers", self.consumers),
             ("per-CPU lists", self.lists),
+            ("depots", self.depots),
             ("free, in memory", self.free_resident),
             ("free, not in memory", self.free_absent),
             ("above the budget", self.withheld),
@@ -55,7 +59,7 @@ impl HeldReport {
 
     /// What counts against the budget.
     pub fn in_use(&self) -> u64 {
-        self.users + self.consumers + self.lists
+        self.users + self.consumers + self.lists + self.depots
     }
 }
 
@@ -87,6 +91,9 @@ impl Shared {
             let word = PageWord(self.allocator.words()[frame].load(Relaxed));
             let (order, slot) = match word.state() {
                 PageState::Free { order, .. } => (order.get(), None),
+                PageState::Cached { order, store: DEPOT, .. } => {
+                    (order.get(), Some(&mut report.depots))
+                }
                 PageState::Cached { order, .. } => (order.get(), Some(&mut report.lists)),
                 PageState::Allocated { order, .. } => (order.get(), Some(&mut handed_out)),
                 PageState::None | PageState::Corrupt(_) => (0, Some(&mut report.elsewhere)),

@@ -229,6 +229,20 @@ impl Topology {
         self.distances.chunks_exact(self.nodes.len()).nth(row)
     }
 
+    /// The last-level cache of each CPU, by CPU id, named by the first CPU that shares it; CPUs of
+    /// which nothing is known are together. Empty where no cache is known.
+    pub fn caches(&self) -> Vec<u16> {
+        let first = |cpu: u32| {
+            let llc = self.cpu(CpuId(cpu))?.llc.as_ref()?;
+            llc.sharers.first().map(|sharer| sharer.0 as u16)
+        };
+        let known: Vec<_> = (0..self.cpu_ids_max().max(1)).map(first).collect();
+        match known.iter().any(Option::is_some) {
+            true => known.into_iter().map(|cache| cache.unwrap_or(u16::MAX)).collect(),
+            false => Vec::new(),
+        }
+    }
+
     /// A CPU's share of its last-level cache (LB E.5), where sysfs tells.
     pub fn llc_slice_bytes(&self, id: CpuId) -> Option<u64> {
         self.cpu(id)?.llc.as_ref().map(Llc::slice_bytes)

@@ -35,6 +35,7 @@ fn a_pageblock_that_begins_before_the_zone_counts() {
         zones: [zone(0, ZoneKind::Dma, 1, 4095), zone(0, ZoneKind::Dma32, 4096, 1 << 14)].to_vec(),
         cpus: [NodeId(0)].to_vec(),
         cache_slice_bytes: 0,
+        caches: Vec::new(),
     };
     let pool = shape.boot(Policy::LINUX_6_12);
     let areas = pool.free_areas(ZoneId(0));

@@ -33,6 +33,7 @@ fn shape() -> Shape {
         ],
         cpus: std::vec![NodeId(0), NodeId(1)],
         cache_slice_bytes: 0,
+        caches: Vec::new(),
     }
 }
 
@@ -209,6 +210,7 @@ fn epyc() -> Shape {
         ],
         cpus: (0..256).map(|cpu| NodeId(cpu / 64 % 2)).collect(),
         cache_slice_bytes: 0,
+        caches: Vec::new(),
     }
 }
 

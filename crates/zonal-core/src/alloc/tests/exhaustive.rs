@@ -42,7 +42,7 @@ fn every_op() -> Vec<Op> {
 
 /// Runs every program of exactly `length` operations; shorter ones are the beginnings of others.
 /// Returns how many there were.
-fn run_all(shape: &Shape, policy: Policy, ops: &[Op], length: u32) -> usize {
+pub fn run_all(shape: &Shape, policy: Policy, ops: &[Op], length: u32) -> usize {
     let programs = ops.len().pow(length);
     for program in 0..programs {
         shape.scoped(policy, 0, |pool| {
@@ -83,7 +83,8 @@ fn every_short_program_is_right_with_types_and_zones_that_touch_in_the_middle_of
         zone(1, ZoneKind::Normal, 515, 3),
     ];
     let cpus = std::vec![NodeId(0), NodeId(1)];
-    let shape = Shape { distances: distances(2), zones, cpus, cache_slice_bytes: 0 };
+    let shape =
+        Shape { distances: distances(2), zones, cpus, cache_slice_bytes: 0, caches: Vec::new() };
     run_all(&shape, bare(Policy::LINUX_6_18, Grouping::On), &every_op(), 3);
 }
 

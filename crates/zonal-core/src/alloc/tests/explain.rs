@@ -64,6 +64,7 @@ fn the_walk_past_a_full_zone_is_told_zone_by_zone() {
         zones: zones.to_vec(),
         cpus: [NodeId(0)].to_vec(),
         cache_slice_bytes: 0,
+        caches: Vec::new(),
     };
     shape.scoped(Policy::LINUX_6_18, 0, |pool| {
         on_cpu(0);

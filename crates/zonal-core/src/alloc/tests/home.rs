@@ -115,6 +115,8 @@ pub struct Shape {
     pub cpus: Vec<NodeId>,
     /// LB E.5.
     pub cache_slice_bytes: u64,
+    /// The last-level cache of each CPU; empty: not known.
+    pub caches: Vec<u16>,
 }
 
 /// The metadata of a machine, in vectors.
@@ -171,6 +173,7 @@ impl Shape {
                 .collect(),
             cpus: (0..nodes * cpus).map(|cpu| NodeId((cpu / cpus) as u16)).collect(),
             cache_slice_bytes: 0,
+            caches: Vec::new(),
         }
     }
 
@@ -180,6 +183,7 @@ impl Shape {
             zones: &self.zones,
             cpus: &self.cpus,
             cache_slice_bytes: self.cache_slice_bytes,
+            caches: &self.caches,
         }
     }
 

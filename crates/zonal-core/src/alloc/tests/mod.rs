@@ -4,6 +4,7 @@ mod areas;
 mod background;
 mod counters;
 mod deferred;
+mod depot;
 mod double_free;
 mod exhaustive;
 mod explain;

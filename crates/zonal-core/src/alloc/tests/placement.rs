@@ -133,7 +133,8 @@ fn a_request_goes_to_dma32_rather_than_mix_types_and_mixes_rather_than_leave_its
         zone(1, ZoneKind::Normal, 4096, 2048),
     ];
     let cpus = std::vec![NodeId(0)];
-    let shape = Shape { distances: distances(2), zones, cpus, cache_slice_bytes: 0 };
+    let shape =
+        Shape { distances: distances(2), zones, cpus, cache_slice_bytes: 0, caches: Vec::new() };
     let min_free = MinFreeRule::Kbytes(0);
     let linux = Policy::LINUX_6_18;
     // Without the boost, which would hold the nearer zone back once types are mixed.

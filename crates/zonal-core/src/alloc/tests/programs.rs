@@ -12,6 +12,8 @@ use super::model::Model;
 use super::{numa, word_path};
 use crate::alloc::{Allocator, Request, Sysctl};
 use crate::gfp::Gfp;
+use crate::pcp::depot::DepotPolicy;
+use crate::pcp::lists::FreeLists;
 use crate::pcp::size::HighFraction;
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
@@ -55,7 +57,7 @@ fn order() -> BoxedStrategy<u32> {
     prop_oneof![6 => 0u32..4, 1 => 4u32..=10, 1 => Just(9u32)].boxed()
 }
 
-fn op() -> BoxedStrategy<Op> {
+pub fn op() -> BoxedStrategy<Op> {
     let kind = prop::sample::select(&ZoneKind::ALL[..4]);
     let sysctl = prop_oneof![
         (0i64..600).prop_map(|v| (Sysctl::MinFreeKbytes, v)),
@@ -119,6 +121,7 @@ fn shape() -> BoxedStrategy<Shape> {
                 zones,
                 cpus: (0..cpus).map(node).collect(),
                 cache_slice_bytes: 0,
+                caches: Vec::new(),
             }
         })
         .boxed()
@@ -135,15 +138,19 @@ fn policy() -> BoxedStrategy<Policy> {
     ];
     let min_free = prop::sample::select(rules.to_vec());
     let fraction = prop::sample::select(&[0, 8, 100][..]);
-    let values = (preset, grouping, min_free, fraction, numa::seen_whole());
+    let depot = prop::sample::select(&[0, 0, 1, 3][..]);
+    let values = (preset, grouping, min_free, (fraction, depot), numa::seen_whole());
     values
-        .prop_map(|(preset, grouping, min_free, fraction, (update, numa))| {
+        .prop_map(|(preset, grouping, min_free, (fraction, batches), (update, numa))| {
             let high_fraction = HighFraction::new(fraction).unwrap();
+            let single = preset.pcp.free_lists == FreeLists::Single;
+            let depot =
+                DepotPolicy { batches: if single { batches } else { 0 }, ..DepotPolicy::OFF };
             Policy {
                 stat: StatPolicy { update, ..preset.stat },
                 numa,
                 mobility_grouping: grouping,
-                pcp: PcpPolicy { high_fraction, ..preset.pcp },
+                pcp: PcpPolicy { high_fraction, depot, ..preset.pcp },
                 watermark: WatermarkPolicy { min_free, ..preset.watermark },
                 ..preset
             }
@@ -274,7 +281,7 @@ impl Twin<'_, '_> {
     }
 }
 
-fn run(shape: &Shape, policy: Policy, ops: &[Op]) {
+pub fn run(shape: &Shape, policy: Policy, ops: &[Op]) {
     shape.scoped(policy, 0, |pool| {
         let mut twin = Twin { pool, model: Model::new(shape) };
         twin.model.compare(pool);

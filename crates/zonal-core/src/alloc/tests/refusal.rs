@@ -74,7 +74,8 @@ fn blocks_on_other_cpus_stores_are_had_by_every_kind_of_request() {
 fn k5() -> Allocator<'static, Script> {
     let zones = vec![zone(0, ZoneKind::Dma32, 0, 38_000), zone(0, ZoneKind::Normal, 38_000, 2_000)];
     let cpus = vec![NodeId(0)];
-    let shape = Shape { distances: distances(1), zones, cpus, cache_slice_bytes: 0 };
+    let shape =
+        Shape { distances: distances(1), zones, cpus, cache_slice_bytes: 0, caches: Vec::new() };
     let policy = Policy { mobility_grouping: Grouping::Off, ..Policy::LINUX_6_18 };
     let pool = shape.boot(kbytes(policy, 4212));
     pool.set(Sysctl::LowmemReserveRatio(ZoneKind::Dma32), 10).unwrap();
@@ -149,7 +150,8 @@ fn a_refusal_names_the_last_zone_the_request_could_use() {
         zone(1, ZoneKind::Normal, 4096, 2000),
     ];
     let cpus = vec![NodeId(0), NodeId(1)];
-    let shape = Shape { distances: distances(2), zones, cpus, cache_slice_bytes: 0 };
+    let shape =
+        Shape { distances: distances(2), zones, cpus, cache_slice_bytes: 0, caches: Vec::new() };
     let pool = shape.boot(Policy::LINUX_6_18);
     let named = |request| match exhaust(&pool, request).1.why {
         Refusal::Watermark { zone, .. } => zone,

@@ -15,6 +15,7 @@ fn shape(zones: &[(ZoneKind, u64, u64)]) -> Shape {
         zones: zones.iter().map(|&(kind, start, pages)| zone(0, kind, start, pages)).collect(),
         cpus: vec![NodeId(0); 2],
         cache_slice_bytes: 0,
+        caches: std::vec::Vec::new(),
     }
 }
 

@@ -96,6 +96,7 @@ fn boot(caching: ZonelistCaching) -> &'static Pool {
         ],
         cpus: std::vec![NodeId(0), NodeId(1)],
         cache_slice_bytes: 0,
+        caches: Vec::new(),
     };
     on_cpu(0);
     NOW.set(100 * SECOND);

@@ -356,7 +356,7 @@ fn shape(case: &Case) -> Shape {
     if case.cpu_on_1 && case.nodes > 1 {
         cpus.push(NodeId(1));
     }
-    Shape { distances, zones, cpus, cache_slice_bytes: 0 }
+    Shape { distances, zones, cpus, cache_slice_bytes: 0, caches: Vec::new() }
 }
 
 fn policy(case: &Case) -> Policy {

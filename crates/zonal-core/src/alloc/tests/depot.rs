@@ -1,0 +1,287 @@
+//! Depots: what one CPU gives back another gets, and nothing is kept from who needs it.
+
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::exhaustive;
+use super::home::{Shape, before_the_next_lock, on_cpu, steps_of};
+use super::programs::{self, Op};
+use crate::alloc::{Allocator, Request};
+use crate::pcp::depot::{DepotGroup, DepotPolicy};
+use crate::platform::{Platform, Step};
+use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
+use crate::types::{CpuId, Order, Pfn, ZoneId};
+use crate::zone::state::BELOW_HIGH;
+
+/// A zone of this size moves 7 pages at a time.
+const PAGES: u64 = 1 << 15;
+const BATCH: usize = 7;
+
+fn with_depot(policy: Policy, batches: u16, group: DepotGroup) -> Policy {
+    Policy { pcp: PcpPolicy { depot: DepotPolicy { batches, group }, ..policy.pcp }, ..policy }
+}
+
+/// No reserve and short lists, so that little is needed to fill one.
+fn short(batches: u16) -> Policy {
+    let zonal = with_depot(Policy::ZONAL, batches, DepotGroup::Node);
+    let watermark = WatermarkPolicy { min_free: MinFreeRule::Kbytes(0), ..zonal.watermark };
+    let pcp = PcpPolicy { scale_max: 0, high_min_part: 0, ..zonal.pcp };
+    Policy { pcp, watermark, ..zonal }
+}
+
+fn take<P: Platform>(pool: &Allocator<'_, P>, cpu: u32, order: Order, times: usize) -> Vec<Pfn> {
+    on_cpu(cpu);
+    (0..times).map(|_| pool.alloc(Request::new(order)).expect("there is enough")).collect()
+}
+
+fn give<P: Platform>(pool: &Allocator<'_, P>, cpu: u32, order: Order, blocks: Vec<Pfn>) {
+    on_cpu(cpu);
+    blocks.into_iter().for_each(|pfn| pool.free(pfn, order).expect("it is ours"));
+}
+
+#[test]
+fn what_one_cpu_gives_back_another_gets_without_the_zone_lock() {
+    let pool = Shape::uniform(1, PAGES, 2).boot(short(16));
+    let pages = take(&pool, 0, Order::ZERO, 20 * BATCH);
+    pool.drain(ZoneId(0), CpuId(0));
+    let mut freed: Vec<u64> = pages.iter().map(|pfn| pfn.0).collect();
+    let locks = pool.zone_stats(ZoneId(0)).lock_holds;
+    give(&pool, 1, Order::ZERO, pages);
+    let stats = pool.zone_stats(ZoneId(0));
+    assert!(stats.depot_puts > 0);
+    assert_eq!(stats.depot_pages, stats.depot_puts * BATCH as u64);
+    let back = take(&pool, 0, Order::ZERO, stats.depot_pages as usize);
+    let after = pool.zone_stats(ZoneId(0));
+    // What looks at the zone takes the lock too.
+    assert_eq!(after.lock_holds, locks + 2, "nothing went to the buddy");
+    assert_eq!((after.depot_pages, after.depot_takes), (0, stats.depot_puts));
+    assert_eq!(
+        (after.refilled_pages, after.drained_pages),
+        (stats.refilled_pages, stats.drained_pages)
+    );
+    freed.sort_unstable();
+    assert!(back.iter().all(|pfn| freed.binary_search(&pfn.0).is_ok()));
+    pool.validate().unwrap();
+}
+
+#[test]
+fn blocks_of_the_high_orders_move_whole() {
+    let pool = Shape::uniform(1, PAGES, 2).boot(short(64));
+    for order in [2, 4, 6].map(|order| Order::new(order).unwrap()) {
+        let blocks = take(&pool, 0, order, 12);
+        give(&pool, 1, order, blocks);
+        assert!(pool.depot_pages(ZoneId(0)) > 0, "{order:?}");
+        pool.validate().unwrap();
+        let again = take(&pool, 0, order, 12);
+        pool.validate().unwrap();
+        give(&pool, 0, order, again);
+        pool.drain_all();
+        assert_eq!(pool.zone_stats(ZoneId(0)).free_pages, PAGES);
+    }
+}
+
+#[test]
+fn a_full_depot_lets_the_rest_through_to_the_buddy() {
+    let pool = Shape::uniform(1, PAGES, 2).boot(short(2));
+    let pages = take(&pool, 0, Order::ZERO, 3000);
+    give(&pool, 1, Order::ZERO, pages);
+    let stats = pool.zone_stats(ZoneId(0));
+    // Two batches for each of the two CPUs.
+    assert_eq!(stats.depot_pages, 4 * BATCH as u64);
+    assert!(stats.drained_pages > 0);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn without_batches_there_is_no_depot() {
+    for policy in Policy::PRESETS.into_iter().filter(|policy| policy.name != "zonal") {
+        assert_eq!(policy.pcp.depot.batches, 0, "{}", policy.name);
+    }
+    let pool = Shape::uniform(1, PAGES, 2).boot(short(0));
+    let pages = take(&pool, 0, Order::ZERO, 3000);
+    give(&pool, 1, Order::ZERO, pages);
+    let stats = pool.zone_stats(ZoneId(0));
+    assert_eq!((stats.depot_puts, stats.depot_pages), (0, 0));
+}
+
+#[test]
+fn a_refresh_gives_back_what_nobody_needed_since_the_last() {
+    let pool = Shape::uniform(1, PAGES, 2).boot(short(8));
+    let pages = take(&pool, 0, Order::ZERO, 200);
+    give(&pool, 1, Order::ZERO, pages);
+    let full = pool.depot_pages(ZoneId(0));
+    assert!(full >= 8 * BATCH as u64);
+    pool.refresh(CpuId(0));
+    assert_eq!(pool.depot_pages(ZoneId(0)), full, "it came since");
+    // Two batches are used, and come back.
+    let used = take(&pool, 0, Order::ZERO, 200 - full as usize + 2 * BATCH);
+    let least = pool.depot_pages(ZoneId(0));
+    give(&pool, 1, Order::ZERO, used);
+    let before = pool.depot_pages(ZoneId(0));
+    assert!(0 < least && least < before);
+    pool.refresh(CpuId(1));
+    assert_eq!(pool.depot_pages(ZoneId(0)), before, "it is the first CPU's to look after");
+    pool.refresh(CpuId(0));
+    assert_eq!(pool.depot_pages(ZoneId(0)), before - least.next_multiple_of(BATCH as u64));
+    pool.refresh(CpuId(0));
+    assert_eq!(pool.depot_pages(ZoneId(0)), 0, "idle for a whole interval");
+    assert!(!pool.refresh(CpuId(0)) || pool.depot_pages(ZoneId(0)) == 0);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn others_look_after_the_depot_of_a_cpu_that_is_gone() {
+    let pool = Shape::uniform(1, PAGES, 3).boot(short(8));
+    let pages = take(&pool, 1, Order::ZERO, 200);
+    pool.cpu_dead(CpuId(0));
+    give(&pool, 2, Order::ZERO, pages);
+    assert!(pool.depot_pages(ZoneId(0)) > 0);
+    pool.refresh(CpuId(2));
+    pool.refresh(CpuId(1));
+    assert_eq!(pool.depot_pages(ZoneId(0)), 0);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn cpus_of_one_cache_share_and_those_of_another_do_not() {
+    let mut shape = Shape::uniform(1, PAGES, 4);
+    shape.caches = std::vec![5, 7, 5, 7];
+    let policy = with_depot(short(8), 8, DepotGroup::Cache);
+    let pool = shape.boot(policy);
+    let pages = take(&pool, 0, Order::ZERO, 200);
+    give(&pool, 2, Order::ZERO, pages);
+    let held = pool.depot_pages(ZoneId(0));
+    let steps = steps_of(|| drop(take(&pool, 1, Order::ZERO, 30)));
+    assert!(!steps.iter().any(|step| matches!(step, Step::Depot { .. })));
+    assert_eq!(pool.depot_pages(ZoneId(0)), held);
+    drop(take(&pool, 0, Order::ZERO, 100));
+    assert!(pool.depot_pages(ZoneId(0)) < held);
+}
+
+/// A CPU of another node returns pages to their zone's depot, where the zone's CPUs find them.
+#[test]
+fn pages_freed_on_another_node_come_home_in_batches() {
+    let pool = Shape::uniform(2, PAGES, 1).boot(short(64));
+    let pages = take(&pool, 0, Order::ZERO, 200);
+    let locks = || pool.zones()[0].lock_holds().0;
+    let before = locks();
+    give(&pool, 1, Order::ZERO, pages);
+    assert_eq!(locks(), before);
+    let home = pool.depot_pages(ZoneId(0));
+    assert!(home > 0);
+    assert_eq!(pool.depot_pages(ZoneId(1)), 0);
+    drop(take(&pool, 0, Order::ZERO, home as usize));
+    pool.validate().unwrap();
+}
+
+#[test]
+fn no_request_is_refused_while_a_depot_has_pages() {
+    let pool = Shape::uniform(1, PAGES, 2).boot(short(64));
+    let mut all = Vec::new();
+    on_cpu(0);
+    while let Ok(pfn) = pool.alloc(Request::new(Order::ZERO)) {
+        all.push(pfn);
+    }
+    assert_eq!(all.len() as u64, PAGES);
+    // Freed while the zone is short, so by flags that are still up; clear them as a refresh does.
+    give(&pool, 1, Order::ZERO, all.split_off(all.len() - 12_000));
+    pool.drain_all();
+    pool.refresh(CpuId(1));
+    assert!(!pool.zones()[0].has(BELOW_HIGH));
+    let some = take(&pool, 1, Order::ZERO, 6000);
+    give(&pool, 1, Order::ZERO, some);
+    assert!(pool.depot_pages(ZoneId(0)) > 0);
+    let mut got = 0;
+    on_cpu(0);
+    while pool.alloc(Request::new(Order::ZERO)).is_ok() {
+        got += 1;
+    }
+    assert_eq!(got, 12_000);
+    assert_eq!(pool.depot_pages(ZoneId(0)), 0);
+    pool.validate().unwrap();
+}
+
+/// A batch that comes to the depot between the draining of its zone and the last look does not go
+/// unseen.
+#[test]
+fn a_batch_that_comes_during_the_last_look_is_found() {
+    let pool: &'static _ =
+        std::boxed::Box::leak(std::boxed::Box::new(Shape::uniform(1, PAGES, 2).boot(short(64))));
+    let mut all = Vec::new();
+    on_cpu(0);
+    while let Ok(pfn) = pool.alloc(Request::new(Order::ZERO)) {
+        all.push(pfn);
+    }
+    let back = all.split_off(all.len() - 100);
+    before_the_next_lock(move || give(pool, 1, Order::ZERO, back));
+    on_cpu(0);
+    pool.alloc(Request::new(Order::ZERO)).expect("pages came back");
+    pool.validate().unwrap();
+}
+
+#[test]
+fn pages_in_a_depot_are_no_strays() {
+    let pool = Shape::uniform(1, PAGES, 2).boot(short(8));
+    let pages = take(&pool, 0, Order::ZERO, 200);
+    give(&pool, 1, Order::ZERO, pages);
+    assert!(pool.depot_pages(ZoneId(0)) > 0);
+    assert_eq!(pool.adopt_strays(), 0);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn a_page_in_a_depot_cannot_be_freed() {
+    let pool = Shape::uniform(1, PAGES, 2).boot(short(8));
+    let pages = take(&pool, 0, Order::ZERO, 200);
+    give(&pool, 1, Order::ZERO, pages.clone());
+    assert!(pool.depot_pages(ZoneId(0)) > 0);
+    for page in pages {
+        pool.free(page, Order::ZERO).unwrap_err();
+    }
+    pool.validate().unwrap();
+}
+
+/// Two CPUs, a depot of two batches of one page: runs of allocations and frees on either side.
+#[test]
+fn every_short_program_with_a_depot_is_right() {
+    let alloc = |cpu, times| Op::Alloc { cpu, order: 0, gfp: 0, node: None, times };
+    let free = |cpu, times| Op::Free { cpu, which: 0, times };
+    let ops = [
+        alloc(0, 9),
+        alloc(1, 120),
+        Op::Alloc { cpu: 1, order: 2, gfp: 0, node: None, times: 4 },
+        free(0, 9),
+        free(1, 120),
+        Op::Refresh { cpu: 0, times: 1 },
+        Op::DrainAll,
+    ];
+    let shape = Shape::uniform(1, 128, 2);
+    exhaustive::run_all(&shape, short(4), &ops, 5);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        rng_seed: prop::test_runner::RngSeed::Fixed(6),
+        ..ProptestConfig::default()
+    })]
+    /// Zones that are large enough for batches of several pages.
+    #[test]
+    fn random_programs_with_depots_match_a_model_of_ownership(
+        cpus in 1usize..4,
+        batches in 1u16..20,
+        group in prop::sample::select(std::vec![DepotGroup::Cache, DepotGroup::Node]),
+        grouping in prop::sample::select(std::vec![Grouping::On, Grouping::Off]),
+        linux in any::<bool>(),
+        ops in prop::collection::vec(programs::op(), 20..50),
+    ) {
+        let base = if linux { Policy::LINUX_6_18 } else { short(1) };
+        let policy = with_depot(base, batches, group);
+        let policy = Policy { mobility_grouping: grouping, ..policy };
+        let mut shape = Shape::uniform(1, 14_000, cpus);
+        shape.caches = (0..cpus as u16).map(|cpu| cpu % 2).collect();
+        programs::run(&shape, policy, &ops);
+    }
+}

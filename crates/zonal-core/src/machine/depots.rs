@@ -1,0 +1,80 @@
+//! Which CPUs share a depot of a zone, and how large it is.
+
+use super::{Machine, ZoneSpec};
+use crate::pcp::depot::{DepotGroup, DepotSize};
+use crate::pcp::size;
+use crate::policy::Policy;
+
+/// The depots of one zone. Each lies in the store of the first CPU of its group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ZoneDepots<'m> {
+    machine: &'m Machine<'m>,
+    zone: &'m ZoneSpec,
+    policy: &'m Policy,
+    /// No CPU is of the zone's node: it belongs to all.
+    of_all: bool,
+    groups: usize,
+}
+
+impl<'m> ZoneDepots<'m> {
+    pub(crate) fn new(machine: &'m Machine<'m>, zone: &'m ZoneSpec, policy: &'m Policy) -> Self {
+        let of_all = machine.node_cpus(zone.node) == 0;
+        let mut depots = ZoneDepots { machine, zone, policy, of_all, groups: 0 };
+        if policy.pcp.depot.batches != 0 {
+            depots.groups = depots.own().filter(|cpu| depots.has(*cpu)).count();
+        }
+        depots
+    }
+
+    fn is_own(&self, cpu: usize) -> bool {
+        self.of_all || self.machine.cpus[cpu] == self.zone.node
+    }
+    fn own(&self) -> impl Iterator<Item = usize> + Clone + '_ {
+        (0..self.machine.cpus.len()).filter(|cpu| self.is_own(*cpu))
+    }
+
+    /// Whether two CPUs that the zone belongs to share a depot of it.
+    fn share(&self, one: usize, other: usize) -> bool {
+        let Machine { caches, cpus, .. } = self.machine;
+        match (self.policy.pcp.depot.group, caches.get(one), caches.get(other)) {
+            (DepotGroup::Cache, Some(one), Some(other)) => one == other,
+            (DepotGroup::Cache, ..) => cpus[one] == cpus[other],
+            (DepotGroup::Node, ..) => true,
+        }
+    }
+
+    fn first_of_group(&self, cpu: usize) -> usize {
+        self.own().find(|other| self.share(*other, cpu)).unwrap_or(cpu)
+    }
+    fn has(&self, cpu: usize) -> bool {
+        self.first_of_group(cpu) == cpu
+    }
+
+    /// The CPU whose store has the depot that `cpu` uses. CPUs of other nodes are spread over the
+    /// depots, so that what they free goes back whole to the CPUs that the zone belongs to.
+    pub(crate) fn of(&self, cpu: usize) -> usize {
+        if self.groups == 0 || self.is_own(cpu) {
+            return self.first_of_group(cpu);
+        }
+        let at = cpu % self.own().count().max(1);
+        self.first_of_group(self.own().nth(at).unwrap_or(cpu))
+    }
+
+    /// The size of the depot in a CPU's store; none in most.
+    pub(crate) fn size(&self, cpu: usize) -> DepotSize {
+        if self.groups == 0 || !self.is_own(cpu) || !self.has(cpu) {
+            return DepotSize::default();
+        }
+        let cpus = self.own().filter(|other| self.share(*other, cpu)).count();
+        let batch = size::batch(self.zone.present, self.policy.pcp.batch_cap_pages);
+        DepotSize::new(self.policy.pcp.depot, cpus, self.groups, self.zone.present, batch)
+    }
+
+    /// Slots of all of them.
+    pub(crate) fn slots(&self) -> usize {
+        if self.groups == 0 {
+            return 0;
+        }
+        (0..self.machine.cpus.len()).map(|cpu| self.size(cpu).slots()).sum()
+    }
+}

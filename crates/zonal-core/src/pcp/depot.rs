@@ -1,0 +1,289 @@
+//! Whole batches between a zone's per-CPU lists and its buddy.
+//!
+//! CPUs that give pages back and CPUs that need them meet here: a full list leaves a batch, an
+//! empty one takes a batch, each by two exchanges of a word and without the zone lock, and nothing
+//! is merged or split on the way. The lists themselves can be short, because what one CPU has too
+//! much the next one finds here.
+//!
+//! ```text
+//!  CPU that frees ── batch of its coldest ──►  full[list]  ── batch ──► CPU whose list is empty
+//!        │ depot full, zone under pressure        │ not needed for a refresh,
+//!        ▼                                        ▼ pressure, drain_all
+//!                              the zone's buddy
+//! ```
+//! A depot serves the CPUs of one group ([`DepotGroup`]); it lies in the store record of the
+//! group's first CPU. Batches are arrays of frame numbers in the table of slots, with a header: the
+//! link of the stack it is on, and how many frames it has. An array belongs to whoever has popped
+//! it; so the words of its frames are written with nothing held but the store's gate.
+//!
+//! # Invariants
+//! - **DEPOT-1** batches are put and taken with a store's gate or the zone lock held. Who holds all
+//!   of these (`hold_all`) finds every array on a stack.
+//! - **DEPOT-2** the word of a frame in a full batch says CACHED by [`DEPOT`] with the order and
+//!   type of the batch's list.
+//! - **DEPOT-3** `pages` is at least the base pages in full batches, equal while no batch is on its
+//!   way, and at most the limit.
+
+use super::stack;
+use super::store::NR_LISTS;
+use crate::frame::StoreId;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
+use crate::types::{Choice, CpuId};
+
+/// Store of words of frames in depots: no machine has this CPU.
+pub const DEPOT: StoreId = StoreId { cpu: CpuId(u16::MAX as u32), rank: 1 };
+/// Most arrays of a depot: a link has 16 bits, and one value says "none".
+pub const BATCHES_MAX: usize = (1 << 16) - 2;
+/// Most blocks of a batch; larger ones (`pcp.batch_cap`) are cut.
+pub const BLOCKS_MAX: u32 = 1023;
+/// A depot holds at most this part of its zone, all depots of the zone together.
+pub const ZONE_PART: u64 = 64;
+/// Slots on a line of 64 bytes.
+const LINE_SLOTS: usize = 16;
+const LINK_BITS: u32 = 16;
+const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
+
+/// Which CPUs share a depot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DepotGroup {
+    /// Those of one last-level cache; of a node where caches are not known.
+    #[default]
+    Cache,
+    /// Those of the zone's node.
+    Node,
+}
+
+impl Choice for DepotGroup {
+    const ALL: &'static [(&'static str, DepotGroup)] =
+        &[("cache", DepotGroup::Cache), ("node", DepotGroup::Node)];
+}
+
+/// How large depots are and who shares them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DepotPolicy {
+    /// Batches for each CPU of a group; 0: there are no depots.
+    pub batches: u16,
+    /// Who shares one.
+    pub group: DepotGroup,
+}
+
+impl DepotPolicy {
+    /// No depots: every kernel.
+    pub const OFF: DepotPolicy = DepotPolicy { batches: 0, group: DepotGroup::Cache };
+}
+
+/// The size of one depot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DepotSize {
+    /// Arrays.
+    pub batches: usize,
+    /// Most blocks in one, 1 to [`BLOCKS_MAX`].
+    pub blocks: u32,
+}
+
+impl DepotSize {
+    /// For `cpus` CPUs, of a zone of `pages` pages with `groups` groups whose lists move `batch`
+    /// pages at a time.
+    pub fn new(policy: DepotPolicy, cpus: usize, groups: usize, pages: u64, batch: u32) -> Self {
+        let blocks = batch.clamp(1, BLOCKS_MAX);
+        let share = pages / ZONE_PART / groups.max(1) as u64 / u64::from(blocks);
+        let batches = (policy.batches as usize * cpus).min(BATCHES_MAX);
+        DepotSize { batches: batches.min(share as usize), blocks }
+    }
+
+    /// Slots of one array: the header, the blocks, and up to the next line.
+    const fn stride(self) -> usize {
+        (self.blocks as usize + 1).next_multiple_of(LINE_SLOTS)
+    }
+
+    /// Slots of all arrays, and as many as are passed to begin at a line.
+    pub const fn slots(self) -> usize {
+        self.batches * self.stride()
+    }
+}
+
+/// The depot of one group of CPUs and one zone. The first line has what nearly each exchange uses.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct Depot {
+    /// Base pages in full batches, and of those on their way in or out (DEPOT-3).
+    pages: AtomicU32,
+    /// The least that `pages` was since the last refresh: what nobody needed. Advice.
+    low: AtomicU32,
+    /// Empty arrays.
+    empty: AtomicU64,
+    /// Full batches, by list.
+    full: [AtomicU64; NR_LISTS],
+    /// Its first slot.
+    base: u32,
+    /// Slots from one array to the next.
+    stride: u32,
+    /// Most blocks in one.
+    blocks: u32,
+    /// Arrays.
+    batches: u32,
+}
+
+/// An array that its holder has for itself (STACK-1).
+#[derive(Debug)]
+pub struct Batch<'a> {
+    slots: &'a [AtomicU32],
+    number: u32,
+    /// Base pages counted for it.
+    pages: u32,
+}
+
+impl<'a> Batch<'a> {
+    fn len(&self) -> u32 {
+        self.slots[0].load(Relaxed) >> LINK_BITS
+    }
+
+    /// Its frames, coldest first.
+    pub fn frames(&self) -> &'a [AtomicU32] {
+        &self.slots[1..=self.len() as usize]
+    }
+
+    /// Adds a frame. More than the depot's batches have room for are a bug of the caller.
+    #[inline]
+    pub fn give(&mut self, frame: u32) {
+        let len = self.len();
+        self.slots[len as usize + 1].store(frame, Relaxed);
+        self.slots[0].store((len + 1) << LINK_BITS, Relaxed);
+    }
+}
+
+impl Depot {
+    /// Makes `slots[base..]` the arrays of this depot, all empty.
+    pub(crate) fn set_up(&mut self, slots: &[AtomicU32], base: usize, size: DepotSize) {
+        self.base = base as u32;
+        self.stride = size.stride() as u32;
+        self.blocks = size.blocks;
+        self.batches = size.batches as u32;
+        for number in (0..self.batches).rev() {
+            self.put_empty(slots, number);
+        }
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub fn exists(&self) -> bool {
+        self.batches != 0
+    }
+
+    /// Most blocks of a batch.
+    #[inline]
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Base pages in it.
+    #[inline]
+    pub fn pages(&self) -> u32 {
+        self.pages.load(Relaxed)
+    }
+
+    /// How often anything was put or taken. While it stands still nothing came or went.
+    pub fn changes(&self) -> u64 {
+        self.full.iter().map(stack::changes).fold(0, u64::wrapping_add)
+    }
+
+    /// Whether there is a batch of this list.
+    pub fn has(&self, list: usize) -> bool {
+        stack::top(&self.full[list]).is_some()
+    }
+
+    fn slots_of<'a>(&self, slots: &'a [AtomicU32], number: u32) -> &'a [AtomicU32] {
+        let first = self.base as usize + number as usize * self.stride as usize;
+        &slots[first..first + self.stride as usize]
+    }
+    fn header<'a>(&self, slots: &'a [AtomicU32], number: u32) -> &'a AtomicU32 {
+        &slots[self.base as usize + number as usize * self.stride as usize]
+    }
+    fn link(&self, slots: &[AtomicU32], number: u32) -> u32 {
+        self.header(slots, number).load(Relaxed) & LINK_MASK
+    }
+
+    fn put_empty(&self, slots: &[AtomicU32], number: u32) {
+        stack::push(&self.empty, number, |below| self.header(slots, number).store(below, Relaxed));
+    }
+
+    /// An empty array for up to `pages` base pages, if there is room for them.
+    #[inline]
+    pub fn reserve<'a>(&self, slots: &'a [AtomicU32], pages: u32) -> Option<Batch<'a>> {
+        let limit = self.batches * self.blocks;
+        // Relaxed: a number; what is in the batch is published by the push of `put`.
+        let room = |held: u32| held.checked_add(pages).filter(|held| *held <= limit);
+        self.pages.fetch_update(Relaxed, Relaxed, room).ok()?;
+        let Some(number) = stack::pop(&self.empty, |number| self.link(slots, number)) else {
+            self.pages.fetch_sub(pages, Relaxed);
+            return None;
+        };
+        let array = self.slots_of(slots, number);
+        array[0].store(0, Relaxed);
+        Some(Batch { slots: array, number, pages })
+    }
+
+    /// Leaves a batch of `list`, of `block_pages` base pages a block.
+    #[inline]
+    pub fn put(&self, batch: Batch<'_>, list: usize, block_pages: u32) {
+        let len = batch.len();
+        let missing = batch.pages - len * block_pages;
+        if missing > 0 {
+            self.pages.fetch_sub(missing, Relaxed);
+        }
+        stack::push(&self.full[list], batch.number, |below| {
+            batch.slots[0].store(len << LINK_BITS | below, Relaxed);
+        });
+    }
+
+    /// Takes a batch of `list`, blocks of `block_pages` base pages. Give the array back by
+    /// [`emptied`](Self::emptied).
+    #[inline]
+    pub fn take<'a>(
+        &self,
+        slots: &'a [AtomicU32],
+        list: usize,
+        block_pages: u32,
+    ) -> Option<Batch<'a>> {
+        let number = stack::pop(&self.full[list], |number| self.link(slots, number))?;
+        let mut batch = Batch { slots: self.slots_of(slots, number), number, pages: 0 };
+        batch.pages = batch.len() * block_pages;
+        Some(batch)
+    }
+
+    /// The frames of a batch taken are elsewhere.
+    #[inline]
+    pub fn emptied(&self, slots: &[AtomicU32], batch: Batch<'_>) {
+        self.put_empty(slots, batch.number);
+        // Release: pairs with the Acquire in `is_empty`; who sees the pages gone sees the store
+        // closed that they went to.
+        let before = self.pages.fetch_sub(batch.pages, Ordering::Release);
+        let left = before - batch.pages;
+        if left < self.low.load(Relaxed) {
+            self.low.store(left, Relaxed);
+        }
+    }
+
+    /// Whether nothing is in it or on its way there.
+    pub fn is_empty(&self) -> bool {
+        // Acquire: pairs with the Release in `emptied`.
+        self.pages.load(Ordering::Acquire) == 0
+    }
+
+    /// Base pages that nobody needed since the last call.
+    pub fn unused(&self) -> u32 {
+        let pages = self.pages();
+        self.low.swap(pages, Relaxed).min(pages)
+    }
+
+    /// Every full batch and its list, for walks while nothing is put or taken.
+    pub fn each<'a>(&self, slots: &'a [AtomicU32], mut see: impl FnMut(usize, &'a [AtomicU32])) {
+        for (list, head) in self.full.iter().enumerate() {
+            let mut next = stack::top(head);
+            while let Some(number) = next {
+                see(list, Batch { slots: self.slots_of(slots, number), number, pages: 0 }.frames());
+                next = self.link(slots, number).checked_sub(1);
+            }
+        }
+    }
+}
