@@ -48,6 +48,10 @@ pub struct BackgroundReclaimer {
     /// The last highest kind that was asked for.
     highest: ZoneKind,
     phase: Phase,
+    /// What the marks' distance is now (`alloc::widen`); 0 is the sysctl's.
+    factor: u32,
+    /// When the last run ended.
+    rested_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +97,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.background(node).set_present(true);
         // As Linux starts: nothing was asked for, so the first thing is to look at the marks.
         let phase = Phase::Check(Order::ZERO);
-        BackgroundReclaimer { node, highest: ZoneKind::Movable, phase }
+        BackgroundReclaimer { node, highest: ZoneKind::Movable, phase, factor: 0, rested_ns: 0 }
     }
 
     /// The node has no reclaimer any more.
@@ -101,11 +105,14 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if let Phase::Balancing(_) = reclaimer.phase {
             self.set_reclaim_active(reclaimer.node, reclaimer.highest, false);
         }
+        self.narrow_marks(reclaimer.node, reclaimer.factor);
         self.background(reclaimer.node).set_present(false);
     }
 
     /// All nodes' reclaimers are gone without having stopped, as in a forked child. Takes no lock.
     pub fn background_gone(&self) {
+        let lowmem = self.marks_lowmem();
+        self.zones.iter().for_each(|zone| self.change_marks(zone, lowmem, self.scale_factor()));
         for (node, record) in self.nodes.iter().enumerate() {
             self.set_reclaim_active(NodeId(node as u16), ZoneKind::Device, false);
             record.background.set_present(false);
@@ -126,6 +133,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 record.lie_down();
                 if self.may_sleep(reclaimer, order) {
                     reclaimer.phase = Phase::Napping(order);
+                    reclaimer.rested_ns = self.platform.now_ns();
                     return Next::Nap(NAP_NS);
                 }
                 record.wake();
@@ -137,11 +145,14 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 let highest = Some(reclaimer.highest);
                 record.request(Wanted { order, highest });
                 self.reclaim.events.count_low_hit_quickly();
+                let napped_ns = self.platform.now_ns().saturating_sub(reclaimer.rested_ns);
+                reclaimer.factor = self.widen_marks(node, reclaimer.factor, napped_ns);
                 self.begin_run(reclaimer);
             }
             Phase::Napping(order) => {
                 if self.may_sleep(reclaimer, order) {
                     reclaimer.phase = Phase::Asleep;
+                    self.narrow_marks(node, core::mem::take(&mut reclaimer.factor));
                     self.set_stat_pressure(node, false);
                     return Next::Sleep;
                 }

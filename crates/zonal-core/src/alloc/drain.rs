@@ -1,6 +1,7 @@
 //! Per-CPU stores back to their zones (LB E.8, E.9, F.4).
 
 use super::Allocator;
+use super::scan::Context;
 use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::gfp::AllocFlags;
@@ -16,6 +17,9 @@ use crate::zone::watermark::Mark;
 
 /// Refreshes that a remote zone's store survives without use (LB F.4).
 const EXPIRE_TICKS: u32 = 3;
+/// Waits of a request that must not wait for a store that somebody has closed: microseconds, where
+/// each gives the processor to others and nobody wants it.
+const CLOSED_WAITS_MAX: u32 = 16;
 
 impl<'a, P: Platform> Allocator<'a, P> {
     /// One bulk free: at least `pages` base pages (whole blocks), of each list the coldest first.
@@ -155,6 +159,27 @@ impl<'a, P: Platform> Allocator<'a, P> {
         zones.map(|zone| stores(zone) + self.drain_depots(zone)).sum()
     }
 
+    /// Empties the stores of a request's zones. A store that somebody has closed is waited for, but
+    /// not for long: its owner may have lost the CPU. Returns the pages moved.
+    pub(super) fn drain_open(&self, ctx: &Context<'a>) -> u64 {
+        self.events.drains_all.fetch_add(1, Relaxed);
+        let mut pages = 0;
+        for zone in self.allowed(ctx) {
+            for pcp in self.each_cpu().flat_map(|cpu| self.stores(zone.id, cpu)) {
+                let tries = (0..CLOSED_WAITS_MAX).take_while(|_| !pcp.seems_empty());
+                let closed = tries.map(|_| {
+                    let closed = pcp.try_close(&self.platform, zone, self.slots);
+                    closed.or_else(|| {
+                        self.platform.relax();
+                        None
+                    })
+                });
+                pages += closed.flatten().next().map_or(0, |store| self.drain_closed(zone, store));
+            }
+        }
+        pages
+    }
+
     /// Empties one store. Returns the pages moved; 0 also if the home cannot fence that CPU.
     pub fn drain(&self, zone: ZoneId, cpu: CpuId) -> u64 {
         if self.policy.pcp.drain.remote == RemoteDrain::Work && self.holds_pages(zone, cpu) {
@@ -180,11 +205,18 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if remote && pcp.cpu != self.platform.cpu() {
             self.platform.cost(Step::DrainRemote(zone.id, pcp.cpu));
         }
+        match pcp.close(&self.platform, zone, self.slots) {
+            Some(closed) => self.drain_closed(zone, closed),
+            None => 0,
+        }
+    }
+
+    fn drain_closed(&self, zone: &'a Zone, mut closed: Closed<'a>) -> u64 {
         let mut pages = 0;
         let chunk = self.policy.pcp.drain.all;
-        let Some(mut closed) = pcp.close(&self.platform, zone, self.slots) else { return 0 };
+        let params = closed.pcp.params(&self.fixed);
         while !closed.is_empty() {
-            let some = chunk.pages(closed.count(), &pcp.params(&self.fixed));
+            let some = chunk.pages(closed.count(), &params);
             pages += u64::from(self.drain_pages(zone, &mut closed, some, 0));
         }
         drop(closed);

@@ -113,7 +113,8 @@ pub enum Outcome {
     Served(Place, Source),
     /// Direct reclaim would be asked, again and again while it frees pages.
     Reclaims,
-    /// The stores of all CPUs and the reserves would be emptied, and the zones asked again.
+    /// The stores of all CPUs and the reserves would be emptied, and the zones asked again. For a
+    /// request that must not wait only where it may win by it.
     Drains {
         /// Base pages on the stores and in the depots of the zones the request may use.
         cached: u64,
@@ -191,7 +192,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
             }
         }
         let isolated = self.events.isolated.load(Relaxed) != 0;
-        if cached + boost + reserved > 0 || deltas || isolated {
+        let may_wait = ctx.gfp.contains(Gfp::DIRECT_RECLAIM);
+        let drains = cached + boost + reserved > 0 || deltas || isolated;
+        if drains && (may_wait || self.draining_may_help(ctx, flags)) {
             return Outcome::Drains { cached, boost, reserved };
         }
         if self.waits(ctx) { Outcome::Waits } else { Outcome::Refused(self.refusal(ctx, flags)) }

@@ -16,6 +16,7 @@
 //! | `scan/zlc` | the same with the zonelist cache | G.5, G.6 |
 //! | `reclaim` | room made in a node, and by direct reclaim | D.4, D.5, G.3 |
 //! | `background` | the background reclaimer of a node, step by step | H.2, H.3 |
+//! | `widen` | marks further apart while a node is short again and again | C.2 |
 //! | `slow` | what happens when the walk finds nothing | D.5 |
 //! | `take` | one block from a store or a buddy | D.4 `rmqueue`, E.6 |
 //! | `free` | one block back | E.7 |
@@ -53,6 +54,7 @@ mod take;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod widen;
 
 pub use areas::{FreeAreas, LISTED_BLOCKS_MAX};
 pub use background::{BackgroundReclaimer, NAP_NS, Next};
@@ -61,6 +63,7 @@ pub use request::{AllocError, FreeError, Refusal, Request};
 pub use setup::{OnlineError, Sysctl, SysctlError};
 pub use stats::{NumaEvents, ZoneStats};
 pub use validate::Fault;
+pub use widen::WOKEN_SOON_NS;
 
 use crate::buddy::FallbackPolicy;
 use crate::frame::{PageState, PageWord, StoreId};

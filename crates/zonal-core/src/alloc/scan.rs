@@ -16,7 +16,7 @@ use crate::reclaim::NodeReclaim;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, Zone};
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::{Mark, ZoneSnapshot};
 use crate::zonelist::cache::ZonelistCache;
 
 /// A request with everything derived from it that does not change while it is served (LB D.3).
@@ -271,7 +271,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub(super) fn refusal(&self, ctx: &Context<'_>, flags: AllocFlags) -> AllocError {
         let last = ctx.zonelist[ctx.first..].iter().rev().find(|id| ctx.allows(self.zone(**id)));
         let zone = self.zone(*last.unwrap_or(&ctx.zonelist[ctx.first]));
-        let snapshot = zone.snapshot(ctx.highest);
+        let snapshot =
+            ZoneSnapshot { free: self.free_or_cached(zone), ..zone.snapshot(ctx.highest) };
         let mark = mark_of(flags);
         let (id, node, kind) = (zone.id, zone.node, zone.kind());
         let free = snapshot.free.saturating_sub(snapshot.unusable(ctx.order, flags));

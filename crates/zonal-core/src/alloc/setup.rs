@@ -326,27 +326,41 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// LB C.2, A.7 and E.4, in this order.
     fn setup_marks(&self) {
-        let movable = self.policy.watermark.movable_min;
-        let shares =
-            |zone: &&Zone| movable == MovableMin::Share || zone.kind() != ZoneKind::Movable;
-        let lowmem = self.zones.iter().filter(shares).map(Zone::managed).sum();
+        let lowmem = self.marks_lowmem();
         for zone in self.zones {
             // Under the zone lock (LB C.2): an allocation may be raising the boost.
             let _locked = zone.lock(&self.platform, self.words, self.blocks);
-            zone.set_marks(&Watermarks::compute(&MarkInputs {
-                kind: zone.kind(),
-                managed: zone.managed(),
-                lowmem_managed: lowmem,
-                movable,
-                min_free_kbytes: self.min_free_kbytes(),
-                scale_factor: self.scale_factor.load(Relaxed),
-            }));
+            zone.set_marks(&self.marks_with(zone, lowmem, self.scale_factor()));
         }
         self.setup_reserves();
         if self.sizes_follow_marks() {
             self.setup_pagesets(0);
         }
         self.refresh_zones();
+    }
+
+    /// Pages that the minimum is shared out over (LB C.2).
+    pub(super) fn marks_lowmem(&self) -> u64 {
+        let all = self.policy.watermark.movable_min == MovableMin::Share;
+        let shares = |zone: &&Zone| all || zone.kind() != ZoneKind::Movable;
+        self.zones.iter().filter(shares).map(Zone::managed).sum()
+    }
+
+    /// A zone's marks, without a boost, with this `watermark_scale_factor`.
+    pub(super) fn marks_with(&self, zone: &Zone, lowmem: u64, scale_factor: u32) -> Watermarks {
+        Watermarks::compute(&MarkInputs {
+            kind: zone.kind(),
+            managed: zone.managed(),
+            lowmem_managed: lowmem,
+            movable: self.policy.watermark.movable_min,
+            min_free_kbytes: self.min_free_kbytes(),
+            scale_factor,
+        })
+    }
+
+    /// `vm.watermark_scale_factor`.
+    pub(super) fn scale_factor(&self) -> u32 {
+        self.scale_factor.load(Relaxed)
     }
 
     fn sizes_follow_marks(&self) -> bool {

@@ -5,7 +5,7 @@
 //! use was asked once more.
 
 use super::reclaim::COSTLY_ORDER;
-use super::scan::Context;
+use super::scan::{Context, mark_of};
 use super::{AllocError, Allocator};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::pcp::store::Pcp;
@@ -14,7 +14,7 @@ use crate::platform::reclaimer::OutOfMemory;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Order, Pfn, ZoneKind};
 use crate::zone::state::{LockedZone, Zone};
-use crate::zone::watermark::ReserveRights;
+use crate::zone::watermark::{ReserveRights, Watermarks, ZoneSnapshot};
 
 /// Rounds of drain and walk before giving up: others may take what was drained. 16 is what Linux
 /// allows reclaim without progress (LB D.5).
@@ -118,13 +118,16 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// Empties the stores and the HighAtomic reserve and asks again, as long as that gave pages
-    /// back. A request that must not wait still does this once: it takes microseconds, and without
+    /// back. A request that must not wait does this once, where it can win by it: without
     /// it a refusal would not be exact.
     fn drain_and_retry(&self, ctx: &Context<'a>, flags: AllocFlags) -> Option<Pfn> {
+        let may_wait = ctx.gfp.contains(Gfp::DIRECT_RECLAIM);
+        if !may_wait && !self.draining_may_help(ctx, flags) {
+            return None;
+        }
         for round in 0..ROUNDS_MAX {
             let before = self.activity(ctx);
-            let drained = self.drain_all();
-            let may_wait = ctx.gfp.contains(Gfp::DIRECT_RECLAIM);
+            let drained = if may_wait { self.drain_all() } else { self.drain_open(ctx) };
             let waited = may_wait
                 && (self.wait_for_isolated()
                     | self.wait_for_growth(self.allowed(ctx), ISOLATED_WAITS_MAX));
@@ -146,6 +149,32 @@ impl<'a, P: Platform> Allocator<'a, P> {
             self.platform.relax();
         }
         None
+    }
+
+    /// Whether some zone would have room with all that waits on its stores or is on its way there,
+    /// and without the boost. Looks at counters alone: emptying a store interrupts its CPU, which
+    /// is for a request that can win by it.
+    pub(super) fn draining_may_help(&self, ctx: &Context<'a>, flags: AllocFlags) -> bool {
+        self.allowed(ctx).any(|zone| {
+            let mut stores = self.each_cpu().flat_map(|cpu| self.stores(zone.id, cpu));
+            if stores.any(Pcp::is_closed) {
+                return true;
+            }
+            let free = self.free_or_cached(zone);
+            let all = ZoneSnapshot { free, highatomic_free: 0, ..zone.snapshot(ctx.highest) };
+            let marks = Watermarks { boost: 0, ..zone.marks() };
+            let kept = match flags.contains(AllocFlags::NO_WATERMARKS) {
+                true => 0,
+                false => all.kept(ctx.order, &marks, mark_of(flags), flags),
+            };
+            free > kept + all.unusable(ctx.order, flags)
+        })
+    }
+
+    /// Pages of the zone that are free, in its buddy or on its stores.
+    pub(super) fn free_or_cached(&self, zone: &Zone) -> u64 {
+        let stores = self.each_cpu().flat_map(|cpu| self.stores(zone.id, cpu));
+        stores.map(|pcp| u64::from(pcp.count())).sum::<u64>() + self.free_snapshot(zone.id)
     }
 
     /// Waits while free blocks are out of the buddy for a moment. They are free, so a request that

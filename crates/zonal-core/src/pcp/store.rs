@@ -372,6 +372,12 @@ impl Pcp {
         self.lists[list].len_with(PcpWord(self.word.load(Relaxed)), list)
     }
 
+    /// Whether somebody has it closed.
+    pub fn is_closed(&self) -> bool {
+        // Acquire: pairs with the Release in `Closed::drop`; what that closer left is seen.
+        self.gate.load(Ordering::Acquire) != OPEN
+    }
+
     /// Whether it is open and holds nothing. A store that somebody has closed may be about to get
     /// pages, so it does not count as empty.
     pub fn seems_empty(&self) -> bool {

@@ -108,6 +108,9 @@ pub struct WatermarkPolicy {
     pub movable_min: MovableMin,
     /// The sysctl `watermark_scale_factor`, 1 to 3000; 0 as before 4.6.
     pub scale_factor: u32,
+    /// The distance between the marks may grow up to this factor while the background reclaimer is
+    /// woken again and again; 0 is Linux, where it never does. Up to 3000.
+    pub scale_factor_max: u32,
     /// The sysctl `watermark_boost_factor`; 0 is off.
     pub boost_factor: u32,
     /// The sysctl `lowmem_reserve_ratio`, by zone kind.

@@ -22,6 +22,9 @@ use crate::zone::watermark::{
 /// huge pages raise; a pool's reserve is smaller, and without this its lists would be too: a
 /// recorded file workload drained five times as many pages.
 const POOL_LISTS_PART: u32 = 128;
+/// How far the marks of a pool may move apart while it is short again and again, in 1/10000 of a
+/// zone.
+const POOL_SCALE_FACTOR_MAX: u32 = 1000;
 /// Distance above which machines reclaimed nodes on their own, 3.0 to 3.15 (LB A.3, G.1).
 const RECLAIM_DISTANCE: u8 = 30;
 /// The same before 3.0.
@@ -61,6 +64,7 @@ impl Policy {
             min_free_max_kbytes: MIN_FREE_KBYTES_CEILING,
             movable_min: MovableMin::Capped,
             scale_factor: SCALE_FACTOR_DEFAULT,
+            scale_factor_max: 0,
             boost_factor: BOOST_FACTOR_DEFAULT,
             lowmem_ratio: LOWMEM_RATIO_DEFAULT,
         },
@@ -101,7 +105,11 @@ impl Policy {
             high_min_part: POOL_LISTS_PART,
             ..Policy::LINUX_6_18.pcp
         },
-        watermark: WatermarkPolicy { min_free: MinFreeRule::Pool, ..Policy::LINUX_6_18.watermark },
+        watermark: WatermarkPolicy {
+            min_free: MinFreeRule::Pool,
+            scale_factor_max: POOL_SCALE_FACTOR_MAX,
+            ..Policy::LINUX_6_18.watermark
+        },
         mobility_grouping: Grouping::Off,
         stat: StatPolicy { refresh: Refresh::PerCpuTimer, ..StatPolicy::V6_6 },
         numa: NumaPolicy::EXACT,

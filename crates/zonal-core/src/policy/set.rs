@@ -186,6 +186,8 @@ pub const SETTINGS: &[Setting] = &[
         "min mark of a movable zone: 32 to 128 pages, or (6.1) its share as any zone"),
     number!("watermark.scale_factor", watermark.scale_factor: u32, 0..=3000,
         "watermark_scale_factor: gap between the marks, in 1/10000 of the zone; 0 as before 4.6"),
+    number!("watermark.scale_factor_max", watermark.scale_factor_max: u32, 0..=3000,
+        "the gap may grow up to this while reclaim is woken again and again; 0 as Linux, never"),
     number!("watermark.boost_factor", watermark.boost_factor: u32, 0..=MAX_INT,
         "watermark_boost_factor: 0 never boosts"),
     setting!(

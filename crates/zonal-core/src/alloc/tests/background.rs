@@ -1,6 +1,8 @@
 //! The background reclaimer: when it is woken, how hard it works, when it sleeps and gives up (LB
 //! H.2, H.3), and requests that wait for it (LB H.5).
 
+mod widen;
+
 use std::boxed::Box;
 use std::cell::Cell;
 use std::sync::{Mutex, OnceLock};
@@ -133,6 +135,10 @@ fn boot() -> &'static Pool {
         ..Policy::LINUX_6_18
     };
     policy.watermark.min_free = MinFreeRule::Kbytes(4000);
+    boot_with(policy)
+}
+
+fn boot_with(policy: Policy) -> &'static Pool {
     let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 16384, 1)));
     let pool: &'static Pool = Box::leak(Box::new(shape.boot_on(policy, Home::default())));
     assert!(pool.platform().pool.set(pool).is_ok());

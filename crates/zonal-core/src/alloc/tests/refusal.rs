@@ -198,6 +198,33 @@ fn free_pages_hidden_in_counter_deltas_are_found_before_a_refusal() {
     assert!(pool.alloc(Request::new(Order::ZERO)).is_err());
 }
 
+/// Emptying a store interrupts its CPU; a request that must not wait asks for it where it can win
+/// by it, and not otherwise.
+#[test]
+fn a_request_that_must_not_wait_empties_stores_only_where_that_can_help() {
+    let pool = Shape::uniform(1, 1 << 14, 2).boot(kbytes(Policy::ZONAL, 4000));
+    let nowait = Request::new(Order::ZERO).gfp(Gfp::NOWAIT);
+    let (pages, _) = exhaust(&pool, nowait);
+    let min = pool.zones()[0].marks().min;
+    assert_eq!(free_of(&pool, 0), min);
+    on_cpu(1);
+    pages[..40].iter().for_each(|pfn| pool.free(*pfn, Order::ZERO).unwrap());
+    on_cpu(0);
+    // Forty pages above the mark are on the other CPU's store, and are found.
+    let before = pool.whole_drains();
+    for _ in 0..40 {
+        pool.alloc(nowait).unwrap();
+    }
+    assert!(pool.whole_drains() > before);
+    let before = pool.whole_drains();
+    for _ in 0..100 {
+        assert!(pool.alloc(nowait).is_err());
+    }
+    assert_eq!(pool.whole_drains(), before, "nothing to win");
+    assert_eq!(free_of(&pool, 0), min);
+    pool.validate().unwrap();
+}
+
 /// A CPU in the middle of a refill holds pages that are in no store yet.
 #[test]
 fn a_request_waits_for_pages_on_their_way_into_another_store() {
