@@ -186,17 +186,22 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if !record.is_asleep() || self.is_balanced(node, Order::ZERO, highest) {
             return false;
         }
-        let held = |reclaimer: &dyn Reclaimer| {
-            let held = reclaimer.holdings(Unit::Node(node));
-            held.inactive_file + held.active_file + held.slab
-        };
-        if self.platform.reclaimer().map_or(0, held) == 0 {
+        if self.could_free(node) == 0 {
             return false;
         }
         // A node given up gets one more try.
         record.set_failures(record.failures().min(FAILURES_MAX - 1));
         record.request(Wanted { order: Order::ZERO, highest: Some(highest) });
         record.wake()
+    }
+
+    /// Pages of the node that somebody holds and could give up.
+    pub(super) fn could_free(&self, node: NodeId) -> u64 {
+        let held = |reclaimer: &dyn Reclaimer| {
+            let held = reclaimer.holdings(Unit::Node(node));
+            held.inactive_file.saturating_add(held.active_file).saturating_add(held.slab)
+        };
+        self.platform.reclaimer().map_or(0, held)
     }
 
     /// Asks for background reclaim in the zone's node (LB H.2 `wakeup`).

@@ -5,25 +5,30 @@
 //! distance between the marks is a part of the zone's size (LB C.2), whatever the rate at which
 //! pages go: 0.1 %, which two busy CPUs take from 256 MiB in a twentieth of a millisecond. Here the
 //! distance grows with the rate. A reclaimer that is woken soon after it has finished doubles it,
-//! up to `watermark.scale_factor_max`; one that may sleep takes it back.
+//! up to `watermark.scale_factor_max` and an eighth of what could be free; one that may sleep takes
+//! it back.
 //!
 //! Min, which is what requests are refused by, and the sizes of per-CPU lists stay as they are.
 
 use super::Allocator;
 use crate::platform::Platform;
-use crate::types::NodeId;
+use crate::types::{NodeId, ZoneKind};
 use crate::zone::state::Zone;
-use crate::zone::watermark::Watermarks;
+use crate::zone::watermark::{FACTOR_UNIT, Watermarks};
 
 /// A reclaimer that is woken again within this time wakes too often. What a wake-up costs a
 /// request, some hundred microseconds where it has to give its CPU away, is then 2 % of the time.
 pub const WOKEN_SOON_NS: u64 = 5_000_000;
 
-impl<P: Platform> Allocator<'_, P> {
+/// The distance is at most this part of what a node has free or could get back: high is two of them
+/// above min, so caches keep three quarters.
+const KEPT_PART_MIN: u64 = 8;
+
+impl<'a, P: Platform> Allocator<'a, P> {
     /// The node's reclaimer was woken again so soon after its last run. Returns the factor that its
     /// zones' marks now have; `factor` is the one they had, 0 for the sysctl's.
     pub(super) fn widen_marks(&self, node: NodeId, factor: u32, after_ns: u64) -> u32 {
-        let most = self.policy.watermark.scale_factor_max;
+        let most = self.policy.watermark.scale_factor_max.min(self.worth_keeping(node));
         let now = factor.max(self.scale_factor());
         if after_ns > WOKEN_SOON_NS || now >= most {
             return factor;
@@ -31,6 +36,16 @@ impl<P: Platform> Allocator<'_, P> {
         let wider = now.saturating_mul(2).clamp(1, most);
         self.set_node_marks(node, wider);
         wider
+    }
+
+    /// The factor with which the distance is a part of what the node has free or could get back.
+    /// The rest of its memory is others', who give nothing up.
+    fn worth_keeping(&self, node: NodeId) -> u32 {
+        let zones = || self.zones_of(node, ZoneKind::Movable);
+        let managed: u64 = zones().map(Zone::managed).sum();
+        let free: u64 = zones().map(|zone| self.free_snapshot(zone.id)).sum();
+        let pages = free.saturating_add(self.could_free(node)).min(managed);
+        (pages * FACTOR_UNIT / KEPT_PART_MIN / managed.max(1)) as u32
     }
 
     /// The node's marks as the sysctl has them; `factor` is the one they had.

@@ -37,7 +37,7 @@ pub const BOOST_FACTOR_DEFAULT: u32 = 15_000;
 pub const LOWMEM_RATIO_DEFAULT: [u32; NR_ZONE_KINDS] = [256, 256, 32, 0, 0];
 
 /// Denominator of the two factors above.
-const FACTOR_UNIT: u64 = 10_000;
+pub const FACTOR_UNIT: u64 = 10_000;
 const PAGE_KBYTES: u64 = PAGE_SIZE as u64 / 1024;
 
 /// A mark, as an index into the stored four.

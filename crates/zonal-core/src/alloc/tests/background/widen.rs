@@ -60,6 +60,27 @@ fn marks_move_apart_while_it_is_woken_soon_and_back_when_it_may_sleep() {
     pool.validate().unwrap();
 }
 
+/// What others hold for good is not what the marks are a part of.
+#[test]
+fn marks_take_no_more_than_a_part_of_what_could_be_free() {
+    let pool = boot_widening();
+    let mut reclaimer = pool.background_start(NodeId(0));
+    put_to_sleep(pool, &mut reclaimer);
+    // 4096 pages for the cache, and what is free.
+    leave(pool, 5496, false);
+    leave(pool, 1400, true);
+    use_up(pool, 0);
+    run(pool, &mut reclaimer);
+    for _ in 0..10 {
+        use_up(pool, 0);
+        run(pool, &mut reclaimer);
+    }
+    let (min, low, high) = marks(pool);
+    let most = 5496 / 8;
+    assert!(low - min > most / 2 && low - min <= most, "{:?}", (min, low, high));
+    assert!(pool.platform().in_cache() >= 2000);
+}
+
 #[test]
 fn what_is_written_meanwhile_and_a_boost_stay() {
     let pool = boot_widening();
