@@ -23,7 +23,7 @@ use crate::lru::ZoneLru;
 use crate::readahead::Windows;
 use crate::state::PageState;
 use crate::stats::{Counters, Stats};
-use crate::store::{FileStore, Store};
+use crate::store::{FileStore, Store, is_too_many};
 use crate::writeback::{Busy, Flusher};
 
 /// A page cache over a [`Pool`]. Clones are the same cache; it ends with the last of them and of
@@ -131,15 +131,15 @@ impl Cache {
     /// What the operating system says.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<CachedFile> {
         let path = path.as_ref();
-        let both = fs::OpenOptions::new().read(true).write(true).open(path);
-        let file = match both {
+        let both = || fs::OpenOptions::new().read(true).write(true).open(path);
+        let file = match self.with_room(both) {
             Err(error)
                 if matches!(
                     error.kind(),
                     io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
                 ) =>
             {
-                fs::File::open(path)?
+                self.with_room(|| fs::File::open(path))?
             }
             opened => opened?,
         };
@@ -154,9 +154,23 @@ impl Cache {
         // Emptied through the cache, which may have pages of it.
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let file = self.open_file(options.open(path)?)?;
+        let path = path.as_ref();
+        let file = self.open_file(self.with_room(|| options.open(path))?)?;
         file.set_len(0)?;
         Ok(file)
+    }
+
+    /// Opens something; if the process has too many open files, once more after files without
+    /// handles were dropped.
+    fn with_room<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match open() {
+            Err(error) if is_too_many(&error) => {
+                let closed = self.inner().files().closed.len();
+                self.inner().drop_closed(closed / 2);
+                open()
+            }
+            opened => opened,
+        }
     }
 
     /// As [`open`](Self::open), of a file that is open already.
@@ -165,7 +179,12 @@ impl Cache {
     /// What the operating system says; [`io::ErrorKind::InvalidInput`] for what is neither a
     /// regular file nor a block device, or is in the cache for reading only and now to be written.
     pub fn open_file(&self, file: fs::File) -> io::Result<CachedFile> {
-        let store = FileStore::new(file, self.inner().options.direct)?;
+        let direct = match self.inner().options.direct {
+            // Rather not direct than not at all.
+            true => self.with_room(|| FileStore::direct_of(&file)).unwrap_or(None),
+            false => None,
+        };
+        let store = FileStore::new(file, direct)?;
         let (identity, writable) = (store.identity()?, store.is_writable());
         self.enter(Box::new(store), Some(identity), writable)
     }
@@ -348,11 +367,12 @@ impl Inner {
         }
     }
 
-    /// Drops files without handles of which there are too many, or that nobody can open again.
-    pub fn drop_closed(&self) {
+    /// Drops files without handles, the oldest first, until `keep` are left, and those that nobody
+    /// can open again.
+    pub fn drop_closed(&self, keep: usize) {
         let files: Vec<Arc<File>> = {
             let files = self.files();
-            let excess = files.closed.len().saturating_sub(self.options.closed_files);
+            let excess = files.closed.len().saturating_sub(keep);
             let closed = files.closed.iter().enumerate();
             let of = closed.filter_map(|(at, id)| files.by_id.get(id).map(|file| (at, file)));
             of.filter(|(at, file)| *at < excess || file.identity.is_none())

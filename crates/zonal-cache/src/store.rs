@@ -63,22 +63,32 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// A store over an open file. With `direct`, reads and writes of whole pages go past the
-    /// operating system's cache, if the file system can.
+    /// A store over an open file. With `direct`, the same file [opened](Self::direct_of) for that,
+    /// reads and writes of whole pages go past the operating system's cache.
     ///
     /// # Errors
     /// The file's kind or size cannot be had, or it is not a regular file or a block device.
-    pub fn new(file: File, direct: bool) -> io::Result<FileStore> {
+    pub fn new(file: File, direct: Option<File>) -> io::Result<FileStore> {
         use std::os::unix::fs::FileTypeExt;
         let kind = file.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             let text = "only regular files and block devices can be cached";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        // A file system that cannot do this refuses here, or at the first read or write.
-        let direct = if direct { reopen_direct(&file).ok() } else { None };
         let direct_works = AtomicBool::new(direct.is_some());
         Ok(FileStore { file, direct, direct_works })
+    }
+
+    /// Opens a file once more, for direct access. `None`: its file system cannot do that. One that
+    /// says so later does at the first read or write.
+    ///
+    /// # Errors
+    /// The process has too many open files.
+    pub fn direct_of(file: &File) -> io::Result<Option<File>> {
+        match reopen_direct(file) {
+            Err(error) if is_too_many(&error) => Err(error),
+            reopened => Ok(reopened.ok()),
+        }
     }
 
     /// Device and inode: what makes two open files the same one.
@@ -114,6 +124,12 @@ impl FileStore {
         }
         Ok(retry(|| ask(&self.file))?)
     }
+}
+
+/// Whether an error says that too many files are open, in this process or at all.
+pub(crate) fn is_too_many(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::MFILE, Errno::NFILE].iter().any(|no| error.raw_os_error() == Some(no.raw_os_error()))
 }
 
 fn reopen_direct(file: &File) -> io::Result<File> {

@@ -230,7 +230,7 @@ impl Inner {
         let moved = self.flusher.cleaned.load(Relaxed) != before;
         self.flusher.stuck.store(tried && failing && !moved, Relaxed);
         self.flusher.progress.notify_all();
-        self.drop_closed();
+        self.drop_closed(self.options.closed_files);
     }
 
     /// Writes what of a file is dirty now, in runs. Pages in use are left for later.
