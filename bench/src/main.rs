@@ -17,7 +17,7 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use zonal_bench::{Bench, Cpus, Crew, Options, Report, run, subjects, table};
+use zonal_bench::{Bench, Cpus, Crew, Options, Report, edge, run, subjects, table};
 
 /// Measures page allocation, every allocator in the same loops of the same run.
 #[derive(Parser)]
@@ -78,9 +78,10 @@ fn measure(arguments: Arguments) -> anyhow::Result<Report> {
         let absent = skipped.iter().any(|skip| &skip.subject == only);
         ensure!(known || absent, "there is no subject {only}");
     }
-    let report = run(&options, crew.cpus(), runners, skipped, |step| {
+    let mut report = run(&options, crew.cpus(), runners, skipped, |step| {
         eprintln!("{}/{} {}", step.done + 1, step.total, step.cell);
     });
+    edge::measure(&options, &crew, &mut report);
     if let Some(path) = &arguments.csv {
         report.write_csv(path)?;
     }

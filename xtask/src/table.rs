@@ -113,7 +113,24 @@ fn render(rows: &[Row], source: &str) -> Result<String> {
         let cells = COLUMNS.each_ref().map(|column| show(cell(subject, column)));
         writeln!(table, "| {subject} | {} |", cells.join(" | "))?;
     }
+    if let Some(line) = edge(rows) {
+        writeln!(table, "\n{line}")?;
+    }
     Ok(table)
+}
+
+/// What the rows of the bench `edge` say.
+fn edge(rows: &[Row]) -> Option<String> {
+    let row = rows.iter().find(|row| row.get("bench").is_some_and(|bench| bench == "edge"))?;
+    let figure = |key: &str| row.get(key)?.parse::<f64>().ok();
+    let (ratio, p999_ns) = (figure("ratio_to_limit")?, figure("p999_ns")?);
+    Some(format!(
+        "At the edge of memory (two threads, mixed rights, a cache that gives way): {:.2} of the \
+         rate with room to spare, and 99.9 % of the requests that must not wait are answered \
+         within {:.1} µs.",
+        1.0 / ratio,
+        p999_ns / 1000.0
+    ))
 }
 
 /// Three significant digits.
@@ -153,6 +170,17 @@ mod tests {
         assert_eq!(subjects, ["| rseq-bare", "| fast", "| slow"]);
         assert!(table.contains("| fast | 3.50 | - |"), "{table}");
         assert!(table.contains("A, \"B\", Linux 6.1"), "{table}");
+    }
+
+    #[test]
+    fn the_edge_of_memory_is_a_line_below() {
+        let table = render(&parse(CSV).unwrap(), "x.csv").unwrap();
+        assert!(!table.contains("edge"), "{table}");
+        let csv = "bench,subject,threads,order,touched,ns_per_op,p999_ns,ratio_to_limit\n\
+            pair,zonal,1,0,false,3.5,90,1.5\nedge,zonal,2,0,true,400,12345,1.25\n";
+        let table = render(&parse(csv).unwrap(), "x.csv").unwrap();
+        assert!(table.contains("0.80 of the rate"), "{table}");
+        assert!(table.contains("within 12.3 µs"), "{table}");
     }
 
     #[test]

@@ -24,12 +24,31 @@ pub enum Bench {
     /// Random orders and lifetimes from a fixed seed.
     #[serde(rename = "mix")]
     Mix,
+    /// Mixed rights with room to spare: what `edge` is held against (`edge.rs`).
+    #[serde(rename = "room")]
+    Room,
+    /// Mixed rights at the edge of memory, while a cache gives way (`edge.rs`).
+    #[serde(rename = "edge")]
+    Edge,
 }
 
 impl Bench {
     /// Every bench, in the order of the report.
-    pub const ALL: [Bench; 6] =
-        [Bench::Pair, Bench::Batch32, Bench::Singles, Bench::Bulk, Bench::Stream, Bench::Mix];
+    pub const ALL: [Bench; 8] = [
+        Bench::Pair,
+        Bench::Batch32,
+        Bench::Singles,
+        Bench::Bulk,
+        Bench::Stream,
+        Bench::Mix,
+        Bench::Room,
+        Bench::Edge,
+    ];
+
+    /// Whether every subject runs it, in the cells of the plan.
+    pub(crate) const fn is_planned(self) -> bool {
+        !matches!(self, Bench::Room | Bench::Edge)
+    }
 
     /// The name used in rows and on the command line.
     pub const fn name(self) -> &'static str {
@@ -40,13 +59,15 @@ impl Bench {
             Bench::Bulk => "bulk4096",
             Bench::Stream => "stream",
             Bench::Mix => "mix",
+            Bench::Room => "room",
+            Bench::Edge => "edge",
         }
     }
 
     /// Operations (the unit of `ns_per_op`) in one iteration of the loop, per thread.
     pub const fn ops_per_iteration(self) -> u64 {
         match self {
-            Bench::Pair | Bench::Stream | Bench::Mix => 1,
+            Bench::Pair | Bench::Stream | Bench::Mix | Bench::Room | Bench::Edge => 1,
             Bench::Batch32 => 32,
             Bench::Singles | Bench::Bulk => 4096,
         }
@@ -60,6 +81,7 @@ impl Bench {
             Bench::Batch32 => 4,
             Bench::Singles | Bench::Bulk => 1,
             Bench::Stream | Bench::Mix => 1024,
+            Bench::Room | Bench::Edge => 0,
         }
     }
 }

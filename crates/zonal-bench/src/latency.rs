@@ -36,6 +36,29 @@ pub(crate) struct Readings {
     frees: Vec<u32>,
 }
 
+impl Readings {
+    /// With room for the readings of `calls` allocations, already backed.
+    pub(crate) fn with_room(calls: usize) -> Readings {
+        Readings { allocs: backed(calls), frees: Vec::new() }
+    }
+
+    /// Makes one allocation, and reads the clock around it.
+    pub(crate) fn time<R>(&mut self, call: impl FnOnce() -> R) -> R {
+        let start = clock::start();
+        let answer = call();
+        keep(&mut self.allocs, start, clock::end());
+        answer
+    }
+}
+
+/// Room for the readings of so many calls.
+fn backed(calls: usize) -> Vec<u32> {
+    // Filled and cleared, so that the pages exist before the first reading.
+    let mut room = vec![1u32; calls.min(READINGS_MAX)];
+    room.clear();
+    room
+}
+
 /// The probe that reads the clock around every call.
 pub(crate) struct Timed {
     readings: Readings,
@@ -44,13 +67,7 @@ pub(crate) struct Timed {
 impl Timed {
     /// With room for the readings of `calls` allocations and as many frees, already backed.
     pub(crate) fn new(calls: usize) -> Timed {
-        let room = || {
-            // Filled and cleared, so that the pages exist before the first reading.
-            let mut room = vec![1u32; calls.min(READINGS_MAX)];
-            room.clear();
-            room
-        };
-        Timed { readings: Readings { allocs: room(), frees: room() } }
+        Timed { readings: Readings { allocs: backed(calls), frees: backed(calls) } }
     }
 
     pub(crate) fn into_readings(self) -> Readings {

@@ -10,6 +10,7 @@
 //!      | on pinned, persistent workers            crew.rs
 //!   Runner = Local<S> | Remote (a child process)  runner.rs    remote.rs
 //!      | interleaved rounds, medians              plan.rs      run.rs
+//!   edge: zonal alone, two pools in turn          edge.rs
 //!   Report { rows } -> text table, JSON, CSV      row.rs       table.rs
 //! ```
 //!
@@ -50,6 +51,7 @@ mod check;
 pub mod counters;
 mod cpus;
 mod crew;
+pub mod edge;
 mod error;
 mod latency;
 mod loops;

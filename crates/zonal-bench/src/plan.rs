@@ -76,7 +76,7 @@ impl Options {
 /// oversubscription above order 0 and in the bulk bench.
 pub fn plan(options: &Options, cpus: &Cpus) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for bench in Bench::ALL {
+    for bench in Bench::ALL.into_iter().filter(|bench| bench.is_planned()) {
         if !options.benches.is_empty() && !options.benches.contains(&bench) {
             continue;
         }

@@ -38,7 +38,8 @@ pub struct Row {
     pub p999_ns: f64,
     /// Latency of single calls that free: 99.9th percentile.
     pub free_p999_ns: f64,
-    /// `ns_per_op` divided by that of [`crate::LIMIT`] in the same cell, if it was measured.
+    /// `ns_per_op` divided by that of [`crate::LIMIT`] in the same cell, if it was measured; for
+    /// `edge` by that of `room`.
     pub ratio_to_limit: Option<f64>,
     /// Rounds that the median is taken over.
     pub rounds: u32,

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use zonal_bench::subjects::{self, MutexBuddy, ThreadVec};
 use zonal_bench::{
     Bench, Cell, Cpus, Crew, LIMIT, Local, Options, PAGE, Report, Runner, Sizing, Skip, Subject,
-    plan, run, table,
+    edge, plan, run, table,
 };
 
 fn crew() -> Arc<Crew> {
@@ -54,6 +54,28 @@ fn the_result_hash_is_the_same_on_every_run() {
         run(&Options::smoke(), crew.cpus(), runners, Vec::new(), |_| ()).result_hash
     };
     assert_eq!(hash(), hash());
+}
+
+#[test]
+fn the_edge_of_memory_is_measured_beside_room_to_spare() {
+    let crew = crew();
+    let options = Options { benches: vec![Bench::Edge], ..Options::smoke() };
+    assert!(plan(&options, crew.cpus()).is_empty());
+    let mut report = run(&options, crew.cpus(), Vec::new(), Vec::new(), |_| ());
+    edge::measure(&options, &crew, &mut report);
+    if crew.cpus().count() < 2 {
+        assert_eq!((report.rows.len(), report.skipped.len()), (0, 1));
+        return;
+    }
+    let benches: Vec<Bench> = report.rows.iter().map(|row| row.bench).collect();
+    assert_eq!(benches, [Bench::Room, Bench::Edge], "{:?}", report.skipped);
+    assert!(report.rows.iter().all(|row| row.rounds >= 3 && row.ns_per_op > 0.0));
+    assert!(report.rows[0].ratio_to_limit.is_none() && report.rows[1].ratio_to_limit.is_some());
+    assert!(table::whole(&report).contains("at the edge of memory: "));
+    let others = Options { only: vec!["mutex-buddy".into()], ..options };
+    let before = report.rows.len();
+    edge::measure(&others, &crew, &mut report);
+    assert_eq!(report.rows.len(), before, "only zonal runs it");
 }
 
 #[test]

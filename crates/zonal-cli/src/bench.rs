@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use indicatif::ProgressBar;
-use zonal_bench::{Cpus, Crew, Options, Report, run, subjects, table};
+use zonal_bench::{Cpus, Crew, Options, Report, edge, run, subjects, table};
 
 use crate::cli::BenchArgs;
 use crate::{Verdict, output};
@@ -29,7 +29,8 @@ pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
         ensure!(known, "there is no subject {only}; there are {}", subjects::NAMES.join(", "));
     }
     let bar = output::progress("measuring", "cells", None);
-    let report = run(&options, crew.cpus(), runners, skipped, |step| show(&bar, &step));
+    let mut report = run(&options, crew.cpus(), runners, skipped, |step| show(&bar, &step));
+    edge::measure(&options, &crew, &mut report);
     bar.finish_and_clear();
     if let Some(path) = &args.csv {
         report.write_csv(path).with_context(|| format!("cannot write {}", path.display()))?;
