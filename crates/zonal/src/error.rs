@@ -94,7 +94,10 @@ impl AllocError {
                 }
             }
             2 => core::Refusal::BadGfp(Gfp::from_bits(word.get(32) as u32)),
-            _ => core::Refusal::NoZone(NodeId(word.get(16) as u16)),
+            _ => match (NodeId(word.get(16) as u16), word.get(1)) {
+                (node, 0) => core::Refusal::NoZone(node),
+                _ => core::Refusal::Injected,
+            },
         };
         core::AllocError { order, why }
     }
@@ -122,6 +125,7 @@ impl From<core::AllocError> for AllocError {
             }
             core::Refusal::BadGfp(gfp) => head(2).put(u64::from(gfp.bits()), 32),
             core::Refusal::NoZone(node) => head(3).put(u64::from(node.0), 16),
+            core::Refusal::Injected => head(3).put(0, 16).put(1, 1),
             // A refusal that this crate does not know yet: the last request's node is all it says.
             _ => head(3),
         };
@@ -210,6 +214,7 @@ mod tests {
         let refusals = [
             core::Refusal::Watermark { zone, node, kind, mark: Mark::Low, free: 9, needed: 300 },
             core::Refusal::Fragmented { zone, node, kind, free: 77 },
+            core::Refusal::Injected,
             core::Refusal::BadGfp(Gfp::MOVABLE | Gfp::RECLAIMABLE | Gfp::THISNODE),
             core::Refusal::NoZone(NodeId(1000)),
         ];

@@ -30,8 +30,8 @@ pub mod text;
 pub use error::{AllocError, FreeError};
 pub use home::{Home, Mode};
 pub use pool::{
-    Backing, BudgetError, BuildError, Builder, CpuMap, Explanation, HeldReport, NodeBinding,
-    Notice, Pages, Pool, TrimError, ZoneSize,
+    Backing, BudgetError, BuildError, Builder, CpuMap, Explanation, FailAlloc, FailCounts,
+    HeldReport, NodeBinding, Notice, Pages, Pool, TrimError, ZoneSize,
 };
 pub use zonal_core::alloc::{
     Fault, FreeError as FreeFault, NumaEvents, Refusal, Request, Sysctl, SysctlError, ZoneStats,

@@ -76,6 +76,8 @@ pub enum Refusal {
     BadGfp(Gfp),
     /// The node does not exist, or no zone on the request's zonelist may serve it.
     NoZone(NodeId),
+    /// Its home refused it on purpose, to test what its user does then. No zone was asked.
+    Injected,
 }
 
 impl fmt::Display for AllocError {
@@ -94,6 +96,7 @@ impl fmt::Display for AllocError {
             }
             Refusal::BadGfp(gfp) => write!(f, "the flags {gfp:?} name no zone and migratetype"),
             Refusal::NoZone(node) => write!(f, "no zone on the zonelist of {node:?} may serve it"),
+            Refusal::Injected => f.write_str("it was to fail, to test what follows"),
         }
     }
 }

@@ -11,6 +11,7 @@ use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
 use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, Migratetype, NodeId, Order, PAGE_SIZE, ZoneKind};
 
+use super::faults::{FailAlloc, Faults};
 use super::poison::Poison;
 use super::records::Records;
 use super::worker::Worker;
@@ -158,6 +159,7 @@ pub struct Builder {
     trim_rate: usize,
     background: bool,
     pub(super) budget: Option<usize>,
+    pub(super) fail_alloc: Option<FailAlloc>,
     pub(crate) last_resort: Option<LastResort>,
 }
 
@@ -178,6 +180,7 @@ impl Builder {
             trim_rate: 0,
             background: true,
             budget: None,
+            fail_alloc: None,
             last_resort: None,
         }
     }
@@ -285,7 +288,9 @@ impl Builder {
         if self.prefault && self.deferred {
             grow::prefault_first(&allocator, &memory)?;
         }
-        let use_fast = mode == Mode::Rseq && !self.poison && !allocator.grouping();
+        // Each request is to be seen where some are to fail.
+        let slow = self.poison || self.fail_alloc.is_some() || allocator.grouping();
+        let use_fast = mode == Mode::Rseq && !slow;
         let offset = if use_fast { offset } else { 0 };
         let header = plan.header(&allocator, memory.base().as_ptr() as usize, offset);
         // SAFETY: (1) `tables` made room for it there, and nobody knows it yet.
@@ -297,6 +302,7 @@ impl Builder {
             fast,
             pages: layout.words,
             poison: self.poison.then(Poison::default),
+            faults: self.fail_alloc.map(Faults::new),
             allocator,
             trimmed_bytes: AtomicU64::new(0),
             trimming: std::sync::Mutex::default(),

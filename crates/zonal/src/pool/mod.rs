@@ -20,6 +20,7 @@
 //! | `poison` | finds writes to freed pages |
 //! | `grow` | memory that comes online while the pool is used |
 //! | `explain` | why a request gets what it gets |
+//! | `faults` | requests that fail on purpose |
 //! | `fork` | keeps a pool usable in a forked child |
 //!
 //! # Invariants
@@ -32,6 +33,7 @@ mod background;
 mod budget;
 mod builder;
 mod explain;
+mod faults;
 mod fork;
 mod grow;
 mod held;
@@ -45,6 +47,7 @@ mod worker;
 pub use budget::BudgetError;
 pub use builder::{Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, ZoneSize};
 pub use explain::Explanation;
+pub use faults::{FailAlloc, FailCounts};
 pub use held::HeldReport;
 pub use pages::Pages;
 pub use trim::TrimError;
@@ -87,6 +90,7 @@ pub(crate) struct Shared {
     /// Pages of the pool.
     pages: usize,
     poison: Option<Poison>,
+    faults: Option<faults::Faults>,
     allocator: Allocator<'static, Home>,
     trimmed_bytes: AtomicU64,
     /// One trim at a time, and none across a fork.
@@ -214,6 +218,7 @@ impl Pool {
     pub fn alloc_bulk(&self, gfp: Gfp, pages: &mut [*mut u8]) -> Result<usize, AllocError> {
         let request = Request { order: Order::ZERO, gfp, node: None };
         let shared = &*self.shared;
+        shared.inject(&request)?;
         let plain = shared.poison.is_none() && !gfp.contains(Gfp::ZERO);
         let base = self.fast.base;
         let mut got = 0;
@@ -350,6 +355,7 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn alloc_long(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+        self.inject(&request)?;
         loop {
             let pfn = self.allocator.alloc(request)?;
             if self.prepare(pfn, request.order, request.gfp) {
