@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal_core::platform::{Instruction, Line, Platform, Step};
 use zonal_core::sync::{Lock, Spin, Wait};
-use zonal_core::types::{CpuId, Pfn};
+use zonal_core::types::{CpuId, Pfn, ZoneId};
 
 use crate::cost::clock::Clock;
 use crate::cost::contents::{Access, Contents, Lines};
 use crate::cost::directory::{Directory, LineId};
-use crate::cost::lock::{LINES_PER_HOLD, LockClock};
+use crate::cost::kernel::{ITEM_QUEUE_NS, ITEM_RUN_NS};
+use crate::cost::lock::{LINES_PER_HOLD, LINES_PER_STORE, LockClock};
 use crate::cost::shared_core::SharedCores;
 use crate::machine::{Machine, WorkCosts};
 
@@ -26,7 +27,7 @@ const MACHINE_LINES: u32 = 1;
 pub struct Spent {
     /// Programs' own work, and what they touch.
     pub user: u64,
-    /// Updates of per-CPU counters.
+    /// Updates of per-CPU counters, and looking at those of other CPUs.
     pub updates: u64,
     /// Reads of lines that others write.
     pub reads: u64,
@@ -34,7 +35,7 @@ pub struct Spent {
     pub folds: u64,
     /// Waiting for zone locks.
     pub lock_waits: u64,
-    /// Moving pages between the lists and the buddy.
+    /// Moving pages between the lists and the buddy, and reaching other CPUs' lists.
     pub pages: u64,
     /// Touching what pages hold, for programs and for the kernel.
     pub contents: u64,
@@ -80,6 +81,13 @@ struct Meter {
     shared: SharedCores,
     boost: Clock,
     core_of: Vec<u32>,
+    /// By zone and CPU: the core that looked at this CPU's deltas since it last changed them.
+    looked: Vec<Option<u32>>,
+    /// Cycles that others took from each CPU, which it has not felt yet.
+    owed: Vec<u64>,
+    /// What a work item takes from the CPU that queues it, and from the one that runs it.
+    item: (u64, u64),
+    locked: u64,
     work: WorkCosts,
     /// No CPU's clock is behind this.
     reached: u64,
@@ -91,6 +99,7 @@ impl VirtualHome {
     /// A machine whose core has `zones` zones.
     pub fn new(machine: &Machine, zones: usize) -> VirtualHome {
         let lines = zones as u32 * LINES_PER_ZONE + MACHINE_LINES;
+        let cycles = |ns: u64| (ns as f64 * machine.ghz) as u64;
         VirtualHome {
             cpu: AtomicU32::new(0),
             clock: AtomicU64::new(0),
@@ -103,6 +112,10 @@ impl VirtualHome {
                 boost: Clock::new(machine),
                 shared: SharedCores::new(machine.cpus(), machine.cores()),
                 core_of: (0..machine.cpus()).map(|cpu| machine.core_of(cpu)).collect(),
+                looked: vec![None; zones * machine.cpus() as usize],
+                owed: vec![0; machine.cpus() as usize],
+                item: (cycles(ITEM_QUEUE_NS), cycles(ITEM_RUN_NS)),
+                locked: machine.line.locked,
                 work: machine.work,
                 reached: 0,
                 spent: Spent::default(),
@@ -118,11 +131,20 @@ impl VirtualHome {
         self.clock.store(cycles, Relaxed);
     }
 
-    /// No CPU's clock is behind `cycles` any more.
+    /// No CPU's clock is behind `cycles` any more. The CPU whose turn it is feels what others took
+    /// from it.
     pub fn reach(&self, cycles: u64) {
         let mut meter = self.meter.lock(&Spin);
         meter.reached = cycles;
         meter.directory.reach(cycles);
+        let owed = std::mem::take(&mut meter.owed[self.cpu.load(Relaxed) as usize]);
+        drop(meter);
+        self.work(owed);
+    }
+
+    /// The CPU was idle when others took time from it.
+    pub fn forgive(&self, cpu: u32) {
+        self.meter.lock(&Spin).owed[cpu as usize] = 0;
     }
 
     /// The clock of the CPU whose turn it is, in cycles.
@@ -222,10 +244,35 @@ impl Meter {
                 self.spent.reads += took;
                 took
             }
-            Step::Update { by, times, .. } => {
-                let took = u64::from(times) * self.update(by);
+            Step::Update { zone, by, times } => {
+                let own = u64::from(times) * self.update(by);
+                let looked = self.looked_at(zone, cpu).take();
+                let took = own + looked.map_or(0, |by| self.contents.transfer(by, core));
                 self.spent.updates += took;
                 took
+            }
+            Step::Collect { zone, cpu: of, taken } => {
+                let owner = self.core_of[of.0 as usize];
+                let exchange = if taken { self.locked } else { 0 };
+                let took = self.contents.transfer(owner, core) + self.work.update + exchange;
+                if owner != core {
+                    *self.looked_at(zone, of.0) = Some(core);
+                }
+                self.spent.updates += took;
+                took
+            }
+            Step::DrainWork(of) => {
+                let (queue, run) = self.item;
+                self.owed[of.0 as usize] += run;
+                self.spent.pages += queue;
+                queue
+            }
+            Step::DrainRemote(_, of) => {
+                let owner = self.core_of[of.0 as usize];
+                let lines = LINES_PER_STORE * self.contents.transfer(owner, core);
+                self.owed[of.0 as usize] += lines;
+                self.spent.pages += lines + self.locked;
+                lines + self.locked
             }
             Step::Fold(line) => {
                 let took = self.directory.update(self.line(line), core, now);
@@ -233,8 +280,14 @@ impl Meter {
                 self.spent.folds += took;
                 took
             }
-            _ => 0,
+            // Part of `ZoneUnlock`, which knows how long the hold was.
+            Step::ZoneLock(_) | Step::Moved { .. } => 0,
         }
+    }
+
+    fn looked_at(&mut self, zone: ZoneId, cpu: u32) -> &mut Option<u32> {
+        let cpus = self.core_of.len();
+        &mut self.looked[usize::from(zone.0) * cpus + cpu as usize]
     }
 
     fn update(&self, by: Instruction) -> u64 {

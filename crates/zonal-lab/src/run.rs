@@ -120,7 +120,7 @@ pub const FIGURES: &[Figure] = &[
     Figure {
         name: "busy_percent",
         about: "part of the time in which the CPUs were not idle",
-        of: |m| 100.0 * ratio(m.outcome.cycles as f64, m.cpus * m.outcome.elapsed as f64),
+        of: |m| 100.0 * ratio(m.outcome.busy as f64, m.cpus * m.outcome.elapsed as f64),
     },
     Figure {
         name: "lock_holds",
@@ -328,6 +328,7 @@ impl Plan {
         let cycles = |us: u64| (us as f64 * self.machine.ghz * 1000.0) as u64;
         let (from, length) = (cycles(self.warm_us), cycles(self.run_us).max(1));
         let mut program = self.workload.program(cpus);
+        program.scatter(lab, cpus);
         lab.start(cpus, 0, from / 2);
         lab.play(program.as_mut(), from);
         let (before, mut listed_most) = look(lab);

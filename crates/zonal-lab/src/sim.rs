@@ -56,6 +56,9 @@ pub struct Lab<'a> {
     idle: Vec<Option<u64>>,
     /// CPUs that were woken by the step that is being made.
     woken: Vec<u32>,
+    /// Until when the last play went, and when the steps end that went beyond it.
+    played: u64,
+    beyond: Vec<u64>,
     /// When each CPU's statistics are refreshed next, in cycles.
     refresh_at: Vec<u64>,
     refresh_every: u64,
@@ -78,8 +81,11 @@ pub struct Count {
 pub struct Outcome {
     /// What was asked for.
     pub count: Count,
-    /// Cycles that CPUs were not idle, of all together.
+    /// Cycles that all steps took that began in it.
     pub cycles: u64,
+    /// Cycles within it in which CPUs were not idle, of all together: with what steps that began
+    /// before still took, without what those that go on take beyond it.
+    pub busy: u64,
     /// Cycles from the beginning to the last CPU's last step.
     pub elapsed: u64,
     /// Where they went.
@@ -95,6 +101,7 @@ impl Outcome {
     pub fn add(&mut self, next: &Outcome) {
         self.count = self.count.plus(&next.count);
         self.cycles += next.cycles;
+        self.busy += next.busy;
         self.elapsed += next.elapsed;
         self.spent = self.spent.plus(&next.spent);
         self.happened = self.happened.plus(&next.happened);
@@ -176,6 +183,8 @@ impl Spec {
             turns: BinaryHeap::new(),
             idle: vec![None; machine.cpus() as usize],
             woken: Vec::new(),
+            played: 0,
+            beyond: Vec::new(),
             refresh_at: vec![0; machine.cpus() as usize],
             refresh_every: second,
             count: Count::default(),
@@ -263,6 +272,7 @@ impl Lab<'_> {
     pub fn start(&mut self, cpus: u32, from: u64, apart: u64) {
         self.turns.clear();
         self.idle.fill(None);
+        (self.played, self.beyond) = (from, Vec::new());
         for cpu in 0..cpus {
             let start = from + self.random_below(apart.max(1));
             self.turns.push(Reverse((start, cpu)));
@@ -277,13 +287,21 @@ impl Lab<'_> {
         let first = self.turns.peek().map_or(until, |turn| turn.0.0);
         let mut hash = Sha256::new();
         let (mut cycles, mut last) = (0, first);
+        let from = self.played;
+        let mut busy: u64 =
+            self.beyond.iter().map(|end| (*end).min(until).saturating_sub(from)).sum();
+        self.beyond.retain(|end| *end > until);
         while let Some(Reverse((clock, cpu))) = self.turns.peek().copied() {
             if clock >= until {
                 break;
             }
             let (took, turn) = self.step(program, cpu, clock);
             cycles += took;
+            busy += took.min(until - clock);
             let clock = clock + took;
+            if clock > until {
+                self.beyond.push(clock);
+            }
             last = last.max(clock);
             if turn == Turn::More {
                 if let Some(mut top) = self.turns.peek_mut() {
@@ -297,10 +315,12 @@ impl Lab<'_> {
             }
             while let Some(woken) = self.woken.pop() {
                 if let Some(asleep) = self.idle[woken as usize].take() {
+                    self.allocator.platform().forgive(woken);
                     self.turns.push(Reverse((asleep.max(clock), woken)));
                 }
             }
         }
+        self.played = until.max(from);
         let mut ends: Vec<(u32, u64)> = self.turns.iter().map(|t| (t.0.1, t.0.0)).collect();
         ends.sort_unstable();
         let (spent, happened) = self.allocator.platform().totals();
@@ -308,7 +328,7 @@ impl Lab<'_> {
         let count = self.count.since(&count_before);
         hash.update(format!("{ends:?} {count:?} {spent:?} {happened:?}"));
         let hash = hex(&hash.finalize());
-        Outcome { count, cycles, elapsed: last - first, spent, happened, hash }
+        Outcome { count, cycles, busy, elapsed: last - first, spent, happened, hash }
     }
 
     /// One step of one CPU: the cycles it took, and what comes next.

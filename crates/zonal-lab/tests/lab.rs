@@ -182,3 +182,114 @@ fn lists_sized_before_the_memory_was_there_come_out_and_cost_what_they_did() {
         table.cells.iter().filter(|c| c.calibrated).map(|c| c.column.as_str()).collect();
     assert_eq!(calibrated, ["vanilla"; 3], "the other column is a prediction");
 }
+
+#[test]
+fn emptying_other_cpus_lists_costs_both_sides() {
+    let machine = machine(8);
+    let policy = |remote: &str| {
+        let mut policy = Policy::LINUX_6_18;
+        policy.set("pcp.drain_remote", remote).unwrap();
+        policy
+    };
+    let run = |policy: Policy| {
+        let spec = Spec { machine: machine.clone(), policy, seed: 1 };
+        let run = spec.run(|lab| {
+            let mut bench = PageBench::new(8, Order::ZERO);
+            lab.start(8, 0, 1000);
+            lab.play(&mut bench, 100_000);
+            let quiet = lab.play(&mut bench, 200_000);
+            lab.allocator.platform().turn(0, 200_000);
+            let before = lab.allocator.platform().totals().0;
+            lab.allocator.drain_all();
+            let took = lab.allocator.platform().clock() - 200_000;
+            let spent = lab.allocator.platform().totals().0.since(&before);
+            let after = lab.play(&mut bench, 300_000);
+            Ok((took, spent.pages, after.cycles as i64 - quiet.cycles as i64, after.count.calls()))
+        });
+        run.unwrap()
+    };
+    for remote in ["work", "direct"] {
+        let (took, pages, more, calls) = run(policy(remote));
+        assert_eq!((took, pages, more, calls), run(policy(remote)), "{remote}: the same again");
+        assert!(took > 0 && pages > 0, "{remote}: {took} {pages}");
+        assert!(pages <= took, "{remote}: {pages} of {took}");
+    }
+    let (work, direct) = (run(policy("work")), run(policy("direct")));
+    assert!(work.0 > direct.0, "a work item for each CPU takes longer: {work:?} {direct:?}");
+    assert!(work.3 < direct.3, "and its CPUs get less done meanwhile: {work:?} {direct:?}");
+}
+
+#[test]
+fn who_looks_at_deltas_takes_their_line_from_their_cpu() {
+    use zonal_core::platform::{Instruction, Platform, Step};
+    use zonal_core::types::{CpuId, ZoneId};
+    let machine = machine(8);
+    let home = zonal_lab::home::VirtualHome::new(&machine, 1);
+    let cost = |cpu: u32, step: Step| {
+        home.turn(cpu, 1000);
+        home.cost(step);
+        home.clock() - 1000
+    };
+    let update = Step::Update { zone: ZoneId(0), by: Instruction::Plain, times: 1 };
+    let look = |taken| Step::Collect { zone: ZoneId(0), cpu: CpuId(1), taken };
+    let (line, work) = (&machine.line, &machine.work);
+    let quiet = machine.content.unwrap();
+    let (core, remote) = (quiet.core.unwrap(), quiet.remote.unwrap());
+    assert_eq!(cost(1, update), work.update);
+    assert_eq!(cost(1, look(true)), work.update + line.locked, "its own");
+    assert_eq!(cost(0, look(false)), core + work.update, "a neighbour's");
+    assert_eq!(cost(1, update), core + work.update, "it comes back");
+    assert_eq!(cost(1, update), work.update, "once");
+    assert_eq!(cost(2, look(true)), remote + work.update + line.locked, "the other socket");
+    assert_eq!(cost(5, update), work.update, "the sibling has deltas of its own");
+    assert_eq!(cost(1, update), remote + work.update);
+}
+
+/// A run of the page benchmark as `zonal lab once` makes it, quick and coarse.
+fn coarse(machine: &Machine, policy: Policy, run_us: u64) -> zonal_lab::run::Figures {
+    let workload = "page-bench".parse().unwrap();
+    let plan = Plan { warm_us: run_us, run_us, ..Plan::new(machine.clone(), policy, workload, 1) };
+    plan.run().unwrap()
+}
+
+#[test]
+fn thresholds_and_sizes_that_are_in_no_table_make_sense() {
+    let thresholds = [8, 20, 50, 90, 150, 700, 3000];
+    let sizes = [2, 3, 5, 12, 22, 33, 64, 100];
+    let mut before: Option<Vec<f64>> = None;
+    for cpus in sizes {
+        let mut machine = machine(cpus);
+        machine.memory_mib = 8192;
+        let cycles = |threshold| {
+            let figures = coarse(&machine, policy("s16_thr32765_overstep", threshold), 100);
+            for (figure, value) in figures.each() {
+                assert!(value.is_finite() && value >= 0.0, "{}: {value}", figure.name);
+                let most = if figure.name.ends_with("_percent") { 100.0 } else { f64::INFINITY };
+                assert!(value <= most, "{}: {value}", figure.name);
+            }
+            figures.get("cycles_per_call").unwrap()
+        };
+        let row: Vec<f64> = thresholds.iter().map(|threshold| cycles(*threshold)).collect();
+        let about = |less: f64, more: f64| less <= 1.03 * more;
+        assert!(row.windows(2).all(|two| about(two[1], two[0])), "{cpus} CPUs: {row:?}");
+        assert!(row[0] > row[3] && row[3] > row[6], "{cpus} CPUs: {row:?}");
+        if let Some(before) = &before {
+            let grows = before.iter().zip(&row).all(|(smaller, larger)| about(*smaller, *larger));
+            assert!(grows, "{cpus} CPUs: {row:?} after {before:?}");
+        }
+        before = Some(row);
+    }
+}
+
+#[test]
+fn the_largest_thresholds_fold_too() {
+    let folds = |storage, threshold| {
+        let figures = coarse(&machine(6), policy(storage, threshold), 2000);
+        figures.get("folds").unwrap() / figures.get("calls").unwrap()
+    };
+    let known: Vec<f64> =
+        [5000, 12_000, 32_765].map(|t| folds("s16_thr32765_overstep", t)).to_vec();
+    assert!(known.is_sorted_by(|a, b| a > b) && known[2] > 0.0, "{known:?}");
+    let u16 = [9000, 65_533].map(|threshold| folds("u16_thr65533", threshold));
+    assert!(u16[0] > u16[1] && u16[1] > 0.0, "{u16:?}");
+}

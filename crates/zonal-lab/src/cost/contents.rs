@@ -215,6 +215,17 @@ impl Contents {
         (sum / self.in_flight).max(longest) + waits
     }
 
+    /// Cycles until one line that `from` has changed and nobody else wants is at `to`.
+    pub fn transfer(&self, from: u32, to: u32) -> u64 {
+        let [[l2, llc, socket, _], other] = [from, to].map(|core| self.places[core as usize]);
+        match (l2 == other[0], llc == other[1], socket == other[2]) {
+            (true, ..) => 0,
+            (_, true, _) => self.cycles.core,
+            (.., true) => self.cycles.socket,
+            _ => self.cycles.remote,
+        }
+    }
+
     /// One chunk: where it was. Then the core has it.
     fn chunk(&mut self, core: u32, chunk: u64, access: Access, when: (u64, u64)) -> Place {
         let word = self.words.of(chunk);

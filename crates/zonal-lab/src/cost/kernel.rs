@@ -10,3 +10,10 @@ pub const UNMAP_NS: u64 = 120;
 /// A process' life around its pages: fork, exec, reading its files out of the page cache, exit and
 /// wait. An estimate; small processes take about this long in public benchmarks (lmbench).
 pub const PROCESS_NS: u64 = 400_000;
+/// Queueing a work item on another CPU and waking its worker there. An estimate: half of the switch
+/// that it brings about.
+pub const ITEM_QUEUE_NS: u64 = 1_000;
+/// What a work item takes from the CPU that runs it, beside the work: a switch to the worker and
+/// one back, each of which takes about a microsecond between small processes (lmbench, `lat_ctx`,
+/// servers of the last fifteen years).
+pub const ITEM_RUN_NS: u64 = 2_000;

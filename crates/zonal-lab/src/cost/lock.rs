@@ -9,6 +9,10 @@ use super::calendar::Calendar;
 /// that is taken and the head of the one that is split or merged next.
 pub const LINES_PER_HOLD: u64 = 3;
 
+/// Lines of a per-CPU set that another CPU empties: its lock and counts, and the heads of its
+/// lists, 13 or 14 of 16 bytes (LB E.1), each of which is looked at.
+pub const LINES_PER_STORE: u64 = 4;
+
 /// Lock holds of one lock.
 #[derive(Clone, Debug, Default)]
 pub struct LockClock {

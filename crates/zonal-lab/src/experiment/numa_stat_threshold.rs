@@ -8,14 +8,13 @@
 use sha2::{Digest, Sha256};
 use zonal_core::policy::Policy;
 use zonal_core::types::Order;
-use zonal_core::vmstat::variant::NumaStorage;
 
 use super::published::Published;
 use super::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::sim::Spec;
-use crate::workload::PageBench;
+use crate::workload::{PageBench, Program};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -115,13 +114,11 @@ fn pairs(machine: &Machine, policy: Policy, seed: u64) -> Result<Run, LabError> 
     spec.run(|lab| {
         let cpus = machine.cpus();
         let mut bench = PageBench::new(cpus, Order::ZERO);
-        let (settle, period) = phases(&policy);
         let (mut cycles, mut calls, mut hash) = (0, 0, Sha256::new());
         for round in 0..ROUNDS {
-            for cpu in 0..cpus {
-                let before = if round == 0 { 1 + settle } else { 0 };
-                let pairs = before + lab.random_below(period);
-                lab.warm(&mut bench, cpu, 2 * pairs);
+            match round {
+                0 => bench.scatter(lab, cpus),
+                _ => bench.shuffle(lab, cpus),
             }
             let pair = machine.work.alloc + machine.work.free;
             let from = lab.latest();
@@ -136,22 +133,3 @@ fn pairs(machine: &Machine, policy: Policy, seed: u64) -> Result<Run, LabError> 
         Ok(Run { cycles_per_pair, pairs_per_s, hash: super::hex(&hash.finalize()) })
     })
 }
-
-/// Pairs until the first fold is past, and how many lie between two folds, or less where it makes
-/// no difference.
-fn phases(policy: &Policy) -> (u64, u64) {
-    let threshold = u64::from(policy.numa.threshold);
-    match policy.numa.storage {
-        // A fold leaves half the threshold below zero, so the first one comes too early.
-        NumaStorage::S8InZoneStats | NumaStorage::S16Overstep if threshold <= PERIOD_MAX => {
-            (threshold, threshold + threshold / 2 + 1)
-        }
-        NumaStorage::S8InZoneStats | NumaStorage::S16Overstep | NumaStorage::U16 => (0, PERIOD_MAX),
-        // No threshold, no folds.
-        NumaStorage::UlongFoldOnRead | NumaStorage::UlongExact => (0, 1),
-    }
-}
-
-/// The largest threshold whose counters are put anywhere. Beyond, a round of all CPUs sees so few
-/// folds that they cost less than half a cycle of the published rows, wherever they fall.
-const PERIOD_MAX: u64 = 4096;

@@ -113,6 +113,10 @@ fn cpus(machine: &Machine) -> Result<(), MachineError> {
     if cpus > u64::from(CPUS_MAX) {
         return field("sockets", format!("{cpus} CPUs in all; expected at most {CPUS_MAX}"));
     }
+    if u64::from(machine.offline_cpus) >= cpus {
+        let what = format!("{}; there are {cpus} CPUs in all", machine.offline_cpus);
+        return field("offline_cpus", what);
+    }
     let Machine { sockets, nodes, cores_per_socket, .. } = *machine;
     if nodes > NODES_MAX || nodes > machine.cores() {
         return field("nodes", format!("{nodes}; expected at most {NODES_MAX}, and one per core"));
@@ -278,6 +282,7 @@ mod tests {
         for (from, to, expected) in [
             ("sockets = 2", "sockets = 0", "sockets: 0; expected 1 to 4096"),
             ("sockets = 2", "sockets = 4000", "CPUs in all"),
+            ("nodes = 1", "nodes = 1\noffline_cpus = 8", "offline_cpus: 8; there are 8 CPUs"),
             ("nodes = 1", "nodes = 3", "nodes: 3 for 2 sockets"),
             ("nodes = 1", "nodes = 65", "nodes: 65; expected at most 64"),
             ("llc_cores = 2", "llc_cores = 3", "cache.llc_cores: 3; expected a divisor"),

@@ -41,6 +41,9 @@ pub struct Machine {
     /// Hardware threads of each core, which share its L1 and L2.
     #[serde(default = "one")]
     pub threads_per_core: u32,
+    /// CPUs that are there but offline: the last ones.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub offline_cpus: u32,
     /// Clock under load, in GHz. All costs are in cycles of it.
     pub ghz: f64,
     /// Clock with one core at work, in GHz; without it the clock is always the same.
@@ -178,10 +181,14 @@ const fn one() -> u32 {
     1
 }
 
+const fn is_none(count: &u32) -> bool {
+    *count == 0
+}
+
 impl Machine {
-    /// Logical CPUs.
+    /// Logical CPUs that are online.
     pub fn cpus(&self) -> u32 {
-        self.cores() * self.threads_per_core
+        self.cores() * self.threads_per_core - self.offline_cpus
     }
 
     /// Cores.

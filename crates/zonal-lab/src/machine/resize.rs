@@ -1,9 +1,11 @@
 //! The same kind of machine with another number of CPUs.
 //!
-//! The rule, in this order, so that a size looks like a real machine of its kind:
-//! 1. Threads per core and sockets stay where the CPUs divide by both; otherwise fewer sockets,
-//!    and only then fewer threads per core.
-//! 2. The cores of a socket follow.
+//! The rule, in this order, so that a size looks like a real machine of its kind, and so that a
+//! little more or less of it is a little more or less of the same:
+//! 1. Threads per core and sockets stay where there are CPUs enough for a whole core on each
+//!    socket; otherwise fewer sockets, and only then fewer threads per core.
+//! 2. The cores of a socket follow, rounded up; the CPUs that are then too many, the last ones, are
+//!    offline.
 //! 3. A last-level cache for the whole socket stays one, and grows or shrinks with the cores, each
 //!    core bringing its slice, but holds no less than an L2. A smaller one keeps its cores and its
 //!    size where the socket divides by them, and is shared by fewer cores otherwise.
@@ -22,12 +24,11 @@ impl Machine {
     /// [`MachineError::Field`] if no machine has that many.
     pub fn resized(&self, cpus: u32) -> Result<Machine, MachineError> {
         in_range(cpus)?;
-        let shapes = (1..=self.threads_per_core)
-            .rev()
-            .flat_map(|threads| (1..=self.sockets).rev().map(move |sockets| (sockets, threads)));
-        let fits = |(sockets, threads): &(u32, u32)| cpus.is_multiple_of(sockets * threads);
-        let (sockets, threads) = shapes.into_iter().find(fits).unwrap_or((1, 1));
-        let mut machine = self.shaped(sockets, threads, cpus / (sockets * threads));
+        let threads = self.threads_per_core.min(cpus);
+        let cores = cpus.div_ceil(threads);
+        let sockets = self.sockets.min(cores);
+        let mut machine = self.shaped(sockets, threads, cores.div_ceil(sockets));
+        machine.offline_cpus = machine.cpus() - cpus;
         machine.name = format!("{}@{cpus}", self.base_name());
         check(&machine)?;
         Ok(machine)
@@ -59,6 +60,7 @@ impl Machine {
         let divisor = |most: u32| (1..=most.min(cores)).rev().find(|n| cores.is_multiple_of(*n));
         (machine.sockets, machine.threads_per_core) = (sockets, threads);
         machine.cores_per_socket = cores;
+        machine.offline_cpus = 0;
         if self.cache.llc_cores == self.cores_per_socket {
             let slice = self.cache.llc_kib / u64::from(self.cache.llc_cores);
             machine.cache.llc_cores = cores;
@@ -105,13 +107,15 @@ mod tests {
             (m.sockets, m.threads_per_core, m.cores_per_socket, m.nodes, m.cache.llc_cores)
         };
         assert_eq!(shape(2), (1, 2, 1, 1, 1));
+        assert_eq!(shape(3), (2, 2, 1, 2, 1), "one of four is offline");
         assert_eq!(shape(8), (2, 2, 2, 2, 2));
-        assert_eq!(shape(22), (1, 2, 11, 1, 11), "does not divide by two sockets of two threads");
+        assert_eq!(shape(22), (2, 2, 6, 2, 6), "two of 24 are offline");
         assert_eq!(shape(44), (2, 2, 11, 2, 11));
         assert_eq!(shape(88), (2, 2, 22, 2, 22));
         assert_eq!(shape(176), (2, 2, 44, 2, 44));
         assert_eq!(shape(512), (2, 2, 128, 2, 128));
-        assert_eq!(shape(7), (1, 1, 7, 1, 7));
+        assert_eq!(shape(7), (2, 2, 2, 2, 2));
+        assert_eq!(shape(1), (1, 1, 1, 1, 1));
         assert!(machine.resized(0).is_err() && machine.resized(5000).is_err());
     }
 

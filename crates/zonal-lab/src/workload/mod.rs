@@ -35,6 +35,10 @@ use crate::sim::{Lab, PAGE_LINES};
 pub trait Program {
     /// The next step of `cpu`, whose turn it is.
     fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn;
+
+    /// Brings the CPUs `0..cpus` to different places of what they do, in no time, before they
+    /// start. Most workloads get there by themselves in the time that is not measured.
+    fn scatter(&mut self, _lab: &mut Lab<'_>, _cpus: u32) {}
 }
 
 /// What a CPU does after a step.

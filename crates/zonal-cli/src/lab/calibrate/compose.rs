@@ -98,6 +98,7 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
         nodes: shape.nodes,
         cores_per_socket: shape.cores_per_socket,
         threads_per_core: shape.threads_per_core,
+        offline_cpus: 0,
         ghz: (ghz * 100.0).round() / 100.0,
         // The measured frequency is the one it runs at.
         boost_ghz: None,
