@@ -21,6 +21,11 @@ use crate::machine::{Machine, WorkCosts};
 const LINES_PER_ZONE: u32 = 1;
 /// Lines of the whole machine: the sums over all zones.
 const MACHINE_LINES: u32 = 1;
+/// Exchanges of words on a depot's line for each batch: one for each of the two stacks, and the
+/// count of pages.
+const EXCHANGES: u64 = 3;
+/// Numbers of blocks on a line of a batch's array.
+const BLOCKS_PER_LINE: u32 = 16;
 
 /// Where the cycles of a run went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +40,7 @@ pub struct Spent {
     pub folds: u64,
     /// Waiting for zone locks.
     pub lock_waits: u64,
-    /// Moving pages between the lists and the buddy, and reaching other CPUs' lists.
+    /// Moving pages between the lists, depots and the buddy, and reaching other CPUs' lists.
     pub pages: u64,
     /// Touching what pages hold, for programs and for the kernel.
     pub contents: u64,
@@ -78,6 +83,11 @@ struct Meter {
     directory: Directory,
     contents: Contents,
     locks: Vec<LockClock>,
+    /// The core that used each depot last: by zone and last-level cache.
+    depots: Vec<Option<u32>>,
+    /// Last-level cache of each CPU.
+    cache_of: Vec<u32>,
+    caches: u32,
     shared: SharedCores,
     boost: Clock,
     core_of: Vec<u32>,
@@ -98,7 +108,11 @@ struct Meter {
 impl VirtualHome {
     /// A machine whose core has `zones` zones.
     pub fn new(machine: &Machine, zones: usize) -> VirtualHome {
-        let lines = zones as u32 * LINES_PER_ZONE + MACHINE_LINES;
+        let cache_of: Vec<u32> =
+            (0..machine.cpus()).map(|cpu| machine.llc_of_core(machine.core_of(cpu))).collect();
+        let caches = cache_of.iter().max().map_or(1, |last| last + 1);
+        let depots = zones as u32 * caches;
+        let lines = zones as u32 * LINES_PER_ZONE + MACHINE_LINES + depots;
         let cycles = |ns: u64| (ns as f64 * machine.ghz) as u64;
         VirtualHome {
             cpu: AtomicU32::new(0),
@@ -109,6 +123,9 @@ impl VirtualHome {
                 directory: Directory::new(machine, lines),
                 contents: Contents::new(machine),
                 locks: vec![LockClock::default(); zones],
+                depots: vec![None; depots as usize],
+                cache_of,
+                caches,
                 boost: Clock::new(machine),
                 shared: SharedCores::new(machine.cpus(), machine.cores()),
                 core_of: (0..machine.cpus()).map(|cpu| machine.core_of(cpu)).collect(),
@@ -239,6 +256,12 @@ impl Meter {
                 self.boost.wait(waits);
                 waits + took
             }
+            Step::Depot { zone, group, blocks } => {
+                let depot = u32::from(zone.0) * self.caches + self.cache_of[group.0 as usize];
+                let took = self.exchange(depot, blocks, core, now);
+                self.spent.pages += took;
+                took
+            }
             Step::Scan(zone) => {
                 let took = self.directory.read(self.line(Line::Zone(zone)), core, now);
                 self.spent.reads += took;
@@ -288,6 +311,19 @@ impl Meter {
     fn looked_at(&mut self, zone: ZoneId, cpu: u32) -> &mut Option<u32> {
         let cpus = self.core_of.len();
         &mut self.looked[usize::from(zone.0) * cpus + cpu as usize]
+    }
+
+    /// Cycles of putting or taking a batch: the depot's line comes and is changed, the lines of the
+    /// array come one after the other from who used the depot last, and the word of each block is
+    /// rewritten, which is the work of a counter update: load, compare, store.
+    fn exchange(&mut self, depot: u32, blocks: u32, core: u32, now: u64) -> u64 {
+        let line = LineId(self.locks.len() as u32 * LINES_PER_ZONE + MACHINE_LINES + depot);
+        let first = self.directory.update(line, core, now);
+        let rest = (EXCHANGES - 1) * self.directory.locked();
+        let last = self.depots[depot as usize].replace(core);
+        let far = last.map_or(0, |last| self.directory.transfer(last, core));
+        let array = u64::from((blocks + 1).div_ceil(BLOCKS_PER_LINE)) * far;
+        first + rest + array + u64::from(blocks) * self.work.update
     }
 
     fn update(&self, by: Instruction) -> u64 {

@@ -139,7 +139,7 @@ pub const FIGURES: &[Figure] = &[
     },
     Figure {
         name: "pages_percent",
-        about: "part of the cycles spent moving pages between lists and zones",
+        about: "part of the cycles spent moving pages between lists, depots and zones",
         of: |m| m.percent_of_cycles(m.outcome.spent.pages),
     },
     Figure {
@@ -248,13 +248,18 @@ pub const FIGURES: &[Figure] = &[
         of: |m| m.moves.direct_pages as f64,
     },
     Figure {
+        name: "depot_batches",
+        about: "batches that per-CPU lists left in depots or took from them",
+        of: |m| m.moves.depot_batches as f64,
+    },
+    Figure {
         name: "listed_pages",
-        about: "pages held on per-CPU lists at the end",
+        about: "pages held on per-CPU lists and in depots at the end",
         of: |m| m.listed as f64,
     },
     Figure {
         name: "listed_pages_max",
-        about: "the most pages seen on per-CPU lists, 16 looks",
+        about: "the most pages seen on per-CPU lists and in depots, 16 looks",
         of: |m| m.listed_most as f64,
     },
     Figure {
@@ -367,12 +372,13 @@ struct Moves {
     drains: u64,
     drained_pages: u64,
     direct_pages: u64,
+    depot_batches: u64,
 }
 
-counts!(Moves: refills, refilled_pages, drains, drained_pages, direct_pages);
+counts!(Moves: refills, refilled_pages, drains, drained_pages, direct_pages, depot_batches);
 
-/// What moved so far, and the pages on all lists. Looks at the stores alone: reading a zone's
-/// statistics may fold its deltas, which those who run would notice.
+/// What moved so far, and the pages on all lists and in depots. Looks at the stores and depots
+/// alone: reading a zone's statistics may fold its deltas, which those who run would notice.
 fn look(lab: &Lab<'_>) -> (Moves, u64) {
     let allocator = &lab.allocator;
     let (mut moves, mut listed) = (Moves::default(), 0);
@@ -388,8 +394,11 @@ fn look(lab: &Lab<'_>) -> (Moves, u64) {
                 drains: events.drains.load(Relaxed),
                 drained_pages: totals.drained_pages,
                 direct_pages: events.direct_pages.load(Relaxed),
+                depot_batches: events.depot_puts.load(Relaxed) + events.depot_takes.load(Relaxed),
             });
         }
     }
+    let zones = allocator.zones().iter();
+    listed += zones.map(|zone| allocator.depot_pages(zone.id())).sum::<u64>();
     (moves, listed)
 }

@@ -146,6 +146,11 @@ impl Directory {
         took + self.costs.locked
     }
 
+    /// Cycles of a locked read-modify-write of a line that the core has.
+    pub fn locked(&self) -> u64 {
+        self.costs.locked
+    }
+
     /// Cycles until a line that `from` has changed is at `to`.
     pub fn transfer(&self, from: u32, to: u32) -> u64 {
         let same = |domain: &[u32]| domain[from as usize] == domain[to as usize];
