@@ -49,6 +49,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
             let floor = size::sizes(SizeRule::LowMarkSplit, &share).high_min;
             sizes.high_min = sizes.high_min.max(floor).min(sizes.high_max);
         }
+        if let most @ 1.. = policy.high_batches {
+            let most = most.saturating_mul(sizes.batch);
+            sizes.high_min = sizes.high_min.min(most);
+            sizes.high_max = sizes.high_max.min(most);
+        }
         sizes
     }
 

@@ -84,6 +84,9 @@ pub struct PcpPolicy {
     /// Lists may always hold this part of their zone (shared out over the node's CPUs), whatever
     /// the low mark says; 0 is Linux, where the low mark alone decides.
     pub high_min_part: u32,
+    /// The lists of a CPU never hold more than so many batches; 0 is Linux, where tuned lists may
+    /// grow to the CPU's share of an eighth of the zone.
+    pub high_batches: u32,
     /// How lists are emptied (LB E.8, E.9).
     pub drain: DrainPolicy,
     /// What lies between the lists and the buddy; no kernel has it.

@@ -50,6 +50,7 @@ impl Policy {
             slice: CacheSlice::Machine,
             high_fraction: HighFraction::AUTO,
             high_min_part: 0,
+            high_batches: 0,
             drain: DrainPolicy {
                 order: DrainOrder::ListExhausting,
                 bulk: Chunk::Batch,

@@ -158,6 +158,8 @@ pub const SETTINGS: &[Setting] = &[
     ),
     number!("pcp.high_min_part", pcp.high_min_part: u32, 0..=u32::MAX,
         "lists may always hold this part of their zone; 0 leaves it to the low mark"),
+    number!("pcp.high_batches", pcp.high_batches: u32, 0..=1 << 20,
+        "lists of a CPU never hold more batches than this; 0 leaves it to pcp.size"),
     choice!("pcp.drain", pcp.drain.order: DrainOrder,
         "which list is drained next: growing round robin up to 5.17, then list by list"),
     choice!("pcp.drain_bulk", pcp.drain.bulk: Chunk,
@@ -331,6 +333,13 @@ impl Policy {
             return conflict(
                 "depot.batches",
                 "depots know no cold pages; set depot.batches=0, or pcp.freelist=single",
+            );
+        }
+        if pcp.high_batches != 0 && pcp.size != SizeRule::MinMaxBounds {
+            return conflict(
+                "pcp.high_batches",
+                "it lowers the upper of two bounds, which only pcp.size=bounds has; set \
+                 pcp.size=bounds, or pcp.high_batches=0",
             );
         }
         if pcp.high_min_part != 0 && pcp.size != SizeRule::MinMaxBounds {

@@ -106,6 +106,22 @@ fn without_batches_there_is_no_depot() {
 }
 
 #[test]
+fn lists_that_may_hold_little_leave_the_rest_to_the_depot() {
+    let short = short(200);
+    let policy = Policy { pcp: PcpPolicy { high_batches: 4, ..short.pcp }, ..short };
+    let pool = Shape::uniform(1, PAGES, 1).boot(policy);
+    assert_eq!(pool.zones()[0].pageset(), (BATCH as u32, 28, 28));
+    for _ in 0..3 {
+        let pages = take(&pool, 0, Order::ZERO, 400);
+        give(&pool, 0, Order::ZERO, pages);
+        assert!(pool.pcp(ZoneId(0), CpuId(0)).count() <= 28);
+    }
+    let stats = pool.zone_stats(ZoneId(0));
+    assert_eq!(stats.cached_pages - stats.depot_pages, 21);
+    pool.validate().unwrap();
+}
+
+#[test]
 fn a_refresh_gives_back_what_nobody_needed_since_the_last() {
     let pool = Shape::uniform(1, PAGES, 2).boot(short(8));
     let pages = take(&pool, 0, Order::ZERO, 200);
