@@ -238,7 +238,8 @@ impl Builder {
         self.refresh = interval;
         self
     }
-    /// Bytes a second that the refresh thread gives back to the operating system. Default: none.
+    /// Bytes a second that the refresh thread gives back to the operating system, in free blocks of
+    /// 2 MiB and more; lists that nobody uses are emptied for it. Default: none.
     pub fn trim_rate(mut self, bytes_per_second: usize) -> Builder {
         self.trim_rate = bytes_per_second;
         self

@@ -12,7 +12,8 @@
 //! | `hot` | the way in and out of the fast path, and what follows when it leaves |
 //! | `records` | the metadata mapping |
 //! | `pages` | owned pages that free themselves |
-//! | `worker` | the refresh thread: decay, remote pages, background trim |
+//! | `worker` | the refresh thread |
+//! | `upkeep` | what it does: decay, remote pages, background trim |
 //! | `background` | a thread per node that reclaims |
 //! | `budget` | no more in use than so many bytes |
 //! | `held` | where the pool's bytes are |
@@ -42,6 +43,7 @@ mod pages;
 mod poison;
 mod records;
 mod trim;
+mod upkeep;
 mod worker;
 
 pub use budget::BudgetError;

@@ -1,16 +1,16 @@
-//! The refresh thread: once per interval it is the shepherd and the workers of all CPUs, as the
-//! policy has them, which fold counters, let per-CPU lists decay and send pages of other nodes home
-//! (LB F.4); and it gives free memory back if asked to. The interval is `vm.stat_interval`.
+//! The refresh thread: once per interval (`upkeep`) it is the shepherd and the workers of all CPUs,
+//! as the policy has them, which fold counters, let per-CPU lists decay and send pages of other
+//! nodes home (LB F.4); and it gives free memory back if asked to. The interval is
+//! `vm.stat_interval`.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use zonal_core::platform::Platform;
-use zonal_core::types::CpuId;
-use zonal_core::vmstat::worker::StatWorker;
 
 use super::Shared;
+use super::upkeep::Upkeep;
 
 /// A running refresh thread. Dropping it stops and joins it, but for a forked child, where the
 /// thread does not exist: it cannot be joined there, and may be said to hold its lock for ever.
@@ -83,8 +83,7 @@ impl Drop for Worker {
 
 fn run(shared: &Shared, (stop, wake): &(Mutex<bool>, Condvar), trim_rate: usize) {
     let allocator = &shared.allocator;
-    let mut workers = vec![StatWorker::default(); allocator.cpus()];
-    allocator.shepherd(&mut workers, allocator.platform().now_ns());
+    let mut upkeep = Upkeep::new(shared, allocator.platform().now_ns());
     let mut stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
     while !*stopped {
         let interval = allocator.stat_interval();
@@ -93,16 +92,7 @@ fn run(shared: &Shared, (stop, wake): &(Mutex<bool>, Condvar), trim_rate: usize)
         if *stopped {
             return;
         }
-        // One moment for all: a worker that comes back is due when this thread does.
-        let now = allocator.platform().now_ns();
-        allocator.shepherd(&mut workers, now);
-        for (cpu, worker) in workers.iter_mut().enumerate() {
-            allocator.run_worker(CpuId(cpu as u32), worker, now);
-        }
-        if trim_rate > 0 {
-            let bytes = trim_rate as f64 * interval.as_secs_f64();
-            // What cannot be given back now is tried again next time.
-            let _ = shared.trim(bytes as usize);
-        }
+        let trim_bytes = trim_rate as f64 * interval.as_secs_f64();
+        upkeep.interval(shared, allocator.platform().now_ns(), trim_bytes as usize);
     }
 }
