@@ -1,11 +1,11 @@
 //! What the CPUs of a lab machine do, as data: a kind and its numbers, written
-//! `burst:hold=256,order=0`. Numbers that are left out have their default.
+//! `burst:hold=256,order=0,lines=64`. Numbers that are left out have their default.
 //!
 //! ```
 //! use zonal_lab::workload::Workload;
 //!
 //! let workload: Workload = "burst:hold=64".parse().unwrap();
-//! assert_eq!(workload.to_string(), "burst:hold=64,order=0");
+//! assert_eq!(workload.to_string(), "burst:hold=64,order=0,lines=64");
 //! assert!("burst:hold=0".parse::<Workload>().is_err());
 //! ```
 //! A [`Program`] is a workload at work. It makes one call of one CPU at a time; what a call costs
