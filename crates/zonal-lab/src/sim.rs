@@ -77,7 +77,7 @@ pub struct Count {
 }
 
 /// What a run came to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// What was asked for.
     pub count: Count,

@@ -1,10 +1,10 @@
 //! What a kernel does around the page allocator, in nanoseconds of a CPU that has its core to
 //! itself. The same on all machines: what differs between them goes into their other figures.
 
-/// A page fault that maps a new page: entry, the search for the mapping, the charge, the page
-/// table, the LRU; and zeroing the page, 0.43 microseconds when it is in no cache (measured on a
-/// server of 2023; its other parts are estimates).
-pub const FAULT_NS: u64 = 850;
+/// A page fault that maps a new page, without the allocator and without zeroing it: entry, the
+/// search for the mapping, the charge, the page table, the LRU. An estimate: what lmbench's
+/// `lat_pagefault` gives on servers, 0.2 to 0.6 microseconds, is without charge and LRU.
+pub const FAULT_NS: u64 = 420;
 /// Unmapping one page at exit, without the allocator.
 pub const UNMAP_NS: u64 = 120;
 /// A process' life around its pages: fork, exec, reading its files out of the page cache, exit and

@@ -1,12 +1,13 @@
 //! A kernel build, as the page allocator sees it: processes that start, work and touch one new
-//! page after the other, and free all of them when they exit. So many run at a time; the next one
-//! starts on a CPU that is idle, chosen at random.
+//! page after the other, which the kernel zeroes and they write, and free all of them when they
+//! exit. So many run at a time; the next one starts on a CPU that is idle, chosen at random.
 
 use zonal_core::types::{Order, Pfn};
 
 use super::{Kind, Param, Program, Turn};
+use crate::cost::contents::Access;
 use crate::cost::kernel::{FAULT_NS, PROCESS_NS, UNMAP_NS};
-use crate::sim::Lab;
+use crate::sim::{Lab, PAGE_LINES};
 
 pub(super) const KIND: Kind = Kind {
     name: "kernbench",
@@ -130,6 +131,8 @@ impl Program for Kernbench {
         lab.user_ns(self.user_ns);
         lab.kernel_ns(FAULT_NS);
         if let Some(page) = lab.alloc(Order::ZERO) {
+            lab.touch(page, Order::ZERO, PAGE_LINES, Access::Write);
+            lab.user_touch(page, Order::ZERO, PAGE_LINES, Access::Write);
             process.held.push(page);
             self.touched += 1;
         }
