@@ -11,6 +11,7 @@
 //! | `cost` | who has which line and lock, and what the next access costs |
 //! | `home` | the core's home: virtual CPUs and their clocks |
 //! | `sim` | runs a workload on it |
+//! | `pagecache` | files, a disk and reclaim around the core, for loads that use files |
 //! | `workload` | what the CPUs do, as data and at work |
 //! | `run` | one run: machine, policy, workload, seed in, figures out |
 //! | `recipe` | a run as people write it, and the command line that makes it again |
@@ -29,6 +30,7 @@ mod error;
 pub mod experiment;
 pub mod home;
 pub mod machine;
+pub mod pagecache;
 pub mod recipe;
 pub mod records;
 pub mod report;

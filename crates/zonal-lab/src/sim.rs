@@ -346,16 +346,18 @@ impl Lab<'_> {
     }
 }
 
-/// The zones of a machine: DMA and DMA32 on node 0, Normal above 4 GiB, as x86-64 has them.
+/// The zones of a machine: DMA and DMA32 on node 0, Normal above 4 GiB, as x86-64 has them. Where
+/// less than 4 GiB lie below, the rest of those addresses are devices'.
 pub fn zones(machine: &Machine) -> Vec<ZoneSpec> {
+    let low_end = machine.low_memory_mib.map_or(DMA32_END, |mib| mib * MIB_PAGES);
     let mut zones = Vec::new();
     let mut start = 0;
     for node in 0..machine.nodes() {
         let end = start + machine.memory_mib * MIB_PAGES;
-        for (kind, from, to) in [
-            (ZoneKind::Dma, 0, DMA_END),
-            (ZoneKind::Dma32, DMA_END, DMA32_END),
-            (ZoneKind::Normal, DMA32_END, u64::MAX),
+        for (kind, from, to, moved) in [
+            (ZoneKind::Dma, 0, DMA_END, 0),
+            (ZoneKind::Dma32, DMA_END, low_end, 0),
+            (ZoneKind::Normal, low_end, u64::MAX, DMA32_END - low_end),
         ] {
             let (from, to) = (from.max(start), to.min(end));
             if from < to {
@@ -364,7 +366,7 @@ pub fn zones(machine: &Machine) -> Vec<ZoneSpec> {
                 zones.push(ZoneSpec {
                     node,
                     kind,
-                    start_pfn: from,
+                    start_pfn: from + moved,
                     spanned: pages,
                     present: pages,
                 });
@@ -386,6 +388,18 @@ mod tests {
         let kinds: Vec<(u16, ZoneKind)> = zones.iter().map(|z| (z.node.0, z.kind)).collect();
         use ZoneKind::{Dma, Dma32, Normal};
         assert_eq!(kinds, [(0, Dma), (0, Dma32), (0, Normal), (1, Normal)]);
+        let pages: u64 = zones.iter().map(|zone| zone.present).sum();
+        assert_eq!(pages, 2 * machine.memory_mib * MIB_PAGES);
+    }
+
+    #[test]
+    fn memory_that_does_not_lie_below_4_gib_lies_above_and_none_is_lost() {
+        let mut machine = Machine::named("broadwell-2017-88").unwrap();
+        machine.low_memory_mib = Some(3072);
+        let zones = zones(&machine);
+        assert_eq!((zones[1].start_pfn, zones[1].present), (DMA_END, 3072 * MIB_PAGES - DMA_END));
+        assert_eq!(zones[2].start_pfn, DMA32_END);
+        assert_eq!(zones[3].start_pfn, zones[2].start_pfn + zones[2].present);
         let pages: u64 = zones.iter().map(|zone| zone.present).sum();
         assert_eq!(pages, 2 * machine.memory_mib * MIB_PAGES);
     }

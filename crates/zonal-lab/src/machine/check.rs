@@ -88,6 +88,13 @@ pub fn check(machine: &Machine) -> Result<(), MachineError> {
         let what = format!("{}; expected 32 (MiB) to 67108864 per node", machine.memory_mib);
         return Err(MachineError::field("memory_mib", what));
     }
+    if let Some(low) = machine.low_memory_mib
+        && !(32..=4096).contains(&low)
+    {
+        let what = format!("{low}; expected 32 (MiB) to 4096, as the first 4 GiB hold no more");
+        return Err(MachineError::field("low_memory_mib", what));
+    }
+    disk(machine)?;
     cpus(machine)?;
     caches(machine)?;
     costs(machine)?;
@@ -158,6 +165,25 @@ fn caches(machine: &Machine) -> Result<(), MachineError> {
 }
 
 /// What is nearer never takes longer, and nothing takes a millisecond.
+fn disk(machine: &Machine) -> Result<(), MachineError> {
+    let Some(disk) = &machine.disk else { return Ok(()) };
+    let figures = [
+        ("disk.mib_s", disk.mib_s, 1, 1 << 20),
+        ("disk.seek_us", disk.seek_us, 0, 1_000_000),
+        ("disk.requests", disk.requests, 8, 1 << 16),
+        ("disk.request_kib", disk.request_kib, 4, 1 << 20),
+        ("disk.idle_us", disk.idle_us, 0, 1_000_000),
+        ("disk.readahead_kib", disk.readahead_kib, 4, 1 << 20),
+    ];
+    for (name, value, least, most) in figures {
+        if !(least..=most).contains(&value) {
+            let what = format!("{value}; expected {least} to {most}");
+            return Err(MachineError::field(name, what));
+        }
+    }
+    Ok(())
+}
+
 fn costs(machine: &Machine) -> Result<(), MachineError> {
     let (line, work) = (&machine.line, &machine.work);
     let content = machine.content.unwrap_or_default();

@@ -51,6 +51,9 @@ pub struct Machine {
     pub boost_ghz: Option<f64>,
     /// Memory of each node, in MiB.
     pub memory_mib: u64,
+    /// Of the first node's memory, what lies below 4 GiB, in MiB; without it all that fits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low_memory_mib: Option<u64>,
     /// Distances between nodes, row by row; without it 10 to itself and 20 to others, or 12 and 21
     /// to those of the same and of another socket where sockets have several nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,6 +67,9 @@ pub struct Machine {
     pub content: Option<ContentCosts>,
     /// How long work takes that touches no shared line.
     pub work: WorkCosts,
+    /// Its disk, for loads that use files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskCosts>,
     /// Figures that were set so that a published cell comes out; every other cell of an experiment
     /// is a prediction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -175,6 +181,24 @@ pub struct WorkCosts {
     pub cmpxchg: u64,
     /// Moving one page between a per-CPU list and the buddy under the zone lock.
     pub page: u64,
+}
+
+/// A disk with one head and a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskCosts {
+    /// MiB per second, in a run.
+    pub mib_s: u64,
+    /// Microseconds to somewhere else: the seek, and half a turn.
+    pub seek_us: u64,
+    /// Requests that its queue holds.
+    pub requests: u64,
+    /// The largest request, in KiB.
+    pub request_kib: u64,
+    /// Microseconds that it waits behind a read for the next one, before it writes.
+    pub idle_us: u64,
+    /// What a read of a file fetches, in KiB.
+    pub readahead_kib: u64,
 }
 
 const fn one() -> u32 {

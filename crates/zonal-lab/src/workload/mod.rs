@@ -13,9 +13,12 @@
 
 mod burst;
 mod churn;
+mod fsmark;
 mod handoff;
 mod kernbench;
+mod largedd;
 mod page_bench;
+mod streamwriter;
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,9 +28,12 @@ use zonal_core::types::Order;
 
 pub use burst::Burst;
 pub use churn::Churn;
+pub use fsmark::FsMark;
 pub use handoff::Handoff;
 pub use kernbench::Kernbench;
+pub use largedd::LargeDd;
 pub use page_bench::PageBench;
+pub use streamwriter::StreamWriter;
 
 use crate::sim::{Lab, PAGE_LINES};
 

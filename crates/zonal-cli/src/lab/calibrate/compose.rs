@@ -103,11 +103,13 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
         // The measured frequency is the one it runs at.
         boost_ghz: None,
         memory_mib: shape.memory_mib,
+        low_memory_mib: None,
         distances: (!shape.distances.is_empty()).then(|| shape.distances.clone()),
         cache: shape.cache,
         line,
         content: None,
         work: base.work,
+        disk: None,
         calibrated: Vec::new(),
         sources,
     };

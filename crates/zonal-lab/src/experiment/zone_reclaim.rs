@@ -1,0 +1,146 @@
+//! `zone-reclaim-fsmark`, `-largedd`, `-streamwriter` (2011): programs on one node's CPUs that fill
+//! the memory with pages of files, while node reclaim is on; by what the zonelist cache does.
+//!
+//! Why nobody wakes the background reclaimer with the original cache: each request that finds its
+//! first zone below the low mark reclaims 32 pages there, cache or not (LB G.5). One clean page
+//! among the inactive ones is enough, so the first zone serves nearly all, the other zones stay
+//! free, and who cannot reclaim (interrupts, huge pages) is served there. With the fix, one request
+//! that fails to make room (a huge page; a moment in which all is dirty) closes the zone to all for
+//! a second. They fill the other zones, until one that cannot reclaim finds none above its mark.
+//!
+//! Why a large dd then takes half as long: pages of the file that is read are active, and active
+//! pages are at most half of the first zone. A file a little larger than that half goes round in it
+//! and is read again and again.
+
+use sha2::{Digest, Sha256};
+use zonal_core::policy::Policy;
+use zonal_core::policy::walk::{NodeReclaimMode, NodeReclaimPolicy, ZonelistCaching};
+
+use super::published::Published;
+use super::{Cell, Experiment, Options, Progress, Table};
+use crate::LabError;
+use crate::machine::Machine;
+use crate::pagecache::{Load, Setup};
+use crate::workload::{FsMark, LargeDd, StreamWriter};
+
+/// fs_mark.
+pub const FSMARK: Experiment = Experiment {
+    name: "zone-reclaim-fsmark",
+    about: "2011: creating files while a node is reclaimed, by the zonelist cache",
+    target_percent: 10.0,
+    run: |options, progress| run(&FSMARK, "fsmark", options, progress),
+};
+/// A large dd.
+pub const LARGEDD: Experiment = Experiment {
+    name: "zone-reclaim-largedd",
+    about: "2011: copying a large file while a node is reclaimed, by the zonelist cache",
+    target_percent: 10.0,
+    run: |options, progress| run(&LARGEDD, "largedd", options, progress),
+};
+/// A streaming mapped writer.
+pub const STREAMWRITER: Experiment = Experiment {
+    name: "zone-reclaim-streamwriter",
+    about: "2011: writing a mapped file while a node is reclaimed, by the zonelist cache",
+    target_percent: 10.0,
+    run: |options, progress| run(&STREAMWRITER, "streamwriter", options, progress),
+};
+
+const MACHINE: &str = "westmere-2011-24";
+const TABLE: &str = include_str!("../../published/zone-reclaim.csv");
+/// The column whose kernel had no fix: it sets the sizes of machine and loads.
+const VANILLA: &str = "vanilla";
+/// Pages of the machine in one of the model.
+const SCALE: u64 = 16;
+
+/// Target of counts of pages looked at and given up.
+const FACTOR: f64 = 1.5;
+const ELAPSED: &str = "elapsed_s";
+/// Elapsed time by that of the first column.
+const RATIO: &str = "elapsed_ratio";
+
+/// Columns, and what ran.
+fn columns() -> [(&'static str, Policy); 5] {
+    let on = |policy: Policy| {
+        let mode = NodeReclaimMode::Bits(1);
+        Policy { node_reclaim: NodeReclaimPolicy { mode, ..policy.node_reclaim }, ..policy }
+    };
+    let with = |cache| {
+        let mut policy = on(Policy::LINUX_3_0);
+        policy.zonelist.cache = cache;
+        policy
+    };
+    [
+        (VANILLA, with(ZonelistCaching::Original)),
+        ("zlcfirst", with(ZonelistCaching::FirstZone)),
+        ("zlcreconsider", with(ZonelistCaching::FirstZoneReconsider)),
+        ("linux-6.18", on(Policy::LINUX_6_18)),
+        ("zonal", on(Policy::ZONAL)),
+    ]
+}
+
+fn load(name: &str) -> Box<dyn Load> {
+    match name {
+        "fsmark" => Box::new(FsMark::PUBLISHED),
+        "largedd" => Box::new(LargeDd::PUBLISHED),
+        _ => Box::new(StreamWriter::PUBLISHED),
+    }
+}
+
+fn run(
+    experiment: &Experiment,
+    workload: &str,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Table, LabError> {
+    let of_workload = |line: &&str| line.starts_with('#') || line.starts_with(workload);
+    let lines = TABLE
+        .lines()
+        .filter(of_workload)
+        .map(|line| line.strip_prefix(workload).map_or(line, |rest| rest.trim_start_matches(',')));
+    let head = "metric,vanilla,zlcfirst,zlcreconsider";
+    let text: Vec<&str> = std::iter::once(head).chain(lines).collect();
+    let published = Published::parse(&text.join("\n"));
+    let machine = Machine::named(MACHINE)?;
+    let (mut cells, mut hash) = (Vec::new(), Sha256::new());
+    let columns = columns();
+    let elapsed = |column: &str| published.figure(ELAPSED, column);
+    let mut first_s = None;
+    for (done, (column, policy)) in columns.iter().enumerate() {
+        let setup =
+            Setup { machine: machine.clone(), policy: *policy, seed: options.seed, scale: SCALE };
+        let figures = setup.run(load(workload).as_mut())?;
+        hash.update(&figures.hash);
+        for (row, simulated) in &figures.values {
+            let mut cell = Cell::new(row, column, published.figure(row, column), *simulated);
+            cell.calibrated = machine.is_calibrated(experiment.name, row, column);
+            let counts = row.ends_with("_scanned") || row.ends_with("_reclaimed");
+            cell.factor = counts.then_some(FACTOR);
+            cells.push(cell);
+        }
+        let took_s = figures.get(ELAPSED).unwrap_or_default();
+        if let Some(first_s) = first_s {
+            let known = elapsed(column).zip(elapsed(VANILLA)).map(|(this, first)| this / first);
+            cells.push(Cell::new(RATIO, column, known, took_s / first_s));
+        }
+        first_s = first_s.or(Some(took_s));
+        progress(done as u64 + 1, columns.len() as u64);
+    }
+    let ran = (machine.name.as_str(), options.seed);
+    Ok(Table {
+        cells,
+        notes: vec![
+            format!(
+                "a page of the model is {SCALE} pages of the machine: memory, files, requests and \
+                 the disk's speed are so many times smaller, times, files and seeks are not; \
+                 counts of pages are multiplied by {SCALE}"
+            ),
+            "the first column sets sizes of the machine, the disk and the load where it says \
+             calibrated; all other cells are predictions"
+                .into(),
+            "how often interrupts need a page, and how much unmapped memory programs' files have, \
+             are estimates chosen with all columns in view"
+                .into(),
+        ],
+        ..experiment.table(ran, published.source, hash)
+    })
+}

@@ -1,0 +1,140 @@
+//! What a load can do with files.
+
+use zonal_core::gfp::Gfp;
+use zonal_core::platform::Platform;
+use zonal_core::types::{Order, Pfn};
+
+use super::frames::Flag;
+use super::model::ABSENT;
+use super::world::{Until, World};
+use crate::cost::kernel::{FAULT_NS, UNMAP_NS, WRITE_PAGE_NS};
+
+/// Pages of a file that one block of its map covers (ext3: 1024 numbers of 4 bytes).
+const MAP_BLOCK_PAGES: u64 = 1024;
+
+impl World<'_, '_> {
+    /// A new file, with a name and an inode; the file system writes so many pages of the machine
+    /// besides its data.
+    pub fn create(&mut self, extra: u64) -> u32 {
+        if !self.allocator.platform().model().slab.add_file() {
+            let gfp = Gfp::KERNEL.union(Gfp::RECLAIMABLE);
+            if let Some(at) = self.take_page(gfp) {
+                let mut model = self.allocator.platform().model();
+                let zone = usize::from(model.frames.get(at).zone);
+                model.slab.add_page(at, zone);
+                model.slab.add_file();
+            }
+        }
+        self.allocator.platform().model().create(extra)
+    }
+
+    /// Writes a page of a file. `Err`: there was no memory; what to wait for before the next try.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn write(&mut self, file: u32, index: u32) -> Result<(), Until> {
+        let at = self.page_of(file, index)?;
+        let home = self.allocator.platform();
+        home.work_on_pages(1, WRITE_PAGE_NS);
+        let mut model = home.model();
+        model.touch(at);
+        model.make_dirty(at, home.now_ns());
+        Ok(())
+    }
+
+    /// Writes a page of a file through a mapping.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn fault(&mut self, file: u32, index: u32) -> Result<(), Until> {
+        let at = self.page_of(file, index)?;
+        let home = self.allocator.platform();
+        home.work_on_pages(1, FAULT_NS);
+        let mut model = home.model();
+        model.map(at);
+        model.make_dirty(at, home.now_ns());
+        Ok(())
+    }
+
+    /// Reads a page of a file that was written once.
+    ///
+    /// # Errors
+    /// It is not there yet, or there is no memory: what to wait for before the next try.
+    pub fn read(&mut self, file: u32, index: u32) -> Result<(), Until> {
+        let home = self.allocator.platform();
+        let mut model = home.model();
+        if let Some(at) = model.frame_of(file, index) {
+            if model.frames.get(at).has(Flag::Reading) {
+                let read = model.files[file as usize].last_read;
+                return Err(Until::Read(read));
+            }
+            model.touch(at);
+            drop(model);
+            home.work_on_pages(1, WRITE_PAGE_NS);
+            return Ok(());
+        }
+        let ahead = model.disk.readahead_pages();
+        let end = (model.files[file as usize].pages.len() as u32).min(index + ahead);
+        let wanted = (index..end).take_while(|index| model.frame_of(file, *index).is_none());
+        let wanted = wanted.count() as u32;
+        drop(model);
+        let mut frames = Vec::new();
+        for index in index..index + wanted {
+            let Some(at) = self.take_page(Gfp::HIGHUSER_MOVABLE) else { break };
+            let mut model = home.model();
+            model.insert(at, file, index);
+            // It must not go before it was read.
+            model.frames.of(at).set(Flag::Reading);
+            frames.push(at);
+        }
+        if frames.is_empty() {
+            return Err(self.refused());
+        }
+        let mut model = home.model();
+        let read = model.start_read(file, index, frames, home.now_ns());
+        model.files[file as usize].last_read = read;
+        Err(Until::Read(read))
+    }
+
+    /// Deletes a file of which nothing is being written. Where none of the pages that a block of
+    /// its map covers is cached, that block is not either, and is read first.
+    pub fn delete(&mut self, file: u32) {
+        let home = self.allocator.platform();
+        let mut model = home.model();
+        let pages = model.files[file as usize].pages.clone();
+        let is_cached = |at: &u32| *at != ABSENT;
+        let covered = (MAP_BLOCK_PAGES / self.scale).max(1) as usize;
+        let lost = pages.chunks(covered).filter(|part| !part.iter().any(is_cached)).count() as u64;
+        let cached: Vec<u32> = pages.into_iter().filter(is_cached).collect();
+        for at in &cached {
+            model.remove(*at);
+        }
+        model.files[file as usize].pages = Vec::new();
+        model.traffic.read += lost;
+        let read_ns = model.disk.lone_page_ns();
+        drop(model);
+        home.pass_ns(lost * read_ns);
+        home.work_on_pages(cached.len() as u64, UNMAP_NS);
+        for at in cached {
+            self.give(Pfn(u64::from(at)), Order::ZERO);
+        }
+    }
+
+    /// The load waits until everything is written.
+    pub fn sync(&mut self) -> Until {
+        self.syncing = true;
+        self.allocator.platform().model().progress = true;
+        Until::Written
+    }
+
+    /// The frame of a page of a file, new if need be.
+    fn page_of(&mut self, file: u32, index: u32) -> Result<u32, Until> {
+        let home = self.allocator.platform();
+        if let Some(at) = home.model().frame_of(file, index) {
+            return Ok(at);
+        }
+        let at = self.take_page(Gfp::HIGHUSER_MOVABLE).ok_or_else(|| self.refused())?;
+        home.model().insert(at, file, index);
+        Ok(at)
+    }
+}

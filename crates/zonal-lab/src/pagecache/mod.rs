@@ -1,0 +1,37 @@
+//! A page cache and a disk around the unchanged core, in virtual time.
+//!
+//! ```text
+//!  load (threads on node 0's CPUs) ── write, read, fault, delete ──► world ── alloc ──► zonal-core
+//!                                                                   │                    │ passes
+//!  flusher ── writes what is dirty ──► disk ── interrupts           └─ model ◄── home ◄──┘
+//!  a background reclaimer for each node ── background_step ─────────────────────────────►
+//! ```
+//! | module | holds |
+//! |--|--|
+//! | `frames` | what is known of each page frame; lists of frames |
+//! | `model` | files, the inactive and active lists, dirty pages, pages being written |
+//! | `slab` | objects of the file system |
+//! | `disk` | one head and a queue |
+//! | `home` | the core's home: what a pass of reclaim finds |
+//! | `boot` | the machine at its start, scaled |
+//! | `files` | what a load can do with files |
+//! | `world` | threads, their waits, and what they can do with files |
+//!
+//! # Scale
+//! A page of the model stands for [`World::scale`] pages of the machine: memory, files, requests to
+//! the disk and reads ahead have so many times fewer pages, and each takes so many times as long.
+//! Times, numbers of files, requests and seeks are those of the machine. Counts of pages are
+//! multiplied when they are reported. Passes still look at 32 pages of a list at a time.
+
+mod boot;
+mod disk;
+mod files;
+mod frames;
+mod home;
+mod model;
+mod slab;
+mod world;
+
+pub use boot::Setup;
+pub use home::{CacheAllocator, CacheHome};
+pub use world::{Figures, Load, Turn, Until, World};

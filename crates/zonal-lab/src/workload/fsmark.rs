@@ -1,0 +1,102 @@
+//! fs_mark: threads that create files of one size, one after the other. Every so many files a speed
+//! is reported.
+
+use crate::pagecache::{Load, Turn, World};
+
+/// fs_mark at work.
+#[derive(Clone, Debug)]
+pub struct FsMark {
+    /// Threads.
+    pub threads: u32,
+    /// Reports.
+    pub reports: u64,
+    /// Files of each.
+    pub files: u64,
+    /// Pages of a file, of the machine.
+    pub pages: u64,
+    /// Pages that the file system writes besides for each: its journal, inodes, bitmaps.
+    pub extra: u64,
+    /// What a thread does besides for each file, in microseconds: creating it, its journal.
+    pub create_us: u64,
+    /// How often a process asks for a huge page, in milliseconds.
+    pub huge_every_ms: u64,
+    made: u64,
+    since_ns: u64,
+    speeds: Vec<f64>,
+    at: Vec<Option<(u32, u64)>>,
+}
+
+impl FsMark {
+    /// That of 2011. Its first column sets the sizes: pages reclaimed and what memory holds make
+    /// the files, pages written the rest, the largest speed `create_us`, mean and spread of the
+    /// speeds the number of reports. Huge pages are asked for as `khugepaged` does, every 10 s.
+    pub const PUBLISHED: FsMark = FsMark {
+        threads: 1,
+        reports: 25,
+        files: 8700,
+        pages: 64,
+        extra: 44,
+        create_us: 1600,
+        huge_every_ms: 10_000,
+        made: 0,
+        since_ns: 0,
+        speeds: Vec::new(),
+        at: Vec::new(),
+    };
+
+    fn count(&mut self, now_ns: u64) {
+        self.made += 1;
+        if self.made.is_multiple_of(self.files) {
+            let took = now_ns.saturating_sub(self.since_ns).max(1);
+            self.speeds.push(self.files as f64 * 1e9 / took as f64);
+            self.since_ns = now_ns;
+        }
+    }
+}
+
+impl Load for FsMark {
+    fn threads(&self) -> u32 {
+        self.threads
+    }
+    fn huge_every_ns(&self) -> u64 {
+        self.huge_every_ms * 1_000_000
+    }
+
+    fn step(&mut self, world: &mut World<'_, '_>, thread: u32) -> Turn {
+        self.at.resize(self.threads as usize, None);
+        let begun = self.at.iter().flatten().count() as u64;
+        let (file, page) = match self.at[thread as usize] {
+            Some(at) => at,
+            None if self.made + begun >= self.files * self.reports => return Turn::Done,
+            None => {
+                world.spend_us(self.create_us);
+                (world.create(self.extra), 0)
+            }
+        };
+        self.at[thread as usize] = Some((file, page));
+        if let Some(until) = world.throttle() {
+            return Turn::Wait(until);
+        }
+        if let Err(until) = world.write(file, page as u32) {
+            return Turn::Wait(until);
+        }
+        let more = page + 1 < (self.pages / world.scale()).max(1);
+        self.at[thread as usize] = more.then_some((file, page + 1));
+        if !more {
+            self.count(world.now_ns());
+        }
+        Turn::More
+    }
+
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        let speeds = &self.speeds;
+        let mean = speeds.iter().sum::<f64>() / speeds.len() as f64;
+        let squares: f64 = speeds.iter().map(|speed| (speed - mean) * (speed - mean)).sum();
+        vec![
+            ("files_per_s_min", speeds.iter().copied().fold(f64::INFINITY, f64::min)),
+            ("files_per_s_mean", mean),
+            ("files_per_s_stddev", (squares / (speeds.len().max(2) - 1) as f64).sqrt()),
+            ("files_per_s_max", speeds.iter().copied().fold(0.0, f64::max)),
+        ]
+    }
+}

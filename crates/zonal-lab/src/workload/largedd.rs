@@ -1,0 +1,141 @@
+//! A large dd: a file is downloaded, copied again and again, and all of it is deleted.
+
+use crate::pagecache::{Load, Turn, Until, World};
+
+/// The load.
+#[derive(Clone, Debug)]
+pub struct LargeDd {
+    /// MiB of the file.
+    pub source_mib: u64,
+    /// Copies.
+    pub copies: u32,
+    /// MiB per second that it is downloaded at.
+    pub download_mib_s: u64,
+    /// How often a process asks for a huge page, in milliseconds.
+    pub huge_every_ms: u64,
+    phase: Phase,
+    files: Vec<u32>,
+    page: u64,
+    /// The page of the source was read.
+    read: bool,
+    since_ns: u64,
+    took: [f64; 3],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Download,
+    Copy,
+    Sync,
+    Delete,
+}
+
+const MIB_PAGES: u64 = 256;
+const S_NS: u64 = 1_000_000_000;
+
+impl LargeDd {
+    /// That of 2011. Its first column sets the sizes: pages read again the size of the file, pages
+    /// written the copies, the time of the download its speed.
+    pub const PUBLISHED: LargeDd = LargeDd {
+        source_mib: 2090,
+        copies: 10,
+        download_mib_s: 35,
+        huge_every_ms: 10_000,
+        phase: Phase::Download,
+        files: Vec::new(),
+        page: 0,
+        read: false,
+        since_ns: 0,
+        took: [0.0; 3],
+    };
+
+    fn pages(&self, world: &World<'_, '_>) -> u64 {
+        (self.source_mib * MIB_PAGES / world.scale()).max(1)
+    }
+
+    fn lap(&mut self, part: usize, now_ns: u64) {
+        self.took[part] = now_ns.saturating_sub(self.since_ns) as f64 / S_NS as f64;
+        self.since_ns = now_ns;
+    }
+
+    /// Writes the next page. `true`: it was the file's last one.
+    fn write(&mut self, world: &mut World<'_, '_>) -> Result<bool, Until> {
+        world.throttle().map_or(Ok(()), Err)?;
+        let file = *self.files.last().unwrap_or(&0);
+        world.write(file, self.page as u32)?;
+        self.page += 1;
+        self.read = false;
+        let last = self.page == self.pages(world);
+        if last {
+            self.page = 0;
+        }
+        Ok(last)
+    }
+
+    fn download(&mut self, world: &mut World<'_, '_>) -> Result<Turn, Until> {
+        if self.files.is_empty() {
+            self.files.push(world.create(0));
+        }
+        let per_page = world.scale() * S_NS / (self.download_mib_s * MIB_PAGES);
+        let due = (self.page + 1) * per_page;
+        if self.write(world)? {
+            self.lap(0, world.now_ns());
+            self.phase = Phase::Copy;
+            self.files.push(world.create(0));
+        }
+        Ok(Turn::Wait(Until::Time(due)))
+    }
+
+    fn copy(&mut self, world: &mut World<'_, '_>) -> Result<Turn, Until> {
+        if !self.read {
+            world.read(self.files[0], self.page as u32)?;
+            self.read = true;
+        }
+        if self.write(world)? {
+            if self.files.len() as u32 > self.copies {
+                self.phase = Phase::Sync;
+                return Ok(Turn::Wait(world.sync()));
+            }
+            self.files.push(world.create(0));
+        }
+        Ok(Turn::More)
+    }
+
+    fn turn(&mut self, world: &mut World<'_, '_>) -> Result<Turn, Until> {
+        match self.phase {
+            Phase::Download => self.download(world),
+            Phase::Copy => self.copy(world),
+            Phase::Sync => {
+                self.lap(1, world.now_ns());
+                self.phase = Phase::Delete;
+                Ok(Turn::More)
+            }
+            Phase::Delete => {
+                match self.files.pop() {
+                    Some(file) => world.delete(file),
+                    None => {
+                        self.lap(2, world.now_ns());
+                        return Ok(Turn::Done);
+                    }
+                }
+                Ok(Turn::More)
+            }
+        }
+    }
+}
+
+impl Load for LargeDd {
+    fn threads(&self) -> u32 {
+        1
+    }
+    fn huge_every_ns(&self) -> u64 {
+        self.huge_every_ms * 1_000_000
+    }
+    fn step(&mut self, world: &mut World<'_, '_>, _thread: u32) -> Turn {
+        self.turn(world).unwrap_or_else(Turn::Wait)
+    }
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        let [download, dd, delete] = self.took;
+        vec![("download_s", download), ("dd_s", dd), ("delete_s", delete)]
+    }
+}
