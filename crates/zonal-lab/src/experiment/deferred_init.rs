@@ -95,7 +95,8 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
                 "{RUN_MS} ms of the build are played, and scaled up to all pages that it touches"
             ),
             "calibrated, each by one cell of the column vanilla: nanoseconds that a process works \
-             between two new pages (system), processes that run (elapsed), pages of the build (user)"
+             between two new pages (system), processes that run (elapsed), pages of the build \
+             (user)"
                 .into(),
             "from the machine's figures: zeroing and writing each page, by where its lines are; \
              waits for zone locks; clocks"
