@@ -14,7 +14,7 @@ use crate::LabError;
 use crate::experiment::hex;
 use crate::machine::Machine;
 use crate::sim::{Lab, Outcome, Spec};
-use crate::workload::Workload;
+use crate::workload::{Program, Workload};
 
 /// Everything that a run depends on.
 #[derive(Clone, Debug, PartialEq)]
@@ -304,6 +304,7 @@ impl Plan {
     /// # Errors
     /// [`LabError::Plan`] with what would do.
     pub fn check(&self) -> Result<u32, LabError> {
+        self.workload.check()?;
         let cpus = self.cpus.unwrap_or(self.machine.cpus());
         if !(1..=self.machine.cpus()).contains(&cpus) {
             let (name, most) = (&self.machine.name, self.machine.cpus());
@@ -326,13 +327,13 @@ impl Plan {
     pub fn run(&self) -> Result<Figures, LabError> {
         let cpus = self.check()?;
         let spec = Spec { machine: self.machine.clone(), policy: self.policy, seed: self.seed };
-        spec.run(|lab| Ok(self.measure(lab, cpus)))
+        let program = self.workload.program(cpus)?;
+        spec.run(|lab| Ok(self.measure(lab, cpus, program)))
     }
 
-    fn measure(&self, lab: &mut Lab<'_>, cpus: u32) -> Figures {
+    fn measure(&self, lab: &mut Lab<'_>, cpus: u32, mut program: Box<dyn Program>) -> Figures {
         let cycles = |us: u64| (us as f64 * self.machine.ghz * 1000.0) as u64;
         let (from, length) = (cycles(self.warm_us), cycles(self.run_us).max(1));
-        let mut program = self.workload.program(cpus);
         program.scatter(lab, cpus);
         lab.start(cpus, 0, from / 2);
         lab.play(program.as_mut(), from);

@@ -206,8 +206,13 @@ impl Lab<'_> {
 
     /// A block for the CPU whose turn it is; `None` if it was refused.
     pub fn alloc(&mut self, order: Order) -> Option<Pfn> {
+        self.request(Request::new(order))
+    }
+
+    /// What is asked for, for the CPU whose turn it is; `None` if it was refused.
+    pub fn request(&mut self, request: Request) -> Option<Pfn> {
         self.allocator.platform().work(self.machine.work.alloc);
-        let block = self.allocator.alloc(Request::new(order)).ok();
+        let block = self.allocator.alloc(request).ok();
         self.count.allocs += u64::from(block.is_some());
         self.count.refused += u64::from(block.is_none());
         block
@@ -303,9 +308,14 @@ impl Lab<'_> {
                 self.beyond.push(clock);
             }
             last = last.max(clock);
-            if turn == Turn::More {
+            let next = match turn {
+                Turn::More => Some(clock),
+                Turn::Until(at) => Some(at.max(clock)),
+                Turn::Wait | Turn::Done => None,
+            };
+            if let Some(next) = next {
                 if let Some(mut top) = self.turns.peek_mut() {
-                    *top = Reverse((clock, cpu));
+                    *top = Reverse((next, cpu));
                 }
             } else {
                 self.turns.peek_mut().map(PeekMut::pop);

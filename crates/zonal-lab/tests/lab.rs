@@ -133,7 +133,7 @@ fn vmstat_update_cost_is_near_every_published_cell_and_its_page_shows_them() {
 
 #[test]
 fn every_workload_runs_twice_alike_and_differs_by_seed_and_policy() {
-    for kind in KINDS {
+    for kind in KINDS.iter().filter(|kind| !kind.takes_file()) {
         let plan = |seed, policy| Plan {
             cpus: Some(7),
             warm_us: 500,
@@ -292,4 +292,53 @@ fn the_largest_thresholds_fold_too() {
     assert!(known.is_sorted_by(|a, b| a > b) && known[2] > 0.0, "{known:?}");
     let u16 = [9000, 65_533].map(|threshold| folds("u16_thr65533", threshold));
     assert!(u16[0] > u16[1] && u16[1] > 0.0, "{u16:?}");
+}
+
+/// The recording of a build that comes with the project.
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-trace/samples/zlib-make-j4");
+
+#[test]
+fn a_recording_is_played_in_copies_the_same_way_each_time() {
+    let run = |workload: &str, cpus, seed| {
+        let workload: Workload = workload.parse().unwrap();
+        assert_eq!(workload.to_string().parse::<Workload>().unwrap(), workload);
+        let machine = machine(cpus);
+        let plan = Plan {
+            warm_us: 0,
+            run_us: 1_000_000,
+            ..Plan::new(machine, Policy::LINUX_6_18, workload, seed)
+        };
+        plan.run().unwrap()
+    };
+    let one = run(&format!("trace:{SAMPLE},copies=1"), 8, 1);
+    assert_eq!(one, run(&format!("trace:{SAMPLE},copies=1"), 8, 1));
+    let calls = one.get("calls").unwrap();
+    assert!(calls > 1000.0 && one.get("refills").unwrap() > 10.0, "{one:?}");
+    assert!(one.get("busy_percent").unwrap() < 25.0, "two CPUs of eight: {one:?}");
+    assert!(one.get("lines_l2").unwrap() > 0.0 && one.get("cache_misses").unwrap() > 0.0);
+    let four = run(&format!("trace:{SAMPLE}"), 8, 1);
+    let grown = four.get("calls").unwrap() / calls;
+    assert!((3.9..4.1).contains(&grown), "as many copies as there are CPUs for: {grown}");
+    assert_ne!(four.hash, run(&format!("trace:{SAMPLE}"), 8, 2).hash, "copies begin at random");
+    let small = run(&format!("trace:{SAMPLE}"), 1, 1);
+    let all = small.get("calls").unwrap() / calls;
+    assert!((0.97..1.03).contains(&all), "one CPU plays what two did: {all}");
+}
+
+#[test]
+fn a_recording_that_cannot_be_played_is_refused_with_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("events.txt");
+    std::fs::write(&file, "nonsense\n").unwrap();
+    let refused = |workload: &str| {
+        let workload: Workload = workload.parse().unwrap();
+        let plan = Plan::new(machine(2), Policy::LINUX_6_18, workload, 1);
+        plan.run().unwrap_err().to_string()
+    };
+    assert!(refused("trace").contains("expected trace:FILE"), "{}", refused("trace"));
+    assert!(refused("trace:nowhere.zonal").contains("nowhere.zonal"));
+    let damaged = refused(&format!("trace:{}", file.display()));
+    assert!(damaged.contains("events.txt"), "{damaged}");
+    let many = refused(&format!("trace:{SAMPLE},copies=9"));
+    assert!(many.contains("9 copies of 2 CPUs; on 2 CPUs are at most 1"), "{many}");
 }

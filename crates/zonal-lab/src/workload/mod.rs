@@ -19,6 +19,7 @@ mod kernbench;
 mod largedd;
 mod page_bench;
 mod streamwriter;
+mod trace;
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,6 +35,7 @@ pub use kernbench::Kernbench;
 pub use largedd::LargeDd;
 pub use page_bench::PageBench;
 pub use streamwriter::StreamWriter;
+pub use trace::Trace;
 
 use crate::sim::{Lab, PAGE_LINES};
 
@@ -54,6 +56,8 @@ pub enum Turn {
     More,
     /// It is idle until another CPU wakes it ([`Lab::wake`]).
     Wait,
+    /// It is idle until its clock stands at so many cycles.
+    Until(u64),
     /// It has nothing more to do.
     Done,
 }
@@ -89,6 +93,8 @@ pub struct Param {
 #[derive(Clone, Debug)]
 pub struct Workload {
     kind: &'static Kind,
+    /// The file that it plays, for kinds that play one.
+    file: String,
     values: Vec<u64>,
 }
 
@@ -113,6 +119,12 @@ pub enum WorkloadError {
         /// What it takes.
         known: String,
     },
+    /// A kind that plays a file, without one.
+    #[error("{0}: which file? expected {0}:FILE, and numbers after it, as {0}:FILE,copies=2")]
+    NoFile(&'static str),
+    /// A recording that cannot be played.
+    #[error("trace: {0}")]
+    Trace(String),
     /// A number is none, or cannot be.
     #[error("{kind}: {name} is '{value}'; expected a whole number from {min} to {max}")]
     Value {
@@ -131,7 +143,7 @@ pub enum WorkloadError {
 
 /// Every kind of workload.
 pub const KINDS: &[Kind] =
-    &[page_bench::KIND, burst::KIND, churn::KIND, handoff::KIND, kernbench::KIND];
+    &[page_bench::KIND, burst::KIND, churn::KIND, handoff::KIND, kernbench::KIND, trace::KIND];
 
 /// The order of the blocks, as most workloads have it.
 const ORDER: Param =
@@ -146,10 +158,18 @@ const LINES: Param = Param {
     max: PAGE_LINES << 9,
 };
 
+impl Kind {
+    /// Whether it plays a file, whose name stands before its numbers.
+    pub fn takes_file(&self) -> bool {
+        self.name == trace::KIND.name
+    }
+}
+
 impl Workload {
     /// A kind with the numbers that nobody gave at their defaults.
     pub fn of(kind: &'static Kind) -> Workload {
-        Workload { kind, values: kind.params.iter().map(|param| param.default).collect() }
+        let values = kind.params.iter().map(|param| param.default).collect();
+        Workload { kind, file: String::new(), values }
     }
 
     /// Its kind.
@@ -190,15 +210,34 @@ impl Workload {
         Ok(())
     }
 
+    /// Whether it can be played, as far as can be said without playing it.
+    ///
+    /// # Errors
+    /// [`WorkloadError`] for a file that is missing or is no recording.
+    pub fn check(&self) -> Result<(), WorkloadError> {
+        match self.kind.takes_file() {
+            true if self.file.is_empty() => Err(WorkloadError::NoFile(self.kind.name)),
+            true => trace::check(&self.file),
+            false => Ok(()),
+        }
+    }
+
     /// It, about to start on `cpus` CPUs.
-    pub fn program(&self, cpus: u32) -> Box<dyn Program> {
-        (self.kind.make)(&self.values, cpus)
+    ///
+    /// # Errors
+    /// [`WorkloadError`] for a file that cannot be played there.
+    pub fn program(&self, cpus: u32) -> Result<Box<dyn Program>, WorkloadError> {
+        match self.kind.takes_file() {
+            true => Ok(Box::new(Trace::open(&self.file, &self.values, cpus)?)),
+            false => Ok((self.kind.make)(&self.values, cpus)),
+        }
     }
 }
 
 impl PartialEq for Workload {
     fn eq(&self, other: &Workload) -> bool {
-        self.kind.name == other.kind.name && self.values == other.values
+        let same = self.kind.name == other.kind.name && self.file == other.file;
+        same && self.values == other.values
     }
 }
 
@@ -213,6 +252,10 @@ impl FromStr for Workload {
             known: KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", "),
         })?);
         for number in numbers.split(',').filter(|number| !number.is_empty()) {
+            if workload.kind.takes_file() && !number.contains('=') {
+                number.clone_into(&mut workload.file);
+                continue;
+            }
             let (name, value) = number.split_once('=').unwrap_or((number, ""));
             workload.set(name, value)?;
         }
@@ -223,9 +266,14 @@ impl FromStr for Workload {
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name)?;
-        for (at, (param, value)) in self.kind.params.iter().zip(&self.values).enumerate() {
-            let before = if at == 0 { ':' } else { ',' };
+        let mut before = ':';
+        if !self.file.is_empty() {
+            write!(f, ":{}", self.file)?;
+            before = ',';
+        }
+        for (param, value) in self.kind.params.iter().zip(&self.values) {
             write!(f, "{before}{}={value}", param.name)?;
+            before = ',';
         }
         Ok(())
     }
