@@ -8,6 +8,7 @@ use crate::machine::CPUS_MAX;
 use crate::pcp::closed::Closed;
 use crate::pcp::depot::{Batch, DEPOT, Depot};
 use crate::pcp::store::{Pcp, PcpList};
+use crate::pcp::tune;
 use crate::platform::{Platform, Step};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{CpuId, Pfn, ZoneId};
@@ -117,6 +118,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let Some(batch) = depot.take(self.slots, list, record.block_pages) else { return 0 };
         let word = depot_word(record).0;
         let frames = batch.frames();
+        let mut state = closed.state_without_factor();
+        let pages = (frames.len() as u32) << record.order_bits;
+        tune::on_batch(&mut state, &pcp.params(&self.fixed), self.pressure(zone), pages);
+        closed.set_state_without_factor(&state);
         let mut sink = closed.refill(list, frames.len() as u32);
         for slot in frames.iter().rev() {
             let frame = slot.load(Relaxed);

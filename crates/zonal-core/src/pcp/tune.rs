@@ -241,6 +241,15 @@ pub const fn nr_alloc(
     blocks(pages, order)
 }
 
+/// A refill of `pages` pages came from a depot: `high` grows as with one from the zone
+/// ([`nr_alloc`]), so that what a CPU needs again and again stays with it.
+pub const fn on_batch(state: &mut PcpState, params: &PcpParams, pressure: Pressure, pages: u32) {
+    if params.tunes() && !pressure.below_high {
+        let high = params.clamp_high(state.high);
+        state.high = min(high.saturating_add(pages), params.high_max);
+    }
+}
+
 /// Blocks of `order` for `pages` pages. One block alone would make the next allocation refill
 /// again.
 const fn blocks(pages: u32, order: Order) -> u32 {

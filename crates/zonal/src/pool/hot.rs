@@ -280,9 +280,10 @@ impl Pool {
         let Some((frame, list)) = self.fast.known_frame(start).zip(self.fast.list(order)) else {
             return self.shared.free_long(start, order);
         };
+        // A page has just been refused by the hot list's push: what stands in its way comes first.
         // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
         // thread; (3) the frame is the pool's; (4) so is the list.
-        if unsafe { rseq::push_block(self.fast, list, frame) } {
+        if order != Order::ZERO && unsafe { rseq::push_block(self.fast, list, frame) } {
             return Ok(());
         }
         self.free_again(frame, list)
