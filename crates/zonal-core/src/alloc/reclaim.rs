@@ -86,9 +86,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let gfp = ctx.gfp;
         let costly = ctx.order.get() > COSTLY_ORDER;
         let mut fruitless = 0;
-        let mut progress_ns = self.platform.now_ns();
         // Linux waits before each direct reclaim, and has no bound on an answer.
         self.throttle(ctx, reclaimer);
+        // From here on: that others were slow says nothing about what reclaim can free.
+        let mut progress_ns = self.platform.now_ns();
         for _ in 0..DIRECT_MAX {
             let freed = self.direct(ctx, flags, reclaimer);
             if freed > 0

@@ -376,6 +376,26 @@ fn a_request_waits_at_most_a_second() {
     assert_eq!(pool.platform().now_ns(), 1_000_000_000);
 }
 
+/// However long it waited, and it may have slept longer than it wanted: what reclaim can free is
+/// tried as often as ever. And not more often: the answer comes.
+#[test]
+fn a_wait_does_not_count_as_reclaim_without_progress() {
+    let pool = boot();
+    let _reclaimer = pool.background_start(NodeId(0));
+    leave(pool, 300, true);
+    pool.platform().most.store(0, Relaxed);
+    *pool.platform().meanwhile.lock().unwrap() = Some(Box::new(move || {
+        pool.platform().now_ns.fetch_add(1_500_000_000, Relaxed);
+    }));
+    assert!(pool.alloc(Request::new(Order::ZERO).gfp(Gfp::KERNEL)).is_err());
+    assert_eq!(pool.platform().waits.load(Relaxed), 1);
+    let stats = pool.reclaim_stats();
+    assert_eq!(stats.direct.iter().sum::<u64>(), 17, "16 without progress are allowed");
+    let passes = pool.platform().passes.lock().unwrap().len();
+    assert_eq!(passes, 17 * 13, "each from priority 12 down to 0");
+    pool.platform().meanwhile.lock().unwrap().take();
+}
+
 /// LB D.5: whom the last resort is asked for, and that it comes last.
 #[test]
 fn the_last_resort_is_for_requests_that_would_not_give_up() {
