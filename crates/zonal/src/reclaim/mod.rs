@@ -17,6 +17,7 @@
 //!    and [`Pool::reclaim_report`](crate::Pool::reclaim_report) says so.
 
 mod bell;
+mod isolation;
 mod last_resort;
 mod registry;
 mod shrinker;

@@ -23,6 +23,7 @@ use zonal_core::reclaim::lists::{FileLists, Lists, shrink_lists};
 use zonal_core::reclaim::shrinker::ShrinkPass;
 use zonal_core::types::{NodeId, PAGE_SIZE};
 
+use super::isolation::{self, Isolation};
 use super::last_resort::LastResort;
 use super::{
     By, Holdings, OutOfMemory, PageLru, Pass, ScanRequest, Scanned, Shrinker, Shrunk, Unit,
@@ -105,6 +106,7 @@ struct Entry {
     passes: AtomicU64,
     scanned: AtomicU64,
     freed: AtomicU64,
+    isolation: Isolation,
 }
 
 /// A consumer's place in a pool, until dropped; then no call is under way, and none will come.
@@ -133,6 +135,8 @@ pub struct ConsumerReport {
     pub scanned: u64,
     /// Objects or pages given up.
     pub freed: u64,
+    /// Times that a request waited because others had too many of its pages in hand.
+    pub stalls: u64,
     /// What it said when it panicked. It is not called since.
     pub panicked: Option<String>,
 }
@@ -215,6 +219,7 @@ impl Registry {
             passes: AtomicU64::new(0),
             scanned: AtomicU64::new(0),
             freed: AtomicU64::new(0),
+            isolation: Isolation::default(),
         };
         let mut entries = self.write();
         entries.push(entry);
@@ -308,10 +313,12 @@ impl Registry {
                 Some(Scanned::Some { scanned, freed }) => (scanned, freed),
                 Some(Scanned::Stop) | None => break,
             };
+            let before = (work.scanned(), work.freed());
             work.did(scanned, freed.min(freeable));
+            entry.count(work.scanned() - before.0, work.freed() - before.1);
         }
         deferred.fetch_add(work.put_off(), Relaxed);
-        entry.count(work.scanned(), work.freed());
+        entry.count_pass();
         self.objects_scanned.fetch_add(work.scanned(), Relaxed);
         let bytes = work.freed().saturating_mul(shrinker.object_bytes as u64);
         (bytes / PAGE_SIZE as u64).min(self.place.node_pages.iter().sum())
@@ -356,9 +363,9 @@ impl Reclaimer for Registry {
         for entry in live() {
             if let Consumer::Lru(lru) = &entry.consumer {
                 let most = self.pages_of(pass.unit);
-                let part = shrink_lists(&mut Called { entry, lru: &**lru, pass, most }, pass);
-                entry.count(part.scanned, part.reclaimed);
-                came = came.plus(part);
+                let mut called = Called::new(entry, &**lru, pass, most);
+                came = came.plus(shrink_lists(&mut called, pass));
+                entry.count_pass();
             }
         }
         // Where zones are reclaimed, node reclaim asks for the objects by themselves (LB G.3).
@@ -407,18 +414,41 @@ struct Called<'a> {
     pass: &'a Pass,
     /// Pages it can hold at most.
     most: u64,
+    /// Pages on its inactive list when the pass began.
+    inactive: u64,
+    /// Others had too many of its pages in hand, and kept them: the pass is over.
+    stalled: bool,
+}
+
+impl<'a> Called<'a> {
+    fn new(entry: &'a Entry, lru: &'a dyn PageLru, pass: &'a Pass, most: u64) -> Called<'a> {
+        Called { entry, lru, pass, most, inactive: 0, stalled: false }
+    }
 }
 
 impl Lists for Called<'_> {
     fn lengths(&mut self) -> FileLists {
         let held = self.entry.call(|| self.lru.holdings(self.pass.unit)).unwrap_or_default();
-        FileLists {
-            inactive: held.inactive_file.min(self.most),
-            active: held.active_file.min(self.most),
-        }
+        self.inactive = held.inactive_file.min(self.most);
+        FileLists { inactive: self.inactive, active: held.active_file.min(self.most) }
     }
     fn shrink_inactive(&mut self, pages: u64) -> Shrunk {
-        self.entry.call(|| self.lru.shrink_inactive(pages, self.pass)).unwrap_or_default()
+        if self.stalled {
+            return Shrunk::default();
+        }
+        // Only requests wait: the background reclaimer is who makes room (LB H.4).
+        let direct = self.pass.by == By::Direct;
+        let limit = direct.then(|| isolation::limit(self.inactive, self.pass.gfp));
+        let Some(_isolated) = self.entry.isolation.take(pages, limit) else {
+            self.stalled = true;
+            return Shrunk::default();
+        };
+        let call = || self.lru.shrink_inactive(pages, self.pass);
+        let came = self.entry.call(call).unwrap_or_default();
+        // More than it was asked for, or than it looked at, cannot be.
+        let reclaimed = came.reclaimed.min(pages);
+        self.entry.count(came.scanned.min(pages).max(reclaimed), reclaimed);
+        came
     }
     fn shrink_active(&mut self, pages: u64) {
         self.entry.call(|| self.lru.shrink_active(pages, self.pass));
@@ -454,8 +484,12 @@ impl Entry {
         }
     }
 
-    fn count(&self, scanned: u64, freed: u64) {
+    fn count_pass(&self) {
         self.passes.fetch_add(1, Relaxed);
+    }
+
+    /// Counts what one call came to: a pass may take long, and reports are not to lag behind it.
+    fn count(&self, scanned: u64, freed: u64) {
         self.scanned.fetch_add(scanned, Relaxed);
         self.freed.fetch_add(freed, Relaxed);
     }
@@ -475,6 +509,7 @@ impl Entry {
             passes: self.passes.load(Relaxed),
             scanned: self.scanned.load(Relaxed),
             freed: self.freed.load(Relaxed),
+            stalls: self.isolation.stalls(),
             panicked: self.panic_message(),
         }
     }
