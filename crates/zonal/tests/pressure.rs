@@ -367,14 +367,25 @@ fn free(pool: &Pool, block: NonNull<u8>, order: Order) {
 /// Allocates with all rights and orders; what it gets goes to itself, the cache, or the list.
 fn allocate(cache: &Cache, kept: &Mutex<Vec<usize>>, seed: u64, until: Instant) {
     let pool = &*cache.pool;
-    let gfps = [Gfp::KERNEL, Gfp::NOWAIT, Gfp::ATOMIC, Gfp::NOFS];
+    let gfps = [
+        Gfp::KERNEL,
+        Gfp::NOWAIT,
+        Gfp::ATOMIC,
+        Gfp::NOFS,
+        Gfp::NOIO,
+        Gfp::KERNEL | Gfp::NORETRY,
+        Gfp::KERNEL | Gfp::RETRY_MAYFAIL,
+        Gfp::KERNEL | Gfp::HIGH,
+        Gfp::NOWAIT | Gfp::MEMALLOC,
+        Gfp::KERNEL | Gfp::THISNODE,
+    ];
     let mut own: Vec<(NonNull<u8>, Order)> = Vec::new();
     for step in seed.. {
         if Instant::now() >= until {
             break;
         }
         let order = order([0, 0, 0, 0, 1, 3, 9][(step % 7) as usize]);
-        let gfp = gfps[(step / 7 % 4) as usize];
+        let gfp = gfps[(step / 7) as usize % gfps.len()];
         if let Ok(block) = pool.alloc_pages(order, gfp) {
             match step % 5 {
                 _ if order > Order::ZERO => own.push((block, order)),
@@ -390,7 +401,7 @@ fn allocate(cache: &Cache, kept: &Mutex<Vec<usize>>, seed: u64, until: Instant) 
     own.into_iter().for_each(|(block, order)| free(pool, block, order));
 }
 
-/// Drains, trims and new settings.
+/// Drains, trims, new settings and budgets.
 fn disturb(pool: &Pool, until: Instant) {
     for turn in 0_i64.. {
         if Instant::now() >= until {
@@ -398,8 +409,15 @@ fn disturb(pool: &Pool, until: Instant) {
         }
         pool.core().drain_all();
         let _ = pool.trim(4 * MIB);
-        pool.core().set(Sysctl::MinFreeKbytes, 512 + turn % 3 * 512).unwrap();
-        pool.core().set(Sysctl::ZoneReclaimMode, turn % 2).unwrap();
+        let set = |sysctl, value| pool.core().set(sysctl, value).unwrap();
+        set(Sysctl::MinFreeKbytes, 512 + turn % 3 * 512);
+        set(Sysctl::ZoneReclaimMode, [0, 1, 3, 7][turn as usize % 4]);
+        set(Sysctl::WatermarkScaleFactor, [10, 100, 1000][turn as usize % 3]);
+        set(Sysctl::WatermarkBoostFactor, turn % 2 * 15_000);
+        set(Sysctl::HighFraction, [0, 8, 100][turn as usize % 3]);
+        set(Sysctl::MinUnmappedRatio, turn % 5);
+        // What is in use stays in use.
+        let _ = pool.set_budget(if turn % 4 == 3 { 40 * MIB } else { usize::MAX });
         let _ = pool.state();
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -427,6 +445,7 @@ fn pressure_from_every_side_loses_no_page() {
             pool.validate().unwrap_or_else(|fault| panic!("{nodes} nodes, phase {phase}: {fault}"));
         }
         drop((registered, objects));
+        pool.set_budget(usize::MAX).unwrap();
         cache.empty();
         kept.lock().unwrap().drain(..).for_each(|page| free(&pool, start(page), Order::ZERO));
         pool.validate().unwrap();

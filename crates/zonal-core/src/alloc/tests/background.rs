@@ -1,6 +1,7 @@
 //! The background reclaimer: when it is woken, how hard it works, when it sleeps and gives up (LB
 //! H.2, H.3), and requests that wait for it (LB H.5).
 
+mod liveness;
 mod widen;
 
 use std::boxed::Box;
