@@ -76,6 +76,8 @@ pub enum Step {
         zone: ZoneId,
         /// Base pages that went into or out of its buddy meanwhile.
         pages: u32,
+        /// Blocks that these pages were.
+        blocks: u32,
     },
     /// Pages moved between a zone's buddy and a per-CPU store.
     Moved {

@@ -13,7 +13,7 @@ use crate::cost::clock::Clock;
 use crate::cost::contents::{Access, Contents, Lines};
 use crate::cost::directory::{Directory, LineId};
 use crate::cost::kernel::{ITEM_QUEUE_NS, ITEM_RUN_NS};
-use crate::cost::lock::{LINES_PER_HOLD, LINES_PER_STORE, LockClock};
+use crate::cost::lock::{LINES_PER_STORE, LockClock};
 use crate::cost::shared_core::SharedCores;
 use crate::machine::{Machine, WorkCosts};
 
@@ -245,10 +245,10 @@ impl Meter {
     fn charge(&mut self, step: Step, cpu: u32, now: u64) -> u64 {
         let core = self.core_of[cpu as usize];
         match step {
-            Step::ZoneUnlock { zone, pages } => {
+            Step::ZoneUnlock { zone, pages, blocks } => {
                 let lock = &mut self.locks[zone.0 as usize];
                 let lines = lock.last.map_or(0, |last| self.directory.transfer(last, core));
-                let took = LINES_PER_HOLD * lines + u64::from(pages) * self.work.page;
+                let took = self.work.hold_lines * lines + u64::from(blocks) * self.work.page;
                 self.happened.pages_moved += u64::from(pages);
                 self.spent.pages += took;
                 let waits = lock.hold(core, now, took, self.reached);

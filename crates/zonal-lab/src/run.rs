@@ -70,6 +70,8 @@ struct Measured {
     listed: u64,
     /// The most that were seen on them.
     listed_most: u64,
+    /// The most that were seen on them and with programs together.
+    memory_most: u64,
 }
 
 impl Measured {
@@ -243,6 +245,11 @@ pub const FIGURES: &[Figure] = &[
         of: |m| m.moves.drained_pages as f64,
     },
     Figure {
+        name: "forced_drains",
+        about: "drains that a stream of large frees forced, not a full list (LB E.10: free_high)",
+        of: |m| m.moves.forced as f64,
+    },
+    Figure {
         name: "direct_pages",
         about: "pages allocated from zones past the lists",
         of: |m| m.moves.direct_pages as f64,
@@ -261,6 +268,11 @@ pub const FIGURES: &[Figure] = &[
         name: "listed_pages_max",
         about: "the most pages seen on per-CPU lists and in depots, 16 looks",
         of: |m| m.listed_most as f64,
+    },
+    Figure {
+        name: "memory_pages_max",
+        about: "the most pages seen with programs and on per-CPU lists together, 16 looks",
+        of: |m| m.memory_most as f64,
     },
     Figure {
         name: "refused",
@@ -291,7 +303,7 @@ impl Serialize for Figures {
 }
 
 /// Looks at what the lists hold while a run is measured.
-const LOOKS: u64 = 16;
+pub const LOOKS: u64 = 16;
 
 impl Plan {
     /// All CPUs of `machine` at `workload`, for the usual time.
@@ -327,22 +339,40 @@ impl Plan {
     pub fn run(&self) -> Result<Figures, LabError> {
         let cpus = self.check()?;
         let spec = Spec { machine: self.machine.clone(), policy: self.policy, seed: self.seed };
-        let program = self.workload.program(cpus)?;
-        spec.run(|lab| Ok(self.measure(lab, cpus, program)))
+        spec.run(|lab| {
+            let mut program = self.workload.program(cpus)?;
+            Ok(self.measure(lab, cpus, program.as_mut(), &mut || {}))
+        })
     }
 
-    fn measure(&self, lab: &mut Lab<'_>, cpus: u32, mut program: Box<dyn Program>) -> Figures {
+    /// Plays a program on the first `cpus` CPUs of a machine that nobody has used, as
+    /// [`run`](Self::run) does. Calls `looked` [`LOOKS`] times before what is measured, and as
+    /// often while it is.
+    pub fn measure(
+        &self,
+        lab: &mut Lab<'_>,
+        cpus: u32,
+        program: &mut dyn Program,
+        looked: &mut dyn FnMut(),
+    ) -> Figures {
         let cycles = |us: u64| (us as f64 * self.machine.ghz * 1000.0) as u64;
         let (from, length) = (cycles(self.warm_us), cycles(self.run_us).max(1));
         program.scatter(lab, cpus);
         lab.start(cpus, 0, from / 2);
-        lab.play(program.as_mut(), from);
+        for part in 1..=LOOKS {
+            lab.play(program, from * part / LOOKS);
+            looked();
+        }
         let (before, mut listed_most) = look(lab);
+        let mut memory_most = listed_most + lab.pages();
         let mut whole: Option<Outcome> = None;
         let mut hash = Sha256::new();
         for part in 1..=LOOKS {
-            let part = lab.play(program.as_mut(), from + length * part / LOOKS);
-            listed_most = listed_most.max(look(lab).1);
+            let part = lab.play(program, from + length * part / LOOKS);
+            let listed = look(lab).1;
+            listed_most = listed_most.max(listed);
+            memory_most = memory_most.max(listed + lab.pages());
+            looked();
             hash.update(&part.hash);
             match &mut whole {
                 None => whole = Some(part),
@@ -356,7 +386,7 @@ impl Plan {
         let moves = after.since(&before);
         let cpus = f64::from(cpus);
         let hz = self.machine.ghz * 1e9;
-        let measured = Measured { cpus, hz, outcome, moves, listed, listed_most };
+        let measured = Measured { cpus, hz, outcome, moves, listed, listed_most, memory_most };
         let values = std::array::from_fn(|at| (FIGURES[at].of)(&measured));
         Figures { values, hash: hex(&hash.finalize()) }
     }
@@ -367,20 +397,21 @@ const US_MAX: u64 = 600_000_000;
 
 /// What moved between lists and zones, over all zones and CPUs.
 #[derive(Clone, Copy, Debug, Default)]
-struct Moves {
+pub(crate) struct Moves {
     refills: u64,
     refilled_pages: u64,
     drains: u64,
     drained_pages: u64,
+    forced: u64,
     direct_pages: u64,
     depot_batches: u64,
 }
 
-counts!(Moves: refills, refilled_pages, drains, drained_pages, direct_pages, depot_batches);
+counts!(Moves: refills, refilled_pages, drains, drained_pages, forced, direct_pages, depot_batches);
 
 /// What moved so far, and the pages on all lists and in depots. Looks at the stores and depots
 /// alone: reading a zone's statistics may fold its deltas, which those who run would notice.
-fn look(lab: &Lab<'_>) -> (Moves, u64) {
+pub(crate) fn look(lab: &Lab<'_>) -> (Moves, u64) {
     let allocator = &lab.allocator;
     let (mut moves, mut listed) = (Moves::default(), 0);
     let cpus = 0..allocator.cpus() as u32;
@@ -394,6 +425,7 @@ fn look(lab: &Lab<'_>) -> (Moves, u64) {
                 refilled_pages: totals.refilled_pages,
                 drains: events.drains.load(Relaxed),
                 drained_pages: totals.drained_pages,
+                forced: events.forced.load(Relaxed),
                 direct_pages: events.direct_pages.load(Relaxed),
                 depot_batches: events.depot_puts.load(Relaxed) + events.depot_takes.load(Relaxed),
             });

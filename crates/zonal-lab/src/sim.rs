@@ -63,6 +63,8 @@ pub struct Lab<'a> {
     refresh_at: Vec<u64>,
     refresh_every: u64,
     count: Count,
+    /// Base pages that are handed out.
+    pages: u64,
 }
 
 /// What programs have asked for.
@@ -188,6 +190,7 @@ impl Spec {
             refresh_at: vec![0; machine.cpus() as usize],
             refresh_every: second,
             count: Count::default(),
+            pages: 0,
         };
         for cpu in 0..machine.cpus() {
             // Each CPU's timer started at its own time.
@@ -213,6 +216,7 @@ impl Lab<'_> {
     pub fn request(&mut self, request: Request) -> Option<Pfn> {
         self.allocator.platform().work(self.machine.work.alloc);
         let block = self.allocator.alloc(request).ok();
+        self.pages += block.map_or(0, |_| request.order.pages());
         self.count.allocs += u64::from(block.is_some());
         self.count.refused += u64::from(block.is_none());
         block
@@ -226,6 +230,12 @@ impl Lab<'_> {
         self.allocator.platform().work(self.machine.work.free);
         self.allocator.free(block, order).expect("a program frees what it was given");
         self.count.frees += 1;
+        self.pages -= order.pages();
+    }
+
+    /// Base pages that programs hold.
+    pub fn pages(&self) -> u64 {
+        self.pages
     }
 
     /// The CPU whose turn it is touches the first `lines` lines of a block (all 64 of each page, if

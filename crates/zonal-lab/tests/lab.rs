@@ -136,8 +136,8 @@ fn every_workload_runs_twice_alike_and_differs_by_seed_and_policy() {
     for kind in KINDS.iter().filter(|kind| !kind.takes_file()) {
         let plan = |seed, policy| Plan {
             cpus: Some(7),
-            warm_us: 500,
-            run_us: 300,
+            warm_us: 1500,
+            run_us: 1000,
             ..Plan::new(machine(8), policy, Workload::of(kind), seed)
         };
         let run = |seed, policy| plan(seed, policy).run().unwrap();

@@ -36,13 +36,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
         _ => text(&table),
     })?;
     for cell in table.misses() {
-        let error = cell.error_percent.unwrap_or_default();
-        output::note(&format!(
-            "{}, {}: {error:+.2} %, but the target is {}",
-            cell.row,
-            cell.column,
-            table.target_of(cell)
-        ));
+        output::note(&format!("{}, {}: {}", cell.row, cell.column, table.distance(cell)));
     }
     Ok(if table.misses().next().is_none() { Verdict::Pass } else { Verdict::Failed })
 }

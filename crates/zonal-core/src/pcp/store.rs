@@ -199,6 +199,8 @@ pub struct PcpEvents {
     pub refills: AtomicU64,
     /// Drains: zone lock holds.
     pub drains: AtomicU64,
+    /// Bulk frees that a stream of large frees forced, not a full list (LB E.10, `free_high`).
+    pub forced: AtomicU64,
     /// Drains because a stack was full before its limit was reached.
     pub overflows: AtomicU64,
     /// Copies of a frame dropped because it was freed twice at the same time (PCP-3).

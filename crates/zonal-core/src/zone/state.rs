@@ -353,8 +353,8 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
         };
         counters.highatomic_free.store(highatomic, Relaxed);
         self.zone.refresh_fast();
-        let Booked { platform, zone, pages, .. } = self.booked;
-        platform.cost(Step::ZoneUnlock { zone, pages });
+        let Booked { platform, zone, pages, updates, .. } = self.booked;
+        platform.cost(Step::ZoneUnlock { zone, pages, blocks: updates });
     }
 }
 

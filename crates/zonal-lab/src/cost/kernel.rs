@@ -25,3 +25,21 @@ pub const WRITE_PAGE_NS: u64 = 1000;
 pub const LOOK_PAGE_NS: u64 = 60;
 /// Taking a page out of its file, without the allocator. An estimate.
 pub const EVICT_PAGE_NS: u64 = 150;
+/// A switch from one task to the next. An estimate: lmbench's context switches between small
+/// processes of one core take one to two microseconds on servers of these years.
+pub const SWITCH_NS: u64 = 1_200;
+/// Until a CPU that was idle runs again after an interrupt. An estimate: the first idle state of
+/// Xeons has an exit latency of one to two microseconds.
+pub const IDLE_EXIT_NS: u64 = 1_500;
+/// How long a task runs while others wait for its CPU: the base slice of Linux 6.6 on machines with
+/// eight CPUs and more.
+pub const SLICE_NS: u64 = 3_000_000;
+/// Writing a page of a file into the page cache, without its content's way there. An estimate:
+/// copying at 10 GB/s, and the page cache's own work.
+pub const FILE_PAGE_NS: u64 = 900;
+/// Copying one page between a socket buffer and a program, beside waiting for its lines: 32 bytes a
+/// cycle, at 2 to 3 GHz.
+pub const COPY_PAGE_NS: u64 = 60;
+/// One call that sends or receives over a local socket, beside its pages: entry, locks, buffer
+/// heads. An estimate; half of what small messages take in public benchmarks (lmbench).
+pub const SOCKET_NS: u64 = 1_000;

@@ -1,13 +1,10 @@
 //! Locks in virtual time: who comes while one is held, waits.
 //!
-//! A hold begins with the lock's lines on their way from the CPU that held it last. How long it is
+//! A hold begins with the lock's lines (`work.hold_lines` of the machine) on their way from the CPU
+//! that held it last. How long it is
 //! is known when it ends, so it is booked then.
 
 use super::calendar::Calendar;
-
-/// Lines that come with a zone lock: the lock's own, and of the free lists the head of the order
-/// that is taken and the head of the one that is split or merged next.
-pub const LINES_PER_HOLD: u64 = 3;
 
 /// Lines of a per-CPU set that another CPU empties: its lock and counts, and the heads of its
 /// lists, 13 or 14 of 16 bytes (LB E.1), each of which is looked at.

@@ -4,6 +4,7 @@
 
 mod deferred_init;
 mod numa_stat_threshold;
+mod pcp;
 mod published;
 mod vmstat_update_cost;
 mod zone_reclaim;
@@ -31,6 +32,10 @@ pub struct Cell {
     /// For counts whose target is a factor, not a percentage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
+    /// How near it has to be, in points: for percentages, and for figures relative to a first row.
+    /// Without it the experiment's target counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub points: Option<f64>,
 }
 
 /// What an experiment came to.
@@ -91,6 +96,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     zone_reclaim::FSMARK,
     zone_reclaim::LARGEDD,
     zone_reclaim::STREAMWRITER,
+    pcp::KBUILD,
+    pcp::UNIX,
+    pcp::SCTP,
 ];
 
 /// Version of [`Table`].
@@ -139,20 +147,27 @@ impl Experiment {
 impl Table {
     /// The cells that are further from the published figure than their target.
     pub fn misses(&self) -> impl Iterator<Item = &Cell> {
-        let too_far = |cell: &&Cell| match (cell.factor, cell.published) {
-            (Some(factor), Some(known)) => {
+        self.cells.iter().filter(|cell| match (cell.points, cell.factor, cell.published) {
+            (Some(points), _, Some(published)) => (cell.simulated - published).abs() > points,
+            (_, Some(factor), Some(known)) => {
                 cell.simulated > known * factor || cell.simulated * factor < known
             }
             _ => cell.error_percent.is_some_and(|error| error.abs() > self.target_percent),
-        };
-        self.cells.iter().filter(too_far)
+        })
     }
 
-    /// What is wanted of a cell, in words.
-    pub fn target_of(&self, cell: &Cell) -> String {
-        match cell.factor {
-            Some(factor) => format!("a factor of {factor}"),
-            None => format!("{} %", self.target_percent),
+    /// How far a cell is from the published figure, and what its target is, as people read it.
+    pub fn distance(&self, cell: &Cell) -> String {
+        let error = cell.error_percent.unwrap_or_default();
+        match (cell.points, cell.factor, cell.published) {
+            (Some(points), _, Some(published)) => format!(
+                "{:+.2} points, but the target is {points} points",
+                cell.simulated - published
+            ),
+            (_, Some(factor), _) => {
+                format!("{error:+.2} %, but the target is a factor of {factor}")
+            }
+            _ => format!("{error:+.2} %, but the target is {} %", self.target_percent),
         }
     }
 }
@@ -171,6 +186,7 @@ impl Cell {
             error_percent,
             calibrated: false,
             factor: None,
+            points: None,
         }
     }
 }

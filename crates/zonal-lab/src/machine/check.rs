@@ -237,6 +237,7 @@ fn costs(machine: &Machine) -> Result<(), MachineError> {
         ("work.mask", work.mask),
         ("work.cmpxchg", work.cmpxchg),
         ("work.page", work.page),
+        ("work.hold_lines", work.hold_lines),
     ];
     match alone.into_iter().find(|(_, cycles)| !(1..=CYCLES_MAX).contains(cycles)) {
         Some((name, cycles)) => {

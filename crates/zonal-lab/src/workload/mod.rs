@@ -15,11 +15,15 @@ mod burst;
 mod churn;
 mod fsmark;
 mod handoff;
+mod kbuild;
 mod kernbench;
 mod largedd;
 mod page_bench;
+mod sctp_many;
 mod streamwriter;
+pub mod tasks;
 mod trace;
+mod unix_stream;
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,11 +35,14 @@ pub use burst::Burst;
 pub use churn::Churn;
 pub use fsmark::FsMark;
 pub use handoff::Handoff;
+pub use kbuild::Kbuild;
 pub use kernbench::Kernbench;
 pub use largedd::LargeDd;
 pub use page_bench::PageBench;
+pub use sctp_many::SctpMany;
 pub use streamwriter::StreamWriter;
 pub use trace::Trace;
+pub use unix_stream::UnixStream;
 
 use crate::sim::{Lab, PAGE_LINES};
 
@@ -47,6 +54,10 @@ pub trait Program {
     /// Brings the CPUs `0..cpus` to different places of what they do, in no time, before they
     /// start. Most workloads get there by themselves in the time that is not measured.
     fn scatter(&mut self, _lab: &mut Lab<'_>, _cpus: u32) {}
+
+    /// It is over: what it holds goes back, from the CPU whose turn it is. Programs that a run just
+    /// leaves as they are do nothing.
+    fn finish(&mut self, _lab: &mut Lab<'_>) {}
 }
 
 /// What a CPU does after a step.
@@ -142,8 +153,17 @@ pub enum WorkloadError {
 }
 
 /// Every kind of workload.
-pub const KINDS: &[Kind] =
-    &[page_bench::KIND, burst::KIND, churn::KIND, handoff::KIND, kernbench::KIND, trace::KIND];
+pub const KINDS: &[Kind] = &[
+    page_bench::KIND,
+    burst::KIND,
+    churn::KIND,
+    handoff::KIND,
+    kernbench::KIND,
+    kbuild::KIND,
+    unix_stream::KIND,
+    sctp_many::KIND,
+    trace::KIND,
+];
 
 /// The order of the blocks, as most workloads have it.
 const ORDER: Param =

@@ -1,0 +1,158 @@
+//! Pairs of processes that send messages over SCTP on the machine's own network, as netperf's
+//! SCTP_STREAM_MANY: as many processes as CPUs, which sleep and are woken all the time.
+//!
+//! The sender copies its message into a chunk, a block of order 3 that it keeps until the message
+//! is acknowledged, and the chunk into a packet, another one. The packet is delivered on the
+//! sender's CPU. The receiver copies it out and frees it. If the receiver was asleep, the
+//! acknowledgement comes at once, and the chunk is freed on the sender's CPU; otherwise the packet
+//! waits in the socket's backlog, and the receiver acknowledges it and frees both on its own.
+
+use std::collections::VecDeque;
+
+use zonal_core::alloc::Request;
+use zonal_core::gfp::Gfp;
+use zonal_core::types::{Order, Pfn};
+
+use super::tasks::Tasks;
+use super::unix_stream::copy;
+use super::{Kind, Param, Program, Turn};
+use crate::cost::contents::Access;
+use crate::sim::Lab;
+
+pub(super) const KIND: Kind = Kind {
+    name: "sctp-many",
+    about: "pairs of processes over SCTP: two blocks for each message, freed where it is read",
+    params: &[
+        Param { name: "pairs", about: "pairs of processes", default: 64, min: 1, max: 4096 },
+        Param {
+            name: "depth",
+            about: "messages that are on their way: a buffer of 208 KiB over a message's memory",
+            default: 6,
+            min: 1,
+            max: 1024,
+        },
+        Param {
+            name: "work",
+            about: "nanoseconds of protocol work on a message, on each side",
+            default: 18_300,
+            min: 0,
+            max: 1_000_000_000,
+        },
+    ],
+    make: |values, cpus| {
+        Box::new(SctpMany::new(cpus, values[0] as u32, values[1] as usize, values[2]))
+    },
+};
+
+/// A message of 16 KiB with its overhead: the next larger size is 32 KiB.
+const BLOCK: Order = Order::COSTLY;
+const BLOCKS: Request = Request::new(BLOCK).gfp(Gfp::KERNEL);
+
+/// Pairs at work.
+#[derive(Debug)]
+pub struct SctpMany {
+    cpus: u32,
+    depth: usize,
+    work_ns: u64,
+    tasks: Option<Tasks>,
+    pairs: Vec<Pair>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Pair {
+    /// The message being sent: its chunk, then its packet.
+    chunk: Option<Pfn>,
+    /// Packets to read, each with the chunk that the reader has to acknowledge, if it has.
+    queue: VecDeque<(Pfn, Option<Pfn>)>,
+    /// What the receiver has to free.
+    done: VecDeque<Pfn>,
+    sender_sleeps: bool,
+    receiver_sleeps: bool,
+}
+
+impl SctpMany {
+    /// `pairs` pairs on `cpus` CPUs.
+    pub fn new(cpus: u32, pairs: u32, depth: usize, work_ns: u64) -> SctpMany {
+        let pairs = vec![Pair::default(); pairs as usize];
+        SctpMany { cpus, depth, work_ns, tasks: None, pairs }
+    }
+
+    fn begin(&self, lab: &mut Lab<'_>) -> Tasks {
+        let count = 2 * self.pairs.len() as u32;
+        let mut tasks = Tasks::new(lab.machine, self.cpus, count);
+        (0..count).for_each(|task| tasks.begin(lab, task, 0));
+        tasks
+    }
+
+    fn send(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize) {
+        let pair = &mut self.pairs[at];
+        let Some(chunk) = pair.chunk else {
+            if pair.queue.len() >= self.depth {
+                pair.sender_sleeps = true;
+                return tasks.sleep(cpu);
+            }
+            pair.chunk = lab.request(BLOCKS);
+            if let Some(chunk) = pair.chunk {
+                message(lab, chunk, Access::Write);
+            }
+            return;
+        };
+        let Some(packet) = lab.request(BLOCKS) else { return };
+        pair.chunk = None;
+        message(lab, chunk, Access::Read);
+        message(lab, packet, Access::Write);
+        lab.kernel_ns(self.work_ns);
+        if std::mem::take(&mut pair.receiver_sleeps) {
+            pair.queue.push_back((packet, None));
+            tasks.wake(lab, 2 * at as u32 + 1, cpu, true);
+            lab.free(chunk, BLOCK);
+        } else {
+            pair.queue.push_back((packet, Some(chunk)));
+        }
+    }
+
+    fn receive(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize) {
+        let pair = &mut self.pairs[at];
+        if let Some(block) = pair.done.pop_front() {
+            return lab.free(block, BLOCK);
+        }
+        let Some((packet, chunk)) = pair.queue.pop_front() else {
+            pair.receiver_sleeps = true;
+            return tasks.sleep(cpu);
+        };
+        lab.kernel_ns(self.work_ns);
+        message(lab, packet, Access::Read);
+        pair.done.extend([Some(packet), chunk].into_iter().flatten());
+        if std::mem::take(&mut pair.sender_sleeps) {
+            tasks.wake(lab, 2 * at as u32, cpu, true);
+        }
+    }
+}
+
+/// Copies a message into a block or out of it: half of the block.
+fn message(lab: &mut Lab<'_>, block: Pfn, access: Access) {
+    let half = Order::new(BLOCK.get() - 1).unwrap_or(Order::ZERO);
+    copy(lab, block, half, access);
+}
+
+impl Program for SctpMany {
+    fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn {
+        let mut tasks = self.tasks.take().unwrap_or_else(|| self.begin(lab));
+        let task = tasks.current(lab, cpu);
+        match task {
+            Some(task) if task % 2 == 0 => self.send(lab, &mut tasks, cpu, task as usize / 2),
+            Some(task) => self.receive(lab, &mut tasks, cpu, task as usize / 2),
+            None => {}
+        }
+        self.tasks = Some(tasks);
+        if task.is_some() { Turn::More } else { Turn::Wait }
+    }
+
+    fn finish(&mut self, lab: &mut Lab<'_>) {
+        for pair in std::mem::take(&mut self.pairs) {
+            let queued = pair.queue.into_iter().flat_map(|(packet, chunk)| [Some(packet), chunk]);
+            let rest = queued.flatten().chain(pair.done).chain(pair.chunk);
+            rest.for_each(|block| lab.free(block, BLOCK));
+        }
+    }
+}
