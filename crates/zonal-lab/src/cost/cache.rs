@@ -73,10 +73,24 @@ impl Cache {
     /// Whether it is there; if so, it is now the latest used of its set.
     #[inline]
     pub fn find(&mut self, tag: Tag) -> bool {
+        self.look(tag).is_ok()
+    }
+
+    /// As [`find`](Self::find); if it is not there, the place that it takes when it comes: that of
+    /// another version of its chunk, or else the last.
+    #[inline]
+    pub fn look(&mut self, tag: Tag) -> Result<(), usize> {
         let set = self.set(tag);
-        let Some(at) = set.iter().position(|place| *place == tag.0) else { return false };
-        set[..=at].rotate_right(1);
-        true
+        let same = |place: &u64| place >> VERSION_BITS == tag.chunk() && *place != EMPTY;
+        match set.iter().position(same) {
+            Some(at) if set[at] == tag.0 => {
+                set.copy_within(..at, 1);
+                set[0] = tag.0;
+                Ok(())
+            }
+            Some(at) => Err(at),
+            None => Err(set.len() - 1),
+        }
     }
 
     /// Whether it is there; changes nothing.
@@ -85,17 +99,23 @@ impl Cache {
         self.set(tag).contains(&tag.0)
     }
 
-    /// Puts it in, in place of another version of its chunk if there is one. Otherwise returns what
-    /// had to go, if anything.
+    /// Puts it in, if it is not there. Returns what had to go, if anything.
     #[inline]
     pub fn put(&mut self, tag: Tag) -> Option<Tag> {
+        match self.look(tag) {
+            Ok(()) => None,
+            Err(at) => self.put_at(tag, at),
+        }
+    }
+
+    /// Puts it in where [`look`](Self::look) said.
+    #[inline]
+    pub fn put_at(&mut self, tag: Tag, at: usize) -> Option<Tag> {
         let set = self.set(tag);
-        let stale = |place: &u64| place >> VERSION_BITS == tag.chunk() && *place != EMPTY;
-        let at = set.iter().position(stale);
-        let last = set.len() - 1;
-        set[..=at.unwrap_or(last)].rotate_right(1);
-        let gone = std::mem::replace(&mut set[0], tag.0);
-        (gone != EMPTY && at.is_none()).then_some(Tag(gone))
+        let gone = Tag(set[at]);
+        set.copy_within(..at, 1);
+        set[0] = tag.0;
+        (gone.0 != EMPTY && gone.chunk() != tag.chunk()).then_some(gone)
     }
 
     /// Takes it out, if it is there.

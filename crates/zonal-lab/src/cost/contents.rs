@@ -230,7 +230,8 @@ impl Contents {
     fn chunk(&mut self, core: u32, chunk: u64, access: Access, when: (u64, u64)) -> Place {
         let word = self.words.of(chunk);
         let l2 = self.places[core as usize][0] as usize;
-        let mine = word.version() != 0 && self.l2[l2].find(word.tag(chunk));
+        let looked = self.l2[l2].look(word.tag(chunk));
+        let mine = looked.is_ok();
         let ours = word.holder() == Some(core);
         let place = match mine && (access == Access::Read || !word.is(Word::SHARED)) {
             true if self.llc.is_empty() => Place::Llc,
@@ -254,8 +255,11 @@ impl Contents {
             }
         };
         let new = Word::new(version, core, flags);
+        if place == Place::Own && new == word {
+            return place;
+        }
         self.words.set(chunk, new);
-        self.keep((core, mine), (word.tag(chunk), new.tag(chunk)), place, when);
+        self.keep((core, looked), (word.tag(chunk), new.tag(chunk)), place, when);
         place
     }
 
@@ -294,21 +298,23 @@ impl Contents {
         (chunk / PAGE_CHUNKS / self.node_pages) as usize
     }
 
-    /// Puts a chunk that was at `place` into the caches of `core`, with its new tag. `mine`: its L2
-    /// has it.
+    /// Puts a chunk that was at `place` into the caches of `core`, with its new tag. `looked`: what
+    /// its L2 said to the old one.
     fn keep(
         &mut self,
-        (core, mine): (u32, bool),
+        (core, looked): (u32, Result<(), usize>),
         (old, new): (Tag, Tag),
         place: Place,
         when: (u64, u64),
     ) {
         let [l2, llc, ..] = self.places[core as usize];
         let (l2, llc) = (l2 as usize, llc as usize);
-        if mine && old != new {
-            self.l2[l2].change(old, new);
-        }
-        let gone = if mine { None } else { self.l2[l2].put(new) };
+        let gone = match looked {
+            Ok(()) if old == new => None,
+            // It is the latest used of its set.
+            Ok(()) => self.l2[l2].put_at(new, 0),
+            Err(at) => self.l2[l2].put_at(new, at),
+        };
         let Some(cache) = self.llc.get_mut(llc) else {
             return gone.into_iter().for_each(|gone| self.write_back(gone, when));
         };
@@ -319,6 +325,7 @@ impl Contents {
             return gone.into_iter().for_each(|gone| self.let_go(llc, gone, when));
         }
         match place {
+            Place::Own | Place::Llc | Place::Core if old == new => {}
             Place::Own | Place::Llc | Place::Core => cache.change(old, new),
             _ => {
                 let gone = cache.put(new);
