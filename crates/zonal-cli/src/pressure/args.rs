@@ -64,7 +64,7 @@ pub struct PressureArgs {
 pub enum Workload {
     /// Threads make files, as many as they can.
     Fsmark,
-    /// A large file is written, copied and deleted.
+    /// A large file is written, copied again and again, and deleted.
     Largedd,
     /// Threads write a large file through pages that they have mapped.
     Streamwriter,

@@ -4,6 +4,7 @@
 //! A thread that was not woken for a second looks by itself whether its node is below the high mark
 //! although somebody holds pages to give up, as after a burst that ended between two marks.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,6 +21,8 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Background {
     threads: Mutex<Threads>,
+    /// They wait for requests, however long that takes.
+    waits: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +76,15 @@ impl Pool {
     pub fn restart_reclaim(&self) -> std::io::Result<()> {
         self.consumers().enable();
         if self.consumers().is_used() { self.start_background() } else { Ok(()) }
+    }
+
+    /// Whether a reclaimer that was not woken for a second looks by itself whether its node is low.
+    /// Linux waits for the next request that finds it low, so loads that are compared with a kernel
+    /// turn this off: node reclaim leaves a node between its low and its high mark, and without
+    /// being asked a kernel does nothing about that. Default: yes.
+    pub fn set_background_check(&self, looks: bool) {
+        // Relaxed: a setting.
+        self.shared.background.waits.store(!looks, Relaxed);
     }
 
     /// Whether threads reclaim in the background.
@@ -136,7 +148,9 @@ impl Shared {
                     bell.listen(Duration::from_nanos(ns));
                 }
                 Next::Sleep => {
-                    if !bell.listen(CHECK_EVERY) {
+                    let woken = bell.listen(CHECK_EVERY);
+                    // Relaxed: a setting.
+                    if !woken && !self.background.waits.load(Relaxed) {
                         self.allocator.background_check(node);
                     }
                 }
