@@ -137,8 +137,10 @@ fn run(
             "the first column sets sizes of the machine, the disk and the load where it says \
              calibrated; all other cells are predictions"
                 .into(),
-            "how often interrupts need a page, and how much unmapped memory programs' files have, \
-             are estimates chosen with all columns in view"
+            "chosen with all columns in view: how often interrupts need a page, how much unmapped \
+             memory programs' files have (estimates), how often huge pages are asked for, how long \
+             the disk waits behind a read, and the part of memory that may be dirty (defaults of \
+             the time)"
                 .into(),
         ],
         ..experiment.table(ran, published.source, hash)
