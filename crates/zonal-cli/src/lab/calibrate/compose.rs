@@ -79,6 +79,7 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
     let mut shaped = vec!["sockets", "cores_per_socket", "threads_per_core", "nodes"];
     shaped.extend(["memory_mib", "distances"]);
     shaped.extend(["cache.l1_kib", "cache.l2_kib", "cache.llc_kib", "cache.llc_cores"]);
+    say("cache.llc_victims", "not measured: sysfs does not say; taken as false".into());
     for (figure, note) in &shape.notes {
         shaped.retain(|name| name != figure);
         say(figure, note.clone());

@@ -126,7 +126,6 @@ fn caches(
     cpus: &[Cpu],
     notes: &mut Vec<(&'static str, String)>,
 ) -> Caches {
-    notes.push(("cache.llc_victims", "not measured: sysfs does not say; taken as false".into()));
     let mut silent = |figure, kib: u64| {
         notes.push((figure, format!("not measured: sysfs does not say; taken as {kib}")));
         kib
