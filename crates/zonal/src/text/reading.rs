@@ -115,7 +115,9 @@ fn read<P: Platform>(allocator: &Allocator<'_, P>, zone: &Zone) -> ZoneState {
     let (batch, high_min, high_max) = zone.pageset();
     let cpus = (0..allocator.cpus() as u32).map(|cpu| {
         let lists = allocator.pcp(zone.id(), CpuId(cpu));
-        let (count, high) = (lists.count(), lists.high());
+        // The pages of a depot are shown on the lists of the first CPU that shares it: the kernel's
+        // text has no other place for them.
+        let (count, high) = (lists.count() + lists.depot.pages(), lists.high());
         PagesetState { cpu, count, high, batch, high_min, high_max }
     });
     ZoneState {
