@@ -339,10 +339,8 @@ impl Plan {
     pub fn run(&self) -> Result<Figures, LabError> {
         let cpus = self.check()?;
         let spec = Spec { machine: self.machine.clone(), policy: self.policy, seed: self.seed };
-        spec.run(|lab| {
-            let mut program = self.workload.program(cpus)?;
-            Ok(self.measure(lab, cpus, program.as_mut(), &mut || {}))
-        })
+        let mut program = self.workload.program(cpus)?;
+        spec.run(|lab| Ok(self.measure(lab, cpus, program.as_mut(), &mut || {})))
     }
 
     /// Plays a program on the first `cpus` CPUs of a machine that nobody has used, as

@@ -33,7 +33,7 @@ fn everything_that_was_allocated_is_freed_when_a_program_is_finished() {
         let plan = Plan::new(machine.clone(), Policy::LINUX_6_12, workload.parse().unwrap(), 3);
         let spec = Spec { machine, policy: Policy::LINUX_6_12, seed: 3 };
         spec.run(|lab| {
-            let mut program = plan.workload.program(8).unwrap();
+            let mut program = plan.workload.program(8)?;
             let figures = plan.measure(lab, 8, program.as_mut(), &mut || {});
             assert!(figures.get("calls").unwrap() > 500.0, "{workload}: {figures:?}");
             assert!(lab.pages() > 0, "{workload}");

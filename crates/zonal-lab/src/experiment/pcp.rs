@@ -166,8 +166,8 @@ static STUDIES: [Study; 3] = [
             LISTS_PEAK,
             LISTS_END,
         ],
-        left_out: "left out: locks of the sockets, and work of a hold that is done before its lock is \
-                   taken; all pairs gather under one cache, so one zone's lock serves them",
+        left_out: "left out: locks of the sockets, and work of a hold that is done before its lock \
+                   is taken; all pairs gather under one cache, so one zone's lock serves them",
     },
     Study {
         table: include_str!("../../published/pcp-autotune-netperf-sctp-stream-many.csv"),
@@ -184,9 +184,9 @@ static STUDIES: [Study; 3] = [
             LISTS_PEAK,
             LISTS_END,
         ],
-        left_out: "left out: what moves tasks that are awake; with as many tasks as CPUs each stays \
-                   where it is, so that no CPU both sends and receives, as it must for patch7's \
-                   cache misses",
+        left_out: "left out: what moves tasks that are awake; with as many tasks as CPUs each \
+                   stays where it is, so that no CPU both sends and receives, as it must for \
+                   patch7's cache misses",
     },
 ];
 
@@ -202,7 +202,7 @@ const ROWS: [(&str, &str); 8] = [
     ("linux-6.18", "linux-6.18+watermark.min_free=linux"),
     ("zonal", "zonal"),
 ];
-/// Rows whose peak of memory was published, and by how much it was above the base, in percent.
+/// Rows whose peak of memory was published, relative to the base row.
 const MORE_MEMORY: [(&str, f64); 2] = [("patch7", 118.4), ("patch9", 118.4)];
 /// Refreshes of a rest: one a second for a minute.
 const REST: u32 = 60;
@@ -307,8 +307,8 @@ impl Study {
         (plan.warm_us, plan.run_us) = (self.warm_us, self.run_us);
         let cpus = plan.check()?;
         let spec = Spec { machine: machine.clone(), policy, seed };
+        let mut program = plan.workload.program(cpus)?;
         spec.run(|lab| {
-            let mut program = plan.workload.program(cpus)?;
             let figures = plan.measure(lab, cpus, program.as_mut(), looked);
             lab.allocator.platform().charge(false);
             program.finish(lab);

@@ -22,8 +22,9 @@ use zonal_core::types::{Order, Pfn};
 use self::jobs::{COMPILER_PAGES, Call, JOBS, Process};
 use super::tasks::{TaskId, Tasks};
 use super::{Kind, Param, Program, Turn};
+use crate::cost::contents::Access;
 use crate::cost::kernel::{FAULT_NS, FILE_PAGE_NS, PROCESS_NS, UNMAP_NS};
-use crate::sim::Lab;
+use crate::sim::{Lab, PAGE_LINES};
 
 pub(super) const KIND: Kind = Kind {
     name: "kbuild",
@@ -41,7 +42,7 @@ pub(super) const KIND: Kind = Kind {
         Param {
             name: "user",
             about: "nanoseconds that a process works between two new pages, on a core of its own",
-            default: 11_080,
+            default: 11_250,
             min: 0,
             max: 1_000_000_000,
         },
@@ -182,8 +183,13 @@ impl Kbuild {
                 let user = self.user_ns / 2 + lab.random_below(self.user_ns + 1);
                 lab.user_ns(user);
                 lab.kernel_ns(FAULT_NS);
-                running.held.extend(lab.request(USERS));
+                let page = lab.request(USERS);
                 self.touched += 1;
+                running.held.extend(page);
+                // The kernel zeroes it.
+                page.into_iter().for_each(|page| {
+                    lab.touch(page, Order::ZERO, PAGE_LINES, Access::Write);
+                });
             }
             Call::Kernel => running.held.extend(lab.request(TABLES)),
             Call::File(order) => {
