@@ -25,6 +25,11 @@ const POOL_LISTS_PART: u32 = 128;
 /// How far the marks of a pool may move apart while it is short again and again, in 1/10000 of a
 /// zone.
 const POOL_SCALE_FACTOR_MAX: u32 = 1000;
+/// Batches of a CPU's lists and, for each CPU, of its depot: simulated producers and consumers on
+/// 128 to 1024 CPUs then wait for no zone lock, with a fifth of the memory that tuned lists hold.
+const DEPOT_BATCHES: u16 = 64;
+/// What is moved at once is at most `batch << 3`: a batch of a depot is a fixed array.
+const DEPOT_SCALE_MAX: u8 = 3;
 /// Distance above which machines reclaimed nodes on their own, 3.0 to 3.15 (LB A.3, G.1).
 const RECLAIM_DISTANCE: u8 = 30;
 /// The same before 3.0.
@@ -115,6 +120,21 @@ impl Policy {
         stat: StatPolicy { refresh: Refresh::PerCpuTimer, ..StatPolicy::V6_6 },
         numa: NumaPolicy::EXACT,
         ..Policy::LINUX_6_18
+    };
+
+    /// [`ZONAL`](Self::ZONAL) for machines with many CPUs: short lists, and depots that take what
+    /// they give up. With depots a list need not grow to be left alone by the zone lock
+    /// (`docs/BEYOND.md`).
+    pub const ZONAL_DEPOTS: Policy = Policy {
+        name: "zonal-depots",
+        pcp: PcpPolicy {
+            high_min_part: 0,
+            high_batches: DEPOT_BATCHES as u32,
+            scale_max: DEPOT_SCALE_MAX,
+            depot: DepotPolicy { batches: DEPOT_BATCHES, ..Policy::ZONAL.pcp.depot },
+            ..Policy::ZONAL.pcp
+        },
+        ..Policy::ZONAL
     };
 
     /// Linux 6.6: per-CPU lists before the tuning of 2023, fallbacks that change lists.
@@ -227,8 +247,9 @@ impl Policy {
     };
 
     /// Every preset.
-    pub const PRESETS: [Policy; 20] = [
+    pub const PRESETS: [Policy; 21] = [
         Policy::ZONAL,
+        Policy::ZONAL_DEPOTS,
         Policy::LINUX_6_18,
         Policy::LINUX_6_12,
         Policy::LINUX_6_6,
