@@ -126,8 +126,8 @@ static STUDIES: [Study; 3] = [
         table: include_str!("../../published/pcp-autotune-kbuild.csv"),
         machine: "sapphire-2023-224",
         workload: "kbuild",
-        warm_us: 2_000_000,
-        run_us: 2_000_000,
+        warm_us: 1_000_000,
+        run_us: 1_000_000,
         columns: &[
             Column {
                 name: "build_time",
