@@ -96,7 +96,7 @@ fn an_interrupt_ends_the_recording_and_the_trace_is_written() {
     }
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a.zonal");
-    let mut child = record(&file).stderr(Stdio::piped()).spawn().unwrap();
+    let child = record(&file).stderr(Stdio::piped()).spawn().unwrap();
     let on = instance_of(child.id()).join("tracing_on");
     let deadline = Instant::now() + Duration::from_secs(30);
     while std::fs::read_to_string(&on).unwrap_or_default().trim() != "1" {
