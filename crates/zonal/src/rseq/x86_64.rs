@@ -26,19 +26,24 @@ const PREV_BITS: usize = offset_of!(PcpList, prev_bits);
 const PAGES: usize = offset_of!(PcpList, block_pages);
 const CACHED: usize = offset_of!(PcpList, cached);
 const ALLOCATED: usize = offset_of!(PcpList, allocated);
-/// Binary logarithm of the distance between two stores.
-const PCP_SHIFT: u32 = PCP_BYTES.ilog2();
+/// From a CPU's store to that of the next one.
+const CPU_STEP: i32 = -(PCP_BYTES as i32);
+/// From CPU 0's store to [`Fast`].
+const CPU0_TO_FAST: usize = STORES_TO_FAST + PCP_BYTES;
+/// Makes a CPU's number, as page words have it, of the distance of its store from CPU 0's.
+const CPU_UNIT: i64 = -(1 << CPU_SHIFT) / PCP_BYTES as i64;
 const STRAY_BITS: u64 = SLOW | ACTIVE_MASK as u64;
-const _: () = assert!(PCP_BYTES.is_power_of_two());
+const _: () = assert!(CPU_UNIT * CPU_STEP as i64 == 1 << CPU_SHIFT);
+const _: () = assert!(CPU_UNIT >= i32::MIN as i64, "an immediate");
 const _: () = assert!(STRAY_BITS | PREV <= i32::MAX as u64, "tests take 32 bits");
 const _: () = assert!(TAG_ALLOCATED == TAG_CACHED + 1, "a mark is one decrement");
 const _: () = assert!(PUSH_DELTA <= i32::MAX as u64, "an immediate");
 const _: () = assert!(1u64 << (64 - POPS_SHIFT - 1) == POPS_PERIOD as u64, "below the sign");
 
-/// Arms the section and reads the running CPU into `$cpu`; both may be one register. `$offset`:
-/// where the kernel keeps this thread's rseq area.
+/// Arms the section and puts the distance of the running CPU's store from CPU 0's into `p`.
+/// `$offset`: where the kernel keeps this thread's rseq area; may be `p`.
 macro_rules! enter {
-    ($load:literal, $offset:literal, $cpu:literal) => {
+    ($load:literal, $offset:literal) => {
         concat!(
             // What tells the kernel where the section is, and where to go if it was interrupted.
             ".pushsection __rseq_cs, \"aw\"\n",
@@ -54,24 +59,19 @@ macro_rules! enter {
             $offset,
             " + {cs}], {x}\n",
             "3:\n",
-            "movsxd ",
-            $cpu,
-            ", dword ptr fs:[",
+            "imul {p:e}, dword ptr fs:[",
             $offset,
-            " + {cpu_id}]\n",
+            " + {cpu_id}], {cpu_step}\n",
+            "movsxd {p}, {p:e}\n",
         )
     };
 }
 
-/// The store of the CPU in `p` into `p`, its word into `w`.
+/// The address of the running CPU's store into `p`. It pays for itself: with `{f} + {p}` in every
+/// access instead, a pair took half as long again, for what is read back soon after it was written.
 macro_rules! find_store {
     () => {
-        concat!(
-            "not {p}\n",
-            "shl {p}, {pcp_shift}\n",
-            "lea {p}, [{f} + {p} - {stores}]\n",
-            "mov {w}, [{p}]\n",
-        )
+        "lea {p}, [{f} + {p} - {stores}]\n"
     };
 }
 
@@ -94,8 +94,9 @@ macro_rules! pop {
     ($fast:expr, $record:literal, $check:expr, $word:expr, $($operands:tt)*) => {{
         let (frame, cached): (isize, u64);
         asm!(
-            enter!("", "{o}", "{p}"),
+            enter!("", "{o}"),
             find_store!(),
+            "mov {w}, [{p}]",
             $check,
             "jne 7f",
             "mov {x}, {w}",
@@ -126,8 +127,8 @@ macro_rules! pop {
             s = out(reg) _,
             cs = const FIELD_RSEQ_CS,
             cpu_id = const FIELD_CPU_ID,
-            pcp_shift = const PCP_SHIFT,
-            stores = const STORES_TO_FAST,
+            cpu_step = const CPU_STEP,
+            stores = const CPU0_TO_FAST,
             len_shift = const LEN_SHIFT,
             len_mask = const LEN_MASK,
             delta = const POP_DELTA as i64,
@@ -156,16 +157,14 @@ pub(crate) unsafe fn pop_page(fast: FastRef) -> Popped {
             fast,
             "{p}",
             "test {w:e}, {mask}",
-            // From the store's place back to the CPU's number, shifted up.
+            // From the store's place back to the CPU's number, as page words have it.
             concat!(
-                "neg {p}\n",
-                "lea {p}, [{f} + {p} - {stores} - {pcp_bytes}]\n",
-                "shl {p}, {cpu_shift} - {pcp_shift}\n",
-                "add {p}, {tag_cached}"
+                "sub {p}, {f}\n",
+                "imul {p}, {p}, {cpu_unit}\n",
+                "add {p}, {tag_cached} + {stores} * {cpu_unit}"
             ),
             mask = const STRAY_BITS,
-            pcp_bytes = const PCP_BYTES,
-            cpu_shift = const CPU_SHIFT,
+            cpu_unit = const CPU_UNIT,
             tag_cached = const TAG_CACHED,
         )
     }
@@ -207,9 +206,10 @@ macro_rules! push {
     ) => {
         asm!(
             // Reads the offset anew, for want of a register to keep it in.
-            enter!("mov {p}, [{f} + {offset}]\n", "{p}", "{p}"),
+            enter!("mov {p}, [{f} + {offset}]\n", "{p}"),
             $expect,
             find_store!(),
+            "mov {w}, [{p}]",
             $check,
             "mov {t}, {w}",
             "shr {t}, {len_shift}",
@@ -248,8 +248,8 @@ macro_rules! push {
             cpu_id = const FIELD_CPU_ID,
             offset = const OFFSET,
             words = const FAST_TO_WORDS,
-            pcp_shift = const PCP_SHIFT,
-            stores = const STORES_TO_FAST,
+            cpu_step = const CPU_STEP,
+            stores = const CPU0_TO_FAST,
             len_shift = const LEN_SHIFT,
             len_mask = const LEN_MASK,
             cap = const CAP,
@@ -285,7 +285,7 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
             // Carry: free_count is below its cap, so it grows by this page.
             concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
             mask = const STRAY_BITS | PREV,
-            cpu_unit = const 1u64 << CPU_SHIFT,
+            cpu_unit = const CPU_UNIT,
             tag_allocated = const TAG_ALLOCATED,
         );
     }
@@ -444,8 +444,9 @@ pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
     // SAFETY: (1) to (3) as in `pop_page`.
     unsafe {
         asm!(
-            enter!("mov {p}, [{f} + {offset}]\n", "{p}", "{p}"),
+            enter!("mov {p}, [{f} + {offset}]\n", "{p}"),
             find_store!(),
+            "mov {w}, [{p}]",
             find_lists!(),
             leave_old!(),
             enter_new!(),
@@ -467,8 +468,8 @@ pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
             cs = const FIELD_RSEQ_CS,
             cpu_id = const FIELD_CPU_ID,
             offset = const OFFSET,
-            pcp_shift = const PCP_SHIFT,
-            stores = const STORES_TO_FAST,
+            cpu_step = const CPU_STEP,
+            stores = const CPU0_TO_FAST,
             slow = const SLOW,
             active_shift = const ACTIVE_SHIFT,
             no_list = const NO_LIST,
