@@ -229,7 +229,7 @@ impl Inner {
         }
         let moved = self.flusher.cleaned.load(Relaxed) != before;
         self.flusher.stuck.store(tried && failing && !moved, Relaxed);
-        self.flusher.progress.notify_all();
+        self.flusher.tell_progress();
         self.drop_closed(self.options.closed_files);
     }
 
@@ -328,7 +328,7 @@ impl Inner {
             }
         }
         if whole > 0 {
-            self.flusher.progress.notify_all();
+            self.flusher.tell_progress();
         }
         outcome
     }
