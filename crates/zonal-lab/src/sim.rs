@@ -119,6 +119,45 @@ impl Count {
     }
 }
 
+/// What the core is told of a machine.
+#[derive(Debug)]
+pub(crate) struct Described {
+    distances: Vec<u8>,
+    zones: Vec<ZoneSpec>,
+    cpus: Vec<NodeId>,
+    caches: Vec<u16>,
+    cache_slice_bytes: u64,
+}
+
+impl Described {
+    /// The machine with these zones.
+    pub(crate) fn new(machine: &Machine, zones: Vec<ZoneSpec>) -> Described {
+        let nodes = machine.nodes();
+        let node = |cpu| NodeId(machine.node_of_core(machine.core_of(cpu)) as u16);
+        let cache = |cpu| machine.llc_of_core(machine.core_of(cpu)) as u16;
+        Described {
+            distances: (0..nodes * nodes)
+                .map(|at| machine.distance(at / nodes, at % nodes))
+                .collect(),
+            zones,
+            cpus: (0..machine.cpus()).map(node).collect(),
+            caches: (0..machine.cpus()).map(cache).collect(),
+            cache_slice_bytes: machine.cache_slice_bytes(),
+        }
+    }
+
+    /// As the core takes it.
+    pub(crate) fn as_core(&self) -> core_machine::Machine<'_> {
+        core_machine::Machine {
+            distances: &self.distances,
+            zones: &self.zones,
+            cpus: &self.cpus,
+            cache_slice_bytes: self.cache_slice_bytes,
+            caches: &self.caches,
+        }
+    }
+}
+
 impl Spec {
     /// Sets the machine up, brings its memory online and hands it to `run`.
     ///
@@ -150,26 +189,13 @@ impl Spec {
         run: impl FnOnce(&mut Lab<'_>) -> Result<T, LabError>,
     ) -> Result<T, LabError> {
         let machine = &self.machine;
-        let zones = zones(machine);
-        let nodes = machine.nodes();
-        let distances: Vec<u8> =
-            (0..nodes * nodes).map(|at| machine.distance(at / nodes, at % nodes)).collect();
-        let node = |cpu| NodeId(machine.node_of_core(machine.core_of(cpu)) as u16);
-        let cpus: Vec<NodeId> = (0..machine.cpus()).map(node).collect();
-        let cache = |cpu| machine.llc_of_core(machine.core_of(cpu)) as u16;
-        let caches: Vec<u16> = (0..machine.cpus()).map(cache).collect();
-        let described = core_machine::Machine {
-            distances: &distances,
-            zones: &zones,
-            cpus: &cpus,
-            cache_slice_bytes: machine.cache_slice_bytes(),
-            caches: &caches,
-        };
+        let described = Described::new(machine, zones(machine));
+        let described = described.as_core();
         let layout = Layout::of(&described, &self.policy)?;
         let mut records = Records::new(&layout);
-        let home = VirtualHome::new(machine, zones.len());
+        let home = VirtualHome::new(machine, described.zones.len());
         let allocator = Allocator::new(&described, self.policy, records.metadata(), home)?;
-        for (id, zone) in zones.iter().enumerate() {
+        for (id, zone) in described.zones.iter().enumerate() {
             let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
             match deferred {
                 true => allocator.online_deferred(ZoneId(id as u16), pages)?,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zonal_core::alloc::{Allocator, Sysctl};
-use zonal_core::machine::{self as core_machine, Layout, ZoneSpec};
+use zonal_core::machine::{Layout, ZoneSpec};
 use zonal_core::policy::walk::ReclaimUnit;
 use zonal_core::policy::{MinFreeRule, Policy};
 use zonal_core::types::{NodeId, Pfn, ZoneId, ZoneKind};
@@ -16,7 +16,7 @@ use super::world::{Figures, Load, World};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::records::Records;
-use crate::sim::zones;
+use crate::sim::{Described, zones};
 
 /// What a run is made of, besides its load.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,21 +45,9 @@ impl Setup {
             ))
         })?;
         let real = zones(machine);
-        let zones = scaled(&real, *scale);
-        let nodes = machine.nodes();
-        let distances: Vec<u8> =
-            (0..nodes * nodes).map(|at| machine.distance(at / nodes, at % nodes)).collect();
-        let node = |cpu| NodeId(machine.node_of_core(machine.core_of(cpu)) as u16);
-        let cpus: Vec<NodeId> = (0..machine.cpus()).map(node).collect();
-        let cache = |cpu| machine.llc_of_core(machine.core_of(cpu)) as u16;
-        let caches: Vec<u16> = (0..machine.cpus()).map(cache).collect();
-        let described = core_machine::Machine {
-            distances: &distances,
-            zones: &zones,
-            cpus: &cpus,
-            cache_slice_bytes: machine.cache_slice_bytes(),
-            caches: &caches,
-        };
+        let described = Described::new(machine, scaled(&real, *scale));
+        let described = described.as_core();
+        let zones = described.zones;
         let layout = Layout::of(&described, &self.policy)?;
         let mut records = Records::new(&layout);
         let ends: Vec<u64> = zones.iter().map(|zone| zone.start_pfn + zone.spanned).collect();

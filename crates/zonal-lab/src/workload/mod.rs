@@ -19,6 +19,7 @@ mod kbuild;
 mod kernbench;
 mod largedd;
 mod page_bench;
+mod pairs;
 mod sctp_many;
 mod streamwriter;
 pub mod tasks;

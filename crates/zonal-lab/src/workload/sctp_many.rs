@@ -13,8 +13,8 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
+use super::pairs::{self, Pairs, copy};
 use super::tasks::Tasks;
-use super::unix_stream::copy;
 use super::{Kind, Param, Program, Turn};
 use crate::cost::contents::Access;
 use crate::sim::Lab;
@@ -76,12 +76,14 @@ impl SctpMany {
         let pairs = vec![Pair::default(); pairs as usize];
         SctpMany { cpus, depth, work_ns, tasks: None, pairs }
     }
+}
 
-    fn begin(&self, lab: &mut Lab<'_>) -> Tasks {
-        let count = 2 * self.pairs.len() as u32;
-        let mut tasks = Tasks::new(lab.machine, self.cpus, count);
-        (0..count).for_each(|task| tasks.begin(lab, task, 0));
-        tasks
+impl Pairs for SctpMany {
+    fn tasks(&mut self) -> &mut Option<Tasks> {
+        &mut self.tasks
+    }
+    fn sizes(&self) -> (u32, u32) {
+        (self.cpus, self.pairs.len() as u32)
     }
 
     fn send(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize) {
@@ -104,7 +106,7 @@ impl SctpMany {
         lab.kernel_ns(self.work_ns);
         if std::mem::take(&mut pair.receiver_sleeps) {
             pair.queue.push_back((packet, None));
-            tasks.wake(lab, 2 * at as u32 + 1, cpu, true);
+            tasks.wake(lab, pairs::receiver(at), cpu, true);
             lab.free(chunk, BLOCK);
         } else {
             pair.queue.push_back((packet, Some(chunk)));
@@ -124,7 +126,7 @@ impl SctpMany {
         message(lab, packet, Access::Read);
         pair.done.extend([Some(packet), chunk].into_iter().flatten());
         if std::mem::take(&mut pair.sender_sleeps) {
-            tasks.wake(lab, 2 * at as u32, cpu, true);
+            tasks.wake(lab, pairs::sender(at), cpu, true);
         }
     }
 }
@@ -137,15 +139,7 @@ fn message(lab: &mut Lab<'_>, block: Pfn, access: Access) {
 
 impl Program for SctpMany {
     fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn {
-        let mut tasks = self.tasks.take().unwrap_or_else(|| self.begin(lab));
-        let task = tasks.current(lab, cpu);
-        match task {
-            Some(task) if task % 2 == 0 => self.send(lab, &mut tasks, cpu, task as usize / 2),
-            Some(task) => self.receive(lab, &mut tasks, cpu, task as usize / 2),
-            None => {}
-        }
-        self.tasks = Some(tasks);
-        if task.is_some() { Turn::More } else { Turn::Wait }
+        pairs::step(self, lab, cpu)
     }
 
     fn finish(&mut self, lab: &mut Lab<'_>) {

@@ -12,11 +12,12 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
+use super::pairs::{self, Pairs, copy};
 use super::tasks::Tasks;
 use super::{Kind, Param, Program, Turn};
 use crate::cost::contents::Access;
-use crate::cost::kernel::{COPY_PAGE_NS, SOCKET_NS};
-use crate::sim::{Lab, PAGE_LINES};
+use crate::cost::kernel::SOCKET_NS;
+use crate::sim::Lab;
 
 pub(super) const KIND: Kind = Kind {
     name: "unix-stream",
@@ -66,12 +67,14 @@ impl UnixStream {
     pub fn new(cpus: u32, pairs: u32, depth: usize) -> UnixStream {
         UnixStream { cpus, depth, tasks: None, pairs: vec![Pair::default(); pairs as usize] }
     }
+}
 
-    fn begin(&self, lab: &mut Lab<'_>) -> Tasks {
-        let count = 2 * self.pairs.len() as u32;
-        let mut tasks = Tasks::new(lab.machine, self.cpus, count);
-        (0..count).for_each(|task| tasks.begin(lab, task, 0));
-        tasks
+impl Pairs for UnixStream {
+    fn tasks(&mut self) -> &mut Option<Tasks> {
+        &mut self.tasks
+    }
+    fn sizes(&self) -> (u32, u32) {
+        (self.cpus, self.pairs.len() as u32)
     }
 
     /// One block more, or the message on its way.
@@ -97,7 +100,7 @@ impl UnixStream {
         pair.queue.push_back(std::mem::take(&mut pair.filling));
         pair.filled = 0;
         if std::mem::take(&mut pair.receiver_sleeps) {
-            tasks.wake(lab, 2 * at as u32 + 1, cpu, true);
+            tasks.wake(lab, pairs::receiver(at), cpu, true);
         }
     }
 
@@ -110,7 +113,7 @@ impl UnixStream {
                 && pair.queue.is_empty()
                 && std::mem::take(&mut pair.sender_sleeps)
             {
-                tasks.wake(lab, 2 * at as u32, cpu, true);
+                tasks.wake(lab, pairs::sender(at), cpu, true);
             }
             return;
         }
@@ -126,23 +129,9 @@ impl UnixStream {
     }
 }
 
-/// Copies between a block and a buffer of the process.
-pub(super) fn copy(lab: &mut Lab<'_>, block: Pfn, order: Order, access: Access) {
-    lab.kernel_ns(COPY_PAGE_NS << order.get());
-    lab.touch(block, order, PAGE_LINES << order.get(), access);
-}
-
 impl Program for UnixStream {
     fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn {
-        let mut tasks = self.tasks.take().unwrap_or_else(|| self.begin(lab));
-        let task = tasks.current(lab, cpu);
-        match task {
-            Some(task) if task % 2 == 0 => self.send(lab, &mut tasks, cpu, task as usize / 2),
-            Some(task) => self.receive(lab, &mut tasks, cpu, task as usize / 2),
-            None => {}
-        }
-        self.tasks = Some(tasks);
-        if task.is_some() { Turn::More } else { Turn::Wait }
+        pairs::step(self, lab, cpu)
     }
 
     fn finish(&mut self, lab: &mut Lab<'_>) {

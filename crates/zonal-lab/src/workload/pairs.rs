@@ -1,0 +1,57 @@
+//! Pairs of processes of which the one sends to the other: what the loads over sockets share.
+
+use zonal_core::types::{Order, Pfn};
+
+use super::Turn;
+use super::tasks::{TaskId, Tasks};
+use crate::cost::contents::Access;
+use crate::cost::kernel::COPY_PAGE_NS;
+use crate::sim::{Lab, PAGE_LINES};
+
+/// Pairs at work. Each has two tasks: [`sender`] and [`receiver`].
+pub(super) trait Pairs {
+    /// The tasks, once they run.
+    fn tasks(&mut self) -> &mut Option<Tasks>;
+    /// CPUs and pairs.
+    fn sizes(&self) -> (u32, u32);
+    /// The next call of a pair's sender.
+    fn send(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize);
+    /// The next call of a pair's receiver.
+    fn receive(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize);
+}
+
+/// The task that sends for a pair.
+pub(super) fn sender(at: usize) -> TaskId {
+    2 * at as TaskId
+}
+
+/// The task that receives for a pair.
+pub(super) fn receiver(at: usize) -> TaskId {
+    sender(at) + 1
+}
+
+/// The next call of the task that the CPU runs.
+pub(super) fn step(pairs: &mut impl Pairs, lab: &mut Lab<'_>, cpu: u32) -> Turn {
+    let (cpus, count) = pairs.sizes();
+    let mut tasks = pairs.tasks().take().unwrap_or_else(|| begin(lab, cpus, 2 * count));
+    let task = tasks.current(lab, cpu);
+    match task {
+        Some(task) if task % 2 == 0 => pairs.send(lab, &mut tasks, cpu, task as usize / 2),
+        Some(task) => pairs.receive(lab, &mut tasks, cpu, task as usize / 2),
+        None => {}
+    }
+    *pairs.tasks() = Some(tasks);
+    if task.is_some() { Turn::More } else { Turn::Wait }
+}
+
+fn begin(lab: &mut Lab<'_>, cpus: u32, count: u32) -> Tasks {
+    let mut tasks = Tasks::new(lab.machine, cpus, count);
+    (0..count).for_each(|task| tasks.begin(lab, task, 0));
+    tasks
+}
+
+/// Copies between a block and a buffer of the process.
+pub(super) fn copy(lab: &mut Lab<'_>, block: Pfn, order: Order, access: Access) {
+    lab.kernel_ns(COPY_PAGE_NS << order.get());
+    lab.touch(block, order, PAGE_LINES << order.get(), access);
+}
