@@ -8,7 +8,7 @@
 //! the metadata: [`machine::Layout`] says how much, [`alloc::Allocator::new`] takes it.
 //!
 //! ```text
-//! types → gfp → sync → platform → frame → vmstat → buddy → zone → pcp → policy → zonelist
+//! types → gfp → sync → lanes → platform → frame → vmstat → buddy → zone → pcp → policy → zonelist
 //!       → machine → reclaim → alloc
 //! ```
 //! A module uses only modules to its left. Sections "LB x" are those of the reference of Linux'
@@ -23,6 +23,7 @@ pub mod alloc;
 pub mod buddy;
 pub mod frame;
 pub mod gfp;
+mod lanes;
 pub mod machine;
 pub mod pcp;
 pub mod platform;

@@ -1,8 +1,8 @@
 //! Many order-0 pages in one hold of the store (LB D.9), and many blocks back.
 
+use super::run::{RUN, Words};
 use super::take::Want;
 use super::{AllocError, Allocator, FreeError, Request};
-use crate::frame::PageWord;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::pcp::closed::Closed;
 use crate::pcp::store::Pcp;
@@ -110,29 +110,25 @@ impl<'a, P: Platform> Allocator<'a, P> {
         pcp: &Pcp,
         list: usize,
         mut slots: &[AtomicU32],
-        mut pages: &mut [T],
+        pages: &mut [T],
         make: impl Fn(Pfn) -> T,
     ) -> usize {
-        let (cached, allocated) = (pcp.lists[list].cached, pcp.lists[list].allocated);
-        let words = &self.words[zone.frame_base..zone.frame_base + zone.spanned as usize];
-        let (base, start_pfn) = (zone.frame_base, zone.start_pfn);
-        let mut got = 0;
+        let words =
+            Words::of(zone, self.words, (pcp.lists[list].cached, pcp.lists[list].allocated));
+        let (mut got, mut singles) = (0, RUN);
         while !slots.is_empty() {
-            let mut run = 0;
-            for (slot, page) in slots.iter().rev().zip(pages.iter_mut()) {
-                let idx = slot.load(Relaxed) as usize - base;
-                let Some(word) = words.get(idx).filter(|word| word.load(Relaxed) == cached) else {
-                    break;
-                };
-                word.store(allocated, Relaxed);
-                *page = make(Pfn(start_pfn + idx as u64));
-                run += 1;
-            }
-            got += run;
-            pages = &mut pages[run..];
-            let stray = slots.len() > run;
+            let up = words.take_runs::<true, _>(slots, &mut pages[got..], &make);
+            let rest = &slots[..slots.len() - up];
+            let down = words.take_runs::<false, _>(rest, &mut pages[got + up..], &make);
+            got += up + down;
+            slots = &rest[..rest.len() - down];
+            singles = after_runs(up + down, singles);
+            let few = &slots[slots.len().saturating_sub(singles)..];
+            let right = words.take_singles(few, &mut pages[got..], &make);
+            got += right;
+            let stray = right < few.len();
             pcp.events.double_frees.fetch_add(u64::from(stray), Relaxed);
-            slots = &slots[..slots.len() - run - usize::from(stray)];
+            slots = &slots[..slots.len() - right - usize::from(stray)];
         }
         got
     }
@@ -142,24 +138,26 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// # Errors
     /// How many were freed, and why the next was not.
     pub fn free_bulk(&self, pages: &[Pfn], order: Order) -> Result<(), (usize, FreeError)> {
-        self.free_bulk_with(pages, order, |pfn| *pfn)
+        self.free_bulk_with(pages, order, |pfn| *pfn, |pfn| pfn)
     }
 
-    /// As [`free_bulk`](Self::free_bulk), for the pages that `pfn` makes of `pages`.
+    /// As [`free_bulk`](Self::free_bulk), for the pages that `pfn` makes of `pages`; `page` is its
+    /// inverse.
     ///
     /// # Errors
     /// How many were freed, and why the next was not.
     #[inline]
-    pub fn free_bulk_with<T>(
+    pub fn free_bulk_with<T: PartialEq>(
         &self,
         pages: &[T],
         order: Order,
         pfn: impl Fn(&T) -> Pfn,
+        page: impl Fn(Pfn) -> T,
     ) -> Result<(), (usize, FreeError)> {
         let mut done = 0;
         while done < pages.len() {
             let hold = HOLD_PAGES_MAX.min(pages.len() - done);
-            let some = self.free_hold(&pages[done..done + hold], order, &pfn);
+            let some = self.free_hold(&pages[done..done + hold], order, &pfn, &page);
             done += some.map_err(|(freed, error)| (done + freed, error))?;
         }
         Ok(())
@@ -168,11 +166,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// Frees blocks of one zone and list in one hold of the store; at least one of `pages`, which
     /// are not none.
     #[inline]
-    fn free_hold<T>(
+    fn free_hold<T: PartialEq>(
         &self,
         pages: &[T],
         order: Order,
         pfn: &impl Fn(&T) -> Pfn,
+        page: &impl Fn(Pfn) -> T,
     ) -> Result<usize, (usize, FreeError)> {
         let first = pfn(&pages[0]);
         let zone = self.zone_of(first).ok_or((0, FreeError::Foreign(first)))?;
@@ -189,9 +188,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 // Pages for which there is room need no decision; the next one does.
                 let room = (closed.room(list) as usize).min(pages.len() - done);
                 let cap = pcp.free_count_cap.load(Relaxed);
-                let mark = self.marker(zone, pcp, list);
-                let run = pages[done..done + room].iter().map(pfn);
-                let pushed = closed.push_run(list, cap, run.map_while(mark));
+                let pages = &pages[done..done + room];
+                let fill = |slots: &_| self.list_run((zone, pcp, list), slots, pages, pfn, page);
+                let pushed = closed.push_run(list, cap, fill);
                 done += pushed;
                 if pushed > 0 {
                     continue;
@@ -244,32 +243,50 @@ impl<'a, P: Platform> Allocator<'a, P> {
         zone.contains(pfn) && self.map.get(order, self.pageblock_type(zone, pfn)) == Some(list)
     }
 
-    /// Takes the word of an order-0 page out of its owner's hands and gives its frame, unless it is
-    /// not for this list or not handed out: the long way says which. Plain loads and stores: if two
-    /// threads free one page at the same time, the last writer's CPU is in the word and the other
-    /// copy is dropped when it is popped (PCP-3).
+    /// Takes order-0 pages out of their owner's hands, from the front, and names them in slots. How
+    /// many: up to the first that is not for this list or not handed out, of which the long way
+    /// says which it is. Plain loads and stores: if two threads free one page at the same time, the
+    /// last writer's CPU is in the word and the other copy is dropped when it is popped (PCP-3).
     #[inline]
-    fn marker<'s>(
-        &'s self,
-        zone: &'s Zone,
-        pcp: &Pcp,
-        list: usize,
-    ) -> impl Fn(Pfn) -> Option<u32> + 's {
-        let (cached, allocated) = (pcp.lists[list].cached, PageWord(pcp.lists[list].allocated));
-        let words = &self.words[zone.frame_base..zone.frame_base + zone.spanned as usize];
-        let (base, start_pfn, grouping) = (zone.frame_base as u32, zone.start_pfn, self.grouping);
-        move |pfn| {
-            // A page below the zone wraps to an index far above it.
-            let idx = pfn.0.wrapping_sub(start_pfn);
-            let word = words.get(usize::try_from(idx).ok()?)?;
-            let held = PageWord(word.load(Relaxed));
-            if (held != allocated && !held.same_but_store(allocated))
-                || (grouping && !self.same_list(zone, pfn, Order::ZERO, list))
-            {
-                return None;
+    fn list_run<T: PartialEq>(
+        &self,
+        (zone, pcp, list): (&Zone, &Pcp, usize),
+        slots: &[AtomicU32],
+        pages: &[T],
+        pfn: &impl Fn(&T) -> Pfn,
+        page: &impl Fn(Pfn) -> T,
+    ) -> usize {
+        let words =
+            Words::of(zone, self.words, (pcp.lists[list].cached, pcp.lists[list].allocated));
+        let (mut done, mut singles) = (0, RUN);
+        while done < pages.len().min(slots.len()) {
+            // With grouping each page's pageblock says which list is its.
+            if !self.grouping {
+                let up = words.put_runs::<true, _>(&slots[done..], &pages[done..], pfn, page);
+                done += up;
+                let down = words.put_runs::<false, _>(&slots[done..], &pages[done..], pfn, page);
+                done += down;
+                singles = after_runs(up + down, singles);
             }
-            word.store(cached, Relaxed);
-            Some(base + idx as u32)
+            let few = pages[done..].len().min(slots[done..].len()).min(singles);
+            let (slots, pages) = (&slots[done..done + few], &pages[done..done + few]);
+            let put = match self.grouping {
+                false => words.put_singles(slots, pages, pfn, |_| true),
+                true => words.put_singles(slots, pages, pfn, |pfn| {
+                    self.same_list(zone, pfn, Order::ZERO, list)
+                }),
+            };
+            done += put;
+            if put < few {
+                break;
+            }
         }
+        done
     }
+}
+
+/// How many pages come one by one before a run is looked for again: few behind a run, twice as many
+/// each time that none was there.
+fn after_runs(found: usize, singles: usize) -> usize {
+    if found > 0 { RUN } else { 2 * singles }
 }

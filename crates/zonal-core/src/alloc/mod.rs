@@ -46,6 +46,7 @@ mod numa;
 mod pagesets;
 mod reclaim;
 mod request;
+mod run;
 mod scan;
 mod setup;
 mod slow;

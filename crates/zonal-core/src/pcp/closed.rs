@@ -166,21 +166,20 @@ impl<'a> Closed<'a> {
         record.hi.load(Relaxed).saturating_sub(self.word.len())
     }
 
-    /// Puts freed order-0 blocks on the hot end of `list`, not more than [`room`](Self::room).
-    /// `free_count` grows by one each up to `cap` (LB E.7, for frees that need no decision).
-    /// Returns how many.
+    /// Puts freed order-0 blocks on the hot end of `list`: as many as `fill` writes to the slots it
+    /// is given, from the front, which must not be more than [`room`](Self::room). `free_count`
+    /// grows by one each up to `cap` (LB E.7, for frees that need no decision). Returns how many.
     #[inline]
-    pub fn push_run(&mut self, list: usize, cap: u32, frames: impl Iterator<Item = u32>) -> usize {
+    pub fn push_run(
+        &mut self,
+        list: usize,
+        cap: u32,
+        fill: impl FnOnce(&[AtomicU32]) -> usize,
+    ) -> usize {
         self.activate(list);
         let record = &self.pcp.lists[list];
         let first = record.base + record.lo.load(Relaxed) + self.word.len();
-        let slots = &self.slots[first as usize..(record.base + record.cap) as usize];
-        let mut pushed = 0;
-        // The slot first: a frame that was asked for must have one.
-        for (slot, frame) in slots.iter().zip(frames) {
-            slot.store(frame, Relaxed);
-            pushed += 1;
-        }
+        let pushed = fill(&self.slots[first as usize..(record.base + record.cap) as usize]);
         self.set_len(list, self.word.len() + pushed as u32);
         let free_count = self.word.free_count();
         let grown = free_count.max(cap.min(free_count + pushed as u32));

@@ -255,7 +255,8 @@ impl Pool {
         if shared.poison.is_some() {
             pages.iter().for_each(|page| shared.poison_block(pfn(page), order));
         }
-        let freed = shared.allocator.free_bulk_with(pages, order, pfn);
+        let page = |pfn: Pfn| address_at(base, pfn.0 as usize) as *mut u8;
+        let freed = shared.allocator.free_bulk_with(pages, order, pfn, page);
         freed.map_err(|(done, error)| (done, error.into()))
     }
 

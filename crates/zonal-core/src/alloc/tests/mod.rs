@@ -19,6 +19,7 @@ mod pressure;
 mod programs;
 mod refresh;
 mod refusal;
+mod runs;
 mod setup;
 mod tuning;
 mod word_path;

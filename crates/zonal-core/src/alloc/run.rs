@@ -1,0 +1,176 @@
+//! The page words of the bulk calls, and runs of neighbouring frames.
+//!
+//! Pages of one split block come off a list in a row, and whoever frees what he got in bulk brings
+//! them back in a row, forwards or backwards. Their words are then neighbours, too, and are looked
+//! at and rewritten eight at a time. Each direction has a loop of its own, in which one frame
+//! differs from the next by a constant.
+
+use crate::frame::PageWord;
+use crate::lanes::{are_row, are_u64s, store_row, store_u64s};
+use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::types::Pfn;
+use crate::zone::state::Zone;
+
+/// Frames looked at together.
+pub(super) const RUN: usize = 8;
+
+/// The page words of one zone, by index in the zone; an index outside has none.
+#[derive(Clone, Copy)]
+pub(super) struct Words<'a> {
+    words: &'a [AtomicU64],
+    base: u32,
+    start_pfn: u64,
+    /// Word of a page on the list.
+    cached: u64,
+    /// Word of a page from the list, in somebody's hands.
+    allocated: u64,
+}
+
+/// What is `i` places behind `first` in a run.
+#[inline(always)]
+fn behind<const UP: bool>(first: usize, i: usize) -> usize {
+    if UP { first.wrapping_add(i) } else { first.wrapping_sub(i) }
+}
+
+impl<'a> Words<'a> {
+    /// Those of `zone` among `all` words; `cached` and `allocated` are the list's.
+    pub(super) fn of(
+        zone: &Zone,
+        all: &'a [AtomicU64],
+        (cached, allocated): (u64, u64),
+    ) -> Words<'a> {
+        let (base, spanned) = (zone.frame_base, zone.spanned as usize);
+        let words = &all[base..base + spanned];
+        Words { words, base: base as u32, start_pfn: zone.start_pfn, cached, allocated }
+    }
+
+    /// Index of the frame that a slot names.
+    #[inline(always)]
+    fn at_slot(self, slot: &AtomicU32) -> usize {
+        slot.load(Relaxed).wrapping_sub(self.base) as usize
+    }
+
+    #[inline(always)]
+    fn frame(self, at: usize) -> u32 {
+        self.base.wrapping_add(at as u32)
+    }
+
+    /// Index of a page; outside the zone if the page is.
+    #[inline(always)]
+    fn at(self, pfn: Pfn) -> usize {
+        pfn.0.wrapping_sub(self.start_pfn) as usize
+    }
+
+    /// The page frame number at an index.
+    #[inline(always)]
+    fn pfn(self, at: usize) -> Pfn {
+        Pfn(self.start_pfn.wrapping_add(at as u64))
+    }
+
+    /// Replaces the words of a run if all of them are `from`; whether it did.
+    #[inline(always)]
+    fn replace_run<const UP: bool>(self, first: usize, from: u64, to: u64) -> bool {
+        let lowest = if UP { first } else { behind::<UP>(first, RUN - 1) };
+        let words = self.words.get(lowest..).and_then(|words| words.first_chunk::<RUN>());
+        let words = words.filter(|words| are_u64s(words, from));
+        words.inspect(|words| store_u64s(words, to)).is_some()
+    }
+
+    /// Hands out frames from the end of `slots`, up to one whose word is wrong. How many.
+    #[inline(never)]
+    pub(super) fn take_singles<T>(
+        self,
+        slots: &[AtomicU32],
+        pages: &mut [T],
+        make: impl Fn(Pfn) -> T,
+    ) -> usize {
+        let mut done = 0;
+        for (slot, page) in slots.iter().rev().zip(pages) {
+            let at = self.at_slot(slot);
+            let word = self.words.get(at).filter(|word| word.load(Relaxed) == self.cached);
+            let Some(word) = word else { break };
+            word.store(self.allocated, Relaxed);
+            *page = make(self.pfn(at));
+            done += 1;
+        }
+        done
+    }
+
+    /// Takes pages from the front back and names them in `slots`, up to one that nobody holds or
+    /// that is not `ours`. How many.
+    #[inline(never)]
+    pub(super) fn put_singles<T>(
+        self,
+        slots: &[AtomicU32],
+        pages: &[T],
+        pfn: impl Fn(&T) -> Pfn,
+        ours: impl Fn(Pfn) -> bool,
+    ) -> usize {
+        let allocated = PageWord(self.allocated);
+        let mut done = 0;
+        for (slot, page) in slots.iter().zip(pages) {
+            let at = self.at(pfn(page));
+            let Some(word) = self.words.get(at) else { break };
+            let held = PageWord(word.load(Relaxed));
+            if (held != allocated && !held.same_but_store(allocated)) || !ours(self.pfn(at)) {
+                break;
+            }
+            word.store(self.cached, Relaxed);
+            slot.store(self.frame(at), Relaxed);
+            done += 1;
+        }
+        done
+    }
+
+    /// Hands out frames from the end of `slots` while they are runs in one direction. How many.
+    #[inline(always)]
+    pub(super) fn take_runs<const UP: bool, T>(
+        self,
+        slots: &[AtomicU32],
+        pages: &mut [T],
+        make: impl Fn(Pfn) -> T,
+    ) -> usize {
+        let mut done = 0;
+        let (_, runs) = slots.as_rchunks::<RUN>();
+        for (slots, pages) in runs.iter().rev().zip(pages.as_chunks_mut::<RUN>().0) {
+            // The hottest first: what goes up in `pages` goes down in the slots.
+            let coldest = slots[0].load(Relaxed);
+            let first = self.at_slot(&slots[RUN - 1]);
+            if !are_row(slots, coldest, !UP)
+                || !self.replace_run::<UP>(first, self.cached, self.allocated)
+            {
+                break;
+            }
+            for (i, page) in pages.iter_mut().enumerate() {
+                *page = make(self.pfn(behind::<UP>(first, i)));
+            }
+            done += RUN;
+        }
+        done
+    }
+
+    /// Takes pages from the front back and names them in `slots`, while they are runs in one
+    /// direction. How many. `page` is the inverse of `pfn`.
+    #[inline(always)]
+    pub(super) fn put_runs<const UP: bool, T: PartialEq>(
+        self,
+        slots: &[AtomicU32],
+        pages: &[T],
+        pfn: impl Fn(&T) -> Pfn,
+        page: impl Fn(Pfn) -> T,
+    ) -> usize {
+        let mut done = 0;
+        let runs = slots.as_chunks::<RUN>().0.iter().zip(pages.as_chunks::<RUN>().0);
+        for (slots, pages) in runs {
+            let first = self.at(pfn(&pages[0]));
+            if !(1..RUN).all(|i| pages[i] == page(self.pfn(behind::<UP>(first, i))))
+                || !self.replace_run::<UP>(first, self.allocated, self.cached)
+            {
+                break;
+            }
+            store_row(slots, self.frame(first), UP);
+            done += RUN;
+        }
+        done
+    }
+}

@@ -1,0 +1,230 @@
+//! Eight neighbouring cells at once, as if one after the other with `Relaxed`.
+//!
+//! The compiler joins no atomic accesses, but the processor does: a vector access of aligned cells
+//! tears none of them (Intel SDM 3A 9.1.1, AMD64 APM 2 7.3.2: the aligned quadwords of a wider
+//! access are each read or written in one piece). Written as assembly because that is all that is
+//! asked for: to the language these are accesses of memory that others may access, like any other
+//! instruction in `asm!`. Elsewhere, and in kernels built without vector registers, they are loops.
+#![allow(unsafe_code)]
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// The values `first`, `first + 1`, ... or, not `up`, `first`, `first - 1`, ...
+#[inline(always)]
+fn row(first: u32, up: bool) -> [u32; 8] {
+    let step = if up { 1u32 } else { u32::MAX };
+    core::array::from_fn(|i| first.wrapping_add(step.wrapping_mul(i as u32)))
+}
+
+/// Whether cells have the values of a row.
+#[inline(always)]
+pub(crate) fn are_row(cells: &[AtomicU32; 8], first: u32, up: bool) -> bool {
+    cells::are_u32s(cells, row(first, up))
+}
+
+/// Writes a row to cells.
+#[inline(always)]
+pub(crate) fn store_row(cells: &[AtomicU32; 8], first: u32, up: bool) {
+    cells::store_u32s(cells, row(first, up));
+}
+
+pub(crate) use cells::{are_u64s, store_u64s};
+
+#[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
+mod cells {
+    use super::{AtomicU32, AtomicU64};
+    use crate::sync::Ordering::Relaxed;
+
+    #[inline(always)]
+    pub(super) fn are_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) -> bool {
+        cells.iter().zip(values).all(|(cell, value)| cell.load(Relaxed) == value)
+    }
+
+    /// Whether all cells have this value.
+    #[inline(always)]
+    pub(crate) fn are_u64s(cells: &[AtomicU64; 8], value: u64) -> bool {
+        cells.iter().all(|cell| cell.load(Relaxed) == value)
+    }
+
+    #[inline(always)]
+    pub(super) fn store_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) {
+        cells.iter().zip(values).for_each(|(cell, value)| cell.store(value, Relaxed));
+    }
+
+    /// Writes one value to all cells.
+    #[inline(always)]
+    pub(crate) fn store_u64s(cells: &[AtomicU64; 8], value: u64) {
+        cells.iter().for_each(|cell| cell.store(value, Relaxed));
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+mod cells {
+    use super::{AtomicU32, AtomicU64};
+    use core::arch::asm;
+    use core::arch::x86_64::__m128i;
+    use core::mem::transmute;
+
+    /// What `pmovmskb` makes of a register with all bits set.
+    const ALL: u32 = 0xffff;
+
+    #[inline(always)]
+    pub(super) fn are_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) -> bool {
+        // SAFETY: (1) plain bits of the same size.
+        let [a, b]: [__m128i; 2] = unsafe { transmute(values) };
+        let equal: u32;
+        // SAFETY: (1) reads the 32 bytes of `cells` and no more; no cell is torn (module).
+        unsafe {
+            asm!(
+                "movdqu {x}, [{p}]",
+                "movdqu {y}, [{p} + 16]",
+                "pcmpeqd {x}, {a}",
+                "pcmpeqd {y}, {b}",
+                "pand {x}, {y}",
+                "pmovmskb {equal:e}, {x}",
+                p = in(reg) cells,
+                a = in(xmm_reg) a,
+                b = in(xmm_reg) b,
+                x = out(xmm_reg) _,
+                y = out(xmm_reg) _,
+                equal = lateout(reg) equal,
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+        equal == ALL
+    }
+
+    /// Whether all cells have this value.
+    #[inline(always)]
+    pub(crate) fn are_u64s(cells: &[AtomicU64; 8], value: u64) -> bool {
+        // SAFETY: (1) plain bits of the same size.
+        let value: __m128i = unsafe { transmute([value; 2]) };
+        let equal: u32;
+        // SAFETY: (1) reads the 64 bytes of `cells` and no more; no cell is torn (module).
+        unsafe {
+            asm!(
+                "movdqu {a}, [{p}]",
+                "movdqu {b}, [{p} + 16]",
+                "movdqu {c}, [{p} + 32]",
+                "movdqu {d}, [{p} + 48]",
+                "pcmpeqd {a}, {value}",
+                "pcmpeqd {b}, {value}",
+                "pcmpeqd {c}, {value}",
+                "pcmpeqd {d}, {value}",
+                "pand {a}, {b}",
+                "pand {c}, {d}",
+                "pand {a}, {c}",
+                "pmovmskb {equal:e}, {a}",
+                p = in(reg) cells,
+                value = in(xmm_reg) value,
+                equal = lateout(reg) equal,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+        equal == ALL
+    }
+
+    #[inline(always)]
+    pub(super) fn store_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) {
+        // SAFETY: (1) plain bits of the same size.
+        let [a, b]: [__m128i; 2] = unsafe { transmute(values) };
+        // SAFETY: (1) writes the 32 bytes of `cells` and no more, which are atomics, so they may be
+        // written through a shared reference; no cell is torn (module).
+        unsafe {
+            asm!(
+                "movdqu [{p}], {a}",
+                "movdqu [{p} + 16], {b}",
+                p = in(reg) cells,
+                a = in(xmm_reg) a,
+                b = in(xmm_reg) b,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// Writes one value to all cells.
+    #[inline(always)]
+    pub(crate) fn store_u64s(cells: &[AtomicU64; 8], value: u64) {
+        // SAFETY: (1) plain bits of the same size.
+        let value: __m128i = unsafe { transmute([value; 2]) };
+        // SAFETY: (1) writes the 64 bytes of `cells` and no more, which are atomics, so they may be
+        // written through a shared reference; no cell is torn (module).
+        unsafe {
+            asm!(
+                "movdqu [{p}], {value}",
+                "movdqu [{p} + 16], {value}",
+                "movdqu [{p} + 32], {value}",
+                "movdqu [{p} + 48], {value}",
+                p = in(reg) cells,
+                value = in(xmm_reg) value,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::Ordering::Relaxed;
+
+    /// Eight cells in the middle of more, so that a byte too many shows.
+    const ROOM: usize = 12;
+
+    fn u32s(values: [u32; ROOM]) -> [AtomicU32; ROOM] {
+        values.map(AtomicU32::new)
+    }
+
+    fn middle<T>(cells: &[T; ROOM], from: usize) -> &[T; 8] {
+        cells[from..].first_chunk().unwrap()
+    }
+
+    #[test]
+    fn a_row_is_told_from_anything_that_differs_in_one_cell() {
+        for (first, up) in [(0, true), (7, false), (3, false), (u32::MAX - 2, true)] {
+            for from in 0..=ROOM - 8 {
+                let cells = u32s([9; ROOM]);
+                store_row(middle(&cells, from), first, up);
+                let step = if up { 1 } else { u32::MAX };
+                for (i, cell) in cells.iter().enumerate() {
+                    let place = i.wrapping_sub(from);
+                    let expected = match place {
+                        0..8 => first.wrapping_add(step.wrapping_mul(place as u32)),
+                        _ => 9,
+                    };
+                    assert_eq!(cell.load(Relaxed), expected, "cell {i}, row from {from}");
+                }
+                assert!(are_row(middle(&cells, from), first, up));
+                assert!(!are_row(middle(&cells, from), first, !up));
+                for odd in from..from + 8 {
+                    cells[odd].fetch_xor(1 << 31, Relaxed);
+                    assert!(!are_row(middle(&cells, from), first, up), "cell {odd} differs");
+                    cells[odd].fetch_xor(1 << 31, Relaxed);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn equal_cells_are_told_from_anything_that_differs_in_one_bit() {
+        let value = 0x8000_0000_0000_0001;
+        for from in 0..=ROOM - 8 {
+            let cells = [5; ROOM].map(AtomicU64::new);
+            store_u64s(middle(&cells, from), value);
+            let written = |i: usize| (from..from + 8).contains(&i);
+            for (i, cell) in cells.iter().enumerate() {
+                assert_eq!(cell.load(Relaxed), if written(i) { value } else { 5 }, "cell {i}");
+            }
+            assert!(are_u64s(middle(&cells, from), value));
+            for (odd, bit) in (from..from + 8).flat_map(|i| [(i, 0), (i, 31), (i, 63)]) {
+                cells[odd].fetch_xor(1 << bit, Relaxed);
+                assert!(!are_u64s(middle(&cells, from), value), "bit {bit} of cell {odd}");
+                cells[odd].fetch_xor(1 << bit, Relaxed);
+            }
+        }
+    }
+}
