@@ -57,12 +57,16 @@ const PREV_SHIFT: u32 = 6;
 const NEXT_SHIFT: u32 = PREV_SHIFT + LINK_BITS;
 const MT_SHIFT: u32 = 6;
 const MT_MASK: u64 = 0b111;
-const RANK_SHIFT: u32 = 9;
+/// Where the word of a held block begins to name the store. Below it is what the block is.
+pub const STORE_SHIFT: u32 = 9;
+const RANK_SHIFT: u32 = STORE_SHIFT;
 const RANK_MASK: u64 = 0xfff;
 /// Where the word of a held block names the CPU. An order-0 block without a type of its own, on or
 /// from the list of the zone that the CPU prefers, has nothing else in its word but the tag.
 pub const CPU_SHIFT: u32 = 21;
 const CPU_MASK: u64 = 0xffff;
+/// Where it ends. There is nothing above it.
+pub const STORE_END: u32 = CPU_SHIFT + CPU_MASK.count_ones();
 
 /// The link value for "no frame": all ones.
 pub const NO_FRAME: u32 = LINK_MASK as u32;
@@ -180,16 +184,15 @@ impl PageWord {
         let mt = Migratetype::new((self.0 >> MT_SHIFT & MT_MASK) as u32);
         let rank = (self.0 >> RANK_SHIFT & RANK_MASK) as u16;
         let store = StoreId { cpu: CpuId((self.0 >> CPU_SHIFT & CPU_MASK) as u32), rank };
-        let owned_end = CPU_SHIFT + 16;
         match (self.0 & TAG_MASK, order, mt) {
             (0, ..) if self.0 == 0 => PageState::None,
             (TAG_FREE, Some(order), _) => {
                 PageState::Free { order, prev: self.prev(), next: self.next() }
             }
-            (TAG_CACHED, Some(order), Some(mt)) if self.0 >> owned_end == 0 => {
+            (TAG_CACHED, Some(order), Some(mt)) if self.0 >> STORE_END == 0 => {
                 PageState::Cached { order, mt, store }
             }
-            (TAG_ALLOCATED, Some(order), Some(mt)) if self.0 >> owned_end == 0 => {
+            (TAG_ALLOCATED, Some(order), Some(mt)) if self.0 >> STORE_END == 0 => {
                 PageState::Allocated { order, mt, store }
             }
             _ => PageState::Corrupt(self.0),

@@ -138,6 +138,10 @@ pub struct Pcp {
     pub events: PcpEvents,
     /// The CPU whose store of this zone has the depot that this store uses.
     pub(crate) depot_cpu: CpuId,
+    /// The first frame of the zone.
+    pub first_frame: u32,
+    /// Its frames.
+    pub frames: u32,
     _room: [u64; ROOM],
     /// The depot of the CPU's group, in the store of the group's first CPU.
     pub depot: Depot,
@@ -147,7 +151,7 @@ pub struct Pcp {
 pub const PCP_BYTES: usize = 2048;
 /// What is left of them.
 const ROOM: usize =
-    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 184 - size_of::<Depot>()) / 8;
+    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 192 - size_of::<Depot>()) / 8;
 const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
 
 impl Default for Pcp {
@@ -176,6 +180,8 @@ impl Default for Pcp {
             free_diff: AtomicI64::default(),
             events: PcpEvents::default(),
             depot_cpu: CpuId::default(),
+            first_frame: 0,
+            frames: 0,
             _room: [0; ROOM],
             depot: Depot::default(),
         }

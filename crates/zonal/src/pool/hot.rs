@@ -9,8 +9,8 @@
 //!  another list is active? ── switch, pop again
 //!      │ no, or it leaves again: the long way
 //!
-//!  push ── left ──► ALLOCATED, from another CPU's list of our zone? ── make it ours, push again
-//!                   another list is active? ── switch, push again
+//!  push ── left ──► ALLOCATED, from any CPU's list of our zone? ── push
+//!                         │ left: another list is active? ── switch, push again
 //!                         │ no, or it leaves again: the long way
 //! ```
 
@@ -18,10 +18,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
 use zonal_core::alloc::Request;
-use zonal_core::frame::{PageState, PageWord, StoreId};
+use zonal_core::frame::{PageState, PageWord};
 use zonal_core::gfp::Gfp;
-use zonal_core::platform::Platform;
-use zonal_core::types::{Migratetype, Order, PAGE_SHIFT, Pfn};
+use zonal_core::types::{Order, PAGE_SHIFT};
 
 use super::{Pool, Shared};
 use crate::error::{AllocError, FreeError};
@@ -141,13 +140,17 @@ impl Shared {
     /// A block of any order by the fast path. `None`: take the long way.
     pub(super) fn pop_block(&self, order: Order) -> Option<NonNull<u8>> {
         let list = self.fast.list(order)?;
-        loop {
-            match self.fast.pop_block(list) {
-                Ok(start) => return Some(start),
-                Err(popped) if !self.pop_again(popped, list) => return None,
-                Err(_) => {}
+        let mut popped = match order {
+            Order::ZERO => self.fast.pop_page(),
+            _ => self.fast.pop_block(list),
+        };
+        while let Err(none) = popped {
+            if !self.pop_again(none, list) {
+                return None;
             }
+            popped = self.fast.pop_block(list);
         }
+        popped.ok()
     }
 
     /// What stood in the way of a pop. `true`: nothing does any more.
@@ -171,48 +174,40 @@ impl Shared {
 
     /// A block of any order by the fast path. `false`: nothing was done.
     pub(super) fn push_block(&self, start: NonNull<u8>, order: Order) -> bool {
-        let found = self.fast.known_frame(start).zip(self.fast.list(order));
-        found.is_some_and(|(frame, list)| self.push_again(frame, list, order))
+        let Some((frame, list)) = self.fast.known_frame(start).zip(self.fast.list(order)) else {
+            return false;
+        };
+        let pushed = if order == Order::ZERO {
+            // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers
+            // every thread; (3) the frame is the pool's.
+            let from_here = unsafe { rseq::push_page(self.fast, frame) };
+            // SAFETY: (1) to (3) as above.
+            from_here || unsafe { rseq::push_page_of_any(self.fast, frame) }
+        } else {
+            // SAFETY: (1) to (3) as above; (4) so is the list.
+            unsafe { rseq::push_block(self.fast, list, frame) }
+        };
+        pushed || self.push_again(frame, list)
     }
 
-    /// Takes away what stands in the way of a push, and pushes. `false`: nothing was done.
-    fn push_again(&self, frame: usize, list: usize, order: Order) -> bool {
+    /// Pushes a block that may come from another CPU's list, or while another list is active.
+    /// `false`: nothing was done.
+    #[inline]
+    fn push_again(&self, frame: usize, list: usize) -> bool {
         loop {
-            let changed = self.adopt(frame, order) || {
-                // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers
-                // every thread; (3) the list is the pool's.
-                unsafe { rseq::switch(self.fast, list) }
-            };
-            // SAFETY: (1) and (2) as above; (3) the frame is the pool's; (4) so is the list.
-            if unsafe { rseq::push_block(self.fast, list, frame) } {
+            // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers
+            // every thread; (3) the frame is the pool's; (4) so is the list.
+            if unsafe { rseq::push_block_of_any(self.fast, list, frame) } {
                 return true;
             }
-            if !changed {
+            // SAFETY: (1) and (2) as above; (3) the list is the pool's.
+            if !unsafe { rseq::switch(self.fast, list) } {
                 return false;
             }
         }
     }
-
-    /// Makes a block that came from another CPU's list of our zone one that came from our list, so
-    /// that it may be pushed there. `false`: it is not such a block, or the thread is elsewhere by
-    /// now; nothing was done.
-    #[inline]
-    fn adopt(&self, frame: usize, order: Order) -> bool {
-        let word = &self.allocator.words()[frame];
-        let cpu = self.allocator.platform().cpu();
-        let ours = StoreId { cpu, rank: 0 };
-        let zone = &self.allocator.zones()[self.allocator.preferred_zone(cpu).0 as usize];
-        let expected = PageWord::allocated(order, Migratetype::Unmovable, ours);
-        // Relaxed: the word is the owner's, and the caller says it is the owner.
-        let held = PageWord(word.load(Relaxed));
-        let adoptable =
-            held != expected && held.same_but_store(expected) && zone.contains(Pfn(frame as u64));
-        if adoptable {
-            word.store(expected.0, Relaxed);
-        }
-        adoptable
-    }
 }
+
 /// What is not the hot page's way. Each of these is one section and nothing that would need a stack
 /// frame around it; what is rarer is behind a call of its own.
 impl Pool {
@@ -280,10 +275,23 @@ impl Pool {
         let Some((frame, list)) = self.fast.known_frame(start).zip(self.fast.list(order)) else {
             return self.shared.free_long(start, order);
         };
-        // A page has just been refused by the hot list's push: what stands in its way comes first.
+        if order == Order::ZERO {
+            return self.free_page_again(frame, list);
+        }
         // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
         // thread; (3) the frame is the pool's; (4) so is the list.
-        if order != Order::ZERO && unsafe { rseq::push_block(self.fast, list, frame) } {
+        if unsafe { rseq::push_block(self.fast, list, frame) } {
+            return Ok(());
+        }
+        self.free_again(frame, list)
+    }
+
+    /// The hot list's push left. Most often because another CPU allocated the page, so this is one
+    /// section and nothing that would need a stack frame around it.
+    #[inline(never)]
+    fn free_page_again(&self, frame: usize, list: usize) -> Result<(), FreeError> {
+        // SAFETY: (1) to (3) as in `free_any`.
+        if unsafe { rseq::push_page_of_any(self.fast, frame) } {
             return Ok(());
         }
         self.free_again(frame, list)
@@ -292,11 +300,10 @@ impl Pool {
     /// A push left. The order is known by its list.
     #[inline(never)]
     fn free_again(&self, frame: usize, list: usize) -> Result<(), FreeError> {
-        let shared = &*self.shared;
-        let (order, _) = shared.allocator.lists().of(rseq::list_at(list));
-        if shared.push_again(frame, list, order) {
+        if self.shared.push_again(frame, list) {
             return Ok(());
         }
-        shared.free_long(self.fast.address(frame), order)
+        let (order, _) = self.shared.allocator.lists().of(rseq::list_at(list));
+        self.shared.free_long(self.fast.address(frame), order)
     }
 }

@@ -3,14 +3,14 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use zonal_core::frame::{PageWord, StoreId};
+use zonal_core::frame::{PageWord, STORE_END, StoreId};
 use zonal_core::pcp::store::{NO_LIST, NR_LISTS, PCP_BYTES, Pcp};
 use zonal_core::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX};
 use zonal_core::types::{CpuId, Migratetype, Order};
 
 use super::{
     FAST_TO_WORDS, Fast, FastRef, NO_FRAME, STORES_TO_FAST, list_offset, pop_block, pop_page,
-    push_block, push_page, switch,
+    push_block, push_block_of_any, push_page, push_page_of_any, switch,
 };
 use crate::sys::affinity::{Pinned, allowed_cpus};
 use crate::sys::rseq_abi::RseqArea;
@@ -68,8 +68,10 @@ impl Bench {
         };
         // SAFETY: (1) inside `memory`, aligned, and nobody has it yet.
         unsafe { fast.write(header) };
+        let mut store = Pcp::default();
+        store.frames = FRAMES as u32;
         // SAFETY: (1) as above.
-        unsafe { pcp.write(Pcp::default()) };
+        unsafe { pcp.write(store) };
         // SAFETY: (1) as above: the store of this CPU is the first of the table.
         let store = unsafe { &*pcp };
         store.free_count_cap.store(CAP, Relaxed);
@@ -174,25 +176,58 @@ impl Bench {
             let done = unsafe { push_page(self.fast, PUSHED) };
             assert_eq!(done, expected.is_some() && !kept, "push_page, {case:x?}");
             self.expect(case, "push_page", word, done);
+            self.set(case);
+            // SAFETY: (1) to (3) as above.
+            let done = unsafe { push_page_of_any(self.fast, PUSHED) };
+            assert_eq!(done, expected.is_some() && !kept, "push_page_of_any, {case:x?}");
+            self.expect(case, "push_page_of_any", word, done);
         }
         self.set(case);
         // SAFETY: (1) to (3) as above; (4) the list exists.
         let done = unsafe { push_block(self.fast, list, PUSHED) };
         assert_eq!(done, expected.is_some(), "push_block, {case:x?}");
         self.expect(case, "push_block", word, done);
+        self.set(case);
+        // SAFETY: (1) to (4) as above.
+        let done = unsafe { push_block_of_any(self.fast, list, PUSHED) };
+        assert_eq!(done, expected.is_some(), "push_block_of_any, {case:x?}");
+        self.expect(case, "push_block_of_any", word, done);
     }
 
-    /// Pushes a frame whose word is not the one of the list.
-    fn check_refused(&mut self, case: &Case, word: u64) {
+    /// Pushes a frame whose word differs from the list's in the store.
+    fn check_other(&mut self, case: &Case, word: u64) {
         let list = list_offset(case.list) as usize;
+        let after = pushed(case).expect("only the frame's word is in the way");
         for page in [true, false] {
             self.set(case);
             self.frame_word().store(word, Relaxed);
             let done = match page {
                 // SAFETY: (1) to (4) as in `check_push`.
-                true => unsafe { push_page(self.fast, PUSHED) },
+                true => unsafe { push_page_of_any(self.fast, PUSHED) },
                 // SAFETY: (1) to (4) as in `check_push`.
-                false => unsafe { push_block(self.fast, list, PUSHED) },
+                false => unsafe { push_block_of_any(self.fast, list, PUSHED) },
+            };
+            assert!(done, "{word:#x} was refused, {case:x?}");
+            self.expect(case, "push of another CPU's", after, true);
+        }
+    }
+
+    /// Pushes a frame whose word is not one of the list; by its own sections, or by those that take
+    /// blocks of any CPU.
+    fn check_refused(&mut self, case: &Case, word: u64, any: bool) {
+        let list = list_offset(case.list) as usize;
+        for page in [true, false] {
+            self.set(case);
+            self.frame_word().store(word, Relaxed);
+            let done = match (page, any) {
+                // SAFETY: (1) to (4) as in `check_push`.
+                (true, false) => unsafe { push_page(self.fast, PUSHED) },
+                // SAFETY: (1) to (4) as in `check_push`.
+                (false, false) => unsafe { push_block(self.fast, list, PUSHED) },
+                // SAFETY: (1) to (4) as in `check_push`.
+                (true, true) => unsafe { push_page_of_any(self.fast, PUSHED) },
+                // SAFETY: (1) to (4) as in `check_push`.
+                (false, true) => unsafe { push_block_of_any(self.fast, list, PUSHED) },
             };
             assert!(!done, "{word:#x} was pushed, {case:x?}");
             assert_eq!(self.frame_word().swap(self.words(case).1, Relaxed), word);
@@ -283,17 +318,50 @@ fn a_push_looks_at_the_page_word() {
             PageWord::allocated(order, Migratetype::Unmovable, store).0
         };
         let here = bench.cpu.0;
+        let others = [other(here + 1, 0), other(here, 1), other(u32::from(u16::MAX), 4095)];
         let wrong = [
             0,
             cached,
-            other(here + 1, 0),
-            other(here, 1),
             PageWord::free(order, 1, 2).0,
+            PageWord::free(order, 1, u32::from(u16::MAX)).0,
             allocated ^ 1 << 2,
             allocated ^ 1 << 6,
+            allocated ^ 1 << STORE_END,
             allocated ^ 1 << 63,
         ];
-        wrong.iter().for_each(|word| bench.check_refused(&case, *word));
+        wrong.iter().chain(&others).for_each(|word| bench.check_refused(&case, *word, false));
+        wrong.iter().for_each(|word| bench.check_refused(&case, *word, true));
+        // Words of others' blocks that are wrong, too.
+        for (word, other) in wrong[1..].iter().flat_map(|w| others.map(|other| (*w, other))) {
+            bench.check_refused(&case, word ^ allocated ^ other, true);
+        }
+        others.iter().for_each(|word| bench.check_other(&case, *word));
+    }
+}
+
+#[test]
+fn a_push_of_another_cpus_block_looks_whether_it_is_the_zones() {
+    let Some(mut bench) = Bench::new() else { return };
+    let (list, order) = (0, Order::ZERO);
+    let case = Case { word: PcpWord::new(list, 3, 7, 5, false), list, order, hi: 100 };
+    let store = StoreId { cpu: CpuId(bench.cpu.0 + 1), rank: 0 };
+    let word = PageWord::allocated(order, Migratetype::Unmovable, store).0;
+    let pushed = PUSHED as u32;
+    for (first, frames, inside) in [
+        (0, FRAMES as u32, true),
+        (pushed, 1, true),
+        (pushed + 1, 1, false),
+        (pushed + 1, u32::MAX - pushed, false),
+        (0, pushed, false),
+        (0, pushed + 1, true),
+    ] {
+        // SAFETY: (1) as in `Bench::pcp`, and nobody else looks.
+        let pcp = unsafe { &mut *bench.pcp };
+        (pcp.first_frame, pcp.frames) = (first, frames);
+        match inside {
+            true => bench.check_other(&case, word),
+            false => bench.check_refused(&case, word, true),
+        }
     }
 }
 

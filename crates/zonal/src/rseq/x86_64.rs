@@ -8,7 +8,7 @@ use std::mem::offset_of;
 
 use super::{FAST_TO_WORDS, Fast, FastRef, Popped, STORES_TO_FAST};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
-use zonal_core::frame::{CPU_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
+use zonal_core::frame::{CPU_SHIFT, STORE_END, STORE_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
 use zonal_core::pcp::store::{NO_LIST, PCP_BYTES, Pcp, PcpList};
 use zonal_core::pcp::word::{
     ACTIVE_MASK, ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV,
@@ -197,12 +197,20 @@ pub(crate) unsafe fn pop_block(fast: FastRef, list: usize) -> Popped {
     }
 }
 
+/// The block's word is that of a block from the very list.
+macro_rules! from_here {
+    () => {
+        concat!("cmp {x}, [{f} + {n} * 8 + {words}]\n", "jne {leave}")
+    };
+}
+
 /// A push. `$check`: jumps to `leave` unless the word is right, and leaves what `free_count` grows
-/// by to `$grow`; `$expect`: loads the word of a block that came from the list into `x`.
+/// by to `$grow`; `$expect`: loads the word of a block that came from the list into `x`; `$known`:
+/// jumps to `leave` unless the block may go there; `$unmark`: gives the block the word that it had.
 macro_rules! push {
     (
         $fast:expr, $frame:expr, $record:literal,
-        $check:expr, $expect:expr, $grow:expr, $($operands:tt)*
+        $check:expr, $expect:expr, $known:expr, $grow:expr, $unmark:literal, $($operands:tt)*
     ) => {
         asm!(
             // Reads the offset anew, for want of a register to keep it in.
@@ -216,8 +224,7 @@ macro_rules! push {
             "and {t:e}, {len_mask}",
             concat!("cmp {t:e}, [", $record, " + {hi}]"),
             "jae {leave}",
-            "cmp {x}, [{f} + {n} * 8 + {words}]",
-            "jne {leave}",
+            $known,
             concat!("mov {s}, [", $record, " + {slots}]"),
             "mov [{s} + {t} * 4], {n:e}",
             $grow,
@@ -234,7 +241,7 @@ macro_rules! push {
             "and {x:e}, {tag_mask}",
             "cmp {x:e}, {tag_cached}",
             "jne 6b",
-            "inc qword ptr [{f} + {n} * 8 + {words}]",
+            $unmark,
             "jmp 6b",
             ".popsection",
             f = in(reg) $fast.as_ptr(),
@@ -282,14 +289,52 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
             fast, frame, "{p}",
             concat!("test {w:e}, {mask}\n", "jne {leave}"),
             concat!("imul {x}, {p}, {cpu_unit}\n", "add {x}, {tag_allocated}"),
+            from_here!(),
             // Carry: free_count is below its cap, so it grows by this page.
             concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
+            "inc qword ptr [{f} + {n} * 8 + {words}]",
             mask = const STRAY_BITS | PREV,
             cpu_unit = const CPU_UNIT,
             tag_allocated = const TAG_ALLOCATED,
         );
     }
     true
+}
+
+/// What a push onto any list asks of the store's word, and the word of a block that came from the
+/// list into `x`.
+macro_rules! check_list {
+    () => {
+        concat!(
+            "mov {t:e}, [{p} + {r} + {active}]\n",
+            "xor {t:e}, {w:e}\n",
+            "test {t:e}, {mask}\n",
+            "jne {leave}\n",
+            // Two frees of order 1 to 3 in a row may be a stream, which the long way judges (LB
+            // E.7).
+            "mov {t:e}, [{p} + {r} + {prev_bits}]\n",
+            "test {t:e}, {w:e}\n",
+            "je 9f\n",
+            "cmp {w:x}, [{p} + {threshold}]\n",
+            "jae {leave}\n",
+            "9:\n",
+            "btr {w}, {prev}\n",
+            "or {w}, {t}\n",
+            "mov {x}, [{p} + {r} + {allocated}]",
+        )
+    };
+}
+
+/// `free_count` grows by the block while it is below its cap.
+macro_rules! grow_by_block {
+    () => {
+        concat!(
+            "xor {s:e}, {s:e}\n",
+            "cmp {w:x}, [{p} + {cap}]\n",
+            "cmovb {s:e}, [{p} + {r} + {pages}]\n",
+            "lea {w}, [{w} + {s} + {delta}]",
+        )
+    };
 }
 
 /// Pushes `frame` onto any list. As [`push_page`], but the list is a run-time value: `list` is its
@@ -303,32 +348,89 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
     unsafe {
         push!(
             fast, frame, "{p} + {r}",
-            concat!(
-                "mov {t:e}, [{p} + {r} + {active}]\n",
-                "xor {t:e}, {w:e}\n",
-                "test {t:e}, {mask}\n",
-                "jne {leave}\n",
-                // Two frees of order 1 to 3 in a row may be a stream, which the long way judges (LB
-                // E.7).
-                "mov {t:e}, [{p} + {r} + {prev_bits}]\n",
-                "test {t:e}, {w:e}\n",
-                "je 9f\n",
-                "cmp {w:x}, [{p} + {threshold}]\n",
-                "jae {leave}\n",
-                "9:\n",
-                "btr {w}, {prev}\n",
-                "or {w}, {t}\n",
-                "mov {x}, [{p} + {r} + {allocated}]"
-            ),
-            "",
-            concat!(
-                // free_count grows by the block while it is below its cap.
-                "xor {s:e}, {s:e}\n",
-                "cmp {w:x}, [{p} + {cap}]\n",
-                "cmovb {s:e}, [{p} + {r} + {pages}]\n",
-                "lea {w}, [{w} + {s} + {delta}]"
-            ),
+            check_list!(), "", from_here!(), grow_by_block!(),
+            "inc qword ptr [{f} + {n} * 8 + {words}]",
             r = in(reg) list,
+            mask = const STRAY_BITS,
+            prev = const PREV_BIT,
+            threshold = const THRESHOLD,
+            active = const LISTS + ACTIVE,
+            prev_bits = const LISTS + PREV_BITS,
+            pages = const LISTS + PAGES,
+            allocated = const LISTS + ALLOCATED,
+        );
+    }
+    true
+}
+
+/// The frame is the zone's, and its word, which is left in `y`, differs from the one of a block
+/// from the very list in nothing but the store.
+macro_rules! from_anywhere {
+    () => {
+        concat!(
+            "mov {s:e}, {n:e}\n",
+            "sub {s:e}, [{p} + {first}]\n",
+            "cmp {s:e}, [{p} + {frames}]\n",
+            "jae {leave}\n",
+            "mov {y}, [{f} + {n} * 8 + {words}]\n",
+            "mov {s}, {y}\n",
+            "xor {s}, {x}\n",
+            "test {s:e}, {what}\n",
+            "jne {leave}\n",
+            "shr {s}, {end}\n",
+            "jne {leave}",
+        )
+    };
+}
+
+/// Pushes order-0 `frame` onto list 0, if it came from the list 0 of any CPU's store of this zone:
+/// what one CPU allocates and another frees. As [`push_page`].
+///
+/// # Safety
+/// 1. to 3. of [`push_page`].
+#[inline(always)]
+pub(crate) unsafe fn push_page_of_any(fast: FastRef, frame: usize) -> bool {
+    // SAFETY: (1) to (3) as in `push_page`.
+    unsafe {
+        push!(
+            fast, frame, "{p}",
+            concat!("test {w:e}, {mask}\n", "jne {leave}"),
+            concat!("imul {x}, {p}, {cpu_unit}\n", "add {x}, {tag_allocated}"),
+            from_anywhere!(),
+            // Carry: free_count is below its cap, so it grows by this page.
+            concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
+            "mov [{f} + {n} * 8 + {words}], {y}",
+            y = out(reg) _,
+            first = const offset_of!(Pcp, first_frame),
+            frames = const offset_of!(Pcp, frames),
+            what = const (1 << STORE_SHIFT) - 1,
+            end = const STORE_END,
+            mask = const STRAY_BITS | PREV,
+            cpu_unit = const CPU_UNIT,
+            tag_allocated = const TAG_ALLOCATED,
+        );
+    }
+    true
+}
+
+/// Pushes `frame` onto any list. As [`push_page_of_any`] and [`push_block`].
+///
+/// # Safety
+/// 1. to 4. of [`push_block`].
+#[inline(always)]
+pub(crate) unsafe fn push_block_of_any(fast: FastRef, list: usize, frame: usize) -> bool {
+    // SAFETY: (1) to (3) as in `push_page`.
+    unsafe {
+        push!(
+            fast, frame, "{p} + {r}",
+            check_list!(), "", from_anywhere!(), grow_by_block!(),
+            "mov [{f} + {n} * 8 + {words}], {y}",
+            r = in(reg) list,
+            y = out(reg) _,
+            first = const offset_of!(Pcp, first_frame),
+            frames = const offset_of!(Pcp, frames),
+            what = const (1 << STORE_SHIFT) - 1,
+            end = const STORE_END,
             mask = const STRAY_BITS,
             prev = const PREV_BIT,
             threshold = const THRESHOLD,
