@@ -13,7 +13,7 @@ use crate::cost::clock::Clock;
 use crate::cost::contents::{Access, Contents, Lines};
 use crate::cost::directory::{Directory, LineId};
 use crate::cost::kernel::{ITEM_QUEUE_NS, ITEM_RUN_NS};
-use crate::cost::lock::{LINES_PER_STORE, LockClock};
+use crate::cost::lock::{HANDOVER_LINES, LINES_PER_STORE, LockClock};
 use crate::cost::shared_core::SharedCores;
 use crate::machine::{Machine, WorkCosts};
 
@@ -251,7 +251,7 @@ impl Meter {
                 let took = self.work.hold_lines * lines + u64::from(blocks) * self.work.page;
                 self.happened.pages_moved += u64::from(pages);
                 self.spent.pages += took;
-                let waits = lock.hold(core, now, took, self.reached);
+                let waits = lock.hold(core, now, took, HANDOVER_LINES * lines, self.reached);
                 self.shared.wait(cpu, now, now + waits);
                 self.boost.wait(waits);
                 waits + took

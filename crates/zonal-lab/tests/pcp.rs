@@ -27,7 +27,8 @@ fn per_call(figures: &Figures, name: &str) -> f64 {
 
 #[test]
 fn everything_that_was_allocated_is_freed_when_a_program_is_finished() {
-    for workload in ["kbuild:groups=2,jobs=3,scale=50,user=500", "unix-stream:pairs=3", "sctp-many"]
+    for workload in
+        ["kbuild:groups=2,jobs=3,scale=50,user=500", "unix-stream:pairs=3", "sctp-many:work=20000"]
     {
         let machine = machine("icelake-2023-128", 8);
         let plan = Plan::new(machine.clone(), Policy::LINUX_6_12, workload.parse().unwrap(), 3);
@@ -56,7 +57,8 @@ fn everything_that_was_allocated_is_freed_when_a_program_is_finished() {
 
 #[test]
 fn streams_of_large_frees_empty_the_lists_less_often_with_each_step() {
-    let machine = machine("icelake-2023-128", 16);
+    // A core for each task: who sends and receives on one CPU gets its own pages back.
+    let machine = machine("icelake-2023-128", 48);
     let of = |name| run(&machine, name, "unix-stream:pairs=6", 4);
     let [base, one, three, nine] = ["linux-6.6", "pcp-patch1", "pcp-patch3", "pcp-patch9"].map(of);
     let forced = |figures: &Figures| per_call(figures, "forced_drains");
@@ -96,4 +98,29 @@ fn a_build_refills_less_with_each_step_and_its_lists_hold_more() {
     assert!(listed(&seven) > 2.0 * listed(&base));
     let again = of("pcp-patch7");
     assert_eq!(seven, again, "the same run twice");
+}
+
+#[test]
+fn pairs_spread_over_the_nodes_and_each_stays_on_one() {
+    let machine = machine("icelake-2023-128", 32);
+    let workload = "unix-stream:pairs=6";
+    let plan = Plan::new(machine.clone(), Policy::LINUX_6_12, workload.parse().unwrap(), 4);
+    let spec = Spec { machine, policy: Policy::LINUX_6_12, seed: 4 };
+    let (figures, refills) = spec
+        .run(|lab| {
+            let mut program = plan.workload.program(32)?;
+            let figures = plan.measure(lab, 32, program.as_mut(), &mut || {});
+            let of = |zone| {
+                let stores = (0..32).flat_map(|cpu| lab.allocator.stores(zone, CpuId(cpu)));
+                stores.map(|store| store.totals().refilled_pages).sum::<u64>()
+            };
+            let zones = lab.allocator.zones().iter().map(|zone| (zone.node().0, of(zone.id())));
+            Ok((figures, zones.collect::<Vec<_>>()))
+        })
+        .unwrap();
+    let on = |node| refills.iter().filter(|of| of.0 == node).map(|of| of.1).sum::<u64>();
+    assert!(on(0) > on(1) / 4 && on(1) > on(0) / 4, "{refills:?}");
+    // A pair of which each end was on another node would copy every line from there.
+    let lines = |name| figures.get(name).unwrap();
+    assert!(lines("lines_remote") < 0.1 * lines("lines_core"), "{figures:?}");
 }

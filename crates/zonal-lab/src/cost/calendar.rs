@@ -35,6 +35,12 @@ impl Calendar {
         begins
     }
 
+    /// Whether none of the `length` cycles from `now` on is booked.
+    pub fn is_free(&self, now: u64, length: u64) -> bool {
+        let at = self.busy.partition_point(|(_, end)| *end <= now);
+        self.busy.get(at).is_none_or(|(start, _)| *start > now && *start >= now + length)
+    }
+
     /// Books what lies before the booked time `at`; joins what touches.
     fn insert(&mut self, at: usize, start: u64, end: u64) {
         let joins_before = at > 0 && self.busy[at - 1].1 == start;
@@ -88,6 +94,7 @@ mod tests {
                 let (now, length) = (below(1000), 1 + below(15));
                 let free = |at: u64| (at..at + length).all(|cycle| !taken[cycle as usize]);
                 let expected = (now..).find(|at| free(*at)).unwrap();
+                assert_eq!(calendar.is_free(now, length), expected == now);
                 assert_eq!(calendar.book(now, length), expected);
                 (expected..expected + length).for_each(|cycle| taken[cycle as usize] = true);
                 let sorted = calendar.busy.iter().collect::<Vec<_>>();

@@ -166,8 +166,9 @@ static STUDIES: [Study; 3] = [
             LISTS_PEAK,
             LISTS_END,
         ],
-        left_out: "left out: locks of the sockets, and work of a hold that is done before its lock \
-                   is taken; all pairs gather under one cache, so one zone's lock serves them",
+        left_out: "chosen with row patch3, column score, in view: work.page of the machine, within \
+                   two to three lines a block; left out: locks of the sockets, and work of a hold \
+                   that is done before its lock is taken",
     },
     Study {
         table: include_str!("../../published/pcp-autotune-netperf-sctp-stream-many.csv"),
@@ -184,9 +185,9 @@ static STUDIES: [Study; 3] = [
             LISTS_PEAK,
             LISTS_END,
         ],
-        left_out: "left out: what moves tasks that are awake; with as many tasks as CPUs each \
-                   stays where it is, so that no CPU both sends and receives, as it must for \
-                   patch7's cache misses",
+        left_out: "left out: what moves tasks that are awake; locks other than the zones', and \
+                   data other than pages', of which base's cache misses and the contention that \
+                   is left in patch3 may be made",
     },
 ];
 

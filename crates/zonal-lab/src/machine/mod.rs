@@ -181,15 +181,15 @@ pub struct WorkCosts {
     pub cmpxchg: u64,
     /// Moving one block between a per-CPU list and the buddy under the zone lock.
     pub page: u64,
-    /// Lines that come with a zone lock, one after the other, from the core that held it last; 3 if
-    /// left out: the lock's own, and of the free lists the head of the order that is taken and of
-    /// the one that is split or merged next. More where waiters pull at the lock's line too.
+    /// Lines that come with a zone lock, one after the other, from the core that held it last; 1 if
+    /// left out: the head of the free list that is taken from. Those that bring the lock itself to
+    /// one that waits for it are not among them (`cost::lock`).
     #[serde(default = "lines_per_hold", skip_serializing_if = "is_usual")]
     pub hold_lines: u64,
 }
 
 const fn lines_per_hold() -> u64 {
-    3
+    1
 }
 
 fn is_usual(lines: &u64) -> bool {

@@ -33,7 +33,7 @@ pub(super) fn receiver(at: usize) -> TaskId {
 /// The next call of the task that the CPU runs.
 pub(super) fn step(pairs: &mut impl Pairs, lab: &mut Lab<'_>, cpu: u32) -> Turn {
     let (cpus, count) = pairs.sizes();
-    let mut tasks = pairs.tasks().take().unwrap_or_else(|| begin(lab, cpus, 2 * count));
+    let mut tasks = pairs.tasks().take().unwrap_or_else(|| begin(lab, cpus, count));
     let task = tasks.current(lab, cpu);
     match task {
         Some(task) if task % 2 == 0 => pairs.send(lab, &mut tasks, cpu, task as usize / 2),
@@ -44,9 +44,14 @@ pub(super) fn step(pairs: &mut impl Pairs, lab: &mut Lab<'_>, cpu: u32) -> Turn 
     if task.is_some() { Turn::More } else { Turn::Wait }
 }
 
+/// A program starts the receivers, one after the other, and each of them its sender.
 fn begin(lab: &mut Lab<'_>, cpus: u32, count: u32) -> Tasks {
-    let mut tasks = Tasks::new(lab.machine, cpus, count);
-    (0..count).for_each(|task| tasks.begin(lab, task, 0));
+    let mut tasks = Tasks::new(lab.machine, cpus, 2 * count);
+    for at in 0..count as usize {
+        tasks.begin(lab, receiver(at), 0);
+        let parent = tasks.last(receiver(at));
+        tasks.begin(lab, sender(at), parent);
+    }
     tasks
 }
 

@@ -34,7 +34,7 @@ pub(super) const KIND: Kind = Kind {
         Param {
             name: "work",
             about: "nanoseconds of protocol work on a message, on each side",
-            default: 18_800,
+            default: 36_000,
             min: 0,
             max: 1_000_000_000,
         },

@@ -5,7 +5,8 @@
 //!  wake-up    beside the waker, if it is about to sleep (sync), else where the task ran last
 //!             ─► that CPU, if it is idle ─► the last one, under the same cache and idle
 //!             ─► an idle core under that cache ─► an idle CPU there ─► that CPU, behind others
-//!  new task   an idle CPU under the parent's cache, under another cache, else the parent's
+//!  new task   an idle CPU under the parent's cache, if that has at most two tasks more than the
+//!             cache with the fewest, else under that one; else the parent's
 //!  idle CPU   takes a task that waits on a CPU under the same cache
 //! ```
 //! Linux has done so since 4.x in its essentials; left out are weights, groups and the balancing
@@ -13,12 +14,16 @@
 
 use std::collections::VecDeque;
 
-use crate::cost::kernel::{IDLE_EXIT_NS, SLICE_NS, SWITCH_NS};
+use crate::cost::kernel::{IDLE_EXIT_NS, SLICE_NS, SWITCH_NS, WAKE_NS};
 use crate::machine::Machine;
 use crate::sim::Lab;
 
 /// A task, by its number.
 pub type TaskId = u32;
+
+/// How many more tasks a new one leaves its parent's cache for: fewer may be two that talk to each
+/// other, which are best left together (Linux since 5.6, between nodes).
+const TWO_THAT_TALK: usize = 2;
 
 /// Tasks on CPUs.
 #[derive(Debug)]
@@ -86,14 +91,22 @@ impl Tasks {
         let beside = sync && self.cpus[cpu as usize].waits.is_empty();
         let target = if beside { cpu } else { last };
         let chosen = self.near(target, last);
+        lab.kernel_ns(WAKE_NS);
         self.put(lab, task, chosen);
+    }
+
+    /// Where a task runs or waits, or ran last.
+    pub fn last(&self, task: TaskId) -> u32 {
+        self.last[task as usize]
     }
 
     /// Begins a new task, on behalf of one that runs on `cpu`.
     pub fn begin(&mut self, lab: &mut Lab<'_>, task: TaskId, cpu: u32) {
         let own = self.llc[cpu as usize];
-        let idlest = (0..self.idle.len()).max_by_key(|llc| self.idle[*llc]).unwrap_or(own);
-        let llc = if self.idle[own] > 0 { own } else { idlest };
+        let busy = |llc: usize| self.under[llc].len() - self.idle[llc];
+        let idlest = (0..self.idle.len()).min_by_key(|llc| busy(*llc)).unwrap_or(own);
+        let stays = self.idle[own] > 0 && busy(own) <= busy(idlest) + TWO_THAT_TALK;
+        let llc = if stays { own } else { idlest };
         let chosen = self.idle_under(llc, cpu).unwrap_or(cpu);
         self.put(lab, task, chosen);
     }

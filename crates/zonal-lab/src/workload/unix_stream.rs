@@ -2,9 +2,11 @@
 //! lmbench's `bw_unix`: the sender fills socket buffers with pages and copies a message into them,
 //! the receiver copies it out and frees them, each on the CPU where it runs.
 //!
-//! A message of 64 KiB lies in four blocks, of orders 3, 2, 1 and 0, allocated and freed in this
-//! order (recorded under 6.12 and 6.18). The sender sleeps when the socket is full, until the
-//! receiver has emptied it; the receiver sleeps when there is nothing.
+//! A message of 64 KiB lies in two buffers, as recorded under 6.12 and 6.18: one with a block of
+//! order 3, and one with blocks of orders 2, 1 and 0. Each is on its way as soon as it is filled,
+//! and its blocks are freed as soon as it is copied out. The sender sleeps when buffers take up as
+//! much memory as the socket may have, until three quarters of that are free again; the receiver
+//! sleeps when there is nothing.
 
 use std::collections::VecDeque;
 
@@ -16,7 +18,7 @@ use super::pairs::{self, Pairs, copy};
 use super::tasks::Tasks;
 use super::{Kind, Param, Program, Turn};
 use crate::cost::contents::Access;
-use crate::cost::kernel::SOCKET_NS;
+use crate::cost::kernel::{RECEIVE_NS, SEND_NS, SEND_PAGE_NS};
 use crate::sim::Lab;
 
 pub(super) const KIND: Kind = Kind {
@@ -25,47 +27,66 @@ pub(super) const KIND: Kind = Kind {
     params: &[
         Param { name: "pairs", about: "pairs of processes", default: 16, min: 1, max: 4096 },
         Param {
-            name: "depth",
-            about: "messages that a socket holds: its buffer of 208 KiB over a message's memory",
-            default: 4,
+            name: "kib",
+            about: "memory that a socket's buffers may take (net.core.wmem_default)",
+            default: 208,
             min: 1,
-            max: 1024,
+            max: 1 << 20,
         },
     ],
-    make: |values, cpus| Box::new(UnixStream::new(cpus, values[0] as u32, values[1] as usize)),
+    make: |values, cpus| Box::new(UnixStream::new(cpus, values[0] as u32, values[1])),
 };
 
-/// Orders of a message's blocks: what is left is asked for in the largest order that fits.
-const ORDERS: [u32; 4] = [3, 2, 1, 0];
-
-type Message = VecDeque<(Pfn, Order)>;
+/// Orders of the blocks of a message's buffers.
+const BUFFERS: [&[u32]; 2] = [&[3], &[2, 1, 0]];
+/// KiB of a page.
+const PAGE_KIB: u64 = 4;
+/// KiB that a buffer is charged beside its blocks: a head of 4 KiB, and what describes it.
+const HEAD_KIB: u64 = 5;
 
 /// Pairs at work.
 #[derive(Debug)]
 pub struct UnixStream {
     cpus: u32,
-    depth: usize,
+    kib: u64,
     tasks: Option<Tasks>,
     pairs: Vec<Pair>,
 }
 
 #[derive(Clone, Debug, Default)]
+struct Buffer {
+    /// Which one of its message.
+    at: usize,
+    blocks: VecDeque<(Pfn, Order)>,
+}
+
+impl Buffer {
+    /// What the socket is charged for it.
+    fn kib(&self) -> u64 {
+        let pages: u64 = BUFFERS[self.at].iter().map(|order| 1 << order).sum();
+        pages * PAGE_KIB + HEAD_KIB
+    }
+}
+
+#[derive(Clone, Debug, Default)]
 struct Pair {
     /// What the sender is filling.
-    filling: Message,
-    /// Orders of it that are allocated.
+    filling: Buffer,
+    /// Blocks of it that were asked for.
     filled: usize,
-    queue: VecDeque<Message>,
+    queue: VecDeque<Buffer>,
     /// What the receiver is emptying.
-    emptying: Message,
+    emptying: Option<Buffer>,
+    /// What the socket is charged.
+    kib: u64,
     sender_sleeps: bool,
     receiver_sleeps: bool,
 }
 
 impl UnixStream {
-    /// `pairs` pairs on `cpus` CPUs.
-    pub fn new(cpus: u32, pairs: u32, depth: usize) -> UnixStream {
-        UnixStream { cpus, depth, tasks: None, pairs: vec![Pair::default(); pairs as usize] }
+    /// `pairs` pairs on `cpus` CPUs, each with a socket for `kib` KiB.
+    pub fn new(cpus: u32, pairs: u32, kib: u64) -> UnixStream {
+        UnixStream { cpus, kib, tasks: None, pairs: vec![Pair::default(); pairs as usize] }
     }
 }
 
@@ -77,55 +98,65 @@ impl Pairs for UnixStream {
         (self.cpus, self.pairs.len() as u32)
     }
 
-    /// One block more, or the message on its way.
+    /// One block more, or the buffer on its way.
     fn send(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize) {
         let pair = &mut self.pairs[at];
-        if pair.filled < ORDERS.len() {
+        let orders = BUFFERS[pair.filling.at];
+        if pair.filled < orders.len() {
             if pair.filled == 0 {
-                if pair.queue.len() + usize::from(!pair.emptying.is_empty()) >= self.depth {
+                if pair.kib >= self.kib {
                     pair.sender_sleeps = true;
                     return tasks.sleep(cpu);
                 }
-                lab.kernel_ns(SOCKET_NS);
+                if pair.filling.at == 0 {
+                    lab.kernel_ns(SEND_NS);
+                }
             }
-            let order = Order::new(ORDERS[pair.filled]).unwrap_or(Order::ZERO);
+            let order = Order::new(orders[pair.filled]).unwrap_or(Order::ZERO);
             let request = Request::new(order).gfp(Gfp::KERNEL_ACCOUNT);
-            pair.filling.extend(lab.request(request).map(|block| (block, order)));
+            pair.filling.blocks.extend(lab.request(request).map(|block| (block, order)));
             pair.filled += 1;
             return;
         }
-        for (block, order) in &pair.filling {
+        for (block, order) in &pair.filling.blocks {
+            lab.kernel_ns(SEND_PAGE_NS << order.get());
             copy(lab, *block, *order, Access::Write);
         }
-        pair.queue.push_back(std::mem::take(&mut pair.filling));
+        let next = Buffer { at: (pair.filling.at + 1) % BUFFERS.len(), ..Buffer::default() };
+        let full = std::mem::replace(&mut pair.filling, next);
         pair.filled = 0;
+        pair.kib += full.kib();
+        pair.queue.push_back(full);
         if std::mem::take(&mut pair.receiver_sleeps) {
             tasks.wake(lab, pairs::receiver(at), cpu, true);
         }
     }
 
-    /// A message copied out, or one block of it freed.
+    /// A buffer copied out, or one block of it freed.
     fn receive(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize) {
         let pair = &mut self.pairs[at];
-        if let Some((block, order)) = pair.emptying.pop_front() {
-            lab.free(block, order);
-            if pair.emptying.is_empty()
-                && pair.queue.is_empty()
-                && std::mem::take(&mut pair.sender_sleeps)
-            {
+        if let Some(buffer) = &mut pair.emptying {
+            if let Some((block, order)) = buffer.blocks.pop_front() {
+                return lab.free(block, order);
+            }
+            pair.kib -= buffer.kib();
+            pair.emptying = None;
+            if pair.sender_sleeps && 4 * pair.kib <= self.kib {
+                pair.sender_sleeps = false;
                 tasks.wake(lab, pairs::sender(at), cpu, true);
             }
-            return;
         }
-        let Some(message) = pair.queue.pop_front() else {
+        let Some(buffer) = pair.queue.pop_front() else {
             pair.receiver_sleeps = true;
             return tasks.sleep(cpu);
         };
-        lab.kernel_ns(SOCKET_NS);
-        for (block, order) in &message {
+        if buffer.at == 0 {
+            lab.kernel_ns(RECEIVE_NS);
+        }
+        for (block, order) in &buffer.blocks {
             copy(lab, *block, *order, Access::Read);
         }
-        pair.emptying = message;
+        pair.emptying = Some(buffer);
     }
 }
 
@@ -136,8 +167,9 @@ impl Program for UnixStream {
 
     fn finish(&mut self, lab: &mut Lab<'_>) {
         for mut pair in std::mem::take(&mut self.pairs) {
-            pair.queue.extend([pair.filling, pair.emptying]);
-            pair.queue.into_iter().flatten().for_each(|(block, order)| lab.free(block, order));
+            pair.queue.extend([pair.filling, pair.emptying.unwrap_or_default()]);
+            let blocks = pair.queue.into_iter().flat_map(|buffer| buffer.blocks);
+            blocks.for_each(|(block, order)| lab.free(block, order));
         }
     }
 }
