@@ -12,8 +12,9 @@ use crate::types::{Order, Pfn};
 use crate::zone::state::{FAST_FREE, Zone};
 use crate::zone::watermark::Mark;
 
-/// Most pages taken in one hold of the store; others on the CPU go to the buddy meanwhile.
-const HOLD_PAGES_MAX: usize = 1024;
+/// Most pages taken in one hold of the store: some microsecond, while others on the CPU go to the
+/// buddy.
+const HOLD_PAGES_MAX: usize = 2048;
 
 impl<'a, P: Platform> Allocator<'a, P> {
     /// Fills `pages` from the front with order-0 pages and returns how many it got. Like Linux it
