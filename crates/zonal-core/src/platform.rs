@@ -86,7 +86,13 @@ pub enum Step {
         /// Base pages.
         pages: u32,
     },
-    /// A batch went from a store to a depot or back.
+    /// Blocks of the buddy were split into so many for a store and its depot, with the zone lock
+    /// free.
+    Split {
+        /// Blocks.
+        blocks: u32,
+    },
+    /// A batch went to a depot or came from it.
     Depot {
         /// The zone.
         zone: ZoneId,

@@ -262,6 +262,12 @@ impl Meter {
                 self.spent.pages += took;
                 took
             }
+            // The same work as under the lock, for each block.
+            Step::Split { blocks } => {
+                let took = u64::from(blocks) * self.work.page;
+                self.spent.pages += took;
+                took
+            }
             Step::Scan(zone) => {
                 let took = self.directory.read(self.line(Line::Zone(zone)), core, now);
                 self.spent.reads += took;

@@ -2,19 +2,52 @@
 //! nobody needs goes to the buddy (see [`crate::pcp::depot`]).
 
 use super::Allocator;
+use super::take::Want;
 use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::machine::CPUS_MAX;
 use crate::pcp::closed::Closed;
 use crate::pcp::depot::{Batch, DEPOT, Depot};
 use crate::pcp::store::{Pcp, PcpList};
-use crate::pcp::tune;
+use crate::pcp::tune::{self, BulkFree};
 use crate::platform::{Platform, Step};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::types::{CpuId, Pfn, ZoneId};
+use crate::types::{CpuId, Order, Pfn, ZoneId};
 use crate::zone::state::{BELOW_HIGH, LockedZone, RECLAIM_ACTIVE, Zone};
 
 const _: () = assert!(DEPOT.cpu.0 as usize == CPUS_MAX);
+
+/// Flags of a zone whose pages are wanted in its buddy.
+const PRESSED: u32 = BELOW_HIGH | RECLAIM_ACTIVE;
+/// Most batches that one refill leaves in a depot.
+const FILL_MAX: usize = 16;
+/// Most blocks that it takes out of the buddy.
+const TAKEN_MAX: usize = 64;
+
+/// Blocks out of the buddy that are nobody's yet: first frames and orders.
+struct Taken {
+    blocks: [(u32, Order); TAKEN_MAX],
+    count: usize,
+}
+
+impl Taken {
+    fn blocks(&self) -> &[(u32, Order)] {
+        &self.blocks[..self.count]
+    }
+
+    /// Base pages.
+    fn pages(&self) -> u32 {
+        self.blocks().iter().map(|(_, order)| order.pages() as u32).sum()
+    }
+
+    /// First frames of the blocks of `bits` as their order that these are cut into.
+    fn frames(&self, bits: u32) -> impl Iterator<Item = u32> + '_ {
+        let cut = move |&(first, order): &(u32, Order)| {
+            (first..first + order.pages() as u32).step_by(1 << bits)
+        };
+        self.blocks().iter().flat_map(cut)
+    }
+}
 
 /// The word of a block of `list` in a depot (DEPOT-2).
 fn depot_word(list: &PcpList) -> PageWord {
@@ -42,27 +75,36 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// As [`drain_pages`](Self::drain_pages), but whole batches go to the depot first. Then less
-    /// than a batch stays. Under pressure all goes to the buddy: who looks for memory looks there.
+    /// than a batch stays; of a stream of large frees nothing does. Under pressure all goes to the
+    /// buddy: who looks for memory looks there.
     pub(super) fn give_back(
         &self,
         zone: &'a Zone,
         closed: &mut Closed<'a>,
-        pages: u32,
+        bulk: BulkFree,
         first: usize,
     ) -> u32 {
-        let depot = self.depot(closed.pcp).filter(|_| !zone.has(BELOW_HIGH | RECLAIM_ACTIVE));
+        let BulkFree { pages, forced } = bulk;
+        let depot = self.depot(closed.pcp).filter(|_| !zone.has(PRESSED));
         let Some(depot) = depot else { return self.drain_pages(zone, closed, pages, first) };
         let (mut left, mut stayed) = (pages, false);
         let chunk = closed.pcp.batch();
         for list in (first..self.map.len()).chain(0..first) {
             let bits = closed.pcp.lists[list].order_bits;
-            let blocks = (chunk >> bits).clamp(1, depot.blocks());
-            let batch = blocks << bits;
-            while closed.len(list) >= blocks && left > 0 {
+            let whole = self.batch_blocks(closed.pcp, depot, list);
+            // A stream of large frees spreads over lists that have less than a batch each.
+            let least = if forced { 1 } else { whole };
+            while closed.len(list) >= least && left > 0 {
+                let blocks = closed.len(list).min(whole);
+                let batch = blocks << bits;
                 // Blocks larger than a chunk go one by one.
-                if left < batch.min(chunk) {
+                if !forced && left < batch.min(chunk) {
                     stayed = left < pages;
                     break;
+                }
+                if depot.has_surplus(batch) {
+                    left = left.saturating_sub(self.drain_pages(zone, closed, batch, list));
+                    continue;
                 }
                 if !self.put_batch(zone, closed, depot, list, blocks) {
                     return pages - left + self.drain_pages(zone, closed, left, first);
@@ -138,6 +180,99 @@ impl<'a, P: Platform> Allocator<'a, P> {
         blocks
     }
 
+    /// Blocks of a list that make a batch.
+    fn batch_blocks(&self, pcp: &Pcp, depot: &Depot, list: usize) -> u32 {
+        (pcp.batch() >> pcp.lists[list].order_bits).clamp(1, depot.blocks())
+    }
+
+    /// Fills an empty list and the depot with whole blocks of the buddy. The zone lock is held for
+    /// a few blocks; what they are split into is written without it. `wanted` blocks, and what
+    /// makes no whole batch, go to the list, the rest is left for the group. Returns the list's
+    /// blocks; 0 where no depot is filled so, under pressure, and if there is nothing of the type.
+    pub(super) fn refill_whole(
+        &self,
+        zone: &'a Zone,
+        closed: &mut Closed<'a>,
+        (list, wanted): (usize, u32),
+        want: Want,
+    ) -> u32 {
+        let pcp = closed.pcp;
+        let record = &pcp.lists[list];
+        let bits = record.order_bits;
+        let most = Order::new(u32::from(self.policy.pcp.depot.block)).unwrap_or(Order::MAX);
+        let depot = self.depot(pcp).filter(|_| most > want.order && !zone.has(PRESSED));
+        let Some(depot) = depot else { return 0 };
+        let blocks = self.batch_blocks(pcp, depot, list);
+        let Some(list_room) = record.cap.checked_sub(blocks) else { return 0 };
+        let wanted = wanted.min(list_room + 1);
+        // After the first of refills in a row as much again for the group as for the list.
+        let again = u32::from(wanted > blocks);
+        let whole = (wanted << bits << again).next_power_of_two().min(most.pages() as u32) >> bits;
+        // Room first: what has been taken must go somewhere.
+        let mut batches: [Option<Batch<'a>>; FILL_MAX] = [const { None }; FILL_MAX];
+        let mut room = 0;
+        for batch in batches.iter_mut().take((whole.saturating_sub(wanted) / blocks) as usize) {
+            *batch = depot.reserve(self.slots, blocks << bits);
+            if batch.is_none() {
+                break;
+            }
+            room += 1;
+        }
+        let asked = whole.max(wanted).min(wanted + (room + 1) * blocks - 1);
+        let taken = self.take_whole(zone, pcp, (want, most), asked << bits);
+        let got = taken.pages() >> bits;
+        let full = room.min(got.saturating_sub(wanted) / blocks);
+        let mut frames = taken.frames(bits);
+        let mut sink = closed.refill(list, got - full * blocks);
+        let listed = sink.room();
+        for frame in frames.by_ref().take(listed as usize) {
+            self.words[frame as usize].store(record.cached, Relaxed);
+            sink.give(frame);
+        }
+        closed.refilled(list, sink);
+        let word = depot_word(record).0;
+        for (at, mut batch) in batches.into_iter().flatten().enumerate() {
+            if at as u32 >= full {
+                depot.emptied(self.slots, batch);
+                continue;
+            }
+            for frame in frames.by_ref().take(blocks as usize) {
+                self.words[frame as usize].store(word, Relaxed);
+                batch.give(frame);
+            }
+            depot.put(batch, list, record.block_pages);
+            self.platform.cost(Step::Depot { zone: zone.id, group: pcp.depot_cpu, blocks });
+        }
+        pcp.events.refills.fetch_add(u64::from(got > 0), Relaxed);
+        pcp.events.depot_fill_pages.fetch_add(u64::from(full * blocks) << bits, Relaxed);
+        self.platform.cost(Step::Split { blocks: got });
+        self.platform.cost(Step::Moved { zone: zone.id, pages: got << bits });
+        listed
+    }
+
+    /// Takes whole blocks of the buddy in one hold of the zone lock.
+    fn take_whole(
+        &self,
+        zone: &'a Zone,
+        pcp: &Pcp,
+        (want, most): (Want, Order),
+        pages: u32,
+    ) -> Taken {
+        let mut taken = Taken { blocks: [(0, Order::ZERO); TAKEN_MAX], count: 0 };
+        let base = zone.frame_base as u32;
+        let request = (self.take_request(want), most);
+        let mut locked = zone.lock(&self.platform, self.words, self.blocks);
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        buddy.take_blocks(frames, request, &self.fallback, (pages, TAKEN_MAX), |idx, order| {
+            taken.blocks[taken.count] = (base + idx, order);
+            taken.count += 1;
+        });
+        for (_, order) in taken.blocks() {
+            locked.account(self.free_diff(pcp), -(order.pages() as i64), 1);
+        }
+        taken
+    }
+
     /// Empties the depots of a zone into its buddy. Returns the pages moved.
     pub(super) fn drain_depots(&self, zone: &'a Zone) -> u64 {
         self.depots(zone.id).map(|(cpu, depot)| self.empty(zone, cpu, depot, u32::MAX)).sum()
@@ -203,7 +338,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if depot.is_empty() || (group != cpu && self.is_online(group)) {
             return false;
         }
-        let pressed = zone.has(BELOW_HIGH | RECLAIM_ACTIVE);
+        let pressed = zone.has(PRESSED);
         let unused = depot.unused();
         self.empty(zone, group, depot, if pressed { u32::MAX } else { unused });
         true

@@ -108,7 +108,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         closed.set_state_without_factor(&state);
         if let Some(bulk) = bulk {
             pcp.events.forced.fetch_add(u64::from(bulk.forced), Relaxed);
-            self.give_back(zone, closed, bulk.pages, list);
+            self.give_back(zone, closed, bulk, list);
             self.clear_below_high(zone);
         }
         true

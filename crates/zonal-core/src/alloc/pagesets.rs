@@ -2,7 +2,7 @@
 //! comes or goes (LB E.4, E.11).
 
 use super::Allocator;
-use crate::pcp::size::{self, HighFraction, SizeInputs, SizeRule, Sizes};
+use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
 use crate::pcp::store::Pcp;
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
@@ -43,12 +43,6 @@ impl<'a, P: Platform> Allocator<'a, P> {
             fraction: fraction.unwrap_or(HighFraction::AUTO),
         };
         let mut sizes = size::sizes(policy.size, &inputs);
-        if let part @ 1.. = policy.high_min_part {
-            let low_mark = zone.managed() / u64::from(part);
-            let share = SizeInputs { low_mark, fraction: HighFraction::AUTO, ..inputs };
-            let floor = size::sizes(SizeRule::LowMarkSplit, &share).high_min;
-            sizes.high_min = sizes.high_min.max(floor).min(sizes.high_max);
-        }
         if let most @ 1.. = policy.high_batches {
             let most = most.saturating_mul(sizes.batch);
             sizes.high_min = sizes.high_min.min(most);

@@ -91,6 +91,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let pressure = self.pressure(zone);
         let wanted = tune::nr_alloc(&mut state, &pcp.params(&self.fixed), pressure, want.order);
         closed.set_state(&state);
+        let got = self.refill_whole(zone, closed, (list, wanted), want);
+        if got > 0 {
+            return got;
+        }
         let request = self.take_request(want);
         let cached = pcp.lists[list].cached;
         let words = &self.words[zone.frame_base..];

@@ -99,6 +99,33 @@ impl Buddy {
         got
     }
 
+    /// Up to `blocks` whole blocks, of together at most `pages` base pages: each of the order asked
+    /// for or larger, up to `most`. The smallest ones first, larger ones cut; no other type is
+    /// touched. Told to `out` with their orders; each block's word is NONE when `out` sees it.
+    #[inline]
+    pub fn take_blocks(
+        &mut self,
+        frames: &Frames<'_>,
+        (request, most): (TakeRequest, Order),
+        policy: &FallbackPolicy,
+        (pages, blocks): (u32, usize),
+        mut out: impl FnMut(u32, Order),
+    ) {
+        let TakeRequest { order: least, mt, .. } = policy.effective(request);
+        let mut left = pages;
+        for _ in 0..blocks {
+            if left < least.pages() as u32 {
+                return;
+            }
+            let Some((first, from)) = self.pop_smallest(frames, least.get(), mt) else { return };
+            let order = from.min(left.ilog2()).min(most.get());
+            self.carve(frames, Cut { first, from, order, pieces: 1 }, mt);
+            self.account_sub(mt, 1 << order);
+            out(first, super::list::order_of(order));
+            left -= 1 << order;
+        }
+    }
+
     /// Takes exactly the block of `order` at frame `idx` out of the free block that holds it, whose
     /// other parts go to the heads of their lists, as in any split (LB B.5). Returns the order of
     /// the block it was cut from; `None`, with nothing changed, if not all of it is free.
@@ -144,6 +171,22 @@ impl Buddy {
         mt: Migratetype,
         want: u32,
     ) -> Option<Run> {
+        let (first, from) = self.pop_smallest(frames, order, mt)?;
+        let pieces = want.min(1 << (from - order));
+        self.carve(frames, Cut { first, from, order, pieces }, mt);
+        self.account_sub(mt, (pieces as u64) << order);
+        Some(Run { first, pieces })
+    }
+
+    /// Takes the smallest free block of `mt` of this order or more off its list, and tells its
+    /// order. Does not account pages. Isolate blocks are never taken.
+    #[inline]
+    fn pop_smallest(
+        &mut self,
+        frames: &Frames<'_>,
+        order: u32,
+        mt: Migratetype,
+    ) -> Option<(u32, u32)> {
         if mt == Migratetype::Isolate {
             return None;
         }
@@ -156,10 +199,7 @@ impl Buddy {
             debug_assert!(from <= MAX);
             // `None` here means a list that led nowhere and was dropped: look again.
             if let Some(first) = self.pop(frames, from, mt) {
-                let pieces = want.min(1 << (from - order));
-                self.carve(frames, Cut { first, from, order, pieces }, mt);
-                self.account_sub(mt, (pieces as u64) << order);
-                return Some(Run { first, pieces });
+                return Some((first, from));
             }
         }
     }

@@ -313,6 +313,9 @@ impl Machine<'_> {
         let most = |sizes: Sizes| sizes.high_min.max(sizes.high_max);
         let batch = set.batch.max(auto.batch);
         let mut high = most(set).max(most(auto));
+        if let most @ 1.. = policy.pcp.high_batches {
+            high = high.min(most.saturating_mul(batch));
+        }
         // A refill leaves room for a batch below `high` (LB E.6), however often it has doubled.
         let chunk = (batch << policy.pcp.scale_max).min(high);
         let others = all - own;

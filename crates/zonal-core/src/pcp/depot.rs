@@ -38,6 +38,10 @@ pub const BATCHES_MAX: usize = (1 << 16) - 2;
 pub const BLOCKS_MAX: u32 = 1023;
 /// A depot holds at most this part of its zone, all depots of the zone together.
 pub const ZONE_PART: u64 = 64;
+/// How often what a depot holds comes anew before it is asked whether all of it is needed.
+const TURNS: u32 = 4;
+/// The part of a depot that is too much if nobody needed it meanwhile.
+const UNUSED_PART: u32 = 4;
 /// Slots on a line of 64 bytes.
 const LINE_SLOTS: usize = 16;
 const LINK_BITS: u32 = 16;
@@ -65,11 +69,14 @@ pub struct DepotPolicy {
     pub batches: u16,
     /// Who shares one.
     pub group: DepotGroup,
+    /// A refill takes blocks of the buddy whole, up to this order, and leaves what the list does
+    /// not need; 0: it takes what the list needs, one by one.
+    pub block: u8,
 }
 
 impl DepotPolicy {
     /// No depots: every kernel.
-    pub const OFF: DepotPolicy = DepotPolicy { batches: 0, group: DepotGroup::Cache };
+    pub const OFF: DepotPolicy = DepotPolicy { batches: 0, group: DepotGroup::Cache, block: 0 };
 }
 
 /// The size of one depot.
@@ -110,6 +117,9 @@ pub struct Depot {
     pages: AtomicU32,
     /// The least that `pages` was since the last refresh: what nobody needed. Advice.
     low: AtomicU32,
+    /// Base pages put since the last turn-over, and the least that `pages` was. Advice.
+    turned: AtomicU32,
+    turn_low: AtomicU32,
     /// Empty arrays.
     empty: AtomicU64,
     /// Full batches, by list.
@@ -259,9 +269,26 @@ impl Depot {
         // closed that they went to.
         let before = self.pages.fetch_sub(batch.pages, Ordering::Release);
         let left = before - batch.pages;
-        if left < self.low.load(Relaxed) {
-            self.low.store(left, Relaxed);
+        for low in [&self.low, &self.turn_low] {
+            if left < low.load(Relaxed) {
+                low.store(left, Relaxed);
+            }
         }
+    }
+
+    /// `pages` base pages are about to be put. Whether they had better go to the buddy: several
+    /// times as many as the depot holds came since the last time, and a quarter of it was never
+    /// needed. What was brought here by a moment of its own so goes back little by little.
+    pub fn has_surplus(&self, pages: u32) -> bool {
+        let held = self.pages();
+        let turned = self.turned.load(Relaxed) + pages;
+        if turned / TURNS < held {
+            self.turned.store(turned, Relaxed);
+            return false;
+        }
+        self.turned.store(0, Relaxed);
+        let low = self.turn_low.swap(held, Relaxed);
+        low >= pages && low >= held / UNUSED_PART
     }
 
     /// Whether nothing is in it or on its way there.

@@ -151,7 +151,7 @@ pub struct Pcp {
 pub const PCP_BYTES: usize = 2048;
 /// What is left of them.
 const ROOM: usize =
-    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 192 - size_of::<Depot>()) / 8;
+    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 200 - size_of::<Depot>()) / 8;
 const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
 
 impl Default for Pcp {
@@ -219,6 +219,8 @@ pub struct PcpEvents {
     pub depot_takes: AtomicU64,
     /// Their base pages.
     pub depot_taken_pages: AtomicU64,
+    /// Base pages that went from the buddy to a depot.
+    pub depot_fill_pages: AtomicU64,
 }
 
 /// What a store has done since it was made.
@@ -412,7 +414,8 @@ impl Pcp {
         }
         let taken = self.events.depot_taken_pages.load(Relaxed);
         let put = self.events.depot_put_pages.load(Relaxed);
-        totals.refilled_pages = totals.refilled_pages.saturating_sub(taken);
+        totals.refilled_pages = totals.refilled_pages.saturating_sub(taken)
+            + self.events.depot_fill_pages.load(Relaxed);
         totals.drained_pages = totals.drained_pages.saturating_sub(put);
         totals
     }

@@ -81,9 +81,6 @@ pub struct PcpPolicy {
     /// The sysctl `percpu_pagelist_high_fraction` (LB E.4); up to 5.12 `percpu_pagelist_fraction`
     /// (LB E.11).
     pub high_fraction: HighFraction,
-    /// Lists may always hold this part of their zone (shared out over the node's CPUs), whatever
-    /// the low mark says; 0 is Linux, where the low mark alone decides.
-    pub high_min_part: u32,
     /// The lists of a CPU never hold more than so many batches; 0 is Linux, where tuned lists may
     /// grow to the CPU's share of an eighth of the zone.
     pub high_batches: u32,

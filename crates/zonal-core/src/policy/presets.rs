@@ -7,29 +7,31 @@ use super::walk::{
 };
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
-use crate::pcp::depot::DepotPolicy;
+use crate::pcp::depot::{DepotGroup, DepotPolicy};
 use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::size::{BATCH_CAP_PAGES, BATCH_CAP_PAGES_4_18, CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
+use crate::types::PAGEBLOCK_ORDER;
 use crate::vmstat::variant::{NumaPolicy, Refresh, StatPolicy};
 use crate::zone::watermark::{
     BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING,
     MIN_FREE_KBYTES_CEILING_5_6, MovableMin, ReserveRights, SCALE_FACTOR_DEFAULT,
 };
 
-/// Part of a pool that its lists may always hold. Linux gets a like amount from the low mark, which
-/// huge pages raise; a pool's reserve is smaller, and without this its lists would be too: a
-/// recorded file workload drained five times as many pages.
-const POOL_LISTS_PART: u32 = 128;
 /// How far the marks of a pool may move apart while it is short again and again, in 1/10000 of a
 /// zone.
 const POOL_SCALE_FACTOR_MAX: u32 = 1000;
-/// Batches of a CPU's lists and, for each CPU, of its depot: simulated producers and consumers on
-/// 128 to 1024 CPUs then wait for no zone lock, with a fifth of the memory that tuned lists hold.
-const DEPOT_BATCHES: u16 = 64;
-/// What is moved at once is at most `batch << 3`: a batch of a depot is a fixed array.
+/// Batches that a CPU's lists hold, at most.
+const LIST_BATCHES: u32 = 128;
+/// Batches of a depot for each of its CPUs: what programs take and give
+/// back in swings of some 60 MiB a CPU goes past no zone lock (docs/BEYOND.md).
+const DEPOT_BATCHES: u16 = 256;
+/// What a list gives up at once is at most `batch << 3`: the depot gets it batch by batch, so more
+/// at once gains nothing.
 const DEPOT_SCALE_MAX: u8 = 3;
+/// A depot is filled with blocks of up to 2 MiB.
+const DEPOT_BLOCK: u8 = PAGEBLOCK_ORDER.get() as u8;
 /// Distance above which machines reclaimed nodes on their own, 3.0 to 3.15 (LB A.3, G.1).
 const RECLAIM_DISTANCE: u8 = 30;
 /// The same before 3.0.
@@ -54,7 +56,6 @@ impl Policy {
             scale_max: 5,
             slice: CacheSlice::Machine,
             high_fraction: HighFraction::AUTO,
-            high_min_part: 0,
             high_batches: 0,
             drain: DrainPolicy {
                 order: DrainOrder::ListExhausting,
@@ -102,13 +103,20 @@ impl Policy {
     };
 
     /// Ours, and the default of pools: Linux 6.18 without mobility grouping, with lists for every
-    /// order up to 9, with a reserve in proportion to the pool and lists that may hold as much.
-    /// NUMA events are exact, and every CPU is refreshed in every interval: idle lists shrink too.
+    /// order up to 9, depots between the lists and the buddy, and a reserve in proportion to the
+    /// pool. NUMA events are exact, and every CPU is refreshed in every interval: idle lists shrink
+    /// too.
     pub const ZONAL: Policy = Policy {
         name: "zonal",
         pcp: PcpPolicy {
             orders: ORDERS_ALL,
-            high_min_part: POOL_LISTS_PART,
+            high_batches: LIST_BATCHES,
+            scale_max: DEPOT_SCALE_MAX,
+            depot: DepotPolicy {
+                batches: DEPOT_BATCHES,
+                group: DepotGroup::Cache,
+                block: DEPOT_BLOCK,
+            },
             ..Policy::LINUX_6_18.pcp
         },
         watermark: WatermarkPolicy {
@@ -120,21 +128,6 @@ impl Policy {
         stat: StatPolicy { refresh: Refresh::PerCpuTimer, ..StatPolicy::V6_6 },
         numa: NumaPolicy::EXACT,
         ..Policy::LINUX_6_18
-    };
-
-    /// [`ZONAL`](Self::ZONAL) for machines with many CPUs: short lists, and depots that take what
-    /// they give up. With depots a list need not grow to be left alone by the zone lock
-    /// (`docs/BEYOND.md`).
-    pub const ZONAL_DEPOTS: Policy = Policy {
-        name: "zonal-depots",
-        pcp: PcpPolicy {
-            high_min_part: 0,
-            high_batches: DEPOT_BATCHES as u32,
-            scale_max: DEPOT_SCALE_MAX,
-            depot: DepotPolicy { batches: DEPOT_BATCHES, ..Policy::ZONAL.pcp.depot },
-            ..Policy::ZONAL.pcp
-        },
-        ..Policy::ZONAL
     };
 
     /// Linux 6.6: per-CPU lists before the tuning of 2023, fallbacks that change lists.
@@ -247,9 +240,8 @@ impl Policy {
     };
 
     /// Every preset.
-    pub const PRESETS: [Policy; 21] = [
+    pub const PRESETS: [Policy; 20] = [
         Policy::ZONAL,
-        Policy::ZONAL_DEPOTS,
         Policy::LINUX_6_18,
         Policy::LINUX_6_12,
         Policy::LINUX_6_6,

@@ -156,8 +156,6 @@ pub const SETTINGS: &[Setting] = &[
         |fraction: HighFraction, f| write!(f, "{}", fraction.get()),
         |text| HighFraction::new(text.parse().ok()?).ok()
     ),
-    number!("pcp.high_min_part", pcp.high_min_part: u32, 0..=u32::MAX,
-        "lists may always hold this part of their zone; 0 leaves it to the low mark"),
     number!("pcp.high_batches", pcp.high_batches: u32, 0..=1 << 20,
         "lists of a CPU never hold more batches than this; 0 leaves it to pcp.size"),
     choice!("pcp.drain", pcp.drain.order: DrainOrder,
@@ -174,6 +172,8 @@ pub const SETTINGS: &[Setting] = &[
         "batches that wait between lists and buddy, for each CPU that shares a depot; 0 as Linux"),
     choice!("depot.group", pcp.depot.group: DepotGroup,
         "CPUs that share a depot: those of a last-level cache (if known), or of a node"),
+    number!("depot.block", pcp.depot.block: u8, 0..=10,
+        "a depot is filled with blocks of up to this order, split outside the zone lock; 0: not"),
     setting!(
         "watermark.min_free",
         watermark.min_free,
@@ -340,13 +340,6 @@ impl Policy {
                 "pcp.high_batches",
                 "it lowers the upper of two bounds, which only pcp.size=bounds has; set \
                  pcp.size=bounds, or pcp.high_batches=0",
-            );
-        }
-        if pcp.high_min_part != 0 && pcp.size != SizeRule::MinMaxBounds {
-            return conflict(
-                "pcp.high_min_part",
-                "it raises the lower of two bounds, which only pcp.size=bounds has; set \
-                 pcp.size=bounds, or pcp.high_min_part=0",
             );
         }
         Ok(())

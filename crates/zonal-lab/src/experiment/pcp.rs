@@ -193,7 +193,7 @@ static STUDIES: [Study; 3] = [
 
 /// Rows of the tables, and rows that were never published, with what ran. The announcement's lists
 /// held 361 and 367 pages before the series: its kernels had no huge pages that raise the reserve.
-const ROWS: [(&str, &str); 9] = [
+const ROWS: [(&str, &str); 8] = [
     ("base", "linux-6.6+watermark.min_free=linux"),
     ("patch1", "pcp-patch1+watermark.min_free=linux"),
     ("patch3", "pcp-patch3+watermark.min_free=linux"),
@@ -202,7 +202,6 @@ const ROWS: [(&str, &str); 9] = [
     ("patch9", "pcp-patch9+watermark.min_free=linux"),
     ("linux-6.18", "linux-6.18+watermark.min_free=linux"),
     ("zonal", "zonal"),
-    ("zonal-depots", "zonal-depots"),
 ];
 /// Rows whose peak of memory was published, relative to the base row.
 const MORE_MEMORY: [(&str, f64); 2] = [("patch7", 118.4), ("patch9", 118.4)];
@@ -325,8 +324,8 @@ impl Study {
                 self.run_us / 1000,
                 self.workload
             ),
-            "rows linux-6.18, zonal and zonal-depots, and lists_*, were never published; lists_end \
-             is after a minute in which nothing runs"
+            "rows linux-6.18 and zonal, and lists_*, were never published; lists_end is after a \
+             minute in which nothing runs"
                 .into(),
             "contention: cycles of waiting for zone locks over all cycles of busy CPUs. free_high: \
              bulk frees that streams of large frees forced"

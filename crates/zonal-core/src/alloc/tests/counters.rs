@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::home::{Script, Shape, on_cpu, steps_of};
+use super::home::{LISTS_ALONE, Script, Shape, on_cpu, steps_of};
 use crate::alloc::{Allocator, Request, Sysctl};
 use crate::platform::{Instruction, Line, Step};
 use crate::policy::{MinFreeRule, Policy, WatermarkPolicy};
@@ -20,7 +20,7 @@ const ZONE: ZoneId = ZoneId(0);
 const SECOND: u64 = 1_000_000_000;
 
 fn with(update: Update) -> Policy {
-    Policy { stat: StatPolicy { update, ..Policy::ZONAL.stat }, ..Policy::ZONAL }
+    Policy { stat: StatPolicy { update, ..LISTS_ALONE.stat }, ..LISTS_ALONE }
 }
 
 fn alloc(pool: &Allocator<'_, Script>, order: u32, blocks: usize) -> Vec<Pfn> {
@@ -201,7 +201,7 @@ fn a_cpu_that_goes_idle_folds_and_keeps_its_pages() {
 #[test]
 fn a_refresh_writes_the_machines_line_once() {
     let pool =
-        Shape::uniform(2, 1 << 16, 1).boot(Policy { numa: NumaPolicy::V4_14, ..Policy::ZONAL });
+        Shape::uniform(2, 1 << 16, 1).boot(Policy { numa: NumaPolicy::V4_14, ..LISTS_ALONE });
     on_cpu(0);
     alloc(&pool, 0, 3);
     pool.alloc(Request::new(Order::ZERO).on(NodeId(1))).unwrap();
@@ -216,7 +216,7 @@ fn a_refresh_writes_the_machines_line_once() {
 #[test]
 fn what_a_dead_cpu_had_counted_and_cached_is_kept() {
     for numa in [NumaPolicy::V4_13, NumaPolicy::V4_14, NumaPolicy::V5_14, NumaPolicy::EXACT] {
-        let pool = Shape::uniform(1, 1 << 16, 4).boot(Policy { numa, ..Policy::ZONAL });
+        let pool = Shape::uniform(1, 1 << 16, 4).boot(Policy { numa, ..LISTS_ALONE });
         let before = pool.zones()[0].stat_threshold();
         on_cpu(3);
         alloc(&pool, 0, 5);
@@ -232,8 +232,8 @@ fn what_a_dead_cpu_had_counted_and_cached_is_kept() {
 #[test]
 fn the_threshold_of_2_6_24_follows_from_the_pages_that_are_there() {
     for (_, threshold_pages) in ThresholdPages::ALL {
-        let stat = StatPolicy { threshold_pages: *threshold_pages, ..Policy::ZONAL.stat };
-        let policy = Policy { stat, ..Policy::ZONAL };
+        let stat = StatPolicy { threshold_pages: *threshold_pages, ..LISTS_ALONE.stat };
+        let policy = Policy { stat, ..LISTS_ALONE };
         // The zone is said to have less than the buddy is given.
         let mut shape = Shape::uniform(1, 4 << 15, 4);
         shape.zones[0].present = 3 << 15;
@@ -249,10 +249,10 @@ fn the_threshold_of_2_6_24_follows_from_the_pages_that_are_there() {
 
 /// A zone of 160 MiB with 64 CPUs, whose deltas may hide more than the gap between its marks.
 fn drifting(pressure: Pressure) -> Allocator<'static, Script> {
-    let stat = StatPolicy { pressure, ..Policy::ZONAL.stat };
+    let stat = StatPolicy { pressure, ..LISTS_ALONE.stat };
     let watermark =
-        WatermarkPolicy { min_free: MinFreeRule::Kbytes(1000), ..Policy::ZONAL.watermark };
-    Shape::uniform(1, 40_000, 64).boot(Policy { stat, watermark, ..Policy::ZONAL })
+        WatermarkPolicy { min_free: MinFreeRule::Kbytes(1000), ..LISTS_ALONE.watermark };
+    Shape::uniform(1, 40_000, 64).boot(Policy { stat, watermark, ..LISTS_ALONE })
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn below_the_drift_mark_a_safe_test_adds_up_the_deltas() {
 
 #[test]
 fn a_counter_below_zero_is_told_after_a_refresh_of_all() {
-    let pool = Shape::uniform(1, 1 << 14, 2).boot(Policy::ZONAL);
+    let pool = Shape::uniform(1, 1 << 14, 2).boot(LISTS_ALONE);
     alloc(&pool, 0, 10);
     let told = |pool: &Allocator<'_, Script>| {
         let mut told = Vec::new();

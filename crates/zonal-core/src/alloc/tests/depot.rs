@@ -9,8 +9,10 @@ use super::home::{Shape, before_the_next_lock, on_cpu, steps_of};
 use super::programs::{self, Op};
 use crate::alloc::{Allocator, Request};
 use crate::pcp::depot::{DepotGroup, DepotPolicy};
+use crate::pcp::size::CacheSlice;
 use crate::platform::{Platform, Step};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
+use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Order, Pfn, ZoneId};
 use crate::zone::state::BELOW_HIGH;
 
@@ -19,14 +21,21 @@ const PAGES: u64 = 1 << 15;
 const BATCH: usize = 7;
 
 fn with_depot(policy: Policy, batches: u16, group: DepotGroup) -> Policy {
-    Policy { pcp: PcpPolicy { depot: DepotPolicy { batches, group }, ..policy.pcp }, ..policy }
+    let depot = DepotPolicy { batches, group, ..DepotPolicy::OFF };
+    Policy { pcp: PcpPolicy { depot, ..policy.pcp }, ..policy }
+}
+
+/// Refills take blocks of up to this order whole.
+fn filled(policy: Policy, block: u8) -> Policy {
+    let depot = DepotPolicy { block, ..policy.pcp.depot };
+    Policy { pcp: PcpPolicy { depot, ..policy.pcp }, ..policy }
 }
 
 /// No reserve and short lists, so that little is needed to fill one.
 fn short(batches: u16) -> Policy {
     let zonal = with_depot(Policy::ZONAL, batches, DepotGroup::Node);
     let watermark = WatermarkPolicy { min_free: MinFreeRule::Kbytes(0), ..zonal.watermark };
-    let pcp = PcpPolicy { scale_max: 0, high_min_part: 0, ..zonal.pcp };
+    let pcp = PcpPolicy { scale_max: 0, ..zonal.pcp };
     Policy { pcp, watermark, ..zonal }
 }
 
@@ -93,11 +102,113 @@ fn a_full_depot_lets_the_rest_through_to_the_buddy() {
     pool.validate().unwrap();
 }
 
+/// The first CPU that runs empty again and again leaves for the others what it does not need of a
+/// block, and the zone lock is not held for each page.
+#[test]
+fn a_refill_takes_whole_blocks_and_fills_the_depot() {
+    let plain = Policy { pcp: PcpPolicy { scale_max: 5, ..short(64).pcp }, ..short(64) };
+    let run = |policy| {
+        let pool = Shape::uniform(1, PAGES, 2).boot(policy);
+        let mut pages = take(&pool, 0, Order::ZERO, 4000);
+        let left = pool.depot_pages(ZoneId(0)) as usize;
+        let before = pool.zone_stats(ZoneId(0));
+        assert!(left.is_multiple_of(BATCH));
+        pages.extend(take(&pool, 1, Order::ZERO, left));
+        let after = pool.zone_stats(ZoneId(0));
+        let refilled = after.refilled_pages;
+        assert_eq!(refilled, before.refilled_pages, "the other CPU needs nothing of the buddy");
+        assert_eq!(PAGES - after.free_pages, refilled, "what left the buddy is counted once");
+        pool.validate().unwrap();
+        pages.sort_unstable();
+        assert!(pages.windows(2).all(|two| two[0] != two[1]), "each page once");
+        give(&pool, 1, Order::ZERO, pages);
+        pool.drain_all();
+        assert_eq!(pool.zone_stats(ZoneId(0)).free_pages, PAGES);
+        pool.validate().unwrap();
+        (left > 0, before.lock_holds)
+    };
+    let (left, holds) = run(plain);
+    assert!(!left);
+    let (left, fewer) = run(filled(plain, 9));
+    assert!(left, "a half of each block");
+    assert!(fewer < holds);
+}
+
+/// Of a zone cut into single pages a refill takes no more blocks in one hold than elsewhere, and of
+/// one that is short only what the list needs.
+#[test]
+fn whole_blocks_are_not_to_be_had_everywhere() {
+    let policy = filled(short(64), 9);
+    let pool = Shape::uniform(1, PAGES, 2).boot(policy);
+    let mut pages = take(&pool, 0, Order::ZERO, PAGES as usize);
+    pages.sort_unstable();
+    let (odd, even): (Vec<Pfn>, Vec<Pfn>) = pages.into_iter().partition(|pfn| pfn.0 % 2 == 1);
+    give(&pool, 0, Order::ZERO, even);
+    pool.drain_all();
+    let before = pool.zone_stats(ZoneId(0)).refilled_pages;
+    let some = take(&pool, 1, Order::ZERO, 1);
+    assert_eq!(pool.zone_stats(ZoneId(0)).refilled_pages - before, BATCH as u64 + 1);
+    pool.validate().unwrap();
+    give(&pool, 0, Order::ZERO, odd);
+    give(&pool, 0, Order::ZERO, some);
+    pool.drain_all();
+    pool.zones()[0].set_flag(BELOW_HIGH);
+    let kept = take(&pool, 1, Order::ZERO, 1);
+    assert_eq!(pool.depot_pages(ZoneId(0)), 0);
+    give(&pool, 1, Order::ZERO, kept);
+}
+
+/// A stream of large frees spreads over several orders, of none a batch: they go to the
+/// depot, and the sender gets them back from there.
+#[test]
+fn a_stream_of_large_frees_goes_to_the_depot_whole() {
+    let mut policy = short(64);
+    (policy.pcp.slice, policy.pcp.scale_max) = (CacheSlice::Bytes(0), 5);
+    let pool = Shape::uniform(1, PAGES, 2).boot(policy);
+    let orders = [3, 2, 1, 0].map(|order| Order::new(order).unwrap());
+    let round = |times| {
+        for _ in 0..times {
+            let message = orders.map(|order| take(&pool, 0, order, 1));
+            for (order, blocks) in orders.into_iter().zip(message) {
+                give(&pool, 1, order, blocks);
+            }
+        }
+    };
+    round(200);
+    let before = pool.zone_stats(ZoneId(0));
+    let forced = pool.pcp(ZoneId(0), CpuId(1)).events.forced.load(Relaxed);
+    assert!(forced > 0);
+    round(100);
+    let after = pool.zone_stats(ZoneId(0));
+    let passed: u64 = orders.map(Order::pages).iter().sum::<u64>() * 100;
+    // But for what a depot in use gives back at times.
+    assert!(after.drained_pages - before.drained_pages < passed / 10);
+    assert!(after.refilled_pages - before.refilled_pages < passed / 10);
+    pool.validate().unwrap();
+}
+
+/// What one moment brought to a depot goes back while it is used by fewer.
+#[test]
+fn a_depot_gives_back_what_its_use_does_not_need() {
+    let pool = Shape::uniform(1, PAGES, 2).boot(short(64));
+    let many = take(&pool, 0, Order::ZERO, 2000);
+    give(&pool, 1, Order::ZERO, many);
+    let full = pool.depot_pages(ZoneId(0));
+    assert!(full > 50 * BATCH as u64);
+    for _ in 0..100_000 / BATCH {
+        let few = take(&pool, 0, Order::ZERO, BATCH);
+        give(&pool, 1, Order::ZERO, few);
+    }
+    let rest = pool.depot_pages(ZoneId(0));
+    assert!(rest < full / 2, "{rest} of {full}");
+    pool.validate().unwrap();
+}
+
 #[test]
 fn without_batches_there_is_no_depot() {
     for policy in Policy::PRESETS {
         let has = policy.pcp.depot.batches != 0;
-        assert_eq!(has, policy.name == "zonal-depots", "{}", policy.name);
+        assert_eq!(has, policy.name == "zonal", "{}", policy.name);
     }
     let pool = Shape::uniform(1, PAGES, 2).boot(short(0));
     let pages = take(&pool, 0, Order::ZERO, 3000);
@@ -275,6 +386,7 @@ fn every_short_program_with_a_depot_is_right() {
     ];
     let shape = Shape::uniform(1, 128, 2);
     exhaustive::run_all(&shape, short(4), &ops, 5);
+    exhaustive::run_all(&shape, filled(short(4), 4), &ops, 4);
 }
 
 proptest! {
@@ -292,10 +404,11 @@ proptest! {
         group in prop::sample::select(std::vec![DepotGroup::Cache, DepotGroup::Node]),
         grouping in prop::sample::select(std::vec![Grouping::On, Grouping::Off]),
         linux in any::<bool>(),
+        block in prop::sample::select(std::vec![0u8, 3, 9, 10]),
         ops in prop::collection::vec(programs::op(), 20..50),
     ) {
         let base = if linux { Policy::LINUX_6_18 } else { short(1) };
-        let policy = with_depot(base, batches, group);
+        let policy = filled(with_depot(base, batches, group), block);
         let policy = Policy { mobility_grouping: grouping, ..policy };
         let mut shape = Shape::uniform(1, 14_000, cpus);
         shape.caches = (0..cpus as u16).map(|cpu| cpu % 2).collect();

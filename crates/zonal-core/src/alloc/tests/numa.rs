@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::home::{Script, Shape, on_cpu, steps_of};
+use super::home::{LISTS_ALONE, Script, Shape, on_cpu, steps_of};
 use super::word_path;
 use crate::alloc::{Allocator, NumaEvents, Request, Sysctl};
 use crate::platform::{Instruction, Line, Step};
@@ -172,7 +172,7 @@ fn switched_off_all_counts_are_gone_and_switched_on_they_begin_at_zero() {
     for (name, storage) in NumaStorage::ALL {
         let fold_site = NumaFold::WorkerAndSnapshot;
         let numa = NumaPolicy { storage: *storage, fold_site, ..NumaPolicy::EXACT };
-        let pool = Shape::uniform(2, 1 << 14, 1).boot(Policy { numa, ..Policy::ZONAL });
+        let pool = Shape::uniform(2, 1 << 14, 1).boot(Policy { numa, ..LISTS_ALONE });
         on_cpu(0);
         alloc(&pool, 300);
         pool.alloc(Request::new(Order::ZERO).on(NodeId(1))).unwrap();

@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use super::home::{Script, Shape, distances, zone};
+use super::home::{LISTS_ALONE, Script, Shape, distances, zone};
 use crate::alloc::{Allocator, Request};
 use crate::buddy::{Buddy, FreeFlags};
 use crate::frame::{Frames, PageState, PageWord};
@@ -33,8 +33,8 @@ fn is_cached(pool: &Allocator<'_, Script>, pfn: Pfn) -> bool {
 /// One CPU, 4096 pages, a chunk of 1 page; stores that hold 512 pages whatever happens.
 fn fixed() -> Allocator<'static, Script> {
     let high_fraction = HighFraction::new(8).unwrap();
-    let pcp = PcpPolicy { high_fraction, ..Policy::ZONAL.pcp };
-    Shape::uniform(1, 4096, 1).boot(Policy { pcp, ..Policy::ZONAL })
+    let pcp = PcpPolicy { high_fraction, ..LISTS_ALONE.pcp };
+    Shape::uniform(1, 4096, 1).boot(Policy { pcp, ..LISTS_ALONE })
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_drain_goes_on_with_the_lists_behind_the_one_freed_to_and_round() {
 
 #[test]
 fn pages_drained_in_one_go_merge_again() {
-    let pool = Shape::uniform(1, 1 << 14, 2).boot(Policy::ZONAL);
+    let pool = Shape::uniform(1, 1 << 14, 2).boot(LISTS_ALONE);
     let pages = take(&pool, Order::ZERO, 3000);
     give(&pool, Order::ZERO, &pages);
     pool.drain_all();
@@ -195,7 +195,7 @@ fn a_drain_leaves_the_buddy_as_single_frees_would() {
         random % n
     };
     let policy = Policy { mobility_grouping: Grouping::On, ..Policy::LINUX_6_12 };
-    for (policy, start) in [(Policy::ZONAL, 0), (policy, 0), (Policy::ZONAL, 777)] {
+    for (policy, start) in [(LISTS_ALONE, 0), (policy, 0), (LISTS_ALONE, 777)] {
         let mut shape = Shape::uniform(1, 1 << 14, 1);
         shape.zones[0].start_pfn = start;
         let pool = shape.boot(policy);

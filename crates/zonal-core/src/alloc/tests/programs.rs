@@ -144,8 +144,9 @@ fn policy() -> BoxedStrategy<Policy> {
         .prop_map(|(preset, grouping, min_free, (fraction, batches), (update, numa))| {
             let high_fraction = HighFraction::new(fraction).unwrap();
             let single = preset.pcp.free_lists == FreeLists::Single;
-            let depot =
-                DepotPolicy { batches: if single { batches } else { 0 }, ..DepotPolicy::OFF };
+            let batches = if single { batches } else { 0 };
+            let block = if batches == 3 { 9 } else { 0 };
+            let depot = DepotPolicy { batches, block, ..DepotPolicy::OFF };
             Policy {
                 stat: StatPolicy { update, ..preset.stat },
                 numa,

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::vec::Vec;
 
-use super::home::{Script, Shape, on_cpu};
+use super::home::{LISTS_ALONE, Script, Shape, on_cpu};
 use super::word_path;
 use crate::alloc::{Allocator, Request, Sysctl};
 use crate::gfp::Gfp;
@@ -419,10 +419,10 @@ fn stores_decide_as_the_plain_machine_does_with_linux_lists() {
 /// Every order, and fast paths that skip decisions and leave the state to be put together later.
 #[test]
 fn stores_decide_as_the_plain_machine_does_on_fast_paths() {
-    run(Policy::ZONAL, 0, 1 << 18, 15_000);
-    run(Policy::ZONAL, 8 << 20, 1 << 17, 8000);
+    run(LISTS_ALONE, 0, 1 << 18, 15_000);
+    run(LISTS_ALONE, 8 << 20, 1 << 17, 8000);
     let single = PcpPolicy { scale_max: 0, ..Policy::LINUX_6_12.pcp };
-    run(Policy { pcp: single, ..Policy::ZONAL }, 0, 1 << 17, 8000);
+    run(Policy { pcp: single, ..LISTS_ALONE }, 0, 1 << 17, 8000);
 }
 
 /// Each step of the tuning, on lists sized as they were at its time: the word, whose arithmetic is
@@ -436,12 +436,12 @@ fn stores_decide_as_the_plain_machine_does_at_every_step_of_the_tuning() {
             _ => SizeRule::LowMarkSplit,
         };
         std::println!("tuning {name}");
-        let all = Policy::ZONAL.pcp;
+        let all = LISTS_ALONE.pcp;
         let orders = if *tuning == Tuning::Fixed { 1 } else { all.orders };
-        let pcp = PcpPolicy { tuning: *tuning, size, orders, high_min_part: 0, ..all };
+        let pcp = PcpPolicy { tuning: *tuning, size, orders, ..all };
         let drain = DrainPolicy { bulk: Chunk::Whole, all: Chunk::Whole, ..pcp.drain };
-        run(Policy { pcp, ..Policy::ZONAL }, 0, 1 << 17, 4000);
-        run(Policy { pcp: PcpPolicy { drain, ..pcp }, ..Policy::ZONAL }, 8 << 20, 1 << 17, 4000);
+        run(Policy { pcp, ..LISTS_ALONE }, 0, 1 << 17, 4000);
+        run(Policy { pcp: PcpPolicy { drain, ..pcp }, ..LISTS_ALONE }, 8 << 20, 1 << 17, 4000);
     }
 }
 
@@ -467,21 +467,16 @@ fn stores_decide_as_the_plain_machine_does_with_older_drains_and_lists() {
         run(on, 0, 1 << 18, 8000);
     }
     let pcp = PcpPolicy { drain: growing, ..Policy::LINUX_6_12.pcp };
-    run(Policy { pcp, ..Policy::ZONAL }, 0, 1 << 17, 8000);
+    run(Policy { pcp, ..LISTS_ALONE }, 0, 1 << 17, 8000);
 }
 
 /// LB E.10, level 0: a free of order 1 to 3 empties the lists while frees before it doubled what
 /// goes back, whatever the free before it was. Fast operations only look for two in a row.
 #[test]
 fn at_level_0_a_fast_free_does_not_pass_by_a_forced_drain() {
-    let pcp = PcpPolicy {
-        tuning: Tuning::Level0,
-        size: SizeRule::LowMarkSplit,
-        high_min_part: 0,
-        ..Policy::ZONAL.pcp
-    };
+    let pcp = PcpPolicy { tuning: Tuning::Level0, size: SizeRule::LowMarkSplit, ..LISTS_ALONE.pcp };
     let shape = Shape::uniform(1, 1 << 17, 2);
-    shape.scoped(Policy { pcp, ..Policy::ZONAL }, 0, |pool| {
+    shape.scoped(Policy { pcp, ..LISTS_ALONE }, 0, |pool| {
         let (cpu, two) = (CpuId(0), Order::new(2).unwrap());
         let blocks: Vec<Pfn> =
             (0..40_000).map(|_| pool.alloc(Request::new(Order::ZERO)).unwrap()).collect();

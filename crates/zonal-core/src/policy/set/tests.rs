@@ -121,7 +121,6 @@ fn what_cannot_go_together_is_refused_with_the_way_out() {
         (base, "pcp.tuning", "7", "pcp.size=bounds"),
         (base, "pcp.tuning", "6.15", "pcp.size=bounds"),
         (base, "pcp.freelist", "hot-cold", "pcp.orders=0"),
-        (old, "pcp.high_min_part", "128", "pcp.size=bounds"),
         (modern, "pcp.orders", "1-3", "order 0"),
     ] {
         let mut changed = policy;
