@@ -27,7 +27,7 @@ const DMA_END: u64 = 4096;
 /// Page frames below 4 GiB.
 const DMA32_END: u64 = 1 << 20;
 /// Pages of a MiB.
-const MIB_PAGES: u64 = 256;
+pub(crate) const MIB_PAGES: u64 = 256;
 /// Lines of a page.
 pub const PAGE_LINES: u64 = 64;
 

@@ -31,6 +31,8 @@ pub enum LabCommand {
     Sweep(SweepArgs),
     /// Runs one workload under two policies: what changed, and the counters that explain it.
     Compare(CompareArgs),
+    /// Cuts a recorded build into the jobs that the workload kbuild plays, and prints them.
+    Jobs(JobsArgs),
     /// Runs every experiment and a sweep over sizes, and writes one page with all tables, plots,
     /// seeds and commands.
     Report(ReportArgs),
@@ -105,6 +107,14 @@ pub struct RunArgs {
     /// Write a page with the table and plots to this file too. It needs nothing else to be shown.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// Flags of `zonal lab jobs`.
+#[derive(Args, Debug)]
+pub struct JobsArgs {
+    /// A recording of a build, of any form. `--workload kbuild:FILE` takes it too, or what this
+    /// prints in a FILE.jobs.
+    pub recording: String,
 }
 
 /// What a run is made of, beside its policy.

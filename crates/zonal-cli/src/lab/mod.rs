@@ -3,6 +3,7 @@
 pub mod args;
 mod calibrate;
 mod compare;
+mod jobs;
 mod list;
 mod machines;
 mod measure;
@@ -28,6 +29,7 @@ pub fn run(command: &LabCommand) -> anyhow::Result<Verdict> {
         LabCommand::Once(args) => once::run(args),
         LabCommand::Sweep(args) => sweep::run(args),
         LabCommand::Compare(args) => compare::run(args),
+        LabCommand::Jobs(args) => jobs::run(args),
         LabCommand::Report(args) => report::run(args),
     }
 }

@@ -5,6 +5,7 @@ mod advise;
 mod conform;
 mod fidelity;
 mod lab;
+mod lab_jobs;
 mod lab_machines;
 mod node_exporter;
 mod others;

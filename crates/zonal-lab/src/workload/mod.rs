@@ -28,6 +28,7 @@ mod unix_stream;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use thiserror::Error;
 use zonal_core::types::Order;
@@ -36,7 +37,7 @@ pub use burst::Burst;
 pub use churn::Churn;
 pub use fsmark::FsMark;
 pub use handoff::Handoff;
-pub use kbuild::Kbuild;
+pub use kbuild::{Kbuild, jobs_of};
 pub use kernbench::Kernbench;
 pub use largedd::LargeDd;
 pub use page_bench::PageBench;
@@ -59,6 +60,12 @@ pub trait Program {
     /// It is over: what it holds goes back, from the CPU whose turn it is. Programs that a run just
     /// leaves as they are do nothing.
     fn finish(&mut self, _lab: &mut Lab<'_>) {}
+
+    /// Its processes end, and what they hold goes back; what a machine keeps in memory after that,
+    /// as files, stays.
+    fn stop(&mut self, lab: &mut Lab<'_>) {
+        self.finish(lab);
+    }
 }
 
 /// What a CPU does after a step.
@@ -137,6 +144,9 @@ pub enum WorkloadError {
     /// A recording that cannot be played.
     #[error("trace: {0}")]
     Trace(String),
+    /// No jobs of a build.
+    #[error("kbuild: {0}")]
+    Jobs(String),
     /// A number is none, or cannot be.
     #[error("{kind}: {name} is '{value}'; expected a whole number from {min} to {max}")]
     Value {
@@ -182,6 +192,11 @@ const LINES: Param = Param {
 impl Kind {
     /// Whether it plays a file, whose name stands before its numbers.
     pub fn takes_file(&self) -> bool {
+        self.needs_file() || self.name == kbuild::KIND.name
+    }
+
+    /// Whether it has nothing to play without one.
+    pub fn needs_file(&self) -> bool {
         self.name == trace::KIND.name
     }
 }
@@ -236,10 +251,11 @@ impl Workload {
     /// # Errors
     /// [`WorkloadError`] for a file that is missing or is no recording.
     pub fn check(&self) -> Result<(), WorkloadError> {
-        match self.kind.takes_file() {
-            true if self.file.is_empty() => Err(WorkloadError::NoFile(self.kind.name)),
-            true => trace::check(&self.file),
-            false => Ok(()),
+        match self.file.as_str() {
+            "" if self.kind.needs_file() => Err(WorkloadError::NoFile(self.kind.name)),
+            "" => Ok(()),
+            file if self.kind.name == kbuild::KIND.name => kbuild::jobs_of(file).map(drop),
+            file => trace::check(file),
         }
     }
 
@@ -248,9 +264,13 @@ impl Workload {
     /// # Errors
     /// [`WorkloadError`] for a file that cannot be played there.
     pub fn program(&self, cpus: u32) -> Result<Box<dyn Program>, WorkloadError> {
-        match self.kind.takes_file() {
-            true => Ok(Box::new(Trace::open(&self.file, &self.values, cpus)?)),
-            false => Ok((self.kind.make)(&self.values, cpus)),
+        match self.file.as_str() {
+            "" => Ok((self.kind.make)(&self.values, cpus)),
+            file if self.kind.name == kbuild::KIND.name => {
+                let jobs = Arc::new(kbuild::jobs_of(file)?);
+                Ok(Box::new(Kbuild::new(jobs, &self.values, cpus)))
+            }
+            file => Ok(Box::new(Trace::open(file, &self.values, cpus)?)),
         }
     }
 }

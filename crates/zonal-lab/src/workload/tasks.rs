@@ -111,6 +111,11 @@ impl Tasks {
         self.put(lab, task, chosen);
     }
 
+    /// Where a task ran last, or waits.
+    pub fn place(&self, task: TaskId) -> u32 {
+        self.last[task as usize]
+    }
+
     /// The task that `cpu` runs now, if it has one: the one it ran, unless that has had its slice
     /// and others wait.
     pub fn current(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Option<TaskId> {

@@ -3,32 +3,39 @@
 //! after page with work between, writes a file, and gives all its pages back when it exits, on the
 //! CPU where it runs by then. When a job is over, the next of its slot begins.
 //!
-//! Which calls a process makes in which order is a recorded build's ([`jobs`]); sizes of compilers
-//! and linkers are scaled. What the recording has not:
+//! Which calls a process makes in which order is a recorded build's ([`cut`]): the bundled one's,
+//! or that of a FILE; sizes of compilers and linkers are scaled. Objects stay in memory until the
+//! same slot makes them again. What the recording has not:
 //!
 //! - the first page directory of a process, a block of order 1 where page tables are isolated
 //!   (the announcement names it: the last thing a process frees, behind all its pages);
 //! - pages that another CPU's background work frees: who exits frees them, or whoever runs next on
-//!   its CPU, as deferred frees do.
+//!   its CPU, as deferred frees do;
+//! - the files of the trees that are built: read or written before, and in memory all the time.
 
+pub mod cut;
 pub mod jobs;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
 
 use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
+use zonal_trace::Recording;
 
-use self::jobs::{COMPILER_PAGES, Call, JOBS, Process};
+use self::cut::CutError;
+use self::jobs::{BUNDLED, Call, Jobs, Process};
 use super::tasks::{TaskId, Tasks};
-use super::{Kind, Param, Program, Turn};
+use super::{Kind, Param, Program, Turn, WorkloadError};
 use crate::cost::contents::Access;
 use crate::cost::kernel::{FAULT_NS, FILE_PAGE_NS, PROCESS_NS, UNMAP_NS};
-use crate::sim::{Lab, PAGE_LINES};
+use crate::sim::{Lab, MIB_PAGES, PAGE_LINES};
 
 pub(super) const KIND: Kind = Kind {
     name: "kbuild",
-    about: "jobs of a build: a driver, a compiler and an assembler each, in groups of slots",
+    about: "jobs of a build, that of FILE or the bundled one, in groups of slots",
     params: &[
         Param { name: "groups", about: "builds at a time", default: 8, min: 1, max: 1024 },
         Param { name: "jobs", about: "jobs of each at a time", default: 28, min: 1, max: 4096 },
@@ -42,24 +49,34 @@ pub(super) const KIND: Kind = Kind {
         Param {
             name: "user",
             about: "nanoseconds that a process works between two new pages, on a core of its own",
-            default: 11_250,
+            default: 11_125,
             min: 0,
             max: 1_000_000_000,
         },
+        // Linux From Scratch 11.3 (2023) on linux-6.1: "1200 - 8800 MB (typically about 1700 MB)"
+        // for the sources and what a build makes of them.
+        Param {
+            name: "tree",
+            about: "MiB of each build's files that are in memory, sources and objects",
+            default: 1700,
+            min: 0,
+            max: 1 << 20,
+        },
     ],
-    make: |values, cpus| {
-        Box::new(Kbuild::new(cpus, values[0] * values[1], values[2] as u32, values[3]))
-    },
+    make: |values, cpus| Box::new(Kbuild::new(Arc::clone(&BUNDLED), values, cpus)),
 };
 
-/// Processes of a job that may wait for each other: its driver, and two below it.
-const DEEP: u32 = 4;
 /// Recorded runs from this length on are what a compiler does with its source, and scaled.
 const LONG_RUN: u32 = 16;
 /// Most calls of a process in one step.
 const STRIDE: u32 = 8;
 /// Pages that others left on a CPU before they are freed all the same.
 const DEFERRED_MAX: usize = 256;
+/// Files of the trees come in blocks of this size: 4 MiB. Nothing ever frees a part of one.
+const TREE_BLOCK: Order = Order::MAX;
+/// Part of a zone's memory that trees may fill. Beyond it a kernel would reclaim, which is not
+/// played.
+const TREES_PART: u64 = 2;
 /// A page directory, where page tables are isolated.
 const DIRECTORY: Order = Order::new(1).unwrap();
 const TABLES: Request = Request::new(Order::ZERO).gfp(Gfp::KERNEL_ACCOUNT);
@@ -69,23 +86,34 @@ const USERS: Request = Request::new(Order::ZERO).gfp(Gfp::HIGHUSER_MOVABLE);
 #[derive(Debug)]
 pub struct Kbuild {
     cpus: u32,
+    jobs: Arc<Jobs>,
     scale: u32,
     user_ns: u64,
+    /// MiB of files of all trees.
+    trees_mib: u64,
+    trees: Vec<Pfn>,
     tasks: Option<Tasks>,
     slots: Vec<Slot>,
-    /// Processes by their task: `DEEP` for each slot.
+    /// Processes by their task: as many for each slot as may wait for each other.
     running: Vec<Running>,
     /// Pages that dead processes left, on each CPU.
     deferred: Vec<Vec<Pfn>>,
-    /// Pages touched by processes so far.
+    /// Blocks touched by processes so far.
     pub touched: u64,
 }
+
+/// A block that is held.
+type Block = (Pfn, Order);
 
 #[derive(Clone, Debug, Default)]
 struct Slot {
     job: usize,
-    /// What its processes have written.
-    files: Vec<(Pfn, Order)>,
+    /// What its processes have written and will delete.
+    files: VecDeque<Block>,
+    /// What they have written to stay, by job.
+    objects: BTreeMap<usize, Vec<Block>>,
+    /// Whether the objects of this job are an earlier build's, until the first is written again.
+    stale: bool,
 }
 
 /// A process at work.
@@ -97,24 +125,49 @@ struct Running {
     run: usize,
     left: u32,
     forks: usize,
-    held: VecDeque<Pfn>,
+    held: VecDeque<Block>,
     directory: Option<Pfn>,
     begun: bool,
 }
 
+/// The jobs of a file: cut from a recording, or as `zonal lab jobs` printed them.
+///
+/// # Errors
+/// [`WorkloadError::Jobs`] with the file, and what is wrong in it.
+pub fn jobs_of(file: &str) -> Result<Jobs, WorkloadError> {
+    let path = Path::new(file);
+    let wrong = |what: String| WorkloadError::Jobs(format!("{file}: {what}"));
+    if path.extension().is_some_and(|extension| extension == "jobs") {
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        return Jobs::parse(&text).map_err(|error| wrong(error.to_string()));
+    }
+    let cut = || cut::cut(Recording::open(path)?.events());
+    cut().map_err(|error| match error {
+        // It names the file itself, with the place in it.
+        CutError::Trace(error) => WorkloadError::Jobs(error.to_string()),
+        CutError::Jobs(what) => wrong(what),
+    })
+}
+
 impl Kbuild {
-    /// On `cpus` CPUs.
-    pub fn new(cpus: u32, slots: u64, scale_percent: u32, user_ns: u64) -> Kbuild {
-        let slots = slots as usize;
+    /// These jobs on `cpus` CPUs, with the numbers of [`KIND`].
+    pub(super) fn new(jobs: Arc<Jobs>, values: &[u64], cpus: u32) -> Kbuild {
+        let [groups, each, scale, user_ns, tree] = *values else {
+            unreachable!("a workload has the numbers of its kind")
+        };
+        let slots = (groups * each) as usize;
         Kbuild {
             cpus,
-            scale: scale_percent,
+            scale: scale as u32,
             user_ns,
+            trees_mib: groups * tree,
+            trees: Vec::new(),
             tasks: None,
             slots: vec![Slot::default(); slots],
-            running: vec![Running::default(); slots * DEEP as usize],
+            running: vec![Running::default(); slots * jobs.deep as usize],
             deferred: vec![Vec::new(); cpus as usize],
             touched: 0,
+            jobs,
         }
     }
 
@@ -124,20 +177,22 @@ impl Kbuild {
         let mut tasks = Tasks::new(lab.machine, self.cpus, count);
         for slot in 0..self.slots.len() {
             self.draw(lab, slot);
-            tasks.put(lab, slot as u32 * DEEP, slot as u32 % self.cpus);
+            tasks.put(lab, slot as u32 * self.jobs.deep, slot as u32 % self.cpus);
         }
         tasks
     }
 
     fn draw(&mut self, lab: &mut Lab<'_>, slot: usize) {
-        self.slots[slot].job = lab.random_below(JOBS.len() as u64) as usize;
-        self.running[slot * DEEP as usize].process = 0;
+        let job = lab.random_below(self.jobs.jobs.len() as u64) as usize;
+        (self.slots[slot].job, self.slots[slot].stale) = (job, true);
+        self.running[slot * self.jobs.deep as usize].process = 0;
     }
 
     /// Some calls of a task. `None`: it sleeps or is over.
     fn work(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, task: TaskId) {
-        let slot = (task / DEEP) as usize;
-        let process = &JOBS[self.slots[slot].job][self.running[task as usize].process];
+        let jobs = Arc::clone(&self.jobs);
+        let slot = (task / jobs.deep) as usize;
+        let process = &jobs.jobs[self.slots[slot].job][self.running[task as usize].process];
         if !self.running[task as usize].begun {
             return self.exec(lab, task, process);
         }
@@ -178,36 +233,37 @@ impl Kbuild {
     fn call(&mut self, lab: &mut Lab<'_>, cpu: u32, task: TaskId, process: &Process, call: Call) {
         let running = &mut self.running[task as usize];
         match call {
-            Call::Touch => {
+            Call::Touch(order) => {
                 // From a half to one and a half times as long.
                 let user = self.user_ns / 2 + lab.random_below(self.user_ns + 1);
                 lab.user_ns(user);
                 lab.kernel_ns(FAULT_NS);
-                let page = lab.request(USERS);
+                let block = lab.request(Request { order, ..USERS });
                 self.touched += 1;
-                running.held.extend(page);
+                running.held.extend(block.map(|pfn| (pfn, order)));
                 // The kernel zeroes it.
-                page.into_iter().for_each(|page| {
-                    lab.touch(page, Order::ZERO, PAGE_LINES, Access::Write);
+                block.into_iter().for_each(|block| {
+                    lab.touch(block, order, PAGE_LINES << order.get(), Access::Write);
                 });
             }
-            Call::Kernel => running.held.extend(lab.request(TABLES)),
-            Call::File(order) => {
-                let order = Order::new(order).unwrap_or(Order::ZERO);
-                lab.kernel_ns(FILE_PAGE_NS << order.get());
-                let block = lab.request(Request { order, ..USERS });
-                self.slots[(task / DEEP) as usize].files.extend(block.map(|pfn| (pfn, order)));
+            Call::Kernel => {
+                running.held.extend(lab.request(TABLES).map(|pfn| (pfn, Order::ZERO)));
             }
+            Call::File { order, stays } => self.write(lab, task, order, stays),
+            Call::Delete => match self.slots[(task / self.jobs.deep) as usize].files.pop_front() {
+                Some((block, order)) => lab.free(block, order),
+                None => running.left = 0,
+            },
             Call::Free if running.held.len() > process.left as usize => {
                 lab.kernel_ns(UNMAP_NS);
                 // An exit goes through the address space from its beginning; before, what was
                 // mapped last goes first.
                 let exits = running.run + 1 == process.runs.len();
-                let page = match exits {
+                let block = match exits {
                     true => running.held.pop_front(),
                     false => running.held.pop_back(),
                 };
-                page.into_iter().for_each(|page| lab.free(page, Order::ZERO));
+                block.into_iter().for_each(|(block, order)| lab.free(block, order));
             }
             Call::Free => running.left = 0,
             Call::FreeOthers => match self.deferred[cpu as usize].pop() {
@@ -215,6 +271,21 @@ impl Kbuild {
                 None => running.left = 0,
             },
             Call::Fork => {}
+        }
+    }
+
+    /// A block of a file. Who writes an object again begins by cutting the old one to nothing.
+    fn write(&mut self, lab: &mut Lab<'_>, task: TaskId, order: Order, stays: bool) {
+        let slot = &mut self.slots[(task / self.jobs.deep) as usize];
+        if stays && std::mem::take(&mut slot.stale) {
+            let old = slot.objects.remove(&slot.job).unwrap_or_default();
+            old.into_iter().for_each(|(block, order)| lab.free(block, order));
+        }
+        lab.kernel_ns(FILE_PAGE_NS << order.get());
+        let block = lab.request(Request { order, ..USERS }).map(|pfn| (pfn, order));
+        match stays {
+            true => slot.objects.entry(slot.job).or_default().extend(block),
+            false => slot.files.extend(block),
         }
     }
 
@@ -246,9 +317,9 @@ impl Kbuild {
         // Of a scaled process more is left than was recorded.
         let more = running.held.len().saturating_sub(process.left as usize);
         if more > 0 {
-            for page in running.held.drain(..more.min(STRIDE as usize)) {
+            for (block, order) in running.held.drain(..more.min(STRIDE as usize)) {
                 lab.kernel_ns(UNMAP_NS);
-                lab.free(page, Order::ZERO);
+                lab.free(block, order);
             }
             return;
         }
@@ -257,17 +328,22 @@ impl Kbuild {
         }
         running.begun = false;
         let deferred = &mut self.deferred[cpu as usize];
-        deferred.extend(running.held.drain(..));
+        for (block, order) in running.held.drain(..) {
+            match order {
+                Order::ZERO => deferred.push(block),
+                _ => lab.free(block, order),
+            }
+        }
         while deferred.len() > DEFERRED_MAX {
             let page = deferred.pop();
             page.into_iter().for_each(|page| lab.free(page, Order::ZERO));
         }
-        if !task.is_multiple_of(DEEP) {
+        if !task.is_multiple_of(self.jobs.deep) {
             tasks.wake(lab, task - 1, cpu, true);
             tasks.sleep(cpu);
             return;
         }
-        let slot = (task / DEEP) as usize;
+        let slot = (task / self.jobs.deep) as usize;
         for (block, order) in std::mem::take(&mut self.slots[slot].files) {
             lab.free(block, order);
         }
@@ -279,14 +355,14 @@ impl Kbuild {
 
 /// Whether others should be played before the next call.
 fn call_takes_long(call: Call) -> bool {
-    matches!(call, Call::Touch | Call::File(_))
+    matches!(call, Call::Touch(_) | Call::File { .. })
 }
 
 /// How often a process makes the calls of its run `at`.
 fn times(process: &Process, at: usize, scale_percent: u32) -> u32 {
     let run = process.runs[at];
-    let its_own = matches!(run.call, Call::Touch | Call::Kernel | Call::Free);
-    match its_own && process.pages >= COMPILER_PAGES && run.times >= LONG_RUN {
+    let its_own = matches!(run.call, Call::Touch(_) | Call::Kernel | Call::Free);
+    match its_own && process.is_compiler() && run.times >= LONG_RUN {
         true => (u64::from(run.times) * u64::from(scale_percent) / 100).max(1) as u32,
         false => run.times,
     }
@@ -306,13 +382,40 @@ impl Program for Kbuild {
         turn
     }
 
+    fn scatter(&mut self, lab: &mut Lab<'_>, cpus: u32) {
+        let half = lab.machine.nodes() as u64 * lab.machine.memory_mib / TREES_PART;
+        let blocks = self.trees_mib.min(half) * MIB_PAGES / TREE_BLOCK.pages();
+        lab.allocator.platform().charge(false);
+        for block in 0..blocks {
+            // Who wrote them ran on all CPUs.
+            lab.allocator.platform().turn((block % u64::from(cpus)) as u32, 0);
+            self.trees.extend(lab.request(Request { order: TREE_BLOCK, ..USERS }));
+        }
+        lab.allocator.platform().charge(true);
+    }
+
+    fn stop(&mut self, lab: &mut Lab<'_>) {
+        let deep = self.jobs.deep as usize;
+        for (task, running) in self.running.iter_mut().enumerate() {
+            let cpu = self.tasks.as_ref().map_or(0, |tasks| tasks.place(task as TaskId));
+            lab.allocator.platform().turn(cpu, 0);
+            running.held.drain(..).for_each(|(block, order)| lab.free(block, order));
+            running.directory.take().into_iter().for_each(|block| lab.free(block, DIRECTORY));
+            if task % deep == 0 {
+                let files = std::mem::take(&mut self.slots[task / deep].files);
+                files.into_iter().for_each(|(block, order)| lab.free(block, order));
+            }
+        }
+        for (cpu, pages) in (0..).zip(&mut self.deferred) {
+            lab.allocator.platform().turn(cpu, 0);
+            pages.drain(..).for_each(|page| lab.free(page, Order::ZERO));
+        }
+    }
+
     fn finish(&mut self, lab: &mut Lab<'_>) {
-        let held = self.running.iter_mut().flat_map(|running| std::mem::take(&mut running.held));
-        let deferred = self.deferred.iter_mut().flat_map(std::mem::take);
-        held.chain(deferred).for_each(|page| lab.free(page, Order::ZERO));
-        let directories = self.running.iter_mut().filter_map(|r| r.directory.take());
-        directories.for_each(|directory| lab.free(directory, DIRECTORY));
-        let files = self.slots.iter_mut().flat_map(|slot| std::mem::take(&mut slot.files));
-        files.for_each(|(block, order)| lab.free(block, order));
+        self.stop(lab);
+        let objects = self.slots.iter_mut().flat_map(|slot| std::mem::take(&mut slot.objects));
+        objects.flat_map(|(_, blocks)| blocks).for_each(|(block, order)| lab.free(block, order));
+        self.trees.drain(..).for_each(|block| lab.free(block, TREE_BLOCK));
     }
 }
