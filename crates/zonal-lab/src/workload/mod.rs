@@ -254,7 +254,7 @@ impl Workload {
         match self.file.as_str() {
             "" if self.kind.needs_file() => Err(WorkloadError::NoFile(self.kind.name)),
             "" => Ok(()),
-            file if self.kind.name == kbuild::KIND.name => kbuild::jobs_of(file).map(drop),
+            file if self.kind.name == kbuild::KIND.name => kbuild::check(file),
             file => trace::check(file),
         }
     }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
-use zonal_trace::Recording;
+use zonal_trace::{Recording, TraceError};
 
 use self::cut::CutError;
 use self::jobs::{BUNDLED, Call, Jobs, Process};
@@ -74,7 +74,7 @@ const STRIDE: u32 = 8;
 const DEFERRED_MAX: usize = 256;
 /// Files of the trees come in blocks of this size: 4 MiB. Nothing ever frees a part of one.
 const TREE_BLOCK: Order = Order::MAX;
-/// Part of a zone's memory that trees may fill. Beyond it a kernel would reclaim, which is not
+/// Trees fill at most one such part of memory. Beyond it a kernel would reclaim, which is not
 /// played.
 const TREES_PART: u64 = 2;
 /// A page directory, where page tables are isolated.
@@ -135,18 +135,36 @@ struct Running {
 /// # Errors
 /// [`WorkloadError::Jobs`] with the file, and what is wrong in it.
 pub fn jobs_of(file: &str) -> Result<Jobs, WorkloadError> {
-    let path = Path::new(file);
     let wrong = |what: String| WorkloadError::Jobs(format!("{file}: {what}"));
-    if path.extension().is_some_and(|extension| extension == "jobs") {
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    if is_printed(file) {
+        let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
         return Jobs::parse(&text).map_err(|error| wrong(error.to_string()));
     }
-    let cut = || cut::cut(Recording::open(path)?.events());
-    cut().map_err(|error| match error {
-        // It names the file itself, with the place in it.
-        CutError::Trace(error) => WorkloadError::Jobs(error.to_string()),
+    cut::cut(open(file)?.events()).map_err(|error| match error {
+        CutError::Trace(error) => unreadable(&error),
         CutError::Jobs(what) => wrong(what),
     })
+}
+
+/// What can be said of a file before it is played: that it is a recording, or holds jobs.
+pub(super) fn check(file: &str) -> Result<(), WorkloadError> {
+    match is_printed(file) {
+        true => jobs_of(file).map(drop),
+        false => open(file).map(drop),
+    }
+}
+
+fn is_printed(file: &str) -> bool {
+    Path::new(file).extension().is_some_and(|extension| extension == "jobs")
+}
+
+fn open(file: &str) -> Result<Recording, WorkloadError> {
+    Recording::open(Path::new(file)).map_err(|error| unreadable(&error))
+}
+
+/// It names the file itself, with the place in it.
+fn unreadable(error: &TraceError) -> WorkloadError {
+    WorkloadError::Jobs(error.to_string())
 }
 
 impl Kbuild {
@@ -383,8 +401,8 @@ impl Program for Kbuild {
     }
 
     fn scatter(&mut self, lab: &mut Lab<'_>, cpus: u32) {
-        let half = lab.machine.nodes() as u64 * lab.machine.memory_mib / TREES_PART;
-        let blocks = self.trees_mib.min(half) * MIB_PAGES / TREE_BLOCK.pages();
+        let most = u64::from(lab.machine.nodes()) * lab.machine.memory_mib / TREES_PART;
+        let blocks = self.trees_mib.min(most) * MIB_PAGES / TREE_BLOCK.pages();
         lab.allocator.platform().charge(false);
         for block in 0..blocks {
             // Who wrote them ran on all CPUs.
