@@ -27,9 +27,13 @@ fn per_call(figures: &Figures, name: &str) -> f64 {
 
 #[test]
 fn everything_that_was_allocated_is_freed_when_a_program_is_finished() {
-    for workload in
-        ["kbuild:groups=2,jobs=3,scale=50,user=500", "unix-stream:pairs=3", "sctp-many:work=20000"]
-    {
+    for workload in [
+        "kbuild:groups=2,jobs=3,scale=50,user=500",
+        "unix-stream:pairs=3",
+        "sctp-many:work=20000",
+        "redis:pairs=3,requests=600,work=500",
+        "iperf:pairs=2",
+    ] {
         let machine = machine("icelake-2023-128", 8);
         let plan = Plan::new(machine.clone(), Policy::LINUX_6_12, workload.parse().unwrap(), 3);
         let spec = Spec { machine, policy: Policy::LINUX_6_12, seed: 3 };

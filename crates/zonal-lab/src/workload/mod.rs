@@ -15,11 +15,13 @@ mod burst;
 mod churn;
 mod fsmark;
 mod handoff;
+mod iperf;
 mod kbuild;
 mod kernbench;
 mod largedd;
 mod page_bench;
 mod pairs;
+mod redis;
 mod sctp_many;
 mod streamwriter;
 pub mod tasks;
@@ -37,10 +39,12 @@ pub use burst::Burst;
 pub use churn::Churn;
 pub use fsmark::FsMark;
 pub use handoff::Handoff;
+pub use iperf::Iperf;
 pub use kbuild::{Kbuild, jobs_of};
 pub use kernbench::Kernbench;
 pub use largedd::LargeDd;
 pub use page_bench::PageBench;
+pub use redis::Redis;
 pub use sctp_many::SctpMany;
 pub use streamwriter::StreamWriter;
 pub use trace::Trace;
@@ -173,6 +177,8 @@ pub const KINDS: &[Kind] = &[
     kbuild::KIND,
     unix_stream::KIND,
     sctp_many::KIND,
+    redis::KIND,
+    iperf::KIND,
     trace::KIND,
 ];
 

@@ -1,5 +1,7 @@
 //! Pairs of processes of which the one sends to the other: what the loads over sockets share.
 
+use zonal_core::alloc::Request;
+use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
 use super::Turn;
@@ -7,6 +9,10 @@ use super::tasks::{TaskId, Tasks};
 use crate::cost::contents::Access;
 use crate::cost::kernel::COPY_PAGE_NS;
 use crate::sim::{Lab, PAGE_LINES};
+
+/// What TCP sends from: a block of order 3, asked for without waiting (recorded under 6.18).
+pub(super) const FRAGMENT: Request = Request::new(Order::COSTLY)
+    .gfp(Gfp::NOWAIT.union(Gfp::IO).union(Gfp::FS).union(Gfp::NORETRY).union(Gfp::COMP));
 
 /// Pairs at work. Each has two tasks: [`sender`] and [`receiver`].
 pub(super) trait Pairs {
