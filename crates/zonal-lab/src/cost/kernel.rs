@@ -48,7 +48,7 @@ pub const COPY_PAGE_NS: u64 = 60;
 /// other CPU, of which the lab has no lines.
 pub const SEND_PAGE_NS: u64 = 135;
 /// A call that sends over a local socket, beside its pages: entry, locks, buffer heads. Measured
-/// with messages of 64 bytes under 6.18 on two CPUs of a Xeon of the sixth family (2026), the other
+/// with messages of 64 bytes under 6.18 on two CPUs of a virtual Xeon (2026), the other
 /// end being read on the other CPU by one that is awake.
 pub const SEND_NS: u64 = 650;
 /// The same for a call that receives. It is longer because the buffer's head comes from the other

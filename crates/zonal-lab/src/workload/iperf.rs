@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use zonal_core::types::Pfn;
 
-use super::pairs::{self, FRAGMENT, Pairs, copy};
+use super::pairs::{self, Crew, FRAGMENT, Pairs, copy};
 use super::tasks::Tasks;
 use super::{Kind, Param, Program, Turn};
 use crate::cost::contents::Access;
@@ -49,11 +49,10 @@ const WRITE: u64 = 4;
 /// Streams at work.
 #[derive(Debug)]
 pub struct Iperf {
-    cpus: u32,
+    crew: Crew,
     /// Fragments on their way at most.
     most: usize,
     work_ns: u64,
-    tasks: Option<Tasks>,
     pairs: Vec<Pair>,
 }
 
@@ -70,16 +69,18 @@ impl Iperf {
     /// `pairs` streams on `cpus` CPUs, with `kib` KiB on their way in each at most.
     pub fn new(cpus: u32, pairs: u32, kib: u64, work_ns: u64) -> Iperf {
         let most = (kib / FRAGMENT_KIB) as usize;
-        Iperf { cpus, most, work_ns, tasks: None, pairs: vec![Pair::default(); pairs as usize] }
+        Iperf {
+            crew: Crew::new(cpus, pairs),
+            most,
+            work_ns,
+            pairs: vec![Pair::default(); pairs as usize],
+        }
     }
 }
 
 impl Pairs for Iperf {
-    fn tasks(&mut self) -> &mut Option<Tasks> {
-        &mut self.tasks
-    }
-    fn sizes(&self) -> (u32, u32) {
-        (self.cpus, self.pairs.len() as u32)
+    fn crew(&mut self) -> &mut Crew {
+        &mut self.crew
     }
 
     fn send(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize) {

@@ -16,14 +16,27 @@ pub(super) const FRAGMENT: Request = Request::new(Order::COSTLY)
 
 /// Pairs at work. Each has two tasks: [`sender`] and [`receiver`].
 pub(super) trait Pairs {
-    /// The tasks, once they run.
-    fn tasks(&mut self) -> &mut Option<Tasks>;
-    /// CPUs and pairs.
-    fn sizes(&self) -> (u32, u32);
+    /// Who they are.
+    fn crew(&mut self) -> &mut Crew;
     /// The next call of a pair's sender.
     fn send(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize);
     /// The next call of a pair's receiver.
     fn receive(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize);
+}
+
+/// So many pairs on so many CPUs, and their tasks, once they run.
+#[derive(Debug)]
+pub(super) struct Crew {
+    cpus: u32,
+    pairs: u32,
+    tasks: Option<Tasks>,
+}
+
+impl Crew {
+    /// Pairs that have not begun.
+    pub(super) fn new(cpus: u32, pairs: u32) -> Crew {
+        Crew { cpus, pairs, tasks: None }
+    }
 }
 
 /// The task that sends for a pair.
@@ -38,15 +51,15 @@ pub(super) fn receiver(at: usize) -> TaskId {
 
 /// The next call of the task that the CPU runs.
 pub(super) fn step(pairs: &mut impl Pairs, lab: &mut Lab<'_>, cpu: u32) -> Turn {
-    let (cpus, count) = pairs.sizes();
-    let mut tasks = pairs.tasks().take().unwrap_or_else(|| begin(lab, cpus, count));
+    let crew = pairs.crew();
+    let mut tasks = crew.tasks.take().unwrap_or_else(|| begin(lab, crew.cpus, crew.pairs));
     let task = tasks.current(lab, cpu);
     match task {
         Some(task) if task % 2 == 0 => pairs.send(lab, &mut tasks, cpu, task as usize / 2),
         Some(task) => pairs.receive(lab, &mut tasks, cpu, task as usize / 2),
         None => {}
     }
-    *pairs.tasks() = Some(tasks);
+    pairs.crew().tasks = Some(tasks);
     if task.is_some() { Turn::More } else { Turn::Wait }
 }
 

@@ -19,7 +19,7 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
-use super::pairs::{self, FRAGMENT, Pairs, copy};
+use super::pairs::{self, Crew, FRAGMENT, Pairs, copy};
 use super::tasks::Tasks;
 use super::{Kind, Param, Program, Turn};
 use crate::cost::contents::Access;
@@ -95,12 +95,11 @@ struct Part {
 /// Servers and clients at work.
 #[derive(Debug)]
 pub struct Redis {
-    cpus: u32,
+    crew: Crew,
     requests: u64,
     value: u64,
     flight: u64,
     work_ns: u64,
-    tasks: Option<Tasks>,
     pairs: Vec<Pair>,
     /// Fragments allocated so far, by clients and by servers.
     pub fragments: [u64; 2],
@@ -135,12 +134,11 @@ impl Redis {
     fn new(cpus: u32, values: &[u64]) -> Redis {
         let pairs = vec![Pair::default(); values[0] as usize];
         Redis {
-            cpus,
+            crew: Crew::new(cpus, values[0] as u32),
             requests: values[1],
             value: values[2],
             flight: values[3],
             work_ns: values[4],
-            tasks: None,
             pairs,
             fragments: [0; 2],
             pages: 0,
@@ -175,11 +173,8 @@ impl Redis {
 }
 
 impl Pairs for Redis {
-    fn tasks(&mut self) -> &mut Option<Tasks> {
-        &mut self.tasks
-    }
-    fn sizes(&self) -> (u32, u32) {
-        (self.cpus, self.pairs.len() as u32)
+    fn crew(&mut self) -> &mut Crew {
+        &mut self.crew
     }
 
     /// The client: an answer read, or requests sent.

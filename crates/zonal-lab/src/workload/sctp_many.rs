@@ -13,7 +13,7 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
-use super::pairs::{self, Pairs, copy};
+use super::pairs::{self, Crew, Pairs, copy};
 use super::tasks::Tasks;
 use super::{Kind, Param, Program, Turn};
 use crate::cost::contents::Access;
@@ -51,10 +51,9 @@ const BLOCKS: Request = Request::new(BLOCK).gfp(Gfp::KERNEL);
 /// Pairs at work.
 #[derive(Debug)]
 pub struct SctpMany {
-    cpus: u32,
+    crew: Crew,
     depth: usize,
     work_ns: u64,
-    tasks: Option<Tasks>,
     pairs: Vec<Pair>,
 }
 
@@ -73,17 +72,14 @@ struct Pair {
 impl SctpMany {
     /// `pairs` pairs on `cpus` CPUs.
     pub fn new(cpus: u32, pairs: u32, depth: usize, work_ns: u64) -> SctpMany {
-        let pairs = vec![Pair::default(); pairs as usize];
-        SctpMany { cpus, depth, work_ns, tasks: None, pairs }
+        let crew = Crew::new(cpus, pairs);
+        SctpMany { crew, depth, work_ns, pairs: vec![Pair::default(); pairs as usize] }
     }
 }
 
 impl Pairs for SctpMany {
-    fn tasks(&mut self) -> &mut Option<Tasks> {
-        &mut self.tasks
-    }
-    fn sizes(&self) -> (u32, u32) {
-        (self.cpus, self.pairs.len() as u32)
+    fn crew(&mut self) -> &mut Crew {
+        &mut self.crew
     }
 
     fn send(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize) {

@@ -14,7 +14,7 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
-use super::pairs::{self, Pairs, copy};
+use super::pairs::{self, Crew, Pairs, copy};
 use super::tasks::Tasks;
 use super::{Kind, Param, Program, Turn};
 use crate::cost::contents::Access;
@@ -47,9 +47,8 @@ const HEAD_KIB: u64 = 5;
 /// Pairs at work.
 #[derive(Debug)]
 pub struct UnixStream {
-    cpus: u32,
+    crew: Crew,
     kib: u64,
-    tasks: Option<Tasks>,
     pairs: Vec<Pair>,
 }
 
@@ -86,16 +85,17 @@ struct Pair {
 impl UnixStream {
     /// `pairs` pairs on `cpus` CPUs, each with a socket for `kib` KiB.
     pub fn new(cpus: u32, pairs: u32, kib: u64) -> UnixStream {
-        UnixStream { cpus, kib, tasks: None, pairs: vec![Pair::default(); pairs as usize] }
+        UnixStream {
+            crew: Crew::new(cpus, pairs),
+            kib,
+            pairs: vec![Pair::default(); pairs as usize],
+        }
     }
 }
 
 impl Pairs for UnixStream {
-    fn tasks(&mut self) -> &mut Option<Tasks> {
-        &mut self.tasks
-    }
-    fn sizes(&self) -> (u32, u32) {
-        (self.cpus, self.pairs.len() as u32)
+    fn crew(&mut self) -> &mut Crew {
+        &mut self.crew
     }
 
     /// One block more, or the buffer on its way.
