@@ -218,7 +218,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             && let Some(cache) = ctx.cache
         {
             // The zones were marked before there was this progress (LB G.6, patch B).
-            cache.clear(self.platform.now_ns());
+            cache.reconsider(self.platform.now_ns());
         }
         self.scan(ctx, flags).or_else(|| {
             self.unreserve_highatomic(ctx, false);

@@ -20,12 +20,34 @@ pub struct ZonelistCache {
     /// `last_full_zap`, in the home's nanoseconds.
     zapped_ns: AtomicU64,
     full: [AtomicU64; POSITIONS_MAX / 64],
+    events: CacheEvents,
+}
+
+#[derive(Debug, Default)]
+struct CacheEvents {
+    marks: AtomicU64,
+    passes: AtomicU64,
+    expiries: AtomicU64,
+    reconsiders: AtomicU64,
+}
+
+/// What a zonelist cache was told, and what came of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheStats {
+    /// Positions that became full.
+    pub marks: u64,
+    /// Times that a walk passed a full position without a look.
+    pub passes: u64,
+    /// Times that all was forgotten because a second had gone by.
+    pub expiries: u64,
+    /// Times that all was forgotten because direct reclaim had made progress.
+    pub reconsiders: u64,
 }
 
 impl Default for ZonelistCache {
     fn default() -> ZonelistCache {
         let full = [const { AtomicU64::new(0) }; POSITIONS_MAX / 64];
-        ZonelistCache { zapped_ns: AtomicU64::new(0), full }
+        ZonelistCache { zapped_ns: AtomicU64::new(0), full, events: CacheEvents::default() }
     }
 }
 
@@ -34,6 +56,7 @@ impl ZonelistCache {
     /// Begins the use of the cache by a walk: forgets everything once a second.
     pub fn setup(&self, now_ns: u64) {
         if now_ns.saturating_sub(self.zapped_ns.load(Relaxed)) > ZAP_AFTER_NS {
+            self.events.expiries.fetch_add(1, Relaxed);
             self.clear(now_ns);
         }
     }
@@ -45,7 +68,32 @@ impl ZonelistCache {
 
     /// The position is full.
     pub fn mark(&self, position: usize) {
-        self.full[position / 64].fetch_or(1 << (position % 64), Relaxed);
+        let bit = 1 << (position % 64);
+        if self.full[position / 64].fetch_or(bit, Relaxed) & bit == 0 {
+            self.events.marks.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A walk passed a full position.
+    pub fn count_pass(&self) {
+        self.events.passes.fetch_add(1, Relaxed);
+    }
+
+    /// Direct reclaim has made progress: no position is full (LB G.6, patch B).
+    pub fn reconsider(&self, now_ns: u64) {
+        self.events.reconsiders.fetch_add(1, Relaxed);
+        self.clear(now_ns);
+    }
+
+    /// What happened so far.
+    pub fn stats(&self) -> CacheStats {
+        let CacheEvents { marks, passes, expiries, reconsiders } = &self.events;
+        CacheStats {
+            marks: marks.load(Relaxed),
+            passes: passes.load(Relaxed),
+            expiries: expiries.load(Relaxed),
+            reconsiders: reconsiders.load(Relaxed),
+        }
     }
 
     /// No position is full; the second begins anew.
@@ -81,5 +129,10 @@ mod tests {
         assert!(cache.worth(5) && !cache.worth(6));
         cache.setup(7);
         assert!(!cache.worth(6), "a clock that went back empties nothing");
+        cache.mark(6);
+        cache.reconsider(3_000_000_002);
+        assert!(cache.worth(6));
+        let stats = CacheStats { marks: 6, passes: 0, expiries: 1, reconsiders: 1 };
+        assert_eq!(cache.stats(), stats, "a position is marked once until all is forgotten");
     }
 }

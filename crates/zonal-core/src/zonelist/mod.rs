@@ -11,7 +11,7 @@ pub mod order;
 use crate::types::ZoneId;
 use crate::zone::background::Background;
 use crate::zone::reclaim::{ReclaimRecord, ScanCounters, Scans};
-use cache::ZonelistCache;
+use cache::{CacheStats, ZonelistCache};
 
 /// A node's part of the machine.
 #[derive(Debug, Default)]
@@ -42,6 +42,10 @@ impl Node {
     /// Pages that reclaim looked at and freed here.
     pub fn scans(&self) -> Scans {
         self.scans.read()
+    }
+    /// What its zonelist cache was told, and what came of it.
+    pub fn zonelist_cache(&self) -> CacheStats {
+        self.cache.stats()
     }
     /// Whether it has a zone with pages.
     pub fn has_memory(&self) -> bool {

@@ -67,7 +67,9 @@ impl<'a, P: Platform> Hand<'a, P> for Taking {
     fn serve(&mut self, on: &Allocator<'a, P>, walk: &Walk<'_, 'a>, zone: &'a Zone) -> Option<Pfn> {
         on.serve(walk, zone)
     }
-    fn pass(&mut self, _: &Walk<'_, 'a>, _: &'a Zone) {}
+    fn pass(&mut self, walk: &Walk<'_, 'a>, _: &'a Zone) {
+        walk.ctx.cache.into_iter().for_each(ZonelistCache::count_pass);
+    }
     fn stop(&mut self, _: &Walk<'_, 'a>, _: &'a Zone) {}
     fn mark(&mut self, cache: &ZonelistCache, position: usize) {
         cache.mark(position);

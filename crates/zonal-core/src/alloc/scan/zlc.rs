@@ -138,6 +138,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
         // The cache may have come into use just now: the first zone is asked about here.
         if !cached.worth(position) {
+            hand.pass(walk, zone);
             return Verdict::Next;
         }
         match hand.reclaim(self, walk, zone) {
