@@ -7,6 +7,7 @@ use std::time::Duration;
 use zonal::Pool;
 
 use crate::cache::Cache;
+use crate::store::{FileStore, MakeStore, Store};
 
 /// Settings of a cache.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,7 @@ pub struct Options {
 pub struct Builder {
     pool: Arc<Pool>,
     options: Options,
+    make_store: MakeStore,
 }
 
 impl Builder {
@@ -40,7 +42,7 @@ impl Builder {
             direct: false,
             closed_files: 256,
         };
-        Builder { pool, options }
+        Builder { pool, options, make_store: MakeStore::default() }
     }
 
     /// Pages of 4 KiB at most, whatever the pool has. At least 4. Default: no bound but the pool's.
@@ -86,11 +88,22 @@ impl Builder {
         self
     }
 
+    /// What a file that is opened is read and written through: a store of the program's own around
+    /// the operating system's file, which measures, limits or changes what goes by. Default: the
+    /// file itself.
+    pub fn stores(
+        mut self,
+        make: impl Fn(FileStore) -> Box<dyn Store> + Send + Sync + 'static,
+    ) -> Builder {
+        self.make_store = MakeStore(Arc::new(make));
+        self
+    }
+
     /// Makes the cache.
     ///
     /// # Errors
     /// The operating system could not start a thread.
     pub fn build(self) -> io::Result<Cache> {
-        Cache::start(self.pool, self.options)
+        Cache::start(self.pool, self.options, self.make_store)
     }
 }

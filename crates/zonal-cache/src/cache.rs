@@ -23,7 +23,7 @@ use crate::lru::ZoneLru;
 use crate::readahead::Windows;
 use crate::state::PageState;
 use crate::stats::{Counters, Stats};
-use crate::store::{FileStore, Store, is_too_many};
+use crate::store::{FileStore, MakeStore, Store, is_too_many};
 use crate::writeback::{Busy, Flusher};
 
 /// A page cache over a [`Pool`]. Clones are the same cache; it ends with the last of them and of
@@ -80,7 +80,11 @@ impl Cache {
         Cache::builder(pool).build()
     }
 
-    pub(crate) fn start(pool: Arc<Pool>, options: Options) -> io::Result<Cache> {
+    pub(crate) fn start(
+        pool: Arc<Pool>,
+        options: Options,
+        make_store: MakeStore,
+    ) -> io::Result<Cache> {
         let frames = Frames::new(pool);
         let lru = frames.spans().iter().map(|_| ZoneLru::default()).collect();
         let inner = Arc::new(Inner {
@@ -88,6 +92,7 @@ impl Cache {
             lru,
             files: RwLock::default(),
             options,
+            make_store,
             counters: Counters::default(),
             dirty: 0.into(),
             flusher: Flusher::default(),
@@ -186,7 +191,7 @@ impl Cache {
         };
         let store = FileStore::new(file, direct)?;
         let (identity, writable) = (store.identity()?, store.is_writable());
-        self.enter(Box::new(store), Some(identity), writable)
+        self.enter((self.inner().make_store.0)(store), Some(identity), writable)
     }
 
     /// A file made of a store of the program's own. It is in the cache as long as its handles are.
@@ -424,8 +429,11 @@ impl Inner {
         }
         let dirty: usize = files.by_id.values().map(|file| file.dirty_pages().len()).sum();
         let by_zone: u64 = self.lru.iter().map(|lru| lru.dirty.load(Relaxed)).sum();
-        if dirty as u64 != stats.dirty || by_zone != stats.dirty {
-            return Err(format!("DIRTY: {dirty} in files, {by_zone} in zones, {stats:?}"));
+        let written: u64 = self.lru.iter().map(|lru| lru.writeback.load(Relaxed)).sum();
+        if dirty as u64 != stats.dirty || by_zone != stats.dirty || written != 0 {
+            return Err(format!(
+                "DIRTY: {dirty} in files, {by_zone} in zones, {written} being written, {stats:?}"
+            ));
         }
         Ok(())
     }

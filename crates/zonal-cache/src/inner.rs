@@ -16,6 +16,7 @@ use crate::lru::{End, ZoneLru};
 use crate::readahead::{Window, Windows};
 use crate::state::PageState;
 use crate::stats::{Counters, Stats, count};
+use crate::store::MakeStore;
 use crate::writeback::{Flusher, LOOK_AGAIN, PATIENCE};
 
 /// Rights of a page for the cache: for a user, anywhere, and it may wait and reclaim.
@@ -36,6 +37,7 @@ pub struct Inner {
     pub lru: Box<[ZoneLru]>,
     pub files: RwLock<Files>,
     pub options: Options,
+    pub make_store: MakeStore,
     pub counters: Counters,
     /// Pages dirty or being written, of all files.
     pub dirty: AtomicU64,

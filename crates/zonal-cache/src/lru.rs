@@ -31,6 +31,8 @@ pub struct ZoneLru {
     age: AtomicU64,
     /// Dirty pages of this zone, and pages being written.
     pub dirty: AtomicU64,
+    /// Those of them that are being written.
+    pub writeback: AtomicU64,
     /// Pages used through mapped handles.
     pub mapped: AtomicU64,
     /// Pages looked at since one was given up.

@@ -42,7 +42,9 @@ impl PageLru for Inner {
             held.inactive_file += inactive;
             held.active_file += active;
             held.file += inactive + active;
-            held.file_dirty += lru.dirty.load(Relaxed);
+            // What is being written is not dirty any more (`NR_FILE_DIRTY`).
+            let written = lru.writeback.load(Relaxed);
+            held.file_dirty += lru.dirty.load(Relaxed).saturating_sub(written);
             held.file_mapped += lru.mapped.load(Relaxed);
             let given_up = FRUITLESS_TIMES * (inactive + active);
             held.all_unreclaimable &= lru.fruitless.load(Relaxed) >= given_up;

@@ -1,9 +1,11 @@
 //! Where a file's bytes are when they are not in the cache.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::fs::OFlags;
@@ -49,6 +51,22 @@ pub trait Store: Send + Sync {
     /// Whether bytes pass the operating system's own cache by.
     fn is_direct(&self) -> bool {
         false
+    }
+}
+
+/// Makes a store of each file that is opened ([`Builder::stores`](crate::Builder::stores)).
+#[derive(Clone)]
+pub(crate) struct MakeStore(pub(crate) Arc<dyn Fn(FileStore) -> Box<dyn Store> + Send + Sync>);
+
+impl Default for MakeStore {
+    fn default() -> MakeStore {
+        MakeStore(Arc::new(|file| Box::new(file)))
+    }
+}
+
+impl fmt::Debug for MakeStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MakeStore").finish_non_exhaustive()
     }
 }
 

@@ -281,6 +281,7 @@ impl Inner {
                     Found::Absent => break,
                     Found::Busy(frame) => (frame, Until::Shareable),
                     Found::Page(page, _) if page.begin_writeback() => {
+                        self.lru_of(page.frame()).writeback.fetch_add(1, Relaxed);
                         run.push((index, page));
                         break;
                     }
@@ -316,6 +317,7 @@ impl Inner {
             if at < whole {
                 self.cleaned(file, index, page.frame());
             }
+            self.lru_of(page.frame()).writeback.fetch_sub(1, Relaxed);
             page.end_writeback(at < whole);
         }
         count(&self.counters.written, whole as u64);

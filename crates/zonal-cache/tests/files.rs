@@ -3,10 +3,13 @@
 mod support;
 
 use std::fs;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use support::{PAGE, end, pattern, pool};
-use zonal_cache::Cache;
+use zonal_cache::{Cache, FileStore, Store};
 
 #[test]
 fn a_file_under_two_names_is_one_file() {
@@ -157,4 +160,41 @@ fn a_forked_child_drops_a_cache_without_writing() {
     drop(file);
     end(cache, &pool);
     assert_eq!(fs::read(&path).unwrap(), b"the parent's to write");
+}
+
+#[test]
+fn files_are_read_and_written_through_stores_of_the_programs_own() {
+    /// Counts what goes by.
+    struct Counting(FileStore, Arc<AtomicU64>);
+    impl Store for Counting {
+        fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+            self.0.read_at(buffers, offset)
+        }
+        fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+            let written = self.0.write_at(buffers, offset)?;
+            self.1.fetch_add(written as u64, Relaxed);
+            Ok(written)
+        }
+        fn len(&self) -> io::Result<u64> {
+            self.0.len()
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.0.set_len(len)
+        }
+        fn sync(&self) -> io::Result<()> {
+            self.0.sync()
+        }
+    }
+    let (pool, dir, bytes) = (pool(), tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
+    let counted = bytes.clone();
+    let make = move |file| Box::new(Counting(file, counted.clone())) as Box<dyn Store>;
+    let cache = Cache::builder(pool.clone()).stores(make).build().unwrap();
+    for name in ["a", "b"] {
+        let file = cache.create(dir.path().join(name)).unwrap();
+        file.write_at(&[7; 5000], 0).unwrap();
+        file.sync().unwrap();
+    }
+    assert_eq!(bytes.load(Relaxed), 10_000);
+    assert_eq!(fs::read(dir.path().join("b")).unwrap(), [7; 5000]);
+    end(cache, &pool);
 }

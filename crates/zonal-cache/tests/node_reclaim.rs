@@ -185,6 +185,33 @@ fn mapped_pages_are_left_alone_but_by_the_mode_that_unmaps() {
 }
 
 #[test]
+fn pages_that_are_being_written_are_tried_in_vain() {
+    let mut full = Full::new(false, |file, page| {
+        file.write_at(&[page as u8; PAGE as usize], page * PAGE).unwrap();
+    });
+    let (_, did) = full.ask(MODE_ON, Gfp::KERNEL);
+    all_of(did.full, &did);
+    // The write that the lock holds up has more pages than are left alone.
+    let stuck = full.store.0.bytes.lock().unwrap();
+    std::thread::scope(|scope| {
+        let written = scope.spawn(|| full.file.sync());
+        while full.store.0.writes.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        full.pool.core().set(Sysctl::ZoneReclaimMode, MODE_ON).unwrap();
+        let mut held = Vec::new();
+        let (near, did) = ask(&full.pool, Gfp::KERNEL, &mut held);
+        full.pool.core().set(Sysctl::ZoneReclaimMode, 0).unwrap();
+        drop(stuck);
+        written.join().unwrap().unwrap();
+        assert_eq!(near, 0);
+        all_of(did.failed, &did);
+        free(&full.pool, &mut held);
+    });
+    full.end();
+}
+
+#[test]
 fn a_request_that_must_not_wait_looks_at_nothing_and_pinned_pages_give_too_little() {
     let mut full = Full::new(false, read);
     let (near, did) = full.ask(MODE_ON, Gfp::NOWAIT);
