@@ -1,11 +1,13 @@
 //! Flags of `zonal pressure`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use zonal_core::policy::Policy;
 use zonal_core::policy::walk::ZonelistCaching;
 
+use super::disk::Disk;
 use crate::cli::{apply, preset};
 
 /// Flags of `zonal pressure`.
@@ -31,20 +33,30 @@ pub struct PressureArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub threads: Option<u64>,
 
-    /// Programs of the load ask for a huge block as their buffer for each file or MiB, as programs
-    /// under a kernel with transparent huge pages do.
-    #[arg(long)]
-    pub huge: bool,
+    /// MiB that the disk moves in a second, in real time: the load's disk is this machine's, slowed
+    /// to one of 2011. Default: a 7200 rpm disk of 2010, in the middle. 0: as fast as it is.
+    #[arg(long, value_name = "MIB", default_value_t = 85)]
+    disk_mib_s: u64,
 
-    /// MiB of the pool: half of it, and half of the CPUs, on each of two made-up nodes.
-    #[arg(long, value_name = "MIB", default_value_t = 64,
-          value_parser = clap::value_parser!(u64).range(16..=65536))]
-    pub pool: u64,
+    /// Microseconds that the slowed disk takes to go elsewhere. Default: as the lab's machine of
+    /// 2011.
+    #[arg(long, value_name = "US", default_value_t = 6800,
+          value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    disk_seek_us: u64,
 
-    /// MiB of data to write in each run.
-    #[arg(long, value_name = "MIB", default_value_t = 128,
-          value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
-    pub data: u64,
+    /// Seconds from one request for a huge block to the next: somebody asks for one now and then on
+    /// a kernel with transparent huge pages, whose daemon looks every 10 s. 0: nobody does.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    huge_every: u64,
+
+    /// MiB of the pool: half of it, and half of the CPUs, on each of two made-up nodes. Default:
+    /// a 24th to a 96th of the memory of 2011, by load.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(16..=65536))]
+    pool: Option<u64>,
+
+    /// MiB of data to write in each run. Default: as many times the pool as in 2011.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
+    data: Option<u64>,
 
     /// Where to put the files. Default: the directory for temporary files. They are removed.
     #[arg(long, value_name = "DIR")]
@@ -81,6 +93,19 @@ impl Workload {
     }
 }
 
+/// Sizes of a load by default: MiB of the pool, and thousandths of it that are written.
+const fn sizes(workload: Workload) -> (u64, u64) {
+    match workload {
+        // 87 GiB over 12 GiB of memory.
+        Workload::Fsmark => (256, 7200),
+        // The file, which is a little larger than what can be active on the first node, and ten
+        // copies.
+        Workload::Largedd => (512, 2900),
+        // 115 GiB.
+        Workload::Streamwriter => (128, 9600),
+    }
+}
+
 /// The caches that were published, with the name of the column.
 const PUBLISHED: [(ZonelistCaching, &str); 3] = [
     (ZonelistCaching::Original, "vanilla"),
@@ -98,6 +123,38 @@ pub struct Variant {
 }
 
 impl PressureArgs {
+    /// MiB of the pool.
+    pub fn pool_mib(&self) -> u64 {
+        self.pool.unwrap_or(sizes(self.workload).0)
+    }
+
+    /// MiB to write.
+    pub fn data_mib(&self) -> u64 {
+        self.data.unwrap_or(self.pool_mib() * sizes(self.workload).1 / 1000)
+    }
+
+    /// The disk; `None`: this machine's, as it is.
+    pub fn disk(&self) -> Option<Disk> {
+        let seek = Duration::from_micros(self.disk_seek_us);
+        (self.disk_mib_s > 0).then(|| Disk::new(self.disk_mib_s, seek))
+    }
+
+    /// The disk in words.
+    pub fn disk_in_words(&self) -> String {
+        match self.disk_mib_s {
+            0 => "this machine's disk as it is".into(),
+            mib => format!(
+                "this machine's disk slowed to {mib} MiB/s and {} us a seek",
+                self.disk_seek_us
+            ),
+        }
+    }
+
+    /// How often somebody asks for a huge block; zero: never.
+    pub fn huge_every(&self) -> Duration {
+        Duration::from_secs(self.huge_every)
+    }
+
     /// The runs to be made.
     ///
     /// # Errors

@@ -2,6 +2,8 @@
 //! CPUs of the first one, and the published figures beside what was measured here.
 
 pub mod args;
+mod around;
+mod disk;
 mod report;
 mod workloads;
 
@@ -18,6 +20,8 @@ use zonal_core::platform::reclaimer::Shrunk;
 
 use crate::{Verdict, output};
 use args::{PressureArgs, Variant};
+use around::Around;
+use disk::Disk;
 use report::{Column, Report};
 use workloads::Load;
 
@@ -34,11 +38,13 @@ const DESCRIPTORS_LEFT: u64 = 256;
 /// Settings that cannot be, a directory that cannot be written, or a pool that cannot be made.
 pub fn run(args: &PressureArgs) -> anyhow::Result<Verdict> {
     let variants = args.variants()?;
-    let bar = output::progress(args.workload.name(), "runs", Some(variants.len() as u64));
+    let all = variants.len() as u64 * args.data_mib();
+    let bar = output::progress(args.workload.name(), "MiB written", Some(all));
     let mut columns = Vec::new();
-    for variant in &variants {
-        columns.push(measure(args, variant)?);
-        bar.inc(1);
+    for (done, variant) in variants.iter().enumerate() {
+        let before = done as u64 * args.data_mib();
+        let told = |mib: u64| bar.set_position(before + mib.min(args.data_mib()));
+        columns.push(measure(args, variant, &told)?);
     }
     bar.finish_and_clear();
     let report = Report::new(args, columns)?;
@@ -51,32 +57,48 @@ pub fn run(args: &PressureArgs) -> anyhow::Result<Verdict> {
 }
 
 /// One run, in a pool and a directory of its own.
-fn measure(args: &PressureArgs, variant: &Variant) -> anyhow::Result<Column> {
+fn measure(
+    args: &PressureArgs,
+    variant: &Variant,
+    told: &(dyn Fn(u64) + Sync),
+) -> anyhow::Result<Column> {
     let dir = match &args.dir {
         Some(dir) => tempfile::tempdir_in(dir)
             .with_context(|| format!("cannot make a directory in {}", dir.display()))?,
         None => tempfile::tempdir().context("cannot make a directory for the files")?,
     };
     let (map, first_node) = place(&allowed_cpus()?);
-    let builder = Pool::builder().size((args.pool as usize) << 20).policy(variant.policy);
+    let builder = Pool::builder().size((args.pool_mib() as usize) << 20).policy(variant.policy);
     let pool = Arc::new(builder.fake_nodes(NODES, map).build()?);
     // As a kernel: its reclaimers wait until somebody asks.
     pool.set_background_check(false);
-    let builder = Cache::builder(pool.clone()).direct(true);
-    let cache = builder.closed_files(files_max()).build()?;
+    let disk = args.disk().map(Arc::new);
+    let cache = {
+        // Threads of the cache that are about to start stay where the load is, as in 2011 what is
+        // read ahead was read by the program itself.
+        let _pinned = workloads::pin(&first_node, 0)?;
+        make_cache(&pool, disk.as_ref())?
+    };
     let start = Instant::now();
     let load = Load {
         cache: &cache,
         dir: dir.path(),
-        data_mib: args.data,
+        data_mib: args.data_mib(),
         threads: args.threads.unwrap_or(first_node.len() as u64),
         cpus: &first_node,
-        huge: args.huge,
     };
-    let mut figures = workloads::run(args.workload, load)?;
+    let around = Around {
+        pool: &pool,
+        disk: disk.as_deref(),
+        huge_every: args.huge_every(),
+        cpus: &first_node,
+        tick: &|| told((cache.stats().written * zonal::PAGE_SIZE as u64) >> 20),
+    };
+    let mut figures = around.run(|| workloads::run(args.workload, load))?;
     figures.push(("elapsed_s", start.elapsed().as_secs_f64()));
     // While there is a consumer: without one the pool has no reclaimer to ask.
     figures.extend(scans(&pool, &cache.stats()));
+    figures.extend(answers(&pool));
     drop(cache);
     let free = pool.free_page_count() as usize * zonal::PAGE_SIZE;
     if let Err(fault) = pool.validate() {
@@ -86,6 +108,15 @@ fn measure(args: &PressureArgs, variant: &Variant) -> anyhow::Result<Column> {
         bail!("pages are lost: {free} bytes of {} are free at the end", pool.bytes());
     }
     Ok(Column::new(variant, figures))
+}
+
+fn make_cache(pool: &Arc<Pool>, disk: Option<&Arc<Disk>>) -> anyhow::Result<Cache> {
+    let builder = Cache::builder(pool.clone()).direct(true).closed_files(files_max());
+    let builder = match disk.cloned() {
+        Some(disk) => builder.stores(move |file| disk.store(file)),
+        None => builder,
+    };
+    Ok(builder.build()?)
 }
 
 /// Half of the CPUs that may be used belong to the first node, which the load runs on; all of them
@@ -132,4 +163,39 @@ fn scans(pool: &Pool, stats: &Stats) -> Vec<(&'static str, f64)> {
         ("percent_direct_scans", percent(direct.scanned, all) as f64),
         ("slabs_scanned", objects as f64),
     ]
+}
+
+/// Why: what node reclaim answered, what the zonelist cache did with it, and who asked whom.
+fn answers(pool: &Pool) -> Vec<(&'static str, f64)> {
+    let stats = pool.core().reclaim_stats();
+    let caches = pool.core().nodes().iter().map(|node| node.zonelist_cache());
+    let (mut marks, mut passes, mut expiries, mut reconsiders) = (0, 0, 0, 0);
+    for cache in caches {
+        marks += cache.marks;
+        passes += cache.passes;
+        expiries += cache.expiries;
+        reconsiders += cache.reconsiders;
+    }
+    let mut rows = vec![
+        ("node_reclaim_success", stats.success as f64),
+        ("node_reclaim_some", stats.failed as f64),
+        ("node_reclaim_full", stats.full as f64),
+        ("node_reclaim_noscan", stats.no_scan as f64),
+        ("zlc_marks", marks as f64),
+        ("zlc_passes", passes as f64),
+        ("zlc_expiries", expiries as f64),
+        ("zlc_reconsiders", reconsiders as f64),
+        ("background_runs", stats.background_runs as f64),
+        ("direct_reclaims", stats.direct.iter().sum::<u64>() as f64),
+    ];
+    const NODES_SCANNED: [(&str, &str); NODES as usize] = [
+        ("node0_reclaim_scanned", "node0_kswapd_scanned"),
+        ("node1_reclaim_scanned", "node1_kswapd_scanned"),
+    ];
+    for (node, (reclaim, kswapd)) in pool.core().nodes().iter().zip(NODES_SCANNED) {
+        let scans = node.scans();
+        rows.push((reclaim, scans.node.scanned as f64));
+        rows.push((kswapd, scans.background.scanned as f64));
+    }
+    rows
 }

@@ -16,11 +16,14 @@ const PUBLISHED: &str = include_str!("published.csv");
 const NOTES: [&str; 3] = [
     "measured on this machine: files through zonal-cache over a pool of two made-up nodes, the \
      load on the CPUs of the first; direct I/O where the file system takes it",
-    "published: 24 threads on real memory of a machine of 2011 and far more data. A run this \
-     small varies by more than the zonelist caches differ: repeat it, with more data. Only rows \
-     that were published for the load have a published figure",
+    "published: 24 threads on a machine of 2011 with 24 to 96 times the memory, as many times the \
+     data, and the same disk. Directions can be compared, counts and times cannot: a nap of a \
+     background reclaimer lasts a tenth of a second there and here, in which the load uses up all \
+     that lies between two marks of so small a node, so it takes over what node reclaim did",
     "direct scans are those of direct reclaim and of node reclaim; pages in and out are KiB; \
-     slabs_scanned counts names of files, which the load keeps as objects",
+     slabs_scanned counts names of files, which the load keeps as objects. node_reclaim_* are the \
+     four answers, zlc_* what the zonelist cache was told and passed; rows from there on were not \
+     published (docs/STATS.md)",
 ];
 
 /// One run.
@@ -43,6 +46,8 @@ pub struct Report {
     workload: &'static str,
     pool_mib: u64,
     data_mib: u64,
+    disk: String,
+    huge_every_s: u64,
     columns: Vec<Column>,
     notes: [&'static str; 3],
 }
@@ -83,8 +88,10 @@ impl Report {
         Ok(Report {
             schema_version: SCHEMA_VERSION,
             workload: args.workload.name(),
-            pool_mib: args.pool,
-            data_mib: args.data,
+            pool_mib: args.pool_mib(),
+            data_mib: args.data_mib(),
+            disk: args.disk_in_words(),
+            huge_every_s: args.huge_every().as_secs(),
             columns,
             notes: NOTES,
         })
@@ -129,10 +136,11 @@ impl Report {
         let policy = self.columns.first().map_or("", |column| column.policy);
         let notes: String = self.notes.iter().map(|note| format!("note: {note}\n")).collect();
         format!(
-            "{} (measured), policy {policy}, pool {} MiB, {} MiB written\n\n{}\n\n{notes}",
+            "{} (measured), policy {policy}, pool {} MiB, {} MiB written, {}\n\n{}\n\n{notes}",
             self.workload,
             self.pool_mib,
             self.data_mib,
+            self.disk,
             table.trim_fmt()
         )
     }

@@ -8,20 +8,18 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use zonal::CpuId;
 use zonal::reclaim::{Scanned, Shrinker};
 use zonal::sys::affinity::Pinned;
-use zonal::{CpuId, Gfp, Order, Pages, Request};
 use zonal_cache::{Cache, CachedFile};
 
 use super::args::Workload;
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
-/// Bytes of a file of fsmark, and of one write.
-const FILE: u64 = 64 << 10;
+/// Bytes of a file of fsmark, about as in 2011, and of one write.
+const FILE: u64 = 256 << 10;
 const WRITE: u64 = 64 << 10;
-/// Bytes of a huge block.
-const HUGE: usize = 2 << 20;
 /// Rounds of fsmark whose speeds are compared.
 const ROUNDS: u64 = 16;
 /// Bytes of what is kept of a file after it was closed: about a name and an inode.
@@ -43,8 +41,6 @@ pub struct Load<'a> {
     pub threads: u64,
     /// CPUs to run on, in turn.
     pub cpus: &'a [CpuId],
-    /// Programs ask for huge blocks for their buffers.
-    pub huge: bool,
 }
 
 /// Runs a load. Everything is written when it returns.
@@ -81,7 +77,6 @@ fn fsmark(load: Load<'_>) -> anyhow::Result<Figures> {
     let make = |me: u64, round: u64| -> anyhow::Result<()> {
         for file in 0..per_round {
             let path = dir.join(format!("{me}-{round}-{file}"));
-            let _buffer = huge_buffer(load);
             let out = cache.create(&path).with_context(|| path.display().to_string())?;
             fill(&out, FILE, me << 32 | round << 16 | file)?;
             if let Ok(mut names) = names.lock() {
@@ -131,7 +126,6 @@ fn largedd(load: Load<'_>) -> anyhow::Result<Figures> {
         let path = dir.join(format!("copy-{copy}"));
         let copy = cache.create(&path)?;
         for at in (0..bytes).step_by(MIB as usize) {
-            let _buffer = huge_buffer(load);
             let read = source.read_at(&mut buffer, at)?;
             write_all(&copy, &buffer[..read], at)?;
         }
@@ -167,15 +161,6 @@ fn streamwriter(load: Load<'_>) -> anyhow::Result<Figures> {
     Ok(Vec::new())
 }
 
-/// A huge block for a program's buffer, if there is one: as a kernel gives one to a process where
-/// it can (`GFP_TRANSHUGE`). Asking for it reclaims, and a zone that cannot give it is full for the
-/// zonelist cache.
-fn huge_buffer(load: Load<'_>) -> Option<Pages<'_>> {
-    let order = Order::for_bytes(HUGE)?;
-    let request = Request { order, gfp: Gfp::TRANSHUGE, node: None };
-    load.huge.then(|| load.cache.pool().alloc_with(request).ok()).flatten()
-}
-
 /// Writes `bytes` bytes that a file system cannot leave out.
 fn fill(file: &CachedFile, bytes: u64, seed: u64) -> anyhow::Result<()> {
     let block: Vec<u8> = (0..WRITE).map(|at| (at as u8 ^ seed as u8) | 1).collect();
@@ -195,7 +180,7 @@ fn write_all(file: &CachedFile, mut bytes: &[u8], mut offset: u64) -> anyhow::Re
 }
 
 /// Keeps the calling thread on one of the CPUs, until the result is dropped.
-fn pin(cpus: &[CpuId], thread: u64) -> anyhow::Result<Pinned> {
+pub fn pin(cpus: &[CpuId], thread: u64) -> anyhow::Result<Pinned> {
     let cpu = cpus.get(thread as usize % cpus.len().max(1)).context("no CPU to run on")?;
     Ok(Pinned::to(*cpu)?)
 }

@@ -17,7 +17,7 @@ fn each_load_reports_the_published_rows() {
     for workload in ["fsmark", "largedd", "streamwriter"] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_str().unwrap();
-        let size = ["--pool", "16", "--data", "32", "--dir", path];
+        let size = ["--pool", "16", "--data", "32", "--dir", path, "--disk-mib-s", "0"];
         let set = ["--set", "zlc=original", "--json"];
         let out = zonal(&[&["pressure", workload], &size[..], &set[..]].concat());
         assert!(out.status.success(), "{workload}: {}", String::from_utf8_lossy(&out.stderr));
@@ -38,6 +38,29 @@ fn each_load_reports_the_published_rows() {
         assert!(scanned > 0.0, "{workload}: twice the pool, and nothing was scanned");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "files are left behind");
     }
+}
+
+/// What node reclaim answered and what the zonelist cache made of it is told, in numbers that fit.
+#[test]
+fn a_slowed_disk_and_the_reasons_are_in_the_report() {
+    let disk = ["--disk-mib-s", "1000", "--disk-seek-us", "0", "--huge-every", "0"];
+    let run = ["pressure", "fsmark", "--pool", "16", "--data", "32"];
+    let out = zonal(&[&run[..], &disk[..], &["--set", "zlc=first_zone", "--json"][..]].concat());
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(report["disk"].as_str().unwrap().contains("1000 MiB/s"), "{}", report["disk"]);
+    let figure = |name: &str| {
+        report["columns"][0]["measured"][name].as_u64().unwrap_or_else(|| {
+            report["columns"][0]["measured"][name].as_f64().expect("a figure") as u64
+        })
+    };
+    let by_node = figure("node0_reclaim_scanned") + figure("node1_reclaim_scanned");
+    assert!(by_node <= figure("direct_pages_scanned"));
+    let background = figure("node0_kswapd_scanned") + figure("node1_kswapd_scanned");
+    assert_eq!(background, figure("kswapd_pages_scanned"));
+    assert!(figure("node_reclaim_success") > 0 || by_node == 0);
+    assert!(figure("zlc_passes") == 0 || figure("zlc_marks") > 0, "nothing full was passed");
+    assert_eq!(figure("zlc_reconsiders"), 0, "this cache does not");
 }
 
 #[test]
