@@ -11,6 +11,7 @@ use crate::reclaim::{
     NodeReclaim, PASS_PAGES_MIN, PRIORITY_GENTLE, ReclaimStats, Try, node_reclaim,
 };
 use crate::types::{NodeId, Order, Pfn, ZoneKind};
+use crate::zone::reclaim::Reclaiming;
 use crate::zone::state::Zone;
 use crate::zone::watermark::{Mark, ZoneSnapshot};
 
@@ -31,6 +32,15 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// What node reclaim and direct reclaim did so far.
     pub fn reclaim_stats(&self) -> ReclaimStats {
         self.reclaim.events.stats()
+    }
+
+    /// The right to reclaim in a zone or node, as node reclaim takes it (RECLAIM-1), unless
+    /// somebody has it: for a home in virtual time, where others come while a try goes on.
+    pub fn hold_reclaim(&self, unit: Unit) -> Option<Reclaiming<'a>> {
+        match unit {
+            Unit::Zone(zone) => self.zones[usize::from(zone.0)].reclaim.try_lock(),
+            Unit::Node(node) => self.nodes[usize::from(node.0)].reclaim.try_lock(),
+        }
     }
 
     /// Whether the zone is near enough to be reclaimed rather than passed (LB D.4 step d).

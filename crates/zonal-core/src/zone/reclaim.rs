@@ -26,7 +26,8 @@ impl ReclaimRecord {
         // Acquire: pairs with the Release in the drop of `Reclaiming`, so that the next reclaimer
         // sees what this one left.
         let held = self.locked.swap(1, Ordering::Acquire);
-        (held == 0).then_some(Reclaiming(self))
+        // Made only by who has it: dropping one gives the right back.
+        (held == 0).then(|| Reclaiming(self))
     }
 }
 

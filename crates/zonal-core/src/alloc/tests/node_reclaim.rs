@@ -14,7 +14,7 @@ use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::{DistanceRule, NodeReclaimMode, ReclaimUnit};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::sync::{AtomicU32, Ordering::Relaxed, Wait};
-use crate::types::{CpuId, NodeId, Order, Pfn};
+use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 
 std::thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
@@ -298,6 +298,26 @@ fn one_thread_reclaims_a_node_at_a_time() {
 }
 
 /// A machine with a distance above the limit turns it on by itself, up to 3.15.
+/// RECLAIM-1, with a try that goes on between two requests, as in virtual time.
+#[test]
+fn while_a_home_holds_a_unit_nobody_else_reclaims_there() {
+    for (unit, held) in
+        [(ReclaimUnit::Zone, Unit::Zone(ZoneId(0))), (ReclaimUnit::Node, Unit::Node(NodeId(0)))]
+    {
+        let mut policy = policy();
+        policy.node_reclaim.unit = unit;
+        let pool = boot(20, policy);
+        fill(pool, 0);
+        let going_on = pool.hold_reclaim(held).unwrap();
+        assert!(pool.hold_reclaim(held).is_none());
+        assert!(pool.zones()[1].contains(pool.alloc(request()).unwrap()));
+        assert_eq!((pool.reclaim_stats().no_scan, pool.reclaim_stats().passes), (1, 0));
+        drop(going_on);
+        assert!(pool.zones()[1].contains(pool.alloc(request()).unwrap()));
+        assert_eq!((pool.reclaim_stats().no_scan, pool.reclaim_stats().passes), (1, 5));
+    }
+}
+
 #[test]
 fn far_nodes_turn_it_on_by_themselves() {
     for (above, distance, on) in [(20, 20, false), (20, 21, true), (30, 21, false)] {
