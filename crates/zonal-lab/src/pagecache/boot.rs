@@ -51,12 +51,13 @@ impl Setup {
         let layout = Layout::of(&described, &self.policy)?;
         let mut records = Records::new(&layout);
         let ends: Vec<u64> = zones.iter().map(|zone| zone.start_pfn + zone.spanned).collect();
-        let list_of = match self.policy.node_reclaim.unit {
+        let unit = self.policy.node_reclaim.unit;
+        let list_of = match unit {
             ReclaimUnit::Zone => (0..zones.len()).collect(),
             ReclaimUnit::Node => zones.iter().map(|zone| usize::from(zone.node.0)).collect(),
         };
         let node_of: Vec<NodeId> = zones.iter().map(|zone| zone.node).collect();
-        let model = Model::new(&ends, list_of, Disk::new(disk, *scale), *scale);
+        let model = Model::new(&ends, (unit, list_of), Disk::new(disk, *scale), *scale);
         let home = CacheHome::new(machine, node_of, model, *scale);
         let allocator: Arc<CacheAllocator<'_>> =
             Arc::new(Allocator::new(&described, self.policy, records.metadata(), home)?);

@@ -16,16 +16,33 @@ impl World<'_, '_> {
     /// A new file, with a name and an inode; the file system writes so many pages of the machine
     /// besides its data.
     pub fn create(&mut self, extra: u64) -> u32 {
-        if !self.allocator.platform().model().slab.add_file() {
-            let gfp = Gfp::KERNEL.union(Gfp::RECLAIMABLE);
-            if let Some(at) = self.take_page(gfp) {
-                let mut model = self.allocator.platform().model();
-                let zone = usize::from(model.frames.get(at).zone);
-                model.slab.add_page(at, zone);
-                model.slab.add_file();
-            }
+        let home = self.allocator.platform();
+        let file = home.model().create(extra);
+        let (asks, known) = home.model().slab.add_file(file);
+        if asks && let Some(at) = self.take_page(Gfp::KERNEL.union(Gfp::RECLAIMABLE)) {
+            self.give(Pfn(u64::from(at)), Order::ZERO);
         }
-        self.allocator.platform().model().create(extra)
+        if !known && let Some(at) = self.take_page(Gfp::KERNEL.union(Gfp::RECLAIMABLE)) {
+            let mut model = home.model();
+            let zone = usize::from(model.frames.get(at).zone);
+            model.slab.add_page(at, zone);
+            model.slab.add_file(file);
+        }
+        file
+    }
+
+    /// A page of a file is there now; it has a head.
+    fn add_head(&mut self) {
+        let home = self.allocator.platform();
+        let model = home.model();
+        let lacks = model.slab.lacks_head(model.cached());
+        drop(model);
+        let gfp = Gfp::KERNEL.union(Gfp::RECLAIMABLE).without(Gfp::FS);
+        if lacks && let Some(at) = self.take_page(gfp) {
+            let mut model = home.model();
+            let zone = usize::from(model.frames.get(at).zone);
+            model.slab.add_head(at, zone);
+        }
     }
 
     /// Writes a page of a file. `Err`: there was no memory; what to wait for before the next try.
@@ -33,7 +50,8 @@ impl World<'_, '_> {
     /// # Errors
     /// See above.
     pub fn write(&mut self, file: u32, index: u32) -> Result<(), Until> {
-        let at = self.page_of(file, index)?;
+        // The file system is at work already.
+        let at = self.page_of(file, index, Gfp::HIGHUSER_MOVABLE.without(Gfp::FS))?;
         let home = self.allocator.platform();
         home.work_on_pages(1, WRITE_PAGE_NS);
         let mut model = home.model();
@@ -47,7 +65,7 @@ impl World<'_, '_> {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn fault(&mut self, file: u32, index: u32) -> Result<(), Until> {
-        let at = self.page_of(file, index)?;
+        let at = self.page_of(file, index, Gfp::HIGHUSER_MOVABLE)?;
         let home = self.allocator.platform();
         home.work_on_pages(1, FAULT_NS);
         let mut model = home.model();
@@ -85,7 +103,9 @@ impl World<'_, '_> {
             model.insert(at, file, index);
             // It must not go before it was read.
             model.frames.of(at).set(Flag::Reading);
+            drop(model);
             frames.push(at);
+            self.add_head();
         }
         if frames.is_empty() {
             return Err(self.refused());
@@ -96,15 +116,16 @@ impl World<'_, '_> {
         Err(Until::Read(read))
     }
 
-    /// Deletes a file of which nothing is being written. Where none of the pages that a block of
-    /// its map covers is cached, that block is not either, and is read first.
+    /// Deletes a file of which nothing is being written. A block of its map came with the first
+    /// page that it covers: where that one is not cached any more, the block is not either, and is
+    /// read first.
     pub fn delete(&mut self, file: u32) {
         let home = self.allocator.platform();
         let mut model = home.model();
         let pages = model.files[file as usize].pages.clone();
         let is_cached = |at: &u32| *at != ABSENT;
         let covered = (MAP_BLOCK_PAGES / self.scale).max(1) as usize;
-        let lost = pages.chunks(covered).filter(|part| !part.iter().any(is_cached)).count() as u64;
+        let lost = pages.chunks(covered).filter(|part| part[0] == ABSENT).count() as u64;
         let cached: Vec<u32> = pages.into_iter().filter(is_cached).collect();
         for at in &cached {
             model.remove(*at);
@@ -115,9 +136,7 @@ impl World<'_, '_> {
         drop(model);
         home.pass_ns(lost * read_ns);
         home.work_on_pages(cached.len() as u64, UNMAP_NS);
-        for at in cached {
-            self.give(Pfn(u64::from(at)), Order::ZERO);
-        }
+        home.give_back(&cached);
     }
 
     /// The load waits until everything is written.
@@ -128,13 +147,14 @@ impl World<'_, '_> {
     }
 
     /// The frame of a page of a file, new if need be.
-    fn page_of(&mut self, file: u32, index: u32) -> Result<u32, Until> {
+    fn page_of(&mut self, file: u32, index: u32, gfp: Gfp) -> Result<u32, Until> {
         let home = self.allocator.platform();
         if let Some(at) = home.model().frame_of(file, index) {
             return Ok(at);
         }
-        let at = self.take_page(Gfp::HIGHUSER_MOVABLE).ok_or_else(|| self.refused())?;
+        let at = self.take_page(gfp).ok_or_else(|| self.refused())?;
         home.model().insert(at, file, index);
+        self.add_head();
         Ok(at)
     }
 }

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use zonal_core::alloc::Allocator;
+use zonal_core::gfp::Gfp;
 use zonal_core::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use zonal_core::platform::{Platform, Step};
 use zonal_core::reclaim::lists::{FileLists, Lists, shrink_lists};
-use zonal_core::reclaim::{PASS_PAGES_MIN, PRIORITY_FIRST, PRIORITY_GENTLE};
+use zonal_core::reclaim::{PASS_PAGES_MIN, PRIORITY_GENTLE};
 use zonal_core::sync::Wait;
 use zonal_core::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 
@@ -46,6 +47,8 @@ pub struct CacheHome<'a> {
     /// The background reclaimer that runs now waits for the disk before its next pass.
     naps: AtomicBool,
     reclaiming: AtomicBool,
+    /// Node reclaim of the step that is being made: of what, and until when.
+    tries: Mutex<Vec<(Unit, u64)>>,
     scale: u64,
     ghz: f64,
     /// Wake-ups of background reclaimers so far.
@@ -64,6 +67,7 @@ impl<'a> CacheHome<'a> {
             woken: (0..machine.nodes()).map(|_| AtomicBool::new(false)).collect(),
             naps: AtomicBool::new(false),
             reclaiming: AtomicBool::new(false),
+            tries: Mutex::new(Vec::new()),
             scale,
             ghz: machine.ghz,
             wakes: AtomicU64::new(0),
@@ -106,14 +110,31 @@ impl<'a> CacheHome<'a> {
         self.woken[usize::from(node.0)].swap(false, Relaxed)
     }
 
+    /// What node reclaim did since this was asked: of what, and until when.
+    pub fn tries(&self) -> Vec<(Unit, u64)> {
+        std::mem::take(&mut *self.tries.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn count_try(&self, pass: &Pass) {
+        if pass.by == By::NodeReclaim {
+            let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
+            tries.retain(|(unit, _)| *unit != pass.unit);
+            tries.push((pass.unit, self.now_ns()));
+        }
+    }
+
     /// Whether the pass that was made waits for the disk behind it.
     pub fn takes_nap(&self) -> bool {
         self.naps.swap(false, Relaxed)
     }
 
-    fn give_back(&self, frames: &[u32]) {
+    /// Frees these frames, and those of heads that nobody needs then.
+    pub fn give_back(&self, frames: &[u32]) {
         let Some(allocator) = self.allocator.get().and_then(Weak::upgrade) else { return };
-        for frame in frames {
+        let mut model = self.model();
+        let heads: Vec<u32> = std::iter::from_fn(|| model.spare_head()).collect();
+        drop(model);
+        for frame in frames.iter().chain(&heads) {
             let freed = allocator.free(Pfn(u64::from(*frame)), Order::ZERO);
             freed.expect("the cache holds pages that were handed out");
         }
@@ -189,21 +210,22 @@ impl<'a> CacheHome<'a> {
     }
 
     /// One pass over the objects. Returns those given up, and the pages.
-    fn shrink_objects(&self, priority: u32) -> (u64, u64) {
-        let mut free = Vec::new();
+    /// A file system's objects are left alone by who may be in the file system itself.
+    fn shrink_objects(&self, pass: &Pass, priority: u32) -> (u64, u64) {
+        if !pass.gfp.contains(Gfp::FS) {
+            return (0, 0);
+        }
         let mut model = self.model();
         let before = model.slab.scanned;
-        let objects = model.slab.shrink(priority, &mut free);
-        for at in &free {
-            let zone = model.frames.get(*at).zone;
-            model.slab.forget(usize::from(zone));
-        }
+        let (objects, pages, stolen) = model.prune(priority);
         let looked = model.slab.scanned - before;
         drop(model);
         // Objects are not scaled.
         self.pass_ns(looked * LOOK_PAGE_NS);
-        self.give_back(&free);
-        (objects, free.len() as u64)
+        self.work_on_pages(stolen.len() as u64, EVICT_PAGE_NS);
+        self.give_back(&pages);
+        self.give_back(&stolen);
+        (objects, pages.len() as u64)
     }
 
     /// What a pass does behind its lists (LB H.4): it asks for what is dirty to be written, and
@@ -325,15 +347,18 @@ impl Reclaimer for CacheHome<'_> {
         }
         // Node reclaim of zones asks for objects apart.
         if pass.by != By::NodeReclaim || matches!(pass.unit, Unit::Node(_)) {
-            came.slab += self.shrink_objects(pass.priority).1;
+            came.slab += self.shrink_objects(pass, pass.priority).1;
         }
         self.throttle(pass, came);
         self.reclaiming.store(false, Relaxed);
+        self.count_try(pass);
         came
     }
 
     fn shrink_slab(&self, pass: &Pass) -> u64 {
-        self.shrink_objects(pass.priority.min(PRIORITY_FIRST)).0
+        let objects = self.shrink_objects(pass, 0).0;
+        self.count_try(pass);
+        objects
     }
 
     fn objects_scanned(&self) -> u64 {

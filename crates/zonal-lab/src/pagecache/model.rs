@@ -2,6 +2,8 @@
 
 use std::collections::{HashSet, VecDeque};
 
+use zonal_core::policy::walk::ReclaimUnit;
+
 use super::disk::{Disk, Transfer};
 use super::frames::{Flag, Frames, List};
 use super::slab::Slab;
@@ -47,6 +49,8 @@ pub struct FileState {
     pub last_read: u64,
     /// Pages of the machine that the file system writes with its first one.
     pub extra: u64,
+    /// Pages dirty or being written.
+    unwritten: u64,
 }
 
 /// What went through the cache, in pages of the machine.
@@ -84,6 +88,8 @@ pub struct Model {
     pub kicked: u64,
     /// What went through.
     pub traffic: Traffic,
+    /// Pages given up with their files.
+    pub stolen: u64,
     /// Reads that are not done.
     reading: HashSet<u64>,
     /// Requests that were done, for the interrupts they make.
@@ -95,7 +101,12 @@ pub struct Model {
 
 impl Model {
     /// An empty cache over zones that end before these frames, with these lists, on this disk.
-    pub fn new(zone_ends: &[u64], list_of: Vec<usize>, disk: Disk, scale: u64) -> Model {
+    pub fn new(
+        zone_ends: &[u64],
+        (unit, list_of): (ReclaimUnit, Vec<usize>),
+        disk: Disk,
+        scale: u64,
+    ) -> Model {
         let lists = list_of.iter().max().map_or(0, |most| most + 1);
         Model {
             frames: Frames::new(zone_ends),
@@ -105,11 +116,12 @@ impl Model {
             files: Vec::new(),
             dirty_files: VecDeque::new(),
             disk,
-            slab: Slab::new(zone_ends.len(), scale),
+            slab: Slab::new(zone_ends.len(), unit, scale),
             dirty: 0,
             writeback: 0,
             kicked: 0,
             traffic: Traffic::default(),
+            stolen: 0,
             reading: HashSet::new(),
             interrupts: 0,
             progress: false,
@@ -156,11 +168,42 @@ impl Model {
         if frame.clear(Flag::Dirty) {
             sizes.dirty -= 1;
             self.dirty -= 1;
+            self.files[frame.file as usize].unwritten -= 1;
         }
         let (file, index) = (frame.file, frame.index);
         self.files[file as usize].pages[index as usize] = ABSENT;
         let lists = &mut self.lists[self.list_of[self.frames.get(at).zone as usize]];
         (lists.fruitless, lists.given_up) = (0, false);
+    }
+
+    /// Objects of files are given up (LB H.7), and with a file the pages that are cached of it
+    /// (`pginodesteal`). Returns how many objects, and the frames of theirs and of files' pages.
+    pub fn prune(&mut self, priority: u32) -> (u64, Vec<u32>, Vec<u32>) {
+        let Model { slab, files, .. } = self;
+        let pruned = slab.shrink(priority, |file| files[file as usize].unwritten == 0);
+        for at in &pruned.pages {
+            slab.forget(usize::from(self.frames.get(*at).zone));
+        }
+        let mut stolen = Vec::new();
+        for file in pruned.files {
+            let pages = self.files[file as usize].pages.clone();
+            for at in pages.into_iter().filter(|at| *at != ABSENT) {
+                let frame = self.frames.get(at);
+                if !frame.has(Flag::Mapped) && !frame.has(Flag::Reading) {
+                    self.remove(at);
+                    stolen.push(at);
+                }
+            }
+        }
+        self.stolen += stolen.len() as u64;
+        (pruned.objects, pruned.pages, stolen)
+    }
+
+    /// A frame of heads that the pages cached now do not need.
+    pub fn spare_head(&mut self) -> Option<u32> {
+        let at = self.slab.spare_head(self.cached())?;
+        self.slab.forget(usize::from(self.frames.get(at).zone));
+        Some(at)
     }
 
     /// Puts a frame that is on no list on one, as the newest.
@@ -226,6 +269,7 @@ impl Model {
         self.sizes[frame.zone as usize].dirty += 1;
         self.dirty += 1;
         let state = &mut self.files[file as usize];
+        state.unwritten += 1;
         state.dirty.push_back(index);
         if !state.queued {
             (state.queued, state.since_ns) = (true, now_ns);
@@ -320,6 +364,7 @@ impl Model {
         for at in &done.frames {
             let frame = self.frames.of(*at);
             frame.clear(Flag::Writeback);
+            self.files[frame.file as usize].unwritten -= 1;
             // Reclaim met it before: it is looked at next.
             if frame.clear(Flag::Rotate) && !frame.has(Flag::Active) {
                 let lists = &mut self.lists[self.list_of[frame.zone as usize]];
