@@ -27,10 +27,12 @@ pub struct FsMark {
 }
 
 impl FsMark {
-    /// That of 2011, by its announcement: 35 rounds (`-L`) of 24 threads (`-t`) with 208 files
-    /// (`-n`) of 512 KiB (`-s`), none synchronised; all data are 98.5 percent of the pages written
-    /// in the first column. What the file system writes besides comes from there; `create_us` is
-    /// an estimate. Huge pages are asked for as `khugepaged` does, every 10 s.
+    /// Taken for that of 2011: 35 rounds (`-L`) of 24 threads (`-t`) with 208 files (`-n`) of 512
+    /// KiB (`-s`), none synchronised. The published table does not name these four; they are
+    /// recalled from what came with it, and what speaks for them is that all data are 98.5 percent
+    /// of the pages written in the first column. What the file system writes besides comes from
+    /// there; `create_us` is an estimate. Huge pages are asked for as `khugepaged` does, every
+    /// 10 s.
     pub const PUBLISHED: FsMark = FsMark {
         threads: 24,
         reports: 35,
