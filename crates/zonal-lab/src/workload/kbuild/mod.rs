@@ -49,7 +49,7 @@ pub(super) const KIND: Kind = Kind {
         Param {
             name: "user",
             about: "nanoseconds that a process works between two new pages, on a core of its own",
-            default: 11_220,
+            default: 11_195,
             min: 0,
             max: 1_000_000_000,
         },
