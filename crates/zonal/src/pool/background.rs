@@ -136,6 +136,13 @@ impl Shared {
         }
     }
 
+    /// A sleeping reclaimer has listened for as long as it does. Returns whether it wakes although
+    /// nobody rang.
+    fn listened(&self, node: NodeId, rang: bool) -> bool {
+        // Relaxed: a setting.
+        !rang && !self.background.waits.load(Relaxed) && self.allocator.background_check(node)
+    }
+
     fn reclaim_in_background(&self, node: NodeId) {
         let bell = self.allocator.platform().bells().of(node);
         let mut reclaimer = self.allocator.background_start(node);
@@ -148,14 +155,105 @@ impl Shared {
                     bell.listen(Duration::from_nanos(ns));
                 }
                 Next::Sleep => {
-                    let woken = bell.listen(CHECK_EVERY);
-                    // Relaxed: a setting.
-                    if !woken && !self.background.waits.load(Relaxed) {
-                        self.allocator.background_check(node);
-                    }
+                    let rang = bell.listen(CHECK_EVERY);
+                    self.listened(node, rang);
                 }
             }
         }
         self.allocator.background_stop(reclaimer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+
+    use zonal_core::alloc::BackgroundReclaimer;
+    use zonal_core::zone::watermark::Mark;
+
+    use super::*;
+    use crate::reclaim::{Scanned, Shrinker};
+    use crate::{Gfp, Order, Sysctl};
+
+    const NODE: NodeId = NodeId(0);
+
+    /// The pages of a consumer that gives up what it is asked for.
+    type Objects = Arc<Mutex<Vec<usize>>>;
+
+    fn objects(pool: &Arc<Pool>, pages: &Objects) -> Shrinker {
+        let (counted, scanned, owner) = (Arc::clone(pages), Arc::clone(pages), Arc::clone(pool));
+        Shrinker::new(
+            "objects",
+            move |_| counted.lock().unwrap().len() as u64,
+            move |ask| {
+                let mut pages = scanned.lock().unwrap();
+                let keep = pages.len().saturating_sub(ask.objects as usize);
+                let going = pages.split_off(keep);
+                drop(pages);
+                going.iter().for_each(|page| free(&owner, *page));
+                Scanned::Freed(going.len() as u64)
+            },
+        )
+    }
+
+    fn free(pool: &Pool, page: usize) {
+        // SAFETY: (1) the page was handed out once and is given up once.
+        unsafe { pool.free_pages(NonNull::new(page as *mut u8).unwrap(), Order::ZERO) }.unwrap();
+    }
+
+    /// Free pages of the pool's one zone.
+    fn free_pages(pool: &Pool) -> u64 {
+        pool.core().free_snapshot(pool.core().zones()[0].id())
+    }
+
+    /// Steps until the reclaimer sleeps; its naps take no time.
+    fn put_to_sleep(pool: &Pool, reclaimer: &mut BackgroundReclaimer) {
+        while pool.core().background_step(reclaimer) != Next::Sleep {}
+    }
+
+    /// The test is the reclaimer's thread, so it says when a second is over.
+    #[test]
+    fn a_sleeping_reclaimer_looks_by_itself_unless_it_is_told_to_wait() {
+        let builder = Pool::builder().size(64 << 20).refresh_every(None).background_reclaim(false);
+        let pool = Arc::new(builder.build().unwrap());
+        // Marks far apart, so that lists fit between them.
+        pool.core().set(Sysctl::WatermarkScaleFactor, 1000).unwrap();
+        let pages = Objects::default();
+        let registered = pool.register_shrinker(objects(&pool, &pages));
+        let mut reclaimer = pool.core().background_start(NODE);
+        put_to_sleep(&pool, &mut reclaimer);
+        // As a burst that ended between two marks: nobody has asked the reclaimer for anything. In
+        // the middle of them, because what CPUs hold of the counter may be unseen.
+        let marks = pool.core().zones()[0].marks();
+        let middle = (marks.mark(Mark::Low) + marks.mark(Mark::High)) / 2;
+        while free_pages(&pool) > middle {
+            let page = pool.alloc_pages(Order::ZERO, Gfp::NOWAIT).unwrap();
+            pages.lock().unwrap().push(page.as_ptr() as usize);
+        }
+        let left = free_pages(&pool);
+        assert!(left > marks.mark(Mark::Low), "{left} pages free, {marks:?}");
+        let runs = || pool.core().reclaim_stats().background_runs;
+
+        pool.set_background_check(false);
+        for _ in 0..3 {
+            assert!(!pool.shared.listened(NODE, false));
+            assert_eq!(pool.core().background_step(&mut reclaimer), Next::Sleep);
+        }
+        assert_eq!((runs(), free_pages(&pool)), (0, left));
+
+        pool.set_background_check(true);
+        assert!(!pool.shared.listened(NODE, true), "whoever rang has woken it");
+        assert_eq!(runs(), 0);
+        assert!(pool.shared.listened(NODE, false));
+        put_to_sleep(&pool, &mut reclaimer);
+        let now = free_pages(&pool);
+        assert!(runs() > 0 && now > middle, "{} runs, {now} pages free of {middle}", runs());
+        assert!(!pool.shared.listened(NODE, false), "nothing is left to do");
+
+        pool.core().background_stop(reclaimer);
+        drop(registered);
+        pages.lock().unwrap().drain(..).for_each(|page| free(&pool, page));
+        pool.validate().unwrap();
     }
 }
