@@ -197,13 +197,6 @@ pub(crate) unsafe fn pop_block(fast: FastRef, list: usize) -> Popped {
     }
 }
 
-/// The block's word is that of a block from the very list.
-macro_rules! from_here {
-    () => {
-        concat!("cmp {x}, [{f} + {n} * 8 + {words}]\n", "jne {leave}")
-    };
-}
-
 /// A push. `$check`: jumps to `leave` unless the word is right, and leaves what `free_count` grows
 /// by to `$grow`; `$expect`: loads the word of a block that came from the list into `x`; `$known`:
 /// jumps to `leave` unless the block may go there; `$unmark`: gives the block the word that it had.
@@ -272,6 +265,112 @@ macro_rules! push {
     };
 }
 
+/// A push onto list 0: what is known when this is compiled.
+macro_rules! push_page {
+    ($fast:expr, $frame:expr, $known:expr, $unmark:literal, $($operands:tt)*) => {
+        push!(
+            $fast, $frame, "{p}",
+            concat!("test {w:e}, {mask}\n", "jne {leave}"),
+            concat!("imul {x}, {p}, {cpu_unit}\n", "add {x}, {tag_allocated}"),
+            $known,
+            // Carry: free_count is below its cap, so it grows by this page.
+            concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
+            $unmark,
+            mask = const STRAY_BITS | PREV,
+            cpu_unit = const CPU_UNIT,
+            tag_allocated = const TAG_ALLOCATED,
+            $($operands)*
+        )
+    };
+}
+
+/// A push onto any list, a run-time value.
+macro_rules! push_block {
+    (
+        $fast:expr, $list:expr, $frame:expr, $known:expr, $unmark:literal, $($operands:tt)*
+    ) => {
+        push!(
+            $fast, $frame, "{p} + {r}",
+            concat!(
+                "mov {t:e}, [{p} + {r} + {active}]\n",
+                "xor {t:e}, {w:e}\n",
+                "test {t:e}, {mask}\n",
+                "jne {leave}\n",
+                // Two frees of order 1 to 3 in a row may be a stream, which the long way judges (LB
+                // E.7).
+                "mov {t:e}, [{p} + {r} + {prev_bits}]\n",
+                "test {t:e}, {w:e}\n",
+                "je 9f\n",
+                "cmp {w:x}, [{p} + {threshold}]\n",
+                "jae {leave}\n",
+                "9:\n",
+                "btr {w}, {prev}\n",
+                "or {w}, {t}\n",
+                "mov {x}, [{p} + {r} + {allocated}]",
+            ),
+            "",
+            $known,
+            concat!(
+                // free_count grows by the block while it is below its cap.
+                "xor {s:e}, {s:e}\n",
+                "cmp {w:x}, [{p} + {cap}]\n",
+                "cmovb {s:e}, [{p} + {r} + {pages}]\n",
+                "lea {w}, [{w} + {s} + {delta}]",
+            ),
+            $unmark,
+            r = in(reg) $list,
+            mask = const STRAY_BITS,
+            prev = const PREV_BIT,
+            threshold = const THRESHOLD,
+            active = const LISTS + ACTIVE,
+            prev_bits = const LISTS + PREV_BITS,
+            pages = const LISTS + PAGES,
+            allocated = const LISTS + ALLOCATED,
+            $($operands)*
+        )
+    };
+}
+
+/// A push, given as `$push`, of a block that came from the very list.
+macro_rules! from_here {
+    ($push:ident, $($where:expr),*) => {
+        $push!(
+            $($where),*,
+            concat!("cmp {x}, [{f} + {n} * 8 + {words}]\n", "jne {leave}"),
+            "inc qword ptr [{f} + {n} * 8 + {words}]",
+        )
+    };
+}
+
+/// A push, given as `$push`, of a block of the zone whose word, which is left in `y`, differs from
+/// the one of a block from the very list in nothing but the store.
+macro_rules! from_anywhere {
+    ($push:ident, $($where:expr),*) => {
+        $push!(
+            $($where),*,
+            concat!(
+                "mov {s:e}, {n:e}\n",
+                "sub {s:e}, [{p} + {first}]\n",
+                "cmp {s:e}, [{p} + {frames}]\n",
+                "jae {leave}\n",
+                "mov {y}, [{f} + {n} * 8 + {words}]\n",
+                "mov {s}, {y}\n",
+                "xor {s}, {x}\n",
+                "test {s:e}, {what}\n",
+                "jne {leave}\n",
+                "shr {s}, {end}\n",
+                "jne {leave}",
+            ),
+            "mov [{f} + {n} * 8 + {words}], {y}",
+            y = out(reg) _,
+            first = const offset_of!(Pcp, first_frame),
+            frames = const offset_of!(Pcp, frames),
+            what = const (1 << STORE_SHIFT) - 1,
+            end = const STORE_END,
+        )
+    };
+}
+
 /// Pushes order-0 `frame` onto list 0 of the running CPU's store of its preferred zone, if it came
 /// from there. `false`: nothing was done, take the long way.
 ///
@@ -284,103 +383,8 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
     // top, which is below the capacity (PCP-2), and the word of a block that has no other owner;
     // (2) FAST-1 to FAST-4 hold; (3) every register it changes is declared, and the stack is not
     // touched.
-    unsafe {
-        push!(
-            fast, frame, "{p}",
-            concat!("test {w:e}, {mask}\n", "jne {leave}"),
-            concat!("imul {x}, {p}, {cpu_unit}\n", "add {x}, {tag_allocated}"),
-            from_here!(),
-            // Carry: free_count is below its cap, so it grows by this page.
-            concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
-            "inc qword ptr [{f} + {n} * 8 + {words}]",
-            mask = const STRAY_BITS | PREV,
-            cpu_unit = const CPU_UNIT,
-            tag_allocated = const TAG_ALLOCATED,
-        );
-    }
+    unsafe { from_here!(push_page, fast, frame) };
     true
-}
-
-/// What a push onto any list asks of the store's word, and the word of a block that came from the
-/// list into `x`.
-macro_rules! check_list {
-    () => {
-        concat!(
-            "mov {t:e}, [{p} + {r} + {active}]\n",
-            "xor {t:e}, {w:e}\n",
-            "test {t:e}, {mask}\n",
-            "jne {leave}\n",
-            // Two frees of order 1 to 3 in a row may be a stream, which the long way judges (LB
-            // E.7).
-            "mov {t:e}, [{p} + {r} + {prev_bits}]\n",
-            "test {t:e}, {w:e}\n",
-            "je 9f\n",
-            "cmp {w:x}, [{p} + {threshold}]\n",
-            "jae {leave}\n",
-            "9:\n",
-            "btr {w}, {prev}\n",
-            "or {w}, {t}\n",
-            "mov {x}, [{p} + {r} + {allocated}]",
-        )
-    };
-}
-
-/// `free_count` grows by the block while it is below its cap.
-macro_rules! grow_by_block {
-    () => {
-        concat!(
-            "xor {s:e}, {s:e}\n",
-            "cmp {w:x}, [{p} + {cap}]\n",
-            "cmovb {s:e}, [{p} + {r} + {pages}]\n",
-            "lea {w}, [{w} + {s} + {delta}]",
-        )
-    };
-}
-
-/// Pushes `frame` onto any list. As [`push_page`], but the list is a run-time value: `list` is its
-/// number of bytes from the first list.
-///
-/// # Safety
-/// 1. to 3. of [`push_page`]; 4. `list` is a list of the pool.
-#[inline(always)]
-pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> bool {
-    // SAFETY: (1) to (3) as in `push_page`.
-    unsafe {
-        push!(
-            fast, frame, "{p} + {r}",
-            check_list!(), "", from_here!(), grow_by_block!(),
-            "inc qword ptr [{f} + {n} * 8 + {words}]",
-            r = in(reg) list,
-            mask = const STRAY_BITS,
-            prev = const PREV_BIT,
-            threshold = const THRESHOLD,
-            active = const LISTS + ACTIVE,
-            prev_bits = const LISTS + PREV_BITS,
-            pages = const LISTS + PAGES,
-            allocated = const LISTS + ALLOCATED,
-        );
-    }
-    true
-}
-
-/// The frame is the zone's, and its word, which is left in `y`, differs from the one of a block
-/// from the very list in nothing but the store.
-macro_rules! from_anywhere {
-    () => {
-        concat!(
-            "mov {s:e}, {n:e}\n",
-            "sub {s:e}, [{p} + {first}]\n",
-            "cmp {s:e}, [{p} + {frames}]\n",
-            "jae {leave}\n",
-            "mov {y}, [{f} + {n} * 8 + {words}]\n",
-            "mov {s}, {y}\n",
-            "xor {s}, {x}\n",
-            "test {s:e}, {what}\n",
-            "jne {leave}\n",
-            "shr {s}, {end}\n",
-            "jne {leave}",
-        )
-    };
 }
 
 /// Pushes order-0 `frame` onto list 0, if it came from the list 0 of any CPU's store of this zone:
@@ -391,25 +395,19 @@ macro_rules! from_anywhere {
 #[inline(always)]
 pub(crate) unsafe fn push_page_of_any(fast: FastRef, frame: usize) -> bool {
     // SAFETY: (1) to (3) as in `push_page`.
-    unsafe {
-        push!(
-            fast, frame, "{p}",
-            concat!("test {w:e}, {mask}\n", "jne {leave}"),
-            concat!("imul {x}, {p}, {cpu_unit}\n", "add {x}, {tag_allocated}"),
-            from_anywhere!(),
-            // Carry: free_count is below its cap, so it grows by this page.
-            concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
-            "mov [{f} + {n} * 8 + {words}], {y}",
-            y = out(reg) _,
-            first = const offset_of!(Pcp, first_frame),
-            frames = const offset_of!(Pcp, frames),
-            what = const (1 << STORE_SHIFT) - 1,
-            end = const STORE_END,
-            mask = const STRAY_BITS | PREV,
-            cpu_unit = const CPU_UNIT,
-            tag_allocated = const TAG_ALLOCATED,
-        );
-    }
+    unsafe { from_anywhere!(push_page, fast, frame) };
+    true
+}
+
+/// Pushes `frame` onto any list. As [`push_page`], but the list is a run-time value: `list` is its
+/// number of bytes from the first list.
+///
+/// # Safety
+/// 1. to 3. of [`push_page`]; 4. `list` is a list of the pool.
+#[inline(always)]
+pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> bool {
+    // SAFETY: (1) to (3) as in `push_page`.
+    unsafe { from_here!(push_block, fast, list, frame) };
     true
 }
 
@@ -420,26 +418,7 @@ pub(crate) unsafe fn push_page_of_any(fast: FastRef, frame: usize) -> bool {
 #[inline(always)]
 pub(crate) unsafe fn push_block_of_any(fast: FastRef, list: usize, frame: usize) -> bool {
     // SAFETY: (1) to (3) as in `push_page`.
-    unsafe {
-        push!(
-            fast, frame, "{p} + {r}",
-            check_list!(), "", from_anywhere!(), grow_by_block!(),
-            "mov [{f} + {n} * 8 + {words}], {y}",
-            r = in(reg) list,
-            y = out(reg) _,
-            first = const offset_of!(Pcp, first_frame),
-            frames = const offset_of!(Pcp, frames),
-            what = const (1 << STORE_SHIFT) - 1,
-            end = const STORE_END,
-            mask = const STRAY_BITS,
-            prev = const PREV_BIT,
-            threshold = const THRESHOLD,
-            active = const LISTS + ACTIVE,
-            prev_bits = const LISTS + PREV_BITS,
-            pages = const LISTS + PAGES,
-            allocated = const LISTS + ALLOCATED,
-        );
-    }
+    unsafe { from_anywhere!(push_block, fast, list, frame) };
     true
 }
 
