@@ -147,9 +147,38 @@ fn a_lower_budget_takes_from_caches_but_not_from_users() {
     pool.validate().unwrap();
 }
 
-/// After a burst the refresh thread gives back what is free.
+/// Pages in depots count as those on lists do. In small rounds, because a depot gets what lists
+/// drain while there is room above the marks.
 #[test]
-fn memory_is_handed_back_within_seconds_after_a_burst() {
+fn what_depots_hold_is_reported_and_counts_against_the_budget() {
+    let builder = Pool::builder().size(64 << 20).budget(32 << 20).refresh_every(None);
+    let pool = builder.build().unwrap();
+    let mut most = 0;
+    for _ in 0..20 {
+        let pages: Vec<_> =
+            (0..4096).map(|_| pool.alloc_pages(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
+        free(&pool, pages, Order::ZERO);
+        let report = held(&pool);
+        assert_eq!((report.users, report.withheld, report.elsewhere), (0, 32 * MIB, 0));
+        assert!(report.in_use() <= 32 * MIB, "\n{report}");
+        most = most.max(report.depots);
+    }
+    assert!(most > 0, "no list ever drained to a depot\n{}", pool.held());
+    // None of it is out of reach: the budget can be had to the last page.
+    let pages = fill(&pool, Gfp::MEMALLOC);
+    let report = held(&pool);
+    assert_eq!((report.users, report.lists, report.depots), (32 * MIB, 0, 0), "\n{report}");
+    free(&pool, pages, Order::ZERO);
+    pool.drain_all();
+    let report = held(&pool);
+    assert_eq!((report.in_use(), report.withheld), (0, 32 * MIB), "\n{report}");
+    pool.validate().unwrap();
+}
+
+/// After a burst the refresh thread gives back what is free, by itself. How fast:
+/// `after_a_burst_memory_goes_back_at_the_rate_that_was_asked_for`, by a clock of the test.
+#[test]
+fn memory_is_handed_back_by_itself_after_a_burst() {
     let builder = Pool::builder().size(128 << 20).trim_rate(256 << 20);
     let pool = builder.refresh_every(Some(Duration::from_millis(200))).build().unwrap();
     let mut pages = fill(&pool, Gfp::KERNEL);
@@ -161,8 +190,13 @@ fn memory_is_handed_back_within_seconds_after_a_burst() {
     assert!(burst.users > 100 * MIB);
     free(&pool, pages, Order::ZERO);
     let start = Instant::now();
-    while held(&pool).free_resident + held(&pool).lists > 8 * MIB {
-        assert!(start.elapsed() < Duration::from_secs(10), "\n{}", pool.held());
+    // The report is exact only while nothing runs.
+    let left = || {
+        let report = pool.held();
+        report.free_resident + report.in_use()
+    };
+    while left() > 8 * MIB {
+        assert!(start.elapsed() < Duration::from_secs(180), "\n{}", pool.held());
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(pool.node_of(pool.base()), Some(NodeId(0)));

@@ -1,5 +1,5 @@
 //! One byte budget over everything that a pool holds: pages handed out, pages of registered caches
-//! and pages on per-CPU lists.
+//! and pages on per-CPU lists and in depots.
 //!
 //! What is above the budget is taken out of the buddy and given back to the operating system, so
 //! the budget cannot be passed by anybody, and no request looks at it: to the marks, to reclaim and
@@ -61,8 +61,8 @@ impl Withheld {
 }
 
 impl Builder {
-    /// Bytes that may be in use at once: handed out, held by registered caches, or on per-CPU
-    /// lists. Default: all of the pool. Not together with [`deferred`](Builder::deferred).
+    /// Bytes that may be in use at once: handed out, held by registered caches, on per-CPU lists,
+    /// or in depots. Default: all of the pool. Not together with [`deferred`](Builder::deferred).
     ///
     /// ```
     /// let pool = zonal::Pool::builder().size(64 << 20).budget(16 << 20).build()?;
