@@ -124,7 +124,7 @@ fn an_error_in_the_background_reaches_the_next_sync() {
     file.write_at(b"kept", 0).unwrap();
     let since = Instant::now();
     while cache.stats().write_errors == 0 {
-        assert!(since.elapsed() < Duration::from_secs(10), "the thread does not write");
+        assert!(since.elapsed() < Duration::from_secs(180), "the thread does not write");
         std::thread::sleep(Duration::from_millis(2));
     }
     store.0.broken.store(false, SeqCst);
@@ -165,9 +165,9 @@ fn a_full_store_stops_writers_with_its_error() {
     let room = 10 * PAGE;
     store.0.capacity.store(room, SeqCst);
     let file = cache.open_store(store.clone()).unwrap();
-    let (mut accepted, since) = (0, Instant::now());
+    let mut accepted = 0;
     let error = loop {
-        assert!(since.elapsed() < Duration::from_secs(30), "writers are never stopped");
+        assert!(accepted <= 64 * PAGE, "writers are never stopped");
         match file.write_at(&pattern(9, PAGE as usize), accepted) {
             Ok(done) => accepted += done as u64,
             Err(error) => break error,

@@ -44,7 +44,7 @@ fn pages_of_a_closed_file_stay_until_there_are_too_many_files() {
     assert_eq!(cache.stats().misses, before, "the page of the last file is still there");
     let since = std::time::Instant::now();
     while cache.stats().pages > 2 * 5 {
-        assert!(since.elapsed().as_secs() < 10, "closed files stay: {:?}", cache.stats());
+        assert!(since.elapsed().as_secs() < 180, "closed files stay: {:?}", cache.stats());
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     for at in 0..20 {

@@ -17,7 +17,8 @@ use zonal::Mode;
 const VARIANT: &str = "ZONAL_CANARY";
 /// Exit code of a child that saw an error.
 const EXIT_FOUND: i32 = 42;
-const LIMIT: Duration = Duration::from_secs(20);
+/// A broken storm ends at its first error, mostly within a second.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// The other process. Without the variable it is no test.
 #[test]
@@ -41,7 +42,7 @@ fn storm_of_the_child() {
 }
 
 #[test]
-fn sections_that_are_not_restarted_are_found_within_seconds() {
+fn sections_that_are_not_restarted_are_found() {
     if *pool(4 << 20, true).mode() != Mode::Rseq {
         eprintln!("no restartable sequences here: nothing to break");
         return;

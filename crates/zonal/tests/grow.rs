@@ -8,7 +8,7 @@ use zonal_core::types::NodeId;
 
 const SECTION_BYTES: usize = 128 << 20;
 /// As long as a machine with little to spare may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn wait_until_grown(pool: &Pool) {
     let start = Instant::now();

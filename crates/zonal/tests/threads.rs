@@ -25,7 +25,7 @@ fn assert_all_free(pool: &Pool) {
 
 #[test]
 fn threads_that_end_leave_no_page_behind() {
-    let _watchdog = Watchdog::new("short threads", Duration::from_secs(60));
+    let _watchdog = Watchdog::new("short threads", Duration::from_secs(180));
     for rseq in [true, false] {
         let pool = pool(64 * MIB, rseq);
         let owners = Owners::new(&pool);
@@ -66,7 +66,7 @@ fn threads_that_end_leave_no_page_behind() {
 
 #[test]
 fn a_thread_that_moves_between_cpus_loses_nothing() {
-    let _watchdog = Watchdog::new("a moving thread", Duration::from_secs(60));
+    let _watchdog = Watchdog::new("a moving thread", Duration::from_secs(180));
     let cpus = cpus();
     for rseq in [true, false] {
         let pool = pool(16 * MIB, rseq);
@@ -93,7 +93,7 @@ fn a_thread_that_moves_between_cpus_loses_nothing() {
 
 #[test]
 fn a_thread_that_somebody_else_moves_has_each_page_once() {
-    let _watchdog = Watchdog::new("a moved thread", Duration::from_secs(60));
+    let _watchdog = Watchdog::new("a moved thread", Duration::from_secs(180));
     let pool = pool(16 * MIB, true);
     let owners = Owners::new(&pool);
     let cpus = cpus();

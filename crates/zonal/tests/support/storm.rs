@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use zonal::{CpuId, Gfp, Order, PAGE_SIZE, Pool, ZoneStats};
+use zonal::{CpuId, Gfp, Mode, Order, PAGE_SIZE, Pool, ZoneStats};
 
 use super::{Owners, Rng, Timer, cpus, exit_now, free, install, move_thread, order, thread_id};
 
@@ -35,13 +35,14 @@ const PAIRS: u64 = 256;
 /// Pages of one bulk call at most.
 const BULK: usize = 128;
 
-/// A drain that takes longer never ends.
-const STUCK: Duration = Duration::from_secs(4);
+/// Looks at a drain, a millisecond or more apart, after which it never ends.
+const STUCK: u32 = 4000;
 
 /// What kind of storm. The default is four workers, all orders, all weathers.
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub workers: usize,
+    /// How long it blows, at least: it goes on until each part of it has done something.
     pub time: Duration,
     /// Orders 0 to this one, small ones more often.
     pub order_max: u32,
@@ -101,6 +102,9 @@ struct Site<'p> {
     refused: AtomicU64,
     full: AtomicU64,
     drains: AtomicU64,
+    drained: AtomicU64,
+    /// Workers that did something.
+    begun: AtomicU64,
     lives: AtomicU64,
     operations: AtomicU64,
     signals: AtomicU64,
@@ -125,7 +129,7 @@ pub fn storm(pool: &Pool, plan: Plan) -> Report {
     install(super::timer_signal(), on_signal);
     let site = Site::new(pool, plan);
     let end = Instant::now() + plan.time;
-    let (mut moves, mut drained, mut trimmed) = (0, 0, 0);
+    let (mut moves, mut trimmed) = (0, 0);
     std::thread::scope(|scope| {
         let crew: Vec<_> = (0..plan.workers).map(|_| scope.spawn(|| site.shift())).collect();
         if plan.weather {
@@ -133,8 +137,8 @@ pub fn storm(pool: &Pool, plan: Plan) -> Report {
             let drainer = scope.spawn(|| site.drain());
             let trimmer = scope.spawn(|| site.trim());
             site.watch(end);
-            (moves, drained, trimmed) =
-                (mover.join().unwrap(), drainer.join().unwrap(), trimmer.join().unwrap());
+            drainer.join().unwrap();
+            (moves, trimmed) = (mover.join().unwrap(), trimmer.join().unwrap());
         } else {
             site.watch(end);
         }
@@ -151,7 +155,7 @@ pub fn storm(pool: &Pool, plan: Plan) -> Report {
         signals: site.signals.load(Relaxed),
         signal_operations: site.signal_operations.load(Relaxed),
         moves,
-        drained,
+        drained: site.drained.load(Relaxed),
         trimmed,
     }
 }
@@ -193,6 +197,8 @@ impl<'p> Site<'p> {
             refused: AtomicU64::new(0),
             full: AtomicU64::new(0),
             drains: AtomicU64::new(0),
+            drained: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
             lives: AtomicU64::new(0),
             operations: AtomicU64::new(0),
             signals: AtomicU64::new(0),
@@ -286,6 +292,9 @@ impl<'p> Site<'p> {
         while operations < LIFE && !self.stop.load(Relaxed) {
             self.step(&mut held, &mut rng, me);
             operations += 1;
+            if operations == 1 {
+                self.begun.fetch_add(1, Relaxed);
+            }
         }
         drop(timer);
         HANDLER.set(std::ptr::null());
@@ -418,17 +427,15 @@ impl<'p> Site<'p> {
         moves
     }
 
-    fn drain(&self) -> u64 {
-        let mut drained = 0;
+    fn drain(&self) {
         while !self.stop.load(Relaxed) {
-            drained += self.pool.drain_all();
+            self.drained.fetch_add(self.pool.drain_all(), Relaxed);
             self.drains.fetch_add(1, Relaxed);
             for cpu in 0..self.pool.core().cpus() {
                 self.pool.core().refresh(CpuId(cpu as u32));
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-        drained
     }
 
     fn trim(&self) -> u64 {
@@ -441,20 +448,32 @@ impl<'p> Site<'p> {
 
     /// Waits for the end; with `exit_on_error`, for the first error.
     fn watch(&self, end: Instant) {
-        let (mut seen, mut since) = (0, Instant::now());
-        while Instant::now() < end {
+        let (mut seen, mut looks) = (0, 0);
+        while Instant::now() < end || !self.has_blown() {
             std::thread::sleep(Duration::from_millis(1));
             let Some(code) = self.plan.exit_on_error else { continue };
             let now = self.drains.load(Relaxed);
             if now != seen {
-                (seen, since) = (now, Instant::now());
+                (seen, looks) = (now, 0);
             }
+            looks += 1;
             // A store that says it holds pages which it has not is drained for ever.
-            if self.is_bad() || since.elapsed() > STUCK {
+            if self.is_bad() || looks > STUCK {
                 exit_now(code);
             }
         }
         self.stop.store(true, Relaxed);
+    }
+
+    /// Whether each part has done something: how soon a thread gets its turn proves nothing.
+    fn has_blown(&self) -> bool {
+        let some = |counter: &AtomicU64| counter.load(Relaxed) > 0;
+        let weather = || {
+            let signals = *self.pool.mode() != Mode::Rseq || some(&self.signal_operations);
+            signals && some(&self.drained)
+        };
+        let is_full = self.plan.outside == 0 || some(&self.full);
+        some(&self.begun) && is_full && (!self.plan.weather || weather())
     }
 
     /// Whether an error was seen so far. Takes no lock: a broken pool may never let go of one.
