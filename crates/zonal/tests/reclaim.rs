@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use zonal::reclaim::{Holdings, PageLru, Pass, Scanned, Shrinker, Shrunk, Unit};
-use zonal::{Gfp, NodeId, Order, Pool};
+use zonal::{CpuMap, Gfp, NodeId, Order, Pool, Request};
 
 const POOL_BYTES: usize = 32 << 20;
 const POOL_PAGES: u64 = POOL_BYTES as u64 / 4096;
@@ -124,6 +124,67 @@ fn a_shrinker_makes_room_as_a_cache_of_pages_does() {
     assert!(report.objects && report.freed >= 3 * POOL_PAGES, "{report:?}");
     pages.free(&pool, u64::MAX);
     pool.validate().unwrap();
+}
+
+/// A request that may use one node only gets a page of a consumer that does not know which node its
+/// objects are on, and asks one that knows for those of that node (LB H.7).
+#[test]
+fn a_shrinker_makes_room_on_every_node_whether_it_knows_nodes_or_not() {
+    for node_aware in [false, true] {
+        let builder = Pool::builder().size(2 * POOL_BYTES).fake_nodes(2, CpuMap::RoundRobin);
+        let pool = Arc::new(builder.background_reclaim(false).build().unwrap());
+        let pages = Arc::new([Pages::default(), Pages::default()]);
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (counted, scanned, owner) = (pages.clone(), pages.clone(), pool.clone());
+        let log = asked.clone();
+        let shrinker = Shrinker::new(
+            "objects",
+            move |node| match node_aware {
+                true => counted[usize::from(node.0)].len(),
+                false => counted.iter().map(Pages::len).sum(),
+            },
+            move |ask| {
+                log.lock().unwrap().push(ask.node);
+                // Who does not know nodes gives up what comes first, of the other node too.
+                let lists =
+                    if node_aware { &scanned[usize::from(ask.node.0)..] } else { &scanned[..] };
+                let mut freed = lists[0].free(&owner, ask.objects);
+                freed += lists.get(1).map_or(0, |list| list.free(&owner, ask.objects - freed));
+                Scanned::Freed(freed)
+            },
+        );
+        let registered = pool.register_shrinker(shrinker.node_aware(node_aware));
+        let get = |node: u16, gfp| {
+            let request = Request::new(Order::ZERO).gfp(gfp | Gfp::THISNODE).on(NodeId(node));
+            let (page, order) = pool.alloc_with(request).ok()?.into_raw();
+            assert_eq!((pool.node_of(page.as_ptr()), order), (Some(NodeId(node)), Order::ZERO));
+            Some(page)
+        };
+        let fill = |node: u16| {
+            while let Some(page) = get(node, Gfp::NOWAIT) {
+                pages[usize::from(node)].push(page);
+            }
+        };
+        fill(0);
+        for node in [1, 0, 1] {
+            fill(node);
+            asked.lock().unwrap().clear();
+            for _ in 0..500 {
+                let page = get(node, Gfp::KERNEL).expect("the objects make room on each node");
+                pages[usize::from(node)].push(page);
+            }
+            let name = if node_aware { NodeId(node) } else { NodeId(0) };
+            let asked = asked.lock().unwrap();
+            assert!(!asked.is_empty() && asked.iter().all(|node| *node == name), "{asked:?}");
+        }
+        // Each object counts once in the pool's report, whatever node it is on.
+        let held = pages.iter().map(Pages::len).sum::<u64>() * 4096;
+        assert_eq!((pool.held().consumers, pool.held().users), (held, 0));
+        drop(registered);
+        pages.iter().for_each(|list| _ = list.free(&pool, u64::MAX));
+        pool.validate().unwrap();
+        assert_eq!(pool.core().free_pages(), 2 * POOL_PAGES);
+    }
 }
 
 /// Frees nothing; says it freed much; says impossible counts; allocates; is asked by itself.

@@ -12,6 +12,7 @@
 //! `RECLAIM_ACTIVE`, which keeps per-CPU lists short (LB E.6, E.7).
 
 use super::Allocator;
+use super::reclaim::slab_of;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::pcp::store::Pcp;
 use crate::platform::Platform;
@@ -199,7 +200,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub(super) fn could_free(&self, node: NodeId) -> u64 {
         let held = |reclaimer: &dyn Reclaimer| {
             let held = reclaimer.holdings(Unit::Node(node));
-            held.inactive_file.saturating_add(held.active_file).saturating_add(held.slab)
+            let pages = held.inactive_file.saturating_add(held.active_file);
+            pages.saturating_add(slab_of(reclaimer, Unit::Node(node), node))
         };
         self.platform.reclaimer().map_or(0, held)
     }

@@ -242,7 +242,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     fn may_help(&self, ctx: &Context<'a>, flags: AllocFlags, reclaimer: &dyn Reclaimer) -> bool {
         self.allowed(ctx).any(|zone| {
             // Linux leaves objects out, and refuses while caches of them could still give way.
-            let slab = reclaimer.holdings(Unit::Zone(zone.id)).slab;
+            let slab = slab_of(reclaimer, Unit::Zone(zone.id), zone.node);
             let available = self
                 .free_snapshot(zone.id)
                 .saturating_add(self.reclaimable(zone, reclaimer))
@@ -257,4 +257,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub(super) fn is_reclaiming(&self) -> bool {
         self.platform.reclaimer().is_some_and(Reclaimer::is_reclaiming)
     }
+}
+
+/// Pages of objects that a pass over the node may free, as far as anybody knows.
+pub(super) fn slab_of(reclaimer: &dyn Reclaimer, unit: Unit, node: NodeId) -> u64 {
+    let elsewhere = if node == NodeId(0) { 0 } else { reclaimer.anywhere() };
+    reclaimer.holdings(unit).slab.saturating_add(elsewhere)
 }

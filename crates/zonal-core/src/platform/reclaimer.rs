@@ -118,6 +118,12 @@ pub trait Reclaimer {
     /// What the unit holds now.
     fn holdings(&self, unit: Unit) -> Holdings;
 
+    /// Pages of objects of which nobody knows the node. [`holdings`](Self::holdings) has them under
+    /// node 0; a pass over any node may free them.
+    fn anywhere(&self) -> u64 {
+        0
+    }
+
     /// Makes one pass over the unit's pages.
     fn shrink(&self, pass: &Pass) -> Shrunk;
 

@@ -170,15 +170,14 @@ mod tests {
     use std::sync::Arc;
 
     use zonal_core::alloc::BackgroundReclaimer;
+    use zonal_core::zone::state::Zone;
     use zonal_core::zone::watermark::Mark;
 
     use super::*;
     use crate::reclaim::{Scanned, Shrinker};
-    use crate::{Gfp, Order, Sysctl};
+    use crate::{CpuMap, Gfp, Order, Request, Sysctl};
 
-    const NODE: NodeId = NodeId(0);
-
-    /// The pages of a consumer that gives up what it is asked for.
+    /// The pages of a consumer that gives up what it is asked for, and does not know their nodes.
     type Objects = Arc<Mutex<Vec<usize>>>;
 
     fn objects(pool: &Arc<Pool>, pages: &Objects) -> Shrinker {
@@ -202,9 +201,13 @@ mod tests {
         unsafe { pool.free_pages(NonNull::new(page as *mut u8).unwrap(), Order::ZERO) }.unwrap();
     }
 
-    /// Free pages of the pool's one zone.
-    fn free_pages(pool: &Pool) -> u64 {
-        pool.core().free_snapshot(pool.core().zones()[0].id())
+    /// The node's one zone.
+    fn zone_of(pool: &Pool, node: NodeId) -> &Zone {
+        &pool.core().zones()[usize::from(node.0)]
+    }
+
+    fn free_pages(pool: &Pool, node: NodeId) -> u64 {
+        pool.core().free_snapshot(zone_of(pool, node).id())
     }
 
     /// Steps until the reclaimer sleeps; its naps take no time.
@@ -215,41 +218,48 @@ mod tests {
     /// The test is the reclaimer's thread, so it says when a second is over.
     #[test]
     fn a_sleeping_reclaimer_looks_by_itself_unless_it_is_told_to_wait() {
-        let builder = Pool::builder().size(64 << 20).refresh_every(None).background_reclaim(false);
+        [0, 1].map(NodeId).into_iter().for_each(looks_unless_told_to_wait);
+    }
+
+    fn looks_unless_told_to_wait(node: NodeId) {
+        let builder = Pool::builder().size(128 << 20).fake_nodes(2, CpuMap::RoundRobin);
+        let builder = builder.refresh_every(None).background_reclaim(false);
         let pool = Arc::new(builder.build().unwrap());
+        assert_eq!(zone_of(&pool, node).node(), node);
         // Marks far apart, so that lists fit between them.
         pool.core().set(Sysctl::WatermarkScaleFactor, 1000).unwrap();
         let pages = Objects::default();
         let registered = pool.register_shrinker(objects(&pool, &pages));
-        let mut reclaimer = pool.core().background_start(NODE);
+        let mut reclaimer = pool.core().background_start(node);
         put_to_sleep(&pool, &mut reclaimer);
         // As a burst that ended between two marks: nobody has asked the reclaimer for anything. In
         // the middle of them, because what CPUs hold of the counter may be unseen.
-        let marks = pool.core().zones()[0].marks();
+        let marks = zone_of(&pool, node).marks();
         let middle = (marks.mark(Mark::Low) + marks.mark(Mark::High)) / 2;
-        while free_pages(&pool) > middle {
-            let page = pool.alloc_pages(Order::ZERO, Gfp::NOWAIT).unwrap();
+        while free_pages(&pool, node) > middle {
+            let request = Request::new(Order::ZERO).gfp(Gfp::NOWAIT | Gfp::THISNODE).on(node);
+            let (page, _) = pool.alloc_with(request).unwrap().into_raw();
             pages.lock().unwrap().push(page.as_ptr() as usize);
         }
-        let left = free_pages(&pool);
+        let left = free_pages(&pool, node);
         assert!(left > marks.mark(Mark::Low), "{left} pages free, {marks:?}");
         let runs = || pool.core().reclaim_stats().background_runs;
 
         pool.set_background_check(false);
         for _ in 0..3 {
-            assert!(!pool.shared.listened(NODE, false));
+            assert!(!pool.shared.listened(node, false));
             assert_eq!(pool.core().background_step(&mut reclaimer), Next::Sleep);
         }
-        assert_eq!((runs(), free_pages(&pool)), (0, left));
+        assert_eq!((runs(), free_pages(&pool, node)), (0, left));
 
         pool.set_background_check(true);
-        assert!(!pool.shared.listened(NODE, true), "whoever rang has woken it");
+        assert!(!pool.shared.listened(node, true), "whoever rang has woken it");
         assert_eq!(runs(), 0);
-        assert!(pool.shared.listened(NODE, false));
+        assert!(pool.shared.listened(node, false));
         put_to_sleep(&pool, &mut reclaimer);
-        let now = free_pages(&pool);
+        let now = free_pages(&pool, node);
         assert!(runs() > 0 && now > middle, "{} runs, {now} pages free of {middle}", runs());
-        assert!(!pool.shared.listened(NODE, false), "nothing is left to do");
+        assert!(!pool.shared.listened(node, false), "nothing is left to do");
 
         pool.core().background_stop(reclaimer);
         drop(registered);

@@ -280,6 +280,12 @@ impl Registry {
         entry.call(|| (shrinker.count)(node)).unwrap_or(0).min(most)
     }
 
+    /// Pages of the pool in these objects.
+    fn slab(&self, entry: &Entry, shrinker: &Shrinker, node: NodeId) -> u64 {
+        let objects = self.freeable(entry, shrinker, node);
+        objects.saturating_mul(shrinker.object_bytes as u64) / PAGE_SIZE as u64
+    }
+
     /// One pass over one shrinker (LB H.7). Returns the pages freed.
     fn shrink_objects(
         &self,
@@ -288,12 +294,15 @@ impl Registry {
         deferred: &[AtomicU64],
         pass: &Pass,
     ) -> u64 {
-        let node = self.node_of(pass.unit);
-        // One that is not node-aware has all its objects under node 0.
-        let Some(deferred) = deferred.get(usize::from(node.0)) else { return 0 };
-        if !shrinker.node_aware && node != NodeId(0) {
+        let unit_node = self.node_of(pass.unit);
+        // One that is not node-aware has all its objects under node 0, and is asked for some of
+        // them whichever node is short: they may be there. Not by node reclaim, which is about one
+        // node's own, and goes on to the next one instead.
+        if !shrinker.node_aware && unit_node != NodeId(0) && pass.by == By::NodeReclaim {
             return 0;
         }
+        let node = if shrinker.node_aware { unit_node } else { NodeId(0) };
+        let Some(deferred) = deferred.get(usize::from(node.0)) else { return 0 };
         let freeable = self.freeable(entry, shrinker, node);
         if freeable == 0 {
             return 0;
@@ -346,14 +355,24 @@ impl Reclaimer for Registry {
                 Consumer::Shrinker { shrinker, .. } => {
                     let node = self.node_of(unit);
                     if shrinker.node_aware || node == NodeId(0) {
-                        let objects = self.freeable(entry, shrinker, node);
-                        let bytes = objects.saturating_mul(shrinker.object_bytes as u64);
-                        add(&mut sum.slab, bytes / PAGE_SIZE as u64);
+                        add(&mut sum.slab, self.slab(entry, shrinker, node));
                     }
                 }
             }
         }
         sum
+    }
+
+    fn anywhere(&self) -> u64 {
+        let Some(entries) = self.read() else { return 0 };
+        let live = entries.iter().filter(|entry| !entry.gone.load(Relaxed));
+        let slab = live.map(|entry| match &entry.consumer {
+            Consumer::Shrinker { shrinker, .. } if !shrinker.node_aware => {
+                self.slab(entry, shrinker, NodeId(0))
+            }
+            _ => 0,
+        });
+        slab.fold(0, u64::saturating_add)
     }
 
     fn shrink(&self, pass: &Pass) -> Shrunk {

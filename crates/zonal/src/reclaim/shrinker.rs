@@ -107,7 +107,8 @@ impl Shrinker {
         self
     }
     /// Whether `count` and `scan` know which node an object is on. Default: no; it is then asked
-    /// under the name of node 0, when node 0 is reclaimed.
+    /// under the name of node 0, whichever node is short of pages; by node reclaim, when that is
+    /// node 0.
     pub fn node_aware(mut self, node_aware: bool) -> Shrinker {
         self.node_aware = node_aware;
         self
