@@ -114,6 +114,16 @@ fn each_right_goes_as_deep_as_linux_lets_it() {
     pool.validate().unwrap();
 }
 
+/// LB K.5: which reserve counts is a matter of the request's highest kind, not of the zone's.
+#[test]
+fn a_request_for_the_low_zone_itself_leaves_no_reserve() {
+    for (gfp, left) in [(Gfp::KERNEL, 1200), (Gfp::KERNEL | Gfp::DMA32, 1000)] {
+        let pool = k5();
+        exhaust(&pool, Request::new(Order::ZERO).gfp(gfp));
+        assert_eq!(free_of(&pool, 0), left, "{gfp}");
+    }
+}
+
 #[test]
 fn larger_blocks_leave_what_they_cannot_use() {
     for (gfp, left) in [(Gfp::KERNEL, 1207), (Gfp::ATOMIC, 582)] {

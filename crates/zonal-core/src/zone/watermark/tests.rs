@@ -101,6 +101,15 @@ fn more_pages_set_aside_than_free_is_a_failed_test_and_no_overflow() {
 fn other_marks_take_the_place_of_min() {
     assert!(!vector_zone(1700).ok_fast(Order::ZERO, &MARKS, Mark::High, KERNEL));
     assert!(vector_zone(1701).ok_fast(Order::ZERO, &MARKS, Mark::High, KERNEL));
+    assert!(!vector_zone(1950).ok_fast(Order::ZERO, &MARKS, Mark::Promo, KERNEL));
+    assert!(vector_zone(1951).ok_fast(Order::ZERO, &MARKS, Mark::Promo, KERNEL));
+    // With the same rights as at min: half of 1500 or 1750, then a quarter off.
+    for (mark, high, atomic_left) in [(Mark::High, 750, 563), (Mark::Promo, 875, 657)] {
+        for (flags, left) in [(HIGH, high), (atomic(), atomic_left)] {
+            let ok = |free| vector_zone(free).ok(Order::ZERO, MARKS.mark(mark), flags);
+            assert!(!ok(left + 200) && ok(left + 201), "{mark} {flags:?}");
+        }
+    }
     assert!(!vector_zone(1450).ok_fast(Order::ZERO, &MARKS, Mark::Low, KERNEL));
     assert!(vector_zone(1451).ok_fast(Order::ZERO, &MARKS, Mark::Low, KERNEL));
 }
