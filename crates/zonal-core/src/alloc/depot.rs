@@ -9,7 +9,7 @@ use crate::machine::CPUS_MAX;
 use crate::pcp::closed::Closed;
 use crate::pcp::depot::{Batch, DEPOT, Depot};
 use crate::pcp::store::{Pcp, PcpList};
-use crate::pcp::tune::{self, BulkFree};
+use crate::pcp::tune::{self, BulkFree, PcpParams, SCALE_MAX_DEFAULT};
 use crate::platform::{Platform, Step};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{CpuId, Order, Pfn, ZoneId};
@@ -59,6 +59,17 @@ impl<'a, P: Platform> Allocator<'a, P> {
     fn depot(&self, pcp: &Pcp) -> Option<&'a Depot> {
         let depot = &self.pcp(pcp.zone, pcp.depot_cpu).depot;
         depot.exists().then_some(depot)
+    }
+
+    /// What the tuning of a store goes by. A small `scale_max` is for stores with a depot behind
+    /// them; under pressure there is none, and pages that go to the buddy in large chunks take its
+    /// lock less often.
+    pub(super) fn params(&self, zone: &Zone, pcp: &Pcp) -> PcpParams {
+        let mut params = pcp.params(&self.fixed);
+        if zone.has(PRESSED) && self.depot(pcp).is_some() {
+            params.scale_max = params.scale_max.max(SCALE_MAX_DEFAULT);
+        }
+        params
     }
 
     /// A zone's depots, each with the CPU whose store has it.

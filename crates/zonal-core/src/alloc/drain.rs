@@ -34,7 +34,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     ) -> u32 {
         let mut left = pages.min(closed.count());
         let policy = &self.policy.pcp.drain;
-        let params = closed.pcp.params(&self.fixed);
+        let params = self.params(zone, closed.pcp);
         let mut walk = Walk::new(policy.order, self.map.len(), first);
         let mut freed = 0;
         while left > 0 {

@@ -94,7 +94,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         order: Order,
     ) -> bool {
         let pcp = closed.pcp;
-        let params = pcp.params(&self.fixed);
+        let params = self.params(zone, pcp);
         let before = closed.state_without_factor();
         if !closed.push(list, frame) {
             pcp.events.overflows.fetch_add(1, Relaxed);

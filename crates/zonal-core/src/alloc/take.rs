@@ -89,7 +89,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
         let mut state = closed.state();
         let pressure = self.pressure(zone);
-        let wanted = tune::nr_alloc(&mut state, &pcp.params(&self.fixed), pressure, want.order);
+        let wanted = tune::nr_alloc(&mut state, &self.params(zone, pcp), pressure, want.order);
         closed.set_state(&state);
         let got = self.refill_whole(zone, closed, (list, wanted), want);
         if got > 0 {

@@ -20,9 +20,10 @@
 //! - each refresh of the statistics: [`decay`], free, [`on_freed`]
 //!
 //! # Invariants
-//! - **TUNE-1** `alloc_factor <= scale_max`
+//! - **TUNE-1** `alloc_factor <= scale_max`, that of the last refill
 //! - **TUNE-2** from level 9 on `free_count < (batch << scale_max) + 512`: what is added last may
-//!   exceed the limit; at levels 4 to 8 `free_factor <= scale_max`
+//!   exceed the limit; at levels 4 to 8 `free_factor <= scale_max`; `scale_max` as of what was
+//!   added last
 //! - **TUNE-3** draining changes `count` and nothing else (LB M.6)
 //!
 //! It does not know lists, locks or zones: pages freed and blocks fetched are reported to it. The
@@ -222,6 +223,10 @@ pub const fn nr_alloc(
     state.high = params.clamp_high(state.high);
     if state.high < batch {
         return 1;
+    }
+    // Greater if the last refill was under pressure and chunks were larger then.
+    if state.alloc_factor > params.scale_max {
+        state.alloc_factor = params.scale_max;
     }
     let mut pages = if order.get() == 0 { batch << state.alloc_factor } else { batch };
     let short = match params.tuning.watches_high_mark() {

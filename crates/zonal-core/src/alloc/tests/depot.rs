@@ -14,7 +14,7 @@ use crate::platform::{Platform, Step};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Order, Pfn, ZoneId};
-use crate::zone::state::BELOW_HIGH;
+use crate::zone::state::{BELOW_HIGH, RECLAIM_ACTIVE};
 
 /// A zone of this size moves 7 pages at a time.
 const PAGES: u64 = 1 << 15;
@@ -413,5 +413,23 @@ proptest! {
         let mut shape = Shape::uniform(1, 14_000, cpus);
         shape.caches = (0..cpus as u16).map(|cpu| cpu % 2).collect();
         programs::run(&shape, policy, &ops);
+    }
+}
+
+#[test]
+fn under_pressure_chunks_are_as_large_as_without_depots() {
+    let scale_max = |policy: Policy, flag: u32| {
+        let pool = Shape::uniform(1, PAGES, 1).boot(policy);
+        let zone = &pool.zones()[0];
+        zone.set_flag(flag);
+        pool.params(zone, pool.pcp(ZoneId(0), CpuId(0))).scale_max
+    };
+    let small = Policy { pcp: PcpPolicy { scale_max: 3, ..Policy::ZONAL.pcp }, ..Policy::ZONAL };
+    let large = Policy { pcp: PcpPolicy { scale_max: 6, ..Policy::ZONAL.pcp }, ..Policy::ZONAL };
+    for flag in [BELOW_HIGH, RECLAIM_ACTIVE] {
+        assert_eq!(scale_max(small, 0), 3);
+        assert_eq!(scale_max(small, flag), 5);
+        assert_eq!(scale_max(large, flag), 6);
+        assert_eq!(scale_max(with_depot(small, 0, DepotGroup::Cache), flag), 3, "no depots");
     }
 }
