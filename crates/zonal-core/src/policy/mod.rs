@@ -73,9 +73,9 @@ pub struct PcpPolicy {
     pub recompute: Recompute,
     /// Which steps of the tuning are in force (LB E.10).
     pub tuning: Tuning,
-    /// Refills and drains grow up to `batch << scale_max` pages (LB E.6), 0 to 6; with depots, which
-    /// are passed by under pressure, at least to the default of 5 then. Read from tuning
-    /// level 4 on.
+    /// Refills and drains grow up to `batch << scale_max` pages (LB E.6), 0 to 6; where depots are
+    /// passed by because a zone is short, at least to the default of 5. Read from tuning level 4
+    /// on.
     pub scale_max: u8,
     /// Share of the cache that a CPU counts as its own (LB E.5). Read from tuning level 3 on.
     pub slice: CacheSlice,

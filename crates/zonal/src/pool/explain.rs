@@ -42,3 +42,69 @@ impl fmt::Display for Explanation {
         write!(f, "=> {}", self.end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+    use std::sync::{Arc, Mutex};
+
+    use zonal_core::alloc::explain::Outcome;
+
+    use super::*;
+    use crate::reclaim::{Scanned, Shrinker};
+    use crate::{Gfp, Order};
+
+    /// Says what it would come to, and then asks: what was told is what happens.
+    #[test]
+    fn a_full_pool_says_who_would_be_refused_who_reclaims_and_who_waits() {
+        let builder = Pool::builder().size(16 << 20).refresh_every(None).background_reclaim(false);
+        let pool = Arc::new(builder.build().unwrap());
+        let request = |gfp| Request::new(Order::ZERO).gfp(gfp);
+        let get = |gfp| pool.alloc_with(request(gfp)).map(|page| page.into_raw().0);
+        let pages: Vec<usize> = std::iter::from_fn(|| get(Gfp::KERNEL).ok())
+            .map(|page| page.as_ptr() as usize)
+            .collect();
+        for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
+            let Outcome::Refused(told) = pool.explain(&request(gfp)).end.outcome else {
+                panic!("{}", pool.explain(&request(gfp)))
+            };
+            assert_eq!(get(gfp).unwrap_err().details(), told);
+        }
+        let must = pool.explain(&request(Gfp::KERNEL | Gfp::NOFAIL));
+        assert_eq!(must.end.outcome, Outcome::Waits, "{must}");
+
+        let pages = Arc::new(Mutex::new(pages));
+        let (counted, scanned, owner) = (Arc::clone(&pages), Arc::clone(&pages), pool.clone());
+        let free = move |page: usize| {
+            let page = NonNull::new(page as *mut u8).unwrap();
+            // SAFETY: (1) the list owned the page.
+            unsafe { owner.free_pages(page, Order::ZERO) }.unwrap();
+        };
+        let shrinker = Shrinker::new(
+            "pages",
+            move |_| counted.lock().unwrap().len() as u64,
+            move |ask| {
+                let mut pages = scanned.lock().unwrap();
+                let keep = pages.len().saturating_sub(ask.objects as usize);
+                let freed = pages.split_off(keep).into_iter().map(&free).count();
+                Scanned::Freed(freed as u64)
+            },
+        );
+        let registered = pool.register_shrinker(shrinker);
+        let may_wait = pool.explain(&request(Gfp::KERNEL));
+        assert_eq!(may_wait.end.outcome, Outcome::Reclaims, "{may_wait}");
+        assert!(matches!(pool.explain(&request(Gfp::NOWAIT)).end.outcome, Outcome::Refused(_)));
+        let held = pages.lock().unwrap().len();
+        assert!(get(Gfp::NOWAIT).is_err() && pages.lock().unwrap().len() == held);
+        let page = get(Gfp::KERNEL).unwrap();
+        assert!(pages.lock().unwrap().len() < held, "by reclaim");
+        pages.lock().unwrap().push(page.as_ptr() as usize);
+        drop(registered);
+        for page in std::mem::take(&mut *pages.lock().unwrap()) {
+            // SAFETY: (1) the list owned the page.
+            unsafe { pool.free_pages(NonNull::new(page as *mut u8).unwrap(), Order::ZERO) }
+                .unwrap();
+        }
+        pool.validate().unwrap();
+    }
+}
