@@ -175,10 +175,6 @@ mod tests {
     /// Eight cells in the middle of more, so that a byte too many shows.
     const ROOM: usize = 12;
 
-    fn u32s(values: [u32; ROOM]) -> [AtomicU32; ROOM] {
-        values.map(AtomicU32::new)
-    }
-
     fn middle<T>(cells: &[T; ROOM], from: usize) -> &[T; 8] {
         cells[from..].first_chunk().unwrap()
     }
@@ -187,7 +183,7 @@ mod tests {
     fn a_row_is_told_from_anything_that_differs_in_one_cell() {
         for (first, up) in [(0, true), (7, false), (3, false), (u32::MAX - 2, true)] {
             for from in 0..=ROOM - 8 {
-                let cells = u32s([9; ROOM]);
+                let cells = [9; ROOM].map(AtomicU32::new);
                 store_row(middle(&cells, from), first, up);
                 let step = if up { 1 } else { u32::MAX };
                 for (i, cell) in cells.iter().enumerate() {

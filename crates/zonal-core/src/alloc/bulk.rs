@@ -114,8 +114,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         pages: &mut [T],
         make: impl Fn(Pfn) -> T,
     ) -> usize {
-        let words =
-            Words::of(zone, self.words, (pcp.lists[list].cached, pcp.lists[list].allocated));
+        let words = Words::of(zone, self.words, &pcp.lists[list]);
         let (mut got, mut singles) = (0, RUN);
         while !slots.is_empty() {
             let up = words.take_runs::<true, _>(slots, &mut pages[got..], &make);
@@ -127,9 +126,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
             let few = &slots[slots.len().saturating_sub(singles)..];
             let right = words.take_singles(few, &mut pages[got..], &make);
             got += right;
-            let stray = right < few.len();
-            pcp.events.double_frees.fetch_add(u64::from(stray), Relaxed);
-            slots = &slots[..slots.len() - right - usize::from(stray)];
+            slots = &slots[..slots.len() - right];
+            if right < few.len() {
+                pcp.events.double_frees.fetch_add(1, Relaxed);
+                slots = &slots[..slots.len() - 1];
+            }
         }
         got
     }
@@ -257,8 +258,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         pfn: &impl Fn(&T) -> Pfn,
         page: &impl Fn(Pfn) -> T,
     ) -> usize {
-        let words =
-            Words::of(zone, self.words, (pcp.lists[list].cached, pcp.lists[list].allocated));
+        let words = Words::of(zone, self.words, &pcp.lists[list]);
         let (mut done, mut singles) = (0, RUN);
         while done < pages.len().min(slots.len()) {
             // With grouping each page's pageblock says which list is its.

@@ -7,6 +7,7 @@
 
 use crate::frame::PageWord;
 use crate::lanes::{are_row, are_u64s, store_row, store_u64s};
+use crate::pcp::store::PcpList;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::Pfn;
 use crate::zone::state::Zone;
@@ -33,15 +34,16 @@ fn behind<const UP: bool>(first: usize, i: usize) -> usize {
 }
 
 impl<'a> Words<'a> {
-    /// Those of `zone` among `all` words; `cached` and `allocated` are the list's.
-    pub(super) fn of(
-        zone: &Zone,
-        all: &'a [AtomicU64],
-        (cached, allocated): (u64, u64),
-    ) -> Words<'a> {
+    /// Those of `zone` among `all` words, for pages of `list`.
+    pub(super) fn of(zone: &Zone, all: &'a [AtomicU64], list: &PcpList) -> Words<'a> {
         let (base, spanned) = (zone.frame_base, zone.spanned as usize);
-        let words = &all[base..base + spanned];
-        Words { words, base: base as u32, start_pfn: zone.start_pfn, cached, allocated }
+        Words {
+            words: &all[base..base + spanned],
+            base: base as u32,
+            start_pfn: zone.start_pfn,
+            cached: list.cached,
+            allocated: list.allocated,
+        }
     }
 
     /// Index of the frame that a slot names.
