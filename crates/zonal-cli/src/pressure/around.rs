@@ -70,19 +70,15 @@ impl Around<'_> {
             while served + REQUESTS_PER_PAGE <= requests {
                 served += REQUESTS_PER_PAGE;
                 // A driver that gets none makes do with what it has.
-                drop(self.pool.alloc_with(request(Order::ZERO, Gfp::ATOMIC)));
+                drop(self.pool.alloc_with(Request::new(Order::ZERO).gfp(Gfp::ATOMIC)));
             }
             if !self.huge_every.is_zero() && asked.elapsed() >= self.huge_every {
                 asked = Instant::now();
                 let order = Order::for_bytes(HUGE).unwrap_or(Order::ZERO);
                 // Whoever got one keeps it.
-                huge.extend(self.pool.alloc_with(request(order, Gfp::TRANSHUGE)));
+                huge.extend(self.pool.alloc_with(Request::new(order).gfp(Gfp::TRANSHUGE)));
             }
         }
         Ok(())
     }
-}
-
-fn request(order: Order, gfp: Gfp) -> Request {
-    Request { order, gfp, node: None }
 }
