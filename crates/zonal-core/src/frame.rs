@@ -14,9 +14,8 @@
 //! ```
 //! A store is named by its CPU and by the rank its zone has for that CPU ([`StoreId`]). An
 //! allocated block keeps the name of the store it was last on, or of the one it went past: the word
-//! that a CPU gives out differs from the one it takes back by the tag alone, so both are computed
-//! from the CPU's number, and a block that comes back to the CPU it came from is known by one
-//! compare.
+//! that a CPU gives out differs from the one it takes back by the tag alone, and a block that comes
+//! back to the CPU it came from is known by one compare.
 //!
 //! Words are pure values ([`PageWord`]); [`Frames`] is a zone's view of the arrays.
 //!
@@ -61,9 +60,7 @@ const MT_MASK: u64 = 0b111;
 pub const STORE_SHIFT: u32 = 9;
 const RANK_SHIFT: u32 = STORE_SHIFT;
 const RANK_MASK: u64 = 0xfff;
-/// Where the word of a held block names the CPU. An order-0 block without a type of its own, on or
-/// from the list of the zone that the CPU prefers, has nothing else in its word but the tag.
-pub const CPU_SHIFT: u32 = 21;
+const CPU_SHIFT: u32 = 21;
 const CPU_MASK: u64 = 0xffff;
 /// Where it ends. There is nothing above it.
 pub const STORE_END: u32 = CPU_SHIFT + CPU_MASK.count_ones();

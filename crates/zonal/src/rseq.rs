@@ -17,15 +17,15 @@
 //! over all edge values.
 //!
 //! # Where things are
-//! Loads are what these sections cost, so nothing is looked up that can be computed. Everything
-//! lies at a fixed distance from [`Fast`], whose address is all that a caller has:
+//! How soon the address of the CPU's store is known is what these sections cost, so it is computed,
+//! from two values that a caller has side by side ([`FastRef`]). Everything lies at a fixed
+//! distance from [`Fast`]:
 //! ```text
 //!   stores of other zones | CPU 2's | CPU 1's | CPU 0's | two of no CPU | Fast | 0 | page words
 //!                         '-- of the zone each prefers -'
 //! ```
 //! A thread for which the kernel keeps no CPU number reads -1 or -2 in its place, and so finds one
-//! of the two stores that are always slow. The word of an order-0 page, too, follows from the CPU's
-//! number (`zonal_core::frame::CPU_SHIFT`).
+//! of the two stores that are always slow.
 //!
 //! The sections themselves are in `rseq/x86_64.rs`; other processors have `rseq/none.rs`, which
 //! refuses everything.
@@ -64,8 +64,7 @@ pub(crate) const NO_FRAME: isize = -1;
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Fast {
-    /// Where the kernel keeps this thread's rseq area, from the thread pointer; 0 where the fast
-    /// path is off.
+    /// As [`FastRef::area`]. For a section that starts over.
     pub(crate) rseq_offset: isize,
     /// Address of the first page.
     pub(crate) base: usize,
@@ -85,9 +84,15 @@ pub(crate) const FAST_TO_WORDS: usize = 128;
 
 const _: () = assert!(size_of::<Fast>() < FAST_TO_WORDS, "a zero word lies between (POOL-3)");
 
-/// The address of a pool's [`Fast`], and so of all that lies around it (FAST-5).
+/// The address of a pool's [`Fast`], and so of all that lies around it (FAST-5), and what a section
+/// needs to find its CPU: beside the address, not behind it, so that both come at the same time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FastRef(*const Fast);
+pub(crate) struct FastRef {
+    fast: *const Fast,
+    /// Where the kernel keeps this thread's rseq area, from the thread pointer; 0 where the fast
+    /// path is off.
+    pub(crate) area: isize,
+}
 
 // SAFETY: (1) all behind it is constant or atomic, and outlives the pool.
 unsafe impl Send for FastRef {}
@@ -99,12 +104,13 @@ impl FastRef {
     /// 1. Around it things lie as FAST-5 says, and stay there for as long as this is used.
     /// 2. It was derived from a pointer to all of them.
     pub(crate) unsafe fn new(fast: *const Fast) -> FastRef {
-        FastRef(fast)
+        // SAFETY: (1) alive, and never written.
+        FastRef { fast, area: unsafe { (*fast).rseq_offset } }
     }
 
     #[inline(always)]
     pub(crate) fn as_ptr(self) -> *const Fast {
-        self.0
+        self.fast
     }
 
     /// The word of a frame, or with [`NO_FRAME`] the zero in front of them all.
@@ -120,7 +126,7 @@ impl std::ops::Deref for FastRef {
     #[inline(always)]
     fn deref(&self) -> &Fast {
         // SAFETY: (1) alive, and never written (`new`).
-        unsafe { &*self.0 }
+        unsafe { &*self.fast }
     }
 }
 

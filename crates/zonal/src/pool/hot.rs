@@ -45,7 +45,12 @@ pub(super) fn address_at(base: usize, frame: usize) -> usize {
     base.wrapping_add(frame << PAGE_SHIFT)
 }
 
-/// The inverse; far out of range for an address that is not page-aligned or below the pool.
+/// The address of which [`frame_at`] made `frame`, wherever it lies.
+fn address_of(base: usize, frame: usize) -> usize {
+    frame.rotate_left(PAGE_SHIFT).wrapping_add(base)
+}
+
+/// The frame of an address; far out of range for one that is not page-aligned or below the pool.
 #[inline(always)]
 pub(super) fn frame_at(base: usize, address: usize) -> usize {
     // Rotating puts offset bits on top, where no frame number has any.
@@ -60,7 +65,7 @@ impl FastRef {
         // Both mobility flags together are an error, which the long way reports.
         gfp.bits() & Gfp::RECLAIMABLE.bits() == 0
             && (gfp.bits() & ZONES == 0 || !self.several_kinds)
-            && self.rseq_offset != 0
+            && self.area != 0
     }
 
     /// Address of a frame.
@@ -119,13 +124,17 @@ impl FastRef {
         (frame < self.frames).then_some(frame)
     }
 
-    /// The hot list's push. `false`: nothing was done.
+    /// The hot list's push. On failure nothing was done; what the address comes to is returned,
+    /// so that nobody needs to keep both.
     #[inline(always)]
-    pub(super) fn push_page(self, start: NonNull<u8>) -> bool {
-        let Some(frame) = self.known_frame(start) else { return false };
-        // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
-        // thread; (3) the frame is the pool's.
-        unsafe { rseq::push_page(self, frame) }
+    pub(super) fn push_page(self, start: NonNull<u8>) -> Result<(), usize> {
+        let frame = self.frame(start.as_ptr() as usize);
+        // No frame is below the bound where the fast path is off.
+        //
+        // SAFETY: (1) frames are below the bound only where the fast path is on; (2) glibc
+        // registers every thread; (3) the frame is the pool's.
+        let pushed = frame < self.frames && unsafe { rseq::push_page(self, frame) };
+        if pushed { Ok(()) } else { Err(frame) }
     }
 
     /// The list of an order, as the sections take it; `None` also where the fast path is off.
@@ -269,15 +278,12 @@ impl Pool {
         got.map_or(std::ptr::null_mut(), NonNull::as_ptr)
     }
 
-    /// Every free that the hot list's push does not do.
+    /// Frees of every other order than 0.
     #[inline]
     pub(super) fn free_any(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
         let Some((frame, list)) = self.fast.known_frame(start).zip(self.fast.list(order)) else {
             return self.shared.free_long(start, order);
         };
-        if order == Order::ZERO {
-            return self.free_page_again(frame, list);
-        }
         // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
         // thread; (3) the frame is the pool's; (4) so is the list.
         if unsafe { rseq::push_block(self.fast, list, frame) } {
@@ -289,12 +295,27 @@ impl Pool {
     /// The hot list's push left. Most often because another CPU allocated the page, so this is one
     /// section and nothing that would need a stack frame around it.
     #[inline(never)]
-    fn free_page_again(&self, frame: usize, list: usize) -> Result<(), FreeError> {
-        // SAFETY: (1) to (3) as in `free_any`.
-        if unsafe { rseq::push_page_of_any(self.fast, frame) } {
-            return Ok(());
+    pub(super) fn free_page_any(&self, frame: usize) -> Result<(), FreeError> {
+        if frame < self.fast.frames {
+            // SAFETY: (1) to (3) as in `FastRef::push_page`.
+            if unsafe { rseq::push_page_of_any(self.fast, frame) } {
+                return Ok(());
+            }
+            if let Some(list) = self.fast.list(Order::ZERO) {
+                return self.free_again(frame, list);
+            }
         }
-        self.free_again(frame, list)
+        self.free_page_long(frame)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_page_long(&self, frame: usize) -> Result<(), FreeError> {
+        let address = address_of(self.fast.base, frame);
+        match NonNull::new(address as *mut u8) {
+            Some(start) => self.shared.free_long(start, Order::ZERO),
+            None => unreachable!("the frame of an address that is not null"),
+        }
     }
 
     /// A push left. The order is known by its list.

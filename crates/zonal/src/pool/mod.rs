@@ -196,8 +196,11 @@ impl Pool {
     /// free.
     #[inline]
     pub unsafe fn free_pages(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
-        if order == Order::ZERO && self.fast.push_page(start) {
-            return Ok(());
+        if order == Order::ZERO {
+            return match self.fast.push_page(start) {
+                Ok(()) => Ok(()),
+                Err(frame) => self.free_page_any(frame),
+            };
         }
         self.free_any(start, order)
     }

@@ -8,7 +8,7 @@ use std::mem::offset_of;
 
 use super::{FAST_TO_WORDS, Fast, FastRef, Popped, STORES_TO_FAST};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
-use zonal_core::frame::{CPU_SHIFT, STORE_END, STORE_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
+use zonal_core::frame::{STORE_END, STORE_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
 use zonal_core::pcp::store::{NO_LIST, PCP_BYTES, Pcp, PcpList};
 use zonal_core::pcp::word::{
     ACTIVE_MASK, ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV,
@@ -26,24 +26,24 @@ const PREV_BITS: usize = offset_of!(PcpList, prev_bits);
 const PAGES: usize = offset_of!(PcpList, block_pages);
 const CACHED: usize = offset_of!(PcpList, cached);
 const ALLOCATED: usize = offset_of!(PcpList, allocated);
-/// From a CPU's store to that of the next one.
-const CPU_STEP: i32 = -(PCP_BYTES as i32);
+/// A CPU's number shifted by as much is the distance of its store from CPU 0's.
+const CPU_SHIFT: u32 = PCP_BYTES.ilog2();
 /// From CPU 0's store to [`Fast`].
 const CPU0_TO_FAST: usize = STORES_TO_FAST + PCP_BYTES;
-/// Makes a CPU's number, as page words have it, of the distance of its store from CPU 0's.
-const CPU_UNIT: i64 = -(1 << CPU_SHIFT) / PCP_BYTES as i64;
 const STRAY_BITS: u64 = SLOW | ACTIVE_MASK as u64;
-const _: () = assert!(CPU_UNIT * CPU_STEP as i64 == 1 << CPU_SHIFT);
-const _: () = assert!(CPU_UNIT >= i32::MIN as i64, "an immediate");
+const _: () = assert!(PCP_BYTES.is_power_of_two());
 const _: () = assert!(STRAY_BITS | PREV <= i32::MAX as u64, "tests take 32 bits");
 const _: () = assert!(TAG_ALLOCATED == TAG_CACHED + 1, "a mark is one decrement");
 const _: () = assert!(PUSH_DELTA <= i32::MAX as u64, "an immediate");
 const _: () = assert!(1u64 << (64 - POPS_SHIFT - 1) == POPS_PERIOD as u64, "below the sign");
 
-/// Arms the section and puts the distance of the running CPU's store from CPU 0's into `p`.
-/// `$offset`: where the kernel keeps this thread's rseq area; may be `p`.
+/// Arms the section and puts the address of the running CPU's store into `p`, which holds where the
+/// kernel keeps this thread's rseq area. How soon that address is known is what a pair waits for,
+/// so it takes as few steps as possible, one behind the other. With the address in two registers in
+/// every access instead, a pair took half as long again, for what is read back soon after it was
+/// written.
 macro_rules! enter {
-    ($load:literal, $offset:literal) => {
+    () => {
         concat!(
             // What tells the kernel where the section is, and where to go if it was interrupted.
             ".pushsection __rseq_cs, \"aw\"\n",
@@ -53,25 +53,14 @@ macro_rules! enter {
             ".quad 3f, 4f - 3f, 5f\n",
             ".popsection\n",
             "6:\n",
-            $load,
             "lea {x}, [rip + 2b]\n",
-            "mov fs:[",
-            $offset,
-            " + {cs}], {x}\n",
+            "mov fs:[{p} + {cs}], {x}\n",
             "3:\n",
-            "imul {p:e}, dword ptr fs:[",
-            $offset,
-            " + {cpu_id}], {cpu_step}\n",
-            "movsxd {p}, {p:e}\n",
+            "movsxd {x}, dword ptr fs:[{p} + {cpu_id}]\n",
+            "shl {x}, {cpu_shift}\n",
+            "lea {p}, [{f} - {stores}]\n",
+            "sub {p}, {x}\n",
         )
-    };
-}
-
-/// The address of the running CPU's store into `p`. It pays for itself: with `{f} + {p}` in every
-/// access instead, a pair took half as long again, for what is read back soon after it was written.
-macro_rules! find_store {
-    () => {
-        "lea {p}, [{f} + {p} - {stores}]\n"
     };
 }
 
@@ -84,6 +73,7 @@ macro_rules! abort {
             ".byte 0x0f, 0xb9, 0x3d\n",
             ".long 0x53053053\n",
             "5:\n",
+            "mov {p}, [{f} + {offset}]\n",
         )
     };
 }
@@ -94,8 +84,7 @@ macro_rules! pop {
     ($fast:expr, $record:literal, $check:expr, $word:expr, $($operands:tt)*) => {{
         let (frame, cached): (isize, u64);
         asm!(
-            enter!("", "{o}"),
-            find_store!(),
+            enter!(),
             "mov {w}, [{p}]",
             $check,
             "jne 7f",
@@ -119,15 +108,15 @@ macro_rules! pop {
             ".popsection",
             $word,
             "8:",
-            o = in(reg) $fast.rseq_offset,
             f = in(reg) $fast.as_ptr(),
             x = out(reg) frame,
-            p = out(reg) cached,
+            p = inout(reg) $fast.area => cached,
             w = out(reg) _,
             s = out(reg) _,
             cs = const FIELD_RSEQ_CS,
             cpu_id = const FIELD_CPU_ID,
-            cpu_step = const CPU_STEP,
+            offset = const OFFSET,
+            cpu_shift = const CPU_SHIFT,
             stores = const CPU0_TO_FAST,
             len_shift = const LEN_SHIFT,
             len_mask = const LEN_MASK,
@@ -157,15 +146,9 @@ pub(crate) unsafe fn pop_page(fast: FastRef) -> Popped {
             fast,
             "{p}",
             "test {w:e}, {mask}",
-            // From the store's place back to the CPU's number, as page words have it.
-            concat!(
-                "sub {p}, {f}\n",
-                "imul {p}, {p}, {cpu_unit}\n",
-                "add {p}, {tag_cached} + {stores} * {cpu_unit}"
-            ),
+            "mov {p}, [{p} + {cached}]",
             mask = const STRAY_BITS,
-            cpu_unit = const CPU_UNIT,
-            tag_cached = const TAG_CACHED,
+            cached = const LISTS + CACHED,
         )
     }
 }
@@ -198,18 +181,15 @@ pub(crate) unsafe fn pop_block(fast: FastRef, list: usize) -> Popped {
 }
 
 /// A push. `$check`: jumps to `leave` unless the word is right, and leaves what `free_count` grows
-/// by to `$grow`; `$expect`: loads the word of a block that came from the list into `x`; `$known`:
-/// jumps to `leave` unless the block may go there; `$unmark`: gives the block the word that it had.
+/// by to `$grow`; `$known`: loads the word of a block that came from the list into `x` and jumps to
+/// `leave` unless the block may go there; `$unmark`: gives the block the word that it had.
 macro_rules! push {
     (
         $fast:expr, $frame:expr, $record:literal,
-        $check:expr, $expect:expr, $known:expr, $grow:expr, $unmark:literal, $($operands:tt)*
+        $check:expr, $known:expr, $grow:expr, $unmark:literal, $($operands:tt)*
     ) => {
         asm!(
-            // Reads the offset anew, for want of a register to keep it in.
-            enter!("mov {p}, [{f} + {offset}]\n", "{p}"),
-            $expect,
-            find_store!(),
+            enter!(),
             "mov {w}, [{p}]",
             $check,
             "mov {t}, {w}",
@@ -240,7 +220,7 @@ macro_rules! push {
             f = in(reg) $fast.as_ptr(),
             n = in(reg) $frame,
             x = out(reg) _,
-            p = out(reg) _,
+            p = inout(reg) $fast.area => _,
             w = out(reg) _,
             s = out(reg) _,
             t = out(reg) _,
@@ -248,7 +228,7 @@ macro_rules! push {
             cpu_id = const FIELD_CPU_ID,
             offset = const OFFSET,
             words = const FAST_TO_WORDS,
-            cpu_step = const CPU_STEP,
+            cpu_shift = const CPU_SHIFT,
             stores = const CPU0_TO_FAST,
             len_shift = const LEN_SHIFT,
             len_mask = const LEN_MASK,
@@ -271,14 +251,12 @@ macro_rules! push_page {
         push!(
             $fast, $frame, "{p}",
             concat!("test {w:e}, {mask}\n", "jne {leave}"),
-            concat!("imul {x}, {p}, {cpu_unit}\n", "add {x}, {tag_allocated}"),
-            $known,
+            concat!("mov {x}, [{p} + {allocated}]\n", $known),
             // Carry: free_count is below its cap, so it grows by this page.
             concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
             $unmark,
             mask = const STRAY_BITS | PREV,
-            cpu_unit = const CPU_UNIT,
-            tag_allocated = const TAG_ALLOCATED,
+            allocated = const LISTS + ALLOCATED,
             $($operands)*
         )
     };
@@ -306,10 +284,8 @@ macro_rules! push_block {
                 "9:\n",
                 "btr {w}, {prev}\n",
                 "or {w}, {t}\n",
-                "mov {x}, [{p} + {r} + {allocated}]",
             ),
-            "",
-            $known,
+            concat!("mov {x}, [{p} + {r} + {allocated}]\n", $known),
             concat!(
                 // free_count grows by the block while it is below its cap.
                 "xor {s:e}, {s:e}\n",
@@ -525,8 +501,7 @@ pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
     // SAFETY: (1) to (3) as in `pop_page`.
     unsafe {
         asm!(
-            enter!("mov {p}, [{f} + {offset}]\n", "{p}"),
-            find_store!(),
+            enter!(),
             "mov {w}, [{p}]",
             find_lists!(),
             leave_old!(),
@@ -540,7 +515,7 @@ pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
             f = in(reg) fast.as_ptr(),
             r = in(reg) list,
             x = out(reg) _,
-            p = out(reg) _,
+            p = inout(reg) fast.area => _,
             w = out(reg) _,
             n = out(reg) _,
             s = out(reg) _,
@@ -549,7 +524,7 @@ pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
             cs = const FIELD_RSEQ_CS,
             cpu_id = const FIELD_CPU_ID,
             offset = const OFFSET,
-            cpu_step = const CPU_STEP,
+            cpu_shift = const CPU_SHIFT,
             stores = const CPU0_TO_FAST,
             slow = const SLOW,
             active_shift = const ACTIVE_SHIFT,
