@@ -87,7 +87,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             flags |= AllocFlags::KSWAPD;
         }
         let want = Want { order: Order::ZERO, mt: ctx.mt, flags, preferred: preferred.id, cold };
-        let mut got = 0;
+        let mut got = self.take_blocks_apart(zone, &mut closed, want, pages, make);
         while got < pages.len() {
             if closed.len(list) == 0 && self.refill(zone, &mut closed, list, want) == 0 {
                 break;
@@ -186,9 +186,18 @@ impl<'a, P: Platform> Allocator<'a, P> {
         };
         let mut done = 0;
         while let Some(next) = pages.get(done) {
+            if order == Order::ZERO {
+                let rest = &pages[done..];
+                let block = self.put_block_together(zone, &mut closed, list, rest, pfn, page);
+                done += block;
+                if block > 0 {
+                    continue;
+                }
+            }
             if order == Order::ZERO && zone.has(FAST_FREE) {
                 // Pages for which there is room need no decision; the next one does.
-                let room = (closed.room(list) as usize).min(pages.len() - done);
+                let before = self.before_block(&pcp.lists[list], &pages[done..], pfn, page);
+                let room = (closed.room(list) as usize).min(before);
                 let cap = pcp.free_count_cap.load(Relaxed);
                 let pages = &pages[done..done + room];
                 let fill = |slots: &_| self.list_run((zone, pcp, list), slots, pages, pfn, page);

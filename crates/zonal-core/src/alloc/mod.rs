@@ -21,6 +21,7 @@
 //! | `take` | one block from a store or a buddy | D.4 `rmqueue`, E.6 |
 //! | `free` | one block back | E.7 |
 //! | `bulk` | many order-0 pages in one hold | D.9 |
+//! | `blocks` | whole blocks in the bulk calls | |
 //! | `depot` | whole batches between stores and zones | |
 //! | `drain` | stores back to their zones: limits, decay, remote, all | E.8, E.9, F.4 |
 //! | `counters` | refresh, thresholds, the free-page counter near the marks | F.2, F.4 |
@@ -35,6 +36,7 @@
 
 mod areas;
 mod background;
+mod blocks;
 mod bulk;
 mod counters;
 mod deferred;

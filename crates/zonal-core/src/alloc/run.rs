@@ -78,6 +78,51 @@ impl<'a> Words<'a> {
         words.inspect(|words| store_u64s(words, to)).is_some()
     }
 
+    /// Hands out the pages of a block that begins with `first`, all of whose words are ours to
+    /// write. As many as `pages`, a number of runs.
+    #[inline(always)]
+    pub(super) fn take_apart<T>(self, first: Pfn, pages: &mut [T], make: impl Fn(Pfn) -> T) {
+        let first = self.at(first);
+        for words in self.words[first..first + pages.len()].as_chunks::<RUN>().0 {
+            store_u64s(words, self.allocated);
+        }
+        for (i, page) in pages.iter_mut().enumerate() {
+            *page = make(self.pfn(first + i));
+        }
+    }
+
+    /// Takes the words of `pages`, a number of runs, out of their owner's hands, if they are a
+    /// block in a row, first page first or (not `UP`) last. The first page of the block, or
+    /// nothing done.
+    #[inline(always)]
+    pub(super) fn put_together<const UP: bool, T: PartialEq>(
+        self,
+        pages: &[T],
+        pfn: impl Fn(&T) -> Pfn,
+        page: impl Fn(Pfn) -> T,
+    ) -> Option<Pfn> {
+        let first = self.at(pfn(pages.first()?));
+        let lowest = if UP { first } else { behind::<UP>(first, pages.len() - 1) };
+        let block = self.pfn(lowest);
+        let words = self.words.get(lowest..)?.get(..pages.len())?.as_chunks::<RUN>().0;
+        let far = behind::<UP>(first, pages.len() - 1);
+        // Eight at a time, so that the compiler sees no way out in between.
+        let in_row = |(n, run): (usize, &[T; RUN])| {
+            let first = behind::<UP>(first, n * RUN);
+            let equal = run.iter().enumerate();
+            equal.fold(true, |all, (i, own)| all & (*own == page(self.pfn(behind::<UP>(first, i)))))
+        };
+        let is_ours = block.0.is_multiple_of(pages.len() as u64)
+            && pages.last() == Some(&page(self.pfn(far)))
+            && pages.as_chunks::<RUN>().0.iter().enumerate().all(in_row)
+            && words.iter().all(|words| are_u64s(words, self.allocated));
+        if !is_ours {
+            return None;
+        }
+        words.iter().for_each(|words| store_u64s(words, PageWord::NONE.0));
+        Some(block)
+    }
+
     /// Hands out frames from the end of `slots`, up to one whose word is wrong. How many.
     #[inline(never)]
     pub(super) fn take_singles<T>(

@@ -151,7 +151,7 @@ pub struct Pcp {
 pub const PCP_BYTES: usize = 2048;
 /// What is left of them.
 const ROOM: usize =
-    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 200 - size_of::<Depot>()) / 8;
+    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 208 - size_of::<Depot>()) / 8;
 const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
 
 impl Default for Pcp {
@@ -199,6 +199,9 @@ pub struct PcpEvents {
     pub direct_allocs: AtomicU64,
     /// Their base pages.
     pub direct_pages: AtomicU64,
+    /// Allocations beside pops: pages that bulk calls got out of whole blocks, but for the first of
+    /// each.
+    pub split_pages: AtomicU64,
     /// Base pages freed by this CPU to this zone's buddy directly.
     pub direct_freed: AtomicU64,
     /// Refills: zone lock holds.
@@ -226,7 +229,7 @@ pub struct PcpEvents {
 /// What a store has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcpTotals {
-    /// Blocks popped: allocations served.
+    /// Allocations served: blocks popped, and pages of blocks that were taken apart.
     pub pops: u64,
     /// Their base pages.
     pub popped_pages: u64,
@@ -412,6 +415,7 @@ impl Pcp {
             totals.refilled_pages += refilled << list.order_bits;
             totals.drained_pages += drained << list.order_bits;
         }
+        totals.pops += self.events.split_pages.load(Relaxed);
         let taken = self.events.depot_taken_pages.load(Relaxed);
         let put = self.events.depot_put_pages.load(Relaxed);
         totals.refilled_pages = totals.refilled_pages.saturating_sub(taken)

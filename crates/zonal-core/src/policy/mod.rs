@@ -85,6 +85,9 @@ pub struct PcpPolicy {
     /// The lists of a CPU never hold more than so many batches; 0 is Linux, where tuned lists may
     /// grow to the CPU's share of an eighth of the zone.
     pub high_batches: u32,
+    /// Order of the blocks that bulk calls take and give back whole, 3 to 9; 0 is Linux, page by
+    /// page. Without effect with mobility grouping, or where the order has no list.
+    pub bulk_block: u8,
     /// How lists are emptied (LB E.8, E.9).
     pub drain: DrainPolicy,
     /// What lies between the lists and the buddy; no kernel has it.

@@ -30,6 +30,8 @@ const DEPOT_BATCHES: u16 = 256;
 /// What a list gives up at once is at most `batch << 3`: the depot gets it batch by batch, so more
 /// at once gains nothing.
 const DEPOT_SCALE_MAX: u8 = 3;
+/// Bulk calls move blocks of 2 MiB whole.
+const BULK_BLOCK: u8 = PAGEBLOCK_ORDER.get() as u8;
 /// A depot is filled with blocks of up to 2 MiB.
 const DEPOT_BLOCK: u8 = PAGEBLOCK_ORDER.get() as u8;
 /// Distance above which machines reclaimed nodes on their own, 3.0 to 3.15 (LB A.3, G.1).
@@ -57,6 +59,7 @@ impl Policy {
             slice: CacheSlice::Machine,
             high_fraction: HighFraction::AUTO,
             high_batches: 0,
+            bulk_block: 0,
             drain: DrainPolicy {
                 order: DrainOrder::ListExhausting,
                 bulk: Chunk::Batch,
@@ -111,6 +114,7 @@ impl Policy {
         pcp: PcpPolicy {
             orders: ORDERS_ALL,
             high_batches: LIST_BATCHES,
+            bulk_block: BULK_BLOCK,
             scale_max: DEPOT_SCALE_MAX,
             depot: DepotPolicy {
                 batches: DEPOT_BATCHES,

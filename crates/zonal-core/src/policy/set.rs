@@ -158,6 +158,8 @@ pub const SETTINGS: &[Setting] = &[
     ),
     number!("pcp.high_batches", pcp.high_batches: u32, 0..=1 << 20,
         "lists of a CPU never hold more batches than this; 0 leaves it to pcp.size"),
+    number!("pcp.bulk_block", pcp.bulk_block: u8, 0..=9,
+        "order of the blocks that bulk calls take and give back whole, 3 to 9; 0: page by page"),
     choice!("pcp.drain", pcp.drain.order: DrainOrder,
         "which list is drained next: growing round robin up to 5.17, then list by list"),
     choice!("pcp.drain_bulk", pcp.drain.bulk: Chunk,
@@ -340,6 +342,12 @@ impl Policy {
                 "pcp.high_batches",
                 "it lowers the upper of two bounds, which only pcp.size=bounds has; set \
                  pcp.size=bounds, or pcp.high_batches=0",
+            );
+        }
+        if matches!(pcp.bulk_block, 1 | 2) {
+            return conflict(
+                "pcp.bulk_block",
+                "bulk calls look at eight pages at a time; set 0, or an order from 3 on",
             );
         }
         Ok(())

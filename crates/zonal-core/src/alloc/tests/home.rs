@@ -21,6 +21,7 @@ use crate::zonelist::Node;
 pub const LISTS_ALONE: Policy = Policy {
     pcp: PcpPolicy {
         high_batches: 0,
+        bulk_block: 0,
         scale_max: SCALE_MAX_DEFAULT,
         depot: DepotPolicy::OFF,
         ..Policy::ZONAL.pcp

@@ -2,6 +2,7 @@
 
 mod areas;
 mod background;
+mod blocks;
 mod counters;
 mod deferred;
 mod depot;

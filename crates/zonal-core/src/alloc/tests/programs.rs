@@ -139,9 +139,11 @@ fn policy() -> BoxedStrategy<Policy> {
     let min_free = prop::sample::select(rules.to_vec());
     let fraction = prop::sample::select(&[0, 8, 100][..]);
     let depot = prop::sample::select(&[0, 0, 1, 3][..]);
-    let values = (preset, grouping, min_free, (fraction, depot), numa::seen_whole());
+    let bulk = prop::sample::select(&[0, 3, 9][..]);
+    let values = (preset, grouping, min_free, (fraction, depot, bulk), numa::seen_whole());
     values
-        .prop_map(|(preset, grouping, min_free, (fraction, batches), (update, numa))| {
+        .prop_map(|(preset, grouping, min_free, of_lists, (update, numa))| {
+            let (fraction, batches, bulk_block) = of_lists;
             let high_fraction = HighFraction::new(fraction).unwrap();
             let single = preset.pcp.free_lists == FreeLists::Single;
             let batches = if single { batches } else { 0 };
@@ -151,7 +153,7 @@ fn policy() -> BoxedStrategy<Policy> {
                 stat: StatPolicy { update, ..preset.stat },
                 numa,
                 mobility_grouping: grouping,
-                pcp: PcpPolicy { high_fraction, depot, ..preset.pcp },
+                pcp: PcpPolicy { high_fraction, bulk_block, depot, ..preset.pcp },
                 watermark: WatermarkPolicy { min_free, ..preset.watermark },
                 ..preset
             }

@@ -1,0 +1,149 @@
+//! Whole blocks in the bulk calls (`pcp.bulk_block`): a caller who wants as many pages as a block
+//! has gets them out of one that is on the CPU's list of that order, and who brings all of them
+//! back in a row gives the list a block again.
+//!
+//! Pages that were used one by one come off a list in any order, and stay in it: each is named by a
+//! slot, and the words of two that follow each other lie on two lines. A block's pages are in order
+//! whatever its memory was used for before. Nothing is split or merged in the buddy, and nobody
+//! takes a zone lock while the list has blocks.
+
+use super::Allocator;
+use super::run::Words;
+use super::take::Want;
+use crate::pcp::closed::Closed;
+use crate::pcp::store::PcpList;
+use crate::platform::Platform;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{Migratetype, Order, Pfn};
+use crate::zone::state::Zone;
+
+/// The blocks that bulk calls move whole.
+#[derive(Clone, Copy)]
+struct Whole {
+    order: Order,
+    /// Their list, and that of order 0.
+    list: usize,
+    pages: usize,
+}
+
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// `None`: the bulk calls go page by page. With mobility grouping the list of a page depends on
+    /// its pageblock, so that neighbours may belong to two.
+    fn whole(&self, mt: Migratetype) -> Option<Whole> {
+        let order = Order::new(u32::from(self.policy.pcp.bulk_block))?;
+        let on = order != Order::ZERO && !self.grouping;
+        let list = on.then(|| self.map.get(order, mt)).flatten()?;
+        Some(Whole { order, list, pages: order.pages() as usize })
+    }
+
+    /// Fills `pages` from the front with the pages of whole blocks, in order, as long as there are
+    /// blocks. Returns how many pages it got.
+    #[inline]
+    pub(super) fn take_blocks_apart<T>(
+        &self,
+        zone: &'a Zone,
+        closed: &mut Closed<'a>,
+        want: Want,
+        pages: &mut [T],
+        make: impl Fn(Pfn) -> T,
+    ) -> usize {
+        let Some(whole) = self.whole(want.mt).filter(|whole| pages.len() >= whole.pages) else {
+            return 0;
+        };
+        let pcp = closed.pcp;
+        let Some(single) = self.map.get(Order::ZERO, want.mt) else { return 0 };
+        let words = Words::of(zone, self.words, &pcp.lists[single]);
+        let want = Want { order: whole.order, ..want };
+        let mut got = 0;
+        for pages in pages.chunks_exact_mut(whole.pages) {
+            let Some(first) = self.pop_whole(zone, closed, whole, want) else { break };
+            words.take_apart(first, pages, &make);
+            got += whole.pages;
+        }
+        // Each block was counted as one allocation when it was popped.
+        let blocks = got / whole.pages;
+        pcp.events.split_pages.fetch_add((got - blocks) as u64, Relaxed);
+        got
+    }
+
+    /// A block off its list, which may be filled while most of what is free lies in blocks as
+    /// large: elsewhere a large block is worth more than the order of its pages.
+    fn pop_whole(
+        &self,
+        zone: &'a Zone,
+        closed: &mut Closed<'a>,
+        whole: Whole,
+        want: Want,
+    ) -> Option<Pfn> {
+        loop {
+            if closed.len(whole.list) == 0
+                && (!self.is_mostly_whole(zone, whole.order)
+                    || self.refill(zone, closed, whole.list, want) == 0)
+            {
+                return None;
+            }
+            let frame = closed.pop(whole.list, false)?;
+            if let Some(pfn) = self.hand_out(zone, closed.pcp, whole.list, frame) {
+                return Some(pfn);
+            }
+        }
+    }
+
+    fn is_mostly_whole(&self, zone: &'a Zone, order: Order) -> bool {
+        let locked = zone.lock(&self.platform, self.words, self.blocks);
+        let blocks = (order.get()..=Order::MAX.get()).filter_map(Order::new);
+        let whole = blocks.map(|o| u64::from(locked.buddy.nr_free(o)) << o.get()).sum::<u64>();
+        2 * whole >= locked.buddy.free_pages()
+    }
+
+    /// How many of `pages` lie before the next block that may come back whole, if they are in a
+    /// row up to there: those that [`put_block_together`](Self::put_block_together) would not take.
+    #[inline]
+    pub(super) fn before_block<T: PartialEq>(
+        &self,
+        single: &PcpList,
+        pages: &[T],
+        pfn: &impl Fn(&T) -> Pfn,
+        page: &impl Fn(Pfn) -> T,
+    ) -> usize {
+        let next = self.whole(single.migratetype()).and_then(|whole| {
+            let first = pfn(pages.first()?).0;
+            let next = (first + 1).next_multiple_of(whole.pages as u64);
+            let before = (next - first) as usize;
+            (pages.len() >= before + whole.pages && pages[before] == page(Pfn(next)))
+                .then_some(before)
+        });
+        next.unwrap_or(pages.len())
+    }
+
+    /// Takes the pages of one whole block back, if `pages` begins with all of them in a row, all of
+    /// them from this store's list of order 0, and puts the block on its list. Returns how many
+    /// pages that were.
+    #[inline]
+    pub(super) fn put_block_together<T: PartialEq>(
+        &self,
+        zone: &'a Zone,
+        closed: &mut Closed<'a>,
+        single: usize,
+        pages: &[T],
+        pfn: &impl Fn(&T) -> Pfn,
+        page: &impl Fn(Pfn) -> T,
+    ) -> usize {
+        let pcp = closed.pcp;
+        let Some(whole) = self.whole(pcp.lists[single].migratetype()) else { return 0 };
+        let Some(pages) = pages.get(..whole.pages) else { return 0 };
+        let words = Words::of(zone, self.words, &pcp.lists[single]);
+        let up = words.put_together::<true, _>(pages, pfn, page);
+        let Some(first) = up.or_else(|| words.put_together::<false, _>(pages, pfn, page)) else {
+            return 0;
+        };
+        let frame = self.frame(zone, first);
+        // Relaxed: the block is ours between the claim of its pages and the push.
+        self.words[frame as usize].store(pcp.lists[whole.list].cached, Relaxed);
+        if !self.push_block(zone, closed, whole.list, frame, whole.order) {
+            self.words[frame as usize].store(pcp.lists[whole.list].allocated, Relaxed);
+            self.free_direct(zone, pcp, first, whole.order);
+        }
+        whole.pages
+    }
+}
