@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use zonal::{Order, PAGE_SIZE, Pool};
+use zonal::{Order, PAGE_SIZE, Policy, Pool};
 
 /// The order with this number.
 pub fn order(order: u32) -> Order {
@@ -22,7 +22,13 @@ pub fn order(order: u32) -> Order {
 
 /// A pool without a refresh thread, in one of the two modes.
 pub fn pool(bytes: usize, rseq: bool) -> Pool {
-    let pool = Pool::builder().size(bytes).rseq(rseq).refresh_every(None).build().unwrap();
+    pool_with(bytes, rseq, Policy::ZONAL)
+}
+
+/// The same under another policy.
+pub fn pool_with(bytes: usize, rseq: bool, policy: Policy) -> Pool {
+    let builder = Pool::builder().size(bytes).rseq(rseq).policy(policy);
+    let pool = builder.refresh_every(None).build().unwrap();
     eprintln!("mode: {}", pool.mode());
     pool
 }
