@@ -108,7 +108,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     ) -> usize {
         let next = self.whole(single.migratetype()).and_then(|whole| {
             let first = pfn(pages.first()?).0;
-            let next = (first + 1).next_multiple_of(whole.pages as u64);
+            let next = first.checked_add(1)?.checked_next_multiple_of(whole.pages as u64)?;
             let before = (next - first) as usize;
             (pages.len() >= before + whole.pages && pages[before] == page(Pfn(next)))
                 .then_some(before)

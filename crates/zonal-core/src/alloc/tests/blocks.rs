@@ -109,6 +109,24 @@ fn pages_of_a_block_are_pages_like_any_other() {
 }
 
 #[test]
+fn pages_that_are_none_stop_a_bulk_free_where_they_are() {
+    let pool = &boot(1 << 16);
+    for none in [u64::MAX, u64::MAX - 600, 1 << 16, 1 << 52] {
+        for place in [0, 1, BLOCK - 1, BLOCK, BLOCK + 5] {
+            let mut pages = bulk(pool, 2 * BLOCK);
+            let kept = core::mem::replace(&mut pages[place], Pfn(none));
+            let (done, error) = pool.free_bulk(&pages, Order::ZERO).unwrap_err();
+            assert_eq!((done, error), (place, FreeError::Foreign(Pfn(none))));
+            pages[place] = kept;
+            pool.free_bulk(&pages[place..], Order::ZERO).unwrap();
+            pool.validate().unwrap();
+        }
+    }
+    pool.drain_all();
+    assert_eq!(pool.zone_stats(ZONE).free_pages, 1 << 16);
+}
+
+#[test]
 fn each_page_is_counted_once() {
     let pool = &boot(1 << 16);
     let pages = bulk(pool, 2 * BLOCK + 30);
