@@ -60,7 +60,9 @@ const MT_MASK: u64 = 0b111;
 pub const STORE_SHIFT: u32 = 9;
 const RANK_SHIFT: u32 = STORE_SHIFT;
 const RANK_MASK: u64 = 0xfff;
-const CPU_SHIFT: u32 = 21;
+/// Where the word of a held block names the CPU. An order-0 block without a type of its own, on or
+/// from the list of the zone that the CPU prefers, has nothing else in its word but the tag.
+pub const CPU_SHIFT: u32 = 21;
 const CPU_MASK: u64 = 0xffff;
 /// Where it ends. There is nothing above it.
 pub const STORE_END: u32 = CPU_SHIFT + CPU_MASK.count_ones();

@@ -27,8 +27,8 @@
 //! A thread for which the kernel keeps no CPU number reads -1 or -2 in its place, and so finds one
 //! of the two stores that are always slow.
 //!
-//! The sections themselves are in `rseq/x86_64.rs`; other processors have `rseq/none.rs`, which
-//! refuses everything.
+//! The sections themselves are in `rseq/x86_64.rs` and `rseq/aarch64.rs`; other processors have
+//! `rseq/none.rs`, which refuses everything.
 //!
 //! # Invariants
 //! - **FAST-1** between label 3 and the instruction before 4, nothing that others see is written
@@ -41,18 +41,20 @@
 //! - **FAST-5** the stores, `Fast` and the page words lie as shown, and no CPU has a number that
 //!   the table of stores has no store for.
 
-#[cfg_attr(not(target_arch = "x86_64"), path = "rseq/none.rs")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod layout;
 #[cfg_attr(target_arch = "x86_64", path = "rseq/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "rseq/aarch64.rs")]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), path = "rseq/none.rs")]
 mod sections;
 
 pub(crate) use sections::{
     pop_block, pop_page, push_block, push_block_of_any, push_page, push_page_of_any, switch,
 };
 
-use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;
 
-use zonal_core::pcp::store::{PCP_BYTES, Pcp, PcpList};
+use zonal_core::pcp::store::{PCP_BYTES, PcpList};
 use zonal_core::types::NR_ORDERS;
 
 /// No frame: what a failed pop returns. As an index it leads to the word in front of the table,
@@ -153,7 +155,5 @@ pub(crate) const fn list_at(offset: usize) -> usize {
     offset / size_of::<PcpList>()
 }
 
-const _: () = assert!(offset_of!(Pcp, word) == 0, "the hot word leads its line");
-
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests;

@@ -16,8 +16,8 @@
 //! committed before is seen behind the fence, and a section that begins behind the fence sees what
 //! was stored before it. Reads of a section need no check: what they see is used only by a write.
 //!
-//! A section's first read of the word is an acquire load here. On x86-64 every load is one; a port
-//! must ask for it: the limits are read behind the word, and must not be older than it.
+//! A section's first read of the word is an acquire load here. On x86-64 every load is one, on
+//! aarch64 it is `ldar`: the limits are read behind the word, and must not be older than it.
 //!
 //! Stores to the word are swaps here, whose old value nobody looks at: loom does not put a plain
 //! store and a read-modify-write that race into one order, as every processor does, and then lets

@@ -370,9 +370,6 @@ impl Builder {
     /// How stores are kept consistent, with what that takes.
     fn mode(&self, cpus: usize) -> (Mode, Option<RseqFence>) {
         let off = |why: &str| (Mode::Lock(why.to_owned()), None);
-        if cfg!(not(target_arch = "x86_64")) {
-            return off("this processor has no fast path yet");
-        }
         if (cpus as u32) < possible_cpus_max() {
             return off("a CPU may come up that the topology does not tell of");
         }

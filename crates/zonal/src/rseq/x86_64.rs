@@ -6,36 +6,25 @@
 use std::arch::asm;
 use std::mem::offset_of;
 
-use super::{FAST_TO_WORDS, Fast, FastRef, Popped, STORES_TO_FAST};
+use super::layout::{
+    ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_FAST, HI, LISTS, PAGES, PREV_BITS, SLOTS, STRAY_BITS,
+    THRESHOLD,
+};
+use super::{FAST_TO_WORDS, Fast, FastRef, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
 use zonal_core::frame::{STORE_END, STORE_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
 use zonal_core::pcp::store::{NO_LIST, PCP_BYTES, Pcp, PcpList};
 use zonal_core::pcp::word::{
-    ACTIVE_MASK, ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV,
-    PREV_BIT, PUSH_DELTA, SLOW,
+    ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV, PREV_BIT,
+    PUSH_DELTA, SLOW,
 };
 
 const OFFSET: usize = offset_of!(Fast, rseq_offset);
-const LISTS: usize = offset_of!(Pcp, lists);
-const CAP: usize = offset_of!(Pcp, free_count_cap);
-const THRESHOLD: usize = offset_of!(Pcp, free_high_threshold);
-const SLOTS: usize = offset_of!(PcpList, slots_lo);
-const HI: usize = offset_of!(PcpList, hi);
-const ACTIVE: usize = offset_of!(PcpList, active_bits);
-const PREV_BITS: usize = offset_of!(PcpList, prev_bits);
-const PAGES: usize = offset_of!(PcpList, block_pages);
-const CACHED: usize = offset_of!(PcpList, cached);
-const ALLOCATED: usize = offset_of!(PcpList, allocated);
 /// A CPU's number shifted by as much is the distance of its store from CPU 0's.
 const CPU_SHIFT: u32 = PCP_BYTES.ilog2();
-/// From CPU 0's store to [`Fast`].
-const CPU0_TO_FAST: usize = STORES_TO_FAST + PCP_BYTES;
-const STRAY_BITS: u64 = SLOW | ACTIVE_MASK as u64;
 const _: () = assert!(PCP_BYTES.is_power_of_two());
 const _: () = assert!(STRAY_BITS | PREV <= i32::MAX as u64, "tests take 32 bits");
-const _: () = assert!(TAG_ALLOCATED == TAG_CACHED + 1, "a mark is one decrement");
 const _: () = assert!(PUSH_DELTA <= i32::MAX as u64, "an immediate");
-const _: () = assert!(1u64 << (64 - POPS_SHIFT - 1) == POPS_PERIOD as u64, "below the sign");
 
 /// Arms the section and puts the address of the running CPU's store into `p`, which holds where the
 /// kernel keeps this thread's rseq area. How soon that address is known is what a pair waits for,
@@ -134,7 +123,7 @@ macro_rules! pop {
 ///
 /// # Safety
 /// 1. `fast` is of a live pool whose fast path is on.
-/// 2. This thread is registered with the kernel at `fast.rseq_offset`, as all threads of the
+/// 2. This thread is registered with the kernel at `fast.area`, as all threads of the
 ///    process are, or reads a CPU number there that has no store.
 #[inline(always)]
 pub(crate) unsafe fn pop_page(fast: FastRef) -> Popped {

@@ -156,6 +156,11 @@ impl RseqArea {
         self.offset
     }
 
+    /// Where the calling thread's area is.
+    pub fn address(self) -> usize {
+        thread_pointer().wrapping_add_signed(self.offset)
+    }
+
     /// Whether the kernel fills `mm_cid`.
     pub fn has_mm_cid(self) -> bool {
         self.feature_bytes >= FEATURES_MM_CID
