@@ -3,7 +3,7 @@
 //! that passes untouched must then fail within seconds.
 //!
 //! Each storm runs in a process of its own: a broken pool may do anything.
-#![cfg(target_arch = "x86_64")]
+#![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 mod support;
 

@@ -3,17 +3,18 @@
 //! operation must then be done once or not at all.
 //!
 //! ```text
-//!  int3 -> handler sets the trap flag: a SIGTRAP behind every instruction from here on
+//!  a trap -> the handler begins to trace: a SIGTRAP in front of every instruction of a section
+//!    from here on, and of the one behind its commit (how: `support/steps_*.rs`)
 //!  first trap inside a section: the kernel has sent us to the abort handler and forgotten the
 //!    section. The handler goes back to its first instruction: now it runs unprotected, step by
 //!    step
 //!  in front of instruction n - 1: the handler tells the kernel of the section again, so the trap
-//!    behind that instruction aborts it for good. The handler interferes, and stops tracing.
+//!    behind that instruction aborts it for good. The handler stops tracing, and interferes.
 //! ```
 //! The way in is the kernel's own: nothing is simulated but where the interrupt falls. The same
 //! machine without the last step, an unprotected section that is interfered with and goes on, is
 //! the canary: it must be noticed.
-#![cfg(target_arch = "x86_64")]
+#![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 mod support;
 
@@ -21,11 +22,10 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
-use support::{cpus, install, move_thread, order, pool, sections, thread_id};
+use support::{cpus, install, move_thread, order, pool, sections, steps, thread_id};
 use zonal::sys::rseq_abi::{FIELD_RSEQ_CS, RseqArea};
 use zonal::{Gfp, Mode, Order, PAGE_SIZE, Pool};
 
-const TRAP_FLAG: i64 = 0x100;
 const BYTES: usize = 32 << 20;
 /// Blocks handed out before each operation.
 const HELD: usize = 6;
@@ -94,43 +94,41 @@ impl Operation {
 extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: (1) what the kernel hands to a handler with SA_SIGINFO.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    let registers = &mut context.uc_mcontext.gregs;
-    let at = registers[libc::REG_RIP as usize] as u64;
-    let stop = match PHASE.load(Relaxed) {
+    let at = steps::at(context);
+    let (next, interfering) = match PHASE.load(Relaxed) {
         BEGIN => {
-            registers[libc::REG_EFL as usize] |= TRAP_FLAG;
+            steps::begin(context);
             PHASE.store(WALK, Relaxed);
-            false
+            return;
         }
         WALK => {
             let next = walk(at);
-            registers[libc::REG_RIP as usize] = next.unwrap_or(at) as i64;
-            next.is_none()
+            (next, next.is_none())
         }
         ARMED => {
             // The kernel forgets a section that it finds us outside of, and that is where it finds
             // us if it takes the CPU away while the handler still runs.
             let forgotten = sections::of(at).is_some();
             FORGOTTEN.store(forgotten.into(), Relaxed);
-            if !forgotten {
-                interfere();
-            }
-            true
+            (None, !forgotten)
         }
-        _ => true,
+        _ => (None, false),
     };
-    if stop {
-        registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
-        PHASE.store(END, Relaxed);
+    if let Some(next) = next {
+        return steps::go_on(context, next);
     }
+    steps::end(context);
+    if interfering {
+        interfere();
+    }
+    PHASE.store(END, Relaxed);
 }
 
-/// One step of the walk through a section. Where to go on; `None`: the walk is over.
+/// One step of the walk through a section. Where to go on; `None`: interfere, the walk is over.
 fn walk(mut at: u64) -> Option<u64> {
     let target = TARGET.load(Relaxed);
     if let Some(section) = sections::all().iter().find(|section| section.abort == at) {
         if target == 0 {
-            interfere();
             return None;
         }
         tell_kernel(0);
@@ -140,7 +138,6 @@ fn walk(mut at: u64) -> Option<u64> {
     let index = REACHED.fetch_add(1, Relaxed);
     if index + 1 == target {
         if BROKEN.load(Relaxed) != 0 {
-            interfere();
             return None;
         }
         tell_kernel(std::ptr::from_ref(section) as u64);
@@ -151,12 +148,10 @@ fn walk(mut at: u64) -> Option<u64> {
 
 /// Writes this thread's `rseq_cs`.
 fn tell_kernel(descriptor: u64) {
-    let field = RseqArea::find().map_or(0, |area| area.offset() + FIELD_RSEQ_CS);
+    let area = RseqArea::find().expect("there are sections, so there is an area").address();
+    let field = area.wrapping_add_signed(FIELD_RSEQ_CS) as *mut u64;
     // SAFETY: (1) the field of this thread's registered area, which programs are there to write.
-    unsafe {
-        std::arch::asm!("mov fs:[{field}], {descriptor}", field = in(reg) field,
-            descriptor = in(reg) descriptor, options(nostack, preserves_flags));
-    }
+    unsafe { field.write_volatile(descriptor) };
 }
 
 /// An order whose list is another one.
@@ -270,8 +265,7 @@ impl Experiment {
         assert!(move_thread(thread_id(), first));
         let block = NonNull::new(mine as *mut u8).unwrap();
         PHASE.store(BEGIN, SeqCst);
-        // SAFETY: (1) `on_trap` is installed, and goes on behind the instruction.
-        unsafe { std::arch::asm!("int3") };
+        steps::trap();
         let got = match self.operation.frees() {
             true => {
                 // SAFETY: (1) the block is not used.

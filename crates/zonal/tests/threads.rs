@@ -132,7 +132,6 @@ fn a_thread_that_somebody_else_moves_has_each_page_once() {
 }
 
 /// The kernel then keeps no CPU number for the thread, and never restarts a section of it.
-#[cfg(target_arch = "x86_64")]
 #[test]
 fn a_thread_without_a_registration_gets_real_pages_by_the_long_way() {
     let Ok(area) = zonal::sys::rseq_abi::RseqArea::find() else {
@@ -142,11 +141,7 @@ fn a_thread_without_a_registration_gets_real_pages_by_the_long_way() {
     let pool = zonal::Pool::builder().size(16 << 20).build().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let thread: usize;
-            // SAFETY: (1) reads the thread pointer, which x86-64 Linux keeps at fs:0.
-            unsafe { std::arch::asm!("mov {t}, fs:[0]", t = out(reg) thread) };
-            let address = thread.wrapping_add_signed(area.offset());
-            let signature = zonal::sys::rseq_abi::RSEQ_SIGNATURE;
+            let (address, signature) = (area.address(), zonal::sys::rseq_abi::RSEQ_SIGNATURE);
             // SAFETY: (1) takes back this thread's own registration; no section is running.
             let gone = unsafe { libc::syscall(libc::SYS_rseq, address, 32, 1, signature) };
             assert_eq!(gone, 0, "{}", std::io::Error::last_os_error());

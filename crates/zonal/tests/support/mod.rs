@@ -2,8 +2,12 @@
 //! affinity of other threads, and a watchdog.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod sections;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg_attr(target_arch = "x86_64", path = "steps_x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "steps_aarch64.rs")]
+pub mod steps;
 pub mod storm;
 
 use std::process::{Command, Stdio};
