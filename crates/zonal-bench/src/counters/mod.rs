@@ -53,10 +53,6 @@ pub struct CounterCosts {
     pub cells: Vec<CounterCost>,
 }
 
-/// Calls of a round: as many as were averaged in 2007.
-const CALLS: u32 = 10_000;
-/// Rounds of each cell; a row is their median.
-const ROUNDS: usize = 201;
 /// The ways, as rows.
 pub const ROWS: [&str; 3] = ["mask by lock", "cmpxchg under rseq", "add under rseq"];
 /// The functions, as columns.
@@ -68,6 +64,10 @@ pub const COLUMNS: [&str; 3] = ["inc_zone_page_state", "__dec_zone_page_state", 
 /// Why it cannot be done here.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 pub fn measure() -> Result<CounterCosts, String> {
+    /// Calls of a round: as many as were averaged in 2007.
+    const CALLS: u32 = 10_000;
+    /// Rounds of each cell; a row is their median.
+    const ROUNDS: usize = 201;
     let cpus = crate::Cpus::of_process();
     crate::cpus::restrict_thread(&[cpus.pin(0)]);
     let counters = sections::Counters::new()?;
