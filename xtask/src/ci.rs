@@ -43,7 +43,7 @@ struct Outcome {
 
 /// Sums over `test result:` lines.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct TestCounts {
+pub struct TestCounts {
     binaries: u64,
     passed: u64,
     failed: u64,
@@ -146,7 +146,7 @@ fn bare_target_installed(root: &Path) -> bool {
 
 impl TestCounts {
     /// Adds one line of the output of `cargo test`, whatever it is.
-    fn add_line(&mut self, line: &str) {
+    pub fn add_line(&mut self, line: &str) {
         if line.starts_with("error") {
             self.errors += 1;
         }
@@ -167,11 +167,12 @@ impl TestCounts {
     }
 
     /// No failure, no error, and something was run at all.
-    fn all_passed(&self) -> bool {
+    pub fn all_passed(&self) -> bool {
         self.failed == 0 && self.errors == 0 && self.passed > 0
     }
 
-    fn closing_line(&self) -> String {
+    /// `N passed, N failed`.
+    pub fn closing_line(&self) -> String {
         format!("{} passed, {} failed", self.passed, self.failed)
     }
 }

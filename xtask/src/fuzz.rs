@@ -83,7 +83,8 @@ fn host(root: &Path) -> Result<String> {
     Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
-fn target_directory(root: &Path) -> PathBuf {
+/// Where cargo puts what it builds.
+pub fn target_directory(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), |directory| root.join(directory))
 }

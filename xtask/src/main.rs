@@ -3,10 +3,12 @@
 //! - `cargo xtask tidy` checks the house rules that neither rustfmt nor clippy knows (`tidy`).
 //! - `cargo xtask ci` runs every check of continuous integration in its order (`ci`).
 //! - `cargo xtask fuzz` runs the fuzzers of the trace readers (`fuzz`).
+//! - `cargo xtask aarch64` runs the allocator's tests in an emulated aarch64 machine (`aarch64`).
 //! - `cargo xtask table CSV` writes the README's bench table (`table`).
 //!
 //! Exit codes: 0 all is well, 1 a finding or a failed step, 2 usage, or the checks could not run.
 
+mod aarch64;
 mod ci;
 mod fuzz;
 mod table;
@@ -22,6 +24,9 @@ usage: cargo xtask COMMAND
   ci [--test-log FILE]  run what continuous integration runs; with --test-log the tests were
                         run before, and FILE holds what `cargo test --workspace` printed
   fuzz [--seconds N]    run the fuzzers of the trace readers for N seconds together, 60 without
+  aarch64 [PART...]     run the allocator's tests in an emulated aarch64 machine: all, or those
+                        programs whose name contains a PART
+  aarch64 --fetch       get what that takes with apt-get, into the target directory
   table CSV             write the README's bench table from a file in results/
 ";
 
@@ -38,6 +43,10 @@ fn main() -> ExitCode {
             Ok(seconds) => fuzz::run(&root, seconds, fuzz::ANY_SEED),
             Err(error) => Err(anyhow::anyhow!("--seconds {seconds}: {error}")),
         },
+        ["aarch64", "--fetch"] => aarch64::fetch(&root),
+        ["aarch64", ref parts @ ..] if !parts.iter().any(|part| part.starts_with('-')) => {
+            aarch64::run(&root, parts)
+        }
         ["table", csv] => table::run(&root, Path::new(csv)).map(|()| true),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
