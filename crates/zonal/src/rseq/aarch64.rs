@@ -8,7 +8,7 @@
 //! - **Whoever runs on the same CPU**, in this thread or another: nobody. A processor sees its own
 //!   accesses in the order of the program, and between two threads there is the kernel's switch. So
 //!   the commit needs no Release: the next section on this CPU finds the slots and the page words
-//!   that the commit speaks of.
+//!   that the commit speaks of, and so does a closer that found itself here and did not fence.
 //! - **Who closes the store from another CPU** looks at nothing but the word, to set `slow` in it,
 //!   until its fence has returned (`Pcp::try_close`). The fence makes this CPU pass a full barrier
 //!   wherever it was, or finds that it passed one since our section ran, when it switched to
