@@ -1,5 +1,5 @@
 //! The restartable sequences of aarch64. What they may do is FAST-1 to FAST-5 in `rseq.rs`; each
-//! does, instruction for instruction but in other registers, what its namesake for x86-64 does.
+//! does, step for step, what its namesake for x86-64 does.
 //!
 //! # Order of memory
 //! This processor may do loads and stores to different places in any order that the code does not
