@@ -12,7 +12,7 @@ use super::layout::{
 };
 use super::{FAST_TO_WORDS, Fast, FastRef, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
-use zonal_core::frame::{STORE_END, STORE_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
+use zonal_core::frame::{STORE_END, STORE_SHIFT, TAG_CACHED, TAG_MASK};
 use zonal_core::pcp::store::{NO_LIST, PCP_BYTES, Pcp, PcpList};
 use zonal_core::pcp::word::{
     ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV, PREV_BIT,
