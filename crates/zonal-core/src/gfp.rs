@@ -292,6 +292,9 @@ impl AllocFlags {
     pub const TRYLOCK: AllocFlags = AllocFlags(0x400);
     /// May wake the background reclaimer.
     pub const KSWAPD: AllocFlags = AllocFlags(0x800);
+    /// Rather another node than one with much to be written. Linux has it beside these flags
+    /// (`spread_dirty_pages`).
+    pub const SPREAD_DIRTY: AllocFlags = AllocFlags(0x1000);
     /// Every flag that gives a right to some reserve.
     pub const RESERVES: AllocFlags = AllocFlags(
         AllocFlags::NON_BLOCK.0

@@ -94,6 +94,8 @@ pub enum Note {
     Zone(Look),
     /// A zone is passed, because it was found full less than a second ago (LB G.4).
     Passed(Place),
+    /// A zone is passed: the page is for writing to, and the node has as much dirty as it may.
+    Dirty(Place),
     /// The walk ends in front of this zone: it keeps types apart, and this is another node.
     Stops(Place),
     /// Node reclaim would be asked for room, and what it can give is not known. The walk goes on as
@@ -305,6 +307,9 @@ impl<'a, P: Platform> Hand<'a, P> for Noting<'_> {
     fn pass(&mut self, _: &Walk<'_, 'a>, zone: &'a Zone) {
         (self.note)(Note::Passed(place(zone)));
     }
+    fn pass_dirty(&mut self, zone: &'a Zone) {
+        (self.note)(Note::Dirty(place(zone)));
+    }
     fn stop(&mut self, _: &Walk<'_, 'a>, zone: &'a Zone) {
         (self.note)(Note::Stops(place(zone)));
     }
@@ -346,6 +351,7 @@ impl fmt::Display for Note {
             }
             Note::Zone(look) => write!(f, "  {look}"),
             Note::Passed(place) => write!(f, "  {place}: passed, it was found full lately"),
+            Note::Dirty(place) => write!(f, "  {place}: passed, its node has enough to be written"),
             Note::Stops(place) => {
                 write!(f, "  {place}: another node, and types are kept apart; the walk ends")
             }

@@ -3,6 +3,7 @@
 
 use super::Allocator;
 use super::scan::{Context, mark_of};
+use super::setup::total_reserve_of;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Pass, Reclaimer, Unit};
@@ -76,6 +77,16 @@ impl<'a, P: Platform> Allocator<'a, P> {
             node.background.set_failures(0);
         }
         came
+    }
+
+    /// Whether the node may have one more dirty page (LB D.4 step 2, `node_dirty_ok`).
+    #[cold]
+    pub(super) fn may_dirty(&self, node: NodeId) -> bool {
+        let Some(reclaimer) = self.platform.reclaimer() else { return true };
+        let zones = || self.zones.iter().filter(|zone| zone.node == node);
+        let free: u64 = zones().map(Zone::free_counter).sum();
+        let kept: u64 = zones().map(total_reserve_of).sum();
+        reclaimer.may_dirty(node, free.saturating_sub(kept))
     }
 
     /// Whether the zone is above the mark asked for (LB D.4 step e).

@@ -11,7 +11,7 @@ use super::{AllocError, Allocator, Refusal, Request};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::pcp::store::Pcp;
 use crate::platform::{Platform, Step};
-use crate::policy::walk::{NoFragment, ZonelistCaching};
+use crate::policy::walk::{DirtySpread, NoFragment, ZonelistCaching};
 use crate::reclaim::NodeReclaim;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
@@ -30,6 +30,8 @@ pub(super) struct Context<'a> {
     /// Position of the first zone the request may use.
     pub first: usize,
     pub nofragment: bool,
+    /// Its page is about to be written to: nodes with much dirty are passed at first.
+    pub spreads_dirty: bool,
     /// The list's cache, where the policy has one and the request may leave its node (LB G.4).
     pub cache: Option<&'a ZonelistCache>,
 }
@@ -87,9 +89,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let usable = |zone: &ZoneId| self.zone(*zone).kind() <= highest;
         let first = zonelist.iter().position(usable).ok_or(refuse(Refusal::NoZone(node)))?;
         let nofragment = self.grouping && self.keeps_types_apart(self.zone(zonelist[first]));
+        let spreads_dirty =
+            self.policy.zonelist.dirty == DirtySpread::Node && gfp.contains(Gfp::WRITE);
         let caches = self.policy.zonelist.cache != ZonelistCaching::None && !this_node;
         let cache = caches.then(|| &self.nodes[node.0 as usize].cache);
-        Ok(Context { order, gfp, mt, highest, zonelist, first, nofragment, cache })
+        Ok(Context { order, gfp, mt, highest, zonelist, first, nofragment, spreads_dirty, cache })
     }
 
     /// LB D.3 step 3: whether a first walk takes no block of another type.
@@ -155,7 +159,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
         hand: &mut H,
         walk: &Walk<'_, 'a>,
     ) -> Result<H::Block, ()> {
+        let mut judged = None;
         for (_, zone) in self.usable(walk.ctx) {
+            if self.is_too_dirty(walk, zone, &mut judged) {
+                hand.pass_dirty(zone);
+                continue;
+            }
             if self.leaves_node(walk, zone) {
                 hand.stop(walk, zone);
                 return Err(());
@@ -174,6 +183,21 @@ impl<'a, P: Platform> Allocator<'a, P> {
     fn usable(&self, ctx: &Context<'a>) -> impl Iterator<Item = (usize, &'a Zone)> {
         let zones = ctx.zonelist.iter().map(|id| self.zone(*id));
         zones.enumerate().skip(ctx.first).filter(|(_, zone)| ctx.allows(zone))
+    }
+
+    /// Step 2: whether the zone's node has as much dirty as it may. `judged`: the node asked about
+    /// last, and the answer.
+    fn is_too_dirty(
+        &self,
+        walk: &Walk<'_, 'a>,
+        zone: &Zone,
+        judged: &mut Option<(NodeId, bool)>,
+    ) -> bool {
+        walk.flags.contains(AllocFlags::SPREAD_DIRTY)
+            && match *judged {
+                Some((node, is)) if node == zone.node => is,
+                _ => judged.insert((zone.node, !self.may_dirty(zone.node))).1,
+            }
     }
 
     /// Step 3: a walk that keeps types apart ends where the preferred node does.
@@ -295,6 +319,9 @@ pub(super) fn first_flags(ctx: &Context<'_>) -> AllocFlags {
     }
     if ctx.nofragment {
         flags |= AllocFlags::NOFRAGMENT;
+    }
+    if ctx.spreads_dirty {
+        flags |= AllocFlags::SPREAD_DIRTY;
     }
     flags
 }

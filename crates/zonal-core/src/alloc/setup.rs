@@ -254,10 +254,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// Pages that no request is to count on: of each zone its largest reserve and its high mark
     /// (LB A.7).
     pub fn total_reserve(&self) -> u64 {
-        let reserves = |zone: &Zone| ZoneKind::ALL.map(|kind| zone.reserve(kind));
-        let of =
-            |zone: &Zone| watermark::total_reserve(zone.managed(), &reserves(zone), &zone.marks());
-        self.zones.iter().map(of).sum()
+        self.zones.iter().map(total_reserve_of).sum()
     }
 
     /// Pages above the high marks of all zones: what decides whether pageblocks are grouped by
@@ -534,4 +531,10 @@ fn fill_stores(
             base += size.slots();
         }
     }
+}
+
+/// A zone's part of `totalreserve`.
+pub(super) fn total_reserve_of(zone: &Zone) -> u64 {
+    let reserves = ZoneKind::ALL.map(|kind| zone.reserve(kind));
+    watermark::total_reserve(zone.managed(), &reserves, &zone.marks())
 }

@@ -124,6 +124,13 @@ pub trait Reclaimer {
         0
     }
 
+    /// Whether pages of the node that are dirty or being written are few enough for one more,
+    /// where `free` pages of it are free beyond its reserves (LB D.4, `node_dirty_ok`): the limit
+    /// is the home's. Asked for requests with `__GFP_WRITE`.
+    fn may_dirty(&self, _node: NodeId, _free: u64) -> bool {
+        true
+    }
+
     /// Makes one pass over the unit's pages.
     fn shrink(&self, pass: &Pass) -> Shrunk;
 

@@ -2,8 +2,8 @@
 
 use super::recompute::Recompute;
 use super::walk::{
-    CacheMark, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, NodeReclaimPolicy, ReclaimUnit,
-    ZonelistCaching, ZonelistPolicy,
+    CacheMark, DirtySpread, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, NodeReclaimPolicy,
+    ReclaimUnit, ZonelistCaching, ZonelistPolicy,
 };
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
@@ -208,6 +208,7 @@ impl Policy {
         zonelist: ZonelistPolicy {
             cache: ZonelistCaching::FirstZoneReconsider,
             cache_mark: CacheMark::Always,
+            dirty: DirtySpread::Off,
             ..Policy::LINUX_4_13.zonelist
         },
         node_reclaim: NodeReclaimPolicy {

@@ -14,8 +14,8 @@ use core::fmt;
 
 use super::recompute::Recompute;
 use super::walk::{
-    CacheMark, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, ReclaimUnit, ZonelistCaching,
-    ZonelistOrder,
+    CacheMark, DirtySpread, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, ReclaimUnit,
+    ZonelistCaching, ZonelistOrder,
 };
 use super::{Grouping, MinFreeRule, Policy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit};
@@ -210,6 +210,8 @@ pub const SETTINGS: &[Setting] = &[
         "whether requests pass zones found full in the last second (2.6.20 to 4.3)"),
     choice!("zlc.mark", zonelist.cache_mark: CacheMark,
         "which full zones the cache is told of: always up to 3.1, then while it is in use"),
+    choice!("zonelist.dirty", zonelist.dirty: DirtySpread,
+        "what page-cache writes pass at first: nodes with too much dirty (4.8), or nothing (3.2)"),
     setting!(
         "node_reclaim.mode",
         node_reclaim.mode,

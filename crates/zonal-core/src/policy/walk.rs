@@ -16,6 +16,18 @@ pub struct ZonelistPolicy {
     pub cache: ZonelistCaching,
     /// Which zones the zonelist cache is told of.
     pub cache_mark: CacheMark,
+    /// What pages that are about to be written to are kept away from.
+    pub dirty: DirtySpread,
+}
+
+/// What a request for a page of a file that is about to be written to (`__GFP_WRITE`) passes in its
+/// first walk (LB D.4 step 2). Linux 3.3 to 4.7 passed zones; no preset is of these.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirtySpread {
+    /// Nothing: up to 3.2.
+    Off,
+    /// Nodes with as much dirty as they may have: since 4.8.
+    Node,
 }
 
 /// What a request does with zones that were found full lately (LB G.4 to G.6).
@@ -147,6 +159,11 @@ impl Choice for CacheMark {
         &[("always", CacheMark::Always), ("active", CacheMark::Active)];
 }
 
+impl Choice for DirtySpread {
+    const ALL: &'static [(&'static str, DirtySpread)] =
+        &[("off", DirtySpread::Off), ("node", DirtySpread::Node)];
+}
+
 impl Choice for ReclaimUnit {
     const ALL: &'static [(&'static str, ReclaimUnit)] =
         &[("zone", ReclaimUnit::Zone), ("node", ReclaimUnit::Node)];
@@ -231,6 +248,7 @@ impl ZonelistPolicy {
         order: ZonelistOrder::Node,
         cache: ZonelistCaching::None,
         cache_mark: CacheMark::Active,
+        dirty: DirtySpread::Node,
     };
 }
 

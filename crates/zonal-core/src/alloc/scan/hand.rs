@@ -35,6 +35,8 @@ pub(in crate::alloc) trait Hand<'a, P: Platform> {
     ) -> Option<Self::Block>;
     /// The zone is passed without a look, because it was found full lately.
     fn pass(&mut self, walk: &Walk<'_, 'a>, zone: &'a Zone);
+    /// The zone is passed without a look, because its node has as much dirty as it may.
+    fn pass_dirty(&mut self, zone: &'a Zone);
     /// The walk ends in front of the zone, because types are kept apart.
     fn stop(&mut self, walk: &Walk<'_, 'a>, zone: &'a Zone);
     /// A position of the zonelist cache is full.
@@ -70,6 +72,7 @@ impl<'a, P: Platform> Hand<'a, P> for Taking {
     fn pass(&mut self, walk: &Walk<'_, 'a>, _: &'a Zone) {
         walk.ctx.cache.into_iter().for_each(ZonelistCache::count_pass);
     }
+    fn pass_dirty(&mut self, _: &'a Zone) {}
     fn stop(&mut self, _: &Walk<'_, 'a>, _: &'a Zone) {}
     fn mark(&mut self, cache: &ZonelistCache, position: usize) {
         cache.mark(position);

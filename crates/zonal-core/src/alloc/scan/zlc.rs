@@ -67,10 +67,15 @@ impl<'a, P: Platform> Allocator<'a, P> {
         first_zone: bool,
     ) -> Result<H::Block, ()> {
         let mut cached = self.cache_use(walk);
+        let mut judged = None;
         loop {
             for (position, zone) in self.usable(walk.ctx) {
                 if !cached.worth(position) {
                     hand.pass(walk, zone);
+                    continue;
+                }
+                if self.is_too_dirty(walk, zone, &mut judged) {
+                    hand.pass_dirty(zone);
                     continue;
                 }
                 if self.leaves_node(walk, zone) {

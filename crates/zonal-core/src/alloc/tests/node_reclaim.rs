@@ -7,14 +7,16 @@ use std::sync::{Barrier, Mutex, OnceLock};
 use std::vec::Vec;
 
 use super::home::Shape;
+use crate::alloc::explain::Note;
 use crate::alloc::{Allocator, Refusal, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
-use crate::policy::walk::{DistanceRule, NodeReclaimMode, ReclaimUnit};
+use crate::policy::walk::{DirtySpread, DistanceRule, NodeReclaimMode, ReclaimUnit};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::sync::{AtomicU32, Ordering::Relaxed, Wait};
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
+use crate::zone::watermark::Mark;
 
 std::thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
@@ -29,6 +31,9 @@ type AtDirect = Box<dyn FnMut(&Pass) -> u64 + Send + Sync>;
 struct Home {
     passes: Mutex<Vec<Unit>>,
     held: Mutex<Option<Holdings>>,
+    /// Nodes with as much dirty as they may have, and what was asked about them.
+    too_dirty: Mutex<Vec<NodeId>>,
+    asked_dirty: Mutex<Vec<(NodeId, u64)>>,
     at_pass: OnceLock<AtPass>,
     at_direct: Mutex<Option<AtDirect>>,
 }
@@ -62,6 +67,10 @@ impl Reclaimer for Home {
     fn holdings(&self, _unit: Unit) -> Holdings {
         let plenty = Holdings { file: 4000, inactive_file: 4000, ..Holdings::default() };
         self.held.lock().unwrap().unwrap_or(plenty)
+    }
+    fn may_dirty(&self, node: NodeId, free: u64) -> bool {
+        self.asked_dirty.lock().unwrap().push((node, free));
+        !self.too_dirty.lock().unwrap().contains(&node)
     }
     fn shrink(&self, pass: &Pass) -> Shrunk {
         if pass.by == By::Direct {
@@ -412,4 +421,37 @@ fn reclaim_does_not_call_itself() {
     *pool.platform().at_direct.lock().unwrap() = Some(Box::new(at_direct));
     pool.alloc(request()).unwrap();
     assert_eq!(directs(pool), 1);
+}
+
+/// LB D.4 step 2, since 4.8: a page that is about to be written to comes from a node that may have
+/// more dirty, as long as there is one; other pages come from where they always do.
+#[test]
+fn pages_for_writing_pass_nodes_with_too_much_dirty() {
+    let write = Request::new(Order::ZERO).gfp(Gfp::HIGHUSER_MOVABLE | Gfp::WRITE);
+    let other = Request::new(Order::ZERO).gfp(Gfp::HIGHUSER_MOVABLE);
+    for (spread, taken_from) in [(DirtySpread::Node, [1, 0]), (DirtySpread::Off, [0, 0])] {
+        let mut policy = policy();
+        policy.zonelist.dirty = spread;
+        let pool = boot(20, policy);
+        let node_of = |request| {
+            let page = pool.alloc(request).unwrap();
+            pool.zones().iter().find(|zone| zone.contains(page)).unwrap().node().0
+        };
+        assert_eq!([node_of(write), node_of(other)], [0, 0], "{spread:?}");
+        *pool.platform().too_dirty.lock().unwrap() = std::vec![NodeId(0)];
+        assert_eq!([node_of(write), node_of(other)], taken_from, "{spread:?}");
+        let mut notes = Vec::new();
+        pool.explain(&write, &mut |note| notes.push(note));
+        let told = notes.iter().filter(|note| matches!(note, Note::Dirty(_))).count();
+        assert_eq!(told, usize::from(spread == DirtySpread::Node));
+        // Nowhere else either: then it is as if nobody had asked.
+        *pool.platform().too_dirty.lock().unwrap() = std::vec![NodeId(0), NodeId(1)];
+        assert_eq!(node_of(write), 0, "{spread:?}");
+        let asked = core::mem::take(&mut *pool.platform().asked_dirty.lock().unwrap());
+        assert_eq!(asked.is_empty(), spread == DirtySpread::Off);
+        let zone = &pool.zones()[0];
+        for (_, free) in asked.iter().filter(|(node, _)| *node == NodeId(0)) {
+            assert!(*free <= zone.managed() - zone.marks().mark(Mark::High), "{free}");
+        }
+    }
 }
