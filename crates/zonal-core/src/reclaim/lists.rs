@@ -22,6 +22,10 @@ pub struct FileLists {
 pub trait Lists {
     /// The lengths now.
     fn lengths(&mut self) -> FileLists;
+    /// Whether the inactive list is too short beside the active one.
+    fn inactive_is_low(&mut self) -> bool {
+        self.lengths().inactive_is_low()
+    }
     /// Takes this many pages from the cold end of the inactive list.
     fn shrink_inactive(&mut self, pages: u64) -> Shrunk;
     /// Moves this many pages from the cold end of the active list to the inactive list.
@@ -59,7 +63,7 @@ pub fn shrink_lists(lists: &mut dyn Lists, pass: &Pass) -> Shrunk {
         let step = active.min(PASS_PAGES_MIN);
         if step > 0 {
             active -= step;
-            if lists.lengths().inactive_is_low() {
+            if lists.inactive_is_low() {
                 lists.shrink_active(step);
             }
         }

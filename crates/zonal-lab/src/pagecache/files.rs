@@ -51,7 +51,8 @@ impl World<'_, '_> {
     /// See above.
     pub fn write(&mut self, file: u32, index: u32) -> Result<(), Until> {
         // The file system is at work already.
-        let at = self.page_of(file, index, Gfp::HIGHUSER_MOVABLE.without(Gfp::FS))?;
+        let gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::WRITE).without(Gfp::FS);
+        let at = self.page_of(file, index, gfp)?;
         let home = self.allocator.platform();
         home.work_on_pages(1, WRITE_PAGE_NS);
         let mut model = home.model();

@@ -31,6 +31,10 @@ const RELAX_NS: u64 = 1_000_000;
 /// Looks at every page, times this many, without one given up: the zone has none (LB G.3).
 const FRUITLESS_TIMES: u64 = 6;
 
+/// Thousandths of the memory that files may use which may be dirty before whoever makes more waits:
+/// `vm.dirty_ratio`, 20 percent.
+pub const DIRTY_PERMILLE: u64 = 200;
+
 /// The allocator of this home.
 pub type CacheAllocator<'a> = Allocator<'a, CacheHome<'a>>;
 
@@ -284,7 +288,7 @@ fn look_at(model: &mut Model, at: u32, pass: &Pass, now_ns: u64) -> Verdict {
     }
     if frame.has(Flag::Writeback) {
         frame.set(Flag::Rotate);
-        return Verdict::Keep;
+        return if model.moves_unwritten() { Verdict::Activate } else { Verdict::Keep };
     }
     if frame.has(Flag::Mapped) && frame.clear(Flag::Young) {
         return if frame.set(Flag::Referenced) { Verdict::Activate } else { Verdict::Keep };
@@ -294,7 +298,10 @@ fn look_at(model: &mut Model, at: u32, pass: &Pass, now_ns: u64) -> Verdict {
         // Only the background reclaimer writes, and node reclaim that was told to.
         if pass.may_write && pass.by != By::Direct {
             model.frames.of(at).set(Flag::Rotate);
-            model.start_write(at, now_ns);
+            model.vmscan_writes += u64::from(model.start_write(at, now_ns));
+        } else if model.moves_unwritten() {
+            model.frames.of(at).set(Flag::Rotate);
+            return Verdict::Activate;
         }
         return Verdict::Keep;
     }
@@ -313,6 +320,9 @@ impl Lists for Scan<'_, '_> {
         let model = self.home.model();
         let lists = &model.lists[self.list];
         FileLists { inactive: lists.inactive.len, active: lists.active.len }
+    }
+    fn inactive_is_low(&mut self) -> bool {
+        self.home.model().inactive_is_low(self.list)
     }
     fn shrink_inactive(&mut self, pages: u64) -> Shrunk {
         self.home.shrink_inactive(self.list, pages, self.pass)
@@ -337,6 +347,17 @@ impl Reclaimer for CacheHome<'_> {
         }
         held.file = held.inactive_file + held.active_file;
         held
+    }
+
+    fn may_dirty(&self, node: NodeId, free: u64) -> bool {
+        let model = self.model();
+        let sizes = model.sizes.iter().zip(&self.node_of).filter(|(_, of)| **of == node);
+        let (mut dirtyable, mut unwritten) = (free, 0);
+        for (sizes, _) in sizes {
+            dirtyable += sizes.listed[0] + sizes.listed[1];
+            unwritten += sizes.dirty + sizes.writeback;
+        }
+        unwritten <= dirtyable * DIRTY_PERMILLE / 1000
     }
 
     fn shrink(&self, pass: &Pass) -> Shrunk {

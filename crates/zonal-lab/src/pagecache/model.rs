@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use zonal_core::policy::walk::ReclaimUnit;
+use zonal_core::reclaim::lists::FileLists;
 
 use super::disk::{Disk, Transfer};
 use super::frames::{Flag, Frames, List};
@@ -18,6 +19,8 @@ pub struct Sizes {
     pub listed: [u64; 2],
     /// Dirty, and not being written yet.
     pub dirty: u64,
+    /// Being written.
+    pub writeback: u64,
     /// Mapped.
     pub mapped: u64,
 }
@@ -90,12 +93,16 @@ pub struct Model {
     pub traffic: Traffic,
     /// Pages given up with their files.
     pub stolen: u64,
+    /// Pages that reclaim sent to the disk (`nr_vmscan_write`).
+    pub vmscan_writes: u64,
     /// Reads that are not done.
     reading: HashSet<u64>,
     /// Requests that were done, for the interrupts they make.
     pub interrupts: u64,
     /// Something that somebody may wait for has happened.
     pub progress: bool,
+    /// What is reclaimed as one: the lists' rules are those of the same kernels.
+    unit: ReclaimUnit,
     scale: u64,
 }
 
@@ -122,9 +129,11 @@ impl Model {
             kicked: 0,
             traffic: Traffic::default(),
             stolen: 0,
+            vmscan_writes: 0,
             reading: HashSet::new(),
             interrupts: 0,
             progress: false,
+            unit,
             scale,
         }
     }
@@ -204,6 +213,26 @@ impl Model {
         let at = self.slab.spare_head(self.cached())?;
         self.slab.forget(usize::from(self.frames.get(at).zone));
         Some(at)
+    }
+
+    /// Whether a list's inactive part is too short. For pages of files the two parts were to be of
+    /// one length until 4.6; since then the active one may be longer the more memory there is (LB
+    /// H.1).
+    pub fn inactive_is_low(&self, list: usize) -> bool {
+        let Lists { inactive, active, .. } = &self.lists[list];
+        match self.unit {
+            ReclaimUnit::Zone => inactive.len < active.len,
+            ReclaimUnit::Node => {
+                let (inactive, active) = (inactive.len * self.scale, active.len * self.scale);
+                FileLists { inactive, active }.inactive_is_low()
+            }
+        }
+    }
+
+    /// Whether pages that are not written yet wait on the active list, out of the way of reclaim,
+    /// until they are (since 4.11); before, they go round in the inactive one.
+    pub fn moves_unwritten(&self) -> bool {
+        self.unit == ReclaimUnit::Node
     }
 
     /// Puts a frame that is on no list on one, as the newest.
@@ -316,7 +345,8 @@ impl Model {
         frame.clear(Flag::Dirty);
         frame.set(Flag::Writeback);
         let (file, index) = (frame.file, frame.index);
-        self.sizes[frame.zone as usize].dirty -= 1;
+        let sizes = &mut self.sizes[frame.zone as usize];
+        (sizes.dirty, sizes.writeback) = (sizes.dirty - 1, sizes.writeback + 1);
         self.dirty -= 1;
         self.writeback += 1;
         let mut transfer = Disk::transfer(true, (file, index), vec![at]);
@@ -364,10 +394,15 @@ impl Model {
         for at in &done.frames {
             let frame = self.frames.of(*at);
             frame.clear(Flag::Writeback);
+            self.sizes[frame.zone as usize].writeback -= 1;
             self.files[frame.file as usize].unwritten -= 1;
             // Reclaim met it before: it is looked at next.
-            if frame.clear(Flag::Rotate) && !frame.has(Flag::Active) {
-                let lists = &mut self.lists[self.list_of[frame.zone as usize]];
+            if frame.clear(Flag::Rotate)
+                && (self.unit == ReclaimUnit::Node || !frame.has(Flag::Active))
+            {
+                self.take_off(*at);
+                self.put(*at, false);
+                let lists = &mut self.lists[self.list_of[self.frames.get(*at).zone as usize]];
                 lists.inactive.unlink(&mut self.frames, *at);
                 lists.inactive.push_oldest(&mut self.frames, *at);
             }
@@ -380,7 +415,6 @@ impl Model {
     /// If they do not.
     pub fn validate(&self) -> u64 {
         let mut sizes = vec![Sizes::default(); self.sizes.len()];
-        let mut writeback = 0;
         for (file, state) in self.files.iter().enumerate() {
             for (index, at) in state.pages.iter().enumerate().filter(|page| *page.1 != ABSENT) {
                 let frame = self.frames.get(*at);
@@ -389,14 +423,66 @@ impl Model {
                 sizes.listed[usize::from(frame.has(Flag::Active))] += 1;
                 sizes.dirty += u64::from(frame.has(Flag::Dirty));
                 sizes.mapped += u64::from(frame.has(Flag::Mapped));
-                writeback += u64::from(frame.has(Flag::Writeback));
+                sizes.writeback += u64::from(frame.has(Flag::Writeback));
             }
         }
         assert_eq!(sizes, self.sizes);
-        assert_eq!(writeback, self.writeback);
+        assert_eq!(self.writeback, sizes.iter().map(|sizes| sizes.writeback).sum::<u64>());
         assert_eq!(self.dirty, sizes.iter().map(|sizes| sizes.dirty).sum::<u64>());
         let listed: u64 = self.lists.iter().map(|l| l.inactive.len + l.active.len).sum();
         assert_eq!(listed, self.cached());
         listed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+
+    /// One zone of 64 frames, the first so many of which hold pages of a file.
+    fn model(unit: ReclaimUnit, scale: u64, pages: u32) -> Model {
+        let disk = Machine::named("westmere-2011-24").unwrap().disk.unwrap();
+        let mut model = Model::new(&[64], (unit, vec![0]), Disk::new(disk, scale), scale);
+        let file = model.create(0);
+        (0..pages).for_each(|at| model.insert(at, file, at));
+        model
+    }
+
+    /// Sizes of the machine decide, not those of the model.
+    #[test]
+    fn how_long_the_active_list_may_be_changed_with_4_7() {
+        // 64 pages of which each is 64 MiB are 4 GiB: isqrt(40) = 6 active ones to an inactive one.
+        for (unit, active, low) in [
+            (ReclaimUnit::Zone, 32, false),
+            (ReclaimUnit::Zone, 33, true),
+            (ReclaimUnit::Node, 54, false),
+            (ReclaimUnit::Node, 55, true),
+        ] {
+            let mut model = model(unit, 1 << 14, 64);
+            for at in 0..active {
+                model.touch(at);
+                model.touch(at);
+            }
+            assert_eq!(model.inactive_is_low(0), low, "{unit:?} {active}");
+            model.validate();
+        }
+    }
+
+    /// Wherever reclaim left it, a page that reclaim met comes to the old end once it is written.
+    #[test]
+    fn a_page_that_reclaim_met_is_looked_at_next_once_it_is_written() {
+        for unit in [ReclaimUnit::Zone, ReclaimUnit::Node] {
+            let mut model = model(unit, 1, 8);
+            model.make_dirty(5, 0);
+            assert!(model.start_write(5, 0));
+            model.frames.of(5).set(Flag::Rotate);
+            model.take_off(5);
+            model.put(5, model.moves_unwritten());
+            assert_ne!(model.lists[0].inactive.oldest(), Some(5));
+            model.advance(u64::MAX);
+            assert_eq!(model.lists[0].inactive.oldest(), Some(5), "{unit:?}");
+            assert_eq!(model.validate(), 8);
+        }
     }
 }

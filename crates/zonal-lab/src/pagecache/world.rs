@@ -14,16 +14,13 @@ use zonal_core::platform::reclaimer::Shrunk;
 use zonal_core::types::{NodeId, Order, Pfn};
 use zonal_core::zone::reclaim::Reclaiming;
 
-use super::home::{CONGESTION_WAIT_NS, CacheAllocator};
+use super::home::{CONGESTION_WAIT_NS, CacheAllocator, DIRTY_PERMILLE};
 use super::model::{Model, Traffic};
 use crate::LabError;
 use crate::cost::kernel::UNMAP_NS;
 use crate::experiment::hex;
 use crate::machine::Machine;
 
-/// Thousandths of the memory that files may use which may be dirty before whoever makes more waits:
-/// `vm.dirty_ratio`, 20 percent.
-const DIRTY_PERMILLE: u64 = 200;
 /// Who makes all of them waits an eighth earlier, others by their part of it (`task_dirty_limit`).
 const DIRTY_TASK_PERMILLE: u64 = DIRTY_PERMILLE / 8;
 /// The same before the flusher begins (`vm.dirty_background_ratio`).
@@ -497,6 +494,7 @@ impl<'w, 'a> World<'w, 'a> {
             ("disk_busy_percent", percent(model.disk.busy_ns, elapsed_ns)),
             ("seeks", model.disk.seeks as f64),
             ("inode_steals", pages(model.stolen)),
+            ("vmscan_writes", pages(model.vmscan_writes)),
             ("refused", self.refused as f64),
         ]);
         let held = model.validate() + model.slab.pages();
