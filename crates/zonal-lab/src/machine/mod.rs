@@ -202,7 +202,7 @@ fn is_usual(lines: &u64) -> bool {
 pub struct DiskCosts {
     /// MiB per second, in a run.
     pub mib_s: u64,
-    /// Microseconds to somewhere else: the seek, and half a turn.
+    /// Microseconds to somewhere else, on average: the seek, and half a turn.
     pub seek_us: u64,
     /// Requests that its queue holds.
     pub requests: u64,

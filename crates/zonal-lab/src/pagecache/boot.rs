@@ -57,7 +57,7 @@ impl Setup {
             ReclaimUnit::Node => zones.iter().map(|zone| usize::from(zone.node.0)).collect(),
         };
         let node_of: Vec<NodeId> = zones.iter().map(|zone| zone.node).collect();
-        let model = Model::new(&ends, (unit, list_of), Disk::new(disk, *scale), *scale);
+        let model = Model::new(&ends, (unit, list_of), Disk::new(disk, *scale, self.seed), *scale);
         let home = CacheHome::new(machine, node_of, model, *scale);
         let allocator: Arc<CacheAllocator<'_>> =
             Arc::new(Allocator::new(&described, self.policy, records.metadata(), home)?);
@@ -72,7 +72,7 @@ impl Setup {
             set.map_err(|error| LabError::Plan(format!("min_free_kbytes: {error}")))?;
         }
         allocator.platform().serves(Arc::downgrade(&allocator));
-        World::new(&allocator, machine, *scale, self.seed).play(load)
+        World::new(&allocator, machine, *scale).play(load)
     }
 }
 

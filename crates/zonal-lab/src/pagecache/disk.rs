@@ -1,10 +1,14 @@
 //! A disk in virtual time: one head, a queue, reads before writes.
 //!
 //! A request that goes on where the last one ended takes its pages' time, any other one a seek
-//! more. Requests that go on where the last one in the queue ends are joined to it. Behind a read
-//! the disk waits a moment for the next one, as CFQ does.
+//! more, and where the platter stands then is a matter of chance. Requests that go on where the
+//! last one in the queue ends are joined to it. Behind a read the disk waits a moment for the next
+//! one, as CFQ does.
 
 use std::collections::VecDeque;
+
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 
 use crate::machine::DiskCosts;
 
@@ -30,6 +34,8 @@ pub struct Transfer {
 #[derive(Debug)]
 pub struct Disk {
     costs: DiskCosts,
+    /// Where the platter stands behind a seek.
+    random: Pcg64Mcg,
     /// Pages of the machine in one of the model.
     scale: u64,
     reads: VecDeque<Transfer>,
@@ -54,12 +60,15 @@ const PAGE_KIB: u64 = 4;
 const MIB_KIB: u64 = 1024;
 const S_NS: u64 = 1_000_000_000;
 const US_NS: u64 = 1000;
+/// A turn of the platter at 7200 rpm. A disk whose seeks are shorter has none, or a faster one.
+const TURN_US: u64 = 8_333;
 
 impl Disk {
     /// A disk that does nothing yet.
-    pub fn new(costs: DiskCosts, scale: u64) -> Disk {
+    pub fn new(costs: DiskCosts, scale: u64, seed: u64) -> Disk {
         Disk {
             costs,
+            random: Pcg64Mcg::seed_from_u64(seed),
             scale,
             reads: VecDeque::new(),
             writes: VecDeque::new(),
@@ -148,6 +157,14 @@ impl Disk {
         self.congested
     }
 
+    /// A seek: the mean, and up to half a turn more or less.
+    fn seek_ns(&mut self) -> u64 {
+        let mean = self.costs.seek_us * US_NS;
+        let turn = (TURN_US * US_NS).min(2 * mean);
+        let part = (u128::from(self.random.next_u64()) * u128::from(turn + 1)) >> 64;
+        mean - turn / 2 + part as u64
+    }
+
     fn start(&mut self) {
         if self.current.is_some() || self.idles_until_ns.is_some() {
             return;
@@ -157,11 +174,55 @@ impl Disk {
         let pages = next.frames.len() as u64 * self.scale + next.extra;
         let mut takes = pages * PAGE_KIB * S_NS / (self.costs.mib_s * MIB_KIB);
         if self.head != (next.file, next.index) {
-            takes += self.costs.seek_us * US_NS;
+            takes += self.seek_ns();
             self.seeks += 1;
         }
         self.head = (next.file, next.index + next.frames.len() as u32);
         self.busy_ns += takes;
         self.current = Some((next, from + takes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages far from each other, one after the other. Returns how long each took.
+    fn seeks(seek_us: u64, seed: u64) -> Vec<u64> {
+        let costs = DiskCosts {
+            mib_s: 100,
+            seek_us,
+            requests: 128,
+            request_kib: 512,
+            idle_us: 0,
+            readahead_kib: 128,
+        };
+        let mut disk = Disk::new(costs, 1, seed);
+        let mut now_ns = 0;
+        let mut took = Vec::new();
+        for at in 0..1000 {
+            disk.submit(now_ns, Disk::transfer(true, (at, 0), vec![0]));
+            let done = disk.done_at_ns().unwrap();
+            took.push(done - now_ns);
+            now_ns = done;
+            disk.next_done(now_ns).unwrap();
+        }
+        took
+    }
+
+    #[test]
+    fn a_seek_takes_its_mean_and_up_to_half_a_turn_more_or_less_by_the_seed() {
+        let transfer_ns = 4 * S_NS / (100 * MIB_KIB);
+        for (seek_us, half_us) in [(8000, TURN_US / 2), (100, 100), (0, 0)] {
+            let took = seeks(seek_us, 1);
+            let mean_us = (took.iter().sum::<u64>() / 1000 - transfer_ns) / US_NS;
+            assert!(mean_us.abs_diff(seek_us) <= half_us / 10, "{seek_us} {mean_us}");
+            for ns in &took {
+                let us = (ns - transfer_ns) / US_NS;
+                assert!(us.abs_diff(seek_us) <= half_us + 1, "{seek_us} {us}");
+            }
+            assert_eq!(took, seeks(seek_us, 1));
+            assert_eq!(took == seeks(seek_us, 2), seek_us == 0, "{seek_us}");
+        }
     }
 }

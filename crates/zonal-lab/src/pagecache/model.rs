@@ -443,7 +443,7 @@ mod tests {
     /// One zone of 64 frames, the first so many of which hold pages of a file.
     fn model(unit: ReclaimUnit, scale: u64, pages: u32) -> Model {
         let disk = Machine::named("westmere-2011-24").unwrap().disk.unwrap();
-        let mut model = Model::new(&[64], (unit, vec![0]), Disk::new(disk, scale), scale);
+        let mut model = Model::new(&[64], (unit, vec![0]), Disk::new(disk, scale, 1), scale);
         let file = model.create(0);
         (0..pages).for_each(|at| model.insert(at, file, at));
         model

@@ -4,8 +4,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use rand_core::{Rng, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 use sha2::{Digest, Sha256};
 use zonal_core::alloc::{BackgroundReclaimer, Next, Request};
 use zonal_core::gfp::Gfp;
@@ -131,7 +129,6 @@ pub struct World<'w, 'a> {
     pub(super) allocator: &'w CacheAllocator<'a>,
     machine: &'w Machine,
     pub(super) scale: u64,
-    random: Pcg64Mcg,
     threads: Vec<Thread>,
     turns: BinaryHeap<Reverse<(u64, usize, u64)>>,
     background: Vec<BackgroundReclaimer>,
@@ -152,13 +149,11 @@ impl<'w, 'a> World<'w, 'a> {
         allocator: &'w CacheAllocator<'a>,
         machine: &'w Machine,
         scale: u64,
-        seed: u64,
     ) -> World<'w, 'a> {
         World {
             allocator,
             machine,
             scale,
-            random: Pcg64Mcg::seed_from_u64(seed),
             threads: Vec::new(),
             turns: BinaryHeap::new(),
             background: Vec::new(),
@@ -174,11 +169,6 @@ impl<'w, 'a> World<'w, 'a> {
     /// Pages of the machine that one of the model stands for.
     pub fn scale(&self) -> u64 {
         self.scale
-    }
-
-    /// A random number below `end`.
-    pub fn random_below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.random.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
     /// The clock of the thread whose step it is.
