@@ -171,6 +171,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let Some(batch) = depot.take(self.slots, list, record.block_pages) else { return 0 };
         let word = depot_word(record).0;
         let frames = batch.frames();
+        let held = closed.count() + ((frames.len() as u32) << record.order_bits);
+        if closed.cover(held) < held {
+            depot.put(batch, list, record.block_pages);
+            return 0;
+        }
         let mut state = closed.state_without_factor();
         let pages = (frames.len() as u32) << record.order_bits;
         tune::on_batch(&mut state, &pcp.params(&self.fixed), self.pressure(zone), pages);
@@ -216,6 +221,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let blocks = self.batch_blocks(pcp, depot, list);
         let Some(list_room) = record.cap.checked_sub(blocks) else { return 0 };
         let wanted = wanted.min(list_room + 1);
+        // What makes no whole batch goes to the list, too.
+        let most_held = closed.count() + ((wanted + blocks) << bits);
+        if closed.cover(most_held) < most_held {
+            return 0;
+        }
         // After the first of refills in a row as much again for the group as for the list.
         let again = u32::from(wanted > blocks);
         let whole = (wanted << bits << again).next_power_of_two().min(most.pages() as u32) >> bits;

@@ -7,7 +7,8 @@ use crate::frame::PageWord;
 use crate::gfp::AllocFlags;
 use crate::pcp::closed::Closed;
 use crate::pcp::drain::{RemoteDrain, Walk};
-use crate::pcp::store::Pcp;
+use crate::pcp::growth::Growth;
+use crate::pcp::store::{Pcp, Unused};
 use crate::pcp::tune;
 use crate::platform::{Platform, Step};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
@@ -16,7 +17,7 @@ use crate::zone::state::{BELOW_HIGH, LockedZone, Zone};
 use crate::zone::watermark::Mark;
 
 /// Refreshes that a remote zone's store survives without use (LB F.4).
-const EXPIRE_TICKS: u32 = 3;
+const EXPIRE_TICKS: u8 = 3;
 /// Waits of a request that must not wait for a store that somebody has closed: microseconds, where
 /// each gives the processor to others and nobody wants it.
 const CLOSED_WAITS_MAX: u32 = 16;
@@ -219,6 +220,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             let some = chunk.pages(closed.count(), &params);
             pages += u64::from(self.drain_pages(zone, &mut closed, some, 0));
         }
+        closed.release(0);
         drop(closed);
         self.clear_below_high(zone);
         pages
@@ -241,8 +243,18 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let mut changed = false;
         let remote = zone.node != self.node_of(pcp.cpu);
         let idle = pcp.count() == 0;
-        if pcp.high() > pcp.high_min.load(Relaxed) || pcp.count() > pcp.high() {
-            changed |= self.decay(zone, pcp);
+        let swings = self.fixed.growth == Growth::Swing;
+        let unused = if swings { pcp.unused() } else { Unused::default() };
+        let granted = pcp.granted.load(Relaxed);
+        if unused.pages > 0
+            || (unused.idle && granted > 0)
+            || pcp.high() > pcp.high_min.load(Relaxed)
+            || pcp.count() > pcp.high()
+        {
+            changed |= self.decay(zone, pcp, unused);
+        }
+        if swings {
+            pcp.kept.store(pcp.count(), Relaxed);
         }
         if !remote {
             pcp.expire.store(0, Relaxed);
@@ -269,19 +281,26 @@ impl<'a, P: Platform> Allocator<'a, P> {
         true
     }
 
-    /// LB E.9 `decay`.
-    fn decay(&self, zone: &'a Zone, pcp: &'a Pcp) -> bool {
+    /// LB E.9 `decay`; at least what was `unused` goes back, and what the
+    /// lists may hold beyond `high`.
+    fn decay(&self, zone: &'a Zone, pcp: &'a Pcp, unused: Unused) -> bool {
         let Some(mut closed) = pcp.close(&self.platform, zone, self.slots) else { return false };
         let mut state = closed.state_without_factor();
-        let decay = tune::decay(&mut state, &pcp.params(&self.fixed));
+        let params = pcp.params(&self.fixed);
+        let decay = tune::decay(&mut state, &params);
+        if zone.budget.is_short(params.batch) {
+            state.high = tune::halved(&state, &params);
+        }
         closed.set_state_without_factor(&state);
-        let mut left = decay.pages;
+        let mut left = decay.pages.max(unused.pages);
         while left > 0 {
             let some = self.policy.pcp.drain.decay.pages(left, &pcp.params(&self.fixed));
             self.drain_pages(zone, &mut closed, some, 0);
             left -= some;
         }
-        decay.still_decaying
+        let keep = if unused.idle { 0 } else { closed.high() };
+        closed.release(keep);
+        decay.still_decaying || unused.pages > 0
     }
 
     /// Takes a free block out of a zone's buddy, whatever the watermarks say, for a moment in which

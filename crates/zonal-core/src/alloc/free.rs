@@ -5,7 +5,7 @@ use crate::buddy::{FreeCause, FreeFlags};
 use crate::frame::{PageState, PageWord, StoreId};
 use crate::pcp::closed::Closed;
 use crate::pcp::store::Pcp;
-use crate::pcp::tune;
+use crate::pcp::tune::{self, BulkFree};
 use crate::platform::Platform;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::types::{Order, Pfn};
@@ -95,7 +95,15 @@ impl<'a, P: Platform> Allocator<'a, P> {
     ) -> bool {
         let pcp = closed.pcp;
         let params = self.params(zone, pcp);
-        let before = closed.state_without_factor();
+        let (before, pages) = (closed.state_without_factor(), order.pages() as u32);
+        if closed.cover(closed.count() + pages) < closed.count() + pages {
+            // The budget is used up: what others may need more goes.
+            let bulk = BulkFree { pages: params.batch.max(pages), forced: false };
+            self.give_back(zone, closed, bulk, list);
+            if closed.cover(closed.count() + pages) < closed.count() + pages {
+                return false;
+            }
+        }
         if !closed.push(list, frame) {
             pcp.events.overflows.fetch_add(1, Relaxed);
             self.drain_pages(zone, closed, params.bulk_max(), list);
@@ -103,7 +111,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 return false;
             }
         }
-        let mut state = tune::PcpState { count: closed.count() - order.pages() as u32, ..before };
+        let mut state = tune::PcpState { count: closed.count() - pages, ..before };
         let bulk = tune::commit_free(&mut state, &params, self.pressure(zone), order);
         closed.set_state_without_factor(&state);
         if let Some(bulk) = bulk {
@@ -111,6 +119,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
             self.give_back(zone, closed, bulk, list);
             self.clear_below_high(zone);
         }
+        // So that pushes to come need no decision.
+        closed.cover(closed.high());
         true
     }
 

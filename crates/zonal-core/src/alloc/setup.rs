@@ -143,6 +143,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             fixed: PcpParams {
                 scale_max: policy.pcp.scale_max,
                 tuning: policy.pcp.tuning,
+                growth: policy.pcp.growth,
                 ..PcpParams::BOOT
             },
             fallback: FallbackPolicy { rule: policy.fallback, mobility_grouping: grouping },
@@ -504,6 +505,7 @@ fn fill_stores(
             pcp.cpu = CpuId(cpu as u32);
             pcp.owner = CpuId((set * cpus + cpu) as u32);
             pcp.tuning = policy.pcp.tuning;
+            pcp.growth = policy.pcp.growth;
             (pcp.first_frame, pcp.frames) =
                 (zones[zone].frame_base as u32, zones[zone].spanned as u32);
             *pcp.batch.get_mut() = PcpParams::BOOT.batch;
@@ -521,6 +523,11 @@ fn fill_stores(
     }
     for (zone, spec) in machine.zones.iter().enumerate() {
         let depots = ZoneDepots::new(machine, spec, policy);
+        let limit = match policy.pcp.budget_fraction {
+            0 => 0,
+            fraction => (spec.present / u64::from(fraction)).max(1) as u32,
+        };
+        zones[zone].budget.set_up(limit, depots.pages());
         for (cpu, node) in machine.cpus.iter().enumerate() {
             let preferred = nodes[node.0 as usize].preferred().0 as usize;
             let rank = (zone + zones.len() - preferred) % zones.len();

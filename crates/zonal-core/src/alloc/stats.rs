@@ -33,6 +33,10 @@ pub struct ZoneStats {
     pub cached_pages: u64,
     /// Those in depots.
     pub depot_pages: u64,
+    /// Most pages that the lists and depots may hold together; 0: there is no such bound.
+    pub budget_pages: u64,
+    /// Of these, what depots have room for and stores were granted.
+    pub reserved_pages: u64,
     /// Batches that stores left in depots.
     pub depot_puts: u64,
     /// Batches that stores took from depots.
@@ -89,6 +93,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         stores.for_each(|pcp| self.add_store(&mut stats, pcp));
         stats.depot_pages = self.depot_pages(zone.id);
         stats.cached_pages += stats.depot_pages;
+        stats.budget_pages = u64::from(zone.budget.limit());
+        stats.reserved_pages = u64::from(zone.budget.reserved());
         stats.numa = self.zone_events(zone);
         (stats.lock_holds, stats.lock_contended) = zone.lock_holds();
         let locked = zone.lock(&self.platform, self.words, self.blocks);

@@ -91,6 +91,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let pressure = self.pressure(zone);
         let wanted = tune::nr_alloc(&mut state, &self.params(zone, pcp), pressure, want.order);
         closed.set_state(&state);
+        let pages = closed.count().saturating_add(wanted << want.order.get());
+        let covered = closed.cover(pages.max(closed.high()));
+        let wanted = wanted.min(covered.saturating_sub(closed.count()) >> want.order.get());
+        if wanted == 0 {
+            return 0;
+        }
         let got = self.refill_whole(zone, closed, (list, wanted), want);
         if got > 0 {
             return got;

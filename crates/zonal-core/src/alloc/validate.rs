@@ -31,6 +31,11 @@ pub enum Fault {
     CachedPages(ZoneId, u64, u64),
     /// Managed pages, and the sum of free, cached and allocated ones.
     Pages(ZoneId, u64, u64),
+    /// BUDGET-2: a store holds more pages than it was granted.
+    Granted(ZoneId, CpuId, u32, u32),
+    /// BUDGET-1: pages that stores and depots may hold, what the budget says of them, and its
+    /// limit.
+    Budget(ZoneId, u64, u32, u32),
     /// A page word that no state has.
     CorruptWord(ZoneId, Pfn),
 }
@@ -63,6 +68,16 @@ impl fmt::Display for Fault {
             Fault::Pages(zone, managed, sum) => {
                 write!(f, "{zone:?}: {managed} managed pages, but {sum} are accounted for")
             }
+            Fault::Granted(zone, cpu, held, granted) => {
+                write!(f, "{zone:?}, {cpu:?}: lists hold {held} pages and may hold {granted}")
+            }
+            Fault::Budget(zone, sum, reserved, limit) => {
+                write!(
+                    f,
+                    "{zone:?}: lists and depots may hold {sum} pages; the budget says {reserved} \
+                     of {limit}"
+                )
+            }
             Fault::CorruptWord(zone, pfn) => write!(f, "{zone:?}: the word of {pfn:?} is none"),
         }
     }
@@ -87,8 +102,31 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.zones.iter().try_for_each(|zone| self.validate_zone(zone))
     }
 
+    /// BUDGET-1 and BUDGET-2.
+    fn validate_budget(&self, zone: &Zone) -> Result<(), Fault> {
+        let (id, budget) = (zone.id(), &zone.budget);
+        if !budget.is_on() {
+            return Ok(());
+        }
+        let mut sum: u64 = self.depots(id).map(|(_, depot)| u64::from(depot.limit())).sum();
+        for pcp in self.each_cpu().flat_map(|cpu| self.stores(id, cpu)) {
+            let (count, granted) = (pcp.count(), pcp.granted.load(Relaxed));
+            if count > granted {
+                return Err(Fault::Granted(id, pcp.cpu(), count, granted));
+            }
+            sum += u64::from(granted);
+        }
+        match (budget.reserved(), budget.limit()) {
+            (reserved, limit) if sum != u64::from(reserved) || reserved > limit => {
+                Err(Fault::Budget(id, sum, reserved, limit))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn validate_zone(&self, zone: &'a Zone) -> Result<(), Fault> {
         let id = zone.id();
+        self.validate_budget(zone)?;
         let mut stacked = 0;
         let mut diffs = 0;
         for pcp in self.each_cpu().flat_map(|cpu| self.stores(id, cpu)) {

@@ -1,7 +1,7 @@
 //! Which CPUs share a depot of a zone, and how large it is.
 
 use super::{Machine, ZoneSpec};
-use crate::pcp::depot::{DepotGroup, DepotSize};
+use crate::pcp::depot::{DepotGroup, DepotSize, ZONE_PART};
 use crate::pcp::size;
 use crate::policy::Policy;
 
@@ -67,14 +67,23 @@ impl<'m> ZoneDepots<'m> {
         }
         let cpus = self.own().filter(|other| self.share(*other, cpu)).count();
         let batch = size::batch(self.zone.present, self.policy.pcp.batch_cap_pages);
-        DepotSize::new(self.policy.pcp.depot, cpus, self.groups, self.zone.present, batch)
+        let part = ZONE_PART.max(2 * u64::from(self.policy.pcp.budget_fraction));
+        let pages = self.zone.present / part;
+        DepotSize::new(self.policy.pcp.depot, cpus, self.groups, pages, batch)
+    }
+
+    /// Base pages that all of them may hold.
+    pub(crate) fn pages(&self) -> u32 {
+        self.sizes().map(DepotSize::pages).sum()
+    }
+
+    fn sizes(&self) -> impl Iterator<Item = DepotSize> + '_ {
+        let cpus = if self.groups == 0 { 0 } else { self.machine.cpus.len() };
+        (0..cpus).map(|cpu| self.size(cpu))
     }
 
     /// Slots of all of them.
     pub(crate) fn slots(&self) -> usize {
-        if self.groups == 0 {
-            return 0;
-        }
-        (0..self.machine.cpus.len()).map(|cpu| self.size(cpu).slots()).sum()
+        self.sizes().map(DepotSize::slots).sum()
     }
 }

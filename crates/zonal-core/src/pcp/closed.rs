@@ -1,7 +1,8 @@
 //! A per-CPU store whose gate is closed: everything that is not a fast operation (see `store`).
 
+use crate::pcp::growth::Growth;
 use crate::pcp::store::{NO_LIST, NR_LISTS, OPEN, Pcp};
-use crate::pcp::tune::{PcpState, clamp_hi_first};
+use crate::pcp::tune::{PcpState, clamp_hi_first, swing_threshold};
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::PcpWord;
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
@@ -82,6 +83,39 @@ impl<'a> Closed<'a> {
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
+    /// `high` within its bounds.
+    pub fn high(&self) -> u32 {
+        let (min, max) = (self.pcp.high_min.load(Relaxed), self.pcp.high_max.load(Relaxed));
+        clamp_hi_first(self.pcp.high.load(Relaxed), min, max)
+    }
+
+    /// Asks for as much of the zone's budget as `pages` pages on the lists need. Returns what the
+    /// lists may hold; without a budget anything (BUDGET-2).
+    #[inline]
+    pub fn cover(&mut self, pages: u32) -> u32 {
+        let budget = &self.zone.budget;
+        if !budget.is_on() {
+            return u32::MAX;
+        }
+        let granted = self.pcp.granted.load(Relaxed);
+        if granted >= pages {
+            return granted;
+        }
+        let granted = granted + budget.take(pages - granted);
+        self.pcp.granted.store(granted, Relaxed);
+        granted
+    }
+
+    /// Gives back what the store was granted beyond `pages` pages, and beyond what it holds.
+    pub fn release(&mut self, pages: u32) {
+        let keep = pages.max(self.count);
+        let granted = self.pcp.granted.load(Relaxed);
+        if granted > keep {
+            self.pcp.granted.store(keep, Relaxed);
+            self.zone.budget.give(granted - keep);
+        }
+    }
+
     fn active_pages(&self) -> u32 {
         match self.word.active() {
             NO_LIST => 0,
@@ -273,6 +307,7 @@ impl<'a> Closed<'a> {
             alloc_factor: (factor >> pushes.min(31)) as u8,
             free_count: self.word.free_count(),
             prev_free_high_order: self.word.prev_high_order(),
+            given: self.pcp.given.load(Relaxed),
         }
     }
 
@@ -286,6 +321,7 @@ impl<'a> Closed<'a> {
             alloc_factor: 0,
             free_count: self.word.free_count(),
             prev_free_high_order: self.word.prev_high_order(),
+            given: self.pcp.given.load(Relaxed),
         }
     }
 
@@ -295,6 +331,7 @@ impl<'a> Closed<'a> {
     pub fn set_state_without_factor(&mut self, state: &PcpState) {
         debug_assert_eq!(state.count, self.count);
         self.pcp.high.store(state.high, Relaxed);
+        self.pcp.given.store(state.given, Relaxed);
         self.set_free_count(state.free_count, state.prev_free_high_order);
     }
 
@@ -302,6 +339,7 @@ impl<'a> Closed<'a> {
     pub fn set_state(&mut self, state: &PcpState) {
         debug_assert_eq!(state.count, self.count);
         self.pcp.high.store(state.high, Relaxed);
+        self.pcp.given.store(state.given, Relaxed);
         self.pcp.alloc_factor.store(u32::from(state.alloc_factor), Relaxed);
         self.pcp.factor_pushes.store(self.pushes(), Relaxed);
         self.set_free_count(state.free_count, state.prev_free_high_order);
@@ -323,12 +361,18 @@ impl<'a> Closed<'a> {
     /// How long pushes may make the active list without a decision (PCP-4). What another list's
     /// limit is made of is left in the store: a list can become active without a closing.
     fn set_limit(&self) {
-        let (min, max) = (self.pcp.high_min.load(Relaxed), self.pcp.high_max.load(Relaxed));
-        let high = clamp_hi_first(self.pcp.high.load(Relaxed), min, max);
+        let granted =
+            if self.zone.budget.is_on() { self.pcp.granted.load(Relaxed) } else { u32::MAX };
+        // Fast operations keep `count` below the limit, so it may be one more than was granted.
+        let high = self.high().min(granted.saturating_add(1));
         // Any free of order 1 to 3 empties the lists now, not only one behind another, which is all
         // that a fast operation looks for (LB E.10).
         let eager = self.pcp.tuning == Tuning::Level0 && self.word.free_count() > 0;
         self.pcp.limit.store(if eager { 0 } else { high }, Relaxed);
+        if self.pcp.growth == Growth::Swing {
+            let threshold = swing_threshold(self.pcp.batch(), high).min(u32::from(u16::MAX));
+            self.pcp.free_high_threshold.store(threshold, Relaxed);
+        }
         let active = self.word.active();
         if active >= NR_LISTS {
             return;
@@ -343,6 +387,12 @@ impl<'a> Closed<'a> {
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
+        let granted = self.cover(self.count);
+        if granted < self.count {
+            // What came past the decisions that ask first, as a recorded state that is set up.
+            self.zone.budget.force(self.count - granted);
+            self.pcp.granted.store(self.count, Relaxed);
+        }
         self.set_limit();
         // Under pressure every operation has something to decide (LB D.4 step 5, E.7); where events
         // are recorded each one has something to write.

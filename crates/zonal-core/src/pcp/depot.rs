@@ -36,7 +36,7 @@ pub const DEPOT: StoreId = StoreId { cpu: CpuId(u16::MAX as u32), rank: 1 };
 pub const BATCHES_MAX: usize = (1 << 16) - 2;
 /// Most blocks of a batch; larger ones (`pcp.batch_cap`) are cut.
 pub const BLOCKS_MAX: u32 = 1023;
-/// A depot holds at most this part of its zone, all depots of the zone together.
+/// All depots of a zone hold at most this part of it together, and half of its budget.
 pub const ZONE_PART: u64 = 64;
 /// How often what a depot holds comes anew before it is asked whether all of it is needed.
 const TURNS: u32 = 4;
@@ -89,11 +89,11 @@ pub struct DepotSize {
 }
 
 impl DepotSize {
-    /// For `cpus` CPUs, of a zone of `pages` pages with `groups` groups whose lists move `batch`
-    /// pages at a time.
+    /// For `cpus` CPUs, with `groups` groups in a zone whose depots hold `pages` pages together
+    /// and whose lists move `batch` pages at a time.
     pub fn new(policy: DepotPolicy, cpus: usize, groups: usize, pages: u64, batch: u32) -> Self {
         let blocks = batch.clamp(1, BLOCKS_MAX);
-        let share = pages / ZONE_PART / groups.max(1) as u64 / u64::from(blocks);
+        let share = pages / groups.max(1) as u64 / u64::from(blocks);
         let batches = (policy.batches as usize * cpus).min(BATCHES_MAX);
         DepotSize { batches: batches.min(share as usize), blocks }
     }
@@ -101,6 +101,11 @@ impl DepotSize {
     /// Slots of one array: the header, the blocks, and up to the next line.
     const fn stride(self) -> usize {
         (self.blocks as usize + 1).next_multiple_of(LINE_SLOTS)
+    }
+
+    /// Base pages that it may hold.
+    pub const fn pages(self) -> u32 {
+        self.batches as u32 * self.blocks
     }
 
     /// Slots of all arrays, and as many as are passed to begin at a line.
@@ -186,6 +191,11 @@ impl Depot {
         self.blocks
     }
 
+    /// Base pages that it may hold.
+    pub fn limit(&self) -> u32 {
+        self.batches * self.blocks
+    }
+
     /// Base pages in it.
     #[inline]
     pub fn pages(&self) -> u32 {
@@ -220,7 +230,7 @@ impl Depot {
     /// An empty array for up to `pages` base pages, if there is room for them.
     #[inline]
     pub fn reserve<'a>(&self, slots: &'a [AtomicU32], pages: u32) -> Option<Batch<'a>> {
-        let limit = self.batches * self.blocks;
+        let limit = self.limit();
         // Relaxed: a number; what is in the batch is published by the push of `put`.
         let room = |held: u32| held.checked_add(pages).filter(|held| *held <= limit);
         self.pages.fetch_update(Relaxed, Relaxed, room).ok()?;

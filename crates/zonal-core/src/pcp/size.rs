@@ -11,6 +11,8 @@ pub const BATCH_CAP_PAGES: u64 = 256;
 pub const BATCH_CAP_PAGES_4_18: u64 = 128;
 /// Largest chunk where `percpu_pagelist_fraction` fixes the lists, in pages (LB E.11).
 pub const BATCH_FRACTION_MAX: u32 = 96;
+/// Lists of a CPU may always hold so many batches (LB E.4).
+pub const BATCHES_MIN: u32 = 4;
 /// Smallest `percpu_pagelist_high_fraction` that is not 0 (LB E.4).
 pub const HIGH_FRACTION_MIN: u32 = 8;
 
@@ -227,7 +229,7 @@ pub const fn free_high_batch(slice_bytes: u64, batch: u32) -> bool {
 const fn high_share(zone: &HighInputs, total: u64) -> u32 {
     let cpus = if zone.node_cpus != 0 { zone.node_cpus } else { zone.machine_cpus };
     let share = if cpus == 0 { total } else { total / cpus as u64 };
-    let floor = zone.batch as u64 * 4;
+    let floor = zone.batch as u64 * BATCHES_MIN as u64;
     let pages = if share > floor { share } else { floor };
     saturated(pages)
 }

@@ -40,11 +40,12 @@
 use crate::frame::{PageWord, StoreId};
 use crate::pcp::closed::Closed;
 use crate::pcp::depot::Depot;
+use crate::pcp::growth::Growth;
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
 use crate::platform::Platform;
-use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{CpuId, Migratetype, Order, ZoneId};
 use crate::zone::state::Zone;
 use Ordering::Relaxed;
@@ -116,7 +117,12 @@ pub struct Pcp {
     pub(crate) zone: ZoneId,
     pub(crate) lists_used: u8,
     pub(crate) tuning: Tuning,
-    pub(crate) free_high_batch: AtomicU32,
+    pub(crate) growth: Growth,
+    pub(crate) free_high_batch: AtomicU8,
+    /// 1 while the CPU is offline; kept in the store of the zone it prefers.
+    pub(crate) offline: AtomicU8,
+    /// Countdown to the drain of a remote zone's pages (LB F.4).
+    pub(crate) expire: AtomicU8,
     pub(crate) cpu: CpuId,
     /// The CPU that words of its pages name: its own, or for cold pages a number behind all CPUs,
     /// so that a word says which of the two stores a page is on (PCP-3).
@@ -126,12 +132,13 @@ pub struct Pcp {
     pub(crate) high_max: AtomicU32,
     pub(crate) batch: AtomicU32,
     pub(super) alloc_factor: AtomicU32,
+    /// [`PcpState::given`](crate::pcp::tune::PcpState::given).
+    pub(crate) given: AtomicU32,
     /// Pushes of all lists when `alloc_factor` was last set.
     pub(super) factor_pushes: AtomicU64,
-    /// 1 while the CPU is offline; kept in the store of the zone it prefers.
-    pub(crate) offline: AtomicU32,
-    /// Countdown to the drain of a remote zone's pages (LB F.4).
-    pub(crate) expire: AtomicU32,
+    /// Base pages on the lists, and base pages popped so far modulo 2^32, at the last refresh.
+    pub(crate) kept: AtomicU32,
+    pub(crate) popped: AtomicU32,
     /// This CPU's delta of the zone's free-page counter; written under the zone lock.
     pub(crate) free_diff: AtomicI64,
     /// What the fast path does not count itself.
@@ -142,6 +149,8 @@ pub struct Pcp {
     pub first_frame: u32,
     /// Its frames.
     pub frames: u32,
+    /// Base pages that the lists may hold of the zone's budget (BUDGET-2); 0 where there is none.
+    pub(crate) granted: AtomicU32,
     _room: [u64; ROOM],
     /// The depot of the CPU's group, in the store of the group's first CPU.
     pub depot: Depot,
@@ -166,7 +175,10 @@ impl Default for Pcp {
             zone: ZoneId::default(),
             lists_used: 0,
             tuning: Tuning::default(),
-            free_high_batch: AtomicU32::default(),
+            growth: Growth::default(),
+            free_high_batch: AtomicU8::default(),
+            offline: AtomicU8::default(),
+            expire: AtomicU8::default(),
             cpu: CpuId::default(),
             owner: CpuId::default(),
             high: AtomicU32::default(),
@@ -175,8 +187,10 @@ impl Default for Pcp {
             batch: AtomicU32::default(),
             alloc_factor: AtomicU32::default(),
             factor_pushes: AtomicU64::default(),
-            offline: AtomicU32::default(),
-            expire: AtomicU32::default(),
+            given: AtomicU32::default(),
+            kept: AtomicU32::default(),
+            popped: AtomicU32::default(),
+            granted: AtomicU32::default(),
             free_diff: AtomicI64::default(),
             events: PcpEvents::default(),
             depot_cpu: CpuId::default(),
@@ -186,6 +200,15 @@ impl Default for Pcp {
             depot: Depot::default(),
         }
     }
+}
+
+/// What a store's lists were not needed for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unused {
+    /// Base pages on them that nobody took.
+    pub(crate) pages: u32,
+    /// Nothing was taken, and no more is there than was.
+    pub(crate) idle: bool,
 }
 
 /// Counters of a store that only slow ways write.
@@ -378,6 +401,20 @@ impl Pcp {
                 list.len_with(word, index) << list.order_bits
             })
             .sum()
+    }
+
+    /// Base pages on the lists that nobody took since the last call. Exact only while nothing runs
+    /// on the CPU.
+    pub(crate) fn unused(&self) -> Unused {
+        let word = PcpWord(self.word.load(Relaxed));
+        let lists = self.lists[..self.lists_used as usize].iter().enumerate();
+        let pages = lists.map(|(index, list)| {
+            list.pops_with((word.active() == index).then_some(word)) << list.order_bits
+        });
+        let popped = pages.fold(0, u64::wrapping_add) as u32;
+        let taken = popped.wrapping_sub(self.popped.swap(popped, Relaxed));
+        let (kept, count) = (self.kept.load(Relaxed), self.count());
+        Unused { pages: kept.min(count).saturating_sub(taken), idle: taken == 0 && count <= kept }
     }
 
     /// Blocks on one list. Exact only while nothing runs on the CPU.

@@ -29,6 +29,7 @@
 //! It does not know lists, locks or zones: pages freed and blocks fetched are reported to it. The
 //! caller keeps its per-CPU state as it likes and hands in a [`PcpState`].
 
+use crate::pcp::growth::Growth;
 use crate::pcp::tuning::Tuning;
 use crate::types::Order;
 
@@ -36,6 +37,12 @@ use crate::types::Order;
 pub const SCALE_MAX_DEFAULT: u8 = 5;
 /// Its largest value.
 pub const SCALE_MAX_LIMIT: u8 = 6;
+
+/// Fewer pages freed in a row are no stream of large frees, where lists grow by swings.
+const STREAM_MIN: u32 = 2 << Order::COSTLY.get();
+
+/// The same, as a part of `high`.
+const STREAM_PART: u32 = 4;
 
 /// What the tuning of one zone's lists is set to. `high_min` may exceed `high_max` (LB E.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +61,8 @@ pub struct PcpParams {
     pub free_high_batch: bool,
     /// Which steps of the tuning are in force.
     pub tuning: Tuning,
+    /// What makes `high` grow. Not read below level 7.
+    pub growth: Growth,
 }
 
 /// The tuned state of one CPU's lists of one zone (LB E.1).
@@ -70,6 +79,8 @@ pub struct PcpState {
     pub free_count: u32,
     /// The last free was of order 1 to 3.
     pub prev_free_high_order: bool,
+    /// Pages given back for which `high` has not grown yet; stays 0 unless `high` grows by swings.
+    pub given: u32,
 }
 
 /// Flags of the zone that restrain its lists (LB B.2).
@@ -122,6 +133,7 @@ impl PcpParams {
         scale_max: SCALE_MAX_DEFAULT,
         free_high_batch: false,
         tuning: Tuning::Release615,
+        growth: Growth::Use,
     };
 
     /// The most that goes back in one step, in pages: `batch << scale_max`.
@@ -165,11 +177,14 @@ impl PcpParams {
 
     /// From which `free_count`, or `free_factor`, on large frees are a stream (LB E.7, E.10).
     #[inline]
-    pub const fn free_high_threshold(&self) -> u32 {
+    pub const fn free_high_threshold(&self, high: u32) -> u32 {
         match self.tuning {
             Tuning::Fixed => u32::MAX,
             Tuning::Release615 => self.batch.saturating_add(self.high_min / 2),
-            Tuning::Level9 => self.batch,
+            Tuning::Level9 => match self.growth {
+                Growth::Use => self.batch,
+                Growth::Swing => swing_threshold(self.batch, high),
+            },
             _ => 1,
         }
     }
@@ -180,6 +195,13 @@ impl PcpParams {
     pub const fn free_count_cap(&self) -> u32 {
         if self.tuning.has(Tuning::Level9) { self.bulk_max() } else { 0 }
     }
+}
+
+/// The same where lists grow by swings: a quarter of what the CPU takes and gives back in turn, but
+/// a chunk at least, and two large blocks, which may come and go in turn.
+#[inline]
+pub const fn swing_threshold(batch: u32, high: u32) -> u32 {
+    max(max(batch, STREAM_MIN), high / STREAM_PART)
 }
 
 /// Before a block is taken from a list, whether or not the list has one (LB E.6). The bulk
@@ -234,7 +256,12 @@ pub const fn nr_alloc(
         false => pressure.reclaim_active,
     };
     if params.tunes() && !short {
-        state.high = min(state.high.saturating_add(pages), params.high_max);
+        // A swing of large blocks is as large as they are, not a chunk.
+        let swing = match params.growth {
+            Growth::Use => pages,
+            Growth::Swing => blocks(pages, order) << order.get(),
+        };
+        grow(state, params, swing);
     }
     if order.get() == 0 {
         let room = max(state.high.saturating_sub(state.count).saturating_sub(batch), batch);
@@ -250,9 +277,22 @@ pub const fn nr_alloc(
 /// ([`nr_alloc`]), so that what a CPU needs again and again stays with it.
 pub const fn on_batch(state: &mut PcpState, params: &PcpParams, pressure: Pressure, pages: u32) {
     if params.tunes() && !pressure.below_high {
-        let high = params.clamp_high(state.high);
-        state.high = min(high.saturating_add(pages), params.high_max);
+        state.high = params.clamp_high(state.high);
+        grow(state, params, pages);
     }
+}
+
+/// `high` grows for a refill of `pages` pages; by swings only as far as pages were given back that
+/// would not have had to be fetched again.
+const fn grow(state: &mut PcpState, params: &PcpParams, pages: u32) {
+    let by = match params.growth {
+        Growth::Use => pages,
+        Growth::Swing => min(pages, state.given),
+    };
+    if matches!(params.growth, Growth::Swing) {
+        state.given -= by;
+    }
+    state.high = min(state.high.saturating_add(by), params.high_max);
 }
 
 /// Blocks of `order` for `pages` pages. One block alone would make the next allocation refill
@@ -290,7 +330,7 @@ pub const fn on_push(state: &mut PcpState, params: &PcpParams, order: Order) -> 
     let keep_batch = tuning.has(Tuning::Level3) && params.free_high_batch;
     let stream = high_order
         && (state.prev_free_high_order || !tuning.has(Tuning::Level1))
-        && state.free_count >= params.free_high_threshold()
+        && state.free_count >= params.free_high_threshold(state.high)
         && (!keep_batch || state.count >= params.batch);
     state.prev_free_high_order = high_order;
     if state.free_count < params.free_count_cap() {
@@ -313,6 +353,9 @@ pub const fn overflow(
         return None;
     }
     let pages = min(nr_free(state, params, high, stream), state.count);
+    if matches!(params.growth, Growth::Swing) {
+        state.given = state.given.saturating_add(pages);
+    }
     Some(BulkFree { pages, forced: stream })
 }
 
@@ -330,7 +373,9 @@ const fn nr_high(
         return high;
     }
     if stream {
-        state.high = params.lowered(high, params.bulk_max());
+        if matches!(params.growth, Growth::Use) {
+            state.high = params.lowered(high, params.bulk_max());
+        }
         return 0;
     }
     let given_up = max(params.asked(state), params.batch);
@@ -345,7 +390,7 @@ const fn nr_high(
         state.high = params.lowered(high, given_up);
         return max(state.count, params.high_min);
     }
-    if state.count >= high {
+    if state.count >= high && matches!(params.growth, Growth::Use) {
         let need = params.asked(state).saturating_add(params.batch);
         if high < need {
             state.high = params.clamp_high(need);
@@ -388,6 +433,7 @@ pub const fn decay(state: &mut PcpState, params: &PcpParams) -> Decay {
         return Decay { pages: 0, still_decaying: false };
     }
     let mut still_decaying = false;
+    state.given -= state.given.div_ceil(2);
     if state.high > params.high_min {
         let used = state.count.saturating_sub(params.bulk_max());
         let sunk = state.high - (state.high >> 3);
@@ -396,6 +442,12 @@ pub const fn decay(state: &mut PcpState, params: &PcpParams) -> Decay {
     }
     let pages = state.count.saturating_sub(state.high);
     Decay { pages, still_decaying: still_decaying || pages > 0 }
+}
+
+/// `high` where a zone's lists want more than its budget: each gives up half of what it does not
+/// hold now, and who needs it grows again.
+pub const fn halved(state: &PcpState, params: &PcpParams) -> u32 {
+    max(max(state.high / 2, state.count), params.high_min)
 }
 
 /// Pages to free when the lists of a remote zone have been idle for three refreshes (LB F.4).

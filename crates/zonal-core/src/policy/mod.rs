@@ -12,6 +12,7 @@ pub mod walk;
 use crate::buddy::{FallbackRule, HighAtomicPolicy};
 use crate::pcp::depot::DepotPolicy;
 use crate::pcp::drain::DrainPolicy;
+use crate::pcp::growth::Growth;
 use crate::pcp::lists::{FreeLists, HugeLists, ListMap};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
@@ -88,6 +89,11 @@ pub struct PcpPolicy {
     /// Order of the blocks that bulk calls take and give back whole, 3 to 9; 0 is Linux, page by
     /// page. Without effect with mobility grouping, or where the order has no list.
     pub bulk_block: u8,
+    /// The lists of all CPUs and the depots hold at most `1/f` of their zone, together; 0 is Linux,
+    /// where each CPU's lists have a bound of their own.
+    pub budget_fraction: u32,
+    /// What makes the lists' size grow; read from tuning level 7 on.
+    pub growth: Growth,
     /// How lists are emptied (LB E.8, E.9).
     pub drain: DrainPolicy,
     /// What lies between the lists and the buddy; no kernel has it.

@@ -9,6 +9,7 @@ use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
 use crate::pcp::depot::{DepotGroup, DepotPolicy};
 use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
+use crate::pcp::growth::Growth;
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::size::{BATCH_CAP_PAGES, BATCH_CAP_PAGES_4_18, CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
@@ -24,6 +25,9 @@ use crate::zone::watermark::{
 const POOL_SCALE_FACTOR_MAX: u32 = 1000;
 /// Batches that a CPU's lists hold, at most.
 const LIST_BATCHES: u32 = 128;
+/// All lists and depots of a zone hold at most this part of it: what Linux lets the lists of the
+/// node's own CPUs grow to.
+const BUDGET_FRACTION: u32 = 8;
 /// Batches of a depot for each of its CPUs: what programs take and give
 /// back in swings of some 60 MiB a CPU goes past no zone lock (docs/BEYOND.md).
 const DEPOT_BATCHES: u16 = 256;
@@ -60,6 +64,8 @@ impl Policy {
             high_fraction: HighFraction::AUTO,
             high_batches: 0,
             bulk_block: 0,
+            budget_fraction: 0,
+            growth: Growth::Use,
             drain: DrainPolicy {
                 order: DrainOrder::ListExhausting,
                 bulk: Chunk::Batch,
@@ -115,6 +121,7 @@ impl Policy {
             orders: ORDERS_ALL,
             high_batches: LIST_BATCHES,
             bulk_block: BULK_BLOCK,
+            budget_fraction: BUDGET_FRACTION,
             scale_max: DEPOT_SCALE_MAX,
             depot: DepotPolicy {
                 batches: DEPOT_BATCHES,

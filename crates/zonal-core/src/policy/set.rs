@@ -21,6 +21,7 @@ use super::{Grouping, MinFreeRule, Policy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit};
 use crate::pcp::depot::{BATCHES_MAX, DepotGroup};
 use crate::pcp::drain::{Chunk, DrainOrder, RemoteDrain};
+use crate::pcp::growth::Growth;
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
@@ -160,6 +161,10 @@ pub const SETTINGS: &[Setting] = &[
         "lists of a CPU never hold more batches than this; 0 leaves it to pcp.size"),
     number!("pcp.bulk_block", pcp.bulk_block: u8, 0..=9,
         "order of the blocks that bulk calls take and give back whole, 3 to 9; 0: page by page"),
+    number!("pcp.budget_fraction", pcp.budget_fraction: u32, 0..=1 << 20,
+        "all lists and depots of a zone together hold at most 1/f of it; 0 as Linux: no bound"),
+    choice!("pcp.growth", pcp.growth: Growth,
+        "what lists grow with: each use, or (swing) what a CPU gave back and then fetched again"),
     choice!("pcp.drain", pcp.drain.order: DrainOrder,
         "which list is drained next: growing round robin up to 5.17, then list by list"),
     choice!("pcp.drain_bulk", pcp.drain.bulk: Chunk,

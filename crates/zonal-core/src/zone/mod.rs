@@ -1,6 +1,7 @@
 //! Zones: their frames and buddy under one lock, their marks, and the watermark test.
 
 pub mod background;
+pub mod budget;
 pub mod deferred;
 pub mod reclaim;
 pub mod state;

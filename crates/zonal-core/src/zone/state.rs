@@ -22,6 +22,7 @@ use crate::types::{Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
 use crate::vmstat::numa::NumaCounters;
 use crate::vmstat::update::{Form, instruction, update_times};
 use crate::vmstat::variant::Update;
+use crate::zone::budget::Budget;
 use crate::zone::deferred::Deferred;
 use crate::zone::reclaim::ReclaimRecord;
 use crate::zone::watermark::{FreeBlocks, Mark, ReserveRights, Watermarks, ZoneSnapshot};
@@ -76,6 +77,8 @@ pub struct Zone {
     pub(crate) reclaim: ReclaimRecord,
     pub(crate) deferred: Deferred,
     counters: Counters,
+    /// What the zone's lists and depots may hold.
+    pub(crate) budget: Budget,
     buddy: Lock<Buddy>,
 }
 

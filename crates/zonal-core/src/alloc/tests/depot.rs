@@ -9,7 +9,9 @@ use super::home::{Shape, before_the_next_lock, on_cpu, steps_of};
 use super::programs::{self, Op};
 use crate::alloc::{Allocator, Request};
 use crate::pcp::depot::{DepotGroup, DepotPolicy};
+use crate::pcp::growth::Growth;
 use crate::pcp::size::CacheSlice;
+use crate::pcp::tuning::Tuning;
 use crate::platform::{Platform, Step};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::sync::Ordering::Relaxed;
@@ -47,6 +49,14 @@ fn take<P: Platform>(pool: &Allocator<'_, P>, cpu: u32, order: Order, times: usi
 fn give<P: Platform>(pool: &Allocator<'_, P>, cpu: u32, order: Order, blocks: Vec<Pfn>) {
     on_cpu(cpu);
     blocks.into_iter().for_each(|pfn| pool.free(pfn, order).expect("it is ours"));
+}
+
+/// The same, where lists grow by swings.
+fn swinging(batches: u16) -> Policy {
+    let short = short(batches);
+    let pcp =
+        PcpPolicy { growth: Growth::Swing, tuning: Tuning::Level9, high_batches: 256, ..short.pcp };
+    Policy { pcp, ..short }
 }
 
 #[test]
@@ -233,6 +243,151 @@ fn lists_that_may_hold_little_leave_the_rest_to_the_depot() {
     pool.validate().unwrap();
 }
 
+/// Pages that stay with who only frees are of no use to it, and neither are limits to who only
+/// allocates.
+#[test]
+fn lists_do_not_grow_where_pages_only_pass() {
+    let short = short(200);
+    let most = 4 * BATCH as u32;
+    for (growth, grows) in [(Growth::Use, true), (Growth::Swing, false)] {
+        let policy = Policy { pcp: PcpPolicy { growth, scale_max: 5, ..short.pcp }, ..short };
+        let pool = Shape::uniform(1, PAGES, 2).boot(policy);
+        let high = |cpu| pool.pcp(ZoneId(0), CpuId(cpu)).high();
+        let mut longest = 0;
+        for _ in 0..20 {
+            for pfn in take(&pool, 0, Order::ZERO, 200) {
+                give(&pool, 1, Order::ZERO, std::vec![pfn]);
+                longest = longest.max(pool.pcp(ZoneId(0), CpuId(1)).count());
+            }
+        }
+        assert_eq!(high(0) > most && high(1) > most, grows, "{growth:?}");
+        assert!(grows || high(0).max(high(1)) <= most);
+        assert_eq!(longest > most, grows, "{growth:?}");
+        pool.validate().unwrap();
+    }
+}
+
+/// What a CPU takes and gives back in turn stays with it from the second time on.
+#[test]
+fn lists_grow_by_what_is_given_back_and_fetched_again() {
+    let policy = Policy { pcp: PcpPolicy { scale_max: 5, ..swinging(200).pcp }, ..swinging(200) };
+    let pool = Shape::uniform(1, PAGES, 1).boot(policy);
+    let pcp = pool.pcp(ZoneId(0), CpuId(0));
+    let mut puts = Vec::new();
+    for _ in 0..4 {
+        let before = pool.zone_stats(ZoneId(0)).depot_puts;
+        let pages = take(&pool, 0, Order::ZERO, 500);
+        give(&pool, 0, Order::ZERO, pages);
+        puts.push(pool.zone_stats(ZoneId(0)).depot_puts - before);
+    }
+    assert!(puts[0] > 60, "all but four batches went: {puts:?}");
+    assert!(pcp.high() >= 500 && pcp.high() < 1000, "{}", pcp.high());
+    assert!(puts[3] == 0, "the swing fits: {puts:?}");
+    pool.validate().unwrap();
+}
+
+/// The same of large blocks, which are no stream where their CPU takes them again.
+#[test]
+fn large_blocks_that_come_and_go_in_turn_stay() {
+    let policy = Policy { pcp: PcpPolicy { scale_max: 5, ..swinging(200).pcp }, ..swinging(200) };
+    for (order, times) in [(1, 40), (3, 10), (6, 3)] {
+        let order = Order::new(order).unwrap();
+        let pool = Shape::uniform(1, PAGES, 1).boot(policy);
+        let moved = || {
+            let stats = pool.zone_stats(ZoneId(0));
+            stats.depot_puts + stats.drains + stats.refills
+        };
+        for _ in 0..8 {
+            let blocks = take(&pool, 0, order, times);
+            give(&pool, 0, order, blocks);
+        }
+        let before = moved();
+        for _ in 0..8 {
+            let blocks = take(&pool, 0, order, times);
+            give(&pool, 0, order, blocks);
+        }
+        assert_eq!(moved(), before, "{order:?}");
+        pool.validate().unwrap();
+    }
+}
+
+/// However many CPUs want however much, lists and depots hold no more than the budget, and who
+/// needs it gets what others had.
+#[test]
+fn lists_and_depots_together_keep_to_the_budget() {
+    let part = 64;
+    let limit = PAGES / u64::from(part);
+    let pcp = PcpPolicy { budget_fraction: part, scale_max: 5, ..swinging(200).pcp };
+    let pool = Shape::uniform(1, PAGES, 16).boot(Policy { pcp, ..swinging(200) });
+    let stats = || pool.zone_stats(ZoneId(0));
+    assert_eq!(stats().budget_pages, limit);
+    let round = |cpu| {
+        let pages = take(&pool, cpu, Order::ZERO, 600);
+        assert!(stats().cached_pages <= limit);
+        for pfn in pages {
+            give(&pool, cpu, Order::ZERO, std::vec![pfn]);
+            assert!(stats().cached_pages <= limit);
+        }
+        pool.validate().unwrap();
+    };
+    for cpu in (0..16).chain(0..16).chain(0..16) {
+        round(cpu);
+    }
+    assert_eq!(stats().reserved_pages, limit, "all of it is somebody's");
+    // All but one do nothing. It gets what they have.
+    let granted = || pool.pcp(ZoneId(0), CpuId(3)).granted.load(Relaxed);
+    let before = granted();
+    for _ in 0..8 {
+        for cpu in 0..16 {
+            round(3);
+            pool.refresh(CpuId(cpu));
+        }
+    }
+    assert!(granted() > 3 * before.max(1) && granted() > 200, "{before} to {}", granted());
+    pool.drain_all();
+    let depots: u64 = pool.depots(ZoneId(0)).map(|(_, depot)| u64::from(depot.limit())).sum();
+    assert_eq!(stats().reserved_pages, depots, "an empty list is granted nothing");
+    pool.validate().unwrap();
+}
+
+/// Blocks that no list may hold go to the buddy and come from there.
+#[test]
+fn a_budget_that_is_too_small_for_a_block_refuses_none() {
+    let policy = Policy { pcp: PcpPolicy { budget_fraction: 30_000, ..short(4).pcp }, ..short(4) };
+    let pool = Shape::uniform(1, PAGES, 2).boot(policy);
+    for order in [0, 3, 9].map(|order| Order::new(order).unwrap()) {
+        let blocks = take(&pool, 0, order, 20);
+        give(&pool, 1, order, blocks);
+        assert!(pool.zone_stats(ZoneId(0)).cached_pages <= 1);
+        pool.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_refresh_gives_back_what_nobody_took_from_a_list() {
+    let pool = Shape::uniform(1, PAGES, 2).boot(swinging(0));
+    let pages = take(&pool, 0, Order::ZERO, 20);
+    give(&pool, 1, Order::ZERO, pages);
+    let count = || pool.pcp(ZoneId(0), CpuId(1)).count();
+    assert_eq!(count(), 20);
+    pool.refresh(CpuId(1));
+    assert_eq!(count(), 20, "they came since");
+    let used = take(&pool, 1, Order::ZERO, 5);
+    give(&pool, 1, Order::ZERO, used);
+    pool.refresh(CpuId(1));
+    assert!((3..=5).contains(&count()), "five of them were needed");
+    pool.refresh(CpuId(1));
+    assert_eq!(count(), 0);
+    let linux = Shape::uniform(1, PAGES, 1).boot(Policy::LINUX_6_18);
+    let pages = take(&linux, 0, Order::ZERO, 20);
+    give(&linux, 0, Order::ZERO, pages);
+    let before = linux.pcp(ZoneId(0), CpuId(0)).count();
+    for _ in 0..60 {
+        linux.refresh(CpuId(0));
+    }
+    assert_eq!(linux.pcp(ZoneId(0), CpuId(0)).count(), before, "below its lower bound it stays");
+}
+
 #[test]
 fn a_refresh_gives_back_what_nobody_needed_since_the_last() {
     let pool = Shape::uniform(1, PAGES, 2).boot(short(8));
@@ -405,11 +560,13 @@ proptest! {
         grouping in prop::sample::select(std::vec![Grouping::On, Grouping::Off]),
         linux in any::<bool>(),
         block in prop::sample::select(std::vec![0u8, 3, 9, 10]),
+        budget in prop::sample::select(std::vec![0u32, 8, 100, 1000, 20_000]),
         ops in prop::collection::vec(programs::op(), 20..50),
     ) {
         let base = if linux { Policy::LINUX_6_18 } else { short(1) };
         let policy = filled(with_depot(base, batches, group), block);
-        let policy = Policy { mobility_grouping: grouping, ..policy };
+        let pcp = PcpPolicy { budget_fraction: budget, ..policy.pcp };
+        let policy = Policy { pcp, mobility_grouping: grouping, ..policy };
         let mut shape = Shape::uniform(1, 14_000, cpus);
         shape.caches = (0..cpus as u16).map(|cpu| cpu % 2).collect();
         programs::run(&shape, policy, &ops);

@@ -6,9 +6,7 @@ use std::vec::Vec;
 
 use crate::alloc::Allocator;
 use crate::machine::{Layout, Machine, Metadata, ZoneSpec};
-use crate::pcp::depot::DepotPolicy;
 use crate::pcp::store::Pcp;
-use crate::pcp::tune::SCALE_MAX_DEFAULT;
 use crate::platform::{Platform, Step};
 use crate::policy::{PcpPolicy, Policy};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Wait};
@@ -19,13 +17,7 @@ use crate::zonelist::Node;
 
 /// Ours without depots: lists that go to the buddy themselves, as Linux' do.
 pub const LISTS_ALONE: Policy = Policy {
-    pcp: PcpPolicy {
-        high_batches: 0,
-        bulk_block: 0,
-        scale_max: SCALE_MAX_DEFAULT,
-        depot: DepotPolicy::OFF,
-        ..Policy::ZONAL.pcp
-    },
+    pcp: PcpPolicy { orders: Policy::ZONAL.pcp.orders, ..Policy::LINUX_6_18.pcp },
     ..Policy::ZONAL
 };
 

@@ -4,7 +4,9 @@ use std::boxed::Box;
 use std::vec;
 use std::vec::Vec;
 
-use super::home::{Script, Shape, before_the_next_lock, distances, on_cpu, while_waiting, zone};
+use super::home::{
+    LISTS_ALONE, Script, Shape, before_the_next_lock, distances, on_cpu, while_waiting, zone,
+};
 use crate::alloc::{AllocError, Allocator, Refusal, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::policy::{Grouping, MinFreeRule, Policy, WatermarkPolicy};
@@ -212,7 +214,7 @@ fn free_pages_hidden_in_counter_deltas_are_found_before_a_refusal() {
 /// by it, and not otherwise.
 #[test]
 fn a_request_that_must_not_wait_empties_stores_only_where_that_can_help() {
-    let pool = Shape::uniform(1, 1 << 14, 2).boot(kbytes(Policy::ZONAL, 4000));
+    let pool = Shape::uniform(1, 1 << 14, 2).boot(kbytes(LISTS_ALONE, 4000));
     let nowait = Request::new(Order::ZERO).gfp(Gfp::NOWAIT);
     let (pages, _) = exhaust(&pool, nowait);
     let min = pool.zones()[0].marks().min;

@@ -130,6 +130,7 @@ impl Line {
                     scale_max,
                     free_high_batch: big,
                     tuning,
+                    growth: Growth::Use,
                 });
             }
             Line::Alloc(list, times) => (0..times).for_each(|_| lists.alloc(list)),

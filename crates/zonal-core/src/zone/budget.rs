@@ -1,0 +1,80 @@
+//! One number of pages for all lists and depots of a zone.
+//!
+//! ```text
+//!  limit  ├── depots' arrays ──┼── granted to stores ─────────┼── left ──┤
+//!                                 grows as lists need it: on refills and frees that decide
+//!                                 shrinks as they do: a refresh, a drain
+//! ```
+//! What is booked is what a store *may* hold, not what it holds. A fast operation stays below the
+//! limit that its store was granted, so it books nothing; a store that needs more asks here, when
+//! it is closed anyway, and gets what nobody else has.
+//!
+//! # Invariants
+//! - **BUDGET-1** `reserved` = what the zone's stores are granted + what its depots have room for,
+//!   and `reserved <= limit`.
+//! - **BUDGET-2** while a store's gate is open its lists hold, and by fast operations will hold, at
+//!   most what it is granted. So the zone's lists and depots never hold more than `limit` pages,
+//!   but for one block of each closed store.
+//!
+//! It knows nothing of stores, so that the interleaving model
+//! (crates/zonal/tests/loom_budget.rs) compiles this very file with its own atomics.
+
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+
+/// The budget of a zone. All of it are numbers that publish nothing else, so `Relaxed` will do.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Budget {
+    limit: AtomicU32,
+    reserved: AtomicU32,
+}
+
+impl Budget {
+    /// Most pages; 0: there is no budget. `reserved` of them are the depots'.
+    pub fn set_up(&self, limit: u32, reserved: u32) {
+        self.limit.store(limit, Relaxed);
+        self.reserved.store(reserved, Relaxed);
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.limit() != 0
+    }
+
+    /// Most pages that lists and depots may hold together.
+    #[inline]
+    pub fn limit(&self) -> u32 {
+        self.limit.load(Relaxed)
+    }
+
+    /// Pages that stores and depots may hold by what they were granted.
+    pub fn reserved(&self) -> u32 {
+        self.reserved.load(Relaxed)
+    }
+
+    /// Books up to `pages` pages: as many as are left. Returns how many.
+    #[inline]
+    pub fn take(&self, pages: u32) -> u32 {
+        let limit = self.limit();
+        let left = |reserved: u32| pages.min(limit.saturating_sub(reserved));
+        let more = |reserved: u32| Some(reserved + left(reserved)).filter(|new| *new != reserved);
+        self.reserved.fetch_update(Relaxed, Relaxed, more).map_or(0, left)
+    }
+
+    /// Books `pages` pages, whether or not they are left: they are there already.
+    pub fn force(&self, pages: u32) {
+        self.reserved.fetch_add(pages, Relaxed);
+    }
+
+    /// `pages` booked pages are free for others.
+    #[inline]
+    pub fn give(&self, pages: u32) {
+        self.reserved.fetch_sub(pages, Relaxed);
+    }
+
+    /// Whether `pages` more would not be left.
+    pub fn is_short(&self, pages: u32) -> bool {
+        self.is_on() && self.limit().saturating_sub(self.reserved()) < pages
+    }
+}
