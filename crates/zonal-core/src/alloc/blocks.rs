@@ -21,7 +21,6 @@ use crate::zone::state::Zone;
 #[derive(Clone, Copy)]
 struct Whole {
     order: Order,
-    /// Their list, and that of order 0.
     list: usize,
     pages: usize,
 }
@@ -37,13 +36,14 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// Fills `pages` from the front with the pages of whole blocks, in order, as long as there are
-    /// blocks. Returns how many pages it got.
+    /// blocks; they are then as if from `single`, the list of order 0. Returns how many pages it
+    /// got.
     #[inline]
     pub(super) fn take_blocks_apart<T>(
         &self,
         zone: &'a Zone,
         closed: &mut Closed<'a>,
-        want: Want,
+        (single, want): (usize, Want),
         pages: &mut [T],
         make: impl Fn(Pfn) -> T,
     ) -> usize {
@@ -51,7 +51,6 @@ impl<'a, P: Platform> Allocator<'a, P> {
             return 0;
         };
         let pcp = closed.pcp;
-        let Some(single) = self.map.get(Order::ZERO, want.mt) else { return 0 };
         let words = Words::of(zone, self.words, &pcp.lists[single]);
         let want = Want { order: whole.order, ..want };
         let mut got = 0;

@@ -87,7 +87,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             flags |= AllocFlags::KSWAPD;
         }
         let want = Want { order: Order::ZERO, mt: ctx.mt, flags, preferred: preferred.id, cold };
-        let mut got = self.take_blocks_apart(zone, &mut closed, want, pages, make);
+        let mut got = self.take_blocks_apart(zone, &mut closed, (list, want), pages, make);
         while got < pages.len() {
             if closed.len(list) == 0 && self.refill(zone, &mut closed, list, want) == 0 {
                 break;

@@ -105,7 +105,6 @@ impl<'a> Words<'a> {
         let lowest = if UP { first } else { behind::<UP>(first, pages.len() - 1) };
         let block = self.pfn(lowest);
         let words = self.words.get(lowest..)?.get(..pages.len())?.as_chunks::<RUN>().0;
-        let far = behind::<UP>(first, pages.len() - 1);
         // Eight at a time, so that the compiler sees no way out in between.
         let in_row = |(n, run): (usize, &[T; RUN])| {
             let first = behind::<UP>(first, n * RUN);
@@ -113,7 +112,6 @@ impl<'a> Words<'a> {
             equal.fold(true, |all, (i, own)| all & (*own == page(self.pfn(behind::<UP>(first, i)))))
         };
         let is_ours = block.0.is_multiple_of(pages.len() as u64)
-            && pages.last() == Some(&page(self.pfn(far)))
             && pages.as_chunks::<RUN>().0.iter().enumerate().all(in_row)
             && words.iter().all(|words| are_u64s(words, self.allocated));
         if !is_ours {
