@@ -83,10 +83,8 @@ pub struct Model {
     pub disk: Disk,
     /// Objects of the file system.
     pub slab: Slab,
-    /// Pages dirty, and pages being written, of all zones.
+    /// Dirty pages of all zones.
     pub dirty: u64,
-    /// Pages being written.
-    pub writeback: u64,
     /// Pages that reclaim wants written soon.
     pub kicked: u64,
     /// What went through.
@@ -125,7 +123,6 @@ impl Model {
             disk,
             slab: Slab::new(zone_ends.len(), unit, scale),
             dirty: 0,
-            writeback: 0,
             kicked: 0,
             traffic: Traffic::default(),
             stolen: 0,
@@ -213,6 +210,11 @@ impl Model {
         let at = self.slab.spare_head(self.cached())?;
         self.slab.forget(usize::from(self.frames.get(at).zone));
         Some(at)
+    }
+
+    /// Pages being written, of all zones.
+    pub fn writeback(&self) -> u64 {
+        self.sizes.iter().map(|sizes| sizes.writeback).sum()
     }
 
     /// Whether a list's inactive part is too short. For pages of files the two parts were to be of
@@ -348,7 +350,6 @@ impl Model {
         let sizes = &mut self.sizes[frame.zone as usize];
         (sizes.dirty, sizes.writeback) = (sizes.dirty - 1, sizes.writeback + 1);
         self.dirty -= 1;
-        self.writeback += 1;
         let mut transfer = Disk::transfer(true, (file, index), vec![at]);
         transfer.extra = std::mem::take(&mut self.files[file as usize].extra);
         self.disk.submit(now_ns, transfer);
@@ -390,7 +391,6 @@ impl Model {
             return;
         }
         self.traffic.written += pages;
-        self.writeback -= done.frames.len() as u64;
         for at in &done.frames {
             let frame = self.frames.of(*at);
             frame.clear(Flag::Writeback);
@@ -427,7 +427,7 @@ impl Model {
             }
         }
         assert_eq!(sizes, self.sizes);
-        assert_eq!(self.writeback, sizes.iter().map(|sizes| sizes.writeback).sum::<u64>());
+        assert_eq!(self.writeback(), sizes.iter().map(|sizes| sizes.writeback).sum::<u64>());
         assert_eq!(self.dirty, sizes.iter().map(|sizes| sizes.dirty).sum::<u64>());
         let listed: u64 = self.lists.iter().map(|l| l.inactive.len + l.active.len).sum();
         assert_eq!(listed, self.cached());

@@ -206,7 +206,7 @@ impl<'w, 'a> World<'w, 'a> {
     /// Whether there is so much dirty that the load's threads, which make it in equal parts, wait.
     fn is_throttled(&self, model: &Model) -> bool {
         let own = DIRTY_TASK_PERMILLE / self.writers.max(1);
-        model.dirty + model.writeback > self.may_be_dirty(model, DIRTY_PERMILLE - own)
+        model.dirty + model.writeback() > self.may_be_dirty(model, DIRTY_PERMILLE - own)
     }
 
     /// Pages that may be dirty: a part of what files use or could use.
@@ -313,7 +313,7 @@ impl<'w, 'a> World<'w, 'a> {
             Until::Time(_) | Until::Woken(..) | Until::Disk => false,
             Until::Read(read) => !model.is_reading(read),
             Until::Throttled => !self.is_throttled(model),
-            Until::Written => model.dirty + model.writeback == 0,
+            Until::Written => model.dirty + model.writeback() == 0,
             Until::Uncongested(_) => !model.disk.is_congested(),
             Until::Work(_) => self.has_work(model, 0),
         }
@@ -335,7 +335,7 @@ impl<'w, 'a> World<'w, 'a> {
         let mut model = home.model();
         if !self.has_work(&model, now_ns) {
             model.kicked = 0;
-            if model.dirty + model.writeback == 0 {
+            if model.dirty + model.writeback() == 0 {
                 self.syncing = false;
             }
             return Turn::Wait(Until::Work(now_ns + FLUSH_EVERY_NS));
