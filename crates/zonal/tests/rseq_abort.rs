@@ -22,9 +22,9 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
-use support::{cpus, install, move_thread, order, pool, sections, steps, thread_id};
+use support::{cpus, install, move_thread, order, pool, pool_with, sections, steps, thread_id};
 use zonal::sys::rseq_abi::{FIELD_RSEQ_CS, RseqArea};
-use zonal::{Gfp, Mode, Order, PAGE_SIZE, Pool};
+use zonal::{Gfp, Mode, Order, PAGE_SIZE, Policy, Pool};
 
 const BYTES: usize = 32 << 20;
 /// Blocks handed out before each operation.
@@ -215,8 +215,9 @@ impl Experiment {
     fn once(&self, pool: &Pool) -> (Result<(), String>, usize) {
         assert!(move_thread(thread_id(), &cpus()[..1]));
         let mut held: Vec<usize> = (0..HELD).map(|_| self.get(pool)).collect();
-        // Leaves the list active, with blocks on it.
-        held.drain(..HELD / 2).for_each(|block| support::free(pool, block, self.order).unwrap());
+        // Leaves the list active, with blocks on it, and room for more.
+        let left = if self.order.get() < 9 { HELD / 2 } else { 1 };
+        held.drain(..left).for_each(|block| support::free(pool, block, self.order).unwrap());
         if self.operation == Operation::AllocFromEmpty {
             pool.drain_all();
         }
@@ -302,6 +303,18 @@ impl Experiment {
     }
 }
 
+/// A pool whose lists hold some blocks of the order. What they may hold grows by use and begins at
+/// less than one of 2 MiB, so for those it is given.
+fn pool_for(order: Order) -> Pool {
+    if order.get() < 9 {
+        return pool(BYTES, true);
+    }
+    let mut policy = Policy::ZONAL;
+    policy.set("pcp.high_fraction", "8").unwrap();
+    policy.set("pcp.budget_fraction", "0").unwrap();
+    pool_with(8 * BYTES, true, policy)
+}
+
 /// Whether there is anything to abort here; if so, the handler is in place.
 fn sections_exist() -> bool {
     install(libc::SIGTRAP, on_trap);
@@ -312,7 +325,7 @@ fn sections_exist() -> bool {
 fn length(operation: Operation, order: Order) -> usize {
     let (interference, target, broken) = (Nothing, usize::MAX, false);
     let walk = Experiment { operation, order, interference, target, broken };
-    let (result, length) = walk.run(&pool(BYTES, true));
+    let (result, length) = walk.run(&pool_for(order));
     result.unwrap();
     assert!(length > 3, "{operation:?}, {order:?}: the section has {length} instructions");
     length
@@ -339,7 +352,11 @@ fn an_operation_aborted_at_any_instruction_is_done_once_or_not_at_all() {
                 continue;
             }
             let length = length(operation, order);
-            let pool = pool(BYTES, true);
+            if operation == Operation::FreeOfOther && cpus().len() > 1 {
+                let own = self::length(Operation::Free, order);
+                assert!(length > own, "it was not another CPU's block: {length} instructions");
+            }
+            let pool = pool_for(order);
             eprintln!("{operation:?}, {order:?}: {length} instructions");
             for target in 0..=length + 1 {
                 for interference in INTERFERENCES {

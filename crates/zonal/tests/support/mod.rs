@@ -12,6 +12,7 @@ pub mod storm;
 
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -166,9 +167,13 @@ pub fn thread_id() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// CPUs that this process may use.
-pub fn cpus() -> Vec<u32> {
-    zonal::sys::affinity::allowed_cpus().unwrap().iter().map(|cpu| cpu.0).collect()
+/// CPUs that this process may use, as of the first call: a thread that has been moved since is told
+/// of the CPUs that it may use by itself.
+pub fn cpus() -> &'static [u32] {
+    static CPUS: OnceLock<Vec<u32>> = OnceLock::new();
+    CPUS.get_or_init(|| {
+        zonal::sys::affinity::allowed_cpus().unwrap().iter().map(|cpu| cpu.0).collect()
+    })
 }
 
 /// Lets a thread, by its kernel number, run on these CPUs only. `false` if it is gone.

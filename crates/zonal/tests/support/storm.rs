@@ -419,7 +419,7 @@ impl<'p> Site<'p> {
             let threads = self.threads.lock().unwrap().clone();
             for thread in threads {
                 let one = [cpus[rng.below(cpus.len())]];
-                let where_to = if rng.below(8) == 0 { &cpus[..] } else { &one[..] };
+                let where_to = if rng.below(8) == 0 { cpus } else { &one[..] };
                 moves += u64::from(move_thread(thread, where_to));
             }
             std::thread::sleep(Duration::from_micros(300));
