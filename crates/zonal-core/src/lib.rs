@@ -28,6 +28,7 @@ pub mod machine;
 pub mod pcp;
 pub mod platform;
 pub mod policy;
+mod prefetch;
 pub mod reclaim;
 pub mod sync;
 pub mod types;

@@ -86,7 +86,7 @@ fn a_thread_that_moves_between_cpus_loses_nothing() {
             }
         }
         held.into_iter().for_each(|(block, o)| free(&pool, block, o).unwrap());
-        assert!(move_thread(thread_id(), &cpus));
+        assert!(move_thread(thread_id(), cpus));
         assert_all_free(&pool);
     }
 }

@@ -9,6 +9,7 @@ use super::tree::{File, Tree};
 const UNSAFE_ALLOWED: &[&str] = &[
     "crates/zonal-core/src/sync.rs",
     "crates/zonal-core/src/lanes.rs",
+    "crates/zonal-core/src/prefetch.rs",
     "crates/zonal/src/sys/",
     "crates/zonal/src/rseq",
     "crates/zonal/src/pool",

@@ -11,6 +11,7 @@ use crate::pcp::depot::{Batch, DEPOT, Depot};
 use crate::pcp::store::{Pcp, PcpList};
 use crate::pcp::tune::{self, BulkFree, PcpParams, SCALE_MAX_DEFAULT};
 use crate::platform::{Platform, Step};
+use crate::prefetch;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{CpuId, Order, Pfn, ZoneId};
 use crate::zone::state::{BELOW_HIGH, LockedZone, RECLAIM_ACTIVE, Zone};
@@ -171,6 +172,11 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let Some(batch) = depot.take(self.slots, list, record.block_pages) else { return 0 };
         let word = depot_word(record).0;
         let frames = batch.frames();
+        // Their lines are in the cache of whoever left the batch. Asked for one after the other
+        // they would come one after the other.
+        for slot in frames.iter().rev() {
+            prefetch::for_write(&self.words[slot.load(Relaxed) as usize]);
+        }
         let held = closed.count() + ((frames.len() as u32) << record.order_bits);
         if closed.cover(held) < held {
             depot.put(batch, list, record.block_pages);

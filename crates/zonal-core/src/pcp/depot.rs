@@ -144,26 +144,28 @@ pub struct Depot {
 pub struct Batch<'a> {
     slots: &'a [AtomicU32],
     number: u32,
+    /// Frames in it.
+    len: u32,
     /// Base pages counted for it.
     pages: u32,
 }
 
 impl<'a> Batch<'a> {
-    fn len(&self) -> u32 {
-        self.slots[0].load(Relaxed) >> LINK_BITS
+    /// That of an array that comes from a stack, with what its header says.
+    fn full(slots: &'a [AtomicU32], number: u32) -> Batch<'a> {
+        Batch { slots, number, len: slots[0].load(Relaxed) >> LINK_BITS, pages: 0 }
     }
 
     /// Its frames, coldest first.
     pub fn frames(&self) -> &'a [AtomicU32] {
-        &self.slots[1..=self.len() as usize]
+        &self.slots[1..=self.len as usize]
     }
 
     /// Adds a frame. More than the depot's batches have room for are a bug of the caller.
     #[inline]
     pub fn give(&mut self, frame: u32) {
-        let len = self.len();
-        self.slots[len as usize + 1].store(frame, Relaxed);
-        self.slots[0].store((len + 1) << LINK_BITS, Relaxed);
+        self.len += 1;
+        self.slots[self.len as usize].store(frame, Relaxed);
     }
 }
 
@@ -238,21 +240,18 @@ impl Depot {
             self.pages.fetch_sub(pages, Relaxed);
             return None;
         };
-        let array = self.slots_of(slots, number);
-        array[0].store(0, Relaxed);
-        Some(Batch { slots: array, number, pages })
+        Some(Batch { slots: self.slots_of(slots, number), number, len: 0, pages })
     }
 
     /// Leaves a batch of `list`, of `block_pages` base pages a block.
     #[inline]
     pub fn put(&self, batch: Batch<'_>, list: usize, block_pages: u32) {
-        let len = batch.len();
-        let missing = batch.pages - len * block_pages;
+        let missing = batch.pages - batch.len * block_pages;
         if missing > 0 {
             self.pages.fetch_sub(missing, Relaxed);
         }
         stack::push(&self.full[list], batch.number, |below| {
-            batch.slots[0].store(len << LINK_BITS | below, Relaxed);
+            batch.slots[0].store(batch.len << LINK_BITS | below, Relaxed);
         });
     }
 
@@ -266,8 +265,8 @@ impl Depot {
         block_pages: u32,
     ) -> Option<Batch<'a>> {
         let number = stack::pop(&self.full[list], |number| self.link(slots, number))?;
-        let mut batch = Batch { slots: self.slots_of(slots, number), number, pages: 0 };
-        batch.pages = batch.len() * block_pages;
+        let mut batch = Batch::full(self.slots_of(slots, number), number);
+        batch.pages = batch.len * block_pages;
         Some(batch)
     }
 
@@ -318,7 +317,7 @@ impl Depot {
         for (list, head) in self.full.iter().enumerate() {
             let mut next = stack::top(head);
             while let Some(number) = next {
-                see(list, Batch { slots: self.slots_of(slots, number), number, pages: 0 }.frames());
+                see(list, Batch::full(self.slots_of(slots, number), number).frames());
                 next = self.link(slots, number).checked_sub(1);
             }
         }
