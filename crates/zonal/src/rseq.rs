@@ -6,8 +6,8 @@
 //! cpu      which store is ours; from here to the commit it stays ours, or we start again at 6
 //! word     not our list, or slow: leave
 //! limits   list empty, its count of pops full, or a push that needs a decision: leave
-//! page     push only: the block's own word says that it came from this list; leave if not, for
-//!          another section that takes blocks from any CPU's list of the zone
+//! page     push only: the block's own word says that it came from this list, or from that of
+//!          another CPU's store of the zone; leave if not
 //! commit   one store of the new word
 //! ```
 //! Leaving goes through a cold path that reports failure. Where another list is active, [`switch`]
@@ -48,9 +48,7 @@ mod layout;
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), path = "rseq/none.rs")]
 mod sections;
 
-pub(crate) use sections::{
-    pop_block, pop_page, push_block, push_block_of_any, push_page, push_page_of_any, switch,
-};
+pub(crate) use sections::{pop_block, pop_page, push_block, push_page, switch};
 
 use std::sync::atomic::AtomicU64;
 

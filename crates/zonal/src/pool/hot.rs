@@ -9,8 +9,7 @@
 //!  another list is active? ── switch, pop again
 //!      │ no, or it leaves again: the long way
 //!
-//!  push ── left ──► ALLOCATED, from any CPU's list of our zone? ── push
-//!                         │ left: another list is active? ── switch, push again
+//!  push ── left ──► another list is active? ── switch, push again
 //!                         │ no, or it leaves again: the long way
 //! ```
 
@@ -189,9 +188,7 @@ impl Shared {
         let pushed = if order == Order::ZERO {
             // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers
             // every thread; (3) the frame is the pool's.
-            let from_here = unsafe { rseq::push_page(self.fast, frame) };
-            // SAFETY: (1) to (3) as above.
-            from_here || unsafe { rseq::push_page_of_any(self.fast, frame) }
+            unsafe { rseq::push_page(self.fast, frame) }
         } else {
             // SAFETY: (1) to (3) as above; (4) so is the list.
             unsafe { rseq::push_block(self.fast, list, frame) }
@@ -199,21 +196,18 @@ impl Shared {
         pushed || self.push_again(frame, list)
     }
 
-    /// Pushes a block that may come from another CPU's list, or while another list is active.
-    /// `false`: nothing was done.
+    /// Pushes a block that was not pushed while another list was active. `false`: nothing was done.
     #[inline]
     fn push_again(&self, frame: usize, list: usize) -> bool {
-        loop {
-            // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers
-            // every thread; (3) the frame is the pool's; (4) so is the list.
-            if unsafe { rseq::push_block_of_any(self.fast, list, frame) } {
+        // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
+        // thread; (3) the list is the pool's.
+        while unsafe { rseq::switch(self.fast, list) } {
+            // SAFETY: (1) and (2) as above; (3) the frame is the pool's; (4) so is the list.
+            if unsafe { rseq::push_block(self.fast, list, frame) } {
                 return true;
             }
-            // SAFETY: (1) and (2) as above; (3) the list is the pool's.
-            if !unsafe { rseq::switch(self.fast, list) } {
-                return false;
-            }
         }
+        false
     }
 }
 
@@ -292,20 +286,13 @@ impl Pool {
         self.free_again(frame, list)
     }
 
-    /// The hot list's push left. Most often because another CPU allocated the page, so this is one
-    /// section and nothing that would need a stack frame around it.
+    /// The hot list's push left.
     #[inline(never)]
     pub(super) fn free_page_any(&self, frame: usize) -> Result<(), FreeError> {
-        if frame < self.fast.frames {
-            // SAFETY: (1) to (3) as in `FastRef::push_page`.
-            if unsafe { rseq::push_page_of_any(self.fast, frame) } {
-                return Ok(());
-            }
-            if let Some(list) = self.fast.list(Order::ZERO) {
-                return self.free_again(frame, list);
-            }
+        match self.fast.list(Order::ZERO).filter(|_| frame < self.fast.frames) {
+            Some(list) => self.free_again(frame, list),
+            None => self.free_page_long(frame),
         }
-        self.free_page_long(frame)
     }
 
     #[cold]

@@ -212,12 +212,11 @@ pub(crate) unsafe fn pop_block(fast: FastRef, list: usize) -> Popped {
 }
 
 /// A push. `$check`: jumps to `leave` unless the word is right; `$expect`: the word of a block that
-/// came from the list into `x`; `$known`: jumps to `leave` unless the block, whose word is in `y`,
-/// may go there; `$grow`: adds what `free_count` grows by.
+/// came from the list into `x`; `$grow`: adds what `free_count` grows by.
 macro_rules! push {
     (
         $fast:expr, $frame:expr, $record:literal,
-        $check:expr, $expect:expr, $known:expr, $grow:expr, $($operands:tt)*
+        $check:expr, $expect:literal, $grow:expr, $($operands:tt)*
     ) => {
         section!(
             $fast,
@@ -229,7 +228,20 @@ macro_rules! push {
                 "b.hs {leave}",
                 $expect,
                 "ldr {y}, [{q}]",
-                $known,
+                "cmp {x}, {y}",
+                "b.eq 12f",
+                // Not from here: of the zone, and by its word from the same list of another CPU?
+                "ldr {s:w}, [{p}, #{first}]",
+                "ldr {z:w}, [{p}, #{frames}]",
+                "sub {s:w}, {n:w}, {s:w}",
+                "cmp {s:w}, {z:w}",
+                "b.hs {leave}",
+                "eor {s}, {y}, {x}",
+                "tst {s}, #{what}",
+                "b.ne {leave}",
+                "lsr {s}, {s}, #{end}",
+                "cbnz {s}, {leave}",
+                "12:",
                 concat!("ldr {s}, [", $record, ", #{slots}]"),
                 "str {n:w}, [{s}, {t}, lsl #2]",
                 // free_count grows while it is below its cap.
@@ -259,11 +271,16 @@ macro_rules! push {
             n = in(reg) $frame,
             x = out(reg) _,
             y = out(reg) _,
+            z = out(reg) _,
             c = out(reg) _,
             cap = const CAP,
             delta = const PUSH_DELTA,
             hi = const LISTS + HI,
             slots = const LISTS + SLOTS,
+            first = const offset_of!(Pcp, first_frame),
+            frames = const offset_of!(Pcp, frames),
+            what = const (1 << STORE_SHIFT) - 1,
+            end = const STORE_END,
             tag_mask = const TAG_MASK,
             tag_cached = const TAG_CACHED,
             $($operands)*
@@ -272,28 +289,44 @@ macro_rules! push {
     };
 }
 
-/// A push onto list 0: what is known when this is compiled.
-macro_rules! push_page {
-    ($fast:expr, $frame:expr, $known:expr, $($operands:tt)*) => {
+/// Pushes order-0 `frame` onto list 0 of the running CPU's store of its preferred zone, if it came
+/// from there or from the list 0 of another CPU's store of the zone. `false`: nothing was done,
+/// take the long way.
+///
+/// # Safety
+/// 1. and 2. of [`pop_page`].
+/// 3. The frame is one of the pool's, and the caller is the owner of the block, if anybody is.
+#[inline(always)]
+pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
+    // SAFETY: (1) the section touches the running CPU's store only (FAST-5, PCP-1), the slot at the
+    // top, which is below the capacity (PCP-2), and the word of a block that has no other owner;
+    // (2) FAST-1 to FAST-4 hold; (3) every register it changes is declared, and the stack is not
+    // touched.
+    unsafe {
         push!(
-            $fast, $frame, "{p}",
+            fast, frame, "{p}",
             concat!("tst {w:w}, #{mask}\n", "b.ne {leave}"),
             "add {x}, {tag}, {c}, lsl #{cpu_shift}",
-            $known,
             "cinc {w}, {w}, hi",
             mask = const STRAY_BITS | PREV,
             tag = in(reg) TAG_ALLOCATED,
             cpu_shift = const CPU_SHIFT,
-            $($operands)*
-        )
-    };
+        );
+    }
+    true
 }
 
-/// A push onto any list, a run-time value.
-macro_rules! push_block {
-    ($fast:expr, $list:expr, $frame:expr, $known:expr, $($operands:tt)*) => {
+/// Pushes `frame` onto any list. As [`push_page`], but the list is a run-time value: `list` is its
+/// number of bytes from the first list.
+///
+/// # Safety
+/// 1. to 3. of [`push_page`]; 4. `list` is a list of the pool.
+#[inline(always)]
+pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> bool {
+    // SAFETY: (1) to (3) as in `push_page`.
+    unsafe {
         push!(
-            $fast, $frame, "{l}",
+            fast, frame, "{l}",
             concat!(
                 "add {l}, {p}, {r}\n",
                 "ldr {t:w}, [{l}, #{active}]\n",
@@ -313,13 +346,12 @@ macro_rules! push_block {
                 "orr {w}, {w}, {t}",
             ),
             "ldr {x}, [{l}, #{allocated}]",
-            $known,
             concat!(
                 "ldr {t:w}, [{l}, #{pages}]\n",
                 "csel {t}, {t}, xzr, hi\n",
                 "add {w}, {w}, {t}",
             ),
-            r = in(reg) $list,
+            r = in(reg) list,
             l = out(reg) _,
             mask = in(reg) STRAY_BITS,
             not_prev = const !PREV as i64,
@@ -328,93 +360,8 @@ macro_rules! push_block {
             prev_bits = const LISTS + PREV_BITS,
             pages = const LISTS + PAGES,
             allocated = const LISTS + ALLOCATED,
-            $($operands)*
-        )
-    };
-}
-
-/// A push, given as `$push`, of a block that came from the very list.
-macro_rules! from_here {
-    ($push:ident, $($where:expr),*) => {
-        $push!($($where),*, concat!("cmp {x}, {y}\n", "b.ne {leave}"),)
-    };
-}
-
-/// A push, given as `$push`, of a block of the zone whose word differs from the one of a block from
-/// the very list in nothing but the store.
-macro_rules! from_anywhere {
-    ($push:ident, $($where:expr),*) => {
-        $push!(
-            $($where),*,
-            concat!(
-                "ldr {s:w}, [{p}, #{first}]\n",
-                "ldr {z:w}, [{p}, #{frames}]\n",
-                "sub {s:w}, {n:w}, {s:w}\n",
-                "cmp {s:w}, {z:w}\n",
-                "b.hs {leave}\n",
-                "eor {s}, {y}, {x}\n",
-                "tst {s}, #{what}\n",
-                "b.ne {leave}\n",
-                "lsr {s}, {s}, #{end}\n",
-                "cbnz {s}, {leave}",
-            ),
-            z = out(reg) _,
-            first = const offset_of!(Pcp, first_frame),
-            frames = const offset_of!(Pcp, frames),
-            what = const (1 << STORE_SHIFT) - 1,
-            end = const STORE_END,
-        )
-    };
-}
-
-/// Pushes order-0 `frame` onto list 0 of the running CPU's store of its preferred zone, if it came
-/// from there. `false`: nothing was done, take the long way.
-///
-/// # Safety
-/// 1. and 2. of [`pop_page`].
-/// 3. The frame is one of the pool's, and the caller is the owner of the block, if anybody is.
-#[inline(always)]
-pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
-    // SAFETY: (1) the section touches the running CPU's store only (FAST-5, PCP-1), the slot at the
-    // top, which is below the capacity (PCP-2), and the word of a block that has no other owner;
-    // (2) FAST-1 to FAST-4 hold; (3) every register it changes is declared, and the stack is not
-    // touched.
-    unsafe { from_here!(push_page, fast, frame) };
-    true
-}
-
-/// Pushes order-0 `frame` onto list 0, if it came from the list 0 of any CPU's store of this zone:
-/// what one CPU allocates and another frees. As [`push_page`].
-///
-/// # Safety
-/// 1. to 3. of [`push_page`].
-#[inline(always)]
-pub(crate) unsafe fn push_page_of_any(fast: FastRef, frame: usize) -> bool {
-    // SAFETY: (1) to (3) as in `push_page`.
-    unsafe { from_anywhere!(push_page, fast, frame) };
-    true
-}
-
-/// Pushes `frame` onto any list. As [`push_page`], but the list is a run-time value: `list` is its
-/// number of bytes from the first list.
-///
-/// # Safety
-/// 1. to 3. of [`push_page`]; 4. `list` is a list of the pool.
-#[inline(always)]
-pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> bool {
-    // SAFETY: (1) to (3) as in `push_page`.
-    unsafe { from_here!(push_block, fast, list, frame) };
-    true
-}
-
-/// Pushes `frame` onto any list. As [`push_page_of_any`] and [`push_block`].
-///
-/// # Safety
-/// 1. to 4. of [`push_block`].
-#[inline(always)]
-pub(crate) unsafe fn push_block_of_any(fast: FastRef, list: usize, frame: usize) -> bool {
-    // SAFETY: (1) to (3) as in `push_page`.
-    unsafe { from_anywhere!(push_block, fast, list, frame) };
+        );
+    }
     true
 }
 

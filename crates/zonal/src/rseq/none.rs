@@ -41,22 +41,6 @@ pub(crate) unsafe fn push_block(_: FastRef, _: usize, _: usize) -> bool {
 ///
 /// # Safety
 /// 1. Nothing is asked.
-pub(crate) unsafe fn push_page_of_any(_: FastRef, _: usize) -> bool {
-    false
-}
-
-/// Refuses.
-///
-/// # Safety
-/// 1. Nothing is asked.
-pub(crate) unsafe fn push_block_of_any(_: FastRef, _: usize, _: usize) -> bool {
-    false
-}
-
-/// Refuses.
-///
-/// # Safety
-/// 1. Nothing is asked.
 pub(crate) unsafe fn switch(_: FastRef, _: usize) -> bool {
     false
 }

@@ -10,7 +10,7 @@ use zonal_core::types::{CpuId, Migratetype, Order};
 
 use super::{
     FAST_TO_WORDS, Fast, FastRef, NO_FRAME, STORES_TO_FAST, list_offset, pop_block, pop_page,
-    push_block, push_block_of_any, push_page, push_page_of_any, switch,
+    push_block, push_page, switch,
 };
 use crate::sys::affinity::{Pinned, allowed_cpus};
 use crate::sys::rseq_abi::RseqArea;
@@ -176,22 +176,12 @@ impl Bench {
             let done = unsafe { push_page(self.fast, PUSHED) };
             assert_eq!(done, expected.is_some() && !kept, "push_page, {case:x?}");
             self.expect(case, "push_page", word, done);
-            self.set(case);
-            // SAFETY: (1) to (3) as above.
-            let done = unsafe { push_page_of_any(self.fast, PUSHED) };
-            assert_eq!(done, expected.is_some() && !kept, "push_page_of_any, {case:x?}");
-            self.expect(case, "push_page_of_any", word, done);
         }
         self.set(case);
         // SAFETY: (1) to (3) as above; (4) the list exists.
         let done = unsafe { push_block(self.fast, list, PUSHED) };
         assert_eq!(done, expected.is_some(), "push_block, {case:x?}");
         self.expect(case, "push_block", word, done);
-        self.set(case);
-        // SAFETY: (1) to (4) as above.
-        let done = unsafe { push_block_of_any(self.fast, list, PUSHED) };
-        assert_eq!(done, expected.is_some(), "push_block_of_any, {case:x?}");
-        self.expect(case, "push_block_of_any", word, done);
     }
 
     /// Pushes a frame whose word differs from the list's in the store.
@@ -203,31 +193,26 @@ impl Bench {
             self.frame_word().store(word, Relaxed);
             let done = match page {
                 // SAFETY: (1) to (4) as in `check_push`.
-                true => unsafe { push_page_of_any(self.fast, PUSHED) },
+                true => unsafe { push_page(self.fast, PUSHED) },
                 // SAFETY: (1) to (4) as in `check_push`.
-                false => unsafe { push_block_of_any(self.fast, list, PUSHED) },
+                false => unsafe { push_block(self.fast, list, PUSHED) },
             };
             assert!(done, "{word:#x} was refused, {case:x?}");
             self.expect(case, "push of another CPU's", after, true);
         }
     }
 
-    /// Pushes a frame whose word is not one of the list; by its own sections, or by those that take
-    /// blocks of any CPU.
-    fn check_refused(&mut self, case: &Case, word: u64, any: bool) {
+    /// Pushes a frame whose word is not one of the list of any CPU.
+    fn check_refused(&mut self, case: &Case, word: u64) {
         let list = list_offset(case.list) as usize;
         for page in [true, false] {
             self.set(case);
             self.frame_word().store(word, Relaxed);
-            let done = match (page, any) {
+            let done = match page {
                 // SAFETY: (1) to (4) as in `check_push`.
-                (true, false) => unsafe { push_page(self.fast, PUSHED) },
+                true => unsafe { push_page(self.fast, PUSHED) },
                 // SAFETY: (1) to (4) as in `check_push`.
-                (false, false) => unsafe { push_block(self.fast, list, PUSHED) },
-                // SAFETY: (1) to (4) as in `check_push`.
-                (true, true) => unsafe { push_page_of_any(self.fast, PUSHED) },
-                // SAFETY: (1) to (4) as in `check_push`.
-                (false, true) => unsafe { push_block_of_any(self.fast, list, PUSHED) },
+                false => unsafe { push_block(self.fast, list, PUSHED) },
             };
             assert!(!done, "{word:#x} was pushed, {case:x?}");
             assert_eq!(self.frame_word().swap(self.words(case).1, Relaxed), word);
@@ -329,11 +314,10 @@ fn a_push_looks_at_the_page_word() {
             allocated ^ 1 << STORE_END,
             allocated ^ 1 << 63,
         ];
-        wrong.iter().chain(&others).for_each(|word| bench.check_refused(&case, *word, false));
-        wrong.iter().for_each(|word| bench.check_refused(&case, *word, true));
+        wrong.iter().for_each(|word| bench.check_refused(&case, *word));
         // Words of others' blocks that are wrong, too.
         for (word, other) in wrong[1..].iter().flat_map(|w| others.map(|other| (*w, other))) {
-            bench.check_refused(&case, word ^ allocated ^ other, true);
+            bench.check_refused(&case, word ^ allocated ^ other);
         }
         others.iter().for_each(|word| bench.check_other(&case, *word));
     }
@@ -360,7 +344,7 @@ fn a_push_of_another_cpus_block_looks_whether_it_is_the_zones() {
         (pcp.first_frame, pcp.frames) = (first, frames);
         match inside {
             true => bench.check_other(&case, word),
-            false => bench.check_refused(&case, word, true),
+            false => bench.check_refused(&case, word),
         }
     }
 }

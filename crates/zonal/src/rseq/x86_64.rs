@@ -170,12 +170,11 @@ pub(crate) unsafe fn pop_block(fast: FastRef, list: usize) -> Popped {
 }
 
 /// A push. `$check`: jumps to `leave` unless the word is right, and leaves what `free_count` grows
-/// by to `$grow`; `$known`: loads the word of a block that came from the list into `x` and jumps to
-/// `leave` unless the block may go there; `$unmark`: gives the block the word that it had.
+/// by to `$grow`; `$expect`: the word of a block that came from the list into `x`.
 macro_rules! push {
     (
         $fast:expr, $frame:expr, $record:literal,
-        $check:expr, $known:expr, $grow:expr, $unmark:literal, $($operands:tt)*
+        $check:expr, $expect:literal, $grow:expr, $($operands:tt)*
     ) => {
         asm!(
             enter!(),
@@ -186,7 +185,23 @@ macro_rules! push {
             "and {t:e}, {len_mask}",
             concat!("cmp {t:e}, [", $record, " + {hi}]"),
             "jae {leave}",
-            $known,
+            $expect,
+            "mov {y}, {x}",
+            "cmp {x}, [{f} + {n} * 8 + {words}]",
+            "je 12f",
+            // Not from here: of the zone, and by its word from the same list of another CPU?
+            "mov {s:e}, {n:e}",
+            "sub {s:e}, [{p} + {first}]",
+            "cmp {s:e}, [{p} + {frames}]",
+            "jae {leave}",
+            "mov {y}, [{f} + {n} * 8 + {words}]",
+            "mov {s}, {y}",
+            "xor {s}, {x}",
+            "test {s:e}, {what}",
+            "jne {leave}",
+            "shr {s}, {end}",
+            "jne {leave}",
+            "12:",
             concat!("mov {s}, [", $record, " + {slots}]"),
             "mov [{s} + {t} * 4], {n:e}",
             $grow,
@@ -203,12 +218,13 @@ macro_rules! push {
             "and {x:e}, {tag_mask}",
             "cmp {x:e}, {tag_cached}",
             "jne 6b",
-            $unmark,
+            "mov [{f} + {n} * 8 + {words}], {y}",
             "jmp 6b",
             ".popsection",
             f = in(reg) $fast.as_ptr(),
             n = in(reg) $frame,
             x = out(reg) _,
+            y = out(reg) _,
             p = inout(reg) $fast.area => _,
             w = out(reg) _,
             s = out(reg) _,
@@ -225,6 +241,11 @@ macro_rules! push {
             delta = const PUSH_DELTA,
             hi = const LISTS + HI,
             slots = const LISTS + SLOTS,
+            allocated = const LISTS + ALLOCATED,
+            first = const offset_of!(Pcp, first_frame),
+            frames = const offset_of!(Pcp, frames),
+            what = const (1 << STORE_SHIFT) - 1,
+            end = const STORE_END,
             tag_mask = const TAG_MASK,
             tag_cached = const TAG_CACHED,
             $($operands)*
@@ -234,30 +255,43 @@ macro_rules! push {
     };
 }
 
-/// A push onto list 0: what is known when this is compiled.
-macro_rules! push_page {
-    ($fast:expr, $frame:expr, $known:expr, $unmark:literal, $($operands:tt)*) => {
+/// Pushes order-0 `frame` onto list 0 of the running CPU's store of its preferred zone, if it came
+/// from there or from the list 0 of another CPU's store of the zone. `false`: nothing was done,
+/// take the long way.
+///
+/// # Safety
+/// 1. and 2. of [`pop_page`].
+/// 3. The frame is one of the pool's, and the caller is the owner of the block, if anybody is.
+#[inline(always)]
+pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
+    // SAFETY: (1) the section touches the running CPU's store only (FAST-5, PCP-1), the slot at the
+    // top, which is below the capacity (PCP-2), and the word of a block that has no other owner;
+    // (2) FAST-1 to FAST-4 hold; (3) every register it changes is declared, and the stack is not
+    // touched.
+    unsafe {
         push!(
-            $fast, $frame, "{p}",
+            fast, frame, "{p}",
             concat!("test {w:e}, {mask}\n", "jne {leave}"),
-            concat!("mov {x}, [{p} + {allocated}]\n", $known),
+            "mov {x}, [{p} + {allocated}]",
             // Carry: free_count is below its cap, so it grows by this page.
             concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
-            $unmark,
             mask = const STRAY_BITS | PREV,
-            allocated = const LISTS + ALLOCATED,
-            $($operands)*
-        )
-    };
+        );
+    }
+    true
 }
 
-/// A push onto any list, a run-time value.
-macro_rules! push_block {
-    (
-        $fast:expr, $list:expr, $frame:expr, $known:expr, $unmark:literal, $($operands:tt)*
-    ) => {
+/// Pushes `frame` onto any list. As [`push_page`], but the list is a run-time value: `list` is its
+/// number of bytes from the first list.
+///
+/// # Safety
+/// 1. to 3. of [`push_page`]; 4. `list` is a list of the pool.
+#[inline(always)]
+pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> bool {
+    // SAFETY: (1) to (3) as in `push_page`.
+    unsafe {
         push!(
-            $fast, $frame, "{p} + {r}",
+            fast, frame, "{p} + {r}",
             concat!(
                 "mov {t:e}, [{p} + {r} + {active}]\n",
                 "xor {t:e}, {w:e}\n",
@@ -274,7 +308,7 @@ macro_rules! push_block {
                 "btr {w}, {prev}\n",
                 "or {w}, {t}\n",
             ),
-            concat!("mov {x}, [{p} + {r} + {allocated}]\n", $known),
+            "mov {x}, [{p} + {r} + {allocated}]",
             concat!(
                 // free_count grows by the block while it is below its cap.
                 "xor {s:e}, {s:e}\n",
@@ -282,108 +316,15 @@ macro_rules! push_block {
                 "cmovb {s:e}, [{p} + {r} + {pages}]\n",
                 "lea {w}, [{w} + {s} + {delta}]",
             ),
-            $unmark,
-            r = in(reg) $list,
+            r = in(reg) list,
             mask = const STRAY_BITS,
             prev = const PREV_BIT,
             threshold = const THRESHOLD,
             active = const LISTS + ACTIVE,
             prev_bits = const LISTS + PREV_BITS,
             pages = const LISTS + PAGES,
-            allocated = const LISTS + ALLOCATED,
-            $($operands)*
-        )
-    };
-}
-
-/// A push, given as `$push`, of a block that came from the very list.
-macro_rules! from_here {
-    ($push:ident, $($where:expr),*) => {
-        $push!(
-            $($where),*,
-            concat!("cmp {x}, [{f} + {n} * 8 + {words}]\n", "jne {leave}"),
-            "inc qword ptr [{f} + {n} * 8 + {words}]",
-        )
-    };
-}
-
-/// A push, given as `$push`, of a block of the zone whose word, which is left in `y`, differs from
-/// the one of a block from the very list in nothing but the store.
-macro_rules! from_anywhere {
-    ($push:ident, $($where:expr),*) => {
-        $push!(
-            $($where),*,
-            concat!(
-                "mov {s:e}, {n:e}\n",
-                "sub {s:e}, [{p} + {first}]\n",
-                "cmp {s:e}, [{p} + {frames}]\n",
-                "jae {leave}\n",
-                "mov {y}, [{f} + {n} * 8 + {words}]\n",
-                "mov {s}, {y}\n",
-                "xor {s}, {x}\n",
-                "test {s:e}, {what}\n",
-                "jne {leave}\n",
-                "shr {s}, {end}\n",
-                "jne {leave}",
-            ),
-            "mov [{f} + {n} * 8 + {words}], {y}",
-            y = out(reg) _,
-            first = const offset_of!(Pcp, first_frame),
-            frames = const offset_of!(Pcp, frames),
-            what = const (1 << STORE_SHIFT) - 1,
-            end = const STORE_END,
-        )
-    };
-}
-
-/// Pushes order-0 `frame` onto list 0 of the running CPU's store of its preferred zone, if it came
-/// from there. `false`: nothing was done, take the long way.
-///
-/// # Safety
-/// 1. and 2. of [`pop_page`].
-/// 3. The frame is one of the pool's, and the caller is the owner of the block, if anybody is.
-#[inline(always)]
-pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
-    // SAFETY: (1) the section touches the running CPU's store only (FAST-5, PCP-1), the slot at the
-    // top, which is below the capacity (PCP-2), and the word of a block that has no other owner;
-    // (2) FAST-1 to FAST-4 hold; (3) every register it changes is declared, and the stack is not
-    // touched.
-    unsafe { from_here!(push_page, fast, frame) };
-    true
-}
-
-/// Pushes order-0 `frame` onto list 0, if it came from the list 0 of any CPU's store of this zone:
-/// what one CPU allocates and another frees. As [`push_page`].
-///
-/// # Safety
-/// 1. to 3. of [`push_page`].
-#[inline(always)]
-pub(crate) unsafe fn push_page_of_any(fast: FastRef, frame: usize) -> bool {
-    // SAFETY: (1) to (3) as in `push_page`.
-    unsafe { from_anywhere!(push_page, fast, frame) };
-    true
-}
-
-/// Pushes `frame` onto any list. As [`push_page`], but the list is a run-time value: `list` is its
-/// number of bytes from the first list.
-///
-/// # Safety
-/// 1. to 3. of [`push_page`]; 4. `list` is a list of the pool.
-#[inline(always)]
-pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> bool {
-    // SAFETY: (1) to (3) as in `push_page`.
-    unsafe { from_here!(push_block, fast, list, frame) };
-    true
-}
-
-/// Pushes `frame` onto any list. As [`push_page_of_any`] and [`push_block`].
-///
-/// # Safety
-/// 1. to 4. of [`push_block`].
-#[inline(always)]
-pub(crate) unsafe fn push_block_of_any(fast: FastRef, list: usize, frame: usize) -> bool {
-    // SAFETY: (1) to (3) as in `push_page`.
-    unsafe { from_anywhere!(push_block, fast, list, frame) };
+        );
+    }
     true
 }
 
