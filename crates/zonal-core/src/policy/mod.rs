@@ -1,6 +1,6 @@
 //! A policy: every choice in which one allocator differs from another, as data.
 //!
-//! Presets of historical kernels fill the same struct ([`presets`]), and each value can be changed
+//! Presets of historical kernels fill the same struct (`presets`), and each value can be changed
 //! alone, by name ([`set`]). A policy is chosen when an allocator is made; its sysctl-like values
 //! can change while it runs.
 
