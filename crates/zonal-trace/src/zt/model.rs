@@ -61,13 +61,53 @@ struct Lane {
     freed: (u32, u32),
     /// The frees that no `free_batched` has repeated, oldest first.
     frees: VecDeque<u64>,
-    last_alloc: u64,
     last_free: u64,
     last_refill: u64,
     last_refill_pages: u64,
-    last_drain: u64,
-    alloc_zone: u8,
-    drain_zone: u8,
+    /// What was taken last from the top of a list and from the bottom of one, by [`End`].
+    taken: [Taken; 2],
+}
+
+/// What a CPU took last from an end of its lists.
+#[derive(Debug, Clone, Copy, Default)]
+struct Taken {
+    pfn: u64,
+    zone: u8,
+}
+
+/// An end of a list: allocations take from the top, drains from the bottom.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Top,
+    Bottom,
+}
+
+impl End {
+    /// The columns of the codes and of the numbers that no list has; what a code is called.
+    fn columns(self) -> (Column, Column, &'static str) {
+        match self {
+            End::Top => (Column::AllocCode, Column::AllocMiss, "alloc code"),
+            End::Bottom => (Column::DrainCode, Column::DrainMiss, "drain code"),
+        }
+    }
+
+    /// Place of `pfn` among the entries next to this end.
+    fn find(self, list: &VecDeque<u64>, pfn: u64) -> Option<u8> {
+        let is_it = |entry: &u64| *entry == pfn;
+        let place = match self {
+            End::Top => list.iter().take(SEARCH).position(is_it),
+            End::Bottom => list.iter().rev().take(SEARCH).position(is_it),
+        };
+        place.map(|place| place as u8)
+    }
+
+    /// The index of this place from this end.
+    fn index(self, list: &VecDeque<u64>, place: u8) -> Option<usize> {
+        match self {
+            End::Top => Some(usize::from(place)),
+            End::Bottom => list.len().checked_sub(usize::from(place) + 1),
+        }
+    }
 }
 
 /// The state that guesses are made from.
@@ -121,40 +161,8 @@ impl Model {
         shape: Shape,
         pfn: u64,
     ) -> Result<u64, Fault> {
-        let usual = self.lane(cpu).alloc_zone;
-        let mut zone = if I::WRITES { self.zone(pfn) } else { 0 };
-        let found = match I::WRITES {
-            true => position(self.list(cpu, zone, shape).iter(), pfn),
-            false => None,
-        };
-        let code = io.byte(Column::AllocCode, || match found {
-            Some(place) if zone == usual => place,
-            Some(place) => OTHER_ZONE + place,
-            None => MISS,
-        })?;
-        let pfn = match code {
-            MISS => {
-                let last = self.lane(cpu).last_alloc;
-                io.distance(Column::AllocMiss, last, pfn)?
-            }
-            code => {
-                zone = usual;
-                if code >= OTHER_ZONE {
-                    zone = io.byte(Column::Zone, || self.zone(pfn))?;
-                }
-                let list = self.list(cpu, zone, shape);
-                let place = usize::from(code % OTHER_ZONE);
-                list.get(place).copied().ok_or_else(|| super::columns::wrong("alloc code"))?
-            }
-        };
-        let zone = self.zone(pfn);
-        let list = self.list(cpu, zone, shape);
-        if let Some(place) = position(list.iter(), pfn) {
-            list.remove(usize::from(place));
-        }
+        let pfn = self.take(io, cpu, shape, pfn, End::Top)?;
         let lane = self.lane(cpu);
-        lane.alloc_zone = zone;
-        lane.last_alloc = pfn;
         let place = lane.log.len() as u32;
         lane.log.push(pfn);
         let block = Block { cpu: cpu as u32, place, migratetype: shape.migratetype, live: true };
@@ -304,41 +312,49 @@ impl Model {
         shape: Shape,
         pfn: u64,
     ) -> Result<u64, Fault> {
-        let usual = self.lane(cpu).drain_zone;
+        self.take(io, cpu, shape, pfn, End::Bottom)
+    }
+
+    /// A frame that leaves the CPU's list, from near this end if it is there.
+    fn take<I: Io>(
+        &mut self,
+        io: &mut I,
+        cpu: usize,
+        shape: Shape,
+        pfn: u64,
+        end: End,
+    ) -> Result<u64, Fault> {
+        let (codes, misses, code_name) = end.columns();
+        let last = self.lane(cpu).taken[end as usize];
         let zone = if I::WRITES { self.zone(pfn) } else { 0 };
         let found = match I::WRITES {
-            true => position(self.list(cpu, zone, shape).iter().rev(), pfn),
+            true => end.find(self.list(cpu, zone, shape), pfn),
             false => None,
         };
-        let code = io.byte(Column::DrainCode, || match found {
-            Some(place) if zone == usual => place,
+        let code = io.byte(codes, || match found {
+            Some(place) if zone == last.zone => place,
             Some(place) => OTHER_ZONE + place,
             None => MISS,
         })?;
         let pfn = match code {
-            MISS => {
-                let last = self.lane(cpu).last_drain;
-                io.distance(Column::DrainMiss, last, pfn)?
-            }
+            MISS => io.distance(misses, last.pfn, pfn)?,
             code => {
-                let mut zone = usual;
-                if code >= OTHER_ZONE {
-                    zone = io.byte(Column::Zone, || self.zone(pfn))?;
-                }
+                let zone = match code >= OTHER_ZONE {
+                    true => io.byte(Column::Zone, || self.zone(pfn))?,
+                    false => last.zone,
+                };
                 let list = self.list(cpu, zone, shape);
-                let place = usize::from(code % OTHER_ZONE) + 1;
-                let found = list.len().checked_sub(place).and_then(|place| list.get(place));
-                found.copied().ok_or_else(|| super::columns::wrong("drain code"))?
+                let index = end.index(list, code % OTHER_ZONE);
+                let found = index.and_then(|index| list.get(index));
+                found.copied().ok_or_else(|| super::columns::wrong(code_name))?
             }
         };
         let zone = self.zone(pfn);
         let list = self.list(cpu, zone, shape);
-        if let Some(place) = position(list.iter().rev(), pfn) {
-            list.remove(list.len() - 1 - usize::from(place));
+        if let Some(index) = end.find(list, pfn).and_then(|place| end.index(list, place)) {
+            list.remove(index);
         }
-        let lane = self.lane(cpu);
-        lane.drain_zone = zone;
-        lane.last_drain = pfn;
+        self.lane(cpu).taken[end as usize] = Taken { pfn, zone };
         Ok(pfn)
     }
 
@@ -348,11 +364,6 @@ impl Model {
         self.last_other = pfn;
         Ok(pfn)
     }
-}
-
-/// Place of `pfn` among the first entries.
-fn position<'a>(mut entries: impl Iterator<Item = &'a u64>, pfn: u64) -> Option<u8> {
-    entries.by_ref().take(SEARCH).position(|entry| *entry == pfn).map(|place| place as u8)
 }
 
 /// A frame, from its distance to a guess.
