@@ -49,32 +49,9 @@ use self::poll::{Poller, now_ns};
 use self::tracefs::{Instance, PREFIX, Tracefs};
 use self::undo::{Journal, Undo, write};
 use crate::polls::parse as parse_polls;
+use crate::ring::directory::stream_name;
+use crate::tracefs::{MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
 use crate::zt::MachineFiles;
-
-/// Events without which a trace of pages is none.
-const NEEDED: [&str; 6] = [
-    "kmem:mm_page_alloc",
-    "kmem:mm_page_free",
-    "kmem:mm_page_free_batched",
-    "kmem:mm_page_alloc_zone_locked",
-    "kmem:mm_page_pcpu_drain",
-    "kmem:mm_page_alloc_extfrag",
-];
-
-/// Events that tell more, where the kernel has them.
-const WANTED: [&str; 8] = [
-    "kmem:mm_setup_per_zone_wmarks",
-    "sched:sched_process_fork",
-    "vmscan:mm_vmscan_kswapd_wake",
-    "vmscan:mm_vmscan_kswapd_sleep",
-    "vmscan:mm_vmscan_direct_reclaim_begin",
-    "vmscan:mm_vmscan_direct_reclaim_end",
-    "compaction:mm_compaction_begin",
-    "compaction:mm_compaction_end",
-];
-
-/// The event of workers, of which only the statistics worker is let through.
-const WORKERS: &str = "workqueue:workqueue_execute_start";
 
 /// How long lists are kept small before the recording.
 const COLD: Duration = Duration::from_secs(2);
@@ -256,7 +233,7 @@ impl Recorder {
             let stats = self.instance.stats(cpu).map_err(|error| rings(&per_cpu, error))?;
             recorded.entries += stats.entries;
             recorded.dropped += stats.dropped;
-            let output = directory.join(format!("cpu{cpu}.raw"));
+            let output = directory.join(stream_name(cpu));
             let bytes = self.instance.take_pages(cpu, self.page, &output);
             recorded.bytes += bytes.map_err(|error| rings(&output, error))?;
         }
@@ -274,7 +251,7 @@ impl Recorder {
         }
         let formats = directory.join("formats");
         fs::create_dir(&formats).map_err(|error| rings(&formats, error))?;
-        for name in NEEDED.iter().chain(&WANTED).chain([&WORKERS]) {
+        for name in PAGE_EVENTS.iter().chain(&MORE_EVENTS).chain([&WORKER_EVENT]) {
             let path = event_path(&self.tracefs.root, name).join("format");
             if let Ok(format) = fs::read(path) {
                 put(formats.join(name), &format)?;
@@ -355,16 +332,16 @@ fn set_up(
     let bytes = options.ring_bytes.unwrap_or(usual.clamp(RING_BYTES_MIN, RING_BYTES_MAX));
     set("buffer_size_kb", &(bytes >> 10).max(4).to_string())?;
     let mut notes = vec![format!("rings of {} MiB for each of {cpus} CPUs", bytes >> 20)];
-    for name in NEEDED {
+    for name in PAGE_EVENTS {
         set(&format!("events/{}/enable", name.replace(':', "/")), "1")?;
     }
-    for name in WANTED {
+    for name in MORE_EVENTS {
         match event_path(&tracefs.root, name).is_dir() {
             true => set(&format!("events/{}/enable", name.replace(':', "/")), "1")?,
             false => notes.push(format!("this kernel has no event {name}")),
         }
     }
-    let workers = WORKERS.replace(':', "/");
+    let workers = WORKER_EVENT.replace(':', "/");
     let filter = |value: String| instance.set(&format!("events/{workers}/filter"), &value);
     let named = filter("function.function == vmstat_update".to_owned());
     let by_address = || roots.vmstat_update().map(|at| filter(format!("function == {at:#x}")));

@@ -37,7 +37,7 @@ fn make(instance: &Path) -> io::Result<()> {
     for name in ["tracing_on", "trace_clock", "options/overwrite", "buffer_size_kb"] {
         put(name, b"as it was")?;
     }
-    for name in NEEDED.iter().chain(&WANTED[..2]).chain([&WORKERS]) {
+    for name in PAGE_EVENTS.iter().chain(&MORE_EVENTS[..2]).chain([&WORKER_EVENT]) {
         put(&format!("events/{}/enable", name.replace(':', "/")), b"0")?;
         put(&format!("events/{}/filter", name.replace(':', "/")), b"none")?;
     }
@@ -61,7 +61,7 @@ impl Tree {
         tree.put("proc/sys/vm/min_free_kbytes", "64\n");
         tree.put("sys/devices/system/cpu/possible", "0-1\n");
         fs::create_dir_all(tree.path("tracefs/instances")).unwrap();
-        for name in NEEDED.iter().chain(&WANTED[..2]) {
+        for name in PAGE_EVENTS.iter().chain(&MORE_EVENTS[..2]) {
             let path = format!("tracefs/events/{}/format", name.replace(':', "/"));
             tree.put(&path, if *name == "kmem:mm_page_free" { FORMAT } else { "name: x\n" });
         }
@@ -134,12 +134,12 @@ fn what_is_recorded_can_be_read_and_nothing_is_left() {
     assert_eq!(tree.read(&format!("{own}/tracing_on")), "1");
     let filter = tree.read(&format!("{own}/events/workqueue/workqueue_execute_start/filter"));
     assert_eq!(filter, "function.function == vmstat_update");
-    for name in NEEDED.iter().chain(&WANTED[..2]).chain([&WORKERS]) {
+    for name in PAGE_EVENTS.iter().chain(&MORE_EVENTS[..2]).chain([&WORKER_EVENT]) {
         let enable = format!("{own}/events/{}/enable", name.replace(':', "/"));
         assert_eq!(tree.read(&enable), "1", "{name}");
     }
     let missing = recorder.notes.iter().filter(|note| note.contains("has no event")).count();
-    assert_eq!(missing, WANTED.len() - 2);
+    assert_eq!(missing, MORE_EVENTS.len() - 2);
 
     let output = tempfile::tempdir().unwrap();
     let recorded = recorder.finish(output.path()).unwrap();

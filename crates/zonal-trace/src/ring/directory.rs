@@ -16,32 +16,20 @@ use crate::error::{Position, TraceError, TraceErrorKind};
 use crate::lines::read_fault;
 use crate::source::{Source, open_stream, read_bytes};
 use crate::tracefs::format::EventFormat;
-use crate::tracefs::{Decoder, Symbols};
+use crate::tracefs::{Decoder, MORE_EVENTS, PAGE_EVENTS, Symbols, WORKER_EVENT};
 use zonal_text::CPUS_MAX;
 
-/// Format files that are looked for.
-const FORMATS: [&str; 16] = [
-    "kmem:mm_page_alloc",
-    "kmem:mm_page_free",
-    "kmem:mm_page_free_batched",
-    "kmem:mm_page_alloc_zone_locked",
-    "kmem:mm_page_pcpu_drain",
-    "kmem:mm_page_alloc_extfrag",
-    "workqueue:workqueue_execute_start",
-    "sched:sched_process_fork",
-    "ftrace:print",
-    "vmscan:mm_vmscan_kswapd_wake",
-    "vmscan:mm_vmscan_kswapd_sleep",
-    "vmscan:mm_vmscan_direct_reclaim_begin",
-    "vmscan:mm_vmscan_direct_reclaim_end",
-    "compaction:mm_compaction_begin",
-    "compaction:mm_compaction_end",
-    "kmem:mm_setup_per_zone_wmarks",
-];
+/// The event of what a program writes into the trace itself: markers.
+const MARKER_EVENT: &str = "ftrace:print";
 
 const PAGE_BYTES_USUAL: usize = 4096;
 /// What is read of a CPU's file at once.
 const INPUT_BYTES: usize = 64 << 10;
+
+/// The name of a CPU's pages.
+pub(crate) fn stream_name(cpu: u32) -> String {
+    format!("cpu{cpu}.raw")
+}
 
 /// Whether `name` is one of a CPU's pages: `cpu0.raw`.
 pub(crate) fn is_stream(name: &str) -> bool {
@@ -77,7 +65,7 @@ impl RingDirectory {
         let symbols = kallsyms.and_then(|text| Symbols::parse(&text));
         let symbols = symbols.unwrap_or(Symbols::OnlyVmstatUpdate);
         let mut decoder = Decoder::new(layout.endian, symbols);
-        for name in FORMATS {
+        for name in PAGE_EVENTS.iter().chain(&MORE_EVENTS).chain([&WORKER_EVENT, &MARKER_EVENT]) {
             let name = format!("formats/{name}");
             if let Some(text) = read_bytes(source, &name)? {
                 decoder.learn(&text).map_err(|fault| {
@@ -110,23 +98,26 @@ pub(crate) fn page_and_long(header_page: &[u8]) -> Option<(usize, Option<usize>)
 
 fn first_page(source: &dyn Source, page: usize) -> Result<Option<Vec<u8>>, TraceError> {
     for cpu in 0..CPUS_MAX {
-        let name = format!("cpu{cpu}.raw");
-        match open_stream(source, &name) {
-            Ok(None) => {}
-            Ok(Some(input)) => {
-                let mut start = Vec::new();
-                let read = input.take(page as u64).read_to_end(&mut start);
-                read.map_err(|error| {
-                    TraceError::new(source.display(&name), Position::Byte(0), read_fault(error))
-                })?;
-                return Ok(Some(start));
-            }
-            // A CPU on which nothing happened has an empty file.
-            Err(error) if matches!(error.kind(), TraceErrorKind::Empty { .. }) => {}
-            Err(error) => return Err(error),
+        if let Some(input) = open_cpu(source, cpu)? {
+            let mut start = Vec::new();
+            let read = input.take(page as u64).read_to_end(&mut start);
+            read.map_err(|error| {
+                let file = source.display(&stream_name(cpu));
+                TraceError::new(file, Position::Byte(0), read_fault(error))
+            })?;
+            return Ok(Some(start));
         }
     }
     Ok(None)
+}
+
+/// The pages of a CPU, if there are any.
+fn open_cpu(source: &dyn Source, cpu: u32) -> Result<Option<Box<dyn Read + Send>>, TraceError> {
+    match open_stream(source, &stream_name(cpu)) {
+        // A CPU on which nothing happened has an empty file.
+        Err(error) if matches!(error.kind(), TraceErrorKind::Empty { .. }) => Ok(None),
+        opened => opened,
+    }
 }
 
 /// The pages of a directory.
@@ -152,15 +143,10 @@ impl DirectoryPages {
         let mut pages =
             DirectoryPages { source: source.clone(), cpus: Vec::new(), inputs: Vec::new(), page };
         for cpu in 0..cpus {
-            match open_stream(&**source, &format!("cpu{cpu}.raw")) {
-                Ok(None) => {}
-                Ok(Some(input)) => {
-                    pages.cpus.push(cpu);
-                    let input = BufReader::with_capacity(INPUT_BYTES, input);
-                    pages.inputs.push(Input { input, offset: 0 });
-                }
-                Err(error) if matches!(error.kind(), TraceErrorKind::Empty { .. }) => {}
-                Err(error) => return Err(error),
+            if let Some(input) = open_cpu(&**source, cpu)? {
+                pages.cpus.push(cpu);
+                let input = BufReader::with_capacity(INPUT_BYTES, input);
+                pages.inputs.push(Input { input, offset: 0 });
             }
         }
         Ok(pages)
@@ -188,7 +174,7 @@ impl Pages for DirectoryPages {
 
     fn file(&self, index: usize) -> PathBuf {
         let cpu = self.cpus.get(index).copied().unwrap_or(0);
-        self.source.display(&format!("cpu{cpu}.raw"))
+        self.source.display(&stream_name(cpu))
     }
 }
 

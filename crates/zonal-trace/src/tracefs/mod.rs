@@ -15,3 +15,28 @@ pub(crate) mod symbols;
 
 pub(crate) use decode::Decoder;
 pub(crate) use symbols::Symbols;
+
+/// Events without which a trace of pages is none.
+pub(crate) const PAGE_EVENTS: [&str; 6] = [
+    "kmem:mm_page_alloc",
+    "kmem:mm_page_free",
+    "kmem:mm_page_free_batched",
+    "kmem:mm_page_alloc_zone_locked",
+    "kmem:mm_page_pcpu_drain",
+    "kmem:mm_page_alloc_extfrag",
+];
+
+/// Events that tell more, where the kernel has them.
+pub(crate) const MORE_EVENTS: [&str; 8] = [
+    "kmem:mm_setup_per_zone_wmarks",
+    "sched:sched_process_fork",
+    "vmscan:mm_vmscan_kswapd_wake",
+    "vmscan:mm_vmscan_kswapd_sleep",
+    "vmscan:mm_vmscan_direct_reclaim_begin",
+    "vmscan:mm_vmscan_direct_reclaim_end",
+    "compaction:mm_compaction_begin",
+    "compaction:mm_compaction_end",
+];
+
+/// The event of workers, of which only the statistics worker is recorded.
+pub(crate) const WORKER_EVENT: &str = "workqueue:workqueue_execute_start";
