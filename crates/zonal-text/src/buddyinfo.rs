@@ -7,7 +7,6 @@
 //! The columns are the orders from 0 up; a kernel prints as many as it has.
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::error::Error;
 use crate::lines::TextLines;
@@ -46,14 +45,6 @@ impl fmt::Display for Document {
             writeln!(f)?;
         }
         Ok(())
-    }
-}
-
-impl FromStr for Document {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text)
     }
 }
 

@@ -5,7 +5,6 @@
 //! ```
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::error::Error;
 use crate::lines::TextLines;
@@ -46,14 +45,6 @@ fn unquoted(value: &str) -> &str {
 impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.words.join(" "))
-    }
-}
-
-impl FromStr for Document {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text)
     }
 }
 

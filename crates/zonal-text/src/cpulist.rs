@@ -8,7 +8,6 @@
 //! that names a CPU twice, is damaged.
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::CPUS_MAX;
 use crate::error::Error;
@@ -34,14 +33,6 @@ impl fmt::Display for Document {
             }
         })?;
         writeln!(f)
-    }
-}
-
-impl FromStr for Document {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text)
     }
 }
 

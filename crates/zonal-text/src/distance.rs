@@ -5,7 +5,6 @@
 //! ```
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::NODES_MAX;
 use crate::error::Error;
@@ -26,14 +25,6 @@ impl fmt::Display for Document {
             separator = " ";
         }
         writeln!(f)
-    }
-}
-
-impl FromStr for Document {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text)
     }
 }
 

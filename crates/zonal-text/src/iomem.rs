@@ -7,7 +7,6 @@
 //! ```
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::error::Error;
 use crate::lines::TextLines;
@@ -44,14 +43,6 @@ impl fmt::Display for Document {
         self.regions.iter().try_for_each(|Region { depth, start, end, name }| {
             writeln!(f, "{:indent$}{start:08x}-{end:08x} : {name}", "", indent = 2 * depth)
         })
-    }
-}
-
-impl FromStr for Document {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text)
     }
 }
 

@@ -74,3 +74,29 @@ pub const CPUS_MAX: u32 = 8192;
 
 /// More nodes than any Linux machine has (`CONFIG_NODES_SHIFT` is at most 10).
 pub const NODES_MAX: u32 = 1024;
+
+/// A document is `text.parse()` too: what the `parse` of its module makes of the text.
+macro_rules! from_str_by_parse {
+    ($($module:ident),*) => {
+        $(impl std::str::FromStr for $module::Document {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self, Error> {
+                $module::parse(text)
+            }
+        })*
+    };
+}
+
+from_str_by_parse!(
+    buddyinfo,
+    cmdline,
+    cpulist,
+    distance,
+    iomem,
+    meminfo,
+    pagetypeinfo,
+    sysctl,
+    vmstat,
+    zoneinfo
+);

@@ -9,7 +9,6 @@
 //! ```
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::error::Error;
 use crate::layout::Layout;
@@ -74,14 +73,6 @@ impl fmt::Display for Document {
             writeln!(f, "{}", if *in_kib { " kB" } else { "" })?;
         }
         Ok(())
-    }
-}
-
-impl FromStr for Document {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text)
     }
 }
 

@@ -16,7 +16,6 @@
 //! holds the zone lock meanwhile; [`Count::capped`] keeps it.
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::error::Error;
 use crate::lines::TextLines;
@@ -81,14 +80,6 @@ pub struct BlocksRow {
 impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.nodes.iter().try_for_each(|node| print_node(f, node))
-    }
-}
-
-impl FromStr for Document {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text)
     }
 }
 

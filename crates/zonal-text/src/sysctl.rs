@@ -9,7 +9,6 @@
 //! `sysctl` itself prints ` = `; [`parse`] reads both, and [`Setting::spaced`] remembers which.
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::error::Error;
 use crate::lines::{TextLines, decimal};
@@ -68,14 +67,6 @@ impl fmt::Display for Document {
         self.settings.iter().try_for_each(|Setting { key, value, spaced }| {
             writeln!(f, "{key}{}{value}", if *spaced { " = " } else { "=" })
         })
-    }
-}
-
-impl FromStr for Document {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text)
     }
 }
 

@@ -7,7 +7,6 @@
 //! ```
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::error::Error;
 use crate::lines::TextLines;
@@ -30,14 +29,6 @@ impl Document {
 impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.stats.iter().try_for_each(|Stat { name, value }| writeln!(f, "{name} {value}"))
-    }
-}
-
-impl FromStr for Document {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text)
     }
 }
 

@@ -23,7 +23,6 @@
 //! [`ZoneInfo::items`].
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::CPUS_MAX;
 use crate::error::Error;
@@ -137,14 +136,6 @@ impl PagesetInfo {
 impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.zones.iter().try_for_each(|zone| print_zone(f, zone, self.layout))
-    }
-}
-
-impl FromStr for Document {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text)
     }
 }
 
