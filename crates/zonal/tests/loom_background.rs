@@ -24,10 +24,10 @@ mod background;
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed as StdRelaxed};
 
 use background::{Background, Found, Wanted};
 use loom::sync::{Condvar, Mutex};
+use support::interleavings::{self, is_found};
 use sync::{AtomicU32, Ordering::Relaxed};
 use types::{Order, ZoneKind};
 
@@ -100,12 +100,7 @@ impl<const FAULT: u32> Node<FAULT> {
 
 /// One reclaimer, and threads that find the node low.
 fn explore<const FAULT: u32>(askers: usize, preemptions: Option<usize>) -> u64 {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = preemptions;
-    let interleavings = Arc::new(AtomicU64::new(0));
-    let seen = Arc::clone(&interleavings);
-    model.check(move || {
-        seen.fetch_add(1, StdRelaxed);
+    let interleavings = interleavings::explore(preemptions, move || {
         let node = Arc::new(Node::<FAULT> {
             record: Background::default(),
             free: AtomicU32::new(MARK + askers as u32),
@@ -127,29 +122,20 @@ fn explore<const FAULT: u32>(askers: usize, preemptions: Option<usize>) -> u64 {
         node.reclaim_once();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
-    let interleavings = interleavings.load(StdRelaxed);
     eprintln!("{askers} threads that ask: {interleavings} interleavings");
     interleavings
 }
 
-/// Says which canary the child is.
-const CANARY: &str = "ZONAL_LOOM_BACKGROUND";
-
 /// The other process. Without the variable it is no test.
 #[test]
 fn model_of_the_child() {
-    match std::env::var(CANARY).ok().and_then(|fault| fault.parse().ok()) {
+    match interleavings::canary().and_then(|fault| fault.parse().ok()) {
         Some(SOUND) => explore::<SOUND>(1, None),
         Some(LOOKS_TOO_EARLY) => explore::<LOOKS_TOO_EARLY>(1, None),
         Some(RINGS_WITHOUT_A_TOKEN) => explore::<RINGS_WITHOUT_A_TOKEN>(1, None),
         Some(DOES_NOT_RING) => explore::<DOES_NOT_RING>(1, None),
         _ => return,
     };
-}
-
-/// Whether loom finds something wrong.
-fn is_found(fault: u32) -> bool {
-    support::run_child("model_of_the_child", CANARY, &fault.to_string()) != Some(0)
 }
 
 #[test]

@@ -15,9 +15,9 @@ mod budget;
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64 as StdU64, Ordering::Relaxed as StdRelaxed};
 
 use budget::Budget;
+use support::interleavings;
 use sync::AtomicU32;
 use sync::Ordering::Relaxed;
 
@@ -36,12 +36,7 @@ fn take_in_two_steps(budget: &Budget, pages: u32) -> u32 {
 /// more than the limit (BUDGET-1), and in the end all is there. Returns how many interleavings
 /// there were.
 fn explore(take: fn(&Budget, u32) -> u32) -> u64 {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    let interleavings = Arc::new(StdU64::new(0));
-    let seen = Arc::clone(&interleavings);
-    model.check(move || {
-        seen.fetch_add(1, StdRelaxed);
+    let interleavings = interleavings::explore(Some(3), move || {
         let budget = Arc::new(Budget::default());
         budget.set_up(LIMIT, DEPOTS);
         let held = Arc::new(AtomicU32::new(0));
@@ -66,18 +61,14 @@ fn explore(take: fn(&Budget, u32) -> u32) -> u64 {
         assert_eq!(take(&budget, u32::MAX), LIMIT - DEPOTS);
         assert!(budget.is_short(1));
     });
-    let interleavings = interleavings.load(StdRelaxed);
     eprintln!("{interleavings} interleavings");
     interleavings
 }
 
-/// Says that the child is the canary.
-const CANARY: &str = "ZONAL_LOOM_CANARY";
-
 /// The other process. Without the variable it is no test.
 #[test]
 fn model_of_the_child() {
-    if std::env::var(CANARY).is_ok() {
+    if interleavings::canary().is_some() {
         explore(take_in_two_steps);
     }
 }
@@ -89,5 +80,5 @@ fn stores_are_never_granted_more_than_the_budget() {
 
 #[test]
 fn a_booking_in_two_steps_is_found() {
-    assert_ne!(support::run_child("model_of_the_child", CANARY, "1"), Some(0));
+    assert!(interleavings::is_found("in two steps"));
 }

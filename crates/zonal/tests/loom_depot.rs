@@ -18,10 +18,10 @@ mod stack;
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64 as StdU64, Ordering::Relaxed as StdRelaxed};
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU32;
+use support::interleavings::{self, is_found};
 use sync::AtomicU64;
 use sync::Ordering::{Acquire, Relaxed, Release};
 
@@ -115,12 +115,7 @@ impl<const FAULT: u32> Depot<FAULT> {
 /// Each thread leaves a page, takes one and leaves it again, as often as it says: no page is lost
 /// or there twice. Returns how many interleavings there were.
 fn explore<const FAULT: u32>(rounds: usize, preemptions: usize) -> u64 {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(preemptions);
-    let interleavings = Arc::new(StdU64::new(0));
-    let seen = Arc::clone(&interleavings);
-    model.check(move || {
-        seen.fetch_add(1, StdRelaxed);
+    let interleavings = interleavings::explore(Some(preemptions), move || {
         let depot = Arc::new(Depot::<FAULT>::new());
         assert!(depot.put(1) && depot.put(2));
         let run = |depot: Arc<Depot<FAULT>>| {
@@ -145,28 +140,19 @@ fn explore<const FAULT: u32>(rounds: usize, preemptions: usize) -> u64 {
         let arrays = std::iter::from_fn(|| depot.pop(&depot.empty)).count();
         assert_eq!(arrays, ITEMS, "every array is on a stack");
     });
-    let interleavings = interleavings.load(StdRelaxed);
     eprintln!("{rounds} rounds: {interleavings} interleavings");
     interleavings
 }
 
-/// Says which canary the child is.
-const CANARY: &str = "ZONAL_LOOM_CANARY";
-
 /// The other process. Without the variable it is no test.
 #[test]
 fn model_of_the_child() {
-    match std::env::var(CANARY).ok().and_then(|fault| fault.parse().ok()) {
+    match interleavings::canary().and_then(|fault| fault.parse().ok()) {
         Some(SOUND) => explore::<SOUND>(1, 3),
         Some(NO_VERSION) => explore::<NO_VERSION>(1, 3),
         Some(NO_RELEASE) => explore::<NO_RELEASE>(1, 3),
         _ => return,
     };
-}
-
-/// Whether loom finds something wrong.
-fn is_found(fault: u32) -> bool {
-    support::run_child("model_of_the_child", CANARY, &fault.to_string()) != Some(0)
 }
 
 #[test]

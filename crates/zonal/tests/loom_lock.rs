@@ -40,10 +40,10 @@ mod model;
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed as StdRelaxed};
 
 use loom::sync::{Condvar, Mutex};
 use model::{AtomicU32, Lock, Ordering::Relaxed, Wait};
+use support::interleavings::{self, is_found};
 
 /// What is wrong with a futex.
 const SOUND: u32 = 0;
@@ -76,12 +76,7 @@ impl<const FAULT: u32> Wait for Futex<FAULT> {
 
 /// Each thread takes the lock `rounds` times and counts. Returns how many interleavings there were.
 fn explore<const FAULT: u32>(threads: usize, rounds: usize, preemptions: Option<usize>) -> u64 {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = preemptions;
-    let interleavings = Arc::new(AtomicU64::new(0));
-    let seen = Arc::clone(&interleavings);
-    model.check(move || {
-        seen.fetch_add(1, StdRelaxed);
+    let interleavings = interleavings::explore(preemptions, move || {
         let futex = Arc::new(Futex::<FAULT>::default());
         let lock = Arc::new(Lock::new(loom::cell::UnsafeCell::new(0)));
         let run = |futex: Arc<Futex<FAULT>>, lock: Arc<Lock<loom::cell::UnsafeCell<usize>>>| {
@@ -103,28 +98,19 @@ fn explore<const FAULT: u32>(threads: usize, rounds: usize, preemptions: Option<
         let count = guard.with(|count| unsafe { *count });
         assert_eq!(count, threads * rounds);
     });
-    let interleavings = interleavings.load(StdRelaxed);
     eprintln!("{threads} threads, {rounds} rounds: {interleavings} interleavings");
     interleavings
 }
 
-/// Says which canary the child is.
-const CANARY: &str = "ZONAL_LOOM_CANARY";
-
 /// The other process. Without the variable it is no test.
 #[test]
 fn model_of_the_child() {
-    match std::env::var(CANARY).ok().and_then(|fault| fault.parse().ok()) {
+    match interleavings::canary().and_then(|fault| fault.parse().ok()) {
         Some(SOUND) => explore::<SOUND>(2, 1, Some(2)),
         Some(WAKES_NOBODY) => explore::<WAKES_NOBODY>(2, 1, Some(2)),
         Some(SLEEPS_WITHOUT_LOOKING) => explore::<SLEEPS_WITHOUT_LOOKING>(2, 1, Some(2)),
         _ => return,
     };
-}
-
-/// Whether loom finds something wrong.
-fn is_found(fault: u32) -> bool {
-    support::run_child("model_of_the_child", CANARY, &fault.to_string()) != Some(0)
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! affinity of other threads, and a watchdog.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
+pub mod interleavings;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod sections;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
