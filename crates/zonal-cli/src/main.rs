@@ -12,6 +12,7 @@ mod output;
 mod policy;
 mod pressure;
 mod record;
+mod release;
 mod replay;
 mod state;
 mod trace;

@@ -5,6 +5,8 @@ use zonal_core::policy::Policy;
 use zonal_text::sysctl;
 use zonal_trace::Recording;
 
+use crate::release::KernelRelease;
+
 /// What the recorded machine was set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -166,17 +168,12 @@ fn marks(settings: &Settings) -> Vec<Change> {
 
 /// The rules of a release: the newest preset whose lists work as its do.
 pub fn policy_of(release: Option<&str>) -> Policy {
-    let mut numbers = release.unwrap_or_default().split(|c: char| !c.is_ascii_digit());
-    let mut next = || numbers.next().and_then(|number| number.parse::<u32>().ok());
-    match (next(), next()) {
-        (Some(major), Some(minor)) => match (major, minor) {
-            (6, 0..=6) | (5, 14..) => Policy::LINUX_6_6,
-            (6, 7..=17) => Policy::LINUX_6_12,
-            (5, _) | (4, 15..) => Policy::LINUX_5_4,
-            (4, 14) => Policy::LINUX_4_14,
-            (0..=4, _) => Policy::LINUX_4_13,
-            _ => Policy::LINUX_6_18,
-        },
+    match release.and_then(KernelRelease::parse) {
+        Some(KernelRelease(6, 0..=6) | KernelRelease(5, 14..)) => Policy::LINUX_6_6,
+        Some(KernelRelease(6, 7..=17)) => Policy::LINUX_6_12,
+        Some(KernelRelease(5, _) | KernelRelease(4, 15..)) => Policy::LINUX_5_4,
+        Some(KernelRelease(4, 14)) => Policy::LINUX_4_14,
+        Some(KernelRelease(0..=4, _)) => Policy::LINUX_4_13,
         _ => Policy::LINUX_6_18,
     }
 }

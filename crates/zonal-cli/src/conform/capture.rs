@@ -19,11 +19,11 @@ use anyhow::{Context, ensure};
 use zonal_core::types::{NodeId, ZoneKind};
 use zonal_text::{buddyinfo, cmdline, cpulist, distance, iomem, meminfo, pagetypeinfo, vmstat};
 
-use super::era::KernelRelease;
 use super::files::Files;
 use super::meta::{self, Meta};
 use super::settings::Settings;
 use super::zones::{ZoneFile, at, check_cpus};
+use crate::release::KernelRelease;
 
 /// Everything that is known of a kernel.
 #[derive(Debug)]

@@ -13,17 +13,13 @@
 //! Of the last two it is known how 6.1 does it and how 6.7 does; between them the capture tells.
 //! Before 6.1 either rule for huge pages off may hold.
 
-use std::fmt;
-
 use zonal_core::policy::walk::NodeLoad;
 use zonal_core::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use zonal_core::zone::watermark::{
     MIN_FREE_KBYTES_CEILING, MIN_FREE_KBYTES_CEILING_5_6, MovableMin,
 };
 
-/// The first numbers of a kernel's release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KernelRelease(pub u32, pub u32);
+use crate::release::KernelRelease;
 
 /// What `zoneinfo` prints as the `high` of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,13 +34,6 @@ pub enum PrintedHigh {
 }
 
 impl KernelRelease {
-    /// The release at the start of `text`, such as `6.12.117+deb12-amd64`.
-    pub fn parse(text: &str) -> Option<KernelRelease> {
-        let mut numbers = text.split(|c: char| !c.is_ascii_digit());
-        let mut number = || numbers.next()?.parse().ok();
-        Some(KernelRelease(number()?, number()?))
-    }
-
     /// The policy of that kernel.
     pub fn policy(self, thp: bool, movable_min: MovableMin) -> Policy {
         let older = |major, minor| self < KernelRelease(major, minor);
@@ -120,31 +109,9 @@ impl KernelRelease {
     }
 }
 
-impl fmt::Display for KernelRelease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn releases_are_read_and_ordered() {
-        for (text, release) in [
-            ("6.1.0-56-amd64", Some(KernelRelease(6, 1))),
-            ("6.12.117+deb12-amd64", Some(KernelRelease(6, 12))),
-            ("7.2", Some(KernelRelease(7, 2))),
-            ("6", None),
-            ("v6.1", None),
-            ("", None),
-        ] {
-            assert_eq!(KernelRelease::parse(text), release, "{text}");
-        }
-        assert!(KernelRelease(6, 12) > KernelRelease(6, 2));
-        assert!(KernelRelease(5, 99) < KernelRelease(6, 0));
-    }
 
     /// The table of LB's version marks: release, batch cap, ceiling, load.
     #[test]

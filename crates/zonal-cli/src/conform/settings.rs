@@ -7,10 +7,10 @@ use zonal_core::alloc::Sysctl;
 use zonal_core::types::ZoneKind;
 use zonal_text::sysctl;
 
-use super::era::KernelRelease;
 use super::files::{Files, Place};
 use super::meta::Meta;
 use super::zones::at;
+use crate::release::KernelRelease;
 
 /// Ranges of the sysctls that no allocator setter checks (LB I.5).
 const RANGES: &[(&str, u64, u64)] = &[

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use zonal_trace::{Event, EventKind};
 
 use super::zones::ZoneMap;
+use crate::release::KernelRelease;
 
 /// Blocks of one move follow within a microsecond or two; a timer interrupt in between takes less
 /// than this.
@@ -106,7 +107,8 @@ struct Burst {
 impl Watcher {
     /// A watcher for a kernel of this release, such as `6.18.44-fc`.
     pub fn new(zones: ZoneMap, release: Option<&str>) -> Watcher {
-        let drains_in_batches = release.and_then(version).is_some_and(|v| v >= (6, 18));
+        let release = release.and_then(KernelRelease::parse);
+        let drains_in_batches = release.is_some_and(|release| release >= KernelRelease(6, 18));
         Watcher { zones, drains_in_batches, open: Vec::new(), moves: MovesByPlace::new() }
     }
 
@@ -203,12 +205,6 @@ impl Watcher {
             claimed: None,
         });
     }
-}
-
-/// Major and minor version of a release.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -335,12 +331,5 @@ mod tests {
         assert_eq!(moves("6.18.44-fc", &events).drain_holds, 4);
         assert_eq!(moves("6.12.117+deb12-amd64", &events).drain_holds, 1);
         assert_eq!(moves("6.12.117+deb12-amd64", &events).drain_bursts, 1);
-    }
-
-    #[test]
-    fn releases_are_understood() {
-        assert_eq!(version("6.18.44-fc-v657"), Some((6, 18)));
-        assert_eq!(version("7.0-rc1"), Some((7, 0)));
-        assert_eq!(version("strange"), None);
     }
 }
