@@ -1,18 +1,8 @@
 //! `zonal advise`, the real program.
 
-use std::process::{Command, Output};
+use crate::program::{json, refusal};
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-trace/samples/zlib-make-j4");
-
-fn zonal(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_zonal")).args(arguments).output().unwrap()
-}
-
-fn json(arguments: &[&str]) -> serde_json::Value {
-    let output = zonal(arguments);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 #[test]
 fn the_first_row_is_the_replay_and_the_others_are_in_order() {
@@ -52,7 +42,5 @@ fn a_trace_without_a_machine_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.txt");
     std::fs::write(&path, "# time_ns cpu pid event\n1 0 2 free 5 0\n").unwrap();
-    let output = zonal(&["advise", path.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("zoneinfo"));
+    assert!(refusal(&["advise", path.to_str().unwrap()]).contains("zoneinfo"));
 }

@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use assert_cmd::Command;
 use serde_json::Value;
 
+use crate::program;
+
 fn zonal(args: &[&str]) -> (i32, String, String) {
-    let output = Command::cargo_bin("zonal").unwrap().arg("conform").args(args).output().unwrap();
+    let output = program::zonal(&[&["conform"], args].concat());
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }

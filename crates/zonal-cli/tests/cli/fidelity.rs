@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
-use assert_cmd::Command;
 use serde_json::Value;
+
+use crate::program::{command, json_of, refusal};
 
 /// A replay without memory, of a recording of `../shared/traces` or of the bundled sample; `None`
 /// if the recording is not here.
 fn replay(name: Option<&str>, policy: &str, more: &[&str]) -> Option<Value> {
-    let mut command = Command::cargo_bin("zonal").unwrap();
+    let mut command = command();
     command.args(["replay", "--memory", "none", "--json", "--policy", policy]).args(more);
     if let Some(name) = name {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
@@ -20,9 +21,7 @@ fn replay(name: Option<&str>, policy: &str, more: &[&str]) -> Option<Value> {
         }
         command.arg(path);
     }
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(serde_json::from_slice(&output.stdout).unwrap())
+    Some(json_of(&command.output().unwrap()))
 }
 
 fn number(report: &Value, pointer: &str) -> f64 {
@@ -145,10 +144,6 @@ fn the_older_rule_for_large_frees_is_off_by_a_factor_of_ten() {
 
 #[test]
 fn what_is_told_needs_no_memory_and_a_known_name() {
-    let refused = |args: &[&str]| {
-        let mut command = Command::cargo_bin("zonal").unwrap();
-        command.arg("replay").args(args).assert().code(2);
-    };
-    refused(&["--use-recorded", "decay"]);
-    refused(&["--memory", "none", "--use-recorded", "everything"]);
+    refusal(&["replay", "--use-recorded", "decay"]);
+    refusal(&["replay", "--memory", "none", "--use-recorded", "everything"]);
 }

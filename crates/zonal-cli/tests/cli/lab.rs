@@ -7,8 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use assert_cmd::Command;
-use serde_json::Value;
+use crate::program::{json_of, refusal_of, stderr, stdout_of, zonal};
 
 /// A short run on a small machine.
 const SHORT: [&str; 8] = [
@@ -22,39 +21,21 @@ const SHORT: [&str; 8] = [
     "30",
 ];
 
-fn zonal(args: &[&str]) -> Output {
-    Command::cargo_bin("zonal").unwrap().env("NO_COLOR", "1").args(args).output().unwrap()
-}
-
-/// The same, with the flags of a short run.
+/// Runs the program with the flags of a short run.
 fn short(command: &str, args: &[&str]) -> Output {
     zonal(&[&["lab", command], args, &SHORT].concat())
 }
 
-fn stdout(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_str(&stdout(output)).unwrap()
-}
-
 fn refused(output: &Output, expected: &str) {
-    assert_eq!(output.status.code(), Some(2), "{}", stderr(output));
-    assert!(stderr(output).contains(expected), "{expected} is not in: {}", stderr(output));
-    assert!(output.stdout.is_empty());
+    let message = refusal_of(output);
+    assert!(message.contains(expected), "{expected} is not in: {message}");
 }
 
 #[test]
 fn one_run_prints_its_figures_and_the_line_that_makes_it_again() {
     let args = ["--policy", "linux-6.6+pcp.scale_max=2", "--set", "cpus=4", "--json"];
     let output = short("once", &args);
-    let report = json(&output);
+    let report = json_of(&output);
     assert_eq!(
         (report["schema_version"].as_u64(), &report["kind"]),
         (Some(1), &"simulated".into())
@@ -64,8 +45,8 @@ fn one_run_prints_its_figures_and_the_line_that_makes_it_again() {
     let command = report["command"].as_str().unwrap();
     assert_eq!(stderr(&output).lines().next(), Some(format!("zonal: {command}").as_str()));
     let words: Vec<&str> = command.split(' ').skip(1).chain(["--json"]).collect();
-    assert_eq!(json(&zonal(&words)), report, "the line makes the same run");
-    let text = stdout(&short("once", &[]));
+    assert_eq!(json_of(&zonal(&words)), report, "the line makes the same run");
+    let text = stdout_of(&short("once", &[]));
     assert!(text.contains("(simulated) on xeon-2007-8") && text.contains("lock_wait_percent"));
 }
 
@@ -81,7 +62,7 @@ fn a_sweep_writes_each_combination_once_and_goes_on_where_it_was() {
     for part in ["--machine xeon-2007-8", "--over cpus=2,4", "--over seed=1,2", "--jobs "] {
         assert!(first.contains(part), "{part} is not in: {first}");
     }
-    let report = json(&output);
+    let report = json_of(&output);
     assert_eq!((report["made"].as_u64(), report["found"].as_u64()), (Some(8), Some(0)));
     let whole = fs::read_to_string(file).unwrap();
     // The first line of stderr makes the same sweep; as if it had been interrupted in a row.
@@ -89,7 +70,7 @@ fn a_sweep_writes_each_combination_once_and_goes_on_where_it_was() {
     fs::write(file, format!("{}{}", lines[..4].concat(), &lines[4][..9])).unwrap();
     let again = first.strip_prefix("zonal: zonal ").unwrap();
     let words: Vec<&str> = again.split(' ').chain(["--json"]).collect();
-    let report = json(&zonal(&words));
+    let report = json_of(&zonal(&words));
     assert_eq!((report["made"].as_u64(), report["found"].as_u64()), (Some(5), Some(3)));
     assert_eq!(fs::read_to_string(file).unwrap(), whole);
     // Each row's own line makes its run.
@@ -99,7 +80,7 @@ fn a_sweep_writes_each_combination_once_and_goes_on_where_it_was() {
         (Some("cpus=4 policy=zonal seed=2"), Some(4))
     );
     let words: Vec<&str> = row["command"].as_str().unwrap().split(' ').skip(1).collect();
-    let once = json(&zonal(&[&words[..], &["--json"]].concat()));
+    let once = json_of(&zonal(&[&words[..], &["--json"]].concat()));
     assert_eq!(once["figures"]["result_hash"], row["result_hash"]);
     assert_eq!(once["figures"]["calls_per_s"], row["calls_per_s"]);
 }
@@ -136,7 +117,7 @@ fn sweeps_that_cannot_be_are_refused() {
 fn two_policies_are_compared_with_what_explains_the_difference() {
     let sides = ["linux-6.18+pcp.scale_max=0", "linux-6.18"];
     let output = short("compare", &[sides[0], sides[1], "--json"]);
-    let report = json(&output);
+    let report = json_of(&output);
     assert_eq!(report["kind"], "simulated");
     assert_eq!(report["settings"][0]["key"], "pcp.scale_max");
     assert!(report["figures"].as_array().unwrap().iter().any(|f| f["name"] == "lock_holds"));
@@ -145,7 +126,7 @@ fn two_policies_are_compared_with_what_explains_the_difference() {
         assert_eq!(report["sides"][side]["policy"], *policy);
         assert!(stderr(&output).contains(report["sides"][side]["command"].as_str().unwrap()));
     }
-    let text = stdout(&short("compare", &sides));
+    let text = stdout_of(&short("compare", &sides));
     for part in ["cycles of a call", "what explains it", "values that differ", "pcp.scale_max"] {
         assert!(text.contains(part), "{part} is not in: {text}");
     }
@@ -212,16 +193,16 @@ fn the_pages_show_their_plots_in_a_browser_and_fetch_nothing() {
     let path = |name: &str| folder.path().join(name);
     let text = |name: &str| path(name).to_str().unwrap().to_owned();
     let output = zonal(&["lab", "run", "vmstat-update-cost", "--html", &text("run.html")]);
-    stdout(&output);
+    stdout_of(&output);
     check(&path("run.html"), 3, &["cmpxchg_local", "--seed 1", "published"]);
     let (csv, html) = (text("sweep.csv"), text("sweep.html"));
     let over = ["--over", "cpus=2,4,8", "--over", "policy=zonal,linux-6.6", "--seeds", "1,2"];
-    stdout(&short("sweep", &[&over[..], &["-o", &csv, "--html", &html]].concat()));
+    stdout_of(&short("sweep", &[&over[..], &["-o", &csv, "--html", &html]].concat()));
     let says = ["contention", "throughput", "memory held", "policy=linux-6.6", "zonal lab once"];
     check(&path("sweep.html"), 3, &says);
     let report = text("report.html");
     let args = ["lab", "report", "--experiment", "vmstat-update-cost", "-o", &report];
-    stdout(&zonal(&args));
+    stdout_of(&zonal(&args));
     let says = ["vmstat-update-cost", "zonal lab report --seed 1", "rome-2019-256", "AnandTech"];
     check(&path("report.html"), 3, &says);
     for name in fs::read_dir(folder.path()).unwrap() {
@@ -249,7 +230,7 @@ fn what_cannot_be_measured_is_refused_and_nothing_simulated_is_printed() {
     let output = zonal(&args);
     // A debug build measures nothing, and not every machine has restartable sequences.
     if output.status.code() == Some(0) {
-        assert_eq!(json(&output)["kind"], "measured");
+        assert_eq!(json_of(&output)["kind"], "measured");
     } else {
         refused(&output, "measure");
     }

@@ -4,33 +4,18 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use assert_cmd::Command;
-use serde_json::Value;
+use crate::program::{command, json_of, refusal_of, stdout_of};
 
 /// Runs the program with `data` as the place where it stores what it measured.
 fn zonal(data: &Path, args: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("zonal").unwrap();
-    command.env("NO_COLOR", "1").env("XDG_DATA_HOME", data).args(args).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn refusal(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(2));
-    assert!(output.stdout.is_empty());
-    String::from_utf8(output.stderr.clone()).unwrap()
+    command().env("XDG_DATA_HOME", data).args(args).output().unwrap()
 }
 
 #[test]
 fn machines_are_listed_with_their_sizes() {
     let data = tempfile::tempdir().unwrap();
-    let text = stdout(&zonal(data.path(), &["lab", "machines"]));
-    let report = stdout(&zonal(data.path(), &["lab", "machines", "--json"]));
-    let report: Value = serde_json::from_str(&report).unwrap();
+    let text = stdout_of(&zonal(data.path(), &["lab", "machines"]));
+    let report = json_of(&zonal(data.path(), &["lab", "machines", "--json"]));
     assert_eq!(report["schema_version"], 1);
     let machines = report["machines"].as_array().unwrap();
     let cpus: Vec<u64> = machines.iter().map(|m| m["cpus"].as_u64().unwrap()).collect();
@@ -46,10 +31,9 @@ fn machines_are_listed_with_their_sizes() {
 fn a_machine_is_printed_with_the_source_of_each_figure() {
     let data = tempfile::tempdir().unwrap();
     let name = "rome-2019-256@1024/16";
-    let text = stdout(&zonal(data.path(), &["lab", "machine", name]));
+    let text = stdout_of(&zonal(data.path(), &["lab", "machine", name]));
     assert!(text.starts_with("rome-2019-256@1024/16 (simulated)"), "{text}");
-    let report = stdout(&zonal(data.path(), &["lab", "machine", name, "--json"]));
-    let report: Value = serde_json::from_str(&report).unwrap();
+    let report = json_of(&zonal(data.path(), &["lab", "machine", name, "--json"]));
     assert_eq!((report["cpus"].as_u64(), report["nodes"].as_u64()), (Some(1024), Some(16)));
     let figures = report["figures"].as_array().unwrap();
     assert!(figures.len() > 25, "{figures:?}");
@@ -62,19 +46,21 @@ fn a_machine_is_printed_with_the_source_of_each_figure() {
 #[test]
 fn a_machine_of_ones_own_starts_from_a_preset_and_has_other_sizes_too() {
     let data = tempfile::tempdir().unwrap();
-    let text = stdout(&zonal(data.path(), &["lab", "machine", "icelake-2023-128", "--toml"]));
+    let text = stdout_of(&zonal(data.path(), &["lab", "machine", "icelake-2023-128", "--toml"]));
     let file = data.path().join("mine.toml");
     fs::write(&file, text.replace("icelake-2023-128\"", "mine\"")).unwrap();
     let file = file.to_str().unwrap();
-    assert!(stdout(&zonal(data.path(), &["lab", "machine", file])).starts_with("mine (simulated)"));
-    let sized = stdout(&zonal(data.path(), &["lab", "machine", &format!("{file}@6"), "--toml"]));
+    assert!(
+        stdout_of(&zonal(data.path(), &["lab", "machine", file])).starts_with("mine (simulated)")
+    );
+    let sized = stdout_of(&zonal(data.path(), &["lab", "machine", &format!("{file}@6"), "--toml"]));
     assert!(sized.contains("name = \"mine@6\""), "{sized}");
 }
 
 #[test]
 fn machines_that_cannot_be_are_refused_with_file_and_line() {
     let data = tempfile::tempdir().unwrap();
-    let text = stdout(&zonal(data.path(), &["lab", "machine", "xeon-2007-8", "--toml"]));
+    let text = stdout_of(&zonal(data.path(), &["lab", "machine", "xeon-2007-8", "--toml"]));
     let line = text.lines().position(|line| line.starts_with("sockets")).unwrap() + 1;
     let file = data.path().join("bad.toml");
     let path = file.to_str().unwrap().to_owned();
@@ -87,11 +73,11 @@ fn machines_that_cannot_be_are_refused_with_file_and_line() {
     ] {
         assert!(text.contains(from), "{text}");
         fs::write(&file, text.replacen(from, to, 1)).unwrap();
-        let error = refusal(&zonal(data.path(), &["lab", "machine", &path]));
+        let error = refusal_of(&zonal(data.path(), &["lab", "machine", &path]));
         assert!(error.contains(expected), "{error}");
     }
     fs::write(&file, [0xff, 0xfe]).unwrap();
-    let error = refusal(&zonal(data.path(), &["lab", "machine", &path]));
+    let error = refusal_of(&zonal(data.path(), &["lab", "machine", &path]));
     assert!(error.contains("bad.toml: cannot be read"), "{error}");
     for (name, expected) in [
         ("nonsense", "there are xeon-2007-8"),
@@ -99,7 +85,7 @@ fn machines_that_cannot_be_are_refused_with_file_and_line() {
         ("xeon-2007-8@many", "expected CPUS or CPUS/NODES"),
         ("this", "`zonal lab calibrate` does that"),
     ] {
-        let error = refusal(&zonal(data.path(), &["lab", "machine", name]));
+        let error = refusal_of(&zonal(data.path(), &["lab", "machine", name]));
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -108,7 +94,7 @@ fn machines_that_cannot_be_are_refused_with_file_and_line() {
 fn this_machine_is_measured_stored_and_used() {
     let data = tempfile::tempdir().unwrap();
     let output = zonal(data.path(), &["lab", "calibrate", "--quick", "--json"]);
-    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let report = json_of(&output);
     let notes = String::from_utf8(output.stderr).unwrap();
     let figures = report["figures"].as_array().unwrap();
     let figure = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
@@ -122,13 +108,12 @@ fn this_machine_is_measured_stored_and_used() {
         let sure = source.starts_with("measured") && !source.contains("others use");
         assert_eq!(sure, !said, "what was not measured is said: {notes}");
     }
-    let text = stdout(&zonal(data.path(), &["lab", "machine", "this"]));
+    let text = stdout_of(&zonal(data.path(), &["lab", "machine", "this"]));
     assert!(text.starts_with("this (measured): "), "{text}");
     assert!(text.contains("measured by `zonal lab calibrate`"), "{text}");
-    let listed = stdout(&zonal(data.path(), &["lab", "machines"]));
+    let listed = stdout_of(&zonal(data.path(), &["lab", "machines"]));
     assert!(listed.lines().any(|line| line.trim_start().starts_with("this ")), "{listed}");
-    let sized = stdout(&zonal(data.path(), &["lab", "machine", "this@64", "--json"]));
-    let sized: Value = serde_json::from_str(&sized).unwrap();
+    let sized = json_of(&zonal(data.path(), &["lab", "machine", "this@64", "--json"]));
     assert_eq!((sized["cpus"].as_u64(), sized["name"].as_str()), (Some(64), Some("this@64")));
 }
 
@@ -138,8 +123,7 @@ fn with_one_cpu_to_use_there_is_nobody_to_pass_a_line_to() {
     // The program inherits what this thread may use.
     let cpu = zonal::sys::affinity::allowed_cpus().unwrap()[0];
     let _pinned = zonal::sys::affinity::Pinned::to(cpu).unwrap();
-    let report = stdout(&zonal(data.path(), &["lab", "calibrate", "--quick", "--json"]));
-    let report: Value = serde_json::from_str(&report).unwrap();
+    let report = json_of(&zonal(data.path(), &["lab", "calibrate", "--quick", "--json"]));
     let figures = report["figures"].as_array().unwrap();
     for name in ["line.core", "line.socket", "line.remote"] {
         let figure = figures.iter().find(|figure| figure["name"] == name).unwrap();
@@ -153,7 +137,7 @@ fn a_place_that_cannot_be_written_is_refused_before_anything_is_measured() {
     let data = tempfile::tempdir().unwrap();
     let folder = data.path().to_str().unwrap();
     for place in ["nowhere/m.toml", folder, "/proc/m.toml"] {
-        let error = refusal(&zonal(data.path(), &["lab", "calibrate", "--quick", "-o", place]));
+        let error = refusal_of(&zonal(data.path(), &["lab", "calibrate", "--quick", "-o", place]));
         assert!(error.contains(place) && error.contains("expected a file"), "{error}");
     }
     assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0, "nothing is left behind");

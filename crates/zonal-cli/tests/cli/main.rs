@@ -11,6 +11,7 @@ mod node_exporter;
 mod others;
 mod policy;
 mod pressure;
+mod program;
 mod record;
 mod replay;
 mod state;

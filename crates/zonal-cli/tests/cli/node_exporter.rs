@@ -4,8 +4,6 @@
 //! `prometheus-node-exporter`, the name of Debian's package, in `PATH`. Without it the test says
 //! `SKIPPED`.
 
-use crate::two_nodes;
-
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use assert_cmd::Command;
 use zonal_text::{buddyinfo, meminfo, vmstat, zoneinfo};
+
+use crate::program::stdout;
+use crate::two_nodes;
 
 /// How long the collector may take to start.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -27,14 +27,6 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// What the program prints.
-fn zonal(trace: &Path, args: &[&str]) -> String {
-    let mut command = Command::cargo_bin("zonal").unwrap();
-    let output = command.arg(args[0]).arg(trace).args(&args[1..]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 fn collector() -> Option<PathBuf> {
@@ -90,20 +82,20 @@ fn collected(address: SocketAddr) -> HashMap<String, f64> {
 fn node_exporter_collects_what_the_texts_say() {
     let Some(collector) = collector() else { return };
     let recording = two_nodes::busy();
-    let trace = recording.path();
+    let trace = recording.path().to_str().unwrap();
     let root = tempfile::TempDir::new().unwrap();
     let write = |path: &str, text: &str| {
         let path = root.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     };
-    let texts = ["zoneinfo", "buddyinfo", "vmstat"].map(|text| (text, zonal(trace, &[text])));
+    let texts = ["zoneinfo", "buddyinfo", "vmstat"].map(|text| (text, stdout(&[text, trace])));
     for (name, text) in &texts {
         write(&format!("proc/{name}"), text);
     }
     let [(_, zoneinfo), (_, buddyinfo), (_, vmstat)] = texts;
     let nodes = ["0", "1"].map(|node| {
-        let texts = ["meminfo", "numastat"].map(|text| zonal(trace, &[text, "--node", node]));
+        let texts = ["meminfo", "numastat"].map(|text| stdout(&[text, trace, "--node", node]));
         for (name, text) in ["meminfo", "numastat"].iter().zip(&texts) {
             write(&format!("sys/devices/system/node/node{node}/{name}"), text);
         }

@@ -5,8 +5,6 @@
 //! The Python ones are looked for in the folder that the variable `ZONAL_PYTHON_BIN` names, then in
 //! `PATH`; without them their tests say `SKIPPED`.
 
-use crate::two_nodes;
-
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -15,13 +13,8 @@ use procfs_core::{FromBufRead, VmStat};
 use serde_json::Value;
 use zonal_text::{Layout, buddyinfo, pagetypeinfo, vmstat, zoneinfo};
 
-/// What the program prints.
-fn zonal(args: &[&str]) -> String {
-    let mut command = Command::cargo_bin("zonal").unwrap();
-    let output = command.args(args).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::program::stdout;
+use crate::two_nodes;
 
 /// Where a program is, if running it with `check` succeeds; loudly not, otherwise.
 fn installed(program: &str, check: &[&str]) -> Option<PathBuf> {
@@ -53,7 +46,7 @@ fn procfs_reads_vmstat() {
     let directory = two_nodes::busy();
     let trace = directory.path().to_str().unwrap();
     for layout in Layout::ALL {
-        let text = zonal(&["vmstat", trace, "--layout", layout.release()]);
+        let text = stdout(&["vmstat", trace, "--layout", layout.release()]);
         let theirs = VmStat::from_buf_read(text.as_bytes()).unwrap().0;
         let ours = vmstat::parse(&text).unwrap();
         assert_eq!(theirs.len(), ours.stats.len());
@@ -65,7 +58,7 @@ fn procfs_reads_vmstat() {
 fn openmetrics_parser_reads_the_metrics() {
     let directory = two_nodes::busy();
     let trace = directory.path().to_str().unwrap();
-    let text = zonal(&["vmstat", trace, "--openmetrics"]);
+    let text = stdout(&["vmstat", trace, "--openmetrics"]);
     let metrics = openmetrics_parser::openmetrics::parse_openmetrics(&text)
         .unwrap_or_else(|error| panic!("{error}"));
     let free = &metrics.families["zonal_zone_nr_free_pages"];
@@ -76,7 +69,7 @@ fn openmetrics_parser_reads_the_metrics() {
             other => panic!("{other:?}"),
         })
         .sum();
-    let vmstat = vmstat::parse(&zonal(&["vmstat", trace])).unwrap();
+    let vmstat = vmstat::parse(&stdout(&["vmstat", trace])).unwrap();
     assert_eq!(sum as u64, vmstat.value("nr_free_pages").unwrap());
     assert!(metrics.families.contains_key("zonal_pgfree"));
     assert!(metrics.families.contains_key("zonal_pageset_high_max"));
@@ -94,9 +87,9 @@ for family in text_string_to_metric_families(sys.stdin.read()):
 ";
     let check = ["-c", "import prometheus_client.openmetrics.parser"];
     let Some(python) = installed("python3", &check) else { return };
-    let text = zonal(&["vmstat", trace, "--openmetrics"]);
+    let text = stdout(&["vmstat", trace, "--openmetrics"]);
     let families = other(&python, &["-c", script], &text);
-    let populated = zoneinfo::parse(&zonal(&["zoneinfo", trace])).unwrap().zones;
+    let populated = zoneinfo::parse(&stdout(&["zoneinfo", trace])).unwrap().zones;
     let populated = populated.iter().filter(|zone| zone.is_populated()).count();
     for line in [
         format!("zonal_numa_hit counter {populated}"),
@@ -113,7 +106,7 @@ fn jc_reads_zoneinfo() {
     let directory = two_nodes::busy();
     let trace = directory.path().to_str().unwrap();
     for layout in Layout::ALL {
-        let text = zonal(&["zoneinfo", trace, "--layout", layout.release()]);
+        let text = stdout(&["zoneinfo", trace, "--layout", layout.release()]);
         let Some(theirs) = jc("zoneinfo", &text) else { return };
         let ours = zoneinfo::parse(&text).unwrap();
         for zone in ours.zones.iter().filter(|zone| zone.is_populated()) {
@@ -139,14 +132,14 @@ fn jc_reads_zoneinfo() {
 fn jc_reads_buddyinfo_and_pagetypeinfo() {
     let directory = two_nodes::busy();
     let trace = directory.path().to_str().unwrap();
-    let text = zonal(&["buddyinfo", trace]);
+    let text = stdout(&["buddyinfo", trace]);
     let Some(theirs) = jc("buddyinfo", &text) else { return };
     for (index, zone) in buddyinfo::parse(&text).unwrap().zones.iter().enumerate() {
         let row = &theirs[index];
         assert_eq!((&row["node"], &row["zone"]), (&zone.node.into(), &zone.zone[..].into()));
         assert_eq!(row["free_chunks"], Value::from(zone.free_blocks.clone()));
     }
-    let text = zonal(&["pagetypeinfo", trace, "--policy", "linux-6.12"]);
+    let text = stdout(&["pagetypeinfo", trace, "--policy", "linux-6.12"]);
     // jc reads one node; a kernel prints one part per node.
     let (second, _) = text.rmatch_indices("Page block order").next().unwrap();
     let one = &text[..second];
@@ -166,7 +159,7 @@ fn jc_reads_vmstat() {
     let directory = two_nodes::busy();
     let trace = directory.path().to_str().unwrap();
     for layout in Layout::ALL {
-        let text = zonal(&["vmstat", trace, "--layout", layout.release()]);
+        let text = stdout(&["vmstat", trace, "--layout", layout.release()]);
         let Some(theirs) = jc("vmstat", &text) else { return };
         for stat in &vmstat::parse(&text).unwrap().stats {
             assert_eq!(theirs[&stat.name], stat.value, "{layout} {}", stat.name);
@@ -179,16 +172,16 @@ fn jc_reads_vmstat() {
 fn awk_reads_what_administrators_read() {
     let directory = two_nodes::busy();
     let trace = directory.path().to_str().unwrap();
-    let vmstat = vmstat::parse(&zonal(&["vmstat", trace])).unwrap();
+    let vmstat = vmstat::parse(&stdout(&["vmstat", trace])).unwrap();
     let free = vmstat.value("nr_free_pages").unwrap();
 
     let pages = "{ for (i = 5; i <= NF; i++) sum += $i * 2 ^ (i - 5) } END { print sum }";
-    let Some(sum) = awk(pages, &zonal(&["buddyinfo", trace])) else { return };
+    let Some(sum) = awk(pages, &stdout(&["buddyinfo", trace])) else { return };
     assert_eq!(sum.trim(), free.to_string());
 
     let high = "/^Node/ { zone = $2 $4 } /pages free/ { free = $3 }
         $1 == \"high\" { print zone, free, $2 }";
-    let zoneinfo = zonal(&["zoneinfo", trace]);
+    let zoneinfo = stdout(&["zoneinfo", trace]);
     let lines = awk(high, &zoneinfo).unwrap();
     let ours: Vec<String> = zoneinfo::parse(&zoneinfo)
         .unwrap()
@@ -203,11 +196,11 @@ fn awk_reads_what_administrators_read() {
 
     let total = "$3 == \"MemTotal:\" && $5 == \"kB\" { sum += $4 } END { print sum }";
     let managed = "$1 == \"managed\" { sum += $2 } END { print sum * 4 }";
-    let memory = awk(total, &zonal(&["meminfo", trace])).unwrap();
+    let memory = awk(total, &stdout(&["meminfo", trace])).unwrap();
     assert_eq!(memory, awk(managed, &zoneinfo).unwrap());
 
     let hits = "$1 == \"numa_hit\" { for (i = 2; i <= NF; i++) sum += $i } END { print sum }";
-    let table = awk(hits, &zonal(&["numastat", trace])).unwrap();
+    let table = awk(hits, &stdout(&["numastat", trace])).unwrap();
     assert_eq!(table.trim(), vmstat.value("numa_hit").unwrap().to_string());
 }
 

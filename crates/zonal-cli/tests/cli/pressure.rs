@@ -1,14 +1,8 @@
 //! `zonal pressure`, as a program.
 
 use std::collections::BTreeSet;
-use std::process::Output;
 
-use assert_cmd::Command;
-use serde_json::Value;
-
-fn zonal(args: &[&str]) -> Output {
-    Command::cargo_bin("zonal").unwrap().args(args).output().unwrap()
-}
+use crate::program::{json, refusal};
 
 /// A small run of each load: every published row is there, and what was written was read back by
 /// nobody but counted.
@@ -19,9 +13,7 @@ fn each_load_reports_the_published_rows() {
         let path = dir.path().to_str().unwrap();
         let size = ["--pool", "16", "--data", "32", "--dir", path, "--disk-mib-s", "0"];
         let set = ["--set", "zlc=original", "--json"];
-        let out = zonal(&[&["pressure", workload], &size[..], &set[..]].concat());
-        assert!(out.status.success(), "{workload}: {}", String::from_utf8_lossy(&out.stderr));
-        let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let report = json(&[&["pressure", workload], &size[..], &set[..]].concat());
         assert_eq!(report["workload"], workload);
         let columns = report["columns"].as_array().unwrap();
         assert_eq!(columns.len(), 1);
@@ -45,9 +37,7 @@ fn each_load_reports_the_published_rows() {
 fn a_slowed_disk_and_the_reasons_are_in_the_report() {
     let disk = ["--disk-mib-s", "1000", "--disk-seek-us", "0", "--huge-every", "0"];
     let run = ["pressure", "fsmark", "--pool", "16", "--data", "32"];
-    let out = zonal(&[&run[..], &disk[..], &["--set", "zlc=first_zone", "--json"][..]].concat());
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let report = json(&[&run[..], &disk[..], &["--set", "zlc=first_zone", "--json"]].concat());
     assert!(report["disk"].as_str().unwrap().contains("1000 MiB/s"), "{}", report["disk"]);
     let figure = |name: &str| {
         report["columns"][0]["measured"][name].as_u64().unwrap_or_else(|| {
@@ -65,10 +55,8 @@ fn a_slowed_disk_and_the_reasons_are_in_the_report() {
 
 #[test]
 fn what_cannot_be_is_refused_with_a_reason() {
-    let out = zonal(&["pressure", "fsmark", "--set", "zlc=sometimes"]);
-    assert_eq!(out.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("zlc"));
-    let out = zonal(&["pressure", "fsmark", "--dir", "/nowhere/at/all"]);
-    assert_eq!(out.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("/nowhere/at/all"));
+    let message = refusal(&["pressure", "fsmark", "--set", "zlc=sometimes"]);
+    assert!(message.contains("zlc"), "{message}");
+    let message = refusal(&["pressure", "fsmark", "--dir", "/nowhere/at/all"]);
+    assert!(message.contains("/nowhere/at/all"), "{message}");
 }

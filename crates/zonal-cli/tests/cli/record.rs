@@ -2,8 +2,10 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::program::stderr;
 
 const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
@@ -26,10 +28,6 @@ fn record(output: &Path) -> Command {
     command
 }
 
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 fn instance_of(process: u32) -> std::path::PathBuf {
     Path::new(INSTANCES).join(format!("zonal-{process}"))
 }
@@ -42,7 +40,7 @@ fn a_recording_is_a_trace_that_can_be_replayed() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a.zonal");
     let output = record(&file).args(["--", "sh", "-c", "ls -R /etc | wc"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "only the file is left");
 
@@ -59,7 +57,7 @@ fn a_recording_is_a_trace_that_can_be_replayed() {
         .arg(&file)
         .output()
         .unwrap();
-    assert_eq!(replay.status.code(), Some(0), "{}", text(&replay));
+    assert_eq!(replay.status.code(), Some(0), "{}", stderr(&replay));
     let replay: serde_json::Value = serde_json::from_slice(&replay.stdout).unwrap();
     assert_eq!(replay["events"], info["events"]);
 }
@@ -106,7 +104,7 @@ fn an_interrupt_ends_the_recording_and_the_trace_is_written() {
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(file.is_file());
 }
 
@@ -130,7 +128,7 @@ fn without_root_it_says_which_step_failed_and_what_works() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let text = text(&output);
+    let text = stderr(&output);
     for part in ["cannot find tracefs", "needs root", "what still works: `zonal trace`"] {
         assert!(text.contains(part), "{text}");
     }
@@ -141,5 +139,5 @@ fn the_output_must_be_a_zonal_file() {
     let output =
         Command::new(ZONAL).args(["record", "-o", "a.txt", "--", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output).contains("ends in .zonal"), "{}", text(&output));
+    assert!(stderr(&output).contains("ends in .zonal"), "{}", stderr(&output));
 }

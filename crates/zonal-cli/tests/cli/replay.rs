@@ -2,37 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
-use assert_cmd::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::program::{json, passed, refusal, stderr, stdout, stdout_of};
+
 /// Events of the bundled sample that most tests read.
 const FEW: &str = "30000";
-
-fn zonal(args: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("zonal").unwrap();
-    command.env("NO_COLOR", "1").args(args).output().unwrap()
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap_or_else(|| panic!("killed: {}", stderr(output)))
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn json(args: &[&str]) -> Value {
-    let output = zonal(args);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 fn sample() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-trace/samples/zlib-make-j4")
@@ -55,10 +33,7 @@ const HEADER: &str =
 fn refused(stream: &str) -> String {
     let directory = recording(stream);
     let path = directory.path().to_str().unwrap();
-    let output = zonal(&["replay", path, "--memory", "none"]);
-    assert_eq!(code(&output), 2, "{}", stderr(&output));
-    assert_eq!(stdout(&output), "");
-    let message = stderr(&output);
+    let message = refusal(&["replay", path, "--memory", "none"]);
     assert!(!message.contains("panicked"), "{message}");
     assert!(message.contains("events.txt"), "{message}");
     message
@@ -148,9 +123,8 @@ fn a_path_and_the_bundled_sample_are_the_same() {
 
 #[test]
 fn text_goes_to_stdout_and_notes_to_stderr() {
-    let output = zonal(&["replay", "--limit", FEW]);
-    assert_eq!(code(&output), 0);
-    let text = stdout(&output);
+    let output = passed(&["replay", "--limit", FEW]);
+    let text = stdout_of(&output);
     for part in ["zlib-make-j4", "events/s", "refills, pages", "numa_hit", "counted", "PASS\n"] {
         assert!(text.contains(part), "{part} is missing in: {text}");
     }
@@ -168,16 +142,15 @@ fn one_request_is_explained_where_it_comes() {
     assert!(steps[0].as_str().unwrap().starts_with("walk, down to the low mark"), "{explained}");
     assert!(steps[1].as_str().unwrap().contains("zone Normal: "), "{explained}");
     assert!(explained["outcome"].as_str().unwrap().starts_with("served from node 0"));
-    let text = zonal(&[&none[..], &["7"]].concat());
-    assert!(stdout(&text).contains("request 7 at "), "{}", stdout(&text));
+    let text = stdout(&[&none[..], &["7"]].concat());
+    assert!(text.contains("request 7 at "), "{text}");
     for (args, says) in [
         ([&none[..], &["9999999"]].concat(), "the trace, up to where it was replayed, has"),
         (vec!["replay", "--limit", FEW, "--explain", "1"], "--explain needs --memory none"),
         ([&none[..], &["0"]].concat(), "0 is not in 1.."),
     ] {
-        let output = zonal(&args);
-        assert_eq!(code(&output), 2);
-        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        let message = refusal(&args);
+        assert!(message.contains(says), "{message}");
     }
 }
 
@@ -192,7 +165,7 @@ fn nobody_reading_is_no_error() {
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(!stderr(&output).contains("panicked"));
 }
 
@@ -208,9 +181,7 @@ fn a_cut_compressed_stream_is_refused_with_its_byte() {
     fs::remove_file(directory.path().join("events.txt")).unwrap();
     let bytes = fs::read(sample().join("events.txt.zst")).unwrap();
     fs::write(directory.path().join("events.txt.zst"), &bytes[..bytes.len() / 2]).unwrap();
-    let output = zonal(&["replay", directory.path().to_str().unwrap()]);
-    assert_eq!(code(&output), 2);
-    let message = stderr(&output);
+    let message = refusal(&["replay", directory.path().to_str().unwrap()]);
     assert!(
         message.contains("events.txt.zst: byte ") && message.contains("cut short"),
         "{message}"
@@ -261,9 +232,8 @@ fn a_stream_without_a_machine_runs_on_real_memory_only() {
     let path = directory.path().to_str().unwrap();
     let report = json(&["replay", path, "--json"]);
     assert_eq!((&report["allocs"], &report["frees"]), (&1.into(), &1.into()));
-    let output = zonal(&["replay", path, "--memory", "none"]);
-    assert_eq!(code(&output), 2);
-    assert!(stderr(&output).contains("zoneinfo.pre"), "{}", stderr(&output));
+    let message = refusal(&["replay", path, "--memory", "none"]);
+    assert!(message.contains("zoneinfo.pre"), "{message}");
 }
 
 #[test]
@@ -277,9 +247,8 @@ fn a_machine_that_cannot_be_is_refused() {
     ] {
         assert!(text.contains(from));
         fs::write(&path, text.replace(from, to)).unwrap();
-        let output = zonal(&["replay", directory.path().to_str().unwrap(), "--memory", "none"]);
-        assert_eq!(code(&output), 2, "{to}: {}", stderr(&output));
-        assert!(stderr(&output).contains("recorded machine"), "{}", stderr(&output));
+        let message = refusal(&["replay", directory.path().to_str().unwrap(), "--memory", "none"]);
+        assert!(message.contains("recorded machine"), "{to}: {message}");
     }
 }
 
@@ -294,17 +263,13 @@ fn usage_errors_exit_with_2() {
         &["reply"],
         &[],
     ] {
-        let output = zonal(args);
-        assert_eq!(code(&output), 2, "{args:?}: {}", stderr(&output));
-        assert_eq!(stdout(&output), "", "{args:?}");
+        refusal(args);
     }
-    let message = stderr(&zonal(&["replay", "--policy", "linux-1.0"]));
+    let message = refusal(&["replay", "--policy", "linux-1.0"]);
     assert!(message.contains("linux-6.18"), "{message}");
 }
 
 #[test]
 fn help_is_data() {
-    let output = zonal(&["replay", "--help"]);
-    assert_eq!(code(&output), 0);
-    assert!(stdout(&output).contains("--memory"));
+    assert!(stdout(&["replay", "--help"]).contains("--memory"));
 }

@@ -1,36 +1,15 @@
 //! `zonal zoneinfo` and the other texts, the real program: bytes, JSON, exit codes, bad input.
 
-use crate::two_nodes;
-
 use std::path::{Path, PathBuf};
-use std::process::Output;
 
-use assert_cmd::Command;
 use serde_json::Value;
 use zonal_text::{buddyinfo, meminfo, pagetypeinfo, vmstat, zoneinfo};
 
+use crate::program::{command, json, refusal, refusal_of, stdout};
+use crate::two_nodes;
+
 /// Events of the bundled sample that are read.
 const FEW: &str = "20000";
-
-fn zonal(args: &[&str], stdin: &[u8]) -> Output {
-    let mut command = Command::cargo_bin("zonal").unwrap();
-    command.env("NO_COLOR", "1").args(args).write_stdin(stdin).output().unwrap()
-}
-
-/// What the program prints, which must pass.
-fn stdout(args: &[&str]) -> String {
-    let output = zonal(args, b"");
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&stdout(args)).unwrap()
-}
 
 fn crates(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
@@ -118,7 +97,9 @@ fn a_kernels_file_prints_back_byte_for_byte() {
             let expected = std::fs::read(&path).unwrap();
             let printed = stdout(&[text, "--of", path.to_str().unwrap()]);
             assert_eq!(printed.as_bytes(), expected, "{}", path.display());
-            let output = zonal(&[text, "--of", "-"], &expected);
+            let mut command = command();
+            let output = command.args([text, "--of", "-"]).write_stdin(&*expected).output();
+            let output = output.unwrap();
             assert_eq!(output.stdout, expected, "{}", path.display());
             let json = json(&[text, "--of", path.to_str().unwrap(), "--json"]);
             assert_eq!(json["text"], text);
@@ -195,11 +176,10 @@ fn bad_input_is_named_and_exits_with_2() {
         (&["zoneinfo", "--of", path, "--layout", "6.1"], "cannot be used with"),
         (&["vmstat", "--openmetrics", "--json"], "cannot be used with"),
     ] {
-        let output = zonal(args, b"");
-        assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(stderr(&output).contains(part), "{args:?}: {}", stderr(&output));
-        assert!(output.stdout.is_empty(), "{args:?}");
+        let message = refusal(args);
+        assert!(message.contains(part), "{args:?}: {message}");
     }
-    let output = zonal(&["zoneinfo", "--of", "-"], b"\xff\n");
-    assert_eq!(output.status.code(), Some(2));
+    let mut command = command();
+    let output = command.args(["zoneinfo", "--of", "-"]).write_stdin(&b"\xff\n"[..]).output();
+    refusal_of(&output.unwrap());
 }

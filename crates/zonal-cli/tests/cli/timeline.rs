@@ -1,10 +1,6 @@
 //! `zonal replay --fidelity`: what is told bin by bin adds up to what is told in total.
 
-use std::process::{Command, Output};
-
-fn replay(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_zonal")).arg("replay").args(arguments).output().unwrap()
-}
+use crate::program::{json, refusal};
 
 fn sum(side: &serde_json::Value) -> u64 {
     side.as_array().unwrap().iter().map(|bin| bin.as_u64().unwrap()).sum()
@@ -15,10 +11,9 @@ fn bins_add_up_to_the_totals_of_both_sides() {
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("page.html");
     let path = page.to_str().unwrap();
-    let policy = ["--memory", "none", "--policy", "linux-6.18", "--json", "--fidelity", path];
-    let output = replay(&policy);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let policy =
+        ["replay", "--memory", "none", "--policy", "linux-6.18", "--json", "--fidelity", path];
+    let report = json(&policy);
     let fidelity = &report["fidelity"];
     let places = fidelity["places"].as_array().unwrap();
     assert!(!places.is_empty());
@@ -49,9 +44,9 @@ fn a_recording_with_samples_is_held_to_them() {
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("page.html");
     let path = page.to_str().unwrap();
-    let policy = ["--memory", "none", "--policy", "linux-6.18", "--json", "--fidelity", path];
-    let output = replay(&[&policy[..], &["--use-recorded", "decay", root]].concat());
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let policy =
+        ["replay", "--memory", "none", "--policy", "linux-6.18", "--json", "--fidelity", path];
+    let report = json(&[&policy[..], &["--use-recorded", "decay", root]].concat());
     let fidelity = &report["fidelity"];
     assert!(fidelity["polls"].as_u64().unwrap() > 100, "{}", fidelity["polls"]);
     for place in fidelity["places"].as_array().unwrap() {
@@ -65,8 +60,6 @@ fn a_recording_with_samples_is_held_to_them() {
 
 #[test]
 fn a_pool_has_no_timeline() {
-    let output = replay(&["--fidelity", "x.html"]);
-    assert_eq!(output.status.code(), Some(2));
-    let text = String::from_utf8_lossy(&output.stderr);
+    let text = refusal(&["replay", "--fidelity", "x.html"]);
     assert!(text.contains("--fidelity needs --memory none"), "{text}");
 }

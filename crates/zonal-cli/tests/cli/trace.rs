@@ -2,35 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
 
-use assert_cmd::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-fn zonal(args: &[&str]) -> Output {
-    Command::cargo_bin("zonal").unwrap().args(args).output().unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn ok(args: &[&str]) -> Output {
-    let output = zonal(args);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
-    output
-}
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_slice(&ok(args).stdout).unwrap()
-}
-
-fn refused(args: &[&str]) -> String {
-    let output = zonal(args);
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
-    stderr(&output)
-}
+use crate::program::{json, passed, refusal, stderr, zonal};
 
 fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-trace/tests/data").join(name);
@@ -59,8 +35,8 @@ fn a_recording_goes_to_every_form_and_back() {
     for name in ["compact", "ftrace"] {
         let original = fixture(name);
         let (packed, directory) = (place.file("t.zonal"), place.file(name));
-        ok(&["trace", "convert", &original, text(&packed), "--level", "3"]);
-        ok(&["trace", "convert", text(&packed), text(&directory), "--level", "3"]);
+        passed(&["trace", "convert", &original, text(&packed), "--level", "3"]);
+        passed(&["trace", "convert", text(&packed), text(&directory), "--level", "3"]);
         let stats = |path: &str| {
             let mut stats = json(&["trace", "stats", path, "--json"]);
             let fields = stats.as_object_mut().unwrap();
@@ -95,11 +71,11 @@ fn a_recording_goes_to_every_form_and_back() {
 #[test]
 fn a_trace_goes_to_stdout_and_to_lines() {
     let place = Place::new();
-    let packed = ok(&["trace", "convert", &fixture("ftrace"), "-", "--level", "1"]).stdout;
+    let packed = passed(&["trace", "convert", &fixture("ftrace"), "-", "--level", "1"]).stdout;
     let file = place.file("from-stdout");
     fs::write(&file, packed).unwrap();
     let lines = place.file("events.txt");
-    ok(&["trace", "convert", text(&file), text(&lines)]);
+    passed(&["trace", "convert", text(&file), text(&lines)]);
     let stats = json(&["trace", "stats", text(&lines), "--json"]);
     let original = json(&["trace", "stats", &fixture("ftrace"), "--json"]);
     assert_eq!(stats["kinds"], original["kinds"]);
@@ -109,7 +85,7 @@ fn a_trace_goes_to_stdout_and_to_lines() {
 fn a_part_is_what_lies_in_it() {
     let place = Place::new();
     let (whole, part) = (place.file("whole.zonal"), place.file("part.zonal"));
-    ok(&["trace", "convert", &fixture("compact"), text(&whole), "--level", "1"]);
+    passed(&["trace", "convert", &fixture("compact"), text(&whole), "--level", "1"]);
     let all = json(&["trace", "stats", text(&whole), "--json"]);
     let (first, last) = (all["first_ns"].as_u64().unwrap(), all["last_ns"].as_u64().unwrap());
     let middle = first.midpoint(last);
@@ -117,7 +93,7 @@ fn a_part_is_what_lies_in_it() {
     let mut events = 0;
     for range in [["--from", &seconds], ["--to", &seconds]] {
         let path = place.file(&format!("{}.zonal", range[0]));
-        ok(&["trace", "cut", text(&whole), text(&path), range[0], range[1]]);
+        passed(&["trace", "cut", text(&whole), text(&path), range[0], range[1]]);
         let stats = json(&["trace", "stats", text(&path), "--json"]);
         events += stats["events"].as_u64().unwrap();
         let inside = match range[0] {
@@ -127,7 +103,7 @@ fn a_part_is_what_lies_in_it() {
         assert!(inside);
     }
     assert_eq!(Some(events), all["events"].as_u64());
-    ok(&["trace", "cut", text(&whole), text(&part), "--cpus", "1"]);
+    passed(&["trace", "cut", text(&whole), text(&part), "--cpus", "1"]);
     let stats = json(&["trace", "stats", text(&part), "--json"]);
     assert_eq!(stats["cpus"].as_object().unwrap().keys().collect::<Vec<_>>(), ["1"]);
     assert_eq!(stats["events"], all["cpus"]["1"]);
@@ -139,7 +115,7 @@ fn a_scaled_trace_has_copies_side_by_side() {
     let scaled = place.file("scaled.zonal");
     for name in ["compact", "ftrace"] {
         let original = fixture(name);
-        ok(&["trace", "scale", &original, text(&scaled), "--copies", "3", "--level", "1"]);
+        passed(&["trace", "scale", &original, text(&scaled), "--copies", "3", "--level", "1"]);
         let info = json(&["trace", "info", text(&scaled), "--json"]);
         let before = json(&["trace", "info", &original, "--json"]);
         let number = |value: &Value, field: &str| value[field].as_u64().unwrap();
@@ -162,7 +138,7 @@ fn a_trace_without_its_machine_says_what_to_give() {
     let place = Place::new();
     let alone = place.file("alone.txt");
     fs::copy(Path::new(&fixture("ftrace")).join("trace.txt"), &alone).unwrap();
-    let message = refused(&["replay", text(&alone), "--memory", "none"]);
+    let message = refusal(&["replay", text(&alone), "--memory", "none"]);
     assert!(message.contains("--machine DIR"), "{message}");
     let machine = fixture("ftrace");
     let with = ["replay", text(&alone), "--machine", &machine, "--memory", "none", "--json"];
@@ -170,7 +146,7 @@ fn a_trace_without_its_machine_says_what_to_give() {
     let policy = ["--policy", "linux-6.12"];
     let of = |args: &[&str]| json(&[args, &policy[..]].concat())["model"].clone();
     assert_eq!(of(&with), of(&whole));
-    let message = refused(&["replay", text(&alone), "--machine", text(place.0.path())]);
+    let message = refusal(&["replay", text(&alone), "--machine", text(place.0.path())]);
     assert!(message.contains("file is missing"), "{message}");
 }
 
@@ -178,11 +154,11 @@ fn a_trace_without_its_machine_says_what_to_give() {
 fn bad_input_is_an_error_with_its_place_and_leaves_nothing() {
     let place = Place::new();
     let (whole, cut) = (place.file("whole.zonal"), place.file("cut.zonal"));
-    ok(&["trace", "convert", &fixture("compact"), text(&whole), "--level", "1"]);
+    passed(&["trace", "convert", &fixture("compact"), text(&whole), "--level", "1"]);
     let bytes = fs::read(&whole).unwrap();
     fs::write(&cut, &bytes[..bytes.len() - 10]).unwrap();
     let output = place.file("out.zonal");
-    let message = refused(&["trace", "convert", text(&cut), text(&output)]);
+    let message = refusal(&["trace", "convert", text(&cut), text(&output)]);
     assert!(message.contains("cut.zonal: byte "), "{message}");
     assert!(!output.exists());
     assert_eq!(fs::read_dir(place.0.path()).unwrap().count(), 2);
@@ -195,7 +171,7 @@ fn bad_input_is_an_error_with_its_place_and_leaves_nothing() {
         (vec!["trace", "info", "/nowhere"], "file is missing"),
         (vec!["trace", "scale", text(&whole), text(&output), "--copies", "5000"], "5000"),
     ] {
-        let message = refused(&args);
+        let message = refusal(&args);
         assert!(message.contains(part), "{args:?}: {message}");
     }
 }
