@@ -12,7 +12,7 @@ use crate::vmstat::threshold;
 use crate::vmstat::variant::{NumaFold, Pressure, ThresholdPages};
 use crate::vmstat::worker::StatWorker;
 use crate::zone::state::Zone;
-use crate::zone::watermark::{Mark, ZoneSnapshot};
+use crate::zone::watermark::{Mark, ZoneSnapshot, free_pages_safe};
 
 /// What a refresh folded.
 #[derive(Clone, Copy, Default)]
@@ -237,12 +237,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn safe_snapshot(&self, zone: ZoneId, highest: ZoneKind) -> ZoneSnapshot {
         let of_zone = self.zone(zone);
         let snapshot = of_zone.snapshot(highest);
-        match of_zone.drift_mark() {
-            Some(mark) if snapshot.free < mark => {
-                ZoneSnapshot { free: self.free_snapshot(zone), ..snapshot }
-            }
-            _ => snapshot,
-        }
+        let exact = || self.free_snapshot(zone);
+        let free = free_pages_safe(snapshot.free, of_zone.drift_mark(), exact);
+        ZoneSnapshot { free, ..snapshot }
     }
 
     /// `nr_free_pages` of `/proc/vmstat`: all zones' counters, without the CPUs' deltas; 0 if
