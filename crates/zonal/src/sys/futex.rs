@@ -1,4 +1,4 @@
-//! Parking on a 32-bit word, and spinning before that.
+//! Parking on a 32-bit word.
 //!
 //! What a zone lock needs to sleep: [`wait`] while the word holds a value, [`wake`] who waits.
 //! Words are private to the process (`FUTEX_PRIVATE_FLAG`), which saves the kernel a lookup of the
@@ -18,13 +18,6 @@ use rustix::thread::Timespec;
 use rustix::thread::futex::{self, Flags};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
-
-/// Spins of [`spin_until`] that a lock does before it parks. A zone lock is held for some hundred
-/// nanoseconds (a refill of 63 pages); parking and waking costs several microseconds.
-pub const SPIN_ROUNDS_DEFAULT: u32 = 100;
-
-/// The pause between two looks doubles up to this many `spin_loop` hints.
-const SPIN_HINTS_MAX: u32 = 32;
 
 /// Why [`wait`] returned. See FUTEX-1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,28 +60,6 @@ pub fn wake(word: &AtomicU32, waiters_max: u32) -> usize {
 /// Wakes one thread that waits on `word`; true if there was one.
 pub fn wake_one(word: &AtomicU32) -> bool {
     wake(word, 1) == 1
-}
-
-/// Wakes every thread that waits on `word`, and says how many that were.
-pub fn wake_all(word: &AtomicU32) -> usize {
-    wake(word, i32::MAX as u32)
-}
-
-/// Looks at `ready` up to `rounds` times with growing pauses between; true as soon as it holds.
-///
-/// The first look comes without a pause.
-pub fn spin_until(rounds: u32, mut ready: impl FnMut() -> bool) -> bool {
-    let mut hints = 1;
-    for _ in 0..rounds {
-        if ready() {
-            return true;
-        }
-        for _ in 0..hints {
-            std::hint::spin_loop();
-        }
-        hints = (hints * 2).min(SPIN_HINTS_MAX);
-    }
-    false
 }
 
 /// A duration as the kernel takes it; one too long for it becomes the longest it takes.
@@ -147,26 +118,9 @@ mod tests {
             }
             std::thread::sleep(Duration::from_millis(5));
             word.store(1, Ordering::Release); // FUTEX-2: the word first
-            wake_all(&word);
+            wake(&word, u32::MAX);
         });
         assert_eq!(awake.load(Ordering::Relaxed), 3);
         assert!(!wake_one(&word), "nobody is left to wake");
-    }
-
-    #[test]
-    fn spinning_stops_when_ready_and_gives_up_after_its_rounds() {
-        let mut looks = 0;
-        assert!(spin_until(10, || {
-            looks += 1;
-            looks == 3
-        }));
-        assert_eq!(looks, 3);
-        let mut looks = 0;
-        assert!(!spin_until(10, || {
-            looks += 1;
-            false
-        }));
-        assert_eq!(looks, 10);
-        assert!(!spin_until(0, || true), "no round, no look");
     }
 }

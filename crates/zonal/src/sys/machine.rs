@@ -1,7 +1,7 @@
-//! What machine this is: the lines above a benchmark and the columns beside a result.
+//! What machine this is, as reports name it.
 //!
-//! A number without its machine is worth nothing, so every result file carries these. Nothing here
-//! fails: what cannot be found out is "unknown" or 0, because a benchmark should not stop over it.
+//! A number without its machine is worth nothing. Nothing here fails: what cannot be found out is
+//! "unknown" or 0, because a benchmark should not stop over it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -56,10 +56,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Names and order of [`Machine::csv_row`].
-    pub const CSV_HEADER: &'static str = "cpu_model,arch,kernel_release,mem_bytes,huge_2m_total,\
-                                          huge_2m_free,transparent_huge";
-
     /// Looks at this machine.
     pub fn read() -> Machine {
         Machine::read_from(&MachineFiles::default())
@@ -78,20 +74,6 @@ impl Machine {
             huge_2m: huge_2m(&files.mm.join("hugepages/hugepages-2048kB")),
             transparent_huge: chosen(&text(&files.mm.join("transparent_hugepage/enabled"))),
         }
-    }
-
-    /// One line of a result file; fields with a comma or a quote are quoted (RFC 4180).
-    pub fn csv_row(&self) -> String {
-        let fields = [
-            csv_field(&self.cpu_model),
-            csv_field(&self.arch),
-            csv_field(&self.kernel_release),
-            self.mem_bytes.to_string(),
-            self.huge_2m.total.to_string(),
-            self.huge_2m.free.to_string(),
-            csv_field(&self.transparent_huge),
-        ];
-        fields.join(",")
     }
 }
 
@@ -153,13 +135,6 @@ fn sysinfo_bytes() -> u64 {
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
 }
 
-fn csv_field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        return format!("\"{}\"", text.replace('"', "\"\""));
-    }
-    text.to_string()
-}
-
 /// A file's text, empty when it cannot be read.
 fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
@@ -175,7 +150,6 @@ mod tests {
         assert!(machine.mem_bytes > 0);
         assert!(!machine.kernel_release.is_empty());
         assert!(!machine.to_string().contains('\n'));
-        assert!(machine.csv_row().split(',').count() >= Machine::CSV_HEADER.split(',').count());
     }
 
     #[test]
@@ -204,7 +178,6 @@ mod tests {
         assert_eq!(machine.mem_bytes, 2 << 20);
         assert_eq!(machine.huge_2m, HugePages2M { total: 7, free: 3, reserved: 0 });
         assert_eq!(machine.transparent_huge, "madvise");
-        assert!(machine.csv_row().starts_with("\"Chip(R) X, 2 GHz\","), "{}", machine.csv_row());
     }
 
     #[test]

@@ -6,9 +6,9 @@
 //!   affinity   which CPUs this thread may use; pinning
 //!   rseq_abi   where glibc keeps this thread's rseq area; which CPU am I
 //!   membarrier stop the sections of another CPU
-//!   futex      park and wake; spinning
+//!   futex      park and wake
 //!   clock      monotonic nanoseconds
-//!   machine    what to print above a benchmark
+//!   machine    what machine this is, as reports name it
 //! ```
 //!
 //! # Rules of this folder

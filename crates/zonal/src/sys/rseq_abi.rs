@@ -141,15 +141,6 @@ impl RseqArea {
         Ok(area)
     }
 
-    /// An area at `offset` from the thread pointer, unchecked.
-    ///
-    /// # Safety
-    /// 1. Every thread that will use it has a registered, 32-byte aligned `struct rseq` there, of
-    ///    at least `feature_bytes` bytes and at least 20.
-    pub unsafe fn from_offset(offset: isize, feature_bytes: u32) -> RseqArea {
-        RseqArea { offset, feature_bytes }
-    }
-
     /// Distance from the thread pointer (`fs:0` on x86-64, `tpidr_el0` on aarch64) to the area.
     #[inline]
     pub fn offset(self) -> isize {
