@@ -5,6 +5,8 @@
 
 use std::fs;
 
+use zonal::sys::topology::parse_list;
+
 /// The CPUs of this process, in pinning order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus {
@@ -60,19 +62,8 @@ fn one_per_core_first(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>)
 /// SMT siblings of `cpu` by sysfs; only itself where that is not readable.
 fn siblings_of(cpu: usize) -> Vec<usize> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-    fs::read_to_string(path).map_or_else(|_| vec![cpu], |text| parse_list(text.trim()))
-}
-
-/// Parses the kernel's CPU list format, for example `0-3,8,10-11`.
-fn parse_list(text: &str) -> Vec<usize> {
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (low, high) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(low), Ok(high)) = (low.parse::<usize>(), high.parse::<usize>()) {
-            cpus.extend(low..=high);
-        }
-    }
-    cpus
+    let siblings = fs::read_to_string(path).ok().and_then(|text| parse_list(&text).ok());
+    siblings.map_or(vec![cpu], |cpus| cpus.into_iter().map(|cpu| cpu as usize).collect())
 }
 
 #[cfg(test)]
@@ -84,11 +75,5 @@ mod tests {
         let siblings = |cpu: usize| vec![cpu / 2 * 2, cpu / 2 * 2 + 1];
         assert_eq!(one_per_core_first(&[0, 1, 2, 3], siblings), [0, 2, 1, 3]);
         assert_eq!(one_per_core_first(&[1, 2, 3], siblings), [1, 2, 3]);
-    }
-
-    #[test]
-    fn a_cpu_list_of_the_kernel_is_read() {
-        assert_eq!(parse_list("0-2,8"), [0, 1, 2, 8]);
-        assert_eq!(parse_list(""), Vec::<usize>::new());
     }
 }

@@ -1,7 +1,6 @@
 //! What a report says about where it was made: a number without its machine means nothing.
 
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::process::Command;
 
 /// The machine, the kernel and the source of a report.
@@ -24,17 +23,14 @@ pub struct Machine {
 impl Machine {
     /// Reads the machine's description; what cannot be read is `unknown`, never an error.
     pub fn read(cpus: usize) -> Machine {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let kib = field(&meminfo, "MemTotal").and_then(|v| v.trim_end_matches(" kB").parse().ok());
-        let thp = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        let machine = zonal::sys::machine::Machine::read();
         Machine {
-            cpu: field(&cpuinfo, "model name").unwrap_or_else(unknown),
+            cpu: machine.cpu_model,
             cpus,
-            memory_mib: kib.map_or(0, |kib: u64| kib / 1024),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            huge_pages: thp.ok().and_then(|t| selected(&t)).unwrap_or_else(unknown),
-            commit: commit().unwrap_or_else(unknown),
+            memory_mib: machine.mem_bytes >> 20,
+            kernel: machine.kernel_release,
+            huge_pages: machine.transparent_huge,
+            commit: commit().unwrap_or_else(|| "unknown".into()),
         }
     }
 
@@ -46,22 +42,6 @@ impl Machine {
              commit {commit}"
         )
     }
-}
-
-fn unknown() -> String {
-    "unknown".into()
-}
-
-/// The value of the first `name : value` line.
-fn field(text: &str, name: &str) -> Option<String> {
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    line.split_once(':').map(|(_, value)| value.trim().to_owned())
-}
-
-/// The choice in brackets of a sysfs file such as `always [madvise] never`.
-fn selected(text: &str) -> Option<String> {
-    let (_, rest) = text.split_once('[')?;
-    rest.split_once(']').map(|(choice, _)| choice.to_owned())
 }
 
 /// The commit of the source tree that this crate was built from, if it is still there.
@@ -77,17 +57,4 @@ fn commit() -> Option<String> {
         commit += "-dirty";
     }
     Some(commit)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_are_found_by_name() {
-        let text = "vendor\t: x\nmodel name\t: Fast CPU @ 3 GHz\nmodel name\t: other\n";
-        assert_eq!(field(text, "model name").unwrap(), "Fast CPU @ 3 GHz");
-        assert_eq!(field(text, "nothing"), None);
-        assert_eq!(selected("always [madvise] never\n").unwrap(), "madvise");
-    }
 }
