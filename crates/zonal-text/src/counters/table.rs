@@ -12,7 +12,7 @@ const SCAN_DIRECT: &str = "pages looked at by requests themselves";
 const SCAN_FILE: &str = "pages looked at by either";
 
 /// See [`Group::ZonePages`](super::Group::ZonePages).
-pub const ZONE_PAGES: &[Counter] = &[
+pub(super) const ZONE_PAGES: &[Counter] = &[
     Counter::level("free").means("pages free in the buddy"),
     Counter::level("boost").means("pages added to every mark while fragmentation is worked off"),
     Counter::level("min").means("min mark, with the boost"),
@@ -26,7 +26,7 @@ pub const ZONE_PAGES: &[Counter] = &[
 ];
 
 /// See [`Group::Pageset`](super::Group::Pageset).
-pub const PAGESET: &[Counter] = &[
+pub(super) const PAGESET: &[Counter] = &[
     Counter::level("count").means("pages on the CPU's lists"),
     Counter::level("high").means("pages on the lists above which some go back"),
     Counter::level("batch").means("pages per refill, at first"),
@@ -35,7 +35,7 @@ pub const PAGESET: &[Counter] = &[
 ];
 
 /// See [`Group::ZoneTail`](super::Group::ZoneTail).
-pub const ZONE_TAIL: &[Counter] = &[
+pub(super) const ZONE_TAIL: &[Counter] = &[
     Counter::level("node_unreclaimable"),
     Counter::level("start_pfn").means("first page frame"),
     Counter::level("reserved_highatomic")
@@ -47,7 +47,7 @@ pub const ZONE_TAIL: &[Counter] = &[
 ];
 
 /// See [`Group::Zone`](super::Group::Zone).
-pub const ZONE: &[Counter] = &[
+pub(super) const ZONE: &[Counter] = &[
     Counter::level("nr_free_pages").means("pages free in the buddy"),
     Counter::level("nr_free_pages_blocks")
         .since(Linux6_14)
@@ -66,7 +66,7 @@ pub const ZONE: &[Counter] = &[
 ];
 
 /// See [`Group::Numa`](super::Group::Numa).
-pub const NUMA: &[Counter] = &[
+pub(super) const NUMA: &[Counter] = &[
     Counter::total("numa_hit")
         .means("allocations from the zone's node, which was the preferred one"),
     Counter::total("numa_miss")
@@ -79,7 +79,7 @@ pub const NUMA: &[Counter] = &[
 ];
 
 /// See [`Group::Node`](super::Group::Node).
-pub const NODE: &[Counter] = &[
+pub(super) const NODE: &[Counter] = &[
     Counter::level("nr_inactive_anon"),
     Counter::level("nr_active_anon"),
     Counter::level("nr_inactive_file").means("pages of caches not used lately"),
@@ -151,7 +151,7 @@ pub const NODE: &[Counter] = &[
 ];
 
 /// See [`Group::Limit`](super::Group::Limit).
-pub const LIMIT: &[Counter] = &[
+pub(super) const LIMIT: &[Counter] = &[
     Counter::level("nr_dirty_threshold"),
     Counter::level("nr_dirty_background_threshold"),
     Counter::level("nr_memmap_pages").since(Linux6_12),
@@ -159,7 +159,7 @@ pub const LIMIT: &[Counter] = &[
 ];
 
 /// See [`Group::Event`](super::Group::Event).
-pub const EVENT: &[Counter] = &[
+pub(super) const EVENT: &[Counter] = &[
     Counter::total("pgpgin"),
     Counter::total("pgpgout"),
     Counter::total("pswpin"),
@@ -291,7 +291,7 @@ pub const EVENT: &[Counter] = &[
 ];
 
 /// See [`Group::Memory`](super::Group::Memory).
-pub const MEMORY: &[Counter] = &[
+pub(super) const MEMORY: &[Counter] = &[
     Counter::level("MemTotal").means("memory given to the allocator, in KiB"),
     Counter::level("MemFree").means("memory free in the buddy, in KiB"),
     Counter::level("MemUsed").means("the difference of the two, in KiB"),
@@ -335,7 +335,7 @@ pub const MEMORY: &[Counter] = &[
 ];
 
 /// See [`Group::Own`](super::Group::Own).
-pub const OWN: &[Counter] = &[
+pub(super) const OWN: &[Counter] = &[
     Counter::level("cached_pages").means("pages on the lists of all CPUs"),
     Counter::level("stat_threshold")
         .means("pages by which a CPU's delta may differ from the counter"),
@@ -356,7 +356,7 @@ pub const OWN: &[Counter] = &[
 ];
 
 /// See [`Group::Whole`](super::Group::Whole).
-pub const WHOLE: &[Counter] = &[
+pub(super) const WHOLE: &[Counter] = &[
     Counter::total("slow_paths").means("requests that the first walk of the zones did not serve"),
     Counter::total("failures").means("requests refused"),
     Counter::total("whole_drains").means("times the lists of all CPUs were emptied"),
@@ -365,4 +365,5 @@ pub const WHOLE: &[Counter] = &[
 ];
 
 /// See [`Group::Order`](super::Group::Order).
-pub const ORDER: &[Counter] = &[Counter::level("free_blocks").means("blocks free in the buddy")];
+pub(super) const ORDER: &[Counter] =
+    &[Counter::level("free_blocks").means("blocks free in the buddy")];
