@@ -25,11 +25,10 @@
 use super::bandwidth::Bandwidth;
 use super::cache::{CHUNK_LINES, Cache, PAGE_CHUNKS, Tag, VERSION_BITS};
 use crate::machine::Machine;
+use crate::sim::MIB_PAGES;
 
 /// Base pages of a table of words: 2 MiB of memory.
 const TABLE_PAGES: u64 = 512;
-/// Base pages of a MiB.
-const MIB_PAGES: u64 = 256;
 /// Lines under way at a time where the machine does not say.
 const IN_FLIGHT: u32 = 10;
 

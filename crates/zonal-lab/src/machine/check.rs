@@ -5,9 +5,9 @@ use thiserror::Error;
 use super::Machine;
 
 /// Most CPUs of a lab machine.
-pub const CPUS_MAX: u32 = 4096;
+pub(super) const CPUS_MAX: u32 = 4096;
 /// Most nodes.
-pub const NODES_MAX: u32 = 64;
+pub(super) const NODES_MAX: u32 = 64;
 /// The largest cache: 16 GiB.
 const CACHE_KIB_MAX: u64 = 16 << 20;
 /// The longest that one access or step may take.
@@ -68,7 +68,7 @@ fn at(line: Option<usize>) -> String {
 }
 
 /// Checks every figure, alone and against the others.
-pub fn check(machine: &Machine) -> Result<(), MachineError> {
+pub(super) fn check(machine: &Machine) -> Result<(), MachineError> {
     let in_name = |c: char| c.is_ascii_alphanumeric() || "._-@/".contains(c);
     if machine.name.is_empty() || machine.name.len() > 64 || !machine.name.chars().all(in_name) {
         let what = format!("'{}'; expected 1 to 64 letters, digits and ._-", machine.name);

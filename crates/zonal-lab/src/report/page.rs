@@ -12,7 +12,7 @@ svg{max-width:100%;height:auto}figure{margin:1em 0}code{background:#f4f4f4;paddi
 overflow-wrap:anywhere}";
 
 /// A page of this title with this body.
-pub fn page(title: &str, body: &str) -> String {
+pub(super) fn page(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
@@ -21,7 +21,11 @@ pub fn page(title: &str, body: &str) -> String {
 }
 
 /// A table of HTML: names of columns, and rows of fields that are escaped here.
-pub fn table(class: &str, names: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+pub(super) fn table(
+    class: &str,
+    names: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
     let head: String = names.iter().map(|name| format!("<th>{}</th>", escape(name))).collect();
     let cells = |row: Vec<String>| -> String {
         row.iter().map(|field| format!("<td>{}</td>", escape(field))).collect()
@@ -36,7 +40,7 @@ pub fn html(table: &Table) -> String {
 }
 
 /// What such a page says below its title.
-pub fn section(table: &Table) -> String {
+pub(super) fn section(table: &Table) -> String {
     let plots: String = columns(table)
         .iter()
         .map(|column| {

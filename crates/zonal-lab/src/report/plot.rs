@@ -21,7 +21,7 @@ const COLOURS: [RGBColor; 7] = [
 
 /// Lines over the same places.
 #[derive(Clone, Debug)]
-pub struct Lines {
+pub(super) struct Lines {
     /// What is shown, and in which unit.
     pub title: String,
     /// What lies below the plot.
@@ -34,7 +34,7 @@ pub struct Lines {
 
 /// A line: at each place its values, if there are any.
 #[derive(Clone, Debug)]
-pub struct Series {
+pub(super) struct Series {
     /// What it is called.
     pub name: String,
     /// Its values, several where several seeds were run.
@@ -42,14 +42,14 @@ pub struct Series {
 }
 
 /// A column of a table: rows side by side, published as circles, simulated as a line with points.
-pub fn column(name: &str, cells: &[&Cell]) -> String {
+pub(super) fn column(name: &str, cells: &[&Cell]) -> String {
     let mut svg = String::new();
     let drawn = draw_column(&mut svg, name, cells);
     page_part(drawn.map(|()| svg), name, "")
 }
 
 /// Lines with a point at each mean, and a bar from the lowest to the highest value.
-pub fn lines(lines: &Lines) -> String {
+pub(super) fn lines(lines: &Lines) -> String {
     let mut svg = String::new();
     let drawn = draw_lines(&mut svg, lines);
     let entry = |(at, series): (usize, &Series)| {

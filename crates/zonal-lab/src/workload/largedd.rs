@@ -1,6 +1,7 @@
 //! A large dd: a file is downloaded, copied again and again, and all of it is deleted.
 
 use crate::pagecache::{Load, Turn, Until, World};
+use crate::sim::MIB_PAGES;
 
 /// The load.
 #[derive(Clone, Debug)]
@@ -30,7 +31,6 @@ enum Phase {
     Delete,
 }
 
-const MIB_PAGES: u64 = 256;
 const S_NS: u64 = 1_000_000_000;
 
 impl LargeDd {

@@ -1,6 +1,7 @@
 //! Streaming mapped writers: processes that map a file each and write it from front to back.
 
 use crate::pagecache::{Load, Turn, World};
+use crate::sim::MIB_PAGES;
 
 /// The load.
 #[derive(Clone, Debug)]
@@ -14,8 +15,6 @@ pub struct StreamWriter {
     /// The file and the next page of each.
     at: Vec<Option<(u32, u64)>>,
 }
-
-const MIB_PAGES: u64 = 256;
 
 impl StreamWriter {
     /// That of 2011. Its first column says what was written, and by the time that took that it was

@@ -20,7 +20,7 @@ use super::jobs::{COMPILER_BLOCKS, Call, DEPTH_MAX, Job, Jobs, Process, Run};
 
 /// Why a recording gives no jobs.
 #[derive(Debug, Error)]
-pub enum CutError {
+pub(super) enum CutError {
     /// It cannot be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -76,7 +76,9 @@ struct Lives {
 ///
 /// # Errors
 /// [`CutError`] if it cannot be read, or has none.
-pub fn cut(events: impl Iterator<Item = Result<Event, TraceError>>) -> Result<Jobs, CutError> {
+pub(super) fn cut(
+    events: impl Iterator<Item = Result<Event, TraceError>>,
+) -> Result<Jobs, CutError> {
     let mut lives = Lives::default();
     for event in events {
         lives.add(&event?);

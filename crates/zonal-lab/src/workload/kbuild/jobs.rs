@@ -72,7 +72,7 @@ pub struct Process {
 }
 
 /// A job: its processes, the first one first.
-pub type Job = Vec<Process>;
+pub(super) type Job = Vec<Process>;
 
 /// The jobs of a build.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,14 +84,14 @@ pub struct Jobs {
 }
 
 /// Blocks that a compiler or linker allocates at least.
-pub const COMPILER_BLOCKS: u32 = 600;
+pub(super) const COMPILER_BLOCKS: u32 = 600;
 /// Calls in a row, at most.
 const TIMES_MAX: u32 = 1 << 30;
 /// Processes of a job below its first one, at most.
-pub const DEPTH_MAX: usize = 64;
+pub(super) const DEPTH_MAX: usize = 64;
 
 /// The jobs of the bundled recording.
-pub static BUNDLED: LazyLock<Arc<Jobs>> = LazyLock::new(|| {
+pub(super) static BUNDLED: LazyLock<Arc<Jobs>> = LazyLock::new(|| {
     let text = include_str!("../../../templates/zlib-make-j4.jobs");
     Arc::new(Jobs::parse(text).expect("the bundled file is one"))
 });

@@ -13,8 +13,8 @@
 //!   its CPU, as deferred frees do;
 //! - the files of the trees that are built: read or written before, and in memory all the time.
 
-pub mod cut;
-pub mod jobs;
+mod cut;
+mod jobs;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
