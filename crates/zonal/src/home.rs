@@ -47,7 +47,6 @@ pub struct Home {
     cpus: u32,
     consumers: Arc<Registry>,
     bells: Bells,
-    reclaim_wakes: AtomicU64,
     fences: AtomicU64,
 }
 
@@ -59,9 +58,8 @@ impl Home {
         consumers: Arc<Registry>,
         nodes: usize,
     ) -> Home {
-        let none = || AtomicU64::new(0);
         let bells = Bells::new(nodes);
-        Home { area, sections, cpus, consumers, bells, reclaim_wakes: none(), fences: none() }
+        Home { area, sections, cpus, consumers, bells, fences: AtomicU64::new(0) }
     }
 
     pub(crate) fn bells(&self) -> &Bells {
@@ -70,11 +68,6 @@ impl Home {
 
     pub(crate) fn consumers(&self) -> &Arc<Registry> {
         &self.consumers
-    }
-
-    /// Times the allocator asked for background reclaim while nobody was at it.
-    pub fn reclaim_requests(&self) -> u64 {
-        self.reclaim_wakes.load(Relaxed)
     }
 
     /// Times another CPU had to be interrupted to own its store (membarrier).
@@ -133,7 +126,6 @@ impl Platform for Home {
     }
 
     fn wake_reclaim(&self, node: NodeId, _zone: ZoneId, _order: u32) {
-        self.reclaim_wakes.fetch_add(1, Relaxed);
         // Without consumers, and in a forked child, nobody listens.
         if self.consumers.is_used() {
             self.bells.of(node).ring();

@@ -7,9 +7,11 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::{Rng, Watchdog, exit_now, free, order, pool, wait_child};
+use zonal::reclaim::{Holdings, PageLru, Pass, Shrunk, Unit};
 use zonal::{Gfp, Order, PAGE_SIZE, Pool};
 
 const MIB: usize = 1 << 20;
@@ -27,6 +29,7 @@ const EXIT_INVALID: i32 = 12;
 const EXIT_LOST: i32 = 13;
 const EXIT_WORKER: i32 = 14;
 const EXIT_FIRST: i32 = 15;
+const EXIT_ASKED: i32 = 16;
 
 /// Uses all ways into the pool until told to stop.
 fn worker(pool: &Pool, stop: &AtomicBool, seed: u64) {
@@ -148,4 +151,70 @@ fn fork_once(pool: &Pool, number: u32) -> Option<(bool, i32)> {
     }
     let status = wait_child(pid, CHILD_LIMIT)?;
     Some((libc::WIFEXITED(status), libc::WEXITSTATUS(status)))
+}
+
+/// A cache that gives up all it has.
+struct Cache {
+    pool: Pool,
+    pages: Mutex<Vec<usize>>,
+}
+
+impl PageLru for Cache {
+    fn name(&self) -> &str {
+        "a parent's cache"
+    }
+    fn holdings(&self, _unit: Unit) -> Holdings {
+        let pages = self.pages.lock().unwrap().len() as u64;
+        Holdings { file: pages, inactive_file: pages, ..Holdings::default() }
+    }
+    fn shrink_inactive(&self, pages: u64, _pass: &Pass) -> Shrunk {
+        let mut held = self.pages.lock().unwrap();
+        let keep = held.len() - (pages as usize).min(held.len());
+        let going = held.split_off(keep);
+        let reclaimed = going.len() as u64;
+        going.into_iter().for_each(|page| free(&self.pool, page, Order::ZERO).unwrap());
+        Shrunk { scanned: reclaimed, reclaimed, slab: 0 }
+    }
+    fn shrink_active(&self, _pages: u64, _pass: &Pass) -> u64 {
+        0
+    }
+}
+
+/// The pool is full of the cache's pages. Nobody asks for them before the child says so.
+fn child_with_a_cache(cache: &Cache) -> i32 {
+    let pool = &cache.pool;
+    if pool.alloc_pages(Order::ZERO, Gfp::KERNEL).is_ok() {
+        return EXIT_ASKED;
+    }
+    if pool.restart_reclaim().is_err() || !pool.reclaims_in_background() {
+        return EXIT_WORKER;
+    }
+    if pool.alloc_pages(Order::ZERO, Gfp::KERNEL).is_err() {
+        return EXIT_REFUSED;
+    }
+    0
+}
+
+#[test]
+fn a_child_asks_its_parents_caches_once_it_says_that_they_are_whole() {
+    let _watchdog = Watchdog::new("the fork", Duration::from_secs(300));
+    let pool = Pool::builder().size(8 * MIB).build().unwrap();
+    // The parent's reclaimer must not ask the cache before the fork.
+    pool.set_background_check(false);
+    let cache = Arc::new(Cache { pool, pages: Mutex::default() });
+    let get = || cache.pool.alloc_pages(Order::ZERO, Gfp::KERNEL).ok();
+    let pages = std::iter::from_fn(get).map(|page| page.as_ptr() as usize).collect();
+    *cache.pages.lock().unwrap() = pages;
+    let registered = cache.pool.register_lru(cache.clone());
+    // SAFETY: (1) as in `fork_once`; the cache's lock is not held: nobody asks it for anything
+    // while nobody allocates and the background reclaimer has not been woken.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        exit_now(child_with_a_cache(&cache));
+    }
+    let status = wait_child(pid, CHILD_LIMIT).expect("the child hung");
+    assert!(libc::WIFEXITED(status));
+    assert_eq!(libc::WEXITSTATUS(status), 0, "see the exit codes above");
+    drop(registered);
 }
