@@ -78,6 +78,8 @@ pub enum Step {
         pages: u32,
         /// Blocks that these pages were.
         blocks: u32,
+        /// Different sizes that these blocks had.
+        orders: u32,
     },
     /// Pages moved between a zone's buddy and a per-CPU store.
     Moved {

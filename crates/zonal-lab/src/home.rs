@@ -245,10 +245,11 @@ impl Meter {
     fn charge(&mut self, step: Step, cpu: u32, now: u64) -> u64 {
         let core = self.core_of[cpu as usize];
         match step {
-            Step::ZoneUnlock { zone, pages, blocks } => {
+            Step::ZoneUnlock { zone, pages, blocks, orders } => {
                 let lock = &mut self.locks[zone.0 as usize];
                 let lines = lock.last.map_or(0, |last| self.directory.transfer(last, core));
-                let took = self.work.hold_lines * lines + u64::from(blocks) * self.work.page;
+                let count = self.work.hold_lines + self.work.order_lines * u64::from(orders);
+                let took = count * lines + u64::from(blocks) * self.work.page;
                 self.happened.pages_moved += u64::from(pages);
                 self.spent.pages += took;
                 let waits = lock.hold(core, now, took, HANDOVER_LINES * lines, self.reached);

@@ -116,6 +116,8 @@ struct Booked<'a, P: Platform> {
     updates: u32,
     folds: u32,
     pages: u32,
+    /// Sizes of the blocks, in base pages: each is a power of two, and a bit.
+    sizes: u32,
 }
 
 impl Zone {
@@ -297,7 +299,8 @@ impl Zone {
         platform.cost(Step::ZoneLock(self.id));
         let buddy = self.buddy.lock(platform);
         let by = instruction(self.update, Form::Raw);
-        let booked = Booked { platform, zone: self.id, by, updates: 0, folds: 0, pages: 0 };
+        let zone = self.id;
+        let booked = Booked { platform, zone, by, updates: 0, folds: 0, pages: 0, sizes: 0 };
         LockedZone { zone: self, buddy, frames: self.frames(words, blocks), booked }
     }
 
@@ -322,6 +325,7 @@ impl<P: Platform> LockedZone<'_, P> {
         self.booked.folds += folds;
         self.booked.updates += times;
         self.booked.pages += step.unsigned_abs() as u32 * times;
+        self.booked.sizes |= step.unsigned_abs() as u32;
         diff.store(done.diff, Relaxed);
         let counters = &self.zone.counters;
         if folded != 0 {
@@ -356,8 +360,9 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
         };
         counters.highatomic_free.store(highatomic, Relaxed);
         self.zone.refresh_fast();
-        let Booked { platform, zone, pages, updates, .. } = self.booked;
-        platform.cost(Step::ZoneUnlock { zone, pages, blocks: updates });
+        let Booked { platform, zone, pages, updates, sizes, .. } = self.booked;
+        let orders = sizes.count_ones();
+        platform.cost(Step::ZoneUnlock { zone, pages, blocks: updates, orders });
     }
 }
 

@@ -227,6 +227,10 @@ fn costs(machine: &Machine) -> Result<(), MachineError> {
         let what = format!("{gb_s}; expected 0.1 to {GB_S_MAX} gigabytes a second");
         return Err(MachineError::field("content.gb_s", what));
     }
+    if work.order_lines > CYCLES_MAX {
+        let what = format!("{}; expected 0 to {CYCLES_MAX} lines", work.order_lines);
+        return Err(MachineError::field("work.order_lines", what));
+    }
     let alone = [
         ("line.serve", line.serve),
         ("line.locked", line.locked),

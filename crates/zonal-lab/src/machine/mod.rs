@@ -186,6 +186,10 @@ pub struct WorkCosts {
     /// one that waits for it are not among them (`cost::lock`).
     #[serde(default = "lines_per_hold", skip_serializing_if = "is_usual")]
     pub hold_lines: u64,
+    /// Lines that come in the same way for each size of block that a hold moves: the heads and
+    /// counts of its free lists; none if left out.
+    #[serde(default, skip_serializing_if = "no_lines")]
+    pub order_lines: u64,
 }
 
 const fn lines_per_hold() -> u64 {
@@ -194,6 +198,10 @@ const fn lines_per_hold() -> u64 {
 
 fn is_usual(lines: &u64) -> bool {
     *lines == lines_per_hold()
+}
+
+fn no_lines(lines: &u64) -> bool {
+    *lines == 0
 }
 
 /// A disk with one head and a queue.
