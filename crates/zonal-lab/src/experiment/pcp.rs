@@ -178,8 +178,9 @@ static STUDIES: [Study; 3] = [
             LISTS_END,
         ],
         left_out: "chosen with row patch3, column score, in view: work.page of the machine, within \
-                   two to three lines a block; left out: locks of the sockets, and work of a hold \
-                   that is done before its lock is taken",
+                   two to three lines a block, and 7 of the 7 to 11 lines a hold that base allows; \
+                   left out: locks of the sockets, work of a hold that is done before its lock is \
+                   taken, and what moves tasks by the clock: pairs are even from the beginning",
     },
     Study {
         table: include_str!("../../published/pcp-autotune-netperf-sctp-stream-many.csv"),

@@ -29,13 +29,22 @@ pub(super) trait Pairs {
 pub(super) struct Crew {
     cpus: u32,
     pairs: u32,
+    /// Pairs begin together and as many under each cache, not where new tasks are put.
+    even: bool,
     tasks: Option<Tasks>,
 }
 
 impl Crew {
     /// Pairs that have not begun.
     pub(super) fn new(cpus: u32, pairs: u32) -> Crew {
-        Crew { cpus, pairs, tasks: None }
+        Crew { cpus, pairs, even: false, tasks: None }
+    }
+
+    /// The same, as evenly spread as pairs are once the balancing by the clock had its seconds.
+    /// The rule for new tasks leaves ends of pairs apart, chance brings them together on either
+    /// side, and nothing in a run of milliseconds evens that out again.
+    pub(super) fn even(self) -> Crew {
+        Crew { even: true, ..self }
     }
 }
 
@@ -52,7 +61,8 @@ pub(super) fn receiver(at: usize) -> TaskId {
 /// The next call of the task that the CPU runs.
 pub(super) fn step(pairs: &mut impl Pairs, lab: &mut Lab<'_>, cpu: u32) -> Turn {
     let crew = pairs.crew();
-    let mut tasks = crew.tasks.take().unwrap_or_else(|| begin(lab, crew.cpus, crew.pairs));
+    let mut tasks =
+        crew.tasks.take().unwrap_or_else(|| begin(lab, crew.cpus, crew.pairs, crew.even));
     let task = tasks.current(lab, cpu);
     match task {
         Some(task) if task % 2 == 0 => pairs.send(lab, &mut tasks, cpu, task as usize / 2),
@@ -64,12 +74,18 @@ pub(super) fn step(pairs: &mut impl Pairs, lab: &mut Lab<'_>, cpu: u32) -> Turn 
 }
 
 /// A program starts the receivers, one after the other, and each of them its sender.
-fn begin(lab: &mut Lab<'_>, cpus: u32, count: u32) -> Tasks {
+fn begin(lab: &mut Lab<'_>, cpus: u32, count: u32, even: bool) -> Tasks {
     let mut tasks = Tasks::new(lab.machine, cpus, 2 * count);
     for at in 0..count as usize {
-        tasks.begin(lab, receiver(at), 0);
+        match even {
+            true => tasks.spread(lab, receiver(at)),
+            false => tasks.begin(lab, receiver(at), 0),
+        }
         let parent = tasks.last(receiver(at));
-        tasks.begin(lab, sender(at), parent);
+        match even {
+            true => tasks.begin_near(lab, sender(at), parent),
+            false => tasks.begin(lab, sender(at), parent),
+        }
     }
     tasks
 }

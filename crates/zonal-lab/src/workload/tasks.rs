@@ -116,6 +116,19 @@ impl Tasks {
         self.last[task as usize]
     }
 
+    /// Begins a task under the cache with the fewest tasks.
+    pub fn spread(&mut self, lab: &mut Lab<'_>, task: TaskId) {
+        let busy = |llc: &usize| self.under[*llc].len() - self.idle[*llc];
+        let llc = (0..self.idle.len()).min_by_key(busy).unwrap_or(0);
+        self.begin_near(lab, task, self.under[llc][0]);
+    }
+
+    /// Begins a task near `cpu`, under the same cache.
+    pub fn begin_near(&mut self, lab: &mut Lab<'_>, task: TaskId, cpu: u32) {
+        let chosen = self.idle_under(self.llc[cpu as usize], cpu).unwrap_or(cpu);
+        self.put(lab, task, chosen);
+    }
+
     /// The task that `cpu` runs now, if it has one: the one it ran, unless that has had its slice
     /// and others wait.
     pub fn current(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Option<TaskId> {

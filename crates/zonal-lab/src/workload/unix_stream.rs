@@ -3,10 +3,10 @@
 //! the receiver copies it out and frees them, each on the CPU where it runs.
 //!
 //! A message of 64 KiB lies in two buffers, as recorded under 6.12 and 6.18: one with a block of
-//! order 3, and one with blocks of orders 2, 1 and 0. Each is on its way as soon as it is filled,
-//! and its blocks are freed as soon as it is copied out. The sender sleeps when buffers take up as
-//! much memory as the socket may have, until three quarters of that are free again; the receiver
-//! sleeps when there is nothing.
+//! order 3, and one with blocks of orders 2, 1 and 0. Each is on its way as soon as it is filled.
+//! When it is copied out, the socket is no longer charged for it, and then its blocks are freed.
+//! The sender sleeps when buffers take up as much memory as the socket may have, until three
+//! quarters of that are free again; the receiver sleeps when there is nothing.
 
 use std::collections::VecDeque;
 
@@ -39,16 +39,18 @@ pub(super) const KIND: Kind = Kind {
 
 /// Orders of the blocks of a message's buffers.
 const BUFFERS: [&[u32]; 2] = [&[3], &[2, 1, 0]];
-/// KiB of a page.
-const PAGE_KIB: u64 = 4;
-/// KiB that a buffer is charged beside its blocks: a head of 4 KiB, and what describes it.
-const HEAD_KIB: u64 = 5;
+/// Bytes that the socket is charged for each of them: its pages, its head with what stands behind
+/// it (a whole page; 704, an object of its own cache), and the 256 that describe it.
+const CHARGED: [u64; 2] = [(8 << 12) + 4096 + 256, (7 << 12) + 704 + 256];
+/// Bytes of a KiB.
+const KIB: u64 = 1024;
 
 /// Pairs at work.
 #[derive(Debug)]
 pub struct UnixStream {
     crew: Crew,
-    kib: u64,
+    /// Bytes that a socket may be charged.
+    limit: u64,
     pairs: Vec<Pair>,
 }
 
@@ -61,9 +63,8 @@ struct Buffer {
 
 impl Buffer {
     /// What the socket is charged for it.
-    fn kib(&self) -> u64 {
-        let pages: u64 = BUFFERS[self.at].iter().map(|order| 1 << order).sum();
-        pages * PAGE_KIB + HEAD_KIB
+    fn charged(&self) -> u64 {
+        CHARGED[self.at]
     }
 }
 
@@ -76,8 +77,8 @@ struct Pair {
     queue: VecDeque<Buffer>,
     /// What the receiver is emptying.
     emptying: Option<Buffer>,
-    /// What the socket is charged.
-    kib: u64,
+    /// What the socket is charged, in bytes.
+    charged: u64,
     sender_sleeps: bool,
     receiver_sleeps: bool,
 }
@@ -86,8 +87,8 @@ impl UnixStream {
     /// `pairs` pairs on `cpus` CPUs, each with a socket for `kib` KiB.
     pub fn new(cpus: u32, pairs: u32, kib: u64) -> UnixStream {
         UnixStream {
-            crew: Crew::new(cpus, pairs),
-            kib,
+            crew: Crew::new(cpus, pairs).even(),
+            limit: kib * KIB,
             pairs: vec![Pair::default(); pairs as usize],
         }
     }
@@ -104,7 +105,7 @@ impl Pairs for UnixStream {
         let orders = BUFFERS[pair.filling.at];
         if pair.filled < orders.len() {
             if pair.filled == 0 {
-                if pair.kib >= self.kib {
+                if pair.charged >= self.limit {
                     pair.sender_sleeps = true;
                     return tasks.sleep(cpu);
                 }
@@ -125,7 +126,7 @@ impl Pairs for UnixStream {
         let next = Buffer { at: (pair.filling.at + 1) % BUFFERS.len(), ..Buffer::default() };
         let full = std::mem::replace(&mut pair.filling, next);
         pair.filled = 0;
-        pair.kib += full.kib();
+        pair.charged += full.charged();
         pair.queue.push_back(full);
         if std::mem::take(&mut pair.receiver_sleeps) {
             tasks.wake(lab, pairs::receiver(at), cpu, true);
@@ -139,12 +140,7 @@ impl Pairs for UnixStream {
             if let Some((block, order)) = buffer.blocks.pop_front() {
                 return lab.free(block, order);
             }
-            pair.kib -= buffer.kib();
             pair.emptying = None;
-            if pair.sender_sleeps && 4 * pair.kib <= self.kib {
-                pair.sender_sleeps = false;
-                tasks.wake(lab, pairs::sender(at), cpu, true);
-            }
         }
         let Some(buffer) = pair.queue.pop_front() else {
             pair.receiver_sleeps = true;
@@ -156,7 +152,12 @@ impl Pairs for UnixStream {
         for (block, order) in &buffer.blocks {
             copy(lab, *block, *order, Access::Read);
         }
+        pair.charged -= buffer.charged();
         pair.emptying = Some(buffer);
+        if pair.sender_sleeps && 4 * pair.charged <= self.limit {
+            pair.sender_sleeps = false;
+            tasks.wake(lab, pairs::sender(at), cpu, true);
+        }
     }
 }
 
