@@ -146,11 +146,14 @@ fn run(
             "the first column sets sizes of the machine, the disk and the load where it says \
              calibrated; all other cells are predictions"
                 .into(),
+            "counts of the columns with the fix hold at this scale only: with one page for one of \
+             the machine, the background reclaimer makes most of the room (docs/LAB.md)"
+                .into(),
             "chosen with all columns in view: the order of the zonelists (the default of the \
              time), how often interrupts need a page, how much unmapped \
              memory programs' files have (estimates), how often huge pages are asked for, how long \
-             the disk waits behind a read, and the part of memory that may be dirty (defaults of \
-             the time)"
+             the disk waits behind a read, the part of memory that may be dirty and how writers \
+             wait above it (defaults of the time)"
                 .into(),
         ],
         ..experiment.table(ran, published.source, hash)

@@ -21,6 +21,10 @@ use crate::machine::Machine;
 
 /// Who makes all of them waits an eighth earlier, others by their part of it (`task_dirty_limit`).
 const DIRTY_TASK_PERMILLE: u64 = DIRTY_PERMILLE / 8;
+/// A thread that would make more dirty than that sleeps for one tick, and for twice as long each
+/// time it finds nothing better, up to [`CONGESTION_WAIT_NS`] (`balance_dirty_pages` up to 3.1).
+/// Nobody wakes it. 250 Hz are an estimate; the announcement does not name them.
+const NAP_NS: u64 = 4_000_000;
 /// The same before the flusher begins (`vm.dirty_background_ratio`).
 const BACKGROUND_PERMILLE: u64 = 100;
 /// The flusher looks so often for pages that are dirty for so long (`dirty_writeback_centisecs`,
@@ -60,8 +64,6 @@ pub enum Until {
     Time(u64),
     /// A read.
     Read(u64),
-    /// Few enough dirty pages.
-    Throttled,
     /// Nothing dirty.
     Written,
     /// The disk's queue, or a time.
@@ -121,6 +123,8 @@ struct Thread {
     /// Turns before this one were cancelled.
     turn: u64,
     clock_ns: u64,
+    /// How long it slept last because too much was dirty.
+    nap_ns: u64,
 }
 
 /// The machine at work.
@@ -130,6 +134,8 @@ pub struct World<'w, 'a> {
     machine: &'w Machine,
     pub(super) scale: u64,
     threads: Vec<Thread>,
+    /// The thread whose step it is.
+    current: usize,
     turns: BinaryHeap<Reverse<(u64, usize, u64)>>,
     background: Vec<BackgroundReclaimer>,
     pub(super) syncing: bool,
@@ -155,6 +161,7 @@ impl<'w, 'a> World<'w, 'a> {
             machine,
             scale,
             threads: Vec::new(),
+            current: 0,
             turns: BinaryHeap::new(),
             background: Vec::new(),
             syncing: false,
@@ -181,10 +188,14 @@ impl<'w, 'a> World<'w, 'a> {
         self.allocator.platform().pass_ns(us * 1000);
     }
 
-    /// What a thread that makes pages dirty has to wait for first.
-    pub fn throttle(&self) -> Option<Until> {
-        let model = self.allocator.platform().model();
-        self.is_throttled(&model).then_some(Until::Throttled)
+    /// What a thread that makes pages dirty has to wait for first. Each sleeps for itself: threads
+    /// that went on together would ask for pages at one moment, and all but one find the zone busy.
+    pub fn throttle(&mut self) -> Option<Until> {
+        let throttled = self.is_throttled(&self.allocator.platform().model());
+        let now_ns = self.now_ns();
+        let nap_ns = &mut self.threads[self.current].nap_ns;
+        *nap_ns = if throttled { longer_nap(*nap_ns) } else { 0 };
+        throttled.then_some(Until::Time(now_ns + *nap_ns))
     }
 
     pub(super) fn take_page(&mut self, gfp: Gfp) -> Option<u32> {
@@ -231,6 +242,7 @@ impl<'w, 'a> World<'w, 'a> {
             }
             let Thread { role, cpu, .. } = self.threads[id];
             self.threads[id].until = None;
+            self.current = id;
             let home = self.allocator.platform();
             home.turn_ns(cpu, now_ns);
             home.model().advance(now_ns);
@@ -312,7 +324,6 @@ impl<'w, 'a> World<'w, 'a> {
         match until {
             Until::Time(_) | Until::Woken(..) | Until::Disk => false,
             Until::Read(read) => !model.is_reading(read),
-            Until::Throttled => !self.is_throttled(model),
             Until::Written => model.dirty + model.writeback() == 0,
             Until::Uncongested(_) => !model.disk.is_congested(),
             Until::Work(_) => self.has_work(model, 0),
@@ -450,7 +461,7 @@ impl<'w, 'a> World<'w, 'a> {
             roles.push((Role::Daemon(load.huge_every_ns()), last));
         }
         for (id, (role, cpu)) in roles.into_iter().enumerate() {
-            self.threads.push(Thread { role, cpu, until: None, turn: 0, clock_ns: 0 });
+            self.threads.push(Thread { role, cpu, until: None, turn: 0, clock_ns: 0, nap_ns: 0 });
             self.schedule(id, 0);
         }
     }
@@ -509,5 +520,22 @@ impl<'w, 'a> World<'w, 'a> {
             hash.update(thread.clock_ns.to_le_bytes());
         }
         Ok(Figures { values, hash: hex(&hash.finalize()) })
+    }
+}
+
+/// How long a thread sleeps that has slept so long already.
+fn longer_nap(nap_ns: u64) -> u64 {
+    (2 * nap_ns).clamp(NAP_NS, CONGESTION_WAIT_NS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_grow_from_a_tick_to_a_tenth_of_a_second() {
+        let naps = std::iter::successors(Some(longer_nap(0)), |nap| Some(longer_nap(*nap)));
+        let ms: Vec<u64> = naps.take(7).map(|ns| ns / 1_000_000).collect();
+        assert_eq!(ms, [4, 8, 16, 32, 64, 100, 100]);
     }
 }
