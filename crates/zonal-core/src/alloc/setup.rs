@@ -140,12 +140,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             grouping,
             kinds: kinds.fold(ZoneKinds::NONE, ZoneKinds::with),
             map,
-            fixed: PcpParams {
-                scale_max: policy.pcp.scale_max,
-                tuning: policy.pcp.tuning,
-                growth: policy.pcp.growth,
-                ..PcpParams::BOOT
-            },
+            fixed: policy.pcp.fixed(),
             fallback: FallbackPolicy { rule: policy.fallback, mobility_grouping: grouping },
             zones,
             pcps,
@@ -505,7 +500,7 @@ fn fill_stores(
             pcp.cpu = CpuId(cpu as u32);
             pcp.owner = CpuId((set * cpus + cpu) as u32);
             pcp.tuning = policy.pcp.tuning;
-            pcp.growth = policy.pcp.growth;
+            pcp.ledger = policy.pcp.fixed().ledger();
             (pcp.first_frame, pcp.frames) =
                 (zones[zone].frame_base as u32, zones[zone].spanned as u32);
             *pcp.batch.get_mut() = PcpParams::BOOT.batch;

@@ -1,8 +1,8 @@
 //! A per-CPU store whose gate is closed: everything that is not a fast operation (see `store`).
 
-use crate::pcp::growth::Growth;
+use crate::pcp::growth::Ledger;
 use crate::pcp::store::{NO_LIST, NR_LISTS, OPEN, Pcp};
-use crate::pcp::tune::{PcpState, clamp_hi_first, swing_threshold};
+use crate::pcp::tune::{self, PcpState, clamp_hi_first, swing_threshold};
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::PcpWord;
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
@@ -231,7 +231,12 @@ impl<'a> Closed<'a> {
         self.set_len(list, self.len(list) - n);
         record.set_lo(record.lo.load(Relaxed) + n);
         record.drained.store(record.drained.load(Relaxed) + u64::from(n), Relaxed);
-        self.count -= n << record.order_bits;
+        let pages = n << record.order_bits;
+        self.count -= pages;
+        if self.pcp.ledger == Ledger::Fetched {
+            let swing = self.pcp.swing.load(Relaxed);
+            self.pcp.swing.store(swing.saturating_sub(pages), Relaxed);
+        }
     }
 
     /// Puts a freed block on the hot end of `list`. The tuning state is the caller's business.
@@ -280,7 +285,12 @@ impl<'a> Closed<'a> {
         record.set_lo(sink.next);
         self.set_len(list, got);
         record.refilled.store(record.refilled.load(Relaxed) + u64::from(got), Relaxed);
-        self.count += got << record.order_bits;
+        let pages = got << record.order_bits;
+        self.count += pages;
+        if self.pcp.ledger == Ledger::Fetched {
+            let swing = self.pcp.swing.load(Relaxed);
+            self.pcp.swing.store(tune::fetched(swing, pages, self.pcp.batch()), Relaxed);
+        }
     }
 
     fn set_len(&mut self, list: usize, len: u32) {
@@ -307,7 +317,7 @@ impl<'a> Closed<'a> {
             alloc_factor: (factor >> pushes.min(31)) as u8,
             free_count: self.word.free_count(),
             prev_free_high_order: self.word.prev_high_order(),
-            given: self.pcp.given.load(Relaxed),
+            swing: self.pcp.swing.load(Relaxed),
         }
     }
 
@@ -321,7 +331,7 @@ impl<'a> Closed<'a> {
             alloc_factor: 0,
             free_count: self.word.free_count(),
             prev_free_high_order: self.word.prev_high_order(),
-            given: self.pcp.given.load(Relaxed),
+            swing: self.pcp.swing.load(Relaxed),
         }
     }
 
@@ -331,7 +341,7 @@ impl<'a> Closed<'a> {
     pub fn set_state_without_factor(&mut self, state: &PcpState) {
         debug_assert_eq!(state.count, self.count);
         self.pcp.high.store(state.high, Relaxed);
-        self.pcp.given.store(state.given, Relaxed);
+        self.pcp.swing.store(state.swing, Relaxed);
         self.set_free_count(state.free_count, state.prev_free_high_order);
     }
 
@@ -339,7 +349,7 @@ impl<'a> Closed<'a> {
     pub fn set_state(&mut self, state: &PcpState) {
         debug_assert_eq!(state.count, self.count);
         self.pcp.high.store(state.high, Relaxed);
-        self.pcp.given.store(state.given, Relaxed);
+        self.pcp.swing.store(state.swing, Relaxed);
         self.pcp.alloc_factor.store(u32::from(state.alloc_factor), Relaxed);
         self.pcp.factor_pushes.store(self.pushes(), Relaxed);
         self.set_free_count(state.free_count, state.prev_free_high_order);
@@ -369,7 +379,7 @@ impl<'a> Closed<'a> {
         // that a fast operation looks for (LB E.10).
         let eager = self.pcp.tuning == Tuning::Level0 && self.word.free_count() > 0;
         self.pcp.limit.store(if eager { 0 } else { high }, Relaxed);
-        if self.pcp.growth == Growth::Swing {
+        if self.pcp.ledger == Ledger::Given {
             let threshold = swing_threshold(self.pcp.batch(), high).min(u32::from(u16::MAX));
             self.pcp.free_high_threshold.store(threshold, Relaxed);
         }

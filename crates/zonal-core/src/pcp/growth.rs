@@ -15,6 +15,20 @@ pub enum Growth {
     Swing,
 }
 
+/// What a store remembers of its CPU's swings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ledger {
+    /// Nothing: every kernel.
+    #[default]
+    Off,
+    /// Pages given back for which `high` has not grown yet: lists grow by swings.
+    Given,
+    /// Pages fetched and not given back yet, as far as lists may always hold them (four batches).
+    /// Who frees no more than that gives back what it took, and may take it again: no stream of
+    /// large frees.
+    Fetched,
+}
+
 impl Choice for Growth {
     const ALL: &'static [(&'static str, Growth)] =
         &[("use", Growth::Use), ("swing", Growth::Swing)];

@@ -40,7 +40,7 @@
 use crate::frame::{PageWord, StoreId};
 use crate::pcp::closed::Closed;
 use crate::pcp::depot::Depot;
-use crate::pcp::growth::Growth;
+use crate::pcp::growth::Ledger;
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
@@ -117,7 +117,7 @@ pub struct Pcp {
     pub(crate) zone: ZoneId,
     pub(crate) lists_used: u8,
     pub(crate) tuning: Tuning,
-    pub(crate) growth: Growth,
+    pub(crate) ledger: Ledger,
     pub(crate) free_high_batch: AtomicU8,
     /// 1 while the CPU is offline; kept in the store of the zone it prefers.
     pub(crate) offline: AtomicU8,
@@ -132,8 +132,8 @@ pub struct Pcp {
     pub(crate) high_max: AtomicU32,
     pub(crate) batch: AtomicU32,
     pub(super) alloc_factor: AtomicU32,
-    /// [`PcpState::given`](crate::pcp::tune::PcpState::given).
-    pub(crate) given: AtomicU32,
+    /// [`PcpState::swing`](crate::pcp::tune::PcpState::swing).
+    pub(crate) swing: AtomicU32,
     /// Pushes of all lists when `alloc_factor` was last set.
     pub(super) factor_pushes: AtomicU64,
     /// Base pages on the lists, and base pages popped so far modulo 2^32, at the last refresh.
@@ -175,7 +175,7 @@ impl Default for Pcp {
             zone: ZoneId::default(),
             lists_used: 0,
             tuning: Tuning::default(),
-            growth: Growth::default(),
+            ledger: Ledger::default(),
             free_high_batch: AtomicU8::default(),
             offline: AtomicU8::default(),
             expire: AtomicU8::default(),
@@ -187,7 +187,7 @@ impl Default for Pcp {
             batch: AtomicU32::default(),
             alloc_factor: AtomicU32::default(),
             factor_pushes: AtomicU64::default(),
-            given: AtomicU32::default(),
+            swing: AtomicU32::default(),
             kept: AtomicU32::default(),
             popped: AtomicU32::default(),
             granted: AtomicU32::default(),

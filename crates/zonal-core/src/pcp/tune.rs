@@ -29,7 +29,8 @@
 //! It does not know lists, locks or zones: pages freed and blocks fetched are reported to it. The
 //! caller keeps its per-CPU state as it likes and hands in a [`PcpState`].
 
-use crate::pcp::growth::Growth;
+use crate::pcp::growth::{Growth, Ledger};
+use crate::pcp::size::BATCHES_MIN;
 use crate::pcp::tuning::Tuning;
 use crate::types::Order;
 
@@ -59,6 +60,10 @@ pub struct PcpParams {
     /// The CPU's cache holds several chunks: a stream of large frees may leave one behind (LB E.5).
     /// Not read below level 3.
     pub free_high_batch: bool,
+    /// So many pages make a stream of large frees: freed in a row, and on the lists beyond the
+    /// CPU's swing; 0: as the steps of the tuning and the cache say. Not read below level 9, nor
+    /// where lists grow by swings.
+    pub stream: u32,
     /// Which steps of the tuning are in force.
     pub tuning: Tuning,
     /// What makes `high` grow. Not read below level 7.
@@ -79,8 +84,8 @@ pub struct PcpState {
     pub free_count: u32,
     /// The last free was of order 1 to 3.
     pub prev_free_high_order: bool,
-    /// Pages given back for which `high` has not grown yet; stays 0 unless `high` grows by swings.
-    pub given: u32,
+    /// Pages of the CPU's swing, see [`Ledger`]; 0 where nothing is remembered.
+    pub swing: u32,
 }
 
 /// Flags of the zone that restrain its lists (LB B.2).
@@ -132,6 +137,7 @@ impl PcpParams {
         high_max: 0,
         scale_max: SCALE_MAX_DEFAULT,
         free_high_batch: false,
+        stream: 0,
         tuning: Tuning::Release615,
         growth: Growth::Use,
     };
@@ -175,9 +181,35 @@ impl PcpParams {
         max(high.saturating_sub(pages), self.high_min)
     }
 
+    /// What the stores remember.
+    #[inline]
+    pub const fn ledger(&self) -> Ledger {
+        match self.growth {
+            Growth::Swing => Ledger::Given,
+            Growth::Use if self.stream > 0 && self.tuning.has(Tuning::Level9) => Ledger::Fetched,
+            Growth::Use => Ledger::Off,
+        }
+    }
+
+    /// From how many pages on the lists on a stream of large frees leaves them (LB E.5).
+    #[inline]
+    const fn stream_least(&self, state: &PcpState) -> u32 {
+        if matches!(self.ledger(), Ledger::Fetched) {
+            self.stream.saturating_add(state.swing)
+        } else if self.tuning.has(Tuning::Level3) && self.free_high_batch {
+            self.batch
+        } else {
+            0
+        }
+    }
+
     /// From which `free_count`, or `free_factor`, on large frees are a stream (LB E.7, E.10).
     #[inline]
     pub const fn free_high_threshold(&self, high: u32) -> u32 {
+        if matches!(self.ledger(), Ledger::Fetched) {
+            // The free that is judged is not in `free_count` yet.
+            return self.stream.saturating_sub(1 << Order::COSTLY.get());
+        }
         match self.tuning {
             Tuning::Fixed => u32::MAX,
             Tuning::Release615 => self.batch.saturating_add(self.high_min / 2),
@@ -215,6 +247,12 @@ pub const fn on_take(state: &mut PcpState) {
 #[inline]
 pub const fn on_refill(state: &mut PcpState, blocks: u32, order: Order) {
     state.count += blocks << order.get();
+}
+
+/// [`Ledger::Fetched`] after `pages` pages came to the lists from elsewhere than the caller.
+#[inline]
+pub const fn fetched(swing: u32, pages: u32, batch: u32) -> u32 {
+    min(swing.saturating_add(pages), batch.saturating_mul(BATCHES_MIN))
 }
 
 /// A block left a list for the caller (LB E.6).
@@ -287,10 +325,10 @@ pub const fn on_batch(state: &mut PcpState, params: &PcpParams, pressure: Pressu
 const fn grow(state: &mut PcpState, params: &PcpParams, pages: u32) {
     let by = match params.growth {
         Growth::Use => pages,
-        Growth::Swing => min(pages, state.given),
+        Growth::Swing => min(pages, state.swing),
     };
     if matches!(params.growth, Growth::Swing) {
-        state.given -= by;
+        state.swing -= by;
     }
     state.high = min(state.high.saturating_add(by), params.high_max);
 }
@@ -327,11 +365,14 @@ pub const fn on_push(state: &mut PcpState, params: &PcpParams, order: Order) -> 
     state.alloc_factor >>= 1;
     state.count += pages;
     let high_order = order.get() > 0 && order.get() <= Order::COSTLY.get();
-    let keep_batch = tuning.has(Tuning::Level3) && params.free_high_batch;
-    let stream = high_order
+    let large = high_order
         && (state.prev_free_high_order || !tuning.has(Tuning::Level1))
-        && state.free_count >= params.free_high_threshold(state.high)
-        && (!keep_batch || state.count >= params.batch);
+        && state.free_count >= params.free_high_threshold(state.high);
+    let stream = large && state.count >= params.stream_least(state);
+    if large && !stream && matches!(params.ledger(), Ledger::Fetched) {
+        // What the CPU took before: counted from here on, so that not every free asks again.
+        state.free_count = 0;
+    }
     state.prev_free_high_order = high_order;
     if state.free_count < params.free_count_cap() {
         state.free_count += pages;
@@ -354,7 +395,7 @@ pub const fn overflow(
     }
     let pages = min(nr_free(state, params, high, stream), state.count);
     if matches!(params.growth, Growth::Swing) {
-        state.given = state.given.saturating_add(pages);
+        state.swing = state.swing.saturating_add(pages);
     }
     Some(BulkFree { pages, forced: stream })
 }
@@ -433,7 +474,7 @@ pub const fn decay(state: &mut PcpState, params: &PcpParams) -> Decay {
         return Decay { pages: 0, still_decaying: false };
     }
     let mut still_decaying = false;
-    state.given -= state.given.div_ceil(2);
+    state.swing -= state.swing.div_ceil(2);
     if state.high > params.high_min {
         let used = state.count.saturating_sub(params.bulk_max());
         let sunk = state.high - (state.high >> 3);

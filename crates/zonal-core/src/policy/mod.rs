@@ -15,6 +15,7 @@ use crate::pcp::drain::DrainPolicy;
 use crate::pcp::growth::Growth;
 use crate::pcp::lists::{FreeLists, HugeLists, ListMap};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
+use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::types::{Choice, NR_ZONE_KINDS, PAGEBLOCK_PAGES};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
@@ -92,6 +93,11 @@ pub struct PcpPolicy {
     /// The lists of all CPUs and the depots hold at most `1/f` of their zone, together; 0 is Linux,
     /// where each CPU's lists have a bound of their own.
     pub budget_fraction: u32,
+    /// So many pages make a stream of large frees, which leaves the lists at once: freed in a row,
+    /// and held beyond what the CPU fetched before. 0 is Linux: a batch, since 6.15 with half of
+    /// what the lists may always hold, and where the cache has room for it a batch stays. Read from
+    /// tuning level 9 on, where lists do not grow by swings.
+    pub stream: u32,
     /// What makes the lists' size grow; read from tuning level 7 on.
     pub growth: Growth,
     /// How lists are emptied (LB E.8, E.9).
@@ -101,6 +107,17 @@ pub struct PcpPolicy {
 }
 
 impl PcpPolicy {
+    /// What the tuning goes by, as far as the policy alone says it.
+    pub(crate) const fn fixed(&self) -> PcpParams {
+        PcpParams {
+            scale_max: self.scale_max,
+            tuning: self.tuning,
+            growth: self.growth,
+            stream: self.stream,
+            ..PcpParams::BOOT
+        }
+    }
+
     /// The lists of one store.
     pub fn map(&self, grouping: bool) -> ListMap {
         ListMap::new(self.orders, self.huge_lists, grouping)

@@ -34,6 +34,9 @@ const DEPOT_BATCHES: u16 = 256;
 /// What a list gives up at once is at most `batch << 3`: the depot gets it batch by batch, so more
 /// at once gains nothing.
 const DEPOT_SCALE_MAX: u8 = 3;
+/// Large frees leave the lists for the depot from so many pages on: four blocks of order 3. Fewer
+/// are an exchange too many, more stay with who only frees (docs/BEYOND.md).
+const STREAM: u32 = 32;
 /// Bulk calls move blocks of 2 MiB whole.
 const BULK_BLOCK: u8 = PAGEBLOCK_ORDER.get() as u8;
 /// A depot is filled with blocks of up to 2 MiB.
@@ -65,6 +68,7 @@ impl Policy {
             high_batches: 0,
             bulk_block: 0,
             budget_fraction: 0,
+            stream: 0,
             growth: Growth::Use,
             drain: DrainPolicy {
                 order: DrainOrder::ListExhausting,
@@ -123,6 +127,7 @@ impl Policy {
             bulk_block: BULK_BLOCK,
             budget_fraction: BUDGET_FRACTION,
             scale_max: DEPOT_SCALE_MAX,
+            stream: STREAM,
             depot: DepotPolicy {
                 batches: DEPOT_BATCHES,
                 group: DepotGroup::Cache,

@@ -163,6 +163,8 @@ pub const SETTINGS: &[Setting] = &[
         "order of the blocks that bulk calls take and give back whole, 3 to 9; 0: page by page"),
     number!("pcp.budget_fraction", pcp.budget_fraction: u32, 0..=1 << 20,
         "all lists and depots of a zone together hold at most 1/f of it; 0 as Linux: no bound"),
+    number!("pcp.stream", pcp.stream: u32, 0..=1 << 15,
+        "pages that make a stream of large frees, in a row and on the lists; 0 as pcp.tuning says"),
     choice!("pcp.growth", pcp.growth: Growth,
         "what lists grow with: each use, or (swing) what a CPU gave back and then fetched again"),
     choice!("pcp.drain", pcp.drain.order: DrainOrder,

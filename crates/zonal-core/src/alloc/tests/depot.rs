@@ -10,7 +10,6 @@ use super::programs::{self, Op};
 use crate::alloc::{Allocator, Request};
 use crate::pcp::depot::{DepotGroup, DepotPolicy};
 use crate::pcp::growth::Growth;
-use crate::pcp::size::CacheSlice;
 use crate::pcp::tuning::Tuning;
 use crate::platform::{Platform, Step};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
@@ -34,19 +33,24 @@ fn filled(policy: Policy, block: u8) -> Policy {
 }
 
 /// No reserve and short lists, so that little is needed to fill one.
-fn short(batches: u16) -> Policy {
+pub(super) fn short(batches: u16) -> Policy {
     let zonal = with_depot(Policy::ZONAL, batches, DepotGroup::Node);
     let watermark = WatermarkPolicy { min_free: MinFreeRule::Kbytes(0), ..zonal.watermark };
     let pcp = PcpPolicy { scale_max: 0, ..zonal.pcp };
     Policy { pcp, watermark, ..zonal }
 }
 
-fn take<P: Platform>(pool: &Allocator<'_, P>, cpu: u32, order: Order, times: usize) -> Vec<Pfn> {
+pub(super) fn take<P: Platform>(
+    pool: &Allocator<'_, P>,
+    cpu: u32,
+    order: Order,
+    times: usize,
+) -> Vec<Pfn> {
     on_cpu(cpu);
     (0..times).map(|_| pool.alloc(Request::new(order)).expect("there is enough")).collect()
 }
 
-fn give<P: Platform>(pool: &Allocator<'_, P>, cpu: u32, order: Order, blocks: Vec<Pfn>) {
+pub(super) fn give<P: Platform>(pool: &Allocator<'_, P>, cpu: u32, order: Order, blocks: Vec<Pfn>) {
     on_cpu(cpu);
     blocks.into_iter().for_each(|pfn| pool.free(pfn, order).expect("it is ours"));
 }
@@ -166,35 +170,6 @@ fn whole_blocks_are_not_to_be_had_everywhere() {
     let kept = take(&pool, 1, Order::ZERO, 1);
     assert_eq!(pool.depot_pages(ZoneId(0)), 0);
     give(&pool, 1, Order::ZERO, kept);
-}
-
-/// A stream of large frees spreads over several orders, of none a batch: they go to the
-/// depot, and the sender gets them back from there.
-#[test]
-fn a_stream_of_large_frees_goes_to_the_depot_whole() {
-    let mut policy = short(64);
-    (policy.pcp.slice, policy.pcp.scale_max) = (CacheSlice::Bytes(0), 5);
-    let pool = Shape::uniform(1, PAGES, 2).boot(policy);
-    let orders = [3, 2, 1, 0].map(|order| Order::new(order).unwrap());
-    let round = |times| {
-        for _ in 0..times {
-            let message = orders.map(|order| take(&pool, 0, order, 1));
-            for (order, blocks) in orders.into_iter().zip(message) {
-                give(&pool, 1, order, blocks);
-            }
-        }
-    };
-    round(200);
-    let before = pool.zone_stats(ZoneId(0));
-    let forced = pool.pcp(ZoneId(0), CpuId(1)).events.forced.load(Relaxed);
-    assert!(forced > 0);
-    round(100);
-    let after = pool.zone_stats(ZoneId(0));
-    let passed: u64 = orders.map(Order::pages).iter().sum::<u64>() * 100;
-    // But for what a depot in use gives back at times.
-    assert!(after.drained_pages - before.drained_pages < passed / 10);
-    assert!(after.refilled_pages - before.refilled_pages < passed / 10);
-    pool.validate().unwrap();
 }
 
 /// What one moment brought to a depot goes back while it is used by fewer.

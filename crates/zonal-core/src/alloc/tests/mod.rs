@@ -22,6 +22,7 @@ mod refresh;
 mod refusal;
 mod runs;
 mod setup;
+mod streams;
 mod tuning;
 mod word_path;
 mod zlc;

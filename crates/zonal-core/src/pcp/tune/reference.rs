@@ -130,6 +130,7 @@ impl Line {
                     scale_max,
                     free_high_batch: big,
                     tuning,
+                    stream: 0,
                     growth: Growth::Use,
                 });
             }

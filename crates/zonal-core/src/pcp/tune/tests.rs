@@ -99,6 +99,7 @@ fn k3(tuning: Tuning, free_high_batch: bool) -> Lists {
         scale_max: SCALE_MAX_DEFAULT,
         free_high_batch,
         tuning,
+        stream: 0,
         growth: Growth::Use,
     })
 }
@@ -417,6 +418,7 @@ proptest! {
         let (high_min, high_max) = bounds;
         let mut lists = Lists::new(PcpParams {
             batch, high_min, high_max, scale_max, free_high_batch, tuning,
+            stream: 0,
             growth: Growth::Use,
         });
         let mut model = model_of(&lists);
