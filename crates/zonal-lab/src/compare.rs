@@ -199,6 +199,7 @@ pub fn compare(
         command: recipes[at].command(),
     };
     let parts = parts(&figures);
+    let settings = settings(&plans[0].policy, &plans[1].policy);
     Ok(Comparison {
         schema_version: SCHEMA_VERSION,
         kind: "simulated",
@@ -206,10 +207,10 @@ pub fn compare(
         workload: plans[0].workload.to_string(),
         seed: base.seed,
         sides: [side(0), side(1)],
-        settings: settings(&plans[0].policy, &plans[1].policy),
         figures: changes(&figures),
-        explanation: explain(&figures, &parts),
+        explanation: explain(&figures, &parts, settings.is_empty()),
         parts,
+        settings,
     })
 }
 
@@ -276,13 +277,13 @@ fn parts(figures: &[Figures; 2]) -> Vec<Change> {
     parts
 }
 
-fn explain(figures: &[Figures; 2], parts: &[Change]) -> Vec<String> {
+fn explain(figures: &[Figures; 2], parts: &[Change], alike: bool) -> Vec<String> {
     if figures[0].hash == figures[1].hash {
-        return vec![
-            "both runs are the same to the last cycle: this workload meets none of the values \
-             that differ"
-                .into(),
-        ];
+        let why = match alike {
+            true => "no value of the policies differs",
+            false => "this workload meets none of the values that differ",
+        };
+        return vec![format!("both runs are the same to the last cycle: {why}")];
     }
     let get = |at: usize, name: &str| figures[at].get(name).unwrap_or(0.0);
     let pair = |name: &str| [get(0, name), get(1, name)];
@@ -373,6 +374,8 @@ mod tests {
         assert_eq!(result.settings, []);
         assert!(result.figures.iter().all(|change| change.change_percent == Some(0.0)));
         assert!(result.explanation[0].contains("the same to the last cycle"));
+        let result = compare(&base(), ["zonal", "zonal"], &presets).unwrap();
+        assert!(result.explanation[0].ends_with("no value of the policies differs"));
         let error = compare(&base(), ["zonal", "nonsense"], &presets).unwrap_err().to_string();
         assert!(error.contains("no policy is called 'nonsense'"), "{error}");
     }

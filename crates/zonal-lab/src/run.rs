@@ -46,6 +46,8 @@ pub struct Figures {
     values: [f64; FIGURES.len()],
     /// Hash of the run: every CPU's clock, where the cycles went, what moved.
     pub hash: String,
+    /// Calls of a recording that were not reached before the run was over.
+    pub unplayed: u64,
 }
 
 /// A figure of a run.
@@ -320,7 +322,7 @@ impl Plan {
         let cpus = self.cpus.unwrap_or(self.machine.cpus());
         if !(1..=self.machine.cpus()).contains(&cpus) {
             let (name, most) = (&self.machine.name, self.machine.cpus());
-            return Err(LabError::Plan(format!("cpus: {cpus}; {name} has 1 to {most}")));
+            return Err(LabError::Plan(format!("busy: {cpus} CPUs; {name} has 1 to {most}")));
         }
         for (name, us, least) in [("warm_us", self.warm_us, 0), ("run_us", self.run_us, 1)] {
             if !(least..=US_MAX).contains(&us) {
@@ -386,7 +388,7 @@ impl Plan {
         let hz = self.machine.ghz * 1e9;
         let measured = Measured { cpus, hz, outcome, moves, listed, listed_most, memory_most };
         let values = std::array::from_fn(|at| (FIGURES[at].of)(&measured));
-        Figures { values, hash: hex(&hash.finalize()) }
+        Figures { values, hash: hex(&hash.finalize()), unplayed: program.unplayed() }
     }
 }
 

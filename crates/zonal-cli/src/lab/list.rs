@@ -4,6 +4,7 @@ use comfy_table::{Table as Drawn, presets};
 use serde::Serialize;
 use zonal_lab::experiment::EXPERIMENTS;
 use zonal_lab::machine::Machine;
+use zonal_lab::workload::{KINDS, Kind, Param};
 
 use super::args::ListArgs;
 use crate::{Verdict, output};
@@ -15,10 +16,27 @@ struct Known {
 }
 
 #[derive(Serialize)]
+struct KnownWorkload {
+    name: &'static str,
+    about: &'static str,
+    parameters: Vec<Parameter>,
+}
+
+#[derive(Serialize)]
+struct Parameter {
+    name: &'static str,
+    about: &'static str,
+    default: u64,
+    min: u64,
+    max: u64,
+}
+
+#[derive(Serialize)]
 struct Listed {
     schema_version: u32,
     experiments: Vec<Known>,
     machines: Vec<Known>,
+    workloads: Vec<KnownWorkload>,
 }
 
 /// Runs the command.
@@ -31,6 +49,7 @@ pub fn run(args: &ListArgs) -> anyhow::Result<Verdict> {
         schema_version: zonal_lab::experiment::SCHEMA_VERSION,
         experiments: EXPERIMENTS.iter().map(|e| known(e.name, e.about)).collect(),
         machines: Machine::presets().iter().map(|m| known(&m.name, &m.about)).collect(),
+        workloads: workloads(),
     };
     if args.json {
         output::data(&(serde_json::to_string_pretty(&listed)? + "\n"))?;
@@ -45,6 +64,36 @@ pub fn run(args: &ListArgs) -> anyhow::Result<Verdict> {
         format!("{title}\n{}\n", table.trim_fmt())
     };
     let experiments = section("experiments", &listed.experiments);
-    output::data(&format!("{experiments}\n{}", section("machines", &listed.machines)))?;
+    let machines = section("machines", &listed.machines);
+    let workloads = numbers(&listed.workloads);
+    output::data(&format!("{experiments}\n{machines}\n{workloads}"))?;
     Ok(Verdict::Pass)
+}
+
+fn workloads() -> Vec<KnownWorkload> {
+    let parameter = |param: &'static Param| {
+        let Param { name, about, default, min, max } = *param;
+        Parameter { name, about, default, min, max }
+    };
+    let workload = |kind: &'static Kind| {
+        let parameters = kind.params.iter().map(parameter).collect();
+        KnownWorkload { name: kind.name, about: kind.about, parameters }
+    };
+    KINDS.iter().map(workload).collect()
+}
+
+/// Each workload, and below it its numbers.
+fn numbers(workloads: &[KnownWorkload]) -> String {
+    let mut text = "workloads, as NAME:PARAMETER=NUMBER,...\n".to_owned();
+    for workload in workloads {
+        text += &format!(" {}: {}\n", workload.name, workload.about);
+        let mut table = Drawn::new();
+        table.load_style(presets::NOTHING);
+        for Parameter { name, about, default, min, max } in &workload.parameters {
+            let range = format!("{min} to {max}");
+            table.add_row([&format!("  {name}={default}"), &range, &(*about).to_owned()]);
+        }
+        text += &format!("{}\n", table.trim_fmt());
+    }
+    text
 }

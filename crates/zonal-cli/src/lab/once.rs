@@ -37,6 +37,18 @@ pub fn run(args: &OnceArgs) -> anyhow::Result<Verdict> {
     let command = recipe.command();
     output::note(&command);
     let figures = recipe.plan(&machine)?.run()?;
+    if figures.unplayed > 0 {
+        output::note(&format!(
+            "the run ended {} calls before the recording; expected a longer --run-us for all of it",
+            figures.unplayed
+        ));
+    }
+    if figures.get("calls") == Some(0.0) {
+        output::note(
+            "no call in the time measured; expected a longer --warm-us or --run-us, or a workload \
+             that has something to do on so many CPUs",
+        );
+    }
     if args.json {
         let Recipe { machine, policy, workload, seed, .. } = recipe;
         let (schema_version, kind) = (SCHEMA_VERSION, "simulated");

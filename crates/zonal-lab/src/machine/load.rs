@@ -104,7 +104,7 @@ impl Machine {
             (Ok(cpus), Ok(Some(nodes))) => self.resized_nodes(cpus, nodes),
             _ => Err(MachineError::field(
                 "size",
-                format!("'{size}' is none; expected CPUS or CPUS/NODES, as 512 or 1024/16"),
+                format!("'{size}' is no size; expected CPUS or CPUS/NODES, as 512 or 1024/16"),
             )),
         }
     }

@@ -198,7 +198,9 @@ fn point(
         let at = |error: LabError| LabError::Plan(format!("--over {key}={value}: {error}"));
         recipe.set(key, value).map_err(at)?;
     }
-    let label = |error: LabError| LabError::Plan(format!("{}: {error}", values.join(" ")));
+    let pairs = axes.iter().zip(&values).map(|(axis, value)| format!("{}={value}", axis.key));
+    let pairs = pairs.collect::<Vec<_>>().join(" ");
+    let label = |error: LabError| LabError::Plan(format!("at {pairs}: {error}"));
     let plan = recipe.plan(machines).map_err(label)?;
     Ok(Point { values, recipe, plan })
 }
@@ -258,7 +260,7 @@ mod tests {
             (&["policy=nonsense"], "there are zonal"),
             (&["nonsense=1"], "--over nonsense=1: no value to set is called 'nonsense'"),
             (&["pcp.scale_max=99"], "accepted: 0 to 6"),
-            (&["cpus=0"], "0 CPUs"),
+            (&["cpus=0"], "at cpus=0: "),
         ] {
             let error = sweep(over).unwrap_err().to_string();
             assert!(error.contains(expected), "{over:?}: {error}");

@@ -61,6 +61,11 @@ pub trait Program {
     /// start. Most workloads get there by themselves in the time that is not measured.
     fn scatter(&mut self, _lab: &mut Lab<'_>, _cpus: u32) {}
 
+    /// Calls of a recording that it plays once and has not come to yet.
+    fn unplayed(&self) -> u64 {
+        0
+    }
+
     /// It is over: what it holds goes back, from the CPU whose turn it is. Programs that a run just
     /// leaves as they are do nothing.
     fn finish(&mut self, _lab: &mut Lab<'_>) {}

@@ -242,6 +242,12 @@ impl Program for Trace {
         }
     }
 
+    fn unplayed(&self) -> u64 {
+        let played = self.next.iter().take(self.copies.len() * self.queues.len());
+        let all = (self.recorded.ops.len() * self.copies.len()) as u64;
+        all - played.map(|next| *next as u64).sum::<u64>()
+    }
+
     fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn {
         let each = self.queues.len();
         let (number, queue) = (cpu as usize / each, &self.queues[cpu as usize % each]);

@@ -150,7 +150,10 @@ impl Jobs {
                 return Err(JobsError { line: lines, what });
             }
         }
-        let none = JobsError { line: 1, what: "there is no job".into() };
+        let none = JobsError {
+            line: 1,
+            what: "there is no job; expected what `zonal lab jobs` prints".into(),
+        };
         Jobs::new(jobs).ok_or(none)
     }
 }

@@ -137,7 +137,10 @@ struct Running {
 pub fn jobs_of(file: &str) -> Result<Jobs, WorkloadError> {
     let wrong = |what: String| WorkloadError::Jobs(format!("{file}: {what}"));
     if is_printed(file) {
-        let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+        let unread = |error: std::io::Error| {
+            wrong(format!("cannot be read: {error}; expected what `zonal lab jobs` prints"))
+        };
+        let text = std::fs::read_to_string(file).map_err(unread)?;
         return Jobs::parse(&text).map_err(|error| wrong(error.to_string()));
     }
     cut::cut(open(file)?.events()).map_err(|error| match error {
