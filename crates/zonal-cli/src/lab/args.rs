@@ -14,7 +14,7 @@ pub const MACHINE_HELP: &str = "A name of `zonal lab machines`, a FILE.toml, or 
 /// What to do in the lab.
 #[derive(Subcommand, Debug)]
 pub enum LabCommand {
-    /// Lists the experiments and the machines.
+    /// Lists the experiments, the machines, and the workloads with their numbers.
     List(ListArgs),
     /// Lists the machines.
     Machines(ListArgs),
@@ -152,16 +152,12 @@ const POLICY_HELP: &str = "A preset of `zonal policy --json`; with some values c
     NAME+KEY=VALUE+KEY=VALUE";
 
 fn workload_help() -> String {
-    let kinds: Vec<String> = KINDS
-        .iter()
-        .map(|kind| {
-            let params: Vec<&str> = kind.params.iter().map(|param| param.name).collect();
-            let params =
-                if params.is_empty() { String::new() } else { format!(":{}", params.join(",")) };
-            format!("{}{params} ({})", kind.name, kind.about)
-        })
-        .collect();
-    format!("What the CPUs do, as NAME or NAME:PARAMETER=NUMBER,...: {}", kinds.join("; "))
+    let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    format!(
+        "What the CPUs do, as NAME or NAME:PARAMETER=NUMBER,...: {}. `zonal lab list` says what \
+         they are and which numbers they take",
+        kinds.join(", ")
+    )
 }
 
 /// Flags of `zonal lab once`.
@@ -251,4 +247,8 @@ pub struct ReportArgs {
     /// Only this experiment, and no sweep; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub experiment: Vec<String>,
+
+    /// Print one JSON object with all tables of the experiments instead of a line.
+    #[arg(long)]
+    pub json: bool,
 }

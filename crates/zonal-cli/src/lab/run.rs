@@ -17,11 +17,10 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
     if args.measure {
         return measure::run(experiment.name, args.json);
     }
-    let sizes: String = args.cpus.iter().map(|cpus| format!(" --cpus {cpus}")).collect();
-    output::note(&format!("zonal lab run {} --seed {}{sizes}", experiment.name, args.seed));
+    let options = Options { seed: args.seed, cpus: args.cpus.clone() };
+    output::note(&experiment.command(&options));
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
     let bar = output::progress(experiment.name, "runs", Some(0));
-    let options = Options { seed: args.seed, cpus: args.cpus.clone() };
     let table = experiment.run(&options, &mut |done, of| {
         bar.set_length(of);
         bar.set_position(done);

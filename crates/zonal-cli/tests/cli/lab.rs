@@ -175,6 +175,8 @@ fn check(page: &Path, plots: usize, says: &[&str]) {
         assert_eq!(text.matches("<svg").count(), plots, "{}", page.display());
         assert_eq!(text.matches("</svg>").count(), plots);
         assert!(text.matches("<circle").count() >= plots, "points are drawn");
+        // Links within the page fetch nothing.
+        let text = text.replace("href=\"#", "");
         for fetch in ["src=", "href=", "url(", "@import", "<script", "<link", "<iframe", "<object"]
         {
             assert!(!text.contains(fetch), "{fetch} in {}", page.display());
@@ -202,13 +204,52 @@ fn the_pages_show_their_plots_in_a_browser_and_fetch_nothing() {
     check(&path("sweep.html"), 3, &says);
     let report = text("report.html");
     let args = ["lab", "report", "--experiment", "vmstat-update-cost", "-o", &report];
-    stdout_of(&zonal(&args));
-    let says = ["vmstat-update-cost", "zonal lab report --seed 1", "rome-2019-256", "AnandTech"];
+    let reported = json_of(&zonal(&[&args[..], &["--json"]].concat()));
+    assert_eq!(reported["experiments"][0]["command"], "zonal lab run vmstat-update-cost --seed 1");
+    let says = [
+        "vmstat-update-cost",
+        "zonal lab report --seed 1",
+        "zonal lab run vmstat-update-cost --seed 1",
+        "rome-2019-256",
+        "AnandTech",
+        "prefers-color-scheme:dark",
+    ];
     check(&path("report.html"), 3, &says);
     for name in fs::read_dir(folder.path()).unwrap() {
         let name = name.unwrap().file_name().into_string().unwrap();
         assert!(!name.ends_with(".part"), "{name} was left behind");
     }
+}
+
+#[test]
+fn the_list_has_every_number_of_every_workload() {
+    let listed = json_of(&zonal(&["lab", "list", "--json"]));
+    let text = stdout_of(&zonal(&["lab", "list"]));
+    let workloads = listed["workloads"].as_array().unwrap();
+    assert!(workloads.len() > 9, "{listed}");
+    for workload in workloads {
+        let name = workload["name"].as_str().unwrap();
+        assert!(text.contains(&format!("\n {name}: ")), "{name} is not in: {text}");
+        for parameter in workload["parameters"].as_array().unwrap() {
+            let pair =
+                format!(" {}={} ", parameter["name"].as_str().unwrap(), parameter["default"]);
+            assert!(text.contains(&pair), "{pair} is not in: {text}");
+            assert!(parameter["min"].as_u64() <= parameter["max"].as_u64());
+        }
+    }
+}
+
+#[test]
+fn sizes_are_refused_by_experiments_that_have_one_machine() {
+    let args = ["lab", "run", "vmstat-update-cost", "--cpus", "3"];
+    refused(&zonal(&args), "runs on the machine of its table alone; expected one of numa-stat");
+}
+
+#[test]
+fn a_run_in_which_nothing_was_called_says_so() {
+    let output = short("once", &["--set", "workload=handoff", "--set", "cpus=1"]);
+    assert!(stdout_of(&output).contains("handoff (simulated)"));
+    assert!(stderr(&output).contains("no call in the time measured; expected"), "{output:?}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use zonal_core::policy::Policy;
 use zonal_core::types::CpuId;
 
 use super::published::Published;
-use super::{Cell, Experiment, Options, Progress, Table, hex};
+use super::{Cell, Experiment, FiguresIn, Options, Progress, Table, hex};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::sim::{Lab, Outcome, Spec};
@@ -32,6 +32,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: NAME,
     about: "2019: a kernel build on 256 CPUs, with lists sized before and after deferred memory",
     target_percent: 10.0,
+    sizes: false,
     run,
 };
 
@@ -87,9 +88,10 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
         let known = known[0].zip(known[1]).map(|(from, to)| change(from, to));
         cells.push(Cell::new(metric, CHANGE, known, change(figures[0][at], figures[1][at])));
     }
-    let ran = (machine.name.as_str(), options.seed);
+    let ran = (machine.name.as_str(), options);
     Ok(Table {
         cells,
+        figures_in: FiguresIn::Rows,
         notes: vec![
             format!(
                 "{RUN_MS} ms of the build are played, and scaled up to all pages that it touches"

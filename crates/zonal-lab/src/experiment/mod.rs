@@ -51,6 +51,8 @@ pub struct Table {
     pub machine: String,
     /// From which seed.
     pub seed: u64,
+    /// The command line that makes it again.
+    pub command: String,
     /// Where the published figures are from.
     pub source: String,
     /// How near a simulated figure has to be to the published one, in percent of it.
@@ -59,8 +61,21 @@ pub struct Table {
     pub result_hash: String,
     /// The figures.
     pub cells: Vec<Cell>,
+    /// Which way they lie.
+    #[serde(skip)]
+    pub figures_in: FiguresIn,
     /// What a reader should know.
     pub notes: Vec<String>,
+}
+
+/// What of a table are figures of one kind, to be held against each other: a published table has
+/// them below each other, or side by side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FiguresIn {
+    /// Each column is one.
+    Columns,
+    /// Each row is one.
+    Rows,
 }
 
 /// How an experiment is to be run.
@@ -81,6 +96,8 @@ pub struct Experiment {
     pub about: &'static str,
     /// How near a simulated figure has to be to the published one, in percent of it.
     pub target_percent: f64,
+    /// Whether it runs on machines of other sizes too.
+    pub sizes: bool,
     run: Run,
 }
 
@@ -121,24 +138,46 @@ impl Experiment {
     /// Runs it.
     ///
     /// # Errors
-    /// A machine or a policy that cannot be.
+    /// A machine or a policy that cannot be, or sizes for an experiment that has one machine alone.
     pub fn run(&self, options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
+        if !options.cpus.is_empty() && !self.sizes {
+            let sized: Vec<&str> =
+                EXPERIMENTS.iter().filter(|known| known.sizes).map(|known| known.name).collect();
+            return Err(LabError::Plan(format!(
+                "--cpus: {} runs on the machine of its table alone; expected one of {}, or \
+                 `zonal lab once --machine NAME@CPUS`",
+                self.name,
+                sized.join(", ")
+            )));
+        }
         (self.run)(options, progress)
+    }
+
+    /// The command line that runs it.
+    pub fn command(&self, options: &Options) -> String {
+        let cpus: Vec<String> = options.cpus.iter().map(u32::to_string).collect();
+        let cpus = match cpus.is_empty() {
+            true => String::new(),
+            false => format!(" --cpus {}", cpus.join(",")),
+        };
+        format!("zonal lab run {} --seed {}{cpus}", self.name, options.seed)
     }
 
     /// Its table without cells and notes: what ran (machine, seed), where the published figures are
     /// from, and the hash over all runs.
-    fn table(&self, (machine, seed): (&str, u64), source: String, hash: Sha256) -> Table {
+    fn table(&self, (machine, options): (&str, &Options), source: String, hash: Sha256) -> Table {
         Table {
             schema_version: SCHEMA_VERSION,
             experiment: self.name,
             kind: "simulated",
             machine: machine.to_owned(),
-            seed,
+            seed: options.seed,
+            command: self.command(options),
             source,
             target_percent: self.target_percent,
             result_hash: hex(&hash.finalize()),
             cells: Vec::new(),
+            figures_in: FiguresIn::Columns,
             notes: Vec::new(),
         }
     }
@@ -147,13 +186,18 @@ impl Experiment {
 impl Table {
     /// The cells that are further from the published figure than their target.
     pub fn misses(&self) -> impl Iterator<Item = &Cell> {
-        self.cells.iter().filter(|cell| match (cell.points, cell.factor, cell.published) {
+        self.cells.iter().filter(|cell| self.is_miss(cell))
+    }
+
+    /// Whether a cell is further from the published figure than its target.
+    pub fn is_miss(&self, cell: &Cell) -> bool {
+        match (cell.points, cell.factor, cell.published) {
             (Some(points), _, Some(published)) => (cell.simulated - published).abs() > points,
             (_, Some(factor), Some(known)) => {
                 cell.simulated > known * factor || cell.simulated * factor < known
             }
             _ => cell.error_percent.is_some_and(|error| error.abs() > self.target_percent),
-        })
+        }
     }
 
     /// How far a cell is from the published figure, and what its target is, as people read it.

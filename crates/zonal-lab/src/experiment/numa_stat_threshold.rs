@@ -21,6 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: NAME,
     about: "2017: cycles of an allocation and a free on 88 CPUs, by the threshold of NUMA counters",
     target_percent: 3.0,
+    sizes: true,
     run,
 };
 
@@ -81,7 +82,7 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
             measure(&sized, row, format!("{row}, {cpus} CPUs"), false)?;
         }
     }
-    let ran = (machine.name.as_str(), options.seed);
+    let ran = (machine.name.as_str(), options);
     Ok(Table {
         cells,
         notes: vec![

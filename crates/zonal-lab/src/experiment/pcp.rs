@@ -31,6 +31,7 @@ pub const KBUILD: Experiment = Experiment {
     name: "pcp-kbuild",
     about: "2023: kernel builds on 224 CPUs, by the steps of the per-CPU lists' tuning",
     target_percent: 3.0,
+    sizes: true,
     run: |options, progress| STUDIES[0].run(&KBUILD, options, progress),
 };
 
@@ -39,6 +40,7 @@ pub const UNIX: Experiment = Experiment {
     name: "pcp-unix",
     about: "2023: lmbench over AF_UNIX on 128 CPUs, by the steps of the per-CPU lists' tuning",
     target_percent: 10.0,
+    sizes: true,
     run: |options, progress| STUDIES[1].run(&UNIX, options, progress),
 };
 
@@ -47,6 +49,7 @@ pub const SCTP: Experiment = Experiment {
     name: "pcp-sctp",
     about: "2023: netperf over SCTP on 128 CPUs, by the steps of the per-CPU lists' tuning",
     target_percent: 10.0,
+    sizes: true,
     run: |options, progress| STUDIES[2].run(&SCTP, options, progress),
 };
 
@@ -266,7 +269,7 @@ impl Study {
                 cells.push(cell);
             }
         }
-        let ran = (machine.name.as_str(), options.seed);
+        let ran = (machine.name.as_str(), options);
         Ok(Table { cells, notes: self.notes(), ..experiment.table(ran, published.source, hash) })
     }
 

@@ -26,6 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: NAME,
     about: "2007: cycles of one counter update, by variant, on a quiet machine",
     target_percent: 15.0,
+    sizes: false,
     run,
 };
 
@@ -61,7 +62,7 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
         }
         progress(done as u64 + 1, ROWS.len() as u64);
     }
-    let ran = (machine.name.as_str(), options.seed);
+    let ran = (machine.name.as_str(), options);
     Ok(Table {
         cells,
         notes: vec![

@@ -23,7 +23,7 @@ use zonal_core::policy::walk::{
 };
 
 use super::published::Published;
-use super::{Cell, Experiment, Options, Progress, Table};
+use super::{Cell, Experiment, FiguresIn, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::pagecache::{Load, Setup};
@@ -34,6 +34,7 @@ pub const FSMARK: Experiment = Experiment {
     name: "zone-reclaim-fsmark",
     about: "2011: creating files while a node is reclaimed, by the zonelist cache",
     target_percent: 10.0,
+    sizes: false,
     run: |options, progress| run(&FSMARK, "fsmark", options, progress),
 };
 /// A large dd.
@@ -41,6 +42,7 @@ pub const LARGEDD: Experiment = Experiment {
     name: "zone-reclaim-largedd",
     about: "2011: copying a large file while a node is reclaimed, by the zonelist cache",
     target_percent: 10.0,
+    sizes: false,
     run: |options, progress| run(&LARGEDD, "largedd", options, progress),
 };
 /// A streaming mapped writer.
@@ -48,6 +50,7 @@ pub const STREAMWRITER: Experiment = Experiment {
     name: "zone-reclaim-streamwriter",
     about: "2011: writing a mapped file while a node is reclaimed, by the zonelist cache",
     target_percent: 10.0,
+    sizes: false,
     run: |options, progress| run(&STREAMWRITER, "streamwriter", options, progress),
 };
 
@@ -134,9 +137,10 @@ fn run(
         first_s = first_s.or(Some(took_s));
         progress(done as u64 + 1, columns.len() as u64);
     }
-    let ran = (machine.name.as_str(), options.seed);
+    let ran = (machine.name.as_str(), options);
     Ok(Table {
         cells,
+        figures_in: FiguresIn::Rows,
         notes: vec![
             format!(
                 "a page of the model is {SCALE} pages of the machine: memory, files, requests and \

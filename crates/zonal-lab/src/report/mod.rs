@@ -2,10 +2,11 @@
 
 mod page;
 mod plot;
+mod section;
 mod sweep;
 mod whole;
 
-pub use page::html;
+pub use section::html;
 pub use sweep::{sweep_html, sweep_section};
 pub use whole::{Part, whole};
 

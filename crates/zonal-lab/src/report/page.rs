@@ -1,22 +1,37 @@
-//! The page: one file with its style and its plots inside.
+//! The page: one file with its style and its plots inside, by day and by night.
 
-use super::{escape, figure, plot};
-use crate::experiment::{Cell, Table};
+use super::escape;
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;\
-padding:0 1em;color:#222}table{border-collapse:collapse;width:100%}td,th{padding:.2em .6em;\
-border-bottom:1px solid #ddd;text-align:right}td:first-child,th:first-child,td:nth-child(2),\
-th:nth-child(2){text-align:left}.words td{text-align:left}.calibrated{color:#888}\
-.runs{font-size:12px}.runs td,.runs th{overflow-wrap:anywhere;vertical-align:top}\
-svg{max-width:100%;height:auto}figure{margin:1em 0}code{background:#f4f4f4;padding:.1em .3em;\
-overflow-wrap:anywhere}";
+const STYLE: &str = ":root{color-scheme:light dark;--back:#fff;--ink:#222;--quiet:#666;\
+--rule:#ddd;--tint:#f4f4f4;--bar:#c8643c;--known:#4477aa;--miss:#b3261e}\
+@media(prefers-color-scheme:dark){:root{--back:#16181b;--ink:#ddd;--quiet:#999;--rule:#3a3d42;\
+--tint:#24272b;--bar:#d07c55;--known:#8ab4e0;--miss:#ff8a80}}\
+body{font:15px/1.5 system-ui,sans-serif;max-width:80em;margin:2em auto;padding:0 1em;\
+color:var(--ink);background:var(--back)}h2{margin-top:2.5em;border-top:1px solid var(--rule);\
+padding-top:.5em}a{color:inherit}.wide{overflow-x:auto}\
+table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .5em;text-align:right;\
+border-bottom:1px solid var(--rule);vertical-align:top;font-variant-numeric:tabular-nums}\
+td:first-child,th:first-child{text-align:left}.words td,.words th{text-align:left}\
+.summary td{white-space:nowrap}td small{display:block;color:var(--quiet);\
+white-space:nowrap}td .miss{color:var(--miss);font-weight:600}\
+.runs{font-size:12px}.runs td{white-space:nowrap}.runs td:last-child,.runs th:last-child\
+{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:32em}\
+.plots{display:grid;gap:1em;grid-template-columns:repeat(auto-fill,\
+minmax(20em,1fr))}figure{margin:1em 0}figcaption{font-weight:600}svg{width:100%;height:auto}\
+svg text{font:12px system-ui,sans-serif;fill:var(--ink)}.grid{stroke:var(--rule)}\
+.axis{stroke:var(--quiet)}.bar{fill:var(--bar)}.published{fill:none;stroke:var(--known);\
+stroke-width:2}.legend{margin:0}.legend span{margin-right:1.2em;white-space:nowrap}\
+code{background:var(--tint);padding:.1em .3em;overflow-wrap:anywhere}\
+summary{cursor:pointer}";
 
 /// A page of this title with this body.
 pub(super) fn page(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
-         <style>{STYLE}</style></head><body><h1>{title}</h1>{body}</body></html>\n"
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <title>{title}</title><style>{STYLE}</style></head>\
+         <body><h1>{title}</h1>{body}</body></html>\n"
     )
 }
 
@@ -26,64 +41,43 @@ pub(super) fn table(
     names: &[&str],
     rows: impl Iterator<Item = Vec<String>>,
 ) -> String {
-    let head: String = names.iter().map(|name| format!("<th>{}</th>", escape(name))).collect();
+    let rows = rows.map(|row| row.iter().map(|field| escape(field)).collect());
+    marked(class, names, rows)
+}
+
+/// The same with fields that are HTML already.
+pub(super) fn marked(
+    class: &str,
+    names: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
+    // Names may break behind their underscores.
+    let name = |name: &&str| format!("<th>{}</th>", escape(name).replace('_', "_<wbr>"));
+    let head: String = names.iter().map(name).collect();
     let cells = |row: Vec<String>| -> String {
-        row.iter().map(|field| format!("<td>{}</td>", escape(field))).collect()
+        row.iter().map(|field| format!("<td>{field}</td>")).collect()
     };
     let body: String = rows.map(|row| format!("<tr>{}</tr>", cells(row))).collect();
-    format!("<table class=\"{class}\"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-}
-
-/// The page of one experiment: what was run, a plot for each column, every cell.
-pub fn html(table: &Table) -> String {
-    page(&format!("{} (simulated)", table.experiment), &section(table))
-}
-
-/// What such a page says below its title.
-pub(super) fn section(table: &Table) -> String {
-    let plots: String = columns(table)
-        .iter()
-        .map(|column| {
-            let cells = table.cells.iter().filter(|cell| cell.column == *column);
-            plot::column(column, &cells.collect::<Vec<_>>())
-        })
-        .collect();
-    let rows: String = table.cells.iter().map(row).collect();
-    let notes: String = table.notes.iter().map(|note| format!("<p>{}</p>", escape(note))).collect();
     format!(
-        "<p>Machine <b>{}</b>, seed {}, result <code>{}</code>. Run it again: \
-         <code>zonal lab run {} --seed {}</code></p><p>Published: {}</p>{plots}\
-         <table><thead><tr><th>row</th><th>column</th><th>published</th><th>simulated</th>\
-         <th>error %</th><th></th></tr></thead><tbody>{rows}</tbody></table>{notes}",
-        escape(&table.machine),
-        table.seed,
-        table.result_hash,
-        table.experiment,
-        table.seed,
-        escape(&table.source),
+        "<div class=\"wide\"><table class=\"{class}\"><thead><tr>{head}</tr></thead>\
+         <tbody>{body}</tbody></table></div>"
     )
 }
 
-fn columns(table: &Table) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for cell in &table.cells {
-        if !names.contains(&cell.column) {
-            names.push(cell.column.clone());
-        }
+/// A figure as a page shows it: whole from 1000 on, in groups of three digits.
+pub(super) fn grouped(value: f64) -> String {
+    let text = super::figure(value);
+    let text =
+        text.strip_suffix(".00").filter(|_| value.fract() == 0.0).unwrap_or(&text).to_owned();
+    let (sign, digits) = text.strip_prefix('-').map_or(("", &*text), |digits| ("-", digits));
+    if digits.len() < 5 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return text;
     }
-    names
-}
-
-fn row(cell: &Cell) -> String {
-    let published = cell.published.map_or_else(|| "-".into(), figure);
-    let error = cell.error_percent.map_or_else(|| "-".into(), |error| format!("{error:+.2}"));
-    let (class, mark) =
-        if cell.calibrated { (" class=calibrated", "calibrated") } else { ("", "") };
-    format!(
-        "<tr{class}><td>{}</td><td>{}</td><td>{published}</td><td>{}</td><td>{error}</td>\
-         <td>{mark}</td></tr>",
-        escape(&cell.row),
-        escape(&cell.column),
-        figure(cell.simulated),
-    )
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .filter_map(|group| std::str::from_utf8(group).ok())
+        .collect();
+    format!("{sign}{}", groups.join(","))
 }

@@ -1,15 +1,25 @@
 //! The page of a sweep: contention, throughput and memory held, against size.
 
-use super::page::{page, table};
+use super::escape;
+use super::page::{grouped, page, table};
 use super::plot::{Lines, Series, lines};
-use super::{escape, figure};
 use crate::sweep::{Axis, Row, Sweep};
 
-/// A figure that is plotted: its name, what stands above the plot, and its unit's size.
-const PLOTTED: [(&str, &str, f64); 3] = [
-    ("lock_wait_percent", "contention: percent of the cycles spent waiting for zone locks", 1.0),
-    ("calls_per_s", "throughput: million calls of all CPUs in a second of virtual time", 1e6),
-    ("listed_pages_max", "memory held: the most on per-CPU lists, in MiB", 256.0),
+/// A figure that is plotted: its name, what stands above the plot, its unit, and the unit's size.
+const PLOTTED: [(&str, &str, &str, f64); 3] = [
+    (
+        "lock_wait_percent",
+        "contention: part of the cycles spent waiting for zone locks",
+        "percent",
+        1.0,
+    ),
+    (
+        "calls_per_s",
+        "throughput: calls of all CPUs in a second of virtual time",
+        "million calls a second",
+        1e6,
+    ),
+    ("listed_pages_max", "memory held: the most on per-CPU lists and in depots", "MiB", 256.0),
 ];
 /// Figures beside each run.
 const LISTED: [&str; 5] =
@@ -26,12 +36,15 @@ pub fn sweep_html(sweep: &Sweep, rows: &[Row], command: &str) -> String {
 pub fn sweep_section(sweep: &Sweep, rows: &[Row], command: &str) -> String {
     let plots: String = PLOTTED
         .iter()
-        .map(|(name, title, unit)| lines(&against(sweep, rows, name, title, *unit)))
+        .map(|(name, title, unit, size)| {
+            let title = format!("{title}, simulated");
+            lines(&against(sweep, rows, (name, *size), (title, unit)))
+        })
         .collect();
     let names: Vec<&str> = ["run"].into_iter().chain(LISTED).chain(["command"]).collect();
     let fields = |row: &Row| {
         let get = |name: &&str| match row.figure(name) {
-            Some(value) => figure(value),
+            Some(value) => grouped(value),
             None => row.get(name).unwrap_or_default().chars().take(8).collect(),
         };
         let mut fields = vec![row.get("point").unwrap_or_default().to_owned()];
@@ -44,7 +57,13 @@ pub fn sweep_section(sweep: &Sweep, rows: &[Row], command: &str) -> String {
         true => format!("<p>{ROWS_MAX} of {} runs; the file has all.</p>", rows.len()),
         false => String::new(),
     };
-    format!("<p>Make it again: <code>{}</code></p>{plots}{runs}{more}", escape(command))
+    let count = rows.len();
+    format!(
+        "<p>Simulated, {count} runs. Make them again: <code>{}</code></p>{plots}\
+         <details open><summary>Every run, and the command that makes it alone</summary>\
+         {runs}{more}</details>",
+        escape(command)
+    )
 }
 
 /// The axis that lies below the plots: sizes, or else the first with numbers, or else the first.
@@ -60,7 +79,12 @@ fn below(axes: &[Axis]) -> usize {
         .unwrap_or(0)
 }
 
-fn against(sweep: &Sweep, rows: &[Row], name: &str, title: &str, unit: f64) -> Lines {
+fn against(
+    sweep: &Sweep,
+    rows: &[Row],
+    (name, size): (&str, f64),
+    (title, unit): (String, &str),
+) -> Lines {
     let x = below(&sweep.axes);
     let places = &sweep.axes[x].values;
     let mut series: Vec<Series> = Vec::new();
@@ -77,9 +101,10 @@ fn against(sweep: &Sweep, rows: &[Row], name: &str, title: &str, unit: f64) -> L
         });
         let place = places.iter().position(|place| *place == point.values[x]);
         if let (Some(place), Some(value)) = (place, row.figure(name)) {
-            series[at].values[place].push(value / unit);
+            series[at].values[place].push(value / size);
         }
     }
     let x = sweep.axes[x].key.clone();
-    Lines { title: title.to_owned(), x, places: places.clone(), series }
+    let x = if x == "cpus" { "CPUs of the machine".into() } else { x };
+    Lines { title, y: unit.to_owned(), x, places: places.clone(), series }
 }

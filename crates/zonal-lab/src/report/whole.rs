@@ -1,7 +1,8 @@
 //! The whole report: every experiment, sweep and machine on one page.
 
 use super::escape;
-use super::page::{page, section, table};
+use super::page::{marked, page, table};
+use super::section::section;
 use crate::experiment::Table;
 use crate::machine::Machine;
 
@@ -24,32 +25,49 @@ impl Part {
 
 /// The page: what is on it, each part, and the machines with the source of each figure.
 pub fn whole(experiments: &[(Table, &str)], parts: &[Part], command: &str) -> String {
-    let near = experiments.iter().map(|(table, _)| {
+    let near = experiments.iter().enumerate().map(|(at, (table, about))| {
         let known = table.cells.iter().filter(|cell| cell.published.is_some());
-        let predicted = known.clone().filter(|cell| !cell.calibrated).count();
-        let misses = table.misses().count();
-        let target = format!("{} %", table.target_percent);
-        let (machine, seed) = (table.machine.clone(), table.seed.to_string());
-        let cells = format!("{} ({predicted} predicted)", known.count());
-        vec![table.experiment.to_owned(), machine, seed, cells, target, misses.to_string()]
+        let set = known.clone().filter(|cell| cell.calibrated).count();
+        let (known, misses) = (known.count(), table.misses().count());
+        let name = format!("{}<small>{}</small>", escape(table.experiment), escape(about));
+        let seed = table.seed.to_string();
+        let counts = [known, set, misses].map(|count| count.to_string());
+        [link(at, &name), escape(&table.machine), seed].into_iter().chain(counts).collect()
     });
-    let names = ["experiment", "machine", "seed", "published cells", "target", "cells beyond it"];
-    let summary = table("words", &names, near);
+    let names =
+        ["experiment", "machine", "seed", "published cells", "of these set", "beyond the target"];
+    let summary = marked("summary", &names, near);
+    let more = parts.iter().enumerate().map(|(at, part)| {
+        format!("<li>{}</li>", link(experiments.len() + at, &escape(&part.title)))
+    });
+    let more: String = more.collect();
     let tables = experiments.iter().map(|(table, about)| Part::of(table, about));
-    let body: String = tables.chain(parts.iter().cloned()).map(|part| shown(&part)).collect();
+    let parts = tables.chain(parts.iter().cloned()).enumerate();
+    let body: String = parts.map(|(at, part)| shown(at, &part)).collect();
     let machines: String = Machine::presets().iter().map(machine).collect();
     let intro = format!(
         "<p>Published tables beside what the same core does on simulated machines. Every figure \
-         here is simulated unless it says published. Figures of a machine that were set by a \
-         published cell mark that cell as calibrated; all others are predictions.</p>\
+         here is simulated unless it says published. A published cell that set a figure of a \
+         machine or a load says <i>set</i>; all others are predictions.</p>\
          <p>Make this page again: <code>{}</code></p>",
         escape(command)
     );
-    page("The lab (simulated)", &format!("{intro}{summary}{body}<h2>Machines</h2>{machines}"))
+    page(
+        "The lab (simulated)",
+        &format!(
+            "{intro}{summary}<ul>{more}<li><a href=\"#machines\">Machines</a></li></ul>{body}\
+             <h2 id=\"machines\">Machines</h2><p>Every figure, and where it is from.</p>{machines}"
+        ),
+    )
 }
 
-fn shown(part: &Part) -> String {
-    format!("<h2>{}</h2>{}", escape(&part.title), part.body)
+/// A link to a part; `name` is HTML.
+fn link(at: usize, name: &str) -> String {
+    format!("<a href=\"#part{at}\">{name}</a>")
+}
+
+fn shown(at: usize, part: &Part) -> String {
+    format!("<h2 id=\"part{at}\">{}</h2>{}", escape(&part.title), part.body)
 }
 
 fn machine(machine: &Machine) -> String {
@@ -58,10 +76,12 @@ fn machine(machine: &Machine) -> String {
         vec![known.name, known.value, known.source.unwrap_or_else(|| "not said".into())]
     });
     format!(
-        "<h3>{}</h3><p>{}. {}</p>{}",
+        "<details><summary><b>{}</b>: {}</summary><p>{}. The same as text: \
+         <code>zonal lab machine {}</code></p>{}</details>",
         escape(&machine.name),
         escape(&machine.about),
         escape(machine.sources.get("name").map_or("", String::as_str)),
+        escape(&machine.name),
         table("words", &["figure", "value", "source"], rows)
     )
 }
