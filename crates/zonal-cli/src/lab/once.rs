@@ -43,7 +43,13 @@ pub fn run(args: &OnceArgs) -> anyhow::Result<Verdict> {
             figures.unplayed
         ));
     }
-    if figures.get("calls") == Some(0.0) {
+    let [calls, refused] = ["calls", "refused"].map(|name| figures.get(name).unwrap_or(0.0));
+    if refused > 0.0 {
+        output::note(&format!(
+            "{refused} of {calls} calls were refused; expected more memory, or lower marks"
+        ));
+    }
+    if calls == 0.0 {
         output::note(
             "no call in the time measured; expected a longer --warm-us or --run-us, or a workload \
              that has something to do on so many CPUs",

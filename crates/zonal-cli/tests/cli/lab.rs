@@ -250,6 +250,8 @@ fn a_run_in_which_nothing_was_called_says_so() {
     let output = short("once", &["--set", "workload=handoff", "--set", "cpus=1"]);
     assert!(stdout_of(&output).contains("handoff (simulated)"));
     assert!(stderr(&output).contains("no call in the time measured; expected"), "{output:?}");
+    let output = short("once", &["--set", "watermark.min_free=2000000000"]);
+    assert!(stderr(&output).contains("calls were refused; expected more memory"), "{output:?}");
 }
 
 #[test]
