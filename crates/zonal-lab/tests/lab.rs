@@ -316,10 +316,10 @@ fn a_recording_is_played_in_copies_the_same_way_each_time() {
     assert!(calls > 1000.0 && one.get("refills").unwrap() > 10.0, "{one:?}");
     assert!(one.get("busy_percent").unwrap() < 25.0, "two CPUs of eight: {one:?}");
     assert!(one.get("lines_l2").unwrap() > 0.0 && one.get("cache_misses").unwrap() > 0.0);
-    assert_eq!(one.unplayed, 0, "it was over");
     let workload = format!("trace:{SAMPLE},copies=1").parse().unwrap();
     let plan = Plan::new(machine(8), Policy::LINUX_6_18, workload, 1);
-    assert!(plan.run().unwrap().unplayed > 1000, "the usual time is shorter than a recording");
+    let shorter = plan.run().unwrap().unplayed;
+    assert!(0 < one.unplayed && one.unplayed < shorter, "{} and {shorter}", one.unplayed);
     let four = run(&format!("trace:{SAMPLE}"), 8, 1);
     let grown = four.get("calls").unwrap() / calls;
     assert!((3.9..4.1).contains(&grown), "as many copies as there are CPUs for: {grown}");
