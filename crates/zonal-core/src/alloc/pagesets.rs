@@ -73,6 +73,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             pcp.high.store(sizes.high_min, Relaxed);
         }
         pcp.free_high_batch.store(u8::from(free_high_batch), Relaxed);
+        zone.swing_most.store(size::swing_most(slice, sizes.batch), Relaxed);
         let params = pcp.params(&self.fixed);
         pcp.free_count_cap.store(params.free_count_cap(), Relaxed);
         // The fast path compares 16 bits; `free_count` never gets that far.

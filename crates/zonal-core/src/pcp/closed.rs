@@ -289,7 +289,9 @@ impl<'a> Closed<'a> {
         self.count += pages;
         if self.pcp.ledger == Ledger::Fetched {
             let swing = self.pcp.swing.load(Relaxed);
-            self.pcp.swing.store(tune::fetched(swing, pages, self.pcp.batch()), Relaxed);
+            self.pcp
+                .swing
+                .store(tune::fetched(swing, pages, self.zone.swing_most.load(Relaxed)), Relaxed);
         }
     }
 

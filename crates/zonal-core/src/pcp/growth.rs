@@ -23,7 +23,8 @@ pub enum Ledger {
     Off,
     /// Pages given back for which `high` has not grown yet: lists grow by swings.
     Given,
-    /// Pages fetched and not given back yet, as far as lists may always hold them (four batches).
+    /// Pages fetched and not given back yet, as far as the CPU's share of the last-level cache
+    /// holds them, or four batches.
     /// Who frees no more than that gives back what it took, and may take it again: no stream of
     /// large frees.
     Fetched,

@@ -225,6 +225,14 @@ pub const fn free_high_batch(slice_bytes: u64, batch: u32) -> bool {
     slice_bytes >> crate::types::PAGE_SHIFT > 3 * batch as u64
 }
 
+/// What a CPU may take and give back in turn and find in its cache, in pages: its share of the
+/// last-level cache, but four chunks at least.
+pub const fn swing_most(slice_bytes: u64, batch: u32) -> u32 {
+    let (share, floor) =
+        (slice_bytes >> crate::types::PAGE_SHIFT, batch as u64 * BATCHES_MIN as u64);
+    saturated(if share > floor { share } else { floor })
+}
+
 /// One CPU's share of `total` pages, at least four chunks (LB E.4, `highsize`).
 const fn high_share(zone: &HighInputs, total: u64) -> u32 {
     let cpus = if zone.node_cpus != 0 { zone.node_cpus } else { zone.machine_cpus };
@@ -390,6 +398,8 @@ mod tests {
     fn a_slice_of_760_kib_is_large_enough_for_a_chunk_of_63() {
         assert!(free_high_batch(190 << 12, 63));
         assert!(!free_high_batch((190 << 12) - 1, 63));
+        assert_eq!(swing_most(190 << 12, 63), 4 * 63);
+        assert_eq!(swing_most(300 << 12, 63), 300);
         assert_eq!(cache_slice_bytes(Some(32 << 20), 8), 4 << 20);
         assert_eq!(cache_slice_bytes(None, 8), 0);
         assert_eq!(cache_slice_bytes(Some(1), 0), 0);

@@ -30,7 +30,6 @@
 //! caller keeps its per-CPU state as it likes and hands in a [`PcpState`].
 
 use crate::pcp::growth::{Growth, Ledger};
-use crate::pcp::size::BATCHES_MIN;
 use crate::pcp::tuning::Tuning;
 use crate::types::Order;
 
@@ -249,10 +248,11 @@ pub const fn on_refill(state: &mut PcpState, blocks: u32, order: Order) {
     state.count += blocks << order.get();
 }
 
-/// [`Ledger::Fetched`] after `pages` pages came to the lists from elsewhere than the caller.
+/// [`Ledger::Fetched`] after `pages` pages came to the lists from elsewhere than the caller; never
+/// more than `most`.
 #[inline]
-pub const fn fetched(swing: u32, pages: u32, batch: u32) -> u32 {
-    min(swing.saturating_add(pages), batch.saturating_mul(BATCHES_MIN))
+pub const fn fetched(swing: u32, pages: u32, most: u32) -> u32 {
+    min(swing.saturating_add(pages), most)
 }
 
 /// A block left a list for the caller (LB E.6).

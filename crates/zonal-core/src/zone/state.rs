@@ -69,6 +69,10 @@ pub struct Zone {
     pub(crate) batch: AtomicU32,
     pub(crate) high_min: AtomicU32,
     pub(crate) high_max: AtomicU32,
+    /// The largest swing of a CPU that its store remembers ([`swing_most`]).
+    ///
+    /// [`swing_most`]: crate::pcp::size::swing_most
+    pub(crate) swing_most: AtomicU32,
     pub(crate) stat_threshold: AtomicU32,
     /// Below it tests that ask for it add up the deltas (LB F.2); 0 if they never need to.
     pub(crate) drift_mark: AtomicU64,
