@@ -55,7 +55,7 @@ const CSV_COLUMNS: [&str; 9] = [
     "calibrated",
 ];
 
-/// Text that stands in a page as it is.
+/// Text that stands in a page, or in quotes within a tag, as it is.
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,11 +1,11 @@
 //! The page: one file with its style and its plots inside, by day and by night.
 
-use super::escape;
+use super::{escape, plot};
 
 const STYLE: &str = ":root{color-scheme:light dark;--back:#fff;--ink:#222;--quiet:#666;\
---rule:#ddd;--tint:#f4f4f4;--bar:#c8643c;--known:#4477aa;--miss:#b3261e}\
+--rule:#ddd;--tint:#f4f4f4;--bar:#c8643c;--miss:#b3261e}\
 @media(prefers-color-scheme:dark){:root{--back:#16181b;--ink:#ddd;--quiet:#999;--rule:#3a3d42;\
---tint:#24272b;--bar:#d07c55;--known:#8ab4e0;--miss:#ff8a80}}\
+--tint:#24272b;--bar:#b0603c;--miss:#ff8a80}}\
 body{font:15px/1.5 system-ui,sans-serif;max-width:80em;margin:2em auto;padding:0 1em;\
 color:var(--ink);background:var(--back)}h2{margin-top:2.5em;border-top:1px solid var(--rule);\
 padding-top:.5em}a{color:inherit}.wide{overflow-x:auto}\
@@ -18,19 +18,17 @@ white-space:nowrap}td .miss{color:var(--miss);font-weight:600}\
 {text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:32em}\
 .plots{display:grid;gap:1em;grid-template-columns:repeat(auto-fill,\
 minmax(20em,1fr))}figure{margin:1em 0}figcaption{font-weight:600}svg{width:100%;height:auto}\
-svg text{font:12px system-ui,sans-serif;fill:var(--ink)}.grid{stroke:var(--rule)}\
-.axis{stroke:var(--quiet)}.bar{fill:var(--bar)}.published{fill:none;stroke:var(--known);\
-stroke-width:2}.legend{margin:0}.legend span{margin-right:1.2em;white-space:nowrap}\
+.legend{margin:0}.legend span{margin-right:1.2em;white-space:nowrap}\
 code{background:var(--tint);padding:.1em .3em;overflow-wrap:anywhere}\
 summary{cursor:pointer}";
 
 /// A page of this title with this body.
 pub(super) fn page(title: &str, body: &str) -> String {
-    let title = escape(title);
+    let (title, plots) = (escape(title), plot::style());
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>{title}</title><style>{STYLE}</style></head>\
+         <title>{title}</title><style>{STYLE}{plots}</style></head>\
          <body><h1>{title}</h1>{body}</body></html>\n"
     )
 }

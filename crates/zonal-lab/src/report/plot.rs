@@ -1,18 +1,40 @@
-//! Plots as SVG: drawn here, in the page's own font and colours, without scripts.
+//! Plots as SVG, without fonts or scripts, in colours that the page's style knows.
 
-use std::fmt::Write;
+use std::fmt::Display;
+
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::data::float::FloatPrettyPrinter;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::escape;
+use super::page::grouped;
 
-/// Lines of a plot: its width, its height, and what its axes take at the left and below.
-const LINES: (f64, f64, f64, f64) = (900.0, 300.0, 64.0, 44.0);
-/// Bars: the width of a plot, a row's height, and what values take at the right.
-const BARS: (f64, f64, f64) = (440.0, 22.0, 76.0);
-/// How wide a letter of the plots' font is at most, on average.
-const LETTER: f64 = 6.4;
-/// Colours of lines that can be told apart, also by most who see some colours alike (P. Tol).
-const COLOURS: [&str; 7] =
-    ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#787878"];
+/// Width and height of a plot of lines.
+const LINES: (u32, u32) = (900, 300);
+/// Bars: the width of a plot, a row's height, and what lies above and below the rows.
+const BARS: (u32, u32, u32) = (400, 22, 46);
+/// The page's font; what plotters calls 15 are twelve pixels.
+const FONT: (&str, u32) = ("system-ui,sans-serif", 15);
+const INK: RGBColor = RGBColor(34, 34, 34);
+const QUIET: RGBColor = RGBColor(102, 102, 102);
+const RULE: RGBColor = RGBColor(221, 221, 221);
+const SIMULATED: RGBColor = RGBColor(200, 100, 60);
+/// Colours that follow the page's, and what they are called there.
+const THEMED: [(RGBColor, &str); 4] =
+    [(INK, "ink"), (QUIET, "quiet"), (RULE, "rule"), (SIMULATED, "bar")];
+/// Colours of lines that can be told apart, also by most who see some colours alike (P. Tol's
+/// vibrant scheme), on white and on black.
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 119, 187),
+    RGBColor(238, 119, 51),
+    RGBColor(0, 153, 136),
+    RGBColor(204, 51, 17),
+    RGBColor(238, 51, 119),
+    RGBColor(51, 187, 238),
+    RGBColor(120, 120, 120),
+];
 
 /// Lines over the same places.
 #[derive(Clone, Debug)]
@@ -43,211 +65,274 @@ pub(super) type Bar<'a> = (&'a str, f64, Option<f64>);
 
 /// One figure of several runs: simulated as bars, published as circles.
 pub(super) fn bars(title: &str, rows: &[Bar<'_>]) -> String {
-    let (width, row_height, right) = BARS;
-    let letters = rows.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
-    let left = (letters as f64 * LETTER + 10.0).min(width / 2.0);
-    let all = || rows.iter().flat_map(|(_, value, known)| [Some(*value), *known]).flatten();
-    let axis = Axis::over(all(), 3.0, left, width - right);
-    let bottom = rows.len() as f64 * row_height + 6.0;
-    let mut svg = open((width, bottom + 36.0), title);
-    for (value, x) in axis.ticks() {
-        line(&mut svg, "grid", (x, 2.0), (x, bottom));
-        text(&mut svg, ("middle", x, bottom + 14.0), &short(value));
-    }
-    for (at, (name, value, known)) in rows.iter().enumerate() {
-        let middle = (at as f64 + 0.5) * row_height + 3.0;
-        text(&mut svg, ("end", left - 6.0, middle + 4.0), name);
-        let (from, to) = (axis.at(0.0).min(axis.at(*value)), axis.at(0.0).max(axis.at(*value)));
-        let _ = write!(
-            svg,
-            "<rect class=\"bar\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"12\"/>",
-            middle - 6.0,
-            (to - from).max(1.0),
-        );
-        let mut end = to;
-        if let Some(known) = known {
-            let x = axis.at(*known);
-            let _ = write!(
-                svg,
-                "<circle class=\"published\" cx=\"{x:.1}\" cy=\"{middle:.1}\" r=\"5\"/>"
-            );
-            end = end.max(x + 5.0);
-        }
-        text(&mut svg, ("start", end + 5.0, middle + 4.0), &short(*value));
-    }
-    line(&mut svg, "axis", (axis.at(0.0), 2.0), (axis.at(0.0), bottom));
-    let below = match rows.iter().any(|(.., known)| known.is_some()) {
-        true => "simulated (bar), published (circle)",
-        false => "simulated; nothing was published",
-    };
-    text(&mut svg, ("middle", f64::midpoint(left, width - right), bottom + 30.0), below);
-    figure(title, &svg, "")
+    let mut svg = String::new();
+    let drawn = draw_bars(&mut svg, rows);
+    figure(title, drawn.map(|()| svg), "")
 }
 
 /// Lines with a point at each mean, and a bar from the lowest to the highest value.
 pub(super) fn lines(lines: &Lines) -> String {
-    let (width, height, left, below) = LINES;
-    let bottom = height - below;
-    let all = lines.series.iter().flat_map(|series| series.values.iter().flatten().copied());
-    let axis = Axis::over(all, 5.0, bottom, 10.0);
-    let mut svg = open((width, height), &lines.title);
-    for (value, y) in axis.ticks() {
-        line(&mut svg, "grid", (left, y), (width, y));
-        text(&mut svg, ("end", left - 6.0, y + 4.0), &short(value));
-    }
-    let step = (width - left) / lines.places.len().max(1) as f64;
-    let place = |at: usize| left + (at as f64 + 0.5) * step;
-    for (at, name) in lines.places.iter().enumerate() {
-        text(&mut svg, ("middle", place(at), bottom + 16.0), name);
-    }
-    text(&mut svg, ("middle", f64::midpoint(left, width), bottom + 36.0), &lines.x);
-    let _ = write!(
-        svg,
-        "<text text-anchor=\"middle\" transform=\"translate(12 {:.1}) rotate(-90)\">{}</text>",
-        bottom / 2.0,
-        escape(&lines.y),
-    );
-    for (at, series) in lines.series.iter().enumerate() {
-        let colour = COLOURS[at % COLOURS.len()];
-        let known = series.values.iter().enumerate().filter(|(_, values)| !values.is_empty());
-        let mut points = String::new();
-        for (at, values) in known {
-            let (x, mean) = (place(at), values.iter().sum::<f64>() / values.len() as f64);
-            let _ = write!(points, "{x:.1},{:.1} ", axis.at(mean));
-            let _ = write!(
-                svg,
-                "<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"3.5\" fill=\"{colour}\"/>",
-                axis.at(mean)
-            );
-            let (low, high) = ends(values.iter().copied());
-            let _ = write!(
-                svg,
-                "<line stroke=\"{colour}\" x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>",
-                axis.at(low),
-                axis.at(high)
-            );
-        }
-        let points = points.trim_end();
-        let _ = write!(
-            svg,
-            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{points}\"/>"
-        );
-    }
-    line(&mut svg, "axis", (left, bottom), (width, bottom));
-    line(&mut svg, "axis", (left, 4.0), (left, bottom));
+    let mut svg = String::new();
+    let drawn = draw_lines(&mut svg, lines);
     let entry = |(at, series): (usize, &Series)| {
-        let colour = COLOURS[at % COLOURS.len()];
+        let colour = web(colour(at));
         let name = if series.name.is_empty() { "all" } else { &series.name };
         format!("<span><b style=\"color:{colour}\">&#9632;</b> {}</span>", escape(name))
     };
     let legend: String = lines.series.iter().enumerate().map(entry).collect();
-    figure(&lines.title, &svg, &format!("<p class=\"legend\">{legend}</p>"))
+    let legend = format!("<p class=\"legend\">{legend}</p>");
+    figure(&lines.title, drawn.map(|()| svg), &legend)
 }
 
-fn figure(title: &str, svg: &str, below: &str) -> String {
-    let title = escape(title);
-    format!("<figure><figcaption>{title}</figcaption>{svg}</svg>{below}</figure>")
-}
-
-fn open((width, height): (f64, f64), title: &str) -> String {
-    let title = escape(title);
-    format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\"><title>{title}</title>")
-}
-
-fn line(svg: &mut String, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
-    let _ = write!(
-        svg,
-        "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
-    );
-}
-
-fn text(svg: &mut String, (anchor, x, y): (&str, f64, f64), words: &str) {
-    let words = escape(words);
-    let _ = write!(svg, "<text text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{words}</text>");
-}
-
-/// The lowest and the highest value.
-fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)))
-}
-
-/// An axis: it has zero, all values and whole steps.
-struct Axis {
-    low: f64,
-    high: f64,
-    step: f64,
-    from: f64,
-    to: f64,
-}
-
-impl Axis {
-    /// Over `values`, in about `steps` steps, from `from` to `to` of the picture.
-    fn over(values: impl Iterator<Item = f64>, steps: f64, from: f64, to: f64) -> Axis {
-        let (low, high) = ends(values.filter(|value| value.is_finite()));
-        let (low, high) = (low.min(0.0), high.max(0.0));
-        let high = if high > low { high } else { low + 1.0 };
-        let rough = (high - low) / steps;
-        let ten = 10_f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|part| part * ten);
-        let step = step.into_iter().find(|step| *step >= rough * 0.999).unwrap_or(rough);
-        let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
-        Axis { low, high, step, from, to }
-    }
-
-    fn at(&self, value: f64) -> f64 {
-        self.from + (value - self.low) / (self.high - self.low) * (self.to - self.from)
-    }
-
-    /// Each step, and where it stands.
-    fn ticks(&self) -> impl Iterator<Item = (f64, f64)> {
-        let count = ((self.high - self.low) / self.step).round() as u32;
-        (0..=count).map(|at| {
-            let value = self.low + f64::from(at) * self.step;
-            (value, self.at(value))
-        })
-    }
-}
-
-/// A figure in little room: three digits, and what stands for the rest.
-fn short(value: f64) -> String {
-    let units = [(1e9, " G"), (1e6, " M"), (1e4, " k")];
-    let (size, unit) = units
-        .into_iter()
-        .find(|(size, _)| value.abs() >= *size)
-        .map_or((1.0, ""), |(size, unit)| (if unit == " k" { 1e3 } else { size }, unit));
-    let value = value / size;
-    let digits = match value.abs() {
-        v if v >= 100.0 => 0,
-        v if v >= 10.0 => 1,
-        _ => 2,
+/// The style of plots: what they draw in the colours of the day follows those of the page.
+pub(super) fn style() -> String {
+    let rules = |(colour, name)| {
+        let colour = web(colour);
+        ["fill", "stroke"]
+            .map(|what| format!("svg [{what}=\"{colour}\"]{{{what}:var(--{name})}}"))
+            .concat()
     };
-    let text = format!("{value:.digits$}");
-    let text =
-        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text}{unit}")
+    THEMED.map(rules).concat()
+}
+
+fn figure(title: &str, drawn: Result<String, String>, below: &str) -> String {
+    let title = escape(title);
+    match drawn {
+        Ok(svg) => format!(
+            "<figure><figcaption>{title}</figcaption>\
+             <div role=\"img\" aria-label=\"{title}\">{svg}</div>{below}</figure>"
+        ),
+        Err(error) => format!("<p>no plot of {title}: {}</p>", escape(&error)),
+    }
+}
+
+fn colour(at: usize) -> RGBColor {
+    COLOURS[at % COLOURS.len()]
+}
+
+/// A colour as the SVG has it.
+fn web(RGBColor(r, g, b): RGBColor) -> String {
+    format!("#{r:02X}{g:02X}{b:02X}")
+}
+
+fn fail(error: impl Display) -> String {
+    error.to_string()
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+fn draw_bars(svg: &mut String, rows: &[Bar<'_>]) -> Result<(), String> {
+    let (width, row_height, rest) = BARS;
+    let count = rows.len().max(1);
+    let area = SVGBackend::with_string(svg, (width, count as u32 * row_height + rest));
+    let area = area.into_drawing_area();
+    let names = widest(&area, rows.iter().map(|(name, ..)| (*name).to_owned()))?;
+    let values = widest(&area, rows.iter().map(|(_, value, _)| grouped(*value)))?;
+    let all = rows.iter().flat_map(|(_, value, known)| [Some(*value), *known]).flatten();
+    let (low, high) = ends(all);
+    let ticks = widest(&area, [tick(low.round()), tick(high.round())].into_iter())?;
+    let (left, right) = ((names + 10).min(width * 3 / 5), (values + 12).min(width / 3));
+    let (last, bottom) = (count as f64 - 1.0, count as f64 - 0.5);
+    let mut chart = ChartBuilder::on(&area)
+        .margin_top(4)
+        .margin_right(right)
+        .x_label_area_size(38)
+        .y_label_area_size(left)
+        .build_cartesian_2d(low..high, bottom..-0.5)
+        .map_err(fail)?;
+    let name = |at: &f64| place(*at, last, |at| rows.get(at).map(|(name, ..)| *name));
+    let below = match rows.iter().any(|(.., known)| known.is_some()) {
+        true => "simulated (bar), published (circle)",
+        false => "simulated; nothing was published",
+    };
+    chart
+        .configure_mesh()
+        .axis_style(TRANSPARENT)
+        .disable_y_mesh()
+        .bold_line_style(RULE)
+        .light_line_style(TRANSPARENT)
+        .label_style(text(&area))
+        .set_all_tick_mark_size(4)
+        .x_labels(((width - left - right) / (ticks + 12)).clamp(2, 5) as usize)
+        .x_label_formatter(&|value| tick(*value))
+        .x_desc(below)
+        .y_labels(count)
+        .y_label_formatter(&name)
+        .draw()
+        .map_err(fail)?;
+    let at = |row: usize| row as f64;
+    let bars = rows.iter().enumerate().map(|(row, (_, value, _))| {
+        let mut bar =
+            Rectangle::new([(0.0, at(row) - 0.5), (*value, at(row) + 0.5)], SIMULATED.filled());
+        bar.set_margin(5, 5, 0, 0);
+        bar
+    });
+    chart.draw_series(bars).map_err(fail)?;
+    let known = rows.iter().enumerate().filter_map(|(row, (.., known))| Some((row, (*known)?)));
+    let circles = known.map(|(row, known)| Circle::new((known, at(row)), 5, INK.stroke_width(2)));
+    chart.draw_series(circles).map_err(fail)?;
+    let style = text(&area).pos(Pos::new(HPos::Left, VPos::Center));
+    let values = rows.iter().enumerate().map(|(row, (_, value, known))| {
+        let end = known.map_or(*value, |known| known.max(*value)).max(0.0);
+        EmptyElement::at((end, at(row))) + Text::new(grouped(*value), (10, 0), style.clone())
+    });
+    chart.draw_series(values).map_err(fail)?;
+    let zero = PathElement::new(vec![(0.0, -0.5), (0.0, bottom)], QUIET);
+    chart.draw_series([zero]).map_err(fail)?;
+    area.present().map_err(fail)
+}
+
+fn draw_lines(svg: &mut String, lines: &Lines) -> Result<(), String> {
+    let area = SVGBackend::with_string(svg, LINES).into_drawing_area();
+    let all = lines.series.iter().flat_map(|series| series.values.iter().flatten().copied());
+    let (low, high) = ends(all);
+    let (low, high) = (low * 1.05, high * 1.05);
+    let last = lines.places.len().max(1) as f64 - 1.0;
+    let ticks = widest(&area, [tick(low), tick(high)].into_iter())?;
+    let names = widest(&area, lines.places.iter().cloned())?;
+    let mut chart = ChartBuilder::on(&area)
+        .margin_top(8)
+        .x_label_area_size(44)
+        .y_label_area_size(ticks + 28)
+        .build_cartesian_2d(-0.5..last + 0.5, low..high)
+        .map_err(fail)?;
+    let name = |at: &f64| place(*at, last, |at| lines.places.get(at).map(String::as_str));
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .axis_style(QUIET)
+        .bold_line_style(RULE)
+        .light_line_style(TRANSPARENT)
+        .label_style(text(&area))
+        .set_all_tick_mark_size(4)
+        .x_labels(lines.places.len().min((LINES.0 / (names + 8)) as usize).max(1))
+        .x_label_formatter(&name)
+        .x_desc(&lines.x)
+        .y_labels(7)
+        .y_label_formatter(&|value| tick(*value))
+        .y_desc(&lines.y)
+        .draw()
+        .map_err(fail)?;
+    for (at, series) in lines.series.iter().enumerate() {
+        draw_series(&mut chart, colour(at), series)?;
+    }
+    area.present().map_err(fail)
+}
+
+fn draw_series(chart: &mut Chart<'_, '_>, colour: RGBColor, series: &Series) -> Result<(), String> {
+    let known = series.values.iter().enumerate().filter(|(_, values)| !values.is_empty());
+    let points: Vec<(f64, &[f64], f64)> = known
+        .map(|(at, values)| {
+            (at as f64, &**values, values.iter().sum::<f64>() / values.len() as f64)
+        })
+        .collect();
+    let means = points.iter().map(|(at, _, mean)| (*at, *mean));
+    chart.draw_series(LineSeries::new(means, colour.stroke_width(2))).map_err(fail)?;
+    let bars = points.iter().map(|(at, values, mean)| {
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        ErrorBar::new_vertical(*at, low, *mean, high, colour.filled(), 7)
+    });
+    chart.draw_series(bars).map(|_| ()).map_err(fail)
+}
+
+fn text(area: &Area<'_>) -> TextStyle<'static> {
+    FONT.into_text_style(area).color(&INK)
+}
+
+/// How wide the widest of `texts` is: an eighth more than plotters guesses, for wide fonts.
+fn widest(area: &Area<'_>, mut texts: impl Iterator<Item = String>) -> Result<u32, String> {
+    let style = text(area);
+    texts.try_fold(0, |widest, text| {
+        let (width, _) = area.estimate_text_size(&text, &style).map_err(fail)?;
+        Ok((width + width / 8).max(widest))
+    })
+}
+
+/// The name of a place of an axis from 0 to `last`.
+fn place<'a>(at: f64, last: f64, name: impl Fn(usize) -> Option<&'a str>) -> String {
+    let whole = (at - at.round()).abs() < 0.01 && (0.0..=last).contains(&at.round());
+    let name = if whole { name(at.round() as usize) } else { None };
+    name.unwrap_or_default().to_owned()
+}
+
+/// From the lowest to the highest value and zero.
+fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let values = values.filter(|value| value.is_finite());
+    let (low, high) = values.fold((0.0_f64, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
+    (low, if high > low { high } else { low + 1.0 })
+}
+
+/// A figure beside an axis.
+fn tick(value: f64) -> String {
+    let small = FloatPrettyPrinter { allow_scientific: false, min_decimal: 0, max_decimal: 5 };
+    if value.abs() < 1000.0 { small.print(value) } else { grouped(value) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What is drawn in a colour, in `<tag … fill=… stroke=…>`.
+    fn colours(plot: &str) -> impl Iterator<Item = &str> {
+        plot.match_indices("=\"#").filter_map(|(at, _)| plot.get(at + 2..at + 9))
+    }
+
     #[test]
-    fn an_axis_has_zero_and_every_value_in_whole_steps() {
-        for values in [vec![3.0, 91.0], vec![-27.0, 100.0], vec![0.0], vec![], vec![2e8, f64::NAN]]
+    fn bars_are_drawn_in_colours_that_the_page_changes_by_night() {
+        let plot = bars("a <figure> \"quoted\"", &[("a & b", 3.0, Some(4.5)), ("c", -27.5, None)]);
+        let style = style();
+        assert!(colours(&plot).count() > 10, "{plot}");
+        for colour in colours(&plot) {
+            assert!(style.contains(&format!("[fill=\"{colour}\"]")), "{colour} stays in the dark");
+        }
+        for part in
+            ["a &lt;figure&gt; &quot;quoted&quot;", "\na &amp; b\n", "\n-27.50\n", "<circle"]
         {
-            let axis = Axis::over(values.iter().copied(), 4.0, 10.0, 110.0);
-            let ticks: Vec<(f64, f64)> = axis.ticks().collect();
-            assert!((2..=7).contains(&ticks.len()), "{values:?}: {ticks:?}");
-            assert!(ticks.iter().any(|(value, _)| value.abs() < axis.step / 1e6), "{ticks:?}");
-            for value in values.into_iter().filter(|value| value.is_finite()) {
-                assert!((10.0..=110.0).contains(&axis.at(value)), "{value}");
-            }
+            assert!(plot.contains(part), "{part} is not in {plot}");
         }
     }
 
     #[test]
-    fn figures_in_little_room_keep_three_digits() {
-        let texts = [0.0, 0.05, 12.345, 9999.0, 21_357_056.0, -27.0, 100.0].map(short);
-        assert_eq!(texts, ["0", "0.05", "12.3", "9999", "21.4 M", "-27", "100"]);
+    fn plots_without_figures_or_room_are_plots() {
+        let over = |places| Lines {
+            title: "none".into(),
+            y: "pages".into(),
+            x: "policy".into(),
+            places,
+            series: Vec::new(),
+        };
+        let odd = [f64::NAN, f64::INFINITY, 0.0].map(|value| ("odd", value, None));
+        for plot in [
+            lines(&over(Vec::new())),
+            lines(&over(vec!["long".repeat(99); 3])),
+            bars("none", &[]),
+            bars("zero", &[("a", 0.0, None)]),
+            bars("odd", &odd),
+        ] {
+            assert!(plot.contains("</svg>"), "{plot}");
+        }
+    }
+
+    #[test]
+    fn every_place_of_lines_has_its_name_and_a_point_below_the_highest_value() {
+        for count in [1, 2, 3, 9, 10, 11, 16] {
+            let plot = lines(&Lines {
+                title: "by size".into(),
+                y: "pages".into(),
+                x: "CPUs".into(),
+                places: (0..count).map(|at| format!("at{at}")).collect(),
+                series: vec![Series {
+                    name: "one".into(),
+                    values: (0..count).map(|at| vec![f64::from(at), 2.0, 1e6]).collect(),
+                }],
+            });
+            for at in 0..count {
+                assert!(plot.contains(&format!("\nat{at}\n")), "{at} of {count}: {plot}");
+            }
+            assert_eq!(plot.matches("<circle").count(), count as usize, "{plot}");
+            assert!(plot.contains("\n1,000,000\n"), "{plot}");
+        }
     }
 }
