@@ -21,6 +21,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             zone.batch.store(sizes.batch, Relaxed);
             zone.high_min.store(sizes.high_min, Relaxed);
             zone.high_max.store(sizes.high_max, Relaxed);
+            zone.swing_most.store(size::swing_most(self.cache_slice(), sizes.batch), Relaxed);
             let cold = size::cold_sizes(zone.managed(), self.policy.pcp.batch_cap_pages);
             for cpu in self.each_cpu() {
                 self.setup_pageset(zone, self.pcp(zone.id, cpu), sizes);
@@ -56,13 +57,17 @@ impl<'a, P: Platform> Allocator<'a, P> {
         sizes
     }
 
+    /// A CPU's share of the last-level cache, in bytes.
+    fn cache_slice(&self) -> u64 {
+        self.policy.pcp.slice.bytes(self.cache_slice_bytes)
+    }
+
     /// New limits for one store. Linux writes them without its lock and lets the next operation
     /// clamp `high`; here the store is closed for a moment, because its fast path keeps a limit
     /// that follows from them.
     fn setup_pageset(&self, zone: &'a Zone, pcp: &'a Pcp, sizes: Sizes) {
         let Some(closed) = pcp.close(&self.platform, zone, self.slots) else { return };
-        let slice = self.policy.pcp.slice.bytes(self.cache_slice_bytes);
-        let free_high_batch = size::free_high_batch(slice, sizes.batch);
+        let free_high_batch = size::free_high_batch(self.cache_slice(), sizes.batch);
         pcp.batch.store(sizes.batch, Relaxed);
         pcp.high_min.store(sizes.high_min, Relaxed);
         // Where `high` does not move there is but one bound, and fast operations keep to it.
@@ -73,7 +78,6 @@ impl<'a, P: Platform> Allocator<'a, P> {
             pcp.high.store(sizes.high_min, Relaxed);
         }
         pcp.free_high_batch.store(u8::from(free_high_batch), Relaxed);
-        zone.swing_most.store(size::swing_most(slice, sizes.batch), Relaxed);
         let params = pcp.params(&self.fixed);
         pcp.free_count_cap.store(params.free_count_cap(), Relaxed);
         // The fast path compares 16 bits; `free_count` never gets that far.

@@ -288,10 +288,9 @@ impl<'a> Closed<'a> {
         let pages = got << record.order_bits;
         self.count += pages;
         if self.pcp.ledger == Ledger::Fetched {
-            let swing = self.pcp.swing.load(Relaxed);
-            self.pcp
-                .swing
-                .store(tune::fetched(swing, pages, self.zone.swing_most.load(Relaxed)), Relaxed);
+            let most = self.zone.swing_most.load(Relaxed);
+            let swing = tune::fetched(self.pcp.swing.load(Relaxed), pages, most);
+            self.pcp.swing.store(swing, Relaxed);
         }
     }
 

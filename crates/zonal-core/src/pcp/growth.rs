@@ -15,6 +15,11 @@ pub enum Growth {
     Swing,
 }
 
+impl Choice for Growth {
+    const ALL: &'static [(&'static str, Growth)] =
+        &[("use", Growth::Use), ("swing", Growth::Swing)];
+}
+
 /// What a store remembers of its CPU's swings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ledger {
@@ -24,13 +29,7 @@ pub enum Ledger {
     /// Pages given back for which `high` has not grown yet: lists grow by swings.
     Given,
     /// Pages fetched and not given back yet, as far as the CPU's share of the last-level cache
-    /// holds them, or four batches.
-    /// Who frees no more than that gives back what it took, and may take it again: no stream of
-    /// large frees.
+    /// holds them, or four batches. Who frees no more than that gives back what it took, and may
+    /// take it again: no stream of large frees.
     Fetched,
-}
-
-impl Choice for Growth {
-    const ALL: &'static [(&'static str, Growth)] =
-        &[("use", Growth::Use), ("swing", Growth::Swing)];
 }
