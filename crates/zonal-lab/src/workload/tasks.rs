@@ -103,30 +103,35 @@ impl Tasks {
     /// Begins a new task, on behalf of one that runs on `cpu`.
     pub fn begin(&mut self, lab: &mut Lab<'_>, task: TaskId, cpu: u32) {
         let own = self.llc[cpu as usize];
-        let busy = |llc: usize| self.under[llc].len() - self.idle[llc];
-        let idlest = (0..self.idle.len()).min_by_key(|llc| busy(*llc)).unwrap_or(own);
-        let stays = self.idle[own] > 0 && busy(own) <= busy(idlest) + TWO_THAT_TALK;
-        let llc = if stays { own } else { idlest };
-        let chosen = self.idle_under(llc, cpu).unwrap_or(cpu);
-        self.put(lab, task, chosen);
-    }
-
-    /// Where a task ran last, or waits.
-    pub fn place(&self, task: TaskId) -> u32 {
-        self.last[task as usize]
+        let idlest = self.idlest();
+        let stays = self.idle[own] > 0 && self.busy(own) <= self.busy(idlest) + TWO_THAT_TALK;
+        self.put_under(lab, task, if stays { own } else { idlest }, cpu);
     }
 
     /// Begins a task under the cache with the fewest tasks.
     pub fn spread(&mut self, lab: &mut Lab<'_>, task: TaskId) {
-        let busy = |llc: &usize| self.under[*llc].len() - self.idle[*llc];
-        let llc = (0..self.idle.len()).min_by_key(busy).unwrap_or(0);
-        self.begin_near(lab, task, self.under[llc][0]);
+        self.begin_near(lab, task, self.under[self.idlest()][0]);
     }
 
     /// Begins a task near `cpu`, under the same cache.
     pub fn begin_near(&mut self, lab: &mut Lab<'_>, task: TaskId, cpu: u32) {
-        let chosen = self.idle_under(self.llc[cpu as usize], cpu).unwrap_or(cpu);
+        self.put_under(lab, task, self.llc[cpu as usize], cpu);
+    }
+
+    /// Puts a task on an idle CPU under a cache, looking from `cpu` on; on `cpu` if there is none.
+    fn put_under(&mut self, lab: &mut Lab<'_>, task: TaskId, llc: usize, cpu: u32) {
+        let chosen = self.idle_under(llc, cpu).unwrap_or(cpu);
         self.put(lab, task, chosen);
+    }
+
+    /// CPUs under a last-level cache that are not idle.
+    fn busy(&self, llc: usize) -> usize {
+        self.under[llc].len() - self.idle[llc]
+    }
+
+    /// The last-level cache with the fewest of them.
+    fn idlest(&self) -> usize {
+        (0..self.idle.len()).min_by_key(|llc| self.busy(*llc)).unwrap_or(0)
     }
 
     /// The task that `cpu` runs now, if it has one: the one it ran, unless that has had its slice

@@ -39,9 +39,11 @@ pub(super) const KIND: Kind = Kind {
 
 /// Orders of the blocks of a message's buffers.
 const BUFFERS: [&[u32]; 2] = [&[3], &[2, 1, 0]];
-/// Bytes that the socket is charged for each of them: its pages, its head with what stands behind
-/// it (a whole page; 704, an object of its own cache), and the 256 that describe it.
-const CHARGED: [u64; 2] = [(8 << 12) + 4096 + 256, (7 << 12) + 704 + 256];
+/// Bytes that the socket is charged for each of them beside its pages: its head with what stands
+/// behind it (a whole page; 704, an object of its own cache), and the 256 that describe it.
+const HEADS: [u64; 2] = [4096 + 256, 704 + 256];
+/// Bytes of a page.
+const PAGE: u64 = 4096;
 /// Bytes of a KiB.
 const KIB: u64 = 1024;
 
@@ -64,7 +66,8 @@ struct Buffer {
 impl Buffer {
     /// What the socket is charged for it.
     fn charged(&self) -> u64 {
-        CHARGED[self.at]
+        let pages: u64 = BUFFERS[self.at].iter().map(|order| 1 << order).sum();
+        pages * PAGE + HEADS[self.at]
     }
 }
 

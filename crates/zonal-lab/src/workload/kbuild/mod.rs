@@ -418,7 +418,7 @@ impl Program for Kbuild {
     fn stop(&mut self, lab: &mut Lab<'_>) {
         let deep = self.jobs.deep as usize;
         for (task, running) in self.running.iter_mut().enumerate() {
-            let cpu = self.tasks.as_ref().map_or(0, |tasks| tasks.place(task as TaskId));
+            let cpu = self.tasks.as_ref().map_or(0, |tasks| tasks.last(task as TaskId));
             lab.allocator.platform().turn(cpu, 0);
             running.held.drain(..).for_each(|(block, order)| lab.free(block, order));
             running.directory.take().into_iter().for_each(|block| lab.free(block, DIRECTORY));
