@@ -12,7 +12,6 @@ mod output;
 mod policy;
 mod pressure;
 mod record;
-mod release;
 mod replay;
 mod state;
 mod trace;

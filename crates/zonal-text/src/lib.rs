@@ -18,6 +18,7 @@
 //! | [`cpulist`], [`distance`] | `cpulist`, `distance` of a node, `online` and other lists | I.4 |
 //! | [`sysctl`] | settings, one `key=value` per line | I.5 |
 //! | [`iomem`], [`cmdline`] | `/proc/iomem`, `/proc/cmdline` | |
+//! | [`release`] | the first numbers of `/proc/sys/kernel/osrelease` | |
 //!
 //! Names of counters are kept as printed, so a kernel that adds a counter needs no change here.
 //! Who prints a text of its own takes names and order from [`counters`], and the form from
@@ -60,6 +61,7 @@ mod lines;
 pub mod meminfo;
 pub mod openmetrics;
 pub mod pagetypeinfo;
+pub mod release;
 mod stat;
 pub mod sysctl;
 pub mod vmstat;

@@ -5,7 +5,7 @@ use zonal_core::policy::Policy;
 use zonal_text::sysctl;
 use zonal_trace::Recording;
 
-use crate::release::KernelRelease;
+use zonal_text::release::KernelRelease;
 
 /// What the recorded machine was set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use super::files::Files;
 use super::meta::{self, Meta};
 use super::settings::Settings;
 use super::zones::{ZoneFile, at, check_cpus};
-use crate::release::KernelRelease;
+use zonal_text::release::KernelRelease;
 
 /// Everything that is known of a kernel.
 #[derive(Debug)]

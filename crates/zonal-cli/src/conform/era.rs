@@ -18,8 +18,7 @@ use zonal_core::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use zonal_core::zone::watermark::{
     MIN_FREE_KBYTES_CEILING, MIN_FREE_KBYTES_CEILING_5_6, MovableMin,
 };
-
-use crate::release::KernelRelease;
+use zonal_text::release::KernelRelease;
 
 /// What `zoneinfo` prints as the `high` of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +32,35 @@ pub enum PrintedHigh {
     Unknown,
 }
 
-impl KernelRelease {
+/// What a release decides.
+pub trait Era: Sized {
     /// The policy of that kernel.
-    pub fn policy(self, thp: bool, movable_min: MovableMin) -> Policy {
+    fn policy(self, thp: bool, movable_min: MovableMin) -> Policy;
+
+    /// Where `min_free_kbytes` may come from in a kernel that could have huge pages, most likely
+    /// first. That having them off applies the rule again is known of 6.1 and later.
+    fn min_free_rules(self, thp: bool) -> Vec<MinFreeRule>;
+
+    /// How movable zones may be treated, most likely first.
+    fn movable_mins(self) -> &'static [MovableMin];
+
+    /// Whether a node without memory may be first in its own list, most likely first.
+    fn memoryless_first(self) -> &'static [bool];
+
+    /// Whether sizes of per-CPU lists are computed when marks are; before 5.14 they are computed
+    /// when lists are made, and no more (LB E.11).
+    fn sizes_follow_marks(self) -> bool;
+
+    /// What the kernel prints as `high`.
+    fn printed_high(self) -> PrintedHigh;
+
+    /// What the sysctl that fixes the sizes of the per-CPU lists may be called (LB I.5): what it
+    /// means changed with 5.13, its name with 5.14.
+    fn fraction_keys(self) -> &'static [&'static str];
+}
+
+impl Era for KernelRelease {
+    fn policy(self, thp: bool, movable_min: MovableMin) -> Policy {
         let older = |major, minor| self < KernelRelease(major, minor);
         let mut policy = if older(6, 15) { Policy::LINUX_6_12 } else { Policy::LINUX_6_18 };
         policy.pcp = match self {
@@ -54,9 +79,7 @@ impl KernelRelease {
         policy
     }
 
-    /// Where `min_free_kbytes` may come from in a kernel that could have huge pages, most likely
-    /// first. That having them off applies the rule again is known of 6.1 and later.
-    pub fn min_free_rules(self, thp: bool) -> Vec<MinFreeRule> {
+    fn min_free_rules(self, thp: bool) -> Vec<MinFreeRule> {
         match thp {
             true => vec![MinFreeRule::Linux { thp }],
             false if self < KernelRelease(6, 1) => {
@@ -66,33 +89,19 @@ impl KernelRelease {
         }
     }
 
-    /// How movable zones may be treated, most likely first.
-    pub fn movable_mins(self) -> &'static [MovableMin] {
-        self.by_either(&[MovableMin::Capped, MovableMin::Share])
+    fn movable_mins(self) -> &'static [MovableMin] {
+        by_either(self, &[MovableMin::Capped, MovableMin::Share])
     }
 
-    /// Whether a node without memory may be first in its own list, most likely first.
-    pub fn memoryless_first(self) -> &'static [bool] {
-        self.by_either(&[false, true])
+    fn memoryless_first(self) -> &'static [bool] {
+        by_either(self, &[false, true])
     }
 
-    /// The new way, the old one, or both in this order where it is not known.
-    fn by_either<T>(self, new_and_old: &[T; 2]) -> &[T] {
-        match self {
-            release if release >= KernelRelease(6, 7) => &new_and_old[..1],
-            release if release <= KernelRelease(6, 1) => &new_and_old[1..],
-            _ => new_and_old,
-        }
-    }
-
-    /// Whether sizes of per-CPU lists are computed when marks are; before 5.14 they are computed
-    /// when lists are made, and no more (LB E.11).
-    pub fn sizes_follow_marks(self) -> bool {
+    fn sizes_follow_marks(self) -> bool {
         self >= KernelRelease(5, 14)
     }
 
-    /// What the kernel prints as `high`.
-    pub fn printed_high(self) -> PrintedHigh {
+    fn printed_high(self) -> PrintedHigh {
         match self {
             KernelRelease(5, 13) => PrintedHigh::Unknown,
             release if release < KernelRelease(6, 7) => PrintedHigh::Limit,
@@ -100,12 +109,19 @@ impl KernelRelease {
         }
     }
 
-    /// What the sysctl that fixes the sizes of the per-CPU lists may be called (LB I.5): what it
-    /// means changed with 5.13, its name with 5.14.
-    pub fn fraction_keys(self) -> &'static [&'static str] {
+    fn fraction_keys(self) -> &'static [&'static str] {
         const OLD: &str = "vm.percpu_pagelist_fraction";
         const NEW: &str = "vm.percpu_pagelist_high_fraction";
         if self < KernelRelease(5, 14) { &[OLD, NEW] } else { &[NEW] }
+    }
+}
+
+/// The new way, the old one, or both in this order where it is not known.
+fn by_either<T>(release: KernelRelease, new_and_old: &[T; 2]) -> &[T] {
+    match release {
+        release if release >= KernelRelease(6, 7) => &new_and_old[..1],
+        release if release <= KernelRelease(6, 1) => &new_and_old[1..],
+        _ => new_and_old,
     }
 }
 

@@ -17,11 +17,11 @@ use zonal_core::zonelist::order::{NodeTable, fallback_orders};
 use zonal_text::Stat;
 use zonal_text::zoneinfo::{Document, PagesetInfo, ZoneInfo};
 
-use super::era::PrintedHigh;
+use super::era::{Era, PrintedHigh};
 use super::files::Place;
 use super::model::{Computed, Shape};
 use super::settings::Write;
-use crate::release::KernelRelease;
+use zonal_text::release::KernelRelease;
 
 /// Machines that are tried.
 const MACHINES: usize = 200;

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use anyhow::{Context, ensure};
 use zonal_core::alloc::Sysctl;
 use zonal_core::types::ZoneKind;
+use zonal_text::release::KernelRelease;
 use zonal_text::sysctl;
 
+use super::era::Era;
 use super::files::{Files, Place};
 use super::meta::Meta;
 use super::zones::at;
-use crate::release::KernelRelease;
 
 /// Ranges of the sysctls that no allocator setter checks (LB I.5).
 const RANGES: &[(&str, u64, u64)] = &[

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use zonal_trace::{Event, EventKind};
 
 use super::zones::ZoneMap;
-use crate::release::KernelRelease;
+use zonal_text::release::KernelRelease;
 
 /// Blocks of one move follow within a microsecond or two; a timer interrupt in between takes less
 /// than this.

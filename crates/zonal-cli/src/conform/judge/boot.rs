@@ -3,6 +3,7 @@
 use zonal_core::types::{NodeId, PAGEBLOCK_ORDER, ZoneKind};
 use zonal_core::zonelist::order::{NodeTable, fallback_orders};
 
+use super::super::era::Era;
 use super::super::files::Place;
 use super::super::report::{Case, Check, Value};
 use super::super::settings;

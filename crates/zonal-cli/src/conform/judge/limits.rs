@@ -8,7 +8,7 @@ use zonal_core::types::ZoneKind;
 use zonal_core::zone::watermark::{Mark, Watermarks};
 
 use super::super::capture::Capture;
-use super::super::era::PrintedHigh;
+use super::super::era::{Era, PrintedHigh};
 use super::super::model::{Computed, Limits};
 use super::super::report::{Case, Check, Value};
 use super::super::zones::{ListText, MARKS, ZoneFile, ZoneText, name};

@@ -22,7 +22,7 @@ use zonal_core::zone::watermark::MovableMin;
 
 use self::limits::Part;
 use super::capture::Capture;
-use super::era::PrintedHigh;
+use super::era::{Era, PrintedHigh};
 use super::files::Place;
 use super::model::{Computed, Shape};
 use super::report::{Case, Check, Value};

@@ -1,8 +1,16 @@
-//! A kernel's release, as far as rules change with it.
+//! A kernel's release, as far as rules change with it: `6.12.117+deb12-amd64` is 6.12.
 
 use std::fmt;
 
-/// The first numbers of a kernel's release.
+/// The first two numbers of a kernel's release; 6.2 is before 6.12.
+///
+/// ```
+/// use zonal_text::release::KernelRelease;
+///
+/// let release = KernelRelease::parse("6.12.117+deb12-amd64");
+/// assert_eq!(release, Some(KernelRelease(6, 12)));
+/// assert!(release > Some(KernelRelease(6, 2)));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelRelease(pub u32, pub u32);
 
