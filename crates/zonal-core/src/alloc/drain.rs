@@ -7,8 +7,7 @@ use crate::frame::PageWord;
 use crate::gfp::AllocFlags;
 use crate::pcp::closed::Closed;
 use crate::pcp::drain::{RemoteDrain, Walk};
-use crate::pcp::growth::Growth;
-use crate::pcp::store::{Pcp, Unused};
+use crate::pcp::store::Pcp;
 use crate::pcp::tune;
 use crate::platform::{Platform, Step};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
@@ -243,18 +242,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let mut changed = false;
         let remote = zone.node != self.node_of(pcp.cpu);
         let idle = pcp.count() == 0;
-        let swings = self.fixed.growth == Growth::Swing;
-        let unused = if swings { pcp.unused() } else { Unused::default() };
-        let granted = pcp.granted.load(Relaxed);
-        if unused.pages > 0
-            || (unused.idle && granted > 0)
-            || pcp.high() > pcp.high_min.load(Relaxed)
-            || pcp.count() > pcp.high()
-        {
-            changed |= self.decay(zone, pcp, unused);
-        }
-        if swings {
-            pcp.kept.store(pcp.count(), Relaxed);
+        if pcp.high() > pcp.high_min.load(Relaxed) || pcp.count() > pcp.high() {
+            changed |= self.decay(zone, pcp);
         }
         if !remote {
             pcp.expire.store(0, Relaxed);
@@ -281,9 +270,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         true
     }
 
-    /// LB E.9 `decay`; at least what was `unused` goes back, and what the
-    /// lists may hold beyond `high`.
-    fn decay(&self, zone: &'a Zone, pcp: &'a Pcp, unused: Unused) -> bool {
+    /// LB E.9 `decay`; what the lists were granted beyond `high` goes back too.
+    fn decay(&self, zone: &'a Zone, pcp: &'a Pcp) -> bool {
         let Some(mut closed) = pcp.close(&self.platform, zone, self.slots) else { return false };
         let mut state = closed.state_without_factor();
         let params = pcp.params(&self.fixed);
@@ -292,15 +280,15 @@ impl<'a, P: Platform> Allocator<'a, P> {
             state.high = tune::halved(&state, &params);
         }
         closed.set_state_without_factor(&state);
-        let mut left = decay.pages.max(unused.pages);
+        let mut left = decay.pages;
         while left > 0 {
             let some = self.policy.pcp.drain.decay.pages(left, &pcp.params(&self.fixed));
             self.drain_pages(zone, &mut closed, some, 0);
             left -= some;
         }
-        let keep = if unused.idle { 0 } else { closed.high() };
+        let keep = closed.high();
         closed.release(keep);
-        decay.still_decaying || unused.pages > 0
+        decay.still_decaying
     }
 
     /// Takes a free block out of a zone's buddy, whatever the watermarks say, for a moment in which

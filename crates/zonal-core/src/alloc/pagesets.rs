@@ -2,7 +2,6 @@
 //! comes or goes (LB E.4, E.11).
 
 use super::Allocator;
-use crate::pcp::growth::Growth;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
 use crate::pcp::store::Pcp;
 use crate::platform::Platform;
@@ -50,10 +49,6 @@ impl<'a, P: Platform> Allocator<'a, P> {
             sizes.high_min = sizes.high_min.min(most);
             sizes.high_max = sizes.high_max.min(most);
         }
-        // A fraction fixes the lists' size: nothing grows.
-        if policy.growth == Growth::Swing && inputs.fraction == HighFraction::AUTO {
-            sizes.high_min = sizes.high_min.min(size::BATCHES_MIN * sizes.batch);
-        }
         sizes
     }
 
@@ -81,7 +76,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let params = pcp.params(&self.fixed);
         pcp.free_count_cap.store(params.free_count_cap(), Relaxed);
         // The fast path compares 16 bits; `free_count` never gets that far.
-        let threshold = params.free_high_threshold(closed.high()).min(u32::from(u16::MAX));
+        let threshold = params.free_high_threshold().min(u32::from(u16::MAX));
         pcp.free_high_threshold.store(threshold, Relaxed);
         drop(closed);
     }

@@ -500,7 +500,7 @@ fn fill_stores(
             pcp.cpu = CpuId(cpu as u32);
             pcp.owner = CpuId((set * cpus + cpu) as u32);
             pcp.tuning = policy.pcp.tuning;
-            pcp.ledger = policy.pcp.fixed().ledger();
+            pcp.tracks_swing = policy.pcp.fixed().tracks_swing();
             (pcp.first_frame, pcp.frames) =
                 (zones[zone].frame_base as u32, zones[zone].spanned as u32);
             *pcp.batch.get_mut() = PcpParams::BOOT.batch;

@@ -1,8 +1,7 @@
 //! A per-CPU store whose gate is closed: everything that is not a fast operation (see `store`).
 
-use crate::pcp::growth::Ledger;
 use crate::pcp::store::{NO_LIST, NR_LISTS, OPEN, Pcp};
-use crate::pcp::tune::{self, PcpState, clamp_hi_first, swing_threshold};
+use crate::pcp::tune::{self, PcpState, clamp_hi_first};
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::PcpWord;
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
@@ -233,7 +232,7 @@ impl<'a> Closed<'a> {
         record.drained.store(record.drained.load(Relaxed) + u64::from(n), Relaxed);
         let pages = n << record.order_bits;
         self.count -= pages;
-        if self.pcp.ledger == Ledger::Fetched {
+        if self.pcp.tracks_swing {
             let swing = self.pcp.swing.load(Relaxed);
             self.pcp.swing.store(swing.saturating_sub(pages), Relaxed);
         }
@@ -287,7 +286,7 @@ impl<'a> Closed<'a> {
         record.refilled.store(record.refilled.load(Relaxed) + u64::from(got), Relaxed);
         let pages = got << record.order_bits;
         self.count += pages;
-        if self.pcp.ledger == Ledger::Fetched {
+        if self.pcp.tracks_swing {
             let most = self.zone.swing_most.load(Relaxed);
             let swing = tune::fetched(self.pcp.swing.load(Relaxed), pages, most);
             self.pcp.swing.store(swing, Relaxed);
@@ -380,10 +379,6 @@ impl<'a> Closed<'a> {
         // that a fast operation looks for (LB E.10).
         let eager = self.pcp.tuning == Tuning::Level0 && self.word.free_count() > 0;
         self.pcp.limit.store(if eager { 0 } else { high }, Relaxed);
-        if self.pcp.ledger == Ledger::Given {
-            let threshold = swing_threshold(self.pcp.batch(), high).min(u32::from(u16::MAX));
-            self.pcp.free_high_threshold.store(threshold, Relaxed);
-        }
         let active = self.word.active();
         if active >= NR_LISTS {
             return;

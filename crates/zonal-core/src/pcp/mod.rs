@@ -3,7 +3,6 @@
 pub mod closed;
 pub mod depot;
 pub mod drain;
-pub mod growth;
 pub mod lists;
 pub mod size;
 pub mod stack;

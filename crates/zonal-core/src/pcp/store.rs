@@ -40,7 +40,6 @@
 use crate::frame::{PageWord, StoreId};
 use crate::pcp::closed::Closed;
 use crate::pcp::depot::Depot;
-use crate::pcp::growth::Ledger;
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
@@ -117,7 +116,7 @@ pub struct Pcp {
     pub(crate) zone: ZoneId,
     pub(crate) lists_used: u8,
     pub(crate) tuning: Tuning,
-    pub(crate) ledger: Ledger,
+    pub(crate) tracks_swing: bool,
     pub(crate) free_high_batch: AtomicU8,
     /// 1 while the CPU is offline; kept in the store of the zone it prefers.
     pub(crate) offline: AtomicU8,
@@ -136,9 +135,6 @@ pub struct Pcp {
     pub(crate) swing: AtomicU32,
     /// Pushes of all lists when `alloc_factor` was last set.
     pub(super) factor_pushes: AtomicU64,
-    /// Base pages on the lists, and base pages popped so far modulo 2^32, at the last refresh.
-    pub(crate) kept: AtomicU32,
-    pub(crate) popped: AtomicU32,
     /// This CPU's delta of the zone's free-page counter; written under the zone lock.
     pub(crate) free_diff: AtomicI64,
     /// What the fast path does not count itself.
@@ -160,7 +156,7 @@ pub struct Pcp {
 pub const PCP_BYTES: usize = 2048;
 /// What is left of them.
 const ROOM: usize =
-    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 208 - size_of::<Depot>()) / 8;
+    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 200 - size_of::<Depot>()) / 8;
 const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
 
 impl Default for Pcp {
@@ -175,7 +171,7 @@ impl Default for Pcp {
             zone: ZoneId::default(),
             lists_used: 0,
             tuning: Tuning::default(),
-            ledger: Ledger::default(),
+            tracks_swing: false,
             free_high_batch: AtomicU8::default(),
             offline: AtomicU8::default(),
             expire: AtomicU8::default(),
@@ -188,8 +184,6 @@ impl Default for Pcp {
             alloc_factor: AtomicU32::default(),
             factor_pushes: AtomicU64::default(),
             swing: AtomicU32::default(),
-            kept: AtomicU32::default(),
-            popped: AtomicU32::default(),
             granted: AtomicU32::default(),
             free_diff: AtomicI64::default(),
             events: PcpEvents::default(),
@@ -200,15 +194,6 @@ impl Default for Pcp {
             depot: Depot::default(),
         }
     }
-}
-
-/// What a store's lists were not needed for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Unused {
-    /// Base pages on them that nobody took.
-    pub(crate) pages: u32,
-    /// Nothing was taken, and no more is there than was.
-    pub(crate) idle: bool,
 }
 
 /// Counters of a store that only slow ways write.
@@ -401,20 +386,6 @@ impl Pcp {
                 list.len_with(word, index) << list.order_bits
             })
             .sum()
-    }
-
-    /// Base pages on the lists that nobody took since the last call. Exact only while nothing runs
-    /// on the CPU.
-    pub(crate) fn unused(&self) -> Unused {
-        let word = PcpWord(self.word.load(Relaxed));
-        let lists = self.lists[..self.lists_used as usize].iter().enumerate();
-        let pages = lists.map(|(index, list)| {
-            list.pops_with((word.active() == index).then_some(word)) << list.order_bits
-        });
-        let popped = pages.fold(0, u64::wrapping_add) as u32;
-        let taken = popped.wrapping_sub(self.popped.swap(popped, Relaxed));
-        let (kept, count) = (self.kept.load(Relaxed), self.count());
-        Unused { pages: kept.min(count).saturating_sub(taken), idle: taken == 0 && count <= kept }
     }
 
     /// Blocks on one list. Exact only while nothing runs on the CPU.

@@ -29,7 +29,6 @@
 //! It does not know lists, locks or zones: pages freed and blocks fetched are reported to it. The
 //! caller keeps its per-CPU state as it likes and hands in a [`PcpState`].
 
-use crate::pcp::growth::{Growth, Ledger};
 use crate::pcp::tuning::Tuning;
 use crate::types::Order;
 
@@ -37,12 +36,6 @@ use crate::types::Order;
 pub const SCALE_MAX_DEFAULT: u8 = 5;
 /// Its largest value.
 pub const SCALE_MAX_LIMIT: u8 = 6;
-
-/// Fewer pages freed in a row are no stream of large frees, where lists grow by swings.
-const STREAM_MIN: u32 = 2 << Order::COSTLY.get();
-
-/// The same, as a part of `high`.
-const STREAM_PART: u32 = 4;
 
 /// What the tuning of one zone's lists is set to. `high_min` may exceed `high_max` (LB E.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,13 +53,10 @@ pub struct PcpParams {
     /// Not read below level 3.
     pub free_high_batch: bool,
     /// So many pages make a stream of large frees: freed in a row, and on the lists beyond the
-    /// CPU's swing; 0: as the steps of the tuning and the cache say. Not read below level 9, nor
-    /// where lists grow by swings.
+    /// CPU's swing; 0: as the steps of the tuning and the cache say. Not read below level 9.
     pub stream: u32,
     /// Which steps of the tuning are in force.
     pub tuning: Tuning,
-    /// What makes `high` grow. Not read below level 7.
-    pub growth: Growth,
 }
 
 /// The tuned state of one CPU's lists of one zone (LB E.1).
@@ -83,7 +73,9 @@ pub struct PcpState {
     pub free_count: u32,
     /// The last free was of order 1 to 3.
     pub prev_free_high_order: bool,
-    /// Pages of the CPU's swing, see [`Ledger`]; 0 where nothing is remembered.
+    /// The CPU's swing: pages fetched and not given back yet, as far as the CPU's share of the
+    /// last-level cache holds them, or four batches. Frees of no more than that are no stream of
+    /// large frees: the CPU may take those pages again. 0 where the swing is not tracked.
     pub swing: u32,
 }
 
@@ -138,7 +130,6 @@ impl PcpParams {
         free_high_batch: false,
         stream: 0,
         tuning: Tuning::Release615,
-        growth: Growth::Use,
     };
 
     /// The most that goes back in one step, in pages: `batch << scale_max`.
@@ -180,20 +171,16 @@ impl PcpParams {
         max(high.saturating_sub(pages), self.high_min)
     }
 
-    /// What the stores remember.
+    /// Whether stores track their CPU's swing ([`PcpState::swing`]). No kernel does.
     #[inline]
-    pub const fn ledger(&self) -> Ledger {
-        match self.growth {
-            Growth::Swing => Ledger::Given,
-            Growth::Use if self.stream > 0 && self.tuning.has(Tuning::Level9) => Ledger::Fetched,
-            Growth::Use => Ledger::Off,
-        }
+    pub const fn tracks_swing(&self) -> bool {
+        self.stream > 0 && self.tuning.has(Tuning::Level9)
     }
 
     /// From how many pages on the lists on a stream of large frees leaves them (LB E.5).
     #[inline]
     const fn stream_least(&self, state: &PcpState) -> u32 {
-        if matches!(self.ledger(), Ledger::Fetched) {
+        if self.tracks_swing() {
             self.stream.saturating_add(state.swing)
         } else if self.tuning.has(Tuning::Level3) && self.free_high_batch {
             self.batch
@@ -204,18 +191,15 @@ impl PcpParams {
 
     /// From which `free_count`, or `free_factor`, on large frees are a stream (LB E.7, E.10).
     #[inline]
-    pub const fn free_high_threshold(&self, high: u32) -> u32 {
-        if matches!(self.ledger(), Ledger::Fetched) {
+    pub const fn free_high_threshold(&self) -> u32 {
+        if self.tracks_swing() {
             // The free that is judged is not in `free_count` yet.
             return self.stream.saturating_sub(1 << Order::COSTLY.get());
         }
         match self.tuning {
             Tuning::Fixed => u32::MAX,
             Tuning::Release615 => self.batch.saturating_add(self.high_min / 2),
-            Tuning::Level9 => match self.growth {
-                Growth::Use => self.batch,
-                Growth::Swing => swing_threshold(self.batch, high),
-            },
+            Tuning::Level9 => self.batch,
             _ => 1,
         }
     }
@@ -226,13 +210,6 @@ impl PcpParams {
     pub const fn free_count_cap(&self) -> u32 {
         if self.tuning.has(Tuning::Level9) { self.bulk_max() } else { 0 }
     }
-}
-
-/// The same where lists grow by swings: a quarter of what the CPU takes and gives back in turn, but
-/// a chunk at least, and two large blocks, which may come and go in turn.
-#[inline]
-pub const fn swing_threshold(batch: u32, high: u32) -> u32 {
-    max(max(batch, STREAM_MIN), high / STREAM_PART)
 }
 
 /// Before a block is taken from a list, whether or not the list has one (LB E.6). The bulk
@@ -248,8 +225,8 @@ pub const fn on_refill(state: &mut PcpState, blocks: u32, order: Order) {
     state.count += blocks << order.get();
 }
 
-/// [`Ledger::Fetched`] after `pages` pages came to the lists from elsewhere than the caller; never
-/// more than `most`.
+/// The swing after `pages` pages came to the lists from elsewhere than the caller; never more than
+/// `most`.
 #[inline]
 pub const fn fetched(swing: u32, pages: u32, most: u32) -> u32 {
     min(swing.saturating_add(pages), most)
@@ -294,12 +271,7 @@ pub const fn nr_alloc(
         false => pressure.reclaim_active,
     };
     if params.tunes() && !short {
-        // A swing of large blocks is as large as they are, not a chunk.
-        let swing = match params.growth {
-            Growth::Use => pages,
-            Growth::Swing => blocks(pages, order) << order.get(),
-        };
-        grow(state, params, swing);
+        grow(state, params, pages);
     }
     if order.get() == 0 {
         let room = max(state.high.saturating_sub(state.count).saturating_sub(batch), batch);
@@ -320,17 +292,9 @@ pub const fn on_batch(state: &mut PcpState, params: &PcpParams, pressure: Pressu
     }
 }
 
-/// `high` grows for a refill of `pages` pages; by swings only as far as pages were given back that
-/// would not have had to be fetched again.
+/// `high` grows for a refill of `pages` pages.
 const fn grow(state: &mut PcpState, params: &PcpParams, pages: u32) {
-    let by = match params.growth {
-        Growth::Use => pages,
-        Growth::Swing => min(pages, state.swing),
-    };
-    if matches!(params.growth, Growth::Swing) {
-        state.swing -= by;
-    }
-    state.high = min(state.high.saturating_add(by), params.high_max);
+    state.high = min(state.high.saturating_add(pages), params.high_max);
 }
 
 /// Blocks of `order` for `pages` pages. One block alone would make the next allocation refill
@@ -367,9 +331,9 @@ pub const fn on_push(state: &mut PcpState, params: &PcpParams, order: Order) -> 
     let high_order = order.get() > 0 && order.get() <= Order::COSTLY.get();
     let large = high_order
         && (state.prev_free_high_order || !tuning.has(Tuning::Level1))
-        && state.free_count >= params.free_high_threshold(state.high);
+        && state.free_count >= params.free_high_threshold();
     let stream = large && state.count >= params.stream_least(state);
-    if large && !stream && matches!(params.ledger(), Ledger::Fetched) {
+    if large && !stream && params.tracks_swing() {
         // What the CPU took before: counted from here on, so that not every free asks again.
         state.free_count = 0;
     }
@@ -394,9 +358,6 @@ pub const fn overflow(
         return None;
     }
     let pages = min(nr_free(state, params, high, stream), state.count);
-    if matches!(params.growth, Growth::Swing) {
-        state.swing = state.swing.saturating_add(pages);
-    }
     Some(BulkFree { pages, forced: stream })
 }
 
@@ -414,9 +375,7 @@ const fn nr_high(
         return high;
     }
     if stream {
-        if matches!(params.growth, Growth::Use) {
-            state.high = params.lowered(high, params.bulk_max());
-        }
+        state.high = params.lowered(high, params.bulk_max());
         return 0;
     }
     let given_up = max(params.asked(state), params.batch);
@@ -431,7 +390,7 @@ const fn nr_high(
         state.high = params.lowered(high, given_up);
         return max(state.count, params.high_min);
     }
-    if state.count >= high && matches!(params.growth, Growth::Use) {
+    if state.count >= high {
         let need = params.asked(state).saturating_add(params.batch);
         if high < need {
             state.high = params.clamp_high(need);

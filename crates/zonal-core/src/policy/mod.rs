@@ -12,7 +12,6 @@ pub mod walk;
 use crate::buddy::{FallbackRule, HighAtomicPolicy};
 use crate::pcp::depot::DepotPolicy;
 use crate::pcp::drain::DrainPolicy;
-use crate::pcp::growth::Growth;
 use crate::pcp::lists::{FreeLists, HugeLists, ListMap};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tune::PcpParams;
@@ -96,10 +95,8 @@ pub struct PcpPolicy {
     /// So many pages make a stream of large frees, which leaves the lists at once: freed in a row,
     /// and held beyond what the CPU fetched before. 0 is Linux: a batch, since 6.15 with half of
     /// what the lists may always hold, and where the cache has room for it a batch stays. Read from
-    /// tuning level 9 on, where lists do not grow by swings.
+    /// tuning level 9 on.
     pub stream: u32,
-    /// What makes the lists' size grow; read from tuning level 7 on.
-    pub growth: Growth,
     /// How lists are emptied (LB E.8, E.9).
     pub drain: DrainPolicy,
     /// What lies between the lists and the buddy; no kernel has it.
@@ -112,7 +109,6 @@ impl PcpPolicy {
         PcpParams {
             scale_max: self.scale_max,
             tuning: self.tuning,
-            growth: self.growth,
             stream: self.stream,
             ..PcpParams::BOOT
         }

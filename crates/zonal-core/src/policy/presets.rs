@@ -9,7 +9,6 @@ use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
 use crate::pcp::depot::{DepotGroup, DepotPolicy};
 use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
-use crate::pcp::growth::Growth;
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::size::{BATCH_CAP_PAGES, BATCH_CAP_PAGES_4_18, CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
@@ -69,7 +68,6 @@ impl Policy {
             bulk_block: 0,
             budget_fraction: 0,
             stream: 0,
-            growth: Growth::Use,
             drain: DrainPolicy {
                 order: DrainOrder::ListExhausting,
                 bulk: Chunk::Batch,

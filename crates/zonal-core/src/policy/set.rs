@@ -21,7 +21,6 @@ use super::{Grouping, MinFreeRule, Policy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit};
 use crate::pcp::depot::{BATCHES_MAX, DepotGroup};
 use crate::pcp::drain::{Chunk, DrainOrder, RemoteDrain};
-use crate::pcp::growth::Growth;
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
@@ -165,8 +164,6 @@ pub const SETTINGS: &[Setting] = &[
         "all lists and depots of a zone together hold at most 1/f of it; 0 as Linux: no bound"),
     number!("pcp.stream", pcp.stream: u32, 0..=1 << 15,
         "pages that make a stream of large frees, in a row and on the lists; 0 as pcp.tuning says"),
-    choice!("pcp.growth", pcp.growth: Growth,
-        "what lists grow with: each use, or (swing) what a CPU gave back and then fetched again"),
     choice!("pcp.drain", pcp.drain.order: DrainOrder,
         "which list is drained next: growing round robin up to 5.17, then list by list"),
     choice!("pcp.drain_bulk", pcp.drain.bulk: Chunk,

@@ -131,7 +131,6 @@ impl Line {
                     free_high_batch: big,
                     tuning,
                     stream: 0,
-                    growth: Growth::Use,
                 });
             }
             Line::Alloc(list, times) => (0..times).for_each(|_| lists.alloc(list)),

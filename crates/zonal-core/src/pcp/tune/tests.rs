@@ -100,7 +100,6 @@ fn k3(tuning: Tuning, free_high_batch: bool) -> Lists {
         free_high_batch,
         tuning,
         stream: 0,
-        growth: Growth::Use,
     })
 }
 
@@ -419,7 +418,6 @@ proptest! {
         let mut lists = Lists::new(PcpParams {
             batch, high_min, high_max, scale_max, free_high_batch, tuning,
             stream: 0,
-            growth: Growth::Use,
         });
         let mut model = model_of(&lists);
         for op in program {
