@@ -1,4 +1,4 @@
-//! What a cache is to be.
+//! A cache's configuration, and its construction.
 
 use std::io;
 use std::sync::Arc;
@@ -7,20 +7,8 @@ use std::time::Duration;
 use zonal::Pool;
 
 use crate::cache::Cache;
+use crate::options::Options;
 use crate::store::{FileStore, MakeStore, Store};
-
-/// Settings of a cache.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    pub max_pages: u64,
-    pub read_ahead: u32,
-    pub background_percent: u32,
-    pub dirty_percent: u32,
-    pub dirty_expire: Duration,
-    pub writeback_interval: Duration,
-    pub direct: bool,
-    pub closed_files: usize,
-}
 
 /// A cache to be. Every option has a default.
 #[derive(Clone, Debug)]
@@ -31,18 +19,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub(crate) fn new(pool: Arc<Pool>) -> Builder {
-        let options = Options {
-            max_pages: u64::MAX,
-            read_ahead: 32,
-            background_percent: 10,
-            dirty_percent: 20,
-            dirty_expire: Duration::from_secs(30),
-            writeback_interval: Duration::from_secs(5),
-            direct: false,
-            closed_files: 256,
-        };
-        Builder { pool, options, make_store: MakeStore::default() }
+    fn new(pool: Arc<Pool>) -> Builder {
+        Builder { pool, options: Options::default(), make_store: MakeStore::default() }
     }
 
     /// Pages of 4 KiB at most, whatever the pool has. At least 4. Default: no bound but the pool's.
@@ -105,5 +83,20 @@ impl Builder {
     /// The operating system could not start a thread.
     pub fn build(self) -> io::Result<Cache> {
         Cache::start(self.pool, self.options, self.make_store)
+    }
+}
+
+impl Cache {
+    /// A description to fill in.
+    pub fn builder(pool: Arc<Pool>) -> Builder {
+        Builder::new(pool)
+    }
+
+    /// A cache with defaults.
+    ///
+    /// # Errors
+    /// The operating system could not start a thread.
+    pub fn new(pool: Arc<Pool>) -> io::Result<Cache> {
+        Cache::builder(pool).build()
     }
 }

@@ -1,30 +1,23 @@
-//! The cache itself: its threads, its files, and its end.
+//! The cache itself, as a program sees it.
 
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use thiserror::Error;
 use zonal::Pool;
-use zonal::reclaim::Registration;
 
-use crate::builder::{Builder, Options};
 use crate::file::File;
-use crate::frames::Frames;
 use crate::handle::CachedFile;
-use crate::index::Found;
-use crate::inner::{Files, Inner};
-use crate::lock::Until;
-use crate::lru::ZoneLru;
-use crate::readahead::Windows;
+use crate::inner::Inner;
+use crate::options::Options;
+use crate::owner::Owner;
 use crate::state::PageState;
-use crate::stats::{Counters, Stats};
+use crate::stats::Stats;
 use crate::store::{FileStore, MakeStore, Store, is_too_many};
-use crate::writeback::{Busy, Flusher};
 
 /// A page cache over a [`Pool`]. Clones are the same cache; it ends with the last of them and of
 /// its files.
@@ -37,16 +30,6 @@ use crate::writeback::{Busy, Flusher};
 #[derive(Clone)]
 pub struct Cache {
     owner: Arc<Owner>,
-}
-
-/// Stops the threads and empties the cache when the last handle goes.
-pub(crate) struct Owner {
-    pub(crate) inner: Arc<Inner>,
-    process: u32,
-    threads: Vec<JoinHandle<()>>,
-    /// The pool asks for pages while this lives. It breaks the ring of references from the pool to
-    /// the cache and back.
-    registered: Option<Registration>,
 }
 
 /// A cache that could not be closed, because not everything could be written.
@@ -67,44 +50,12 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// A description to fill in.
-    pub fn builder(pool: Arc<Pool>) -> Builder {
-        Builder::new(pool)
-    }
-
-    /// A cache with defaults.
-    ///
-    /// # Errors
-    /// The operating system could not start a thread.
-    pub fn new(pool: Arc<Pool>) -> io::Result<Cache> {
-        Cache::builder(pool).build()
-    }
-
     pub(crate) fn start(
         pool: Arc<Pool>,
         options: Options,
         make_store: MakeStore,
     ) -> io::Result<Cache> {
-        let frames = Frames::new(pool);
-        let lru = frames.spans().iter().map(|_| ZoneLru::default()).collect();
-        let inner = Arc::new(Inner {
-            frames,
-            lru,
-            files: RwLock::default(),
-            options,
-            make_store,
-            counters: Counters::default(),
-            dirty: 0.into(),
-            flusher: Flusher::default(),
-            at_work: AtomicU32::new(0),
-            windows: Windows::default(),
-        });
-        let registered = Some(inner.frames.pool().register_lru(Arc::clone(&inner) as _));
-        let process = std::process::id();
-        let mut owner = Owner { inner, process, threads: Vec::new(), registered };
-        owner.spawn("zonal-writeback", Inner::run_flusher)?;
-        owner.spawn("zonal-readahead", Inner::run_ahead)?;
-        Ok(Cache { owner: Arc::new(owner) })
+        Ok(Cache { owner: Arc::new(Owner::start(pool, options, make_store)?) })
     }
 
     fn inner(&self) -> &Inner {
@@ -274,139 +225,7 @@ impl Cache {
     }
 }
 
-impl Owner {
-    /// Whether this is the process that made the cache, and not a forked child.
-    pub(crate) fn is_here(&self) -> bool {
-        self.process == std::process::id()
-    }
-
-    fn spawn(&mut self, name: &str, run: fn(&Inner)) -> io::Result<()> {
-        let inner = Arc::clone(&self.inner);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&inner))?;
-        self.threads.push(thread);
-        Ok(())
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        drop(self.registered.take());
-        if !self.is_here() {
-            // A forked child: the threads are not there, and the parent writes what is dirty.
-            self.threads.drain(..).for_each(std::mem::forget);
-            return;
-        }
-        self.inner.flusher.stop();
-        self.inner.windows.stop();
-        for thread in self.threads.drain(..) {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
-        let files: Vec<Arc<File>> = self.inner.files().by_id.values().cloned().collect();
-        for file in files {
-            // Nobody is left to be told.
-            let _ = self.inner.write_pages(&file, &file.dirty_pages(), Busy::Wait);
-            self.inner.empty(&file);
-        }
-        *self.inner.files_mut() = Files::default();
-    }
-}
-
 impl Inner {
-    /// The read-ahead thread.
-    pub fn run_ahead(&self) {
-        while let Some((file, window)) = self.windows.pop() {
-            let Ok(_resize) = file.resize.try_read() else { continue };
-            if !file.gone.load(Relaxed) {
-                let _at_work = self.begin_work();
-                // Whoever wants the pages reads them again, and is told.
-                let _ = self.fill_ahead(&file, window);
-            }
-        }
-    }
-
-    /// Gives up to `pages` pages back.
-    fn shrink_by(&self, pages: u64) {
-        let before = self.counters.evicted.load(Relaxed);
-        let freed = || self.counters.evicted.load(Relaxed) - before;
-        self.shrink_while(&|| pages.saturating_sub(freed()));
-    }
-
-    /// Takes every page of a file out, dirty or not. Nobody has a handle of it.
-    fn empty(&self, file: &File) {
-        let _resize = file.resize.write().unwrap_or_else(PoisonError::into_inner);
-        // Relaxed: under `resize`.
-        file.gone.store(true, Relaxed);
-        for index in file.index.pages(0) {
-            loop {
-                match file.index.exclude(&self.frames, index) {
-                    Found::Page(page, _) => self.discard(file, page),
-                    // Reclaim or write-back are at it, and hold nothing that they would wait with.
-                    Found::Busy(frame) => {
-                        self.frames.wait(frame, Until::Unused);
-                        continue;
-                    }
-                    Found::Absent => {}
-                }
-                break;
-            }
-        }
-        file.index.forget(0);
-    }
-
-    /// The last handle of a file may have gone.
-    pub fn released(&self, file: &Arc<File>) {
-        {
-            let mut files = self.files_mut();
-            // Relaxed: under the lock of the files.
-            if file.handles.fetch_sub(1, Relaxed) != 1 {
-                return;
-            }
-            files.closed.push_back(file.id);
-        }
-        match file.identity {
-            // Nobody can open it again. An error keeps it, and the write-back thread tries again.
-            None => self.forget(file),
-            Some(_) if self.files().closed.len() > self.options.closed_files => self.flusher.kick(),
-            Some(_) => {}
-        }
-    }
-
-    /// Drops files without handles, the oldest first, until `keep` are left, and those that nobody
-    /// can open again.
-    pub fn drop_closed(&self, keep: usize) {
-        let files: Vec<Arc<File>> = {
-            let files = self.files();
-            let excess = files.closed.len().saturating_sub(keep);
-            let closed = files.closed.iter().enumerate();
-            let of = closed.filter_map(|(at, id)| files.by_id.get(id).map(|file| (at, file)));
-            of.filter(|(at, file)| *at < excess || file.identity.is_none())
-                .map(|(_, file)| Arc::clone(file))
-                .collect()
-        };
-        files.iter().filter(|file| file.may_try()).for_each(|file| self.forget(file));
-    }
-
-    /// Writes a file without handles and drops it, unless it cannot be written or is opened again.
-    fn forget(&self, file: &Arc<File>) {
-        if self.write_pages(file, &file.dirty_pages(), Busy::Wait).is_err() {
-            return;
-        }
-        {
-            let mut guard = self.files_mut();
-            let files = &mut *guard;
-            if file.handles.load(Relaxed) != 0 || file.is_dirty() {
-                return;
-            }
-            files.closed.retain(|id| *id != file.id);
-            if let Some(identity) = file.identity {
-                files.by_identity.remove(&identity);
-            }
-        }
-        self.empty(file);
-        self.files_mut().by_id.remove(&file.id);
-    }
-
     /// Checks lists, indexes and counts against each other.
     fn validate(&self) -> Result<(), String> {
         self.lru.iter().try_for_each(|lru| lru.validate(&self.frames))?;

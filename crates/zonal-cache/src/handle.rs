@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 
 use zonal::PAGE_SIZE;
 
-use crate::cache::Owner;
 use crate::file::File;
+use crate::fill::{READ_MAX, Touch};
 use crate::frames::{Exclusive, Shared};
 use crate::index::Found;
-use crate::inner::{Inner, READ_MAX, Touch};
+use crate::inner::Inner;
 use crate::lock::Until;
+use crate::owner::Owner;
 use crate::readahead::{Ahead, Window};
 use crate::state::PageState;
 use crate::stats::count;

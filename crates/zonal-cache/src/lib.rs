@@ -28,18 +28,24 @@
 //! When not to use it: where the operating system's own cache is large enough and a copy from it
 //! fast enough; or for files that others change at the same time.
 //!
+//! A module uses only modules above it:
+//!
 //! | module | does |
 //! |--|--|
+//! | `options`, `stats`, `store` | settings, counters, where files are |
 //! | `state`, `lock` | one page's state word, and waiting for it |
 //! | `frames` | a page's record, rights to its bytes |
+//! | `index`, `file` | the pages of a file; what is known of a file |
 //! | `lru` | active and inactive lists, how long ago a page was given up |
-//! | `index` | the pages of a file |
-//! | `file`, `handle` | what is known of a file; what a program holds of it |
-//! | `inner` | a page comes in |
-//! | `readahead` | before it is asked for |
-//! | `writeback` | it goes to its store |
+//! | `readahead` | windows to be read |
+//! | `flusher` | when the write-back thread wakes, and who waits for it |
+//! | `inner` | what all threads share, the steps in a page's life |
+//! | `writeback` | a page goes to its store |
 //! | `reclaim` | it goes back to the pool |
-//! | `store` | where files are |
+//! | `fill` | it comes in |
+//! | `closing` | files leave the cache |
+//! | `owner` | the cache's threads, and its end |
+//! | `handle`, `cache`, `builder` | what a program holds |
 //!
 //! # Locks
 //! In this order. No lock is held while a page is waited for; none but `resize`, shared, while one
@@ -57,13 +63,18 @@
 
 mod builder;
 mod cache;
+mod closing;
 mod file;
+mod fill;
+mod flusher;
 mod frames;
 mod handle;
 mod index;
 mod inner;
 mod lock;
 mod lru;
+mod options;
+mod owner;
 mod readahead;
 mod reclaim;
 mod state;

@@ -115,6 +115,13 @@ impl Inner {
         came
     }
 
+    /// Gives up to `pages` pages back.
+    pub fn shrink_by(&self, pages: u64) {
+        let before = self.counters.evicted.load(Relaxed);
+        let freed = || self.counters.evicted.load(Relaxed) - before;
+        self.shrink_while(&|| pages.saturating_sub(freed()));
+    }
+
     /// Gives pages back until the cache is a little below its own bound. `false`: it is not, and
     /// nothing can be given up.
     pub fn shrink_to_bound(&self) -> bool {

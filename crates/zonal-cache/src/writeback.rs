@@ -13,13 +13,14 @@
 //! first.
 
 use std::io::{self, IoSlice};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use zonal::PAGE_SIZE;
 
 use crate::file::File;
+use crate::flusher::{LOOK_AGAIN, PATIENCE};
 use crate::frames::Shared;
 use crate::index::Found;
 use crate::inner::Inner;
@@ -33,11 +34,6 @@ const WRITE_MAX: usize = 256;
 const AROUND_MAX: usize = 32;
 /// The limits are computed anew after this many pages have become dirty.
 const LIMITS_EVERY: u32 = 16;
-/// A writer that waits looks again after this long.
-pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// A writer goes on if no page at all became clean for this long: the program itself holds what is
-/// dirty.
-pub const PATIENCE: Duration = Duration::from_secs(1);
 /// At least this many pages may be dirty.
 const LIMIT_MIN: u64 = 16;
 
@@ -48,88 +44,6 @@ pub enum Busy {
     Wait,
     /// It passes them: it may hold up others, or be called by them.
     Pass,
-}
-
-/// What the write-back thread and those who wait for it share.
-#[derive(Debug, Default)]
-pub struct Flusher {
-    asked: Mutex<Asked>,
-    wake: Condvar,
-    /// Pages became clean, or cannot become so.
-    progress: Condvar,
-    /// Pages that became clean so far.
-    cleaned: AtomicU64,
-    /// Reclaim wants dirty pages written.
-    wanted: AtomicBool,
-    /// The last round met only files that cannot be written.
-    stuck: AtomicBool,
-    background: AtomicU64,
-    hard: AtomicU64,
-    soiled: AtomicU32,
-}
-
-#[derive(Debug, Default)]
-struct Asked {
-    kicked: bool,
-    stopped: bool,
-}
-
-impl Flusher {
-    fn asked(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has the thread look now.
-    pub fn kick(&self) {
-        let mut asked = self.asked();
-        if !asked.kicked {
-            asked.kicked = true;
-            self.wake.notify_one();
-        }
-    }
-
-    /// Has the thread write, however few pages are dirty: reclaim meets only such.
-    pub fn kick_for_reclaim(&self) {
-        self.wanted.store(true, Relaxed);
-        self.kick();
-    }
-
-    /// Ends the thread.
-    pub fn stop(&self) {
-        self.asked().stopped = true;
-        self.wake.notify_all();
-        self.progress.notify_all();
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.asked().stopped
-    }
-
-    /// Waits for a kick or for the time to pass. `false`: the thread is to end.
-    fn wait(&self, interval: Duration) -> bool {
-        let mut asked = self.asked();
-        let end = Instant::now() + interval;
-        while !asked.kicked && !asked.stopped {
-            let Some(left) = end.checked_duration_since(Instant::now()) else { break };
-            let waited = self.wake.wait_timeout(asked, left);
-            asked = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        asked.kicked = false;
-        !asked.stopped
-    }
-
-    /// Says that pages may be had that could not be before.
-    pub fn tell_progress(&self) {
-        self.progress.notify_all();
-    }
-
-    /// Waits a little for pages to become clean.
-    pub fn wait_progress(&self, at_most: Duration) {
-        let asked = self.asked();
-        if !asked.stopped {
-            drop(self.progress.wait_timeout(asked, at_most));
-        }
-    }
 }
 
 impl Inner {
@@ -200,15 +114,8 @@ impl Inner {
         })
     }
 
-    /// The write-back thread.
-    pub fn run_flusher(&self) {
-        while self.flusher.wait(self.options.writeback_interval) {
-            self.flush_round();
-        }
-    }
-
     /// Writes old pages of each file, and others until not too many are left.
-    fn flush_round(&self) {
+    pub fn flush_round(&self) {
         let mut files: Vec<Arc<File>> = self.files().by_id.values().cloned().collect();
         // Those first that are dirty for longest: their pages are next in reclaim's way too.
         files.sort_by_cached_key(|file| std::cmp::Reverse(file.dirty_for()));
@@ -230,7 +137,6 @@ impl Inner {
         let moved = self.flusher.cleaned.load(Relaxed) != before;
         self.flusher.stuck.store(tried && failing && !moved, Relaxed);
         self.flusher.tell_progress();
-        self.drop_closed(self.options.closed_files);
     }
 
     /// Writes what of a file is dirty now, in runs. Pages in use are left for later.

@@ -1,0 +1,200 @@
+//! A page comes in: from the pool, within the cache's bound, and from its file's store.
+
+use std::io::{self, IoSliceMut};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use zonal::{Gfp, PAGE_SIZE};
+
+use crate::file::File;
+use crate::flusher::{LOOK_AGAIN, PATIENCE};
+use crate::frames::{Exclusive, Shared};
+use crate::inner::Inner;
+use crate::readahead::Window;
+use crate::state::PageState;
+use crate::stats::count;
+
+/// Rights of a page for the cache: for a user, anywhere, and it may wait and reclaim.
+const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
+/// The same for a page that is not needed at once.
+const GFP_AHEAD: Gfp = GFP.union(Gfp::NORETRY).union(Gfp::NOWARN);
+/// Looks for a page to give up that find none, nor anybody who will let go of one, before a request
+/// is refused.
+const LOOKS_ALONE: u32 = 2;
+/// Pages read in one call of a store at most.
+pub const READ_MAX: u32 = 256;
+
+/// Whether a read counts as a use of the page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touch {
+    /// It does.
+    Used,
+    /// It is part of one that was counted.
+    Again,
+}
+
+impl Inner {
+    /// A page for the caller alone, from the pool, within the cache's bound.
+    fn take(&self, gfp: Gfp) -> io::Result<Exclusive<'_>> {
+        if !self.make_room(gfp) {
+            let text = "the cache is at its bound, and every page of it is in use or dirty";
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
+        }
+        self.frames
+            .take(gfp, None)
+            .map_err(|refused| io::Error::new(io::ErrorKind::OutOfMemory, refused))
+    }
+
+    /// Makes room for one page below the cache's bound, and reserves it. `false`: every page is in
+    /// use or cannot be written.
+    ///
+    /// Pages that the cache's own threads hold at the moment are waited for, unless the request is
+    /// one that does not wait.
+    fn make_room(&self, gfp: Gfp) -> bool {
+        let mut end = None;
+        let mut alone = 0;
+        while !self.frames.reserve(self.options.max_pages) {
+            if self.shrink_to_bound() {
+                continue;
+            }
+            let end = *end.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if gfp.contains(Gfp::NORETRY) || Instant::now() >= end {
+                return false;
+            }
+            // Relaxed: a hint; whoever ends during a look is the reason for another one.
+            if self.at_work.load(Relaxed) > 0 {
+                alone = 0;
+                self.flusher.wait_progress(LOOK_AGAIN);
+            } else if alone == LOOKS_ALONE {
+                return false;
+            } else {
+                alone += 1;
+            }
+        }
+        true
+    }
+
+    /// A page that is going to be written.
+    pub fn take_for_write(&self) -> io::Result<Exclusive<'_>> {
+        self.take(GFP.union(Gfp::WRITE))
+    }
+
+    /// Up to `wanted` pages; none only if there are none.
+    fn take_some(&self, wanted: u32, gfp: Gfp) -> io::Result<Vec<Exclusive<'_>>> {
+        let mut pages = vec![self.take(gfp)?];
+        let more = (1..wanted).map_while(|_| self.take(GFP_AHEAD).ok());
+        pages.extend(more);
+        Ok(pages)
+    }
+
+    /// Reads a window of a file into pages. Returns a right to the first one; `None`: somebody
+    /// else has put it there meanwhile, or the window begins behind the file's end.
+    ///
+    /// The caller holds `resize`, shared.
+    pub fn fill(
+        &self,
+        file: &File,
+        window: Window,
+        touch: Touch,
+    ) -> io::Result<Option<Shared<'_>>> {
+        self.fill_with(file, window, touch, GFP)
+    }
+
+    /// As [`fill`](Self::fill), for pages that nobody waits for.
+    pub fn fill_ahead(&self, file: &File, window: Window) -> io::Result<()> {
+        let filled = self.fill_with(file, window, Touch::Again, GFP_AHEAD)?;
+        if filled.is_some() {
+            // The window's first page is read ahead too.
+            count(&self.counters.read_ahead, 1);
+        }
+        Ok(())
+    }
+
+    fn fill_with(
+        &self,
+        file: &File,
+        window: Window,
+        touch: Touch,
+        gfp: Gfp,
+    ) -> io::Result<Option<Shared<'_>>> {
+        let end = file.len.load(Relaxed).div_ceil(PAGE_SIZE as u64);
+        let wanted = u64::from(window.pages.min(READ_MAX)).min(end.saturating_sub(window.start));
+        if wanted == 0 || file.index.has(window.start) {
+            return Ok(None);
+        }
+        // Taken before any is put in: taking one may reclaim, and that must find no half-made page
+        // of this thread that it would have to wait for.
+        let mut pages = self.take_some(wanted as u32, gfp)?;
+        let kept = self.insert_run(file, window, &mut pages);
+        pages.drain(kept..).for_each(Exclusive::release);
+        if pages.is_empty() {
+            return Ok(None);
+        }
+        let mut read = read_pages(file, window.start, &mut pages);
+        if read.is_err() {
+            count(&self.counters.read_errors, 1);
+            // Only the first page is asked for: it is not to fail for those behind it.
+            pages.drain(1..).for_each(|page| self.discard(file, page));
+            read = read_pages(file, window.start, &mut pages);
+        }
+        if let Err(error) = read {
+            pages.drain(..).for_each(|page| self.discard(file, page));
+            return Err(error);
+        }
+        count(&self.counters.read, pages.len() as u64);
+        count(&self.counters.read_ahead, pages.len() as u64 - 1);
+        let mut rest = pages.into_iter();
+        let first = rest.next();
+        rest.for_each(|page| page.set(PageState::UPTODATE));
+        Ok(first.map(|page| {
+            page.set(match touch {
+                Touch::Used => PageState::UPTODATE.with(PageState::REFERENCED),
+                Touch::Again => PageState::UPTODATE,
+            });
+            page.downgrade()
+        }))
+    }
+
+    /// Puts pages into the file's index and onto the lists, until there is one already. Returns how
+    /// many.
+    fn insert_run(&self, file: &File, window: Window, pages: &mut [Exclusive<'_>]) -> usize {
+        let mut kept = 0;
+        for (index, page) in (window.start..).zip(pages.iter()) {
+            if window.marker == Some(index) {
+                page.set(PageState::MARKER);
+            }
+            if !self.insert(file, index, page) {
+                page.clear(PageState::MARKER);
+                break;
+            }
+            kept += 1;
+        }
+        kept
+    }
+}
+
+/// Reads pages that follow one another; what is behind the store's end is zero.
+fn read_pages(file: &File, start: u64, pages: &mut [Exclusive<'_>]) -> io::Result<()> {
+    let mut done = 0;
+    let total = pages.len() * PAGE_SIZE;
+    while done < total {
+        let (page, inside) = (done / PAGE_SIZE, done % PAGE_SIZE);
+        let mut buffers: Vec<IoSliceMut<'_>> = pages[page..]
+            .iter_mut()
+            .enumerate()
+            .map(|(at, page)| {
+                let skip = if at == 0 { inside } else { 0 };
+                IoSliceMut::new(&mut page.bytes_mut()[skip..])
+            })
+            .collect();
+        let offset = start * PAGE_SIZE as u64 + done as u64;
+        match file.store.read_at(&mut buffers, offset)?.min(total - done) {
+            0 => {
+                buffers.iter_mut().for_each(|buffer| buffer.fill(0));
+                return Ok(());
+            }
+            read => done += read,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! The cache's threads, and its end.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, RwLock};
+use std::thread::JoinHandle;
+
+use zonal::Pool;
+use zonal::reclaim::Registration;
+
+use crate::file::File;
+use crate::flusher::{Flusher, Round};
+use crate::frames::Frames;
+use crate::inner::{Files, Inner};
+use crate::lru::ZoneLru;
+use crate::options::Options;
+use crate::readahead::Windows;
+use crate::stats::Counters;
+use crate::store::MakeStore;
+use crate::writeback::Busy;
+
+/// Stops the threads and empties the cache when the last handle goes.
+pub struct Owner {
+    pub inner: Arc<Inner>,
+    process: u32,
+    threads: Vec<JoinHandle<()>>,
+    /// The pool asks for pages while this lives. It breaks the ring of references from the pool to
+    /// the cache and back.
+    registered: Option<Registration>,
+}
+
+impl Owner {
+    /// Makes the cache, starts its threads and offers its pages to the pool.
+    pub fn start(pool: Arc<Pool>, options: Options, make_store: MakeStore) -> io::Result<Owner> {
+        let frames = Frames::new(pool);
+        let lru = frames.spans().iter().map(|_| ZoneLru::default()).collect();
+        let inner = Arc::new(Inner {
+            frames,
+            lru,
+            files: RwLock::default(),
+            options,
+            make_store,
+            counters: Counters::default(),
+            dirty: 0.into(),
+            flusher: Flusher::default(),
+            at_work: AtomicU32::new(0),
+            windows: Windows::default(),
+        });
+        let registered = Some(inner.frames.pool().register_lru(Arc::clone(&inner) as _));
+        let process = std::process::id();
+        let mut owner = Owner { inner, process, threads: Vec::new(), registered };
+        owner.spawn("zonal-writeback", Inner::run_flusher)?;
+        owner.spawn("zonal-readahead", Inner::run_ahead)?;
+        Ok(owner)
+    }
+
+    /// Whether this is the process that made the cache, and not a forked child.
+    pub fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    fn spawn(&mut self, name: &str, run: fn(&Inner)) -> io::Result<()> {
+        let inner = Arc::clone(&self.inner);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&inner))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        drop(self.registered.take());
+        if !self.is_here() {
+            // A forked child: the threads are not there, and the parent writes what is dirty.
+            self.threads.drain(..).for_each(std::mem::forget);
+            return;
+        }
+        self.inner.flusher.stop();
+        self.inner.windows.stop();
+        for thread in self.threads.drain(..) {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+        let files: Vec<Arc<File>> = self.inner.files().by_id.values().cloned().collect();
+        for file in files {
+            // Nobody is left to be told.
+            let _ = self.inner.write_pages(&file, &file.dirty_pages(), Busy::Wait);
+            self.inner.empty(&file);
+        }
+        *self.inner.files_mut() = Files::default();
+    }
+}
+
+impl Inner {
+    /// The write-back thread.
+    fn run_flusher(&self) {
+        self.flusher.run(self.options.writeback_interval, self);
+    }
+
+    /// The read-ahead thread.
+    fn run_ahead(&self) {
+        while let Some((file, window)) = self.windows.pop() {
+            let Ok(_resize) = file.resize.try_read() else { continue };
+            if !file.gone.load(Relaxed) {
+                let _at_work = self.begin_work();
+                // Whoever wants the pages reads them again, and is told.
+                let _ = self.fill_ahead(&file, window);
+            }
+        }
+    }
+}
+
+impl Round for Inner {
+    fn round(&self) {
+        self.flush_round();
+        self.drop_closed(self.options.closed_files);
+    }
+}
