@@ -235,9 +235,9 @@ fn lists_and_depots_together_keep_to_the_budget() {
     // they have.
     let granted = || pool.pcp(ZoneId(0), CpuId(3)).granted.load(Relaxed);
     let before = granted();
-    for _ in 0..16 {
+    for _ in 0..24 {
+        round(3);
         for cpu in 0..16 {
-            round(3);
             pool.refresh(CpuId(cpu));
         }
     }
