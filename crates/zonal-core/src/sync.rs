@@ -10,12 +10,16 @@
 //!   `state` from `FREE`, and `state` leaves the taken values only when the guard drops.
 //! - **LOCK-2** a thread that sleeps in [`Wait::wait`] has set `CONTENDED`, so the next unlock
 //!   wakes.
+//! - **LOCK-3** nobody but this module writes a lock word: a home sees it as a [`LockWord`], which
+//!   it can read and whose address it can give to a futex. So a wrong [`Wait`] can hang or spin,
+//!   and nothing worse.
 //!
 //! # What it does not do
 //! No poisoning, no fairness, no recursion. Nothing calls out of the crate under a lock.
 #![allow(unsafe_code)]
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
 pub use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -31,9 +35,29 @@ pub trait Wait {
     /// wins. The interleaving model (crates/zonal/tests/loom_lock.rs) makes do with one.
     const SPINS: u32 = 128;
     /// Returns at some time after `word` was seen different from `value`; may return early.
-    fn wait(&self, word: &AtomicU32, value: u32);
+    fn wait(&self, word: &LockWord, value: u32);
     /// Wakes one thread that waits on `word`.
-    fn wake_one(&self, word: &AtomicU32);
+    fn wake_one(&self, word: &LockWord);
+}
+
+/// The word of a lock, as a home sees it: to be read, not written (LOCK-3).
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct LockWord(AtomicU32);
+
+impl LockWord {
+    /// Its value now.
+    #[inline]
+    pub fn load(&self) -> u32 {
+        // Relaxed: a waiter looks whether it may sleep; whoever takes the lock orders.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Its address, for a futex. Whoever writes through it takes locks that others hold.
+    #[inline]
+    pub fn as_ptr(&self) -> *const AtomicU32 {
+        &raw const self.0
+    }
 }
 
 /// A [`Wait`] that spins. For tests, simulators and kernels that cannot sleep.
@@ -41,16 +65,16 @@ pub trait Wait {
 pub struct Spin;
 
 impl Wait for Spin {
-    fn wait(&self, _word: &AtomicU32, _value: u32) {
+    fn wait(&self, _word: &LockWord, _value: u32) {
         core::hint::spin_loop();
     }
-    fn wake_one(&self, _word: &AtomicU32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 /// Data behind a lock word.
 #[derive(Debug, Default)]
 pub struct Lock<T> {
-    state: AtomicU32,
+    state: LockWord,
     /// Times the lock was taken, for reports of lock holds. Written under the lock.
     holds: AtomicU64,
     /// Times the lock was found taken.
@@ -66,7 +90,7 @@ impl<T> Lock<T> {
     /// A free lock around `data`.
     pub fn new(data: T) -> Lock<T> {
         Lock {
-            state: AtomicU32::new(FREE),
+            state: LockWord(AtomicU32::new(FREE)),
             holds: AtomicU64::new(0),
             contended: AtomicU64::new(0),
             data: UnsafeCell::new(data),
@@ -77,12 +101,13 @@ impl<T> Lock<T> {
     #[inline]
     pub fn lock<'a, W: Wait>(&'a self, wait: &'a W) -> Guard<'a, T, W> {
         // Acquire: pairs with the Release in `Guard::drop`.
-        if self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self.state.0.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
             self.lock_contended(wait);
         }
         // Relaxed: only the holder writes it (LOCK-1); readers want a rough figure.
         self.holds.store(self.holds.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Guard { lock: self, wait }
+        Guard { lock: self, wait, data: PhantomData }
     }
 
     #[cold]
@@ -91,9 +116,10 @@ impl<T> Lock<T> {
         for _ in 0..W::SPINS {
             core::hint::spin_loop();
             // Acquire: pairs with the Release in `Guard::drop`.
-            if self.state.load(Ordering::Relaxed) == FREE
+            if self.state.0.load(Ordering::Relaxed) == FREE
                 && self
                     .state
+                    .0
                     .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
             {
@@ -102,7 +128,7 @@ impl<T> Lock<T> {
         }
         // Acquire: pairs with the Release in `Guard::drop`. Taking it as CONTENDED keeps LOCK-2
         // for others that may sleep.
-        while self.state.swap(CONTENDED, Ordering::Acquire) != FREE {
+        while self.state.0.swap(CONTENDED, Ordering::Acquire) != FREE {
             wait.wait(&self.state, CONTENDED);
         }
     }
@@ -128,7 +154,37 @@ impl<T> Lock<T> {
 pub struct Guard<'a, T, W: Wait> {
     lock: &'a Lock<T>,
     wait: &'a W,
+    /// What a guard stands for: threads may share one only if they may share the data itself. The
+    /// reference to the lock alone would say that it is enough if the data may move.
+    data: PhantomData<&'a mut T>,
 }
+
+/// A guard of what threads must not share is not shared either:
+///
+/// ```compile_fail,E0277
+/// use core::cell::Cell;
+/// use zonal_core::sync::{Guard, Spin};
+///
+/// fn shared<T: Sync>() {}
+/// shared::<Guard<'static, Cell<u32>, Spin>>();
+/// ```
+///
+/// A home does not write a lock's word:
+///
+/// ```compile_fail,E0308
+/// use zonal_core::sync::{AtomicU32, LockWord, Wait};
+///
+/// struct Robber;
+/// impl Wait for Robber {
+///     fn wait(&self, word: &LockWord, _value: u32) {
+///         let word: &AtomicU32 = word;
+///         word.store(0, core::sync::atomic::Ordering::Relaxed);
+///     }
+///     fn wake_one(&self, _word: &LockWord) {}
+/// }
+/// ```
+#[cfg(doctest)]
+struct Unsound;
 
 impl<T, W: Wait> Deref for Guard<'_, T, W> {
     type Target = T;
@@ -151,7 +207,7 @@ impl<T, W: Wait> Drop for Guard<'_, T, W> {
     #[inline]
     fn drop(&mut self) {
         // Release: pairs with the Acquire of the next `lock`.
-        if self.lock.state.swap(FREE, Ordering::Release) == CONTENDED {
+        if self.lock.state.0.swap(FREE, Ordering::Release) == CONTENDED {
             self.wait.wake_one(&self.lock.state);
         }
     }

@@ -3,7 +3,7 @@
 use zonal_core::alloc::Allocator;
 use zonal_core::machine::{CPUS_MAX, Layout, Machine, MachineError, Metadata, ZONES_MAX, ZoneSpec};
 use zonal_core::policy::Policy;
-use zonal_core::sync::Wait;
+use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, NodeId, PAGE_SIZE, ZoneId, ZoneKind};
 use zonal_core::vmstat::numa::NumaDeltas;
 
@@ -125,8 +125,8 @@ fn slots_beyond_32_bits_are_refused() {
 struct Nobody;
 
 impl Wait for Nobody {
-    fn wait(&self, _word: &std::sync::atomic::AtomicU32, _value: u32) {}
-    fn wake_one(&self, _word: &std::sync::atomic::AtomicU32) {}
+    fn wait(&self, _word: &LockWord, _value: u32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 impl zonal_core::platform::Platform for Nobody {

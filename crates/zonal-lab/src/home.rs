@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal_core::platform::{Instruction, Line, Platform, Step};
-use zonal_core::sync::{Lock, Spin, Wait};
+use zonal_core::sync::{Lock, LockWord, Spin, Wait};
 use zonal_core::types::{CpuId, Pfn, ZoneId};
 
 use crate::cost::clock::Clock;
@@ -355,8 +355,8 @@ impl Meter {
 }
 
 impl Wait for VirtualHome {
-    fn wait(&self, _word: &AtomicU32, _value: u32) {}
-    fn wake_one(&self, _word: &AtomicU32) {}
+    fn wait(&self, _word: &LockWord, _value: u32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 impl Platform for VirtualHome {

@@ -7,7 +7,6 @@
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use sha2::{Digest, Sha256};
 use zonal_core::policy::Policy;
-use zonal_core::sync::Ordering::Relaxed;
 use zonal_core::types::CpuId;
 
 use crate::LabError;
@@ -418,16 +417,16 @@ pub(crate) fn look(lab: &Lab<'_>) -> (Moves, u64) {
     for (zone, cpu) in allocator.zones().iter().flat_map(|z| cpus.clone().map(|cpu| (z.id(), cpu)))
     {
         for store in allocator.stores(zone, CpuId(cpu)) {
-            let (totals, events) = (store.totals(), &store.events);
+            let (totals, events) = (store.totals(), store.events());
             listed += u64::from(store.count());
             moves = moves.plus(&Moves {
-                refills: events.refills.load(Relaxed),
+                refills: events.refills,
                 refilled_pages: totals.refilled_pages,
-                drains: events.drains.load(Relaxed),
+                drains: events.drains,
                 drained_pages: totals.drained_pages,
-                forced: events.forced.load(Relaxed),
-                direct_pages: events.direct_pages.load(Relaxed),
-                depot_batches: events.depot_puts.load(Relaxed) + events.depot_takes.load(Relaxed),
+                forced: events.forced,
+                direct_pages: events.direct_pages,
+                depot_batches: events.depot_puts + events.depot_takes,
             });
         }
     }

@@ -3,12 +3,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use zonal_core::platform::Platform;
 use zonal_core::platform::reclaimer::Reclaimer;
-use zonal_core::sync::Wait;
+use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, NodeId, ZoneId};
 
 use crate::reclaim::{Bells, Registry};
@@ -81,12 +81,12 @@ impl Home {
 }
 
 impl Wait for Home {
-    fn wait(&self, word: &AtomicU32, value: u32) {
+    fn wait(&self, word: &LockWord, value: u32) {
         // However the wait ends, the caller looks at the word again.
-        let _ = futex::wait(word, value, None);
+        let _ = futex::wait(futex::word_of(word), value, None);
     }
-    fn wake_one(&self, word: &AtomicU32) {
-        let _ = futex::wake_one(word);
+    fn wake_one(&self, word: &LockWord) {
+        let _ = futex::wake_one(futex::word_of(word));
     }
 }
 

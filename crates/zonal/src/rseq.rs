@@ -52,7 +52,8 @@ pub(crate) use sections::{pop_block, pop_page, push_block, push_page, switch};
 
 use std::sync::atomic::AtomicU64;
 
-use zonal_core::pcp::store::{PCP_BYTES, PcpList};
+use zonal_core::pcp::offsets::LIST_BYTES;
+use zonal_core::pcp::store::PCP_BYTES;
 use zonal_core::types::NR_ORDERS;
 
 /// No frame: what a failed pop returns. As an index it leads to the word in front of the table,
@@ -145,12 +146,12 @@ pub(crate) const NO_OFFSET: u16 = u16::MAX;
 
 /// How many bytes a list lies behind the first one: what the sections take that serve any list.
 pub(crate) const fn list_offset(list: usize) -> u16 {
-    (list * size_of::<PcpList>()) as u16
+    (list * LIST_BYTES) as u16
 }
 
 /// The inverse of [`list_offset`].
 pub(crate) const fn list_at(offset: usize) -> usize {
-    offset / size_of::<PcpList>()
+    offset / LIST_BYTES
 }
 
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -24,6 +24,10 @@ pub mod sync {
 pub mod cell {
     pub use std::cell::UnsafeCell;
 }
+/// Stands for `core::marker`.
+pub mod marker {
+    pub use std::marker::PhantomData;
+}
 /// Stands for `core::ops`.
 pub mod ops {
     pub use std::ops::{Deref, DerefMut};
@@ -42,7 +46,7 @@ mod support;
 use std::sync::Arc;
 
 use loom::sync::{Condvar, Mutex};
-use model::{AtomicU32, Lock, Ordering::Relaxed, Wait};
+use model::{Lock, LockWord, Wait};
 use support::interleavings::{self, is_found};
 
 /// What is wrong with a futex.
@@ -60,13 +64,13 @@ struct Futex<const FAULT: u32> {
 impl<const FAULT: u32> Wait for Futex<FAULT> {
     const SPINS: u32 = 1;
 
-    fn wait(&self, word: &AtomicU32, value: u32) {
+    fn wait(&self, word: &LockWord, value: u32) {
         let bucket = self.bucket.lock().unwrap();
-        if FAULT == SLEEPS_WITHOUT_LOOKING || word.load(Relaxed) == value {
+        if FAULT == SLEEPS_WITHOUT_LOOKING || word.load() == value {
             drop(self.sleepers.wait(bucket).unwrap());
         }
     }
-    fn wake_one(&self, _word: &AtomicU32) {
+    fn wake_one(&self, _word: &LockWord) {
         if FAULT != WAKES_NOBODY {
             let _bucket = self.bucket.lock().unwrap();
             self.sleepers.notify_one();

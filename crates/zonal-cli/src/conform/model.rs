@@ -5,14 +5,12 @@
 //! that it manages are withheld from its buddy ([`Allocator::withhold`]). A machine of any size
 //! costs a few KiB, and can be computed again with other sizes.
 
-use std::sync::atomic::AtomicU32;
-
 use anyhow::{Context, ensure};
 use zonal_core::alloc::Allocator;
 use zonal_core::machine::{Layout, Machine, ZoneSpec};
 use zonal_core::platform::Platform;
 use zonal_core::policy::Policy;
-use zonal_core::sync::Wait;
+use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, NR_ZONE_KINDS, NodeId, ZoneId, ZoneKind};
 use zonal_core::zone::state::Zone;
 use zonal_core::zone::watermark::Watermarks;
@@ -67,10 +65,10 @@ pub struct Limits {
 struct Still;
 
 impl Wait for Still {
-    fn wait(&self, _word: &AtomicU32, _value: u32) {
+    fn wait(&self, _word: &LockWord, _value: u32) {
         std::thread::yield_now();
     }
-    fn wake_one(&self, _word: &AtomicU32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 impl Platform for Still {

@@ -18,7 +18,7 @@ use zonal_core::alloc::{Allocator, Sysctl};
 use zonal_core::machine::{Layout, Machine, ZoneSpec};
 use zonal_core::platform::{Platform, Step};
 use zonal_core::policy::{MinFreeRule, Policy};
-use zonal_core::sync::Wait;
+use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, NodeId, ZoneKind};
 use zonal_core::zone::state::Zone;
 use zonal_core::zone::watermark::Mark;
@@ -76,10 +76,10 @@ impl Script {
 }
 
 impl Wait for Script {
-    fn wait(&self, _word: &AtomicU32, _value: u32) {
+    fn wait(&self, _word: &LockWord, _value: u32) {
         std::thread::yield_now();
     }
-    fn wake_one(&self, _word: &AtomicU32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 impl Platform for Script {

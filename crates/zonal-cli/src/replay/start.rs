@@ -152,12 +152,13 @@ pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
             if count == 0 {
                 continue;
             }
+            let Some(cached) = pcp.list(list).map(|list| list.cached_word().0) else { continue };
             let mut sink = closed.refill(list, count);
             for (pfn, _) in pages.iter().filter(of_list).take(sink.room() as usize) {
                 let frame = record.frame_base() as u64 + (pfn - record.start_pfn().0);
                 // Relaxed: one thread.
                 let word = &rebuilt.words[frame as usize];
-                word.store(pcp.lists[list].cached, std::sync::atomic::Ordering::Relaxed);
+                word.store(cached, std::sync::atomic::Ordering::Relaxed);
                 sink.give(frame as u32);
             }
             closed.refilled(list, sink);

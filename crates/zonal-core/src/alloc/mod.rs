@@ -174,8 +174,16 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn lists(&self) -> &ListMap {
         &self.map
     }
-    /// The table of frame words, for the home's fast path.
-    pub fn words(&self) -> &'a [AtomicU64] {
+    /// What a frame's word says now; a frame that does not exist is in no block. `frame` counts as
+    /// the table of words does (`Zone::frame_base`).
+    pub fn frame_state(&self, frame: usize) -> PageState {
+        // Relaxed: a figure for reports; owners change words at any time.
+        let word = self.words.get(frame).map_or(0, |word| word.load(Relaxed));
+        PageWord(word).state()
+    }
+    /// The table of frame words.
+    #[cfg(test)]
+    pub(crate) fn words(&self) -> &'a [AtomicU64] {
         self.words
     }
     /// The zones that requests of a node try, in order.

@@ -5,7 +5,7 @@ use super::Allocator;
 use crate::pcp::store::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{NR_ORDERS, Order, ZoneId};
+use crate::types::{CpuId, NR_ORDERS, Order, ZoneId};
 
 /// NUMA events (LB F.6): of allocations, not pages, except for the bulk call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,6 +124,13 @@ impl<'a, P: Platform> Allocator<'a, P> {
         stats.direct_allocs += direct;
         stats.double_frees += events.double_frees.load(Relaxed);
         stats.overflows += events.overflows.load(Relaxed);
+    }
+
+    /// A home's fast path dropped a copy of a block that a racing double free had put on two stacks
+    /// (PCP-3). The copy came from the CPU's store of the zone that the CPU prefers.
+    pub fn count_stray(&self, cpu: CpuId) {
+        let store = self.pcp(self.preferred_zone(cpu), cpu);
+        store.events.double_frees.fetch_add(1, Relaxed);
     }
 
     /// Requests that took the slow way, and requests that were refused.

@@ -4,6 +4,7 @@ pub mod closed;
 pub mod depot;
 pub mod drain;
 pub mod lists;
+pub mod offsets;
 pub mod size;
 pub mod stack;
 pub mod store;

@@ -56,37 +56,38 @@ pub const NO_LIST: usize = 15;
 pub(super) const OPEN: u32 = 0;
 const CLOSED: u32 = 1;
 
-/// One stack of a store. Field order is part of the fast path: see `offset` constants in the home.
+/// One stack of a store. A home's fast path finds the fields by [`offsets`](super::offsets), in
+/// memory that is its own; nobody else gets to them.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct PcpList {
     /// Address of the slot of the coldest block.
-    pub slots_lo: AtomicU64,
+    pub(crate) slots_lo: AtomicU64,
     /// At this length a push takes the slow way. Valid while the list is active.
-    pub hi: AtomicU32,
+    pub(crate) hi: AtomicU32,
     /// Blocks, while the list is not active.
-    pub len: AtomicU32,
+    pub(crate) len: AtomicU32,
     /// Base pages on all other lists. Valid while the list is active.
-    pub others: AtomicU32,
+    pub(crate) others: AtomicU32,
     /// Cold end: slots below it are dead.
-    pub lo: AtomicU32,
+    pub(crate) lo: AtomicU32,
     /// Slots.
-    pub cap: u32,
+    pub(crate) cap: u32,
     /// Binary logarithm of a block's base pages.
-    pub order_bits: u32,
+    pub(crate) order_bits: u32,
     /// The word's `active` bits while this list is the active one.
-    pub active_bits: u32,
+    pub(crate) active_bits: u32,
     /// The word's `prev` bit after a push to this list.
-    pub prev_bits: u32,
+    pub(crate) prev_bits: u32,
     /// Base pages of a block, which a push adds to `free_count`.
-    pub block_pages: u32,
+    pub(crate) block_pages: u32,
     pub(crate) base: u32,
     /// Word of a frame on this stack (PCP-3).
-    pub cached: u64,
+    pub(crate) cached: u64,
     /// Word of a frame popped from this stack.
-    pub allocated: u64,
+    pub(crate) allocated: u64,
     /// Pops so far; while the list is active, the low bits are in the word.
-    pub pops: AtomicU64,
+    pub(crate) pops: AtomicU64,
     pub(crate) refilled: AtomicU64,
     pub(crate) drained: AtomicU64,
     slots_addr: usize,
@@ -100,19 +101,19 @@ pub struct PcpList {
 #[repr(C, align(128))]
 pub struct Pcp {
     /// The hot word.
-    pub word: AtomicU64,
+    pub(crate) word: AtomicU64,
     /// `free_count` stops growing here: `batch << scale_max` (LB E.7); 0 where it is a
     /// `free_factor`, which no free moves that needs no decision.
-    pub free_count_cap: AtomicU32,
+    pub(crate) free_count_cap: AtomicU32,
     /// 0 open, else closed.
-    pub gate: AtomicU32,
+    pub(crate) gate: AtomicU32,
     /// From this `free_count` on, a free of order 1 to 3 behind another may be a stream (LB E.7,
     /// E.10). Tuning level 0 does without the other; see `Closed::set_limit`.
-    pub free_high_threshold: AtomicU32,
+    pub(crate) free_high_threshold: AtomicU32,
     /// `high` within its bounds, for the limit of a list that becomes active.
-    pub limit: AtomicU32,
+    pub(crate) limit: AtomicU32,
     /// The stacks.
-    pub lists: [PcpList; NR_LISTS],
+    pub(crate) lists: [PcpList; NR_LISTS],
     pub(crate) zone: ZoneId,
     pub(crate) lists_used: u8,
     pub(crate) tuning: Tuning,
@@ -138,18 +139,18 @@ pub struct Pcp {
     /// This CPU's delta of the zone's free-page counter; written under the zone lock.
     pub(crate) free_diff: AtomicI64,
     /// What the fast path does not count itself.
-    pub events: PcpEvents,
+    pub(crate) events: PcpEvents<AtomicU64>,
     /// The CPU whose store of this zone has the depot that this store uses.
     pub(crate) depot_cpu: CpuId,
     /// The first frame of the zone.
-    pub first_frame: u32,
+    pub(crate) first_frame: u32,
     /// Its frames.
-    pub frames: u32,
+    pub(crate) frames: u32,
     /// Base pages that the lists may hold of the zone's budget (BUDGET-2); 0 where there is none.
     pub(crate) granted: AtomicU32,
     _room: [u64; ROOM],
     /// The depot of the CPU's group, in the store of the group's first CPU.
-    pub depot: Depot,
+    pub(crate) depot: Depot,
 }
 
 /// Bytes from one store to the next.
@@ -196,42 +197,67 @@ impl Default for Pcp {
     }
 }
 
-/// Counters of a store that only slow ways write.
-#[derive(Debug, Default)]
-pub struct PcpEvents {
+/// Counters of a store that only slow ways write: the store's own are atomics, a reading of them
+/// ([`Pcp::events`]) is numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PcpEvents<T = u64> {
     /// Allocations from this store whose preferred zone is on another node (LB F.6, `numa_miss`).
-    pub miss: AtomicU64,
+    pub miss: T,
     /// Allocations that preferred this store's zone and got a page of another node.
-    pub foreign: AtomicU64,
+    pub foreign: T,
     /// Allocations by this CPU from this zone's buddy directly.
-    pub direct_allocs: AtomicU64,
+    pub direct_allocs: T,
     /// Their base pages.
-    pub direct_pages: AtomicU64,
+    pub direct_pages: T,
     /// Allocations beside pops: pages that bulk calls got out of whole blocks, but for the first of
     /// each.
-    pub split_pages: AtomicU64,
+    pub split_pages: T,
     /// Base pages freed by this CPU to this zone's buddy directly.
-    pub direct_freed: AtomicU64,
+    pub direct_freed: T,
     /// Refills: zone lock holds.
-    pub refills: AtomicU64,
+    pub refills: T,
     /// Drains: zone lock holds.
-    pub drains: AtomicU64,
+    pub drains: T,
     /// Bulk frees that a stream of large frees forced, not a full list (LB E.10, `free_high`).
-    pub forced: AtomicU64,
+    pub forced: T,
     /// Drains because a stack was full before its limit was reached.
-    pub overflows: AtomicU64,
+    pub overflows: T,
     /// Copies of a frame dropped because it was freed twice at the same time (PCP-3).
-    pub double_frees: AtomicU64,
+    pub double_frees: T,
     /// Batches left in a depot.
-    pub depot_puts: AtomicU64,
+    pub depot_puts: T,
     /// Their base pages.
-    pub depot_put_pages: AtomicU64,
+    pub depot_put_pages: T,
     /// Batches taken from a depot.
-    pub depot_takes: AtomicU64,
+    pub depot_takes: T,
     /// Their base pages.
-    pub depot_taken_pages: AtomicU64,
+    pub depot_taken_pages: T,
     /// Base pages that went from the buddy to a depot.
-    pub depot_fill_pages: AtomicU64,
+    pub depot_fill_pages: T,
+}
+
+impl PcpEvents<AtomicU64> {
+    /// Relaxed: figures for reports.
+    fn read(&self) -> PcpEvents {
+        PcpEvents {
+            miss: self.miss.load(Relaxed),
+            foreign: self.foreign.load(Relaxed),
+            direct_allocs: self.direct_allocs.load(Relaxed),
+            direct_pages: self.direct_pages.load(Relaxed),
+            split_pages: self.split_pages.load(Relaxed),
+            direct_freed: self.direct_freed.load(Relaxed),
+            refills: self.refills.load(Relaxed),
+            drains: self.drains.load(Relaxed),
+            forced: self.forced.load(Relaxed),
+            overflows: self.overflows.load(Relaxed),
+            double_frees: self.double_frees.load(Relaxed),
+            depot_puts: self.depot_puts.load(Relaxed),
+            depot_put_pages: self.depot_put_pages.load(Relaxed),
+            depot_takes: self.depot_takes.load(Relaxed),
+            depot_taken_pages: self.depot_taken_pages.load(Relaxed),
+            depot_fill_pages: self.depot_fill_pages.load(Relaxed),
+        }
+    }
 }
 
 /// What a store has done since it was made.
@@ -253,6 +279,10 @@ impl PcpList {
     /// Order of the stack's blocks.
     pub fn order(&self) -> Order {
         Order::new(self.order_bits).unwrap_or(Order::ZERO)
+    }
+    /// The word of a frame on the stack (PCP-3).
+    pub fn cached_word(&self) -> PageWord {
+        PageWord(self.cached)
     }
     /// Migratetype of the stack.
     pub fn migratetype(&self) -> Migratetype {
@@ -391,6 +421,22 @@ impl Pcp {
     /// Blocks on one list. Exact only while nothing runs on the CPU.
     pub fn listed(&self, list: usize) -> u32 {
         self.lists[list].len_with(PcpWord(self.word.load(Relaxed)), list)
+    }
+
+    /// What only slow ways count. Exact only while nothing runs on the CPU.
+    pub fn events(&self) -> PcpEvents {
+        self.events.read()
+    }
+
+    /// The record of one of its stacks, if it has one of this number.
+    pub fn list(&self, list: usize) -> Option<&PcpList> {
+        self.lists.get(list)
+    }
+
+    /// Base pages in the depot that lies in this store's record: that of a group of CPUs, where
+    /// this store's CPU is the first of them.
+    pub fn depot_pages(&self) -> u32 {
+        self.depot.pages()
     }
 
     /// Whether somebody has it closed.

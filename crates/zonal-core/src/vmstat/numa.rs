@@ -234,14 +234,13 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::sync::AtomicU32;
-    use crate::sync::Wait;
+    use crate::sync::{LockWord, Wait};
 
     /// A home that is asked nothing.
     struct Nobody;
     impl Wait for Nobody {
-        fn wait(&self, _word: &AtomicU32, _value: u32) {}
-        fn wake_one(&self, _word: &AtomicU32) {}
+        fn wait(&self, _word: &LockWord, _value: u32) {}
+        fn wake_one(&self, _word: &LockWord) {}
     }
     impl Platform for Nobody {
         fn cpu(&self) -> CpuId {

@@ -48,7 +48,7 @@ const FLAGS: u32 = BELOW_HIGH | RECLAIM_ACTIVE | BOOSTED | RECORDED;
 pub struct Zone {
     /// [`FAST_ORDERS`], [`FAST_FREE`] and the flags. Read on every operation, written when an
     /// answer changes; alone with what changes as rarely.
-    pub fast: AtomicU32,
+    pub(crate) fast: AtomicU32,
     pub(crate) id: ZoneId,
     pub(crate) node: NodeId,
     pub(crate) kind: Option<ZoneKind>,

@@ -8,7 +8,7 @@ use zonal_core::machine::{Layout, Machine, Metadata, ZoneSpec};
 use zonal_core::pcp::store::Pcp;
 use zonal_core::platform::Platform;
 use zonal_core::policy::Policy;
-use zonal_core::sync::Wait;
+use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
 use zonal_core::vmstat::numa::NumaDeltas;
 use zonal_core::zone::state::Zone;
@@ -26,10 +26,10 @@ pub fn on_cpu(cpu: u32) {
 pub struct Threads;
 
 impl Wait for Threads {
-    fn wait(&self, _word: &AtomicU32, _value: u32) {
+    fn wait(&self, _word: &LockWord, _value: u32) {
         std::thread::yield_now();
     }
-    fn wake_one(&self, _word: &AtomicU32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 impl Platform for Threads {

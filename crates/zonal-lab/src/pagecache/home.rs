@@ -4,7 +4,7 @@
 //! finds, by the rules of the kernels of 2011 (LB H): what is dirty, being written, or mapped where
 //! it may not be unmapped, goes to the new end of its list; only the background reclaimer writes.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use zonal_core::alloc::Allocator;
@@ -13,7 +13,7 @@ use zonal_core::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Uni
 use zonal_core::platform::{Platform, Step};
 use zonal_core::reclaim::lists::{FileLists, Lists, shrink_lists};
 use zonal_core::reclaim::{PASS_PAGES_MIN, PRIORITY_GENTLE};
-use zonal_core::sync::Wait;
+use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 
 use super::frames::Flag;
@@ -392,10 +392,10 @@ impl Reclaimer for CacheHome<'_> {
 }
 
 impl Wait for CacheHome<'_> {
-    fn wait(&self, word: &AtomicU32, value: u32) {
+    fn wait(&self, word: &LockWord, value: u32) {
         self.inner.wait(word, value);
     }
-    fn wake_one(&self, word: &AtomicU32) {
+    fn wake_one(&self, word: &LockWord) {
         self.inner.wake_one(word);
     }
 }

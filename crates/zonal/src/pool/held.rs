@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use zonal_core::frame::{PageState, PageWord};
+use zonal_core::frame::PageState;
 use zonal_core::pcp::depot::DEPOT;
 use zonal_core::platform::reclaimer::{Reclaimer, Unit};
-use zonal_core::sync::Ordering::Relaxed;
 use zonal_core::types::{NodeId, PAGE_SIZE};
 
 use super::{Pool, Shared};
@@ -88,8 +87,7 @@ impl Shared {
         let mut handed_out = 0;
         let mut frame = 0;
         while frame < self.pages {
-            let word = PageWord(self.allocator.words()[frame].load(Relaxed));
-            let (order, slot) = match word.state() {
+            let (order, slot) = match self.allocator.frame_state(frame) {
                 PageState::Free { order, .. } => (order.get(), None),
                 PageState::Cached { order, store: DEPOT, .. } => {
                     (order.get(), Some(&mut report.depots))

@@ -174,9 +174,7 @@ impl Shared {
     fn count_stray(&self, popped: Popped) {
         let PageState::Cached { store, .. } = PageWord(popped.cached).state() else { return };
         if popped.frame != NO_FRAME {
-            let zone = self.allocator.preferred_zone(store.cpu);
-            let store = self.allocator.pcp(zone, store.cpu);
-            store.events.double_frees.fetch_add(1, Relaxed);
+            self.allocator.count_stray(store.cpu);
         }
     }
 

@@ -33,16 +33,15 @@
 //! the function, and nothing leads there: a section that leaves does so within its function.
 
 use std::arch::asm;
-use std::mem::offset_of;
 
 use super::layout::{
-    ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_FAST, HI, LISTS, PAGES, PREV_BITS, SLOTS, STRAY_BITS,
-    THRESHOLD,
+    ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_FAST, FIRST_FRAME, FRAMES, HI, LEN, LIMIT, LIST_BYTES,
+    LIST_CAP, LISTS, LO, ORDER_BITS, OTHERS, PAGES, POPS, PREV_BITS, SLOTS, STRAY_BITS, THRESHOLD,
 };
 use super::{FastRef, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS, RSEQ_SIGNATURE};
 use zonal_core::frame::{CPU_SHIFT, STORE_END, STORE_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
-use zonal_core::pcp::store::{NO_LIST, NR_LISTS, PCP_BYTES, Pcp, PcpList};
+use zonal_core::pcp::store::{NO_LIST, NR_LISTS, PCP_BYTES};
 use zonal_core::pcp::word::{
     ACTIVE_MASK, ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV,
     PUSH_DELTA, SLOW,
@@ -277,8 +276,8 @@ macro_rules! push {
             delta = const PUSH_DELTA,
             hi = const LISTS + HI,
             slots = const LISTS + SLOTS,
-            first = const offset_of!(Pcp, first_frame),
-            frames = const offset_of!(Pcp, frames),
+            first = const FIRST_FRAME,
+            frames = const FRAMES,
             what = const (1 << STORE_SHIFT) - 1,
             end = const STORE_END,
             tag_mask = const TAG_MASK,
@@ -473,7 +472,7 @@ pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
                 ".popsection",
             ],
             r = in(reg) list,
-            list_bytes = in(reg) size_of::<PcpList>(),
+            list_bytes = in(reg) LIST_BYTES,
             kept = in(reg) PREV | 0xffff,
             x = out(reg) _,
             y = out(reg) _,
@@ -485,14 +484,14 @@ pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
             no_list = const NO_LIST,
             pops_shift = const POPS_SHIFT,
             pops_bits = const POPS_BITS,
-            limit = const offset_of!(Pcp, limit),
-            len = const LISTS + offset_of!(PcpList, len),
+            limit = const LIMIT,
+            len = const LISTS + LEN,
             pages = const LISTS + PAGES,
-            others = const LISTS + offset_of!(PcpList, others),
-            pops = const LISTS + offset_of!(PcpList, pops),
-            order = const LISTS + offset_of!(PcpList, order_bits),
-            cap = const LISTS + offset_of!(PcpList, cap),
-            lo = const LISTS + offset_of!(PcpList, lo),
+            others = const LISTS + OTHERS,
+            pops = const LISTS + POPS,
+            order = const LISTS + ORDER_BITS,
+            cap = const LISTS + LIST_CAP,
+            lo = const LISTS + LO,
             hi = const LISTS + HI,
             active = const LISTS + ACTIVE,
             leave = label { return false },

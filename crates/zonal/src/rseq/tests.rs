@@ -1,9 +1,10 @@
 //! The sections against the pure functions of `PcpWord`, over all edge values of the word: what
 //! they commit, and that they leave everything alone where they must leave.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal_core::frame::{PageWord, STORE_END, StoreId};
+use zonal_core::pcp::offsets::{self, list as at};
 use zonal_core::pcp::store::{NO_LIST, NR_LISTS, PCP_BYTES, Pcp};
 use zonal_core::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX};
 use zonal_core::types::{CpuId, Migratetype, Order};
@@ -68,19 +69,37 @@ impl Bench {
         };
         // SAFETY: (1) inside `memory`, aligned, and nobody has it yet.
         unsafe { fast.write(header) };
-        let mut store = Pcp::default();
-        store.frames = FRAMES as u32;
-        // SAFETY: (1) as above.
-        unsafe { pcp.write(store) };
         // SAFETY: (1) as above: the store of this CPU is the first of the table.
-        let store = unsafe { &*pcp };
-        store.free_count_cap.store(CAP, Relaxed);
-        store.free_high_threshold.store(THRESHOLD, Relaxed);
+        unsafe { pcp.write(Pcp::default()) };
         // SAFETY: (1) laid out as FAST-5 says, for this CPU, to which the thread is pinned; (2)
         // derived from the pointer to all of it.
         let fast = unsafe { FastRef::new(fast) };
         let slots = (0..WINDOW).map(AtomicU32::new).collect();
-        Some(Bench { fast, pcp, cpu, slots, _memory: memory, _pinned: pinned })
+        let bench = Bench { fast, pcp, cpu, slots, _memory: memory, _pinned: pinned };
+        bench.number(offsets::FRAMES).store(FRAMES as u32, Relaxed);
+        bench.number(offsets::FREE_COUNT_CAP).store(CAP, Relaxed);
+        bench.number(offsets::FREE_HIGH_THRESHOLD).store(THRESHOLD, Relaxed);
+        Some(bench)
+    }
+
+    /// A `u32` of the store.
+    fn number(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset + 4 <= PCP_BYTES && offset.is_multiple_of(4));
+        // SAFETY: (1) inside the store, which `new` has written; (2) aligned; (3) while the store
+        // is looked at by sections and in this way alone, each access of it is atomic.
+        unsafe { &*self.pcp.wrapping_byte_add(offset).cast() }
+    }
+
+    /// A `u64` of the store.
+    fn long(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset + 8 <= PCP_BYTES && offset.is_multiple_of(8));
+        // SAFETY: (1) to (3) as above.
+        unsafe { &*self.pcp.wrapping_byte_add(offset).cast() }
+    }
+
+    /// The hot word.
+    fn word(&self) -> &AtomicU64 {
+        self.long(offsets::WORD)
     }
 
     fn pcp(&self) -> &Pcp {
@@ -108,24 +127,26 @@ impl Bench {
         let below = 4 * case.word.len() as usize;
         let middle = self.slots[WINDOW as usize / 2..].as_ptr() as usize;
         let (cached, allocated) = self.words(case);
-        // SAFETY: (1) as in `pcp`, and nobody else looks.
-        let list = unsafe { &mut (*self.pcp).lists[case.list] };
-        list.slots_lo.store(middle.wrapping_sub(below) as u64, Relaxed);
-        list.hi.store(case.hi, Relaxed);
-        list.active_bits = PcpWord::new(case.list, 0, 0, 0, false).0 as u32;
-        list.prev_bits = PcpWord::new(0, 0, 0, 0, is_high(case.order)).0 as u32;
-        list.block_pages = case.order.pages() as u32;
-        (list.cached, list.allocated) = (cached, allocated);
-        self.pcp().word.store(case.word.0, Relaxed);
+        let list = record(case.list);
+        let active = PcpWord::new(case.list, 0, 0, 0, false).0 as u32;
+        let prev = PcpWord::new(0, 0, 0, 0, is_high(case.order)).0 as u32;
+        self.long(list + at::SLOTS_LO).store(middle.wrapping_sub(below) as u64, Relaxed);
+        self.number(list + at::HI).store(case.hi, Relaxed);
+        self.number(list + at::ACTIVE_BITS).store(active, Relaxed);
+        self.number(list + at::PREV_BITS).store(prev, Relaxed);
+        self.number(list + at::BLOCK_PAGES).store(case.order.pages() as u32, Relaxed);
+        self.long(list + at::CACHED).store(cached, Relaxed);
+        self.long(list + at::ALLOCATED).store(allocated, Relaxed);
+        self.word().store(case.word.0, Relaxed);
         self.frame_word().store(allocated, Relaxed);
     }
 
     /// Compares the store with what it should be after the operation; `pushed`: the slot at the
     /// hot end holds the new frame, and its word says so.
     fn expect(&self, case: &Case, what: &str, word: PcpWord, pushed: bool) {
-        let after = PcpWord(self.pcp().word.load(Relaxed));
+        let after = PcpWord(self.word().load(Relaxed));
         assert_eq!(after, word, "{what}, {case:x?}: {after:x?} instead of {word:x?}");
-        assert_eq!(self.pcp().lists[case.list].hi.load(Relaxed), case.hi, "{case:x?}");
+        assert_eq!(self.number(record(case.list) + at::HI).load(Relaxed), case.hi, "{case:x?}");
         for (n, slot) in self.slots.iter().enumerate() {
             let at_top = n as u32 == WINDOW / 2;
             let expected = if at_top && pushed { PUSHED as u32 } else { SLOT + n as u32 };
@@ -134,8 +155,8 @@ impl Bench {
         let (cached, allocated) = self.words(case);
         let expected = if pushed { cached } else { allocated };
         assert_eq!(self.frame_word().load(Relaxed), expected, "{what}, {case:x?}: page word");
-        assert_eq!(self.pcp().free_count_cap.load(Relaxed), CAP);
-        assert_eq!(self.pcp().gate.load(Relaxed), 0);
+        assert_eq!(self.number(offsets::FREE_COUNT_CAP).load(Relaxed), CAP);
+        assert_eq!(self.number(offsets::GATE).load(Relaxed), 0);
     }
 
     fn check_pop(&mut self, case: &Case) {
@@ -219,6 +240,11 @@ impl Bench {
             self.expect(case, "refused push", case.word, false);
         }
     }
+}
+
+/// Where a list's record lies in the store.
+fn record(list: usize) -> usize {
+    offsets::LISTS + list * offsets::LIST_BYTES
 }
 
 /// Whether two frees in a row of this order may be a stream (LB E.7).
@@ -339,9 +365,8 @@ fn a_push_of_another_cpus_block_looks_whether_it_is_the_zones() {
         (0, pushed, false),
         (0, pushed + 1, true),
     ] {
-        // SAFETY: (1) as in `Bench::pcp`, and nobody else looks.
-        let pcp = unsafe { &mut *bench.pcp };
-        (pcp.first_frame, pcp.frames) = (first, frames);
+        bench.number(offsets::FIRST_FRAME).store(first, Relaxed);
+        bench.number(offsets::FRAMES).store(frames, Relaxed);
         match inside {
             true => bench.check_other(&case, word),
             false => bench.check_refused(&case, word),
@@ -395,38 +420,45 @@ impl Bench {
         (new, new_order, to): (usize, Order, Record),
         (word, limit, others): (PcpWord, u32, u32),
     ) {
-        for (list, order, record) in [(old, old_order, from), (new, new_order, to)] {
-            // SAFETY: (1) as in `pcp`, and nobody else looks.
-            let list_record = unsafe { &mut (*self.pcp).lists[list] };
-            list_record.active_bits = PcpWord::new(list, 0, 0, 0, false).0 as u32;
-            (list_record.order_bits, list_record.block_pages) = (order.get(), order.pages() as u32);
-            list_record.cap = record.cap;
-            list_record.lo.store(record.lo, Relaxed);
-            list_record.len.store(record.len, Relaxed);
-            list_record.pops.store(record.pops, Relaxed);
-            list_record.others.store(others, Relaxed);
-            list_record.hi.store(77, Relaxed);
+        for (list, order, had) in [(old, old_order, from), (new, new_order, to)] {
+            let active = PcpWord::new(list, 0, 0, 0, false).0 as u32;
+            let list = record(list);
+            self.number(list + at::ACTIVE_BITS).store(active, Relaxed);
+            self.number(list + at::ORDER_BITS).store(order.get(), Relaxed);
+            self.number(list + at::BLOCK_PAGES).store(order.pages() as u32, Relaxed);
+            self.number(list + at::CAP).store(had.cap, Relaxed);
+            self.number(list + at::LO).store(had.lo, Relaxed);
+            self.number(list + at::LEN).store(had.len, Relaxed);
+            self.long(list + at::POPS).store(had.pops, Relaxed);
+            self.number(list + at::OTHERS).store(others, Relaxed);
+            self.number(list + at::HI).store(77, Relaxed);
         }
-        self.pcp().limit.store(limit, Relaxed);
-        self.pcp().word.store(word.0, Relaxed);
+        self.number(offsets::LIMIT).store(limit, Relaxed);
+        self.word().store(word.0, Relaxed);
         // SAFETY: (1) the bench lives; (2) this thread is registered; (3) the list exists.
         let done = unsafe { switch(self.fast, list_offset(new) as usize) };
         let case = format!("{old} to {new}, {word:x?}, {from:?}, {to:?}, {limit}, {others}");
         assert_eq!(done, old != new && !word.is_slow(), "{case}");
         if !done {
-            assert_eq!(self.pcp().word.load(Relaxed), word.0, "{case}");
+            assert_eq!(self.word().load(Relaxed), word.0, "{case}");
             return;
         }
-        let after = PcpWord(self.pcp().word.load(Relaxed));
+        let after = PcpWord(self.word().load(Relaxed));
         assert_eq!(after, word.switched(new, to.len, to.pops), "{case}");
-        let (old, new) = (&self.pcp().lists[old], &self.pcp().lists[new]);
-        assert_eq!(old.len.load(Relaxed), word.len(), "{case}");
+        let most = self.pcp().list(new).unwrap();
+        let (old, new) = (record(old), record(new));
+        assert_eq!(self.number(old + at::LEN).load(Relaxed), word.len(), "{case}");
         let high = from.pops / u64::from(POPS_PERIOD) * u64::from(POPS_PERIOD);
-        assert_eq!(old.pops.load(Relaxed), high + u64::from(word.pops()), "{case}");
+        assert_eq!(
+            self.long(old + at::POPS).load(Relaxed),
+            high + u64::from(word.pops()),
+            "{case}"
+        );
         let count = others + (word.len() << old_order.get());
         let expected = count - (to.len << new_order.get());
-        assert_eq!(new.others.load(Relaxed), expected, "{case}");
-        assert_eq!(new.hi.load(Relaxed), new.limit(limit, expected), "{case}");
+        assert_eq!(self.number(new + at::OTHERS).load(Relaxed), expected, "{case}");
+        let hi = self.number(new + at::HI).load(Relaxed);
+        assert_eq!(hi, most.limit(limit, expected), "{case}");
     }
 }
 
@@ -434,10 +466,10 @@ impl Bench {
 fn with_no_list_active_there_is_nothing_to_switch_from() {
     let Some(bench) = Bench::new() else { return };
     let word = PcpWord::new(NO_LIST, 0, 0, 9, true);
-    bench.pcp().word.store(word.0, Relaxed);
+    bench.word().store(word.0, Relaxed);
     // SAFETY: (1) the bench lives; (2) this thread is registered; (3) the list exists.
     assert!(!unsafe { switch(bench.fast, list_offset(1) as usize) });
-    assert_eq!(bench.pcp().word.load(Relaxed), word.0);
+    assert_eq!(bench.word().load(Relaxed), word.0);
 }
 
 #[test]
@@ -449,7 +481,7 @@ fn a_word_can_count_pops_until_it_must_be_folded() {
     // The slots are a window only, so each pop is from the same two.
     let mut done = 0;
     loop {
-        let word = PcpWord(bench.pcp().word.load(Relaxed));
+        let word = PcpWord(bench.word().load(Relaxed));
         bench.set(&Case { word, list, order, hi: 0 });
         // SAFETY: (1) the bench lives; (2) this thread is registered.
         if unsafe { pop_page(bench.fast) }.frame == NO_FRAME {
@@ -457,7 +489,7 @@ fn a_word_can_count_pops_until_it_must_be_folded() {
         }
         done += 1;
     }
-    let word = PcpWord(bench.pcp().word.load(Relaxed));
+    let word = PcpWord(bench.word().load(Relaxed));
     assert_eq!((done, word.pops(), word.len()), (POPS_PERIOD - 1, POPS_PERIOD - 1, 6));
     assert!(!word.must_fold() && word.popped().must_fold());
 }

@@ -7,13 +7,13 @@ use std::arch::asm;
 use std::mem::offset_of;
 
 use super::layout::{
-    ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_FAST, HI, LISTS, PAGES, PREV_BITS, SLOTS, STRAY_BITS,
-    THRESHOLD,
+    ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_FAST, FIRST_FRAME, FRAMES, HI, LEN, LIMIT, LIST_BYTES,
+    LIST_CAP, LISTS, LO, ORDER_BITS, OTHERS, PAGES, POPS, PREV_BITS, SLOTS, STRAY_BITS, THRESHOLD,
 };
 use super::{FAST_TO_WORDS, Fast, FastRef, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
 use zonal_core::frame::{STORE_END, STORE_SHIFT, TAG_CACHED, TAG_MASK};
-use zonal_core::pcp::store::{NO_LIST, PCP_BYTES, Pcp, PcpList};
+use zonal_core::pcp::store::{NO_LIST, PCP_BYTES};
 use zonal_core::pcp::word::{
     ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV, PREV_BIT,
     PUSH_DELTA, SLOW,
@@ -242,8 +242,8 @@ macro_rules! push {
             hi = const LISTS + HI,
             slots = const LISTS + SLOTS,
             allocated = const LISTS + ALLOCATED,
-            first = const offset_of!(Pcp, first_frame),
-            frames = const offset_of!(Pcp, frames),
+            first = const FIRST_FRAME,
+            frames = const FRAMES,
             what = const (1 << STORE_SHIFT) - 1,
             end = const STORE_END,
             tag_mask = const TAG_MASK,
@@ -459,21 +459,21 @@ pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
             slow = const SLOW,
             active_shift = const ACTIVE_SHIFT,
             no_list = const NO_LIST,
-            list_bytes = const size_of::<PcpList>(),
+            list_bytes = const LIST_BYTES,
             lists = const LISTS,
             len_shift = const LEN_SHIFT,
             len_mask = const LEN_MASK,
             pops_shift = const POPS_SHIFT,
             pops_high = const -(POPS_PERIOD as i64),
             kept = const PREV | 0xffff,
-            limit = const offset_of!(Pcp, limit),
-            len = const offset_of!(PcpList, len),
+            limit = const LIMIT,
+            len = const LEN,
             pages = const PAGES,
-            others = const offset_of!(PcpList, others),
-            pops = const offset_of!(PcpList, pops),
-            order = const offset_of!(PcpList, order_bits),
-            cap = const offset_of!(PcpList, cap),
-            lo = const offset_of!(PcpList, lo),
+            others = const OTHERS,
+            pops = const POPS,
+            order = const ORDER_BITS,
+            cap = const LIST_CAP,
+            lo = const LO,
             hi = const HI,
             active = const ACTIVE,
             leave = label { return false },

@@ -18,6 +18,7 @@ use rustix::thread::Timespec;
 use rustix::thread::futex::{self, Flags};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
+use zonal_core::sync::LockWord;
 
 /// Why [`wait`] returned. See FUTEX-1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +61,13 @@ pub fn wake(word: &AtomicU32, waiters_max: u32) -> usize {
 /// Wakes one thread that waits on `word`; true if there was one.
 pub fn wake_one(word: &AtomicU32) -> bool {
     wake(word, 1) == 1
+}
+
+/// A core's lock word, for [`wait`] and [`wake`].
+pub(crate) fn word_of(word: &LockWord) -> &AtomicU32 {
+    // SAFETY: (1) the address of an atomic that is borrowed for as long; (2) nothing in this module
+    // writes to the word (LOCK-3), and the kernel only reads it.
+    unsafe { &*word.as_ptr() }
 }
 
 /// A duration as the kernel takes it; one too long for it becomes the longest it takes.

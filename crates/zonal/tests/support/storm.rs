@@ -483,7 +483,7 @@ impl<'p> Site<'p> {
             .zones()
             .iter()
             .flat_map(|zone| (0..core.cpus()).map(|cpu| core.pcp(zone.id(), CpuId(cpu as u32))));
-        let double_frees: u64 = stores.map(|pcp| pcp.events.double_frees.load(Relaxed)).sum();
+        let double_frees: u64 = stores.map(|pcp| pcp.events().double_frees).sum();
         self.owners.errors() + self.overwritten.load(Relaxed) + double_frees > 0
     }
 }

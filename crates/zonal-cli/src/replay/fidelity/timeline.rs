@@ -1,7 +1,5 @@
 //! What moved, and what lists held, at the end of each bin of time.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use zonal_core::types::{CpuId, ZoneId};
 use zonal_trace::{PolledState, Recording};
 
@@ -156,15 +154,14 @@ impl Timeline {
 pub fn sample_of(rebuilt: &Rebuilt<'_>, zone: usize, cpu: u32) -> Sample {
     let allocator = &rebuilt.allocator;
     let pcp = allocator.pcp(ZoneId(zone as u16), CpuId(cpu));
-    let totals = pcp.totals();
-    // Relaxed: one thread.
+    let (totals, events) = (pcp.totals(), pcp.events());
     let moves = Moves {
         refill_pages: totals.refilled_pages,
-        refill_holds: pcp.events.refills.load(Relaxed),
+        refill_holds: events.refills,
         drain_pages: totals.drained_pages,
-        drain_holds: pcp.events.drains.load(Relaxed),
+        drain_holds: events.drains,
         drain_bursts: allocator.platform().bursts(zone, cpu),
-        direct_pages: pcp.events.direct_pages.load(Relaxed),
+        direct_pages: events.direct_pages,
     };
     Sample { moves, count: Some(pcp.count().into()), high: Some(pcp.high().into()) }
 }

@@ -15,7 +15,7 @@ use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Holdings, OutOfMemory, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
-use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed, Wait};
+use crate::sync::{AtomicU64, LockWord, Ordering::Relaxed, Wait};
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::background::{Background, FAILURES_MAX, Found, Wanted};
 use crate::zone::state::RECLAIM_ACTIVE;
@@ -49,10 +49,10 @@ std::thread_local! {
 }
 
 impl Wait for Home {
-    fn wait(&self, _word: &AtomicU32, _value: u32) {
+    fn wait(&self, _word: &LockWord, _value: u32) {
         panic!("one thread never waits for itself");
     }
-    fn wake_one(&self, _word: &AtomicU32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 impl Platform for Home {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::string::{String, ToString};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::vec::Vec;
 
 use super::home::{Script, Shape, distances, on_cpu, zone};
@@ -16,7 +16,7 @@ use crate::machine::ZoneSpec;
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
 use crate::policy::{PcpPolicy, Policy};
-use crate::sync::{Ordering::Relaxed, Wait};
+use crate::sync::{LockWord, Ordering::Relaxed, Wait};
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::deferred::SECTION_PAGES;
 
@@ -261,10 +261,10 @@ std::thread_local!(static CPU: Cell<u32> = const { Cell::new(0) });
 struct Threads;
 
 impl Wait for Threads {
-    fn wait(&self, _word: &AtomicU32, _value: u32) {
+    fn wait(&self, _word: &LockWord, _value: u32) {
         std::thread::yield_now();
     }
-    fn wake_one(&self, _word: &AtomicU32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 impl Platform for Threads {

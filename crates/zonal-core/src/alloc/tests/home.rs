@@ -9,7 +9,7 @@ use crate::machine::{Layout, Machine, Metadata, ZoneSpec};
 use crate::pcp::store::Pcp;
 use crate::platform::{Platform, Step};
 use crate::policy::{PcpPolicy, Policy};
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Wait};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, LockWord, Ordering::Relaxed, Wait};
 use crate::types::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
 use crate::vmstat::numa::NumaDeltas;
 use crate::zone::state::Zone;
@@ -41,10 +41,10 @@ pub struct Script {
 }
 
 impl Wait for Script {
-    fn wait(&self, _word: &AtomicU32, _value: u32) {
+    fn wait(&self, _word: &LockWord, _value: u32) {
         panic!("one thread never waits for itself");
     }
-    fn wake_one(&self, _word: &AtomicU32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 impl Platform for Script {

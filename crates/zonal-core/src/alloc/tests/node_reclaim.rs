@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::{DirtySpread, DistanceRule, NodeReclaimMode, ReclaimUnit};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
-use crate::sync::{AtomicU32, Ordering::Relaxed, Wait};
+use crate::sync::{LockWord, Ordering::Relaxed, Wait};
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 use crate::zone::watermark::Mark;
 
@@ -39,10 +39,10 @@ struct Home {
 }
 
 impl Wait for Home {
-    fn wait(&self, _word: &AtomicU32, _value: u32) {
+    fn wait(&self, _word: &LockWord, _value: u32) {
         std::thread::yield_now();
     }
-    fn wake_one(&self, _word: &AtomicU32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 impl Platform for Home {

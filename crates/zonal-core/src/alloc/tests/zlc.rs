@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::ZonelistCaching;
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
-use crate::sync::{AtomicU32, Wait};
+use crate::sync::{LockWord, Wait};
 use crate::types::{Choice, CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 /// Blocks of an order without per-CPU lists: each allocation is seen by the marks.
@@ -29,10 +29,10 @@ std::thread_local! {
 struct Stubborn;
 
 impl Wait for Stubborn {
-    fn wait(&self, _word: &AtomicU32, _value: u32) {
+    fn wait(&self, _word: &LockWord, _value: u32) {
         panic!("one thread never waits for itself");
     }
-    fn wake_one(&self, _word: &AtomicU32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 impl Platform for Stubborn {

@@ -18,7 +18,7 @@ use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::{CacheMark, DistanceRule, NodeReclaimMode, ReclaimUnit, ZonelistCaching};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::reclaim::ReclaimStats;
-use crate::sync::{AtomicU32, Wait};
+use crate::sync::{LockWord, Wait};
 use crate::types::{Choice, CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 const ORDER: u32 = 4;
@@ -56,10 +56,10 @@ struct World {
 struct Home;
 
 impl Wait for Home {
-    fn wait(&self, _word: &AtomicU32, _value: u32) {
+    fn wait(&self, _word: &LockWord, _value: u32) {
         panic!("one thread never waits for itself");
     }
-    fn wake_one(&self, _word: &AtomicU32) {}
+    fn wake_one(&self, _word: &LockWord) {}
 }
 
 impl Platform for Home {
