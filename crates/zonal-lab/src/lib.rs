@@ -37,6 +37,7 @@ pub mod report;
 pub mod run;
 pub mod sim;
 pub mod sweep;
+mod units;
 pub mod workload;
 
 pub use error::LabError;

@@ -10,9 +10,9 @@ use zonal_core::policy::Policy;
 use zonal_core::types::CpuId;
 
 use crate::LabError;
-use crate::experiment::hex;
 use crate::machine::Machine;
 use crate::sim::{Lab, Outcome, Spec};
+use crate::units::hex;
 use crate::workload::{Program, Workload};
 
 /// Everything that a run depends on.

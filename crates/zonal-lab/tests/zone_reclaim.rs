@@ -2,8 +2,7 @@
 
 use zonal_core::policy::Policy;
 use zonal_lab::machine::Machine;
-use zonal_lab::pagecache::{Figures, Load, Setup};
-use zonal_lab::workload::{FsMark, LargeDd, StreamWriter};
+use zonal_lab::pagecache::{Figures, FsMark, LargeDd, Load, Setup, StreamWriter};
 
 /// Pages of the machine in one of the model: four times as many as in the experiments.
 const SCALE: u64 = 64;

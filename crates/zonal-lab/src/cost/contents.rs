@@ -25,7 +25,7 @@
 use super::bandwidth::Bandwidth;
 use super::cache::{CHUNK_LINES, Cache, PAGE_CHUNKS, Tag, VERSION_BITS};
 use crate::machine::Machine;
-use crate::sim::MIB_PAGES;
+use crate::units::MIB_PAGES;
 
 /// Base pages of a table of words: 2 MiB of memory.
 const TABLE_PAGES: u64 = 512;

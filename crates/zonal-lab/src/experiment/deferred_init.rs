@@ -21,10 +21,11 @@ use zonal_core::policy::Policy;
 use zonal_core::types::CpuId;
 
 use super::published::Published;
-use super::{Cell, Experiment, FiguresIn, Options, Progress, Table, hex};
+use super::table::{Cell, Experiment, FiguresIn, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::sim::{Lab, Outcome, Spec};
+use crate::units::hex;
 use crate::workload::Kernbench;
 
 /// The experiment.

@@ -10,10 +10,11 @@ use zonal_core::policy::Policy;
 use zonal_core::types::Order;
 
 use super::published::Published;
-use super::{Cell, Experiment, Options, Progress, Table};
+use super::table::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::sim::Spec;
+use crate::units::hex;
 use crate::workload::{PageBench, Program};
 
 /// The experiment.
@@ -131,6 +132,6 @@ fn pairs(machine: &Machine, policy: Policy, seed: u64) -> Result<Run, LabError> 
         }
         let cycles_per_pair = 2.0 * cycles as f64 / calls as f64;
         let pairs_per_s = f64::from(cpus) * machine.ghz * 1e9 / cycles_per_pair;
-        Ok(Run { cycles_per_pair, pairs_per_s, hash: super::hex(&hash.finalize()) })
+        Ok(Run { cycles_per_pair, pairs_per_s, hash: hex(&hash.finalize()) })
     })
 }

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use zonal_core::types::CpuId;
 
 use super::published::Published;
-use super::{Cell, Experiment, Options, Progress, Table};
+use super::table::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::recipe;

@@ -15,7 +15,7 @@ use zonal_core::vmstat::update::{Change, Form, Place, change};
 use zonal_core::vmstat::variant::Update;
 
 use super::published::Published;
-use super::{Cell, Experiment, Options, Progress, Table};
+use super::table::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::home::VirtualHome;
 use crate::machine::Machine;

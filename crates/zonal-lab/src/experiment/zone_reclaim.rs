@@ -23,11 +23,11 @@ use zonal_core::policy::walk::{
 };
 
 use super::published::Published;
-use super::{Cell, Experiment, FiguresIn, Options, Progress, Table};
+use super::table::{Cell, Experiment, FiguresIn, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
+use crate::pagecache::{FsMark, LargeDd, StreamWriter};
 use crate::pagecache::{Load, Setup};
-use crate::workload::{FsMark, LargeDd, StreamWriter};
 
 /// fs_mark.
 pub const FSMARK: Experiment = Experiment {

@@ -16,6 +16,7 @@
 //! | `boot` | the machine at its start, scaled |
 //! | `files` | what a load can do with files |
 //! | `world` | threads, their waits, and what they can do with files |
+//! | `fsmark`, `largedd`, `streamwriter` | the three loads of 2011 |
 //!
 //! # Scale
 //! A page of the model stands for [`World::scale`] pages of the machine: memory, files, requests to
@@ -27,11 +28,17 @@ mod boot;
 mod disk;
 mod files;
 mod frames;
+mod fsmark;
 mod home;
+mod largedd;
 mod model;
 mod slab;
+mod streamwriter;
 mod world;
 
 pub use boot::Setup;
+pub use fsmark::FsMark;
 pub use home::{CacheAllocator, CacheHome};
+pub use largedd::LargeDd;
+pub use streamwriter::StreamWriter;
 pub use world::{Figures, Load, Turn, Until, World};

@@ -16,8 +16,8 @@ use super::home::{CONGESTION_WAIT_NS, CacheAllocator, DIRTY_PERMILLE};
 use super::model::{Model, Traffic};
 use crate::LabError;
 use crate::cost::kernel::UNMAP_NS;
-use crate::experiment::hex;
 use crate::machine::Machine;
+use crate::units::hex;
 
 /// Who makes all of them waits an eighth earlier, others by their part of it (`task_dirty_limit`).
 const DIRTY_TASK_PERMILLE: u64 = DIRTY_PERMILLE / 8;

@@ -4,18 +4,15 @@ mod page;
 mod plot;
 mod section;
 mod sweep;
+mod text;
 mod whole;
 
 pub use section::html;
 pub use sweep::{sweep_html, sweep_section};
+pub use text::figure;
 pub use whole::{Part, whole};
 
 use crate::experiment::Table;
-
-/// A figure as people write it: whole from 1000 on.
-pub fn figure(value: f64) -> String {
-    if value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
-}
 
 /// One line of comma-separated values for each cell, with a line of names before.
 ///
@@ -54,8 +51,3 @@ const CSV_COLUMNS: [&str; 9] = [
     "error_percent",
     "calibrated",
 ];
-
-/// Text that stands in a page, or in quotes within a tag, as it is.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}

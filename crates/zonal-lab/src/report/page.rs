@@ -1,6 +1,7 @@
 //! The page: one file with its style and its plots inside, by day and by night.
 
-use super::{escape, plot};
+use super::plot;
+use super::text::escape;
 
 const STYLE: &str = ":root{color-scheme:light dark;--back:#fff;--ink:#222;--quiet:#666;\
 --rule:#ddd;--tint:#f4f4f4;--bar:#c8643c;--miss:#b3261e}\
@@ -60,22 +61,4 @@ pub(super) fn marked(
         "<div class=\"wide\"><table class=\"{class}\"><thead><tr>{head}</tr></thead>\
          <tbody>{body}</tbody></table></div>"
     )
-}
-
-/// A figure as a page shows it: whole from 1000 on, in groups of three digits.
-pub(super) fn grouped(value: f64) -> String {
-    let text = super::figure(value);
-    let text =
-        text.strip_suffix(".00").filter(|_| value.fract() == 0.0).unwrap_or(&text).to_owned();
-    let (sign, digits) = text.strip_prefix('-').map_or(("", &*text), |digits| ("-", digits));
-    if digits.len() < 5 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return text;
-    }
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .filter_map(|group| std::str::from_utf8(group).ok())
-        .collect();
-    format!("{sign}{}", groups.join(","))
 }

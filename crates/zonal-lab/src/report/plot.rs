@@ -8,8 +8,8 @@ use plotters::data::float::FloatPrettyPrinter;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::escape;
-use super::page::grouped;
+use super::text::escape;
+use super::text::grouped;
 
 /// Width and height of a plot of lines.
 const LINES: (u32, u32) = (900, 300);

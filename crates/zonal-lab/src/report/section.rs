@@ -1,9 +1,10 @@
 //! An experiment on a page: what was run, its table as it was published, and a plot for each
 //! figure.
 
-use super::escape;
-use super::page::{grouped, marked, page};
+use super::page::{marked, page};
 use super::plot::{Bar, Lines, Series, bars, lines};
+use super::text::escape;
+use super::text::grouped;
 use crate::experiment::{Cell, FiguresIn, Table};
 use crate::machine::Machine;
 

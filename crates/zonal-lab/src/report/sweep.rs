@@ -1,8 +1,9 @@
 //! The page of a sweep: contention, throughput and memory held, against size.
 
-use super::escape;
-use super::page::{grouped, page, table};
+use super::page::{page, table};
 use super::plot::{Lines, Series, lines};
+use super::text::escape;
+use super::text::grouped;
 use crate::sweep::{Axis, Row, Sweep};
 
 /// A figure that is plotted: its name, what stands above the plot, its unit, and the unit's size.

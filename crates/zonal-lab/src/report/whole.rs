@@ -1,8 +1,8 @@
 //! The whole report: every experiment, sweep and machine on one page.
 
-use super::escape;
 use super::page::{marked, page, table};
 use super::section::section;
+use super::text::escape;
 use crate::experiment::Table;
 use crate::machine::Machine;
 

@@ -8,10 +8,10 @@ use std::sync::Mutex;
 
 use sha2::{Digest, Sha256};
 
-use super::{Point, Sweep, columns};
+use super::point::{Point, Sweep};
 use crate::LabError;
-use crate::experiment::hex;
-use crate::run::Figures;
+use crate::run::{FIGURES, Figures};
+use crate::units::hex;
 
 /// Columns before the figures; the first nine are a row's key.
 const BEFORE: [&str; 12] = [
@@ -42,8 +42,13 @@ pub struct Header(Vec<String>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row(Vec<String>);
 
+/// Names of the columns of a sweep's file.
+pub fn columns() -> Header {
+    Header::new(FIGURES.iter().map(|figure| figure.name))
+}
+
 impl Header {
-    pub(super) fn new<'a>(figures: impl Iterator<Item = &'a str>) -> Header {
+    fn new<'a>(figures: impl Iterator<Item = &'a str>) -> Header {
         let names = BEFORE.into_iter().chain(figures).chain(AFTER);
         Header(names.map(str::to_owned).collect())
     }

@@ -3,9 +3,10 @@
 
 use zonal_core::types::{Order, Pfn};
 
-use super::{Kind, LINES, ORDER, Param, Program, Turn, order};
+use super::kind::{Kind, LINES, ORDER, Param, order};
 use crate::cost::contents::Access;
 use crate::sim::Lab;
+use crate::sim::{Program, Turn};
 
 pub(super) const KIND: Kind = Kind {
     name: "churn",

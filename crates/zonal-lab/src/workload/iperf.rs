@@ -10,12 +10,13 @@ use std::collections::VecDeque;
 
 use zonal_core::types::Pfn;
 
+use super::kind::{Kind, Param};
 use super::pairs::{self, Crew, FRAGMENT, Pairs, copy};
 use super::tasks::Tasks;
-use super::{Kind, Param, Program, Turn};
 use crate::cost::contents::Access;
 use crate::cost::kernel::{RECEIVE_NS, SEND_NS};
 use crate::sim::Lab;
+use crate::sim::{Program, Turn};
 
 pub(super) const KIND: Kind = Kind {
     name: "iperf",

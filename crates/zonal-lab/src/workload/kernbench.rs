@@ -4,10 +4,12 @@
 
 use zonal_core::types::{Order, Pfn};
 
-use super::{Kind, Param, Program, Turn};
+use super::kind::{Kind, Param};
 use crate::cost::contents::Access;
 use crate::cost::kernel::{FAULT_NS, PROCESS_NS, UNMAP_NS};
-use crate::sim::{Lab, PAGE_LINES};
+use crate::sim::Lab;
+use crate::sim::{Program, Turn};
+use crate::units::PAGE_LINES;
 
 pub(super) const KIND: Kind = Kind {
     name: "kernbench",

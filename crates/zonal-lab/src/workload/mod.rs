@@ -13,17 +13,16 @@
 
 mod burst;
 mod churn;
-mod fsmark;
+mod error;
 mod handoff;
 mod iperf;
 mod kbuild;
 mod kernbench;
-mod largedd;
+mod kind;
 mod page_bench;
 mod pairs;
 mod redis;
 mod sctp_many;
-mod streamwriter;
 pub mod tasks;
 mod trace;
 mod unix_stream;
@@ -32,90 +31,21 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use thiserror::Error;
-use zonal_core::types::Order;
-
 pub use burst::Burst;
 pub use churn::Churn;
-pub use fsmark::FsMark;
+pub use error::WorkloadError;
 pub use handoff::Handoff;
 pub use iperf::Iperf;
 pub use kbuild::{Kbuild, jobs_of};
 pub use kernbench::Kernbench;
-pub use largedd::LargeDd;
+pub use kind::{Kind, Param};
 pub use page_bench::PageBench;
 pub use redis::Redis;
 pub use sctp_many::SctpMany;
-pub use streamwriter::StreamWriter;
 pub use trace::Trace;
 pub use unix_stream::UnixStream;
 
-use crate::sim::{Lab, PAGE_LINES};
-
-/// A workload at work.
-pub trait Program {
-    /// The next step of `cpu`, whose turn it is.
-    fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn;
-
-    /// Brings the CPUs `0..cpus` to different places of what they do, in no time, before they
-    /// start. Most workloads get there by themselves in the time that is not measured.
-    fn scatter(&mut self, _lab: &mut Lab<'_>, _cpus: u32) {}
-
-    /// Calls of a recording that it plays once and has not come to yet.
-    fn unplayed(&self) -> u64 {
-        0
-    }
-
-    /// It is over: what it holds goes back, from the CPU whose turn it is. Programs that a run just
-    /// leaves as they are do nothing.
-    fn finish(&mut self, _lab: &mut Lab<'_>) {}
-
-    /// Its processes end, and what they hold goes back; what a machine keeps in memory after that,
-    /// as files, stays.
-    fn stop(&mut self, lab: &mut Lab<'_>) {
-        self.finish(lab);
-    }
-}
-
-/// What a CPU does after a step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
-    /// It goes on.
-    More,
-    /// It is idle until another CPU wakes it ([`Lab::wake`]).
-    Wait,
-    /// It is idle until its clock stands at so many cycles.
-    Until(u64),
-    /// It has nothing more to do.
-    Done,
-}
-
-/// A kind of workload.
-#[derive(Debug)]
-pub struct Kind {
-    /// What the command line calls it.
-    pub name: &'static str,
-    /// One line about it.
-    pub about: &'static str,
-    /// Its numbers, in the order in which they are printed.
-    pub params: &'static [Param],
-    make: fn(&[u64], u32) -> Box<dyn Program>,
-}
-
-/// A number of a workload.
-#[derive(Debug)]
-pub struct Param {
-    /// Its name.
-    pub name: &'static str,
-    /// One line about it.
-    pub about: &'static str,
-    /// What it is if nobody says.
-    pub default: u64,
-    /// The smallest it may be.
-    pub min: u64,
-    /// The largest it may be.
-    pub max: u64,
-}
+pub use crate::sim::{Program, Turn};
 
 /// A kind with its numbers.
 #[derive(Clone, Debug)]
@@ -124,52 +54,6 @@ pub struct Workload {
     /// The file that it plays, for kinds that play one.
     file: String,
     values: Vec<u64>,
-}
-
-/// Why a text is no workload.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum WorkloadError {
-    /// No kind has this name.
-    #[error("no workload is called '{name}'; there are {known}")]
-    Unknown {
-        /// The name.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
-    /// It has no such number.
-    #[error("{kind} has no '{name}'; it takes {known}")]
-    Parameter {
-        /// The workload.
-        kind: &'static str,
-        /// What was written.
-        name: String,
-        /// What it takes.
-        known: String,
-    },
-    /// A kind that plays a file, without one.
-    #[error("{0}: which file? expected {0}:FILE, and numbers after it, as {0}:FILE,copies=2")]
-    NoFile(&'static str),
-    /// A recording that cannot be played.
-    #[error("trace: {0}")]
-    Trace(String),
-    /// No jobs of a build.
-    #[error("kbuild: {0}")]
-    Jobs(String),
-    /// A number is none, or cannot be.
-    #[error("{kind}: {name} is '{value}'; expected a whole number from {min} to {max}")]
-    Value {
-        /// The workload.
-        kind: &'static str,
-        /// The number's name.
-        name: &'static str,
-        /// What was written.
-        value: String,
-        /// The smallest it may be.
-        min: u64,
-        /// The largest it may be.
-        max: u64,
-    },
 }
 
 /// Every kind of workload.
@@ -186,19 +70,6 @@ pub const KINDS: &[Kind] = &[
     iperf::KIND,
     trace::KIND,
 ];
-
-/// The order of the blocks, as most workloads have it.
-const ORDER: Param =
-    Param { name: "order", about: "order of each block", default: 0, min: 0, max: 9 };
-
-/// Lines that are written of a new block: a whole page.
-const LINES: Param = Param {
-    name: "lines",
-    about: "lines written of each block that is allocated, from its first on",
-    default: PAGE_LINES,
-    min: 0,
-    max: PAGE_LINES << 9,
-};
 
 impl Kind {
     /// Whether it plays a file, whose name stands before its numbers.
@@ -329,11 +200,6 @@ impl fmt::Display for Workload {
         }
         Ok(())
     }
-}
-
-/// An order that has passed its parameter's bounds.
-fn order(value: u64) -> Order {
-    Order::new(value as u32).unwrap_or(Order::MAX)
 }
 
 #[cfg(test)]

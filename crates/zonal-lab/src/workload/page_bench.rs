@@ -7,8 +7,9 @@ use zonal_core::types::{Order, Pfn};
 use zonal_core::vmstat::variant::NumaStorage;
 use zonal_core::zone::state::Zone;
 
-use super::{Kind, ORDER, Program, Turn, order};
+use super::kind::{Kind, ORDER, order};
 use crate::sim::Lab;
+use crate::sim::{Program, Turn};
 
 pub(super) const KIND: Kind = Kind {
     name: "page-bench",

@@ -4,11 +4,12 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
-use super::Turn;
 use super::tasks::{TaskId, Tasks};
 use crate::cost::contents::Access;
 use crate::cost::kernel::COPY_PAGE_NS;
-use crate::sim::{Lab, PAGE_LINES};
+use crate::sim::Lab;
+use crate::sim::Turn;
+use crate::units::PAGE_LINES;
 
 /// What TCP sends from: a block of order 3, asked for without waiting (recorded under 6.18).
 pub(super) const FRAGMENT: Request = Request::new(Order::COSTLY)

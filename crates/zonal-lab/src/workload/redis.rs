@@ -19,12 +19,14 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
+use super::kind::{Kind, Param};
 use super::pairs::{self, Crew, FRAGMENT, Pairs, copy};
 use super::tasks::Tasks;
-use super::{Kind, Param, Program, Turn};
 use crate::cost::contents::Access;
 use crate::cost::kernel::{FAULT_NS, RECEIVE_NS, SEND_NS, UNMAP_NS};
-use crate::sim::{Lab, PAGE_LINES};
+use crate::sim::Lab;
+use crate::sim::{Program, Turn};
+use crate::units::PAGE_LINES;
 
 pub(super) const KIND: Kind = Kind {
     name: "redis",

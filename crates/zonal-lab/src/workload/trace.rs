@@ -19,9 +19,11 @@ use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 use zonal_trace::{Event, EventKind, Recording, TraceError};
 
-use super::{Kind, LINES, Param, Program, Turn, WorkloadError};
+use super::error::WorkloadError;
+use super::kind::{Kind, LINES, Param};
 use crate::cost::contents::Access;
 use crate::sim::Lab;
+use crate::sim::{Program, Turn};
 
 pub(super) const KIND: Kind = Kind {
     name: "trace",

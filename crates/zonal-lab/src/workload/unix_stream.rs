@@ -14,12 +14,13 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
+use super::kind::{Kind, Param};
 use super::pairs::{self, Crew, Pairs, copy};
 use super::tasks::Tasks;
-use super::{Kind, Param, Program, Turn};
 use crate::cost::contents::Access;
 use crate::cost::kernel::{RECEIVE_NS, SEND_NS, SEND_PAGE_NS};
 use crate::sim::Lab;
+use crate::sim::{Program, Turn};
 
 pub(super) const KIND: Kind = Kind {
     name: "unix-stream",

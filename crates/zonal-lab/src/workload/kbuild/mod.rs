@@ -27,11 +27,14 @@ use zonal_trace::{Recording, TraceError};
 
 use self::cut::CutError;
 use self::jobs::{BUNDLED, Call, Jobs, Process};
+use super::error::WorkloadError;
+use super::kind::{Kind, Param};
 use super::tasks::{TaskId, Tasks};
-use super::{Kind, Param, Program, Turn, WorkloadError};
 use crate::cost::contents::Access;
 use crate::cost::kernel::{FAULT_NS, FILE_PAGE_NS, PROCESS_NS, UNMAP_NS};
-use crate::sim::{Lab, MIB_PAGES, PAGE_LINES};
+use crate::sim::Lab;
+use crate::sim::{Program, Turn};
+use crate::units::{MIB_PAGES, PAGE_LINES};
 
 pub(super) const KIND: Kind = Kind {
     name: "kbuild",

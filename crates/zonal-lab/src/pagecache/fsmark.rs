@@ -1,7 +1,7 @@
 //! fs_mark: threads that create files of one size, one after the other. Every so many files a speed
 //! is reported.
 
-use crate::pagecache::{Load, Turn, World};
+use super::world::{Load, Turn, World};
 
 /// fs_mark at work.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! A large dd: a file is downloaded, copied again and again, and all of it is deleted.
 
-use crate::pagecache::{Load, Turn, Until, World};
-use crate::sim::MIB_PAGES;
+use super::world::{Load, Turn, Until, World};
+use crate::units::MIB_PAGES;
 
 /// The load.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Streaming mapped writers: processes that map a file each and write it from front to back.
 
-use crate::pagecache::{Load, Turn, World};
-use crate::sim::MIB_PAGES;
+use super::world::{Load, Turn, World};
+use crate::units::MIB_PAGES;
 
 /// The load.
 #[derive(Clone, Debug)]

@@ -1,0 +1,189 @@
+//! What an experiment is and what it gives: a table of published figures beside simulated ones.
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::LabError;
+use crate::units::hex;
+
+/// One figure of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    /// Its row.
+    pub row: String,
+    /// Its column.
+    pub column: String,
+    /// What was published, if it was.
+    pub published: Option<f64>,
+    /// What the lab's machine did.
+    pub simulated: f64,
+    /// By how much they differ, in percent of the published figure.
+    pub error_percent: Option<f64>,
+    /// Whether a figure of the machine or the load was set by this cell.
+    pub calibrated: bool,
+    /// For counts whose target is a factor, not a percentage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    /// How near it has to be, in points: for percentages, and for figures relative to a first row.
+    /// Without it the experiment's target counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub points: Option<f64>,
+}
+
+/// What an experiment came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Table {
+    /// Version of this form; it changes when readers would break.
+    pub schema_version: u32,
+    /// Which experiment.
+    pub experiment: &'static str,
+    /// Everything here is simulated.
+    pub kind: &'static str,
+    /// On which machine.
+    pub machine: String,
+    /// From which seed.
+    pub seed: u64,
+    /// The command line that makes it again.
+    pub command: String,
+    /// Where the published figures are from.
+    pub source: String,
+    /// How near a simulated figure has to be to the published one, in percent of it.
+    pub target_percent: f64,
+    /// Hash over all runs.
+    pub result_hash: String,
+    /// The figures.
+    pub cells: Vec<Cell>,
+    /// Which way they lie.
+    #[serde(skip)]
+    pub figures_in: FiguresIn,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+/// What of a table are figures of one kind, to be held against each other: a published table has
+/// them below each other, or side by side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FiguresIn {
+    /// Each column is one.
+    Columns,
+    /// Each row is one.
+    Rows,
+}
+
+/// How an experiment is to be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// What random choices start from.
+    pub seed: u64,
+    /// Other machine sizes to run too, where the experiment has them; none: those it has.
+    pub cpus: Vec<u32>,
+}
+
+/// A published table that the lab reproduces.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// What the command line calls it.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// How near a simulated figure has to be to the published one, in percent of it.
+    pub target_percent: f64,
+    /// Whether it runs on machines of other sizes too.
+    pub sizes: bool,
+    pub(super) run: Run,
+}
+
+pub(super) type Run = fn(&Options, Progress<'_>) -> Result<Table, LabError>;
+/// Hears of each run done, and of how many.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Version of [`Table`].
+pub const SCHEMA_VERSION: u32 = 1;
+
+impl Experiment {
+    /// The command line that runs it.
+    pub fn command(&self, options: &Options) -> String {
+        let cpus: Vec<String> = options.cpus.iter().map(u32::to_string).collect();
+        let cpus = match cpus.is_empty() {
+            true => String::new(),
+            false => format!(" --cpus {}", cpus.join(",")),
+        };
+        format!("zonal lab run {} --seed {}{cpus}", self.name, options.seed)
+    }
+
+    /// Its table without cells and notes: what ran (machine, seed), where the published figures are
+    /// from, and the hash over all runs.
+    pub(super) fn table(
+        &self,
+        (machine, options): (&str, &Options),
+        source: String,
+        hash: Sha256,
+    ) -> Table {
+        Table {
+            schema_version: SCHEMA_VERSION,
+            experiment: self.name,
+            kind: "simulated",
+            machine: machine.to_owned(),
+            seed: options.seed,
+            command: self.command(options),
+            source,
+            target_percent: self.target_percent,
+            result_hash: hex(&hash.finalize()),
+            cells: Vec::new(),
+            figures_in: FiguresIn::Columns,
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl Table {
+    /// The cells that are further from the published figure than their target.
+    pub fn misses(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(|cell| self.is_miss(cell))
+    }
+
+    /// Whether a cell is further from the published figure than its target.
+    pub fn is_miss(&self, cell: &Cell) -> bool {
+        match (cell.points, cell.factor, cell.published) {
+            (Some(points), _, Some(published)) => (cell.simulated - published).abs() > points,
+            (_, Some(factor), Some(known)) => {
+                cell.simulated > known * factor || cell.simulated * factor < known
+            }
+            _ => cell.error_percent.is_some_and(|error| error.abs() > self.target_percent),
+        }
+    }
+
+    /// How far a cell is from the published figure, and what its target is, as people read it.
+    pub fn distance(&self, cell: &Cell) -> String {
+        let error = cell.error_percent.unwrap_or_default();
+        match (cell.points, cell.factor, cell.published) {
+            (Some(points), _, Some(published)) => format!(
+                "{:+.2} points, but the target is {points} points",
+                cell.simulated - published
+            ),
+            (_, Some(factor), _) => {
+                format!("{error:+.2} %, but the target is a factor of {factor}")
+            }
+            _ => format!("{error:+.2} %, but the target is {} %", self.target_percent),
+        }
+    }
+}
+
+impl Cell {
+    /// A figure beside the published one.
+    pub fn new(row: &str, column: &str, published: Option<f64>, simulated: f64) -> Cell {
+        // Nothing where nothing was published is right.
+        let error = |p: f64| if simulated == p { 0.0 } else { (simulated / p - 1.0) * 100.0 };
+        let error_percent = published.map(error);
+        Cell {
+            row: row.to_owned(),
+            column: column.to_owned(),
+            published,
+            simulated,
+            error_percent,
+            calibrated: false,
+            factor: None,
+            points: None,
+        }
+    }
+}

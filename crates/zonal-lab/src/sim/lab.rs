@@ -1,0 +1,139 @@
+//! A virtual machine with all its memory online: what a program can do on it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use zonal_core::alloc::{Allocator, Request};
+use zonal_core::types::{Order, Pfn};
+
+use super::outcome::Count;
+use crate::cost::contents::Access;
+use crate::home::VirtualHome;
+use crate::machine::Machine;
+use crate::units::PAGE_LINES;
+
+/// A virtual machine with all its memory online.
+#[derive(Debug)]
+pub struct Lab<'a> {
+    /// The core, with the virtual machine as its home.
+    pub allocator: Allocator<'a, VirtualHome>,
+    /// The machine.
+    pub machine: &'a Machine,
+    random: Pcg64Mcg,
+    /// The CPUs that have something to do, by their clocks.
+    pub(super) turns: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Clock of each CPU that is idle until another wakes it.
+    pub(super) idle: Vec<Option<u64>>,
+    /// CPUs that were woken by the step that is being made.
+    pub(super) woken: Vec<u32>,
+    /// Until when the last play went, and when the steps end that went beyond it.
+    pub(super) played: u64,
+    pub(super) beyond: Vec<u64>,
+    /// When each CPU's statistics are refreshed next, in cycles.
+    pub(super) refresh_at: Vec<u64>,
+    pub(super) refresh_every: u64,
+    pub(super) count: Count,
+    /// Base pages that are handed out.
+    pages: u64,
+}
+
+impl<'a> Lab<'a> {
+    /// A machine that has booted; each CPU's statistics are refreshed at a time of its own.
+    pub(super) fn new(
+        allocator: Allocator<'a, VirtualHome>,
+        machine: &'a Machine,
+        seed: u64,
+    ) -> Lab<'a> {
+        let second = (machine.ghz * 1e9) as u64;
+        let cpus = machine.cpus() as usize;
+        let mut lab = Lab {
+            allocator,
+            machine,
+            random: Pcg64Mcg::seed_from_u64(seed),
+            turns: BinaryHeap::new(),
+            idle: vec![None; cpus],
+            woken: Vec::new(),
+            played: 0,
+            beyond: Vec::new(),
+            refresh_at: vec![0; cpus],
+            refresh_every: second,
+            count: Count::default(),
+            pages: 0,
+        };
+        for cpu in 0..cpus {
+            lab.refresh_at[cpu] = lab.random_below(second.max(1));
+        }
+        lab
+    }
+}
+
+impl Lab<'_> {
+    /// A random number below `end`.
+    pub fn random_below(&mut self, end: u64) -> u64 {
+        // The bias is below 2^-32 for every end used here.
+        ((u128::from(self.random.next_u64()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// A block for the CPU whose turn it is; `None` if it was refused.
+    pub fn alloc(&mut self, order: Order) -> Option<Pfn> {
+        self.request(Request::new(order))
+    }
+
+    /// What is asked for, for the CPU whose turn it is; `None` if it was refused.
+    pub fn request(&mut self, request: Request) -> Option<Pfn> {
+        self.allocator.platform().work(self.machine.work.alloc);
+        let block = self.allocator.alloc(request).ok();
+        self.pages += block.map_or(0, |_| request.order.pages());
+        self.count.allocs += u64::from(block.is_some());
+        self.count.refused += u64::from(block.is_none());
+        block
+    }
+
+    /// A block back from the CPU whose turn it is.
+    ///
+    /// # Panics
+    /// If the block is not handed out.
+    pub fn free(&mut self, block: Pfn, order: Order) {
+        self.allocator.platform().work(self.machine.work.free);
+        self.allocator.free(block, order).expect("a program frees what it was given");
+        self.count.frees += 1;
+        self.pages -= order.pages();
+    }
+
+    /// Base pages that programs hold.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// The CPU whose turn it is touches the first `lines` lines of a block (all 64 of each page, if
+    /// it has no more) for the kernel: zeroes, copies or looks at them.
+    pub fn touch(&mut self, block: Pfn, order: Order, lines: u64, access: Access) {
+        self.allocator.platform().touch(block, lines.min(PAGE_LINES << order.get()), access, false);
+    }
+
+    /// The same for a program, as part of its user time.
+    pub fn user_touch(&mut self, block: Pfn, order: Order, lines: u64, access: Access) {
+        self.allocator.platform().touch(block, lines.min(PAGE_LINES << order.get()), access, true);
+    }
+
+    /// The CPU whose turn it is works for a program, for as long as this takes alone.
+    pub fn user_ns(&mut self, ns: u64) {
+        let cycles = (ns as f64 * self.machine.ghz) as u64;
+        self.allocator.platform().shared_work(cycles, true);
+    }
+
+    /// The same for the kernel.
+    pub fn kernel_ns(&mut self, ns: u64) {
+        let cycles = (ns as f64 * self.machine.ghz) as u64;
+        self.allocator.platform().shared_work(cycles, false);
+    }
+
+    /// Lets a CPU that waits go on from now. Does nothing to one that does not wait.
+    pub fn wake(&mut self, cpu: u32) {
+        if self.idle[cpu as usize].is_some() {
+            self.woken.push(cpu);
+        }
+    }
+}

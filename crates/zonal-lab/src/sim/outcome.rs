@@ -1,0 +1,55 @@
+//! What a run came to.
+
+use crate::home::{Happened, Spent};
+
+/// What programs have asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Blocks allocated.
+    pub allocs: u64,
+    /// Blocks freed.
+    pub frees: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// What was asked for.
+    pub count: Count,
+    /// Cycles that all steps took that began in it.
+    pub cycles: u64,
+    /// Cycles within it in which CPUs were not idle, of all together: with what steps that began
+    /// before still took, without what those that go on take beyond it.
+    pub busy: u64,
+    /// Cycles from the beginning to the last CPU's last step.
+    pub elapsed: u64,
+    /// Where they went.
+    pub spent: Spent,
+    /// What happened.
+    pub happened: Happened,
+    /// Hash of all of the above and every CPU's clock.
+    pub hash: String,
+}
+
+impl Outcome {
+    /// What `next`, which followed, came to as well. The hash is the first one's.
+    pub fn add(&mut self, next: &Outcome) {
+        self.count = self.count.plus(&next.count);
+        self.cycles += next.cycles;
+        self.busy += next.busy;
+        self.elapsed += next.elapsed;
+        self.spent = self.spent.plus(&next.spent);
+        self.happened = self.happened.plus(&next.happened);
+    }
+}
+
+counts!(Count: allocs, frees, refused);
+
+impl Count {
+    /// Blocks allocated and freed, and requests refused.
+    pub fn calls(&self) -> u64 {
+        self.allocs + self.frees + self.refused
+    }
+}

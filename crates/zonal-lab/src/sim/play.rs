@@ -1,0 +1,111 @@
+//! Lets the CPUs of a lab make their steps: the one whose clock is behind all others goes next.
+
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+
+use sha2::{Digest, Sha256};
+use zonal_core::types::CpuId;
+
+use super::lab::Lab;
+use super::outcome::Outcome;
+use super::program::{Program, Turn};
+use crate::units::hex;
+
+impl Lab<'_> {
+    /// Lets one CPU make `steps` steps that take no time.
+    pub fn warm(&mut self, program: &mut dyn Program, cpu: u32, steps: u64) {
+        self.allocator.platform().charge(false);
+        self.allocator.platform().turn(cpu, 0);
+        for _ in 0..steps {
+            program.step(self, cpu);
+        }
+        self.allocator.platform().charge(true);
+    }
+
+    /// A time at which every CPU that has something to do has come to its next step.
+    pub fn latest(&self) -> u64 {
+        self.turns.iter().map(|turn| turn.0.0).max().unwrap_or(0)
+    }
+
+    /// The CPUs `0..cpus` start, each at a random time within `apart` cycles from `from` on.
+    pub fn start(&mut self, cpus: u32, from: u64, apart: u64) {
+        self.turns.clear();
+        self.idle.fill(None);
+        (self.played, self.beyond) = (from, Vec::new());
+        for cpu in 0..cpus {
+            let start = from + self.random_below(apart.max(1));
+            self.turns.push(Reverse((start, cpu)));
+        }
+    }
+
+    /// Lets the CPUs that were started make steps until each clock is at `until` cycles or there is
+    /// nothing more to do. May be called again with a later time.
+    pub fn play(&mut self, program: &mut dyn Program, until: u64) -> Outcome {
+        let before = self.allocator.platform().totals();
+        let count_before = self.count;
+        let first = self.turns.peek().map_or(until, |turn| turn.0.0);
+        let mut hash = Sha256::new();
+        let (mut cycles, mut last) = (0, first);
+        let from = self.played;
+        let mut busy: u64 =
+            self.beyond.iter().map(|end| (*end).min(until).saturating_sub(from)).sum();
+        self.beyond.retain(|end| *end > until);
+        while let Some(Reverse((clock, cpu))) = self.turns.peek().copied() {
+            if clock >= until {
+                break;
+            }
+            let (took, turn) = self.step(program, cpu, clock);
+            cycles += took;
+            busy += took.min(until - clock);
+            let clock = clock + took;
+            if clock > until {
+                self.beyond.push(clock);
+            }
+            last = last.max(clock);
+            let next = match turn {
+                Turn::More => Some(clock),
+                Turn::Until(at) => Some(at.max(clock)),
+                Turn::Wait | Turn::Done => None,
+            };
+            if let Some(next) = next {
+                if let Some(mut top) = self.turns.peek_mut() {
+                    *top = Reverse((next, cpu));
+                }
+            } else {
+                self.turns.peek_mut().map(PeekMut::pop);
+                self.idle[cpu as usize] = (turn == Turn::Wait).then_some(clock);
+                hash.update(cpu.to_le_bytes());
+                hash.update(clock.to_le_bytes());
+            }
+            while let Some(woken) = self.woken.pop() {
+                if let Some(asleep) = self.idle[woken as usize].take() {
+                    self.allocator.platform().forgive(woken);
+                    self.turns.push(Reverse((asleep.max(clock), woken)));
+                }
+            }
+        }
+        self.played = until.max(from);
+        let mut ends: Vec<(u32, u64)> = self.turns.iter().map(|t| (t.0.1, t.0.0)).collect();
+        ends.sort_unstable();
+        let (spent, happened) = self.allocator.platform().totals();
+        let (spent, happened) = (spent.since(&before.0), happened.since(&before.1));
+        let count = self.count.since(&count_before);
+        hash.update(format!("{ends:?} {count:?} {spent:?} {happened:?}"));
+        let hash = hex(&hash.finalize());
+        Outcome { count, cycles, busy, elapsed: last - first, spent, happened, hash }
+    }
+
+    /// One step of one CPU: the cycles it took, and what comes next.
+    fn step(&mut self, program: &mut dyn Program, cpu: u32, clock: u64) -> (u64, Turn) {
+        let home = self.allocator.platform();
+        home.turn(cpu, clock);
+        home.reach(clock);
+        let due = &mut self.refresh_at[cpu as usize];
+        if clock >= *due {
+            *due = clock + self.refresh_every;
+            self.allocator.refresh(CpuId(cpu));
+        }
+        let turn = program.step(self, cpu);
+        (self.allocator.platform().clock() - clock, turn)
+    }
+}
