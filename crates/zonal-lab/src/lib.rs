@@ -18,12 +18,15 @@
 //! | `sweep` | many runs: every combination of some values, into one file that can be resumed |
 //! | `compare` | two runs that differ in their policy, and what explains the difference |
 //! | `experiment` | the published tables |
+//! | `calibrate` | this machine, measured (feature `calibrate`) |
 //! | `report` | lines of values, and pages with plots that need nothing else |
 //!
 //! Everything printed by the lab is simulated, and says so.
 
 #[macro_use]
 mod counts;
+#[cfg(feature = "calibrate")]
+pub mod calibrate;
 pub mod compare;
 pub mod cost;
 mod error;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use crate::machine::Caches;
 use zonal::CpuId;
 use zonal::sys::topology::{SysfsRoots, Topology, TopologyError, parse_list};
-use zonal_lab::machine::Caches;
 
 /// Cache sizes where sysfs is silent, in KiB: what most servers have at least.
 const USUAL: Caches =

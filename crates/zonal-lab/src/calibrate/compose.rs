@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::machine::{LineCosts, Machine, MachineError};
 use zonal::sys::machine::Machine as Host;
-use zonal_lab::machine::{LineCosts, Machine, MachineError};
 
 use super::shape::Shape;
 
@@ -219,7 +219,7 @@ fn date(at: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zonal_lab::machine::Caches;
+    use crate::machine::Caches;
 
     fn shape() -> Shape {
         Shape {
