@@ -12,10 +12,12 @@
 //! | `paths` | `machine-path`, `registry-host` |
 //! | `links` | `link` |
 //! | `costs` | `lab-cost` |
+//! | `citations` | `citation` |
 //!
 //! The checks read text, not syntax trees: `scan` splits Rust into code and comments, and
 //! code that rustfmt has formatted is regular enough for the rest. What a macro hides is not seen.
 
+mod citations;
 mod costs;
 mod layers;
 mod links;
@@ -44,6 +46,7 @@ const CHECKS: &[fn(&Tree, &mut Vec<Finding>)] = &[
     paths::check,
     links::check,
     costs::check,
+    citations::check,
 ];
 
 /// One place where a rule is broken.
@@ -124,9 +127,11 @@ mod tests {
             ("crates/zonal-core/src/lib.rs", "extern crate std;\n"),
             ("crates/zonal-core/Cargo.toml", "[dependencies]\na.workspace = true\n"),
             ("README.md", &page),
+            ("docs/linux/d-path.md", "## D.4 Scan\n"),
         ]);
         let checks: BTreeSet<&str> = find(&tree).iter().map(|finding| finding.check).collect();
         let expected = [
+            "citation",
             "dependency",
             "file-length",
             "function-length",
