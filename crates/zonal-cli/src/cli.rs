@@ -157,7 +157,8 @@ pub struct ReplayArgs {
     pub limit: Option<u64>,
 
     /// Explain this allocation of the trace, counted from 1: each zone the walk comes to, what it
-    /// has and needs, and the step that answers or refuses. Needs `--memory none`.
+    /// has and needs, and the step that answers or refuses. "LB D.4" is the rule's section in
+    /// docs/linux. Needs `--memory none`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub explain: Option<u64>,
 

@@ -11,8 +11,8 @@
 //! types → gfp → sync → lanes → platform → frame → vmstat → buddy → zone → pcp → policy → zonelist
 //!       → machine → reclaim → alloc
 //! ```
-//! A module uses only modules to its left. Sections "LB x" are those of the reference of Linux'
-//! behaviour that the project is held against.
+//! A module uses only modules to its left. "LB D.4" is section D.4 of the reference of Linux'
+//! behaviour, in the folder `docs/linux` of the repository.
 #![no_std]
 #![deny(unsafe_code)]
 

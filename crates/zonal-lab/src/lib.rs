@@ -22,6 +22,9 @@
 //! | `report` | lines of values, and pages with plots that need nothing else |
 //!
 //! Everything printed by the lab is simulated, and says so.
+//!
+//! "LB D.4" is section D.4 of the reference of Linux' behaviour, in the folder `docs/linux` of the
+//! repository.
 
 #[macro_use]
 mod counts;

@@ -4,6 +4,7 @@
 //! a `parse` that makes one from a text, and a `Display` that prints it. For every text that a
 //! kernel wrote, `parse(text)?.to_string() == text`, byte for byte: widths, blanks at the ends of
 //! lines and all (LB-I).
+//! "LB I.1" is section I.1 of the reference of Linux' behaviour, `docs/linux` of the repository.
 //!
 //! ```text
 //!   /proc/zoneinfo ── parse ──► zoneinfo::Document ── Display ──► the same bytes

@@ -18,6 +18,9 @@
 //!
 //! When not to use it: for objects smaller than a page (use a malloc), or for a handful of pages
 //! that live as long as the program (use mmap).
+//!
+//! "LB D.4" is section D.4 of the reference of Linux' behaviour, in the folder `docs/linux` of the
+//! repository.
 
 mod error;
 mod home;

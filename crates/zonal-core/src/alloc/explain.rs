@@ -339,6 +339,36 @@ impl fmt::Display for Source {
     }
 }
 
+impl Note {
+    /// The section of `docs/linux` that has the rule of this step; `None` where no kernel has it.
+    pub const fn section(&self) -> Option<&'static str> {
+        Some(match self {
+            Note::Walk { .. } | Note::Dirty(_) | Note::Stops(_) => "LB D.4",
+            Note::Zone(_) => "LB C.5",
+            Note::Passed(_) => "LB G.4",
+            Note::NodeReclaim(_) => "LB G.3",
+            Note::Wakes(_) => "LB D.6",
+            Note::Depots(_) => return None,
+        })
+    }
+}
+
+impl Outcome {
+    /// The section of `docs/linux` that has the rule of this end.
+    pub const fn section(&self) -> &'static str {
+        match self {
+            Outcome::Served(_, Source::List(_)) => "LB E.6",
+            Outcome::Served(_, Source::Depot) => "LB D.4",
+            Outcome::Served(_, Source::Free(_)) => "LB B.6",
+            Outcome::Served(_, Source::OtherType) => "LB B.7",
+            Outcome::Served(_, Source::Reserve) => "LB B.8",
+            Outcome::Reclaims => "LB H.4",
+            Outcome::Drains { .. } => "LB E.9",
+            Outcome::Waits | Outcome::Refused(_) => "LB D.5",
+        }
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -360,7 +390,8 @@ impl fmt::Display for Note {
             }
             Note::Depots(pages) => write!(f, "the depots are emptied ({pages} pages)"),
             Note::Wakes(node) => write!(f, "the background reclaimer of {node:?} is woken"),
-        }
+        }?;
+        self.section().map_or(Ok(()), |section| write!(f, " [{section}]"))
     }
 }
 
@@ -392,6 +423,9 @@ impl fmt::Display for Explained {
             Outcome::Waits => f.write_str("must not fail: waits until others free pages")?,
             Outcome::Refused(error) => write!(f, "refused: {error}")?,
         }
-        if self.certain { Ok(()) } else { f.write_str(", unless a step above made room") }
+        if !self.certain {
+            f.write_str(", unless a step above made room")?;
+        }
+        write!(f, " [{}]", self.outcome.section())
     }
 }

@@ -80,8 +80,8 @@ fn the_walk_past_a_full_zone_is_told_zone_by_zone() {
         assert_eq!(first.verdict, Verdict::BelowMark);
         assert!(first.free - first.unusable <= first.needed);
         let text = text(pool, &request);
-        assert!(text.contains("walk, down to the low mark"), "{text}");
-        assert!(text.contains("refuses, it would fall below its mark"), "{text}");
+        assert!(text.contains("walk, down to the low mark [LB D.4]"), "{text}");
+        assert!(text.contains("refuses, it would fall below its mark [LB C.5]"), "{text}");
         assert!(text.contains("served from node 1, zone Normal: "), "{text}");
     });
 }
@@ -99,7 +99,7 @@ fn a_refusal_is_told_with_the_walks_that_led_to_it() {
     let walks = notes.iter().filter(|note| matches!(note, Note::Walk { .. })).count();
     let woken = notes.iter().filter(|note| matches!(note, Note::Wakes(_))).count();
     assert_eq!((walks, woken), (2, 1), "{notes:?}");
-    assert!(text(&pool, &request).ends_with(&format!("refused: {error}")));
+    assert!(text(&pool, &request).ends_with(&format!("refused: {error} [LB D.5]")));
 }
 
 #[test]
