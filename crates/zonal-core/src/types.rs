@@ -3,6 +3,11 @@
 //!
 //! This module uses nothing else of the crate.
 
+mod choice;
+
+pub use choice::Choice;
+pub(crate) use choice::choice;
+
 use core::fmt;
 
 /// Bytes of one base page. Linux calls it `PAGE_SIZE`.
@@ -15,26 +20,6 @@ pub const PAGEBLOCK_PAGES: u64 = 1 << PAGEBLOCK_ORDER.0;
 pub const PAGEBLOCK_ORDER: Order = Order(9);
 /// Orders a buddy keeps lists for: 0 to 10 (LB B.1, `NR_PAGE_ORDERS`).
 pub const NR_ORDERS: usize = 11;
-
-/// A choice between named values, as a policy has them. The names are those of the command line.
-pub trait Choice: Copy + PartialEq + 'static {
-    /// Every value with its name, oldest first.
-    const ALL: &'static [(&'static str, Self)];
-
-    /// The name of this value.
-    ///
-    /// # Panics
-    /// If the value is missing in [`ALL`](Self::ALL), which a test of each type rules out.
-    fn name(self) -> &'static str {
-        let found = Self::ALL.iter().find(|(_, value)| *value == self);
-        found.expect("every value of a choice has a name").0
-    }
-
-    /// The value of this name.
-    fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
-    }
-}
 
 /// A page frame number: physical (or pool) address divided by [`PAGE_SIZE`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -11,28 +11,22 @@ use super::list::End;
 use super::take::{Cut, Mode, TakeRequest};
 use super::{Buddy, MAX, PBO, free, list};
 use crate::frame::Frames;
-use crate::types::{Choice, Migratetype, NR_MIGRATETYPES, Order, PAGEBLOCK_PAGES};
+use crate::types::{Migratetype, NR_MIGRATETYPES, Order, PAGEBLOCK_PAGES, choice};
 
-/// Which release's fallback is followed (LB B.7, LB L "fallback").
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FallbackRule {
-    /// Try to claim at every order from the largest down; steal the smallest block only when no
-    /// claim works (6.15+, 6.12 stable).
-    ClaimThenSteal,
-    /// Decide at the first, largest, fallback block: claim its pageblock or take a single page from
-    /// it, remainder left to the old type (6.10 to 6.14, 6.12.0).
-    SinglePage612,
-    /// As before, but where no claim works the whole free block moves to the lists of the new type,
-    /// while its pageblock keeps the old one (up to 6.9). Lists and pageblocks then differ.
-    MoveRemainder,
-}
-
-impl Choice for FallbackRule {
-    const ALL: &'static [(&'static str, FallbackRule)] = &[
-        ("move-remainder", FallbackRule::MoveRemainder),
-        ("single-page", FallbackRule::SinglePage612),
-        ("claim-then-steal", FallbackRule::ClaimThenSteal),
-    ];
+choice! {
+    /// Which release's fallback is followed (LB B.7, LB L "fallback").
+    pub enum FallbackRule {
+        /// As before, but where no claim works the whole free block moves to the lists of the new
+        /// type, while its pageblock keeps the old one (up to 6.9). Lists and pageblocks then
+        /// differ.
+        MoveRemainder = "move-remainder",
+        /// Decide at the first, largest, fallback block: claim its pageblock or take a single page
+        /// from it, remainder left to the old type (6.10 to 6.14, 6.12.0).
+        SinglePage612 = "single-page",
+        /// Try to claim at every order from the largest down; steal the smallest block only when no
+        /// claim works (6.15+, 6.12 stable).
+        ClaimThenSteal = "claim-then-steal",
+    }
 }
 
 /// How a zone falls back.

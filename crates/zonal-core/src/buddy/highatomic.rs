@@ -3,26 +3,30 @@
 use super::list::End;
 use super::{Buddy, MAX, PBO, free};
 use crate::frame::Frames;
-use crate::types::{Choice, Migratetype, Order, PAGEBLOCK_PAGES};
+use crate::types::{Migratetype, Order, PAGEBLOCK_PAGES, choice};
 
-/// Which pages of the reserve a request without a right to it must not count on (LB C.5).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum HighAtomicCount {
-    /// All pages of reserved pageblocks, free or not: up to 6.12.0.
-    Reserved,
-    /// Those that are free: 6.12 stable, 6.13 on.
-    #[default]
-    Free,
+choice! {
+    /// Which pages of the reserve a request without a right to it must not count on (LB C.5).
+    #[derive(Default)]
+    pub enum HighAtomicCount {
+        /// All pages of reserved pageblocks, free or not: up to 6.12.0.
+        Reserved = "reserved",
+        /// Those that are free: 6.12 stable, 6.13 on.
+        #[default]
+        Free = "free",
+    }
 }
 
-/// How large the reserve may get (LB B.8).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum HighAtomicLimit {
-    /// 1 % of the zone and a pageblock, in zones of any size: 6.1.
-    PlusBlock,
-    /// 1 % of the zone rounded up to a pageblock, and nothing where that is less than one.
-    #[default]
-    RoundedUp,
+choice! {
+    /// How large the reserve may get (LB B.8).
+    #[derive(Default)]
+    pub enum HighAtomicLimit {
+        /// 1 % of the zone and a pageblock, in zones of any size: 6.1.
+        PlusBlock = "plus-block",
+        /// 1 % of the zone rounded up to a pageblock, and nothing where that is less than one.
+        #[default]
+        RoundedUp = "rounded-up",
+    }
 }
 
 /// The reserve's rules.
@@ -32,16 +36,6 @@ pub struct HighAtomicPolicy {
     pub count: HighAtomicCount,
     /// How much may be.
     pub limit: HighAtomicLimit,
-}
-
-impl Choice for HighAtomicCount {
-    const ALL: &'static [(&'static str, HighAtomicCount)] =
-        &[("reserved", HighAtomicCount::Reserved), ("free", HighAtomicCount::Free)];
-}
-
-impl Choice for HighAtomicLimit {
-    const ALL: &'static [(&'static str, HighAtomicLimit)] =
-        &[("plus-block", HighAtomicLimit::PlusBlock), ("rounded-up", HighAtomicLimit::RoundedUp)];
 }
 
 impl HighAtomicLimit {

@@ -28,7 +28,7 @@ use super::stack;
 use super::store::NR_LISTS;
 use crate::frame::StoreId;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
-use crate::types::{Choice, CpuId};
+use crate::types::{CpuId, choice};
 
 /// Store of words of frames in depots: no machine has this CPU.
 pub const DEPOT: StoreId = StoreId { cpu: CpuId(u16::MAX as u32), rank: 1 };
@@ -47,19 +47,16 @@ const LINE_SLOTS: usize = 16;
 const LINK_BITS: u32 = 16;
 const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
 
-/// Which CPUs share a depot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum DepotGroup {
-    /// Those of one last-level cache; of a node where caches are not known.
-    #[default]
-    Cache,
-    /// Those of the zone's node.
-    Node,
-}
-
-impl Choice for DepotGroup {
-    const ALL: &'static [(&'static str, DepotGroup)] =
-        &[("cache", DepotGroup::Cache), ("node", DepotGroup::Node)];
+choice! {
+    /// Which CPUs share a depot.
+    #[derive(Default)]
+    pub enum DepotGroup {
+        /// Those of one last-level cache; of a node where caches are not known.
+        #[default]
+        Cache = "cache",
+        /// Those of the zone's node.
+        Node = "node",
+    }
 }
 
 /// How large depots are and who shares them.

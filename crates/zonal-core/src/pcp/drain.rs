@@ -10,37 +10,41 @@
 //! Nothing here touches a list: a [`Walk`] is told how long they are and says where to go.
 
 use crate::pcp::tune::PcpParams;
-use crate::types::Choice;
+use crate::types::choice;
 
-/// Which list the next block comes from (LB E.8).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum DrainOrder {
-    /// From list 1 on and round, each time one block more from the list that is next; empty lists
-    /// passed by count too. Does not favour the list freed to. Up to 5.17.
-    GrowingRoundRobin,
-    /// The list freed to until it is empty, then the next in index order. 5.18 on.
-    #[default]
-    ListExhausting,
+choice! {
+    /// Which list the next block comes from (LB E.8).
+    #[derive(Default)]
+    pub enum DrainOrder {
+        /// From list 1 on and round, each time one block more from the list that is next; empty
+        /// lists passed by count too. Does not favour the list freed to. Up to 5.17.
+        GrowingRoundRobin = "growing",
+        /// The list freed to until it is empty, then the next in index order. 5.18 on.
+        #[default]
+        ListExhausting = "exhausting",
+    }
 }
 
-/// How much of a drain is done in one hold of the locks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Chunk {
-    /// All of it.
-    Whole,
-    /// A batch at a time.
-    Batch,
-    /// The largest bulk free, `batch << scale_max`, at a time.
-    Bulk,
+choice! {
+    /// How much of a drain is done in one hold of the locks.
+    pub enum Chunk {
+        /// All of it.
+        Whole = "whole",
+        /// A batch at a time.
+        Batch = "batch",
+        /// The largest bulk free, `batch << scale_max`, at a time.
+        Bulk = "bulk",
+    }
 }
 
-/// Who empties the lists of another CPU (LB E.9).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RemoteDrain {
-    /// That CPU, by a work item that is queued there. Up to 5.19.
-    Work,
-    /// Whoever wants the pages. 6.0 on.
-    Direct,
+choice! {
+    /// Who empties the lists of another CPU (LB E.9).
+    pub enum RemoteDrain {
+        /// That CPU, by a work item that is queued there. Up to 5.19.
+        Work = "work",
+        /// Whoever wants the pages. 6.0 on.
+        Direct = "direct",
+    }
 }
 
 /// All choices about drains.
@@ -59,21 +63,6 @@ pub struct DrainPolicy {
     pub decay: Chunk,
     /// Who empties another CPU's lists.
     pub remote: RemoteDrain,
-}
-
-impl Choice for DrainOrder {
-    const ALL: &'static [(&'static str, DrainOrder)] =
-        &[("growing", DrainOrder::GrowingRoundRobin), ("exhausting", DrainOrder::ListExhausting)];
-}
-
-impl Choice for Chunk {
-    const ALL: &'static [(&'static str, Chunk)] =
-        &[("whole", Chunk::Whole), ("batch", Chunk::Batch), ("bulk", Chunk::Bulk)];
-}
-
-impl Choice for RemoteDrain {
-    const ALL: &'static [(&'static str, RemoteDrain)] =
-        &[("work", RemoteDrain::Work), ("direct", RemoteDrain::Direct)];
 }
 
 impl Chunk {

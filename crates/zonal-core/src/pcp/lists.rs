@@ -1,44 +1,35 @@
 //! Which per-CPU list a block belongs to (LB E.1).
 
 use crate::pcp::store::NR_LISTS;
-use crate::types::{Choice, Migratetype, NR_ORDERS, NR_PCP_MIGRATETYPES, Order, PAGEBLOCK_ORDER};
+use crate::types::{Migratetype, NR_ORDERS, NR_PCP_MIGRATETYPES, Order, PAGEBLOCK_ORDER, choice};
 
 const NONE: u8 = u8::MAX;
 
-/// How huge pages (order 9) are filed where pageblocks have types (LB E.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum HugeLists {
-    /// By type, like other orders; with orders 0 to 3 that makes 15 lists: 5.13 to 5.19.
-    ByType,
-    /// All on one list, the 13th: 6.0 to 6.9.
-    Together,
-    /// As movable or not, 14 lists: 6.10 on.
-    #[default]
-    ByMovable,
+choice! {
+    /// How huge pages (order 9) are filed where pageblocks have types (LB E.1).
+    #[derive(Default)]
+    pub enum HugeLists {
+        /// By type, like other orders; with orders 0 to 3 that makes 15 lists: 5.13 to 5.19.
+        ByType = "by-type",
+        /// All on one list, the 13th: 6.0 to 6.9.
+        Together = "together",
+        /// As movable or not, 14 lists: 6.10 on.
+        #[default]
+        ByMovable = "by-movable",
+    }
 }
 
-impl Choice for HugeLists {
-    const ALL: &'static [(&'static str, HugeLists)] = &[
-        ("by-type", HugeLists::ByType),
-        ("together", HugeLists::Together),
-        ("by-movable", HugeLists::ByMovable),
-    ];
-}
-
-/// How many sets of lists a CPU has for each zone (LB E.11).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FreeLists {
-    /// One for pages that are likely in the CPU's cache, and a smaller one for those that are not:
-    /// about 2.6.24. Callers say which by a hint.
-    HotCold,
-    /// One. The hint is not read.
-    #[default]
-    Single,
-}
-
-impl Choice for FreeLists {
-    const ALL: &'static [(&'static str, FreeLists)] =
-        &[("hot-cold", FreeLists::HotCold), ("single", FreeLists::Single)];
+choice! {
+    /// How many sets of lists a CPU has for each zone (LB E.11).
+    #[derive(Default)]
+    pub enum FreeLists {
+        /// One for pages that are likely in the CPU's cache, and a smaller one for those that are
+        /// not: about 2.6.24. Callers say which by a hint.
+        HotCold = "hot-cold",
+        /// One. The hint is not read.
+        #[default]
+        Single = "single",
+    }
 }
 
 impl FreeLists {

@@ -3,7 +3,7 @@
 //! Pure arithmetic on a zone's size, its low mark and its CPUs. Who calls it when is a policy of
 //! its own (LB E.4 triggers, E.11): a change of `managed` alone recomputes nothing.
 
-use crate::types::Choice;
+use crate::types::choice;
 
 /// Largest chunk before it is divided and rounded, in pages: 1 MiB since 4.19 (LB E.3).
 pub const BATCH_CAP_PAGES: u64 = 256;
@@ -16,26 +16,21 @@ pub const BATCHES_MIN: u32 = 4;
 /// Smallest `percpu_pagelist_high_fraction` that is not 0 (LB E.4).
 pub const HIGH_FRACTION_MIN: u32 = 8;
 
-/// How the sizes follow from a zone (LB E.4, E.11).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SizeRule {
-    /// Each CPU's lists hold six chunks, or `1/f` of the zone where `percpu_pagelist_fraction` is
-    /// `f`, which sets the chunk too. Up to 5.12.
-    SixBatches,
-    /// The CPUs of the node share its low mark, or `1/f` of the zone where
-    /// `percpu_pagelist_high_fraction` is `f`. 5.13 to 6.6.
-    LowMarkSplit,
-    /// As before for the lower bound; the upper one is a share of an eighth of the zone. 6.7 on.
-    #[default]
-    MinMaxBounds,
-}
-
-impl Choice for SizeRule {
-    const ALL: &'static [(&'static str, SizeRule)] = &[
-        ("six-batches", SizeRule::SixBatches),
-        ("low-mark", SizeRule::LowMarkSplit),
-        ("bounds", SizeRule::MinMaxBounds),
-    ];
+choice! {
+    /// How the sizes follow from a zone (LB E.4, E.11).
+    #[derive(Default)]
+    pub enum SizeRule {
+        /// Each CPU's lists hold six chunks, or `1/f` of the zone where `percpu_pagelist_fraction`
+        /// is `f`, which sets the chunk too. Up to 5.12.
+        SixBatches = "six-batches",
+        /// The CPUs of the node share its low mark, or `1/f` of the zone where
+        /// `percpu_pagelist_high_fraction` is `f`. 5.13 to 6.6.
+        LowMarkSplit = "low-mark",
+        /// As before for the lower bound; the upper one is a share of an eighth of the zone. 6.7
+        /// on.
+        #[default]
+        MinMaxBounds = "bounds",
+    }
 }
 
 /// Which share of the last-level cache a CPU counts as its own (LB E.5).

@@ -23,55 +23,39 @@
 //! Levels 0 to 8 keep their `free_factor` where level 9 keeps its `free_count`: both are halved by
 //! each allocation, and no level has both.
 
-use crate::types::Choice;
+use crate::types::choice;
 
-/// A step of the tuning; see the module for what each one changes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-#[repr(u8)]
-pub enum Tuning {
-    /// Up to 5.12.
-    Fixed,
-    /// 6.1 to 6.6.
-    Level0,
-    /// Streams of large frees are two in a row.
-    Level1,
-    /// The cache share is known.
-    Level2,
-    /// The cache share is used.
-    Level3,
-    /// Bulk frees are limited.
-    Level4,
-    /// Refills double.
-    Level5,
-    /// Two bounds.
-    Level6,
-    /// `high` moves.
-    Level7,
-    /// Restraint below the high mark.
-    Level8,
-    /// Pages freed in a row: 6.7 to 6.14.
-    Level9,
-    /// 6.15 on.
-    #[default]
-    Release615,
-}
-
-/// What settings call them: `fixed`, `0` to `9`, `6.15`; oldest first.
-impl Choice for Tuning {
-    const ALL: &'static [(&'static str, Tuning)] = &[
-        ("fixed", Tuning::Fixed),
-        ("0", Tuning::Level0),
-        ("1", Tuning::Level1),
-        ("2", Tuning::Level2),
-        ("3", Tuning::Level3),
-        ("4", Tuning::Level4),
-        ("5", Tuning::Level5),
-        ("6", Tuning::Level6),
-        ("7", Tuning::Level7),
-        ("8", Tuning::Level8),
-        ("9", Tuning::Level9),
-        ("6.15", Tuning::Release615),
-    ];
+choice! {
+    /// A step of the tuning; see the module for what each one changes.
+    #[derive(PartialOrd, Ord, Default)]
+    #[repr(u8)]
+    pub enum Tuning {
+        /// Up to 5.12.
+        Fixed = "fixed",
+        /// 6.1 to 6.6.
+        Level0 = "0",
+        /// Streams of large frees are two in a row.
+        Level1 = "1",
+        /// The cache share is known.
+        Level2 = "2",
+        /// The cache share is used.
+        Level3 = "3",
+        /// Bulk frees are limited.
+        Level4 = "4",
+        /// Refills double.
+        Level5 = "5",
+        /// Two bounds.
+        Level6 = "6",
+        /// `high` moves.
+        Level7 = "7",
+        /// Restraint below the high mark.
+        Level8 = "8",
+        /// Pages freed in a row: 6.7 to 6.14.
+        Level9 = "9",
+        /// 6.15 on.
+        #[default]
+        Release615 = "6.15",
+    }
 }
 
 impl Tuning {
@@ -94,11 +78,3 @@ impl Tuning {
         self.has(Tuning::Level8)
     }
 }
-
-const _: () = {
-    let mut at = 0;
-    while at < Tuning::ALL.len() {
-        assert!(Tuning::ALL[at].1 as usize == at, "the table is in the order of the steps");
-        at += 1;
-    }
-};

@@ -16,7 +16,7 @@ use crate::pcp::lists::{FreeLists, HugeLists, ListMap};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
-use crate::types::{Choice, NR_ZONE_KINDS, PAGEBLOCK_PAGES};
+use crate::types::{NR_ZONE_KINDS, PAGEBLOCK_PAGES, choice};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
 use crate::zone::watermark::{MovableMin, ReserveRights};
 use recompute::Recompute;
@@ -158,20 +158,16 @@ pub enum MinFreeRule {
     Pool,
 }
 
-/// Whether pageblocks have migratetypes of their own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Grouping {
-    /// Always.
-    On,
-    /// Never: every page is of one type.
-    Off,
-    /// On machines with at least a pageblock for each type, as Linux decides (LB A.5).
-    Auto,
-}
-
-impl Choice for Grouping {
-    const ALL: &'static [(&'static str, Grouping)] =
-        &[("on", Grouping::On), ("off", Grouping::Off), ("auto", Grouping::Auto)];
+choice! {
+    /// Whether pageblocks have migratetypes of their own.
+    pub enum Grouping {
+        /// Always.
+        On = "on",
+        /// Never: every page is of one type.
+        Off = "off",
+        /// On machines with at least a pageblock for each type, as Linux decides (LB A.5).
+        Auto = "auto",
+    }
 }
 
 impl Grouping {

@@ -1,27 +1,21 @@
 //! When the sizes of the per-CPU lists are computed (LB E.4, E.11).
 
-use crate::types::Choice;
+use crate::types::choice;
 
-/// When the sizes of the per-CPU lists are computed. Each value adds to the one before it. A write
-/// to `percpu_pagelist_high_fraction` always does.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Recompute {
-    /// When the lists are made, from the memory that is there then: up to 5.4, but for its last
-    /// weeks. Where most memory comes online later, lists stay as small as its first section asks.
-    Creation,
-    /// And when deferred memory has come online: the fix of 2019.
-    DeferredInit,
-    /// And with the watermarks: since 5.14.
-    Watermarks,
-    /// And when a CPU comes or goes.
-    Cpus,
-}
-
-impl Choice for Recompute {
-    const ALL: &'static [(&'static str, Recompute)] = &[
-        ("creation", Recompute::Creation),
-        ("deferred-init", Recompute::DeferredInit),
-        ("watermarks", Recompute::Watermarks),
-        ("cpus", Recompute::Cpus),
-    ];
+choice! {
+    /// When the sizes of the per-CPU lists are computed. Each value adds to the one before it. A
+    /// write to `percpu_pagelist_high_fraction` always does.
+    #[derive(PartialOrd, Ord)]
+    pub enum Recompute {
+        /// When the lists are made, from the memory that is there then: up to 5.4, but for its last
+        /// weeks. Where most memory comes online later, lists stay as small as its first section
+        /// asks.
+        Creation = "creation",
+        /// And when deferred memory has come online: the fix of 2019.
+        DeferredInit = "deferred-init",
+        /// And with the watermarks: since 5.14.
+        Watermarks = "watermarks",
+        /// And when a CPU comes or goes.
+        Cpus = "cpus",
+    }
 }

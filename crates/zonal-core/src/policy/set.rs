@@ -36,6 +36,8 @@ pub struct Setting {
     pub key: &'static str,
     /// What it decides, in one line.
     pub help: &'static str,
+    /// Values that only a build with the feature `history` accepts.
+    pub absent: &'static [&'static str],
     accepts: fn(&mut fmt::Formatter<'_>) -> fmt::Result,
     print: fn(&Policy, &mut fmt::Formatter<'_>) -> fmt::Result,
     parse: fn(&mut Policy, &str) -> Option<()>,
@@ -49,6 +51,13 @@ pub enum SetError<'a> {
     UnknownKey(&'a str),
     /// The setting does not accept this value.
     Refused {
+        /// The setting's name.
+        key: &'static str,
+        /// What was written.
+        value: &'a str,
+    },
+    /// Only a build with the feature `history` accepts this value.
+    Absent {
         /// The setting's name.
         key: &'static str,
         /// What was written.
@@ -75,12 +84,27 @@ pub struct Assignment<'a> {
     policy: &'a Policy,
 }
 
-/// A setting at a place of the policy, with what it accepts and how it is printed and read.
+/// A setting at a place of the policy, in one of three forms: a [`Choice`], a number of a range, or
+/// anything with its own texts (what it accepts, how it prints, how it is read).
 macro_rules! setting {
+    ($key:literal, $($place:ident).+ : $kind:ident, $help:literal) => {
+        Setting {
+            absent: $kind::ABSENT,
+            ..setting!($key, $($place).+, $help, print_names::<$kind>,
+                |value: $kind, f| f.write_str(value.name()), $kind::named)
+        }
+    };
+    ($key:literal, $($place:ident).+ : $kind:ident in $range:expr, $help:literal) => {
+        setting!($key, $($place).+, $help,
+            |f| write!(f, "{} to {}", $range.start(), $range.end()),
+            |value: $kind, f| write!(f, "{value}"),
+            |text| text.parse::<$kind>().ok().filter(|value| ($range).contains(value)))
+    };
     ($key:literal, $($place:ident).+, $help:literal, $accepts:expr, $print:expr, $parse:expr) => {
         Setting {
             key: $key,
             help: $help,
+            absent: &[],
             accepts: $accepts,
             print: |policy, f| {
                 let print: fn(_, &mut fmt::Formatter<'_>) -> fmt::Result = $print;
@@ -96,26 +120,6 @@ macro_rules! setting {
     };
 }
 
-/// A setting that is one of a few named values.
-macro_rules! choice {
-    ($key:literal, $($place:ident).+ : $kind:ty, $help:literal) => {
-        setting!($key, $($place).+, $help,
-            print_names::<$kind>,
-            |value: $kind, f| f.write_str(value.name()),
-            <$kind>::named)
-    };
-}
-
-/// A setting that is a number of a range.
-macro_rules! number {
-    ($key:literal, $($place:ident).+ : $kind:ty, $range:expr, $help:literal) => {
-        setting!($key, $($place).+, $help,
-            |f| write!(f, "{} to {}", $range.start(), $range.end()),
-            |value: $kind, f| write!(f, "{value}"),
-            |text| text.parse::<$kind>().ok().filter(|value| ($range).contains(value)))
-    };
-}
-
 /// Every setting, in the order in which they are listed.
 pub const SETTINGS: &[Setting] = &[
     setting!(
@@ -126,19 +130,19 @@ pub const SETTINGS: &[Setting] = &[
         print_orders,
         parse_orders
     ),
-    choice!("pcp.huge_lists", pcp.huge_lists: HugeLists,
+    setting!("pcp.huge_lists", pcp.huge_lists: HugeLists,
         "how huge pages share lists: by-type 5.13 to 5.19, together 6.0 to 6.9, then by-movable"),
-    choice!("pcp.freelist", pcp.free_lists: FreeLists,
+    setting!("pcp.freelist", pcp.free_lists: FreeLists,
         "hot-cold: pages that callers say are in no cache have lists of their own (2.6.24)"),
-    choice!("pcp.size", pcp.size: SizeRule,
+    setting!("pcp.size", pcp.size: SizeRule,
         "sizes of the lists: six-batches up to 5.12, low-mark to 6.6, bounds from 6.7 on"),
-    number!("pcp.batch_cap", pcp.batch_cap_pages: u64, 1..=1 << 20,
+    setting!("pcp.batch_cap", pcp.batch_cap_pages: u64 in 1..=1 << 20,
         "cap of the batch before it is divided by 4, in pages: 128 up to 4.18, then 256"),
-    choice!("pcp.recompute", pcp.recompute: Recompute,
+    setting!("pcp.recompute", pcp.recompute: Recompute,
         "when the lists' sizes are computed; each value adds to the one before it"),
-    choice!("pcp.tuning", pcp.tuning: Tuning,
+    setting!("pcp.tuning", pcp.tuning: Tuning,
         "steps of self-tuning: fixed up to 5.12, 0 to 6.6, 1 to 9 those of 6.7, 6.15 from then on"),
-    number!("pcp.scale_max", pcp.scale_max: u8, 0..=6,
+    setting!("pcp.scale_max", pcp.scale_max: u8 in 0..=6,
         "refills and drains grow up to batch << this; read from pcp.tuning=4 on"),
     setting!(
         "pcp.slice",
@@ -156,29 +160,29 @@ pub const SETTINGS: &[Setting] = &[
         |fraction: HighFraction, f| write!(f, "{}", fraction.get()),
         |text| HighFraction::new(text.parse().ok()?).ok()
     ),
-    number!("pcp.high_batches", pcp.high_batches: u32, 0..=1 << 20,
+    setting!("pcp.high_batches", pcp.high_batches: u32 in 0..=1 << 20,
         "lists of a CPU never hold more batches than this; 0 leaves it to pcp.size"),
-    number!("pcp.bulk_block", pcp.bulk_block: u8, 0..=9,
+    setting!("pcp.bulk_block", pcp.bulk_block: u8 in 0..=9,
         "order of the blocks that bulk calls take and give back whole, 3 to 9; 0: page by page"),
-    number!("pcp.budget_fraction", pcp.budget_fraction: u32, 0..=1 << 20,
+    setting!("pcp.budget_fraction", pcp.budget_fraction: u32 in 0..=1 << 20,
         "all lists and depots of a zone together hold at most 1/f of it; 0 as Linux: no bound"),
-    number!("pcp.stream", pcp.stream: u32, 0..=1 << 15,
+    setting!("pcp.stream", pcp.stream: u32 in 0..=1 << 15,
         "pages that make a stream of large frees, in a row and on the lists; 0 as pcp.tuning says"),
-    choice!("pcp.drain", pcp.drain.order: DrainOrder,
+    setting!("pcp.drain", pcp.drain.order: DrainOrder,
         "which list is drained next: growing round robin up to 5.17, then list by list"),
-    choice!("pcp.drain_bulk", pcp.drain.bulk: Chunk,
+    setting!("pcp.drain_bulk", pcp.drain.bulk: Chunk,
         "pages a bulk free moves in one hold of the zone lock: whole up to 6.17, then batch"),
-    choice!("pcp.drain_all", pcp.drain.all: Chunk,
+    setting!("pcp.drain_all", pcp.drain.all: Chunk,
         "pages of one bulk free where a store is emptied: whole up to 6.9, then bulk"),
-    choice!("pcp.drain_decay", pcp.drain.decay: Chunk,
+    setting!("pcp.drain_decay", pcp.drain.decay: Chunk,
         "pages of one bulk free where lists decay: whole in 6.12.0, then batch"),
-    choice!("pcp.drain_remote", pcp.drain.remote: RemoteDrain,
+    setting!("pcp.drain_remote", pcp.drain.remote: RemoteDrain,
         "who drains another CPU's lists: a work item there (up to 5.19), or the caller"),
-    number!("depot.batches", pcp.depot.batches: u16, 0..=BATCHES_MAX as u16,
+    setting!("depot.batches", pcp.depot.batches: u16 in 0..=BATCHES_MAX as u16,
         "batches that wait between lists and buddy, for each CPU that shares a depot; 0 as Linux"),
-    choice!("depot.group", pcp.depot.group: DepotGroup,
+    setting!("depot.group", pcp.depot.group: DepotGroup,
         "CPUs that share a depot: those of a last-level cache (if known), or of a node"),
-    number!("depot.block", pcp.depot.block: u8, 0..=10,
+    setting!("depot.block", pcp.depot.block: u8 in 0..=10,
         "a depot is filled with blocks of up to this order, split outside the zone lock; 0: not"),
     setting!(
         "watermark.min_free",
@@ -188,15 +192,15 @@ pub const SETTINGS: &[Setting] = &[
         print_min_free,
         parse_min_free
     ),
-    number!("watermark.min_free_max", watermark.min_free_max_kbytes: u32, 0..=MAX_INT,
+    setting!("watermark.min_free_max", watermark.min_free_max_kbytes: u32 in 0..=MAX_INT,
         "most that the square-root rule gives, in KiB: 65536 up to 5.6, then 262144"),
-    choice!("watermark.movable_min", watermark.movable_min: MovableMin,
+    setting!("watermark.movable_min", watermark.movable_min: MovableMin,
         "min mark of a movable zone: 32 to 128 pages, or (6.1) its share as any zone"),
-    number!("watermark.scale_factor", watermark.scale_factor: u32, 0..=3000,
+    setting!("watermark.scale_factor", watermark.scale_factor: u32 in 0..=3000,
         "watermark_scale_factor: gap between the marks, in 1/10000 of the zone; 0 as before 4.6"),
-    number!("watermark.scale_factor_max", watermark.scale_factor_max: u32, 0..=3000,
+    setting!("watermark.scale_factor_max", watermark.scale_factor_max: u32 in 0..=3000,
         "the gap may grow up to this while reclaim is woken again and again; 0 as Linux, never"),
-    number!("watermark.boost_factor", watermark.boost_factor: u32, 0..=MAX_INT,
+    setting!("watermark.boost_factor", watermark.boost_factor: u32 in 0..=MAX_INT,
         "watermark_boost_factor: 0 never boosts"),
     setting!(
         "watermark.lowmem_ratio",
@@ -206,15 +210,15 @@ pub const SETTINGS: &[Setting] = &[
         print_ratios,
         parse_ratios
     ),
-    choice!("zonelist.load", zonelist.load: NodeLoad,
+    setting!("zonelist.load", zonelist.load: NodeLoad,
         "first place among equally near nodes: by countdown up to 5.15, then accumulated"),
-    choice!("zonelist.order", zonelist.order: ZonelistOrder,
+    setting!("zonelist.order", zonelist.order: ZonelistOrder,
         "zones by node, or all nodes' zones of a kind together (2.6.24 to 4.13)"),
-    choice!("zlc", zonelist.cache: ZonelistCaching,
+    setting!("zlc", zonelist.cache: ZonelistCaching,
         "whether requests pass zones found full in the last second (2.6.20 to 4.3)"),
-    choice!("zlc.mark", zonelist.cache_mark: CacheMark,
+    setting!("zlc.mark", zonelist.cache_mark: CacheMark,
         "which full zones the cache is told of: always up to 3.1, then while it is in use"),
-    choice!("zonelist.dirty", zonelist.dirty: DirtySpread,
+    setting!("zonelist.dirty", zonelist.dirty: DirtySpread,
         "what page-cache writes pass at first: nodes with too much dirty (4.8), or nothing (3.2)"),
     setting!(
         "node_reclaim.mode",
@@ -232,55 +236,51 @@ pub const SETTINGS: &[Setting] = &[
         |rule: DistanceRule, f| write!(f, "{rule}"),
         DistanceRule::parse
     ),
-    choice!("node_reclaim.unit", node_reclaim.unit: ReclaimUnit,
+    setting!("node_reclaim.unit", node_reclaim.unit: ReclaimUnit,
         "what is reclaimed as one: a zone up to 4.7, then a node"),
-    number!("node_reclaim.min_unmapped_ratio", node_reclaim.min_unmapped_ratio: u32, 0..=100,
+    setting!("node_reclaim.min_unmapped_ratio", node_reclaim.min_unmapped_ratio: u32 in 0..=100,
         "min_unmapped_ratio: percent of the memory that may hold unmapped file pages"),
-    number!("node_reclaim.min_slab_ratio", node_reclaim.min_slab_ratio: u32, 0..=100,
+    setting!("node_reclaim.min_slab_ratio", node_reclaim.min_slab_ratio: u32 in 0..=100,
         "min_slab_ratio: percent of the memory that may hold reclaimable caches"),
-    choice!("nofragment", nofragment: NoFragment,
+    setting!("nofragment", nofragment: NoFragment,
         "whether a first walk keeps migratetypes apart; always is defrag_mode (6.15)"),
-    choice!("fallback", fallback: FallbackRule,
+    setting!("fallback", fallback: FallbackRule,
         "how a request takes blocks of another migratetype"),
-    choice!("highatomic.count", highatomic.count: HighAtomicCount,
+    setting!("highatomic.count", highatomic.count: HighAtomicCount,
         "pages of the atomic reserve that are out of reach: reserved up to 6.12.0, or free ones"),
-    choice!("highatomic.limit", highatomic.limit: HighAtomicLimit,
+    setting!("highatomic.limit", highatomic.limit: HighAtomicLimit,
         "size of the atomic reserve: 1 % of the zone plus a pageblock (6.1), or rounded up to one"),
-    choice!("reserves", reserves: ReserveRights,
+    setting!("reserves", reserves: ReserveRights,
         "rights below the marks: high-harder up to 6.3, then non-block"),
-    choice!("mobility_grouping", mobility_grouping: Grouping,
+    setting!("mobility_grouping", mobility_grouping: Grouping,
         "whether pageblocks have migratetypes; auto: where memory suffices for all types"),
-    choice!("stat.update", stat.update: Update,
+    setting!("stat.update", stat.update: Update,
         "how a CPU changes its delta of a counter"),
-    choice!("stat.refresh", stat.refresh: Refresh,
+    setting!("stat.refresh", stat.refresh: Refresh,
         "what makes a CPU fold its deltas: a timer (2.6.24), or workers and a shepherd (3.18)"),
-    choice!("stat.quiet_on_idle", stat.quiet_on_idle: bool,
+    setting!("stat.quiet_on_idle", stat.quiet_on_idle: bool,
         "a CPU that goes idle folds what its worker would come for"),
-    choice!("stat.skip_isolated", stat.skip_isolated: bool,
+    setting!("stat.skip_isolated", stat.skip_isolated: bool,
         "the shepherd leaves isolated CPUs alone"),
-    choice!("stat.pressure", stat.pressure: Pressure,
+    setting!("stat.pressure", stat.pressure: Pressure,
         "what is done about the free-page counter's error near the marks"),
-    choice!("stat.threshold_pages", stat.threshold_pages: ThresholdPages,
+    setting!("stat.threshold_pages", stat.threshold_pages: ThresholdPages,
         "which pages of a zone the threshold of its counters follows from"),
-    choice!("numa.storage", numa.storage: NumaStorage,
+    setting!("numa.storage", numa.storage: NumaStorage,
         "how NUMA events are kept; all but ulong_exact switch the fast paths off"),
-    number!("numa.threshold", numa.threshold: u16, 0..=65_533,
+    setting!("numa.threshold", numa.threshold: u16 in 0..=65_533,
         "threshold of the NUMA deltas of 8 and 16 bits; 0 is the storage's own"),
-    choice!("numa.fold_site", numa.fold_site: NumaFold,
+    setting!("numa.fold_site", numa.fold_site: NumaFold,
         "who folds NUMA events besides a full delta"),
-    choice!("numa.enable", numa.enable: NumaEnable,
+    setting!("numa.enable", numa.enable: NumaEnable,
         "whether vm.numa_stat switches NUMA events while the allocator runs (4.15)"),
-    choice!("numa.stat", numa_stat: bool, "whether NUMA events are counted"),
+    setting!("numa.stat", numa_stat: bool, "whether NUMA events are counted"),
 ];
 
 /// Sysctls are C ints.
 const MAX_INT: u32 = i32::MAX as u32;
 /// The highest order that per-CPU lists can have.
 const LAST_LIST_ORDER: u16 = 9;
-
-impl Choice for bool {
-    const ALL: &'static [(&'static str, bool)] = &[("off", false), ("on", true)];
-}
 
 impl Policy {
     /// Sets one value by name. See [`SETTINGS`].
@@ -291,8 +291,11 @@ impl Policy {
     pub fn set<'a>(&mut self, key: &'a str, value: &'a str) -> Result<(), SetError<'a>> {
         let setting = Setting::named(key).ok_or(SetError::UnknownKey(key))?;
         let mut changed = *self;
-        (setting.parse)(&mut changed, value)
-            .ok_or(SetError::Refused { key: setting.key, value })?;
+        let key = setting.key;
+        (setting.parse)(&mut changed, value).ok_or(match setting.absent.contains(&value) {
+            true => SetError::Absent { key, value },
+            false => SetError::Refused { key, value },
+        })?;
         changed.check().map_err(SetError::Conflict)?;
         *self = changed;
         Ok(())
@@ -428,6 +431,10 @@ impl fmt::Display for SetError<'_> {
                 let setting = Setting::named(key);
                 setting.map_or(Ok(()), |known| write!(f, "; accepted: {}", known.accepted()))
             }
+            SetError::Absent { key, value } => write!(
+                f,
+                "{key}={value} is not in this build; build zonal-core with the feature `history`"
+            ),
             SetError::Conflict(conflict) => conflict.fmt(f),
         }
     }

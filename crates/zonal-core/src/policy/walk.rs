@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::types::Choice;
+use crate::types::choice;
 
 /// Zonelists (LB A.4, A.5).
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -20,39 +20,43 @@ pub struct ZonelistPolicy {
     pub dirty: DirtySpread,
 }
 
-/// What a request for a page of a file that is about to be written to (`__GFP_WRITE`) passes in its
-/// first walk (LB D.4 step 2). Linux 3.3 to 4.7 passed zones; no preset is of these.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DirtySpread {
-    /// Nothing: up to 3.2.
-    Off,
-    /// Nodes with as much dirty as they may have: since 4.8.
-    Node,
+choice! {
+    /// What a request for a page of a file that is about to be written to (`__GFP_WRITE`) passes in
+    /// its first walk (LB D.4 step 2). Linux 3.3 to 4.7 passed zones; no preset is of these.
+    pub enum DirtySpread {
+        /// Nothing: up to 3.2.
+        Off = "off",
+        /// Nodes with as much dirty as they may have: since 4.8.
+        Node = "node",
+    }
 }
 
-/// What a request does with zones that were found full lately (LB G.4 to G.6).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ZonelistCaching {
-    /// Since 4.4: it looks at every zone, every time.
-    None,
-    /// 2.6.20 to 3.0: the cache comes into use behind the first zone that failed, so that the first
-    /// zone of the list is reclaimed on each request; and direct reclaim does not empty it.
-    Original,
-    /// The first of the two fixes of 3.1 alone: in use before the first zone is reclaimed.
-    FirstZone,
-    /// The second fix alone: emptied when direct reclaim has freed pages.
-    Reconsider,
-    /// 3.1 to 4.3: both fixes.
-    FirstZoneReconsider,
+choice! {
+    /// What a request does with zones that were found full lately (LB G.4 to G.6).
+    pub enum ZonelistCaching {
+        /// Since 4.4: it looks at every zone, every time.
+        None = "none",
+        /// 2.6.20 to 3.0: the cache comes into use behind the first zone that failed, so that the
+        /// first zone of the list is reclaimed on each request; and direct reclaim does not empty
+        /// it.
+        Original = "original",
+        /// The first of the two fixes of 3.1 alone: in use before the first zone is reclaimed.
+        FirstZone = "first_zone",
+        /// The second fix alone: emptied when direct reclaim has freed pages.
+        Reconsider = "reconsider",
+        /// 3.1 to 4.3: both fixes.
+        FirstZoneReconsider = "first_zone+reconsider",
+    }
 }
 
-/// Which zones the zonelist cache is told of (LB G.6).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CacheMark {
-    /// Up to 3.1: every full zone.
-    Always,
-    /// Since 3.2: those found full by a walk that uses the cache.
-    Active,
+choice! {
+    /// Which zones the zonelist cache is told of (LB G.6).
+    pub enum CacheMark {
+        /// Up to 3.1: every full zone.
+        Always = "always",
+        /// Since 3.2: those found full by a walk that uses the cache.
+        Active = "active",
+    }
 }
 
 /// Node reclaim (LB G.1, G.2).
@@ -94,84 +98,48 @@ pub enum DistanceRule {
     AtMost(u8),
 }
 
-/// What is reclaimed as one (LB G.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReclaimUnit {
-    /// A zone: up to 4.7.
-    Zone,
-    /// A node: since 4.8.
-    Node,
+choice! {
+    /// What is reclaimed as one (LB G.1).
+    pub enum ReclaimUnit {
+        /// A zone: up to 4.7.
+        Zone = "zone",
+        /// A node: since 4.8.
+        Node = "node",
+    }
 }
 
-/// Whether a request's first walk keeps migratetypes apart (LB D.3 step 3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NoFragment {
-    /// Never: up to 4.20.
-    Off,
-    /// Where the preferred node has a DMA32 zone to fall back to: since 5.0.
-    Dma32,
-    /// Always: `vm.defrag_mode` (6.15).
-    Always,
+choice! {
+    /// Whether a request's first walk keeps migratetypes apart (LB D.3 step 3).
+    pub enum NoFragment {
+        /// Never: up to 4.20.
+        Off = "off",
+        /// Where the preferred node has a DMA32 zone to fall back to: since 5.0.
+        Dma32 = "dma32",
+        /// Always: `vm.defrag_mode` (6.15).
+        Always = "always",
+    }
 }
 
-/// How the first place among equally near nodes goes round (LB A.5).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NodeLoad {
-    /// Up to 5.15: a node put first gets as load how many places the list has left, whatever it had
-    /// before. Lists of machines that are not symmetric pile up on some nodes.
-    Countdown,
-    /// Since 5.16: a node put first gets one more.
-    Accumulated,
+choice! {
+    /// How the first place among equally near nodes goes round (LB A.5).
+    pub enum NodeLoad {
+        /// Up to 5.15: a node put first gets as load how many places the list has left, whatever it
+        /// had before. Lists of machines that are not symmetric pile up on some nodes.
+        Countdown = "countdown",
+        /// Since 5.16: a node put first gets one more.
+        Accumulated = "accumulated",
+    }
 }
 
-/// The order of the zones of one list (LB A.4).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ZonelistOrder {
-    /// All zones of a node, then the next node's.
-    Node,
-    /// 2.6.24 to 4.13, by request: all nodes' zones of the highest kind, then of the next one. Low
-    /// zones last longer, and more pages come from far away.
-    Zone,
-}
-
-impl Choice for NodeLoad {
-    const ALL: &'static [(&'static str, NodeLoad)] =
-        &[("countdown", NodeLoad::Countdown), ("accumulated", NodeLoad::Accumulated)];
-}
-
-impl Choice for ZonelistOrder {
-    const ALL: &'static [(&'static str, ZonelistOrder)] =
-        &[("node", ZonelistOrder::Node), ("zone", ZonelistOrder::Zone)];
-}
-
-impl Choice for ZonelistCaching {
-    const ALL: &'static [(&'static str, ZonelistCaching)] = &[
-        ("none", ZonelistCaching::None),
-        ("original", ZonelistCaching::Original),
-        ("first_zone", ZonelistCaching::FirstZone),
-        ("reconsider", ZonelistCaching::Reconsider),
-        ("first_zone+reconsider", ZonelistCaching::FirstZoneReconsider),
-    ];
-}
-
-impl Choice for CacheMark {
-    const ALL: &'static [(&'static str, CacheMark)] =
-        &[("always", CacheMark::Always), ("active", CacheMark::Active)];
-}
-
-impl Choice for DirtySpread {
-    const ALL: &'static [(&'static str, DirtySpread)] =
-        &[("off", DirtySpread::Off), ("node", DirtySpread::Node)];
-}
-
-impl Choice for ReclaimUnit {
-    const ALL: &'static [(&'static str, ReclaimUnit)] =
-        &[("zone", ReclaimUnit::Zone), ("node", ReclaimUnit::Node)];
-}
-
-impl Choice for NoFragment {
-    const ALL: &'static [(&'static str, NoFragment)] =
-        &[("off", NoFragment::Off), ("dma32", NoFragment::Dma32), ("always", NoFragment::Always)];
+choice! {
+    /// The order of the zones of one list (LB A.4).
+    pub enum ZonelistOrder {
+        /// All zones of a node, then the next node's.
+        Node = "node",
+        /// 2.6.24 to 4.13, by request: all nodes' zones of the highest kind, then of the next one.
+        /// Low zones last longer, and more pages come from far away.
+        Zone = "zone",
+    }
 }
 
 impl ZonelistCaching {

@@ -7,104 +7,118 @@
 //! | a counter's error may hide that a mark was crossed | 2.6.36, 2.6.38 | [`Pressure`] |
 //! | NUMA events | 4.13, 4.14, 4.15, 5.14 | [`NumaStorage`], [`NumaFold`], [`NumaEnable`] |
 
-use crate::types::Choice;
+use crate::types::choice;
 use crate::vmstat::threshold::{NUMA_THRESHOLD_S16, NUMA_THRESHOLD_U16, THRESHOLD_MAX};
 
-/// How a CPU changes its delta of a counter (LB F.3, F.5). The arithmetic is in
-/// [`update`](crate::vmstat::update), the races in `vmstat/races.rs`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Update {
-    /// Interrupts are masked around the plain steps: the base of 2007.
-    Irq,
-    /// A compare-and-exchange loop, with the sign bug of the version posted in 2007: a negative
-    /// delta is read back as a huge unsigned number, so almost every update folds.
-    CmpxchgPostedUnsigned,
-    /// The same loop with signed arithmetic, as intended in 2007.
-    CmpxchgSigned,
-    /// One increment instruction, then a compare (2007, as intended). Nested interrupts between
-    /// the two can push the byte beyond 127.
-    LocalIncIntended,
-    /// The same as it was posted: the instruction's operand is the pointer, so the counter never
-    /// moves.
-    LocalIncPosted,
-    /// A compare-and-exchange loop where an interrupt may come between, plain steps where the
-    /// caller keeps them out: x86 since 2.6.38.
-    #[default]
-    ThisCpuCmpxchg,
-    /// Plain steps with preemption off: an interrupt that counts the same item loses updates.
-    PreemptOnly,
+choice! {
+    /// How a CPU changes its delta of a counter (LB F.3, F.5). The arithmetic is in
+    /// [`update`](crate::vmstat::update), the races in `vmstat/races.rs`.
+    #[derive(Default)]
+    pub enum Update {
+        /// Interrupts are masked around the plain steps: the base of 2007.
+        Irq = "irq",
+        /// A compare-and-exchange loop, with the sign bug of the version posted in 2007: a negative
+        /// delta is read back as a huge unsigned number, so almost every update folds.
+        CmpxchgPostedUnsigned = "cmpxchg_posted_unsigned",
+        /// The same loop with signed arithmetic, as intended in 2007.
+        CmpxchgSigned = "cmpxchg_signed",
+        /// One increment instruction, then a compare (2007, as intended). Nested interrupts between
+        /// the two can push the byte beyond 127.
+        LocalIncIntended = "local_inc_intended",
+        /// The same as it was posted: the instruction's operand is the pointer, so the counter
+        /// never moves.
+        LocalIncPosted = "local_inc_posted",
+        /// A compare-and-exchange loop where an interrupt may come between, plain steps where the
+        /// caller keeps them out: x86 since 2.6.38.
+        #[default]
+        ThisCpuCmpxchg = "thiscpu_cmpxchg",
+        /// Plain steps with preemption off: an interrupt that counts the same item loses updates.
+        PreemptOnly = "preempt_only",
+    }
 }
 
-/// What makes a CPU fold its deltas from time to time (LB F.4).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Refresh {
-    /// A timer of each CPU, in every interval whether there is anything to do or not (2.6.24).
-    PerCpuTimer,
-    /// A worker of each CPU that comes back while it finds something to do, and one shepherd that
-    /// wakes the workers of CPUs with deltas that are not zero (3.18).
-    #[default]
-    WorkerAndShepherd,
+choice! {
+    /// What makes a CPU fold its deltas from time to time (LB F.4).
+    #[derive(Default)]
+    pub enum Refresh {
+        /// A timer of each CPU, in every interval whether there is anything to do or not (2.6.24).
+        PerCpuTimer = "per_cpu_timer",
+        /// A worker of each CPU that comes back while it finds something to do, and one shepherd
+        /// that wakes the workers of CPUs with deltas that are not zero (3.18).
+        #[default]
+        WorkerAndShepherd = "worker_and_shepherd",
+    }
 }
 
-/// What is done about the error of the free-page counter near the marks (LB F.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Pressure {
-    /// Nothing (before 2.6.36).
-    Off,
-    /// Below the drift mark, tests that ask for it add up the deltas (2.6.36).
-    DriftMark,
-    /// And while the background reclaimer is awake the threshold is small (2.6.38).
-    #[default]
-    DriftMarkAndThreshold,
+choice! {
+    /// What is done about the error of the free-page counter near the marks (LB F.2).
+    #[derive(Default)]
+    pub enum Pressure {
+        /// Nothing (before 2.6.36).
+        Off = "off",
+        /// Below the drift mark, tests that ask for it add up the deltas (2.6.36).
+        DriftMark = "drift_mark",
+        /// And while the background reclaimer is awake the threshold is small (2.6.38).
+        #[default]
+        DriftMarkAndThreshold = "drift_mark_and_threshold",
+    }
 }
 
-/// Which pages of a zone its threshold follows from (LB F.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ThresholdPages {
-    /// Those that are there (2.6.24).
-    Present,
-    /// Those that the buddy was given.
-    #[default]
-    Managed,
+choice! {
+    /// Which pages of a zone its threshold follows from (LB F.2).
+    #[derive(Default)]
+    pub enum ThresholdPages {
+        /// Those that are there (2.6.24).
+        Present = "present",
+        /// Those that the buddy was given.
+        #[default]
+        Managed = "managed",
+    }
 }
 
-/// How NUMA events are kept (LB F.7).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum NumaStorage {
-    /// As items of the zone's counters: signed bytes, the zone's threshold (up to 4.13).
-    S8InZoneStats,
-    /// Signed 16 bits, folding beyond 32765 with overstep (proposed in August 2017).
-    S16Overstep,
-    /// Unsigned 16 bits, folding beyond 65533 to zero (4.14 to 5.13).
-    U16,
-    /// A word of each CPU, which readers take with an exchange (5.14). The owner's addition is not
-    /// atomic towards them, so a reader can count a whole word twice.
-    UlongFoldOnRead,
-    /// Exact: hits are the pops that are no misses, and the hot word counts pops anyway.
-    #[default]
-    UlongExact,
+choice! {
+    /// How NUMA events are kept (LB F.7).
+    #[derive(Default)]
+    pub enum NumaStorage {
+        /// As items of the zone's counters: signed bytes, the zone's threshold (up to 4.13).
+        S8InZoneStats = "s8_in_zone_stats",
+        /// Signed 16 bits, folding beyond 32765 with overstep (proposed in August 2017).
+        S16Overstep = "s16_thr32765_overstep",
+        /// Unsigned 16 bits, folding beyond 65533 to zero (4.14 to 5.13).
+        U16 = "u16_thr65533",
+        /// A word of each CPU, which readers take with an exchange (5.14). The owner's addition is
+        /// not atomic towards them, so a reader can count a whole word twice.
+        UlongFoldOnRead = "ulong_fold_on_read",
+        /// Exact: hits are the pops that are no misses, and the hot word counts pops anyway.
+        #[default]
+        UlongExact = "ulong_exact",
+    }
 }
 
-/// Who folds NUMA events besides a CPU whose delta is full (LB F.7).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum NumaFold {
-    /// The refresh of each CPU; readers see what was folded (up to 4.13).
-    Worker,
-    /// The refresh of each CPU; readers of zones and nodes add the deltas (4.14).
-    WorkerAndSnapshot,
-    /// Readers, and nobody else (5.14).
-    #[default]
-    Reader,
+choice! {
+    /// Who folds NUMA events besides a CPU whose delta is full (LB F.7).
+    #[derive(Default)]
+    pub enum NumaFold {
+        /// The refresh of each CPU; readers see what was folded (up to 4.13).
+        Worker = "worker",
+        /// The refresh of each CPU; readers of zones and nodes add the deltas (4.14).
+        WorkerAndSnapshot = "worker_and_snapshot",
+        /// Readers, and nobody else (5.14).
+        #[default]
+        Reader = "reader",
+    }
 }
 
-/// Whether NUMA events can be switched off while the allocator runs (LB F.7).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum NumaEnable {
-    /// No (up to 4.14).
-    Always,
-    /// By `vm.numa_stat` (4.15).
-    #[default]
-    Sysctl,
+choice! {
+    /// Whether NUMA events can be switched off while the allocator runs (LB F.7).
+    #[derive(Default)]
+    pub enum NumaEnable {
+        /// No (up to 4.14).
+        Always = "always",
+        /// By `vm.numa_stat` (4.15).
+        #[default]
+        Sysctl = "sysctl",
+    }
 }
 
 /// Counters of zones (LB F.1 to F.5).
@@ -222,59 +236,4 @@ impl NumaPolicy {
             NumaStorage::UlongFoldOnRead | NumaStorage::UlongExact => i64::MAX,
         }
     }
-}
-
-impl Choice for Update {
-    const ALL: &'static [(&'static str, Update)] = &[
-        ("irq", Update::Irq),
-        ("cmpxchg_posted_unsigned", Update::CmpxchgPostedUnsigned),
-        ("cmpxchg_signed", Update::CmpxchgSigned),
-        ("local_inc_intended", Update::LocalIncIntended),
-        ("local_inc_posted", Update::LocalIncPosted),
-        ("thiscpu_cmpxchg", Update::ThisCpuCmpxchg),
-        ("preempt_only", Update::PreemptOnly),
-    ];
-}
-
-impl Choice for Refresh {
-    const ALL: &'static [(&'static str, Refresh)] = &[
-        ("per_cpu_timer", Refresh::PerCpuTimer),
-        ("worker_and_shepherd", Refresh::WorkerAndShepherd),
-    ];
-}
-
-impl Choice for Pressure {
-    const ALL: &'static [(&'static str, Pressure)] = &[
-        ("off", Pressure::Off),
-        ("drift_mark", Pressure::DriftMark),
-        ("drift_mark_and_threshold", Pressure::DriftMarkAndThreshold),
-    ];
-}
-
-impl Choice for ThresholdPages {
-    const ALL: &'static [(&'static str, ThresholdPages)] =
-        &[("present", ThresholdPages::Present), ("managed", ThresholdPages::Managed)];
-}
-
-impl Choice for NumaStorage {
-    const ALL: &'static [(&'static str, NumaStorage)] = &[
-        ("s8_in_zone_stats", NumaStorage::S8InZoneStats),
-        ("s16_thr32765_overstep", NumaStorage::S16Overstep),
-        ("u16_thr65533", NumaStorage::U16),
-        ("ulong_fold_on_read", NumaStorage::UlongFoldOnRead),
-        ("ulong_exact", NumaStorage::UlongExact),
-    ];
-}
-
-impl Choice for NumaFold {
-    const ALL: &'static [(&'static str, NumaFold)] = &[
-        ("worker", NumaFold::Worker),
-        ("worker_and_snapshot", NumaFold::WorkerAndSnapshot),
-        ("reader", NumaFold::Reader),
-    ];
-}
-
-impl Choice for NumaEnable {
-    const ALL: &'static [(&'static str, NumaEnable)] =
-        &[("always", NumaEnable::Always), ("sysctl", NumaEnable::Sysctl)];
 }

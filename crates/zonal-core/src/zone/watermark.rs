@@ -19,8 +19,8 @@ use core::fmt;
 
 use crate::gfp::AllocFlags;
 use crate::types::{
-    Choice, Migratetype, NR_MIGRATETYPES, NR_PCP_MIGRATETYPES, NR_ZONE_KINDS, Order, PAGE_SIZE,
-    PAGEBLOCK_PAGES, ZoneKind,
+    Migratetype, NR_MIGRATETYPES, NR_PCP_MIGRATETYPES, NR_ZONE_KINDS, Order, PAGE_SIZE,
+    PAGEBLOCK_PAGES, ZoneKind, choice,
 };
 
 /// Smallest computed `min_free_kbytes` (LB C.1).
@@ -98,21 +98,18 @@ pub struct MarkInputs {
     pub scale_factor: u32,
 }
 
-/// What the min mark of a movable zone is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum MovableMin {
-    /// 32 to 128 pages; such zones are no part of the low memory that `min_free_kbytes` is shared
-    /// out over (LB C.2).
-    #[default]
-    Capped,
-    /// Its share, as any zone. So 6.1: there an empty movable zone prints a min of 0, later ones
-    /// 32 (zoneinfo captured under `shared/conformance`).
-    Share,
-}
-
-impl Choice for MovableMin {
-    const ALL: &'static [(&'static str, MovableMin)] =
-        &[("capped", MovableMin::Capped), ("share", MovableMin::Share)];
+choice! {
+    /// What the min mark of a movable zone is.
+    #[derive(Default)]
+    pub enum MovableMin {
+        /// 32 to 128 pages; such zones are no part of the low memory that `min_free_kbytes` is
+        /// shared out over (LB C.2).
+        #[default]
+        Capped = "capped",
+        /// Its share, as any zone. So 6.1: there an empty movable zone prints a min of 0, later
+        /// ones 32 (zoneinfo captured under `shared/conformance`).
+        Share = "share",
+    }
 }
 
 /// Outcome of computing `min_free_kbytes` (LB C.1).
@@ -129,21 +126,19 @@ pub enum MinFree {
     },
 }
 
-/// What rights to the reserve take off a mark (LB C.5).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ReserveRights {
-    /// `__GFP_HIGH` half; then, for a request that cannot block, a quarter of what is left, or half
-    /// of it for a task being killed. Up to 6.3, where the flags were called HIGH and HARDER.
-    HighHarder,
-    /// `__GFP_HIGH` half, and with it, for a request that cannot block, a quarter of what is left;
-    /// for a task being killed half. 6.4 on.
-    #[default]
-    NonBlock,
-}
-
-impl Choice for ReserveRights {
-    const ALL: &'static [(&'static str, ReserveRights)] =
-        &[("high-harder", ReserveRights::HighHarder), ("non-block", ReserveRights::NonBlock)];
+choice! {
+    /// What rights to the reserve take off a mark (LB C.5).
+    #[derive(Default)]
+    pub enum ReserveRights {
+        /// `__GFP_HIGH` half; then, for a request that cannot block, a quarter of what is left, or
+        /// half of it for a task being killed. Up to 6.3, where the flags were called HIGH and
+        /// HARDER.
+        HighHarder = "high-harder",
+        /// `__GFP_HIGH` half, and with it, for a request that cannot block, a quarter of what is
+        /// left; for a task being killed half. 6.4 on.
+        #[default]
+        NonBlock = "non-block",
+    }
 }
 
 /// What the watermark test looks at (LB C.5). Small enough to be filled on each allocation; only
