@@ -25,6 +25,7 @@
 mod error;
 mod home;
 mod pool;
+mod process;
 pub mod reclaim;
 mod rseq;
 pub mod sys;

@@ -153,10 +153,11 @@ fn fork_once(pool: &Pool, number: u32) -> Option<(bool, i32)> {
     Some((libc::WIFEXITED(status), libc::WEXITSTATUS(status)))
 }
 
-/// A cache that gives up all it has.
+/// A cache that gives up all it has, once it is willing.
 struct Cache {
     pool: Pool,
     pages: Mutex<Vec<usize>>,
+    willing: AtomicBool,
 }
 
 impl PageLru for Cache {
@@ -164,6 +165,9 @@ impl PageLru for Cache {
         "a parent's cache"
     }
     fn holdings(&self, _unit: Unit) -> Holdings {
+        if !self.willing.load(Relaxed) {
+            return Holdings::default();
+        }
         let pages = self.pages.lock().unwrap().len() as u64;
         Holdings { file: pages, inactive_file: pages, ..Holdings::default() }
     }
@@ -183,6 +187,7 @@ impl PageLru for Cache {
 /// The pool is full of the cache's pages. Nobody asks for them before the child says so.
 fn child_with_a_cache(cache: &Cache) -> i32 {
     let pool = &cache.pool;
+    cache.willing.store(true, Relaxed);
     if pool.alloc_pages(Order::ZERO, Gfp::KERNEL).is_ok() {
         return EXIT_ASKED;
     }
@@ -199,15 +204,14 @@ fn child_with_a_cache(cache: &Cache) -> i32 {
 fn a_child_asks_its_parents_caches_once_it_says_that_they_are_whole() {
     let _watchdog = Watchdog::new("the fork", Duration::from_secs(300));
     let pool = Pool::builder().size(8 * MIB).build().unwrap();
-    // The parent's reclaimer must not ask the cache before the fork.
-    pool.set_background_check(false);
-    let cache = Arc::new(Cache { pool, pages: Mutex::default() });
+    let cache = Cache { pool, pages: Mutex::default(), willing: AtomicBool::new(false) };
+    let cache = Arc::new(cache);
     let get = || cache.pool.alloc_pages(Order::ZERO, Gfp::KERNEL).ok();
     let pages = std::iter::from_fn(get).map(|page| page.as_ptr() as usize).collect();
     *cache.pages.lock().unwrap() = pages;
     let registered = cache.pool.register_lru(cache.clone());
-    // SAFETY: (1) as in `fork_once`; the cache's lock is not held: nobody asks it for anything
-    // while nobody allocates and the background reclaimer has not been woken.
+    // SAFETY: (1) as in `fork_once`; the cache's lock is not held: the background reclaimer does
+    // not ask it for pages while it says that it has none.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
     if pid == 0 {

@@ -6,13 +6,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use zonal_core::alloc::Next;
 use zonal_core::types::NodeId;
 
+use super::thread::PoolThread;
 use super::{Pool, Shared};
+use crate::reclaim::Registry;
 
 /// How often a sleeping reclaimer looks by itself.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -20,22 +21,10 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The threads of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Background {
-    threads: Mutex<Threads>,
+    threads: Mutex<Vec<PoolThread>>,
     /// They wait for requests, however long that takes.
     waits: AtomicBool,
 }
-
-#[derive(Debug, Default)]
-struct Threads {
-    process: u32,
-    handles: Vec<JoinHandle<()>>,
-}
-
-/// The pool's shared part, for a thread.
-struct SharedRef(*const Shared);
-// SAFETY: (1) `Shared` is shared between threads by reference already; (2) the pool joins the
-// threads before it drops `Shared` (POOL-2).
-unsafe impl Send for SharedRef {}
 
 impl Pool {
     /// Starts the threads, if they are wanted and do not run. Without threads, requests reclaim for
@@ -46,23 +35,16 @@ impl Pool {
             return Ok(());
         }
         let mut threads = shared.background.lock();
-        if !threads.handles.is_empty() {
+        if !threads.is_empty() {
             return Ok(());
         }
-        threads.process = std::process::id();
         shared.allocator.platform().bells().set_stop(false);
         let nodes = shared.allocator.nodes().iter().enumerate();
         for (node, _) in nodes.filter(|(_, node)| node.has_memory()) {
             let node = NodeId(node as u16);
-            let shared = SharedRef(shared);
-            let run = move || {
-                let shared = shared;
-                // SAFETY: (1) alive until the thread is joined (POOL-2).
-                let shared = unsafe { &*shared.0 };
-                shared.reclaim_in_background(node);
-            };
             let name = format!("zonal-reclaim-{}", node.0);
-            threads.handles.push(std::thread::Builder::new().name(name).spawn(run)?);
+            let run = move |shared: &Shared| shared.reclaim_in_background(node);
+            threads.push(PoolThread::spawn(name, &self.shared, run)?);
         }
         Ok(())
     }
@@ -89,12 +71,12 @@ impl Pool {
 
     /// Whether threads reclaim in the background.
     pub fn reclaims_in_background(&self) -> bool {
-        !self.shared.background.lock().handles.is_empty()
+        !self.shared.background.lock().is_empty()
     }
 }
 
 impl Background {
-    fn lock(&self) -> MutexGuard<'_, Threads> {
+    fn lock(&self) -> MutexGuard<'_, Vec<PoolThread>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,34 +87,27 @@ impl Background {
 }
 
 /// No thread is started or ended, until dropped.
-pub(super) struct Paused<'a>(MutexGuard<'a, Threads>);
+pub(super) struct Paused<'a>(MutexGuard<'a, Vec<PoolThread>>);
 
 impl Paused<'_> {
-    /// In a forked child: there are no threads. They cannot be joined, and are forgotten.
+    /// In a forked child: there are no threads.
     pub(super) fn forget(&mut self) {
-        // Not dropped: that would tell libc to detach them.
-        std::mem::take(&mut self.0.handles).into_iter().for_each(std::mem::forget);
+        self.0.clear();
     }
 }
 
 impl Shared {
     /// Ends the threads, before the pool goes.
     pub(super) fn stop_background(&self) {
-        let mut threads = self.background.lock();
-        if threads.handles.is_empty() {
+        let threads = std::mem::take(&mut *self.background.lock());
+        if threads.is_empty() {
             return;
         }
         self.allocator.platform().bells().set_stop(true);
-        for thread in std::mem::take(&mut threads.handles) {
-            if thread.thread().id() == std::thread::current().id() {
-                eprintln!(
-                    "zonal: a consumer dropped the pool that was calling it. A consumer must keep \
-                     its pool until its registration is gone."
-                );
-                std::process::abort();
-            }
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
+        // Inside a consumer that waits for nobody: they may be inside consumers too, and wait for
+        // this one. They end by themselves, and what they use with the last of them (THREAD-1).
+        if !Registry::is_inside() {
+            threads.into_iter().for_each(PoolThread::end);
         }
     }
 

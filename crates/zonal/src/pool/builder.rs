@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
@@ -14,7 +15,6 @@ use zonal_core::types::{CpuId, Migratetype, NodeId, Order, PAGE_SIZE, ZoneKind};
 use super::faults::{FailAlloc, Faults};
 use super::poison::Poison;
 use super::records::Records;
-use super::worker::Worker;
 use super::{Pool, Shared, fork, grow};
 use crate::home::{Home, Mode};
 use crate::reclaim::{LastResort, Place, Registry};
@@ -299,7 +299,7 @@ impl Builder {
         // SAFETY: (1) it lies where `tables` has put it, in the mapping that `records` keeps; (2)
         // derived from the mapping's address.
         let fast = unsafe { FastRef::new(fast) };
-        let shared = Box::new(Shared {
+        let shared = Arc::new(Shared {
             fast,
             pages: layout.words,
             poison: self.poison.then(Poison::default),
@@ -309,6 +309,7 @@ impl Builder {
             trimming: std::sync::Mutex::default(),
             strays: AtomicBool::new(false),
             growth: grow::Growth::default(),
+            worker: std::sync::Mutex::default(),
             background: super::background::Background::default(),
             wants_background: self.background,
             budget: super::budget::Budget::default(),
@@ -322,12 +323,11 @@ impl Builder {
         if let Some(bytes) = self.budget {
             shared.set_budget(bytes)?;
         }
-        let worker = match self.refresh {
-            Some(interval) => Some(Worker::start(&shared, interval, self.trim_rate)?),
-            None => None,
-        };
-        let pool = Pool { fast, worker: std::sync::Mutex::new(worker), shared };
+        let pool = Pool { fast, shared };
         fork::register(&pool.shared);
+        if let Some(interval) = self.refresh {
+            pool.restart_worker(interval, self.trim_rate)?;
+        }
         grow::start(&pool.shared, self.prefault)?;
         Ok(pool)
     }

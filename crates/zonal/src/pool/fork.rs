@@ -8,6 +8,9 @@
 //! consumers are not called there: another thread of the parent may have been in the middle of
 //! what they do. The refresh thread does not exist in the child; [`Pool::restart_worker`] starts a
 //! new one.
+//!
+//! [`Pool::restart_worker`]: super::Pool::restart_worker
+//! [`Pool::validate`]: super::Pool::validate
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,10 +18,12 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError, RwLockWriteGuard};
 
 use zonal_core::alloc::Held;
 
+use super::Shared;
 use super::background::Paused;
 use super::budget::Withheld;
-use super::{Pool, Shared};
+use super::worker::Worker;
 use crate::home::Home;
+use crate::process;
 use crate::reclaim::{FrozenBells, Pause, Registry};
 
 /// Pools of this process.
@@ -38,6 +43,8 @@ struct Frozen {
     /// The background reclaimers stand still.
     _steps: Vec<Vec<MutexGuard<'static, ()>>>,
     backgrounds: Vec<Paused<'static>>,
+    /// Nobody starts or ends a refresh thread.
+    _workers: Vec<MutexGuard<'static, Option<Worker>>>,
     /// Nobody changes a budget.
     _budgets: Vec<MutexGuard<'static, Withheld>>,
     /// No block is out of its buddy to be trimmed: nobody would put it back.
@@ -71,12 +78,13 @@ extern "C" fn before() {
     let pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut held, mut trims, mut growths) = (Vec::new(), Vec::new(), Vec::new());
     let (mut budgets, mut backgrounds, mut steps) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut consumers, mut bells) = (Vec::new(), Vec::new());
+    let (mut consumers, mut bells, mut workers) = (Vec::new(), Vec::new(), Vec::new());
     for pool in pools.iter() {
         // SAFETY: (1) on the list, so alive, and it stays so while the list is locked.
         let shared: &'static Shared = unsafe { &*pool.0 };
         budgets.push(shared.budget.lock());
         backgrounds.push(shared.background.pause());
+        workers.push(shared.worker());
         let home = shared.allocator.platform();
         // A consumer that forks may be called by a reclaimer's step.
         steps.extend((!Registry::is_inside()).then(|| home.bells().hold_steps()));
@@ -93,6 +101,7 @@ extern "C" fn before() {
             _bells: bells,
             _steps: steps,
             backgrounds,
+            _workers: workers,
             _budgets: budgets,
             _trims: trims,
             _growths: growths,
@@ -102,6 +111,7 @@ extern "C" fn before() {
 }
 
 extern "C" fn after_in_child() {
+    process::forked();
     FROZEN.with_borrow_mut(|frozen| {
         for background in frozen.iter_mut().flat_map(|frozen| &mut frozen.backgrounds) {
             background.forget();
@@ -125,34 +135,4 @@ extern "C" fn after() {
         }
         *frozen = None;
     });
-}
-
-impl Pool {
-    /// Starts a new refresh thread, after a fork in the child, which has none. The old handle is
-    /// forgotten, not joined. In a parent this would leave two threads running.
-    ///
-    /// # Errors
-    /// The operating system could not start a thread.
-    pub fn restart_worker(
-        &self,
-        interval: std::time::Duration,
-        trim_rate: usize,
-    ) -> std::io::Result<()> {
-        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(old) = worker.take() {
-            old.forget();
-        }
-        *worker = Some(super::worker::Worker::start(&self.shared, interval, trim_rate)?);
-        Ok(())
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        unregister(&self.shared);
-        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(worker.take());
-        self.shared.stop_background();
-        self.shared.growth.stop();
-    }
 }

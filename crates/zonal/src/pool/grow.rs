@@ -7,7 +7,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::thread::JoinHandle;
 
 use zonal_core::alloc::{Allocator, OnlineError};
 use zonal_core::machine::{Machine, Metadata};
@@ -15,6 +14,7 @@ use zonal_core::policy::Policy;
 use zonal_core::types::{NodeId, PAGE_SIZE, Pfn, ZoneId};
 
 use super::builder::{BuildError, Builder};
+use super::thread::PoolThread;
 use super::{Pool, Shared};
 use crate::home::Home;
 use crate::sys::map::{MapError, Mapping};
@@ -30,15 +30,8 @@ pub(super) struct Growth {
 #[derive(Debug, Default)]
 struct Threads {
     stop: Arc<AtomicBool>,
-    process: u32,
-    handles: Vec<JoinHandle<()>>,
+    handles: Vec<PoolThread>,
 }
-
-/// The pool's shared part, for a thread.
-struct SharedRef(*const Shared);
-// SAFETY: (1) `Shared` is shared between threads by reference already; (2) the pool joins the
-// threads before it drops `Shared` (POOL-2).
-unsafe impl Send for SharedRef {}
 
 impl Builder {
     /// Whether the pool starts with the first 128 MiB of each node, and the rest comes online in
@@ -91,15 +84,7 @@ impl Growth {
         let threads = std::mem::take(&mut *self.lock());
         // Relaxed: the threads look at nothing else that follows from it.
         threads.stop.store(true, Ordering::Relaxed);
-        for thread in threads.handles {
-            if threads.process == std::process::id() {
-                // A panic of the thread was reported when it happened.
-                let _ = thread.join();
-            } else {
-                // Not dropped: that would tell libc to detach it.
-                std::mem::forget(thread);
-            }
-        }
+        threads.handles.into_iter().for_each(PoolThread::end);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Threads> {
@@ -145,21 +130,16 @@ pub(super) fn prefault_first(
 }
 
 /// Starts a thread for each node with memory to come; the last one to end computes what follows
-/// from it. `shared` must outlive them: [`Growth::stop`] ends them (POOL-2).
-pub(super) fn start(shared: &Shared, prefault: bool) -> std::io::Result<()> {
+/// from it. [`Growth::stop`] ends them.
+pub(super) fn start(shared: &Arc<Shared>, prefault: bool) -> std::io::Result<()> {
     let allocator = &shared.allocator;
     let nodes = (0..allocator.nodes().len()).map(|node| NodeId(node as u16));
     let nodes: Vec<NodeId> = nodes.filter(|node| allocator.left_to_grow(*node) > 0).collect();
     let running = Arc::new(AtomicUsize::new(nodes.len()));
     let mut threads = shared.growth.lock();
-    threads.process = std::process::id();
     for node in nodes {
         let (stop, running) = (Arc::clone(&threads.stop), Arc::clone(&running));
-        let shared = SharedRef(shared);
-        let run = move || {
-            let shared = shared;
-            // SAFETY: (1) alive until the thread is joined (POOL-2).
-            let shared = unsafe { &*shared.0 };
+        let run = move |shared: &Shared| {
             let complete = shared.grow_node(node, &stop, prefault);
             // AcqRel: pairs with itself; the last one sees what the others brought online.
             let last = running.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -168,7 +148,7 @@ pub(super) fn start(shared: &Shared, prefault: bool) -> std::io::Result<()> {
             }
         };
         let name = format!("zonal-grow-{}", node.0);
-        threads.handles.push(std::thread::Builder::new().name(name).spawn(run)?);
+        threads.handles.push(PoolThread::spawn(name, shared, run)?);
     }
     Ok(())
 }

@@ -12,6 +12,7 @@
 //! | `hot` | the way in and out of the fast path, and what follows when it leaves |
 //! | `records` | the metadata mapping |
 //! | `pages` | owned pages that free themselves |
+//! | `thread` | threads of the pool, and what they own |
 //! | `worker` | the refresh thread |
 //! | `upkeep` | what it does: decay, remote pages, background trim |
 //! | `background` | a thread per node that reclaims |
@@ -27,7 +28,7 @@
 //! # Invariants
 //! - **POOL-1** the page at `base + (frame << 12)` has frame number `frame`; its pfn is the same
 //!   number, because zones lie one behind the other from pfn 0.
-//! - **POOL-2** mappings and records live as long as the pool; threads of the pool end before them.
+//! - **POOL-2** mappings and records live as long as the pool and each of its threads (THREAD-1).
 //! - **POOL-3** the word in front of the table of frame words is mapped and zero.
 
 mod background;
@@ -42,6 +43,7 @@ mod hot;
 mod pages;
 mod poison;
 mod records;
+mod thread;
 mod trim;
 mod upkeep;
 mod worker;
@@ -56,7 +58,7 @@ pub use trim::TrimError;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal_core::alloc::{Allocator, NumaEvents, Request, ZoneStats};
 use zonal_core::gfp::Gfp;
@@ -79,12 +81,10 @@ use worker::Worker;
 pub struct Pool {
     /// The hot page's way begins here.
     fast: FastRef,
-    /// Stopped by `drop`, before anything it uses goes (POOL-2).
-    worker: Mutex<Option<Worker>>,
-    shared: Box<Shared>,
+    shared: Arc<Shared>,
 }
 
-/// What the worker thread sees too.
+/// What the pool's threads see too.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Constants of the fast path; what it points to is in `records`.
@@ -100,6 +100,7 @@ pub(crate) struct Shared {
     /// This process is a forked child whose stray blocks were not yet booked.
     strays: AtomicBool,
     growth: grow::Growth,
+    worker: Mutex<Option<Worker>>,
     background: background::Background,
     wants_background: bool,
     budget: budget::Budget,
@@ -333,11 +334,12 @@ impl Pool {
     /// # Errors
     /// The first broken invariant.
     pub fn validate(&self) -> Result<(), zonal_core::alloc::Fault> {
-        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
-        let _quiet = worker.as_ref().and_then(Worker::pause);
         // Inside a consumer this thread may be a background reclaimer itself.
         let home = self.shared.allocator.platform();
         let _still = (!Registry::is_inside()).then(|| home.bells().hold_steps());
+        // Behind the steps: a consumer that validates waits for this, and a step waits for it.
+        let refresh = self.shared.worker().as_ref().and_then(Worker::lock);
+        let _quiet = refresh.as_deref().map(worker::pause);
         if self.shared.strays.swap(false, Relaxed) {
             self.shared.allocator.adopt_strays();
         }
@@ -345,7 +347,26 @@ impl Pool {
     }
 }
 
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let refresh = self.shared.worker().take();
+        refresh.into_iter().for_each(Worker::end);
+        self.shared.stop_background();
+        self.shared.growth.stop();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        fork::unregister(self);
+    }
+}
+
 impl Shared {
+    fn worker(&self) -> MutexGuard<'_, Option<Worker>> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[inline]
     fn address(&self, pfn: Pfn) -> NonNull<u8> {
         self.fast.address(pfn.0 as usize)

@@ -4,87 +4,91 @@
 //! `vm.stat_interval`.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use zonal_core::platform::Platform;
 
-use super::Shared;
+use super::thread::PoolThread;
 use super::upkeep::Upkeep;
+use super::{Pool, Shared};
 
-/// A running refresh thread. Dropping it stops and joins it, but for a forked child, where the
-/// thread does not exist: it cannot be joined there, and may be said to hold its lock for ever.
+/// A running refresh thread, or one that the parent of this process has.
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// The thread holds the lock but while it waits.
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    process: u32,
-    thread: Option<JoinHandle<()>>,
+    stop: Arc<Stop>,
+    thread: PoolThread,
 }
 
-/// The pool's shared part, for the thread.
-struct SharedRef(*const Shared);
-// SAFETY: (1) `Shared` is shared between threads by reference already; (2) the pool joins the
-// thread before it drops `Shared` (POOL-2).
-unsafe impl Send for SharedRef {}
+/// The thread holds the lock but while it waits.
+type Stop = (Mutex<bool>, Condvar);
 
 impl Worker {
-    /// Starts the thread, with this interval until `vm.stat_interval` is written. `shared` must
-    /// outlive the returned value (POOL-2).
+    /// Starts the thread, with this interval until `vm.stat_interval` is written.
     pub(super) fn start(
-        shared: &Shared,
+        shared: &Arc<Shared>,
         interval: Duration,
         trim_rate: usize,
     ) -> std::io::Result<Worker> {
-        shared.allocator.set_stat_interval(interval);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&stop);
-        let shared = SharedRef(shared);
-        let thread = std::thread::Builder::new().name("zonal-refresh".into()).spawn(move || {
-            let shared = shared;
-            // SAFETY: (1) alive until the thread is joined (POOL-2).
-            let shared = unsafe { &*shared.0 };
-            run(shared, &signal, trim_rate);
-        })?;
-        Ok(Worker { stop, process: std::process::id(), thread: Some(thread) })
+        shared.allocator.set_stat_interval(interval);
+        let body = move |shared: &Shared| run(shared, &signal, trim_rate);
+        let thread = PoolThread::spawn("zonal-refresh".into(), shared, body)?;
+        Ok(Worker { stop, thread })
     }
 
-    /// Whether the thread exists in this process: a forked child has only the thread that forked.
-    fn is_here(&self) -> bool {
-        self.process == std::process::id()
+    /// What keeps the thread from working while it is locked; `None` in a process that does not
+    /// have the thread, where it may be locked for ever.
+    pub(super) fn lock(&self) -> Option<Arc<Stop>> {
+        self.thread.is_here().then(|| Arc::clone(&self.stop))
     }
 
-    /// Keeps the thread from working until the result is dropped.
-    pub(super) fn pause(&self) -> Option<MutexGuard<'_, bool>> {
-        self.is_here().then(|| self.stop.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Forgets a thread that does not exist in this process.
-    pub(super) fn forget(mut self) {
-        // Not dropped: that would tell libc to detach it.
-        std::mem::forget(self.thread.take());
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let Some(thread) = self.thread.take() else { return };
-        if !self.is_here() {
-            std::mem::forget(thread);
-            return;
+    /// Stops the thread and waits for its end. In a forked child there is nothing to wait for.
+    pub(super) fn end(self) {
+        if self.thread.is_here() {
+            let (stop, wake) = &*self.stop;
+            *locked(stop) = true;
+            wake.notify_all();
         }
-        let (stop, wake) = &*self.stop;
-        *stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        wake.notify_all();
-        // A panic of the thread was reported when it happened.
-        let _ = thread.join();
+        self.thread.end();
     }
 }
 
-fn run(shared: &Shared, (stop, wake): &(Mutex<bool>, Condvar), trim_rate: usize) {
+/// Keeps the thread from working until the result is dropped.
+pub(super) fn pause(stop: &Stop) -> MutexGuard<'_, bool> {
+    locked(&stop.0)
+}
+
+fn locked(stop: &Mutex<bool>) -> MutexGuard<'_, bool> {
+    stop.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    /// Stops the refresh thread, if one runs, and starts one: to change its interval and rate, for
+    /// a pool that was built without one, and for a forked child, which has none.
+    ///
+    /// # Errors
+    /// The operating system could not start a thread: none runs then. `InvalidInput`, with nothing
+    /// changed, for an interval of zero.
+    pub fn restart_worker(&self, interval: Duration, trim_rate: usize) -> std::io::Result<()> {
+        if interval.is_zero() {
+            let expected = "the refresh interval must be above zero";
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, expected));
+        }
+        // Not locked while a thread ends: a fork takes this lock.
+        let old = self.shared.worker().take();
+        old.into_iter().for_each(Worker::end);
+        let new = Worker::start(&self.shared, interval, trim_rate)?;
+        let beaten = self.shared.worker().replace(new);
+        beaten.into_iter().for_each(Worker::end);
+        Ok(())
+    }
+}
+
+fn run(shared: &Shared, (stop, wake): &Stop, trim_rate: usize) {
     let allocator = &shared.allocator;
     let mut upkeep = Upkeep::new(shared, allocator.platform().now_ns());
-    let mut stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stopped = locked(stop);
     while !*stopped {
         let interval = allocator.stat_interval();
         let waited = wake.wait_timeout(stopped, interval);

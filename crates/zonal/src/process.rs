@@ -1,0 +1,70 @@
+//! Which process and which thread this is.
+//!
+//! A forked child has only the thread that forked, under the addresses of its parent, so what it
+//! inherits must be told from what it has. The number of the process does not tell them apart: in a
+//! PID namespace of its own a child may have its parent's.
+//!
+//! Thread-local values here have no destructor, so they can be read at any time in a thread's life,
+//! in the destructors of other thread-local values and in `atexit` too.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Forks that led to this process, since the handlers of `pool/fork.rs` are there.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+/// Numbers of threads handed out.
+static THREADS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A process. Its forked children are others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Process {
+    forks: u64,
+    /// For children made past the handlers, by a bare system call.
+    pid: u32,
+}
+
+impl Process {
+    /// The running one.
+    pub(crate) fn this() -> Process {
+        Process { forks: FORKS.load(Relaxed), pid: std::process::id() }
+    }
+
+    /// Whether it is the running one.
+    pub(crate) fn is_this(self) -> bool {
+        self == Process::this()
+    }
+}
+
+/// This process is a child that was just forked.
+pub(crate) fn forked() {
+    // Relaxed: the child has one thread.
+    FORKS.fetch_add(1, Relaxed);
+}
+
+/// The running thread's number: above 0, and never another thread's. A forked child's thread keeps
+/// the number of the thread that forked.
+pub(crate) fn thread() -> u64 {
+    THREAD.with(|thread| {
+        if thread.get() == 0 {
+            thread.set(THREADS.fetch_add(1, Relaxed) + 1);
+        }
+        thread.get()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_have_numbers_of_their_own() {
+        let mine = thread();
+        assert_eq!(thread(), mine);
+        let other = std::thread::spawn(thread).join().unwrap();
+        assert!(mine != 0 && other != 0 && other != mine);
+    }
+}
