@@ -9,6 +9,7 @@
 //! |--|--|
 //! | `files` | finds texts: in a directory, or in `/proc` and `/sys` |
 //! | `zones`, `settings`, `meta`, `capture` | reads them, with the line of each value |
+//! | `ints` | numbers in a text that is written to a sysctl |
 //! | `era` | which rules a release follows |
 //! | `model` | the machine in the core |
 //! | `stale` | sizes that zones had when limits were computed |
@@ -18,6 +19,7 @@
 mod capture;
 mod era;
 mod files;
+mod ints;
 mod judge;
 mod meta;
 mod model;

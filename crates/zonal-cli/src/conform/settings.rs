@@ -203,11 +203,11 @@ impl Settings {
     }
 }
 
-/// Whether a value is in the range of a sysctl that no allocator setter checks; `None` for others.
-pub fn in_range(key: &str, value: &str) -> Option<bool> {
+/// Whether a number is in the range of a sysctl that no allocator setter checks; `None` for others.
+pub fn in_range(key: &str, value: Option<i32>) -> Option<bool> {
     let (_, low, high) = RANGES.iter().find(|(other, ..)| *other == key)?;
-    let value = value.trim().parse::<u64>();
-    Some(value.is_ok_and(|value| (*low..=*high).contains(&value)))
+    let value = value.and_then(|value| u64::try_from(value).ok());
+    Some(value.is_some_and(|value| (*low..=*high).contains(&value)))
 }
 
 /// Whether a text such as `always [madvise] never` says that huge pages are on.

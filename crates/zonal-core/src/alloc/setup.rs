@@ -419,8 +419,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 self.setup_pagesets(0);
             }
             Sysctl::LowmemReserveRatio(kind) => {
-                let ratio = within(-int_max, int_max).ok_or(refuse("32-bit integers"))?;
-                let ratio = watermark::lowmem_ratio_stored(ratio as i32);
+                let ratio = i32::try_from(value).map_err(|_| refuse("32-bit integers"))?;
+                let ratio = watermark::lowmem_ratio_stored(ratio);
                 self.lowmem_ratio[kind.index()].store(ratio, Relaxed);
                 self.setup_reserves();
                 self.refresh_zones();

@@ -2,9 +2,9 @@
 //! they are since. The core's setters take and refuse the same (LB I.5).
 
 use zonal_core::alloc::Sysctl;
-use zonal_core::types::ZoneKind;
 use zonal_core::zone::watermark::lowmem_ratio_stored;
 
+use super::super::ints;
 use super::super::report::{Case, Check, Value};
 use super::super::settings::{Write, in_range};
 use super::{Bench, text};
@@ -31,19 +31,12 @@ pub fn judge(bench: &Bench<'_>, case: &mut Case) {
             }),
             None => case.skip(format!("{key}={value}"), "not a sysctl of the core"),
         }
-        let before = meta.sysctls_at_boot.get(key);
-        let stored = if taken { Some(stored(key, value)) } else { before.cloned() };
-        let Some(((now, place), stored)) = bench.capture.settings.get(key).zip(stored) else {
-            continue;
-        };
-        let words = |text: &str| text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+        let Some((now, place)) = bench.capture.settings.get(key) else { continue };
+        let before = meta.sysctls_at_boot.get(key).map(String::as_str);
         let what = format!("{key} after it was written");
-        let (now, stored) = (words(now), words(&stored));
-        let numbers = |text: &str| text.split(' ').all(|word| word.parse::<i64>().is_ok());
-        if numbers(&now) && numbers(&stored) {
-            case.check(text(place, what, now, stored));
-        } else {
-            case.skip(what, "the kernel prints it in another form than it is written in");
+        match after(key, value, taken, before, now) {
+            Some(stored) => case.check(text(place, what, words(now), words(&stored))),
+            None => case.skip(what, "what the kernel made of that text is not known"),
         }
     }
 }
@@ -58,34 +51,67 @@ pub fn taken(bench: &Bench<'_>, key: &str) -> Option<bool> {
     Some(result.trim_end().ends_with("ok"))
 }
 
-/// What is stored of a value that was taken.
-fn stored(key: &str, value: &str) -> String {
-    if key != RATIO {
-        return value.to_owned();
+/// What a sysctl is after `value` was written to it; `None` where that is not known.
+fn after(key: &str, value: &str, taken: bool, before: Option<&str>, now: &str) -> Option<String> {
+    if !taken {
+        return before.map(str::to_owned);
     }
-    let ratio =
-        |word: &str| word.parse().map_or(word.to_owned(), |r| lowmem_ratio_stored(r).to_string());
-    value.split_ascii_whitespace().map(ratio).collect::<Vec<_>>().join(" ")
+    if key != RATIO {
+        // One of several: it is printed among the others, in brackets.
+        let choice = now.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        return match choice {
+            Some((choice, _)) if choice == value.trim() => Some(now.to_owned()),
+            Some(_) => Some(value.to_owned()),
+            None => ints::leading(value).first().map(i32::to_string),
+        };
+    }
+    let before = before.map(ints::leading);
+    let stored = |written: &str| {
+        let written = ints::leading(written).into_iter().map(lowmem_ratio_stored);
+        let mut ratios: Vec<u32> = written.collect();
+        // What is not written stays.
+        let count = words(now).split(' ').count();
+        match &before {
+            Some(before) => ratios.extend(before.iter().skip(ratios.len()).map(|r| *r as u32)),
+            None if ratios.len() < count => return None,
+            None => {}
+        }
+        ratios.truncate(count);
+        Some(ratios.iter().map(u32::to_string).collect::<Vec<_>>().join(" "))
+    };
+    // A recorder whose lists cannot hold blanks notes commas in their place.
+    let spaced = value.replace(',', " ");
+    let as_spaced = stored(&spaced).filter(|stored| *stored == words(now));
+    as_spaced.or_else(|| stored(value))
+}
+
+/// A text with one blank between its words.
+fn words(text: &str) -> String {
+    text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Whether the core takes a value; `None` where it has no such sysctl.
 fn accepted(bench: &Bench<'_>, key: &str, value: &str) -> Option<bool> {
-    let sysctls: Vec<Sysctl> = match key {
-        "vm.min_free_kbytes" => vec![Sysctl::MinFreeKbytes],
-        "vm.watermark_scale_factor" => vec![Sysctl::WatermarkScaleFactor],
-        "vm.watermark_boost_factor" => vec![Sysctl::WatermarkBoostFactor],
-        "vm.percpu_pagelist_high_fraction" | "vm.percpu_pagelist_fraction" => {
-            vec![Sysctl::HighFraction]
+    let first = ints::leading(value).first().copied();
+    let sysctl = match key {
+        "vm.min_free_kbytes" => Sysctl::MinFreeKbytes,
+        "vm.watermark_scale_factor" => Sysctl::WatermarkScaleFactor,
+        "vm.watermark_boost_factor" => Sysctl::WatermarkBoostFactor,
+        "vm.percpu_pagelist_high_fraction" | "vm.percpu_pagelist_fraction" => Sysctl::HighFraction,
+        // The kernel stores the numbers before the first bad word, and refuses nothing.
+        RATIO => {
+            let ratios = ints::leading(value).into_iter().zip(bench.capture.kinds());
+            let takes = |(ratio, kind)| takes(bench, Sysctl::LowmemReserveRatio(kind), ratio);
+            return Some(ratios.map(takes).all(|taken| taken));
         }
-        RATIO => ZoneKind::ALL.map(Sysctl::LowmemReserveRatio).to_vec(),
-        _ => return in_range(key, value),
+        _ => return in_range(key, first),
     };
-    let place = bench.writes.first()?.place.clone();
+    Some(first.is_some_and(|value| takes(bench, sysctl, value)))
+}
+
+fn takes(bench: &Bench<'_>, sysctl: Sysctl, value: i32) -> bool {
+    let Some(place) = bench.writes.first().map(|write| write.place.clone()) else { return false };
     let sizes: Vec<u64> = bench.shape.zones.iter().map(|_| 1).collect();
-    let takes = |(sysctl, word): (Sysctl, &str)| {
-        let Ok(value) = word.parse() else { return false };
-        let write = Write { sysctl, value, place: place.clone() };
-        bench.shape.compute(&bench.policy, &sizes, &[write]).is_ok()
-    };
-    Some(sysctls.into_iter().zip(value.split_ascii_whitespace()).all(takes))
+    let write = Write { sysctl, value: value.into(), place };
+    bench.shape.compute(&bench.policy, &sizes, &[write]).is_ok()
 }
