@@ -194,7 +194,9 @@ impl Reader<'_> {
             false => ids.into_iter().map(|id| self.node(id)).collect::<Result<Vec<_>, _>>()?,
         };
         let mut online: Vec<u32> = nodes.iter().flat_map(|node| node.cpus.clone()).collect();
+        // With `numa=fake` a CPU is on several nodes.
         online.sort_unstable();
+        online.dedup();
         for file in &zoneinfo {
             ensure!(
                 file.nodes().iter().eq(nodes.iter().map(|node| &node.id)),

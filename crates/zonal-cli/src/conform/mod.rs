@@ -29,6 +29,8 @@ mod stale;
 mod zones;
 
 #[cfg(test)]
+mod machine_tests;
+#[cfg(test)]
 mod reference_tests;
 #[cfg(test)]
 mod tests;

@@ -19,15 +19,15 @@ use zonal_lab::records::Records;
 use super::settings::Write;
 
 /// Metadata that one machine may ask for: a damaged text must not take all memory.
-const METADATA_BYTES_MAX: usize = 8 << 30;
+const METADATA_BYTES_MAX: usize = 2 << 30;
 
 /// What limits follow from, sizes and sysctls apart.
 #[derive(Debug, Clone)]
 pub struct Shape {
     /// Distances, row by row.
     pub distances: Vec<u8>,
-    /// The node of each online CPU.
-    pub cpus: Vec<NodeId>,
+    /// Online CPUs of each node, by id. With `numa=fake` a CPU may be on several nodes.
+    pub node_cpus: Vec<Vec<u32>>,
     /// Node and kind of each zone.
     pub zones: Vec<(NodeId, ZoneKind)>,
 }
@@ -60,6 +60,15 @@ pub struct Limits {
     pub threshold: u32,
 }
 
+/// A node for each CPU, so that some nodes have the CPUs that they have in the shape.
+#[derive(Debug)]
+struct Placement {
+    /// The node of each CPU, by position.
+    cpus: Vec<NodeId>,
+    /// Whether a node has its own CPUs here and no others.
+    holds: Vec<bool>,
+}
+
 /// Nothing runs here: setting up asks for no CPU and waits for nobody.
 #[derive(Debug)]
 struct Still;
@@ -84,7 +93,19 @@ impl Platform for Still {
 }
 
 impl Shape {
+    /// Ids of the online CPUs, ascending, each once.
+    pub fn cpus(&self) -> Vec<u32> {
+        let mut cpus = self.node_cpus.concat();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
     /// Boots the machine with these managed pages by zone, and writes the sysctls.
+    ///
+    /// In the core a CPU is on one node. Where nodes share CPUs, the machine is booted several
+    /// times, with the CPUs placed differently, and each zone's limits come from a machine where
+    /// its node has its own CPUs. Only the limits of lists follow from the CPUs of a node (LB E.4).
     ///
     /// # Errors
     /// If the machine cannot be, or a sysctl is refused: then with its file and line.
@@ -94,11 +115,64 @@ impl Shape {
         managed: &[u64],
         writes: &[Write],
     ) -> anyhow::Result<Computed> {
+        let mut placements = self.placements().into_iter();
+        let first = placements.next().context("the machine has no nodes")?;
+        let mut computed = self.compute_placed(&first, policy, managed, writes)?;
+        for placement in placements {
+            let other = self.compute_placed(&placement, policy, managed, writes)?;
+            for (zone, (node, _)) in self.zones.iter().enumerate() {
+                if placement.holds[usize::from(node.0)] {
+                    computed.zones[zone] = other.zones[zone];
+                }
+            }
+        }
+        Ok(computed)
+    }
+
+    /// Placements of the CPUs, so that each node has its own CPUs in one of them: a single one
+    /// where no CPU is on two nodes.
+    fn placements(&self) -> Vec<Placement> {
+        let cpus = self.cpus();
+        let position = |cpu: &u32| cpus.binary_search(cpu).unwrap_or(0);
+        let node = |index: usize| NodeId(index as u16);
+        let mut left: Vec<usize> = (0..self.node_cpus.len()).collect();
+        let mut placements = Vec::new();
+        while !left.is_empty() {
+            let mut placed: Vec<Option<NodeId>> = vec![None; cpus.len()];
+            let mut holds = vec![false; self.node_cpus.len()];
+            left.retain(|index| {
+                let own = &self.node_cpus[*index];
+                let taken = own.iter().any(|cpu| placed[position(cpu)].is_some());
+                if !taken {
+                    own.iter().for_each(|cpu| placed[position(cpu)] = Some(node(*index)));
+                    holds[*index] = true;
+                }
+                taken
+            });
+            // The nodes of a CPU that is not placed yet do not hold here, so it may be on any.
+            let any = |cpu: &u32| {
+                let of = self.node_cpus.iter().position(|own| own.contains(cpu));
+                node(of.unwrap_or(0))
+            };
+            let placed = placed.into_iter().zip(&cpus);
+            let cpus = placed.map(|(placed, cpu)| placed.unwrap_or_else(|| any(cpu))).collect();
+            placements.push(Placement { cpus, holds });
+        }
+        placements
+    }
+
+    fn compute_placed(
+        &self,
+        placement: &Placement,
+        policy: &Policy,
+        managed: &[u64],
+        writes: &[Write],
+    ) -> anyhow::Result<Computed> {
         let specs: Vec<ZoneSpec> = self.zones.iter().zip(0..).map(spec).collect();
         let machine = Machine {
             distances: &self.distances,
             zones: &specs,
-            cpus: &self.cpus,
+            cpus: &placement.cpus,
             cache_slice_bytes: 0,
             caches: &[],
         };

@@ -31,7 +31,8 @@ struct Random {
     release: KernelRelease,
     /// Managed pages of each node's DMA, DMA32, Normal and Movable zone.
     nodes: Vec<[u64; 4]>,
-    cpus: Vec<u16>,
+    /// CPUs of each node. Some machines have CPUs on several nodes.
+    node_cpus: Vec<Vec<u32>>,
     /// Distances above the diagonal and below it.
     distances: Vec<u8>,
     min_free_kbytes: i64,
@@ -47,7 +48,9 @@ fn random() -> impl Strategy<Value = Random> {
         .prop_map(|(dma, dma32, normal, movable)| [dma, dma32, normal, movable]);
     let nodes = prop::collection::vec(node, 1..=8);
     let ratio = prop_oneof![Just(0), Just(1), Just(32), Just(256), 2..1000_i64];
-    let cpus = prop::collection::vec(0..8_u16, 1..=64);
+    // Each CPU's node, and others that it is on too in some machines.
+    let cpus = prop::collection::vec((0..8_usize, any::<u8>()), 1..=64);
+    let cpus = (cpus, prop::bool::weighted(0.25));
     let distances = prop::collection::vec(11..60_u8, 64);
     let fraction = prop_oneof![3 => Just(0_i64), 1 => 8..5000_i64];
     let sysctls = (128..300_000_i64, 1..=3000_i64, fraction, prop::array::uniform5(ratio));
@@ -55,17 +58,24 @@ fn random() -> impl Strategy<Value = Random> {
         |(
             release,
             mut nodes,
-            cpus,
+            (cpus, are_shared),
             distances,
             (min_free_kbytes, scale_factor, fraction, ratios),
         )| {
             // Some zone must have low memory to share the minimum out over.
             nodes[0][1] = nodes[0][1].max(1000);
-            let cpus = cpus.into_iter().map(|cpu| cpu % nodes.len() as u16).collect();
+            let mut node_cpus = vec![Vec::new(); nodes.len()];
+            for ((home, others), id) in cpus.into_iter().zip(0_u32..) {
+                for (node, own) in node_cpus.iter_mut().enumerate() {
+                    if node == home % nodes.len() || (are_shared && others >> node & 1 == 1) {
+                        own.push(id);
+                    }
+                }
+            }
             Random {
                 release,
                 nodes,
-                cpus,
+                node_cpus,
                 distances,
                 min_free_kbytes,
                 scale_factor,
@@ -91,8 +101,8 @@ impl Random {
                 managed.push(*size);
             }
         }
-        let cpus = self.cpus.iter().map(|node| NodeId(*node)).collect();
-        (Shape { distances: (0..count * count).map(distance).collect(), cpus, zones }, managed)
+        let distances = (0..count * count).map(distance).collect();
+        (Shape { distances, node_cpus: self.node_cpus.clone(), zones }, managed)
     }
 
     fn writes(&self) -> Vec<Write> {
@@ -147,7 +157,7 @@ impl Random {
                 pages: pages.map(stat).to_vec(),
                 protection: limits.protection.map(|pages| pages as i64).to_vec(),
                 items: Vec::new(),
-                pagesets: (*managed > 0).then(|| (0..shape.cpus.len()).map(list).collect()),
+                pagesets: (*managed > 0).then(|| (0..shape.cpus().len()).map(list).collect()),
                 tail: if *managed > 0 { vec![stat(("start_pfn", 0))] } else { Vec::new() },
             }
         };
@@ -159,11 +169,7 @@ impl Random {
         let list = |ids: Vec<String>| ids.join(",");
         let has_memory: Vec<bool> =
             self.nodes.iter().map(|sizes| sizes.iter().any(|size| *size > 0)).collect();
-        let of_node = |node: usize| {
-            let cpus =
-                self.cpus.iter().enumerate().filter(move |(_, of)| usize::from(**of) == node);
-            list(cpus.map(|(cpu, _)| cpu.to_string()).collect())
-        };
+        let of_node = |node: usize| list(self.node_cpus[node].iter().map(u32::to_string).collect());
         let has_cpu: Vec<bool> = (0..count).map(|node| !of_node(node).is_empty()).collect();
         let table = NodeTable::new(&shape.distances, &has_memory, &has_cpu).unwrap();
         let table = table.load_rule(policy.zonelist.load);
@@ -186,7 +192,7 @@ impl Random {
         json!({
             "name": name,
             "kernel_release": format!("{}.0", self.release),
-            "cpus_online": format!("0-{}", self.cpus.len() - 1),
+            "cpus_online": format!("0-{}", shape.cpus().len() - 1),
             "guest_node_cpus": node_cpus,
             "guest_distances": shape.distances.chunks(count).collect::<Vec<_>>(),
             "nodes_with_memory": list(with_memory.map(|node| node.to_string()).collect()),

@@ -130,10 +130,9 @@ impl<'a> Bench<'a> {
 /// Nodes by position, zones in the order of the main `zoneinfo`.
 fn shape(capture: &Capture) -> Shape {
     let zones = &capture.main().zones;
-    let cpus = capture.nodes.iter().zip(0..);
     Shape {
         distances: capture.distances.clone(),
-        cpus: cpus.flat_map(|(node, index)| node.cpus.iter().map(move |_| NodeId(index))).collect(),
+        node_cpus: capture.nodes.iter().map(|node| node.cpus.clone()).collect(),
         zones: zones.iter().map(|zone| (capture.node_index(zone.node), zone.kind)).collect(),
     }
 }

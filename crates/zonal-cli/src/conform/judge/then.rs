@@ -2,7 +2,6 @@
 //! boot and when CPUs or memory come and go, and at no other time (LB F.2).
 
 use zonal_core::alloc::Sysctl;
-use zonal_core::types::NodeId;
 use zonal_core::vmstat::threshold;
 
 use super::super::files::Number;
@@ -74,7 +73,7 @@ fn evidence(
             let (node, _) = bench.shape.zones[index];
             let lists = Lists {
                 node_cpus: bench.node_cpus(node),
-                machine_cpus: bench.shape.cpus.len() as u32,
+                machine_cpus: bench.shape.cpus().len() as u32,
                 cap_pages: bench.policy.pcp.batch_cap_pages,
             };
             sizes = lists.narrow(sizes, high_max, batch)?;
@@ -242,8 +241,8 @@ fn judge_zone(
 /// The machine with one CPU more on each node.
 fn with_a_cpu_more(bench: &Bench<'_>) -> Shape {
     let mut shape = bench.shape.clone();
-    let nodes = bench.capture.nodes.len() as u16;
-    shape.cpus.extend((0..nodes).map(NodeId));
+    let next = shape.cpus().last().map_or(0, |last| last + 1);
+    shape.node_cpus.iter_mut().zip(next..).for_each(|(cpus, cpu)| cpus.push(cpu));
     shape
 }
 
@@ -290,7 +289,7 @@ fn possible(bench: &Bench<'_>, file: &ZoneFile, then: &Then, index: usize) -> bo
 
 /// Judges the thresholds of all texts: they follow from sizes of now or from sizes at the boot.
 pub fn thresholds(bench: &Bench<'_>, thens: &[Then], case: &mut Case) {
-    let cpus = bench.shape.cpus.len() as u32;
+    let cpus = bench.shape.cpus().len() as u32;
     for file in &bench.capture.zoneinfo {
         for (index, zone) in file.zones.iter().enumerate() {
             let (least, most, known) = at_boot(thens, index, zone);
