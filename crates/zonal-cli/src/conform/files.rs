@@ -1,7 +1,11 @@
 //! Where the texts of a kernel are: a directory that somebody filled, or this machine.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+/// Bytes of one text. `zoneinfo` has 130 for each zone and CPU.
+const TEXT_BYTES_MAX: u64 = 256 << 20;
 
 /// Texts by the names that captures give them.
 pub trait Files {
@@ -97,17 +101,44 @@ impl Files for Live {
     }
 }
 
+/// Reads a text of a regular file: nothing that never ends, or that waits for a writer.
 fn read(path: &Path) -> io::Result<Option<String>> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+    let bad = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    let is_file = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.is_file(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !is_file {
+        return bad("not a regular file".to_owned());
     }
+    let mut text = String::new();
+    File::open(path)?.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > TEXT_BYTES_MAX {
+        return bad(format!("larger than {} MiB", TEXT_BYTES_MAX >> 20));
+    }
+    Ok(Some(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let read = |name: &str| Directory(directory.path().to_owned()).read(name);
+        assert!(read("none").unwrap().is_none());
+        std::fs::create_dir(directory.path().join("folder")).unwrap();
+        assert_eq!(read("folder").unwrap_err().to_string(), "not a regular file");
+        std::os::unix::fs::symlink("/dev/zero", directory.path().join("endless")).unwrap();
+        assert_eq!(read("endless").unwrap_err().to_string(), "not a regular file");
+        std::fs::write(directory.path().join("bytes"), [0xff]).unwrap();
+        assert!(read("bytes").is_err());
+        let large = File::create(directory.path().join("large")).unwrap();
+        large.set_len(TEXT_BYTES_MAX + 1).unwrap();
+        assert_eq!(read("large").unwrap_err().to_string(), "larger than 256 MiB");
+    }
 
     #[test]
     fn a_running_kernel_has_its_texts_in_proc_and_sys() {

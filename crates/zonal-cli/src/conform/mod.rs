@@ -37,7 +37,7 @@ mod tests;
 
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 
 use self::capture::Capture;
 use self::files::{Directory, Live};
@@ -84,7 +84,27 @@ pub fn run(args: &ConformArgs) -> anyhow::Result<Verdict> {
 }
 
 fn directory_case(name: &str, directory: &Path) -> anyhow::Result<Case> {
+    ensure!(directory.is_dir(), "{}: no such directory", directory.display());
+    if !directory.join(meta::FILE).exists() {
+        let captures = captures_in(directory);
+        ensure!(
+            captures.is_empty(),
+            "{}: no capture, but a directory of captures: give them one by one, {}",
+            directory.display(),
+            captures.join(" ")
+        );
+    }
     judge::judge(&Capture::read(name, &Directory(directory.to_owned()))?)
+}
+
+/// The captures that lie in a directory, by their names.
+fn captures_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let captures = entries.filter(|entry| entry.path().join(meta::FILE).is_file());
+    let mut names: Vec<String> =
+        captures.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
 fn name(directory: &Path) -> String {

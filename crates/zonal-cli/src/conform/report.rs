@@ -172,9 +172,15 @@ impl Report {
                 let _ = writeln!(text, "  … and {} more; --json prints all", differ - LINES_MAX);
             }
         }
-        let cases = self.cases.len();
-        let _ =
-            writeln!(text, "{cases} cases, {} values, {} mismatches", self.values, self.mismatches);
+        for bad in &self.bad_input {
+            let _ = writeln!(text, "{:34} bad input: {}", bad.name, bad.error);
+        }
+        let bad = match self.bad_input.len() {
+            0 => String::new(),
+            bad => format!(", {bad} not judged: bad input"),
+        };
+        let (cases, values, mismatches) = (self.cases.len(), self.values, self.mismatches);
+        let _ = writeln!(text, "{cases} cases, {values} values, {mismatches} mismatches{bad}");
         self.not_judged(&mut text);
         text
     }

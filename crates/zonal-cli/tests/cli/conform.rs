@@ -100,11 +100,71 @@ fn bad_input_is_told_and_the_rest_is_judged() {
     assert!(err.contains(error), "{err}");
 }
 
+/// Whatever is wrong with a capture, the others are judged, and the table says which were not.
+#[test]
+fn one_capture_that_cannot_be_read_does_not_end_the_run() {
+    let good = capture("7.2-n1-4g-c2").display().to_string();
+    let (_, whole, _) = zonal(&[&good]);
+    let row = whole.lines().nth(1).unwrap();
+    let damage: [(&str, fn(&Path), &str); 6] = [
+        ("no capture", |path| fs::remove_file(path.join("meta.json")).unwrap(), "no such file"),
+        (
+            "no texts",
+            |path| fs::write(path.join("zoneinfo.txt"), [0xff; 9]).unwrap(),
+            "valid UTF-8",
+        ),
+        (
+            "a folder for a text",
+            |path| {
+                fs::remove_file(path.join("iomem.txt")).unwrap();
+                fs::create_dir(path.join("iomem.txt")).unwrap();
+            },
+            "not a regular file",
+        ),
+        (
+            "a text without end",
+            |path| {
+                fs::remove_file(path.join("sysctl.txt")).unwrap();
+                std::os::unix::fs::symlink("/dev/zero", path.join("sysctl.txt")).unwrap();
+            },
+            "not a regular file",
+        ),
+        (
+            "other CPUs",
+            |path| fs::write(path.join("node0-cpulist.txt"), "0-5\n").unwrap(),
+            "has lists of CPUs",
+        ),
+        ("nothing at all", |path| fs::remove_dir_all(path).unwrap(), "no such directory"),
+    ];
+    for (what, damage, part) in damage {
+        let directory = copy("7.2-n1-4g-c2");
+        damage(directory.path());
+        let bad = directory.path().display().to_string();
+        let (code, out, err) = zonal(&[&bad, &good, &bad]);
+        assert_eq!(code, 2, "{what}: {out}{err}");
+        assert!(out.contains(row), "{what}: {out}");
+        assert!(out.contains(" 0 mismatches, 2 not judged: bad input\n"), "{what}: {out}");
+        assert!(out.contains(part) && err.contains(part), "{what}: {out}{err}");
+    }
+}
+
+#[test]
+fn a_directory_of_captures_names_them() {
+    let captures = capture("").display().to_string();
+    let (code, _, err) = zonal(&[&captures]);
+    assert_eq!(code, 2);
+    assert!(err.contains("6.1-n3-memless1 6.12-n1-192m-c1 7.2-n1-4g-c2"), "{err}");
+    let empty = tempfile::tempdir().unwrap();
+    let (code, _, err) = zonal(&[&empty.path().display().to_string()]);
+    assert_eq!(code, 2);
+    assert!(err.contains("meta.json: no such file; a capture must have it"), "{err}");
+}
+
 #[test]
 fn a_directory_that_is_not_there_and_no_directory_at_all_are_usage_errors() {
     let (code, _, err) = zonal(&["/nowhere"]);
     assert_eq!(code, 2);
-    assert!(err.contains("/nowhere/meta.json: no such file"), "{err}");
+    assert!(err.contains("/nowhere: no such directory"), "{err}");
     let (code, _, err) = zonal(&[]);
     assert_eq!(code, 2);
     assert!(err.contains("Usage"), "{err}");
