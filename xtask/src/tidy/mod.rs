@@ -13,6 +13,7 @@
 //! | `links` | `link` |
 //! | `costs` | `lab-cost` |
 //! | `citations` | `citation` |
+//! | `words` | `retired-word` |
 //!
 //! The checks read text, not syntax trees: `scan` splits Rust into code and comments, and
 //! code that rustfmt has formatted is regular enough for the rest. What a macro hides is not seen.
@@ -28,6 +29,7 @@ mod scan;
 mod size;
 mod text;
 mod tree;
+mod words;
 
 use std::fmt;
 use std::path::Path;
@@ -47,6 +49,7 @@ const CHECKS: &[fn(&Tree, &mut Vec<Finding>)] = &[
     links::check,
     costs::check,
     citations::check,
+    words::check,
 ];
 
 /// One place where a rule is broken.
@@ -123,7 +126,7 @@ mod tests {
         let tree = Tree::from_samples(&[
             ("a.rs", "unsafe { dbg!(a.load(Ordering::Acquire)) } // TODO \n"),
             ("b.rs", &long),
-            ("c.rs", &format!("//! {}\n", "c".repeat(100))),
+            ("c.rs", &format!("//! {} as it were\n", "c".repeat(100))),
             ("crates/zonal-core/src/lib.rs", "extern crate std;\n"),
             ("crates/zonal-core/Cargo.toml", "[dependencies]\na.workspace = true\n"),
             ("README.md", &page),
@@ -145,6 +148,7 @@ mod tests {
             "no-std",
             "ordering",
             "registry-host",
+            "retired-word",
             "todo",
             "unsafe",
             "whitespace",

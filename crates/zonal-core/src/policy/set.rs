@@ -444,7 +444,7 @@ impl core::error::Error for SetError<'_> {}
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} cannot be so: {}", self.key, self.reason)
+        write!(f, "{}: invalid combination: {}", self.key, self.reason)
     }
 }
 
