@@ -7,8 +7,8 @@
 //! - **CHECK-2** the hash is a function of the calls and of whether they were answered, never of
 //!   addresses or timing, so it is equal for all correct subjects, on every run and machine.
 
-use crate::loops::spread_word;
 use crate::subject::{PAGE, Probe, Subject, block_bytes, call_alloc, call_free};
+use crate::words::{mix_hash, spread_word};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -149,23 +149,6 @@ impl<S: Subject> Probe<S> for Checked {
             unsafe { subject.free_bulk(blocks, order) }
         }
     }
-}
-
-/// The splitmix64 generator: small, seedable, the same everywhere.
-pub(crate) fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    finalise(*state)
-}
-
-/// Folds `word` into `hash`.
-pub(crate) fn mix_hash(hash: u64, word: u64) -> u64 {
-    finalise(hash.rotate_left(5) ^ word.wrapping_add(0x9e37_79b9_7f4a_7c15))
-}
-
-fn finalise(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ use crate::crew::{Crew, Gate};
 use crate::error::BenchError;
 use crate::latency::{self, Latency, Readings};
 use crate::plan::Options;
+use crate::row::Measured;
 use crate::row::{Report, Row, Skip, to_thousandths};
-use crate::run::Measured;
 
 /// The subject of the rows.
 pub const SUBJECT: &str = "zonal";

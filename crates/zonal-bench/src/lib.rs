@@ -66,6 +66,7 @@ mod stream;
 mod subject;
 pub mod subjects;
 pub mod table;
+mod words;
 
 pub use cell::{Bench, Cell};
 pub use cpus::Cpus;

@@ -8,9 +8,9 @@
 //! L1 set and cost 3-4 times as much, which measures the cache and not the allocator.
 
 use crate::cell::{Bench, Cell};
-use crate::check::split_mix;
 use crate::stream::{self, Ring};
-use crate::subject::{PAGE, Probe, Subject};
+use crate::subject::{Probe, Subject};
+use crate::words::{split_mix, touch};
 
 /// Slots of `mix`: an operation frees the block in its slot, or allocates one into it.
 const MIX_SLOTS: usize = 1024;
@@ -261,22 +261,4 @@ fn mix_program(seed: u64) -> Vec<MixStep> {
         MixStep { slot: ((draw >> 8) % slots) as u16, order }
     };
     (0..MIX_STEPS).map(step).collect()
-}
-
-/// Writes one word in every page of the block, at an offset spread by page number.
-#[inline(always)]
-pub(crate) fn touch(block: *mut u8, order: u32) {
-    for page in 0..1usize << order {
-        let word = spread_word(block, page);
-        // SAFETY: the block is `4096 << order` bytes, allocated and ours until we free it; the
-        // word lies in its page number `page` and is 8-aligned because the block is 4096-aligned.
-        unsafe { word.write_volatile(page as u64) };
-    }
-}
-
-/// The word of `page` (counted within the block) that touching writes.
-#[inline(always)]
-pub(crate) fn spread_word(block: *mut u8, page: usize) -> *mut u64 {
-    let line = ((block as usize / PAGE) + page) % 64;
-    block.wrapping_add(page * PAGE + line * 64).cast::<u64>()
 }

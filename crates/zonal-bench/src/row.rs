@@ -2,8 +2,8 @@
 
 use crate::cell::{Bench, Cell};
 use crate::error::BenchError;
+use crate::latency::Latency;
 use crate::machine::Machine;
-use crate::run::Measured;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -43,6 +43,12 @@ pub struct Row {
     pub ratio_to_limit: Option<f64>,
     /// Rounds that the median is taken over.
     pub rounds: u32,
+}
+
+/// What one subject's rounds in one cell gave.
+pub(crate) struct Measured {
+    pub(crate) rounds_ns_per_op: Vec<f64>,
+    pub(crate) latency: Latency,
 }
 
 impl Row {

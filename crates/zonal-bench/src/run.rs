@@ -7,14 +7,14 @@
 //! not the run longer.
 
 use crate::cell::Cell;
-use crate::check::mix_hash;
 use crate::cpus::Cpus;
 use crate::error::BenchError;
 use crate::latency::{Latency, planned_overhead_ns};
 use crate::machine::Machine;
 use crate::plan::{Options, plan};
-use crate::row::{Report, Row, SCHEMA_VERSION, Skip, to_thousandths};
+use crate::row::{Measured, Report, Row, SCHEMA_VERSION, Skip, to_thousandths};
 use crate::runner::Runner;
+use crate::words::mix_hash;
 use std::time::{Duration, Instant};
 
 /// Fewest rounds that a median is taken over, however slow the subject.
@@ -37,12 +37,6 @@ pub struct Step<'a> {
     pub total: usize,
     /// The cell that comes next.
     pub cell: &'a Cell,
-}
-
-/// What one subject's rounds in one cell gave.
-pub(crate) struct Measured {
-    pub(crate) rounds_ns_per_op: Vec<f64>,
-    pub(crate) latency: Latency,
 }
 
 /// One subject in the current cell.

@@ -4,13 +4,14 @@
 //! thousands of operations reaches it, none per operation (FAIR-1).
 
 use crate::cell::{Bench, Cell};
-use crate::check::{Checked, Ledger, mix_hash};
+use crate::check::{Checked, Ledger};
 use crate::crew::{Crew, Gate};
 use crate::error::BenchError;
 pub use crate::latency::Latency;
 use crate::latency::{self, Readings, Timed};
 use crate::loops::{self, Scratch, Shared};
 use crate::subject::{Direct, Probe, Subject};
+use crate::words::mix_hash;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Instant;

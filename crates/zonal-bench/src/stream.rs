@@ -13,8 +13,8 @@
 //!   and is not written again before the published head has passed it.
 //! - **RING-3** a side publishes before it waits, so the two cannot wait for each other.
 
-use crate::loops::{spread_word, touch};
 use crate::subject::{Probe, Subject};
+use crate::words::{spread_word, touch};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Pages between the two CPUs at most. 512 pointers are one page, which stays in both L1 caches.

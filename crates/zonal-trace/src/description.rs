@@ -27,6 +27,7 @@ use zonal_text::{CPUS_MAX, NODES_MAX, Stat, buddyinfo, cpulist, distance, pagety
 
 use crate::error::{Position, TraceError, TraceErrorKind};
 use crate::meta::{EventCount, Meta, MetaPoll, MetaZone, PagesetChange};
+use crate::polled::{PolledState, PolledZone, zone_of};
 use crate::source::{Source, read_text};
 
 const ZONEINFO: [&str; 3] = ["zoneinfo.pre", "before-zoneinfo.txt", "zoneinfo.txt"];
@@ -136,38 +137,6 @@ pub struct ZoneDescription {
     pub pagesets: Vec<Pageset>,
     /// The NUMA events, `numa_hit` and so on; empty if unknown.
     pub numa_events: Vec<Stat>,
-}
-
-/// Free pages, watermarks and lists as one read of `/proc/zoneinfo` during the trace told them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PolledState {
-    /// When the read began.
-    pub t_begin_ns: u64,
-    /// When it ended: the state is of some time between.
-    pub t_end_ns: u64,
-    /// The populated zones, in the order of [`MachineDescription::zones`].
-    pub zones: Vec<PolledZone>,
-}
-
-/// A zone in a [`PolledState`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PolledZone {
-    /// The node.
-    pub node: u32,
-    /// The zone's kind.
-    pub kind: String,
-    /// Pages on the free lists.
-    pub free: u64,
-    /// Watermark.
-    pub min: u64,
-    /// Watermark.
-    pub low: u64,
-    /// Watermark.
-    pub high: u64,
-    /// Pages that the allocator has.
-    pub managed: u64,
-    /// The per-CPU lists.
-    pub pagesets: Vec<Pageset>,
 }
 
 /// How the kernel was built and the recording made; `None` where no file tells.
@@ -357,7 +326,7 @@ fn polled(poll: &MetaPoll, zones: &[ZoneDescription]) -> PolledState {
         .iter()
         .map(|(name, marks)| {
             let pagesets = poll.pcp.get(name).into_iter().flatten();
-            let (node, kind) = crate::polls::zone_of(name).unwrap_or((0, name));
+            let (node, kind) = zone_of(name).unwrap_or((0, name));
             PolledZone {
                 node,
                 kind: kind.to_owned(),

@@ -16,16 +16,6 @@
 
 use crate::notice::Notice;
 
-/// Largest order of a block (LB-B.1): blocks have 1 to 1024 pages.
-pub const ORDER_MAX: u8 = 10;
-
-/// Largest migratetype that is accepted. Linux 6.12 has 0 to 5 with all options on; 7 leaves room
-/// and still lets a caller index an array of eight.
-pub const MIGRATETYPE_MAX: u8 = 7;
-
-/// Page frame numbers are below this: a 64-bit physical address in pages of 4 KiB.
-pub const PFN_LIMIT: u64 = 1 << 52;
-
 /// One event of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {

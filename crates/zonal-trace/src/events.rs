@@ -17,10 +17,10 @@ use std::path::PathBuf;
 
 use crate::error::{Fault, Position, TraceError, TraceErrorKind, excerpt};
 use crate::event::{Event, EventKind};
+use crate::format::TraceFormat;
 use crate::ftrace::Parsed;
 use crate::lines::{Line, LineReader};
 use crate::perf::PerfEvents;
-use crate::recording::TraceFormat;
 use crate::ring::RingEvents;
 use crate::zt::ZonalEvents;
 use crate::{compact, ftrace, meta};

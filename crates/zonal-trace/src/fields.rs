@@ -4,7 +4,7 @@
 //! reads a field says in its error what the field should have been.
 
 use crate::error::{Fault, TraceErrorKind, bad_field, excerpt};
-use crate::event::{MIGRATETYPE_MAX, ORDER_MAX, PFN_LIMIT};
+use crate::limits::{MIGRATETYPE_MAX, ORDER_MAX, PFN_LIMIT};
 
 /// An unsigned decimal number: digits only, no sign, no overflow.
 pub(crate) fn decimal(bytes: &[u8]) -> Option<u64> {

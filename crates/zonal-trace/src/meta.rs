@@ -222,7 +222,7 @@ fn parse(text: &str) -> Result<Meta, TraceError> {
     if let Some(size) = meta.page_size.filter(|size| !is_page_size(*size)) {
         return Err(bad("page_size", "a power of two from 4096", &size.to_string()));
     }
-    if let Some(order) = meta.pageblock_order.filter(|order| *order > crate::event::ORDER_MAX) {
+    if let Some(order) = meta.pageblock_order.filter(|order| *order > crate::limits::ORDER_MAX) {
         return Err(bad("pageblock_order", "an order from 0 to 10", &order.to_string()));
     }
     Ok(meta)

@@ -14,8 +14,8 @@
 //! and writers.
 
 use crate::error::{Fault, bad_field};
-use crate::event::PFN_LIMIT;
 use crate::fields;
+use crate::limits::PFN_LIMIT;
 
 /// Most numbers of a notice.
 pub(crate) const NUMBERS_MAX: usize = 5;

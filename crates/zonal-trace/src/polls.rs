@@ -11,9 +11,9 @@
 use serde_json::{Map, Value, json};
 use zonal_text::zoneinfo::Pageset;
 
-use crate::description::{PolledState, PolledZone};
 use crate::error::{Position, TraceError, bad_field};
 use crate::fields;
+use crate::polled::{PolledState, PolledZone, zone_of};
 
 /// The file's name.
 pub(crate) const FILE: &str = "zpoll.txt";
@@ -88,14 +88,6 @@ fn take(line: &str, samples: &mut Vec<PolledState>) -> Option<()> {
 fn pair(word: &str) -> Option<(&str, u64)> {
     let (name, value) = word.split_once('=')?;
     Some((name, fields::decimal(value.as_bytes())?))
-}
-
-/// Node and kind of `Normal` or `1/Normal`.
-pub(crate) fn zone_of(name: &str) -> Option<(u32, &str)> {
-    match name.split_once('/') {
-        Some((node, kind)) => Some((u32::try_from(fields::decimal(node.as_bytes())?).ok()?, kind)),
-        None => Some((0, name)),
-    }
 }
 
 fn zone_name(zone: &PolledZone) -> String {

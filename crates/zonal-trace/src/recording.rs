@@ -17,11 +17,13 @@ use std::sync::Arc;
 use zonal_text::CPUS_MAX;
 
 use crate::dat::TraceDat;
-use crate::description::{MachineDescription, PolledState};
+use crate::description::MachineDescription;
 use crate::error::{Fault, Position, TraceError, TraceErrorKind, excerpt};
 use crate::events::{Events, Input, TextInput};
+use crate::format::TraceFormat;
 use crate::lines::{LineReader, read_fault};
 use crate::perf::{PerfData, PerfEvents};
+use crate::polled::PolledState;
 use crate::ring::directory::{DirectoryPages, RingDirectory};
 use crate::ring::{self, RingEvents};
 use crate::source::{Directory, Part, Parts, SingleFile, Source, open_stream};
@@ -43,24 +45,6 @@ const STREAMS: [&str; 9] = [
 
 /// Bytes that tell a binary form.
 const MAGIC_BYTES: usize = 16;
-
-/// The form of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TraceFormat {
-    /// One line of columns per event, times in nanoseconds.
-    Compact,
-    /// What `/sys/kernel/tracing/trace`, `trace-cmd report` or `perf script` print.
-    Ftrace,
-    /// Pages of the kernel's trace rings in files of their own, with format files.
-    Ring,
-    /// `trace.dat` of trace-cmd, version 6 or 7.
-    TraceDat,
-    /// `perf.data` with raw samples.
-    PerfData,
-    /// Our own compact form, with the machine inside.
-    Zonal,
-}
 
 /// A recorded run of a real machine.
 ///

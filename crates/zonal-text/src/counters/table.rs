@@ -1,6 +1,6 @@
 //! The rows.
 
-use super::Counter;
+use super::counter::Counter;
 use crate::layout::Layout::{Linux6_1, Linux6_12, Linux6_14, Linux7};
 
 /// These stand in two groups: of the whole machine up to 6.14, of each node since.

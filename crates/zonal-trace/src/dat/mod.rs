@@ -7,6 +7,7 @@
 //! | file | does |
 //! |--|--|
 //! | `file` | reads numbers and pieces at offsets, within limits |
+//! | `head` | what both versions tell |
 //! | `meta` | the parts both versions have: header_page, formats, kallsyms |
 //! | `v6`, `v7` | where these parts and the pages are |
 //! | `pages` | ring pages, as they are or in compressed chunks |
@@ -14,6 +15,7 @@
 //! The pages then go through [`ring`](crate::ring) like those of a directory.
 
 mod file;
+mod head;
 mod meta;
 mod pages;
 mod v6;
@@ -23,49 +25,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::file::FileReader;
-use self::meta::Meta;
+use self::head::Initial;
+pub(crate) use self::head::TraceDat;
 use self::pages::DatPages;
 use crate::bytes::{Damage, Endian};
 use crate::error::{Position, TraceError, TraceErrorKind, excerpt};
+use crate::ring::RingEvents;
 use crate::ring::page::PAGE_BYTES;
-use crate::ring::{PageLayout, RingEvents};
 use crate::source::{Source, open_seekable};
-use crate::tracefs::{Decoder, Symbols};
 
 /// First bytes of the file.
 pub(crate) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
 /// Clocks whose times are nanoseconds.
 const CLOCKS_NS: [&str; 6] = ["local", "global", "mono", "mono_raw", "boot", "tai"];
-
-/// Where the pages of one CPU are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    cpu: u32,
-    offset: u64,
-    bytes: u64,
-}
-
-/// What the head of a `trace.dat` tells.
-#[derive(Debug, Clone)]
-pub(crate) struct TraceDat {
-    layout: PageLayout,
-    decoder: Decoder,
-    places: Vec<Place>,
-    /// Whether pages are in compressed chunks.
-    compressed: bool,
-    pub(crate) clock: Option<String>,
-    pub(crate) cpus: Option<u32>,
-    pub(crate) uname: Option<String>,
-}
-
-/// What the first bytes tell.
-#[derive(Debug, Clone, Copy)]
-struct Initial {
-    endian: Endian,
-    long: usize,
-    page: usize,
-}
 
 impl TraceDat {
     /// Reads the head of `name`.
@@ -128,29 +101,6 @@ fn read_head(reader: &mut FileReader) -> Result<TraceDat, Damage> {
     Ok(dat)
 }
 
-/// Puts together what both versions found.
-fn assemble(initial: Initial, meta: Meta, compressed: bool) -> Result<TraceDat, Damage> {
-    let Initial { endian, long, page } = initial;
-    let (page, kernel_long) = meta.page.unwrap_or((page, Some(long)));
-    let mut decoder = Decoder::new(endian, meta.symbols.unwrap_or(Symbols::Unknown));
-    for (offset, text) in &meta.formats {
-        decoder.learn(text).map_err(|fault| Damage::new(*offset, fault))?;
-    }
-    if decoder.is_empty() {
-        let expected = "formats of kmem events: record with `trace-cmd record -e kmem`";
-        return Err(Damage::bad(0, "event formats", expected, "none"));
-    }
-    Ok(TraceDat {
-        layout: PageLayout { endian, page, long: kernel_long.unwrap_or(long) },
-        decoder,
-        places: Vec::new(),
-        compressed,
-        clock: None,
-        cpus: None,
-        uname: None,
-    })
-}
-
 #[cold]
 fn foreign(offset: u64, expected: &'static str, found: impl ToString) -> Damage {
     let kind = TraceErrorKind::Foreign { expected, found: found.to_string() };
@@ -159,19 +109,4 @@ fn foreign(offset: u64, expected: &'static str, found: impl ToString) -> Damage 
 
 fn at(file: &PathBuf, damage: Damage) -> TraceError {
     TraceError::new(file, Position::Byte(damage.offset), damage.fault)
-}
-
-/// The clock of the text of `trace_clock`, `local global [mono] …`, or of a bare name.
-fn clock_of(text: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(text);
-    let text = text.trim_matches(['\0', '\n', ' ']);
-    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-    let name = chosen.map_or(text, |(name, _)| name);
-    (!name.is_empty()).then(|| name.to_owned())
-}
-
-/// A string of an option, without its zero byte.
-fn option_text(data: &[u8]) -> Option<String> {
-    let text = data.split(|&byte| byte == 0).next().unwrap_or_default();
-    (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
 }

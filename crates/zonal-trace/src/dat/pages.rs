@@ -8,8 +8,8 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
+use super::head::{Place, TraceDat};
 use super::v7::unpack;
-use super::{Place, TraceDat};
 use crate::bytes::{Damage, Endian};
 use crate::error::TraceErrorKind;
 use crate::lines::read_fault;

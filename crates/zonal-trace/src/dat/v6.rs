@@ -1,8 +1,8 @@
 //! Version 6: one part after the other, then options, then where each CPU's pages are.
 
 use super::file::FileReader;
+use super::head::{Initial, Place, TraceDat, assemble, clock_of, option_text};
 use super::meta::{Meta, PART_BYTES_MAX};
-use super::{Initial, Place, TraceDat, assemble, clock_of, option_text};
 use crate::bytes::{Damage, Endian};
 use crate::error::excerpt;
 use zonal_text::CPUS_MAX;

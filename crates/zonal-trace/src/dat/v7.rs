@@ -1,9 +1,9 @@
 //! Version 7: sections, found through options, each of them compressed or not.
 
 use super::file::FileReader;
+use super::head::{Initial, Place, TraceDat, assemble, clock_of, option_text};
 use super::meta::{Meta, PART_BYTES_MAX};
 use super::v6::cpus_option;
-use super::{Initial, Place, TraceDat, assemble, clock_of, option_text};
 use crate::bytes::{ByteReader, Damage};
 use crate::error::{TraceErrorKind, excerpt};
 use zonal_text::CPUS_MAX;

@@ -13,6 +13,7 @@
 //! Numbers from 128 to 159 have a class of their own, so classes 160 and 161 are never written.
 
 use crate::error::{Fault, TraceErrorKind, bad_field};
+use crate::limits::PFN_LIMIT;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub(super) enum Column {
 }
 
 /// Columns of time: two for each kind of event.
-pub(super) const TIMES: usize = 2 * super::shape::KINDS as usize;
+pub(super) const TIMES: usize = 2 * super::kinds::KINDS as usize;
 /// All columns.
 pub(super) const COLUMNS: usize = Column::Time as usize + TIMES;
 
@@ -93,8 +94,14 @@ pub(super) trait Io {
         let distance = pfn.wrapping_sub(guess) as i64;
         let folded = self.number(column, || ((distance << 1) ^ (distance >> 63)) as u64)?;
         let distance = (folded >> 1) as i64 ^ -((folded & 1) as i64);
-        super::model::frame_at(guess, distance).ok_or_else(|| wrong("page frame number"))
+        frame_at(guess, distance).ok_or_else(|| wrong("page frame number"))
     }
+}
+
+/// A frame, from its distance to a guess.
+fn frame_at(guess: u64, distance: i64) -> Option<u64> {
+    let pfn = guess.wrapping_add_signed(distance);
+    (pfn < PFN_LIMIT).then_some(pfn)
 }
 
 /// A block that says what cannot be.
@@ -280,5 +287,5 @@ mod tests {
         }
     }
 
-    const PFN_LAST: u64 = crate::event::PFN_LIMIT - 1;
+    const PFN_LAST: u64 = PFN_LIMIT - 1;
 }

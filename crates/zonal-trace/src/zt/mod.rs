@@ -25,6 +25,7 @@
 mod block;
 mod chunk;
 mod columns;
+mod kinds;
 mod machine;
 mod model;
 mod reader;

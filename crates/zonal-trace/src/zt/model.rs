@@ -21,7 +21,6 @@ use std::collections::{HashMap, VecDeque};
 
 use super::columns::{Column, Io};
 use crate::error::Fault;
-use crate::event::PFN_LIMIT;
 
 /// Entries of a list that are searched from its top or bottom.
 const SEARCH: usize = 62;
@@ -364,10 +363,4 @@ impl Model {
         self.last_other = pfn;
         Ok(pfn)
     }
-}
-
-/// A frame, from its distance to a guess.
-pub(super) fn frame_at(guess: u64, distance: i64) -> Option<u64> {
-    let pfn = guess.wrapping_add_signed(distance);
-    (pfn < PFN_LIMIT).then_some(pfn)
 }

@@ -4,16 +4,11 @@
 //! one byte. `GFP_HIGHUSER_MOVABLE|__GFP_ZERO|__GFP_COMP` of order 0 and type 1 is one shape.
 
 use super::columns::wrong;
+use super::kinds::{KINDS, NOTICES};
 use super::varint::{Varints, put_varint};
 use crate::error::Fault;
 use crate::event::EventKind;
 use crate::fields::{check_migratetype, check_order};
-use crate::notice::ROWS;
-
-/// The first kind of a notice; version 1 of the format has none.
-const NOTICES: u8 = 12;
-/// All kinds.
-pub(super) const KINDS: u8 = NOTICES + ROWS.len() as u8;
 
 /// Everything of an event but its time, CPU, thread and page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
