@@ -6,11 +6,14 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use thiserror::Error;
 use zonal::Pool;
 
+use crate::errors::Cursor;
 use crate::file::File;
+use crate::flusher::PATIENCE;
 use crate::handle::CachedFile;
 use crate::inner::Inner;
 use crate::options::Options;
@@ -18,6 +21,7 @@ use crate::owner::Owner;
 use crate::state::PageState;
 use crate::stats::Stats;
 use crate::store::{FileStore, MakeStore, Store, is_too_many};
+use crate::writeback::Busy;
 
 /// A page cache over a [`Pool`]. Clones are the same cache; it ends with the last of them and of
 /// its files.
@@ -30,6 +34,8 @@ use crate::store::{FileStore, MakeStore, Store, is_too_many};
 #[derive(Clone)]
 pub struct Cache {
     owner: Arc<Owner>,
+    /// Errors of all files that this clone has told of.
+    told: Cursor,
 }
 
 /// A cache that could not be closed, because not everything could be written.
@@ -55,7 +61,9 @@ impl Cache {
         options: Options,
         make_store: MakeStore,
     ) -> io::Result<Cache> {
-        Ok(Cache { owner: Arc::new(Owner::start(pool, options, make_store)?) })
+        let owner = Arc::new(Owner::start(pool, options, make_store)?);
+        let told = owner.inner.errors.listen();
+        Ok(Cache { owner, told })
     }
 
     fn inner(&self) -> &Inner {
@@ -122,7 +130,8 @@ impl Cache {
         match open() {
             Err(error) if is_too_many(&error) => {
                 let closed = self.inner().files().closed.len();
-                self.inner().drop_closed(closed / 2);
+                let busy = Busy::Until(Instant::now() + PATIENCE);
+                self.inner().drop_closed(closed / 2, busy);
                 open()
             }
             opened => opened,
@@ -182,12 +191,19 @@ impl Cache {
         Ok(CachedFile::new(Arc::clone(&self.owner), file))
     }
 
-    /// Writes all that is dirty, in all files, and returns when it is safe.
+    /// Writes all that is dirty, in all files, and returns when it is safe (`syncfs`).
     ///
     /// # Errors
-    /// The first error; the other files were written nevertheless. What could not be written stays
-    /// dirty.
+    /// The first error; the other files were written nevertheless. Else the last error of any file
+    /// that this clone of the cache was not told of: each reaches every clone once, besides the
+    /// file's own handles.
     pub fn sync(&self) -> io::Result<()> {
+        let synced = self.sync_files();
+        let earlier = self.inner().errors.tell(&self.told);
+        synced.and_then(|()| earlier.map_or(Ok(()), Err))
+    }
+
+    fn sync_files(&self) -> io::Result<()> {
         let files: Vec<Arc<File>> = self.inner().files().by_id.values().cloned().collect();
         let mut outcome = Ok(());
         for file in files {
@@ -205,12 +221,13 @@ impl Cache {
         inner.counters.evicted.load(Relaxed) - before
     }
 
-    /// Writes all that is dirty, and drops this handle if that worked.
+    /// Writes all that is dirty, and drops this handle if all of it is safe. An earlier error that
+    /// was made good since is no reason to refuse.
     ///
     /// # Errors
     /// The first error, with the cache.
     pub fn close(self) -> Result<(), CloseError> {
-        match self.sync() {
+        match self.sync_files() {
             Ok(()) => Ok(()),
             Err(error) => Err(CloseError { cache: self, error }),
         }

@@ -1,35 +1,45 @@
 //! Files leave the cache: after their last handle, when there are too many, and at the cache's end.
+//!
+//! A file leaves when all that was written to it is safe on its device: else a later
+//! [`sync`](crate::Cache::sync) of the cache would say so of bytes that nobody has any more. One
+//! that cannot be written or synced stays, and is tried again.
+//!
+//! No handle means that no page is in use, but for a moment by the cache's own threads; or for good
+//! by a pin that the program has forgotten (`std::mem::forget`). So nothing here waits without an
+//! end. The page of such a pin stays with the pool, allocated: it is leaked, as the program asked.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
-use crate::file::File;
+use crate::file::{Ask, File};
+use crate::flusher::PATIENCE;
 use crate::index::Found;
 use crate::inner::Inner;
 use crate::lock::Until;
 use crate::writeback::Busy;
 
 impl Inner {
-    /// Takes every page of a file out, dirty or not. Nobody has a handle of it.
-    pub fn empty(&self, file: &File) {
+    /// Takes every page of a file out, dirty or not. Nobody has a handle of it. Returns whether
+    /// none is left.
+    pub fn empty(&self, file: &File, busy: Busy) -> bool {
         let _resize = file.resize.write().unwrap_or_else(PoisonError::into_inner);
         // Relaxed: under `resize`.
         file.gone.store(true, Relaxed);
+        let mut empty = true;
         for index in file.index.pages(0) {
             loop {
                 match file.index.exclude(&self.frames, index) {
                     Found::Page(page, _) => self.discard(file, page),
-                    // Reclaim or write-back are at it, and hold nothing that they would wait with.
-                    Found::Busy(frame) => {
-                        self.frames.wait(frame, Until::Unused);
-                        continue;
-                    }
+                    Found::Busy(frame) if self.wait(frame, Until::Unused, busy) => continue,
+                    Found::Busy(_) => empty = false,
                     Found::Absent => {}
                 }
                 break;
             }
         }
         file.index.forget(0);
+        empty
     }
 
     /// The last handle of a file may have gone.
@@ -44,7 +54,7 @@ impl Inner {
         }
         match file.identity {
             // Nobody can open it again. An error keeps it, and the write-back thread tries again.
-            None => self.forget(file),
+            None => self.forget(file, Busy::Until(Instant::now() + PATIENCE)),
             Some(_) if self.files().closed.len() > self.options.closed_files => self.flusher.kick(),
             Some(_) => {}
         }
@@ -52,36 +62,56 @@ impl Inner {
 
     /// Drops files without handles, the oldest first, until `keep` are left, and those that nobody
     /// can open again.
-    pub fn drop_closed(&self, keep: usize) {
-        let files: Vec<Arc<File>> = {
+    pub fn drop_closed(&self, keep: usize, busy: Busy) {
+        let (closed, leaving): (Vec<Arc<File>>, Vec<Arc<File>>) = {
             let files = self.files();
             let excess = files.closed.len().saturating_sub(keep);
             let closed = files.closed.iter().enumerate();
             let of = closed.filter_map(|(at, id)| files.by_id.get(id).map(|file| (at, file)));
-            of.filter(|(at, file)| *at < excess || file.identity.is_none())
-                .map(|(_, file)| Arc::clone(file))
-                .collect()
+            let due = of.filter(|(at, file)| *at < excess || file.identity.is_none());
+            let leaving = files.leaving.iter().filter_map(|id| files.by_id.get(id));
+            (due.map(|(_, file)| Arc::clone(file)).collect(), leaving.cloned().collect())
         };
-        files.iter().filter(|file| file.may_try()).for_each(|file| self.forget(file));
+        let may_try = |file: &&Arc<File>| file.may_try(Ask::Write) && file.may_try(Ask::Sync);
+        closed.iter().filter(may_try).for_each(|file| self.forget(file, busy));
+        leaving.iter().for_each(|file| self.leave(file, busy));
     }
 
-    /// Writes a file without handles and drops it, unless it cannot be written or is opened again.
-    fn forget(&self, file: &Arc<File>) {
-        if self.write_pages(file, &file.dirty_pages(), Busy::Wait).is_err() {
+    /// Writes a file without handles and drops it, unless that cannot be made safe, or it is opened
+    /// again.
+    fn forget(&self, file: &Arc<File>, busy: Busy) {
+        self.soil_again(file, busy);
+        let written = self.write_pages(file, &file.dirty_pages(), busy);
+        if written.is_err() || file.is_dirty() {
             return;
         }
+        if file.is_unsynced() && self.sync_device(file).is_err() {
+            return;
+        }
+        // What is lost of a file that can be opened again is told to whoever opens it.
+        let is_owed = file.is_damaged() && file.identity.is_some();
         {
             let mut guard = self.files_mut();
             let files = &mut *guard;
-            if file.handles.load(Relaxed) != 0 || file.is_dirty() {
+            let in_use = file.handles.load(Relaxed) != 0;
+            if in_use || is_owed || file.is_dirty() || file.is_unsynced() {
                 return;
             }
             files.closed.retain(|id| *id != file.id);
             if let Some(identity) = file.identity {
                 files.by_identity.remove(&identity);
             }
+            files.leaving.push(file.id);
         }
-        self.empty(file);
-        self.files_mut().by_id.remove(&file.id);
+        self.leave(file, busy);
+    }
+
+    /// Takes the pages of a file out that nobody can open, and then the file.
+    pub fn leave(&self, file: &File, busy: Busy) {
+        if self.empty(file, busy) {
+            let mut files = self.files_mut();
+            files.leaving.retain(|id| *id != file.id);
+            files.by_id.remove(&file.id);
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! What the cache knows of one file.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use crate::dirty::Dirty;
+use crate::errors::ErrorSeq;
 use crate::index::Index;
+use crate::ranges::Ranges;
 use crate::store::Store;
 
 /// First pause after a failed write, and the longest; each failure doubles it.
@@ -30,42 +32,42 @@ pub struct File {
     pub handles: AtomicU32,
     /// The file left the cache: nothing of it is read any more. Set with `resize` held alone.
     pub gone: AtomicBool,
+    /// Errors of writes and of syncs.
+    pub errors: ErrorSeq,
+    /// Held during a device sync: each is told of its own error.
+    pub syncing: Mutex<()>,
     dirty: Mutex<Dirty>,
-    failures: Mutex<Failures>,
+    /// There are pages that were written and are not known to be safe.
+    unsynced: AtomicBool,
+    /// There are pages whose bytes are lost.
+    damaged: AtomicBool,
+    pause: Mutex<Pause>,
+    sync_pause: Mutex<Pause>,
 }
 
-/// Pages that are dirty or being written.
+/// When to try again what failed.
 #[derive(Default)]
-struct Dirty {
-    pages: BTreeSet<u64>,
-    /// When the first of them became so.
-    since: Option<Instant>,
+struct Pause {
+    until: Option<Instant>,
+    len: Duration,
 }
 
-#[derive(Default)]
-struct Failures {
-    /// Failed writes so far.
-    count: u64,
-    last: Option<Failure>,
-    retry_at: Option<Instant>,
-    pause: Duration,
-}
-
-/// A write that failed: enough of the error to tell it more than once.
-#[derive(Clone, Debug)]
-struct Failure {
-    kind: io::ErrorKind,
-    errno: Option<i32>,
-    text: String,
-}
-
-impl Failure {
-    fn error(&self) -> io::Error {
-        match self.errno {
-            Some(errno) => io::Error::from_raw_os_error(errno),
-            None => io::Error::new(self.kind, self.text.clone()),
-        }
+impl Pause {
+    fn fail(&mut self) {
+        self.len = (self.len * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+        self.until = Some(Instant::now() + self.len);
     }
+
+    fn is_over(&self) -> bool {
+        self.until.is_none_or(|at| at <= Instant::now())
+    }
+}
+
+/// What the store was asked for in vain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ask {
+    Write,
+    Sync,
 }
 
 impl fmt::Debug for File {
@@ -92,114 +94,177 @@ impl File {
             resize: RwLock::new(()),
             handles: AtomicU32::new(0),
             gone: AtomicBool::new(false),
+            errors: ErrorSeq::default(),
+            syncing: Mutex::default(),
             dirty: Mutex::default(),
-            failures: Mutex::default(),
+            unsynced: AtomicBool::new(false),
+            damaged: AtomicBool::new(false),
+            pause: Mutex::default(),
+            sync_pause: Mutex::default(),
         })
     }
 
     fn dirty(&self) -> MutexGuard<'_, Dirty> {
         self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn failures(&self) -> MutexGuard<'_, Failures> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pause(&self, ask: Ask) -> MutexGuard<'_, Pause> {
+        let pause = match ask {
+            Ask::Write => &self.pause,
+            Ask::Sync => &self.sync_pause,
+        };
+        pause.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is known of dirty pages, and the flags that say so without the lock.
+    fn change<T>(&self, change: impl FnOnce(&mut Dirty) -> T) -> T {
+        let mut dirty = self.dirty();
+        let changed = change(&mut dirty);
+        // Relaxed: set under the lock. Whoever reads `unsynced` has taken a page's state after the
+        // write that set it.
+        self.unsynced.store(dirty.is_unsynced(), Relaxed);
+        self.damaged.store(!dirty.lost().is_empty(), Relaxed);
+        changed
     }
 
     /// Puts a page on the list of dirty ones. Returns whether it was not there.
     pub fn add_dirty(&self, index: u64) -> bool {
-        let mut dirty = self.dirty();
-        dirty.since.get_or_insert_with(Instant::now);
-        dirty.pages.insert(index)
-    }
-
-    /// Takes a page off the list. Returns whether it was there.
-    pub fn remove_dirty(&self, index: u64) -> bool {
-        let mut dirty = self.dirty();
-        let was = dirty.pages.remove(&index);
-        if dirty.pages.is_empty() {
-            dirty.since = None;
-        }
-        was
+        self.dirty().add(index)
     }
 
     /// Dirty pages now, in order.
     pub fn dirty_pages(&self) -> Vec<u64> {
-        self.dirty().pages.iter().copied().collect()
+        self.dirty().pages().collect()
     }
 
     /// Up to `max` dirty pages that follow one another without a gap, from the first one at or
     /// behind `from`.
     pub fn dirty_run(&self, from: u64, max: usize) -> Vec<u64> {
-        let dirty = self.dirty();
-        let mut run: Vec<u64> = Vec::new();
-        for &index in dirty.pages.range(from..).take(max) {
-            if run.last().is_some_and(|last| last + 1 != index) {
-                break;
-            }
-            run.push(index);
-        }
-        run
+        self.dirty().run(from, max)
     }
 
+    /// Something has to be written.
     pub fn is_dirty(&self) -> bool {
-        !self.dirty().pages.is_empty()
+        self.dirty().is_dirty()
     }
 
     /// How long the oldest dirty page is so.
     pub fn dirty_for(&self) -> Duration {
-        self.dirty().since.map_or(Duration::ZERO, |since| since.elapsed())
+        self.dirty().age()
     }
 
     /// After a write-back that left pages dirty: the oldest of them is as old as that.
     pub fn restart_age(&self) {
-        let mut dirty = self.dirty();
-        if dirty.since.is_some() {
-            dirty.since = Some(Instant::now());
+        self.dirty().restart_age();
+    }
+
+    /// Device syncs that failed so far.
+    pub fn failed_syncs(&self) -> u64 {
+        self.dirty().failed()
+    }
+
+    /// A page was written ([`Dirty::written`]).
+    pub fn written(&self, index: u64, failed_syncs: u64) -> Option<bool> {
+        self.change(|dirty| dirty.written(index, failed_syncs))
+    }
+
+    /// Whether a clean page, which the caller has for itself, may leave the cache. `false`: it is
+    /// to be made dirty instead.
+    pub fn give_up(&self, index: u64) -> bool {
+        // Relaxed: see `change`.
+        !self.unsynced.load(Relaxed) || self.change(|dirty| dirty.give_up(index))
+    }
+
+    /// A page leaves the cache for good. Returns whether it was dirty.
+    pub fn forget_page(&self, index: u64) -> bool {
+        self.change(|dirty| dirty.forget(index))
+    }
+
+    /// The file ends before the page `first`.
+    pub fn cut_dirty(&self, first: u64) {
+        self.change(|dirty| dirty.cut(first));
+    }
+
+    /// Every byte of a page is new.
+    pub fn written_over(&self, index: u64) {
+        // Relaxed: as for `give_up`; what is lost was told of under the lock.
+        if self.unsynced.load(Relaxed) || self.damaged.load(Relaxed) {
+            self.change(|dirty| dirty.written_over(index));
         }
     }
 
-    /// Keeps a failed write's error, and puts the next try off.
-    pub fn fail(&self, error: &io::Error) {
-        let mut failures = self.failures();
-        failures.count += 1;
-        failures.last = Some(Failure {
-            kind: error.kind(),
-            errno: error.raw_os_error(),
-            text: error.to_string(),
+    /// Asks the device to make safe what was written, and keeps account of what it says. The caller
+    /// holds `syncing`.
+    pub fn sync_device(&self) -> io::Result<()> {
+        self.change(Dirty::begin_sync);
+        let synced = self.store.sync();
+        self.change(|dirty| match &synced {
+            Ok(()) => dirty.sync_worked(),
+            Err(_) => dirty.sync_failed(),
         });
-        failures.pause = (failures.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
-        failures.retry_at = Some(Instant::now() + failures.pause);
+        synced
     }
 
-    /// A write worked: the next one need not wait.
-    pub fn succeed(&self) {
-        let mut failures = self.failures();
-        failures.retry_at = None;
-        failures.pause = Duration::ZERO;
-    }
-
-    /// Whether a write that nobody waits for may be tried now.
-    pub fn may_try(&self) -> bool {
-        self.failures().retry_at.is_none_or(|at| at <= Instant::now())
-    }
-
-    /// Failed writes so far.
-    pub fn failed(&self) -> u64 {
-        self.failures().count
-    }
-
-    /// The last failed write's error, if there were more than `seen`.
-    pub fn failure_since(&self, seen: u64) -> Option<io::Error> {
-        let failures = self.failures();
-        if failures.count == seen {
-            return None;
+    /// Clean pages that are to be written again.
+    pub fn dirty_again(&self) -> Vec<u64> {
+        // Relaxed: see `change`.
+        match self.unsynced.load(Relaxed) {
+            true => self.dirty().again(),
+            false => Vec::new(),
         }
-        failures.last.as_ref().map(Failure::error)
+    }
+
+    /// A page that is to be written again is dirty now, if `mark` says that it was not.
+    pub fn soil_again(&self, index: u64, mark: impl FnOnce() -> bool) {
+        self.change(|dirty| dirty.soil_again(index, mark));
+    }
+
+    /// Something was written and is not known to be safe.
+    pub fn is_unsynced(&self) -> bool {
+        self.dirty().is_unsynced()
+    }
+
+    /// What was written and is lost.
+    pub fn lost(&self) -> Ranges {
+        match self.is_damaged() {
+            true => self.dirty().lost().clone(),
+            false => Ranges::default(),
+        }
+    }
+
+    /// Whether anything is lost. Relaxed: whoever was told of it has taken locks since.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.load(Relaxed)
+    }
+
+    /// Whether what was written to a page is lost.
+    pub fn is_lost(&self, index: u64) -> bool {
+        self.is_damaged() && self.dirty().lost().contains(index)
+    }
+
+    /// The program knows of what is lost.
+    pub fn accept_loss(&self, known: &Ranges) {
+        self.change(|dirty| dirty.accept_loss(known));
+    }
+
+    /// Keeps an error, and puts the next try off.
+    pub fn fail(&self, ask: Ask, error: &io::Error) {
+        self.errors.add(error);
+        self.pause(ask).fail();
+    }
+
+    /// It worked: the next one need not wait.
+    pub fn succeed(&self, ask: Ask) {
+        *self.pause(ask) = Pause::default();
+    }
+
+    /// Whether what nobody waits for may be tried now.
+    pub fn may_try(&self, ask: Ask) -> bool {
+        self.pause(ask).is_over()
     }
 
     /// The error that keeps the file from being written, if one does.
     pub fn standing_failure(&self) -> Option<io::Error> {
-        let failures = self.failures();
-        failures.retry_at?;
-        failures.last.as_ref().map(Failure::error)
+        self.pause(Ask::Write).until?;
+        self.errors.last()
     }
 }

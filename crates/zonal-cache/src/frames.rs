@@ -196,6 +196,10 @@ impl<'a> Shared<'a> {
         // changes it (FRAME-3); every byte of an anonymous mapping is initialised.
         unsafe { start.as_ref() }
     }
+    /// The page is dirty, though nobody has changed it. `false`: it is already, or being written.
+    pub fn soil_again(&self) -> bool {
+        lock::try_change(&self.frames.get(self.frame).state, PageState::soil_again).is_ok()
+    }
     /// The page is to be written to its store, by this user. `false`: it is clean, or somebody
     /// else is at it.
     pub fn begin_writeback(&self) -> bool {

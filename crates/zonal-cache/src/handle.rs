@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 
 use zonal::PAGE_SIZE;
 
+use crate::durable::bytes_of;
+use crate::errors::Cursor;
 use crate::file::File;
 use crate::fill::{READ_MAX, Touch};
 use crate::frames::{Exclusive, Shared};
@@ -28,8 +30,8 @@ pub struct CachedFile {
     owner: Arc<Owner>,
     file: Arc<File>,
     ahead: Mutex<Ahead>,
-    /// Failed writes that this handle has told of.
-    told: AtomicU64,
+    /// Errors that this handle has told of.
+    told: Cursor,
     /// The page that was written last.
     written: AtomicU64,
     mapped: bool,
@@ -43,7 +45,7 @@ impl fmt::Debug for CachedFile {
 
 impl CachedFile {
     pub(crate) fn new(owner: Arc<Owner>, file: Arc<File>) -> CachedFile {
-        let told = AtomicU64::new(file.failed());
+        let told = file.errors.listen();
         CachedFile {
             owner,
             file,
@@ -128,6 +130,7 @@ impl CachedFile {
         loop {
             let busy = {
                 let _uncut = self.uncut();
+                self.check_not_lost(index)?;
                 let part = self.part_of_page(index).saturating_sub(inside).min(buffer.len());
                 match self.file.index.share(&inner.frames, index, PageState::default()) {
                     // Somebody else found a page meanwhile, and may have changed it since.
@@ -162,6 +165,7 @@ impl CachedFile {
                 if len == 0 {
                     return Ok(None);
                 }
+                self.check_not_lost(index)?;
                 match file_page(inner, &self.file, index, touch) {
                     Found::Page(page, before) => {
                         if missed.is_none() {
@@ -244,7 +248,10 @@ impl CachedFile {
             if keeps { Need::Bytes } else { Need::Page }
         });
         let found = found.map_err(|error| inner.why_no_page(&self.file, error))?;
-        let mut page = found.ok_or_else(|| self.behind_the_end(index))?;
+        let (mut page, need) = found.ok_or_else(|| self.behind_the_end(index))?;
+        if need == Need::Page {
+            self.file.written_over(index);
+        }
         page.bytes_mut()[inside..inside + bytes.len()].copy_from_slice(bytes);
         page.set(PageState::UPTODATE);
         // Before the page can be written to its store, which looks at the length. The file is not
@@ -266,13 +273,13 @@ impl CachedFile {
         }
     }
 
-    /// A page for the caller alone. `need` says, by the file's length, what is needed of a page
-    /// that is not in the cache. Returns `None` if that is nothing.
+    /// A page for the caller alone, and what it keeps. `need` says that by the file's length.
+    /// Returns `None` if it is nothing.
     fn page_to_change(
         &self,
         index: u64,
         need: impl Fn(u64) -> Need,
-    ) -> io::Result<Option<Exclusive<'_>>> {
+    ) -> io::Result<Option<(Exclusive<'_>, Need)>> {
         let (inner, file) = (self.inner(), &*self.file);
         let mut missed = false;
         loop {
@@ -282,10 +289,13 @@ impl CachedFile {
                 if need == Need::Nothing {
                     return Ok(None);
                 }
+                if need == Need::Bytes {
+                    self.check_not_lost(index)?;
+                }
                 match file.index.exclude(&inner.frames, index) {
                     Found::Page(page, _) => {
                         count(&inner.counters.hits, u64::from(!missed));
-                        return Ok(Some(page));
+                        return Ok(Some((page, need)));
                     }
                     Found::Busy(frame) => frame,
                     Found::Absent => {
@@ -299,7 +309,7 @@ impl CachedFile {
                         let mut page = inner.take_for_write()?;
                         page.bytes_mut().fill(0);
                         if inner.insert(file, index, &page) {
-                            return Ok(Some(page));
+                            return Ok(Some((page, need)));
                         }
                         page.release();
                         continue;
@@ -350,22 +360,48 @@ impl CachedFile {
             }
         }
         file.index.forget(len.div_ceil(PAGE));
+        file.cut_dirty(len.div_ceil(PAGE));
         Ok(None)
     }
 
     /// Writes what is dirty in this file, and returns when it is safe (`fsync`).
     ///
+    /// `Ok` says that every byte that was written before the call is on the device, and that no
+    /// write or sync of this file failed since this handle was last told.
+    ///
     /// Waits for pages that are pinned for writing: do not hold one of this file.
     ///
     /// # Errors
-    /// What could not be written, now or in the background since this handle was last told. It
-    /// stays dirty, and the next call tries again.
+    /// What failed, now or in the background since this handle was last told: each error reaches
+    /// every handle that was open when it came, once. What is in memory stays dirty, also if the
+    /// device was asked in vain, and the next call writes all of it again.
+    ///
+    /// If the cache had given up pages that were not safe yet, each call returns
+    /// [`LostWrites`](crate::LostWrites) until the program has written them anew or
+    /// [accepts the loss](Self::accept_loss).
     pub fn sync(&self) -> io::Result<()> {
         let synced = self.inner().sync_file(&self.file);
-        let (told, failed) = (self.told.load(Relaxed), self.file.failed());
-        let earlier = self.file.failure_since(told);
-        self.told.store(failed, Relaxed);
+        let earlier = self.file.errors.tell(&self.told);
         synced.and_then(|()| earlier.map_or(Ok(()), Err))
+    }
+
+    /// Bytes that were written and are lost ([`LostWrites`](crate::LostWrites)).
+    pub fn lost(&self) -> Vec<Range<u64>> {
+        bytes_of(&self.file.lost())
+    }
+
+    /// Accepts that the bytes of [`lost`](Self::lost) are lost, and returns which. From now on the
+    /// file has there what its store has: what was written, what was there before, or of each page
+    /// a part.
+    ///
+    /// Waits until pages there are not pinned: do not hold one.
+    pub fn accept_loss(&self) -> Vec<Range<u64>> {
+        bytes_of(&self.inner().accept_loss(&self.file))
+    }
+
+    fn check_not_lost(&self, index: u64) -> io::Result<()> {
+        let lost = self.file.is_lost(index);
+        lost.then(|| self.inner().loss(&self.file)).flatten().map_or(Ok(()), Err)
     }
 
     /// A page of the file, in place. It stays in the cache until it is dropped.
@@ -386,7 +422,8 @@ impl CachedFile {
     /// after it is dropped.
     ///
     /// While a thread holds it, nobody else can read the page: it must not read that page itself,
-    /// nor [`sync`](Self::sync) the file.
+    /// nor [`sync`](Self::sync) the file. One that is forgotten ([`std::mem::forget`]) is held for
+    /// good: its page is never written, and a sync waits without end.
     ///
     /// # Errors
     /// As for [`pin`](Self::pin) and [`write_at`](Self::write_at).
@@ -401,7 +438,7 @@ impl CachedFile {
             _ => Need::Bytes,
         });
         let found = found.map_err(|error| inner.why_no_page(&self.file, error))?;
-        let page = found.ok_or_else(|| self.behind_the_end(index))?;
+        let (page, _) = found.ok_or_else(|| self.behind_the_end(index))?;
         // The file is not cut below this page while it is held.
         let len = self.part_of_page(index);
         self.soil(index, &page);

@@ -1,10 +1,12 @@
 //! What all handles and threads of a cache share, and the steps in the life of one page.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::file::File;
+use crate::errors::ErrorSeq;
+use crate::file::{Ask, File};
 use crate::flusher::Flusher;
 use crate::frames::{Exclusive, Frames};
 use crate::index::Shadow;
@@ -27,6 +29,8 @@ pub struct Inner {
     pub counters: Counters,
     /// Pages dirty or being written, of all files.
     pub dirty: AtomicU64,
+    /// Errors of writes and of syncs, of all files.
+    pub errors: ErrorSeq,
     pub flusher: Flusher,
     pub windows: Windows,
     /// Threads that hold pages of the cache's own accord: they write, read ahead or reclaim, and
@@ -45,6 +49,8 @@ pub struct Files {
     pub by_identity: HashMap<(u64, u64), u32>,
     /// Files without handles, oldest first.
     pub closed: VecDeque<u32>,
+    /// Files that nobody can open any more, and whose pages are not all out of the cache.
+    pub leaving: Vec<u32>,
     pub next_id: u32,
 }
 
@@ -105,17 +111,24 @@ impl Inner {
     pub fn discard(&self, file: &File, page: Exclusive<'_>) {
         let (_, index) = page.owner();
         self.lru_of(page.frame()).remove(&self.frames, &page);
-        self.cleaned(file, index, page.frame());
+        if file.forget_page(index) {
+            self.cleaned(page.frame());
+        }
         self.unmap(&page);
         page.clear(PageState::DIRTY);
         file.index.remove(index);
         page.release();
     }
 
-    /// Gives a clean page up, and remembers when. It is on no list.
-    pub fn evict(&self, file: &File, page: Exclusive<'_>) {
+    /// Gives a clean page up, and remembers when. It is on no list. `Err`: it is dirty again,
+    /// because a device sync failed since it was written.
+    pub fn evict<'a>(&self, file: &File, page: Exclusive<'a>) -> Result<(), Exclusive<'a>> {
         debug_assert!(page.state().is_clean(), "a dirty page is given up: {:?}", page.state());
         let (_, index) = page.owner();
+        if !file.give_up(index) {
+            self.soil(file, index, &page);
+            return Err(page);
+        }
         let zone = self.frames.zone_of(page.frame());
         let shadow = Shadow { zone: zone as u16, age: self.lru[zone].evict() };
         file.index.evict(index, shadow, |old| {
@@ -125,6 +138,7 @@ impl Inner {
         });
         count(&self.counters.evicted, 1);
         page.release();
+        Ok(())
     }
 
     /// Counts a page, to which the caller has a right, as mapped.
@@ -147,18 +161,28 @@ impl Inner {
         if !page.state().has(PageState::DIRTY) {
             page.set(PageState::DIRTY);
             if file.add_dirty(index) {
-                self.dirty.fetch_add(1, Relaxed);
-                self.lru_of(page.frame()).dirty.fetch_add(1, Relaxed);
+                self.soiled(page.frame());
             }
         }
     }
 
-    /// Counts a page as clean, if it was counted as dirty.
-    pub fn cleaned(&self, file: &File, index: u64, frame: u32) {
-        if file.remove_dirty(index) {
-            self.dirty.fetch_sub(1, Relaxed);
-            self.lru_of(frame).dirty.fetch_sub(1, Relaxed);
-        }
+    /// One dirty page more.
+    pub fn soiled(&self, frame: u32) {
+        self.dirty.fetch_add(1, Relaxed);
+        self.lru_of(frame).dirty.fetch_add(1, Relaxed);
+    }
+
+    /// One dirty page less.
+    pub fn cleaned(&self, frame: u32) {
+        self.dirty.fetch_sub(1, Relaxed);
+        self.lru_of(frame).dirty.fetch_sub(1, Relaxed);
+    }
+
+    /// Keeps the error of a write or a sync for all whom it concerns.
+    pub fn fail(&self, file: &File, ask: Ask, error: &io::Error) {
+        count(&self.counters.write_errors, 1);
+        self.errors.add(error);
+        file.fail(ask, error);
     }
 }
 

@@ -28,6 +28,31 @@
 //! When not to use it: where the operating system's own cache is large enough and a copy from it
 //! fast enough; or for files that others change at the same time.
 //!
+//! # What a sync says
+//! [`CachedFile::sync`] returns `Ok` if every byte that was written before the call is on the
+//! device. A failed write leaves its pages dirty. A failed *device sync* is worse: Linux marks the
+//! pages clean that it could not write, tells of it once, and the next `fsync` works although the
+//! bytes are gone. (PostgreSQL lost data so until 2018.) So the cache never asks twice for the same
+//! write:
+//!
+//! - Pages that were written since the last good device sync, or while one failed, are **dirty
+//!   again**, and the next sync writes them anew. A program that still has its data in the cache
+//!   loses nothing, and need not abort.
+//! - Pages that the cache had given up in between cannot be written anew. Their bytes are **lost**:
+//!   every sync of the file and every read of them fails with [`LostWrites`] until the program has
+//!   written these pages anew as a whole, has cut them off, or calls [`CachedFile::accept_loss`].
+//!   A program with a log replays it there.
+//! - An error is told **once to each** handle of the file that was open when it came, at its next
+//!   sync, also if the data was made safe since; and once to each clone of the [`Cache`], at
+//!   [`Cache::sync`]. This includes errors of the write-back thread and of reclaim. One that no
+//!   handle was told of is told to the next handle that is opened, as in Linux. Dropping a handle
+//!   tells nothing.
+//! - A file without handles stays in the cache until it is safe.
+//!
+//! A cut or a growth of the file ([`CachedFile::set_len`]) is passed to the store at once; the file
+//! system keeps it, or fails for good.
+//!
+//! # Modules
 //! A module uses only modules above it:
 //!
 //! | module | does |
@@ -35,13 +60,17 @@
 //! | `options`, `stats`, `store` | settings, counters, where files are |
 //! | `state`, `lock` | one page's state word, and waiting for it |
 //! | `frames` | a page's record, rights to its bytes |
-//! | `index`, `file` | the pages of a file; what is known of a file |
+//! | `index` | the pages of a file |
+//! | `ranges`, `dirty` | which pages were changed, and what became of them |
+//! | `errors` | errors, told to all whom they concern |
+//! | `file` | what is known of a file |
 //! | `lru` | active and inactive lists, how long ago a page was given up |
 //! | `readahead` | windows to be read |
 //! | `flusher` | when the write-back thread wakes, and who waits for it |
 //! | `inner` | what all threads share, the steps in a page's life |
 //! | `writeback` | a page goes to its store |
-//! | `reclaim` | it goes back to the pool |
+//! | `durable` | what was written becomes safe, or is lost |
+//! | `reclaim` | a page goes back to the pool |
 //! | `fill` | it comes in |
 //! | `closing` | files leave the cache |
 //! | `owner` | the cache's threads, and its end |
@@ -49,8 +78,9 @@
 //!
 //! # Locks
 //! In this order. No lock is held while a page is waited for; none but `resize`, shared, while one
-//! is taken from the pool or a store is read.
+//! is taken from the pool or a store is read; none but `syncing` during a device sync.
 //!
+//! 0. a file's `syncing`, while its device makes safe what was written;
 //! 1. a file's `resize`; shared while a page is looked for and read, alone while the file is cut;
 //! 2. a page's state, by its users; several pages only by those who wait for none of them;
 //! 3. the list of files, to open and close them and to look up a page's file;
@@ -64,6 +94,9 @@
 mod builder;
 mod cache;
 mod closing;
+mod dirty;
+mod durable;
+mod errors;
 mod file;
 mod fill;
 mod flusher;
@@ -75,6 +108,7 @@ mod lock;
 mod lru;
 mod options;
 mod owner;
+mod ranges;
 mod readahead;
 mod reclaim;
 mod state;
@@ -85,6 +119,7 @@ mod writeback;
 
 pub use builder::Builder;
 pub use cache::{Cache, CloseError};
+pub use durable::LostWrites;
 pub use handle::{CachedFile, PinnedPage, PinnedPageMut};
 pub use stats::Stats;
 pub use store::{FileStore, Store};

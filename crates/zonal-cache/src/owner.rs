@@ -4,12 +4,14 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use zonal::Pool;
 use zonal::reclaim::Registration;
 
+use crate::errors::ErrorSeq;
 use crate::file::File;
-use crate::flusher::{Flusher, Round};
+use crate::flusher::{Flusher, PATIENCE, Round};
 use crate::frames::Frames;
 use crate::inner::{Files, Inner};
 use crate::lru::ZoneLru;
@@ -42,6 +44,7 @@ impl Owner {
             make_store,
             counters: Counters::default(),
             dirty: 0.into(),
+            errors: ErrorSeq::default(),
             flusher: Flusher::default(),
             at_work: AtomicU32::new(0),
             windows: Windows::default(),
@@ -82,10 +85,13 @@ impl Drop for Owner {
             let _ = thread.join();
         }
         let files: Vec<Arc<File>> = self.inner.files().by_id.values().cloned().collect();
+        // Reclaim may be at a page for a moment. A page that somebody has for good is leaked.
+        let busy = Busy::Until(Instant::now() + PATIENCE);
         for file in files {
+            self.inner.soil_again(&file, busy);
             // Nobody is left to be told.
-            let _ = self.inner.write_pages(&file, &file.dirty_pages(), Busy::Wait);
-            self.inner.empty(&file);
+            let _ = self.inner.write_pages(&file, &file.dirty_pages(), busy);
+            self.inner.empty(&file, busy);
         }
         *self.inner.files_mut() = Files::default();
     }
@@ -113,6 +119,6 @@ impl Inner {
 impl Round for Inner {
     fn round(&self) {
         self.flush_round();
-        self.drop_closed(self.options.closed_files);
+        self.drop_closed(self.options.closed_files, Busy::Pass);
     }
 }

@@ -14,7 +14,7 @@ use zonal::{Gfp, NodeId, Order, ZoneKind};
 use zonal_core::reclaim::PRIORITY_GENTLE;
 use zonal_core::reclaim::lists::{FileLists, Lists, shrink_lists};
 
-use crate::file::File;
+use crate::file::{Ask, File};
 use crate::frames::Exclusive;
 use crate::inner::Inner;
 use crate::lru::{End, ZoneLru};
@@ -191,9 +191,11 @@ impl Inner {
             if self.stays_mapped(&page, may) {
                 lru.add(&self.frames, &[page], End::New);
             } else if page.state().is_clean() {
-                self.evict(&file, page);
-                reclaimed += 1;
-            } else if may.write && file.may_try() {
+                match self.evict(&file, page) {
+                    Ok(()) => reclaimed += 1,
+                    Err(page) => lru.add(&self.frames, &[page], End::New),
+                }
+            } else if may.write && file.may_try(Ask::Write) {
                 // First in line when it is written.
                 lru.add(&self.frames, &[page], End::Old);
                 dirty.push((file, index));

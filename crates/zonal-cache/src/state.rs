@@ -115,6 +115,15 @@ impl PageState {
         PageState(self.unlock().0 + 1)
     }
 
+    /// A user says that a page, which it does not change, is to be written once more. `None`: it is
+    /// going to be, or it is being written.
+    pub const fn soil_again(self) -> Option<PageState> {
+        match self.is_clean() {
+            true => Some(self.with(Self::DIRTY)),
+            false => None,
+        }
+    }
+
     /// A user begins to write a dirty page. `None`: it is clean, or somebody else is at it.
     pub const fn begin_writeback(self) -> Option<PageState> {
         match self.has(Self::DIRTY) && !self.has(Self::WRITEBACK) {

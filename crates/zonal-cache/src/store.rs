@@ -39,7 +39,9 @@ pub trait Store: Send + Sync {
     /// Returns when what was written is safe.
     ///
     /// # Errors
-    /// What the device says.
+    /// What the device says. What was written since the last good sync may be gone then, though it
+    /// was read back meanwhile: the cache writes it again. Lengths must not be gone: a store that
+    /// cannot keep them fails every later sync too.
     fn sync(&self) -> io::Result<()>;
     /// The file has no bytes, as far as the store knows.
     ///

@@ -15,11 +15,11 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use zonal::PAGE_SIZE;
 
-use crate::file::File;
+use crate::file::{Ask, File};
 use crate::flusher::{LOOK_AGAIN, PATIENCE};
 use crate::frames::Shared;
 use crate::index::Found;
@@ -34,6 +34,8 @@ const WRITE_MAX: usize = 256;
 const AROUND_MAX: usize = 32;
 /// The limits are computed anew after this many pages have become dirty.
 const LIMITS_EVERY: u32 = 16;
+/// A page that is in use for a moment is looked at again after this long.
+const LOOK_SOON: Duration = Duration::from_micros(200);
 /// At least this many pages may be dirty.
 const LIMIT_MIN: u64 = 16;
 
@@ -42,6 +44,8 @@ const LIMIT_MIN: u64 = 16;
 pub enum Busy {
     /// It does: a sync.
     Wait,
+    /// It does until then: whoever uses them lets go of them soon, or never.
+    Until(Instant),
     /// It passes them: it may hold up others, or be called by them.
     Pass,
 }
@@ -128,7 +132,7 @@ impl Inner {
                 continue;
             }
             tried = true;
-            if !file.may_try() {
+            if !file.may_try(Ask::Write) {
                 failing = true;
                 continue;
             }
@@ -141,6 +145,7 @@ impl Inner {
 
     /// Writes what of a file is dirty now, in runs. Pages in use are left for later.
     fn flush_file(&self, file: &File) -> io::Result<()> {
+        self.soil_again(file, Busy::Pass);
         let mut from = 0;
         loop {
             let run = file.dirty_run(from, WRITE_MAX);
@@ -162,6 +167,16 @@ impl Inner {
             // The error is kept with the file, and the page stays dirty.
             let _ = self.write_pages(file, &run, Busy::Pass);
         }
+    }
+
+    /// Waits for a page that is in the way, or a part of that time. `false`: no longer.
+    pub fn wait(&self, frame: u32, until: Until, busy: Busy) -> bool {
+        match busy {
+            Busy::Wait => self.frames.wait(frame, until),
+            Busy::Until(end) if Instant::now() < end => std::thread::sleep(LOOK_SOON),
+            Busy::Until(_) | Busy::Pass => return false,
+        }
+        true
     }
 
     /// Writes those of the pages that are dirty. The pages are in order.
@@ -203,7 +218,9 @@ impl Inner {
                 }
                 // Whoever is in the way may wait for a page of the run.
                 flush(&mut run);
-                self.frames.wait(in_the_way.0, in_the_way.1);
+                if !self.wait(in_the_way.0, in_the_way.1, busy) {
+                    break;
+                }
             }
         }
         flush(&mut run);
@@ -217,34 +234,29 @@ impl Inner {
         // The end of the file cannot move below these pages while they are used here.
         let len = file.len.load(Relaxed);
         let bytes = (len.saturating_sub(offset)).min((run.len() * PAGE_SIZE) as u64) as usize;
+        let failed_syncs = file.failed_syncs();
         let (written, outcome) = write_bytes(file, run, offset, bytes);
         let whole = if written == bytes { run.len() } else { written / PAGE_SIZE };
+        let mut cleaned = 0;
         for (at, (index, page)) in run.drain(..).enumerate() {
-            if at < whole {
-                self.cleaned(file, index, page.frame());
+            let listed = if at < whole { file.written(index, failed_syncs) } else { None };
+            if listed == Some(true) {
+                self.cleaned(page.frame());
             }
             self.lru_of(page.frame()).writeback.fetch_sub(1, Relaxed);
-            page.end_writeback(at < whole);
+            page.end_writeback(listed.is_some());
+            cleaned += u64::from(listed.is_some());
         }
         count(&self.counters.written, whole as u64);
-        self.flusher.cleaned.fetch_add(whole as u64, Relaxed);
+        self.flusher.cleaned.fetch_add(cleaned, Relaxed);
         match &outcome {
-            Ok(()) => file.succeed(),
-            Err(error) => {
-                count(&self.counters.write_errors, 1);
-                file.fail(error);
-            }
+            Ok(()) => file.succeed(Ask::Write),
+            Err(error) => self.fail(file, Ask::Write, error),
         }
-        if whole > 0 {
+        if cleaned > 0 {
             self.flusher.tell_progress();
         }
         outcome
-    }
-
-    /// Writes all that is dirty in a file, and returns when it is safe.
-    pub fn sync_file(&self, file: &File) -> io::Result<()> {
-        let written = self.write_pages(file, &file.dirty_pages(), Busy::Wait);
-        written.and(file.store.sync())
     }
 }
 

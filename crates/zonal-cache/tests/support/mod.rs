@@ -1,6 +1,8 @@
 //! A store in memory that fails when told to, and pools of a known size.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod device;
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};

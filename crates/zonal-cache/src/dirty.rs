@@ -1,0 +1,229 @@
+//! What becomes of the pages of one file that were changed.
+//!
+//! ```text
+//!          written            a device sync begins        it works
+//!   dirty ─────────► unsynced ────────────────────► asked ─────────► safe
+//!     ▲                 │                             │
+//!     │                 ├─── a device sync fails ─────┤
+//!     └── in memory ────┘                             └──── given up meanwhile ───► lost
+//! ```
+//! A written page is not safe before a device sync that began later has worked. If one fails, the
+//! device or the kernel may have dropped any of these bytes, and a second sync that works says
+//! nothing about them: Linux marks pages clean whose write failed, and reports that once. So every
+//! page that is still in memory is to be written again (`again`, then `dirty`), and one that was
+//! given up is lost: only the program can bring it back.
+//!
+//! # Invariants
+//! - **DIRTY-1** a page that was written, and not written over as a whole since, is in `dirty`,
+//!   `again`, `unsynced`, `asked` or `lost`, or safe on the device.
+//! - **DIRTY-2** pages of `kept` and `again` are in the cache; a page leaves it through
+//!   [`give_up`](Dirty::give_up) or [`forget`](Dirty::forget).
+//! - **DIRTY-3** a page in `again` is not in `pages`.
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::time::{Duration, Instant};
+
+use crate::ranges::Ranges;
+
+/// The changed pages of a file.
+#[derive(Debug, Default)]
+pub struct Dirty {
+    /// Dirty pages, and those being written.
+    pages: BTreeSet<u64>,
+    /// When the first of them became so.
+    since: Option<Instant>,
+    /// Written since the last device sync began.
+    unsynced: Written,
+    /// Written before that; the device sync has not ended.
+    asked: Written,
+    /// Clean pages to be made dirty, because a device sync failed.
+    again: BTreeSet<u64>,
+    /// Written, given up, and not safe when a device sync failed.
+    lost: Ranges,
+    /// Device syncs that failed.
+    failed: u64,
+}
+
+/// Pages that were written.
+#[derive(Debug, Default)]
+struct Written {
+    /// Those that are in the cache since.
+    kept: BTreeSet<u64>,
+    /// Those that were given up. The store may hold them or not.
+    gone: Ranges,
+}
+
+impl Written {
+    fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.gone.is_empty()
+    }
+
+    fn take(&mut self, other: Written) {
+        self.kept.extend(other.kept);
+        self.gone.insert_all(&other.gone);
+    }
+
+    fn give_up(&mut self, page: u64) {
+        if self.kept.remove(&page) {
+            self.gone.insert(page);
+        }
+    }
+
+    fn cut(&mut self, first: u64) {
+        self.kept.split_off(&first);
+        self.gone.cut(first);
+    }
+}
+
+impl Dirty {
+    /// A page is dirty. Returns whether it was not.
+    pub fn add(&mut self, page: u64) -> bool {
+        self.since.get_or_insert_with(Instant::now);
+        self.again.remove(&page);
+        self.pages.insert(page)
+    }
+
+    /// Takes a page off the list of dirty ones. Returns whether it was there.
+    fn remove(&mut self, page: u64) -> bool {
+        let was = self.pages.remove(&page);
+        if self.pages.is_empty() {
+            self.since = None;
+        }
+        was
+    }
+
+    /// Dirty pages now, in order.
+    pub fn pages(&self) -> impl Iterator<Item = u64> {
+        self.pages.iter().copied()
+    }
+
+    /// Up to `max` dirty pages that follow one another without a gap, from the first one at or
+    /// behind `from`.
+    pub fn run(&self, from: u64, max: usize) -> Vec<u64> {
+        let mut run: Vec<u64> = Vec::new();
+        for &page in self.pages.range(from..).take(max) {
+            if run.last().is_some_and(|last| last + 1 != page) {
+                break;
+            }
+            run.push(page);
+        }
+        run
+    }
+
+    /// Something has to be written.
+    pub fn is_dirty(&self) -> bool {
+        !self.pages.is_empty() || !self.again.is_empty()
+    }
+
+    /// How long the oldest dirty page is so.
+    pub fn age(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// After a write-back that left pages dirty: the oldest of them is as old as that.
+    pub fn restart_age(&mut self) {
+        if self.since.is_some() {
+            self.since = Some(Instant::now());
+        }
+    }
+
+    /// Device syncs that failed so far. A write that ends under another number than it began under
+    /// does not count.
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// A page was written, by a write that began when `failed` device syncs had failed. Returns
+    /// whether it was on the list; `None`: it stays dirty, because a device sync failed meanwhile
+    /// and may have dropped these bytes too.
+    pub fn written(&mut self, page: u64, failed: u64) -> Option<bool> {
+        if failed != self.failed {
+            return None;
+        }
+        self.unsynced.kept.insert(page);
+        Some(self.remove(page))
+    }
+
+    /// Whether a clean page may leave the cache. `false`: it is to be made dirty instead.
+    pub fn give_up(&mut self, page: u64) -> bool {
+        if self.again.contains(&page) {
+            return false;
+        }
+        self.unsynced.give_up(page);
+        self.asked.give_up(page);
+        true
+    }
+
+    /// A page leaves the cache, and what was written to it is of no use. Returns whether it was
+    /// dirty.
+    pub fn forget(&mut self, page: u64) -> bool {
+        self.again.remove(&page);
+        self.unsynced.kept.remove(&page);
+        self.asked.kept.remove(&page);
+        self.remove(page)
+    }
+
+    /// The file ends before the page `first`.
+    pub fn cut(&mut self, first: u64) {
+        self.unsynced.cut(first);
+        self.asked.cut(first);
+        self.lost.cut(first);
+    }
+
+    /// Every byte of a page is new: what was written to it before is of no use. The page is going
+    /// to be dirty.
+    pub fn written_over(&mut self, page: u64) {
+        self.unsynced.gone.remove(page);
+        self.asked.gone.remove(page);
+        self.lost.remove(page);
+    }
+
+    /// A device sync begins.
+    pub fn begin_sync(&mut self) {
+        let unsynced = mem::take(&mut self.unsynced);
+        self.asked.take(unsynced);
+    }
+
+    /// The device sync has worked.
+    pub fn sync_worked(&mut self) {
+        self.asked = Written::default();
+    }
+
+    /// The device sync has failed: of all that was written since the last good one, nothing is
+    /// sure. Pages in memory are to be written [again](Self::again).
+    pub fn sync_failed(&mut self) {
+        self.failed += 1;
+        let mut suspect = mem::take(&mut self.unsynced);
+        suspect.take(mem::take(&mut self.asked));
+        self.lost.insert_all(&suspect.gone);
+        self.again.extend(suspect.kept.difference(&self.pages));
+    }
+
+    /// Clean pages that are to be dirty.
+    pub fn again(&self) -> Vec<u64> {
+        self.again.iter().copied().collect()
+    }
+
+    /// A page that is to be dirty again is now, if it is not already: `mark` says so.
+    pub fn soil_again(&mut self, page: u64, mark: impl FnOnce() -> bool) {
+        if self.again.remove(&page) && mark() {
+            self.add(page);
+        }
+    }
+
+    /// Something was written and is not known to be safe.
+    pub fn is_unsynced(&self) -> bool {
+        !self.unsynced.is_empty() || !self.asked.is_empty() || !self.again.is_empty()
+    }
+
+    /// What is lost.
+    pub fn lost(&self) -> &Ranges {
+        &self.lost
+    }
+
+    /// The program knows of what is lost.
+    pub fn accept_loss(&mut self, known: &Ranges) {
+        self.lost.remove_all(known);
+    }
+}

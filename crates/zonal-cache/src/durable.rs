@@ -1,0 +1,166 @@
+//! What was written becomes safe, or its loss is told.
+//!
+//! A device sync covers the pages that were written before it began. If it fails, none of them is
+//! sure any more, and neither is a page whose write ran meanwhile ([`Dirty`](crate::dirty::Dirty)):
+//! those in memory are dirty again, and the loss of those that were given up stands until the
+//! program [accepts](Inner::accept_loss) it.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::PoisonError;
+
+use zonal::PAGE_SIZE;
+
+use crate::file::{Ask, File};
+use crate::index::Found;
+use crate::inner::Inner;
+use crate::lock::Until;
+use crate::ranges::Ranges;
+use crate::state::PageState;
+use crate::writeback::Busy;
+
+/// The file has bytes that were written and are lost: the cache gave their pages up after it had
+/// written them, and the device sync that followed failed.
+///
+/// It is inside the [`io::Error`] that [`sync`](crate::CachedFile::sync) returns, and reads of
+/// these bytes, until the program writes them anew or
+/// [accepts the loss](crate::CachedFile::accept_loss).
+#[derive(Debug)]
+pub struct LostWrites {
+    /// Bytes of the file that may be older than what was written, in whole pages. If there are
+    /// very many, near ranges are joined.
+    pub ranges: Vec<Range<u64>>,
+    /// What the device said last.
+    pub cause: io::Error,
+}
+
+impl fmt::Display for LostWrites {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes: u64 = self.ranges.iter().map(|range| range.end - range.start).sum();
+        let first = self.ranges.first().map_or(0, |range| range.start);
+        write!(
+            f,
+            "up to {bytes} bytes in {} ranges, the first at {first}, were written and are lost: a \
+             sync failed ({}) after their pages had been given up; write them again, or accept the \
+             loss (CachedFile::accept_loss)",
+            self.ranges.len(),
+            self.cause
+        )
+    }
+}
+
+impl Error for LostWrites {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// Pages as bytes.
+pub fn bytes_of(pages: &Ranges) -> Vec<Range<u64>> {
+    let page = PAGE_SIZE as u64;
+    pages.iter().map(|range| range.start * page..range.end.saturating_mul(page)).collect()
+}
+
+impl Inner {
+    /// Writes all that is dirty in a file, and returns when it is safe.
+    ///
+    /// # Errors
+    /// Whatever failed meanwhile, here or in another thread: it may have been about these bytes.
+    pub fn sync_file(&self, file: &File) -> io::Result<()> {
+        let before = file.errors.count();
+        self.soil_again(file, Busy::Wait);
+        let written = self.write_pages(file, &file.dirty_pages(), Busy::Wait);
+        // What could be written is made safe in any case.
+        written.and(self.sync_device(file))?;
+        match file.errors.last() {
+            Some(error) if file.errors.count() != before => Err(error),
+            _ => self.loss(file).map_or(Ok(()), Err),
+        }
+    }
+
+    /// Makes safe what was written.
+    pub fn sync_device(&self, file: &File) -> io::Result<()> {
+        // One at a time: Linux tells an error to one of those who ask through one descriptor.
+        let one = file.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let synced = file.sync_device();
+        match &synced {
+            Ok(()) => file.succeed(Ask::Sync),
+            Err(error) => self.fail(file, Ask::Sync, error),
+        }
+        drop(one);
+        if synced.is_err() {
+            self.soil_again(file, Busy::Pass);
+        }
+        synced
+    }
+
+    /// Makes pages dirty that are to be written once more.
+    pub fn soil_again(&self, file: &File, busy: Busy) {
+        for index in file.dirty_again() {
+            while let Some(frame) = self.try_soil_again(file, index) {
+                if !self.wait(frame, Until::Shareable, busy) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Makes a page dirty that is to be written once more, unless somebody has it for himself: then
+    /// its frame. Whoever that is changes the page or gives it up, and sees that it is dirty.
+    fn try_soil_again(&self, file: &File, index: u64) -> Option<u32> {
+        match file.index.share(&self.frames, index, PageState::default()) {
+            Found::Page(page, _) => {
+                file.soil_again(index, || {
+                    let clean = page.soil_again();
+                    if clean {
+                        self.soiled(page.frame());
+                    }
+                    clean
+                });
+                None
+            }
+            Found::Busy(frame) => Some(frame),
+            Found::Absent => None,
+        }
+    }
+
+    /// The error that says what of a file is lost.
+    pub fn loss(&self, file: &File) -> Option<io::Error> {
+        let lost = file.lost();
+        if lost.is_empty() {
+            return None;
+        }
+        let cause = file.errors.last().unwrap_or_else(|| io::ErrorKind::Other.into());
+        let kind = cause.kind();
+        Some(io::Error::new(kind, LostWrites { ranges: bytes_of(&lost), cause }))
+    }
+
+    /// The program knows of what is lost: it reads what the store has there from now on. Returns
+    /// it.
+    pub fn accept_loss(&self, file: &File) -> Ranges {
+        let lost = file.lost();
+        for index in file.index.pages(0).into_iter().filter(|index| lost.contains(*index)) {
+            self.drop_clean(file, index);
+        }
+        file.accept_loss(&lost);
+        lost
+    }
+
+    /// Takes a page out that came from the store while its bytes there were not safe, unless the
+    /// program has changed it since.
+    fn drop_clean(&self, file: &File, index: u64) {
+        loop {
+            match file.index.exclude(&self.frames, index) {
+                Found::Page(page, _) if page.state().is_clean() => self.discard(file, page),
+                Found::Page(..) | Found::Absent => {}
+                Found::Busy(frame) => {
+                    self.frames.wait(frame, Until::Unused);
+                    continue;
+                }
+            }
+            return;
+        }
+    }
+}
