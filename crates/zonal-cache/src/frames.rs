@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use zonal::view::ZoneView;
 use zonal::{AllocError, Gfp, NodeId, Order, PAGE_SIZE, Pool, Request, ZoneId, ZoneKind};
 
 use crate::lock::{self, Queue, Until};
@@ -61,14 +62,14 @@ impl Frames {
         let table = Box::new_zeroed_slice(pool.bytes() / PAGE_SIZE);
         // SAFETY: (1) a `Frame` is made of atomic integers, for which zero is a value.
         let table = unsafe { table.assume_init() };
-        let span = |zone: &zonal_core::zone::state::Zone| Span {
+        let span = |zone: ZoneView<'_>| Span {
             zone: zone.id(),
             node: zone.node(),
             kind: zone.kind(),
-            start: zone.start_pfn().0,
-            end: zone.start_pfn().0 + zone.spanned(),
+            start: zone.first_page(),
+            end: zone.first_page() + zone.spanned(),
         };
-        let spans = pool.core().zones().iter().map(span).collect();
+        let spans = pool.view().zones().map(span).collect();
         let queues = std::array::from_fn(|_| Queue::default());
         Frames { pool, table, queues, spans, owned: AtomicU64::new(0) }
     }

@@ -54,7 +54,7 @@ impl Inner {
     /// Pages that may be dirty before the thread writes, and before writers wait.
     pub fn dirty_limits(&self) -> (u64, u64) {
         let pool = self.frames.pool();
-        let free = pool.free_page_count().saturating_sub(pool.core().total_reserve());
+        let free = pool.free_page_count().saturating_sub(pool.view().total_reserve());
         let cached = self.frames.owned();
         let could_be = (free + cached).min(self.options.max_pages);
         let part = |percent: u32| (could_be * u64::from(percent) / 100).max(LIMIT_MIN);

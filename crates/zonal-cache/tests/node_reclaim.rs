@@ -83,9 +83,9 @@ impl Full {
 
     /// Fifty requests in this mode. Returns how many were served near, and what node reclaim did.
     fn ask(&mut self, mode: i64, gfp: Gfp) -> (usize, ReclaimStats) {
-        self.pool.core().set(Sysctl::ZoneReclaimMode, mode).unwrap();
+        self.pool.set(Sysctl::ZoneReclaimMode, mode).unwrap();
         let got = ask(&self.pool, gfp, &mut self.held);
-        self.pool.core().set(Sysctl::ZoneReclaimMode, 0).unwrap();
+        self.pool.set(Sysctl::ZoneReclaimMode, 0).unwrap();
         got
     }
 
@@ -97,12 +97,12 @@ impl Full {
 }
 
 fn ask(pool: &Pool, gfp: Gfp, held: &mut Vec<NonNull<u8>>) -> (usize, ReclaimStats) {
-    let before = pool.core().reclaim_stats();
+    let before = pool.view().reclaim_stats();
     let got: Vec<_> =
         (0..50).map(|_| pool.alloc_pages(Order::ZERO, gfp).expect("a node has room")).collect();
     let near = got.iter().filter(|page| is_near(pool, **page)).count();
     held.extend(got);
-    let after = pool.core().reclaim_stats();
+    let after = pool.view().reclaim_stats();
     let did = ReclaimStats {
         tries: after.tries - before.tries,
         no_scan: after.no_scan - before.no_scan,
@@ -198,10 +198,10 @@ fn pages_that_are_being_written_are_tried_in_vain() {
         while full.store.0.writes.load(SeqCst) == 0 {
             std::thread::yield_now();
         }
-        full.pool.core().set(Sysctl::ZoneReclaimMode, MODE_ON).unwrap();
+        full.pool.set(Sysctl::ZoneReclaimMode, MODE_ON).unwrap();
         let mut held = Vec::new();
         let (near, did) = ask(&full.pool, Gfp::KERNEL, &mut held);
-        full.pool.core().set(Sysctl::ZoneReclaimMode, 0).unwrap();
+        full.pool.set(Sysctl::ZoneReclaimMode, 0).unwrap();
         drop(stuck);
         written.join().unwrap().unwrap();
         assert_eq!(near, 0);
@@ -218,14 +218,14 @@ fn a_request_that_must_not_wait_looks_at_nothing_and_pinned_pages_give_too_littl
     assert_eq!(near, 0);
     all_of(did.no_scan, &did);
     let pins: Vec<_> = (0..NODE_PAGES - 300).map(|page| full.file.pin(page).unwrap()).collect();
-    let before = full.pool.core().reclaim_stats();
-    full.pool.core().set(Sysctl::ZoneReclaimMode, MODE_ON).unwrap();
+    let before = full.pool.view().reclaim_stats();
+    full.pool.set(Sysctl::ZoneReclaimMode, MODE_ON).unwrap();
     let (near, did) = ask(&full.pool, Gfp::KERNEL, &mut full.held);
-    full.pool.core().set(Sysctl::ZoneReclaimMode, 0).unwrap();
+    full.pool.set(Sysctl::ZoneReclaimMode, 0).unwrap();
     assert_eq!(near, 0);
     all_of(did.failed, &did);
     // Each made all its passes, harder and harder.
-    assert_eq!(full.pool.core().reclaim_stats().passes - before.passes, 50 * 5);
+    assert_eq!(full.pool.view().reclaim_stats().passes - before.passes, 50 * 5);
     drop(pins);
     full.end();
 }
@@ -233,7 +233,7 @@ fn a_request_that_must_not_wait_looks_at_nothing_and_pinned_pages_give_too_littl
 #[test]
 fn ratios_say_how_much_is_left_alone() {
     let mut full = Full::new(false, read);
-    let set = |pool: &Pool, sysctl, percent| pool.core().set(sysctl, percent).unwrap();
+    let set = |pool: &Pool, sysctl, percent| pool.set(sysctl, percent).unwrap();
     // All of the node's pages, and more than the cache has.
     set(&full.pool, Sysctl::MinUnmappedRatio, 100);
     let (near, did) = full.ask(MODE_ON, Gfp::KERNEL);
@@ -271,13 +271,13 @@ fn the_slab_ratio_is_for_caches_of_objects() {
         },
     ));
     let mut held = use_up(&pool);
-    pool.core().set(Sysctl::ZoneReclaimMode, MODE_ON).unwrap();
+    pool.set(Sysctl::ZoneReclaimMode, MODE_ON).unwrap();
     // A thousand pages are 24 % of the node.
-    pool.core().set(Sysctl::MinSlabRatio, 30).unwrap();
+    pool.set(Sysctl::MinSlabRatio, 30).unwrap();
     let (near, did) = ask(&pool, Gfp::KERNEL, &mut held);
     assert_eq!(near, 0);
     all_of(did.full, &did);
-    pool.core().set(Sysctl::MinSlabRatio, 5).unwrap();
+    pool.set(Sysctl::MinSlabRatio, 5).unwrap();
     let (near, did) = ask(&pool, Gfp::KERNEL, &mut held);
     assert!(near == 50 && did.success == did.tries, "{near} near, {did:?}");
     drop(registered);

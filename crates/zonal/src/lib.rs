@@ -30,13 +30,17 @@ pub mod reclaim;
 mod rseq;
 pub mod sys;
 pub mod text;
+#[cfg(doctest)]
+mod unsound;
+pub mod view;
 
 pub use error::{AllocError, FreeError};
-pub use home::{Home, Mode};
+pub use home::Mode;
 pub use pool::{
     Backing, BudgetError, BuildError, Builder, CpuMap, Explanation, FailAlloc, FailCounts,
     HeldReport, NodeBinding, Notice, Pages, Pool, TrimError, ZoneSize,
 };
+pub use view::View;
 pub use zonal_core::alloc::{
     Fault, FreeError as FreeFault, NumaEvents, Refusal, Request, Sysctl, SysctlError, ZoneStats,
 };

@@ -123,7 +123,7 @@ fn a_panic_in_any_function_is_reported_and_the_others_go_on() {
         assert_eq!(pool.reclaim_report(), []);
         free(&pool, &pages, u64::MAX);
         pool.validate().unwrap();
-        assert_eq!(pool.core().free_pages(), POOL_PAGES, "{function}");
+        assert_eq!(pool.free_page_count(), POOL_PAGES, "{function}");
     }
 }
 
@@ -167,7 +167,7 @@ fn caches_of_pages_that_lie_end_in_a_refusal_and_lose_nothing() {
             drop(registered);
             free(&pool, &pages, u64::MAX);
             pool.validate().unwrap();
-            assert_eq!(pool.core().free_pages(), POOL_PAGES, "{claim}, {lie}");
+            assert_eq!(pool.free_page_count(), POOL_PAGES, "{claim}, {lie}");
         }
     }
 }

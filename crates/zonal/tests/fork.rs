@@ -70,7 +70,7 @@ fn child(pool: Box<Pool>, number: u32) -> i32 {
     if pool.validate().is_err() {
         return EXIT_FIRST;
     }
-    let start = pool.core().allocated().map(|(_, o)| o.pages()).sum::<u64>();
+    let start = pool.view().blocks().map(|(_, o)| o.pages()).sum::<u64>();
     if number & 1 == 1 && pool.restart_worker(Duration::from_millis(1), 0).is_err() {
         return EXIT_WORKER;
     }
@@ -91,7 +91,7 @@ fn child(pool: Box<Pool>, number: u32) -> i32 {
     }
     // What the parent's threads had stays theirs; all else but the reserve is there.
     let expected = (pool.bytes() / PAGE_SIZE) as u64 - start;
-    let reserve = pool.core().zones().iter().map(|zone| zone.marks().min).sum::<u64>();
+    let reserve = pool.view().zones().map(|zone| zone.marks().min).sum::<u64>();
     if got.len() as u64 + reserve + 1 < expected {
         return EXIT_LOST;
     }

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use zonal::{Order, Pool, Request};
-use zonal_core::types::NodeId;
 
 const SECTION_BYTES: usize = 128 << 20;
 /// As long as a machine with little to spare may take.
@@ -19,11 +18,11 @@ fn wait_until_grown(pool: &Pool) {
 }
 
 fn managed(pool: &Pool) -> usize {
-    pool.core().zones().iter().map(|zone| zone.managed() as usize * 4096).sum()
+    pool.view().zones().map(|zone| zone.managed() as usize * 4096).sum()
 }
 
 fn marks(pool: &Pool) -> Vec<(u64, u64, (u32, u32, u32))> {
-    let zones = pool.core().zones().iter();
+    let zones = pool.view().zones();
     zones.map(|zone| (zone.marks().min, zone.marks().high, zone.pageset())).collect()
 }
 
@@ -126,7 +125,7 @@ fn a_forked_child_grows_by_itself() {
             let grown = pool.finish_growth().is_ok()
                 && !pool.is_growing()
                 && managed(&pool) == 8 * SECTION_BYTES
-                && pool.core().left_to_grow(NodeId(0)) == 0
+                && pool.view().nodes().all(|node| node.left_to_grow() == 0)
                 && pool.alloc(Order::MAX).is_ok();
             // SAFETY: (1) ends the child without running what belongs to the parent.
             unsafe { libc::_exit(i32::from(!grown)) };

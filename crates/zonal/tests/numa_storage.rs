@@ -84,12 +84,12 @@ fn events_are_switched_while_threads_work() {
             let worker = scope.spawn(|| work(&pool));
             let mut on = 0;
             while !worker.is_finished() {
-                pool.core().set(Sysctl::NumaStat, on).unwrap();
+                pool.set(Sysctl::NumaStat, on).unwrap();
                 on = 1 - on;
             }
         });
         for on in [0, 1] {
-            pool.core().set(Sysctl::NumaStat, on).unwrap();
+            pool.set(Sysctl::NumaStat, on).unwrap();
             assert_eq!(sum(&pool), NumaEvents::default(), "{name}");
         }
         let allocs = work(&pool);

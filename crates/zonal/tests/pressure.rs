@@ -68,7 +68,7 @@ impl PageLru for Cache {
     fn holdings(&self, unit: Unit) -> Holdings {
         let node = match unit {
             Unit::Node(node) => node,
-            Unit::Zone(zone) => self.pool.core().zones()[usize::from(zone.0)].node(),
+            Unit::Zone(zone) => self.pool.view().zone(zone).unwrap().node(),
         };
         let pages = self.node(usize::from(node.0)).len() as u64;
         Holdings { file: pages, inactive_file: pages, ..Holdings::default() }
@@ -85,12 +85,12 @@ impl PageLru for Cache {
 }
 
 fn free_pages(pool: &Pool, node: NodeId) -> u64 {
-    let zones = pool.core().zones().iter().filter(|zone| zone.node() == node);
-    zones.map(|zone| pool.core().free_snapshot(zone.id())).sum()
+    let zones = pool.view().zones().filter(|zone| zone.node() == node);
+    zones.map(|zone| zone.free_snapshot()).sum()
 }
 
 fn high_mark(pool: &Pool, node: NodeId) -> u64 {
-    let zones = pool.core().zones().iter().filter(|zone| zone.node() == node);
+    let zones = pool.view().zones().filter(|zone| zone.node() == node);
     zones.map(|zone| zone.marks().mark(zonal_core::zone::watermark::Mark::High)).sum()
 }
 
@@ -138,7 +138,7 @@ fn the_background_reclaimer_feeds_requests_that_must_not_wait() {
     drop(registered);
     cache.empty();
     pool.validate().unwrap();
-    assert_eq!(pool.core().free_pages(), 64 * 256);
+    assert_eq!(pool.free_page_count(), 64 * 256);
 }
 
 /// Wherever the load stops, there is room for the next burst, without anybody asking for it. In how
@@ -307,7 +307,7 @@ fn node_reclaim_keeps_requests_on_their_node() {
                     zonal::sys::topology::Topology::read().unwrap().cpus().len()
                 ]);
             let pool = Arc::new(builder.fake_nodes(2, cpus).build().unwrap());
-            pool.core().set(Sysctl::ZoneReclaimMode, mode).unwrap();
+            pool.set(Sysctl::ZoneReclaimMode, mode).unwrap();
             let cache = Cache::new(&pool);
             let _registered = pool.register_lru(cache.clone());
             let mut far = 0;
@@ -434,9 +434,9 @@ fn disturb(pool: &Pool, until: Instant) {
         if Instant::now() >= until {
             break;
         }
-        pool.core().drain_all();
+        pool.drain_all();
         let _ = pool.trim(4 * MIB);
-        let set = |sysctl, value| pool.core().set(sysctl, value).unwrap();
+        let set = |sysctl, value| pool.set(sysctl, value).unwrap();
         set(Sysctl::MinFreeKbytes, 512 + turn % 3 * 512);
         set(Sysctl::ZoneReclaimMode, [0, 1, 3, 7][turn as usize % 4]);
         set(Sysctl::WatermarkScaleFactor, [10, 100, 1000][turn as usize % 3]);
@@ -476,6 +476,6 @@ fn pressure_from_every_side_loses_no_page() {
         cache.empty();
         kept.lock().unwrap().drain(..).for_each(|page| free(&pool, start(page), Order::ZERO));
         pool.validate().unwrap();
-        assert_eq!(pool.core().free_pages(), 48 * 256);
+        assert_eq!(pool.free_page_count(), 48 * 256);
     }
 }

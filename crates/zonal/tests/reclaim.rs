@@ -101,7 +101,7 @@ fn a_cache_makes_room_for_requests_that_may_wait_and_leaves_with_its_registratio
     more.free(pool, u64::MAX);
     cache.pages.free(pool, u64::MAX);
     pool.validate().unwrap();
-    assert_eq!(pool.core().free_pages(), POOL_PAGES);
+    assert_eq!(pool.free_page_count(), POOL_PAGES);
 }
 
 /// A cache of objects over a list of pages, which does as `scan` says.
@@ -183,7 +183,7 @@ fn a_shrinker_makes_room_on_every_node_whether_it_knows_nodes_or_not() {
         drop(registered);
         pages.iter().for_each(|list| _ = list.free(&pool, u64::MAX));
         pool.validate().unwrap();
-        assert_eq!(pool.core().free_pages(), 2 * POOL_PAGES);
+        assert_eq!(pool.free_page_count(), 2 * POOL_PAGES);
     }
 }
 
@@ -225,7 +225,7 @@ fn shrinkers_that_lie_or_allocate_end_in_a_refusal_and_lose_nothing() {
             pool.validate().unwrap();
             pages.free(&pool, u64::MAX);
             own.free(&pool, u64::MAX);
-            assert_eq!(pool.core().free_pages(), POOL_PAGES, "{what}");
+            assert_eq!(pool.free_page_count(), POOL_PAGES, "{what}");
         }
     }
 }
@@ -256,7 +256,7 @@ fn a_consumer_that_panics_is_reported_and_not_called_again() {
     assert_eq!(calls.load(Relaxed), 1);
     cache.pages.free(&pool, u64::MAX);
     pool.validate().unwrap();
-    assert_eq!(pool.core().free_pages(), POOL_PAGES);
+    assert_eq!(pool.free_page_count(), POOL_PAGES);
 }
 
 #[test]
@@ -397,5 +397,5 @@ fn a_request_leaves_a_list_alone_while_others_have_much_of_it_in_hand() {
     others.free(&pool, u64::MAX);
     gated.cache.pages.free(&pool, u64::MAX);
     pool.validate().unwrap();
-    assert_eq!(pool.core().free_pages(), POOL_PAGES);
+    assert_eq!(pool.free_page_count(), POOL_PAGES);
 }

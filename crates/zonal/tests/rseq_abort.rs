@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed, Or
 
 use support::{cpus, install, move_thread, order, pool, pool_with, sections, steps, thread_id};
 use zonal::sys::rseq_abi::{FIELD_RSEQ_CS, RseqArea};
-use zonal::{Gfp, Mode, Order, PAGE_SIZE, Policy, Pool};
+use zonal::{Gfp, Mode, Order, Policy, Pool};
 
 const BYTES: usize = 32 << 20;
 /// Blocks handed out before each operation.
@@ -284,9 +284,7 @@ impl Experiment {
     /// Exactly the blocks we think we have are handed out, and the pool is whole.
     fn judge(&self, pool: &Pool, held: &[usize]) -> Result<(), String> {
         pool.validate().map_err(|fault| fault.to_string())?;
-        let base = pool.base() as usize;
-        let allocated = pool.core().allocated();
-        let mut out: Vec<_> = allocated.map(|(pfn, _)| base + pfn.0 as usize * PAGE_SIZE).collect();
+        let mut out: Vec<_> = pool.view().blocks().map(|(block, _)| block as usize).collect();
         out.sort_unstable();
         if out != held {
             return Err(format!("handed out are {out:x?}, expected {held:x?}"));

@@ -15,7 +15,6 @@ use rustix::process::{Resource, Rlimit};
 use zonal::sys::affinity::{allowed_cpus, possible_cpus_max};
 use zonal::{CpuId, CpuMap, Pool};
 use zonal_cache::{Cache, Stats};
-use zonal_core::platform::Platform;
 use zonal_core::platform::reclaimer::Shrunk;
 
 use crate::{Verdict, output};
@@ -141,12 +140,12 @@ fn files_max() -> usize {
 /// What reclaim did, in the published terms: kernels count node reclaim as direct reclaim.
 fn scans(pool: &Pool, stats: &Stats) -> Vec<(&'static str, f64)> {
     let (mut background, mut direct) = (Shrunk::default(), Shrunk::default());
-    for node in pool.core().nodes() {
+    for node in pool.view().nodes() {
         let scans = node.scans();
         background = background.plus(scans.background);
         direct = direct.plus(scans.direct).plus(scans.node);
     }
-    let objects = pool.core().platform().reclaimer().map_or(0, |all| all.objects_scanned());
+    let objects = pool.view().objects_scanned();
     // As Mel Gorman's reports: nothing scanned is done with full efficiency.
     let percent = |part: u64, of: u64| (part * 100).checked_div(of).unwrap_or(100);
     let all = background.scanned + direct.scanned;
@@ -167,8 +166,8 @@ fn scans(pool: &Pool, stats: &Stats) -> Vec<(&'static str, f64)> {
 
 /// Why: what node reclaim answered, what the zonelist cache did with it, and who asked whom.
 fn answers(pool: &Pool) -> Vec<(&'static str, f64)> {
-    let stats = pool.core().reclaim_stats();
-    let caches = pool.core().nodes().iter().map(|node| node.zonelist_cache());
+    let stats = pool.view().reclaim_stats();
+    let caches = pool.view().nodes().map(|node| node.zonelist_cache());
     let (mut marks, mut passes, mut expiries, mut reconsiders) = (0, 0, 0, 0);
     for cache in caches {
         marks += cache.marks;
@@ -192,7 +191,7 @@ fn answers(pool: &Pool) -> Vec<(&'static str, f64)> {
         ("node0_reclaim_scanned", "node0_kswapd_scanned"),
         ("node1_reclaim_scanned", "node1_kswapd_scanned"),
     ];
-    for (node, (reclaim, kswapd)) in pool.core().nodes().iter().zip(NODES_SCANNED) {
+    for (node, (reclaim, kswapd)) in pool.view().nodes().zip(NODES_SCANNED) {
         let scans = node.scans();
         rows.push((reclaim, scans.node.scanned as f64));
         rows.push((kswapd, scans.background.scanned as f64));

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use anyhow::Context;
 use zonal::sys::affinity;
 use zonal::{CpuMap, Gfp, NumaEvents, Order, PAGE_SIZE, Policy, Pool};
-use zonal_core::types::{CpuId, NodeId, ZoneId};
+use zonal_core::types::CpuId;
 
 use super::kernel::{Moves, MovesByPlace};
 use super::machine::follows_linux;
@@ -169,13 +169,12 @@ pub struct Reading {
 impl Reading {
     /// Reads the counters. Exact while nothing runs.
     pub fn take(pool: &Pool) -> Reading {
-        let core = pool.core();
-        let zones = 0..core.zones().len() as u16;
+        let view = pool.view();
         Reading {
-            zones: zones.map(|zone| core.zone_stats(ZoneId(zone))).collect(),
-            numa: (0..pool.nodes() as u16).map(|node| core.numa_events(NodeId(node))).collect(),
-            slow_paths: core.slow_paths().0,
-            fallbacks: core.fallbacks(),
+            zones: view.zones().map(|zone| zone.stats()).collect(),
+            numa: view.nodes().map(|node| node.numa_events()).collect(),
+            slow_paths: view.slow_paths().0,
+            fallbacks: view.fallbacks(),
         }
     }
 

@@ -68,6 +68,8 @@ pub use stats::{NumaEvents, ZoneStats};
 pub use validate::Fault;
 pub use widen::WOKEN_SOON_NS;
 
+use core::fmt;
+
 use crate::buddy::FallbackPolicy;
 use crate::frame::{PageState, PageWord, StoreId};
 use crate::gfp::ZoneKinds;
@@ -97,7 +99,6 @@ struct Events {
 }
 
 /// An allocator over caller-owned metadata. Shared between threads by reference.
-#[derive(Debug)]
 pub struct Allocator<'a, P> {
     platform: P,
     policy: Policy,
@@ -135,6 +136,19 @@ pub struct Allocator<'a, P> {
     /// 1 once the per-CPU stores have sizes.
     sized: AtomicU32,
     events: Events,
+}
+
+/// A line that does not grow with the machine.
+impl<P> fmt::Debug for Allocator<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allocator")
+            .field("policy", &self.policy.name)
+            .field("nodes", &self.nodes.len())
+            .field("zones", &self.zones.len())
+            .field("cpus", &self.cpu_nodes.len())
+            .field("frames", &self.words.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a, P: Platform> Allocator<'a, P> {

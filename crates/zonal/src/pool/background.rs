@@ -178,16 +178,16 @@ mod tests {
 
     /// The node's one zone.
     fn zone_of(pool: &Pool, node: NodeId) -> &Zone {
-        &pool.core().zones()[usize::from(node.0)]
+        &pool.allocator().zones()[usize::from(node.0)]
     }
 
     fn free_pages(pool: &Pool, node: NodeId) -> u64 {
-        pool.core().free_snapshot(zone_of(pool, node).id())
+        pool.allocator().free_snapshot(zone_of(pool, node).id())
     }
 
     /// Steps until the reclaimer sleeps; its naps take no time.
     fn put_to_sleep(pool: &Pool, reclaimer: &mut BackgroundReclaimer) {
-        while pool.core().background_step(reclaimer) != Next::Sleep {}
+        while pool.allocator().background_step(reclaimer) != Next::Sleep {}
     }
 
     /// The test is the reclaimer's thread, so it says when a second is over.
@@ -202,10 +202,10 @@ mod tests {
         let pool = Arc::new(builder.build().unwrap());
         assert_eq!(zone_of(&pool, node).node(), node);
         // Marks far apart, so that lists fit between them.
-        pool.core().set(Sysctl::WatermarkScaleFactor, 1000).unwrap();
+        pool.set(Sysctl::WatermarkScaleFactor, 1000).unwrap();
         let pages = Objects::default();
         let registered = pool.register_shrinker(objects(&pool, &pages));
-        let mut reclaimer = pool.core().background_start(node);
+        let mut reclaimer = pool.allocator().background_start(node);
         put_to_sleep(&pool, &mut reclaimer);
         // As a burst that ended between two marks: nobody has asked the reclaimer for anything. In
         // the middle of them, because what CPUs hold of the counter may be unseen.
@@ -218,12 +218,12 @@ mod tests {
         }
         let left = free_pages(&pool, node);
         assert!(left > marks.mark(Mark::Low), "{left} pages free, {marks:?}");
-        let runs = || pool.core().reclaim_stats().background_runs;
+        let runs = || pool.allocator().reclaim_stats().background_runs;
 
         pool.set_background_check(false);
         for _ in 0..3 {
             assert!(!pool.shared.listened(node, false));
-            assert_eq!(pool.core().background_step(&mut reclaimer), Next::Sleep);
+            assert_eq!(pool.allocator().background_step(&mut reclaimer), Next::Sleep);
         }
         assert_eq!((runs(), free_pages(&pool, node)), (0, left));
 
@@ -236,7 +236,7 @@ mod tests {
         assert!(runs() > 0 && now > middle, "{} runs, {now} pages free of {middle}", runs());
         assert!(!pool.shared.listened(node, false), "nothing is left to do");
 
-        pool.core().background_stop(reclaimer);
+        pool.allocator().background_stop(reclaimer);
         drop(registered);
         pages.lock().unwrap().drain(..).for_each(|page| free(&pool, page));
         pool.validate().unwrap();

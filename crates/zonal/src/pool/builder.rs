@@ -143,21 +143,21 @@ pub enum BuildError {
 /// page[0] = 1;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Builder {
-    bytes: usize,
-    zones: Vec<ZoneSize>,
-    fake: Option<(u16, CpuMap)>,
-    backing: Backing,
-    binding: NodeBinding,
-    prefault: bool,
+    pub(super) bytes: usize,
+    pub(super) zones: Vec<ZoneSize>,
+    pub(super) fake: Option<(u16, CpuMap)>,
+    pub(super) backing: Backing,
+    pub(super) binding: NodeBinding,
+    pub(super) prefault: bool,
     pub(super) deferred: bool,
-    poison: bool,
-    rseq: bool,
-    policy: Policy,
-    refresh: Option<Duration>,
-    trim_rate: usize,
-    background: bool,
+    pub(super) poison: bool,
+    pub(super) rseq: bool,
+    pub(super) policy: Policy,
+    pub(super) refresh: Option<Duration>,
+    pub(super) trim_rate: usize,
+    pub(super) background: bool,
     pub(super) budget: Option<usize>,
     pub(super) fail_alloc: Option<FailAlloc>,
     pub(crate) last_resort: Option<LastResort>,

@@ -9,6 +9,7 @@
 //! | file | does |
 //! |--|--|
 //! | `builder` | sizes, nodes, backing, policy; makes the pool |
+//! | `debug` | what `{:?}` says of a pool |
 //! | `hot` | the way in and out of the fast path, and what follows when it leaves |
 //! | `records` | the metadata mapping |
 //! | `pages` | owned pages that free themselves |
@@ -34,6 +35,7 @@
 mod background;
 mod budget;
 mod builder;
+mod debug;
 mod explain;
 mod faults;
 mod fork;
@@ -60,10 +62,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zonal_core::alloc::{Allocator, NumaEvents, Request, ZoneStats};
+use zonal_core::alloc::{Allocator, NumaEvents, Request, Sysctl, SysctlError, ZoneStats};
 use zonal_core::gfp::Gfp;
 use zonal_core::policy::Policy;
-use zonal_core::types::{NodeId, Order, PAGE_SIZE, Pfn};
+use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, Pfn};
 
 use crate::error::{AllocError, FreeError};
 use crate::home::{Home, Mode};
@@ -72,12 +74,16 @@ use crate::rseq::FastRef;
 use hot::{address_at, frame_at};
 
 use crate::sys::map::Mapping;
+use crate::view::View;
 use poison::Poison;
 use records::Records;
 use worker::Worker;
 
+/// The allocator of a pool. It never leaves the crate: it takes and gives back pages by number, and
+/// its references say that they live for ever.
+pub(crate) type PoolAllocator = Allocator<'static, Home>;
+
 /// A pool of pages. Threads share it by reference; see [`Pool::builder`].
-#[derive(Debug)]
 pub struct Pool {
     /// The hot page's way begins here.
     fast: FastRef,
@@ -85,7 +91,6 @@ pub struct Pool {
 }
 
 /// What the pool's threads see too.
-#[derive(Debug)]
 pub(crate) struct Shared {
     /// Constants of the fast path; what it points to is in `records`.
     fast: FastRef,
@@ -93,7 +98,7 @@ pub(crate) struct Shared {
     pages: usize,
     poison: Option<Poison>,
     faults: Option<faults::Faults>,
-    allocator: Allocator<'static, Home>,
+    allocator: PoolAllocator,
     trimmed_bytes: AtomicU64,
     /// One trim at a time, and none across a fork.
     trimming: Mutex<()>,
@@ -292,9 +297,22 @@ impl Pool {
     pub fn nodes(&self) -> usize {
         self.shared.allocator.nodes().len()
     }
-    /// The allocator itself, for counters and settings.
-    pub fn core(&self) -> &Allocator<'static, Home> {
-        &self.shared.allocator
+    /// Figures of zones, nodes and per-CPU lists.
+    pub fn view(&self) -> View<'_> {
+        View::new(&self.shared)
+    }
+    /// Writes a setting, as a kernel's sysctl.
+    ///
+    /// # Errors
+    /// [`SysctlError`] says what is accepted; the old value is kept.
+    pub fn set(&self, sysctl: Sysctl, value: i64) -> Result<(), SysctlError> {
+        self.shared.allocator.set(sysctl, value)
+    }
+    /// Does for one CPU what the refresh thread does for each: folds its counters, lets its lists
+    /// decay, and sends pages of other nodes home. For pools without that thread. Returns whether
+    /// there was anything to do; `false` also for a CPU that has no lists.
+    pub fn refresh(&self, cpu: CpuId) -> bool {
+        (cpu.0 as usize) < self.shared.allocator.cpus() && self.shared.allocator.refresh(cpu)
     }
     /// One counter set per zone.
     pub fn zone_stats(&self) -> impl Iterator<Item = ZoneStats> + '_ {
@@ -323,6 +341,10 @@ impl Pool {
     /// Writes to freed pages found so far (only with [`Builder::poison`]).
     pub fn poison_hits(&self) -> u64 {
         self.shared.poison.as_ref().map_or(0, Poison::hits)
+    }
+
+    pub(crate) fn allocator(&self) -> &PoolAllocator {
+        &self.shared.allocator
     }
 
     pub(crate) fn consumers(&self) -> &Arc<Registry> {
@@ -363,12 +385,16 @@ impl Drop for Shared {
 }
 
 impl Shared {
+    pub(crate) fn allocator(&self) -> &PoolAllocator {
+        &self.allocator
+    }
+
     fn worker(&self) -> MutexGuard<'_, Option<Worker>> {
         self.worker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
-    fn address(&self, pfn: Pfn) -> NonNull<u8> {
+    pub(crate) fn address(&self, pfn: Pfn) -> NonNull<u8> {
         self.fast.address(pfn.0 as usize)
     }
 

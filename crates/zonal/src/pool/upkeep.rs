@@ -137,7 +137,7 @@ mod tests {
         for second in 1..4 {
             upkeep.interval(&pool.shared, second * SECOND_NS, usize::MAX);
             // On whichever CPU: each store of this zone is used.
-            let used: Vec<_> = (0..pool.core().cpus()).map(|_| pool.alloc(Order::ZERO)).collect();
+            let used: Vec<_> = (0..pool.view().cpus()).map(|_| pool.alloc(Order::ZERO)).collect();
             drop(used);
             assert!(pool.held().lists > 0);
         }

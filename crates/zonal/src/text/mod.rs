@@ -60,7 +60,7 @@ impl Pool {
     /// A reading of everything that the kernel's texts tell. Takes each zone's lock twice, and
     /// walks the free lists under it.
     pub fn state(&self) -> State {
-        State::of(self.core())
+        State::of(self.allocator())
     }
 
     /// `/proc/zoneinfo` of the pool. Texts that are to agree with each other come from one

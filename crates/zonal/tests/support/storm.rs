@@ -182,8 +182,8 @@ pub fn assert_calm(pool: &Pool, report: &Report) {
 
 impl<'p> Site<'p> {
     fn new(pool: &'p Pool, plan: Plan) -> Site<'p> {
-        let zones = pool.core().zones();
-        let usable: u64 = zones.iter().map(|zone| zone.managed() - zone.marks().min).sum();
+        let zones = pool.view().zones();
+        let usable: u64 = zones.map(|zone| zone.managed() - zone.marks().min).sum();
         Site {
             pool,
             plan,
@@ -431,8 +431,8 @@ impl<'p> Site<'p> {
         while !self.stop.load(Relaxed) {
             self.drained.fetch_add(self.pool.drain_all(), Relaxed);
             self.drains.fetch_add(1, Relaxed);
-            for cpu in 0..self.pool.core().cpus() {
-                self.pool.core().refresh(CpuId(cpu as u32));
+            for cpu in 0..self.pool.view().cpus() {
+                self.pool.refresh(CpuId(cpu as u32));
             }
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -478,12 +478,12 @@ impl<'p> Site<'p> {
 
     /// Whether an error was seen so far. Takes no lock: a broken pool may never let go of one.
     fn is_bad(&self) -> bool {
-        let core = self.pool.core();
-        let stores = core
+        let view = self.pool.view();
+        let cpus = (0..view.cpus() as u32).map(CpuId);
+        let stores = view
             .zones()
-            .iter()
-            .flat_map(|zone| (0..core.cpus()).map(|cpu| core.pcp(zone.id(), CpuId(cpu as u32))));
-        let double_frees: u64 = stores.map(|pcp| pcp.events().double_frees).sum();
+            .flat_map(|zone| cpus.clone().filter_map(move |cpu| view.lists(zone.id(), cpu)));
+        let double_frees: u64 = stores.map(|lists| lists.events.double_frees).sum();
         self.owners.errors() + self.overwritten.load(Relaxed) + double_frees > 0
     }
 }

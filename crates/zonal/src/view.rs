@@ -1,0 +1,323 @@
+//! What a pool says of itself: figures of its zones, nodes and per-CPU lists, for reports and
+//! tests.
+//!
+//! ```
+//! use zonal::{Order, Pool};
+//!
+//! let pool = Pool::builder().size(64 << 20).build()?;
+//! let page = pool.alloc(Order::ZERO)?;
+//! let view = pool.view();
+//! for zone in view.zones() {
+//!     println!("{:?}: {} of {} pages free", zone.id(), zone.stats().free_pages, zone.managed());
+//! }
+//! assert_eq!(view.blocks().map(|(_, order)| order.pages()).sum::<u64>(), 1);
+//! # drop(page);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Invariants
+//! - **VIEW-1** nothing that is had by a view outlives its pool: each value is a copy, or borrows
+//!   the pool as the view does.
+//! - **VIEW-2** nothing that is had by a view changes whose a page is: no atomic, lock or address
+//!   of metadata leaves this module.
+//!
+//! ```compile_fail,E0515
+//! fn zones() -> Vec<zonal::view::ZoneView<'static>> {
+//!     let pool = zonal::Pool::builder().size(64 << 20).build().unwrap();
+//!     pool.view().zones().collect() // VIEW-1: the pool is dropped here
+//! }
+//! ```
+
+use std::fmt;
+use std::time::Duration;
+
+use zonal_core::platform::reclaimer::Reclaimer;
+use zonal_core::types::{CpuId, NodeId, Order, ZoneId, ZoneKind};
+use zonal_core::zone::state::Zone;
+use zonal_core::zonelist::Node;
+
+use crate::pool::{PoolAllocator, Shared};
+
+pub use zonal_core::alloc::{FreeAreas, NumaEvents, ZoneStats};
+pub use zonal_core::pcp::store::{PcpEvents, PcpTotals};
+pub use zonal_core::reclaim::ReclaimStats;
+pub use zonal_core::zone::reclaim::Scans;
+pub use zonal_core::zone::watermark::{Mark, Watermarks};
+pub use zonal_core::zonelist::cache::CacheStats;
+
+/// Figures of a pool, for as long as it is borrowed: [`Pool::view`](crate::Pool::view).
+///
+/// Each figure is right for some moment while it is read; while nothing runs, all are exact.
+#[derive(Clone, Copy)]
+pub struct View<'p> {
+    shared: &'p Shared,
+}
+
+/// Figures of one zone.
+#[derive(Clone, Copy)]
+pub struct ZoneView<'p> {
+    allocator: &'p PoolAllocator,
+    zone: &'p Zone,
+}
+
+/// Figures of one node.
+#[derive(Clone, Copy)]
+pub struct NodeView<'p> {
+    allocator: &'p PoolAllocator,
+    node: &'p Node,
+    id: NodeId,
+}
+
+/// Figures of one CPU's lists of one zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct ListFigures {
+    /// Base pages on the lists.
+    pub count: u32,
+    /// How many there may be.
+    pub high: u32,
+    /// Base pages of a refill or a drain, before any tuning.
+    pub batch: u32,
+    /// Base pages in the depot of the CPU's group, where this CPU is the group's first; else 0.
+    pub depot_pages: u32,
+    /// What went through the lists.
+    pub totals: PcpTotals,
+    /// What only slow ways count.
+    pub events: PcpEvents,
+}
+
+impl<'p> View<'p> {
+    pub(crate) fn new(shared: &'p Shared) -> View<'p> {
+        View { shared }
+    }
+
+    fn allocator(self) -> &'p PoolAllocator {
+        self.shared.allocator()
+    }
+
+    /// The zones, by id.
+    pub fn zones(self) -> impl ExactSizeIterator<Item = ZoneView<'p>> + Clone + use<'p> {
+        let allocator = self.allocator();
+        allocator.zones().iter().map(move |zone| ZoneView { allocator, zone })
+    }
+
+    /// A zone; `None` if the pool has none of this id.
+    pub fn zone(self, id: ZoneId) -> Option<ZoneView<'p>> {
+        let zone = self.allocator().zones().get(usize::from(id.0))?;
+        Some(ZoneView { allocator: self.allocator(), zone })
+    }
+
+    /// The nodes, by id.
+    pub fn nodes(self) -> impl ExactSizeIterator<Item = NodeView<'p>> + Clone + use<'p> {
+        let allocator = self.allocator();
+        let node = move |(id, node)| NodeView { allocator, node, id: NodeId(id as u16) };
+        allocator.nodes().iter().enumerate().map(node)
+    }
+
+    /// A node; `None` if the pool has none of this id.
+    pub fn node(self, id: NodeId) -> Option<NodeView<'p>> {
+        let node = self.allocator().nodes().get(usize::from(id.0))?;
+        Some(NodeView { allocator: self.allocator(), node, id })
+    }
+
+    /// CPUs that have lists.
+    pub fn cpus(self) -> usize {
+        self.allocator().cpus()
+    }
+
+    /// The node of a CPU; `None` if no CPU of this id has lists.
+    pub fn node_of_cpu(self, cpu: CpuId) -> Option<NodeId> {
+        self.allocator().cpu_nodes().get(cpu.0 as usize).copied()
+    }
+
+    /// The lists of a CPU and a zone; `None` if the pool does not have both. Takes no lock.
+    pub fn lists(self, zone: ZoneId, cpu: CpuId) -> Option<ListFigures> {
+        let zone = self.zone(zone)?.id();
+        self.node_of_cpu(cpu)?;
+        let lists = self.allocator().pcp(zone, cpu);
+        Some(ListFigures {
+            count: lists.count(),
+            high: lists.high(),
+            batch: lists.batch(),
+            depot_pages: lists.depot_pages(),
+            totals: lists.totals(),
+            events: lists.events(),
+        })
+    }
+
+    /// The blocks that are handed out: first byte and order. Read it while nothing else uses the
+    /// pool: a block may be freed, and handed out again, before the next one is looked at.
+    pub fn blocks(self) -> impl Iterator<Item = (*const u8, Order)> + use<'p> {
+        let shared = self.shared;
+        let at = move |pfn| shared.address(pfn).as_ptr().cast_const();
+        shared.allocator().allocated().map(move |(pfn, order)| (at(pfn), order))
+    }
+
+    /// Pages that no request is to count on: of each zone its largest reserve and its high mark.
+    pub fn total_reserve(self) -> u64 {
+        self.allocator().total_reserve()
+    }
+
+    /// `vm.min_free_kbytes` in force.
+    pub fn min_free_kbytes(self) -> u32 {
+        self.allocator().min_free_kbytes()
+    }
+
+    /// `vm.stat_interval` in force.
+    pub fn stat_interval(self) -> Duration {
+        self.allocator().stat_interval()
+    }
+
+    /// Requests that took the slow way, and requests that were refused.
+    pub fn slow_paths(self) -> (u64, u64) {
+        self.allocator().slow_paths()
+    }
+
+    /// Times all lists were emptied, by callers and by requests that found nothing else.
+    pub fn whole_drains(self) -> u64 {
+        self.allocator().whole_drains()
+    }
+
+    /// Pageblocks claimed and blocks stolen from another migratetype.
+    pub fn fallbacks(self) -> (u64, u64) {
+        self.allocator().fallbacks()
+    }
+
+    /// What reclaim did.
+    pub fn reclaim_stats(self) -> ReclaimStats {
+        self.allocator().reclaim_stats()
+    }
+
+    /// Objects of registered caches looked at so far (`slabs_scanned`).
+    pub fn objects_scanned(self) -> u64 {
+        self.allocator().platform().consumers().objects_scanned()
+    }
+
+    /// Times another CPU had to be interrupted to own its lists (membarrier).
+    pub fn fences(self) -> u64 {
+        self.allocator().platform().fences()
+    }
+}
+
+impl<'p> ZoneView<'p> {
+    /// Its id: its place among the pool's zones.
+    pub fn id(self) -> ZoneId {
+        self.zone.id()
+    }
+    /// Its node.
+    pub fn node(self) -> NodeId {
+        self.zone.node()
+    }
+    /// What it is for.
+    pub fn kind(self) -> ZoneKind {
+        self.zone.kind()
+    }
+    /// Its first page, counted from the pool's first.
+    pub fn first_page(self) -> u64 {
+        self.zone.start_pfn().0
+    }
+    /// Pages from the first to the last one.
+    pub fn spanned(self) -> u64 {
+        self.zone.spanned()
+    }
+    /// Pages that are online.
+    pub fn managed(self) -> u64 {
+        self.zone.managed()
+    }
+    /// The marks in force.
+    pub fn marks(self) -> Watermarks {
+        self.zone.marks()
+    }
+    /// Pages kept back from requests that could go to zone kind `highest`.
+    pub fn reserve(self, highest: ZoneKind) -> u64 {
+        self.zone.reserve(highest)
+    }
+    /// Parameters of its lists in force, in pages: batch, `high_min`, `high_max`.
+    pub fn pageset(self) -> (u32, u32, u32) {
+        self.zone.pageset()
+    }
+    /// The delta from which on a CPU adds it to the zone's counter.
+    pub fn stat_threshold(self) -> u32 {
+        self.zone.stat_threshold()
+    }
+    /// The free-page counter, without what CPUs still hold back. Takes no lock.
+    pub fn free_counter(self) -> u64 {
+        self.zone.free_counter()
+    }
+    /// The free-page counter with every CPU's delta. Takes no lock.
+    pub fn free_snapshot(self) -> u64 {
+        self.allocator.free_snapshot(self.zone.id())
+    }
+    /// All counters. Takes the zone's lock.
+    pub fn stats(self) -> ZoneStats {
+        self.allocator.zone_stats(self.zone.id())
+    }
+    /// Free blocks by order and migratetype. Takes the zone's lock, and walks the free lists.
+    pub fn free_areas(self) -> FreeAreas {
+        self.allocator.free_areas(self.zone.id())
+    }
+}
+
+impl<'p> NodeView<'p> {
+    /// Its id: its place among the pool's nodes.
+    pub fn id(self) -> NodeId {
+        self.id
+    }
+    /// Its CPUs.
+    pub fn cpus(self) -> u32 {
+        self.node.cpus()
+    }
+    /// Whether it has a zone with pages.
+    pub fn has_memory(self) -> bool {
+        self.node.has_memory()
+    }
+    /// Distance to another node; `None` if the pool has none of this id.
+    pub fn distance(self, to: NodeId) -> Option<u8> {
+        let known = usize::from(to.0) < self.allocator.nodes().len();
+        known.then(|| self.allocator.distance(self.id, to))
+    }
+    /// The zones that its requests try, in order; only its own if `this_node`.
+    pub fn zonelist(self, this_node: bool) -> &'p [ZoneId] {
+        self.allocator.zonelist(self.id, this_node)
+    }
+    /// What its zonelist cache was told, and what came of it.
+    pub fn zonelist_cache(self) -> CacheStats {
+        self.node.zonelist_cache()
+    }
+    /// Pages that reclaim looked at and freed here.
+    pub fn scans(self) -> Scans {
+        self.node.scans()
+    }
+    /// Its NUMA events.
+    pub fn numa_events(self) -> NumaEvents {
+        self.allocator.numa_events(self.id)
+    }
+    /// Pages that are still to come online.
+    pub fn left_to_grow(self) -> u64 {
+        self.allocator.left_to_grow(self.id)
+    }
+}
+
+impl fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (zones, cpus) = (self.zones().len(), self.cpus());
+        f.debug_struct("View").field("zones", &zones).field("cpus", &cpus).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ZoneView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZoneView")
+            .field("id", &self.id())
+            .field("node", &self.node())
+            .field("kind", &self.kind())
+            .field("managed", &self.managed())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for NodeView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeView").field("id", &self.id).finish_non_exhaustive()
+    }
+}
