@@ -4,13 +4,16 @@
 //! - `cargo xtask ci` runs every check of continuous integration in its order (`ci`).
 //! - `cargo xtask fuzz` runs the fuzzers of the trace readers (`fuzz`).
 //! - `cargo xtask aarch64` runs the allocator's tests in an emulated aarch64 machine (`aarch64`).
+//! - `cargo xtask book` builds the book of `docs/` and checks its links (`book`).
 //! - `cargo xtask table CSV` writes the README's bench table (`table`).
 //!
 //! Exit codes: 0 all is well, 1 a finding or a failed step, 2 usage, or the checks could not run.
 
 mod aarch64;
+mod book;
 mod ci;
 mod fuzz;
+mod markdown;
 mod table;
 mod tidy;
 
@@ -27,6 +30,8 @@ usage: cargo xtask COMMAND
   aarch64 [PART...]     run the allocator's tests in an emulated aarch64 machine: all, or those
                         programs whose name contains a PART
   aarch64 --fetch       get what that takes with apt-get, into the target directory
+  book                  build the book of docs/ below target/book, and look at all its links;
+                        compiles mdbook into target/tools the first time
   table CSV             write the README's bench table from a file in results/
 ";
 
@@ -47,6 +52,7 @@ fn main() -> ExitCode {
         ["aarch64", ref parts @ ..] if !parts.iter().any(|part| part.starts_with('-')) => {
             aarch64::run(&root, parts)
         }
+        ["book"] => book::run(&root),
         ["table", csv] => table::run(&root, Path::new(csv)).map(|()| true),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

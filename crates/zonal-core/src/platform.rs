@@ -161,5 +161,5 @@ pub enum Line {
 
 /// Compiles and runs the home in the guide to porting.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/PORTING.md")]
+#[doc = include_str!("../../../docs/howto/port.md")]
 struct PortingGuide;

@@ -16,7 +16,7 @@ const LAYERS: &[&str] = &[
 const CORE: &str = "crates/zonal-core/src/";
 
 /// Where the table may be described.
-const ARCHITECTURE: &[&str] = &["docs/ARCHITECTURE.md", "ARCHITECTURE.md"];
+const ARCHITECTURE: &[&str] = &["docs/explanation/architecture.md", "ARCHITECTURE.md"];
 
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for (file, rust) in tree.rust() {
@@ -169,7 +169,7 @@ mod tests {
         let path = format!("crates/zonal-core/src/{path}");
         let table = LAYERS.join(" -> ");
         let lib = ("crates/zonal-core/src/lib.rs", "mod zone;\n#[cfg(test)]\nmod model;\n");
-        findings(check, &[(&path, text), lib, ("docs/ARCHITECTURE.md", &table)])
+        findings(check, &[(&path, text), lib, ("docs/explanation/architecture.md", &table)])
             .into_iter()
             .map(|finding| finding.replace("crates/zonal-core/src/", ""))
             .collect()
@@ -222,11 +222,14 @@ mod tests {
     #[test]
     fn the_architecture_page_shows_the_table() {
         let core = ("crates/zonal-core/src/types.rs", "");
-        let page = "docs/ARCHITECTURE.md";
+        let page = "docs/explanation/architecture.md";
         let broken = LAYERS.join("` →\n`");
         assert_eq!(findings(check, &[core, (page, &broken)]), [""; 0]);
         let swapped = LAYERS.join(" -> ").replace("types -> gfp", "gfp -> types");
-        assert_eq!(findings(check, &[core, (page, &swapped)]), ["docs/ARCHITECTURE.md:1 layers"]);
-        assert_eq!(findings(check, &[core]), ["docs/ARCHITECTURE.md:1 layers"]);
+        assert_eq!(
+            findings(check, &[core, (page, &swapped)]),
+            ["docs/explanation/architecture.md:1 layers"]
+        );
+        assert_eq!(findings(check, &[core]), ["docs/explanation/architecture.md:1 layers"]);
     }
 }

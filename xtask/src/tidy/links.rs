@@ -1,43 +1,80 @@
 //! Links from one Markdown file to another file of the repository lead somewhere.
 //!
-//! A target must be under version control: a link to a build output works for its author only.
-//! Addresses with a scheme are not visited, and the part after `#` is not looked up.
+//! A target must be under version control: a link to a build output works for its author only. The
+//! part after `#` must be a heading or an anchor of the page. Pages below `docs` are a book
+//! (`cargo xtask book`): they link to each other only, and its `SUMMARY.md` lists each of them.
+//! Addresses with a scheme are not visited.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Finding;
 use super::tree::Tree;
+use crate::markdown;
+
+const BOOK: &str = "docs/";
+const SUMMARY: &str = "docs/SUMMARY.md";
 
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
-    for (file, text) in tree.texts().filter(|(file, _)| file.path.ends_with(".md")) {
-        for (line, target) in targets(text) {
-            let message = match resolve(&file.path, target) {
+    let pages = || tree.texts().filter(|(file, _)| file.path.ends_with(".md"));
+    let anchors: BTreeMap<&str, BTreeSet<String>> =
+        pages().map(|(file, text)| (file.path.as_str(), markdown::anchors(text))).collect();
+    let mut listed = BTreeSet::new();
+    for (file, text) in pages() {
+        for (line, target) in markdown::links(text) {
+            let (path, place) = match resolve(&file.path, target) {
                 Target::Elsewhere => continue,
-                Target::InRepository(path) if tree.contains(&path) => continue,
-                Target::InRepository(path) => {
-                    format!("the link leads to {path}, which is not there")
+                Target::InRepository(path, place) => (path, place),
+                Target::Outside => {
+                    let message = format!("the link leads out of the repository: {target}");
+                    findings.push(Finding::new(&file.path, line, "link", message));
+                    continue;
                 }
-                Target::Outside => format!("the link leads out of the repository: {target}"),
+            };
+            let has_place = |place| anchors.get(&*path).is_none_or(|all| all.contains(place));
+            let message = if !tree.contains(&path) {
+                format!("the link leads to {path}, which is not there")
+            } else if file.path.starts_with(BOOK) && !path.starts_with(BOOK) {
+                format!("a page of the book links to {path}; write its path as code")
+            } else if let Some(place) = place.filter(|place| !has_place(*place)) {
+                format!("{path} has no heading or anchor #{place}")
+            } else {
+                if file.path == SUMMARY {
+                    listed.insert(path);
+                }
+                continue;
             };
             findings.push(Finding::new(&file.path, line, "link", message));
+        }
+    }
+    if anchors.contains_key(SUMMARY) {
+        for page in anchors.keys().filter(|page| page.starts_with(BOOK) && **page != SUMMARY) {
+            if !listed.contains(*page) {
+                findings.push(Finding::new(page, 1, "link", format!("{SUMMARY} does not list it")));
+            }
         }
     }
 }
 
 /// Where a link leads.
-enum Target {
-    /// An address with a scheme, or a place in the same file.
+enum Target<'a> {
+    /// An address with a scheme.
     Elsewhere,
-    /// A path from the root.
-    InRepository(String),
+    /// A path from the root, and the place on that page.
+    InRepository(String, Option<&'a str>),
     Outside,
 }
 
-fn resolve(from: &str, target: &str) -> Target {
-    let path = target.split(['#', '?']).next().unwrap_or_default();
+fn resolve<'a>(from: &str, target: &'a str) -> Target<'a> {
+    let (path, place) = target.split_once('#').map_or((target, None), |(p, at)| (p, Some(at)));
+    let path = path.split('?').next().unwrap_or_default();
     let has_scheme = path.split_once(':').is_some_and(|(scheme, _)| {
         !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
     });
-    if path.is_empty() || has_scheme {
+    if has_scheme {
         return Target::Elsewhere;
+    }
+    if path.is_empty() {
+        return Target::InRepository(from.to_owned(), place);
     }
     let mut parts: Vec<&str> = match path.starts_with('/') {
         true => Vec::new(),
@@ -51,52 +88,7 @@ fn resolve(from: &str, target: &str) -> Target {
             part => parts.push(part),
         }
     }
-    Target::InRepository(parts.join("/").replace("%20", " "))
-}
-
-/// Lines and targets of all links outside of code.
-fn targets(text: &str) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
-    let mut fence = None;
-    for (index, line) in text.lines().enumerate() {
-        let start = line.trim_start();
-        let mark = ["```", "~~~"].into_iter().find(|mark| start.starts_with(mark));
-        match (fence, mark) {
-            (None, Some(mark)) => fence = Some(mark),
-            (Some(open), Some(mark)) if open == mark => fence = None,
-            _ => {}
-        }
-        if fence.is_some() || mark.is_some() {
-            continue;
-        }
-        let in_code = |at: usize| line[..at].matches('`').count() % 2 == 1;
-        for opening in ["](", "src=\"", "href=\""] {
-            for (at, _) in line.match_indices(opening).filter(|&(at, _)| !in_code(at)) {
-                found.push((index + 1, target_at(&line[at + opening.len()..])));
-            }
-        }
-        // `[name]: target` at the start of a line; `[^1]:` is a footnote.
-        if let Some((name, rest)) = start.split_once("]: ")
-            && name.starts_with('[')
-            && !name.starts_with("[^")
-        {
-            found.push((index + 1, target_at(rest.trim_start())));
-        }
-    }
-    found
-}
-
-/// `target)`, `<target>)`, `target "title")`, `target"`, up to its end.
-fn target_at(rest: &str) -> &str {
-    if let Some(rest) = rest.strip_prefix('<') {
-        return rest.split('>').next().unwrap_or_default();
-    }
-    let mut nesting = 0_i32;
-    let end = rest.find(|c: char| {
-        nesting += i32::from(c == '(') - i32::from(c == ')');
-        nesting < 0 || c.is_whitespace() || c == '"'
-    });
-    &rest[..end.unwrap_or(rest.len())]
+    Target::InRepository(parts.join("/").replace("%20", " "), place)
 }
 
 #[cfg(test)]
@@ -104,17 +96,20 @@ mod tests {
     use super::super::tests::findings;
     use super::check;
 
+    const B: &str = "# B\n## A `b` of c: d\n## There\n## There\n<a id=\"x1\"></a>\n";
+
     fn in_page(text: &str) -> Vec<String> {
         let files =
-            [("docs/A.md", text), ("docs/B.md", ""), ("docs/x y.md", ""), ("src/a(1).rs", "")];
+            [("pages/A.md", text), ("pages/B.md", B), ("pages/x y.md", ""), ("src/a(1).rs", "")];
         findings(check, &files)
     }
 
     #[test]
     fn links_to_files_resolve() {
-        let text = "[a](B.md) and ![b](../src/a(1).rs \"title\"), [c](../src/), [d](#here)\n\
-                    [e](B.md#there) [f](/docs/B.md) [g](https://x.y/z.md) [h](mailto:a@b)\n\
-                    [i](<x y.md>) [j](x%20y.md) <img src=\"../src/a(1).rs\">\n\n[k]: ./B.md\n";
+        let text = "# Here\n[a](B.md) and ![b](../src/a(1).rs \"title\"), [c](../src/)\n\
+                    [d](#here) [e](B.md#there) [f](/pages/B.md) [g](https://x.y/z.md#a) [h](mailto:a@b)\n\
+                    [i](<x y.md>) [j](x%20y.md) <img src=\"../src/a(1).rs\">\n\n[k]: ./B.md\n\
+                    [l](B.md#there-1) [m](B.md#x1) [n](B.md#a-b-of-c-d) [o](../src/a(1).rs#L7)\n";
         assert_eq!(in_page(text), [""; 0]);
     }
 
@@ -129,10 +124,13 @@ mod tests {
             "<a href=\"C.md\">",
             "[a]: C.md",
             "[a](/B.md)",
-            "[a](../../docs/B.md)",
+            "[a](../../pages/B.md)",
             "`code` [a](C.md)",
+            "[a](#u)",
+            "[a](B.md#there-2)",
+            "[a](B.md#Where)",
         ] {
-            assert_eq!(in_page(&format!("# T\n\n{bad}\n")), ["docs/A.md:3 link"], "{bad}");
+            assert_eq!(in_page(&format!("# T\n\n{bad}\n")), ["pages/A.md:3 link"], "{bad}");
         }
     }
 
@@ -140,6 +138,17 @@ mod tests {
     fn code_holds_no_links() {
         let text = "```rust\nx[i](C.md)\n```\n`a[i](C.md)`\n~~~\n```\n[a](C.md)\n~~~\n[^1]: note\n";
         assert_eq!(in_page(text), [""; 0]);
-        assert_eq!(in_page(&format!("{text}[a](C.md)\n")), ["docs/A.md:10 link"]);
+        assert_eq!(in_page(&format!("{text}[a](C.md)\n")), ["pages/A.md:10 link"]);
+    }
+
+    #[test]
+    fn the_book_links_to_itself_and_lists_its_pages() {
+        let book = |summary, page| {
+            let files = [("docs/SUMMARY.md", summary), ("docs/a.md", page), ("README.md", "")];
+            findings(check, &files)
+        };
+        assert_eq!(book("[a](a.md)\n", "[s](SUMMARY.md) `README.md`\n"), [""; 0]);
+        assert_eq!(book("[a](a.md)\n", "[r](../README.md)\n"), ["docs/a.md:1 link"]);
+        assert_eq!(book("# S\n", ""), ["docs/a.md:1 link"]);
     }
 }

@@ -28,13 +28,14 @@ const LIST_BATCHES: u32 = 128;
 /// node's own CPUs grow to.
 const BUDGET_FRACTION: u32 = 8;
 /// Batches of a depot for each of its CPUs. Programs that take and give back up to some 60 MiB a
-/// CPU then never take the zone lock (docs/BEYOND.md).
+/// CPU then never take the zone lock (docs/explanation/beyond.md).
 const DEPOT_BATCHES: u16 = 256;
 /// What a list gives up at once is at most `batch << 3`: the depot gets it batch by batch, so more
 /// at once gains nothing.
 const DEPOT_SCALE_MAX: u8 = 3;
 /// Pages of large frees in a row that send the lists to the depot: four blocks of order 3. Smaller
-/// values cost extra exchanges; larger ones strand pages on CPUs that only free (docs/BEYOND.md).
+/// values cost extra exchanges; larger ones strand pages on CPUs that only free
+/// (docs/explanation/beyond.md).
 const STREAM: u32 = 32;
 /// Bulk calls move blocks of 2 MiB whole.
 const BULK_BLOCK: u8 = PAGEBLOCK_ORDER.get() as u8;

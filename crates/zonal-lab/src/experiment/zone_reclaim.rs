@@ -151,7 +151,7 @@ fn run(
              calibrated; all other cells are predictions"
                 .into(),
             "counts of the columns with the fix hold at this scale only: with one page for one of \
-             the machine, the background reclaimer makes most of the room (docs/LAB.md)"
+             the machine, the background reclaimer makes most of the room (docs/howto/lab.md)"
                 .into(),
             "chosen with all columns in view: the order of the zonelists (the default of the \
              time), how often interrupts need a page, how much unmapped \
