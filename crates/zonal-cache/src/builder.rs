@@ -66,6 +66,15 @@ impl Builder {
         self
     }
 
+    /// Whether files are locked while they are in the cache (`flock`): alone, or together with
+    /// other readers if they are open for reading only. What another cache has, in this process or
+    /// in another one, is not opened then. File systems without locks are used all the same.
+    /// Default: yes.
+    pub fn lock_files(mut self, lock: bool) -> Builder {
+        self.options.lock_files = lock;
+        self
+    }
+
     /// What a file that is opened is read and written through: a store of the program's own around
     /// the operating system's file, which measures, limits or changes what goes by. Default: the
     /// file itself.
@@ -80,7 +89,7 @@ impl Builder {
     /// Makes the cache.
     ///
     /// # Errors
-    /// The operating system could not start a thread.
+    /// The operating system could not start a thread, or the pool has 16 TiB or more.
     pub fn build(self) -> io::Result<Cache> {
         Cache::start(self.pool, self.options, self.make_store)
     }

@@ -15,7 +15,7 @@ use crate::errors::Cursor;
 use crate::file::File;
 use crate::flusher::PATIENCE;
 use crate::handle::CachedFile;
-use crate::inner::Inner;
+use crate::inner::{Files, Inner};
 use crate::options::Options;
 use crate::owner::Owner;
 use crate::state::PageState;
@@ -140,9 +140,14 @@ impl Cache {
 
     /// As [`open`](Self::open), of a file that is open already.
     ///
+    /// The file is in the cache for reading only if it was opened so first; a handle writes if its
+    /// own file may.
+    ///
     /// # Errors
-    /// What the operating system says; [`io::ErrorKind::InvalidInput`] for what is neither a
-    /// regular file nor a block device, or is in the cache for reading only and now to be written.
+    /// What the operating system says; [`io::ErrorKind::InvalidInput`] for what
+    /// [`FileStore::new`] refuses, and for a file that handles are open of for reading only and
+    /// that is now to be written; [`io::ErrorKind::ResourceBusy`] for one that
+    /// [is locked](crate::Builder::lock_files).
     pub fn open_file(&self, file: fs::File) -> io::Result<CachedFile> {
         let direct = match self.inner().options.direct {
             // Rather not direct than not at all.
@@ -151,7 +156,33 @@ impl Cache {
         };
         let store = FileStore::new(file, direct)?;
         let (identity, writable) = (store.identity()?, store.is_writable());
-        self.enter((self.inner().make_store.0)(store), Some(identity), writable)
+        let inner = self.inner();
+        let lock = inner.options.lock_files.then(|| store.lock());
+        let store = (inner.make_store.0)(store);
+        let mut guard = inner.files_mut();
+        let files = &mut *guard;
+        let mut old = None;
+        let known = files.by_identity.get(&identity).and_then(|id| files.by_id.get(id));
+        let file = match known {
+            Some(file) if file.writable || !writable => Arc::clone(file),
+            Some(file) if file.handles.load(Relaxed) > 0 => {
+                let text = "the file is in the cache for reading only; close it there first";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            other => {
+                // A file that was open for reading, and has no handles: what is read of it is read
+                // again. Unlocked first, or it would be in the way of its successor.
+                old = other.cloned();
+                old.iter().for_each(|old| files.begin_leave(old));
+                lock.iter().try_for_each(|lock| lock.take(writable))?;
+                let file = File::new(files.new_id(), store, Some(identity), lock, writable)?;
+                files.add(file)
+            }
+        };
+        let handle = self.handle(files, file, writable);
+        drop(guard);
+        old.iter().for_each(|old| inner.leave(old, Busy::Pass));
+        Ok(handle)
     }
 
     /// A file made of a store of the program's own. It is in the cache as long as its handles are.
@@ -159,36 +190,16 @@ impl Cache {
     /// # Errors
     /// What the store says of its length.
     pub fn open_store(&self, store: impl Store + 'static) -> io::Result<CachedFile> {
-        self.enter(Box::new(store), None, true)
+        let mut files = self.inner().files_mut();
+        let file = File::new(files.new_id(), Box::new(store), None, None, true)?;
+        let file = files.add(file);
+        Ok(self.handle(&mut files, file, true))
     }
 
-    fn enter(
-        &self,
-        store: Box<dyn Store>,
-        identity: Option<(u64, u64)>,
-        writable: bool,
-    ) -> io::Result<CachedFile> {
-        let mut guard = self.inner().files_mut();
-        let files = &mut *guard;
-        let known = identity.and_then(|identity| files.by_identity.get(&identity));
-        let file = match known.and_then(|id| files.by_id.get(id)) {
-            Some(file) if writable && !file.writable => {
-                let text = "the file is in the cache for reading only; close it there first";
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-            }
-            Some(file) => Arc::clone(file),
-            None => {
-                let id = files.next_id;
-                let file = Arc::new(File::new(id, store, identity, writable)?);
-                files.next_id += 1;
-                files.by_id.insert(id, Arc::clone(&file));
-                files.by_identity.extend(identity.map(|identity| (identity, id)));
-                file
-            }
-        };
+    fn handle(&self, files: &mut Files, file: Arc<File>, writable: bool) -> CachedFile {
         files.closed.retain(|id| *id != file.id);
         file.handles.fetch_add(1, Relaxed);
-        Ok(CachedFile::new(Arc::clone(&self.owner), file))
+        CachedFile::new(Arc::clone(&self.owner), file, writable)
     }
 
     /// Writes all that is dirty, in all files, and returns when it is safe (`syncfs`).

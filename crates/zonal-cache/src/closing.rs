@@ -79,7 +79,7 @@ impl Inner {
 
     /// Writes a file without handles and drops it, unless that cannot be made safe, or it is opened
     /// again.
-    fn forget(&self, file: &Arc<File>, busy: Busy) {
+    pub fn forget(&self, file: &Arc<File>, busy: Busy) {
         self.soil_again(file, busy);
         let written = self.write_pages(file, &file.dirty_pages(), busy);
         if written.is_err() || file.is_dirty() {
@@ -91,17 +91,12 @@ impl Inner {
         // What is lost of a file that can be opened again is told to whoever opens it.
         let is_owed = file.is_damaged() && file.identity.is_some();
         {
-            let mut guard = self.files_mut();
-            let files = &mut *guard;
+            let mut files = self.files_mut();
             let in_use = file.handles.load(Relaxed) != 0;
             if in_use || is_owed || file.is_dirty() || file.is_unsynced() {
                 return;
             }
-            files.closed.retain(|id| *id != file.id);
-            if let Some(identity) = file.identity {
-                files.by_identity.remove(&identity);
-            }
-            files.leaving.push(file.id);
+            files.begin_leave(file);
         }
         self.leave(file, busy);
     }

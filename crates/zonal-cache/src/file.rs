@@ -10,7 +10,7 @@ use crate::dirty::Dirty;
 use crate::errors::ErrorSeq;
 use crate::index::Index;
 use crate::ranges::Ranges;
-use crate::store::Store;
+use crate::store::{Caught, Identity, Lock, Store};
 
 /// First pause after a failed write, and the longest; each failure doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -19,9 +19,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// One file.
 pub struct File {
     pub id: u32,
-    pub store: Box<dyn Store>,
-    /// Device and inode, where the store is a file of the operating system.
-    pub identity: Option<(u64, u64)>,
+    pub store: Caught,
+    /// Where the store is a file of the operating system: which.
+    pub identity: Option<Identity>,
+    lock: Option<Lock>,
     pub writable: bool,
     pub index: Index,
     /// Bytes of the file, with what is not written yet.
@@ -80,14 +81,17 @@ impl File {
     pub fn new(
         id: u32,
         store: Box<dyn Store>,
-        identity: Option<(u64, u64)>,
+        identity: Option<Identity>,
+        lock: Option<Lock>,
         writable: bool,
     ) -> io::Result<File> {
+        let store = Caught::new(store);
         let len = store.len()?;
         Ok(File {
             id,
             store,
             identity,
+            lock,
             writable,
             index: Index::default(),
             len: AtomicU64::new(len),
@@ -113,6 +117,11 @@ impl File {
             Ask::Sync => &self.sync_pause,
         };
         pause.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets others have the file. Nothing of it is read or written here any more.
+    pub fn unlock(&self) {
+        self.lock.iter().for_each(Lock::release);
     }
 
     /// Changes what is known of dirty pages, and the flags that say so without the lock.

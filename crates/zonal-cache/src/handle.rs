@@ -5,6 +5,7 @@ use std::io::{self, IoSliceMut};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
+use std::time::Instant;
 
 use zonal::PAGE_SIZE;
 
@@ -12,6 +13,7 @@ use crate::durable::bytes_of;
 use crate::errors::Cursor;
 use crate::file::File;
 use crate::fill::{READ_MAX, Touch};
+use crate::flusher::PATIENCE;
 use crate::frames::{Exclusive, Shared};
 use crate::index::Found;
 use crate::inner::Inner;
@@ -20,6 +22,7 @@ use crate::owner::Owner;
 use crate::readahead::{Ahead, Window};
 use crate::state::PageState;
 use crate::stats::count;
+use crate::writeback::Busy;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -29,6 +32,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 pub struct CachedFile {
     owner: Arc<Owner>,
     file: Arc<File>,
+    writable: bool,
     ahead: Mutex<Ahead>,
     /// Errors that this handle has told of.
     told: Cursor,
@@ -44,11 +48,12 @@ impl fmt::Debug for CachedFile {
 }
 
 impl CachedFile {
-    pub(crate) fn new(owner: Arc<Owner>, file: Arc<File>) -> CachedFile {
+    pub(crate) fn new(owner: Arc<Owner>, file: Arc<File>, writable: bool) -> CachedFile {
         let told = file.errors.listen();
         CachedFile {
             owner,
             file,
+            writable,
             ahead: Mutex::default(),
             told,
             written: u64::MAX.into(),
@@ -216,7 +221,7 @@ impl CachedFile {
     /// No page could be had, the rest of a page could not be read, the file is open for reading
     /// only, or too much is dirty and cannot be written: then the error of writing.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        if !self.file.writable {
+        if !self.writable {
             return Err(read_only());
         }
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
@@ -327,7 +332,7 @@ impl CachedFile {
     /// # Errors
     /// What the store says; nothing has changed then.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
-        if !self.file.writable {
+        if !self.writable {
             return Err(read_only());
         }
         while let Some(busy) = self.try_set_len(len)? {
@@ -399,6 +404,22 @@ impl CachedFile {
         bytes_of(&self.inner().accept_loss(&self.file))
     }
 
+    /// [Syncs](Self::sync) the file and drops this handle. If it was the last one, the file leaves
+    /// the cache now: its pages, its descriptor and its [lock](crate::Builder::lock_files).
+    ///
+    /// # Errors
+    /// As for [`sync`](Self::sync). What is dirty stays so in the cache, and whoever opens the file
+    /// has it.
+    pub fn close(self) -> io::Result<()> {
+        self.sync()?;
+        let (owner, file) = (Arc::clone(&self.owner), Arc::clone(&self.file));
+        drop(self);
+        if owner.is_here() {
+            owner.inner.forget(&file, Busy::Until(Instant::now() + PATIENCE));
+        }
+        Ok(())
+    }
+
     fn check_not_lost(&self, index: u64) -> io::Result<()> {
         let lost = self.file.is_lost(index);
         lost.then(|| self.inner().loss(&self.file)).flatten().map_or(Ok(()), Err)
@@ -428,7 +449,7 @@ impl CachedFile {
     /// # Errors
     /// As for [`pin`](Self::pin) and [`write_at`](Self::write_at).
     pub fn pin_mut(&self, index: u64) -> io::Result<PinnedPageMut<'_>> {
-        if !self.file.writable {
+        if !self.writable {
             return Err(read_only());
         }
         let inner = self.inner();

@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::readahead::Windows;
 use crate::state::PageState;
 use crate::stats::{Counters, Stats, count};
-use crate::store::MakeStore;
+use crate::store::{Identity, MakeStore};
 
 /// Everything but the handles.
 #[derive(Debug)]
@@ -46,12 +46,42 @@ pub struct AtWork<'a>(&'a Inner);
 #[derive(Debug, Default)]
 pub struct Files {
     pub by_id: HashMap<u32, Arc<File>>,
-    pub by_identity: HashMap<(u64, u64), u32>,
+    pub by_identity: HashMap<Identity, u32>,
     /// Files without handles, oldest first.
     pub closed: VecDeque<u32>,
     /// Files that nobody can open any more, and whose pages are not all out of the cache.
     pub leaving: Vec<u32>,
     pub next_id: u32,
+}
+
+impl Files {
+    pub fn add(&mut self, file: File) -> Arc<File> {
+        let file = Arc::new(file);
+        self.by_id.insert(file.id, Arc::clone(&file));
+        self.by_identity.extend(file.identity.map(|identity| (identity, file.id)));
+        file
+    }
+
+    /// A number that no file has.
+    pub fn new_id(&mut self) -> u32 {
+        loop {
+            let id = self.next_id;
+            self.next_id = id.wrapping_add(1);
+            if !self.by_id.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// Nobody finds this file from now on, and others may have it. Its pages are to be taken out.
+    pub fn begin_leave(&mut self, file: &File) {
+        self.closed.retain(|id| *id != file.id);
+        if let Some(identity) = file.identity {
+            self.by_identity.remove(&identity);
+        }
+        self.leaving.push(file.id);
+        file.unlock();
+    }
 }
 
 impl Inner {
@@ -190,5 +220,25 @@ impl Drop for AtWork<'_> {
     fn drop(&mut self) {
         self.0.at_work.fetch_sub(1, Relaxed);
         self.0.flusher.tell_progress();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{FileStore, Store};
+
+    #[test]
+    fn numbers_of_files_come_round_and_skip_those_in_use() -> io::Result<()> {
+        let mut files = Files { next_id: u32::MAX - 1, ..Files::default() };
+        let store = || -> io::Result<Box<dyn Store>> {
+            Ok(Box::new(FileStore::new(std::fs::File::open("/proc/self/exe")?, None)?))
+        };
+        for id in [0, u32::MAX] {
+            files.add(File::new(id, store()?, None, None, false)?);
+        }
+        let new: Vec<u32> = (0..3).map(|_| files.new_id()).collect();
+        assert_eq!(new, [u32::MAX - 1, 1, 2]);
+        Ok(())
     }
 }

@@ -52,6 +52,15 @@
 //! A cut or a growth of the file ([`CachedFile::set_len`]) is passed to the store at once; the file
 //! system keeps it, or fails for good.
 //!
+//! # One cache for a file
+//! A file is known by its inode, or by its device number: under all its names, renamed or deleted,
+//! it is the same file. Two caches of one file would each serve old pages, and write over all 4096
+//! bytes of a page where the other one changed a few. So a cache locks its files (`flock`,
+//! [`Builder::lock_files`]): what one may write, no other cache opens, in this process or in
+//! another one; any number of caches may read. The lock lasts until the file leaves the cache
+//! ([`CachedFile::close`]), or the process ends. It is advisory: a program that writes to the file
+//! without asking is not kept out, and what it writes is not seen, or is written over.
+//!
 //! # Modules
 //! A module uses only modules above it:
 //!

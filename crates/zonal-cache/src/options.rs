@@ -13,6 +13,7 @@ pub struct Options {
     pub writeback_interval: Duration,
     pub direct: bool,
     pub closed_files: usize,
+    pub lock_files: bool,
 }
 
 impl Default for Options {
@@ -26,6 +27,7 @@ impl Default for Options {
             writeback_interval: Duration::from_secs(5),
             direct: false,
             closed_files: 256,
+            lock_files: true,
         }
     }
 }

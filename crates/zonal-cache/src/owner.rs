@@ -6,8 +6,8 @@ use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use zonal::Pool;
 use zonal::reclaim::Registration;
+use zonal::{PAGE_SIZE, Pool};
 
 use crate::errors::ErrorSeq;
 use crate::file::File;
@@ -34,6 +34,10 @@ pub struct Owner {
 impl Owner {
     /// Makes the cache, starts its threads and offers its pages to the pool.
     pub fn start(pool: Arc<Pool>, options: Options, make_store: MakeStore) -> io::Result<Owner> {
+        if pool.bytes() / PAGE_SIZE >= u32::MAX as usize {
+            let text = "a cache takes pools below 16 TiB";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let frames = Frames::new(pool);
         let lru = frames.spans().iter().map(|_| ZoneLru::default()).collect();
         let inner = Arc::new(Inner {
@@ -92,6 +96,7 @@ impl Drop for Owner {
             // Nobody is left to be told.
             let _ = self.inner.write_pages(&file, &file.dirty_pages(), busy);
             self.inner.empty(&file, busy);
+            file.unlock();
         }
         *self.inner.files_mut() = Files::default();
     }

@@ -5,10 +5,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags};
 use zonal::PAGE_SIZE;
 
 /// What a cached file is made of. The cache asks in whole pages, but for the end of the file.
@@ -72,10 +73,92 @@ impl fmt::Debug for MakeStore {
     }
 }
 
+/// What makes two open files the same one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Identity {
+    /// Device and inode.
+    File(u64, u64),
+    /// The device that a node stands for; it may have several nodes.
+    Device(u64),
+}
+
+/// The right to use a file alone, or together with others that only read it (`flock`).
+#[derive(Debug)]
+pub(crate) struct Lock(Arc<File>);
+
+impl Lock {
+    /// Takes it: alone if the file may be written. A file system without locks has none to take.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`]: somebody else has it.
+    pub(crate) fn take(&self, writable: bool) -> io::Result<()> {
+        let operation = match writable {
+            true => FlockOperation::NonBlockingLockExclusive,
+            false => FlockOperation::NonBlockingLockShared,
+        };
+        match retry(|| rustix::fs::flock(&*self.0, operation)) {
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let text = "another cache has the file, or a program has locked it (flock); a \
+                            cache keeps a closed file for a while (CachedFile::close, \
+                            Builder::closed_files); Builder::lock_files(false) opens it \
+                            nevertheless";
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends it, also where a forked child has the descriptor too.
+    pub(crate) fn release(&self) {
+        // Of a descriptor that is open, there is no error.
+        let _ = rustix::fs::flock(&*self.0, FlockOperation::Unlock);
+    }
+}
+
+/// The program's store. A panic of it is an error of the call, so that no page stays half done and
+/// no thread of the cache ends.
+pub(crate) struct Caught(Box<dyn Store>);
+
+impl Caught {
+    pub(crate) fn new(store: Box<dyn Store>) -> Caught {
+        Caught(store)
+    }
+
+    fn call<T>(&self, call: impl FnOnce(&dyn Store) -> io::Result<T>) -> io::Result<T> {
+        // What the store left behind is its own matter: the cache calls it again, as it does after
+        // an error.
+        let called = panic::catch_unwind(AssertUnwindSafe(|| call(&*self.0)));
+        called.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            Err(io::Error::other(format!("the store panicked: {}", text.unwrap_or("no text"))))
+        })
+    }
+
+    pub(crate) fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        self.call(|store| store.read_at(buffers, offset))
+    }
+    pub(crate) fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        self.call(|store| store.write_at(buffers, offset))
+    }
+    pub(crate) fn len(&self) -> io::Result<u64> {
+        self.call(|store| store.len())
+    }
+    pub(crate) fn set_len(&self, len: u64) -> io::Result<()> {
+        self.call(|store| store.set_len(len))
+    }
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.call(|store| store.sync())
+    }
+    pub(crate) fn is_direct(&self) -> bool {
+        self.call(|store| Ok(store.is_direct())).unwrap_or(false)
+    }
+}
+
 /// A file of the operating system.
 #[derive(Debug)]
 pub struct FileStore {
-    file: File,
+    file: Arc<File>,
     /// The same file opened past the operating system's cache.
     direct: Option<File>,
     /// The file system took direct reads and writes so far.
@@ -87,16 +170,29 @@ impl FileStore {
     /// reads and writes of whole pages go past the operating system's cache.
     ///
     /// # Errors
-    /// The file's kind or size cannot be had, or it is not a regular file or a block device.
+    /// The file's kind cannot be had; [`io::ErrorKind::InvalidInput`] if it is not a regular file
+    /// or a block device, or is open in a way that a cache cannot use: for writing only, for
+    /// appending (Linux writes at the end then, whatever the offset), or with `O_DIRECT`.
     pub fn new(file: File, direct: Option<File>) -> io::Result<FileStore> {
         use std::os::unix::fs::FileTypeExt;
         let kind = file.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
-            let text = "only regular files and block devices can be cached";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            return Err(invalid("only regular files and block devices can be cached"));
+        }
+        let flags = rustix::fs::fcntl_getfl(&file)?;
+        if flags.contains(OFlags::APPEND) {
+            return Err(invalid("the file is open for appending; open it without"));
+        }
+        if flags.contains(OFlags::DIRECT) {
+            return Err(invalid(
+                "the file is open with O_DIRECT; open it without (Builder::direct)",
+            ));
+        }
+        if flags & OFlags::ACCMODE == OFlags::WRONLY {
+            return Err(invalid("the file is open for writing only; open it for reading too"));
         }
         let direct_works = AtomicBool::new(direct.is_some());
-        Ok(FileStore { file, direct, direct_works })
+        Ok(FileStore { file: Arc::new(file), direct, direct_works })
     }
 
     /// Opens a file once more, for direct access. `None`: its file system cannot do that. One that
@@ -111,10 +207,18 @@ impl FileStore {
         }
     }
 
-    /// Device and inode: what makes two open files the same one.
-    pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
+    pub(crate) fn identity(&self) -> io::Result<Identity> {
+        use std::os::unix::fs::FileTypeExt;
         let metadata = self.file.metadata()?;
-        Ok((metadata.dev(), metadata.ino()))
+        Ok(match metadata.file_type().is_block_device() {
+            true => Identity::Device(metadata.rdev()),
+            false => Identity::File(metadata.dev(), metadata.ino()),
+        })
+    }
+
+    /// Its lock, which nobody has taken yet.
+    pub(crate) fn lock(&self) -> Lock {
+        Lock(Arc::clone(&self.file))
     }
 
     /// Whether the file was opened for writing.
@@ -159,6 +263,10 @@ fn reopen_direct(file: &File) -> io::Result<File> {
         .write(flags.intersects(OFlags::RDWR | OFlags::WRONLY))
         .custom_flags(OFlags::DIRECT.bits() as i32)
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn invalid(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 fn retry<T>(mut ask: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
