@@ -1,16 +1,17 @@
-//! Refusals in one register each.
+//! Refusals in registers.
 //!
-//! A refusal is a value that every allocation may return, so it must not cost the ones that
-//! succeed: a result of two words is returned in registers, a larger one through memory that the
-//! hot path would have to make room for. The details are packed into 64 bits; large page counts
-//! saturate.
+//! A refusal is a value that every call may return, so it must not cost the ones that succeed: a
+//! result of two words is returned in registers, a larger one through memory that the hot path
+//! would have to make room for. Why an allocation was refused is packed into 64 bits, where large
+//! page counts saturate; why a free was refused into 64 bits beside the address.
 
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ops::Range;
 
 use zonal_core::alloc as core;
 use zonal_core::gfp::Gfp;
-use zonal_core::types::{NodeId, Order, Pfn, ZoneId, ZoneKind};
+use zonal_core::types::{NodeId, Order, PAGE_SIZE, ZoneId, ZoneKind};
 use zonal_core::zone::watermark::Mark;
 
 /// Writes fields into a word, lowest first.
@@ -63,15 +64,66 @@ const ZONE_BITS: u32 = 12;
 /// saturate, which leaves what kind of refusal it is exact.
 const NEEDED_BITS: u32 = 20;
 const SHORT_BITS: u32 = 9;
-const PFN_BITS: u32 = 40;
+/// A pool's memory begins at a multiple of its largest block, below 2^57.
+const BASE_SHIFT: u32 = 22;
+const BASE_BITS: u32 = 35;
+/// Its length in pages; where that takes more bits in blocks of 4 MiB, rounded up.
+const LENGTH_BITS: u32 = 24;
 
 /// A refused request. [`AllocError::details`] names the zone and the watermark.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AllocError(NonZeroU64);
 
-/// A refused free; nothing was changed. [`FreeError::details`] names page, order and zone.
+/// A refused free; nothing was changed. [`FreeError::details`] says what is wrong with the address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct FreeError(NonZeroU64);
+pub struct FreeError {
+    /// What is wrong, packed.
+    fault: NonZeroU64,
+    address: usize,
+}
+
+/// What is wrong with an address that was to be freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FreeFault {
+    /// No page starts there.
+    Unaligned {
+        /// Bytes from the start of the page that it is in.
+        past: usize,
+    },
+    /// It is outside the pool's memory.
+    Foreign {
+        /// The pool's first byte.
+        start: usize,
+        /// The byte behind its last. Of a pool above 64 GiB, rounded up to 4 MiB.
+        end: usize,
+    },
+    /// The block is free already.
+    DoubleFree {
+        /// The free block that it is part of now.
+        block: usize,
+        /// Order of that.
+        order: Order,
+    },
+    /// The block was handed out with another order.
+    WrongOrder {
+        /// Order given.
+        given: Order,
+        /// Order it has.
+        actual: Order,
+    },
+    /// It lies inside a block that is handed out.
+    Inside {
+        /// That block.
+        block: usize,
+        /// Its order.
+        order: Order,
+    },
+    /// No block starts there: the page is not online, or on its way from one hand to another.
+    NotABlock,
+    /// The page's metadata was overwritten.
+    Corrupt,
+}
 
 impl AllocError {
     /// Why. Page counts above 4 GiB are given as 4 GiB.
@@ -134,41 +186,66 @@ impl From<core::AllocError> for AllocError {
 }
 
 impl FreeError {
-    /// Why.
-    pub fn details(self) -> core::FreeError {
-        let mut word = Unpacker::new(self.0);
-        let tag = word.get(3);
-        let (order, actual) = (word.order(), word.order());
-        let zone = ZoneId(word.get(ZONE_BITS) as u16);
-        let pfn = Pfn(word.get(PFN_BITS));
-        match tag {
-            0 => core::FreeError::Foreign(pfn),
-            1 => core::FreeError::DoubleFree { pfn, order, zone },
-            2 => core::FreeError::WrongOrder { pfn, given: order, actual, zone },
-            3 => core::FreeError::NotABlock { pfn, order, zone },
-            _ => core::FreeError::Corrupt(pfn),
-        }
-    }
-}
-
-impl From<core::FreeError> for FreeError {
-    fn from(error: core::FreeError) -> FreeError {
-        let pack = |tag, order: Order, actual: Order, zone: ZoneId, pfn: Pfn| {
-            let packer = Packer::new().put(tag, 3).put(u64::from(order.get()), 4);
-            let packer = packer.put(u64::from(actual.get()), 4).put(u64::from(zone.0), ZONE_BITS);
-            FreeError(packer.put(pfn.0, PFN_BITS).done())
+    /// Of a pool whose memory this is: `error` is what the core says, `around` the block that the
+    /// address is in, where there is one, and whether it is free.
+    pub(crate) fn new(
+        memory: Range<usize>,
+        address: usize,
+        error: core::FreeError,
+        around: Option<(Order, bool)>,
+    ) -> FreeError {
+        let tagged = |tag| Packer::new().put(tag, 3);
+        let with = |tag, one: Order, other: Order| {
+            tagged(tag).put(u64::from(one.get()), 4).put(u64::from(other.get()), 4)
         };
-        let none = (Order::ZERO, ZoneId(0));
-        match error {
-            core::FreeError::Foreign(pfn) => pack(0, none.0, none.0, none.1, pfn),
-            core::FreeError::DoubleFree { pfn, order, zone } => pack(1, order, order, zone, pfn),
-            core::FreeError::WrongOrder { pfn, given, actual, zone } => {
-                pack(2, given, actual, zone, pfn)
+        let packed = match (error, around) {
+            _ if !memory.contains(&address) => {
+                let pages = memory.len().div_ceil(PAGE_SIZE) as u64;
+                let whole = u64::from(pages >> LENGTH_BITS != 0);
+                let length = if whole == 0 { pages } else { pages.div_ceil(Order::MAX.pages()) };
+                let base = tagged(0).put((memory.start >> BASE_SHIFT) as u64, BASE_BITS);
+                base.put(whole, 1).put(length, LENGTH_BITS)
             }
-            core::FreeError::NotABlock { pfn, order, zone } => pack(3, order, order, zone, pfn),
-            core::FreeError::Corrupt(pfn) => pack(4, none.0, none.0, none.1, pfn),
-            // A cause that this crate does not know yet.
-            _ => pack(4, none.0, none.0, none.1, Pfn(0)),
+            _ if !address.is_multiple_of(PAGE_SIZE) => tagged(1),
+            (core::FreeError::DoubleFree { order, .. }, _) => with(2, order, order),
+            (core::FreeError::WrongOrder { given, actual, .. }, _) => with(3, given, actual),
+            (core::FreeError::NotABlock { .. }, Some((order, true))) => with(2, order, order),
+            (core::FreeError::NotABlock { .. }, Some((order, false))) => with(4, order, order),
+            (core::FreeError::NotABlock { .. }, None) => tagged(5),
+            // Corrupt, or a cause that this crate does not know yet.
+            _ => tagged(6),
+        };
+        FreeError { fault: packed.done(), address }
+    }
+
+    /// What was to be freed.
+    pub fn address(self) -> usize {
+        self.address
+    }
+
+    /// Why it was not.
+    pub fn details(self) -> FreeFault {
+        let mut word = Unpacker::new(self.fault);
+        let block = |order: Order| self.address & !(order.bytes() - 1);
+        match word.get(3) {
+            0 => {
+                let start = (word.get(BASE_BITS) as usize) << BASE_SHIFT;
+                let whole = word.get(1) != 0;
+                let unit = if whole { Order::MAX.bytes() } else { PAGE_SIZE };
+                FreeFault::Foreign { start, end: start + word.get(LENGTH_BITS) as usize * unit }
+            }
+            1 => FreeFault::Unaligned { past: self.address % PAGE_SIZE },
+            2 => {
+                let order = word.order();
+                FreeFault::DoubleFree { block: block(order), order }
+            }
+            3 => FreeFault::WrongOrder { given: word.order(), actual: word.order() },
+            4 => {
+                let order = word.order();
+                FreeFault::Inside { block: block(order), order }
+            }
+            5 => FreeFault::NotABlock,
+            _ => FreeFault::Corrupt,
         }
     }
 }
@@ -185,23 +262,49 @@ impl fmt::Debug for AllocError {
 }
 impl fmt::Display for FreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.details(), f)
+        let address = self.address;
+        write!(f, "{address:#x} was not freed: ")?;
+        match self.details() {
+            FreeFault::Unaligned { past } => {
+                let page = address - past;
+                write!(f, "it is {past} bytes past the start of the page at {page:#x}")
+            }
+            FreeFault::Foreign { start, end } => {
+                write!(f, "it is outside this pool's memory, {start:#x} to {end:#x}")
+            }
+            FreeFault::DoubleFree { block, order } => {
+                write!(f, "it is free already, in the free block of order {order} at {block:#x}")
+            }
+            FreeFault::WrongOrder { given, actual } => {
+                write!(f, "the block was handed out with order {actual}, not with order {given}")
+            }
+            FreeFault::Inside { block, order } => {
+                write!(f, "it is inside the block of order {order} at {block:#x}; free that")
+            }
+            FreeFault::NotABlock => f.write_str("no block starts there"),
+            FreeFault::Corrupt => f.write_str("the metadata of its page was overwritten"),
+        }
     }
 }
 impl fmt::Debug for FreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.details(), f)
+        f.debug_struct("FreeError")
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("fault", &self.details())
+            .finish()
     }
 }
 
 impl std::error::Error for AllocError {}
 impl std::error::Error for FreeError {}
 
-const _: () = assert!(size_of::<Result<(), FreeError>>() == 8);
+const _: () = assert!(size_of::<Result<(), FreeError>>() == 16);
 const _: () = assert!(size_of::<Result<std::ptr::NonNull<u8>, AllocError>>() == 16);
 
 #[cfg(test)]
 mod tests {
+    use zonal_core::types::Pfn;
+
     use super::*;
 
     fn order(order: u32) -> Order {
@@ -237,18 +340,76 @@ mod tests {
         assert_eq!((needed, needed - free), ((1 << 20) - 1, (1 << 9) - 1));
     }
 
+    const BASE: usize = 0x7f00_0040_0000;
+    const LENGTH: usize = 64 << 20;
+
+    /// The refused free reads so, after the address.
+    fn check(
+        (address, error): (usize, core::FreeError),
+        around: Option<(Order, bool)>,
+        fault: FreeFault,
+        text: &str,
+    ) {
+        let error = FreeError::new(BASE..BASE + LENGTH, address, error, around);
+        assert_eq!((error.address(), error.details()), (address, fault));
+        assert_eq!(error.to_string(), format!("{address:#x} was not freed: {text}"));
+    }
+
+    const PAGE: usize = BASE + 17 * PAGE_SIZE;
+
     #[test]
-    fn refused_frees_survive_packing() {
-        let (pfn, zone) = (Pfn((1 << 40) - 2), ZoneId(7));
-        let errors = [
-            core::FreeError::Foreign(pfn),
-            core::FreeError::DoubleFree { pfn, order: order(9), zone },
-            core::FreeError::WrongOrder { pfn, given: order(1), actual: order(10), zone },
-            core::FreeError::NotABlock { pfn, order: order(2), zone },
-            core::FreeError::Corrupt(pfn),
-        ];
-        for error in errors {
-            assert_eq!(FreeError::from(error).details(), error);
+    fn a_free_of_an_address_that_is_no_page_of_the_pool_says_so() {
+        let foreign = core::FreeError::Foreign(Pfn(17));
+        let text = "it is 8 bytes past the start of the page at 0x7f0000411000";
+        check((PAGE + 8, foreign), None, FreeFault::Unaligned { past: 8 }, text);
+        let memory = FreeFault::Foreign { start: BASE, end: BASE + LENGTH };
+        let text = "it is outside this pool's memory, 0x7f0000400000 to 0x7f0004400000";
+        for address in [0, BASE - 1, BASE + LENGTH, usize::MAX] {
+            check((address, foreign), None, memory, text);
+        }
+    }
+
+    #[test]
+    fn a_free_of_a_page_that_is_no_such_block_says_what_is_there() {
+        let (pfn, zone, small, large) = (Pfn(17), ZoneId(0), order(1), order(10));
+        let free = core::FreeError::DoubleFree { pfn, order: order(0), zone };
+        let fault = FreeFault::DoubleFree { block: PAGE, order: order(0) };
+        let text = "it is free already, in the free block of order 0 at 0x7f0000411000";
+        check((PAGE, free), None, fault, text);
+
+        let nothing = core::FreeError::NotABlock { pfn, order: order(0), zone };
+        let fault = FreeFault::DoubleFree { block: BASE + 16 * PAGE_SIZE, order: order(4) };
+        let text = "it is free already, in the free block of order 4 at 0x7f0000410000";
+        check((PAGE, nothing), Some((order(4), true)), fault, text);
+
+        let fault = FreeFault::Inside { block: BASE + 16 * PAGE_SIZE, order: small };
+        let text = "it is inside the block of order 1 at 0x7f0000410000; free that";
+        check((PAGE, nothing), Some((small, false)), fault, text);
+        check((PAGE, nothing), None, FreeFault::NotABlock, "no block starts there");
+
+        let wrong = core::FreeError::WrongOrder { pfn, given: small, actual: large, zone };
+        let fault = FreeFault::WrongOrder { given: small, actual: large };
+        let text = "the block was handed out with order 10, not with order 1";
+        check((PAGE, wrong), None, fault, text);
+
+        let text = "the metadata of its page was overwritten";
+        check((PAGE, core::FreeError::Corrupt(pfn)), None, FreeFault::Corrupt, text);
+    }
+
+    #[test]
+    fn the_memory_of_any_pool_is_named() {
+        let (base, block) = ((1 << 57) - (4 << 20), Order::MAX.bytes());
+        for (length, named) in [
+            (PAGE_SIZE, PAGE_SIZE),
+            ((64 << 30) - PAGE_SIZE, (64 << 30) - PAGE_SIZE),
+            (64 << 30, 64 << 30),
+            ((64 << 30) + PAGE_SIZE, (64 << 30) + block),
+            (1 << 44, 1 << 44),
+        ] {
+            let error = core::FreeError::Foreign(Pfn(0));
+            let error = FreeError::new(base..base + length, 0, error, None);
+            let expected = FreeFault::Foreign { start: base, end: base + named };
+            assert_eq!(error.details(), expected, "{length:#x}");
         }
     }
 }

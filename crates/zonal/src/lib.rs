@@ -34,16 +34,14 @@ pub mod text;
 mod unsound;
 pub mod view;
 
-pub use error::{AllocError, FreeError};
+pub use error::{AllocError, FreeError, FreeFault};
 pub use home::Mode;
 pub use pool::{
     Backing, BudgetError, BuildError, Builder, CpuMap, Explanation, FailAlloc, FailCounts,
     HeldReport, NodeBinding, Notice, Pages, Pool, TrimError, ZoneSize,
 };
 pub use view::View;
-pub use zonal_core::alloc::{
-    Fault, FreeError as FreeFault, NumaEvents, Refusal, Request, Sysctl, SysctlError, ZoneStats,
-};
+pub use zonal_core::alloc::{Fault, NumaEvents, Refusal, Request, Sysctl, SysctlError, ZoneStats};
 pub use zonal_core::gfp::Gfp;
 pub use zonal_core::policy::Policy;
 pub use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, ZoneId, ZoneKind};

@@ -2,7 +2,9 @@
 
 use std::ptr::NonNull;
 
-use zonal::{Backing, CpuMap, FreeFault, Gfp, Mode, NodeId, Order, Policy, Pool, Request};
+use zonal::{
+    Backing, CpuMap, FreeFault, Gfp, Mode, NodeId, Order, PAGE_SIZE, Policy, Pool, Request,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -76,14 +78,25 @@ fn misuse_is_refused_and_changes_nothing() {
         };
         // SAFETY: (1) still inside the pool.
         let inside = unsafe { page.add(8) };
-        assert!(matches!(free(inside, order(0)), Err(FreeFault::Foreign(_))));
+        assert!(matches!(free(inside, order(0)), Err(FreeFault::Unaligned { past: 8 })));
         let foreign = NonNull::new(0x1000 as *mut u8).unwrap();
-        assert!(matches!(free(foreign, order(0)), Err(FreeFault::Foreign(_))));
+        let start = pool.base() as usize;
+        let memory = FreeFault::Foreign { start, end: start + pool.bytes() };
+        assert_eq!(free(foreign, order(0)), Err(memory));
         assert!(matches!(free(page, order(1)), Err(FreeFault::WrongOrder { .. })));
         free(page, order(0)).unwrap();
         assert!(matches!(free(page, order(0)), Err(FreeFault::DoubleFree { .. })));
         pool.drain_all();
-        assert!(free(page, order(0)).is_err());
+        // It is part of a larger free block now.
+        let again = free(page, order(0));
+        let merged =
+            matches!(again, Err(FreeFault::DoubleFree { order, .. }) if order > Order::ZERO);
+        assert!(merged, "{again:?}");
+        let (block, _) = pool.alloc(order(3)).unwrap().into_raw();
+        let fifth = block.map_addr(|start| start | 5 * PAGE_SIZE);
+        let around = FreeFault::Inside { block: block.as_ptr() as usize, order: order(3) };
+        assert_eq!(free(fifth, order(0)), Err(around));
+        free(block, order(3)).unwrap();
         pool.validate().unwrap();
     });
 }
@@ -106,6 +119,13 @@ fn bulk_pages_are_distinct_and_come_back() {
         let again = unsafe { pool.free_bulk(&pages[..3], Order::ZERO) };
         let again = again.map_err(|(done, error)| (done, error.details()));
         assert!(matches!(again, Err((0, FreeFault::DoubleFree { .. }))), "{again:?}");
+        // SAFETY: (1) there is nothing there.
+        let nothing = unsafe { pool.free_bulk(&[std::ptr::null_mut()], Order::ZERO) };
+        let (done, error) = nothing.unwrap_err();
+        assert!(
+            done == 0 && error.to_string().contains("0x0 was not freed: it is outside"),
+            "{error}"
+        );
     });
 }
 

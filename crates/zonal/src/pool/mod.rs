@@ -62,7 +62,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zonal_core::alloc::{Allocator, NumaEvents, Request, Sysctl, SysctlError, ZoneStats};
+use zonal_core::alloc::{
+    self as core_alloc, Allocator, NumaEvents, Request, Sysctl, SysctlError, ZoneStats,
+};
+use zonal_core::frame::PageState;
 use zonal_core::gfp::Gfp;
 use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, Pfn};
@@ -266,7 +269,7 @@ impl Pool {
         }
         let page = |pfn: Pfn| address_at(base, pfn.0 as usize) as *mut u8;
         let freed = shared.allocator.free_bulk_with(pages, order, pfn, page);
-        freed.map_err(|(done, error)| (done, error.into()))
+        freed.map_err(|(done, error)| (done, shared.refused(pages[done], error)))
     }
 
     /// How the per-CPU stores are kept consistent.
@@ -424,7 +427,32 @@ impl Shared {
     fn free_long(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
         let pfn = self.pfn(start.as_ptr() as usize);
         self.poison_block(pfn, order);
-        Ok(self.allocator.free(pfn, order)?)
+        let freed = self.allocator.free(pfn, order);
+        freed.map_err(|error| self.refused(start.as_ptr(), error))
+    }
+
+    /// Why a block was not freed.
+    #[cold]
+    fn refused(&self, start: *mut u8, error: core_alloc::FreeError) -> FreeError {
+        let (base, address) = (self.fast.base, start as usize);
+        let memory = base..base + self.pages * PAGE_SIZE;
+        let around = memory.contains(&address).then(|| self.around((address - base) / PAGE_SIZE));
+        FreeError::new(memory, address, error, around.flatten())
+    }
+
+    /// The block that a frame is in, and whether it is free. One moment's answer, for a message.
+    fn around(&self, frame: usize) -> Option<(Order, bool)> {
+        Order::all().find_map(|size| {
+            let (order, free) =
+                match self.allocator.frame_state(frame & !(size.pages() as usize - 1)) {
+                    PageState::Free { order, .. } => (order, true),
+                    PageState::Cached { order, .. } => (order, true),
+                    PageState::Allocated { order, .. } => (order, false),
+                    PageState::None | PageState::Corrupt(_) => return None,
+                };
+            // A smaller block that ends before the frame is not around it.
+            (order >= size).then_some((order, free))
+        })
     }
 
     /// Makes the bytes of a block what the request asked for. `false`: the block was written to
