@@ -8,6 +8,7 @@ use zonal_bench::Bench;
 use zonal_core::policy::Policy;
 
 use crate::advise::AdviseArgs;
+use crate::conform::ConformArgs;
 use crate::lab::args::LabCommand;
 use crate::pressure::args::PressureArgs;
 use crate::record::RecordArgs;
@@ -67,22 +68,6 @@ pub enum Command {
     Numastat(NodeArgs),
     /// Prints the state a replay ends in as the nodes' meminfo.
     Meminfo(NodeArgs),
-}
-
-/// Flags of `zonal conform`.
-#[derive(Args, Debug)]
-pub struct ConformArgs {
-    /// Directories of captures: the texts that one kernel printed.
-    #[arg(value_name = "DIR", required_unless_present = "live")]
-    pub captures: Vec<PathBuf>,
-
-    /// Judge the running kernel too, by its /proc and /sys. Nothing is written there.
-    #[arg(long)]
-    pub live: bool,
-
-    /// Print one JSON object instead of tables.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Flags of `zonal bench`.

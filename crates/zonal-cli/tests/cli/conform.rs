@@ -14,7 +14,7 @@ fn zonal(args: &[&str]) -> (i32, String, String) {
 }
 
 fn capture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-conform/tests/captures").join(name)
 }
 
 /// A copy of a capture, to change.

@@ -19,31 +19,6 @@ pub trait Files {
     fn path(&self, name: &str) -> String;
 }
 
-/// A number and where it stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Number {
-    /// The number.
-    pub value: u64,
-    /// Its line, counted from 1.
-    pub line: u64,
-}
-
-/// A line of a file.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// What messages call the file.
-    pub file: String,
-    /// The line, counted from 1.
-    pub line: u64,
-}
-
-impl Place {
-    /// Line `line` of `file`.
-    pub fn new(file: &str, line: u64) -> Place {
-        Place { file: file.to_owned(), line }
-    }
-}
-
 /// A directory of texts.
 #[derive(Debug)]
 pub struct Directory(pub PathBuf);

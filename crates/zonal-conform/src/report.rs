@@ -1,10 +1,10 @@
-//! What a judgement found, as text and as JSON.
+//! What a judgement found: typed, to print and to serialise.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use serde::Serialize;
 
-use super::files::Place;
+use crate::place::Place;
 
 /// Most lines of one case that the text prints of each kind; JSON has all.
 const LINES_MAX: usize = 40;
@@ -113,7 +113,7 @@ impl Check {
 
 impl Case {
     /// Counts a comparison.
-    pub fn check(&mut self, check: Check) {
+    pub(crate) fn check(&mut self, check: Check) {
         self.values += 1;
         self.judged.push(Place::new(&check.file, check.line));
         if !check.holds() {
@@ -122,70 +122,31 @@ impl Case {
     }
 
     /// Notes what was not compared.
-    pub fn skip(&mut self, what: impl Into<String>, reason: impl Into<String>) {
+    pub(crate) fn skip(&mut self, what: impl Into<String>, reason: impl Into<String>) {
         self.skip_values(what, 0, reason);
     }
 
     /// Notes that so many values were not compared.
-    pub fn skip_values(&mut self, what: impl Into<String>, values: u64, reason: impl Into<String>) {
+    pub(crate) fn skip_values(
+        &mut self,
+        what: impl Into<String>,
+        values: u64,
+        reason: impl Into<String>,
+    ) {
         self.not_judged.push(NotJudged { what: what.into(), values, reason: reason.into() });
     }
 }
 
 impl Report {
     /// Adds a case.
-    pub fn push(&mut self, case: Case) {
+    pub(crate) fn push(&mut self, case: Case) {
         self.values += case.values;
         self.mismatches += case.mismatches.len() as u64;
         self.cases.push(case);
     }
 
-    /// For programs.
-    ///
-    /// # Errors
-    /// If a value is none of JSON's.
-    pub fn json(&self) -> serde_json::Result<String> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
-    }
-
-    /// For people: a line for each case, its mismatches, and what was not judged; where that is the
-    /// same for all cases, once.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        let _ =
-            writeln!(text, "{:34} {:24} {:>7} {:>10}", "case", "release", "values", "mismatches");
-        for case in &self.cases {
-            let differ = case.mismatches.len();
-            let _ = writeln!(
-                text,
-                "{:34} {:24} {:>7} {differ:>10}",
-                case.name, case.release, case.values
-            );
-            for check in case.mismatches.iter().take(LINES_MAX) {
-                let _ = writeln!(
-                    text,
-                    "  {}:{}: {}: expected {}, computed {}",
-                    check.file, check.line, check.what, check.expected, check.computed
-                );
-            }
-            if differ > LINES_MAX {
-                let _ = writeln!(text, "  … and {} more; --json prints all", differ - LINES_MAX);
-            }
-        }
-        for bad in &self.bad_input {
-            let _ = writeln!(text, "{:34} bad input: {}", bad.name, bad.error);
-        }
-        let bad = match self.bad_input.len() {
-            0 => String::new(),
-            bad => format!(", {bad} not judged: bad input"),
-        };
-        let (cases, values, mismatches) = (self.cases.len(), self.values, self.mismatches);
-        let _ = writeln!(text, "{cases} cases, {values} values, {mismatches} mismatches{bad}");
-        self.not_judged(&mut text);
-        text
-    }
-
-    fn not_judged(&self, text: &mut String) {
+    /// What was not judged; where that is the same for all cases, once.
+    fn not_judged(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What, why, how many values, of which cases.
         let mut skips: Vec<(&NotJudged, u64, Vec<&str>)> = Vec::new();
         for case in &self.cases {
@@ -203,7 +164,7 @@ impl Report {
             }
         }
         if !skips.is_empty() {
-            let _ = writeln!(text, "\nnot judged:");
+            writeln!(f, "\nnot judged:")?;
         }
         for (skipped, values, names) in skips {
             let values = if values > 0 { format!(" ({values} values)") } else { String::new() };
@@ -212,8 +173,45 @@ impl Report {
                 1 => format!(" [{}]", names[0]),
                 count => format!(" [{count} cases]"),
             };
-            let _ = writeln!(text, "  {}{values}: {}{cases}", skipped.what, skipped.reason);
+            writeln!(f, "  {}{values}: {}{cases}", skipped.what, skipped.reason)?;
         }
+        Ok(())
+    }
+}
+
+/// For people: a line for each case, its mismatches, and what was not judged.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:34} {:24} {:>7} {:>10}", "case", "release", "values", "mismatches")?;
+        for case in &self.cases {
+            let Case { name, release, values, .. } = case;
+            let differ = case.mismatches.len();
+            writeln!(f, "{name:34} {release:24} {values:>7} {differ:>10}")?;
+            for check in case.mismatches.iter().take(LINES_MAX) {
+                writeln!(f, "  {check}")?;
+            }
+            if differ > LINES_MAX {
+                writeln!(f, "  … and {} more; --json prints all", differ - LINES_MAX)?;
+            }
+        }
+        for bad in &self.bad_input {
+            writeln!(f, "{:34} bad input: {}", bad.name, bad.error)?;
+        }
+        let bad = match self.bad_input.len() {
+            0 => String::new(),
+            bad => format!(", {bad} not judged: bad input"),
+        };
+        let (cases, values, mismatches) = (self.cases.len(), self.values, self.mismatches);
+        writeln!(f, "{cases} cases, {values} values, {mismatches} mismatches{bad}")?;
+        self.not_judged(f)
+    }
+}
+
+/// `FILE:LINE: WHAT: expected X, computed Y`.
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Check { file, line, what, expected, computed } = self;
+        write!(f, "{file}:{line}: {what}: expected {expected}, computed {computed}")
     }
 }
 

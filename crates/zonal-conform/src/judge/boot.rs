@@ -3,12 +3,14 @@
 use zonal_core::types::{NodeId, PAGEBLOCK_ORDER, ZoneKind};
 use zonal_core::zonelist::order::{NodeTable, fallback_orders};
 
-use super::super::era::Era;
-use super::super::files::Place;
-use super::super::report::{Case, Check, Value};
-use super::super::settings;
-use super::then::{Then, at_boot, row};
-use super::{Bench, number};
+use super::bench::Bench;
+use super::compared::{number, row};
+use super::then::{Then, at_boot};
+use crate::era::Era;
+use crate::error::Error;
+use crate::place::Place;
+use crate::report::{Case, Check, Value};
+use crate::settings;
 
 const MIN_FREE: &str = "vm.min_free_kbytes";
 
@@ -17,7 +19,7 @@ const MIN_FREE: &str = "vm.min_free_kbytes";
 ///
 /// # Errors
 /// If the machine cannot be rebuilt.
-pub fn min_free(bench: &Bench<'_>, thens: &[Then], case: &mut Case) -> anyhow::Result<()> {
+pub fn min_free(bench: &Bench<'_>, thens: &[Then], case: &mut Case) -> Result<(), Error> {
     let meta = &bench.capture.meta;
     let Some((_, place)) = bench.capture.settings.get(MIN_FREE) else { return Ok(()) };
     let now = bench.written(zonal_core::alloc::Sysctl::MinFreeKbytes) as u64;
@@ -62,7 +64,7 @@ fn by_rule(
     place: &Place,
     printed: u64,
     case: &mut Case,
-) -> anyhow::Result<()> {
+) -> Result<(), Error> {
     if !thp && bench.capture.started_with(&["deferred_init"]) {
         case.skip(MIN_FREE, "this kernel counts memory that it has not initialised yet");
         return Ok(());
@@ -166,7 +168,7 @@ fn computed_orders(bench: &Bench<'_>, memoryless_first: bool, all_cpus: bool) ->
             })
         })
         .collect();
-    let cpus = |node: &super::super::capture::Node| all_cpus || !node.cpus.is_empty();
+    let cpus = |node: &crate::capture::Node| all_cpus || !node.cpus.is_empty();
     let has_cpu: Vec<bool> = bench.capture.nodes.iter().map(cpus).collect();
     let Ok(table) = NodeTable::new(&bench.shape.distances, &has_memory, &has_cpu) else {
         return vec![Vec::new(); nodes];
@@ -196,7 +198,7 @@ fn parse_order(message: &str) -> Option<(u32, Vec<u32>)> {
 ///
 /// # Errors
 /// If the machine cannot be rebuilt.
-pub fn grouping(bench: &Bench<'_>, case: &mut Case) -> anyhow::Result<()> {
+pub fn grouping(bench: &Bench<'_>, case: &mut Case) -> Result<(), Error> {
     let capture = bench.capture;
     let grouping = bench.computed.grouping;
     let on_or_off = |on| Value::Text(if on { "on" } else { "off" }.to_owned());

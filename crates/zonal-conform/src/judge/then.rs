@@ -4,13 +4,14 @@
 use zonal_core::alloc::Sysctl;
 use zonal_core::vmstat::threshold;
 
-use super::super::files::Number;
-use super::super::model::{Computed, Shape};
-use super::super::report::{Case, Check, SizeThen, Value};
-use super::super::stale::{Evidence, Lists, Rules};
-use super::super::zones::{ListText, ZoneFile, ZoneText, name};
-use super::limits::{Compared, Part, Settled, checks, computed};
-use super::{Bench, is_limit, number};
+use super::bench::{Bench, sizes};
+use super::compared::{Compared, Part, Settled, checks, number, short};
+use crate::error::Error;
+use crate::model::{Computed, Shape};
+use crate::place::Number;
+use crate::report::{Case, Check, SizeThen};
+use crate::stale::{Evidence, Lists, Rules};
+use crate::zones::{ListText, ZoneFile, ZoneText, name};
 
 /// Lists of a zone from which a limit that most of them print is certain.
 const LISTS_CERTAIN: usize = 3;
@@ -28,7 +29,7 @@ pub struct Then {
 ///
 /// # Errors
 /// If the machine cannot be rebuilt.
-pub fn find(bench: &Bench<'_>, file: &ZoneFile, now: &Computed) -> anyhow::Result<Option<Then>> {
+pub fn find(bench: &Bench<'_>, file: &ZoneFile, now: &Computed) -> Result<Option<Then>, Error> {
     let rules = Rules {
         min_free_kbytes: bench.written(Sysctl::MinFreeKbytes) as u32,
         scale_factor: bench.written(Sysctl::WatermarkScaleFactor) as u32,
@@ -163,9 +164,9 @@ pub fn judge(
     wrong: usize,
     limits: &[Compared],
     case: &mut Case,
-) -> anyhow::Result<Option<Settled>> {
-    let before = computed(bench, &then.sizes)?;
-    let of = |shape: &Shape, sizes: &[u64]| -> anyhow::Result<Vec<Compared>> {
+) -> Result<Option<Settled>, Error> {
+    let before = bench.compute(&then.sizes)?;
+    let of = |shape: &Shape, sizes: &[u64]| -> Result<Vec<Compared>, Error> {
         let computed = shape.compute(&bench.policy, sizes, &bench.writes)?;
         Ok(checks(bench.capture, file, &computed.zones))
     };
@@ -175,7 +176,7 @@ pub fn judge(
         limits.to_vec(),
         checks(bench.capture, file, &before.zones),
         of(&coming, &then.sizes)?,
-        of(&coming, &super::sizes(file))?,
+        of(&coming, &sizes(file))?,
     ];
     let (mut judged, mut explained) = (Vec::new(), 0);
     for index in 0..file.zones.len() {
@@ -193,7 +194,7 @@ pub fn judge(
         limits.iter().any(|limit| row(&limit))
     };
     let printed = |index| now_holds(index) || possible(bench, file, then, index);
-    Ok(Some(Settled::new(bench, file, &before.zones, printed)))
+    Ok(Some(Settled::new(bench.capture, file, &before.zones, printed)))
 }
 
 /// Judges a zone by what is computed for sizes of now, of then, and for both with a CPU more.
@@ -208,7 +209,7 @@ fn judge_zone(
     const NOW: usize = 0;
     const THEN: usize = 1;
     let zone = |at: usize| {
-        let zone = times[at].iter().filter(|(of, part, _)| *of == index && is_limit(*part));
+        let zone = times[at].iter().filter(|(of, part, _)| *of == index && part.is_limit());
         zone.map(|(_, part, check)| (*part, check.clone())).collect::<Vec<_>>()
     };
     let times = [0, 1, 2, 3].map(zone);
@@ -327,14 +328,4 @@ pub fn at_boot(thens: &[Then], index: usize, zone: &ZoneText) -> (u64, u64, bool
         Some((least, most)) if 1 < least && least <= most => (least, most, true),
         _ => (managed.saturating_sub(present - managed), managed, false),
     }
-}
-
-/// A file's name without its directory.
-pub fn short(file: &str) -> &str {
-    file.rsplit('/').next().unwrap_or(file)
-}
-
-/// A row as a value.
-pub fn row(numbers: &[u32]) -> Value {
-    Value::Numbers(numbers.iter().map(|number| i64::from(*number)).collect())
 }

@@ -4,11 +4,10 @@ use zonal_core::types::{NR_ZONE_KINDS, PAGE_SHIFT, ZoneKind};
 use zonal_core::zone::watermark::{Memory, available_pages, total_reserve};
 use zonal_text::{cpulist, iomem, meminfo};
 
-use super::super::report::{Case, Check};
-use super::super::zones::{ZoneFile, ZoneText, name};
-use super::limits::Settled;
-use super::then::{row, short};
-use super::{Bench, number};
+use super::bench::Bench;
+use super::compared::{Settled, number, row, short};
+use crate::report::{Case, Check};
+use crate::zones::{ZoneFile, ZoneText, name};
 
 /// Memory goes on and off line in sections of 128 MiB (x86-64).
 const SECTION_PAGES: u64 = 1 << 15;

@@ -6,8 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::capture::Capture;
-use super::files::{Files, Live, Place};
+use super::error::Error;
+use super::files::{Files, Live};
 use super::judge::judge;
+use super::place::Place;
 use super::report::Case;
 
 /// Texts in memory, to change.
@@ -33,7 +35,7 @@ impl Texts {
         Texts(named.collect())
     }
 
-    pub(super) fn judge(&self) -> anyhow::Result<Case> {
+    pub(super) fn judge(&self) -> Result<Case, Error> {
         judge(&Capture::read("test", self)?)
     }
 
@@ -104,7 +106,7 @@ fn mutate(texts: &Texts, place: &Place) -> usize {
                     places.map(|check| Place::new(&check.file, check.line)).collect()
                 }
                 Err(error) => {
-                    let text = error.to_string();
+                    let text = error.chain();
                     let here = format!("{}: line {}", place.file, place.line);
                     assert!(text.contains(&here), "{place:?} `{changed}`: {text}");
                     BTreeSet::from([place.clone()])
@@ -174,7 +176,7 @@ fn first() -> Texts {
 
 /// What is said of damaged texts.
 fn refused(texts: &Texts) -> String {
-    format!("{:#}", texts.judge().expect_err("damage must be refused"))
+    texts.judge().expect_err("damage must be refused").chain()
 }
 
 #[test]
@@ -196,7 +198,7 @@ fn a_text_cut_between_lines_is_refused_or_says_less() {
             let mut texts = whole.clone();
             texts.0.insert((*name).to_owned(), lines[..kept].concat());
             match texts.judge() {
-                Err(error) => assert!(format!("{error:#}").starts_with(name), "{kept}: {error:#}"),
+                Err(error) => assert!(error.chain().starts_with(name), "{kept}: {error}"),
                 // Sysctls at the end, which no limit follows from, are all that may be missing.
                 Ok(case) => {
                     assert_eq!((*name, case.mismatches.len()), ("sysctl.txt", 0), "{kept} lines")

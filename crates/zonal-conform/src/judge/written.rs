@@ -4,10 +4,11 @@
 use zonal_core::alloc::Sysctl;
 use zonal_core::zone::watermark::lowmem_ratio_stored;
 
-use super::super::ints;
-use super::super::report::{Case, Check, Value};
-use super::super::settings::{Write, in_range};
-use super::{Bench, text};
+use super::bench::Bench;
+use super::compared::text;
+use crate::ints;
+use crate::report::{Case, Check, Value};
+use crate::settings::{Write, in_range};
 
 const RATIO: &str = "vm.lowmem_reserve_ratio";
 

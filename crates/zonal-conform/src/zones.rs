@@ -1,11 +1,11 @@
 //! `zoneinfo` with the line of each value, and what no kernel can have printed.
 
-use anyhow::{Context, bail, ensure};
 use zonal_core::types::ZoneKind;
 use zonal_text::Stat;
 use zonal_text::zoneinfo::{self, PagesetInfo, ZoneInfo};
 
-use super::files::Number;
+use crate::error::{Error, ensure};
+use crate::place::Number;
 
 /// Marks, in the order in which they are printed. Kernels before 6.12 leave out the last.
 pub const MARKS: [&str; 4] = ["min", "low", "high", "promo"];
@@ -68,12 +68,12 @@ impl ZoneFile {
     ///
     /// # Errors
     /// With file and line.
-    pub fn read(file: String, text: &str, x86: bool) -> anyhow::Result<ZoneFile> {
-        let document = zoneinfo::parse(text).map_err(|e| at(&file, e.line(), e.kind()))?;
+    pub fn read(file: String, text: &str, x86: bool) -> Result<ZoneFile, Error> {
+        let document = zoneinfo::parse(text).map_err(|e| Error::at(&file, e.line(), e.kind()))?;
         let mut line = 1;
         let mut zones = Vec::new();
         for zone in &document.zones {
-            zones.push(numbered(zone, &mut line).map_err(|(line, e)| at(&file, line, &e))?);
+            zones.push(numbered(zone, &mut line).map_err(|(line, e)| Error::at(&file, line, &e))?);
         }
         let read = ZoneFile { file, zones };
         read.check_order(line)?;
@@ -90,8 +90,8 @@ impl ZoneFile {
 
     /// Nodes and kinds ascend, and each node has all kinds that the kernel was built with, which is
     /// as many as each row of `protection` has numbers.
-    fn check_order(&self, end: u64) -> anyhow::Result<()> {
-        let error = |line, text: String| at(&self.file, line, &text);
+    fn check_order(&self, end: u64) -> Result<(), Error> {
+        let error = |line, text: String| Error::at(&self.file, line, &text);
         for pair in self.zones.windows(2) {
             if (pair[0].node, pair[0].kind) >= (pair[1].node, pair[1].kind) {
                 let (zone, before) = (name(&pair[1]), name(&pair[0]));
@@ -104,10 +104,9 @@ impl ZoneFile {
         for zone in &self.zones {
             let expected = first.len();
             let (line, found) = (zone.protection.0, zone.protection.1.len());
-            ensure!(
-                expected == found,
+            ensure(expected == found, || {
                 error(line, format!("{found} numbers, but the kernel has {expected} zones a node"))
-            );
+            })?;
         }
         for node in self.nodes() {
             let here: Vec<ZoneKind> = kinds(node).map(|zone| zone.kind).collect();
@@ -117,18 +116,18 @@ impl ZoneFile {
                 let line = next.map_or(end, |zone| zone.line);
                 return Err(error(line, format!("zone {kind} of node {node} is missing")));
             }
-            ensure!(
-                here == first,
+            ensure(here == first, || {
                 error(end, format!("node {node} has other kinds of zones than the first node"))
-            );
+            })?;
         }
         Ok(())
     }
 
-    fn check_zone(&self, zone: &ZoneText, x86: bool) -> anyhow::Result<()> {
+    fn check_zone(&self, zone: &ZoneText, x86: bool) -> Result<(), Error> {
         let name = name(zone);
-        let impossible =
-            |line, text: String| Err(at(&self.file, line, &format!("impossible {name}: {text}")));
+        let impossible = |line, text: String| {
+            Err(Error::at(&self.file, line, &format!("impossible {name}: {text}")))
+        };
         let (managed, present, spanned) = (zone.managed, zone.present, zone.spanned);
         if managed.value > present.value {
             let text = format!("{} pages managed of {} present", managed.value, present.value);
@@ -179,27 +178,21 @@ pub fn name(zone: &ZoneText) -> String {
     format!("node {} zone {}", zone.node, zone.kind)
 }
 
-/// An error at a line of a file.
-pub fn at(file: &str, line: u64, what: &dyn std::fmt::Display) -> anyhow::Error {
-    anyhow::anyhow!("{file}: line {line}: {what}")
-}
-
 /// The zone with its line numbers, `line` being its first; afterwards the one behind its last.
 ///
 /// The parser takes each value from a line of its own and drops none, so that counting values
 /// counts lines; the round-trip tests of the parser say so.
-fn numbered(zone: &ZoneInfo, line: &mut u64) -> Result<ZoneText, (u64, anyhow::Error)> {
+fn numbered(zone: &ZoneInfo, line: &mut u64) -> Result<ZoneText, (u64, String)> {
     let first = *line;
-    let kind = ZoneKind::from_name(&zone.name)
-        .with_context(|| {
-            format!("a zone `{}`; expected DMA, DMA32, Normal, Movable or Device", zone.name)
-        })
-        .map_err(|error| (first, error))?;
+    let kind = ZoneKind::from_name(&zone.name).ok_or_else(|| {
+        let expected = "expected DMA, DMA32, Normal, Movable or Device";
+        (first, format!("a zone `{}`; {expected}", zone.name))
+    })?;
     *line += 1 + zone.node_stats.as_ref().map_or(0, |stats| 1 + stats.len() as u64);
     let pages_at = *line;
     let find = |name: &str| find(&zone.pages, name, pages_at);
     let number = |name: &str| {
-        let missing = || (pages_at, anyhow::anyhow!("`{name}` is missing in this zone"));
+        let missing = || (pages_at, format!("`{name}` is missing in this zone"));
         find(name).ok_or_else(missing)
     };
     let (managed, present, spanned) = (number("managed")?, number("present")?, number("spanned")?);
@@ -257,13 +250,13 @@ fn find(stats: &[Stat], name: &str, first: u64) -> Option<Number> {
 ///
 /// # Errors
 /// With file and line.
-pub fn check_cpus(file: &ZoneFile, online: &[u32]) -> anyhow::Result<()> {
+pub fn check_cpus(file: &ZoneFile, online: &[u32]) -> Result<(), Error> {
     for zone in file.zones.iter().filter(|zone| zone.is_populated()) {
         let cpus: Vec<u32> = zone.lists.iter().map(|list| list.cpu).collect();
         if cpus != online {
             let line = zone.line;
             let text = format!("{} has lists of CPUs {cpus:?}, online are {online:?}", name(zone));
-            bail!(at(&file.file, line, &text));
+            return Err(Error::at(&file.file, line, &text));
         }
     }
     Ok(())

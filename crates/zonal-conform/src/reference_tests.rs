@@ -18,8 +18,8 @@ use zonal_text::Stat;
 use zonal_text::zoneinfo::{Document, PagesetInfo, ZoneInfo};
 
 use super::era::{Era, PrintedHigh};
-use super::files::Place;
 use super::model::{Computed, Shape};
+use super::place::Place;
 use super::settings::Write;
 use zonal_text::release::KernelRelease;
 

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, ensure};
 use zonal_core::alloc::Sysctl;
 use zonal_core::types::ZoneKind;
 use zonal_text::release::KernelRelease;
 use zonal_text::sysctl;
 
-use super::era::Era;
-use super::files::{Files, Place};
-use super::meta::Meta;
-use super::zones::at;
+use crate::era::Era;
+use crate::error::{Error, ensure};
+use crate::files::Files;
+use crate::meta::Meta;
+use crate::place::Place;
 
 /// Ranges of the sysctls that no allocator setter checks (LB I.5).
 const RANGES: &[(&str, u64, u64)] = &[
@@ -67,11 +67,12 @@ impl Settings {
     ///
     /// # Errors
     /// With file and line.
-    pub fn read(files: &dyn Files, live: bool) -> anyhow::Result<Settings> {
+    pub fn read(files: &dyn Files, live: bool) -> Result<Settings, Error> {
         let mut settings = Settings::default();
+        let unread = |name: &str, source| Error::Read { file: files.path(name), source };
         if live {
             for key in WANTED {
-                if let Some(text) = files.read(key).with_context(|| files.path(key))? {
+                if let Some(text) = files.read(key).map_err(|source| unread(key, source))? {
                     let value = text.trim_end_matches('\n').to_owned();
                     let place = Place::new(&files.path(key), 1);
                     settings.values.insert((*key).to_owned(), (value, place));
@@ -80,14 +81,15 @@ impl Settings {
             return Ok(settings);
         }
         let file = files.path(FILE);
-        let text = files.read(FILE).with_context(|| file.clone())?;
-        let text = text.with_context(|| format!("{file}: no such file; a capture must have it"))?;
-        let document = sysctl::parse(&text).map_err(|e| at(&file, e.line(), e.kind()))?;
+        let text = files.read(FILE).map_err(|source| unread(FILE, source))?;
+        let text = text.ok_or_else(|| Error::Missing(file.clone()))?;
+        let document = sysctl::parse(&text).map_err(|e| Error::at(&file, e.line(), e.kind()))?;
         settings.end = Some(Place::new(&file, document.settings.len() as u64 + 1));
         for (setting, line) in document.settings.into_iter().zip(1..) {
             let place = Place::new(&file, line);
             let twice = settings.values.insert(setting.key.clone(), (setting.value, place));
-            ensure!(twice.is_none(), at(&file, line, &format!("{} stands twice", setting.key)));
+            let what = || Error::at(&file, line, &format!("{} stands twice", setting.key));
+            ensure(twice.is_none(), what)?;
         }
         Ok(settings)
     }
@@ -101,16 +103,18 @@ impl Settings {
     ///
     /// # Errors
     /// With file and line where it is missing or something else.
-    pub fn number(&self, key: &str) -> anyhow::Result<(i64, &Place)> {
+    pub fn number(&self, key: &str) -> Result<(i64, &Place), Error> {
         let (value, place) = self.get(key).ok_or_else(|| self.missing(key))?;
-        let bad = || at(&place.file, place.line, &format!("{key} is `{value}`; expected a number"));
+        let bad = || {
+            Error::at(&place.file, place.line, &format!("{key} is `{value}`; expected a number"))
+        };
         Ok((value.trim().parse().map_err(|_| bad())?, place))
     }
 
-    fn missing(&self, key: &str) -> anyhow::Error {
+    fn missing(&self, key: &str) -> Error {
         match &self.end {
-            Some(end) => at(&end.file, end.line, &format!("{key} is missing")),
-            None => anyhow::anyhow!("this kernel has no {key}"),
+            Some(end) => Error::at(&end.file, end.line, &format!("{key} is missing")),
+            None => Error::NoSysctl(key.to_owned()),
         }
     }
 
@@ -119,7 +123,7 @@ impl Settings {
     ///
     /// # Errors
     /// With file and line where one is missing, not a number or outside its range.
-    pub fn writes(&self, release: KernelRelease, kinds: &[ZoneKind]) -> anyhow::Result<Vec<Write>> {
+    pub fn writes(&self, release: KernelRelease, kinds: &[ZoneKind]) -> Result<Vec<Write>, Error> {
         let mut writes = Vec::new();
         let mut push = |sysctl, value, place: &Place| {
             writes.push(Write { sysctl, value, place: place.clone() });
@@ -139,18 +143,16 @@ impl Settings {
         let key = "vm.lowmem_reserve_ratio";
         let (text, place) = self.get(key).ok_or_else(|| self.missing(key))?;
         let ratios = text.split_ascii_whitespace().map(str::parse::<i64>);
-        let bad = |_| at(&place.file, place.line, &format!("{key} is `{text}`; expected numbers"));
+        let bad =
+            |_| Error::at(&place.file, place.line, &format!("{key} is `{text}`; expected numbers"));
         let ratios: Vec<i64> = ratios.collect::<Result<_, _>>().map_err(bad)?;
         // Kernels before 4.18 have none for the highest kind.
         let (low, high) = (kinds.len().saturating_sub(1), kinds.len());
-        ensure!(
-            (low..=high).contains(&ratios.len()),
-            at(
-                &place.file,
-                place.line,
-                &format!("{key}: {} numbers, the kernel has {high} zones a node", ratios.len())
-            )
-        );
+        ensure((low..=high).contains(&ratios.len()), || {
+            let numbers = ratios.len();
+            let text = format!("{key}: {numbers} numbers, the kernel has {high} zones a node");
+            Error::at(&place.file, place.line, &text)
+        })?;
         for kind in ZoneKind::ALL {
             let ratio = kinds.iter().position(|own| *own == kind).and_then(|i| ratios.get(i));
             push(Sysctl::LowmemReserveRatio(kind), ratio.copied().unwrap_or(0), place);
@@ -162,7 +164,7 @@ impl Settings {
     ///
     /// # Errors
     /// With file and line.
-    pub fn check_ranges(&self) -> anyhow::Result<()> {
+    pub fn check_ranges(&self) -> Result<(), Error> {
         for (key, low, high) in RANGES {
             if self.get(key).is_none() {
                 continue;
@@ -170,7 +172,7 @@ impl Settings {
             let (value, place) = self.number(key)?;
             let inside = u64::try_from(value).is_ok_and(|value| (*low..=*high).contains(&value));
             let text = format!("{key} cannot be {value}: accepted are {low} to {high}");
-            ensure!(inside, at(&place.file, place.line, &text));
+            ensure(inside, || Error::at(&place.file, place.line, &text))?;
         }
         Ok(())
     }

@@ -15,64 +15,66 @@
 //!
 //! What no kernel can have printed is bad input, not a mismatch.
 
-use anyhow::{Context, ensure};
 use zonal_core::types::{NodeId, ZoneKind};
+use zonal_text::release::KernelRelease;
 use zonal_text::{buddyinfo, cmdline, cpulist, distance, iomem, meminfo, pagetypeinfo, vmstat};
 
-use super::files::Files;
-use super::meta::{self, Meta};
-use super::settings::Settings;
-use super::zones::{ZoneFile, at, check_cpus};
-use zonal_text::release::KernelRelease;
+use crate::error::{Error, ensure};
+use crate::files::Files;
+use crate::meta::{self, Meta};
+use crate::settings::Settings;
+use crate::zones::{ZoneFile, check_cpus};
 
-/// Everything that is known of a kernel.
+/// Everything that is known of a kernel: its texts, read and checked.
+///
+/// [`judge`](crate::judge) compares it with what the core computes.
 #[derive(Debug)]
 pub struct Capture {
     /// What reports call it.
-    pub name: String,
+    pub(crate) name: String,
     /// Whether it is running, so that its counters move while they are read.
-    pub live: bool,
+    pub(crate) live: bool,
     /// Its release.
-    pub release: KernelRelease,
+    pub(crate) release: KernelRelease,
     /// What its recorder noted.
-    pub meta: Meta,
+    pub(crate) meta: Meta,
     /// Its sysctls.
-    pub settings: Settings,
+    pub(crate) settings: Settings,
     /// Online nodes, ascending, with their online CPUs.
-    pub nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
     /// Distances between the nodes, row by row.
-    pub distances: Vec<u8>,
+    pub(crate) distances: Vec<u8>,
     /// CPUs online, and the file's name.
-    pub cpus_online: Option<(String, Vec<u32>)>,
+    pub(crate) cpus_online: Option<(String, Vec<u32>)>,
     /// Whether there are CPUs that are not online.
-    pub hidden_cpus: bool,
+    pub(crate) hidden_cpus: bool,
     /// `zoneinfo`, the one that the others are held to first.
-    pub zoneinfo: Vec<ZoneFile>,
+    pub(crate) zoneinfo: Vec<ZoneFile>,
     /// Memory as the firmware described it, and the file's name.
-    pub iomem: Option<(String, iomem::Document)>,
+    pub(crate) iomem: Option<(String, iomem::Document)>,
     /// Free blocks and pageblocks by type, and the file's name.
-    pub pagetypeinfo: Option<(String, pagetypeinfo::Document)>,
+    pub(crate) pagetypeinfo: Option<(String, pagetypeinfo::Document)>,
     /// `meminfo` of the machine, and the file's name.
-    pub meminfo: Option<(String, meminfo::Document)>,
+    pub(crate) meminfo: Option<(String, meminfo::Document)>,
     /// Lists of nodes by state: state, file, nodes.
-    pub node_states: Vec<(&'static str, String, Vec<u32>)>,
+    pub(crate) node_states: Vec<(&'static str, String, Vec<u32>)>,
     /// What the kernel was started with.
-    pub cmdline: cmdline::Document,
+    pub(crate) cmdline: cmdline::Document,
 }
 
 /// A node.
 #[derive(Debug)]
-pub struct Node {
+pub(crate) struct Node {
     /// Its id.
-    pub id: u32,
+    pub(crate) id: u32,
     /// Its online CPUs.
-    pub cpus: Vec<u32>,
+    pub(crate) cpus: Vec<u32>,
     /// What messages call its list of CPUs and its row of distances.
-    pub files: [String; 2],
+    pub(crate) files: [String; 2],
     /// Whether the kernel prints distances; one without NUMA does not.
-    pub has_distances: bool,
+    pub(crate) has_distances: bool,
     /// Its `meminfo`, and the file's name.
-    pub meminfo: Option<(String, meminfo::Document)>,
+    pub(crate) meminfo: Option<(String, meminfo::Document)>,
 }
 
 /// States that nodes are listed by.
@@ -89,7 +91,7 @@ impl Capture {
     ///
     /// # Errors
     /// Names the file, and the line where there is one.
-    pub fn read(name: &str, files: &dyn Files) -> anyhow::Result<Capture> {
+    pub fn read(name: &str, files: &dyn Files) -> Result<Capture, Error> {
         let reader = Reader { files, live: false };
         let meta = Meta::parse(files.path(meta::FILE), &reader.must(meta::FILE)?)?;
         let name = meta.name.clone().unwrap_or_else(|| name.to_owned());
@@ -100,7 +102,7 @@ impl Capture {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn live(files: &dyn Files) -> anyhow::Result<Capture> {
+    pub fn live(files: &dyn Files) -> Result<Capture, Error> {
         let reader = Reader { files, live: true };
         let kernel_release = reader.must("osrelease")?.trim_end().to_owned();
         let uname = std::env::consts::ARCH.to_owned();
@@ -108,42 +110,51 @@ impl Capture {
         reader.read("live".to_owned(), meta)
     }
 
+    /// What reports call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kernel's release, as far as rules change with it.
+    pub fn release(&self) -> KernelRelease {
+        self.release
+    }
+
     /// The zone kinds that the kernel has for each node, ascending.
-    pub fn kinds(&self) -> Vec<ZoneKind> {
+    pub(crate) fn kinds(&self) -> Vec<ZoneKind> {
         let zones = &self.main().zones;
         zones.iter().filter(|zone| zone.node == zones[0].node).map(|zone| zone.kind).collect()
     }
 
     /// The `zoneinfo` that limits are judged by.
-    pub fn main(&self) -> &ZoneFile {
+    pub(crate) fn main(&self) -> &ZoneFile {
         &self.zoneinfo[0]
     }
 
     /// The position of a node among the nodes.
-    pub fn node_index(&self, id: u32) -> NodeId {
+    pub(crate) fn node_index(&self, id: u32) -> NodeId {
         NodeId(self.nodes.iter().position(|node| node.id == id).unwrap_or(0) as u16)
     }
 
     /// Whether the kernel was started with one of these parameters.
-    pub fn started_with(&self, names: &[&str]) -> bool {
+    pub(crate) fn started_with(&self, names: &[&str]) -> bool {
         self.cmdline.parameters().any(|(name, _)| names.contains(&name))
     }
 }
 
 impl Reader<'_> {
-    fn may(&self, name: &str) -> anyhow::Result<Option<String>> {
+    fn may(&self, name: &str) -> Result<Option<String>, Error> {
         match self.files.read(name) {
             // A text that only root may read is as good as none.
             Err(error) if self.live && error.kind() == std::io::ErrorKind::PermissionDenied => {
                 Ok(None)
             }
-            other => other.with_context(|| self.files.path(name)),
+            other => other.map_err(|source| Error::Read { file: self.files.path(name), source }),
         }
     }
 
-    fn must(&self, name: &str) -> anyhow::Result<String> {
-        let path = || format!("{}: no such file; a capture must have it", self.files.path(name));
-        self.may(name)?.with_context(path)
+    fn must(&self, name: &str) -> Result<String, Error> {
+        self.may(name)?.ok_or_else(|| Error::Missing(self.files.path(name)))
     }
 
     /// Parses a text, with the file's name in the error.
@@ -152,8 +163,8 @@ impl Reader<'_> {
         name: &str,
         text: &str,
         parse: fn(&str) -> Result<T, zonal_text::Error>,
-    ) -> anyhow::Result<T> {
-        parse(text).map_err(|e| at(&self.files.path(name), e.line(), e.kind()))
+    ) -> Result<T, Error> {
+        parse(text).map_err(|e| Error::at(&self.files.path(name), e.line(), e.kind()))
     }
 
     /// Parses a text that may be missing.
@@ -161,7 +172,7 @@ impl Reader<'_> {
         &self,
         name: &str,
         parse: fn(&str) -> Result<T, zonal_text::Error>,
-    ) -> anyhow::Result<Option<(String, T)>> {
+    ) -> Result<Option<(String, T)>, Error> {
         let Some(text) = self.may(name)? else { return Ok(None) };
         Ok(Some((self.files.path(name), self.parse(name, &text, parse)?)))
     }
@@ -171,18 +182,18 @@ impl Reader<'_> {
         &self,
         name: &str,
         parse: fn(&str) -> Result<T, zonal_text::Error>,
-    ) -> anyhow::Result<Option<(String, T)>> {
+    ) -> Result<Option<(String, T)>, Error> {
         if !self.live {
             self.must(name)?;
         }
         self.optional(name, parse)
     }
 
-    fn read(&self, name: String, meta: Meta) -> anyhow::Result<Capture> {
+    fn read(&self, name: String, meta: Meta) -> Result<Capture, Error> {
         let text = &meta.kernel_release;
-        let release = KernelRelease::parse(text).with_context(|| {
+        let release = KernelRelease::parse(text).ok_or_else(|| {
             let place = meta.source.find("", "\"kernel_release\"");
-            format!("{}: line {}: `{text}` is no kernel release", place.file, place.line)
+            Error::Bad { place, what: format!("`{text}` is no kernel release") }
         })?;
         let x86 = meta.is_x86();
         let settings = Settings::read(self.files, self.live)?;
@@ -198,14 +209,12 @@ impl Reader<'_> {
         online.sort_unstable();
         online.dedup();
         for file in &zoneinfo {
-            ensure!(
-                file.nodes().iter().eq(nodes.iter().map(|node| &node.id)),
-                "{}: line 1: nodes {:?}, but {} has {:?}",
-                file.file,
-                file.nodes(),
-                zoneinfo[0].file,
-                zoneinfo[0].nodes()
-            );
+            let main = &zoneinfo[0];
+            ensure(file.nodes().iter().eq(nodes.iter().map(|node| &node.id)), || {
+                let (here, there) = (file.nodes(), main.nodes());
+                let text = format!("nodes {here:?}, but {} has {there:?}", main.file);
+                Error::at(&file.file, 1, &text)
+            })?;
             check_cpus(file, &online)?;
         }
         let ids = |document: cpulist::Document| document.ids;
@@ -244,7 +253,7 @@ impl Reader<'_> {
         })
     }
 
-    fn zoneinfo(&self, x86: bool) -> anyhow::Result<Vec<ZoneFile>> {
+    fn zoneinfo(&self, x86: bool) -> Result<Vec<ZoneFile>, Error> {
         let (must, may): (&[&str], &[&str]) = match self.live {
             true => (&["zoneinfo.txt"], &[]),
             false => (&["recalc-zoneinfo.txt", "zoneinfo.txt"], &["folded-zoneinfo.txt"]),
@@ -263,7 +272,7 @@ impl Reader<'_> {
     }
 
     /// Whether the kernel was built without NUMA: then it has no texts of nodes at all.
-    fn is_without_nodes(&self, ids: &[u32]) -> anyhow::Result<bool> {
+    fn is_without_nodes(&self, ids: &[u32]) -> Result<bool, Error> {
         let texts = ["sys-node-online.txt", "node0-cpulist.txt", "node0-distance.txt"];
         let mut any = ids != [0];
         for name in texts {
@@ -272,14 +281,14 @@ impl Reader<'_> {
         Ok(!any && self.may("sys-cpu-online.txt")?.is_some())
     }
 
-    fn only_node(&self) -> anyhow::Result<Node> {
+    fn only_node(&self) -> Result<Node, Error> {
         let name = "sys-cpu-online.txt";
         let cpus = self.parse(name, &self.must(name)?, cpulist::parse)?.ids;
         let file = self.files.path(name);
         Ok(Node { id: 0, cpus, files: [file.clone(), file], has_distances: false, meminfo: None })
     }
 
-    fn node(&self, id: u32) -> anyhow::Result<Node> {
+    fn node(&self, id: u32) -> Result<Node, Error> {
         let names = ["cpulist", "distance"].map(|file| format!("node{id}-{file}.txt"));
         let cpus = self.parse(&names[0], &self.must(&names[0])?, cpulist::parse)?.ids;
         let meminfo = self.optional(&format!("node{id}-meminfo.txt"), meminfo::parse)?;
@@ -288,7 +297,7 @@ impl Reader<'_> {
     }
 
     /// Reads texts that nothing is judged by: damage is told.
-    fn check_others(&self, nodes: &[Node]) -> anyhow::Result<()> {
+    fn check_others(&self, nodes: &[Node]) -> Result<(), Error> {
         for name in ["buddyinfo.txt", "folded-buddyinfo.txt"] {
             self.optional(name, buddyinfo::parse)?;
         }
@@ -305,7 +314,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn distances(&self, nodes: &[Node]) -> anyhow::Result<Vec<u8>> {
+    fn distances(&self, nodes: &[Node]) -> Result<Vec<u8>, Error> {
         let mut table = Vec::new();
         if let [Node { has_distances: false, .. }] = nodes {
             return Ok(vec![10]);
@@ -315,7 +324,7 @@ impl Reader<'_> {
             let row = self.parse(&name, &self.must(&name)?, distance::parse)?.distances;
             let (file, count) = (&node.files[1], nodes.len());
             let text = format!("{} distances, but there are {count} nodes", row.len());
-            ensure!(row.len() == count, at(file, 1, &text));
+            ensure(row.len() == count, || Error::at(file, 1, &text))?;
             let near =
                 row.iter().enumerate().find(|(to, d)| **d < 10 || (*to == index && **d != 10));
             if let Some((to, distance)) = near {
@@ -324,7 +333,7 @@ impl Reader<'_> {
                      to 255",
                     nodes[to].id
                 );
-                return Err(at(file, 1, &text));
+                return Err(Error::at(file, 1, &text));
             }
             table.extend(row.into_iter().map(|distance| distance.min(255) as u8));
         }
@@ -337,13 +346,13 @@ fn check_pagetypeinfo(
     file: &str,
     document: &pagetypeinfo::Document,
     zones: &ZoneFile,
-) -> anyhow::Result<()> {
+) -> Result<(), Error> {
     let rows = || document.nodes.iter().flat_map(|node| &node.blocks);
     for zone in zones.zones.iter().filter(|zone| zone.is_populated()) {
         let has = rows().any(|row| (row.node, row.zone.as_str()) == (zone.node, zone.kind.name()));
         let end = document.to_string().lines().count() as u64 + 1;
         let text = format!("zone {} of node {} is missing", zone.kind, zone.node);
-        ensure!(has, at(file, end, &text));
+        ensure(has, || Error::at(file, end, &text))?;
     }
     Ok(())
 }

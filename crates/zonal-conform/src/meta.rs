@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::files::Place;
-use super::zones::at;
+use crate::error::Error;
+use crate::place::Place;
 
 /// The file's name.
 pub const FILE: &str = "meta.json";
@@ -57,9 +57,10 @@ impl Meta {
     ///
     /// # Errors
     /// With file and line.
-    pub fn parse(file: String, text: &str) -> anyhow::Result<Meta> {
-        let mut meta: Meta = serde_json::from_str(text)
-            .map_err(|error| at(&file, error.line() as u64, &format!("bad JSON: {error}")))?;
+    pub fn parse(file: String, text: &str) -> Result<Meta, Error> {
+        let mut meta: Meta = serde_json::from_str(text).map_err(|error| {
+            Error::at(&file, error.line() as u64, &format!("bad JSON: {error}"))
+        })?;
         meta.source = Source { file, text: text.to_owned() };
         Ok(meta)
     }

@@ -5,9 +5,8 @@
 //! that it manages are withheld from its buddy ([`Allocator::withhold`]). A machine of any size
 //! costs a few KiB, and can be computed again with other sizes.
 
-use anyhow::{Context, ensure};
 use zonal_core::alloc::Allocator;
-use zonal_core::machine::{Layout, Machine, ZoneSpec};
+use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
 use zonal_core::platform::Platform;
 use zonal_core::policy::Policy;
 use zonal_core::sync::{LockWord, Wait};
@@ -16,7 +15,8 @@ use zonal_core::zone::state::Zone;
 use zonal_core::zone::watermark::Watermarks;
 use zonal_lab::records::Records;
 
-use super::settings::Write;
+use crate::error::{Error, ensure};
+use crate::settings::Write;
 
 /// Metadata that one machine may ask for: a damaged text must not take all memory.
 const METADATA_BYTES_MAX: usize = 2 << 30;
@@ -114,9 +114,9 @@ impl Shape {
         policy: &Policy,
         managed: &[u64],
         writes: &[Write],
-    ) -> anyhow::Result<Computed> {
+    ) -> Result<Computed, Error> {
         let mut placements = self.placements().into_iter();
-        let first = placements.next().context("the machine has no nodes")?;
+        let first = placements.next().ok_or(MachineError::NoMemory)?;
         let mut computed = self.compute_placed(&first, policy, managed, writes)?;
         for placement in placements {
             let other = self.compute_placed(&placement, policy, managed, writes)?;
@@ -167,7 +167,7 @@ impl Shape {
         policy: &Policy,
         managed: &[u64],
         writes: &[Write],
-    ) -> anyhow::Result<Computed> {
+    ) -> Result<Computed, Error> {
         let specs: Vec<ZoneSpec> = self.zones.iter().zip(0..).map(spec).collect();
         let machine = Machine {
             distances: &self.distances,
@@ -176,17 +176,12 @@ impl Shape {
             cache_slice_bytes: 0,
             caches: &[],
         };
-        let layout = Layout::of(&machine, policy).context("the machine cannot be rebuilt")?;
+        let layout = Layout::of(&machine, policy)?;
         let bytes = layout.bytes();
-        ensure!(
-            bytes <= METADATA_BYTES_MAX,
-            "the machine needs {} MiB of metadata; at most {} MiB are taken",
-            bytes >> 20,
-            METADATA_BYTES_MAX >> 20
-        );
+        let most = METADATA_BYTES_MAX;
+        ensure(bytes <= most, || Error::TooLarge { bytes, most })?;
         let mut records = Records::new(&layout);
-        let allocator = Allocator::new(&machine, *policy, records.metadata(), Still)
-            .context("the machine cannot be rebuilt")?;
+        let allocator = Allocator::new(&machine, *policy, records.metadata(), Still)?;
         for (zone, pages) in managed.iter().enumerate() {
             allocator.withhold(ZoneId(zone as u16), *pages)?;
         }
@@ -196,8 +191,8 @@ impl Shape {
         allocator.setup();
         let min_free_kbytes = allocator.min_free_kbytes();
         for Write { sysctl, value, place } in writes {
-            let refused = || format!("{}: line {}", place.file, place.line);
-            allocator.set(*sysctl, *value).with_context(refused)?;
+            let refused = |source| Error::Sysctl { place: place.clone(), source };
+            allocator.set(*sysctl, *value).map_err(refused)?;
         }
         let zones = allocator.zones().iter().map(limits).collect();
         Ok(Computed { zones, min_free_kbytes, pages, grouping })

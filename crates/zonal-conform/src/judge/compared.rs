@@ -1,19 +1,14 @@
-//! Marks, `protection`, batches and limits of lists.
-//!
-//! The main `zoneinfo` of a capture is printed right after the kernel has computed its limits, and
-//! must agree. Others are held to the sizes beside them first. Where that fails, there must be
-//! sizes from which all that is printed follows ([`stale`](crate::conform::stale)).
+//! Values of a `zoneinfo` beside what the core computes: which there are, and how each is named.
 
 use zonal_core::types::ZoneKind;
 use zonal_core::zone::watermark::{Mark, Watermarks};
 
-use super::super::capture::Capture;
-use super::super::era::{Era, PrintedHigh};
-use super::super::model::{Computed, Limits};
-use super::super::report::{Case, Check, Value};
-use super::super::zones::{ListText, MARKS, ZoneFile, ZoneText, name};
-use super::then::{self, Then};
-use super::{Bench, is_limit, number, sizes};
+use crate::capture::Capture;
+use crate::era::{Era, PrintedHigh};
+use crate::model::Limits;
+use crate::place::Place;
+use crate::report::{Check, Value};
+use crate::zones::{ListText, MARKS, ZoneFile, ZoneText, name};
 
 /// What a value is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +31,11 @@ pub enum Part {
 pub type Compared = (usize, Part, Check);
 
 impl Part {
+    /// Whether it follows from marks or sizes at the moment they were set up.
+    pub fn is_limit(self) -> bool {
+        self != Part::Threshold
+    }
+
     /// Whether it is printed for each CPU and computed when lists are.
     pub fn is_of_lists(self) -> bool {
         matches!(self, Part::Batch | Part::Limit | Part::UpperLimit)
@@ -115,12 +115,12 @@ pub struct Settled {
 impl Settled {
     /// What the core computes, with rows as printed where `printed` says so by zone.
     pub fn new(
-        bench: &Bench<'_>,
+        capture: &Capture,
         file: &ZoneFile,
         computed: &[Limits],
         printed: impl Fn(usize) -> bool,
     ) -> Settled {
-        let kinds = bench.capture.kinds();
+        let kinds = capture.kinds();
         let row = |(index, limits): (usize, &Limits)| match printed(index) {
             true => file.zones[index].protection.1.clone(),
             false => kinds.iter().map(|kind| limits.protection[kind.index()] as i64).collect(),
@@ -132,73 +132,30 @@ impl Settled {
     }
 }
 
-/// Judges every `zoneinfo`. Returns what is known of sizes at the time of the boot, and what holds
-/// for each text.
-///
-/// # Errors
-/// If the machine cannot be rebuilt.
-pub fn judge(bench: &Bench<'_>, case: &mut Case) -> anyhow::Result<(Vec<Then>, Vec<Settled>)> {
-    if bench.capture.release.printed_high() == PrintedHigh::Unknown {
-        let reason = "5.13 computes it when lists are made, with marks that are still zero, and \
-                      again when CPUs come and go";
-        case.skip("pagesets: high", reason);
-    }
-    let (mut thens, mut settled) = (Vec::new(), Vec::new());
-    for (position, file) in bench.capture.zoneinfo.iter().enumerate() {
-        let now = match position {
-            0 => bench.computed.clone(),
-            _ => bench.shape.compute(&bench.policy, &sizes(file), &bench.writes)?,
-        };
-        let checks = checks(bench.capture, file, &now.zones);
-        let limits: Vec<_> = checks.into_iter().filter(|(_, part, _)| is_limit(*part)).collect();
-        let wrong = limits.iter().filter(|(_, _, check)| !check.holds()).count();
-        // The main text of a directory was printed right after limits were computed.
-        let may_be_stale = position > 0 || bench.capture.live;
-        if wrong > 0
-            && may_be_stale
-            && let Some(then) = then::find(bench, file, &now)?
-            && let Some(by_then) = then::judge(bench, file, &then, wrong, &limits, case)?
-        {
-            thens.push(then);
-            settled.push(by_then);
-            continue;
-        }
-        settled.push(Settled::new(bench, file, &now.zones, |_| false));
-        let when_made = sizes_when_made(bench, file)?;
-        for (index, part, check) in limits {
-            let by_then = when_made.iter().find(|(at, other, then)| {
-                (*at, *other, then.line) == (index, part, check.line) && then.holds()
-            });
-            match by_then {
-                Some((_, _, then)) if !check.holds() => {
-                    let reason =
-                        "fits a zone as small as at the boot, when this kernel made its lists";
-                    case.skip_values(then.what.clone(), 1, reason);
-                }
-                _ => case.check(check),
-            }
-        }
-    }
-    Ok((thens, settled))
+/// A comparison of two texts.
+pub fn text(place: &Place, what: String, expected: String, computed: String) -> Check {
+    let Place { file, line } = place.clone();
+    Check { file, line, what, expected: Value::Text(expected), computed: Value::Text(computed) }
 }
 
-/// What lists would be in zones as small as they can have been when kernels before 5.14 made their
-/// lists; nothing for later ones.
-fn sizes_when_made(bench: &Bench<'_>, file: &ZoneFile) -> anyhow::Result<Vec<Compared>> {
-    if bench.capture.release.sizes_follow_marks() {
-        return Ok(Vec::new());
-    }
-    let zones = file.zones.iter().enumerate();
-    let least: Vec<u64> = zones.map(|(index, zone)| then::at_boot(&[], index, zone).0).collect();
-    let small = computed(bench, &least)?;
-    let checks = checks(bench.capture, file, &small.zones);
-    Ok(checks.into_iter().filter(|(_, part, _)| part.is_of_lists()).collect())
+/// A comparison of two numbers.
+pub fn number(
+    file: &str,
+    line: u64,
+    what: impl Into<String>,
+    expected: u64,
+    computed: u64,
+) -> Check {
+    let (expected, computed) = (Value::Number(expected), Value::Number(computed));
+    Check { file: file.to_owned(), line, what: what.into(), expected, computed }
 }
 
-/// What the core computes from sizes, with the sysctls of the capture.
-///
-/// # Errors
-/// If the machine cannot be rebuilt.
-pub fn computed(bench: &Bench<'_>, managed: &[u64]) -> anyhow::Result<Computed> {
-    bench.shape.compute(&bench.policy, managed, &bench.writes)
+/// A file's name without its directory.
+pub fn short(file: &str) -> &str {
+    file.rsplit('/').next().unwrap_or(file)
+}
+
+/// A row as a value.
+pub fn row(numbers: &[u32]) -> Value {
+    Value::Numbers(numbers.iter().map(|number| i64::from(*number)).collect())
 }
