@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
-use crate::state::Text;
+use zonal_replay::state::Text;
 
 /// What a command found out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use zonal_replay::{Phase, Progress};
 
 /// Writes a line for people to stderr. Nobody listening is no error.
 pub fn note(text: &str) {
@@ -94,6 +96,49 @@ pub fn progress(what: &'static str, unit: &str, of: Option<u64>) -> ProgressBar 
     }
     bar.set_message(what);
     bar
+}
+
+/// The bar of a library's call, which says how far it is.
+#[derive(Default)]
+pub struct Bar {
+    /// With the phase that it is for.
+    bar: Option<(Phase, ProgressBar)>,
+}
+
+impl Bar {
+    /// The callback that moves it.
+    pub fn watch(&mut self) -> impl FnMut(Progress) -> ControlFlow<()> {
+        |progress| {
+            self.show(progress);
+            ControlFlow::Continue(())
+        }
+    }
+
+    fn show(&mut self, Progress { phase, done, of }: Progress) {
+        if self.bar.as_ref().is_none_or(|(of, _)| *of != phase) {
+            self.clear();
+            let what = match phase {
+                Phase::Reading => "reading",
+                _ => "replaying",
+            };
+            self.bar = Some((phase, progress(what, "events", of)));
+        }
+        if let Some((_, bar)) = &self.bar {
+            bar.set_position(done);
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some((_, bar)) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.clear();
+    }
 }
 
 #[cfg(test)]

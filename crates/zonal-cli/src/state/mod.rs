@@ -6,27 +6,20 @@
 //!                                           ├─► Document ──► the kernel's bytes, or JSON
 //!   --of FILE ─────────── parse ────────────┘
 //! ```
-//! | file | does |
-//! |--|--|
-//! | `args` | flags |
-//! | `document` | a text of any kind, with the nodes it is of |
-//! | `json` | the same as JSON |
 
 pub mod args;
-mod document;
-mod json;
 
 use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use zonal::text::{State, layout_of};
+use zonal::text::layout_of;
 use zonal_core::types::NodeId;
+use zonal_replay::state::{Document, Origin, Text, json};
+use zonal_replay::{EndState, Replay};
+use zonal_trace::{Recording, samples};
 
 use self::args::{NodeArgs, StateArgs, VmstatArgs};
-use self::document::Document;
-pub use self::document::Text;
-use crate::replay::{EndState, end_state};
 use crate::{Verdict, output};
 
 /// Prints one of the texts that are of the whole machine.
@@ -54,7 +47,7 @@ pub fn run_vmstat(args: &VmstatArgs) -> anyhow::Result<Verdict> {
         return run_of_node(Text::Vmstat, &args.node);
     }
     let end = replayed(&args.node.state)?;
-    output::data(&state_of(&end)?.openmetrics())?;
+    output::data(&end.state.openmetrics())?;
     Ok(verdict(&end))
 }
 
@@ -63,13 +56,13 @@ fn print(text: Text, node: Option<NodeId>, args: &StateArgs) -> anyhow::Result<V
         let document = Document::parse(text, &read_file(path)?)
             .map_err(|e| anyhow::anyhow!("{}: line {}: {}", path.display(), e.line(), e.kind()))?;
         let of = path.display().to_string();
-        output::data(&shown(text, &document, &json::Origin { of, policy: None }, args.json)?)?;
+        output::data(&shown(text, &document, &Origin { of, policy: None }, args.json)?)?;
         return Ok(Verdict::Pass);
     }
     let policy = args.policy.policy()?;
     let layout = args.layout.unwrap_or_else(|| layout_of(&policy));
     let end = replayed(args)?;
-    let state = state_of(&end)?;
+    let state = &end.state;
     if let Some(node) = node {
         let nodes = state.nodes().count();
         ensure!(
@@ -81,7 +74,7 @@ fn print(text: Text, node: Option<NodeId>, args: &StateArgs) -> anyhow::Result<V
         );
     }
     let document = Document::of(text, state, node, layout);
-    let origin = json::Origin { of: end.trace.clone(), policy: Some(policy.name) };
+    let origin = Origin { of: end.trace.clone(), policy: Some(policy.name) };
     output::data(&shown(text, &document, &origin, args.json)?)?;
     Ok(verdict(&end))
 }
@@ -89,20 +82,27 @@ fn print(text: Text, node: Option<NodeId>, args: &StateArgs) -> anyhow::Result<V
 fn shown(
     text: Text,
     document: &Document,
-    origin: &json::Origin,
+    origin: &Origin,
     as_json: bool,
 ) -> anyhow::Result<String> {
-    if as_json { json::render(text, document, origin) } else { Ok(document.to_string()) }
+    Ok(match as_json {
+        true => serde_json::to_string_pretty(&json(text, document, origin))? + "\n",
+        false => document.to_string(),
+    })
 }
 
 fn replayed(args: &StateArgs) -> anyhow::Result<EndState> {
-    let end = end_state(args.trace.as_deref(), args.policy.policy()?, args.limit)?;
+    let recording = match &args.trace {
+        Some(path) => Recording::open(path)?,
+        None => samples::zlib_make_j4()?,
+    };
+    let mut replay = Replay::new(&recording).policy(args.policy.policy()?);
+    if let Some(events) = args.limit {
+        replay = replay.limit(events);
+    }
+    let end = replay.end_state(&mut output::Bar::default().watch())?;
     end.faults.iter().for_each(|fault| output::note(&format!("FAILED: {fault}")));
     Ok(end)
-}
-
-fn state_of(end: &EndState) -> anyhow::Result<&State> {
-    end.state.as_ref().context("the replay told no state")
 }
 
 fn verdict(end: &EndState) -> Verdict {

@@ -1,0 +1,103 @@
+//! Flags of `zonal replay`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use zonal_replay::Recorded;
+
+use crate::cli::PolicyArgs;
+
+/// Flags of `zonal replay`.
+#[derive(Args, Debug)]
+pub struct ReplayArgs {
+    /// A trace of any form (see `zonal trace`), or the directory of a recording. Without it: the
+    /// bundled recording of a build of zlib (make -j4) on Linux 6.18.
+    pub trace: Option<PathBuf>,
+
+    /// Take the machine's description from the files of this directory, such as zoneinfo.txt and
+    /// meta.json.
+    #[arg(long, value_name = "DIR", requires = "trace")]
+    pub machine: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+
+    /// Where the pages are.
+    #[arg(long, value_enum, default_value_t = Memory::Real)]
+    pub memory: Memory,
+
+    /// How fast the events come. `recorded` needs `--memory real`.
+    #[arg(long, value_enum, default_value_t = Speed::Max)]
+    pub speed: Speed,
+
+    /// What the kernel recorded of its own doings that the model is told, beyond allocations, frees
+    /// and zoneinfo; separated by commas. Needs `--memory none`.
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
+    pub use_recorded: Vec<UseRecorded>,
+
+    /// Write a page with plots of model and kernel over time to this file too, and the numbers to
+    /// the report. Needs `--memory none`.
+    #[arg(long, value_name = "FILE")]
+    pub fidelity: Option<PathBuf>,
+
+    /// Stop after this many events of the trace.
+    #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+
+    /// Explain this allocation of the trace, counted from 1: each zone the walk comes to, what it
+    /// has and needs, and the step that answers or refuses. "LB D.4" is the rule's section in
+    /// docs/linux. Needs `--memory none`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub explain: Option<u64>,
+
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the pages of a replay are.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Memory {
+    /// A pool of real memory on this machine, one thread per recorded CPU, one word written to
+    /// each page.
+    Real,
+    /// Nowhere: one thread plays all CPUs of the recorded machine, with its zones, in its time.
+    None,
+}
+
+/// What the kernel recorded of its own doings.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UseRecorded {
+    /// When each CPU's statistics worker ran, on which lists decay. Without it: each whole second
+    /// of the trace's clock. Where the trace has no events of the workers: in the rhythm that the
+    /// drains without a free show.
+    Decay,
+    /// The migratetypes of pageblocks, as refills, drains and fallbacks of the whole trace tell
+    /// them. Without it: Movable, or what most allocations in the pageblock asked for.
+    Blocktypes,
+    /// Which pages each list held at the start: those that leave it without having been seen to
+    /// come. Without it: the first that a CPU allocates.
+    Lists,
+    /// Allocations that no event shows (the kernel's bulk allocator has none) as far as refills
+    /// tell them. Without it: those that a free of a page last seen freed tells.
+    Untraced,
+}
+
+/// How fast the events of a replay come.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Speed {
+    /// As fast as they can be served.
+    Max,
+    /// When they came in the recording.
+    Recorded,
+}
+
+/// What a list of them says.
+pub fn recorded(list: &[UseRecorded]) -> Recorded {
+    Recorded {
+        decay: list.contains(&UseRecorded::Decay),
+        blocktypes: list.contains(&UseRecorded::Blocktypes),
+        lists: list.contains(&UseRecorded::Lists),
+        untraced: list.contains(&UseRecorded::Untraced),
+    }
+}

@@ -1,0 +1,261 @@
+//! The report as text, for people.
+
+use std::iter;
+
+use zonal_replay::fidelity::{Fidelity, Pair};
+use zonal_replay::report::{Memory, NodeEvents, PlacementReport, Report, TraceFacts, error};
+use zonal_replay::{EVERY, Explained, Latency};
+
+/// The report as text.
+pub fn text(report: &Report) -> String {
+    let mut text = head(report);
+    text.extend(report.explained.iter().map(explained));
+    text.push_str(&comparison(report));
+    text.push_str(&by_place(report));
+    text.extend(report.fidelity.as_ref().map(over_time));
+    text.push_str(&tail(report));
+    text
+}
+
+fn head(report: &Report) -> String {
+    let TraceFacts { name, kernel_release, cpus, nodes, recorded_seconds } = &report.trace;
+    let release = kernel_release.as_deref().unwrap_or("of unknown release");
+    let where_ = match report.memory {
+        Memory::Real => format!("on real memory, {} threads", report.threads),
+        Memory::None => "on no memory, one thread for all CPUs".to_owned(),
+    };
+    let set = report.policy_set.iter().map(|(key, value)| format!(" {key}={value}"));
+    let policy = iter::once(report.policy.to_owned()).chain(set).collect::<String>();
+    let latency =
+        |l: &Latency| format!("p50 {} ns, p99 {} ns, p99.9 {} ns", l.p50_ns, l.p99_ns, l.p999_ns);
+    format!(
+        "trace     {name}: Linux {release}, {cpus} CPUs, {nodes} nodes; {} events in \
+         {recorded_seconds:.1} s\n\
+         replay    policy {policy}, {where_}: {:.3} s, {} events/s\n\
+         alloc     {} (1 call in {} timed, clock included)\n\
+         free      {}\n\n",
+        grouped(report.events),
+        report.seconds,
+        grouped(report.events_per_s as u64),
+        latency(&report.latency.alloc),
+        EVERY,
+        latency(&report.latency.free),
+    )
+}
+
+fn comparison(report: &Report) -> String {
+    let recorded = &report.recorded;
+    let mut rows = vec![row("", ["model", "kernel", "error %"])];
+    let mut line = |name: &str, model: Option<u64>, kernel: u64| {
+        rows.push(compared(name, model, kernel));
+    };
+    line("allocations", Some(report.allocs), recorded.allocs);
+    line("  pages", Some(report.pages.allocated), recorded.allocated_pages);
+    line("frees", Some(report.frees), recorded.frees);
+    line("  pages", Some(report.pages.freed), recorded.freed_pages);
+    line("refused allocations", Some(report.failed), recorded.failed);
+    line("refills, pages", Some(report.model.refill_pages), report.kernel.refill_pages);
+    line("  zone-lock holds", Some(report.model.refill_holds), report.kernel.refill_holds);
+    line("drains, pages", Some(report.model.drain_pages), report.kernel.drain_pages);
+    line("  zone-lock holds", Some(report.model.drain_holds), report.kernel.drain_holds);
+    line("  drains", report.model.drain_bursts, report.kernel.drain_bursts.unwrap_or(0));
+    line("past the lists, pages", Some(report.model.direct_pages), report.kernel.direct_pages);
+    let sum = |field: fn(&NodeEvents) -> u64| report.numa.model.iter().map(field).sum();
+    line("numa local", Some(sum(|n| n.local)), report.numa.kernel.local);
+    line("numa other", Some(sum(|n| n.other)), report.numa.kernel.other);
+    for (node, n) in report.numa.model.iter().enumerate() {
+        rows.push(format!(
+            "node {node}: numa_hit {} numa_miss {} numa_foreign {} numa_local {} \
+             numa_other {}\n",
+            n.hit, n.miss, n.foreign, n.local, n.other
+        ));
+    }
+    rows.concat()
+}
+
+fn by_place(report: &Report) -> String {
+    let head = ["refill pages", "holds", "drain pages", "holds"];
+    let mut text = format!("\n{:<24}{:<8}", "zone", "");
+    head.iter().for_each(|name| text.push_str(&format!("{name:>14}")));
+    text.push('\n');
+    for place in &report.places {
+        let name = match place.cpu {
+            Some(cpu) => format!("{}, CPU {cpu}", place.zone),
+            None => place.zone.clone(),
+        };
+        for (who, side) in [("model", &place.model), ("kernel", &place.kernel)] {
+            let Some(side) = side else { continue };
+            let pages = (side.refill_pages, side.drain_pages);
+            let numbers = [pages.0, side.refill_holds, pages.1, side.drain_holds];
+            text.push_str(&format!("{name:<24}{who:<8}"));
+            numbers.iter().for_each(|n| text.push_str(&format!("{:>14}", grouped(*n))));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn placement(report: &Report) -> String {
+    let PlacementReport { judged, same_pfn, lists, buddy, free_running } = &report.placement;
+    let share = |part: u64, whole: u64| {
+        format!("{} of {} ({})", grouped(part), grouped(whole), percent(part, whole))
+    };
+    let mut text = format!(
+        "\nplacement, one step at a time from where the kernel was\n\
+         lists     same page frame: {}; same page drained: {}\n",
+        share(*same_pfn, *judged),
+        share(lists.drained_same_pfn, lists.drained_judged),
+    );
+    for (count, why) in lists.reasons() {
+        text.push_str(&format!("{:>12}  {why}\n", grouped(count)));
+    }
+    text.push_str(&format!(
+        "buddies   same page frame: {}; where nothing of the start is in it: {}\n",
+        share(buddy.same_pfn, buddy.judged),
+        share(buddy.known_same_pfn, buddy.known_judged),
+    ));
+    for (count, why) in buddy.reasons() {
+        text.push_str(&format!("{:>12}  {why}\n", grouped(count)));
+    }
+    text.push_str(&format!(
+        "placement, running by itself\n\
+         \x20         same page frame: {}; same block: {}\n\
+         {:>12}  not judged: frames not seen before\n\
+         {:>12}  not judged: in use here\n",
+        share(free_running.same_pfn, free_running.judged),
+        share(free_running.same_block, free_running.judged_block),
+        grouped(free_running.unseen),
+        grouped(free_running.held_in_model),
+    ));
+    text
+}
+
+fn limits(report: &Report) -> String {
+    let lines = report.limits.lines().into_iter().filter(|(count, _)| *count > 0);
+    let lines: String =
+        lines.map(|(count, what)| format!("{:>12}  {what}\n", grouped(count))).collect();
+    let recorded = report.use_recorded.names().join(", ");
+    let told = match recorded.as_str() {
+        "" => "allocations, frees and zoneinfo alone",
+        more => &format!("allocations, frees, zoneinfo and, as recorded: {more}"),
+    };
+    format!("\nthe model was told {told}; what limits it\n{lines}")
+}
+
+fn tail(report: &Report) -> String {
+    let mut text = String::new();
+    if report.memory == Memory::None {
+        text.push_str(&placement(report));
+        text.push_str(&limits(report));
+    }
+    let counted = &report.counted;
+    text.push_str("\ncounted, not hidden in a total\n");
+    for (count, pages, what) in [
+        (counted.before_start, 0, "events before the start, not replayed"),
+        (counted.old_frees, counted.old_free_pages, "frees of blocks from before the trace"),
+        (
+            counted.hidden_allocs,
+            counted.hidden_alloc_pages,
+            "allocations without event (their frees are not replayed)",
+        ),
+        (counted.allocs_made_up, counted.alloc_pages_made_up, "allocations without event, made up"),
+        (counted.hidden_frees, counted.hidden_free_pages, "frees without event, made up"),
+        (counted.part_frees, 0, "frees of a part of a block"),
+        (counted.order_differs, 0, "frees with another order than the allocation's"),
+        (report.recorded.failed, 0, "allocations that the kernel refused, not replayed"),
+        (counted.skipped_frees, 0, "frees of what was refused here"),
+        (counted.refreshes_made_up, 0, "runs of statistics workers made up, one each second"),
+        (counted.unknown_events, 0, "events of unknown kinds"),
+        (counted.lost_events, 0, "events that the recorder lost"),
+    ] {
+        if count > 0 {
+            let pages =
+                if pages > 0 { format!(" ({} pages)", grouped(pages)) } else { String::new() };
+            text.push_str(&format!("{:>12}  {what}{pages}\n", grouped(count)));
+        }
+    }
+    text.push_str(if report.passed() { "PASS\n" } else { "FAIL\n" });
+    text
+}
+
+/// An explained request.
+fn explained(explained: &Explained) -> String {
+    let Explained { number, seconds, cpu, order, gfp, steps, outcome, .. } = explained;
+    let steps: String = steps.iter().map(|step| format!("  {step}\n")).collect();
+    format!(
+        "request {number} at {seconds:.6} s on CPU {cpu}: order {order}, {gfp}\n{steps}  => \
+         {outcome}\n\n"
+    )
+}
+
+/// A line for each place.
+fn over_time(fidelity: &Fidelity) -> String {
+    let mut text = format!(
+        "\nover time, {} bins of {} ms: mean difference of a bin (and the kernel's mean), in \
+         pages\n{:<24}{:>20}{:>20}{:>20}{:>20}\n",
+        fidelity.bins,
+        fidelity.bin_ns / 1_000_000,
+        "",
+        "refilled",
+        "drained",
+        "on the lists",
+        "high"
+    );
+    let cell = |pair: &Pair| match (pair.mean_difference, pair.kernel_mean) {
+        (Some(difference), Some(mean)) => format!("{difference:.0} ({mean:.0})"),
+        _ => "not polled".to_owned(),
+    };
+    for series in &fidelity.places {
+        let name = format!("{}, CPU {}", series.zone, series.cpu);
+        let [refill, drain, count, high] =
+            [&series.refill_pages, &series.drain_pages, &series.count, &series.high].map(cell);
+        text.push_str(&format!("{name:<24}{refill:>20}{drain:>20}{count:>20}{high:>20}\n"));
+    }
+    text.push_str(&format!("{:>12}  samples of zoneinfo\n", fidelity.polls));
+    text
+}
+
+fn row(name: &str, cells: [&str; 3]) -> String {
+    format!("{name:<24}{:>14}{:>14}{:>10}\n", cells[0], cells[1], cells[2])
+}
+
+fn compared(name: &str, model: Option<u64>, kernel: u64) -> String {
+    let error = model.and_then(|model| error(model, kernel));
+    let error = error.map_or("-".to_owned(), |percent| format!("{percent:+.2}"));
+    let model = model.map_or("-".to_owned(), grouped);
+    row(name, [&model, &grouped(kernel), &error])
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        whole => format!("{:.2} %", part as f64 * 100.0 / whole as f64),
+    }
+}
+
+/// A number with a comma after each three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1000), "1,000");
+        assert_eq!(grouped(520_208), "520,208");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+}

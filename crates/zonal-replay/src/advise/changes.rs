@@ -1,0 +1,222 @@
+//! What can be changed, and what is said about each change.
+
+use zonal_core::alloc::Sysctl;
+use zonal_core::policy::Policy;
+use zonal_text::release::KernelRelease;
+use zonal_text::sysctl;
+use zonal_trace::Recording;
+
+use crate::ReplayError;
+
+/// What the recorded machine was set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `vm.percpu_pagelist_high_fraction`.
+    pub high_fraction: i64,
+    /// `vm.watermark_scale_factor`.
+    pub scale_factor: i64,
+    /// `vm.min_free_kbytes`, where that is told.
+    pub min_free_kbytes: Option<i64>,
+    /// `vm.zone_reclaim_mode`.
+    pub zone_reclaim_mode: i64,
+    /// `vm.numa_stat`.
+    pub numa_stat: i64,
+}
+
+/// A change of one thing.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// What it is, in words.
+    pub name: String,
+    /// The line to type.
+    pub command: Option<String>,
+    /// The rules, where they are others.
+    pub policy: Option<Policy>,
+    /// What is written.
+    pub sysctl: Option<(Sysctl, i64)>,
+    /// How many times as many CPUs.
+    pub cpus: u32,
+    /// What it does, and what it costs.
+    pub about: String,
+}
+
+impl Settings {
+    /// What the recording's `sysctl.txt` says; the kernel's own values where it says nothing.
+    pub fn of(recording: &Recording) -> Result<Settings, ReplayError> {
+        let files = recording.machine_files()?;
+        let text = files.get("sysctl.txt").map(String::from_utf8_lossy).unwrap_or_default();
+        let number = |name: &str| -> Option<i64> {
+            let line = text.lines().find_map(|line| {
+                line.split_once('=').filter(|(key, _)| key.trim() == format!("vm.{name}"))
+            });
+            line?.1.trim().parse().ok()
+        };
+        // A file that is none is bad input, whatever it says about these.
+        sysctl::parse(&text)?;
+        Ok(Settings {
+            high_fraction: number("percpu_pagelist_high_fraction").unwrap_or(0),
+            scale_factor: number("watermark_scale_factor").unwrap_or(10),
+            min_free_kbytes: number("min_free_kbytes"),
+            zone_reclaim_mode: number("zone_reclaim_mode").unwrap_or(0),
+            numa_stat: number("numa_stat").unwrap_or(1),
+        })
+    }
+
+    /// What a trial writes to be as recorded.
+    pub fn recorded(&self) -> Vec<(Sysctl, i64)> {
+        let mut all = Vec::new();
+        if self.high_fraction != 0 {
+            all.push((Sysctl::HighFraction, self.high_fraction));
+        }
+        if self.scale_factor != 10 {
+            all.push((Sysctl::WatermarkScaleFactor, self.scale_factor));
+        }
+        if self.zone_reclaim_mode != 0 {
+            all.push((Sysctl::ZoneReclaimMode, self.zone_reclaim_mode));
+        }
+        if self.numa_stat != 1 {
+            all.push((Sysctl::NumaStat, self.numa_stat));
+        }
+        all
+    }
+}
+
+fn sysctl_change(key: &str, sysctl: Sysctl, value: i64, about: &str) -> Change {
+    Change {
+        name: format!("{key} {value}"),
+        command: Some(format!("sysctl vm.{key}={value}")),
+        policy: None,
+        sysctl: Some((sysctl, value)),
+        cpus: 1,
+        about: about.to_owned(),
+    }
+}
+
+/// Everything that is tried on a machine of `nodes` nodes under `base`.
+pub fn all(settings: &Settings, base: &Policy, nodes: usize) -> Vec<Change> {
+    let mut all: Vec<Change> = fractions(settings).collect();
+    all.extend(marks(settings));
+    if nodes > 1 {
+        let value = i64::from(settings.zone_reclaim_mode == 0);
+        let about = match value {
+            0 => "requests go to the next node instead of reclaiming on their own",
+            _ => {
+                "requests that would leave their node reclaim first; a replay has nothing that \
+                  can be reclaimed, so that work is not in the numbers"
+            }
+        };
+        let change = sysctl_change("zone_reclaim_mode", Sysctl::ZoneReclaimMode, value, about);
+        all.push(change);
+    }
+    let value = 1 - settings.numa_stat.clamp(0, 1);
+    let about = "an update of a counter for each allocation less or more; no lock is touched by it";
+    all.push(sysctl_change("numa_stat", Sysctl::NumaStat, value, about));
+    for cpus in [2, 4] {
+        all.push(Change {
+            name: format!("{cpus} times the CPUs"),
+            command: None,
+            policy: None,
+            sysctl: None,
+            cpus,
+            about:
+                "the same memory; each CPU does what one of the recorded did, and has a smaller \
+                    share of the lists"
+                    .to_owned(),
+        });
+    }
+    let others = [Policy::LINUX_5_4, Policy::LINUX_6_6, Policy::LINUX_6_12, Policy::LINUX_6_18];
+    for policy in others.into_iter().filter(|policy| policy.name != base.name) {
+        all.push(Change {
+            name: policy.name.to_owned(),
+            command: None,
+            policy: Some(policy),
+            sysctl: None,
+            cpus: 1,
+            about: "the rules of that release's lists, marks and fallback".to_owned(),
+        });
+    }
+    all
+}
+
+fn fractions(settings: &Settings) -> impl Iterator<Item = Change> {
+    let values = [0, 8, 16, 64, 512];
+    values.into_iter().filter(|value| *value != settings.high_fraction).map(|value| {
+        let about = match value {
+            0 => "lists tune themselves between a share of the low mark and an eighth of the zone",
+            _ => "lists keep up to this share of a zone, divided by its CPUs, and do not tune",
+        };
+        sysctl_change("percpu_pagelist_high_fraction", Sysctl::HighFraction, value, about)
+    })
+}
+
+fn marks(settings: &Settings) -> Vec<Change> {
+    let mut all = Vec::new();
+    if let Some(now) = settings.min_free_kbytes.filter(|now| *now >= 4) {
+        for value in [now / 2, now * 2, now * 4] {
+            let about = "moves all marks, and with them the least size of the lists; a higher \
+                         reserve is memory that nobody can use";
+            all.push(sysctl_change("min_free_kbytes", Sysctl::MinFreeKbytes, value, about));
+        }
+    }
+    for value in [10, 50, 200].into_iter().filter(|value| *value != settings.scale_factor) {
+        let about = "moves the low and high marks apart: background reclaim starts earlier and \
+                     does more; lists follow the low mark";
+        let sysctl = Sysctl::WatermarkScaleFactor;
+        all.push(sysctl_change("watermark_scale_factor", sysctl, value, about));
+    }
+    all
+}
+
+/// The rules of a release: the newest preset whose lists work as its do.
+pub fn policy_of(release: Option<&str>) -> Policy {
+    match release.and_then(KernelRelease::parse) {
+        Some(KernelRelease(6, 0..=6) | KernelRelease(5, 14..)) => Policy::LINUX_6_6,
+        Some(KernelRelease(6, 7..=17)) => Policy::LINUX_6_12,
+        Some(KernelRelease(5, _) | KernelRelease(4, 15..)) => Policy::LINUX_5_4,
+        Some(KernelRelease(4, 14)) => Policy::LINUX_4_14,
+        Some(KernelRelease(0..=4, _)) => Policy::LINUX_4_13,
+        _ => Policy::LINUX_6_18,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_have_rules() {
+        for (release, name) in [
+            ("6.18.44-fc", "linux-6.18"),
+            ("7.2.0", "linux-6.18"),
+            ("6.12.1", "linux-6.12"),
+            ("6.7", "linux-6.12"),
+            ("6.1.0-amd64", "linux-6.6"),
+            ("5.4.0", "linux-5.4"),
+            ("4.14.3", "linux-4.14"),
+            ("3.10", "linux-4.13"),
+            ("strange", "linux-6.18"),
+        ] {
+            assert_eq!(policy_of(Some(release)).name, name, "{release}");
+        }
+    }
+
+    #[test]
+    fn what_is_set_already_is_no_change() {
+        let settings = Settings {
+            high_fraction: 8,
+            scale_factor: 10,
+            min_free_kbytes: Some(67584),
+            zone_reclaim_mode: 0,
+            numa_stat: 1,
+        };
+        let all = all(&settings, &Policy::LINUX_6_18, 1);
+        let has = |name: &str| all.iter().any(|change| change.name == name);
+        assert!(has("percpu_pagelist_high_fraction 0") && !has("percpu_pagelist_high_fraction 8"));
+        assert!(has("min_free_kbytes 135168") && !has("watermark_scale_factor 10"));
+        assert!(has("numa_stat 0") && has("linux-6.12") && !has("linux-6.18"));
+        assert!(!has("zone_reclaim_mode 1"), "one node has nowhere else to go");
+        let change = all.iter().find(|change| change.name == "numa_stat 0").unwrap();
+        assert_eq!(change.command.as_deref(), Some("sysctl vm.numa_stat=0"));
+        assert_eq!(settings.recorded(), [(Sysctl::HighFraction, 8)]);
+    }
+}

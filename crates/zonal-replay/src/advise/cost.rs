@@ -1,0 +1,127 @@
+//! What holding a zone lock costs others: modelled, not measured.
+//!
+//! A hold takes the time to fetch the lock's line, and for each page that is moved the time that a
+//! machine of the lab needs for it. In a bin of 100 ms with `n` holds of `s` ns each, the lock is
+//! busy for a share `r = n s / 100 ms`. Of `c` CPUs that come at any time, one finds it taken by
+//! another with `p = r (c - 1) / c`, and waits as in a queue of equal services: `r s / (2 (1 - r))`
+//! on average over all holds. Bursts inside a bin make it worse than this.
+
+use serde::Serialize;
+use zonal_lab::machine::{Machine, MachineError};
+
+use crate::run::timeline::BIN_NS;
+use crate::what_if::Trialled;
+
+/// The lab's machine whose costs are taken.
+const MACHINE: &str = "broadwell-2017-88";
+/// A lock is never busier than this: the queue of the formula has no end.
+const BUSY_MAX: f64 = 0.99;
+
+/// Costs of a hold.
+#[derive(Clone, Debug, Serialize)]
+pub struct HoldCost {
+    /// Whose they are.
+    pub machine: String,
+    /// Each hold, in ns.
+    pub hold_ns: f64,
+    /// Each page moved in it.
+    pub page_ns: f64,
+}
+
+/// What a trial's locks would cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Contention {
+    /// The busiest lock's share of time in its busiest bin, in percent.
+    pub busy_percent_max: f64,
+    /// Holds that find the lock taken, in percent of all.
+    pub contended_percent: f64,
+    /// Waited for zone locks in each second, by all CPUs together.
+    pub wait_us_per_s: f64,
+}
+
+impl HoldCost {
+    /// The lab's.
+    ///
+    /// # Errors
+    /// None that is known of: the machine comes with the lab.
+    pub fn of_lab() -> Result<HoldCost, MachineError> {
+        let machine = Machine::named(MACHINE)?;
+        let ns = |cycles: u64| cycles as f64 / machine.ghz;
+        Ok(HoldCost {
+            hold_ns: ns(machine.line.core),
+            page_ns: ns(machine.work.page),
+            machine: machine.name,
+        })
+    }
+
+    /// What the locks of a trial would cost, with each CPU `times` over.
+    pub fn contention(&self, trialled: &Trialled, times: u32, seconds: f64) -> Contention {
+        let bin = BIN_NS as f64;
+        let (mut holds, mut contended, mut wait, mut busiest) = (0.0, 0.0, 0.0, 0.0_f64);
+        for (bins, cpus) in trialled.zones.iter().zip(&trialled.cpus_of_zone) {
+            let others = 1.0 - 1.0 / f64::from((*cpus).max(1));
+            for (count, pages) in bins.iter().filter(|(count, _)| *count > 0) {
+                let count = *count as f64 * f64::from(times);
+                let each = self.hold_ns + self.page_ns * *pages as f64 * f64::from(times) / count;
+                let busy = (count * each / bin).min(BUSY_MAX);
+                busiest = busiest.max(busy);
+                holds += count;
+                contended += count * busy * others;
+                wait += count * others * busy * each / (2.0 * (1.0 - busy));
+            }
+        }
+        let percent = |share: f64| (share * 1e6).round() / 1e4;
+        Contention {
+            busy_percent_max: percent(busiest),
+            contended_percent: if holds > 0.0 { percent(contended / holds) } else { 0.0 },
+            wait_us_per_s: (wait / 1000.0 / seconds.max(1e-9) * 1000.0).round() / 1000.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trialled(holds: u64, pages: u64, cpus: u32) -> Trialled {
+        Trialled {
+            zones: vec![vec![(holds, pages)]],
+            cpus_of_zone: vec![cpus],
+            ..Trialled::default()
+        }
+    }
+
+    const COST: f64 = 1000.0;
+
+    fn cost() -> HoldCost {
+        HoldCost { machine: "test".to_owned(), hold_ns: COST, page_ns: 10.0 }
+    }
+
+    #[test]
+    fn one_cpu_waits_for_nobody() {
+        let one = cost().contention(&trialled(50, 100, 1), 1, 0.1);
+        assert_eq!((one.contended_percent, one.wait_us_per_s), (0.0, 0.0));
+        assert!(one.busy_percent_max > 0.0);
+    }
+
+    #[test]
+    fn the_queue_is_that_of_equal_services() {
+        // 50 holds of 1000 + 10 * 100 ns in 100 ms: busy 0.1 %, one of two CPUs comes as another.
+        let two = cost().contention(&trialled(50, 5000, 2), 1, 0.1);
+        assert_eq!(two.busy_percent_max, 0.1);
+        assert_eq!(two.contended_percent, 0.05);
+        let wait_ns = 50.0 * 0.5 * 0.001 * 2000.0 / (2.0 * 0.999);
+        assert!((two.wait_us_per_s - wait_ns / 1000.0 / 0.1).abs() < 1e-3, "{two:?}");
+    }
+
+    #[test]
+    fn more_cpus_wait_longer_and_an_endless_queue_is_cut() {
+        let (few, many) = (trialled(50, 5000, 2), trialled(50, 5000, 8));
+        let few = cost().contention(&few, 1, 0.1);
+        let many = cost().contention(&many, 4, 0.1);
+        assert!(many.wait_us_per_s > 4.0 * few.wait_us_per_s);
+        let full = cost().contention(&trialled(1 << 20, 1 << 20, 8), 1, 0.1);
+        assert_eq!(full.busy_percent_max, 99.0);
+        assert!(full.wait_us_per_s.is_finite());
+    }
+}

@@ -1,0 +1,297 @@
+//! The recorded machine, rebuilt in the core on no memory.
+//!
+//! ```text
+//!  zoneinfo, meta.json ──► Plan: zones, CPUs, distances ──► Allocator over vectors
+//!  trace ────────────────► StartState: each frame free, in use, on a list, or absent
+//! ```
+//! The platform is a script: one thread says which CPU it is now and what time it is.
+//!
+//! # Marks
+//! `setup` computes watermarks as the kernel does. Where they come out otherwise than recorded,
+//! somebody had written `vm.min_free_kbytes`, and the value that gives the recorded marks is set.
+//! The policy `zonal` has a rule of its own, and keeps it.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use zonal_core::alloc::{Allocator, Sysctl};
+use zonal_core::machine::{Layout, Machine, ZoneSpec};
+use zonal_core::platform::{Platform, Step};
+use zonal_core::policy::{MinFreeRule, Policy};
+use zonal_core::sync::{LockWord, Wait};
+use zonal_core::types::{CpuId, NodeId, ZoneKind};
+use zonal_core::zone::state::Zone;
+use zonal_core::zone::watermark::Mark;
+use zonal_lab::records::Records;
+use zonal_trace::MachineDescription;
+
+use crate::ReplayError;
+use crate::zones::{ZoneAt, ZoneMap};
+
+/// Cache that counts as one CPU's own where the recording says that it is large enough to keep a
+/// batch of free pages in (LB E.5), or says nothing: servers have that much.
+const LARGE_SLICE_BYTES: u64 = 2 << 20;
+/// Metadata that a replay may ask for. A machine of 4 TiB takes 8 GiB.
+const METADATA_BYTES_MAX: usize = 16 << 30;
+
+/// The recorded kernel's build says its value, unless somebody asked for another.
+const SCALE_MAX: &str = "pcp.scale_max";
+
+/// Plays all CPUs on one thread.
+#[derive(Debug)]
+pub struct Script {
+    cpu: AtomicU32,
+    now_ns: AtomicU64,
+    /// Whether pages that move now go back to the buddy.
+    draining: AtomicU8,
+    /// Drains by zone and CPU.
+    bursts: Vec<AtomicU64>,
+    cpus: u32,
+}
+
+impl Script {
+    fn new(zones: usize, cpus: u32) -> Script {
+        let places = zones * cpus as usize;
+        Script {
+            cpu: AtomicU32::new(0),
+            now_ns: AtomicU64::new(0),
+            draining: AtomicU8::new(0),
+            bursts: (0..places).map(|_| AtomicU64::new(0)).collect(),
+            cpus,
+        }
+    }
+
+    /// What runs from now on, runs on this CPU at this time. All atomics here are Relaxed: one
+    /// thread uses them.
+    #[inline]
+    pub fn turn(&self, cpu: u32, now_ns: u64, draining: bool) {
+        self.cpu.store(cpu, Relaxed);
+        self.now_ns.store(now_ns, Relaxed);
+        self.draining.store(u8::from(draining), Relaxed);
+    }
+
+    /// Drains of a store so far.
+    pub fn bursts(&self, zone: usize, cpu: u32) -> u64 {
+        self.bursts[zone * self.cpus as usize + cpu as usize].load(Relaxed)
+    }
+}
+
+impl Wait for Script {
+    fn wait(&self, _word: &LockWord, _value: u32) {
+        std::thread::yield_now();
+    }
+    fn wake_one(&self, _word: &LockWord) {}
+}
+
+impl Platform for Script {
+    fn cpu(&self) -> CpuId {
+        CpuId(self.cpu.load(Relaxed))
+    }
+    fn fence(&self, _cpu: CpuId) -> bool {
+        true
+    }
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Relaxed)
+    }
+    fn cost(&self, step: Step) {
+        let Step::Moved { zone, pages } = step else { return };
+        if pages > 0 && self.draining.load(Relaxed) != 0 {
+            let place = zone.0 as usize * self.cpus as usize + self.cpu.load(Relaxed) as usize;
+            self.bursts[place].fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// The core's description of a recorded machine.
+#[derive(Debug)]
+pub struct Plan {
+    /// Zones, in the order of the [`ZoneMap`].
+    pub zones: Vec<ZoneSpec>,
+    distances: Vec<u8>,
+    cpus: Vec<NodeId>,
+    cache_slice_bytes: u64,
+    /// The policy, with what the recorded kernel was built with.
+    pub policy: Policy,
+}
+
+impl Plan {
+    /// The plan for `machine` with at least `cpus` CPUs.
+    ///
+    /// # Errors
+    /// If no file tells about zones, or one is of a kind that the core does not know.
+    pub fn new(
+        machine: &MachineDescription,
+        map: &ZoneMap,
+        cpus: u32,
+        policy: Policy,
+    ) -> Result<Plan, ReplayError> {
+        machine.require_zones()?;
+        if machine.page_size != 4096 || machine.pageblock_order != 9 {
+            return Err(ReplayError::PageSize {
+                machine: machine.name.clone(),
+                page_size: machine.page_size,
+                pageblock_order: machine.pageblock_order,
+            });
+        }
+        let mut zones = Vec::new();
+        for zone in map.zones() {
+            let Some(kind) = ZoneKind::from_name(&zone.kind) else {
+                let (machine, kind) = (machine.name.clone(), zone.kind.clone());
+                return Err(ReplayError::ZoneKind { machine, kind });
+            };
+            let recorded = machine.zone(zone.node, &zone.kind);
+            let present = recorded.map_or(0, |zone| zone.present);
+            zones.push(ZoneSpec {
+                node: NodeId(zone.node_index),
+                kind,
+                start_pfn: zone.start,
+                spanned: zone.end - zone.start,
+                present,
+            });
+        }
+        let mut policy = policy;
+        let asked = policy.changes().any(|change| change.setting.key == SCALE_MAX);
+        let built_with = machine.flags.batch_scale_max.filter(|_| !asked);
+        if let (true, Some(scale)) = (follows_linux(&policy), built_with) {
+            if scale > 6 {
+                return Err(ReplayError::BatchScale { machine: machine.name.clone(), scale });
+            }
+            policy.pcp.scale_max = scale as u8;
+        }
+        let small_slice = machine.flags.free_high_batch_expected == Some(false);
+        Ok(Plan {
+            zones,
+            distances: distances(machine),
+            cpus: (0..cpus).map(|cpu| NodeId(map.node_of_cpu(cpu))).collect(),
+            cache_slice_bytes: if small_slice { 0 } else { LARGE_SLICE_BYTES },
+            policy,
+        })
+    }
+
+    fn machine(&self) -> Machine<'_> {
+        Machine {
+            distances: &self.distances,
+            zones: &self.zones,
+            cpus: &self.cpus,
+            cache_slice_bytes: self.cache_slice_bytes,
+            caches: &[],
+        }
+    }
+
+    /// Room for the machine's metadata.
+    ///
+    /// # Errors
+    /// If the machine cannot be, or is too large for this one.
+    pub fn records(&self) -> Result<Records, ReplayError> {
+        let layout = Layout::of(&self.machine(), &self.policy).map_err(ReplayError::Machine)?;
+        let bytes = layout.bytes();
+        if bytes > METADATA_BYTES_MAX {
+            let (mib, mib_max) = (bytes >> 20, METADATA_BYTES_MAX >> 20);
+            return Err(ReplayError::TooLarge { mib, mib_max });
+        }
+        Ok(Records::new(&layout))
+    }
+
+    /// The allocator, without memory, and the tables that the start state is written to.
+    ///
+    /// # Errors
+    /// If the machine cannot be.
+    pub fn allocator<'a>(&'a self, records: &'a mut Records) -> Result<Rebuilt<'a>, ReplayError> {
+        let script = Script::new(self.zones.len(), self.cpus.len() as u32);
+        let metadata = records.metadata();
+        let (words, blocks, slots) = (metadata.words, metadata.blocks, metadata.slots);
+        let allocator = Allocator::new(&self.machine(), self.policy, metadata, script)
+            .map_err(ReplayError::Machine)?;
+        Ok(Rebuilt { allocator, words, blocks, slots })
+    }
+}
+
+/// A machine in the core, and the tables below it.
+#[derive(Debug)]
+pub struct Rebuilt<'a> {
+    /// The allocator.
+    pub allocator: Allocator<'a, Script>,
+    /// Page words.
+    pub words: &'a [AtomicU64],
+    /// Pageblock types.
+    pub blocks: &'a [AtomicU8],
+    /// Slots of the lists.
+    pub slots: &'a [AtomicU32],
+}
+
+/// Whether a policy is to give the recorded kernel's marks.
+pub fn follows_linux(policy: &Policy) -> bool {
+    matches!(policy.watermark.min_free, MinFreeRule::Linux { .. })
+}
+
+/// Computes the marks; sets `min_free_kbytes` where that brings them to the recorded ones, or
+/// nearer. Returns a remark on what was found.
+///
+/// # Errors
+/// If the core refuses the value.
+pub fn set_marks(
+    allocator: &Allocator<'_, Script>,
+    machine: &MachineDescription,
+    map: &ZoneMap,
+) -> Result<Option<String>, ReplayError> {
+    allocator.setup();
+    let off_by_rule = marks_off(allocator, machine, map);
+    if !follows_linux(allocator.policy()) || off_by_rule == 0 {
+        return Ok(None);
+    }
+    let by_rule = allocator.min_free_kbytes();
+    let min = |zone: &ZoneAt| machine.zone(zone.node, &zone.kind).map_or(0, |z| z.min);
+    let sum: u64 = map.zones().iter().map(min).sum();
+    let (mut best, mut best_off) = (i64::from(by_rule), off_by_rule);
+    // Each zone's share is rounded down, so the sum may miss up to one page for each.
+    for pages in sum..=sum + map.zones().len() as u64 {
+        let kbytes = pages as i64 * 4;
+        allocator.set(Sysctl::MinFreeKbytes, kbytes)?;
+        let off = marks_off(allocator, machine, map);
+        if off < best_off {
+            (best, best_off) = (kbytes, off);
+        }
+    }
+    allocator.set(Sysctl::MinFreeKbytes, best)?;
+    Ok(Some(match best_off {
+        0 => format!("min_free_kbytes is {best} as recorded; the rule gives {by_rule}"),
+        off => format!(
+            "watermarks are up to {off} pages off the recorded ones, which were computed when \
+             zones had other sizes; min_free_kbytes is {best}"
+        ),
+    }))
+}
+
+/// Most pages by which a mark differs from the recorded one.
+fn marks_off(
+    allocator: &Allocator<'_, Script>,
+    machine: &MachineDescription,
+    map: &ZoneMap,
+) -> u64 {
+    let off = |(at, zone): (&ZoneAt, &Zone)| {
+        let recorded = machine.zone(at.node, &at.kind)?;
+        let marks = zone.marks();
+        let pairs =
+            [(recorded.min, Mark::Min), (recorded.low, Mark::Low), (recorded.high, Mark::High)];
+        // Recorded marks include the boost, which passes.
+        pairs
+            .map(|(pages, mark)| pages.saturating_sub(recorded.boost).abs_diff(marks.mark(mark)))
+            .into_iter()
+            .max()
+    };
+    map.zones().iter().zip(allocator.zones()).filter_map(off).max().unwrap_or(0)
+}
+
+/// Distances row by row: as recorded, or 10 and 20.
+fn distances(machine: &MachineDescription) -> Vec<u8> {
+    let nodes = machine.nodes.len().max(1);
+    let mut table = Vec::with_capacity(nodes * nodes);
+    for from in 0..nodes {
+        for to in 0..nodes {
+            let row = machine.nodes.get(from).map(|node| node.distances.as_slice());
+            let recorded = row.filter(|row| row.len() == nodes).map(|row| row[to]);
+            let assumed = if from == to { 10 } else { 20 };
+            table.push(recorded.and_then(|d| u8::try_from(d).ok()).unwrap_or(assumed));
+        }
+    }
+    table
+}

@@ -1,0 +1,124 @@
+//! Why a replay could not be done.
+
+use zonal::sys::affinity::AffinityError;
+use zonal_core::alloc::{OnlineError, SysctlError};
+use zonal_core::machine::MachineError;
+use zonal_core::types::Pfn;
+use zonal_trace::TraceError;
+
+/// Why a replay could not be done. That a replay went wrong is no error but a fault in its report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The recording cannot be read; the error names file and place.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The recorded machine cannot exist.
+    #[error("the recorded machine")]
+    Machine(#[source] MachineError),
+    /// The core does not know a zone of this kind.
+    #[error("{machine}: zone {kind} cannot be rebuilt")]
+    ZoneKind {
+        /// The recording.
+        machine: String,
+        /// The zone's name.
+        kind: String,
+    },
+    /// The machine has other sizes of pages or pageblocks.
+    #[error(
+        "{machine}: the machine has pages of {page_size} bytes and pageblocks of order \
+         {pageblock_order}; --memory none can rebuild 4096 and 9 only"
+    )]
+    PageSize {
+        /// The recording.
+        machine: String,
+        /// Bytes of a page.
+        page_size: u32,
+        /// Order of a pageblock.
+        pageblock_order: u8,
+    },
+    /// The kernel was built with a scale that no kernel can be built with.
+    #[error("{machine}: a batch scale of {scale}, above 6")]
+    BatchScale {
+        /// The recording.
+        machine: String,
+        /// `CONFIG_PCP_BATCH_SCALE_MAX`.
+        scale: u32,
+    },
+    /// The machine is too large to be rebuilt here.
+    #[error("the recorded machine needs {mib} MiB of metadata; at most {mib_max} MiB are taken")]
+    TooLarge {
+        /// What it needs.
+        mib: usize,
+        /// What is given.
+        mib_max: usize,
+    },
+    /// The core refused memory of the start state: a bug.
+    #[error("zone {zone}")]
+    Online {
+        /// The zone.
+        zone: String,
+        /// Why.
+        #[source]
+        source: OnlineError,
+    },
+    /// The core gave out another block of the start state than the one it was given: a bug.
+    #[error("zone {zone}: {expected:#x} came back as {found:?}: a bug")]
+    StartBlock {
+        /// The zone.
+        zone: String,
+        /// First frame of the block.
+        expected: u64,
+        /// What came.
+        found: Option<Pfn>,
+    },
+    /// A setting that the core refuses.
+    #[error(transparent)]
+    Sysctl(#[from] SysctlError),
+    /// The recording's `sysctl.txt` is none.
+    #[error(transparent)]
+    Settings(#[from] zonal_text::Error),
+    /// A machine of the lab, whose costs are taken, cannot be had.
+    #[error(transparent)]
+    Lab(#[from] zonal_lab::machine::MachineError),
+    /// The trace has no allocation of this number.
+    #[error(
+        "allocation {number} cannot be explained: the trace, up to where it was replayed, has \
+         {allocs} allocations"
+    )]
+    NothingToExplain {
+        /// The number asked for.
+        number: u64,
+        /// Allocations of the trace.
+        allocs: u64,
+    },
+    /// The system does not tell which CPUs may be used.
+    #[error("cannot tell which CPUs may be used")]
+    Cpus(#[source] AffinityError),
+    /// The trace needs more memory at a time than there are addresses.
+    #[error("the trace holds more memory at a time than this machine can address")]
+    TooMuchMemory,
+    /// This machine does not grant the memory.
+    #[error("cannot make a pool of {mib} MiB for this trace")]
+    Pool {
+        /// The pool's size.
+        mib: usize,
+        /// Why.
+        #[source]
+        source: zonal::BuildError,
+    },
+    /// The caller's [`Watch`](crate::Watch) stopped the call.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// An error and its causes on one line.
+pub fn chain(error: &ReplayError) -> String {
+    let mut line = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        line = format!("{line}: {error}");
+        cause = error.source();
+    }
+    line
+}

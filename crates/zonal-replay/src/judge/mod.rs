@@ -1,0 +1,402 @@
+//! One step at a time: what the per-CPU lists and the buddy would do from where the kernel was.
+//!
+//! A replay that runs by itself soon holds other pages than the kernel did: the order of the free
+//! lists at the start is in no file, and one block taken otherwise moves all that follow. So it
+//! cannot say whether a list gave out the *right* page. This judge can. It keeps the lists of every
+//! CPU and the buddies of every zone as the kernel had them, on a second machine in the core; asks
+//! the core for its choice at each event; compares it with the kernel's; and then does what the
+//! kernel did:
+//!
+//! | event | given | asked of the core | judged against |
+//! |--|--|--|--|
+//! | allocation | CPU, zone, order, type | the page that the list gives | `mm_page_alloc` |
+//! | free | page, CPU | nothing: it goes on the list of its pageblock's type | the later ones |
+//! | refill | CPU, order, type, how many | the blocks that the buddy gives | `zone_locked` |
+//! | drain | CPU, list, how many | the pages that the list gives up | `pcpu_drain` |
+//!
+//! When refills and drains happen and how large they are is not judged here: the replay itself is
+//! left alone for that, and its totals stand beside the kernel's.
+//!
+//! | file | does |
+//! |--|--|
+//! | `pages` | where each page is, as the trace tells |
+//! | `lists` | the per-CPU lists |
+//! | `buddy` | the buddies of the zones |
+
+mod buddy;
+mod lists;
+mod pages;
+
+use serde::Serialize;
+use zonal_core::policy::Policy;
+use zonal_trace::MachineDescription;
+
+use self::buddy::BuddyJudge;
+pub use self::buddy::{BuddyDifferences, BuddyVerdict};
+use self::lists::{Lists, Outcome};
+use self::pages::{Pages, Place};
+use crate::ReplayError;
+use crate::build::{Plan, Rebuilt};
+use crate::facts::{BlockTypes, Fact, FactKind, Facts, Next};
+use crate::program::Program;
+use crate::start::{self, Known};
+use crate::told::{StartList, Told, Untraced};
+use crate::zones::ZoneMap;
+
+/// What came out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Judged {
+    /// The per-CPU lists.
+    pub lists: ListVerdict,
+    /// The buddies.
+    pub buddy: BuddyVerdict,
+}
+
+/// How the per-CPU lists did, given the kernel's refills.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ListVerdict {
+    /// Allocations of a page that the trace had shown going to a list.
+    pub judged: u64,
+    /// Of them, those where the list gives that page.
+    pub same_pfn: u64,
+    /// Why the others differ.
+    pub differences: ListDifferences,
+    /// Allocations of pages that were on a list since before the trace.
+    pub unseen: u64,
+    /// Allocations past the lists.
+    pub past_lists: u64,
+    /// Drained pages that the trace had shown going to a list.
+    pub drained_judged: u64,
+    /// Of them, those that the list gives up at that moment.
+    pub drained_same_pfn: u64,
+    /// Pages that were on a list and were next seen freed: an allocation without event took them.
+    pub untraced_allocations: u64,
+    /// Frees into pageblocks whose type the trace never tells, taken to be Movable.
+    pub unknown_block_type: u64,
+    /// Pages that came from the buddy while they were thought to be on a list.
+    pub freed_past_lists: u64,
+    /// Pages dropped because a list had no room.
+    pub no_room: u64,
+}
+
+/// Reasons for differences at the per-CPU lists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ListDifferences {
+    /// Allocations without event had taken the pages on top of it.
+    pub after_untraced: u64,
+    /// It was on the same list of another CPU: the thread moved between the list and the event.
+    pub other_cpu: u64,
+    /// It was on another list of the CPU: the type of its pageblock is another than told.
+    pub other_list: u64,
+    /// Others were on top of it, and are there still: an interrupt came between list and event.
+    pub below_others: u64,
+    /// The trace shows it free, or in use.
+    pub not_on_a_list: u64,
+}
+
+impl ListVerdict {
+    /// Every count that is not plain agreement, in words.
+    pub fn reasons(&self) -> impl Iterator<Item = (u64, &'static str)> {
+        let differences = &self.differences;
+        let all = [
+            (differences.after_untraced, "differ: allocations without event came between"),
+            (differences.other_cpu, "differ: it was on another CPU's list"),
+            (differences.other_list, "differ: it was on the list of another type"),
+            (differences.below_others, "differ: other pages were on top of it"),
+            (differences.not_on_a_list, "differ: the trace does not show it on a list"),
+            (self.unseen, "not judged: on a list since before the trace"),
+            (self.past_lists, "not judged: past the lists"),
+            (self.untraced_allocations, "pages left a list by an allocation without event"),
+            (self.unknown_block_type, "frees into pageblocks of unknown type"),
+            (self.freed_past_lists, "pages thought on a list came from the buddy"),
+            (self.no_room, "pages dropped: a list was full"),
+        ];
+        all.into_iter().filter(|(count, _)| *count > 0)
+    }
+}
+
+/// Judges the core's choices one at a time, from where the kernel was each time; tells also what no
+/// event says.
+///
+/// # Errors
+/// If the machine cannot be rebuilt.
+pub fn lists(
+    description: &MachineDescription,
+    map: &ZoneMap,
+    cpus: u32,
+    facts: &Facts,
+    policy: Policy,
+) -> Result<(ListVerdict, Told), ReplayError> {
+    let plan = Plan::new(description, map, cpus, policy)?;
+    let mut records = plan.records()?;
+    let rebuilt = plan.allocator(&mut records)?;
+    let types = BlockTypes::new(facts);
+    Ok(Judge::new(facts, &types, map, &rebuilt).run())
+}
+
+/// Judges the choices of the buddies in the same way, with everything else told.
+///
+/// # Errors
+/// If the machine cannot be rebuilt.
+pub fn buddies(
+    description: &MachineDescription,
+    map: &ZoneMap,
+    program: &Program,
+    policy: Policy,
+    told: &Told,
+) -> Result<BuddyVerdict, ReplayError> {
+    let plan = Plan::new(description, map, program.cpus, policy)?;
+    let mut records = plan.records()?;
+    let rebuilt = plan.allocator(&mut records)?;
+    let types = BlockTypes::new(&program.facts);
+    let known = Known { program, types: Some(&types), lists: Some(&told.lists) };
+    start::bring_up(&rebuilt, description, map, &known)?;
+    let step_ns = description.clock.step_ns.into();
+    Ok(BuddyJudge::new(&program.facts, map, &rebuilt, step_ns).run())
+}
+
+/// Runs all of `facts`; counts from their start on.
+struct Judge<'r, 'a> {
+    facts: &'r Facts,
+    next: Vec<Next>,
+    types: &'r BlockTypes,
+    map: &'r ZoneMap,
+    pages: Pages,
+    lists: Lists<'r, 'a>,
+    verdict: ListVerdict,
+    told: Told,
+    /// By CPU: position of the last event that a refill or a drain already used.
+    done: Vec<usize>,
+}
+
+impl<'r, 'a> Judge<'r, 'a> {
+    /// A judge on a machine of its own, whose lists are empty.
+    fn new(
+        facts: &'r Facts,
+        types: &'r BlockTypes,
+        map: &'r ZoneMap,
+        rebuilt: &'r Rebuilt<'a>,
+    ) -> Judge<'r, 'a> {
+        Judge {
+            facts,
+            next: facts.next(),
+            types,
+            map,
+            pages: Pages::default(),
+            lists: Lists::new(rebuilt),
+            verdict: ListVerdict::default(),
+            told: Told::default(),
+            done: vec![0; rebuilt.allocator.cpus()],
+        }
+    }
+
+    /// Judges everything, and tells what no event says.
+    fn run(mut self) -> (ListVerdict, Told) {
+        for at in 0..self.facts.list().len() {
+            if at == self.facts.start() {
+                self.begin();
+            }
+            let fact = self.facts.list()[at];
+            match fact.kind {
+                FactKind::Alloc => self.alloc(at, &fact),
+                FactKind::Free => self.free(at, &fact),
+                FactKind::Batched => self.batched(at, &fact),
+                FactKind::Refill | FactKind::Fallback => self.refill(at, &fact),
+                FactKind::Direct => self.direct(&fact),
+                FactKind::Drain => self.drain(&fact),
+                FactKind::Refresh => {}
+            }
+        }
+        (self.verdict, self.told)
+    }
+
+    /// Here the replay starts.
+    fn begin(&mut self) {
+        self.verdict = ListVerdict::default();
+        let known = |(key, hot)| (key, StartList { hot, ..StartList::default() });
+        let lists = self.lists.all().into_iter().map(known).collect();
+        self.told = Told { lists, ..Told::default() };
+    }
+
+    fn alloc(&mut self, at: usize, fact: &Fact) {
+        let place = self.pages.replace(fact.pfn, Place::Held);
+        let from = self.lists.of(self.map, fact);
+        let Some(from) = from.filter(|_| place != Place::Direct) else {
+            self.verdict.past_lists += 1;
+            return;
+        };
+        match place {
+            Place::Listed(key) => {
+                let above = self.lists.take(key, fact.pfn);
+                let untraced = match &above {
+                    Outcome::Below(above) => above.iter().all(|pfn| self.is_gone(at, *pfn)),
+                    _ => false,
+                };
+                let verdict = &mut self.verdict;
+                verdict.judged += 1;
+                let differences = &mut verdict.differences;
+                match above {
+                    Outcome::Top if key == from => verdict.same_pfn += 1,
+                    _ if key.list != from.list => differences.other_list += 1,
+                    _ if key.cpu != from.cpu => differences.other_cpu += 1,
+                    Outcome::Below(above) if untraced => {
+                        differences.after_untraced += 1;
+                        self.drop_untraced(at, &above);
+                    }
+                    _ => differences.below_others += 1,
+                }
+            }
+            Place::Unseen => {
+                self.verdict.unseen += 1;
+                let list = self.told.lists.entry(from).or_default();
+                if !list.ran_empty {
+                    list.hot.push(fact.pfn);
+                }
+                // Had a page been on top of it, that page would have come.
+                let above = self.lists.content(from);
+                let gone: Vec<u64> =
+                    above.into_iter().filter(|pfn| self.is_gone(at, *pfn)).collect();
+                self.drop_untraced(at, &gone);
+            }
+            _ => {
+                let verdict = &mut self.verdict;
+                verdict.judged += 1;
+                verdict.differences.not_on_a_list += 1;
+            }
+        }
+    }
+
+    /// Whether a page that is thought to be on a list must have left it without an event: the next
+    /// that the trace shows of it is that it is freed, or nothing.
+    fn is_gone(&self, at: usize, pfn: u64) -> bool {
+        let last = self.pages.last(pfn);
+        debug_assert!(last <= at);
+        matches!(self.next[last], Next::Nothing | Next::Is(FactKind::Free))
+    }
+
+    fn drop_untraced(&mut self, at: usize, pfns: &[u64]) {
+        for pfn in pfns {
+            if let Place::Listed(key) = self.pages.replace(*pfn, Place::Held) {
+                let freed = self.next[self.pages.last(*pfn)] == Next::Is(FactKind::Free);
+                self.lists.take(key, *pfn);
+                self.verdict.untraced_allocations += 1;
+                let (order, migratetype) = self.lists.holds(key);
+                let (pfn, cpu) = (*pfn, key.cpu.into());
+                self.told.untraced.push(Untraced { at, pfn, cpu, order, migratetype, freed });
+            }
+        }
+    }
+
+    fn free(&mut self, at: usize, fact: &Fact) {
+        if matches!(self.pages.get(fact.pfn), Place::Listed(_)) {
+            self.drop_untraced(at, &[fact.pfn]);
+        }
+        self.pages.set_last(fact.pfn, at);
+        if self.next[at] == Next::Is(FactKind::Batched) {
+            self.pages.replace(fact.pfn, Place::Pending(fact.order));
+        } else {
+            self.push(at, fact);
+        }
+    }
+
+    fn batched(&mut self, at: usize, fact: &Fact) {
+        // Without its free, which came before the trace, its order is not known.
+        if let Place::Pending(order) = self.pages.get(fact.pfn) {
+            self.push(at, &Fact { order, ..*fact });
+        }
+    }
+
+    /// A freed block reaches the list of its pageblock's type.
+    fn push(&mut self, at: usize, fact: &Fact) {
+        let mt = self.types.at(fact.pfn, at);
+        self.verdict.unknown_block_type += u64::from(mt.is_none());
+        let mt = mt.map_or(Fact::MOVABLE, |mt| mt.index() as u8);
+        let to = self.lists.of(self.map, &Fact { migratetype: mt, ..*fact });
+        let place = match to {
+            Some(key) if self.lists.push(key, fact.pfn) => Place::Listed(key),
+            Some(_) => {
+                self.verdict.no_room += 1;
+                Place::Free
+            }
+            None => Place::Free,
+        };
+        self.pages.replace(fact.pfn, place);
+        self.pages.set_last(fact.pfn, at);
+    }
+
+    /// The first event of a refill: all of it happens now, under one hold of the zone lock.
+    fn refill(&mut self, at: usize, first: &Fact) {
+        if at < self.done[first.cpu as usize] {
+            return;
+        }
+        let Some(key) = self.lists.of(self.map, first) else {
+            self.direct(first);
+            return;
+        };
+        let mut blocks: Vec<(u64, usize)> = Vec::new();
+        let mut end = at;
+        for (index, fact) in (at..).zip(&self.facts.list()[at..]) {
+            if fact.cpu != first.cpu {
+                continue;
+            }
+            let goes_on = matches!(fact.kind, FactKind::Refill | FactKind::Fallback)
+                && self.lists.of(self.map, fact) == Some(key);
+            if !goes_on {
+                break;
+            }
+            end = index + 1;
+            // A fallback's block may come again as a refill's, or have come.
+            match blocks.last_mut() {
+                Some((pfn, last)) if *pfn == fact.pfn => *last = index,
+                _ => blocks.push((fact.pfn, index)),
+            }
+        }
+        self.done[first.cpu as usize] = end;
+        self.told.lists.entry(key).or_default().ran_empty = true;
+        for (pfn, index) in &blocks {
+            if let Place::Listed(old) = self.pages.get(*pfn) {
+                self.lists.take(old, *pfn);
+                self.verdict.freed_past_lists += 1;
+            }
+            self.pages.replace(*pfn, Place::Listed(key));
+            self.pages.set_last(*pfn, *index);
+        }
+        // A list is refilled when it is empty: what is thought to be there has left.
+        let left = self.lists.content(key);
+        let gone: Vec<u64> = left.into_iter().filter(|pfn| self.is_gone(at, *pfn)).collect();
+        self.drop_untraced(at, &gone);
+        let pfns: Vec<u64> = blocks.iter().map(|(pfn, _)| *pfn).collect();
+        for pfn in self.lists.refill(key, &pfns) {
+            self.verdict.no_room += 1;
+            self.pages.replace(pfn, Place::Free);
+        }
+    }
+
+    fn direct(&mut self, fact: &Fact) {
+        if let Place::Listed(key) = self.pages.replace(fact.pfn, Place::Direct) {
+            self.lists.take(key, fact.pfn);
+            self.verdict.freed_past_lists += 1;
+        }
+    }
+
+    fn drain(&mut self, fact: &Fact) {
+        let key = match self.pages.replace(fact.pfn, Place::Free) {
+            Place::Listed(key) => key,
+            Place::Unseen => {
+                let Some(key) = self.lists.of(self.map, fact) else { return };
+                let list = self.told.lists.entry(key).or_default();
+                if !list.ran_empty {
+                    list.cold.push(fact.pfn);
+                }
+                return;
+            }
+            _ => return,
+        };
+        let verdict = &mut self.verdict;
+        verdict.drained_judged += 1;
+        verdict.drained_same_pfn += u64::from(self.lists.drain(key, fact.pfn));
+    }
+}
+
+#[cfg(test)]
+mod tests;

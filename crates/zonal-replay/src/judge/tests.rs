@@ -1,0 +1,173 @@
+//! The judge on traces small enough to follow by hand.
+
+use super::*;
+use zonal_trace::{Event, EventKind, samples};
+
+/// A page of zone Normal of the sample's machine.
+const PFN: u64 = 0x20_0000;
+
+fn alloc(pfn: u64, migratetype: u8) -> EventKind {
+    EventKind::Alloc { pfn: Some(pfn), order: 0, migratetype, gfp: 0 }
+}
+fn free(pfn: u64) -> EventKind {
+    EventKind::Free { pfn, order: 0 }
+}
+fn batched(pfn: u64) -> EventKind {
+    EventKind::FreeBatched { pfn }
+}
+fn refill(pfn: u64, migratetype: u8) -> EventKind {
+    EventKind::ZoneLocked { pfn, order: 0, migratetype, percpu_refill: true }
+}
+fn drain(pfn: u64, migratetype: u8) -> EventKind {
+    EventKind::PcpuDrain { pfn, order: 0, migratetype }
+}
+
+/// Judges these events, each with its CPU.
+fn judge(events: &[(u32, EventKind)]) -> (ListVerdict, Told) {
+    let mut machine = samples::zlib_make_j4().unwrap().description().clone();
+    // A few pages of it are enough.
+    machine.zones.retain(|zone| zone.kind == "Normal");
+    let zone = &mut machine.zones[0];
+    (zone.start_pfn, zone.spanned, zone.present, zone.managed) = (PFN, 4096, 4096, 4096);
+    let map = ZoneMap::new(&machine);
+    let mut facts = Facts::default();
+    for (time_ns, (cpu, kind)) in (0..).zip(events) {
+        facts.see(&Event { time_ns, cpu: *cpu, pid: 1, kind: kind.clone() });
+    }
+    let plan = Plan::new(&machine, &map, 2, Policy::LINUX_6_18).unwrap();
+    let mut records = plan.records().unwrap();
+    let rebuilt = plan.allocator(&mut records).unwrap();
+    let types = BlockTypes::new(&facts);
+    let (verdict, told) = Judge::new(&facts, &types, &map, &rebuilt).run();
+    (verdict, told)
+}
+
+fn on_cpu_0(events: Vec<EventKind>) -> (ListVerdict, Told) {
+    judge(&events.into_iter().map(|event| (0, event)).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_refill_is_given_out_in_its_order_and_a_free_comes_first() {
+    let (verdict, _) = on_cpu_0(vec![
+        refill(PFN, 1),
+        refill(PFN + 1, 1),
+        refill(PFN + 2, 1),
+        alloc(PFN, 1),
+        alloc(PFN + 1, 1),
+        free(PFN),
+        alloc(PFN, 1),
+        alloc(PFN + 2, 1),
+    ]);
+    assert_eq!((verdict.judged, verdict.same_pfn), (4, 4));
+}
+
+#[test]
+fn what_a_list_would_not_give_is_a_difference_and_moves_nothing_else() {
+    let (verdict, _) = on_cpu_0(vec![
+        refill(PFN, 1),
+        refill(PFN + 1, 1),
+        refill(PFN + 2, 1),
+        alloc(PFN + 1, 1),
+        alloc(PFN, 1),
+        alloc(PFN + 2, 1),
+    ]);
+    assert_eq!((verdict.judged, verdict.same_pfn), (3, 2));
+    assert_eq!(verdict.differences.below_others, 1);
+}
+
+#[test]
+fn a_page_on_another_cpus_list_or_of_another_type_is_told_apart() {
+    let (verdict, _) = judge(&[
+        (0, refill(PFN, 1)),
+        (0, refill(PFN + 1, 1)),
+        (1, alloc(PFN, 1)),
+        (0, alloc(PFN + 1, 0)),
+    ]);
+    let differences = verdict.differences;
+    assert_eq!((verdict.judged, verdict.same_pfn), (2, 0));
+    assert_eq!((differences.other_cpu, differences.other_list), (1, 1));
+}
+
+#[test]
+fn a_batched_free_reaches_its_list_when_the_batch_does() {
+    let (verdict, _) = on_cpu_0(vec![
+        refill(PFN, 1),
+        refill(PFN + 1, 1),
+        refill(PFN + 2, 1),
+        alloc(PFN, 1),
+        alloc(PFN + 1, 1),
+        free(PFN),
+        free(PFN + 1),
+        alloc(PFN + 2, 1),
+        batched(PFN + 1),
+        batched(PFN),
+        alloc(PFN, 1),
+        alloc(PFN + 1, 1),
+    ]);
+    assert_eq!((verdict.judged, verdict.same_pfn), (5, 5));
+}
+
+#[test]
+fn drains_take_the_coldest_page() {
+    let (verdict, _) = on_cpu_0(vec![
+        refill(PFN, 1),
+        refill(PFN + 1, 1),
+        refill(PFN + 2, 1),
+        alloc(PFN, 1),
+        drain(PFN + 2, 1),
+        alloc(PFN + 1, 1),
+        refill(PFN + 4, 1),
+        refill(PFN + 5, 1),
+        refill(PFN + 6, 1),
+        drain(PFN + 5, 1),
+    ]);
+    assert_eq!((verdict.drained_judged, verdict.drained_same_pfn), (2, 1));
+    assert_eq!((verdict.judged, verdict.same_pfn), (2, 2));
+}
+
+#[test]
+fn an_allocation_without_event_is_found_by_its_free_and_dated_by_the_list() {
+    let (verdict, told) = on_cpu_0(vec![
+        refill(PFN, 1),
+        refill(PFN + 1, 1),
+        // Nothing shows that the first page was taken.
+        alloc(PFN + 1, 1),
+        free(PFN),
+        alloc(PFN, 1),
+    ]);
+    assert_eq!((verdict.judged, verdict.same_pfn), (2, 1));
+    assert_eq!(verdict.differences.after_untraced, 1);
+    assert_eq!(verdict.untraced_allocations, 1);
+    let untraced = told.untraced[0];
+    assert_eq!((untraced.at, untraced.pfn, untraced.cpu, untraced.freed), (2, PFN, 0, true));
+}
+
+#[test]
+fn a_page_goes_to_the_list_of_its_pageblock_whatever_it_was_asked_for() {
+    // The second free's pageblock is known from a drain that comes later.
+    let (verdict, _) = on_cpu_0(vec![
+        free(PFN),
+        alloc(PFN, 2),
+        free(PFN + 512),
+        alloc(PFN + 512, 0),
+        free(PFN + 512),
+        drain(PFN + 512, 0),
+    ]);
+    assert_eq!((verdict.judged, verdict.same_pfn), (2, 2));
+    assert_eq!((verdict.drained_same_pfn, verdict.unknown_block_type), (1, 0));
+}
+
+#[test]
+fn what_leaves_a_list_without_having_come_was_there_at_the_start() {
+    let (verdict, told) = on_cpu_0(vec![
+        alloc(PFN + 9, 1),
+        drain(PFN + 7, 1),
+        alloc(PFN + 8, 1),
+        refill(PFN, 1),
+        alloc(PFN, 1),
+    ]);
+    assert_eq!((verdict.unseen, verdict.judged), (2, 1));
+    let list = told.lists.values().next().unwrap();
+    assert_eq!(list.hot, [PFN + 9, PFN + 8]);
+    assert_eq!((&list.cold[..], list.ran_empty), (&[PFN + 7][..], true));
+}

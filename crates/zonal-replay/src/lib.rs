@@ -1,0 +1,87 @@
+//! Replays recorded page allocations of Linux kernels against the allocator of `zonal-core`, and
+//! compares what it does with what the kernel did.
+//!
+//! ```
+//! use zonal_core::policy::Policy;
+//! use zonal_replay::{Extras, Replay, unwatched};
+//!
+//! let recording = zonal_trace::samples::zlib_make_j4()?;
+//! let replay = Replay::new(&recording).policy(Policy::LINUX_6_18).limit(30_000);
+//! let report = replay.without_memory(&Extras::default(), &mut unwatched)?;
+//! println!("{} refills, Linux did {}", report.model.refill_holds, report.kernel.refill_holds);
+//! assert!(report.passed());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What can be asked
+//!
+//! | question | call |
+//! |--|--|
+//! | What does the allocator do on the recorded machine? | [`Replay::without_memory`] |
+//! | How fast is it here, and has each page one owner at a time? | [`Replay::on_pool`] |
+//! | In which state does the machine end? | [`Replay::end_state`], [`state`] |
+//! | What would other settings and releases have done? | [`WhatIf`], [`advise()`] |
+//! | What did the kernel itself move, event by event? | [`Watcher`] |
+//!
+//! Results are plain data that `serde` writes. Long calls tell a [`Watch`] how far they are, and
+//! stop when it says so. Nothing here prints.
+//!
+//! # How a replay goes
+//!
+//! ```text
+//!  recording ─► read ─► judge ─► build ─► start ─► run ─► report
+//!               │        │        │        │        ├ none: trace time, one thread, no memory
+//!               │        │        │        │        └ real: a pool, a thread for each CPU
+//!               │        │        │        └ each frame free, in use, or on a list, as recorded
+//!               │        │        └ the machine in the core, without memory
+//!               │        └ the core's choices one at a time; what no event says
+//!               └ which block is each event about? what moved between buddies and lists?
+//! ```
+//! | module | does |
+//! |--|--|
+//! | `zones`, `moves`, `told`, `facts`, `program` | what the others share |
+//! | `read` | events to steps; what does not fit is counted |
+//! | `build` | the recorded machine in the core |
+//! | `start` | the state it was in |
+//! | `judge` | the core's choices, one step at a time from where the kernel was |
+//! | `run` | the steps, with or without memory |
+//! | `report`, `fidelity` | what came out, beside what the kernel did |
+//! | `replay` | the walk through all of these |
+//! | `what_if`, `advise` | the same trace under other policies and settings |
+//! | `state` | the state at the end, in the kernel's own texts |
+#![deny(unsafe_code)]
+
+pub mod advise;
+mod build;
+mod error;
+mod facts;
+pub mod fidelity;
+mod judge;
+mod moves;
+mod program;
+mod progress;
+mod read;
+mod replay;
+pub mod report;
+mod run;
+mod start;
+pub mod state;
+mod told;
+mod what_if;
+mod zones;
+
+pub use advise::advise;
+pub use error::ReplayError;
+pub use judge::{BuddyDifferences, BuddyVerdict, ListDifferences, ListVerdict};
+pub use moves::{Moves, MovesByPlace, total};
+pub use progress::{Phase, Progress, Watch, unwatched};
+pub use read::Watcher;
+pub use replay::{EndState, Extras, Pace, Replay};
+pub use report::Report;
+pub use run::explain::Explained;
+pub use run::latency::{EVERY, Latency};
+pub use run::outcome::Placement;
+pub use start::StartReport;
+pub use told::Recorded;
+pub use what_if::{Trial, Trialled, WhatIf};
+pub use zones::{ZoneAt, ZoneMap};

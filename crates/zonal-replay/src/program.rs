@@ -1,0 +1,198 @@
+//! A trace as a program: steps on blocks, and everything that was counted while it was read.
+//!
+//! A *slot* stands for one block from its allocation to its free. A runner keeps, by slot, where
+//! its own block is; it never needs to look a page frame up.
+
+use std::collections::BTreeMap;
+
+use crate::facts::Facts;
+use crate::moves::MovesByPlace;
+
+/// No slot.
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// One step of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// When, in the recording's time.
+    pub time_ns: u64,
+    /// Page frame that the kernel gave; 0 for a refresh.
+    pub pfn: u64,
+    /// The block.
+    pub slot: u32,
+    /// Flags of an allocation.
+    pub gfp: u32,
+    /// For an allocation: the slot that this frame, with this order, belonged to before.
+    pub before: u32,
+    /// The CPU.
+    pub cpu: u16,
+    /// Order of the block.
+    pub order: u8,
+    /// What to do.
+    pub kind: OpKind,
+}
+
+/// What an [`Op`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpKind {
+    /// Allocate the slot.
+    Alloc,
+    /// Free the slot.
+    Free,
+    /// The CPU's statistics worker runs.
+    Refresh,
+}
+
+/// One block, from its allocation to its free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// First frame in the kernel.
+    pub pfn: u64,
+    /// Pages not freed yet, while the trace is read.
+    pub(crate) left: u16,
+    /// CPU that allocated it.
+    pub cpu: u16,
+    /// Order.
+    pub order: u8,
+    /// Migratetype it was asked for with.
+    pub migratetype: u8,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+/// Where the block of a slot came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// In use at the start.
+    Held,
+    /// Freed before the start: no part of the replay, but its frames are known to be free.
+    Gone,
+    /// Allocated during the replay, from a frame that was free and not seen before.
+    Fresh,
+    /// Allocated during the replay, from a frame seen before.
+    Again,
+}
+
+/// Everything that was counted on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Events read.
+    pub events: u64,
+    /// Of them before the start.
+    pub before_start: u64,
+    /// Successful allocations after the start.
+    pub allocs: u64,
+    /// Their pages.
+    pub alloc_pages: u64,
+    /// Frees after the start.
+    pub frees: u64,
+    /// Their pages.
+    pub free_pages: u64,
+    /// Allocations that asked for zeroed pages.
+    pub zeroed: u64,
+    /// Allocations that the kernel could not serve.
+    pub kernel_failed: u64,
+    /// Frees of blocks from before the start.
+    pub old_frees: u64,
+    /// Their pages.
+    pub old_free_pages: u64,
+    /// Frees of frames last seen freed: allocations without event.
+    pub hidden_allocs: u64,
+    /// Their pages.
+    pub hidden_alloc_pages: u64,
+    /// Allocations without event that were made up.
+    pub allocs_made_up: u64,
+    /// Their pages.
+    pub alloc_pages_made_up: u64,
+    /// Allocations of frames still live: frees without event.
+    pub hidden_frees: u64,
+    /// Their pages.
+    pub hidden_free_pages: u64,
+    /// Frees of parts of a block.
+    pub part_frees: u64,
+    /// Frees with another order than the allocation's.
+    pub order_differs: u64,
+    /// `mm_page_free_batched`: says again what a free says.
+    pub free_batched: u64,
+    /// Blocks taken from another migratetype.
+    pub extfrags: u64,
+    /// Runs of statistics workers.
+    pub vmstat_updates: u64,
+    /// Refreshes made up because the trace has none.
+    pub refreshes_made_up: u64,
+    /// Forks and markers.
+    pub remarks: u64,
+    /// Events of other kinds.
+    pub unknown: u64,
+    /// Events that the kernel dropped, as the trace says.
+    pub lost: u64,
+    /// Allocations by a CPU of the page's node.
+    pub numa_local: u64,
+    /// Allocations by a CPU of another node.
+    pub numa_other: u64,
+    /// Pages in use at the end that were allocated in the trace.
+    pub live_pages_at_end: u64,
+    /// Most pages in use at a time, of those the replay holds.
+    pub peak_pages: u64,
+}
+
+/// A trace, ready to run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// What to do, in the order of the trace.
+    pub ops: Vec<Op>,
+    /// The blocks.
+    pub slots: Vec<Slot>,
+    /// CPUs: one more than the highest of any event or file.
+    pub cpus: u32,
+    /// Time of the first event read and of the last.
+    pub span_ns: (u64, u64),
+    /// Time from which on events are replayed.
+    pub start_ns: u64,
+    /// The counts.
+    pub counts: Counts,
+    /// What the kernel moved between buddies and lists.
+    pub kernel: MovesByPlace,
+    /// What the kernel did to each block, where it was asked for.
+    pub facts: Facts,
+    /// Blocks that the events before the start left on lists which were empty before them.
+    pub early: BTreeMap<ListPlace, u32>,
+}
+
+/// A per-CPU list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ListPlace {
+    /// Position of the zone.
+    pub zone: usize,
+    /// The CPU.
+    pub cpu: u32,
+    /// Order of its blocks.
+    pub order: u8,
+    /// Their type.
+    pub migratetype: u8,
+}
+
+const _: () = assert!(size_of::<Op>() == 32, "ops are what a long trace keeps in memory");
+
+impl Program {
+    /// Most pages allocated by `steps` steps in a row.
+    pub fn burst_pages(&self, steps: usize) -> u64 {
+        let pages = |op: &Op| if op.kind == OpKind::Alloc { 1 << op.order } else { 0 };
+        let mut sum = 0;
+        let mut most = 0;
+        for (index, op) in self.ops.iter().enumerate() {
+            sum += pages(op);
+            if let Some(left) = index.checked_sub(steps) {
+                sum -= pages(&self.ops[left]);
+            }
+            most = most.max(sum);
+        }
+        most
+    }
+
+    /// The slots in use at the start.
+    pub fn held(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        let numbered = (0..).zip(&self.slots);
+        numbered.filter(|(_, slot)| slot.origin == Origin::Held)
+    }
+}

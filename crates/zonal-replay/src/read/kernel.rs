@@ -1,0 +1,285 @@
+//! What the recorded kernel did between its buddies and its per-CPU lists.
+//!
+//! The kernel prints one line per block that it moves; what costs is the hold of the zone lock
+//! around them. Lines of one move follow each other on their CPU with nothing of that CPU between:
+//!
+//! ```text
+//!  cpu 0   alloc  zone_locked × 63  alloc  alloc  free  pcpu_drain × 200  free_batched
+//!                 └─ one refill ─┘                      └─ one drain ──┘
+//! ```
+//! - **Refill**: consecutive blocks of one order; one hold of the zone lock each.
+//! - **Drain**: consecutive blocks of one zone. Since 6.18 the kernel gives the lock back after
+//!   each batch (LB E.8), so a drain of 200 pages with batch 63 is 4 holds; before, it is one.
+//! - A pause of [`GAP_NS`] ends either.
+//! - `extfrag` inside a refill is a block too where the kernel hands out the block it claimed
+//!   without a `zone_locked` line (6.15 and later); earlier kernels print both, for the same frame.
+//!
+//! The test `bursts_are_those_of_stats_txt` holds the counts against those that the recorder of
+//! `shared/traces` made with a program of its own.
+
+use zonal_trace::{Event, EventKind};
+
+use crate::moves::MovesByPlace;
+use crate::zones::ZoneMap;
+use zonal_text::release::KernelRelease;
+
+/// Blocks of one move follow within a microsecond or two; a timer interrupt in between takes less
+/// than this.
+const GAP_NS: u64 = 1_000_000;
+
+/// Orders with per-CPU lists (LB E.1): 0 to 3 and 9.
+const PCP_ORDERS: u16 = 0b10_0000_1111;
+
+/// Counts the moves in a stream of events.
+#[derive(Debug)]
+pub struct Watcher {
+    zones: ZoneMap,
+    /// Whether this kernel gives the zone lock back after each batch of a drain.
+    drains_in_batches: bool,
+    open: Vec<Option<Burst>>,
+    moves: MovesByPlace,
+}
+
+/// A move that may go on with the CPU's next event.
+#[derive(Debug, Clone, Copy)]
+struct Burst {
+    drain: bool,
+    order: u8,
+    zone: Option<usize>,
+    last_ns: u64,
+    /// Pages freed in the current hold of a drain.
+    hold_pages: u64,
+    /// The block of an `extfrag` line, until the line after it was seen.
+    claimed: Option<u64>,
+}
+
+impl Watcher {
+    /// A watcher for a kernel of this release, such as `6.18.44-fc`.
+    pub fn new(zones: ZoneMap, release: Option<&str>) -> Watcher {
+        let release = release.and_then(KernelRelease::parse);
+        let drains_in_batches = release.is_some_and(|release| release >= KernelRelease(6, 18));
+        Watcher { zones, drains_in_batches, open: Vec::new(), moves: MovesByPlace::new() }
+    }
+
+    /// Forgets what was counted so far.
+    pub fn restart(&mut self) {
+        self.open.clear();
+        self.moves.clear();
+    }
+
+    /// The counts so far.
+    pub fn moves(&self) -> &MovesByPlace {
+        &self.moves
+    }
+
+    /// The counts.
+    pub fn finish(self) -> MovesByPlace {
+        self.moves
+    }
+
+    /// Takes note of the next event of the stream.
+    pub fn see(&mut self, event: &Event) {
+        let cpu = event.cpu as usize;
+        if cpu >= self.open.len() {
+            self.open.resize(cpu + 1, None);
+        }
+        match event.kind {
+            EventKind::ZoneLocked { pfn, order, percpu_refill, .. } => {
+                if percpu_refill {
+                    self.refilled(event, pfn, order, false);
+                } else {
+                    self.open[cpu] = None;
+                    let place = (self.zones.of(pfn), event.cpu);
+                    self.moves.entry(place).or_default().direct_pages += 1 << order;
+                }
+            }
+            EventKind::Extfrag { pfn, alloc_order, .. }
+                if PCP_ORDERS & 1 << alloc_order.min(15) != 0 =>
+            {
+                self.refilled(event, pfn, alloc_order, true);
+            }
+            EventKind::PcpuDrain { pfn, order, .. } => self.drained(event, pfn, order),
+            _ => self.open[cpu] = None,
+        }
+    }
+
+    fn refilled(&mut self, event: &Event, pfn: u64, order: u8, claimed: bool) {
+        let zone = self.zones.of(pfn);
+        let moves = self.moves.entry((zone, event.cpu)).or_default();
+        let before = self.open[event.cpu as usize];
+        let goes_on = before.filter(|burst| {
+            !burst.drain && burst.order == order && event.time_ns - burst.last_ns < GAP_NS
+        });
+        if goes_on.is_none() {
+            moves.refill_holds += 1;
+        }
+        // Up to 6.14 the block that `extfrag` named comes again as `zone_locked`.
+        let again = goes_on.is_some_and(|burst| !claimed && burst.claimed == Some(pfn));
+        if !again {
+            moves.refill_pages += 1 << order;
+        }
+        self.open[event.cpu as usize] = Some(Burst {
+            drain: false,
+            order,
+            zone,
+            last_ns: event.time_ns,
+            hold_pages: 0,
+            claimed: claimed.then_some(pfn),
+        });
+    }
+
+    fn drained(&mut self, event: &Event, pfn: u64, order: u8) {
+        let zone = self.zones.of(pfn);
+        let batch = zone.map_or(0, |zone| self.zones.zones()[zone].batch).max(1);
+        let moves = self.moves.entry((zone, event.cpu)).or_default();
+        let before = self.open[event.cpu as usize];
+        let goes_on = before.filter(|burst| {
+            burst.drain && burst.zone == zone && event.time_ns - burst.last_ns < GAP_NS
+        });
+        let mut hold_pages = goes_on.map_or(0, |burst| burst.hold_pages);
+        if goes_on.is_none() {
+            moves.drain_bursts += 1;
+        }
+        if goes_on.is_none() || (self.drains_in_batches && hold_pages >= batch) {
+            moves.drain_holds += 1;
+            hold_pages = 0;
+        }
+        moves.drain_pages += 1 << order;
+        self.open[event.cpu as usize] = Some(Burst {
+            drain: true,
+            order,
+            zone,
+            last_ns: event.time_ns,
+            hold_pages: hold_pages + (1 << order),
+            claimed: None,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::moves::{Moves, total};
+    use std::path::{Path, PathBuf};
+    use zonal_trace::Recording;
+
+    fn shared(name: &str) -> Option<PathBuf> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
+        let path = root.join(name);
+        if !path.is_dir() {
+            eprintln!("SKIPPED: {} is not here, its counts are not checked", path.display());
+            return None;
+        }
+        Some(path)
+    }
+
+    fn watch(recording: &Recording) -> MovesByPlace {
+        let machine = recording.description();
+        let zones = ZoneMap::new(machine);
+        let mut watcher = Watcher::new(zones, machine.kernel_release.as_deref());
+        recording.events().for_each(|event| watcher.see(&event.unwrap()));
+        watcher.finish()
+    }
+
+    /// The numbers of the lines `cpu0 zone2: refill P pages in B bursts (…)  drain P pages in B …`.
+    fn expected(stats: &str) -> Vec<[u64; 5]> {
+        let lines = stats.lines().filter(|line| line.contains(": refill "));
+        lines
+            .map(|line| {
+                let mut numbers =
+                    line.split(|c: char| !c.is_ascii_digit()).filter(|s| !s.is_empty());
+                let mut next = || numbers.next().unwrap().parse().unwrap();
+                let [cpu, _zone, pages, bursts, _singles] = std::array::from_fn(|_| next());
+                [cpu, pages, bursts, next(), next()]
+            })
+            .collect()
+    }
+
+    #[test]
+    fn bursts_are_those_of_stats_txt() {
+        for name in ["zlib-make-j4", "redis", "fsmark", "uxping"] {
+            let Some(path) = shared(name) else { continue };
+            let stats = std::fs::read_to_string(path.join("stats.txt")).unwrap();
+            let moves = watch(&Recording::open(&path).unwrap());
+            let expected = expected(&stats);
+            assert_eq!(expected.len(), 2, "{name}");
+            for [cpu, pages, bursts, drained, drains] in expected {
+                let got = moves[&(Some(2), cpu as u32)];
+                let refill = (got.refill_pages, got.refill_holds);
+                assert_eq!(refill, (pages, bursts), "{name}: refills of cpu {cpu}");
+                let drain = (got.drain_pages, got.drain_bursts);
+                assert_eq!(drain, (drained, drains), "{name}: drains of cpu {cpu}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_bundled_sample_has_the_same_counts() {
+        let all = total(&watch(&zonal_trace::samples::zlib_make_j4().unwrap()));
+        assert_eq!((all.refill_pages, all.refill_holds), (37_339, 134));
+        assert_eq!((all.drain_pages, all.drain_bursts), (8028, 5));
+        // Bursts of 2016, 2016, 1080, 1301 and 1615 pages, 63 to a hold.
+        assert_eq!(all.drain_holds, 32 + 32 + 18 + 21 + 26);
+    }
+
+    fn moves(release: &str, events: &[(u64, EventKind)]) -> Moves {
+        let zones = ZoneMap::new(zonal_trace::samples::zlib_make_j4().unwrap().description());
+        let mut watcher = Watcher::new(zones, Some(release));
+        for (time_ns, kind) in events {
+            watcher.see(&Event { time_ns: *time_ns, cpu: 0, pid: 0, kind: kind.clone() });
+        }
+        total(&watcher.finish())
+    }
+
+    fn locked(pfn: u64, order: u8, percpu_refill: bool) -> EventKind {
+        EventKind::ZoneLocked { pfn, order, migratetype: 1, percpu_refill }
+    }
+
+    fn extfrag(pfn: u64, alloc_order: u8) -> EventKind {
+        EventKind::Extfrag {
+            pfn,
+            alloc_order,
+            fallback_order: 10,
+            alloc_migratetype: 2,
+            fallback_migratetype: 1,
+            change_ownership: true,
+        }
+    }
+
+    #[test]
+    fn a_refill_ends_with_another_order_a_pause_or_another_event() {
+        let pfn = 0x20_0000;
+        let events = [
+            (0, locked(pfn, 0, true)),
+            (10, locked(pfn + 1, 0, true)),
+            (20, locked(pfn + 2, 1, true)),
+            (30, EventKind::FreeBatched { pfn }),
+            (40, locked(pfn + 4, 1, true)),
+            (40 + GAP_NS, locked(pfn + 6, 1, true)),
+            (50 + GAP_NS, locked(pfn + 8, 4, false)),
+        ];
+        let moves = moves("6.18.0", &events);
+        assert_eq!((moves.refill_holds, moves.refill_pages, moves.direct_pages), (4, 8, 16));
+    }
+
+    #[test]
+    fn a_claimed_block_counts_once_whether_or_not_it_is_printed_again() {
+        let pfn = 0x20_0000;
+        let new = [(0, extfrag(pfn, 1)), (1, locked(pfn + 2, 1, true))];
+        let old = [(0, extfrag(pfn, 1)), (1, locked(pfn, 1, true)), (2, locked(pfn + 2, 1, true))];
+        for events in [&new[..], &old[..]] {
+            let moves = moves("6.18.0", events);
+            assert_eq!((moves.refill_holds, moves.refill_pages), (1, 4));
+        }
+    }
+
+    #[test]
+    fn the_lock_is_given_back_after_each_batch_since_6_18() {
+        let drain =
+            |at: u64| (at, EventKind::PcpuDrain { pfn: 0x20_0000, order: 0, migratetype: 1 });
+        let events: Vec<_> = (0..200).map(drain).collect();
+        assert_eq!(moves("6.18.44-fc", &events).drain_holds, 4);
+        assert_eq!(moves("6.12.117+deb12-amd64", &events).drain_holds, 1);
+        assert_eq!(moves("6.12.117+deb12-amd64", &events).drain_bursts, 1);
+    }
+}

@@ -1,0 +1,390 @@
+//! A trace made into a program: which block each event is about, before anything runs.
+//!
+//! ```text
+//!  events ──► PageTable: what is each frame now? ──► ops: Alloc slot 7, Free slot 7, Refresh, …
+//!                     │                                   slots: frame, order, origin
+//!                     └──► counts of everything that does not fit
+//! ```
+//! A *slot* stands for one block from its allocation to its free. A runner keeps, by slot, where
+//! its own block is; it never needs to look a page frame up.
+//!
+//! # What does not fit, and what is made of it
+//!
+//! | the trace shows | meaning | done |
+//! |--|--|--|
+//! | a free of a frame never seen | in use since before the trace | a slot held at the start |
+//! | a free of a frame last seen freed | an allocation without event | not replayed, counted |
+//! | an allocation of a frame still live | a free without event | the older slot is freed first |
+//! | frees of parts of a live block | the block was split | freed whole with its last part |
+//! | a free with another order | | freed with the order it was allocated with |
+//! | a failed allocation | the kernel had none | not replayed, counted |
+//!
+//! # The start
+//! A recording that knows the machine's state at some moment inside the trace is replayed from that
+//! moment on. What came before tells which blocks are in use then ([`Origin::Held`]) and which are
+//! free ([`Origin::Gone`]); it is not replayed.
+
+mod frames;
+mod kernel;
+mod workers;
+
+use std::collections::BTreeMap;
+
+use zonal_trace::{Event, EventKind, MachineDescription, TraceError};
+
+use self::frames::{Frame, PageTable};
+pub use self::kernel::Watcher;
+use self::workers::Workers;
+use crate::ReplayError;
+use crate::facts::Facts;
+use crate::moves::MovesByPlace;
+use crate::program::{Counts, ListPlace, NO_SLOT, Op, OpKind, Origin, Program, Slot};
+use crate::progress::{Phase, Progress, Watch};
+use crate::told::{Recorded, Untraced};
+use crate::zones::ZoneMap;
+
+/// Events between two calls of the [`Watch`].
+const TICK_EVENTS: u64 = 1 << 13;
+
+/// What the recorder of `shared/traces` writes into a trace right before it reads `/proc/zoneinfo`,
+/// the first file of the machine's state.
+const STATE_IS_READ: &str = "FX before begin";
+
+/// What of a trace is read, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadOptions<'a> {
+    /// Stop after this many events.
+    pub limit: Option<u64>,
+    /// Keep what the kernel did to each block.
+    pub facts: bool,
+    /// What the kernel recorded of its own doings that the model is to be told.
+    pub recorded: Recorded,
+    /// Allocations without event, by ascending position.
+    pub untraced: &'a [Untraced],
+}
+
+/// Reads `events` to their end, or as far as `reading` says.
+///
+/// # Errors
+/// The first error of the stream, or [`ReplayError::Stopped`].
+pub fn compile(
+    machine: &MachineDescription,
+    zones: &ZoneMap,
+    events: impl Iterator<Item = Result<Event, TraceError>>,
+    reading: ReadOptions<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<Program, ReplayError> {
+    let mut compiler = Compiler::new(machine, zones, reading);
+    let limit = reading.limit.unwrap_or(u64::MAX);
+    let of = reading.limit.or(machine.events);
+    let mut read: u64 = 0;
+    for event in events {
+        if read.is_multiple_of(TICK_EVENTS)
+            && watch(Progress { phase: Phase::Reading, done: read, of }).is_break()
+        {
+            return Err(ReplayError::Stopped);
+        }
+        compiler.take(&event?);
+        read += 1;
+        if read == limit {
+            break;
+        }
+    }
+    Ok(compiler.finish())
+}
+
+struct Compiler<'a> {
+    zones: &'a ZoneMap,
+    reading: ReadOptions<'a>,
+    /// The recorder had emptied the lists.
+    cold: bool,
+    watcher: Watcher,
+    table: PageTable,
+    /// The machine's state is of this time: start there.
+    start_at: Option<u64>,
+    program: Program,
+    in_use: u64,
+    workers: Workers,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(
+        machine: &MachineDescription,
+        zones: &'a ZoneMap,
+        reading: ReadOptions<'a>,
+    ) -> Compiler<'a> {
+        Compiler {
+            zones,
+            reading,
+            cold: machine.flags.cold_pcp_start == Some(true),
+            watcher: Watcher::new(zones.clone(), machine.kernel_release.as_deref()),
+            table: PageTable::default(),
+            start_at: machine.start.as_ref().map(|state| state.t_end_ns),
+            program: Program {
+                ops: Vec::with_capacity(machine.events.unwrap_or(0).min(1 << 24) as usize),
+                slots: Vec::new(),
+                cpus: machine.cpus.unwrap_or(1),
+                span_ns: (0, 0),
+                start_ns: 0,
+                counts: Counts::default(),
+                kernel: MovesByPlace::new(),
+                facts: Facts::default(),
+                early: BTreeMap::new(),
+            },
+            in_use: 0,
+            workers: Workers::default(),
+        }
+    }
+
+    fn take(&mut self, event: &Event) {
+        let program = &mut self.program;
+        if program.counts.events == 0 {
+            program.span_ns.0 = event.time_ns;
+            program.start_ns = event.time_ns;
+        }
+        if self.start_at.is_some_and(|start| event.time_ns >= start) {
+            self.start_at = None;
+            self.begin(event.time_ns);
+        }
+        self.make_up_allocations(event);
+        let program = &mut self.program;
+        program.counts.events += 1;
+        program.span_ns.1 = event.time_ns;
+        program.cpus = program.cpus.max(event.cpu + 1);
+        self.watcher.see(event);
+        if self.reading.facts {
+            program.facts.see(event);
+        }
+        if self.reading.recorded.decay {
+            self.workers.see(event);
+        }
+        let counts = &mut self.program.counts;
+        match event.kind {
+            EventKind::Alloc { pfn: Some(pfn), order, migratetype, gfp } => {
+                self.alloc(event, pfn, order, (migratetype, gfp));
+            }
+            EventKind::Alloc { pfn: None, .. } => counts.kernel_failed += 1,
+            EventKind::Free { pfn, order } => self.free(event, pfn, order),
+            EventKind::FreeBatched { .. } => counts.free_batched += 1,
+            EventKind::Extfrag { .. } => counts.extfrags += 1,
+            EventKind::VmstatUpdate => {
+                counts.vmstat_updates += 1;
+                if self.reading.recorded.decay {
+                    self.push(event, OpKind::Refresh, (0, 0), NO_SLOT);
+                }
+            }
+            EventKind::Marker(ref text) => {
+                counts.remarks += 1;
+                if text.trim() == STATE_IS_READ {
+                    self.begin(event.time_ns);
+                }
+            }
+            EventKind::Fork { .. } | EventKind::Notice(_) => counts.remarks += 1,
+            EventKind::Lost { events } => counts.lost += events,
+            EventKind::ZoneLocked { .. } | EventKind::PcpuDrain { .. } => {}
+            _ => counts.unknown += 1,
+        }
+    }
+
+    /// Makes up the allocations without event that came before this one.
+    fn make_up_allocations(&mut self, event: &Event) {
+        let at = self.program.facts.list().len();
+        while let Some((first, rest)) = self.reading.untraced.split_first()
+            && first.at <= at
+        {
+            self.reading.untraced = rest;
+            let taken = Event { cpu: first.cpu, ..event.clone() };
+            let (pfn, order) = (first.pfn, first.order);
+            self.hand_out(&taken, pfn, order, (first.migratetype, first.gfp()));
+            let counts = &mut self.program.counts;
+            counts.allocs_made_up += 1;
+            counts.alloc_pages_made_up += 1 << order;
+        }
+    }
+
+    /// Makes this moment the start.
+    fn begin(&mut self, time_ns: u64) {
+        let program = &mut self.program;
+        if self.cold {
+            program.early = early(program, self.zones);
+        }
+        let events = program.counts.events;
+        program.counts = Counts { events, before_start: events, ..Counts::default() };
+        program.ops.clear();
+        program.facts.begin();
+        program.start_ns = time_ns;
+        self.watcher.restart();
+        self.in_use = 0;
+        for slot in &mut program.slots {
+            slot.origin = if slot.left == 0 { Origin::Gone } else { Origin::Held };
+            self.in_use += u64::from(slot.left);
+        }
+        program.counts.peak_pages = self.in_use;
+    }
+
+    fn alloc(&mut self, event: &Event, pfn: u64, order: u8, (migratetype, gfp): (u8, u32)) {
+        self.hand_out(event, pfn, order, (migratetype, gfp));
+        let counts = &mut self.program.counts;
+        counts.allocs += 1;
+        counts.alloc_pages += 1 << order;
+        counts.zeroed += u64::from(gfp & zonal_core::gfp::Gfp::ZERO.bits() != 0);
+        match self.zones.node_of(pfn) {
+            Some(node) if node != self.zones.node_of_cpu(event.cpu) => counts.numa_other += 1,
+            _ => counts.numa_local += 1,
+        }
+    }
+
+    /// The block leaves the allocator.
+    fn hand_out(&mut self, event: &Event, pfn: u64, order: u8, (migratetype, gfp): (u8, u32)) {
+        let pages = 1 << order;
+        let mut seen = false;
+        let mut before = NO_SLOT;
+        for page in 0..pages {
+            match self.table.get(pfn + page) {
+                Frame::Unseen => continue,
+                Frame::Seen => {}
+                Frame::Freed(slot) if page == 0 => {
+                    let same = self.program.slots[slot as usize].order == order;
+                    before = if same { slot } else { NO_SLOT };
+                }
+                Frame::Freed(_) => {}
+                Frame::Live(slot) => {
+                    let left = u64::from(self.program.slots[slot as usize].left);
+                    self.program.counts.hidden_frees += 1;
+                    self.program.counts.hidden_free_pages += left;
+                    self.release(event, slot);
+                }
+            }
+            seen = true;
+        }
+        let origin = if seen { Origin::Again } else { Origin::Fresh };
+        let slot = self.new_slot(pfn, order, origin);
+        let record = &mut self.program.slots[slot as usize];
+        record.cpu = event.cpu as u16;
+        record.migratetype = migratetype;
+        self.push(event, OpKind::Alloc, (pfn, gfp), slot);
+        if let Some(op) = self.program.ops.last_mut() {
+            op.before = before;
+        }
+        self.in_use += pages;
+        let counts = &mut self.program.counts;
+        counts.peak_pages = counts.peak_pages.max(self.in_use);
+    }
+
+    fn free(&mut self, event: &Event, pfn: u64, order: u8) {
+        let pages = 1_u64 << order;
+        self.program.counts.frees += 1;
+        self.program.counts.free_pages += pages;
+        if let Frame::Live(slot) = self.table.get(pfn) {
+            let held = self.program.slots[slot as usize];
+            match order {
+                order if order == held.order => self.release(event, slot),
+                order if order < held.order => self.free_part(event, slot, pages),
+                _ => {
+                    self.program.counts.order_differs += 1;
+                    self.release(event, slot);
+                }
+            }
+            return;
+        }
+        if let Some(slot) = self.enclosing(pfn, order) {
+            self.free_part(event, slot, pages);
+            return;
+        }
+        if (0..pages).any(|page| self.table.get(pfn + page) != Frame::Unseen) {
+            self.program.counts.hidden_allocs += 1;
+            self.program.counts.hidden_alloc_pages += pages;
+            return;
+        }
+        let slot = self.new_slot(pfn, order, Origin::Held);
+        self.program.counts.old_frees += 1;
+        self.program.counts.old_free_pages += pages;
+        // It was in use all the time, so the pages held never were fewer.
+        self.program.counts.peak_pages += pages;
+        self.in_use += pages;
+        self.release(event, slot);
+    }
+
+    /// The live block of a higher order that `pfn` is inside.
+    fn enclosing(&self, pfn: u64, order: u8) -> Option<u32> {
+        (order + 1..=zonal_trace::ORDER_MAX).find_map(|above| {
+            match self.table.get(pfn & !((1 << above) - 1)) {
+                Frame::Live(slot) if self.program.slots[slot as usize].order >= above => Some(slot),
+                _ => None,
+            }
+        })
+    }
+
+    fn free_part(&mut self, event: &Event, slot: u32, pages: u64) {
+        self.program.counts.part_frees += 1;
+        let left = &mut self.program.slots[slot as usize].left;
+        if u64::from(*left) > pages {
+            *left -= pages as u16;
+            self.in_use -= pages;
+        } else {
+            self.release(event, slot);
+        }
+    }
+
+    /// Frees what is left of a slot.
+    fn release(&mut self, event: &Event, slot: u32) {
+        let record = &mut self.program.slots[slot as usize];
+        self.in_use -= u64::from(record.left);
+        record.left = 0;
+        let pfn = record.pfn;
+        self.table.set(pfn, Frame::Freed(slot));
+        self.push(event, OpKind::Free, (pfn, 0), slot);
+    }
+
+    fn new_slot(&mut self, pfn: u64, order: u8, origin: Origin) -> u32 {
+        let slot = self.program.slots.len() as u32;
+        let (left, cpu) = (1_u16 << order, 0);
+        self.program.slots.push(Slot { pfn, left, cpu, order, migratetype: 1, origin });
+        self.table.set(pfn, Frame::Live(slot));
+        for page in 1..1 << order {
+            self.table.set(pfn + page, Frame::Seen);
+        }
+        slot
+    }
+
+    fn push(&mut self, event: &Event, kind: OpKind, (pfn, gfp): (u64, u32), slot: u32) {
+        let order = self.program.slots.get(slot as usize).map_or(0, |slot| slot.order);
+        let (time_ns, cpu) = (event.time_ns, event.cpu as u16);
+        self.program.ops.push(Op { time_ns, pfn, slot, gfp, before: NO_SLOT, cpu, order, kind });
+    }
+
+    fn finish(mut self) -> Program {
+        self.program.kernel = self.watcher.finish();
+        let program = &mut self.program;
+        let live = program.slots.iter().filter(|slot| slot.origin != Origin::Held);
+        program.counts.live_pages_at_end = live.map(|slot| u64::from(slot.left)).sum();
+        if !self.reading.recorded.decay {
+            Workers::default().make_up(program);
+        } else if program.counts.vmstat_updates == 0 {
+            self.workers.make_up(program);
+        }
+        self.program
+    }
+}
+
+/// What the steps so far leave on lists that were empty: an allocation from an empty list refills
+/// it with a batch, of two blocks at least (LB E.6).
+fn early(program: &Program, zones: &ZoneMap) -> BTreeMap<ListPlace, u32> {
+    let mut left: BTreeMap<ListPlace, u32> = BTreeMap::new();
+    for op in program.ops.iter().filter(|op| op.kind != OpKind::Refresh) {
+        let migratetype = program.slots[op.slot as usize].migratetype;
+        let Some(zone) = zones.of(op.pfn) else { continue };
+        let place = ListPlace { zone, cpu: op.cpu.into(), order: op.order, migratetype };
+        let blocks = left.entry(place).or_default();
+        *blocks = match (op.kind, *blocks) {
+            (OpKind::Alloc, 0) => (zones.zones()[zone].batch as u32 >> op.order).max(2) - 1,
+            (OpKind::Alloc, some) => some - 1,
+            (_, some) => some + 1,
+        };
+    }
+    left
+}
+
+#[cfg(test)]
+#[path = "program_tests.rs"]
+mod tests;

@@ -1,0 +1,140 @@
+use super::*;
+use crate::progress::unwatched;
+use zonal_trace::samples;
+
+const PFN: u64 = 0x20_0000;
+
+fn alloc(pfn: u64, order: u8) -> EventKind {
+    EventKind::Alloc { pfn: Some(pfn), order, migratetype: 1, gfp: 0 }
+}
+
+fn free(pfn: u64, order: u8) -> EventKind {
+    EventKind::Free { pfn, order }
+}
+
+fn marker(text: &str) -> EventKind {
+    EventKind::Marker(text.into())
+}
+
+/// A program of events that are a microsecond apart, all on CPU 0.
+fn program(kinds: &[EventKind]) -> Program {
+    let machine = MachineDescription { cpus: Some(2), ..MachineDescription::default() };
+    let event = |(time, kind): (u64, &EventKind)| {
+        Ok(Event { time_ns: time * 1000, cpu: 0, pid: 1, kind: kind.clone() })
+    };
+    let events = (0..).zip(kinds).map(event);
+    compile(&machine, &ZoneMap::default(), events, ReadOptions::default(), &mut unwatched).unwrap()
+}
+
+fn steps(program: &Program) -> Vec<(OpKind, u32)> {
+    program.ops.iter().map(|op| (op.kind, op.slot)).collect()
+}
+
+use OpKind::{Alloc, Free};
+
+#[test]
+fn a_block_is_one_slot_from_allocation_to_free() {
+    let program = program(&[alloc(PFN, 2), alloc(PFN + 4, 0), free(PFN, 2), alloc(PFN, 2)]);
+    assert_eq!(steps(&program), [(Alloc, 0), (Alloc, 1), (Free, 0), (Alloc, 2)]);
+    assert_eq!(program.ops[3].before, 0);
+    assert_eq!(program.ops[0].before, NO_SLOT);
+    let origins: Vec<Origin> = program.slots.iter().map(|slot| slot.origin).collect();
+    assert_eq!(origins, [Origin::Fresh, Origin::Fresh, Origin::Again]);
+    assert_eq!(program.counts.peak_pages, 5);
+    assert_eq!(program.counts.live_pages_at_end, 5);
+}
+
+#[test]
+fn a_free_of_an_unseen_block_means_it_was_in_use_at_the_start() {
+    let program = program(&[free(PFN, 3), free(PFN + 2, 0)]);
+    assert_eq!(steps(&program), [(Free, 0)]);
+    let held: Vec<u32> = program.held().map(|(slot, _)| slot).collect();
+    assert_eq!(held, [0]);
+    let counts = program.counts;
+    assert_eq!((counts.old_frees, counts.old_free_pages), (1, 8));
+    assert_eq!((counts.hidden_allocs, counts.hidden_alloc_pages), (1, 1));
+    assert_eq!((counts.frees, counts.free_pages), (2, 9));
+}
+
+#[test]
+fn an_allocation_over_live_blocks_frees_them_first() {
+    let program = program(&[alloc(PFN, 0), alloc(PFN + 1, 0), alloc(PFN, 1)]);
+    assert_eq!(steps(&program), [(Alloc, 0), (Alloc, 1), (Free, 0), (Free, 1), (Alloc, 2)]);
+    let counts = program.counts;
+    assert_eq!((counts.hidden_frees, counts.hidden_free_pages), (2, 2));
+}
+
+#[test]
+fn a_block_freed_in_parts_is_freed_with_the_last() {
+    let program = program(&[alloc(PFN, 1), free(PFN + 1, 0), alloc(PFN + 1, 0), free(PFN, 0)]);
+    assert_eq!(steps(&program), [(Alloc, 0), (Alloc, 1), (Free, 0)]);
+    assert_eq!(program.counts.part_frees, 2);
+    assert_eq!(program.counts.live_pages_at_end, 1);
+}
+
+#[test]
+fn a_free_with_a_higher_order_frees_what_was_allocated() {
+    let program = program(&[alloc(PFN, 0), free(PFN, 1)]);
+    assert_eq!(steps(&program), [(Alloc, 0), (Free, 0)]);
+    assert_eq!(program.counts.order_differs, 1);
+}
+
+#[test]
+fn the_start_is_where_the_state_was_read() {
+    let before = [alloc(PFN, 0), alloc(PFN + 1, 0), free(PFN, 0), marker("FX before begin")];
+    let program = program(&[&before[..], &[free(PFN + 1, 0), alloc(PFN, 0)]].concat());
+    assert_eq!(steps(&program), [(Free, 1), (Alloc, 2)]);
+    let origins: Vec<Origin> = program.slots.iter().map(|slot| slot.origin).collect();
+    assert_eq!(origins, [Origin::Gone, Origin::Held, Origin::Again]);
+    assert_eq!(program.counts.before_start, 4);
+    assert_eq!(program.counts.events, 6);
+    assert_eq!(program.start_ns, 3000);
+}
+
+#[test]
+fn workers_are_made_up_each_second_where_the_trace_has_none() {
+    let machine = MachineDescription { cpus: Some(2), ..MachineDescription::default() };
+    let at = |time_ns, pfn| Ok(Event { time_ns, cpu: 1, pid: 1, kind: alloc(pfn, 0) });
+    let events = [at(500_000_000, PFN), at(2_000_000_001, PFN + 1)];
+    let zones = ZoneMap::default();
+    let program =
+        compile(&machine, &zones, events.into_iter(), ReadOptions::default(), &mut unwatched)
+            .unwrap();
+    let kinds: Vec<(OpKind, u64, u16)> =
+        program.ops.iter().map(|op| (op.kind, op.time_ns / 1_000_000_000, op.cpu)).collect();
+    let worker = OpKind::Refresh;
+    assert_eq!(
+        kinds,
+        [
+            (Alloc, 0, 1),
+            (worker, 1, 0),
+            (worker, 1, 1),
+            (worker, 2, 0),
+            (worker, 2, 1),
+            (Alloc, 2, 1)
+        ]
+    );
+    assert_eq!(program.counts.refreshes_made_up, 4);
+}
+
+#[test]
+fn the_sample_matches_what_its_recorder_counted() {
+    let recording = samples::zlib_make_j4().unwrap();
+    // Without a start everything is replayed, as the recorder counted it.
+    let machine = MachineDescription { start: None, ..recording.description().clone() };
+    let zones = ZoneMap::new(&machine);
+    let events = recording.events();
+    let program =
+        compile(&machine, &zones, events, ReadOptions::default(), &mut unwatched).unwrap();
+    let counts = program.counts;
+    assert_eq!(counts.events, 520_208);
+    assert_eq!((counts.allocs, counts.alloc_pages), (165_879, 181_270));
+    assert_eq!((counts.frees, counts.free_pages), (167_007, 168_134));
+    assert_eq!((counts.old_frees, counts.old_free_pages), (3101, 4177));
+    assert_eq!((counts.hidden_allocs, counts.hidden_frees), (264, 1));
+    assert_eq!(counts.live_pages_at_end, 17_576);
+    assert_eq!((counts.part_frees, counts.order_differs, counts.unknown), (0, 0, 0));
+    assert_eq!(counts.vmstat_updates, 30);
+    assert_eq!(counts.free_batched, 156_976);
+    assert_eq!((counts.numa_local, counts.numa_other), (165_879, 0));
+}

@@ -1,0 +1,219 @@
+//! The walk of a replay: read, judge, build, start, run, report.
+
+use zonal::text::State;
+use zonal_core::policy::Policy;
+use zonal_trace::Recording;
+
+use crate::ReplayError;
+use crate::fidelity::Fidelity;
+use crate::judge::{self, Judged};
+use crate::program::Program;
+use crate::progress::Watch;
+use crate::read::{self, ReadOptions};
+use crate::report::{Inputs, Memory, Report};
+use crate::run::none::{self, Setup};
+use crate::run::pool;
+use crate::run::timeline::Timeline;
+use crate::told::{Recorded, Told};
+use crate::zones::ZoneMap;
+
+/// A recording that is to be replayed, and under which policy.
+///
+/// ```
+/// use zonal_core::policy::Policy;
+/// use zonal_replay::{Replay, unwatched};
+///
+/// let recording = zonal_trace::samples::zlib_make_j4()?;
+/// let replay = Replay::new(&recording).policy(Policy::LINUX_6_18).limit(30_000);
+/// let report = replay.without_memory(&Default::default(), &mut unwatched)?;
+/// assert_eq!((report.events, report.failed), (30_000, 0));
+/// assert!(report.error_percent.refill_pages.is_some_and(|percent| percent.abs() < 10.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Replay<'r> {
+    recording: &'r Recording,
+    policy: Policy,
+    limit: Option<u64>,
+}
+
+/// What only a replay without memory can do besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// What the model is told beyond allocations, frees and `zoneinfo`.
+    pub told: Recorded,
+    /// The allocation to explain, counted from 1.
+    pub explain: Option<u64>,
+    /// Whether model and kernel are compared bin by bin: [`Report::fidelity`].
+    pub over_time: bool,
+}
+
+/// How fast the events come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As fast as they can be served.
+    Max,
+    /// When they came in the recording.
+    Recorded,
+}
+
+/// Where a recorded machine stands after its trace.
+#[derive(Debug)]
+pub struct EndState {
+    /// The recording.
+    pub trace: String,
+    /// The reading, taken before anything was cleaned up. Totals count from the making of the
+    /// machine, so they hold the few allocations that brought it to the recorded start.
+    pub state: State,
+    /// Properties that failed, in words.
+    pub faults: Vec<String>,
+}
+
+impl<'r> Replay<'r> {
+    /// A replay of all of `recording`, under the policy `zonal`.
+    pub fn new(recording: &'r Recording) -> Replay<'r> {
+        Replay { recording, policy: Policy::ZONAL, limit: None }
+    }
+
+    /// Under another policy.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Of this many events at most.
+    pub fn limit(mut self, events: u64) -> Self {
+        self.limit = Some(events);
+        self
+    }
+
+    /// Replays on the recorded machine, rebuilt without memory: one thread plays all CPUs, in the
+    /// trace's time. Every choice is also judged by itself, from where the kernel was.
+    ///
+    /// # Errors
+    /// Bad input, a machine that cannot be rebuilt, or [`ReplayError::Stopped`].
+    pub fn without_memory(
+        &self,
+        extras: &Extras,
+        watch: &mut Watch<'_>,
+    ) -> Result<Report, ReplayError> {
+        let Replay { recording, policy, .. } = *self;
+        let machine = recording.description();
+        let map = ZoneMap::new(machine);
+        let recorded = extras.told;
+        let Prepared { program, mut judged, told } = self.prepare(&map, recorded, watch)?;
+        judged.buddy = judge::buddies(machine, &map, &program, policy, &told)?;
+        let mut timeline = extras.over_time.then(|| Timeline::new(&program, &map));
+        let (explain, samples) = (extras.explain, timeline.as_mut());
+        let setup = Setup { timeline: samples, explain, ..Setup::new(policy, recorded, &told) };
+        let (outcome, _) = none::replay(machine, &map, &program, setup, watch)?;
+        if let (Some(number), None) = (explain, &outcome.explained) {
+            let allocs = outcome.allocs + outcome.failed;
+            return Err(ReplayError::NothingToExplain { number, allocs });
+        }
+        let inputs = Inputs {
+            machine,
+            map: &map,
+            program: &program,
+            policy: &policy,
+            memory: Memory::None,
+            recorded,
+            judged: Some(judged),
+        };
+        let mut report = Report::new(&inputs, outcome);
+        if let Some(timeline) = timeline {
+            report.fidelity = Some(Fidelity::new(recording, &program, &map, &timeline)?);
+        }
+        Ok(report)
+    }
+
+    /// Replays on a pool of this machine's memory: one thread for each recorded CPU, one word
+    /// written to each page and looked for before the free.
+    ///
+    /// # Errors
+    /// Bad input, memory that cannot be had, or [`ReplayError::Stopped`].
+    pub fn on_pool(&self, pace: Pace, watch: &mut Watch<'_>) -> Result<Report, ReplayError> {
+        let policy = self.policy;
+        let machine = self.recording.description();
+        let map = ZoneMap::new(machine);
+        // Refreshes are not replayed; the recorded ones are counted all the same.
+        let recorded = Recorded { decay: true, ..Recorded::default() };
+        let options = ReadOptions { limit: self.limit, recorded, ..ReadOptions::default() };
+        let program = self.read(&map, options, watch)?;
+        let outcome = pool::run(&program, &map, policy, pace == Pace::Recorded, watch)?;
+        let inputs = Inputs {
+            machine,
+            map: &map,
+            program: &program,
+            policy: &policy,
+            memory: Memory::Real,
+            recorded: Recorded::default(),
+            judged: None,
+        };
+        Ok(Report::new(&inputs, outcome))
+    }
+
+    /// The state that a replay without memory ends in.
+    ///
+    /// # Errors
+    /// As [`without_memory`](Self::without_memory).
+    pub fn end_state(&self, watch: &mut Watch<'_>) -> Result<EndState, ReplayError> {
+        let machine = self.recording.description();
+        let map = ZoneMap::new(machine);
+        let Prepared { program, told, .. } = self.prepare(&map, Recorded::default(), watch)?;
+        let setup = Setup::new(self.policy, Recorded::default(), &told);
+        let (outcome, state) = none::replay(machine, &map, &program, setup, watch)?;
+        Ok(EndState { trace: machine.name.clone(), state, faults: outcome.faults })
+    }
+
+    /// A program for the recorded machine without memory, how its per-CPU lists are judged, and
+    /// what no event says.
+    pub(crate) fn prepare(
+        &self,
+        map: &ZoneMap,
+        recorded: Recorded,
+        watch: &mut Watch<'_>,
+    ) -> Result<Prepared, ReplayError> {
+        let machine = self.recording.description();
+        let options = ReadOptions { limit: self.limit, facts: true, recorded, untraced: &[] };
+        let program = self.read(map, options, watch)?;
+        let (cpus, policy) = (program.cpus, self.policy);
+        let (lists, told) = judge::lists(machine, map, cpus, &program.facts, policy)?;
+        let judged = Judged { lists, ..Judged::default() };
+        let untraced = match recorded.untraced {
+            true => told.untraced.clone(),
+            // As far as allocations and frees alone tell.
+            false => {
+                let (users, places) = program.facts.of_users();
+                let (_, mut told) = judge::lists(machine, map, cpus, &users, policy)?;
+                // Without refills and drains, a page that is never seen again may have been
+                // drained.
+                told.untraced.retain(|untraced| untraced.freed);
+                told.untraced.iter_mut().for_each(|untraced| untraced.at = places[untraced.at]);
+                told.untraced
+            }
+        };
+        if untraced.is_empty() {
+            return Ok(Prepared { program, judged, told });
+        }
+        let program = self.read(map, ReadOptions { untraced: &untraced, ..options }, watch)?;
+        Ok(Prepared { program, judged, told })
+    }
+
+    fn read(
+        &self,
+        map: &ZoneMap,
+        options: ReadOptions<'_>,
+        watch: &mut Watch<'_>,
+    ) -> Result<Program, ReplayError> {
+        let machine = self.recording.description();
+        read::compile(machine, map, self.recording.events(), options, watch)
+    }
+}
+
+/// A trace that was read and judged.
+pub(crate) struct Prepared {
+    pub program: Program,
+    pub judged: Judged,
+    pub told: Told,
+}

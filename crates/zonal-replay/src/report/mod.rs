@@ -1,0 +1,242 @@
+//! The result of a replay, beside what the kernel recorded.
+//!
+//! Serialised, it is what `zonal replay --json` prints. Fields that scripts rely on keep their
+//! names; others may be added. `schema_version` counts changes that break readers.
+//!
+//! | file | holds |
+//! |--|--|
+//! | `parts` | the structures that a report is made of |
+//! | `limits` | what the model has to guess |
+
+mod limits;
+mod parts;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use zonal_core::policy::Policy;
+use zonal_trace::MachineDescription;
+
+pub use self::limits::Limits;
+pub use self::parts::{
+    Counted, Errors, KernelNuma, Latencies, Locks, Memory, NodeEvents, Numa, Pages, PlaceReport,
+    PlacementReport, Side, Totals, TraceFacts, error,
+};
+use crate::fidelity::Fidelity;
+use crate::judge::Judged;
+use crate::moves::{Moves, total};
+use crate::program::Program;
+use crate::run::explain::Explained;
+use crate::run::outcome::Outcome;
+use crate::start::StartReport;
+use crate::told::Recorded;
+use crate::zones::ZoneMap;
+
+/// Version of the JSON.
+const SCHEMA_VERSION: u32 = 2;
+
+/// A replay's result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Counts changes of the JSON that break readers.
+    pub schema_version: u32,
+    /// Policy of the model.
+    pub policy: &'static str,
+    /// Values set to others than the policy's own.
+    pub policy_set: BTreeMap<&'static str, String>,
+    /// Which memory it ran on.
+    pub memory: Memory,
+    /// What was replayed.
+    pub trace: TraceFacts,
+    /// Events read from the trace.
+    pub events: u64,
+    /// Allocations that the model served.
+    pub allocs: u64,
+    /// Frees that it did.
+    pub frees: u64,
+    /// Allocations that it refused.
+    pub failed: u64,
+    /// Allocations and frees, served or not, by second.
+    pub events_per_s: f64,
+    /// Wall-clock seconds of the events alone.
+    pub seconds: f64,
+    /// Threads that ran.
+    pub threads: usize,
+    /// Pages moved.
+    pub pages: Pages,
+    /// What the model was told beyond allocations, frees and zoneinfo.
+    pub use_recorded: Recorded,
+    /// What the trace holds.
+    pub recorded: Totals,
+    /// What the model moved.
+    pub model: Side,
+    /// What the kernel moved.
+    pub kernel: Side,
+    /// How far the model's moves are from the kernel's.
+    pub error_percent: Errors,
+    /// Which pages came out.
+    pub placement: PlacementReport,
+    /// How long calls took.
+    pub latency: Latencies,
+    /// Where pages came from.
+    pub numa: Numa,
+    /// What the model did under zone locks.
+    pub locks: Locks,
+    /// By zone and CPU; by zone only on real memory.
+    pub places: Vec<PlaceReport>,
+    /// What the model has to guess, and how much of it.
+    pub limits: Limits,
+    /// What the trace holds that was not replayed as it is, or needs a remark.
+    pub counted: Counted,
+    /// How the start state was made; without memory only.
+    pub start: Option<StartReport>,
+    /// The request that was to be explained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explained: Option<Explained>,
+    /// Model and kernel over time, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fidelity: Option<Fidelity>,
+    /// Remarks for people.
+    pub notes: Vec<String>,
+    /// Properties that failed.
+    pub faults: Vec<String>,
+}
+
+/// What a report is made of.
+pub(crate) struct Inputs<'a> {
+    /// The machine.
+    pub machine: &'a MachineDescription,
+    /// Its zones.
+    pub map: &'a ZoneMap,
+    /// What was run.
+    pub program: &'a Program,
+    /// Under which policy.
+    pub policy: &'a Policy,
+    /// On which memory.
+    pub memory: Memory,
+    /// What the model was told beyond allocations and frees.
+    pub recorded: Recorded,
+    /// How its choices are, one at a time.
+    pub judged: Option<Judged>,
+}
+
+impl Report {
+    /// The report of a run.
+    pub(crate) fn new(inputs: &Inputs<'_>, outcome: Outcome) -> Report {
+        let Inputs { machine, map, program, policy, memory, recorded, judged } = inputs;
+        let (memory, judged) = (*memory, judged.clone().unwrap_or_default());
+        let counts = &program.counts;
+        let bursts = outcome.moves_by_cpu;
+        let model = Side::of(&total(&outcome.counted.moves), bursts);
+        let kernel = Side::of(&total(&program.kernel), true);
+        let rate = if outcome.seconds > 0.0 { outcome.steps as f64 / outcome.seconds } else { 0.0 };
+        Report {
+            schema_version: SCHEMA_VERSION,
+            policy: policy.name,
+            policy_set: policy
+                .changes()
+                .map(|change| (change.setting.key, change.value().to_string()))
+                .collect(),
+            memory,
+            trace: TraceFacts::new(machine, program),
+            events: counts.events,
+            allocs: outcome.allocs,
+            frees: outcome.frees,
+            failed: outcome.failed,
+            events_per_s: rate.round(),
+            seconds: outcome.seconds,
+            threads: outcome.threads,
+            pages: Pages {
+                allocated: outcome.alloc_pages,
+                freed: outcome.free_pages,
+                checked: outcome.pages_checked,
+            },
+            use_recorded: *recorded,
+            recorded: Totals::new(counts),
+            model,
+            kernel,
+            error_percent: Errors::of(&model, &kernel),
+            placement: PlacementReport::new(&judged, outcome.placement.unwrap_or_default()),
+            latency: Latencies { alloc: outcome.alloc_latency, free: outcome.free_latency },
+            numa: Numa::new(&outcome, counts),
+            locks: Locks::new(&outcome),
+            places: places(map, program, &outcome),
+            limits: Limits::new(*recorded, counts, &judged, outcome.start.as_ref()),
+            counted: Counted::new(counts, outcome.skipped_frees),
+            start: outcome.start,
+            explained: outcome.explained,
+            fidelity: None,
+            notes: notes(machine, program, memory, outcome.notes, outcome.first_failure),
+            faults: outcome.faults,
+        }
+    }
+
+    /// Whether every property held.
+    pub fn passed(&self) -> bool {
+        self.faults.is_empty()
+    }
+}
+
+/// Model and kernel side by side, for each place where either moved anything.
+fn places(map: &ZoneMap, program: &Program, outcome: &Outcome) -> Vec<PlaceReport> {
+    let name = |zone: Option<usize>| match zone.and_then(|zone| map.zones().get(zone)) {
+        Some(at) => format!("node {}, {}", at.node, at.kind),
+        None => "no known zone".to_owned(),
+    };
+    if !outcome.moves_by_cpu {
+        let pool = outcome.counted.moves.iter().map(|((zone, _), moves)| PlaceReport {
+            zone: format!("pool node {}", zone.unwrap_or(0)),
+            cpu: None,
+            model: Some(Side::of(moves, false)),
+            kernel: None,
+        });
+        let kernel = program.kernel.iter().map(|((zone, cpu), moves)| PlaceReport {
+            zone: name(*zone),
+            cpu: Some(*cpu),
+            model: None,
+            kernel: Some(Side::of(moves, true)),
+        });
+        return pool.chain(kernel).collect();
+    }
+    let keys: BTreeSet<_> = outcome.counted.moves.keys().chain(program.kernel.keys()).collect();
+    let side = |moves: Option<&Moves>| Some(Side::of(&moves.copied().unwrap_or_default(), true));
+    keys.into_iter()
+        .map(|key| PlaceReport {
+            zone: name(key.0),
+            cpu: Some(key.1),
+            model: side(outcome.counted.moves.get(key)),
+            kernel: side(program.kernel.get(key)),
+        })
+        .collect()
+}
+
+fn notes(
+    machine: &MachineDescription,
+    program: &Program,
+    memory: Memory,
+    mut notes: Vec<String>,
+    first_failure: Option<String>,
+) -> Vec<String> {
+    if let Some(failure) = first_failure {
+        notes.push(format!("the first refused allocation: {failure}"));
+    }
+    if memory == Memory::Real {
+        notes.push(
+            "on real memory the pool is not as large as the recorded machine, and its lists decay \
+             in this machine's time; compare refills and drains with --memory none"
+                .to_owned(),
+        );
+    }
+    if memory == Memory::None {
+        let start = program.start_ns;
+        let changes =
+            machine.pageset_changes.iter().filter(|change| change.time_ns > start).count();
+        if changes > 0 {
+            notes.push(format!("{changes} changes of list bounds in the trace are not replayed"));
+        }
+    }
+    if program.counts.lost > 0 {
+        notes.push("the recorder lost events: blocks may have other owners than told".to_owned());
+    }
+    notes
+}

@@ -1,0 +1,328 @@
+//! Replays a program on the recorded machine, rebuilt without memory, on one thread.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use zonal::text::State;
+use zonal_core::alloc::{Request, Sysctl};
+use zonal_core::frame::{PageState, PageWord};
+use zonal_core::gfp::Gfp;
+use zonal_core::policy::Policy;
+use zonal_core::types::{CpuId, NodeId, Order, Pfn, ZoneId};
+use zonal_trace::MachineDescription;
+
+use super::counters::Counters;
+use super::explain;
+use super::latency::Stopwatch;
+use super::outcome::{Outcome, Placement};
+use super::timeline::{Sample, Timeline};
+use crate::ReplayError;
+use crate::build::{self, Plan, Rebuilt};
+use crate::facts::BlockTypes;
+use crate::moves::{Moves, MovesByPlace};
+use crate::program::{NO_SLOT, Op, OpKind, Origin, Program};
+use crate::progress::{Phase, Progress, Watch};
+use crate::start::{self, Known, NO_BLOCK};
+use crate::told::{Recorded, Told};
+use crate::zones::ZoneMap;
+
+/// Steps between two calls of the [`Watch`].
+const TICK_STEPS: usize = 1 << 14;
+/// Faults told in words; the rest is counted.
+const FAULTS_TOLD: usize = 5;
+
+/// How a program is run.
+pub struct Setup<'s> {
+    /// The rules.
+    pub policy: Policy,
+    /// What the model is told of what the kernel recorded of itself.
+    pub recorded: Recorded,
+    /// What no event says.
+    pub told: &'s Told,
+    /// Written before the start, over the recorded values.
+    pub sysctls: &'s [(Sysctl, i64)],
+    /// What is sampled at the end of each bin.
+    pub timeline: Option<&'s mut Timeline>,
+    /// The allocation to explain, from 1.
+    pub explain: Option<u64>,
+}
+
+impl<'s> Setup<'s> {
+    /// As recorded, without samples.
+    pub fn new(policy: Policy, recorded: Recorded, told: &'s Told) -> Setup<'s> {
+        Setup { policy, recorded, told, sysctls: &[], timeline: None, explain: None }
+    }
+}
+
+/// Runs `program` on the machine that `description` tells about; returns also the state after the
+/// last step, before anything is cleaned up.
+///
+/// # Errors
+/// If the machine cannot be rebuilt, or [`ReplayError::Stopped`].
+pub fn replay(
+    description: &MachineDescription,
+    map: &ZoneMap,
+    program: &Program,
+    setup: Setup<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<(Outcome, State), ReplayError> {
+    let Setup { policy, recorded, told, sysctls, timeline, explain } = setup;
+    let plan = Plan::new(description, map, program.cpus, policy)?;
+    let mut records = plan.records()?;
+    let rebuilt = plan.allocator(&mut records)?;
+    let types = recorded.blocktypes.then(|| BlockTypes::new(&program.facts));
+    let known =
+        Known { program, types: types.as_ref(), lists: recorded.lists.then_some(&told.lists) };
+    let started = start::bring_up(&rebuilt, description, map, &known)?;
+    let mut notes = Vec::new();
+    notes.extend(build::set_marks(&rebuilt.allocator, description, map)?);
+    for (sysctl, value) in sysctls {
+        rebuilt.allocator.set(*sysctl, *value)?;
+    }
+    start::warm_up(&rebuilt, &started.warm);
+    notes.extend(validate(&rebuilt).map(|fault| format!("before the replay: {fault}")));
+    let (before, free_before) = (count(&rebuilt), rebuilt.allocator.free_pages());
+    let (blocks, outcome) = (started.blocks, Outcome::default());
+    let mut run = Run { rebuilt: &rebuilt, map, program, blocks, outcome, explain };
+    let mut placement = Placement::default();
+    run.all(&mut placement, timeline, watch)?;
+    let Run { blocks, mut outcome, .. } = run;
+    outcome.counted = count(&rebuilt).since(&before);
+    outcome.counted.moves.retain(|_, moves| *moves != Moves::default());
+    let state = State::of(&rebuilt.allocator);
+    check(&rebuilt, program, &blocks, free_before, &mut outcome);
+    outcome.threads = 1;
+    outcome.moves_by_cpu = true;
+    outcome.placement = Some(placement);
+    outcome.start = Some(started.report);
+    outcome.notes = notes;
+    Ok((outcome, state))
+}
+
+struct Run<'r, 'a> {
+    rebuilt: &'r Rebuilt<'a>,
+    map: &'r ZoneMap,
+    program: &'r Program,
+    /// Our frame of each slot.
+    blocks: Vec<u64>,
+    outcome: Outcome,
+    /// The allocation to explain, from 1.
+    explain: Option<u64>,
+}
+
+impl Run<'_, '_> {
+    fn all(
+        &mut self,
+        placement: &mut Placement,
+        mut timeline: Option<&mut Timeline>,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), ReplayError> {
+        let rebuilt = self.rebuilt;
+        let sample = |zone, cpu| sample_of(rebuilt, zone, cpu);
+        if let Some(timeline) = &mut timeline {
+            timeline.begin(sample);
+        }
+        let (mut allocs, mut frees) = (Stopwatch::default(), Stopwatch::default());
+        let start = Instant::now();
+        for (index, op) in self.program.ops.iter().enumerate() {
+            if index % TICK_STEPS == 0 {
+                let (done, of) = (index as u64, Some(self.program.ops.len() as u64));
+                if watch(Progress { phase: Phase::Replaying, done, of }).is_break() {
+                    return Err(ReplayError::Stopped);
+                }
+            }
+            if let Some(timeline) = &mut timeline {
+                timeline.reach(op.time_ns, sample);
+            }
+            let platform = self.rebuilt.allocator.platform();
+            platform.turn(op.cpu.into(), op.time_ns, op.kind != OpKind::Alloc);
+            match op.kind {
+                OpKind::Alloc => self.alloc(op, placement, &mut allocs),
+                OpKind::Free => self.free(op, &mut frees),
+                OpKind::Refresh => {
+                    self.rebuilt.allocator.refresh(CpuId(op.cpu.into()));
+                }
+            }
+        }
+        if let Some(timeline) = timeline {
+            timeline.finish(sample);
+        }
+        let outcome = &mut self.outcome;
+        outcome.seconds = start.elapsed().as_secs_f64();
+        outcome.steps = outcome.allocs + outcome.frees + outcome.failed + outcome.skipped_frees;
+        outcome.alloc_latency = allocs.latency();
+        outcome.free_latency = frees.latency();
+        Ok(())
+    }
+
+    fn alloc(&mut self, op: &Op, placement: &mut Placement, watch: &mut Stopwatch) {
+        let order = Order::new(op.order.into()).unwrap_or(Order::MAX);
+        let gfp = Gfp::from_bits(op.gfp);
+        let node = match gfp.contains(Gfp::THISNODE) {
+            true => self.map.node_of(op.pfn).map(NodeId),
+            false => None,
+        };
+        let request = Request { order, gfp, node };
+        let expected = self.expected(op, placement);
+        let allocator = &self.rebuilt.allocator;
+        let outcome = &mut self.outcome;
+        let number = outcome.allocs + outcome.failed + 1;
+        if self.explain == Some(number) {
+            outcome.explained = Some(explain::explain(self.rebuilt, number, op, &request));
+        }
+        match watch.time(|| allocator.alloc(request)) {
+            Ok(pfn) => {
+                self.blocks[op.slot as usize] = pfn.0;
+                outcome.allocs += 1;
+                outcome.alloc_pages += order.pages();
+                placement.same_pfn += u64::from(expected.0 && pfn.0 == op.pfn);
+                placement.same_block += u64::from(expected.1 == Some(pfn.0));
+            }
+            Err(error) => {
+                outcome.failed += 1;
+                outcome.first_failure.get_or_insert_with(|| error.to_string());
+            }
+        }
+    }
+
+    /// Whether the allocation is judged, and by which block of ours.
+    fn expected(&self, op: &Op, placement: &mut Placement) -> (bool, Option<u64>) {
+        let seen = self.program.slots[op.slot as usize].origin != Origin::Fresh;
+        if !seen {
+            placement.unseen += 1;
+            return (false, None);
+        }
+        let judged = self.is_available(op.pfn);
+        placement.judged += u64::from(judged);
+        placement.held_in_model += u64::from(!judged);
+        let ours = match op.before {
+            NO_SLOT => NO_BLOCK,
+            slot => self.blocks[slot as usize],
+        };
+        let block = (ours != NO_BLOCK && self.is_available(ours)).then_some(ours);
+        placement.judged_block += u64::from(block.is_some());
+        (judged, block)
+    }
+
+    /// Whether the page is free or on a list: as a block of its own or inside a larger one.
+    fn is_available(&self, pfn: u64) -> bool {
+        let Some(index) = self.map.of(pfn) else { return false };
+        let zone = &self.rebuilt.allocator.zones()[index];
+        let start = zone.start_pfn().0;
+        for order in Order::all() {
+            let head = pfn & !(order.pages() - 1);
+            let Some(offset) = head.checked_sub(start) else { return false };
+            let word = &self.rebuilt.words[zone.frame_base() + offset as usize];
+            // Relaxed: one thread.
+            match PageWord(word.load(Relaxed)).state() {
+                PageState::Free { order: of, .. } | PageState::Cached { order: of, .. } => {
+                    return of >= order;
+                }
+                PageState::Allocated { .. } => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn free(&mut self, op: &Op, watch: &mut Stopwatch) {
+        let ours = self.blocks[op.slot as usize];
+        let outcome = &mut self.outcome;
+        if ours == NO_BLOCK {
+            outcome.skipped_frees += 1;
+            return;
+        }
+        let order = Order::new(op.order.into()).unwrap_or(Order::MAX);
+        let allocator = &self.rebuilt.allocator;
+        match watch.time(|| allocator.free(Pfn(ours), order)) {
+            Ok(()) => {
+                outcome.frees += 1;
+                outcome.free_pages += order.pages();
+            }
+            Err(error) if outcome.faults.len() < FAULTS_TOLD => {
+                outcome.faults.push(format!("a free was refused: {error}"));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn validate(rebuilt: &Rebuilt<'_>) -> Option<String> {
+    rebuilt.allocator.validate().err().map(|fault| fault.to_string())
+}
+
+/// After the last event: everything is consistent, and with all blocks back no page is lost.
+fn check(
+    rebuilt: &Rebuilt<'_>,
+    program: &Program,
+    blocks: &[u64],
+    free_before: u64,
+    outcome: &mut Outcome,
+) {
+    outcome.faults.extend(validate(rebuilt).map(|fault| format!("after the replay: {fault}")));
+    let allocator = &rebuilt.allocator;
+    let mut freed = vec![false; blocks.len()];
+    for op in program.ops.iter().filter(|op| op.kind == OpKind::Free) {
+        freed[op.slot as usize] = true;
+    }
+    let held_before: u64 = program
+        .held()
+        .filter(|(slot, _)| blocks[*slot as usize] != NO_BLOCK)
+        .map(|(_, slot)| 1 << slot.order)
+        .sum();
+    for (slot, record) in program.slots.iter().enumerate() {
+        if blocks[slot] == NO_BLOCK || freed[slot] {
+            continue;
+        }
+        let order = Order::new(record.order.into()).unwrap_or(Order::MAX);
+        if let Err(error) = allocator.free(Pfn(blocks[slot]), order) {
+            outcome.faults.push(format!("a block still in use could not be freed: {error}"));
+            return;
+        }
+    }
+    allocator.drain_all();
+    outcome.faults.extend(validate(rebuilt).map(|fault| format!("with all blocks back: {fault}")));
+    let (free, expected) = (allocator.free_pages(), free_before + held_before);
+    if free != expected {
+        let fault = format!("{free} pages are free with all blocks back, {expected} should be");
+        outcome.faults.push(fault);
+    }
+}
+
+/// The rebuilt machine's counters.
+fn count(rebuilt: &Rebuilt<'_>) -> Counters {
+    let allocator = &rebuilt.allocator;
+    let mut moves = MovesByPlace::new();
+    let mut lock = (0, 0);
+    for (zone, record) in allocator.zones().iter().enumerate() {
+        let (holds, contended) = record.lock_holds();
+        lock = (lock.0 + holds, lock.1 + contended);
+        for cpu in 0..allocator.cpus() as u32 {
+            moves.insert((Some(zone), cpu), sample_of(rebuilt, zone, cpu).moves);
+        }
+    }
+    let nodes = 0..allocator.nodes().len() as u16;
+    Counters {
+        moves,
+        numa: nodes.map(|node| allocator.numa_events(NodeId(node))).collect(),
+        lock,
+        slow_paths: allocator.slow_paths().0,
+        fallbacks: allocator.fallbacks(),
+    }
+}
+
+/// A store of the model now.
+fn sample_of(rebuilt: &Rebuilt<'_>, zone: usize, cpu: u32) -> Sample {
+    let allocator = &rebuilt.allocator;
+    let pcp = allocator.pcp(ZoneId(zone as u16), CpuId(cpu));
+    let (totals, events) = (pcp.totals(), pcp.events());
+    let moves = Moves {
+        refill_pages: totals.refilled_pages,
+        refill_holds: events.refills,
+        drain_pages: totals.drained_pages,
+        drain_holds: events.drains,
+        drain_bursts: allocator.platform().bursts(zone, cpu),
+        direct_pages: events.direct_pages,
+    };
+    Sample { moves, count: Some(pcp.count().into()), high: Some(pcp.high().into()) }
+}

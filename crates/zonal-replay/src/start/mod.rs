@@ -1,0 +1,435 @@
+//! The state a replay starts from: which frames are free, in use, on a list, or not there.
+//!
+//! | frames | why | become |
+//! |--|--|--|
+//! | blocks held at the start | the trace frees them | in use, exactly those blocks |
+//! | the first that a CPU takes | its lists held as many when the state was read | on its list |
+//! | all others that the trace allocates | they came out of the buddy | free |
+//! | frames the trace never names | to make up the recorded totals | free, in use, or absent |
+//!
+//! Unnamed free pages come as whole 4 MiB blocks where the trace touches nothing, unnamed pages in
+//! use from around those it touches: the free blocks that the trace uses stay as small as its own
+//! frames make them, and small blocks go first (LB B.6).
+//!
+//! # What is not known
+//! The order of blocks on the buddy's lists; the migratetypes of pageblocks that the trace
+//! allocates nothing from (Movable is assumed, of others the type that most allocations in them
+//! asked for); which lists of a CPU held its pages (those that it allocates from first are
+//! assumed); how far a CPU's tuning was between two doublings.
+
+mod cached;
+
+use std::collections::{BTreeMap, HashMap};
+
+use zonal_core::alloc::Allocator;
+use zonal_core::pcp::tune::PcpState;
+use zonal_core::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
+use zonal_trace::{MachineDescription, Pageset, PolledZone};
+
+use self::cached::{Cached, Chooser};
+use crate::ReplayError;
+use crate::build::{Rebuilt, Script};
+use crate::facts::BlockTypes;
+use crate::program::{Origin, Program};
+use crate::told::{ListKey, StartList};
+use crate::zones::ZoneMap;
+
+/// Unnamed pages in use come online in blocks of this order, unnamed free ones of the largest.
+const HELD_ORDER: u32 = 9;
+const CHUNK: usize = Order::MAX.pages() as usize;
+
+/// What a zone is to start with.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Totals {
+    managed: u64,
+    free: u64,
+    pagesets: Vec<Pageset>,
+}
+
+/// What is to become of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Absent,
+    Free,
+    /// In use or on a list: the first frame of a block of an order, and its others.
+    Block(u8),
+    Inside,
+}
+
+/// What was made, and how far it is from what was recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct StartReport {
+    /// Pages on lists, as recorded.
+    pub cached_pages: u64,
+    /// Of them, pages that the trace names.
+    pub cached_named: u64,
+    /// Free pages in the buddies.
+    pub free_pages: u64,
+    /// Of them, pages that the trace takes, or freed before the start.
+    pub free_named: u64,
+    /// Pages in use from before.
+    pub held_pages: u64,
+    /// Of them, pages that the trace frees.
+    pub held_named: u64,
+    /// Pages by which the managed pages differ from the recorded ones.
+    pub managed_differs: i64,
+    /// Blocks in use at the start that could not be placed: outside all zones, or overlapping.
+    pub unplaced_blocks: u64,
+}
+
+/// What is known of the start beyond the files.
+pub struct Known<'a> {
+    /// The trace.
+    pub program: &'a Program,
+    /// The types of pageblocks, where they are told.
+    pub types: Option<&'a BlockTypes>,
+    /// The pages of each list, where they are told.
+    pub lists: Option<&'a BTreeMap<ListKey, StartList>>,
+}
+
+/// A slot that has no block. Page frame 0 is in no zone of any PC.
+pub const NO_BLOCK: u64 = 0;
+
+/// The state at the start.
+pub struct Started {
+    /// How it was made.
+    pub report: StartReport,
+    /// What the lists are to hold: [`warm_up`] moves it there.
+    pub warm: Vec<Warm>,
+    /// The frame of each slot that is held, else [`NO_BLOCK`].
+    pub blocks: Vec<u64>,
+}
+
+/// Brings a rebuilt machine into the state at the start of the program.
+///
+/// # Errors
+/// If the core refuses memory, which is a bug.
+pub fn bring_up(
+    rebuilt: &Rebuilt<'_>,
+    machine: &MachineDescription,
+    map: &ZoneMap,
+    known: &Known<'_>,
+) -> Result<Started, ReplayError> {
+    let Known { program, types, lists } = *known;
+    let chooser = Chooser { program, map, lists: rebuilt.allocator.lists(), told: lists };
+    let mut report = StartReport::default();
+    let mut warm = Vec::new();
+    let mut blocks = vec![NO_BLOCK; program.slots.len()];
+    if rebuilt.allocator.grouping() {
+        tag_pageblocks(rebuilt, program, map);
+        if let Some(types) = types {
+            tag_as_recorded(rebuilt, program, types, map);
+        }
+    }
+    for (index, zone) in map.zones().iter().enumerate() {
+        let totals = totals(machine, map, index);
+        let spanned = (zone.end - zone.start) as usize;
+        let fates = vec![Fate::Absent; spanned];
+        let mut fates = Fates { start: zone.start, fates, spare: spanned };
+        fates.place_held(program, map, index, &mut blocks, &mut report);
+        let zone_warm = fates.place_cached(&chooser, index, &totals, &mut report);
+        fates.place_free(program, map, index);
+        fates.fill_up(&totals, &mut report);
+        let zone_id = ZoneId(index as u16);
+        fates.online(&rebuilt.allocator, zone_id, &zone.kind)?;
+        report.free_pages += rebuilt.allocator.zone_stats(zone_id).free_pages;
+        let managed = rebuilt.allocator.zones()[index].managed();
+        report.managed_differs += managed as i64 - totals.managed as i64;
+        warm.extend(zone_warm);
+    }
+    report.unplaced_blocks =
+        program.held().filter(|(slot, _)| blocks[*slot as usize] == NO_BLOCK).count() as u64;
+    Ok(Started { report, warm, blocks })
+}
+
+/// Pages that a CPU's lists are to hold, hottest first.
+#[derive(Debug, Clone)]
+pub struct Warm {
+    zone: ZoneId,
+    cpu: CpuId,
+    high: u32,
+    /// Frame and list.
+    pages: Vec<(u64, usize)>,
+}
+
+/// Moves the pages that lists held at the start there. Call it after the limits were set up.
+pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
+    let allocator = &rebuilt.allocator;
+    for Warm { zone, cpu, high, pages } in warm {
+        let pcp = allocator.pcp(*zone, *cpu);
+        let record = &allocator.zones()[zone.0 as usize];
+        let closed = pcp.close(allocator.platform(), record, rebuilt.slots);
+        let Some(mut closed) = closed else { continue };
+        for list in 0..allocator.lists().len() {
+            let of_list = |page: &&(u64, usize)| page.1 == list;
+            let count = pages.iter().filter(of_list).count() as u32;
+            if count == 0 {
+                continue;
+            }
+            let Some(cached) = pcp.list(list).map(|list| list.cached_word().0) else { continue };
+            let mut sink = closed.refill(list, count);
+            for (pfn, _) in pages.iter().filter(of_list).take(sink.room() as usize) {
+                let frame = record.frame_base() as u64 + (pfn - record.start_pfn().0);
+                // Relaxed: one thread.
+                let word = &rebuilt.words[frame as usize];
+                word.store(cached, std::sync::atomic::Ordering::Relaxed);
+                sink.give(frame as u32);
+            }
+            closed.refilled(list, sink);
+        }
+        let state = PcpState { count: closed.count(), high: *high, ..closed.state() };
+        closed.set_state(&state);
+        drop(closed);
+        if !pages.is_empty() && record.node() != allocator.node_of(*cpu) {
+            arm_expiry(allocator, *zone, *cpu);
+        }
+    }
+}
+
+/// A CPU that holds pages of another node's zone is emptied a batch each three seconds, and each
+/// such drain leaves the counter delta that arms the next (LB F.4). So the kernel's was armed.
+fn arm_expiry(allocator: &Allocator<'_, Script>, zone: ZoneId, cpu: CpuId) {
+    let platform = allocator.platform();
+    let node = allocator.zones()[zone.0 as usize].node();
+    let cpus = (0..allocator.cpus() as u32).map(CpuId);
+    let Some(local) = cpus.into_iter().find(|other| allocator.node_of(*other) == node) else {
+        return;
+    };
+    platform.turn(cpu.0, 0, false);
+    let taken = Order::all().find_map(|order| Some((allocator.isolate_block(zone, order)?, order)));
+    platform.turn(local.0, 0, false);
+    if let Some((pfn, order)) = taken {
+        allocator.restore_block(zone, pfn, order);
+    }
+}
+
+/// The recorded totals of a zone at the start.
+fn totals(machine: &MachineDescription, map: &ZoneMap, index: usize) -> Totals {
+    let at = &map.zones()[index];
+    let Some(zone) = machine.zone(at.node, &at.kind) else { return Totals::default() };
+    let polled = machine.start.as_ref().and_then(|state| {
+        let same = |polled: &&PolledZone| (polled.node, &polled.kind) == (zone.node, &zone.kind);
+        state.zones.iter().find(same)
+    });
+    match polled {
+        Some(polled) => {
+            Totals { managed: polled.managed, free: polled.free, pagesets: polled.pagesets.clone() }
+        }
+        None => Totals { managed: zone.managed, free: zone.free, pagesets: zone.pagesets.clone() },
+    }
+}
+
+/// Gives each pageblock that the trace allocates from the type that most of its pages were asked
+/// for with.
+fn tag_pageblocks(rebuilt: &Rebuilt<'_>, program: &Program, map: &ZoneMap) {
+    let mut asked: HashMap<u64, [u64; 3]> = HashMap::new();
+    for slot in program.slots.iter().filter(|slot| slot.origin != Origin::Held) {
+        let counts = asked.entry(slot.pfn >> 9).or_default();
+        if let Some(count) = counts.get_mut(slot.migratetype as usize) {
+            *count += 1 << slot.order;
+        }
+    }
+    for (block, counts) in asked {
+        let Some(zone) = map.of((block << 9).max(1)) else { continue };
+        let frames = rebuilt.allocator.zones()[zone].frames(rebuilt.words, rebuilt.blocks);
+        let most = (0..3).max_by_key(|mt| counts[*mt]).unwrap_or(1);
+        let mt = Migratetype::new(most as u32).unwrap_or(Migratetype::Movable);
+        if let Some(idx) = frames.index(Pfn(block << 9)) {
+            frames.set_pageblock_type(idx, mt);
+        }
+    }
+}
+
+/// Gives pageblocks the types that the trace tells.
+fn tag_as_recorded(rebuilt: &Rebuilt<'_>, program: &Program, types: &BlockTypes, map: &ZoneMap) {
+    for (pfn, mt) in types.all_at(program.facts.start()) {
+        let Some(zone) = map.of(pfn.max(1)) else { continue };
+        let frames = rebuilt.allocator.zones()[zone].frames(rebuilt.words, rebuilt.blocks);
+        if let Some(idx) = frames.index(Pfn(pfn)) {
+            frames.set_pageblock_type(idx, mt);
+        }
+    }
+}
+
+struct Fates {
+    start: u64,
+    fates: Vec<Fate>,
+    /// Above it, no frame is left for [`place_unnamed`](Self::place_unnamed).
+    spare: usize,
+}
+
+impl Fates {
+    /// Marks a block if all of it is inside the zone and undecided.
+    fn place(&mut self, pfn: u64, order: u8, fate: Fate) -> bool {
+        let Some(first) = pfn.checked_sub(self.start).map(|index| index as usize) else {
+            return false;
+        };
+        let Some(frames) = self.fates.get_mut(first..first + (1 << order)) else { return false };
+        if pfn & ((1 << order) - 1) != 0 || frames.iter().any(|fate| *fate != Fate::Absent) {
+            return false;
+        }
+        frames.fill(if fate == Fate::Free { Fate::Free } else { Fate::Inside });
+        frames[0] = fate;
+        true
+    }
+
+    fn place_held(
+        &mut self,
+        program: &Program,
+        map: &ZoneMap,
+        zone: usize,
+        blocks: &mut [u64],
+        report: &mut StartReport,
+    ) {
+        for (number, slot) in program.held().filter(|(_, slot)| map.of(slot.pfn) == Some(zone)) {
+            if self.place(slot.pfn, slot.order, Fate::Block(slot.order)) {
+                blocks[number as usize] = slot.pfn;
+                report.held_named += 1 << slot.order;
+                report.held_pages += 1 << slot.order;
+            }
+        }
+    }
+
+    /// Sets the pages aside that lists hold at the start.
+    fn place_cached(
+        &mut self,
+        chooser: &Chooser<'_>,
+        zone: usize,
+        totals: &Totals,
+        report: &mut StartReport,
+    ) -> Vec<Warm> {
+        let mut lists = Vec::new();
+        for set in &totals.pagesets {
+            let mut pages = Vec::new();
+            for Cached { pfn, order, list } in chooser.choose(zone, set) {
+                let named = pfn.filter(|pfn| self.place(*pfn, order, Fate::Block(order)));
+                let Some(pfn) = named.or_else(|| self.place_unnamed(order)) else { continue };
+                report.cached_named += if named.is_some() { 1 << order } else { 0 };
+                report.cached_pages += 1 << order;
+                pages.push((pfn, list));
+            }
+            let (zone, cpu) = (ZoneId(zone as u16), CpuId(set.cpu));
+            lists.push(Warm { zone, cpu, high: set.high as u32, pages });
+        }
+        lists
+    }
+
+    /// A block from the end of the zone, where the trace has nothing.
+    fn place_unnamed(&mut self, order: u8) -> Option<u64> {
+        let pages = 1_u64 << order;
+        let end = self.start + self.spare as u64;
+        let mut pfn = (end & !(pages - 1)).checked_sub(pages)?;
+        while !self.place(pfn, order, Fate::Block(order)) {
+            pfn = pfn.checked_sub(pages).filter(|pfn| *pfn >= self.start)?;
+        }
+        // Single pages fill the gaps below a larger one too.
+        self.spare = (pfn - self.start) as usize + if order == 0 { 0 } else { pages as usize };
+        Some(pfn)
+    }
+
+    /// Frames that the trace takes from the buddy, or freed before the start.
+    fn place_free(&mut self, program: &Program, map: &ZoneMap, zone: usize) {
+        let free = |origin| matches!(origin, Origin::Fresh | Origin::Gone);
+        let slots = program.slots.iter().filter(|slot| free(slot.origin));
+        for slot in slots.filter(|slot| map.of(slot.pfn) == Some(zone)) {
+            for page in 0..1 << slot.order {
+                self.place(slot.pfn + page, 0, Fate::Free);
+            }
+        }
+    }
+
+    /// Makes up the recorded totals from frames that the trace does not name.
+    fn fill_up(&mut self, totals: &Totals, report: &mut StartReport) {
+        let count = |fates: &[Fate], fate: fn(&Fate) -> bool| {
+            fates.iter().filter(|f| fate(f)).count() as u64
+        };
+        let named_free = count(&self.fates, |fate| *fate == Fate::Free);
+        let named_held = count(&self.fates, |fate| !matches!(fate, Fate::Free | Fate::Absent));
+        let mut free = totals.free.saturating_sub(named_free);
+        let mut held = totals.managed.saturating_sub(named_free + named_held + free);
+        report.held_pages += held;
+        report.free_named += named_free;
+        let skew = ((self.start as usize).wrapping_neg() % CHUNK).min(self.fates.len());
+        for chunk in self.fates[skew..].chunks_exact_mut(CHUNK) {
+            if free >= CHUNK as u64 && chunk.iter().all(|fate| *fate == Fate::Absent) {
+                chunk.fill(Fate::Free);
+                free -= CHUNK as u64;
+            }
+        }
+        self.hold_unnamed(&mut held, true);
+        for fate in self.fates.iter_mut().filter(|fate| **fate == Fate::Absent) {
+            if free == 0 {
+                break;
+            }
+            *fate = Fate::Free;
+            free -= 1;
+        }
+        self.hold_unnamed(&mut held, false);
+    }
+
+    /// Marks up to `held` undecided frames as in use, in aligned blocks; with `near`, only in
+    /// chunks that have a decided frame.
+    fn hold_unnamed(&mut self, held: &mut u64, near: bool) {
+        let mut index = 0;
+        while index < self.fates.len() && *held > 0 {
+            let chunk_end =
+                (((self.start as usize + index) / CHUNK + 1) * CHUNK) - self.start as usize;
+            let end = chunk_end.min(self.fates.len());
+            let decided = self.fates[index..end].iter().any(|fate| *fate != Fate::Absent);
+            if near && !decided {
+                index = end;
+                continue;
+            }
+            while index < end && *held > 0 {
+                let pfn = self.start + index as u64;
+                let run = self.fates[index..end].iter().take_while(|f| **f == Fate::Absent).count();
+                if run == 0 {
+                    index += 1;
+                    continue;
+                }
+                let fits = (run as u64).min(*held).ilog2();
+                let order = fits.min(pfn.trailing_zeros()).min(HELD_ORDER) as u8;
+                self.place(pfn, order, Fate::Block(order));
+                *held -= 1 << order;
+                index += 1 << order;
+            }
+        }
+    }
+
+    /// Brings the frames online. A block in use comes online alone, so that the buddy cannot merge
+    /// it, and is taken at once; free frames come last.
+    fn online(
+        &self,
+        allocator: &Allocator<'_, Script>,
+        zone: ZoneId,
+        name: &str,
+    ) -> Result<(), ReplayError> {
+        let refused = |source| ReplayError::Online { zone: name.to_owned(), source };
+        let mut index = 0;
+        while index < self.fates.len() {
+            let Fate::Block(order) = self.fates[index] else {
+                index += 1;
+                continue;
+            };
+            let pfn = self.start + index as u64;
+            let order = Order::new(order.into()).unwrap_or(Order::MAX);
+            allocator.online(zone, Pfn(pfn)..Pfn(pfn + order.pages())).map_err(refused)?;
+            let found = allocator.isolate_block(zone, order);
+            if found != Some(Pfn(pfn)) {
+                let zone = name.to_owned();
+                return Err(ReplayError::StartBlock { zone, expected: pfn, found });
+            }
+            index += order.pages() as usize;
+        }
+        let mut index = 0;
+        while index < self.fates.len() {
+            let run = self.fates[index..].iter().take_while(|fate| **fate == Fate::Free).count();
+            if run > 0 {
+                let pfn = self.start + index as u64;
+                allocator.online(zone, Pfn(pfn)..Pfn(pfn + run as u64)).map_err(refused)?;
+            }
+            index += run.max(1);
+        }
+        Ok(())
+    }
+}
