@@ -227,3 +227,82 @@ impl Dirty {
         self.lost.remove_all(known);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages that were dirty, and are written now.
+    fn written(pages: std::ops::Range<u64>) -> Dirty {
+        let mut dirty = Dirty::default();
+        for page in pages {
+            assert!(dirty.add(page));
+            assert_eq!(dirty.written(page, dirty.failed()), Some(true));
+        }
+        dirty
+    }
+
+    fn lost(dirty: &Dirty) -> Vec<u64> {
+        dirty.lost().iter().flatten().collect()
+    }
+
+    #[test]
+    fn a_page_that_was_given_up_is_lost_whenever_that_was() {
+        let mut dirty = written(0..4);
+        assert!(dirty.give_up(0), "before the sync");
+        dirty.begin_sync();
+        assert!(dirty.give_up(1), "during it");
+        dirty.sync_failed();
+        assert!(!dirty.give_up(2), "after it: it is still in memory");
+        assert_eq!((lost(&dirty), dirty.again()), (vec![0, 1], vec![2, 3]));
+        dirty.soil_again(2, || true);
+        dirty.add(3);
+        assert!(dirty.again().is_empty() && dirty.pages().eq([2, 3]));
+    }
+
+    #[test]
+    fn a_sync_covers_what_was_written_before_it_began() {
+        let mut dirty = written(0..2);
+        dirty.begin_sync();
+        dirty.add(5);
+        dirty.written(5, 0);
+        dirty.sync_worked();
+        assert!(dirty.is_unsynced());
+        dirty.begin_sync();
+        dirty.sync_failed();
+        assert_eq!(dirty.again(), [5]);
+        dirty.forget(5);
+        assert!(!dirty.is_unsynced() && dirty.give_up(0) && dirty.lost().is_empty());
+    }
+
+    #[test]
+    fn a_write_that_ran_while_a_sync_failed_counts_for_nothing() {
+        let mut dirty = Dirty::default();
+        dirty.add(1);
+        let before = dirty.failed();
+        dirty.begin_sync();
+        dirty.sync_failed();
+        assert_eq!(dirty.written(1, before), None);
+        assert!(dirty.is_dirty() && dirty.again().is_empty());
+        assert_eq!(dirty.written(1, dirty.failed()), Some(true));
+        assert!(!dirty.is_dirty() && dirty.age() == Duration::ZERO);
+    }
+
+    #[test]
+    fn what_is_new_or_cut_off_cannot_be_lost() {
+        let mut dirty = written(0..6);
+        (0..6).for_each(|page| assert!(dirty.give_up(page)));
+        dirty.written_over(1);
+        dirty.begin_sync();
+        dirty.written_over(2);
+        dirty.cut(5);
+        dirty.sync_failed();
+        assert_eq!(lost(&dirty), [0, 3, 4]);
+        dirty.written_over(3);
+        dirty.cut(4);
+        assert_eq!(lost(&dirty), [0]);
+        let known = dirty.lost().clone();
+        dirty.accept_loss(&known);
+        assert!(dirty.lost().is_empty());
+    }
+}

@@ -77,14 +77,14 @@ fn put(bytes: &mut Vec<u8>, offset: usize, part: &[u8]) {
     bytes[offset..end].copy_from_slice(part);
 }
 
-/// Takes a random set of the sectors of what came later.
-fn tear(safe: &mut Vec<u8>, later: &[Later], random: &mut Pcg64) {
+/// Takes a random set of the sectors of what came later, and of the lengths, or all of these.
+fn tear(safe: &mut Vec<u8>, later: &[Later], keeps_lengths: bool, random: &mut Pcg64) {
     // All, none, or each with its own chance.
     let chance = [0, 1, 50, 99, 100][(random.next_u64() % 5) as usize];
     for change in later {
         match change {
             Later::SetLen(len) => {
-                if random.next_u64() % 100 < chance {
+                if keeps_lengths || random.next_u64() % 100 < chance {
                     safe.resize(*len, 0);
                 }
             }
@@ -147,7 +147,7 @@ impl DeviceStore {
         let mut state = self.0.state.lock().unwrap();
         let State { safe, later, random, .. } = &mut *state;
         let mut left = safe.clone();
-        tear(&mut left, later, random);
+        tear(&mut left, later, false, random);
         left
     }
 
@@ -262,7 +262,7 @@ impl Store for DeviceStore {
         }
         // Some of it has arrived. The rest is clean for the kernel, and never written. Lengths are
         // the file system's, which keeps them.
-        tear(safe, &later, random);
+        tear(safe, &later, true, random);
         safe.resize(seen.len(), 0);
         if random.next_u64().is_multiple_of(2) {
             // The kernel drops its copy too, or another file needs the memory.
