@@ -100,6 +100,15 @@
 //! zonal_core::zone::state::Zone::default().fast.store(u32::MAX, Relaxed);
 //! ```
 //!
+//! Nor do the mappings that pages lie in, or what stops the sections of other CPUs:
+//!
+//! ```compile_fail,E0603
+//! use zonal::sys::map::Mapping;
+//! ```
+//! ```compile_fail,E0603
+//! use zonal::sys::membarrier::RseqFence;
+//! ```
+//!
 //! All of it does compile, and run, where the pool lives and the block is its owner's:
 //!
 //! ```

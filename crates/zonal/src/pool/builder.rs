@@ -21,8 +21,7 @@ use crate::reclaim::{LastResort, Place, Registry};
 use crate::rseq::{Fast, FastRef, NO_OFFSET, list_offset};
 use crate::sys::affinity::possible_cpus_max;
 use crate::sys::map::{
-    self, ALIGN_4M, BindMode, BindOutcome, Commit, ForkPolicy, MapError, MapOptions, Mapping,
-    Prefaulted,
+    self, ALIGN_4M, BindMode, BindOutcome, MapError, MapOptions, Mapping, Prefaulted,
 };
 use crate::sys::membarrier::RseqFence;
 use crate::sys::rseq_abi::RseqArea;
@@ -400,13 +399,7 @@ impl Builder {
             Backing::Huge2M => map::Backing::Huge2M,
         };
         let bytes = plan.pages as usize * PAGE_SIZE;
-        let options = MapOptions {
-            bytes,
-            align: ALIGN_4M,
-            backing,
-            commit: Commit::Now,
-            fork: ForkPolicy::Copy,
-        };
+        let options = MapOptions { bytes, align: ALIGN_4M, backing };
         let memory = Mapping::new(&options)?;
         for step in memory.downgrades() {
             notices.push(Notice(format!(

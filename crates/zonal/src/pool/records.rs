@@ -11,7 +11,7 @@ use zonal_core::zone::state::Zone;
 use zonal_core::zonelist::Node;
 
 use crate::rseq::{FAST_TO_WORDS, Fast, STORES_TO_FAST};
-use crate::sys::map::{ALIGN_2M, Backing, Commit, ForkPolicy, MapError, MapOptions, Mapping};
+use crate::sys::map::{ALIGN_2M, Backing, MapError, MapOptions, Mapping};
 
 /// Where the table of per-CPU stores ends in its page. Nothing else that is hot has this offset: a
 /// header at the offset of another hot line runs up to ten times slower on some pages (4K
@@ -52,8 +52,6 @@ impl Records {
             bytes,
             align: if bytes >= ALIGN_2M { ALIGN_2M } else { PAGE_SIZE },
             backing: Backing::KernelDefault,
-            commit: Commit::Now,
-            fork: ForkPolicy::Copy,
         })?;
         Ok(Records { mapping })
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use zonal_core::types::{Order, PAGE_SIZE, PAGEBLOCK_ORDER, Pfn};
 
 use super::{Pool, Shared};
-use crate::sys::map::{self, MapError};
+use crate::sys::map::MapError;
 
 /// Why memory could not be given back.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ impl Shared {
             return Ok(0);
         }
         // SAFETY: (1) the block is out of the buddy and on no list, so nobody uses its memory.
-        unsafe { self.memory.release(range, map::Release::Now) }.map_err(TrimError::Os)?;
+        unsafe { self.memory.release(range) }.map_err(TrimError::Os)?;
         self.trimmed_bytes.fetch_add(resident as u64, Relaxed);
         Ok(resident)
     }

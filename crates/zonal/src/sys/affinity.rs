@@ -66,7 +66,7 @@ pub fn allowed_cpus() -> Result<Vec<CpuId>, AffinityError> {
     loop {
         let mut mask = vec![0 as Word; (cpus / WORD_BITS) as usize];
         match read_mask(&mut mask) {
-            Ok(()) => return Ok(members(&mask)),
+            Ok(_) => return Ok(members(&mask)),
             Err(Errno::INVAL) if cpus < MASK_CPUS_MAX => cpus *= 2,
             Err(errno) => return Err(AffinityError::Read { errno }),
         }
@@ -107,20 +107,25 @@ pub fn pin(cpu: CpuId) -> Result<(), AffinityError> {
     set_allowed(&[cpu])
 }
 
-/// Number of CPU ids this machine can ever have: one more than the highest possible id.
+/// Number of CPU ids this machine can ever have: one more than the highest possible id, or more.
 ///
-/// Per-CPU tables are this long. Read from sysfs; without sysfs, the highest allowed CPU counts.
+/// Per-CPU tables are this long, and a thread may run on any of these CPUs whatever it is allowed
+/// now. Read from sysfs; without sysfs, every CPU counts that the kernel has room for in its masks.
 pub fn possible_cpus_max() -> u32 {
     let possible = Path::new(topology::SYSFS_CPU).join("possible");
     let from_sysfs = std::fs::read_to_string(possible)
         .ok()
         .and_then(|text| topology::parse_list(&text).ok())
         .and_then(|ids| ids.last().copied());
-    let highest = from_sysfs.or_else(|| {
-        let allowed = allowed_cpus().ok()?;
-        allowed.last().map(|cpu| cpu.0)
-    });
-    highest.unwrap_or(0) + 1
+    let allowed = allowed_cpus().ok().and_then(|cpus| cpus.last().map(|cpu| cpu.0 + 1));
+    // A file that tells of fewer CPUs than this thread may use is not this machine's.
+    from_sysfs.map_or_else(mask_cpus, |highest| highest + 1).max(allowed.unwrap_or(1))
+}
+
+/// CPUs that the kernel's masks have room for: no fewer than the machine can ever have.
+fn mask_cpus() -> u32 {
+    let mut mask = vec![0 as Word; (MASK_CPUS_MAX / WORD_BITS) as usize];
+    read_mask(&mut mask).map_or(MASK_CPUS_MAX, |bytes| bytes as u32 * u8::BITS)
 }
 
 /// Holds this thread on one CPU; gives it its former CPUs back when dropped (PIN-2).
@@ -168,13 +173,20 @@ pub fn run_on_each(mut work: impl FnMut(CpuId)) -> Result<(), AffinityError> {
     Ok(())
 }
 
-/// Fills `mask` with this thread's CPUs.
-fn read_mask(mask: &mut [Word]) -> Result<(), Errno> {
+/// Fills `mask` with this thread's CPUs. Returns the bytes of the kernel's own masks.
+fn read_mask(mask: &mut [Word]) -> Result<usize, Errno> {
+    let this_thread: libc::pid_t = 0;
     // SAFETY: sched_getaffinity writes (1) at most as many bytes as named: the slice's own length,
-    // borrowed mutably. (2) It accepts any length that is a multiple of a long, so the pointee need
-    // not be as long as a cpu_set_t.
-    let rc = unsafe { libc::sched_getaffinity(0, size_of_val(mask), mask.as_mut_ptr().cast()) };
-    if rc == 0 { Ok(()) } else { Err(Errno::last()) }
+    // borrowed mutably. (2) It accepts any length that is a multiple of a long.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            this_thread,
+            size_of_val(mask),
+            mask.as_mut_ptr(),
+        )
+    };
+    usize::try_from(rc).map_err(|_| Errno::last())
 }
 
 /// The set bits of `mask`, ascending.
@@ -196,6 +208,12 @@ mod tests {
         assert!(!allowed.is_empty());
         assert!(allowed.is_sorted());
         assert!(allowed.iter().all(|cpu| cpu.0 < possible_cpus_max()));
+    }
+
+    #[test]
+    fn without_sysfs_no_cpu_is_forgotten() {
+        assert!(mask_cpus() >= possible_cpus_max());
+        assert!(mask_cpus() <= MASK_CPUS_MAX && mask_cpus().is_multiple_of(8));
     }
 
     #[test]

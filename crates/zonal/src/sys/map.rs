@@ -24,14 +24,14 @@
 //! want of pages, *except* under a strict binding to a node whose share of the pool is used up: the
 //! process then gets SIGBUS. [`Mapping::prefault`] turns that into an error (from Linux 5.14 on).
 //!
-//! # Fork
-//! A child shares nothing with the threads that keep a pool going, and every page written by either
-//! side is copied. [`ForkPolicy`] offers the kernel's three answers.
+//! # Releasing
+//! Pages go back at once (`MADV_DONTNEED`) and never when the kernel likes (`MADV_FREE`): those may
+//! turn to zeroes between two reads, under whoever has a reference to them.
 //!
 //! It does *not* decide what is mapped where; that is the pool's job.
 
 use super::Errno;
-use rustix::mm::{Advice, MprotectFlags};
+use rustix::mm::Advice;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -42,7 +42,7 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-pub use numa::{BindMode, BindOutcome, Residency};
+pub use numa::{BindMode, BindOutcome};
 
 /// 2 MiB: a huge page, and a pageblock.
 pub const ALIGN_2M: usize = 2 << 20;
@@ -56,32 +56,10 @@ pub const ALIGN_MAX: usize = 1 << 30;
 pub enum Backing {
     /// Whatever the kernel does by default.
     KernelDefault,
-    /// Base pages only: `MADV_NOHUGEPAGE`.
-    BaseOnly,
     /// Transparent huge pages where the kernel finds them: `MADV_HUGEPAGE`.
     Transparent,
     /// 2 MiB pages out of the administrator's pool: `MAP_HUGETLB | MAP_HUGE_2MB`.
     Huge2M,
-}
-
-/// Whether the memory can be used at once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Commit {
-    /// Readable and writable, and counted against the kernel's commit limit.
-    Now,
-    /// Address space only; [`Mapping::commit`] makes parts usable. Touching before that faults.
-    Later,
-}
-
-/// What a child made by `fork` sees.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ForkPolicy {
-    /// The same bytes, copied when either side writes (the kernel's default).
-    Copy,
-    /// Nothing: an access faults. No page is ever copied. `MADV_DONTFORK`.
-    Absent,
-    /// Zeroes. `MADV_WIPEONFORK`, Linux 4.14; not for [`Backing::Huge2M`].
-    Zeroed,
 }
 
 /// What to map.
@@ -93,10 +71,6 @@ pub struct MapOptions {
     pub align: usize,
     /// What pages.
     pub backing: Backing,
-    /// Whether it can be used at once.
-    pub commit: Commit,
-    /// What a child sees.
-    pub fork: ForkPolicy,
 }
 
 /// A weaker backing was taken, because `operation` failed with `errno`.
@@ -119,27 +93,6 @@ pub enum Prefaulted {
     Populated,
     /// By touching each page, because the kernel does not know that call.
     Touched(Errno),
-}
-
-/// How [`Mapping::release`] is to do it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Release {
-    /// Pages go back at once and read as zeroes: `MADV_DONTNEED`.
-    Now,
-    /// Pages go back when the kernel wants them and hold their bytes or zeroes until the next
-    /// write: `MADV_FREE`, Linux 4.5. Cheaper when they are used again soon.
-    Lazy,
-}
-
-/// How [`Mapping::release`] did it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Released {
-    /// Pages are gone and read as zeroes.
-    Now,
-    /// Pages go when the kernel wants them.
-    Lazy,
-    /// Lazily was asked, but refused with this error; pages are gone and read as zeroes.
-    NowBecause(Errno),
 }
 
 /// A mapping could not be made or changed.
@@ -190,12 +143,11 @@ pub enum MapError {
 pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
-    outer: place::Outer,
+    /// Unmapped with this value (MAP-1).
+    _outer: place::Outer,
     granule: usize,
-    asked: Backing,
     backing: Backing,
     downgrades: Vec<Downgrade>,
-    fork: ForkPolicy,
 }
 
 // SAFETY: (1) a Mapping owns its range (MAP-1) and nothing in it belongs to a thread: the kernel's
@@ -210,10 +162,9 @@ impl Mapping {
     ///
     /// # Errors
     /// [`MapError::Options`] for impossible options, [`MapError::Os`] when not even the weakest
-    /// backing can be had, or the fork policy cannot: a child that sees what it should not is not
-    /// something to fall back to.
+    /// backing can be had.
     pub fn new(options: &MapOptions) -> Result<Mapping, MapError> {
-        let MapOptions { align, backing, fork, .. } = *options;
+        let MapOptions { align, backing, .. } = *options;
         let refused = MapError::Options { bytes: options.bytes, align };
         let page = rustix::param::page_size();
         let huge = backing == Backing::Huge2M;
@@ -225,7 +176,7 @@ impl Mapping {
         let mut downgrades = Vec::new();
         let mut placed = None;
         if huge {
-            match place::map_huge_2m(bytes, align, options.commit) {
+            match place::map_huge_2m(bytes, align) {
                 Ok(done) => placed = Some((done, ALIGN_2M, Backing::Huge2M)),
                 Err(errno) => downgrades.push(Downgrade {
                     from: Backing::Huge2M,
@@ -238,20 +189,18 @@ impl Mapping {
         let (outer, granule, backing) = match placed {
             Some(placed) => placed,
             None => {
-                let outer = place::map_base(bytes, align, options.commit)
-                    .map_err(|errno| MapError::Os { operation: "mmap", bytes, errno })?;
+                let outer = place::map_base(bytes, align).map_err(|errno| MapError::Os {
+                    operation: "mmap",
+                    bytes,
+                    errno,
+                })?;
                 (outer, page, if huge { Backing::Transparent } else { backing })
             }
         };
         let base = outer.aligned(align);
         debug_assert!((base.as_ptr() as usize).is_multiple_of(align), "MAP-4");
-        let (asked, fork_before) = (options.backing, ForkPolicy::Copy);
-        let mut mapping =
-            Mapping { base, bytes, outer, granule, asked, backing, downgrades, fork: fork_before };
-        mapping.advise_backing()?;
-        if fork != ForkPolicy::Copy {
-            mapping.set_fork_policy(fork)?;
-        }
+        let mut mapping = Mapping { base, bytes, _outer: outer, granule, backing, downgrades };
+        mapping.advise_backing();
         Ok(mapping)
     }
 
@@ -271,38 +220,9 @@ impl Mapping {
         self.granule
     }
 
-    /// The backing that was asked for.
-    pub fn asked(&self) -> Backing {
-        self.asked
-    }
-
-    /// The backing in force.
-    pub fn backing(&self) -> Backing {
-        self.backing
-    }
-
-    /// Why [`Mapping::backing`] is not what was asked, in the order things failed.
+    /// Why the backing is not what was asked, in the order things failed.
     pub fn downgrades(&self) -> &[Downgrade] {
         &self.downgrades
-    }
-
-    /// What a child sees.
-    pub fn fork_policy(&self) -> ForkPolicy {
-        self.fork
-    }
-
-    /// Makes `range` readable and writable. Harmless where it already is.
-    ///
-    /// # Errors
-    /// [`MapError`]; `ENOMEM` when the commit limit or the number of mappings is reached.
-    pub fn commit(&self, range: Range<usize>) -> Result<(), MapError> {
-        let operation = "commit (mprotect)";
-        let (start, bytes) = self.checked_range(operation, &range)?;
-        let access = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: mprotect needs (1) whole pages of ours: MAP-1, MAP-2. (2) Access is only added,
-        // so no access under way can begin to fault, and no byte changes.
-        let done = unsafe { rustix::mm::mprotect(start, bytes, access) };
-        done.map_err(|errno| MapError::Os { operation, bytes, errno: errno.into() })
     }
 
     /// Faults in every page of `range`, writable; contents stay.
@@ -338,7 +258,7 @@ impl Mapping {
         }
     }
 
-    /// Gives the pages of `range` back to the kernel; the addresses stay ours.
+    /// Gives the pages of `range` back to the kernel; the addresses stay ours, and read as zeroes.
     ///
     /// # Errors
     /// [`MapError`]; `EINVAL` for locked memory, and for huge pages before Linux 5.18.
@@ -346,20 +266,12 @@ impl Mapping {
     /// # Safety
     /// 1. No reference to a byte of `range` lives across the call, and nobody reads one expecting
     ///    what it held before.
-    pub unsafe fn release(&self, range: Range<usize>, how: Release) -> Result<Released, MapError> {
+    pub unsafe fn release(&self, range: Range<usize>) -> Result<(), MapError> {
         let operation = "release (MADV_DONTNEED)";
         let (start, bytes) = self.checked_range(operation, &range)?;
-        let mut released = Released::Now;
-        if how == Release::Lazy {
-            // SAFETY: (1) MAP-1, MAP-2. (2) This function's contract (1).
-            match unsafe { advise(start, bytes, Advice::LinuxFree) } {
-                Ok(()) => return Ok(Released::Lazy),
-                Err(errno) => released = Released::NowBecause(errno),
-            }
-        }
         // SAFETY: (1) MAP-1, MAP-2. (2) This function's contract (1).
         let done = unsafe { advise(start, bytes, Advice::LinuxDontNeed) };
-        done.map(|()| released).map_err(|errno| MapError::Os { operation, bytes, errno })
+        done.map_err(|errno| MapError::Os { operation, bytes, errno })
     }
 
     /// Bytes of `range` that are in memory now, in base pages.
@@ -379,52 +291,18 @@ impl Mapping {
         Ok(pages.iter().filter(|page| **page & 1 != 0).count() * zonal_core::types::PAGE_SIZE)
     }
 
-    /// Changes what a child sees from now on.
-    ///
-    /// # Errors
-    /// [`MapError::Os`]; `EINVAL` for [`ForkPolicy::Zeroed`] before Linux 4.14 or with huge pages.
-    /// The policy is then unchanged, or [`ForkPolicy::Copy`] if an earlier step had gone through.
-    pub fn set_fork_policy(&mut self, policy: ForkPolicy) -> Result<(), MapError> {
-        let steps: &[(Advice, &'static str, ForkPolicy)] = match (self.fork, policy) {
-            (ForkPolicy::Absent, ForkPolicy::Absent) | (ForkPolicy::Zeroed, ForkPolicy::Zeroed) => {
-                &[]
-            }
-            (ForkPolicy::Copy, ForkPolicy::Copy) => &[],
-            (ForkPolicy::Absent, ForkPolicy::Copy) => &[DO_FORK],
-            (ForkPolicy::Zeroed, ForkPolicy::Copy) => &[KEEP_ON_FORK],
-            (ForkPolicy::Copy, ForkPolicy::Absent) => &[DONT_FORK],
-            (ForkPolicy::Copy, ForkPolicy::Zeroed) => &[WIPE_ON_FORK],
-            (ForkPolicy::Zeroed, ForkPolicy::Absent) => &[KEEP_ON_FORK, DONT_FORK],
-            (ForkPolicy::Absent, ForkPolicy::Zeroed) => &[DO_FORK, WIPE_ON_FORK],
-        };
-        for &(advice, operation, reached) in steps {
-            let bytes = self.bytes;
-            // SAFETY: (1) the whole mapping: MAP-1. (2) Fork advice changes nothing in this
-            // process.
-            let done = unsafe { advise(self.base.as_ptr().cast(), bytes, advice) };
-            done.map_err(|errno| MapError::Os { operation, bytes, errno })?;
-            self.fork = reached;
-        }
-        Ok(())
-    }
-
     /// Tells the kernel which backing we want; takes the default where it cannot be had.
-    fn advise_backing(&mut self) -> Result<(), MapError> {
-        let (advice, operation) = match self.backing {
-            Backing::KernelDefault | Backing::Huge2M => return Ok(()),
-            Backing::Transparent => (Advice::LinuxHugepage, "madvise(MADV_HUGEPAGE)"),
-            Backing::BaseOnly => (Advice::LinuxNoHugepage, "madvise(MADV_NOHUGEPAGE)"),
-        };
-        // SAFETY: (1) the whole mapping: MAP-1. (2) Advice on page sizes keeps contents.
-        let done = unsafe { advise(self.base.as_ptr().cast(), self.bytes, advice) };
-        let Err(errno) = done else { return Ok(()) };
-        if self.backing == Backing::BaseOnly && errno == Errno::INVAL {
-            return Ok(()); // A kernel without transparent huge pages: base pages are all it has.
+    fn advise_backing(&mut self) {
+        if self.backing != Backing::Transparent {
+            return;
         }
+        let operation = "madvise(MADV_HUGEPAGE)";
+        // SAFETY: (1) the whole mapping: MAP-1. (2) Advice on page sizes keeps contents.
+        let done = unsafe { advise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxHugepage) };
+        let Err(errno) = done else { return };
         let (from, to) = (self.backing, Backing::KernelDefault);
         self.downgrades.push(Downgrade { from, to, operation, errno });
         self.backing = to;
-        Ok(())
     }
 
     /// Address and length of `range`, if it is one (MAP-2). An empty range is refused.
@@ -442,15 +320,6 @@ impl Mapping {
         Ok((self.base.as_ptr().wrapping_add(start).cast(), end - start))
     }
 }
-
-const DO_FORK: (Advice, &str, ForkPolicy) =
-    (Advice::LinuxDoFork, "madvise(MADV_DOFORK)", ForkPolicy::Copy);
-const DONT_FORK: (Advice, &str, ForkPolicy) =
-    (Advice::LinuxDontFork, "madvise(MADV_DONTFORK)", ForkPolicy::Absent);
-const KEEP_ON_FORK: (Advice, &str, ForkPolicy) =
-    (Advice::LinuxKeepOnFork, "madvise(MADV_KEEPONFORK)", ForkPolicy::Copy);
-const WIPE_ON_FORK: (Advice, &str, ForkPolicy) =
-    (Advice::LinuxWipeOnFork, "madvise(MADV_WIPEONFORK)", ForkPolicy::Zeroed);
 
 /// `madvise`, with retries where the kernel asks for them.
 ///

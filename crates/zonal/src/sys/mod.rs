@@ -16,27 +16,27 @@
 //!   state.
 //! - **SYS-2** A call that an old kernel, a container or a seccomp filter may refuse never panics.
 //!   It returns a typed value that carries the errno; where something weaker was done instead, the
-//!   value says what (`Downgrade`, `BindOutcome`, `Prefaulted`, `Released`, `WaitOutcome`).
+//!   value says what (`Downgrade`, `BindOutcome`, `Prefaulted`, `WaitOutcome`).
 //! - **SYS-3** Nothing here reads environment variables or keeps global state: the caller decides.
 //! - **SYS-4** Files are read below roots given by the caller, so that tests can forge them.
 //!
 //! It does *not* decide policy: which node, how much, and when belong to the layers above.
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "a layer of building blocks: some serve only tests and benches"
-)]
+//!
+//! Public is what describes the machine and where a thread runs. What gives out memory, parks
+//! threads or stops the sections of other CPUs is the pool's alone.
 
 use std::fmt;
 
 pub mod affinity;
-pub mod clock;
-pub mod futex;
+pub(crate) mod clock;
+pub(crate) mod futex;
 pub mod machine;
-pub mod map;
-pub mod membarrier;
+pub(crate) mod map;
+pub(crate) mod membarrier;
 pub mod rseq_abi;
 pub mod topology;
+
+pub use map::MapError;
 
 /// An error number of the kernel, without the sign: `ENOMEM` is 12.
 ///

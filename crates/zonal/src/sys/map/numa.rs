@@ -47,6 +47,7 @@ pub enum BindOutcome {
 }
 
 /// Where a page is.
+#[cfg(test)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Residency {
     /// In the memory of this node.
@@ -83,6 +84,7 @@ impl Mapping {
     ///
     /// # Errors
     /// [`MapError`]; `ENOSYS` on a kernel without NUMA.
+    #[cfg(test)]
     pub fn residency(&self, offset: usize) -> Result<Residency, MapError> {
         let operation = "residency (move_pages)";
         let start = offset - offset % self.granule;

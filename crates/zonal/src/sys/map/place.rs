@@ -5,7 +5,7 @@
 //! taken with `MAP_FIXED_NOREPLACE`, which fails instead of overwriting when another thread was
 //! faster.
 
-use super::{ALIGN_2M, Commit};
+use super::ALIGN_2M;
 use crate::sys::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr::NonNull;
@@ -80,30 +80,43 @@ impl Drop for Outer {
     }
 }
 
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
 /// Maps `bytes` (whole pages) that hold an address aligned to `align`, of base pages.
-pub(super) fn map_base(bytes: usize, align: usize, commit: Commit) -> Result<Outer, Errno> {
+pub(super) fn map_base(bytes: usize, align: usize) -> Result<Outer, Errno> {
+    map_aligned(bytes, align, READ_WRITE, MapFlags::empty())
+}
+
+/// Address space that nobody can use: not accounted, and NORESERVE says so to every kernel.
+pub(super) fn reserve(bytes: usize, align: usize) -> Result<Outer, Errno> {
+    map_aligned(bytes, align, ProtFlags::empty(), MapFlags::NORESERVE)
+}
+
+fn map_aligned(
+    bytes: usize,
+    align: usize,
+    access: ProtFlags,
+    flags: MapFlags,
+) -> Result<Outer, Errno> {
     let page = rustix::param::page_size();
     let excess = align.saturating_sub(page);
     let padded = bytes.checked_add(excess).ok_or(Errno::NOMEM)?;
-    let (access, flags) = modes(commit);
     let mut outer = Outer::map(std::ptr::null_mut(), padded, access, flags)?;
     outer.trim(bytes, align);
     Ok(outer)
 }
 
 /// Maps `bytes` (a multiple of 2 MiB) from an address aligned to `align`, of 2 MiB pages.
-pub(super) fn map_huge_2m(bytes: usize, align: usize, commit: Commit) -> Result<Outer, Errno> {
+pub(super) fn map_huge_2m(bytes: usize, align: usize) -> Result<Outer, Errno> {
     debug_assert!(bytes.is_multiple_of(ALIGN_2M));
-    let (access, flags) = modes(commit);
-    // NORESERVE would let a fault fail with SIGBUS later, when the pool has run out: never for
-    // these.
-    let flags = (flags - MapFlags::NORESERVE) | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+    // Without NORESERVE, which would let a fault fail with SIGBUS later, when the pool has run out.
+    let (access, flags) = (READ_WRITE, MapFlags::HUGETLB | MapFlags::HUGE_2MB);
     if align <= ALIGN_2M {
         return Outer::map(std::ptr::null_mut(), bytes, access, flags);
     }
     let fixed = flags | MapFlags::FIXED_NOREPLACE;
     for _ in 0..HOLE_TRIES {
-        let hole = map_base(bytes, align, Commit::Later)?.aligned(align);
+        let hole = reserve(bytes, align)?.aligned(align);
         // The hole was unmapped at the end of that statement; another thread may take it first.
         match Outer::map(hole.as_ptr(), bytes, access, fixed) {
             Ok(outer) if outer.start.as_ptr().align_offset(align) == 0 => return Ok(outer),
@@ -115,15 +128,6 @@ pub(super) fn map_huge_2m(bytes: usize, align: usize, commit: Commit) -> Result<
 }
 
 const EEXIST: Errno = Errno::new(libc::EEXIST);
-
-/// Access and flags of a mapping that is, or is not yet, to be used.
-fn modes(commit: Commit) -> (ProtFlags, MapFlags) {
-    match commit {
-        Commit::Now => (ProtFlags::READ | ProtFlags::WRITE, MapFlags::empty()),
-        // Not accounted until mprotect makes it writable; NORESERVE says so to every kernel.
-        Commit::Later => (ProtFlags::empty(), MapFlags::NORESERVE),
-    }
-}
 
 /// Unmaps whole pages.
 ///

@@ -1,6 +1,7 @@
 //! Tests of mappings on this machine's kernel. Where a call may be refused (no huge pages, one
 //! node, a seccomp filter), the test asserts the typed answer instead of success.
 
+use super::numa::Residency;
 use super::*;
 use crate::sys::topology::Topology;
 use zonal_core::types::NodeId;
@@ -8,13 +9,7 @@ use zonal_core::types::NodeId;
 const MIB: usize = 1 << 20;
 
 fn options(bytes: usize) -> MapOptions {
-    MapOptions {
-        bytes,
-        align: ALIGN_2M,
-        backing: Backing::KernelDefault,
-        commit: Commit::Now,
-        fork: ForkPolicy::Copy,
-    }
+    MapOptions { bytes, align: ALIGN_2M, backing: Backing::KernelDefault }
 }
 
 fn store(mapping: &Mapping, offset: usize, value: u8) {
@@ -35,9 +30,9 @@ fn prefault(mapping: &Mapping, range: Range<usize>) -> Result<Prefaulted, MapErr
     unsafe { mapping.prefault(range) }
 }
 
-fn release(mapping: &Mapping, range: Range<usize>, how: Release) -> Result<Released, MapError> {
+fn release(mapping: &Mapping, range: Range<usize>) -> Result<(), MapError> {
     // SAFETY: (1) the tests keep no references.
-    unsafe { mapping.release(range, how) }
+    unsafe { mapping.release(range) }
 }
 
 /// The flags the kernel shows for the mapping that holds `address`; none where it shows none.
@@ -67,13 +62,12 @@ fn has_flag(mapping: &Mapping, flag: &str) -> Option<bool> {
 
 #[test]
 fn each_backing_is_aligned_zeroed_and_writable() {
-    use Backing::{BaseOnly, Huge2M, KernelDefault, Transparent};
-    for backing in [KernelDefault, BaseOnly, Transparent, Huge2M] {
+    use Backing::{Huge2M, KernelDefault, Transparent};
+    for backing in [KernelDefault, Transparent, Huge2M] {
         for align in [ALIGN_2M, ALIGN_4M] {
             let mapping = Mapping::new(&MapOptions { align, backing, ..options(6 * MIB) }).unwrap();
             assert_eq!(mapping.base().as_ptr() as usize % align, 0, "MAP-4");
             assert_eq!(mapping.bytes(), 6 * MIB);
-            assert_eq!(mapping.asked(), backing);
             let last = mapping.bytes() - 1;
             assert_eq!((load(&mapping, 0), load(&mapping, last)), (0, 0));
             store(&mapping, 0, 7);
@@ -87,7 +81,7 @@ fn each_backing_is_aligned_zeroed_and_writable() {
 fn every_weaker_backing_is_reported_with_its_reason() {
     let asked = MapOptions { backing: Backing::Huge2M, ..options(4 * MIB) };
     let mapping = Mapping::new(&asked).unwrap();
-    if mapping.backing() == Backing::Huge2M {
+    if mapping.backing == Backing::Huge2M {
         assert!(mapping.downgrades().is_empty());
         assert_eq!(mapping.granule(), ALIGN_2M);
         return;
@@ -96,46 +90,32 @@ fn every_weaker_backing_is_reported_with_its_reason() {
     assert_eq!((first.from, first.to), (Backing::Huge2M, Backing::Transparent));
     assert_ne!(first.errno.raw(), 0);
     let last = mapping.downgrades().last().unwrap();
-    assert_eq!(last.to, mapping.backing(), "the chain ends at what is in force");
+    assert_eq!(last.to, mapping.backing, "the chain ends at what is in force");
     assert_eq!(mapping.granule(), rustix::param::page_size());
 }
 
 #[test]
 fn advice_reaches_the_kernel() {
-    let advised = |backing| Mapping::new(&MapOptions { backing, ..options(4 * MIB) }).unwrap();
-    let transparent = advised(Backing::Transparent);
-    if transparent.backing() != Backing::Transparent {
-        return; // A kernel without huge pages keeps neither flag.
+    let options = MapOptions { backing: Backing::Transparent, ..options(4 * MIB) };
+    let transparent = Mapping::new(&options).unwrap();
+    if transparent.backing != Backing::Transparent {
+        return; // A kernel without huge pages does not keep the flag.
     }
-    let base_only = advised(Backing::BaseOnly);
-    for (mapping, flag) in [(&transparent, "hg"), (&base_only, "nh")] {
-        assert_ne!(has_flag(mapping, flag), Some(false), "smaps shows {flag}");
-    }
-}
-
-#[test]
-fn reserved_memory_is_usable_once_committed() {
-    let later = MapOptions { commit: Commit::Later, ..options(64 * MIB) };
-    let mapping = Mapping::new(&later).unwrap();
-    mapping.commit(2 * MIB..4 * MIB).unwrap();
-    mapping.commit(3 * MIB..5 * MIB).unwrap();
-    store(&mapping, 2 * MIB, 1);
-    store(&mapping, 5 * MIB - 1, 2);
-    assert_eq!(load(&mapping, 3 * MIB), 0);
+    assert_ne!(has_flag(&transparent, "hg"), Some(false), "smaps shows it");
 }
 
 #[test]
 fn prefaulting_brings_pages_in_and_keeps_contents() {
-    let asked = MapOptions { backing: Backing::BaseOnly, ..options(2 * MIB) };
-    let mapping = Mapping::new(&asked).unwrap();
+    // Smaller than a huge page, so that what is not asked for stays away.
+    let mapping = Mapping::new(&MapOptions { align: 4096, ..options(MIB) }).unwrap();
     store(&mapping, 4096, 9);
-    let how = prefault(&mapping, 0..MIB).unwrap();
+    let how = prefault(&mapping, 0..MIB / 2).unwrap();
     assert!(matches!(how, Prefaulted::Populated | Prefaulted::Touched(_)), "{how:?}");
     assert_eq!(load(&mapping, 4096), 9);
     match mapping.residency(8192) {
         Ok(residency) => {
             assert!(matches!(residency, Residency::On(_)), "{residency:?}");
-            assert_eq!(mapping.residency(MIB + 5), Ok(Residency::Absent), "not prefaulted");
+            assert_eq!(mapping.residency(MIB / 2 + 5), Ok(Residency::Absent), "not prefaulted");
         }
         Err(MapError::Os { errno, .. }) => assert_ne!(errno.raw(), 0),
         Err(other) => panic!("{other}"),
@@ -147,14 +127,10 @@ fn released_pages_read_as_zeroes() {
     let mapping = Mapping::new(&options(4 * MIB)).unwrap();
     store(&mapping, MIB, 5);
     store(&mapping, 3 * MIB, 6);
-    assert_eq!(release(&mapping, 0..2 * MIB, Release::Now), Ok(Released::Now));
+    assert_eq!(release(&mapping, 0..2 * MIB), Ok(()));
     assert_eq!((load(&mapping, MIB), load(&mapping, 3 * MIB)), (0, 6));
-    let lazily = release(&mapping, 2 * MIB..4 * MIB, Release::Lazy).unwrap();
-    match lazily {
-        Released::Lazy => assert!(matches!(load(&mapping, 3 * MIB), 0 | 6)),
-        Released::NowBecause(_) => assert_eq!(load(&mapping, 3 * MIB), 0),
-        Released::Now => panic!("lazily was asked"),
-    }
+    assert_eq!(release(&mapping, 2 * MIB..4 * MIB), Ok(()));
+    assert_eq!(load(&mapping, 3 * MIB), 0);
     store(&mapping, 3 * MIB, 7);
     assert_eq!(load(&mapping, 3 * MIB), 7, "a write takes the page back");
 }
@@ -165,7 +141,7 @@ fn binding_to_a_present_node_puts_pages_there() {
     let mapping = Mapping::new(&options(2 * MIB)).unwrap();
     for node in topology.nodes().iter().filter(|node| node.has_memory) {
         let all = 0..mapping.bytes();
-        release(&mapping, all.clone(), Release::Now).unwrap();
+        release(&mapping, all.clone()).unwrap();
         match mapping.bind(all.clone(), node.id, BindMode::Strict).unwrap() {
             BindOutcome::Bound => {
                 prefault(&mapping, all).unwrap();
@@ -203,10 +179,9 @@ fn ranges_outside_or_off_the_granule_are_refused() {
     let wrong = [1..4096, 0..4097, 0..4 * MIB, 4096..4096, 8192..4096, usize::MAX - 4095..0];
     for range in wrong {
         let refused = [
-            mapping.commit(range.clone()).err(),
             mapping.bind(range.clone(), NodeId(0), BindMode::Strict).err(),
             prefault(&mapping, range.clone()).err(),
-            release(&mapping, range.clone(), Release::Now).err(),
+            release(&mapping, range.clone()).err(),
         ];
         for error in refused {
             assert!(matches!(error, Some(MapError::Range { .. })), "{range:?}: {error:?}");
@@ -245,36 +220,12 @@ fn more_than_the_address_space_is_an_error_with_errno() {
 }
 
 #[test]
-fn every_fork_policy_follows_every_other() {
-    use ForkPolicy::{Absent, Copy, Zeroed};
-    let mut mapping = Mapping::new(&options(2 * MIB)).unwrap();
-    let walk = [Absent, Zeroed, Absent, Copy, Zeroed, Zeroed, Copy, Copy, Absent, Absent];
-    for policy in walk {
-        if let Err(error) = mapping.set_fork_policy(policy) {
-            assert!(matches!(error, MapError::Os { .. }), "{error}");
-            assert_eq!(policy, Zeroed, "only this one may be unknown to the kernel");
-            continue;
-        }
-        assert_eq!(mapping.fork_policy(), policy);
-        if let (Some(dont_copy), Some(wipe)) = (has_flag(&mapping, "dc"), has_flag(&mapping, "wf"))
-        {
-            assert_eq!(dont_copy, policy == Absent);
-            assert_eq!(wipe, policy == Zeroed);
-        }
-    }
-    let absent = Mapping::new(&MapOptions { fork: Absent, ..options(2 * MIB) }).unwrap();
-    assert_eq!(absent.fork_policy(), Absent);
-}
-
-#[test]
 fn dropping_gives_the_addresses_back() {
     // 64 GiB each: more than the whole address space, if one in a thousand stayed.
-    let reserve = MapOptions { commit: Commit::Later, align: ALIGN_4M, ..options(64 << 30) };
     for _ in 0..4096 {
-        match Mapping::new(&reserve) {
-            Ok(mapping) => assert_eq!(mapping.bytes(), 64 << 30),
-            Err(MapError::Os { errno, .. }) => return assert_eq!(errno, Errno::NOMEM), // ulimit -v
-            Err(other) => panic!("{other}"),
+        match place::reserve(64 << 30, ALIGN_4M) {
+            Ok(outer) => assert_eq!(outer.aligned(ALIGN_4M).as_ptr() as usize % ALIGN_4M, 0),
+            Err(errno) => return assert_eq!(errno, Errno::NOMEM), // ulimit -v
         }
     }
 }
