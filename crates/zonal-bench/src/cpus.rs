@@ -3,8 +3,6 @@
 //! Thread 0 runs on the first allowed CPU, thread 1 on the first CPU of *another core*: two SMT
 //! siblings share their L1 and would make "two threads" mean something else. Siblings come last.
 
-use std::fs;
-
 use zonal::sys::topology::parse_list;
 
 /// The CPUs of this process, in pinning order.
@@ -62,7 +60,8 @@ fn one_per_core_first(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>)
 /// SMT siblings of `cpu` by sysfs; only itself where that is not readable.
 fn siblings_of(cpu: usize) -> Vec<usize> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-    let siblings = fs::read_to_string(path).ok().and_then(|text| parse_list(&text).ok());
+    let siblings =
+        zonal::sys::files::snapshot(path.as_ref()).ok().and_then(|text| parse_list(&text).ok());
     siblings.map_or(vec![cpu], |cpus| cpus.into_iter().map(|cpu| cpu as usize).collect())
 }
 

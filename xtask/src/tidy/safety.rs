@@ -16,6 +16,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/zonal-cache/src/frames.rs",
     "crates/zonal-cache/tests/",
     "crates/zonal/tests/",
+    "crates/zonal/examples/stress/bugs.rs",
     "crates/zonal-replay/src/run/entries.rs",
     "crates/zonal-replay/src/run/real_tests.rs",
     "crates/zonal-bench/",

@@ -1,11 +1,11 @@
 //! The shape of this machine: sockets, cores, threads, nodes and caches, as sysfs tells them.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
 use crate::machine::Caches;
 use zonal::CpuId;
+use zonal::sys::files::snapshot;
 use zonal::sys::topology::{SysfsRoots, Topology, TopologyError, parse_list};
 
 /// Cache sizes where sysfs is silent, in KiB: what most servers have at least.
@@ -133,10 +133,10 @@ fn caches(
     let level = |level: u32| {
         let folders = (0..).map(|leaf| cpu.join(format!("cache/index{leaf}")));
         let data = folders.take_while(|folder| folder.is_dir()).find(|folder| {
-            let kind = fs::read_to_string(folder.join("type")).unwrap_or_default();
+            let kind = snapshot(&folder.join("type")).unwrap_or_default();
             number(&folder.join("level")) == Some(level) && kind.trim() != "Instruction"
         })?;
-        let size = fs::read_to_string(data.join("size")).ok()?;
+        let size = snapshot(&data.join("size")).ok()?;
         size.trim().strip_suffix('K')?.parse::<u64>().ok()
     };
     let l1_kib = level(1).unwrap_or_else(|| silent("cache.l1_kib", USUAL.l1_kib));
@@ -159,9 +159,9 @@ fn caches(
 }
 
 fn number(file: &Path) -> Option<u32> {
-    fs::read_to_string(file).ok()?.trim().parse().ok()
+    snapshot(file).ok()?.trim().parse().ok()
 }
 
 fn ids(file: &Path) -> Option<Vec<u32>> {
-    parse_list(&fs::read_to_string(file).ok()?).ok().filter(|ids| !ids.is_empty())
+    parse_list(&snapshot(file).ok()?).ok().filter(|ids| !ids.is_empty())
 }

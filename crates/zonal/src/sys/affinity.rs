@@ -113,7 +113,7 @@ pub fn pin(cpu: CpuId) -> Result<(), AffinityError> {
 /// now. Read from sysfs; without sysfs, every CPU counts that the kernel has room for in its masks.
 pub fn possible_cpus_max() -> u32 {
     let possible = Path::new(topology::SYSFS_CPU).join("possible");
-    let from_sysfs = std::fs::read_to_string(possible)
+    let from_sysfs = super::files::snapshot(&possible)
         .ok()
         .and_then(|text| topology::parse_list(&text).ok())
         .and_then(|ids| ids.last().copied());

@@ -8,6 +8,7 @@
 //!   membarrier stop the sections of another CPU
 //!   futex      park and wake
 //!   clock      monotonic nanoseconds
+//!   files      files of sysfs, read at one moment
 //!   machine    what machine this is, as reports name it
 //! ```
 //!
@@ -29,6 +30,7 @@ use std::fmt;
 
 pub mod affinity;
 pub(crate) mod clock;
+pub mod files;
 pub(crate) mod futex;
 pub mod machine;
 pub(crate) mod map;

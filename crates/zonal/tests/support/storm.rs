@@ -12,6 +12,8 @@
 //! workers keep to a budget to know that: pages are paid for before they are asked for, and given
 //! back only after they were freed.
 
+mod weather;
+
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -20,10 +22,8 @@ use std::time::{Duration, Instant};
 
 use zonal::{CpuId, Gfp, Mode, Order, PAGE_SIZE, Pool, ZoneStats};
 
-use super::{Owners, Rng, Timer, cpus, exit_now, free, install, move_thread, order, thread_id};
+use super::{Owners, Rng, Timer, exit_now, free, install, order, thread_id};
 
-/// How often each worker is interrupted.
-const SIGNAL_EVERY: Duration = Duration::from_micros(50);
 /// Operations in the life of a worker; then it ends and another starts.
 const LIFE: u64 = 20_000;
 /// Blocks that a thread's signal handler keeps at most.
@@ -52,6 +52,15 @@ pub struct Plan {
     pub outside: u64,
     /// Whether threads are moved, stores drained from outside, memory given back.
     pub weather: bool,
+    /// How often each worker is interrupted; not at all if zero.
+    pub signal_every: Duration,
+    /// Whether the budget and the sysctls change all the time. Then nothing is said of refusals.
+    pub settings: bool,
+    /// Whether the storm goes on until a signal handler was served: it is only where the policy
+    /// and the settings let the fast paths stay open.
+    pub signals_served: bool,
+    /// The first number of every draw.
+    pub seed: u64,
     /// End the process with this code as soon as an error is seen, or the drainer is stuck.
     pub exit_on_error: Option<i32>,
 }
@@ -65,6 +74,10 @@ impl Default for Plan {
             one_order: false,
             outside: 0,
             weather: true,
+            signal_every: Duration::from_micros(50),
+            settings: false,
+            signals_served: true,
+            seed: 0,
             exit_on_error: None,
         }
     }
@@ -85,6 +98,7 @@ pub struct Report {
     pub moves: u64,
     pub drained: u64,
     pub trimmed: u64,
+    pub settings: u64,
 }
 
 struct Site<'p> {
@@ -129,9 +143,10 @@ pub fn storm(pool: &Pool, plan: Plan) -> Report {
     install(super::timer_signal(), on_signal);
     let site = Site::new(pool, plan);
     let end = Instant::now() + plan.time;
-    let (mut moves, mut trimmed) = (0, 0);
+    let (mut moves, mut trimmed, mut settings) = (0, 0, 0);
     std::thread::scope(|scope| {
         let crew: Vec<_> = (0..plan.workers).map(|_| scope.spawn(|| site.shift())).collect();
+        let changer = plan.settings.then(|| scope.spawn(|| site.change_settings()));
         if plan.weather {
             let mover = scope.spawn(|| site.move_everybody());
             let drainer = scope.spawn(|| site.drain());
@@ -143,6 +158,7 @@ pub fn storm(pool: &Pool, plan: Plan) -> Report {
             site.watch(end);
         }
         crew.into_iter().for_each(|worker| worker.join().unwrap());
+        settings = changer.map_or(0, |changer| changer.join().unwrap());
     });
     site.settle_estate();
     Report {
@@ -157,6 +173,7 @@ pub fn storm(pool: &Pool, plan: Plan) -> Report {
         moves,
         drained: site.drained.load(Relaxed),
         trimmed,
+        settings,
     }
 }
 
@@ -251,7 +268,8 @@ impl<'p> Site<'p> {
                 Some(block)
             }
             Err(error) => {
-                if order == Order::ZERO && self.refused.fetch_add(1, Relaxed) < 3 {
+                let told = order == Order::ZERO && !self.plan.settings;
+                if told && self.refused.fetch_add(1, Relaxed) < 3 {
                     eprintln!("refused: {error}; budget {}", self.budget.load(Relaxed));
                 }
                 self.refund(order.pages());
@@ -285,9 +303,10 @@ impl<'p> Site<'p> {
         self.threads.lock().unwrap().push(thread);
         let handler = Handler::new(self, me);
         HANDLER.set(std::ptr::from_ref(&handler).cast());
-        let timer = Timer::every(SIGNAL_EVERY);
+        let every = self.plan.signal_every;
+        let timer = (!every.is_zero()).then(|| Timer::every(every));
         let mut held = Vec::new();
-        let mut rng = Rng::new(u64::from(me));
+        let mut rng = Rng::new(self.plan.seed << 32 | u64::from(me));
         let mut operations = 0;
         while operations < LIFE && !self.stop.load(Relaxed) {
             self.step(&mut held, &mut rng, me);
@@ -362,7 +381,7 @@ impl<'p> Site<'p> {
             held.push((*page as usize, Order::ZERO));
         }
         if got < want {
-            self.refused.fetch_add(1, Relaxed);
+            self.refused.fetch_add(u64::from(!self.plan.settings), Relaxed);
             self.refund((want - got) as u64);
         }
     }
@@ -411,41 +430,6 @@ impl<'p> Site<'p> {
         left.into_iter().for_each(|block| self.free(block, 1));
     }
 
-    fn move_everybody(&self) -> u64 {
-        let cpus = cpus();
-        let mut rng = Rng::new(77);
-        let mut moves = 0;
-        while !self.stop.load(Relaxed) {
-            let threads = self.threads.lock().unwrap().clone();
-            for thread in threads {
-                let one = [cpus[rng.below(cpus.len())]];
-                let where_to = if rng.below(8) == 0 { cpus } else { &one[..] };
-                moves += u64::from(move_thread(thread, where_to));
-            }
-            std::thread::sleep(Duration::from_micros(300));
-        }
-        moves
-    }
-
-    fn drain(&self) {
-        while !self.stop.load(Relaxed) {
-            self.drained.fetch_add(self.pool.drain_all(), Relaxed);
-            self.drains.fetch_add(1, Relaxed);
-            for cpu in 0..self.pool.view().cpus() {
-                self.pool.refresh(CpuId(cpu as u32));
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-
-    fn trim(&self) -> u64 {
-        while !self.stop.load(Relaxed) {
-            self.pool.trim(usize::MAX).unwrap();
-            std::thread::sleep(Duration::from_millis(3));
-        }
-        self.pool.trimmed_bytes()
-    }
-
     /// Waits for the end; with `exit_on_error`, for the first error.
     fn watch(&self, end: Instant) {
         let (mut seen, mut looks) = (0, 0);
@@ -469,7 +453,9 @@ impl<'p> Site<'p> {
     fn has_blown(&self) -> bool {
         let some = |counter: &AtomicU64| counter.load(Relaxed) > 0;
         let weather = || {
-            let signals = *self.pool.mode() != Mode::Rseq || some(&self.signal_operations);
+            let signals = !self.plan.signals_served
+                || *self.pool.mode() != Mode::Rseq
+                || some(&self.signal_operations);
             signals && some(&self.drained)
         };
         let is_full = self.plan.outside == 0 || some(&self.full);

@@ -10,6 +10,8 @@ use super::{
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
+
+use crate::sys::files;
 use zonal_core::types::{CpuId, NodeId};
 
 /// Highest id a list may name. Linux ends at 8192 CPUs and 1024 nodes; the bound keeps a garbage
@@ -40,8 +42,26 @@ pub fn parse_list(text: &str) -> Result<Vec<u32>, String> {
     Ok(ids)
 }
 
-/// Reads the topology below `roots`.
+/// Tries while CPUs come and go between the files of one reading.
+const TRIES: u32 = 16;
+
+/// Reads the topology below `roots`. A reading during which the online CPUs changed is made again:
+/// its files may tell of different moments.
 pub(super) fn read(roots: &SysfsRoots) -> Result<Topology, TopologyError> {
+    let online = || files::snapshot(&roots.cpu.join("online")).ok();
+    let mut before = online();
+    for _ in 1..TRIES {
+        let topology = read_as_it_is(roots);
+        let after = online();
+        if before == after {
+            return topology;
+        }
+        before = after;
+    }
+    read_as_it_is(roots)
+}
+
+fn read_as_it_is(roots: &SysfsRoots) -> Result<Topology, TopologyError> {
     let node_ids = read_node_ids(&roots.node)?;
     let (possible, online) = read_cpu_lists(roots, &node_ids)?;
     if node_ids.is_empty() {
@@ -52,7 +72,7 @@ pub(super) fn read(roots: &SysfsRoots) -> Result<Topology, TopologyError> {
         nodes.push(read_node(roots, id, &node_ids, &online)?);
     }
     mark_states(&roots.node, &mut nodes)?;
-    let owners = assign_cpus(&roots.node, &mut nodes, &online)?;
+    let owners = assign_cpus(&mut nodes, &online);
     let distances = read_distances(&roots.node, &node_ids)?;
     let cpus = read_cpus(&roots.cpu, &owners)?;
     Ok(Topology { nodes, cpus, possible, distances, source: Source::Sysfs }.checked())
@@ -170,23 +190,14 @@ fn mark_states(root: &Path, nodes: &mut [Node]) -> Result<(), TopologyError> {
     Ok(())
 }
 
-/// Maps each online CPU to its one node (TOPO-2). A CPU that no node lists goes to the first node.
-fn assign_cpus(
-    root: &Path,
-    nodes: &mut [Node],
-    online: &[CpuId],
-) -> Result<BTreeMap<CpuId, NodeId>, TopologyError> {
+/// Maps each online CPU to its one node (TOPO-2). A CPU that several nodes list, as each does with
+/// `numa=fake`, is the first one's; one that no node lists goes to the first node.
+fn assign_cpus(nodes: &mut [Node], online: &[CpuId]) -> BTreeMap<CpuId, NodeId> {
     let mut owners = BTreeMap::new();
-    for node in nodes.iter() {
-        for &cpu in &node.cpus {
-            if let Some(other) = owners.insert(cpu, node.id) {
-                return Err(TopologyError::Malformed {
-                    path: node_folder(root, node.id).join("cpulist"),
-                    content: format!("{cpu:?}"),
-                    expected: format!("CPUs of no other node, but {other:?} lists it too"),
-                });
-            }
-        }
+    for node in nodes.iter_mut() {
+        let id = node.id;
+        node.cpus.retain(|&cpu| *owners.entry(cpu).or_insert(id) == id);
+        node.has_cpu &= !node.cpus.is_empty();
     }
     let orphans: Vec<CpuId> =
         online.iter().copied().filter(|cpu| !owners.contains_key(cpu)).collect();
@@ -196,7 +207,7 @@ fn assign_cpus(
         first.cpus.sort_unstable();
         first.has_cpu = true;
     }
-    Ok(owners)
+    owners
 }
 
 /// The distance table; 10 and 20 for rows that are not there.
@@ -309,7 +320,7 @@ fn read_list_optional(path: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
 
 /// A text file; none when it is not there.
 fn read_optional(path: &Path, expected: &str) -> Result<Option<String>, TopologyError> {
-    match std::fs::read_to_string(path) {
+    match files::snapshot(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             Ok(None)

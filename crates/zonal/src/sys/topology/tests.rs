@@ -166,6 +166,19 @@ fn offline_cpus_are_possible_but_in_no_node() {
     assert_eq!(topology.cpu_ids_max(), 8);
 }
 
+/// As with `numa=fake`, which puts each CPU of a real node on all nodes made of it.
+#[test]
+fn a_cpu_that_several_nodes_list_is_the_first_ones() {
+    let nodes = [(0, "0-2", 8, "10 10 20"), (1, "0-2", 8, "10 10 20"), (2, "2-3", 8, "20 20 10")];
+    let topology = Tree::with_nodes("0-3", &nodes).read().unwrap();
+    let of_nodes: Vec<&[CpuId]> = topology.nodes().iter().map(|node| &*node.cpus).collect();
+    assert_eq!(of_nodes, [cpus(&[0, 1, 2]), cpus(&[]), cpus(&[3])]);
+    let with_cpus: Vec<bool> = topology.nodes().iter().map(|node| node.has_cpu).collect();
+    assert_eq!(with_cpus, [true, false, true]);
+    assert_eq!(topology.node_of_cpu(CpuId(2)), Some(NodeId(0)));
+    assert!(topology.nodes().iter().all(|node| node.has_memory));
+}
+
 #[test]
 fn a_cpu_that_no_node_lists_goes_to_the_first() {
     let nodes = [(1, "0", 8, "10 20"), (2, "1", 8, "20 10")];
@@ -218,9 +231,6 @@ fn garbage_is_refused_with_file_content_and_expectation() {
         tree.put(file, content);
         tree.refused(file);
     }
-    let tree = good();
-    tree.put("node/node1/cpulist", "1-3");
-    assert!(tree.refused("node1/cpulist").contains("node 0"), "two nodes with one CPU");
     let tree = good();
     fs::remove_file(tree.folder.path().join("node/node1/cpulist")).unwrap();
     tree.refused("node1/cpulist");
