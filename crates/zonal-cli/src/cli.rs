@@ -160,7 +160,7 @@ pub fn apply(policy: &mut Policy, settings: &[String]) -> anyhow::Result<()> {
 }
 
 fn preset_names() -> String {
-    Policy::PRESETS.map(|policy| policy.name).join(", ")
+    Policy::PRESETS.iter().map(|policy| policy.name).collect::<Vec<_>>().join(", ")
 }
 
 fn policy_help() -> String {
@@ -169,7 +169,7 @@ fn policy_help() -> String {
 
 /// A preset by name.
 pub fn preset(name: &str) -> Result<Policy, String> {
-    Policy::preset(name).ok_or_else(|| format!("no such policy; there are {}", preset_names()))
+    Policy::preset(name).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub fn show(args: &ShowPolicyArgs) -> anyhow::Result<Verdict> {
     let shown = Shown {
         schema_version: SCHEMA_VERSION,
         policy: policy.name,
-        presets: Policy::PRESETS.map(|preset| preset.name).to_vec(),
+        presets: Policy::PRESETS.iter().map(|preset| preset.name).collect(),
         values,
     };
     output::data(&match args.json {

@@ -23,6 +23,8 @@ pub mod alloc;
 pub mod buddy;
 pub mod frame;
 pub mod gfp;
+#[cfg(feature = "history")]
+pub mod history;
 mod lanes;
 pub mod machine;
 pub mod pcp;

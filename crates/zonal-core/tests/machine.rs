@@ -211,7 +211,7 @@ fn layout(gib: u64, nodes: usize, cpus: usize, policy: &Policy) -> Layout {
 #[test]
 fn metadata_is_at_most_a_quarter_of_a_percent_of_the_memory() {
     println!("policy      GiB nodes CPUs/node   bytes       slots       percent");
-    for policy in &Policy::PRESETS {
+    for policy in Policy::PRESETS {
         for (gib, nodes, cpus) in [
             (1, 1, 2),
             (1, 1, 64),

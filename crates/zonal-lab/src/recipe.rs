@@ -146,10 +146,10 @@ impl Recipe {
 pub fn policy(text: &str) -> Result<Policy, LabError> {
     let mut parts = text.split('+');
     let name = parts.next().unwrap_or_default();
-    let mut policy = Policy::preset(name).ok_or_else(|| LabError::Unknown {
+    let mut policy = Policy::preset(name).map_err(|_| LabError::Unknown {
         what: "policy",
         name: name.to_owned(),
-        known: Policy::PRESETS.map(|preset| preset.name).join(", "),
+        known: Policy::PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", "),
     })?;
     for part in parts {
         let wrong = |why: &dyn std::fmt::Display| LabError::Plan(format!("policy {text}: {why}"));

@@ -57,10 +57,14 @@ fn every_storage_counts_each_allocation_once() {
             // Readers come when the work is done: the storage of 5.14 promises no more.
             let fold_site = match storage {
                 NumaStorage::UlongFoldOnRead => NumaFold::Reader,
-                _ => NumaFold::WorkerAndSnapshot,
+                _ => NumaFold::named("worker_and_snapshot").unwrap_or_default(),
             };
             let numa = NumaPolicy { storage: *storage, fold_site, ..NumaPolicy::EXACT };
-            for update in [Update::ThisCpuCmpxchg, Update::LocalIncIntended] {
+            for update in [
+                Update::ThisCpuCmpxchg,
+                #[cfg(feature = "history")]
+                Update::LocalIncIntended,
+            ] {
                 let stat = StatPolicy { update, ..Policy::ZONAL.stat };
                 let pool = pool(rseq, Policy { numa, stat, ..Policy::ZONAL });
                 let allocs = work(&pool);

@@ -2,6 +2,7 @@
 //!
 //! [`LAYERS`] is the table. `ARCHITECTURE.md` shows the same one, and the check compares the two.
 //! Test code may use what it likes; the layers are about what is shipped. `lib.rs` is above all.
+//! A file `history/LAYER` is a module of that layer, mounted there by `#[path]`.
 
 use super::Finding;
 use super::scan::{Rust, words};
@@ -30,11 +31,17 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     description(tree, findings);
 }
 
-/// `buddy/list.rs` is `["buddy", "list"]`; `lib.rs` is the root, so nothing.
+/// `buddy/list.rs` is `["buddy", "list"]`; `lib.rs` is the root, so nothing, and so is the page
+/// about what is below `history`. `history/pcp/cold.rs` is `["pcp", "history", "cold"]`.
 fn module_path(path: &str) -> Vec<&str> {
     let mut parts: Vec<&str> = path.trim_end_matches(".rs").split('/').collect();
     if matches!(parts.last(), Some(&("mod" | "lib"))) {
         parts.pop();
+    }
+    match parts[..] {
+        ["history"] => parts.clear(),
+        ["history", _, ..] => parts.swap(0, 1),
+        _ => {}
     }
     parts
 }
@@ -203,6 +210,19 @@ mod tests {
         assert_eq!(in_core("zone.rs", "mod a {\n    use super::pcp;\n}\n"), [""; 0]);
         let nested = "mod a {\n    use super::super::pcp;\n}\n";
         assert_eq!(in_core("zone.rs", nested), ["zone.rs:2 layers"]);
+    }
+
+    #[test]
+    fn what_lies_below_history_is_of_the_layer_that_mounts_it() {
+        assert_eq!(
+            in_core("history/pcp.rs", "use crate::policy::X;\n"),
+            ["history/pcp.rs:1 layers"]
+        );
+        assert_eq!(in_core("history/pcp/cold.rs", "use crate::zone::X;\n"), [""; 0]);
+        let two_up = "use super::super::policy;\n";
+        assert_eq!(in_core("history/pcp/mod.rs", two_up), ["history/pcp/mod.rs:1 layers"]);
+        assert_eq!(in_core("history/misc.rs", ""), ["history/misc.rs:1 layers"]);
+        assert_eq!(in_core("history/mod.rs", "//! What is here.\n"), [""; 0]);
     }
 
     #[test]

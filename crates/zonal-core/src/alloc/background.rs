@@ -349,6 +349,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let before = self.pages_freed();
         let came = match self.reclaim.unit {
             ReclaimUnit::Node => reclaimer.shrink(&pass(Unit::Node(node), wanted)),
+            #[cfg(feature = "history")]
             ReclaimUnit::Zone => self
                 .zones_of(node, highest)
                 .map(|zone| {

@@ -187,7 +187,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             let [min, low, high] = [Mark::Min, Mark::Low, Mark::High].map(|mark| marks.mark(mark));
             let drift = threshold::drift_mark(min, low, high, normal, online);
             if let Some(drift) = drift
-                && self.policy.stat.pressure != Pressure::Off
+                && self.policy.stat.pressure.sets_drift_mark()
             {
                 zone.drift_mark.store(drift, Relaxed);
             }
@@ -196,6 +196,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     fn normal_threshold(&self, zone: &Zone, online: u32) -> u32 {
         let pages = match self.policy.stat.threshold_pages {
+            #[cfg(feature = "history")]
             ThresholdPages::Present => zone.present(),
             ThresholdPages::Managed => zone.managed(),
         };

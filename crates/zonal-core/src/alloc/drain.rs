@@ -6,7 +6,7 @@ use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::gfp::AllocFlags;
 use crate::pcp::closed::Closed;
-use crate::pcp::drain::{RemoteDrain, Walk};
+use crate::pcp::drain::Walk;
 use crate::pcp::store::Pcp;
 use crate::pcp::tune;
 use crate::platform::{Platform, Step};
@@ -149,7 +149,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn drain_all(&self) -> u64 {
         self.events.drains_all.fetch_add(1, Relaxed);
         let cpus = || (0..self.cpus()).map(|cpu| CpuId(cpu as u32));
-        if self.policy.pcp.drain.remote == RemoteDrain::Work {
+        if self.policy.pcp.drain.remote.queues_work() {
             let holds = |cpu| self.zones.iter().any(|zone| self.holds_pages(zone.id, cpu));
             let queue = |cpu| self.platform.cost(Step::DrainWork(cpu));
             cpus().filter(|cpu| holds(*cpu)).for_each(queue);
@@ -182,7 +182,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// Empties one store. Returns the pages moved; 0 also if the home cannot fence that CPU.
     pub fn drain(&self, zone: ZoneId, cpu: CpuId) -> u64 {
-        if self.policy.pcp.drain.remote == RemoteDrain::Work && self.holds_pages(zone, cpu) {
+        if self.policy.pcp.drain.remote.queues_work() && self.holds_pages(zone, cpu) {
             self.platform.cost(Step::DrainWork(cpu));
         }
         self.drain_stores(self.zone(zone), cpu)
@@ -201,7 +201,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         if pcp.seems_empty() {
             return 0;
         }
-        let remote = self.policy.pcp.drain.remote == RemoteDrain::Direct;
+        let remote = !self.policy.pcp.drain.remote.queues_work();
         if remote && pcp.cpu != self.platform.cpu() {
             self.platform.cost(Step::DrainRemote(zone.id, pcp.cpu));
         }

@@ -74,7 +74,7 @@ use crate::buddy::FallbackPolicy;
 use crate::frame::{PageState, PageWord, StoreId};
 use crate::gfp::ZoneKinds;
 use crate::machine::StoreOrder;
-use crate::pcp::lists::{FreeLists, ListMap};
+use crate::pcp::lists::ListMap;
 use crate::pcp::store::Pcp;
 use crate::pcp::tune::{PcpParams, Pressure};
 use crate::platform::Platform;
@@ -218,10 +218,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// The store for pages of a (zone, CPU) that are in no cache, where the policy has one.
     pub fn cold_pcp(&self, zone: ZoneId, cpu: CpuId) -> Option<&'a Pcp> {
-        match self.policy.pcp.free_lists {
-            FreeLists::Single => None,
-            FreeLists::HotCold => Some(&self.pcps[self.store_index(1, zone, cpu)]),
-        }
+        let exists = self.policy.pcp.free_lists.sets() > 1;
+        exists.then(|| &self.pcps[self.store_index(1, zone, cpu)])
     }
 
     /// All stores of a (zone, CPU).

@@ -92,7 +92,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
         NumaEvents::of(match self.policy.numa.fold_site {
             _ if !self.policy.numa.records() => plus(self.derived_events(zone), zone.numa().get()),
+            #[cfg(feature = "history")]
             NumaFold::Worker => zone.numa().get(),
+            #[cfg(feature = "history")]
             NumaFold::WorkerAndSnapshot => zone.numa().settled(&self.platform, || {
                 let deltas = self.each_cpu().map(|cpu| {
                     collected(&self.platform, zone.id, cpu, false);

@@ -21,10 +21,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
             zone.high_min.store(sizes.high_min, Relaxed);
             zone.high_max.store(sizes.high_max, Relaxed);
             zone.swing_most.store(size::swing_most(self.cache_slice(), sizes.batch), Relaxed);
-            let cold = size::cold_sizes(zone.managed(), self.policy.pcp.batch_cap_pages);
             for cpu in self.each_cpu() {
                 self.setup_pageset(zone, self.pcp(zone.id, cpu), sizes);
+                #[cfg(feature = "history")]
                 if let Some(pcp) = self.cold_pcp(zone.id, cpu) {
+                    let cap_pages = self.policy.pcp.batch_cap_pages;
+                    let cold = crate::pcp::history::cold::sizes(zone.managed(), cap_pages);
                     self.setup_pageset(zone, pcp, cold);
                 }
             }

@@ -57,6 +57,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let Some(reclaimer) = self.platform.reclaimer() else { return NodeReclaim::Full };
         let node = &self.nodes[zone.node.0 as usize];
         let (unit, record) = match self.reclaim.unit {
+            #[cfg(feature = "history")]
             ReclaimUnit::Zone => (Unit::Zone(zone.id), &zone.reclaim),
             ReclaimUnit::Node => (Unit::Node(zone.node), &node.reclaim),
         };
@@ -195,6 +196,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
             let mut last = None;
             for zone in self.allowed(ctx) {
                 let unit = match self.reclaim.unit {
+                    #[cfg(feature = "history")]
                     ReclaimUnit::Zone => Unit::Zone(zone.id),
                     ReclaimUnit::Node => Unit::Node(zone.node),
                 };

@@ -21,7 +21,6 @@ use crate::policy::{MinFreeRule, Policy};
 use crate::reclaim::ReclaimControl;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, Migratetype, NR_ZONE_KINDS, PAGE_SHIFT, Pfn, ZoneId, ZoneKind};
-use crate::vmstat::variant::NumaEnable;
 use crate::zone::state::{LockedZone, Zone};
 use crate::zone::watermark::{self, MarkInputs, MovableMin, Watermarks};
 
@@ -362,6 +361,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// What follows from memory that came online while requests were served.
     pub(super) fn setup_grown(&self) {
+        #[cfg(feature = "history")]
         if self.policy.pcp.recompute == Recompute::DeferredInit {
             self.setup_pagesets(0);
         }
@@ -426,7 +426,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
                 self.refresh_zones();
             }
             Sysctl::NumaStat => {
-                let fixed = self.policy.numa.enable == NumaEnable::Always;
+                let fixed = !self.policy.numa.enable.can_be_off();
                 let accepted = if fixed { "1: this policy always counts" } else { "0 and 1" };
                 let on = within(i64::from(fixed), 1).ok_or(refuse(accepted))?;
                 self.set_numa_stat(on == 1);
@@ -505,10 +505,7 @@ fn fill_stores(
                 (zones[zone].frame_base as u32, zones[zone].spanned as u32);
             *pcp.batch.get_mut() = PcpParams::BOOT.batch;
             let spec = &machine.zones[zone];
-            let pages = match set {
-                0 => machine.store_pages(spec, *node, policy),
-                _ => machine.cold_pages(spec, policy),
-            };
+            let pages = machine.set_pages(set, spec, *node, policy);
             for list in 0..map.len() {
                 let cap = map.capacity(list, pages);
                 pcp.set_list(list, rank as u16, map.of(list), slots, (base, cap));

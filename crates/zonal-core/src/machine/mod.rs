@@ -9,7 +9,6 @@ pub(crate) mod zonelists;
 use core::fmt;
 
 use crate::frame::{Frames, MAX_ZONE_FRAMES};
-use crate::pcp::lists::FreeLists;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
 use crate::pcp::store::Pcp;
 use crate::policy::Policy;
@@ -215,9 +214,8 @@ impl Layout {
             layout.words += zone.spanned as usize;
             layout.blocks += Frames::pageblocks_for(zone.start_pfn, zone.spanned);
             for node in machine.cpus {
-                layout.slots += lists.slots(machine.store_pages(zone, *node, policy));
-                if policy.pcp.free_lists == FreeLists::HotCold {
-                    layout.slots += lists.slots(machine.cold_pages(zone, policy));
+                for set in 0..policy.pcp.free_lists.sets() {
+                    layout.slots += lists.slots(machine.set_pages(set, zone, *node, policy));
                 }
             }
             layout.slots += ZoneDepots::new(machine, zone, policy).slots();
@@ -289,11 +287,11 @@ impl Machine<'_> {
 
     /// Pages a store's largest stack must hold: what the limits of LB E.4 allow, and the largest
     /// refill. Stores of CPUs on other nodes get together as much as the node's own, so that
-    /// metadata stays in proportion. With [`size::SizeRule::SixBatches`] a fraction gives *each*
+    /// metadata stays in proportion. With `SizeRule::SixBatches` a fraction gives *each*
     /// CPU that part of the zone, so there is room for the policy's fraction only: one that is
     /// written later and asks for more fills the stacks, which are then drained as if they were at
     /// their limit.
-    pub(crate) fn store_pages(&self, zone: &ZoneSpec, cpu: NodeId, policy: &Policy) -> usize {
+    fn store_pages(&self, zone: &ZoneSpec, cpu: NodeId, policy: &Policy) -> usize {
         let own = self.node_cpus(zone.node);
         let all = self.cpus.len() as u32;
         // The low mark may be raised up to the whole zone while the allocator runs; lists that hold
@@ -325,10 +323,23 @@ impl Machine<'_> {
         high.max(chunk) as usize + batch as usize
     }
 
-    /// The same for a store of cold pages.
-    pub(crate) fn cold_pages(&self, zone: &ZoneSpec, policy: &Policy) -> usize {
-        let sizes = size::cold_sizes(zone.present, policy.pcp.batch_cap_pages);
-        (sizes.high_max + sizes.batch) as usize
+    /// The same for a store of this set: 0, or 1 for cold pages.
+    pub(crate) fn set_pages(
+        &self,
+        set: usize,
+        zone: &ZoneSpec,
+        cpu: NodeId,
+        policy: &Policy,
+    ) -> usize {
+        match set {
+            #[cfg(feature = "history")]
+            1 => {
+                let cap_pages = policy.pcp.batch_cap_pages;
+                let sizes = crate::pcp::history::cold::sizes(zone.present, cap_pages);
+                (sizes.high_max + sizes.batch) as usize
+            }
+            _ => self.store_pages(zone, cpu, policy),
+        }
     }
 
     /// # Errors

@@ -1,5 +1,9 @@
 //! The zonelists of a machine (LB A.4), from the fallback order of its nodes (LB A.5).
 
+#[cfg(feature = "history")]
+#[path = "../history/machine.rs"]
+mod history;
+
 use super::{Machine, ZoneSpec};
 use crate::policy::walk::{ZonelistOrder, ZonelistPolicy};
 use crate::types::{NodeId, ZoneId, ZoneKind};
@@ -12,6 +16,7 @@ pub(super) fn entries(machine: &Machine<'_>, policy: &ZonelistPolicy) -> usize {
     let lists = machine.nodes() * machine.zones.len();
     match policy.order {
         ZonelistOrder::Node => lists,
+        #[cfg(feature = "history")]
         ZonelistOrder::Zone => lists + machine.zones.len(),
     }
 }
@@ -48,6 +53,7 @@ pub(crate) fn build(
                 let own = writer.by_node(&order[..len], local);
                 (writer.next, first, own)
             }
+            #[cfg(feature = "history")]
             ZonelistOrder::Zone => {
                 writer.by_zone(&order[..len]);
                 let end = writer.next;
@@ -102,15 +108,6 @@ impl Writer<'_> {
             own += if *node == local { zones } else { 0 };
         }
         own
-    }
-
-    /// All zones, kind after kind.
-    fn by_zone(&mut self, order: &[NodeId]) {
-        for kind in kinds() {
-            for node in order {
-                self.zone(*node, kind);
-            }
-        }
     }
 }
 
@@ -167,6 +164,7 @@ mod tests {
         );
     }
 
+    #[cfg(feature = "history")]
     #[test]
     fn sorted_by_zones_the_low_zones_of_all_nodes_come_last() {
         assert_eq!(

@@ -10,7 +10,7 @@ choice! {
     #[derive(Default)]
     pub enum HugeLists {
         /// By type, like other orders; with orders 0 to 3 that makes 15 lists: 5.13 to 5.19.
-        ByType = "by-type",
+        ByType = "by-type" if "history",
         /// All on one list, the 13th: 6.0 to 6.9.
         Together = "together",
         /// As movable or not, 14 lists: 6.10 on.
@@ -25,7 +25,7 @@ choice! {
     pub enum FreeLists {
         /// One for pages that are likely in the CPU's cache, and a smaller one for those that are
         /// not: about 2.6.24. Callers say which by a hint.
-        HotCold = "hot-cold",
+        HotCold = "hot-cold" if "history",
         /// One. The hint is not read.
         #[default]
         Single = "single",
@@ -36,6 +36,7 @@ impl FreeLists {
     /// Sets of lists for each zone and CPU.
     pub const fn sets(self) -> usize {
         match self {
+            #[cfg(feature = "history")]
             FreeLists::HotCold => 2,
             FreeLists::Single => 1,
         }
@@ -75,6 +76,7 @@ impl ListMap {
         }
         let huge: &[&[Migratetype]] = match huge {
             _ if !wanted(PAGEBLOCK_ORDER) => &[],
+            #[cfg(feature = "history")]
             HugeLists::ByType => &[&[Unmovable], &[Movable], &[Reclaimable]],
             HugeLists::Together => &[&[Unmovable, Movable, Reclaimable]],
             HugeLists::ByMovable => &[&[Unmovable, Reclaimable], &[Movable]],
@@ -160,6 +162,7 @@ mod tests {
         // orders, era, lists, list of unmovable, movable, reclaimable huge pages
         for (orders, huge, len, place) in [
             (1, HugeLists::ByMovable, 3, [None; 3]),
+            #[cfg(feature = "history")]
             (LINUX, HugeLists::ByType, 15, [Some(12), Some(13), Some(14)]),
             (LINUX, HugeLists::Together, 13, [Some(12); 3]),
             (LINUX, HugeLists::ByMovable, 14, [Some(12), Some(13), Some(12)]),
@@ -186,7 +189,7 @@ mod tests {
             assert_eq!(map.get(order, Migratetype::Unmovable), Some(order.index()));
         }
         assert_eq!(map.get(Order::MAX, Migratetype::Unmovable), None);
-        assert_eq!(ListMap::new(1, HugeLists::ByType, false).len(), 1);
+        assert_eq!(ListMap::new(1, HugeLists::Together, false).len(), 1);
         assert_eq!(ListMap::new(LINUX, HugeLists::Together, false).len(), 5);
     }
 }

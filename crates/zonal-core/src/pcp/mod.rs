@@ -3,6 +3,9 @@
 pub mod closed;
 pub mod depot;
 pub mod drain;
+#[cfg(feature = "history")]
+#[path = "../history/pcp/mod.rs"]
+pub(crate) mod history;
 pub mod lists;
 pub mod offsets;
 pub mod size;

@@ -3,14 +3,14 @@
 //! Pure arithmetic on a zone's size, its low mark and its CPUs. Who calls it when is a policy of
 //! its own (LB E.4 triggers, E.11): a change of `managed` alone recomputes nothing.
 
+#[cfg(feature = "history")]
+use crate::pcp::history;
 use crate::types::choice;
 
 /// Largest chunk before it is divided and rounded, in pages: 1 MiB since 4.19 (LB E.3).
 pub const BATCH_CAP_PAGES: u64 = 256;
 /// The same up to 4.18: 512 KiB (LB E.3).
 pub const BATCH_CAP_PAGES_4_18: u64 = 128;
-/// Largest chunk where `percpu_pagelist_fraction` fixes the lists, in pages (LB E.11).
-pub const BATCH_FRACTION_MAX: u32 = 96;
 /// Lists of a CPU may always hold so many batches (LB E.4).
 pub const BATCHES_MIN: u32 = 4;
 /// Smallest `percpu_pagelist_high_fraction` that is not 0 (LB E.4).
@@ -22,7 +22,7 @@ choice! {
     pub enum SizeRule {
         /// Each CPU's lists hold six chunks, or `1/f` of the zone where `percpu_pagelist_fraction`
         /// is `f`, which sets the chunk too. Up to 5.12.
-        SixBatches = "six-batches",
+        SixBatches = "six-batches" if "history",
         /// The CPUs of the node share its low mark, or `1/f` of the zone where
         /// `percpu_pagelist_high_fraction` is `f`. 5.13 to 6.6.
         LowMarkSplit = "low-mark",
@@ -175,14 +175,10 @@ pub const fn sizes(rule: SizeRule, zone: &SizeInputs) -> Sizes {
     let batch = batch(managed, cap_pages);
     let inputs = HighInputs { managed, low_mark, node_cpus, machine_cpus, batch };
     match rule {
-        SizeRule::SixBatches if fraction.0 == 0 => {
-            let high = 6 * batch_raw(managed, cap_pages);
-            Sizes { batch, high_min: high, high_max: high }
-        }
+        #[cfg(feature = "history")]
         SizeRule::SixBatches => {
-            let high = saturated(managed / fraction.0 as u64);
-            let quarter = if high / 4 > 1 { high / 4 } else { 1 };
-            let batch = if quarter < BATCH_FRACTION_MAX { quarter } else { BATCH_FRACTION_MAX };
+            let chunks = (batch, batch_raw(managed, cap_pages));
+            let (batch, high) = history::six_batches(managed, chunks, fraction.0);
             Sizes { batch, high_min: high, high_max: high }
         }
         SizeRule::LowMarkSplit => {
@@ -194,14 +190,6 @@ pub const fn sizes(rule: SizeRule, zone: &SizeInputs) -> Sizes {
             Sizes { batch, high_min: min, high_max: max }
         }
     }
-}
-
-/// The sizes of the lists of pages that are in no CPU's cache (LB E.11, about 2.6.24). No fraction
-/// changes them.
-pub const fn cold_sizes(managed: u64, cap_pages: u64) -> Sizes {
-    let raw = batch_raw(managed, cap_pages);
-    let batch = if raw / 2 > 1 { raw / 2 } else { 1 };
-    Sizes { batch, high_min: 2 * raw, high_max: 2 * raw }
 }
 
 /// The part of the last-level cache that one CPU may count as its own, in bytes (LB E.5).
@@ -290,36 +278,6 @@ mod tests {
     };
 
     #[test]
-    fn up_to_5_12_lists_hold_six_raw_chunks() {
-        for cap_pages in [BATCH_CAP_PAGES, BATCH_CAP_PAGES_4_18] {
-            let of = |(managed, _)| {
-                sizes(SizeRule::SixBatches, &SizeInputs { managed, cap_pages, ..ZONE })
-            };
-            let last = if cap_pages == BATCH_CAP_PAGES { 63 } else { 31 };
-            // LB E.11: a raw chunk of 0 switches the lists off, with a batch of 1.
-            assert_eq!(RAW.map(of).map(|s| s.high_min), [0, 6, 18, 42, 90, 186, 6 * last]);
-            assert_eq!(RAW.map(of).map(|s| s.high_max), RAW.map(of).map(|s| s.high_min));
-            assert_eq!(RAW.map(of).map(|s| s.batch), [1, 1, 3, 7, 15, 31, last]);
-        }
-    }
-
-    #[test]
-    fn up_to_5_12_a_fraction_sets_the_chunk_too() {
-        // managed, fraction, batch, high: a quarter of high, from 1 to 96 (LB E.11).
-        for (managed, fraction, batch, high) in [
-            (1_000_000, 8, 96, 125_000),
-            (3840, 8, 96, 480),
-            (3840, 64, 15, 60),
-            (3840, 2000, 1, 1),
-        ] {
-            let fraction = HighFraction::new(fraction).unwrap();
-            let zone = SizeInputs { managed, fraction, ..ZONE };
-            let expected = Sizes { batch, high_min: high, high_max: high };
-            assert_eq!(sizes(SizeRule::SixBatches, &zone), expected);
-        }
-    }
-
-    #[test]
     fn from_5_13_the_low_mark_is_shared_and_from_6_7_there_is_a_ceiling() {
         let zone = SizeInputs { managed: 1_310_720, low_mark: 3129, ..ZONE };
         let of = |rule, fraction| {
@@ -332,18 +290,11 @@ mod tests {
         assert_eq!(of(SizeRule::MinMaxBounds, 0), (63, 782, 40_960));
         assert_eq!(of(SizeRule::LowMarkSplit, 8), (63, 40_960, 40_960));
         assert_eq!(of(SizeRule::MinMaxBounds, 8), (63, 40_960, 40_960));
+        #[cfg(feature = "history")]
         assert_eq!(of(SizeRule::SixBatches, 0), (63, 378, 378));
         // One CPU more, while it comes online (LB E.4).
         let more = SizeInputs { node_cpus: 5, ..zone };
         assert_eq!(sizes(SizeRule::MinMaxBounds, &more).high_min, 3129 / 5);
-    }
-
-    #[test]
-    fn cold_lists_are_a_third_of_the_hot_ones() {
-        let of = |managed| cold_sizes(managed, BATCH_CAP_PAGES_4_18);
-        assert_eq!(of(1 << 20), Sizes { batch: 15, high_min: 62, high_max: 62 });
-        assert_eq!(of(8192), Sizes { batch: 1, high_min: 2, high_max: 2 });
-        assert_eq!(of(100), Sizes { batch: 1, high_min: 0, high_max: 0 });
     }
 
     #[test]

@@ -197,6 +197,7 @@ impl PcpParams {
             return self.stream.saturating_sub(1 << Order::COSTLY.get());
         }
         match self.tuning {
+            #[cfg(feature = "history")]
             Tuning::Fixed => u32::MAX,
             Tuning::Release615 => self.batch.saturating_add(self.high_min / 2),
             Tuning::Level9 => self.batch,

@@ -31,7 +31,7 @@ choice! {
     #[repr(u8)]
     pub enum Tuning {
         /// Up to 5.12.
-        Fixed = "fixed",
+        Fixed = "fixed" if "history",
         /// 6.1 to 6.6.
         Level0 = "0",
         /// Streams of large frees are two in a row.

@@ -4,10 +4,15 @@
 //! alone, by name ([`set`]). A policy is chosen when an allocator is made; its sysctl-like values
 //! can change while it runs.
 
+#[cfg(feature = "history")]
+#[path = "../history/policy.rs"]
+mod history;
 mod presets;
 pub mod recompute;
 pub mod set;
 pub mod walk;
+
+pub use presets::PresetError;
 
 use crate::buddy::{FallbackRule, HighAtomicPolicy};
 use crate::pcp::depot::DepotPolicy;

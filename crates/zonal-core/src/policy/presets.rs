@@ -1,22 +1,21 @@
 //! The presets: a kernel release, or our own choice, as one policy each.
 
+use core::fmt;
+
 use super::recompute::Recompute;
-use super::walk::{
-    CacheMark, DirtySpread, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, NodeReclaimPolicy,
-    ReclaimUnit, ZonelistCaching, ZonelistPolicy,
-};
+use super::walk::{NoFragment, NodeReclaimPolicy, ZonelistPolicy};
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
 use crate::pcp::depot::{DepotGroup, DepotPolicy};
 use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
-use crate::pcp::size::{BATCH_CAP_PAGES, BATCH_CAP_PAGES_4_18, CacheSlice, HighFraction, SizeRule};
+use crate::pcp::size::{BATCH_CAP_PAGES, CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
 use crate::types::PAGEBLOCK_ORDER;
 use crate::vmstat::variant::{NumaPolicy, Refresh, StatPolicy};
 use crate::zone::watermark::{
-    BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING,
-    MIN_FREE_KBYTES_CEILING_5_6, MovableMin, ReserveRights, SCALE_FACTOR_DEFAULT,
+    BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MovableMin, ReserveRights,
+    SCALE_FACTOR_DEFAULT,
 };
 
 /// How far the marks of a pool may move apart while it is short again and again, in 1/10000 of a
@@ -41,14 +40,30 @@ const STREAM: u32 = 32;
 const BULK_BLOCK: u8 = PAGEBLOCK_ORDER.get() as u8;
 /// A depot is filled with blocks of up to 2 MiB.
 const DEPOT_BLOCK: u8 = PAGEBLOCK_ORDER.get() as u8;
-/// Distance above which machines reclaimed nodes on their own, 3.0 to 3.15 (LB A.3, G.1).
-const RECLAIM_DISTANCE: u8 = 30;
-/// The same before 3.0.
-const RECLAIM_DISTANCE_2_6: u8 = 20;
 /// Orders with per-CPU lists since 5.13.
 const ORDERS_LINUX: u16 = 0b10_0000_1111;
 /// Every order that fits, for pools without mobility grouping.
 const ORDERS_ALL: u16 = 0b11_1111_1111;
+
+/// Presets that take the feature `history`.
+const HISTORY_PRESETS: [&str; 7] = [
+    "linux-5.4-resetpcpu",
+    "linux-5.4",
+    "linux-4.14",
+    "linux-4.13",
+    "linux-3.1",
+    "linux-3.0",
+    "linux-2.6.24",
+];
+
+/// Why there is no preset of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PresetError<'a> {
+    /// None has this name.
+    Unknown(&'a str),
+    /// Only a build with the feature `history` has it.
+    Absent(&'a str),
+}
 
 impl Policy {
     /// Linux 6.18: tuning as merged in 6.7 with the threshold of 6.15, claim-then-steal fallback.
@@ -169,94 +184,8 @@ impl Policy {
         Policy { name, pcp: PcpPolicy { tuning, size, ..base.pcp }, ..base }
     }
 
-    /// Linux 5.4 before per-CPU lists were sized anew behind deferred memory (LB E.11).
-    pub const LINUX_5_4: Policy = Policy {
-        name: "linux-5.4",
-        pcp: PcpPolicy::LINUX_5_4,
-        watermark: WatermarkPolicy {
-            min_free_max_kbytes: MIN_FREE_KBYTES_CEILING_5_6,
-            movable_min: MovableMin::Share,
-            ..Policy::LINUX_6_6.watermark
-        },
-        zonelist: ZonelistPolicy { load: NodeLoad::Countdown, ..ZonelistPolicy::LINUX },
-        node_reclaim: NodeReclaimPolicy {
-            distance: DistanceRule::Below(30),
-            ..NodeReclaimPolicy::LINUX
-        },
-        reserves: ReserveRights::HighHarder,
-        stat: StatPolicy::V4_13,
-        numa: NumaPolicy::V4_15,
-        ..Policy::LINUX_6_6
-    };
-
-    /// The same with the fix of 2019.
-    pub const LINUX_5_4_RESETPCPU: Policy = Policy {
-        name: "linux-5.4-resetpcpu",
-        pcp: PcpPolicy { recompute: Recompute::DeferredInit, ..PcpPolicy::LINUX_5_4 },
-        ..Policy::LINUX_5_4
-    };
-
-    /// Linux 4.14: NUMA events apart from the zones' counters (LB F.7), half the batch cap, and
-    /// nothing against fragmentation yet: no boost, no walk that keeps types apart (5.0).
-    pub const LINUX_4_14: Policy = Policy {
-        name: "linux-4.14",
-        pcp: PcpPolicy::LINUX_4_14,
-        watermark: WatermarkPolicy { boost_factor: 0, ..Policy::LINUX_5_4.watermark },
-        nofragment: NoFragment::Off,
-        numa: NumaPolicy::V4_14,
-        ..Policy::LINUX_5_4
-    };
-
-    /// Linux 4.13: NUMA events among the zones' counters, with their small thresholds.
-    pub const LINUX_4_13: Policy =
-        Policy { name: "linux-4.13", numa: NumaPolicy::V4_13, ..Policy::LINUX_4_14 };
-
-    /// Linux 3.1: zones are reclaimed one by one, with both fixes of the zonelist cache (LB G.6).
-    /// The gap between the marks follows the min mark alone (4.6).
-    pub const LINUX_3_1: Policy = Policy {
-        name: "linux-3.1",
-        watermark: WatermarkPolicy { scale_factor: 0, ..Policy::LINUX_4_13.watermark },
-        zonelist: ZonelistPolicy {
-            cache: ZonelistCaching::FirstZoneReconsider,
-            cache_mark: CacheMark::Always,
-            dirty: DirtySpread::Off,
-            ..Policy::LINUX_4_13.zonelist
-        },
-        node_reclaim: NodeReclaimPolicy {
-            mode: NodeReclaimMode::Auto { above: RECLAIM_DISTANCE },
-            distance: DistanceRule::None,
-            unit: ReclaimUnit::Zone,
-            ..Policy::LINUX_4_13.node_reclaim
-        },
-        stat: StatPolicy::V2_6_38,
-        ..Policy::LINUX_4_13
-    };
-
-    /// Linux 3.0: the zonelist cache with both of its bugs (LB G.5).
-    pub const LINUX_3_0: Policy = Policy {
-        name: "linux-3.0",
-        zonelist: ZonelistPolicy { cache: ZonelistCaching::Original, ..Policy::LINUX_3_1.zonelist },
-        ..Policy::LINUX_3_1
-    };
-
-    /// Linux 2.6.24: hot and cold lists, interrupts masked for each count, no huge pages.
-    pub const LINUX_2_6_24: Policy = Policy {
-        name: "linux-2.6.24",
-        pcp: PcpPolicy::LINUX_2_6_24,
-        watermark: WatermarkPolicy {
-            min_free: MinFreeRule::Linux { thp: false },
-            ..Policy::LINUX_3_0.watermark
-        },
-        node_reclaim: NodeReclaimPolicy {
-            mode: NodeReclaimMode::Auto { above: RECLAIM_DISTANCE_2_6 },
-            ..Policy::LINUX_3_0.node_reclaim
-        },
-        stat: StatPolicy::V2_6_24,
-        ..Policy::LINUX_3_0
-    };
-
     /// Every preset.
-    pub const PRESETS: [Policy; 20] = [
+    pub const PRESETS: &'static [Policy] = &[
         Policy::ZONAL,
         Policy::LINUX_6_18,
         Policy::LINUX_6_12,
@@ -270,22 +199,55 @@ impl Policy {
         Policy::patched("pcp-patch7", Tuning::Level7),
         Policy::patched("pcp-patch8", Tuning::Level8),
         Policy::patched("pcp-patch9", Tuning::Level9),
+        #[cfg(feature = "history")]
         Policy::LINUX_5_4_RESETPCPU,
+        #[cfg(feature = "history")]
         Policy::LINUX_5_4,
+        #[cfg(feature = "history")]
         Policy::LINUX_4_14,
+        #[cfg(feature = "history")]
         Policy::LINUX_4_13,
+        #[cfg(feature = "history")]
         Policy::LINUX_3_1,
+        #[cfg(feature = "history")]
         Policy::LINUX_3_0,
+        #[cfg(feature = "history")]
         Policy::LINUX_2_6_24,
     ];
 
     /// The preset of this name.
-    pub fn preset(name: &str) -> Option<Policy> {
-        Policy::PRESETS.into_iter().find(|policy| policy.name == name)
+    ///
+    /// # Errors
+    /// [`PresetError`] if no preset has this name, or this build lacks it.
+    pub fn preset(name: &str) -> Result<Policy, PresetError<'_>> {
+        let found = Policy::PRESETS.iter().find(|policy| policy.name == name);
+        found.copied().ok_or(match HISTORY_PRESETS.contains(&name) {
+            true => PresetError::Absent(name),
+            false => PresetError::Unknown(name),
+        })
     }
 }
 
-/// Per-CPU lists of releases before those of the presets above (LB E.1, E.8, E.9, E.11).
+impl fmt::Display for PresetError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PresetError::Unknown(name) => {
+                write!(f, "no policy is called '{name}'; there are")?;
+                let separators = core::iter::once(" ").chain(core::iter::repeat(", "));
+                let mut named = separators.zip(Policy::PRESETS);
+                named.try_for_each(|(separator, known)| write!(f, "{separator}{}", known.name))
+            }
+            PresetError::Absent(name) => write!(
+                f,
+                "policy '{name}' is not in this build; build zonal-core with the feature `history`"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PresetError<'_> {}
+
+/// Per-CPU lists of 6.6 (LB E.1, E.9).
 impl PcpPolicy {
     /// 6.1 to 6.6: the base of the tuning of 2023.
     pub const LINUX_6_6: PcpPolicy = PcpPolicy {
@@ -300,27 +262,30 @@ impl PcpPolicy {
         },
         ..Policy::LINUX_6_18.pcp
     };
+}
 
-    /// 4.19 to 5.12: order 0 only, sizes from the batch alone, drains by work items.
-    pub const LINUX_5_4: PcpPolicy = PcpPolicy {
-        orders: 1,
-        huge_lists: HugeLists::ByType,
-        size: SizeRule::SixBatches,
-        recompute: Recompute::Creation,
-        tuning: Tuning::Fixed,
-        drain: DrainPolicy {
-            order: DrainOrder::GrowingRoundRobin,
-            remote: RemoteDrain::Work,
-            ..PcpPolicy::LINUX_6_6.drain
-        },
-        ..PcpPolicy::LINUX_6_6
-    };
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::string::ToString;
 
-    /// Up to 4.18: the batch is capped at half.
-    pub const LINUX_4_14: PcpPolicy =
-        PcpPolicy { batch_cap_pages: BATCH_CAP_PAGES_4_18, ..PcpPolicy::LINUX_5_4 };
+    use super::*;
 
-    /// About 2.6.24: hot and cold lists.
-    pub const LINUX_2_6_24: PcpPolicy =
-        PcpPolicy { free_lists: FreeLists::HotCold, ..PcpPolicy::LINUX_4_14 };
+    #[test]
+    fn a_preset_is_found_by_its_name_or_the_error_says_what_to_do() {
+        for preset in Policy::PRESETS {
+            assert_eq!(Policy::preset(preset.name).as_ref(), Ok(preset));
+        }
+        let unknown = Policy::preset("linux-1.0").unwrap_err().to_string();
+        assert!(unknown.contains("'linux-1.0'") && unknown.contains("linux-6.18"), "{unknown}");
+        for name in HISTORY_PRESETS {
+            let found = Policy::preset(name);
+            assert_eq!(found.is_ok(), cfg!(feature = "history"), "{name}");
+            if let Err(absent) = found {
+                assert!(absent.to_string().contains("feature `history`"), "{absent}");
+            }
+        }
+        let all = Policy::PRESETS.iter().filter(|preset| HISTORY_PRESETS.contains(&preset.name));
+        assert_eq!(all.count(), if cfg!(feature = "history") { HISTORY_PRESETS.len() } else { 0 });
+    }
 }

@@ -10,9 +10,9 @@ choice! {
         /// When the lists are made, from the memory that is there then: up to 5.4, but for its last
         /// weeks. Where most memory comes online later, lists stay as small as its first section
         /// asks.
-        Creation = "creation",
+        Creation = "creation" if "history",
         /// And when deferred memory has come online: the fix of 2019.
-        DeferredInit = "deferred-init",
+        DeferredInit = "deferred-init" if "history",
         /// And with the watermarks: since 5.14.
         Watermarks = "watermarks",
         /// And when a CPU comes or goes.

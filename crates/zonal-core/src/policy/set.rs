@@ -313,7 +313,7 @@ impl Policy {
                          another numa.storage or a smaller threshold",
             });
         }
-        if !self.numa_stat && self.numa.enable == NumaEnable::Always {
+        if !self.numa_stat && !self.numa.enable.can_be_off() {
             return Err(Conflict {
                 key: "numa.stat",
                 reason: "NUMA events are always counted; set numa.enable=sysctl first",
@@ -331,21 +331,8 @@ impl Policy {
                  set pcp.size=bounds, or a level below 7",
             );
         }
-        if pcp.free_lists == FreeLists::HotCold
-            && (pcp.orders != 1 || pcp.size != SizeRule::SixBatches || pcp.tuning != Tuning::Fixed)
-        {
-            return conflict(
-                "pcp.freelist",
-                "hot and cold lists hold order 0 only and have the sizes of their time; set \
-                 pcp.tuning=fixed, pcp.size=six-batches and pcp.orders=0 first",
-            );
-        }
-        if pcp.depot.batches != 0 && pcp.free_lists == FreeLists::HotCold {
-            return conflict(
-                "depot.batches",
-                "depots know no cold pages; set depot.batches=0, or pcp.freelist=single",
-            );
-        }
+        #[cfg(feature = "history")]
+        pcp.check_cold()?;
         if pcp.high_batches != 0 && pcp.size != SizeRule::MinMaxBounds {
             return conflict(
                 "pcp.high_batches",

@@ -102,7 +102,7 @@ choice! {
     /// What is reclaimed as one (LB G.1).
     pub enum ReclaimUnit {
         /// A zone: up to 4.7.
-        Zone = "zone",
+        Zone = "zone" if "history",
         /// A node: since 4.8.
         Node = "node",
     }
@@ -125,7 +125,7 @@ choice! {
     pub enum NodeLoad {
         /// Up to 5.15: a node put first gets as load how many places the list has left, whatever it
         /// had before. Lists of machines that are not symmetric pile up on some nodes.
-        Countdown = "countdown",
+        Countdown = "countdown" if "history",
         /// Since 5.16: a node put first gets one more.
         Accumulated = "accumulated",
     }
@@ -138,7 +138,7 @@ choice! {
         Node = "node",
         /// 2.6.24 to 4.13, by request: all nodes' zones of the highest kind, then of the next one.
         /// Low zones last longer, and more pages come from far away.
-        Zone = "zone",
+        Zone = "zone" if "history",
     }
 }
 

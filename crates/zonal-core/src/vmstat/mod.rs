@@ -9,9 +9,13 @@
 //! | `folds` | whether deltas are on their way to the sums | F.7 |
 //! | `worker` | when a CPU folds its deltas | F.4 |
 //! | `percpu_counter` | the generic counter with a batch | F.8 |
-//! | `races` | what each variant loses to interrupts and readers: tests | F.5, F.7 |
+//! | `races` | what NUMA events lose to readers: tests | F.7 |
+//! | `history` | updates and storages of old kernels, in `src/history/vmstat` | F.3, F.5, F.7 |
 
 mod folds;
+#[cfg(feature = "history")]
+#[path = "../history/vmstat/mod.rs"]
+mod history;
 pub mod numa;
 pub mod percpu_counter;
 #[cfg(test)]

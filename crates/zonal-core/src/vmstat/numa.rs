@@ -14,13 +14,13 @@
 //! addition is made so that threads which share a CPU's number lose nothing to each other, and the
 //! reader's race is kept as it is. The exact storage has no such race: a reader only loads.
 
-use crate::platform::{Instruction, Line, Platform, Step};
+use crate::platform::{Instruction, Platform, Step};
 use crate::sync::AtomicI64;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::types::{CpuId, ZoneId};
 use crate::vmstat::folds::Folds;
-use crate::vmstat::threshold::fold_mod;
-use crate::vmstat::update::{Change, Form, Place, Updated, change, change_by};
+#[cfg(feature = "history")]
+use crate::vmstat::history::numa as history;
 use crate::vmstat::variant::{NumaPolicy, NumaStorage, Update};
 
 /// Events of one zone, by their position.
@@ -78,18 +78,9 @@ pub struct NumaRule {
     pub zone: ZoneId,
 }
 
-impl NumaRule {
-    fn place(&self) -> Place {
-        let zone = self.zone;
-        match self.policy.storage {
-            NumaStorage::S8InZoneStats => Place::items(zone),
-            _ => Place { zone, lines: [Line::ZoneNuma(zone), Line::MachineNuma] },
-        }
-    }
-}
-
 impl NumaDeltas {
     /// Counts `count` events of one kind.
+    #[cfg_attr(not(feature = "history"), expect(unused_variables, reason = "nothing folds"))]
     pub fn record<P: Platform>(
         &self,
         platform: &P,
@@ -98,31 +89,21 @@ impl NumaDeltas {
         count: u32,
         zone: &NumaCounters,
     ) {
-        let (diff, shared) = (&self.items[item as usize], &zone.items[item as usize]);
-        let threshold = rule.policy.threshold(rule.zone_threshold);
-        let place = rule.place();
+        let diff = &self.items[item as usize];
         match rule.policy.storage {
-            NumaStorage::S8InZoneStats | NumaStorage::S16Overstep => {
-                let how = (rule.update, Form::Raw);
-                for _ in 0..count {
-                    change(platform, place, how, Change::Inc, (diff, threshold), shared);
-                }
-            }
-            NumaStorage::U16 => {
-                let next = |old| {
-                    let (diff, fold) = fold_mod(old, threshold, 1);
-                    Updated { diff, fold, lost: 0 }
-                };
-                for _ in 0..count {
-                    change_by(platform, place, Instruction::Plain, next, diff, shared);
-                }
-            }
             NumaStorage::UlongFoldOnRead => {
                 add_unlocked(diff, i64::from(count));
                 platform.cost(Step::Update { zone: rule.zone, by: Instruction::Add, times: 1 });
             }
             // The hot word has counted it.
             NumaStorage::UlongExact => {}
+            #[cfg(feature = "history")]
+            _ => {
+                let threshold = rule.policy.threshold(rule.zone_threshold);
+                let how = (rule.policy.storage, rule.update);
+                let shared = &zone.items[item as usize];
+                history::record(platform, rule.zone, how, (diff, threshold), shared, count);
+            }
         }
     }
 
@@ -230,66 +211,7 @@ fn add_unlocked(word: &AtomicI64, count: i64) {
 
 #[cfg(test)]
 mod tests {
-    extern crate std;
-    use std::vec::Vec;
-
     use super::*;
-    use crate::sync::{LockWord, Wait};
-
-    /// A home that is asked nothing.
-    struct Nobody;
-    impl Wait for Nobody {
-        fn wait(&self, _word: &LockWord, _value: u32) {}
-        fn wake_one(&self, _word: &LockWord) {}
-    }
-    impl Platform for Nobody {
-        fn cpu(&self) -> CpuId {
-            CpuId(0)
-        }
-        fn fence(&self, _cpu: CpuId) -> bool {
-            true
-        }
-        fn now_ns(&self) -> u64 {
-            0
-        }
-    }
-
-    /// After how many hits the zone's counter moved, and by how much, for the first two folds.
-    fn folds(policy: NumaPolicy, zone_threshold: u32, events: usize) -> Vec<(usize, i64)> {
-        let rule = NumaRule { policy, update: Update::Irq, zone_threshold, zone: ZoneId(0) };
-        let (deltas, zone) = (NumaDeltas::default(), NumaCounters::default());
-        let mut seen = Vec::new();
-        let mut before = 0;
-        for event in 1..=events {
-            deltas.record(&Nobody, &rule, NumaItem::Hit, 1, &zone);
-            let now = zone.get()[0];
-            if now != before {
-                seen.push((event, now - before));
-            }
-            before = now;
-        }
-        assert_eq!(plus(zone.get(), deltas.peek())[0], events as i64);
-        seen
-    }
-
-    #[test]
-    fn each_storage_folds_where_it_did() {
-        // LB F.7 and K.4.
-        assert_eq!(folds(NumaPolicy::V4_13, 125, 400), [(126, 188), (314, 188)]);
-        let v1 = folds(NumaPolicy::SPLIT_V1, 125, 100_000);
-        assert_eq!(v1, [(32_766, 49_148), (81_914, 49_148)]);
-        let v2 = folds(NumaPolicy::V4_14, 125, 140_000);
-        assert_eq!(v2, [(65_534, 65_534), (131_068, 65_534)]);
-        assert_eq!(folds(NumaPolicy::V5_14, 125, 140_000), []);
-    }
-
-    #[test]
-    fn a_threshold_of_ones_own_is_that_of_the_table_of_2017() {
-        let policy = NumaPolicy { threshold: 64, ..NumaPolicy::SPLIT_V1 };
-        assert_eq!(folds(policy, 125, 200), [(65, 97), (162, 97)]);
-        let policy = NumaPolicy { threshold: 64, ..NumaPolicy::V4_14 };
-        assert_eq!(folds(policy, 125, 200), [(65, 65), (130, 65), (195, 65)]);
-    }
 
     #[test]
     fn an_allocation_counts_twice_and_a_foreign_one_three_times() {

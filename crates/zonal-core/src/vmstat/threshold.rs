@@ -144,40 +144,14 @@ pub const fn fold_cmpxchg(diff: i64, threshold: i64, delta: i64, overstep: Overs
     (-beyond, sum + beyond)
 }
 
-/// The compare-and-exchange loop as it was posted in 2007 (LB F.5, variant 2): the sum and the
-/// threshold are unsigned words, the delta a signed byte. A negative delta comes back as a huge
-/// number, so every step beyond the first overstep folds: the totals are right, batching is lost.
+/// The plain steps, with the overstep of the primitive: `__inc`, `__dec` or `__mod`.
 #[inline]
-pub const fn fold_cmpxchg_posted(
-    diff: i64,
-    threshold: i64,
-    delta: i64,
-    overstep: Overstep,
-) -> (i64, i64) {
-    let sum = diff.wrapping_add(delta) as u64;
-    let (above, below) = (threshold as u64, threshold.wrapping_neg() as u64);
-    let (folds, beyond) = match overstep {
-        Overstep::None => (sum > above || sum < below, 0),
-        Overstep::Up => (sum > above, threshold >> 1),
-        Overstep::Down => (sum < below, -(threshold >> 1)),
-    };
-    if folds { (-beyond, sum as i64 + beyond) } else { (sum as i64, 0) }
-}
-
-/// The local increment proposed in 2007, as intended (LB F.5, variant 3): it folds when the delta
-/// *reaches* the threshold.
-#[inline]
-pub const fn fold_local_inc(diff: i64, threshold: i64) -> (i64, i64) {
-    let sum = diff + 1;
-    let overstep = threshold / 2;
-    if sum >= threshold { (-overstep, sum + overstep) } else { (sum, 0) }
-}
-
-/// The local decrement of the same proposal: the mirror image of [`fold_local_inc`].
-#[inline]
-pub const fn fold_local_dec(diff: i64, threshold: i64) -> (i64, i64) {
-    let (diff, fold) = fold_local_inc(-diff, threshold);
-    (-diff, -fold)
+pub const fn fold_plain(diff: i64, threshold: i64, delta: i64, overstep: Overstep) -> (i64, i64) {
+    match overstep {
+        Overstep::Up => fold_inc(diff, threshold),
+        Overstep::Down => fold_dec(diff, threshold),
+        Overstep::None => fold_mod(diff, threshold, delta),
+    }
 }
 
 #[cfg(test)]
@@ -234,31 +208,6 @@ mod tests {
         assert_eq!(v1, [(32_766, 49_148, -16_382), (81_914, 49_148, -16_382)]);
         let v2 = folds(200_000, |diff| fold_mod(diff, NUMA_THRESHOLD_U16, 1));
         assert_eq!(v2[..2], [(65_534, 65_534, 0), (131_068, 65_534, 0)]);
-    }
-
-    #[test]
-    fn the_local_increment_of_2007_folds_on_reaching_the_threshold() {
-        let seen = folds(200, |diff| fold_local_inc(diff, 32));
-        assert_eq!(seen[..3], [(32, 48, -16), (80, 48, -16), (128, 48, -16)]);
-        let seen = folds(200, |diff| fold_local_dec(diff, 32));
-        assert_eq!(seen[..2], [(32, -48, 16), (80, -48, 16)]);
-    }
-
-    #[test]
-    fn the_sign_bug_of_2007_folds_almost_every_step() {
-        // LB F.5: 10,000 increments at a threshold of 32.
-        let posted = |overstep, delta| {
-            folds(10_000, move |diff| fold_cmpxchg_posted(diff, 32, delta, overstep))
-        };
-        let up = posted(Overstep::Up, 1);
-        assert_eq!(up.len(), 9968);
-        assert_eq!(up[..3], [(33, 49, -16), (34, 1, -16), (35, 1, -16)]);
-        assert_eq!(folds(10_000, |diff| fold_cmpxchg(diff, 32, 1, Overstep::Up)).len(), 204);
-        assert_eq!(posted(Overstep::None, 1).len(), 10_000);
-        // The decrement is its mirror image.
-        let down = posted(Overstep::Down, -1);
-        assert_eq!(down[..2], [(33, -49, 16), (34, -1, 16)]);
-        assert_eq!(down.len(), 9968);
     }
 
     #[test]
@@ -325,15 +274,7 @@ mod tests {
                 (fold_cmpxchg(start, threshold, delta, Overstep::None), delta),
                 (fold_cmpxchg(start, threshold, 1, Overstep::Up), 1),
                 (fold_cmpxchg(start, threshold, -1, Overstep::Down), -1),
-                (fold_local_inc(start, threshold), 1),
-                (fold_local_dec(start, threshold), -1),
             ];
-            for (overstep, delta) in
-                [(Overstep::None, delta), (Overstep::Up, 1), (Overstep::Down, -1)]
-            {
-                let (next, fold) = fold_cmpxchg_posted(start, threshold, delta, overstep);
-                prop_assert_eq!(next + fold, start + delta); // FOLD-1, sign bug or not
-            }
             for ((next, fold), delta) in cases {
                 prop_assert_eq!(next + fold, start + delta); // FOLD-1
                 prop_assert!(next.abs() <= threshold);

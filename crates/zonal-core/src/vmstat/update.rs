@@ -7,18 +7,17 @@
 //! [`update`] is the arithmetic, [`change`] the same on atomics, with the steps that a simulated
 //! home charges for. In this library no interrupt comes between the steps of an update, so the
 //! variants differ in what they fold and in what they cost; what each loses to interrupts in a
-//! kernel is shown in `vmstat/races.rs`.
+//! kernel is shown in `history/vmstat/races.rs`.
 //!
 //! - **FOLD-2** `diff + fold + lost` after an update is `diff + delta` before it, and `lost` is 0
-//!   in every variant but [`Update::LocalIncPosted`].
+//!   in every variant but `Update::LocalIncPosted` (feature `history`).
 
 use crate::platform::{Instruction, Line, Platform, Step};
 use crate::sync::{AtomicI64, Ordering::Relaxed};
 use crate::types::ZoneId;
-use crate::vmstat::threshold::{
-    Overstep, fold_cmpxchg, fold_cmpxchg_posted, fold_dec, fold_inc, fold_local_dec,
-    fold_local_inc, fold_mod, fold_mod_times,
-};
+#[cfg(feature = "history")]
+use crate::vmstat::history::update as history;
+use crate::vmstat::threshold::{Overstep, fold_cmpxchg, fold_mod_times, fold_plain};
 use crate::vmstat::variant::Update;
 
 /// What is done to a counter.
@@ -82,30 +81,14 @@ impl Place {
 
 /// One update of a delta.
 pub const fn update(how: Update, form: Form, change: Change, diff: i64, threshold: i64) -> Updated {
+    let (delta, overstep) = (change.delta(), overstep(change));
     let (diff, fold) = match (how, form) {
-        (Update::ThisCpuCmpxchg, Form::Guarded) => {
-            fold_cmpxchg(diff, threshold, change.delta(), overstep(change))
-        }
-        (Update::CmpxchgPostedUnsigned, _) => {
-            fold_cmpxchg_posted(diff, threshold, change.delta(), overstep(change))
-        }
-        (Update::LocalIncIntended, _) => match change {
-            Change::Inc | Change::Mod(1) => fold_local_inc(diff, threshold),
-            Change::Dec | Change::Mod(-1) => fold_local_dec(diff, threshold),
-            // Larger steps pass the delta by.
-            Change::Mod(delta) => (diff, delta),
-        },
-        (Update::LocalIncPosted, _) => match change {
-            Change::Inc | Change::Dec | Change::Mod(1 | -1) => {
-                return Updated { diff, fold: 0, lost: change.delta() };
-            }
-            Change::Mod(delta) => (diff, delta),
-        },
-        // The loop of 2007, as intended, compares as the plain steps do.
-        _ => match change {
-            Change::Inc => fold_inc(diff, threshold),
-            Change::Dec => fold_dec(diff, threshold),
-            Change::Mod(delta) => fold_mod(diff, threshold, delta),
+        (Update::ThisCpuCmpxchg, Form::Guarded) => fold_cmpxchg(diff, threshold, delta, overstep),
+        (Update::ThisCpuCmpxchg, Form::Raw) => fold_plain(diff, threshold, delta, overstep),
+        #[cfg(feature = "history")]
+        (past, _) => match history::update(past, delta, overstep, diff, threshold) {
+            Some(done) => done,
+            None => return Updated { diff, fold: 0, lost: delta },
         },
     };
     Updated { diff, fold, lost: 0 }
@@ -120,11 +103,12 @@ pub const fn update_times(
     threshold: i64,
 ) -> (Updated, u32) {
     match how {
-        Update::CmpxchgPostedUnsigned | Update::LocalIncIntended | Update::LocalIncPosted => {
+        #[cfg(feature = "history")]
+        past if history::goes_step_by_step(past) => {
             let mut all = Updated { diff, fold: 0, lost: 0 };
             let (mut folds, mut done) = (0, 0);
             while done < times {
-                let one = update(how, Form::Raw, Change::Mod(step), all.diff, threshold);
+                let one = update(past, Form::Raw, Change::Mod(step), all.diff, threshold);
                 all.diff = one.diff;
                 all.fold += one.fold;
                 all.lost += one.lost;
@@ -151,14 +135,12 @@ const fn overstep(change: Change) -> Overstep {
 /// The instructions that an update of this variant and form is made of.
 pub const fn instruction(how: Update, form: Form) -> Instruction {
     match (how, form) {
-        (Update::Irq, Form::Guarded) => Instruction::Masked,
-        (Update::CmpxchgPostedUnsigned | Update::CmpxchgSigned, _)
-        | (Update::ThisCpuCmpxchg, Form::Guarded) => Instruction::Cmpxchg,
-        (Update::LocalIncIntended | Update::LocalIncPosted, _) => Instruction::LocalInc,
-        (Update::PreemptOnly, Form::Guarded) => Instruction::PreemptOff,
-        (Update::Irq | Update::ThisCpuCmpxchg | Update::PreemptOnly, Form::Raw) => {
-            Instruction::Plain
-        }
+        (Update::ThisCpuCmpxchg, Form::Guarded) => Instruction::Cmpxchg,
+        (Update::ThisCpuCmpxchg, Form::Raw) => Instruction::Plain,
+        #[cfg(feature = "history")]
+        (past, Form::Guarded) => history::instruction_guarded(past),
+        #[cfg(feature = "history")]
+        (past, Form::Raw) => history::instruction_raw(past),
     }
 }
 
@@ -220,48 +202,12 @@ mod tests {
 
     #[test]
     fn ten_thousand_increments_fold_as_published() {
-        // LB F.5 and K.4, threshold 32; the local increment folds at 32 and every 48 from there.
-        let table = [
-            (Update::Irq, 204),
-            (Update::CmpxchgPostedUnsigned, 9968),
-            (Update::CmpxchgSigned, 204),
-            (Update::LocalIncIntended, (10_000 - 32) / 48 + 1),
-            (Update::LocalIncPosted, 0),
-            (Update::ThisCpuCmpxchg, 204),
-            (Update::PreemptOnly, 204),
-        ];
-        assert_eq!(table.len(), Update::ALL.len());
-        for (how, expected) in table {
-            for form in [Form::Guarded, Form::Raw] {
-                for change in [Change::Inc, Change::Dec] {
-                    let folds = folds(how, form, change, 32, 10_000);
-                    assert_eq!(folds, expected, "{how:?} {form:?} {change:?}");
-                }
+        // LB F.5 and K.4, threshold 32.
+        for form in [Form::Guarded, Form::Raw] {
+            for change in [Change::Inc, Change::Dec] {
+                assert_eq!(folds(Update::ThisCpuCmpxchg, form, change, 32, 10_000), 204);
             }
         }
-    }
-
-    #[test]
-    fn steps_of_one_through_mod_fold_every_time_with_the_sign_bug() {
-        let one = |how| folds(how, Form::Raw, Change::Mod(1), 32, 10_000);
-        assert_eq!(one(Update::CmpxchgPostedUnsigned), 10_000);
-        assert_eq!(one(Update::Irq), 10_000 / 33);
-    }
-
-    #[test]
-    fn larger_steps_of_the_local_variant_pass_the_delta_by() {
-        for delta in [-5, 0, 2, 200] {
-            let done = update(Update::LocalIncIntended, Form::Raw, Change::Mod(delta), 7, 32);
-            assert_eq!(done, Updated { diff: 7, fold: delta, lost: 0 });
-        }
-        for (step, one) in [(1, Change::Inc), (-1, Change::Dec)] {
-            for diff in -32..=32 {
-                let of = |change| update(Update::LocalIncIntended, Form::Raw, change, diff, 32);
-                assert_eq!(of(Change::Mod(step)), of(one), "steps of one are increments");
-            }
-        }
-        let kept = update(Update::Irq, Form::Raw, Change::Mod(-5), 7, 32);
-        assert_eq!(kept, Updated { diff: 2, fold: 0, lost: 0 });
     }
 
     fn any_change() -> impl Strategy<Value = Change> {
@@ -287,7 +233,7 @@ mod tests {
                     prop_assert_eq!(diff + shared + lost, sum, "{}", name); // FOLD-2
                     prop_assert!(diff.abs() <= threshold, "{}: {}", name, diff);
                 }
-                prop_assert!(lost == 0 || *how == Update::LocalIncPosted);
+                prop_assert!(lost == 0 || *name == "local_inc_posted");
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Every published way to keep the counters, as values (LB F, L): one field of a policy each.
+//! Every published way to keep the counters, as values (LB F, L): one field of a policy each. Those
+//! of old kernels take the feature `history`.
 //!
 //! | what | when | value |
 //! |--|--|--|
@@ -8,32 +9,33 @@
 //! | NUMA events | 4.13, 4.14, 4.15, 5.14 | [`NumaStorage`], [`NumaFold`], [`NumaEnable`] |
 
 use crate::types::choice;
+#[cfg(feature = "history")]
 use crate::vmstat::threshold::{NUMA_THRESHOLD_S16, NUMA_THRESHOLD_U16, THRESHOLD_MAX};
 
 choice! {
     /// How a CPU changes its delta of a counter (LB F.3, F.5). The arithmetic is in
-    /// [`update`](crate::vmstat::update), the races in `vmstat/races.rs`.
+    /// [`update`](crate::vmstat::update), the races in `history/vmstat/races.rs`.
     #[derive(Default)]
     pub enum Update {
         /// Interrupts are masked around the plain steps: the base of 2007.
-        Irq = "irq",
+        Irq = "irq" if "history",
         /// A compare-and-exchange loop, with the sign bug of the version posted in 2007: a negative
         /// delta is read back as a huge unsigned number, so almost every update folds.
-        CmpxchgPostedUnsigned = "cmpxchg_posted_unsigned",
+        CmpxchgPostedUnsigned = "cmpxchg_posted_unsigned" if "history",
         /// The same loop with signed arithmetic, as intended in 2007.
-        CmpxchgSigned = "cmpxchg_signed",
+        CmpxchgSigned = "cmpxchg_signed" if "history",
         /// One increment instruction, then a compare (2007, as intended). Nested interrupts between
         /// the two can push the byte beyond 127.
-        LocalIncIntended = "local_inc_intended",
+        LocalIncIntended = "local_inc_intended" if "history",
         /// The same as it was posted: the instruction's operand is the pointer, so the counter
         /// never moves.
-        LocalIncPosted = "local_inc_posted",
+        LocalIncPosted = "local_inc_posted" if "history",
         /// A compare-and-exchange loop where an interrupt may come between, plain steps where the
         /// caller keeps them out: x86 since 2.6.38.
         #[default]
         ThisCpuCmpxchg = "thiscpu_cmpxchg",
         /// Plain steps with preemption off: an interrupt that counts the same item loses updates.
-        PreemptOnly = "preempt_only",
+        PreemptOnly = "preempt_only" if "history",
     }
 }
 
@@ -55,9 +57,9 @@ choice! {
     #[derive(Default)]
     pub enum Pressure {
         /// Nothing (before 2.6.36).
-        Off = "off",
+        Off = "off" if "history",
         /// Below the drift mark, tests that ask for it add up the deltas (2.6.36).
-        DriftMark = "drift_mark",
+        DriftMark = "drift_mark" if "history",
         /// And while the background reclaimer is awake the threshold is small (2.6.38).
         #[default]
         DriftMarkAndThreshold = "drift_mark_and_threshold",
@@ -69,7 +71,7 @@ choice! {
     #[derive(Default)]
     pub enum ThresholdPages {
         /// Those that are there (2.6.24).
-        Present = "present",
+        Present = "present" if "history",
         /// Those that the buddy was given.
         #[default]
         Managed = "managed",
@@ -81,11 +83,11 @@ choice! {
     #[derive(Default)]
     pub enum NumaStorage {
         /// As items of the zone's counters: signed bytes, the zone's threshold (up to 4.13).
-        S8InZoneStats = "s8_in_zone_stats",
+        S8InZoneStats = "s8_in_zone_stats" if "history",
         /// Signed 16 bits, folding beyond 32765 with overstep (proposed in August 2017).
-        S16Overstep = "s16_thr32765_overstep",
+        S16Overstep = "s16_thr32765_overstep" if "history",
         /// Unsigned 16 bits, folding beyond 65533 to zero (4.14 to 5.13).
-        U16 = "u16_thr65533",
+        U16 = "u16_thr65533" if "history",
         /// A word of each CPU, which readers take with an exchange (5.14). The owner's addition is
         /// not atomic towards them, so a reader can count a whole word twice.
         UlongFoldOnRead = "ulong_fold_on_read",
@@ -100,9 +102,9 @@ choice! {
     #[derive(Default)]
     pub enum NumaFold {
         /// The refresh of each CPU; readers see what was folded (up to 4.13).
-        Worker = "worker",
+        Worker = "worker" if "history",
         /// The refresh of each CPU; readers of zones and nodes add the deltas (4.14).
-        WorkerAndSnapshot = "worker_and_snapshot",
+        WorkerAndSnapshot = "worker_and_snapshot" if "history",
         /// Readers, and nobody else (5.14).
         #[default]
         Reader = "reader",
@@ -114,7 +116,7 @@ choice! {
     #[derive(Default)]
     pub enum NumaEnable {
         /// No (up to 4.14).
-        Always = "always",
+        Always = "always" if "history",
         /// By `vm.numa_stat` (4.15).
         #[default]
         Sysctl = "sysctl",
@@ -152,55 +154,46 @@ pub struct NumaPolicy {
 }
 
 impl StatPolicy {
-    /// 2.6.24.
-    pub const V2_6_24: StatPolicy = StatPolicy {
-        update: Update::Irq,
-        refresh: Refresh::PerCpuTimer,
-        quiet_on_idle: false,
-        skip_isolated: false,
-        pressure: Pressure::Off,
-        threshold_pages: ThresholdPages::Present,
-    };
-    /// 2.6.38 to 3.1.
-    pub const V2_6_38: StatPolicy = StatPolicy {
+    /// 6.6 and on: workers and their shepherd, quiet when idle, isolated CPUs left alone.
+    pub const V6_6: StatPolicy = StatPolicy {
         update: Update::ThisCpuCmpxchg,
-        pressure: Pressure::DriftMarkAndThreshold,
-        ..StatPolicy::V2_6_24
-    };
-    /// 4.13 to 5.x: workers and their shepherd, quiet when idle.
-    pub const V4_13: StatPolicy = StatPolicy {
         refresh: Refresh::WorkerAndShepherd,
         quiet_on_idle: true,
+        skip_isolated: true,
+        pressure: Pressure::DriftMarkAndThreshold,
         threshold_pages: ThresholdPages::Managed,
-        ..StatPolicy::V2_6_38
     };
-    /// 6.6 and on: isolated CPUs are left alone.
-    pub const V6_6: StatPolicy = StatPolicy { skip_isolated: true, ..StatPolicy::V4_13 };
+}
+
+impl Pressure {
+    /// Whether zones have a drift mark.
+    pub const fn sets_drift_mark(self) -> bool {
+        match self {
+            #[cfg(feature = "history")]
+            Pressure::Off => false,
+            _ => true,
+        }
+    }
+}
+
+impl NumaEnable {
+    /// Whether `vm.numa_stat` can be 0.
+    pub const fn can_be_off(self) -> bool {
+        match self {
+            #[cfg(feature = "history")]
+            NumaEnable::Always => false,
+            NumaEnable::Sysctl => true,
+        }
+    }
 }
 
 impl NumaPolicy {
-    /// Up to 4.13.
-    pub const V4_13: NumaPolicy = NumaPolicy {
-        storage: NumaStorage::S8InZoneStats,
-        threshold: 0,
-        fold_site: NumaFold::Worker,
-        enable: NumaEnable::Always,
-    };
-    /// The first version of the split of 2017, which was not merged.
-    pub const SPLIT_V1: NumaPolicy = NumaPolicy {
-        storage: NumaStorage::S16Overstep,
-        fold_site: NumaFold::WorkerAndSnapshot,
-        ..NumaPolicy::V4_13
-    };
-    /// 4.14.
-    pub const V4_14: NumaPolicy = NumaPolicy { storage: NumaStorage::U16, ..NumaPolicy::SPLIT_V1 };
-    /// 4.15 to 5.13.
-    pub const V4_15: NumaPolicy = NumaPolicy { enable: NumaEnable::Sysctl, ..NumaPolicy::V4_14 };
     /// 5.14 and on.
     pub const V5_14: NumaPolicy = NumaPolicy {
         storage: NumaStorage::UlongFoldOnRead,
+        threshold: 0,
         fold_site: NumaFold::Reader,
-        ..NumaPolicy::V4_15
+        enable: NumaEnable::Sysctl,
     };
     /// Ours.
     pub const EXACT: NumaPolicy =
@@ -213,25 +206,21 @@ impl NumaPolicy {
 
     /// Whether the shared counters are apart from the zone's other items.
     pub const fn has_own_line(&self) -> bool {
-        !matches!(self.storage, NumaStorage::S8InZoneStats)
-    }
-
-    /// The threshold in force; `zone` is that of the zone's own counters.
-    pub const fn threshold(&self, zone: u32) -> i64 {
         match self.storage {
-            NumaStorage::UlongFoldOnRead | NumaStorage::UlongExact => i64::MAX,
-            _ if self.threshold != 0 => self.threshold as i64,
-            NumaStorage::S8InZoneStats => zone as i64,
-            NumaStorage::S16Overstep => NUMA_THRESHOLD_S16,
-            NumaStorage::U16 => NUMA_THRESHOLD_U16,
+            #[cfg(feature = "history")]
+            NumaStorage::S8InZoneStats => false,
+            _ => true,
         }
     }
 
     /// The largest threshold that the storage can hold.
     pub const fn threshold_max(&self) -> i64 {
         match self.storage {
+            #[cfg(feature = "history")]
             NumaStorage::S8InZoneStats => THRESHOLD_MAX as i64,
+            #[cfg(feature = "history")]
             NumaStorage::S16Overstep => NUMA_THRESHOLD_S16,
+            #[cfg(feature = "history")]
             NumaStorage::U16 => NUMA_THRESHOLD_U16,
             NumaStorage::UlongFoldOnRead | NumaStorage::UlongExact => i64::MAX,
         }

@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn a_timer_runs_every_interval_whatever_changed() {
-        let policy = StatPolicy::V2_6_24;
+        let timer = Refresh::PerCpuTimer;
+        let policy = StatPolicy { refresh: timer, quiet_on_idle: false, ..StatPolicy::V6_6 };
         let mut worker = StatWorker::default();
         worker.shepherd(&policy, 0, SECOND, || panic!("a timer does not ask"));
         for second in 1..5 {
@@ -126,10 +127,11 @@ mod tests {
         let mut worker = isolated;
         worker.shepherd(&StatPolicy::V6_6, 0, SECOND, || true);
         assert_eq!(worker.due_ns(), None);
-        worker.shepherd(&StatPolicy::V4_13, 0, SECOND, || true);
+        let before = StatPolicy { skip_isolated: false, ..StatPolicy::V6_6 };
+        worker.shepherd(&before, 0, SECOND, || true);
         assert_eq!(worker.due_ns(), Some(0), "only since the shepherd skips them");
         worker.offline = true;
-        worker.shepherd(&StatPolicy::V4_13, 0, SECOND, || true);
+        worker.shepherd(&before, 0, SECOND, || true);
         assert_eq!(worker.due_ns(), None);
     }
 }

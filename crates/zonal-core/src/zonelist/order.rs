@@ -109,6 +109,7 @@ pub fn fallback_order(
         if table.distance(local, next) != table.distance(local, previous) {
             let load = &mut load[next.0 as usize];
             match table.rule {
+                #[cfg(feature = "history")]
                 NodeLoad::Countdown => *load = (table.nodes() - len) as u32,
                 NodeLoad::Accumulated => *load += 1,
             }
@@ -159,6 +160,7 @@ fn cost(table: &NodeTable<'_>, local: NodeId, node: NodeId, load: &[u32]) -> u64
     // Any difference in distance outweighs any load: those counted down are at most the number of
     // nodes, those accumulated at most one for each list.
     let weight = match table.rule {
+        #[cfg(feature = "history")]
         NodeLoad::Countdown => NODES_MAX * table.nodes(),
         NodeLoad::Accumulated => NODES_MAX,
     };
@@ -264,6 +266,7 @@ mod tests {
 
     /// Two sockets of two nodes. Counted down, both nodes of the second socket go to node 0 first;
     /// accumulated, one of them goes to node 1.
+    #[cfg(feature = "history")]
     #[test]
     fn loads_counted_down_pile_up_where_accumulated_ones_spread() {
         let distance = [10, 12, 32, 32, 12, 10, 32, 32, 32, 32, 10, 12, 32, 32, 12, 10];
@@ -276,6 +279,7 @@ mod tests {
         assert_eq!(load, [2, 2, 2, 2]);
     }
 
+    #[cfg(feature = "history")]
     #[test]
     fn both_rules_give_the_same_lists_on_uniform_machines() {
         for nodes in [2usize, 4, 8] {

@@ -48,7 +48,7 @@ fn reads_back<D: Display + FromStr<Err = Error> + PartialEq + Debug>(document: &
 
 #[test]
 fn every_text_reads_back_in_every_layout() {
-    for policy in Policy::PRESETS {
+    for &policy in Policy::PRESETS {
         let pool = pool(policy);
         let pages = used(&pool);
         for layout in Layout::ALL {

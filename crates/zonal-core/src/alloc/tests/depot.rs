@@ -181,7 +181,7 @@ fn a_depot_gives_back_what_its_use_does_not_need() {
 
 #[test]
 fn without_batches_there_is_no_depot() {
-    for policy in Policy::PRESETS {
+    for &policy in Policy::PRESETS {
         let has = policy.pcp.depot.batches != 0;
         assert_eq!(has, policy.name == "zonal", "{}", policy.name);
     }

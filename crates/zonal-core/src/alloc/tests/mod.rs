@@ -4,16 +4,24 @@ mod areas;
 mod background;
 mod blocks;
 mod counters;
+#[cfg(feature = "history")]
+#[path = "../../history/alloc/tests/counters.rs"]
+mod counters_before;
 mod deferred;
 mod depot;
 mod double_free;
 mod exhaustive;
 mod explain;
 mod home;
+#[cfg(feature = "history")]
+#[path = "../../history/alloc/tests/hot_cold.rs"]
 mod hot_cold;
 mod model;
 mod node_reclaim;
 mod numa;
+#[cfg(feature = "history")]
+#[path = "../../history/alloc/tests/pagesets.rs"]
+mod pagesets_before;
 mod paths;
 mod placement;
 mod pressure;
@@ -25,5 +33,9 @@ mod setup;
 mod streams;
 mod tuning;
 mod word_path;
+#[cfg(feature = "history")]
+#[path = "../../history/alloc/tests/zlc.rs"]
 mod zlc;
+#[cfg(feature = "history")]
+#[path = "../../history/alloc/tests/zlc_model.rs"]
 mod zlc_model;

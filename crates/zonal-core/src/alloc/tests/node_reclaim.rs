@@ -15,7 +15,7 @@ use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::{DirtySpread, DistanceRule, NodeReclaimMode, ReclaimUnit};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::sync::{LockWord, Ordering::Relaxed, Wait};
-use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
+use crate::types::{Choice, CpuId, NodeId, Order, Pfn};
 use crate::zone::watermark::Mark;
 
 std::thread_local! {
@@ -181,12 +181,13 @@ fn limits_follow_the_ratios() {
     let pool = boot(20, policy());
     let limits = |unit: ReclaimUnit| {
         let record = match unit {
+            #[cfg(feature = "history")]
             ReclaimUnit::Zone => &pool.zones()[0].reclaim,
             ReclaimUnit::Node => &pool.nodes()[0].reclaim,
         };
         [record.min_unmapped.load(Relaxed), record.min_slab.load(Relaxed)]
     };
-    for unit in [ReclaimUnit::Zone, ReclaimUnit::Node] {
+    for &(_, unit) in ReclaimUnit::ALL {
         assert_eq!(limits(unit), [40, 204]);
     }
     pool.set(Sysctl::MinUnmappedRatio, 100).unwrap();
@@ -253,7 +254,7 @@ fn who_must_not_wait_does_not_reclaim() {
 /// Reclaim that gives enough makes the zone serve after all.
 #[test]
 fn a_node_that_gave_enough_serves_the_request() {
-    for unit in [ReclaimUnit::Node, ReclaimUnit::Zone] {
+    for &(_, unit) in ReclaimUnit::ALL {
         let mut with = policy();
         with.node_reclaim.unit = unit;
         let pool = boot(20, with);
@@ -310,9 +311,11 @@ fn one_thread_reclaims_a_node_at_a_time() {
 /// RECLAIM-1, with a try that goes on between two requests, as in virtual time.
 #[test]
 fn while_a_home_holds_a_unit_nobody_else_reclaims_there() {
-    for (unit, held) in
-        [(ReclaimUnit::Zone, Unit::Zone(ZoneId(0))), (ReclaimUnit::Node, Unit::Node(NodeId(0)))]
-    {
+    for (unit, held) in [
+        #[cfg(feature = "history")]
+        (ReclaimUnit::Zone, Unit::Zone(crate::types::ZoneId(0))),
+        (ReclaimUnit::Node, Unit::Node(NodeId(0))),
+    ] {
         let mut policy = policy();
         policy.node_reclaim.unit = unit;
         let pool = boot(20, policy);

@@ -15,7 +15,7 @@ fn order(order: u32) -> Order {
 
 #[test]
 fn every_order_comes_and_goes() {
-    for policy in Policy::PRESETS {
+    for &policy in Policy::PRESETS {
         let pool = Shape::uniform(1, 1 << 16, 2).boot(policy);
         pool.validate().unwrap();
         for o in Order::all() {

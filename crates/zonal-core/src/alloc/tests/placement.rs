@@ -39,7 +39,7 @@ fn fixed() -> Allocator<'static, Script> {
 
 #[test]
 fn the_last_block_freed_is_the_first_allocated() {
-    for policy in Policy::PRESETS {
+    for &policy in Policy::PRESETS {
         let has_lists = |o: &u32| policy.pcp.orders & (1 << o) != 0;
         for o in [0, 1, 2, 3].into_iter().filter(has_lists).map(order) {
             let pool = Shape::uniform(1, 1 << 18, 1).boot(policy);

@@ -16,7 +16,7 @@ const ALL_FAST: u32 = FAST_FREE | 0x3ff;
 
 #[test]
 fn a_fresh_zone_lets_every_order_pass() {
-    for policy in Policy::PRESETS {
+    for &policy in Policy::PRESETS {
         let pool = Shape::uniform(2, 1 << 14, 2).boot(policy);
         let is_fast = |fast: u32| fast & !RECORDED == ALL_FAST;
         assert!(pool.zones().iter().all(|zone| is_fast(zone.fast.load(Relaxed))));

@@ -95,7 +95,7 @@ impl Plain {
     /// LB E.8.
     fn drain(&mut self, pages: u32, first: usize) {
         let mut left = i64::from(pages.min(self.state.count));
-        let growing = self.drain.order == DrainOrder::GrowingRoundRobin;
+        let growing = self.drain.order.name() == "growing";
         let (mut at, mut share) = if growing { (0, 0) } else { (first, 0) };
         while left > 0 {
             let in_batches = self.drain.bulk == Chunk::Batch;
@@ -344,7 +344,7 @@ impl Pair<'_, '_> {
     fn change_limits(&mut self) {
         // Up to 5.12 an eighth of the zone would be each CPU's; the stacks have no room for that
         // unless the policy began with it.
-        let six = self.pool.policy().pcp.size == SizeRule::SixBatches;
+        let six = self.pool.policy().pcp.size.name() == "six-batches";
         let fractions = if six { [0, 0, 1000, 2000] } else { [0, 0, 8, 500] };
         let fraction = fractions[self.random(4) as usize];
         self.pool.set(Sysctl::HighFraction, fraction).unwrap();
@@ -431,13 +431,14 @@ fn stores_decide_as_the_plain_machine_does_on_fast_paths() {
 fn stores_decide_as_the_plain_machine_does_at_every_step_of_the_tuning() {
     for (name, tuning) in Tuning::ALL {
         let size = match *tuning {
+            #[cfg(feature = "history")]
             Tuning::Fixed => SizeRule::SixBatches,
             step if step.moves_high() => SizeRule::MinMaxBounds,
             _ => SizeRule::LowMarkSplit,
         };
         std::println!("tuning {name}");
         let all = LISTS_ALONE.pcp;
-        let orders = if *tuning == Tuning::Fixed { 1 } else { all.orders };
+        let orders = if *name == "fixed" { 1 } else { all.orders };
         let pcp = PcpPolicy { tuning: *tuning, size, orders, ..all };
         let drain = DrainPolicy { bulk: Chunk::Whole, all: Chunk::Whole, ..pcp.drain };
         run(Policy { pcp, ..LISTS_ALONE }, 0, 1 << 17, 4000);
@@ -449,13 +450,17 @@ fn stores_decide_as_the_plain_machine_does_at_every_step_of_the_tuning() {
 #[test]
 fn stores_decide_as_the_plain_machine_does_with_older_drains_and_lists() {
     let growing = DrainPolicy {
-        order: DrainOrder::GrowingRoundRobin,
+        order: DrainOrder::named("growing").unwrap_or_default(),
         bulk: Chunk::Whole,
         all: Chunk::Whole,
         decay: Chunk::Whole,
         ..Policy::LINUX_6_12.pcp.drain
     };
-    for huge_lists in [HugeLists::ByType, HugeLists::Together] {
+    for huge_lists in [
+        #[cfg(feature = "history")]
+        HugeLists::ByType,
+        HugeLists::Together,
+    ] {
         let pcp = PcpPolicy {
             huge_lists,
             tuning: Tuning::Level0,

@@ -11,7 +11,7 @@ use std::vec::Vec;
 use std::{eprintln, format};
 
 use super::model::Event;
-use super::tests::Lists;
+use super::tests::{Lists, NAMED};
 use super::*;
 use crate::types::Choice;
 
@@ -80,7 +80,7 @@ impl Random {
 
     fn start(&mut self) -> Line {
         Line::Start {
-            tuning: Tuning::ALL[1 + self.below(Tuning::ALL.len() as u64 - 1) as usize].1,
+            tuning: NAMED[self.below(NAMED.len() as u64) as usize],
             batch: if self.below(2) == 0 { 63 } else { 1 + self.below(100) as u32 },
             bounds: (self.bound(1500), self.bound(10_000)),
             big: self.below(2) == 0,
@@ -105,7 +105,7 @@ impl Line {
     fn text(&self, out: &mut String) {
         let done = match *self {
             Line::Start { tuning, batch, bounds, big, scale_max } => {
-                let level = if tuning == Tuning::Release615 { 18 } else { tuning as u8 - 1 };
+                let level = if tuning == Tuning::Release615 { "18" } else { tuning.name() };
                 let (low, top) = bounds;
                 writeln!(out, "P {level} {batch} {low} {top} {} {scale_max}", u8::from(big))
             }

@@ -104,7 +104,7 @@ fn k3(tuning: Tuning, free_high_batch: bool) -> Lists {
 }
 
 /// LB K.3: every level that a vector names.
-const NAMED: [Tuning; 11] = [
+pub(super) const NAMED: [Tuning; 11] = [
     Tuning::Level0,
     Tuning::Level1,
     Tuning::Level2,
@@ -177,6 +177,7 @@ fn v3_a_process_exit_does_not_flush_everything() {
 }
 
 /// LB E.11: a batch in, a batch out, whatever came before.
+#[cfg(feature = "history")]
 #[test]
 fn up_to_5_12_nothing_adapts() {
     let mut lists = k3(Tuning::Fixed, true);
@@ -354,7 +355,7 @@ fn model_of(lists: &Lists) -> Model {
     Model {
         level: match params.tuning {
             Tuning::Release615 => 18,
-            tuning => tuning as i32 - 1,
+            tuning => tuning.name().parse().unwrap_or(-1),
         },
         max: params.scale_max.into(),
         batch: params.batch.into(),
