@@ -205,7 +205,8 @@ impl Dirty {
         self.again.iter().copied().collect()
     }
 
-    /// A page that is to be dirty again is now, if it is not already: `mark` says so.
+    /// A page that is to be dirty again is now. `mark` says so in the page, whose write may be
+    /// about to end; `false`: whoever changes it has done so, and is about to [add](Self::add) it.
     pub fn soil_again(&mut self, page: u64, mark: impl FnOnce() -> bool) {
         if self.again.remove(&page) && mark() {
             self.add(page);

@@ -197,7 +197,7 @@ impl<'a> Shared<'a> {
         // changes it (FRAME-3); every byte of an anonymous mapping is initialised.
         unsafe { start.as_ref() }
     }
-    /// The page is dirty, though nobody has changed it. `false`: it is already, or being written.
+    /// The page is dirty, though nobody has changed it. `false`: it is already.
     pub fn soil_again(&self) -> bool {
         lock::try_change(&self.frames.get(self.frame).state, PageState::soil_again).is_ok()
     }

@@ -41,7 +41,8 @@
 //! - Pages that the cache had given up in between cannot be written anew. Their bytes are **lost**:
 //!   every sync of the file and every read of them fails with [`LostWrites`] until the program has
 //!   written these pages anew as a whole, has cut them off, or calls [`CachedFile::accept_loss`].
-//!   A program with a log replays it there.
+//!   A program with a log replays it there. (Before the failure is told, such a page may read as it
+//!   was before: Linux drops what it could not write.)
 //! - An error is told **once to each** handle of the file that was open when it came, at its next
 //!   sync, also if the data was made safe since; and once to each clone of the [`Cache`], at
 //!   [`Cache::sync`]. This includes errors of the write-back thread and of reclaim. One that no

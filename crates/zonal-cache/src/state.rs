@@ -115,12 +115,12 @@ impl PageState {
         PageState(self.unlock().0 + 1)
     }
 
-    /// A user says that a page, which it does not change, is to be written once more. `None`: it is
-    /// going to be, or it is being written.
+    /// A user says that a page, which it does not change, is to be written once more. One that is
+    /// being written stays dirty then. `None`: it is dirty already.
     pub const fn soil_again(self) -> Option<PageState> {
-        match self.is_clean() {
-            true => Some(self.with(Self::DIRTY)),
-            false => None,
+        match self.has(Self::DIRTY) {
+            true => None,
+            false => Some(self.with(Self::DIRTY)),
         }
     }
 
@@ -219,5 +219,14 @@ mod tests {
         assert!(!writing.is_clean());
         assert_eq!(writing.end_writeback(false), user);
         assert!(writing.end_writeback(true).is_clean());
+    }
+
+    #[test]
+    fn a_page_that_is_to_be_written_once_more_is_dirty_when_its_write_ends() {
+        let user = IDLE.with(PageState::DIRTY).share().unwrap();
+        let writing = user.begin_writeback().unwrap();
+        let again = writing.soil_again().unwrap();
+        assert_eq!((again.begin_writeback(), again.soil_again()), (None, None));
+        assert_eq!(again.end_writeback(true), user);
     }
 }

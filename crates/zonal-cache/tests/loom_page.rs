@@ -223,6 +223,38 @@ fn two_who_write_a_page_back_do_it_once() {
     });
 }
 
+/// A device sync fails as the write of a page ends: the page is dirty again, whether it is told
+/// before or after that.
+#[test]
+fn a_page_whose_sync_fails_as_its_write_ends_is_dirty() {
+    model(|| {
+        let page = Page::new(IDLE.with(PageState::DIRTY));
+        // The page was written and is not safe: known under the lock of the file's dirty pages.
+        let unsynced = Arc::new(loom::sync::Mutex::new(false));
+        let flusher = {
+            let (page, unsynced) = (Arc::clone(&page), Arc::clone(&unsynced));
+            thread::spawn(move || {
+                assert!(page.share());
+                assert!(try_change(&page.word, PageState::begin_writeback).is_ok());
+                *unsynced.lock().unwrap() = true;
+                change(&page.word, &page.queue, |state| state.end_writeback(true));
+                page.unshare();
+            })
+        };
+        assert!(page.share());
+        let mut suspect = unsynced.lock().unwrap();
+        let told = std::mem::take(&mut *suspect);
+        if told {
+            // A page that is dirty already is on the list.
+            assert!(try_change(&page.word, PageState::soil_again).is_ok());
+        }
+        drop(suspect);
+        page.unshare();
+        flusher.join().unwrap();
+        assert_eq!(peek(&page.word).has(PageState::DIRTY), told);
+    });
+}
+
 /// Says to the child which canary it is.
 const CANARY: &str = "ZONAL_LOOM_CANARY";
 
