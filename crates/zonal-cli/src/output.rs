@@ -1,5 +1,6 @@
 //! Writing to whoever listens, or no longer does.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -16,12 +17,49 @@ pub fn note(text: &str) {
 
 /// Writes data to stdout. A reader that closed the pipe has seen enough.
 pub fn data(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = Stdout.write_all(text.as_bytes()).and_then(|()| Stdout.flush());
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
+}
+
+/// Standard output, for data. That its reader closed the pipe is told from other broken pipes.
+#[derive(Debug)]
+pub struct Stdout;
+
+/// Nobody reads standard output any more.
+#[derive(Debug)]
+struct ReaderIsGone;
+
+impl fmt::Display for ReaderIsGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody reads the output any more")
+    }
+}
+
+impl std::error::Error for ReaderIsGone {}
+
+fn told(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => io::Error::new(error.kind(), ReaderIsGone),
+        _ => error,
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stdout().write(bytes).map_err(told)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush().map_err(told)
+    }
+}
+
+/// Whether a command ended because the reader of its output has seen enough: it ends quietly then.
+pub fn is_enough(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|cause| cause.get_ref().is_some_and(|inner| inner.is::<ReaderIsGone>()))
 }
 
 /// A file whose text is known only after long work: that it can be written is found out before, and

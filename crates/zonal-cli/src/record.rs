@@ -14,11 +14,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use zonal_trace::Recording;
+use zonal_trace::make::Target;
 use zonal_trace::record::{Guard, RecordOptions, Recorded, Recorder, Roots, serve};
 
-use crate::trace::args::OutputArgs;
-use crate::trace::{Sink, finish_sink};
+use crate::trace::say;
 use crate::{Verdict, output};
 
 /// The hidden command that a guard is.
@@ -40,7 +39,7 @@ pub struct RecordArgs {
 
     /// Record until this process ends. All processes are recorded, because they share the lists;
     /// `zonal trace cut --pid` keeps one.
-    #[arg(long, conflicts_with = "command")]
+    #[arg(long, conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
 
     /// End after this time, such as 10s or 500ms; plain numbers are seconds.
@@ -108,6 +107,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
         "-o {}: expected the name of a file that ends in .zonal",
         args.output.display()
     );
+    check_load(args)?;
     let rings = args.output.with_file_name(format!(".{name}.{}.rings", std::process::id()));
     std::fs::create_dir(&rings).with_context(|| format!("{}", rings.display()))?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -124,6 +124,35 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
         _ => std::fs::remove_dir_all(&rings).with_context(|| format!("{}", rings.display()))?,
     }
     written.map(|()| Verdict::Pass)
+}
+
+/// Refuses a process that is not there and a command that cannot be run, before anything is
+/// prepared.
+fn check_load(args: &RecordArgs) -> anyhow::Result<()> {
+    if let Some(pid) = args.pid {
+        let is_there = process(pid).exists();
+        ensure!(is_there, "--pid {pid}: there is no such process; `pgrep -a NAME` finds one");
+    }
+    let Some(program) = args.command.first() else { return Ok(()) };
+    let found = match program.contains('/') {
+        true => is_program(Path::new(program)),
+        false => {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path).any(|place| is_program(&place.join(program)))
+        }
+    };
+    let place = if program.contains('/') { "a file" } else { "a program of PATH" };
+    ensure!(found, "cannot run {program}: expected {place} that may be executed");
+    Ok(())
+}
+
+/// Whether this process may execute a file.
+fn is_program(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+fn process(pid: i32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}"))
 }
 
 /// Records into the directory `rings`.
@@ -163,9 +192,11 @@ fn with_guard(
     }
     let recorder = Recorder::begin(Roots::default(), options, guard)?;
     recorder.notes.iter().for_each(|note| output::note(note));
-    let load = load(args, stop);
+    // Without a load there is nothing to finish, and the guard removes what was prepared.
+    let child = start(args)?;
+    let waited = wait(args, child, stop);
     let recorded = recorder.finish(rings)?;
-    load?;
+    waited?;
     let polls = recorded.polls;
     if polls.no_room + polls.failed > 0 {
         output::note(&format!(
@@ -176,16 +207,16 @@ fn with_guard(
     Ok(recorded)
 }
 
-/// Runs the command, or waits for what ends the recording.
-fn load(args: &RecordArgs, stop: &AtomicBool) -> anyhow::Result<()> {
+/// Starts the command, if there is one.
+fn start(args: &RecordArgs) -> anyhow::Result<Option<Child>> {
+    let Some((program, rest)) = args.command.split_first() else { return Ok(None) };
+    let child = Command::new(program).args(rest).spawn();
+    child.map(Some).with_context(|| format!("cannot run {program}"))
+}
+
+/// Waits for what ends the recording.
+fn wait(args: &RecordArgs, mut child: Option<Child>, stop: &AtomicBool) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let mut child = match args.command.split_first() {
-        Some((program, rest)) => {
-            let child = Command::new(program).args(rest).spawn();
-            Some(child.with_context(|| format!("cannot run {program}"))?)
-        }
-        None => None,
-    };
     loop {
         // Relaxed: the flag carries no data.
         let time_is_up = args.duration.is_some_and(|duration| begin.elapsed() >= duration);
@@ -204,45 +235,22 @@ fn has_ended(args: &RecordArgs, child: &mut Option<Child>) -> anyhow::Result<boo
         }
         return Ok(status.is_some());
     }
-    Ok(args.pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()))
+    Ok(args.pid.is_some_and(|pid| !process(pid).exists()))
 }
 
 /// Makes the file out of the ring pages.
 fn write(args: &RecordArgs, rings: &Path, recorded: &Recorded) -> anyhow::Result<()> {
-    if recorded.dropped > 0 {
-        let text = format!(
-            "the rings had no room for {} of {} events",
-            recorded.dropped,
-            recorded.dropped + recorded.entries
-        );
-        ensure!(
-            args.allow_drops,
-            "{text}; `--buffer` makes them larger, `--allow-drops` writes the trace all the same"
-        );
-        output::note(&text);
+    if let Err(dropped) = recorded.check_drops() {
+        let flags = "`--buffer` makes them larger, `--allow-drops` writes the trace all the same";
+        ensure!(args.allow_drops, "{dropped}; {flags}");
+        output::note(&dropped.to_string());
     }
-    let mut events = 0_u64;
-    for event in Recording::open(rings)?.events() {
-        let is_remark = matches!(event?.kind, zonal_trace::EventKind::Lost { .. });
-        events += u64::from(!is_remark);
-    }
-    ensure!(
-        events == recorded.entries,
-        "the rings counted {} events, their pages hold {events}",
-        recorded.entries
-    );
-    let meta = rings.join("meta.json");
-    let text = std::fs::read_to_string(&meta)?;
-    let mut description: serde_json::Value = serde_json::from_str(&text)?;
-    description["events"] = events.into();
-    std::fs::write(&meta, format!("{description:#}\n"))?;
-    let recording = Recording::open(rings)?;
-    let target = OutputArgs { output: args.output.clone(), level: args.level };
-    let mut sink = Sink::create(&target, recording.description(), &recording.machine_files()?)?;
-    for event in recording.events() {
-        sink.push(&event?)?;
-    }
-    finish_sink(sink)
+    let bar = output::progress("writing", "events", Some(recorded.entries));
+    let target = Target::file(&args.output).level(args.level);
+    let written = recorded.store(rings, target, &mut |events| bar.set_position(events));
+    bar.finish_and_clear();
+    say(written?);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -111,5 +111,25 @@ pub enum EventKind {
     Other,
 }
 
+impl EventKind {
+    /// The kernel's name of the event; `lost` and `other` where it has none.
+    pub fn name(&self) -> &'static str {
+        match self {
+            EventKind::Alloc { .. } => "mm_page_alloc",
+            EventKind::Free { .. } => "mm_page_free",
+            EventKind::FreeBatched { .. } => "mm_page_free_batched",
+            EventKind::ZoneLocked { .. } => "mm_page_alloc_zone_locked",
+            EventKind::PcpuDrain { .. } => "mm_page_pcpu_drain",
+            EventKind::Extfrag { .. } => "mm_page_alloc_extfrag",
+            EventKind::VmstatUpdate => "vmstat_update",
+            EventKind::Fork { .. } => "sched_process_fork",
+            EventKind::Notice(notice) => notice.kernel_name(),
+            EventKind::Marker(_) => "tracing_mark_write",
+            EventKind::Lost { .. } => "lost",
+            EventKind::Other => "other",
+        }
+    }
+}
+
 // An event is moved once per line; keep it within a cache line.
 const _: () = assert!(size_of::<Event>() <= 64);

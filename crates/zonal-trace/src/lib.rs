@@ -53,7 +53,8 @@
 //! decide what to make of it. The kernel's texts that describe a machine are read by
 //! [`zonal_text`]. It knows nothing of the allocator in `zonal-core`; flags are plain numbers here.
 //!
-//! [`record`] makes recordings of the kernel that runs.
+//! [`record`] makes recordings of the kernel that runs, [`make`] makes traces of other traces:
+//! converted, cut, scaled.
 //!
 //! # Example
 //!
@@ -77,6 +78,7 @@ mod bytes;
 mod compact;
 mod dat;
 mod description;
+mod ending;
 mod error;
 mod event;
 mod events;
@@ -84,8 +86,10 @@ mod fields;
 mod format;
 mod ftrace;
 pub mod gfp;
+mod info;
 mod limits;
 mod lines;
+pub mod make;
 mod meta;
 mod notice;
 mod perf;
@@ -96,6 +100,7 @@ mod recording;
 mod ring;
 pub mod samples;
 mod source;
+mod stats;
 mod text;
 mod tracefs;
 mod zt;
@@ -105,6 +110,7 @@ pub use error::{Position, TraceError, TraceErrorKind};
 pub use event::{Event, EventKind};
 pub use events::Events;
 pub use format::TraceFormat;
+pub use info::Info;
 pub use limits::{MIGRATETYPE_MAX, ORDER_MAX, PFN_LIMIT};
 pub use lines::LINE_BYTES_MAX;
 pub use meta::{EventCount, PagesetChange};
@@ -113,6 +119,7 @@ pub use polled::{PolledState, PolledZone};
 pub use polls::parse as parse_polls;
 pub use recording::Recording;
 pub use source::{DESCRIPTION_BYTES_MAX, Directory, Part, Parts, Seekable, Source};
+pub use stats::Stats;
 pub use text::TextWriter;
 pub use zonal_text::zoneinfo::Pageset;
 pub use zonal_text::{CPUS_MAX, Stat};

@@ -11,6 +11,7 @@
 //! of them. The name decides nothing.
 
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,15 +19,16 @@ use zonal_text::CPUS_MAX;
 
 use crate::dat::TraceDat;
 use crate::description::MachineDescription;
+use crate::ending::{check_pages, check_text};
 use crate::error::{Fault, Position, TraceError, TraceErrorKind, excerpt};
 use crate::events::{Events, Input, TextInput};
 use crate::format::TraceFormat;
 use crate::lines::{LineReader, read_fault};
 use crate::perf::{PerfData, PerfEvents};
 use crate::polled::PolledState;
-use crate::ring::directory::{DirectoryPages, RingDirectory};
+use crate::ring::directory::{DirectoryPages, RingDirectory, stream_name};
 use crate::ring::{self, RingEvents};
-use crate::source::{Directory, Part, Parts, SingleFile, Source, open_stream};
+use crate::source::{Directory, Part, Parts, Seekable, SingleFile, Source, open_stream};
 use crate::zt::{MachineFiles, ZonalEvents, ZonalFile};
 use crate::{compact, dat, ftrace, perf, zt};
 
@@ -236,6 +238,28 @@ impl Recording {
         self.source.display(&self.stream)
     }
 
+    /// Whether `path` is a file that this recording is read from, by whatever name or link.
+    pub fn reads_from(&self, path: &Path) -> bool {
+        let Ok(other) = std::fs::metadata(path) else { return false };
+        let is_read = |source: &dyn Source, name: &str| {
+            let same = std::fs::metadata(source.display(name)).is_ok_and(|own| {
+                own.is_file() && (own.dev(), own.ino()) == (other.dev(), other.ino())
+            });
+            same && source.open(name).is_ok_and(|file| file.is_some())
+        };
+        let of_stream = match &self.form {
+            Form::Ring(_) => (0..CPUS_MAX).any(|cpu| is_read(&*self.source, &stream_name(cpu))),
+            _ => is_read(&*self.source, &self.stream),
+        };
+        let machine = match (&self.machine, &self.form) {
+            (Some(directory), _) => Some(&**directory as &dyn Source),
+            (None, Form::Zonal(_)) => None,
+            (None, _) => Some(&*self.source),
+        };
+        let names = MachineFiles::names;
+        of_stream || machine.is_some_and(|source| names().any(|name| is_read(source, &name)))
+    }
+
     /// The same events, on the machine that the files of `directory` describe.
     ///
     /// # Errors
@@ -268,6 +292,39 @@ impl Recording {
         let files = self.machine_files()?;
         let Some(text) = files.get(crate::polls::FILE) else { return Ok(Vec::new()) };
         crate::polls::parse(&String::from_utf8_lossy(text))
+    }
+
+    /// Looks at the end of the stream, without reading its events, and refuses one that is cut
+    /// short. A text that was cut between two lines looks whole.
+    ///
+    /// # Errors
+    /// What is missing, or that the stream cannot be read.
+    pub fn check_end(&self) -> Result<(), TraceError> {
+        match &self.form {
+            Form::Zonal(_) => zt::check_end(&*self.source, &self.stream),
+            Form::TraceDat(dat) => dat.check_end(&*self.source, &self.stream),
+            // Its sections were compared with the file when it was opened.
+            Form::PerfData(_) => Ok(()),
+            Form::Ring(ring) => {
+                let page = ring.layout.page as u64;
+                let check = |cpu| self.check_stream(&stream_name(cpu), &|i| check_pages(i, page));
+                (0..CPUS_MAX).try_for_each(check)
+            }
+            Form::Text(_) => self.check_stream(&self.stream, &check_text),
+        }
+    }
+
+    /// Checks the end of a file, if there is one that can be read at any place.
+    fn check_stream(
+        &self,
+        name: &str,
+        check: &dyn Fn(&mut dyn Seekable) -> Result<(), (u64, Fault)>,
+    ) -> Result<(), TraceError> {
+        let Ok(Some(mut input)) = self.source.open_seekable(name) else { return Ok(()) };
+        let at = |(byte, fault): (u64, Fault)| {
+            TraceError::new(self.source.display(name), Position::Byte(byte), fault)
+        };
+        check(&mut *input).map_err(at)
     }
 
     /// The events from the first on. If the stream cannot be opened again, the first item says so.

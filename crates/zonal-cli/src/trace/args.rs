@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use zonal_trace::make::Time;
 
 /// What to do with a trace.
 #[derive(Subcommand, Debug)]
@@ -75,11 +76,11 @@ pub struct CutArgs {
 
     /// Begin at this time, in seconds of the trace's clock, or with `+`, after its first event.
     #[arg(long, value_name = "SECONDS")]
-    pub from: Option<String>,
+    pub from: Option<Time>,
 
     /// End before this time.
     #[arg(long, value_name = "SECONDS")]
-    pub to: Option<String>,
+    pub to: Option<Time>,
 
     /// Keep only events of these CPUs, such as 0-3,8.
     #[arg(long, value_name = "LIST")]

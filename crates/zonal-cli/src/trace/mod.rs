@@ -1,40 +1,35 @@
-//! `zonal trace`: looking at traces and making others of them.
-//!
-//! | file | does |
-//! |--|--|
-//! | `args` | flags |
-//! | `info`, `stats` | what a trace says of itself, and what is in it |
-//! | `sink` | where events go: a `.zonal` file, text, a directory |
-//! | `convert`, `cut`, `scale` | a trace to another |
+//! `zonal trace`: looks at traces and makes others of them, by crate `zonal-trace`.
 
 pub mod args;
-mod convert;
-mod cut;
-mod info;
-mod scale;
-mod sink;
-mod stats;
 
 use std::path::Path;
 
-use zonal_trace::Recording;
+use anyhow::bail;
+use zonal_trace::make::{Copies, Selection, Target, Written, convert, cut, scale};
+use zonal_trace::{Info, Recording, Stats};
 
-use self::args::{InputArgs, TraceCommand};
-pub use self::convert::finish as finish_sink;
-pub use self::sink::Sink;
-use crate::Verdict;
+use self::args::{CutArgs, InputArgs, OutputArgs, ReadArgs, TraceCommand};
+use crate::{Verdict, output};
 
 /// Runs the command.
 ///
 /// # Errors
-/// Bad input, with file and place, or an output that cannot be written.
+/// Bad input, with file and place, a selection of what is not there, or an output that cannot be
+/// written.
 pub fn run(command: &TraceCommand) -> anyhow::Result<Verdict> {
     match command {
-        TraceCommand::Info(args) => info::run(args)?,
-        TraceCommand::Stats(args) => stats::run(args)?,
-        TraceCommand::Convert(args) => convert::run(args)?,
-        TraceCommand::Cut(args) => cut::run(args)?,
-        TraceCommand::Scale(args) => scale::run(args)?,
+        TraceCommand::Info(args) => info(args)?,
+        TraceCommand::Stats(args) => stats(args)?,
+        TraceCommand::Convert(args) => make("converting", &args.input, |recording, told| {
+            Ok(convert(recording, args.output.target(), told)?)
+        })?,
+        TraceCommand::Cut(args) => make("cutting", &args.input, |recording, told| {
+            Ok(cut(recording, &args.selection()?, args.output.target(), told)?)
+        })?,
+        TraceCommand::Scale(args) => make("scaling", &args.input, |recording, told| {
+            let copies = Copies { count: args.copies, shift_us: args.shift };
+            Ok(scale(recording, copies, args.output.target(), told)?)
+        })?,
     }
     Ok(Verdict::Pass)
 }
@@ -51,8 +46,79 @@ pub fn open(trace: &Path, machine: Option<&Path>) -> anyhow::Result<Recording> {
     })
 }
 
+fn info(args: &ReadArgs) -> anyhow::Result<()> {
+    let recording = args.input.open()?;
+    let info = Info::of(&recording);
+    output::data(&if args.json { serde_json::to_string(&info)? + "\n" } else { info.to_string() })?;
+    match &info.damage {
+        Some(damage) => bail!("{damage}"),
+        None => Ok(()),
+    }
+}
+
+fn stats(args: &ReadArgs) -> anyhow::Result<()> {
+    let recording = args.input.open()?;
+    let bar = output::progress("reading", "events", recording.description().events);
+    let stats = Stats::read(&recording, &mut |events| bar.set_position(events))?;
+    bar.finish_and_clear();
+    let text = if args.json { serde_json::to_string(&stats)? + "\n" } else { stats.to_string() };
+    output::data(&text)?;
+    Ok(())
+}
+
+/// Makes a trace of another, and says how large it is.
+fn make(
+    doing: &'static str,
+    input: &InputArgs,
+    make: impl FnOnce(&Recording, &mut dyn FnMut(u64)) -> anyhow::Result<Written>,
+) -> anyhow::Result<()> {
+    let recording = input.open()?;
+    let bar = output::progress(doing, "events", recording.description().events);
+    let written = make(&recording, &mut |events| bar.set_position(events));
+    bar.finish_and_clear();
+    say(written?);
+    Ok(())
+}
+
+/// Says how large a trace is.
+pub fn say(Written { events, bytes }: Written) {
+    match bytes {
+        Some(bytes) => {
+            let each = bytes as f64 / events.max(1) as f64;
+            output::note(&format!("{events} events, {bytes} bytes, {each:.3} per event"));
+        }
+        None => output::note(&format!("{events} events")),
+    }
+}
+
 impl InputArgs {
     fn open(&self) -> anyhow::Result<Recording> {
         open(&self.trace, self.machine.as_deref())
+    }
+}
+
+impl OutputArgs {
+    /// Where to write; `-` is stdout.
+    fn target(&self) -> Target {
+        let target = match self.output.as_os_str() == "-" {
+            true => Target::writer(output::Stdout),
+            false => Target::file(&self.output),
+        };
+        target.level(self.level)
+    }
+}
+
+impl CutArgs {
+    fn selection(&self) -> anyhow::Result<Selection> {
+        let cpus = self.cpus.as_ref().map(|list| {
+            let parsed = zonal_text::cpulist::parse(&format!("{list}\n"));
+            parsed.map_err(|error| anyhow::anyhow!("--cpus {list}: {error}"))
+        });
+        Ok(Selection {
+            from: self.from,
+            to: self.to,
+            cpus: cpus.transpose()?.map(|list| list.ids),
+            threads: self.pid.clone(),
+        })
     }
 }

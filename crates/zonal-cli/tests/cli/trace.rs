@@ -8,23 +8,23 @@ use tempfile::TempDir;
 
 use crate::program::{json, passed, refusal, stderr, zonal};
 
-fn fixture(name: &str) -> String {
+pub fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-trace/tests/data").join(name);
     path.to_str().unwrap().to_owned()
 }
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-struct Place(TempDir);
+pub struct Place(pub TempDir);
 
 impl Place {
-    fn new() -> Place {
+    pub fn new() -> Place {
         Place(tempfile::tempdir().unwrap())
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 }

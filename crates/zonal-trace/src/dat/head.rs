@@ -13,6 +13,14 @@ pub(super) struct Place {
     pub(super) bytes: u64,
 }
 
+impl Place {
+    /// Where the pages end. The number of compressed chunks stands before what the size counts.
+    pub(super) fn end(&self, compressed: bool) -> u64 {
+        let counted = if compressed { 4 } else { 0 };
+        self.offset.saturating_add(self.bytes).saturating_add(counted)
+    }
+}
+
 /// What the head of a `trace.dat` tells.
 #[derive(Debug, Clone)]
 pub(crate) struct TraceDat {

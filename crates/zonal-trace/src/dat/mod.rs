@@ -21,6 +21,7 @@ mod pages;
 mod v6;
 mod v7;
 
+use std::io::{Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -46,6 +47,18 @@ impl TraceDat {
         let file = source.display(name);
         let mut reader = FileReader::new(open_seekable(source, name)?, &file)?;
         read_head(&mut reader).map_err(|damage| at(&file, damage))
+    }
+
+    /// Refuses a file that ends before the pages of a CPU do.
+    pub(crate) fn check_end(&self, source: &dyn Source, name: &str) -> Result<(), TraceError> {
+        let file = source.display(name);
+        let end = open_seekable(source, name)?.seek(SeekFrom::End(0)).map_err(|error| {
+            TraceError::new(&file, Position::Byte(0), crate::lines::read_fault(error))
+        })?;
+        match self.places.iter().all(|place| place.end(self.compressed) <= end) {
+            true => Ok(()),
+            false => Err(at(&file, Damage::cut_short(end, "the rest of a CPU's ring pages"))),
+        }
     }
 
     /// The events.

@@ -44,11 +44,9 @@ struct Lane {
 
 impl DatPages {
     pub(super) fn new(input: Box<dyn Seekable>, file: PathBuf, dat: &TraceDat) -> Self {
-        let counted = if dat.compressed { 4 } else { 0 };
         let lane = |place: &Place| Lane {
             next: place.offset,
-            // The number of chunks stands before what the size counts.
-            end: place.offset.saturating_add(place.bytes).saturating_add(counted),
+            end: place.end(dat.compressed),
             chunks: None,
             chunk: Vec::new(),
             chunk_at: 0,

@@ -12,6 +12,7 @@
 //! | `undo` | the guard, which puts everything back however the recorder ends |
 //! | `poll` | samples of `/proc/zoneinfo`, without allocating |
 //! | `machine` | the files that describe the machine |
+//! | `store` | what was recorded, to a trace |
 //! | `error` | which step failed, and what works without it |
 //!
 //! # What is touched
@@ -27,6 +28,7 @@
 mod error;
 mod machine;
 mod poll;
+mod store;
 mod tracefs;
 mod undo;
 
@@ -43,6 +45,7 @@ use serde_json::{Value, json};
 pub use self::error::{RecordError, Step};
 pub use self::machine::Roots;
 pub use self::poll::{PollCounts, Sampler};
+pub use self::store::StoreError;
 pub use self::undo::{Guard, serve};
 
 use self::poll::{Poller, now_ns};

@@ -44,6 +44,13 @@ const FILES: [&str; 30] = [
     "zpoll.txt.zst",
 ];
 
+/// Files that there are of each node.
+const NODE_FILES: [&str; 5] = ["cpulist", "distance", "meminfo", "vmstat", "numastat"];
+
+fn node_file(node: u32, file: &str) -> String {
+    format!("node{node}-{file}.txt")
+}
+
 /// Most files of a chunk.
 const FILES_MAX: u64 = 4096;
 
@@ -61,30 +68,32 @@ impl MachineFiles {
     /// The first file that exists and cannot be read.
     pub fn collect(source: &dyn Source) -> Result<MachineFiles, TraceError> {
         let mut found = MachineFiles::default();
-        let mut add = |name: &str| -> Result<bool, TraceError> {
+        let mut add = |name: &str| -> Result<(), TraceError> {
             let file = match read_bytes(source, name) {
                 Err(error) if matches!(error.kind(), TraceErrorKind::Empty { .. }) => None,
                 other => other?,
             };
-            let exists = file.is_some();
             if let Some(file) = file {
                 found.set(name.strip_suffix(".zst").unwrap_or(name), file);
             }
-            Ok(exists)
+            Ok(())
         };
         for name in FILES {
             add(name)?;
         }
+        // Ids of nodes may have gaps.
         for node in 0..NODES_MAX {
-            let mut any = false;
-            for kind in ["cpulist", "distance", "meminfo", "vmstat", "numastat"] {
-                any |= add(&format!("node{node}-{kind}.txt"))?;
-            }
-            if !any {
-                break;
+            for file in NODE_FILES {
+                add(&node_file(node, file))?;
             }
         }
         Ok(found)
+    }
+
+    /// Names that files beside a stream may have.
+    pub(crate) fn names() -> impl Iterator<Item = String> {
+        let of_nodes = (0..NODES_MAX).flat_map(|node| NODE_FILES.map(|file| node_file(node, file)));
+        FILES.into_iter().map(str::to_owned).chain(of_nodes)
     }
 
     /// The content of a file.
@@ -156,6 +165,14 @@ impl MachineFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_nodes_are_found_behind_a_gap() {
+        let part = |name: &str| Part::new(name, b"0\n".to_vec());
+        let parts = vec![part("node0-cpulist.txt"), part("node255-cpulist.txt")];
+        let files = MachineFiles::collect(&crate::Parts::new("parts", parts)).unwrap();
+        assert!(files.get("node255-cpulist.txt").is_some());
+    }
 
     #[test]
     fn files_come_back_and_stay_in_their_directory() {

@@ -35,7 +35,7 @@ mod writer;
 
 pub(crate) use chunk::MAGIC;
 pub use machine::MachineFiles;
-pub(crate) use reader::{ZonalEvents, ZonalFile};
+pub(crate) use reader::{ZonalEvents, ZonalFile, check_end};
 pub use writer::{TraceWriter, WriterOptions};
 
 /// The usual ending of a file's name.

@@ -233,19 +233,33 @@ fn block_before(input: &mut dyn Seekable, time_ns: u64) -> Result<Option<u64>, D
     Ok((right && place.first_ns < time_ns).then_some(offset))
 }
 
-/// The index, found through the end marker.
-fn read_index(input: &mut dyn Seekable) -> Result<Vec<BlockPlace>, Damage> {
+/// Refuses a file without its end marker.
+pub(crate) fn check_end(source: &dyn Source, name: &str) -> Result<(), TraceError> {
+    let mut input = open_seekable(source, name)?;
+    read_end(&mut *input).map(drop).map_err(|damage| at(&source.display(name), damage))
+}
+
+/// What the end marker holds, which is the last of a whole file.
+fn read_end(mut input: &mut dyn Seekable) -> Result<Vec<u8>, Damage> {
     let io = |error| Damage::new(0, Box::new(read_fault(error)));
-    let end_bytes = (CHUNK_HEAD_BYTES + END_BYTES) as i64;
-    let end_at = input.seek(SeekFrom::End(-end_bytes)).map_err(io)?;
-    let expected = "the end marker of a .zonal file";
-    let wrong = |offset| Damage::cut_short(offset, expected);
-    let mut input = input;
-    let head = ChunkHead::read(&mut input, end_at)?.ok_or_else(|| wrong(end_at))?;
+    let end_bytes = (CHUNK_HEAD_BYTES + END_BYTES) as u64;
+    let length = input.seek(SeekFrom::End(0)).map_err(io)?;
+    let missing = || Damage::cut_short(length, "the end marker of a .zonal file");
+    let end_at = length.checked_sub(end_bytes).ok_or_else(missing)?;
+    input.seek(SeekFrom::Start(end_at)).map_err(io)?;
+    let head = ChunkHead::read(&mut input, end_at).ok().flatten().ok_or_else(missing)?;
     let payload = head.payload(&mut input, end_at + CHUNK_HEAD_BYTES as u64)?;
     if head.kind != ChunkKind::End || payload.len() != END_BYTES {
-        return Err(wrong(end_at));
+        return Err(missing());
     }
+    Ok(payload)
+}
+
+/// The index, found through the end marker.
+fn read_index(mut input: &mut dyn Seekable) -> Result<Vec<BlockPlace>, Damage> {
+    let io = |error| Damage::new(0, Box::new(read_fault(error)));
+    let wrong = |offset| Damage::cut_short(offset, "the index of a .zonal file");
+    let payload = read_end(input)?;
     let index_at = u64_at(&payload, 8);
     input.seek(SeekFrom::Start(index_at)).map_err(io)?;
     let head = ChunkHead::read(&mut input, index_at)?.ok_or_else(|| wrong(index_at))?;

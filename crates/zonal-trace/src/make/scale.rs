@@ -1,4 +1,4 @@
-//! `zonal trace scale`: a trace for more CPUs.
+//! A trace for more CPUs.
 //!
 //! The rule, with `C` the CPUs of the machine, `P` the power of two above its last page frame and
 //! `k` from 0 to `N - 1`: each event happens once in each copy `k`, with
@@ -22,16 +22,15 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use anyhow::{Context, ensure};
 use zonal_text::{CPUS_MAX, buddyinfo, zoneinfo};
-use zonal_trace::{
+
+use super::error::MakeError;
+use super::sink::{Sink, Target, Written};
+use super::tick;
+use crate::{
     Event, EventKind, Events, MachineDescription, MachineFiles, PFN_LIMIT, Part, Parts,
     PolledState, Recording,
 };
-
-use super::args::ScaleArgs;
-use super::convert::finish;
-use super::sink::Sink;
 
 /// Threads of a copy: `PID_MAX_LIMIT` of 64-bit kernels.
 const THREADS: i32 = 1 << 22;
@@ -46,59 +45,88 @@ struct Strides {
     time_ns: u64,
 }
 
-pub fn run(args: &ScaleArgs) -> anyhow::Result<()> {
-    let recording = args.input.open()?;
+/// How a trace is scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copies {
+    /// How many copies.
+    pub count: u32,
+    /// Each copy begins so many microseconds after the one before it.
+    pub shift_us: u64,
+}
+
+/// Writes a trace of so many copies side by side, each on CPUs, a node and threads of its own.
+/// `progress` gets the number of events written so far.
+///
+/// # Errors
+/// [`MakeError::Scale`] if the trace does not tell enough of its machine or the copies would not
+/// fit; otherwise as [`convert`](super::convert).
+pub fn scale(
+    recording: &Recording,
+    copies: Copies,
+    target: Target,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Written, MakeError> {
     let machine = recording.description();
     let zones = machine.require_zones()?;
     let end = zones.iter().map(|zone| zone.start_pfn + zone.spanned).max().unwrap_or(1);
-    let cpus = machine.cpus.context("the trace does not tell the number of CPUs")?;
+    let cpus = machine.cpus.ok_or_else(|| refuse("the trace does not tell the number of CPUs"))?;
+    let Copies { count, shift_us } = copies;
     let strides = Strides {
         cpus,
         frames: end.next_power_of_two(),
         nodes: zones.iter().map(|zone| zone.node + 1).max().unwrap_or(1),
-        time_ns: args.shift * 1000,
+        time_ns: shift_us.saturating_mul(1000),
     };
-    let total = u64::from(cpus) * u64::from(args.copies);
-    ensure!(total <= u64::from(CPUS_MAX), "--copies: expected at most {CPUS_MAX} CPUs together");
-    let pages = strides.frames.checked_mul(u64::from(args.copies));
-    ensure!(pages.is_some_and(|end| end <= PFN_LIMIT), "--copies: page frames would not fit");
-    let files = scaled_files(&recording, &strides, args.copies)?;
+    if count == 0 || u64::from(cpus) * u64::from(count) > u64::from(CPUS_MAX) {
+        let text = format!("{count} copies of {cpus} CPUs: expected at most {CPUS_MAX} together");
+        return Err(MakeError::Scale(text));
+    }
+    let pages = strides.frames.checked_mul(u64::from(count));
+    if pages.is_none_or(|end| end > PFN_LIMIT) {
+        return Err(MakeError::Scale(format!("{count} copies: page frames would not fit")));
+    }
+    let files = scaled_files(recording, &strides, count)?;
     let parts = files.iter().map(|(name, content)| Part::new(name, content.to_vec())).collect();
     let mut scaled = MachineDescription::read(&Parts::new("scaled", parts), &machine.name)?;
     scaled.clock.step_ns = machine.clock.step_ns;
-    let mut sink = Sink::create(&args.output, &scaled, &files)?;
+    let mut sink = Sink::create(target, recording, &scaled, &files)?;
     let from = machine.start.as_ref().map_or(0, |start| start.t_end_ns);
-    let mut copies = Copies::new(&recording, from, args.copies, &strides)?;
-    while let Some(event) = copies.next(&strides)? {
+    let mut streams = Streams::new(recording, from, count, &strides)?;
+    while let Some(event) = streams.next(&strides)? {
         sink.push(&event)?;
+        tick(&sink, progress);
     }
-    finish(sink)
+    sink.finish()
+}
+
+fn refuse(text: &str) -> MakeError {
+    MakeError::Scale(text.to_owned())
 }
 
 /// Copies of one stream, merged by time.
-struct Copies {
+struct Streams {
     streams: Vec<Events>,
     next: BinaryHeap<Reverse<(u64, usize)>>,
     events: Vec<Option<Event>>,
 }
 
-impl Copies {
+impl Streams {
     fn new(
         recording: &Recording,
         from: u64,
         copies: u32,
         strides: &Strides,
-    ) -> anyhow::Result<Copies> {
+    ) -> Result<Streams, MakeError> {
         let streams = (0..copies).map(|_| recording.events_from(from)).collect();
         let events = (0..copies).map(|_| None).collect();
-        let mut all = Copies { streams, next: BinaryHeap::new(), events };
+        let mut all = Streams { streams, next: BinaryHeap::new(), events };
         for copy in 0..copies as usize {
             all.advance(copy, strides)?;
         }
         Ok(all)
     }
 
-    fn advance(&mut self, copy: usize, strides: &Strides) -> anyhow::Result<()> {
+    fn advance(&mut self, copy: usize, strides: &Strides) -> Result<(), MakeError> {
         if let Some(event) = self.streams[copy].next().transpose()? {
             let event = strides.moved(event, copy as u32)?;
             self.next.push(Reverse((event.time_ns, copy)));
@@ -107,7 +135,7 @@ impl Copies {
         Ok(())
     }
 
-    fn next(&mut self, strides: &Strides) -> anyhow::Result<Option<Event>> {
+    fn next(&mut self, strides: &Strides) -> Result<Option<Event>, MakeError> {
         let Some(Reverse((_, copy))) = self.next.pop() else { return Ok(None) };
         let event = self.events[copy].take();
         self.advance(copy, strides)?;
@@ -117,13 +145,13 @@ impl Copies {
 
 impl Strides {
     /// An event in a copy.
-    fn moved(&self, event: Event, copy: u32) -> anyhow::Result<Event> {
+    fn moved(&self, event: Event, copy: u32) -> Result<Event, MakeError> {
         let frames = self.frames * u64::from(copy);
-        let thread = |pid: i32| -> anyhow::Result<i32> {
+        let thread = |pid: i32| -> Result<i32, MakeError> {
             let stride = THREADS.checked_mul(copy as i32).filter(|_| pid != 0);
             stride
                 .map_or(Some(pid).filter(|_| pid == 0), |stride| pid.checked_add(stride))
-                .context("a thread id of the trace is too large to be scaled")
+                .ok_or_else(|| refuse("a thread id of the trace is too large to be scaled"))
         };
         let mut kind = event.kind;
         match &mut kind {
@@ -133,7 +161,10 @@ impl Strides {
             | EventKind::ZoneLocked { pfn, .. }
             | EventKind::PcpuDrain { pfn, .. }
             | EventKind::Extfrag { pfn, .. } => {
-                ensure!(*pfn < self.frames, "page frame {pfn:#x} lies behind all zones");
+                if *pfn >= self.frames {
+                    let text = format!("page frame {pfn:#x} lies behind all zones");
+                    return Err(MakeError::Scale(text));
+                }
                 *pfn += frames;
             }
             EventKind::Notice(notice) => {
@@ -156,7 +187,7 @@ fn scaled_files(
     recording: &Recording,
     strides: &Strides,
     copies: u32,
-) -> anyhow::Result<MachineFiles> {
+) -> Result<MachineFiles, MakeError> {
     let machine = recording.description();
     let own = recording.machine_files()?;
     let mut files = MachineFiles::default();
@@ -165,7 +196,7 @@ fn scaled_files(
         Some(String::from_utf8_lossy(found).into_owned())
     };
     let zones = text(["zoneinfo.pre", "before-zoneinfo.txt", "zoneinfo.txt"])
-        .context("scaling needs the text of /proc/zoneinfo: --machine DIR")?;
+        .ok_or_else(|| refuse("scaling needs the text of /proc/zoneinfo: --machine DIR"))?;
     let mut zones = zoneinfo::parse(&zones)?;
     if let Some(start) = &machine.start {
         apply(&mut zones, start);

@@ -1,0 +1,65 @@
+//! Traces made of other traces: in another form, a part of one, or one for more CPUs.
+//!
+//! | function | makes |
+//! |--|--|
+//! | [`convert`] | the same trace in another form |
+//! | [`cut`] | the part between two times, on some CPUs, or of some threads |
+//! | [`scale`] | a trace for more CPUs: copies side by side |
+//!
+//! ```
+//! use zonal_trace::make::{Selection, Target, cut};
+//! use zonal_trace::samples;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let file = directory.path().join("cpu0.zonal");
+//! let selection = Selection { cpus: Some(vec![0]), ..Selection::default() };
+//! let target = Target::file(&file).level(1);
+//! let written = cut(&samples::zlib_make_j4()?, &selection, target, &mut |_events| {})?;
+//! assert!(written.events > 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! An output appears when it is whole, and never in the place of a file that the trace is read
+//! from.
+
+mod cut;
+mod error;
+mod scale;
+mod sink;
+
+pub use cut::{Selection, Time, cut};
+pub use error::MakeError;
+pub use scale::{Copies, scale};
+pub use sink::{Target, Written};
+
+use crate::Recording;
+use sink::Sink;
+
+/// Events between two calls of a progress callback.
+const TICK_EVENTS: u64 = 1 << 14;
+
+/// Writes the same trace in another form. `progress` gets the number of events written so far.
+///
+/// # Errors
+/// [`MakeError`] if the trace is damaged or the output cannot be written.
+pub fn convert(
+    recording: &Recording,
+    target: Target,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Written, MakeError> {
+    let files = recording.machine_files()?;
+    let mut sink = Sink::create(target, recording, recording.description(), &files)?;
+    for event in recording.events() {
+        sink.push(&event?)?;
+        tick(&sink, progress);
+    }
+    sink.finish()
+}
+
+fn tick(sink: &Sink, progress: &mut dyn FnMut(u64)) {
+    if sink.events().is_multiple_of(TICK_EVENTS) {
+        progress(sink.events());
+    }
+}

@@ -1,0 +1,88 @@
+//! A recording as a file: ring pages and the machine's files in a directory become a `.zonal` file.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Recorded;
+use crate::make::{MakeError, Target, Written, convert};
+use crate::{EventKind, Recording, TraceError};
+
+/// Why a recording could not be stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The rings had no room for some events.
+    #[error("the rings had no room for {dropped} of {} events", .dropped + .entries)]
+    Dropped {
+        /// Events without room.
+        dropped: u64,
+        /// Events that are there.
+        entries: u64,
+    },
+    /// The pages do not hold what the rings counted.
+    #[error("the rings counted {counted} events, their pages hold {found}")]
+    Counts {
+        /// Events by the rings' counters.
+        counted: u64,
+        /// Events in the pages.
+        found: u64,
+    },
+    /// A file of the directory cannot be read or written.
+    #[error("{}", .path.display())]
+    Files {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The pages are damaged.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The file cannot be written.
+    #[error(transparent)]
+    Make(#[from] MakeError),
+}
+
+impl Recorded {
+    /// Refuses a recording with holes.
+    ///
+    /// # Errors
+    /// [`StoreError::Dropped`].
+    pub fn check_drops(&self) -> Result<(), StoreError> {
+        let Recorded { dropped, entries, .. } = *self;
+        if dropped > 0 { Err(StoreError::Dropped { dropped, entries }) } else { Ok(()) }
+    }
+
+    /// Makes a trace of what [`Recorder::finish`](super::Recorder::finish) wrote to `directory`,
+    /// after the events were counted again. `progress` gets the number of events written so far.
+    ///
+    /// # Errors
+    /// If the pages are not what the rings counted, or the trace cannot be written.
+    pub fn store(
+        &self,
+        directory: &Path,
+        target: Target,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Written, StoreError> {
+        let mut found = 0_u64;
+        for event in Recording::open(directory)?.events() {
+            found += u64::from(!matches!(event?.kind, EventKind::Lost { .. }));
+        }
+        if found != self.entries {
+            return Err(StoreError::Counts { counted: self.entries, found });
+        }
+        note_events(&directory.join(crate::meta::FILE), found)?;
+        Ok(convert(&Recording::open(directory)?, target, progress)?)
+    }
+}
+
+/// Notes the number of events in `meta.json`.
+fn note_events(path: &Path, events: u64) -> Result<(), StoreError> {
+    let noted = fs::read_to_string(path).and_then(|text| {
+        let mut meta: serde_json::Value = serde_json::from_str(&text)?;
+        meta["events"] = events.into();
+        fs::write(path, format!("{meta:#}\n"))
+    });
+    noted.map_err(|source| StoreError::Files { path: path.to_owned(), source })
+}
