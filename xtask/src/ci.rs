@@ -78,7 +78,9 @@ pub fn run(root: &Path, test_log: Option<&Path>) -> Result<bool> {
     }
 
     timed(&mut outcomes, "book", || book::run(root))?;
-    timed(&mut outcomes, "fuzz", || fuzz::run(root, FUZZ_SECONDS, FUZZ_SEED))?;
+    timed(&mut outcomes, "fuzz", || {
+        fuzz::run(root, fuzz::Limit::Seconds(FUZZ_SECONDS), FUZZ_SEED)
+    })?;
 
     print_summary(&outcomes, &counts);
     Ok(outcomes.iter().all(|outcome| outcome.passed))

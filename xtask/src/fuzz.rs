@@ -28,8 +28,17 @@ const INPUT_SECONDS: u32 = 20;
 /// Lets the engine choose a seed, which it prints.
 pub const ANY_SEED: u32 = 0;
 
-/// Runs all fuzzers for `seconds` together; true if none found anything.
-pub fn run(root: &Path, seconds: u64, seed: u32) -> Result<bool> {
+/// When the fuzzers end, all together.
+#[derive(Clone, Copy)]
+pub enum Limit {
+    /// After so many seconds.
+    Seconds(u64),
+    /// After so many inputs.
+    Inputs(u64),
+}
+
+/// Runs all fuzzers until the limit; true if none found anything.
+pub fn run(root: &Path, limit: Limit, seed: u32) -> Result<bool> {
     if Command::new("c++").arg("--version").output().is_err() {
         eprintln!("note: SKIPPED: the fuzzing engine needs a C++ compiler, and there is none");
         return Ok(true);
@@ -44,7 +53,11 @@ pub fn run(root: &Path, seconds: u64, seed: u32) -> Result<bool> {
         .status()
         .context("cannot start cargo build in fuzz/")?;
     ensure!(status.success(), "the fuzzers cannot be built");
-    let each = (seconds / TARGETS.len() as u64).max(1);
+    let each = |all: u64| (all / TARGETS.len() as u64).max(1);
+    let until = match limit {
+        Limit::Seconds(seconds) => format!("-max_total_time={}", each(seconds)),
+        Limit::Inputs(inputs) => format!("-runs={}", each(inputs)),
+    };
     let mut passed = true;
     for name in TARGETS {
         let (new, found) = (target.join("corpus").join(name), target.join("found"));
@@ -52,9 +65,9 @@ pub fn run(root: &Path, seconds: u64, seed: u32) -> Result<bool> {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("{}: cannot be made", directory.display()))?;
         }
-        println!("$ fuzz {name} for {each} s");
+        println!("$ fuzz {name} {until}");
         let output = Command::new(target.join(&host).join("release").join(name))
-            .arg(format!("-max_total_time={each}"))
+            .arg(&until)
             .arg(format!("-seed={seed}"))
             .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
             .arg(format!("-timeout={INPUT_SECONDS}"))
@@ -75,7 +88,7 @@ pub fn run(root: &Path, seconds: u64, seed: u32) -> Result<bool> {
 }
 
 /// The name of this machine's target.
-fn host(root: &Path) -> Result<String> {
+pub fn host(root: &Path) -> Result<String> {
     let output = Command::new("rustc").arg("-vV").current_dir(root).output();
     let output = output.context("cannot start rustc")?;
     let text = String::from_utf8_lossy(&output.stdout);

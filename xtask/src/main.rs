@@ -2,7 +2,9 @@
 //!
 //! - `cargo xtask tidy` checks the house rules that neither rustfmt nor clippy knows (`tidy`).
 //! - `cargo xtask ci` runs every check of continuous integration in its order (`ci`).
+//! - `cargo xtask deep` runs for hours: random programs, fuzzers, storms (`deep`).
 //! - `cargo xtask fuzz` runs the fuzzers of the trace readers (`fuzz`).
+//! - `cargo xtask sanitize` runs Miri and the sanitizers (`sanitize`).
 //! - `cargo xtask aarch64` runs the allocator's tests in an emulated aarch64 machine (`aarch64`).
 //! - `cargo xtask book` builds the book of `docs/` and checks its links (`book`).
 //! - `cargo xtask table CSV` writes the README's bench table (`table`).
@@ -12,8 +14,10 @@
 mod aarch64;
 mod book;
 mod ci;
+mod deep;
 mod fuzz;
 mod markdown;
+mod sanitize;
 mod table;
 mod tidy;
 
@@ -26,7 +30,13 @@ usage: cargo xtask COMMAND
   tidy                  check the house rules; each finding is FILE:LINE: [check] message
   ci [--test-log FILE]  run what continuous integration runs; with --test-log the tests were
                         run before, and FILE holds what `cargo test --workspace` printed
+  deep [--calls N] [--inputs N] [--seconds N]
+                        run for hours: N calls of random programs against a model (10^9 without),
+                        N mutated traces (10^8), storms for N seconds (600); prints a table
   fuzz [--seconds N]    run the fuzzers of the trace readers for N seconds together, 60 without
+  sanitize [--seconds N]
+                        run Miri, ThreadSanitizer and AddressSanitizer, each storm for N seconds,
+                        60 without
   aarch64 [PART...]     run the allocator's tests in an emulated aarch64 machine: all, or those
                         programs whose name contains a PART
   aarch64 --fetch       get what that takes with apt-get, into the target directory
@@ -43,9 +53,15 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["ci"] => ci::run(&root, None),
         ["ci", "--test-log", file] => ci::run(&root, Some(Path::new(file))),
-        ["fuzz"] => fuzz::run(&root, ci::FUZZ_SECONDS, fuzz::ANY_SEED),
+        ["fuzz"] => fuzz::run(&root, fuzz::Limit::Seconds(ci::FUZZ_SECONDS), fuzz::ANY_SEED),
         ["fuzz", "--seconds", seconds] => match seconds.parse() {
-            Ok(seconds) => fuzz::run(&root, seconds, fuzz::ANY_SEED),
+            Ok(seconds) => fuzz::run(&root, fuzz::Limit::Seconds(seconds), fuzz::ANY_SEED),
+            Err(error) => Err(anyhow::anyhow!("--seconds {seconds}: {error}")),
+        },
+        ["deep", ref rest @ ..] => deep::Amounts::parse(rest).and_then(|all| deep::run(&root, all)),
+        ["sanitize"] => sanitize::run(&root, 60),
+        ["sanitize", "--seconds", seconds] => match seconds.parse() {
+            Ok(seconds) => sanitize::run(&root, seconds),
             Err(error) => Err(anyhow::anyhow!("--seconds {seconds}: {error}")),
         },
         ["aarch64", "--fetch"] => aarch64::fetch(&root),

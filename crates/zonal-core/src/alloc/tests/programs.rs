@@ -5,6 +5,7 @@ use std::vec;
 use std::vec::Vec;
 
 use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::explain::Foretold;
 use super::home::{Script, Shape, distances, on_cpu, zone};
@@ -317,4 +318,44 @@ proptest! {
     ) {
         run(&shape, policy, &ops);
     }
+}
+
+/// The calls that an operation asks for.
+fn calls(op: &Op) -> u64 {
+    match *op {
+        Op::Alloc { times, .. } | Op::Fast { times, .. } => u64::from(times),
+        Op::Free { times, .. } | Op::FastFree { times, .. } => times as u64,
+        Op::Bulk { pages, .. } => pages as u64,
+        Op::FreeBulk { at_most, .. } => at_most as u64,
+        Op::Refresh { times, .. } => u64::from(times),
+        Op::Misuse { .. } | Op::Drain { .. } | Op::DrainAll | Op::Write { .. } => 1,
+    }
+}
+
+/// The same until the programs asked for `ZONAL_DEEP_CALLS` calls, from `ZONAL_DEEP_SEED` on.
+#[test]
+#[ignore = "hours: cargo xtask deep"]
+fn random_programs_match_a_model_of_ownership_for_hours() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let wanted = number("ZONAL_DEEP_CALLS").unwrap_or(10_000_000);
+    let mut seed = number("ZONAL_DEEP_SEED").unwrap_or(1);
+    let made = core::cell::Cell::new(0_u64);
+    let mut programs = 0_u64;
+    while made.get() < wanted {
+        let config = ProptestConfig { cases: 500, failure_persistence: None, ..Default::default() };
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let mut runner = TestRunner::new_with_rng(config, rng);
+        let program = (shape(), policy(), prop::collection::vec(op(), 1..70));
+        let result = runner.run(&program, |(shape, policy, ops)| {
+            run(&shape, policy, &ops);
+            made.set(made.get() + ops.iter().map(calls).sum::<u64>());
+            Ok(())
+        });
+        result.unwrap_or_else(|error| panic!("ZONAL_DEEP_SEED={seed}: {error}"));
+        programs += 500;
+        seed += 1;
+    }
+    std::eprintln!("deep: {programs} programs, {} calls, next seed {seed}", made.get());
 }
