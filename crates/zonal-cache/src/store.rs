@@ -297,7 +297,9 @@ impl Store for FileStore {
         self.file.set_len(len)
     }
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()
+        // Not `File::sync_all`, which asks again after EINTR: the error of a write may be that one,
+        // and Linux tells it once.
+        Ok(rustix::fs::fsync(&*self.file)?)
     }
     fn is_direct(&self) -> bool {
         self.direct_works.load(Relaxed)

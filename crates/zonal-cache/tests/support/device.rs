@@ -268,6 +268,6 @@ impl Store for DeviceStore {
             // The kernel drops its copy too, or another file needs the memory.
             seen.clone_from(safe);
         }
-        Err(io::Error::from_raw_os_error(5))
+        Err(fault.map_or_else(|| io::Error::from_raw_os_error(5), fail))
     }
 }
