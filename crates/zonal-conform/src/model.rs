@@ -186,10 +186,10 @@ impl Shape {
             allocator.withhold(ZoneId(zone as u16), *pages)?;
         }
         // LB A.5: decided before any mark is computed.
-        let pages = allocator.allocatable_pages();
+        let pages = allocator.stats().allocatable_pages();
         let grouping = policy.mobility_grouping.resolve(pages);
         allocator.setup();
-        let min_free_kbytes = allocator.min_free_kbytes();
+        let min_free_kbytes = allocator.stats().min_free_kbytes();
         for Write { sysctl, value, place } in writes {
             let refused = |source| Error::Sysctl { place: place.clone(), source };
             allocator.set(*sysctl, *value).map_err(refused)?;

@@ -259,6 +259,24 @@ impl PageWord {
     }
 }
 
+/// Type of the pageblock that holds a page, by the pageblock bytes of its zone, which starts at
+/// `start_pfn` (FRAME-3).
+///
+/// A byte that is no migratetype, and a page outside the zone, read as Isolate: of all types the
+/// one that is never handed out.
+#[inline]
+pub fn pageblock_type(blocks: &[AtomicU8], start_pfn: u64, pfn: Pfn) -> Migratetype {
+    let first = start_pfn >> PAGEBLOCK_ORDER.get();
+    type_at(blocks, (pfn.0 >> PAGEBLOCK_ORDER.get()).wrapping_sub(first) as usize)
+}
+
+#[inline]
+fn type_at(blocks: &[AtomicU8], index: usize) -> Migratetype {
+    // Relaxed: written under the zone lock; a reader without it wants a hint.
+    let byte = blocks.get(index).map_or(u8::MAX, |byte| byte.load(Relaxed));
+    Migratetype::new(u32::from(byte)).unwrap_or(Migratetype::Isolate)
+}
+
 /// One zone's view of its page words and pageblock types.
 ///
 /// Reads outside the span answer NONE, which no block ever is: a buddy beyond the zone's edge is
@@ -346,15 +364,10 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Type of the pageblock that holds this frame.
-    ///
-    /// A byte that is no migratetype, and a frame outside the span, read as Isolate: of all types
-    /// the one that is never handed out.
+    /// [`pageblock_type`] by frame index.
     #[inline]
     pub fn pageblock_type(&self, idx: u32) -> Migratetype {
-        // Relaxed: written under the zone lock; a reader without it wants a hint.
-        let byte = self.blocks.get(self.pageblock_index(idx)).map_or(u8::MAX, |b| b.load(Relaxed));
-        Migratetype::new(byte as u32).unwrap_or(Migratetype::Isolate)
+        type_at(self.blocks, self.pageblock_index(idx))
     }
 
     /// Tags the pageblock that holds this frame, and nothing more: free blocks in it stay on the

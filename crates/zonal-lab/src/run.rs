@@ -416,7 +416,7 @@ pub(crate) fn look(lab: &Lab<'_>) -> (Moves, u64) {
     let cpus = 0..allocator.cpus() as u32;
     for (zone, cpu) in allocator.zones().iter().flat_map(|z| cpus.clone().map(|cpu| (z.id(), cpu)))
     {
-        for store in allocator.stores(zone, CpuId(cpu)) {
+        for store in allocator.tables().stores(zone, CpuId(cpu)) {
             let (totals, events) = (store.totals(), store.events());
             listed += u64::from(store.count());
             moves = moves.plus(&Moves {
@@ -431,6 +431,6 @@ pub(crate) fn look(lab: &Lab<'_>) -> (Moves, u64) {
         }
     }
     let zones = allocator.zones().iter();
-    listed += zones.map(|zone| allocator.depot_pages(zone.id())).sum::<u64>();
+    listed += zones.map(|zone| allocator.stats().depot_pages(zone.id())).sum::<u64>();
     (moves, listed)
 }

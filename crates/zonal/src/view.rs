@@ -127,7 +127,7 @@ impl<'p> View<'p> {
 
     /// The node of a CPU; `None` if no CPU of this id has lists.
     pub fn node_of_cpu(self, cpu: CpuId) -> Option<NodeId> {
-        self.allocator().cpu_nodes().get(cpu.0 as usize).copied()
+        self.allocator().tables().cpu_nodes().get(cpu.0 as usize).copied()
     }
 
     /// The lists of a CPU and a zone; `None` if the pool does not have both. Takes no lock.
@@ -155,12 +155,12 @@ impl<'p> View<'p> {
 
     /// Pages that no request is to count on: of each zone its largest reserve and its high mark.
     pub fn total_reserve(self) -> u64 {
-        self.allocator().total_reserve()
+        self.allocator().stats().total_reserve()
     }
 
     /// `vm.min_free_kbytes` in force.
     pub fn min_free_kbytes(self) -> u32 {
-        self.allocator().min_free_kbytes()
+        self.allocator().stats().min_free_kbytes()
     }
 
     /// `vm.stat_interval` in force.
@@ -170,17 +170,17 @@ impl<'p> View<'p> {
 
     /// Requests that took the slow way, and requests that were refused.
     pub fn slow_paths(self) -> (u64, u64) {
-        self.allocator().slow_paths()
+        self.allocator().stats().slow_paths()
     }
 
     /// Times all lists were emptied, by callers and by requests that found nothing else.
     pub fn whole_drains(self) -> u64 {
-        self.allocator().whole_drains()
+        self.allocator().stats().whole_drains()
     }
 
     /// Pageblocks claimed and blocks stolen from another migratetype.
     pub fn fallbacks(self) -> (u64, u64) {
-        self.allocator().fallbacks()
+        self.allocator().stats().fallbacks()
     }
 
     /// What reclaim did.
@@ -246,7 +246,7 @@ impl<'p> ZoneView<'p> {
     }
     /// The free-page counter with every CPU's delta. Takes no lock.
     pub fn free_snapshot(self) -> u64 {
-        self.allocator.free_snapshot(self.zone.id())
+        self.allocator.stats().free_snapshot(self.zone.id())
     }
     /// All counters. Takes the zone's lock.
     pub fn stats(self) -> ZoneStats {
@@ -254,7 +254,7 @@ impl<'p> ZoneView<'p> {
     }
     /// Free blocks by order and migratetype. Takes the zone's lock, and walks the free lists.
     pub fn free_areas(self) -> FreeAreas {
-        self.allocator.free_areas(self.zone.id())
+        self.allocator.stats().free_areas(self.zone.id())
     }
 }
 
@@ -274,11 +274,11 @@ impl<'p> NodeView<'p> {
     /// Distance to another node; `None` if the pool has none of this id.
     pub fn distance(self, to: NodeId) -> Option<u8> {
         let known = usize::from(to.0) < self.allocator.nodes().len();
-        known.then(|| self.allocator.distance(self.id, to))
+        known.then(|| self.allocator.tables().distance(self.id, to))
     }
     /// The zones that its requests try, in order; only its own if `this_node`.
     pub fn zonelist(self, this_node: bool) -> &'p [ZoneId] {
-        self.allocator.zonelist(self.id, this_node)
+        self.allocator.tables().zonelist(self.id, this_node)
     }
     /// What its zonelist cache was told, and what came of it.
     pub fn zonelist_cache(self) -> CacheStats {

@@ -1,9 +1,9 @@
 //! The free blocks of a zone by order and migratetype, and its pageblocks: what `/proc/buddyinfo`
 //! and `/proc/pagetypeinfo` print (LB I.2).
 
-use super::Allocator;
+use super::zone_ops::ZoneOps;
 use crate::platform::Platform;
-use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, Order, PAGEBLOCK_PAGES, ZoneId};
+use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, Order, PAGEBLOCK_PAGES};
 
 /// Blocks that are counted on one free list at most. Counting walks the list with the zone lock
 /// held, and Linux stops here for that reason (LB I.2).
@@ -22,13 +22,12 @@ pub struct FreeAreas {
     pub reserved_highatomic: u64,
 }
 
-impl<P: Platform> Allocator<'_, P> {
-    /// The free blocks and pageblocks of a zone. Walks every free list, at most
-    /// [`LISTED_BLOCKS_MAX`] blocks of each, with the zone lock held.
-    pub fn free_areas(&self, zone: ZoneId) -> FreeAreas {
-        let zone = self.zone(zone);
+impl FreeAreas {
+    /// Those of a zone. Walks every free list with the zone lock held.
+    pub(super) fn of<P: Platform>(ops: ZoneOps<'_, '_, P>) -> FreeAreas {
+        let zone = ops.zone;
         let mut areas = FreeAreas::default();
-        let locked = zone.lock(&self.platform, self.words, self.blocks);
+        let locked = ops.lock();
         for order in Order::all() {
             for mt in Migratetype::ALL {
                 let list = locked.buddy.list(&locked.frames, order, mt);

@@ -1,25 +1,22 @@
 //! What would become of a request now, step by step: each zone the walk comes to, what it has, what
 //! the request must leave behind, and the step that answers or refuses (LB D.3 to D.5).
 //!
-//! It is the walk of `alloc::scan` itself with a hand that only notes. Nothing is taken, woken,
-//! reclaimed or remembered, and no lock is taken. What node reclaim, direct reclaim, memory still
-//! to come and emptied stores would give is not known before it is tried; a request that gets that
-//! far is told so.
+//! It is the walk of `alloc::search` itself with a visitor that only notes. Nothing is taken,
+//! woken, reclaimed or remembered, and no lock is taken. What node reclaim, direct reclaim, memory
+//! still to come and emptied stores would give is not known before it is tried; a request that gets
+//! that far is told so.
 
 use core::fmt;
 
-use super::scan::{Context, Hand, Walk, first_flags, mark_of};
-use super::slow::{reserve_flags, slow_flags};
-use super::{AllocError, Allocator, Request};
+use super::request::AllocError;
+use super::search::{Search, Seen, Visit, Walk, mark_of, reserve_flags, slow_flags};
 use crate::buddy::TakeRequest;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
-use crate::reclaim::NodeReclaim;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Migratetype, NodeId, Order, ZoneId, ZoneKind};
 use crate::zone::state::Zone;
 use crate::zone::watermark::Mark;
-use crate::zonelist::cache::ZonelistCache;
 
 /// A zone, by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,81 +137,78 @@ pub struct Explained {
     pub certain: bool,
 }
 
-impl<'a, P: Platform> Allocator<'a, P> {
-    /// Tells what would become of `request` on the running CPU, and changes nothing.
-    pub fn explain(&self, request: &Request, note: &mut dyn FnMut(Note)) -> Explained {
-        let ctx = match self.context(request) {
-            Ok(ctx) => ctx,
-            Err(error) => return Explained { outcome: Outcome::Refused(error), certain: true },
-        };
-        let mut noting = Noting { note, certain: true };
-        let outcome = self.explain_walks(&mut noting, &ctx);
+impl<'a, P: Platform> Search<'_, 'a, P> {
+    /// Tells what would become of the request on the running CPU, and changes nothing.
+    pub(super) fn explain(&self, note: &mut dyn FnMut(Note)) -> Explained {
+        let mut noting = Noting { search: self, flags: AllocFlags::WMARK_MIN, note, certain: true };
+        let outcome = self.explain_walks(&mut noting);
         Explained { outcome, certain: noting.certain }
     }
 
-    fn explain_walks(&self, noting: &mut Noting<'_>, ctx: &Context<'a>) -> Outcome {
+    fn explain_walks(&self, noting: &mut Noting<'_, '_, 'a, P>) -> Outcome {
         let served = |(place, source)| Outcome::Served(place, source);
-        if let Some(found) = self.scan_with(noting, ctx, first_flags(ctx)) {
+        if let Some(found) = self.scan_with(noting, self.first_flags()) {
             return served(found);
         }
-        let in_depots = self.allowed(ctx).map(|zone| self.depot_pages(zone.id)).sum();
+        let in_depots = self.allowed().map(|zone| self.zone_ops(zone).depot_pages()).sum();
         if in_depots > 0 {
             (noting.note)(Note::Depots(in_depots));
             noting.certain = false;
         }
-        if ctx.gfp.contains(Gfp::KSWAPD_RECLAIM) {
-            self.each_node(ctx, |zone| (noting.note)(Note::Wakes(zone.node)));
+        if self.gfp.contains(Gfp::KSWAPD_RECLAIM) {
+            self.each_node(|zone| (noting.note)(Note::Wakes(zone.node)));
         }
-        let mut flags = slow_flags(ctx);
-        if let Some(found) = self.scan_with(noting, ctx, flags) {
+        let mut flags = slow_flags(self.gfp, self.order);
+        if let Some(found) = self.scan_with(noting, flags) {
             return served(found);
         }
-        if let Some(reserve) = reserve_flags(ctx.gfp, self.is_reclaiming()) {
+        if let Some(reserve) = reserve_flags(self.gfp, self.is_reclaiming()) {
             flags = reserve;
-            if let Some(found) = self.scan_with(noting, ctx, flags) {
+            if let Some(found) = self.scan_with(noting, flags) {
                 return served(found);
             }
         }
-        if self.may_reclaim_directly(ctx) {
+        if self.may_reclaim_directly() {
             return Outcome::Reclaims;
         }
-        self.explain_last(ctx, flags)
+        self.explain_last(flags)
     }
 
     /// What is left when nobody can reclaim.
-    fn explain_last(&self, ctx: &Context<'a>, flags: AllocFlags) -> Outcome {
+    fn explain_last(&self, flags: AllocFlags) -> Outcome {
         let (mut cached, mut boost, mut reserved, mut deltas) = (0, 0, 0, false);
-        for zone in self.allowed(ctx) {
+        for zone in self.allowed() {
+            let ops = self.zone_ops(zone);
             boost += zone.marks().boost;
-            reserved += zone.snapshot(ctx.highest).highatomic_free;
-            cached += self.depot_pages(zone.id);
-            for cpu in self.each_cpu() {
-                cached += self.stores(zone.id, cpu).map(|pcp| u64::from(pcp.count())).sum::<u64>();
-                deltas |= self.pcp(zone.id, cpu).free_diff.load(Relaxed) != 0;
-            }
+            reserved += zone.snapshot(self.highest).highatomic_free;
+            cached += ops.depot_pages();
+            cached += ops.stores().map(|pcp| u64::from(pcp.count())).sum::<u64>();
+            let has_delta = |cpu| ops.pcp(cpu).free_diff.load(Relaxed) != 0;
+            deltas |= self.on.each_cpu().any(has_delta);
         }
-        let isolated = self.events.isolated.load(Relaxed) != 0;
-        let may_wait = ctx.gfp.contains(Gfp::DIRECT_RECLAIM);
+        let isolated = self.on.events.isolated.load(Relaxed) != 0;
+        let may_wait = self.gfp.contains(Gfp::DIRECT_RECLAIM);
         let drains = cached + boost + reserved > 0 || deltas || isolated;
-        if drains && (may_wait || self.draining_may_help(ctx, flags)) {
+        if drains && (may_wait || self.draining_may_help(flags)) {
             return Outcome::Drains { cached, boost, reserved };
         }
-        if self.waits(ctx) { Outcome::Waits } else { Outcome::Refused(self.refusal(ctx, flags)) }
+        if self.waits() { Outcome::Waits } else { Outcome::Refused(self.refusal(flags)) }
     }
 
-    /// Whether and from where [`rmqueue`](Self::rmqueue) would serve the request.
-    fn source(&self, walk: &Walk<'_, 'a>, zone: &'a Zone) -> Option<Source> {
-        let Walk { ctx, flags, .. } = *walk;
-        let blocks = zone.snapshot(ctx.highest).blocks.by_type;
-        let has = |mt: Migratetype| blocks[mt.index()] >> ctx.order.get() != 0;
-        let list = self.map.get(ctx.order, ctx.mt);
+    /// Whether and from where a walk with these flags would serve the request.
+    fn source(&self, flags: AllocFlags, zone: &'a Zone) -> Option<Source> {
+        let on = self.on;
+        let blocks = zone.snapshot(self.highest).blocks.by_type;
+        let has = |mt: Migratetype| blocks[mt.index()] >> self.order.get() != 0;
+        let list = on.map.get(self.order, self.mt);
         if let Some(list) = list {
-            let cold = ctx.gfp.contains(Gfp::COLD);
-            let listed = self.store_for(zone.id, self.platform.cpu(), cold).listed(list);
+            let cold = self.gfp.contains(Gfp::COLD);
+            let cpu = on.platform.cpu();
+            let listed = on.store_for(zone.id, cpu, cold).listed(list);
             if listed > 0 {
                 return Some(Source::List(listed));
             }
-            if self.depot_has(zone.id, self.platform.cpu(), list) {
+            if self.zone_ops(zone).depot_has(cpu, list) {
                 return Some(Source::Depot);
             }
         }
@@ -227,9 +221,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
             return Some(reserve);
         }
         let nofragment = flags.contains(AllocFlags::NOFRAGMENT);
-        let want = TakeRequest { order: ctx.order, mt: ctx.mt, nofragment };
-        match self.fallback.would_take(&blocks, want) {
-            Some((mt, order)) if mt == ctx.mt => Some(Source::Free(order)),
+        let want = TakeRequest { order: self.order, mt: self.mt, nofragment };
+        match on.fallback.would_take(&blocks, want) {
+            Some((mt, order)) if mt == self.mt => Some(Source::Free(order)),
             Some(_) => Some(Source::OtherType),
             None if may_use(AllocFlags::RESERVES) => reserve(),
             None => None,
@@ -237,84 +231,66 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 }
 
-/// The hand that takes nothing.
-struct Noting<'n> {
+/// Notes what happens on a walk and takes nothing.
+struct Noting<'n, 's, 'a, P> {
+    search: &'n Search<'s, 'a, P>,
+    /// Those of the walk.
+    flags: AllocFlags,
     note: &'n mut dyn FnMut(Note),
     certain: bool,
 }
 
-impl Noting<'_> {
-    fn look<'a, P: Platform>(
-        &mut self,
-        on: &Allocator<'a, P>,
-        walk: &Walk<'_, 'a>,
-        zone: &'a Zone,
-        mut verdict: Verdict,
-    ) {
-        let Walk { ctx, flags, .. } = *walk;
-        let snapshot = zone.snapshot(ctx.highest);
+impl<'a, P: Platform> Noting<'_, '_, 'a, P> {
+    fn look(&mut self, zone: &'a Zone, mut verdict: Verdict) {
+        let (search, flags) = (self.search, self.flags);
+        let snapshot = zone.snapshot(search.highest);
         let (marks, mark) = (zone.marks(), mark_of(flags));
-        if !matches!(verdict, Verdict::Gives(_)) && on.is_growing() && zone.deferred.left() > 0 {
+        let grows = search.on.is_growing() && zone.deferred.left() > 0;
+        if !matches!(verdict, Verdict::Gives(_)) && grows {
             verdict = Verdict::Grows;
             self.certain = false;
         }
         (self.note)(Note::Zone(Look {
             place: place(zone),
             free: snapshot.free,
-            unusable: snapshot.unusable(ctx.order, flags),
+            unusable: snapshot.unusable(search.order, flags),
             mark: marks.mark(mark),
             reserve: snapshot.reserve,
-            needed: snapshot.kept(ctx.order, &marks, mark, flags),
+            needed: snapshot.kept(search.order, &marks, mark, flags),
             verdict,
         }));
     }
 }
 
-impl<'a, P: Platform> Hand<'a, P> for Noting<'_> {
+impl<'a, P: Platform> Visit<'a, P> for Noting<'_, '_, 'a, P> {
     type Block = (Place, Source);
+    const DRY: bool = true;
 
-    fn start(&mut self, walk: &Walk<'_, 'a>) {
-        let ignores = walk.flags.contains(AllocFlags::NO_WATERMARKS);
-        let mark = (!ignores).then(|| mark_of(walk.flags));
-        (self.note)(Note::Walk { mark, apart: walk.flags.contains(AllocFlags::NOFRAGMENT) });
-    }
-
-    fn may_take(&mut self, on: &Allocator<'a, P>, walk: &Walk<'_, 'a>, zone: &'a Zone) -> bool {
-        let may = on.standing(walk, zone).above || walk.flags.contains(AllocFlags::NO_WATERMARKS);
-        if !may {
-            self.look(on, walk, zone, Verdict::BelowMark);
+    fn see(&mut self, step: Seen<'a>) {
+        match step {
+            Seen::Starts(flags) => {
+                self.flags = flags;
+                let ignores = flags.contains(AllocFlags::NO_WATERMARKS);
+                let mark = (!ignores).then(|| mark_of(flags));
+                let apart = flags.contains(AllocFlags::NOFRAGMENT);
+                (self.note)(Note::Walk { mark, apart });
+            }
+            Seen::BelowMark(zone) => self.look(zone, Verdict::BelowMark),
+            Seen::NodeReclaim(zone) => {
+                (self.note)(Note::NodeReclaim(place(zone)));
+                self.certain = false;
+            }
+            Seen::Passed(zone) => (self.note)(Note::Passed(place(zone))),
+            Seen::Dirty(zone) => (self.note)(Note::Dirty(place(zone))),
+            Seen::Stops(zone) => (self.note)(Note::Stops(place(zone))),
         }
-        may
     }
 
-    fn reclaim(&mut self, _: &Allocator<'a, P>, _: &Walk<'_, 'a>, zone: &'a Zone) -> NodeReclaim {
-        (self.note)(Note::NodeReclaim(place(zone)));
-        self.certain = false;
-        NodeReclaim::NoScan
-    }
-
-    fn serve(
-        &mut self,
-        on: &Allocator<'a, P>,
-        walk: &Walk<'_, 'a>,
-        zone: &'a Zone,
-    ) -> Option<(Place, Source)> {
-        let source = on.source(walk, zone);
-        self.look(on, walk, zone, source.map_or(Verdict::NoBlock, Verdict::Gives));
+    fn serve(&mut self, walk: &Walk<'_, '_, 'a, P>, zone: &'a Zone) -> Option<(Place, Source)> {
+        let source = self.search.source(walk.flags, zone);
+        self.look(zone, source.map_or(Verdict::NoBlock, Verdict::Gives));
         source.map(|source| (place(zone), source))
     }
-
-    fn pass(&mut self, _: &Walk<'_, 'a>, zone: &'a Zone) {
-        (self.note)(Note::Passed(place(zone)));
-    }
-    fn pass_dirty(&mut self, zone: &'a Zone) {
-        (self.note)(Note::Dirty(place(zone)));
-    }
-    fn stop(&mut self, _: &Walk<'_, 'a>, zone: &'a Zone) {
-        (self.note)(Note::Stops(place(zone)));
-    }
-    fn mark(&mut self, _: &ZonelistCache, _: usize) {}
-    fn begin(&mut self, _: &ZonelistCache, _: u64) {}
 }
 
 fn place(zone: &Zone) -> Place {

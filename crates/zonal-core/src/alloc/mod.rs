@@ -1,310 +1,563 @@
 //! The allocator: requests in, blocks out, over all zones, stores and nodes of one machine.
 //!
 //! ```text
-//!  alloc ── scan (LB D.4) ── zone passes its mark? ── store of this CPU ── pop ──────────► block
+//!  alloc ── walk (LB D.4) ── zone passes its mark? ── store of this CPU ── pop ──────────► block
 //!    │                            │ no                     │ empty
 //!    │                        next zone               refill under the zone lock (LB E.6)
 //!    └─ slow (LB D.5): wake the reclaimer, min mark, reclaim, drain every store, exact refusal
 //! ```
-//! | file | does | LB |
+//! # Roles
+//! [`Allocator`] is the way in. The work is done by roles, each about one thing: they are small
+//! values that refer to the tables and name the thing. A role uses those above it in this table and
+//! none below; a request passes them once, downward:
+//!
+//! | role | is about | does |
 //! |--|--|--|
-//! | `request` | requests and refusals | D.1 |
-//! | `setup` | makes an allocator; memory comes online; marks, sizes, thresholds | A, C, E.4, F.2 |
-//! | `pagesets` | sizes of the stores; CPUs come and go | E.4, E.11 |
-//! | `deferred` | memory that comes online while requests are served | A.8 |
-//! | `scan` | the walk over a zonelist | D.4 |
-//! | `scan/zlc` | the same with the zonelist cache | G.5, G.6 |
-//! | `reclaim` | room made in a node, and by direct reclaim | D.4, D.5, G.3 |
-//! | `background` | the background reclaimer of a node, step by step | H.2, H.3 |
-//! | `widen` | marks further apart while a node is short again and again | C.2 |
-//! | `slow` | what happens when the walk finds nothing | D.5 |
-//! | `take` | one block from a store or a buddy | D.4 `rmqueue`, E.6 |
-//! | `free` | one block back | E.7 |
-//! | `bulk` | many order-0 pages in one hold | D.9 |
-//! | `blocks` | whole blocks in the bulk calls | |
-//! | `depot` | whole batches between stores and zones | |
-//! | `drain` | stores back to their zones: limits, decay, remote, all | E.8, E.9, F.4 |
-//! | `counters` | refresh, thresholds, the free-page counter near the marks | F.2, F.4 |
-//! | `numa` | NUMA events, in every storage | F.6, F.7 |
-//! | `stats` | what the allocator has done | |
-//! | `areas` | free blocks by order and migratetype | I.2 |
-//! | `validate` | walks everything | |
+//! | `tables` | the machine | finds records; policy, values of sysctls (`tunables`), rare events |
+//! | `zone_ops` | a zone | buddy, depots and counters under the zone lock |
+//! | `store_ops` | a closed store | refills, drains, pushes; whole batches and blocks |
+//! | `cpu_ops` | a CPU | takes and frees blocks; drains and refreshes its stores |
+//! | `limits` | what follows from memory, CPUs and sysctls | marks, reserves, sizes, thresholds |
+//! | `growth` | memory that comes online | sections, by workers and on demand (LB A.8) |
+//! | `node_ops` | a node | node reclaim, the background reclaimer |
+//! | `search` | a request | the walk over zones, the slow path, direct reclaim |
+//!
+//! Beside them `stats` and `areas` show figures, `explain` follows a request's walk and changes
+//! nothing, and `validate` walks everything.
 //!
 //! # Lock order
 //! store gate, then zone lock. Two gates are never held at once, nor two zone locks, but for
-//! `hold_all`, which takes all gates and then all zone locks, each in the order of its table.
+//! [`Allocator::hold_all`], which takes all gates and then all zone locks, each in the order of its
+//! table.
 
 mod areas;
-mod background;
-mod blocks;
-mod bulk;
-mod counters;
-mod deferred;
-mod depot;
-mod drain;
+mod cpu_ops;
 pub mod explain;
-mod free;
-mod numa;
-mod pagesets;
-mod reclaim;
+mod growth;
+mod limits;
+mod node_ops;
 mod request;
-mod run;
-mod scan;
+mod search;
 mod setup;
-mod slow;
 mod stats;
-mod take;
+mod store_ops;
+mod tables;
 #[cfg(test)]
 mod tests;
+mod tunables;
 mod validate;
-mod widen;
+mod zone_ops;
 
 pub use areas::{FreeAreas, LISTED_BLOCKS_MAX};
-pub use background::{BackgroundReclaimer, NAP_NS, Next};
-pub use drain::Held;
+pub use growth::OnlineError;
+pub use node_ops::background::{BackgroundReclaimer, NAP_NS, Next};
+pub use node_ops::widen::WOKEN_SOON_NS;
 pub use request::{AllocError, FreeError, Refusal, Request};
-pub use setup::{OnlineError, Sysctl, SysctlError};
-pub use stats::{NumaEvents, ZoneStats};
+pub use stats::{Stats, ZoneStats};
+pub use tables::Tables;
+pub use tunables::{Sysctl, SysctlError};
 pub use validate::Fault;
-pub use widen::WOKEN_SOON_NS;
+pub use zone_ops::NumaEvents;
 
 use core::fmt;
+use core::ops::Range;
+use core::time::Duration;
 
-use crate::buddy::FallbackPolicy;
-use crate::frame::{PageState, PageWord, StoreId};
-use crate::gfp::ZoneKinds;
-use crate::machine::StoreOrder;
-use crate::pcp::lists::ListMap;
+use cpu_ops::CpuOps;
+use explain::{Explained, Note, Outcome};
+use growth::Growth;
+use limits::Limits;
+use node_ops::NodeOps;
+use search::Search;
+use store_ops::StoreOps;
+use zone_ops::ZoneOps;
+
+use crate::frame::{PageState, PageWord};
+use crate::machine::{Machine, MachineError, Metadata};
+use crate::pcp::closed::Closed;
 use crate::pcp::store::Pcp;
-use crate::pcp::tune::{PcpParams, Pressure};
 use crate::platform::Platform;
+use crate::platform::reclaimer::Unit;
 use crate::policy::Policy;
-use crate::reclaim::ReclaimControl;
-use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId};
-use crate::vmstat::numa::NumaDeltas;
-use crate::zone::state::{BELOW_HIGH, RECLAIM_ACTIVE, Zone};
+use crate::reclaim::ReclaimStats;
+#[cfg(test)]
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
+use crate::vmstat::worker::StatWorker;
+use crate::zone::reclaim::Reclaiming;
+use crate::zone::state::{LockedZone, Zone};
 use crate::zonelist::Node;
 
-/// Events that happen too rarely to need a counter per CPU.
-#[derive(Debug, Default)]
-struct Events {
-    slow_paths: AtomicU64,
-    failures: AtomicU64,
-    drains_all: AtomicU64,
-    claims: AtomicU64,
-    steals: AtomicU64,
-    /// Not an event but a state: blocks that `isolate_block` has out.
-    isolated: AtomicU64,
-}
+/// Most pages taken in one hold of the store: some microsecond, while others on the CPU go to the
+/// buddy.
+const HOLD_PAGES_MAX: usize = 2048;
 
 /// An allocator over caller-owned metadata. Shared between threads by reference.
 pub struct Allocator<'a, P> {
-    platform: P,
-    policy: Policy,
-    grouping: bool,
-    kinds: ZoneKinds,
-    map: ListMap,
-    /// Constants of the tuning; the rest is each store's own.
-    fixed: PcpParams,
-    fallback: FallbackPolicy,
-    zones: &'a [Zone],
-    pcps: &'a [Pcp],
-    words: &'a [AtomicU64],
-    blocks: &'a [AtomicU8],
-    slots: &'a [AtomicU32],
-    nodes: &'a [Node],
-    zonelist: &'a [ZoneId],
-    distances: &'a [u8],
-    cpu_nodes: &'a [NodeId],
-    cache_slice_bytes: u64,
-    min_free_kbytes: AtomicU32,
-    min_free_user: AtomicU64,
-    scale_factor: AtomicU32,
-    boost_factor: AtomicU32,
-    high_fraction: AtomicU32,
-    lowmem_ratio: [AtomicU32; crate::types::NR_ZONE_KINDS],
-    /// Deltas of NUMA events, a CPU's zones side by side; empty where none are recorded.
-    numa: &'a [NumaDeltas],
-    /// `vm.numa_stat`: 1 while NUMA events are counted.
-    numa_on: AtomicU32,
-    stat_interval_ns: AtomicU64,
-    defrag_mode: AtomicU32,
-    reclaim: ReclaimControl,
-    /// Zones with memory to come; 0 once all is there.
-    growing: AtomicU32,
-    /// 1 once the per-CPU stores have sizes.
-    sized: AtomicU32,
-    events: Events,
+    tables: Tables<'a, P>,
 }
 
 /// A line that does not grow with the machine.
 impl<P> fmt::Debug for Allocator<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Allocator")
-            .field("policy", &self.policy.name)
-            .field("nodes", &self.nodes.len())
-            .field("zones", &self.zones.len())
-            .field("cpus", &self.cpu_nodes.len())
-            .field("frames", &self.words.len())
-            .finish_non_exhaustive()
+        fmt::Debug::fmt(&self.tables, f)
     }
 }
 
+/// Something that [`Allocator::hold_all`] holds.
+#[derive(Debug)]
+pub enum Held<'s, P: Platform> {
+    /// A closed store.
+    Store(Closed<'s>),
+    /// A locked zone.
+    Zone(LockedZone<'s, P>),
+}
+
+/// An allocator, its memory and its settings.
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// An allocator for `machine` over `metadata`, without any memory yet: bring it online zone by
+    /// zone, then call [`setup`](Self::setup).
+    ///
+    /// # Errors
+    /// [`MachineError`] where the machine cannot be or the metadata is too small for it.
+    pub fn new(
+        machine: &Machine<'a>,
+        policy: Policy,
+        metadata: Metadata<'a>,
+        platform: P,
+    ) -> Result<Allocator<'a, P>, MachineError> {
+        Ok(Allocator { tables: Tables::new(machine, policy, metadata, platform)? })
+    }
+
+    /// Hands never used pages of a zone to its buddy. Call [`setup`](Self::setup) afterwards, when
+    /// all memory is online.
+    ///
+    /// # Errors
+    /// [`OnlineError`] if the range is not inside the zone or not wholly unused.
+    pub fn online(&self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
+        Growth::new(&self.tables).online(zone, pages)
+    }
+
+    /// As [`online`](Self::online), but of the highest zone of a node only the first section, and
+    /// what precedes it where the zone does not start with one. The rest of the range follows by
+    /// [`grow`](Self::grow) and on demand. Once for each such zone.
+    ///
+    /// # Errors
+    /// As [`online`](Self::online), and [`OnlineError::DeferredTwice`].
+    pub fn online_deferred(&self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
+        Growth::new(&self.tables).online_deferred(zone, pages)
+    }
+
+    /// Counts `pages` more as managed that somebody else holds and that never come to the buddy: a
+    /// balloon, or a machine that is computed and not run. They need no frames of the zone. Call
+    /// [`setup`](Self::setup) afterwards: limits do not follow a managed count (LB E.11).
+    ///
+    /// # Errors
+    /// [`OnlineError`] if there is no such zone.
+    pub fn withhold(&self, zone: ZoneId, pages: u64) -> Result<(), OnlineError> {
+        Growth::new(&self.tables).withhold(zone, pages)
+    }
+
+    /// Computes what follows from the memory that is online: `min_free_kbytes`, watermarks,
+    /// reserves, statistics thresholds and the sizes of the per-CPU lists (LB C.3). While memory is
+    /// still to come, there are no marks yet: [`finish_growth`](Self::finish_growth) sets them up.
+    pub fn setup(&self) {
+        Limits::new(&self.tables).setup();
+    }
+
+    /// Whether memory is still to come online.
+    #[inline]
+    pub fn is_growing(&self) -> bool {
+        self.tables.is_growing()
+    }
+
+    /// Pages of a node that are still to come online and that nobody has claimed.
+    pub fn left_to_grow(&self, node: NodeId) -> u64 {
+        Growth::new(&self.tables).left(node)
+    }
+
+    /// Brings the next section of a node online, for a worker: claims it, lets the home `prepare`
+    /// it while nobody else can see it, and hands it to the buddy. Returns its pages; 0 when
+    /// nothing is left. Workers may run in parallel, on one node too.
+    ///
+    /// # Errors
+    /// [`OnlineError::InUse`] if part of it was in use already.
+    pub fn grow(&self, node: NodeId, prepare: impl FnOnce(Range<Pfn>)) -> Result<u64, OnlineError> {
+        Growth::new(&self.tables).grow(node, prepare)
+    }
+
+    /// Brings all memory online that is left, waits for what workers have claimed, and computes
+    /// what follows from the memory: marks, reserves, thresholds, and if `pcp.recompute` says so
+    /// the sizes of the per-CPU stores. Does nothing if that has been done.
+    ///
+    /// # Errors
+    /// As [`grow`](Self::grow).
+    pub fn finish_growth(&self) -> Result<(), OnlineError> {
+        Growth::new(&self.tables).finish()
+    }
+
+    /// Writes a value while the allocator runs, with the kernel's ranges (LB I.5).
+    ///
+    /// # Errors
+    /// [`SysctlError`] outside the range; the old value is kept.
+    pub fn set(&self, sysctl: Sysctl, value: i64) -> Result<(), SysctlError> {
+        Limits::new(&self.tables).set(sysctl, value)
+    }
+
+    /// A CPU comes online: if the policy says so the stores of every zone are sized anew, with one
+    /// CPU more on *every* node, as Linux does until it next computes them (LB E.4).
+    pub fn cpu_online(&self, cpu: CpuId) {
+        Limits::new(&self.tables).cpu_online(cpu);
+    }
+
+    /// A CPU is gone: its stores are emptied, its deltas folded into their zones, NUMA events
+    /// included, and thresholds and, if the policy says so, the stores of every zone are sized anew
+    /// for the CPUs that are left (LB E.9, F.4). Nothing may run on the CPU any more.
+    pub fn cpu_dead(&self, cpu: CpuId) {
+        Limits::new(&self.tables).cpu_dead(cpu);
+    }
+}
+
+/// Requests.
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// A block for `request`. Its words are handed out; its memory is as the home left it.
+    ///
+    /// # Errors
+    /// [`AllocError`] names the zone and the watermark that refused last.
+    #[inline]
+    pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        Search::new(&self.tables, &request)?.block()
+    }
+
+    /// Takes back the block of `order` that starts at `pfn`.
+    ///
+    /// # Errors
+    /// [`FreeError`], with nothing changed, unless exactly this block is handed out.
+    pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        CpuOps::running(&self.tables).free(pfn, order, false)
+    }
+
+    /// As [`free`](Self::free), for a block that is in no cache: where the policy has cold lists it
+    /// goes there (LB E.11).
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn free_cold(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        CpuOps::running(&self.tables).free(pfn, order, true)
+    }
+
+    /// Fills `pages` from the front with order-0 pages and returns how many it got. Like Linux it
+    /// keeps to the preferred node while it can spare that many, and never does worse than one
+    /// call of [`alloc`](Self::alloc); call again for the rest.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc), if not even one page could be had.
+    pub fn alloc_bulk(&self, request: Request, pages: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.alloc_bulk_with(request, pages, |pfn| pfn)
+    }
+
+    /// As [`alloc_bulk`](Self::alloc_bulk), with what `make` makes of each page.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc), if not even one page could be had.
+    #[inline]
+    pub fn alloc_bulk_with<T>(
+        &self,
+        request: Request,
+        pages: &mut [T],
+        make: impl Fn(Pfn) -> T,
+    ) -> Result<usize, AllocError> {
+        let request = Request { order: Order::ZERO, ..request };
+        let mut got = 0;
+        for hold in pages.chunks_mut(HOLD_PAGES_MAX) {
+            let some = Search::new(&self.tables, &request)?.many(hold, &make);
+            got += some;
+            if some < hold.len() {
+                break;
+            }
+        }
+        if got == 0
+            && let Some(page) = pages.first_mut()
+        {
+            *page = make(self.alloc(request)?);
+            got = 1;
+        }
+        Ok(got)
+    }
+
+    /// Frees blocks of one order. Stops at the first that is refused.
+    ///
+    /// # Errors
+    /// How many were freed, and why the next was not.
+    pub fn free_bulk(&self, pages: &[Pfn], order: Order) -> Result<(), (usize, FreeError)> {
+        self.free_bulk_with(pages, order, |pfn| *pfn, |pfn| pfn)
+    }
+
+    /// As [`free_bulk`](Self::free_bulk), for the pages that `pfn` makes of `pages`; `page` is its
+    /// inverse.
+    ///
+    /// # Errors
+    /// How many were freed, and why the next was not.
+    #[inline]
+    pub fn free_bulk_with<T: PartialEq>(
+        &self,
+        pages: &[T],
+        order: Order,
+        pfn: impl Fn(&T) -> Pfn,
+        page: impl Fn(Pfn) -> T,
+    ) -> Result<(), (usize, FreeError)> {
+        let mut done = 0;
+        while done < pages.len() {
+            let hold = HOLD_PAGES_MAX.min(pages.len() - done);
+            let hold = &pages[done..done + hold];
+            let some = CpuOps::running(&self.tables).free_hold(hold, order, &pfn, &page);
+            done += some.map_err(|(freed, error)| (done + freed, error))?;
+        }
+        Ok(())
+    }
+
+    /// Tells what would become of `request` on the running CPU, and changes nothing.
+    pub fn explain(&self, request: &Request, note: &mut dyn FnMut(Note)) -> Explained {
+        match Search::new(&self.tables, request) {
+            Ok(search) => search.explain(note),
+            Err(error) => Explained { outcome: Outcome::Refused(error), certain: true },
+        }
+    }
+}
+
+/// Stores drained, blocks isolated, everything held.
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// Empties every store and depot of every zone into the buddies. Returns the pages moved. Waits
+    /// for stores that somebody else has closed.
+    pub fn drain_all(&self) -> u64 {
+        cpu_ops::drain_all(&self.tables)
+    }
+
+    /// Empties one store. Returns the pages moved; 0 also if the home cannot fence that CPU.
+    pub fn drain(&self, zone: ZoneId, cpu: CpuId) -> u64 {
+        self.cpu_ops(cpu).drain_work(self.tables.zone(zone))
+    }
+
+    /// Takes a free block out of a zone's buddy, whatever the watermarks say, for a moment in which
+    /// nobody may see it. `None` if there is none of this order. Requests that find nothing else
+    /// wait for [`restore_block`](Self::restore_block): it must follow soon.
+    pub fn isolate_block(&self, zone: ZoneId, order: Order) -> Option<Pfn> {
+        self.zone_ops(zone).isolate_block(order)
+    }
+
+    /// Puts back what [`isolate_block`](Self::isolate_block) took, at the end of its list.
+    pub fn restore_block(&self, zone: ZoneId, pfn: Pfn, order: Order) {
+        self.zone_ops(zone).restore_block(pfn, order);
+    }
+
+    /// Closes every store and takes every zone lock, handing each to `keep`. Nothing moves until
+    /// all of them are dropped, the last one first.
+    pub fn hold_all<'s>(&'s self, keep: &mut impl FnMut(Held<'s, P>)) {
+        for pcp in self.tables.pcps {
+            if let Some(store) = StoreOps::close(self.zone_ops(pcp.zone), pcp) {
+                keep(Held::Store(store.closed));
+            }
+        }
+        for zone in self.tables.zones {
+            keep(Held::Zone(ZoneOps::new(&self.tables, zone).lock()));
+        }
+    }
+
+    /// Checks every zone, store and page word. The caller makes sure that nothing runs meanwhile.
+    ///
+    /// # Errors
+    /// The first [`Fault`] found.
+    pub fn validate(&self) -> Result<(), Fault> {
+        validate::validate(&self.tables)
+    }
+
+    /// Books blocks that were on their way to or from a list, and that nobody will see through: in
+    /// a forked child, those of threads that do not exist there. Such a block's word says "on a
+    /// list", but it is on none; from now on it counts as handed out, for good. The caller makes
+    /// sure that nothing runs meanwhile. Returns the blocks.
+    pub fn adopt_strays(&self) -> u64 {
+        validate::adopt_strays(&self.tables)
+    }
+
+    /// The blocks that are handed out: first page and order. The caller makes sure that nothing
+    /// runs meanwhile.
+    pub fn allocated(&self) -> impl Iterator<Item = (Pfn, Order)> + '_ {
+        validate::allocated(&self.tables)
+    }
+}
+
+/// Background work: statistics workers, reclaimers.
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// One refresh of a CPU (LB F.4). Returns whether anything changed, that is, whether a worker
+    /// would come back after `stat_interval`.
+    pub fn refresh(&self, cpu: CpuId) -> bool {
+        self.cpu_ops(cpu).refresh()
+    }
+
+    /// `vm.stat_refresh`: refreshes every CPU, then tells `warn` each counter of the machine that
+    /// is below zero, by its name in `/proc/vmstat` (LB F.4).
+    pub fn stat_refresh(&self, warn: impl FnMut(&'static str, i64)) {
+        for cpu in self.tables.each_cpu() {
+            self.refresh(cpu);
+        }
+        self.stats().negative_counters(warn);
+    }
+
+    /// The shepherd of the CPUs' workers, to be called once per interval; under the policy of
+    /// 2.6.24 it starts the timers. `workers` has one entry per CPU.
+    pub fn shepherd(&self, workers: &mut [StatWorker], now_ns: u64) {
+        for (cpu, worker) in self.tables.each_cpu().zip(workers) {
+            self.cpu_ops(cpu).shepherd(worker, now_ns);
+        }
+    }
+
+    /// Runs a CPU's worker if it is due. Returns whether it was.
+    pub fn run_worker(&self, cpu: CpuId, worker: &mut StatWorker, now_ns: u64) -> bool {
+        self.cpu_ops(cpu).run_worker(worker, now_ns)
+    }
+
+    /// A CPU goes idle (LB F.4 `quiet_vmstat`). Returns whether its deltas were folded.
+    pub fn quiet(&self, cpu: CpuId, worker: &StatWorker) -> bool {
+        self.cpu_ops(cpu).quiet(worker)
+    }
+
+    /// `vm.stat_interval`: how often workers run.
+    pub fn stat_interval(&self) -> Duration {
+        Duration::from_nanos(self.tables.tunables.stat_interval_ns())
+    }
+
+    /// Sets the interval of the workers, finer than the sysctl's whole seconds.
+    pub fn set_stat_interval(&self, interval: Duration) {
+        let nanos = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        self.tables.tunables.set_stat_interval_ns(nanos);
+    }
+
+    /// A reclaimer for the node, which from now on is woken by [`Platform::wake_reclaim`]. One at a
+    /// time for each node, until [`background_stop`](Self::background_stop).
+    pub fn background_start(&self, node: NodeId) -> BackgroundReclaimer {
+        self.node_ops(node).start()
+    }
+
+    /// The node has no reclaimer any more.
+    pub fn background_stop(&self, reclaimer: BackgroundReclaimer) {
+        self.node_ops(reclaimer.node()).stop(reclaimer);
+    }
+
+    /// All nodes' reclaimers are gone without having stopped, as in a forked child. Takes no lock.
+    pub fn background_gone(&self) {
+        for node in 0..self.tables.nodes.len() {
+            self.node_ops(NodeId(node as u16)).gone();
+        }
+    }
+
+    /// One step: at most one pass over the node's pages.
+    pub fn background_step(&self, reclaimer: &mut BackgroundReclaimer) -> Next {
+        self.node_ops(reclaimer.node()).step(reclaimer)
+    }
+
+    /// The home's clock says that the reclaimer slept long: wakes it if its node is below the high
+    /// mark and somebody holds pages to give up. Linux waits for the next request that finds the
+    /// node low; a pool gives back what a burst left low once the burst has ended. Returns whether
+    /// it was woken.
+    pub fn background_check(&self, node: NodeId) -> bool {
+        self.node_ops(node).check()
+    }
+
+    /// A home's fast path dropped a copy of a block that a racing double free had put on two stacks
+    /// (PCP-3). The copy came from the CPU's store of the zone that the CPU prefers.
+    pub fn count_stray(&self, cpu: CpuId) {
+        let store = self.pcp(self.tables.preferred_zone(cpu), cpu);
+        store.events.double_frees.fetch_add(1, Relaxed);
+    }
+
+    /// What node reclaim and direct reclaim did so far.
+    pub fn reclaim_stats(&self) -> ReclaimStats {
+        self.tables.reclaim.events.stats()
+    }
+
+    /// The right to reclaim in a zone or node, as node reclaim takes it (RECLAIM-1), unless
+    /// somebody has it: for a home in virtual time, where others come while a try goes on.
+    pub fn hold_reclaim(&self, unit: Unit) -> Option<Reclaiming<'a>> {
+        match unit {
+            Unit::Zone(zone) => self.tables.zone(zone).reclaim.try_lock(),
+            Unit::Node(node) => self.tables.node(node).reclaim.try_lock(),
+        }
+    }
+}
+
+/// What there is, and its figures.
 impl<'a, P: Platform> Allocator<'a, P> {
     /// The home.
     pub fn platform(&self) -> &P {
-        &self.platform
+        &self.tables.platform
     }
     /// The policy it was made with.
     pub fn policy(&self) -> &Policy {
-        &self.policy
-    }
-    /// Whether pageblocks are grouped by mobility.
-    pub fn grouping(&self) -> bool {
-        self.grouping
+        &self.tables.policy
     }
     /// All populated zones.
     pub fn zones(&self) -> &'a [Zone] {
-        self.zones
-    }
-    /// The node of each CPU.
-    pub fn cpu_nodes(&self) -> &'a [NodeId] {
-        self.cpu_nodes
-    }
-    /// CPUs of the machine.
-    pub fn cpus(&self) -> usize {
-        self.cpu_nodes.len()
+        self.tables.zones
     }
     /// Nodes of the machine.
     pub fn nodes(&self) -> &'a [Node] {
-        self.nodes
+        self.tables.nodes
     }
-    /// Distance between two nodes (LB A.3).
-    pub fn distance(&self, from: NodeId, to: NodeId) -> u8 {
-        self.distances[from.0 as usize * self.nodes.len() + to.0 as usize]
+    /// CPUs of the machine.
+    pub fn cpus(&self) -> usize {
+        self.tables.cpus()
     }
-    /// The list that blocks of an (order, migratetype) wait on.
-    pub fn lists(&self) -> &ListMap {
-        &self.map
+    /// The store of a (zone, CPU).
+    #[inline]
+    pub fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
+        self.tables.pcp(zone, cpu)
+    }
+    /// The node of a CPU.
+    pub fn node_of(&self, cpu: CpuId) -> NodeId {
+        self.tables.node_of(cpu)
     }
     /// What a frame's word says now; a frame that does not exist is in no block. `frame` counts as
     /// the table of words does (`Zone::frame_base`).
     pub fn frame_state(&self, frame: usize) -> PageState {
         // Relaxed: a figure for reports; owners change words at any time.
-        let word = self.words.get(frame).map_or(0, |word| word.load(Relaxed));
+        let word = self.tables.words.get(frame).map_or(0, |word| word.load(Relaxed));
         PageWord(word).state()
     }
     /// The table of frame words.
     #[cfg(test)]
     pub(crate) fn words(&self) -> &'a [AtomicU64] {
-        self.words
+        self.tables.words
     }
-    /// The zones that requests of a node try, in order.
-    pub fn zonelist(&self, node: NodeId, this_node: bool) -> &'a [ZoneId] {
-        self.nodes[node.0 as usize].zonelist(self.zonelist, this_node)
-    }
-
-    /// The node of a CPU.
-    pub fn node_of(&self, cpu: CpuId) -> NodeId {
-        self.cpu_nodes[cpu.0 as usize]
+    /// What records lie where: CPUs, nodes, zonelists, stores.
+    pub fn tables(&self) -> &Tables<'a, P> {
+        &self.tables
     }
 
-    /// The store of a (zone, CPU).
-    #[inline]
-    pub fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
-        &self.pcps[self.store_index(0, zone, cpu)]
+    /// The figures.
+    pub fn stats(&self) -> Stats<'_, 'a, P> {
+        Stats::new(&self.tables)
+    }
+    /// One zone's counters.
+    pub fn zone_stats(&self, zone: ZoneId) -> ZoneStats {
+        self.stats().zone(zone)
+    }
+    /// NUMA events of all zones of a node: `nodeN/numastat`.
+    pub fn numa_events(&self, node: NodeId) -> NumaEvents {
+        self.stats().numa_events(node)
+    }
+    /// Pages free or waiting on a store or in a depot, over all zones.
+    pub fn free_pages(&self) -> u64 {
+        self.stats().free_pages()
     }
 
-    /// The store for pages of a (zone, CPU) that are in no cache, where the policy has one.
-    pub fn cold_pcp(&self, zone: ZoneId, cpu: CpuId) -> Option<&'a Pcp> {
-        let exists = self.policy.pcp.free_lists.sets() > 1;
-        exists.then(|| &self.pcps[self.store_index(1, zone, cpu)])
+    fn zone_ops(&self, zone: ZoneId) -> ZoneOps<'_, 'a, P> {
+        ZoneOps::new(&self.tables, self.tables.zone(zone))
     }
-
-    /// All stores of a (zone, CPU).
-    pub fn stores(&self, zone: ZoneId, cpu: CpuId) -> impl Iterator<Item = &'a Pcp> + use<'a, P> {
-        core::iter::once(self.pcp(zone, cpu)).chain(self.cold_pcp(zone, cpu))
+    fn cpu_ops(&self, cpu: CpuId) -> CpuOps<'_, 'a, P> {
+        CpuOps::new(&self.tables, cpu)
     }
-
-    /// The store for a page that is in a cache or not.
-    #[inline]
-    fn store_for(&self, zone: ZoneId, cpu: CpuId, cold: bool) -> &'a Pcp {
-        let store = if cold { self.cold_pcp(zone, cpu) } else { None };
-        store.unwrap_or_else(|| self.pcp(zone, cpu))
-    }
-
-    /// The delta of the free-page counter that a store's moves are booked on: its CPU's.
-    #[inline]
-    fn free_diff(&self, pcp: &Pcp) -> &'a AtomicI64 {
-        &self.pcp(pcp.zone, pcp.cpu).free_diff
-    }
-
-    #[inline]
-    fn store_index(&self, set: usize, zone: ZoneId, cpu: CpuId) -> usize {
-        let sets = self.policy.pcp.free_lists.sets();
-        let order = StoreOrder { sets, cpus: self.cpu_nodes.len(), zones: self.zones.len() };
-        order.position(set, cpu.0 as usize, self.rank(zone, cpu))
-    }
-
-    /// How many zones lie between the one that a CPU prefers and this one, going round.
-    #[inline]
-    fn rank(&self, zone: ZoneId, cpu: CpuId) -> usize {
-        let preferred = self.preferred_zone(cpu).0 as usize;
-        let zone = zone.0 as usize;
-        if zone >= preferred { zone - preferred } else { zone + self.zones.len() - preferred }
-    }
-
-    /// The name of a (zone, CPU)'s store.
-    fn store_id(&self, zone: ZoneId, cpu: CpuId) -> StoreId {
-        StoreId { cpu, rank: self.rank(zone, cpu) as u16 }
-    }
-
-    /// The zone that ordinary requests (`GFP_KERNEL`) of a CPU try first.
-    pub fn preferred_zone(&self, cpu: CpuId) -> ZoneId {
-        self.nodes[self.node_of(cpu).0 as usize].preferred()
-    }
-
-    #[inline]
-    fn zone(&self, id: ZoneId) -> &'a Zone {
-        &self.zones[id.0 as usize]
-    }
-
-    /// The zone of a page, by search: zones are sorted and do not overlap.
-    #[inline]
-    fn zone_of(&self, pfn: Pfn) -> Option<&'a Zone> {
-        let after = self.zones.partition_point(|zone| zone.start_pfn <= pfn.0);
-        let zone = &self.zones[after.checked_sub(1)?];
-        zone.contains(pfn).then_some(zone)
-    }
-
-    /// The frame number of a page in the table of all frames.
-    #[inline]
-    fn frame(&self, zone: &Zone, pfn: Pfn) -> u32 {
-        (zone.frame_base as u64 + (pfn.0 - zone.start_pfn)) as u32
-    }
-
-    #[inline]
-    fn pressure(&self, zone: &Zone) -> Pressure {
-        let flags = zone.fast.load(Relaxed);
-        Pressure {
-            below_high: flags & BELOW_HIGH != 0,
-            reclaim_active: flags & RECLAIM_ACTIVE != 0,
-        }
-    }
-
-    /// Whether exactly this block is handed out.
-    pub fn is_allocated(&self, pfn: Pfn, order: Order) -> bool {
-        let Some(zone) = self.zone_of(pfn) else { return false };
-        let word = PageWord(self.words[self.frame(zone, pfn) as usize].load(Relaxed));
-        matches!(word.state(), PageState::Allocated { order: held, .. } if held == order)
-    }
-
-    /// The migratetype of the pageblock a frame is in.
-    #[inline]
-    fn pageblock_type(&self, zone: &Zone, pfn: Pfn) -> Migratetype {
-        let block = (pfn.0 >> 9) - (zone.start_pfn >> 9);
-        let index = self.blocks[zone.block_base + block as usize].load(Relaxed);
-        Migratetype::new(u32::from(index)).unwrap_or(Migratetype::Unmovable)
+    fn node_ops(&self, node: NodeId) -> NodeOps<'_, 'a, P> {
+        NodeOps::new(&self.tables, node)
     }
 }

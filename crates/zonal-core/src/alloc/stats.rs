@@ -1,26 +1,17 @@
 //! What the allocator has done. All counts are exact while nothing runs; read at any other time,
 //! each is right for some moment during the read.
 
-use super::Allocator;
+use super::areas::FreeAreas;
+use super::limits::Limits;
+use super::tables::Tables;
+use super::zone_ops::{NumaEvents, ZoneOps};
 use crate::pcp::store::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, NR_ORDERS, Order, ZoneId};
-
-/// NUMA events (LB F.6): of allocations, not pages, except for the bulk call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NumaEvents {
-    /// Allocations from the preferred node.
-    pub hit: u64,
-    /// Allocations from another node than preferred.
-    pub miss: u64,
-    /// Allocations that preferred this node and were served by another.
-    pub foreign: u64,
-    /// Allocations by a CPU of the node.
-    pub local: u64,
-    /// Allocations by a CPU of another node.
-    pub other: u64,
-}
+use crate::types::{NR_ORDERS, NodeId, Order, ZoneId, ZoneKind};
+use crate::vmstat::numa::{NUMA_NAMES, NumaCounts, plus};
+use crate::zone::background::Background;
+use crate::zone::watermark::ZoneSnapshot;
 
 /// One zone's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,33 +62,41 @@ pub struct ZoneStats {
     pub numa: NumaEvents,
 }
 
-impl NumaEvents {
-    /// The sum of two.
-    pub fn plus(self, other: NumaEvents) -> NumaEvents {
-        NumaEvents {
-            hit: self.hit + other.hit,
-            miss: self.miss + other.miss,
-            foreign: self.foreign + other.foreign,
-            local: self.local + other.local,
-            other: self.other + other.other,
-        }
-    }
+/// The figures of an allocator; see [`Allocator::stats`](super::Allocator::stats).
+#[derive(Debug)]
+pub struct Stats<'s, 'a, P> {
+    on: &'s Tables<'a, P>,
 }
 
-impl<'a, P: Platform> Allocator<'a, P> {
+impl<P> Clone for Stats<'_, '_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P> Copy for Stats<'_, '_, P> {}
+
+impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
+    pub(super) fn new(on: &'s Tables<'a, P>) -> Self {
+        Stats { on }
+    }
+
+    fn zone_ops(self, zone: ZoneId) -> ZoneOps<'s, 'a, P> {
+        ZoneOps::new(self.on, self.on.zone(zone))
+    }
+
     /// One zone's counters.
-    pub fn zone_stats(&self, zone: ZoneId) -> ZoneStats {
-        let zone = self.zone(zone);
+    pub fn zone(self, zone: ZoneId) -> ZoneStats {
+        let ops = self.zone_ops(zone);
+        let zone = ops.zone;
         let mut stats = ZoneStats::default();
-        let stores = self.each_cpu().flat_map(|cpu| self.stores(zone.id, cpu));
-        stores.for_each(|pcp| self.add_store(&mut stats, pcp));
-        stats.depot_pages = self.depot_pages(zone.id);
+        ops.stores().for_each(|pcp| add_store(&mut stats, pcp));
+        stats.depot_pages = ops.depot_pages();
         stats.cached_pages += stats.depot_pages;
         stats.budget_pages = u64::from(zone.budget.limit());
         stats.reserved_pages = u64::from(zone.budget.reserved());
-        stats.numa = self.zone_events(zone);
+        stats.numa = ops.numa_events();
         (stats.lock_holds, stats.lock_contended) = zone.lock_holds();
-        let locked = zone.lock(&self.platform, self.words, self.blocks);
+        let locked = ops.lock();
         stats.free_pages = locked.buddy.free_pages();
         for order in Order::all() {
             stats.nr_free[order.index()] = locked.buddy.nr_free(order);
@@ -105,52 +104,121 @@ impl<'a, P: Platform> Allocator<'a, P> {
         stats
     }
 
-    fn add_store(&self, stats: &mut ZoneStats, pcp: &Pcp) {
-        let totals = pcp.totals();
-        let events = &pcp.events;
-        let direct = events.direct_allocs.load(Relaxed);
-        let direct_pages = events.direct_pages.load(Relaxed);
-        stats.cached_pages += u64::from(pcp.count());
-        stats.allocs += totals.pops + direct;
-        stats.allocated_pages += totals.popped_pages + direct_pages;
-        stats.freed_pages += totals.pushed_pages + events.direct_freed.load(Relaxed);
-        stats.refilled_pages += totals.refilled_pages;
-        stats.refills += events.refills.load(Relaxed);
-        stats.drained_pages += totals.drained_pages;
-        stats.drains += events.drains.load(Relaxed);
-        stats.depot_puts += events.depot_puts.load(Relaxed);
-        stats.depot_takes += events.depot_takes.load(Relaxed);
-        stats.direct_pages += direct_pages;
-        stats.direct_allocs += direct;
-        stats.double_frees += events.double_frees.load(Relaxed);
-        stats.overflows += events.overflows.load(Relaxed);
+    /// Pages free or waiting on a store or in a depot, over all zones.
+    pub fn free_pages(self) -> u64 {
+        let zones = self.on.zones.iter().map(|zone| self.zone(zone.id()));
+        zones.map(|stats| stats.free_pages + stats.cached_pages).sum()
+    }
+    /// The free blocks and pageblocks of a zone. Walks every free list, at most
+    /// [`LISTED_BLOCKS_MAX`](super::LISTED_BLOCKS_MAX) blocks of each, with the zone lock held.
+    pub fn free_areas(self, zone: ZoneId) -> FreeAreas {
+        FreeAreas::of(self.zone_ops(zone))
+    }
+    /// Base pages in the depots of a zone.
+    pub fn depot_pages(self, zone: ZoneId) -> u64 {
+        self.zone_ops(zone).depot_pages()
     }
 
-    /// A home's fast path dropped a copy of a block that a racing double free had put on two stacks
-    /// (PCP-3). The copy came from the CPU's store of the zone that the CPU prefers.
-    pub fn count_stray(&self, cpu: CpuId) {
-        let store = self.pcp(self.preferred_zone(cpu), cpu);
-        store.events.double_frees.fetch_add(1, Relaxed);
+    /// `nr_free_pages` of `/proc/vmstat`: all zones' counters, without the CPUs' deltas; 0 if
+    /// below. Linux keeps this sum by writing it at each fold; here it is added up when it is read.
+    pub fn free_counter(self) -> u64 {
+        self.free_counter_raw().max(0) as u64
+    }
+    fn free_counter_raw(self) -> i64 {
+        self.on.zones.iter().map(|zone| zone.free_counter_raw()).sum()
+    }
+    /// A zone's free pages with every CPU's delta (LB F.1 `zone_page_state_snapshot`); 0 if below.
+    pub fn free_snapshot(self, zone: ZoneId) -> u64 {
+        self.zone_ops(zone).free_snapshot()
+    }
+    /// What a test of a mark looks at where the counter's error must not decide (LB C.5
+    /// `zone_watermark_ok_safe`): below the drift mark the deltas are added.
+    pub fn safe_snapshot(self, zone: ZoneId, highest: ZoneKind) -> ZoneSnapshot {
+        self.zone_ops(zone).safe_snapshot(highest)
+    }
+    /// Tells `warn` each counter of the machine that is below zero, by its name in `/proc/vmstat`
+    /// (LB F.4).
+    pub(super) fn negative_counters(self, mut warn: impl FnMut(&'static str, i64)) {
+        let zones = self.on.zones.iter();
+        let events = zones.map(|zone| zone.numa().get()).fold(Default::default(), plus);
+        // The exact storage keeps there what it subtracts.
+        let records = self.on.policy.numa.records();
+        let events = NUMA_NAMES.into_iter().zip(events).filter(|_| records);
+        let counters = core::iter::once(("nr_free_pages", self.free_counter_raw())).chain(events);
+        counters.filter(|(_, count)| *count < 0).for_each(|(name, count)| warn(name, count));
+    }
+
+    /// Whether NUMA events are counted now: `vm.numa_stat`.
+    pub fn counts_numa(self) -> bool {
+        self.on.tunables.counts_numa()
+    }
+    /// NUMA events of all zones of a node: `nodeN/numastat`.
+    pub fn numa_events(self, node: NodeId) -> NumaEvents {
+        let zones = self.on.zones_of(node).map(|zone| ZoneOps::new(self.on, zone).numa_events());
+        zones.fold(NumaEvents::default(), NumaEvents::plus)
+    }
+    /// NUMA events of the machine, as in `/proc/vmstat`: what was folded. Where readers fold, and
+    /// with the exact storage, that is everything.
+    pub fn machine_numa_events(self) -> NumaEvents {
+        if !self.counts_numa() {
+            return NumaEvents::default();
+        }
+        let zones = self.on.zones.iter();
+        let folded = zones.map(|zone| ZoneOps::new(self.on, zone).folded_numa_events());
+        NumaEvents::of(folded.fold(NumaCounts::default(), plus))
     }
 
     /// Requests that took the slow way, and requests that were refused.
-    pub fn slow_paths(&self) -> (u64, u64) {
-        (self.events.slow_paths.load(Relaxed), self.events.failures.load(Relaxed))
+    pub fn slow_paths(self) -> (u64, u64) {
+        let events = &self.on.events;
+        (events.slow_paths.load(Relaxed), events.failures.load(Relaxed))
     }
-
     /// Times all stores were emptied, by callers and by requests that found nothing else.
-    pub fn whole_drains(&self) -> u64 {
-        self.events.drains_all.load(Relaxed)
+    pub fn whole_drains(self) -> u64 {
+        self.on.events.drains_all.load(Relaxed)
     }
-
     /// Pageblocks claimed and blocks stolen from another migratetype (LB B.7).
-    pub fn fallbacks(&self) -> (u64, u64) {
-        (self.events.claims.load(Relaxed), self.events.steals.load(Relaxed))
+    pub fn fallbacks(self) -> (u64, u64) {
+        (self.on.events.claims.load(Relaxed), self.on.events.steals.load(Relaxed))
     }
 
-    /// Pages free or waiting on a store or in a depot, over all zones.
-    pub fn free_pages(&self) -> u64 {
-        let zones = self.zones.iter().map(|zone| self.zone_stats(zone.id()));
-        zones.map(|stats| stats.free_pages + stats.cached_pages).sum()
+    /// `vm.min_free_kbytes` in force.
+    pub fn min_free_kbytes(self) -> u32 {
+        self.on.tunables.min_free_kbytes()
     }
+    /// Pages that no request is to count on: of each zone its largest reserve and its high mark
+    /// (LB A.7).
+    pub fn total_reserve(self) -> u64 {
+        Limits::new(self.on).total_reserve()
+    }
+    /// Pages above the high marks of all zones: what decides whether pageblocks are grouped by
+    /// mobility (LB A.5).
+    pub fn allocatable_pages(self) -> u64 {
+        Limits::new(self.on).allocatable_pages()
+    }
+    /// What a node's background reclaimer knows and was asked for.
+    pub fn background(self, node: NodeId) -> &'a Background {
+        self.on.background(node)
+    }
+}
+
+fn add_store(stats: &mut ZoneStats, pcp: &Pcp) {
+    let totals = pcp.totals();
+    let events = &pcp.events;
+    let direct = events.direct_allocs.load(Relaxed);
+    let direct_pages = events.direct_pages.load(Relaxed);
+    stats.cached_pages += u64::from(pcp.count());
+    stats.allocs += totals.pops + direct;
+    stats.allocated_pages += totals.popped_pages + direct_pages;
+    stats.freed_pages += totals.pushed_pages + events.direct_freed.load(Relaxed);
+    stats.refilled_pages += totals.refilled_pages;
+    stats.refills += events.refills.load(Relaxed);
+    stats.drained_pages += totals.drained_pages;
+    stats.drains += events.drains.load(Relaxed);
+    stats.depot_puts += events.depot_puts.load(Relaxed);
+    stats.depot_takes += events.depot_takes.load(Relaxed);
+    stats.direct_pages += direct_pages;
+    stats.direct_allocs += direct;
+    stats.double_frees += events.double_frees.load(Relaxed);
+    stats.overflows += events.overflows.load(Relaxed);
 }

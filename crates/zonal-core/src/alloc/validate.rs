@@ -2,14 +2,15 @@
 
 use core::fmt;
 
-use super::Allocator;
+use super::store_ops::StoreOps;
+use super::tables::Tables;
+use super::zone_ops::ZoneOps;
 use crate::buddy::BuddyFault;
 use crate::frame::{PageState, PageWord};
 use crate::pcp::store::{Pcp, PcpList};
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Pfn, ZoneId};
-use crate::zone::state::Zone;
+use crate::types::{CpuId, Order, Pfn, ZoneId};
 
 /// A broken invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,183 +94,183 @@ struct Census {
     allocated: u64,
 }
 
-impl<'a, P: Platform> Allocator<'a, P> {
-    /// Checks every zone, store and page word. The caller makes sure that nothing runs meanwhile.
-    ///
-    /// # Errors
-    /// The first [`Fault`] found.
-    pub fn validate(&self) -> Result<(), Fault> {
-        self.zones.iter().try_for_each(|zone| self.validate_zone(zone))
-    }
+/// Checks every zone, store and page word. The caller makes sure that nothing runs meanwhile.
+///
+/// # Errors
+/// The first [`Fault`] found.
+pub(super) fn validate<P: Platform>(on: &Tables<'_, P>) -> Result<(), Fault> {
+    on.zones.iter().try_for_each(|zone| validate_zone(ZoneOps::new(on, zone)))
+}
 
-    /// BUDGET-1 and BUDGET-2.
-    fn validate_budget(&self, zone: &Zone) -> Result<(), Fault> {
-        let (id, budget) = (zone.id(), &zone.budget);
-        if !budget.is_on() {
-            return Ok(());
+/// BUDGET-1 and BUDGET-2.
+fn validate_budget<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
+    let (id, budget) = (ops.zone.id(), &ops.zone.budget);
+    if !budget.is_on() {
+        return Ok(());
+    }
+    let mut sum: u64 = ops.depots().map(|(_, depot)| u64::from(depot.limit())).sum();
+    for pcp in ops.stores() {
+        let (count, granted) = (pcp.count(), pcp.granted.load(Relaxed));
+        if count > granted {
+            return Err(Fault::Granted(id, pcp.cpu(), count, granted));
         }
-        let mut sum: u64 = self.depots(id).map(|(_, depot)| u64::from(depot.limit())).sum();
-        for pcp in self.each_cpu().flat_map(|cpu| self.stores(id, cpu)) {
-            let (count, granted) = (pcp.count(), pcp.granted.load(Relaxed));
-            if count > granted {
-                return Err(Fault::Granted(id, pcp.cpu(), count, granted));
-            }
-            sum += u64::from(granted);
+        sum += u64::from(granted);
+    }
+    match (budget.reserved(), budget.limit()) {
+        (reserved, limit) if sum != u64::from(reserved) || reserved > limit => {
+            Err(Fault::Budget(id, sum, reserved, limit))
         }
-        match (budget.reserved(), budget.limit()) {
-            (reserved, limit) if sum != u64::from(reserved) || reserved > limit => {
-                Err(Fault::Budget(id, sum, reserved, limit))
+        _ => Ok(()),
+    }
+}
+
+fn validate_zone<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
+    let zone = ops.zone;
+    let id = zone.id();
+    validate_budget(ops)?;
+    let mut stacked = 0;
+    let mut diffs = 0;
+    for pcp in ops.stores() {
+        stacked += validate_store(ops, pcp)?;
+        diffs += pcp.free_diff.load(Relaxed);
+    }
+    stacked += validate_depots(ops)?;
+    let locked = ops.lock();
+    locked.buddy.validate(&locked.frames).map_err(|fault| Fault::Buddy(id, fault))?;
+    let free = locked.buddy.free_pages();
+    let isolated = locked.buddy.free_isolate();
+    let counter = zone.free_counter_raw() + diffs + zone.lost_pages();
+    drop(locked);
+    if free as i64 != counter {
+        return Err(Fault::FreeCounter(id, free, counter));
+    }
+    let census = census(ops)?;
+    if census.cached != stacked {
+        return Err(Fault::CachedPages(id, census.cached, stacked));
+    }
+    let sum = census.free + census.cached + census.allocated;
+    if census.free != free + isolated || sum + zone.withheld() != zone.managed() {
+        return Err(Fault::Pages(id, zone.managed() - zone.withheld(), sum));
+    }
+    Ok(())
+}
+
+/// Pages on the store's stacks.
+fn validate_store<'a, P: Platform>(ops: ZoneOps<'_, 'a, P>, pcp: &'a Pcp) -> Result<u64, Fault> {
+    let (on, zone) = (ops.on, ops.zone);
+    let mut pages = 0;
+    let Some(StoreOps { closed, .. }) = StoreOps::close(ops, pcp) else { return Ok(0) };
+    for list in 0..on.map.len() {
+        let record = &pcp.lists[list];
+        let frames = closed.frames(list).ok_or(Fault::StackEnds(zone.id(), pcp.cpu(), list))?;
+        for slot in frames {
+            let frame = slot.load(Relaxed);
+            let pfn = zone.page(frame);
+            let known = on.words.get(frame as usize).map(|word| word.load(Relaxed));
+            if known != Some(record.cached) {
+                return Err(Fault::StackPage(zone.id(), pcp.cpu(), pfn));
             }
-            _ => Ok(()),
+            pages += record.order().pages();
         }
     }
+    Ok(pages)
+}
 
-    fn validate_zone(&self, zone: &'a Zone) -> Result<(), Fault> {
-        let id = zone.id();
-        self.validate_budget(zone)?;
-        let mut stacked = 0;
-        let mut diffs = 0;
-        for pcp in self.each_cpu().flat_map(|cpu| self.stores(id, cpu)) {
-            stacked += self.validate_store(zone, pcp)?;
-            diffs += pcp.free_diff.load(Relaxed);
+/// Pages in the zone's depots.
+fn validate_depots<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<u64, Fault> {
+    let (on, zone) = (ops.on, ops.zone);
+    let (mut pages, mut wrong) = (0, None);
+    ops.each_in_depots(|slot, word| {
+        let known = on.words.get(slot.load(Relaxed) as usize).map(|word| word.load(Relaxed));
+        if known != Some(word.0) {
+            wrong = Some(zone.page(slot.load(Relaxed)));
         }
-        stacked += self.validate_depots(zone)?;
-        let locked = zone.lock(&self.platform, self.words, self.blocks);
-        locked.buddy.validate(&locked.frames).map_err(|fault| Fault::Buddy(id, fault))?;
-        let free = locked.buddy.free_pages();
-        let isolated = locked.buddy.free_isolate();
-        let counter = zone.free_counter_raw() + diffs + zone.lost_pages();
-        drop(locked);
-        if free as i64 != counter {
-            return Err(Fault::FreeCounter(id, free, counter));
+        if let PageState::Cached { order, .. } = word.state() {
+            pages += order.pages();
         }
-        let census = self.census(zone)?;
-        if census.cached != stacked {
-            return Err(Fault::CachedPages(id, census.cached, stacked));
-        }
-        let sum = census.free + census.cached + census.allocated;
-        if census.free != free + isolated || sum + zone.withheld() != zone.managed() {
-            return Err(Fault::Pages(id, zone.managed() - zone.withheld(), sum));
-        }
-        Ok(())
+    });
+    let counted = ops.depot_pages();
+    match wrong {
+        Some(pfn) => Err(Fault::DepotPage(zone.id, pfn)),
+        None if pages != counted => Err(Fault::DepotPages(zone.id, pages, counted)),
+        None => Ok(pages),
     }
+}
 
-    /// Pages on the store's stacks.
-    fn validate_store(&self, zone: &Zone, pcp: &'a Pcp) -> Result<u64, Fault> {
-        let mut pages = 0;
-        let Some(closed) = pcp.close(&self.platform, zone, self.slots) else { return Ok(0) };
-        for list in 0..self.map.len() {
-            let record = &pcp.lists[list];
-            let frames = closed.frames(list).ok_or(Fault::StackEnds(zone.id(), pcp.cpu(), list))?;
-            for slot in frames {
-                let frame = slot.load(Relaxed);
-                let pfn = Pfn(zone.start_pfn + u64::from(frame) - zone.frame_base as u64);
-                let known = self.words.get(frame as usize).map(|word| word.load(Relaxed));
-                if known != Some(record.cached) {
-                    return Err(Fault::StackPage(zone.id(), pcp.cpu(), pfn));
-                }
-                pages += record.order().pages();
+fn census<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<Census, Fault> {
+    let mut census = Census::default();
+    let frames = ops.frames();
+    for idx in 0..frames.spanned() {
+        let word: PageWord = frames.load(idx);
+        match word.state() {
+            PageState::None => {}
+            PageState::Free { order, .. } => census.free += order.pages(),
+            PageState::Cached { order, .. } => census.cached += order.pages(),
+            PageState::Allocated { order, .. } => census.allocated += order.pages(),
+            PageState::Corrupt(_) => {
+                return Err(Fault::CorruptWord(ops.zone.id(), frames.pfn(idx)));
             }
         }
-        Ok(pages)
     }
+    Ok(census)
+}
 
-    /// Pages in the zone's depots.
-    fn validate_depots(&self, zone: &'a Zone) -> Result<u64, Fault> {
-        let (mut pages, mut wrong) = (0, None);
-        self.each_in_depots(zone.id, |slot, word| {
-            let known = self.words.get(slot.load(Relaxed) as usize).map(|word| word.load(Relaxed));
-            if known != Some(word.0) {
-                wrong = Some(self.page_in(zone, slot));
+/// Books blocks that were on their way to or from a list, and that nobody will see through: in
+/// a forked child, those of threads that do not exist there. Such a block's word says "on a
+/// list", but it is on none; from now on it counts as handed out, for good. The caller makes
+/// sure that nothing runs meanwhile. Returns the blocks.
+pub(super) fn adopt_strays<P: Platform>(on: &Tables<'_, P>) -> u64 {
+    // What is really on a list is put in order again at the end.
+    mark_listed(on, |list| list.allocated);
+    mark_in_depots(on, PageWord::taken);
+    let mut strays = 0;
+    for zone in on.zones {
+        let frames = ZoneOps::new(on, zone).frames();
+        for idx in 0..frames.spanned() {
+            let word = frames.load(idx);
+            if let PageState::Cached { .. } = word.state() {
+                frames.store(idx, word.taken());
+                strays += 1;
             }
-            if let PageState::Cached { order, .. } = word.state() {
-                pages += order.pages();
+        }
+    }
+    mark_listed(on, |list| list.cached);
+    mark_in_depots(on, |word| word);
+    strays
+}
+
+/// Gives every frame in a depot what `word` makes of its word.
+fn mark_in_depots<P: Platform>(on: &Tables<'_, P>, word: impl Fn(PageWord) -> PageWord) {
+    for zone in on.zones {
+        ZoneOps::new(on, zone).each_in_depots(|slot, known| {
+            if let Some(frame) = on.words.get(slot.load(Relaxed) as usize) {
+                frame.store(word(known).0, Relaxed);
             }
         });
-        let counted = self.depot_pages(zone.id);
-        match wrong {
-            Some(pfn) => Err(Fault::DepotPage(zone.id, pfn)),
-            None if pages != counted => Err(Fault::DepotPages(zone.id, pages, counted)),
-            None => Ok(pages),
+    }
+}
+
+/// Gives every frame on a list the word that `word` says for its list.
+fn mark_listed<P: Platform>(on: &Tables<'_, P>, word: impl Fn(&PcpList) -> u64) {
+    for pcp in on.pcps {
+        let ops = ZoneOps::new(on, on.zone(pcp.zone));
+        let Some(StoreOps { closed, .. }) = StoreOps::close(ops, pcp) else { continue };
+        for list in 0..on.map.len() {
+            let frames = closed.frames(list).unwrap_or_default();
+            let known = frames.iter().filter_map(|slot| on.words.get(slot.load(Relaxed) as usize));
+            known.for_each(|frame| frame.store(word(&pcp.lists[list]), Relaxed));
         }
     }
+}
 
-    fn census(&self, zone: &'a Zone) -> Result<Census, Fault> {
-        let mut census = Census::default();
-        let frames = zone.frames(self.words, self.blocks);
-        for idx in 0..frames.spanned() {
-            let word: PageWord = frames.load(idx);
-            match word.state() {
-                PageState::None => {}
-                PageState::Free { order, .. } => census.free += order.pages(),
-                PageState::Cached { order, .. } => census.cached += order.pages(),
-                PageState::Allocated { order, .. } => census.allocated += order.pages(),
-                PageState::Corrupt(_) => {
-                    return Err(Fault::CorruptWord(zone.id(), frames.pfn(idx)));
-                }
-            }
-        }
-        Ok(census)
-    }
-
-    /// Books blocks that were on their way to or from a list, and that nobody will see through: in
-    /// a forked child, those of threads that do not exist there. Such a block's word says "on a
-    /// list", but it is on none; from now on it counts as handed out, for good. The caller makes
-    /// sure that nothing runs meanwhile. Returns the blocks.
-    pub fn adopt_strays(&self) -> u64 {
-        // What is really on a list is put in order again at the end.
-        self.mark_listed(|list| list.allocated);
-        self.mark_in_depots(PageWord::taken);
-        let mut strays = 0;
-        for zone in self.zones {
-            let frames = zone.frames(self.words, self.blocks);
-            for idx in 0..frames.spanned() {
-                let word = frames.load(idx);
-                if let PageState::Cached { .. } = word.state() {
-                    frames.store(idx, word.taken());
-                    strays += 1;
-                }
-            }
-        }
-        self.mark_listed(|list| list.cached);
-        self.mark_in_depots(|word| word);
-        strays
-    }
-
-    /// Gives every frame in a depot what `word` makes of its word.
-    fn mark_in_depots(&self, word: impl Fn(PageWord) -> PageWord) {
-        for zone in self.zones {
-            self.each_in_depots(zone.id, |slot, known| {
-                if let Some(frame) = self.words.get(slot.load(Relaxed) as usize) {
-                    frame.store(word(known).0, Relaxed);
-                }
-            });
-        }
-    }
-
-    /// Gives every frame on a list the word that `word` says for its list.
-    fn mark_listed(&self, word: impl Fn(&PcpList) -> u64) {
-        for pcp in self.pcps {
-            let zone = &self.zones[pcp.zone.0 as usize];
-            let Some(closed) = pcp.close(&self.platform, zone, self.slots) else { continue };
-            for list in 0..self.map.len() {
-                let frames = closed.frames(list).unwrap_or_default();
-                let known =
-                    frames.iter().filter_map(|slot| self.words.get(slot.load(Relaxed) as usize));
-                known.for_each(|frame| frame.store(word(&pcp.lists[list]), Relaxed));
-            }
-        }
-    }
-
-    /// The blocks that are handed out: first page and order. The caller makes sure that nothing
-    /// runs meanwhile.
-    pub fn allocated(&self) -> impl Iterator<Item = (Pfn, crate::types::Order)> + '_ {
-        self.zones.iter().flat_map(|zone| {
-            let frames = zone.frames(self.words, self.blocks);
-            (0..frames.spanned()).filter_map(move |idx| match frames.load(idx).state() {
-                PageState::Allocated { order, .. } => Some((frames.pfn(idx), order)),
-                _ => None,
-            })
+/// The blocks that are handed out: first page and order. The caller makes sure that nothing
+/// runs meanwhile.
+pub(super) fn allocated<P: Platform>(on: &Tables<'_, P>) -> impl Iterator<Item = (Pfn, Order)> {
+    on.zones.iter().flat_map(|zone| {
+        let frames = ZoneOps::new(on, zone).frames();
+        (0..frames.spanned()).filter_map(move |idx| match frames.load(idx).state() {
+            PageState::Allocated { order, .. } => Some((frames.pfn(idx), order)),
+            _ => None,
         })
-    }
+    })
 }

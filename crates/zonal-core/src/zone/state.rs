@@ -7,7 +7,7 @@
 //! - **ZONE-3** bit `o` of `fast` is set only if an allocation of order `o` without any special
 //!   right would pass the high mark (LB D.4 step 5) and no flag asks for more work on the way.
 //! - **ZONE-4** while `RECORDED` is set no store of the zone opens for fast operations; whoever
-//!   sets it closes and opens each store once (`pcp/closed.rs`, `alloc/numa.rs`).
+//!   sets it closes and opens each store once (`pcp/closed.rs`, `alloc/limits/counters.rs`).
 //!
 //! # What it does not do
 //! It does not know per-CPU stores, other zones or requests.
@@ -191,6 +191,18 @@ impl Zone {
         pfn.0.wrapping_sub(self.start_pfn) < self.spanned
     }
 
+    /// The number of one of its pages in the table of all frames.
+    #[inline]
+    pub(crate) fn frame(&self, pfn: Pfn) -> u32 {
+        (self.frame_base as u64 + (pfn.0 - self.start_pfn)) as u32
+    }
+    /// The page of a frame number.
+    #[inline]
+    pub(crate) fn page(&self, frame: u32) -> Pfn {
+        let offset = u64::from(frame).wrapping_sub(self.frame_base as u64);
+        Pfn(self.start_pfn.wrapping_add(offset))
+    }
+
     /// The marks in force.
     pub fn marks(&self) -> Watermarks {
         let mark = |i: usize| self.marks[i].load(Relaxed);
@@ -308,12 +320,17 @@ impl Zone {
         LockedZone { zone: self, buddy, frames: self.frames(words, blocks), booked }
     }
 
+    /// The zone's pageblock types, cut from the table of all zones.
+    #[inline]
+    pub(crate) fn blocks<'a>(&self, blocks: &'a [AtomicU8]) -> &'a [AtomicU8] {
+        &blocks[self.block_base..self.block_base + self.block_count]
+    }
+
     /// The zone's frames, cut from the tables of all zones.
     #[inline]
     pub fn frames<'a>(&self, words: &'a [AtomicU64], blocks: &'a [AtomicU8]) -> Frames<'a> {
         let words = &words[self.frame_base..self.frame_base + self.spanned as usize];
-        let blocks = &blocks[self.block_base..self.block_base + self.block_count];
-        Frames::new(words, blocks, self.start_pfn)
+        Frames::new(words, self.blocks(blocks), self.start_pfn)
             .expect("the layout was checked when the allocator was made")
     }
 }

@@ -222,7 +222,7 @@ impl<'w, 'a> World<'w, 'a> {
 
     /// Pages that may be dirty: a part of what files use or could use.
     fn may_be_dirty(&self, model: &Model, permille: u64) -> u64 {
-        (self.allocator.free_counter() + model.cached()) * permille / 1000
+        (self.allocator.stats().free_counter() + model.cached()) * permille / 1000
     }
 
     /// Plays a load to its end.
@@ -436,7 +436,7 @@ impl<'w, 'a> World<'w, 'a> {
 
     /// Each node's first CPU.
     fn first_cpus(&self) -> Vec<(NodeId, u32)> {
-        let cpus = self.allocator.cpu_nodes();
+        let cpus = self.allocator.tables().cpu_nodes();
         let first = |node| cpus.iter().position(|of| *of == node).unwrap_or(0) as u32;
         (0..self.allocator.nodes().len() as u16).map(|n| (NodeId(n), first(NodeId(n)))).collect()
     }
@@ -444,7 +444,7 @@ impl<'w, 'a> World<'w, 'a> {
     /// All threads begin: the load on the CPUs of the first node, in turn.
     fn start(&mut self, load: &dyn Load) {
         self.writers = u64::from(load.threads());
-        let nodes = self.allocator.cpu_nodes();
+        let nodes = self.allocator.tables().cpu_nodes();
         let own: Vec<u32> =
             (0..nodes.len() as u32).filter(|cpu| nodes[*cpu as usize] == NodeId(0)).collect();
         let last = *own.last().unwrap_or(&0);

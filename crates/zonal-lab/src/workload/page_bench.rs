@@ -60,7 +60,7 @@ fn phases(lab: &Lab<'_>) -> (u64, u64) {
     let threshold = numa.threshold(zones.map(Zone::stat_threshold).max().unwrap_or(0));
     let threshold = threshold.unsigned_abs();
     match numa.storage {
-        _ if !lab.allocator.counts_numa() => (0, 1),
+        _ if !lab.allocator.stats().counts_numa() => (0, 1),
         // A fold leaves half the threshold below zero, so the first one comes too early: whoever
         // is anywhere within the first two is as likely to be at each distance from the next.
         NumaStorage::S8InZoneStats | NumaStorage::S16Overstep => {

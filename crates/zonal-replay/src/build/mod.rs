@@ -238,7 +238,7 @@ pub fn set_marks(
     if !follows_linux(allocator.policy()) || off_by_rule == 0 {
         return Ok(None);
     }
-    let by_rule = allocator.min_free_kbytes();
+    let by_rule = allocator.stats().min_free_kbytes();
     let min = |zone: &ZoneAt| machine.zone(zone.node, &zone.kind).map_or(0, |z| z.min);
     let sum: u64 = map.zones().iter().map(min).sum();
     let (mut best, mut best_off) = (i64::from(by_rule), off_by_rule);

@@ -158,7 +158,7 @@ impl<'r, 'a> BuddyJudge<'r, 'a> {
     /// Whether a free block goes straight to the buddy: its order has no list.
     fn past_lists(&self, fact: &Fact) -> bool {
         let order = Order::new(fact.order.into()).unwrap_or(Order::MAX);
-        self.rebuilt.allocator.lists().get(order, Migratetype::Unmovable).is_none()
+        self.rebuilt.allocator.tables().lists().get(order, Migratetype::Unmovable).is_none()
     }
 
     /// Whether a block that a fallback names was taken already by the event before.

@@ -37,14 +37,15 @@ impl<'r, 'a> Lists<'r, 'a> {
     pub fn of(&self, map: &ZoneMap, fact: &Fact) -> Option<ListKey> {
         let order = Order::new(fact.order.into())?;
         let mt = Migratetype::new(fact.migratetype.into())?;
-        let mt = if self.rebuilt.allocator.grouping() { mt } else { Migratetype::Unmovable };
-        let list = self.rebuilt.allocator.lists().get(order, mt)?;
+        let mt =
+            if self.rebuilt.allocator.tables().grouping() { mt } else { Migratetype::Unmovable };
+        let list = self.rebuilt.allocator.tables().lists().get(order, mt)?;
         Some(ListKey { zone: map.of(fact.pfn)? as u16, cpu: fact.cpu, list: list as u8 })
     }
 
     /// Order and type of a list's blocks.
     pub fn holds(&self, key: ListKey) -> (u8, u8) {
-        let (order, mt) = self.rebuilt.allocator.lists().of(key.list.into());
+        let (order, mt) = self.rebuilt.allocator.tables().lists().of(key.list.into());
         (order.get() as u8, mt.index() as u8)
     }
 
@@ -78,7 +79,7 @@ impl<'r, 'a> Lists<'r, 'a> {
         let mut all = BTreeMap::new();
         for zone in 0..allocator.zones().len() as u16 {
             for cpu in 0..allocator.cpus() as u16 {
-                for list in 0..allocator.lists().len() as u8 {
+                for list in 0..allocator.tables().lists().len() as u8 {
                     let key = ListKey { zone, cpu, list };
                     let content = self.content(key);
                     if !content.is_empty() {

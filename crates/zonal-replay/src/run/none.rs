@@ -306,8 +306,8 @@ fn count(rebuilt: &Rebuilt<'_>) -> Counters {
         moves,
         numa: nodes.map(|node| allocator.numa_events(NodeId(node))).collect(),
         lock,
-        slow_paths: allocator.slow_paths().0,
-        fallbacks: allocator.fallbacks(),
+        slow_paths: allocator.stats().slow_paths().0,
+        fallbacks: allocator.stats().fallbacks(),
     }
 }
 

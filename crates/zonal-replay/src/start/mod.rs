@@ -111,11 +111,11 @@ pub fn bring_up(
     known: &Known<'_>,
 ) -> Result<Started, ReplayError> {
     let Known { program, types, lists } = *known;
-    let chooser = Chooser { program, map, lists: rebuilt.allocator.lists(), told: lists };
+    let chooser = Chooser { program, map, lists: rebuilt.allocator.tables().lists(), told: lists };
     let mut report = StartReport::default();
     let mut warm = Vec::new();
     let mut blocks = vec![NO_BLOCK; program.slots.len()];
-    if rebuilt.allocator.grouping() {
+    if rebuilt.allocator.tables().grouping() {
         tag_pageblocks(rebuilt, program, map);
         if let Some(types) = types {
             tag_as_recorded(rebuilt, program, types, map);
@@ -160,7 +160,7 @@ pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
         let record = &allocator.zones()[zone.0 as usize];
         let closed = pcp.close(allocator.platform(), record, rebuilt.slots);
         let Some(mut closed) = closed else { continue };
-        for list in 0..allocator.lists().len() {
+        for list in 0..allocator.tables().lists().len() {
             let of_list = |page: &&(u64, usize)| page.1 == list;
             let count = pages.iter().filter(of_list).count() as u32;
             if count == 0 {

@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn free_pages(pool: &Pool, node: NodeId) -> u64 {
-        pool.allocator().free_snapshot(zone_of(pool, node).id())
+        pool.allocator().stats().free_snapshot(zone_of(pool, node).id())
     }
 
     /// Steps until the reclaimer sleeps; its naps take no time.

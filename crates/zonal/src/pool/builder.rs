@@ -289,7 +289,7 @@ impl Builder {
             grow::prefault_first(&allocator, &memory)?;
         }
         // Each request is to be seen where some are to fail.
-        let slow = self.poison || self.fail_alloc.is_some() || allocator.grouping();
+        let slow = self.poison || self.fail_alloc.is_some() || allocator.tables().grouping();
         let use_fast = mode == Mode::Rseq && !slow;
         let offset = if use_fast { offset } else { 0 };
         let header = plan.header(&allocator, memory.base().as_ptr() as usize, offset);
@@ -481,9 +481,9 @@ impl Plan {
             base,
             frames: if use_fast { self.pages as usize } else { 0 },
             lists: std::array::from_fn(|order| {
-                let list = Order::new(order as u32)
-                    .filter(|_| use_fast)
-                    .and_then(|order| allocator.lists().get(order, Migratetype::Unmovable));
+                let list = Order::new(order as u32).filter(|_| use_fast).and_then(|order| {
+                    allocator.tables().lists().get(order, Migratetype::Unmovable)
+                });
                 list.map_or(NO_OFFSET, list_offset)
             }),
             several_kinds: self.zones.iter().any(|zone| zone.kind != ZoneKind::Normal),

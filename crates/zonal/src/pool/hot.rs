@@ -309,7 +309,7 @@ impl Pool {
         if self.shared.push_again(frame, list) {
             return Ok(());
         }
-        let (order, _) = self.shared.allocator.lists().of(rseq::list_at(list));
+        let (order, _) = self.shared.allocator.tables().lists().of(rseq::list_at(list));
         self.shared.free_long(self.fast.address(frame), order)
     }
 }

@@ -495,7 +495,7 @@ impl Shared {
     fn poison_block(&self, pfn: Pfn, order: Order) {
         let Some(poison) = &self.poison else { return };
         // Only what is really handed out may be written to: a double free must change nothing.
-        if self.allocator.is_allocated(pfn, order) {
+        if self.allocator.tables().is_allocated(pfn, order) {
             poison.fill(self.address(pfn), order);
         }
     }

@@ -54,7 +54,8 @@ impl Upkeep {
             let through = |pages: u64, totals: zonal_core::pcp::store::PcpTotals| {
                 pages.wrapping_add(totals.popped_pages).wrapping_add(totals.pushed_pages)
             };
-            let now = allocator.stores(zone, cpu).map(|store| store.totals()).fold(0, through);
+            let now =
+                allocator.tables().stores(zone, cpu).map(|store| store.totals()).fold(0, through);
             if std::mem::replace(seen, now) == now {
                 allocator.drain(zone, cpu);
             }

@@ -78,9 +78,9 @@ impl State {
         let zones = allocator.zones().iter();
         let mut zones: Vec<ZoneState> = zones.map(|zone| read(allocator, zone)).collect();
         zones.sort_by_key(|zone| (zone.node, zone.kind));
-        let (slow_paths, failures) = allocator.slow_paths();
-        let (claims, steals) = allocator.fallbacks();
-        let whole_drains = allocator.whole_drains();
+        let (slow_paths, failures) = allocator.stats().slow_paths();
+        let (claims, steals) = allocator.stats().fallbacks();
+        let whole_drains = allocator.stats().whole_drains();
         let reclaimer = allocator.platform().reclaimer();
         let whole = WholeState {
             reclaim: allocator.reclaim_stats(),
@@ -131,7 +131,7 @@ fn read<P: Platform>(allocator: &Allocator<'_, P>, zone: &Zone) -> ZoneState {
         protection: ZoneKind::ALL.map(|kind| zone.reserve(kind)).to_vec(),
         stat_threshold: zone.stat_threshold(),
         stats: allocator.zone_stats(zone.id()),
-        areas: allocator.free_areas(zone.id()),
+        areas: allocator.stats().free_areas(zone.id()),
         pagesets: cpus.collect(),
     }
 }

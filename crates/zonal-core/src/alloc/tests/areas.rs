@@ -18,7 +18,7 @@ fn free_areas_and_counters_agree() {
         }
         pool.drain_all();
         for id in [ZoneId(0), ZoneId(1)] {
-            let (areas, stats) = (pool.free_areas(id), pool.zone_stats(id));
+            let (areas, stats) = (pool.stats().free_areas(id), pool.zone_stats(id));
             for (blocks, nr_free) in areas.blocks.iter().zip(stats.nr_free) {
                 assert_eq!(blocks.iter().sum::<u32>(), nr_free);
             }
@@ -38,7 +38,7 @@ fn a_pageblock_that_begins_before_the_zone_counts() {
         caches: Vec::new(),
     };
     let pool = shape.boot(Policy::LINUX_6_12);
-    let areas = pool.free_areas(ZoneId(0));
+    let areas = pool.stats().free_areas(ZoneId(0));
     assert_eq!(areas.pageblocks.iter().sum::<u32>(), 8);
     assert_eq!(areas.blocks[0].iter().sum::<u32>(), 1);
     assert_eq!(areas.blocks[10].iter().sum::<u32>(), 3);

@@ -183,7 +183,7 @@ fn run(pool: &Pool, reclaimer: &mut BackgroundReclaimer) -> (u32, Next) {
 fn put_to_sleep(pool: &Pool, reclaimer: &mut BackgroundReclaimer) {
     assert_eq!(run(pool, reclaimer).1, Next::Nap(NAP_NS));
     assert_eq!(pool.background_step(reclaimer), Next::Sleep);
-    assert!(pool.background(NodeId(0)).is_asleep());
+    assert!(pool.stats().background(NodeId(0)).is_asleep());
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn a_node_that_gives_nothing_is_given_up_until_somebody_frees() {
     let nowait = Request::new(Order::ZERO).gfp(Gfp::NOWAIT);
     pool.alloc(nowait).unwrap();
     put_to_sleep(pool, &mut reclaimer);
-    let record = pool.background(NodeId(0));
+    let record = pool.stats().background(NodeId(0));
     assert_eq!(record.failures(), FAILURES_MAX);
     assert_eq!(pool.reclaim_stats().background_runs, u64::from(FAILURES_MAX));
     // Each fruitless run has a pass of every priority from 12 down to 1.
@@ -290,7 +290,7 @@ fn progress_that_nobody_sees_is_not_believed() {
     leave(pool, 900, false);
     assert!(pool.alloc(Request::new(Order::ZERO).gfp(Gfp::KERNEL)).is_err());
     put_to_sleep(pool, &mut reclaimer);
-    assert_eq!(pool.background(NodeId(0)).failures(), FAILURES_MAX);
+    assert_eq!(pool.stats().background(NodeId(0)).failures(), FAILURES_MAX);
     assert_eq!(pool.nodes()[0].scans().background.reclaimed, 0);
 }
 
@@ -306,7 +306,7 @@ fn a_boost_is_worked_off() {
     let mut marks = zone.marks();
     marks.boost = 512;
     zone.set_marks(&marks);
-    pool.wake_background(zone, Order::ZERO, ZoneKind::Normal);
+    pool.node_ops(NodeId(0)).wake(zone, Order::ZERO, ZoneKind::Normal);
     assert_eq!(pool.platform().wakes.lock().unwrap().len(), 1, "balanced, but boosted");
     assert_eq!(pool.background_step(&mut reclaimer), Next::Again);
     // Another fallback meanwhile: only what was seen goes.
@@ -337,7 +337,7 @@ fn an_order_is_given_up_when_enough_is_free_in_single_pages() {
     pool.drain_all();
     let nowait = Request::new(Order::new(9).unwrap()).gfp(Gfp::NOWAIT);
     let _ = pool.alloc(nowait);
-    assert_eq!(pool.background(NodeId(0)).wanted().order, nowait.order);
+    assert_eq!(pool.stats().background(NodeId(0)).wanted().order, nowait.order);
     assert_eq!(run(pool, &mut reclaimer).1, Next::Nap(NAP_NS));
     let orders: Vec<u32> =
         pool.platform().passes.lock().unwrap().iter().map(|pass| pass.order.get()).collect();

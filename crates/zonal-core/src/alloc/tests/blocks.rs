@@ -133,7 +133,7 @@ fn each_page_is_counted_once() {
     let stats = pool.zone_stats(ZONE);
     let n = pages.len() as u64;
     assert_eq!((stats.allocs, stats.allocated_pages), (n, n));
-    assert_eq!(pool.machine_numa_events().hit, n);
+    assert_eq!(pool.stats().machine_numa_events().hit, n);
     pool.free_bulk(&pages, Order::ZERO).unwrap();
     assert_eq!(pool.zone_stats(ZONE).freed_pages, n);
 }

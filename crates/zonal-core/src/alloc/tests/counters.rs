@@ -6,6 +6,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::home::{LISTS_ALONE, Script, Shape, on_cpu, steps_of};
+use crate::alloc::limits::Limits;
 use crate::alloc::{Allocator, Request, Sysctl};
 use crate::policy::{MinFreeRule, Policy, WatermarkPolicy};
 use crate::sync::Ordering::Relaxed;
@@ -62,12 +63,12 @@ proptest! {
                 let free = pool.zone_stats(zone.id()).free_pages;
                 let bound = u64::from(zone.stat_threshold()) * pool.cpus() as u64;
                 prop_assert!(zone.free_counter().abs_diff(free) <= bound);
-                prop_assert_eq!(pool.free_snapshot(zone.id()), free);
+                prop_assert_eq!(pool.stats().free_snapshot(zone.id()), free);
                 whole += free;
             }
             let zones = pool.zones();
             let bound: u64 = zones.iter().map(|zone| u64::from(zone.stat_threshold())).sum();
-            prop_assert!(pool.free_counter().abs_diff(whole) <= bound * pool.cpus() as u64);
+            prop_assert!(pool.stats().free_counter().abs_diff(whole) <= bound * pool.cpus() as u64);
             Ok(())
         })?;
     }
@@ -97,7 +98,7 @@ fn the_shepherd_queues_cpus_with_deltas_and_not_those_with_pages_alone() {
         now += SECOND;
         assert!(now < 100 * SECOND, "it never rests");
     }
-    assert!(pool.pcp(ZONE, CpuId(1)).count() > 0 && !pool.has_deltas(CpuId(1)));
+    assert!(pool.pcp(ZONE, CpuId(1)).count() > 0 && !pool.cpu_ops(CpuId(1)).has_deltas());
     pool.shepherd(&mut workers, now);
     assert_eq!(queued(&workers), [false; 3], "pages on lists alone call nobody");
 }
@@ -115,10 +116,10 @@ fn numa_events_call_the_shepherd_where_the_refresh_folds_them() {
         let pool = Shape::uniform(1, 1 << 16, 1).boot(Policy { numa, ..Policy::LINUX_6_18 });
         alloc(&pool, 0, 1);
         pool.refresh(CpuId(0));
-        assert!(!pool.has_deltas(CpuId(0)));
+        assert!(!pool.cpu_ops(CpuId(0)).has_deltas());
         // From the list: the free-page counter does not move.
         alloc(&pool, 0, 1);
-        assert_eq!(pool.has_deltas(CpuId(0)), calls, "{numa:?}");
+        assert_eq!(pool.cpu_ops(CpuId(0)).has_deltas(), calls, "{numa:?}");
     }
 }
 
@@ -147,7 +148,7 @@ fn a_cpu_that_goes_idle_folds_and_keeps_its_pages() {
     let count = pool.pcp(ZONE, CpuId(0)).count();
     assert!(!pool.quiet(CpuId(0), &workers[0]), "no worker is queued");
     pool.shepherd(&mut workers, 0);
-    assert!(pool.quiet(CpuId(0), &workers[0]) && !pool.has_deltas(CpuId(0)));
+    assert!(pool.quiet(CpuId(0), &workers[0]) && !pool.cpu_ops(CpuId(0)).has_deltas());
     assert!(!pool.quiet(CpuId(0), &workers[0]), "nothing to fold");
     assert_eq!(pool.pcp(ZONE, CpuId(0)).count(), count);
     pool.validate().unwrap();
@@ -168,8 +169,8 @@ fn what_a_dead_cpu_had_counted_and_cached_is_kept() {
         on_cpu(3);
         alloc(&pool, 0, 5);
         pool.cpu_dead(CpuId(3));
-        assert!(!pool.has_deltas(CpuId(3)) && pool.pcp(ZONE, CpuId(3)).count() == 0);
-        assert_eq!(pool.machine_numa_events().hit, 5);
+        assert!(!pool.cpu_ops(CpuId(3)).has_deltas() && pool.pcp(ZONE, CpuId(3)).count() == 0);
+        assert_eq!(pool.stats().machine_numa_events().hit, 5);
         assert_eq!(pool.zones()[0].free_counter(), (1 << 16) - 5);
         assert!(pool.zones()[0].stat_threshold() < before, "three CPUs, a smaller threshold");
         pool.validate().unwrap();
@@ -214,14 +215,14 @@ fn the_drift_mark_and_the_pressure_threshold_follow_the_policy() {
         assert_eq!(zone.stat_threshold(), normal);
         let mark = (pressure.name() != "off").then_some(high + 64 * u64::from(normal));
         assert_eq!(zone.drift_mark(), mark, "{pressure:?}");
-        pool.set_stat_pressure(NodeId(0), true);
+        Limits::new(&pool.tables).set_stat_pressure(NodeId(0), true);
         let awake = match pressure {
             Pressure::DriftMarkAndThreshold => ((low - min) / 64).max(1) as u32,
             #[cfg(feature = "history")]
             _ => normal,
         };
         assert_eq!(zone.stat_threshold(), awake, "{pressure:?}");
-        pool.set_stat_pressure(NodeId(0), false);
+        Limits::new(&pool.tables).set_stat_pressure(NodeId(0), false);
         assert_eq!(zone.stat_threshold(), normal);
         // LB M.11: it stays, and a written mark does not move it.
         pool.set(Sysctl::MinFreeKbytes, 80_000).unwrap();
@@ -234,9 +235,9 @@ fn a_zone_that_cannot_drift_keeps_its_threshold_under_pressure() {
     let pool = Shape::uniform(1, 1 << 18, 2).boot(Policy::LINUX_6_18);
     let before = pool.zones()[0].stat_threshold();
     assert_eq!(pool.zones()[0].drift_mark(), None);
-    pool.set_stat_pressure(NodeId(0), true);
+    Limits::new(&pool.tables).set_stat_pressure(NodeId(0), true);
     assert_eq!(pool.zones()[0].stat_threshold(), before);
-    let free = pool.safe_snapshot(ZONE, ZoneKind::Normal).free;
+    let free = pool.stats().safe_snapshot(ZONE, ZoneKind::Normal).free;
     assert_eq!(free, pool.zones()[0].free_counter(), "nor are its deltas looked at");
 }
 
@@ -247,18 +248,26 @@ fn below_the_drift_mark_a_safe_test_adds_up_the_deltas() {
     let zone = &pool.zones()[0];
     zone.drift_mark.store(5000, Relaxed);
     let counter = |pages: i64| {
-        let mut locked = zone.lock(pool.platform(), pool.words(), pool.blocks);
+        let mut locked = zone.lock(pool.platform(), pool.words(), pool.tables.blocks);
         locked.fold(pages - zone.free_counter_raw());
     };
     counter(4000);
     pool.pcp(ZONE, CpuId(7)).free_diff.store(-200, Relaxed);
-    assert_eq!(pool.safe_snapshot(ZONE, ZoneKind::Normal).free, 3800);
+    assert_eq!(pool.stats().safe_snapshot(ZONE, ZoneKind::Normal).free, 3800);
     counter(5000);
-    assert_eq!(pool.safe_snapshot(ZONE, ZoneKind::Normal).free, 5000, "at the mark it need not");
-    let steps = steps_of(|| assert_eq!(pool.free_snapshot(ZONE), 4800));
+    assert_eq!(
+        pool.stats().safe_snapshot(ZONE, ZoneKind::Normal).free,
+        5000,
+        "at the mark it need not"
+    );
+    let steps = steps_of(|| assert_eq!(pool.stats().free_snapshot(ZONE), 4800));
     assert_eq!(steps.len(), 64, "a look at each CPU");
     counter(100);
-    assert_eq!((pool.free_snapshot(ZONE), pool.free_counter()), (0, 100), "below zero reads as 0");
+    assert_eq!(
+        (pool.stats().free_snapshot(ZONE), pool.stats().free_counter()),
+        (0, 100),
+        "below zero reads as 0"
+    );
 }
 
 #[test]
@@ -271,9 +280,9 @@ fn a_counter_below_zero_is_told_after_a_refresh_of_all() {
         told
     };
     assert_eq!(told(&pool), []);
-    assert!(!pool.has_deltas(CpuId(0)));
+    assert!(!pool.cpu_ops(CpuId(0)).has_deltas());
     let free = pool.zones()[0].free_counter_raw();
     pool.pcp(ZONE, CpuId(1)).free_diff.store(-free - 3, Relaxed);
     assert_eq!(told(&pool), [("nr_free_pages", -3)]);
-    assert_eq!(pool.free_counter(), 0, "readers see no negative number");
+    assert_eq!(pool.stats().free_counter(), 0, "readers see no negative number");
 }

@@ -91,7 +91,7 @@ fn a_machine_that_has_grown_is_as_one_that_was_complete() {
             pool.finish_growth().unwrap();
             assert!(!pool.is_growing());
             assert_eq!(managed(pool), managed(&complete));
-            assert_eq!(pool.min_free_kbytes(), complete.min_free_kbytes());
+            assert_eq!(pool.stats().min_free_kbytes(), complete.stats().min_free_kbytes());
             for (zone, same) in pool.zones().iter().zip(complete.zones()) {
                 assert_eq!(zone.marks(), same.marks());
                 assert_eq!(zone.stat_threshold(), same.stat_threshold());

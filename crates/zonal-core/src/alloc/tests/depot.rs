@@ -84,7 +84,7 @@ fn blocks_of_the_high_orders_move_whole() {
     for order in [2, 4, 6].map(|order| Order::new(order).unwrap()) {
         let blocks = take(&pool, 0, order, 12);
         give(&pool, 1, order, blocks);
-        assert!(pool.depot_pages(ZoneId(0)) > 0, "{order:?}");
+        assert!(pool.stats().depot_pages(ZoneId(0)) > 0, "{order:?}");
         pool.validate().unwrap();
         let again = take(&pool, 0, order, 12);
         pool.validate().unwrap();
@@ -114,7 +114,7 @@ fn a_refill_takes_whole_blocks_and_fills_the_depot() {
     let run = |policy| {
         let pool = Shape::uniform(1, PAGES, 2).boot(policy);
         let mut pages = take(&pool, 0, Order::ZERO, 4000);
-        let left = pool.depot_pages(ZoneId(0)) as usize;
+        let left = pool.stats().depot_pages(ZoneId(0)) as usize;
         let before = pool.zone_stats(ZoneId(0));
         assert!(left.is_multiple_of(BATCH));
         pages.extend(take(&pool, 1, Order::ZERO, left));
@@ -158,7 +158,7 @@ fn whole_blocks_are_not_to_be_had_everywhere() {
     pool.drain_all();
     pool.zones()[0].set_flag(BELOW_HIGH);
     let kept = take(&pool, 1, Order::ZERO, 1);
-    assert_eq!(pool.depot_pages(ZoneId(0)), 0);
+    assert_eq!(pool.stats().depot_pages(ZoneId(0)), 0);
     give(&pool, 1, Order::ZERO, kept);
 }
 
@@ -168,13 +168,13 @@ fn a_depot_gives_back_what_its_use_does_not_need() {
     let pool = Shape::uniform(1, PAGES, 2).boot(short(64));
     let many = take(&pool, 0, Order::ZERO, 2000);
     give(&pool, 1, Order::ZERO, many);
-    let full = pool.depot_pages(ZoneId(0));
+    let full = pool.stats().depot_pages(ZoneId(0));
     assert!(full > 50 * BATCH as u64);
     for _ in 0..100_000 / BATCH {
         let few = take(&pool, 0, Order::ZERO, BATCH);
         give(&pool, 1, Order::ZERO, few);
     }
-    let rest = pool.depot_pages(ZoneId(0));
+    let rest = pool.stats().depot_pages(ZoneId(0));
     assert!(rest < full / 2, "{rest} of {full}");
     pool.validate().unwrap();
 }
@@ -243,7 +243,8 @@ fn lists_and_depots_together_keep_to_the_budget() {
     }
     assert!(granted() > 3 * before.max(1) && granted() > 200, "{before} to {}", granted());
     pool.drain_all();
-    let depots: u64 = pool.depots(ZoneId(0)).map(|(_, depot)| u64::from(depot.limit())).sum();
+    let depots: u64 =
+        pool.zone_ops(ZoneId(0)).depots().map(|(_, depot)| u64::from(depot.limit())).sum();
     assert_eq!(stats().reserved_pages, depots, "an empty list is granted nothing");
     pool.validate().unwrap();
 }
@@ -278,23 +279,23 @@ fn a_refresh_gives_back_what_nobody_needed_since_the_last() {
     let pool = Shape::uniform(1, PAGES, 2).boot(short(8));
     let pages = take(&pool, 0, Order::ZERO, 200);
     give(&pool, 1, Order::ZERO, pages);
-    let full = pool.depot_pages(ZoneId(0));
+    let full = pool.stats().depot_pages(ZoneId(0));
     assert!(full >= 8 * BATCH as u64);
     pool.refresh(CpuId(0));
-    assert_eq!(pool.depot_pages(ZoneId(0)), full, "it came since");
+    assert_eq!(pool.stats().depot_pages(ZoneId(0)), full, "it came since");
     // Two batches are used, and come back.
     let used = take(&pool, 0, Order::ZERO, 200 - full as usize + 2 * BATCH);
-    let least = pool.depot_pages(ZoneId(0));
+    let least = pool.stats().depot_pages(ZoneId(0));
     give(&pool, 1, Order::ZERO, used);
-    let before = pool.depot_pages(ZoneId(0));
+    let before = pool.stats().depot_pages(ZoneId(0));
     assert!(0 < least && least < before);
     pool.refresh(CpuId(1));
-    assert_eq!(pool.depot_pages(ZoneId(0)), before, "it is the first CPU's to look after");
+    assert_eq!(pool.stats().depot_pages(ZoneId(0)), before, "it is the first CPU's to look after");
     pool.refresh(CpuId(0));
-    assert_eq!(pool.depot_pages(ZoneId(0)), before - least.next_multiple_of(BATCH as u64));
+    assert_eq!(pool.stats().depot_pages(ZoneId(0)), before - least.next_multiple_of(BATCH as u64));
     pool.refresh(CpuId(0));
-    assert_eq!(pool.depot_pages(ZoneId(0)), 0, "idle for a whole interval");
-    assert!(!pool.refresh(CpuId(0)) || pool.depot_pages(ZoneId(0)) == 0);
+    assert_eq!(pool.stats().depot_pages(ZoneId(0)), 0, "idle for a whole interval");
+    assert!(!pool.refresh(CpuId(0)) || pool.stats().depot_pages(ZoneId(0)) == 0);
     pool.validate().unwrap();
 }
 
@@ -304,10 +305,10 @@ fn others_look_after_the_depot_of_a_cpu_that_is_gone() {
     let pages = take(&pool, 1, Order::ZERO, 200);
     pool.cpu_dead(CpuId(0));
     give(&pool, 2, Order::ZERO, pages);
-    assert!(pool.depot_pages(ZoneId(0)) > 0);
+    assert!(pool.stats().depot_pages(ZoneId(0)) > 0);
     pool.refresh(CpuId(2));
     pool.refresh(CpuId(1));
-    assert_eq!(pool.depot_pages(ZoneId(0)), 0);
+    assert_eq!(pool.stats().depot_pages(ZoneId(0)), 0);
     pool.validate().unwrap();
 }
 
@@ -319,12 +320,12 @@ fn cpus_of_one_cache_share_and_those_of_another_do_not() {
     let pool = shape.boot(policy);
     let pages = take(&pool, 0, Order::ZERO, 200);
     give(&pool, 2, Order::ZERO, pages);
-    let held = pool.depot_pages(ZoneId(0));
+    let held = pool.stats().depot_pages(ZoneId(0));
     let steps = steps_of(|| drop(take(&pool, 1, Order::ZERO, 30)));
     assert!(!steps.iter().any(|step| matches!(step, Step::Depot { .. })));
-    assert_eq!(pool.depot_pages(ZoneId(0)), held);
+    assert_eq!(pool.stats().depot_pages(ZoneId(0)), held);
     drop(take(&pool, 0, Order::ZERO, 100));
-    assert!(pool.depot_pages(ZoneId(0)) < held);
+    assert!(pool.stats().depot_pages(ZoneId(0)) < held);
 }
 
 /// A CPU of another node returns pages to their zone's depot, where the zone's CPUs find them.
@@ -336,9 +337,9 @@ fn pages_freed_on_another_node_come_home_in_batches() {
     let before = locks();
     give(&pool, 1, Order::ZERO, pages);
     assert_eq!(locks(), before);
-    let home = pool.depot_pages(ZoneId(0));
+    let home = pool.stats().depot_pages(ZoneId(0));
     assert!(home > 0);
-    assert_eq!(pool.depot_pages(ZoneId(1)), 0);
+    assert_eq!(pool.stats().depot_pages(ZoneId(1)), 0);
     drop(take(&pool, 0, Order::ZERO, home as usize));
     pool.validate().unwrap();
 }
@@ -359,14 +360,14 @@ fn no_request_is_refused_while_a_depot_has_pages() {
     assert!(!pool.zones()[0].has(BELOW_HIGH));
     let some = take(&pool, 1, Order::ZERO, 6000);
     give(&pool, 1, Order::ZERO, some);
-    assert!(pool.depot_pages(ZoneId(0)) > 0);
+    assert!(pool.stats().depot_pages(ZoneId(0)) > 0);
     let mut got = 0;
     on_cpu(0);
     while pool.alloc(Request::new(Order::ZERO)).is_ok() {
         got += 1;
     }
     assert_eq!(got, 12_000);
-    assert_eq!(pool.depot_pages(ZoneId(0)), 0);
+    assert_eq!(pool.stats().depot_pages(ZoneId(0)), 0);
     pool.validate().unwrap();
 }
 
@@ -393,7 +394,7 @@ fn pages_in_a_depot_are_no_strays() {
     let pool = Shape::uniform(1, PAGES, 2).boot(short(8));
     let pages = take(&pool, 0, Order::ZERO, 200);
     give(&pool, 1, Order::ZERO, pages);
-    assert!(pool.depot_pages(ZoneId(0)) > 0);
+    assert!(pool.stats().depot_pages(ZoneId(0)) > 0);
     assert_eq!(pool.adopt_strays(), 0);
     pool.validate().unwrap();
 }
@@ -403,7 +404,7 @@ fn a_page_in_a_depot_cannot_be_freed() {
     let pool = Shape::uniform(1, PAGES, 2).boot(short(8));
     let pages = take(&pool, 0, Order::ZERO, 200);
     give(&pool, 1, Order::ZERO, pages.clone());
-    assert!(pool.depot_pages(ZoneId(0)) > 0);
+    assert!(pool.stats().depot_pages(ZoneId(0)) > 0);
     for page in pages {
         pool.free(page, Order::ZERO).unwrap_err();
     }
@@ -464,7 +465,7 @@ fn under_pressure_chunks_are_as_large_as_without_depots() {
         let pool = Shape::uniform(1, PAGES, 1).boot(policy);
         let zone = &pool.zones()[0];
         zone.set_flag(flag);
-        pool.params(zone, pool.pcp(ZoneId(0), CpuId(0))).scale_max
+        pool.zone_ops(ZoneId(0)).params(pool.pcp(ZoneId(0), CpuId(0))).scale_max
     };
     let small = Policy { pcp: PcpPolicy { scale_max: 3, ..Policy::ZONAL.pcp }, ..Policy::ZONAL };
     let large = Policy { pcp: PcpPolicy { scale_max: 6, ..Policy::ZONAL.pcp }, ..Policy::ZONAL };

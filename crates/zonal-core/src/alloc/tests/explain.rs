@@ -72,7 +72,9 @@ fn the_walk_past_a_full_zone_is_told_zone_by_zone() {
         let (told, notes) = explain(pool, &request);
         let Outcome::Served(place, Source::OtherType) = told.outcome else { panic!("{told}") };
         assert_eq!((place.node, notes.len()), (NodeId(0), 2), "{notes:?}");
-        while pool.zone_of(pool.alloc(request).unwrap()).unwrap().id() == pool.zones()[0].id() {}
+        while pool.tables.zone_of(pool.alloc(request).unwrap()).unwrap().id()
+            == pool.zones()[0].id()
+        {}
         let (told, notes) = explain(pool, &request);
         let Outcome::Served(place, _) = told.outcome else { panic!("{told}") };
         assert_eq!(place.node, NodeId(1), "{notes:?}");

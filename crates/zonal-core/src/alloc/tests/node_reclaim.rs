@@ -126,12 +126,12 @@ fn directs(pool: &Pool) -> u64 {
 fn fill(pool: &Pool, node: u16) -> Vec<Pfn> {
     let request = request().gfp(Gfp::MEMALLOC | Gfp::THISNODE).on(NodeId(node));
     let mut held = Vec::new();
-    let mode = pool.reclaim.mode();
-    pool.reclaim.set_mode(0);
+    let mode = pool.tables.reclaim.mode();
+    pool.tables.reclaim.set_mode(0);
     while pool.zones()[usize::from(node)].free_counter() > 0 {
         held.push(pool.alloc(request).unwrap());
     }
-    pool.reclaim.set_mode(mode);
+    pool.tables.reclaim.set_mode(mode);
     held
 }
 
@@ -335,7 +335,7 @@ fn far_nodes_turn_it_on_by_themselves() {
     for (above, distance, on) in [(20, 20, false), (20, 21, true), (30, 21, false)] {
         let mut with = policy();
         with.node_reclaim.mode = NodeReclaimMode::Auto { above };
-        assert_eq!(boot(distance, with).reclaim.mode(), u32::from(on));
+        assert_eq!(boot(distance, with).tables.reclaim.mode(), u32::from(on));
     }
 }
 

@@ -128,7 +128,7 @@ proptest! {
         let truth = shape.scoped(exact, 0, |pool| {
             let allocs = run(pool, &ops);
             laws_hold(sum(pool), allocs)?;
-            prop_assert_eq!(pool.machine_numa_events(), sum(pool));
+            prop_assert_eq!(pool.stats().machine_numa_events(), sum(pool));
             Ok((0..nodes).map(|node| pool.numa_events(NodeId(node as u16))).collect::<Vec<_>>())
         })?;
         shape.scoped(policy(update, numa), 0, |pool| {
@@ -139,7 +139,7 @@ proptest! {
             let whole = truth.iter().fold(NumaEvents::default(), |sum, node| sum.plus(*node));
             // Error bound: CPUs * zones * threshold; words without a threshold fold when read.
             if threshold <= 125 {
-                let off = off_by(pool.machine_numa_events(), whole);
+                let off = off_by(pool.stats().machine_numa_events(), whole);
                 prop_assert!(off <= cpus * zones * threshold, "off by {}", off);
             }
             for (node, truth) in truth.iter().enumerate() {
@@ -153,7 +153,7 @@ proptest! {
             for cpu in 0..pool.cpus() {
                 pool.refresh(CpuId(cpu as u32));
             }
-            prop_assert_eq!(pool.machine_numa_events(), whole);
+            prop_assert_eq!(pool.stats().machine_numa_events(), whole);
             prop_assert_eq!(sum(pool), whole);
             laws_hold(sum(pool), allocs)
         })?;
@@ -188,7 +188,7 @@ fn switched_off_all_counts_are_gone_and_switched_on_they_begin_at_zero() {
         assert_eq!(sum(&pool).hit, 301, "{name}");
         pool.set(Sysctl::NumaStat, 0).unwrap();
         assert_eq!(sum(&pool), NumaEvents::default(), "{name}");
-        assert_eq!(pool.machine_numa_events(), NumaEvents::default());
+        assert_eq!(pool.stats().machine_numa_events(), NumaEvents::default());
         // Nothing is counted, and every way is open at once.
         assert!(word_path::alloc(&pool, CpuId(0), Order::ZERO).is_some(), "{name}");
         alloc(&pool, 50);
@@ -217,7 +217,7 @@ fn a_kernel_without_the_sysctl_always_counts() {
     let pool = Shape::uniform(1, 4096, 1).boot(Policy { numa: NumaPolicy::V4_13, ..Policy::ZONAL });
     let refused = pool.set(Sysctl::NumaStat, 0).unwrap_err();
     assert_eq!(refused.accepted, "1: this policy always counts");
-    assert!(pool.set(Sysctl::NumaStat, 1).is_ok() && pool.counts_numa());
+    assert!(pool.set(Sysctl::NumaStat, 1).is_ok() && pool.stats().counts_numa());
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn readers_see_what_their_release_showed_them() {
         let pool = Shape::uniform(1, 1 << 18, 2).boot(Policy { numa, ..Policy::ZONAL });
         assert!(pool.zones()[0].stat_threshold() > 10);
         alloc(&pool, 10);
-        assert_eq!(pool.machine_numa_events().hit, of_machine, "{numa:?}");
+        assert_eq!(pool.stats().machine_numa_events().hit, of_machine, "{numa:?}");
         assert_eq!(pool.numa_events(NodeId(0)).hit, of_node, "{numa:?}");
         alloc(&pool, 1);
         let steps = steps_of(|| {
@@ -265,7 +265,7 @@ fn readers_see_what_their_release_showed_them() {
         let folds = count(&steps, |step| *step == Step::Fold(Line::MachineNuma));
         let by_refresh = numa.fold_site.name() == "worker_and_snapshot";
         assert_eq!(folds, usize::from(by_refresh), "{numa:?}");
-        assert_eq!(pool.machine_numa_events().hit, 11, "{numa:?}");
+        assert_eq!(pool.stats().machine_numa_events().hit, 11, "{numa:?}");
     }
 }
 

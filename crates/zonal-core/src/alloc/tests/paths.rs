@@ -193,7 +193,7 @@ fn what_the_atomic_reserve_keeps_from_others_is_the_policys_choice() {
         let pfn = pool.alloc(Request::new(order)).unwrap();
         pool.drain_all();
         let zone = &pool.zones()[0];
-        pool.reserve_highatomic(zone, pfn, order);
+        pool.zone_ops(zone.id()).reserve_highatomic(pfn, order);
         let snapshot = zone.snapshot(ZoneKind::Normal);
         assert_eq!(snapshot.unusable(Order::ZERO, AllocFlags::WMARK_LOW), kept);
         assert_eq!(snapshot.unusable(Order::ZERO, AllocFlags::MIN_RESERVE), 0);

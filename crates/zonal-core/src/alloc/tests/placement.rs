@@ -173,9 +173,17 @@ impl Copy {
     fn of(pool: &Allocator<'_, Script>) -> Copy {
         let zone = &pool.zones()[0];
         Copy {
-            words: pool.words.iter().map(|word| AtomicU64::new(word.load(Relaxed))).collect(),
-            blocks: pool.blocks.iter().map(|mt| AtomicU8::new(mt.load(Relaxed))).collect(),
-            buddy: zone.lock(&pool.platform, pool.words, pool.blocks).buddy.clone(),
+            words: pool
+                .tables
+                .words
+                .iter()
+                .map(|word| AtomicU64::new(word.load(Relaxed)))
+                .collect(),
+            blocks: pool.tables.blocks.iter().map(|mt| AtomicU8::new(mt.load(Relaxed))).collect(),
+            buddy: zone
+                .lock(&pool.tables.platform, pool.tables.words, pool.tables.blocks)
+                .buddy
+                .clone(),
         }
     }
 
@@ -218,10 +226,11 @@ fn a_drain_leaves_the_buddy_as_single_frees_would() {
             let mut plain = Copy::of(&pool);
             let frames = Frames::new(&plain.words, &plain.blocks, start).unwrap();
             let zone = &pool.zones()[0];
-            let closed = pool.pcp(ZoneId(0), CpuId(0)).close(&pool.platform, zone, pool.slots);
+            let closed =
+                pool.pcp(ZoneId(0), CpuId(0)).close(&pool.tables.platform, zone, pool.tables.slots);
             let closed = closed.unwrap();
-            for list in 0..pool.lists().len() {
-                let (order, _) = pool.lists().of(list);
+            for list in 0..pool.tables().lists().len() {
+                let (order, _) = pool.tables().lists().of(list);
                 for slot in closed.frames(list).unwrap() {
                     let idx = slot.load(Relaxed);
                     plain.buddy.free_block(&frames, idx, order, FreeFlags::default()).unwrap();

@@ -75,8 +75,8 @@ fn metadata_larger_than_asked_for_changes_nothing() {
     let shape = Shape::uniform(2, 4096, 2);
     let look = |pool: &Allocator<'_, Script>| {
         assert_eq!(pool.nodes().len(), 2);
-        assert_eq!(pool.distance(NodeId(1), NodeId(0)), 20);
-        assert_eq!(pool.distance(NodeId(1), NodeId(1)), 10);
+        assert_eq!(pool.tables().distance(NodeId(1), NodeId(0)), 20);
+        assert_eq!(pool.tables().distance(NodeId(1), NodeId(1)), 10);
         assert!(pool.alloc(Request::new(Order::ZERO).on(NodeId(2))).is_err());
         let pages: Vec<Pfn> = (0..5000)
             .map(|i| {
@@ -107,7 +107,7 @@ fn a_dead_cpu_leaves_nothing_behind_and_its_share_to_the_others() {
     let before = pool.free_pages();
     on_cpu(0);
     pool.cpu_dead(CpuId(1));
-    assert!(!pool.is_online(CpuId(1)) && pool.online_cpus(None) == 3);
+    assert!(!pool.tables().is_online(CpuId(1)) && pool.tables().online_cpus(None) == 3);
     for zone in pool.zones() {
         let store = pool.pcp(zone.id(), CpuId(1));
         assert_eq!((store.count(), store.free_diff.load(Relaxed)), (0, 0));

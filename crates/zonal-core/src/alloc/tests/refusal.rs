@@ -223,16 +223,16 @@ fn a_request_that_must_not_wait_empties_stores_only_where_that_can_help() {
     pages[..40].iter().for_each(|pfn| pool.free(*pfn, Order::ZERO).unwrap());
     on_cpu(0);
     // Forty pages above the mark are on the other CPU's store, and are found.
-    let before = pool.whole_drains();
+    let before = pool.stats().whole_drains();
     for _ in 0..40 {
         pool.alloc(nowait).unwrap();
     }
-    assert!(pool.whole_drains() > before);
-    let before = pool.whole_drains();
+    assert!(pool.stats().whole_drains() > before);
+    let before = pool.stats().whole_drains();
     for _ in 0..100 {
         assert!(pool.alloc(nowait).is_err());
     }
-    assert_eq!(pool.whole_drains(), before, "nothing to win");
+    assert_eq!(pool.stats().whole_drains(), before, "nothing to win");
     assert_eq!(free_of(&pool, 0), min);
     pool.validate().unwrap();
 }
@@ -248,14 +248,14 @@ fn a_request_waits_for_pages_on_their_way_into_another_store() {
         pool.drain_all();
         // CPU 1 has closed its store, and takes all there is.
         let pcp = pool.pcp(ZoneId(0), CpuId(1));
-        let mut closed = pcp.close(&pool.platform, zone, pool.slots).unwrap();
+        let mut closed = pcp.close(&pool.tables.platform, zone, pool.tables.slots).unwrap();
         let mut sink = closed.refill(0, 8);
-        let mut locked = zone.lock(&pool.platform, pool.words, pool.blocks);
+        let mut locked = zone.lock(&pool.tables.platform, pool.tables.words, pool.tables.blocks);
         for _ in 0..8 {
             let LockedZone { buddy, frames, .. } = &mut locked;
             let mt = Migratetype::Unmovable;
             let idx = buddy.take_smallest(frames, Order::ZERO, mt).unwrap();
-            pool.words[idx as usize].store(pcp.lists[0].cached, Relaxed);
+            pool.tables.words[idx as usize].store(pcp.lists[0].cached, Relaxed);
             sink.give(idx);
         }
         locked.account(&pcp.free_diff, -1, 8);
@@ -304,8 +304,8 @@ fn the_last_reserved_pageblock_is_given_back_before_a_refusal() {
     let (pages, _) = exhaust(&pool, Request::new(Order::ZERO));
     let min = pool.zones()[0].marks().min;
     pool.alloc(Request::new(order(1)).gfp(Gfp::ATOMIC)).unwrap();
-    let (words, blocks) = (pool.words, pool.blocks);
-    let kept = pool.zones()[0].lock(&pool.platform, words, blocks).buddy.free_highatomic();
+    let (words, blocks) = (pool.tables.words, pool.tables.blocks);
+    let kept = pool.zones()[0].lock(&pool.tables.platform, words, blocks).buddy.free_highatomic();
     assert!(kept > 100, "{kept}");
     pages[..50].iter().for_each(|pfn| pool.free(*pfn, Order::ZERO).unwrap());
     exhaust(&pool, Request::new(Order::ZERO).gfp(Gfp::NOWAIT | Gfp::NOMEMALLOC));
@@ -324,7 +324,10 @@ fn without_grouping_an_atomic_request_reserves_nothing() {
     assert!(blocks.len() > 100);
     let zone = &pool.zones()[0];
     for block in zone.start_pfn().0 >> 9..(zone.start_pfn().0 + zone.spanned()) >> 9 {
-        assert_eq!(pool.pageblock_type(zone, Pfn(block << 9)), Migratetype::Unmovable);
+        assert_eq!(
+            pool.zone_ops(zone.id()).pageblock_type(Pfn(block << 9)),
+            Migratetype::Unmovable
+        );
     }
     pool.validate().unwrap();
 }

@@ -24,14 +24,14 @@ fn shape(zones: &[(ZoneKind, u64, u64)]) -> Shape {
 fn what_huge_pages_ask_for_is_capped_by_what_is_above_the_first_marks() {
     let zones = shape(&[(ZoneKind::Dma, 0, 3840), (ZoneKind::Dma32, 4096, 159_412)]);
     let allocator = zones.boot(Policy::LINUX_6_12);
-    assert_eq!(allocator.min_free_kbytes(), 32_408);
+    assert_eq!(allocator.stats().min_free_kbytes(), 32_408);
     let marks = [Mark::Min, Mark::Low, Mark::High, Mark::Promo];
     let of = |zone: usize| marks.map(|mark| allocator.zones()[zone].marks().mark(mark));
     assert_eq!(of(0), [190, 237, 284, 331]);
     assert_eq!(of(1), [7911, 9888, 11_865, 13_842]);
     // LB A.7: the DMA zone keeps back 622 pages of 159412 above it.
-    assert_eq!(allocator.total_reserve(), 622 + 284 + 11_865);
-    assert_eq!(allocator.allocatable_pages(), 3840 - 284 + 159_412 - 11_865);
+    assert_eq!(allocator.stats().total_reserve(), 622 + 284 + 11_865);
+    assert_eq!(allocator.stats().allocatable_pages(), 3840 - 284 + 159_412 - 11_865);
 }
 
 /// The figures are those of 6.12 kernels booted with huge pages off: with 256 MiB they are not even
@@ -42,7 +42,7 @@ fn with_huge_pages_off_the_rule_is_applied_again_to_what_is_above_the_marks() {
         let min_free = MinFreeRule::LinuxThpOff;
         let watermark = WatermarkPolicy { min_free, ..Policy::LINUX_6_12.watermark };
         let zones = shape(&[(ZoneKind::Dma, 0, 3840), (ZoneKind::Dma32, 4096, dma32)]);
-        zones.boot(Policy { watermark, ..Policy::LINUX_6_12 }).min_free_kbytes()
+        zones.boot(Policy { watermark, ..Policy::LINUX_6_12 }).stats().min_free_kbytes()
     };
     assert_eq!(min_free(48_050), 1822);
     assert_eq!(min_free(241_400), 3949);
@@ -54,7 +54,7 @@ fn a_movable_zone_shares_in_the_minimum_only_where_the_policy_says_so() {
     let min = |movable_min| {
         let watermark = WatermarkPolicy { movable_min, ..Policy::LINUX_6_12.watermark };
         let allocator = shape(&zones).boot(Policy { watermark, ..Policy::LINUX_6_12 });
-        let kbytes = allocator.min_free_kbytes();
+        let kbytes = allocator.stats().min_free_kbytes();
         (kbytes, [0, 1].map(|zone| allocator.zones()[zone].marks().mark(Mark::Min)))
     };
     // isqrt(4096 * 4 * 16) is 512; huge pages may raise it to a twentieth of what is above.
@@ -72,7 +72,7 @@ fn the_square_root_rule_ends_at_the_policys_ceiling() {
             shape(&[(ZoneKind::Normal, 0, 16)]).boot(Policy { watermark, ..Policy::LINUX_6_12 });
         allocator.withhold(ZoneId(0), 1 << 32).unwrap();
         allocator.setup();
-        allocator.min_free_kbytes()
+        allocator.stats().min_free_kbytes()
     };
     assert_eq!(min_free(MIN_FREE_KBYTES_CEILING_5_6), 65_536);
     assert_eq!(min_free(Policy::LINUX_6_12.watermark.min_free_max_kbytes), 262_144);

@@ -36,12 +36,12 @@ struct Plain {
 
 impl Plain {
     fn new(pool: &Allocator<'_, Script>, cpu: CpuId) -> Plain {
-        let lists = pool.lists().len();
+        let lists = pool.tables().lists().len();
         Plain {
             state: PcpState { high: pool.pcp(ZONE, cpu).high(), ..PcpState::default() },
-            params: pool.pcp(ZONE, cpu).params(&pool.fixed),
+            params: pool.pcp(ZONE, cpu).params(&pool.tables.fixed),
             drain: pool.policy().pcp.drain,
-            orders: (0..lists).map(|list| pool.lists().of(list).0).collect(),
+            orders: (0..lists).map(|list| pool.tables().lists().of(list).0).collect(),
             lists: std::vec![VecDeque::new(); lists],
             refills: 0,
             refilled_pages: 0,
@@ -179,7 +179,8 @@ fn peek<R>(
 ) -> R {
     let pcp = pool.pcp(ZONE, cpu);
     let word = pcp.word.load(Relaxed);
-    let closed = pcp.close(&pool.platform, &pool.zones()[0], pool.slots).expect("one thread");
+    let closed =
+        pcp.close(&pool.tables.platform, &pool.zones()[0], pool.tables.slots).expect("one thread");
     let seen = look(&closed);
     core::mem::forget(closed);
     pcp.word.store(word, Relaxed);
@@ -209,7 +210,7 @@ impl Pair<'_, '_> {
         let (pool, pressure) = (self.pool, self.pressure());
         let mut gfp = self.gfp();
         let fast = match self.random(2) {
-            0 if !pool.grouping() => word_path::alloc(pool, cpu, order),
+            0 if !pool.tables().grouping() => word_path::alloc(pool, cpu, order),
             _ => None,
         };
         if fast.is_some() {
@@ -217,7 +218,11 @@ impl Pair<'_, '_> {
             gfp = Gfp::KERNEL;
         }
         let pfn = fast.unwrap_or_else(|| pool.alloc(Request::new(order).gfp(gfp)).unwrap());
-        let list = pool.lists().get(order, gfp.migratetype(pool.grouping()).unwrap()).unwrap();
+        let list = pool
+            .tables()
+            .lists()
+            .get(order, gfp.migratetype(pool.tables().grouping()).unwrap())
+            .unwrap();
         let fetched = |_| {
             let mut got = real_list(pool, cpu, list);
             got.push_front(pfn);
@@ -254,9 +259,10 @@ impl Pair<'_, '_> {
         let nth = self.random(self.held.len() as u64) as usize;
         let (pfn, order) = self.held.swap_remove(nth);
         let (pool, pressure) = (self.pool, self.pressure());
-        let list = pool.lists().get(order, pool.pageblock_type(&pool.zones()[0], pfn)).unwrap();
+        let list =
+            pool.tables().lists().get(order, pool.zone_ops(ZONE).pageblock_type(pfn)).unwrap();
         let fast = self.random(2) == 0
-            && !pool.grouping()
+            && !pool.tables().grouping()
             && word_path::free(pool, ZONE, cpu, (pfn, order));
         self.fast_ops += u64::from(fast);
         if !fast {
@@ -275,8 +281,8 @@ impl Pair<'_, '_> {
         let mut pressure = self.pressure();
         let types: Vec<usize> = blocks
             .iter()
-            .map(|pfn| self.pool.pageblock_type(&self.pool.zones()[0], *pfn))
-            .map(|mt| self.pool.lists().get(order, mt).unwrap())
+            .map(|pfn| self.pool.zone_ops(ZONE).pageblock_type(*pfn))
+            .map(|mt| self.pool.tables().lists().get(order, mt).unwrap())
             .collect();
         self.pool.free_bulk(&blocks, order).unwrap();
         for (pfn, list) in blocks.into_iter().zip(types) {
@@ -350,7 +356,7 @@ impl Pair<'_, '_> {
         self.pool.set(Sysctl::HighFraction, fraction).unwrap();
         for cpu in [CpuId(0), CpuId(1)] {
             let plain = &mut self.plain[cpu.0 as usize];
-            plain.params = self.pool.pcp(ZONE, cpu).params(&self.pool.fixed);
+            plain.params = self.pool.pcp(ZONE, cpu).params(&self.pool.tables.fixed);
             if !plain.params.tuning.moves_high() {
                 // One bound, which is `high` from the moment it is written.
                 plain.state.high = plain.params.high_min;
@@ -362,9 +368,9 @@ impl Pair<'_, '_> {
             let page = self.held.iter().position(|(_, order)| *order == Order::ZERO);
             if let Some((pfn, order)) = page.map(|nth| self.held.swap_remove(nth)) {
                 let (pool, pressure) = (self.pool, self.pressure());
-                let mt = pool.pageblock_type(&pool.zones()[0], pfn);
+                let mt = pool.zone_ops(ZONE).pageblock_type(pfn);
                 pool.free(pfn, order).unwrap();
-                let list = pool.lists().get(order, mt).unwrap();
+                let list = pool.tables().lists().get(order, mt).unwrap();
                 self.plain[cpu.0 as usize].free(list, pfn, pressure);
             }
         }
@@ -402,7 +408,11 @@ fn run(policy: Policy, slice: u64, pages: u64, steps: u32) {
             }
         }
         pool.validate().unwrap();
-        assert!(pool.grouping() || pair.fast_ops > u64::from(steps) / 2, "{}", pair.fast_ops);
+        assert!(
+            pool.tables().grouping() || pair.fast_ops > u64::from(steps) / 2,
+            "{}",
+            pair.fast_ops
+        );
         let stats = pool.zone_stats(ZONE);
         assert!(stats.refills > 100 && stats.drains > 100, "{stats:?}");
     });

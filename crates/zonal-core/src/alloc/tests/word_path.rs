@@ -12,8 +12,8 @@ use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
 
 /// Pops and marks a page of the CPU's preferred zone, unless the long way must be taken.
 pub fn alloc(pool: &Allocator<'_, Script>, cpu: CpuId, order: Order) -> Option<Pfn> {
-    let zone = pool.preferred_zone(cpu);
-    let list = pool.lists().get(order, Migratetype::Unmovable)?;
+    let zone = pool.tables().preferred_zone(cpu);
+    let list = pool.tables().lists().get(order, Migratetype::Unmovable)?;
     let frame = pop(pool, zone, cpu, list)?;
     hand_out(pool, zone, cpu, list, frame)
 }
@@ -65,7 +65,7 @@ pub fn free(
     cpu: CpuId,
     (pfn, order): (Pfn, Order),
 ) -> bool {
-    let Some(list) = pool.lists().get(order, Migratetype::Unmovable) else { return false };
+    let Some(list) = pool.tables().lists().get(order, Migratetype::Unmovable) else { return false };
     if !looks_mine(pool, zone, cpu, list, pfn) {
         if !looks_held(pool, zone, list, pfn) {
             return false;
@@ -84,7 +84,7 @@ pub fn free(
 /// Whether the word says that the block is handed out from such a list of any CPU's store.
 pub fn looks_held(pool: &Allocator<'_, Script>, zone: ZoneId, list: usize, pfn: Pfn) -> bool {
     let word = PageWord(pool.words()[frame(pool, zone, pfn) as usize].load(Relaxed));
-    let (order, _) = pool.lists().of(list);
+    let (order, _) = pool.tables().lists().of(list);
     matches!(word.state(), PageState::Allocated { order: held, .. } if held == order)
 }
 
@@ -137,5 +137,5 @@ fn slot<'a>(
     record: &PcpList,
     index: u32,
 ) -> &'a crate::sync::AtomicU32 {
-    &pool.slots[(record.base + record.lo.load(Relaxed) + index) as usize]
+    &pool.tables.slots[(record.base + record.lo.load(Relaxed) + index) as usize]
 }

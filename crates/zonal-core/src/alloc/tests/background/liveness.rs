@@ -19,7 +19,7 @@ fn free_pages_are_above_high_a_few_steps_after_the_load() {
             pool.platform().most.store(most, Relaxed);
             // The last request of the load.
             let _ = pool.alloc(Request::new(Order::ZERO).gfp(Gfp::NOWAIT));
-            assert!(!pool.background(NodeId(0)).is_asleep(), "{free} free");
+            assert!(!pool.stats().background(NodeId(0)).is_asleep(), "{free} free");
             let (steps, next) = run(pool, &mut reclaimer);
             assert_eq!(next, Next::Nap(NAP_NS), "{free} free, {most} a pass");
             // The last six passes of a run, from priority 6 on, look at 200 pages and more each.
@@ -78,5 +78,5 @@ fn without_anything_to_reclaim_it_gives_up_in_bounded_steps() {
     let (steps, next) = run(pool, &mut reclaimer);
     assert_eq!(next, Next::Nap(NAP_NS));
     assert!(steps <= FAILURES_MAX * STEPS_MAX, "{steps} steps");
-    assert!(pool.background(NodeId(0)).is_hopeless());
+    assert!(pool.stats().background(NodeId(0)).is_hopeless());
 }

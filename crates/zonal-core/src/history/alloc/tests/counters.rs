@@ -21,7 +21,7 @@ fn as_posted_the_local_increment_counts_no_single_page_and_the_rest_goes_past_th
     let taken = pool.pcp(ZONE, CpuId(0)).totals().refilled_pages + 500;
     assert!(pairs == 1 && taken > 500);
     assert!(pool.zones()[0].free_counter() < before, "blocks of two are");
-    assert!(!pool.has_deltas(CpuId(0)));
+    assert!(!pool.cpu_ops(CpuId(0)).has_deltas());
     pool.validate().unwrap();
 }
 

@@ -19,7 +19,7 @@ fn alloc(pool: &Allocator<'_, Script>, cold: bool) -> Pfn {
 
 /// Pages on the hot and on the cold store.
 fn counts(pool: &Allocator<'_, Script>, cpu: u32) -> (u32, u32) {
-    let cold = pool.cold_pcp(ZONE, CpuId(cpu)).expect("the policy has cold lists");
+    let cold = pool.tables().cold_pcp(ZONE, CpuId(cpu)).expect("the policy has cold lists");
     (pool.pcp(ZONE, CpuId(cpu)).count(), cold.count())
 }
 
@@ -60,7 +60,7 @@ fn the_hint_chooses_the_lists_and_each_has_its_size() {
 #[test]
 fn one_set_of_lists_reads_no_hint() {
     let pool = Shape::uniform(1, 1 << 15, 1).boot(Policy::LINUX_6_18);
-    assert!(pool.cold_pcp(ZONE, CpuId(0)).is_none());
+    assert!(pool.tables().cold_pcp(ZONE, CpuId(0)).is_none());
     let page = alloc(&pool, true);
     pool.free_cold(page, Order::ZERO).unwrap();
     assert_eq!(alloc(&pool, false), page);

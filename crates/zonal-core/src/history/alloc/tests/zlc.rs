@@ -159,7 +159,7 @@ fn the_preferred_zone_is_reclaimed_for_every_request_until_the_first_fix() {
         let pool = boot(caching);
         fill(pool, 0);
         fill(pool, 1);
-        let slow_paths = pool.slow_paths();
+        let slow_paths = pool.stats().slow_paths();
         allocate(pool, 20, 2);
         assert_eq!(tries(), first_second, "{}", caching.name());
         // A second is over only when more than a second has passed.
@@ -172,7 +172,7 @@ fn the_preferred_zone_is_reclaimed_for_every_request_until_the_first_fix() {
         NOW.set(NOW.get() + 1);
         allocate(pool, 20, 2);
         assert_eq!(tries(), next_second, "{}", caching.name());
-        assert_eq!(pool.slow_paths(), slow_paths, "node 1 has room");
+        assert_eq!(pool.stats().slow_paths(), slow_paths, "node 1 has room");
         pool.validate().unwrap();
     }
 }

@@ -10,7 +10,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::home::{Shape, distances, on_cpu, zone};
-use crate::alloc::scan::mark_of;
+use crate::alloc::search::{Search, mark_of};
 use crate::alloc::{Allocator, Request};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
@@ -434,11 +434,11 @@ fn run(case: Case) {
                 let flags = if low { AllocFlags::WMARK_LOW } else { AllocFlags::WMARK_MIN };
                 assert_eq!(mark_of(flags) as usize, usize::from(low));
                 // Without a zone for it the request is refused before any walk.
-                let ctx = pool.context(&request).ok();
+                let search = Search::new(&pool.tables, &request).ok();
                 // A machine without DMA32 serves such requests from what is above.
                 let dma32 = dma32 && case.has_dma32[..usize::from(case.nodes)].contains(&true);
                 let expected = model.scan(usize::from(node), this_node, dma32, wait, low);
-                let got = ctx.and_then(|ctx| pool.scan(&ctx, flags));
+                let got = search.and_then(|search| search.scan(flags));
                 let zone = got.map(|pfn| (pfn.0 / PAGES) as usize);
                 assert_eq!(zone, expected, "step {number} of {case:?}");
                 if let (Some(zone), Some(pfn)) = (zone, got) {
@@ -478,7 +478,7 @@ fn run(case: Case) {
         }
     }
     WORLD.take();
-    assert_eq!(pool.zone_of(Pfn(0)).map(|zone| zone.id), Some(ZoneId(0)));
+    assert_eq!(pool.tables.zone_of(Pfn(0)).map(|zone| zone.id), Some(ZoneId(0)));
 }
 
 // Boxed strategies: nested ones take the compiler minutes.

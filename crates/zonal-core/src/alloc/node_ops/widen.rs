@@ -10,11 +10,12 @@
 //!
 //! Min, which is what requests are refused by, and the sizes of per-CPU lists stay as they are.
 
-use super::Allocator;
+use super::NodeOps;
+use crate::alloc::limits::Limits;
 use crate::platform::Platform;
-use crate::types::{NodeId, ZoneKind};
+use crate::types::ZoneKind;
 use crate::zone::state::Zone;
-use crate::zone::watermark::{FACTOR_UNIT, Watermarks};
+use crate::zone::watermark::FACTOR_UNIT;
 
 /// A reclaimer that is woken again within this time wakes too often. What a wake-up costs a
 /// request, some hundred microseconds where it has to give its CPU away, is then 2 % of the time.
@@ -24,49 +25,44 @@ pub const WOKEN_SOON_NS: u64 = 5_000_000;
 /// above min, so caches keep three quarters.
 const KEPT_PART_MIN: u64 = 8;
 
-impl<'a, P: Platform> Allocator<'a, P> {
+impl<P: Platform> NodeOps<'_, '_, P> {
     /// The node's reclaimer was woken again so soon after its last run. Returns the factor that its
     /// zones' marks now have; `factor` is the one they had, 0 for the sysctl's.
-    pub(super) fn widen_marks(&self, node: NodeId, factor: u32, after_ns: u64) -> u32 {
-        let most = self.policy.watermark.scale_factor_max.min(self.worth_keeping(node));
-        let now = factor.max(self.scale_factor());
+    pub fn widen_marks(self, factor: u32, after_ns: u64) -> u32 {
+        let most = self.on.policy.watermark.scale_factor_max.min(self.worth_keeping());
+        let now = factor.max(self.on.tunables.scale_factor());
         if after_ns > WOKEN_SOON_NS || now >= most {
             return factor;
         }
         let wider = now.saturating_mul(2).clamp(1, most);
-        self.set_node_marks(node, wider);
+        self.set_node_marks(wider);
         wider
     }
 
     /// The factor with which the distance is a part of what the node has free or could get back.
     /// The rest of its memory is others', who give nothing up.
-    fn worth_keeping(&self, node: NodeId) -> u32 {
-        let zones = || self.zones_of(node, ZoneKind::Movable);
+    fn worth_keeping(self) -> u32 {
+        let zones = || self.zones(ZoneKind::Movable);
         let managed: u64 = zones().map(Zone::managed).sum();
-        let free: u64 = zones().map(|zone| self.free_snapshot(zone.id)).sum();
-        let pages = free.saturating_add(self.could_free(node)).min(managed);
+        let free: u64 = zones().map(|zone| self.zone_ops(zone).free_snapshot()).sum();
+        let pages = free.saturating_add(self.could_free()).min(managed);
         (pages * FACTOR_UNIT / KEPT_PART_MIN / managed.max(1)) as u32
     }
 
     /// The node's marks as the sysctl has them; `factor` is the one they had.
-    pub(super) fn narrow_marks(&self, node: NodeId, factor: u32) {
+    pub fn narrow_marks(self, factor: u32) {
         if factor != 0 {
-            self.set_node_marks(node, self.scale_factor());
+            self.set_node_marks(self.on.tunables.scale_factor());
         }
     }
 
-    fn set_node_marks(&self, node: NodeId, factor: u32) {
-        let lowmem = self.marks_lowmem();
-        for zone in self.zones.iter().filter(|zone| zone.node == node && zone.managed() > 0) {
+    fn set_node_marks(self, factor: u32) {
+        let limits = Limits::new(self.on);
+        let lowmem = limits.marks_lowmem();
+        for zone in self.on.zones_of(self.node).filter(|zone| zone.managed() > 0) {
             // Under the zone lock (LB C.2): an allocation may be raising the boost.
-            let _locked = zone.lock(&self.platform, self.words, self.blocks);
-            self.change_marks(zone, lowmem, factor);
+            let _locked = self.zone_ops(zone).lock();
+            limits.change_marks(zone, lowmem, factor);
         }
-    }
-
-    /// The marks with another distance; a boost stays.
-    pub(super) fn change_marks(&self, zone: &Zone, lowmem: u64, factor: u32) {
-        let boost = zone.marks().boost;
-        zone.set_marks(&Watermarks { boost, ..self.marks_with(zone, lowmem, factor) });
     }
 }

@@ -7,15 +7,13 @@
 //! whatever its memory was used for before. Nothing is split or merged in the buddy, and nobody
 //! takes a zone lock while the list has blocks.
 
-use super::Allocator;
+use super::StoreOps;
 use super::run::Words;
-use super::take::Want;
-use crate::pcp::closed::Closed;
+use crate::alloc::zone_ops::Want;
 use crate::pcp::store::PcpList;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Migratetype, Order, Pfn};
-use crate::zone::state::Zone;
 
 /// The blocks that bulk calls move whole.
 #[derive(Clone, Copy)]
@@ -25,13 +23,13 @@ struct Whole {
     pages: usize,
 }
 
-impl<'a, P: Platform> Allocator<'a, P> {
+impl<P: Platform> StoreOps<'_, '_, P> {
     /// `None`: the bulk calls go page by page. With mobility grouping the list of a page depends on
     /// its pageblock, so that neighbours may belong to two.
     fn whole(&self, mt: Migratetype) -> Option<Whole> {
-        let order = Order::new(u32::from(self.policy.pcp.bulk_block))?;
-        let on = order != Order::ZERO && !self.grouping;
-        let list = on.then(|| self.map.get(order, mt)).flatten()?;
+        let order = Order::new(u32::from(self.ops.on.policy.pcp.bulk_block))?;
+        let on = order != Order::ZERO && !self.ops.on.grouping;
+        let list = on.then(|| self.ops.on.map.get(order, mt)).flatten()?;
         Some(Whole { order, list, pages: order.pages() as usize })
     }
 
@@ -39,10 +37,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// blocks; they are then as if from `single`, the list of order 0. Returns how many pages it
     /// got.
     #[inline]
-    pub(super) fn take_blocks_apart<T>(
-        &self,
-        zone: &'a Zone,
-        closed: &mut Closed<'a>,
+    pub fn take_blocks_apart<T>(
+        &mut self,
         (single, want): (usize, Want),
         pages: &mut [T],
         make: impl Fn(Pfn) -> T,
@@ -50,12 +46,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
         let Some(whole) = self.whole(want.mt).filter(|whole| pages.len() >= whole.pages) else {
             return 0;
         };
-        let pcp = closed.pcp;
-        let words = Words::of(zone, self.words, &pcp.lists[single]);
+        let pcp = self.closed.pcp;
+        let words = Words::of(self.ops.zone, self.ops.on.words, &pcp.lists[single]);
         let want = Want { order: whole.order, ..want };
         let mut got = 0;
         for pages in pages.chunks_exact_mut(whole.pages) {
-            let Some(first) = self.pop_whole(zone, closed, whole, want) else { break };
+            let Some(first) = self.pop_whole(whole, want) else { break };
             words.take_apart(first, pages, &make);
             got += whole.pages;
         }
@@ -67,38 +63,24 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// A block off its list, which may be filled while most of what is free lies in blocks as
     /// large: elsewhere a large block is worth more than the order of its pages.
-    fn pop_whole(
-        &self,
-        zone: &'a Zone,
-        closed: &mut Closed<'a>,
-        whole: Whole,
-        want: Want,
-    ) -> Option<Pfn> {
+    fn pop_whole(&mut self, whole: Whole, want: Want) -> Option<Pfn> {
         loop {
-            if closed.len(whole.list) == 0
-                && (!self.is_mostly_whole(zone, whole.order)
-                    || self.refill(zone, closed, whole.list, want) == 0)
+            if self.closed.len(whole.list) == 0
+                && (!self.ops.is_mostly_whole(whole.order) || self.refill(whole.list, want) == 0)
             {
                 return None;
             }
-            let frame = closed.pop(whole.list, false)?;
-            if let Some(pfn) = self.hand_out(zone, closed.pcp, whole.list, frame) {
+            let frame = self.closed.pop(whole.list, false)?;
+            if let Some(pfn) = self.hand_out(whole.list, frame) {
                 return Some(pfn);
             }
         }
     }
 
-    fn is_mostly_whole(&self, zone: &'a Zone, order: Order) -> bool {
-        let locked = zone.lock(&self.platform, self.words, self.blocks);
-        let blocks = (order.get()..=Order::MAX.get()).filter_map(Order::new);
-        let whole = blocks.map(|o| u64::from(locked.buddy.nr_free(o)) << o.get()).sum::<u64>();
-        2 * whole >= locked.buddy.free_pages()
-    }
-
     /// How many of `pages` lie before the next block that may come back whole, if they are in a
     /// row up to there: those that [`put_block_together`](Self::put_block_together) would not take.
     #[inline]
-    pub(super) fn before_block<T: PartialEq>(
+    pub fn before_block<T: PartialEq>(
         &self,
         single: &PcpList,
         pages: &[T],
@@ -119,29 +101,27 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// them from this store's list of order 0, and puts the block on its list. Returns how many
     /// pages that were.
     #[inline]
-    pub(super) fn put_block_together<T: PartialEq>(
-        &self,
-        zone: &'a Zone,
-        closed: &mut Closed<'a>,
+    pub fn put_block_together<T: PartialEq>(
+        &mut self,
         single: usize,
         pages: &[T],
         pfn: &impl Fn(&T) -> Pfn,
         page: &impl Fn(Pfn) -> T,
     ) -> usize {
-        let pcp = closed.pcp;
+        let pcp = self.closed.pcp;
         let Some(whole) = self.whole(pcp.lists[single].migratetype()) else { return 0 };
         let Some(pages) = pages.get(..whole.pages) else { return 0 };
-        let words = Words::of(zone, self.words, &pcp.lists[single]);
+        let words = Words::of(self.ops.zone, self.ops.on.words, &pcp.lists[single]);
         let up = words.put_together::<true, _>(pages, pfn, page);
         let Some(first) = up.or_else(|| words.put_together::<false, _>(pages, pfn, page)) else {
             return 0;
         };
-        let frame = self.frame(zone, first);
+        let frame = self.ops.zone.frame(first);
         // Relaxed: the block is ours between the claim of its pages and the push.
-        self.words[frame as usize].store(pcp.lists[whole.list].cached, Relaxed);
-        if !self.push_block(zone, closed, whole.list, frame, whole.order) {
-            self.words[frame as usize].store(pcp.lists[whole.list].allocated, Relaxed);
-            self.free_direct(zone, pcp, first, whole.order);
+        self.ops.on.word(frame).store(pcp.lists[whole.list].cached, Relaxed);
+        if !self.push_block(whole.list, frame, whole.order) {
+            self.ops.on.word(frame).store(pcp.lists[whole.list].allocated, Relaxed);
+            self.ops.free_direct(pcp, first, whole.order);
         }
         whole.pages
     }

@@ -1,47 +1,50 @@
 //! Sizes of the per-CPU stores: computed, written to every store, and computed anew when a CPU
 //! comes or goes (LB E.4, E.11).
 
-use super::Allocator;
+use super::Limits;
+use crate::alloc::cpu_ops::CpuOps;
+use crate::alloc::store_ops::StoreOps;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
 use crate::pcp::store::Pcp;
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, NodeId};
+use crate::types::CpuId;
 use crate::zone::state::Zone;
 use crate::zone::watermark::Mark;
 
-impl<'a, P: Platform> Allocator<'a, P> {
+impl<'a, P: Platform> Limits<'_, 'a, P> {
     /// New sizes for the stores of all zones, from what is managed now. While a CPU comes online
     /// `coming` is 1: its node does not list it yet, and Linux counts it on every node.
-    pub(super) fn setup_pagesets(&self, coming: u32) {
-        for zone in self.zones {
+    pub(super) fn set_sizes(self, coming: u32) {
+        let on = self.on;
+        for zone in on.zones {
             let sizes = self.sizes(zone, coming);
             zone.batch.store(sizes.batch, Relaxed);
             zone.high_min.store(sizes.high_min, Relaxed);
             zone.high_max.store(sizes.high_max, Relaxed);
             zone.swing_most.store(size::swing_most(self.cache_slice(), sizes.batch), Relaxed);
-            for cpu in self.each_cpu() {
-                self.setup_pageset(zone, self.pcp(zone.id, cpu), sizes);
+            for cpu in on.each_cpu() {
+                self.set_store_size(zone, on.pcp(zone.id, cpu), sizes);
                 #[cfg(feature = "history")]
-                if let Some(pcp) = self.cold_pcp(zone.id, cpu) {
-                    let cap_pages = self.policy.pcp.batch_cap_pages;
+                if let Some(pcp) = on.cold_pcp(zone.id, cpu) {
+                    let cap_pages = on.policy.pcp.batch_cap_pages;
                     let cold = crate::pcp::history::cold::sizes(zone.managed(), cap_pages);
-                    self.setup_pageset(zone, pcp, cold);
+                    self.set_store_size(zone, pcp, cold);
                 }
             }
         }
     }
 
     /// LB E.4, and what the policy adds.
-    fn sizes(&self, zone: &Zone, coming: u32) -> Sizes {
-        let policy = &self.policy.pcp;
-        let fraction = HighFraction::new(self.high_fraction.load(Relaxed) as i32);
+    fn sizes(self, zone: &Zone, coming: u32) -> Sizes {
+        let policy = &self.on.policy.pcp;
+        let fraction = HighFraction::new(self.on.tunables.high_fraction() as i32);
         let inputs = SizeInputs {
             managed: zone.managed(),
             low_mark: zone.marks().mark(Mark::Low),
-            node_cpus: self.online_cpus(Some(zone.node)) + coming,
-            machine_cpus: self.online_cpus(None),
+            node_cpus: self.on.online_cpus(Some(zone.node)) + coming,
+            machine_cpus: self.on.online_cpus(None),
             cap_pages: policy.batch_cap_pages,
             fraction: fraction.unwrap_or(HighFraction::AUTO),
         };
@@ -55,52 +58,40 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// A CPU's share of the last-level cache, in bytes.
-    fn cache_slice(&self) -> u64 {
-        self.policy.pcp.slice.bytes(self.cache_slice_bytes)
+    fn cache_slice(self) -> u64 {
+        self.on.policy.pcp.slice.bytes(self.on.cache_slice_bytes)
     }
 
     /// New limits for one store. Linux writes them without its lock and lets the next operation
     /// clamp `high`; here the store is closed for a moment, because its fast path keeps a limit
     /// that follows from them.
-    fn setup_pageset(&self, zone: &'a Zone, pcp: &'a Pcp, sizes: Sizes) {
-        let Some(closed) = pcp.close(&self.platform, zone, self.slots) else { return };
+    fn set_store_size(self, zone: &'a Zone, pcp: &'a Pcp, sizes: Sizes) {
+        let Some(_closed) = StoreOps::close(self.zone_ops(zone), pcp) else { return };
+        let fixed = &self.on.fixed;
         let free_high_batch = size::free_high_batch(self.cache_slice(), sizes.batch);
         pcp.batch.store(sizes.batch, Relaxed);
         pcp.high_min.store(sizes.high_min, Relaxed);
         // Where `high` does not move there is but one bound, and fast operations keep to it.
-        let moves = self.fixed.tuning.moves_high();
+        let moves = fixed.tuning.moves_high();
         let high_max = if moves { sizes.high_max } else { sizes.high_min };
         pcp.high_max.store(high_max, Relaxed);
         if !moves {
             pcp.high.store(sizes.high_min, Relaxed);
         }
         pcp.free_high_batch.store(u8::from(free_high_batch), Relaxed);
-        let params = pcp.params(&self.fixed);
+        let params = pcp.params(fixed);
         pcp.free_count_cap.store(params.free_count_cap(), Relaxed);
         // The fast path compares 16 bits; `free_count` never gets that far.
         let threshold = params.free_high_threshold().min(u32::from(u16::MAX));
         pcp.free_high_threshold.store(threshold, Relaxed);
-        drop(closed);
-    }
-
-    /// Whether a CPU is online. All are when an allocator is made.
-    pub fn is_online(&self, cpu: CpuId) -> bool {
-        self.pcp(self.preferred_zone(cpu), cpu).offline.load(Relaxed) == 0
-    }
-
-    /// CPUs that are online, on one node or in all.
-    pub fn online_cpus(&self, node: Option<NodeId>) -> u32 {
-        let cpus = (0..self.cpus()).map(|cpu| CpuId(cpu as u32));
-        let here = cpus.filter(|cpu| node.is_none_or(|node| self.node_of(*cpu) == node));
-        here.filter(|cpu| self.is_online(*cpu)).count() as u32
     }
 
     /// A CPU comes online: if the policy says so the stores of every zone are sized anew, with one
     /// CPU more on *every* node, as Linux does until it next computes them (LB E.4).
-    pub fn cpu_online(&self, cpu: CpuId) {
-        if !self.is_online(cpu) {
+    pub fn cpu_online(self, cpu: CpuId) {
+        if !self.on.is_online(cpu) {
             if self.sizes_follow_cpus() {
-                self.setup_pagesets(1);
+                self.set_sizes(1);
             }
             self.set_offline(cpu, false);
             self.set_thresholds();
@@ -109,28 +100,29 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// A CPU is gone: its stores are emptied, its deltas folded into their zones, NUMA events
     /// included, and thresholds and, if the policy says so, the stores of every zone are sized anew
-    /// for the CPUs that are left (LB E.9, F.4). Nothing may run on the CPU any more.
-    pub fn cpu_dead(&self, cpu: CpuId) {
-        if !self.is_online(cpu) {
+    /// for the CPUs that are left (LB E.9, F.4).
+    pub fn cpu_dead(self, cpu: CpuId) {
+        if !self.on.is_online(cpu) {
             return;
         }
-        for zone in self.zones {
-            self.drain(zone.id, cpu);
-            self.fold_dead(zone, cpu);
+        for zone in self.on.zones {
+            let ops = CpuOps::new(self.on, cpu);
+            ops.drain_work(zone);
+            ops.fold_dead(zone);
         }
         self.set_offline(cpu, true);
         self.set_thresholds();
         if self.sizes_follow_cpus() {
-            self.setup_pagesets(0);
+            self.set_sizes(0);
         }
     }
 
-    fn sizes_follow_cpus(&self) -> bool {
-        self.policy.pcp.recompute >= Recompute::Cpus
+    fn sizes_follow_cpus(self) -> bool {
+        self.on.policy.pcp.recompute >= Recompute::Cpus
     }
 
-    fn set_offline(&self, cpu: CpuId, offline: bool) {
-        let pcp = self.pcp(self.preferred_zone(cpu), cpu);
+    fn set_offline(self, cpu: CpuId, offline: bool) {
+        let pcp = self.on.pcp(self.on.preferred_zone(cpu), cpu);
         pcp.offline.store(u8::from(offline), Relaxed);
     }
 }

@@ -13,11 +13,11 @@ use crate::types::Pfn;
 use crate::zone::state::Zone;
 
 /// Frames looked at together.
-pub(super) const RUN: usize = 8;
+pub const RUN: usize = 8;
 
 /// The page words of one zone, by index in the zone; an index outside has none.
 #[derive(Clone, Copy)]
-pub(super) struct Words<'a> {
+pub struct Words<'a> {
     words: &'a [AtomicU64],
     base: u32,
     start_pfn: u64,
@@ -35,7 +35,7 @@ fn behind<const UP: bool>(first: usize, i: usize) -> usize {
 
 impl<'a> Words<'a> {
     /// Those of `zone` among `all` words, for pages of `list`.
-    pub(super) fn of(zone: &Zone, all: &'a [AtomicU64], list: &PcpList) -> Words<'a> {
+    pub fn of(zone: &Zone, all: &'a [AtomicU64], list: &PcpList) -> Words<'a> {
         let (base, spanned) = (zone.frame_base, zone.spanned as usize);
         Words {
             words: &all[base..base + spanned],
@@ -81,7 +81,7 @@ impl<'a> Words<'a> {
     /// Hands out the pages of a block that begins with `first`, all of whose words are ours to
     /// write. As many as `pages`, a number of runs.
     #[inline(always)]
-    pub(super) fn take_apart<T>(self, first: Pfn, pages: &mut [T], make: impl Fn(Pfn) -> T) {
+    pub fn take_apart<T>(self, first: Pfn, pages: &mut [T], make: impl Fn(Pfn) -> T) {
         let first = self.at(first);
         for words in self.words[first..first + pages.len()].as_chunks::<RUN>().0 {
             store_u64s(words, self.allocated);
@@ -95,7 +95,7 @@ impl<'a> Words<'a> {
     /// block in a row, first page first or (not `UP`) last. The first page of the block, or
     /// nothing done.
     #[inline(always)]
-    pub(super) fn put_together<const UP: bool, T: PartialEq>(
+    pub fn put_together<const UP: bool, T: PartialEq>(
         self,
         pages: &[T],
         pfn: impl Fn(&T) -> Pfn,
@@ -123,7 +123,7 @@ impl<'a> Words<'a> {
 
     /// Hands out frames from the end of `slots`, up to one whose word is wrong. How many.
     #[inline(never)]
-    pub(super) fn take_singles<T>(
+    pub fn take_singles<T>(
         self,
         slots: &[AtomicU32],
         pages: &mut [T],
@@ -144,7 +144,7 @@ impl<'a> Words<'a> {
     /// Takes pages from the front back and names them in `slots`, up to one that nobody holds or
     /// that is not `ours`. How many.
     #[inline(never)]
-    pub(super) fn put_singles<T>(
+    pub fn put_singles<T>(
         self,
         slots: &[AtomicU32],
         pages: &[T],
@@ -169,7 +169,7 @@ impl<'a> Words<'a> {
 
     /// Hands out frames from the end of `slots` while they are runs in one direction. How many.
     #[inline(always)]
-    pub(super) fn take_runs<const UP: bool, T>(
+    pub fn take_runs<const UP: bool, T>(
         self,
         slots: &[AtomicU32],
         pages: &mut [T],
@@ -197,7 +197,7 @@ impl<'a> Words<'a> {
     /// Takes pages from the front back and names them in `slots`, while they are runs in one
     /// direction. How many. `page` is the inverse of `pfn`.
     #[inline(always)]
-    pub(super) fn put_runs<const UP: bool, T: PartialEq>(
+    pub fn put_runs<const UP: bool, T: PartialEq>(
         self,
         slots: &[AtomicU32],
         pages: &[T],

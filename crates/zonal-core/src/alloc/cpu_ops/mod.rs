@@ -1,0 +1,80 @@
+//! What one CPU does with the stores that it has in each zone: blocks taken and given back, stores
+//! drained, counters refreshed.
+//!
+//! | file | does | LB |
+//! |--|--|--|
+//! | `free` | one block back, and many | E.7 |
+//! | `drain` | the CPU's stores back to their zones | E.8, E.9, F.4 |
+//! | `counters` | deltas folded, the CPU's statistics worker | F.4 |
+//! | `numa` | NUMA events of allocations | F.6, F.7 |
+
+mod counters;
+mod drain;
+mod free;
+mod numa;
+
+pub(super) use drain::drain_all;
+
+use super::store_ops::StoreOps;
+use super::tables::Tables;
+use super::zone_ops::{Want, ZoneOps};
+use crate::pcp::store::Pcp;
+use crate::platform::Platform;
+use crate::types::{CpuId, Pfn};
+use crate::zone::state::Zone;
+
+/// One CPU of the tables.
+#[derive(Debug)]
+pub(super) struct CpuOps<'s, 'a, P> {
+    pub on: &'s Tables<'a, P>,
+    pub cpu: CpuId,
+}
+
+impl<P> Clone for CpuOps<'_, '_, P> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P> Copy for CpuOps<'_, '_, P> {}
+
+impl<'s, 'a, P: Platform> CpuOps<'s, 'a, P> {
+    #[inline]
+    pub fn new(on: &'s Tables<'a, P>, cpu: CpuId) -> Self {
+        CpuOps { on, cpu }
+    }
+
+    /// The running CPU.
+    #[inline]
+    pub fn running(on: &'s Tables<'a, P>) -> Self {
+        CpuOps { on, cpu: on.platform.cpu() }
+    }
+
+    #[inline]
+    pub fn zone_ops(self, zone: &'a Zone) -> ZoneOps<'s, 'a, P> {
+        ZoneOps::new(self.on, zone)
+    }
+
+    /// The CPU's stores of a zone.
+    pub fn stores(self, zone: &Zone) -> impl Iterator<Item = &'a Pcp> + use<'a, P> {
+        self.on.stores(zone.id, self.cpu)
+    }
+
+    /// A block of the zone, or `None` if neither the CPU's store nor the buddy has one (LB D.4
+    /// `rmqueue`).
+    pub fn take(self, zone: &'a Zone, want: Want) -> Option<Pfn> {
+        let ops = self.zone_ops(zone);
+        let pcp = ops.pcp(self.cpu);
+        let got = match self.on.map.get(want.order, want.mt) {
+            Some(list) => {
+                let store = self.on.store_for(zone.id, self.cpu, want.cold);
+                let cached = StoreOps::try_close(ops, store);
+                let cached = cached.and_then(|mut store| store.take(list, want));
+                cached.or_else(|| ops.take_direct(pcp, want))
+            }
+            None => ops.take_direct(pcp, want),
+        }?;
+        self.count_event(zone, pcp, want, 1);
+        Some(got)
+    }
+}

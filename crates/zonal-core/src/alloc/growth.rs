@@ -1,0 +1,179 @@
+//! Memory comes online, also after the allocator has begun to serve (LB A.8): then a node's highest
+//! zone starts with its first section, and grows by sections, by workers and on demand, until
+//! [`finish`](Growth::finish).
+//!
+//! ```text
+//!   online_deferred ── first section ──► buddy      setup: sizes of the stores, no marks yet
+//!                      │ rest
+//!   grow (workers) ────┤ claim, prepare ──► buddy
+//!   walk (on demand) ──┘ under the zone lock ──► buddy
+//!   finish: all of it, then marks, and by `pcp.recompute` the sizes of the stores
+//! ```
+//! The sizes of the stores follow from the few pages that were there at first. Up to 5.3 nothing
+//! computed them again (LB E.11).
+
+use core::fmt;
+use core::ops::Range;
+
+use super::limits::Limits;
+use super::tables::Tables;
+use super::zone_ops::ZoneOps;
+use crate::buddy;
+use crate::platform::Platform;
+use crate::sync::Ordering::{Relaxed, Release};
+use crate::types::{NodeId, Pfn, ZoneId, ZoneKind};
+use crate::zone::deferred::{SECTION_PAGES, first_deferred};
+use crate::zone::state::Zone;
+
+/// In `growing`: all memory is there, and what follows from it is being computed.
+const FINISHING: u32 = 1 << 31;
+
+/// Why memory cannot come online.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnlineError {
+    /// No such zone, or the range is not inside it.
+    OutsideZone(ZoneId, u64, u64),
+    /// The buddy refused a block: part of the range is in use already.
+    InUse(buddy::FreeError),
+    /// Part of the zone's memory was put off already.
+    DeferredTwice(ZoneId),
+}
+
+impl fmt::Display for OnlineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OnlineError::OutsideZone(zone, start, end) => {
+                write!(f, "pages {start:#x} to {end:#x} are not inside {zone:?}")
+            }
+            OnlineError::InUse(error) => write!(f, "memory cannot come online: {error}"),
+            OnlineError::DeferredTwice(zone) => write!(
+                f,
+                "{zone:?} has memory that was put off already; call online for its other ranges"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for OnlineError {}
+
+/// The memory of the machine, as it comes online.
+#[derive(Debug)]
+pub(super) struct Growth<'s, 'a, P> {
+    on: &'s Tables<'a, P>,
+}
+
+impl<P> Clone for Growth<'_, '_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P> Copy for Growth<'_, '_, P> {}
+
+impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
+    pub fn new(on: &'s Tables<'a, P>) -> Self {
+        Growth { on }
+    }
+
+    fn zone_ops(self, zone: &'a Zone) -> ZoneOps<'s, 'a, P> {
+        ZoneOps::new(self.on, zone)
+    }
+
+    /// Hands never used pages of a zone to its buddy.
+    pub fn online(self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
+        let (start, end) = (pages.start.0, pages.end.0);
+        let outside = OnlineError::OutsideZone(zone, start, end);
+        let zone = self.on.zones.get(zone.0 as usize).ok_or(outside)?;
+        if start < zone.start_pfn || end > zone.start_pfn + zone.spanned || start > end {
+            return Err(outside);
+        }
+        let ops = self.zone_ops(zone);
+        ops.seed(&mut ops.lock(), pages).map_err(OnlineError::InUse)
+    }
+
+    /// The same, but of the highest zone of a node only the first section, and what precedes it
+    /// where the zone does not start with one.
+    pub fn online_deferred(self, id: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
+        let Some(zone) = self.on.zones.get(id.0 as usize) else { return self.online(id, pages) };
+        let first = first_deferred(zone.start_pfn);
+        if !self.is_highest(zone) || pages.end.0 <= first {
+            return self.online(id, pages);
+        }
+        if zone.deferred.left() > 0 {
+            return Err(OnlineError::DeferredTwice(id));
+        }
+        if pages.end.0 > zone.start_pfn + zone.spanned {
+            return Err(OnlineError::OutsideZone(id, pages.start.0, pages.end.0));
+        }
+        let first = Pfn(first.max(pages.start.0));
+        self.online(id, pages.start..first)?;
+        zone.deferred.put_off(first..pages.end);
+        self.on.growing.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn is_highest(self, zone: &Zone) -> bool {
+        let kinds = self.on.zones_of(zone.node).map(Zone::kind);
+        kinds.filter(|kind| *kind != ZoneKind::Device).max() == Some(zone.kind())
+    }
+
+    /// Counts `pages` more as managed that somebody else holds and that never come to the buddy.
+    pub fn withhold(self, zone: ZoneId, pages: u64) -> Result<(), OnlineError> {
+        let outside = OnlineError::OutsideZone(zone, 0, pages);
+        let zone = self.on.zones.get(zone.0 as usize).ok_or(outside)?;
+        let _locked = self.zone_ops(zone).lock();
+        zone.withhold(pages);
+        Ok(())
+    }
+
+    /// Pages of a node that are still to come online and that nobody has claimed.
+    pub fn left(self, node: NodeId) -> u64 {
+        self.on.zones_of(node).map(|zone| zone.deferred.left()).sum()
+    }
+
+    /// Brings the next section of a node online: claims it, lets the home `prepare` it while nobody
+    /// else can see it, and hands it to the buddy. Returns its pages; 0 when nothing is left.
+    pub fn grow(self, node: NodeId, prepare: impl FnOnce(Range<Pfn>)) -> Result<u64, OnlineError> {
+        let claim = |zone: &'a Zone| Some((zone, zone.deferred.claim(SECTION_PAGES)?));
+        let mut zones = self.on.zones_of(node).filter(|zone| zone.deferred.left() > 0);
+        let Some((zone, range)) = zones.find_map(claim) else {
+            return Ok(0);
+        };
+        prepare(range.clone());
+        let pages = range.end.0 - range.start.0;
+        let seeded = self.online(zone.id, range);
+        zone.deferred.finish();
+        self.zone_ops(zone).clear_below_high();
+        seeded.map(|()| pages)
+    }
+
+    /// Brings all memory online that is left, waits for what workers have claimed, and computes
+    /// what follows from the memory. Does nothing if that has been done.
+    pub fn finish(self) -> Result<(), OnlineError> {
+        let on = self.on;
+        for node in 0..on.nodes.len() {
+            while self.grow(NodeId(node as u16), |_| {})? > 0 {}
+        }
+        while self.wait() {}
+        // Relaxed: one caller goes on. What the others brought online it has seen in the wait.
+        match on.growing.fetch_or(FINISHING, Relaxed) {
+            0 => on.growing.store(0, Relaxed),
+            zones if zones & FINISHING == 0 => {
+                Limits::new(on).setup_grown();
+                // Release: pairs with the Acquire in `Tables::is_growing`; all is computed by then.
+                on.growing.store(0, Release);
+            }
+            _ => {
+                while on.is_growing() {
+                    on.platform.relax();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for what workers have claimed. Returns whether there was any.
+    fn wait(self) -> bool {
+        let zones = self.on.zones.iter();
+        zones.fold(false, |any, zone| any | self.zone_ops(zone).wait_for_growth(u32::MAX))
+    }
+}

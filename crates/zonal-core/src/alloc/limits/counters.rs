@@ -1,0 +1,88 @@
+//! Thresholds of the zones' counters (LB F.2), and NUMA events switched on and off (LB F.7).
+
+use super::Limits;
+use crate::alloc::store_ops::StoreOps;
+use crate::platform::Platform;
+use crate::sync::Ordering::Relaxed;
+use crate::types::NodeId;
+use crate::vmstat::numa::{NumaCounts, NumaDeltas};
+use crate::vmstat::threshold;
+use crate::vmstat::variant::{Pressure, ThresholdPages};
+use crate::zone::state::Zone;
+use crate::zone::watermark::Mark;
+
+impl<P: Platform> Limits<'_, '_, P> {
+    /// Thresholds and drift marks (LB F.2) for the CPUs that are online: at boot, when a CPU comes
+    /// or goes, and when memory does. A drift mark once set stays set (LB M.11).
+    pub fn set_thresholds(self) {
+        let online = self.on.online_cpus(None);
+        for zone in self.on.zones {
+            let normal = self.normal_threshold(zone, online);
+            zone.stat_threshold.store(normal, Relaxed);
+            let marks = zone.marks();
+            let [min, low, high] = [Mark::Min, Mark::Low, Mark::High].map(|mark| marks.mark(mark));
+            let drift = threshold::drift_mark(min, low, high, normal, online);
+            if let Some(drift) = drift
+                && self.on.policy.stat.pressure.sets_drift_mark()
+            {
+                zone.drift_mark.store(drift, Relaxed);
+            }
+        }
+    }
+
+    fn normal_threshold(self, zone: &Zone, online: u32) -> u32 {
+        let pages = match self.on.policy.stat.threshold_pages {
+            #[cfg(feature = "history")]
+            ThresholdPages::Present => zone.present(),
+            ThresholdPages::Managed => zone.managed(),
+        };
+        threshold::normal(pages, online)
+    }
+
+    /// The background reclaimer of a node woke up, or goes to sleep (LB F.2): while it is awake the
+    /// counters of zones with a drift mark fold early.
+    pub fn set_stat_pressure(self, node: NodeId, awake: bool) {
+        if self.on.policy.stat.pressure != Pressure::DriftMarkAndThreshold {
+            return;
+        }
+        let online = self.on.online_cpus(None);
+        for zone in self.on.zones_of(node) {
+            if zone.drift_mark().is_none() {
+                continue;
+            }
+            let marks = zone.marks();
+            let threshold = match awake {
+                true => threshold::pressure(marks.mark(Mark::Low), marks.mark(Mark::Min), online),
+                false => self.normal_threshold(zone, online),
+            };
+            zone.stat_threshold.store(threshold, Relaxed);
+        }
+    }
+
+    /// Switches NUMA events on or off (LB F.7). Off, all counts are 0; on, they begin at 0.
+    pub(super) fn set_numa_stat(self, counts: bool) {
+        let on = self.on;
+        if on.tunables.counts_numa() == counts {
+            return;
+        }
+        on.tunables.set_counts_numa(counts);
+        if !on.policy.numa.records() {
+            // What the words have counted so far is subtracted from now on.
+            for zone in on.zones {
+                let derived = self.zone_ops(zone).derived_events();
+                zone.numa().set(derived.map(i64::wrapping_neg));
+            }
+            return;
+        }
+        for zone in on.zones {
+            zone.set_recorded(counts);
+            zone.numa().set(NumaCounts::default());
+        }
+        on.numa.iter().for_each(NumaDeltas::clear);
+        // A store opens with or without leave for fast operations, as the zone now says.
+        for pcp in on.pcps {
+            pcp.make_slow();
+            drop(StoreOps::close(self.zone_ops(on.zone(pcp.zone)), pcp));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `min_free_kbytes`, watermarks and reserves (LB A.7, C.1, C.2).
+
+use super::Limits;
+use crate::platform::Platform;
+use crate::policy::MinFreeRule;
+use crate::types::{NR_ZONE_KINDS, NodeId, PAGE_SHIFT, ZoneKind};
+use crate::zone::state::Zone;
+use crate::zone::watermark::{self, Mark, MarkInputs, MovableMin, Watermarks};
+
+/// A pool's reserve is at most this part of its memory ([`MinFreeRule::Pool`]).
+const POOL_RESERVE_PART: u64 = 128;
+/// A kernel with less memory does not set up huge pages: 512 MiB.
+const THP_PAGES_MIN: u64 = (512 << 20) >> PAGE_SHIFT;
+
+impl<'a, P: Platform> Limits<'_, 'a, P> {
+    fn low_zones(self) -> impl Iterator<Item = &'a Zone> + Clone {
+        self.on.zones.iter().filter(|zone| zone.kind() <= ZoneKind::Normal)
+    }
+
+    pub(super) fn compute_min_free(self) -> u32 {
+        let pages = self.lowmem_pages();
+        let user = self.on.tunables.min_free_written();
+        let policy = &self.on.policy.watermark;
+        let by_rule = watermark::min_free_kbytes(pages, user, policy.min_free_max_kbytes).kbytes();
+        match policy.min_free {
+            _ if user.is_some() => by_rule,
+            MinFreeRule::Kbytes(kbytes) => kbytes,
+            MinFreeRule::Linux { .. } | MinFreeRule::LinuxThpOff => by_rule,
+            MinFreeRule::Pool => by_rule.min((pages * 4 / POOL_RESERVE_PART) as u32),
+        }
+    }
+
+    /// What becomes of it when huge pages are set up, after marks have been computed (LB C.1, C.3):
+    /// they may ask for more, up to a part of what is above the high marks; where they are off the
+    /// rule is applied again to what is above them.
+    pub(super) fn adjust_min_free(self) {
+        let tunables = &self.on.tunables;
+        if tunables.min_free_written().is_some() {
+            return;
+        }
+        let computed = tunables.min_free_kbytes();
+        let adjusted = match self.on.policy.watermark.min_free {
+            MinFreeRule::Linux { thp: true } => {
+                let low = self.low_zones().filter(|zone| zone.managed() > 0).count() as u32;
+                watermark::min_free_kbytes_for_thp(computed, low, self.lowmem_pages())
+            }
+            MinFreeRule::LinuxThpOff if self.managed_pages() >= THP_PAGES_MIN => {
+                self.compute_min_free()
+            }
+            _ => computed,
+        };
+        if adjusted != computed {
+            tunables.set_min_free_kbytes(adjusted);
+            self.set_marks();
+        }
+    }
+
+    fn managed_pages(self) -> u64 {
+        self.on.zones.iter().map(Zone::managed).sum()
+    }
+
+    fn lowmem_pages(self) -> u64 {
+        let mark = |zone: &Zone| (zone.managed(), zone.marks().mark(Mark::High));
+        watermark::lowmem_pages(self.low_zones().map(mark))
+    }
+
+    /// LB C.2, A.7 and E.4, in this order.
+    pub(super) fn set_marks(self) {
+        let lowmem = self.marks_lowmem();
+        let factor = self.on.tunables.scale_factor();
+        for zone in self.on.zones {
+            // Under the zone lock (LB C.2): an allocation may be raising the boost.
+            let _locked = self.zone_ops(zone).lock();
+            zone.set_marks(&self.marks_with(zone, lowmem, factor));
+        }
+        self.set_reserves();
+        if self.sizes_follow_marks() {
+            self.set_sizes(0);
+        }
+        self.refresh_zones();
+    }
+
+    /// Pages that the minimum is shared out over (LB C.2).
+    pub fn marks_lowmem(self) -> u64 {
+        let all = self.on.policy.watermark.movable_min == MovableMin::Share;
+        let shares = |zone: &&Zone| all || zone.kind() != ZoneKind::Movable;
+        self.on.zones.iter().filter(shares).map(Zone::managed).sum()
+    }
+
+    /// A zone's marks, without a boost, with this `watermark_scale_factor`.
+    fn marks_with(self, zone: &Zone, lowmem: u64, scale_factor: u32) -> Watermarks {
+        Watermarks::compute(&MarkInputs {
+            kind: zone.kind(),
+            managed: zone.managed(),
+            lowmem_managed: lowmem,
+            movable: self.on.policy.watermark.movable_min,
+            min_free_kbytes: self.on.tunables.min_free_kbytes(),
+            scale_factor,
+        })
+    }
+
+    /// A zone's marks with another `watermark_scale_factor`; a boost stays.
+    pub fn change_marks(self, zone: &Zone, lowmem: u64, scale_factor: u32) {
+        let boost = zone.marks().boost;
+        zone.set_marks(&Watermarks { boost, ..self.marks_with(zone, lowmem, scale_factor) });
+    }
+
+    pub(super) fn set_reserves(self) {
+        let ratio = self.on.tunables.lowmem_ratio();
+        for node in 0..self.on.nodes.len() {
+            let node = NodeId(node as u16);
+            let mut managed = [0; NR_ZONE_KINDS];
+            let of_node = || self.on.zones_of(node);
+            of_node().for_each(|zone| managed[zone.kind().index()] = zone.managed());
+            let reserves = watermark::lowmem_reserves(&managed, &ratio);
+            of_node().for_each(|zone| zone.set_reserve(&reserves[zone.kind().index()]));
+        }
+    }
+
+    /// Pages that no request is to count on: of each zone its largest reserve and its high mark
+    /// (LB A.7).
+    pub fn total_reserve(self) -> u64 {
+        self.on.zones.iter().map(total_reserve_of).sum()
+    }
+
+    /// Pages above the high marks of all zones: what decides whether pageblocks are grouped by
+    /// mobility (LB A.5).
+    pub fn allocatable_pages(self) -> u64 {
+        let above = |zone: &Zone| zone.managed().saturating_sub(zone.marks().mark(Mark::High));
+        self.on.zones.iter().filter(|zone| zone.kind() != ZoneKind::Device).map(above).sum()
+    }
+}
+
+/// A zone's part of `totalreserve`.
+pub fn total_reserve_of(zone: &Zone) -> u64 {
+    let reserves = ZoneKind::ALL.map(|kind| zone.reserve(kind));
+    watermark::total_reserve(zone.managed(), &reserves, &zone.marks())
+}

@@ -1,0 +1,203 @@
+//! One request: what follows from it, and the search for a block that serves it (LB D.3 to D.5).
+//!
+//! | file | does | LB |
+//! |--|--|--|
+//! | `walk` | one walk over the zonelist, and what it asks of each zone | D.4 |
+//! | `scan` | the walk as it is since 4.4 | D.4 |
+//! | `zlc` | the walk with the zonelist cache | G.5, G.6 |
+//! | `slow` | what happens when the walk finds nothing | D.5 |
+//! | `direct` | direct reclaim | D.5, H.4, H.5 |
+//! | `bulk` | many order-0 pages at once | D.9 |
+
+mod bulk;
+mod direct;
+mod scan;
+mod slow;
+mod walk;
+mod zlc;
+
+use super::cpu_ops::CpuOps;
+use super::node_ops::NodeOps;
+use super::request::{AllocError, Refusal, Request};
+use super::tables::Tables;
+use super::zone_ops::ZoneOps;
+use crate::gfp::{AllocFlags, Gfp};
+use crate::platform::Platform;
+use crate::platform::reclaimer::Reclaimer;
+use crate::policy::walk::{DirtySpread, NoFragment, ZonelistCaching};
+use crate::types::{CpuId, Migratetype, NodeId, Order, ZoneId, ZoneKind};
+use crate::zone::state::Zone;
+use crate::zone::watermark::{Mark, ZoneSnapshot};
+use crate::zonelist::cache::ZonelistCache;
+
+pub(super) use slow::{reserve_flags, slow_flags};
+pub(super) use walk::{Seen, Visit, Walk};
+
+/// A request with everything derived from it that does not change while it is served (LB D.3).
+#[derive(Debug)]
+pub(super) struct Search<'s, 'a, P> {
+    pub on: &'s Tables<'a, P>,
+    pub order: Order,
+    pub gfp: Gfp,
+    pub mt: Migratetype,
+    pub highest: ZoneKind,
+    pub zonelist: &'a [ZoneId],
+    /// Position of the first zone the request may use.
+    pub first: usize,
+    pub nofragment: bool,
+    /// Its page is about to be written to: nodes with much dirty are passed at first.
+    pub spreads_dirty: bool,
+    /// The list's cache, where the policy has one and the request may leave its node (LB G.4).
+    pub cache: Option<&'a ZonelistCache>,
+}
+
+impl<P> Clone for Search<'_, '_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P> Copy for Search<'_, '_, P> {}
+
+impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
+    /// What follows from a request.
+    pub fn new(on: &'s Tables<'a, P>, request: &Request) -> Result<Self, AllocError> {
+        let Request { order, gfp, node } = *request;
+        let refuse = |why| AllocError { order, why };
+        let bad = || refuse(Refusal::BadGfp(gfp));
+        let highest = gfp.highest_zone(on.kinds).ok_or_else(bad)?;
+        let mt = gfp.migratetype(on.grouping).ok_or_else(bad)?;
+        let node = node.unwrap_or_else(|| on.node_of(on.platform.cpu()));
+        if node.0 as usize >= on.nodes.len() {
+            return Err(refuse(Refusal::NoZone(node)));
+        }
+        let this_node = gfp.contains(Gfp::THISNODE);
+        let zonelist = on.zonelist(node, this_node);
+        let usable = |zone: &ZoneId| on.zone(*zone).kind() <= highest;
+        let first = zonelist.iter().position(usable).ok_or(refuse(Refusal::NoZone(node)))?;
+        let nofragment = on.grouping && keeps_types_apart(on, on.zone(zonelist[first]));
+        let policy = &on.policy.zonelist;
+        let spreads_dirty = policy.dirty == DirtySpread::Node && gfp.contains(Gfp::WRITE);
+        let caches = policy.cache != ZonelistCaching::None && !this_node;
+        let cache = caches.then(|| &on.node(node).cache);
+        Ok(Search {
+            on,
+            order,
+            gfp,
+            mt,
+            highest,
+            zonelist,
+            first,
+            nofragment,
+            spreads_dirty,
+            cache,
+        })
+    }
+
+    pub fn zone_ops(&self, zone: &'a Zone) -> ZoneOps<'s, 'a, P> {
+        ZoneOps::new(self.on, zone)
+    }
+    fn node_ops(&self, node: NodeId) -> NodeOps<'s, 'a, P> {
+        NodeOps::new(self.on, node)
+    }
+    fn cpu_ops(&self, cpu: CpuId) -> CpuOps<'s, 'a, P> {
+        CpuOps::new(self.on, cpu)
+    }
+
+    fn allows(&self, zone: &Zone) -> bool {
+        zone.kind() <= self.highest
+    }
+    /// The first zone the request may use.
+    pub fn preferred(&self) -> &'a Zone {
+        self.on.zone(self.zonelist[self.first])
+    }
+    /// The zones the request may use, each with its position on the list.
+    pub fn usable(&self) -> impl Iterator<Item = (usize, &'a Zone)> {
+        let zones = self.zonelist.iter().map(|id| self.on.zone(*id));
+        zones.enumerate().skip(self.first).filter(|(_, zone)| self.allows(zone))
+    }
+    /// The zones the request may use.
+    pub fn allowed(&self) -> impl Iterator<Item = &'a Zone> {
+        let zones = self.zonelist[self.first..].iter().map(|id| self.on.zone(*id));
+        zones.filter(move |zone| self.allows(zone))
+    }
+    /// The request's zones, the first of each run of zones of one node (LB D.6).
+    pub fn each_node(&self, mut first: impl FnMut(&'a Zone)) {
+        let mut seen = None;
+        for zone in self.allowed() {
+            if seen.replace(zone.node) != Some(zone.node) {
+                first(zone);
+            }
+        }
+    }
+
+    /// Flags of the first walk (LB D.3).
+    pub fn first_flags(&self) -> AllocFlags {
+        let mut flags = AllocFlags::WMARK_LOW;
+        if self.gfp.contains(Gfp::KSWAPD_RECLAIM) {
+            flags |= AllocFlags::KSWAPD;
+        }
+        if self.nofragment {
+            flags |= AllocFlags::NOFRAGMENT;
+        }
+        if self.spreads_dirty {
+            flags |= AllocFlags::SPREAD_DIRTY;
+        }
+        flags
+    }
+
+    /// Whether the calling thread is reclaiming: then its requests ignore the marks (LB D.5).
+    pub fn is_reclaiming(&self) -> bool {
+        self.on.platform.reclaimer().is_some_and(Reclaimer::is_reclaiming)
+    }
+
+    /// Whether the zone is above the mark asked for (LB D.4 step e).
+    fn above_mark(&self, zone: &Zone, flags: AllocFlags) -> bool {
+        let mark = zone.marks().mark(mark_of(flags));
+        zone.snapshot(self.highest).ok(self.order, mark, flags)
+    }
+
+    /// Why the request cannot be served, from the last zone it may use.
+    pub fn refusal(&self, flags: AllocFlags) -> AllocError {
+        let zone = self.allowed().last().unwrap_or(self.preferred());
+        let free = self.zone_ops(zone).free_or_cached();
+        let snapshot = ZoneSnapshot { free, ..zone.snapshot(self.highest) };
+        let mark = mark_of(flags);
+        let (id, node, kind) = (zone.id, zone.node, zone.kind());
+        let free = snapshot.free.saturating_sub(snapshot.unusable(self.order, flags));
+        let needed = snapshot.kept(self.order, &zone.marks(), mark, flags);
+        // A request that ignores the marks fails only for want of a block.
+        let why = if free <= needed && !flags.contains(AllocFlags::NO_WATERMARKS) {
+            Refusal::Watermark { zone: id, node, kind, mark, free, needed }
+        } else {
+            Refusal::Fragmented { zone: id, node, kind, free: snapshot.free }
+        };
+        AllocError { order: self.order, why }
+    }
+}
+
+/// LB D.3 step 3: whether a first walk takes no block of another type.
+fn keeps_types_apart<P: Platform>(on: &Tables<'_, P>, preferred: &Zone) -> bool {
+    on.tunables.defrag_mode()
+        || (on.policy.nofragment != NoFragment::Off && has_dma32_below(on, preferred))
+}
+
+/// Mixing types is put off while the node has a DMA32 zone to fall back to.
+fn has_dma32_below<P: Platform>(on: &Tables<'_, P>, preferred: &Zone) -> bool {
+    let has_dma32 = |node: Option<NodeId>| {
+        on.zones
+            .iter()
+            .any(|zone| zone.kind() == ZoneKind::Dma32 && node.is_none_or(|node| zone.node == node))
+    };
+    preferred.kind() == ZoneKind::Normal
+        && has_dma32(None)
+        && (on.nodes.len() == 1 || has_dma32(Some(preferred.node)))
+}
+
+/// The mark that flags ask for (LB D.2).
+pub(super) fn mark_of(flags: AllocFlags) -> Mark {
+    match flags.bits() & AllocFlags::WMARK_MASK {
+        0 => Mark::Min,
+        1 => Mark::Low,
+        _ => Mark::High,
+    }
+}

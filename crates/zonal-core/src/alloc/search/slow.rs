@@ -1,0 +1,266 @@
+//! When the first walk found nothing (LB D.5): the min mark, reserves, and an exact refusal.
+//!
+//! Direct reclaim, where the home has any, comes first; then what waits on per-CPU stores and in
+//! the HighAtomic reserve. A request is refused only after all were emptied and every zone it may
+//! use was asked once more.
+
+use super::{Search, mark_of};
+use crate::alloc::cpu_ops::drain_all;
+use crate::alloc::request::AllocError;
+use crate::gfp::{AllocFlags, Gfp};
+use crate::pcp::store::Pcp;
+use crate::platform::Platform;
+use crate::platform::reclaimer::OutOfMemory;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{Order, Pfn, ZoneKind};
+use crate::zone::state::Zone;
+use crate::zone::watermark::{ReserveRights, Watermarks, ZoneSnapshot};
+
+/// Rounds of drain and walk before giving up: others may take what was drained. 16 is what Linux
+/// allows reclaim without progress (LB D.5).
+const ROUNDS_MAX: u32 = 16;
+/// Waits for isolated blocks in one round: tens of milliseconds where each gives the processor to
+/// others. Giving 4 MiB back to the operating system takes a tenth of one.
+const ISOLATED_WAITS_MAX: u32 = 1 << 16;
+
+impl<'a, P: Platform> Search<'_, 'a, P> {
+    /// A block for the request.
+    #[inline]
+    pub fn block(&self) -> Result<Pfn, AllocError> {
+        match self.scan(self.first_flags()) {
+            Some(pfn) => Ok(pfn),
+            None => self.block_slow(),
+        }
+    }
+
+    #[cold]
+    fn block_slow(&self) -> Result<Pfn, AllocError> {
+        self.on.events.slow_paths.fetch_add(1, Relaxed);
+        let mut flags = slow_flags(self.gfp, self.order);
+        self.allowed().for_each(|zone| _ = self.zone_ops(zone).drain_depots());
+        if self.gfp.contains(Gfp::KSWAPD_RECLAIM) {
+            self.each_node(|zone| {
+                self.node_ops(zone.node).wake(zone, self.order, self.highest);
+            });
+        }
+        if let Some(pfn) = self.scan(flags) {
+            return Ok(pfn);
+        }
+        let reserve = reserve_flags(self.gfp, self.is_reclaiming());
+        if let Some(reserve) = reserve {
+            let kept = AllocFlags::from_bits(flags.bits() & AllocFlags::KSWAPD.bits());
+            flags = reserve | kept;
+            if let Some(pfn) = self.scan(flags) {
+                return Ok(pfn);
+            }
+        }
+        let freed = self.free_and_retry(flags);
+        freed.or_else(|| self.last_resort(flags)).ok_or_else(|| {
+            self.on.events.failures.fetch_add(1, Relaxed);
+            self.refusal(flags)
+        })
+    }
+
+    /// Reclaims, then drains, and asks again.
+    fn free_and_retry(&self, flags: AllocFlags) -> Option<Pfn> {
+        self.reclaim_and_retry(flags).or_else(|| self.drain_and_retry(flags))
+    }
+
+    /// Nothing is left to reclaim or to drain: the home may know of something (LB D.5 `may_oom`),
+    /// and a request that must not fail waits for others.
+    fn last_resort(&self, flags: AllocFlags) -> Option<Pfn> {
+        if !self.gfp.contains(Gfp::DIRECT_RECLAIM) || self.is_reclaiming() {
+            return None;
+        }
+        let kept = AllocFlags::from_bits(flags.bits() & AllocFlags::KSWAPD.bits());
+        let look = Search { gfp: self.gfp.without(Gfp::DIRECT_RECLAIM), ..*self };
+        for _ in 0..ROUNDS_MAX {
+            // Somebody else may have got help since.
+            if let Some(pfn) = look.scan(AllocFlags::WMARK_HIGH | kept) {
+                return Some(pfn);
+            }
+            if !self.out_of_memory() {
+                break;
+            }
+            if let Some(pfn) = self.free_and_retry(flags) {
+                return Some(pfn);
+            }
+        }
+        if !self.waits() {
+            return None;
+        }
+        let right = match self.on.policy.reserves {
+            ReserveRights::NonBlock => AllocFlags::MIN_RESERVE,
+            ReserveRights::HighHarder => AllocFlags::NON_BLOCK,
+        };
+        loop {
+            if let Some(pfn) = self.scan(flags | right) {
+                return Some(pfn);
+            }
+            if !self.on.platform.wait_for_memory() {
+                return None;
+            }
+            if let Some(pfn) = self.free_and_retry(flags | right) {
+                return Some(pfn);
+            }
+        }
+    }
+
+    /// Whether the request waits for others rather than fail.
+    pub fn waits(&self) -> bool {
+        self.gfp.contains(Gfp::NOFAIL | Gfp::DIRECT_RECLAIM)
+            && !self.is_reclaiming()
+            && self.order <= Order::COSTLY
+    }
+
+    /// Asks the home's last resort, for requests that it may be asked for (LB D.5): Linux kills a
+    /// process for those.
+    fn out_of_memory(&self) -> bool {
+        let (gfp, order) = (self.gfp, self.order);
+        let gives_up = Gfp::NORETRY | Gfp::RETRY_MAYFAIL | Gfp::THISNODE;
+        let may = order <= Order::COSTLY
+            && gfp.bits() & gives_up.bits() == 0
+            && gfp.contains(Gfp::FS)
+            && self.highest >= ZoneKind::Normal;
+        let reclaimer = self.on.platform.reclaimer().filter(|_| may);
+        let Some(reclaimer) = reclaimer else { return false };
+        self.on.reclaim.events.count_out_of_memory();
+        let node = self.preferred().node;
+        reclaimer.out_of_memory(&OutOfMemory { gfp, order, node })
+    }
+
+    /// Empties the stores and the HighAtomic reserve and asks again, as long as that gave pages
+    /// back. A request that must not wait does this once, where it can win by it: without
+    /// it a refusal would not be exact.
+    fn drain_and_retry(&self, flags: AllocFlags) -> Option<Pfn> {
+        let may_wait = self.gfp.contains(Gfp::DIRECT_RECLAIM);
+        if !may_wait && !self.draining_may_help(flags) {
+            return None;
+        }
+        for round in 0..ROUNDS_MAX {
+            let before = self.activity();
+            let drained = if may_wait { drain_all(self.on) } else { self.drain_open() };
+            let waited = may_wait && (self.wait_for_isolated() | self.wait_for_growth());
+            self.allowed().for_each(|zone| self.zone_ops(zone).settle());
+            // The last reserved pageblock goes when nothing else came back (LB D.5).
+            let force = round > 0 || (drained == 0 && may_wait);
+            let unreserved = self.unreserve_highatomic(force);
+            if let Some(pfn) = self.scan(flags) {
+                return Some(pfn);
+            }
+            let moved = drained != 0
+                || unreserved
+                || waited
+                || self.stores_in_use()
+                || self.activity() != before;
+            if !moved || !may_wait || self.gfp.contains(Gfp::NORETRY) {
+                break;
+            }
+            self.on.platform.relax();
+        }
+        None
+    }
+
+    /// Empties the stores of the request's zones, without a long wait. Returns the pages moved.
+    fn drain_open(&self) -> u64 {
+        self.on.events.drains_all.fetch_add(1, Relaxed);
+        let of_zone = |zone: &'a Zone| {
+            let cpus = self.on.each_cpu().map(|cpu| self.cpu_ops(cpu));
+            cpus.map(|ops| ops.drain_open(zone)).sum::<u64>()
+        };
+        self.allowed().map(of_zone).sum()
+    }
+
+    /// Whether some zone would have room with all that waits on its stores or is on its way there,
+    /// and without the boost. Looks at counters alone: emptying a store interrupts its CPU, which
+    /// is for a request that can win by it.
+    pub fn draining_may_help(&self, flags: AllocFlags) -> bool {
+        self.allowed().any(|zone| {
+            let ops = self.zone_ops(zone);
+            if ops.stores().any(Pcp::is_closed) {
+                return true;
+            }
+            let free = ops.free_or_cached();
+            let all = ZoneSnapshot { free, highatomic_free: 0, ..zone.snapshot(self.highest) };
+            let marks = Watermarks { boost: 0, ..zone.marks() };
+            let kept = match flags.contains(AllocFlags::NO_WATERMARKS) {
+                true => 0,
+                false => all.kept(self.order, &marks, mark_of(flags), flags),
+            };
+            free > kept + all.unusable(self.order, flags)
+        })
+    }
+
+    /// Waits while free blocks are out of the buddy for a moment. They are free, so a request that
+    /// may wait is not refused for want of them. Returns whether there were any.
+    fn wait_for_isolated(&self) -> bool {
+        let isolated = || self.on.events.isolated.load(Relaxed) != 0;
+        let waits = (0..ISOLATED_WAITS_MAX).take_while(|_| isolated());
+        waits.map(|_| self.on.platform.relax()).count() > 0
+    }
+
+    /// Waits while workers have memory of the request's zones that is not there yet. Returns
+    /// whether there was any.
+    fn wait_for_growth(&self) -> bool {
+        let wait = |zone| self.zone_ops(zone).wait_for_growth(ISOLATED_WAITS_MAX);
+        self.allowed().fold(false, |any, zone| any | wait(zone))
+    }
+
+    /// Whether pages came to a store or depot of one of the request's zones since all were drained,
+    /// or may be on their way there: its owner has it closed.
+    fn stores_in_use(&self) -> bool {
+        self.allowed().any(|zone| {
+            let ops = self.zone_ops(zone);
+            ops.stores().any(|pcp| !pcp.seems_empty()) || ops.depots_in_use()
+        })
+    }
+
+    /// Pages that were allocated and freed in the request's zones so far, and batches that came to
+    /// depots and left them. While it stands still and the stores are empty, what the walk saw of
+    /// one zone is still true when it has seen the last; otherwise a block may have been freed
+    /// behind its back for one that was taken before it.
+    fn activity(&self) -> u64 {
+        let of_store = |pcp: &Pcp| {
+            let totals = pcp.totals();
+            let direct = pcp.events.direct_pages.load(Relaxed);
+            let direct = direct + pcp.events.direct_freed.load(Relaxed);
+            totals.popped_pages + totals.pushed_pages + direct
+        };
+        let of_zone = |zone: &'a Zone| {
+            let ops = self.zone_ops(zone);
+            ops.stores().map(of_store).fold(ops.depot_changes(), u64::wrapping_add)
+        };
+        self.allowed().map(of_zone).fold(0, u64::wrapping_add)
+    }
+
+    /// LB B.8: gives pageblocks of the reserve back to the request's type.
+    pub(super) fn unreserve_highatomic(&self, force: bool) -> bool {
+        let mut zones = self.allowed().map(|zone| self.zone_ops(zone));
+        self.on.grouping && zones.any(|ops| ops.unreserve_highatomic(self.mt, force))
+    }
+}
+
+/// LB D.5, "alloc-flag derivation".
+pub fn slow_flags(gfp: Gfp, order: Order) -> AllocFlags {
+    let mut flags = AllocFlags::WMARK_MIN;
+    if gfp.contains(Gfp::KSWAPD_RECLAIM) {
+        flags |= AllocFlags::KSWAPD;
+    }
+    if gfp.contains(Gfp::HIGH) {
+        flags |= AllocFlags::MIN_RESERVE;
+    }
+    if !gfp.contains(Gfp::DIRECT_RECLAIM) && !gfp.contains(Gfp::NOMEMALLOC) {
+        flags |= AllocFlags::NON_BLOCK;
+        if order > Order::ZERO && gfp.contains(Gfp::HIGH) {
+            flags |= AllocFlags::HIGHATOMIC;
+        }
+    }
+    flags
+}
+
+/// LB D.5, "reserve flags": what the request may do besides.
+pub fn reserve_flags(gfp: Gfp, is_reclaiming: bool) -> Option<AllocFlags> {
+    let memalloc = gfp.contains(Gfp::MEMALLOC) || is_reclaiming;
+    let ignores_marks = memalloc && !gfp.contains(Gfp::NOMEMALLOC);
+    ignores_marks.then_some(AllocFlags::NO_WATERMARKS)
+}

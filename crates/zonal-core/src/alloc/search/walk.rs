@@ -1,0 +1,209 @@
+//! One walk over a zonelist (LB D.4), and what it asks of each zone.
+//!
+//! Allocation takes blocks ([`Take`](super::scan::Take)); [`explain`](crate::alloc::explain)
+//! follows the same walk and only notes it, so that what it tells cannot differ from what is done.
+
+use super::{Search, mark_of};
+use crate::alloc::cpu_ops::CpuOps;
+use crate::alloc::zone_ops::{Want, ZoneOps};
+use crate::gfp::{AllocFlags, Gfp};
+use crate::platform::{Platform, Step};
+use crate::reclaim::NodeReclaim;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{NodeId, Order, Pfn};
+use crate::zone::state::{BELOW_HIGH, BOOSTED, Zone};
+use crate::zone::watermark::Mark;
+
+/// One walk over the zonelist.
+pub struct Walk<'w, 's, 'a, P> {
+    pub search: &'w Search<'s, 'a, P>,
+    pub flags: AllocFlags,
+    /// The first zone the request may use.
+    pub preferred: &'a Zone,
+}
+
+/// How a zone stands to its marks.
+#[derive(Clone, Copy)]
+struct Standing {
+    /// It may spare the block.
+    above: bool,
+    /// It has just fallen below its high mark.
+    below_high: bool,
+}
+
+/// What a walk knows of the dirty pages of the node it asked about last.
+pub type Dirty = Option<(NodeId, bool)>;
+
+/// A step of a walk.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'a> {
+    /// A walk begins.
+    Starts(AllocFlags),
+    /// The zone cannot spare the block.
+    BelowMark(&'a Zone),
+    /// The zone, below its mark, may be reclaimed (step d of LB D.4).
+    NodeReclaim(&'a Zone),
+    /// The zone is passed without a look, because it was found full lately.
+    Passed(&'a Zone),
+    /// The zone is passed without a look, because its node has as much dirty as it may.
+    Dirty(&'a Zone),
+    /// The walk ends in front of the zone, because types are kept apart.
+    Stops(&'a Zone),
+}
+
+/// Who walks.
+pub trait Visit<'a, P: Platform> {
+    /// What the walk is after.
+    type Block;
+    /// The walk decides as any other and changes nothing: what node reclaim and memory to come
+    /// would give counts as nothing.
+    const DRY: bool;
+
+    /// A step was made.
+    fn see(&mut self, step: Seen<'a>);
+    /// A block of a zone that may spare it.
+    fn serve(&mut self, walk: &Walk<'_, '_, 'a, P>, zone: &'a Zone) -> Option<Self::Block>;
+}
+
+impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
+    pub fn zone_ops(&self, zone: &'a Zone) -> ZoneOps<'s, 'a, P> {
+        ZoneOps::new(self.search.on, zone)
+    }
+
+    /// Step 2: whether the zone is passed, because its node has as much dirty as it may.
+    #[inline]
+    pub fn passes_dirty<V: Visit<'a, P>>(
+        &self,
+        visit: &mut V,
+        zone: &'a Zone,
+        known: &mut Dirty,
+    ) -> bool {
+        if !self.flags.contains(AllocFlags::SPREAD_DIRTY) {
+            return false;
+        }
+        let too_dirty = match *known {
+            Some((node, is)) if node == zone.node => is,
+            _ => {
+                let is = !self.search.node_ops(zone.node).may_dirty();
+                known.insert((zone.node, is)).1
+            }
+        };
+        if too_dirty {
+            visit.see(Seen::Dirty(zone));
+        }
+        too_dirty
+    }
+
+    /// Step 3: a walk that keeps types apart ends where the preferred node does.
+    #[inline]
+    pub fn stays_on_node<V: Visit<'a, P>>(&self, visit: &mut V, zone: &'a Zone) -> Result<(), ()> {
+        let leaves = self.flags.contains(AllocFlags::NOFRAGMENT)
+            && self.search.on.nodes.len() > 1
+            && zone.node != self.preferred.node;
+        if leaves {
+            visit.see(Seen::Stops(zone));
+            return Err(());
+        }
+        Ok(())
+    }
+
+    /// Steps 5 and 6 of LB D.4: the high mark once, then the mark asked for. A zone that grows is
+    /// not asked again.
+    #[inline]
+    pub fn may_take<V: Visit<'a, P>>(&self, visit: &mut V, zone: &'a Zone) -> bool {
+        let ignores = self.flags.contains(AllocFlags::NO_WATERMARKS);
+        if V::DRY {
+            let may = self.standing(zone).above || ignores;
+            if !may {
+                visit.see(Seen::BelowMark(zone));
+            }
+            return may;
+        }
+        self.search.on.platform.cost(Step::Scan(zone.id));
+        let standing = self.standing(zone);
+        if standing.below_high {
+            zone.set_flag(BELOW_HIGH);
+            self.zone_ops(zone).slow_down();
+        }
+        standing.above || self.zone_ops(zone).grew(self.search.order) || ignores
+    }
+
+    /// How the zone stands to its marks, for the request.
+    #[inline]
+    fn standing(&self, zone: &Zone) -> Standing {
+        let Walk { search, flags, .. } = *self;
+        let order = search.order;
+        let fast = zone.fast.load(Relaxed);
+        if fast & (1 << order.get()) != 0 {
+            return Standing { above: true, below_high: false };
+        }
+        let snapshot = zone.snapshot(search.highest);
+        let marks = zone.marks();
+        let asks_high = fast & BELOW_HIGH == 0 && search.on.fixed.tuning.watches_high_mark();
+        if asks_high && snapshot.ok_fast(order, &marks, Mark::High, flags) {
+            return Standing { above: true, below_high: false };
+        }
+        let above = snapshot.ok_fast(order, &marks, mark_of(flags), flags);
+        Standing { above, below_high: asks_high }
+    }
+
+    /// Whether the zone is near enough to be reclaimed rather than passed (LB D.4 step d).
+    pub fn reclaims(&self, zone: &Zone) -> bool {
+        let on = self.search.on;
+        let distance = || on.distance(self.preferred.node, zone.node);
+        on.reclaim.is_on() && on.reclaim.distance.allows(distance())
+    }
+
+    /// Step d: node reclaim of a zone below its mark.
+    #[cold]
+    pub fn reclaim<V: Visit<'a, P>>(&self, visit: &mut V, zone: &'a Zone) -> NodeReclaim {
+        visit.see(Seen::NodeReclaim(zone));
+        if V::DRY {
+            return NodeReclaim::NoScan;
+        }
+        let Search { gfp, order, highest, .. } = *self.search;
+        self.search.node_ops(zone.node).reclaim(zone, (gfp, order, highest))
+    }
+
+    /// Steps d and e: the zone is below its mark; its node may have something to give up.
+    #[cold]
+    pub fn node_reclaim_makes_room<V: Visit<'a, P>>(&self, visit: &mut V, zone: &'a Zone) -> bool {
+        let made = |outcome| matches!(outcome, NodeReclaim::Some | NodeReclaim::Success);
+        self.reclaims(zone) && made(self.reclaim(visit, zone)) && self.above_mark(zone)
+    }
+
+    /// Whether the zone is above the mark asked for (LB D.4 step e).
+    pub fn above_mark(&self, zone: &Zone) -> bool {
+        self.search.above_mark(zone, self.flags)
+    }
+
+    /// A block of the zone, which may spare it.
+    #[inline]
+    pub fn take(&self, zone: &'a Zone) -> Option<Pfn> {
+        let Walk { search, flags, preferred } = *self;
+        let on = search.on;
+        let want = Want {
+            order: search.order,
+            mt: search.mt,
+            flags,
+            preferred: preferred.id,
+            cold: search.gfp.contains(Gfp::COLD),
+        };
+        let pfn = loop {
+            match CpuOps::running(on).take(zone, want) {
+                Some(pfn) => break pfn,
+                None if self.zone_ops(zone).grew(search.order) => {}
+                None => return None,
+            }
+        };
+        if flags.contains(AllocFlags::KSWAPD) && zone.has(BOOSTED) {
+            zone.clear_flag(BOOSTED);
+            zone.refresh_fast();
+            search.node_ops(zone.node).wake(zone, Order::ZERO, zone.kind());
+        }
+        if flags.contains(AllocFlags::HIGHATOMIC) && on.grouping {
+            self.zone_ops(zone).reserve_highatomic(pfn, search.order);
+        }
+        Some(pfn)
+    }
+}

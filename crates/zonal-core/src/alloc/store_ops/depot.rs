@@ -1,0 +1,240 @@
+//! Whole batches between a closed store and its depot: what a full store leaves, an empty one takes
+//! (see [`crate::pcp::depot`]).
+
+use super::StoreOps;
+use crate::alloc::zone_ops::{PRESSED, Want, depot_word};
+use crate::pcp::depot::{Batch, Depot};
+use crate::pcp::tune::{self, BulkFree};
+use crate::platform::{Platform, Step};
+use crate::prefetch;
+use crate::sync::Ordering::Relaxed;
+use crate::types::Order;
+use crate::zone::state::LockedZone;
+
+/// Most batches that one refill leaves in a depot.
+const FILL_MAX: usize = 16;
+/// Most blocks that it takes out of the buddy.
+const TAKEN_MAX: usize = 64;
+
+/// Blocks out of the buddy that are nobody's yet: first frames and orders.
+struct Taken {
+    blocks: [(u32, Order); TAKEN_MAX],
+    count: usize,
+}
+
+impl Taken {
+    fn blocks(&self) -> &[(u32, Order)] {
+        &self.blocks[..self.count]
+    }
+
+    /// Base pages.
+    fn pages(&self) -> u32 {
+        self.blocks().iter().map(|(_, order)| order.pages() as u32).sum()
+    }
+
+    /// First frames of the blocks of `bits` as their order that these are cut into.
+    fn frames(&self, bits: u32) -> impl Iterator<Item = u32> + '_ {
+        let cut = move |&(first, order): &(u32, Order)| {
+            (first..first + order.pages() as u32).step_by(1 << bits)
+        };
+        self.blocks().iter().flat_map(cut)
+    }
+}
+
+impl<P: Platform> StoreOps<'_, '_, P> {
+    /// As [`drain_pages`](Self::drain_pages), but whole batches go to the depot first. Then less
+    /// than a batch stays; of a stream of large frees nothing does. Under pressure all goes to the
+    /// buddy: who looks for memory looks there.
+    pub fn give_back(&mut self, bulk: BulkFree, first: usize) -> u32 {
+        let ops = self.ops;
+        let BulkFree { pages, forced } = bulk;
+        let depot = ops.depot(self.closed.pcp).filter(|_| !ops.zone.has(PRESSED));
+        let Some(depot) = depot else { return self.drain_pages(pages, first) };
+        let (mut left, mut stayed) = (pages, false);
+        let chunk = self.closed.pcp.batch();
+        for list in (first..ops.on.map.len()).chain(0..first) {
+            let bits = self.closed.pcp.lists[list].order_bits;
+            let whole = self.batch_blocks(depot, list);
+            // A stream of large frees spreads over lists that have less than a batch each.
+            let least = if forced { 1 } else { whole };
+            while self.closed.len(list) >= least && left > 0 {
+                let blocks = self.closed.len(list).min(whole);
+                let batch = blocks << bits;
+                // Blocks larger than a chunk go one by one.
+                if !forced && left < batch.min(chunk) {
+                    stayed = left < pages;
+                    break;
+                }
+                if depot.has_surplus(batch) {
+                    left = left.saturating_sub(self.drain_pages(batch, list));
+                    continue;
+                }
+                if !self.put_batch(depot, list, blocks) {
+                    return pages - left + self.drain_pages(left, first);
+                }
+                left = left.saturating_sub(batch);
+            }
+        }
+        match stayed {
+            true => pages - left,
+            false => pages - left + self.drain_pages(left, first),
+        }
+    }
+
+    /// Leaves the `blocks` coldest blocks of a list. `false`: the depot has no room for them.
+    fn put_batch(&mut self, depot: &Depot, list: usize, blocks: u32) -> bool {
+        let ops = self.ops;
+        let pcp = self.closed.pcp;
+        let record = &pcp.lists[list];
+        let Some(mut batch) = depot.reserve(ops.on.slots, blocks << record.order_bits) else {
+            return false;
+        };
+        let word = depot_word(record).0;
+        let frames = self.closed.frames(list).unwrap_or_default().iter().take(blocks as usize);
+        for slot in frames {
+            let frame = slot.load(Relaxed);
+            if ops.on.word(frame).load(Relaxed) == record.cached {
+                ops.on.word(frame).store(word, Relaxed);
+                batch.give(frame);
+            } else {
+                // A stray copy (PCP-3).
+                pcp.events.double_frees.fetch_add(1, Relaxed);
+            }
+        }
+        self.closed.drop_cold(list, blocks);
+        depot.put(batch, list, record.block_pages);
+        pcp.events.depot_puts.fetch_add(1, Relaxed);
+        pcp.events.depot_put_pages.fetch_add(u64::from(blocks) << record.order_bits, Relaxed);
+        ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
+        true
+    }
+
+    /// Fills an empty list with a batch of the depot. Returns its blocks.
+    pub fn take_batch(&mut self, list: usize) -> u32 {
+        let ops = self.ops;
+        let pcp = self.closed.pcp;
+        let Some(depot) = ops.depot(pcp).filter(|depot| depot.pages() > 0) else { return 0 };
+        let record = &pcp.lists[list];
+        let Some(batch) = depot.take(ops.on.slots, list, record.block_pages) else { return 0 };
+        let word = depot_word(record).0;
+        let frames = batch.frames();
+        // Their lines are in the cache of whoever left the batch. Asked for one after the other
+        // they would come one after the other.
+        for slot in frames.iter().rev() {
+            prefetch::for_write(ops.on.word(slot.load(Relaxed)));
+        }
+        let held = self.closed.count() + ((frames.len() as u32) << record.order_bits);
+        if self.closed.cover(held) < held {
+            depot.put(batch, list, record.block_pages);
+            return 0;
+        }
+        let mut state = self.closed.state_without_factor();
+        let pages = (frames.len() as u32) << record.order_bits;
+        tune::on_batch(&mut state, &pcp.params(&ops.on.fixed), ops.pressure(), pages);
+        self.closed.set_state_without_factor(&state);
+        let mut sink = self.closed.refill(list, frames.len() as u32);
+        for slot in frames.iter().rev() {
+            let frame = slot.load(Relaxed);
+            debug_assert_eq!(ops.on.word(frame).load(Relaxed), word, "DEPOT-2");
+            ops.on.word(frame).store(record.cached, Relaxed);
+            sink.give(frame);
+        }
+        let blocks = frames.len() as u32;
+        self.closed.refilled(list, sink);
+        depot.emptied(ops.on.slots, batch);
+        pcp.events.depot_takes.fetch_add(1, Relaxed);
+        pcp.events.depot_taken_pages.fetch_add(u64::from(blocks) << record.order_bits, Relaxed);
+        ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
+        blocks
+    }
+
+    /// Blocks of a list that make a batch.
+    fn batch_blocks(&self, depot: &Depot, list: usize) -> u32 {
+        let pcp = self.closed.pcp;
+        (pcp.batch() >> pcp.lists[list].order_bits).clamp(1, depot.blocks())
+    }
+
+    /// Fills an empty list and the depot with whole blocks of the buddy. The zone lock is held for
+    /// a few blocks; what they are split into is written without it. `wanted` blocks, and what
+    /// makes no whole batch, go to the list, the rest is left for the group. Returns the list's
+    /// blocks; 0 where no depot is filled so, under pressure, and if there is nothing of the type.
+    pub fn refill_whole(&mut self, (list, wanted): (usize, u32), want: Want) -> u32 {
+        let ops = self.ops;
+        let pcp = self.closed.pcp;
+        let record = &pcp.lists[list];
+        let bits = record.order_bits;
+        let most = Order::new(u32::from(ops.on.policy.pcp.depot.block)).unwrap_or(Order::MAX);
+        let depot = ops.depot(pcp).filter(|_| most > want.order && !ops.zone.has(PRESSED));
+        let Some(depot) = depot else { return 0 };
+        let blocks = self.batch_blocks(depot, list);
+        let Some(list_room) = record.cap.checked_sub(blocks) else { return 0 };
+        let wanted = wanted.min(list_room + 1);
+        // What makes no whole batch goes to the list, too.
+        let most_held = self.closed.count() + ((wanted + blocks) << bits);
+        if self.closed.cover(most_held) < most_held {
+            return 0;
+        }
+        // After the first of refills in a row as much again for the group as for the list.
+        let again = u32::from(wanted > blocks);
+        let whole = (wanted << bits << again).next_power_of_two().min(most.pages() as u32) >> bits;
+        // Room first: what has been taken must go somewhere.
+        let mut batches: [Option<Batch<'_>>; FILL_MAX] = [const { None }; FILL_MAX];
+        let mut room = 0;
+        for batch in batches.iter_mut().take((whole.saturating_sub(wanted) / blocks) as usize) {
+            *batch = depot.reserve(ops.on.slots, blocks << bits);
+            if batch.is_none() {
+                break;
+            }
+            room += 1;
+        }
+        let asked = whole.max(wanted).min(wanted + (room + 1) * blocks - 1);
+        let taken = self.take_whole((want, most), asked << bits);
+        let got = taken.pages() >> bits;
+        let full = room.min(got.saturating_sub(wanted) / blocks);
+        let mut frames = taken.frames(bits);
+        let mut sink = self.closed.refill(list, got - full * blocks);
+        let listed = sink.room();
+        for frame in frames.by_ref().take(listed as usize) {
+            ops.on.word(frame).store(record.cached, Relaxed);
+            sink.give(frame);
+        }
+        self.closed.refilled(list, sink);
+        let word = depot_word(record).0;
+        for (at, mut batch) in batches.into_iter().flatten().enumerate() {
+            if at as u32 >= full {
+                depot.emptied(ops.on.slots, batch);
+                continue;
+            }
+            for frame in frames.by_ref().take(blocks as usize) {
+                ops.on.word(frame).store(word, Relaxed);
+                batch.give(frame);
+            }
+            depot.put(batch, list, record.block_pages);
+            ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
+        }
+        pcp.events.refills.fetch_add(u64::from(got > 0), Relaxed);
+        pcp.events.depot_fill_pages.fetch_add(u64::from(full * blocks) << bits, Relaxed);
+        ops.on.platform.cost(Step::Split { blocks: got });
+        ops.on.platform.cost(Step::Moved { zone: ops.zone.id, pages: got << bits });
+        listed
+    }
+
+    /// Takes whole blocks of the buddy in one hold of the zone lock.
+    fn take_whole(&self, (want, most): (Want, Order), pages: u32) -> Taken {
+        let ops = self.ops;
+        let diff = ops.on.free_diff(self.closed.pcp);
+        let mut taken = Taken { blocks: [(0, Order::ZERO); TAKEN_MAX], count: 0 };
+        let base = ops.zone.frame_base as u32;
+        let request = (want.of_buddy(), most);
+        let mut locked = ops.lock();
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        buddy.take_blocks(frames, request, &ops.on.fallback, (pages, TAKEN_MAX), |idx, order| {
+            taken.blocks[taken.count] = (base + idx, order);
+            taken.count += 1;
+        });
+        for (_, order) in taken.blocks() {
+            locked.account(diff, -(order.pages() as i64), 1);
+        }
+        taken
+    }
+}

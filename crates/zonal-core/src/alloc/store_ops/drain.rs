@@ -1,0 +1,198 @@
+//! Blocks onto a closed store, and from it back to its zone (LB E.7 to E.9).
+
+use super::StoreOps;
+use crate::buddy::FreeFlags;
+use crate::frame::PageWord;
+use crate::pcp::drain::Walk;
+use crate::pcp::tune::{self, BulkFree};
+use crate::platform::{Platform, Step};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::types::{Order, PAGEBLOCK_ORDER};
+use crate::zone::state::LockedZone;
+
+impl<P: Platform> StoreOps<'_, '_, P> {
+    /// Pushes a block whose word says it is on this store, and drains what is too much.
+    /// `false`: the stack is full and could not be drained, nothing was done.
+    pub fn push_block(&mut self, list: usize, frame: u32, order: Order) -> bool {
+        let ops = self.ops;
+        let pcp = self.closed.pcp;
+        let params = ops.params(pcp);
+        let (before, pages) = (self.closed.state_without_factor(), order.pages() as u32);
+        if self.closed.cover(self.closed.count() + pages) < self.closed.count() + pages {
+            // The budget is used up: what others may need more goes.
+            let bulk = BulkFree { pages: params.batch.max(pages), forced: false };
+            self.give_back(bulk, list);
+            if self.closed.cover(self.closed.count() + pages) < self.closed.count() + pages {
+                return false;
+            }
+        }
+        if !self.closed.push(list, frame) {
+            pcp.events.overflows.fetch_add(1, Relaxed);
+            self.drain_pages(params.bulk_max(), list);
+            if !self.closed.push(list, frame) {
+                return false;
+            }
+        }
+        let mut state = tune::PcpState { count: self.closed.count() - pages, ..before };
+        let bulk = tune::commit_free(&mut state, &params, ops.pressure(), order);
+        self.closed.set_state_without_factor(&state);
+        if let Some(bulk) = bulk {
+            pcp.events.forced.fetch_add(u64::from(bulk.forced), Relaxed);
+            self.give_back(bulk, list);
+            ops.clear_below_high();
+        }
+        // So that pushes to come need no decision.
+        self.closed.cover(self.closed.high());
+        true
+    }
+
+    /// One bulk free: at least `pages` base pages (whole blocks), of each list the coldest first.
+    /// `first` is the list freed to; which one is next is the policy's choice (LB E.8). Returns the
+    /// pages freed.
+    pub fn drain_pages(&mut self, pages: u32, first: usize) -> u32 {
+        let ops = self.ops;
+        let mut left = pages.min(self.closed.count());
+        let policy = &ops.on.policy.pcp.drain;
+        let params = ops.params(self.closed.pcp);
+        let mut walk = Walk::new(policy.order, ops.on.map.len(), first);
+        let mut freed = 0;
+        while left > 0 {
+            let hold = policy.bulk.pages(left, &params);
+            let done = self.drain_hold(hold, &mut walk);
+            if done == 0 {
+                break;
+            }
+            freed += done;
+            left = left.saturating_sub(done);
+        }
+        ops.on.platform.cost(Step::Moved { zone: ops.zone.id, pages: freed });
+        freed
+    }
+
+    /// One hold of the zone lock of [`drain_pages`](Self::drain_pages).
+    fn drain_hold(&mut self, pages: u32, walk: &mut Walk) -> u32 {
+        let ops = self.ops;
+        let pcp = self.closed.pcp;
+        pcp.events.drains.fetch_add(1, Relaxed);
+        let mut locked = ops.lock();
+        let mut freed = 0;
+        while freed < pages {
+            let Some((list, most)) = walk.next(pages - freed, |list| self.closed.len(list)) else {
+                break;
+            };
+            let slots = self.closed.frames(list).unwrap_or_default();
+            if slots.is_empty() {
+                break;
+            }
+            let record = &pcp.lists[list];
+            let order = record.order();
+            let run = match order {
+                Order::ZERO => {
+                    let most = most.min(pages - freed);
+                    self.cold_run(slots, record.cached, most)
+                }
+                _ => 0,
+            };
+            let frame = slots[0].load(Relaxed);
+            self.closed.drop_cold(list, 1 << run);
+            walk.took(1 << run);
+            freed += (order.pages() << run) as u32;
+            if ops.on.word(frame).load(Relaxed) != record.cached {
+                pcp.events.double_frees.fetch_add(1, Relaxed);
+                continue;
+            }
+            if run > 0 {
+                self.join_words(frame, run);
+            }
+            let whole = Order::new(order.get() + run).unwrap_or(Order::MAX);
+            let idx = frame - ops.zone.frame_base as u32;
+            let LockedZone { buddy, frames, .. } = &mut locked;
+            if buddy.free_block(frames, idx, whole, FreeFlags::default()).is_ok() {
+                locked.account(ops.on.free_diff(pcp), order.pages() as i64, 1 << run);
+            } else {
+                pcp.events.double_frees.fetch_add(1, Relaxed);
+            }
+        }
+        freed
+    }
+
+    /// How large a block the coldest pages form: `k` if the first `2^k` slots hold the pages of an
+    /// aligned block in ascending order, all as they should be.
+    ///
+    /// Freed one by one, each of them but the last finds its upper buddy still held, so it only
+    /// joins the lower half that is there; the last one completes the block. Free lists, order of
+    /// lists included, end as if the block had been freed at once, which is what the caller does.
+    fn cold_run(&self, slots: &[AtomicU32], cached: u64, pages: u32) -> u32 {
+        let on = self.ops.on;
+        let first = slots[0].load(Relaxed);
+        let pfn = self.ops.zone.page(first).0;
+        let most = slots.len().min(pages as usize).ilog2();
+        let order = pfn.trailing_zeros().min(most).min(PAGEBLOCK_ORDER.get());
+        let follows = |(index, slot): &(usize, &AtomicU32)| {
+            let frame = slot.load(Relaxed);
+            frame == first + *index as u32 && on.word(frame).load(Relaxed) == cached
+        };
+        let run = slots[..1 << order].iter().enumerate().take_while(follows).count();
+        run.max(1).ilog2()
+    }
+
+    /// Makes the words of `2^run` cached pages those of one cached block.
+    fn join_words(&self, frame: u32, run: u32) {
+        let ops = self.ops;
+        let pcp = self.closed.pcp;
+        let record = &pcp.lists[0];
+        let whole = Order::new(run).unwrap_or(Order::MAX);
+        let store = ops.on.store_id(ops.zone.id, pcp.cpu());
+        let head = PageWord::cached(whole, record.migratetype(), store);
+        let words = &ops.on.words[frame as usize..(frame as usize) + (1 << run)];
+        words[1..].iter().for_each(|word| word.store(PageWord::NONE.0, Relaxed));
+        words[0].store(head.0, Relaxed);
+    }
+
+    /// Empties the store and opens it. Returns the pages moved.
+    pub fn drain(mut self) -> u64 {
+        let ops = self.ops;
+        let mut pages = 0;
+        let chunk = ops.on.policy.pcp.drain.all;
+        let params = self.closed.pcp.params(&ops.on.fixed);
+        while !self.closed.is_empty() {
+            let some = chunk.pages(self.closed.count(), &params);
+            pages += u64::from(self.drain_pages(some, 0));
+        }
+        self.closed.release(0);
+        drop(self);
+        ops.clear_below_high();
+        pages
+    }
+
+    /// Drains what a remote zone's store gives back when it was not used for three refreshes
+    /// (LB F.4).
+    pub fn drain_expired(&mut self) {
+        let params = self.closed.pcp.params(&self.ops.on.fixed);
+        let pages = tune::expired_pages(&self.closed.state_without_factor(), &params);
+        self.drain_pages(pages, 0);
+    }
+
+    /// LB E.9 `decay`; what the lists were granted beyond `high` goes back too. Returns whether
+    /// there is more to decay.
+    pub fn decay(&mut self) -> bool {
+        let ops = self.ops;
+        let pcp = self.closed.pcp;
+        let mut state = self.closed.state_without_factor();
+        let params = pcp.params(&ops.on.fixed);
+        let decay = tune::decay(&mut state, &params);
+        if ops.zone.budget.is_short(params.batch) {
+            state.high = tune::halved(&state, &params);
+        }
+        self.closed.set_state_without_factor(&state);
+        let mut left = decay.pages;
+        while left > 0 {
+            let some = ops.on.policy.pcp.drain.decay.pages(left, &pcp.params(&ops.on.fixed));
+            self.drain_pages(some, 0);
+            left -= some;
+        }
+        let keep = self.closed.high();
+        self.closed.release(keep);
+        decay.still_decaying
+    }
+}

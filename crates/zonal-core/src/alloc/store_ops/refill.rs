@@ -1,0 +1,93 @@
+//! Blocks out of a closed store: an empty list is filled, a popped block handed out (LB E.6).
+
+use super::StoreOps;
+use crate::alloc::zone_ops::Want;
+use crate::pcp::tune;
+use crate::platform::{Platform, Step};
+use crate::sync::Ordering::Relaxed;
+use crate::types::Pfn;
+use crate::zone::state::LockedZone;
+
+impl<P: Platform> StoreOps<'_, '_, P> {
+    /// A block of `list`, which is filled if it is empty.
+    pub fn take(&mut self, list: usize, want: Want) -> Option<Pfn> {
+        loop {
+            if self.closed.len(list) == 0 && self.refill(list, want) == 0 {
+                let mut state = self.closed.state_without_factor();
+                tune::on_take(&mut state);
+                self.closed.set_state_without_factor(&state);
+                return None;
+            }
+            let frame = self.closed.pop(list, true)?;
+            if let Some(pfn) = self.hand_out(list, frame) {
+                return Some(pfn);
+            }
+        }
+    }
+
+    /// Marks a popped frame as handed out. `None`: a racing double free had put it on two stacks,
+    /// and it is the other copy that counts (PCP-3).
+    #[inline]
+    pub fn hand_out(&self, list: usize, frame: u32) -> Option<Pfn> {
+        let word = self.ops.on.word(frame);
+        let pcp = self.closed.pcp;
+        let record = &pcp.lists[list];
+        if word.load(Relaxed) != record.cached {
+            pcp.events.double_frees.fetch_add(1, Relaxed);
+            return None;
+        }
+        word.store(record.allocated, Relaxed);
+        Some(self.ops.zone.page(frame))
+    }
+
+    /// Fills an empty list from the depot, or from the buddy (LB E.6). Returns the blocks got.
+    pub fn refill(&mut self, list: usize, want: Want) -> u32 {
+        let ops = self.ops;
+        let (zone, pcp) = (ops.zone, self.closed.pcp);
+        let taken = self.take_batch(list);
+        if taken > 0 {
+            return taken;
+        }
+        let closed = &mut self.closed;
+        let mut state = closed.state();
+        let wanted = tune::nr_alloc(&mut state, &ops.params(pcp), ops.pressure(), want.order);
+        closed.set_state(&state);
+        let pages = closed.count().saturating_add(wanted << want.order.get());
+        let covered = closed.cover(pages.max(closed.high()));
+        let wanted = wanted.min(covered.saturating_sub(closed.count()) >> want.order.get());
+        if wanted == 0 {
+            return 0;
+        }
+        let got = self.refill_whole((list, wanted), want);
+        if got > 0 {
+            return got;
+        }
+        let cached = pcp.lists[list].cached;
+        let words = &ops.on.words[zone.frame_base..];
+        let mut sink = self.closed.refill(list, wanted);
+        let mut locked = ops.lock();
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        let base = zone.frame_base as u32;
+        let mut boosts = 0;
+        let got = buddy.take_bulk(
+            frames,
+            want.of_buddy(),
+            sink.room(),
+            &ops.on.fallback,
+            &mut |event| ops.on_fallback(event, &mut boosts),
+            |idx| {
+                words[idx as usize].store(cached, Relaxed);
+                sink.give(base + idx);
+            },
+        );
+        locked.account(ops.on.free_diff(pcp), -(want.order.pages() as i64), got);
+        ops.boost(boosts, want.flags);
+        drop(locked);
+        self.closed.refilled(list, sink);
+        if got > 0 {
+            pcp.events.refills.fetch_add(1, Relaxed);
+        }
+        ops.on.platform.cost(Step::Moved { zone: zone.id, pages: got << want.order.get() });
+        got
+    }
+}

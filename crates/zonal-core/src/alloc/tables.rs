@@ -1,0 +1,233 @@
+//! What an allocator is made of: the caller's records, the policy, the values that sysctls move,
+//! and the counts of rare events.
+//!
+//! The tables find things and decide nothing. Every other role of the allocator works on them
+//! through a reference, and no lookup calls one of those roles.
+
+use core::fmt;
+
+use super::tunables::Tunables;
+use crate::buddy::FallbackPolicy;
+use crate::frame::{PageState, PageWord, StoreId};
+use crate::gfp::ZoneKinds;
+use crate::machine::StoreOrder;
+use crate::pcp::lists::ListMap;
+use crate::pcp::store::Pcp;
+use crate::pcp::tune::PcpParams;
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::reclaim::ReclaimControl;
+use crate::sync::{
+    AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed,
+};
+use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::vmstat::numa::NumaDeltas;
+use crate::zone::background::Background;
+use crate::zone::state::Zone;
+use crate::zonelist::Node;
+
+/// Events that happen too rarely to need a counter per CPU.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    pub slow_paths: AtomicU64,
+    pub failures: AtomicU64,
+    pub drains_all: AtomicU64,
+    pub claims: AtomicU64,
+    pub steals: AtomicU64,
+    /// Not an event but a state: blocks that `isolate_block` has out.
+    pub isolated: AtomicU64,
+}
+
+/// The records of one machine, by what they are found by.
+pub struct Tables<'a, P> {
+    pub(super) platform: P,
+    pub(super) policy: Policy,
+    pub(super) grouping: bool,
+    pub(super) kinds: ZoneKinds,
+    pub(super) map: ListMap,
+    /// Constants of the tuning; the rest is each store's own.
+    pub(super) fixed: PcpParams,
+    pub(super) fallback: FallbackPolicy,
+    pub(super) zones: &'a [Zone],
+    pub(super) pcps: &'a [Pcp],
+    pub(super) words: &'a [AtomicU64],
+    pub(super) blocks: &'a [AtomicU8],
+    pub(super) slots: &'a [AtomicU32],
+    pub(super) nodes: &'a [Node],
+    pub(super) zonelist: &'a [ZoneId],
+    pub(super) distances: &'a [u8],
+    pub(super) cpu_nodes: &'a [NodeId],
+    pub(super) cache_slice_bytes: u64,
+    /// Deltas of NUMA events, a CPU's zones side by side; empty where none are recorded.
+    pub(super) numa: &'a [NumaDeltas],
+    pub(super) tunables: Tunables,
+    pub(super) reclaim: ReclaimControl,
+    /// Zones with memory to come; 0 once all is there.
+    pub(super) growing: AtomicU32,
+    /// 1 once the per-CPU stores have sizes.
+    pub(super) sized: AtomicU32,
+    pub(super) events: Events,
+}
+
+/// A line that does not grow with the machine.
+impl<P> fmt::Debug for Tables<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allocator")
+            .field("policy", &self.policy.name)
+            .field("nodes", &self.nodes.len())
+            .field("zones", &self.zones.len())
+            .field("cpus", &self.cpu_nodes.len())
+            .field("frames", &self.words.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, P: Platform> Tables<'a, P> {
+    /// Whether pageblocks are grouped by mobility.
+    pub fn grouping(&self) -> bool {
+        self.grouping
+    }
+    /// CPUs of the machine.
+    pub(super) fn cpus(&self) -> usize {
+        self.cpu_nodes.len()
+    }
+    /// All CPUs of the machine.
+    pub fn each_cpu(&self) -> impl Iterator<Item = CpuId> + use<'a, P> {
+        (0..self.cpus()).map(|cpu| CpuId(cpu as u32))
+    }
+    /// The node of each CPU.
+    pub fn cpu_nodes(&self) -> &'a [NodeId] {
+        self.cpu_nodes
+    }
+    /// The node of a CPU.
+    pub(super) fn node_of(&self, cpu: CpuId) -> NodeId {
+        self.cpu_nodes[cpu.0 as usize]
+    }
+    /// Whether a CPU is online. All are when an allocator is made.
+    pub fn is_online(&self, cpu: CpuId) -> bool {
+        self.pcp(self.preferred_zone(cpu), cpu).offline.load(Relaxed) == 0
+    }
+    /// CPUs that are online, on one node or in all.
+    pub fn online_cpus(&self, node: Option<NodeId>) -> u32 {
+        let here = self.each_cpu().filter(|cpu| node.is_none_or(|node| self.node_of(*cpu) == node));
+        here.filter(|cpu| self.is_online(*cpu)).count() as u32
+    }
+
+    /// Distance between two nodes (LB A.3).
+    pub fn distance(&self, from: NodeId, to: NodeId) -> u8 {
+        self.distances[from.0 as usize * self.nodes.len() + to.0 as usize]
+    }
+    /// The zones that requests of a node try, in order.
+    pub fn zonelist(&self, node: NodeId, this_node: bool) -> &'a [ZoneId] {
+        self.nodes[node.0 as usize].zonelist(self.zonelist, this_node)
+    }
+    /// The zone that ordinary requests (`GFP_KERNEL`) of a CPU try first.
+    pub fn preferred_zone(&self, cpu: CpuId) -> ZoneId {
+        self.nodes[self.node_of(cpu).0 as usize].preferred()
+    }
+    /// A node's record.
+    pub(super) fn node(&self, node: NodeId) -> &'a Node {
+        &self.nodes[usize::from(node.0)]
+    }
+    /// What a node's background reclaimer knows and was asked for.
+    pub(super) fn background(&self, node: NodeId) -> &'a Background {
+        &self.node(node).background
+    }
+
+    #[inline]
+    pub(super) fn zone(&self, id: ZoneId) -> &'a Zone {
+        &self.zones[id.0 as usize]
+    }
+    /// The zone of a page, by search: zones are sorted and do not overlap.
+    #[inline]
+    pub(super) fn zone_of(&self, pfn: Pfn) -> Option<&'a Zone> {
+        let after = self.zones.partition_point(|zone| zone.start_pfn <= pfn.0);
+        let zone = &self.zones[after.checked_sub(1)?];
+        zone.contains(pfn).then_some(zone)
+    }
+    /// The zones of a node.
+    pub(super) fn zones_of(&self, node: NodeId) -> impl Iterator<Item = &'a Zone> + use<'a, P> {
+        self.zones.iter().filter(move |zone| zone.node == node)
+    }
+    /// The node's zones with memory, up to this kind.
+    pub(super) fn zones_up_to(
+        &self,
+        node: NodeId,
+        highest: ZoneKind,
+    ) -> impl Iterator<Item = &'a Zone> + use<'a, P> {
+        self.zones_of(node).filter(move |zone| zone.kind() <= highest && zone.managed() > 0)
+    }
+    /// Whether memory is still to come online.
+    #[inline]
+    pub(super) fn is_growing(&self) -> bool {
+        // Acquire: pairs with the Release in `Growth::finish`.
+        self.growing.load(Acquire) != 0
+    }
+
+    /// The list that blocks of an (order, migratetype) wait on.
+    pub fn lists(&self) -> &ListMap {
+        &self.map
+    }
+    /// The store of a (zone, CPU).
+    #[inline]
+    pub(super) fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
+        &self.pcps[self.store_index(0, zone, cpu)]
+    }
+    /// The store for pages of a (zone, CPU) that are in no cache, where the policy has one.
+    pub fn cold_pcp(&self, zone: ZoneId, cpu: CpuId) -> Option<&'a Pcp> {
+        let exists = self.policy.pcp.free_lists.sets() > 1;
+        exists.then(|| &self.pcps[self.store_index(1, zone, cpu)])
+    }
+    /// All stores of a (zone, CPU).
+    pub fn stores(&self, zone: ZoneId, cpu: CpuId) -> impl Iterator<Item = &'a Pcp> + use<'a, P> {
+        core::iter::once(self.pcp(zone, cpu)).chain(self.cold_pcp(zone, cpu))
+    }
+    /// All stores of a zone.
+    pub(super) fn stores_of(&self, zone: ZoneId) -> impl Iterator<Item = &'a Pcp> {
+        self.each_cpu().flat_map(move |cpu| self.stores(zone, cpu))
+    }
+    /// The store for a page that is in a cache or not.
+    #[inline]
+    pub(super) fn store_for(&self, zone: ZoneId, cpu: CpuId, cold: bool) -> &'a Pcp {
+        let store = if cold { self.cold_pcp(zone, cpu) } else { None };
+        store.unwrap_or_else(|| self.pcp(zone, cpu))
+    }
+    #[inline]
+    fn store_index(&self, set: usize, zone: ZoneId, cpu: CpuId) -> usize {
+        let sets = self.policy.pcp.free_lists.sets();
+        let order = StoreOrder { sets, cpus: self.cpu_nodes.len(), zones: self.zones.len() };
+        order.position(set, cpu.0 as usize, self.rank(zone, cpu))
+    }
+    /// How many zones lie between the one that a CPU prefers and this one, going round.
+    #[inline]
+    fn rank(&self, zone: ZoneId, cpu: CpuId) -> usize {
+        let preferred = self.preferred_zone(cpu).0 as usize;
+        let zone = zone.0 as usize;
+        if zone >= preferred { zone - preferred } else { zone + self.zones.len() - preferred }
+    }
+    /// The name of a (zone, CPU)'s store.
+    pub(super) fn store_id(&self, zone: ZoneId, cpu: CpuId) -> StoreId {
+        StoreId { cpu, rank: self.rank(zone, cpu) as u16 }
+    }
+    /// The delta of the free-page counter that a store's moves are booked on: its CPU's.
+    #[inline]
+    pub(super) fn free_diff(&self, pcp: &Pcp) -> &'a AtomicI64 {
+        &self.pcp(pcp.zone, pcp.cpu).free_diff
+    }
+    /// The deltas of a (zone, CPU), where the policy records events.
+    pub(super) fn numa_deltas(&self, zone: &Zone, cpu: CpuId) -> &'a NumaDeltas {
+        &self.numa[cpu.0 as usize * self.zones.len() + zone.id.0 as usize]
+    }
+
+    /// The word of a frame.
+    #[inline]
+    pub(super) fn word(&self, frame: u32) -> &'a AtomicU64 {
+        &self.words[frame as usize]
+    }
+    /// Whether exactly this block is handed out.
+    pub fn is_allocated(&self, pfn: Pfn, order: Order) -> bool {
+        let Some(zone) = self.zone_of(pfn) else { return false };
+        let word = PageWord(self.word(zone.frame(pfn)).load(Relaxed));
+        matches!(word.state(), PageState::Allocated { order: held, .. } if held == order)
+    }
+}

@@ -1,0 +1,246 @@
+//! Blocks to and from a zone's buddy, under the zone lock (LB B, D.4 `rmqueue`).
+
+use core::ops::Range;
+
+use super::{Want, ZoneOps};
+use crate::alloc::request::FreeError;
+use crate::buddy::{self, Buddy, Fallback, FreeCause, FreeFlags, TakeRequest};
+use crate::frame::{PageState, PageWord, StoreId};
+use crate::gfp::AllocFlags;
+use crate::machine::CPUS_MAX;
+use crate::pcp::store::Pcp;
+use crate::platform::Platform;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::types::{CpuId, Migratetype, Order, Pfn};
+use crate::zone::deferred::SECTION_PAGES;
+use crate::zone::state::{BOOSTED, LockedZone};
+
+/// Store of a word that is on its way to a list: no machine has this CPU.
+const MOVING: StoreId = StoreId { cpu: CpuId(CPUS_MAX as u32), rank: 0 };
+
+impl Want {
+    /// What the buddy is asked for.
+    pub fn of_buddy(self) -> TakeRequest {
+        let nofragment = self.flags.contains(AllocFlags::NOFRAGMENT);
+        TakeRequest { order: self.order, mt: self.mt, nofragment }
+    }
+}
+
+impl<P: Platform> ZoneOps<'_, '_, P> {
+    /// A block straight from the buddy, for orders without lists and when the store is closed.
+    pub fn take_direct(self, pcp: &Pcp, want: Want) -> Option<Pfn> {
+        let mut locked = self.lock();
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        let mut boosts = 0;
+        let high_atomic =
+            |buddy: &mut Buddy| buddy.take_smallest(frames, want.order, Migratetype::HighAtomic);
+        let mut idx = None;
+        if want.flags.contains(AllocFlags::HIGHATOMIC) {
+            idx = high_atomic(buddy);
+        }
+        idx = idx.or_else(|| {
+            buddy.take(frames, want.of_buddy(), &self.on.fallback, &mut |event| {
+                self.on_fallback(event, &mut boosts);
+            })
+        });
+        if want.flags.intersects(AllocFlags::OOM | AllocFlags::NON_BLOCK) {
+            idx = idx.or_else(|| high_atomic(buddy));
+        }
+        if let Some(idx) = idx {
+            let store = self.on.store_id(self.zone.id, pcp.cpu());
+            frames.store(idx, PageWord::allocated(want.order, want.mt, store));
+            locked.account(self.on.free_diff(pcp), -(want.order.pages() as i64), 1);
+            pcp.events.direct_allocs.fetch_add(1, Relaxed);
+            pcp.events.direct_pages.fetch_add(want.order.pages(), Relaxed);
+        }
+        self.boost(boosts, want.flags);
+        let pfn = idx.map(|idx| locked.frames.pfn(idx));
+        drop(locked);
+        pfn
+    }
+
+    pub fn on_fallback(self, event: Fallback, boosts: &mut u32) {
+        match event {
+            Fallback::Boost => *boosts += 1,
+            Fallback::Taken(taken) if taken.claimed => {
+                self.on.events.claims.fetch_add(1, Relaxed);
+            }
+            Fallback::Taken(_) => {
+                self.on.events.steals.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Raises the zone's watermarks because types were mixed (LB C.4). The zone lock is held.
+    pub fn boost(self, boosts: u32, flags: AllocFlags) {
+        if boosts == 0 {
+            return;
+        }
+        let zone = self.zone;
+        let mut marks = zone.marks();
+        let mut raised = false;
+        for _ in 0..boosts {
+            raised |= marks.raise_boost(zone.managed(), self.on.tunables.boost_factor());
+        }
+        zone.set_marks(&marks);
+        if raised && flags.contains(AllocFlags::KSWAPD) {
+            zone.set_flag(BOOSTED);
+        }
+    }
+
+    /// After an order > 0 allocation with the right to it, sets the block's pageblock aside for
+    /// others like it (LB B.8).
+    pub fn reserve_highatomic(self, pfn: Pfn, order: Order) {
+        let mut locked = self.lock();
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        if let Some(idx) = frames.index(pfn) {
+            let limit = self.on.policy.highatomic.limit.pages(self.zone.managed());
+            buddy.reserve_highatomic(frames, idx, order, limit);
+        }
+    }
+
+    /// LB B.8: gives a pageblock of the reserve back to the request's type.
+    pub fn unreserve_highatomic(self, mt: Migratetype, force: bool) -> bool {
+        let mut locked = self.lock();
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        buddy.unreserve_highatomic(frames, mt, force)
+    }
+
+    /// Checks that the block is handed out with this order, and takes it out of the owner's hands.
+    pub fn claim_word(self, pfn: Pfn, frame: u32, order: Order) -> Result<PageWord, FreeError> {
+        let word = self.on.word(frame);
+        let held = PageWord(word.load(Relaxed));
+        let zone = self.zone.id;
+        match held.state() {
+            PageState::Allocated { order: actual, mt, .. } if actual == order => {
+                // The word between the owner's hands and a list: held by nobody's CPU.
+                let moving = PageWord::cached(order, mt, MOVING).0;
+                // AcqRel, Acquire on failure: pairs with the exchange of a racing free.
+                match word.compare_exchange(held.0, moving, AcqRel, Acquire) {
+                    Ok(_) => Ok(held),
+                    Err(_) => Err(FreeError::DoubleFree { pfn, order, zone }),
+                }
+            }
+            PageState::Allocated { order: actual, .. } => {
+                Err(FreeError::WrongOrder { pfn, given: order, actual, zone })
+            }
+            PageState::Free { order, .. } | PageState::Cached { order, .. } => {
+                Err(FreeError::DoubleFree { pfn, order, zone })
+            }
+            PageState::None => Err(FreeError::NotABlock { pfn, order, zone }),
+            PageState::Corrupt(_) => Err(FreeError::Corrupt(pfn)),
+        }
+    }
+
+    /// Frees a block to the buddy. The caller has taken its word out of the owner's hands.
+    pub fn free_direct(self, pcp: &Pcp, pfn: Pfn, order: Order) {
+        let mut locked = self.lock();
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        let Some(idx) = frames.index(pfn) else { return };
+        match buddy.free_block(frames, idx, order, FreeFlags::default()) {
+            Ok(()) => {
+                locked.account(self.on.free_diff(pcp), order.pages() as i64, 1);
+                pcp.events.direct_freed.fetch_add(order.pages(), Relaxed);
+            }
+            Err(error) => {
+                debug_assert!(matches!(error.cause, FreeCause::Corrupt), "{error}");
+                pcp.events.double_frees.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Takes a free block out of the buddy, whatever the watermarks say, for a moment in which
+    /// nobody may see it. `None` if there is none of this order.
+    pub fn isolate_block(self, order: Order) -> Option<Pfn> {
+        let mut locked = self.lock();
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        let types = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
+        let has = |mt: &Migratetype| buddy.nonempty_orders(*mt) & (1 << order.get()) != 0;
+        let mt = types.into_iter().find(has)?;
+        let idx = buddy.take_smallest(frames, order, mt)?;
+        let cpu = self.on.platform.cpu();
+        let store = self.on.store_id(self.zone.id, cpu);
+        frames.store(idx, PageWord::allocated(order, mt, store));
+        let pfn = frames.pfn(idx);
+        locked.account(&self.pcp(cpu).free_diff, -(order.pages() as i64), 1);
+        // Relaxed: under the zone lock, so who finds the block missing finds it counted.
+        self.on.events.isolated.fetch_add(1, Relaxed);
+        Some(pfn)
+    }
+
+    /// Puts back what [`isolate_block`](Self::isolate_block) took, at the end of its list.
+    pub fn restore_block(self, pfn: Pfn, order: Order) {
+        let mut locked = self.lock();
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        let Some(idx) = frames.index(pfn) else { return };
+        if buddy.free_block(frames, idx, order, FreeFlags { to_tail: true }).is_ok() {
+            let pcp = self.pcp(self.on.platform.cpu());
+            locked.account(&pcp.free_diff, order.pages() as i64, 1);
+        }
+        // Relaxed: as above.
+        self.on.events.isolated.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether most of what is free lies in blocks of at least this order.
+    pub fn is_mostly_whole(self, order: Order) -> bool {
+        let locked = self.lock();
+        let blocks = (order.get()..=Order::MAX.get()).filter_map(Order::new);
+        let whole = blocks.map(|o| u64::from(locked.buddy.nr_free(o)) << o.get()).sum::<u64>();
+        2 * whole >= locked.buddy.free_pages()
+    }
+
+    /// Hands pages inside the zone, never used before, to its locked buddy.
+    pub fn seed(
+        self,
+        locked: &mut LockedZone<'_, P>,
+        pages: Range<Pfn>,
+    ) -> Result<(), buddy::FreeError> {
+        let LockedZone { buddy, frames, .. } = &mut *locked;
+        let index = |pfn: Pfn| (pfn.0 - self.zone.start_pfn) as u32;
+        let before = buddy.free_pages();
+        let seeded = buddy.seed(frames, index(pages.start)..index(pages.end));
+        let added = buddy.free_pages() - before;
+        locked.fold(added as i64);
+        self.zone.set_managed(self.zone.managed() + added);
+        seeded
+    }
+
+    /// The zone has failed a request of this order: brings whole sections of its memory to come
+    /// online until the block can be among them. Returns whether it grew, which it may have done
+    /// by somebody else.
+    #[inline]
+    pub fn grew(self, order: Order) -> bool {
+        self.on.is_growing() && self.grow_for(order)
+    }
+
+    #[cold]
+    fn grow_for(self, order: Order) -> bool {
+        let zone = self.zone;
+        if zone.deferred.left() == 0 {
+            return false;
+        }
+        let before = zone.managed();
+        // Claimed and freed in one hold of the lock: nobody can see the pages missing.
+        let mut locked = self.lock();
+        if zone.managed() > before {
+            return true;
+        }
+        let pages = order.pages().next_multiple_of(SECTION_PAGES);
+        let Some(range) = zone.deferred.take(pages) else { return false };
+        let seeded = self.seed(&mut locked, range);
+        drop(locked);
+        self.clear_below_high();
+        seeded.is_ok()
+    }
+
+    /// Waits, at most `most` times, while workers have claimed memory of the zone that is not
+    /// there yet. Returns whether there was any.
+    pub fn wait_for_growth(self, most: u32) -> bool {
+        let claimed = || self.zone.deferred.is_claimed();
+        if !claimed() {
+            return false;
+        }
+        (0..most).take_while(|_| claimed()).for_each(|_| self.on.platform.relax());
+        true
+    }
+}

@@ -1,0 +1,150 @@
+//! The depots of a zone, seen from the zone: counted, and emptied into the buddy (see
+//! [`crate::pcp::depot`]).
+
+use super::{PRESSED, ZoneOps};
+use crate::buddy::FreeFlags;
+use crate::frame::PageWord;
+use crate::machine::CPUS_MAX;
+use crate::pcp::depot::{Batch, DEPOT, Depot};
+use crate::pcp::store::{Pcp, PcpList};
+use crate::pcp::tune::{PcpParams, SCALE_MAX_DEFAULT};
+use crate::platform::{Platform, Step};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::types::CpuId;
+use crate::zone::state::LockedZone;
+
+const _: () = assert!(DEPOT.cpu.0 as usize == CPUS_MAX);
+
+/// The word of a block of `list` in a depot (DEPOT-2).
+pub fn depot_word(list: &PcpList) -> PageWord {
+    PageWord::cached(list.order(), list.migratetype(), DEPOT)
+}
+
+impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
+    /// The depot that a store uses.
+    pub fn depot(self, pcp: &Pcp) -> Option<&'a Depot> {
+        let depot = &self.pcp(pcp.depot_cpu).depot;
+        depot.exists().then_some(depot)
+    }
+
+    /// What the tuning of a store goes by. A small `scale_max` is for stores with a depot behind
+    /// them; under pressure there is none, and pages that go to the buddy in large chunks take its
+    /// lock less often.
+    pub fn params(self, pcp: &Pcp) -> PcpParams {
+        let mut params = pcp.params(&self.on.fixed);
+        if self.zone.has(PRESSED) && self.depot(pcp).is_some() {
+            params.scale_max = params.scale_max.max(SCALE_MAX_DEFAULT);
+        }
+        params
+    }
+
+    /// The zone's depots, each with the CPU whose store has it.
+    pub fn depots(self) -> impl Iterator<Item = (CpuId, &'a Depot)> + use<'s, 'a, P> {
+        let cpus = if self.on.policy.pcp.depot.batches == 0 { 0 } else { self.on.cpus() };
+        let all = (0..cpus).map(|cpu| CpuId(cpu as u32));
+        let depots = all.map(move |cpu| (cpu, &self.pcp(cpu).depot));
+        depots.filter(|(_, depot)| depot.exists())
+    }
+
+    /// Base pages in the depots.
+    pub fn depot_pages(self) -> u64 {
+        self.depots().map(|(_, depot)| u64::from(depot.pages())).sum()
+    }
+
+    /// Whether a CPU's depot has a batch of a list.
+    pub fn depot_has(self, cpu: CpuId, list: usize) -> bool {
+        self.depot(self.pcp(cpu)).is_some_and(|depot| depot.has(list))
+    }
+
+    /// Whether a depot holds pages, or they are on their way.
+    pub fn depots_in_use(self) -> bool {
+        self.depots().any(|(_, depot)| !depot.is_empty())
+    }
+
+    /// How often batches came to the depots or left them.
+    pub fn depot_changes(self) -> u64 {
+        self.depots().map(|(_, depot)| depot.changes()).fold(0, u64::wrapping_add)
+    }
+
+    /// Empties the depots into the buddy. Returns the pages moved.
+    pub fn drain_depots(self) -> u64 {
+        self.depots().map(|(cpu, depot)| self.empty(cpu, depot, u32::MAX)).sum()
+    }
+
+    /// The part of a refresh that is about the depot in a CPU's store: what nobody needed since the
+    /// last one goes to the buddy, under pressure all. The depot of a CPU that is gone is looked
+    /// after by the others. Returns whether there was anything.
+    pub fn refresh_depot(self, cpu: CpuId) -> bool {
+        let group = self.pcp(cpu).depot_cpu;
+        let Some(depot) = self.depot(self.pcp(cpu)) else { return false };
+        if depot.is_empty() || (group != cpu && self.on.is_online(group)) {
+            return false;
+        }
+        let pressed = self.zone.has(PRESSED);
+        let unused = depot.unused();
+        self.empty(group, depot, if pressed { u32::MAX } else { unused });
+        true
+    }
+
+    /// Moves batches to the buddy until at least `pages` pages are there or the depot is empty.
+    /// Large blocks first. Returns the pages moved.
+    fn empty(self, cpu: CpuId, depot: &'a Depot, pages: u32) -> u64 {
+        let mut moved = 0;
+        let mut list = self.on.map.len();
+        while moved < u64::from(pages) && list > 0 && !depot.is_empty() {
+            if !depot.has(list - 1) {
+                list -= 1;
+                continue;
+            }
+            let record = &self.pcp(cpu).lists[list - 1];
+            // The lock first (DEPOT-1).
+            let mut locked = self.lock();
+            match depot.take(self.on.slots, list - 1, record.block_pages) {
+                Some(batch) => {
+                    moved += self.free_batch(&mut locked, record, &batch);
+                    let blocks = batch.frames().len() as u32;
+                    depot.emptied(self.on.slots, batch);
+                    drop(locked);
+                    let zone = self.zone.id;
+                    self.on.platform.cost(Step::Depot { zone, group: cpu, blocks });
+                }
+                None => list -= 1,
+            }
+        }
+        moved
+    }
+
+    /// Merges the blocks of a batch into the locked buddy.
+    fn free_batch(
+        self,
+        locked: &mut LockedZone<'_, P>,
+        record: &PcpList,
+        batch: &Batch<'_>,
+    ) -> u64 {
+        let order = record.order();
+        let pcp = self.pcp(self.on.platform.cpu());
+        let mut pages = 0;
+        for slot in batch.frames() {
+            let idx = slot.load(Relaxed) - self.zone.frame_base as u32;
+            let LockedZone { buddy, frames, .. } = &mut *locked;
+            if buddy.free_block(frames, idx, order, FreeFlags::default()).is_ok() {
+                locked.account(&pcp.free_diff, order.pages() as i64, 1);
+                pages += order.pages();
+            } else {
+                pcp.events.double_frees.fetch_add(1, Relaxed);
+            }
+        }
+        pages
+    }
+
+    /// Shows every block in a depot of the zone, with the word it must have, while nothing runs.
+    pub fn each_in_depots(self, mut see: impl FnMut(&AtomicU32, PageWord)) {
+        for (cpu, depot) in self.depots() {
+            let lists = &self.pcp(cpu).lists;
+            depot.each(self.on.slots, |list, frames| {
+                let word = depot_word(&lists[list]);
+                frames.iter().for_each(|slot| see(slot, word));
+            });
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What is done to one zone: its buddy under the zone lock, its depots, its counters.
+//!
+//! | file | does | LB |
+//! |--|--|--|
+//! | `buddy` | blocks to and from the buddy | B, D.4 |
+//! | `depot` | the zone's depots emptied and counted | |
+//! | `counters` | the free-page counter near the marks | F.1, C.5 |
+//! | `numa` | NUMA events, as readers see them | F.6, F.7 |
+
+mod buddy;
+mod counters;
+mod depot;
+mod numa;
+
+use super::tables::Tables;
+use crate::frame::{Frames, pageblock_type};
+use crate::gfp::AllocFlags;
+use crate::pcp::store::Pcp;
+use crate::pcp::tune::Pressure;
+use crate::platform::Platform;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneKind};
+use crate::zone::state::{BELOW_HIGH, LockedZone, RECLAIM_ACTIVE, Zone};
+use crate::zone::watermark::Mark;
+
+pub(super) use depot::depot_word;
+pub use numa::NumaEvents;
+
+/// Flags of a zone whose pages are wanted in its buddy.
+pub(super) const PRESSED: u32 = BELOW_HIGH | RECLAIM_ACTIVE;
+
+/// A request as the walk over zones has prepared it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Want {
+    pub order: Order,
+    pub mt: Migratetype,
+    pub flags: AllocFlags,
+    /// The preferred zone, for NUMA events.
+    pub preferred: ZoneId,
+    /// The page need not be in a cache (LB E.11).
+    pub cold: bool,
+}
+
+/// One zone of the tables.
+#[derive(Debug)]
+pub(super) struct ZoneOps<'s, 'a, P> {
+    pub on: &'s Tables<'a, P>,
+    pub zone: &'a Zone,
+}
+
+impl<P> Clone for ZoneOps<'_, '_, P> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P> Copy for ZoneOps<'_, '_, P> {}
+
+impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
+    #[inline]
+    pub fn new(on: &'s Tables<'a, P>, zone: &'a Zone) -> Self {
+        ZoneOps { on, zone }
+    }
+
+    /// Takes the zone lock.
+    #[inline]
+    pub fn lock(self) -> LockedZone<'s, P> {
+        self.zone.lock(&self.on.platform, self.on.words, self.on.blocks)
+    }
+    /// The zone's frames.
+    pub fn frames(self) -> Frames<'a> {
+        self.zone.frames(self.on.words, self.on.blocks)
+    }
+    /// The migratetype of the pageblock that a page is in.
+    #[inline]
+    pub fn pageblock_type(self, pfn: Pfn) -> Migratetype {
+        pageblock_type(self.zone.blocks(self.on.blocks), self.zone.start_pfn, pfn)
+    }
+
+    /// A CPU's store.
+    #[inline]
+    pub fn pcp(self, cpu: CpuId) -> &'a Pcp {
+        self.on.pcp(self.zone.id, cpu)
+    }
+    /// All stores of the zone.
+    pub fn stores(self) -> impl Iterator<Item = &'a Pcp> + use<'s, 'a, P> {
+        self.on.stores_of(self.zone.id)
+    }
+
+    #[inline]
+    pub fn pressure(self) -> Pressure {
+        let flags = self.zone.fast.load(Relaxed);
+        Pressure {
+            below_high: flags & BELOW_HIGH != 0,
+            reclaim_active: flags & RECLAIM_ACTIVE != 0,
+        }
+    }
+
+    /// After pages went back: the zone may be above its high mark again (LB E.7).
+    pub fn clear_below_high(self) {
+        let zone = self.zone;
+        if !zone.has(BELOW_HIGH) {
+            return;
+        }
+        let snapshot = zone.snapshot(ZoneKind::Movable);
+        if snapshot.ok(Order::ZERO, zone.marks().mark(Mark::High), AllocFlags::WMARK_MIN) {
+            zone.clear_flag(BELOW_HIGH);
+            zone.refresh_fast();
+        }
+    }
+
+    /// Tells every CPU that operations on the zone have something to decide. One that misses it
+    /// goes on until its list is empty or full, or for 1024 pops.
+    #[cold]
+    pub fn slow_down(self) {
+        self.stores().for_each(Pcp::make_slow);
+    }
+}
