@@ -40,7 +40,9 @@ impl Mempool {
     }
 }
 
-impl Subject for Mempool {
+// SAFETY: (1) pages of the region, which lives as long as the process uses the pool; of order 0
+// only, as `supports` says. (2) what the mempool promises.
+unsafe impl Subject for Mempool {
     const FOREIGN: bool = true;
 
     fn name(&self) -> &str {
@@ -48,7 +50,7 @@ impl Subject for Mempool {
     }
 
     #[inline(always)]
-    fn alloc(&self, _order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, _order: u32) -> *mut u8 {
         zb_dpdk_get().cast()
     }
 
@@ -62,7 +64,7 @@ impl Subject for Mempool {
         true
     }
 
-    fn alloc_bulk(&self, _order: u32, blocks: &mut [*mut u8]) -> usize {
+    unsafe fn alloc_bulk(&self, _order: u32, blocks: &mut [*mut u8]) -> usize {
         let mut filled = 0;
         for part in blocks.chunks_mut(BULK) {
             // SAFETY: room for `part.len()` pointers.

@@ -5,7 +5,8 @@ use zonal_bench::{PAGE, Subject, block_bytes, serve_subject};
 
 struct Jemalloc;
 
-impl Subject for Jemalloc {
+// SAFETY: (1) and (2) what the library promises.
+unsafe impl Subject for Jemalloc {
     const FOREIGN: bool = true;
 
     fn name(&self) -> &str {
@@ -13,7 +14,7 @@ impl Subject for Jemalloc {
     }
 
     #[inline(always)]
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         // SAFETY: the size is not zero and the alignment is a power of two.
         unsafe { mallocx(block_bytes(order), MALLOCX_ALIGN(PAGE)) }.cast()
     }

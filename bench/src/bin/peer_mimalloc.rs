@@ -4,7 +4,8 @@ use zonal_bench::{PAGE, Subject, block_bytes, serve_subject};
 
 struct Mimalloc;
 
-impl Subject for Mimalloc {
+// SAFETY: (1) and (2) what the library promises.
+unsafe impl Subject for Mimalloc {
     const FOREIGN: bool = true;
 
     fn name(&self) -> &str {
@@ -12,7 +13,7 @@ impl Subject for Mimalloc {
     }
 
     #[inline(always)]
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         // SAFETY: the alignment is a power of two; any size may be asked for.
         unsafe { libmimalloc_sys::mi_malloc_aligned(block_bytes(order), PAGE) }.cast()
     }

@@ -7,7 +7,8 @@ use zonal_bench::{PAGE, Subject, block_bytes, serve_subject};
 
 struct Snmalloc;
 
-impl Subject for Snmalloc {
+// SAFETY: (1) and (2) what the library promises.
+unsafe impl Subject for Snmalloc {
     const FOREIGN: bool = true;
 
     fn name(&self) -> &str {
@@ -15,7 +16,7 @@ impl Subject for Snmalloc {
     }
 
     #[inline(always)]
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         // SAFETY: the alignment is a power of two; any size may be asked for.
         unsafe { snmalloc_sys::sn_rust_alloc(PAGE, block_bytes(order)) }.cast()
     }

@@ -19,7 +19,8 @@ struct Tcmalloc {
     name: String,
 }
 
-impl Subject for Tcmalloc {
+// SAFETY: (1) and (2) what the library promises.
+unsafe impl Subject for Tcmalloc {
     const FOREIGN: bool = true;
 
     fn name(&self) -> &str {
@@ -27,7 +28,7 @@ impl Subject for Tcmalloc {
     }
 
     #[inline(always)]
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         // SAFETY: the size is not zero and the alignment is a power of two.
         unsafe { BridgeTCMallocInternalNewAlignedNothrow(block_bytes(order), PAGE) }.cast()
     }
@@ -44,7 +45,8 @@ impl Subject for Tcmalloc {
 fn main() -> std::io::Result<()> {
     serve_subject(|name| {
         let tcmalloc = Tcmalloc { name: name.to_owned() };
-        let block = tcmalloc.alloc(0);
+        // SAFETY: (1) order 0; (2) there is nothing to set up.
+        let block = unsafe { tcmalloc.alloc(0) };
         if block.is_null() {
             return Err("the first allocation failed".into());
         }

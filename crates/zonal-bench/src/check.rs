@@ -120,8 +120,9 @@ fn marked_words(block: *mut u8, order: u32) -> [*mut u64; 2] {
 }
 
 impl<S: Subject> Probe<S> for Checked {
-    fn alloc(&mut self, subject: &S, order: u32) -> *mut u8 {
-        let block = call_alloc(subject, order);
+    unsafe fn alloc(&mut self, subject: &S, order: u32) -> *mut u8 {
+        // SAFETY: the caller keeps `Subject::alloc`'s contract; PROBE-1.
+        let block = unsafe { call_alloc(subject, order) };
         self.take(block, order);
         block
     }
@@ -133,8 +134,9 @@ impl<S: Subject> Probe<S> for Checked {
         }
     }
 
-    fn alloc_bulk(&mut self, subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize {
-        let got = subject.alloc_bulk(order, blocks);
+    unsafe fn alloc_bulk(&mut self, subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize {
+        // SAFETY: the caller keeps `Subject::alloc_bulk`'s contract; PROBE-1.
+        let got = unsafe { subject.alloc_bulk(order, blocks) };
         blocks[..got].iter().for_each(|&block| self.take(block, order));
         got
     }

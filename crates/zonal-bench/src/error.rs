@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::cell::Cell;
+
 /// Why a bench run, or one subject of it, stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
@@ -12,6 +14,14 @@ pub enum BenchError {
         failed: u64,
         /// Allocations asked for.
         asked: u64,
+    },
+    /// A cell that the subject or the harness does not run.
+    #[error("{cell}: {reason}")]
+    Unsupported {
+        /// The cell.
+        cell: Cell,
+        /// Why not.
+        reason: String,
     },
     /// The checked pass found an error in what the subject handed out.
     #[error("the checked pass found: {0}")]

@@ -84,9 +84,10 @@ fn keep(readings: &mut Vec<u32>, start: u64, end: u64) {
 
 impl<S: Subject> Probe<S> for Timed {
     #[inline(always)]
-    fn alloc(&mut self, subject: &S, order: u32) -> *mut u8 {
+    unsafe fn alloc(&mut self, subject: &S, order: u32) -> *mut u8 {
         let start = clock::start();
-        let block = call_alloc(subject, order);
+        // SAFETY: the caller keeps `Subject::alloc`'s contract; PROBE-1.
+        let block = unsafe { call_alloc(subject, order) };
         keep(&mut self.readings.allocs, start, clock::end());
         block
     }
@@ -99,9 +100,10 @@ impl<S: Subject> Probe<S> for Timed {
         keep(&mut self.readings.frees, start, clock::end());
     }
 
-    fn alloc_bulk(&mut self, subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize {
+    unsafe fn alloc_bulk(&mut self, subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize {
         let start = clock::start();
-        let got = subject.alloc_bulk(order, blocks);
+        // SAFETY: the caller keeps `Subject::alloc_bulk`'s contract; PROBE-1.
+        let got = unsafe { subject.alloc_bulk(order, blocks) };
         keep(&mut self.readings.allocs, start, clock::end());
         got
     }

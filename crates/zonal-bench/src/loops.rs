@@ -1,5 +1,9 @@
 //! The loops. Each is written once, generic over the subject and the probe (PROBE-1, PROBE-2).
 //!
+//! A caller of [`run`] and of what is around it has called `thread_init` of the subject on the
+//! thread, and the cell is one that [`Local`](crate::Local) has let through: **LOOP-1**, which is
+//! what makes [`Subject::alloc`] sound to call.
+//!
 //! Nothing here reads a clock. A loop returns how many of its allocations were refused, so that a
 //! run in which a subject ran dry is reported and not mistaken for a fast one.
 //!
@@ -51,7 +55,8 @@ impl Scratch {
     /// Takes up to `count` blocks and keeps them until `release` (FAIR-5).
     pub(crate) fn hold<S: Subject>(&mut self, subject: &S, order: u32, count: u32) {
         for _ in 0..count {
-            let block = crate::subject::call_alloc(subject, order);
+            // SAFETY: (1) and (2) LOOP-1.
+            let block = unsafe { crate::subject::call_alloc(subject, order) };
             if !block.is_null() {
                 self.held.push(block);
             }
@@ -130,7 +135,8 @@ fn pair<S: Subject, P: Probe<S>, const TOUCH: bool>(
 ) -> u64 {
     let mut refused = 0;
     for _ in 0..iterations {
-        let block = probe.alloc(subject, order);
+        // SAFETY: (1) and (2) LOOP-1.
+        let block = unsafe { probe.alloc(subject, order) };
         if block.is_null() {
             refused += 1;
             continue;
@@ -154,7 +160,8 @@ fn singles<S: Subject, P: Probe<S>, const TOUCH: bool>(
     let mut refused = 0;
     for _ in 0..iterations {
         for place in buffer.iter_mut() {
-            *place = probe.alloc(subject, order);
+            // SAFETY: (1) and (2) LOOP-1.
+            *place = unsafe { probe.alloc(subject, order) };
             if TOUCH && !place.is_null() {
                 touch(*place, order);
             }
@@ -183,7 +190,8 @@ fn bulk<S: Subject, P: Probe<S>, const TOUCH: bool>(
     for _ in 0..iterations {
         let mut filled = 0;
         while filled < buffer.len() {
-            let got = probe.alloc_bulk(subject, order, &mut buffer[filled..]);
+            // SAFETY: (1) to (3) LOOP-1.
+            let got = unsafe { probe.alloc_bulk(subject, order, &mut buffer[filled..]) };
             if got == 0 {
                 break;
             }
@@ -214,7 +222,8 @@ fn mix<S: Subject, P: Probe<S>, const TOUCH: bool>(
         let slot = step.slot as usize % MIX_SLOTS;
         let block = slots[slot];
         if block.is_null() {
-            let block = probe.alloc(subject, u32::from(step.order));
+            // SAFETY: (1) orders of the program are small (`mix_program`); (2) LOOP-1.
+            let block = unsafe { probe.alloc(subject, u32::from(step.order)) };
             slots[slot] = block;
             orders[slot] = step.order;
             refused += u64::from(block.is_null());

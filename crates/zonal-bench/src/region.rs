@@ -30,16 +30,15 @@ impl Region {
     /// # Errors
     /// [`BenchError::Os`] if the mapping is refused.
     pub fn new(bytes: usize) -> Result<Region, BenchError> {
-        let bytes = bytes.next_multiple_of(ALIGN);
-        let map_bytes = bytes + ALIGN;
+        let what = "mapping a subject's memory";
+        let too_much = || BenchError::Os { what, source: rustix::io::Errno::NOMEM.into() };
+        let bytes = bytes.checked_next_multiple_of(ALIGN).ok_or_else(too_much)?;
+        let map_bytes = bytes.checked_add(ALIGN).ok_or_else(too_much)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
         let map = unsafe { mmap_anonymous(null_mut(), map_bytes, protection, flags) };
-        let map = map.map_err(|errno| BenchError::Os {
-            what: "mapping a subject's memory",
-            source: errno.into(),
-        })?;
+        let map = map.map_err(|errno| BenchError::Os { what, source: errno.into() })?;
         let map = map.cast::<u8>();
         let start = map.wrapping_add(map.align_offset(ALIGN));
         Ok(Region { map, map_bytes, start, bytes })
@@ -95,5 +94,6 @@ mod tests {
         assert_eq!(region.index_of(region.page(7)), Some(7));
         assert_eq!(region.index_of(region.start().wrapping_add(6 << 20)), None);
         assert_eq!(region.index_of(region.start().wrapping_sub(1)), None);
+        assert!(Region::new(usize::MAX).is_err() && Region::new(usize::MAX - (3 << 20)).is_err());
     }
 }

@@ -10,7 +10,7 @@ use crate::error::BenchError;
 pub use crate::latency::Latency;
 use crate::latency::{self, Readings, Timed};
 use crate::loops::{self, Scratch, Shared};
-use crate::subject::{Direct, Probe, Subject};
+use crate::subject::{Direct, ORDER_MAX, Probe, Subject};
 use crate::words::mix_hash;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -83,6 +83,20 @@ impl<S: Subject> Local<S> {
         Box::new(Local::new(subject, Arc::clone(crew)))
     }
 
+    /// Whether the subject runs the cell, and the harness has such a loop (LOOP-1).
+    fn admit(&self, cell: &Cell) -> Result<(), String> {
+        if cell.order > ORDER_MAX {
+            return Err(format!("no loop asks for order {}: at most {ORDER_MAX}", cell.order));
+        }
+        if !cell.bench.is_planned() {
+            return Err(format!("no plan has a cell of {}", cell.bench));
+        }
+        if cell.bench == Bench::Bulk && !self.subject.has_bulk() {
+            return Err("it has no bulk calls".into());
+        }
+        self.subject.supports(cell)
+    }
+
     /// One burst of every worker. `probe(index)` makes each worker's probe.
     fn burst_with<P: Probe<S> + Send + 'static>(
         &self,
@@ -91,6 +105,7 @@ impl<S: Subject> Local<S> {
         held: u32,
         probe: impl Fn(usize) -> P + Send + Sync + 'static,
     ) -> Result<(Vec<Worker<P>>, f64), BenchError> {
+        self.admit(cell).map_err(|reason| BenchError::Unsupported { cell: *cell, reason })?;
         let (cell, subject) = (*cell, Arc::clone(&self.subject));
         let threads = cell.threads as usize;
         let (gate, shared) = (Gate::new(threads), Shared::new());
@@ -99,6 +114,7 @@ impl<S: Subject> Local<S> {
             subject.thread_init();
             let mut probe = probe(index);
             let mut scratch = Scratch::new(&cell, index, MIX_SEED);
+            // What follows keeps LOOP-1: `admit` and `thread_init` were called.
             scratch.hold(subject, cell.order, held);
             gate.wait();
             let start = Instant::now();
@@ -147,10 +163,7 @@ impl<S: Subject> Runner for Local<S> {
     }
 
     fn supports(&mut self, cell: &Cell) -> Result<(), String> {
-        if cell.bench == Bench::Bulk && !self.subject.has_bulk() {
-            return Err("it has no bulk calls".into());
-        }
-        self.subject.supports(cell)
+        self.admit(cell)
     }
 
     fn burst(&mut self, cell: &Cell, iterations: u64, held: u32) -> Result<Burst, BenchError> {

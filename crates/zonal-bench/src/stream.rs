@@ -76,7 +76,8 @@ pub(crate) fn produce<S: Subject, P: Probe<S>, const TOUCH: bool>(
                 tail - head < SLOTS
             });
         }
-        let block = probe.alloc(subject, order);
+        // SAFETY: (1) and (2) LOOP-1.
+        let block = unsafe { probe.alloc(subject, order) };
         if block.is_null() {
             refused += 1;
         } else if TOUCH {
@@ -155,11 +156,12 @@ mod tests {
         sum: AtomicU64,
     }
 
-    impl Subject for Counting {
+    // SAFETY: neither: the loops of these tests do not touch what they get.
+    unsafe impl Subject for Counting {
         fn name(&self) -> &str {
             "counting"
         }
-        fn alloc(&self, _order: u32) -> *mut u8 {
+        unsafe fn alloc(&self, _order: u32) -> *mut u8 {
             let n = self.next.fetch_add(1, Ordering::Relaxed) + 1;
             std::ptr::without_provenance_mut((n * 4096) as usize)
         }

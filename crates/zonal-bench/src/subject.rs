@@ -23,7 +23,15 @@ pub const fn block_bytes(order: u32) -> usize {
 ///
 /// Implementations in Rust should mark `alloc` and `free` `#[inline]`: the harness puts its own
 /// `#[inline(never)]` function around them, and anything else would make two calls of one.
-pub trait Subject: Send + Sync + 'static {
+///
+/// # Safety
+/// The loops write to the blocks that they get, so an implementation keeps these promises:
+/// 1. What `alloc` returns is null, or the first of `4096 << order` bytes, at a multiple of 4096,
+///    that any thread may read and write until the block is given back. The same of each block that
+///    `alloc_bulk` says it has put into `blocks`.
+/// 2. A block is nobody else's until it is given back. The checked pass looks for subjects that
+///    break this one, and they are not measured.
+pub unsafe trait Subject: Send + Sync + 'static {
     /// True when `alloc` and `free` do nothing but call a function of another language: that call
     /// is then made straight from the loop, because it already is the boundary that a Rust subject
     /// gets from the harness (FAIR-1). The implementations must then be `#[inline(always)]`.
@@ -33,13 +41,19 @@ pub trait Subject: Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// A block of `4096 << order` bytes aligned to 4096, or null if it cannot be had.
-    fn alloc(&self, order: u32) -> *mut u8;
+    ///
+    /// # Safety
+    /// 1. `order` is at most [`ORDER_MAX`].
+    /// 2. This thread has called [`thread_init`](Self::thread_init) of this subject, and of no
+    ///    other subject of the type since.
+    unsafe fn alloc(&self, order: u32) -> *mut u8;
 
     /// Gives a block back.
     ///
     /// # Safety
     /// 1. `block` came from `alloc` or `alloc_bulk` of this subject with the same `order`.
     /// 2. It has not been freed since, and nobody uses it any more.
+    /// 3. This thread has called [`thread_init`](Self::thread_init), as for `alloc`.
     unsafe fn free(&self, block: *mut u8, order: u32);
 
     /// Whether this subject has bulk calls; without them it takes no part in that bench.
@@ -48,7 +62,11 @@ pub trait Subject: Send + Sync + 'static {
     }
 
     /// Fills a prefix of `blocks` and returns its length.
-    fn alloc_bulk(&self, order: u32, blocks: &mut [*mut u8]) -> usize {
+    ///
+    /// # Safety
+    /// As for [`Subject::alloc`]; 3. [`supports`](Self::supports) has not refused a cell of bulk
+    /// calls of this order.
+    unsafe fn alloc_bulk(&self, order: u32, blocks: &mut [*mut u8]) -> usize {
         let _ = (order, blocks);
         0
     }
@@ -71,9 +89,36 @@ pub trait Subject: Send + Sync + 'static {
     }
 
     /// Called on a worker thread before each burst, outside the timed part. Must be cheap when
-    /// the thread has been seen before.
+    /// the thread has been seen before. Panics where this subject cannot be used by the thread.
     fn thread_init(&self) {}
 }
+
+/// A subject vouches for what it hands out, because the loops write there:
+///
+/// ```compile_fail,E0200
+/// struct Anywhere;
+/// impl zonal_bench::Subject for Anywhere {
+///     fn name(&self) -> &str {
+///         "anywhere"
+///     }
+///     unsafe fn alloc(&self, _order: u32) -> *mut u8 {
+///         0x1000 as *mut u8
+///     }
+///     unsafe fn free(&self, _block: *mut u8, _order: u32) {}
+/// }
+/// ```
+///
+/// And whoever asks it for blocks vouches for the order:
+///
+/// ```compile_fail,E0133
+/// use zonal_bench::Subject;
+/// zonal_bench::subjects::Mmap.alloc(200);
+/// ```
+#[cfg(doctest)]
+struct Unsound;
+
+/// The largest order that a loop asks for.
+pub const ORDER_MAX: u32 = 9;
 
 /// How much memory a run needs at most, so that a subject with a fixed pool can size it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,14 +160,20 @@ impl Sizing {
 /// Stands between a loop and a subject (PROBE-1).
 pub(crate) trait Probe<S: Subject> {
     /// Allocates one block.
-    fn alloc(&mut self, subject: &S, order: u32) -> *mut u8;
+    ///
+    /// # Safety
+    /// As for [`Subject::alloc`].
+    unsafe fn alloc(&mut self, subject: &S, order: u32) -> *mut u8;
     /// Frees one block.
     ///
     /// # Safety
     /// As for [`Subject::free`].
     unsafe fn free(&mut self, subject: &S, block: *mut u8, order: u32);
     /// Allocates into a slice.
-    fn alloc_bulk(&mut self, subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize;
+    ///
+    /// # Safety
+    /// As for [`Subject::alloc_bulk`].
+    unsafe fn alloc_bulk(&mut self, subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize;
     /// Frees a slice.
     ///
     /// # Safety
@@ -135,8 +186,9 @@ pub(crate) struct Direct;
 
 impl<S: Subject> Probe<S> for Direct {
     #[inline(always)]
-    fn alloc(&mut self, subject: &S, order: u32) -> *mut u8 {
-        call_alloc(subject, order)
+    unsafe fn alloc(&mut self, subject: &S, order: u32) -> *mut u8 {
+        // SAFETY: the caller keeps `Subject::alloc`'s contract; PROBE-1.
+        unsafe { call_alloc(subject, order) }
     }
 
     #[inline(always)]
@@ -146,8 +198,9 @@ impl<S: Subject> Probe<S> for Direct {
     }
 
     #[inline(always)]
-    fn alloc_bulk(&mut self, subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize {
-        boundary_alloc_bulk(subject, order, blocks)
+    unsafe fn alloc_bulk(&mut self, subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize {
+        // SAFETY: the caller keeps `Subject::alloc_bulk`'s contract; PROBE-1.
+        unsafe { boundary_alloc_bulk(subject, order, blocks) }
     }
 
     #[inline(always)]
@@ -158,9 +211,18 @@ impl<S: Subject> Probe<S> for Direct {
 }
 
 /// One allocation as one real call (FAIR-1).
+///
+/// # Safety
+/// As for [`Subject::alloc`].
 #[inline(always)]
-pub(crate) fn call_alloc<S: Subject>(subject: &S, order: u32) -> *mut u8 {
-    if S::FOREIGN { subject.alloc(order) } else { boundary_alloc(subject, order) }
+pub(crate) unsafe fn call_alloc<S: Subject>(subject: &S, order: u32) -> *mut u8 {
+    if S::FOREIGN {
+        // SAFETY: the caller keeps (1) and (2) of `Subject::alloc`.
+        unsafe { subject.alloc(order) }
+    } else {
+        // SAFETY: the same.
+        unsafe { boundary_alloc(subject, order) }
+    }
 }
 
 /// One free as one real call (FAIR-1).
@@ -179,8 +241,9 @@ pub(crate) unsafe fn call_free<S: Subject>(subject: &S, block: *mut u8, order: u
 }
 
 #[inline(never)]
-fn boundary_alloc<S: Subject>(subject: &S, order: u32) -> *mut u8 {
-    subject.alloc(order)
+unsafe fn boundary_alloc<S: Subject>(subject: &S, order: u32) -> *mut u8 {
+    // SAFETY: the caller keeps (1) and (2) of `Subject::alloc`.
+    unsafe { subject.alloc(order) }
 }
 
 #[inline(never)]
@@ -190,8 +253,13 @@ unsafe fn boundary_free<S: Subject>(subject: &S, block: *mut u8, order: u32) {
 }
 
 #[inline(never)]
-fn boundary_alloc_bulk<S: Subject>(subject: &S, order: u32, blocks: &mut [*mut u8]) -> usize {
-    subject.alloc_bulk(order, blocks)
+unsafe fn boundary_alloc_bulk<S: Subject>(
+    subject: &S,
+    order: u32,
+    blocks: &mut [*mut u8],
+) -> usize {
+    // SAFETY: the caller keeps `Subject::alloc_bulk`'s contract.
+    unsafe { subject.alloc_bulk(order, blocks) }
 }
 
 #[inline(never)]

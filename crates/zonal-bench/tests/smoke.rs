@@ -96,16 +96,19 @@ struct Twice {
     last: Mutex<Option<usize>>,
 }
 
-impl Subject for Twice {
+// SAFETY: (1) blocks of the inner subject, which never gets one back. (2) is broken on purpose: the
+// checked pass finds it, on one thread.
+unsafe impl Subject for Twice {
     fn name(&self) -> &str {
         "twice"
     }
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         let mut last = self.last.lock().unwrap();
         if let Some(block) = last.take() {
             return block as *mut u8;
         }
-        let block = self.inner.alloc(order);
+        // SAFETY: (1) and (2) the contract of this function.
+        let block = unsafe { self.inner.alloc(order) };
         *last = Some(block as usize);
         block
     }
@@ -118,17 +121,19 @@ struct RunsDry {
     left: Mutex<u32>,
 }
 
-impl Subject for RunsDry {
+// SAFETY: (1) and (2) as the inner subject.
+unsafe impl Subject for RunsDry {
     fn name(&self) -> &str {
         "runs-dry"
     }
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         let mut left = self.left.lock().unwrap();
         if *left == 0 {
             return std::ptr::null_mut();
         }
         *left -= 1;
-        self.inner.alloc(order)
+        // SAFETY: (1) and (2) the contract of this function.
+        unsafe { self.inner.alloc(order) }
     }
     unsafe fn free(&self, block: *mut u8, order: u32) {
         // SAFETY: the caller passes a block of `alloc` with its order, once.
@@ -152,6 +157,28 @@ fn a_block_handed_out_twice_is_found_and_not_measured() {
     assert!(report.rows.is_empty());
     assert!(report.skipped.iter().all(|skip| skip.reason.contains("overlaps")));
     assert_eq!(report.faults().count(), report.skipped.len());
+}
+
+#[test]
+fn a_cell_that_the_loops_do_not_know_is_refused_before_anything_is_written() {
+    let crew = crew();
+    let mut runners = subjects::all(&crew).0;
+    assert!(runners.len() > 3);
+    for runner in &mut runners {
+        let (bench, order) = (Bench::Pair, zonal_bench::ORDER_MAX + 1);
+        let mut cell = Cell { bench, threads: 1, pinned: true, order, touched: true };
+        let error = runner.burst(&cell, 1, 1).unwrap_err().to_string();
+        assert!(error.contains("no loop asks for order 10"), "{error}");
+        assert!(runner.check(&cell).is_err() && runner.latency(&cell, 1).is_err());
+        (cell.bench, cell.order) = (Bench::Edge, 0);
+        assert!(runner.burst(&cell, 1, 0).is_err());
+        // Blocks of another size than was asked for would be written to behind their end.
+        (cell.bench, cell.order) = (Bench::Bulk, 3);
+        if runner.name().starts_with("zonal") {
+            let error = runner.burst(&cell, 1, 0).unwrap_err().to_string();
+            assert!(error.contains("its bulk calls are for single pages"), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -67,13 +67,15 @@ impl BitmapAllocator {
     }
 }
 
-impl Subject for BitmapAllocator {
+// SAFETY: (1) pages of the region, which lives as long as the subject; an alloc of 2^order pages
+// in a row. (2) the map has one bit for each page.
+unsafe impl Subject for BitmapAllocator {
     fn name(&self) -> &str {
         "bitmap-allocator"
     }
 
     #[inline]
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         let page = match &mut *map {
             Map::Pages1M(map) => take(&mut **map, order),

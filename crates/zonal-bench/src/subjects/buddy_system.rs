@@ -38,13 +38,15 @@ impl BuddySystemAllocator {
     }
 }
 
-impl Subject for BuddySystemAllocator {
+// SAFETY: (1) blocks of the region, which lives as long as the subject. (2) the heap hands a block
+// out once.
+unsafe impl Subject for BuddySystemAllocator {
     fn name(&self) -> &str {
         "buddy_system_allocator"
     }
 
     #[inline]
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         let Some(layout) = layout(order) else { return null_mut() };
         let mut heap = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
         heap.alloc(layout).map_or(null_mut(), NonNull::as_ptr)

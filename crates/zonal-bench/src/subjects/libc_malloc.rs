@@ -17,7 +17,8 @@ impl LibcMalloc {
     }
 }
 
-impl Subject for LibcMalloc {
+// SAFETY: (1) and (2) what the C library promises.
+unsafe impl Subject for LibcMalloc {
     const FOREIGN: bool = true;
 
     fn name(&self) -> &str {
@@ -25,7 +26,7 @@ impl Subject for LibcMalloc {
     }
 
     #[inline(always)]
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         // SAFETY: the alignment is a power of two and divides the size.
         unsafe { libc::aligned_alloc(PAGE, block_bytes(order)) }.cast()
     }

@@ -8,13 +8,14 @@ use std::ptr::null_mut;
 /// mmap and munmap for each block.
 pub struct Mmap;
 
-impl Subject for Mmap {
+// SAFETY: (1) and (2) a mapping of its own for each block.
+unsafe impl Subject for Mmap {
     fn name(&self) -> &str {
         "mmap"
     }
 
     #[inline]
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         let (bytes, flags) = (block_bytes(order), MapFlags::PRIVATE);
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
         let map =

@@ -109,13 +109,14 @@ impl MutexBuddy {
     }
 }
 
-impl Subject for MutexBuddy {
+// SAFETY: (1) pages of the region, which lives as long as the subject. (2) MB-1.
+unsafe impl Subject for MutexBuddy {
     fn name(&self) -> &str {
         "mutex-buddy"
     }
 
     #[inline]
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         let mut buddy = self.buddy.lock().unwrap_or_else(PoisonError::into_inner);
         buddy.alloc(order as usize).map_or(null_mut(), |page| self.memory.page(page))
     }

@@ -209,6 +209,18 @@ pub(super) unsafe fn push_many(
     pushed
 }
 
+/// What the kernel says of the CPU of this thread, in the area at glibc's `__rseq_offset`: negative
+/// where it says nothing.
+pub(crate) fn current_cpu(offset: isize) -> i32 {
+    let cpu: i32;
+    // SAFETY: one aligned load in this thread's static TLS block, where every thread has the area.
+    unsafe {
+        asm!("mov {c:e}, fs:[{o}+4]", c = out(reg) cpu, o = in(reg) offset,
+            options(nostack, readonly, preserves_flags));
+    }
+    cpu
+}
+
 /// glibc's `__rseq_offset`, if this process's threads are registered; else why not.
 ///
 /// Looked up at run time, so that the program also starts with an older glibc.

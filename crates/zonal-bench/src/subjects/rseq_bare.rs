@@ -92,7 +92,7 @@ mod imp {
                     let held = Sizing::held_per_thread(order as u32) * sizing.threads;
                     let count = held + sizing.cpus * capacity(order) + 2 * batch(order);
                     let bytes = block_bytes(order as u32);
-                    let region = Region::new(count * bytes)?;
+                    let region = Region::new(count.saturating_mul(bytes))?;
                     let start = region.start() as usize;
                     // Downwards: the depot hands out its end first.
                     depots.push(Depot::new((0..count).rev().map(|i| start + i * bytes).collect()));
@@ -140,16 +140,18 @@ mod imp {
         }
     }
 
-    impl Subject for RseqBare {
+    // SAFETY: (1) blocks of the regions, which live as long as the subject. (2) BARE-2; RSEQ-2.
+    unsafe impl Subject for RseqBare {
         fn name(&self) -> &str {
             crate::LIMIT
         }
 
         #[inline]
-        fn alloc(&self, order: u32) -> *mut u8 {
+        unsafe fn alloc(&self, order: u32) -> *mut u8 {
             let stack = self.stack(order);
-            // SAFETY: (1) `offset` is glibc's, and rseq is registered: checked in `new`. (2) a
-            // stack for every possible CPU, all of one order at one distance.
+            // SAFETY: (1) `offset` is glibc's, and rseq is registered: checked in `new`, and of
+            // this thread in `thread_init`, which is this function's contract (2). (2) a stack for
+            // every possible CPU, all of one order, which exists by contract (1), at one distance.
             let block = unsafe { rseq_asm::pop(stack, self.offset) };
             if block == 0 { self.refill(order) } else { block as *mut u8 }
         }
@@ -167,7 +169,13 @@ mod imp {
             true
         }
 
-        fn alloc_bulk(&self, order: u32, blocks: &mut [*mut u8]) -> usize {
+        /// A thread that the kernel keeps no CPU number for would find no stack.
+        fn thread_init(&self) {
+            let cpu = rseq_asm::current_cpu(self.offset);
+            assert!(cpu >= 0, "this thread has no rseq registration (cpu_id {cpu})");
+        }
+
+        unsafe fn alloc_bulk(&self, order: u32, blocks: &mut [*mut u8]) -> usize {
             let (stack, into) = (self.stack(order), blocks.as_mut_ptr().cast::<usize>());
             // SAFETY: (1), (2) as in `alloc`. (3) `blocks` is as long as it says; a pointer and a
             // usize have the same layout.
@@ -212,11 +220,12 @@ mod imp {
         }
     }
 
-    impl Subject for RseqBare {
+    // SAFETY: (1) and (2) there is no value of the type.
+    unsafe impl Subject for RseqBare {
         fn name(&self) -> &str {
             match *self {}
         }
-        fn alloc(&self, _: u32) -> *mut u8 {
+        unsafe fn alloc(&self, _: u32) -> *mut u8 {
             match *self {}
         }
         unsafe fn free(&self, _: *mut u8, _: u32) {

@@ -71,7 +71,7 @@ impl ThreadVec {
             let held = Sizing::held_per_thread(order as u32);
             let count = (held + keep(order) + batch(order)) * sizing.threads;
             let bytes = block_bytes(order as u32);
-            let region = Region::new(count * bytes)?;
+            let region = Region::new(count.saturating_mul(bytes))?;
             let start = region.start() as usize;
             depots.push(Depot::new((0..count).rev().map(|i| start + i * bytes).collect()));
             blocks.push(region);
@@ -100,13 +100,15 @@ impl ThreadVec {
     }
 }
 
-impl Subject for ThreadVec {
+// SAFETY: (1) blocks of the regions, which live as long as the subject: `thread_init` has emptied
+// the lists of any other. (2) a block is in one list or in the depot, once.
+unsafe impl Subject for ThreadVec {
     fn name(&self) -> &str {
         "thread-vec"
     }
 
     #[inline]
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         with_own(|own| {
             let list = &mut own.lists[order as usize];
             match list.pop() {

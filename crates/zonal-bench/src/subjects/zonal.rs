@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 
 use zonal::{Gfp, Mode, Order, Policy, Pool};
 
+use crate::cell::{Bench, Cell};
 use crate::subject::{PAGE, Sizing, Subject};
 
 /// Bytes of the pool at least: a small one for a server, so that the stores may hold what the loops
@@ -78,13 +79,14 @@ fn order_of(order: u32) -> Order {
     Order::new(order).unwrap_or(Order::MAX)
 }
 
-impl Subject for Zonal {
+// SAFETY: (1) and (2) what the pool promises.
+unsafe impl Subject for Zonal {
     fn name(&self) -> &str {
         self.name
     }
 
     #[inline]
-    fn alloc(&self, order: u32) -> *mut u8 {
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
         // A program knows its order when it is compiled; here one test stands in for that.
         match order {
             0 => self.pool.alloc_raw(Order::ZERO, Gfp::KERNEL),
@@ -109,8 +111,15 @@ impl Subject for Zonal {
         true
     }
 
-    fn alloc_bulk(&self, order: u32, blocks: &mut [*mut u8]) -> usize {
-        debug_assert_eq!(order, 0, "the bulk call is for pages");
+    fn supports(&self, cell: &Cell) -> Result<(), String> {
+        match cell.bench {
+            Bench::Bulk if cell.order > 0 => Err("its bulk calls are for single pages".into()),
+            _ => Ok(()),
+        }
+    }
+
+    unsafe fn alloc_bulk(&self, order: u32, blocks: &mut [*mut u8]) -> usize {
+        debug_assert_eq!(order, 0, "refused by `supports`");
         self.pool.alloc_bulk(Gfp::KERNEL, blocks).unwrap_or(0)
     }
 
