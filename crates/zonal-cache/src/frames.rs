@@ -135,7 +135,8 @@ impl Frames {
         let frame = (start.as_ptr() as usize - self.pool.base() as usize) / PAGE_SIZE;
         let frame = frame as u32;
         let claimed = lock::try_change(&self.get(frame).state, PageState::claim);
-        debug_assert!(claimed.is_ok(), "frame {frame} came out of the pool twice: {claimed:?}");
+        // Always: a second owner of the page would break FRAME-3.
+        assert!(claimed.is_ok(), "frame {frame} came out of the pool twice: {claimed:?}");
         Ok(Exclusive { frames: self, frame })
     }
 

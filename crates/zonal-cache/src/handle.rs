@@ -1,8 +1,8 @@
-//! Open files and pinned pages: what a program holds.
+//! Open files: what a program reads, writes and syncs.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 use std::time::Instant;
@@ -19,6 +19,7 @@ use crate::index::Found;
 use crate::inner::Inner;
 use crate::lock::Until;
 use crate::owner::Owner;
+use crate::pin::{PinnedPage, PinnedPageMut};
 use crate::readahead::{Ahead, Window};
 use crate::state::PageState;
 use crate::stats::count;
@@ -436,7 +437,7 @@ impl CachedFile {
         let found = self.page(index, 1)?;
         let (page, len) = found.ok_or_else(|| self.behind_the_end(index))?;
         self.map(page.frame());
-        Ok(PinnedPage { page, len })
+        Ok(PinnedPage::new(page, len))
     }
 
     /// A page of the file, in place, to be changed. It is dirty from now on, and goes to its store
@@ -464,7 +465,7 @@ impl CachedFile {
         let len = self.part_of_page(index);
         self.soil(index, &page);
         self.map(page.frame());
-        Ok(PinnedPageMut { page, len })
+        Ok(PinnedPageMut::new(page, len))
     }
 
     /// Bytes of the file in a page.
@@ -537,49 +538,5 @@ impl Drop for CachedFile {
         if self.owner.is_here() {
             self.inner().released(&self.file);
         }
-    }
-}
-
-/// A page that stays where it is until this is dropped.
-pub struct PinnedPage<'f> {
-    page: Shared<'f>,
-    len: usize,
-}
-
-impl Deref for PinnedPage<'_> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.page.bytes()[..self.len]
-    }
-}
-
-impl fmt::Debug for PinnedPage<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PinnedPage").field("len", &self.len).finish()
-    }
-}
-
-/// A page for oneself, to be changed, until this is dropped.
-pub struct PinnedPageMut<'f> {
-    page: Exclusive<'f>,
-    len: usize,
-}
-
-impl Deref for PinnedPageMut<'_> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.page.bytes()[..self.len]
-    }
-}
-
-impl DerefMut for PinnedPageMut<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.page.bytes_mut()[..self.len]
-    }
-}
-
-impl fmt::Debug for PinnedPageMut<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PinnedPageMut").field("len", &self.len).finish()
     }
 }

@@ -84,7 +84,7 @@
 //! | `fill` | it comes in |
 //! | `closing` | files leave the cache |
 //! | `owner` | the cache's threads, and its end |
-//! | `handle`, `cache`, `builder` | what a program holds |
+//! | `pin`, `handle`, `cache`, `builder` | what a program holds |
 //!
 //! # Locks
 //! In this order. No lock is held while a page is waited for; none but `resize`, shared, while one
@@ -118,6 +118,7 @@ mod lock;
 mod lru;
 mod options;
 mod owner;
+mod pin;
 mod ranges;
 mod readahead;
 mod reclaim;
@@ -130,6 +131,7 @@ mod writeback;
 pub use builder::Builder;
 pub use cache::{Cache, CloseError};
 pub use durable::LostWrites;
-pub use handle::{CachedFile, PinnedPage, PinnedPageMut};
+pub use handle::CachedFile;
+pub use pin::{PinnedPage, PinnedPageMut};
 pub use stats::Stats;
 pub use store::{FileStore, Store};
