@@ -7,7 +7,7 @@
 //! - `cargo xtask sanitize` runs Miri and the sanitizers (`sanitize`).
 //! - `cargo xtask aarch64` runs the allocator's tests in an emulated aarch64 machine (`aarch64`).
 //! - `cargo xtask book` builds the book of `docs/` and checks its links (`book`).
-//! - `cargo xtask table CSV` writes the README's bench table (`table`).
+//! - `cargo xtask table CSV` writes the bench table of the book (`table`).
 //!
 //! Exit codes: 0 all is well, 1 a finding or a failed step, 2 usage, or the checks could not run.
 
@@ -42,7 +42,7 @@ usage: cargo xtask COMMAND
   aarch64 --fetch       get what that takes with apt-get, into the target directory
   book                  build the book of docs/ below target/book, and look at all its links;
                         compiles mdbook into target/tools the first time
-  table CSV             write the README's bench table from a file in results/
+  table CSV             write the bench table of the book from a file in results/
 ";
 
 fn main() -> ExitCode {

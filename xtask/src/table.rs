@@ -1,4 +1,4 @@
-//! `cargo xtask table CSV`: writes the README's bench table from a file in `results/`.
+//! `cargo xtask table CSV`: writes the bench table of the book from a file in `results/`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -34,16 +34,19 @@ const COLUMNS: [Column; 9] = [
 /// One row of the CSV: field by header.
 type Row = BTreeMap<String, String>;
 
-/// Writes the table of `csv` into the README below `root`.
+/// The page with the table, between two marks.
+const PAGE: &str = "docs/reference/bench.md";
+
+/// Writes the table of `csv` into the page of the book below `root`.
 pub fn run(root: &Path, csv: &Path) -> Result<()> {
     let text =
         std::fs::read_to_string(csv).with_context(|| format!("cannot read {}", csv.display()))?;
     let rows = parse(&text).with_context(|| format!("in {}", csv.display()))?;
-    let readme = root.join("README.md");
-    let old = std::fs::read_to_string(&readme)
-        .with_context(|| format!("cannot read {}", readme.display()))?;
+    let page = root.join(PAGE);
+    let old = std::fs::read_to_string(&page)
+        .with_context(|| format!("cannot read {}", page.display()))?;
     let new = insert(&old, &render(&rows, &csv.display().to_string())?)?;
-    std::fs::write(&readme, new).with_context(|| format!("cannot write {}", readme.display()))
+    std::fs::write(&page, new).with_context(|| format!("cannot write {}", page.display()))
 }
 
 /// Splits a CSV with a header line. Fields may be quoted; quotes inside are doubled.
@@ -143,12 +146,12 @@ fn show(value: Option<f64>) -> String {
     }
 }
 
-fn insert(readme: &str, table: &str) -> Result<String> {
-    let (Some(begin), Some(end)) = (readme.find(BEGIN), readme.find(END)) else {
-        bail!("README.md has no {BEGIN} and {END}");
+fn insert(page: &str, table: &str) -> Result<String> {
+    let (Some(begin), Some(end)) = (page.find(BEGIN), page.find(END)) else {
+        bail!("{PAGE} has no {BEGIN} and {END}");
     };
-    ensure!(begin < end, "README.md: {END} stands before {BEGIN}");
-    let (head, tail) = (&readme[..begin + BEGIN.len()], &readme[end..]);
+    ensure!(begin < end, "{PAGE}: {END} stands before {BEGIN}");
+    let (head, tail) = (&page[..begin + BEGIN.len()], &page[end..]);
     Ok(format!("{head}\n{table}{tail}"))
 }
 
@@ -191,8 +194,8 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_marks_changes() {
-        let readme = format!("head\n{BEGIN}\nold\n{END}\ntail\n");
-        let new = insert(&readme, "new\n").unwrap();
+        let page = format!("head\n{BEGIN}\nold\n{END}\ntail\n");
+        let new = insert(&page, "new\n").unwrap();
         assert_eq!(new, format!("head\n{BEGIN}\nnew\n{END}\ntail\n"));
         assert!(insert("no marks", "x").is_err());
     }

@@ -158,8 +158,3 @@ pub enum Line {
     /// The sums of NUMA events over all zones.
     MachineNuma,
 }
-
-/// Compiles and runs the home in the guide to porting.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/howto/port.md")]
-struct PortingGuide;

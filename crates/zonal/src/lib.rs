@@ -45,8 +45,3 @@ pub use zonal_core::alloc::{Fault, NumaEvents, Refusal, Request, Sysctl, SysctlE
 pub use zonal_core::gfp::Gfp;
 pub use zonal_core::policy::Policy;
 pub use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, ZoneId, ZoneKind};
-
-/// Compiles and runs the program in the README.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

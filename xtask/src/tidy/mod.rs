@@ -14,6 +14,7 @@
 //! | `costs` | `lab-cost` |
 //! | `citations` | `citation` |
 //! | `words` | `retired-word` |
+//! | `quotes` | `quote` |
 //!
 //! The checks read text, not syntax trees: `scan` splits Rust into code and comments, and
 //! code that rustfmt has formatted is regular enough for the rest. What a macro hides is not seen.
@@ -24,6 +25,7 @@ mod layers;
 mod links;
 mod manifest;
 mod paths;
+mod quotes;
 mod safety;
 mod scan;
 mod size;
@@ -50,6 +52,7 @@ const CHECKS: &[fn(&Tree, &mut Vec<Finding>)] = &[
     costs::check,
     citations::check,
     words::check,
+    quotes::check,
 ];
 
 /// One place where a rule is broken.
@@ -129,7 +132,7 @@ mod tests {
             ("c.rs", &format!("//! {} as it were\n", "c".repeat(100))),
             ("crates/zonal-core/src/lib.rs", "extern crate std;\n"),
             ("crates/zonal-core/Cargo.toml", "[dependencies]\na.workspace = true\n"),
-            ("README.md", &page),
+            ("README.md", &format!("{page}\n```rust from=gone.rs\n```")),
             ("docs/linux/d-path.md", "## D.4 Scan\n"),
         ]);
         let checks: BTreeSet<&str> = find(&tree).iter().map(|finding| finding.check).collect();
@@ -147,6 +150,7 @@ mod tests {
             "newline",
             "no-std",
             "ordering",
+            "quote",
             "registry-host",
             "retired-word",
             "todo",

@@ -23,7 +23,7 @@ const NOTES: [&str; 3] = [
     "direct scans are those of direct reclaim and of node reclaim; pages in and out are KiB; \
      slabs_scanned counts names of files, which the load keeps as objects. node_reclaim_* are the \
      four answers, zlc_* what the zonelist cache was told and passed; rows from there on were not \
-     published (docs/reference/statistics.md)",
+     published (docs/reference/replay.md)",
 ];
 
 /// One run.

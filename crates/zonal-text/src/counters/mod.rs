@@ -183,11 +183,11 @@ mod tests {
 
     #[test]
     fn the_documentation_lists_every_counter_that_means_something() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/statistics.md");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/counters.md");
         let stats = std::fs::read_to_string(path).unwrap();
         for counter in Group::ALL.into_iter().flat_map(Group::meaningful) {
             let row = format!("| `{}` | {} |", counter.name, counter.help);
-            assert!(stats.contains(&row), "docs/reference/statistics.md lacks {row}");
+            assert!(stats.contains(&row), "docs/reference/counters.md lacks {row}");
         }
     }
 
