@@ -2,20 +2,18 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use zonal_bench::Bench;
-use zonal_core::policy::Policy;
 
 use crate::advise::AdviseArgs;
 use crate::conform::ConformArgs;
 use crate::lab::args::LabCommand;
+use crate::policy::ShowPolicyArgs;
 use crate::pressure::args::PressureArgs;
 use crate::record::RecordArgs;
 use crate::replay::args::ReplayArgs;
-use crate::trace::args::TraceCommand;
-
 use crate::state::args::{NodeArgs, StateArgs, VmstatArgs};
+use crate::trace::args::TraceCommand;
 
 /// The zoned page allocator of an operating system, as a library: its tools.
 #[derive(Parser, Debug)]
@@ -105,77 +103,11 @@ fn bench(name: &str) -> Result<Bench, String> {
     found.ok_or_else(|| format!("no such bench; there are {}", names()))
 }
 
-/// Flags that say whose rules the allocator follows.
-#[derive(Args, Clone, Debug)]
-pub struct PolicyArgs {
-    #[arg(long, value_name = "POLICY", default_value = "zonal", value_parser = preset)]
-    #[arg(help = policy_help())]
-    policy: Policy,
-
-    /// Change one value of the policy; may be repeated. `zonal policy` lists the keys.
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-}
-
-/// Flags of `zonal policy`.
-#[derive(Args, Debug)]
-pub struct ShowPolicyArgs {
-    #[command(flatten)]
-    pub policy: PolicyArgs,
-
-    /// Show only the values that differ from those of this policy.
-    #[arg(long, value_name = "POLICY", value_parser = preset)]
-    pub against: Option<Policy>,
-
-    /// Print one JSON object instead of a table.
-    #[arg(long)]
-    pub json: bool,
-}
-
-impl PolicyArgs {
-    /// The policy, with the values that were set.
-    ///
-    /// # Errors
-    /// A key that is none, or a value that is not accepted or does not go with the others.
-    pub fn policy(&self) -> anyhow::Result<Policy> {
-        let mut policy = self.policy;
-        apply(&mut policy, &self.set)?;
-        Ok(policy)
-    }
-}
-
-/// Changes values of a policy, each given as `KEY=VALUE`.
-///
-/// # Errors
-/// A key that is none, or a value that is not accepted or does not go with the others.
-pub fn apply(policy: &mut Policy, settings: &[String]) -> anyhow::Result<()> {
-    for text in settings {
-        let (key, value) = text.split_once('=').with_context(|| {
-            format!("--set {text}: expected KEY=VALUE, as --set pcp.scale_max=3")
-        })?;
-        let set = policy.set(key, value);
-        set.map_err(|error| anyhow::anyhow!("--set {text}: {error}"))?;
-    }
-    Ok(())
-}
-
-fn preset_names() -> String {
-    Policy::PRESETS.iter().map(|policy| policy.name).collect::<Vec<_>>().join(", ")
-}
-
-fn policy_help() -> String {
-    format!("Whose rules the allocator follows: {}", preset_names())
-}
-
-/// A preset by name.
-pub fn preset(name: &str) -> Result<Policy, String> {
-    Policy::preset(name).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use zonal_core::policy::Policy;
 
     #[test]
     fn the_definition_is_consistent() {

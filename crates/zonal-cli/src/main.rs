@@ -10,6 +10,7 @@ mod conform;
 mod lab;
 mod output;
 mod policy;
+mod policy_args;
 mod pressure;
 mod record;
 mod replay;

@@ -1,14 +1,30 @@
 //! `zonal policy`: the values of a policy, as they can be given to `--set`.
 
+use clap::Args;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use zonal_core::policy::Policy;
 use zonal_core::policy::set::Assignment;
 
-use crate::cli::ShowPolicyArgs;
+use crate::policy_args::{PolicyArgs, preset};
 use crate::{Verdict, output};
 
 const SCHEMA_VERSION: u32 = 1;
+
+/// Flags of `zonal policy`.
+#[derive(Args, Debug)]
+pub struct ShowPolicyArgs {
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+
+    /// Show only the values that differ from those of this policy.
+    #[arg(long, value_name = "POLICY", value_parser = preset)]
+    pub against: Option<Policy>,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// One value, for `--json`.
 #[derive(Serialize)]

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 use zonal_core::alloc::OnlineError;
+use zonal_core::policy::nearest::nearest;
 
 use crate::machine::MachineError;
 use crate::workload::WorkloadError;
@@ -25,7 +26,7 @@ pub enum LabError {
     #[error("{0}")]
     Plan(String),
     /// Nothing has this name.
-    #[error("no {what} is called '{name}'; there are {known}")]
+    #[error("no {what} is called '{name}'{}; there are {known}", guess(name, known))]
     Unknown {
         /// What was looked for.
         what: &'static str,
@@ -34,4 +35,10 @@ pub enum LabError {
         /// The names there are.
         known: String,
     },
+}
+
+/// The name that may have been meant.
+fn guess(name: &str, known: &str) -> String {
+    let near = nearest(name, known.split(", "));
+    near.map_or_else(String::new, |near| format!(" (did you mean '{near}'?)"))
 }

@@ -220,6 +220,7 @@ mod tests {
             ("seed", "-1", "seed: '-1'; expected a whole number"),
             ("busy", "99999999999", "busy: 99999999999"),
             ("nonsense", "1", "there are machine, cpus"),
+            ("pcp.scale_mx", "1", "did you mean 'pcp.scale_max'?"),
             ("workload.nonsense", "1", "it takes hold, order, lines"),
             ("workload.hold", "0", "expected a whole number from 1"),
         ] {

@@ -81,6 +81,14 @@ pub enum ReplayError {
     /// A machine of the lab, whose costs are taken, cannot be had.
     #[error(transparent)]
     Lab(#[from] zonal_lab::machine::MachineError),
+    /// No change has a name that begins so.
+    #[error("no change begins with '{name}'; there are {}", there.join(", "))]
+    NoSuchChange {
+        /// What was asked for.
+        name: String,
+        /// The names of all changes for this recording.
+        there: Vec<String>,
+    },
     /// The trace has no allocation of this number.
     #[error(
         "allocation {number} cannot be explained: the trace, up to where it was replayed, has \

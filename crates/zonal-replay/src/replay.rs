@@ -4,7 +4,7 @@ use zonal::text::State;
 use zonal_core::policy::Policy;
 use zonal_trace::Recording;
 
-use crate::ReplayError;
+use crate::error::ReplayError;
 use crate::fidelity::Fidelity;
 use crate::judge::{self, Judged};
 use crate::program::Program;

@@ -9,7 +9,7 @@ use zonal_core::alloc::Sysctl;
 use zonal_core::policy::Policy;
 use zonal_trace::{MachineDescription, Recording};
 
-use crate::ReplayError;
+use crate::error::ReplayError;
 use crate::program::Program;
 use crate::progress::Watch;
 use crate::replay::{Prepared, Replay};

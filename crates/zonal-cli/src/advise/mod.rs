@@ -5,17 +5,19 @@ use std::path::PathBuf;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table};
 use zonal_replay::advise::{Advice, Options, advise};
+use zonal_trace::samples;
 
 use crate::{Verdict, output};
 
 /// Flags of `zonal advise`.
 #[derive(Args, Debug)]
 pub struct AdviseArgs {
-    /// A trace of any form, with the machine it was recorded on.
-    pub trace: PathBuf,
+    /// A trace of any form, with the machine it was recorded on. Without it: the bundled recording
+    /// of a build of zlib (make -j4) on Linux 6.18.
+    pub trace: Option<PathBuf>,
 
     /// Take the machine's description from the files of this directory.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", requires = "trace")]
     pub machine: Option<PathBuf>,
 
     /// Try only changes whose name begins so, such as min_free_kbytes or linux-; may be repeated.
@@ -36,7 +38,10 @@ pub struct AdviseArgs {
 /// # Errors
 /// Bad input, with file and line, or a machine that cannot be rebuilt.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<Verdict> {
-    let recording = crate::trace::open(&args.trace, args.machine.as_deref())?;
+    let recording = match &args.trace {
+        Some(path) => crate::trace::open(path, args.machine.as_deref())?,
+        None => samples::zlib_make_j4()?,
+    };
     let options = Options { limit: args.limit, only: &args.only };
     let advice = advise(&recording, &options, &mut output::Bar::default().watch())?;
     output::data(&match args.json {

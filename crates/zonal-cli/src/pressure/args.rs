@@ -8,7 +8,7 @@ use zonal_core::policy::Policy;
 use zonal_core::policy::walk::ZonelistCaching;
 
 use super::disk::Disk;
-use crate::cli::{apply, preset};
+use crate::policy_args::{apply, preset};
 
 /// Flags of `zonal pressure`.
 #[derive(Args, Debug)]

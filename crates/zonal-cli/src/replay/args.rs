@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use zonal_replay::Recorded;
 
-use crate::cli::PolicyArgs;
+use crate::policy_args::PolicyArgs;
 
 /// Flags of `zonal replay`.
 #[derive(Args, Debug)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use zonal::text::Layout;
 
-use crate::cli::PolicyArgs;
+use crate::policy_args::PolicyArgs;
 
 /// Flags of `zonal zoneinfo` and the other texts.
 #[derive(Args, Debug)]

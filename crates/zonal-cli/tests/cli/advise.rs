@@ -38,6 +38,25 @@ fn the_first_row_is_the_replay_and_the_others_are_in_order() {
 }
 
 #[test]
+fn a_selection_that_matches_nothing_is_refused_with_what_there_is() {
+    for only in [&["--only", "nonsense"][..], &["--only", "numa_stat", "--only", "nonsense"]] {
+        let message = refusal(&[&["advise", SAMPLE, "--limit", "1000"][..], only].concat());
+        assert!(message.contains("no change begins with 'nonsense'"), "{message}");
+        assert!(message.contains("percpu_pagelist_high_fraction 8"), "{message}");
+        assert!(message.contains("4 times the CPUs, linux-5.4"), "{message}");
+    }
+}
+
+#[test]
+fn without_a_file_the_bundled_recording_is_advised_on() {
+    let few = ["--limit", "1000", "--only", "numa_stat", "--json"];
+    let bundled = json(&[&["advise"][..], &few].concat());
+    assert_eq!(bundled["trace"], "zlib-make-j4");
+    assert_eq!(bundled, json(&[&["advise", SAMPLE][..], &few].concat()));
+    assert!(refusal(&["advise", "--machine", "."]).contains("TRACE"));
+}
+
+#[test]
 fn a_trace_without_a_machine_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.txt");

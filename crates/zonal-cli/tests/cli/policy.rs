@@ -46,9 +46,11 @@ fn what_cannot_be_set_is_refused_with_what_can() {
         ("pcp.scale_max=9", "accepted: 0 to 6"),
         ("pcp.high_fraction=7", "accepted: 0, or 8 and more"),
         ("nonsense=1", "there are pcp.orders"),
+        ("pcp.scale_mx=1", "did you mean 'pcp.scale_max'?"),
+        ("scale_max=1", "did you mean 'pcp.scale_max'?"),
     ];
     for (set, expected) in cases {
-        for command in ["policy", "replay"] {
+        for command in ["policy", "replay", "zoneinfo"] {
             let message = refusal(&[command, "--set", set]);
             assert!(message.contains(set) && message.contains(expected), "{message}");
         }

@@ -7,6 +7,7 @@
 #[cfg(feature = "history")]
 #[path = "../history/policy.rs"]
 mod history;
+pub mod nearest;
 mod presets;
 pub mod recompute;
 pub mod set;

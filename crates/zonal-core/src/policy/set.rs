@@ -12,6 +12,7 @@
 
 use core::fmt;
 
+use super::nearest::nearest;
 use super::recompute::Recompute;
 use super::walk::{
     CacheMark, DirtySpread, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, ReclaimUnit,
@@ -409,7 +410,11 @@ impl fmt::Display for SetError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SetError::UnknownKey(key) => {
-                write!(f, "no setting is called '{key}'; there are")?;
+                write!(f, "no setting is called '{key}'")?;
+                if let Some(near) = nearest(key, SETTINGS.iter().map(|known| known.key)) {
+                    write!(f, " (did you mean '{near}'?)")?;
+                }
+                write!(f, "; there are")?;
                 let separators = core::iter::once(" ").chain(core::iter::repeat(", "));
                 separators.zip(SETTINGS).try_for_each(|(s, known)| write!(f, "{s}{}", known.key))
             }

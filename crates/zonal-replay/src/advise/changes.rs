@@ -6,7 +6,7 @@ use zonal_text::release::KernelRelease;
 use zonal_text::sysctl;
 use zonal_trace::Recording;
 
-use crate::ReplayError;
+use crate::error::ReplayError;
 
 /// What the recorded machine was set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

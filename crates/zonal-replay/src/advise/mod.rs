@@ -23,7 +23,7 @@ use zonal_trace::Recording;
 
 use self::changes::{Change, Settings};
 pub use self::cost::{Contention, HoldCost};
-use crate::ReplayError;
+use crate::error::ReplayError;
 use crate::error::chain;
 use crate::progress::Watch;
 use crate::what_if::{Trial, Trialled, WhatIf};
@@ -107,7 +107,8 @@ pub struct Row {
 /// Replays `recording` under each change of one thing.
 ///
 /// # Errors
-/// Bad input, with file and line, a machine that cannot be rebuilt, or [`ReplayError::Stopped`].
+/// Bad input, with file and line, a name that no change has, a machine that cannot be rebuilt, or
+/// [`ReplayError::Stopped`].
 pub fn advise(
     recording: &Recording,
     options: &Options<'_>,
@@ -116,6 +117,8 @@ pub fn advise(
     let machine = recording.description();
     let policy = changes::policy_of(machine.kernel_release.as_deref());
     let settings = Settings::of(recording)?;
+    let changes = changes::all(&settings, &policy, machine.nodes.len());
+    let changes = selected(changes, options.only)?;
     let what_if = WhatIf::new(recording, policy, options.limit, watch)?;
     let cost = HoldCost::of_lab()?;
     let seconds = what_if.seconds();
@@ -126,11 +129,7 @@ pub fn advise(
     let recorded =
         Row::new("as recorded", None, &as_recorded, cost.contention(&as_recorded, 1, seconds));
     let mut rows = Vec::new();
-    let wanted = |change: &Change| {
-        options.only.is_empty() || options.only.iter().any(|name| change.name.starts_with(name))
-    };
-    let changes = changes::all(&settings, &policy, machine.nodes.len());
-    for change in changes.into_iter().filter(wanted) {
+    for change in changes {
         match what_if.run(&base.with(&change), watch) {
             Ok(trialled) => {
                 let contention = cost.contention(&trialled, change.cpus, seconds);
@@ -169,6 +168,17 @@ pub fn advise(
         notes,
         faults,
     })
+}
+
+/// The changes whose names begin with one of `only`; all, if that is empty.
+fn selected(mut changes: Vec<Change>, only: &[String]) -> Result<Vec<Change>, ReplayError> {
+    let begins = |change: &Change, name: &String| change.name.starts_with(name);
+    if let Some(name) = only.iter().find(|name| !changes.iter().any(|c| begins(c, name))) {
+        let there = changes.into_iter().map(|change| change.name).collect();
+        return Err(ReplayError::NoSuchChange { name: name.clone(), there });
+    }
+    changes.retain(|change| only.is_empty() || only.iter().any(|name| begins(change, name)));
+    Ok(changes)
 }
 
 impl Trial {

@@ -24,7 +24,7 @@ use zonal_core::zone::watermark::Mark;
 use zonal_lab::records::Records;
 use zonal_trace::MachineDescription;
 
-use crate::ReplayError;
+use crate::error::ReplayError;
 use crate::zones::{ZoneAt, ZoneMap};
 
 /// Cache that counts as one CPU's own where the recording says that it is large enough to keep a

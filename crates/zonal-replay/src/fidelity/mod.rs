@@ -11,7 +11,7 @@ pub mod page;
 use serde::Serialize;
 use zonal_trace::{PolledState, Recording};
 
-use crate::ReplayError;
+use crate::error::ReplayError;
 use crate::moves::Moves;
 use crate::program::Program;
 use crate::run::timeline::{BIN_NS, Sample, Timeline};

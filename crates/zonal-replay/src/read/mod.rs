@@ -35,7 +35,7 @@ use zonal_trace::{Event, EventKind, MachineDescription, TraceError};
 use self::frames::{Frame, PageTable};
 pub use self::kernel::Watcher;
 use self::workers::Workers;
-use crate::ReplayError;
+use crate::error::ReplayError;
 use crate::facts::Facts;
 use crate::moves::MovesByPlace;
 use crate::program::{Counts, ListPlace, NO_SLOT, Op, OpKind, Origin, Program, Slot};

@@ -30,7 +30,7 @@ use zonal_core::types::CpuId;
 use super::entries::{Blocks, Memory, stamp};
 use super::latency::Stopwatch;
 use super::outcome::Outcome;
-use crate::ReplayError;
+use crate::error::ReplayError;
 use crate::program::{OpKind, Program};
 use crate::progress::{Phase, Progress, Watch};
 

@@ -27,8 +27,8 @@ use zonal_core::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
 use zonal_trace::{MachineDescription, Pageset, PolledZone};
 
 use self::cached::{Cached, Chooser};
-use crate::ReplayError;
 use crate::build::{Rebuilt, Script};
+use crate::error::ReplayError;
 use crate::facts::BlockTypes;
 use crate::program::{Origin, Program};
 use crate::told::{ListKey, StartList};
