@@ -30,6 +30,7 @@ pub mod reclaim;
 mod rseq;
 pub mod sys;
 pub mod text;
+mod turn;
 #[cfg(doctest)]
 mod unsound;
 pub mod view;
@@ -37,8 +38,8 @@ pub mod view;
 pub use error::{AllocError, FreeError, FreeFault};
 pub use home::Mode;
 pub use pool::{
-    Backing, BudgetError, BuildError, Builder, CpuMap, Explanation, FailAlloc, FailCounts,
-    HeldReport, NodeBinding, Notice, Pages, Pool, TrimError, ZoneSize,
+    Backing, BudgetError, BudgetFault, BuildError, Builder, CpuMap, Explanation, FailAlloc,
+    FailCounts, HeldReport, NodeBinding, Notice, Pages, Pool, TrimError, ZoneSize,
 };
 pub use view::View;
 pub use zonal_core::alloc::{Fault, NumaEvents, Refusal, Request, Sysctl, SysctlError, ZoneStats};

@@ -6,13 +6,13 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use support::{Rng, Watchdog, exit_now, free, order, pool, wait_child};
+use support::{Rng, Watchdog, exit_now, free, order, pool, run_child, wait_child};
 use zonal::reclaim::{Holdings, PageLru, Pass, Shrunk, Unit};
-use zonal::{Gfp, Order, PAGE_SIZE, Pool};
+use zonal::{FailAlloc, Gfp, Order, PAGE_SIZE, Pool};
 
 const MIB: usize = 1 << 20;
 const FORKS: u32 = 24;
@@ -116,8 +116,9 @@ fn child(pool: Box<Pool>, number: u32) -> i32 {
 #[test]
 fn parent_and_child_go_on_after_a_fork_under_fire() {
     let _watchdog = Watchdog::new("the forks", Duration::from_secs(300));
-    for rseq in [true, false] {
-        let pool = Box::new(pool(64 * MIB, rseq));
+    let failing = Pool::builder().size(64 * MIB).fail_alloc(FailAlloc::never());
+    for pool in [pool(64 * MIB, true), pool(64 * MIB, false), failing.build().unwrap()] {
+        let pool = Box::new(pool);
         pool.restart_worker(Duration::from_millis(2), 0).unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -221,4 +222,69 @@ fn a_child_asks_its_parents_caches_once_it_says_that_they_are_whole() {
     assert!(libc::WIFEXITED(status));
     assert_eq!(libc::WEXITSTATUS(status), 0, "see the exit codes above");
     drop(registered);
+}
+
+/// Says to the other process that it is to end with forks.
+const ENDS: &str = "ZONAL_FORK_AT_THE_END";
+static POOL: OnceLock<Pool> = OnceLock::new();
+/// Forks that went well, in threads and in `atexit`.
+static FORKED: AtomicU32 = AtomicU32::new(0);
+
+/// Forks when its thread ends.
+struct ForksAtTheEnd;
+
+impl Drop for ForksAtTheEnd {
+    fn drop(&mut self) {
+        fork_at_the_end();
+    }
+}
+
+thread_local! {
+    static EARLY: ForksAtTheEnd = const { ForksAtTheEnd };
+    static LATE: ForksAtTheEnd = const { ForksAtTheEnd };
+}
+
+/// Parent and child use the pool after the fork.
+fn fork_at_the_end() {
+    let pool = POOL.get().expect("made before");
+    let works = || pool.alloc(Order::ZERO).is_ok() && pool.held().total() > 0;
+    // SAFETY: (1) as in `fork_once`.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let restarts = || pool.restart_worker(Duration::from_millis(1), 0).is_ok();
+        exit_now(i32::from(!(works() && pool.validate().is_ok() && restarts())));
+    }
+    if works() && wait_child(pid, CHILD_LIMIT) == Some(0) {
+        FORKED.fetch_add(1, Relaxed);
+    }
+}
+
+/// The last thing that the other process does.
+extern "C" fn last() {
+    fork_at_the_end();
+    exit_now(FORKED.load(Relaxed) as i32);
+}
+
+/// The other process. Without the variable it is no test.
+#[test]
+fn process_that_ends_with_forks() {
+    if std::env::var_os(ENDS).is_none() {
+        return;
+    }
+    POOL.get_or_init(|| pool(8 * MIB, true));
+    let life = || {
+        EARLY.with(|_| ());
+        fork_at_the_end();
+        LATE.with(|_| ());
+    };
+    std::thread::spawn(life).join().unwrap();
+    // SAFETY: (1) the handler is a plain function that lives as long as the program.
+    assert_eq!(unsafe { libc::atexit(last) }, 0);
+    std::process::exit(100);
+}
+
+/// One fork in the thread, two in destructors of its values, one in `atexit`.
+#[test]
+fn destructors_of_threads_and_handlers_at_exit_may_fork() {
+    assert_eq!(run_child("process_that_ends_with_forks", ENDS, "1"), Some(4));
 }

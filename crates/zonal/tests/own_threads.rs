@@ -4,10 +4,13 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::{Watchdog, exit_now, run_child, wait_child};
-use zonal::{Order, Pool};
+use zonal::reclaim::{Scanned, Shrinker};
+use zonal::{Gfp, Order, Pool};
 
 /// Says to the child which case it is.
 const CASE: &str = "ZONAL_OWN_THREADS";
@@ -17,10 +20,11 @@ const EXIT_SKIPPED: i32 = 77;
 
 type Case = (&'static str, fn());
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 6] = [
     ("restarts", restarts_leave_one_refresh_thread),
     ("at once", restarts_at_once_leave_one_refresh_thread),
     ("dropped", a_dropped_pool_leaves_no_thread),
+    ("consumer", a_consumer_drops_its_pool_in_a_call_of_the_pools_own_thread),
     ("zero", an_interval_of_zero_changes_nothing),
     ("namespaces", a_child_with_its_parents_number_has_no_threads),
 ];
@@ -80,6 +84,38 @@ fn a_dropped_pool_leaves_no_thread() {
         drop(pool.alloc(Order::ZERO));
     }
     settles("zonal-refresh", 0);
+}
+
+/// The pool's memory and threads go once the call is over.
+fn a_consumer_drops_its_pool_in_a_call_of_the_pools_own_thread() {
+    let pool = Arc::new(Pool::builder().size(16 << 20).build().unwrap());
+    let base = pool.base() as usize;
+    let (own, dropped) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+    let (taken, tells) = (Arc::clone(&own), Arc::clone(&dropped));
+    let count = move |_| {
+        if std::thread::current().name() == Some("zonal-reclaim-0")
+            && let Some(pool) = taken.lock().unwrap().take()
+        {
+            drop::<Arc<Pool>>(pool);
+            tells.store(true, Relaxed);
+        }
+        1 << 20
+    };
+    let registered = pool.register_shrinker(Shrinker::new("owner", count, |_| Scanned::Stop));
+    // Low, so that the reclaimer looks who could give something up.
+    let pages = std::iter::from_fn(|| pool.alloc_pages(Order::ZERO, Gfp::NOWAIT).ok());
+    assert!(pages.count() > 1000);
+    *own.lock().unwrap() = Some(pool);
+    while !dropped.load(Relaxed) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    settles("zonal-reclaim-0", 0);
+    settles("zonal-refresh", 0);
+    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap();
+    while mapped().contains(&format!("{base:x}-")) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(registered);
 }
 
 fn an_interval_of_zero_changes_nothing() {

@@ -31,6 +31,14 @@ impl ReclaimRecord {
     }
 }
 
+impl ReclaimRecord {
+    /// Whoever has the right to reclaim here is gone without having given it back.
+    pub(crate) fn abandon(&self) {
+        // Release: pairs with the Acquire in `try_lock`.
+        self.locked.store(0, Ordering::Release);
+    }
+}
+
 impl Drop for Reclaiming<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `ReclaimRecord::try_lock`.

@@ -13,7 +13,7 @@ use zonal_core::types::NodeId;
 
 use super::thread::PoolThread;
 use super::{Pool, Shared};
-use crate::reclaim::Registry;
+use crate::reclaim::is_inside;
 
 /// How often a sleeping reclaimer looks by itself.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ pub(super) struct Paused<'a>(MutexGuard<'a, Vec<PoolThread>>);
 
 impl Paused<'_> {
     /// In a forked child: there are no threads.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn forked(&mut self) {
         self.0.clear();
     }
 }
@@ -106,7 +106,7 @@ impl Shared {
         self.allocator.platform().bells().set_stop(true);
         // Inside a consumer that waits for nobody: they may be inside consumers too, and wait for
         // this one. They end by themselves, and what they use with the last of them (THREAD-1).
-        if !Registry::is_inside() {
+        if !is_inside() {
             threads.into_iter().for_each(PoolThread::end);
         }
     }

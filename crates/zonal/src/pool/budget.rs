@@ -13,50 +13,99 @@ use zonal_core::gfp::Gfp;
 use zonal_core::types::{NodeId, Order, PAGE_SIZE, Pfn};
 
 use super::{Builder, Pool, Shared};
+use crate::reclaim::is_inside;
+use crate::turn::Turn;
 
 /// Blocks that nobody may have.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
+    /// Who changes it: takes blocks and gives them back, which may call consumers.
+    changes: Turn,
+    /// Never locked while pages are taken.
     withheld: Mutex<Withheld>,
 }
 
 /// The blocks, by node.
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
-    nodes: Vec<Vec<(Pfn, Order)>>,
+    nodes: Vec<Blocks>,
 }
 
-/// A budget that could not be reached: more is in use, and stays so.
+/// Those of one node.
+#[derive(Clone, Debug, Default)]
+struct Blocks {
+    blocks: Vec<(Pfn, Order)>,
+    pages: u64,
+}
+
+/// A budget that is not in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct BudgetError {
     /// Bytes asked for.
     pub asked: usize,
-    /// Bytes in force: as near as was possible, and what is freed now does not count again until
-    /// the budget is set anew.
+    /// Bytes in force.
     pub in_force: usize,
+    /// Why.
+    pub why: BudgetFault,
+}
+
+/// Why a budget is not in force.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum BudgetFault {
+    /// More is in use, and stays so. The budget in force is as near as was possible, and what is
+    /// freed now does not count again until the budget is set anew.
+    InUse,
+    /// Nothing was changed: the call came from inside a consumer while the budget was being
+    /// changed, perhaps by the thread that called the consumer.
+    BeingChanged,
 }
 
 impl fmt::Display for BudgetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BudgetError { asked, in_force } = self;
-        write!(
-            f,
-            "a budget of {asked} bytes cannot be reached: more is in use, and the consumers that \
-             are registered do not give it up. {in_force} bytes are in force; free pages, or \
-             register a consumer, and set it again"
-        )
+        let BudgetError { asked, in_force, why } = self;
+        match why {
+            BudgetFault::InUse => write!(
+                f,
+                "a budget of {asked} bytes cannot be reached: more is in use, and the consumers \
+                 that are registered do not give it up. {in_force} bytes are in force; free \
+                 pages, or register a consumer, and set it again"
+            ),
+            BudgetFault::BeingChanged => write!(
+                f,
+                "a budget of {asked} bytes was not set: the budget is being changed, and a \
+                 consumer's call cannot wait for that. {in_force} bytes are in force now; set it \
+                 outside the call"
+            ),
+        }
     }
 }
 
 impl std::error::Error for BudgetError {}
 
 impl Withheld {
-    fn pages(blocks: &[(Pfn, Order)]) -> u64 {
-        blocks.iter().map(|(_, order)| order.pages()).sum()
+    fn pages_of(&self, node: usize) -> u64 {
+        self.nodes.get(node).map_or(0, |blocks| blocks.pages)
     }
 
     fn all(&self) -> u64 {
-        self.nodes.iter().map(|blocks| Withheld::pages(blocks)).sum()
+        self.nodes.iter().map(|blocks| blocks.pages).sum()
+    }
+
+    fn push(&mut self, node: usize, pfn: Pfn, order: Order) {
+        if self.nodes.len() <= node {
+            self.nodes.resize(node + 1, Blocks::default());
+        }
+        self.nodes[node].blocks.push((pfn, order));
+        self.nodes[node].pages += order.pages();
+    }
+
+    fn pop(&mut self, node: usize) -> Option<(Pfn, Order)> {
+        let blocks = self.nodes.get_mut(node)?;
+        let (pfn, order) = blocks.blocks.pop()?;
+        blocks.pages -= order.pages();
+        Some((pfn, order))
     }
 }
 
@@ -85,23 +134,30 @@ impl Builder {
 impl Pool {
     /// Bytes that may be in use at once.
     pub fn budget(&self) -> usize {
-        self.bytes() - self.shared.withheld_pages() as usize * PAGE_SIZE
+        self.shared.budget_bytes()
     }
 
     /// Changes the budget, in whole pages. To lower it, lists are emptied and consumers asked for
-    /// what is above it. Takes as long as these do.
+    /// what is above it. Takes as long as these do, and waits for another change under way.
     ///
     /// # Errors
-    /// [`BudgetError`]: more is in use. As much as could be had is withheld.
+    /// [`BudgetError`]: more is in use, and as much as could be had is withheld; or the budget is
+    /// being changed, and the caller is inside a consumer.
     pub fn set_budget(&self, bytes: usize) -> Result<(), BudgetError> {
         self.shared.set_budget(bytes)
     }
 }
 
 impl Budget {
-    /// Also keeps the budget as it is, across a fork.
+    /// Also keeps the list of blocks as it is, across a fork.
     pub(super) fn lock(&self) -> MutexGuard<'_, Withheld> {
         self.withheld.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In a forked child: a change by another thread of the parent is nobody's. A block that it had
+    /// in its hands stays handed out.
+    pub(super) fn forked(&self) {
+        self.changes.forked();
     }
 }
 
@@ -110,62 +166,73 @@ impl Shared {
         self.budget.lock().all()
     }
 
+    /// Bytes that the budget leaves.
+    pub(super) fn budget_bytes(&self) -> usize {
+        self.pages * PAGE_SIZE - self.withheld_pages() as usize * PAGE_SIZE
+    }
+
     pub(super) fn set_budget(&self, bytes: usize) -> Result<(), BudgetError> {
+        let failed = |why| BudgetError { asked: bytes, in_force: self.budget_bytes(), why };
+        let turn = match is_inside() {
+            true => self.budget.changes.try_take(),
+            false => Some(self.budget.changes.take()),
+        };
+        let Some(_turn) = turn else { return Err(failed(BudgetFault::BeingChanged)) };
         let all = self.pages as u64;
         let wanted = all - ((bytes / PAGE_SIZE) as u64).min(all);
-        let mut withheld = self.budget.lock();
         let nodes = self.allocator.nodes().len();
-        withheld.nodes.resize_with(nodes, Vec::new);
         let mut left = wanted;
-        for (node, blocks) in withheld.nodes.iter_mut().enumerate() {
-            let node = NodeId(node as u16);
-            let zones = self.allocator.zones().iter().filter(|zone| zone.node() == node);
+        for node in 0..nodes {
+            let zones = self.allocator.zones().iter();
+            let zones = zones.filter(|zone| usize::from(zone.node().0) == node);
             let pages: u64 = zones.map(|zone| zone.spanned()).sum();
             // Rounded up, so that the shares are enough together.
-            let share = (wanted * pages).div_ceil(all).min(left);
+            let share = u128::from(wanted) * u128::from(pages);
+            let share = (share.div_ceil(u128::from(all)) as u64).min(left);
             left -= share;
-            self.give_back(blocks, share);
-            self.withhold(node, blocks, share);
+            self.give_back(node, share);
+            self.withhold(node, share);
         }
         // One node's users may hold more than its share of the budget; others have room.
         for node in 0..nodes {
+            let withheld = self.budget.lock();
             let missing = wanted.saturating_sub(withheld.all());
-            let blocks = &mut withheld.nodes[node];
-            let to = Withheld::pages(blocks) + missing;
-            self.withhold(NodeId(node as u16), blocks, to);
+            let to = withheld.pages_of(node) + missing;
+            drop(withheld);
+            self.withhold(node, to);
         }
-        if withheld.all() < wanted {
-            let in_force = (all - withheld.all()) as usize * PAGE_SIZE;
-            return Err(BudgetError { asked: bytes, in_force });
-        }
-        Ok(())
+        if self.withheld_pages() < wanted { Err(failed(BudgetFault::InUse)) } else { Ok(()) }
     }
 
     /// Frees withheld blocks until at most `pages` are left; [`withhold`](Self::withhold) makes up
     /// for what the last one was too large.
-    fn give_back(&self, blocks: &mut Vec<(Pfn, Order)>, pages: u64) {
-        let mut held = Withheld::pages(blocks);
-        while held > pages {
-            let Some((pfn, order)) = blocks.pop() else { return };
-            held -= order.pages();
+    fn give_back(&self, node: usize, pages: u64) {
+        loop {
+            let mut withheld = self.budget.lock();
+            let block = match withheld.pages_of(node) > pages {
+                true => withheld.pop(node),
+                false => None,
+            };
+            drop(withheld);
+            let Some((pfn, order)) = block else { return };
             let freed = self.allocator.free(pfn, order);
             debug_assert!(freed.is_ok(), "{freed:?}");
         }
     }
 
     /// Takes blocks of a node out of use until `pages` are, or no more can be had.
-    fn withhold(&self, node: NodeId, blocks: &mut Vec<(Pfn, Order)>, pages: u64) {
-        let mut missing = pages.saturating_sub(Withheld::pages(blocks));
+    fn withhold(&self, node: usize, pages: u64) {
+        let mut missing = pages.saturating_sub(self.budget.lock().pages_of(node));
         let everywhere = Gfp::THISNODE | Gfp::NOWARN | Gfp::HIGHMEM | Gfp::MOVABLE;
         let mut most = Order::MAX;
         while missing > 0 {
             let order = Order::new(missing.ilog2()).unwrap_or(Order::MAX).min(most);
+            let request = Request::new(order).on(NodeId(node as u16));
             // Past the marks: what is above the budget is nobody's reserve.
-            let request = Request::new(order).gfp(everywhere | Gfp::MEMALLOC).on(node);
-            let got = self.allocator.alloc(request).ok().or_else(|| {
-                let may_wait = Gfp::KERNEL | Gfp::RETRY_MAYFAIL | everywhere;
-                let request = Request::new(order).gfp(may_wait).on(node);
-                (order == Order::ZERO).then(|| self.allocator.alloc(request).ok()).flatten()
+            let past_marks = request.gfp(everywhere | Gfp::MEMALLOC);
+            let got = self.allocator.alloc(past_marks).ok().or_else(|| {
+                let may_wait = request.gfp(Gfp::KERNEL | Gfp::RETRY_MAYFAIL | everywhere);
+                (order == Order::ZERO).then(|| self.allocator.alloc(may_wait).ok()).flatten()
             });
             let Some(pfn) = got else {
                 match order.get().checked_sub(1).and_then(Order::new) {
@@ -175,7 +242,7 @@ impl Shared {
                 continue;
             };
             missing -= order.pages();
-            blocks.push((pfn, order));
+            self.budget.lock().push(node, pfn, order);
             // What cannot be given back stays resident, and is nobody's all the same.
             let _ = self.release(pfn, order);
         }

@@ -127,7 +127,7 @@ impl FailAlloc {
 pub(super) struct Faults(Mutex<State>);
 
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     rule: FailAlloc,
     /// Requests judged since the rule is in force.
     seen: u64,
@@ -189,7 +189,8 @@ impl Faults {
         Faults(Mutex::new(State::new(rule, FailCounts::default())))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Also keeps the state as it is, across a fork.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

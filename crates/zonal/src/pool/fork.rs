@@ -2,29 +2,48 @@
 //! that moment would stay held forever; so before a fork everything is held by the forking thread,
 //! and afterwards parent and child each let go of it.
 //!
+//! ```text
+//!  before    consumers are kept out ── those under way end, 1 s at most ── all locks
+//!  in child  turns, steps and calls of other threads are over
+//!  after     all locks are let go of ── consumers are let in
+//! ```
+//! Consumers come first: one may do anything that its pool allows, take any of these locks, and
+//! fork. Once the locks are held nobody is waited for but threads that hold one for a moment and
+//! call nobody meanwhile. A fork from inside a consumer waits for no other call.
+//!
 //! The child's pool is a copy-on-write copy, complete and usable. Blocks that other threads of the
 //! parent owned stay handed out in the child: nobody there can free them. So do blocks that they
 //! were about to take from a list or put on one; [`Pool::validate`] books those. Registered
-//! consumers are not called there: another thread of the parent may have been in the middle of
-//! what they do. The refresh thread does not exist in the child; [`Pool::restart_worker`] starts a
-//! new one.
+//! consumers are not called there before [`Pool::restart_reclaim`]: another thread of the parent
+//! may have been in the middle of what they do; those whose call did not end in time are not called
+//! at all. The refresh thread does not exist in the child; [`Pool::restart_worker`] starts a new
+//! one.
 //!
+//! Nothing here has a destructor that a thread runs at its end, so a fork works in destructors of
+//! thread-local values and in `atexit` too.
+//!
+//! [`Pool::restart_reclaim`]: super::Pool::restart_reclaim
 //! [`Pool::restart_worker`]: super::Pool::restart_worker
 //! [`Pool::validate`]: super::Pool::validate
 
-use std::cell::RefCell;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 
 use zonal_core::alloc::Held;
 
-use super::Shared;
 use super::background::Paused;
 use super::budget::Withheld;
 use super::worker::Worker;
+use super::{Shared, faults};
 use crate::home::Home;
 use crate::process;
-use crate::reclaim::{FrozenBells, Pause, Registry};
+use crate::reclaim::{FrozenBells, HeldList, Pause, Registry, is_inside};
+
+/// How long a fork waits for calls of consumers under way.
+const CALLS_WAIT: Duration = Duration::from_secs(1);
 
 /// Pools of this process.
 static POOLS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
@@ -34,28 +53,52 @@ struct Registered(*const Shared);
 // SAFETY: (1) a `Shared` is used by many threads anyway, and it leaves the list before it dies.
 unsafe impl Send for Registered {}
 
-/// Everything that is held across a fork.
+impl Registered {
+    /// The pool, while the list is locked.
+    ///
+    /// # Safety
+    /// 1. The list stays locked while the result is used.
+    unsafe fn shared(&self) -> &'static Shared {
+        // SAFETY: (1) on the list, so alive: it leaves with the list locked.
+        unsafe { &*self.0 }
+    }
+}
+
+/// Everything that is held across a fork. Dropped from the first field to the last.
 struct Frozen {
+    pools: Vec<FrozenPool>,
+    _list: MutexGuard<'static, Vec<Registered>>,
+    consumers: Vec<Pause>,
+}
+
+/// What is held of one pool.
+struct FrozenPool {
+    shared: &'static Shared,
+    /// Stores, then zone locks.
     held: Vec<Held<'static, Home>>,
-    _bells: Vec<FrozenBells<'static>>,
-    /// Nobody is inside a consumer: what it has locked would stay so.
-    _consumers: Vec<Pause<'static>>,
-    /// The background reclaimers stand still.
-    _steps: Vec<Vec<MutexGuard<'static, ()>>>,
-    backgrounds: Vec<Paused<'static>>,
-    /// Nobody starts or ends a refresh thread.
-    _workers: Vec<MutexGuard<'static, Option<Worker>>>,
-    /// Nobody changes a budget.
-    _budgets: Vec<MutexGuard<'static, Withheld>>,
-    /// No block is out of its buddy to be trimmed: nobody would put it back.
-    _trims: Vec<MutexGuard<'static, ()>>,
     /// No section is claimed: nobody would bring it online.
-    _growths: Vec<RwLockWriteGuard<'static, ()>>,
-    pools: MutexGuard<'static, Vec<Registered>>,
+    _growth: RwLockWriteGuard<'static, ()>,
+    /// No block is out of its buddy to be trimmed: nobody would put it back.
+    _trim: MutexGuard<'static, ()>,
+    _faults: Option<MutexGuard<'static, faults::State>>,
+    bells: FrozenBells<'static>,
+    consumers: HeldList<'static>,
+    /// Nobody starts or ends a refresh thread.
+    _worker: MutexGuard<'static, Option<Worker>>,
+    background: Paused<'static>,
+    _budget: MutexGuard<'static, Withheld>,
+}
+
+impl Drop for FrozenPool {
+    fn drop(&mut self) {
+        // Zone locks before stores: the reverse of how they were taken.
+        while self.held.pop().is_some() {}
+    }
 }
 
 thread_local! {
-    static FROZEN: RefCell<Option<Frozen>> = const { RefCell::new(None) };
+    /// Made by `Box::into_raw`; null but between the handlers of a fork.
+    static FROZEN: Cell<*mut Frozen> = const { Cell::new(std::ptr::null_mut()) };
 }
 
 /// Puts a new pool on the list.
@@ -64,75 +107,117 @@ pub(super) fn register(shared: &Shared) {
         // SAFETY: (1) the handlers are plain functions that live as long as the program.
         unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after_in_child)) };
     });
-    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-    pools.push(Registered(shared));
+    list().push(Registered(shared));
 }
 
 /// Takes a pool off the list.
 pub(super) fn unregister(shared: &Shared) {
-    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-    pools.retain(|pool| !std::ptr::eq(pool.0, shared));
+    list().retain(|pool| !std::ptr::eq(pool.0, shared));
 }
 
-extern "C" fn before() {
-    let pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut held, mut trims, mut growths) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut budgets, mut backgrounds, mut steps) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut consumers, mut bells, mut workers) = (Vec::new(), Vec::new(), Vec::new());
-    for pool in pools.iter() {
-        // SAFETY: (1) on the list, so alive, and it stays so while the list is locked.
-        let shared: &'static Shared = unsafe { &*pool.0 };
-        budgets.push(shared.budget.lock());
-        backgrounds.push(shared.background.pause());
-        workers.push(shared.worker());
-        let home = shared.allocator.platform();
-        // A consumer that forks may be called by a reclaimer's step.
-        steps.extend((!Registry::is_inside()).then(|| home.bells().hold_steps()));
-        consumers.push(home.consumers().pause());
-        bells.push(home.bells().freeze());
-        trims.push(shared.trimming.lock().unwrap_or_else(PoisonError::into_inner));
-        growths.push(shared.growth.pause());
-        shared.allocator.hold_all(&mut |one| held.push(one));
+fn list() -> MutexGuard<'static, Vec<Registered>> {
+    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps the consumers of all pools out, and waits for calls under way unless this is one.
+fn pause_consumers() -> Vec<Pause> {
+    let pools = list();
+    // SAFETY: (1) the list is locked.
+    let registry = |pool: &Registered| unsafe { pool.shared() }.consumers().clone();
+    let registries: Vec<Arc<Registry>> = pools.iter().map(registry).collect();
+    drop(pools);
+    let pauses: Vec<Pause> = registries.iter().map(|registry| registry.pause()).collect();
+    if !is_inside() {
+        let end = Instant::now() + CALLS_WAIT;
+        pauses.iter().for_each(|pause| pause.wait_until(end));
     }
-    FROZEN.with_borrow_mut(|frozen| {
-        *frozen = Some(Frozen {
-            held,
-            _consumers: consumers,
-            _bells: bells,
-            _steps: steps,
-            backgrounds,
-            _workers: workers,
-            _budgets: budgets,
-            _trims: trims,
-            _growths: growths,
-            pools,
-        })
+    pauses
+}
+
+fn freeze() -> Frozen {
+    let mut consumers = pause_consumers();
+    let list = list();
+    // SAFETY: (1) the list stays locked until the result is dropped, the pools before it.
+    let shared = list.iter().map(|pool| unsafe { pool.shared() });
+    let pools = shared.map(|shared| {
+        let registry = shared.consumers();
+        // A pool that was made meanwhile.
+        if !consumers.iter().any(|pause| pause.is_of(registry)) {
+            consumers.push(registry.pause());
+        }
+        freeze_pool(shared)
     });
+    let pools = pools.collect();
+    Frozen { pools, _list: list, consumers }
+}
+
+fn freeze_pool(shared: &'static Shared) -> FrozenPool {
+    let budget = shared.budget.lock();
+    let background = shared.background.pause();
+    let worker = shared.worker();
+    let home = shared.allocator.platform();
+    let consumers = home.consumers().hold_list();
+    let bells = home.bells().freeze();
+    let faults = shared.faults.as_ref().map(faults::Faults::lock);
+    let trim = shared.trimming.lock().unwrap_or_else(PoisonError::into_inner);
+    let growth = shared.growth.pause();
+    let mut held = Vec::new();
+    shared.allocator.hold_all(&mut |one| held.push(one));
+    FrozenPool {
+        shared,
+        held,
+        _growth: growth,
+        _trim: trim,
+        _faults: faults,
+        bells,
+        consumers,
+        _worker: worker,
+        background,
+        _budget: budget,
+    }
+}
+
+impl Frozen {
+    /// In the child: what other threads of the parent were at is over.
+    fn forked(&mut self) {
+        for pool in &mut self.pools {
+            let shared = pool.shared;
+            shared.strays.store(true, Relaxed);
+            shared.budget.forked();
+            pool.consumers.forked();
+            pool.bells.forked();
+            pool.background.forked();
+            shared.allocator.background_gone();
+        }
+        self.consumers.iter_mut().for_each(Pause::forked);
+    }
+}
+
+// A panic must not come out of a handler. Nothing below is known to panic; if something does, what
+// was held is let go of, and the fork goes on without.
+
+extern "C" fn before() {
+    let frozen = catch_unwind(freeze).map(Box::new);
+    FROZEN.set(frozen.map_or(std::ptr::null_mut(), Box::into_raw));
+}
+
+fn frozen() -> Option<Box<Frozen>> {
+    let frozen = FROZEN.replace(std::ptr::null_mut());
+    // SAFETY: (1) from `Box::into_raw` in `before`, by this thread; (2) taken out once.
+    (!frozen.is_null()).then(|| unsafe { Box::from_raw(frozen) })
+}
+
+extern "C" fn after() {
+    let frozen = frozen();
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(frozen)));
 }
 
 extern "C" fn after_in_child() {
     process::forked();
-    FROZEN.with_borrow_mut(|frozen| {
-        for background in frozen.iter_mut().flat_map(|frozen| &mut frozen.backgrounds) {
-            background.forget();
-        }
-        for pool in frozen.iter().flat_map(|frozen| frozen.pools.iter()) {
-            // SAFETY: (1) on the list, which is still locked, so alive.
-            let shared = unsafe { &*pool.0 };
-            shared.strays.store(true, Relaxed);
-            shared.allocator.platform().consumers().disable();
-            shared.allocator.background_gone();
-        }
+    let mut frozen = frozen();
+    let done = AssertUnwindSafe(|| {
+        frozen.iter_mut().for_each(|frozen| frozen.forked());
+        drop(frozen);
     });
-    after();
-}
-
-extern "C" fn after() {
-    FROZEN.with_borrow_mut(|frozen| {
-        if let Some(frozen) = frozen {
-            // Zone locks before stores: the reverse of how they were taken.
-            while frozen.held.pop().is_some() {}
-        }
-        *frozen = None;
-    });
+    let _ = catch_unwind(done);
 }

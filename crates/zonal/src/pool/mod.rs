@@ -50,7 +50,7 @@ mod trim;
 mod upkeep;
 mod worker;
 
-pub use budget::BudgetError;
+pub use budget::{BudgetError, BudgetFault};
 pub use builder::{Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, ZoneSize};
 pub use explain::Explanation;
 pub use faults::{FailAlloc, FailCounts};
@@ -72,7 +72,7 @@ use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, Pfn};
 
 use crate::error::{AllocError, FreeError};
 use crate::home::{Home, Mode};
-use crate::reclaim::Registry;
+use crate::reclaim::{Registry, is_inside};
 use crate::rseq::FastRef;
 use hot::{address_at, frame_at};
 
@@ -351,7 +351,7 @@ impl Pool {
     }
 
     pub(crate) fn consumers(&self) -> &Arc<Registry> {
-        self.shared.allocator.platform().consumers()
+        self.shared.consumers()
     }
 
     /// Walks everything. Call it while nothing else uses the pool; the pool's own threads wait.
@@ -361,7 +361,7 @@ impl Pool {
     pub fn validate(&self) -> Result<(), zonal_core::alloc::Fault> {
         // Inside a consumer this thread may be a background reclaimer itself.
         let home = self.shared.allocator.platform();
-        let _still = (!Registry::is_inside()).then(|| home.bells().hold_steps());
+        let _still = (!is_inside()).then(|| home.bells().hold_steps());
         // Behind the steps: a consumer that validates waits for this, and a step waits for it.
         let refresh = self.shared.worker().as_ref().and_then(Worker::lock);
         let _quiet = refresh.as_deref().map(worker::pause);
@@ -390,6 +390,10 @@ impl Drop for Shared {
 impl Shared {
     pub(crate) fn allocator(&self) -> &PoolAllocator {
         &self.allocator
+    }
+
+    fn consumers(&self) -> &Arc<Registry> {
+        self.allocator.platform().consumers()
     }
 
     fn worker(&self) -> MutexGuard<'_, Option<Worker>> {

@@ -14,11 +14,12 @@ pub(crate) struct Bells {
 
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    /// Held while the reclaimer takes a step.
-    step: Mutex<()>,
+    /// Never locked while consumers are called.
     state: Mutex<State>,
     rung: Condvar,
     progressed: Condvar,
+    /// A step ended, or may begin.
+    stepped: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +27,10 @@ struct State {
     /// Somebody rang, and the reclaimer has not heard it yet.
     rung: bool,
     stop: bool,
+    /// The reclaimer takes a step.
+    stepping: bool,
+    /// How many keep it from taking the next one.
+    held: u32,
     /// Times that it told of progress.
     progress: u64,
 }
@@ -49,31 +54,76 @@ impl Bells {
             locked(&bell.state).stop = stop;
             bell.rung.notify_all();
             bell.progressed.notify_all();
+            bell.stepped.notify_all();
         }
     }
 
-    /// Keeps all reclaimers still until the result is dropped.
-    pub(crate) fn hold_steps(&self) -> Vec<MutexGuard<'_, ()>> {
-        self.nodes.iter().map(|bell| locked(&bell.step)).collect()
+    /// Keeps all reclaimers still until the result is dropped. Waits for steps under way, and so
+    /// for consumers: not from inside one.
+    pub(crate) fn hold_steps(&self) -> Vec<Held<'_>> {
+        self.nodes.iter().map(Bell::hold).collect()
     }
 
-    /// Keeps everybody off the bells until the result is dropped. Across a fork, after
-    /// [`hold_steps`](Self::hold_steps) and after consumers stand still, who ring too.
+    /// Keeps everybody off the bells until the result is dropped. Across a fork.
     pub(crate) fn freeze(&self) -> Frozen<'_> {
-        Frozen { _states: self.nodes.iter().map(|bell| locked(&bell.state)).collect() }
+        Frozen { states: self.nodes.iter().map(|bell| locked(&bell.state)).collect() }
     }
 }
 
 /// Bells that nobody touches, until dropped.
 pub(crate) struct Frozen<'a> {
-    _states: Vec<MutexGuard<'a, State>>,
+    states: Vec<MutexGuard<'a, State>>,
+}
+
+impl Frozen<'_> {
+    /// In a forked child: no other thread takes steps, or holds them.
+    pub(crate) fn forked(&mut self) {
+        for state in &mut self.states {
+            (state.stepping, state.held) = (false, 0);
+        }
+    }
+}
+
+/// A reclaimer that takes no step, until dropped.
+pub(crate) struct Held<'a>(&'a Bell);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut state = locked(&self.0.state);
+        state.held = state.held.saturating_sub(1);
+        drop(state);
+        self.0.stepped.notify_all();
+    }
+}
+
+/// A step, until dropped.
+pub(crate) struct Step<'a>(&'a Bell);
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        locked(&self.0.state).stepping = false;
+        self.0.stepped.notify_all();
+    }
 }
 
 impl Bell {
     /// The reclaiming thread is about to take a step. `None`: it is to end.
-    pub(crate) fn step(&self) -> Option<MutexGuard<'_, ()>> {
-        let step = locked(&self.step);
-        (!locked(&self.state).stop).then_some(step)
+    pub(crate) fn step(&self) -> Option<Step<'_>> {
+        let state = locked(&self.state);
+        let waits = |state: &mut State| state.held > 0 && !state.stop;
+        let state = self.stepped.wait_while(state, waits);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        state.stepping = !state.stop;
+        // Made only for a step that is taken: dropping one ends it.
+        state.stepping.then(|| Step(self))
+    }
+
+    fn hold(&self) -> Held<'_> {
+        let mut state = locked(&self.state);
+        state.held += 1;
+        let stepping = |state: &mut State| state.stepping;
+        drop(self.stepped.wait_while(state, stepping));
+        Held(self)
     }
 
     /// Wakes the reclaimer, now or when it next listens.

@@ -2,20 +2,25 @@
 //! would each take 32 pages off a list, until the next one finds it empty and believes that there
 //! is nothing to reclaim. So a request waits while others have too many of them.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use zonal_core::gfp::Gfp;
+
+use super::parking::{park, unpark_all};
 
 /// Longest wait (`HZ/50`).
 const WAIT: Duration = Duration::from_millis(20);
 
+/// Somebody waits.
+const WAITED_FOR: u32 = 1;
+
 /// Pages of one cache that passes have in hand.
 #[derive(Debug, Default)]
 pub(super) struct Isolation {
-    pages: Mutex<u64>,
-    fewer: Condvar,
+    pages: AtomicU64,
+    /// Changes when there are fewer; its lowest bit is [`WAITED_FOR`].
+    fewer: AtomicU32,
     stalls: AtomicU64,
 }
 
@@ -32,36 +37,58 @@ pub(super) fn limit(inactive: u64, gfp: Gfp) -> u64 {
 }
 
 impl Isolation {
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A pass takes these pages. Waits while others have more than `limit`, and gives up where they
     /// still do; without a limit it never waits.
     pub(super) fn take(&self, pages: u64, limit: Option<u64>) -> Option<Isolated<'_>> {
-        let mut out = self.lock();
-        if let Some(limit) = limit.filter(|limit| *out > *limit) {
-            self.stalls.fetch_add(1, Relaxed);
-            let many = |out: &mut u64| *out > limit;
-            let waited = self.fewer.wait_timeout_while(out, WAIT, many);
-            out = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if *out > limit {
+        let limit = limit.unwrap_or(u64::MAX);
+        let mut end = None;
+        loop {
+            let out = self.pages.load(Relaxed);
+            if out <= limit {
+                let new = out.saturating_add(pages);
+                if self.pages.compare_exchange_weak(out, new, Relaxed, Relaxed).is_ok() {
+                    return Some(Isolated { of: self, pages });
+                }
+                continue;
+            }
+            let end = *end.get_or_insert_with(|| {
+                self.stalls.fetch_add(1, Relaxed);
+                Instant::now() + WAIT
+            });
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return None;
             }
+            // AcqRel: pairs with the one in `Isolated::drop`: either that sees the bit, or this
+            // thread sees the fewer pages.
+            let seen = self.fewer.fetch_or(WAITED_FOR, Ordering::AcqRel) | WAITED_FOR;
+            if self.pages.load(Relaxed) > limit {
+                park(&self.fewer, seen, Some(left));
+            }
         }
-        *out += pages;
-        Some(Isolated { of: self, pages })
     }
 
     /// Times a request had to wait.
     pub(super) fn stalls(&self) -> u64 {
         self.stalls.load(Relaxed)
     }
+
+    /// In a forked child: no other thread has pages in hand.
+    pub(super) fn forked(&self) {
+        self.pages.store(0, Relaxed);
+    }
 }
 
 impl Drop for Isolated<'_> {
     fn drop(&mut self) {
-        *self.of.lock() -= self.pages;
-        self.of.fewer.notify_all();
+        let less = |out: u64| Some(out.saturating_sub(self.pages));
+        let _ = self.of.pages.fetch_update(Relaxed, Relaxed, less);
+        // AcqRel: pairs with the one in `take`.
+        let before = self.of.fewer.fetch_and(!WAITED_FOR, Ordering::AcqRel);
+        if before & WAITED_FOR != 0 {
+            // Another value for those who have set the bit and do not sleep yet.
+            self.of.fewer.fetch_add(2, Relaxed);
+            unpark_all(&self.of.fewer);
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! What a program does when a pool has nothing left (LB D.5 `may_oom`).
 
 use std::fmt;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::OutOfMemory;
 use crate::pool::Builder;
+use crate::turn::Turn;
 
 /// How long a request waits for another one's last resort.
 const BUSY_WAIT: Duration = Duration::from_millis(1);
@@ -25,7 +27,13 @@ type Callback = Arc<dyn Fn(&OutOfMemory) -> Answer + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct LastResort {
     callback: Callback,
-    busy: Arc<Mutex<()>>,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    turn: Turn,
+    panicked: AtomicBool,
 }
 
 impl Builder {
@@ -62,7 +70,7 @@ impl Builder {
         mut self,
         callback: impl Fn(&OutOfMemory) -> Answer + Send + Sync + 'static,
     ) -> Builder {
-        self.last_resort = Some(LastResort { callback: Arc::new(callback), busy: Arc::default() });
+        self.last_resort = Some(LastResort { callback: Arc::new(callback), state: Arc::default() });
         self
     }
 }
@@ -70,14 +78,31 @@ impl Builder {
 impl LastResort {
     /// Whether the request is worth another try.
     pub(super) fn call(&self, request: &OutOfMemory) -> bool {
-        match self.busy.try_lock() {
-            Ok(_one) => (self.callback)(request) == Answer::Retry,
-            Err(TryLockError::Poisoned(_)) => false,
-            Err(TryLockError::WouldBlock) => {
-                std::thread::sleep(BUSY_WAIT);
-                true
-            }
+        if self.state.panicked.load(Relaxed) {
+            return false;
         }
+        let Some(_one) = self.state.turn.try_take() else {
+            std::thread::sleep(BUSY_WAIT);
+            return true;
+        };
+        let panics = Panics(&self.state);
+        let answer = (self.callback)(request);
+        std::mem::forget(panics);
+        answer == Answer::Retry
+    }
+
+    /// In a forked child: another thread's call is nobody's.
+    pub(super) fn forked(&self) {
+        self.state.turn.forked();
+    }
+}
+
+/// Dropped where the callback panics: it is not called again.
+struct Panics<'a>(&'a State);
+
+impl Drop for Panics<'_> {
+    fn drop(&mut self) {
+        self.0.panicked.store(true, Relaxed);
     }
 }
 

@@ -13,12 +13,23 @@
 //!    own code holds while it allocates, or only tries to, and gives up where it cannot have it.
 //! 2. It may free and allocate pages of the pool. What it allocates comes from the reserves, and
 //!    never reclaims.
-//! 3. What it says is not believed where that could do harm. If it panics it is not called again,
+//! 3. It may call any safe function of any pool, come and go, make pools and drop them, and fork.
+//!    None of these waits for another call of a consumer: what would have to is refused with an
+//!    error that says so ([`Pool::set_budget`](crate::Pool::set_budget)), does without
+//!    ([`Pool::held`](crate::Pool::held) counts pages of consumers as users') or ends later
+//!    ([`Registration`]). A request with `NOFAIL` that finds nothing is refused there.
+//! 4. What it says is not believed where that could do harm. If it panics it is not called again,
 //!    and [`Pool::reclaim_report`](crate::Pool::reclaim_report) says so.
+//!
+//! The same holds for the last resort ([`Builder::on_out_of_memory`](crate::Builder)).
 
 mod bell;
+mod calls;
+mod entry;
+mod inside;
 mod isolation;
 mod last_resort;
+mod parking;
 mod registry;
 mod shrinker;
 
@@ -28,8 +39,9 @@ pub use shrinker::{ScanRequest, Scanned, Shrinker};
 pub use zonal_core::platform::reclaimer::{By, Holdings, OutOfMemory, Pass, Shrunk, Unit};
 
 pub(crate) use bell::{Bells, Frozen as FrozenBells};
+pub(crate) use inside::is_inside;
 pub(crate) use last_resort::LastResort;
-pub(crate) use registry::{Pause, Place, Registry};
+pub(crate) use registry::{HeldList, Pause, Place, Registry};
 
 /// A cache of pages with an active and an inactive list for each node (LB H.1).
 ///
@@ -121,8 +133,7 @@ impl crate::Pool {
         }
     }
 
-    /// What each registered consumer did so far, and which of them panicked. Empty inside a
-    /// consumer's own call.
+    /// What each registered consumer did so far, and which of them are not called any more.
     pub fn reclaim_report(&self) -> Vec<ConsumerReport> {
         self.consumers().report()
     }

@@ -1,29 +1,30 @@
-//! Who is registered with a pool, and how each is called.
+//! Who is registered with a pool, and whom a pass calls.
+//!
+//! No lock is held while a consumer is called, so it may call any safe function of its pool. A
+//! consumer that comes or goes takes the list's lock for a moment; one that goes waits for visits
+//! of its own alone, and from inside a call for none.
 //!
 //! # Invariants
-//! - **REG-1** a consumer is called only under a shared lock of the list, and leaves the list only
-//!   under an exclusive one: when a [`Registration`] is gone, no call is under way.
-//! - **REG-2** a thread inside a consumer ([`Inside`]) takes no lock of the list again: neither a
-//!   request nor a report of that thread calls consumers.
+//! - **REG-1** a consumer is called only by a thread that visits it, and visits begin with the list
+//!   locked: when a [`Registration`] was taken off the list and no visit is under way, no call is,
+//!   and none will come.
+//! - **REG-2** a thread inside a consumer, or other code of the user, calls no consumer: neither a
+//!   request nor a report of that thread does.
 //! - **REG-3** a forked child calls nobody: locks of consumers may be held there for ever.
 
-use std::any::Any;
-use std::cell::Cell;
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{
-    Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 
 use zonal_core::machine::Machine;
 use zonal_core::platform::reclaimer::Reclaimer;
-use zonal_core::reclaim::lists::{FileLists, Lists, shrink_lists};
+use zonal_core::reclaim::lists::shrink_lists;
 use zonal_core::reclaim::shrinker::ShrinkPass;
 use zonal_core::types::{NodeId, PAGE_SIZE};
 
-use super::isolation::{self, Isolation};
+use super::calls::Calls;
+use super::entry::{Called, Consumer, Entry, Visit};
+use super::inside::{self, Call, Inside};
 use super::last_resort::LastResort;
 use super::{
     By, Holdings, OutOfMemory, PageLru, Pass, ScanRequest, Scanned, Shrinker, Shrunk, Unit,
@@ -34,27 +35,6 @@ const OBJECT_BYTES_MIN: u64 = 8;
 
 /// How long one pass of a direct reclaim goes on with one shrinker.
 const DIRECT_TIME: Duration = Duration::from_millis(20);
-
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// This thread calls a consumer, until dropped (`PF_MEMALLOC`).
-struct Inside {
-    before: bool,
-}
-
-impl Inside {
-    fn enter() -> Inside {
-        Inside { before: INSIDE.replace(true) }
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        INSIDE.set(self.before);
-    }
-}
 
 /// What a pool's zones and nodes have, for bounds on what consumers say.
 #[derive(Debug)]
@@ -81,44 +61,25 @@ pub(crate) struct Registry {
     last_resort: Option<LastResort>,
     /// Whether there is anybody to call. Read by requests that find no zone.
     any: AtomicBool,
-    process: AtomicU32,
+    /// Not in a forked child (REG-3).
+    here: AtomicBool,
     next: AtomicU64,
     objects_scanned: AtomicU64,
-    entries: RwLock<Vec<Entry>>,
-}
-
-enum Consumer {
-    Lru(Arc<dyn PageLru>),
-    Shrinker {
-        shrinker: Shrinker,
-        /// Objects put off, by node (`nr_deferred`).
-        deferred: Vec<AtomicU64>,
-    },
-}
-
-struct Entry {
-    id: u64,
-    name: String,
-    consumer: Consumer,
-    /// Not called any more: it panicked, or it left during a call.
-    gone: Arc<AtomicBool>,
-    panicked: Mutex<Option<String>>,
-    passes: AtomicU64,
-    scanned: AtomicU64,
-    freed: AtomicU64,
-    isolation: Isolation,
+    calls: Arc<Calls>,
+    /// Ascending by number. Never locked while code of the user runs.
+    entries: RwLock<Vec<Arc<Entry>>>,
 }
 
 /// A consumer's place in a pool, until dropped; then no call is under way, and none will come.
 ///
-/// The drop waits for calls under way: hold no lock that the consumer takes. Dropped inside a call,
-/// it waits for nobody, and the consumer is forgotten when the next one comes or goes.
+/// The drop waits for calls of this consumer that are under way: hold no lock that it takes.
+/// Dropped inside a call of any consumer, it waits for nobody: calls that other threads are in go
+/// on to their end.
 #[derive(Debug)]
 #[must_use = "the consumer leaves when this is dropped"]
 pub struct Registration {
     registry: Weak<Registry>,
     id: u64,
-    gone: Arc<AtomicBool>,
 }
 
 /// What a consumer did so far.
@@ -139,14 +100,14 @@ pub struct ConsumerReport {
     pub stalls: u64,
     /// What it said when it panicked. It is not called since.
     pub panicked: Option<String>,
+    /// In a forked child: the parent forked in the middle of a call by another thread, so locks of
+    /// the consumer may be held for ever. It is not called here.
+    pub interrupted: bool,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        if Registry::is_inside() {
-            // REG-2: this thread, or one that it may wait for, has the list locked.
-            self.gone.store(true, Relaxed);
-        } else if let Some(registry) = self.registry.upgrade() {
+        if let Some(registry) = self.registry.upgrade() {
             registry.remove(self.id);
         }
     }
@@ -159,9 +120,10 @@ impl Registry {
             place,
             last_resort,
             any,
-            process: AtomicU32::new(std::process::id()),
-            next: AtomicU64::new(0),
+            here: AtomicBool::new(true),
+            next: AtomicU64::new(1),
             objects_scanned: AtomicU64::new(0),
+            calls: Arc::default(),
             entries: RwLock::default(),
         })
     }
@@ -172,30 +134,27 @@ impl Registry {
         self.any.load(Relaxed)
     }
 
-    /// This thread calls a consumer (REG-2).
-    pub(crate) fn is_inside() -> bool {
-        INSIDE.get()
+    /// Keeps consumers from being called until the result is dropped. Waits for nobody.
+    pub(crate) fn pause(&self) -> Pause {
+        self.calls.keep_out();
+        Pause { calls: Arc::clone(&self.calls), is_over: false }
     }
 
-    /// Keeps consumers from being called, and waits for calls under way. For a fork.
-    pub(crate) fn pause(&self) -> Pause<'_> {
-        // A consumer that forks is inside a call: its thread has the shared lock (REG-2).
-        Pause { _list: (!Registry::is_inside()).then(|| self.write()) }
+    /// Keeps the list as it is, across a fork.
+    pub(crate) fn hold_list(&self) -> HeldList<'_> {
+        HeldList { registry: self, entries: self.write() }
     }
 
-    /// In a forked child: nobody is called (REG-3).
-    pub(crate) fn disable(&self) {
-        self.any.store(false, Relaxed);
-    }
-
-    /// In a forked child: everybody is called again.
+    /// In a forked child: those are called again that no fork came in the way of.
     pub(crate) fn enable(&self) {
-        self.process.store(std::process::id(), Relaxed);
-        self.any.store(self.last_resort.is_some() || !self.write().is_empty(), Relaxed);
+        self.here.store(true, Relaxed);
+        self.look_whether_any(&self.read());
     }
 
-    fn is_here(&self) -> bool {
-        self.process.load(Relaxed) == std::process::id()
+    fn look_whether_any(&self, entries: &[Arc<Entry>]) {
+        // Relaxed: as in `is_used`. A forked child stays without (REG-3).
+        let any = self.last_resort.is_some() || !entries.is_empty();
+        self.any.store(any && self.here.load(Relaxed), Relaxed);
     }
 
     pub(super) fn add_lru(self: &Arc<Self>, lru: Arc<dyn PageLru>) -> Registration {
@@ -208,55 +167,60 @@ impl Registry {
     }
 
     fn add(self: &Arc<Self>, name: String, consumer: Consumer) -> Registration {
-        let id = self.next.fetch_add(1, Relaxed);
-        let gone = Arc::new(AtomicBool::new(false));
-        let entry = Entry {
-            id,
-            name,
-            consumer,
-            gone: Arc::clone(&gone),
-            panicked: Mutex::default(),
-            passes: AtomicU64::new(0),
-            scanned: AtomicU64::new(0),
-            freed: AtomicU64::new(0),
-            isolation: Isolation::default(),
-        };
         let mut entries = self.write();
-        entries.push(entry);
-        drop(entries);
-        self.any.store(self.is_here(), Relaxed);
-        Registration { registry: Arc::downgrade(self), id, gone }
+        // With the list locked, so that numbers ascend.
+        let id = self.next.fetch_add(1, Relaxed);
+        entries.push(Arc::new(Entry::new(id, name, consumer, Arc::clone(&self.calls))));
+        self.look_whether_any(&entries);
+        Registration { registry: Arc::downgrade(self), id }
     }
 
     fn remove(&self, id: u64) {
         let mut entries = self.write();
-        let stays = |entry: &Entry| {
-            entry.id != id && !(entry.gone.load(Relaxed) && entry.panic_message().is_none())
-        };
-        let leaving: Vec<Entry> = entries.extract_if(.., |entry| !stays(entry)).collect();
-        let any = self.last_resort.is_some() || !entries.is_empty();
-        // A forked child stays without (REG-3).
-        self.any.store(any && self.is_here(), Relaxed);
+        let Ok(at) = entries.binary_search_by_key(&id, |entry| entry.id) else { return };
+        let entry = entries.remove(at);
+        self.look_whether_any(&entries);
         drop(entries);
-        // Out of the lock: what it owns may come back here.
-        drop(leaving);
+        entry.leave();
+        if !inside::is_inside() {
+            // None begins any more: this is so that the last one wakes.
+            entry.visits.keep_out();
+            entry.visits.wait_idle(|| Some(Duration::MAX));
+        }
     }
 
-    /// What each consumer did so far. Empty inside a consumer's own call.
+    /// What each consumer did so far.
     pub(super) fn report(&self) -> Vec<ConsumerReport> {
-        self.read().iter().flat_map(|entries| entries.iter().map(Entry::report)).collect()
+        self.read().iter().map(|entry| entry.report()).collect()
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Vec<Entry>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<Arc<Entry>>> {
         self.entries.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` inside a consumer (REG-2), and in a forked child (REG-3).
-    fn read(&self) -> Option<RwLockReadGuard<'_, Vec<Entry>>> {
-        if Registry::is_inside() || !self.is_here() {
-            return None;
-        }
-        Some(self.entries.read().unwrap_or_else(PoisonError::into_inner))
+    fn read(&self) -> RwLockReadGuard<'_, Vec<Arc<Entry>>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Visits each consumer, in the order they came. Nobody inside a consumer (REG-2), and in a
+    /// forked child (REG-3).
+    fn visits(&self) -> impl Iterator<Item = Visit> + '_ {
+        let mut last = 0;
+        std::iter::from_fn(move || {
+            if inside::is_inside() || !self.here.load(Relaxed) {
+                return None;
+            }
+            let entries = self.read();
+            let next = entries.partition_point(|entry| entry.id <= last);
+            let visit = Visit::begin(entries.get(next)?);
+            last = visit.id;
+            Some(visit)
+        })
+    }
+
+    /// What a call names it by.
+    fn calls_address(&self) -> usize {
+        Arc::as_ptr(&self.calls) as usize
     }
 
     fn node_of(&self, unit: Unit) -> NodeId {
@@ -337,10 +301,9 @@ impl Registry {
 impl Reclaimer for Registry {
     fn holdings(&self, unit: Unit) -> Holdings {
         let mut sum = Holdings::default();
-        let Some(entries) = self.read() else { return sum };
         let most = self.pages_of(unit);
         let add = |to: &mut u64, more: u64| *to = to.saturating_add(more).min(most);
-        for entry in entries.iter().filter(|entry| !entry.gone.load(Relaxed)) {
+        for entry in self.visits() {
             match &entry.consumer {
                 Consumer::Lru(lru) => {
                     let held = entry.call(|| lru.holdings(unit)).unwrap_or_default();
@@ -355,7 +318,7 @@ impl Reclaimer for Registry {
                 Consumer::Shrinker { shrinker, .. } => {
                     let node = self.node_of(unit);
                     if shrinker.node_aware || node == NodeId(0) {
-                        add(&mut sum.slab, self.slab(entry, shrinker, node));
+                        add(&mut sum.slab, self.slab(&entry, shrinker, node));
                     }
                 }
             }
@@ -364,11 +327,9 @@ impl Reclaimer for Registry {
     }
 
     fn anywhere(&self) -> u64 {
-        let Some(entries) = self.read() else { return 0 };
-        let live = entries.iter().filter(|entry| !entry.gone.load(Relaxed));
-        let slab = live.map(|entry| match &entry.consumer {
+        let slab = self.visits().map(|entry| match &entry.consumer {
             Consumer::Shrinker { shrinker, .. } if !shrinker.node_aware => {
-                self.slab(entry, shrinker, NodeId(0))
+                self.slab(&entry, shrinker, NodeId(0))
             }
             _ => 0,
         });
@@ -377,35 +338,26 @@ impl Reclaimer for Registry {
 
     fn shrink(&self, pass: &Pass) -> Shrunk {
         let mut came = Shrunk::default();
-        let Some(entries) = self.read() else { return came };
-        let live = || entries.iter().filter(|entry| !entry.gone.load(Relaxed));
-        for entry in live() {
+        for entry in self.visits() {
             if let Consumer::Lru(lru) = &entry.consumer {
                 let most = self.pages_of(pass.unit);
-                let mut called = Called::new(entry, &**lru, pass, most);
+                let mut called = Called::new(&entry, &**lru, pass, most);
                 came = came.plus(shrink_lists(&mut called, pass));
                 entry.count_pass();
             }
         }
         // Where zones are reclaimed, node reclaim asks for the objects by themselves (LB G.3).
         if pass.by != By::NodeReclaim || matches!(pass.unit, Unit::Node(_)) {
-            for entry in live() {
-                if let Consumer::Shrinker { shrinker, deferred } = &entry.consumer {
-                    let slab = self.shrink_objects(entry, shrinker, deferred, pass);
-                    came = came.plus(Shrunk { slab, ..Shrunk::default() });
-                }
-            }
+            came = came.plus(Shrunk { slab: self.shrink_slab(pass), ..Shrunk::default() });
         }
         came
     }
 
     fn shrink_slab(&self, pass: &Pass) -> u64 {
-        let Some(entries) = self.read() else { return 0 };
-        let live = entries.iter().filter(|entry| !entry.gone.load(Relaxed));
-        let freed = live.map(|entry| match &entry.consumer {
+        let freed = self.visits().map(|entry| match &entry.consumer {
             Consumer::Lru(_) => 0,
             Consumer::Shrinker { shrinker, deferred } => {
-                self.shrink_objects(entry, shrinker, deferred, pass)
+                self.shrink_objects(&entry, shrinker, deferred, pass)
             }
         });
         freed.fold(0, u64::saturating_add)
@@ -413,7 +365,12 @@ impl Reclaimer for Registry {
 
     fn out_of_memory(&self, request: &OutOfMemory) -> bool {
         let Some(last_resort) = &self.last_resort else { return false };
-        let _inside = Inside::enter();
+        if inside::is_inside() || !self.here.load(Relaxed) {
+            return false;
+        }
+        self.calls.enter();
+        let _under_way = LastResortUnderWay(self);
+        let _inside = Inside::call(Call { registry: self.calls_address(), entry: 0 });
         last_resort.call(request)
     }
 
@@ -422,133 +379,70 @@ impl Reclaimer for Registry {
     }
 
     fn is_reclaiming(&self) -> bool {
-        Registry::is_inside()
+        inside::is_inside()
     }
 }
 
-/// One cache's lists, called with care.
-struct Called<'a> {
-    entry: &'a Entry,
-    lru: &'a dyn PageLru,
-    pass: &'a Pass,
-    /// Pages it can hold at most.
-    most: u64,
-    /// Pages on its inactive list when the pass began.
-    inactive: u64,
-    /// Others had too many of its pages in hand, and kept them: the pass is over.
-    stalled: bool,
-}
+/// A call of the last resort, until dropped.
+struct LastResortUnderWay<'a>(&'a Registry);
 
-impl<'a> Called<'a> {
-    fn new(entry: &'a Entry, lru: &'a dyn PageLru, pass: &'a Pass, most: u64) -> Called<'a> {
-        Called { entry, lru, pass, most, inactive: 0, stalled: false }
+impl Drop for LastResortUnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.calls.leave();
     }
 }
 
-impl Lists for Called<'_> {
-    fn lengths(&mut self) -> FileLists {
-        let held = self.entry.call(|| self.lru.holdings(self.pass.unit)).unwrap_or_default();
-        self.inactive = held.inactive_file.min(self.most);
-        FileLists { inactive: self.inactive, active: held.active_file.min(self.most) }
-    }
-    fn shrink_inactive(&mut self, pages: u64) -> Shrunk {
-        if self.stalled {
-            return Shrunk::default();
-        }
-        // Only requests wait: the background reclaimer is who makes room (LB H.4).
-        let direct = self.pass.by == By::Direct;
-        let limit = direct.then(|| isolation::limit(self.inactive, self.pass.gfp));
-        let Some(_isolated) = self.entry.isolation.take(pages, limit) else {
-            self.stalled = true;
-            return Shrunk::default();
-        };
-        let call = || self.lru.shrink_inactive(pages, self.pass);
-        let came = self.entry.call(call).unwrap_or_default();
-        // More than it was asked for, or than it looked at, cannot be.
-        let reclaimed = came.reclaimed.min(pages);
-        self.entry.count(came.scanned.min(pages).max(reclaimed), reclaimed);
-        came
-    }
-    fn shrink_active(&mut self, pages: u64) {
-        self.entry.call(|| self.lru.shrink_active(pages, self.pass));
-    }
-}
-
-impl Entry {
-    /// Calls the consumer. `None`: it panicked, now or before.
-    fn call<R>(&self, call: impl FnOnce() -> R) -> Option<R> {
-        if self.gone.load(Relaxed) {
-            return None;
-        }
-        let _inside = Inside::enter();
-        // AssertUnwindSafe: after a panic the consumer is not called again, and nothing of the
-        // pool is in the middle of a change while it is called.
-        match catch_unwind(AssertUnwindSafe(call)) {
-            Ok(answer) => Some(answer),
-            Err(panic) => {
-                let said = message(&*panic);
-                // Others may be in the middle of it, and panic too.
-                if !self.gone.swap(true, Relaxed) {
-                    eprintln!(
-                        "zonal: the consumer \"{}\" panicked: {said}. It is not called any more.",
-                        self.name
-                    );
-                }
-                // What the panic carries may panic again when it is dropped.
-                std::mem::forget(panic);
-                let mut panicked = self.panicked.lock().unwrap_or_else(PoisonError::into_inner);
-                *panicked = Some(said);
-                None
-            }
-        }
-    }
-
-    fn count_pass(&self) {
-        self.passes.fetch_add(1, Relaxed);
-    }
-
-    /// Counts what one call came to: a pass may take long, and reports are not to lag behind it.
-    fn count(&self, scanned: u64, freed: u64) {
-        self.scanned.fetch_add(scanned, Relaxed);
-        self.freed.fetch_add(freed, Relaxed);
-    }
-
-    fn panic_message(&self) -> Option<String> {
-        match self.panicked.try_lock() {
-            Ok(said) => said.clone(),
-            Err(TryLockError::Poisoned(said)) => said.into_inner().clone(),
-            Err(TryLockError::WouldBlock) => Some(String::new()),
-        }
-    }
-
-    fn report(&self) -> ConsumerReport {
-        ConsumerReport {
-            name: self.name.clone(),
-            objects: matches!(self.consumer, Consumer::Shrinker { .. }),
-            passes: self.passes.load(Relaxed),
-            scanned: self.scanned.load(Relaxed),
-            freed: self.freed.load(Relaxed),
-            stalls: self.isolation.stalls(),
-            panicked: self.panic_message(),
-        }
-    }
-}
-
-/// What a panic said.
-fn message(panic: &(dyn Any + Send)) -> String {
-    let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
-    said.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
-}
-
-/// Consumers stand still, until dropped.
+/// Consumers are not called, until dropped.
 #[derive(Debug)]
-pub(crate) struct Pause<'a> {
-    _list: Option<RwLockWriteGuard<'a, Vec<Entry>>>,
+pub(crate) struct Pause {
+    calls: Arc<Calls>,
+    /// In a forked child [`HeldList::forked`] has let calls in.
+    is_over: bool,
 }
 
-impl fmt::Debug for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry").field("id", &self.id).field("gone", &self.gone).finish()
+impl Pause {
+    /// Whether it is this registry's.
+    pub(crate) fn is_of(&self, registry: &Registry) -> bool {
+        Arc::ptr_eq(&self.calls, &registry.calls)
+    }
+
+    /// Waits for calls under way, until `end` at the latest: not from inside one.
+    pub(crate) fn wait_until(&self, end: Instant) {
+        let left = || end.saturating_duration_since(Instant::now());
+        self.calls.wait_idle(|| Some(left()).filter(|left| !left.is_zero()));
+    }
+
+    /// In a forked child.
+    pub(crate) fn forked(&mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.calls.let_in();
+        }
+    }
+}
+
+/// A list of consumers that nobody else sees, until dropped.
+#[derive(Debug)]
+pub(crate) struct HeldList<'a> {
+    registry: &'a Registry,
+    entries: RwLockWriteGuard<'a, Vec<Arc<Entry>>>,
+}
+
+impl HeldList<'_> {
+    /// In a forked child: nobody is called (REG-3), and of calls under way only this thread's is.
+    pub(crate) fn forked(&self) {
+        let registry = self.registry;
+        registry.here.store(false, Relaxed);
+        registry.any.store(false, Relaxed);
+        let own = |call: &Call| call.registry == registry.calls_address();
+        let current = inside::current().filter(own);
+        registry.calls.forked(u32::from(current.is_some()));
+        self.entries.iter().for_each(|entry| entry.forked(current));
+        registry.last_resort.iter().for_each(LastResort::forked);
     }
 }

@@ -110,13 +110,16 @@ impl<P: Platform> NodeOps<'_, '_, P> {
         self.background().set_present(false);
     }
 
-    /// The node's reclaimer is gone without having stopped, as in a forked child. Takes no lock.
+    /// The node's reclaimer is gone without having stopped, as in a forked child, and with it
+    /// whoever reclaimed in the node or a zone of it. Takes no lock.
     pub fn gone(self) {
         let limits = Limits::new(self.on);
         let (lowmem, factor) = (limits.marks_lowmem(), self.on.tunables.scale_factor());
         self.on.zones_of(self.node).for_each(|zone| limits.change_marks(zone, lowmem, factor));
         self.set_reclaim_active(ZoneKind::Device, false);
         self.background().set_present(false);
+        self.on.node(self.node).reclaim.abandon();
+        self.on.zones_of(self.node).for_each(|zone| zone.reclaim.abandon());
     }
 
     /// One step: at most one pass over the node's pages.
