@@ -31,6 +31,8 @@ use image::Image;
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 /// Packages whose test programs are run.
 const TESTED: [&str; 2] = ["zonal-core", "zonal"];
+/// All that the tests are of.
+const FEATURES: &str = "zonal-core/history,zonal/history";
 
 /// Test programs that are not run unless they are named: what loom tries is a model's orders, not
 /// the processor's, and takes most of an hour here.
@@ -241,6 +243,7 @@ fn build(places: &Places) -> Result<Vec<(String, PathBuf)>> {
     command
         .args(["test", "--no-run", "--message-format=json-render-diagnostics", "--target", TARGET])
         .args(TESTED.iter().flat_map(|package| ["-p", package]))
+        .args(["--features", FEATURES])
         .arg("--target-dir")
         .arg(&places.build)
         .current_dir(&places.root)

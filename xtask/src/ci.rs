@@ -16,18 +16,43 @@ use crate::{book, fuzz, tidy};
 /// The README's test command. `.ci/run` runs it by itself first, then passes `--test-log`.
 const TEST: &[&str] = &["test", "--workspace"];
 
-/// The arguments to cargo of each step that follows the tests; `tidy` runs in this process.
+/// The arguments to cargo of each step that follows the tests; `tidy` runs in this process. The
+/// workspace has the feature `history`, because the program asks for it; the core and the pool
+/// alone do not. Of their tests without it the long ones are left out.
 const AFTER_TIDY: &[(&str, &[&str])] = &[
     ("fmt", &["fmt", "--all", "--check"]),
     ("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-    ("core alone", &["build", "-p", "zonal-core", "--lib"]),
+    (
+        "no history: clippy",
+        &["clippy", "-p", "zonal-core", "-p", "zonal", "--all-targets", "--", "-D", "warnings"],
+    ),
+    (
+        "no history: tests",
+        &[
+            "test",
+            "-p",
+            "zonal-core",
+            "-p",
+            "zonal",
+            "--lib",
+            "--",
+            "--skip",
+            "exhaustive",
+            "--skip",
+            "every_short_program",
+            "--skip",
+            "of_two_racing_frees",
+            "--skip",
+            "at_every_step",
+        ],
+    ),
     ("quick bench", &["run", "--release", "--", "bench", "--quick"]),
     ("main job", &["run", "--release", "--", "replay"]),
 ];
 
 /// A target without an operating system. Built for where its standard library is installed; where
 /// it is not, tidy's `no-std` check is what keeps `std` out of the core.
-const BARE_TARGET: &str = "x86_64-unknown-none";
+pub const BARE_TARGET: &str = "x86_64-unknown-none";
 
 /// How long the fuzzers run, all together.
 pub const FUZZ_SECONDS: u64 = 60;

@@ -65,8 +65,8 @@ pub fn run(root: &Path, amounts: Amounts) -> Result<bool> {
 
 fn programs(root: &Path, calls: u64, seed: u64) -> Result<(bool, String)> {
     let test = "random_programs_match_a_model_of_ownership_for_hours";
-    let mut command = cargo(root, &["test", "--release", "-p", "zonal-core", "--lib", "--", test]);
-    command.args(["--ignored", "--nocapture"]);
+    let mut command = cargo(root, &["test", "--release", "-p", "zonal-core", "--lib"]);
+    command.args(["--features", "history", "--", test, "--ignored", "--nocapture"]);
     command.env("ZONAL_DEEP_CALLS", calls.to_string()).env("ZONAL_DEEP_SEED", seed.to_string());
     told(command, "deep: ")
 }

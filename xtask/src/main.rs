@@ -7,6 +7,7 @@
 //! - `cargo xtask sanitize` runs Miri and the sanitizers (`sanitize`).
 //! - `cargo xtask aarch64` runs the allocator's tests in an emulated aarch64 machine (`aarch64`).
 //! - `cargo xtask book` builds the book of `docs/` and checks its links (`book`).
+//! - `cargo xtask size` measures a minimal image and the instructions of its calls (`size`).
 //! - `cargo xtask table CSV` writes the bench table of the book (`table`).
 //!
 //! Exit codes: 0 all is well, 1 a finding or a failed step, 2 usage, or the checks could not run.
@@ -18,6 +19,7 @@ mod deep;
 mod fuzz;
 mod markdown;
 mod sanitize;
+mod size;
 mod table;
 mod tidy;
 
@@ -42,6 +44,7 @@ usage: cargo xtask COMMAND
   aarch64 --fetch       get what that takes with apt-get, into the target directory
   book                  build the book of docs/ below target/book, and look at all its links;
                         compiles mdbook into target/tools the first time
+  size                  text of a minimal image by crate, and instructions of its calls
   table CSV             write the bench table of the book from a file in results/
 ";
 
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
             aarch64::run(&root, parts)
         }
         ["book"] => book::run(&root),
+        ["size"] => size::run(&root),
         ["table", csv] => table::run(&root, Path::new(csv)).map(|()| true),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -60,11 +60,8 @@ fn every_storage_counts_each_allocation_once() {
                 _ => NumaFold::named("worker_and_snapshot").unwrap_or_default(),
             };
             let numa = NumaPolicy { storage: *storage, fold_site, ..NumaPolicy::EXACT };
-            for update in [
-                Update::ThisCpuCmpxchg,
-                #[cfg(feature = "history")]
-                Update::LocalIncIntended,
-            ] {
+            let counts = |name: &str| ["thiscpu_cmpxchg", "local_inc_intended"].contains(&name);
+            for &(_, update) in Update::ALL.iter().filter(|(name, _)| counts(name)) {
                 let stat = StatPolicy { update, ..Policy::ZONAL.stat };
                 let pool = pool(rseq, Policy { numa, stat, ..Policy::ZONAL });
                 let allocs = work(&pool);

@@ -93,7 +93,7 @@ fn misuse_is_refused_and_changes_nothing() {
             matches!(again, Err(FreeFault::DoubleFree { order, .. }) if order > Order::ZERO);
         assert!(merged, "{again:?}");
         let (block, _) = pool.alloc(order(3)).unwrap().into_raw();
-        let fifth = block.map_addr(|start| start | 5 * PAGE_SIZE);
+        let fifth = block.map_addr(|start| start | (5 * PAGE_SIZE));
         let around = FreeFault::Inside { block: block.as_ptr() as usize, order: order(3) };
         assert_eq!(free(fifth, order(0)), Err(around));
         free(block, order(3)).unwrap();

@@ -311,11 +311,12 @@ fn one_thread_reclaims_a_node_at_a_time() {
 /// RECLAIM-1, with a try that goes on between two requests, as in virtual time.
 #[test]
 fn while_a_home_holds_a_unit_nobody_else_reclaims_there() {
-    for (unit, held) in [
-        #[cfg(feature = "history")]
-        (ReclaimUnit::Zone, Unit::Zone(crate::types::ZoneId(0))),
-        (ReclaimUnit::Node, Unit::Node(NodeId(0))),
-    ] {
+    for &(_, unit) in ReclaimUnit::ALL {
+        let held = match unit {
+            #[cfg(feature = "history")]
+            ReclaimUnit::Zone => Unit::Zone(crate::types::ZoneId(0)),
+            ReclaimUnit::Node => Unit::Node(NodeId(0)),
+        };
         let mut policy = policy();
         policy.node_reclaim.unit = unit;
         let pool = boot(20, policy);

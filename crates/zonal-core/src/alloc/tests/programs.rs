@@ -129,7 +129,7 @@ fn shape() -> BoxedStrategy<Shape> {
 }
 
 fn policy() -> BoxedStrategy<Policy> {
-    let preset = prop::sample::select(&Policy::PRESETS[..]);
+    let preset = prop::sample::select(Policy::PRESETS);
     let grouping = prop::sample::select(&[Grouping::On, Grouping::Off, Grouping::Auto][..]);
     let rules = [
         MinFreeRule::Kbytes(0),

@@ -7,7 +7,7 @@ use crate::alloc::{Allocator, Request, Sysctl};
 use crate::pcp::drain::{DrainPolicy, RemoteDrain};
 use crate::policy::{PcpPolicy, Policy};
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
+use crate::types::{Choice, CpuId, NodeId, Order, Pfn, ZoneId};
 
 /// Frees `n` pages of node 0 on CPU 2, which is of node 1.
 fn free_far_away(pool: &Allocator<'_, Script>, n: usize) {
@@ -133,11 +133,8 @@ fn a_dead_cpu_leaves_nothing_behind_and_its_share_to_the_others() {
 #[test]
 fn a_home_is_told_whether_work_items_or_the_caller_drain() {
     let mut moved = Vec::new();
-    for (remote, told) in [
-        #[cfg(feature = "history")]
-        (RemoteDrain::Work, [3, 0]),
-        (RemoteDrain::Direct, [0, 3]),
-    ] {
+    for &(name, remote) in RemoteDrain::ALL {
+        let told = if name == "work" { [3, 0] } else { [0, 3] };
         let drain = DrainPolicy { remote, ..Policy::LINUX_6_18.pcp.drain };
         let pcp = PcpPolicy { drain, ..Policy::LINUX_6_18.pcp };
         let pool = Shape::uniform(2, 1 << 15, 2).boot(Policy { pcp, ..Policy::LINUX_6_18 });

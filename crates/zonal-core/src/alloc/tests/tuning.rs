@@ -466,11 +466,8 @@ fn stores_decide_as_the_plain_machine_does_with_older_drains_and_lists() {
         decay: Chunk::Whole,
         ..Policy::LINUX_6_12.pcp.drain
     };
-    for huge_lists in [
-        #[cfg(feature = "history")]
-        HugeLists::ByType,
-        HugeLists::Together,
-    ] {
+    let shared = HugeLists::ALL.iter().filter(|(_, lists)| *lists != HugeLists::ByMovable);
+    for &(_, huge_lists) in shared {
         let pcp = PcpPolicy {
             huge_lists,
             tuning: Tuning::Level0,

@@ -1,0 +1,80 @@
+//! Makes a call so many times, for a program that counts instructions: `count WHAT TIMES`.
+
+use minimal::{Pages, alloc, free, layout, start};
+use zonal_core::gfp::Gfp;
+use zonal_core::machine::{Machine, Metadata, ZoneSpec};
+use zonal_core::pcp::store::Pcp;
+use zonal_core::policy::Policy;
+use zonal_core::sync::{AtomicU8, AtomicU32, AtomicU64};
+use zonal_core::types::{NodeId, Order, Pfn, ZoneId, ZoneKind};
+use zonal_core::vmstat::numa::NumaDeltas;
+use zonal_core::zone::state::Zone;
+use zonal_core::zonelist::Node;
+
+use std::hint::black_box;
+
+/// 256 MiB.
+const PAGES: u64 = 1 << 16;
+/// Pages of one turn of `bulk`.
+const BULK: usize = 512;
+
+fn some<T>(count: usize, one: impl Fn() -> T) -> &'static mut [T] {
+    (0..count).map(|_| one()).collect::<Vec<T>>().leak()
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let (what, times) = (args[1].as_str(), args[2].parse::<u32>().unwrap());
+    let node = NodeId(0);
+    let (start_pfn, pages) = (1 << 20, PAGES);
+    let zone = ZoneSpec { node, kind: ZoneKind::Normal, start_pfn, spanned: pages, present: pages };
+    let machine = Machine {
+        distances: &[10],
+        zones: some(1, || zone),
+        cpus: some(1, || node),
+        cache_slice_bytes: 1 << 20,
+        caches: &[],
+    };
+    let policy = black_box(Policy::ZONAL);
+    let layout = layout(&machine, &policy).unwrap();
+    let metadata = Metadata {
+        zones: some(layout.zones, Zone::default),
+        pcps: some(layout.pcps, Pcp::default),
+        words: some(layout.words, || AtomicU64::new(0)),
+        blocks: some(layout.blocks, || AtomicU8::new(0)),
+        slots: some(layout.slots, || AtomicU32::new(0)),
+        nodes: some(layout.nodes, Node::default),
+        zonelist: some(layout.zonelist, ZoneId::default),
+        numa: some(layout.numa, NumaDeltas::default),
+    };
+    let core = start(&machine, &policy, metadata).unwrap();
+    run(&core, what, times);
+}
+
+fn run(core: &Pages<'_>, what: &str, times: u32) {
+    let pair = |order: u32| {
+        let order = Order::new(order).unwrap();
+        for _ in 0..times {
+            let pfn = alloc(core, black_box(order), black_box(Gfp::KERNEL)).unwrap();
+            assert!(free(core, black_box(pfn), black_box(order)));
+        }
+    };
+    match what {
+        "order0" => pair(0),
+        "order3" => pair(3),
+        "order9" => pair(9),
+        // Beyond the lists: refills and drains, splits and merges.
+        "bulk" => {
+            let mut pages = [Pfn(0); BULK];
+            for _ in 0..times {
+                for page in &mut pages {
+                    *page = alloc(core, black_box(Order::ZERO), black_box(Gfp::KERNEL)).unwrap();
+                }
+                for page in pages {
+                    assert!(free(core, black_box(page), black_box(Order::ZERO)));
+                }
+            }
+        }
+        other => panic!("no call is named {other}"),
+    }
+}

@@ -1,0 +1,65 @@
+//! A home with one CPU, no sections and no operating system, and the calls a kernel makes.
+#![no_std]
+#![deny(unsafe_code)]
+
+use zonal_core::alloc::{Allocator, Request};
+use zonal_core::gfp::Gfp;
+use zonal_core::machine::{Layout, Machine, MachineError, Metadata};
+use zonal_core::platform::Platform;
+use zonal_core::policy::Policy;
+use zonal_core::sync::{LockWord, Wait};
+use zonal_core::types::{CpuId, Order, Pfn, ZoneId};
+
+/// One CPU that is never interrupted.
+pub struct Home;
+
+impl Wait for Home {
+    fn wait(&self, _word: &LockWord, _value: u32) {
+        core::hint::spin_loop();
+    }
+    fn wake_one(&self, _word: &LockWord) {}
+}
+
+impl Platform for Home {
+    fn cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+    fn fence(&self, _cpu: CpuId) -> bool {
+        true
+    }
+    fn now_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// The allocator of this home.
+pub type Pages<'a> = Allocator<'a, Home>;
+
+/// How much metadata the machine needs.
+pub fn layout(machine: &Machine<'_>, policy: &Policy) -> Result<Layout, MachineError> {
+    Layout::of(machine, policy)
+}
+
+/// An allocator over the metadata, with all memory of its first zone.
+pub fn start<'a>(
+    machine: &Machine<'a>,
+    policy: &Policy,
+    metadata: Metadata<'a>,
+) -> Option<Pages<'a>> {
+    let pages = Allocator::new(machine, *policy, metadata, Home).ok()?;
+    let zone = machine.zones.first()?;
+    let range = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.present);
+    pages.online(ZoneId(0), range).ok()?;
+    pages.setup();
+    Some(pages)
+}
+
+/// A block of pages.
+pub fn alloc(pages: &Pages<'_>, order: Order, gfp: Gfp) -> Option<Pfn> {
+    pages.alloc(Request::new(order).gfp(gfp)).ok()
+}
+
+/// Gives a block back; `false` if it is not allocated.
+pub fn free(pages: &Pages<'_>, pfn: Pfn, order: Order) -> bool {
+    pages.free(pfn, order).is_ok()
+}
