@@ -57,6 +57,8 @@ mod latency;
 mod loops;
 mod machine;
 mod plan;
+#[cfg(feature = "pressure")]
+pub mod pressure;
 mod region;
 mod remote;
 mod row;

@@ -1,14 +1,49 @@
 //! `zonal bench`: the pool beside what needs no C++ to build. The loops, the schedule and the
 //! report are those of crate `zonal-bench`; the program in `bench/` adds the C and C++ peers.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
+use clap::Args;
 use indicatif::ProgressBar;
-use zonal_bench::{Cpus, Crew, Options, Report, edge, run, subjects, table};
+use zonal_bench::{Bench, Cpus, Crew, Options, Report, edge, run, subjects, table};
 
-use crate::cli::BenchArgs;
 use crate::{Verdict, output};
+
+/// Flags of `zonal bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// At most 60 seconds of measuring: fewer cells, fewer and shorter rounds.
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print the summary as Markdown.
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+
+    /// Write every row to this file too.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+
+    /// Measure only this subject, beside the limit; may be repeated.
+    #[arg(long, value_name = "SUBJECT")]
+    pub only: Vec<String>,
+
+    /// Measure only this bench; may be repeated.
+    #[arg(long, value_name = "BENCH", value_parser = bench)]
+    pub bench: Vec<Bench>,
+}
+
+fn bench(name: &str) -> Result<Bench, String> {
+    let names = || Bench::ALL.map(Bench::name).join(", ");
+    let found = Bench::ALL.into_iter().find(|bench| bench.name() == name);
+    found.ok_or_else(|| format!("no such bench; there are {}", names()))
+}
 
 /// Measures and prints.
 pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
@@ -19,9 +54,7 @@ pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
     let base = if args.quick { Options::quick() } else { Options::full() };
     let options = Options { only: args.only.clone(), benches: args.bench.clone(), ..base };
     // A file that cannot be written is found before the minutes of measuring, not after.
-    if let Some(path) = &args.csv {
-        std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    let csv = args.csv.as_deref().map(output::Target::new).transpose()?;
     let crew = Arc::new(Crew::new(Cpus::of_process()));
     let (runners, skipped) = subjects::all(&crew);
     for only in &options.only {
@@ -32,8 +65,8 @@ pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
     let mut report = run(&options, crew.cpus(), runners, skipped, |step| show(&bar, &step));
     edge::measure(&options, &crew, &mut report);
     bar.finish_and_clear();
-    if let Some(path) = &args.csv {
-        report.write_csv(path).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(csv) = csv {
+        csv.write(&report.to_csv())?;
     }
     print(args, &report)?;
     let failed = report.faults().next().is_some();

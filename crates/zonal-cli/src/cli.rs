@@ -1,15 +1,13 @@
 //! The command line: one definition per flag. Help and errors come from it.
 
-use std::path::PathBuf;
-
-use clap::{Args, Parser, Subcommand};
-use zonal_bench::Bench;
+use clap::{Parser, Subcommand};
 
 use crate::advise::AdviseArgs;
+use crate::bench::BenchArgs;
 use crate::conform::ConformArgs;
 use crate::lab::args::LabCommand;
 use crate::policy::ShowPolicyArgs;
-use crate::pressure::args::PressureArgs;
+use crate::pressure::PressureArgs;
 use crate::record::RecordArgs;
 use crate::replay::args::ReplayArgs;
 use crate::state::args::{NodeArgs, StateArgs, VmstatArgs};
@@ -67,40 +65,6 @@ pub enum Command {
     Numastat(NodeArgs),
     /// Prints the state a replay ends in as the nodes' meminfo.
     Meminfo(NodeArgs),
-}
-
-/// Flags of `zonal bench`.
-#[derive(Args, Debug)]
-pub struct BenchArgs {
-    /// At most 60 seconds of measuring: fewer cells, fewer and shorter rounds.
-    #[arg(long)]
-    pub quick: bool,
-
-    /// Print one JSON object instead of tables.
-    #[arg(long)]
-    pub json: bool,
-
-    /// Print the summary as Markdown.
-    #[arg(long, conflicts_with = "json")]
-    pub markdown: bool,
-
-    /// Write every row to this file too.
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-
-    /// Measure only this subject, beside the limit; may be repeated.
-    #[arg(long, value_name = "SUBJECT")]
-    pub only: Vec<String>,
-
-    /// Measure only this bench; may be repeated.
-    #[arg(long, value_name = "BENCH", value_parser = bench)]
-    pub bench: Vec<Bench>,
-}
-
-fn bench(name: &str) -> Result<Bench, String> {
-    let names = || Bench::ALL.map(Bench::name).join(", ");
-    let found = Bench::ALL.into_iter().find(|bench| bench.name() == name);
-    found.ok_or_else(|| format!("no such bench; there are {}", names()))
 }
 
 #[cfg(test)]

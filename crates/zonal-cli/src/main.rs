@@ -14,6 +14,7 @@ mod policy_args;
 mod pressure;
 mod record;
 mod replay;
+mod scratch;
 mod state;
 mod trace;
 

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use crate::scratch::Scratch;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zonal_replay::{Phase, Progress};
@@ -68,6 +69,7 @@ pub fn is_enough(error: &anyhow::Error) -> bool {
 pub struct Target {
     file: PathBuf,
     part: PathBuf,
+    _scratch: Scratch,
 }
 
 impl Target {
@@ -82,7 +84,9 @@ impl Target {
         }
         let mut name = file.file_name().unwrap_or_default().to_owned();
         name.push(".part");
-        let target = Target { file: file.to_owned(), part: file.with_file_name(name) };
+        let part = file.with_file_name(name);
+        let _scratch = Scratch::file(part.clone())?;
+        let target = Target { file: file.to_owned(), part, _scratch };
         fs::write(&target.part, "").with_context(|| format!("{}: {expected}", file.display()))?;
         Ok(target)
     }

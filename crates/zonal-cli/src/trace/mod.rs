@@ -5,10 +5,11 @@ pub mod args;
 use std::path::Path;
 
 use anyhow::bail;
-use zonal_trace::make::{Copies, Selection, Target, Written, convert, cut, scale};
+use zonal_trace::make::{Copies, MakeError, Selection, Target, Written, convert, cut, scale};
 use zonal_trace::{Info, Recording, Stats};
 
 use self::args::{CutArgs, InputArgs, OutputArgs, ReadArgs, TraceCommand};
+use crate::scratch::Scratch;
 use crate::{Verdict, output};
 
 /// Runs the command.
@@ -20,16 +21,19 @@ pub fn run(command: &TraceCommand) -> anyhow::Result<Verdict> {
     match command {
         TraceCommand::Info(args) => info(args)?,
         TraceCommand::Stats(args) => stats(args)?,
-        TraceCommand::Convert(args) => make("converting", &args.input, |recording, told| {
-            Ok(convert(recording, args.output.target(), told)?)
-        })?,
-        TraceCommand::Cut(args) => make("cutting", &args.input, |recording, told| {
-            Ok(cut(recording, &args.selection()?, args.output.target(), told)?)
-        })?,
-        TraceCommand::Scale(args) => make("scaling", &args.input, |recording, told| {
+        TraceCommand::Convert(args) => make(&args.input, &args.output, convert)?,
+        TraceCommand::Cut(args) => {
+            let selection = args.selection()?;
+            make(&args.input, &args.output, |recording, target, told| {
+                cut(recording, &selection, target, told)
+            })?;
+        }
+        TraceCommand::Scale(args) => {
             let copies = Copies { count: args.copies, shift_us: args.shift };
-            Ok(scale(recording, copies, args.output.target(), told)?)
-        })?,
+            make(&args.input, &args.output, |recording, target, told| {
+                scale(recording, copies, target, told)
+            })?;
+        }
     }
     Ok(Verdict::Pass)
 }
@@ -68,13 +72,15 @@ fn stats(args: &ReadArgs) -> anyhow::Result<()> {
 
 /// Makes a trace of another, and says how large it is.
 fn make(
-    doing: &'static str,
     input: &InputArgs,
-    make: impl FnOnce(&Recording, &mut dyn FnMut(u64)) -> anyhow::Result<Written>,
+    output: &OutputArgs,
+    make: impl FnOnce(&Recording, Target, &mut dyn FnMut(u64)) -> Result<Written, MakeError>,
 ) -> anyhow::Result<()> {
     let recording = input.open()?;
-    let bar = output::progress(doing, "events", recording.description().events);
-    let written = make(&recording, &mut |events| bar.set_position(events));
+    let target = output.target();
+    let _part = target.part().map(Scratch::file).transpose()?;
+    let bar = output::progress("writing", "events", recording.description().events);
+    let written = make(&recording, target, &mut |events| bar.set_position(events));
     bar.finish_and_clear();
     say(written?);
     Ok(())

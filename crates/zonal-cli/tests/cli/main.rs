@@ -4,6 +4,7 @@
 mod advise;
 mod conform;
 mod fidelity;
+mod interrupts;
 mod lab;
 mod lab_jobs;
 mod lab_machines;

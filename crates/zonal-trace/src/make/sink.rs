@@ -89,6 +89,13 @@ impl Target {
         Target { to: To::Writer(Box::new(writer)), level: Target::LEVEL }
     }
 
+    /// Where a file or directory is until it is whole: beside its place.
+    pub fn part(&self) -> Option<PathBuf> {
+        let To::File(path) = &self.to else { return None };
+        let name = path.file_name()?.to_string_lossy();
+        Some(path.with_file_name(format!(".{name}.{}.part", std::process::id())))
+    }
+
     /// The same with another level of compression: 1 is fast, 19 is small.
     #[must_use]
     pub fn level(mut self, level: i32) -> Target {
@@ -110,6 +117,7 @@ impl Sink {
         files: &MachineFiles,
     ) -> Result<Sink, MakeError> {
         let level = target.level;
+        let part = target.part();
         let options = WriterOptions { level, ..WriterOptions::default() };
         let zonal = |output: Output| TraceWriter::new(output, machine, files, options);
         let path = match target.to {
@@ -124,14 +132,14 @@ impl Sink {
             }
         };
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.is_empty() || path.is_dir() {
-            return Err(MakeError::Directory(path));
-        }
+        let aside = match part {
+            Some(part) if !path.is_dir() => part,
+            _ => return Err(MakeError::Directory(path)),
+        };
         if input.reads_from(&path) {
             return Err(MakeError::Overwrites(path));
         }
         let form = Form::of(&name).ok_or_else(|| MakeError::Name(path.clone()))?;
-        let aside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
         let begun = match form {
             Form::Zonal => {
                 create(&aside).and_then(zonal).map(|writer| Writer::Zonal(Box::new(writer)))

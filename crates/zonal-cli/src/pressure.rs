@@ -1,14 +1,17 @@
-//! Flags of `zonal pressure`.
+//! `zonal pressure`: loads of files on a page cache over a pool that is too small for them, by
+//! crate `zonal-bench`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
+use zonal_bench::pressure::{self, DiskSpeed, Options, Variant};
 use zonal_core::policy::Policy;
-use zonal_core::policy::walk::ZonelistCaching;
 
-use super::disk::Disk;
 use crate::policy_args::{apply, preset};
+use crate::scratch::Scratch;
+use crate::{Verdict, output};
 
 /// Flags of `zonal pressure`.
 #[derive(Args, Debug)]
@@ -82,100 +85,58 @@ pub enum Workload {
     Streamwriter,
 }
 
-impl Workload {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Workload::Fsmark => "fsmark",
-            Workload::Largedd => "largedd",
-            Workload::Streamwriter => "streamwriter",
-        }
-    }
-}
-
-/// Sizes of a load by default: MiB of the pool, and thousandths of it that are written.
-const fn sizes(workload: Workload) -> (u64, u64) {
-    match workload {
-        // 87 GiB over 12 GiB of memory.
-        Workload::Fsmark => (256, 7200),
-        // The file, which is a little larger than what can be active on the first node, and ten
-        // copies.
-        Workload::Largedd => (512, 2900),
-        // 115 GiB.
-        Workload::Streamwriter => (128, 9600),
-    }
-}
-
-/// The caches that were published, with the name of the column.
-const PUBLISHED: [(ZonelistCaching, &str); 3] = [
-    (ZonelistCaching::Original, "vanilla"),
-    (ZonelistCaching::FirstZone, "zlcfirst"),
-    (ZonelistCaching::FirstZoneReconsider, "zlcreconsider"),
-];
-
-/// One run to be made.
-#[derive(Clone, Debug)]
-pub struct Variant {
-    /// The policy of the pool.
-    pub policy: Policy,
-    /// The published column that used this zonelist cache, if one did.
-    pub column: Option<&'static str>,
+/// Runs the command.
+///
+/// # Errors
+/// Settings that cannot be, a directory that cannot be written, or a pool that cannot be made.
+pub fn run(args: &PressureArgs) -> anyhow::Result<Verdict> {
+    let variants = args.variants()?;
+    let place = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let directory = Scratch::directory_in(&place)
+        .with_context(|| format!("cannot make a directory in {}", place.display()))?;
+    let options = args.options(variants, directory.path().to_owned());
+    let all = options.variants.len() as u64 * options.data_mib;
+    let bar = output::progress(options.workload.name(), "MiB written", Some(all));
+    let report = pressure::run(&options, &|mib| bar.set_position(mib));
+    bar.finish_and_clear();
+    let report = report?;
+    output::data(&match (args.json, args.csv) {
+        (true, _) => serde_json::to_string_pretty(&report)? + "\n",
+        (_, true) => report.csv(),
+        _ => report.to_string(),
+    })?;
+    Ok(Verdict::Pass)
 }
 
 impl PressureArgs {
-    /// MiB of the pool.
-    pub fn pool_mib(&self) -> u64 {
-        self.pool.unwrap_or(sizes(self.workload).0)
-    }
-
-    /// MiB to write.
-    pub fn data_mib(&self) -> u64 {
-        self.data.unwrap_or(self.pool_mib() * sizes(self.workload).1 / 1000)
-    }
-
-    /// The disk; `None`: this machine's, as it is.
-    pub fn disk(&self) -> Option<Disk> {
+    fn options(&self, variants: Vec<Variant>, directory: PathBuf) -> Options {
+        let workload = match self.workload {
+            Workload::Fsmark => pressure::Workload::Fsmark,
+            Workload::Largedd => pressure::Workload::Largedd,
+            Workload::Streamwriter => pressure::Workload::Streamwriter,
+        };
+        let base = Options::new(workload, directory);
+        let pool_mib = self.pool.unwrap_or(base.pool_mib);
         let seek = Duration::from_micros(self.disk_seek_us);
-        (self.disk_mib_s > 0).then(|| Disk::new(self.disk_mib_s, seek))
-    }
-
-    /// The disk in words.
-    pub fn disk_in_words(&self) -> String {
-        match self.disk_mib_s {
-            0 => "this machine's disk as it is".into(),
-            mib => format!(
-                "this machine's disk slowed to {mib} MiB/s and {} us a seek",
-                self.disk_seek_us
-            ),
+        Options {
+            variants,
+            threads: self.threads,
+            pool_mib,
+            data_mib: self.data.unwrap_or(Options::data_mib(workload, pool_mib)),
+            disk: (self.disk_mib_s > 0).then_some(DiskSpeed { mib_s: self.disk_mib_s, seek }),
+            huge_every: Duration::from_secs(self.huge_every),
+            ..base
         }
     }
 
-    /// How often somebody asks for a huge block; zero: never.
-    pub fn huge_every(&self) -> Duration {
-        Duration::from_secs(self.huge_every)
-    }
-
     /// The runs to be made.
-    ///
-    /// # Errors
-    /// A key that is none, or a value that is not accepted.
-    pub fn variants(&self) -> anyhow::Result<Vec<Variant>> {
+    fn variants(&self) -> anyhow::Result<Vec<Variant>> {
         let sets = |key: &str| self.set.iter().any(|text| text.split('=').next() == Some(key));
         let mut policy = self.policy;
         if !sets("node_reclaim.mode") {
             apply(&mut policy, &["node_reclaim.mode=1".to_owned()])?;
         }
         apply(&mut policy, &self.set)?;
-        if sets("zlc") {
-            let same = |(cache, _): &&(ZonelistCaching, _)| *cache == policy.zonelist.cache;
-            let column = PUBLISHED.iter().find(same).map(|(_, column)| *column);
-            return Ok(vec![Variant { policy, column }]);
-        }
-        let variant = |(cache, column): (ZonelistCaching, &'static str)| {
-            let mut policy = policy;
-            policy.zonelist.cache = cache;
-            Variant { policy, column: Some(column) }
-        };
-        Ok(PUBLISHED.map(variant).to_vec())
+        Ok(if sets("zlc") { vec![Variant::of(policy)] } else { Variant::published(policy) })
     }
 }

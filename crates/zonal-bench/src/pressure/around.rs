@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use zonal::{CpuId, Gfp, Order, Pool, Request};
 
 use super::disk::Disk;
-use super::workloads::pin;
+use super::error::PressureError;
+use super::loads::pin;
 
 /// Requests to the disk for each page that its driver takes for them: a request is an object of
 /// about 400 bytes with its list of pages beside it, so a page holds ten. The lab's estimate.
@@ -44,7 +45,10 @@ impl Drop for Stop<'_> {
 
 impl Around<'_> {
     /// Runs a load with the others beside it.
-    pub fn run<T>(&self, load: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    pub fn run<T>(
+        &self,
+        load: impl FnOnce() -> Result<T, PressureError>,
+    ) -> Result<T, PressureError> {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let beside = scope.spawn(|| self.beside(&stop));
@@ -54,12 +58,12 @@ impl Around<'_> {
             };
             match beside.join() {
                 Ok(others) => others.and(done),
-                Err(_) => anyhow::bail!("the disk's driver panicked; its message is above"),
+                Err(_) => Err(PressureError::Panicked("the disk's driver")),
             }
         })
     }
 
-    fn beside(&self, stop: &AtomicBool) -> anyhow::Result<()> {
+    fn beside(&self, stop: &AtomicBool) -> Result<(), PressureError> {
         let _pinned = pin(self.cpus, 0)?;
         let (mut served, mut asked) = (0, Instant::now());
         let mut huge = Vec::new();

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
 use zonal::CpuId;
 use zonal::reclaim::{Scanned, Shrinker};
 use zonal::sys::affinity::Pinned;
 use zonal_cache::{Cache, CachedFile};
 
-use super::args::Workload;
+use super::error::PressureError;
+use super::options::Workload;
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
@@ -44,7 +44,7 @@ pub struct Load<'a> {
 }
 
 /// Runs a load. Everything is written when it returns.
-pub fn run(workload: Workload, load: Load<'_>) -> anyhow::Result<Figures> {
+pub fn run(workload: Workload, load: Load<'_>) -> Result<Figures, PressureError> {
     match workload {
         Workload::Fsmark => fsmark(load),
         Workload::Largedd => largedd(load),
@@ -69,15 +69,17 @@ fn names_shrinker(names: &Names) -> Shrinker {
     Shrinker::new("names", count, scan).object_bytes(NAME_BYTES)
 }
 
-fn fsmark(load: Load<'_>) -> anyhow::Result<Figures> {
+fn fsmark(load: Load<'_>) -> Result<Figures, PressureError> {
     let Load { cache, dir, data_mib, .. } = load;
     let names = Names::default();
     let _registered = cache.pool().register_shrinker(names_shrinker(&names));
     let per_round = (data_mib * MIB / FILE / ROUNDS / load.threads).max(1);
-    let make = |me: u64, round: u64| -> anyhow::Result<()> {
+    let make = |me: u64, round: u64| -> Result<(), PressureError> {
         for file in 0..per_round {
             let path = dir.join(format!("{me}-{round}-{file}"));
-            let out = cache.create(&path).with_context(|| path.display().to_string())?;
+            let out = cache
+                .create(&path)
+                .map_err(|source| PressureError::File { path: path.clone(), source })?;
             fill(&out, FILE, me << 32 | round << 16 | file)?;
             if let Ok(mut names) = names.lock() {
                 names.push_back((me, round));
@@ -107,7 +109,7 @@ fn fsmark(load: Load<'_>) -> anyhow::Result<Figures> {
 /// again for every copy where requests stay on the node. Parts of the pool: a quarter and a little.
 const SOURCE_PART: (u64, u64) = (17, 64);
 
-fn largedd(load: Load<'_>) -> anyhow::Result<Figures> {
+fn largedd(load: Load<'_>) -> Result<Figures, PressureError> {
     let Load { cache, dir, data_mib, .. } = load;
     let _pinned = pin(load.cpus, 0)?;
     let (part, of) = SOURCE_PART;
@@ -143,7 +145,7 @@ fn largedd(load: Load<'_>) -> anyhow::Result<Figures> {
     Ok(vec![("download_s", download), ("dd_s", dd), ("delete_s", delete)])
 }
 
-fn streamwriter(load: Load<'_>) -> anyhow::Result<Figures> {
+fn streamwriter(load: Load<'_>) -> Result<Figures, PressureError> {
     let Load { cache, dir, data_mib, .. } = load;
     let path = dir.join("stream");
     let pages = data_mib * MIB / PAGE;
@@ -162,7 +164,7 @@ fn streamwriter(load: Load<'_>) -> anyhow::Result<Figures> {
 }
 
 /// Writes `bytes` bytes that a file system cannot leave out.
-fn fill(file: &CachedFile, bytes: u64, seed: u64) -> anyhow::Result<()> {
+fn fill(file: &CachedFile, bytes: u64, seed: u64) -> Result<(), PressureError> {
     let block: Vec<u8> = (0..WRITE).map(|at| (at as u8 ^ seed as u8) | 1).collect();
     for at in (0..bytes).step_by(WRITE as usize) {
         write_all(file, &block[..(bytes - at).min(WRITE) as usize], at)?;
@@ -170,7 +172,7 @@ fn fill(file: &CachedFile, bytes: u64, seed: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn write_all(file: &CachedFile, mut bytes: &[u8], mut offset: u64) -> anyhow::Result<()> {
+fn write_all(file: &CachedFile, mut bytes: &[u8], mut offset: u64) -> Result<(), PressureError> {
     while !bytes.is_empty() {
         let written = file.write_at(bytes, offset)?;
         bytes = &bytes[written..];
@@ -180,17 +182,17 @@ fn write_all(file: &CachedFile, mut bytes: &[u8], mut offset: u64) -> anyhow::Re
 }
 
 /// Keeps the calling thread on one of the CPUs, until the result is dropped.
-pub fn pin(cpus: &[CpuId], thread: u64) -> anyhow::Result<Pinned> {
-    let cpu = cpus.get(thread as usize % cpus.len().max(1)).context("no CPU to run on")?;
+pub fn pin(cpus: &[CpuId], thread: u64) -> Result<Pinned, PressureError> {
+    let cpu = cpus.get(thread as usize % cpus.len().max(1)).ok_or(PressureError::NoCpu)?;
     Ok(Pinned::to(*cpu)?)
 }
 
 /// Runs the same on several threads. Returns the first error.
 fn on_threads(
     load: Load<'_>,
-    run: impl Fn(u64) -> anyhow::Result<()> + Sync,
-) -> anyhow::Result<()> {
-    let one = |me: u64| -> anyhow::Result<()> {
+    run: impl Fn(u64) -> Result<(), PressureError> + Sync,
+) -> Result<(), PressureError> {
+    let one = |me: u64| -> Result<(), PressureError> {
         let _pinned = pin(load.cpus, me)?;
         run(me)
     };
@@ -203,7 +205,7 @@ fn on_threads(
         for thread in threads {
             match thread.join() {
                 Ok(done) => done?,
-                Err(_) => bail!("a thread of the load panicked; its message is above"),
+                Err(_) => return Err(PressureError::Panicked("a thread of the load")),
             }
         }
         Ok(())

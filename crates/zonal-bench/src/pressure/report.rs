@@ -1,13 +1,13 @@
-//! What `zonal pressure` prints: measured figures beside published ones, row by row.
+//! Measured figures beside published ones, row by row.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
-use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::args::{PressureArgs, Variant};
+use super::error::PressureError;
+use super::options::{DiskSpeed, Options, Variant};
 
 const SCHEMA_VERSION: u32 = 1;
 /// The published table, with its source.
@@ -54,7 +54,7 @@ pub struct Report {
 
 impl Column {
     /// What was measured, in the order of the rows.
-    pub fn new(variant: &Variant, figures: Vec<(&'static str, f64)>) -> Column {
+    pub(super) fn new(variant: &Variant, figures: Vec<(&'static str, f64)>) -> Column {
         let zlc = variant.policy.settings().find(|value| value.setting.key == "zlc");
         Column {
             policy: variant.policy.name,
@@ -79,19 +79,22 @@ impl Report {
     ///
     /// # Errors
     /// The published table, which is part of the program, cannot be read.
-    pub fn new(args: &PressureArgs, mut columns: Vec<Column>) -> anyhow::Result<Report> {
+    pub(super) fn new(
+        options: &Options,
+        mut columns: Vec<Column>,
+    ) -> Result<Report, PressureError> {
         for column in &mut columns {
             if let Some(name) = column.published_as {
-                column.published = published(args.workload.name(), name)?;
+                column.published = published(options.workload.name(), name)?;
             }
         }
         Ok(Report {
             schema_version: SCHEMA_VERSION,
-            workload: args.workload.name(),
-            pool_mib: args.pool_mib(),
-            data_mib: args.data_mib(),
-            disk: args.disk_in_words(),
-            huge_every_s: args.huge_every().as_secs(),
+            workload: options.workload.name(),
+            pool_mib: options.pool_mib,
+            data_mib: options.data_mib,
+            disk: disk_in_words(options.disk),
+            huge_every_s: options.huge_every.as_secs(),
             columns,
             notes: NOTES,
         })
@@ -116,9 +119,11 @@ impl Report {
         }
         text
     }
+}
 
-    /// A table for people.
-    pub fn text(&self) -> String {
+/// A table for people.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         let titles = self.columns.iter().flat_map(|column| [column.title(), "published".into()]);
@@ -135,7 +140,8 @@ impl Report {
         }
         let policy = self.columns.first().map_or("", |column| column.policy);
         let notes: String = self.notes.iter().map(|note| format!("note: {note}\n")).collect();
-        format!(
+        write!(
+            f,
             "{} (measured), policy {policy}, pool {} MiB, {} MiB written, {}\n\n{}\n\n{notes}",
             self.workload,
             self.pool_mib,
@@ -146,24 +152,43 @@ impl Report {
     }
 }
 
+/// A disk in words.
+fn disk_in_words(disk: Option<DiskSpeed>) -> String {
+    match disk {
+        None => "this machine's disk as it is".into(),
+        Some(DiskSpeed { mib_s, seek }) => {
+            let us = seek.as_micros();
+            format!("this machine's disk slowed to {mib_s} MiB/s and {us} us a seek")
+        }
+    }
+}
+
 /// Whole numbers as such, others with two digits.
 fn figure(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
 /// A column of the published table, for one load.
-fn published(workload: &str, column: &str) -> anyhow::Result<BTreeMap<String, f64>> {
+fn published(workload: &str, column: &str) -> Result<BTreeMap<String, f64>, PressureError> {
     let mut lines = PUBLISHED.lines().filter(|line| !line.starts_with('#'));
-    let header = lines.next().context("the published table has no header")?;
+    let header = lines
+        .next()
+        .ok_or_else(|| PressureError::Published("the published table has no header".to_owned()))?;
     let at = header.split(',').position(|name| name == column);
-    let at = at.with_context(|| format!("the published table has no column {column}"))?;
+    let at = at.ok_or_else(|| {
+        PressureError::Published(format!("the published table has no column {column}"))
+    })?;
     let mut figures = BTreeMap::new();
     for line in lines {
         let fields: Vec<&str> = line.split(',').collect();
         if fields.first() == Some(&workload) {
-            let metric = fields.get(1).with_context(|| format!("no metric in: {line}"))?;
+            let metric = fields
+                .get(1)
+                .ok_or_else(|| PressureError::Published(format!("no metric in: {line}")))?;
             let value = fields.get(at).and_then(|value| value.parse().ok());
-            let value = value.with_context(|| format!("no figure for {column} in: {line}"))?;
+            let value = value.ok_or_else(|| {
+                PressureError::Published(format!("no figure for {column} in: {line}"))
+            })?;
             figures.insert((*metric).to_owned(), value);
         }
     }
@@ -176,7 +201,8 @@ mod tests {
 
     #[test]
     fn the_published_table_is_the_one_that_is_shared() {
-        let shared = "../../../shared/published/zone-reclaim.csv";
+        let shared =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/published/zone-reclaim.csv");
         match std::fs::read_to_string(shared) {
             Ok(text) => assert_eq!(text, PUBLISHED),
             Err(error) => eprintln!("skipped: {shared}: {error}"),

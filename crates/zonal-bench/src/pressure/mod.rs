@@ -1,28 +1,47 @@
-//! `zonal pressure`: the loads of 2011 on a page cache over a pool of two made-up nodes, on the
-//! CPUs of the first one, and the published figures beside what was measured here.
+//! The loads of 2011 on a page cache over a pool of two made-up nodes, on the CPUs of the first
+//! one, and the published figures beside what was measured here.
+//!
+//! ```no_run
+//! use zonal_bench::pressure::{Options, Workload, run};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = std::env::temp_dir();
+//! let report = run(&Options::new(Workload::Fsmark, directory), &|_mib_written| {})?;
+//! println!("{report}");
+//! # Ok(())
+//! # }
+//! ```
+//! | file | does |
+//! |--|--|
+//! | `options` | which load, on which pool and disk |
+//! | `loads` | the loads |
+//! | `around` | what else takes memory in a machine under load |
+//! | `disk` | a disk of its time |
+//! | `report` | measured figures beside published ones |
 
-pub mod args;
 mod around;
 mod disk;
+mod error;
+mod loads;
+mod options;
 mod report;
-mod workloads;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit};
 use zonal::sys::affinity::{allowed_cpus, possible_cpus_max};
 use zonal::{CpuId, CpuMap, Pool};
 use zonal_cache::{Cache, Stats};
 use zonal_core::platform::reclaimer::Shrunk;
 
-use crate::{Verdict, output};
-use args::{PressureArgs, Variant};
-use around::Around;
-use disk::Disk;
-use report::{Column, Report};
-use workloads::Load;
+pub use self::error::PressureError;
+pub use self::options::{DiskSpeed, Options, Variant, Workload};
+pub use self::report::{Column, Report};
+
+use self::around::Around;
+use self::disk::Disk;
+use self::loads::Load;
 
 /// Nodes of the pool.
 const NODES: u16 = 2;
@@ -31,69 +50,59 @@ const FILES_MAX: u64 = 1 << 16;
 /// Descriptors that the cache leaves to the rest of the program.
 const DESCRIPTORS_LEFT: u64 = 256;
 
-/// Runs the command.
+/// Runs a load once for each variant, in a pool and a directory of its own. `progress` gets the MiB
+/// written so far, of all runs together.
 ///
 /// # Errors
-/// Settings that cannot be, a directory that cannot be written, or a pool that cannot be made.
-pub fn run(args: &PressureArgs) -> anyhow::Result<Verdict> {
-    let variants = args.variants()?;
-    let all = variants.len() as u64 * args.data_mib();
-    let bar = output::progress(args.workload.name(), "MiB written", Some(all));
+/// A directory that cannot be written, a pool that cannot be made, or one that is not as it should
+/// be at the end.
+pub fn run(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Result<Report, PressureError> {
     let mut columns = Vec::new();
-    for (done, variant) in variants.iter().enumerate() {
-        let before = done as u64 * args.data_mib();
-        let told = |mib: u64| bar.set_position(before + mib.min(args.data_mib()));
-        columns.push(measure(args, variant, &told)?);
+    for (done, variant) in options.variants.iter().enumerate() {
+        let before = done as u64 * options.data_mib;
+        let told = |mib: u64| progress(before + mib.min(options.data_mib));
+        columns.push(measure(options, variant, &told)?);
     }
-    bar.finish_and_clear();
-    let report = Report::new(args, columns)?;
-    output::data(&match (args.json, args.csv) {
-        (true, _) => serde_json::to_string_pretty(&report)? + "\n",
-        (_, true) => report.csv(),
-        _ => report.text(),
-    })?;
-    Ok(Verdict::Pass)
+    Report::new(options, columns)
 }
 
 /// One run, in a pool and a directory of its own.
 fn measure(
-    args: &PressureArgs,
+    options: &Options,
     variant: &Variant,
     told: &(dyn Fn(u64) + Sync),
-) -> anyhow::Result<Column> {
-    let dir = match &args.dir {
-        Some(dir) => tempfile::tempdir_in(dir)
-            .with_context(|| format!("cannot make a directory in {}", dir.display()))?,
-        None => tempfile::tempdir().context("cannot make a directory for the files")?,
-    };
-    let (map, first_node) = place(&allowed_cpus()?);
-    let builder = Pool::builder().size((args.pool_mib() as usize) << 20).policy(variant.policy);
+) -> Result<Column, PressureError> {
+    let place = &options.directory;
+    let dir = tempfile::tempdir_in(place);
+    let dir = dir.map_err(|source| PressureError::Directory { place: place.clone(), source })?;
+    let (map, first_node) = two_nodes(&allowed_cpus()?);
+    let builder = Pool::builder().size((options.pool_mib as usize) << 20).policy(variant.policy);
     let pool = Arc::new(builder.fake_nodes(NODES, map).build()?);
     // As a kernel: its reclaimers wait until somebody asks.
     pool.set_background_check(false);
-    let disk = args.disk().map(Arc::new);
+    let disk = options.disk.map(|disk| Arc::new(Disk::new(disk.mib_s, disk.seek)));
     let cache = {
         // Threads of the cache that are about to start stay where the load is, as in 2011 what is
         // read ahead was read by the program itself.
-        let _pinned = workloads::pin(&first_node, 0)?;
+        let _pinned = loads::pin(&first_node, 0)?;
         make_cache(&pool, disk.as_ref())?
     };
     let start = Instant::now();
     let load = Load {
         cache: &cache,
         dir: dir.path(),
-        data_mib: args.data_mib(),
-        threads: args.threads.unwrap_or(first_node.len() as u64),
+        data_mib: options.data_mib,
+        threads: options.threads.unwrap_or(first_node.len() as u64),
         cpus: &first_node,
     };
     let around = Around {
         pool: &pool,
         disk: disk.as_deref(),
-        huge_every: args.huge_every(),
+        huge_every: options.huge_every,
         cpus: &first_node,
         tick: &|| told((cache.stats().written * zonal::PAGE_SIZE as u64) >> 20),
     };
-    let mut figures = around.run(|| workloads::run(args.workload, load))?;
+    let mut figures = around.run(|| loads::run(options.workload, load))?;
     figures.push(("elapsed_s", start.elapsed().as_secs_f64()));
     // While there is a consumer: without one the pool has no reclaimer to ask.
     figures.extend(scans(&pool, &cache.stats()));
@@ -101,15 +110,17 @@ fn measure(
     drop(cache);
     let free = pool.free_page_count() as usize * zonal::PAGE_SIZE;
     if let Err(fault) = pool.validate() {
-        bail!("the pool broke an invariant under this load: {fault:?}");
+        let text = format!("the pool broke an invariant under this load: {fault:?}");
+        return Err(PressureError::Pages(text));
     }
     if free != pool.bytes() {
-        bail!("pages are lost: {free} bytes of {} are free at the end", pool.bytes());
+        let text = format!("pages are lost: {free} bytes of {} are free at the end", pool.bytes());
+        return Err(PressureError::Pages(text));
     }
     Ok(Column::new(variant, figures))
 }
 
-fn make_cache(pool: &Arc<Pool>, disk: Option<&Arc<Disk>>) -> anyhow::Result<Cache> {
+fn make_cache(pool: &Arc<Pool>, disk: Option<&Arc<Disk>>) -> Result<Cache, PressureError> {
     let builder = Cache::builder(pool.clone()).direct(true).closed_files(files_max());
     let builder = match disk.cloned() {
         Some(disk) => builder.stores(move |file| disk.store(file)),
@@ -120,7 +131,7 @@ fn make_cache(pool: &Arc<Pool>, disk: Option<&Arc<Disk>>) -> anyhow::Result<Cach
 
 /// Half of the CPUs that may be used belong to the first node, which the load runs on; all of them
 /// if there is but one.
-fn place(allowed: &[CpuId]) -> (CpuMap, Vec<CpuId>) {
+fn two_nodes(allowed: &[CpuId]) -> (CpuMap, Vec<CpuId>) {
     let first: Vec<CpuId> = allowed[..allowed.len().div_ceil(2)].to_vec();
     let node_of = |cpu: u32| u16::from(allowed.len() > 1 && !first.contains(&CpuId(cpu)));
     (CpuMap::Explicit((0..possible_cpus_max()).map(node_of).collect()), first)
