@@ -1,6 +1,7 @@
 //! `cargo xtask`: what continuous integration runs, runnable by hand.
 //!
 //! - `cargo xtask tidy` checks the house rules that neither rustfmt nor clippy knows (`tidy`).
+//! - `cargo xtask api` compares the public API of every library with its checked-in list (`api`).
 //! - `cargo xtask ci` runs every check of continuous integration in its order (`ci`).
 //! - `cargo xtask deep` runs for hours: random programs, fuzzers, storms (`deep`).
 //! - `cargo xtask fuzz` runs the fuzzers of the trace readers (`fuzz`).
@@ -13,6 +14,7 @@
 //! Exit codes: 0 all is well, 1 a finding or a failed step, 2 usage, or the checks could not run.
 
 mod aarch64;
+mod api;
 mod book;
 mod ci;
 mod deep;
@@ -30,6 +32,8 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   tidy                  check the house rules; each finding is FILE:LINE: [check] message
+  api [--write]         compare the public items of every library crate with the lists in api/,
+                        or write the lists
   ci [--test-log FILE]  run what continuous integration runs; with --test-log the tests were
                         run before, and FILE holds what `cargo test --workspace` printed
   deep [--calls N] [--inputs N] [--seconds N]
@@ -49,11 +53,16 @@ usage: cargo xtask COMMAND
 ";
 
 fn main() -> ExitCode {
+    if let Some(code) = api::as_rustdoc() {
+        return code;
+    }
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let root = repository_root();
     let passed = match args[..] {
         ["tidy"] => tidy::run(&root),
+        ["api"] => api::run(&root, false),
+        ["api", "--write"] => api::run(&root, true),
         ["ci"] => ci::run(&root, None),
         ["ci", "--test-log", file] => ci::run(&root, Some(Path::new(file))),
         ["fuzz"] => fuzz::run(&root, fuzz::Limit::Seconds(ci::FUZZ_SECONDS), fuzz::ANY_SEED),
