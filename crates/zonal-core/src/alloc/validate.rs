@@ -20,7 +20,7 @@ pub enum Fault {
     Buddy(ZoneId, BuddyFault),
     /// ZONE-1: free pages of the buddy, and of the counter with all deltas.
     FreeCounter(ZoneId, u64, i64),
-    /// PCP-2: the stack's ends are out of order.
+    /// PCP-2: the stack's ends, or the address of its coldest slot, are wrong.
     StackEnds(ZoneId, CpuId, usize),
     /// PCP-3: a stack holds a page whose word does not say so.
     StackPage(ZoneId, CpuId, Pfn),
@@ -32,8 +32,9 @@ pub enum Fault {
     CachedPages(ZoneId, u64, u64),
     /// Managed pages, and the sum of free, cached and allocated ones.
     Pages(ZoneId, u64, u64),
-    /// BUDGET-2: a store holds more pages than it was granted.
-    Granted(ZoneId, CpuId, u32, u32),
+    /// BUDGET-2: pages that a store holds, or that fast operations may bring it to, and fewer that
+    /// it was granted.
+    Granted(ZoneId, CpuId, u64, u32),
     /// BUDGET-1: pages that stores and depots may hold, what the budget says of them, and its
     /// limit.
     Budget(ZoneId, u64, u32, u32),
@@ -70,7 +71,11 @@ impl fmt::Display for Fault {
                 write!(f, "{zone:?}: {managed} managed pages, but {sum} are accounted for")
             }
             Fault::Granted(zone, cpu, held, granted) => {
-                write!(f, "{zone:?}, {cpu:?}: lists hold {held} pages and may hold {granted}")
+                write!(
+                    f,
+                    "{zone:?}, {cpu:?}: lists hold, or may come to hold, {held} pages, but were \
+                     granted {granted}"
+                )
             }
             Fault::Budget(zone, sum, reserved, limit) => {
                 write!(
@@ -110,9 +115,9 @@ fn validate_budget<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
     }
     let mut sum: u64 = ops.depots().map(|(_, depot)| u64::from(depot.limit())).sum();
     for pcp in ops.stores() {
-        let (count, granted) = (pcp.count(), pcp.granted.load(Relaxed));
-        if count > granted {
-            return Err(Fault::Granted(id, pcp.cpu(), count, granted));
+        let (held, granted) = (pcp.may_hold(), pcp.granted.load(Relaxed));
+        if held > u64::from(granted) {
+            return Err(Fault::Granted(id, pcp.cpu(), held, granted));
         }
         sum += u64::from(granted);
     }
@@ -162,6 +167,9 @@ fn validate_store<'a, P: Platform>(ops: ZoneOps<'_, 'a, P>, pcp: &'a Pcp) -> Res
     let Some(StoreOps { closed, .. }) = StoreOps::close(ops, pcp) else { return Ok(0) };
     for list in 0..on.map.len() {
         let record = &pcp.lists[list];
+        if !closed.has_right_ends(list) {
+            return Err(Fault::StackEnds(zone.id(), pcp.cpu(), list));
+        }
         let frames = closed.frames(list).ok_or(Fault::StackEnds(zone.id(), pcp.cpu(), list))?;
         for slot in frames {
             let frame = slot.load(Relaxed);

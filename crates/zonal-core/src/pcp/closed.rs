@@ -68,6 +68,17 @@ impl<'a> Closed<'a> {
         slots.get(lo..lo + self.len(list) as usize)
     }
 
+    /// Whether a list's ends are as PCP-2 says; its `hi` means something while it is active.
+    pub(crate) fn has_right_ends(&self, list: usize) -> bool {
+        let record = &self.pcp.lists[list];
+        let lo = record.lo.load(Relaxed);
+        let hi = if self.word.active() == list { record.hi.load(Relaxed) } else { 0 };
+        let end = u64::from(lo) + u64::from(self.len(list).max(hi));
+        let lowest = self.slots.get((record.base as usize).saturating_add(lo as usize)..);
+        let address = lowest.map(|slots| slots.as_ptr() as u64);
+        end <= u64::from(record.cap) && address == Some(record.slots_lo.load(Relaxed))
+    }
+
     /// Base pages on all lists (LB E.1 `count`).
     #[inline]
     pub fn count(&self) -> u32 {

@@ -418,6 +418,19 @@ impl Pcp {
             .sum()
     }
 
+    /// Base pages that the lists hold, or that fast operations may bring them to (BUDGET-2). Exact
+    /// only while nothing runs on the CPU.
+    pub(crate) fn may_hold(&self) -> u64 {
+        let word = PcpWord(self.word.load(Relaxed));
+        // A list that becomes active grows below this limit (PCP-4).
+        let switched = u64::from(self.limit.load(Relaxed)).saturating_sub(1);
+        let active = self.lists.get(word.active()).map_or(0, |list| {
+            let others = u64::from(list.others.load(Relaxed));
+            others + (u64::from(list.hi.load(Relaxed)) << list.order_bits)
+        });
+        u64::from(self.count()).max(switched).max(active)
+    }
+
     /// Blocks on one list. Exact only while nothing runs on the CPU.
     pub fn listed(&self, list: usize) -> u32 {
         self.lists[list].len_with(PcpWord(self.word.load(Relaxed)), list)
@@ -493,7 +506,7 @@ impl PcpList {
     pub fn limit(&self, high: u32, others: u32) -> u32 {
         // After a push the list may hold n blocks iff others + (n << order) < high.
         let most = high.saturating_sub(others).saturating_sub(1) >> self.order_bits;
-        most.min(self.cap - self.lo.load(Relaxed))
+        most.min(self.cap.saturating_sub(self.lo.load(Relaxed)))
     }
 
     /// Blocks on the list, which has number `index`.

@@ -24,6 +24,7 @@ mod numa;
 mod pagesets_before;
 mod paths;
 mod placement;
+mod planted;
 mod pressure;
 mod programs;
 mod refresh;
