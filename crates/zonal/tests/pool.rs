@@ -230,3 +230,33 @@ fn metadata_is_a_quarter_of_a_percent() {
     assert!(share <= 0.0025, "{share}");
     assert!(matches!(pool.mode(), Mode::Rseq | Mode::Lock(_)));
 }
+
+#[test]
+fn a_pool_that_is_larger_than_asked_says_so() {
+    let build = |bytes, nodes| {
+        let builder = Pool::builder().size(bytes).refresh_every(None);
+        builder.fake_nodes(nodes, Default::default()).build().unwrap()
+    };
+    let said = |pool: &Pool| {
+        let notices = pool.notices().iter().map(ToString::to_string);
+        notices.filter(|notice| notice.contains("were asked for")).collect::<Vec<_>>()
+    };
+    for (bytes, nodes, given) in [(1, 1, 4 * MIB), (64 * MIB, 64, 256 * MIB)] {
+        let pool = build(bytes, nodes);
+        assert_eq!(pool.bytes(), given);
+        let notices = said(&pool);
+        assert_eq!(notices.len(), 1, "{notices:?}");
+        assert!(notices[0].starts_with(&format!("the pool has {given} bytes, {bytes} were")));
+    }
+    assert_eq!(said(&build(64 * MIB, 2)), [""; 0]);
+}
+
+/// Before any work that grows with the nodes: 65535 would take hours.
+#[test]
+fn too_many_made_up_nodes_are_refused_with_the_limit() {
+    for nodes in [0, 257, 1024, 65535] {
+        let builder = Pool::builder().size(MIB).fake_nodes(nodes, Default::default());
+        let error = builder.build().unwrap_err().to_string();
+        assert!(error.contains("at most 256 in all"), "{error}");
+    }
+}

@@ -65,7 +65,10 @@ impl PoolMemory {
             .ok_or(ReplayError::TooMuchMemory)?;
         let recorded =
             map.zones().iter().map(|zone| (zone.end - zone.start) * PAGE_SIZE as u64).sum();
+        // As a pool rounds it up, so that it has nothing to say of that.
         let bytes = bytes.max(comfortable(recorded));
+        let block = zonal::Order::MAX.bytes() * usize::from(nodes);
+        let bytes = bytes.checked_next_multiple_of(block).ok_or(ReplayError::TooMuchMemory)?;
         let mut builder = Pool::builder().size(bytes).policy(policy).prefault(true);
         if nodes > 1 {
             builder = builder.fake_nodes(nodes, CpuMap::Explicit(node_by_cpu(&allowed, nodes)));

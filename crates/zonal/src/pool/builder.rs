@@ -196,7 +196,8 @@ impl Builder {
         self.zones = zones.to_vec();
         self
     }
-    /// Pretends that the machine has this many nodes, as `numa=fake` does. Memory is not bound.
+    /// Pretends that the machine has this many nodes, as `numa=fake` does: 1 to 256. Memory is not
+    /// bound.
     pub fn fake_nodes(mut self, nodes: u16, cpus: CpuMap) -> Builder {
         self.fake = Some((nodes, cpus));
         self
@@ -264,6 +265,7 @@ impl Builder {
         };
         let plan = Plan::new(&self, &topology)?;
         let mut notices = Vec::new();
+        notices.extend(self.rounded_up(plan.pages as usize * PAGE_SIZE, topology.nodes().len()));
         let memory = self.map_memory(&plan, &topology, &mut notices)?;
         let (mode, sections) = self.mode(plan.cpus.len());
         // SAFETY: (1) `plan` moves into the pool next to the allocator that borrows from it, is not
@@ -329,6 +331,17 @@ impl Builder {
         }
         grow::start(&pool.shared, self.prefault)?;
         Ok(pool)
+    }
+
+    /// Says so where the pool is larger than was asked for.
+    fn rounded_up(&self, given: usize, nodes: usize) -> Option<Notice> {
+        let asked = self.bytes;
+        (self.zones.is_empty() && given > asked).then(|| {
+            Notice(format!(
+                "the pool has {given} bytes, {asked} were asked for: memory comes in blocks of \
+                 4 MiB, the same number on each of {nodes} nodes"
+            ))
+        })
     }
 
     fn check(&self) -> Result<(), BuildError> {

@@ -14,6 +14,10 @@ use zonal_core::types::{CpuId, NodeId, PAGE_SIZE};
 /// Memory of a made-up node, unless said otherwise.
 pub const FAKE_NODE_BYTES_DEFAULT: u64 = 1 << 30;
 
+/// Most nodes that a machine is cut into. What a pool computes from its nodes grows with their
+/// third power: seconds for a thousand.
+pub const FAKE_NODES_MAX: usize = 256;
+
 /// Which node each CPU belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CpuPlacement {
@@ -74,13 +78,15 @@ impl Topology {
     /// never farther than a neighbour.
     ///
     /// # Errors
-    /// [`TopologyError::Fake`] when `pieces` is 0, ids run out, or a map names a piece that was not
-    /// cut from the CPU's real node (a map has one entry per online CPU, ascending by id).
+    /// [`TopologyError::Fake`] when `pieces` is 0, there would be more than [`FAKE_NODES_MAX`], or
+    /// a map names a piece that was not cut from the CPU's real node (a map has one entry per
+    /// online CPU, ascending by id).
     pub fn split(&self, pieces: u16, placement: &CpuPlacement) -> Result<Topology, TopologyError> {
         let total = self.nodes.len().saturating_mul(pieces.into());
-        if pieces == 0 || total > usize::from(u16::MAX) {
+        if pieces == 0 || total > FAKE_NODES_MAX {
             let problem = format!("{} nodes cut into {pieces} pieces each", self.nodes.len());
-            return Err(fake_error(problem, "at least one piece, and at most 65535 in all"));
+            let expected = format!("at least one piece, and at most {FAKE_NODES_MAX} in all");
+            return Err(fake_error(problem, &expected));
         }
         let owner = self.split_owners(pieces, placement)?;
         let mut cpus = self.cpus.clone();
