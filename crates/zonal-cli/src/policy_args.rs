@@ -7,9 +7,9 @@ use zonal_core::policy::Policy;
 /// Flags that say whose rules the allocator follows.
 #[derive(Args, Clone, Debug)]
 pub struct PolicyArgs {
-    #[arg(long, value_name = "POLICY", default_value = "zonal", value_parser = preset)]
+    #[arg(long, value_name = "POLICY", value_parser = preset)]
     #[arg(help = policy_help())]
-    policy: Policy,
+    policy: Option<Policy>,
 
     /// Change one value of the policy; may be repeated. `zonal policy` lists the keys.
     #[arg(long, value_name = "KEY=VALUE")]
@@ -22,9 +22,14 @@ impl PolicyArgs {
     /// # Errors
     /// A key that is none, or a value that is not accepted or does not go with the others.
     pub fn policy(&self) -> anyhow::Result<Policy> {
-        let mut policy = self.policy;
+        let mut policy = self.policy.unwrap_or(Policy::ZONAL);
         apply(&mut policy, &self.set)?;
         Ok(policy)
+    }
+
+    /// Whether none of these flags was given.
+    pub fn is_empty(&self) -> bool {
+        self.policy.is_none() && self.set.is_empty()
     }
 }
 
@@ -48,7 +53,7 @@ fn preset_names() -> String {
 }
 
 fn policy_help() -> String {
-    format!("Whose rules the allocator follows: {}", preset_names())
+    format!("Whose rules the allocator follows: {} [default: zonal]", preset_names())
 }
 
 /// A preset by name.

@@ -8,6 +8,9 @@ use zonal_replay::Recorded;
 use crate::policy_args::PolicyArgs;
 
 /// Flags of `zonal replay`.
+///
+/// Without a trace and without flags that choose a run, two runs of the bundled recording: its own
+/// kernel's policy without memory, then the policy `zonal` on real memory.
 #[derive(Args, Debug)]
 pub struct ReplayArgs {
     /// A trace of any form (see `zonal trace`), or the directory of a recording. Without it: the
@@ -22,9 +25,9 @@ pub struct ReplayArgs {
     #[command(flatten)]
     pub policy: PolicyArgs,
 
-    /// Where the pages are.
-    #[arg(long, value_enum, default_value_t = Memory::Real)]
-    pub memory: Memory,
+    /// Where the pages are [default: real].
+    #[arg(long, value_enum)]
+    memory: Option<Memory>,
 
     /// How fast the events come. `recorded` needs `--memory real`.
     #[arg(long, value_enum, default_value_t = Speed::Max)]
@@ -53,6 +56,21 @@ pub struct ReplayArgs {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
+}
+
+impl ReplayArgs {
+    /// Where the pages are.
+    pub fn memory(&self) -> Memory {
+        self.memory.unwrap_or(Memory::Real)
+    }
+
+    /// Whether nothing says what is to be run: the first run shows both kinds.
+    pub fn is_first_run(&self) -> bool {
+        let chosen = self.trace.is_some() || self.memory.is_some() || self.speed != Speed::Max;
+        let extras =
+            self.explain.is_some() || self.fidelity.is_some() || !self.use_recorded.is_empty();
+        self.policy.is_empty() && !chosen && !extras
+    }
 }
 
 /// Where the pages of a replay are.

@@ -1,6 +1,7 @@
 //! `zonal replay`: a recorded trace of a kernel's page allocations, fed to the allocator.
 
 pub mod args;
+mod first;
 mod text;
 
 use anyhow::{Context, ensure};
@@ -27,7 +28,10 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
         replay = replay.limit(events);
     }
     let mut bar = output::Bar::default();
-    let report = match args.memory {
+    if args.is_first_run() {
+        return first::run(&replay, &recording, args.json, bar);
+    }
+    let report = match args.memory() {
         Memory::None => {
             let told = recorded(&args.use_recorded);
             let over_time = args.fidelity.is_some();
@@ -66,19 +70,19 @@ fn remarks(report: &Report) -> impl Iterator<Item = String> {
 /// Flags that only one kind of memory can honour.
 fn check(args: &ReplayArgs) -> anyhow::Result<()> {
     ensure!(
-        args.speed == Speed::Max || args.memory == Memory::Real,
+        args.speed == Speed::Max || args.memory() == Memory::Real,
         "--speed recorded needs --memory real: without memory the clock is the trace's anyway"
     );
     ensure!(
-        args.explain.is_none() || args.memory == Memory::None,
+        args.explain.is_none() || args.memory() == Memory::None,
         "--explain needs --memory none: on real memory several threads allocate at once"
     );
     ensure!(
-        args.fidelity.is_none() || args.memory == Memory::None,
+        args.fidelity.is_none() || args.memory() == Memory::None,
         "--fidelity needs --memory none: a pool on real memory is not the recorded machine"
     );
     ensure!(
-        recorded(&args.use_recorded) == Recorded::default() || args.memory == Memory::None,
+        recorded(&args.use_recorded) == Recorded::default() || args.memory() == Memory::None,
         "--use-recorded needs --memory none: a pool on real memory follows its own clock and has \
          no pageblock types"
     );

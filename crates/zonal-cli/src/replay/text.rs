@@ -2,8 +2,9 @@
 
 use std::iter;
 
+use zonal_replay::advise::policy_of;
 use zonal_replay::fidelity::{Fidelity, Pair};
-use zonal_replay::report::{Memory, NodeEvents, PlacementReport, Report, TraceFacts, error};
+use zonal_replay::report::{Memory, NodeEvents, PlacementReport, Report, Side, TraceFacts, error};
 use zonal_replay::{EVERY, Explained, Latency};
 
 /// The report as text.
@@ -45,9 +46,10 @@ fn head(report: &Report) -> String {
 
 fn comparison(report: &Report) -> String {
     let recorded = &report.recorded;
-    let mut rows = vec![row("", ["model", "kernel", "error %"])];
+    let off = off(report);
+    let mut rows = vec![row("", ["model", "kernel", off])];
     let mut line = |name: &str, model: Option<u64>, kernel: u64| {
-        rows.push(compared(name, model, kernel));
+        rows.push(compared(name, model, kernel, off.len()));
     };
     line("allocations", Some(report.allocs), recorded.allocs);
     line("  pages", Some(report.pages.allocated), recorded.allocated_pages);
@@ -174,7 +176,66 @@ fn tail(report: &Report) -> String {
             text.push_str(&format!("{:>12}  {what}{pages}\n", grouped(count)));
         }
     }
+    text.push_str(&format!("\n{}\n", meaning(report)));
     text.push_str(if report.passed() { "PASS\n" } else { "FAIL\n" });
+    text
+}
+
+/// What PASS stands for.
+fn meaning(report: &Report) -> String {
+    let owners = match report.memory {
+        Memory::Real => format!(
+            "each of {} pages was found as its owner had stamped it,\n",
+            grouped(report.pages.checked)
+        ),
+        Memory::None => String::new(),
+    };
+    format!(
+        "PASS means: {owners}every page is free again once all blocks are back, and the\n\
+         allocator's own checks hold. How near it is to the kernel, the tables say."
+    )
+}
+
+/// The recorded kernel's own policy without memory, then the policy `zonal` on real memory.
+pub fn both(own: &Report, real: &Report) -> String {
+    let PlacementReport { judged, same_pfn, lists, buddy, .. } = &own.placement;
+    let share = |part: u64, whole: u64| {
+        format!("{} of {} ({})", grouped(part), grouped(whole), percent(part, whole))
+    };
+    let mut text = format!(
+        "Does the model do what the kernel did? Its own policy, on its own machine, without \
+         memory:\n\n{}{}\n\
+         page frames, each choice made from where the kernel was\n  \
+         lists give the kernel's page      {}\n  \
+         lists drain the kernel's page     {}\n  \
+         buddies give the kernel's block   {}, where both are known to be free\n\n\
+         And the same load under the policy zonal, on this machine's memory:\n\n{}{}{}",
+        head(own),
+        comparison(own),
+        share(*same_pfn, *judged),
+        share(lists.drained_same_pfn, lists.drained_judged),
+        share(buddy.known_same_pfn, buddy.known_judged),
+        head(real),
+        comparison(real),
+        tail(real),
+    );
+    if !(own.passed() && real.passed()) {
+        return text + "FAIL: a property did not hold; the notes say which\n";
+    }
+    let holds = |side: &Side| side.refill_holds + side.drain_holds;
+    let saved = match error(holds(&real.model), holds(&real.kernel)) {
+        Some(off) if off < 0.0 => format!("with {:.0} % fewer zone-lock holds than it took", -off),
+        Some(off) => format!("with {off:.0} % more zone-lock holds than it took"),
+        None => "with no zone-lock hold to compare".to_owned(),
+    };
+    let refills = own.error_percent.refill_pages.map_or(0.0, f64::abs);
+    text.push_str(&format!(
+        "\nUnder the kernel's own policy the model refills within {refills:.1} % of what Linux \
+         did and gives out the same page\nin {} of the cases; \
+         under zonal it serves this load at {} events/s here,\n{saved}.\n",
+        percent(*same_pfn, *judged),
+        grouped(real.events_per_s as u64),
+    ));
     text
 }
 
@@ -215,15 +276,26 @@ fn over_time(fidelity: &Fidelity) -> String {
     text
 }
 
-fn row(name: &str, cells: [&str; 3]) -> String {
-    format!("{name:<24}{:>14}{:>14}{:>10}\n", cells[0], cells[1], cells[2])
+/// What a number that is not the kernel's is called: an error where the model follows the recorded
+/// kernel's own policy on its own machine, else a difference.
+fn off(report: &Report) -> &'static str {
+    let own = policy_of(report.trace.kernel_release.as_deref()).name == report.policy;
+    let known = report.trace.kernel_release.is_some() && report.policy_set.is_empty();
+    match own && known && report.memory == Memory::None {
+        true => "   error %",
+        false => "  difference %",
+    }
 }
 
-fn compared(name: &str, model: Option<u64>, kernel: u64) -> String {
+fn row(name: &str, cells: [&str; 3]) -> String {
+    format!("{name:<24}{:>14}{:>14}{}\n", cells[0], cells[1], cells[2])
+}
+
+fn compared(name: &str, model: Option<u64>, kernel: u64, width: usize) -> String {
     let error = model.and_then(|model| error(model, kernel));
     let error = error.map_or("-".to_owned(), |percent| format!("{percent:+.2}"));
     let model = model.map_or("-".to_owned(), grouped);
-    row(name, [&model, &grouped(kernel), &error])
+    row(name, [&model, &grouped(kernel), &format!("{error:>width$}")])
 }
 
 fn percent(part: u64, whole: u64) -> String {

@@ -134,6 +134,38 @@ fn text_goes_to_stdout_and_notes_to_stderr() {
 }
 
 #[test]
+fn the_first_run_shows_the_kernels_policy_and_then_zonal() {
+    let text = stdout(&["replay"]);
+    let (own, real) = text.split_once("the same load under the policy zonal").unwrap();
+    assert!(own.contains("policy linux-6.18, on no memory") && own.contains(" error %"), "{own}");
+    assert!(real.contains("policy zonal, on real memory"), "{real}");
+    assert!(real.contains("difference %") && !real.contains("error"), "{real}");
+    assert!(real.contains("PASS means: ") && real.contains("PASS\n"), "{real}");
+    assert!(text.ends_with("than it took.\n"), "{text}");
+    // What scripts read is the run on real memory.
+    let report = json(&["replay", "--json"]);
+    assert_fields(&report);
+    assert_eq!((&report["policy"], &report["memory"]), (&"zonal".into(), &"real".into()));
+    let own = &report["own_policy"];
+    assert_eq!((&own["policy"], &own["memory"]), (&"linux-6.18".into(), &"none".into()));
+    for name in ["refill_pages", "drain_pages", "drain_holds", "drain_bursts"] {
+        let error = own["error_percent"][name].as_f64().unwrap();
+        assert!(error.abs() < 5.0, "{name}: {error} %");
+    }
+    let lists = |name: &str| own["placement"][name].as_u64().unwrap();
+    assert!(lists("same_pfn") * 1000 >= lists("judged") * 999);
+}
+
+#[test]
+fn numbers_of_another_policy_differ_and_are_not_wrong() {
+    let few = ["replay", "--memory", "none", "--limit", "1000", "--policy"];
+    let header = |policy: &str| stdout(&[&few[..], &[policy]].concat());
+    assert!(header("linux-6.18").contains("   error %\n"));
+    assert!(header("zonal").contains("difference %\n"));
+    assert!(header("linux-6.12").contains("difference %\n"));
+}
+
+#[test]
 fn one_request_is_explained_where_it_comes() {
     let none = ["replay", "--memory", "none", "--limit", FEW, "--explain"];
     let explained = &json(&[&none[..], &["7", "--json"]].concat())["explained"];

@@ -21,6 +21,7 @@ use serde::Serialize;
 use zonal_core::policy::Policy;
 use zonal_trace::Recording;
 
+pub use self::changes::policy_of;
 use self::changes::{Change, Settings};
 pub use self::cost::{Contention, HoldCost};
 use crate::error::ReplayError;
