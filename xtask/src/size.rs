@@ -3,9 +3,8 @@
 //!
 //! The image is `xtask/minimal` for a machine without an operating system: a home with one CPU that
 //! makes an allocator, allocates and frees; `opt-level = "s"`, fat LTO, `panic = "abort"`. It is
-//! built with and without the feature `history`, with the policy chosen at run time and fixed by
-//! the home. Text is counted by the crate that a function is written in; what was inlined counts
-//! where it went.
+//! built with and without the feature `history`; the policy is chosen at run time. Text is counted
+//! by the crate that a function is written in; what was inlined counts where it went.
 //!
 //! Instructions are those that valgrind counts on this host at `opt-level = 3`, as the difference
 //! of two runs: the same on every machine. The home has no per-CPU sequences, so each call closes
@@ -21,12 +20,7 @@ use crate::ci::BARE_TARGET;
 use crate::fuzz::target_directory;
 
 /// What is built: a name, and features of `xtask/minimal`.
-const BUILDS: [(&str, &str); 4] = [
-    ("run-time policy, history", "history"),
-    ("run-time policy", ""),
-    ("fixed policy, history", "fixed,history"),
-    ("fixed policy", "fixed"),
-];
+const BUILDS: [(&str, &str); 2] = [("history", "history"), ("no history", "")];
 
 /// What is counted: an argument of the program, calls in one turn, and turns of the two runs.
 const CALLS: [(&str, u64, [u64; 2]); 4] = [
@@ -46,7 +40,7 @@ pub fn run(root: &Path) -> Result<bool> {
         let text = Text::of(&bytes).with_context(|| format!("{}", image.display()))?;
         let by_crate: Vec<String> =
             text.by_crate.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
-        println!("{name:26} {:7}  {}", text.whole, by_crate.join(", "));
+        println!("{name:10} {:7}  {}", text.whole, by_crate.join(", "));
     }
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("note: SKIPPED: instructions are counted by valgrind, and there is none");
@@ -62,7 +56,7 @@ pub fn run(root: &Path) -> Result<bool> {
         let counts: Result<Vec<_>> = counts.into_iter().collect();
         let counts: Vec<String> =
             counts?.iter().map(|(what, count)| format!("{what} {count}")).collect();
-        println!("{name:26}  {}", counts.join(", "));
+        println!("{name:10}  {}", counts.join(", "));
     }
     Ok(true)
 }
