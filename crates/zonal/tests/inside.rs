@@ -189,6 +189,7 @@ const METHODS: &[Method] = &[
         *locked(&on.others) = Some(on.other.register_shrinker(idle()));
         drop(on.pool.register_shrinker(idle()));
     }),
+    ("misuses", |on| assert_eq!(on.pool.misuses(), 0)),
     ("reclaim_report", |on| {
         let report = on.pool.reclaim_report();
         assert!(report.iter().all(|one| !one.interrupted));

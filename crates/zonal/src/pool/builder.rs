@@ -159,6 +159,7 @@ pub struct Builder {
     pub(super) background: bool,
     pub(super) budget: Option<usize>,
     pub(super) fail_alloc: Option<FailAlloc>,
+    pub(super) misuse: super::OnMisuse,
     pub(crate) last_resort: Option<LastResort>,
 }
 
@@ -180,6 +181,7 @@ impl Builder {
             background: true,
             budget: None,
             fail_alloc: None,
+            misuse: super::OnMisuse::default(),
             last_resort: None,
         }
     }
@@ -310,6 +312,7 @@ impl Builder {
             trimming: std::sync::Mutex::default(),
             strays: AtomicBool::new(false),
             growth: grow::Growth::default(),
+            misuses: super::misuse::Misuses::new(self.misuse.clone()),
             worker: std::sync::Mutex::default(),
             background: super::background::Background::default(),
             wants_background: self.background,

@@ -33,6 +33,9 @@ pub struct HeldReport {
     pub elsewhere: u64,
     /// Metadata, as reserved; untouched parts are not in memory.
     pub metadata: u64,
+    /// Blocks, not bytes: dropped, but they could not be freed
+    /// ([`Pool::misuses`]). No part of the sum.
+    pub misuses: u64,
 }
 
 impl HeldReport {
@@ -67,7 +70,11 @@ impl fmt::Display for HeldReport {
         for (name, bytes) in self.lines() {
             writeln!(f, "{name:<20} {bytes:>16}")?;
         }
-        write!(f, "{:<20} {:>16}", "total", self.total())
+        write!(f, "{:<20} {:>16}", "total", self.total())?;
+        match self.misuses {
+            0 => Ok(()),
+            blocks => write!(f, "\n{blocks} blocks were dropped and could not be freed"),
+        }
     }
 }
 
@@ -84,6 +91,7 @@ impl Shared {
     fn held(&self) -> HeldReport {
         let mut report =
             HeldReport { metadata: self.records.bytes() as u64, ..HeldReport::default() };
+        report.misuses = self.misuses.count();
         let mut handed_out = 0;
         let mut frame = 0;
         while frame < self.pages {

@@ -18,6 +18,7 @@
 //! | `upkeep` | what it does: decay, remote pages, background trim |
 //! | `background` | a thread per node that reclaims |
 //! | `budget` | no more in use than so many bytes |
+//! | `misuse` | frees that are refused where nobody can be told |
 //! | `held` | where the pool's bytes are |
 //! | `trim` | free 2 MiB blocks back to the operating system |
 //! | `poison` | finds writes to freed pages |
@@ -42,6 +43,7 @@ mod fork;
 mod grow;
 mod held;
 mod hot;
+mod misuse;
 mod pages;
 mod poison;
 mod records;
@@ -55,6 +57,7 @@ pub use builder::{Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, Zon
 pub use explain::Explanation;
 pub use faults::{FailAlloc, FailCounts};
 pub use held::HeldReport;
+pub use misuse::{Misuse, OnMisuse};
 pub use pages::Pages;
 pub use trim::TrimError;
 
@@ -108,6 +111,7 @@ pub(crate) struct Shared {
     /// This process is a forked child whose stray blocks were not yet booked.
     strays: AtomicBool,
     growth: grow::Growth,
+    misuses: misuse::Misuses,
     worker: Mutex<Option<Worker>>,
     background: background::Background,
     wants_background: bool,
@@ -352,6 +356,10 @@ impl Pool {
 
     pub(crate) fn consumers(&self) -> &Arc<Registry> {
         self.shared.consumers()
+    }
+
+    fn misuses_of(&self) -> &misuse::Misuses {
+        &self.shared.misuses
     }
 
     /// Walks everything. Call it while nothing else uses the pool; the pool's own threads wait.

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use zonal_core::types::Order;
 
-use super::Pool;
+use super::{Misuse, Pool};
 
 /// A block of 2^order pages, aligned to its size. Freed when dropped.
 pub struct Pages<'p> {
@@ -101,7 +101,10 @@ impl Drop for Pages<'_> {
     fn drop(&mut self) {
         // SAFETY: (1) the block is ours and goes out of use here.
         let freed = unsafe { self.pool.free_pages(self.start, self.order) };
-        debug_assert!(freed.is_ok(), "{freed:?}");
+        if let Err(error) = freed {
+            let Pages { start, order, .. } = *self;
+            self.pool.misuses_of().tell(&Misuse { start, order, error });
+        }
     }
 }
 

@@ -39,7 +39,7 @@ pub use shrinker::{ScanRequest, Scanned, Shrinker};
 pub use zonal_core::platform::reclaimer::{By, Holdings, OutOfMemory, Pass, Shrunk, Unit};
 
 pub(crate) use bell::{Bells, Frozen as FrozenBells};
-pub(crate) use inside::is_inside;
+pub(crate) use inside::{Inside, is_inside};
 pub(crate) use last_resort::LastResort;
 pub(crate) use registry::{HeldList, Pause, Place, Registry};
 
