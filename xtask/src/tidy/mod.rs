@@ -6,6 +6,7 @@
 //! |--|--|
 //! | `text` | `whitespace`, `newline`, `todo`, `macro`, `module-doc` |
 //! | `size` | `file-length`, `function-length`, `line-length` |
+//! | `methods` | `methods-per-type` |
 //! | `layers` | `layers` |
 //! | `safety` | `unsafe`, `ordering`, `no-std` |
 //! | `manifest` | `dependency` |
@@ -24,6 +25,7 @@ mod costs;
 mod layers;
 mod links;
 mod manifest;
+mod methods;
 mod paths;
 mod quotes;
 mod safety;
@@ -44,6 +46,7 @@ use tree::Tree;
 const CHECKS: &[fn(&Tree, &mut Vec<Finding>)] = &[
     text::check,
     size::check,
+    methods::check,
     layers::check,
     safety::check,
     manifest::check,
@@ -125,10 +128,12 @@ mod tests {
     #[test]
     fn every_check_runs_and_can_fail() {
         let long = format!("fn f() {{\n{}}}\n", "x();\n".repeat(600));
+        let many = format!("//! A.\nimpl A {{\n{}}}\n", "fn f() {}\n".repeat(61));
         let page = format!("[a](gone.md) {}", paths::samples());
         let tree = Tree::from_samples(&[
             ("a.rs", "unsafe { dbg!(a.load(Ordering::Acquire)) } // TODO \n"),
             ("b.rs", &long),
+            ("crates/a/src/lib.rs", &many),
             ("c.rs", &format!("//! {} as it were\n", "c".repeat(100))),
             ("crates/zonal-core/src/lib.rs", "extern crate std;\n"),
             ("crates/zonal-core/Cargo.toml", "[dependencies]\na.workspace = true\n"),
@@ -146,6 +151,7 @@ mod tests {
             "link",
             "machine-path",
             "macro",
+            "methods-per-type",
             "module-doc",
             "newline",
             "no-std",
