@@ -89,7 +89,21 @@ use worker::Worker;
 /// its references say that they live for ever.
 pub(crate) type PoolAllocator = Allocator<'static, Home>;
 
-/// A pool of pages. Threads share it by reference; see [`Pool::builder`].
+/// A pool of pages: real memory under the zoned allocator, from which threads take blocks of 4 KiB
+/// to 4 MiB of the node they run on. They share it by reference.
+///
+/// ```
+/// use zonal::{Order, Pool};
+///
+/// let pool = Pool::builder().size(64 << 20).build()?;
+/// let mut page = pool.alloc(Order::ZERO)?; // freed when dropped
+/// page[..5].copy_from_slice(b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Owned blocks come from [`alloc`](Pool::alloc), raw ones from
+/// [`alloc_pages`](Pool::alloc_pages), thousands at once from [`alloc_bulk`](Pool::alloc_bulk).
+/// [`explain`](Pool::explain) says why a request gets what it gets.
 pub struct Pool {
     /// The hot page's way begins here.
     fast: FastRef,
