@@ -48,6 +48,9 @@ const STREAMS: [&str; 9] = [
 /// Bytes that tell a binary form.
 const MAGIC_BYTES: usize = 16;
 
+/// Looks whether a stream ends as its head promises; else the byte and what is wrong.
+type EndCheck<'a> = &'a dyn Fn(&mut dyn Seekable) -> Result<(), (u64, Fault)>;
+
 /// A recorded run of a real machine.
 ///
 /// Cloning is cheap for a recording in memory, and the events can be read any number of times.
@@ -315,11 +318,7 @@ impl Recording {
     }
 
     /// Checks the end of a file, if there is one that can be read at any place.
-    fn check_stream(
-        &self,
-        name: &str,
-        check: &dyn Fn(&mut dyn Seekable) -> Result<(), (u64, Fault)>,
-    ) -> Result<(), TraceError> {
+    fn check_stream(&self, name: &str, check: EndCheck<'_>) -> Result<(), TraceError> {
         let Ok(Some(mut input)) = self.source.open_seekable(name) else { return Ok(()) };
         let at = |(byte, fault): (u64, Fault)| {
             TraceError::new(self.source.display(name), Position::Byte(byte), fault)

@@ -152,6 +152,7 @@ enum Scene {
     Leave,
 }
 
+#[expect(clippy::arc_with_non_send_sync, reason = "loom runs its threads on one of the system's")]
 fn explore(scene: Scene, preemptions: Option<usize>) -> u64 {
     interleavings::explore(preemptions, move || {
         let process = Arc::new(Process::default());

@@ -106,7 +106,8 @@ fn one_capture_that_cannot_be_read_does_not_end_the_run() {
     let good = capture("7.2-n1-4g-c2").display().to_string();
     let (_, whole, _) = zonal(&[&good]);
     let row = whole.lines().nth(1).unwrap();
-    let damage: [(&str, fn(&Path), &str); 6] = [
+    type Damage = (&'static str, fn(&Path), &'static str);
+    let damage: [Damage; 6] = [
         ("no capture", |path| fs::remove_file(path.join("meta.json")).unwrap(), "no such file"),
         (
             "no texts",

@@ -101,9 +101,9 @@ fn accepted(bench: &Bench<'_>, key: &str, value: &str) -> Option<bool> {
         "vm.percpu_pagelist_high_fraction" | "vm.percpu_pagelist_fraction" => Sysctl::HighFraction,
         // The kernel stores the numbers before the first bad word, and refuses nothing.
         RATIO => {
-            let ratios = ints::leading(value).into_iter().zip(bench.capture.kinds());
+            let mut ratios = ints::leading(value).into_iter().zip(bench.capture.kinds());
             let takes = |(ratio, kind)| takes(bench, Sysctl::LowmemReserveRatio(kind), ratio);
-            return Some(ratios.map(takes).all(|taken| taken));
+            return Some(ratios.all(takes));
         }
         _ => return in_range(key, first),
     };
