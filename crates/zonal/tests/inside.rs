@@ -474,7 +474,9 @@ fn run(kind: Kind) {
     scene.give(u64::MAX);
     scene.pool.set_budget(POOL_BYTES).unwrap();
     scene.pool.validate().unwrap();
-    assert_eq!(scene.pool.free_page_count() as usize * 4096, POOL_BYTES);
+    // The worker holds a block while it gives its memory to the kernel.
+    let whole = || scene.pool.free_page_count() as usize * 4096 == POOL_BYTES;
+    assert!(support::soon(whole), "{} of {POOL_BYTES}", scene.pool.free_page_count() * 4096);
     assert!(scene.pool.reclaim_report().iter().all(|one| one.panicked.is_none()));
 }
 

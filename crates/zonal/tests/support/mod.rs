@@ -231,7 +231,25 @@ pub fn exit_now(code: i32) -> ! {
 pub fn run_child(test: &str, name: &str, value: &str) -> Option<i32> {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture"]).env(name, value).env("RUST_BACKTRACE", "0");
-    child.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().code()
+    let output = child.stdin(Stdio::null()).output().unwrap();
+    if !output.status.success() {
+        eprintln!("{value}: {}", output.status);
+        eprintln!("{}", String::from_utf8_lossy(&output.stdout));
+        eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    }
+    output.status.code()
+}
+
+/// Whether this becomes true within ten seconds: for what another thread is about to finish.
+pub fn soon(is_so: impl Fn() -> bool) -> bool {
+    let start = std::time::Instant::now();
+    while !is_so() {
+        if start.elapsed() > Duration::from_secs(10) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
 }
 
 /// Waits for a child process. `None` if it does not end in time; it is then killed.
