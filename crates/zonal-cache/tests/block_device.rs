@@ -78,7 +78,8 @@ impl Drop for Disk {
 fn what_a_full_disk_did_not_take_is_written_when_it_has_room() {
     for direct in [false, true] {
         let Some(disk) = Disk::or_skip() else { return };
-        let pool = std::sync::Arc::new(zonal::Pool::builder().size(16 << 20).build().unwrap());
+        let builder = zonal::Pool::builder().size(16 << 20).refresh_every(None);
+        let pool = std::sync::Arc::new(builder.build().unwrap());
         let cache = Cache::builder(pool.clone()).direct(direct).build().unwrap();
         let file = cache.open(&disk.node).unwrap();
         let bytes = pattern(5, DISK);

@@ -11,10 +11,10 @@ use zonal::{Gfp, Order, Pool};
 const POOL_BYTES: usize = 32 << 20;
 const POOL_PAGES: u64 = POOL_BYTES as u64 / 4096;
 
-/// Requests reclaim for themselves, so that counts are exact.
+/// Requests reclaim for themselves and no thread moves pages, so that counts are exact.
 fn pool() -> Arc<Pool> {
     let builder = Pool::builder().size(POOL_BYTES).background_reclaim(false);
-    Arc::new(builder.build().unwrap())
+    Arc::new(builder.refresh_every(None).build().unwrap())
 }
 
 /// The oldest pages of a list that owns them; returns how many there were.

@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use support::{Rng, Watchdog, exit_now, free, order, pool, run_child, wait_child};
+use support::{Rng, Watchdog, exit_now, free, order, pool, run_child, soon, wait_child};
 use zonal::reclaim::{Holdings, PageLru, Pass, Shrunk, Unit};
 use zonal::{FailAlloc, Gfp, Order, PAGE_SIZE, Pool};
 
 const MIB: usize = 1 << 20;
 const FORKS: u32 = 24;
 /// A child that takes longer hangs.
-const CHILD_LIMIT: Duration = Duration::from_secs(60);
+const CHILD_LIMIT: Duration = Duration::from_secs(180);
 
 /// How long a child waits for its refresh thread to put down what it moves.
-const SETTLING_MS: u32 = 1000;
+const SETTLING_MS: u32 = 60_000;
 
 // What a child found wrong.
 const EXIT_REFUSED: i32 = 10;
@@ -115,7 +115,7 @@ fn child(pool: Box<Pool>, number: u32) -> i32 {
 
 #[test]
 fn parent_and_child_go_on_after_a_fork_under_fire() {
-    let _watchdog = Watchdog::new("the forks", Duration::from_secs(300));
+    let _watchdog = Watchdog::new("the forks", Duration::from_secs(600));
     let failing = Pool::builder().size(64 * MIB).fail_alloc(FailAlloc::never());
     for pool in [pool(64 * MIB, true), pool(64 * MIB, false), failing.build().unwrap()] {
         let pool = Box::new(pool);
@@ -134,7 +134,8 @@ fn parent_and_child_go_on_after_a_fork_under_fire() {
         });
         pool.drain_all();
         pool.validate().unwrap();
-        assert_eq!(pool.free_page_count() as usize * PAGE_SIZE, pool.bytes());
+        let whole = || pool.free_page_count() as usize * PAGE_SIZE == pool.bytes();
+        assert!(soon(whole), "{} of {}", pool.free_page_count(), pool.bytes() / PAGE_SIZE);
     }
 }
 

@@ -66,7 +66,8 @@ fn every_byte_has_one_reason() {
 fn no_more_than_the_budget_is_ever_in_use() {
     for nodes in [1, 2] {
         let builder = Pool::builder().size(64 << 20).fake_nodes(nodes, CpuMap::RoundRobin);
-        let pool = builder.budget(16 << 20).build().unwrap();
+        // No thread holds a page while the last one is asked for.
+        let pool = builder.budget(16 << 20).refresh_every(None).build().unwrap();
         assert_eq!(pool.budget() as u64, 16 * MIB);
         for gfp in [Gfp::KERNEL, Gfp::ATOMIC, Gfp::MEMALLOC] {
             let pages = fill(&pool, gfp);
@@ -122,8 +123,8 @@ fn start(page: usize) -> NonNull<u8> {
 
 #[test]
 fn a_lower_budget_takes_from_caches_but_not_from_users() {
-    // No thread gives pages up between the report's first line and its last one.
-    let builder = Pool::builder().size(64 << 20).background_reclaim(false);
+    // No thread moves pages between the report's first line and its last one.
+    let builder = Pool::builder().size(64 << 20).background_reclaim(false).refresh_every(None);
     let pool = Arc::new(builder.build().unwrap());
     let cache = Arc::new(Cache { pool: Arc::clone(&pool), pages: Mutex::default() });
     let _registered = pool.register_lru(cache.clone());

@@ -138,7 +138,7 @@ fn the_background_reclaimer_feeds_requests_that_must_not_wait() {
     drop(registered);
     cache.empty();
     pool.validate().unwrap();
-    assert_eq!(pool.free_page_count(), 64 * 256);
+    assert!(comes(|| pool.free_page_count() == 64 * 256), "{}", pool.free_page_count());
 }
 
 /// Wherever the load stops, there is room for the next burst, without anybody asking for it. In how
@@ -226,15 +226,17 @@ fn the_last_resort_is_asked_last_and_its_answer_is_tried() {
     let slot: Arc<Mutex<Option<Arc<Pool>>>> = Arc::default();
     let calls = Arc::new(AtomicU64::new(0));
     let (spares, slots, counted) = (Arc::clone(&spare), Arc::clone(&slot), Arc::clone(&calls));
-    let pool = Pool::builder().size(32 * MIB).on_out_of_memory(move |request| {
-        assert_eq!(request.order, Order::ZERO);
-        counted.fetch_add(1, Relaxed);
-        let Some(page) = spares.lock().unwrap().pop() else { return Answer::Refuse };
-        let pool = slots.lock().unwrap().clone().unwrap();
-        // SAFETY: (1) the page was put aside for this.
-        unsafe { pool.free_pages(start(page), Order::ZERO) }.unwrap();
-        Answer::Retry
-    });
+    // No thread moves pages between two requests: the calls are counted.
+    let pool =
+        Pool::builder().size(32 * MIB).refresh_every(None).on_out_of_memory(move |request| {
+            assert_eq!(request.order, Order::ZERO);
+            counted.fetch_add(1, Relaxed);
+            let Some(page) = spares.lock().unwrap().pop() else { return Answer::Refuse };
+            let pool = slots.lock().unwrap().clone().unwrap();
+            // SAFETY: (1) the page was put aside for this.
+            unsafe { pool.free_pages(start(page), Order::ZERO) }.unwrap();
+            Answer::Retry
+        });
     let pool = Arc::new(pool.build().unwrap());
     *slot.lock().unwrap() = Some(Arc::clone(&pool));
     let mut pages = Vec::new();
@@ -265,10 +267,13 @@ fn the_last_resort_is_asked_last_and_its_answer_is_tried() {
 
 #[test]
 fn a_request_that_must_not_fail_waits_until_somebody_frees() {
-    let pool = Pool::builder().size(32 * MIB).build().unwrap();
+    let pool = Pool::builder().size(32 * MIB).refresh_every(None).build().unwrap();
     let mut pages = Vec::new();
-    while let Ok(page) = pool.alloc_pages(Order::ZERO, Gfp::ATOMIC) {
-        pages.push(page.as_ptr() as usize);
+    // Again with the lists emptied: one of another CPU may hold some for whoever runs there next.
+    while pages.is_empty() || pool.drain_all() > 0 {
+        while let Ok(page) = pool.alloc_pages(Order::ZERO, Gfp::ATOMIC) {
+            pages.push(page.as_ptr() as usize);
+        }
     }
     std::thread::scope(|threads| {
         let pool = &pool;
@@ -476,6 +481,6 @@ fn pressure_from_every_side_loses_no_page() {
         cache.empty();
         kept.lock().unwrap().drain(..).for_each(|page| free(&pool, start(page), Order::ZERO));
         pool.validate().unwrap();
-        assert_eq!(pool.free_page_count(), 48 * 256);
+        assert!(comes(|| pool.free_page_count() == 48 * 256), "{}", pool.free_page_count());
     }
 }

@@ -11,10 +11,11 @@ use zonal::{CpuMap, Gfp, NodeId, Order, Pool, Request};
 const POOL_BYTES: usize = 32 << 20;
 const POOL_PAGES: u64 = POOL_BYTES as u64 / 4096;
 
-/// Requests reclaim for themselves, so that counts are exact. With a thread beside: `pressure.rs`.
+/// Requests reclaim for themselves and no thread moves pages, so that counts are exact. With
+/// threads beside: `pressure.rs`.
 fn pool() -> Arc<Pool> {
     let builder = Pool::builder().size(POOL_BYTES).background_reclaim(false);
-    Arc::new(builder.build().unwrap())
+    Arc::new(builder.refresh_every(None).build().unwrap())
 }
 
 /// Owned pages as numbers, oldest first.
@@ -132,7 +133,8 @@ fn a_shrinker_makes_room_as_a_cache_of_pages_does() {
 fn a_shrinker_makes_room_on_every_node_whether_it_knows_nodes_or_not() {
     for node_aware in [false, true] {
         let builder = Pool::builder().size(2 * POOL_BYTES).fake_nodes(2, CpuMap::RoundRobin);
-        let pool = Arc::new(builder.background_reclaim(false).build().unwrap());
+        let builder = builder.background_reclaim(false).refresh_every(None);
+        let pool = Arc::new(builder.build().unwrap());
         let pages = Arc::new([Pages::default(), Pages::default()]);
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (counted, scanned, owner) = (pages.clone(), pages.clone(), pool.clone());

@@ -123,8 +123,8 @@ mod tests {
         let log = Arc::clone(&told);
         let hook: Hook = Arc::new(move |misuse| log.lock().unwrap().push(misuse.to_string()));
         let builder = Pool::builder().size(8 << 20).on_misuse(OnMisuse::Call(hook));
-        let pool = builder.build().unwrap();
-        let other = Pool::builder().size(8 << 20).build().unwrap();
+        let pool = builder.refresh_every(None).build().unwrap();
+        let other = Pool::builder().size(8 << 20).refresh_every(None).build().unwrap();
         let (start, order) = pool.alloc(Order::ZERO).unwrap().into_raw();
         for _ in 0..2 {
             // SAFETY: not kept, which is what is tested: nobody uses the memory, the second drop is

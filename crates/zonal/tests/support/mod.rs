@@ -240,11 +240,12 @@ pub fn run_child(test: &str, name: &str, value: &str) -> Option<i32> {
     output.status.code()
 }
 
-/// Whether this becomes true within ten seconds: for what another thread is about to finish.
+/// Whether this becomes true: for what another thread is about to finish, however long that thread
+/// waits for a processor. `false` after minutes: it never will.
 pub fn soon(is_so: impl Fn() -> bool) -> bool {
     let start = std::time::Instant::now();
     while !is_so() {
-        if start.elapsed() > Duration::from_secs(10) {
+        if start.elapsed() > Duration::from_secs(120) {
             return false;
         }
         std::thread::sleep(Duration::from_millis(1));
