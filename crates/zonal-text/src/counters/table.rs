@@ -14,11 +14,12 @@ const SCAN_FILE: &str = "pages looked at by either";
 /// See [`Group::ZonePages`](super::Group::ZonePages).
 pub(super) const ZONE_PAGES: &[Counter] = &[
     Counter::level("free").means("pages free in the buddy"),
-    Counter::level("boost").means("pages added to every mark while fragmentation is worked off"),
-    Counter::level("min").means("min mark, with the boost"),
-    Counter::level("low").means("low mark, with the boost"),
-    Counter::level("high").means("high mark, with the boost"),
-    Counter::level("promo").since(Linux6_12).means("promo mark, with the boost"),
+    Counter::level("boost")
+        .means("pages added to all watermarks while fragmentation is worked off"),
+    Counter::level("min").means("min watermark, with the boost"),
+    Counter::level("low").means("low watermark, with the boost"),
+    Counter::level("high").means("high watermark, with the boost"),
+    Counter::level("promo").since(Linux6_12).means("promo watermark, with the boost"),
     Counter::level("spanned").means("pages from the first to the last, holes included"),
     Counter::level("present").means("pages without holes"),
     Counter::level("managed").means("pages given to the allocator"),
