@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -55,6 +56,18 @@ const KINDS: [Kind; 9] = [
     Kind::LastResort,
     Kind::Destructor,
 ];
+
+thread_local! {
+    /// Whether the running thread changes the budget of the scene's pool.
+    static CHANGES_BUDGET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Changes the budget. What a consumer is called for meanwhile, by this thread, is that change.
+fn change_budget(scene: &Scene, bytes: usize) {
+    CHANGES_BUDGET.set(true);
+    let _ = scene.pool.set_budget(bytes);
+    CHANGES_BUDGET.set(false);
+}
 
 /// What the functions are called on.
 struct Scene {
@@ -357,7 +370,10 @@ fn shrinker(scene: &Arc<Scene>, last: Option<Last>) -> Shrinker {
         },
         move |ask| {
             scanned.inside(Kind::Scan);
-            scanned.inside(Kind::Budget);
+            // Not for requests of other threads, which reclaim too. Some at once: changes are slow.
+            if CHANGES_BUDGET.get() {
+                (0..8).for_each(|_| scanned.inside(Kind::Budget));
+            }
             if last.is_some() {
                 drop(locked(&scanned.leaving).take());
             }
@@ -401,8 +417,8 @@ fn provoke(scene: &Arc<Scene>) {
     match scene.kind {
         Kind::Budget => {
             scene.fill(Gfp::NOWAIT);
-            let _ = scene.pool.set_budget(POOL_BYTES - 2 * MIB);
-            let _ = scene.pool.set_budget(POOL_BYTES);
+            change_budget(scene, POOL_BYTES - 2 * MIB);
+            change_budget(scene, POOL_BYTES);
         }
         Kind::Destructor => {
             let last = Some(Last(Arc::clone(scene)));
@@ -432,8 +448,8 @@ const OTHERS: [fn(&Scene); 6] = [
     fork,
     |on| _ = (on.pool.validate(), on.other.validate()),
     |on| {
-        let _ = on.pool.set_budget(POOL_BYTES - MIB);
-        let _ = on.pool.set_budget(POOL_BYTES);
+        change_budget(on, POOL_BYTES - MIB);
+        change_budget(on, POOL_BYTES);
     },
     |on| {
         drop(on.pool.register_lru(Arc::new(Idle)));
