@@ -1,14 +1,14 @@
 //! `cargo xtask size`: how much text the core brings into a minimal image, and how many
 //! instructions its calls take.
 //!
-//! The image is `xtask/minimal` for a machine without an operating system: a home with one CPU that
-//! makes an allocator, allocates and frees; `opt-level = "s"`, fat LTO, `panic = "abort"`. It is
-//! built with and without the feature `history`; the policy is chosen at run time. Text is counted
-//! by the crate that a function is written in; what was inlined counts where it went.
+//! The image is `xtask/minimal` for a machine without an operating system: a platform with one CPU
+//! that makes an allocator, allocates and frees; `opt-level = "s"`, fat LTO, `panic = "abort"`. It
+//! is built with and without the feature `history`; the policy is chosen at run time. Text is
+//! counted by the crate that a function is written in; what was inlined counts where it went.
 //!
 //! Instructions are those that valgrind counts on this host at `opt-level = 3`, as the difference
-//! of two runs: the same on every machine. The home has no per-CPU sequences, so each call closes
-//! its pcp and opens it again.
+//! of two runs: the same on every machine. The platform has no per-CPU sequences, so each call
+//! closes its pcp and opens it again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -50,7 +50,7 @@ fn free(pool: &Pool, pages: &mut Vec<NonNull<u8>>) {
     }
 }
 
-/// Takes pages until the near node has none left above its mark.
+/// Takes pages until the near node has none left above its watermark.
 fn use_up(pool: &Pool) -> Vec<NonNull<u8>> {
     let mut held = Vec::new();
     loop {

@@ -7,7 +7,7 @@
 //! | sizes of the per-CPU lists | 5.13, 6.7 | E.4, E.11 |
 //! | huge pages off apply the square-root rule again | by 6.1 | C.1 |
 //! | load of nodes in zonelists | 5.16 | A.5 |
-//! | min mark of movable zones | after 6.1, by 6.7 | C.2 |
+//! | min watermark of movable zones | after 6.1, by 6.7 | C.2 |
 //! | a node without memory heads its own list | after 6.1, by 6.7 | A.5 |
 //!
 //! Of the last two it is known how 6.1 does it and how 6.7 does; between them the capture tells.
@@ -49,7 +49,7 @@ pub trait Era: Sized {
 
     /// Whether sizes of per-CPU lists are computed when marks are; before 5.14 they are computed
     /// when lists are made, and no more (LB E.11).
-    fn sizes_follow_marks(self) -> bool;
+    fn sizes_follow_watermarks(self) -> bool;
 
     /// What the kernel prints as `high`.
     fn printed_high(self) -> PrintedHigh;
@@ -97,7 +97,7 @@ impl Era for KernelRelease {
         by_either(self, &[false, true])
     }
 
-    fn sizes_follow_marks(self) -> bool {
+    fn sizes_follow_watermarks(self) -> bool {
         self >= KernelRelease(5, 14)
     }
 
@@ -133,16 +133,16 @@ mod tests {
     #[test]
     fn each_rule_changes_with_its_release() {
         use NodeLoad::{Accumulated, Countdown};
-        use zonal_core::pcp::size::SizeRule::{LowMarkSplit, MinMaxBounds, SixBatches};
+        use zonal_core::pcp::size::SizeRule::{LowWatermarkSplit, MinMaxBounds, SixBatches};
         for (release, cap, ceiling, size, load) in [
             (KernelRelease(4, 18), 128, 65_536, SixBatches, Countdown),
             (KernelRelease(4, 19), 256, 65_536, SixBatches, Countdown),
             (KernelRelease(5, 6), 256, 65_536, SixBatches, Countdown),
             (KernelRelease(5, 10), 256, 262_144, SixBatches, Countdown),
-            (KernelRelease(5, 13), 256, 262_144, LowMarkSplit, Countdown),
-            (KernelRelease(5, 15), 256, 262_144, LowMarkSplit, Countdown),
-            (KernelRelease(5, 16), 256, 262_144, LowMarkSplit, Accumulated),
-            (KernelRelease(6, 6), 256, 262_144, LowMarkSplit, Accumulated),
+            (KernelRelease(5, 13), 256, 262_144, LowWatermarkSplit, Countdown),
+            (KernelRelease(5, 15), 256, 262_144, LowWatermarkSplit, Countdown),
+            (KernelRelease(5, 16), 256, 262_144, LowWatermarkSplit, Accumulated),
+            (KernelRelease(6, 6), 256, 262_144, LowWatermarkSplit, Accumulated),
             (KernelRelease(6, 7), 256, 262_144, MinMaxBounds, Accumulated),
             (KernelRelease(7, 2), 256, 262_144, MinMaxBounds, Accumulated),
         ] {

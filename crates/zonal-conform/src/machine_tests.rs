@@ -140,7 +140,7 @@ fn every_capture_agrees_with_all_cpus_on_all_nodes() {
 fn a_limit_that_belongs_to_another_number_of_cpus_is_found() {
     let node_cpus: [(u32, &[u32]); 3] = [(0, &[0, 1, 2, 3]), (1, &[2, 3, 4, 5]), (2, &[5])];
     let mut texts = with_cpus(capture("6.1-n3-memless1"), &node_cpus);
-    // 13881 pages of low mark for four CPUs; three would have 4627 each.
+    // 13881 pages of low watermark for four CPUs; three would have 4627 each.
     replace(&mut texts, ZONEINFOS[0], "high:  3470\n", "high:  4627\n");
     let case = texts.judge().unwrap();
     let what: Vec<&str> = case.mismatches.iter().map(|check| check.what.as_str()).collect();
@@ -206,7 +206,8 @@ fn a_node_that_was_split_by_numa_fake_agrees() {
     let second = second.replace(blocks, "Node 1, zone   Normal");
     texts.0.insert("pagetypeinfo.txt".to_owned(), of(false) + &second);
     texts.0.remove("node0-meminfo.txt");
-    // DMA kept all its 3840 pages back, now 2948 and its high mark of 96; DMA32 no longer any 950.
+    // DMA kept all its 3840 pages back, now 2948 and its high watermark of 96; DMA32 no longer any
+    // 950.
     let kib = |pages: u64| format!("MemAvailable:    {} kB", 3_841_780 + 4 * pages);
     replace(&mut texts, "meminfo.txt", &kib(0), &kib(3840 - 2948 - 96 + 950));
     for node in 0..2 {

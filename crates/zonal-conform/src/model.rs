@@ -39,7 +39,7 @@ pub struct Computed {
     pub zones: Vec<Limits>,
     /// `min_free_kbytes` by the rule, whatever was written later.
     pub min_free_kbytes: u32,
-    /// Pages that can be had while all marks are still zero.
+    /// Pages that can be had while all watermarks are still zero.
     pub pages: u64,
     /// Whether pageblocks are grouped by mobility.
     pub grouping: bool,
@@ -49,7 +49,7 @@ pub struct Computed {
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Its marks, without a boost.
-    pub marks: Watermarks,
+    pub watermarks: Watermarks,
     /// Pages kept back from requests that could go higher, by the highest kind.
     pub protection: [u64; NR_ZONE_KINDS],
     /// Pages of a refill.
@@ -205,9 +205,9 @@ fn spec(((node, kind), index): (&(NodeId, ZoneKind), u64)) -> ZoneSpec {
 }
 
 fn limits(zone: &Zone) -> Limits {
-    let (batch, high_min, high_max) = zone.pageset();
+    let (batch, high_min, high_max) = zone.pcp_sizes();
     Limits {
-        marks: zone.marks(),
+        watermarks: zone.watermarks(),
         protection: ZoneKind::ALL.map(|kind| zone.reserve(kind)),
         batch,
         high: (high_min, high_max),

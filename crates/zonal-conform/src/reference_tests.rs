@@ -125,13 +125,13 @@ impl Random {
         let rows = shape.zones.iter().zip(managed).zip(&computed.zones);
         let zone = |(((node, kind), managed), limits): ((&(NodeId, ZoneKind), &u64), _)| {
             let limits: &super::model::Limits = limits;
-            let marks = limits.marks;
+            let watermarks = limits.watermarks;
             let pages = [
                 ("free", 0),
-                ("min", marks.min),
-                ("low", marks.low),
-                ("high", marks.high),
-                ("promo", marks.promo),
+                ("min", watermarks.min),
+                ("low", watermarks.low),
+                ("high", watermarks.high),
+                ("promo", watermarks.promo),
                 ("spanned", *managed),
                 ("present", *managed),
                 ("managed", *managed),

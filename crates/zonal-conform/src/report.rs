@@ -47,10 +47,10 @@ pub struct NotJudged {
     pub reason: String,
 }
 
-/// A zone that had another size when its marks were computed.
+/// A zone that had another size when its watermarks were computed.
 #[derive(Debug, Clone, Serialize)]
 pub struct SizeThen {
-    /// Where the marks stand.
+    /// Where the watermarks stand.
     pub file: String,
     /// The node's id.
     pub node: u32,
@@ -58,7 +58,7 @@ pub struct SizeThen {
     pub zone: &'static str,
     /// What it manages now.
     pub managed: u64,
-    /// What it managed then: one of the sizes from which the marks follow.
+    /// What it managed then: one of the sizes from which the watermarks follow.
     pub managed_then: u64,
 }
 
@@ -75,7 +75,7 @@ pub struct Case {
     pub mismatches: Vec<Check>,
     /// What was not compared.
     pub not_judged: Vec<NotJudged>,
-    /// Zones whose marks belong to other sizes than those beside them.
+    /// Zones whose watermarks belong to other sizes than those beside them.
     pub sizes_then: Vec<SizeThen>,
     /// Where the values that were compared stand.
     #[serde(skip)]

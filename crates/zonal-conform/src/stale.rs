@@ -1,7 +1,7 @@
 //! Marks that were computed when zones had other sizes.
 //!
-//! A kernel computes its marks early in the boot and frees more memory later: its own init code,
-//! the initial RAM disk, with lazy initialisation most of the memory. Until somebody makes it
+//! A kernel computes its watermarks early in the boot and frees more memory later: its own init
+//! code, the initial RAM disk, with lazy initialisation most of the memory. Until somebody makes it
 //! compute them again, `zoneinfo` then prints marks that do not belong to the sizes beside them.
 //!
 //! This module asks whether there are sizes from which *all* printed marks follow at once: sizes
@@ -15,20 +15,20 @@
 
 use zonal_core::pcp::size::{self, HighFraction, HighInputs};
 use zonal_core::types::ZoneKind;
-use zonal_core::zone::watermark::{MarkInputs, MovableMin, Watermarks};
+use zonal_core::zone::watermark::{MovableMin, WatermarkInputs, Watermarks};
 
 /// Sums that are tried before giving up.
 const TRIES_MAX: u64 = 4096;
 /// Sums that are tried one by one; then steps grow.
 const TRIES_CLOSE: u64 = 64;
 
-/// What is known of one zone at the time when its marks were computed.
+/// What is known of one zone at the time when its watermarks were computed.
 #[derive(Debug, Clone)]
 pub struct Evidence {
     /// Its kind.
     pub kind: ZoneKind,
     /// The marks that are printed, without the boost; kernels before 6.12 leave out the last.
-    pub marks: [Option<u64>; 4],
+    pub watermarks: [Option<u64>; 4],
     /// Sizes that it can have had: first and last.
     pub sizes: (u64, u64),
 }
@@ -56,8 +56,8 @@ pub struct Lists {
 }
 
 impl Rules {
-    fn marks(&self, kind: ZoneKind, managed: u64, sum: u64) -> [u64; 4] {
-        let marks = Watermarks::compute(&MarkInputs {
+    fn watermarks(&self, kind: ZoneKind, managed: u64, sum: u64) -> [u64; 4] {
+        let watermarks = Watermarks::compute(&WatermarkInputs {
             kind,
             managed,
             lowmem_managed: sum,
@@ -65,7 +65,7 @@ impl Rules {
             min_free_kbytes: self.min_free_kbytes,
             scale_factor: self.scale_factor,
         });
-        [marks.min, marks.low, marks.high, marks.promo]
+        [watermarks.min, watermarks.low, watermarks.high, watermarks.promo]
     }
 
     /// Whether a zone's pages are part of the sum.
@@ -73,15 +73,15 @@ impl Rules {
         kind != ZoneKind::Movable || self.movable == MovableMin::Share
     }
 
-    /// The sizes of a zone that give its marks if all zones together have `sum` pages.
+    /// The sizes of a zone that give its watermarks if all zones together have `sum` pages.
     fn sizes(&self, zone: &Evidence, sum: u64) -> Option<(u64, u64)> {
         let (first, last) = zone.sizes;
-        let printed = |marks: [u64; 4]| marks.into_iter().zip(zone.marks);
+        let printed = |watermarks: [u64; 4]| watermarks.into_iter().zip(zone.watermarks);
         let reached = |managed| {
-            printed(self.marks(zone.kind, managed, sum)).all(|(m, p)| p.is_none_or(|p| m >= p))
+            printed(self.watermarks(zone.kind, managed, sum)).all(|(m, p)| p.is_none_or(|p| m >= p))
         };
         let passed = |managed| {
-            printed(self.marks(zone.kind, managed, sum)).any(|(m, p)| p.is_some_and(|p| m > p))
+            printed(self.watermarks(zone.kind, managed, sum)).any(|(m, p)| p.is_some_and(|p| m > p))
         };
         let low = first_where(first, last, reached)?;
         let high =
@@ -118,13 +118,16 @@ impl Rules {
         None
     }
 
-    /// Whether a zone's largest size gives less than its marks.
+    /// Whether a zone's largest size gives less than its watermarks.
     fn lacks(&self, zone: &Evidence, sum: u64) -> bool {
-        let marks = self.marks(zone.kind, zone.sizes.1, sum);
-        marks.into_iter().zip(zone.marks).any(|(mark, printed)| printed.is_some_and(|p| mark < p))
+        let watermarks = self.watermarks(zone.kind, zone.sizes.1, sum);
+        watermarks
+            .into_iter()
+            .zip(zone.watermarks)
+            .any(|(watermark, printed)| printed.is_some_and(|p| watermark < p))
     }
 
-    /// Sizes that give the marks and add up to `sum`.
+    /// Sizes that give the watermarks and add up to `sum`.
     fn at(&self, zones: &[Evidence], sum: u64) -> Option<Vec<u64>> {
         let ranges: Option<Vec<(u64, u64)>> =
             zones.iter().map(|zone| self.sizes(zone, sum)).collect();
@@ -143,40 +146,47 @@ impl Rules {
 
     /// Whether a zone's marks fit together, whatever the sizes of others are.
     fn is_of_some_size(&self, zone: &Evidence) -> bool {
-        let [Some(min), Some(low), Some(high), promo] = zone.marks else { return true };
+        let [Some(min), Some(low), Some(high), promo] = zone.watermarks else { return true };
         if zone.kind == ZoneKind::Movable && self.movable == MovableMin::Capped {
             return true;
         }
         let Some(gap) = low.checked_sub(min) else { return false };
-        let marks = self.with(zone, min, gap);
-        marks.is_some_and(|marks| {
-            marks[..3] == [min, low, high] && promo.is_none_or(|p| p == marks[3])
+        let watermarks = self.with(zone, min, gap);
+        watermarks.is_some_and(|watermarks| {
+            watermarks[..3] == [min, low, high] && promo.is_none_or(|p| p == watermarks[3])
         })
     }
 
     /// The printed marks with those replaced that cannot be right whatever size the zone had: at
     /// most one of a zone, which the others then contradict.
     pub fn repaired(&self, zone: &Evidence) -> [Option<u64>; 4] {
-        let [Some(min), Some(low), Some(high), promo] = zone.marks else { return zone.marks };
+        let [Some(min), Some(low), Some(high), promo] = zone.watermarks else {
+            return zone.watermarks;
+        };
         if zone.kind == ZoneKind::Movable && self.movable == MovableMin::Capped {
-            return evenly_spaced(zone.marks);
+            return evenly_spaced(zone.watermarks);
         }
         let gaps = [low.wrapping_sub(min), high.wrapping_sub(low), high.wrapping_sub(min) / 2];
-        let mut best = (usize::MAX, zone.marks);
+        let mut best = (usize::MAX, zone.watermarks);
         for gap in gaps.into_iter().filter(|gap| *gap <= high) {
             for share in [min, low.wrapping_sub(gap)] {
-                let Some(marks) = self.with(zone, share, gap) else { continue };
-                let pairs = marks.into_iter().zip(zone.marks);
+                let Some(watermarks) = self.with(zone, share, gap) else { continue };
+                let pairs = watermarks.into_iter().zip(zone.watermarks);
                 let wrong = pairs.filter(|(m, p)| p.is_some_and(|p| *m != p)).count();
                 if wrong < best.0 {
                     best = (
                         wrong,
-                        [Some(marks[0]), Some(marks[1]), Some(marks[2]), promo.and(Some(marks[3]))],
+                        [
+                            Some(watermarks[0]),
+                            Some(watermarks[1]),
+                            Some(watermarks[2]),
+                            promo.and(Some(watermarks[3])),
+                        ],
                     );
                 }
             }
         }
-        if best.0 <= 1 { best.1 } else { zone.marks }
+        if best.0 <= 1 { best.1 } else { zone.watermarks }
     }
 
     /// The marks of a zone whose share of the minimum is `share` pages and whose gap is `gap`, if a
@@ -185,11 +195,11 @@ impl Rules {
         // A zone that is all there is has the whole minimum as its share.
         let alone = Rules { min_free_kbytes: u32::try_from(share.checked_mul(4)?).ok()?, ..*self };
         let wide = |managed| {
-            let marks = alone.marks(zone.kind, managed, managed);
-            marks[1] - marks[0] >= gap
+            let watermarks = alone.watermarks(zone.kind, managed, managed);
+            watermarks[1] - watermarks[0] >= gap
         };
         let managed = first_where(1, zone.sizes.1.max(1), wide)?;
-        Some(alone.marks(zone.kind, managed, managed))
+        Some(alone.watermarks(zone.kind, managed, managed))
     }
 }
 
@@ -207,7 +217,7 @@ impl Lists {
         let of_high = |managed| {
             let inputs = HighInputs {
                 managed,
-                low_mark: 0,
+                low_watermark: 0,
                 node_cpus: self.node_cpus,
                 machine_cpus: self.machine_cpus,
                 batch: size::batch(managed, self.cap_pages),
@@ -225,12 +235,12 @@ impl Lists {
 }
 
 /// Four marks without the one that keeps them from being evenly spaced.
-fn evenly_spaced(marks: [Option<u64>; 4]) -> [Option<u64>; 4] {
-    let [Some(min), Some(low), Some(high), Some(promo)] = marks else { return marks };
+fn evenly_spaced(watermarks: [Option<u64>; 4]) -> [Option<u64>; 4] {
+    let [Some(min), Some(low), Some(high), Some(promo)] = watermarks else { return watermarks };
     let (low_gap, high_gap, promo_gap) =
         (low.wrapping_sub(min), high.wrapping_sub(low), promo.wrapping_sub(high));
     let even = [low_gap == high_gap, high_gap == promo_gap];
-    let mut kept = marks;
+    let mut kept = watermarks;
     match even {
         [true, true] => {}
         [false, true] => kept[0] = None,
@@ -280,7 +290,7 @@ mod tests {
         let sum = sizes.iter().sum();
         let zone = |(kind, size): (ZoneKind, &u64)| Evidence {
             kind,
-            marks: rules.marks(kind, *size, sum).map(Some),
+            watermarks: rules.watermarks(kind, *size, sum).map(Some),
             sizes: (1, size + spare),
         };
         kinds.into_iter().zip(sizes).map(zone).collect()
@@ -293,7 +303,7 @@ mod tests {
             let sizes = RULES.solve(&zones).expect("there is a solution");
             let sum = sizes.iter().sum();
             for (zone, size) in zones.iter().zip(&sizes) {
-                assert_eq!(RULES.marks(zone.kind, *size, sum).map(Some), zone.marks);
+                assert_eq!(RULES.watermarks(zone.kind, *size, sum).map(Some), zone.watermarks);
                 assert!(*size <= zone.sizes.1);
             }
         }
@@ -301,12 +311,12 @@ mod tests {
 
     #[test]
     fn marks_that_follow_from_no_size_are_found_out() {
-        for mark in 0..4 {
+        for watermark in 0..4 {
             let mut zones = evidence(&RULES, &[3840, 752_000, 240_000], 3000);
-            let right = zones[1].marks;
-            zones[1].marks[mark] = right[mark].map(|value| value + 1);
-            assert_eq!(RULES.solve(&zones), None, "mark {mark}");
-            assert_eq!(RULES.repaired(&zones[1]), right, "mark {mark}");
+            let right = zones[1].watermarks;
+            zones[1].watermarks[watermark] = right[watermark].map(|value| value + 1);
+            assert_eq!(RULES.solve(&zones), None, "watermark {watermark}");
+            assert_eq!(RULES.repaired(&zones[1]), right, "watermark {watermark}");
         }
     }
 
@@ -314,11 +324,11 @@ mod tests {
     fn the_mark_that_is_not_evenly_spaced_is_left_out() {
         let right = [128, 8320, 16_512, 24_704].map(Some);
         assert_eq!(evenly_spaced(right), right);
-        for mark in 0..4 {
+        for watermark in 0..4 {
             let mut wrong = right;
-            wrong[mark] = right[mark].map(|pages| pages - 1);
+            wrong[watermark] = right[watermark].map(|pages| pages - 1);
             let mut left = right;
-            left[mark] = None;
+            left[watermark] = None;
             assert_eq!(evenly_spaced(wrong), left);
         }
     }

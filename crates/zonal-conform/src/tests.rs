@@ -373,7 +373,7 @@ fn ratios_of_0_reserve_nothing() {
             let row = |pages: u64| format!("(0, {pages}, {pages}, {pages}, {pages})");
             replace(&mut texts, name, &row(before), &row(500_510 / 32));
         }
-        // Zone DMA kept 1947 pages and its high mark of 127 back; now all its 3840.
+        // Zone DMA kept 1947 pages and its high watermark of 127 back; now all its 3840.
         let kib = |pages: u64| format!("MemAvailable:    {} kB", 2_876_064 - 4 * pages);
         replace(&mut texts, "meminfo.txt", &kib(0), &kib(3840 - 1947 - 127));
         let case = texts.judge().unwrap();
@@ -405,8 +405,8 @@ fn memory_that_is_offline_is_not_present() {
     assert_eq!(told(&case), Vec::<String>::new());
 }
 
-/// A running kernel whose zones have grown since its marks were computed, as one that initialises
-/// memory lazily.
+/// A running kernel whose zones have grown since its watermarks were computed, as one that
+/// initialises memory lazily.
 #[test]
 fn a_running_kernel_may_have_marks_of_smaller_zones() {
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/7.2-n1-4g-c2");
@@ -445,15 +445,15 @@ fn a_running_kernel_may_have_marks_of_smaller_zones() {
     let normal = stale.sizes_then.iter().find(|size| size.zone == "Normal").unwrap();
     // The lists' bounds pin the size: 243339 pages, to 8 pages for each of two CPUs.
     assert!(normal.managed == 262_144 && normal.managed_then.abs_diff(243_339) < 16);
-    // A mark that follows from no size is still found.
+    // A watermark that follows from no size is still found.
     write("proc/zoneinfo", &grown.replacen("min      12728", "min      12730", 1));
     let wrong = judge();
     let told: Vec<&str> = wrong.mismatches.iter().map(|check| check.what.as_str()).collect();
     assert_eq!(told, ["node 0 zone DMA32 min"]);
 }
 
-/// A CPU of another node came online, and nobody computed limits since: 7146 pages of low mark were
-/// shared out among three CPUs.
+/// A CPU of another node came online, and nobody computed limits since: 7146 pages of low watermark
+/// were shared out among three CPUs.
 #[test]
 fn limits_may_be_of_a_moment_when_a_cpu_came_online() {
     let mut texts = first();

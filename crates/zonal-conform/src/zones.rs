@@ -8,7 +8,7 @@ use crate::error::{Error, ensure};
 use crate::place::Number;
 
 /// Marks, in the order in which they are printed. Kernels before 6.12 leave out the last.
-pub const MARKS: [&str; 4] = ["min", "low", "high", "promo"];
+pub const WATERMARKS: [&str; 4] = ["min", "low", "high", "promo"];
 
 /// One text of `/proc/zoneinfo`.
 #[derive(Debug, Clone)]
@@ -36,10 +36,10 @@ pub struct ZoneText {
     pub spanned: Number,
     /// First page frame, of populated zones.
     pub start_pfn: Option<Number>,
-    /// Pages that are added to each mark for now.
+    /// Pages that are added to each watermark for now.
     pub boost: u64,
-    /// [`MARKS`], as printed: with the boost.
-    pub marks: [Option<Number>; 4],
+    /// [`WATERMARKS`], as printed: with the boost.
+    pub watermarks: [Option<Number>; 4],
     /// The line `protection` and its numbers.
     pub protection: (u64, Vec<i64>),
     /// The lists of the online CPUs, of populated zones.
@@ -196,7 +196,7 @@ fn numbered(zone: &ZoneInfo, line: &mut u64) -> Result<ZoneText, (u64, String)> 
         find(name).ok_or_else(missing)
     };
     let (managed, present, spanned) = (number("managed")?, number("present")?, number("spanned")?);
-    for name in &MARKS[..3] {
+    for name in &WATERMARKS[..3] {
         number(name)?;
     }
     *line += zone.pages.len() as u64;
@@ -218,7 +218,7 @@ fn numbered(zone: &ZoneInfo, line: &mut u64) -> Result<ZoneText, (u64, String)> 
         spanned,
         start_pfn,
         boost: find("boost").map_or(0, |boost| boost.value),
-        marks: MARKS.map(find),
+        watermarks: WATERMARKS.map(find),
         protection,
         lists,
     })

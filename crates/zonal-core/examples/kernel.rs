@@ -7,7 +7,7 @@
 
 use zonal_core::alloc::{Allocator, Request};
 use zonal_core::machine::{Layout, Machine, Metadata, ZoneSpec};
-use zonal_core::pcp::store::Pcp;
+use zonal_core::pcp::state::Pcp;
 use zonal_core::platform::Platform;
 use zonal_core::policy::Policy;
 use zonal_core::sync::{AtomicU8, AtomicU32, AtomicU64, LockWord, Wait};

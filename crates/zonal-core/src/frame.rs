@@ -9,11 +9,11 @@
 //!  bit   0    2       6              35              63
 //!        | 00 | 0                                     |  NONE       interior, reserved, hole
 //!        | 01 | order | prev (29)    | next (29)      |  FREE       in the buddy, on a list
-//!        | 10 | order | mt 3 | rank 12 | cpu 16 | 0   |  CACHED     on a list of that store
+//!        | 10 | order | mt 3 | rank 12 | cpu 16 | 0   |  CACHED     on a list of that pcp
 //!        | 11 | order | mt 3 | rank 12 | cpu 16 | 0   |  ALLOCATED  in somebody's hands
 //! ```
-//! A store is named by its CPU and by the rank its zone has for that CPU ([`StoreId`]). An
-//! allocated block keeps the name of the store it was last on, or of the one it went past: the word
+//! A pcp is named by its CPU and by the rank its zone has for that CPU ([`PcpId`]). An
+//! allocated block keeps the name of the pcp it was last on, or of the one it went past: the word
 //! that a CPU gives out differs from the one it takes back by the tag alone, and a block that comes
 //! back to the CPU it came from is known by one compare.
 //!
@@ -56,16 +56,16 @@ const PREV_SHIFT: u32 = 6;
 const NEXT_SHIFT: u32 = PREV_SHIFT + LINK_BITS;
 const MT_SHIFT: u32 = 6;
 const MT_MASK: u64 = 0b111;
-/// Where the word of a held block begins to name the store. Below it is what the block is.
-pub const STORE_SHIFT: u32 = 9;
-const RANK_SHIFT: u32 = STORE_SHIFT;
+/// Where the word of a held block begins to name the pcp. Below it is what the block is.
+pub const PCP_SHIFT: u32 = 9;
+const RANK_SHIFT: u32 = PCP_SHIFT;
 const RANK_MASK: u64 = 0xfff;
 /// Where the word of a held block names the CPU. An order-0 block without a type of its own, on or
 /// from the list of the zone that the CPU prefers, has nothing else in its word but the tag.
 pub const CPU_SHIFT: u32 = 21;
 const CPU_MASK: u64 = 0xffff;
 /// Where it ends. There is nothing above it.
-pub const STORE_END: u32 = CPU_SHIFT + CPU_MASK.count_ones();
+pub const PCP_END: u32 = CPU_SHIFT + CPU_MASK.count_ones();
 
 /// The link value for "no frame": all ones.
 pub const NO_FRAME: u32 = LINK_MASK as u32;
@@ -81,9 +81,9 @@ const _: () = assert!(core::mem::size_of::<PageWord>() == 8);
 #[repr(transparent)]
 pub struct PageWord(pub u64);
 
-/// The name of a per-CPU store.
+/// The name of a pcp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct StoreId {
+pub struct PcpId {
     /// Whose.
     pub cpu: CpuId,
     /// Which of its zones: 0 is the one it prefers, the others follow by number, round. Below 4096.
@@ -110,8 +110,8 @@ pub enum PageState {
         order: Order,
         /// Migratetype of the list it is on.
         mt: Migratetype,
-        /// The store it is on.
-        store: StoreId,
+        /// The pcp it is on.
+        pcp: PcpId,
     },
     /// First frame of a block in somebody's hands.
     Allocated {
@@ -119,8 +119,8 @@ pub enum PageState {
         order: Order,
         /// Migratetype it was asked for with.
         mt: Migratetype,
-        /// The store it came from.
-        store: StoreId,
+        /// The pcp it came from.
+        pcp: PcpId,
     },
     /// No constructor makes this word: the metadata was overwritten.
     Corrupt(u64),
@@ -143,31 +143,31 @@ impl PageWord {
         )
     }
 
-    /// A block on a per-CPU list. The store's rank must be below 4096, its CPU below 65536.
+    /// A block on a per-CPU list. The pcp's rank must be below 4096, its CPU below 65536.
     #[inline]
-    pub const fn cached(order: Order, mt: Migratetype, store: StoreId) -> PageWord {
-        PageWord(TAG_CACHED | PageWord::owned_bits(order, mt, store))
+    pub const fn cached(order: Order, mt: Migratetype, pcp: PcpId) -> PageWord {
+        PageWord(TAG_CACHED | PageWord::owned_bits(order, mt, pcp))
     }
 
     /// A block in somebody's hands; bounds as for [`cached`](Self::cached).
     #[inline]
-    pub const fn allocated(order: Order, mt: Migratetype, store: StoreId) -> PageWord {
-        PageWord(TAG_ALLOCATED | PageWord::owned_bits(order, mt, store))
+    pub const fn allocated(order: Order, mt: Migratetype, pcp: PcpId) -> PageWord {
+        PageWord(TAG_ALLOCATED | PageWord::owned_bits(order, mt, pcp))
     }
 
     #[inline]
-    const fn owned_bits(order: Order, mt: Migratetype, store: StoreId) -> u64 {
-        debug_assert!(store.rank as u64 <= RANK_MASK);
-        debug_assert!(store.cpu.0 as u64 <= CPU_MASK);
+    const fn owned_bits(order: Order, mt: Migratetype, pcp: PcpId) -> u64 {
+        debug_assert!(pcp.rank as u64 <= RANK_MASK);
+        debug_assert!(pcp.cpu.0 as u64 <= CPU_MASK);
         (order.get() as u64) << ORDER_SHIFT
             | (mt as u64) << MT_SHIFT
-            | (store.rank as u64 & RANK_MASK) << RANK_SHIFT
-            | (store.cpu.0 as u64 & CPU_MASK) << CPU_SHIFT
+            | (pcp.rank as u64 & RANK_MASK) << RANK_SHIFT
+            | (pcp.cpu.0 as u64 & CPU_MASK) << CPU_SHIFT
     }
 
-    /// Whether two words of held blocks differ in nothing but the store.
+    /// Whether two words of held blocks differ in nothing but the pcp.
     #[inline]
-    pub const fn same_but_store(self, other: PageWord) -> bool {
+    pub const fn same_but_pcp(self, other: PageWord) -> bool {
         (self.0 ^ other.0) & !(RANK_MASK << RANK_SHIFT | CPU_MASK << CPU_SHIFT) == 0
     }
 
@@ -182,17 +182,17 @@ impl PageWord {
         let order = Order::new(self.order_bits());
         let mt = Migratetype::new((self.0 >> MT_SHIFT & MT_MASK) as u32);
         let rank = (self.0 >> RANK_SHIFT & RANK_MASK) as u16;
-        let store = StoreId { cpu: CpuId((self.0 >> CPU_SHIFT & CPU_MASK) as u32), rank };
+        let pcp = PcpId { cpu: CpuId((self.0 >> CPU_SHIFT & CPU_MASK) as u32), rank };
         match (self.0 & TAG_MASK, order, mt) {
             (0, ..) if self.0 == 0 => PageState::None,
             (TAG_FREE, Some(order), _) => {
                 PageState::Free { order, prev: self.prev(), next: self.next() }
             }
-            (TAG_CACHED, Some(order), Some(mt)) if self.0 >> STORE_END == 0 => {
-                PageState::Cached { order, mt, store }
+            (TAG_CACHED, Some(order), Some(mt)) if self.0 >> PCP_END == 0 => {
+                PageState::Cached { order, mt, pcp }
             }
-            (TAG_ALLOCATED, Some(order), Some(mt)) if self.0 >> STORE_END == 0 => {
-                PageState::Allocated { order, mt, store }
+            (TAG_ALLOCATED, Some(order), Some(mt)) if self.0 >> PCP_END == 0 => {
+                PageState::Allocated { order, mt, pcp }
             }
             _ => PageState::Corrupt(self.0),
         }
@@ -443,15 +443,15 @@ mod tests {
                 assert_eq!(word.with_prev(9).with_next(8), PageWord::free(order, 9, 8));
             }
             for mt in Migratetype::ALL {
-                let store = StoreId { cpu: CpuId(65535), rank: 4095 };
-                let word = PageWord::cached(order, mt, store);
-                assert_eq!(word.state(), PageState::Cached { order, mt, store });
-                assert_eq!(word.taken(), PageWord::allocated(order, mt, store));
-                assert!(word.same_but_store(PageWord::cached(order, mt, StoreId::default())));
-                assert!(!word.same_but_store(word.taken()));
+                let pcp = PcpId { cpu: CpuId(65535), rank: 4095 };
+                let word = PageWord::cached(order, mt, pcp);
+                assert_eq!(word.state(), PageState::Cached { order, mt, pcp });
+                assert_eq!(word.taken(), PageWord::allocated(order, mt, pcp));
+                assert!(word.same_but_pcp(PageWord::cached(order, mt, PcpId::default())));
+                assert!(!word.same_but_pcp(word.taken()));
                 assert_eq!(word.is_held_movable(), mt == Migratetype::Movable);
-                let word = PageWord::allocated(order, mt, store);
-                assert_eq!(word.state(), PageState::Allocated { order, mt, store });
+                let word = PageWord::allocated(order, mt, pcp);
+                assert_eq!(word.state(), PageState::Allocated { order, mt, pcp });
                 assert!(word.is_held());
                 assert!(!word.is_free());
             }
@@ -461,8 +461,8 @@ mod tests {
 
     #[test]
     fn words_that_no_constructor_makes_decode_as_corrupt() {
-        let store = StoreId { cpu: CpuId(1), rank: 1 };
-        let good = PageWord::allocated(Order::ZERO, Migratetype::Movable, store).0;
+        let pcp = PcpId { cpu: CpuId(1), rank: 1 };
+        let good = PageWord::allocated(Order::ZERO, Migratetype::Movable, pcp).0;
         let order_11 = good | 11 << ORDER_SHIFT;
         let type_7 = good | 7 << MT_SHIFT;
         let behind_cpu = good | 1 << (CPU_SHIFT + 16);

@@ -91,7 +91,7 @@ impl Gfp {
     pub const MOVABLE: Gfp = Gfp(1 << 3);
     /// The page can be dropped under pressure.
     pub const RECLAIMABLE: Gfp = Gfp(1 << 4);
-    /// May use part of the reserve below the mark.
+    /// May use part of the reserve below the watermark.
     pub const HIGH: Gfp = Gfp(1 << 5);
     /// Reclaim may start I/O; compaction is allowed.
     pub const IO: Gfp = Gfp(1 << 6);
@@ -264,13 +264,13 @@ impl Gfp {
 }
 
 impl AllocFlags {
-    /// The low two bits hold the index of the mark to test against.
+    /// The low two bits hold the index of the watermark to test against.
     pub const WMARK_MASK: u32 = 3;
-    /// Test against the min mark.
+    /// Test against the min watermark.
     pub const WMARK_MIN: AllocFlags = AllocFlags(0);
-    /// Test against the low mark.
+    /// Test against the low watermark.
     pub const WMARK_LOW: AllocFlags = AllocFlags(1);
-    /// Test against the high mark.
+    /// Test against the high watermark.
     pub const WMARK_HIGH: AllocFlags = AllocFlags(2);
     /// Take a zone whatever its free pages.
     pub const NO_WATERMARKS: AllocFlags = AllocFlags(0x4);
@@ -434,8 +434,8 @@ impl fmt::Debug for AllocFlags {
             ("TRYLOCK", AllocFlags::TRYLOCK),
             ("KSWAPD", AllocFlags::KSWAPD),
         ];
-        let marks = ["WMARK_MIN", "WMARK_LOW", "WMARK_HIGH", "WMARK_3"];
-        f.write_str(marks[(self.0 & AllocFlags::WMARK_MASK) as usize])?;
+        let watermarks = ["WMARK_MIN", "WMARK_LOW", "WMARK_HIGH", "WMARK_3"];
+        f.write_str(watermarks[(self.0 & AllocFlags::WMARK_MASK) as usize])?;
         for &(name, _) in FLAGS.iter().filter(|row| self.contains(row.1)) {
             f.write_char('|')?;
             f.write_str(name)?;

@@ -1,5 +1,5 @@
 //! The world, as the core sees it: which CPU am I, wait for a lock, a clock, and "nobody is inside
-//! a per-CPU section on that CPU any more". Three homes implement it: a process (rseq), the lab
+//! a sequence on that CPU any more". Three platforms implement it: a process (rseq), the lab
 //! (virtual CPUs, virtual time) and tests.
 
 pub mod reclaimer;
@@ -8,20 +8,20 @@ use crate::sync::Wait;
 use crate::types::{CpuId, NodeId, ZoneId};
 use reclaimer::Reclaimer;
 
-/// What the core asks of its home.
+/// What the core asks of its platform.
 pub trait Platform: Wait + Sync {
     /// The CPU this thread runs on now. A hint: the thread may have moved when the call returns.
     fn cpu(&self) -> CpuId;
 
     /// Returns once no per-CPU section that began on `cpu` before the call can still commit.
     ///
-    /// The caller has marked the store it is after, so sections that begin later leave without
-    /// committing. Asked only where [`has_sections`](Self::has_sections) says so. `false`: the home
-    /// cannot say so, and the caller must not touch the store.
+    /// The caller has marked the pcp it is after, so sequences that begin later leave without
+    /// committing. Asked only where [`has_sequences`](Self::has_sequences) says so. `false`: the
+    /// platform cannot say so, and the caller must not touch the pcp.
     fn fence(&self, cpu: CpuId) -> bool;
 
-    /// Whether fast operations run at all. Without them, closing a store needs no fence.
-    fn has_sections(&self) -> bool {
+    /// Whether fast operations run at all. Without them, closing a pcp needs no fence.
+    fn has_sequences(&self) -> bool {
         false
     }
 
@@ -33,9 +33,9 @@ pub trait Platform: Wait + Sync {
         core::hint::spin_loop();
     }
 
-    /// The zone's node wants background reclaim: free pages fell below a mark (LB D.6). Where the
-    /// node has a reclaimer (`Allocator::background_start`), only while that sleeps: it is to take
-    /// its next step now.
+    /// The zone's node wants background reclaim: free pages fell below a watermark (LB D.6). Where
+    /// the node has a reclaimer (`Allocator::background_start`), only while that sleeps: it is to
+    /// take its next step now.
     fn wake_reclaim(&self, _node: NodeId, _zone: ZoneId, _order: u32) {}
 
     /// The node's background reclaimer has freed enough for requests that wait for it, or gave up.
@@ -81,14 +81,14 @@ pub enum Step {
         /// Different sizes that these blocks had.
         orders: u32,
     },
-    /// Pages moved between a zone's buddy and a per-CPU store.
+    /// Pages moved between a zone's buddy and a pcp.
     Moved {
         /// The zone.
         zone: ZoneId,
         /// Base pages.
         pages: u32,
     },
-    /// Blocks of the buddy were split into so many for a store and its depot, with the zone lock
+    /// Blocks of the buddy were split into so many for a pcp and its depot, with the zone lock
     /// free.
     Split {
         /// Blocks.
@@ -123,9 +123,9 @@ pub enum Step {
         /// It took them with an exchange, which writes the CPU's line.
         taken: bool,
     },
-    /// A work item was queued on this CPU, to empty its stores (LB E.9, up to 5.19).
+    /// A work item was queued on this CPU, to empty its pcps (LB E.9, up to 5.19).
     DrainWork(CpuId),
-    /// This CPU's store of a zone is emptied by another CPU (LB E.9, 6.0 on).
+    /// This CPU's pcp of a zone is emptied by another CPU (LB E.9, 6.0 on).
     DrainRemote(ZoneId, CpuId),
 }
 
@@ -149,7 +149,7 @@ pub enum Instruction {
 /// Shared counters that may lie on one line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Line {
-    /// A zone's items, the free-page counter among them: every test of a mark reads it.
+    /// A zone's items, the free-page counter among them: every test of a watermark reads it.
     Zone(ZoneId),
     /// A zone's NUMA events, where they are not items of the zone.
     ZoneNuma(ZoneId),

@@ -1,8 +1,8 @@
 //! Atomics and the zone lock. With `lanes` the only module of the crate with `unsafe`
 //! in it.
 //!
-//! Everything shared is either an atomic or inside a [`Lock`]. Waiting is the home's business: a
-//! process sleeps in a futex, a simulator advances its clock, a kernel spins. The lock therefore
+//! Everything shared is either an atomic or inside a [`Lock`]. Waiting is the platform's business:
+//! a process sleeps in a futex, a simulator advances its clock, a kernel spins. The lock therefore
 //! asks its caller for a [`Wait`].
 //!
 //! # Invariants
@@ -10,9 +10,9 @@
 //!   `state` from `FREE`, and `state` leaves the taken values only when the guard drops.
 //! - **LOCK-2** a thread that sleeps in [`Wait::wait`] has set `CONTENDED`, so the next unlock
 //!   wakes.
-//! - **LOCK-3** nobody but this module writes a lock word: a home sees it as a [`LockWord`], which
-//!   it can read and whose address it can give to a futex. So a wrong [`Wait`] can hang or spin,
-//!   and nothing worse.
+//! - **LOCK-3** nobody but this module writes a lock word: a platform sees it as a [`LockWord`],
+//!   which it can read and whose address it can give to a futex. So a wrong [`Wait`] can hang or
+//!   spin, and nothing worse.
 //!
 //! # What it does not do
 //! No poisoning, no fairness, no recursion. Nothing calls out of the crate under a lock.
@@ -28,8 +28,8 @@ const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 const CONTENDED: u32 = 2;
 
-/// How a home waits for a lock word. The rules it must keep are those of a futex: `wait` looks at
-/// the word and falls asleep as one step, seen from `wake_one`.
+/// How a platform waits for a lock word. The rules it must keep are those of a futex: `wait` looks
+/// at the word and falls asleep as one step, seen from `wake_one`.
 pub trait Wait {
     /// Tries before sleeping: a zone lock is held for 10 to 200 ns a page, so a short spin usually
     /// wins. The interleaving model (crates/zonal/tests/loom_lock.rs) makes do with one.
@@ -40,7 +40,7 @@ pub trait Wait {
     fn wake_one(&self, word: &LockWord);
 }
 
-/// The word of a lock, as a home sees it: to be read, not written (LOCK-3).
+/// The word of a lock, as a platform sees it: to be read, not written (LOCK-3).
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct LockWord(AtomicU32);
@@ -169,7 +169,7 @@ pub struct Guard<'a, T, W: Wait> {
 /// shared::<Guard<'static, Cell<u32>, Spin>>();
 /// ```
 ///
-/// A home does not write a lock's word:
+/// A platform does not write a lock's word:
 ///
 /// ```compile_fail,E0308
 /// use zonal_core::sync::{AtomicU32, LockWord, Wait};

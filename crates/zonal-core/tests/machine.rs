@@ -105,7 +105,7 @@ fn machines_too_large_are_refused_with_the_limit() {
     says_most(error(&distances, &zones, ONE_CPU), "page frames", u32::MAX.into());
 }
 
-/// 16 TiB on two nodes: the pages can be counted, the slots of stores that hold an eighth of them
+/// 16 TiB on two nodes: the pages can be counted, the slots of pcps that hold an eighth of them
 /// for each order and type cannot.
 #[test]
 fn slots_beyond_32_bits_are_refused() {
@@ -121,7 +121,7 @@ fn slots_beyond_32_bits_are_refused() {
     assert!(Layout::of(&machine, &Policy::ZONAL).is_ok());
 }
 
-/// A home that is never asked anything.
+/// A platform that is never asked anything.
 struct Nobody;
 
 impl Wait for Nobody {
@@ -159,7 +159,7 @@ fn metadata_with_a_record_too_few_is_refused_by_name() {
     ];
     let names = [
         "zones",
-        "per-CPU stores",
+        "pcps",
         "page words",
         "pageblocks",
         "slots",

@@ -2,17 +2,17 @@
 //! twice is seen at once, at every order. And since 5 % of the blocks are free at all times, no
 //! request may be refused.
 //!
-//! The platform has no restartable sections, so every access closes a store's gate; threads change
-//! their CPU at random, so two of them often meet at one store.
+//! The platform has no restartable sections, so every access closes a pcp's gate; threads change
+//! their CPU at random, so two of them often meet at one pcp.
 
-mod home;
+mod threads;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use home::{Home, Threads, on_cpu};
+use threads::{TestMachine, Threads, on_cpu};
 use zonal_core::alloc::{Allocator, Request, Sysctl};
 use zonal_core::gfp::Gfp;
 use zonal_core::policy::Policy;
@@ -177,7 +177,7 @@ impl Arena {
         self.out.fetch_sub(order.pages() as i64, SeqCst);
     }
 
-    /// What the home's own threads do meanwhile.
+    /// What the platform's own threads do meanwhile.
     fn disturb(&self) {
         let mut round = 0u32;
         while !self.stop.load(SeqCst) {
@@ -201,7 +201,7 @@ const HUNG: Duration = Duration::from_secs(60);
 
 /// Runs `threads` threads on `pages` pages; at least `free_percent` of them are free all the time.
 fn stress(orders: &[u32], pages: u64, threads: u32, free_percent: u64, time: Duration) -> u64 {
-    let pool = Home::uniform(2, pages / 2, 2).policy(without_reserve()).boot();
+    let pool = TestMachine::uniform(2, pages / 2, 2).policy(without_reserve()).boot();
     let orders: Vec<Order> = orders.iter().map(|order| Order::new(*order).unwrap()).collect();
     let block = orders.iter().map(|order| order.pages()).max().unwrap();
     let arena = Arena {
@@ -286,7 +286,7 @@ fn at_every_order_no_block_has_two_owners_and_none_is_refused_while_5_percent_ar
     }
 }
 
-/// So few pages that stores, refills and drains are all of one or two blocks, and that whoever
+/// So few pages that pcps, refills and drains are all of one or two blocks, and that whoever
 /// refills has most of what is free.
 #[test]
 fn a_handful_of_pages_is_neither_handed_out_twice_nor_lost() {
@@ -303,7 +303,7 @@ fn blocks_of_all_orders_in_one_pool_do_not_overlap() {
 /// Two threads free the same block at the same moment: one of them is told that it did.
 #[test]
 fn of_two_threads_that_free_one_block_at_once_one_is_refused() {
-    let pool = Home::uniform(1, 1 << 12, 2).policy(without_reserve()).boot();
+    let pool = TestMachine::uniform(1, 1 << 12, 2).policy(without_reserve()).boot();
     let (turn, page, freed) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU32::new(0));
     let rounds = 10_000;
     thread::scope(|scope| {

@@ -4,8 +4,9 @@ use zonal_core::pcp::size::{BATCH_CAP_PAGES, HighFraction, HighInputs, batch, hi
 use zonal_core::types::ZoneKind;
 use zonal_core::vmstat::threshold::{drift_mark, normal, pressure};
 use zonal_core::zone::watermark::{
-    LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MarkInputs, MovableMin, SCALE_FACTOR_DEFAULT,
-    Watermarks, lowmem_pages, lowmem_reserves, min_free_kbytes, min_free_kbytes_for_thp,
+    LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MovableMin, SCALE_FACTOR_DEFAULT,
+    WatermarkInputs, Watermarks, lowmem_pages, lowmem_reserves, min_free_kbytes,
+    min_free_kbytes_for_thp,
 };
 
 /// One machine and what a kernel derives from it.
@@ -180,7 +181,7 @@ fn rows(example: &Example) -> Vec<Row> {
 /// The derived values of one zone, in the order of the columns.
 fn derive(example: &Example, rows: &[Row], row: &Row) -> [u64; 10] {
     let low_zones = || rows.iter().filter(|r| r.kind <= ZoneKind::Normal);
-    let marks = Watermarks::compute(&MarkInputs {
+    let watermarks = Watermarks::compute(&WatermarkInputs {
         kind: row.kind,
         managed: row.managed,
         lowmem_managed: low_zones().map(|r| r.managed).sum(),
@@ -192,24 +193,24 @@ fn derive(example: &Example, rows: &[Row], row: &Row) -> [u64; 10] {
     let chunk = batch(row.managed, BATCH_CAP_PAGES);
     let inputs = HighInputs {
         managed: row.managed,
-        low_mark: marks.low,
+        low_watermark: watermarks.low,
         node_cpus: example.node_cpus[row.node],
         machine_cpus: cpus,
         batch: chunk,
     };
     let bounds = high_bounds(&inputs, HighFraction::new(example.fraction).unwrap());
     let threshold = normal(row.managed, cpus);
-    let drift = drift_mark(marks.min, marks.low, marks.high, threshold, cpus);
+    let drift = drift_mark(watermarks.min, watermarks.low, watermarks.high, threshold, cpus);
     [
-        marks.min,
-        marks.low,
-        marks.high,
-        marks.promo,
+        watermarks.min,
+        watermarks.low,
+        watermarks.high,
+        watermarks.promo,
         chunk.into(),
         bounds.min.into(),
         bounds.max.into(),
         threshold.into(),
-        pressure(marks.low, marks.min, cpus).into(),
+        pressure(watermarks.low, watermarks.min, cpus).into(),
         drift.unwrap_or(0),
     ]
 }
@@ -231,7 +232,7 @@ fn min_free_kbytes_of_the_worked_examples_follows_from_low_memory() {
     for example in EXAMPLES {
         let rows = rows(example);
         let low = || rows.iter().filter(|row| row.kind <= ZoneKind::Normal);
-        // The first computation at boot: all high marks are still 0.
+        // The first computation at boot: all high watermarks are still 0.
         let pages = lowmem_pages(low().map(|row| (row.managed, 0)));
         let mut kbytes = min_free_kbytes(pages, None, MIN_FREE_KBYTES_CEILING).kbytes();
         if example.thp {

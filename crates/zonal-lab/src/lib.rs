@@ -9,7 +9,7 @@
 //! |--|--|
 //! | `machine` | machines as data, each figure with its source |
 //! | `cost` | who has which line and lock, and what the next access costs |
-//! | `home` | the core's home: virtual CPUs and their clocks |
+//! | `platform` | the core's platform: virtual CPUs and their clocks |
 //! | `sim` | runs a workload on it |
 //! | `pagecache` | files, a disk and reclaim around the core, for loads that use files |
 //! | `workload` | what the CPUs do, as data and at work |
@@ -34,9 +34,9 @@ pub mod compare;
 pub mod cost;
 mod error;
 pub mod experiment;
-pub mod home;
 pub mod machine;
 pub mod pagecache;
+pub mod platform;
 pub mod recipe;
 pub mod records;
 pub mod report;

@@ -1,9 +1,9 @@
-//! The metadata of an allocator in plain vectors, for homes that need nothing better.
+//! The metadata of an allocator in plain vectors, for platforms that need nothing better.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use zonal_core::machine::{Layout, Metadata};
-use zonal_core::pcp::store::Pcp;
+use zonal_core::pcp::state::Pcp;
 use zonal_core::types::ZoneId;
 use zonal_core::vmstat::numa::NumaDeltas;
 use zonal_core::zone::state::Zone;

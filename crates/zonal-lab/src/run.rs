@@ -408,7 +408,7 @@ pub(crate) struct Moves {
 
 counts!(Moves: refills, refilled_pages, drains, drained_pages, forced, direct_pages, depot_batches);
 
-/// What moved so far, and the pages on all lists and in depots. Looks at the stores and depots
+/// What moved so far, and the pages on all lists and in depots. Looks at the pcps and depots
 /// alone: reading a zone's statistics may fold its deltas, which those who run would notice.
 pub(crate) fn look(lab: &Lab<'_>) -> (Moves, u64) {
     let allocator = &lab.allocator;
@@ -416,9 +416,9 @@ pub(crate) fn look(lab: &Lab<'_>) -> (Moves, u64) {
     let cpus = 0..allocator.cpus() as u32;
     for (zone, cpu) in allocator.zones().iter().flat_map(|z| cpus.clone().map(|cpu| (z.id(), cpu)))
     {
-        for store in allocator.tables().stores(zone, CpuId(cpu)) {
-            let (totals, events) = (store.totals(), store.events());
-            listed += u64::from(store.count());
+        for pcp in allocator.tables().pcps(zone, CpuId(cpu)) {
+            let (totals, events) = (pcp.totals(), pcp.events());
+            listed += u64::from(pcp.count());
             moves = moves.plus(&Moves {
                 refills: events.refills,
                 refilled_pages: totals.refilled_pages,

@@ -224,11 +224,11 @@ fn who_looks_at_deltas_takes_their_line_from_their_cpu() {
     use zonal_core::platform::{Instruction, Platform, Step};
     use zonal_core::types::{CpuId, ZoneId};
     let machine = machine(8);
-    let home = zonal_lab::home::VirtualHome::new(&machine, 1);
+    let platform = zonal_lab::platform::VirtualPlatform::new(&machine, 1);
     let cost = |cpu: u32, step: Step| {
-        home.turn(cpu, 1000);
-        home.cost(step);
-        home.clock() - 1000
+        platform.turn(cpu, 1000);
+        platform.cost(step);
+        platform.clock() - 1000
     };
     let update = Step::Update { zone: ZoneId(0), by: Instruction::Plain, times: 1 };
     let look = |taken| Step::Collect { zone: ZoneId(0), cpu: CpuId(1), taken };

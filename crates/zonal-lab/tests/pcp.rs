@@ -115,9 +115,8 @@ fn pairs_spread_over_the_nodes_and_each_stays_on_one() {
             let mut program = plan.workload.program(32)?;
             let figures = plan.measure(lab, 32, program.as_mut(), &mut || {});
             let of = |zone| {
-                let stores =
-                    (0..32).flat_map(|cpu| lab.allocator.tables().stores(zone, CpuId(cpu)));
-                stores.map(|store| store.totals().refilled_pages).sum::<u64>()
+                let pcps = (0..32).flat_map(|cpu| lab.allocator.tables().pcps(zone, CpuId(cpu)));
+                pcps.map(|pcp| pcp.totals().refilled_pages).sum::<u64>()
             };
             let zones = lab.allocator.zones().iter().map(|zone| (zone.node().0, of(zone.id())));
             Ok((figures, zones.collect::<Vec<_>>()))

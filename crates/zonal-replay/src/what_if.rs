@@ -55,7 +55,7 @@ pub struct Trialled {
     pub list_pages_max: u64,
     /// Allocations that were refused.
     pub refused: u64,
-    /// Requests that took the slow way.
+    /// Requests that went through the core.
     pub slow_paths: u64,
     /// By zone, bin by bin: holds of its lock, and pages moved under it.
     pub zones: Vec<Vec<(u64, u64)>>,

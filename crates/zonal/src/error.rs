@@ -12,7 +12,7 @@ use std::ops::Range;
 use zonal_core::alloc as core;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{NodeId, Order, PAGE_SIZE, ZoneId, ZoneKind};
-use zonal_core::zone::watermark::Mark;
+use zonal_core::zone::watermark::Watermark;
 
 /// Writes fields into a word, lowest first.
 struct Packer {
@@ -135,12 +135,13 @@ impl AllocError {
                 let (zone, node) = (word.get(ZONE_BITS), word.get(NODE_BITS));
                 let (zone, node) = (ZoneId(zone as u16), NodeId(node as u16));
                 let kind = word.kind();
-                let mark = [Mark::Min, Mark::Low, Mark::High, Mark::Promo][word.get(2) as usize];
+                let watermark = [Watermark::Min, Watermark::Low, Watermark::High, Watermark::Promo]
+                    [word.get(2) as usize];
                 let (needed, short) = (word.get(NEEDED_BITS), word.get(SHORT_BITS));
                 match tag {
                     0 => {
                         let free = needed.saturating_sub(short);
-                        core::Refusal::Watermark { zone, node, kind, mark, free, needed }
+                        core::Refusal::Watermark { zone, node, kind, watermark, free, needed }
                     }
                     _ => core::Refusal::Fragmented { zone, node, kind, free: needed },
                 }
@@ -166,9 +167,9 @@ impl From<core::AllocError> for AllocError {
                 .put(kind.index() as u64, 3)
         };
         let packed = match error.why {
-            core::Refusal::Watermark { zone, node, kind, mark, free, needed } => {
+            core::Refusal::Watermark { zone, node, kind, watermark, free, needed } => {
                 place(head(0), zone, node, kind)
-                    .put(mark as u64, 2)
+                    .put(watermark as u64, 2)
                     .put(needed, NEEDED_BITS)
                     .put(needed.saturating_sub(free), SHORT_BITS)
             }
@@ -315,7 +316,14 @@ mod tests {
     fn refusals_survive_packing() {
         let (zone, node, kind) = (ZoneId(4095), NodeId(1023), ZoneKind::Movable);
         let refusals = [
-            core::Refusal::Watermark { zone, node, kind, mark: Mark::Low, free: 9, needed: 300 },
+            core::Refusal::Watermark {
+                zone,
+                node,
+                kind,
+                watermark: Watermark::Low,
+                free: 9,
+                needed: 300,
+            },
             core::Refusal::Fragmented { zone, node, kind, free: 77 },
             core::Refusal::Injected,
             core::Refusal::BadGfp(Gfp::MOVABLE | Gfp::RECLAIMABLE | Gfp::THISNODE),
@@ -330,8 +338,8 @@ mod tests {
     #[test]
     fn counts_saturate_and_nothing_else_changes() {
         let (zone, node, kind) = (ZoneId(1), NodeId(2), ZoneKind::Normal);
-        let (mark, free, needed) = (Mark::Min, 5, u64::MAX);
-        let why = core::Refusal::Watermark { zone, node, kind, mark, free, needed };
+        let (watermark, free, needed) = (Watermark::Min, 5, u64::MAX);
+        let why = core::Refusal::Watermark { zone, node, kind, watermark, free, needed };
         let back = AllocError::from(core::AllocError { order: order(3), why }).details();
         let core::Refusal::Watermark { zone: z, node: n, free, needed, .. } = back.why else {
             panic!("{back}")

@@ -2,7 +2,7 @@
 //!
 //! Zonal is the page allocator of an operating system as a library: nodes and zones, a buddy
 //! allocator per zone, per-CPU page lists that tune themselves, watermarks, exact statistics. This
-//! crate is its home in a process: it takes memory from the operating system once and hands out
+//! crate is its platform in a process: it takes memory from the operating system once and hands out
 //! pages of 4 KiB to 4 MiB.
 //!
 //! ```
@@ -23,7 +23,7 @@
 //! repository.
 
 mod error;
-mod home;
+mod platform;
 mod pool;
 mod process;
 pub mod reclaim;
@@ -36,7 +36,7 @@ mod unsound;
 pub mod view;
 
 pub use error::{AllocError, FreeError, FreeFault};
-pub use home::Mode;
+pub use platform::Mode;
 pub use pool::{
     Backing, BudgetError, BudgetFault, BuildError, Builder, CpuMap, Explanation, FailAlloc,
     FailCounts, HeldReport, Misuse, NodeBinding, Notice, OnMisuse, Pages, Pool, TrimError,

@@ -1,33 +1,33 @@
-//! The operations that must cost nothing: pop and push on the running CPU's store, each one
+//! The operations that must cost nothing: pop and push on the running CPU's pcp, each one
 //! restartable sequence that commits by one store to the hot word (`zonal_core::pcp::word`).
 //!
 //! ```text
 //! arm      tell the kernel: inside [3, 4) this thread must not be moved or interrupted half-way
-//! cpu      which store is ours; from here to the commit it stays ours, or we start again at 6
+//! cpu      which pcp is ours; from here to the commit it stays ours, or we start again at 6
 //! word     not our list, or slow: leave
 //! limits   list empty, its count of pops full, or a push that needs a decision: leave
 //! page     push only: the block's own word says that it came from this list, or from that of
-//!          another CPU's store of the zone; leave if not
+//!          another CPU's pcp of the zone; leave if not
 //! commit   one store of the new word
 //! ```
 //! Leaving goes through a cold path that reports failure. Where another list is active, [`switch`]
-//! makes ours the active one, in a section of its own, and the operation is tried again. Otherwise
-//! the caller takes the long way through the core, which does the same under the store's gate. The
+//! makes ours the active one, in a sequence of its own, and the operation is tried again. Otherwise
+//! the caller goes through the core, which does the same under the pcp's gate. The
 //! arithmetic on the word is that of `PcpWord::popped`, `pushed` and `switched`; tests compare them
 //! over all edge values.
 //!
 //! # Where things are
-//! How soon the address of the CPU's store is known is what these sections cost, so it is computed,
+//! How soon the address of the CPU's pcp is known is what these sequences cost, so it is computed,
 //! from two values that a caller has side by side ([`FastRef`]). Everything lies at a fixed
 //! distance from [`Fast`]:
 //! ```text
-//!   stores of other zones | CPU 2's | CPU 1's | CPU 0's | two of no CPU | Fast | 0 | page words
+//!   pcps of other zones | CPU 2's | CPU 1's | CPU 0's | two of no CPU | Fast | 0 | page words
 //!                         '-- of the zone each prefers -'
 //! ```
 //! A thread for which the kernel keeps no CPU number reads -1 or -2 in its place, and so finds one
-//! of the two stores that are always slow.
+//! of the two pcps that are always slow.
 //!
-//! The sections themselves are in `rseq/x86_64.rs` and `rseq/aarch64.rs`; other processors have
+//! The sequences themselves are in `rseq/x86_64.rs` and `rseq/aarch64.rs`; other processors have
 //! `rseq/none.rs`, which refuses everything.
 //!
 //! # Invariants
@@ -35,25 +35,25 @@
 //!   except slots above the top, which are dead (PCP-2), what PCP-6 allows, and by a push, as the
 //!   last thing before the commit, the word of the block that is being freed. The abort handler
 //!   takes that one back.
-//! - **FAST-2** the commit is the last instruction of the section.
+//! - **FAST-2** the commit is the last instruction of the sequence.
 //! - **FAST-3** abort handlers are preceded by the signature and re-arm.
 //! - **FAST-4** of the kernel's rseq area only `rseq_cs` is written.
-//! - **FAST-5** the stores, `Fast` and the page words lie as shown, and no CPU has a number that
-//!   the table of stores has no store for.
+//! - **FAST-5** the pcps, `Fast` and the page words lie as shown, and no CPU has a number that
+//!   the table of pcps has no pcp for.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod layout;
 #[cfg_attr(target_arch = "x86_64", path = "rseq/x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "rseq/aarch64.rs")]
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), path = "rseq/none.rs")]
-mod sections;
+mod sequences;
 
-pub(crate) use sections::{pop_block, pop_page, push_block, push_page, switch};
+pub(crate) use sequences::{pop_block, pop_page, push_block, push_page, switch};
 
 use std::sync::atomic::AtomicU64;
 
 use zonal_core::pcp::offsets::LIST_BYTES;
-use zonal_core::pcp::store::PCP_BYTES;
+use zonal_core::pcp::state::PCP_BYTES;
 use zonal_core::types::NR_ORDERS;
 
 /// No frame: what a failed pop returns. As an index it leads to the word in front of the table,
@@ -61,11 +61,11 @@ use zonal_core::types::NR_ORDERS;
 /// its own.
 pub(crate) const NO_FRAME: isize = -1;
 
-/// What the fast path reads besides stores and page words. Never written after the pool is made.
+/// What the fast path reads besides pcps and page words. Never written after the pool is made.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Fast {
-    /// As [`FastRef::area`]. For a section that starts over.
+    /// As [`FastRef::area`]. For a sequence that starts over.
     pub(crate) rseq_offset: isize,
     /// Address of the first page.
     pub(crate) base: usize,
@@ -77,16 +77,17 @@ pub(crate) struct Fast {
     pub(crate) lists: [u16; NR_ORDERS],
 }
 
-/// Bytes from the end of the table of stores to [`Fast`]: the two stores of no CPU, and as much as
-/// brings `Fast` to another offset in its page than the stores' hot words have (4K aliasing).
-pub(crate) const STORES_TO_FAST: usize = 2 * PCP_BYTES + 256;
+/// Bytes from the end of the table of stores to [`Fast`]: the two pcps of no CPU, and as much as
+/// brings `Fast` to another offset in its page than the pcps' hot words have (4K aliasing).
+pub(crate) const PCPS_TO_FAST: usize = 2 * PCP_BYTES + 256;
 /// Bytes from [`Fast`] to the first page word.
 pub(crate) const FAST_TO_WORDS: usize = 128;
 
 const _: () = assert!(size_of::<Fast>() < FAST_TO_WORDS, "a zero word lies between (POOL-3)");
 
-/// The address of a pool's [`Fast`], and so of all that lies around it (FAST-5), and what a section
-/// needs to find its CPU: beside the address, not behind it, so that both come at the same time.
+/// The address of a pool's [`Fast`], and so of all that lies around it (FAST-5), and what a
+/// sequence needs to find its CPU: beside the address, not behind it, so that both come at the same
+/// time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FastRef {
     fast: *const Fast,
@@ -144,7 +145,7 @@ pub(crate) struct Popped {
 /// In [`Fast::lists`]: the order has no list, or the fast path is off.
 pub(crate) const NO_OFFSET: u16 = u16::MAX;
 
-/// How many bytes a list lies behind the first one: what the sections take that serve any list.
+/// How many bytes a list lies behind the first one: what the sequences take that serve any list.
 pub(crate) const fn list_offset(list: usize) -> u16 {
     (list * LIST_BYTES) as u16
 }

@@ -100,7 +100,7 @@
 //! zonal_core::zone::state::Zone::default().fast.store(u32::MAX, Relaxed);
 //! ```
 //!
-//! Nor do the mappings that pages lie in, or what stops the sections of other CPUs:
+//! Nor do the mappings that pages lie in, or what stops the sequences of other CPUs:
 //!
 //! ```compile_fail,E0603
 //! use zonal::sys::map::Mapping;

@@ -39,10 +39,10 @@ use zonal_core::zonelist::Node;
 use crate::pool::{PoolAllocator, Shared};
 
 pub use zonal_core::alloc::{FreeAreas, NumaEvents, ZoneStats};
-pub use zonal_core::pcp::store::{PcpEvents, PcpTotals};
+pub use zonal_core::pcp::state::{PcpEvents, PcpTotals};
 pub use zonal_core::reclaim::ReclaimStats;
 pub use zonal_core::zone::reclaim::Scans;
-pub use zonal_core::zone::watermark::{Mark, Watermarks};
+pub use zonal_core::zone::watermark::{Watermark, Watermarks};
 pub use zonal_core::zonelist::cache::CacheStats;
 
 /// Figures of a pool, for as long as it is borrowed: [`Pool::view`](crate::Pool::view).
@@ -153,7 +153,8 @@ impl<'p> View<'p> {
         shared.allocator().allocated().map(move |(pfn, order)| (at(pfn), order))
     }
 
-    /// Pages that no request is to count on: of each zone its largest reserve and its high mark.
+    /// Pages that no request is to count on: of each zone its largest reserve and its high
+    /// watermark.
     pub fn total_reserve(self) -> u64 {
         self.allocator().stats().total_reserve()
     }
@@ -168,7 +169,7 @@ impl<'p> View<'p> {
         self.allocator().stat_interval()
     }
 
-    /// Requests that took the slow way, and requests that were refused.
+    /// Requests that went through the core, and requests that were refused.
     pub fn slow_paths(self) -> (u64, u64) {
         self.allocator().stats().slow_paths()
     }
@@ -225,16 +226,16 @@ impl<'p> ZoneView<'p> {
         self.zone.managed()
     }
     /// The marks in force.
-    pub fn marks(self) -> Watermarks {
-        self.zone.marks()
+    pub fn watermarks(self) -> Watermarks {
+        self.zone.watermarks()
     }
     /// Pages kept back from requests that could go to zone kind `highest`.
     pub fn reserve(self, highest: ZoneKind) -> u64 {
         self.zone.reserve(highest)
     }
     /// Parameters of its lists in force, in pages: batch, `high_min`, `high_max`.
-    pub fn pageset(self) -> (u32, u32, u32) {
-        self.zone.pageset()
+    pub fn pcp_sizes(self) -> (u32, u32, u32) {
+        self.zone.pcp_sizes()
     }
     /// The delta from which on a CPU adds it to the zone's counter.
     pub fn stat_threshold(self) -> u32 {

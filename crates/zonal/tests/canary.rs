@@ -1,6 +1,6 @@
 //! The storm of `stress.rs` must find what it is there to find. Here its process is sabotaged: the
-//! kernel is told that the restartable sections are empty, so it never restarts one. The same storm
-//! that passes untouched must then fail within seconds.
+//! kernel is told that the restartable sequences are empty, so it never restarts one. The same
+//! storm that passes untouched must then fail within seconds.
 //!
 //! Each storm runs in a process of its own: a broken pool may do anything.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -10,7 +10,7 @@ mod support;
 use std::time::Duration;
 
 use support::storm::{Plan, assert_calm, storm};
-use support::{EXIT_HUNG, Watchdog, exit_now, pool, run_child, sections};
+use support::{EXIT_HUNG, Watchdog, exit_now, pool, run_child, sequences};
 use zonal::Mode;
 
 /// Says which storm the child runs.
@@ -33,7 +33,7 @@ fn storm_of_the_child() {
     let pool = pool(16 << 20, true);
     let broken = variant == "broken";
     if broken {
-        sections::disarm();
+        sequences::disarm();
     }
     let time = if broken { LIMIT } else { Duration::from_millis(300) };
     let exit_on_error = Some(EXIT_FOUND);
@@ -47,7 +47,7 @@ fn sections_that_are_not_restarted_are_found() {
         eprintln!("no restartable sequences here: nothing to break");
         return;
     }
-    assert!(!sections::all().is_empty());
+    assert!(!sequences::all().is_empty());
     let storm = |variant| run_child("storm_of_the_child", VARIANT, variant);
     assert_eq!(storm("sound"), Some(0), "the same storm, untouched");
     let code = storm("broken");

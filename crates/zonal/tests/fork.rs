@@ -91,7 +91,7 @@ fn child(pool: Box<Pool>, number: u32) -> i32 {
     }
     // What the parent's threads had stays theirs; all else but the reserve is there.
     let expected = (pool.bytes() / PAGE_SIZE) as u64 - start;
-    let reserve = pool.view().zones().map(|zone| zone.marks().min).sum::<u64>();
+    let reserve = pool.view().zones().map(|zone| zone.watermarks().min).sum::<u64>();
     if got.len() as u64 + reserve + 1 < expected {
         return EXIT_LOST;
     }

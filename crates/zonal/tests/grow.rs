@@ -21,9 +21,9 @@ fn managed(pool: &Pool) -> usize {
     pool.view().zones().map(|zone| zone.managed() as usize * 4096).sum()
 }
 
-fn marks(pool: &Pool) -> Vec<(u64, u64, (u32, u32, u32))> {
+fn watermarks(pool: &Pool) -> Vec<(u64, u64, (u32, u32, u32))> {
     let zones = pool.view().zones();
-    zones.map(|zone| (zone.marks().min, zone.marks().high, zone.pageset())).collect()
+    zones.map(|zone| (zone.watermarks().min, zone.watermarks().high, zone.pcp_sizes())).collect()
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_deferred_pool_ends_as_one_that_was_complete() {
         let pool = builder().deferred(true).build().unwrap();
         wait_until_grown(&pool);
         assert_eq!(managed(&pool), 6 * SECTION_BYTES);
-        assert_eq!(marks(&pool), marks(&complete));
+        assert_eq!(watermarks(&pool), watermarks(&complete));
         pool.validate().unwrap();
     }
 }
@@ -67,7 +67,7 @@ fn a_pool_serves_all_of_its_memory_while_it_grows() {
     });
     let all: Vec<usize> = blocks.into_iter().flatten().collect();
     assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len(), "no block twice");
-    // What is not handed out is the reserve of the min mark, once that is computed.
+    // What is not handed out is the reserve of the min watermark, once that is computed.
     assert!(all.len() * order.bytes() > size - size / 64, "{} blocks", all.len());
     pool.finish_growth().unwrap();
     assert_eq!(managed(&pool), size);

@@ -154,7 +154,7 @@ fn a_lower_budget_takes_from_caches_but_not_from_users() {
 }
 
 /// Pages in depots count as those on lists do. In small rounds, because a depot gets what lists
-/// drain while there is room above the marks.
+/// drain while there is room above the watermarks.
 #[test]
 fn what_depots_hold_is_reported_and_counts_against_the_budget() {
     let builder = Pool::builder().size(64 << 20).budget(32 << 20).refresh_every(None);

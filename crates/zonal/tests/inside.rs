@@ -428,7 +428,7 @@ fn provoke(scene: &Arc<Scene>) {
             scene.take_one();
             drop(locked(&scene.leaving).take());
         }
-        // Some more than the marks lie apart.
+        // Some more than the watermarks lie apart.
         _ => (0..64).for_each(|_| scene.take_one()),
     }
 }

@@ -56,7 +56,7 @@ impl<const FAULT: u32> Node<FAULT> {
         self.free.load(Relaxed) > MARK
     }
 
-    /// `Allocator::wake_background` and the home's `ring`.
+    /// `Allocator::wake_background` and the platform's `ring`.
     fn ask(&self) {
         let wanted = Wanted { order: Order::ZERO, highest: Some(ZoneKind::Normal) };
         let found = self.record.request(wanted);
@@ -68,7 +68,7 @@ impl<const FAULT: u32> Node<FAULT> {
         }
     }
 
-    /// `Allocator::background_step` and the home's `listen`, until it has reclaimed once.
+    /// `Allocator::background_step` and the platform's `listen`, until it has reclaimed once.
     fn reclaim_once(&self) {
         loop {
             let well = if FAULT == LOOKS_TOO_EARLY {

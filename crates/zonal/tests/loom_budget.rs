@@ -74,7 +74,7 @@ fn model_of_the_child() {
 }
 
 #[test]
-fn stores_are_never_granted_more_than_the_budget() {
+fn pcps_are_never_granted_more_than_the_budget() {
     assert!(explore(Budget::take) > 100);
 }
 

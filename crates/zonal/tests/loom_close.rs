@@ -1,22 +1,22 @@
-//! The closing of a store by another CPU, under every interleaving: `zonal_core::pcp::store`
-//! (`try_close`, `Closed::drop`) against the sections of `zonal::rseq`.
+//! The closing of a pcp by another CPU, under every interleaving: `zonal_core::pcp::state`
+//! (`try_close`, `Closed::drop`) against the sequences of `zonal::rseq`.
 //!
 //! # How restartable sequences and membarrier are mapped
 //! ```text
 //!  kernel and processor                              model
-//!  a section is armed on its CPU                     reads the CPU's epoch, under the CPU's mutex
+//!  a sequence is armed on its CPU                     reads the CPU's epoch, under the CPU's mutex
 //!  an instruction of it that writes: done, or        under the mutex: writes if the epoch is still
-//!    the section was aborted before it                 the one it began in, else starts again
+//!    the sequence was aborted before it                 the one it began in, else starts again
 //!  membarrier(PRIVATE_EXPEDITED_RSEQ, cpu): when     adds one to the epoch, under the mutex
-//!    it returns, sections that began before have
+//!    it returns, sequences that began before have
 //!    committed or will start again
 //! ```
-//! The mutex is the instruction boundary that the interrupt falls on: a write of the section comes
-//! before the fence or not at all. It also orders memory as membarrier does: what a section
-//! committed before is seen behind the fence, and a section that begins behind the fence sees what
-//! was stored before it. Reads of a section need no check: what they see is used only by a write.
+//! The mutex is the instruction boundary that the interrupt falls on: a write of the sequence comes
+//! before the fence or not at all. It also orders memory as membarrier does: what a sequence
+//! committed before is seen behind the fence, and a sequence that begins behind the fence sees what
+//! was stored before it. Reads of a sequence need no check: what they see is used only by a write.
 //!
-//! A section's first read of the word is an acquire load here. On x86-64 every load is one, on
+//! A sequence's first read of the word is an acquire load here. On x86-64 every load is one, on
 //! aarch64 it is `ldar`: the limits are read behind the word, and must not be older than it.
 //!
 //! Stores to the word are swaps here, whose old value nobody looks at: loom does not put a plain
@@ -39,7 +39,7 @@ use support::interleavings::{self, explore, is_found};
 const SLOTS: usize = 3;
 /// A bit of the word; below it, the length of the stack.
 const SLOW: u32 = 1 << 31;
-/// A section that is aborted more often leaves.
+/// A sequence that is aborted more often leaves.
 const TRIES: u32 = 3;
 
 /// What is left out.
@@ -49,7 +49,7 @@ enum Fault {
     Sound,
     /// The closer does not ask the kernel.
     NoFence,
-    /// The closer does not look whether a section has committed over its mark.
+    /// The closer does not look whether a sequence has committed over its mark.
     NoSecondLook,
     /// The closer fences first and marks then.
     FenceBeforeMark,
@@ -57,7 +57,7 @@ enum Fault {
     LimitBeforeWord,
     /// A port that reads the word like any other.
     NoAcquire,
-    /// The closer opens the store before its limits are stored.
+    /// The closer opens the pcp before its limits are stored.
     OpenedTooEarly,
     /// Closers do not exclude each other.
     NoGate,
@@ -69,22 +69,22 @@ use Fault::{
 const FAULTS: [Fault; 7] =
     [NoFence, NoSecondLook, FenceBeforeMark, LimitBeforeWord, NoAcquire, OpenedTooEarly, NoGate];
 
-/// One stack of one store. Pages are numbers from 1 up.
-struct Store {
+/// One stack of one pcp. Pages are numbers from 1 up.
+struct Pcp {
     fault: Fault,
     word: AtomicU32,
     gate: AtomicU32,
     lo: AtomicU32,
     slots: [AtomicU32; SLOTS],
-    /// The CPU: how often its sections were fenced.
+    /// The CPU: how often its sequences were fenced.
     epoch: Mutex<u32>,
 }
 
-impl Store {
+impl Pcp {
     /// With pages 1 and 2 on the stack.
-    fn new(fault: Fault) -> Store {
+    fn new(fault: Fault) -> Pcp {
         let slot = |n: usize| AtomicU32::new(if n < 2 { n as u32 + 1 } else { 0 });
-        Store {
+        Pcp {
             fault,
             word: AtomicU32::new(2),
             gate: AtomicU32::new(0),
@@ -94,7 +94,7 @@ impl Store {
         }
     }
 
-    /// One instruction of a section that writes. `false`: the section was aborted before it.
+    /// One instruction of a sequence that writes. `false`: the sequence was aborted before it.
     fn write(&self, began: u32, cell: &AtomicU32, value: u32) -> bool {
         let epoch = self.epoch.lock().unwrap();
         if *epoch == began {
@@ -107,7 +107,7 @@ impl Store {
         *self.epoch.lock().unwrap()
     }
 
-    /// The word and the cold end, as a section reads them. The limit of a push follows from the
+    /// The word and the cold end, as a sequence reads them. The limit of a push follows from the
     /// cold end here.
     fn read(&self) -> (u32, u32) {
         let order = if self.fault == NoAcquire { Relaxed } else { Acquire };
@@ -232,47 +232,47 @@ fn assert_once(places: impl IntoIterator<Item = Vec<u32>>, mut pages: Vec<u32>) 
 }
 
 /// What the owner's CPU does: the pages it holds in the end.
-fn owner(store: &Store) -> Vec<u32> {
+fn owner(pcp: &Pcp) -> Vec<u32> {
     let mut held = Vec::new();
-    held.extend(store.pop());
-    if held.last().is_some_and(|page| store.push(*page)) {
+    held.extend(pcp.pop());
+    if held.last().is_some_and(|page| pcp.push(*page)) {
         held.pop();
     }
-    held.extend(store.pop());
+    held.extend(pcp.pop());
     held
 }
 
 /// Pops and pushes against two partial drains, one behind the other.
 fn drained(fault: Fault) {
-    let store = Arc::new(Store::new(fault));
-    let other = Arc::clone(&store);
+    let pcp = Arc::new(Pcp::new(fault));
+    let other = Arc::clone(&pcp);
     let closer = loom::thread::spawn(move || [other.drain(1), other.drain(1)].concat());
-    let held = owner(&store);
+    let held = owner(&pcp);
     let taken = closer.join().unwrap();
-    assert_once([held, taken, store.rest()], vec![1, 2]);
+    assert_once([held, taken, pcp.rest()], vec![1, 2]);
 }
 
 /// A pop against a closer that leaves the word as it was and every slot changed.
 fn exchanged(fault: Fault) {
-    let store = Arc::new(Store::new(fault));
-    let other = Arc::clone(&store);
+    let pcp = Arc::new(Pcp::new(fault));
+    let other = Arc::clone(&pcp);
     let closer = loom::thread::spawn(move || other.exchange());
-    let held: Vec<_> = store.pop().into_iter().collect();
+    let held: Vec<_> = pcp.pop().into_iter().collect();
     let (taken, new) = closer.join().unwrap();
     let all = [vec![1, 2], new].concat();
-    assert_once([held, taken, store.rest()], all);
+    assert_once([held, taken, pcp.rest()], all);
 }
 
 /// A pop against two closers at the same time.
 fn drained_by_two(fault: Fault) {
-    let store = Arc::new(Store::new(fault));
+    let pcp = Arc::new(Pcp::new(fault));
     let closers = [(); 2].map(|()| {
-        let other = Arc::clone(&store);
+        let other = Arc::clone(&pcp);
         loom::thread::spawn(move || other.drain(1))
     });
-    let held: Vec<_> = store.pop().into_iter().collect();
+    let held: Vec<_> = pcp.pop().into_iter().collect();
     let [first, second] = closers.map(|closer| closer.join().unwrap());
-    assert_once([held, first, second, store.rest()], vec![1, 2]);
+    assert_once([held, first, second, pcp.rest()], vec![1, 2]);
 }
 
 /// All scenes with one fault. Returns the number of interleavings.
@@ -310,7 +310,7 @@ fn model_of_the_child() {
 }
 
 #[test]
-fn no_page_is_lost_or_taken_twice_when_a_store_is_closed_from_elsewhere() {
+fn no_page_is_lost_or_taken_twice_when_a_pcp_is_closed_from_elsewhere() {
     let interleavings = all_scenes(Sound);
     eprintln!("{interleavings} interleavings");
     assert!(interleavings > 1000);

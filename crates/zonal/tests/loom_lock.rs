@@ -1,10 +1,10 @@
 //! The zone lock under every interleaving: the very file of the core, `zonal_core::sync`, compiled
 //! a second time with loom's atomics in place of the machine's.
 //!
-//! The futex is the home's, so here it is a model: a mutex stands for the kernel's hash bucket lock
-//! (`wait` compares the word and goes to sleep in one hold of it), a condition variable for the
-//! queue of sleepers. A lost wake-up is a deadlock, which loom reports; two threads in the lock are
-//! two accesses to one loom cell, which it reports too.
+//! The futex is the platform's, so here it is a model: a mutex stands for the kernel's hash bucket
+//! lock (`wait` compares the word and goes to sleep in one hold of it), a condition variable for
+//! the queue of sleepers. A lost wake-up is a deadlock, which loom reports; two threads in the lock
+//! are two accesses to one loom cell, which it reports too.
 //!
 //! The canaries break a rule of [`Wait`] and must be found: else the model proves nothing. Each
 //! runs in a process of its own, because loom cannot unwind from a deadlock.

@@ -89,9 +89,9 @@ fn free_pages(pool: &Pool, node: NodeId) -> u64 {
     zones.map(|zone| zone.free_snapshot()).sum()
 }
 
-fn high_mark(pool: &Pool, node: NodeId) -> u64 {
+fn high_watermark(pool: &Pool, node: NodeId) -> u64 {
     let zones = pool.view().zones().filter(|zone| zone.node() == node);
-    zones.map(|zone| zone.marks().mark(zonal_core::zone::watermark::Mark::High)).sum()
+    zones.map(|zone| zone.watermarks().of(zonal_core::zone::watermark::Watermark::High)).sum()
 }
 
 /// Waits until the condition holds. `false`: it never will.
@@ -159,7 +159,7 @@ fn when_the_load_stops_free_pages_return_above_the_high_mark() {
             }
         }
         for node in [0, 1].map(NodeId) {
-            let well = || free_pages(&pool, node) > high_mark(&pool, node);
+            let well = || free_pages(&pool, node) > high_watermark(&pool, node);
             assert!(comes(well), "round {round} {node:?}");
         }
     }
@@ -250,7 +250,7 @@ fn the_last_resort_is_asked_last_and_its_answer_is_tried() {
     while let Ok(page) = pool.alloc_pages(Order::ZERO, Gfp::KERNEL) {
         pages.push(page);
     }
-    // Or some more: the marks look at a counter that lags behind by what CPUs hold back.
+    // Or some more: the watermarks look at a counter that lags behind by what CPUs hold back.
     assert!(pages.len() >= before + 3);
     assert_eq!(calls.load(Relaxed), 1 + 3 + 1);
     // Nobody asks for those who would rather fail.

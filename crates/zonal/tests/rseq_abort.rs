@@ -1,14 +1,14 @@
-//! A restartable section is aborted before each of its instructions in turn, and each time
-//! something else happens to the stores before it starts again. Whatever instruction it was, the
+//! A restartable sequence is aborted before each of its instructions in turn, and each time
+//! something else happens to the pcps before it starts again. Whatever instruction it was, the
 //! operation must then be done once or not at all.
 //!
 //! ```text
-//!  a trap -> the handler begins to trace: a SIGTRAP in front of every instruction of a section
+//!  a trap -> the handler begins to trace: a SIGTRAP in front of every instruction of a sequence
 //!    from here on, and of the one behind its commit (how: `support/steps_*.rs`)
-//!  first trap inside a section: the kernel has sent us to the abort handler and forgotten the
+//!  first trap inside a sequence: the kernel has sent us to the abort handler and forgotten the
 //!    section. The handler goes back to its first instruction: now it runs unprotected, step by
 //!    step
-//!  in front of instruction n - 1: the handler tells the kernel of the section again, so the trap
+//!  in front of instruction n - 1: the handler tells the kernel of the sequence again, so the trap
 //!    behind that instruction aborts it for good. The handler stops tracing, and interferes.
 //! ```
 //! The way in is the kernel's own: nothing is simulated but where the interrupt falls. The same
@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
-use support::{cpus, install, move_thread, order, pool, pool_with, sections, steps, thread_id};
+use support::{cpus, install, move_thread, order, pool, pool_with, sequences, steps, thread_id};
 use zonal::sys::rseq_abi::{FIELD_RSEQ_CS, RseqArea};
 use zonal::{Gfp, Mode, Order, Policy, Pool};
 
@@ -38,15 +38,15 @@ const ARMED: u32 = 3;
 const END: u32 = 4;
 
 static PHASE: AtomicU32 = AtomicU32::new(IDLE);
-/// Instructions of the section that were reached.
+/// Instructions of the sequence that were reached.
 static REACHED: AtomicUsize = AtomicUsize::new(0);
 /// In front of which instruction to abort; one more than there are: behind the commit.
 static TARGET: AtomicUsize = AtomicUsize::new(0);
-/// Whether the section goes on where it was interfered with.
+/// Whether the sequence goes on where it was interfered with.
 static BROKEN: AtomicU32 = AtomicU32::new(0);
-/// Whether the kernel had forgotten the section, so that the experiment was none.
+/// Whether the kernel had forgotten the sequence, so that the experiment was none.
 static FORGOTTEN: AtomicU32 = AtomicU32::new(0);
-/// How often an experiment is tried until the kernel remembers the section.
+/// How often an experiment is tried until the kernel remembers the sequence.
 const TRIES: u32 = 10_000;
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
 static INTERFERENCE: AtomicU32 = AtomicU32::new(0);
@@ -74,7 +74,7 @@ const INTERFERENCES: [Interference; 6] = [Nothing, Pop, Push, Drain, OtherList, 
 enum Operation {
     Alloc,
     AllocFromEmpty,
-    /// From a list that must first become the active one, in a section of its own.
+    /// From a list that must first become the active one, in a sequence of its own.
     AllocSwitching,
     Free,
     FreeSwitching,
@@ -106,9 +106,9 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
             (next, next.is_none())
         }
         ARMED => {
-            // The kernel forgets a section that it finds us outside of, and that is where it finds
+            // The kernel forgets a sequence that it finds us outside of, and that is where it finds
             // us if it takes the CPU away while the handler still runs.
-            let forgotten = sections::of(at).is_some();
+            let forgotten = sequences::of(at).is_some();
             FORGOTTEN.store(forgotten.into(), Relaxed);
             (None, !forgotten)
         }
@@ -124,23 +124,23 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     PHASE.store(END, Relaxed);
 }
 
-/// One step of the walk through a section. Where to go on; `None`: interfere, the walk is over.
+/// One step of the walk through a sequence. Where to go on; `None`: interfere, the walk is over.
 fn walk(mut at: u64) -> Option<u64> {
     let target = TARGET.load(Relaxed);
-    if let Some(section) = sections::all().iter().find(|section| section.abort == at) {
+    if let Some(sequence) = sequences::all().iter().find(|sequence| sequence.abort == at) {
         if target == 0 {
             return None;
         }
         tell_kernel(0);
-        at = section.start;
+        at = sequence.start;
     }
-    let Some(section) = sections::of(at) else { return Some(at) };
+    let Some(sequence) = sequences::of(at) else { return Some(at) };
     let index = REACHED.fetch_add(1, Relaxed);
     if index + 1 == target {
         if BROKEN.load(Relaxed) != 0 {
             return None;
         }
-        tell_kernel(std::ptr::from_ref(section) as u64);
+        tell_kernel(std::ptr::from_ref(sequence) as u64);
         PHASE.store(ARMED, Relaxed);
     }
     Some(at)
@@ -148,7 +148,7 @@ fn walk(mut at: u64) -> Option<u64> {
 
 /// Writes this thread's `rseq_cs`.
 fn tell_kernel(descriptor: u64) {
-    let area = RseqArea::find().expect("there are sections, so there is an area").address();
+    let area = RseqArea::find().expect("there are sequences, so there is an area").address();
     let field = area.wrapping_add_signed(FIELD_RSEQ_CS) as *mut u64;
     // SAFETY: (1) the field of this thread's registered area, which programs are there to write.
     unsafe { field.write_volatile(descriptor) };
@@ -159,7 +159,7 @@ fn other(o: Order) -> Order {
     order(if o == Order::ZERO { 1 } else { 0 })
 }
 
-/// The thread is inside a section, so it holds no lock: everything may be called.
+/// The thread is inside a sequence, so it holds no lock: everything may be called.
 fn interfere() {
     // SAFETY: (1) set by `experiment` to a pool that lives until it returns.
     let pool = unsafe { &*POOL.load(Relaxed) };
@@ -189,7 +189,7 @@ fn interfere() {
     }
 }
 
-/// One operation, aborted in front of instruction `target` of its section.
+/// One operation, aborted in front of instruction `target` of its sequence.
 struct Experiment {
     operation: Operation,
     order: Order,
@@ -199,7 +199,7 @@ struct Experiment {
 }
 
 impl Experiment {
-    /// What is wrong afterwards, and how many instructions of the section were reached.
+    /// What is wrong afterwards, and how many instructions of the sequence were reached.
     fn run(&self, pool: &Pool) -> (Result<(), String>, usize) {
         for _ in 0..TRIES {
             FORGOTTEN.store(0, Relaxed);
@@ -209,7 +209,7 @@ impl Experiment {
             }
             outcome.0.unwrap();
         }
-        panic!("the kernel forgot the section {TRIES} times");
+        panic!("the kernel forgot the sequence {TRIES} times");
     }
 
     fn once(&self, pool: &Pool) -> (Result<(), String>, usize) {
@@ -314,7 +314,7 @@ fn pool_for(order: Order) -> Pool {
 }
 
 /// Whether there is anything to abort here; if so, the handler is in place.
-fn sections_exist() -> bool {
+fn sequences_exist() -> bool {
     install(libc::SIGTRAP, on_trap);
     *pool(4 << 20, true).mode() == Mode::Rseq
 }
@@ -325,14 +325,14 @@ fn length(operation: Operation, order: Order) -> usize {
     let walk = Experiment { operation, order, interference, target, broken };
     let (result, length) = walk.run(&pool_for(order));
     result.unwrap();
-    assert!(length > 3, "{operation:?}, {order:?}: the section has {length} instructions");
+    assert!(length > 3, "{operation:?}, {order:?}: the sequence has {length} instructions");
     length
 }
 
 #[test]
 fn an_operation_aborted_at_any_instruction_is_done_once_or_not_at_all() {
     let _one = ONE.lock().unwrap();
-    if !sections_exist() {
+    if !sequences_exist() {
         return;
     }
     for operation in [
@@ -372,7 +372,7 @@ fn an_operation_aborted_at_any_instruction_is_done_once_or_not_at_all() {
 #[test]
 fn a_section_that_goes_on_after_an_interference_is_noticed() {
     let _one = ONE.lock().unwrap();
-    if !sections_exist() {
+    if !sequences_exist() {
         return;
     }
     for (operation, interference) in [

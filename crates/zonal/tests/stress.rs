@@ -19,7 +19,7 @@ fn times(by_default: Duration, storms: u32) -> (Duration, Duration) {
     (each, (each + Duration::from_secs(5)) * storms + Duration::from_secs(120))
 }
 
-/// Signals must have used the stores, or the storm proves nothing about them.
+/// Signals must have used the pcps, or the storm proves nothing about them.
 fn assert_signals_worked(pool: &Pool, report: &Report) {
     if *pool.mode() == Mode::Rseq {
         assert!(report.signals > 0);

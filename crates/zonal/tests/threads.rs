@@ -131,7 +131,7 @@ fn a_thread_that_somebody_else_moves_has_each_page_once() {
     assert_all_free(&pool);
 }
 
-/// The kernel then keeps no CPU number for the thread, and never restarts a section of it.
+/// The kernel then keeps no CPU number for the thread, and never restarts a sequence of it.
 #[test]
 fn a_thread_without_a_registration_gets_real_pages_by_the_long_way() {
     let Ok(area) = zonal::sys::rseq_abi::RseqArea::find() else {
@@ -142,7 +142,7 @@ fn a_thread_without_a_registration_gets_real_pages_by_the_long_way() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (address, signature) = (area.address(), zonal::sys::rseq_abi::RSEQ_SIGNATURE);
-            // SAFETY: (1) takes back this thread's own registration; no section is running.
+            // SAFETY: (1) takes back this thread's own registration; no sequence is running.
             let gone = unsafe { libc::syscall(libc::SYS_rseq, address, 32, 1, signature) };
             assert_eq!(gone, 0, "{}", std::io::Error::last_os_error());
             for order in zonal::Order::all() {

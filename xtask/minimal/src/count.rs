@@ -3,7 +3,7 @@
 use minimal::{Pages, alloc, free, layout, start};
 use zonal_core::gfp::Gfp;
 use zonal_core::machine::{Machine, Metadata, ZoneSpec};
-use zonal_core::pcp::store::Pcp;
+use zonal_core::pcp::state::Pcp;
 use zonal_core::policy::Policy;
 use zonal_core::sync::{AtomicU8, AtomicU32, AtomicU64};
 use zonal_core::types::{NodeId, Order, Pfn, ZoneId, ZoneKind};

@@ -1,4 +1,4 @@
-//! A home with one CPU, no sections and no operating system, and the calls a kernel makes.
+//! A platform with one CPU, no sections and no operating system, and the calls a kernel makes.
 #![no_std]
 #![deny(unsafe_code)]
 

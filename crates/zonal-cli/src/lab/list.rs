@@ -55,7 +55,7 @@ pub fn run(args: &ListArgs) -> anyhow::Result<Verdict> {
         output::data(&(serde_json::to_string_pretty(&listed)? + "\n"))?;
         return Ok(Verdict::Pass);
     }
-    let section = |title: &str, entries: &[Known]| {
+    let part = |title: &str, entries: &[Known]| {
         let mut table = Drawn::new();
         table.load_style(presets::NOTHING);
         for entry in entries {
@@ -63,8 +63,8 @@ pub fn run(args: &ListArgs) -> anyhow::Result<Verdict> {
         }
         format!("{title}\n{}\n", table.trim_fmt())
     };
-    let experiments = section("experiments", &listed.experiments);
-    let machines = section("machines", &listed.machines);
+    let experiments = part("experiments", &listed.experiments);
+    let machines = part("machines", &listed.machines);
     let workloads = numbers(&listed.workloads);
     output::data(&format!("{experiments}\n{machines}\n{workloads}"))?;
     Ok(Verdict::Pass)

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use zonal_lab::experiment::{EXPERIMENTS, Experiment, Options, SCHEMA_VERSION, Table};
 use zonal_lab::recipe::{Recipe, quoted};
-use zonal_lab::report::{Part, sweep_section, whole};
+use zonal_lab::report::{Part, sweep_part, whole};
 use zonal_lab::sweep::{Sweep, axes};
 
 use super::args::ReportArgs;
@@ -98,5 +98,5 @@ fn sizes(args: &ReportArgs) -> anyhow::Result<Part> {
         ));
     }
     let title = format!("Policies by size: {WORKLOAD} on {MACHINE}");
-    Ok(Part { title, body: sweep_section(&sweep, &rows, &command) })
+    Ok(Part { title, body: sweep_part(&sweep, &rows, &command) })
 }

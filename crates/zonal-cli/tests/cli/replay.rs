@@ -171,7 +171,10 @@ fn one_request_is_explained_where_it_comes() {
     let explained = &json(&[&none[..], &["7", "--json"]].concat())["explained"];
     assert_eq!(explained["number"], 7);
     let steps = explained["steps"].as_array().unwrap();
-    assert!(steps[0].as_str().unwrap().starts_with("walk, down to the low mark"), "{explained}");
+    assert!(
+        steps[0].as_str().unwrap().starts_with("walk, down to the low watermark"),
+        "{explained}"
+    );
     assert!(steps[1].as_str().unwrap().contains("zone Normal: "), "{explained}");
     assert!(explained["outcome"].as_str().unwrap().starts_with("served from node 0"));
     let text = stdout(&[&none[..], &["7"]].concat());

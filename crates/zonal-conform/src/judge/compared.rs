@@ -1,25 +1,25 @@
 //! Values of a `zoneinfo` beside what the core computes: which there are, and how each is named.
 
 use zonal_core::types::ZoneKind;
-use zonal_core::zone::watermark::{Mark, Watermarks};
+use zonal_core::zone::watermark::{Watermark, Watermarks};
 
 use crate::capture::Capture;
 use crate::era::{Era, PrintedHigh};
 use crate::model::Limits;
 use crate::place::Place;
 use crate::report::{Check, Value};
-use crate::zones::{ListText, MARKS, ZoneFile, ZoneText, name};
+use crate::zones::{ListText, WATERMARKS, ZoneFile, ZoneText, name};
 
 /// What a value is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// One of the marks.
-    Mark,
+    /// One of the watermarks.
+    Watermark,
     /// A row of reserves.
     Protection,
     /// The batch of a list.
     Batch,
-    /// The limit of a list that follows from the low mark.
+    /// The limit of a list that follows from the low watermark.
     Limit,
     /// The limit of a list that follows from the size.
     UpperLimit,
@@ -42,8 +42,8 @@ impl Part {
     }
 }
 
-/// A mark for each of [`MARKS`].
-const BY_NAME: [Mark; 4] = [Mark::Min, Mark::Low, Mark::High, Mark::Promo];
+/// A watermark for each of [`WATERMARKS`].
+const BY_NAME: [Watermark; 4] = [Watermark::Min, Watermark::Low, Watermark::High, Watermark::Promo];
 
 /// Every comparison that a `zoneinfo` allows, with its zone's position.
 pub fn checks(capture: &Capture, file: &ZoneFile, computed: &[Limits]) -> Vec<Compared> {
@@ -53,11 +53,11 @@ pub fn checks(capture: &Capture, file: &ZoneFile, computed: &[Limits]) -> Vec<Co
         let mut push = |part, check| checks.push((index, part, check));
         let name = name(zone);
         let file = &file.file;
-        for ((printed, mark), what) in zone.marks.iter().zip(BY_NAME).zip(MARKS) {
+        for ((printed, watermark), what) in zone.watermarks.iter().zip(BY_NAME).zip(WATERMARKS) {
             let Some(printed) = printed else { continue };
-            let mark = limits.marks.stored(mark).saturating_add(zone.boost);
+            let watermark = limits.watermarks.stored(watermark).saturating_add(zone.boost);
             let what = format!("{name} {what}");
-            push(Part::Mark, number(file, printed.line, what, printed.value, mark));
+            push(Part::Watermark, number(file, printed.line, what, printed.value, watermark));
         }
         push(Part::Protection, protection(file, zone, &kinds, limits));
         for list in &zone.lists {
@@ -107,7 +107,7 @@ fn list_checks(
 #[derive(Debug, Clone)]
 pub struct Settled {
     /// Marks, without a boost.
-    pub marks: Vec<Watermarks>,
+    pub watermarks: Vec<Watermarks>,
     /// Rows of `protection`.
     pub protection: Vec<Vec<i64>>,
 }
@@ -126,7 +126,7 @@ impl Settled {
             false => kinds.iter().map(|kind| limits.protection[kind.index()] as i64).collect(),
         };
         Settled {
-            marks: computed.iter().map(|limits| limits.marks).collect(),
+            watermarks: computed.iter().map(|limits| limits.watermarks).collect(),
             protection: computed.iter().enumerate().map(row).collect(),
         }
     }

@@ -65,7 +65,7 @@ pub fn judge(bench: &Bench<'_>, case: &mut Case) -> Result<(Vec<Then>, Vec<Settl
 /// What lists would be in zones as small as they can have been when kernels before 5.14 made their
 /// lists; nothing for later ones.
 fn sizes_when_made(bench: &Bench<'_>, file: &ZoneFile) -> Result<Vec<Compared>, Error> {
-    if bench.capture.release.sizes_follow_marks() {
+    if bench.capture.release.sizes_follow_watermarks() {
         return Ok(Vec::new());
     }
     let zones = file.zones.iter().enumerate();

@@ -79,11 +79,12 @@ fn evidence(
             };
             sizes = lists.narrow(sizes, high_max, batch)?;
         }
-        let stored = |mark: &Option<Number>| mark.map(|m| m.value.saturating_sub(zone.boost));
-        let marks = zone.marks.each_ref().map(stored);
-        let mut evidence = Evidence { kind: zone.kind, marks, sizes };
+        let stored =
+            |watermark: &Option<Number>| watermark.map(|m| m.value.saturating_sub(zone.boost));
+        let watermarks = zone.watermarks.each_ref().map(stored);
+        let mut evidence = Evidence { kind: zone.kind, watermarks, sizes };
         // The marks of an empty zone follow from nothing.
-        evidence.marks = if most > 0 { rules.repaired(&evidence) } else { [None; 4] };
+        evidence.watermarks = if most > 0 { rules.repaired(&evidence) } else { [None; 4] };
         zones.push(evidence);
     }
     for index in (0..zones.len()).filter(|index| Some(*index) != without) {
@@ -214,7 +215,7 @@ fn judge_zone(
     };
     let times = [0, 1, 2, 3].map(zone);
     // All lists of a zone have their limits of one time, but that may be another for the limit that
-    // follows from the low mark than for the one that follows from the size.
+    // follows from the low watermark than for the one that follows from the size.
     let held = |part: Part, at: usize| {
         times[at].iter().filter(|(other, check)| *other == part && check.holds()).count()
     };

@@ -63,7 +63,7 @@ fn memory(bench: &Bench<'_>, case: &mut Case) {
     }
 }
 
-/// `MemAvailable`, from the other amounts of its text and the marks of that time (LB I.4).
+/// `MemAvailable`, from the other amounts of its text and the watermarks of that time (LB I.4).
 fn available(bench: &Bench<'_>, settled: Option<&Settled>, case: &mut Case) {
     let capture = bench.capture;
     let what = "MemAvailable";
@@ -85,26 +85,26 @@ fn available(bench: &Bench<'_>, settled: Option<&Settled>, case: &mut Case) {
         case.skip(what, "an amount that it follows from is not in the text");
         return;
     };
-    let (total_reserve, low_marks) = reserves(zones, settled);
+    let (total_reserve, low_watermarks) = reserves(zones, settled);
     let file_lru = active + inactive;
-    let memory = Memory { free, total_reserve, low_marks, file_lru, reclaimable };
+    let memory = Memory { free, total_reserve, low_watermarks, file_lru, reclaimable };
     let computed = available_pages(&memory).saturating_mul(PAGE_KIB);
     case.check(number(file, line, what, printed, computed));
 }
 
-/// What all zones keep back, and the sum of their low marks.
+/// What all zones keep back, and the sum of their low watermarks.
 fn reserves(file: &ZoneFile, settled: &Settled) -> (u64, u64) {
-    let (mut reserve, mut low_marks) = (0, 0);
-    let rows = settled.marks.iter().zip(&settled.protection);
-    for (zone, (marks, row)) in file.zones.iter().zip(rows) {
+    let (mut reserve, mut low_watermarks) = (0, 0);
+    let rows = settled.watermarks.iter().zip(&settled.protection);
+    for (zone, (watermarks, row)) in file.zones.iter().zip(rows) {
         let mut protection = [0; NR_ZONE_KINDS];
         for (pages, kept) in protection.iter_mut().zip(row) {
             *pages = (*kept).max(0) as u64;
         }
-        reserve += total_reserve(zone.managed.value, &protection, marks);
-        low_marks = marks.low.saturating_add(zone.boost).saturating_add(low_marks);
+        reserve += total_reserve(zone.managed.value, &protection, watermarks);
+        low_watermarks = watermarks.low.saturating_add(zone.boost).saturating_add(low_watermarks);
     }
-    (reserve, low_marks)
+    (reserve, low_watermarks)
 }
 
 /// The pages present in a zone are the memory within its span.

@@ -3,20 +3,20 @@
 //!
 //! It is the walk of `alloc::search` itself with a visitor that only notes. Nothing is taken,
 //! woken, reclaimed or remembered, and no lock is taken. What node reclaim, direct reclaim, memory
-//! still to come and emptied stores would give is not known before it is tried; a request that gets
+//! still to come and emptied pcps would give is not known before it is tried; a request that gets
 //! that far is told so.
 
 use core::fmt;
 
 use super::request::AllocError;
-use super::search::{Search, Seen, Visit, Walk, mark_of, reserve_flags, slow_flags};
+use super::search::{Search, Seen, Visit, Walk, reserve_flags, slow_flags, watermark_of};
 use crate::buddy::TakeRequest;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Migratetype, NodeId, Order, ZoneId, ZoneKind};
 use crate::zone::state::Zone;
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 /// A zone, by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,11 +49,11 @@ pub enum Source {
 pub enum Verdict {
     /// It gives the block.
     Gives(Source),
-    /// It would fall below its mark.
-    BelowMark,
-    /// It is above its mark, but has no block that the request may take.
+    /// It would fall below its watermark.
+    BelowWatermark,
+    /// It is above its watermark, but has no block that the request may take.
     NoBlock,
-    /// It is below its mark, or has no block, and memory is still to come to it.
+    /// It is below its watermark, or has no block, and memory is still to come to it.
     Grows,
 }
 
@@ -68,7 +68,7 @@ pub struct Look {
     /// for atomic requests.
     pub unusable: u64,
     /// The mark that is asked, boost included, before what the request's rights take off.
-    pub mark: u64,
+    pub watermark: u64,
     /// Pages kept back from requests that could have been served from a higher zone (LB A.7).
     pub reserve: u64,
     /// More than this many must be usable.
@@ -82,8 +82,8 @@ pub struct Look {
 pub enum Note {
     /// A walk over the zonelist begins.
     Walk {
-        /// The mark it asks; `None`: the request ignores the marks.
-        mark: Option<Mark>,
+        /// The watermark it asks; `None`: the request ignores the watermarks.
+        watermark: Option<Watermark>,
         /// It takes no block of another type and does not leave the preferred node.
         apart: bool,
     },
@@ -112,17 +112,18 @@ pub enum Outcome {
     Served(Place, Source),
     /// Direct reclaim would be asked, again and again while it frees pages.
     Reclaims,
-    /// The stores of all CPUs and the reserves would be emptied, and the zones asked again. For a
+    /// The pcps of all CPUs and the reserves would be emptied, and the zones asked again. For a
     /// request that must not wait only where it may win by it.
     Drains {
-        /// Base pages on the stores and in the depots of the zones the request may use.
+        /// Base pages on the pcps and in the depots of the zones the request may use.
         cached: u64,
-        /// Base pages by which their marks would fall, lent to the background reclaimer so far.
+        /// Base pages by which their watermarks would fall, lent to the background reclaimer so
+        /// far.
         boost: u64,
         /// Base pages kept there for atomic requests.
         reserved: u64,
     },
-    /// It must not fail: it would wait until others free pages, in a home that can wait.
+    /// It must not fail: it would wait until others free pages, in a platform that can wait.
     Waits,
     /// It would be refused.
     Refused(AllocError),
@@ -179,10 +180,10 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         let (mut cached, mut boost, mut reserved, mut deltas) = (0, 0, 0, false);
         for zone in self.allowed() {
             let ops = self.zone_ops(zone);
-            boost += zone.marks().boost;
+            boost += zone.watermarks().boost;
             reserved += zone.snapshot(self.highest).highatomic_free;
             cached += ops.depot_pages();
-            cached += ops.stores().map(|pcp| u64::from(pcp.count())).sum::<u64>();
+            cached += ops.pcps().map(|pcp| u64::from(pcp.count())).sum::<u64>();
             let has_delta = |cpu| ops.pcp(cpu).free_diff.load(Relaxed) != 0;
             deltas |= self.on.each_cpu().any(has_delta);
         }
@@ -204,7 +205,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         if let Some(list) = list {
             let cold = self.gfp.contains(Gfp::COLD);
             let cpu = on.platform.cpu();
-            let listed = on.store_for(zone.id, cpu, cold).listed(list);
+            let listed = on.pcp_for(zone.id, cpu, cold).listed(list);
             if listed > 0 {
                 return Some(Source::List(listed));
             }
@@ -244,7 +245,7 @@ impl<'a, P: Platform> Noting<'_, '_, 'a, P> {
     fn look(&mut self, zone: &'a Zone, mut verdict: Verdict) {
         let (search, flags) = (self.search, self.flags);
         let snapshot = zone.snapshot(search.highest);
-        let (marks, mark) = (zone.marks(), mark_of(flags));
+        let (watermarks, watermark) = (zone.watermarks(), watermark_of(flags));
         let grows = search.on.is_growing() && zone.deferred.left() > 0;
         if !matches!(verdict, Verdict::Gives(_)) && grows {
             verdict = Verdict::Grows;
@@ -254,9 +255,9 @@ impl<'a, P: Platform> Noting<'_, '_, 'a, P> {
             place: place(zone),
             free: snapshot.free,
             unusable: snapshot.unusable(search.order, flags),
-            mark: marks.mark(mark),
+            watermark: watermarks.of(watermark),
             reserve: snapshot.reserve,
-            needed: snapshot.kept(search.order, &marks, mark, flags),
+            needed: snapshot.kept(search.order, &watermarks, watermark, flags),
             verdict,
         }));
     }
@@ -271,11 +272,11 @@ impl<'a, P: Platform> Visit<'a, P> for Noting<'_, '_, 'a, P> {
             Seen::Starts(flags) => {
                 self.flags = flags;
                 let ignores = flags.contains(AllocFlags::NO_WATERMARKS);
-                let mark = (!ignores).then(|| mark_of(flags));
+                let watermark = (!ignores).then(|| watermark_of(flags));
                 let apart = flags.contains(AllocFlags::NOFRAGMENT);
-                (self.note)(Note::Walk { mark, apart });
+                (self.note)(Note::Walk { watermark, apart });
             }
-            Seen::BelowMark(zone) => self.look(zone, Verdict::BelowMark),
+            Seen::BelowWatermark(zone) => self.look(zone, Verdict::BelowWatermark),
             Seen::NodeReclaim(zone) => {
                 (self.note)(Note::NodeReclaim(place(zone)));
                 self.certain = false;
@@ -317,7 +318,7 @@ impl fmt::Display for Source {
 
 impl Note {
     /// The section of `docs/linux` that has the rule of this step; `None` where no kernel has it.
-    pub const fn section(&self) -> Option<&'static str> {
+    pub const fn rule(&self) -> Option<&'static str> {
         Some(match self {
             Note::Walk { .. } | Note::Dirty(_) | Note::Stops(_) => "LB D.4",
             Note::Zone(_) => "LB C.5",
@@ -331,7 +332,7 @@ impl Note {
 
 impl Outcome {
     /// The section of `docs/linux` that has the rule of this end.
-    pub const fn section(&self) -> &'static str {
+    pub const fn rule(&self) -> &'static str {
         match self {
             Outcome::Served(_, Source::List(_)) => "LB E.6",
             Outcome::Served(_, Source::Depot) => "LB D.4",
@@ -348,10 +349,10 @@ impl Outcome {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::Walk { mark, apart } => {
-                match mark {
-                    Some(mark) => write!(f, "walk, down to the {mark} mark")?,
-                    None => f.write_str("walk, past all marks")?,
+            Note::Walk { watermark, apart } => {
+                match watermark {
+                    Some(watermark) => write!(f, "walk, down to the {watermark} watermark")?,
+                    None => f.write_str("walk, past all watermarks")?,
                 }
                 if *apart { f.write_str(", types kept apart") } else { Ok(()) }
             }
@@ -367,19 +368,19 @@ impl fmt::Display for Note {
             Note::Depots(pages) => write!(f, "the depots are emptied ({pages} pages)"),
             Note::Wakes(node) => write!(f, "the background reclaimer of {node:?} is woken"),
         }?;
-        self.section().map_or(Ok(()), |section| write!(f, " [{section}]"))
+        self.rule().map_or(Ok(()), |rule| write!(f, " [{rule}]"))
     }
 }
 
 impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Look { place, free, unusable, mark, reserve, needed, verdict } = self;
+        let Look { place, free, unusable, watermark, reserve, needed, verdict } = self;
         let usable = free.saturating_sub(*unusable);
         write!(f, "{place}: {free} pages free, {usable} usable, more than {needed} needed ")?;
-        write!(f, "(mark {mark}, reserve {reserve}): ")?;
+        write!(f, "(watermark {watermark}, reserve {reserve}): ")?;
         match verdict {
             Verdict::Gives(source) => write!(f, "gives {source}"),
-            Verdict::BelowMark => f.write_str("refuses, it would fall below its mark"),
+            Verdict::BelowWatermark => f.write_str("refuses, it would fall below its watermark"),
             Verdict::NoBlock => f.write_str("has no block for the request"),
             Verdict::Grows => f.write_str("refuses; memory is still to come to it"),
         }
@@ -402,6 +403,6 @@ impl fmt::Display for Explained {
         if !self.certain {
             f.write_str(", unless a step above made room")?;
         }
-        write!(f, " [{}]", self.outcome.section())
+        write!(f, " [{}]", self.outcome.rule())
     }
 }

@@ -3,13 +3,13 @@
 //! [`finish`](Growth::finish).
 //!
 //! ```text
-//!   online_deferred ── first section ──► buddy      setup: sizes of the stores, no marks yet
+//!   online_deferred ── first section ──► buddy      setup: sizes of the pcps, no watermarks yet
 //!                      │ rest
 //!   grow (workers) ────┤ claim, prepare ──► buddy
 //!   walk (on demand) ──┘ under the zone lock ──► buddy
-//!   finish: all of it, then marks, and by `pcp.recompute` the sizes of the stores
+//!   finish: all of it, then watermarks, and by `pcp.recompute` the sizes of the pcps
 //! ```
-//! The sizes of the stores follow from the few pages that were there at first. Up to 5.3 nothing
+//! The sizes of the pcps follow from the few pages that were there at first. Up to 5.3 nothing
 //! computed them again (LB E.11).
 
 use core::fmt;
@@ -130,8 +130,9 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
         self.on.zones_of(node).map(|zone| zone.deferred.left()).sum()
     }
 
-    /// Brings the next section of a node online: claims it, lets the home `prepare` it while nobody
-    /// else can see it, and hands it to the buddy. Returns its pages; 0 when nothing is left.
+    /// Brings the next section of a node online: claims it, lets the platform `prepare` it while
+    /// nobody else can see it, and hands it to the buddy. Returns its pages; 0 when nothing is
+    /// left.
     pub fn grow(self, node: NodeId, prepare: impl FnOnce(Range<Pfn>)) -> Result<u64, OnlineError> {
         let claim = |zone: &'a Zone| Some((zone, zone.deferred.claim(SECTION_PAGES)?));
         let mut zones = self.on.zones_of(node).filter(|zone| zone.deferred.left() > 0);

@@ -1,10 +1,10 @@
-//! The allocator: requests in, blocks out, over all zones, stores and nodes of one machine.
+//! The allocator: requests in, blocks out, over all zones, pcps and nodes of one machine.
 //!
 //! ```text
-//!  alloc ── walk (LB D.4) ── zone passes its mark? ── store of this CPU ── pop ──────────► block
+//!  alloc ── walk (LB D.4) ── zone passes its watermark? ── pcp of this CPU ── pop ────────► block
 //!    │                            │ no                     │ empty
 //!    │                        next zone               refill under the zone lock (LB E.6)
-//!    └─ slow (LB D.5): wake the reclaimer, min mark, reclaim, drain every store, exact refusal
+//!    └─ slow (LB D.5): wake the reclaimer, min watermark, reclaim, drain every pcp, exact refusal
 //! ```
 //! # Roles
 //! [`Allocator`] is the way in. The work is done by roles, each about one thing: they are small
@@ -15,9 +15,9 @@
 //! |--|--|--|
 //! | `tables` | the machine | finds records; policy, values of sysctls (`tunables`), rare events |
 //! | `zone_ops` | a zone | buddy, depots and counters under the zone lock |
-//! | `store_ops` | a closed store | refills, drains, pushes; whole batches and blocks |
-//! | `cpu_ops` | a CPU | takes and frees blocks; drains and refreshes its stores |
-//! | `limits` | what follows from memory, CPUs and sysctls | marks, reserves, sizes, thresholds |
+//! | `pcp_ops` | a closed pcp | refills, drains, pushes; whole magazines and blocks |
+//! | `cpu_ops` | a CPU | takes and frees blocks; drains and refreshes its pcps |
+//! | `limits` | what memory, CPUs and sysctls decide | watermarks, reserves, sizes, thresholds |
 //! | `growth` | memory that comes online | sections, by workers and on demand (LB A.8) |
 //! | `node_ops` | a node | node reclaim, the background reclaimer |
 //! | `search` | a request | the walk over zones, the slow path, direct reclaim |
@@ -26,7 +26,7 @@
 //! nothing, and `validate` walks everything.
 //!
 //! # Lock order
-//! store gate, then zone lock. Two gates are never held at once, nor two zone locks, but for
+//! pcp gate, then zone lock. Two gates are never held at once, nor two zone locks, but for
 //! [`Allocator::hold_all`], which takes all gates and then all zone locks, each in the order of its
 //! table.
 
@@ -36,11 +36,11 @@ pub mod explain;
 mod growth;
 mod limits;
 mod node_ops;
+mod pcp_ops;
 mod request;
 mod search;
 mod setup;
 mod stats;
-mod store_ops;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -68,14 +68,14 @@ use explain::{Explained, Note, Outcome};
 use growth::Growth;
 use limits::Limits;
 use node_ops::NodeOps;
+use pcp_ops::PcpOps;
 use search::Search;
-use store_ops::StoreOps;
 use zone_ops::ZoneOps;
 
 use crate::frame::{PageState, PageWord};
 use crate::machine::{Machine, MachineError, Metadata};
 use crate::pcp::closed::Closed;
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::platform::reclaimer::Unit;
 use crate::policy::Policy;
@@ -89,7 +89,7 @@ use crate::zone::reclaim::Reclaiming;
 use crate::zone::state::{LockedZone, Zone};
 use crate::zonelist::Node;
 
-/// Most pages taken in one hold of the store: some microsecond, while others on the CPU go to the
+/// Most pages taken in one hold of the pcp: some microsecond, while others on the CPU go to the
 /// buddy.
 const HOLD_PAGES_MAX: usize = 2048;
 
@@ -108,8 +108,8 @@ impl<P> fmt::Debug for Allocator<'_, P> {
 /// Something that [`Allocator::hold_all`] holds.
 #[derive(Debug)]
 pub enum Held<'s, P: Platform> {
-    /// A closed store.
-    Store(Closed<'s>),
+    /// A closed pcp.
+    Pcp(Closed<'s>),
     /// A locked zone.
     Zone(LockedZone<'s, P>),
 }
@@ -161,7 +161,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// Computes what follows from the memory that is online: `min_free_kbytes`, watermarks,
     /// reserves, statistics thresholds and the sizes of the per-CPU lists (LB C.3). While memory is
-    /// still to come, there are no marks yet: [`finish_growth`](Self::finish_growth) sets them up.
+    /// still to come, there are no watermarks yet: [`finish_growth`](Self::finish_growth) sets them
+    /// up.
     pub fn setup(&self) {
         Limits::new(&self.tables).setup();
     }
@@ -177,9 +178,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
         Growth::new(&self.tables).left(node)
     }
 
-    /// Brings the next section of a node online, for a worker: claims it, lets the home `prepare`
-    /// it while nobody else can see it, and hands it to the buddy. Returns its pages; 0 when
-    /// nothing is left. Workers may run in parallel, on one node too.
+    /// Brings the next section of a node online, for a worker: claims it, lets the platform
+    /// `prepare` it while nobody else can see it, and hands it to the buddy. Returns its pages; 0
+    /// when nothing is left. Workers may run in parallel, on one node too.
     ///
     /// # Errors
     /// [`OnlineError::InUse`] if part of it was in use already.
@@ -188,8 +189,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// Brings all memory online that is left, waits for what workers have claimed, and computes
-    /// what follows from the memory: marks, reserves, thresholds, and if `pcp.recompute` says so
-    /// the sizes of the per-CPU stores. Does nothing if that has been done.
+    /// what follows from the memory: watermarks, reserves, thresholds, and if `pcp.recompute` says
+    /// so the sizes of the pcps. Does nothing if that has been done.
     ///
     /// # Errors
     /// As [`grow`](Self::grow).
@@ -205,14 +206,14 @@ impl<'a, P: Platform> Allocator<'a, P> {
         Limits::new(&self.tables).set(sysctl, value)
     }
 
-    /// A CPU comes online: if the policy says so the stores of every zone are sized anew, with one
+    /// A CPU comes online: if the policy says so the pcps of every zone are sized anew, with one
     /// CPU more on *every* node, as Linux does until it next computes them (LB E.4).
     pub fn cpu_online(&self, cpu: CpuId) {
         Limits::new(&self.tables).cpu_online(cpu);
     }
 
-    /// A CPU is gone: its stores are emptied, its deltas folded into their zones, NUMA events
-    /// included, and thresholds and, if the policy says so, the stores of every zone are sized anew
+    /// A CPU is gone: its pcps are emptied, its deltas folded into their zones, NUMA events
+    /// included, and thresholds and, if the policy says so, the pcps of every zone are sized anew
     /// for the CPUs that are left (LB E.9, F.4). Nothing may run on the CPU any more.
     pub fn cpu_dead(&self, cpu: CpuId) {
         Limits::new(&self.tables).cpu_dead(cpu);
@@ -221,7 +222,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
 /// Requests.
 impl<'a, P: Platform> Allocator<'a, P> {
-    /// A block for `request`. Its words are handed out; its memory is as the home left it.
+    /// A block for `request`. Its words are handed out; its memory is as the platform left it.
     ///
     /// # Errors
     /// [`AllocError`] names the zone and the watermark that refused last.
@@ -328,13 +329,13 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
 /// Stores drained, blocks isolated, everything held.
 impl<'a, P: Platform> Allocator<'a, P> {
-    /// Empties every store and depot of every zone into the buddies. Returns the pages moved. Waits
-    /// for stores that somebody else has closed.
+    /// Empties every pcp and depot of every zone into the buddies. Returns the pages moved. Waits
+    /// for pcps that somebody else has closed.
     pub fn drain_all(&self) -> u64 {
         cpu_ops::drain_all(&self.tables)
     }
 
-    /// Empties one store. Returns the pages moved; 0 also if the home cannot fence that CPU.
+    /// Empties one pcp. Returns the pages moved; 0 also if the platform cannot fence that CPU.
     pub fn drain(&self, zone: ZoneId, cpu: CpuId) -> u64 {
         self.cpu_ops(cpu).drain_work(self.tables.zone(zone))
     }
@@ -351,12 +352,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.zone_ops(zone).restore_block(pfn, order);
     }
 
-    /// Closes every store and takes every zone lock, handing each to `keep`. Nothing moves until
+    /// Closes every pcp and takes every zone lock, handing each to `keep`. Nothing moves until
     /// all of them are dropped, the last one first.
     pub fn hold_all<'s>(&'s self, keep: &mut impl FnMut(Held<'s, P>)) {
         for pcp in self.tables.pcps {
-            if let Some(store) = StoreOps::close(self.zone_ops(pcp.zone), pcp) {
-                keep(Held::Store(store.closed));
+            if let Some(pcp) = PcpOps::close(self.zone_ops(pcp.zone), pcp) {
+                keep(Held::Pcp(pcp.closed));
             }
         }
         for zone in self.tables.zones {
@@ -456,19 +457,19 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.node_ops(reclaimer.node()).step(reclaimer)
     }
 
-    /// The home's clock says that the reclaimer slept long: wakes it if its node is below the high
-    /// mark and somebody holds pages to give up. Linux waits for the next request that finds the
-    /// node low; a pool gives back what a burst left low once the burst has ended. Returns whether
-    /// it was woken.
+    /// The platform's clock says that the reclaimer slept long: wakes it if its node is below the
+    /// high mark and somebody holds pages to give up. Linux waits for the next request that finds
+    /// the node low; a pool gives back what a burst left low once the burst has ended. Returns
+    /// whether it was woken.
     pub fn background_check(&self, node: NodeId) -> bool {
         self.node_ops(node).check()
     }
 
-    /// A home's fast path dropped a copy of a block that a racing double free had put on two stacks
-    /// (PCP-3). The copy came from the CPU's store of the zone that the CPU prefers.
+    /// A platform's fast path dropped a copy of a block that a racing double free had put on two
+    /// stacks (PCP-3). The copy came from the CPU's pcp of the zone that the CPU prefers.
     pub fn count_stray(&self, cpu: CpuId) {
-        let store = self.pcp(self.tables.preferred_zone(cpu), cpu);
-        store.events.double_frees.fetch_add(1, Relaxed);
+        let pcp = self.pcp(self.tables.preferred_zone(cpu), cpu);
+        pcp.events.double_frees.fetch_add(1, Relaxed);
     }
 
     /// What node reclaim and direct reclaim did so far.
@@ -477,7 +478,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// The right to reclaim in a zone or node, as node reclaim takes it (RECLAIM-1), unless
-    /// somebody has it: for a home in virtual time, where others come while a try goes on.
+    /// somebody has it: for a platform in virtual time, where others come while a try goes on.
     pub fn hold_reclaim(&self, unit: Unit) -> Option<Reclaiming<'a>> {
         match unit {
             Unit::Zone(zone) => self.tables.zone(zone).reclaim.try_lock(),
@@ -488,7 +489,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
 /// What there is, and its figures.
 impl<'a, P: Platform> Allocator<'a, P> {
-    /// The home.
+    /// The platform.
     pub fn platform(&self) -> &P {
         &self.tables.platform
     }
@@ -508,7 +509,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn cpus(&self) -> usize {
         self.tables.cpus()
     }
-    /// The store of a (zone, CPU).
+    /// The pcp of a (zone, CPU).
     #[inline]
     pub fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
         self.tables.pcp(zone, cpu)
@@ -529,7 +530,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub(crate) fn words(&self) -> &'a [AtomicU64] {
         self.tables.words
     }
-    /// What records lie where: CPUs, nodes, zonelists, stores.
+    /// What records lie where: CPUs, nodes, zonelists, pcps.
     pub fn tables(&self) -> &Tables<'a, P> {
         &self.tables
     }
@@ -546,7 +547,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn numa_events(&self, node: NodeId) -> NumaEvents {
         self.stats().numa_events(node)
     }
-    /// Pages free or waiting on a store or in a depot, over all zones.
+    /// Pages free or waiting on a pcp or in a depot, over all zones.
     pub fn free_pages(&self) -> u64 {
         self.stats().free_pages()
     }

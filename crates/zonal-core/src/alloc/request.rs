@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::gfp::Gfp;
 use crate::types::{NodeId, Order, Pfn, ZoneId, ZoneKind};
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 /// One request for a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ pub struct AllocError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The last zone tried would have fallen below its mark.
+    /// The last zone tried would have fallen below its watermark.
     Watermark {
         /// The zone.
         zone: ZoneId,
@@ -54,14 +54,14 @@ pub enum Refusal {
         /// Its kind.
         kind: ZoneKind,
         /// The mark that refused.
-        mark: Mark,
+        watermark: Watermark,
         /// Free pages that counted for the request.
         free: u64,
         /// It needed more than this many.
         needed: u64,
     },
-    /// The last zone tried is above its mark, or the request ignores marks, but there is no free
-    /// block of the order.
+    /// The last zone tried is above its watermark, or the request ignores watermarks, but there is
+    /// no free block of the order.
     Fragmented {
         /// The zone.
         zone: ZoneId,
@@ -84,11 +84,11 @@ impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot allocate {:?} ({} KiB): ", self.order, self.order.bytes() / 1024)?;
         match self.why {
-            Refusal::Watermark { node, kind, mark, free, needed, .. } => {
+            Refusal::Watermark { node, kind, watermark, free, needed, .. } => {
                 write!(
                     f,
                     "{node:?}, zone {kind} has {free} pages free for this request and needs more \
-                     than {needed} to stay above its {mark} watermark"
+                     than {needed} to stay above its {watermark} watermark"
                 )
             }
             Refusal::Fragmented { node, kind, free, .. } => {

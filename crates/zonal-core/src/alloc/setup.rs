@@ -6,9 +6,9 @@ use crate::buddy::FallbackPolicy;
 use crate::frame::Frames;
 use crate::gfp::ZoneKinds;
 use crate::machine::depots::ZoneDepots;
-use crate::machine::{Layout, Machine, MachineError, Metadata, StoreOrder, zonelists};
+use crate::machine::{Layout, Machine, MachineError, Metadata, PcpOrder, zonelists};
 use crate::pcp::lists::ListMap;
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::pcp::tune::PcpParams;
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -35,7 +35,7 @@ impl<'a, P: Platform> Tables<'a, P> {
         let sets = policy.pcp.free_lists.sets();
         let pcps = &mut pcps[..sets * zones.len() * machine.cpus.len()];
         let nodes = &nodes[..machine.nodes()];
-        fill_stores(machine, &policy, &map, zones, pcps, (slots, nodes));
+        fill_pcps(machine, &policy, &map, zones, pcps, (slots, nodes));
         let exists = |kind| machine.zones.iter().any(|zone| zone.kind == kind);
         let kinds = ZoneKind::ALL.into_iter().filter(|kind| exists(*kind));
         let tables = Tables {
@@ -93,8 +93,8 @@ fn fill_zones(machine: &Machine<'_>, policy: &Policy, zones: &mut [Zone]) {
     }
 }
 
-/// Gives every store its identity, its lists and their slots, and behind those the depots theirs.
-fn fill_stores(
+/// Gives every pcp its identity, its lists and their slots, and behind those the depots theirs.
+fn fill_pcps(
     machine: &Machine<'_>,
     policy: &Policy,
     map: &ListMap,
@@ -104,11 +104,11 @@ fn fill_stores(
 ) {
     let mut base = 0;
     let sets = policy.pcp.free_lists.sets();
-    let order = StoreOrder { sets, cpus: machine.cpus.len(), zones: zones.len() };
+    let order = PcpOrder { sets, cpus: machine.cpus.len(), zones: zones.len() };
     for (cpu, node) in machine.cpus.iter().enumerate() {
         let preferred = nodes[node.0 as usize].preferred().0 as usize;
-        let stores = (0..zones.len()).flat_map(|rank| (0..order.sets).map(move |set| (rank, set)));
-        for (rank, set) in stores {
+        let places = (0..zones.len()).flat_map(|rank| (0..order.sets).map(move |set| (rank, set)));
+        for (rank, set) in places {
             let zone = (preferred + rank) % zones.len();
             let cpus = machine.cpus.len();
             let pcp = &mut pcps[order.position(set, cpu, rank)];

@@ -5,7 +5,7 @@ use super::areas::FreeAreas;
 use super::limits::Limits;
 use super::tables::Tables;
 use super::zone_ops::{NumaEvents, ZoneOps};
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{NR_ORDERS, NodeId, Order, ZoneId, ZoneKind};
@@ -20,15 +20,15 @@ pub struct ZoneStats {
     pub free_pages: u64,
     /// Free blocks of each order.
     pub nr_free: [u32; NR_ORDERS],
-    /// Pages on per-CPU stores and in depots.
+    /// Pages on pcps and in depots.
     pub cached_pages: u64,
     /// Those in depots.
     pub depot_pages: u64,
     /// Most pages that the lists and depots may hold together; 0: there is no such bound.
     pub budget_pages: u64,
-    /// Of these, what depots have room for and stores were granted.
+    /// Of these, what depots have room for and pcps were granted.
     pub reserved_pages: u64,
-    /// Batches that stores left in depots.
+    /// Magazines that pcps left in depots.
     pub depot_puts: u64,
     /// Batches that stores took from depots.
     pub depot_takes: u64,
@@ -38,13 +38,13 @@ pub struct ZoneStats {
     pub allocated_pages: u64,
     /// Base pages freed (`pgfree`).
     pub freed_pages: u64,
-    /// Base pages moved from the buddy to stores.
+    /// Base pages moved from the buddy to pcps.
     pub refilled_pages: u64,
-    /// Zone lock holds that refilled a store.
+    /// Zone lock holds that refilled a pcp.
     pub refills: u64,
     /// Base pages moved from stores to the buddy.
     pub drained_pages: u64,
-    /// Zone lock holds that drained a store.
+    /// Zone lock holds that drained a pcp.
     pub drains: u64,
     /// Base pages allocated from the buddy directly.
     pub direct_pages: u64,
@@ -89,7 +89,7 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         let ops = self.zone_ops(zone);
         let zone = ops.zone;
         let mut stats = ZoneStats::default();
-        ops.stores().for_each(|pcp| add_store(&mut stats, pcp));
+        ops.pcps().for_each(|pcp| add_pcp(&mut stats, pcp));
         stats.depot_pages = ops.depot_pages();
         stats.cached_pages += stats.depot_pages;
         stats.budget_pages = u64::from(zone.budget.limit());
@@ -104,7 +104,7 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         stats
     }
 
-    /// Pages free or waiting on a store or in a depot, over all zones.
+    /// Pages free or waiting on a pcp or in a depot, over all zones.
     pub fn free_pages(self) -> u64 {
         let zones = self.on.zones.iter().map(|zone| self.zone(zone.id()));
         zones.map(|stats| stats.free_pages + stats.cached_pages).sum()
@@ -131,7 +131,7 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     pub fn free_snapshot(self, zone: ZoneId) -> u64 {
         self.zone_ops(zone).free_snapshot()
     }
-    /// What a test of a mark looks at where the counter's error must not decide (LB C.5
+    /// What a test of a watermark looks at where the counter's error must not decide (LB C.5
     /// `zone_watermark_ok_safe`): below the drift mark the deltas are added.
     pub fn safe_snapshot(self, zone: ZoneId, highest: ZoneKind) -> ZoneSnapshot {
         self.zone_ops(zone).safe_snapshot(highest)
@@ -168,12 +168,12 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         NumaEvents::of(folded.fold(NumaCounts::default(), plus))
     }
 
-    /// Requests that took the slow way, and requests that were refused.
+    /// Requests that went through the core, and requests that were refused.
     pub fn slow_paths(self) -> (u64, u64) {
         let events = &self.on.events;
         (events.slow_paths.load(Relaxed), events.failures.load(Relaxed))
     }
-    /// Times all stores were emptied, by callers and by requests that found nothing else.
+    /// Times all pcps were emptied, by callers and by requests that found nothing else.
     pub fn whole_drains(self) -> u64 {
         self.on.events.drains_all.load(Relaxed)
     }
@@ -186,12 +186,12 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     pub fn min_free_kbytes(self) -> u32 {
         self.on.tunables.min_free_kbytes()
     }
-    /// Pages that no request is to count on: of each zone its largest reserve and its high mark
-    /// (LB A.7).
+    /// Pages that no request is to count on: of each zone its largest reserve and its high
+    /// watermark (LB A.7).
     pub fn total_reserve(self) -> u64 {
         Limits::new(self.on).total_reserve()
     }
-    /// Pages above the high marks of all zones: what decides whether pageblocks are grouped by
+    /// Pages above the high watermarks of all zones: what decides whether pageblocks are grouped by
     /// mobility (LB A.5).
     pub fn allocatable_pages(self) -> u64 {
         Limits::new(self.on).allocatable_pages()
@@ -202,7 +202,7 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     }
 }
 
-fn add_store(stats: &mut ZoneStats, pcp: &Pcp) {
+fn add_pcp(stats: &mut ZoneStats, pcp: &Pcp) {
     let totals = pcp.totals();
     let events = &pcp.events;
     let direct = events.direct_allocs.load(Relaxed);

@@ -8,11 +8,11 @@ use core::fmt;
 
 use super::tunables::Tunables;
 use crate::buddy::FallbackPolicy;
-use crate::frame::{PageState, PageWord, StoreId};
+use crate::frame::{PageState, PageWord, PcpId};
 use crate::gfp::ZoneKinds;
-use crate::machine::StoreOrder;
+use crate::machine::PcpOrder;
 use crate::pcp::lists::ListMap;
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::pcp::tune::PcpParams;
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -45,7 +45,7 @@ pub struct Tables<'a, P> {
     pub(super) grouping: bool,
     pub(super) kinds: ZoneKinds,
     pub(super) map: ListMap,
-    /// Constants of the tuning; the rest is each store's own.
+    /// Constants of the tuning; the rest is each pcp's own.
     pub(super) fixed: PcpParams,
     pub(super) fallback: FallbackPolicy,
     pub(super) zones: &'a [Zone],
@@ -64,7 +64,7 @@ pub struct Tables<'a, P> {
     pub(super) reclaim: ReclaimControl,
     /// Zones with memory to come; 0 once all is there.
     pub(super) growing: AtomicU32,
-    /// 1 once the per-CPU stores have sizes.
+    /// 1 once the pcps have sizes.
     pub(super) sized: AtomicU32,
     pub(super) events: Events,
 }
@@ -168,34 +168,34 @@ impl<'a, P: Platform> Tables<'a, P> {
     pub fn lists(&self) -> &ListMap {
         &self.map
     }
-    /// The store of a (zone, CPU).
+    /// The pcp of a (zone, CPU).
     #[inline]
     pub(super) fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
-        &self.pcps[self.store_index(0, zone, cpu)]
+        &self.pcps[self.pcp_index(0, zone, cpu)]
     }
-    /// The store for pages of a (zone, CPU) that are in no cache, where the policy has one.
+    /// The pcp for pages of a (zone, CPU) that are in no cache, where the policy has one.
     pub fn cold_pcp(&self, zone: ZoneId, cpu: CpuId) -> Option<&'a Pcp> {
         let exists = self.policy.pcp.free_lists.sets() > 1;
-        exists.then(|| &self.pcps[self.store_index(1, zone, cpu)])
+        exists.then(|| &self.pcps[self.pcp_index(1, zone, cpu)])
     }
-    /// All stores of a (zone, CPU).
-    pub fn stores(&self, zone: ZoneId, cpu: CpuId) -> impl Iterator<Item = &'a Pcp> + use<'a, P> {
+    /// All pcps of a (zone, CPU).
+    pub fn pcps(&self, zone: ZoneId, cpu: CpuId) -> impl Iterator<Item = &'a Pcp> + use<'a, P> {
         core::iter::once(self.pcp(zone, cpu)).chain(self.cold_pcp(zone, cpu))
     }
-    /// All stores of a zone.
-    pub(super) fn stores_of(&self, zone: ZoneId) -> impl Iterator<Item = &'a Pcp> {
-        self.each_cpu().flat_map(move |cpu| self.stores(zone, cpu))
+    /// All pcps of a zone.
+    pub(super) fn pcps_of(&self, zone: ZoneId) -> impl Iterator<Item = &'a Pcp> {
+        self.each_cpu().flat_map(move |cpu| self.pcps(zone, cpu))
     }
-    /// The store for a page that is in a cache or not.
+    /// The pcp for a page that is in a cache or not.
     #[inline]
-    pub(super) fn store_for(&self, zone: ZoneId, cpu: CpuId, cold: bool) -> &'a Pcp {
-        let store = if cold { self.cold_pcp(zone, cpu) } else { None };
-        store.unwrap_or_else(|| self.pcp(zone, cpu))
+    pub(super) fn pcp_for(&self, zone: ZoneId, cpu: CpuId, cold: bool) -> &'a Pcp {
+        let pcp = if cold { self.cold_pcp(zone, cpu) } else { None };
+        pcp.unwrap_or_else(|| self.pcp(zone, cpu))
     }
     #[inline]
-    fn store_index(&self, set: usize, zone: ZoneId, cpu: CpuId) -> usize {
+    fn pcp_index(&self, set: usize, zone: ZoneId, cpu: CpuId) -> usize {
         let sets = self.policy.pcp.free_lists.sets();
-        let order = StoreOrder { sets, cpus: self.cpu_nodes.len(), zones: self.zones.len() };
+        let order = PcpOrder { sets, cpus: self.cpu_nodes.len(), zones: self.zones.len() };
         order.position(set, cpu.0 as usize, self.rank(zone, cpu))
     }
     /// How many zones lie between the one that a CPU prefers and this one, going round.
@@ -206,10 +206,10 @@ impl<'a, P: Platform> Tables<'a, P> {
         if zone >= preferred { zone - preferred } else { zone + self.zones.len() - preferred }
     }
     /// The name of a (zone, CPU)'s store.
-    pub(super) fn store_id(&self, zone: ZoneId, cpu: CpuId) -> StoreId {
-        StoreId { cpu, rank: self.rank(zone, cpu) as u16 }
+    pub(super) fn pcp_id(&self, zone: ZoneId, cpu: CpuId) -> PcpId {
+        PcpId { cpu, rank: self.rank(zone, cpu) as u16 }
     }
-    /// The delta of the free-page counter that a store's moves are booked on: its CPU's.
+    /// The delta of the free-page counter that a pcp's moves are booked on: its CPU's.
     #[inline]
     pub(super) fn free_diff(&self, pcp: &Pcp) -> &'a AtomicI64 {
         &self.pcp(pcp.zone, pcp.cpu).free_diff

@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-use super::store_ops::StoreOps;
+use super::pcp_ops::PcpOps;
 use super::tables::Tables;
 use super::zone_ops::ZoneOps;
 use crate::buddy::BuddyFault;
 use crate::frame::{PageState, PageWord};
-use crate::pcp::store::{Pcp, PcpList};
+use crate::pcp::state::{Pcp, PcpList};
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Order, Pfn, ZoneId};
@@ -32,10 +32,10 @@ pub enum Fault {
     CachedPages(ZoneId, u64, u64),
     /// Managed pages, and the sum of free, cached and allocated ones.
     Pages(ZoneId, u64, u64),
-    /// BUDGET-2: pages that a store holds, or that fast operations may bring it to, and fewer that
+    /// BUDGET-2: pages that a pcp holds, or that fast operations may bring it to, and fewer that
     /// it was granted.
     Granted(ZoneId, CpuId, u64, u32),
-    /// BUDGET-1: pages that stores and depots may hold, what the budget says of them, and its
+    /// BUDGET-1: pages that pcps and depots may hold, what the budget says of them, and its
     /// limit.
     Budget(ZoneId, u64, u32, u32),
     /// A page word that no state has.
@@ -114,7 +114,7 @@ fn validate_budget<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
         return Ok(());
     }
     let mut sum: u64 = ops.depots().map(|(_, depot)| u64::from(depot.limit())).sum();
-    for pcp in ops.stores() {
+    for pcp in ops.pcps() {
         let (held, granted) = (pcp.may_hold(), pcp.granted.load(Relaxed));
         if held > u64::from(granted) {
             return Err(Fault::Granted(id, pcp.cpu(), held, granted));
@@ -135,8 +135,8 @@ fn validate_zone<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
     validate_budget(ops)?;
     let mut stacked = 0;
     let mut diffs = 0;
-    for pcp in ops.stores() {
-        stacked += validate_store(ops, pcp)?;
+    for pcp in ops.pcps() {
+        stacked += validate_pcp(ops, pcp)?;
         diffs += pcp.free_diff.load(Relaxed);
     }
     stacked += validate_depots(ops)?;
@@ -160,11 +160,11 @@ fn validate_zone<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Pages on the store's stacks.
-fn validate_store<'a, P: Platform>(ops: ZoneOps<'_, 'a, P>, pcp: &'a Pcp) -> Result<u64, Fault> {
+/// Pages on the pcp's stacks.
+fn validate_pcp<'a, P: Platform>(ops: ZoneOps<'_, 'a, P>, pcp: &'a Pcp) -> Result<u64, Fault> {
     let (on, zone) = (ops.on, ops.zone);
     let mut pages = 0;
-    let Some(StoreOps { closed, .. }) = StoreOps::close(ops, pcp) else { return Ok(0) };
+    let Some(PcpOps { closed, .. }) = PcpOps::close(ops, pcp) else { return Ok(0) };
     for list in 0..on.map.len() {
         let record = &pcp.lists[list];
         if !closed.has_right_ends(list) {
@@ -262,7 +262,7 @@ fn mark_in_depots<P: Platform>(on: &Tables<'_, P>, word: impl Fn(PageWord) -> Pa
 fn mark_listed<P: Platform>(on: &Tables<'_, P>, word: impl Fn(&PcpList) -> u64) {
     for pcp in on.pcps {
         let ops = ZoneOps::new(on, on.zone(pcp.zone));
-        let Some(StoreOps { closed, .. }) = StoreOps::close(ops, pcp) else { continue };
+        let Some(PcpOps { closed, .. }) = PcpOps::close(ops, pcp) else { continue };
         for list in 0..on.map.len() {
             let frames = closed.frames(list).unwrap_or_default();
             let known = frames.iter().filter_map(|slot| on.words.get(slot.load(Relaxed) as usize));

@@ -63,7 +63,7 @@ impl Policy {
         Policy { name: "linux-4.13", numa: NumaPolicy::V4_13, ..Policy::LINUX_4_14 };
 
     /// Linux 3.1: zones are reclaimed one by one, with both fixes of the zonelist cache (LB G.6).
-    /// The gap between the marks follows the min mark alone (4.6).
+    /// The gap between the watermarks follows the min watermark alone (4.6).
     pub const LINUX_3_1: Policy = Policy {
         name: "linux-3.1",
         watermark: WatermarkPolicy { scale_factor: 0, ..Policy::LINUX_4_13.watermark },
@@ -145,7 +145,7 @@ impl PcpPolicy {
                  pcp.tuning=fixed, pcp.size=six-batches and pcp.orders=0 first",
             );
         }
-        if self.depot.batches != 0 {
+        if self.depot.magazines != 0 {
             return conflict(
                 "depot.batches",
                 "depots know no cold pages; set depot.batches=0, or pcp.freelist=single",

@@ -5,7 +5,7 @@ use crate::pcp::depot::{DepotGroup, DepotSize, ZONE_PART};
 use crate::pcp::size;
 use crate::policy::Policy;
 
-/// The depots of one zone. Each lies in the store of the first CPU of its group.
+/// The depots of one zone. Each lies in the pcp of the first CPU of its group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ZoneDepots<'m> {
     machine: &'m Machine<'m>,
@@ -20,7 +20,7 @@ impl<'m> ZoneDepots<'m> {
     pub(crate) fn new(machine: &'m Machine<'m>, zone: &'m ZoneSpec, policy: &'m Policy) -> Self {
         let of_all = machine.node_cpus(zone.node) == 0;
         let mut depots = ZoneDepots { machine, zone, policy, of_all, groups: 0 };
-        if policy.pcp.depot.batches != 0 {
+        if policy.pcp.depot.magazines != 0 {
             depots.groups = depots.own().filter(|cpu| depots.has(*cpu)).count();
         }
         depots
@@ -50,7 +50,7 @@ impl<'m> ZoneDepots<'m> {
         self.first_of_group(cpu) == cpu
     }
 
-    /// The CPU whose store has the depot that `cpu` uses. CPUs of other nodes are spread over the
+    /// The CPU whose pcp has the depot that `cpu` uses. CPUs of other nodes are spread over the
     /// depots, so that what they free goes back whole to the CPUs that the zone belongs to.
     pub(crate) fn of(&self, cpu: usize) -> usize {
         if self.groups == 0 || self.is_own(cpu) {
@@ -60,7 +60,7 @@ impl<'m> ZoneDepots<'m> {
         self.first_of_group(self.own().nth(at).unwrap_or(cpu))
     }
 
-    /// The size of the depot in a CPU's store; none in most.
+    /// The size of the depot in a CPU's pcp; none in most.
     pub(crate) fn size(&self, cpu: usize) -> DepotSize {
         if self.groups == 0 || !self.is_own(cpu) || !self.has(cpu) {
             return DepotSize::default();

@@ -10,7 +10,7 @@ use core::fmt;
 
 use crate::frame::{Frames, MAX_ZONE_FRAMES};
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::policy::Policy;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 use crate::types::{NodeId, Order, PAGE_SIZE, ZoneId, ZoneKind};
@@ -21,7 +21,7 @@ use crate::zonelist::cache::POSITIONS_MAX;
 use crate::zonelist::order::NODES_MAX;
 use depots::ZoneDepots;
 
-/// Most zones an allocator has: page words name their store's zone in 12 bits.
+/// Most zones an allocator has: page words name their pcp's zone in 12 bits.
 pub const ZONES_MAX: usize = 1 << 12;
 const _: () = assert!(ZONES_MAX <= POSITIONS_MAX);
 /// Most CPUs: page words name the CPU that caches a page in 16 bits, and the last number stands for
@@ -126,10 +126,10 @@ impl core::error::Error for MachineError {}
 pub struct Layout {
     /// Zones.
     pub zones: usize,
-    /// Per-CPU stores: zones times CPUs. The last one of the table is CPU 0's of the zone it
-    /// prefers, in front of it lies CPU 1's, and so on; in front of those the CPUs' stores of the
-    /// zones behind. So a home finds the store that its fast path wants by the CPU's number and the
-    /// table's end ([`PCP_BYTES`](crate::pcp::store::PCP_BYTES) apart).
+    /// Per-CPU pcps: zones times CPUs. The last one of the table is CPU 0's of the zone it
+    /// prefers, in front of it lies CPU 1's, and so on; in front of those the CPUs' pcps of the
+    /// zones behind. So a platform finds the pcp that its fast path wants by the CPU's number and
+    /// the table's end ([`PCP_BYTES`](crate::pcp::store::PCP_BYTES) apart).
     pub pcps: usize,
     /// Page frame words.
     pub words: usize,
@@ -166,22 +166,22 @@ pub struct Metadata<'a> {
     pub numa: &'a [NumaDeltas],
 }
 
-/// Where each store lies in the table of stores.
+/// Where each pcp lies in the table of pcps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StoreOrder {
+pub(crate) struct PcpOrder {
     /// Stores of a (zone, CPU): 1, or 2 where there are cold ones.
     pub(crate) sets: usize,
     pub(crate) cpus: usize,
     pub(crate) zones: usize,
 }
 
-impl StoreOrder {
-    /// Position of a CPU's store of the zone with this rank: 0 is the zone that the CPU prefers,
-    /// the others follow by number, round. Cold stores lie in front of all others.
+impl PcpOrder {
+    /// Position of a CPU's pcp of the zone with this rank: 0 is the zone that the CPU prefers,
+    /// the others follow by number, round. Cold pcps lie in front of all others.
     #[inline]
     pub(crate) fn position(self, set: usize, cpu: usize, rank: usize) -> usize {
-        let stores = self.cpus * self.zones;
-        self.sets * stores - 1 - (set * stores + rank * self.cpus + cpu)
+        let pcps = self.cpus * self.zones;
+        self.sets * pcps - 1 - (set * pcps + rank * self.cpus + cpu)
     }
 }
 
@@ -252,7 +252,7 @@ impl Layout {
     pub(crate) fn check(&self, metadata: &Metadata<'_>) -> Result<(), MachineError> {
         let pairs = [
             ("zones", metadata.zones.len(), self.zones),
-            ("per-CPU stores", metadata.pcps.len(), self.pcps),
+            ("pcps", metadata.pcps.len(), self.pcps),
             ("page words", metadata.words.len(), self.words),
             ("pageblocks", metadata.blocks.len(), self.blocks),
             ("slots", metadata.slots.len(), self.slots),
@@ -279,27 +279,27 @@ impl Machine<'_> {
     }
 
     /// Whether pageblocks are grouped by mobility: where the policy leaves it open, on machines
-    /// that are not too small for it (LB A.5, with the high marks still zero).
+    /// that are not too small for it (LB A.5, with the high watermarks still zero).
     pub fn grouping(&self, policy: &Policy) -> bool {
         let pages = self.zones.iter().map(|zone| zone.present).sum();
         policy.mobility_grouping.resolve(pages)
     }
 
-    /// Pages a store's largest stack must hold: what the limits of LB E.4 allow, and the largest
+    /// Pages a pcp's largest stack must hold: what the limits of LB E.4 allow, and the largest
     /// refill. Stores of CPUs on other nodes get together as much as the node's own, so that
     /// metadata stays in proportion. With `SizeRule::SixBatches` a fraction gives *each*
     /// CPU that part of the zone, so there is room for the policy's fraction only: one that is
     /// written later and asks for more fills the stacks, which are then drained as if they were at
     /// their limit.
-    fn store_pages(&self, zone: &ZoneSpec, cpu: NodeId, policy: &Policy) -> usize {
+    fn pcp_pages(&self, zone: &ZoneSpec, cpu: NodeId, policy: &Policy) -> usize {
         let own = self.node_cpus(zone.node);
         let all = self.cpus.len() as u32;
-        // The low mark may be raised up to the whole zone while the allocator runs; lists that hold
-        // more than their share of an eighth would be most of the zone, and are cut there.
+        // The low watermark may be raised up to the whole zone while the allocator runs; lists that
+        // hold more than their share of an eighth would be most of the zone, and are cut there.
         let largest = |fraction| {
             let inputs = SizeInputs {
                 managed: zone.present,
-                low_mark: zone.present / u64::from(size::HIGH_FRACTION_MIN),
+                low_watermark: zone.present / u64::from(size::HIGH_FRACTION_MIN),
                 node_cpus: own,
                 machine_cpus: all,
                 cap_pages: policy.pcp.batch_cap_pages,
@@ -323,7 +323,7 @@ impl Machine<'_> {
         high.max(chunk) as usize + batch as usize
     }
 
-    /// The same for a store of this set: 0, or 1 for cold pages.
+    /// The same for a pcp of this set: 0, or 1 for cold pages.
     pub(crate) fn set_pages(
         &self,
         set: usize,
@@ -338,7 +338,7 @@ impl Machine<'_> {
                 let sizes = crate::pcp::history::cold::sizes(zone.present, cap_pages);
                 (sizes.high_max + sizes.batch) as usize
             }
-            _ => self.store_pages(zone, cpu, policy),
+            _ => self.pcp_pages(zone, cpu, policy),
         }
     }
 

@@ -1,6 +1,6 @@
-//! A per-CPU store whose gate is closed: everything that is not a fast operation (see `store`).
+//! A pcp whose gate is closed: everything that is not a fast operation (see `pcp`).
 
-use crate::pcp::store::{NO_LIST, NR_LISTS, OPEN, Pcp};
+use crate::pcp::state::{NO_LIST, NR_LISTS, OPEN, Pcp};
 use crate::pcp::tune::{self, PcpState, clamp_hi_first};
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::PcpWord;
@@ -9,10 +9,10 @@ use crate::zone::state::{FAST_FREE, RECORDED, Zone};
 
 /// What a zone's `fast` must have for fast operations on order-0 pages: both ways free.
 const FAST_ALL: u32 = FAST_FREE | 1;
-/// A store whose gate this value has closed. Opens it when dropped.
+/// A pcp whose gate this value has closed. Opens it when dropped.
 #[derive(Debug)]
 pub struct Closed<'a> {
-    /// The store.
+    /// The pcp.
     pub pcp: &'a Pcp,
     zone: &'a Zone,
     slots: &'a [AtomicU32],
@@ -45,7 +45,7 @@ impl Sink<'_> {
 }
 
 impl<'a> Closed<'a> {
-    /// The caller has just taken the gate and kept sections out; `word` is the store's.
+    /// The caller has just taken the gate and kept sequences out; `word` is the pcp's.
     pub(super) fn new(
         pcp: &'a Pcp,
         zone: &'a Zone,
@@ -116,7 +116,7 @@ impl<'a> Closed<'a> {
         granted
     }
 
-    /// Gives back what the store was granted beyond `pages` pages, and beyond what it holds.
+    /// Gives back what the pcp was granted beyond `pages` pages, and beyond what it holds.
     pub fn release(&mut self, pages: u32) {
         let keep = pages.max(self.count);
         let granted = self.pcp.granted.load(Relaxed);
@@ -356,7 +356,7 @@ impl<'a> Closed<'a> {
         self.set_free_count(state.free_count, state.prev_free_high_order);
     }
 
-    /// Stores a tuning state; its `count` must be the store's.
+    /// Stores a tuning state; its `count` must be the pcp's.
     pub fn set_state(&mut self, state: &PcpState) {
         debug_assert_eq!(state.count, self.count);
         self.pcp.high.store(state.high, Relaxed);
@@ -380,7 +380,7 @@ impl<'a> Closed<'a> {
     }
 
     /// How long pushes may make the active list without a decision (PCP-4). What another list's
-    /// limit is made of is left in the store: a list can become active without a closing.
+    /// limit is made of is left in the pcp: a list can become active without a closing.
     fn set_limit(&self) {
         let granted =
             if self.zone.budget.is_on() { self.pcp.granted.load(Relaxed) } else { u32::MAX };

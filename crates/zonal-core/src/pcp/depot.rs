@@ -1,9 +1,9 @@
-//! Whole batches between a zone's per-CPU lists and its buddy.
+//! Whole magazines between a zone's per-CPU lists and its buddy.
 //!
-//! CPUs that give pages back and CPUs that need them meet here: a full list leaves a batch, an
-//! empty one takes a batch, each by two exchanges of a word and without the zone lock, and nothing
-//! is merged or split on the way. The lists themselves can be short, because what one CPU has too
-//! much the next one finds here.
+//! CPUs that give pages back and CPUs that need them meet here: a full list leaves a magazine, an
+//! empty one takes a magazine, each by two exchanges of a word and without the zone lock, and
+//! nothing is merged or split on the way. The lists themselves can be short, because what one CPU
+//! has too much the next one finds here.
 //!
 //! ```text
 //!  CPU that frees ── batch of its coldest ──►  full[list]  ── batch ──► CPU whose list is empty
@@ -11,30 +11,30 @@
 //!        ▼                                        ▼ pressure, drain_all
 //!                              the zone's buddy
 //! ```
-//! A depot serves the CPUs of one group ([`DepotGroup`]); it lies in the store record of the
+//! A depot serves the CPUs of one group ([`DepotGroup`]); it lies in the pcp record of the
 //! group's first CPU. Batches are arrays of frame numbers in the table of slots, with a header: the
 //! link of the stack it is on, and how many frames it has. An array belongs to whoever has popped
-//! it; so the words of its frames are written with nothing held but the store's gate.
+//! it; so the words of its frames are written with nothing held but the pcp's gate.
 //!
 //! # Invariants
-//! - **DEPOT-1** batches are put and taken with a store's gate or the zone lock held. Who holds all
+//! - **DEPOT-1** magazines are put and taken with a pcp's gate or the zone lock held. Who holds all
 //!   of these (`hold_all`) finds every array on a stack.
-//! - **DEPOT-2** the word of a frame in a full batch says CACHED by [`DEPOT`] with the order and
-//!   type of the batch's list.
-//! - **DEPOT-3** `pages` is at least the base pages in full batches, equal while no batch is on its
-//!   way, and at most the limit.
+//! - **DEPOT-2** the word of a frame in a full magazine says CACHED by [`DEPOT`] with the order and
+//!   type of the magazine's list.
+//! - **DEPOT-3** `pages` is at least the base pages in full magazines, equal while no batch is on
+//!   its way, and at most the limit.
 
 use super::stack;
-use super::store::NR_LISTS;
-use crate::frame::StoreId;
+use super::state::NR_LISTS;
+use crate::frame::PcpId;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 use crate::types::{CpuId, choice};
 
 /// Store of words of frames in depots: no machine has this CPU.
-pub const DEPOT: StoreId = StoreId { cpu: CpuId(u16::MAX as u32), rank: 1 };
+pub const DEPOT: PcpId = PcpId { cpu: CpuId(u16::MAX as u32), rank: 1 };
 /// Most arrays of a depot: a link has 16 bits, and one value says "none".
-pub const BATCHES_MAX: usize = (1 << 16) - 2;
-/// Most blocks of a batch; larger ones (`pcp.batch_cap`) are cut.
+pub const MAGAZINES_MAX: usize = (1 << 16) - 2;
+/// Most blocks of a magazine; larger ones (`pcp.batch_cap`) are cut.
 pub const BLOCKS_MAX: u32 = 1023;
 /// All depots of a zone hold at most this part of it together, and half of its budget.
 pub const ZONE_PART: u64 = 64;
@@ -63,7 +63,7 @@ choice! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DepotPolicy {
     /// Batches for each CPU of a group; 0: there are no depots.
-    pub batches: u16,
+    pub magazines: u16,
     /// Who shares one.
     pub group: DepotGroup,
     /// A refill takes blocks of the buddy whole, up to this order, and leaves what the list does
@@ -73,26 +73,26 @@ pub struct DepotPolicy {
 
 impl DepotPolicy {
     /// No depots: every kernel.
-    pub const OFF: DepotPolicy = DepotPolicy { batches: 0, group: DepotGroup::Cache, block: 0 };
+    pub const OFF: DepotPolicy = DepotPolicy { magazines: 0, group: DepotGroup::Cache, block: 0 };
 }
 
 /// The size of one depot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DepotSize {
     /// Arrays.
-    pub batches: usize,
+    pub magazines: usize,
     /// Most blocks in one, 1 to [`BLOCKS_MAX`].
     pub blocks: u32,
 }
 
 impl DepotSize {
     /// For `cpus` CPUs, with `groups` groups in a zone whose depots hold `pages` pages together
-    /// and whose lists move `batch` pages at a time.
-    pub fn new(policy: DepotPolicy, cpus: usize, groups: usize, pages: u64, batch: u32) -> Self {
-        let blocks = batch.clamp(1, BLOCKS_MAX);
+    /// and whose lists move `magazine` pages at a time.
+    pub fn new(policy: DepotPolicy, cpus: usize, groups: usize, pages: u64, magazine: u32) -> Self {
+        let blocks = magazine.clamp(1, BLOCKS_MAX);
         let share = pages / groups.max(1) as u64 / u64::from(blocks);
-        let batches = (policy.batches as usize * cpus).min(BATCHES_MAX);
-        DepotSize { batches: batches.min(share as usize), blocks }
+        let magazines = (policy.magazines as usize * cpus).min(MAGAZINES_MAX);
+        DepotSize { magazines: magazines.min(share as usize), blocks }
     }
 
     /// Slots of one array: the header, the blocks, and up to the next line.
@@ -102,12 +102,12 @@ impl DepotSize {
 
     /// Base pages that it may hold.
     pub const fn pages(self) -> u32 {
-        self.batches as u32 * self.blocks
+        self.magazines as u32 * self.blocks
     }
 
     /// Slots of all arrays, and as many as are passed to begin at a line.
     pub const fn slots(self) -> usize {
-        self.batches * self.stride()
+        self.magazines * self.stride()
     }
 }
 
@@ -115,7 +115,7 @@ impl DepotSize {
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Depot {
-    /// Base pages in full batches, and of those on their way in or out (DEPOT-3).
+    /// Base pages in full magazines, and of those on their way in or out (DEPOT-3).
     pages: AtomicU32,
     /// The least that `pages` was since the last refresh: what nobody needed. Advice.
     low: AtomicU32,
@@ -124,7 +124,7 @@ pub struct Depot {
     turn_low: AtomicU32,
     /// Empty arrays.
     empty: AtomicU64,
-    /// Full batches, by list.
+    /// Full magazines, by list.
     full: [AtomicU64; NR_LISTS],
     /// Its first slot.
     base: u32,
@@ -133,12 +133,12 @@ pub struct Depot {
     /// Most blocks in one.
     blocks: u32,
     /// Arrays.
-    batches: u32,
+    magazines: u32,
 }
 
 /// An array that its holder has for itself (STACK-1).
 #[derive(Debug)]
-pub struct Batch<'a> {
+pub struct Magazine<'a> {
     slots: &'a [AtomicU32],
     number: u32,
     /// Frames in it.
@@ -147,10 +147,10 @@ pub struct Batch<'a> {
     pages: u32,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> Magazine<'a> {
     /// That of an array that comes from a stack, with what its header says.
-    fn full(slots: &'a [AtomicU32], number: u32) -> Batch<'a> {
-        Batch { slots, number, len: slots[0].load(Relaxed) >> LINK_BITS, pages: 0 }
+    fn full(slots: &'a [AtomicU32], number: u32) -> Magazine<'a> {
+        Magazine { slots, number, len: slots[0].load(Relaxed) >> LINK_BITS, pages: 0 }
     }
 
     /// Its frames, coldest first.
@@ -158,7 +158,7 @@ impl<'a> Batch<'a> {
         &self.slots[1..=self.len as usize]
     }
 
-    /// Adds a frame. More than the depot's batches have room for are a bug of the caller.
+    /// Adds a frame. More than the depot's magazines have room for are a bug of the caller.
     #[inline]
     pub fn give(&mut self, frame: u32) {
         self.len += 1;
@@ -172,8 +172,8 @@ impl Depot {
         self.base = base as u32;
         self.stride = size.stride() as u32;
         self.blocks = size.blocks;
-        self.batches = size.batches as u32;
-        for number in (0..self.batches).rev() {
+        self.magazines = size.magazines as u32;
+        for number in (0..self.magazines).rev() {
             self.put_empty(slots, number);
         }
     }
@@ -181,10 +181,10 @@ impl Depot {
     /// Whether there is one.
     #[inline]
     pub fn exists(&self) -> bool {
-        self.batches != 0
+        self.magazines != 0
     }
 
-    /// Most blocks of a batch.
+    /// Most blocks of a magazine.
     #[inline]
     pub fn blocks(&self) -> u32 {
         self.blocks
@@ -192,7 +192,7 @@ impl Depot {
 
     /// Base pages that it may hold.
     pub fn limit(&self) -> u32 {
-        self.batches * self.blocks
+        self.magazines * self.blocks
     }
 
     /// Base pages in it.
@@ -206,7 +206,7 @@ impl Depot {
         self.full.iter().map(stack::changes).fold(0, u64::wrapping_add)
     }
 
-    /// Whether there is a batch of this list.
+    /// Whether there is a magazine of this list.
     pub fn has(&self, list: usize) -> bool {
         stack::top(&self.full[list]).is_some()
     }
@@ -228,31 +228,31 @@ impl Depot {
 
     /// An empty array for up to `pages` base pages, if there is room for them.
     #[inline]
-    pub fn reserve<'a>(&self, slots: &'a [AtomicU32], pages: u32) -> Option<Batch<'a>> {
+    pub fn reserve<'a>(&self, slots: &'a [AtomicU32], pages: u32) -> Option<Magazine<'a>> {
         let limit = self.limit();
-        // Relaxed: a number; what is in the batch is published by the push of `put`.
+        // Relaxed: a number; what is in the magazine is published by the push of `put`.
         let room = |held: u32| held.checked_add(pages).filter(|held| *held <= limit);
         self.pages.fetch_update(Relaxed, Relaxed, room).ok()?;
         let Some(number) = stack::pop(&self.empty, |number| self.link(slots, number)) else {
             self.pages.fetch_sub(pages, Relaxed);
             return None;
         };
-        Some(Batch { slots: self.slots_of(slots, number), number, len: 0, pages })
+        Some(Magazine { slots: self.slots_of(slots, number), number, len: 0, pages })
     }
 
-    /// Leaves a batch of `list`, of `block_pages` base pages a block.
+    /// Leaves a magazine of `list`, of `block_pages` base pages a block.
     #[inline]
-    pub fn put(&self, batch: Batch<'_>, list: usize, block_pages: u32) {
-        let missing = batch.pages - batch.len * block_pages;
+    pub fn put(&self, magazine: Magazine<'_>, list: usize, block_pages: u32) {
+        let missing = magazine.pages - magazine.len * block_pages;
         if missing > 0 {
             self.pages.fetch_sub(missing, Relaxed);
         }
-        stack::push(&self.full[list], batch.number, |below| {
-            batch.slots[0].store(batch.len << LINK_BITS | below, Relaxed);
+        stack::push(&self.full[list], magazine.number, |below| {
+            magazine.slots[0].store(magazine.len << LINK_BITS | below, Relaxed);
         });
     }
 
-    /// Takes a batch of `list`, blocks of `block_pages` base pages. Give the array back by
+    /// Takes a magazine of `list`, blocks of `block_pages` base pages. Give the array back by
     /// [`emptied`](Self::emptied).
     #[inline]
     pub fn take<'a>(
@@ -260,21 +260,21 @@ impl Depot {
         slots: &'a [AtomicU32],
         list: usize,
         block_pages: u32,
-    ) -> Option<Batch<'a>> {
+    ) -> Option<Magazine<'a>> {
         let number = stack::pop(&self.full[list], |number| self.link(slots, number))?;
-        let mut batch = Batch::full(self.slots_of(slots, number), number);
-        batch.pages = batch.len * block_pages;
-        Some(batch)
+        let mut magazine = Magazine::full(self.slots_of(slots, number), number);
+        magazine.pages = magazine.len * block_pages;
+        Some(magazine)
     }
 
-    /// The frames of a batch taken are elsewhere.
+    /// The frames of a magazine taken are elsewhere.
     #[inline]
-    pub fn emptied(&self, slots: &[AtomicU32], batch: Batch<'_>) {
-        self.put_empty(slots, batch.number);
-        // Release: pairs with the Acquire in `is_empty`; who sees the pages gone sees the store
+    pub fn emptied(&self, slots: &[AtomicU32], magazine: Magazine<'_>) {
+        self.put_empty(slots, magazine.number);
+        // Release: pairs with the Acquire in `is_empty`; who sees the pages gone sees the pcp
         // closed that they went to.
-        let before = self.pages.fetch_sub(batch.pages, Ordering::Release);
-        let left = before - batch.pages;
+        let before = self.pages.fetch_sub(magazine.pages, Ordering::Release);
+        let left = before - magazine.pages;
         for low in [&self.low, &self.turn_low] {
             if left < low.load(Relaxed) {
                 low.store(left, Relaxed);
@@ -309,12 +309,12 @@ impl Depot {
         self.low.swap(pages, Relaxed).min(pages)
     }
 
-    /// Every full batch and its list, for walks while nothing is put or taken.
+    /// Every full magazine and its list, for walks while nothing is put or taken.
     pub fn each<'a>(&self, slots: &'a [AtomicU32], mut see: impl FnMut(usize, &'a [AtomicU32])) {
         for (list, head) in self.full.iter().enumerate() {
             let mut next = stack::top(head);
             while let Some(number) = next {
-                see(list, Batch::full(self.slots_of(slots, number), number).frames());
+                see(list, Magazine::full(self.slots_of(slots, number), number).frames());
                 next = self.link(slots, number).checked_sub(1);
             }
         }

@@ -57,7 +57,7 @@ pub struct DrainPolicy {
     /// A bulk free holds the zone lock once ([`Chunk::Whole`], up to 6.17), or once for each batch
     /// ([`Chunk::Batch`], 6.18 on).
     pub bulk: Chunk,
-    /// Emptying a store takes one bulk free ([`Chunk::Whole`], up to 6.9), or one for each
+    /// Emptying a pcp takes one bulk free ([`Chunk::Whole`], up to 6.9), or one for each
     /// [`Chunk::Bulk`] (6.10 on).
     pub all: Chunk,
     /// What decay gives back goes in one bulk free ([`Chunk::Whole`], 6.12.0) or one for each batch

@@ -1,6 +1,6 @@
 //! Which per-CPU list a block belongs to (LB E.1).
 
-use crate::pcp::store::NR_LISTS;
+use crate::pcp::state::NR_LISTS;
 use crate::types::{Migratetype, NR_ORDERS, NR_PCP_MIGRATETYPES, Order, PAGEBLOCK_ORDER, choice};
 
 const NONE: u8 = u8::MAX;
@@ -129,7 +129,7 @@ impl ListMap {
         blocks + (blocks / 8).max(2)
     }
 
-    /// Slots of all lists of one store.
+    /// Slots of all lists of one pcp.
     pub fn slots(&self, pages: usize) -> usize {
         (0..self.len).map(|list| self.capacity(list, pages)).sum()
     }

@@ -10,7 +10,7 @@ pub mod lists;
 pub mod offsets;
 pub mod size;
 pub mod stack;
-pub mod store;
+pub mod state;
 pub mod tune;
 pub mod tuning;
 pub mod word;

@@ -1,16 +1,16 @@
-//! Where a home's fast path finds the fields of a store and of a list's record, in bytes.
+//! Where a platform's fast path finds the fields of a pcp and of a list's record, in bytes.
 //!
 //! This is all that the core says of its records' insides. The fields themselves are private: a
 //! home that runs a fast path owns the memory that the records lie in
 //! ([`Metadata`](crate::machine::Metadata)), and answers for what it reads and writes there by
-//! `unsafe` code of its own; what it may is said in [`store`](super::store) (PCP-1 to PCP-6). Code
-//! that has a reference to a store cannot change what a fast path follows.
+//! `unsafe` code of its own; what it may is said in [`state`](super::state) (PCP-1 to PCP-6). Code
+//! that has a reference to a pcp cannot change what a fast path follows.
 
 use core::mem::offset_of;
 
-use super::store::{Pcp, PcpList};
+use super::state::{Pcp, PcpList};
 
-/// The hot word: a `u64`, the first of the store.
+/// The hot word: a `u64`, the first of the pcp.
 pub const WORD: usize = offset_of!(Pcp, word);
 /// Where `free_count` stops growing: a `u32`.
 pub const FREE_COUNT_CAP: usize = offset_of!(Pcp, free_count_cap);
@@ -35,7 +35,7 @@ pub mod list {
 
     /// Address of the slot of the coldest block: a `u64`.
     pub const SLOTS_LO: usize = offset_of!(PcpList, slots_lo);
-    /// The length from which on a push takes the long way: a `u32`.
+    /// The length from which on a push goes through the core: a `u32`.
     pub const HI: usize = offset_of!(PcpList, hi);
     /// Blocks, while the list is not active: a `u32`.
     pub const LEN: usize = offset_of!(PcpList, len);

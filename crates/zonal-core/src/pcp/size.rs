@@ -1,7 +1,7 @@
 //! How large the per-CPU page lists are: the chunk they move, and the bounds of what they hold.
 //!
-//! Pure arithmetic on a zone's size, its low mark and its CPUs. Who calls it when is a policy of
-//! its own (LB E.4 triggers, E.11): a change of `managed` alone recomputes nothing.
+//! Pure arithmetic on a zone's size, its low watermark and its CPUs. Who calls it when is a policy
+//! of its own (LB E.4 triggers, E.11): a change of `managed` alone recomputes nothing.
 
 #[cfg(feature = "history")]
 use crate::pcp::history;
@@ -23,9 +23,9 @@ choice! {
         /// Each CPU's lists hold six chunks, or `1/f` of the zone where `percpu_pagelist_fraction`
         /// is `f`, which sets the chunk too. Up to 5.12.
         SixBatches = "six-batches" if "history",
-        /// The CPUs of the node share its low mark, or `1/f` of the zone where
+        /// The CPUs of the node share its low watermark, or `1/f` of the zone where
         /// `percpu_pagelist_high_fraction` is `f`. 5.13 to 6.6.
-        LowMarkSplit = "low-mark",
+        LowWatermarkSplit = "low-mark",
         /// As before for the lower bound; the upper one is a share of an eighth of the zone. 6.7
         /// on.
         #[default]
@@ -58,8 +58,8 @@ impl CacheSlice {
 pub struct SizeInputs {
     /// Managed pages of the zone.
     pub managed: u64,
-    /// Its low mark, boost included.
-    pub low_mark: u64,
+    /// Its low watermark, boost included.
+    pub low_watermark: u64,
     /// Online CPUs of its node, and one more while a CPU comes online.
     pub node_cpus: u32,
     /// Online CPUs of the machine, which share the zone where its node has none.
@@ -95,8 +95,8 @@ pub struct InvalidFraction(pub i32);
 pub struct HighInputs {
     /// Managed pages of the zone.
     pub managed: u64,
-    /// Its low mark, boost included.
-    pub low_mark: u64,
+    /// Its low watermark, boost included.
+    pub low_watermark: u64,
     /// Online CPUs of its node; the CPU that is just coming online counts, although its node does
     /// not list it yet.
     pub node_cpus: u32,
@@ -107,7 +107,7 @@ pub struct HighInputs {
 }
 
 /// Bounds of what one CPU's lists of one zone hold, in pages. `min` may exceed `max`: for a zone
-/// without pages, or with a low mark above an eighth of it (LB E.4).
+/// without pages, or with a low watermark above an eighth of it (LB E.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HighBounds {
     /// Lists of this size are always allowed.
@@ -157,12 +157,12 @@ pub const fn batch(managed: u64, cap_pages: u64) -> u32 {
 }
 
 /// The bounds for this fraction (LB E.4). With [`HighFraction::AUTO`] the floor follows from the
-/// low mark, so that full lists alone cannot push the zone below it, and the ceiling is an eighth
-/// of the zone; with a fraction both are the same, which also stops the tuning.
+/// low watermark, so that full lists alone cannot push the zone below it, and the ceiling is an
+/// eighth of the zone; with a fraction both are the same, which also stops the tuning.
 pub const fn high_bounds(zone: &HighInputs, fraction: HighFraction) -> HighBounds {
     if fraction.0 == 0 {
         let eighth = zone.managed / HIGH_FRACTION_MIN as u64;
-        HighBounds { min: high_share(zone, zone.low_mark), max: high_share(zone, eighth) }
+        HighBounds { min: high_share(zone, zone.low_watermark), max: high_share(zone, eighth) }
     } else {
         let high = high_share(zone, zone.managed / fraction.0 as u64);
         HighBounds { min: high, max: high }
@@ -171,9 +171,9 @@ pub const fn high_bounds(zone: &HighInputs, fraction: HighFraction) -> HighBound
 
 /// The sizes of one CPU's lists of a zone by any release's rule (LB E.3, E.4, E.11).
 pub const fn sizes(rule: SizeRule, zone: &SizeInputs) -> Sizes {
-    let &SizeInputs { managed, low_mark, node_cpus, machine_cpus, cap_pages, fraction } = zone;
+    let &SizeInputs { managed, low_watermark, node_cpus, machine_cpus, cap_pages, fraction } = zone;
     let batch = batch(managed, cap_pages);
-    let inputs = HighInputs { managed, low_mark, node_cpus, machine_cpus, batch };
+    let inputs = HighInputs { managed, low_watermark, node_cpus, machine_cpus, batch };
     match rule {
         #[cfg(feature = "history")]
         SizeRule::SixBatches => {
@@ -181,7 +181,7 @@ pub const fn sizes(rule: SizeRule, zone: &SizeInputs) -> Sizes {
             let (batch, high) = history::six_batches(managed, chunks, fraction.0);
             Sizes { batch, high_min: high, high_max: high }
         }
-        SizeRule::LowMarkSplit => {
+        SizeRule::LowWatermarkSplit => {
             let high = high_bounds(&inputs, fraction).min;
             Sizes { batch, high_min: high, high_max: high }
         }
@@ -270,7 +270,7 @@ mod tests {
 
     const ZONE: SizeInputs = SizeInputs {
         managed: 0,
-        low_mark: 0,
+        low_watermark: 0,
         node_cpus: 4,
         machine_cpus: 4,
         cap_pages: BATCH_CAP_PAGES,
@@ -279,16 +279,16 @@ mod tests {
 
     #[test]
     fn from_5_13_the_low_mark_is_shared_and_from_6_7_there_is_a_ceiling() {
-        let zone = SizeInputs { managed: 1_310_720, low_mark: 3129, ..ZONE };
+        let zone = SizeInputs { managed: 1_310_720, low_watermark: 3129, ..ZONE };
         let of = |rule, fraction| {
             let fraction = HighFraction::new(fraction).unwrap();
             let Sizes { batch, high_min, high_max } = sizes(rule, &SizeInputs { fraction, ..zone });
             (batch, high_min, high_max)
         };
         // Machine E2 of LB K.
-        assert_eq!(of(SizeRule::LowMarkSplit, 0), (63, 782, 782));
+        assert_eq!(of(SizeRule::LowWatermarkSplit, 0), (63, 782, 782));
         assert_eq!(of(SizeRule::MinMaxBounds, 0), (63, 782, 40_960));
-        assert_eq!(of(SizeRule::LowMarkSplit, 8), (63, 40_960, 40_960));
+        assert_eq!(of(SizeRule::LowWatermarkSplit, 8), (63, 40_960, 40_960));
         assert_eq!(of(SizeRule::MinMaxBounds, 8), (63, 40_960, 40_960));
         #[cfg(feature = "history")]
         assert_eq!(of(SizeRule::SixBatches, 0), (63, 378, 378));
@@ -310,7 +310,7 @@ mod tests {
     fn a_fraction_fixes_both_bounds() {
         let zone = HighInputs {
             managed: 3_300_000,
-            low_mark: 6574,
+            low_watermark: 6574,
             node_cpus: 8,
             machine_cpus: 8,
             batch: 63,
@@ -324,7 +324,8 @@ mod tests {
     #[test]
     fn the_floor_may_be_above_the_ceiling() {
         // An empty movable zone with four CPUs (LB E.4).
-        let zone = HighInputs { managed: 0, low_mark: 32, node_cpus: 4, machine_cpus: 4, batch: 1 };
+        let zone =
+            HighInputs { managed: 0, low_watermark: 32, node_cpus: 4, machine_cpus: 4, batch: 1 };
         assert_eq!(high_bounds(&zone, HighFraction::AUTO), HighBounds { min: 8, max: 4 });
     }
 
@@ -332,7 +333,7 @@ mod tests {
     fn a_node_without_cpus_shares_its_zone_among_all() {
         let zone = HighInputs {
             managed: 8_192_000,
-            low_mark: 13_307,
+            low_watermark: 13_307,
             node_cpus: 0,
             machine_cpus: 16,
             batch: 63,

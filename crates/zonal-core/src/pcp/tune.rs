@@ -82,7 +82,7 @@ pub struct PcpState {
 /// Flags of the zone that restrain its lists (LB B.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pressure {
-    /// An allocation found the zone at or below its high mark.
+    /// An allocation found the zone at or below its high watermark.
     pub below_high: bool,
     /// The background reclaimer is at work on the zone.
     pub reclaim_active: bool,
@@ -171,7 +171,7 @@ impl PcpParams {
         max(high.saturating_sub(pages), self.high_min)
     }
 
-    /// Whether stores track their CPU's swing ([`PcpState::swing`]). No kernel does.
+    /// Whether pcps track their CPU's swing ([`PcpState::swing`]). No kernel does.
     #[inline]
     pub const fn tracks_swing(&self) -> bool {
         self.stream > 0 && self.tuning.has(Tuning::Level9)
@@ -267,7 +267,7 @@ pub const fn nr_alloc(
         state.alloc_factor = params.scale_max;
     }
     let mut pages = if order.get() == 0 { batch << state.alloc_factor } else { batch };
-    let short = match params.tuning.watches_high_mark() {
+    let short = match params.tuning.watches_high_watermark() {
         true => pressure.below_high,
         false => pressure.reclaim_active,
     };
@@ -306,7 +306,8 @@ const fn blocks(pages: u32, order: Order) -> u32 {
 
 /// A block was freed to the lists (LB E.7): everything that happens to the state, in its order.
 /// `Some` says how much must go back to the zone now; afterwards, if the zone is marked below its
-/// high mark and order 0 passes that mark for [`ZoneKind::Movable`], the caller clears the mark.
+/// high watermark and order 0 passes that watermark for [`ZoneKind::Movable`], the caller clears
+/// the flag.
 ///
 /// [`ZoneKind::Movable`]: crate::types::ZoneKind::Movable
 #[inline]
@@ -387,7 +388,7 @@ const fn nr_high(
     if !params.tunes() {
         return high;
     }
-    if tuning.watches_high_mark() && pressure.below_high {
+    if tuning.watches_high_watermark() && pressure.below_high {
         state.high = params.lowered(high, given_up);
         return max(state.count, params.high_min);
     }

@@ -14,7 +14,7 @@
 //! - 5: order-0 refills in a row double (`alloc_factor`).
 //! - 6: there are two bounds, `high_min` and `high_max`; only the lower one is read.
 //! - 7: `high` moves between them, and decays with each refresh.
-//! - 8: while a zone is below its high mark no list grows and full ones shrink.
+//! - 8: while a zone is below its high watermark no list grows and full ones shrink.
 //! - 9, the kernel of 6.7 to 6.14: `free_count` replaces `free_factor`: pages freed in a row, not
 //!   drains.
 //! - `Release615`, from 6.15 on: level 9, but large frees must go on for half of `high_min` longer
@@ -48,7 +48,7 @@ choice! {
         Level6 = "6",
         /// `high` moves.
         Level7 = "7",
-        /// Restraint below the high mark.
+        /// Restraint below the high watermark.
         Level8 = "8",
         /// Pages freed in a row: 6.7 to 6.14.
         Level9 = "9",
@@ -71,10 +71,10 @@ impl Tuning {
         self.has(Tuning::Level7)
     }
 
-    /// Whether it is asked, before a page is taken, whether the zone is below its high mark (LB D.4
-    /// step 5), and requests mark it so.
+    /// Whether it is asked, before a page is taken, whether the zone is below its high watermark
+    /// (LB D.4 step 5), and requests mark it so.
     #[inline]
-    pub const fn watches_high_mark(self) -> bool {
+    pub const fn watches_high_watermark(self) -> bool {
         self.has(Tuning::Level8)
     }
 }

@@ -1,4 +1,4 @@
-//! The hot word of a per-CPU page store: all that one allocation or free changes, in 64 bits, so
+//! The hot word of a pcp: all that one allocation or free changes, in 64 bits, so
 //! that a single store commits the operation together with its tuning and its statistics.
 //!
 //! ```text
@@ -12,20 +12,20 @@
 //!   tuning level 9 the `free_factor` (LB E.10), which a pop halves too and a push leaves.
 //! - `active`: which list `length` belongs to; other lists keep theirs in their own record.
 //! - `prev`: the last free was of order 1 to 3 (LB E.7, `PREV_FREE_HIGH_ORDER`).
-//! - `slw`: no fast operation may commit: somebody owns the store, or its zone is under pressure.
+//! - `slw`: no fast operation may commit: somebody owns the pcp, or its zone is under pressure.
 //! - `length`: blocks on the active list; the one to pop is at `length - 1` of its live slots.
 //! - `pops`: low bits of the number of pops of the active list. Its highest bit is the word's sign
-//!   and never stored: a pop that would set it takes the slow way, which folds the others.
+//!   and never stored: a pop that would set it goes through the core, which folds the others.
 //!
-//! Every transition is a pure function here. The userspace home repeats two of them in assembly,
-//! inside a restartable sequence; tests hold both against these.
+//! Every transition is a pure function here. The userspace platform repeats two of them in
+//! assembly, inside a restartable sequence; tests hold both against these.
 //!
 //! # Why nothing else needs to be in the word
 //! - `count` (LB E.1) is `sum of length << order` over the lists.
 //! - `alloc_factor` is halved by each push and read only by a refill; a refill knows how many
 //!   pushes there were since the last one, because `pushes = pops + length + drained - refilled`.
 
-/// One state of a per-CPU store. See the module for the layout.
+/// One state of a pcp. See the module for the layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PcpWord(pub u64);
 

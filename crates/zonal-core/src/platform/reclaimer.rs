@@ -1,7 +1,7 @@
-//! Taking memory back from its users, as the core asks for it (LB G.3, H.4). The home knows who
+//! Taking memory back from its users, as the core asks for it (LB G.3, H.4). The platform knows who
 //! uses what; the core decides when it asks, how hard, and what follows from the answer.
 //!
-//! Calls come from inside an allocation, with no lock held and no store closed: a reclaimer frees
+//! Calls come from inside an allocation, with no lock held and no pcp closed: a reclaimer frees
 //! pages as anybody does. It may allocate too, if it says so in
 //! [`is_reclaiming`](Reclaimer::is_reclaiming), so that reclaim does not call itself.
 
@@ -45,7 +45,7 @@ pub enum By {
     Background,
     /// A request for which no zone has room (LB H.4).
     Direct,
-    /// A request whose zone is below its mark, before it tries the next one (LB G.3).
+    /// A request whose zone is below its watermark, before it tries the next one (LB G.3).
     NodeReclaim,
 }
 
@@ -64,7 +64,7 @@ impl Shrunk {
     /// The sum of two.
     pub fn plus(self, other: Shrunk) -> Shrunk {
         Shrunk {
-            // What a home says is not to be trusted to add up.
+            // What a platform says is not to be trusted to add up.
             scanned: self.scanned.saturating_add(other.scanned),
             reclaimed: self.reclaimed.saturating_add(other.reclaimed),
             slab: self.slab.saturating_add(other.slab),
@@ -113,7 +113,7 @@ pub struct OutOfMemory {
     pub node: NodeId,
 }
 
-/// What a home can take back.
+/// What a platform can take back.
 pub trait Reclaimer {
     /// What the unit holds now.
     fn holdings(&self, unit: Unit) -> Holdings;
@@ -126,7 +126,7 @@ pub trait Reclaimer {
 
     /// Whether pages of the node that are dirty or being written are few enough for one more,
     /// where `free` pages of it are free beyond its reserves (LB D.4, `node_dirty_ok`): the limit
-    /// is the home's. Asked for requests with `__GFP_WRITE`.
+    /// is the platform's. Asked for requests with `__GFP_WRITE`.
     fn may_dirty(&self, _node: NodeId, _free: u64) -> bool {
         true
     }
@@ -142,8 +142,8 @@ pub trait Reclaimer {
     }
 
     /// Nothing that could be reclaimed or drained is left for the request: frees something by any
-    /// means. Called last, by one thread at a time or not, as the home likes. Returns whether the
-    /// request is worth another try.
+    /// means. Called last, by one thread at a time or not, as the platform likes. Returns whether
+    /// the request is worth another try.
     fn out_of_memory(&self, _request: &OutOfMemory) -> bool {
         false
     }
@@ -154,7 +154,7 @@ pub trait Reclaimer {
     }
 
     /// Whether the calling thread is inside a call of this trait (`PF_MEMALLOC`): its requests may
-    /// go below every mark and do not reclaim.
+    /// go below every watermark and do not reclaim.
     fn is_reclaiming(&self) -> bool {
         false
     }

@@ -50,7 +50,7 @@ pub struct Policy {
     pub fallback: FallbackRule,
     /// The reserve for atomic requests above order 0 (LB B.8).
     pub highatomic: HighAtomicPolicy,
-    /// What rights to the reserve below the marks are worth (LB C.5).
+    /// What rights to the reserve below the watermarks are worth (LB C.5).
     pub reserves: ReserveRights,
     /// Whether pageblocks are grouped by mobility.
     pub mobility_grouping: Grouping,
@@ -120,7 +120,7 @@ impl PcpPolicy {
         }
     }
 
-    /// The lists of one store.
+    /// The lists of one pcp.
     pub fn map(&self, grouping: bool) -> ListMap {
         ListMap::new(self.orders, self.huge_lists, grouping)
     }
@@ -133,12 +133,12 @@ pub struct WatermarkPolicy {
     pub min_free: MinFreeRule,
     /// The square-root rule gives at most so many KiB: 65536 up to 5.6 (LB C.1).
     pub min_free_max_kbytes: u32,
-    /// What the min mark of a movable zone is.
+    /// What the min watermark of a movable zone is.
     pub movable_min: MovableMin,
     /// The sysctl `watermark_scale_factor`, 1 to 3000; 0 as before 4.6.
     pub scale_factor: u32,
-    /// The distance between the marks may grow up to this factor while the background reclaimer is
-    /// woken again and again; 0 is Linux, where it never does. Up to 3000.
+    /// The distance between the watermarks may grow up to this factor while the background
+    /// reclaimer is woken again and again; 0 is Linux, where it never does. Up to 3000.
     pub scale_factor_max: u32,
     /// The sysctl `watermark_boost_factor`; 0 is off.
     pub boost_factor: u32,
@@ -155,7 +155,7 @@ pub enum MinFreeRule {
         thp: bool,
     },
     /// The same in a kernel that could have huge pages and has them off: from 512 MiB on it applies
-    /// the square-root rule once more, to what is above the first high marks (LB C.1).
+    /// the square-root rule once more, to what is above the first high watermarks (LB C.1).
     LinuxThpOff,
     /// As somebody wrote it.
     Kbytes(u32),
@@ -177,7 +177,7 @@ choice! {
 }
 
 impl Grouping {
-    /// The decision for a machine with this many pages above its high marks.
+    /// The decision for a machine with this many pages above its high watermarks.
     pub fn resolve(self, pages: u64) -> bool {
         match self {
             Grouping::On => true,

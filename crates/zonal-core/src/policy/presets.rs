@@ -18,8 +18,8 @@ use crate::zone::watermark::{
     SCALE_FACTOR_DEFAULT,
 };
 
-/// How far the marks of a pool may move apart while it is short again and again, in 1/10000 of a
-/// zone.
+/// How far the watermarks of a pool may move apart while it is short again and again, in 1/10000 of
+/// a zone.
 const POOL_SCALE_FACTOR_MAX: u32 = 1000;
 /// Batches that a CPU's lists hold, at most.
 const LIST_BATCHES: u32 = 128;
@@ -28,7 +28,7 @@ const LIST_BATCHES: u32 = 128;
 const BUDGET_FRACTION: u32 = 8;
 /// Batches of a depot for each of its CPUs. Programs that take and give back up to some 60 MiB a
 /// CPU then never take the zone lock (docs/explanation/beyond.md).
-const DEPOT_BATCHES: u16 = 256;
+const DEPOT_MAGAZINES: u16 = 256;
 /// What a list gives up at once is at most `batch << 3`: the depot gets it batch by batch, so more
 /// at once gains nothing.
 const DEPOT_SCALE_MAX: u8 = 3;
@@ -143,7 +143,7 @@ impl Policy {
             scale_max: DEPOT_SCALE_MAX,
             stream: STREAM,
             depot: DepotPolicy {
-                batches: DEPOT_BATCHES,
+                magazines: DEPOT_MAGAZINES,
                 group: DepotGroup::Cache,
                 block: DEPOT_BLOCK,
             },
@@ -179,7 +179,7 @@ impl Policy {
         let size = if tuning.has(Tuning::Level6) {
             SizeRule::MinMaxBounds
         } else {
-            SizeRule::LowMarkSplit
+            SizeRule::LowWatermarkSplit
         };
         Policy { name, pcp: PcpPolicy { tuning, size, ..base.pcp }, ..base }
     }
@@ -252,7 +252,7 @@ impl PcpPolicy {
     /// 6.1 to 6.6: the base of the tuning of 2023.
     pub const LINUX_6_6: PcpPolicy = PcpPolicy {
         huge_lists: HugeLists::Together,
-        size: SizeRule::LowMarkSplit,
+        size: SizeRule::LowWatermarkSplit,
         tuning: Tuning::Level0,
         drain: DrainPolicy {
             bulk: Chunk::Whole,

@@ -20,7 +20,7 @@ use super::walk::{
 };
 use super::{Grouping, MinFreeRule, Policy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit};
-use crate::pcp::depot::{BATCHES_MAX, DepotGroup};
+use crate::pcp::depot::{DepotGroup, MAGAZINES_MAX};
 use crate::pcp::drain::{Chunk, DrainOrder, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
@@ -174,12 +174,12 @@ pub const SETTINGS: &[Setting] = &[
     setting!("pcp.drain_bulk", pcp.drain.bulk: Chunk,
         "pages a bulk free moves in one hold of the zone lock: whole up to 6.17, then batch"),
     setting!("pcp.drain_all", pcp.drain.all: Chunk,
-        "pages of one bulk free where a store is emptied: whole up to 6.9, then bulk"),
+        "pages of one bulk free where a pcp is emptied: whole up to 6.9, then bulk"),
     setting!("pcp.drain_decay", pcp.drain.decay: Chunk,
         "pages of one bulk free where lists decay: whole in 6.12.0, then batch"),
     setting!("pcp.drain_remote", pcp.drain.remote: RemoteDrain,
         "who drains another CPU's lists: a work item there (up to 5.19), or the caller"),
-    setting!("depot.batches", pcp.depot.batches: u16 in 0..=BATCHES_MAX as u16,
+    setting!("depot.batches", pcp.depot.magazines: u16 in 0..=MAGAZINES_MAX as u16,
         "batches that wait between lists and buddy, for each CPU that shares a depot; 0 as Linux"),
     setting!("depot.group", pcp.depot.group: DepotGroup,
         "CPUs that share a depot: those of a last-level cache (if known), or of a node"),
@@ -196,9 +196,9 @@ pub const SETTINGS: &[Setting] = &[
     setting!("watermark.min_free_max", watermark.min_free_max_kbytes: u32 in 0..=MAX_INT,
         "most that the square-root rule gives, in KiB: 65536 up to 5.6, then 262144"),
     setting!("watermark.movable_min", watermark.movable_min: MovableMin,
-        "min mark of a movable zone: 32 to 128 pages, or (6.1) its share as any zone"),
+        "min watermark of a movable zone: 32 to 128 pages, or (6.1) its share as any zone"),
     setting!("watermark.scale_factor", watermark.scale_factor: u32 in 0..=3000,
-        "watermark_scale_factor: gap between the marks, in 1/10000 of the zone; 0 as before 4.6"),
+        "watermark_scale_factor: gap of the watermarks, in 1/10000 of the zone; 0 as before 4.6"),
     setting!("watermark.scale_factor_max", watermark.scale_factor_max: u32 in 0..=3000,
         "the gap may grow up to this while reclaim is woken again and again; 0 as Linux, never"),
     setting!("watermark.boost_factor", watermark.boost_factor: u32 in 0..=MAX_INT,
@@ -252,7 +252,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!("highatomic.limit", highatomic.limit: HighAtomicLimit,
         "size of the atomic reserve: 1 % of the zone plus a pageblock (6.1), or rounded up to one"),
     setting!("reserves", reserves: ReserveRights,
-        "rights below the marks: high-harder up to 6.3, then non-block"),
+        "rights below the watermarks: high-harder up to 6.3, then non-block"),
     setting!("mobility_grouping", mobility_grouping: Grouping,
         "whether pageblocks have migratetypes; auto: where memory suffices for all types"),
     setting!("stat.update", stat.update: Update,
@@ -264,7 +264,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!("stat.skip_isolated", stat.skip_isolated: bool,
         "the shepherd leaves isolated CPUs alone"),
     setting!("stat.pressure", stat.pressure: Pressure,
-        "what is done about the free-page counter's error near the marks"),
+        "what is done about the free-page counter's error near the watermarks"),
     setting!("stat.threshold_pages", stat.threshold_pages: ThresholdPages,
         "which pages of a zone the threshold of its counters follows from"),
     setting!("numa.storage", numa.storage: NumaStorage,

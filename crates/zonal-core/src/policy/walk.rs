@@ -1,5 +1,5 @@
 //! How zones are found: the order of zonelists (LB A.4, A.5), and what a walk over one does with a
-//! zone that is below its mark (LB D.3, G).
+//! zone that is below its watermark (LB D.3, G).
 
 use core::fmt;
 

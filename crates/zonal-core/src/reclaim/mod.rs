@@ -1,15 +1,15 @@
-//! Node reclaim (LB G): whether a zone below its mark is made room in before the next zone is
+//! Node reclaim (LB G): whether a zone below its watermark is made room in before the next zone is
 //! tried, and the rules of one such try.
 //!
 //! ```text
-//!  scan ── zone below its mark ── mode and distance ──► node_reclaim ──► Reclaimer::shrink
+//!  scan ── zone below its watermark ── mode and distance ──► node_reclaim ──► Reclaimer::shrink
 //!                                   (eligible)           │ FULL     too little to begin with
 //!                                                        │ NOSCAN   not here, not now
 //!                                                        │ SOME     tried; too little came of it
 //!                                                        └ SUCCESS  as many pages as the request
 //! ```
-//! Who frees which pages is the home's business ([`Reclaimer`]). What the walk over the zones makes
-//! of the answer is in `alloc::scan`.
+//! Who frees which pages is the platform's business ([`Reclaimer`]). What the walk over the zones
+//! makes of the answer is in `alloc::scan`.
 //!
 //! # Invariants
 //! - **RECLAIM-1** at most one thread reclaims in one unit at a time, direct reclaim apart:
@@ -43,7 +43,7 @@ pub const MODE_ANY: u32 = MODE_ON | MODE_WRITE | MODE_UNMAP;
 pub const PRIORITY_GENTLE: u32 = 12;
 /// Priority of the first pass of node reclaim (`NODE_RECLAIM_PRIORITY`).
 pub const PRIORITY_FIRST: u32 = 4;
-/// Most passes over the caches of objects in one try: a home whose objects free no pages of the
+/// Most passes over the caches of objects in one try: a platform whose objects free no pages of the
 /// zone must not keep a request for ever.
 const SLAB_PASSES_MAX: u32 = 1 << 10;
 /// A pass is asked for at least this many pages, and direct reclaim ends when it has freed as many
@@ -115,7 +115,7 @@ pub struct ReclaimStats {
     pub low_hit_quickly: u64,
     /// Times one of them could not sleep, or not for long (`kswapd_high_wmark_hit_quickly`).
     pub high_hit_quickly: u64,
-    /// Times the home's last resort was asked ([`Reclaimer::out_of_memory`]).
+    /// Times the platform's last resort was asked ([`Reclaimer::out_of_memory`]).
     pub out_of_memory: u64,
 }
 

@@ -1,5 +1,5 @@
-//! How many objects of a cache a pass looks at (LB H.7). Arithmetic only; the home keeps what is
-//! put off and calls the cache.
+//! How many objects of a cache a pass looks at (LB H.7). Arithmetic only; the platform keeps what
+//! is put off and calls the cache.
 //!
 //! A pass of priority `p` over lists of pages looks at a `2^p`-th part of them. A cache gives up as
 //! large a part, weighed by how costly its objects are to make again. Parts smaller than a batch

@@ -97,18 +97,18 @@ fn ratios_are_percent_and_truncate() {
 fn a_unit_at_its_limits_is_full_whoever_asks() {
     let (record, events) = (record(), ReclaimEvents::default());
     for unit in [NODE, ZONE] {
-        let home = Scripted::default();
+        let platform = Scripted::default();
         let file = |pages| Holdings { inactive_file: pages, file: pages, ..Holdings::default() };
-        home.held.set(Holdings { slab: 50, ..file(10) });
-        let denied = Try { gfp: Gfp::ATOMIC, others_cpus: true, ..ask(&home, &record, unit) };
-        for ask in [ask(&home, &record, unit), denied] {
+        platform.held.set(Holdings { slab: 50, ..file(10) });
+        let denied = Try { gfp: Gfp::ATOMIC, others_cpus: true, ..ask(&platform, &record, unit) };
+        for ask in [ask(&platform, &record, unit), denied] {
             assert_eq!(node_reclaim(&ask, &events), NodeReclaim::Full);
         }
-        assert!(home.passes.borrow().is_empty());
-        home.held.set(Holdings { slab: 50, ..file(11) });
-        assert_eq!(node_reclaim(&ask(&home, &record, unit), &events), NodeReclaim::Some);
-        home.held.set(Holdings { slab: 51, ..file(10) });
-        assert_eq!(node_reclaim(&ask(&home, &record, unit), &events), NodeReclaim::Some);
+        assert!(platform.passes.borrow().is_empty());
+        platform.held.set(Holdings { slab: 50, ..file(11) });
+        assert_eq!(node_reclaim(&ask(&platform, &record, unit), &events), NodeReclaim::Some);
+        platform.held.set(Holdings { slab: 51, ..file(10) });
+        assert_eq!(node_reclaim(&ask(&platform, &record, unit), &events), NodeReclaim::Some);
     }
     assert_eq!(events.stats().full, 4);
 }
@@ -116,28 +116,28 @@ fn a_unit_at_its_limits_is_full_whoever_asks() {
 #[test]
 fn a_zone_that_gave_nothing_for_long_is_full_and_a_node_never_is() {
     let (record, events) = (record(), ReclaimEvents::default());
-    let home = Scripted::default();
-    home.held.set(Holdings { all_unreclaimable: true, ..MUCH });
-    assert_eq!(node_reclaim(&ask(&home, &record, ZONE), &events), NodeReclaim::Full);
-    assert_eq!(node_reclaim(&ask(&home, &record, NODE), &events), NodeReclaim::Some);
+    let platform = Scripted::default();
+    platform.held.set(Holdings { all_unreclaimable: true, ..MUCH });
+    assert_eq!(node_reclaim(&ask(&platform, &record, ZONE), &events), NodeReclaim::Full);
+    assert_eq!(node_reclaim(&ask(&platform, &record, NODE), &events), NodeReclaim::Some);
 }
 
 #[test]
 fn nobody_scans_who_may_not() {
     let (record, events) = (record(), ReclaimEvents::default());
-    let home = Scripted::default();
-    home.held.set(MUCH);
-    let usual = ask(&home, &record, NODE);
+    let platform = Scripted::default();
+    platform.held.set(MUCH);
+    let usual = ask(&platform, &record, NODE);
     let no_scan = |ask: &Try<'_>| {
         assert_eq!(node_reclaim(ask, &events), NodeReclaim::NoScan);
-        assert!(home.passes.borrow().is_empty());
+        assert!(platform.passes.borrow().is_empty());
     };
     no_scan(&Try { gfp: Gfp::ATOMIC, ..usual });
     no_scan(&Try { gfp: Gfp::NOWAIT, ..usual });
     no_scan(&Try { others_cpus: true, ..usual });
-    home.is_reclaiming.set(true);
+    platform.is_reclaiming.set(true);
     no_scan(&usual);
-    home.is_reclaiming.set(false);
+    platform.is_reclaiming.set(false);
     let other = record.try_lock().expect("nobody is at it");
     no_scan(&usual);
     drop(other);
@@ -150,12 +150,12 @@ fn nobody_scans_who_may_not() {
 #[test]
 fn passes_get_harder_until_the_request_is_served() {
     let (record, events) = (record(), ReclaimEvents::default());
-    let home = Scripted::default();
-    home.held.set(MUCH);
-    home.frees.replace(std::vec![5, 0, 3]); // 3, then 0, then 5
-    let ask = Try { order: Order::new(3).unwrap(), mode: 3, ..ask(&home, &record, NODE) };
+    let platform = Scripted::default();
+    platform.held.set(MUCH);
+    platform.frees.replace(std::vec![5, 0, 3]); // 3, then 0, then 5
+    let ask = Try { order: Order::new(3).unwrap(), mode: 3, ..ask(&platform, &record, NODE) };
     assert_eq!(node_reclaim(&ask, &events), NodeReclaim::Success);
-    let passes = home.passes.borrow();
+    let passes = platform.passes.borrow();
     assert_eq!(passes.iter().map(|pass| pass.priority).collect::<Vec<_>>(), [4, 3, 2]);
     let first = passes[0];
     assert_eq!((first.wanted, first.highest, first.unit), (32, ZoneKind::Normal, NODE));
@@ -167,12 +167,12 @@ fn passes_get_harder_until_the_request_is_served() {
 #[test]
 fn a_large_request_asks_each_pass_for_all_of_its_pages() {
     let (record, events) = (record(), ReclaimEvents::default());
-    let home = Scripted::default();
-    home.held.set(MUCH);
-    home.frees.replace(std::vec![1; 9]);
-    let ask = Try { order: Order::new(9).unwrap(), ..ask(&home, &record, ZONE) };
+    let platform = Scripted::default();
+    platform.held.set(MUCH);
+    platform.frees.replace(std::vec![1; 9]);
+    let ask = Try { order: Order::new(9).unwrap(), ..ask(&platform, &record, ZONE) };
     assert_eq!(node_reclaim(&ask, &events), NodeReclaim::Some);
-    let passes = home.passes.borrow();
+    let passes = platform.passes.borrow();
     assert_eq!(passes.iter().map(|pass| pass.priority).collect::<Vec<_>>(), [4, 3, 2, 1, 0]);
     assert!(passes.iter().all(|pass| pass.wanted == 512 && !pass.may_swap && !pass.may_write));
 }
@@ -188,18 +188,22 @@ fn a_zones_caches_shrink_until_they_gave_what_the_request_needs() {
         (1, 53, NodeReclaim::Success, 4), // the limit is looked at before, not between
         (1, 50, NodeReclaim::Full, 0),
     ] {
-        let home = Scripted::default();
-        home.held.set(Holdings { slab, ..Holdings::default() });
-        home.slab_frees.set(slab_frees);
-        let ask = Try { order: Order::new(2).unwrap(), ..ask(&home, &record, ZONE) };
+        let platform = Scripted::default();
+        platform.held.set(Holdings { slab, ..Holdings::default() });
+        platform.slab_frees.set(slab_frees);
+        let ask = Try { order: Order::new(2).unwrap(), ..ask(&platform, &record, ZONE) };
         assert_eq!(node_reclaim(&ask, &events), expected);
-        assert_eq!(home.slab_passes.get(), passes);
-        assert!(home.passes.borrow().is_empty(), "there are no pages of files");
+        assert_eq!(platform.slab_passes.get(), passes);
+        assert!(platform.passes.borrow().is_empty(), "there are no pages of files");
     }
-    let home = Scripted::default();
-    home.held.set(Holdings { slab: 100, ..Holdings::default() });
-    assert_eq!(node_reclaim(&ask(&home, &record, NODE), &events), NodeReclaim::Some);
-    assert_eq!((home.slab_passes.get(), home.passes.borrow().len()), (0, 5), "since 4.8: one pass");
+    let platform = Scripted::default();
+    platform.held.set(Holdings { slab: 100, ..Holdings::default() });
+    assert_eq!(node_reclaim(&ask(&platform, &record, NODE), &events), NodeReclaim::Some);
+    assert_eq!(
+        (platform.slab_passes.get(), platform.passes.borrow().len()),
+        (0, 5),
+        "since 4.8: one pass"
+    );
 }
 
 /// Objects are freed for ever, and no page of the zone with them.
@@ -218,9 +222,9 @@ fn caches_that_give_no_pages_are_left_in_the_end() {
             1
         }
     }
-    let (record, events, home) = (record(), ReclaimEvents::default(), Endless(Cell::new(0)));
+    let (record, events, platform) = (record(), ReclaimEvents::default(), Endless(Cell::new(0)));
     let unused = Scripted::default();
-    let ask = Try { reclaimer: &home, ..ask(&unused, &record, ZONE) };
+    let ask = Try { reclaimer: &platform, ..ask(&unused, &record, ZONE) };
     assert_eq!(node_reclaim(&ask, &events), NodeReclaim::Some);
-    assert_eq!(home.0.get(), SLAB_PASSES_MAX);
+    assert_eq!(platform.0.get(), SLAB_PASSES_MAX);
 }

@@ -189,7 +189,7 @@ pub const fn events_of(
     }
 }
 
-/// Tells the home that a reader looked at a CPU's deltas.
+/// Tells the platform that a reader looked at a CPU's deltas.
 pub fn collected<P: Platform>(platform: &P, zone: ZoneId, cpu: CpuId, taken: bool) {
     platform.cost(Step::Collect { zone, cpu, taken });
 }

@@ -1,6 +1,6 @@
 //! The generic counter of a kernel: one sum under a lock, one local share per CPU, and a batch that
 //! says when a share goes to the sum (LB F.8). For memory committed, blocks of a file system, or
-//! what a home counts beside its zones.
+//! what a platform counts beside its zones.
 //!
 //! It differs from the counters of zones: a share that *reaches* the batch is folded, there is no
 //! overstep, and the exact sum can be asked for.

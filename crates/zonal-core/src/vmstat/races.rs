@@ -15,7 +15,7 @@ enum Word {
     UnlockedFold,
     /// A locked addition; readers exchange.
     LockedFold,
-    /// A load and a store; readers load, and nobody else writes. As the hot word's pops.
+    /// a load and a store; readers load, and nobody else writes. As the hot word's pops.
     ReadOnly,
 }
 

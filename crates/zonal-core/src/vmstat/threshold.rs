@@ -50,10 +50,10 @@ pub const fn normal(managed: u64, cpus: u32) -> u32 {
 }
 
 /// The threshold while the background reclaimer of the zone's node is awake (LB F.2): the error of
-/// all CPUs together then stays within the gap between the low and the min mark.
-pub const fn pressure(low_mark: u64, min_mark: u64, cpus: u32) -> u32 {
+/// all CPUs together then stays within the gap between the low and the min watermark.
+pub const fn pressure(low_watermark: u64, min_watermark: u64, cpus: u32) -> u32 {
     let cpus = if cpus == 0 { 1 } else { cpus as u64 };
-    let share = low_mark.saturating_sub(min_mark) / cpus;
+    let share = low_watermark.saturating_sub(min_watermark) / cpus;
     if share > THRESHOLD_MAX as u64 {
         THRESHOLD_MAX
     } else if share == 0 {
@@ -63,18 +63,22 @@ pub const fn pressure(low_mark: u64, min_mark: u64, cpus: u32) -> u32 {
     }
 }
 
-/// Below how many pages the counter may hide that the min mark was crossed (LB F.2), or `None`
+/// Below how many pages the counter may hide that the min watermark was crossed (LB F.2), or `None`
 /// where it cannot. Marks include the boost. Once set it is never cleared, so the caller keeps the
 /// old value on `None`; only zones with a drift mark ever get the [`pressure`] threshold.
 pub const fn drift_mark(
-    min_mark: u64,
-    low_mark: u64,
-    high_mark: u64,
+    min_watermark: u64,
+    low_watermark: u64,
+    high_watermark: u64,
     normal: u32,
     cpus: u32,
 ) -> Option<u64> {
     let drift = cpus as u64 * normal as u64;
-    if drift > low_mark.saturating_sub(min_mark) { Some(high_mark + drift) } else { None }
+    if drift > low_watermark.saturating_sub(min_watermark) {
+        Some(high_watermark + drift)
+    } else {
+        None
+    }
 }
 
 /// `__mod` (LB F.3): any delta, no overstep.

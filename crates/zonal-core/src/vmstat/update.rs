@@ -52,7 +52,7 @@ pub struct Updated {
     pub lost: i64,
 }
 
-/// Where an update belongs, for a home that charges for it.
+/// Where an update belongs, for a platform that charges for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Whose counter it is.

@@ -5,7 +5,7 @@
 //! |--|--|--|
 //! | a CPU changes its delta | 2007 to 2.6.38 and on | [`Update`] |
 //! | deltas reach the shared counters although nothing folds them | 2.6.24, 3.18 | [`Refresh`] |
-//! | a counter's error may hide that a mark was crossed | 2.6.36, 2.6.38 | [`Pressure`] |
+//! | a counter's error may hide that a watermark was crossed | 2.6.36, 2.6.38 | [`Pressure`] |
 //! | NUMA events | 4.13, 4.14, 4.15, 5.14 | [`NumaStorage`], [`NumaFold`], [`NumaEnable`] |
 
 use crate::types::choice;
@@ -53,7 +53,7 @@ choice! {
 }
 
 choice! {
-    /// What is done about the error of the free-page counter near the marks (LB F.2).
+    /// What is done about the error of the free-page counter near the watermarks (LB F.2).
     #[derive(Default)]
     pub enum Pressure {
         /// Nothing (before 2.6.36).
@@ -134,7 +134,7 @@ pub struct StatPolicy {
     pub quiet_on_idle: bool,
     /// The shepherd leaves isolated CPUs alone.
     pub skip_isolated: bool,
-    /// What is done about the error near the marks.
+    /// What is done about the error near the watermarks.
     pub pressure: Pressure,
     /// Which pages of a zone its threshold follows from.
     pub threshold_pages: ThresholdPages,

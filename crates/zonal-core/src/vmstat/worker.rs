@@ -10,7 +10,7 @@
 //! that does nothing shrink only while the worker that their last use left behind finds something
 //! to do. That is why the policy `zonal` keeps the timer.
 //!
-//! The state of one CPU is a [`StatWorker`], kept by the home. The allocator's `shepherd` and
+//! The state of one CPU is a [`StatWorker`], kept by the platform. The allocator's `shepherd` and
 //! `run_worker` use it.
 
 use crate::vmstat::variant::{Refresh, StatPolicy};

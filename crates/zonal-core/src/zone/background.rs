@@ -3,8 +3,8 @@
 //!
 //! # Invariants
 //! - **BG-1** request and sleep are one word: whoever asks either finds the reclaimer awake, which
-//!   will look at the marks once more before it sleeps, or asleep, and then wakes it. No request is
-//!   lost between the two (`crates/zonal/tests/loom_background.rs`).
+//!   will look at the watermarks once more before it sleeps, or asleep, and then wakes it. No
+//!   request is lost between the two (`crates/zonal/tests/loom_background.rs`).
 
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
 use crate::types::{Order, ZoneKind};
@@ -99,7 +99,8 @@ impl Background {
         self.change(|word| word & !ASLEEP) & ASLEEP != 0
     }
 
-    /// The reclaimer goes to sleep; it must look at the marks after this, and before it sleeps.
+    /// The reclaimer goes to sleep; it must look at the watermarks after this, and before it
+    /// sleeps.
     pub fn lie_down(&self) {
         self.change(|word| word | ASLEEP);
     }

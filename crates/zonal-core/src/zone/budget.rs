@@ -1,22 +1,22 @@
 //! One number of pages for all lists and depots of a zone.
 //!
 //! ```text
-//!  limit  ├── depots' arrays ──┼── granted to stores ─────────┼── left ──┤
+//!  limit  ├── depots' arrays ──┼── granted to pcps ─────────┼── left ──┤
 //!                                 grows as lists need it: on refills and frees that decide
 //!                                 shrinks as they do: a refresh, a drain
 //! ```
-//! What is booked is what a store *may* hold, not what it holds. A fast operation stays below the
-//! limit that its store was granted, so it books nothing; a store that needs more asks here, when
+//! What is booked is what a pcp *may* hold, not what it holds. A fast operation stays below the
+//! limit that its pcp was granted, so it books nothing; a pcp that needs more asks here, when
 //! it is closed anyway, and gets what nobody else has.
 //!
 //! # Invariants
-//! - **BUDGET-1** `reserved` = what the zone's stores are granted + what its depots have room for,
+//! - **BUDGET-1** `reserved` = what the zone's pcps are granted + what its depots have room for,
 //!   and `reserved <= limit`.
-//! - **BUDGET-2** while a store's gate is open its lists hold, and by fast operations will hold, at
+//! - **BUDGET-2** while a pcp's gate is open its lists hold, and by fast operations will hold, at
 //!   most what it is granted. So the zone's lists and depots never hold more than `limit` pages,
-//!   but for one block of each closed store.
+//!   but for one block of each closed pcp.
 //!
-//! It knows nothing of stores, so that the interleaving model
+//! It knows nothing of pcps, so that the interleaving model
 //! (crates/zonal/tests/loom_budget.rs) compiles this very file with its own atomics.
 
 use crate::sync::{AtomicU32, Ordering::Relaxed};
@@ -48,7 +48,7 @@ impl Budget {
         self.limit.load(Relaxed)
     }
 
-    /// Pages that stores and depots may hold by what they were granted.
+    /// Pages that pcps and depots may hold by what they were granted.
     pub fn reserved(&self) -> u32 {
         self.reserved.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Zones: their frames and buddy under one lock, their marks, and the watermark test.
+//! Zones: their frames and buddy under one lock, their watermarks, and the watermark test.
 
 pub mod background;
 pub mod budget;

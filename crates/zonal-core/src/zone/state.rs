@@ -5,12 +5,12 @@
 //!   the zone lock is free; `lost` is 0 but for the one update that counts nothing (FOLD-2).
 //! - **ZONE-2** `listed` and `highatomic_free` repeat the buddy's state of the last unlock.
 //! - **ZONE-3** bit `o` of `fast` is set only if an allocation of order `o` without any special
-//!   right would pass the high mark (LB D.4 step 5) and no flag asks for more work on the way.
-//! - **ZONE-4** while `RECORDED` is set no store of the zone opens for fast operations; whoever
-//!   sets it closes and opens each store once (`pcp/closed.rs`, `alloc/limits/counters.rs`).
+//!   right would pass the high watermark (LB D.4 step 5) and no flag asks for more work on the way.
+//! - **ZONE-4** while `RECORDED` is set no pcp of the zone opens for fast operations; whoever
+//!   sets it closes and opens each pcp once (`pcp/closed.rs`, `alloc/limits/counters.rs`).
 //!
 //! # What it does not do
-//! It does not know per-CPU stores, other zones or requests.
+//! It does not know pcps, other zones or requests.
 
 use crate::buddy::{Buddy, HighAtomicCount};
 use crate::frame::Frames;
@@ -25,13 +25,13 @@ use crate::vmstat::variant::Update;
 use crate::zone::budget::Budget;
 use crate::zone::deferred::Deferred;
 use crate::zone::reclaim::ReclaimRecord;
-use crate::zone::watermark::{FreeBlocks, Mark, ReserveRights, Watermarks, ZoneSnapshot};
+use crate::zone::watermark::{FreeBlocks, ReserveRights, Watermark, Watermarks, ZoneSnapshot};
 
-/// Orders a plain allocation may take from a per-CPU store without looking further.
+/// Orders a plain allocation may take from a pcp without looking further.
 pub const FAST_ORDERS: u32 = (1 << NR_ORDERS) - 1;
-/// Frees may go to a per-CPU store without looking further.
+/// Frees may go to a pcp without looking further.
 pub const FAST_FREE: u32 = 1 << 15;
-/// Free pages were seen at or below the high mark (LB D.4, `BELOW_HIGH`).
+/// Free pages were seen at or below the high watermark (LB D.4, `BELOW_HIGH`).
 pub const BELOW_HIGH: u32 = 1 << 16;
 /// A background reclaimer works on the zone (LB H.3, `RECLAIM_ACTIVE`).
 pub const RECLAIM_ACTIVE: u32 = 1 << 17;
@@ -64,12 +64,12 @@ pub struct Zone {
     managed: AtomicU64,
     /// Part of `managed` that never comes to the buddy.
     withheld: AtomicU64,
-    marks: [AtomicU64; 5],
+    watermarks: [AtomicU64; 5],
     reserve: [AtomicU64; NR_ZONE_KINDS],
     pub(crate) batch: AtomicU32,
     pub(crate) high_min: AtomicU32,
     pub(crate) high_max: AtomicU32,
-    /// The largest swing of a CPU that its store remembers ([`swing_most`]).
+    /// The largest swing of a CPU that its pcp remembers ([`swing_most`]).
     ///
     /// [`swing_most`]: crate::pcp::size::swing_most
     pub(crate) swing_most: AtomicU32,
@@ -111,7 +111,7 @@ pub struct LockedZone<'a, P: Platform> {
     booked: Booked<'a, P>,
 }
 
-/// Updates of the free-page counter in one hold of the lock, for a home that charges for them.
+/// Updates of the free-page counter in one hold of the lock, for a platform that charges for them.
 #[derive(Debug)]
 struct Booked<'a, P: Platform> {
     platform: &'a P,
@@ -169,7 +169,7 @@ impl Zone {
         self.frame_base
     }
     /// Per-CPU list parameters in force: batch, high_min, high_max, in pages.
-    pub fn pageset(&self) -> (u32, u32, u32) {
+    pub fn pcp_sizes(&self) -> (u32, u32, u32) {
         (self.batch.load(Relaxed), self.high_min.load(Relaxed), self.high_max.load(Relaxed))
     }
     /// The threshold at which per-CPU deltas are folded (LB F.2).
@@ -178,7 +178,7 @@ impl Zone {
     }
     /// Where the counter's error begins to matter (LB F.2 `percpu_drift_mark`), if anywhere.
     pub fn drift_mark(&self) -> Option<u64> {
-        Some(self.drift_mark.load(Relaxed)).filter(|mark| *mark != 0)
+        Some(self.drift_mark.load(Relaxed)).filter(|watermark| *watermark != 0)
     }
     /// Times the zone lock was taken, and times it was found taken.
     pub fn lock_holds(&self) -> (u64, u64) {
@@ -203,15 +203,22 @@ impl Zone {
         Pfn(self.start_pfn.wrapping_add(offset))
     }
 
-    /// The marks in force.
-    pub fn marks(&self) -> Watermarks {
-        let mark = |i: usize| self.marks[i].load(Relaxed);
-        Watermarks { min: mark(0), low: mark(1), high: mark(2), promo: mark(3), boost: mark(4) }
+    /// The watermarks in force.
+    pub fn watermarks(&self) -> Watermarks {
+        let watermark = |i: usize| self.watermarks[i].load(Relaxed);
+        Watermarks {
+            min: watermark(0),
+            low: watermark(1),
+            high: watermark(2),
+            promo: watermark(3),
+            boost: watermark(4),
+        }
     }
-    pub(crate) fn set_marks(&self, marks: &Watermarks) {
-        let values = [marks.min, marks.low, marks.high, marks.promo, marks.boost];
-        for (mark, value) in self.marks.iter().zip(values) {
-            mark.store(value, Relaxed);
+    pub(crate) fn set_watermarks(&self, watermarks: &Watermarks) {
+        let values =
+            [watermarks.min, watermarks.low, watermarks.high, watermarks.promo, watermarks.boost];
+        for (watermark, value) in self.watermarks.iter().zip(values) {
+            watermark.store(value, Relaxed);
         }
     }
     /// Pages kept back from requests that could go to zone kind `highest` (LB A.7).
@@ -296,9 +303,9 @@ impl Zone {
         }
         let mut worst = self.snapshot(ZoneKind::Device);
         worst.reserve = self.reserve.iter().map(|r| r.load(Relaxed)).max().unwrap_or(0);
-        let marks = self.marks();
+        let watermarks = self.watermarks();
         let passes =
-            |order: &Order| worst.ok(*order, marks.mark(Mark::High), AllocFlags::WMARK_LOW);
+            |order: &Order| worst.ok(*order, watermarks.of(Watermark::High), AllocFlags::WMARK_LOW);
         // Monotone in the order: a block that serves one order serves all below.
         let orders = Order::all().take_while(|o| *o <= PAGEBLOCK_ORDER).take_while(passes).count();
         FAST_FREE | ((1 << orders) - 1)

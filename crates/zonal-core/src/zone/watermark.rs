@@ -6,14 +6,14 @@
 //!   ---------- high    the background reclaimer sleeps again
 //!   ---------- low     the background reclaimer is woken
 //!   ---------- min     only requests with rights to a reserve go below; the rest must reclaim
-//!   ---------- 0       equal gaps between the marks; `boost` lifts all four at once
+//!   ---------- 0       equal gaps between the watermarks; `boost` lifts all four at once
 //! ```
-//! A request whose highest allowed zone is `j` must leave `mark + reserve[j]` pages in a zone, so
-//! that requests which could have been served higher up do not eat the low zones.
+//! A request whose highest allowed zone is `j` must leave `watermark + reserve[j]` pages in a zone,
+//! so that requests which could have been served higher up do not eat the low zones.
 //!
 //! Everything here is arithmetic on numbers handed in: nothing is locked, stored or read. The order
-//! of calls matters to the caller, because [`lowmem_pages`] subtracts high marks computed earlier
-//! (LB M.2): at the first boot call they are zero.
+//! of calls matters to the caller, because [`lowmem_pages`] subtracts high watermarks computed
+//! earlier (LB M.2): at the first boot call they are zero.
 
 use core::fmt;
 
@@ -31,7 +31,7 @@ pub const MIN_FREE_KBYTES_CEILING: u32 = 262_144;
 pub const MIN_FREE_KBYTES_CEILING_5_6: u32 = 65_536;
 /// Default of `watermark_scale_factor`, in 1/10000 of a zone (LB C.2).
 pub const SCALE_FACTOR_DEFAULT: u32 = 10;
-/// Default of `watermark_boost_factor`, in 1/10000 of the high mark (LB C.4).
+/// Default of `watermark_boost_factor`, in 1/10000 of the high watermark (LB C.4).
 pub const BOOST_FACTOR_DEFAULT: u32 = 15_000;
 /// Default of `lowmem_reserve_ratio`, by zone kind (LB A.7).
 pub const LOWMEM_RATIO_DEFAULT: [u32; NR_ZONE_KINDS] = [256, 256, 32, 0, 0];
@@ -40,10 +40,10 @@ pub const LOWMEM_RATIO_DEFAULT: [u32; NR_ZONE_KINDS] = [256, 256, 32, 0, 0];
 pub const FACTOR_UNIT: u64 = 10_000;
 const PAGE_KBYTES: u64 = PAGE_SIZE as u64 / 1024;
 
-/// A mark, as an index into the stored four.
+/// A watermark, as an index into the stored four.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub enum Mark {
+pub enum Watermark {
     /// Below it only reserves are left.
     Min = 0,
     /// Below it the background reclaimer is woken.
@@ -54,35 +54,35 @@ pub enum Mark {
     Promo = 3,
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for Watermark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Mark::Min => "min",
-            Mark::Low => "low",
-            Mark::High => "high",
-            Mark::Promo => "promo",
+            Watermark::Min => "min",
+            Watermark::Low => "low",
+            Watermark::High => "high",
+            Watermark::Promo => "promo",
         })
     }
 }
 
-/// A zone's marks, in pages, stored without the boost; [`Watermarks::mark`] adds it.
+/// A zone's watermarks, in pages, stored without the boost; [`Watermarks::watermark`] adds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Watermarks {
-    /// Min mark.
+    /// Min watermark.
     pub min: u64,
-    /// Low mark.
+    /// Low watermark.
     pub low: u64,
-    /// High mark.
+    /// High watermark.
     pub high: u64,
-    /// Promo mark.
+    /// Promo watermark.
     pub promo: u64,
-    /// Pages added to every mark while fragmentation is being worked off (LB C.4).
+    /// Pages added to every watermark while fragmentation is being worked off (LB C.4).
     pub boost: u64,
 }
 
-/// What the marks of one zone are computed from (LB C.2).
+/// What the watermarks of one zone are computed from (LB C.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MarkInputs {
+pub struct WatermarkInputs {
     /// The zone.
     pub kind: ZoneKind,
     /// Its managed pages.
@@ -99,7 +99,7 @@ pub struct MarkInputs {
 }
 
 choice! {
-    /// What the min mark of a movable zone is.
+    /// What the min watermark of a movable zone is.
     #[derive(Default)]
     pub enum MovableMin {
         /// 32 to 128 pages; such zones are no part of the low memory that `min_free_kbytes` is
@@ -127,7 +127,7 @@ pub enum MinFree {
 }
 
 choice! {
-    /// What rights to the reserve take off a mark (LB C.5).
+    /// What rights to the reserve take off a watermark (LB C.5).
     #[derive(Default)]
     pub enum ReserveRights {
         /// `__GFP_HIGH` half; then, for a request that cannot block, a quarter of what is left, or
@@ -176,8 +176,8 @@ pub struct Memory {
     pub free: u64,
     /// Sum of [`total_reserve`] over all zones.
     pub total_reserve: u64,
-    /// Sum of the low marks of all zones.
-    pub low_marks: u64,
+    /// Sum of the low watermarks of all zones.
+    pub low_watermarks: u64,
     /// Active and inactive file pages.
     pub file_lru: u64,
     /// Reclaimable slab and other reclaimable kernel memory.
@@ -185,7 +185,7 @@ pub struct Memory {
 }
 
 /// Pages `lowmem_pages` of LB C.1: what the zones up to Normal of all nodes hold above their high
-/// mark. Each item is a zone's `(managed, high mark with boost)`.
+/// mark. Each item is a zone's `(managed, high watermark with boost)`.
 pub fn lowmem_pages(zones: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     zones.into_iter().map(|(managed, high)| managed.saturating_sub(high)).sum()
 }
@@ -226,8 +226,8 @@ pub fn min_free_kbytes_for_thp(current_kbytes: u32, low_zones: u32, lowmem_pages
 }
 
 impl Watermarks {
-    /// The marks of one zone; the boost is zero, whatever it was before (LB C.2).
-    pub fn compute(zone: &MarkInputs) -> Watermarks {
+    /// The watermarks of one zone; the boost is zero, whatever it was before (LB C.2).
+    pub fn compute(zone: &WatermarkInputs) -> Watermarks {
         let pages_min = u64::from(zone.min_free_kbytes) / PAGE_KBYTES;
         let share = mul_div(pages_min, zone.managed, zone.lowmem_managed);
         // Nobody is woken for a movable zone's min, so it is only a token; the gap still follows
@@ -242,24 +242,24 @@ impl Watermarks {
 
     /// The mark in force: the stored one plus the boost.
     #[inline]
-    pub const fn mark(&self, mark: Mark) -> u64 {
-        self.stored(mark) + self.boost
+    pub const fn of(&self, watermark: Watermark) -> u64 {
+        self.stored(watermark) + self.boost
     }
 
     /// The mark without the boost.
     #[inline]
-    pub const fn stored(&self, mark: Mark) -> u64 {
-        match mark {
-            Mark::Min => self.min,
-            Mark::Low => self.low,
-            Mark::High => self.high,
-            Mark::Promo => self.promo,
+    pub const fn stored(&self, watermark: Watermark) -> u64 {
+        match watermark {
+            Watermark::Min => self.min,
+            Watermark::Low => self.low,
+            Watermark::High => self.high,
+            Watermark::Promo => self.promo,
         }
     }
 
-    /// Raises the boost by a pageblock, up to `factor` of the stored high mark, because a pageblock
-    /// of another type had to be broken into (LB C.4). `false`, and no change, where boosting is
-    /// off or the zone too small to gain from it.
+    /// Raises the boost by a pageblock, up to `factor` of the stored high watermark, because a
+    /// pageblock of another type had to be broken into (LB C.4). `false`, and no change, where
+    /// boosting is off or the zone too small to gain from it.
     pub fn raise_boost(&mut self, managed: u64, factor: u32) -> bool {
         if factor == 0 || managed < 4 * PAGEBLOCK_PAGES {
             return false;
@@ -305,63 +305,81 @@ pub const fn lowmem_ratio_stored(written: i32) -> u32 {
     if written < 1 { 0 } else { written as u32 }
 }
 
-/// One zone's part of `totalreserve` (LB A.7): its largest reserve and its high mark, at most the
-/// zone itself.
-pub fn total_reserve(managed: u64, reserves: &[u64; NR_ZONE_KINDS], marks: &Watermarks) -> u64 {
+/// One zone's part of `totalreserve` (LB A.7): its largest reserve and its high watermark, at most
+/// the zone itself.
+pub fn total_reserve(
+    managed: u64,
+    reserves: &[u64; NR_ZONE_KINDS],
+    watermarks: &Watermarks,
+) -> u64 {
     let reserve_max = reserves.iter().copied().max().unwrap_or(0);
-    managed.min(reserve_max + marks.mark(Mark::High))
+    managed.min(reserve_max + watermarks.of(Watermark::High))
 }
 
 /// What programs can get without swapping, in pages (LB I.4, `MemAvailable`): what is free beyond
-/// the reserves, and of page cache and reclaimable slab all but the half, or the low marks where
-/// they are less, that the system is slow without.
+/// the reserves, and of page cache and reclaimable slab all but the half, or the low watermarks
+/// where they are less, that the system is slow without.
 pub fn available_pages(memory: &Memory) -> u64 {
-    let usable = |pages: u64| pages - (pages / 2).min(memory.low_marks);
+    let usable = |pages: u64| pages - (pages / 2).min(memory.low_watermarks);
     let gains = usable(memory.file_lru).saturating_add(usable(memory.reclaimable));
     memory.free.saturating_add(gains).saturating_sub(memory.total_reserve)
 }
 
 impl ZoneSnapshot {
-    /// The watermark test (LB C.5): whether taking a block of `order` leaves more than `mark` and
-    /// the reserve behind, less what `flags` entitle to, *and* such a block exists. Equality fails.
-    /// `mark` includes the boost; the mark bits of `flags` are ignored.
-    pub fn ok(&self, order: Order, mark: u64, flags: AllocFlags) -> bool {
+    /// The watermark test (LB C.5): whether taking a block of `order` leaves more than `watermark`
+    /// and the reserve behind, less what `flags` entitle to, *and* such a block exists. Equality
+    /// fails. `watermark` includes the boost; the watermark bits of `flags` are ignored.
+    pub fn ok(&self, order: Order, watermark: u64, flags: AllocFlags) -> bool {
         let free = self.free as i64 - self.unusable(order, flags) as i64;
-        if free <= (self.mark_for_rights(mark, flags) + self.reserve) as i64 {
+        if free <= (self.watermark_for_rights(watermark, flags) + self.reserve) as i64 {
             return false;
         }
         order == Order::ZERO || self.blocks.has(order, flags)
     }
 
-    /// The test as an allocation makes it (LB C.5): `mark` of `marks`, with a quick way through for
-    /// order 0. An order-0 request with a right to the reserve that asked for the min mark is not
-    /// held up by a boost; which mark the request asked for is in its `flags` (LB D.2), and is not
-    /// `mark` in the one step that tests the high mark for everybody (LB D.4, step 5).
-    pub fn ok_fast(&self, order: Order, marks: &Watermarks, mark: Mark, flags: AllocFlags) -> bool {
+    /// The test as an allocation makes it (LB C.5): `watermark` of `watermarks`, with a fast path
+    /// for order 0. An order-0 request with a right to the reserve that asked for the min watermark
+    /// is not held up by a boost; which mark the request asked for is in its `flags` (LB D.2), and
+    /// is not `watermark` in the one step that tests the high watermark for everybody (LB D.4, step
+    /// 5).
+    pub fn ok_fast(
+        &self,
+        order: Order,
+        watermarks: &Watermarks,
+        watermark: Watermark,
+        flags: AllocFlags,
+    ) -> bool {
         if order == Order::ZERO {
             let usable = self.free.saturating_sub(self.unusable(order, flags));
-            if usable > marks.mark(mark) + self.reserve {
+            if usable > watermarks.of(watermark) + self.reserve {
                 return true;
             }
         }
-        if self.ok(order, marks.mark(mark), flags) {
+        if self.ok(order, watermarks.of(watermark), flags) {
             return true;
         }
-        marks.boost != 0 && spared_boost(order, flags) && self.ok(order, marks.min, flags)
+        watermarks.boost != 0 && spared_boost(order, flags) && self.ok(order, watermarks.min, flags)
     }
 
     /// How many pages [`ok_fast`](Self::ok_fast) makes the request leave behind at least; it needs
     /// one more.
-    pub fn kept(&self, order: Order, marks: &Watermarks, mark: Mark, flags: AllocFlags) -> u64 {
-        let mark = if spared_boost(order, flags) { marks.min } else { marks.mark(mark) };
-        self.mark_for_rights(mark, flags) + self.reserve
+    pub fn kept(
+        &self,
+        order: Order,
+        watermarks: &Watermarks,
+        watermark: Watermark,
+        flags: AllocFlags,
+    ) -> u64 {
+        let watermark =
+            if spared_boost(order, flags) { watermarks.min } else { watermarks.of(watermark) };
+        self.watermark_for_rights(watermark, flags) + self.reserve
     }
 
-    /// `mark`, lowered by what the flags entitle to (LB C.5). Each step takes its part of what the
-    /// step before left, and each division rounds the part taken down.
+    /// `watermark`, lowered by what the flags entitle to (LB C.5). Each step takes its part of what
+    /// the step before left, and each division rounds the part taken down.
     #[inline]
-    const fn mark_for_rights(&self, mark: u64, flags: AllocFlags) -> u64 {
-        let mut min = mark;
+    const fn watermark_for_rights(&self, watermark: u64, flags: AllocFlags) -> u64 {
+        let mut min = watermark;
         let harder = flags.contains(AllocFlags::NON_BLOCK);
         let new = matches!(self.rights, ReserveRights::NonBlock);
         if flags.contains(AllocFlags::MIN_RESERVE) {
@@ -424,8 +442,8 @@ pub fn free_pages_safe(counter: u64, drift_mark: Option<u64>, exact: impl FnOnce
 const HIGHATOMIC_USERS: AllocFlags =
     AllocFlags::from_bits(AllocFlags::HIGHATOMIC.bits() | AllocFlags::OOM.bits());
 
-/// Whether a boost does not hold the request up (LB C.5): order 0, from the min mark, with a right
-/// to the reserve.
+/// Whether a boost does not hold the request up (LB C.5): order 0, from the min watermark, with a
+/// right to the reserve.
 const fn spared_boost(order: Order, flags: AllocFlags) -> bool {
     order.get() == 0
         && flags.contains(AllocFlags::MIN_RESERVE)

@@ -17,7 +17,7 @@ const ZAP_AFTER_NS: u64 = 1_000_000_000;
 /// One list's cache.
 #[derive(Debug)]
 pub struct ZonelistCache {
-    /// `last_full_zap`, in the home's nanoseconds.
+    /// `last_full_zap`, in the platform's nanoseconds.
     zapped_ns: AtomicU64,
     full: [AtomicU64; POSITIONS_MAX / 64],
     events: CacheEvents,

@@ -13,7 +13,7 @@ use super::calendar::Calendar;
 
 /// Lines of a per-CPU set that another CPU empties: its lock and counts, and the heads of its
 /// lists, 13 or 14 of 16 bytes (LB E.1), each of which is looked at.
-pub const LINES_PER_STORE: u64 = 4;
+pub const LINES_PER_PCP: u64 = 4;
 
 /// Lines that come, one after the other, when a lock goes to one that waits for it.
 pub const HANDOVER_LINES: u64 = 2;

@@ -1,7 +1,7 @@
 //! `deferred-init` (2019): per-CPU lists that were sized before the memory was there, and what that
 //! cost a kernel build on 256 CPUs.
 //!
-//! Two tables. The first counts the stores by batch and high; it follows from the zones alone. The
+//! Two tables. The first counts the pcps by batch and high; it follows from the zones alone. The
 //! second is a build: processes that touch pages and exit, on every node's one Normal zone. With
 //! batch 7 the zone locks are taken nine times as often as with 63, and saturate.
 //!
@@ -56,7 +56,7 @@ const RUN_MS: f64 = 120.0;
 const PARTS: u64 = 10;
 
 /// Stores by batch and high.
-type Pagesets = BTreeMap<(u32, u32), u64>;
+type PcpCounts = BTreeMap<(u32, u32), u64>;
 
 fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     let published = Published::parse(BUILD);
@@ -65,17 +65,17 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     let mut figures = Vec::new();
     for (done, (column, when, policy)) in KERNELS.into_iter().enumerate() {
         let spec = Spec { machine: machine.clone(), policy, seed: options.seed };
-        let (pagesets, seconds, run) = spec.run_deferred(|lab| {
+        let (pcp_counts, seconds, run) = spec.run_deferred(|lab| {
             lab.allocator.finish_growth()?;
-            let pagesets = pagesets(&lab.allocator);
+            let pcp_counts = pcp_counts(&lab.allocator);
             let (seconds, hash) = build(lab, &mut |part| {
                 progress(done as u64 * PARTS + part, KERNELS.len() as u64 * PARTS);
             });
-            Ok((pagesets, seconds, hash))
+            Ok((pcp_counts, seconds, hash))
         })?;
         hash.update(run);
-        hash.update(format!("{pagesets:?}"));
-        cells.extend(compare(when, &pagesets));
+        hash.update(format!("{pcp_counts:?}"));
+        cells.extend(compare(when, &pcp_counts));
         for (metric, simulated) in METRICS.into_iter().zip(seconds) {
             let mut cell = Cell::new(metric, column, published.figure(metric, column), simulated);
             cell.calibrated = done == 0;
@@ -138,8 +138,8 @@ fn build(lab: &mut Lab<'_>, progress: &mut dyn FnMut(u64)) -> ([f64; 3], String)
     ([user, system, length as f64 / hz / part], hex(&hash.finalize()))
 }
 
-fn pagesets<P: Platform>(allocator: &Allocator<'_, P>) -> Pagesets {
-    let mut counts = Pagesets::new();
+fn pcp_counts<P: Platform>(allocator: &Allocator<'_, P>) -> PcpCounts {
+    let mut counts = PcpCounts::new();
     for zone in allocator.zones() {
         for cpu in 0..allocator.cpus() {
             let pcp = allocator.pcp(zone.id(), CpuId(cpu as u32));
@@ -150,7 +150,7 @@ fn pagesets<P: Platform>(allocator: &Allocator<'_, P>) -> Pagesets {
 }
 
 /// One cell for each kind of store, of the published ones and of those that came out.
-fn compare(when: &str, simulated: &Pagesets) -> Vec<Cell> {
+fn compare(when: &str, simulated: &PcpCounts) -> Vec<Cell> {
     let mut both: BTreeMap<(u32, u32), (Option<f64>, f64)> = BTreeMap::new();
     for line in PAGESETS.lines().filter(|line| line.starts_with(when)) {
         let fields: Vec<u32> = line.split(',').filter_map(|field| field.parse().ok()).collect();

@@ -17,8 +17,8 @@ use zonal_core::vmstat::variant::Update;
 use super::published::Published;
 use super::table::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
-use crate::home::VirtualHome;
 use crate::machine::Machine;
+use crate::platform::VirtualPlatform;
 use crate::sim::zones;
 
 /// The experiment.
@@ -77,7 +77,7 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
 
 fn cycles_per_call(machine: &Machine, how: Update, function: &str) -> f64 {
     let zones = zones(machine);
-    let home = VirtualHome::new(machine, zones.len());
+    let platform = VirtualPlatform::new(machine, zones.len());
     let largest = zones.iter().enumerate().filter(|(_, zone)| zone.kind <= ZoneKind::Normal);
     let (id, zone) = largest.max_by_key(|(_, zone)| zone.present).expect("a machine has memory");
     let threshold = i64::from(normal(zone.present, machine.cpus()));
@@ -87,18 +87,18 @@ fn cycles_per_call(machine: &Machine, how: Update, function: &str) -> f64 {
         match function {
             INC => {
                 let form = (how, Form::Guarded);
-                change(&home, place, form, Change::Inc, (&diff, threshold), &shared);
+                change(&platform, place, form, Change::Inc, (&diff, threshold), &shared);
             }
             DEC => {
                 let form = (how, Form::Raw);
-                change(&home, place, form, Change::Dec, (&diff, threshold), &shared);
+                change(&platform, place, form, Change::Dec, (&diff, threshold), &shared);
             }
             _ => {
                 diff.fetch_add(1, Relaxed);
                 let step = Step::Update { zone: place.zone, by: Instruction::Add, times: 1 };
-                home.cost(step);
+                platform.cost(step);
             }
         }
     }
-    home.clock() as f64 / CALLS as f64
+    platform.clock() as f64 / CALLS as f64
 }

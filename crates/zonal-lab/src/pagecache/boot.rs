@@ -10,9 +10,9 @@ use zonal_core::types::{NodeId, Pfn, ZoneId, ZoneKind};
 use zonal_core::zone::watermark;
 
 use super::disk::Disk;
-use super::home::{CacheAllocator, CacheHome};
+use super::machine::{CacheMachine, Figures, Load};
 use super::model::Model;
-use super::world::{Figures, Load, World};
+use super::platform::{CacheAllocator, CachePlatform};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::records::Records;
@@ -58,9 +58,9 @@ impl Setup {
         };
         let node_of: Vec<NodeId> = zones.iter().map(|zone| zone.node).collect();
         let model = Model::new(&ends, (unit, list_of), Disk::new(disk, *scale, self.seed), *scale);
-        let home = CacheHome::new(machine, node_of, model, *scale);
+        let platform = CachePlatform::new(machine, node_of, model, *scale);
         let allocator: Arc<CacheAllocator<'_>> =
-            Arc::new(Allocator::new(&described, self.policy, records.metadata(), home)?);
+            Arc::new(Allocator::new(&described, self.policy, records.metadata(), platform)?);
         for (id, zone) in zones.iter().enumerate() {
             let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
             allocator.online(ZoneId(id as u16), pages)?;
@@ -72,7 +72,7 @@ impl Setup {
             set.map_err(|error| LabError::Plan(format!("min_free_kbytes: {error}")))?;
         }
         allocator.platform().serves(Arc::downgrade(&allocator));
-        World::new(&allocator, machine, *scale).play(load)
+        CacheMachine::new(&allocator, machine, *scale).play(load)
     }
 }
 

@@ -5,25 +5,25 @@ use zonal_core::platform::Platform;
 use zonal_core::types::{Order, Pfn};
 
 use super::frames::Flag;
+use super::machine::{CacheMachine, Until};
 use super::model::ABSENT;
-use super::world::{Until, World};
 use crate::cost::kernel::{FAULT_NS, UNMAP_NS, WRITE_PAGE_NS};
 
 /// Pages of a file that one block of its map covers (ext3: 1024 numbers of 4 bytes).
 const MAP_BLOCK_PAGES: u64 = 1024;
 
-impl World<'_, '_> {
+impl CacheMachine<'_, '_> {
     /// A new file, with a name and an inode; the file system writes so many pages of the machine
     /// besides its data.
     pub fn create(&mut self, extra: u64) -> u32 {
-        let home = self.allocator.platform();
-        let file = home.model().create(extra);
-        let (asks, known) = home.model().slab.add_file(file);
+        let platform = self.allocator.platform();
+        let file = platform.model().create(extra);
+        let (asks, known) = platform.model().slab.add_file(file);
         if asks && let Some(at) = self.take_page(Gfp::KERNEL.union(Gfp::RECLAIMABLE)) {
             self.give(Pfn(u64::from(at)), Order::ZERO);
         }
         if !known && let Some(at) = self.take_page(Gfp::KERNEL.union(Gfp::RECLAIMABLE)) {
-            let mut model = home.model();
+            let mut model = platform.model();
             let zone = usize::from(model.frames.get(at).zone);
             model.slab.add_page(at, zone);
             model.slab.add_file(file);
@@ -33,13 +33,13 @@ impl World<'_, '_> {
 
     /// A page of a file is there now; it has a head.
     fn add_head(&mut self) {
-        let home = self.allocator.platform();
-        let model = home.model();
+        let platform = self.allocator.platform();
+        let model = platform.model();
         let lacks = model.slab.lacks_head(model.cached());
         drop(model);
         let gfp = Gfp::KERNEL.union(Gfp::RECLAIMABLE).without(Gfp::FS);
         if lacks && let Some(at) = self.take_page(gfp) {
-            let mut model = home.model();
+            let mut model = platform.model();
             let zone = usize::from(model.frames.get(at).zone);
             model.slab.add_head(at, zone);
         }
@@ -53,11 +53,11 @@ impl World<'_, '_> {
         // The file system is at work already.
         let gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::WRITE).without(Gfp::FS);
         let at = self.page_of(file, index, gfp)?;
-        let home = self.allocator.platform();
-        home.work_on_pages(1, WRITE_PAGE_NS);
-        let mut model = home.model();
+        let platform = self.allocator.platform();
+        platform.work_on_pages(1, WRITE_PAGE_NS);
+        let mut model = platform.model();
         model.touch(at);
-        model.make_dirty(at, home.now_ns());
+        model.make_dirty(at, platform.now_ns());
         Ok(())
     }
 
@@ -67,11 +67,11 @@ impl World<'_, '_> {
     /// As [`write`](Self::write).
     pub fn fault(&mut self, file: u32, index: u32) -> Result<(), Until> {
         let at = self.page_of(file, index, Gfp::HIGHUSER_MOVABLE)?;
-        let home = self.allocator.platform();
-        home.work_on_pages(1, FAULT_NS);
-        let mut model = home.model();
+        let platform = self.allocator.platform();
+        platform.work_on_pages(1, FAULT_NS);
+        let mut model = platform.model();
         model.map(at);
-        model.make_dirty(at, home.now_ns());
+        model.make_dirty(at, platform.now_ns());
         Ok(())
     }
 
@@ -80,8 +80,8 @@ impl World<'_, '_> {
     /// # Errors
     /// It is not there yet, or there is no memory: what to wait for before the next try.
     pub fn read(&mut self, file: u32, index: u32) -> Result<(), Until> {
-        let home = self.allocator.platform();
-        let mut model = home.model();
+        let platform = self.allocator.platform();
+        let mut model = platform.model();
         if let Some(at) = model.frame_of(file, index) {
             if model.frames.get(at).has(Flag::Reading) {
                 let read = model.files[file as usize].last_read;
@@ -89,7 +89,7 @@ impl World<'_, '_> {
             }
             model.touch(at);
             drop(model);
-            home.work_on_pages(1, WRITE_PAGE_NS);
+            platform.work_on_pages(1, WRITE_PAGE_NS);
             return Ok(());
         }
         let ahead = model.disk.readahead_pages();
@@ -100,7 +100,7 @@ impl World<'_, '_> {
         let mut frames = Vec::new();
         for index in index..index + wanted {
             let Some(at) = self.take_page(Gfp::HIGHUSER_MOVABLE) else { break };
-            let mut model = home.model();
+            let mut model = platform.model();
             model.insert(at, file, index);
             // It must not go before it was read.
             model.frames.of(at).set(Flag::Reading);
@@ -111,8 +111,8 @@ impl World<'_, '_> {
         if frames.is_empty() {
             return Err(self.refused());
         }
-        let mut model = home.model();
-        let read = model.start_read(file, index, frames, home.now_ns());
+        let mut model = platform.model();
+        let read = model.start_read(file, index, frames, platform.now_ns());
         model.files[file as usize].last_read = read;
         Err(Until::Read(read))
     }
@@ -121,8 +121,8 @@ impl World<'_, '_> {
     /// page that it covers: where that one is not cached any more, the block is not either, and is
     /// read first.
     pub fn delete(&mut self, file: u32) {
-        let home = self.allocator.platform();
-        let mut model = home.model();
+        let platform = self.allocator.platform();
+        let mut model = platform.model();
         let pages = model.files[file as usize].pages.clone();
         let is_cached = |at: &u32| *at != ABSENT;
         let covered = (MAP_BLOCK_PAGES / self.scale).max(1) as usize;
@@ -135,9 +135,9 @@ impl World<'_, '_> {
         model.traffic.read += lost;
         let read_ns = model.disk.lone_page_ns();
         drop(model);
-        home.pass_ns(lost * read_ns);
-        home.work_on_pages(cached.len() as u64, UNMAP_NS);
-        home.give_back(&cached);
+        platform.pass_ns(lost * read_ns);
+        platform.work_on_pages(cached.len() as u64, UNMAP_NS);
+        platform.give_back(&cached);
     }
 
     /// The load waits until everything is written.
@@ -149,12 +149,12 @@ impl World<'_, '_> {
 
     /// The frame of a page of a file, new if need be.
     fn page_of(&mut self, file: u32, index: u32, gfp: Gfp) -> Result<u32, Until> {
-        let home = self.allocator.platform();
-        if let Some(at) = home.model().frame_of(file, index) {
+        let platform = self.allocator.platform();
+        if let Some(at) = platform.model().frame_of(file, index) {
             return Ok(at);
         }
         let at = self.take_page(gfp).ok_or_else(|| self.refused())?;
-        home.model().insert(at, file, index);
+        platform.model().insert(at, file, index);
         self.add_head();
         Ok(at)
     }

@@ -1,7 +1,7 @@
 //! fs_mark: threads that create files of one size, one after the other. Every so many files a speed
 //! is reported.
 
-use super::world::{Load, Turn, World};
+use super::machine::{CacheMachine, Load, Turn};
 
 /// fs_mark at work.
 #[derive(Clone, Debug)]
@@ -65,28 +65,28 @@ impl Load for FsMark {
         self.huge_every_ms * 1_000_000
     }
 
-    fn step(&mut self, world: &mut World<'_, '_>, thread: u32) -> Turn {
+    fn step(&mut self, machine: &mut CacheMachine<'_, '_>, thread: u32) -> Turn {
         self.at.resize(self.threads as usize, None);
         let begun = self.at.iter().flatten().count() as u64;
         let (file, page) = match self.at[thread as usize] {
             Some(at) => at,
             None if self.made + begun >= self.files * self.reports => return Turn::Done,
             None => {
-                world.spend_us(self.create_us);
-                (world.create(self.extra), 0)
+                machine.spend_us(self.create_us);
+                (machine.create(self.extra), 0)
             }
         };
         self.at[thread as usize] = Some((file, page));
-        if let Some(until) = world.throttle() {
+        if let Some(until) = machine.throttle() {
             return Turn::Wait(until);
         }
-        if let Err(until) = world.write(file, page as u32) {
+        if let Err(until) = machine.write(file, page as u32) {
             return Turn::Wait(until);
         }
-        let more = page + 1 < (self.pages / world.scale()).max(1);
+        let more = page + 1 < (self.pages / machine.scale()).max(1);
         self.at[thread as usize] = more.then_some((file, page + 1));
         if !more {
-            self.count(world.now_ns());
+            self.count(machine.now_ns());
         }
         Turn::More
     }

@@ -1,6 +1,6 @@
 //! A large dd: a file is downloaded, copied again and again, and all of it is deleted.
 
-use super::world::{Load, Turn, Until, World};
+use super::machine::{CacheMachine, Load, Turn, Until};
 use crate::units::MIB_PAGES;
 
 /// The load.
@@ -49,8 +49,8 @@ impl LargeDd {
         took: [0.0; 3],
     };
 
-    fn pages(&self, world: &World<'_, '_>) -> u64 {
-        (self.source_mib * MIB_PAGES / world.scale()).max(1)
+    fn pages(&self, machine: &CacheMachine<'_, '_>) -> u64 {
+        (self.source_mib * MIB_PAGES / machine.scale()).max(1)
     }
 
     fn lap(&mut self, part: usize, now_ns: u64) {
@@ -59,62 +59,62 @@ impl LargeDd {
     }
 
     /// Writes the next page. `true`: it was the file's last one.
-    fn write(&mut self, world: &mut World<'_, '_>) -> Result<bool, Until> {
-        world.throttle().map_or(Ok(()), Err)?;
+    fn write(&mut self, machine: &mut CacheMachine<'_, '_>) -> Result<bool, Until> {
+        machine.throttle().map_or(Ok(()), Err)?;
         let file = *self.files.last().unwrap_or(&0);
-        world.write(file, self.page as u32)?;
+        machine.write(file, self.page as u32)?;
         self.page += 1;
         self.read = false;
-        let last = self.page == self.pages(world);
+        let last = self.page == self.pages(machine);
         if last {
             self.page = 0;
         }
         Ok(last)
     }
 
-    fn download(&mut self, world: &mut World<'_, '_>) -> Result<Turn, Until> {
+    fn download(&mut self, machine: &mut CacheMachine<'_, '_>) -> Result<Turn, Until> {
         if self.files.is_empty() {
-            self.files.push(world.create(0));
+            self.files.push(machine.create(0));
         }
-        let per_page = world.scale() * S_NS / (self.download_mib_s * MIB_PAGES);
+        let per_page = machine.scale() * S_NS / (self.download_mib_s * MIB_PAGES);
         let due = (self.page + 1) * per_page;
-        if self.write(world)? {
-            self.lap(0, world.now_ns());
+        if self.write(machine)? {
+            self.lap(0, machine.now_ns());
             self.phase = Phase::Copy;
-            self.files.push(world.create(0));
+            self.files.push(machine.create(0));
         }
         Ok(Turn::Wait(Until::Time(due)))
     }
 
-    fn copy(&mut self, world: &mut World<'_, '_>) -> Result<Turn, Until> {
+    fn copy(&mut self, machine: &mut CacheMachine<'_, '_>) -> Result<Turn, Until> {
         if !self.read {
-            world.read(self.files[0], self.page as u32)?;
+            machine.read(self.files[0], self.page as u32)?;
             self.read = true;
         }
-        if self.write(world)? {
+        if self.write(machine)? {
             if self.files.len() as u32 > self.copies {
                 self.phase = Phase::Sync;
-                return Ok(Turn::Wait(world.sync()));
+                return Ok(Turn::Wait(machine.sync()));
             }
-            self.files.push(world.create(0));
+            self.files.push(machine.create(0));
         }
         Ok(Turn::More)
     }
 
-    fn turn(&mut self, world: &mut World<'_, '_>) -> Result<Turn, Until> {
+    fn turn(&mut self, machine: &mut CacheMachine<'_, '_>) -> Result<Turn, Until> {
         match self.phase {
-            Phase::Download => self.download(world),
-            Phase::Copy => self.copy(world),
+            Phase::Download => self.download(machine),
+            Phase::Copy => self.copy(machine),
             Phase::Sync => {
-                self.lap(1, world.now_ns());
+                self.lap(1, machine.now_ns());
                 self.phase = Phase::Delete;
                 Ok(Turn::More)
             }
             Phase::Delete => {
                 match self.files.pop() {
-                    Some(file) => world.delete(file),
+                    Some(file) => machine.delete(file),
                     None => {
-                        self.lap(2, world.now_ns());
+                        self.lap(2, machine.now_ns());
                         return Ok(Turn::Done);
                     }
                 }
@@ -131,8 +131,8 @@ impl Load for LargeDd {
     fn huge_every_ns(&self) -> u64 {
         self.huge_every_ms * 1_000_000
     }
-    fn step(&mut self, world: &mut World<'_, '_>, _thread: u32) -> Turn {
-        self.turn(world).unwrap_or_else(Turn::Wait)
+    fn step(&mut self, machine: &mut CacheMachine<'_, '_>, _thread: u32) -> Turn {
+        self.turn(machine).unwrap_or_else(Turn::Wait)
     }
     fn figures(&self) -> Vec<(&'static str, f64)> {
         let [download, dd, delete] = self.took;

@@ -12,33 +12,33 @@
 //! | `model` | files, the inactive and active lists, dirty pages, pages being written |
 //! | `slab` | objects of the file system |
 //! | `disk` | one head and a queue |
-//! | `home` | the core's home: what a pass of reclaim finds |
+//! | `platform` | the core's platform: what a pass of reclaim finds |
 //! | `boot` | the machine at its start, scaled |
 //! | `files` | what a load can do with files |
-//! | `world` | threads, their waits, and what they can do with files |
+//! | `machine` | threads, their waits, and what they can do with files |
 //! | `fsmark`, `largedd`, `streamwriter` | the three loads of 2011 |
 //!
 //! # Scale
-//! A page of the model stands for [`World::scale`] pages of the machine: memory, files, requests to
-//! the disk and reads ahead have so many times fewer pages, and each takes so many times as long.
-//! Times, numbers of files, requests and seeks are those of the machine. Counts of pages are
-//! multiplied when they are reported. Passes still look at 32 pages of a list at a time.
+//! A page of the model stands for [`CacheMachine::scale`] pages of the machine: memory, files,
+//! requests to the disk and reads ahead have so many times fewer pages, and each takes so many
+//! times as long. Times, numbers of files, requests and seeks are those of the machine. Counts of
+//! pages are multiplied when they are reported. Passes still look at 32 pages of a list at a time.
 
 mod boot;
 mod disk;
 mod files;
 mod frames;
 mod fsmark;
-mod home;
 mod largedd;
+mod machine;
 mod model;
+mod platform;
 mod slab;
 mod streamwriter;
-mod world;
 
 pub use boot::Setup;
 pub use fsmark::FsMark;
-pub use home::{CacheAllocator, CacheHome};
 pub use largedd::LargeDd;
+pub use machine::{CacheMachine, Figures, Load, Turn, Until};
+pub use platform::{CacheAllocator, CachePlatform};
 pub use streamwriter::StreamWriter;
-pub use world::{Figures, Load, Turn, Until, World};

@@ -1,6 +1,6 @@
 //! Streaming mapped writers: processes that map a file each and write it from front to back.
 
-use super::world::{Load, Turn, World};
+use super::machine::{CacheMachine, Load, Turn};
 use crate::units::MIB_PAGES;
 
 /// The load.
@@ -30,22 +30,22 @@ impl Load for StreamWriter {
     fn huge_every_ns(&self) -> u64 {
         self.huge_every_ms * 1_000_000
     }
-    fn step(&mut self, world: &mut World<'_, '_>, thread: u32) -> Turn {
+    fn step(&mut self, machine: &mut CacheMachine<'_, '_>, thread: u32) -> Turn {
         self.at.resize(self.streams as usize, None);
-        let pages = self.mib * MIB_PAGES / world.scale() / u64::from(self.streams);
+        let pages = self.mib * MIB_PAGES / machine.scale() / u64::from(self.streams);
         let at = &mut self.at[thread as usize];
-        let (file, page) = at.get_or_insert_with(|| (world.create(0), 0));
+        let (file, page) = at.get_or_insert_with(|| (machine.create(0), 0));
         if *page > pages {
             return Turn::Done;
         }
         if *page == pages {
             *page += 1;
-            return Turn::Wait(world.sync());
+            return Turn::Wait(machine.sync());
         }
-        if let Some(until) = world.throttle() {
+        if let Some(until) = machine.throttle() {
             return Turn::Wait(until);
         }
-        match world.fault(*file, *page as u32) {
+        match machine.fault(*file, *page as u32) {
             Ok(()) => *page += 1,
             Err(until) => return Turn::Wait(until),
         }

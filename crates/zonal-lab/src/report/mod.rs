@@ -1,14 +1,14 @@
 //! Tables for others to read: lines of values, and a page that needs nothing else to be shown.
 
 mod page;
+mod part;
 mod plot;
-mod section;
 mod sweep;
 mod text;
 mod whole;
 
-pub use section::html;
-pub use sweep::{sweep_html, sweep_section};
+pub use part::html;
+pub use sweep::{sweep_html, sweep_part};
 pub use text::figure;
 pub use whole::{Part, whole};
 

@@ -30,11 +30,11 @@ const ROWS_MAX: usize = 1000;
 
 /// The page: plots, then every run with the command that makes it again.
 pub fn sweep_html(sweep: &Sweep, rows: &[Row], command: &str) -> String {
-    page("Sweep (simulated)", &sweep_section(sweep, rows, command))
+    page("Sweep (simulated)", &sweep_part(sweep, rows, command))
 }
 
 /// What such a page says below its title.
-pub fn sweep_section(sweep: &Sweep, rows: &[Row], command: &str) -> String {
+pub fn sweep_part(sweep: &Sweep, rows: &[Row], command: &str) -> String {
     let plots: String = PLOTTED
         .iter()
         .map(|(name, title, unit, size)| {

@@ -1,7 +1,7 @@
 //! The whole report: every experiment, sweep and machine on one page.
 
 use super::page::{marked, page, table};
-use super::section::section;
+use super::part::part;
 use super::text::escape;
 use crate::experiment::Table;
 use crate::machine::Machine;
@@ -18,7 +18,7 @@ pub struct Part {
 impl Part {
     /// The part of an experiment.
     pub fn of(table: &Table, about: &str) -> Part {
-        let body = format!("<p>{}</p>{}", escape(about), section(table));
+        let body = format!("<p>{}</p>{}", escape(about), part(table));
         Part { title: table.experiment.to_owned(), body }
     }
 }

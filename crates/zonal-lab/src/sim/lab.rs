@@ -10,15 +10,15 @@ use zonal_core::types::{Order, Pfn};
 
 use super::outcome::Count;
 use crate::cost::contents::Access;
-use crate::home::VirtualHome;
 use crate::machine::Machine;
+use crate::platform::VirtualPlatform;
 use crate::units::PAGE_LINES;
 
 /// A virtual machine with all its memory online.
 #[derive(Debug)]
 pub struct Lab<'a> {
-    /// The core, with the virtual machine as its home.
-    pub allocator: Allocator<'a, VirtualHome>,
+    /// The core, with the virtual machine as its platform.
+    pub allocator: Allocator<'a, VirtualPlatform>,
     /// The machine.
     pub machine: &'a Machine,
     random: Pcg64Mcg,
@@ -42,7 +42,7 @@ pub struct Lab<'a> {
 impl<'a> Lab<'a> {
     /// A machine that has booted; each CPU's statistics are refreshed at a time of its own.
     pub(super) fn new(
-        allocator: Allocator<'a, VirtualHome>,
+        allocator: Allocator<'a, VirtualPlatform>,
         machine: &'a Machine,
         seed: u64,
     ) -> Lab<'a> {

@@ -1,6 +1,6 @@
 //! What a run came to.
 
-use crate::home::{Happened, Spent};
+use crate::platform::{Happened, Spent};
 
 /// What programs have asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

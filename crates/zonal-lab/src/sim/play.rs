@@ -97,9 +97,9 @@ impl Lab<'_> {
 
     /// One step of one CPU: the cycles it took, and what comes next.
     fn step(&mut self, program: &mut dyn Program, cpu: u32, clock: u64) -> (u64, Turn) {
-        let home = self.allocator.platform();
-        home.turn(cpu, clock);
-        home.reach(clock);
+        let platform = self.allocator.platform();
+        platform.turn(cpu, clock);
+        platform.reach(clock);
         let due = &mut self.refresh_at[cpu as usize];
         if clock >= *due {
             *due = clock + self.refresh_every;

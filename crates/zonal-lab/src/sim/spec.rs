@@ -7,8 +7,8 @@ use zonal_core::types::{NodeId, Pfn, ZoneId, ZoneKind};
 
 use super::lab::Lab;
 use crate::LabError;
-use crate::home::VirtualHome;
 use crate::machine::Machine;
+use crate::platform::VirtualPlatform;
 use crate::records::Records;
 use crate::units::MIB_PAGES;
 
@@ -102,8 +102,8 @@ impl Spec {
         let described = described.as_core();
         let layout = Layout::of(&described, &self.policy)?;
         let mut records = Records::new(&layout);
-        let home = VirtualHome::new(machine, described.zones.len());
-        let allocator = Allocator::new(&described, self.policy, records.metadata(), home)?;
+        let platform = VirtualPlatform::new(machine, described.zones.len());
+        let allocator = Allocator::new(&described, self.policy, records.metadata(), platform)?;
         for (id, zone) in described.zones.iter().enumerate() {
             let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
             match deferred {

@@ -142,7 +142,9 @@ fn fractions(settings: &Settings) -> impl Iterator<Item = Change> {
     let values = [0, 8, 16, 64, 512];
     values.into_iter().filter(|value| *value != settings.high_fraction).map(|value| {
         let about = match value {
-            0 => "lists tune themselves between a share of the low mark and an eighth of the zone",
+            0 => {
+                "lists tune themselves: from a share of the low watermark to an eighth of the zone"
+            }
             _ => "lists keep up to this share of a zone, divided by its CPUs, and do not tune",
         };
         sysctl_change("percpu_pagelist_high_fraction", Sysctl::HighFraction, value, about)
@@ -153,14 +155,14 @@ fn marks(settings: &Settings) -> Vec<Change> {
     let mut all = Vec::new();
     if let Some(now) = settings.min_free_kbytes.filter(|now| *now >= 4) {
         for value in [now / 2, now * 2, now * 4] {
-            let about = "moves all marks, and with them the least size of the lists; a higher \
+            let about = "moves all watermarks, and with them the least size of the lists; a higher \
                          reserve is memory that nobody can use";
             all.push(sysctl_change("min_free_kbytes", Sysctl::MinFreeKbytes, value, about));
         }
     }
     for value in [10, 50, 200].into_iter().filter(|value| *value != settings.scale_factor) {
-        let about = "moves the low and high marks apart: background reclaim starts earlier and \
-                     does more; lists follow the low mark";
+        let about = "moves the low and high watermarks apart: background reclaim starts earlier \
+                     and does more; lists follow the low watermark";
         let sysctl = Sysctl::WatermarkScaleFactor;
         all.push(sysctl_change("watermark_scale_factor", sysctl, value, about));
     }

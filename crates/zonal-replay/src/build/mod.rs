@@ -20,7 +20,7 @@ use zonal_core::policy::{MinFreeRule, Policy};
 use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, NodeId, ZoneKind};
 use zonal_core::zone::state::Zone;
-use zonal_core::zone::watermark::Mark;
+use zonal_core::zone::watermark::Watermark;
 use zonal_lab::records::Records;
 use zonal_trace::MachineDescription;
 
@@ -223,12 +223,12 @@ pub fn follows_linux(policy: &Policy) -> bool {
     matches!(policy.watermark.min_free, MinFreeRule::Linux { .. })
 }
 
-/// Computes the marks; sets `min_free_kbytes` where that brings them to the recorded ones, or
+/// Computes the watermarks; sets `min_free_kbytes` where that brings them to the recorded ones, or
 /// nearer. Returns a remark on what was found.
 ///
 /// # Errors
 /// If the core refuses the value.
-pub fn set_marks(
+pub fn set_watermarks(
     allocator: &Allocator<'_, Script>,
     machine: &MachineDescription,
     map: &ZoneMap,
@@ -269,12 +269,15 @@ fn marks_off(
 ) -> u64 {
     let off = |(at, zone): (&ZoneAt, &Zone)| {
         let recorded = machine.zone(at.node, &at.kind)?;
-        let marks = zone.marks();
-        let pairs =
-            [(recorded.min, Mark::Min), (recorded.low, Mark::Low), (recorded.high, Mark::High)];
+        let marks = zone.watermarks();
+        let pairs = [
+            (recorded.min, Watermark::Min),
+            (recorded.low, Watermark::Low),
+            (recorded.high, Watermark::High),
+        ];
         // Recorded marks include the boost, which passes.
         pairs
-            .map(|(pages, mark)| pages.saturating_sub(recorded.boost).abs_diff(marks.mark(mark)))
+            .map(|(pages, mark)| pages.saturating_sub(recorded.boost).abs_diff(marks.of(mark)))
             .into_iter()
             .max()
     };

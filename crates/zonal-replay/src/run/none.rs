@@ -75,7 +75,7 @@ pub fn replay(
         Known { program, types: types.as_ref(), lists: recorded.lists.then_some(&told.lists) };
     let started = start::bring_up(&rebuilt, description, map, &known)?;
     let mut notes = Vec::new();
-    notes.extend(build::set_marks(&rebuilt.allocator, description, map)?);
+    notes.extend(build::set_watermarks(&rebuilt.allocator, description, map)?);
     for (sysctl, value) in sysctls {
         rebuilt.allocator.set(*sysctl, *value)?;
     }

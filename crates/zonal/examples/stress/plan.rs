@@ -9,12 +9,12 @@ use zonal::{BuildError, CpuMap, Order, Policy, Pool};
 use super::support::Rng;
 use super::support::storm::Plan;
 
-/// How the stores are kept consistent.
+/// How the pcps are kept consistent.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ModeArg {
     /// Restartable sequences, where the system has them.
     Rseq,
-    /// A lock for each store.
+    /// A lock for each pcp.
     Lock,
 }
 

@@ -1,8 +1,9 @@
 //! The background reclaimers: a thread per node, from the first consumer on until the pool goes
 //! (LB H.2). A pool without consumers has none.
 //!
-//! A thread that was not woken for a second looks by itself whether its node is below the high mark
-//! although somebody holds pages to give up, as after a burst that ended between two marks.
+//! A thread that was not woken for a second looks by itself whether its node is below the high
+//! watermark although somebody holds pages to give up, as after a burst that ended between two
+//! watermarks.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -62,8 +63,8 @@ impl Pool {
 
     /// Whether a reclaimer that was not woken for a second looks by itself whether its node is low.
     /// Linux waits for the next request that finds it low, so loads that are compared with a kernel
-    /// turn this off: node reclaim leaves a node between its low and its high mark, and without
-    /// being asked a kernel does nothing about that. Default: yes.
+    /// turn this off: node reclaim leaves a node between its low and its high watermark, and
+    /// without being asked a kernel does nothing about that. Default: yes.
     pub fn set_background_check(&self, looks: bool) {
         // Relaxed: a setting.
         self.shared.background.waits.store(!looks, Relaxed);
@@ -146,7 +147,7 @@ mod tests {
 
     use zonal_core::alloc::BackgroundReclaimer;
     use zonal_core::zone::state::Zone;
-    use zonal_core::zone::watermark::Mark;
+    use zonal_core::zone::watermark::Watermark;
 
     use super::*;
     use crate::reclaim::{Scanned, Shrinker};
@@ -207,17 +208,17 @@ mod tests {
         let registered = pool.register_shrinker(objects(&pool, &pages));
         let mut reclaimer = pool.allocator().background_start(node);
         put_to_sleep(&pool, &mut reclaimer);
-        // As a burst that ended between two marks: nobody has asked the reclaimer for anything. In
-        // the middle of them, because what CPUs hold of the counter may be unseen.
-        let marks = zone_of(&pool, node).marks();
-        let middle = (marks.mark(Mark::Low) + marks.mark(Mark::High)) / 2;
+        // As a burst that ended between two watermarks: nobody has asked the reclaimer for
+        // anything. In the middle of them, because what CPUs hold of the counter may be unseen.
+        let watermarks = zone_of(&pool, node).watermarks();
+        let middle = (watermarks.of(Watermark::Low) + watermarks.of(Watermark::High)) / 2;
         while free_pages(&pool, node) > middle {
             let request = Request::new(Order::ZERO).gfp(Gfp::NOWAIT | Gfp::THISNODE).on(node);
             let (page, _) = pool.alloc_with(request).unwrap().into_raw();
             pages.lock().unwrap().push(page.as_ptr() as usize);
         }
         let left = free_pages(&pool, node);
-        assert!(left > marks.mark(Mark::Low), "{left} pages free, {marks:?}");
+        assert!(left > watermarks.of(Watermark::Low), "{left} pages free, {watermarks:?}");
         let runs = || pool.allocator().reclaim_stats().background_runs;
 
         pool.set_background_check(false);

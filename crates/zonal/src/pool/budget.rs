@@ -2,8 +2,8 @@
 //! and pages on per-CPU lists and in depots.
 //!
 //! What is above the budget is taken out of the buddy and given back to the operating system, so
-//! the budget cannot be passed by anybody, and no request looks at it: to the marks, to reclaim and
-//! to a refusal it is memory that is not there. Marks stay those of the whole pool.
+//! the budget cannot be passed by anybody, and no request looks at it: to the watermarks, to
+//! reclaim and to a refusal it is memory that is not there. Marks stay those of the whole pool.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -228,7 +228,7 @@ impl Shared {
         while missing > 0 {
             let order = Order::new(missing.ilog2()).unwrap_or(Order::MAX).min(most);
             let request = Request::new(order).on(NodeId(node as u16));
-            // Past the marks: what is above the budget is nobody's reserve.
+            // Past the watermarks: what is above the budget is nobody's reserve.
             let past_marks = request.gfp(everywhere | Gfp::MEMALLOC);
             let got = self.allocator.alloc(past_marks).ok().or_else(|| {
                 let may_wait = request.gfp(Gfp::KERNEL | Gfp::RETRY_MAYFAIL | everywhere);

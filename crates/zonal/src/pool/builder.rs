@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use thiserror::Error;
-use zonal_core::alloc::Allocator;
 use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
 use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, Migratetype, NodeId, Order, PAGE_SIZE, ZoneKind};
@@ -15,8 +14,8 @@ use zonal_core::types::{CpuId, Migratetype, NodeId, Order, PAGE_SIZE, ZoneKind};
 use super::faults::{FailAlloc, Faults};
 use super::poison::Poison;
 use super::records::Records;
-use super::{Pool, Shared, fork, grow};
-use crate::home::{Home, Mode};
+use super::{Pool, PoolAllocator, Shared, fork, grow};
+use crate::platform::{Mode, ProcessPlatform};
 use crate::reclaim::{LastResort, Place, Registry};
 use crate::rseq::{Fast, FastRef, NO_OFFSET, list_offset};
 use crate::sys::affinity::possible_cpus_max;
@@ -269,7 +268,7 @@ impl Builder {
         let mut notices = Vec::new();
         notices.extend(self.rounded_up(plan.pages as usize * PAGE_SIZE, topology.nodes().len()));
         let memory = self.map_memory(&plan, &topology, &mut notices)?;
-        let (mode, sections) = self.mode(plan.cpus.len());
+        let (mode, sequences) = self.mode(plan.cpus.len());
         // SAFETY: (1) `plan` moves into the pool next to the allocator that borrows from it, is not
         // changed there, and is dropped behind it (POOL-2); moving a vector leaves its items alone.
         let machine = unsafe { plan.machine() };
@@ -280,15 +279,15 @@ impl Builder {
         // is dropped behind it (POOL-2); (2) called once.
         let (metadata, fast) = unsafe { records.tables(&layout) };
         let consumers = Registry::new(Place::of(&machine), self.last_resort.clone());
-        let home = Home::new(
+        let platform = ProcessPlatform::new(
             RseqArea::find().ok(),
-            sections,
+            sequences,
             cpus.len() as u32,
             consumers,
             machine.nodes(),
         );
-        let offset = home.area().map_or(0, RseqArea::offset);
-        let allocator = grow::bring_up(&machine, self.policy, metadata, home, self.deferred)?;
+        let offset = platform.area().map_or(0, RseqArea::offset);
+        let allocator = grow::bring_up(&machine, self.policy, metadata, platform, self.deferred)?;
         if self.prefault && self.deferred {
             grow::prefault_first(&allocator, &memory)?;
         }
@@ -382,7 +381,7 @@ impl Builder {
         Ok(())
     }
 
-    /// How stores are kept consistent, with what that takes.
+    /// How pcps are kept consistent, with what that takes.
     fn mode(&self, cpus: usize) -> (Mode, Option<RseqFence>) {
         let off = |why: &str| (Mode::Lock(why.to_owned()), None);
         if (cpus as u32) < possible_cpus_max() {
@@ -490,7 +489,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// What the fast path knows; an offset of 0 turns it off.
-    fn header(&self, allocator: &Allocator<'static, Home>, base: usize, offset: isize) -> Fast {
+    fn header(&self, allocator: &PoolAllocator, base: usize, offset: isize) -> Fast {
         let use_fast = offset != 0;
         Fast {
             rseq_offset: offset,

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::{Builder, Pool};
-use crate::home::Mode;
+use crate::platform::Mode;
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

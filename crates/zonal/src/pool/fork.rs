@@ -38,7 +38,7 @@ use super::background::Paused;
 use super::budget::Withheld;
 use super::worker::Worker;
 use super::{Shared, faults};
-use crate::home::Home;
+use crate::platform::ProcessPlatform;
 use crate::process;
 use crate::reclaim::{FrozenBells, HeldList, Pause, Registry, is_inside};
 
@@ -75,7 +75,7 @@ struct Frozen {
 struct FrozenPool {
     shared: &'static Shared,
     /// Stores, then zone locks.
-    held: Vec<Held<'static, Home>>,
+    held: Vec<Held<'static, ProcessPlatform>>,
     /// No section is claimed: nobody would bring it online.
     _growth: RwLockWriteGuard<'static, ()>,
     /// No block is out of its buddy to be trimmed: nobody would put it back.
@@ -91,7 +91,7 @@ struct FrozenPool {
 
 impl Drop for FrozenPool {
     fn drop(&mut self) {
-        // Zone locks before stores: the reverse of how they were taken.
+        // Zone locks before pcps: the reverse of how they were taken.
         while self.held.pop().is_some() {}
     }
 }
@@ -155,9 +155,9 @@ fn freeze_pool(shared: &'static Shared) -> FrozenPool {
     let budget = shared.budget.lock();
     let background = shared.background.pause();
     let worker = shared.worker();
-    let home = shared.allocator.platform();
-    let consumers = home.consumers().hold_list();
-    let bells = home.bells().freeze();
+    let platform = shared.allocator.platform();
+    let consumers = platform.consumers().hold_list();
+    let bells = platform.bells().freeze();
     let faults = shared.faults.as_ref().map(faults::Faults::lock);
     let trim = shared.trimming.lock().unwrap_or_else(PoisonError::into_inner);
     let growth = shared.growth.pause();

@@ -15,8 +15,8 @@ use zonal_core::types::{NodeId, PAGE_SIZE, Pfn, ZoneId};
 
 use super::builder::{BuildError, Builder};
 use super::thread::PoolThread;
-use super::{Pool, Shared};
-use crate::home::Home;
+use super::{Pool, PoolAllocator, Shared};
+use crate::platform::ProcessPlatform;
 use crate::sys::map::{MapError, Mapping};
 
 /// The growth of a pool: its threads, and what keeps them off.
@@ -97,10 +97,10 @@ pub(super) fn bring_up(
     machine: &Machine<'static>,
     policy: Policy,
     metadata: Metadata<'static>,
-    home: Home,
+    platform: ProcessPlatform,
     deferred: bool,
-) -> Result<Allocator<'static, Home>, BuildError> {
-    let allocator = Allocator::new(machine, policy, metadata, home)?;
+) -> Result<PoolAllocator, BuildError> {
+    let allocator = Allocator::new(machine, policy, metadata, platform)?;
     for (id, zone) in machine.zones.iter().enumerate() {
         let id = ZoneId(id as u16);
         let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
@@ -115,10 +115,7 @@ pub(super) fn bring_up(
 }
 
 /// Faults in what is online, before anybody has it.
-pub(super) fn prefault_first(
-    allocator: &Allocator<'static, Home>,
-    memory: &Mapping,
-) -> Result<(), MapError> {
+pub(super) fn prefault_first(allocator: &PoolAllocator, memory: &Mapping) -> Result<(), MapError> {
     for zone in allocator.zones() {
         // Zones of a pool have no holes, and come online from their start.
         let start = zone.start_pfn().0;

@@ -97,7 +97,7 @@ impl Shared {
         while frame < self.pages {
             let (order, slot) = match self.allocator.frame_state(frame) {
                 PageState::Free { order, .. } => (order.get(), None),
-                PageState::Cached { order, store: DEPOT, .. } => {
+                PageState::Cached { order, pcp: DEPOT, .. } => {
                     (order.get(), Some(&mut report.depots))
                 }
                 PageState::Cached { order, .. } => (order.get(), Some(&mut report.lists)),

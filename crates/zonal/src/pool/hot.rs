@@ -1,16 +1,16 @@
-//! The way in and out of the fast path. What the sections (`rseq.rs`) do not do themselves is here:
-//! from a frame to an address and back, the word of a page that was popped, and what follows when a
-//! section leaves.
+//! The way in and out of the fast path. What the sequences (`rseq.rs`) do not do themselves is
+//! here: from a frame to an address and back, the word of a page that was popped, and what follows
+//! when a sequence leaves.
 //!
 //! ```text
 //!  pop, then the word says CACHED here? ── yes ──► ALLOCATED, address
-//!      │ left         │ no: a stray copy (PCP-3), counted: the long way
+//!      │ left         │ no: a stray copy (PCP-3), counted: the core
 //!      ▼
 //!  another list is active? ── switch, pop again
-//!      │ no, or it leaves again: the long way
+//!      │ no, or it leaves again: the core
 //!
 //!  push ── left ──► another list is active? ── switch, push again
-//!                         │ no, or it leaves again: the long way
+//!                         │ no, or it leaves again: the core
 //! ```
 
 use std::ptr::NonNull;
@@ -61,7 +61,7 @@ impl FastRef {
     /// programs ask with constant flags.
     #[inline(always)]
     pub(super) fn is_plain(self, gfp: Gfp) -> bool {
-        // Both mobility flags together are an error, which the long way reports.
+        // Both mobility flags together are an error, which the core reports.
         gfp.bits() & Gfp::RECLAIMABLE.bits() == 0
             && (gfp.bits() & ZONES == 0 || !self.several_kinds)
             && self.area != 0
@@ -82,7 +82,7 @@ impl FastRef {
         frame_at(self.base, address)
     }
 
-    /// The hot list's pop. On failure take the long way. Only for plain requests.
+    /// The hot list's pop. On failure go through the core. Only for plain requests.
     #[inline(always)]
     pub(super) fn pop_page(self) -> Result<NonNull<u8>, Popped> {
         // SAFETY: (1) requests are plain only where the fast path is on; (2) glibc registers every
@@ -136,7 +136,7 @@ impl FastRef {
         if pushed { Ok(()) } else { Err(frame) }
     }
 
-    /// The list of an order, as the sections take it; `None` also where the fast path is off.
+    /// The list of an order, as the sequences take it; `None` also where the fast path is off.
     #[inline(always)]
     fn list(self, order: Order) -> Option<usize> {
         let list = self.lists[order.index()];
@@ -145,7 +145,7 @@ impl FastRef {
 }
 
 impl Shared {
-    /// A block of any order by the fast path. `None`: take the long way.
+    /// A block of any order by the fast path. `None`: go through the core.
     pub(super) fn pop_block(&self, order: Order) -> Option<NonNull<u8>> {
         let list = self.fast.list(order)?;
         let mut popped = match order {
@@ -172,9 +172,9 @@ impl Shared {
     /// Counts a block that a racing double free had put on two stacks: the other copy is the one
     /// that is handed out (PCP-3).
     fn count_stray(&self, popped: Popped) {
-        let PageState::Cached { store, .. } = PageWord(popped.cached).state() else { return };
+        let PageState::Cached { pcp, .. } = PageWord(popped.cached).state() else { return };
         if popped.frame != NO_FRAME {
-            self.allocator.count_stray(store.cpu);
+            self.allocator.count_stray(pcp.cpu);
         }
     }
 
@@ -209,8 +209,8 @@ impl Shared {
     }
 }
 
-/// What is not the hot page's way. Each of these is one section and nothing that would need a stack
-/// frame around it; what is rarer is behind a call of its own.
+/// What is not the hot page's way. Each of these is one sequence and nothing that would need a
+/// stack frame around it; what is rarer is behind a call of its own.
 impl Pool {
     /// Every request that the hot list does not serve.
     #[inline]
@@ -223,7 +223,7 @@ impl Pool {
                 Err(popped) => self.alloc_again(popped, order, gfp),
             };
         }
-        self.shared.alloc_long(Request { order, gfp, node: None })
+        self.shared.alloc_by_core(Request { order, gfp, node: None })
     }
 
     #[inline]
@@ -236,7 +236,7 @@ impl Pool {
                 Err(popped) => self.alloc_raw_again(popped, order, gfp),
             };
         }
-        self.alloc_raw_long(order, gfp)
+        self.alloc_raw_by_core(order, gfp)
     }
 
     /// A pop left, or what it got was a stray copy.
@@ -254,7 +254,7 @@ impl Pool {
         {
             return Ok(zeroed(start, order, gfp));
         }
-        self.shared.alloc_long(Request { order, gfp, node: None })
+        self.shared.alloc_by_core(Request { order, gfp, node: None })
     }
 
     #[cold]
@@ -265,8 +265,8 @@ impl Pool {
 
     #[cold]
     #[inline(never)]
-    fn alloc_raw_long(&self, order: Order, gfp: Gfp) -> *mut u8 {
-        let got = self.shared.alloc_long(Request { order, gfp, node: None });
+    fn alloc_raw_by_core(&self, order: Order, gfp: Gfp) -> *mut u8 {
+        let got = self.shared.alloc_by_core(Request { order, gfp, node: None });
         got.map_or(std::ptr::null_mut(), NonNull::as_ptr)
     }
 
@@ -274,7 +274,7 @@ impl Pool {
     #[inline]
     pub(super) fn free_any(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
         let Some((frame, list)) = self.fast.known_frame(start).zip(self.fast.list(order)) else {
-            return self.shared.free_long(start, order);
+            return self.shared.free_by_core(start, order);
         };
         // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
         // thread; (3) the frame is the pool's; (4) so is the list.
@@ -289,16 +289,16 @@ impl Pool {
     pub(super) fn free_page_any(&self, frame: usize) -> Result<(), FreeError> {
         match self.fast.list(Order::ZERO).filter(|_| frame < self.fast.frames) {
             Some(list) => self.free_again(frame, list),
-            None => self.free_page_long(frame),
+            None => self.free_page_by_core(frame),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn free_page_long(&self, frame: usize) -> Result<(), FreeError> {
+    fn free_page_by_core(&self, frame: usize) -> Result<(), FreeError> {
         let address = address_of(self.fast.base, frame);
         match NonNull::new(address as *mut u8) {
-            Some(start) => self.shared.free_long(start, Order::ZERO),
+            Some(start) => self.shared.free_by_core(start, Order::ZERO),
             None => unreachable!("the frame of an address that is not null"),
         }
     }
@@ -310,6 +310,6 @@ impl Pool {
             return Ok(());
         }
         let (order, _) = self.shared.allocator.tables().lists().of(rseq::list_at(list));
-        self.shared.free_long(self.fast.address(frame), order)
+        self.shared.free_by_core(self.fast.address(frame), order)
     }
 }

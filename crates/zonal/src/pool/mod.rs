@@ -1,7 +1,7 @@
 //! A pool: real memory under the zoned allocator, shared by all threads of a process.
 //!
 //! ```text
-//!  Pool::alloc_pages ── poison? ── fast path (rseq.rs): pop from this CPU's store ──► page
+//!  Pool::alloc_pages ── poison? ── fast path (rseq.rs): pop from this CPU's pcp ──► page
 //!                                      │ empty, pressure, another list active
 //!                                      ▼
 //!                          zonal_core::alloc::Allocator (scan, refill, slow path, refusal)
@@ -74,7 +74,7 @@ use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, Pfn};
 
 use crate::error::{AllocError, FreeError};
-use crate::home::{Home, Mode};
+use crate::platform::{Mode, ProcessPlatform};
 use crate::reclaim::{Registry, is_inside};
 use crate::rseq::FastRef;
 use hot::{address_at, frame_at};
@@ -87,7 +87,7 @@ use worker::Worker;
 
 /// The allocator of a pool. It never leaves the crate: it takes and gives back pages by number, and
 /// its references say that they live for ever.
-pub(crate) type PoolAllocator = Allocator<'static, Home>;
+pub(crate) type PoolAllocator = Allocator<'static, ProcessPlatform>;
 
 /// A pool of pages: real memory under the zoned allocator, from which threads take blocks of 4 KiB
 /// to 4 MiB of the node they run on. They share it by reference.
@@ -168,7 +168,7 @@ impl Pool {
     /// # Errors
     /// As [`alloc`](Self::alloc).
     pub fn alloc_with(&self, request: Request) -> Result<Pages<'_>, AllocError> {
-        let start = self.shared.alloc_long(request)?;
+        let start = self.shared.alloc_by_core(request)?;
         Ok(Pages::new(self, start, request.order))
     }
 
@@ -200,7 +200,7 @@ impl Pool {
         self.alloc_raw_any(order, gfp)
     }
 
-    /// A raw page from this CPU's store, or `None` if that would take a lock. For signal handlers.
+    /// A raw page from this CPU's pcp, or `None` if that would take a lock. For signal handlers.
     #[inline]
     pub fn try_alloc_cached(&self, order: Order) -> Option<NonNull<u8>> {
         self.shared.pop_block(order)
@@ -290,7 +290,7 @@ impl Pool {
         freed.map_err(|(done, error)| (done, shared.refused(pages[done], error)))
     }
 
-    /// How the per-CPU stores are kept consistent.
+    /// How the pcps are kept consistent.
     pub fn mode(&self) -> &Mode {
         &self.shared.mode
     }
@@ -344,12 +344,12 @@ impl Pool {
     pub fn numa_events(&self, node: NodeId) -> NumaEvents {
         self.shared.allocator.numa_events(node)
     }
-    /// Pages not handed out: free ones and those on per-CPU stores. What a refill or drain has in
+    /// Pages not handed out: free ones and those on pcps. What a refill or drain has in
     /// its hands is not counted for that moment.
     pub fn free_page_count(&self) -> u64 {
         self.shared.allocator.free_pages()
     }
-    /// Empties all per-CPU stores. Returns the pages moved.
+    /// Empties all pcps. Returns the pages moved.
     pub fn drain_all(&self) -> u64 {
         self.shared.allocator.drain_all()
     }
@@ -382,8 +382,8 @@ impl Pool {
     /// The first broken invariant.
     pub fn validate(&self) -> Result<(), zonal_core::alloc::Fault> {
         // Inside a consumer this thread may be a background reclaimer itself.
-        let home = self.shared.allocator.platform();
-        let _still = (!is_inside()).then(|| home.bells().hold_steps());
+        let platform = self.shared.allocator.platform();
+        let _still = (!is_inside()).then(|| platform.bells().hold_steps());
         // Behind the steps: a consumer that validates waits for this, and a step waits for it.
         let refresh = self.shared.worker().as_ref().and_then(Worker::lock);
         let _quiet = refresh.as_deref().map(worker::pause);
@@ -436,7 +436,7 @@ impl Shared {
 
     #[cold]
     #[inline(never)]
-    fn alloc_long(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+    fn alloc_by_core(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
         self.inject(&request)?;
         loop {
             let pfn = self.allocator.alloc(request)?;
@@ -450,7 +450,7 @@ impl Shared {
 
     #[cold]
     #[inline(never)]
-    fn free_long(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
+    fn free_by_core(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
         let pfn = self.pfn(start.as_ptr() as usize);
         self.poison_block(pfn, order);
         let freed = self.allocator.free(pfn, order);

@@ -4,19 +4,19 @@ use std::mem::align_of;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use zonal_core::machine::{Layout, Metadata};
-use zonal_core::pcp::store::{PCP_BYTES, Pcp};
+use zonal_core::pcp::state::{PCP_BYTES, Pcp};
 use zonal_core::types::{PAGE_SIZE, ZoneId};
 use zonal_core::vmstat::numa::NumaDeltas;
 use zonal_core::zone::state::Zone;
 use zonal_core::zonelist::Node;
 
-use crate::rseq::{FAST_TO_WORDS, Fast, STORES_TO_FAST};
+use crate::rseq::{FAST_TO_WORDS, Fast, PCPS_TO_FAST};
 use crate::sys::map::{ALIGN_2M, Backing, MapError, MapOptions, Mapping};
 
-/// Where the table of per-CPU stores ends in its page. Nothing else that is hot has this offset: a
+/// Where the table of pcps ends in its page. Nothing else that is hot has this offset: a
 /// header at the offset of another hot line runs up to ten times slower on some pages (4K
 /// aliasing).
-const STORES_PAGE_OFFSET: usize = 0x300;
+const PCPS_PAGE_OFFSET: usize = 0x300;
 
 /// The metadata mapping.
 #[derive(Debug)]
@@ -76,17 +76,17 @@ impl Records {
         let slots = cutter.take::<AtomicU32>(layout.slots);
         let numa = cutter.take::<NumaDeltas>(layout.numa);
         // From here on everything is where the fast path looks for it (FAST-5).
-        cutter.skip_to_page_offset(layout.pcps * PCP_BYTES, STORES_PAGE_OFFSET);
+        cutter.skip_to_page_offset(layout.pcps * PCP_BYTES, PCPS_PAGE_OFFSET);
         let pcps = cutter.take::<Pcp>(layout.pcps);
         let of_no_cpu = cutter.take::<Pcp>(2);
-        cutter.next = of_no_cpu as usize + STORES_TO_FAST;
+        cutter.next = of_no_cpu as usize + PCPS_TO_FAST;
         let fast = cutter.take::<Fast>(1);
         cutter.next = fast as usize + FAST_TO_WORDS;
         let words = cutter.take::<AtomicU64>(layout.words);
         fill(of_no_cpu, 2, || {
-            let store = Pcp::default();
-            store.make_slow();
-            store
+            let pcp = Pcp::default();
+            pcp.make_slow();
+            pcp
         });
         fill(pcps, layout.pcps, Pcp::default);
         fill(zones, layout.zones, Zone::default);

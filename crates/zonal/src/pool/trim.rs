@@ -28,7 +28,7 @@ impl std::error::Error for TrimError {}
 impl Pool {
     /// Gives back `bytes` of resident memory, if there are as many, in free blocks of 2 MiB and
     /// more; the last one may be more than was missing. Returns the bytes given back. Empty per-CPU
-    /// stores first ([`Pool::drain_all`]) to find more.
+    /// pcps first ([`Pool::drain_all`]) to find more.
     ///
     /// # Errors
     /// [`TrimError`]; what was given back before stays given back.

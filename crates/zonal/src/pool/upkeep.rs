@@ -4,7 +4,7 @@
 //!  shepherd, workers: counters fold, lists decay, depots give back what nobody needed (LB F.4)
 //!        │ memory is to go back to the operating system
 //!        ▼
-//!  stores that nobody used for an interval are emptied ── free pages merge ── trim, 2 MiB and up
+//!  pcps that nobody used for an interval are emptied ── free pages merge ── trim, 2 MiB and up
 //! ```
 //! A list decays by an eighth in an interval. Its pages lie anywhere, and each keeps its 2 MiB from
 //! being whole; so a pool that is to give memory back does not wait for lists that are idle anyway.
@@ -18,7 +18,7 @@ use super::Shared;
 #[derive(Debug)]
 pub(super) struct Upkeep {
     workers: Vec<StatWorker>,
-    /// Pages that went through each store, by zone and CPU.
+    /// Pages that went through each pcp, by zone and CPU.
     seen: Vec<u64>,
 }
 
@@ -45,17 +45,16 @@ impl Upkeep {
         }
     }
 
-    /// Empties the stores through which nothing went since the last call.
+    /// Empties the pcps through which nothing went since the last call.
     fn empty_idle(&mut self, shared: &Shared) {
         let allocator = &shared.allocator;
         let cpus = allocator.cpus();
         for (at, seen) in self.seen.iter_mut().enumerate() {
             let (zone, cpu) = (ZoneId((at / cpus) as u16), CpuId((at % cpus) as u32));
-            let through = |pages: u64, totals: zonal_core::pcp::store::PcpTotals| {
+            let through = |pages: u64, totals: zonal_core::pcp::state::PcpTotals| {
                 pages.wrapping_add(totals.popped_pages).wrapping_add(totals.pushed_pages)
             };
-            let now =
-                allocator.tables().stores(zone, cpu).map(|store| store.totals()).fold(0, through);
+            let now = allocator.tables().pcps(zone, cpu).map(|pcp| pcp.totals()).fold(0, through);
             if std::mem::replace(seen, now) == now {
                 allocator.drain(zone, cpu);
             }
@@ -137,7 +136,7 @@ mod tests {
         end(&pool, burst(&pool));
         for second in 1..4 {
             upkeep.interval(&pool.shared, second * SECOND_NS, usize::MAX);
-            // On whichever CPU: each store of this zone is used.
+            // On whichever CPU: each pcp of this zone is used.
             let used: Vec<_> = (0..pool.view().cpus()).map(|_| pool.alloc(Order::ZERO)).collect();
             drop(used);
             assert!(pool.held().lists > 0);

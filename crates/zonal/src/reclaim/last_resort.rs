@@ -40,7 +40,7 @@ impl Builder {
     /// What to do when a request that would not give up finds nothing, after everything was
     /// reclaimed and drained: `callback` frees memory by any means, such as ending a job. It is
     /// called by the thread that allocates, by one at a time, and at most 16 times for one request;
-    /// it may allocate, and gets what is left without a look at the marks.
+    /// it may allocate, and gets what is left without a look at the watermarks.
     ///
     /// Not called for requests that must not wait, that would rather fail (`NORETRY`,
     /// `RETRY_MAYFAIL`, `THISNODE`, without `FS`), or of orders above 3 (LB D.5).

@@ -3,23 +3,23 @@
 //!
 //! # Order of memory
 //! This processor may do loads and stores to different places in any order that the code does not
-//! forbid. Whom could that show a section half done?
+//! forbid. Whom could that show a sequence half done?
 //!
 //! - **Whoever runs on the same CPU**, in this thread or another: nobody. A processor sees its own
 //!   accesses in the order of the program, and between two threads there is the kernel's switch. So
 //!   the commit needs no Release: the next section on this CPU finds the slots and the page words
 //!   that the commit speaks of, and so does a closer that found itself here and did not fence.
-//! - **Who closes the store from another CPU** looks at nothing but the word, to set `slow` in it,
+//! - **Who closes the pcp from another CPU** looks at nothing but the word, to set `slow` in it,
 //!   until its fence has returned (`Pcp::try_close`). The fence makes this CPU pass a full barrier
 //!   wherever it was, or finds that it passed one since our section ran, when it switched to
-//!   another thread. Behind that the closer sees all that sections did before, committed or not,
+//!   another thread. Behind that the closer sees all that sequences did before, committed or not,
 //!   and what it writes itself, such as the slots of a refill, comes after it. The next section
 //!   here begins behind the barrier, so it sees `slow`.
-//! - **Sections that find the store reopened** read limits, slots and records that the closer wrote
+//! - **Sequences that find the pcp reopened** read limits, slots and records that the closer wrote
 //!   from another CPU, with no fence between. It stores the word last, with Release
-//!   (`Closed::drop`). So the section loads the word with Acquire (`ldar`): it comes before all
+//!   (`Closed::drop`). So the sequence loads the word with Acquire (`ldar`): it comes before all
 //!   loads behind it, and whoever sees the reopened word sees what was written before. A word that
-//!   another section on this CPU has committed meanwhile is as good: that section had seen the
+//!   another sequence on this CPU has committed meanwhile is as good: that sequence had seen the
 //!   reopened word, and later loads of one CPU never see less than earlier ones.
 //! - **Limits newer than the word** cannot be committed with: a closer writes them behind its
 //!   fence, which has aborted us.
@@ -29,8 +29,8 @@
 //!
 //! # Reach
 //! A conditional branch reaches 1 MiB, a test of one bit 32 KiB, and no linker mends one that does
-//! not reach. So nothing but `b` leads from the cold part, which is in a section of its own, into
-//! the function, and nothing leads there: a section that leaves does so within its function.
+//! not reach. So nothing but `b` leads from the cold part, which is in a sequence of its own, into
+//! the function, and nothing leads there: a sequence that leaves does so within its function.
 
 use std::arch::asm;
 
@@ -40,8 +40,8 @@ use super::layout::{
 };
 use super::{FastRef, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS, RSEQ_SIGNATURE};
-use zonal_core::frame::{CPU_SHIFT, STORE_END, STORE_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
-use zonal_core::pcp::store::{NO_LIST, NR_LISTS, PCP_BYTES};
+use zonal_core::frame::{CPU_SHIFT, PCP_END, PCP_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
+use zonal_core::pcp::state::{NO_LIST, NR_LISTS, PCP_BYTES};
 use zonal_core::pcp::word::{
     ACTIVE_MASK, ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV,
     PUSH_DELTA, SLOW,
@@ -54,15 +54,15 @@ const POPS_BITS: u32 = POPS_PERIOD.trailing_zeros();
 const ACTIVE_BITS: u32 = ACTIVE_MASK.count_ones();
 const _: () = assert!(LEN_MASK as u64 == (1 << LEN_BITS) - 1, "one field");
 const _: () = assert!(PUSH_DELTA >> 12 << 12 == PUSH_DELTA && PUSH_DELTA < 1 << 24, "immediate");
-const _: () = assert!(PCP_BYTES <= 1 << 14, "every offset in a store is an immediate");
+const _: () = assert!(PCP_BYTES <= 1 << 14, "every offset in a pcp is an immediate");
 const _: () = assert!(NO_LIST >= NR_LISTS);
 
-/// Arms the section, and puts the address of the running CPU's store into `p`, the CPU's number
+/// Arms the sequence, and puts the address of the running CPU's pcp into `p`, the CPU's number
 /// into `c` and the hot word into `w`.
 macro_rules! enter {
     () => {
         concat!(
-            // What tells the kernel where the section is, and where to go if it was interrupted.
+            // What tells the kernel where the sequence is, and where to go if it was interrupted.
             ".pushsection __rseq_cs, \"aw\"\n",
             ".balign 32\n",
             "2:\n",
@@ -84,7 +84,7 @@ macro_rules! enter {
     };
 }
 
-/// Opens the cold part of a section, behind its commit, with the abort handler's head (FAST-3).
+/// Opens the cold part of a sequence, behind its commit, with the abort handler's head (FAST-3).
 macro_rules! abort {
     () => {
         concat!(
@@ -97,8 +97,8 @@ macro_rules! abort {
     };
 }
 
-/// A section with what all of them take.
-macro_rules! section {
+/// A sequence with what all of them take.
+macro_rules! sequence {
     ($fast:expr, [$($line:expr),* $(,)?], $($operands:tt)*) => {
         asm!(
             enter!(),
@@ -127,11 +127,11 @@ macro_rules! section {
 macro_rules! pop {
     ($fast:expr, $record:literal, $check:expr, $word:expr, $($operands:tt)*) => {{
         let frame: isize;
-        section!(
+        sequence!(
             $fast,
             [
                 $check,
-                // What a section that leaves has popped.
+                // What a sequence that leaves has popped.
                 "mov {x}, #-1",
                 "b.ne 8f",
                 "ubfx {t}, {w}, #{len_shift}, #{len_bits}",
@@ -162,24 +162,24 @@ macro_rules! pop {
     }};
 }
 
-/// Pops from list 0, the order-0 list, of the running CPU's store of its preferred zone. The frame
-/// is [`NO_FRAME`](super::NO_FRAME) if the long way must be taken.
+/// Pops from list 0, the order-0 list, of the running CPU's pcp of its preferred zone. The frame
+/// is [`NO_FRAME`](super::NO_FRAME) if the core must do it.
 ///
 /// # Safety
 /// 1. `fast` is of a live pool whose fast path is on.
 /// 2. This thread is registered with the kernel at `fast.area`, as all threads of the
-///    process are, or reads a CPU number there that has no store.
+///    process are, or reads a CPU number there that has no pcp.
 #[inline(always)]
 pub(crate) unsafe fn pop_page(fast: FastRef) -> Popped {
     let cpu: u64;
-    // SAFETY: (1) the section touches the running CPU's store only (FAST-5, PCP-1) and its slots,
+    // SAFETY: (1) the sequence touches the running CPU's pcp only (FAST-5, PCP-1) and its slots,
     // all alive while the pool is; (2) FAST-1 to FAST-4 hold as written; (3) every register it
     // changes is declared, and the stack is not touched.
     let frame = unsafe { pop!(fast, "{p}", "tst {w:w}, {mask:w}", "", c = out(reg) cpu,) };
     Popped { frame, cached: (cpu << CPU_SHIFT) + TAG_CACHED }
 }
 
-/// Pops from any list of the running CPU's store of its preferred zone. As [`pop_page`], but the
+/// Pops from any list of the running CPU's pcp of its preferred zone. As [`pop_page`], but the
 /// list is a run-time value: `list` is its number of bytes from the first list.
 ///
 /// # Safety
@@ -198,7 +198,7 @@ pub(crate) unsafe fn pop_block(fast: FastRef, list: usize) -> Popped {
                 "eor {t:w}, {t:w}, {w:w}\n",
                 "tst {t:w}, {mask:w}"
             ),
-            // A constant of the store, and if the section leaves an address: never zero.
+            // A constant of the pcp, and if the sequence leaves an address: never zero.
             "ldr {l}, [{l}, #{cached}]",
             r = in(reg) list,
             l = out(reg) cached,
@@ -217,7 +217,7 @@ macro_rules! push {
         $fast:expr, $frame:expr, $record:literal,
         $check:expr, $expect:literal, $grow:expr, $($operands:tt)*
     ) => {
-        section!(
+        sequence!(
             $fast,
             [
                 $check,
@@ -278,8 +278,8 @@ macro_rules! push {
             slots = const LISTS + SLOTS,
             first = const FIRST_FRAME,
             frames = const FRAMES,
-            what = const (1 << STORE_SHIFT) - 1,
-            end = const STORE_END,
+            what = const (1 << PCP_SHIFT) - 1,
+            end = const PCP_END,
             tag_mask = const TAG_MASK,
             tag_cached = const TAG_CACHED,
             $($operands)*
@@ -288,16 +288,16 @@ macro_rules! push {
     };
 }
 
-/// Pushes order-0 `frame` onto list 0 of the running CPU's store of its preferred zone, if it came
-/// from there or from the list 0 of another CPU's store of the zone. `false`: nothing was done,
-/// take the long way.
+/// Pushes order-0 `frame` onto list 0 of the running CPU's pcp of its preferred zone, if it came
+/// from there or from the list 0 of another CPU's pcp of the zone. `false`: nothing was done,
+/// go through the core.
 ///
 /// # Safety
 /// 1. and 2. of [`pop_page`].
 /// 3. The frame is one of the pool's, and the caller is the owner of the block, if anybody is.
 #[inline(always)]
 pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
-    // SAFETY: (1) the section touches the running CPU's store only (FAST-5, PCP-1), the slot at the
+    // SAFETY: (1) the sequence touches the running CPU's pcp only (FAST-5, PCP-1), the slot at the
     // top, which is below the capacity (PCP-2), and the word of a block that has no other owner;
     // (2) FAST-1 to FAST-4 hold; (3) every register it changes is declared, and the stack is not
     // touched.
@@ -332,7 +332,7 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
                 "eor {t:w}, {t:w}, {w:w}\n",
                 "tst {t:w}, {mask:w}\n",
                 "b.ne {leave}\n",
-                // Two frees of order 1 to 3 in a row may be a stream, which the long way judges (LB
+                // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB
                 // E.7).
                 "ldr {t:w}, [{l}, #{prev_bits}]\n",
                 "tst {t:w}, {w:w}\n",
@@ -445,7 +445,7 @@ macro_rules! word_new {
     };
 }
 
-/// Makes a list of the running CPU's store of its preferred zone the active one: the old list's
+/// Makes a list of the running CPU's pcp of its preferred zone the active one: the old list's
 /// length and pops go from the word to its record, the new one's come from there, and its limit is
 /// computed (PCP-4). `list` is its number of bytes from the first list. `false`: nothing was done.
 /// It is active already, or no list ever was, or the word is slow.
@@ -458,7 +458,7 @@ macro_rules! word_new {
 pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
     // SAFETY: (1) to (3) as in `pop_page`.
     unsafe {
-        section!(
+        sequence!(
             fast,
             [
                 find_lists!(),

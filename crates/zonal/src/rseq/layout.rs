@@ -1,9 +1,9 @@
-//! Where the sections find things, for every processor that has sections.
+//! Where the sequences find things, for every processor that has sequences.
 
-use super::STORES_TO_FAST;
+use super::PCPS_TO_FAST;
 use zonal_core::frame::{TAG_ALLOCATED, TAG_CACHED};
 use zonal_core::pcp::offsets::{self, list};
-use zonal_core::pcp::store::PCP_BYTES;
+use zonal_core::pcp::state::PCP_BYTES;
 use zonal_core::pcp::word::{ACTIVE_MASK, POPS_PERIOD, POPS_SHIFT, SLOW};
 
 pub(super) use list::{
@@ -16,7 +16,7 @@ pub(super) use offsets::{
     FIRST_FRAME, FRAMES, FREE_COUNT_CAP as CAP, FREE_HIGH_THRESHOLD as THRESHOLD, LIMIT, LIST_BYTES,
 };
 /// From CPU 0's store to [`Fast`](super::Fast).
-pub(super) const CPU0_TO_FAST: usize = STORES_TO_FAST + PCP_BYTES;
+pub(super) const CPU0_TO_FAST: usize = PCPS_TO_FAST + PCP_BYTES;
 /// Set in a word that the hot list's operations leave alone.
 pub(super) const STRAY_BITS: u64 = SLOW | ACTIVE_MASK as u64;
 

@@ -1,5 +1,5 @@
-//! Processors without sections of their own: everything is refused, so that every operation takes
-//! the long way through the core. A pool's mode is `Lock` there.
+//! Processors without sequences of their own: everything is refused, so that every operation goes
+//! through the core. A pool's mode is `Lock` there.
 
 use super::{FastRef, NO_FRAME, Popped};
 

@@ -1,16 +1,16 @@
-//! The sections against the pure functions of `PcpWord`, over all edge values of the word: what
+//! The sequences against the pure functions of `PcpWord`, over all edge values of the word: what
 //! they commit, and that they leave everything alone where they must leave.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use zonal_core::frame::{PageWord, STORE_END, StoreId};
+use zonal_core::frame::{PCP_END, PageWord, PcpId};
 use zonal_core::pcp::offsets::{self, list as at};
-use zonal_core::pcp::store::{NO_LIST, NR_LISTS, PCP_BYTES, Pcp};
+use zonal_core::pcp::state::{NO_LIST, NR_LISTS, PCP_BYTES, Pcp};
 use zonal_core::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX};
 use zonal_core::types::{CpuId, Migratetype, Order};
 
 use super::{
-    FAST_TO_WORDS, Fast, FastRef, NO_FRAME, STORES_TO_FAST, list_offset, pop_block, pop_page,
+    FAST_TO_WORDS, Fast, FastRef, NO_FRAME, PCPS_TO_FAST, list_offset, pop_block, pop_page,
     push_block, push_page, switch,
 };
 use crate::sys::affinity::{Pinned, allowed_cpus};
@@ -25,7 +25,7 @@ const FRAMES: usize = 8;
 const CAP: u32 = 2016;
 const THRESHOLD: u32 = 100;
 
-/// A lone store, that of the CPU we run on, laid out as FAST-5 says.
+/// A lone pcp, that of the CPU we run on, laid out as FAST-5 says.
 struct Bench {
     fast: FastRef,
     pcp: *mut Pcp,
@@ -39,7 +39,7 @@ struct Bench {
 #[derive(Clone, Copy)]
 struct Lines(#[expect(dead_code, reason = "room")] [u8; 128]);
 
-/// One state of the store: the word, and the limit of its list.
+/// One state of the pcp: the word, and the limit of its list.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     word: PcpWord,
@@ -54,12 +54,12 @@ impl Bench {
         let area = RseqArea::find().ok()?;
         let cpu = allowed_cpus().ok()?.first().copied().unwrap_or(CpuId(0));
         let pinned = Pinned::to(cpu).ok()?;
-        let stores = (cpu.0 as usize + 1) * PCP_BYTES;
-        let bytes = stores + STORES_TO_FAST + FAST_TO_WORDS + 8 * FRAMES;
+        let pcps = (cpu.0 as usize + 1) * PCP_BYTES;
+        let bytes = pcps + PCPS_TO_FAST + FAST_TO_WORDS + 8 * FRAMES;
         let mut memory = vec![Lines([0; 128]); bytes.div_ceil(128)].into_boxed_slice();
         let start = memory.as_mut_ptr().cast::<u8>();
         let pcp = start.cast::<Pcp>();
-        let fast = start.wrapping_add(stores + STORES_TO_FAST).cast::<Fast>();
+        let fast = start.wrapping_add(pcps + PCPS_TO_FAST).cast::<Fast>();
         let header = Fast {
             rseq_offset: area.offset(),
             base: 0,
@@ -69,7 +69,7 @@ impl Bench {
         };
         // SAFETY: (1) inside `memory`, aligned, and nobody has it yet.
         unsafe { fast.write(header) };
-        // SAFETY: (1) as above: the store of this CPU is the first of the table.
+        // SAFETY: (1) as above: the pcp of this CPU is the first of the table.
         unsafe { pcp.write(Pcp::default()) };
         // SAFETY: (1) laid out as FAST-5 says, for this CPU, to which the thread is pinned; (2)
         // derived from the pointer to all of it.
@@ -82,15 +82,15 @@ impl Bench {
         Some(bench)
     }
 
-    /// A `u32` of the store.
+    /// A `u32` of the pcp.
     fn number(&self, offset: usize) -> &AtomicU32 {
         assert!(offset + 4 <= PCP_BYTES && offset.is_multiple_of(4));
-        // SAFETY: (1) inside the store, which `new` has written; (2) aligned; (3) while the store
-        // is looked at by sections and in this way alone, each access of it is atomic.
+        // SAFETY: (1) inside the pcp, which `new` has written; (2) aligned; (3) while the pcp
+        // is looked at by sequences and in this way alone, each access of it is atomic.
         unsafe { &*self.pcp.wrapping_byte_add(offset).cast() }
     }
 
-    /// A `u64` of the store.
+    /// A `u64` of the pcp.
     fn long(&self, offset: usize) -> &AtomicU64 {
         assert!(offset + 8 <= PCP_BYTES && offset.is_multiple_of(8));
         // SAFETY: (1) to (3) as above.
@@ -103,14 +103,14 @@ impl Bench {
     }
 
     fn pcp(&self) -> &Pcp {
-        // SAFETY: (1) written by `new`; changed through `&mut self` alone, and by sections.
+        // SAFETY: (1) written by `new`; changed through `&mut self` alone, and by sequences.
         unsafe { &*self.pcp }
     }
 
     /// The words of a frame on the case's list.
     fn words(&self, case: &Case) -> (u64, u64) {
-        let store = StoreId { cpu: self.cpu, rank: 0 };
-        let cached = PageWord::cached(case.order, Migratetype::Unmovable, store);
+        let pcp = PcpId { cpu: self.cpu, rank: 0 };
+        let cached = PageWord::cached(case.order, Migratetype::Unmovable, pcp);
         (cached.0, cached.taken().0)
     }
 
@@ -119,7 +119,7 @@ impl Bench {
         unsafe { &*self.fast.word(PUSHED as isize) }
     }
 
-    /// Puts the store into a state. The middle of the window lies at the hot end.
+    /// Puts the pcp into a state. The middle of the window lies at the hot end.
     fn set(&mut self, case: &Case) {
         for (n, slot) in self.slots.iter().enumerate() {
             slot.store(SLOT + n as u32, Relaxed);
@@ -141,7 +141,7 @@ impl Bench {
         self.frame_word().store(allocated, Relaxed);
     }
 
-    /// Compares the store with what it should be after the operation; `pushed`: the slot at the
+    /// Compares the pcp with what it should be after the operation; `pushed`: the slot at the
     /// hot end holds the new frame, and its word says so.
     fn expect(&self, case: &Case, what: &str, word: PcpWord, pushed: bool) {
         let after = PcpWord(self.word().load(Relaxed));
@@ -205,7 +205,7 @@ impl Bench {
         self.expect(case, "push_block", word, done);
     }
 
-    /// Pushes a frame whose word differs from the list's in the store.
+    /// Pushes a frame whose word differs from the list's in the pcp.
     fn check_other(&mut self, case: &Case, word: u64) {
         let list = list_offset(case.list) as usize;
         let after = pushed(case).expect("only the frame's word is in the way");
@@ -242,7 +242,7 @@ impl Bench {
     }
 }
 
-/// Where a list's record lies in the store.
+/// Where a list's record lies in the pcp.
 fn record(list: usize) -> usize {
     offsets::LISTS + list * offsets::LIST_BYTES
 }
@@ -252,14 +252,14 @@ fn is_high(order: Order) -> bool {
     (1..=3).contains(&order.get())
 }
 
-/// What a pop makes of the word, or `None` where the long way decides.
+/// What a pop makes of the word, or `None` where the core decides.
 fn popped(case: &Case) -> Option<PcpWord> {
     let word = case.word;
     let plain = !word.is_slow() && word.active() == case.list && word.len() > 0;
     Some(word.popped()).filter(|after| plain && !after.must_fold())
 }
 
-/// What a push makes of the word, or `None` where the long way decides.
+/// What a push makes of the word, or `None` where the core decides.
 fn pushed(case: &Case) -> Option<PcpWord> {
     let (word, high) = (case.word, is_high(case.order));
     let stream = high && word.prev_high_order() && word.free_count() >= THRESHOLD;
@@ -325,8 +325,8 @@ fn a_push_looks_at_the_page_word() {
         let case = Case { word: PcpWord::new(list, 3, 7, 5, false), list, order, hi: 100 };
         let (cached, allocated) = bench.words(&case);
         let other = |cpu, rank| {
-            let store = StoreId { cpu: CpuId(cpu), rank };
-            PageWord::allocated(order, Migratetype::Unmovable, store).0
+            let pcp = PcpId { cpu: CpuId(cpu), rank };
+            PageWord::allocated(order, Migratetype::Unmovable, pcp).0
         };
         let here = bench.cpu.0;
         let others = [other(here + 1, 0), other(here, 1), other(u32::from(u16::MAX), 4095)];
@@ -337,7 +337,7 @@ fn a_push_looks_at_the_page_word() {
             PageWord::free(order, 1, u32::from(u16::MAX)).0,
             allocated ^ 1 << 2,
             allocated ^ 1 << 6,
-            allocated ^ 1 << STORE_END,
+            allocated ^ 1 << PCP_END,
             allocated ^ 1 << 63,
         ];
         wrong.iter().for_each(|word| bench.check_refused(&case, *word));
@@ -354,8 +354,8 @@ fn a_push_of_another_cpus_block_looks_whether_it_is_the_zones() {
     let Some(mut bench) = Bench::new() else { return };
     let (list, order) = (0, Order::ZERO);
     let case = Case { word: PcpWord::new(list, 3, 7, 5, false), list, order, hi: 100 };
-    let store = StoreId { cpu: CpuId(bench.cpu.0 + 1), rank: 0 };
-    let word = PageWord::allocated(order, Migratetype::Unmovable, store).0;
+    let pcp = PcpId { cpu: CpuId(bench.cpu.0 + 1), rank: 0 };
+    let word = PageWord::allocated(order, Migratetype::Unmovable, pcp).0;
     let pushed = PUSHED as u32;
     for (first, frames, inside) in [
         (0, FRAMES as u32, true),

@@ -12,21 +12,21 @@ use super::layout::{
 };
 use super::{FAST_TO_WORDS, Fast, FastRef, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
-use zonal_core::frame::{STORE_END, STORE_SHIFT, TAG_CACHED, TAG_MASK};
-use zonal_core::pcp::store::{NO_LIST, PCP_BYTES};
+use zonal_core::frame::{PCP_END, PCP_SHIFT, TAG_CACHED, TAG_MASK};
+use zonal_core::pcp::state::{NO_LIST, PCP_BYTES};
 use zonal_core::pcp::word::{
     ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV, PREV_BIT,
     PUSH_DELTA, SLOW,
 };
 
 const OFFSET: usize = offset_of!(Fast, rseq_offset);
-/// A CPU's number shifted by as much is the distance of its store from CPU 0's.
+/// A CPU's number shifted by as much is the distance of its pcp from CPU 0's.
 const CPU_SHIFT: u32 = PCP_BYTES.ilog2();
 const _: () = assert!(PCP_BYTES.is_power_of_two());
 const _: () = assert!(STRAY_BITS | PREV <= i32::MAX as u64, "tests take 32 bits");
 const _: () = assert!(PUSH_DELTA <= i32::MAX as u64, "an immediate");
 
-/// Arms the section and puts the address of the running CPU's store into `p`, which holds where the
+/// Arms the sequence and puts the address of the running CPU's pcp into `p`, which holds where the
 /// kernel keeps this thread's rseq area. How soon that address is known is what a pair waits for,
 /// so it takes as few steps as possible, one behind the other. With the address in two registers in
 /// every access instead, a pair took half as long again, for what is read back soon after it was
@@ -34,7 +34,7 @@ const _: () = assert!(PUSH_DELTA <= i32::MAX as u64, "an immediate");
 macro_rules! enter {
     () => {
         concat!(
-            // What tells the kernel where the section is, and where to go if it was interrupted.
+            // What tells the kernel where the sequence is, and where to go if it was interrupted.
             ".pushsection __rseq_cs, \"aw\"\n",
             ".balign 32\n",
             "2:\n",
@@ -47,13 +47,13 @@ macro_rules! enter {
             "3:\n",
             "movsxd {x}, dword ptr fs:[{p} + {cpu_id}]\n",
             "shl {x}, {cpu_shift}\n",
-            "lea {p}, [{f} - {stores}]\n",
+            "lea {p}, [{f} - {pcps}]\n",
             "sub {p}, {x}\n",
         )
     };
 }
 
-/// Opens the cold part of a section, behind its commit, with the abort handler's head (FAST-3).
+/// Opens the cold part of a sequence, behind its commit, with the abort handler's head (FAST-3).
 macro_rules! abort {
     () => {
         concat!(
@@ -106,7 +106,7 @@ macro_rules! pop {
             cpu_id = const FIELD_CPU_ID,
             offset = const OFFSET,
             cpu_shift = const CPU_SHIFT,
-            stores = const CPU0_TO_FAST,
+            pcps = const CPU0_TO_FAST,
             len_shift = const LEN_SHIFT,
             len_mask = const LEN_MASK,
             delta = const POP_DELTA as i64,
@@ -118,16 +118,16 @@ macro_rules! pop {
     }};
 }
 
-/// Pops from list 0, the order-0 list, of the running CPU's store of its preferred zone. The frame
-/// is [`NO_FRAME`](super::NO_FRAME) if the long way must be taken.
+/// Pops from list 0, the order-0 list, of the running CPU's pcp of its preferred zone. The frame
+/// is [`NO_FRAME`](super::NO_FRAME) if the core must do it.
 ///
 /// # Safety
 /// 1. `fast` is of a live pool whose fast path is on.
 /// 2. This thread is registered with the kernel at `fast.area`, as all threads of the
-///    process are, or reads a CPU number there that has no store.
+///    process are, or reads a CPU number there that has no pcp.
 #[inline(always)]
 pub(crate) unsafe fn pop_page(fast: FastRef) -> Popped {
-    // SAFETY: (1) the section touches the running CPU's store only (FAST-5, PCP-1) and its slots,
+    // SAFETY: (1) the sequence touches the running CPU's pcp only (FAST-5, PCP-1) and its slots,
     // all alive while the pool is; (2) FAST-1 to FAST-4 hold as written; (3) every register it
     // changes is declared, and the stack is not touched.
     unsafe {
@@ -142,7 +142,7 @@ pub(crate) unsafe fn pop_page(fast: FastRef) -> Popped {
     }
 }
 
-/// Pops from any list of the running CPU's store of its preferred zone. As [`pop_page`], but the
+/// Pops from any list of the running CPU's pcp of its preferred zone. As [`pop_page`], but the
 /// list is a run-time value: `list` is its number of bytes from the first list.
 ///
 /// # Safety
@@ -159,7 +159,7 @@ pub(crate) unsafe fn pop_block(fast: FastRef, list: usize) -> Popped {
                 "xor {x:e}, {w:e}\n",
                 "test {x:e}, {mask}"
             ),
-            // A constant of the store.
+            // A constant of the pcp.
             "mov {p}, [{p} + {r} + {cached}]",
             r = in(reg) list,
             active = const LISTS + ACTIVE,
@@ -234,7 +234,7 @@ macro_rules! push {
             offset = const OFFSET,
             words = const FAST_TO_WORDS,
             cpu_shift = const CPU_SHIFT,
-            stores = const CPU0_TO_FAST,
+            pcps = const CPU0_TO_FAST,
             len_shift = const LEN_SHIFT,
             len_mask = const LEN_MASK,
             cap = const CAP,
@@ -244,8 +244,8 @@ macro_rules! push {
             allocated = const LISTS + ALLOCATED,
             first = const FIRST_FRAME,
             frames = const FRAMES,
-            what = const (1 << STORE_SHIFT) - 1,
-            end = const STORE_END,
+            what = const (1 << PCP_SHIFT) - 1,
+            end = const PCP_END,
             tag_mask = const TAG_MASK,
             tag_cached = const TAG_CACHED,
             $($operands)*
@@ -255,16 +255,16 @@ macro_rules! push {
     };
 }
 
-/// Pushes order-0 `frame` onto list 0 of the running CPU's store of its preferred zone, if it came
-/// from there or from the list 0 of another CPU's store of the zone. `false`: nothing was done,
-/// take the long way.
+/// Pushes order-0 `frame` onto list 0 of the running CPU's pcp of its preferred zone, if it came
+/// from there or from the list 0 of another CPU's pcp of the zone. `false`: nothing was done,
+/// go through the core.
 ///
 /// # Safety
 /// 1. and 2. of [`pop_page`].
 /// 3. The frame is one of the pool's, and the caller is the owner of the block, if anybody is.
 #[inline(always)]
 pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
-    // SAFETY: (1) the section touches the running CPU's store only (FAST-5, PCP-1), the slot at the
+    // SAFETY: (1) the sequence touches the running CPU's pcp only (FAST-5, PCP-1), the slot at the
     // top, which is below the capacity (PCP-2), and the word of a block that has no other owner;
     // (2) FAST-1 to FAST-4 hold; (3) every register it changes is declared, and the stack is not
     // touched.
@@ -297,7 +297,7 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
                 "xor {t:e}, {w:e}\n",
                 "test {t:e}, {mask}\n",
                 "jne {leave}\n",
-                // Two frees of order 1 to 3 in a row may be a stream, which the long way judges (LB
+                // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB
                 // E.7).
                 "mov {t:e}, [{p} + {r} + {prev_bits}]\n",
                 "test {t:e}, {w:e}\n",
@@ -417,7 +417,7 @@ macro_rules! word_new {
     };
 }
 
-/// Makes a list of the running CPU's store of its preferred zone the active one: the old list's
+/// Makes a list of the running CPU's pcp of its preferred zone the active one: the old list's
 /// length and pops go from the word to its record, the new one's come from there, and its limit is
 /// computed (PCP-4). `list` is its number of bytes from the first list. `false`: nothing was done.
 /// It is active already, or no list ever was, or the word is slow.
@@ -455,7 +455,7 @@ pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
             cpu_id = const FIELD_CPU_ID,
             offset = const OFFSET,
             cpu_shift = const CPU_SHIFT,
-            stores = const CPU0_TO_FAST,
+            pcps = const CPU0_TO_FAST,
             slow = const SLOW,
             active_shift = const ACTIVE_SHIFT,
             no_list = const NO_LIST,

@@ -1,8 +1,8 @@
-//! Stopping the restartable sections of other CPUs.
+//! Stopping the restartable sequences of other CPUs.
 //!
-//! A remote drain closes a CPU's page store, then must know that no section which read the old
+//! A remote drain closes a CPU's pcp, then must know that no sequence which read the old
 //! limit is still under way on that CPU. `membarrier(PRIVATE_EXPEDITED_RSEQ)` gives just that: when
-//! it returns, every section of this process that was running on the named CPU when it was called
+//! it returns, every sequence of this process that was running on the named CPU when it was called
 //! has either ended or been aborted, and that CPU has passed a full memory barrier.
 //!
 //! ```text
@@ -16,7 +16,7 @@
 //! - **FENCE-1** An [`RseqFence`] exists only in a process that has registered its intent with the
 //!   kernel. A child made by `fork` may have to do so again, which [`RseqFence::fence_cpu`] does by
 //!   itself when the kernel answers `EPERM`.
-//! - **FENCE-2** A CPU that is offline, or beyond the last, runs no section: the kernel then
+//! - **FENCE-2** A CPU that is offline, or beyond the last, runs no sequence: the kernel then
 //!   answers success without doing anything, which is right.
 //!
 //! It costs 0.15 microseconds when this process does not run there, 16 when it does (measured in a
@@ -26,7 +26,7 @@ use super::Errno;
 use rustix::thread::{Cpuid, MembarrierCommand, MembarrierQuery};
 use zonal_core::types::CpuId;
 
-/// The kernel cannot stop restartable sections for this process.
+/// The kernel cannot stop restartable sequences for this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FenceError {
     /// The kernel does not list the command.
@@ -52,7 +52,7 @@ pub enum FenceError {
     },
 }
 
-/// The right to stop restartable sections of this process (FENCE-1). Costs nothing to copy.
+/// The right to stop restartable sequences of this process (FENCE-1). Costs nothing to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct RseqFence(());
 
@@ -70,7 +70,7 @@ impl RseqFence {
         Ok(RseqFence(()))
     }
 
-    /// Stops the sections of this process that run on `cpu` now.
+    /// Stops the sequences of this process that run on `cpu` now.
     ///
     /// # Errors
     /// [`FenceError::Os`] when the kernel refuses; nothing may then be assumed about that CPU.
@@ -83,7 +83,7 @@ impl RseqFence {
         registered("PRIVATE_EXPEDITED_RSEQ, one CPU", fence)
     }
 
-    /// Stops the sections of this process that run on any CPU now.
+    /// Stops the sequences of this process that run on any CPU now.
     ///
     /// # Errors
     /// [`FenceError::Os`] when the kernel refuses; nothing may then be assumed about any CPU.

@@ -5,7 +5,7 @@
 //!   map        mmap, madvise, mbind: the memory a pool hands out
 //!   affinity   which CPUs this thread may use; pinning
 //!   rseq_abi   where glibc keeps this thread's rseq area; which CPU am I
-//!   membarrier stop the sections of another CPU
+//!   membarrier stop the sequences of another CPU
 //!   futex      park and wake
 //!   clock      monotonic nanoseconds
 //!   files      files of sysfs, read at one moment
@@ -24,7 +24,7 @@
 //! It does *not* decide policy: which node, how much, and when belong to the layers above.
 //!
 //! Public is what describes the machine and where a thread runs. What gives out memory, parks
-//! threads or stops the sections of other CPUs is the pool's alone.
+//! threads or stops the sequences of other CPUs is the pool's alone.
 
 use std::fmt;
 

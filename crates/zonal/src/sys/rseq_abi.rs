@@ -9,7 +9,7 @@
 //!   thread pointer + offset -> struct rseq, aligned to 32
 //!      0 u32 cpu_id_start   kernel writes; a CPU number that is always in range
 //!      4 u32 cpu_id         kernel writes; as signed, -1 not registered, -2 registration failed
-//!      8 u64 rseq_cs        we write: the descriptor of the section under way. Nothing else here.
+//!      8 u64 rseq_cs        we write: the descriptor of the sequence under way. Nothing else here.
 //!     16 u32 flags          zero
 //!     20 u32 node_id        kernel writes, Linux 6.3+
 //!     24 u32 mm_cid         kernel writes, Linux 6.3+: dense ids of running threads
@@ -24,7 +24,7 @@
 //!   that, as signed, is negative. [`RseqArea::check_thread`] tells; code that indexes by CPU must
 //!   bound the number anyway.
 //!
-//! This module arms no section and never writes to the area. The caller reads `ZONAL_RSEQ`.
+//! This module arms no sequence and never writes to the area. The caller reads `ZONAL_RSEQ`.
 
 use std::ffi::CStr;
 use zonal_core::types::CpuId;

@@ -2,7 +2,7 @@
 
 use zonal_core::alloc::LISTED_BLOCKS_MAX;
 use zonal_core::types::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneKind};
-use zonal_core::zone::watermark::{MarkInputs, MovableMin, Watermarks};
+use zonal_core::zone::watermark::{MovableMin, WatermarkInputs, Watermarks};
 use zonal_text::counters::{Counter, Group};
 use zonal_text::openmetrics::Metrics;
 use zonal_text::{Layout, Stat, buddyinfo, meminfo, pagetypeinfo, vmstat, zoneinfo};
@@ -219,7 +219,7 @@ impl ZoneState {
 
 /// A kind of zone without pages: no items, and marks as the rule gives them for nothing (LB C.2).
 fn unpopulated(node: NodeId, kind: ZoneKind, layout: Layout) -> zoneinfo::ZoneInfo {
-    let marks = Watermarks::compute(&MarkInputs {
+    let watermarks = Watermarks::compute(&WatermarkInputs {
         kind,
         managed: 0,
         lowmem_managed: 0,
@@ -231,10 +231,10 @@ fn unpopulated(node: NodeId, kind: ZoneKind, layout: Layout) -> zoneinfo::ZoneIn
         scale_factor: 0,
     });
     let value = |name: &str| match name {
-        "min" => marks.min,
-        "low" => marks.low,
-        "high" => marks.high,
-        "promo" => marks.promo,
+        "min" => watermarks.min,
+        "low" => watermarks.low,
+        "high" => watermarks.high,
+        "promo" => watermarks.promo,
         _ => 0,
     };
     let pages = Group::ZonePages.of(layout).map(|c| Stat::new(c.name, value(c.name)));

@@ -52,7 +52,7 @@ pub(super) struct ZoneState {
     pub(super) spanned: u64,
     pub(super) present: u64,
     pub(super) managed: u64,
-    pub(super) marks: Watermarks,
+    pub(super) watermarks: Watermarks,
     /// Pages kept back, by the highest kind that a request could use.
     pub(super) protection: Vec<u64>,
     pub(super) stat_threshold: u32,
@@ -112,7 +112,7 @@ impl State {
 }
 
 fn read<P: Platform>(allocator: &Allocator<'_, P>, zone: &Zone) -> ZoneState {
-    let (batch, high_min, high_max) = zone.pageset();
+    let (batch, high_min, high_max) = zone.pcp_sizes();
     let cpus = (0..allocator.cpus() as u32).map(|cpu| {
         let lists = allocator.pcp(zone.id(), CpuId(cpu));
         // The pages of a depot are shown on the lists of the first CPU that shares it: the kernel's
@@ -127,7 +127,7 @@ fn read<P: Platform>(allocator: &Allocator<'_, P>, zone: &Zone) -> ZoneState {
         spanned: zone.spanned(),
         present: zone.present(),
         managed: zone.managed(),
-        marks: zone.marks(),
+        watermarks: zone.watermarks(),
         protection: ZoneKind::ALL.map(|kind| zone.reserve(kind)).to_vec(),
         stat_threshold: zone.stat_threshold(),
         stats: allocator.zone_stats(zone.id()),

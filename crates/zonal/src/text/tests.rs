@@ -129,7 +129,7 @@ fn zones_of_a_node_are_printed_as_linux_orders_them() {
     let with_stats = |node| of(node).find(|zone| zone.node_stats.is_some()).map(|z| z.name.clone());
     assert_eq!(with_stats(0).as_deref(), Some("DMA32"));
     assert_eq!(with_stats(1).as_deref(), Some("Normal"));
-    // An empty movable zone has a min mark, an empty device zone has none (LB C.2).
+    // An empty movable zone has a min watermark, an empty device zone has none (LB C.2).
     let min = |name: &str| of(1).find(|zone| zone.name == name).unwrap().page_count("min");
     assert_eq!((min("Movable"), min("Device")), (Some(32), Some(0)));
     // DMA32 keeps a 256th of Normal back from requests that could use Normal (LB A.7).
@@ -161,7 +161,7 @@ fn numbered() -> State {
         spanned: 15,
         present: 14,
         managed: 13,
-        marks: Watermarks { min: 1000, low: 2000, high: 3000, promo: 4000, boost: 5 },
+        watermarks: Watermarks { min: 1000, low: 2000, high: 3000, promo: 4000, boost: 5 },
         protection: vec![0, 0, 0, 41, 42],
         stat_threshold: 51,
         stats: ZoneStats { free_pages: 127_552, nr_free, numa, ..ZoneStats::default() },

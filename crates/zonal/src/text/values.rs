@@ -4,7 +4,7 @@
 //! `a_counter_has_a_value_if_the_table_says_what_it_means` holds both sides together.
 
 use zonal_core::types::{NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER, ZoneKind};
-use zonal_core::zone::watermark::Mark;
+use zonal_core::zone::watermark::Watermark;
 use zonal_text::counters::Group;
 
 use super::reading::{NodeState, PagesetState, State, ZoneState};
@@ -28,11 +28,11 @@ impl ZoneState {
     fn pages(&self, name: &str) -> Option<u64> {
         Some(match name {
             "free" => self.stats.free_pages,
-            "boost" => self.marks.boost,
-            "min" => self.marks.mark(Mark::Min),
-            "low" => self.marks.mark(Mark::Low),
-            "high" => self.marks.mark(Mark::High),
-            "promo" => self.marks.mark(Mark::Promo),
+            "boost" => self.watermarks.boost,
+            "min" => self.watermarks.of(Watermark::Min),
+            "low" => self.watermarks.of(Watermark::Low),
+            "high" => self.watermarks.of(Watermark::High),
+            "promo" => self.watermarks.of(Watermark::Promo),
             "spanned" => self.spanned,
             "present" => self.present,
             "managed" => self.managed,

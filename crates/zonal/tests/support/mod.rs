@@ -4,7 +4,7 @@
 
 pub mod interleavings;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub mod sections;
+pub mod sequences;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[cfg_attr(target_arch = "x86_64", path = "steps_x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "steps_aarch64.rs")]

@@ -1,11 +1,11 @@
-//! Instruction by instruction through the restartable sections. A program may not set this
+//! Instruction by instruction through the restartable sequences. A program may not set this
 //! processor's own single step for itself, so breakpoints stand in place of every instruction of
-//! every section and of the one behind its commit, but for the one that is to be done next.
+//! every sequence and of the one behind its commit, but for the one that is to be done next.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use super::sections;
+use super::sequences;
 
 /// `brk #1`.
 const BREAKPOINT: u32 = 0xd420_0020;
@@ -57,12 +57,12 @@ fn program() -> &'static [(usize, u32)] {
     PROGRAM.get().expect("the first trap reads it")
 }
 
-/// Reads the sections, and makes their pages writable.
+/// Reads the sequences, and makes their pages writable.
 fn read_program() -> Vec<(usize, u32)> {
     let mut program = Vec::new();
-    for section in sections::all() {
-        let start = section.start as usize;
-        let end = start + section.length.load(Relaxed) as usize;
+    for sequence in sequences::all() {
+        let start = sequence.start as usize;
+        let end = start + sequence.length.load(Relaxed) as usize;
         // SAFETY: sysconf (1) only reads.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         let first = start & !(page - 1);
@@ -80,8 +80,8 @@ fn read_program() -> Vec<(usize, u32)> {
 
 /// Writes one instruction, so that whoever comes there next does it.
 fn replace(at: usize, instruction: u32) {
-    // SAFETY: (1) an instruction of a section, whose page was made writable; nobody but this
-    // thread, which is in a signal handler, runs sections meanwhile.
+    // SAFETY: (1) an instruction of a sequence, whose page was made writable; nobody but this
+    // thread, which is in a signal handler, runs sequences meanwhile.
     unsafe { (at as *mut u32).write_volatile(instruction) };
     // SAFETY: (1) cleans the line to where instructions are fetched from, and forgets what was
     // fetched before; no memory changes.

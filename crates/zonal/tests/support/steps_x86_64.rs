@@ -1,4 +1,4 @@
-//! Instruction by instruction through the restartable sections: with the trap flag, which raises
+//! Instruction by instruction through the restartable sequences: with the trap flag, which raises
 //! SIGTRAP behind every instruction of the program.
 
 const TRAP_FLAG: i64 = 0x100;

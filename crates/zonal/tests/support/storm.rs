@@ -1,4 +1,4 @@
-//! A storm over one pool: workers, signals that use the same stores, a mover, a drainer, a trimmer.
+//! A storm over one pool: workers, signals that use the same pcps, a mover, a drainer, a trimmer.
 //!
 //! ```text
 //!  worker 1..n   alloc, free, bulk, hand blocks to others, end and start anew
@@ -51,7 +51,7 @@ pub struct Plan {
     pub one_order: bool,
     /// Pages that the test itself has.
     pub outside: u64,
-    /// Whether threads are moved, stores drained from outside, memory given back.
+    /// Whether threads are moved, pcps drained from outside, memory given back.
     pub weather: bool,
     /// How often each worker is interrupted; not at all if zero.
     pub signal_every: Duration,
@@ -203,7 +203,7 @@ pub fn assert_calm(pool: &Pool, report: &Report) {
 impl<'p> Site<'p> {
     fn new(pool: &'p Pool, plan: Plan) -> Site<'p> {
         let zones = pool.view().zones();
-        let usable: u64 = zones.map(|zone| zone.managed() - zone.marks().min).sum();
+        let usable: u64 = zones.map(|zone| zone.managed() - zone.watermarks().min).sum();
         Site {
             pool,
             plan,
@@ -352,7 +352,7 @@ impl<'p> Site<'p> {
         }
     }
 
-    /// The stores' hottest use: most signals now hit right inside a section.
+    /// The pcps' hottest use: most signals now hit right inside a sequence.
     fn hot_pairs(&self, me: u32) {
         let order = self.plan.hot_order();
         if !self.pay(order.pages()) {
@@ -444,7 +444,7 @@ impl<'p> Site<'p> {
                 (seen, looks) = (now, 0);
             }
             looks += 1;
-            // A store that says it holds pages which it has not is drained for ever.
+            // A pcp that says it holds pages which it has not is drained for ever.
             if self.is_bad() || looks > STUCK {
                 exit_now(code);
             }
@@ -469,10 +469,10 @@ impl<'p> Site<'p> {
     fn is_bad(&self) -> bool {
         let view = self.pool.view();
         let cpus = (0..view.cpus() as u32).map(CpuId);
-        let stores = view
+        let pcps = view
             .zones()
             .flat_map(|zone| cpus.clone().filter_map(move |cpu| view.lists(zone.id(), cpu)));
-        let double_frees: u64 = stores.map(|lists| lists.events.double_frees).sum();
+        let double_frees: u64 = pcps.map(|lists| lists.events.double_frees).sum();
         self.owners.errors() + self.overwritten.load(Relaxed) + double_frees > 0
     }
 }

@@ -50,7 +50,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         self.on.policy.numa.records() && self.on.numa_deltas(zone, self.cpu).fold_into(zone.numa())
     }
 
-    /// Tells the home which lines of the zone were written.
+    /// Tells the platform which lines of the zone were written.
     fn tell(self, zone: &Zone, items: bool, numa: bool) -> Folded {
         let own_line = self.on.policy.numa.has_own_line();
         let folded = Folded { items: items || (numa && !own_line), numa: numa && own_line };
@@ -92,8 +92,8 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
             if lists {
                 changed |= self.refresh_lists(zone);
             }
-            // Linux looks only when a store gives pages back (LB E.7). Where pages come back past
-            // the stores that never happens, and the fast paths would stay closed.
+            // Linux looks only when a pcp gives pages back (LB E.7). Where pages come back past
+            // the pcps that never happens, and the fast paths would stay closed.
             self.zone_ops(zone).clear_below_high();
         }
         if folded.items {

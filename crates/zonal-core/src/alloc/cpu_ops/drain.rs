@@ -1,30 +1,30 @@
-//! A CPU's stores back to their zones (LB E.8, E.9, F.4).
+//! A CPU's pcps back to their zones (LB E.8, E.9, F.4).
 
 use super::CpuOps;
-use crate::alloc::store_ops::StoreOps;
+use crate::alloc::pcp_ops::PcpOps;
 use crate::alloc::tables::Tables;
 use crate::alloc::zone_ops::ZoneOps;
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::{Platform, Step};
 use crate::sync::Ordering::Relaxed;
 use crate::zone::state::Zone;
 
 /// Refreshes that a remote zone's store survives without use (LB F.4).
 const EXPIRE_TICKS: u8 = 3;
-/// Waits of a request that must not wait for a store that somebody has closed: microseconds, where
+/// Waits of a request that must not wait for a pcp that somebody has closed: microseconds, where
 /// each gives the processor to others and nobody wants it.
 const CLOSED_WAITS_MAX: u32 = 16;
 
 impl<'a, P: Platform> CpuOps<'_, 'a, P> {
-    /// Whether a store of the zone holds pages, or is about to.
+    /// Whether a pcp of the zone holds pages, or is about to.
     pub fn holds_pages(self, zone: &Zone) -> bool {
-        self.stores(zone).any(|pcp| !pcp.seems_empty())
+        self.pcps(zone).any(|pcp| !pcp.seems_empty())
     }
 
-    /// Empties the CPU's stores of a zone. Returns the pages moved; 0 also if the home cannot fence
-    /// that CPU.
+    /// Empties the CPU's pcps of a zone. Returns the pages moved; 0 also if the platform cannot
+    /// fence that CPU.
     pub fn drain(self, zone: &'a Zone) -> u64 {
-        self.stores(zone).map(|pcp| self.drain_store(zone, pcp)).sum()
+        self.pcps(zone).map(|pcp| self.drain_pcp(zone, pcp)).sum()
     }
 
     /// The same by a work item of that CPU, where the policy has those.
@@ -35,8 +35,8 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         self.drain(zone)
     }
 
-    fn drain_store(self, zone: &'a Zone, pcp: &'a Pcp) -> u64 {
-        // Pages may be on their way to a store that its owner has closed.
+    fn drain_pcp(self, zone: &'a Zone, pcp: &'a Pcp) -> u64 {
+        // Pages may be on their way to a pcp that its owner has closed.
         if pcp.seems_empty() {
             return 0;
         }
@@ -45,46 +45,46 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         if remote && pcp.cpu != platform.cpu() {
             platform.cost(Step::DrainRemote(zone.id, pcp.cpu));
         }
-        StoreOps::close(self.zone_ops(zone), pcp).map_or(0, StoreOps::drain)
+        PcpOps::close(self.zone_ops(zone), pcp).map_or(0, PcpOps::drain)
     }
 
-    /// The same for a caller that must not wait. A store that somebody has closed is waited for,
+    /// The same for a caller that must not wait. A pcp that somebody has closed is waited for,
     /// but not for long: its owner may have lost the CPU.
     pub fn drain_open(self, zone: &'a Zone) -> u64 {
         let mut pages = 0;
-        for pcp in self.stores(zone) {
+        for pcp in self.pcps(zone) {
             let tries = (0..CLOSED_WAITS_MAX).take_while(|_| !pcp.seems_empty());
-            let store = tries.map(|_| {
-                let store = StoreOps::try_close(self.zone_ops(zone), pcp);
-                store.or_else(|| {
+            let closed = tries.map(|_| {
+                let closed = PcpOps::try_close(self.zone_ops(zone), pcp);
+                closed.or_else(|| {
                     self.on.platform.relax();
                     None
                 })
             });
-            pages += store.flatten().next().map_or(0, StoreOps::drain);
+            pages += closed.flatten().next().map_or(0, PcpOps::drain);
         }
         pages
     }
 
     /// Pages of a remote zone that was just used stay for three refreshes more.
     pub fn stay(self, zone: &Zone) {
-        self.stores(zone).for_each(|pcp| pcp.expire.store(EXPIRE_TICKS, Relaxed));
+        self.pcps(zone).for_each(|pcp| pcp.expire.store(EXPIRE_TICKS, Relaxed));
     }
 
     /// The part of a refresh that is about the CPU's lists of one zone (LB F.4, E.9). Returns
     /// whether anything changed.
     pub fn refresh_lists(self, zone: &'a Zone) -> bool {
-        self.stores(zone).fold(false, |changed, pcp| changed | self.refresh_store(zone, pcp))
+        self.pcps(zone).fold(false, |changed, pcp| changed | self.refresh_pcp(zone, pcp))
             | self.zone_ops(zone).refresh_depot(self.cpu)
     }
 
-    fn refresh_store(self, zone: &'a Zone, pcp: &'a Pcp) -> bool {
+    fn refresh_pcp(self, zone: &'a Zone, pcp: &'a Pcp) -> bool {
         let mut changed = false;
         let remote = zone.node != self.on.node_of(pcp.cpu);
         let idle = pcp.count() == 0;
         if pcp.high() > pcp.high_min.load(Relaxed) || pcp.count() > pcp.high() {
-            let store = StoreOps::close(self.zone_ops(zone), pcp);
-            changed |= store.is_some_and(|mut store| store.decay());
+            let closed = PcpOps::close(self.zone_ops(zone), pcp);
+            changed |= closed.is_some_and(|mut closed| closed.decay());
         }
         if !remote {
             pcp.expire.store(0, Relaxed);
@@ -94,7 +94,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
             return changed;
         }
         // Linux waits for a counter to move before it counts down. There each page freed moves
-        // some counter; here a store that only got pages by frees moves none.
+        // some counter; here a pcp that only got pages by frees moves none.
         let expire = match pcp.expire.load(Relaxed) {
             0 => EXPIRE_TICKS,
             expire => expire,
@@ -103,15 +103,15 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         if expire > 1 {
             return true;
         }
-        if let Some(mut store) = StoreOps::close(self.zone_ops(zone), pcp) {
-            store.drain_expired();
+        if let Some(mut closed) = PcpOps::close(self.zone_ops(zone), pcp) {
+            closed.drain_expired();
         }
         true
     }
 }
 
-/// Empties every store and depot of every zone into the buddies. Returns the pages moved. Waits for
-/// stores that somebody else has closed.
+/// Empties every pcp and depot of every zone into the buddies. Returns the pages moved. Waits for
+/// pcps that somebody else has closed.
 pub fn drain_all<P: Platform>(on: &Tables<'_, P>) -> u64 {
     on.events.drains_all.fetch_add(1, Relaxed);
     let cpus = || on.each_cpu().map(|cpu| CpuOps::new(on, cpu));
@@ -120,7 +120,7 @@ pub fn drain_all<P: Platform>(on: &Tables<'_, P>) -> u64 {
         let queue = |ops: CpuOps<'_, '_, P>| on.platform.cost(Step::DrainWork(ops.cpu));
         cpus().filter(holds).for_each(queue);
     }
-    let stores = |zone| cpus().map(|ops| ops.drain(zone)).sum::<u64>();
+    let pcps = |zone| cpus().map(|ops| ops.drain(zone)).sum::<u64>();
     let zones = on.zones.iter();
-    zones.map(|zone| stores(zone) + ZoneOps::new(on, zone).drain_depots()).sum()
+    zones.map(|zone| pcps(zone) + ZoneOps::new(on, zone).drain_depots()).sum()
 }

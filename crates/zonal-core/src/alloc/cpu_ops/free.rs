@@ -1,8 +1,8 @@
-//! Blocks back (LB E.7): onto the CPU's store of their zone, or to the zone's buddy.
+//! Blocks back (LB E.7): onto the CPU's pcp of their zone, or to the zone's buddy.
 
 use super::CpuOps;
+use crate::alloc::pcp_ops::PcpOps;
 use crate::alloc::request::FreeError;
-use crate::alloc::store_ops::StoreOps;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Order, Pfn};
@@ -15,15 +15,15 @@ impl<P: Platform> CpuOps<'_, '_, P> {
         let zone = on.zone_of(pfn).ok_or(FreeError::Foreign(pfn))?;
         let ops = self.zone_ops(zone);
         let frame = zone.frame(pfn);
-        let pcp = on.store_for(zone.id, self.cpu, cold);
+        let pcp = on.pcp_for(zone.id, self.cpu, cold);
         let list = on.map.get(order, ops.pageblock_type(pfn));
         // Two frees of one block at the same time: the exchange lets one of them through.
         let held = ops.claim_word(pfn, frame, order)?;
         if let Some(list) = list
-            && let Some(mut store) = StoreOps::try_close(ops, pcp)
+            && let Some(mut closed) = PcpOps::try_close(ops, pcp)
         {
             on.word(frame).store(pcp.lists[list].cached, Relaxed);
-            if store.push_block(list, frame, order) {
+            if closed.push_block(list, frame, order) {
                 return Ok(());
             }
             on.word(frame).store(held.0, Relaxed);
@@ -32,7 +32,7 @@ impl<P: Platform> CpuOps<'_, '_, P> {
         Ok(())
     }
 
-    /// Frees blocks of one zone and list in one hold of the store; at least one of `pages`, which
+    /// Frees blocks of one zone and list in one hold of the pcp; at least one of `pages`, which
     /// are not none.
     #[inline]
     pub fn free_hold<T: PartialEq>(
@@ -46,9 +46,9 @@ impl<P: Platform> CpuOps<'_, '_, P> {
         let zone = self.on.zone_of(first).ok_or((0, FreeError::Foreign(first)))?;
         let ops = self.zone_ops(zone);
         let list = self.on.map.get(order, ops.pageblock_type(first));
-        let store = list.and_then(|_| StoreOps::try_close(ops, ops.pcp(self.cpu)));
-        let done = match (list, store) {
-            (Some(list), Some(mut store)) => store.free_many(list, pages, order, pfn, page)?,
+        let closed = list.and_then(|_| PcpOps::try_close(ops, ops.pcp(self.cpu)));
+        let done = match (list, closed) {
+            (Some(list), Some(mut closed)) => closed.free_many(list, pages, order, pfn, page)?,
             _ => 0,
         };
         if done == 0 {

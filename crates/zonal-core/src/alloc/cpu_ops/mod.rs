@@ -1,10 +1,10 @@
-//! What one CPU does with the stores that it has in each zone: blocks taken and given back, stores
+//! What one CPU does with the pcps that it has in each zone: blocks taken and given back, pcps
 //! drained, counters refreshed.
 //!
 //! | file | does | LB |
 //! |--|--|--|
 //! | `free` | one block back, and many | E.7 |
-//! | `drain` | the CPU's stores back to their zones | E.8, E.9, F.4 |
+//! | `drain` | the CPU's pcps back to their zones | E.8, E.9, F.4 |
 //! | `counters` | deltas folded, the CPU's statistics worker | F.4 |
 //! | `numa` | NUMA events of allocations | F.6, F.7 |
 
@@ -15,10 +15,10 @@ mod numa;
 
 pub(super) use drain::drain_all;
 
-use super::store_ops::StoreOps;
+use super::pcp_ops::PcpOps;
 use super::tables::Tables;
 use super::zone_ops::{Want, ZoneOps};
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::types::{CpuId, Pfn};
 use crate::zone::state::Zone;
@@ -55,21 +55,21 @@ impl<'s, 'a, P: Platform> CpuOps<'s, 'a, P> {
         ZoneOps::new(self.on, zone)
     }
 
-    /// The CPU's stores of a zone.
-    pub fn stores(self, zone: &Zone) -> impl Iterator<Item = &'a Pcp> + use<'a, P> {
-        self.on.stores(zone.id, self.cpu)
+    /// The CPU's pcps of a zone.
+    pub fn pcps(self, zone: &Zone) -> impl Iterator<Item = &'a Pcp> + use<'a, P> {
+        self.on.pcps(zone.id, self.cpu)
     }
 
-    /// A block of the zone, or `None` if neither the CPU's store nor the buddy has one (LB D.4
+    /// A block of the zone, or `None` if neither the CPU's pcp nor the buddy has one (LB D.4
     /// `rmqueue`).
     pub fn take(self, zone: &'a Zone, want: Want) -> Option<Pfn> {
         let ops = self.zone_ops(zone);
         let pcp = ops.pcp(self.cpu);
         let got = match self.on.map.get(want.order, want.mt) {
             Some(list) => {
-                let store = self.on.store_for(zone.id, self.cpu, want.cold);
-                let cached = StoreOps::try_close(ops, store);
-                let cached = cached.and_then(|mut store| store.take(list, want));
+                let pcp = self.on.pcp_for(zone.id, self.cpu, want.cold);
+                let cached = PcpOps::try_close(ops, pcp);
+                let cached = cached.and_then(|mut pcp| pcp.take(list, want));
                 cached.or_else(|| ops.take_direct(pcp, want))
             }
             None => ops.take_direct(pcp, want),

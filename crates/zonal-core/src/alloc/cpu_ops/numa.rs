@@ -2,7 +2,7 @@
 
 use super::CpuOps;
 use crate::alloc::zone_ops::Want;
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::vmstat::numa::{NumaItem, NumaRule, events_of};

@@ -1,7 +1,7 @@
 //! Thresholds of the zones' counters (LB F.2), and NUMA events switched on and off (LB F.7).
 
 use super::Limits;
-use crate::alloc::store_ops::StoreOps;
+use crate::alloc::pcp_ops::PcpOps;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::NodeId;
@@ -9,7 +9,7 @@ use crate::vmstat::numa::{NumaCounts, NumaDeltas};
 use crate::vmstat::threshold;
 use crate::vmstat::variant::{Pressure, ThresholdPages};
 use crate::zone::state::Zone;
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 impl<P: Platform> Limits<'_, '_, P> {
     /// Thresholds and drift marks (LB F.2) for the CPUs that are online: at boot, when a CPU comes
@@ -19,8 +19,9 @@ impl<P: Platform> Limits<'_, '_, P> {
         for zone in self.on.zones {
             let normal = self.normal_threshold(zone, online);
             zone.stat_threshold.store(normal, Relaxed);
-            let marks = zone.marks();
-            let [min, low, high] = [Mark::Min, Mark::Low, Mark::High].map(|mark| marks.mark(mark));
+            let watermarks = zone.watermarks();
+            let [min, low, high] = [Watermark::Min, Watermark::Low, Watermark::High]
+                .map(|watermark| watermarks.of(watermark));
             let drift = threshold::drift_mark(min, low, high, normal, online);
             if let Some(drift) = drift
                 && self.on.policy.stat.pressure.sets_drift_mark()
@@ -50,9 +51,13 @@ impl<P: Platform> Limits<'_, '_, P> {
             if zone.drift_mark().is_none() {
                 continue;
             }
-            let marks = zone.marks();
+            let watermarks = zone.watermarks();
             let threshold = match awake {
-                true => threshold::pressure(marks.mark(Mark::Low), marks.mark(Mark::Min), online),
+                true => threshold::pressure(
+                    watermarks.of(Watermark::Low),
+                    watermarks.of(Watermark::Min),
+                    online,
+                ),
                 false => self.normal_threshold(zone, online),
             };
             zone.stat_threshold.store(threshold, Relaxed);
@@ -79,10 +84,10 @@ impl<P: Platform> Limits<'_, '_, P> {
             zone.numa().set(NumaCounts::default());
         }
         on.numa.iter().for_each(NumaDeltas::clear);
-        // A store opens with or without leave for fast operations, as the zone now says.
+        // A pcp opens with or without leave for fast operations, as the zone now says.
         for pcp in on.pcps {
             pcp.make_slow();
-            drop(StoreOps::close(self.zone_ops(on.zone(pcp.zone)), pcp));
+            drop(PcpOps::close(self.zone_ops(on.zone(pcp.zone)), pcp));
         }
     }
 }

@@ -1,17 +1,17 @@
 //! What follows from the amount of memory, the CPUs that are online and the sysctls: watermarks,
-//! reserves, thresholds of the counters, sizes of the per-CPU stores (LB A.7, C, E.4, F.2).
+//! reserves, thresholds of the counters, sizes of the pcps (LB A.7, C, E.4, F.2).
 //!
 //! | file | does | LB |
 //! |--|--|--|
-//! | `marks` | `min_free_kbytes`, watermarks, reserves | A.7, C.1, C.2 |
-//! | `sizes` | sizes of the stores; CPUs come and go | E.4, E.11 |
+//! | `watermarks` | `min_free_kbytes`, watermarks, reserves | A.7, C.1, C.2 |
+//! | `sizes` | sizes of the pcps; CPUs come and go | E.4, E.11 |
 //! | `counters` | thresholds of the counters; NUMA events on and off | F.2, F.7 |
 //! | `sysctl` | values that are written while the allocator runs | I.5 |
 
 mod counters;
-mod marks;
 mod sizes;
 mod sysctl;
+mod watermarks;
 
 use super::tables::Tables;
 use super::zone_ops::ZoneOps;
@@ -20,9 +20,9 @@ use crate::policy::recompute::Recompute;
 use crate::sync::Ordering::Relaxed;
 use crate::zone::state::Zone;
 
-pub(super) use marks::total_reserve_of;
+pub(super) use watermarks::total_reserve_of;
 
-/// The limits of all zones and stores.
+/// The limits of all zones and pcps.
 #[derive(Debug)]
 pub(super) struct Limits<'s, 'a, P> {
     pub on: &'s Tables<'a, P>,
@@ -45,10 +45,10 @@ impl<'s, 'a, P: Platform> Limits<'s, 'a, P> {
     }
 
     /// Computes what follows from the memory that is online (LB C.3). While memory is still to
-    /// come, there are no marks yet.
+    /// come, there are no watermarks yet.
     pub fn setup(self) {
         let growing = self.on.is_growing();
-        if self.on.sized.swap(1, Relaxed) == 0 && (growing || !self.sizes_follow_marks()) {
+        if self.on.sized.swap(1, Relaxed) == 0 && (growing || !self.sizes_follow_watermarks()) {
             self.set_sizes(0);
         }
         if growing {
@@ -62,7 +62,7 @@ impl<'s, 'a, P: Platform> Limits<'s, 'a, P> {
     fn setup_complete(self) {
         let tunables = &self.on.tunables;
         tunables.set_min_free_kbytes(self.compute_min_free());
-        self.set_marks();
+        self.set_watermarks();
         self.set_thresholds();
         self.adjust_min_free();
         self.on.reclaim.set_limits(self.on.zones, self.on.nodes);
@@ -77,7 +77,7 @@ impl<'s, 'a, P: Platform> Limits<'s, 'a, P> {
         self.setup_complete();
     }
 
-    fn sizes_follow_marks(self) -> bool {
+    fn sizes_follow_watermarks(self) -> bool {
         self.on.policy.pcp.recompute >= Recompute::Watermarks
     }
 

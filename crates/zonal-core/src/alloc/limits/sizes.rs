@@ -1,20 +1,20 @@
-//! Sizes of the per-CPU stores: computed, written to every store, and computed anew when a CPU
+//! Sizes of the pcps: computed, written to every pcp, and computed anew when a CPU
 //! comes or goes (LB E.4, E.11).
 
 use super::Limits;
 use crate::alloc::cpu_ops::CpuOps;
-use crate::alloc::store_ops::StoreOps;
+use crate::alloc::pcp_ops::PcpOps;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
 use crate::sync::Ordering::Relaxed;
 use crate::types::CpuId;
 use crate::zone::state::Zone;
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 impl<'a, P: Platform> Limits<'_, 'a, P> {
-    /// New sizes for the stores of all zones, from what is managed now. While a CPU comes online
+    /// New sizes for the pcps of all zones, from what is managed now. While a CPU comes online
     /// `coming` is 1: its node does not list it yet, and Linux counts it on every node.
     pub(super) fn set_sizes(self, coming: u32) {
         let on = self.on;
@@ -25,12 +25,12 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
             zone.high_max.store(sizes.high_max, Relaxed);
             zone.swing_most.store(size::swing_most(self.cache_slice(), sizes.batch), Relaxed);
             for cpu in on.each_cpu() {
-                self.set_store_size(zone, on.pcp(zone.id, cpu), sizes);
+                self.set_pcp_size(zone, on.pcp(zone.id, cpu), sizes);
                 #[cfg(feature = "history")]
                 if let Some(pcp) = on.cold_pcp(zone.id, cpu) {
                     let cap_pages = on.policy.pcp.batch_cap_pages;
                     let cold = crate::pcp::history::cold::sizes(zone.managed(), cap_pages);
-                    self.set_store_size(zone, pcp, cold);
+                    self.set_pcp_size(zone, pcp, cold);
                 }
             }
         }
@@ -42,7 +42,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         let fraction = HighFraction::new(self.on.tunables.high_fraction() as i32);
         let inputs = SizeInputs {
             managed: zone.managed(),
-            low_mark: zone.marks().mark(Mark::Low),
+            low_watermark: zone.watermarks().of(Watermark::Low),
             node_cpus: self.on.online_cpus(Some(zone.node)) + coming,
             machine_cpus: self.on.online_cpus(None),
             cap_pages: policy.batch_cap_pages,
@@ -62,11 +62,11 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         self.on.policy.pcp.slice.bytes(self.on.cache_slice_bytes)
     }
 
-    /// New limits for one store. Linux writes them without its lock and lets the next operation
-    /// clamp `high`; here the store is closed for a moment, because its fast path keeps a limit
+    /// New limits for one pcp. Linux writes them without its lock and lets the next operation
+    /// clamp `high`; here the pcp is closed for a moment, because its fast path keeps a limit
     /// that follows from them.
-    fn set_store_size(self, zone: &'a Zone, pcp: &'a Pcp, sizes: Sizes) {
-        let Some(_closed) = StoreOps::close(self.zone_ops(zone), pcp) else { return };
+    fn set_pcp_size(self, zone: &'a Zone, pcp: &'a Pcp, sizes: Sizes) {
+        let Some(_closed) = PcpOps::close(self.zone_ops(zone), pcp) else { return };
         let fixed = &self.on.fixed;
         let free_high_batch = size::free_high_batch(self.cache_slice(), sizes.batch);
         pcp.batch.store(sizes.batch, Relaxed);
@@ -86,7 +86,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         pcp.free_high_threshold.store(threshold, Relaxed);
     }
 
-    /// A CPU comes online: if the policy says so the stores of every zone are sized anew, with one
+    /// A CPU comes online: if the policy says so the pcps of every zone are sized anew, with one
     /// CPU more on *every* node, as Linux does until it next computes them (LB E.4).
     pub fn cpu_online(self, cpu: CpuId) {
         if !self.on.is_online(cpu) {
@@ -98,8 +98,8 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         }
     }
 
-    /// A CPU is gone: its stores are emptied, its deltas folded into their zones, NUMA events
-    /// included, and thresholds and, if the policy says so, the stores of every zone are sized anew
+    /// A CPU is gone: its pcps are emptied, its deltas folded into their zones, NUMA events
+    /// included, and thresholds and, if the policy says so, the pcps of every zone are sized anew
     /// for the CPUs that are left (LB E.9, F.4).
     pub fn cpu_dead(self, cpu: CpuId) {
         if !self.on.is_online(cpu) {

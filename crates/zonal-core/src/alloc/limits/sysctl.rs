@@ -18,12 +18,12 @@ impl<P: Platform> Limits<'_, '_, P> {
             Sysctl::MinFreeKbytes => {
                 let kbytes = within(0, int_max).ok_or(refuse("0 and above"))?;
                 tunables.write_min_free_kbytes(kbytes);
-                self.set_marks();
+                self.set_watermarks();
             }
             Sysctl::WatermarkScaleFactor => {
                 let factor = within(1, 3000).ok_or(refuse("1 to 3000"))?;
                 tunables.set_scale_factor(factor);
-                self.set_marks();
+                self.set_watermarks();
             }
             Sysctl::WatermarkBoostFactor => {
                 let factor = within(0, int_max).ok_or(refuse("0 and above"))?;

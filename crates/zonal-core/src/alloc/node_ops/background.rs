@@ -1,13 +1,13 @@
 //! The background reclaimer of a node, as a state machine (LB H.2, H.3).
 //!
 //! ```text
-//!              request below low                 every zone below its high mark
+//!              request below low                 every zone below its high watermark
 //!   ASLEEP ───────────────────────► BALANCING ◄──────────────────────────────┐
 //!     ▲                             pass by pass, harder and harder          │
 //!     │ still well after 100 ms         │ one zone above high, or no hope    │
 //!     └────────────── NAP ◄─────────────┴───────► not well after all ────────┘
 //! ```
-//! A home runs it on a thread or a virtual CPU: [`NodeOps::step`] does one pass and
+//! A platform runs it on a thread or a virtual CPU: [`NodeOps::step`] does one pass and
 //! says how long to wait before the next call. While it balances, its zones carry
 //! `RECLAIM_ACTIVE`, which keeps per-CPU lists short (LB E.6, E.7).
 
@@ -22,7 +22,7 @@ use crate::reclaim::{PASS_PAGES_MIN, PRIORITY_GENTLE};
 use crate::types::{NR_ZONE_KINDS, NodeId, Order, ZoneKind};
 use crate::zone::background::Wanted;
 use crate::zone::state::RECLAIM_ACTIVE;
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 /// How long the reclaimer naps before it sleeps for good: a tenth of a second.
 pub const NAP_NS: u64 = 100_000_000;
@@ -30,7 +30,7 @@ pub const NAP_NS: u64 = 100_000_000;
 /// the passes do not get harder than this (LB H.3).
 const PRIORITY_HARD: u32 = 10;
 
-/// What a home does before the next step.
+/// What a platform does before the next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// The next step at once.
@@ -48,7 +48,7 @@ pub struct BackgroundReclaimer {
     /// The last highest kind that was asked for.
     highest: ZoneKind,
     phase: Phase,
-    /// What the marks' distance is now (`alloc::widen`); 0 is the sysctl's.
+    /// What the watermarks' distance is now (`alloc::widen`); 0 is the sysctl's.
     factor: u32,
     /// When the last run ended.
     rested_ns: u64,
@@ -96,7 +96,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
     pub fn start(self) -> BackgroundReclaimer {
         let node = self.node;
         self.background().set_present(true);
-        // As Linux starts: nothing was asked for, so the first thing is to look at the marks.
+        // As Linux starts: nothing was asked for, so the first thing is to look at the watermarks.
         let phase = Phase::Check(Order::ZERO);
         BackgroundReclaimer { node, highest: ZoneKind::Movable, phase, factor: 0, rested_ns: 0 }
     }
@@ -106,7 +106,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
         if let Phase::Balancing(_) = reclaimer.phase {
             self.set_reclaim_active(reclaimer.highest, false);
         }
-        self.narrow_marks(reclaimer.factor);
+        self.narrow_watermarks(reclaimer.factor);
         self.background().set_present(false);
     }
 
@@ -114,8 +114,8 @@ impl<P: Platform> NodeOps<'_, '_, P> {
     /// whoever reclaimed in the node or a zone of it. Takes no lock.
     pub fn gone(self) {
         let limits = Limits::new(self.on);
-        let (lowmem, factor) = (limits.marks_lowmem(), self.on.tunables.scale_factor());
-        self.on.zones_of(self.node).for_each(|zone| limits.change_marks(zone, lowmem, factor));
+        let (lowmem, factor) = (limits.watermark_lowmem(), self.on.tunables.scale_factor());
+        self.on.zones_of(self.node).for_each(|zone| limits.change_watermarks(zone, lowmem, factor));
         self.set_reclaim_active(ZoneKind::Device, false);
         self.background().set_present(false);
         self.on.node(self.node).reclaim.abandon();
@@ -145,13 +145,13 @@ impl<P: Platform> NodeOps<'_, '_, P> {
                 record.request(Wanted { order, highest });
                 events.count_low_hit_quickly();
                 let napped_ns = self.on.platform.now_ns().saturating_sub(reclaimer.rested_ns);
-                reclaimer.factor = self.widen_marks(reclaimer.factor, napped_ns);
+                reclaimer.factor = self.widen_watermarks(reclaimer.factor, napped_ns);
                 self.begin_run(reclaimer);
             }
             Phase::Napping(order) => {
                 if self.may_sleep(reclaimer, order) {
                     reclaimer.phase = Phase::Asleep;
-                    self.narrow_marks(core::mem::take(&mut reclaimer.factor));
+                    self.narrow_watermarks(core::mem::take(&mut reclaimer.factor));
                     limits.set_stat_pressure(self.node, false);
                     return Next::Sleep;
                 }
@@ -195,7 +195,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
         self.on.reclaim.events.count_background_run();
         let mut boosts = [0; NR_ZONE_KINDS];
         for zone in self.zones(highest) {
-            boosts[zone.kind().index()] = zone.marks().boost;
+            boosts[zone.kind().index()] = zone.watermarks().boost;
         }
         self.set_reclaim_active(highest, true);
         reclaimer.phase = Phase::Balancing(Balance {
@@ -221,8 +221,10 @@ impl<P: Platform> NodeOps<'_, '_, P> {
             return false;
         }
         let mut raise = !(for_boost && run.priority == PRIORITY_HARD);
-        let wanted: u64 =
-            self.zones(highest).map(|zone| zone.marks().mark(Mark::High).max(PASS_PAGES_MIN)).sum();
+        let wanted: u64 = self
+            .zones(highest)
+            .map(|zone| zone.watermarks().of(Watermark::High).max(PASS_PAGES_MIN))
+            .sum();
         let came = self.pass(highest, run, wanted);
         run.freed = run.freed.saturating_add(came.freed());
         if run.order > Order::ZERO && run.freed >= 2 * run.order.pages() {
@@ -269,7 +271,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
             ReclaimUnit::Zone => self
                 .zones(highest)
                 .map(|zone| {
-                    let wanted = zone.marks().mark(Mark::High).max(PASS_PAGES_MIN);
+                    let wanted = zone.watermarks().of(Watermark::High).max(PASS_PAGES_MIN);
                     reclaimer.shrink(&pass(Unit::Zone(zone.id), wanted))
                 })
                 .fold(Shrunk::default(), Shrunk::plus),
@@ -287,9 +289,9 @@ impl<P: Platform> NodeOps<'_, '_, P> {
             let seen = run.boosts[zone.kind().index()];
             if seen > 0 {
                 let _locked = self.zone_ops(zone).lock();
-                let mut marks = zone.marks();
-                marks.lower_boost(seen);
-                zone.set_marks(&marks);
+                let mut watermarks = zone.watermarks();
+                watermarks.lower_boost(seen);
+                zone.set_watermarks(&watermarks);
             }
         }
         // Where it gave up the order, it sleeps although the order is asked for still; otherwise

@@ -6,7 +6,7 @@
 //! | `wake` | whether the node is balanced, and its background reclaimer woken | H.2 |
 //! | `reclaim` | node reclaim, and what counts as progress | D.4, G.3, H.5 |
 //! | `background` | the background reclaimer, step by step | H.2, H.3 |
-//! | `widen` | marks further apart while the node is short again and again | C.2 |
+//! | `widen` | watermarks further apart while the node is short again and again | C.2 |
 
 pub mod background;
 pub mod reclaim;

@@ -4,7 +4,7 @@ use super::NodeOps;
 use crate::alloc::limits::total_reserve_of;
 use crate::alloc::tables::Tables;
 use crate::gfp::Gfp;
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::ReclaimUnit;
@@ -12,7 +12,7 @@ use crate::reclaim::{NodeReclaim, Try, node_reclaim};
 use crate::sync::Ordering::Relaxed;
 use crate::types::{NodeId, Order, ZoneKind};
 use crate::zone::state::Zone;
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 impl<'a, P: Platform> NodeOps<'_, 'a, P> {
     /// Tries to make room in one of the node's zones, or in all of it (LB G.3).
@@ -65,7 +65,7 @@ impl<'a, P: Platform> NodeOps<'_, 'a, P> {
         self.on.platform.reclaimer().is_none_or(|reclaimer| self.allows(reclaimer))
     }
 
-    /// The same, with a home that reclaims.
+    /// The same, with a platform that reclaims.
     pub fn allows(self, reclaimer: &dyn Reclaimer) -> bool {
         if self.background().is_hopeless() {
             return true;
@@ -73,7 +73,7 @@ impl<'a, P: Platform> NodeOps<'_, 'a, P> {
         let (mut reserve, mut free) = (0, 0);
         for zone in self.zones(ZoneKind::Normal) {
             if reclaimable(zone, reclaimer) > 0 {
-                reserve += zone.marks().mark(Mark::Min);
+                reserve += zone.watermarks().of(Watermark::Min);
                 free += self.zone_ops(zone).free_snapshot();
             }
         }
@@ -81,8 +81,8 @@ impl<'a, P: Platform> NodeOps<'_, 'a, P> {
     }
 
     /// Counts what a pass came to, of which no more is believed than was freed since
-    /// [`pages_freed`] said `before`: a home that tells of progress where there is none would keep
-    /// the reclaimer, or a request, busy for ever. Whoever frees a page gives the background
+    /// [`pages_freed`] said `before`: a platform that tells of progress where there is none would
+    /// keep the reclaimer, or a request, busy for ever. Whoever frees a page gives the background
     /// reclaimer new hope.
     pub fn count_reclaimed(self, by: By, came: Shrunk, before: u64) -> Shrunk {
         let most = match came.freed() {
@@ -104,8 +104,8 @@ impl<'a, P: Platform> NodeOps<'_, 'a, P> {
 /// [`count_reclaimed`](NodeOps::count_reclaimed).
 pub fn pages_freed<P: Platform>(on: &Tables<'_, P>) -> u64 {
     let freed = |pcp: &Pcp| pcp.totals().pushed_pages + pcp.events.direct_freed.load(Relaxed);
-    let stores = on.zones.iter().flat_map(|zone| on.stores_of(zone.id));
-    stores.map(freed).fold(0, u64::wrapping_add)
+    let pcps = on.zones.iter().flat_map(|zone| on.pcps_of(zone.id));
+    pcps.map(freed).fold(0, u64::wrapping_add)
 }
 
 /// Pages of the zone that reclaim may free.

@@ -8,17 +8,17 @@ use crate::platform::reclaimer::{Reclaimer, Unit};
 use crate::types::{Order, ZoneKind};
 use crate::zone::background::{FAILURES_MAX, Found, Wanted};
 use crate::zone::state::Zone;
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 impl<P: Platform> NodeOps<'_, '_, P> {
-    /// Whether some zone up to `highest` is above its high mark (LB H.2 `balanced`).
+    /// Whether some zone up to `highest` is above its high watermark (LB H.2 `balanced`).
     pub fn is_balanced(self, order: Order, highest: ZoneKind) -> bool {
         let mut zones = self.zones(highest).peekable();
         zones.peek().is_none()
             || zones.any(|zone| {
-                let mark = zone.marks().mark(Mark::High);
+                let watermark = zone.watermarks().of(Watermark::High);
                 let snapshot = self.zone_ops(zone).safe_snapshot(highest);
-                snapshot.ok(order, mark, AllocFlags::WMARK_MIN)
+                snapshot.ok(order, watermark, AllocFlags::WMARK_MIN)
             })
     }
 
@@ -36,7 +36,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
             Found::Asleep => {
                 let well = || {
                     self.is_balanced(order, highest)
-                        && !self.zones(highest).any(|zone| zone.marks().boost != 0)
+                        && !self.zones(highest).any(|zone| zone.watermarks().boost != 0)
                 };
                 !record.is_hopeless() && !well() && record.wake()
             }
@@ -46,8 +46,8 @@ impl<P: Platform> NodeOps<'_, '_, P> {
         }
     }
 
-    /// The home's clock says that the reclaimer slept long: wakes it if the node is below the high
-    /// mark and somebody holds pages to give up. Returns whether it was woken.
+    /// The platform's clock says that the reclaimer slept long: wakes it if the node is below the
+    /// high mark and somebody holds pages to give up. Returns whether it was woken.
     pub fn check(self) -> bool {
         let record = self.background();
         let highest = ZoneKind::Movable;

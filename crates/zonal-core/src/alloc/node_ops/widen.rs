@@ -2,11 +2,11 @@
 //!
 //! Waking the background reclaimer costs the request that does it as long as the reclaimer then has
 //! its CPU, and a request between low and min lives on what is left until pages come. In Linux the
-//! distance between the marks is a part of the zone's size (LB C.2), whatever the rate at which
-//! pages go: 0.1 %, which two busy CPUs take from 256 MiB in a twentieth of a millisecond. Here the
-//! distance grows with the rate. A reclaimer that is woken soon after it has finished doubles it,
-//! up to `watermark.scale_factor_max` and an eighth of what could be free; one that may sleep takes
-//! it back.
+//! distance between the watermarks is a part of the zone's size (LB C.2), whatever the rate at
+//! which pages go: 0.1 %, which two busy CPUs take from 256 MiB in a twentieth of a millisecond.
+//! Here the distance grows with the rate. A reclaimer that is woken soon after it has finished
+//! doubles it, up to `watermark.scale_factor_max` and an eighth of what could be free; one that may
+//! sleep takes it back.
 //!
 //! Min, which is what requests are refused by, and the sizes of per-CPU lists stay as they are.
 
@@ -27,15 +27,15 @@ const KEPT_PART_MIN: u64 = 8;
 
 impl<P: Platform> NodeOps<'_, '_, P> {
     /// The node's reclaimer was woken again so soon after its last run. Returns the factor that its
-    /// zones' marks now have; `factor` is the one they had, 0 for the sysctl's.
-    pub fn widen_marks(self, factor: u32, after_ns: u64) -> u32 {
+    /// zones' watermarks now have; `factor` is the one they had, 0 for the sysctl's.
+    pub fn widen_watermarks(self, factor: u32, after_ns: u64) -> u32 {
         let most = self.on.policy.watermark.scale_factor_max.min(self.worth_keeping());
         let now = factor.max(self.on.tunables.scale_factor());
         if after_ns > WOKEN_SOON_NS || now >= most {
             return factor;
         }
         let wider = now.saturating_mul(2).clamp(1, most);
-        self.set_node_marks(wider);
+        self.set_node_watermarks(wider);
         wider
     }
 
@@ -50,19 +50,19 @@ impl<P: Platform> NodeOps<'_, '_, P> {
     }
 
     /// The node's marks as the sysctl has them; `factor` is the one they had.
-    pub fn narrow_marks(self, factor: u32) {
+    pub fn narrow_watermarks(self, factor: u32) {
         if factor != 0 {
-            self.set_node_marks(self.on.tunables.scale_factor());
+            self.set_node_watermarks(self.on.tunables.scale_factor());
         }
     }
 
-    fn set_node_marks(self, factor: u32) {
+    fn set_node_watermarks(self, factor: u32) {
         let limits = Limits::new(self.on);
-        let lowmem = limits.marks_lowmem();
+        let lowmem = limits.watermark_lowmem();
         for zone in self.on.zones_of(self.node).filter(|zone| zone.managed() > 0) {
             // Under the zone lock (LB C.2): an allocation may be raising the boost.
             let _locked = self.zone_ops(zone).lock();
-            limits.change_marks(zone, lowmem, factor);
+            limits.change_watermarks(zone, lowmem, factor);
         }
     }
 }

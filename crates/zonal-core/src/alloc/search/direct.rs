@@ -9,7 +9,7 @@ use crate::platform::reclaimer::{By, Pass, Reclaimer, Unit};
 use crate::policy::walk::ReclaimUnit;
 use crate::reclaim::{PASS_PAGES_MIN, PRIORITY_GENTLE};
 use crate::types::{Order, Pfn, ZoneKind};
-use crate::zone::watermark::{Mark, ZoneSnapshot};
+use crate::zone::watermark::{Watermark, ZoneSnapshot};
 
 /// Direct reclaims in a row that freed nothing before a request gives up (LB D.5).
 const NO_PROGRESS_MAX: u32 = 16;
@@ -17,7 +17,7 @@ const NO_PROGRESS_MAX: u32 = 16;
 const NO_PROGRESS_NS: u64 = 1_000_000_000;
 /// Longest wait of a request for the background reclaimer, before it reclaims itself (LB H.5).
 const THROTTLE_NS: u64 = 1_000_000_000;
-/// The same in waits, for homes whose clock stands still.
+/// The same in waits, for platforms whose clock stands still.
 const THROTTLE_WAITS_MAX: u32 = 64;
 /// Direct reclaims of one request, whatever they free: others may take all of it each time.
 const DIRECT_MAX: u32 = 1 << 12;
@@ -107,7 +107,7 @@ impl<P: Platform> Search<'_, '_, P> {
                     continue;
                 }
                 // Others freed such a block meanwhile: no need for more.
-                if self.order > Order::COSTLY && self.above_mark(zone, flags) {
+                if self.order > Order::COSTLY && self.above_watermark(zone, flags) {
                     ready = true;
                     continue;
                 }
@@ -137,7 +137,7 @@ impl<P: Platform> Search<'_, '_, P> {
         freed.max(u64::from(ready))
     }
 
-    /// Walks again after reclaim freed pages; the second time with the stores emptied.
+    /// Walks again after reclaim freed pages; the second time with the pcps emptied.
     fn retry(&self, flags: AllocFlags) -> Option<Pfn> {
         if self.on.policy.zonelist.cache.reconsiders()
             && let Some(cache) = self.cache
@@ -165,7 +165,7 @@ impl<P: Platform> Search<'_, '_, P> {
                 .saturating_add(slab)
                 .min(zone.managed());
             let snapshot = ZoneSnapshot { free: available, ..zone.snapshot(self.highest) };
-            snapshot.ok(self.order, zone.marks().mark(Mark::Min), flags)
+            snapshot.ok(self.order, zone.watermarks().of(Watermark::Min), flags)
         })
     }
 }

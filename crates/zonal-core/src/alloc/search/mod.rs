@@ -27,7 +27,7 @@ use crate::platform::reclaimer::Reclaimer;
 use crate::policy::walk::{DirtySpread, NoFragment, ZonelistCaching};
 use crate::types::{CpuId, Migratetype, NodeId, Order, ZoneId, ZoneKind};
 use crate::zone::state::Zone;
-use crate::zone::watermark::{Mark, ZoneSnapshot};
+use crate::zone::watermark::{Watermark, ZoneSnapshot};
 use crate::zonelist::cache::ZonelistCache;
 
 pub(super) use slow::{reserve_flags, slow_flags};
@@ -145,15 +145,15 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         flags
     }
 
-    /// Whether the calling thread is reclaiming: then its requests ignore the marks (LB D.5).
+    /// Whether the calling thread is reclaiming: then its requests ignore the watermarks (LB D.5).
     pub fn is_reclaiming(&self) -> bool {
         self.on.platform.reclaimer().is_some_and(Reclaimer::is_reclaiming)
     }
 
-    /// Whether the zone is above the mark asked for (LB D.4 step e).
-    fn above_mark(&self, zone: &Zone, flags: AllocFlags) -> bool {
-        let mark = zone.marks().mark(mark_of(flags));
-        zone.snapshot(self.highest).ok(self.order, mark, flags)
+    /// Whether the zone is above the watermark asked for (LB D.4 step e).
+    fn above_watermark(&self, zone: &Zone, flags: AllocFlags) -> bool {
+        let watermark = zone.watermarks().of(watermark_of(flags));
+        zone.snapshot(self.highest).ok(self.order, watermark, flags)
     }
 
     /// Why the request cannot be served, from the last zone it may use.
@@ -161,13 +161,13 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         let zone = self.allowed().last().unwrap_or(self.preferred());
         let free = self.zone_ops(zone).free_or_cached();
         let snapshot = ZoneSnapshot { free, ..zone.snapshot(self.highest) };
-        let mark = mark_of(flags);
+        let watermark = watermark_of(flags);
         let (id, node, kind) = (zone.id, zone.node, zone.kind());
         let free = snapshot.free.saturating_sub(snapshot.unusable(self.order, flags));
-        let needed = snapshot.kept(self.order, &zone.marks(), mark, flags);
-        // A request that ignores the marks fails only for want of a block.
+        let needed = snapshot.kept(self.order, &zone.watermarks(), watermark, flags);
+        // A request that ignores the watermarks fails only for want of a block.
         let why = if free <= needed && !flags.contains(AllocFlags::NO_WATERMARKS) {
-            Refusal::Watermark { zone: id, node, kind, mark, free, needed }
+            Refusal::Watermark { zone: id, node, kind, watermark, free, needed }
         } else {
             Refusal::Fragmented { zone: id, node, kind, free: snapshot.free }
         };
@@ -194,10 +194,10 @@ fn has_dma32_below<P: Platform>(on: &Tables<'_, P>, preferred: &Zone) -> bool {
 }
 
 /// The mark that flags ask for (LB D.2).
-pub(super) fn mark_of(flags: AllocFlags) -> Mark {
+pub(super) fn watermark_of(flags: AllocFlags) -> Watermark {
     match flags.bits() & AllocFlags::WMARK_MASK {
-        0 => Mark::Min,
-        1 => Mark::Low,
-        _ => Mark::High,
+        0 => Watermark::Min,
+        1 => Watermark::Low,
+        _ => Watermark::High,
     }
 }

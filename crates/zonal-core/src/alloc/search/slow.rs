@@ -1,14 +1,14 @@
-//! When the first walk found nothing (LB D.5): the min mark, reserves, and an exact refusal.
+//! When the first walk found nothing (LB D.5): the min watermark, reserves, and an exact refusal.
 //!
-//! Direct reclaim, where the home has any, comes first; then what waits on per-CPU stores and in
+//! Direct reclaim, where the platform has any, comes first; then what waits on pcps and in
 //! the HighAtomic reserve. A request is refused only after all were emptied and every zone it may
 //! use was asked once more.
 
-use super::{Search, mark_of};
+use super::{Search, watermark_of};
 use crate::alloc::cpu_ops::drain_all;
 use crate::alloc::request::AllocError;
 use crate::gfp::{AllocFlags, Gfp};
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::platform::reclaimer::OutOfMemory;
 use crate::sync::Ordering::Relaxed;
@@ -66,8 +66,8 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         self.reclaim_and_retry(flags).or_else(|| self.drain_and_retry(flags))
     }
 
-    /// Nothing is left to reclaim or to drain: the home may know of something (LB D.5 `may_oom`),
-    /// and a request that must not fail waits for others.
+    /// Nothing is left to reclaim or to drain: the platform may know of something (LB D.5
+    /// `may_oom`), and a request that must not fail waits for others.
     fn last_resort(&self, flags: AllocFlags) -> Option<Pfn> {
         if !self.gfp.contains(Gfp::DIRECT_RECLAIM) || self.is_reclaiming() {
             return None;
@@ -113,8 +113,8 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
             && self.order <= Order::COSTLY
     }
 
-    /// Asks the home's last resort, for requests that it may be asked for (LB D.5): Linux kills a
-    /// process for those.
+    /// Asks the platform's last resort, for requests that it may be asked for (LB D.5): Linux kills
+    /// a process for those.
     fn out_of_memory(&self) -> bool {
         let (gfp, order) = (self.gfp, self.order);
         let gives_up = Gfp::NORETRY | Gfp::RETRY_MAYFAIL | Gfp::THISNODE;
@@ -129,7 +129,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         reclaimer.out_of_memory(&OutOfMemory { gfp, order, node })
     }
 
-    /// Empties the stores and the HighAtomic reserve and asks again, as long as that gave pages
+    /// Empties the pcps and the HighAtomic reserve and asks again, as long as that gave pages
     /// back. A request that must not wait does this once, where it can win by it: without
     /// it a refusal would not be exact.
     fn drain_and_retry(&self, flags: AllocFlags) -> Option<Pfn> {
@@ -151,7 +151,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
             let moved = drained != 0
                 || unreserved
                 || waited
-                || self.stores_in_use()
+                || self.pcps_in_use()
                 || self.activity() != before;
             if !moved || !may_wait || self.gfp.contains(Gfp::NORETRY) {
                 break;
@@ -161,7 +161,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         None
     }
 
-    /// Empties the stores of the request's zones, without a long wait. Returns the pages moved.
+    /// Empties the pcps of the request's zones, without a long wait. Returns the pages moved.
     fn drain_open(&self) -> u64 {
         self.on.events.drains_all.fetch_add(1, Relaxed);
         let of_zone = |zone: &'a Zone| {
@@ -171,21 +171,21 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         self.allowed().map(of_zone).sum()
     }
 
-    /// Whether some zone would have room with all that waits on its stores or is on its way there,
-    /// and without the boost. Looks at counters alone: emptying a store interrupts its CPU, which
+    /// Whether some zone would have room with all that waits on its pcps or is on its way there,
+    /// and without the boost. Looks at counters alone: emptying a pcp interrupts its CPU, which
     /// is for a request that can win by it.
     pub fn draining_may_help(&self, flags: AllocFlags) -> bool {
         self.allowed().any(|zone| {
             let ops = self.zone_ops(zone);
-            if ops.stores().any(Pcp::is_closed) {
+            if ops.pcps().any(Pcp::is_closed) {
                 return true;
             }
             let free = ops.free_or_cached();
             let all = ZoneSnapshot { free, highatomic_free: 0, ..zone.snapshot(self.highest) };
-            let marks = Watermarks { boost: 0, ..zone.marks() };
+            let watermarks = Watermarks { boost: 0, ..zone.watermarks() };
             let kept = match flags.contains(AllocFlags::NO_WATERMARKS) {
                 true => 0,
-                false => all.kept(self.order, &marks, mark_of(flags), flags),
+                false => all.kept(self.order, &watermarks, watermark_of(flags), flags),
             };
             free > kept + all.unusable(self.order, flags)
         })
@@ -206,21 +206,21 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         self.allowed().fold(false, |any, zone| any | wait(zone))
     }
 
-    /// Whether pages came to a store or depot of one of the request's zones since all were drained,
+    /// Whether pages came to a pcp or depot of one of the request's zones since all were drained,
     /// or may be on their way there: its owner has it closed.
-    fn stores_in_use(&self) -> bool {
+    fn pcps_in_use(&self) -> bool {
         self.allowed().any(|zone| {
             let ops = self.zone_ops(zone);
-            ops.stores().any(|pcp| !pcp.seems_empty()) || ops.depots_in_use()
+            ops.pcps().any(|pcp| !pcp.seems_empty()) || ops.depots_in_use()
         })
     }
 
     /// Pages that were allocated and freed in the request's zones so far, and batches that came to
-    /// depots and left them. While it stands still and the stores are empty, what the walk saw of
+    /// depots and left them. While it stands still and the pcps are empty, what the walk saw of
     /// one zone is still true when it has seen the last; otherwise a block may have been freed
     /// behind its back for one that was taken before it.
     fn activity(&self) -> u64 {
-        let of_store = |pcp: &Pcp| {
+        let of_pcp = |pcp: &Pcp| {
             let totals = pcp.totals();
             let direct = pcp.events.direct_pages.load(Relaxed);
             let direct = direct + pcp.events.direct_freed.load(Relaxed);
@@ -228,7 +228,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         };
         let of_zone = |zone: &'a Zone| {
             let ops = self.zone_ops(zone);
-            ops.stores().map(of_store).fold(ops.depot_changes(), u64::wrapping_add)
+            ops.pcps().map(of_pcp).fold(ops.depot_changes(), u64::wrapping_add)
         };
         self.allowed().map(of_zone).fold(0, u64::wrapping_add)
     }
@@ -261,6 +261,6 @@ pub fn slow_flags(gfp: Gfp, order: Order) -> AllocFlags {
 /// LB D.5, "reserve flags": what the request may do besides.
 pub fn reserve_flags(gfp: Gfp, is_reclaiming: bool) -> Option<AllocFlags> {
     let memalloc = gfp.contains(Gfp::MEMALLOC) || is_reclaiming;
-    let ignores_marks = memalloc && !gfp.contains(Gfp::NOMEMALLOC);
-    ignores_marks.then_some(AllocFlags::NO_WATERMARKS)
+    let ignores_watermarks = memalloc && !gfp.contains(Gfp::NOMEMALLOC);
+    ignores_watermarks.then_some(AllocFlags::NO_WATERMARKS)
 }

@@ -3,7 +3,7 @@
 //! Allocation takes blocks ([`Take`](super::scan::Take)); [`explain`](crate::alloc::explain)
 //! follows the same walk and only notes it, so that what it tells cannot differ from what is done.
 
-use super::{Search, mark_of};
+use super::{Search, watermark_of};
 use crate::alloc::cpu_ops::CpuOps;
 use crate::alloc::zone_ops::{Want, ZoneOps};
 use crate::gfp::{AllocFlags, Gfp};
@@ -12,7 +12,7 @@ use crate::reclaim::NodeReclaim;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{NodeId, Order, Pfn};
 use crate::zone::state::{BELOW_HIGH, BOOSTED, Zone};
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 /// One walk over the zonelist.
 pub struct Walk<'w, 's, 'a, P> {
@@ -22,12 +22,12 @@ pub struct Walk<'w, 's, 'a, P> {
     pub preferred: &'a Zone,
 }
 
-/// How a zone stands to its marks.
+/// How a zone stands to its watermarks.
 #[derive(Clone, Copy)]
 struct Standing {
     /// It may spare the block.
     above: bool,
-    /// It has just fallen below its high mark.
+    /// It has just fallen below its high watermark.
     below_high: bool,
 }
 
@@ -40,8 +40,8 @@ pub enum Seen<'a> {
     /// A walk begins.
     Starts(AllocFlags),
     /// The zone cannot spare the block.
-    BelowMark(&'a Zone),
-    /// The zone, below its mark, may be reclaimed (step d of LB D.4).
+    BelowWatermark(&'a Zone),
+    /// The zone, below its watermark, may be reclaimed (step d of LB D.4).
     NodeReclaim(&'a Zone),
     /// The zone is passed without a look, because it was found full lately.
     Passed(&'a Zone),
@@ -107,15 +107,15 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
         Ok(())
     }
 
-    /// Steps 5 and 6 of LB D.4: the high mark once, then the mark asked for. A zone that grows is
-    /// not asked again.
+    /// Steps 5 and 6 of LB D.4: the high watermark once, then the watermark asked for. A zone that
+    /// grows is not asked again.
     #[inline]
     pub fn may_take<V: Visit<'a, P>>(&self, visit: &mut V, zone: &'a Zone) -> bool {
         let ignores = self.flags.contains(AllocFlags::NO_WATERMARKS);
         if V::DRY {
             let may = self.standing(zone).above || ignores;
             if !may {
-                visit.see(Seen::BelowMark(zone));
+                visit.see(Seen::BelowWatermark(zone));
             }
             return may;
         }
@@ -128,7 +128,7 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
         standing.above || self.zone_ops(zone).grew(self.search.order) || ignores
     }
 
-    /// How the zone stands to its marks, for the request.
+    /// How the zone stands to its watermarks, for the request.
     #[inline]
     fn standing(&self, zone: &Zone) -> Standing {
         let Walk { search, flags, .. } = *self;
@@ -138,12 +138,12 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
             return Standing { above: true, below_high: false };
         }
         let snapshot = zone.snapshot(search.highest);
-        let marks = zone.marks();
-        let asks_high = fast & BELOW_HIGH == 0 && search.on.fixed.tuning.watches_high_mark();
-        if asks_high && snapshot.ok_fast(order, &marks, Mark::High, flags) {
+        let watermarks = zone.watermarks();
+        let asks_high = fast & BELOW_HIGH == 0 && search.on.fixed.tuning.watches_high_watermark();
+        if asks_high && snapshot.ok_fast(order, &watermarks, Watermark::High, flags) {
             return Standing { above: true, below_high: false };
         }
-        let above = snapshot.ok_fast(order, &marks, mark_of(flags), flags);
+        let above = snapshot.ok_fast(order, &watermarks, watermark_of(flags), flags);
         Standing { above, below_high: asks_high }
     }
 
@@ -154,7 +154,7 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
         on.reclaim.is_on() && on.reclaim.distance.allows(distance())
     }
 
-    /// Step d: node reclaim of a zone below its mark.
+    /// Step d: node reclaim of a zone below its watermark.
     #[cold]
     pub fn reclaim<V: Visit<'a, P>>(&self, visit: &mut V, zone: &'a Zone) -> NodeReclaim {
         visit.see(Seen::NodeReclaim(zone));
@@ -165,16 +165,16 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
         self.search.node_ops(zone.node).reclaim(zone, (gfp, order, highest))
     }
 
-    /// Steps d and e: the zone is below its mark; its node may have something to give up.
+    /// Steps d and e: the zone is below its watermark; its node may have something to give up.
     #[cold]
     pub fn node_reclaim_makes_room<V: Visit<'a, P>>(&self, visit: &mut V, zone: &'a Zone) -> bool {
         let made = |outcome| matches!(outcome, NodeReclaim::Some | NodeReclaim::Success);
-        self.reclaims(zone) && made(self.reclaim(visit, zone)) && self.above_mark(zone)
+        self.reclaims(zone) && made(self.reclaim(visit, zone)) && self.above_watermark(zone)
     }
 
-    /// Whether the zone is above the mark asked for (LB D.4 step e).
-    pub fn above_mark(&self, zone: &Zone) -> bool {
-        self.search.above_mark(zone, self.flags)
+    /// Whether the zone is above the watermark asked for (LB D.4 step e).
+    pub fn above_watermark(&self, zone: &Zone) -> bool {
+        self.search.above_watermark(zone, self.flags)
     }
 
     /// A block of the zone, which may spare it.

@@ -3,14 +3,14 @@
 //! `direct`.
 //!
 //! ```text
-//!               first zone fails its mark      later zones            nothing found
+//!               first zone fails its watermark      later zones            nothing found
 //!  original     reclaimed; the cache comes     full ones are passed   once more, all zones,
 //!               into use behind it             unseen                 without the cache
 //!  first_zone   the cache comes into use;      the same               the same
 //!               reclaimed unless full
 //! ```
-//! So in the original a request whose first zone stays below its mark reclaims it every time; with
-//! the fix, once a second.
+//! So in the original a request whose first zone stays below its watermark reclaims it every time;
+//! with the fix, once a second.
 
 use super::walk::{Seen, Visit, Walk};
 use crate::platform::Platform;
@@ -111,7 +111,7 @@ pub fn original<'a, P: Platform, V: Visit<'a, P>>(
 }
 
 /// One zone of 3.1 to 4.3 (LB G.6, patch A): the cache comes into use where the first zone fails
-/// its mark.
+/// its watermark.
 pub fn first_zone<'a, P: Platform, V: Visit<'a, P>>(
     walk: &Walk<'_, '_, 'a, P>,
     visit: &mut V,
@@ -127,7 +127,7 @@ pub fn first_zone<'a, P: Platform, V: Visit<'a, P>>(
     act(walk, visit, cached, (position, zone), verdict)
 }
 
-/// What becomes of a zone below its mark, with the cache in use.
+/// What becomes of a zone below its watermark, with the cache in use.
 fn judge_short<'a, P: Platform, V: Visit<'a, P>>(
     walk: &Walk<'_, '_, 'a, P>,
     visit: &mut V,
@@ -150,7 +150,7 @@ fn judge_short<'a, P: Platform, V: Visit<'a, P>>(
 }
 
 fn judge_reclaimed<P: Platform>(walk: &Walk<'_, '_, '_, P>, zone: &Zone) -> Verdict {
-    if walk.above_mark(zone) { Verdict::Take } else { Verdict::Full }
+    if walk.above_watermark(zone) { Verdict::Take } else { Verdict::Full }
 }
 
 /// Takes the block, or tells the cache that the zone is full.

@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use super::home::{Shape, distances, zone};
+use super::platform::{Shape, distances, zone};
 use crate::alloc::Request;
 use crate::policy::Policy;
 use crate::types::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};

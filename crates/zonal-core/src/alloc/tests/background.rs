@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::sync::{Mutex, OnceLock};
 use std::vec::Vec;
 
-use super::home::Shape;
+use super::platform::Shape;
 use crate::alloc::{Allocator, BackgroundReclaimer, NAP_NS, Next, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
@@ -19,13 +19,13 @@ use crate::sync::{AtomicU64, LockWord, Ordering::Relaxed, Wait};
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::background::{Background, FAILURES_MAX, Found, Wanted};
 use crate::zone::state::RECLAIM_ACTIVE;
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
-type Pool = Allocator<'static, Home>;
+type Pool = Allocator<'static, TestPlatform>;
 
 /// A cache of blocks of one page, the oldest first. Gives up what a pass asks for, times `part`.
 #[derive(Default)]
-struct Home {
+struct TestPlatform {
     pool: OnceLock<&'static Pool>,
     held: Mutex<Vec<Pfn>>,
     /// Pages that one pass frees at most.
@@ -48,14 +48,14 @@ std::thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Wait for Home {
+impl Wait for TestPlatform {
     fn wait(&self, _word: &LockWord, _value: u32) {
         panic!("one thread never waits for itself");
     }
     fn wake_one(&self, _word: &LockWord) {}
 }
 
-impl Platform for Home {
+impl Platform for TestPlatform {
     fn cpu(&self) -> CpuId {
         CpuId(0)
     }
@@ -93,7 +93,7 @@ impl Platform for Home {
     }
 }
 
-impl Home {
+impl TestPlatform {
     fn pool(&self) -> &'static Pool {
         self.pool.get().unwrap()
     }
@@ -102,7 +102,7 @@ impl Home {
     }
 }
 
-impl Reclaimer for Home {
+impl Reclaimer for TestPlatform {
     fn holdings(&self, _unit: Unit) -> Holdings {
         let pages = self.in_cache();
         Holdings { file: pages, inactive_file: pages, ..Holdings::default() }
@@ -128,7 +128,7 @@ impl Reclaimer for Home {
     }
 }
 
-/// One node of one zone; marks of 1000, 1250 and 1500 pages.
+/// One node of one zone; watermarks of 1000, 1250 and 1500 pages.
 fn boot() -> &'static Pool {
     let mut policy = Policy {
         pcp: PcpPolicy { orders: 1, ..Policy::LINUX_6_18.pcp },
@@ -141,11 +141,11 @@ fn boot() -> &'static Pool {
 
 fn boot_with(policy: Policy) -> &'static Pool {
     let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 16384, 1)));
-    let pool: &'static Pool = Box::leak(Box::new(shape.boot_on(policy, Home::default())));
+    let pool: &'static Pool = Box::leak(Box::new(shape.boot_on(policy, TestPlatform::default())));
     assert!(pool.platform().pool.set(pool).is_ok());
     pool.platform().most.store(u64::MAX, Relaxed);
-    let marks = pool.zones()[0].marks();
-    assert_eq!((marks.min, marks.low, marks.high), (1000, 1250, 1500));
+    let watermarks = pool.zones()[0].watermarks();
+    assert_eq!((watermarks.min, watermarks.low, watermarks.high), (1000, 1250, 1500));
     pool
 }
 
@@ -228,7 +228,7 @@ fn put_to_sleep_after_nap(pool: &Pool, reclaimer: &mut BackgroundReclaimer) {
     assert_eq!(pool.background_step(reclaimer), Next::Sleep);
 }
 
-/// LB H.2: a nap that somebody ends, and one that ends below the mark.
+/// LB H.2: a nap that somebody ends, and one that ends below the watermark.
 #[test]
 fn naps_that_end_early_are_counted() {
     let pool = boot();
@@ -266,7 +266,7 @@ fn a_node_that_gives_nothing_is_given_up_until_somebody_frees() {
     pool.alloc(nowait).unwrap();
     assert_eq!(pool.platform().wakes.lock().unwrap().len(), 1, "hopeless: left asleep");
     assert!(!pool.background_check(NodeId(0)), "nobody holds anything");
-    // The home's clock finds that there is something again.
+    // The platform's clock finds that there is something again.
     let pfn = pool.alloc(Request::new(Order::ZERO).gfp(Gfp::MEMALLOC)).unwrap();
     pool.platform().held.lock().unwrap().extend([pfn]);
     assert!(pool.background_check(NodeId(0)));
@@ -280,7 +280,7 @@ fn a_node_that_gives_nothing_is_given_up_until_somebody_frees() {
     assert_eq!(record.failures(), 0);
 }
 
-/// A home that tells of progress where there is none.
+/// A platform that tells of progress where there is none.
 #[test]
 fn progress_that_nobody_sees_is_not_believed() {
     let pool = boot();
@@ -295,7 +295,7 @@ fn progress_that_nobody_sees_is_not_believed() {
 }
 
 /// LB H.3, C.4: the boost seen at the start is worked off without pages being written, no harder
-/// than priority 10, and taken off the marks.
+/// than priority 10, and taken off the watermarks.
 #[test]
 fn a_boost_is_worked_off() {
     let pool = boot();
@@ -303,19 +303,19 @@ fn a_boost_is_worked_off() {
     let mut reclaimer = pool.background_start(NodeId(0));
     put_to_sleep(pool, &mut reclaimer);
     leave(pool, 3000, true);
-    let mut marks = zone.marks();
-    marks.boost = 512;
-    zone.set_marks(&marks);
+    let mut watermarks = zone.watermarks();
+    watermarks.boost = 512;
+    zone.set_watermarks(&watermarks);
     pool.node_ops(NodeId(0)).wake(zone, Order::ZERO, ZoneKind::Normal);
     assert_eq!(pool.platform().wakes.lock().unwrap().len(), 1, "balanced, but boosted");
     assert_eq!(pool.background_step(&mut reclaimer), Next::Again);
     // Another fallback meanwhile: only what was seen goes.
-    let mut marks = zone.marks();
-    marks.boost += 100;
-    zone.set_marks(&marks);
+    let mut watermarks = zone.watermarks();
+    watermarks.boost += 100;
+    zone.set_watermarks(&watermarks);
     pool.platform().most.store(100, Relaxed);
     assert_eq!(run(pool, &mut reclaimer).1, Next::Nap(NAP_NS));
-    assert_eq!(zone.marks().boost, 100);
+    assert_eq!(zone.watermarks().boost, 100);
     let passes = pool.platform().passes.lock().unwrap();
     assert!(passes.iter().all(|pass| pass.priority >= 10 && !pass.may_write && !pass.may_swap));
     let freed: u64 = pool.nodes()[0].scans().background.reclaimed;
@@ -347,7 +347,7 @@ fn an_order_is_given_up_when_enough_is_free_in_single_pages() {
     assert!(pool.platform().in_cache() > 0, "it did not free all for a block that cannot be");
 }
 
-/// LB H.5: below half the min mark a request waits for the background reclaimer.
+/// LB H.5: below half the min watermark a request waits for the background reclaimer.
 #[test]
 fn a_request_waits_for_the_background_reclaimer_when_the_reserve_is_half_gone() {
     for (free, waits) in [(501, 0), (500, 1)] {
@@ -431,7 +431,7 @@ fn the_last_resort_is_for_requests_that_would_not_give_up() {
         got += 1;
         assert!(pool.platform().in_cache() == 0 || pool.platform().last_resorts.load(Relaxed) == 0);
     }
-    assert_eq!(got, 16384 - 1000, "all but the min mark");
+    assert_eq!(got, 16384 - 1000, "all but the min watermark");
     assert_eq!(pool.platform().last_resorts.load(Relaxed), 6);
 }
 
@@ -468,7 +468,7 @@ fn a_reclaimer_that_is_stopped_leaves_no_mark() {
     pool.validate().unwrap();
 }
 
-/// The marks move while it sleeps: nothing wakes it but a request.
+/// The watermarks move while it sleeps: nothing wakes it but a request.
 #[test]
 fn higher_marks_alone_wake_nobody() {
     let pool = boot();
@@ -476,7 +476,7 @@ fn higher_marks_alone_wake_nobody() {
     leave(pool, 2000, true);
     put_to_sleep(pool, &mut reclaimer);
     pool.set(Sysctl::MinFreeKbytes, 7000).unwrap();
-    assert!(pool.zones()[0].marks().mark(Mark::Low) > 2000);
+    assert!(pool.zones()[0].watermarks().of(Watermark::Low) > 2000);
     assert_eq!(pool.background_step(&mut reclaimer), Next::Sleep);
     pool.alloc(Request::new(Order::ZERO).gfp(Gfp::NOWAIT)).unwrap();
     assert_eq!(run(pool, &mut reclaimer).1, Next::Nap(NAP_NS));

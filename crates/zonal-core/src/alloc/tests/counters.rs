@@ -1,11 +1,11 @@
 //! The free-page counter in every variant (LB F.1 to F.5): how far it may be off, who folds it, and
-//! what is done about its error near the marks.
+//! what is done about its error near the watermarks.
 
 use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::home::{LISTS_ALONE, Script, Shape, on_cpu, steps_of};
+use super::platform::{LISTS_ALONE, Script, Shape, on_cpu, steps_of};
 use crate::alloc::limits::Limits;
 use crate::alloc::{Allocator, Request, Sysctl};
 use crate::policy::{MinFreeRule, Policy, WatermarkPolicy};
@@ -14,7 +14,7 @@ use crate::types::{Choice, CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::vmstat::threshold;
 use crate::vmstat::variant::{NumaPolicy, Pressure, Refresh, StatPolicy, ThresholdPages, Update};
 use crate::vmstat::worker::StatWorker;
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 pub(super) const ZONE: ZoneId = ZoneId(0);
 const SECOND: u64 = 1_000_000_000;
@@ -196,7 +196,7 @@ fn the_threshold_follows_from_the_pages_that_the_policy_names() {
     assert_ne!(threshold::normal(4 << 15, 4), threshold::normal(3 << 15, 4));
 }
 
-/// A zone of 160 MiB with 64 CPUs, whose deltas may hide more than the gap between its marks.
+/// A zone of 160 MiB with 64 CPUs, whose deltas may hide more than the gap between its watermarks.
 fn drifting(pressure: Pressure) -> Allocator<'static, Script> {
     let stat = StatPolicy { pressure, ..LISTS_ALONE.stat };
     let watermark =
@@ -209,12 +209,13 @@ fn the_drift_mark_and_the_pressure_threshold_follow_the_policy() {
     for (_, pressure) in Pressure::ALL {
         let pool = drifting(*pressure);
         let zone = &pool.zones()[0];
-        let [min, low, high] = [Mark::Min, Mark::Low, Mark::High].map(|m| zone.marks().mark(m));
+        let [min, low, high] =
+            [Watermark::Min, Watermark::Low, Watermark::High].map(|m| zone.watermarks().of(m));
         let normal = threshold::normal(40_000, 64);
         assert!(64 * u64::from(normal) > low - min, "such a zone drifts");
         assert_eq!(zone.stat_threshold(), normal);
-        let mark = (pressure.name() != "off").then_some(high + 64 * u64::from(normal));
-        assert_eq!(zone.drift_mark(), mark, "{pressure:?}");
+        let watermark = (pressure.name() != "off").then_some(high + 64 * u64::from(normal));
+        assert_eq!(zone.drift_mark(), watermark, "{pressure:?}");
         Limits::new(&pool.tables).set_stat_pressure(NodeId(0), true);
         let awake = match pressure {
             Pressure::DriftMarkAndThreshold => ((low - min) / 64).max(1) as u32,
@@ -226,7 +227,7 @@ fn the_drift_mark_and_the_pressure_threshold_follow_the_policy() {
         assert_eq!(zone.stat_threshold(), normal);
         // LB M.11: it stays, and a written mark does not move it.
         pool.set(Sysctl::MinFreeKbytes, 80_000).unwrap();
-        assert_eq!(zone.drift_mark(), mark);
+        assert_eq!(zone.drift_mark(), watermark);
     }
 }
 
@@ -258,7 +259,7 @@ fn below_the_drift_mark_a_safe_test_adds_up_the_deltas() {
     assert_eq!(
         pool.stats().safe_snapshot(ZONE, ZoneKind::Normal).free,
         5000,
-        "at the mark it need not"
+        "at the watermark it need not"
     );
     let steps = steps_of(|| assert_eq!(pool.stats().free_snapshot(ZONE), 4800));
     assert_eq!(steps.len(), 64, "a look at each CPU");

@@ -1,5 +1,5 @@
 //! Memory that comes online while requests are served (LB A.8), and what becomes of the sizes of
-//! the per-CPU stores (LB E.11).
+//! the pcps (LB E.11).
 
 use std::boxed::Box;
 use std::cell::Cell;
@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 use std::vec::Vec;
 
-use super::home::{Script, Shape, distances, on_cpu, zone};
+use super::platform::{Script, Shape, distances, on_cpu, zone};
 use crate::alloc::{Allocator, OnlineError, Request};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
@@ -40,7 +40,7 @@ fn managed<P: Platform>(pool: &Allocator<'_, P>) -> Vec<u64> {
 }
 
 fn sizes<P: Platform>(pool: &Allocator<'_, P>) -> Vec<(u32, u32, u32)> {
-    pool.zones().iter().map(|zone| zone.pageset()).collect()
+    pool.zones().iter().map(|zone| zone.pcp_sizes()).collect()
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn only_a_nodes_highest_zone_starts_small() {
     assert_eq!(pool.left_to_grow(NodeId(1)), 2 * SECTION + SECTION / 2);
     assert!(pool.is_growing());
     // Marks come when all memory is there; lists have sizes from the start.
-    assert!(pool.zones().iter().all(|zone| zone.marks() == Default::default()));
+    assert!(pool.zones().iter().all(|zone| zone.watermarks() == Default::default()));
     assert!(sizes(&pool).iter().all(|(batch, ..)| *batch > 0));
     pool.validate().unwrap();
 }
@@ -66,7 +66,7 @@ fn a_zone_that_does_not_start_with_a_section_starts_with_more_than_one() {
     shape.zones = std::vec![zone(0, ZoneKind::Normal, 0, SECTION)];
     let small = shape.boot_deferred(Policy::ZONAL, Script::default(), 0);
     assert!(!small.is_growing(), "one section is all there is");
-    assert!(small.zones()[0].marks().min > 0);
+    assert!(small.zones()[0].watermarks().min > 0);
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn a_machine_that_has_grown_is_as_one_that_was_complete() {
             assert_eq!(managed(pool), managed(&complete));
             assert_eq!(pool.stats().min_free_kbytes(), complete.stats().min_free_kbytes());
             for (zone, same) in pool.zones().iter().zip(complete.zones()) {
-                assert_eq!(zone.marks(), same.marks());
+                assert_eq!(zone.watermarks(), same.watermarks());
                 assert_eq!(zone.stat_threshold(), same.stat_threshold());
                 let sized_again = policy.pcp.recompute.name() != "creation";
                 let complete_before = zone.kind() == ZoneKind::Dma32;
-                let sizes_agree = zone.pageset() == same.pageset();
+                let sizes_agree = zone.pcp_sizes() == same.pcp_sizes();
                 assert_eq!(sizes_agree, sized_again || complete_before, "{}", policy.name);
                 assert_eq!(zone.fast.load(Relaxed), same.fast.load(Relaxed));
             }
@@ -126,7 +126,7 @@ fn a_zone_grows_by_sections_as_requests_fail() {
             assert!(seen.insert(pfn));
             got += order.pages();
             let needed = got.div_ceil(SECTION).max(1) * SECTION;
-            // Lists refill ahead of requests, and the marks do not see what waits on them.
+            // Lists refill ahead of requests, and the watermarks do not see what waits on them.
             let ahead = pool.zone_stats(ZoneId(2)).cached_pages;
             let managed = node1.managed();
             assert!(managed >= needed.min(node1.spanned()));
@@ -174,7 +174,7 @@ fn sizes_are_computed_again_when_the_policy_says() {
         match recompute {
             #[cfg(feature = "history")]
             Recompute::Creation => assert_eq!(after, before),
-            // Before the marks are there, lists may hold four batches at least (LB E.11).
+            // Before the watermarks are there, lists may hold four batches at least (LB E.11).
             #[cfg(feature = "history")]
             Recompute::DeferredInit => {
                 assert_eq!(batches(&after), [15, 31, 31]);
@@ -182,7 +182,7 @@ fn sizes_are_computed_again_when_the_policy_says() {
             }
             Recompute::Watermarks | Recompute::Cpus => assert_eq!(after, complete),
         }
-        // A change of the marks alone.
+        // A change of the watermarks alone.
         let fresh = shape().boot(with(recompute));
         fresh.set(crate::alloc::Sysctl::MinFreeKbytes, 100_000).unwrap();
         let follows =

@@ -5,7 +5,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::exhaustive;
-use super::home::{Shape, before_the_next_lock, on_cpu, steps_of};
+use super::platform::{Shape, before_the_next_lock, on_cpu, steps_of};
 use super::programs::{self, Op};
 use crate::alloc::{Allocator, Request};
 use crate::pcp::depot::{DepotGroup, DepotPolicy};
@@ -19,8 +19,8 @@ use crate::zone::state::{BELOW_HIGH, RECLAIM_ACTIVE};
 const PAGES: u64 = 1 << 15;
 const BATCH: usize = 7;
 
-fn with_depot(policy: Policy, batches: u16, group: DepotGroup) -> Policy {
-    let depot = DepotPolicy { batches, group, ..DepotPolicy::OFF };
+fn with_depot(policy: Policy, magazines: u16, group: DepotGroup) -> Policy {
+    let depot = DepotPolicy { magazines, group, ..DepotPolicy::OFF };
     Policy { pcp: PcpPolicy { depot, ..policy.pcp }, ..policy }
 }
 
@@ -31,8 +31,8 @@ fn filled(policy: Policy, block: u8) -> Policy {
 }
 
 /// No reserve and short lists, so that little is needed to fill one.
-pub(super) fn short(batches: u16) -> Policy {
-    let zonal = with_depot(Policy::ZONAL, batches, DepotGroup::Node);
+pub(super) fn short(magazines: u16) -> Policy {
+    let zonal = with_depot(Policy::ZONAL, magazines, DepotGroup::Node);
     let watermark = WatermarkPolicy { min_free: MinFreeRule::Kbytes(0), ..zonal.watermark };
     let pcp = PcpPolicy { scale_max: 0, ..zonal.pcp };
     Policy { pcp, watermark, ..zonal }
@@ -182,7 +182,7 @@ fn a_depot_gives_back_what_its_use_does_not_need() {
 #[test]
 fn without_batches_there_is_no_depot() {
     for &policy in Policy::PRESETS {
-        let has = policy.pcp.depot.batches != 0;
+        let has = policy.pcp.depot.magazines != 0;
         assert_eq!(has, policy.name == "zonal", "{}", policy.name);
     }
     let pool = Shape::uniform(1, PAGES, 2).boot(short(0));
@@ -197,7 +197,7 @@ fn lists_that_may_hold_little_leave_the_rest_to_the_depot() {
     let short = short(200);
     let policy = Policy { pcp: PcpPolicy { high_batches: 4, ..short.pcp }, ..short };
     let pool = Shape::uniform(1, PAGES, 1).boot(policy);
-    assert_eq!(pool.zones()[0].pageset(), (BATCH as u32, 28, 28));
+    assert_eq!(pool.zones()[0].pcp_sizes(), (BATCH as u32, 28, 28));
     for _ in 0..3 {
         let pages = take(&pool, 0, Order::ZERO, 400);
         give(&pool, 0, Order::ZERO, pages);
@@ -441,7 +441,7 @@ proptest! {
     #[test]
     fn random_programs_with_depots_match_a_model_of_ownership(
         cpus in 1usize..4,
-        batches in 1u16..20,
+        magazines in 1u16..20,
         group in prop::sample::select(std::vec![DepotGroup::Cache, DepotGroup::Node]),
         grouping in prop::sample::select(std::vec![Grouping::On, Grouping::Off]),
         linux in any::<bool>(),
@@ -450,7 +450,7 @@ proptest! {
         ops in prop::collection::vec(programs::op(), 20..50),
     ) {
         let base = if linux { Policy::LINUX_6_18 } else { short(1) };
-        let policy = filled(with_depot(base, batches, group), block);
+        let policy = filled(with_depot(base, magazines, group), block);
         let pcp = PcpPolicy { budget_fraction: budget, ..policy.pcp };
         let policy = Policy { pcp, mobility_grouping: grouping, ..policy };
         let mut shape = Shape::uniform(1, 14_000, cpus);

@@ -3,7 +3,7 @@
 
 use std::vec::Vec;
 
-use super::home::{Script, Shape, on_cpu};
+use super::platform::{Script, Shape, on_cpu};
 use super::word_path;
 use crate::alloc::{Allocator, FreeError, Request};
 use crate::policy::Policy;
@@ -18,7 +18,7 @@ const PAGES: u64 = 512;
 enum Then {
     /// This CPU allocates a page.
     Alloc(u32),
-    /// This CPU's store is emptied.
+    /// This CPU's pcp is emptied.
     Drain(u32),
     /// Whoever got the page gives it back on this CPU.
     FreeOn(u32),
@@ -56,7 +56,7 @@ impl Freer<'_, '_> {
             }
             4 => {
                 self.pushed = word_path::push(pool, ZONE, cpu, 0, self.pfn);
-                assert!(self.pushed, "the store has room");
+                assert!(self.pushed, "the pcp has room");
             }
             _ => return,
         }
@@ -133,7 +133,7 @@ fn finish(pool: &Allocator<'_, Script>, page: Pfn, copies: u64, (ending, how): (
     assert_eq!(stats.double_frees, copies - 1, "{ending:?}");
 }
 
-/// Small stores, so that a run is short; both CPUs' hot lists are active and hold a page.
+/// Small pcps, so that a run is short; both CPUs' hot lists are active and hold a page.
 fn pool_and_page<R>(test: impl FnOnce(&Allocator<'_, Script>, Pfn) -> R) -> R {
     Shape::uniform(1, PAGES, 2).scoped(Policy::ZONAL, 0, |pool| {
         on_cpu(1);

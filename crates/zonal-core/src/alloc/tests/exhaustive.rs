@@ -2,8 +2,8 @@
 
 use std::vec::Vec;
 
-use super::home::{Shape, distances, zone};
 use super::model::Model;
+use super::platform::{Shape, distances, zone};
 use super::programs::{GFPS, Op, Twin};
 use crate::gfp::Gfp;
 use crate::policy::{Grouping, MinFreeRule, Policy, WatermarkPolicy};

@@ -4,7 +4,7 @@ use std::format;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-use super::home::{Script, Shape, distances, on_cpu, zone};
+use super::platform::{Script, Shape, distances, on_cpu, zone};
 use crate::alloc::explain::{Explained, Note, Outcome, Source, Verdict};
 use crate::alloc::{AllocError, Allocator, Refusal, Request};
 use crate::gfp::Gfp;
@@ -55,7 +55,7 @@ fn text(pool: &Allocator<'_, Script>, request: &Request) -> String {
     notes.iter().map(|note| format!("{note}\n")).collect::<String>() + &told.to_string()
 }
 
-/// Two nodes of one Normal zone each; the first is used up to its low mark.
+/// Two nodes of one Normal zone each; the first is used up to its low watermark.
 #[test]
 fn the_walk_past_a_full_zone_is_told_zone_by_zone() {
     let zones = [zone(0, ZoneKind::Normal, 0, 4096), zone(1, ZoneKind::Normal, 4096, 4096)];
@@ -79,11 +79,11 @@ fn the_walk_past_a_full_zone_is_told_zone_by_zone() {
         let Outcome::Served(place, _) = told.outcome else { panic!("{told}") };
         assert_eq!(place.node, NodeId(1), "{notes:?}");
         let Note::Zone(first) = notes[1] else { panic!("{notes:?}") };
-        assert_eq!(first.verdict, Verdict::BelowMark);
+        assert_eq!(first.verdict, Verdict::BelowWatermark);
         assert!(first.free - first.unusable <= first.needed);
         let text = text(pool, &request);
-        assert!(text.contains("walk, down to the low mark [LB D.4]"), "{text}");
-        assert!(text.contains("refuses, it would fall below its mark [LB C.5]"), "{text}");
+        assert!(text.contains("walk, down to the low watermark [LB D.4]"), "{text}");
+        assert!(text.contains("refuses, it would fall below its watermark [LB C.5]"), "{text}");
         assert!(text.contains("served from node 1, zone Normal: "), "{text}");
     });
 }

@@ -12,7 +12,6 @@ mod depot;
 mod double_free;
 mod exhaustive;
 mod explain;
-mod home;
 #[cfg(feature = "history")]
 #[path = "../../history/alloc/tests/hot_cold.rs"]
 mod hot_cold;
@@ -25,6 +24,7 @@ mod pagesets_before;
 mod paths;
 mod placement;
 mod planted;
+mod platform;
 mod pressure;
 mod programs;
 mod refresh;

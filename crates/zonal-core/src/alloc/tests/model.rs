@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-use super::home::{Script, Shape};
+use super::platform::{Script, Shape};
 use crate::alloc::{AllocError, Allocator, NumaEvents, Refusal, Request};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::machine::ZoneSpec;
@@ -12,7 +12,7 @@ use crate::pcp::word::PcpWord;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, Zone};
-use crate::zone::watermark::{Mark, ReserveRights};
+use crate::zone::watermark::{ReserveRights, Watermark};
 
 pub struct Model {
     zones: Vec<ZoneSpec>,
@@ -181,10 +181,10 @@ impl Model {
         let (free, needed) = (self.free_pages(*last), leave(pool, *last, gfp, highest, order));
         let usable = (free + 1).saturating_sub(order.pages());
         match error.why {
-            Refusal::Watermark { zone, node, kind, mark, free: said, needed: asked } => {
+            Refusal::Watermark { zone, node, kind, watermark, free: said, needed: asked } => {
                 let spec = self.zones[*last];
                 assert_eq!((zone.0 as usize, node, kind), (*last, spec.node, spec.kind));
-                assert_eq!((mark, said, Some(asked)), (Mark::Min, usable, needed));
+                assert_eq!((watermark, said, Some(asked)), (Watermark::Min, usable, needed));
                 assert!(usable <= asked);
             }
             Refusal::Fragmented { zone, free: said, .. } => {
@@ -238,8 +238,8 @@ fn leave(
         return None;
     }
     let zone = &pool.zones()[zone];
-    let (marks, high) = (zone.marks(), gfp.contains(Gfp::HIGH));
-    let mut min = marks.min + if high && order == Order::ZERO { 0 } else { marks.boost };
+    let (watermarks, high) = (zone.watermarks(), gfp.contains(Gfp::HIGH));
+    let mut min = watermarks.min + if high && order == Order::ZERO { 0 } else { watermarks.boost };
     if high {
         min -= min / 2;
     }
@@ -252,7 +252,7 @@ fn leave(
 }
 
 /// ZONE-3: a set bit promises that a plain request, for whatever kind of zone, passes the high
-/// mark (LB D.4 step 5). And under pressure every store takes the long way.
+/// mark (LB D.4 step 5). And under pressure every pcp goes through the core.
 fn check_fast(pool: &Allocator<'_, Script>, zone: &Zone) {
     let bits = zone.fast.load(Relaxed);
     for cpu in (0..pool.cpus()).filter(|_| zone.has(BELOW_HIGH)) {
@@ -265,11 +265,12 @@ fn check_fast(pool: &Allocator<'_, Script>, zone: &Zone) {
         }
         for kind in ZoneKind::ALL {
             let snapshot = zone.snapshot(kind);
-            let marks = zone.marks();
-            let passes = snapshot.ok_fast(order, &marks, Mark::High, AllocFlags::WMARK_LOW);
+            let watermarks = zone.watermarks();
+            let passes =
+                snapshot.ok_fast(order, &watermarks, Watermark::High, AllocFlags::WMARK_LOW);
             assert!(
                 passes,
-                "{:?} lets {order:?} pass for {kind}: {snapshot:?} {marks:?}",
+                "{:?} lets {order:?} pass for {kind}: {snapshot:?} {watermarks:?}",
                 zone.id()
             );
         }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::{Barrier, Mutex, OnceLock};
 use std::vec::Vec;
 
-use super::home::Shape;
+use super::platform::Shape;
 use crate::alloc::explain::Note;
 use crate::alloc::{Allocator, Refusal, Request, Sysctl};
 use crate::gfp::Gfp;
@@ -16,7 +16,7 @@ use crate::policy::walk::{DirtySpread, DistanceRule, NodeReclaimMode, ReclaimUni
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::sync::{LockWord, Ordering::Relaxed, Wait};
 use crate::types::{Choice, CpuId, NodeId, Order, Pfn};
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 std::thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
@@ -28,7 +28,7 @@ type AtDirect = Box<dyn FnMut(&Pass) -> u64 + Send + Sync>;
 
 /// Reclaims as the test says.
 #[derive(Default)]
-struct Home {
+struct TestPlatform {
     passes: Mutex<Vec<Unit>>,
     held: Mutex<Option<Holdings>>,
     /// Nodes with as much dirty as they may have, and what was asked about them.
@@ -38,14 +38,14 @@ struct Home {
     at_direct: Mutex<Option<AtDirect>>,
 }
 
-impl Wait for Home {
+impl Wait for TestPlatform {
     fn wait(&self, _word: &LockWord, _value: u32) {
         std::thread::yield_now();
     }
     fn wake_one(&self, _word: &LockWord) {}
 }
 
-impl Platform for Home {
+impl Platform for TestPlatform {
     fn cpu(&self) -> CpuId {
         CpuId(CPU.get())
     }
@@ -63,7 +63,7 @@ impl Platform for Home {
     }
 }
 
-impl Reclaimer for Home {
+impl Reclaimer for TestPlatform {
     fn holdings(&self, _unit: Unit) -> Holdings {
         let plenty = Holdings { file: 4000, inactive_file: 4000, ..Holdings::default() };
         self.held.lock().unwrap().unwrap_or(plenty)
@@ -91,7 +91,7 @@ impl Reclaimer for Home {
     }
 }
 
-type Pool = Allocator<'static, Home>;
+type Pool = Allocator<'static, TestPlatform>;
 
 fn policy() -> Policy {
     let mut policy = Policy {
@@ -104,14 +104,15 @@ fn policy() -> Policy {
     policy
 }
 
-/// Two nodes at this distance with a CPU each, CPU 2 on node 0 too; the home as `Home::default()`.
+/// Two nodes at this distance with a CPU each, CPU 2 on node 0 too; the platform as
+/// `TestPlatform::default()`.
 fn boot(distance: u8, policy: Policy) -> &'static Pool {
     let mut shape = Shape::uniform(2, 4096, 1);
     shape.distances = std::vec![10, distance, distance, 10];
     shape.cpus.push(NodeId(0));
     let shape: &'static Shape = Box::leak(Box::new(shape));
     CPU.set(0);
-    Box::leak(Box::new(shape.boot_on(policy, Home::default())))
+    Box::leak(Box::new(shape.boot_on(policy, TestPlatform::default())))
 }
 
 fn request() -> Request {
@@ -122,7 +123,7 @@ fn directs(pool: &Pool) -> u64 {
     pool.reclaim_stats().direct.iter().sum()
 }
 
-/// Takes every block of a node, past marks and reclaim.
+/// Takes every block of a node, past watermarks and reclaim.
 fn fill(pool: &Pool, node: u16) -> Vec<Pfn> {
     let request = request().gfp(Gfp::MEMALLOC | Gfp::THISNODE).on(NodeId(node));
     let mut held = Vec::new();
@@ -217,11 +218,11 @@ fn distance_decides_which_nodes_are_reclaimed() {
         shape.cpus.pop(); // node 1 has no CPU, so anybody may reclaim it
         let shape: &'static Shape = Box::leak(Box::new(shape));
         CPU.set(0);
-        let pool: &Pool = Box::leak(Box::new(shape.boot_on(with, Home::default())));
+        let pool: &Pool = Box::leak(Box::new(shape.boot_on(with, TestPlatform::default())));
         fill(pool, 0);
         fill(pool, 1);
         assert!(pool.alloc(request().gfp(Gfp::KERNEL | Gfp::NORETRY)).is_err());
-        // Three walks: with the low mark, with the min mark, and behind the drain.
+        // Three walks: with the low watermark, with the min watermark, and behind the drain.
         assert_eq!(tries(pool, Unit::Node(NodeId(0))), 3);
         let remote = tries(pool, Unit::Node(NodeId(1)));
         assert_eq!(remote, if reclaimed { 3 } else { 0 }, "{rule} at {distance}");
@@ -270,7 +271,7 @@ fn a_node_that_gave_enough_serves_the_request() {
         let stats = pool.reclaim_stats();
         assert_eq!((stats.success, stats.passes, stats.pages), (1, 1, 1600));
         pool.alloc(request()).unwrap();
-        assert_eq!(pool.reclaim_stats().tries, 1, "the node is above its mark again");
+        assert_eq!(pool.reclaim_stats().tries, 1, "the node is above its watermark again");
     }
 }
 
@@ -359,9 +360,9 @@ fn direct_reclaim_repeats_until_the_request_is_served() {
     *pool.platform().at_direct.lock().unwrap() = Some(Box::new(at_direct));
     let pfn = pool.alloc(Request::new(Order::new(3).unwrap())).unwrap();
     assert!(pool.zones()[0].contains(pfn));
-    // The min mark of a zone is 32 pages; 32 more are free each time, and 7 are not counted.
+    // The min watermark of a zone is 32 pages; 32 more are free each time, and 7 are not counted.
     let stats = pool.reclaim_stats();
-    assert_eq!(pool.zones()[0].marks().min, 32);
+    assert_eq!(pool.zones()[0].watermarks().min, 32);
     assert_eq!((stats.direct, stats.direct_pages), ([0, 0, 2, 0, 0], 64));
     let freed = |node: usize| pool.nodes()[node].scans().direct.reclaimed;
     assert_eq!((freed(0), freed(1)), (32, 32));
@@ -383,7 +384,7 @@ fn direct_reclaim_gives_up_by_the_rules() {
         pool.set(Sysctl::ZoneReclaimMode, 0).unwrap();
         fill(pool, 0);
         let held = fill(pool, 1);
-        // A block for the test of the marks to see, which the marks refuse.
+        // A block for the test of the watermarks to see, which the watermarks refuse.
         pool.free(held[0], request().order).unwrap();
         *pool.platform().at_direct.lock().unwrap() = plenty();
         let request = Request::new(Order::new(order).unwrap()).gfp(gfp);
@@ -413,7 +414,7 @@ fn reclaim_does_not_call_itself() {
             return 0;
         }
         IN_RECLAIM.set(true);
-        let own = pool.alloc(request()).expect("the last block, below every mark");
+        let own = pool.alloc(request()).expect("the last block, below every watermark");
         assert!(pool.alloc(request()).is_err());
         IN_RECLAIM.set(false);
         pool.free(own, request().order).unwrap();
@@ -455,7 +456,7 @@ fn pages_for_writing_pass_nodes_with_too_much_dirty() {
         assert_eq!(asked.is_empty(), spread == DirtySpread::Off);
         let zone = &pool.zones()[0];
         for (_, free) in asked.iter().filter(|(node, _)| *node == NodeId(0)) {
-            assert!(*free <= zone.managed() - zone.marks().mark(Mark::High), "{free}");
+            assert!(*free <= zone.managed() - zone.watermarks().of(Watermark::High), "{free}");
         }
     }
 }

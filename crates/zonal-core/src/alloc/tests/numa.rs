@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::home::{LISTS_ALONE, Script, Shape, on_cpu, steps_of};
+use super::platform::{LISTS_ALONE, Script, Shape, on_cpu, steps_of};
 use super::word_path;
 use crate::alloc::{Allocator, NumaEvents, Request, Sysctl};
 use crate::platform::{Instruction, Line, Step};
@@ -42,7 +42,7 @@ pub fn seen_whole() -> BoxedStrategy<(Update, NumaPolicy)> {
     (counting(), prop_oneof![Just(NumaPolicy::EXACT), seen]).boxed()
 }
 
-/// Every preset with other counters, and without marks in the way of small machines.
+/// Every preset with other counters, and without watermarks in the way of small machines.
 fn policy(update: Update, numa: NumaPolicy) -> Policy {
     let watermark = WatermarkPolicy { min_free: MinFreeRule::Kbytes(0), ..Policy::ZONAL.watermark };
     let stat = StatPolicy { update, ..Policy::ZONAL.stat };
@@ -273,8 +273,9 @@ fn count(steps: &[Step], is: impl Fn(&Step) -> bool) -> usize {
     steps.iter().filter(|step| is(step)).count()
 }
 
-/// What a home charges for: with a threshold of 32 of 16 signed bits a fold every 49 events after
-/// the first 33 (LB K.4), of the zone's line and the machine's; an allocation counts two events.
+/// What a platform charges for: with a threshold of 32 of 16 signed bits a fold every 49 events
+/// after the first 33 (LB K.4), of the zone's line and the machine's; an allocation counts two
+/// events.
 #[cfg(feature = "history")]
 #[test]
 fn each_event_is_an_update_and_each_fold_two_lines() {

@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use super::home::{Shape, on_cpu};
+use super::platform::{Shape, on_cpu};
 use crate::alloc::{FreeError, Refusal, Request};
 use crate::buddy::{HighAtomicCount, HighAtomicPolicy};
 use crate::gfp::{AllocFlags, Gfp};
@@ -67,8 +67,8 @@ fn a_refusal_names_zone_and_mark_and_nothing_is_lost() {
         }
     };
     let Refusal::Watermark { zone, free, needed, .. } = error.why else { panic!("{error}") };
-    // A refill takes a chunk, so the zone may end a few pages below its mark, as in Linux.
-    let chunk_max = u64::from(pool.zones()[0].pageset().0) << 5;
+    // A refill takes a chunk, so the zone may end a few pages below its watermark, as in Linux.
+    let chunk_max = u64::from(pool.zones()[0].pcp_sizes().0) << 5;
     assert_eq!(zone, ZoneId(0));
     assert!(free <= needed && free + chunk_max > needed, "{free} {needed}");
     // The reserve is there for those who may use it.

@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use super::home::{LISTS_ALONE, Script, Shape, distances, zone};
+use super::platform::{LISTS_ALONE, Script, Shape, distances, zone};
 use crate::alloc::{Allocator, Request};
 use crate::buddy::{Buddy, FreeFlags};
 use crate::frame::{Frames, PageState, PageWord};
@@ -24,13 +24,13 @@ fn give(pool: &Allocator<'_, Script>, order: Order, blocks: &[Pfn]) {
     blocks.iter().for_each(|pfn| pool.free(*pfn, order).unwrap());
 }
 
-/// Whether the block waits on a store. The zone starts at pfn 0.
+/// Whether the block waits on a pcp. The zone starts at pfn 0.
 fn is_cached(pool: &Allocator<'_, Script>, pfn: Pfn) -> bool {
     let word = PageWord(pool.words()[pfn.0 as usize].load(Relaxed));
     matches!(word.state(), PageState::Cached { .. })
 }
 
-/// One CPU, 4096 pages, a chunk of 1 page; stores that hold 512 pages whatever happens.
+/// One CPU, 4096 pages, a chunk of 1 page; pcps that hold 512 pages whatever happens.
 fn fixed() -> Allocator<'static, Script> {
     let high_fraction = HighFraction::new(8).unwrap();
     let pcp = PcpPolicy { high_fraction, ..LISTS_ALONE.pcp };
@@ -63,7 +63,7 @@ fn a_refill_is_handed_out_in_the_order_it_left_the_buddy() {
 }
 
 #[test]
-fn a_full_store_gives_back_the_coldest_pages_of_the_list_freed_to() {
+fn a_full_pcp_gives_back_the_coldest_pages_of_the_list_freed_to() {
     let pool = fixed();
     let (pages, small) = (take(&pool, Order::ZERO, 508), take(&pool, order(1), 2));
     pool.drain_all();

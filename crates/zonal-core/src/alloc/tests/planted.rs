@@ -1,8 +1,8 @@
 //! `validate` finds each fault that is planted, by its name, and nothing before or after.
 
-use super::home::{Script, Shape};
+use super::platform::{Script, Shape};
 use crate::alloc::{Allocator, Fault, Request};
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;

@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use super::home::{Shape, on_cpu};
+use super::platform::{Shape, on_cpu};
 use super::word_path;
 use crate::alloc::Request;
 use crate::pcp::word::PcpWord;
@@ -42,7 +42,7 @@ fn the_first_request_that_finds_the_zone_low_slows_every_cpu_down() {
     assert!(slow(0) && slow(1) && slow(2));
 }
 
-/// However the pages come back: through stores, past them, or in one call.
+/// However the pages come back: through pcps, past them, or in one call.
 #[test]
 fn after_pressure_has_ended_the_fast_paths_open_again() {
     for (policy, order, bulk) in [

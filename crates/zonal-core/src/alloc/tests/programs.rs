@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::explain::Foretold;
-use super::home::{Script, Shape, distances, on_cpu, zone};
 use super::model::Model;
+use super::platform::{Script, Shape, distances, on_cpu, zone};
 use super::{numa, word_path};
 use crate::alloc::{Allocator, Request, Sysctl};
 use crate::gfp::Gfp;
@@ -144,12 +144,12 @@ fn policy() -> BoxedStrategy<Policy> {
     let values = (preset, grouping, min_free, (fraction, depot, bulk), numa::seen_whole());
     values
         .prop_map(|(preset, grouping, min_free, of_lists, (update, numa))| {
-            let (fraction, batches, bulk_block) = of_lists;
+            let (fraction, magazines, bulk_block) = of_lists;
             let high_fraction = HighFraction::new(fraction).unwrap();
             let single = preset.pcp.free_lists == FreeLists::Single;
-            let batches = if single { batches } else { 0 };
-            let block = if batches == 3 { 9 } else { 0 };
-            let depot = DepotPolicy { batches, block, ..DepotPolicy::OFF };
+            let magazines = if single { magazines } else { 0 };
+            let block = if magazines == 3 { 9 } else { 0 };
+            let depot = DepotPolicy { magazines, block, ..DepotPolicy::OFF };
             Policy {
                 stat: StatPolicy { update, ..preset.stat },
                 numa,

@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use super::home::{Script, Shape, on_cpu};
+use super::platform::{Script, Shape, on_cpu};
 use crate::alloc::{Allocator, Request, Sysctl};
 use crate::pcp::drain::{DrainPolicy, RemoteDrain};
 use crate::policy::{PcpPolicy, Policy};
@@ -22,7 +22,7 @@ fn pages_of_another_node_go_home_a_chunk_every_three_refreshes() {
     // A chunk of 7 pages and a threshold of 6: the drain of a chunk leaves no delta behind.
     let pool = Shape::uniform(2, 24_576, 2).boot(Policy::LINUX_6_18);
     let zone = &pool.zones()[0];
-    assert_eq!((zone.pageset().0, zone.stat_threshold()), (7, 6));
+    assert_eq!((zone.pcp_sizes().0, zone.stat_threshold()), (7, 6));
     free_far_away(&pool, 20);
     let pcp = pool.pcp(ZoneId(0), CpuId(2));
     let mut counts = Vec::new();
@@ -97,7 +97,7 @@ fn metadata_larger_than_asked_for_changes_nothing() {
 #[test]
 fn a_dead_cpu_leaves_nothing_behind_and_its_share_to_the_others() {
     let pool = Shape::uniform(2, 1 << 18, 2).boot(Policy::LINUX_6_18);
-    let sizes = |zone: u16| pool.zones()[zone as usize].pageset();
+    let sizes = |zone: u16| pool.zones()[zone as usize].pcp_sizes();
     let (batch, low, high) = sizes(0);
     for cpu in 0..4 {
         on_cpu(cpu);
@@ -109,8 +109,8 @@ fn a_dead_cpu_leaves_nothing_behind_and_its_share_to_the_others() {
     pool.cpu_dead(CpuId(1));
     assert!(!pool.tables().is_online(CpuId(1)) && pool.tables().online_cpus(None) == 3);
     for zone in pool.zones() {
-        let store = pool.pcp(zone.id(), CpuId(1));
-        assert_eq!((store.count(), store.free_diff.load(Relaxed)), (0, 0));
+        let pcp = pool.pcp(zone.id(), CpuId(1));
+        assert_eq!((pcp.count(), pcp.free_diff.load(Relaxed)), (0, 0));
     }
     assert_eq!(pool.free_pages(), before);
     pool.validate().unwrap();
@@ -129,7 +129,7 @@ fn a_dead_cpu_leaves_nothing_behind_and_its_share_to_the_others() {
     assert_eq!((sizes(0), sizes(1)), ((batch, low, high), (batch, low, high)));
 }
 
-/// LB E.9: who empties another CPU's lists is told to the home, and nothing else differs.
+/// LB E.9: who empties another CPU's lists is told to the platform, and nothing else differs.
 #[test]
 fn a_home_is_told_whether_work_items_or_the_caller_drain() {
     let mut moved = Vec::new();

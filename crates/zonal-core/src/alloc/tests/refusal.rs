@@ -4,7 +4,7 @@ use std::boxed::Box;
 use std::vec;
 use std::vec::Vec;
 
-use super::home::{
+use super::platform::{
     LISTS_ALONE, Script, Shape, before_the_next_lock, distances, on_cpu, while_waiting, zone,
 };
 use crate::alloc::{AllocError, Allocator, Refusal, Request, Sysctl};
@@ -13,7 +13,7 @@ use crate::policy::{Grouping, MinFreeRule, Policy, WatermarkPolicy};
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::LockedZone;
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 fn order(order: u32) -> Order {
     Order::new(order).unwrap()
@@ -40,10 +40,10 @@ fn free_of(pool: &Allocator<'_, Script>, zone: u16) -> u64 {
     stats.free_pages + stats.cached_pages
 }
 
-/// "Out of memory with 5 % of frames free": the frames are on the stores of other CPUs, which also
+/// "Out of memory with 5 % of frames free": the frames are on the pcps of other CPUs, which also
 /// hold back the counters of free pages.
 #[test]
-fn blocks_on_other_cpus_stores_are_had_by_every_kind_of_request() {
+fn blocks_on_other_cpus_pcps_are_had_by_every_kind_of_request() {
     let kinds = [Gfp::KERNEL, Gfp::NOWAIT, Gfp::KERNEL | Gfp::NORETRY, Gfp::NONE];
     for policy in [Policy::ZONAL, kbytes(Policy::ZONAL, 0), Policy::LINUX_6_18] {
         for o in Order::all() {
@@ -55,7 +55,7 @@ fn blocks_on_other_cpus_stores_are_had_by_every_kind_of_request() {
                 pool.free(*pfn, o).unwrap();
             }
             on_cpu(0);
-            let min = pool.zones()[0].marks().min;
+            let min = pool.zones()[0].watermarks().min;
             let mut served = 0;
             while free_of(&pool, 0) + 1 > min + o.pages() && served < gone {
                 let request = Request::new(o).gfp(kinds[served % kinds.len()]);
@@ -63,7 +63,7 @@ fn blocks_on_other_cpus_stores_are_had_by_every_kind_of_request() {
                 assert!(got.is_ok(), "{o:?}, {served} of {gone}, {}: {got:?}", policy.name);
                 served += 1;
             }
-            // The counters may let a block or two more pass than the mark allows, as in Linux.
+            // The counters may let a block or two more pass than the watermark allows, as in Linux.
             let slack = u64::from(pool.zones()[0].stat_threshold()).div_ceil(o.pages());
             let more = exhaust(&pool, Request::new(o)).0.len();
             assert!((gone - served).max(more) as u64 <= slack, "{served} of {gone}, {more} more");
@@ -82,7 +82,7 @@ fn k5() -> Allocator<'static, Script> {
     let pool = shape.boot(kbytes(policy, 4212));
     pool.set(Sysctl::LowmemReserveRatio(ZoneKind::Dma32), 10).unwrap();
     let low = &pool.zones()[0];
-    assert_eq!((low.marks().min, low.reserve(ZoneKind::Normal)), (1000, 200));
+    assert_eq!((low.watermarks().min, low.reserve(ZoneKind::Normal)), (1000, 200));
     pool
 }
 
@@ -108,7 +108,7 @@ fn each_right_goes_as_deep_as_linux_lets_it() {
             0 => Refusal::Fragmented { zone, node, kind, free: 0 },
             _ => {
                 let (free, needed) = (left, left);
-                Refusal::Watermark { zone, node, kind, mark: Mark::Min, free, needed }
+                Refusal::Watermark { zone, node, kind, watermark: Watermark::Min, free, needed }
             }
         };
         assert_eq!(error.why, expected, "{gfp}");
@@ -210,19 +210,19 @@ fn free_pages_hidden_in_counter_deltas_are_found_before_a_refusal() {
     assert!(pool.alloc(Request::new(Order::ZERO)).is_err());
 }
 
-/// Emptying a store interrupts its CPU; a request that must not wait asks for it where it can win
+/// Emptying a pcp interrupts its CPU; a request that must not wait asks for it where it can win
 /// by it, and not otherwise.
 #[test]
-fn a_request_that_must_not_wait_empties_stores_only_where_that_can_help() {
+fn a_request_that_must_not_wait_empties_pcps_only_where_that_can_help() {
     let pool = Shape::uniform(1, 1 << 14, 2).boot(kbytes(LISTS_ALONE, 4000));
     let nowait = Request::new(Order::ZERO).gfp(Gfp::NOWAIT);
     let (pages, _) = exhaust(&pool, nowait);
-    let min = pool.zones()[0].marks().min;
+    let min = pool.zones()[0].watermarks().min;
     assert_eq!(free_of(&pool, 0), min);
     on_cpu(1);
     pages[..40].iter().for_each(|pfn| pool.free(*pfn, Order::ZERO).unwrap());
     on_cpu(0);
-    // Forty pages above the mark are on the other CPU's store, and are found.
+    // Forty pages above the watermark are on the other CPU's pcp, and are found.
     let before = pool.stats().whole_drains();
     for _ in 0..40 {
         pool.alloc(nowait).unwrap();
@@ -237,16 +237,16 @@ fn a_request_that_must_not_wait_empties_stores_only_where_that_can_help() {
     pool.validate().unwrap();
 }
 
-/// A CPU in the middle of a refill holds pages that are in no store yet.
+/// A CPU in the middle of a refill holds pages that are in no pcp yet.
 #[test]
-fn a_request_waits_for_pages_on_their_way_into_another_store() {
+fn a_request_waits_for_pages_on_their_way_into_another_pcp() {
     for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
         let pool = Shape::uniform(1, 4096, 2).boot(kbytes(Policy::ZONAL, 0));
         let (pages, _) = exhaust(&pool, Request::new(Order::ZERO));
         let zone = &pool.zones()[0];
         pages[..8].iter().for_each(|pfn| pool.free(*pfn, Order::ZERO).unwrap());
         pool.drain_all();
-        // CPU 1 has closed its store, and takes all there is.
+        // CPU 1 has closed its pcp, and takes all there is.
         let pcp = pool.pcp(ZoneId(0), CpuId(1));
         let mut closed = pcp.close(&pool.tables.platform, zone, pool.tables.slots).unwrap();
         let mut sink = closed.refill(0, 8);
@@ -271,7 +271,7 @@ fn a_request_waits_for_pages_on_their_way_into_another_store() {
 
 /// Every store was looked at and empty; then pages were freed to one of them.
 #[test]
-fn pages_freed_to_a_store_that_was_just_drained_are_found() {
+fn pages_freed_to_a_pcp_that_was_just_drained_are_found() {
     let pool: &'static _ =
         Box::leak(Box::new(Shape::uniform(1, 4096, 2).boot(kbytes(Policy::ZONAL, 0))));
     let (pages, _) = exhaust(pool, Request::new(Order::ZERO));
@@ -284,16 +284,17 @@ fn pages_freed_to_a_store_that_was_just_drained_are_found() {
     pool.validate().unwrap();
 }
 
-/// Boosted marks are lent until the reclaimer has run; without one they must not last for ever.
+/// Boosted watermarks are lent until the reclaimer has run; without one they must not last for
+/// ever.
 #[test]
 fn a_boost_refuses_nobody() {
     let pool = Shape::uniform(1, 1 << 14, 1).boot(Policy::LINUX_6_18);
     let zone = &pool.zones()[0];
-    let mut marks = zone.marks();
-    assert!(marks.raise_boost(zone.managed(), 15_000));
-    zone.set_marks(&marks);
+    let mut watermarks = zone.watermarks();
+    assert!(watermarks.raise_boost(zone.managed(), 15_000));
+    zone.set_watermarks(&watermarks);
     exhaust(&pool, Request::new(Order::ZERO));
-    assert_eq!(free_of(&pool, 0), marks.min);
+    assert_eq!(free_of(&pool, 0), watermarks.min);
 }
 
 /// LB B.8, D.5: the reserve for atomic requests is given up before an ordinary one is refused.
@@ -302,7 +303,7 @@ fn the_last_reserved_pageblock_is_given_back_before_a_refusal() {
     let policy = Policy { mobility_grouping: Grouping::On, ..Policy::LINUX_6_18 };
     let pool = Shape::uniform(1, 60_000, 1).boot(kbytes(policy, 4000));
     let (pages, _) = exhaust(&pool, Request::new(Order::ZERO));
-    let min = pool.zones()[0].marks().min;
+    let min = pool.zones()[0].watermarks().min;
     pool.alloc(Request::new(order(1)).gfp(Gfp::ATOMIC)).unwrap();
     let (words, blocks) = (pool.tables.words, pool.tables.blocks);
     let kept = pool.zones()[0].lock(&pool.tables.platform, words, blocks).buddy.free_highatomic();

@@ -3,7 +3,7 @@
 
 use std::vec::Vec;
 
-use super::home::{Script, Shape};
+use super::platform::{Script, Shape};
 use crate::alloc::{Allocator, FreeError, Request};
 use crate::frame::{PageState, PageWord};
 use crate::policy::Policy;

@@ -2,11 +2,11 @@
 
 use std::vec;
 
-use super::home::*;
+use super::platform::*;
 use crate::alloc::OnlineError;
 use crate::policy::{MinFreeRule, Policy, WatermarkPolicy};
 use crate::types::{NodeId, ZoneId, ZoneKind};
-use crate::zone::watermark::{MIN_FREE_KBYTES_CEILING_5_6, Mark, MovableMin};
+use crate::zone::watermark::{MIN_FREE_KBYTES_CEILING_5_6, MovableMin, Watermark};
 
 /// One node with two CPUs.
 fn shape(zones: &[(ZoneKind, u64, u64)]) -> Shape {
@@ -25,8 +25,10 @@ fn what_huge_pages_ask_for_is_capped_by_what_is_above_the_first_marks() {
     let zones = shape(&[(ZoneKind::Dma, 0, 3840), (ZoneKind::Dma32, 4096, 159_412)]);
     let allocator = zones.boot(Policy::LINUX_6_12);
     assert_eq!(allocator.stats().min_free_kbytes(), 32_408);
-    let marks = [Mark::Min, Mark::Low, Mark::High, Mark::Promo];
-    let of = |zone: usize| marks.map(|mark| allocator.zones()[zone].marks().mark(mark));
+    let watermarks = [Watermark::Min, Watermark::Low, Watermark::High, Watermark::Promo];
+    let of = |zone: usize| {
+        watermarks.map(|watermark| allocator.zones()[zone].watermarks().of(watermark))
+    };
     assert_eq!(of(0), [190, 237, 284, 331]);
     assert_eq!(of(1), [7911, 9888, 11_865, 13_842]);
     // LB A.7: the DMA zone keeps back 622 pages of 159412 above it.
@@ -55,7 +57,7 @@ fn a_movable_zone_shares_in_the_minimum_only_where_the_policy_says_so() {
         let watermark = WatermarkPolicy { movable_min, ..Policy::LINUX_6_12.watermark };
         let allocator = shape(&zones).boot(Policy { watermark, ..Policy::LINUX_6_12 });
         let kbytes = allocator.stats().min_free_kbytes();
-        (kbytes, [0, 1].map(|zone| allocator.zones()[zone].marks().mark(Mark::Min)))
+        (kbytes, [0, 1].map(|zone| allocator.zones()[zone].watermarks().of(Watermark::Min)))
     };
     // isqrt(4096 * 4 * 16) is 512; huge pages may raise it to a twentieth of what is above.
     let (kbytes, [normal, movable]) = min(MovableMin::Capped);
@@ -82,13 +84,13 @@ fn the_square_root_rule_ends_at_the_policys_ceiling() {
 fn pages_withheld_count_as_managed_and_limits_follow_with_the_next_setup() {
     let allocator = shape(&[(ZoneKind::Normal, 0, 4096)]).boot(Policy::LINUX_6_12);
     let zone = &allocator.zones()[0];
-    let before = (zone.marks(), zone.pageset(), zone.stat_threshold());
+    let before = (zone.watermarks(), zone.pcp_sizes(), zone.stat_threshold());
     allocator.withhold(ZoneId(0), 1 << 20).unwrap();
-    assert_eq!((zone.marks(), zone.pageset(), zone.stat_threshold()), before);
+    assert_eq!((zone.watermarks(), zone.pcp_sizes(), zone.stat_threshold()), before);
     assert_eq!((zone.managed(), zone.withheld()), (4096 + (1 << 20), 1 << 20));
     allocator.setup();
-    assert!(zone.marks().min > before.0.min);
-    assert_eq!(zone.pageset().0, 63);
+    assert!(zone.watermarks().min > before.0.min);
+    assert_eq!(zone.pcp_sizes().0, 63);
     assert_eq!(zone.free_counter(), 4096);
     allocator.validate().unwrap();
     let nowhere = allocator.withhold(ZoneId(1), 7);

@@ -1,7 +1,7 @@
 //! Streams of large frees, which leave a CPU's lists at once, and what is none.
 
 use super::depot::{give, short, take};
-use super::home::Shape;
+use super::platform::Shape;
 use crate::pcp::size::CacheSlice;
 use crate::policy::{PcpPolicy, Policy};
 use crate::sync::Ordering::Relaxed;

@@ -1,11 +1,11 @@
-//! The stores of a real allocator beside the state machine of `pcp::tune` driven alone: what is
+//! The pcps of a real allocator beside the state machine of `pcp::tune` driven alone: what is
 //! kept in a packed word, put together lazily, and skipped on fast paths must be the state that the
 //! plain machine has, page for page, after every step.
 
 use std::collections::VecDeque;
 use std::vec::Vec;
 
-use super::home::{LISTS_ALONE, Script, Shape, on_cpu};
+use super::platform::{LISTS_ALONE, Script, Shape, on_cpu};
 use super::word_path;
 use crate::alloc::{Allocator, Request, Sysctl};
 use crate::gfp::Gfp;
@@ -21,7 +21,7 @@ use crate::zone::state::{BELOW_HIGH, RECLAIM_ACTIVE};
 
 const ZONE: ZoneId = ZoneId(0);
 
-/// A store as LB E describes it: lists of pages, hot end first, and the state of `pcp::tune`.
+/// A pcp as LB E describes it: lists of pages, hot end first, and the state of `pcp::tune`.
 struct Plain {
     state: PcpState,
     params: PcpParams,
@@ -154,7 +154,7 @@ impl Plain {
     }
 }
 
-/// A pool of one zone and two CPUs, and a plain store for each CPU.
+/// A pool of one zone and two CPUs, and a plain pcp for each CPU.
 struct Pair<'p, 'a> {
     pool: &'p Allocator<'a, Script>,
     plain: Vec<Plain>,
@@ -171,7 +171,7 @@ fn real_list(pool: &Allocator<'_, Script>, cpu: CpuId, list: usize) -> VecDeque<
     })
 }
 
-/// Looks into a store without leaving a trace: opening it again would compute its limits anew.
+/// Looks into a pcp without leaving a trace: opening it again would compute its limits anew.
 fn peek<R>(
     pool: &Allocator<'_, Script>,
     cpu: CpuId,
@@ -363,7 +363,7 @@ impl Pair<'_, '_> {
             }
             // The plain machine clamps `high` on the next free, whichever it is; the real one on
             // the next that needs a decision, and until then keeps to the clamped value without
-            // storing it. A free the long way makes both store it.
+            // storing it. A free through the core makes both store it.
             on_cpu(cpu.0);
             let page = self.held.iter().position(|(_, order)| *order == Order::ZERO);
             if let Some((pfn, order)) = page.map(|nth| self.held.swap_remove(nth)) {
@@ -420,7 +420,7 @@ fn run(policy: Policy, slice: u64, pages: u64, steps: u32) {
 
 /// 6.12 with mobility grouping, and a cache that holds several chunks.
 #[test]
-fn stores_decide_as_the_plain_machine_does_with_linux_lists() {
+fn pcps_decide_as_the_plain_machine_does_with_linux_lists() {
     let on = Policy { mobility_grouping: Grouping::On, ..Policy::LINUX_6_12 };
     run(on, 0, 1 << 18, 8000);
     run(Policy { mobility_grouping: Grouping::On, ..Policy::LINUX_6_18 }, 8 << 20, 1 << 18, 8000);
@@ -428,7 +428,7 @@ fn stores_decide_as_the_plain_machine_does_with_linux_lists() {
 
 /// Every order, and fast paths that skip decisions and leave the state to be put together later.
 #[test]
-fn stores_decide_as_the_plain_machine_does_on_fast_paths() {
+fn pcps_decide_as_the_plain_machine_does_on_fast_paths() {
     run(LISTS_ALONE, 0, 1 << 18, 15_000);
     run(LISTS_ALONE, 8 << 20, 1 << 17, 8000);
     let single = PcpPolicy { scale_max: 0, ..Policy::LINUX_6_12.pcp };
@@ -438,13 +438,13 @@ fn stores_decide_as_the_plain_machine_does_on_fast_paths() {
 /// Each step of the tuning, on lists sized as they were at its time: the word, whose arithmetic is
 /// that of level 9, and the fast operations on it must keep the state of each.
 #[test]
-fn stores_decide_as_the_plain_machine_does_at_every_step_of_the_tuning() {
+fn pcps_decide_as_the_plain_machine_does_at_every_step_of_the_tuning() {
     for (name, tuning) in Tuning::ALL {
         let size = match *tuning {
             #[cfg(feature = "history")]
             Tuning::Fixed => SizeRule::SixBatches,
             step if step.moves_high() => SizeRule::MinMaxBounds,
-            _ => SizeRule::LowMarkSplit,
+            _ => SizeRule::LowWatermarkSplit,
         };
         std::println!("tuning {name}");
         let all = LISTS_ALONE.pcp;
@@ -458,7 +458,7 @@ fn stores_decide_as_the_plain_machine_does_at_every_step_of_the_tuning() {
 
 /// LB E.8 up to 5.17, and the lists of each era.
 #[test]
-fn stores_decide_as_the_plain_machine_does_with_older_drains_and_lists() {
+fn pcps_decide_as_the_plain_machine_does_with_older_drains_and_lists() {
     let growing = DrainPolicy {
         order: DrainOrder::named("growing").unwrap_or_default(),
         bulk: Chunk::Whole,
@@ -471,7 +471,7 @@ fn stores_decide_as_the_plain_machine_does_with_older_drains_and_lists() {
         let pcp = PcpPolicy {
             huge_lists,
             tuning: Tuning::Level0,
-            size: SizeRule::LowMarkSplit,
+            size: SizeRule::LowWatermarkSplit,
             drain: growing,
             ..Policy::LINUX_6_12.pcp
         };
@@ -486,7 +486,8 @@ fn stores_decide_as_the_plain_machine_does_with_older_drains_and_lists() {
 /// goes back, whatever the free before it was. Fast operations only look for two in a row.
 #[test]
 fn at_level_0_a_fast_free_does_not_pass_by_a_forced_drain() {
-    let pcp = PcpPolicy { tuning: Tuning::Level0, size: SizeRule::LowMarkSplit, ..LISTS_ALONE.pcp };
+    let pcp =
+        PcpPolicy { tuning: Tuning::Level0, size: SizeRule::LowWatermarkSplit, ..LISTS_ALONE.pcp };
     let shape = Shape::uniform(1, 1 << 17, 2);
     shape.scoped(Policy { pcp, ..LISTS_ALONE }, 0, |pool| {
         let (cpu, two) = (CpuId(0), Order::new(2).unwrap());

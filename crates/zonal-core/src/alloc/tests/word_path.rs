@@ -1,16 +1,16 @@
-//! The fast path as the userspace home runs it, in plain Rust: the same tests on the same fields,
-//! and the commits of `pcp::word`. One step at a time, so that a test can put another CPU's steps
-//! between.
+//! The fast path as the userspace platform runs it, in plain Rust: the same tests on the same
+//! fields, and the commits of `pcp::word`. One step at a time, so that a test can put another CPU's
+//! steps between.
 
-use super::home::Script;
+use super::platform::Script;
 use crate::alloc::Allocator;
 use crate::frame::{PageState, PageWord};
-use crate::pcp::store::{Pcp, PcpList};
+use crate::pcp::state::{Pcp, PcpList};
 use crate::pcp::word::PcpWord;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
 
-/// Pops and marks a page of the CPU's preferred zone, unless the long way must be taken.
+/// Pops and marks a page of the CPU's preferred zone, unless the core must do it.
 pub fn alloc(pool: &Allocator<'_, Script>, cpu: CpuId, order: Order) -> Option<Pfn> {
     let zone = pool.tables().preferred_zone(cpu);
     let list = pool.tables().lists().get(order, Migratetype::Unmovable)?;
@@ -58,7 +58,7 @@ pub fn hand_out(
     Some(Pfn(zone.start_pfn().0 + u64::from(frame) - zone.frame_base() as u64))
 }
 
-/// A whole free on one CPU. `false`: nothing was done, take the long way.
+/// A whole free on one CPU. `false`: nothing was done, go through the core.
 pub fn free(
     pool: &Allocator<'_, Script>,
     zone: ZoneId,
@@ -81,14 +81,14 @@ pub fn free(
     done
 }
 
-/// Whether the word says that the block is handed out from such a list of any CPU's store.
+/// Whether the word says that the block is handed out from such a list of any CPU's pcp.
 pub fn looks_held(pool: &Allocator<'_, Script>, zone: ZoneId, list: usize, pfn: Pfn) -> bool {
     let word = PageWord(pool.words()[frame(pool, zone, pfn) as usize].load(Relaxed));
     let (order, _) = pool.tables().lists().of(list);
     matches!(word.state(), PageState::Allocated { order: held, .. } if held == order)
 }
 
-/// Makes a block that came from another CPU's store one that came from this one.
+/// Makes a block that came from another CPU's pcp one that came from this one.
 pub fn tag(pool: &Allocator<'_, Script>, zone: ZoneId, cpu: CpuId, list: usize, pfn: Pfn) {
     let word = &pool.words()[frame(pool, zone, pfn) as usize];
     word.store(pool.pcp(zone, cpu).lists[list].allocated, Relaxed);

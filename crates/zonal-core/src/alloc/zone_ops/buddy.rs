@@ -5,10 +5,10 @@ use core::ops::Range;
 use super::{Want, ZoneOps};
 use crate::alloc::request::FreeError;
 use crate::buddy::{self, Buddy, Fallback, FreeCause, FreeFlags, TakeRequest};
-use crate::frame::{PageState, PageWord, StoreId};
+use crate::frame::{PageState, PageWord, PcpId};
 use crate::gfp::AllocFlags;
 use crate::machine::CPUS_MAX;
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::types::{CpuId, Migratetype, Order, Pfn};
@@ -16,7 +16,7 @@ use crate::zone::deferred::SECTION_PAGES;
 use crate::zone::state::{BOOSTED, LockedZone};
 
 /// Store of a word that is on its way to a list: no machine has this CPU.
-const MOVING: StoreId = StoreId { cpu: CpuId(CPUS_MAX as u32), rank: 0 };
+const MOVING: PcpId = PcpId { cpu: CpuId(CPUS_MAX as u32), rank: 0 };
 
 impl Want {
     /// What the buddy is asked for.
@@ -27,7 +27,7 @@ impl Want {
 }
 
 impl<P: Platform> ZoneOps<'_, '_, P> {
-    /// A block straight from the buddy, for orders without lists and when the store is closed.
+    /// A block straight from the buddy, for orders without lists and when the pcp is closed.
     pub fn take_direct(self, pcp: &Pcp, want: Want) -> Option<Pfn> {
         let mut locked = self.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
@@ -47,8 +47,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             idx = idx.or_else(|| high_atomic(buddy));
         }
         if let Some(idx) = idx {
-            let store = self.on.store_id(self.zone.id, pcp.cpu());
-            frames.store(idx, PageWord::allocated(want.order, want.mt, store));
+            let owner = self.on.pcp_id(self.zone.id, pcp.cpu());
+            frames.store(idx, PageWord::allocated(want.order, want.mt, owner));
             locked.account(self.on.free_diff(pcp), -(want.order.pages() as i64), 1);
             pcp.events.direct_allocs.fetch_add(1, Relaxed);
             pcp.events.direct_pages.fetch_add(want.order.pages(), Relaxed);
@@ -77,12 +77,12 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             return;
         }
         let zone = self.zone;
-        let mut marks = zone.marks();
+        let mut watermarks = zone.watermarks();
         let mut raised = false;
         for _ in 0..boosts {
-            raised |= marks.raise_boost(zone.managed(), self.on.tunables.boost_factor());
+            raised |= watermarks.raise_boost(zone.managed(), self.on.tunables.boost_factor());
         }
-        zone.set_marks(&marks);
+        zone.set_watermarks(&watermarks);
         if raised && flags.contains(AllocFlags::KSWAPD) {
             zone.set_flag(BOOSTED);
         }
@@ -159,8 +159,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         let mt = types.into_iter().find(has)?;
         let idx = buddy.take_smallest(frames, order, mt)?;
         let cpu = self.on.platform.cpu();
-        let store = self.on.store_id(self.zone.id, cpu);
-        frames.store(idx, PageWord::allocated(order, mt, store));
+        let pcp = self.on.pcp_id(self.zone.id, cpu);
+        frames.store(idx, PageWord::allocated(order, mt, pcp));
         let pfn = frames.pfn(idx);
         locked.account(&self.pcp(cpu).free_diff, -(order.pages() as i64), 1);
         // Relaxed: under the zone lock, so who finds the block missing finds it counted.

@@ -18,7 +18,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         (self.zone.free_counter_raw() + deltas.sum::<i64>()).max(0) as u64
     }
 
-    /// What a test of a mark looks at where the counter's error must not decide (LB C.5
+    /// What a test of a watermark looks at where the counter's error must not decide (LB C.5
     /// `zone_watermark_ok_safe`): below the drift mark the deltas are added.
     pub fn safe_snapshot(self, highest: ZoneKind) -> ZoneSnapshot {
         let snapshot = self.zone.snapshot(highest);
@@ -27,21 +27,21 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         ZoneSnapshot { free, ..snapshot }
     }
 
-    /// Pages of the zone that are free, in its buddy or on its stores.
+    /// Pages of the zone that are free, in its buddy or on its pcps.
     pub fn free_or_cached(self) -> u64 {
-        let cached = self.stores().map(|pcp| u64::from(pcp.count())).sum::<u64>();
+        let cached = self.pcps().map(|pcp| u64::from(pcp.count())).sum::<u64>();
         cached + self.free_snapshot()
     }
 
     /// Makes the free-page counter exact: folds every CPU's delta (LB F.4). Takes the boost off
-    /// the marks, too, which is lent until the background reclaimer has run (LB C.4).
+    /// the watermarks, too, which is lent until the background reclaimer has run (LB C.4).
     pub fn settle(self) {
         let mut locked = self.lock();
         for cpu in self.on.each_cpu() {
             locked.fold(self.pcp(cpu).free_diff.swap(0, Relaxed));
         }
-        let mut marks = self.zone.marks();
-        marks.lower_boost(marks.boost);
-        self.zone.set_marks(&marks);
+        let mut watermarks = self.zone.watermarks();
+        watermarks.lower_boost(watermarks.boost);
+        self.zone.set_watermarks(&watermarks);
     }
 }

@@ -5,8 +5,8 @@ use super::{PRESSED, ZoneOps};
 use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::machine::CPUS_MAX;
-use crate::pcp::depot::{Batch, DEPOT, Depot};
-use crate::pcp::store::{Pcp, PcpList};
+use crate::pcp::depot::{DEPOT, Depot, Magazine};
+use crate::pcp::state::{Pcp, PcpList};
 use crate::pcp::tune::{PcpParams, SCALE_MAX_DEFAULT};
 use crate::platform::{Platform, Step};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
@@ -21,13 +21,13 @@ pub fn depot_word(list: &PcpList) -> PageWord {
 }
 
 impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
-    /// The depot that a store uses.
+    /// The depot that a pcp uses.
     pub fn depot(self, pcp: &Pcp) -> Option<&'a Depot> {
         let depot = &self.pcp(pcp.depot_cpu).depot;
         depot.exists().then_some(depot)
     }
 
-    /// What the tuning of a store goes by. A small `scale_max` is for stores with a depot behind
+    /// What the tuning of a pcp goes by. A small `scale_max` is for pcps with a depot behind
     /// them; under pressure there is none, and pages that go to the buddy in large chunks take its
     /// lock less often.
     pub fn params(self, pcp: &Pcp) -> PcpParams {
@@ -38,9 +38,9 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         params
     }
 
-    /// The zone's depots, each with the CPU whose store has it.
+    /// The zone's depots, each with the CPU whose pcp has it.
     pub fn depots(self) -> impl Iterator<Item = (CpuId, &'a Depot)> + use<'s, 'a, P> {
-        let cpus = if self.on.policy.pcp.depot.batches == 0 { 0 } else { self.on.cpus() };
+        let cpus = if self.on.policy.pcp.depot.magazines == 0 { 0 } else { self.on.cpus() };
         let all = (0..cpus).map(|cpu| CpuId(cpu as u32));
         let depots = all.map(move |cpu| (cpu, &self.pcp(cpu).depot));
         depots.filter(|(_, depot)| depot.exists())
@@ -51,7 +51,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         self.depots().map(|(_, depot)| u64::from(depot.pages())).sum()
     }
 
-    /// Whether a CPU's depot has a batch of a list.
+    /// Whether a CPU's depot has a magazine of a list.
     pub fn depot_has(self, cpu: CpuId, list: usize) -> bool {
         self.depot(self.pcp(cpu)).is_some_and(|depot| depot.has(list))
     }
@@ -61,7 +61,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         self.depots().any(|(_, depot)| !depot.is_empty())
     }
 
-    /// How often batches came to the depots or left them.
+    /// How often magazines came to the depots or left them.
     pub fn depot_changes(self) -> u64 {
         self.depots().map(|(_, depot)| depot.changes()).fold(0, u64::wrapping_add)
     }
@@ -71,7 +71,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         self.depots().map(|(cpu, depot)| self.empty(cpu, depot, u32::MAX)).sum()
     }
 
-    /// The part of a refresh that is about the depot in a CPU's store: what nobody needed since the
+    /// The part of a refresh that is about the depot in a CPU's pcp: what nobody needed since the
     /// last one goes to the buddy, under pressure all. The depot of a CPU that is gone is looked
     /// after by the others. Returns whether there was anything.
     pub fn refresh_depot(self, cpu: CpuId) -> bool {
@@ -86,7 +86,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         true
     }
 
-    /// Moves batches to the buddy until at least `pages` pages are there or the depot is empty.
+    /// Moves magazines to the buddy until at least `pages` pages are there or the depot is empty.
     /// Large blocks first. Returns the pages moved.
     fn empty(self, cpu: CpuId, depot: &'a Depot, pages: u32) -> u64 {
         let mut moved = 0;
@@ -100,10 +100,10 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
             // The lock first (DEPOT-1).
             let mut locked = self.lock();
             match depot.take(self.on.slots, list - 1, record.block_pages) {
-                Some(batch) => {
-                    moved += self.free_batch(&mut locked, record, &batch);
-                    let blocks = batch.frames().len() as u32;
-                    depot.emptied(self.on.slots, batch);
+                Some(magazine) => {
+                    moved += self.free_magazine(&mut locked, record, &magazine);
+                    let blocks = magazine.frames().len() as u32;
+                    depot.emptied(self.on.slots, magazine);
                     drop(locked);
                     let zone = self.zone.id;
                     self.on.platform.cost(Step::Depot { zone, group: cpu, blocks });
@@ -114,17 +114,17 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         moved
     }
 
-    /// Merges the blocks of a batch into the locked buddy.
-    fn free_batch(
+    /// Merges the blocks of a magazine into the locked buddy.
+    fn free_magazine(
         self,
         locked: &mut LockedZone<'_, P>,
         record: &PcpList,
-        batch: &Batch<'_>,
+        magazine: &Magazine<'_>,
     ) -> u64 {
         let order = record.order();
         let pcp = self.pcp(self.on.platform.cpu());
         let mut pages = 0;
-        for slot in batch.frames() {
+        for slot in magazine.frames() {
             let idx = slot.load(Relaxed) - self.zone.frame_base as u32;
             let LockedZone { buddy, frames, .. } = &mut *locked;
             if buddy.free_block(frames, idx, order, FreeFlags::default()).is_ok() {

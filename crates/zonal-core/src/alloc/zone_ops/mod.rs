@@ -4,7 +4,7 @@
 //! |--|--|--|
 //! | `buddy` | blocks to and from the buddy | B, D.4 |
 //! | `depot` | the zone's depots emptied and counted | |
-//! | `counters` | the free-page counter near the marks | F.1, C.5 |
+//! | `counters` | the free-page counter near the watermarks | F.1, C.5 |
 //! | `numa` | NUMA events, as readers see them | F.6, F.7 |
 
 mod buddy;
@@ -15,13 +15,13 @@ mod numa;
 use super::tables::Tables;
 use crate::frame::{Frames, pageblock_type};
 use crate::gfp::AllocFlags;
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::pcp::tune::Pressure;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, LockedZone, RECLAIM_ACTIVE, Zone};
-use crate::zone::watermark::Mark;
+use crate::zone::watermark::Watermark;
 
 pub(super) use depot::depot_word;
 pub use numa::NumaEvents;
@@ -77,14 +77,14 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         pageblock_type(self.zone.blocks(self.on.blocks), self.zone.start_pfn, pfn)
     }
 
-    /// A CPU's store.
+    /// A CPU's pcp.
     #[inline]
     pub fn pcp(self, cpu: CpuId) -> &'a Pcp {
         self.on.pcp(self.zone.id, cpu)
     }
-    /// All stores of the zone.
-    pub fn stores(self) -> impl Iterator<Item = &'a Pcp> + use<'s, 'a, P> {
-        self.on.stores_of(self.zone.id)
+    /// All pcps of the zone.
+    pub fn pcps(self) -> impl Iterator<Item = &'a Pcp> + use<'s, 'a, P> {
+        self.on.pcps_of(self.zone.id)
     }
 
     #[inline]
@@ -96,14 +96,14 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         }
     }
 
-    /// After pages went back: the zone may be above its high mark again (LB E.7).
+    /// After pages went back: the zone may be above its high watermark again (LB E.7).
     pub fn clear_below_high(self) {
         let zone = self.zone;
         if !zone.has(BELOW_HIGH) {
             return;
         }
         let snapshot = zone.snapshot(ZoneKind::Movable);
-        if snapshot.ok(Order::ZERO, zone.marks().mark(Mark::High), AllocFlags::WMARK_MIN) {
+        if snapshot.ok(Order::ZERO, zone.watermarks().of(Watermark::High), AllocFlags::WMARK_MIN) {
             zone.clear_flag(BELOW_HIGH);
             zone.refresh_fast();
         }
@@ -113,6 +113,6 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     /// goes on until its list is empty or full, or for 1024 pops.
     #[cold]
     pub fn slow_down(self) {
-        self.stores().for_each(Pcp::make_slow);
+        self.pcps().for_each(Pcp::make_slow);
     }
 }

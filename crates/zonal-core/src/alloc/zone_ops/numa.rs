@@ -1,7 +1,7 @@
 //! A zone's NUMA events, as readers see them (LB F.6, F.7).
 
 use super::ZoneOps;
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::CpuId;
@@ -91,11 +91,11 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         }
     }
 
-    /// The exact storage: what the stores have counted since they were made.
+    /// The exact storage: what the pcps have counted since they were made.
     pub fn derived_events(self) -> NumaCounts {
         let of_cpu = |cpu: CpuId| {
-            let stores = || self.on.stores(self.zone.id, cpu);
-            let sum = |of: &dyn Fn(&Pcp) -> u64| stores().map(of).sum::<u64>();
+            let pcps = || self.on.pcps(self.zone.id, cpu);
+            let sum = |of: &dyn Fn(&Pcp) -> u64| pcps().map(of).sum::<u64>();
             let direct = |pcp: &Pcp| pcp.events.direct_allocs.load(Relaxed);
             let allocs = sum(&|pcp| pcp.totals().pops + direct(pcp));
             let miss = sum(&|pcp| pcp.events.miss.load(Relaxed)).min(allocs);

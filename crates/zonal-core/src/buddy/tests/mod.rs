@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::vec::Vec;
 
 use super::{Buddy, Fallback, FallbackPolicy, FreeError, FreeFlags, HighAtomicLimit, TakeRequest};
-use crate::frame::{Frames, PageWord, StoreId};
+use crate::frame::{Frames, PageWord, PcpId};
 use crate::sync::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, Migratetype, Order};
 use model::{Mode, Model};
@@ -81,11 +81,11 @@ pub fn request(o: u32, mt: Migratetype) -> TakeRequest {
 
 /// Writes the word of a block that was taken.
 fn hold(frames: &Frames<'_>, idx: u32, request: TakeRequest) {
-    let store = StoreId { cpu: CpuId(1), rank: 3 };
+    let pcp = PcpId { cpu: CpuId(1), rank: 3 };
     assert!(frames.load(idx).is_none());
     let word = match (frames.start_pfn() + u64::from(idx)) % 3 {
-        0 => PageWord::cached(request.order, request.mt, store),
-        _ => PageWord::allocated(request.order, request.mt, store),
+        0 => PageWord::cached(request.order, request.mt, pcp),
+        _ => PageWord::allocated(request.order, request.mt, pcp),
     };
     frames.store(idx, word);
 }

@@ -23,7 +23,7 @@ mod tests {
 
     const ZONE: SizeInputs = SizeInputs {
         managed: 0,
-        low_mark: 0,
+        low_watermark: 0,
         node_cpus: 4,
         machine_cpus: 4,
         cap_pages: BATCH_CAP_PAGES,

@@ -47,7 +47,7 @@ mod tests {
     use crate::vmstat::numa::{NumaCounters, NumaDeltas, NumaItem, NumaRule, plus};
     use crate::vmstat::variant::NumaPolicy;
 
-    /// A home that is asked nothing.
+    /// A platform that is asked nothing.
     struct Nobody;
     impl Wait for Nobody {
         fn wait(&self, _word: &LockWord, _value: u32) {}

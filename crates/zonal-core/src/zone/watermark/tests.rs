@@ -11,7 +11,8 @@ fn vector_zone(free: u64) -> ZoneSnapshot {
     ZoneSnapshot { free, reserve: 200, blocks, ..ZoneSnapshot::default() }
 }
 
-const MARKS: Watermarks = Watermarks { min: 1000, low: 1250, high: 1500, promo: 1750, boost: 0 };
+const WATERMARKS: Watermarks =
+    Watermarks { min: 1000, low: 1250, high: 1500, promo: 1750, boost: 0 };
 const KERNEL: AllocFlags = AllocFlags::WMARK_MIN;
 const HIGH: AllocFlags = AllocFlags::MIN_RESERVE;
 const OOM: AllocFlags = AllocFlags::OOM;
@@ -31,8 +32,12 @@ fn assert_threshold(
     for (free, want) in [(threshold - 1, false), (threshold, false), (threshold + 1, true)] {
         let mut zone = vector_zone(free);
         change(&mut zone);
-        assert_eq!(zone.ok(order, MARKS.min, flags), want, "{order:?} {flags:?} free {free}");
-        assert_eq!(zone.ok_fast(order, &MARKS, Mark::Min, flags), want, "{order:?} {flags:?}");
+        assert_eq!(zone.ok(order, WATERMARKS.min, flags), want, "{order:?} {flags:?} free {free}");
+        assert_eq!(
+            zone.ok_fast(order, &WATERMARKS, Watermark::Min, flags),
+            want,
+            "{order:?} {flags:?}"
+        );
     }
 }
 
@@ -94,39 +99,41 @@ fn pages_set_aside_count_only_for_those_they_are_set_aside_for() {
 fn more_pages_set_aside_than_free_is_a_failed_test_and_no_overflow() {
     let zone = ZoneSnapshot { highatomic_free: 9, cma_free: 9, ..vector_zone(3) };
     assert!(!zone.ok(Order::MAX, 0, KERNEL));
-    assert!(!zone.ok_fast(Order::ZERO, &Watermarks::default(), Mark::Min, KERNEL));
+    assert!(!zone.ok_fast(Order::ZERO, &Watermarks::default(), Watermark::Min, KERNEL));
 }
 
 #[test]
 fn other_marks_take_the_place_of_min() {
-    assert!(!vector_zone(1700).ok_fast(Order::ZERO, &MARKS, Mark::High, KERNEL));
-    assert!(vector_zone(1701).ok_fast(Order::ZERO, &MARKS, Mark::High, KERNEL));
-    assert!(!vector_zone(1950).ok_fast(Order::ZERO, &MARKS, Mark::Promo, KERNEL));
-    assert!(vector_zone(1951).ok_fast(Order::ZERO, &MARKS, Mark::Promo, KERNEL));
+    assert!(!vector_zone(1700).ok_fast(Order::ZERO, &WATERMARKS, Watermark::High, KERNEL));
+    assert!(vector_zone(1701).ok_fast(Order::ZERO, &WATERMARKS, Watermark::High, KERNEL));
+    assert!(!vector_zone(1950).ok_fast(Order::ZERO, &WATERMARKS, Watermark::Promo, KERNEL));
+    assert!(vector_zone(1951).ok_fast(Order::ZERO, &WATERMARKS, Watermark::Promo, KERNEL));
     // With the same rights as at min: half of 1500 or 1750, then a quarter off.
-    for (mark, high, atomic_left) in [(Mark::High, 750, 563), (Mark::Promo, 875, 657)] {
+    for (watermark, high, atomic_left) in
+        [(Watermark::High, 750, 563), (Watermark::Promo, 875, 657)]
+    {
         for (flags, left) in [(HIGH, high), (atomic(), atomic_left)] {
-            let ok = |free| vector_zone(free).ok(Order::ZERO, MARKS.mark(mark), flags);
-            assert!(!ok(left + 200) && ok(left + 201), "{mark} {flags:?}");
+            let ok = |free| vector_zone(free).ok(Order::ZERO, WATERMARKS.of(watermark), flags);
+            assert!(!ok(left + 200) && ok(left + 201), "{watermark} {flags:?}");
         }
     }
-    assert!(!vector_zone(1450).ok_fast(Order::ZERO, &MARKS, Mark::Low, KERNEL));
-    assert!(vector_zone(1451).ok_fast(Order::ZERO, &MARKS, Mark::Low, KERNEL));
+    assert!(!vector_zone(1450).ok_fast(Order::ZERO, &WATERMARKS, Watermark::Low, KERNEL));
+    assert!(vector_zone(1451).ok_fast(Order::ZERO, &WATERMARKS, Watermark::Low, KERNEL));
 }
 
 #[test]
 fn a_boost_holds_up_all_but_small_requests_with_a_right_to_the_reserve() {
-    let marks = Watermarks { boost: 4000, ..MARKS };
-    assert_eq!(marks.mark(Mark::Min), 5000);
+    let watermarks = Watermarks { boost: 4000, ..WATERMARKS };
+    assert_eq!(watermarks.of(Watermark::Min), 5000);
     // min 5000: half of it and the reserve is 2700; unboosted: half of 1000 and 200.
     let zone = vector_zone(701);
-    assert!(!zone.ok(Order::ZERO, marks.mark(Mark::Min), HIGH));
-    assert!(zone.ok_fast(Order::ZERO, &marks, Mark::Min, HIGH));
-    assert!(!vector_zone(700).ok_fast(Order::ZERO, &marks, Mark::Min, HIGH));
-    assert!(!zone.ok_fast(Order::ZERO, &marks, Mark::Min, OOM));
-    assert!(!zone.ok_fast(Order::ZERO, &marks, Mark::Low, HIGH | AllocFlags::WMARK_LOW));
+    assert!(!zone.ok(Order::ZERO, watermarks.of(Watermark::Min), HIGH));
+    assert!(zone.ok_fast(Order::ZERO, &watermarks, Watermark::Min, HIGH));
+    assert!(!vector_zone(700).ok_fast(Order::ZERO, &watermarks, Watermark::Min, HIGH));
+    assert!(!zone.ok_fast(Order::ZERO, &watermarks, Watermark::Min, OOM));
+    assert!(!zone.ok_fast(Order::ZERO, &watermarks, Watermark::Low, HIGH | AllocFlags::WMARK_LOW));
     let order = Order::new(1).unwrap();
-    assert!(!zone.ok_fast(order, &marks, Mark::Min, HIGH));
+    assert!(!zone.ok_fast(order, &watermarks, Watermark::Min, HIGH));
 }
 
 #[test]
@@ -134,8 +141,8 @@ fn the_quick_way_through_agrees_with_the_full_test() {
     for free in 0..2000 {
         let zone = ZoneSnapshot { highatomic_free: 100, cma_free: 20, ..vector_zone(free) };
         for flags in [KERNEL, HIGH, OOM, atomic(), AllocFlags::CMA] {
-            let full = zone.ok(Order::ZERO, MARKS.min, flags);
-            assert_eq!(zone.ok_fast(Order::ZERO, &MARKS, Mark::Min, flags), full);
+            let full = zone.ok(Order::ZERO, WATERMARKS.min, flags);
+            assert_eq!(zone.ok_fast(Order::ZERO, &WATERMARKS, Watermark::Min, flags), full);
         }
     }
 }
@@ -169,7 +176,7 @@ fn huge_pages_raise_min_free_kbytes_but_never_lower_it() {
     assert_eq!(min_free_kbytes_for_thp(0, 3, 200_000), 40_000);
 }
 
-/// LB K.2: marks read from a running 6.18 with 67584 KiB, at three sizes of its Normal zone.
+/// LB K.2: watermarks read from a running 6.18 with 67584 KiB, at three sizes of its Normal zone.
 #[test]
 fn marks_are_those_of_a_live_kernel() {
     let live: [([u64; 3], [[u64; 4]; 3]); 2] = [
@@ -182,9 +189,9 @@ fn marks_are_those_of_a_live_kernel() {
             [[33, 41, 49, 57], [6788, 8485, 10182, 11879], [10073, 12591, 15109, 17627]],
         ),
     ];
-    for (managed, marks) in live {
-        for (i, want) in marks.iter().enumerate() {
-            let got = Watermarks::compute(&MarkInputs {
+    for (managed, watermarks) in live {
+        for (i, want) in watermarks.iter().enumerate() {
+            let got = Watermarks::compute(&WatermarkInputs {
                 kind: ZoneKind::ALL[i],
                 managed: managed[i],
                 lowmem_managed: managed.iter().sum(),
@@ -199,7 +206,7 @@ fn marks_are_those_of_a_live_kernel() {
 
 #[test]
 fn a_movable_zone_has_a_token_min_and_an_uncapped_gap() {
-    let mut zone = MarkInputs {
+    let mut zone = WatermarkInputs {
         kind: ZoneKind::Movable,
         managed: 1 << 22,
         lowmem_managed: 1 << 20,
@@ -207,37 +214,37 @@ fn a_movable_zone_has_a_token_min_and_an_uncapped_gap() {
         min_free_kbytes: 40_000,
         scale_factor: 10,
     };
-    let marks = Watermarks::compute(&zone);
-    assert_eq!((marks.min, marks.low), (128, 128 + 10_000));
+    let watermarks = Watermarks::compute(&zone);
+    assert_eq!((watermarks.min, watermarks.low), (128, 128 + 10_000));
     zone.managed = 0;
-    let marks = Watermarks::compute(&zone);
-    assert_eq!((marks.min, marks.promo), (32, 32));
+    let watermarks = Watermarks::compute(&zone);
+    assert_eq!((watermarks.min, watermarks.promo), (32, 32));
     zone.kind = ZoneKind::Device;
     assert_eq!(Watermarks::compute(&zone), Watermarks::default());
-    zone = MarkInputs { kind: ZoneKind::Movable, movable: MovableMin::Share, ..zone };
+    zone = WatermarkInputs { kind: ZoneKind::Movable, movable: MovableMin::Share, ..zone };
     assert_eq!(Watermarks::compute(&zone), Watermarks::default());
 }
 
 #[test]
 fn a_boost_grows_by_pageblocks_to_its_limit_and_falls_by_what_was_seen() {
-    let mut marks = MARKS;
-    assert!(marks.raise_boost(1 << 20, BOOST_FACTOR_DEFAULT));
-    assert_eq!(marks.boost, 512);
+    let mut watermarks = WATERMARKS;
+    assert!(watermarks.raise_boost(1 << 20, BOOST_FACTOR_DEFAULT));
+    assert_eq!(watermarks.boost, 512);
     for _ in 0..9 {
-        marks.raise_boost(1 << 20, BOOST_FACTOR_DEFAULT);
+        watermarks.raise_boost(1 << 20, BOOST_FACTOR_DEFAULT);
     }
-    assert_eq!(marks.boost, 1500 * 3 / 2); // of the stored high mark, without the boost
-    marks.lower_boost(512);
-    assert_eq!(marks.boost, 2250 - 512);
-    assert!(!marks.raise_boost(1 << 20, 0));
-    assert!(!marks.raise_boost(4 * 512 - 1, BOOST_FACTOR_DEFAULT));
-    assert_eq!(marks.boost, 2250 - 512);
+    assert_eq!(watermarks.boost, 1500 * 3 / 2); // of the stored high watermark, without the boost
+    watermarks.lower_boost(512);
+    assert_eq!(watermarks.boost, 2250 - 512);
+    assert!(!watermarks.raise_boost(1 << 20, 0));
+    assert!(!watermarks.raise_boost(4 * 512 - 1, BOOST_FACTOR_DEFAULT));
+    assert_eq!(watermarks.boost, 2250 - 512);
     // A tiny factor still allows one pageblock; none at all allows nothing.
-    let mut small = MARKS;
+    let mut small = WATERMARKS;
     assert!(small.raise_boost(1 << 20, 10));
     assert_eq!(small.boost, 512);
     // The smallest zone that gains from it.
-    let mut edge = MARKS;
+    let mut edge = WATERMARKS;
     assert!(edge.raise_boost(4 * 512, BOOST_FACTOR_DEFAULT));
     assert!(!Watermarks::default().raise_boost(1 << 20, BOOST_FACTOR_DEFAULT));
 }
@@ -259,9 +266,9 @@ fn lowmem_reserves_are_those_of_a_live_kernel() {
 
 #[test]
 fn the_total_reserve_of_a_zone_is_at_most_the_zone() {
-    let marks = Watermarks { high: 11, ..Watermarks::default() };
-    assert_eq!(total_reserve(3840, &[0, 2968, 8088, 8088, 8088], &marks), 3840);
-    assert_eq!(total_reserve(9000, &[0, 2968, 8088, 8088, 8088], &marks), 8099);
+    let watermarks = Watermarks { high: 11, ..Watermarks::default() };
+    assert_eq!(total_reserve(3840, &[0, 2968, 8088, 8088, 8088], &watermarks), 3840);
+    assert_eq!(total_reserve(9000, &[0, 2968, 8088, 8088, 8088], &watermarks), 8099);
 }
 
 /// The figures are those of a 6.12 kernel with two nodes, whose `MemAvailable` is 3806788 kB.
@@ -270,13 +277,16 @@ fn available_is_what_is_free_beyond_reserves_and_half_of_what_can_be_had_back() 
     let memory = Memory {
         free: 988_324,
         total_reserve: (1955 + 128) + 16_863 + (988 + 8269) + 8526,
-        low_marks: 107 + 14_053 + 6891 + 7105 + 2 * 32,
+        low_watermarks: 107 + 14_053 + 6891 + 7105 + 2 * 32,
         file_lru: 0,
         reclaimable: 203,
     };
     assert_eq!(available_pages(&memory) * 4, 3_806_788);
-    // Of large caches the low marks are kept, not the half.
+    // Of large caches the low watermarks are kept, not the half.
     let cached = Memory { file_lru: 100_000, ..memory };
-    assert_eq!(available_pages(&cached) - available_pages(&memory), 100_000 - memory.low_marks);
+    assert_eq!(
+        available_pages(&cached) - available_pages(&memory),
+        100_000 - memory.low_watermarks
+    );
     assert_eq!(available_pages(&Memory { free: 0, ..memory }), 0);
 }

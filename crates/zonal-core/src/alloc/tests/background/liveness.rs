@@ -1,4 +1,4 @@
-//! After any load that stops, free pages are above the high mark in a bounded number of steps.
+//! After any load that stops, free pages are above the high watermark in a bounded number of steps.
 
 use super::*;
 use crate::alloc::WOKEN_SOON_NS;
@@ -33,8 +33,8 @@ fn free_pages_are_above_high_a_few_steps_after_the_load() {
     }
 }
 
-/// The same while the marks have moved apart: it is the marks in force that are reached, and the
-/// old ones are back when it sleeps.
+/// The same while the watermarks have moved apart: it is the watermarks in force that are reached,
+/// and the old ones are back when it sleeps.
 #[test]
 fn marks_that_moved_apart_take_no_more_steps() {
     let mut policy = Policy {
@@ -48,22 +48,22 @@ fn marks_that_moved_apart_take_no_more_steps() {
     let mut reclaimer = pool.background_start(NodeId(0));
     put_to_sleep(pool, &mut reclaimer);
     leave(pool, 1240, true);
-    let home = pool.platform();
+    let platform = pool.platform();
     for _ in 0..40 {
-        let wakes = home.wakes.lock().unwrap().len();
-        while home.wakes.lock().unwrap().len() == wakes {
+        let wakes = platform.wakes.lock().unwrap().len();
+        while platform.wakes.lock().unwrap().len() == wakes {
             let got = pool.alloc(Request::new(Order::ZERO).gfp(Gfp::NOWAIT)).unwrap();
-            home.held.lock().unwrap().push(got);
+            platform.held.lock().unwrap().push(got);
         }
-        home.now_ns.fetch_add(WOKEN_SOON_NS / 2, Relaxed);
+        platform.now_ns.fetch_add(WOKEN_SOON_NS / 2, Relaxed);
         let (steps, next) = run(pool, &mut reclaimer);
         assert_eq!(next, Next::Nap(NAP_NS));
         assert!(steps <= STEPS_MAX, "{steps} steps");
-        assert!(free_pages(pool) > pool.zones()[0].marks().mark(Mark::High));
+        assert!(free_pages(pool) > pool.zones()[0].watermarks().of(Watermark::High));
     }
-    assert!(pool.zones()[0].marks().low > 2000, "they did move apart");
+    assert!(pool.zones()[0].watermarks().low > 2000, "they did move apart");
     assert_eq!(pool.background_step(&mut reclaimer), Next::Sleep);
-    assert_eq!(pool.zones()[0].marks().low, 1250);
+    assert_eq!(pool.zones()[0].watermarks().low, 1250);
     pool.validate().unwrap();
 }
 

@@ -3,7 +3,7 @@
 use std::vec::Vec;
 
 use super::counters::{ZONE, alloc, with};
-use super::home::{LISTS_ALONE, Shape, on_cpu, steps_of};
+use super::platform::{LISTS_ALONE, Shape, on_cpu, steps_of};
 use crate::alloc::Request;
 use crate::platform::{Instruction, Line, Step};
 use crate::policy::Policy;

@@ -1,9 +1,9 @@
-//! Hot and cold lists of about 2.6.24 (LB E.11): two stores for each zone and CPU, chosen by a
+//! Hot and cold lists of about 2.6.24 (LB E.11): two pcps for each zone and CPU, chosen by a
 //! hint.
 
 use std::vec::Vec;
 
-use super::home::{Script, Shape, on_cpu};
+use super::platform::{Script, Shape, on_cpu};
 use crate::alloc::{Allocator, FreeError, Request};
 use crate::gfp::Gfp;
 use crate::policy::{PcpPolicy, Policy};
@@ -17,7 +17,7 @@ fn alloc(pool: &Allocator<'_, Script>, cold: bool) -> Pfn {
     pool.alloc(Request::new(Order::ZERO).gfp(gfp)).unwrap()
 }
 
-/// Pages on the hot and on the cold store.
+/// Pages on the hot and on the cold pcp.
 fn counts(pool: &Allocator<'_, Script>, cpu: u32) -> (u32, u32) {
     let cold = pool.tables().cold_pcp(ZONE, CpuId(cpu)).expect("the policy has cold lists");
     (pool.pcp(ZONE, CpuId(cpu)).count(), cold.count())
@@ -81,7 +81,7 @@ fn a_page_on_cold_lists_is_as_safe_as_any() {
     while let Ok(page) = pool.alloc(Request::new(Order::ZERO).gfp(Gfp::KERNEL | Gfp::COLD)) {
         held.push(page);
     }
-    assert!(held.len() as u64 + pool.zones()[0].marks().min + 1 >= all);
+    assert!(held.len() as u64 + pool.zones()[0].watermarks().min + 1 >= all);
     assert_eq!(counts(&pool, 0), (0, 0));
     held.into_iter().for_each(|page| pool.free_cold(page, Order::ZERO).unwrap());
     pool.cpu_dead(CpuId(0));

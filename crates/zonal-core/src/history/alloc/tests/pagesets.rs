@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-use super::home::{Script, Shape, zone};
+use super::platform::{Script, Shape, zone};
 use crate::alloc::Allocator;
 use crate::machine::ZoneSpec;
 use crate::platform::Platform;

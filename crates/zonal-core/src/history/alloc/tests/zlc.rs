@@ -5,7 +5,7 @@ use std::boxed::Box;
 use std::cell::{Cell, RefCell};
 use std::vec::Vec;
 
-use super::home::{Shape, distances, on_cpu, zone};
+use super::platform::{Shape, distances, on_cpu, zone};
 use crate::alloc::{Allocator, Request};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
@@ -15,7 +15,7 @@ use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::sync::{LockWord, Wait};
 use crate::types::{Choice, CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 
-/// Blocks of an order without per-CPU lists: each allocation is seen by the marks.
+/// Blocks of an order without per-CPU lists: each allocation is seen by the watermarks.
 const ORDER: u32 = 4;
 const SECOND: u64 = 1_000_000_000;
 
@@ -113,7 +113,7 @@ fn zone_of(pool: &Pool, pfn: Pfn) -> u16 {
     pool.zones().iter().find(|zone| zone.contains(pfn)).unwrap().id().0
 }
 
-/// Takes all blocks of the zone, whatever its marks say, without reclaim and past the cache.
+/// Takes all blocks of the zone, whatever its watermarks say, without reclaim and past the cache.
 fn fill(pool: &Pool, zone: u16) -> Vec<Pfn> {
     let zone = &pool.zones()[usize::from(zone)];
     let kind = if zone.kind() == ZoneKind::Dma32 { Gfp::DMA32 } else { Gfp::default() };
@@ -220,8 +220,8 @@ fn a_request_for_this_node_neither_uses_nor_fills_the_cache() {
     fill(pool, 1);
     let this_node = request().gfp(Gfp::KERNEL | Gfp::THISNODE | Gfp::NORETRY);
     assert!(pool.alloc(this_node).is_err());
-    // Each walk, with the low mark, the min mark, and after the drain, goes two rounds over Normal
-    // and DMA32.
+    // Each walk, with the low watermark, the min watermark, and after the drain, goes two rounds
+    // over Normal and DMA32.
     assert_eq!(tries(), [6, 6, 0]);
     assert!((0..3).all(|position| pool.nodes()[0].cache.worth(position)));
     allocate(pool, 1, 2);

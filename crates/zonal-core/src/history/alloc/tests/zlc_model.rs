@@ -9,8 +9,8 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::home::{Shape, distances, on_cpu, zone};
-use crate::alloc::search::{Search, mark_of};
+use super::platform::{Shape, distances, on_cpu, zone};
+use crate::alloc::search::{Search, watermark_of};
 use crate::alloc::{Allocator, Request};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
@@ -28,7 +28,7 @@ const MODES: [u32; 4] = [0, 1, 3, 7];
 
 std::thread_local! {
     static NOW: RefCell<u64> = const { RefCell::new(0) };
-    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+    static SCENE: RefCell<Option<Scene>> = const { RefCell::new(None) };
 }
 
 /// What both sides reclaim from: the same script, read by each on its own copy.
@@ -46,23 +46,23 @@ impl Script {
 }
 
 /// The allocator's side of the script.
-struct World {
-    pool: &'static Allocator<'static, Home>,
+struct Scene {
+    pool: &'static Allocator<'static, TestPlatform>,
     script: Script,
     /// Blocks taken from each zone.
     taken: Vec<Vec<Pfn>>,
 }
 
-struct Home;
+struct TestPlatform;
 
-impl Wait for Home {
+impl Wait for TestPlatform {
     fn wait(&self, _word: &LockWord, _value: u32) {
         panic!("one thread never waits for itself");
     }
     fn wake_one(&self, _word: &LockWord) {}
 }
 
-impl Platform for Home {
+impl Platform for TestPlatform {
     fn cpu(&self) -> CpuId {
         CpuId(0)
     }
@@ -84,16 +84,16 @@ fn index(unit: Unit) -> usize {
     }
 }
 
-impl Reclaimer for Home {
+impl Reclaimer for TestPlatform {
     fn holdings(&self, unit: Unit) -> Holdings {
-        WORLD.with_borrow(|world| world.as_ref().unwrap().script.held[index(unit)])
+        SCENE.with_borrow(|scene| scene.as_ref().unwrap().script.held[index(unit)])
     }
     fn shrink(&self, pass: &Pass) -> Shrunk {
         if pass.by != By::NodeReclaim {
             return Shrunk::default();
         }
-        let (pool, blocks) = WORLD.with_borrow_mut(|world| {
-            let World { pool, script, taken } = world.as_mut().unwrap();
+        let (pool, blocks) = SCENE.with_borrow_mut(|scene| {
+            let Scene { pool, script, taken } = scene.as_mut().unwrap();
             let zone = match pass.unit {
                 Unit::Zone(zone) => usize::from(zone.0),
                 // A node's pages come from its first zone.
@@ -129,7 +129,7 @@ struct Case {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Preferred node, only this node, up to DMA32, may wait, with the low mark.
+    /// Preferred node, only this node, up to DMA32, may wait, with the low watermark.
     Scan(u16, bool, bool, bool, bool),
     /// So many blocks of a zone come back.
     Free(usize, usize),
@@ -146,7 +146,7 @@ struct ModelZone {
     free: u64,
     taken: u64,
     /// Min and low.
-    marks: [u64; 2],
+    watermarks: [u64; 2],
     /// Against requests up to DMA32 and up to Normal.
     reserve: [u64; 2],
 }
@@ -167,7 +167,7 @@ impl Model {
         let z = &self.zones[zone];
         let free = z.free as i64 - (BLOCK as i64 - 1);
         let reserve = z.reserve[usize::from(!dma32)];
-        free > (z.marks[usize::from(low)] + reserve) as i64
+        free > (z.watermarks[usize::from(low)] + reserve) as i64
     }
 
     fn reclaim(&mut self, zone: usize, may_wait: bool) -> i32 {
@@ -378,7 +378,7 @@ fn policy(case: &Case) -> Policy {
     policy
 }
 
-fn model(case: &Case, pool: &Allocator<'_, Home>) -> Model {
+fn model(case: &Case, pool: &Allocator<'_, TestPlatform>) -> Model {
     let zones: Vec<ModelZone> = pool
         .zones()
         .iter()
@@ -387,7 +387,7 @@ fn model(case: &Case, pool: &Allocator<'_, Home>) -> Model {
             dma32: zone.kind() == ZoneKind::Dma32,
             free: PAGES,
             taken: 0,
-            marks: [zone.marks().min, zone.marks().low],
+            watermarks: [zone.watermarks().min, zone.watermarks().low],
             reserve: [zone.reserve(ZoneKind::Dma32), zone.reserve(ZoneKind::Normal)],
         })
         .collect();
@@ -413,11 +413,11 @@ fn run(case: Case) {
     on_cpu(0);
     NOW.set(0);
     let shape: &'static Shape = Box::leak(Box::new(shape(&case)));
-    let pool: &'static Allocator<'static, Home> =
-        Box::leak(Box::new(shape.boot_on(policy(&case), Home)));
+    let pool: &'static Allocator<'static, TestPlatform> =
+        Box::leak(Box::new(shape.boot_on(policy(&case), TestPlatform)));
     let mut model = model(&case, pool);
     let zones = pool.zones().len();
-    WORLD.set(Some(World {
+    SCENE.set(Some(Scene {
         pool,
         script: case.script.clone(),
         taken: std::vec![Vec::new(); zones],
@@ -432,7 +432,7 @@ fn run(case: Case) {
                 gfp |= if dma32 { Gfp::DMA32 } else { Gfp::default() };
                 let request = Request::new(order).gfp(gfp).on(NodeId(node));
                 let flags = if low { AllocFlags::WMARK_LOW } else { AllocFlags::WMARK_MIN };
-                assert_eq!(mark_of(flags) as usize, usize::from(low));
+                assert_eq!(watermark_of(flags) as usize, usize::from(low));
                 // Without a zone for it the request is refused before any walk.
                 let search = Search::new(&pool.tables, &request).ok();
                 // A machine without DMA32 serves such requests from what is above.
@@ -442,7 +442,7 @@ fn run(case: Case) {
                 let zone = got.map(|pfn| (pfn.0 / PAGES) as usize);
                 assert_eq!(zone, expected, "step {number} of {case:?}");
                 if let (Some(zone), Some(pfn)) = (zone, got) {
-                    WORLD.with_borrow_mut(|w| w.as_mut().unwrap().taken[zone].push(pfn));
+                    SCENE.with_borrow_mut(|w| w.as_mut().unwrap().taken[zone].push(pfn));
                 }
             }
             Step::Free(zone, blocks) => {
@@ -450,8 +450,8 @@ fn run(case: Case) {
                 let blocks = blocks.min(model.zones[zone].taken as usize);
                 model.zones[zone].taken -= blocks as u64;
                 model.zones[zone].free += blocks as u64 * BLOCK;
-                let freed = WORLD.with_borrow_mut(|world| {
-                    let taken = &mut world.as_mut().unwrap().taken[zone];
+                let freed = SCENE.with_borrow_mut(|scene| {
+                    let taken = &mut scene.as_mut().unwrap().taken[zone];
                     taken.split_off(taken.len() - blocks)
                 });
                 freed.iter().for_each(|pfn| pool.free(*pfn, order).unwrap());
@@ -463,8 +463,8 @@ fn run(case: Case) {
             Step::Hold(unit, pages) => {
                 let unit = unit % case.script.held.len();
                 model.case.script.held[unit].inactive_file = pages;
-                WORLD.with_borrow_mut(|world| {
-                    world.as_mut().unwrap().script.held[unit].inactive_file = pages;
+                SCENE.with_borrow_mut(|scene| {
+                    scene.as_mut().unwrap().script.held[unit].inactive_file = pages;
                 });
             }
         }
@@ -477,7 +477,7 @@ fn run(case: Case) {
             assert!(full.iter().enumerate().all(|(at, full)| worth(at) != *full), "step {number}");
         }
     }
-    WORLD.take();
+    SCENE.take();
     assert_eq!(pool.tables.zone_of(Pfn(0)).map(|zone| zone.id), Some(ZoneId(0)));
 }
 

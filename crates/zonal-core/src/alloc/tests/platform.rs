@@ -1,4 +1,4 @@
-//! A home for tests: metadata in vectors, the CPU chosen by the test, no waiting.
+//! A platform for tests: metadata in vectors, the CPU chosen by the test, no waiting.
 
 use std::boxed::Box;
 use std::cell::{Cell, RefCell};
@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use crate::alloc::Allocator;
 use crate::machine::{Layout, Machine, Metadata, ZoneSpec};
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::{Platform, Step};
 use crate::policy::{PcpPolicy, Policy};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, LockWord, Ordering::Relaxed, Wait};
@@ -36,7 +36,7 @@ std::thread_local! {
 #[derive(Debug, Default)]
 pub struct Script {
     pub woken: AtomicU64,
-    /// Work items queued, and stores emptied by another CPU.
+    /// Work items queued, and pcps emptied by another CPU.
     pub drains: [AtomicU64; 2],
 }
 
@@ -54,7 +54,7 @@ impl Platform for Script {
     fn fence(&self, _cpu: CpuId) -> bool {
         true
     }
-    fn has_sections(&self) -> bool {
+    fn has_sequences(&self) -> bool {
         true
     }
     fn now_ns(&self) -> u64 {
@@ -90,7 +90,7 @@ pub fn on_cpu(cpu: u32) {
     CPU.set(cpu);
 }
 
-/// Runs `meanwhile` when the core next waits for a store that somebody has closed.
+/// Runs `meanwhile` when the core next waits for a pcp that somebody has closed.
 pub fn while_waiting(meanwhile: impl FnOnce() + 'static) {
     AT_RELAX.set(Some(Box::new(meanwhile)));
 }

@@ -1,6 +1,6 @@
-//! Blocks out of a closed store: an empty list is filled, a popped block handed out (LB E.6).
+//! Blocks out of a closed pcp: an empty list is filled, a popped block handed out (LB E.6).
 
-use super::StoreOps;
+use super::PcpOps;
 use crate::alloc::zone_ops::Want;
 use crate::pcp::tune;
 use crate::platform::{Platform, Step};
@@ -8,7 +8,7 @@ use crate::sync::Ordering::Relaxed;
 use crate::types::Pfn;
 use crate::zone::state::LockedZone;
 
-impl<P: Platform> StoreOps<'_, '_, P> {
+impl<P: Platform> PcpOps<'_, '_, P> {
     /// A block of `list`, which is filled if it is empty.
     pub fn take(&mut self, list: usize, want: Want) -> Option<Pfn> {
         loop {
@@ -44,7 +44,7 @@ impl<P: Platform> StoreOps<'_, '_, P> {
     pub fn refill(&mut self, list: usize, want: Want) -> u32 {
         let ops = self.ops;
         let (zone, pcp) = (ops.zone, self.closed.pcp);
-        let taken = self.take_batch(list);
+        let taken = self.take_magazine(list);
         if taken > 0 {
             return taken;
         }

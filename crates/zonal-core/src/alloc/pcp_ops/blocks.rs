@@ -7,10 +7,10 @@
 //! whatever its memory was used for before. Nothing is split or merged in the buddy, and nobody
 //! takes a zone lock while the list has blocks.
 
-use super::StoreOps;
+use super::PcpOps;
 use super::run::Words;
 use crate::alloc::zone_ops::Want;
-use crate::pcp::store::PcpList;
+use crate::pcp::state::PcpList;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Migratetype, Order, Pfn};
@@ -23,7 +23,7 @@ struct Whole {
     pages: usize,
 }
 
-impl<P: Platform> StoreOps<'_, '_, P> {
+impl<P: Platform> PcpOps<'_, '_, P> {
     /// `None`: the bulk calls go page by page. With mobility grouping the list of a page depends on
     /// its pageblock, so that neighbours may belong to two.
     fn whole(&self, mt: Migratetype) -> Option<Whole> {
@@ -98,7 +98,7 @@ impl<P: Platform> StoreOps<'_, '_, P> {
     }
 
     /// Takes the pages of one whole block back, if `pages` begins with all of them in a row, all of
-    /// them from this store's list of order 0, and puts the block on its list. Returns how many
+    /// them from this pcp's list of order 0, and puts the block on its list. Returns how many
     /// pages that were.
     #[inline]
     pub fn put_block_together<T: PartialEq>(

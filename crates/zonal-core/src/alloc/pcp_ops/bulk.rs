@@ -1,16 +1,16 @@
-//! Many order-0 pages to and from one list of a closed store (LB D.9).
+//! Many order-0 pages to and from one list of a closed pcp (LB D.9).
 
-use super::StoreOps;
+use super::PcpOps;
 use super::run::{RUN, Words};
 use crate::alloc::request::FreeError;
 use crate::alloc::zone_ops::{Want, ZoneOps};
-use crate::pcp::store::Pcp;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{Order, Pfn};
 use crate::zone::state::FAST_FREE;
 
-impl<P: Platform> StoreOps<'_, '_, P> {
+impl<P: Platform> PcpOps<'_, '_, P> {
     /// Fills `pages` from the front with what `make` makes of each page. Returns how many it got.
     #[inline]
     pub fn take_many<T>(
@@ -131,7 +131,7 @@ fn same_list<P: Platform>(ops: ZoneOps<'_, '_, P>, pfn: Pfn, order: Order, list:
 }
 
 /// Takes order-0 pages out of their owner's hands, from the front, and names them in slots. How
-/// many: up to the first that is not for this list or not handed out, of which the long way
+/// many: up to the first that is not for this list or not handed out, of which the core
 /// says which it is. Plain loads and stores: if two threads free one page at the same time, the
 /// last writer's CPU is in the word and the other copy is dropped when it is popped (PCP-3).
 #[inline]

@@ -1,9 +1,9 @@
-//! Whole batches between a closed store and its depot: what a full store leaves, an empty one takes
+//! Whole magazines between a closed pcp and its depot: what a full pcp leaves, an empty one takes
 //! (see [`crate::pcp::depot`]).
 
-use super::StoreOps;
+use super::PcpOps;
 use crate::alloc::zone_ops::{PRESSED, Want, depot_word};
-use crate::pcp::depot::{Batch, Depot};
+use crate::pcp::depot::{Depot, Magazine};
 use crate::pcp::tune::{self, BulkFree};
 use crate::platform::{Platform, Step};
 use crate::prefetch;
@@ -11,7 +11,7 @@ use crate::sync::Ordering::Relaxed;
 use crate::types::Order;
 use crate::zone::state::LockedZone;
 
-/// Most batches that one refill leaves in a depot.
+/// Most magazines that one refill leaves in a depot.
 const FILL_MAX: usize = 16;
 /// Most blocks that it takes out of the buddy.
 const TAKEN_MAX: usize = 64;
@@ -41,10 +41,10 @@ impl Taken {
     }
 }
 
-impl<P: Platform> StoreOps<'_, '_, P> {
-    /// As [`drain_pages`](Self::drain_pages), but whole batches go to the depot first. Then less
-    /// than a batch stays; of a stream of large frees nothing does. Under pressure all goes to the
-    /// buddy: who looks for memory looks there.
+impl<P: Platform> PcpOps<'_, '_, P> {
+    /// As [`drain_pages`](Self::drain_pages), but whole magazines go to the depot first. Then less
+    /// than a magazine stays; of a stream of large frees nothing does. Under pressure all goes to
+    /// the buddy: who looks for memory looks there.
     pub fn give_back(&mut self, bulk: BulkFree, first: usize) -> u32 {
         let ops = self.ops;
         let BulkFree { pages, forced } = bulk;
@@ -54,25 +54,25 @@ impl<P: Platform> StoreOps<'_, '_, P> {
         let chunk = self.closed.pcp.batch();
         for list in (first..ops.on.map.len()).chain(0..first) {
             let bits = self.closed.pcp.lists[list].order_bits;
-            let whole = self.batch_blocks(depot, list);
-            // A stream of large frees spreads over lists that have less than a batch each.
+            let whole = self.magazine_blocks(depot, list);
+            // A stream of large frees spreads over lists that have less than a magazine each.
             let least = if forced { 1 } else { whole };
             while self.closed.len(list) >= least && left > 0 {
                 let blocks = self.closed.len(list).min(whole);
-                let batch = blocks << bits;
+                let magazine = blocks << bits;
                 // Blocks larger than a chunk go one by one.
-                if !forced && left < batch.min(chunk) {
+                if !forced && left < magazine.min(chunk) {
                     stayed = left < pages;
                     break;
                 }
-                if depot.has_surplus(batch) {
-                    left = left.saturating_sub(self.drain_pages(batch, list));
+                if depot.has_surplus(magazine) {
+                    left = left.saturating_sub(self.drain_pages(magazine, list));
                     continue;
                 }
-                if !self.put_batch(depot, list, blocks) {
+                if !self.put_magazine(depot, list, blocks) {
                     return pages - left + self.drain_pages(left, first);
                 }
-                left = left.saturating_sub(batch);
+                left = left.saturating_sub(magazine);
             }
         }
         match stayed {
@@ -82,11 +82,11 @@ impl<P: Platform> StoreOps<'_, '_, P> {
     }
 
     /// Leaves the `blocks` coldest blocks of a list. `false`: the depot has no room for them.
-    fn put_batch(&mut self, depot: &Depot, list: usize, blocks: u32) -> bool {
+    fn put_magazine(&mut self, depot: &Depot, list: usize, blocks: u32) -> bool {
         let ops = self.ops;
         let pcp = self.closed.pcp;
         let record = &pcp.lists[list];
-        let Some(mut batch) = depot.reserve(ops.on.slots, blocks << record.order_bits) else {
+        let Some(mut magazine) = depot.reserve(ops.on.slots, blocks << record.order_bits) else {
             return false;
         };
         let word = depot_word(record).0;
@@ -95,37 +95,37 @@ impl<P: Platform> StoreOps<'_, '_, P> {
             let frame = slot.load(Relaxed);
             if ops.on.word(frame).load(Relaxed) == record.cached {
                 ops.on.word(frame).store(word, Relaxed);
-                batch.give(frame);
+                magazine.give(frame);
             } else {
                 // A stray copy (PCP-3).
                 pcp.events.double_frees.fetch_add(1, Relaxed);
             }
         }
         self.closed.drop_cold(list, blocks);
-        depot.put(batch, list, record.block_pages);
+        depot.put(magazine, list, record.block_pages);
         pcp.events.depot_puts.fetch_add(1, Relaxed);
         pcp.events.depot_put_pages.fetch_add(u64::from(blocks) << record.order_bits, Relaxed);
         ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
         true
     }
 
-    /// Fills an empty list with a batch of the depot. Returns its blocks.
-    pub fn take_batch(&mut self, list: usize) -> u32 {
+    /// Fills an empty list with a magazine of the depot. Returns its blocks.
+    pub fn take_magazine(&mut self, list: usize) -> u32 {
         let ops = self.ops;
         let pcp = self.closed.pcp;
         let Some(depot) = ops.depot(pcp).filter(|depot| depot.pages() > 0) else { return 0 };
         let record = &pcp.lists[list];
-        let Some(batch) = depot.take(ops.on.slots, list, record.block_pages) else { return 0 };
+        let Some(magazine) = depot.take(ops.on.slots, list, record.block_pages) else { return 0 };
         let word = depot_word(record).0;
-        let frames = batch.frames();
-        // Their lines are in the cache of whoever left the batch. Asked for one after the other
+        let frames = magazine.frames();
+        // Their lines are in the cache of whoever left the magazine. Asked for one after the other
         // they would come one after the other.
         for slot in frames.iter().rev() {
             prefetch::for_write(ops.on.word(slot.load(Relaxed)));
         }
         let held = self.closed.count() + ((frames.len() as u32) << record.order_bits);
         if self.closed.cover(held) < held {
-            depot.put(batch, list, record.block_pages);
+            depot.put(magazine, list, record.block_pages);
             return 0;
         }
         let mut state = self.closed.state_without_factor();
@@ -141,22 +141,22 @@ impl<P: Platform> StoreOps<'_, '_, P> {
         }
         let blocks = frames.len() as u32;
         self.closed.refilled(list, sink);
-        depot.emptied(ops.on.slots, batch);
+        depot.emptied(ops.on.slots, magazine);
         pcp.events.depot_takes.fetch_add(1, Relaxed);
         pcp.events.depot_taken_pages.fetch_add(u64::from(blocks) << record.order_bits, Relaxed);
         ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
         blocks
     }
 
-    /// Blocks of a list that make a batch.
-    fn batch_blocks(&self, depot: &Depot, list: usize) -> u32 {
+    /// Blocks of a list that make a magazine.
+    fn magazine_blocks(&self, depot: &Depot, list: usize) -> u32 {
         let pcp = self.closed.pcp;
         (pcp.batch() >> pcp.lists[list].order_bits).clamp(1, depot.blocks())
     }
 
     /// Fills an empty list and the depot with whole blocks of the buddy. The zone lock is held for
     /// a few blocks; what they are split into is written without it. `wanted` blocks, and what
-    /// makes no whole batch, go to the list, the rest is left for the group. Returns the list's
+    /// makes no whole magazine, go to the list, the rest is left for the group. Returns the list's
     /// blocks; 0 where no depot is filled so, under pressure, and if there is nothing of the type.
     pub fn refill_whole(&mut self, (list, wanted): (usize, u32), want: Want) -> u32 {
         let ops = self.ops;
@@ -166,10 +166,10 @@ impl<P: Platform> StoreOps<'_, '_, P> {
         let most = Order::new(u32::from(ops.on.policy.pcp.depot.block)).unwrap_or(Order::MAX);
         let depot = ops.depot(pcp).filter(|_| most > want.order && !ops.zone.has(PRESSED));
         let Some(depot) = depot else { return 0 };
-        let blocks = self.batch_blocks(depot, list);
+        let blocks = self.magazine_blocks(depot, list);
         let Some(list_room) = record.cap.checked_sub(blocks) else { return 0 };
         let wanted = wanted.min(list_room + 1);
-        // What makes no whole batch goes to the list, too.
+        // What makes no whole magazine goes to the list, too.
         let most_held = self.closed.count() + ((wanted + blocks) << bits);
         if self.closed.cover(most_held) < most_held {
             return 0;
@@ -178,11 +178,12 @@ impl<P: Platform> StoreOps<'_, '_, P> {
         let again = u32::from(wanted > blocks);
         let whole = (wanted << bits << again).next_power_of_two().min(most.pages() as u32) >> bits;
         // Room first: what has been taken must go somewhere.
-        let mut batches: [Option<Batch<'_>>; FILL_MAX] = [const { None }; FILL_MAX];
+        let mut magazines: [Option<Magazine<'_>>; FILL_MAX] = [const { None }; FILL_MAX];
         let mut room = 0;
-        for batch in batches.iter_mut().take((whole.saturating_sub(wanted) / blocks) as usize) {
-            *batch = depot.reserve(ops.on.slots, blocks << bits);
-            if batch.is_none() {
+        for magazine in magazines.iter_mut().take((whole.saturating_sub(wanted) / blocks) as usize)
+        {
+            *magazine = depot.reserve(ops.on.slots, blocks << bits);
+            if magazine.is_none() {
                 break;
             }
             room += 1;
@@ -200,16 +201,16 @@ impl<P: Platform> StoreOps<'_, '_, P> {
         }
         self.closed.refilled(list, sink);
         let word = depot_word(record).0;
-        for (at, mut batch) in batches.into_iter().flatten().enumerate() {
+        for (at, mut magazine) in magazines.into_iter().flatten().enumerate() {
             if at as u32 >= full {
-                depot.emptied(ops.on.slots, batch);
+                depot.emptied(ops.on.slots, magazine);
                 continue;
             }
             for frame in frames.by_ref().take(blocks as usize) {
                 ops.on.word(frame).store(word, Relaxed);
-                batch.give(frame);
+                magazine.give(frame);
             }
-            depot.put(batch, list, record.block_pages);
+            depot.put(magazine, list, record.block_pages);
             ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
         }
         pcp.events.refills.fetch_add(u64::from(got > 0), Relaxed);

@@ -1,4 +1,4 @@
-//! The restartable sections of this program, as the kernel sees them: one descriptor each, in the
+//! The restartable sequences of this program, as the kernel sees them: one descriptor each, in the
 //! linker's section `__rseq_cs`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,7 @@ unsafe extern "C" {
     static END: Descriptor;
 }
 
-/// All sections of the program: one for each place where one was inlined.
+/// All sequences of the program: one for each place where one was inlined.
 pub fn all() -> &'static [Descriptor] {
     let (first, end) = (&raw const FIRST, &raw const END);
     let count = (end as usize - first as usize) / size_of::<Descriptor>();
@@ -29,7 +29,7 @@ pub fn all() -> &'static [Descriptor] {
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
-/// The section that an instruction is in.
+/// The sequence that an instruction is in.
 pub fn of(instruction: u64) -> Option<&'static Descriptor> {
     all().iter().find(|cs| instruction.wrapping_sub(cs.start) < cs.length.load(Relaxed))
 }

@@ -1,7 +1,7 @@
 //! The lab's home for the core: virtual CPUs, and a clock that work and waiting move on.
 //!
-//! One thread plays all CPUs in turn. What the core does tells the home through
-//! [`Platform::cost`]; the home charges it to the CPU whose turn it is.
+//! One thread plays all CPUs in turn. What the core does tells the platform through
+//! [`Platform::cost`]; the platform charges it to the CPU whose turn it is.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -13,7 +13,7 @@ use crate::cost::clock::Clock;
 use crate::cost::contents::{Access, Contents, Lines};
 use crate::cost::directory::{Directory, LineId};
 use crate::cost::kernel::{ITEM_QUEUE_NS, ITEM_RUN_NS};
-use crate::cost::lock::{HANDOVER_LINES, LINES_PER_STORE, LockClock};
+use crate::cost::lock::{HANDOVER_LINES, LINES_PER_PCP, LockClock};
 use crate::cost::shared_core::SharedCores;
 use crate::machine::{Machine, WorkCosts};
 
@@ -68,7 +68,7 @@ counts!(Happened: folds, pages_moved, lock_holds, lock_contended, fetches, lines
 
 /// The virtual machine.
 #[derive(Debug)]
-pub struct VirtualHome {
+pub struct VirtualPlatform {
     cpu: AtomicU32,
     /// Cycles of the CPU whose turn it is.
     clock: AtomicU64,
@@ -105,16 +105,16 @@ struct Meter {
     happened: Happened,
 }
 
-impl VirtualHome {
+impl VirtualPlatform {
     /// A machine whose core has `zones` zones.
-    pub fn new(machine: &Machine, zones: usize) -> VirtualHome {
+    pub fn new(machine: &Machine, zones: usize) -> VirtualPlatform {
         let cache_of: Vec<u32> =
             (0..machine.cpus()).map(|cpu| machine.llc_of_core(machine.core_of(cpu))).collect();
         let caches = cache_of.iter().max().map_or(1, |last| last + 1);
         let depots = zones as u32 * caches;
         let lines = zones as u32 * LINES_PER_ZONE + MACHINE_LINES + depots;
         let cycles = |ns: u64| (ns as f64 * machine.ghz) as u64;
-        VirtualHome {
+        VirtualPlatform {
             cpu: AtomicU32::new(0),
             clock: AtomicU64::new(0),
             charges: AtomicBool::new(true),
@@ -299,7 +299,7 @@ impl Meter {
             }
             Step::DrainRemote(_, of) => {
                 let owner = self.core_of[of.0 as usize];
-                let lines = LINES_PER_STORE * self.contents.transfer(owner, core);
+                let lines = LINES_PER_PCP * self.contents.transfer(owner, core);
                 self.owed[of.0 as usize] += lines;
                 self.spent.pages += lines + self.locked;
                 lines + self.locked
@@ -354,12 +354,12 @@ impl Meter {
     }
 }
 
-impl Wait for VirtualHome {
+impl Wait for VirtualPlatform {
     fn wait(&self, _word: &LockWord, _value: u32) {}
     fn wake_one(&self, _word: &LockWord) {}
 }
 
-impl Platform for VirtualHome {
+impl Platform for VirtualPlatform {
     fn cpu(&self) -> CpuId {
         CpuId(self.cpu.load(Relaxed))
     }

@@ -19,7 +19,7 @@ use crate::sys::{clock, futex};
 /// How long a request that must not fail waits between two looks.
 const NOFAIL_WAIT: Duration = Duration::from_millis(1);
 
-/// How a pool's per-CPU stores are kept consistent.
+/// How a pool's pcps are kept consistent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// Restartable sequences: no lock, no atomic read-modify-write on the way of a hot operation.
@@ -39,27 +39,27 @@ impl fmt::Display for Mode {
 
 /// The platform of a pool: what the core's [`Allocator`](zonal_core::alloc::Allocator) runs on.
 #[derive(Debug)]
-pub struct Home {
+pub struct ProcessPlatform {
     /// Where this process' threads can read their CPU, if the kernel says it there.
     area: Option<RseqArea>,
-    /// Keeps sections out of a store, where restartable sequences are used.
-    sections: Option<RseqFence>,
+    /// Keeps sequences out of a pcp, where restartable sequences are used.
+    sequences: Option<RseqFence>,
     cpus: u32,
     consumers: Arc<Registry>,
     bells: Bells,
     fences: AtomicU64,
 }
 
-impl Home {
+impl ProcessPlatform {
     pub(crate) fn new(
         area: Option<RseqArea>,
-        sections: Option<RseqFence>,
+        sequences: Option<RseqFence>,
         cpus: u32,
         consumers: Arc<Registry>,
         nodes: usize,
-    ) -> Home {
+    ) -> ProcessPlatform {
         let bells = Bells::new(nodes);
-        Home { area, sections, cpus, consumers, bells, fences: AtomicU64::new(0) }
+        ProcessPlatform { area, sequences, cpus, consumers, bells, fences: AtomicU64::new(0) }
     }
 
     pub(crate) fn bells(&self) -> &Bells {
@@ -70,7 +70,7 @@ impl Home {
         &self.consumers
     }
 
-    /// Times another CPU had to be interrupted to own its store (membarrier).
+    /// Times another CPU had to be interrupted to own its pcp (membarrier).
     pub fn fences(&self) -> u64 {
         self.fences.load(Relaxed)
     }
@@ -80,7 +80,7 @@ impl Home {
     }
 }
 
-impl Wait for Home {
+impl Wait for ProcessPlatform {
     fn wait(&self, word: &LockWord, value: u32) {
         // However the wait ends, the caller looks at the word again.
         let _ = futex::wait(futex::word_of(word), value, None);
@@ -90,26 +90,26 @@ impl Wait for Home {
     }
 }
 
-impl Platform for Home {
+impl Platform for ProcessPlatform {
     #[inline]
     fn cpu(&self) -> CpuId {
         let cpu = match self.area {
             Some(area) => area.current_cpu(),
             None => getcpu().0,
         };
-        // A CPU that came up after the pool was made shares the stores of another.
+        // A CPU that came up after the pool was made shares the pcps of another.
         CpuId(if cpu < self.cpus { cpu } else { cpu % self.cpus })
     }
 
-    fn has_sections(&self) -> bool {
-        self.sections.is_some()
+    fn has_sequences(&self) -> bool {
+        self.sequences.is_some()
     }
 
-    /// On the CPU itself nothing is needed: whoever was inside a section there was preempted to let
-    /// this thread run, and the kernel restarts it. Elsewhere the kernel is asked to interrupt.
+    /// On the CPU itself nothing is needed: whoever was inside a sequence there was preempted to
+    /// let this thread run, and the kernel restarts it. Elsewhere the kernel is asked to interrupt.
     #[inline]
     fn fence(&self, cpu: CpuId) -> bool {
-        let (Some(area), Some(fence)) = (self.area, self.sections) else { return true };
+        let (Some(area), Some(fence)) = (self.area, self.sequences) else { return true };
         if area.current_cpu() == cpu.0 {
             return true;
         }

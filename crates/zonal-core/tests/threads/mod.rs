@@ -1,11 +1,11 @@
-//! A home of plain threads for integration tests: no restartable sections, locks that yield.
+//! A platform of plain threads for integration tests: no restartable sequences, locks that yield.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use zonal_core::alloc::Allocator;
 use zonal_core::machine::{Layout, Machine, Metadata, ZoneSpec};
-use zonal_core::pcp::store::Pcp;
+use zonal_core::pcp::state::Pcp;
 use zonal_core::platform::Platform;
 use zonal_core::policy::Policy;
 use zonal_core::sync::{LockWord, Wait};
@@ -48,16 +48,16 @@ impl Platform for Threads {
 }
 
 /// A machine and its policy. Records live as long as the process: tests are short.
-pub struct Home {
+pub struct TestMachine {
     zones: Vec<ZoneSpec>,
     cpus: Vec<NodeId>,
     distances: Vec<u8>,
     policy: Policy,
 }
 
-impl Home {
+impl TestMachine {
     /// `nodes` nodes of one Normal zone of `pages` pages, each with `cpus` CPUs.
-    pub fn uniform(nodes: usize, pages: u64, cpus: usize) -> Home {
+    pub fn uniform(nodes: usize, pages: u64, cpus: usize) -> TestMachine {
         let zone = |node: usize| ZoneSpec {
             node: NodeId(node as u16),
             kind: ZoneKind::Normal,
@@ -66,7 +66,7 @@ impl Home {
             present: pages,
         };
         let distance = |i: usize| if i / nodes == i % nodes { 10 } else { 20 };
-        Home {
+        TestMachine {
             zones: (0..nodes).map(zone).collect(),
             cpus: (0..nodes * cpus).map(|cpu| NodeId((cpu / cpus) as u16)).collect(),
             distances: (0..nodes * nodes).map(distance).collect(),
@@ -74,24 +74,24 @@ impl Home {
         }
     }
 
-    pub fn policy(self, policy: Policy) -> Home {
-        Home { policy, ..self }
+    pub fn policy(self, policy: Policy) -> TestMachine {
+        TestMachine { policy, ..self }
     }
 
     /// An allocator with all memory online.
     pub fn boot(self) -> Allocator<'static, Threads> {
-        let home: &'static Home = Box::leak(Box::new(self));
+        let parts: &'static TestMachine = Box::leak(Box::new(self));
         let machine = Machine {
-            distances: &home.distances,
-            zones: &home.zones,
-            cpus: &home.cpus,
+            distances: &parts.distances,
+            zones: &parts.zones,
+            cpus: &parts.cpus,
             cache_slice_bytes: 0,
             caches: &[],
         };
         fn some<T>(len: usize, zero: impl Fn() -> T) -> &'static mut [T] {
             Vec::leak((0..len).map(|_| zero()).collect())
         }
-        let layout = Layout::of(&machine, &home.policy).unwrap();
+        let layout = Layout::of(&machine, &parts.policy).unwrap();
         let metadata = Metadata {
             zones: some(layout.zones, Zone::default),
             pcps: some(layout.pcps, Pcp::default),
@@ -102,8 +102,8 @@ impl Home {
             zonelist: some(layout.zonelist, || ZoneId(0)),
             numa: some(layout.numa, NumaDeltas::default),
         };
-        let allocator = Allocator::new(&machine, home.policy, metadata, Threads).unwrap();
-        for (id, zone) in home.zones.iter().enumerate() {
+        let allocator = Allocator::new(&machine, parts.policy, metadata, Threads).unwrap();
+        for (id, zone) in parts.zones.iter().enumerate() {
             let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
             allocator.online(ZoneId(id as u16), pages).unwrap();
         }

@@ -7,7 +7,7 @@
 
 use crate::frame::PageWord;
 use crate::lanes::{are_row, are_u64s, store_row, store_u64s};
-use crate::pcp::store::PcpList;
+use crate::pcp::state::PcpList;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::Pfn;
 use crate::zone::state::Zone;
@@ -157,7 +157,7 @@ impl<'a> Words<'a> {
             let at = self.at(pfn(page));
             let Some(word) = self.words.get(at) else { break };
             let held = PageWord(word.load(Relaxed));
-            if (held != allocated && !held.same_but_store(allocated)) || !ours(self.pfn(at)) {
+            if (held != allocated && !held.same_but_pcp(allocated)) || !ours(self.pfn(at)) {
                 break;
             }
             word.store(self.cached, Relaxed);

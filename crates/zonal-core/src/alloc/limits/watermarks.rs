@@ -5,7 +5,7 @@ use crate::platform::Platform;
 use crate::policy::MinFreeRule;
 use crate::types::{NR_ZONE_KINDS, NodeId, PAGE_SHIFT, ZoneKind};
 use crate::zone::state::Zone;
-use crate::zone::watermark::{self, Mark, MarkInputs, MovableMin, Watermarks};
+use crate::zone::watermark::{self, MovableMin, Watermark, WatermarkInputs, Watermarks};
 
 /// A pool's reserve is at most this part of its memory ([`MinFreeRule::Pool`]).
 const POOL_RESERVE_PART: u64 = 128;
@@ -30,9 +30,9 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         }
     }
 
-    /// What becomes of it when huge pages are set up, after marks have been computed (LB C.1, C.3):
-    /// they may ask for more, up to a part of what is above the high marks; where they are off the
-    /// rule is applied again to what is above them.
+    /// What becomes of it when huge pages are set up, after watermarks have been computed (LB C.1,
+    /// C.3): they may ask for more, up to a part of what is above the high watermarks; where they
+    /// are off the rule is applied again to what is above them.
     pub(super) fn adjust_min_free(self) {
         let tunables = &self.on.tunables;
         if tunables.min_free_written().is_some() {
@@ -51,7 +51,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         };
         if adjusted != computed {
             tunables.set_min_free_kbytes(adjusted);
-            self.set_marks();
+            self.set_watermarks();
         }
     }
 
@@ -60,36 +60,36 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
     }
 
     fn lowmem_pages(self) -> u64 {
-        let mark = |zone: &Zone| (zone.managed(), zone.marks().mark(Mark::High));
-        watermark::lowmem_pages(self.low_zones().map(mark))
+        let watermark = |zone: &Zone| (zone.managed(), zone.watermarks().of(Watermark::High));
+        watermark::lowmem_pages(self.low_zones().map(watermark))
     }
 
     /// LB C.2, A.7 and E.4, in this order.
-    pub(super) fn set_marks(self) {
-        let lowmem = self.marks_lowmem();
+    pub(super) fn set_watermarks(self) {
+        let lowmem = self.watermark_lowmem();
         let factor = self.on.tunables.scale_factor();
         for zone in self.on.zones {
             // Under the zone lock (LB C.2): an allocation may be raising the boost.
             let _locked = self.zone_ops(zone).lock();
-            zone.set_marks(&self.marks_with(zone, lowmem, factor));
+            zone.set_watermarks(&self.watermarks_with(zone, lowmem, factor));
         }
         self.set_reserves();
-        if self.sizes_follow_marks() {
+        if self.sizes_follow_watermarks() {
             self.set_sizes(0);
         }
         self.refresh_zones();
     }
 
     /// Pages that the minimum is shared out over (LB C.2).
-    pub fn marks_lowmem(self) -> u64 {
+    pub fn watermark_lowmem(self) -> u64 {
         let all = self.on.policy.watermark.movable_min == MovableMin::Share;
         let shares = |zone: &&Zone| all || zone.kind() != ZoneKind::Movable;
         self.on.zones.iter().filter(shares).map(Zone::managed).sum()
     }
 
-    /// A zone's marks, without a boost, with this `watermark_scale_factor`.
-    fn marks_with(self, zone: &Zone, lowmem: u64, scale_factor: u32) -> Watermarks {
-        Watermarks::compute(&MarkInputs {
+    /// A zone's watermarks, without a boost, with this `watermark_scale_factor`.
+    fn watermarks_with(self, zone: &Zone, lowmem: u64, scale_factor: u32) -> Watermarks {
+        Watermarks::compute(&WatermarkInputs {
             kind: zone.kind(),
             managed: zone.managed(),
             lowmem_managed: lowmem,
@@ -99,10 +99,13 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         })
     }
 
-    /// A zone's marks with another `watermark_scale_factor`; a boost stays.
-    pub fn change_marks(self, zone: &Zone, lowmem: u64, scale_factor: u32) {
-        let boost = zone.marks().boost;
-        zone.set_marks(&Watermarks { boost, ..self.marks_with(zone, lowmem, scale_factor) });
+    /// A zone's watermarks with another `watermark_scale_factor`; a boost stays.
+    pub fn change_watermarks(self, zone: &Zone, lowmem: u64, scale_factor: u32) {
+        let boost = zone.watermarks().boost;
+        zone.set_watermarks(&Watermarks {
+            boost,
+            ..self.watermarks_with(zone, lowmem, scale_factor)
+        });
     }
 
     pub(super) fn set_reserves(self) {
@@ -117,16 +120,17 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         }
     }
 
-    /// Pages that no request is to count on: of each zone its largest reserve and its high mark
-    /// (LB A.7).
+    /// Pages that no request is to count on: of each zone its largest reserve and its high
+    /// watermark (LB A.7).
     pub fn total_reserve(self) -> u64 {
         self.on.zones.iter().map(total_reserve_of).sum()
     }
 
-    /// Pages above the high marks of all zones: what decides whether pageblocks are grouped by
+    /// Pages above the high watermarks of all zones: what decides whether pageblocks are grouped by
     /// mobility (LB A.5).
     pub fn allocatable_pages(self) -> u64 {
-        let above = |zone: &Zone| zone.managed().saturating_sub(zone.marks().mark(Mark::High));
+        let above =
+            |zone: &Zone| zone.managed().saturating_sub(zone.watermarks().of(Watermark::High));
         self.on.zones.iter().filter(|zone| zone.kind() != ZoneKind::Device).map(above).sum()
     }
 }
@@ -134,5 +138,5 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
 /// A zone's part of `totalreserve`.
 pub fn total_reserve_of(zone: &Zone) -> u64 {
     let reserves = ZoneKind::ALL.map(|kind| zone.reserve(kind));
-    watermark::total_reserve(zone.managed(), &reserves, &zone.marks())
+    watermark::total_reserve(zone.managed(), &reserves, &zone.watermarks())
 }

@@ -12,8 +12,8 @@ use zonal_core::platform::reclaimer::Shrunk;
 use zonal_core::types::{NodeId, Order, Pfn};
 use zonal_core::zone::reclaim::Reclaiming;
 
-use super::home::{CONGESTION_WAIT_NS, CacheAllocator, DIRTY_PERMILLE};
 use super::model::{Model, Traffic};
+use super::platform::{CONGESTION_WAIT_NS, CacheAllocator, DIRTY_PERMILLE};
 use crate::LabError;
 use crate::cost::kernel::UNMAP_NS;
 use crate::machine::Machine;
@@ -83,7 +83,7 @@ pub trait Load {
     /// How often some process of the machine asks for a huge page, in nanoseconds; 0 never.
     fn huge_every_ns(&self) -> u64;
     /// The next step of one of them, which is at most a page.
-    fn step(&mut self, world: &mut World<'_, '_>, thread: u32) -> Turn;
+    fn step(&mut self, machine: &mut CacheMachine<'_, '_>, thread: u32) -> Turn;
     /// Figures of its own, when it is done.
     fn figures(&self) -> Vec<(&'static str, f64)>;
 }
@@ -129,7 +129,7 @@ struct Thread {
 
 /// The machine at work.
 #[derive(Debug)]
-pub struct World<'w, 'a> {
+pub struct CacheMachine<'w, 'a> {
     pub(super) allocator: &'w CacheAllocator<'a>,
     machine: &'w Machine,
     pub(super) scale: u64,
@@ -149,14 +149,14 @@ pub struct World<'w, 'a> {
     writers: u64,
 }
 
-impl<'w, 'a> World<'w, 'a> {
+impl<'w, 'a> CacheMachine<'w, 'a> {
     /// A machine about to start.
     pub fn new(
         allocator: &'w CacheAllocator<'a>,
         machine: &'w Machine,
         scale: u64,
-    ) -> World<'w, 'a> {
-        World {
+    ) -> CacheMachine<'w, 'a> {
+        CacheMachine {
             allocator,
             machine,
             scale,
@@ -199,8 +199,8 @@ impl<'w, 'a> World<'w, 'a> {
     }
 
     pub(super) fn take_page(&mut self, gfp: Gfp) -> Option<u32> {
-        let home = self.allocator.platform();
-        home.work_on_pages(1, (self.machine.work.alloc as f64 / self.machine.ghz) as u64);
+        let platform = self.allocator.platform();
+        platform.work_on_pages(1, (self.machine.work.alloc as f64 / self.machine.ghz) as u64);
         let page = self.allocator.alloc(Request { order: Order::ZERO, gfp, node: None }).ok();
         self.refused += u64::from(page.is_none());
         page.map(|pfn| pfn.0 as u32)
@@ -243,9 +243,9 @@ impl<'w, 'a> World<'w, 'a> {
             let Thread { role, cpu, .. } = self.threads[id];
             self.threads[id].until = None;
             self.current = id;
-            let home = self.allocator.platform();
-            home.turn_ns(cpu, now_ns);
-            home.model().advance(now_ns);
+            let platform = self.allocator.platform();
+            platform.turn_ns(cpu, now_ns);
+            platform.model().advance(now_ns);
             self.tries.retain(|(until_ns, _)| *until_ns > now_ns);
             let next = match role {
                 Role::Load(thread) => load.step(&mut self, thread),
@@ -254,7 +254,7 @@ impl<'w, 'a> World<'w, 'a> {
                 Role::Interrupts => self.interrupt(),
                 Role::Daemon(every_ns) => self.take_huge(every_ns),
             };
-            for (unit, until_ns) in home.tries() {
+            for (unit, until_ns) in platform.tries() {
                 self.tries.extend(self.allocator.hold_reclaim(unit).map(|held| (until_ns, held)));
             }
             let now_ns = self.now_ns();
@@ -297,15 +297,15 @@ impl<'w, 'a> World<'w, 'a> {
 
     /// Whoever waits for what has come goes on.
     fn wake_ready(&mut self, now_ns: u64) {
-        let home = self.allocator.platform();
-        let mut model = home.model();
+        let platform = self.allocator.platform();
+        let mut model = platform.model();
         let progress = std::mem::take(&mut model.progress);
         let disk_at = model.disk.done_at_ns();
         let mut ready = Vec::new();
         for (id, thread) in self.threads.iter().enumerate() {
             match thread.until {
                 Some(Until::Disk) => ready.extend(disk_at.map(|at| (id, at))),
-                Some(Until::Woken(node, _)) if home.was_woken(node) => ready.push((id, now_ns)),
+                Some(Until::Woken(node, _)) if platform.was_woken(node) => ready.push((id, now_ns)),
                 Some(until) if progress && self.is_ready(&model, until) => {
                     ready.push((id, now_ns));
                 }
@@ -341,9 +341,9 @@ impl<'w, 'a> World<'w, 'a> {
     }
 
     fn flush(&mut self) -> Turn {
-        let home = self.allocator.platform();
-        let now_ns = home.now_ns();
-        let mut model = home.model();
+        let platform = self.allocator.platform();
+        let now_ns = platform.now_ns();
+        let mut model = platform.model();
         if !self.has_work(&model, now_ns) {
             model.kicked = 0;
             if model.dirty + model.writeback() == 0 {
@@ -356,25 +356,25 @@ impl<'w, 'a> World<'w, 'a> {
         }
         let sent = model.write_oldest((WRITE_CHUNK / self.scale).max(1), now_ns);
         drop(model);
-        home.work_on_pages(sent.max(1), UNMAP_NS);
+        platform.work_on_pages(sent.max(1), UNMAP_NS);
         Turn::More
     }
 
     fn reclaim(&mut self, at: usize) -> Turn {
-        let home = self.allocator.platform();
+        let platform = self.allocator.platform();
         let reclaimer = &mut self.background[at];
         let node = reclaimer.node();
         // What it was woken for it takes now.
-        home.was_woken(node);
-        home.takes_nap();
+        platform.was_woken(node);
+        platform.takes_nap();
         let next = self.allocator.background_step(reclaimer);
-        let now_ns = home.now_ns();
+        let now_ns = platform.now_ns();
         match next {
-            Next::Again if home.takes_nap() => {
+            Next::Again if platform.takes_nap() => {
                 Turn::Wait(Until::Uncongested(now_ns + CONGESTION_WAIT_NS))
             }
             Next::Again => {
-                home.pass_ns(1000);
+                platform.pass_ns(1000);
                 Turn::More
             }
             Next::Nap(ns) => Turn::Wait(Until::Woken(node, now_ns + ns)),
@@ -410,12 +410,12 @@ impl<'w, 'a> World<'w, 'a> {
 
     /// What is there before the load: the kernel, daemons, and files that programs use.
     fn boot(&mut self) {
-        let home = self.allocator.platform();
-        home.charge(false);
-        home.model().create(0);
+        let platform = self.allocator.platform();
+        platform.charge(false);
+        platform.model().create(0);
         let mut index = 0;
         for (node, cpu) in self.first_cpus() {
-            home.turn_ns(cpu, 0);
+            platform.turn_ns(cpu, 0);
             let zones = self.allocator.zones().iter().filter(|zone| zone.node() == node);
             let pages: u64 = zones.map(|zone| zone.managed()).sum();
             for _ in 0..pages * RESIDENT_PERCENT / 100 {
@@ -424,14 +424,14 @@ impl<'w, 'a> World<'w, 'a> {
             }
             for _ in 0..pages * PROGRAMS_PERMILLE / 1000 {
                 let Some(at) = self.take_page(Gfp::HIGHUSER_MOVABLE) else { break };
-                let mut model = home.model();
+                let mut model = platform.model();
                 model.insert(at, 0, index);
                 model.touch(at);
                 model.touch(at);
                 index += 1;
             }
         }
-        home.charge(true);
+        platform.charge(true);
     }
 
     /// Each node's first CPU.

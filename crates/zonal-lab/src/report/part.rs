@@ -13,11 +13,11 @@ const SIZED: &str = ", ";
 
 /// The page of one experiment.
 pub fn html(table: &Table) -> String {
-    page(&format!("{} (simulated)", table.experiment), &section(table))
+    page(&format!("{} (simulated)", table.experiment), &part(table))
 }
 
 /// What such a page says below its title.
-pub fn section(table: &Table) -> String {
+pub fn part(table: &Table) -> String {
     let notes: String =
         table.notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
     format!(
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn each_cell_says_what_was_published_and_how_far_it_is() {
-        let page = section(&table());
+        let page = part(&table());
         for part in [
             "100<small>100, <span class=\"near\">+0.0 %</span>, <i>set</i></small>",
             "75<small>50, <span class=\"miss\">+50.0 %</span></small>",
@@ -212,12 +212,12 @@ mod tests {
 
     #[test]
     fn rows_of_other_sizes_are_a_line_with_the_machine_of_the_table_among_them() {
-        let page = section(&table());
+        let page = part(&table());
         assert_eq!(page.matches("<p class=\"legend\">").count(), 1);
         let places: Vec<usize> =
             ["\n4\n", "\n8\n", "\n16\n"].iter().filter_map(|size| page.find(size)).collect();
         assert!(places.len() == 3 && places.is_sorted(), "{places:?}");
         let turned = Table { figures_in: FiguresIn::Rows, ..table() };
-        assert!(section(&turned).contains("<figcaption>fix</figcaption>"));
+        assert!(part(&turned).contains("<figcaption>fix</figcaption>"));
     }
 }

@@ -1,6 +1,6 @@
-//! Blocks onto a closed store, and from it back to its zone (LB E.7 to E.9).
+//! Blocks onto a closed pcp, and from it back to its zone (LB E.7 to E.9).
 
-use super::StoreOps;
+use super::PcpOps;
 use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::pcp::drain::Walk;
@@ -10,8 +10,8 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{Order, PAGEBLOCK_ORDER};
 use crate::zone::state::LockedZone;
 
-impl<P: Platform> StoreOps<'_, '_, P> {
-    /// Pushes a block whose word says it is on this store, and drains what is too much.
+impl<P: Platform> PcpOps<'_, '_, P> {
+    /// Pushes a block whose word says it is on this pcp, and drains what is too much.
     /// `false`: the stack is full and could not be drained, nothing was done.
     pub fn push_block(&mut self, list: usize, frame: u32, order: Order) -> bool {
         let ops = self.ops;
@@ -142,14 +142,14 @@ impl<P: Platform> StoreOps<'_, '_, P> {
         let pcp = self.closed.pcp;
         let record = &pcp.lists[0];
         let whole = Order::new(run).unwrap_or(Order::MAX);
-        let store = ops.on.store_id(ops.zone.id, pcp.cpu());
-        let head = PageWord::cached(whole, record.migratetype(), store);
+        let pcp = ops.on.pcp_id(ops.zone.id, pcp.cpu());
+        let head = PageWord::cached(whole, record.migratetype(), pcp);
         let words = &ops.on.words[frame as usize..(frame as usize) + (1 << run)];
         words[1..].iter().for_each(|word| word.store(PageWord::NONE.0, Relaxed));
         words[0].store(head.0, Relaxed);
     }
 
-    /// Empties the store and opens it. Returns the pages moved.
+    /// Empties the pcp and opens it. Returns the pages moved.
     pub fn drain(mut self) -> u64 {
         let ops = self.ops;
         let mut pages = 0;

@@ -19,8 +19,8 @@ use zonal_core::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 use super::frames::Flag;
 use super::model::Model;
 use crate::cost::kernel::{EVICT_PAGE_NS, LOOK_PAGE_NS};
-use crate::home::VirtualHome;
 use crate::machine::Machine;
+use crate::platform::VirtualPlatform;
 
 /// Passes whose priority is more than so much below the first wait for the disk (LB H.4).
 const PATIENCE: u32 = 2;
@@ -36,12 +36,12 @@ const FRUITLESS_TIMES: u64 = 6;
 pub const DIRTY_PERMILLE: u64 = 200;
 
 /// The allocator of this home.
-pub type CacheAllocator<'a> = Allocator<'a, CacheHome<'a>>;
+pub type CacheAllocator<'a> = Allocator<'a, CachePlatform<'a>>;
 
-/// The home.
+/// The platform.
 #[derive(Debug)]
-pub struct CacheHome<'a> {
-    inner: VirtualHome,
+pub struct CachePlatform<'a> {
+    inner: VirtualPlatform,
     model: Mutex<Model>,
     allocator: OnceLock<Weak<CacheAllocator<'a>>>,
     /// Node of each zone.
@@ -60,11 +60,16 @@ pub struct CacheHome<'a> {
 }
 
 // Relaxed throughout: one thread uses it.
-impl<'a> CacheHome<'a> {
+impl<'a> CachePlatform<'a> {
     /// A machine with zones on these nodes and this cache.
-    pub fn new(machine: &Machine, node_of: Vec<NodeId>, model: Model, scale: u64) -> CacheHome<'a> {
-        CacheHome {
-            inner: VirtualHome::new(machine, node_of.len()),
+    pub fn new(
+        machine: &Machine,
+        node_of: Vec<NodeId>,
+        model: Model,
+        scale: u64,
+    ) -> CachePlatform<'a> {
+        CachePlatform {
+            inner: VirtualPlatform::new(machine, node_of.len()),
             model: Mutex::new(model),
             allocator: OnceLock::new(),
             node_of,
@@ -310,29 +315,29 @@ fn look_at(model: &mut Model, at: u32, pass: &Pass, now_ns: u64) -> Verdict {
 
 /// The lists of one pass.
 struct Scan<'s, 'a> {
-    home: &'s CacheHome<'a>,
+    platform: &'s CachePlatform<'a>,
     list: usize,
     pass: &'s Pass,
 }
 
 impl Lists for Scan<'_, '_> {
     fn lengths(&mut self) -> FileLists {
-        let model = self.home.model();
+        let model = self.platform.model();
         let lists = &model.lists[self.list];
         FileLists { inactive: lists.inactive.len, active: lists.active.len }
     }
     fn inactive_is_low(&mut self) -> bool {
-        self.home.model().inactive_is_low(self.list)
+        self.platform.model().inactive_is_low(self.list)
     }
     fn shrink_inactive(&mut self, pages: u64) -> Shrunk {
-        self.home.shrink_inactive(self.list, pages, self.pass)
+        self.platform.shrink_inactive(self.list, pages, self.pass)
     }
     fn shrink_active(&mut self, pages: u64) {
-        self.home.shrink_active(self.list, pages);
+        self.platform.shrink_active(self.list, pages);
     }
 }
 
-impl Reclaimer for CacheHome<'_> {
+impl Reclaimer for CachePlatform<'_> {
     fn holdings(&self, unit: Unit) -> Holdings {
         let model = self.model();
         let mut held = Holdings { all_unreclaimable: true, ..Holdings::default() };
@@ -364,7 +369,7 @@ impl Reclaimer for CacheHome<'_> {
         self.reclaiming.store(true, Relaxed);
         let mut came = Shrunk::default();
         for list in self.lists_of(pass.unit) {
-            came = came.plus(shrink_lists(&mut Scan { home: self, list, pass }, pass));
+            came = came.plus(shrink_lists(&mut Scan { platform: self, list, pass }, pass));
         }
         // Node reclaim of zones asks for objects apart.
         if pass.by != By::NodeReclaim || matches!(pass.unit, Unit::Node(_)) {
@@ -391,7 +396,7 @@ impl Reclaimer for CacheHome<'_> {
     }
 }
 
-impl Wait for CacheHome<'_> {
+impl Wait for CachePlatform<'_> {
     fn wait(&self, word: &LockWord, value: u32) {
         self.inner.wait(word, value);
     }
@@ -400,7 +405,7 @@ impl Wait for CacheHome<'_> {
     }
 }
 
-impl Platform for CacheHome<'_> {
+impl Platform for CachePlatform<'_> {
     fn cpu(&self) -> CpuId {
         self.inner.cpu()
     }

@@ -1,4 +1,4 @@
-//! The per-CPU page store of one (zone, CPU): up to 15 stacks of page frames, one per (order,
+//! The pcp of one (zone, CPU): up to 15 stacks of page frames, one per (order,
 //! migratetype), and the hot word that commits operations on them.
 //!
 //! ```text
@@ -11,20 +11,20 @@
 //! push must look at the limits of LB E.7. What a fast operation reads counts from `lo`, so that an
 //! empty stack is a length of zero in the word itself.
 //!
-//! Two kinds of access exist. A **fast operation** runs on the store's own CPU, in one restartable
+//! Two kinds of access exist. A **fast operation** runs on the pcp's own CPU, in one restartable
 //! section that reads `word` and commits by one store to it; it leaves without committing if the
-//! word's `slow` bit is set. Everything else **closes** the store: it takes the gate, sets `slow`,
-//! asks the platform to fence the CPU, looks whether `slow` is still set (a section in flight may
+//! word's `slow` bit is set. Everything else **closes** the pcp: it takes the gate, sets `slow`,
+//! asks the platform to fence the CPU, looks whether `slow` is still set (a sequence in flight may
 //! have committed over it; then once more), and from then on owns every field until it stores a
 //! word without the bit and opens the gate.
 //!
-//! Why that is enough: after the fence, sections that began earlier have committed or will start
-//! again, and sections that begin later read a word with `slow` in it. Nobody but a committing
+//! Why that is enough: after the fence, sequences that began earlier have committed or will start
+//! again, and sequences that begin later read a word with `slow` in it. Nobody but a committing
 //! section clears the bit, so if it is set after the fence, it stays set. Limits are read behind
-//! the word, so a section that sees the reopened word sees the limits stored before it.
+//! the word, so a sequence that sees the reopened word sees the limits stored before it.
 //!
 //! # Invariants
-//! - **PCP-1** only the holder of the gate, or a fast operation on the store's CPU, changes `word`,
+//! - **PCP-1** only the holder of the gate, or a fast operation on the pcp's CPU, changes `word`,
 //!   but for the `slow` bit, which anybody may set.
 //! - **PCP-2** while the gate is open, `lo + max(len, hi) <= cap` for every list, and `slots_lo` is
 //!   the address of slot `lo`; `len` of the active list is in `word`, of others in their record.
@@ -37,7 +37,7 @@
 //!   others' records `hi` and `others` mean nothing: a fast operation may write those before it
 //!   commits.
 
-use crate::frame::{PageWord, StoreId};
+use crate::frame::{PageWord, PcpId};
 use crate::pcp::closed::Closed;
 use crate::pcp::depot::Depot;
 use crate::pcp::tune::PcpParams;
@@ -49,21 +49,21 @@ use crate::types::{CpuId, Migratetype, Order, ZoneId};
 use crate::zone::state::Zone;
 use Ordering::Relaxed;
 
-/// Lists a store can have; the index 15 means "no list is active".
+/// Lists a pcp can have; the index 15 means "no list is active".
 pub const NR_LISTS: usize = 15;
 /// Value of the word's `active` while no list is.
 pub const NO_LIST: usize = 15;
 pub(super) const OPEN: u32 = 0;
 const CLOSED: u32 = 1;
 
-/// One stack of a store. A home's fast path finds the fields by [`offsets`](super::offsets), in
+/// One stack of a pcp. A platform's fast path finds the fields by [`offsets`](super::offsets), in
 /// memory that is its own; nobody else gets to them.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct PcpList {
     /// Address of the slot of the coldest block.
     pub(crate) slots_lo: AtomicU64,
-    /// At this length a push takes the slow way. Valid while the list is active.
+    /// At this length a push goes through the core. Valid while the list is active.
     pub(crate) hi: AtomicU32,
     /// Blocks, while the list is not active.
     pub(crate) len: AtomicU32,
@@ -94,8 +94,8 @@ pub struct PcpList {
     pub(crate) mt: u8,
 }
 
-/// The store of one (zone, CPU). Aligned to pairs of lines, because the processor fetches those:
-/// the next CPU's store must not be in one's pair. Of a fixed size, so that a CPU's store is found
+/// The pcp of one (zone, CPU). Aligned to pairs of lines, because the processor fetches those:
+/// the next CPU's pcp must not be in one's pair. Of a fixed size, so that a CPU's pcp is found
 /// by its number alone; see [`Layout::pcps`](crate::machine::Layout::pcps).
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -119,7 +119,7 @@ pub struct Pcp {
     pub(crate) tuning: Tuning,
     pub(crate) tracks_swing: bool,
     pub(crate) free_high_batch: AtomicU8,
-    /// 1 while the CPU is offline; kept in the store of the zone it prefers.
+    /// 1 while the CPU is offline; kept in the pcp of the zone it prefers.
     pub(crate) offline: AtomicU8,
     /// Countdown to the drain of a remote zone's pages (LB F.4).
     pub(crate) expire: AtomicU8,
@@ -140,7 +140,7 @@ pub struct Pcp {
     pub(crate) free_diff: AtomicI64,
     /// What the fast path does not count itself.
     pub(crate) events: PcpEvents<AtomicU64>,
-    /// The CPU whose store of this zone has the depot that this store uses.
+    /// The CPU whose pcp of this zone has the depot that this pcp uses.
     pub(crate) depot_cpu: CpuId,
     /// The first frame of the zone.
     pub(crate) first_frame: u32,
@@ -149,7 +149,7 @@ pub struct Pcp {
     /// Base pages that the lists may hold of the zone's budget (BUDGET-2); 0 where there is none.
     pub(crate) granted: AtomicU32,
     _room: [u64; ROOM],
-    /// The depot of the CPU's group, in the store of the group's first CPU.
+    /// The depot of the CPU's group, in the pcp of the group's first CPU.
     pub(crate) depot: Depot,
 }
 
@@ -197,13 +197,13 @@ impl Default for Pcp {
     }
 }
 
-/// Counters of a store that only slow ways write: the store's own are atomics, a reading of them
+/// Counters of a pcp that only slow ways write: the pcp's own are atomics, a reading of them
 /// ([`Pcp::events`]) is numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcpEvents<T = u64> {
-    /// Allocations from this store whose preferred zone is on another node (LB F.6, `numa_miss`).
+    /// Allocations from this pcp whose preferred zone is on another node (LB F.6, `numa_miss`).
     pub miss: T,
-    /// Allocations that preferred this store's zone and got a page of another node.
+    /// Allocations that preferred this pcp's zone and got a page of another node.
     pub foreign: T,
     /// Allocations by this CPU from this zone's buddy directly.
     pub direct_allocs: T,
@@ -260,7 +260,7 @@ impl PcpEvents<AtomicU64> {
     }
 }
 
-/// What a store has done since it was made.
+/// What a pcp has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcpTotals {
     /// Allocations served: blocks popped, and pages of blocks that were taken apart.
@@ -292,7 +292,7 @@ impl PcpList {
 
 impl Pcp {
     /// Makes list `index` for blocks of (`order`, `mt`) in `slots[base..base + cap)`. `rank` is the
-    /// zone's for the store's CPU.
+    /// zone's for the pcp's CPU.
     pub(crate) fn set_list(
         &mut self,
         index: usize,
@@ -301,7 +301,7 @@ impl Pcp {
         slots: &[AtomicU32],
         (base, cap): (usize, usize),
     ) {
-        let store = StoreId { cpu: self.owner, rank };
+        let pcp = PcpId { cpu: self.owner, rank };
         let list = &mut self.lists[index];
         list.slots_addr = slots[base..base + cap].as_ptr() as usize;
         list.base = base as u32;
@@ -312,8 +312,8 @@ impl Pcp {
         list.active_bits = PcpWord::new(index, 0, 0, 0, false).0 as u32;
         list.prev_bits = PcpWord::new(0, 0, 0, 0, high_order).0 as u32;
         list.block_pages = order.pages() as u32;
-        list.cached = PageWord::cached(order, mt, store).0;
-        list.allocated = PageWord::allocated(order, mt, store).0;
+        list.cached = PageWord::cached(order, mt, pcp).0;
+        list.allocated = PageWord::allocated(order, mt, pcp).0;
         list.set_lo(0);
         self.lists_used = self.lists_used.max(index as u8 + 1);
         if index == 0 {
@@ -330,7 +330,7 @@ impl Pcp {
     pub fn cpu(&self) -> CpuId {
         self.cpu
     }
-    /// The current high mark, in pages (LB E.1).
+    /// The current `high`, in pages (LB E.1).
     pub fn high(&self) -> u32 {
         self.high.load(Relaxed)
     }
@@ -346,7 +346,7 @@ impl Pcp {
         }
     }
 
-    /// Closes the store, or returns `None` if somebody else has it closed, or the home cannot
+    /// Closes the pcp, or returns `None` if somebody else has it closed, or the platform cannot
     /// fence.
     #[inline]
     pub fn try_close<'a, P: Platform>(
@@ -357,7 +357,7 @@ impl Pcp {
     ) -> Option<Closed<'a>> {
         // Acquire: pairs with the Release in `Closed::drop`.
         self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).ok()?;
-        if platform.has_sections() && !self.keep_sections_out(platform) {
+        if platform.has_sequences() && !self.keep_sequences_out(platform) {
             // Release: pairs with the Acquire above in the next closer; nothing was changed.
             self.gate.store(OPEN, Ordering::Release);
             return None;
@@ -366,10 +366,10 @@ impl Pcp {
         Some(Closed::new(self, zone, slots, word))
     }
 
-    /// Sets `slow` so that it stays. `false` if the home cannot fence; the bit may then be set, and
-    /// operations take the slow way until the store is closed once.
+    /// Sets `slow` so that it stays. `false` if the platform cannot fence; the bit may then be set,
+    /// and operations go through the core until the pcp is closed once.
     #[inline]
-    fn keep_sections_out<P: Platform>(&self, platform: &P) -> bool {
+    fn keep_sequences_out<P: Platform>(&self, platform: &P) -> bool {
         loop {
             self.make_slow();
             if !platform.fence(self.cpu) {
@@ -381,15 +381,15 @@ impl Pcp {
         }
     }
 
-    /// Asks fast operations to take the slow way once. Advice: a section in flight may undo it.
+    /// Asks fast operations to go through the core once. Advice: a sequence in flight may undo it.
     #[inline]
     pub fn make_slow(&self) {
         // Relaxed: the fence orders it where order matters.
         self.word.fetch_or(SLOW, Relaxed);
     }
 
-    /// Closes the store, waiting while somebody else has it closed. `None` only if the home cannot
-    /// fence the CPU.
+    /// Closes the pcp, waiting while somebody else has it closed. `None` only if the platform
+    /// cannot fence the CPU.
     pub fn close<'a, P: Platform>(
         &'a self,
         platform: &P,
@@ -446,8 +446,8 @@ impl Pcp {
         self.lists.get(list)
     }
 
-    /// Base pages in the depot that lies in this store's record: that of a group of CPUs, where
-    /// this store's CPU is the first of them.
+    /// Base pages in the depot that lies in this pcp's record: that of a group of CPUs, where
+    /// this pcp's CPU is the first of them.
     pub fn depot_pages(&self) -> u32 {
         self.depot.pages()
     }
@@ -458,7 +458,7 @@ impl Pcp {
         self.gate.load(Ordering::Acquire) != OPEN
     }
 
-    /// Whether it is open and holds nothing. A store that somebody has closed may be about to get
+    /// Whether it is open and holds nothing. A pcp that somebody has closed may be about to get
     /// pages, so it does not count as empty.
     pub fn seems_empty(&self) -> bool {
         // Acquire: pairs with the Release in `Closed::drop`; what that closer left is seen.
@@ -467,7 +467,7 @@ impl Pcp {
             && self.gate.load(Relaxed) == OPEN
     }
 
-    /// What the store has done. Exact only while nothing runs on the CPU.
+    /// What the pcp has done. Exact only while nothing runs on the CPU.
     pub fn totals(&self) -> PcpTotals {
         let word = PcpWord(self.word.load(Relaxed));
         let mut totals = PcpTotals::default();
