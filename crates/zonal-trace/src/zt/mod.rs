@@ -4,7 +4,7 @@
 //!  head │ MACH: files that describe the machine │ DATA │ DATA │ … │ INDX │ END
 //!                                                 └ key   └ needs the blocks from the key on
 //! ```
-//! `docs/reference/trace-format.md` has every byte. A file can be written to a pipe and read from
+//! `FORMAT.md` of this crate has every byte. A file can be written to a pipe and read from
 //! one; with an index and key blocks, reading can also begin at a time.
 //!
 //! | file | does |

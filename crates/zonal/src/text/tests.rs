@@ -400,6 +400,17 @@ fn metrics_name_each_zone_and_end() {
 }
 
 #[test]
+fn metrics_explain_every_counter_that_means_something() {
+    let text = pool(Policy::ZONAL).openmetrics();
+    let groups = Group::ALL.into_iter().filter(|group| *group != Group::Memory);
+    for counter in groups.flat_map(Group::meaningful) {
+        let end = format!("{} {}", counter.name, counter.help);
+        let explained = |line: &str| line.starts_with("# HELP zonal_") && line.ends_with(&end);
+        assert!(text.lines().any(explained), "no line of HELP ends with `{end}`");
+    }
+}
+
+#[test]
 fn a_state_outlives_its_pool() {
     let state: State = pool(Policy::ZONAL).state();
     assert_eq!(state.buddyinfo().zones.len(), 3);
