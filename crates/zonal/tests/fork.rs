@@ -65,12 +65,47 @@ fn worker(pool: &Pool, stop: &AtomicBool, seed: u64) {
     held.into_iter().for_each(|(block, o)| free(pool, block, o).unwrap());
 }
 
+/// Pages that a child never gets: what the parent's threads owned, and what they had on the way to
+/// or from a list.
+fn handed_out(pool: &Pool) -> u64 {
+    let owned = pool.view().blocks().map(|(_, o)| o.pages()).sum::<u64>();
+    owned + pool.held().elsewhere / PAGE_SIZE as u64
+}
+
+/// A child whose own threads use the pool while it validates, again and again. What the walk finds
+/// then may be anything; it must change nothing.
+fn child_with_threads(pool: Box<Pool>) -> i32 {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 1..3 {
+            let (pool, stop) = (&*pool, &stop);
+            scope.spawn(move || worker(pool, stop, seed));
+        }
+        for _ in 0..20 {
+            let _ = pool.validate();
+        }
+        stop.store(true, Relaxed);
+    });
+    if pool.validate().is_err() {
+        return EXIT_INVALID;
+    }
+    pool.drain_all();
+    if pool.validate().is_err() {
+        return EXIT_INVALID;
+    }
+    let expected = (pool.bytes() / PAGE_SIZE) as u64 - handed_out(&pool);
+    match pool.free_page_count() == expected && pool.misuses() == 0 {
+        true => 0,
+        false => EXIT_LOST,
+    }
+}
+
 /// The life of a child. It owns the pool: the parent's is another.
 fn child(pool: Box<Pool>, number: u32) -> i32 {
     if pool.validate().is_err() {
         return EXIT_FIRST;
     }
-    let start = pool.view().blocks().map(|(_, o)| o.pages()).sum::<u64>();
+    let start = handed_out(&pool);
     if number & 1 == 1 && pool.restart_worker(Duration::from_millis(1), 0).is_err() {
         return EXIT_WORKER;
     }
@@ -149,7 +184,10 @@ fn fork_once(pool: &Pool, number: u32) -> Option<(bool, i32)> {
     if pid == 0 {
         // SAFETY: (1) in this process nobody else uses the pool, and nobody will: it ends here.
         let pool = unsafe { Box::from_raw(std::ptr::from_ref(pool).cast_mut()) };
-        exit_now(child(pool, number));
+        exit_now(match number % 4 {
+            3 => child_with_threads(pool),
+            _ => child(pool, number),
+        });
     }
     let status = wait_child(pid, CHILD_LIMIT)?;
     Some((libc::WIFEXITED(status), libc::WEXITSTATUS(status)))

@@ -373,12 +373,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
         validate::validate(&self.tables)
     }
 
-    /// Books blocks that were on their way to or from a list, and that nobody will see through: in
-    /// a forked child, those of threads that do not exist there. Such a block's word says "on a
-    /// list", but it is on none; from now on it counts as handed out, for good. The caller makes
-    /// sure that nothing runs meanwhile. Returns the blocks.
-    pub fn adopt_strays(&self) -> u64 {
-        validate::adopt_strays(&self.tables)
+    /// In a forked child: threads that do not exist there may have had blocks on the way to or from
+    /// a list. Such a stray's word says "on a list", but it is on none, and stays out of use for
+    /// good. [`validate`](Self::validate) counts the strays and reports any that come later
+    /// (ZONE-5).
+    pub fn expect_strays(&self) {
+        self.tables.zones.iter().for_each(Zone::expect_strays);
     }
 
     /// The blocks that are handed out: first page and order. The caller makes sure that nothing

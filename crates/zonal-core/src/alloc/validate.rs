@@ -7,7 +7,7 @@ use super::tables::Tables;
 use super::zone_ops::ZoneOps;
 use crate::buddy::BuddyFault;
 use crate::frame::{PageState, PageWord};
-use crate::pcp::state::{Pcp, PcpList};
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Order, Pfn, ZoneId};
@@ -150,8 +150,9 @@ fn validate_zone<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
         return Err(Fault::FreeCounter(id, free, counter));
     }
     let census = census(ops)?;
-    if census.cached != stacked {
-        return Err(Fault::CachedPages(id, census.cached, stacked));
+    match census.cached.checked_sub(stacked) {
+        Some(more) if more <= zone.strays_most() => zone.set_strays(more),
+        _ => return Err(Fault::CachedPages(id, census.cached, stacked)),
     }
     let sum = census.free + census.cached + census.allocated;
     if census.free != free + isolated || sum + zone.withheld() != zone.managed() {
@@ -221,54 +222,6 @@ fn census<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<Census, Fault> {
         }
     }
     Ok(census)
-}
-
-/// Books blocks that were on their way to or from a list, and that nobody will see through: in
-/// a forked child, those of threads that do not exist there. Such a block's word says "on a
-/// list", but it is on none; from now on it counts as handed out, for good. The caller makes
-/// sure that nothing runs meanwhile. Returns the blocks.
-pub(super) fn adopt_strays<P: Platform>(on: &Tables<'_, P>) -> u64 {
-    // What is really on a list is put in order again at the end.
-    mark_listed(on, |list| list.allocated);
-    mark_in_depots(on, PageWord::taken);
-    let mut strays = 0;
-    for zone in on.zones {
-        let frames = ZoneOps::new(on, zone).frames();
-        for idx in 0..frames.spanned() {
-            let word = frames.load(idx);
-            if let PageState::Cached { .. } = word.state() {
-                frames.store(idx, word.taken());
-                strays += 1;
-            }
-        }
-    }
-    mark_listed(on, |list| list.cached);
-    mark_in_depots(on, |word| word);
-    strays
-}
-
-/// Gives every frame in a depot what `word` makes of its word.
-fn mark_in_depots<P: Platform>(on: &Tables<'_, P>, word: impl Fn(PageWord) -> PageWord) {
-    for zone in on.zones {
-        ZoneOps::new(on, zone).each_in_depots(|slot, known| {
-            if let Some(frame) = on.words.get(slot.load(Relaxed) as usize) {
-                frame.store(word(known).0, Relaxed);
-            }
-        });
-    }
-}
-
-/// Gives every frame on a list the word that `word` says for its list.
-fn mark_listed<P: Platform>(on: &Tables<'_, P>, word: impl Fn(&PcpList) -> u64) {
-    for pcp in on.pcps {
-        let ops = ZoneOps::new(on, on.zone(pcp.zone));
-        let Some(PcpOps { closed, .. }) = PcpOps::close(ops, pcp) else { continue };
-        for list in 0..on.map.len() {
-            let frames = closed.frames(list).unwrap_or_default();
-            let known = frames.iter().filter_map(|slot| on.words.get(slot.load(Relaxed) as usize));
-            known.for_each(|frame| frame.store(word(&pcp.lists[list]), Relaxed));
-        }
-    }
 }
 
 /// The blocks that are handed out: first page and order. The caller makes sure that nothing

@@ -8,6 +8,8 @@
 //!   right would pass the high watermark (LB D.4 step 5) and no flag asks for more work on the way.
 //! - **ZONE-4** while `RECORDED` is set no pcp of the zone opens for fast operations; whoever
 //!   sets it closes and opens each pcp once (`pcp/closed.rs`, `alloc/limits/counters.rs`).
+//! - **ZONE-5** `strays` only falls, but in a forked child before anything runs there; it is 0
+//!   where the process was never forked.
 //!
 //! # What it does not do
 //! It does not know pcps, other zones or requests.
@@ -41,6 +43,9 @@ pub const BOOSTED: u32 = 1 << 18;
 /// while NUMA events are kept in one of the storages that record them.
 pub const RECORDED: u32 = 1 << 19;
 const FLAGS: u32 = BELOW_HIGH | RECLAIM_ACTIVE | BOOSTED | RECORDED;
+
+/// Strays of a forked child that were not counted yet (ZONE-5).
+const STRAYS_UNKNOWN: u64 = u64::MAX;
 
 /// A populated zone.
 #[derive(Debug, Default)]
@@ -80,6 +85,8 @@ pub struct Zone {
     pub(crate) update: Update,
     pub(crate) reclaim: ReclaimRecord,
     pub(crate) deferred: Deferred,
+    /// Base pages whose words say "on a list" though they are on none (ZONE-5): at most so many.
+    strays: AtomicU64,
     counters: Counters,
     /// What the zone's lists and depots may hold.
     pub(crate) budget: Budget,
@@ -163,6 +170,25 @@ impl Zone {
     }
     pub(crate) fn set_managed(&self, pages: u64) {
         self.managed.store(pages, Relaxed);
+    }
+    /// Base pages that threads of the parent had on the way to or from a list when this process was
+    /// forked, as the last validation counted them; 0 before the first one.
+    pub fn strays(&self) -> u64 {
+        match self.strays_most() {
+            STRAYS_UNKNOWN => 0,
+            strays => strays,
+        }
+    }
+    pub(crate) fn strays_most(&self) -> u64 {
+        self.strays.load(Relaxed)
+    }
+    pub(crate) fn set_strays(&self, pages: u64) {
+        // Relaxed: a count. The smallest is the right one: pages that threads of this process have
+        // in their hands come on top (ZONE-5).
+        self.strays.fetch_min(pages, Relaxed);
+    }
+    pub(crate) fn expect_strays(&self) {
+        self.strays.store(STRAYS_UNKNOWN, Relaxed);
     }
     /// Position of the zone's first frame in the table of frame words.
     pub fn frame_base(&self) -> usize {

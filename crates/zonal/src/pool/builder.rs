@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -309,7 +309,6 @@ impl Builder {
             allocator,
             trimmed_bytes: AtomicU64::new(0),
             trimming: std::sync::Mutex::default(),
-            strays: AtomicBool::new(false),
             growth: grow::Growth::default(),
             misuses: super::misuse::Misuses::new(self.misuse.clone()),
             worker: std::sync::Mutex::default(),

@@ -12,8 +12,9 @@
 //! call nobody meanwhile. A fork from inside a consumer waits for no other call.
 //!
 //! The child's pool is a copy-on-write copy, complete and usable. Blocks that other threads of the
-//! parent owned stay handed out in the child: nobody there can free them. So do blocks that they
-//! were about to take from a list or put on one; [`Pool::validate`] books those. Registered
+//! parent owned stay handed out in the child: nobody there can free them. Blocks that they were
+//! about to take from a list or put on one stay out of use, too: [`Pool::validate`] counts those,
+//! and from then on the child's [`HeldReport::elsewhere`] has them. Registered
 //! consumers are not called there before [`Pool::restart_reclaim`]: another thread of the parent
 //! may have been in the middle of what they do; those whose call did not end in time are not called
 //! at all. The refresh thread does not exist in the child; [`Pool::restart_worker`] starts a new
@@ -25,10 +26,10 @@
 //! [`Pool::restart_reclaim`]: super::Pool::restart_reclaim
 //! [`Pool::restart_worker`]: super::Pool::restart_worker
 //! [`Pool::validate`]: super::Pool::validate
+//! [`HeldReport::elsewhere`]: super::HeldReport::elsewhere
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -182,7 +183,7 @@ impl Frozen {
     fn forked(&mut self) {
         for pool in &mut self.pools {
             let shared = pool.shared;
-            shared.strays.store(true, Relaxed);
+            shared.allocator.expect_strays();
             shared.budget.forked();
             pool.consumers.forked();
             pool.bells.forked();

@@ -29,7 +29,9 @@ pub struct HeldReport {
     pub free_absent: u64,
     /// Kept out of use by the budget.
     pub withheld: u64,
-    /// Not online yet, or on its way from one hand to another.
+    /// Not online yet, or on its way from one hand to another: in a forked child for good, if a
+    /// thread of the parent had it in hands. Those are known from the first
+    /// [`Pool::validate`] on, and until then count as on lists.
     pub elsewhere: u64,
     /// Metadata, as reserved; untouched parts are not in memory.
     pub metadata: u64,
@@ -119,6 +121,10 @@ impl Shared {
             }
             frame = end;
         }
+        let strays: u64 = self.allocator.zones().iter().map(|zone| zone.strays()).sum();
+        let strays = (strays * PAGE_SIZE as u64).min(report.lists);
+        report.lists -= strays;
+        report.elsewhere += strays;
         report.withheld = (self.withheld_pages() * PAGE_SIZE as u64).min(handed_out);
         handed_out -= report.withheld;
         report.consumers = (self.consumers_pages() * PAGE_SIZE as u64).min(handed_out);

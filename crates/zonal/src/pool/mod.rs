@@ -62,7 +62,7 @@ pub use pages::Pages;
 pub use trim::TrimError;
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal_core::alloc::{
@@ -122,8 +122,6 @@ pub(crate) struct Shared {
     trimmed_bytes: AtomicU64,
     /// One trim at a time, and none across a fork.
     trimming: Mutex<()>,
-    /// This process is a forked child whose stray blocks were not yet booked.
-    strays: AtomicBool,
     growth: grow::Growth,
     misuses: misuse::Misuses,
     worker: Mutex<Option<Worker>>,
@@ -376,7 +374,9 @@ impl Pool {
         &self.shared.misuses
     }
 
-    /// Walks everything. Call it while nothing else uses the pool; the pool's own threads wait.
+    /// Walks everything and changes nothing. Call it while nothing else uses the pool; the pool's
+    /// own threads wait. In a forked child it counts what threads of the parent had in their hands
+    /// ([`HeldReport::elsewhere`]).
     ///
     /// # Errors
     /// The first broken invariant.
@@ -387,9 +387,6 @@ impl Pool {
         // Behind the steps: a consumer that validates waits for this, and a step waits for it.
         let refresh = self.shared.worker().as_ref().and_then(Worker::lock);
         let _quiet = refresh.as_deref().map(worker::pause);
-        if self.shared.strays.swap(false, Relaxed) {
-            self.shared.allocator.adopt_strays();
-        }
         self.shared.allocator.validate()
     }
 }

@@ -31,6 +31,7 @@ mod refresh;
 mod refusal;
 mod runs;
 mod setup;
+mod strays;
 mod streams;
 mod tuning;
 mod word_path;

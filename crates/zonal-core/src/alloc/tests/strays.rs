@@ -1,0 +1,51 @@
+//! A forked child validates its pool while its own threads use it: what they have in their hands
+//! at that moment is not taken for what threads of the parent left there (ZONE-5).
+
+use super::platform::{Script, Shape, on_cpu};
+use super::word_path;
+use crate::alloc::{Allocator, Fault, Request};
+use crate::policy::Policy;
+use crate::types::{CpuId, Order, ZoneId};
+
+const ZONE: ZoneId = ZoneId(0);
+const PAGES: u64 = 4096;
+
+/// A pool whose CPU 0 has pages on its order-0 list, all else free.
+fn with_pages_on_a_list() -> Allocator<'static, Script> {
+    let pool = Shape::uniform(1, PAGES, 2).boot(Policy::ZONAL);
+    on_cpu(0);
+    let pages = [(); 4].map(|()| pool.alloc(Request::new(Order::ZERO)).unwrap());
+    pages.into_iter().for_each(|page| pool.free(page, Order::ZERO).unwrap());
+    pool
+}
+
+#[test]
+fn a_page_in_the_hands_of_a_childs_thread_is_not_taken_for_a_stray() {
+    let pool = with_pages_on_a_list();
+    pool.expect_strays();
+    let frame = word_path::pop(&pool, ZONE, CpuId(0), 0).expect("the list has pages");
+    // Another thread of the child validates between a pop and its mark.
+    pool.validate().unwrap();
+    assert_eq!(pool.zones()[0].strays(), 1);
+    let page = word_path::hand_out(&pool, ZONE, CpuId(0), 0, frame);
+    let page = page.expect("the popped page is its thread's");
+    pool.validate().unwrap();
+    assert_eq!(pool.zones()[0].strays(), 0, "the thread has taken it");
+    pool.free(page, Order::ZERO).unwrap();
+    pool.drain_all();
+    pool.validate().unwrap();
+    assert_eq!(pool.free_pages(), PAGES);
+}
+
+#[test]
+fn a_page_that_is_lost_after_the_first_look_is_a_fault() {
+    let pool = with_pages_on_a_list();
+    word_path::pop(&pool, ZONE, CpuId(0), 0).expect("the list has pages");
+    pool.validate().expect_err("not forked: no page may be missing");
+    pool.expect_strays();
+    pool.validate().unwrap();
+    assert_eq!((pool.zones()[0].strays(), pool.free_pages()), (1, PAGES - 1));
+    word_path::pop(&pool, ZONE, CpuId(0), 0).expect("the list has pages");
+    let fault = pool.validate().expect_err("a second one was lost in this process");
+    assert!(matches!(fault, Fault::CachedPages(ZONE, _, _)), "{fault}");
+}
