@@ -10,7 +10,7 @@ use crate::cache::Cache;
 use crate::options::Options;
 use crate::store::{FileStore, MakeStore, Store};
 
-/// A cache to be. Every option has a default.
+/// Configuration of a cache. Every option has a default.
 #[derive(Clone, Debug)]
 pub struct Builder {
     pool: Arc<Pool>,
@@ -53,7 +53,7 @@ impl Builder {
         self.options.writeback_interval = interval;
         self
     }
-    /// Whether files are read and written past the operating system's own cache, where the file
+    /// Direct I/O: whether reads and writes bypass the operating system's cache, where the file
     /// system can. Default: no.
     pub fn direct(mut self, direct: bool) -> Builder {
         self.options.direct = direct;
@@ -67,17 +67,16 @@ impl Builder {
     }
 
     /// Whether files are locked while they are in the cache (`flock`): alone, or together with
-    /// other readers if they are open for reading only. What another cache has, in this process or
-    /// in another one, is not opened then. File systems without locks are used all the same.
-    /// Default: yes.
+    /// other readers if they are open for reading only. A file that another cache has locked, in
+    /// this process or in another one, cannot be opened. File systems without locks are used
+    /// without. Default: yes.
     pub fn lock_files(mut self, lock: bool) -> Builder {
         self.options.lock_files = lock;
         self
     }
 
-    /// What a file that is opened is read and written through: a store of the program's own around
-    /// the operating system's file, which measures, limits or changes what goes by. Default: the
-    /// file itself.
+    /// Makes a store around each file that is opened. The store can measure, limit or change what
+    /// is read and written. Default: the file itself.
     pub fn stores(
         mut self,
         make: impl Fn(FileStore) -> Box<dyn Store> + Send + Sync + 'static,

@@ -26,15 +26,15 @@ use crate::writeback::Busy;
 /// A page cache over a [`Pool`]. Clones are the same cache; it ends with the last of them and of
 /// its files.
 ///
-/// When it ends, what is dirty is written and every page goes back to the pool. An error of that
-/// last write has nobody to go to: call [`sync`](Self::sync) or [`close`](Self::close) before.
+/// When it ends, what is dirty is written and every page goes back to the pool. Nothing reports an
+/// error of that last write: call [`sync`](Self::sync) or [`close`](Self::close) before.
 ///
 /// A forked child must not use the cache: its threads do not exist there. Dropping it there writes
 /// nothing; the parent does.
 #[derive(Clone)]
 pub struct Cache {
     owner: Arc<Owner>,
-    /// Errors of all files that this clone has told of.
+    /// Errors of all files that this clone has reported.
     told: Cursor,
 }
 
@@ -85,11 +85,11 @@ impl Cache {
         self.inner().dirty_limits()
     }
 
-    /// A file for reading and, if that is allowed, writing. A file that is in the cache already is
-    /// the same one, under whatever name.
+    /// Opens a file for reading and, if permitted, writing. A file that is already in the cache is
+    /// the same file under any of its names.
     ///
-    /// While a file is in the cache, change it through the cache alone: what others write to it is
-    /// not seen.
+    /// While a file is in the cache, change it only through the cache, which does not see other
+    /// writes.
     ///
     /// # Errors
     /// What the operating system says.
@@ -110,7 +110,7 @@ impl Cache {
         self.open_file(file)
     }
 
-    /// A file for reading and writing, made or emptied.
+    /// Creates a file, or empties it, for reading and writing.
     ///
     /// # Errors
     /// What the operating system says.
@@ -138,19 +138,18 @@ impl Cache {
         }
     }
 
-    /// As [`open`](Self::open), of a file that is open already.
+    /// As [`open`](Self::open), for a file that is already open.
     ///
     /// The file is in the cache for reading only if it was opened so first; a handle writes if its
     /// own file may.
     ///
     /// # Errors
-    /// What the operating system says; [`io::ErrorKind::InvalidInput`] for what
-    /// [`FileStore::new`] refuses, and for a file that handles are open of for reading only and
-    /// that is now to be written; [`io::ErrorKind::ResourceBusy`] for one that
-    /// [is locked](crate::Builder::lock_files).
+    /// The operating system's error; [`io::ErrorKind::InvalidInput`] for what [`FileStore::new`]
+    /// refuses, and for a file to be written that has handles open for reading only;
+    /// [`io::ErrorKind::ResourceBusy`] for one that [is locked](crate::Builder::lock_files).
     pub fn open_file(&self, file: fs::File) -> io::Result<CachedFile> {
         let direct = match self.inner().options.direct {
-            // Rather not direct than not at all.
+            // Falls back to buffered I/O.
             true => self.with_room(|| FileStore::direct_of(&file)).unwrap_or(None),
             false => None,
         };
@@ -170,8 +169,8 @@ impl Cache {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             other => {
-                // A file that was open for reading, and has no handles: what is read of it is read
-                // again. Unlocked first, or it would be in the way of its successor.
+                // The file was open for reading and has no handles: drop it and read it again.
+                // Unlock it first, or it would block its successor.
                 old = other.cloned();
                 old.iter().for_each(|old| files.begin_leave(old));
                 lock.iter().try_for_each(|lock| lock.take(writable))?;
@@ -185,7 +184,7 @@ impl Cache {
         Ok(handle)
     }
 
-    /// A file made of a store of the program's own. It is in the cache as long as its handles are.
+    /// Opens a file over a store of the program. It stays in the cache as long as its handles do.
     ///
     /// # Errors
     /// What the store says of its length.
@@ -206,8 +205,8 @@ impl Cache {
     ///
     /// # Errors
     /// The first error; the other files were written nevertheless. Else the last error of any file
-    /// that this clone of the cache was not told of: each reaches every clone once, besides the
-    /// file's own handles.
+    /// that this clone of the cache has not reported yet: each clone reports each error once,
+    /// besides the file's own handles.
     pub fn sync(&self) -> io::Result<()> {
         let synced = self.sync_files();
         let earlier = self.inner().errors.tell(&self.told);
@@ -223,8 +222,7 @@ impl Cache {
         outcome
     }
 
-    /// Gives up to `pages` clean pages back to the pool, those first that were not used for long.
-    /// Returns how many.
+    /// Returns up to `pages` clean pages to the pool, least recently used first. Returns how many.
     pub fn evict(&self, pages: u64) -> u64 {
         let inner = self.inner();
         let before = inner.counters.evicted.load(Relaxed);
@@ -233,7 +231,7 @@ impl Cache {
     }
 
     /// Writes all that is dirty, and drops this handle if all of it is safe. An earlier error that
-    /// was made good since is no reason to refuse.
+    /// a later write repaired does not count.
     ///
     /// # Errors
     /// The first error, with the cache.

@@ -1,12 +1,12 @@
 //! Files leave the cache: after their last handle, when there are too many, and at the cache's end.
 //!
-//! A file leaves when all that was written to it is safe on its device: else a later
-//! [`sync`](crate::Cache::sync) of the cache would say so of bytes that nobody has any more. One
-//! that cannot be written or synced stays, and is tried again.
+//! A file leaves once all that was written to it is safe on its device: else a later
+//! [`sync`](crate::Cache::sync) of the cache would return `Ok` for bytes that are gone. A file that
+//! cannot be written or synced stays, and is retried.
 //!
-//! No handle means that no page is in use, but for a moment by the cache's own threads; or for good
-//! by a pin that the program has forgotten (`std::mem::forget`). So nothing here waits without an
-//! end. The page of such a pin stays with the pool, allocated: it is leaked, as the program asked.
+//! Without a handle no page is in use, except briefly by the cache's own threads, and for good by a
+//! pin that the program has forgotten (`std::mem::forget`). So every wait here is bounded. The page
+//! of a forgotten pin is leaked.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
@@ -20,8 +20,7 @@ use crate::lock::Until;
 use crate::writeback::Busy;
 
 impl Inner {
-    /// Takes every page of a file out, dirty or not. Nobody has a handle of it. Returns whether
-    /// none is left.
+    /// Removes every page of a file without handles, dirty or not. Returns whether none is left.
     pub fn empty(&self, file: &File, busy: Busy) -> bool {
         let _resize = file.resize.write().unwrap_or_else(PoisonError::into_inner);
         // Relaxed: under `resize`.
@@ -53,15 +52,15 @@ impl Inner {
             files.closed.push_back(file.id);
         }
         match file.identity {
-            // Nobody can open it again. An error keeps it, and the write-back thread tries again.
+            // It cannot be opened again. On an error it stays, and the write-back thread retries.
             None => self.forget(file, Busy::Until(Instant::now() + PATIENCE)),
             Some(_) if self.files().closed.len() > self.options.closed_files => self.flusher.kick(),
             Some(_) => {}
         }
     }
 
-    /// Drops files without handles, the oldest first, until `keep` are left, and those that nobody
-    /// can open again.
+    /// Drops files without handles, the oldest first, until `keep` are left, and those that cannot
+    /// be opened again.
     pub fn drop_closed(&self, keep: usize, busy: Busy) {
         let (closed, leaving): (Vec<Arc<File>>, Vec<Arc<File>>) = {
             let files = self.files();
@@ -88,7 +87,7 @@ impl Inner {
         if file.is_unsynced() && self.sync_device(file).is_err() {
             return;
         }
-        // What is lost of a file that can be opened again is told to whoever opens it.
+        // The next handle of the file reports what is lost.
         let is_owed = file.is_damaged() && file.identity.is_some();
         {
             let mut files = self.files_mut();
@@ -101,7 +100,7 @@ impl Inner {
         self.leave(file, busy);
     }
 
-    /// Takes the pages of a file out that nobody can open, and then the file.
+    /// Removes the pages of a file that cannot be opened again, and then the file.
     pub fn leave(&self, file: &File, busy: Busy) {
         if self.empty(file, busy) {
             let mut files = self.files_mut();

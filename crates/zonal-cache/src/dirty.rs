@@ -1,4 +1,4 @@
-//! What becomes of the pages of one file that were changed.
+//! The changed pages of one file, until they are safe or lost.
 //!
 //! ```text
 //!          written            a device sync begins        it works
@@ -7,11 +7,11 @@
 //!     │                 ├─── a device sync fails ─────┤
 //!     └── in memory ────┘                             └──── given up meanwhile ───► lost
 //! ```
-//! A written page is not safe before a device sync that began later has worked. If one fails, the
-//! device or the kernel may have dropped any of these bytes, and a second sync that works says
+//! A written page is safe once a device sync that began later has succeeded. If one fails, the
+//! device or the kernel may have dropped any of these bytes, and a second, successful sync says
 //! nothing about them: Linux marks pages clean whose write failed, and reports that once. So every
-//! page that is still in memory is to be written again (`again`, then `dirty`), and one that was
-//! given up is lost: only the program can bring it back.
+//! page that is still in memory is written again (`again`, then `dirty`), and one that was
+//! reclaimed is lost: only the program can restore it.
 //!
 //! # Invariants
 //! - **DIRTY-1** a page that was written, and not written over as a whole since, is in `dirty`,
@@ -31,7 +31,7 @@ use crate::ranges::Ranges;
 pub struct Dirty {
     /// Dirty pages, and those being written.
     pages: BTreeSet<u64>,
-    /// When the first of them became so.
+    /// When the first of them became dirty.
     since: Option<Instant>,
     /// Written since the last device sync began.
     unsynced: Written,
@@ -48,9 +48,9 @@ pub struct Dirty {
 /// Pages that were written.
 #[derive(Debug, Default)]
 struct Written {
-    /// Those that are in the cache since.
+    /// Pages that have stayed in the cache since.
     kept: BTreeSet<u64>,
-    /// Those that were given up. The store may hold them or not.
+    /// Pages that were reclaimed. The store may or may not hold them.
     gone: Ranges,
 }
 
@@ -77,14 +77,14 @@ impl Written {
 }
 
 impl Dirty {
-    /// A page is dirty. Returns whether it was not.
+    /// Marks a page dirty. Returns whether it was clean.
     pub fn add(&mut self, page: u64) -> bool {
         self.since.get_or_insert_with(Instant::now);
         self.again.remove(&page);
         self.pages.insert(page)
     }
 
-    /// Takes a page off the list of dirty ones. Returns whether it was there.
+    /// Removes a page from the dirty ones. Returns whether it was there.
     fn remove(&mut self, page: u64) -> bool {
         let was = self.pages.remove(&page);
         if self.pages.is_empty() {
@@ -111,32 +111,31 @@ impl Dirty {
         run
     }
 
-    /// Something has to be written.
+    /// Whether anything has to be written.
     pub fn is_dirty(&self) -> bool {
         !self.pages.is_empty() || !self.again.is_empty()
     }
 
-    /// How long the oldest dirty page is so.
+    /// Age of the oldest dirty page.
     pub fn age(&self) -> Duration {
         self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// After a write-back that left pages dirty: the oldest of them is as old as that.
+    /// After a write-back that left pages dirty: sets the age of the oldest.
     pub fn restart_age(&mut self) {
         if self.since.is_some() {
             self.since = Some(Instant::now());
         }
     }
 
-    /// Device syncs that failed so far. A write that ends under another number than it began under
-    /// does not count.
+    /// Device syncs that failed so far. A write does not count if this number changed while it ran.
     pub fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// A page was written, by a write that began when `failed` device syncs had failed. Returns
+    /// A page was written, by a write that began after `failed` failed device syncs. Returns
     /// whether it was on the list; `None`: it stays dirty, because a device sync failed meanwhile
-    /// and may have dropped these bytes too.
+    /// and may have dropped these bytes.
     pub fn written(&mut self, page: u64, failed: u64) -> Option<bool> {
         if failed != self.failed {
             return None;
@@ -145,7 +144,7 @@ impl Dirty {
         Some(self.remove(page))
     }
 
-    /// Whether a clean page may leave the cache. `false`: it is to be made dirty instead.
+    /// Whether a clean page may leave the cache. `false`: make it dirty instead.
     pub fn give_up(&mut self, page: u64) -> bool {
         if self.again.contains(&page) {
             return false;
@@ -155,8 +154,7 @@ impl Dirty {
         true
     }
 
-    /// A page leaves the cache, and what was written to it is of no use. Returns whether it was
-    /// dirty.
+    /// A page leaves the cache and its contents are discarded. Returns whether it was dirty.
     pub fn forget(&mut self, page: u64) -> bool {
         self.again.remove(&page);
         self.unsynced.kept.remove(&page);
@@ -171,8 +169,8 @@ impl Dirty {
         self.lost.cut(first);
     }
 
-    /// Every byte of a page is new: what was written to it before is of no use. The page is going
-    /// to be dirty.
+    /// Every byte of a page is new, so earlier writes to it no longer matter. The page becomes
+    /// dirty next.
     pub fn written_over(&mut self, page: u64) {
         self.unsynced.gone.remove(page);
         self.asked.gone.remove(page);
@@ -185,13 +183,13 @@ impl Dirty {
         self.asked.take(unsynced);
     }
 
-    /// The device sync has worked.
+    /// The device sync succeeded.
     pub fn sync_worked(&mut self) {
         self.asked = Written::default();
     }
 
-    /// The device sync has failed: of all that was written since the last good one, nothing is
-    /// sure. Pages in memory are to be written [again](Self::again).
+    /// The device sync failed: nothing that was written since the last good one is known to be
+    /// safe. Pages in memory are written [again](Self::again).
     pub fn sync_failed(&mut self) {
         self.failed += 1;
         let mut suspect = mem::take(&mut self.unsynced);
@@ -200,20 +198,21 @@ impl Dirty {
         self.again.extend(suspect.kept.difference(&self.pages));
     }
 
-    /// Clean pages that are to be dirty.
+    /// Clean pages that must become dirty.
     pub fn again(&self) -> Vec<u64> {
         self.again.iter().copied().collect()
     }
 
-    /// A page that is to be dirty again is now. `mark` says so in the page, whose write may be
-    /// about to end; `false`: whoever changes it has done so, and is about to [add](Self::add) it.
+    /// Makes a page dirty again. `mark` sets the flag in the page's state, whose write may be about
+    /// to end; it returns `false` if a writer has set it already and will [add](Self::add) the
+    /// page.
     pub fn soil_again(&mut self, page: u64, mark: impl FnOnce() -> bool) {
         if self.again.remove(&page) && mark() {
             self.add(page);
         }
     }
 
-    /// Something was written and is not known to be safe.
+    /// Whether anything was written that is not known to be safe.
     pub fn is_unsynced(&self) -> bool {
         !self.unsynced.is_empty() || !self.asked.is_empty() || !self.again.is_empty()
     }
@@ -223,7 +222,7 @@ impl Dirty {
         &self.lost
     }
 
-    /// The program knows of what is lost.
+    /// The program accepts what is lost.
     pub fn accept_loss(&mut self, known: &Ranges) {
         self.lost.remove_all(known);
     }

@@ -1,8 +1,8 @@
-//! What was written becomes safe, or its loss is told.
+//! Makes written pages safe, or reports their loss.
 //!
 //! A device sync covers the pages that were written before it began. If it fails, none of them is
-//! sure any more, and neither is a page whose write ran meanwhile ([`Dirty`](crate::dirty::Dirty)):
-//! those in memory are dirty again, and the loss of those that were given up stands until the
+//! known to be safe, nor is a page whose write ran meanwhile ([`Dirty`](crate::dirty::Dirty)):
+//! pages in memory become dirty again, and pages that were reclaimed count as lost until the
 //! program [accepts](Inner::accept_loss) it.
 
 use std::error::Error;
@@ -25,14 +25,14 @@ use crate::writeback::Busy;
 /// written them, and the device sync that followed failed.
 ///
 /// It is inside the [`io::Error`] that [`sync`](crate::CachedFile::sync) returns, and reads of
-/// these bytes, until the program writes them anew or
-/// [accepts the loss](crate::CachedFile::accept_loss).
+/// these bytes, until the program rewrites them or [accepts the
+/// loss](crate::CachedFile::accept_loss).
 #[derive(Debug)]
 pub struct LostWrites {
     /// Bytes of the file that may be older than what was written, in whole pages. If there are
     /// very many, near ranges are joined.
     pub ranges: Vec<Range<u64>>,
-    /// What the device said last.
+    /// The device's last error.
     pub cause: io::Error,
 }
 
@@ -67,12 +67,12 @@ impl Inner {
     /// Writes all that is dirty in a file, and returns when it is safe.
     ///
     /// # Errors
-    /// Whatever failed meanwhile, here or in another thread: it may have been about these bytes.
+    /// Any failure meanwhile, in this thread or another: it may concern these bytes.
     pub fn sync_file(&self, file: &File) -> io::Result<()> {
         let before = file.errors.count();
         self.soil_again(file, Busy::Wait);
         let written = self.write_pages(file, &file.dirty_pages(), Busy::Wait);
-        // What could be written is made safe in any case.
+        // Sync what could be written even after an error.
         written.and(self.sync_device(file))?;
         match file.errors.last() {
             Some(error) if file.errors.count() != before => Err(error),
@@ -80,9 +80,9 @@ impl Inner {
         }
     }
 
-    /// Makes safe what was written.
+    /// Syncs the device.
     pub fn sync_device(&self, file: &File) -> io::Result<()> {
-        // One at a time: Linux tells an error to one of those who ask through one descriptor.
+        // One at a time: Linux reports an error to one caller per descriptor.
         let one = file.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let synced = file.sync_device();
         match &synced {
@@ -96,7 +96,7 @@ impl Inner {
         synced
     }
 
-    /// Makes pages dirty that are to be written once more.
+    /// Makes pages dirty that must be written again.
     pub fn soil_again(&self, file: &File, busy: Busy) {
         for index in file.dirty_again() {
             while let Some(frame) = self.try_soil_again(file, index) {
@@ -107,8 +107,8 @@ impl Inner {
         }
     }
 
-    /// Makes a page dirty that is to be written once more, unless somebody has it for himself: then
-    /// its frame. Whoever that is changes the page or gives it up, and sees that it is dirty.
+    /// Makes a page dirty that must be written again. Returns its frame if another thread holds it
+    /// exclusively: that thread changes or reclaims the page, and sees that it is dirty.
     fn try_soil_again(&self, file: &File, index: u64) -> Option<u32> {
         match file.index.share(&self.frames, index, PageState::default()) {
             Found::Page(page, _) => {
@@ -126,7 +126,7 @@ impl Inner {
         }
     }
 
-    /// The error that says what of a file is lost.
+    /// The error for the lost pages of a file.
     pub fn loss(&self, file: &File) -> Option<io::Error> {
         let lost = file.lost();
         if lost.is_empty() {
@@ -137,8 +137,7 @@ impl Inner {
         Some(io::Error::new(kind, LostWrites { ranges: bytes_of(&lost), cause }))
     }
 
-    /// The program knows of what is lost: it reads what the store has there from now on. Returns
-    /// it.
+    /// Accepts what is lost and returns it: reads now return what the store has there.
     pub fn accept_loss(&self, file: &File) -> Ranges {
         let lost = file.lost();
         for index in file.index.pages(0).into_iter().filter(|index| lost.contains(*index)) {
@@ -148,8 +147,8 @@ impl Inner {
         lost
     }
 
-    /// Takes a page out that came from the store while its bytes there were not safe, unless the
-    /// program has changed it since.
+    /// Removes a page that was read while the store's bytes were not safe, unless the program has
+    /// changed it since.
     fn drop_clean(&self, file: &File, index: u64) {
         loop {
             match file.index.exclude(&self.frames, index) {

@@ -1,8 +1,9 @@
-//! Errors that are told to everyone whom they concern, once (as Linux' `errseq_t`).
+//! Errors that each listener reports once (as Linux' `errseq_t`).
 //!
-//! A sequence counts errors. Each listener has a cursor: how many of them it knows of. An error is
-//! told to each listener that was there when it came. One that nobody was told of is told to the
-//! next listener too: a program that closes a file without a sync and opens it again is told.
+//! A sequence counts errors. Each listener has a cursor: how many of them it has seen. Each
+//! listener that existed when an error occurred reports it. An error that no listener has reported
+//! goes to the next new one: a program that closes a file without a sync and opens it again sees
+//! it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,11 +19,11 @@ pub struct ErrorSeq {
 struct State {
     count: u64,
     last: Option<Failure>,
-    /// Somebody was told of the last one.
+    /// The last one has been reported.
     seen: bool,
 }
 
-/// How far one listener was told.
+/// A listener's cursor.
 #[derive(Debug)]
 pub struct Cursor(AtomicU64);
 
@@ -32,7 +33,7 @@ impl Clone for Cursor {
     }
 }
 
-/// An error: enough of it to tell it more than once.
+/// An error, in a form that can be returned more than once.
 #[derive(Clone, Debug)]
 pub struct Failure {
     kind: io::ErrorKind,
@@ -58,7 +59,7 @@ impl ErrorSeq {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One error more.
+    /// Counts an error.
     pub fn add(&self, error: &io::Error) {
         let mut state = self.state();
         state.count += 1;
@@ -82,7 +83,7 @@ impl ErrorSeq {
         Cursor(state.count.saturating_sub(u64::from(!state.seen)).into())
     }
 
-    /// The last error, if the listener was not told of it. It is now.
+    /// The last error, if this listener has not seen it; marks it as seen.
     pub fn tell(&self, cursor: &Cursor) -> Option<io::Error> {
         let mut state = self.state();
         // Relaxed: under the lock.

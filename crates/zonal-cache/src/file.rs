@@ -20,12 +20,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 pub struct File {
     pub id: u32,
     pub store: Caught,
-    /// Where the store is a file of the operating system: which.
+    /// Identity of the operating system's file, if the store is one.
     pub identity: Option<Identity>,
     lock: Option<Lock>,
     pub writable: bool,
     pub index: Index,
-    /// Bytes of the file, with what is not written yet.
+    /// Length in bytes, unwritten data included.
     pub len: AtomicU64,
     /// Shared by whoever uses `len` and pages below it; exclusive while the file is cut.
     pub resize: RwLock<()>,
@@ -35,7 +35,7 @@ pub struct File {
     pub gone: AtomicBool,
     /// Errors of writes and of syncs.
     pub errors: ErrorSeq,
-    /// Held during a device sync: each is told of its own error.
+    /// Held during a device sync, so that each caller gets its own error.
     pub syncing: Mutex<()>,
     dirty: Mutex<Dirty>,
     /// There are pages that were written and are not known to be safe.
@@ -64,7 +64,7 @@ impl Pause {
     }
 }
 
-/// What the store was asked for in vain.
+/// Failures of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ask {
     Write,
@@ -119,23 +119,23 @@ impl File {
         pause.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets others have the file. Nothing of it is read or written here any more.
+    /// Unlocks the file. The cache neither reads nor writes it any more.
     pub fn unlock(&self) {
         self.lock.iter().for_each(Lock::release);
     }
 
-    /// Changes what is known of dirty pages, and the flags that say so without the lock.
+    /// Changes the record of dirty pages, and the flags that repeat it without the lock.
     fn change<T>(&self, change: impl FnOnce(&mut Dirty) -> T) -> T {
         let mut dirty = self.dirty();
         let changed = change(&mut dirty);
-        // Relaxed: set under the lock. Whoever reads `unsynced` has taken a page's state after the
+        // Relaxed: set under the lock. A reader of `unsynced` has loaded a page's state after the
         // write that set it.
         self.unsynced.store(dirty.is_unsynced(), Relaxed);
         self.damaged.store(!dirty.lost().is_empty(), Relaxed);
         changed
     }
 
-    /// Puts a page on the list of dirty ones. Returns whether it was not there.
+    /// Adds a page to the dirty ones. Returns whether it was new.
     pub fn add_dirty(&self, index: u64) -> bool {
         self.dirty().add(index)
     }
@@ -156,12 +156,12 @@ impl File {
         self.dirty().is_dirty()
     }
 
-    /// How long the oldest dirty page is so.
+    /// Age of the oldest dirty page.
     pub fn dirty_for(&self) -> Duration {
         self.dirty().age()
     }
 
-    /// After a write-back that left pages dirty: the oldest of them is as old as that.
+    /// After a write-back that left pages dirty: sets the age of the oldest.
     pub fn restart_age(&self) {
         self.dirty().restart_age();
     }
@@ -176,8 +176,8 @@ impl File {
         self.change(|dirty| dirty.written(index, failed_syncs))
     }
 
-    /// Whether a clean page, which the caller has for itself, may leave the cache. `false`: it is
-    /// to be made dirty instead.
+    /// Whether a clean page that the caller holds exclusively may leave the cache. `false`: make it
+    /// dirty instead.
     pub fn give_up(&self, index: u64) -> bool {
         // Relaxed: see `change`.
         !self.unsynced.load(Relaxed) || self.change(|dirty| dirty.give_up(index))
@@ -195,14 +195,13 @@ impl File {
 
     /// Every byte of a page is new.
     pub fn written_over(&self, index: u64) {
-        // Relaxed: as for `give_up`; what is lost was told of under the lock.
+        // Relaxed: as for `give_up`; losses are set under the lock.
         if self.unsynced.load(Relaxed) || self.damaged.load(Relaxed) {
             self.change(|dirty| dirty.written_over(index));
         }
     }
 
-    /// Asks the device to make safe what was written, and keeps account of what it says. The caller
-    /// holds `syncing`.
+    /// Syncs the device and records the result. The caller holds `syncing`.
     pub fn sync_device(&self) -> io::Result<()> {
         self.change(Dirty::begin_sync);
         let synced = self.store.sync();
@@ -213,7 +212,7 @@ impl File {
         synced
     }
 
-    /// Clean pages that are to be written again.
+    /// Clean pages that must be written again.
     pub fn dirty_again(&self) -> Vec<u64> {
         // Relaxed: see `change`.
         match self.unsynced.load(Relaxed) {
@@ -222,7 +221,7 @@ impl File {
         }
     }
 
-    /// A page that is to be written again is dirty now, if `mark` says that it was not.
+    /// Marks a page that must be written again as dirty, if `mark` says that it was clean.
     pub fn soil_again(&self, index: u64, mark: impl FnOnce() -> bool) {
         self.change(|dirty| dirty.soil_again(index, mark));
     }
@@ -240,7 +239,7 @@ impl File {
         }
     }
 
-    /// Whether anything is lost. Relaxed: whoever was told of it has taken locks since.
+    /// Whether anything is lost. Relaxed: a caller that knows of it has taken locks since.
     pub fn is_damaged(&self) -> bool {
         self.damaged.load(Relaxed)
     }
@@ -250,23 +249,23 @@ impl File {
         self.is_damaged() && self.dirty().lost().contains(index)
     }
 
-    /// The program knows of what is lost.
+    /// The program accepts what is lost.
     pub fn accept_loss(&self, known: &Ranges) {
         self.change(|dirty| dirty.accept_loss(known));
     }
 
-    /// Keeps an error, and puts the next try off.
+    /// Records an error and delays the next try.
     pub fn fail(&self, ask: Ask, error: &io::Error) {
         self.errors.add(error);
         self.pause(ask).fail();
     }
 
-    /// It worked: the next one need not wait.
+    /// Success: the next try need not wait.
     pub fn succeed(&self, ask: Ask) {
         *self.pause(ask) = Pause::default();
     }
 
-    /// Whether what nobody waits for may be tried now.
+    /// Whether a background try is due.
     pub fn may_try(&self, ask: Ask) -> bool {
         self.pause(ask).is_over()
     }

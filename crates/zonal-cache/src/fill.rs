@@ -1,4 +1,5 @@
-//! A page comes in: from the pool, within the cache's bound, and from its file's store.
+//! Fills pages: takes them from the pool, within the cache's bound, and reads them from the file's
+//! store.
 
 use std::io::{self, IoSliceMut};
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,8 +19,7 @@ use crate::stats::count;
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
 /// The same for a page that is not needed at once.
 const GFP_AHEAD: Gfp = GFP.union(Gfp::NORETRY).union(Gfp::NOWARN);
-/// Looks for a page to give up that find none, nor anybody who will let go of one, before a request
-/// is refused.
+/// Fruitless attempts to reclaim a page before a request is refused.
 const LOOKS_ALONE: u32 = 2;
 /// Pages read in one call of a store at most.
 pub const READ_MAX: u32 = 256;
@@ -29,12 +29,12 @@ pub const READ_MAX: u32 = 256;
 pub enum Touch {
     /// It does.
     Used,
-    /// It is part of one that was counted.
+    /// Part of a use that was counted.
     Again,
 }
 
 impl Inner {
-    /// A page for the caller alone, from the pool, within the cache's bound.
+    /// Takes a page from the pool, within the cache's bound, for the caller's exclusive use.
     fn take(&self, gfp: Gfp) -> io::Result<Exclusive<'_>> {
         if !self.make_room(gfp) {
             let text = "the cache is at its bound, and every page of it is in use or dirty";
@@ -48,8 +48,7 @@ impl Inner {
     /// Makes room for one page below the cache's bound, and reserves it. `false`: every page is in
     /// use or cannot be written.
     ///
-    /// Pages that the cache's own threads hold at the moment are waited for, unless the request is
-    /// one that does not wait.
+    /// Waits for pages that the cache's own threads hold, unless the request must not wait.
     fn make_room(&self, gfp: Gfp) -> bool {
         let mut end = None;
         let mut alone = 0;
@@ -61,7 +60,7 @@ impl Inner {
             if gfp.contains(Gfp::NORETRY) || Instant::now() >= end {
                 return false;
             }
-            // Relaxed: a hint; whoever ends during a look is the reason for another one.
+            // Relaxed: a hint; a thread that ends during a scan causes another one.
             if self.at_work.load(Relaxed) > 0 {
                 alone = 0;
                 self.flusher.wait_progress(LOOK_AGAIN);
@@ -79,7 +78,7 @@ impl Inner {
         self.take(GFP.union(Gfp::WRITE))
     }
 
-    /// Up to `wanted` pages; none only if there are none.
+    /// Takes up to `wanted` pages; none only if there are none.
     fn take_some(&self, wanted: u32, gfp: Gfp) -> io::Result<Vec<Exclusive<'_>>> {
         let mut pages = vec![self.take(gfp)?];
         let more = (1..wanted).map_while(|_| self.take(GFP_AHEAD).ok());
@@ -87,8 +86,8 @@ impl Inner {
         Ok(pages)
     }
 
-    /// Reads a window of a file into pages. Returns a right to the first one; `None`: somebody
-    /// else has put it there meanwhile, or the window begins behind the file's end.
+    /// Reads a window of a file into pages. Returns a right to the first one; `None`: another
+    /// thread has inserted it meanwhile, or the window begins past the end of the file.
     ///
     /// The caller holds `resize`, shared.
     pub fn fill(
@@ -100,7 +99,7 @@ impl Inner {
         self.fill_with(file, window, touch, GFP)
     }
 
-    /// As [`fill`](Self::fill), for pages that nobody waits for.
+    /// As [`fill`](Self::fill), for read-ahead.
     pub fn fill_ahead(&self, file: &File, window: Window) -> io::Result<()> {
         let filled = self.fill_with(file, window, Touch::Again, GFP_AHEAD)?;
         if filled.is_some() {
@@ -122,8 +121,8 @@ impl Inner {
         if wanted == 0 || file.index.has(window.start) {
             return Ok(None);
         }
-        // Taken before any is put in: taking one may reclaim, and that must find no half-made page
-        // of this thread that it would have to wait for.
+        // Take all pages before inserting any: taking one may reclaim, which must not meet a
+        // half-made page of this thread.
         let mut pages = self.take_some(wanted as u32, gfp)?;
         let kept = self.insert_run(file, window, &mut pages);
         pages.drain(kept..).for_each(Exclusive::release);
@@ -133,7 +132,7 @@ impl Inner {
         let mut read = read_pages(file, window.start, &mut pages);
         if read.is_err() {
             count(&self.counters.read_errors, 1);
-            // Only the first page is asked for: it is not to fail for those behind it.
+            // Only the first page was requested: errors of later ones do not fail it.
             pages.drain(1..).for_each(|page| self.discard(file, page));
             read = read_pages(file, window.start, &mut pages);
         }
@@ -155,8 +154,8 @@ impl Inner {
         }))
     }
 
-    /// Puts pages into the file's index and onto the lists, until there is one already. Returns how
-    /// many.
+    /// Inserts pages into the file's index and the lists, up to the first that is present already.
+    /// Returns how many.
     fn insert_run(&self, file: &File, window: Window, pages: &mut [Exclusive<'_>]) -> usize {
         let mut kept = 0;
         for (index, page) in (window.start..).zip(pages.iter()) {
@@ -173,7 +172,7 @@ impl Inner {
     }
 }
 
-/// Reads pages that follow one another; what is behind the store's end is zero.
+/// Reads pages that follow one another; what lies past the store's end is zero.
 fn read_pages(file: &File, start: u64, pages: &mut [Exclusive<'_>]) -> io::Result<()> {
     let mut done = 0;
     let total = pages.len() * PAGE_SIZE;

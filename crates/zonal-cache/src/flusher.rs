@@ -1,5 +1,5 @@
-//! The write-back thread: when it wakes, and who waits for it. What it does is a [`Round`] of
-//! whoever runs it, so that this file knows no page and no file.
+//! The write-back thread: when it wakes, and which writers wait for it. Its work is a [`Round`], so
+//! this file depends on neither pages nor files.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,17 +7,16 @@ use std::time::{Duration, Instant};
 
 /// A writer that waits looks again after this long.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// A writer goes on if no page at all became clean for this long: the program itself holds what is
-/// dirty.
+/// A writer goes on if no page became clean for this long: the program itself holds the dirty ones.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the thread does each time it wakes.
+/// The thread's work each time it wakes.
 pub trait Round {
     /// Writes what is due.
     fn round(&self);
 }
 
-/// What the write-back thread and those who wait for it share.
+/// State that the write-back thread shares with waiting writers.
 #[derive(Debug, Default)]
 pub struct Flusher {
     asked: Mutex<Asked>,
@@ -46,7 +45,7 @@ impl Flusher {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the thread look now.
+    /// Wakes the thread.
     pub fn kick(&self) {
         let mut asked = self.asked();
         if !asked.kicked {
@@ -55,7 +54,7 @@ impl Flusher {
         }
     }
 
-    /// Has the thread write, however few pages are dirty: reclaim meets only such.
+    /// Makes the thread write however few pages are dirty: reclaim meets only dirty ones.
     pub fn kick_for_reclaim(&self) {
         self.wanted.store(true, Relaxed);
         self.kick();
@@ -92,12 +91,12 @@ impl Flusher {
         !asked.stopped
     }
 
-    /// Says that pages may be had that could not be before.
+    /// Wakes writers: pages became clean.
     pub fn tell_progress(&self) {
         self.progress.notify_all();
     }
 
-    /// Waits a little for pages to become clean.
+    /// Waits a bounded time for pages to become clean.
     pub fn wait_progress(&self, at_most: Duration) {
         let asked = self.asked();
         if !asked.stopped {

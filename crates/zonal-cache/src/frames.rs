@@ -23,14 +23,14 @@ use crate::state::PageState;
 /// Threads that wait for pages share this many queues.
 const QUEUES: usize = 64;
 
-/// What is known of one frame. All zero: it is not the cache's.
+/// Record of one frame. All zero: not the cache's.
 #[derive(Debug, Default)]
 pub struct Frame {
     pub state: AtomicU32,
     /// Links of the list it is on; under that list's lock.
     pub prev: AtomicU32,
     pub next: AtomicU32,
-    /// Whose page it is: constant while it is owned and on a list.
+    /// File and index of the page: constant while it is owned and on a list.
     file: AtomicU32,
     index: AtomicU64,
 }
@@ -103,20 +103,21 @@ impl Frames {
         &self.queues[frame as usize % QUEUES]
     }
 
-    /// Waits for a page that is in the way. The caller holds no lock and looks it up again.
+    /// Waits for a page that another thread holds. The caller holds no lock and looks the page up
+    /// again.
     pub fn wait(&self, frame: u32, until: Until) {
         lock::wait(&self.get(frame).state, self.queue(frame), until);
     }
 
-    /// Counts one page more, unless there are `bound`. `true`: [`take`](Self::take) it now.
+    /// Reserves one page, unless there are `bound`. `true`: [`take`](Self::take) it now.
     pub fn reserve(&self, bound: u64) -> bool {
         // Relaxed: a count; nothing is read by it.
         let more = |owned: u64| (owned < bound).then_some(owned + 1);
         self.owned.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
-    /// Takes a page that was [reserved](Self::reserve) from the pool, for the caller alone. Its
-    /// bytes are what the last owner left. If there is none, it is not reserved any more.
+    /// Takes a page that was [reserved](Self::reserve) from the pool, exclusively. Its bytes are
+    /// the last owner's. On failure the reservation is dropped.
     pub fn take(&self, gfp: Gfp, node: Option<NodeId>) -> Result<Exclusive<'_>, AllocError> {
         let taken = self.take_from_pool(gfp, node);
         if taken.is_err() {
@@ -157,7 +158,7 @@ impl Frames {
         Ok(Exclusive { frames: self, frame })
     }
 
-    /// Says that a page, to which the caller has a right, is on the active list now.
+    /// Marks a page, to which the caller has a right, as on the active list.
     pub fn mark_active(&self, frame: u32) {
         self.change(frame, |state| state.with(PageState::ACTIVE).without(PageState::REFERENCED));
     }
@@ -198,12 +199,11 @@ impl<'a> Shared<'a> {
         // changes it (FRAME-3); every byte of an anonymous mapping is initialised.
         unsafe { start.as_ref() }
     }
-    /// The page is dirty, though nobody has changed it. `false`: it is already.
+    /// Makes an unchanged page dirty. `false`: it already is.
     pub fn soil_again(&self) -> bool {
         lock::try_change(&self.frames.get(self.frame).state, PageState::soil_again).is_ok()
     }
-    /// The page is to be written to its store, by this user. `false`: it is clean, or somebody
-    /// else is at it.
+    /// Begins write-back by this user. `false`: the page is clean, or another user writes it.
     pub fn begin_writeback(&self) -> bool {
         lock::try_change(&self.frames.get(self.frame).state, PageState::begin_writeback).is_ok()
     }
@@ -222,7 +222,7 @@ impl Drop for Shared<'_> {
     }
 }
 
-/// A page for oneself.
+/// An exclusive right to a page.
 #[derive(Debug)]
 pub struct Exclusive<'a> {
     frames: &'a Frames,
@@ -242,12 +242,12 @@ impl<'a> Exclusive<'a> {
     pub fn clear(&self, flags: PageState) {
         self.frames.change(self.frame, |state| state.without(flags));
     }
-    /// Whose page it is.
+    /// File and index of the page.
     pub fn owner(&self) -> (u32, u64) {
         let frame = self.frames.get(self.frame);
         (frame.file.load(Relaxed), frame.index.load(Relaxed))
     }
-    /// Says whose page it is. Relaxed: whoever reads it has taken the page's state after this.
+    /// Sets file and index of the page. Relaxed: readers load the page's state after this.
     pub fn set_owner(&self, file: u32, index: u64) {
         let frame = self.frames.get(self.frame);
         frame.file.store(file, Relaxed);
@@ -264,13 +264,13 @@ impl<'a> Exclusive<'a> {
         // SAFETY: (1) as for `bytes`, and `&mut self` is the only way to it (FRAME-3).
         unsafe { start.as_mut() }
     }
-    /// Others may read it now, and so may the caller.
+    /// Turns it into a shared right.
     pub fn downgrade(self) -> Shared<'a> {
         let exclusive = std::mem::ManuallyDrop::new(self);
         exclusive.frames.change(exclusive.frame, PageState::downgrade);
         Shared { frames: exclusive.frames, frame: exclusive.frame }
     }
-    /// Gives the page back to the pool. It is on no list, in no file, and clean or of no use.
+    /// Returns the page to the pool. It is on no list, in no file, and clean or discarded.
     pub fn release(self) {
         let exclusive = std::mem::ManuallyDrop::new(self);
         let Exclusive { frames, frame } = *exclusive;

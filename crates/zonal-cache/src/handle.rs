@@ -35,7 +35,7 @@ pub struct CachedFile {
     file: Arc<File>,
     writable: bool,
     ahead: Mutex<Ahead>,
-    /// Errors that this handle has told of.
+    /// Errors that this handle has reported.
     told: Cursor,
     /// The page that was written last.
     written: AtomicU64,
@@ -66,9 +66,9 @@ impl CachedFile {
         &self.owner.inner
     }
 
-    /// Whether pages that this handle pins count as mapped, as those of a memory-mapped file do:
-    /// they outlast a look of reclaim after each use, and node reclaim leaves them alone unless its
-    /// mode says that it may unmap. Default: no.
+    /// Whether pages that this handle pins count as mapped, like those of a memory-mapped file:
+    /// reclaim passes them once after each use, and node reclaim skips them unless its mode allows
+    /// unmapping. Default: no.
     pub fn mapped(mut self, mapped: bool) -> CachedFile {
         self.mapped = mapped;
         self
@@ -80,15 +80,15 @@ impl CachedFile {
         }
     }
 
-    /// Shared while a page below the end is looked for. Whoever has a right to the page keeps the
-    /// file from being cut there, so nobody waits for a page with this held.
+    /// Held shared while a page below the end is looked up. A right to the page keeps the file from
+    /// being cut there, so no thread waits for a page with this held.
     fn uncut(&self) -> RwLockReadGuard<'_, ()> {
         self.file.resize.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of the file, with what is not written to its store yet.
+    /// Length in bytes, unwritten data included.
     pub fn len(&self) -> u64 {
-        // Relaxed: a figure; whoever uses it for more holds `resize`.
+        // Relaxed: a figure; other uses hold `resize`.
         self.file.len.load(Relaxed)
     }
 
@@ -97,7 +97,7 @@ impl CachedFile {
         self.len() == 0
     }
 
-    /// Whether bytes come from the device past the operating system's cache.
+    /// Whether reads and writes bypass the operating system's cache.
     pub fn is_direct(&self) -> bool {
         self.file.store.is_direct()
     }
@@ -105,7 +105,7 @@ impl CachedFile {
     /// Fills `buffer` from `offset` on. Returns the bytes read: fewer only at the end of the file.
     ///
     /// # Errors
-    /// What the store says; nothing is told of bytes read before.
+    /// The store's error; the count of bytes read before it is not returned.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
@@ -129,7 +129,7 @@ impl CachedFile {
         Ok(done)
     }
 
-    /// Reads a part of one page without a page to keep it in. Returns the bytes read.
+    /// Reads a part of one page, uncached. Returns the bytes read.
     fn read_past(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let inner = self.inner();
         let (index, inside) = (offset / PAGE, (offset % PAGE) as usize);
@@ -139,7 +139,7 @@ impl CachedFile {
                 self.check_not_lost(index)?;
                 let part = self.part_of_page(index).saturating_sub(inside).min(buffer.len());
                 match self.file.index.share(&inner.frames, index, PageState::default()) {
-                    // Somebody else found a page meanwhile, and may have changed it since.
+                    // Another thread has cached the page meanwhile, and may have changed it.
                     Found::Page(page, _) => {
                         return Ok(copy(page.bytes(), inside, inside + part, buffer));
                     }
@@ -155,8 +155,8 @@ impl CachedFile {
         }
     }
 
-    /// A right to read a page, and the bytes of the file in it; `None` behind the end. `wanted`
-    /// pages from there on will be asked for.
+    /// A right to read a page, and the bytes of the file in it; `None` past the end. The caller
+    /// will ask for `wanted` pages from there on.
     fn page(&self, index: u64, wanted: u32) -> io::Result<Option<(Shared<'_>, usize)>> {
         let inner = self.inner();
         let touch = match self.ahead().used(index) {
@@ -203,7 +203,7 @@ impl CachedFile {
         self.ahead().miss(index, wanted, self.inner().options.read_ahead)
     }
 
-    /// Has the next window read if this page is the marker of the last one.
+    /// Starts the next window if this page is the marker of the last one.
     fn start_next(&self, page: &Shared<'_>, index: u64, before: PageState) {
         let marker = PageState::MARKER;
         if before.has(marker) && page.clear(marker).has(marker) {
@@ -214,12 +214,12 @@ impl CachedFile {
     }
 
     /// Writes `bytes` at `offset`, into the cache; the file grows if need be. Returns the bytes
-    /// written: fewer if an error came up behind them.
+    /// written: fewer if an error followed.
     ///
     /// Waits while too much of the cache is dirty.
     ///
     /// # Errors
-    /// No page could be had, the rest of a page could not be read, the file is open for reading
+    /// No page is available, the rest of a page could not be read, the file is open for reading
     /// only, or too much is dirty and cannot be written: then the error of writing.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         if !self.writable {
@@ -245,7 +245,7 @@ impl CachedFile {
     /// Writes into one page.
     fn write_part(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let inner = self.inner();
-        // Before anything is held: it may wait for the write-back thread.
+        // Call before anything is held: it may wait for the write-back thread.
         inner.balance(&self.file)?;
         let (index, inside) = (offset / PAGE, (offset % PAGE) as usize);
         let end = offset + bytes.len() as u64;
@@ -279,8 +279,8 @@ impl CachedFile {
         }
     }
 
-    /// A page for the caller alone, and what it keeps. `need` says that by the file's length.
-    /// Returns `None` if it is nothing.
+    /// An exclusive right to a page, and which bytes it keeps: `need` computes that from the file's
+    /// length. `None` if it keeps nothing.
     fn page_to_change(
         &self,
         index: u64,
@@ -328,7 +328,7 @@ impl CachedFile {
 
     /// Cuts the file, or makes it longer with zeroes, here and in its store.
     ///
-    /// Waits until pages behind the new end are not pinned: do not hold such a page.
+    /// Waits until no page past the new end is pinned: do not hold such a page.
     ///
     /// # Errors
     /// What the store says; nothing has changed then.
@@ -337,13 +337,13 @@ impl CachedFile {
             return Err(read_only());
         }
         while let Some(busy) = self.try_set_len(len)? {
-            // Nothing is held here, so whoever uses the page can go on.
+            // Nothing is held here, so the page's user can go on.
             self.inner().frames.wait(busy, Until::Unused);
         }
         Ok(())
     }
 
-    /// As [`set_len`](Self::set_len), unless a page is in the way: then its frame.
+    /// As [`set_len`](Self::set_len); returns the frame of a page that another thread holds.
     fn try_set_len(&self, len: u64) -> io::Result<Option<u32>> {
         let (inner, file) = (self.inner(), &*self.file);
         let _cut = file.resize.write().unwrap_or_else(PoisonError::into_inner);
@@ -372,19 +372,19 @@ impl CachedFile {
 
     /// Writes what is dirty in this file, and returns when it is safe (`fsync`).
     ///
-    /// `Ok` says that every byte that was written before the call is on the device, and that no
-    /// write or sync of this file failed since this handle was last told.
+    /// `Ok` means that every byte written before the call is on the device, and that no write or
+    /// sync of this file failed since this handle last reported one.
     ///
     /// Waits for pages that are pinned for writing: do not hold one of this file.
     ///
     /// # Errors
-    /// What failed, now or in the background since this handle was last told: each error reaches
-    /// every handle that was open when it came, once. What is in memory stays dirty, also if the
-    /// device was asked in vain, and the next call writes all of it again.
+    /// A failure now, or in the background since this handle last reported one: every handle that
+    /// was open at the time reports it once. What is in memory stays dirty, also if the device sync
+    /// failed, and the next call writes all of it again.
     ///
-    /// If the cache had given up pages that were not safe yet, each call returns
-    /// [`LostWrites`](crate::LostWrites) until the program has written them anew or
-    /// [accepts the loss](Self::accept_loss).
+    /// If the cache had reclaimed pages that were not safe yet, each call returns
+    /// [`LostWrites`](crate::LostWrites) until the program has rewritten them or [accepts the
+    /// loss](Self::accept_loss).
     pub fn sync(&self) -> io::Result<()> {
         let synced = self.inner().sync_file(&self.file);
         let earlier = self.file.errors.tell(&self.told);
@@ -396,11 +396,10 @@ impl CachedFile {
         bytes_of(&self.file.lost())
     }
 
-    /// Accepts that the bytes of [`lost`](Self::lost) are lost, and returns which. From now on the
-    /// file has there what its store has: what was written, what was there before, or of each page
-    /// a part.
+    /// Accepts that the bytes of [`lost`](Self::lost) are lost, and returns which. Reads there now
+    /// return what the store has: the written bytes, the old ones, or a mix in each page.
     ///
-    /// Waits until pages there are not pinned: do not hold one.
+    /// Waits until no page there is pinned: do not hold one.
     pub fn accept_loss(&self) -> Vec<Range<u64>> {
         bytes_of(&self.inner().accept_loss(&self.file))
     }
@@ -409,8 +408,7 @@ impl CachedFile {
     /// the cache now: its pages, its descriptor and its [lock](crate::Builder::lock_files).
     ///
     /// # Errors
-    /// As for [`sync`](Self::sync). What is dirty stays so in the cache, and whoever opens the file
-    /// has it.
+    /// As for [`sync`](Self::sync). Dirty pages stay in the cache; the next handle has them.
     pub fn close(self) -> io::Result<()> {
         self.sync()?;
         let (owner, file) = (Arc::clone(&self.owner), Arc::clone(&self.file));
@@ -429,10 +427,10 @@ impl CachedFile {
     /// A page of the file, in place. It stays in the cache until it is dropped.
     ///
     /// The slice ends with the file, so the last page may be shorter than 4096 bytes. While a
-    /// thread holds it, nobody can change the page: it must not write to that page itself.
+    /// thread holds it, the page cannot be changed: the thread must not write to that page itself.
     ///
     /// # Errors
-    /// What the store says; [`io::ErrorKind::UnexpectedEof`] behind the end of the file.
+    /// The store's error; [`io::ErrorKind::UnexpectedEof`] past the end of the file.
     pub fn pin(&self, index: u64) -> io::Result<PinnedPage<'_>> {
         let found = self.page(index, 1)?;
         let (page, len) = found.ok_or_else(|| self.behind_the_end(index))?;
@@ -440,12 +438,12 @@ impl CachedFile {
         Ok(PinnedPage::new(page, len))
     }
 
-    /// A page of the file, in place, to be changed. It is dirty from now on, and goes to its store
-    /// after it is dropped.
+    /// A page of the file, in place, writable. It is dirty from now on, and is written after it is
+    /// dropped.
     ///
-    /// While a thread holds it, nobody else can read the page: it must not read that page itself,
-    /// nor [`sync`](Self::sync) the file. One that is forgotten ([`std::mem::forget`]) is held for
-    /// good: its page is never written, and a sync waits without end.
+    /// While a thread holds it, the page cannot be read: the thread must not read that page itself,
+    /// nor [`sync`](Self::sync) the file. A forgotten one ([`std::mem::forget`]) is held for good:
+    /// its page is never written, and a sync waits forever.
     ///
     /// # Errors
     /// As for [`pin`](Self::pin) and [`write_at`](Self::write_at).
@@ -476,19 +474,19 @@ impl CachedFile {
 
     fn behind_the_end(&self, index: u64) -> io::Error {
         let len = self.len();
-        let text = format!("page {index} is behind the end of the file, which has {len} bytes");
+        let text = format!("page {index} is past the end of the file, which has {len} bytes");
         io::Error::new(io::ErrorKind::UnexpectedEof, text)
     }
 }
 
-/// What a change needs of a page that is not in the cache.
+/// What a write needs from a page that is not in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
     /// What the file holds there.
     Bytes,
-    /// Any page: all zero, and not marked as up to date.
+    /// Any page: all zero, not up to date.
     Page,
-    /// Not even that: the file ends before it.
+    /// Nothing: the file ends before it.
     Nothing,
 }
 
@@ -519,7 +517,7 @@ fn copy(page: &[u8; PAGE_SIZE], from: usize, to: usize, buffer: &mut [u8]) -> us
     part
 }
 
-/// Reads from the store; what is behind its end is zero.
+/// Reads from the store; bytes past its end are zero.
 fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {

@@ -2,9 +2,9 @@
 //!
 //! The pages of a file are spread over a few stripes, each a map behind a lock of its own. A page
 //! is looked up and its state word changed in one hold of the stripe's lock, so **INDEX-1** a right
-//! that was got here is to the page that was asked for: a page leaves the map only under its
-//! stripe's lock, by someone who has it for itself. Nobody waits for a page, takes one from the
-//! pool or calls a store while holding a stripe.
+//! obtained here is to the requested page: a page leaves the map only under its stripe's lock, by
+//! its exclusive owner. No thread waits for a page, takes one from the pool or calls a store while
+//! it holds a stripe.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -16,15 +16,15 @@ use crate::state::PageState;
 const STRIPES: usize = 16;
 /// Neighbours are in one stripe: 16 pages.
 const RUN_SHIFT: u32 = 4;
-/// A stripe with fewer shadows than this is not worth sweeping.
+/// Fewest shadows for which a stripe is swept.
 const SHADOWS_MIN: usize = 64;
 
-/// What is left of a page that was given up.
+/// The shadow of a reclaimed page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shadow {
-    /// Its zone, by place.
+    /// Index of its zone.
     pub zone: u16,
-    /// What the zone's clock showed.
+    /// The zone's clock at that time.
     pub age: u64,
 }
 
@@ -34,12 +34,12 @@ enum Entry {
     Shadow(Shadow),
 }
 
-/// What a look-up found.
+/// Result of a look-up.
 #[derive(Debug)]
 pub enum Found<T> {
     /// The page, and its state before.
     Page(T, PageState),
-    /// The page's frame: somebody else is in the way.
+    /// The page's frame: another thread holds it.
     Busy(u32),
     /// No page.
     Absent,
@@ -85,7 +85,7 @@ impl Index {
         }
     }
 
-    /// The page for the caller alone.
+    /// The page, exclusively.
     pub fn exclude<'a>(&self, frames: &'a Frames, index: u64) -> Found<Exclusive<'a>> {
         let stripe = self.read(index);
         let Some(&Entry::Page(frame)) = stripe.map.get(&index) else { return Found::Absent };
@@ -103,7 +103,7 @@ impl Index {
         matches!(self.read(index).map.get(&index), Some(Entry::Page(_)))
     }
 
-    /// Puts a page in. `Err`: there is one already. Else what was left of the last one.
+    /// Inserts a page. `Err`: there is one already. `Ok`: the shadow of the last one.
     pub fn insert(&self, index: u64, page: &Exclusive<'_>) -> Result<Option<Shadow>, ()> {
         let mut stripe = self.write(index);
         let before = match stripe.map.get(&index) {
@@ -116,8 +116,8 @@ impl Index {
         Ok(before)
     }
 
-    /// Takes a page out and leaves a shadow. Where there are too many, those go that `is_of_use`
-    /// does not want to keep.
+    /// Removes a page and leaves a shadow. Where there are too many, drops those for which
+    /// `is_of_use` is false.
     pub fn evict(&self, index: u64, shadow: Shadow, is_of_use: impl Fn(Shadow) -> bool) {
         let mut guard = self.write(index);
         let stripe = &mut *guard;
@@ -135,7 +135,7 @@ impl Index {
         }
     }
 
-    /// Takes a page out, and leaves nothing.
+    /// Removes a page without a shadow.
     pub fn remove(&self, index: u64) {
         self.write(index).map.remove(&index);
     }
@@ -152,7 +152,7 @@ impl Index {
         pages
     }
 
-    /// Forgets what was left of pages from `first` on.
+    /// Drops the shadows of pages from `first` on.
     pub fn forget(&self, first: u64) {
         for stripe in &self.stripes {
             let mut guard = stripe.write().unwrap_or_else(PoisonError::into_inner);

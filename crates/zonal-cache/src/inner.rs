@@ -33,8 +33,7 @@ pub struct Inner {
     pub errors: ErrorSeq,
     pub flusher: Flusher,
     pub windows: Windows,
-    /// Threads that hold pages of the cache's own accord: they write, read ahead or reclaim, and
-    /// let go of them soon.
+    /// Threads of the cache that hold pages briefly: they write, read ahead or reclaim.
     pub at_work: AtomicU32,
 }
 
@@ -49,7 +48,7 @@ pub struct Files {
     pub by_identity: HashMap<Identity, u32>,
     /// Files without handles, oldest first.
     pub closed: VecDeque<u32>,
-    /// Files that nobody can open any more, and whose pages are not all out of the cache.
+    /// Files that cannot be opened any more and still have pages in the cache.
     pub leaving: Vec<u32>,
     pub next_id: u32,
 }
@@ -73,7 +72,7 @@ impl Files {
         }
     }
 
-    /// Nobody finds this file from now on, and others may have it. Its pages are to be taken out.
+    /// Unlists and unlocks this file. The caller removes its pages.
     pub fn begin_leave(&mut self, file: &File) {
         self.closed.retain(|id| *id != file.id);
         if let Some(identity) = file.identity {
@@ -108,13 +107,13 @@ impl Inner {
         }
     }
 
-    /// Pages are going to be held for a moment.
+    /// Call before pages are held briefly.
     pub fn begin_work(&self) -> AtWork<'_> {
         self.at_work.fetch_add(1, Relaxed);
         AtWork(self)
     }
 
-    /// A page that was used: the second use makes it active.
+    /// Records a use: the second one makes the page active.
     pub fn touched(&self, frame: u32, before: PageState) {
         let second = before.has(PageState::REFERENCED) && !before.has(PageState::ACTIVE);
         if second && self.lru_of(frame).activate(&self.frames, frame) {
@@ -122,7 +121,7 @@ impl Inner {
         }
     }
 
-    /// Puts a page into a file's index and onto its list. `false`: there is one already.
+    /// Inserts a page into a file's index and its list. `false`: there is one already.
     pub fn insert(&self, file: &File, index: u64, page: &Exclusive<'_>) -> bool {
         page.set_owner(file.id, index);
         let Ok(shadow) = file.index.insert(index, page) else { return false };
@@ -137,7 +136,7 @@ impl Inner {
         true
     }
 
-    /// Takes a page out of its file for good, dirty or not.
+    /// Removes a page from its file, dirty or not.
     pub fn discard(&self, file: &File, page: Exclusive<'_>) {
         let (_, index) = page.owner();
         self.lru_of(page.frame()).remove(&self.frames, &page);
@@ -150,7 +149,7 @@ impl Inner {
         page.release();
     }
 
-    /// Gives a clean page up, and remembers when. It is on no list. `Err`: it is dirty again,
+    /// Reclaims a clean page that is on no list, and records when. `Err`: it is dirty again,
     /// because a device sync failed since it was written.
     pub fn evict<'a>(&self, file: &File, page: Exclusive<'a>) -> Result<(), Exclusive<'a>> {
         debug_assert!(page.state().is_clean(), "a dirty page is given up: {:?}", page.state());
@@ -178,7 +177,7 @@ impl Inner {
         }
     }
 
-    /// The page is mapped no more.
+    /// Counts the page as not mapped.
     pub fn unmap(&self, page: &Exclusive<'_>) {
         if page.state().has(PageState::MAPPED) {
             page.clear(PageState::MAPPED);
@@ -186,7 +185,7 @@ impl Inner {
         }
     }
 
-    /// Counts a page as dirty. The caller has it for itself.
+    /// Counts a page as dirty. The caller holds it exclusively.
     pub fn soil(&self, file: &File, index: u64, page: &Exclusive<'_>) {
         if !page.state().has(PageState::DIRTY) {
             page.set(PageState::DIRTY);
@@ -208,7 +207,7 @@ impl Inner {
         self.lru_of(frame).dirty.fetch_sub(1, Relaxed);
     }
 
-    /// Keeps the error of a write or a sync for all whom it concerns.
+    /// Records the error of a write or a sync for all listeners.
     pub fn fail(&self, file: &File, ask: Ask, error: &io::Error) {
         count(&self.counters.write_errors, 1);
         self.errors.add(error);

@@ -21,9 +21,9 @@
 //! ```
 //!
 //! Pages come from the node of the thread that needs them. Two lists per zone of the pool keep
-//! those that are used more than once; one that comes back soon after it was given up counts as
-//! such. Sequential readers are read ahead of, by a thread. Dirty pages are written by another one,
-//! and writers wait for it when there are too many. Readers of one page wait for one read of it.
+//! pages that are used more than once; a page that is read again soon after it was reclaimed counts
+//! as such. One thread reads ahead for sequential readers. Another writes dirty pages, and writers
+//! wait for it when there are too many. Concurrent readers of one page share one read.
 //!
 //! When not to use it: where the operating system's own cache is large enough and a copy from it
 //! fast enough; or for files that others change at the same time.
@@ -31,23 +31,23 @@
 //! # What a sync says
 //! [`CachedFile::sync`] returns `Ok` if every byte that was written before the call is on the
 //! device. A failed write leaves its pages dirty. A failed *device sync* is worse: Linux marks the
-//! pages clean that it could not write, tells of it once, and the next `fsync` works although the
-//! bytes are gone. (PostgreSQL lost data so until 2018.) So the cache never asks twice for the same
-//! write:
+//! pages clean that it could not write, tells of it once, and the next `fsync` succeeds although
+//! the bytes are gone. (PostgreSQL lost data this way until 2018.) So the cache never relies on a
+//! second `fsync` for the same write:
 //!
 //! - Pages that were written since the last good device sync, or while one failed, are **dirty
-//!   again**, and the next sync writes them anew. A program that still has its data in the cache
-//!   loses nothing, and need not abort.
-//! - Pages that the cache had given up in between cannot be written anew. Their bytes are **lost**:
-//!   every sync of the file and every read of them fails with [`LostWrites`] until the program has
-//!   written these pages anew as a whole, has cut them off, or calls [`CachedFile::accept_loss`].
-//!   A program with a log replays it there. (Before the failure is told, such a page may read as it
-//!   was before: Linux drops what it could not write.)
-//! - An error is told **once to each** handle of the file that was open when it came, at its next
-//!   sync, also if the data was made safe since; and once to each clone of the [`Cache`], at
-//!   [`Cache::sync`]. This includes errors of the write-back thread and of reclaim. One that no
-//!   handle was told of is told to the next handle that is opened, as in Linux. Dropping a handle
-//!   tells nothing.
+//!   again**, and the next sync writes them again. A program whose data is still in the cache loses
+//!   nothing, and need not abort.
+//! - Pages that the cache had reclaimed in between cannot be written again. Their bytes are
+//!   **lost**: every sync of the file and every read of them fails with [`LostWrites`] until the
+//!   program has rewritten these pages as a whole, has cut them off, or calls
+//!   [`CachedFile::accept_loss`]. A program with a log replays it there. (Before the failure is
+//!   reported, such a page may read as it was before: Linux drops what it could not write.)
+//! - **Each** handle of the file that was open when an error occurred reports it **once**, at its
+//!   next sync, also if the data was made safe since; so does each clone of the [`Cache`], at
+//!   [`Cache::sync`]. This includes errors of the write-back thread and of reclaim. An error that
+//!   no handle has reported goes to the next handle that is opened, as in Linux. Dropping a handle
+//!   reports nothing.
 //! - A file without handles stays in the cache until it is safe.
 //!
 //! A cut or a growth of the file ([`CachedFile::set_len`]) is passed to the store at once; the file
@@ -57,10 +57,10 @@
 //! A file is known by its inode, or by its device number: under all its names, renamed or deleted,
 //! it is the same file. Two caches of one file would each serve old pages, and write over all 4096
 //! bytes of a page where the other one changed a few. So a cache locks its files (`flock`,
-//! [`Builder::lock_files`]): what one may write, no other cache opens, in this process or in
-//! another one; any number of caches may read. The lock lasts until the file leaves the cache
-//! ([`CachedFile::close`]), or the process ends. It is advisory: a program that writes to the file
-//! without asking is not kept out, and what it writes is not seen, or is written over.
+//! [`Builder::lock_files`]): no other cache, in this process or another, can open a file that one
+//! may write; any number of caches may read. The lock lasts until the file leaves the cache
+//! ([`CachedFile::close`]), or the process ends. It is advisory: the cache does not see the writes
+//! of a program that ignores it, and may overwrite them.
 //!
 //! # Modules
 //! A module uses only modules above it:
@@ -72,16 +72,16 @@
 //! | `frames` | a page's record, rights to its bytes |
 //! | `index` | the pages of a file |
 //! | `ranges`, `dirty` | which pages were changed, and what became of them |
-//! | `errors` | errors, told to all whom they concern |
-//! | `file` | what is known of a file |
-//! | `lru` | active and inactive lists, how long ago a page was given up |
+//! | `errors` | errors that each listener reports once |
+//! | `file` | the record of a file |
+//! | `lru` | active and inactive lists, the age of shadows |
 //! | `readahead` | windows to be read |
-//! | `flusher` | when the write-back thread wakes, and who waits for it |
+//! | `flusher` | when the write-back thread wakes, and which writers wait |
 //! | `inner` | what all threads share, the steps in a page's life |
-//! | `writeback` | a page goes to its store |
-//! | `durable` | what was written becomes safe, or is lost |
-//! | `reclaim` | a page goes back to the pool |
-//! | `fill` | it comes in |
+//! | `writeback` | pages to their stores |
+//! | `durable` | device syncs, lost pages |
+//! | `reclaim` | pages back to the pool |
+//! | `fill` | pages from the pool and the store |
 //! | `closing` | files leave the cache |
 //! | `owner` | the cache's threads, and its end |
 //! | `pin`, `handle`, `cache`, `builder` | what a program holds |
@@ -91,7 +91,8 @@
 //! is taken from the pool or a store is read; none but `syncing` during a device sync.
 //!
 //! 0. a file's `syncing`, while its device makes safe what was written;
-//! 1. a file's `resize`; shared while a page is looked for and read, alone while the file is cut;
+//! 1. a file's `resize`; shared while a page is looked for and read, exclusive while the file is
+//!    cut;
 //! 2. a page's state, by its users; several pages only by those who wait for none of them;
 //! 3. the list of files, to open and close them and to look up a page's file;
 //! 4. a stripe of an index; a zone's lists; a file's dirty pages and failures; a handle's

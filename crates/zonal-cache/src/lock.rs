@@ -1,32 +1,32 @@
 //! Commits the transitions of a page's state word, and waits for it to change.
 //!
-//! A waiter says so in the word (`WAITERS`) under the lock of one of a few queues, and sleeps
-//! there. Whoever takes the flag away takes the queue's lock after that, so it finds the waiter
-//! asleep: **LOCK-1** no wake-up is lost. A waiter holds nothing of the page, so the page may be
-//! another one when it wakes: it looks it up again.
+//! A waiter sets `WAITERS` in the word under the lock of one of a few queues, and sleeps there. A
+//! thread that clears the flag takes the queue's lock after that, so it finds the waiter asleep:
+//! **LOCK-1** no wake-up is lost. A waiter holds no right, so the frame may hold another page when
+//! it wakes: it looks the page up again.
 //!
-//! No fairness: a page with users all the time keeps out whoever wants it for itself. A user may
-//! thus come back to a page that it uses already.
+//! No fairness: a page that always has users starves exclusive waiters. So a thread may take a
+//! second shared right to a page.
 
 use crate::state::PageState;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::{AtomicU32, Condvar, Mutex};
 
-/// Where threads sleep that wait for pages.
+/// Queues of threads that wait for pages.
 #[derive(Debug, Default)]
 pub struct Queue {
     lock: Mutex<()>,
     changed: Condvar,
 }
 
-/// Why a thread waits.
+/// What a thread waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
-    /// Nobody has the page for itself.
+    /// No exclusive user.
     Shareable,
-    /// Nobody uses it at all.
+    /// No user at all.
     Unused,
-    /// It is not being written.
+    /// No write-back.
     Written,
 }
 
@@ -45,8 +45,8 @@ pub fn try_change(
     word: &AtomicU32,
     mut transition: impl FnMut(PageState) -> Option<PageState>,
 ) -> Result<PageState, PageState> {
-    // Acquire: pairs with the AcqRel of whoever changed the word before, so that this thread sees
-    // the page's bytes and what was written about it.
+    // Acquire: pairs with the AcqRel of the last change of the word, so that this thread sees the
+    // page's bytes and record.
     let mut seen = word.load(Acquire);
     loop {
         let Some(next) = transition(PageState(seen)) else { return Err(PageState(seen)) };
@@ -59,8 +59,8 @@ pub fn try_change(
     }
 }
 
-/// Makes a transition that is always possible, and wakes those whom it lets go on. Returns the
-/// state before it.
+/// Makes a transition that is always possible, and wakes the threads that it lets go on. Returns
+/// the state before it.
 pub fn change(
     word: &AtomicU32,
     queue: &Queue,
@@ -73,7 +73,7 @@ pub fn change(
         Some(next)
     });
     if woken {
-        // Whoever set the flag sleeps when this lock can be had (LOCK-1).
+        // The thread that set the flag sleeps once this lock is free (LOCK-1).
         drop(queue.lock.lock());
         queue.changed.notify_all();
     }

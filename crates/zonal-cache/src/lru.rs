@@ -1,15 +1,15 @@
-//! Which pages were used lately: an active and an inactive list per zone of the pool, and how long
-//! ago pages were given up that come back (LB H.1, H.6).
+//! Which pages were used recently: an active and an inactive list per zone of the pool, and the age
+//! of shadows (LB H.1, H.6).
 //!
 //! A page begins on the inactive list. A second use there moves it to the active one; reclaim takes
 //! pages from the old end of the inactive list, and moves old active ones over when the active list
 //! is the longer one. A zone's clock counts pages given up and moved to the active list. A page
-//! that comes back before as many ticks have passed as the active list has pages would have been
-//! kept, had it been active: so it is.
+//! that is read again within as many ticks as the active list has pages would have survived on the
+//! active list, so it goes there.
 //!
 //! # Invariants
 //! - **LRU-1** a frame is on a list exactly while its state has `LISTED`; `ACTIVE` says which one.
-//!   Both change under the zone's lock, by someone with a right to the page.
+//!   Both change under the zone's lock, by a thread with a right to the page.
 //! - **LRU-2** lists are doubly linked through the frames, and their lengths are right.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -99,12 +99,12 @@ impl List {
     }
 }
 
-/// Where a page goes that comes back to a list.
+/// Where on a list a page goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// As if just used.
+    /// The new end.
     New,
-    /// First to be looked at again.
+    /// The old end: looked at first.
     Old,
 }
 
@@ -152,8 +152,8 @@ impl ZoneLru {
         }
     }
 
-    /// Moves a page that the caller has a right to onto the active list, because it was used again.
-    /// Returns whether it was on the other one.
+    /// Moves a page that the caller has a right to onto the active list. Returns whether it was on
+    /// the other one.
     pub fn activate(&self, frames: &Frames, frame: u32) -> bool {
         let mut lists = self.lock();
         let state = frames.state(frame);
@@ -168,8 +168,8 @@ impl ZoneLru {
         true
     }
 
-    /// Takes up to `wanted` pages from the old end of a list, for the caller alone. Pages in use
-    /// go to the new end. Returns how many were looked at.
+    /// Takes up to `wanted` pages from the old end of a list, exclusively. Pages in use go to the
+    /// new end. Returns how many were looked at.
     pub fn isolate<'a>(
         &self,
         frames: &'a Frames,

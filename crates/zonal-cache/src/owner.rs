@@ -61,7 +61,7 @@ impl Owner {
         Ok(owner)
     }
 
-    /// Whether this is the process that made the cache, and not a forked child.
+    /// Whether this process made the cache: `false` in a forked child.
     pub fn is_here(&self) -> bool {
         self.process == std::process::id()
     }
@@ -89,11 +89,11 @@ impl Drop for Owner {
             let _ = thread.join();
         }
         let files: Vec<Arc<File>> = self.inner.files().by_id.values().cloned().collect();
-        // Reclaim may be at a page for a moment. A page that somebody has for good is leaked.
+        // Reclaim may hold a page briefly. A page that is held for good is leaked.
         let busy = Busy::Until(Instant::now() + PATIENCE);
         for file in files {
             self.inner.soil_again(&file, busy);
-            // Nobody is left to be told.
+            // No handle is left to report it.
             let _ = self.inner.write_pages(&file, &file.dirty_pages(), busy);
             self.inner.empty(&file, busy);
             file.unlock();
@@ -114,7 +114,7 @@ impl Inner {
             let Ok(_resize) = file.resize.try_read() else { continue };
             if !file.gone.load(Relaxed) {
                 let _at_work = self.begin_work();
-                // Whoever wants the pages reads them again, and is told.
+                // A later read of these pages reports the error.
                 let _ = self.fill_ahead(&file, window);
             }
         }

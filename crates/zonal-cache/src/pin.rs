@@ -48,8 +48,8 @@ impl fmt::Debug for PinnedPage<'_> {
     }
 }
 
-/// A page for oneself, to be changed, until this is dropped. Nobody changes it through a
-/// [`PinnedPage`], nor outlives this with its bytes:
+/// An exclusive, writable page until this is dropped. A [`PinnedPage`] cannot change it, and its
+/// bytes cannot outlive this:
 ///
 /// ```compile_fail,E0594
 /// # fn f(file: &zonal_cache::CachedFile) -> std::io::Result<()> {
@@ -73,7 +73,7 @@ pub struct PinnedPageMut<'f> {
 }
 
 impl<'f> PinnedPageMut<'f> {
-    /// As [`PinnedPage::new`], of a page that nobody else has a right to.
+    /// As [`PinnedPage::new`], for an exclusive right.
     pub(crate) fn new(page: Exclusive<'f>, len: usize) -> PinnedPageMut<'f> {
         PinnedPageMut { page, len }
     }

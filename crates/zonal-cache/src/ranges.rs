@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges that one set keeps apart. Beyond that, near ones are joined.
+/// Most ranges in one set. Beyond that, near ones are joined.
 const RANGES_MAX: usize = 1024;
 
 /// A set of pages, of bounded size: it may name more pages than were put in, never fewer.
@@ -13,7 +13,7 @@ const RANGES_MAX: usize = 1024;
 /// - **RANGES-2** there are at most `RANGES_MAX` of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ranges {
-    /// First page, and the page behind the last one.
+    /// First page, and the page after the last one.
     map: BTreeMap<u64, u64>,
 }
 
@@ -56,12 +56,12 @@ impl Ranges {
         }
     }
 
-    /// Takes one page out.
+    /// Removes one page.
     pub fn remove(&mut self, page: u64) {
         self.remove_range(page..page.saturating_add(1));
     }
 
-    /// Takes out every page from `first` on.
+    /// Removes every page from `first` on.
     pub fn cut(&mut self, first: u64) {
         self.remove_range(first..u64::MAX);
     }
@@ -91,7 +91,7 @@ impl Ranges {
         }
     }
 
-    /// Joins ranges that lie near each other, until half as many as may be are left.
+    /// Joins near ranges until half of the limit is left.
     fn coarsen(&mut self) {
         let mut gap = 1_u64;
         while self.map.len() > RANGES_MAX / 2 {

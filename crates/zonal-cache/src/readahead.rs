@@ -7,9 +7,9 @@
 //!     └ pages asked for, read at once with the rest of the window
 //! ```
 //! A miss that continues what was read last begins a window of twice the pages asked for, at least
-//! four. Each next window has twice the pages of the one before, up to a limit, and is read by a
-//! thread of the cache as soon as the program comes to the first page of the part that nobody has
-//! asked for. A read elsewhere reads what it asks for and nothing more.
+//! four. Each next window has twice the pages of the one before, up to a limit, and a thread of the
+//! cache reads it as soon as the program reaches the first page that was read ahead. A read
+//! elsewhere reads only what it asks for.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ pub struct Window {
     pub start: u64,
     /// How many.
     pub pages: u32,
-    /// The one that starts the next window when it is read.
+    /// The marker: reading it starts the next window.
     pub marker: Option<u64>,
 }
 
@@ -44,8 +44,8 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// The page is read. Returns whether it is another one than before: reading a page in pieces
-    /// is one use.
+    /// Records a read. Returns whether it is of another page than the last: reading a page in
+    /// pieces is one use.
     pub fn used(&mut self, index: u64) -> bool {
         let another = self.last != Some(index);
         if another {
@@ -55,7 +55,7 @@ impl Ahead {
     }
 
     /// What to read when `wanted` pages from `index` on are asked for and the first, which is now
-    /// [`used`](Self::used), is not there. `max` pages at most, but what is asked for.
+    /// [`used`](Self::used), is not there. At most `max` pages, but at least what is asked for.
     pub fn miss(&mut self, index: u64, wanted: u32, max: u32) -> Window {
         let follows = index == 0 || self.before.is_some_and(|before| before + 1 == index);
         let most = max.max(wanted);
@@ -77,7 +77,7 @@ impl Ahead {
         Window { start: index, pages: self.pages, marker }
     }
 
-    /// The window behind the last one, when its marker is read.
+    /// The window after the last one, when its marker is read.
     pub fn next(&mut self, index: u64, max: u32) -> Option<Window> {
         let last = self.start..self.start + u64::from(self.pages);
         if max == 0 || !last.contains(&index) {
@@ -108,7 +108,7 @@ impl Windows {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a window read soon, unless too much waits already.
+    /// Queues a window, unless the queue is full.
     pub fn push(&self, file: &Arc<File>, window: Window) {
         let mut queue = self.lock();
         if queue.windows.len() < QUEUE_MAX && !queue.stopped {
@@ -117,7 +117,7 @@ impl Windows {
         }
     }
 
-    /// The next one; waits for it. `None`: no more.
+    /// Waits for the next one. `None`: the thread ends.
     pub fn pop(&self) -> Option<(Arc<File>, Window)> {
         let mut queue = self.lock();
         loop {

@@ -1,6 +1,6 @@
-//! Giving pages back when the pool asks (LB H.6), or when the cache is at its own bound.
+//! Returns pages when the pool asks (LB H.6), or when the cache is at its own bound.
 //!
-//! Reclaim may run inside any allocation, so it waits for no page: one that is in use is passed. It
+//! Reclaim may run inside any allocation, so it never waits for a page: it skips pages in use. It
 //! takes, one at a time and each for a moment: a zone's list, a stripe of a file's index, a file's
 //! list of dirty pages. None of these is ever held while a page is taken from the pool.
 
@@ -23,11 +23,12 @@ use crate::stats::count;
 
 /// Pages freed in one go for the cache's own bound.
 const CHUNK: u64 = 32;
-/// Passes with a priority below this may write, whoever makes them (LB H.4).
+/// Passes with a priority below this may write, in any thread (LB H.4).
 const PRIORITY_WRITES: u32 = 10;
-/// A zone whose pages were looked at this often without one given up has none to give.
+/// A zone is exhausted once its pages were looked at this often without one reclaimed.
 const FRUITLESS_TIMES: u64 = 6;
-/// How long direct reclaim waits for the write-back thread if all it meets is dirty (LB H.4).
+/// How long direct reclaim waits for the write-back thread if all pages it meets are dirty (LB
+/// H.4).
 const WRITEBACK_WAIT: Duration = Duration::from_millis(100);
 
 impl PageLru for Inner {
@@ -42,7 +43,7 @@ impl PageLru for Inner {
             held.inactive_file += inactive;
             held.active_file += active;
             held.file += inactive + active;
-            // What is being written is not dirty any more (`NR_FILE_DIRTY`).
+            // Pages under write-back no longer count as dirty (`NR_FILE_DIRTY`).
             let written = lru.writeback.load(Relaxed);
             held.file_dirty += lru.dirty.load(Relaxed).saturating_sub(written);
             held.file_mapped += lru.mapped.load(Relaxed);
@@ -54,7 +55,8 @@ impl PageLru for Inner {
 
     fn shrink_inactive(&self, pages: u64, pass: &Pass) -> Shrunk {
         let at_work = self.begin_work();
-        // Only the background reclaimer writes, and node reclaim that was told to (LB G.3, H.6).
+        // Only the background reclaimer writes, and node reclaim if its mode allows it (LB G.3,
+        // H.6).
         let may_write = pass.may_write && pass.by != By::Direct;
         let met_dirty = Cell::new(false);
         let scan = |lru: &ZoneLru, pages| {
@@ -95,7 +97,7 @@ impl Inner {
         inside.map(|(_, lru)| lru)
     }
 
-    /// Has each zone of a pass look at its part of the pages, by the length of its list.
+    /// Gives each zone of a pass its part of the pages to look at, by the length of its list.
     fn share_out(
         &self,
         pass: &Pass,
@@ -115,24 +117,24 @@ impl Inner {
         came
     }
 
-    /// Gives up to `pages` pages back.
+    /// Returns up to `pages` pages.
     pub fn shrink_by(&self, pages: u64) {
         let before = self.counters.evicted.load(Relaxed);
         let freed = || self.counters.evicted.load(Relaxed) - before;
         self.shrink_while(&|| pages.saturating_sub(freed()));
     }
 
-    /// Gives pages back until the cache is a little below its own bound. `false`: it is not, and
-    /// nothing can be given up.
+    /// Returns pages until the cache is a little below its own bound. `false`: it is not, and
+    /// nothing can be reclaimed.
     pub fn shrink_to_bound(&self) -> bool {
         let bound = self.options.max_pages;
-        // A few at a time, so that not every page that comes in has to do this.
+        // Several at a time, so that not every new page has to reclaim.
         let aim = bound - (bound / 16).clamp(1, CHUNK).min(bound);
         self.shrink_while(&|| self.frames.owned().saturating_sub(aim));
         self.frames.owned() < bound
     }
 
-    /// Gives pages back, harder and harder, while some are `missing`.
+    /// Reclaims with falling priority while pages are `missing`.
     pub fn shrink_while(&self, missing: &dyn Fn() -> u64) {
         let nodes: Vec<NodeId> = self.frames.spans().iter().map(|span| span.node).collect();
         for priority in (0..=PRIORITY_GENTLE).rev() {
@@ -148,7 +150,7 @@ impl Inner {
         }
     }
 
-    /// A pass of the cache's own: it may write when it has become hard.
+    /// A pass of the cache itself: it may write at low priorities.
     fn shrink_node(&self, node: NodeId, priority: u32, wanted: u64) {
         let pass = Pass {
             by: By::Background,
@@ -196,7 +198,7 @@ impl Inner {
                     Err(page) => lru.add(&self.frames, &[page], End::New),
                 }
             } else if may.write && file.may_try(Ask::Write) {
-                // First in line when it is written.
+                // Reclaimed first once it is written.
                 lru.add(&self.frames, &[page], End::Old);
                 dirty.push((file, index));
             } else {
@@ -205,7 +207,7 @@ impl Inner {
                 self.flusher.kick_for_reclaim();
             }
         }
-        // No page is held any more: writing looks for each again.
+        // No page is held any more: write-back looks each up again.
         for (file, index) in dirty {
             self.write_around(&file, index);
         }
@@ -217,8 +219,8 @@ impl Inner {
         Shrunk { scanned, reclaimed, slab: 0 }
     }
 
-    /// Whether a page is to be kept because it is mapped: always if it may not be unmapped, else
-    /// once if it was used since it was looked at last (LB H.6). If not, it is mapped no more.
+    /// Whether a mapped page is kept: always if it may not be unmapped, else once if it was used
+    /// since the last look (LB H.6). If not, it is unmapped.
     fn stays_mapped(&self, page: &Exclusive<'_>, may: May) -> bool {
         let state = page.state();
         if !state.has(PageState::MAPPED) {
@@ -234,7 +236,7 @@ impl Inner {
         stays
     }
 
-    /// The file of a page. Neighbours on a list are often of one.
+    /// The file of a page. Neighbours on a list often share one.
     fn owner(&self, id: u32, last: &mut Option<Arc<File>>) -> Option<Arc<File>> {
         if last.as_ref().is_none_or(|file| file.id != id) {
             *last = self.files().by_id.get(&id).cloned();

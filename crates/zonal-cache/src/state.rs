@@ -13,8 +13,8 @@
 //! # Invariants
 //! - **STATE-1** `EXCLUSIVE` and users exclude each other.
 //! - **STATE-2** a word without `OWNED` is 0, but for `WAITERS`: the page is not the cache's.
-//! - **STATE-3** `WRITEBACK` is set only while its writer is a user, so nobody changes bytes that
-//!   are on their way to the store.
+//! - **STATE-3** `WRITEBACK` is set only while its writer is a user, so bytes that are being
+//!   written do not change.
 //! - **STATE-4** `DIRTY` goes away only by `begin_writeback`, and comes back if that fails; or with
 //!   the page, by its owner under `EXCLUSIVE`.
 
@@ -28,9 +28,9 @@ pub struct PageState(pub u32);
 const USERS: u32 = (1 << 20) - 1;
 
 impl PageState {
-    /// One user has the page for itself.
+    /// One user holds the page exclusively.
     pub const EXCLUSIVE: PageState = PageState(1 << 20);
-    /// Somebody waits for the word to change.
+    /// A thread waits for the word to change.
     pub const WAITERS: PageState = PageState(1 << 21);
     /// The page is the cache's: it was taken from the pool.
     pub const OWNED: PageState = PageState(1 << 22);
@@ -40,16 +40,16 @@ impl PageState {
     pub const DIRTY: PageState = PageState(1 << 24);
     /// The bytes are being written to the store.
     pub const WRITEBACK: PageState = PageState(1 << 25);
-    /// Used since it came to its list.
+    /// Used since it joined its list.
     pub const REFERENCED: PageState = PageState(1 << 26);
     /// On the active list, or meant for it.
     pub const ACTIVE: PageState = PageState(1 << 27);
     /// On a list.
     pub const LISTED: PageState = PageState(1 << 28);
-    /// The first page of the asynchronous part of a read-ahead window: whoever reads it starts the
-    /// next window.
+    /// The first page of the asynchronous part of a read-ahead window: reading it starts the next
+    /// window.
     pub const MARKER: PageState = PageState(1 << 29);
-    /// Used through a mapped handle, and not taken from it since.
+    /// Used through a mapped handle, and not unmapped since.
     pub const MAPPED: PageState = PageState(1 << 30);
 
     /// All bits of `flags` are set.
@@ -69,8 +69,8 @@ impl PageState {
         self.0 & USERS
     }
 
-    /// A page that was just taken from the pool, held by the one who took it. `None`: it is the
-    /// cache's already, which the pool rules out.
+    /// A page just taken from the pool, held exclusively. `None`: the cache owns it already, which
+    /// the pool rules out.
     pub const fn claim(self) -> Option<PageState> {
         match self.has(Self::OWNED) {
             true => None,
@@ -78,7 +78,7 @@ impl PageState {
         }
     }
 
-    /// One user more.
+    /// Adds a user.
     pub const fn share(self) -> Option<PageState> {
         let busy = self.has(Self::EXCLUSIVE) || self.users() == USERS;
         match self.has(Self::OWNED) && !busy {
@@ -87,7 +87,7 @@ impl PageState {
         }
     }
 
-    /// One user less. The last one wakes those who wait to have the page for themselves.
+    /// Drops a user. The last one wakes exclusive waiters.
     pub const fn unshare(self) -> PageState {
         let left = PageState(self.0 - 1);
         match left.users() {
@@ -96,7 +96,7 @@ impl PageState {
         }
     }
 
-    /// The page for oneself.
+    /// Takes the page exclusively.
     pub const fn exclude(self) -> Option<PageState> {
         let free = self.has(Self::OWNED) && !self.has(Self::EXCLUSIVE) && self.users() == 0;
         match free {
@@ -105,18 +105,18 @@ impl PageState {
         }
     }
 
-    /// Nobody has the page for itself any more.
+    /// Ends exclusive use.
     pub const fn unlock(self) -> PageState {
         self.without(Self::EXCLUSIVE).without(Self::WAITERS)
     }
 
-    /// The one who had the page for itself becomes a user.
+    /// The exclusive user becomes a shared one.
     pub const fn downgrade(self) -> PageState {
         PageState(self.unlock().0 + 1)
     }
 
-    /// A user says that a page, which it does not change, is to be written once more. One that is
-    /// being written stays dirty then. `None`: it is dirty already.
+    /// A user marks an unchanged page to be written again. One under write-back then stays dirty.
+    /// `None`: it is dirty already.
     pub const fn soil_again(self) -> Option<PageState> {
         match self.has(Self::DIRTY) {
             true => None,
@@ -124,7 +124,7 @@ impl PageState {
         }
     }
 
-    /// A user begins to write a dirty page. `None`: it is clean, or somebody else is at it.
+    /// A user begins to write a dirty page. `None`: it is clean, or under write-back.
     pub const fn begin_writeback(self) -> Option<PageState> {
         match self.has(Self::DIRTY) && !self.has(Self::WRITEBACK) {
             true => Some(self.without(Self::DIRTY).with(Self::WRITEBACK)),
@@ -141,7 +141,7 @@ impl PageState {
         }
     }
 
-    /// Whether the page can be given up by whoever has it for itself.
+    /// Whether its exclusive user may reclaim the page.
     pub const fn is_clean(self) -> bool {
         !self.has(Self::DIRTY) && !self.has(Self::WRITEBACK)
     }

@@ -1,9 +1,9 @@
-//! What the cache did, counted.
+//! Counters of the cache.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Defines the counters once: their cells, the figures, and how the ones become the others.
+/// Defines the counters once: cells, figures, and the conversion.
 macro_rules! counters {
     ($($(#[$help:meta])* $name:ident,)*) => {
         /// The counters.
@@ -41,17 +41,17 @@ counters! {
     hits,
     /// Pages asked for that had to be read or made.
     misses,
-    /// Of the misses, pages that had been given up not long before.
+    /// Of the misses, pages that had been reclaimed not long before.
     refaults,
     /// Of these, pages that went to the active list at once.
     refault_activations,
-    /// Pages used a second time, and so moved to the active list.
+    /// Pages moved to the active list by a second use.
     activations,
     /// Pages moved from the active to the inactive list.
     deactivations,
     /// Pages looked at by reclaim.
     scanned,
-    /// Pages given up.
+    /// Pages reclaimed.
     evicted,
     /// Pages read from stores.
     read,
@@ -59,7 +59,7 @@ counters! {
     read_ahead,
     /// Pages written to stores.
     written,
-    /// Reads that went past the cache because there was no page for them.
+    /// Uncached reads, because there was no page for them.
     bypassed,
     /// Times a writer waited because too much was dirty.
     throttled,
@@ -70,7 +70,7 @@ counters! {
 }
 
 impl Stats {
-    /// Pages that were there, of all pages asked for; 0 to 1. 0 if none was asked for.
+    /// Hits divided by pages asked for, 0 to 1; 0 if none was asked for.
     pub fn hit_rate(&self) -> f64 {
         match self.hits + self.misses {
             0 => 0.0,

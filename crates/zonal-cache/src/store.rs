@@ -1,4 +1,4 @@
-//! Where a file's bytes are when they are not in the cache.
+//! Stores: where a file's bytes lie outside the cache.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::fs::{FlockOperation, OFlags};
 use zonal::PAGE_SIZE;
 
-/// What a cached file is made of. The cache asks in whole pages, but for the end of the file.
+/// Storage of a cached file. The cache reads and writes whole pages, except at the end of the file.
 ///
-/// A store must not use the cache that it is under. It may be asked from inside an allocation of
+/// A store must not use the cache that it is under. It may be called from inside an allocation of
 /// the pool, so it must not take pages of that pool either.
 pub trait Store: Send + Sync {
     /// Fills `buffers` from `offset` on. Returns the bytes read; 0 at the end.
@@ -40,8 +40,8 @@ pub trait Store: Send + Sync {
     /// Returns when what was written is safe.
     ///
     /// # Errors
-    /// What the device says. What was written since the last good sync may be gone then, though it
-    /// was read back meanwhile: the cache writes it again. Lengths must not be gone: a store that
+    /// What the device says. Data written since the last good sync may then be lost, even if it was
+    /// read back meanwhile: the cache writes it again. Lengths must not be lost: a store that
     /// cannot keep them fails every later sync too.
     fn sync(&self) -> io::Result<()>;
     /// The file has no bytes, as far as the store knows.
@@ -51,7 +51,7 @@ pub trait Store: Send + Sync {
     fn is_empty(&self) -> io::Result<bool> {
         self.len().map(|len| len == 0)
     }
-    /// Whether bytes pass the operating system's own cache by.
+    /// Whether reads and writes bypass the operating system's cache.
     fn is_direct(&self) -> bool {
         false
     }
@@ -73,24 +73,25 @@ impl fmt::Debug for MakeStore {
     }
 }
 
-/// What makes two open files the same one.
+/// Identity of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Identity {
     /// Device and inode.
     File(u64, u64),
-    /// The device that a node stands for; it may have several nodes.
+    /// Device number of a block device, which may have several inodes.
     Device(u64),
 }
 
-/// The right to use a file alone, or together with others that only read it (`flock`).
+/// A lock on a file (`flock`), exclusive or shared.
 #[derive(Debug)]
 pub(crate) struct Lock(Arc<File>);
 
 impl Lock {
-    /// Takes it: alone if the file may be written. A file system without locks has none to take.
+    /// Takes the lock: exclusive if the file may be written. A file system without locks always
+    /// succeeds.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`]: somebody else has it.
+    /// [`io::ErrorKind::ResourceBusy`]: another holder.
     pub(crate) fn take(&self, writable: bool) -> io::Result<()> {
         let operation = match writable {
             true => FlockOperation::NonBlockingLockExclusive,
@@ -108,15 +109,15 @@ impl Lock {
         }
     }
 
-    /// Ends it, also where a forked child has the descriptor too.
+    /// Releases it, also for a forked child that shares the descriptor.
     pub(crate) fn release(&self) {
-        // Of a descriptor that is open, there is no error.
+        // Cannot fail for an open descriptor.
         let _ = rustix::fs::flock(&*self.0, FlockOperation::Unlock);
     }
 }
 
-/// The program's store. A panic of it is an error of the call, so that no page stays half done and
-/// no thread of the cache ends.
+/// The program's store. A panic in it becomes an error of the call, so that no page stays half done
+/// and no thread of the cache ends.
 pub(crate) struct Caught(Box<dyn Store>);
 
 impl Caught {
@@ -125,8 +126,7 @@ impl Caught {
     }
 
     fn call<T>(&self, call: impl FnOnce(&dyn Store) -> io::Result<T>) -> io::Result<T> {
-        // What the store left behind is its own matter: the cache calls it again, as it does after
-        // an error.
+        // The store's own state is its business: the cache calls it again, as after an error.
         let called = panic::catch_unwind(AssertUnwindSafe(|| call(&*self.0)));
         called.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<&str>().copied();
@@ -159,19 +159,19 @@ impl Caught {
 #[derive(Debug)]
 pub struct FileStore {
     file: Arc<File>,
-    /// The same file opened past the operating system's cache.
+    /// The same file opened with `O_DIRECT`.
     direct: Option<File>,
     /// The file system took direct reads and writes so far.
     direct_works: AtomicBool,
 }
 
 impl FileStore {
-    /// A store over an open file. With `direct`, the same file [opened](Self::direct_of) for that,
-    /// reads and writes of whole pages go past the operating system's cache.
+    /// A store over an open file. With `direct`, the same file [opened](Self::direct_of) for direct
+    /// I/O, reads and writes of whole pages bypass the operating system's cache.
     ///
     /// # Errors
-    /// The file's kind cannot be had; [`io::ErrorKind::InvalidInput`] if it is not a regular file
-    /// or a block device, or is open in a way that a cache cannot use: for writing only, for
+    /// The file's metadata cannot be read; [`io::ErrorKind::InvalidInput`] if it is not a regular
+    /// file or a block device, or is open in a way that a cache cannot use: for writing only, for
     /// appending (Linux writes at the end then, whatever the offset), or with `O_DIRECT`.
     pub fn new(file: File, direct: Option<File>) -> io::Result<FileStore> {
         use std::os::unix::fs::FileTypeExt;
@@ -195,8 +195,8 @@ impl FileStore {
         Ok(FileStore { file: Arc::new(file), direct, direct_works })
     }
 
-    /// Opens a file once more, for direct access. `None`: its file system cannot do that. One that
-    /// says so later does at the first read or write.
+    /// Opens a file once more, for direct access. `None`: its file system cannot do that. Some say
+    /// so only at the first read or write.
     ///
     /// # Errors
     /// The process has too many open files.
@@ -216,7 +216,7 @@ impl FileStore {
         })
     }
 
-    /// Its lock, which nobody has taken yet.
+    /// Its lock, not yet taken.
     pub(crate) fn lock(&self) -> Lock {
         Lock(Arc::clone(&self.file))
     }
@@ -227,8 +227,7 @@ impl FileStore {
         flags.is_ok_and(|flags| flags.intersects(OFlags::RDWR | OFlags::WRONLY))
     }
 
-    /// Asks past the operating system's cache if all is whole pages; else, or if that is refused
-    /// for good, through it.
+    /// Uses direct I/O for whole pages; else, or if that is refused for good, buffered I/O.
     fn transfer(
         &self,
         whole: bool,
@@ -236,7 +235,7 @@ impl FileStore {
     ) -> io::Result<usize> {
         if let Some(direct) = &self.direct
             && whole
-            // Relaxed: a hint; whoever misses it asks once more in vain.
+            // Relaxed: a hint; a thread that misses it makes one more refused call.
             && self.direct_works.load(Relaxed)
         {
             match retry(|| ask(direct)) {
@@ -297,8 +296,8 @@ impl Store for FileStore {
         self.file.set_len(len)
     }
     fn sync(&self) -> io::Result<()> {
-        // Not `File::sync_all`, which asks again after EINTR: the error of a write may be that one,
-        // and Linux tells it once.
+        // Not `File::sync_all`, which retries after EINTR: EINTR may be the error of a write, and
+        // Linux reports that once.
         Ok(rustix::fs::fsync(&*self.file)?)
     }
     fn is_direct(&self) -> bool {

@@ -5,11 +5,11 @@
 //!   the thread    old pages only │ writes until below it  │
 //!   writers       go on          │ go on                  │ wait for the thread
 //! ```
-//! Limits are parts of what could be dirty: free pages of the pool above its reserves, and the
+//! Limits are fractions of what could be dirty: free pages of the pool above its reserves, and the
 //! cache (LB D.4, `node_dirty_ok`).
 //!
-//! A page that could not be written stays dirty, and its file's error is told by the next sync of
-//! each handle. Nobody waits for a page while holding another one: what was gathered is written
+//! A page that could not be written stays dirty, and the next sync of each handle reports its
+//! file's error. No thread waits for a page while it holds another: it writes what it has gathered
 //! first.
 
 use std::io::{self, IoSlice};
@@ -30,11 +30,11 @@ use crate::stats::count;
 
 /// Pages written in one call of a store at most: 1 MiB.
 const WRITE_MAX: usize = 256;
-/// Pages that reclaim writes around one that it came upon.
+/// Pages that reclaim writes around a dirty one that it meets.
 const AROUND_MAX: usize = 32;
-/// The limits are computed anew after this many pages have become dirty.
+/// The limits are recomputed after this many pages have become dirty.
 const LIMITS_EVERY: u32 = 16;
-/// A page that is in use for a moment is looked at again after this long.
+/// Pause before a page that is briefly in use is looked at again.
 const LOOK_SOON: Duration = Duration::from_micros(200);
 /// At least this many pages may be dirty.
 const LIMIT_MIN: u64 = 16;
@@ -42,11 +42,11 @@ const LIMIT_MIN: u64 = 16;
 /// Whether a write waits for pages that are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Busy {
-    /// It does: a sync.
+    /// Yes: a sync.
     Wait,
-    /// It does until then: whoever uses them lets go of them soon, or never.
+    /// Until then: their users release them soon, or never.
     Until(Instant),
-    /// It passes them: it may hold up others, or be called by them.
+    /// No: the caller may hold pages that others wait for.
     Pass,
 }
 
@@ -59,7 +59,7 @@ impl Inner {
         let could_be = (free + cached).min(self.options.max_pages);
         let part = |percent: u32| (could_be * u64::from(percent) / 100).max(LIMIT_MIN);
         let hard = part(self.options.dirty_percent);
-        // As Linux: a background limit that is not below the other one is half of it.
+        // As Linux: a background limit that is not below the hard one becomes half of it.
         let background = part(self.options.background_percent);
         (if background < hard { background } else { hard / 2 }, hard)
     }
@@ -101,8 +101,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The error to tell a writer for whom there is no page: if that is because dirty pages cannot
-    /// be written, the reason for that.
+    /// The error for a writer that gets no page: if dirty pages cannot be written, the reason for
+    /// that.
     pub fn why_no_page(&self, file: &File, error: io::Error) -> io::Error {
         match error.kind() {
             io::ErrorKind::OutOfMemory => self.why_stuck(file).unwrap_or(error),
@@ -121,7 +121,7 @@ impl Inner {
     /// Writes old pages of each file, and others until not too many are left.
     pub fn flush_round(&self) {
         let mut files: Vec<Arc<File>> = self.files().by_id.values().cloned().collect();
-        // Those first that are dirty for longest: their pages are next in reclaim's way too.
+        // Longest dirty first: reclaim meets these next.
         files.sort_by_cached_key(|file| std::cmp::Reverse(file.dirty_for()));
         let before = self.flusher.cleaned.load(Relaxed);
         let (mut tried, mut failing) = (false, false);
@@ -143,7 +143,7 @@ impl Inner {
         self.flusher.tell_progress();
     }
 
-    /// Writes what of a file is dirty now, in runs. Pages in use are left for later.
+    /// Writes the pages of a file that are dirty now, in runs. Leaves pages in use for later.
     fn flush_file(&self, file: &File) -> io::Result<()> {
         self.soil_again(file, Busy::Pass);
         let mut from = 0;
@@ -169,7 +169,7 @@ impl Inner {
         }
     }
 
-    /// Waits for a page that is in the way, or a part of that time. `false`: no longer.
+    /// Waits for a page that another thread holds. `false`: the time is over.
     pub fn wait(&self, frame: u32, until: Until, busy: Busy) -> bool {
         match busy {
             Busy::Wait => self.frames.wait(frame, until),
@@ -216,7 +216,7 @@ impl Inner {
                 if busy == Busy::Pass {
                     break;
                 }
-                // Whoever is in the way may wait for a page of the run.
+                // The thread that holds the page may wait for a page of the run.
                 flush(&mut run);
                 if !self.wait(in_the_way.0, in_the_way.1, busy) {
                     break;
@@ -227,7 +227,7 @@ impl Inner {
         outcome
     }
 
-    /// Writes pages that follow one another, whose write-back this thread has begun.
+    /// Writes consecutive pages whose write-back this thread has begun.
     fn write_run(&self, file: &File, run: &mut Vec<(u64, Shared<'_>)>) -> io::Result<()> {
         let Some((first, _)) = run.first() else { return Ok(()) };
         let offset = first * PAGE_SIZE as u64;
