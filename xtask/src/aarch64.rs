@@ -7,8 +7,8 @@
 //! ```
 //! An emulated machine, not an emulated process: restartable sequences and their fence are the
 //! kernel's. The emulator runs each CPU in a thread of its own, so races are real; but it runs them
-//! on this processor, so that not every order of memory occurs that aarch64 allows. It says nothing
-//! about speed.
+//! on this processor, so some reorderings that aarch64 allows never occur. It says nothing about
+//! speed.
 //!
 //! What it takes comes from Debian 12: `--fetch` asks `apt-get` for it and unpacks it in the target
 //! directory, with package lists of its own, so that the system stays as it is. Where the project's
@@ -51,7 +51,7 @@ const EMULATOR: &str = "usr/bin/qemu-system-aarch64";
 const SHELL: &str = "bin/busybox";
 const KERNELS: &str = "boot";
 
-/// In front of what the machine's own script says.
+/// Prefix of the lines that the machine's script prints.
 const MARK: &str = "== ";
 const ALL_RUN: &str = "== all run";
 
@@ -184,7 +184,7 @@ pub fn fetch(root: &Path) -> Result<bool> {
     let status = places.apt.join("state/status");
     fs::copy("/var/lib/dpkg/status", &status).context("this is no Debian: no dpkg status")?;
     apt(&places, &["update"])?;
-    // A library of the target would bring all that it depends on, which nobody runs.
+    // A library of the target would bring all its dependencies, which nothing runs.
     let (alone, with_others): (Vec<&str>, Vec<&str>) = missing
         .into_iter()
         .partition(|package| package.ends_with(":arm64") && !package.starts_with("linux-"));
@@ -272,7 +272,7 @@ fn build(places: &Places) -> Result<Vec<(String, PathBuf)>> {
     Ok(programs)
 }
 
-/// The test program that a line of cargo's messages tells of.
+/// The test program named in a line of cargo's messages.
 fn program(message: &str) -> Option<(String, PathBuf)> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     if message["profile"]["test"] != true {
@@ -288,7 +288,7 @@ fn program(message: &str) -> Option<(String, PathBuf)> {
     Some((format!("{package}.{name}"), PathBuf::from(executable)))
 }
 
-/// What the machine starts with: the programs, what they need, and a script that runs them all.
+/// The initial file system: the programs, their libraries, and a script that runs them.
 fn make_image(places: &Places, programs: &[&(String, PathBuf)]) -> Result<Image> {
     let mut image = Image::default();
     for directory in ["bin", "lib", "tests", "proc", "sys", "dev", "tmp"] {
@@ -364,7 +364,7 @@ fn emulate(places: &Places, initramfs: &Path, programs: usize) -> Result<bool> {
     Ok(passed)
 }
 
-/// What the serial port told.
+/// Output of the serial port.
 #[derive(Debug, Default)]
 struct Report {
     passed: usize,

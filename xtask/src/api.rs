@@ -2,9 +2,9 @@
 //! What a crate offers grows and shrinks on purpose only, and `unsafe` and `Send` are seen in the
 //! difference.
 //!
-//! The items come from rustdoc's JSON form, which the pinned stable toolchain makes where it is
-//! told that it may use unstable options. Rustdoc alone is told, not the compiler, so that nothing
-//! is compiled anew: cargo takes this program for `rustdoc` ([`as_rustdoc`]).
+//! The items come from rustdoc's JSON form, an unstable option that the pinned stable toolchain
+//! accepts when it is unlocked. It is unlocked for rustdoc alone, so that nothing is recompiled:
+//! cargo runs this program as `rustdoc` ([`as_rustdoc`]).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ fn text(items: &BTreeSet<String>) -> String {
     items.iter().map(|item| format!("{item}\n")).collect()
 }
 
-/// What the list has too much (`-`) and what it lacks (`+`).
+/// Items only in the list (`-`) and only in the code (`+`).
 fn difference(listed: &str, items: &BTreeSet<String>) -> Vec<String> {
     let listed: BTreeSet<&str> = listed.lines().collect();
     let gone = listed.iter().filter(|line| !items.contains(**line)).map(|line| format!("- {line}"));
@@ -107,7 +107,7 @@ fn difference(listed: &str, items: &BTreeSet<String>) -> Vec<String> {
     gone.chain(new.map(|item| format!("+ {item}"))).collect()
 }
 
-/// Lists of crates that do not exist any more.
+/// Lists of crates that no longer exist.
 fn stale(root: &Path, crates: &[String]) -> Result<Vec<PathBuf>> {
     let Ok(entries) = std::fs::read_dir(root.join(LISTS)) else { return Ok(Vec::new()) };
     let mut stale = Vec::new();

@@ -1,8 +1,8 @@
 //! `cargo xtask book`: builds the book of `docs/` and looks at every link of its pages.
 //!
 //! The builder is `mdbook`, compiled once into `target/tools` at the version named here, so that
-//! building the workspace compiles nothing of it. The sources are checked before by tidy (`link`);
-//! here the pages that came out are: what a browser would ask for must be there.
+//! building the workspace compiles nothing of it. tidy (`link`) checks the sources; this checks the
+//! built pages: every file that a browser would request must exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ fn pages(book: &Path) -> Result<BTreeMap<String, String>> {
     Ok(pages)
 }
 
-/// A line for each link that leads nowhere. `is_file` answers for what is no page.
+/// A line for each link that leads nowhere. `is_file` covers files that are not pages.
 fn broken(pages: &BTreeMap<String, String>, is_file: impl Fn(&str) -> bool) -> Vec<String> {
     let ids: BTreeMap<&str, BTreeSet<&str>> = pages
         .iter()

@@ -23,7 +23,7 @@ impl Amounts {
     pub fn parse(args: &[&str]) -> Result<Amounts> {
         let mut amounts = Amounts { calls: 1_000_000_000, inputs: 100_000_000, seconds: 600 };
         for pair in args.chunks(2) {
-            let &[name, value] = pair else { bail!("{}: expected a number behind it", pair[0]) };
+            let &[name, value] = pair else { bail!("{}: expected a number after it", pair[0]) };
             let number = value.parse().with_context(|| format!("{name} {value}"))?;
             match name {
                 "--calls" => amounts.calls = number,

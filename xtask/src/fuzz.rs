@@ -2,8 +2,8 @@
 //!
 //! They are built with the coverage of the stable compiler and without a sanitizer (the readers
 //! have no `unsafe`), in a directory of their own below the target directory, so that nothing else
-//! is built anew for them. Each starts from the corpus that is checked in; what it finds new is
-//! left in the target directory, and what fails beside it.
+//! is rebuilt. Each starts from the corpus that is checked in; what it finds new is left in the
+//! target directory, and what fails beside it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,9 +20,9 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// What an input may make a reader hold, in MiB.
+/// Most memory that a reader may use for one input, in MiB.
 const MEMORY_MIB: u32 = 2048;
-/// What an input may take, in seconds.
+/// Most time for one input, in seconds.
 const INPUT_SECONDS: u32 = 20;
 
 /// Lets the engine choose a seed, which it prints.
@@ -31,16 +31,16 @@ pub const ANY_SEED: u32 = 0;
 /// When the fuzzers end, all together.
 #[derive(Clone, Copy)]
 pub enum Limit {
-    /// After so many seconds.
+    /// After this many seconds.
     Seconds(u64),
-    /// After so many inputs.
+    /// After this many inputs.
     Inputs(u64),
 }
 
 /// Runs all fuzzers until the limit; true if none found anything.
 pub fn run(root: &Path, limit: Limit, seed: u32) -> Result<bool> {
     if Command::new("c++").arg("--version").output().is_err() {
-        eprintln!("note: SKIPPED: the fuzzing engine needs a C++ compiler, and there is none");
+        eprintln!("note: SKIPPED: the fuzzing engine needs a C++ compiler; none found");
         return Ok(true);
     }
     let host = host(root)?;
@@ -96,7 +96,7 @@ pub fn host(root: &Path) -> Result<String> {
     Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target directory.
 pub fn target_directory(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), |directory| root.join(directory))

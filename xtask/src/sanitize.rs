@@ -27,11 +27,11 @@ const MIRI_CORE: &[&str] =
 const MIRI_TRACE: &[&str] =
     &["bytes::", "lines::", "fields::", "gfp::", "ftrace::", "tracefs::", "notice::", "varint::"];
 
-/// One step and what must come of it.
+/// One step and its expected result.
 struct Step<'a> {
     name: &'static str,
     flags: &'static str,
-    /// Arguments to cargo, behind the toolchain.
+    /// Arguments to cargo after the toolchain.
     args: Vec<&'a str>,
     /// What a planted bug must make the tool print; `None`: the step must pass.
     finds: Option<&'static str>,

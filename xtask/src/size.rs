@@ -4,7 +4,7 @@
 //! The image is `xtask/minimal` for a machine without an operating system: a platform with one CPU
 //! that makes an allocator, allocates and frees; `opt-level = "s"`, fat LTO, `panic = "abort"`. It
 //! is built with and without the feature `history`; the policy is chosen at run time. Text is
-//! counted by the crate that a function is written in; what was inlined counts where it went.
+//! counted by the crate that a function is written in; inlined code counts for its caller.
 //!
 //! Instructions are those that valgrind counts on this host at `opt-level = 3`, as the difference
 //! of two runs: the same on every machine. The platform has no per-CPU sequences, so each call
@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use crate::ci::BARE_TARGET;
 use crate::fuzz::target_directory;
 
-/// What is built: a name, and features of `xtask/minimal`.
+/// The builds: a name, and features of `xtask/minimal`.
 const BUILDS: [(&str, &str); 2] = [("history", "history"), ("no history", "")];
 
 /// What is counted: an argument of the program, calls in one turn, and turns of the two runs.
@@ -43,7 +43,7 @@ pub fn run(root: &Path) -> Result<bool> {
         println!("{name:10} {:7}  {}", text.whole, by_crate.join(", "));
     }
     if Command::new("valgrind").arg("--version").output().is_err() {
-        eprintln!("note: SKIPPED: instructions are counted by valgrind, and there is none");
+        eprintln!("note: SKIPPED: valgrind counts the instructions; none found");
         return Ok(true);
     }
     println!("instructions of an allocation and its free, x 0.1");

@@ -122,7 +122,7 @@ fn render(rows: &[Row], source: &str) -> Result<String> {
     Ok(table)
 }
 
-/// What the rows of the bench `edge` say.
+/// Summary of the rows of the bench `edge`.
 fn edge(rows: &[Row]) -> Option<String> {
     let row = rows.iter().find(|row| row.get("bench").is_some_and(|bench| bench == "edge"))?;
     let figure = |key: &str| row.get(key)?.parse::<f64>().ok();

@@ -99,7 +99,7 @@ pub struct Cell {
     pub bench: Bench,
     /// How many threads run it at once.
     pub threads: u32,
-    /// Each thread stays on a CPU of its own. False when there are more threads than CPUs.
+    /// Each thread is pinned to its own CPU. False when there are more threads than CPUs.
     pub pinned: bool,
     /// The order of the blocks: `4096 << order` bytes. `mix` draws its own, this is then 0.
     pub order: u32,

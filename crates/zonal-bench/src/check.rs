@@ -20,7 +20,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// The first thing found wrong, if any; what is still held counts as wrong.
+    /// The first fault, if any; blocks still held are a fault.
     pub(crate) fn verdict(&self) -> Option<String> {
         let left = self.lock_held().len();
         let leak = (left > 0).then(|| format!("{left} blocks were never freed"));

@@ -37,8 +37,8 @@ impl Cpus {
     }
 }
 
-/// Restricts the calling thread to `cpus`. A refusal is ignored: the thread then runs wherever it
-/// was allowed before, which is what the report's p10 to p90 spread will show.
+/// Restricts the calling thread to `cpus`. A refusal is ignored: the thread then runs on the CPUs
+/// it was allowed before, and the spread of p10 to p90 shows it.
 pub(crate) fn restrict_thread(cpus: &[usize]) {
     let mut set = rustix::thread::CpuSet::new();
     for &cpu in cpus {

@@ -1,6 +1,5 @@
-//! Two threads with mixed rights at the edge of a pool's memory, while a cache gives up what is
-//! asked of it, beside the same with room to spare. Only `zonal` runs it: the peers have nobody who
-//! gives pages up.
+//! Two threads with mixed rights at the edge of a pool's memory, with a cache that gives pages back
+//! on request, beside the same with room to spare. Only `zonal` runs it: the peers have no reclaim.
 //!
 //! Each step is the same on both sides: allocate with the next rights, write the first byte, put
 //! the page at the end of the thread's queue. With room to spare (`room`) the thread frees the
@@ -9,7 +8,7 @@
 //! both alike; the latencies are those of NOWAIT requests, from rounds of their own.
 //!
 //! A request that is refused is no operation, and its time counts. What this does not show: more
-//! than two threads, other orders, pages that cost something to give up.
+//! than two threads, other orders, pages that are expensive to reclaim.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -128,7 +127,7 @@ impl Side {
         crew.run(THREADS, true, Arc::new(fill)).map(drop)
     }
 
-    /// Lets the threads run for a while.
+    /// Runs the threads.
     fn phase(&self, crew: &Crew, length: Duration, timed: bool) -> Result<Phase, BenchError> {
         let (queues, keeps) = (Arc::clone(&self.queues), self.keeps());
         let (gate, stop) = (Gate::new(THREADS), AtomicBool::new(false));

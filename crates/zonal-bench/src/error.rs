@@ -23,7 +23,7 @@ pub enum BenchError {
         /// Why not.
         reason: String,
     },
-    /// The checked pass found an error in what the subject handed out.
+    /// The checked pass found an error in a block of the subject.
     #[error("the checked pass found: {0}")]
     Wrong(String),
     /// The checked pass did other work than the harness asked for.
@@ -48,7 +48,7 @@ pub enum BenchError {
     /// A system call failed.
     #[error("{what}: {source}")]
     Os {
-        /// The call and what it was for.
+        /// The call and its purpose.
         what: &'static str,
         /// The error of the operating system.
         source: std::io::Error,

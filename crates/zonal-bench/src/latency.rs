@@ -1,11 +1,11 @@
 //! Single-call latencies, in a pass of their own.
 //!
-//! Reading a clock around a call of two nanoseconds costs ten times the call, so these figures say
-//! what the *slow* calls cost (refills, locks, system calls), not what the fast ones do; that is
-//! `ns_per_op`'s job. The timer's own cost, the median of back-to-back readings, is subtracted.
-//! The counter itself may be coarse: on some AMD CPUs it advances in steps of 10 ns.
-//! Readings go to a plain array first and to the histogram afterwards: a histogram is larger than
-//! the L1 cache and would slow down the very calls it measures.
+//! Reading a clock around a call of two nanoseconds costs ten times the call, so these figures are
+//! the cost of *slow* calls (refills, locks, system calls); `ns_per_op` has the fast ones. The
+//! timer's own cost, the median of back-to-back readings, is subtracted. The counter itself may be
+//! coarse: on some AMD CPUs it advances in steps of 10 ns. Readings go to a plain array first and
+//! to the histogram afterwards: a histogram is larger than the L1 cache and would slow down the
+//! very calls it measures.
 
 use crate::subject::{Probe, Subject, call_alloc, call_free};
 use hdrhistogram::Histogram;
@@ -51,7 +51,7 @@ impl Readings {
     }
 }
 
-/// Room for the readings of so many calls.
+/// Room for the readings of this many calls.
 fn backed(calls: usize) -> Vec<u32> {
     // Filled and cleared, so that the pages exist before the first reading.
     let mut room = vec![1u32; calls.min(READINGS_MAX)];
@@ -143,7 +143,7 @@ fn histogram<'a>(readings: impl Iterator<Item = &'a Vec<u32>>) -> Histogram<u32>
     histogram
 }
 
-/// What a tick is worth and what reading the clock costs.
+/// Length of a tick, and cost of reading the clock.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     ns_per_tick: f64,

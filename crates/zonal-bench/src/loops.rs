@@ -23,7 +23,7 @@ const MIX_HOT_SLOTS: u64 = 64;
 /// Steps of the precomputed program; a power of two, the loop wraps around.
 const MIX_STEPS: usize = 8192;
 
-/// What one worker needs; made before the clock starts (FAIR-4).
+/// State of one worker; made before the clock starts (FAIR-4).
 pub(crate) struct Scratch {
     buffer: Vec<*mut u8>,
     slots: Vec<*mut u8>,
@@ -72,7 +72,7 @@ impl Scratch {
     }
 }
 
-/// What the workers of one burst share.
+/// State that the workers of one burst share.
 pub(crate) struct Shared {
     pub(crate) ring: Ring,
 }

@@ -129,7 +129,7 @@ mod tests {
         let full = plan(&Options::full(), &cpus);
         let quick = plan(&Options::quick(), &cpus);
         for (i, cell) in full.iter().enumerate() {
-            assert!(!full[..i].contains(cell), "{cell} is there twice");
+            assert!(!full[..i].contains(cell), "{cell} is named twice");
         }
         assert!(quick.iter().all(|cell| full.contains(cell)));
         assert!(quick.len() < full.len());

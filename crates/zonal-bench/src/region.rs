@@ -1,8 +1,8 @@
 //! A stretch of anonymous memory for the subjects that manage a fixed pool.
 //!
-//! Aligned to 2 MiB, so that a block of order 9 can lie on a huge page, with the machine's own
-//! huge page setting (no madvise): what a plain `mmap` gets. Not backed until touched, which
-//! the warm-up of each cell does for the pages that will circulate.
+//! Aligned to 2 MiB, so that a block of order 9 can lie on a huge page, with the machine's own huge
+//! page setting (no madvise), as for a plain `mmap`. Not backed until touched, which the warm-up of
+//! each cell does for the pages that will circulate.
 
 use crate::error::BenchError;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -19,7 +19,7 @@ pub struct Region {
     bytes: usize,
 }
 
-// SAFETY: a region is a range of addresses; it hands out no references to what is in it.
+// SAFETY: a region is a range of addresses; it hands out no references to its contents.
 unsafe impl Send for Region {}
 // SAFETY: the same; its methods only read its fields.
 unsafe impl Sync for Region {}

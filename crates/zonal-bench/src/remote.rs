@@ -1,4 +1,4 @@
-//! A subject in a process of its own, spoken to in lines of JSON over its stdin and stdout.
+//! A subject in a separate process, driven by lines of JSON over its stdin and stdout.
 //!
 //! The C and C++ peers run this way: an allocator brings constructors, signal handlers, its own
 //! idea of the heap and sometimes an environment variable, none of which may touch the others. The
@@ -173,8 +173,8 @@ impl Drop for Remote {
 pub fn serve_subject<S: Subject>(
     make: impl FnOnce(&str) -> Result<S, String>,
 ) -> std::io::Result<()> {
-    // Libraries print: from here on what goes to stdout comes out on stderr, and the answers have
-    // the real stdout to themselves.
+    // Libraries print: from here on stdout is redirected to stderr, and only answers use the real
+    // stdout.
     let answers = File::from(rustix::io::dup(rustix::stdio::stdout())?);
     rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
     let crew = Arc::new(Crew::new(Cpus::of_process()));

@@ -1,4 +1,4 @@
-//! The result of a run: rows, what was left out and why, and the machine. JSON and CSV.
+//! The result of a run: rows, skipped cells with reasons, and the machine. JSON and CSV.
 
 use crate::cell::{Bench, Cell};
 use crate::error::BenchError;
@@ -45,7 +45,7 @@ pub struct Row {
     pub rounds: u32,
 }
 
-/// What one subject's rounds in one cell gave.
+/// Results of one subject's rounds in one cell.
 pub(crate) struct Measured {
     pub(crate) rounds_ns_per_op: Vec<f64>,
     pub(crate) latency: Latency,
@@ -82,7 +82,7 @@ impl Row {
     }
 }
 
-/// The value at `q` (0 to 1) of sorted values, nearest rank; 0 where there is none.
+/// The value at `q` (0 to 1) of sorted values, nearest rank; 0 without values.
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get((last as f64 * q).round() as usize).copied().unwrap_or(0.0)
@@ -131,7 +131,7 @@ pub struct Report {
     pub result_hash: String,
     /// The results, by cell, subjects in the order in which they were given.
     pub rows: Vec<Row>,
-    /// What was not measured.
+    /// The skipped cell.
     pub skipped: Vec<Skip>,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! In each cell a subject is checked (FAIR-7), warmed up and calibrated (which fills thread caches
 //! and touches every page that will circulate), then takes part in the rounds, then in the latency
-//! pass. A slot is the time that one subject may use in one cell. With a budget, slots are worked
-//! out anew before each cell from what is left, so a slow subject makes later slots shorter and
-//! not the run longer.
+//! pass. A slot is the time that one subject may use in one cell. With a budget, slots are
+//! recomputed from the remaining time before each cell, so a slow subject makes later slots shorter
+//! and not the run longer.
 
 use crate::cell::Cell;
 use crate::cpus::Cpus;
@@ -103,7 +103,7 @@ fn run_cell(
     }
     let most = entries.iter().map(|entry| entry.rounds).max().unwrap_or(0);
     for round in 0..most {
-        // The order rotates: nobody always runs right after the slowest subject.
+        // The order rotates: no subject always runs right after the slowest one.
         entries.rotate_left(1);
         entries.retain_mut(|entry| {
             let runner = &mut runners[entry.runner];

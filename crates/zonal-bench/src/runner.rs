@@ -19,12 +19,12 @@ use std::time::Instant;
 /// The seed of `mix`: a constant, so that every run and every process does the same work.
 const MIX_SEED: u64 = 0x5eed_0002_2026_0001;
 
-/// What one burst measured.
+/// Measurements of one burst.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
     /// Nanoseconds per operation; see the units in the crate's essay.
     pub ns_per_op: f64,
-    /// How long the burst took as a whole, preparation included: what the schedule plans with.
+    /// Duration of the burst, preparation included, for the schedule.
     pub wall_ns: f64,
 }
 
@@ -64,7 +64,7 @@ pub struct Local<S> {
     crew: Arc<Crew>,
 }
 
-/// What a worker brings back.
+/// Result of a worker.
 struct Worker<P> {
     start: Instant,
     end: Instant,

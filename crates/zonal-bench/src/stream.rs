@@ -1,11 +1,10 @@
 //! The stream: one thread allocates, another frees, a bounded ring of page pointers between them.
 //!
-//! The ring must not be what is measured, so it is written as such rings are in practice: single
-//! producer and single consumer, each side keeps a private copy of the other's index and publishes
-//! its own only every [`PUBLISH`] pages, the two indices lie on lines of their own (128 bytes: the
-//! adjacent-line prefetcher pairs lines), and the consumer takes what there is, up to so many, out
-//! of the ring before it frees any: lines of slots that the producer wrote then come over together,
-//! and not one behind eight frees each.
+//! The ring must not dominate the measurement, so it follows common practice: single producer and
+//! single consumer, each side keeps a private copy of the other's index and publishes its own only
+//! every [`PUBLISH`] pages, the two indices lie on lines of their own (128 bytes: the adjacent-line
+//! prefetcher pairs lines), and the consumer empties the ring, up to a limit, before it frees any
+//! page: the producer's lines of slots then arrive together, and not one for every eight frees.
 //!
 //! # Invariants
 //! - **RING-1** `head <= tail <= head + SLOTS`, both only ever grow (slots are taken modulo SLOTS)
@@ -138,7 +137,7 @@ pub(crate) fn consume<S: Subject, P: Probe<S>, const TOUCH: bool>(
 /// Reads the word that the producer wrote in the block's first page.
 #[inline(always)]
 fn read_touched(block: *mut u8) -> u64 {
-    // SAFETY: the producer wrote this very word and handed the block over (RING-2); nobody else
+    // SAFETY: the producer wrote this very word and handed the block over (RING-2); no other thread
     // has it.
     unsafe { spread_word(block, 0).read_volatile() }
 }

@@ -1,8 +1,8 @@
-//! What a subject is, and the three ways in which a loop calls one.
+//! Subjects, and the three ways in which a loop calls one.
 //!
 //! The loops are generic over a [`Probe`], which stands between the loop and the subject:
 //! [`Direct`] adds nothing and is what is timed; `latency::Timed` reads the clock around every
-//! call; `check::Checked` verifies every block. One loop, so what is checked is what is timed.
+//! call; `check::Checked` verifies every block. One loop for checks and timing.
 //!
 //! # Invariants
 //! - **PROBE-1** a probe passes every call on to the subject exactly once, and returns its answer.
@@ -29,8 +29,8 @@ pub const fn block_bytes(order: u32) -> usize {
 /// 1. What `alloc` returns is null, or the first of `4096 << order` bytes, at a multiple of 4096,
 ///    that any thread may read and write until the block is given back. The same of each block that
 ///    `alloc_bulk` says it has put into `blocks`.
-/// 2. A block is nobody else's until it is given back. The checked pass looks for subjects that
-///    break this one, and they are not measured.
+/// 2. A block has no other user until it is freed. The checked pass looks for subjects that break
+///    this one, and they are not measured.
 pub unsafe trait Subject: Send + Sync + 'static {
     /// True when `alloc` and `free` do nothing but call a function of another language: that call
     /// is then made straight from the loop, because it already is the boundary that a Rust subject
@@ -40,7 +40,7 @@ pub unsafe trait Subject: Send + Sync + 'static {
     /// The name in rows, lower case, without spaces.
     fn name(&self) -> &str;
 
-    /// A block of `4096 << order` bytes aligned to 4096, or null if it cannot be had.
+    /// A block of `4096 << order` bytes aligned to 4096, or null if none is left.
     ///
     /// # Safety
     /// 1. `order` is at most [`ORDER_MAX`].
@@ -52,7 +52,7 @@ pub unsafe trait Subject: Send + Sync + 'static {
     ///
     /// # Safety
     /// 1. `block` came from `alloc` or `alloc_bulk` of this subject with the same `order`.
-    /// 2. It has not been freed since, and nobody uses it any more.
+    /// 2. It has not been freed since, and is no longer in use.
     /// 3. This thread has called [`thread_init`](Self::thread_init), as for `alloc`.
     unsafe fn free(&self, block: *mut u8, order: u32);
 
@@ -74,7 +74,7 @@ pub unsafe trait Subject: Send + Sync + 'static {
     /// Gives all of `blocks` back.
     ///
     /// # Safety
-    /// As for [`Subject::free`], for each of them; no block is there twice.
+    /// As for [`Subject::free`], for each of them; no block appears twice.
     unsafe fn free_bulk(&self, blocks: &[*mut u8], order: u32) {
         let _ = (order, blocks);
     }
@@ -108,7 +108,7 @@ pub unsafe trait Subject: Send + Sync + 'static {
 /// }
 /// ```
 ///
-/// And whoever asks it for blocks vouches for the order:
+/// And the caller guarantees the order:
 ///
 /// ```compile_fail,E0133
 /// use zonal_bench::Subject;

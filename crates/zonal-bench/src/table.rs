@@ -97,7 +97,7 @@ pub fn rows(report: &Report, style: Style) -> String {
     table.trim_fmt()
 }
 
-/// What was not measured and why. The cells that a subject missed for one reason share a line, and
+/// Skipped cells and the reasons. The cells that a subject missed for one reason share a line, and
 /// so do the subjects that missed the same cells for the same reason.
 pub fn skipped(report: &Report) -> String {
     let mut groups: Vec<(&Skip, usize)> = Vec::new();
@@ -140,7 +140,7 @@ pub fn whole(report: &Report) -> String {
     )
 }
 
-/// What the rows of `edge` say, in a line; empty without them.
+/// Summary of the rows of `edge` in a line; empty without them.
 pub fn edge(report: &Report) -> String {
     let row = report.rows.iter().find(|row| row.bench == Bench::Edge);
     let Some((row, ratio)) = row.and_then(|row| Some((row, row.ratio_to_limit?))) else {

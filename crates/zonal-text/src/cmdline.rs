@@ -1,4 +1,4 @@
-//! `/proc/cmdline`: what the kernel was started with.
+//! `/proc/cmdline`: the kernel's command line.
 //!
 //! ```text
 //! console=ttyS0 nokaslr kernelcore=30% init="/bin/sh -x"        blanks in quotes do not separate
@@ -12,8 +12,8 @@ use crate::lines::TextLines;
 /// A whole text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Document {
-    /// What stands between blanks, in order and as it stands there; two blanks in a row have an
-    /// empty word between them.
+    /// The words between blanks, in order and unchanged; two blanks in a row have an empty word
+    /// between them.
     pub words: Vec<String>,
 }
 

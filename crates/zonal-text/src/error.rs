@@ -1,4 +1,4 @@
-//! What is wrong with a text, in which line, what was expected and what was found.
+//! Parse errors: the fault, its line, what was expected and what was found.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub struct Error {
     kind: ErrorKind,
 }
 
-/// What is wrong with a text, without where.
+/// The fault in a text, without its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -30,7 +30,7 @@ pub enum ErrorKind {
     CutShort {
         /// What should have come.
         expected: &'static str,
-        /// What the end looks like.
+        /// The last line.
         found: String,
     },
     /// A line is of no known kind, or not where it can be.
@@ -44,9 +44,9 @@ pub enum ErrorKind {
     BadField {
         /// The part's name.
         field: &'static str,
-        /// What it should look like.
+        /// The expected form.
         expected: &'static str,
-        /// What it looks like.
+        /// The form found.
         found: String,
     },
 }
@@ -66,12 +66,12 @@ impl Error {
         self.line
     }
 
-    /// What is wrong.
+    /// The fault.
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// What is wrong, taken out.
+    /// The fault, by value.
     pub fn into_kind(self) -> ErrorKind {
         self.kind
     }

@@ -27,7 +27,7 @@ pub struct Region {
     pub start: u64,
     /// Last byte: not below `start`.
     pub end: u64,
-    /// What it is, such as `System RAM`.
+    /// Its name, such as `System RAM`.
     pub name: String,
 }
 

@@ -20,7 +20,7 @@ pub enum Layout {
     Linux7,
 }
 
-/// A layout's name is none of [`Layout::ALL`]'s.
+/// The name of a layout that [`Layout::ALL`] does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownLayout {
     found: String,
@@ -42,7 +42,7 @@ impl Layout {
     }
 
     /// The form of a kernel whose release begins with two numbers, such as `6.12.94-amd64`; `None`
-    /// for releases before 6.1, and for what is no release.
+    /// for releases before 6.1, and for other texts.
     pub fn of_release(release: &str) -> Option<Layout> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         let mut number = || numbers.next()?.parse::<u32>().ok();

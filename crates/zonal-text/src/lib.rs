@@ -21,9 +21,8 @@
 //! | [`iomem`], [`cmdline`] | `/proc/iomem`, `/proc/cmdline` | |
 //! | [`release`] | the first numbers of `/proc/sys/kernel/osrelease` | |
 //!
-//! Names of counters are kept as printed, so a kernel that adds a counter needs no change here.
-//! Who prints a text of its own takes names and order from [`counters`], and the form from
-//! [`Layout`].
+//! Names of counters are kept as printed, so a kernel that adds a counter needs no change here. To
+//! print a text of your own, take names and order from [`counters`], and the form from [`Layout`].
 //!
 //! ```
 //! let text = "Node 0, zone   Normal      1      0      3 \n";
@@ -40,7 +39,7 @@
 //!
 //! # What this crate does not do
 //!
-//! It reads no files, and it knows nothing of the allocator: a `Document` is what stands in a text,
+//! It reads no files and does not depend on the allocator: a `Document` is the contents of a text,
 //! no more.
 //!
 //! # Errors
@@ -78,7 +77,7 @@ pub const CPUS_MAX: u32 = 8192;
 /// More nodes than any Linux machine has (`CONFIG_NODES_SHIFT` is at most 10).
 pub const NODES_MAX: u32 = 1024;
 
-/// A document is `text.parse()` too: what the `parse` of its module makes of the text.
+/// `text.parse()` gives a document too, by the `parse` of its module.
 macro_rules! from_str_by_parse {
     ($($module:ident),*) => {
         $(impl std::str::FromStr for $module::Document {

@@ -23,11 +23,11 @@ use crate::lines::TextLines;
 /// A whole text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Document {
-    /// What is printed for each node with memory, in order.
+    /// The nodes with memory, in order.
     pub nodes: Vec<PageTypeInfo>,
 }
 
-/// What is printed for one node.
+/// The text of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageTypeInfo {
     /// A pageblock has `1 << pageblock_order` pages.

@@ -1,4 +1,4 @@
-//! A name and a value: the line that most of these texts are made of.
+//! A name and a value: the usual line of these texts.
 
 use crate::error::Error;
 use crate::lines::TextLines;

@@ -25,7 +25,7 @@ pub struct Document {
 pub struct Setting {
     /// The setting's name, such as `vm.min_free_kbytes`.
     pub key: String,
-    /// Its value as it stands there.
+    /// Its value, unparsed.
     pub value: String,
     /// Whether blanks surround the `=`.
     pub spaced: bool,

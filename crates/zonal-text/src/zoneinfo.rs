@@ -119,7 +119,7 @@ impl ZoneInfo {
 }
 
 impl PagesetInfo {
-    /// The values; what is not printed counts as 0, or as none where it may be absent.
+    /// The values; an item that is not printed is 0, or `None` where it may be absent.
     pub fn values(&self) -> Pageset {
         let value = |name| find(&self.fields, name);
         Pageset {

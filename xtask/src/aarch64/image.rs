@@ -1,7 +1,8 @@
 //! What a kernel unpacks into memory when it starts: an archive of the form that `cpio` calls newc.
 //!
 //! Each entry is a head of fixed length (a magic number and 13 fields of 8 hexadecimal digits), the
-//! name with a zero behind it, and the contents; both are filled up to a multiple of four bytes.
+//! name, terminated by a zero byte, and the contents; both are filled up to a multiple of four
+//! bytes.
 
 use std::fs;
 use std::path::Path;

@@ -26,7 +26,7 @@ fn cost(line: &str) -> Option<&'static str> {
     }
     let after = |name: &str| line.split_once(name).map(|(_, rest)| rest.trim_start());
     if after(".work(").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
-        return Some("work of so many cycles");
+        return Some("work of a fixed number of cycles");
     }
     let figure = [".work.", ".line."].iter().find_map(|table| after(table));
     let assigned = |rest: &str| {

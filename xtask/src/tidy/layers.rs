@@ -1,8 +1,8 @@
 //! One-way layers in the core: a module uses only modules to its left.
 //!
 //! [`LAYERS`] is the table. `ARCHITECTURE.md` shows the same one, and the check compares the two.
-//! Test code may use what it likes; the layers are about what is shipped. `lib.rs` is above all.
-//! A file `history/LAYER` is a module of that layer, mounted there by `#[path]`.
+//! Test code may use anything; the layers are about shipped code. `lib.rs` is above all. A file
+//! `history/LAYER` is a module of that layer, mounted there by `#[path]`.
 
 use super::Finding;
 use super::scan::{Rust, words};

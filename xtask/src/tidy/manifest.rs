@@ -1,6 +1,6 @@
 //! Dependencies: one table for the workspace, a reason on each line, none for the core.
 //!
-//! A small reader of the part of TOML that manifests use; cargo itself refuses what is no TOML.
+//! A small reader of the part of TOML that manifests use; cargo itself refuses invalid TOML.
 
 use super::Finding;
 use super::tree::{File, Tree};
@@ -47,7 +47,7 @@ impl Entry {
         matches!(kind, "dependencies" | "dev-dependencies" | "build-dependencies")
     }
 
-    /// What is wrong with this dependency, if anything.
+    /// The fault of this dependency, if any.
     fn fault(&self, file: &File, is_root: bool) -> Option<String> {
         let name = self.key.split('.').next().unwrap_or_default().trim_matches('"');
         let shipped = !self.table.ends_with("dev-dependencies") && self.table != CORE_TEST_TABLE;

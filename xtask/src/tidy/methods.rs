@@ -1,4 +1,4 @@
-//! A type that a reader can hold: a bound on the methods of its own, in all files of its crate.
+//! A bound on the inherent methods of a type, in all files of its crate.
 //!
 //! Functions in `impl Type` count, public or not; those of a trait and of tests do not.
 
@@ -10,8 +10,8 @@ use super::tree::{File, Tree};
 
 const METHODS_MAX: usize = 60;
 
-/// Types that are above the bound: crate, type and most methods. Nothing may be added; whoever
-/// splits a type deletes its line.
+/// Types that are above the bound: crate, type and most methods. Add nothing; delete a type's line
+/// when it is split.
 const ABOVE: &[(&str, &str, usize)] = &[
     // The public face of the library: requests, upkeep and texts of one pool.
     ("crates/zonal", "Pool", 65),

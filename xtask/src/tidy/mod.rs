@@ -17,8 +17,8 @@
 //! | `words` | `retired-word` |
 //! | `quotes` | `quote` |
 //!
-//! The checks read text, not syntax trees: `scan` splits Rust into code and comments, and
-//! code that rustfmt has formatted is regular enough for the rest. What a macro hides is not seen.
+//! The checks read text, not syntax trees: `scan` splits Rust into code and comments, and code that
+//! rustfmt has formatted is regular enough for the rest. Checks do not expand macros.
 
 mod citations;
 mod costs;
@@ -81,7 +81,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Prints the findings of all checks in `root`; true if there are none.
+/// Prints the findings of all checks in `root`. Returns whether it found nothing.
 pub fn run(root: &Path) -> Result<bool> {
     let tree = Tree::read(root)?;
     let findings = find(&tree);

@@ -1,7 +1,7 @@
 //! Code that a page quotes is what stands in a file that is compiled.
 //!
-//! A fenced block with `from=PATH` behind its language holds lines of that file, one behind the
-//! other, however far they are indented. `…` alone on a line skips some.
+//! A fenced block with `from=PATH` after its language quotes consecutive lines of that file, at any
+//! indentation. `…` alone on a line skips some.
 
 use super::Finding;
 use super::tree::Tree;

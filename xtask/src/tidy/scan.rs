@@ -179,7 +179,7 @@ fn imports(code: &str) -> Vec<Range<usize>> {
     starts.map(|(at, _)| at..code[at..].find(';').map_or(code.len(), |end| at + end)).collect()
 }
 
-/// What a stretch of source is.
+/// The kind of a stretch of source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Code,

@@ -79,7 +79,7 @@ fn unfinished_macros(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A module opens with what it is. Test files may let their names say it.
+/// A module opens with its description. Test files may let their names say it.
 fn module_doc(file: &File, text: &str, findings: &mut Vec<Finding>) {
     let in_tests = file.is_test() && !file.path.contains("benches/");
     let exempt = file.path.ends_with("build.rs") || in_tests;

@@ -18,7 +18,7 @@ enum Place {
     Names,
 }
 
-/// A word that is not written any more.
+/// A retired word.
 struct Retired {
     /// Its forms, in small letters. Of a name, its parts with `_` between them.
     forms: &'static [&'static str],
@@ -63,7 +63,7 @@ const fn prose(forms: &'static [&'static str], instead: &'static str) -> Retired
     Retired { forms, instead, place: Place::Prose, within: ALL, except: &[] }
 }
 
-/// Files that name what is retired, or quote others.
+/// Files that name retired words, or quote others.
 const LEFT_ALONE: [&str; 4] = ["docs/linux/", "docs/GLOSSARY.md", "CHANGELOG.md", "xtask/"];
 
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {

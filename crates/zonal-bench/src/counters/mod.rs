@@ -64,7 +64,7 @@ pub const COLUMNS: [&str; 3] = ["inc_zone_page_state", "__dec_zone_page_state", 
 /// Why it cannot be done here.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 pub fn measure() -> Result<CounterCosts, String> {
-    /// Calls of a round: as many as were averaged in 2007.
+    /// Calls of a round, as averaged in 2007.
     const CALLS: u32 = 10_000;
     /// Rounds of each cell; a row is their median.
     const ROUNDS: usize = 201;
@@ -107,7 +107,7 @@ pub fn measure() -> Result<CounterCosts, String> {
 /// Measures, where there are restartable sequences.
 ///
 /// # Errors
-/// That there are none here.
+/// Not supported here.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
 pub fn measure() -> Result<CounterCosts, String> {
     Err("counter updates are measured on x86-64 Linux with glibc only".into())

@@ -35,7 +35,7 @@ impl Counters {
         Ok(Counters { base: areas.start(), offset, shared: AtomicI64::new(0), areas })
     }
 
-    /// Cycles of so many calls of a function in one of the ways.
+    /// Cycles of a number of calls of a function in one variant.
     pub(super) fn round(&self, way: usize, function: usize, calls: u32) -> u64 {
         match (way, function) {
             (_, 2) => self.time(calls, |c| c.add_guarded(1)),
@@ -103,7 +103,7 @@ impl Counters {
     #[inline(always)]
     fn locked(&self) {
         let (lock, counter) = (self.lock(), self.counter());
-        // Acquire: pairs with the Release below, of whoever had the lock.
+        // Acquire: pairs with the Release below, of the last holder.
         while lock.swap(1, Ordering::Acquire) != 0 {
             spin_loop();
         }
@@ -171,7 +171,7 @@ impl Counters {
                 options(nostack),
             );
         }
-        // Nobody else writes in between: the exchange cannot have failed inside the section.
+        // No other thread writes in between: the exchange cannot have failed inside the sequence.
         if old + 1 > THRESHOLD {
             self.shared.fetch_add(old + 1 + OVERSTEP, Ordering::Relaxed);
         }
@@ -187,7 +187,7 @@ impl Counters {
         }
     }
 
-    /// One addition to the counter of whichever CPU this is: the commit of a section of its own.
+    /// One addition to the counter of the running CPU: the commit of a sequence.
     #[inline(always)]
     fn add_guarded(&self, step: i64) {
         // SAFETY: as in `cmpxchg_guarded`.

@@ -1,5 +1,5 @@
-//! What else goes on in a machine under load, and takes memory without being able to wait for it:
-//! the disk's driver, and whoever wants huge pages.
+//! Other users of memory on a machine under load, which cannot wait for it: the disk's driver, and
+//! requests for huge pages.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -26,7 +26,7 @@ pub struct Around<'a> {
     pub pool: &'a Pool,
     /// The disk whose driver takes pages.
     pub disk: Option<&'a Disk>,
-    /// How often somebody asks for a huge block; zero: never.
+    /// Interval of requests for huge blocks; zero: none.
     pub huge_every: Duration,
     /// Where they run: interrupts come to the CPUs that asked, and so do programs.
     pub cpus: &'a [CpuId],
@@ -73,13 +73,13 @@ impl Around<'_> {
             let requests = self.disk.map_or(0, Disk::requests);
             while served + REQUESTS_PER_PAGE <= requests {
                 served += REQUESTS_PER_PAGE;
-                // A driver that gets none makes do with what it has.
+                // A driver whose request is refused continues with its own pages.
                 drop(self.pool.alloc_with(Request::new(Order::ZERO).gfp(Gfp::ATOMIC)));
             }
             if !self.huge_every.is_zero() && asked.elapsed() >= self.huge_every {
                 asked = Instant::now();
                 let order = Order::for_bytes(HUGE).unwrap_or(Order::ZERO);
-                // Whoever got one keeps it.
+                // Keeps the block.
                 huge.extend(self.pool.alloc_with(Request::new(order).gfp(Gfp::TRANSHUGE)));
             }
         }

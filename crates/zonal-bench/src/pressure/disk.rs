@@ -1,5 +1,5 @@
-//! A disk of its time around this machine's: what goes to it and comes from it takes as long as it
-//! would have taken there, in real time, if the real disk is not slower still.
+//! A disk of 2011 around this machine's: each read and write takes at least as long, in real time,
+//! as it would have taken there.
 //!
 //! One head and no cache: a request that goes on where the last one ended takes the time of its
 //! bytes, any other one a seek more, and requests are served in the order of their coming.
@@ -34,7 +34,7 @@ struct Head {
 }
 
 impl Disk {
-    /// A disk that moves so many MiB in a second, and takes so long to go elsewhere.
+    /// A disk with this rate in MiB/s and this seek time.
     pub fn new(mib_s: u64, seek: Duration) -> Disk {
         let head = Head { file: 0, offset: 0, free_at: Instant::now() };
         Disk {
@@ -75,8 +75,7 @@ struct OnDisk {
     disk: Arc<Disk>,
     id: u64,
     file: FileStore,
-    /// Pages that were written. Others are holes: the file system knows that there is nothing to
-    /// read.
+    /// Pages that were written. Others are holes: the file system does not read them.
     written: Mutex<HashSet<u64>>,
 }
 

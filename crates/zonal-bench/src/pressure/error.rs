@@ -15,7 +15,7 @@ pub enum PressureError {
     Directory {
         /// Where.
         place: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file of the load cannot be made.
@@ -23,7 +23,7 @@ pub enum PressureError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The pool cannot be made.

@@ -105,8 +105,8 @@ fn fsmark(load: Load<'_>) -> Result<Figures, PressureError> {
     ])
 }
 
-/// What goes round in the first node's half of used pages: a file a little larger than that is read
-/// again for every copy where requests stay on the node. Parts of the pool: a quarter and a little.
+/// Pages that circulate in the first node's half of used pages: where requests stay on the node, a
+/// slightly larger file is read again for every copy. Parts of the pool: a quarter and a little.
 const SOURCE_PART: (u64, u64) = (17, 64);
 
 fn largedd(load: Load<'_>) -> Result<Figures, PressureError> {

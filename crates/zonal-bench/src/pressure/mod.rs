@@ -78,12 +78,12 @@ fn measure(
     let (map, first_node) = two_nodes(&allowed_cpus()?);
     let builder = Pool::builder().size((options.pool_mib as usize) << 20).policy(variant.policy);
     let pool = Arc::new(builder.fake_nodes(NODES, map).build()?);
-    // As a kernel: its reclaimers wait until somebody asks.
+    // As in a kernel: reclaimers sleep until a request wakes them.
     pool.set_background_check(false);
     let disk = options.disk.map(|disk| Arc::new(Disk::new(disk.mib_s, disk.seek)));
     let cache = {
-        // Threads of the cache that are about to start stay where the load is, as in 2011 what is
-        // read ahead was read by the program itself.
+        // The cache's threads inherit the load's CPUs: in 2011 the program itself did the
+        // read-ahead.
         let _pinned = loads::pin(&first_node, 0)?;
         make_cache(&pool, disk.as_ref())?
     };
@@ -130,15 +130,15 @@ fn make_cache(pool: &Arc<Pool>, disk: Option<&Arc<Disk>>) -> Result<Cache, Press
 }
 
 /// Half of the CPUs that may be used belong to the first node, which the load runs on; all of them
-/// if there is but one.
+/// if there is only one.
 fn two_nodes(allowed: &[CpuId]) -> (CpuMap, Vec<CpuId>) {
     let first: Vec<CpuId> = allowed[..allowed.len().div_ceil(2)].to_vec();
     let node_of = |cpu: u32| u16::from(allowed.len() > 1 && !first.contains(&CpuId(cpu)));
     (CpuMap::Explicit((0..possible_cpus_max()).map(node_of).collect()), first)
 }
 
-/// Files that may be open at once, each by two descriptors, after as many were asked for as can be
-/// had.
+/// Files that may be open at once, each by two descriptors, after the limit was raised as far as
+/// possible.
 fn files_max() -> usize {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -175,7 +175,8 @@ fn scans(pool: &Pool, stats: &Stats) -> Vec<(&'static str, f64)> {
     ]
 }
 
-/// Why: what node reclaim answered, what the zonelist cache did with it, and who asked whom.
+/// The causes: answers of node reclaim, what the zonelist cache did with them, and which reclaim
+/// ran.
 fn answers(pool: &Pool) -> Vec<(&'static str, f64)> {
     let stats = pool.view().reclaim_stats();
     let caches = pool.view().nodes().map(|node| node.zonelist_cache());

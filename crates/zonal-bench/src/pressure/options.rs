@@ -35,7 +35,7 @@ pub struct Options {
     pub workload: Workload,
     /// A run for each of these.
     pub variants: Vec<Variant>,
-    /// Threads of the loads that have several; `None`: as many as the first node has CPUs.
+    /// Threads of the loads that have several; `None`: one for each CPU of the first node.
     pub threads: Option<u64>,
     /// MiB of the pool: half of it, and half of the CPUs, on each of two made-up nodes.
     pub pool_mib: u64,
@@ -43,9 +43,9 @@ pub struct Options {
     pub data_mib: u64,
     /// How slow the disk is; `None`: this machine's as it is.
     pub disk: Option<DiskSpeed>,
-    /// How often somebody asks for a huge block; zero: never.
+    /// Interval of requests for huge blocks; zero: none.
     pub huge_every: Duration,
-    /// A directory that is there, for the files; each run has one of its own in it, and removes it.
+    /// An existing directory for the files; each run makes one below it and removes it.
     pub directory: PathBuf,
 }
 
@@ -71,7 +71,7 @@ impl Options {
     }
 }
 
-/// A disk: what it moves in a second, and how long it takes to go elsewhere.
+/// A disk: its rate and its seek time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskSpeed {
     /// MiB moved in a second.

@@ -12,7 +12,7 @@ use super::options::{DiskSpeed, Options, Variant};
 const SCHEMA_VERSION: u32 = 1;
 /// The published table, with its source.
 const PUBLISHED: &str = include_str!("published.csv");
-/// What the two tables have in common and what not.
+/// What the two tables have in common, and how they differ.
 const NOTES: [&str; 3] = [
     "measured on this machine: files through zonal-cache over a pool of two made-up nodes, the \
      load on the CPUs of the first; direct I/O where the file system takes it",
@@ -53,7 +53,7 @@ pub struct Report {
 }
 
 impl Column {
-    /// What was measured, in the order of the rows.
+    /// Measured figures, in the order of the rows.
     pub(super) fn new(variant: &Variant, figures: Vec<(&'static str, f64)>) -> Column {
         let zlc = variant.policy.settings().find(|value| value.setting.key == "zlc");
         Column {

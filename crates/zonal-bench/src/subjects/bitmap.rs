@@ -31,7 +31,7 @@ impl Map {
 /// # Safety
 /// All bytes zero is a valid `T`, the one with nothing free.
 unsafe fn empty<T: BitAlloc>(pages: usize) -> Box<T> {
-    // SAFETY: what the caller vouches for.
+    // SAFETY: the caller's guarantees.
     let mut map: Box<T> = unsafe { Box::new_zeroed().assume_init() };
     map.insert(0..pages);
     map

@@ -17,7 +17,7 @@ impl LibcMalloc {
     }
 }
 
-// SAFETY: (1) and (2) what the C library promises.
+// SAFETY: (1) and (2) the C library guarantees them.
 unsafe impl Subject for LibcMalloc {
     const FOREIGN: bool = true;
 

@@ -1,5 +1,5 @@
 //! `mutex-buddy`: a std Mutex around a buddy allocator with full merging, metadata outside the
-//! pages: what a kernel starts with before it has per-CPU lists.
+//! pages: a kernel's allocator before per-CPU lists.
 //!
 //! # Invariants
 //! - **MB-1** a free block of order `o` starts at a page with `o` low zero bits, has

@@ -41,7 +41,7 @@ mod imp {
         base: *mut u8,
         /// glibc's `__rseq_offset`, copied: as an extern static it costs two loads each time.
         offset: isize,
-        /// Keeps what the fast path reads off the lines below (BARE-1).
+        /// Keeps the fields that the fast path reads off the lines below (BARE-1).
         _apart: [u64; 62],
         depots: Vec<Depot>,
         _stacks: Region,

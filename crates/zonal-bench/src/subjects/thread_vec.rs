@@ -1,8 +1,8 @@
 //! `thread-vec`: a thread-local `Vec` of free blocks per order over a locked depot.
 //!
 //! What an application writes first, and about as fast as anything can be while blocks are freed
-//! where they were allocated: no lock, no atomic, no rseq. What it does not do: blocks freed on
-//! another thread pile up there until a batch goes back, and an idle thread keeps what it has.
+//! where they were allocated: no lock, no atomic, no rseq. Not solved: blocks freed on another
+//! thread pile up there until a batch is returned, and an idle thread keeps its blocks.
 
 use super::depot::Depot;
 use crate::error::BenchError;
@@ -44,7 +44,7 @@ thread_local! {
 }
 
 /// Runs `work` on this thread's lists. Not a `RefCell`: its borrow flag is written four times per
-/// pair and makes this subject, which stands for the fastest that can be had, three times slower.
+/// pair and makes this subject, the reference for the fastest possible, three times slower.
 #[inline(always)]
 fn with_own<R>(work: impl FnOnce(&mut Own) -> R) -> R {
     // SAFETY: (1) no other thread sees it. (2) not reentrant: the closures in this file call only

@@ -79,7 +79,7 @@ fn order_of(order: u32) -> Order {
     Order::new(order).unwrap_or(Order::MAX)
 }
 
-// SAFETY: (1) and (2) what the pool promises.
+// SAFETY: (1) and (2) the pool guarantees them.
 unsafe impl Subject for Zonal {
     fn name(&self) -> &str {
         self.name

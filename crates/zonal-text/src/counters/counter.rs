@@ -1,4 +1,4 @@
-//! One counter: its name, the layouts that print it, what it says.
+//! One counter: its name, the layouts that print it, its meaning.
 
 use crate::layout::Layout;
 

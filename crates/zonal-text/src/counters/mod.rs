@@ -1,5 +1,5 @@
-//! The one table of all counters: their names, their order, which layouts print them, and what
-//! those mean that an allocator alone can count.
+//! The one table of all counters: names, order, layouts, and the meaning of those that an allocator
+//! alone can count.
 //!
 //! Every text, the JSON and the metrics of a pool follow this table, so a counter is added here and
 //! nowhere else. The order and the layouts are those of captured kernels; the test
@@ -12,7 +12,7 @@
 //!   nodeN/meminfo       Memory
 //! ```
 //!
-//! A counter without [`help`](Counter::help) counts what a page allocator by itself never does,
+//! A counter without [`help`](Counter::help) counts something that a page allocator never does,
 //! such as writing pages to swap. It prints 0, as in a kernel where it never happened.
 
 mod counter;
@@ -43,9 +43,9 @@ pub enum Group {
     Event,
     /// `meminfo` of a node, in KiB or huge pages.
     Memory,
-    /// What no kernel prints, of a zone: in the metrics only.
+    /// Counters of a zone that no kernel prints: in the metrics only.
     Own,
-    /// What no kernel prints, of the whole allocator: in the metrics only.
+    /// Counters of the whole allocator that no kernel prints: in the metrics only.
     Whole,
     /// What `buddyinfo` prints without a name, of an order of a zone.
     Order,

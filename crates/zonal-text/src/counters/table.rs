@@ -86,7 +86,7 @@ pub(super) const NODE: &[Counter] = &[
     Counter::level("nr_inactive_file").means("pages of caches not used lately"),
     Counter::level("nr_active_file").means("pages of caches used lately"),
     Counter::level("nr_unevictable"),
-    Counter::level("nr_slab_reclaimable").means("pages of objects that can be given up"),
+    Counter::level("nr_slab_reclaimable").means("pages of reclaimable objects"),
     Counter::level("nr_slab_unreclaimable"),
     Counter::level("nr_isolated_anon"),
     Counter::level("nr_isolated_file"),
