@@ -1,6 +1,6 @@
 //! Numbers and strings in the bytes of a binary file, of either byte order, with their offsets.
 //!
-//! - **BYTES-1** nothing is read past the end: each read says what it wanted and where instead
+//! - **BYTES-1** nothing is read past the end: each read fails with what it wanted and where
 //! - **BYTES-2** a length that a file names is compared with the bytes that are there before
 //!   anything is allocated for it
 
@@ -47,7 +47,7 @@ impl Endian {
     }
 }
 
-/// What is wrong, and at which byte of the file.
+/// The fault, and its byte in the file.
 #[derive(Debug)]
 pub(crate) struct Damage {
     pub(crate) offset: u64,
@@ -59,7 +59,7 @@ impl Damage {
         Damage { offset, fault }
     }
 
-    /// A field at `offset` that is not what it should be.
+    /// An invalid field at `offset`.
     #[cold]
     pub(crate) fn bad(
         offset: u64,

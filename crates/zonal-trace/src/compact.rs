@@ -24,8 +24,8 @@
 //! in bits 0 to 7, its migratetype in bits 8 to 15, and whether the pageblock changed its
 //! migratetype in bit 16.
 //!
-//! The columns are slices of the line, and nothing is allocated: five million lines a second and
-//! more, with decompression (`examples/count.rs`, 2-core Xeon).
+//! The columns are slices of the line, without allocation: five million lines a second and more,
+//! with decompression (`examples/count.rs`, 2-core Xeon).
 
 use std::fmt::{self, Write};
 

@@ -1,4 +1,4 @@
-//! The machine that a recording was made on, from whatever files say something about it.
+//! The recorded machine, from all files that describe it.
 //!
 //! | what | from |
 //! |--|--|
@@ -89,7 +89,7 @@ pub struct MachineDescription {
 pub struct Clock {
     /// The kernel's name of it, such as `mono` or `global`.
     pub name: Option<String>,
-    /// Nanoseconds between two times that can be told apart: 1000 for ftrace text.
+    /// Resolution of times in nanoseconds: 1000 for ftrace text.
     pub step_ns: u32,
 }
 

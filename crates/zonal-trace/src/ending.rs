@@ -31,7 +31,7 @@ const RLE: u32 = 1;
 /// Refuses a stream of text, compressed or not, that is cut short.
 ///
 /// # Errors
-/// What is missing, at which byte.
+/// The missing part, and its byte.
 pub(crate) fn check_text(input: &mut dyn Seekable) -> Result<(), (u64, Fault)> {
     let end = input.seek(SeekFrom::End(0)).map_err(|error| (0, fault(error)))?;
     match missing(input, end) {
@@ -63,7 +63,7 @@ fn fault(error: io::Error) -> Fault {
     Box::new(read_fault(error))
 }
 
-/// What a text lacks at its end.
+/// The part that a text lacks at its end.
 fn missing(input: &mut dyn Seekable, end: u64) -> io::Result<Option<TraceErrorKind>> {
     let mut magic = [0; 4];
     input.rewind()?;

@@ -1,4 +1,4 @@
-//! What went wrong, where, what was expected and what was found.
+//! Errors: the fault, its place, what was expected and what was found.
 //!
 //! Every error of this crate is a [`TraceError`]: a file, a place in it and a [`TraceErrorKind`].
 //! The message always has the same shape, so that a person can act on it without the source:
@@ -46,16 +46,16 @@ pub enum Position {
     Byte(u64),
 }
 
-/// What is wrong with a file, without where.
+/// The fault in a file, without its place.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceErrorKind {
     /// The operating system refused.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// What the system answered.
+        /// The system's error.
         source: io::Error,
     },
     /// A file that is needed is not there.
@@ -67,7 +67,7 @@ pub enum TraceErrorKind {
     /// The file has no content at all.
     #[error("file is empty: expected {expected}, found 0 bytes")]
     Empty {
-        /// What the file should hold.
+        /// The expected contents.
         expected: &'static str,
     },
     /// The beginning of the file is of no known form.
@@ -88,12 +88,12 @@ pub enum TraceErrorKind {
         /// The field.
         field: &'static str,
     },
-    /// The bytes are those of a machine that this reader knows nothing of.
+    /// The bytes are of a machine that this reader does not support.
     #[error("file of another architecture: expected {expected}, found {found}")]
     Foreign {
         /// What can be read.
         expected: &'static str,
-        /// What the file says it is.
+        /// The kind that the file names.
         found: String,
     },
     /// The text ends in the middle of something.
@@ -101,16 +101,16 @@ pub enum TraceErrorKind {
     CutShort {
         /// What should have come.
         expected: String,
-        /// What the end looks like.
+        /// The last bytes.
         found: String,
     },
     /// The compressed data end before their last frame does.
     #[error("compressed data are cut short: expected the rest of a zstd frame, found the end")]
     CompressionCutShort,
-    /// The compressed data are not what a compressor wrote.
+    /// The compressed data are damaged.
     #[error("compressed data are damaged: expected a zstd stream, found: {found}")]
     CompressionDamaged {
-        /// What the decompressor says.
+        /// The decompressor's error.
         found: String,
     },
     /// Bytes are not those that were written.
@@ -120,7 +120,7 @@ pub enum TraceErrorKind {
     ChecksumDiffers {
         /// The checksum in the file.
         expected: u32,
-        /// The checksum of what is there.
+        /// The checksum of the data.
         found: u32,
     },
     /// The stream ended cleanly, but with another number of events than promised.
@@ -219,9 +219,9 @@ pub enum TraceErrorKind {
     BadField {
         /// The field's name.
         field: &'static str,
-        /// What it should look like.
+        /// The expected form.
         expected: &'static str,
-        /// What it looks like.
+        /// The form found.
         found: String,
     },
     /// A text of the kernel that describes the machine cannot be read.
@@ -230,7 +230,7 @@ pub enum TraceErrorKind {
     /// `meta.json` is not JSON, or not of the shape of such a file.
     #[error("bad JSON: expected the recorder's description, found: {found}")]
     Json {
-        /// What the JSON reader says.
+        /// The JSON reader's error.
         found: String,
     },
 }
@@ -245,7 +245,7 @@ impl TraceError {
         TraceError { detail: Box::new(Detail { file: file.into(), position, kind: kind.into() }) }
     }
 
-    /// What is wrong.
+    /// The fault.
     pub fn kind(&self) -> &TraceErrorKind {
         &self.detail.kind
     }
@@ -268,7 +268,7 @@ impl TraceError {
         }
     }
 
-    /// What is wrong with the text of `file`.
+    /// The fault in the text of `file`.
     pub(crate) fn in_text(error: zonal_text::Error, file: impl Into<PathBuf>) -> Self {
         TraceError::new(file, Position::Line(error.line()), error.into_kind())
     }

@@ -1,4 +1,4 @@
-//! One event of a trace, the same whatever form it was read from.
+//! One event of a trace, the same for every form.
 //!
 //! The names are those of the kernel's tracepoints (`mm_page_alloc` is [`EventKind::Alloc`], and so
 //! on). What each one means for an allocator that follows along:

@@ -1,8 +1,8 @@
 //! The events of a stream, one after the other, checked.
 //!
-//! Each event goes through the same gate whatever its form: on a CPU of the machine, and not
-//! earlier than the event before. Lines of text are also complete and UTF-8. What a stream that was
-//! cut short looks like depends on where the cut is:
+//! Every form passes the same checks: the event is on a CPU of the machine, and not earlier than
+//! the event before. Lines of text are also complete and UTF-8. What a stream that was cut short
+//! looks like depends on where the cut is:
 //!
 //! | cut | noticed by |
 //! |--|--|

@@ -1,4 +1,4 @@
-//! Text of traces: what the kernel, `trace-cmd report` and `perf script` print.
+//! Text of traces, as the kernel, `trace-cmd report` and `perf script` print it.
 //!
 //! ```text
 //! # tracer: nop
@@ -16,9 +16,9 @@
 //!
 //! `trace` and `trace_pipe` of tracefs print the same lines. A task's name may hold spaces, dashes
 //! and brackets; the kernel right-aligns it in 16 columns, so the dash before the thread id is
-//! first looked for there. Otherwise the first `[CPU]` that has a thread before it and a time
-//! behind it is taken. The flags column is absent when the option `irq-info` is off, and in perf's
-//! text; a thread group in parentheses follows the thread id when `record-tgid` is on.
+//! first looked for there. Otherwise the first `[CPU]` with a thread before it and a time after it
+//! counts. The flags column is absent when the option `irq-info` is off, and in perf's text; a
+//! thread group in parentheses follows the thread id when `record-tgid` is on.
 //!
 //! The number of entries in the header is not checked against the stream: people filter such
 //! files and keep the header.
@@ -35,7 +35,7 @@ use crate::notice::Notice;
 /// Columns of the task's name.
 const TASK_COLUMNS: usize = 16;
 
-/// What one line is.
+/// The kind of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
     /// An event.
@@ -227,7 +227,7 @@ fn split_prefix(line: &[u8]) -> Option<Prefix<'_>> {
         return Some(prefix);
     }
     // Another width: trace-cmd's instances, perf, names that were not cut. A task may be called
-    // anything, so a bracket counts only with a thread before it and a time behind it.
+    // anything, so a bracket counts only with a thread before it and a time after it.
     let brackets = line.iter().enumerate().filter(|(_, byte)| **byte == b'[').take(TASK_COLUMNS);
     brackets.map(|(at, _)| at).find_map(|at| prefix_before(line, at))
 }
@@ -331,7 +331,7 @@ pub(crate) fn is_remark(line: &[u8]) -> bool {
     number_after(b"cpus=") || number_after(b"version = ") || empty().unwrap_or(false)
 }
 
-/// Nanoseconds between two times that can be told apart in `line`: by the digits of its seconds.
+/// Resolution of times in `line` in nanoseconds, by the digits of its seconds.
 pub(crate) fn step_ns(line: &[u8]) -> Option<u32> {
     let rest = split_prefix(line)?.rest;
     let (mut time, rest) = split_word(rest);

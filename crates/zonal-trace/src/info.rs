@@ -1,4 +1,4 @@
-//! What a trace says about itself, without reading its events.
+//! The description of a trace, without its events.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ pub struct Info<'a> {
     pub zones: Vec<String>,
     /// The clock of the times.
     pub clock: Option<&'a str>,
-    /// Nanoseconds between two times that can be told apart.
+    /// Resolution of times in nanoseconds.
     pub clock_step_ns: u32,
     /// Events, where the recorder counted them.
     pub events: Option<u64>,
@@ -54,12 +54,12 @@ pub struct Info<'a> {
     pub start_ns: Option<u64>,
     /// Whether the machine is described well enough to be rebuilt.
     pub can_be_replayed: bool,
-    /// What the end of the stream lacks, where it is cut short.
+    /// The part that a stream lacks that was cut short.
     pub damage: Option<String>,
 }
 
 impl Info<'_> {
-    /// What a recording says about itself.
+    /// The description of a recording.
     pub fn of(recording: &Recording) -> Info<'_> {
         let machine = recording.description();
         let file = recording.stream_path();

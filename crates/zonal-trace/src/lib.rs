@@ -3,7 +3,7 @@
 //! A *recording* is one run of a real machine: a stream of page events (who allocated which page
 //! frame, who freed it, when the kernel refilled or drained a per-CPU list) and a description of
 //! the machine they happened on (its nodes, zones, watermarks and lists). `zonal replay` feeds the
-//! stream to an allocator and compares what that one does with what the kernel did.
+//! stream to an allocator and compares its moves with the kernel's.
 //!
 //! ```text
 //!   directory, file or embedded bytes                            what a caller sees
@@ -36,7 +36,7 @@
 //! - **EVENT-2** `cpu <` the machine's number of CPUs, and below 8192 where that is not known
 //! - **EVENT-3** `order <= 10`, `migratetype <= 7`, `pfn < 2^52`: `(pfn + (1 << order)) * 4096`
 //!   never overflows
-//! - **EVENT-4** `gfp` has the bits of Linux 6.12 whatever kernel was recorded
+//! - **EVENT-4** `gfp` has the bits of Linux 6.12, for every recorded kernel
 //! - **EVENT-5** if `meta.json` says how many events there are, a stream that ends without an error
 //!   held exactly that many
 //!
@@ -49,12 +49,12 @@
 //!
 //! # What this crate does not do
 //!
-//! It does not judge the events: a page freed twice is what the trace says, and the replay must
-//! decide what to make of it. The kernel's texts that describe a machine are read by
-//! [`zonal_text`]. It knows nothing of the allocator in `zonal-core`; flags are plain numbers here.
+//! It does not judge the events: a trace may free a page twice, and the replay decides how to
+//! handle it. [`zonal_text`] reads the kernel's texts that describe a machine. This crate does not
+//! depend on `zonal-core`; flags are plain numbers here.
 //!
-//! [`record`] makes recordings of the kernel that runs, [`make`] makes traces of other traces:
-//! converted, cut, scaled.
+//! [`record`] records the running kernel, [`make`] converts, cuts and scales traces: converted,
+//! cut, scaled.
 //!
 //! # Example
 //!

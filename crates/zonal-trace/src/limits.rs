@@ -1,4 +1,4 @@
-//! What an event of a trace may say.
+//! Limits of the values in an event.
 
 /// Largest order of a block (LB-B.1): blocks have 1 to 1024 pages.
 pub const ORDER_MAX: u8 = 10;

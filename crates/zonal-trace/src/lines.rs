@@ -1,8 +1,8 @@
 //! Lines of a stream, without a copy per line and without trust.
 //!
 //! One buffer of [`BUFFER_BYTES`]; a line is a slice of it. A line that does not end within
-//! [`LINE_BYTES_MAX`] is an error, so memory stays bounded whatever the file holds: an
-//! `mm_page_alloc` of ftrace text with every flag printed is about 600 bytes.
+//! [`LINE_BYTES_MAX`] is an error, so memory stays bounded for every file: an `mm_page_alloc` of
+//! ftrace text with every flag printed is about 600 bytes.
 //!
 //! ```text
 //!    0          start            end         BUFFER_BYTES
@@ -149,7 +149,7 @@ impl LineReader {
     }
 }
 
-/// Tells a system's refusal from what the decompressor found.
+/// Tells the system's errors from the decompressor's.
 pub(crate) fn read_fault(error: std::io::Error) -> TraceErrorKind {
     if error.raw_os_error().is_some() {
         return TraceErrorKind::Io { action: "read", source: error };

@@ -1,4 +1,4 @@
-//! `meta.json`: what the recorder noted about a run.
+//! `meta.json`: the recorder's notes about a run.
 //!
 //! Two recorders wrote two shapes of it. Both are read by one struct whose fields are all optional,
 //! so a file with fewer or more fields is no error; a field of a wrong type is.

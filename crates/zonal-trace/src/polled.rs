@@ -1,4 +1,4 @@
-//! What was read of `/proc/zoneinfo` at one moment.
+//! One sample of `/proc/zoneinfo`.
 
 use zonal_text::zoneinfo::Pageset;
 

@@ -6,9 +6,9 @@
 //!                             has one of those names
 //! ```
 //!
-//! The form of the stream is told by its beginning: `# time_ns` is the compact form, `# tracer:`
-//! is ftrace text, and without either the first line that is no comment must read as a line of one
-//! of them. The name decides nothing.
+//! The first bytes show the form of the stream: `# time_ns` is the compact form, `# tracer:` is
+//! ftrace text, and without either the first line that is no comment must read as a line of one of
+//! them. The name decides nothing.
 
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -48,7 +48,7 @@ const STREAMS: [&str; 9] = [
 /// Bytes that tell a binary form.
 const MAGIC_BYTES: usize = 16;
 
-/// Looks whether a stream ends as its head promises; else the byte and what is wrong.
+/// Checks whether a stream ends as its head promises; else returns the byte and the fault.
 type EndCheck<'a> = &'a dyn Fn(&mut dyn Seekable) -> Result<(), (u64, Fault)>;
 
 /// A recorded run of a real machine.
@@ -177,7 +177,7 @@ impl Recording {
         Ok(Recording { source, stream, form, description, machine: None })
     }
 
-    /// The files that describe the machine: what a `.zonal` file keeps beside the events.
+    /// The files that describe the machine, which a `.zonal` file keeps beside the events.
     ///
     /// # Errors
     /// The first file that exists and cannot be read.
@@ -191,7 +191,7 @@ impl Recording {
         Ok(files)
     }
 
-    /// Notes what the stream's own head told, where no file does.
+    /// Adds what the stream's head says, where no file does.
     fn complete(&self, files: &mut MachineFiles) {
         let machine = &self.description;
         if files.get("name").is_none() {
@@ -241,7 +241,7 @@ impl Recording {
         self.source.display(&self.stream)
     }
 
-    /// Whether `path` is a file that this recording is read from, by whatever name or link.
+    /// Whether `path` is a file of this recording, under any name or link.
     pub fn reads_from(&self, path: &Path) -> bool {
         let Ok(other) = std::fs::metadata(path) else { return false };
         let is_read = |source: &dyn Source, name: &str| {
@@ -273,7 +273,7 @@ impl Recording {
         let own = std::mem::take(&mut self.description);
         let mut machine = MachineDescription::read(&*source, &own.name)?;
         machine.require_zones().map_err(|error| error.in_file(directory))?;
-        // What the stream itself tells stays: its clock, its number of events.
+        // The stream's own values stay: clock, number of events.
         machine.name = own.name;
         machine.clock = own.clock;
         machine.cpus = machine.cpus.max(own.cpus);
@@ -301,7 +301,7 @@ impl Recording {
     /// short. A text that was cut between two lines looks whole.
     ///
     /// # Errors
-    /// What is missing, or that the stream cannot be read.
+    /// The missing part, or the error of reading.
     pub fn check_end(&self) -> Result<(), TraceError> {
         match &self.form {
             Form::Zonal(_) => zt::check_end(&*self.source, &self.stream),
@@ -376,7 +376,7 @@ impl Recording {
 }
 
 impl Form {
-    /// Completes the description by what the stream's own head tells.
+    /// Completes the description from the stream's head.
     fn describe(&self, machine: &mut MachineDescription) {
         let (cpus, clock, uname) = match self {
             Form::Text(_) | Form::Ring(_) | Form::Zonal(_) => return,
@@ -442,11 +442,11 @@ impl std::fmt::Debug for Recording {
     }
 }
 
-/// What the beginning of a stream tells.
+/// The form, by the beginning of a stream.
 struct Head {
     format: TraceFormat,
     cpus: Option<u32>,
-    /// Nanoseconds between two times that can be told apart, where the lines show it.
+    /// Resolution of times in nanoseconds, where the lines show it.
     step_ns: Option<u32>,
 }
 

@@ -1,5 +1,4 @@
-//! Recordings that are part of the program, so that it does something useful before anybody has
-//! recorded anything.
+//! Recordings that are built into the program, so that it is useful before the first recording.
 //!
 //! They lie in `samples/` of this crate and are embedded as they are, compressed.
 

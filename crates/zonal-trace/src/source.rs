@@ -1,8 +1,8 @@
 //! Where the files of a recording come from: a directory, a single file, or bytes in the program.
 //!
 //! A recording refers to its files by name only, through [`Source`], so that a bundled sample, a
-//! directory and an upload are read by the same code. Files may be compressed with zstd; that shows
-//! in their first four bytes or their name, and nobody above this module sees it.
+//! directory and an upload are read by the same code. Files may be compressed with zstd; their
+//! first four bytes or their name show it, and modules above this one do not see it.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -32,10 +32,10 @@ pub trait Source: Send + Sync {
     /// What to call the file `name` in a message.
     fn display(&self, name: &str) -> PathBuf;
 
-    /// Opens the file `name` from its beginning, or says that there is none.
+    /// Opens the file `name` at its beginning; `None` if there is none.
     ///
     /// # Errors
-    /// Whatever the system says; a file that does not exist is `Ok(None)`.
+    /// The system's error; a missing file is `Ok(None)`.
     fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>>;
 
     /// Opens the file `name` for reading at any place, where that is possible. Without it the file

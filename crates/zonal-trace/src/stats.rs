@@ -1,4 +1,4 @@
-//! What is in a trace: its events, counted.
+//! Counts of a trace's events.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What the head of a `trace.dat` tells, whatever its version.
+//! The head of a `trace.dat`, of either version.
 
 use super::meta::Meta;
 use crate::bytes::{Damage, Endian};
@@ -14,14 +14,15 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Where the pages end. The number of compressed chunks stands before what the size counts.
+    /// Where the pages end. The number of compressed chunks comes before the bytes that the size
+    /// counts.
     pub(super) fn end(&self, compressed: bool) -> u64 {
         let counted = if compressed { 4 } else { 0 };
         self.offset.saturating_add(self.bytes).saturating_add(counted)
     }
 }
 
-/// What the head of a `trace.dat` tells.
+/// The head of a `trace.dat`.
 #[derive(Debug, Clone)]
 pub(crate) struct TraceDat {
     pub(super) layout: PageLayout,
@@ -34,7 +35,7 @@ pub(crate) struct TraceDat {
     pub(crate) uname: Option<String>,
 }
 
-/// What the first bytes tell.
+/// The first bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Initial {
     pub(super) endian: Endian,

@@ -1,4 +1,4 @@
-//! The parts that both versions of `trace.dat` have, each in a section of its own in version 7.
+//! The parts that both versions of `trace.dat` have, each a section in version 7.
 
 use super::file::FileReader;
 use crate::bytes::Damage;
@@ -13,7 +13,7 @@ pub(super) const PART_BYTES_MAX: u64 = 64 << 20;
 /// More event formats, and more systems, than any kernel has.
 const FORMATS_MAX: u32 = 1 << 16;
 
-/// What was found.
+/// The bytes found.
 #[derive(Debug, Default)]
 pub(super) struct Meta {
     /// Bytes of a page, and of a `long`.

@@ -31,7 +31,7 @@ pub(super) struct DatPages {
 
 /// The pages of one CPU.
 struct Lane {
-    /// What of the file is not read yet.
+    /// The unread rest of the file.
     next: u64,
     end: u64,
     /// Chunks that follow; `None` before their number was read.

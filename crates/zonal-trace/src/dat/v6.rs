@@ -13,7 +13,7 @@ const OPTION_CLOCK: u16 = 4;
 const OPTION_UNAME: u16 = 5;
 const OPTION_CPUS: u16 = 8;
 
-/// More instances than anybody records at once.
+/// Most instances; more than a real recording has.
 const BUFFERS_MAX: usize = 1024;
 
 pub(super) fn read(reader: &mut FileReader, initial: Initial) -> Result<TraceDat, Damage> {

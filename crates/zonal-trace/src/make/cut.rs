@@ -3,8 +3,8 @@
 //! The machine's files go along. What `meta.json` counts is true of the whole and is left out, and
 //! so is the state at the start where the cut begins after it.
 //!
-//! What is selected must be there: a CPU or thread without an event in the part, or a time outside
-//! the trace, is an error that says what there is, and nothing is written.
+//! The selection must exist: a CPU or thread without an event in the part, or a time outside the
+//! trace, is an error that lists the choices, and nothing is written.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use super::sink::{Sink, Target, Written};
 use super::tick;
 use crate::{Event, EventKind, MachineFiles, Recording};
 
-/// What of `meta.json` holds for the whole trace only.
+/// Fields of `meta.json` that hold for the whole trace only.
 const COUNTS: [&str; 4] = ["events", "events_total", "event_share_pct", "stats"];
 const STARTS: [&str; 2] = ["pcp_at_start", "t_start_ns"];
 
@@ -95,7 +95,7 @@ pub fn cut(
     sink.finish()
 }
 
-/// A selection at work, and what it came across.
+/// A selection in progress, and what it has met.
 struct Part {
     from_ns: u64,
     to_ns: u64,
@@ -232,7 +232,7 @@ fn range(cpus: u32) -> String {
     }
 }
 
-/// Takes out of `meta.json` what is not true of a part.
+/// Removes from `meta.json` what does not hold for a part.
 fn forget(files: &mut MachineFiles, after_start: bool) -> Result<(), MakeError> {
     let Some(meta) = files.get("meta.json") else { return Ok(()) };
     let mut meta: serde_json::Value = serde_json::from_slice(meta)?;

@@ -1,11 +1,11 @@
-//! Why a trace could not be made of another.
+//! Errors of conversions.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::TraceError;
 
-/// Why a trace could not be made of another.
+/// An error of a conversion.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MakeError {
@@ -23,7 +23,7 @@ pub enum MakeError {
     Output {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The writer that the caller gave failed.
@@ -41,7 +41,7 @@ pub enum MakeError {
     /// The output is a file that the trace is read from.
     #[error("{}: the trace is read from this file; write another one", .0.display())]
     Overwrites(PathBuf),
-    /// What was selected is not in the trace.
+    /// The selection is not in the trace.
     #[error("{0}")]
     Selection(String),
     /// The trace cannot be scaled.

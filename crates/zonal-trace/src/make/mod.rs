@@ -1,4 +1,4 @@
-//! Traces made of other traces: in another form, a part of one, or one for more CPUs.
+//! Traces from traces: converted, cut, or scaled to more CPUs.
 //!
 //! | function | makes |
 //! |--|--|

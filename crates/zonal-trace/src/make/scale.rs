@@ -11,10 +11,9 @@
 //! | time | `time + k * shift` |
 //! | node | `node + k * nodes`: zones, lists and free blocks are those of the original |
 //!
-//! Events of one time are in the order of the copies. So each copy is a machine like the recorded
-//! one, with CPUs, memory and threads of its own, and all of them run at once. Copies do not share
-//! memory: what `scale` makes shows contention inside nodes and load of many nodes, not traffic
-//! between them.
+//! Events of one time are in the order of the copies. So each copy is a separate machine like the
+//! recorded one, and all of them run at once. Copies do not share memory: what `scale` makes shows
+//! contention inside nodes and load of many nodes, not traffic between them.
 //!
 //! A trace whose start is inside it is scaled from there on, with its lists as they were then. The
 //! pageblocks' types are left out: the replay takes them from the allocations.
@@ -50,16 +49,16 @@ struct Strides {
 pub struct Copies {
     /// How many copies.
     pub count: u32,
-    /// Each copy begins so many microseconds after the one before it.
+    /// Each copy begins this many microseconds after the one before it.
     pub shift_us: u64,
 }
 
-/// Writes a trace of so many copies side by side, each on CPUs, a node and threads of its own.
+/// Writes a trace of `copies` copies side by side, each on its own CPUs, nodes and threads.
 /// `progress` gets the number of events written so far.
 ///
 /// # Errors
-/// [`MakeError::Scale`] if the trace does not tell enough of its machine or the copies would not
-/// fit; otherwise as [`convert`](super::convert).
+/// [`MakeError::Scale`] if the trace does not describe its machine well enough or the copies would
+/// not fit; otherwise as [`convert`](super::convert).
 pub fn scale(
     recording: &Recording,
     copies: Copies,
@@ -162,7 +161,7 @@ impl Strides {
             | EventKind::PcpuDrain { pfn, .. }
             | EventKind::Extfrag { pfn, .. } => {
                 if *pfn >= self.frames {
-                    let text = format!("page frame {pfn:#x} lies behind all zones");
+                    let text = format!("page frame {pfn:#x} lies above all zones");
                     return Err(MakeError::Scale(text));
                 }
                 *pfn += frames;

@@ -1,8 +1,8 @@
 //! Where the events of a new trace go.
 //!
 //! A file is written beside its place and moved there when it is whole, so that a call that fails
-//! leaves nothing that looks like a trace. What goes to a caller's writer cannot be taken back: it
-//! lacks its end marker then, and readers say so.
+//! leaves nothing that looks like a trace. Bytes in a caller's writer cannot be taken back: on an
+//! error the trace lacks its end marker, and readers report that.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -105,8 +105,8 @@ impl Target {
 }
 
 impl Sink {
-    /// Begins an output of the form that its name says. `input` is the trace that the events come
-    /// from: none of its files is written to.
+    /// Begins an output of the form that its name says. `input` is the source trace: none of its
+    /// files is overwritten.
     ///
     /// # Errors
     /// If the output is a directory or a file of `input`, has no known form, or cannot be written.

@@ -36,7 +36,7 @@ const FEATURE_CPUS: u32 = 7;
 /// `perf_event_attr.type` of tracepoints.
 const TYPE_TRACEPOINT: u32 = 2;
 
-/// What the head tells.
+/// The head.
 #[derive(Debug, Clone)]
 pub(crate) struct PerfData {
     pub(super) endian: Endian,

@@ -39,7 +39,7 @@ pub(super) struct SampleLayout {
     pub(super) id_at: Option<usize>,
 }
 
-/// What of a sample is used.
+/// The used fields of a sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     pub(super) time: u64,

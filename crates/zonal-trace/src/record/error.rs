@@ -15,7 +15,7 @@ pub enum Step {
     Find,
     /// Starting the process that puts everything back.
     Guard,
-    /// Making an instance: rings and switches of one's own.
+    /// Making an instance, with its own rings and switches.
     Instance,
     /// Choosing clock, sizes and events.
     Settings,
@@ -74,7 +74,7 @@ impl RecordError {
         self.step
     }
 
-    /// What the system's answer means here.
+    /// The meaning of the system's error at this step.
     fn reason(&self) -> String {
         let root = rustix::process::geteuid().is_root();
         match self.source.kind() {

@@ -120,7 +120,7 @@ impl Roots {
         (address != 0).then_some(address)
     }
 
-    /// Bytes of memory that can be had without reclaim.
+    /// Bytes of memory available without reclaim.
     pub(crate) fn available_bytes(&self) -> Option<u64> {
         let text = fs::read_to_string(self.proc.join("meminfo")).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

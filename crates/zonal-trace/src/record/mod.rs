@@ -21,8 +21,8 @@
 //! else is written, and the guard puts both back (UNDO-2).
 //!
 //! # Why
-//! - *In memory, no overwrite*: writing a file while recording would be recorded. When a ring is
-//!   full, new events are dropped and counted, so that what is kept has no holes but its end.
+//! - *In memory, no overwrite*: writing a file while recording would be recorded. A full ring drops
+//!   and counts new events, so the kept events have a gap only at the end.
 //! - *Cold start*: which pages a list holds is in no file; an empty list needs none.
 
 mod error;
@@ -99,7 +99,7 @@ impl Default for RecordOptions {
     }
 }
 
-/// What a recording came to, beside its files.
+/// Result of a recording, beside its files.
 #[derive(Debug, Clone, Default)]
 pub struct Recorded {
     /// Events in the rings.
@@ -128,7 +128,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Sets everything up and begins to record. Whatever this changes, the guard undoes.
+    /// Sets everything up and begins to record. The guard undoes every change.
     ///
     /// # Errors
     /// The step that failed.
@@ -216,7 +216,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Switches off and writes the recording to `directory`, which is there already.
+    /// Switches tracing off and writes the recording to `directory`, which must exist.
     ///
     /// # Errors
     /// The step that failed.

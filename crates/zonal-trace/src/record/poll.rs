@@ -1,4 +1,4 @@
-//! `/proc/zoneinfo`, read again and again, without disturbing what is recorded.
+//! `/proc/zoneinfo`, polled without disturbing the recording.
 //!
 //! The poller allocates nothing while it runs: the text goes into a buffer that was made and
 //! touched before, and the few numbers that are kept go into another. When that one is full it
@@ -35,11 +35,11 @@ pub struct Sampler {
     text: Box<[u8]>,
     out: Box<[u8]>,
     used: usize,
-    /// What was polled.
+    /// The samples.
     pub counts: PollCounts,
 }
 
-/// What was polled.
+/// The samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PollCounts {
     /// Samples that were kept.
@@ -112,7 +112,7 @@ struct Numbers([Option<u64>; 5]);
 impl Numbers {
     fn set(&mut self, names: [&[u8]; 5], name: &[u8], value: &[u8]) {
         let Some(at) = names.iter().position(|known| *known == name) else { return };
-        // The first one counts: what comes later is of another part.
+        // The first one counts: later ones belong to another part.
         if self.0[at].is_none() {
             self.0[at] = crate::fields::decimal(value);
         }
@@ -192,7 +192,7 @@ fn keep(text: &[u8], times: (u64, u64), out: &mut &mut [u8]) -> io::Result<()> {
     end(out, zone, &mut list)
 }
 
-/// A thread that samples until it is told to stop.
+/// A thread that samples until it is stopped.
 #[derive(Debug)]
 pub(crate) struct Poller {
     stop: Arc<AtomicBool>,
@@ -205,7 +205,7 @@ pub(crate) struct Poller {
 impl Poller {
     /// Starts polling every `period`.
     pub(crate) fn start(mut sampler: Sampler, period: Duration) -> io::Result<Poller> {
-        // What the first sample touches is touched before anything is recorded.
+        // Take a sample before recording, so that its page faults are over.
         sampler.sample();
         (sampler.used, sampler.counts) = (0, PollCounts::default());
         let stop = Arc::new(AtomicBool::new(false));

@@ -17,7 +17,7 @@ pub enum StoreError {
     Dropped {
         /// Events without room.
         dropped: u64,
-        /// Events that are there.
+        /// Events found.
         entries: u64,
     },
     /// The pages do not hold what the rings counted.
@@ -33,7 +33,7 @@ pub enum StoreError {
     Files {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The pages are damaged.
@@ -58,7 +58,7 @@ impl Recorded {
     /// after the events were counted again. `progress` gets the number of events written so far.
     ///
     /// # Errors
-    /// If the pages are not what the rings counted, or the trace cannot be written.
+    /// The pages differ from the rings' counts, or the trace cannot be written.
     pub fn store(
         &self,
         directory: &Path,

@@ -71,7 +71,7 @@ impl Tracefs {
     }
 }
 
-/// Rings and switches of one's own.
+/// An instance: its own rings and switches.
 #[derive(Debug, Clone)]
 pub(crate) struct Instance {
     pub(crate) path: PathBuf,
@@ -97,7 +97,7 @@ impl Instance {
         Ok(cpus)
     }
 
-    /// What a CPU's ring counted.
+    /// Counts of a CPU's ring.
     pub(crate) fn stats(&self, cpu: u32) -> io::Result<RingStats> {
         let text = fs::read_to_string(self.file(&format!("per_cpu/cpu{cpu}/stats")))?;
         Ok(RingStats::parse(&text))
@@ -137,11 +137,11 @@ pub(crate) fn header_page(root: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What a ring counted.
+/// Counts of a ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RingStats {
     pub(crate) entries: u64,
-    /// Events that are missing, for whatever reason.
+    /// Missing events, for any reason.
     pub(crate) dropped: u64,
 }
 

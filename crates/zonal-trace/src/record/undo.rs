@@ -1,9 +1,8 @@
 //! What must be put back, and who does it.
 //!
-//! Before a recorder changes anything it tells a *guard*, a process of its own, how to undo the
-//! change: a line on the guard's standard input. When that pipe ends, the guard undoes everything
-//! that is left, the last change first, and says what it could not. It ends when the recorder
-//! closes it, and also when the recorder is killed, by whatever signal: the kernel closes the pipe.
+//! Before each change the recorder sends a *guard*, a separate process, a line that says how to
+//! undo it. When that pipe ends, the guard undoes what is left, the last change first, and reports
+//! what it could not undo. The pipe ends when the recorder closes it or is killed by any signal.
 //!
 //! ```text
 //!  recorder ── write /proc/sys/… 0 ──► guard        (then the recorder writes the file)
@@ -77,7 +76,7 @@ pub(crate) fn write(path: &Path, value: &str) -> io::Result<()> {
     OpenOptions::new().write(true).truncate(true).open(path)?.write_all(value.as_bytes())
 }
 
-/// Whoever keeps the list of changes.
+/// Keeper of the list of changes.
 pub(crate) trait Journal {
     /// Notes how to undo a change that comes next.
     fn note(&mut self, undo: &Undo) -> io::Result<()>;
@@ -85,15 +84,15 @@ pub(crate) trait Journal {
     fn done(&mut self, path: &Path) -> io::Result<()>;
 }
 
-/// A guard in a process of its own.
+/// A guard in a separate process.
 #[derive(Debug)]
 pub struct Guard {
     child: Child,
 }
 
 impl Guard {
-    /// Starts a guard: `command` must come to [`serve`] on its standard input. It runs in a process
-    /// group of its own, so that what interrupts the recorder on a terminal does not reach it.
+    /// Starts a guard: `command` must come to [`serve`] on its standard input. It runs in its own
+    /// process group, so that Ctrl-C on the recorder's terminal does not reach it.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -135,8 +134,8 @@ impl Journal for Guard {
     }
 }
 
-/// What a guard does: reads the list to its end, undoes what is left, the last change first.
-/// Returns what could not be undone, in words.
+/// The guard's work: reads the list to its end, undoes what is left, the last change first. Returns
+/// what could not be undone, in words.
 pub fn serve(input: impl BufRead) -> Vec<String> {
     serve_with(input, |path| fs::remove_dir(path))
 }

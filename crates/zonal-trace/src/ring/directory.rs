@@ -19,11 +19,11 @@ use crate::tracefs::format::EventFormat;
 use crate::tracefs::{Decoder, MORE_EVENTS, PAGE_EVENTS, Symbols, WORKER_EVENT};
 use zonal_text::CPUS_MAX;
 
-/// The event of what a program writes into the trace itself: markers.
+/// The event of markers that a program writes into the trace.
 const MARKER_EVENT: &str = "ftrace:print";
 
 const PAGE_BYTES_USUAL: usize = 4096;
-/// What is read of a CPU's file at once.
+/// Bytes read of a CPU's file at once.
 const INPUT_BYTES: usize = 64 << 10;
 
 /// The name of a CPU's pages.
@@ -37,7 +37,7 @@ pub(crate) fn is_stream(name: &str) -> bool {
     number.is_some_and(|number| crate::fields::decimal(number.as_bytes()).is_some())
 }
 
-/// What every look at the directory needs.
+/// State for every read of the directory.
 pub(crate) struct RingDirectory {
     pub(crate) layout: PageLayout,
     pub(crate) decoder: Decoder,

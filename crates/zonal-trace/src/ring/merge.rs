@@ -45,7 +45,7 @@ struct Lane {
     offset: u64,
     cursor: PageCursor,
     next: Option<Record>,
-    /// Events lost before `next`, to be told first.
+    /// Events lost before `next`, reported first.
     lost: Option<u64>,
 }
 

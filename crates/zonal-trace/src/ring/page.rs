@@ -49,7 +49,7 @@ pub(crate) struct PageCursor {
     end: usize,
     time: u64,
     page_time: u64,
-    /// Events lost before this page: at least so many.
+    /// Least number of events lost before this page.
     pub(crate) lost: Option<u64>,
 }
 
@@ -67,8 +67,8 @@ impl PageLayout {
         8 + self.long
     }
 
-    /// The layout of pages that begin like `start`, where nobody has told: that of the first kind
-    /// of kernel whose header makes sense, with the most usual kinds first.
+    /// The layout of pages that begin like `start`, if nothing names it: that of the first kind of
+    /// kernel whose header is valid, most usual first.
     pub(crate) fn guess(start: &[u8], page: usize) -> Option<PageLayout> {
         let kinds = [(Endian::Little, 8), (Endian::Big, 8), (Endian::Little, 4), (Endian::Big, 4)];
         let layouts = kinds.map(|(endian, long)| PageLayout { endian, page, long });

@@ -1,4 +1,4 @@
-//! What the bits of `gfp_flags` mean in the kernel that recorded them.
+//! Meaning of the bits of `gfp_flags` in the recorded kernel.
 //!
 //! The numbers of allocation flags move between kernels, and the `print fmt` of `mm_page_alloc`
 //! tells them: a list of `{ EXPRESSION, "NAME" }`, most of it composites, with every single flag at

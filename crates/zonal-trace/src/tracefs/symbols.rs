@@ -9,9 +9,9 @@
 pub(crate) enum Symbols {
     /// At this address.
     At(u64),
-    /// Nobody knows, and the recorder let only `vmstat_update` through.
+    /// Unknown, and the recorder let only `vmstat_update` through.
     OnlyVmstatUpdate,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 

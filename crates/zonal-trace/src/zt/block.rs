@@ -37,7 +37,7 @@ const FREQUENT: usize = 253;
 /// The symbol of all other shapes.
 const RARE: u8 = 254;
 
-/// Time, thread and shape of an event: what the first pass reads.
+/// Time, thread and shape of an event, from the first pass.
 #[derive(Debug, Clone, Copy)]
 struct Stub {
     time: u64,
@@ -45,7 +45,7 @@ struct Stub {
     shape: Shape,
 }
 
-/// What the head lists.
+/// The head.
 struct Tables {
     unit: u64,
     first: u64,

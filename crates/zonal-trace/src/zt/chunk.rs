@@ -22,16 +22,16 @@ pub(super) const CHUNK_BYTES_MAX: u32 = 128 << 20;
 /// Flag of a block that needs no block before it.
 pub(super) const KEY: u32 = 1;
 
-/// What the head of a file tells.
+/// The head of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct FileHead {
     pub(super) clock_step_ns: u32,
-    /// 0 if nobody knows.
+    /// 0 if unknown.
     pub(super) cpus: u32,
     pub(super) zone_starts: Vec<u64>,
 }
 
-/// What a chunk holds.
+/// The kind of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChunkKind {
     /// Files that describe the machine.
@@ -165,7 +165,8 @@ impl ChunkHead {
         Ok(Some(head))
     }
 
-    /// Reads what follows the head. Memory grows with what is there, not with what was promised.
+    /// Reads what follows the head. Memory grows with the bytes present, not with the length
+    /// promised.
     pub(super) fn payload(&self, input: &mut dyn Read, offset: u64) -> Result<Vec<u8>, Damage> {
         let mut payload = Vec::new();
         let read = input.take(u64::from(self.bytes)).read_to_end(&mut payload);
@@ -181,7 +182,7 @@ impl ChunkHead {
 
 fn check(bytes: &[u8], expected: u32) -> Result<(), Fault> {
     let found = crc32fast::hash(bytes);
-    // No fuzzer guesses a checksum: with one compared, nothing behind it would be reached.
+    // A fuzzer cannot guess a checksum: if it were compared, no input would get past it.
     match found == expected || cfg!(fuzzing) {
         true => Ok(()),
         false => Err(Box::new(TraceErrorKind::ChecksumDiffers { expected, found })),

@@ -15,7 +15,7 @@
 use crate::error::{Fault, TraceErrorKind, bad_field};
 use crate::limits::PFN_LIMIT;
 
-/// What a column holds.
+/// Contents of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(super) enum Column {

@@ -19,7 +19,7 @@
 //!
 //! - **ZONAL-1** nothing of a chunk is used before its checksum was compared
 //! - **ZONAL-2** a block has at most 131,072 events, 64 MiB of columns, and a chunk 128 MiB, so
-//!   memory is bounded whatever a file says
+//!   memory is bounded for every file
 //! - **ZONAL-3** a file without its end marker was cut short
 
 mod block;

@@ -38,7 +38,7 @@ const OTHER_ZONE: u8 = 128;
 /// The code of a step in the log of another CPU than the last free's, whose number follows.
 const OTHER_CPU: u8 = 250;
 
-/// What is known of a block by its first frame.
+/// Record of a block, by its first frame.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     /// CPU that allocated it, by index, and its place in that CPU's log.
@@ -51,7 +51,7 @@ struct Block {
 /// Key of a list of free blocks.
 type ListKey = (u32, u8, u8, u8);
 
-/// What is known of one CPU.
+/// State of one CPU.
 #[derive(Debug, Clone, Default)]
 struct Lane {
     /// Frames in the order of their allocation.
@@ -67,7 +67,7 @@ struct Lane {
     taken: [Taken; 2],
 }
 
-/// What a CPU took last from an end of its lists.
+/// Last block that a CPU took from an end of its lists.
 #[derive(Debug, Clone, Copy, Default)]
 struct Taken {
     pfn: u64,
@@ -82,7 +82,7 @@ enum End {
 }
 
 impl End {
-    /// The columns of the codes and of the numbers that no list has; what a code is called.
+    /// Columns of the codes and of the misses; the name of a code.
     fn columns(self) -> (Column, Column, &'static str) {
         match self {
             End::Top => (Column::AllocCode, Column::AllocMiss, "alloc code"),
@@ -132,7 +132,7 @@ impl Model {
         Model { zone_starts: zone_starts.to_vec(), ..Model::default() }
     }
 
-    /// Forgets everything but the zones: what a key block begins with.
+    /// Resets to the state at a key block: only the zones stay.
     pub(super) fn reset(&mut self) {
         *self = Model::new(&self.zone_starts);
     }
@@ -314,7 +314,7 @@ impl Model {
         self.take(io, cpu, shape, pfn, End::Bottom)
     }
 
-    /// A frame that leaves the CPU's list, from near this end if it is there.
+    /// Removes a frame from the CPU's list, searching from this end.
     fn take<I: Io>(
         &mut self,
         io: &mut I,

@@ -215,7 +215,7 @@ impl ZonalEvents {
 }
 
 /// Offset of the key block to begin at for events from `time_ns` on. `None` to begin with the
-/// first: there is no block before that time, or the index is not what the file holds.
+/// first: no block is before that time, or the index does not match the file.
 fn block_before(input: &mut dyn Seekable, time_ns: u64) -> Result<Option<u64>, Damage> {
     let places = read_index(input)?;
     // The first event of this time may be the last of the block before the one that begins at it.
@@ -239,7 +239,7 @@ pub(crate) fn check_end(source: &dyn Source, name: &str) -> Result<(), TraceErro
     read_end(&mut *input).map(drop).map_err(|damage| at(&source.display(name), damage))
 }
 
-/// What the end marker holds, which is the last of a whole file.
+/// The end marker, the last bytes of a whole file.
 fn read_end(mut input: &mut dyn Seekable) -> Result<Vec<u8>, Damage> {
     let io = |error| Damage::new(0, Box::new(read_fault(error)));
     let end_bytes = (CHUNK_HEAD_BYTES + END_BYTES) as u64;

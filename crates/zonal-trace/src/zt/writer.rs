@@ -113,7 +113,7 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Writes what is left, the index and the end.
+    /// Writes the rest, the index and the end.
     ///
     /// # Errors
     /// Those of the output.
