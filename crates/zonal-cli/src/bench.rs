@@ -9,7 +9,8 @@ use clap::Args;
 use indicatif::ProgressBar;
 use zonal_bench::{Bench, Cpus, Crew, Options, Report, edge, run, subjects, table};
 
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// Flags of `zonal bench`.
 #[derive(Args, Debug)]

@@ -7,7 +7,8 @@ use anyhow::bail;
 use clap::Args;
 use zonal_conform::{Source, judge_all};
 
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// Flags of `zonal conform`.
 #[derive(Args, Debug)]

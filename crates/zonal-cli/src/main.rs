@@ -17,22 +17,15 @@ mod replay;
 mod scratch;
 mod state;
 mod trace;
+mod verdict;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::verdict::Verdict;
 use zonal_replay::state::Text;
-
-/// What a command found out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// Every property held.
-    Pass,
-    /// At least one did not; the output says which.
-    Failed,
-}
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {

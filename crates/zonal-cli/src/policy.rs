@@ -6,8 +6,9 @@ use serde::Serialize;
 use zonal_core::policy::Policy;
 use zonal_core::policy::set::Assignment;
 
+use crate::output;
 use crate::policy_args::{PolicyArgs, preset};
-use crate::{Verdict, output};
+use crate::verdict::Verdict;
 
 const SCHEMA_VERSION: u32 = 1;
 

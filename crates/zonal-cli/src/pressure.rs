@@ -9,9 +9,10 @@ use clap::{Args, ValueEnum};
 use zonal_bench::pressure::{self, DiskSpeed, Options, Variant};
 use zonal_core::policy::Policy;
 
+use crate::output;
 use crate::policy_args::{apply, preset};
 use crate::scratch::Scratch;
-use crate::{Verdict, output};
+use crate::verdict::Verdict;
 
 /// Flags of `zonal pressure`.
 #[derive(Args, Debug)]

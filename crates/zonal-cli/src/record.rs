@@ -17,8 +17,9 @@ use clap::Args;
 use zonal_trace::make::Target;
 use zonal_trace::record::{Guard, RecordOptions, Recorded, Recorder, Roots, serve};
 
+use crate::output;
 use crate::trace::say;
-use crate::{Verdict, output};
+use crate::verdict::Verdict;
 
 /// The hidden command that a guard is.
 pub const GUARD: &str = "record-guard";

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             events.other
         );
     }
-    print!("{}", pool.numastat(NodeId(1))); // the same, as the kernel prints it
+    print!("{}", pool.state().numastat(NodeId(1))); // the same, as the kernel prints it
     Ok(())
 }
 

@@ -36,7 +36,7 @@ use zonal_core::types::{CpuId, NodeId, Order, ZoneId, ZoneKind};
 use zonal_core::zone::state::Zone;
 use zonal_core::zonelist::Node;
 
-use crate::pool::{PoolAllocator, Shared};
+use crate::pool::{Pool, PoolAllocator, Shared};
 
 pub use zonal_core::alloc::{FreeAreas, NumaEvents, ZoneStats};
 pub use zonal_core::pcp::state::{PcpEvents, PcpTotals};
@@ -86,11 +86,14 @@ pub struct ListFigures {
     pub events: PcpEvents,
 }
 
-impl<'p> View<'p> {
-    pub(crate) fn new(shared: &'p Shared) -> View<'p> {
-        View { shared }
+impl Pool {
+    /// Figures of zones, nodes and per-CPU lists.
+    pub fn view(&self) -> View<'_> {
+        View { shared: &self.shared }
     }
+}
 
+impl<'p> View<'p> {
     fn allocator(self) -> &'p PoolAllocator {
         self.shared.allocator()
     }

@@ -129,7 +129,7 @@ fn the_background_reclaimer_feeds_requests_that_must_not_wait() {
         }
     }
     assert_eq!(got, 100_000, "{refused} refused");
-    let vmstat = pool.vmstat(Layout::Linux6_12);
+    let vmstat = pool.state().vmstat(Layout::Linux6_12);
     let value = |name| vmstat.value(name).unwrap();
     assert!(value("pgsteal_kswapd") > 70_000, "{}", value("pgsteal_kswapd"));
     assert!(value("pgscan_kswapd") >= value("pgsteal_kswapd") && value("pageoutrun") > 0);
@@ -321,7 +321,7 @@ fn node_reclaim_keeps_requests_on_their_node() {
                 far += u64::from(pool.node_of(page.as_ptr()) == Some(NodeId(1)));
                 cache.push(page);
             }
-            let vmstat = pool.vmstat(Layout::Linux6_12);
+            let vmstat = pool.state().vmstat(Layout::Linux6_12);
             let successes = vmstat.value("zone_reclaim_success").unwrap();
             assert_eq!(successes > 0, mode == 1, "{name} mode {mode}");
             cache.empty();

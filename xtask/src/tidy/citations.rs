@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Finding;
+use super::finding::Finding;
 use super::scan::is_word;
 use super::tree::Tree;
 

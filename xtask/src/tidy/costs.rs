@@ -1,7 +1,7 @@
 //! Costs of the lab belong to machines and to the cost model. An experiment or a workload with a
 //! cost of its own could be fitted to any table.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tree::Tree;
 
 /// Where no cost may stand.

@@ -4,7 +4,7 @@
 //! Test code may use anything; the layers are about shipped code. `lib.rs` is above all. A file
 //! `history/LAYER` is a module of that layer, mounted there by `#[path]`.
 
-use super::Finding;
+use super::finding::Finding;
 use super::scan::{Rust, words};
 use super::tree::{File, Tree};
 

@@ -2,7 +2,7 @@
 //!
 //! A small reader of the part of TOML that manifests use; cargo itself refuses invalid TOML.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tree::{File, Tree};
 
 /// The crate that has no dependencies, so that any kernel can take it in.

@@ -4,18 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Finding;
+use super::finding::Finding;
 use super::scan::{Rust, words};
 use super::tree::{File, Tree};
 
 const METHODS_MAX: usize = 60;
-
-/// Types that are above the bound: crate, type and most methods. Add nothing; delete a type's line
-/// when it is split.
-const ABOVE: &[(&str, &str, usize)] = &[
-    // The public face of the library: requests, upkeep and texts of one pool.
-    ("crates/zonal", "Pool", 65),
-];
 
 /// Where a method stands.
 type Place<'t> = (&'t File, usize);
@@ -28,11 +21,9 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
             types.entry((krate, name)).or_default().push((file, line));
         }
     }
-    for ((krate, name), places) in types {
-        let above = ABOVE.iter().find(|(of, known, _)| (*of, *known) == (krate, name));
-        let most = above.map_or(METHODS_MAX, |(_, _, most)| *most);
-        if let Some((file, line)) = places.get(most) {
-            let message = format!("`{name}` has {} methods, at most {most}", places.len());
+    for ((_, name), places) in types {
+        if let Some((file, line)) = places.get(METHODS_MAX) {
+            let message = format!("`{name}` has {} methods, at most {METHODS_MAX}", places.len());
             findings.push(Finding::new(&file.path, *line, "methods-per-type", message));
         }
     }
@@ -64,14 +55,15 @@ fn starts_line(code: &str, at: usize) -> bool {
     at == 0 || code[..at].ends_with('\n')
 }
 
-/// The type of `impl<'a, T: Trait> Type<'a, T>`; `None` where a trait is implemented.
+/// The type of `impl<'a, T: Trait> path::Type<'a, T>`; `None` where a trait is implemented.
 fn own_type(head: &str) -> Option<&str> {
     let rest = head.strip_prefix("impl")?;
     let rest = if rest.starts_with('<') { &rest[generics(rest)..] } else { rest };
     if words(rest).any(|(_, word)| word == "for") {
         return None;
     }
-    words(rest).map(|(_, word)| word).next()
+    let path = rest.split(['<', '{']).next()?;
+    words(path).map(|(_, word)| word).last()
 }
 
 /// Length of the `<…>` that a text starts with. The `>` of an arrow closes nothing.
@@ -110,6 +102,9 @@ mod tests {
     fn a_type_may_have_60_methods_in_all_files_of_its_crate() {
         let (most, one) = (with("impl<'a, P: Fn() -> u8> A<'a, P>", 60), with("impl A<'_, ()>", 1));
         assert_eq!(in_crate(&[("crates/c/src/a.rs", &most)]), [""; 0]);
+        let by_path = with("impl<P> crate::a::A<'_, P>", 1);
+        let elsewhere = [("crates/c/src/a.rs", most.as_str()), ("crates/c/src/b.rs", &by_path)];
+        assert_eq!(in_crate(&elsewhere), ["crates/c/src/b.rs:2 methods-per-type"]);
         let both = [("crates/c/src/a.rs", most.as_str()), ("crates/c/src/b.rs", &one)];
         assert_eq!(in_crate(&both), ["crates/c/src/b.rs:2 methods-per-type"]);
         let apart = [("crates/c/src/a.rs", most.as_str()), ("crates/d/src/b.rs", &one)];

@@ -8,6 +8,7 @@
 //! | `size` | `file-length`, `function-length`, `line-length` |
 //! | `methods` | `methods-per-type` |
 //! | `layers` | `layers` |
+//! | `circles` | `circle` |
 //! | `safety` | `unsafe`, `ordering`, `no-std` |
 //! | `manifest` | `dependency` |
 //! | `paths` | `machine-path`, `registry-host` |
@@ -20,8 +21,10 @@
 //! The checks read text, not syntax trees: `scan` splits Rust into code and comments, and code that
 //! rustfmt has formatted is regular enough for the rest. Checks do not expand macros.
 
+mod circles;
 mod citations;
 mod costs;
+mod finding;
 mod layers;
 mod links;
 mod manifest;
@@ -35,11 +38,11 @@ mod text;
 mod tree;
 mod words;
 
-use std::fmt;
 use std::path::Path;
 
 use anyhow::Result;
 
+use finding::Finding;
 use tree::Tree;
 
 /// All groups, in the order of the table above.
@@ -48,6 +51,7 @@ const CHECKS: &[fn(&Tree, &mut Vec<Finding>)] = &[
     size::check,
     methods::check,
     layers::check,
+    circles::check,
     safety::check,
     manifest::check,
     paths::check,
@@ -57,29 +61,6 @@ const CHECKS: &[fn(&Tree, &mut Vec<Finding>)] = &[
     words::check,
     quotes::check,
 ];
-
-/// One place where a rule is broken.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
-    path: String,
-    /// Counted from 1.
-    line: usize,
-    check: &'static str,
-    message: String,
-}
-
-impl Finding {
-    fn new(path: &str, line: usize, check: &'static str, message: impl Into<String>) -> Self {
-        debug_assert!(line > 0, "lines are counted from 1");
-        Self { path: path.to_owned(), line, check, message: message.into() }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: [{}] {}", self.path, self.line, self.check, self.message)
-    }
-}
 
 /// Prints the findings of all checks in `root`. Returns whether it found nothing.
 pub fn run(root: &Path) -> Result<bool> {
@@ -134,6 +115,8 @@ mod tests {
             ("a.rs", "unsafe { dbg!(a.load(Ordering::Acquire)) } // TODO \n"),
             ("b.rs", &long),
             ("crates/a/src/lib.rs", &many),
+            ("crates/b/src/a.rs", "use crate::b::B;\n"),
+            ("crates/b/src/b.rs", "use crate::a::A;\n"),
             ("c.rs", &format!("//! {} as it were\n", "c".repeat(100))),
             ("crates/zonal-core/src/lib.rs", "extern crate std;\n"),
             ("crates/zonal-core/Cargo.toml", "[dependencies]\na.workspace = true\n"),
@@ -142,6 +125,7 @@ mod tests {
         ]);
         let checks: BTreeSet<&str> = find(&tree).iter().map(|finding| finding.check).collect();
         let expected = [
+            "circle",
             "citation",
             "dependency",
             "file-length",

@@ -1,6 +1,6 @@
 //! No file says where it was written: no paths of one machine, no addresses of registries.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tree::{File, Tree};
 
 /// Starts of absolute paths that exist on one machine only. Put together here, so that this file

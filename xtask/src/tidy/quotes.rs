@@ -3,7 +3,7 @@
 //! A fenced block with `from=PATH` after its language quotes consecutive lines of that file, at any
 //! indentation. `…` alone on a line skips some.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tree::Tree;
 
 const SOURCE: &str = "from=";

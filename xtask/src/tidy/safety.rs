@@ -1,6 +1,6 @@
 //! Where `unsafe` may stand, what an atomic ordering must say, and what `no_std` means.
 
-use super::Finding;
+use super::finding::Finding;
 use super::scan::{Rust, words};
 use super::tree::{File, Tree};
 

@@ -1,6 +1,6 @@
 //! Bounds that keep code readable: lines of a file, lines of a function, columns of a line.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tree::{File, Tree};
 
 const FILE_LINES_MAX: usize = 600;

@@ -1,6 +1,6 @@
 //! Plain text: white space, file ends, unfinished work, module docs.
 
-use super::Finding;
+use super::finding::Finding;
 use super::scan::words;
 use super::tree::{File, Tree};
 

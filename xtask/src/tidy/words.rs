@@ -6,7 +6,7 @@
 //! `pageset` is in `setup_pageset` and `PagesetInfo`. Files below `docs/linux` speak Linux'
 //! language, and the glossary names what it retires; both are left alone.
 
-use super::Finding;
+use super::finding::Finding;
 use super::scan::is_word;
 use super::tree::{File, Tree};
 

@@ -7,7 +7,8 @@ use comfy_table::{ContentArrangement, Table};
 use zonal_replay::advise::{Advice, Options, advise};
 use zonal_trace::samples;
 
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// Flags of `zonal advise`.
 #[derive(Args, Debug)]

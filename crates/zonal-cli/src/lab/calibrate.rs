@@ -7,7 +7,8 @@ use zonal_lab::calibrate::{self, Effort};
 
 use super::args::CalibrateArgs;
 use super::machines;
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// Runs the command.
 ///

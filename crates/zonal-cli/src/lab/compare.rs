@@ -7,7 +7,8 @@ use zonal_lab::report::figure;
 use super::args::CompareArgs;
 use super::machines::right;
 use super::once::{machine, recipe};
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// Runs the command.
 ///

@@ -3,7 +3,8 @@
 use zonal_lab::workload::jobs_of;
 
 use super::args::JobsArgs;
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// Runs the command.
 ///

@@ -7,7 +7,8 @@ use zonal_lab::machine::Machine;
 use zonal_lab::workload::{KINDS, Kind, Param};
 
 use super::args::ListArgs;
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 #[derive(Serialize)]
 struct Known {

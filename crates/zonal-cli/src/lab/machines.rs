@@ -8,7 +8,8 @@ use serde::Serialize;
 use zonal_lab::machine::{Figure, Machine};
 
 use super::args::{ListArgs, MachineArgs};
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 const SCHEMA_VERSION: u32 = 1;
 /// The machine that the program runs on, as it was measured.

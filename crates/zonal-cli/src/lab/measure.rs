@@ -5,7 +5,8 @@ use anyhow::{bail, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 use zonal_bench::counters::{COLUMNS, CounterCosts, ROWS, measure};
 
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// The experiment that can be measured.
 const MEASURABLE: &str = "vmstat-update-cost";

@@ -13,7 +13,7 @@ mod run;
 mod sweep;
 
 use self::args::LabCommand;
-use crate::Verdict;
+use crate::verdict::Verdict;
 
 /// Runs the command.
 ///

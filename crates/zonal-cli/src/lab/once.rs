@@ -11,7 +11,8 @@ use zonal_lab::run::Figures;
 
 use super::args::{OnceArgs, RunOfArgs};
 use super::machines;
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 const SCHEMA_VERSION: u32 = 1;
 

@@ -9,7 +9,8 @@ use zonal_lab::sweep::{Sweep, axes};
 use super::args::ReportArgs;
 use super::once::machine;
 use super::sweep;
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// The machine, sizes and policies of the report's sweep.
 const MACHINE: &str = "sapphire-2023-224";

@@ -6,7 +6,8 @@ use zonal_lab::report;
 
 use super::args::RunArgs;
 use super::measure;
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// Runs the command.
 ///

@@ -12,7 +12,8 @@ use zonal_lab::sweep::{Done, Row, Sweep, axes, columns};
 
 use super::args::SweepArgs;
 use super::once::{machine, recipe};
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 const SCHEMA_VERSION: u32 = 1;
 

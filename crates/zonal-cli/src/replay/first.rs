@@ -6,8 +6,9 @@ use zonal_replay::advise::policy_of;
 use zonal_replay::{Extras, Pace, Recorded, Replay, Report};
 use zonal_trace::Recording;
 
-use super::{remarks, text};
-use crate::{Verdict, output};
+use super::text::{self, remarks};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// What `--json` prints: the fields of the run on real memory, and the other run beside them.
 #[derive(Serialize)]

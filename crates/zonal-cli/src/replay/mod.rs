@@ -6,11 +6,12 @@ mod text;
 
 use anyhow::{Context, ensure};
 use zonal_replay::fidelity::page;
-use zonal_replay::{Extras, Pace, Recorded, Replay, Report};
+use zonal_replay::{Extras, Pace, Recorded, Replay};
 use zonal_trace::samples;
 
 use self::args::{Memory, ReplayArgs, Speed, recorded};
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// Runs the command.
 ///
@@ -53,18 +54,12 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
         let page = page::html(&title, &text, fidelity);
         std::fs::write(path, page).with_context(|| format!("{}", path.display()))?;
     }
-    remarks(&report).for_each(|remark| output::note(&remark));
+    text::remarks(&report).for_each(|remark| output::note(&remark));
     output::data(&match args.json {
         true => serde_json::to_string_pretty(&report)? + "\n",
         false => text,
     })?;
     Ok(if report.passed() { Verdict::Pass } else { Verdict::Failed })
-}
-
-/// Remarks and failed properties.
-fn remarks(report: &Report) -> impl Iterator<Item = String> {
-    let notes = report.notes.iter().map(|note| format!("note: {note}"));
-    notes.chain(report.faults.iter().map(|fault| format!("FAILED: {fault}")))
 }
 
 /// Flags that only one kind of memory can honour.

@@ -318,6 +318,12 @@ fn grouped(number: u64) -> String {
     text
 }
 
+/// Remarks and failed properties.
+pub fn remarks(report: &Report) -> impl Iterator<Item = String> {
+    let notes = report.notes.iter().map(|note| format!("note: {note}"));
+    notes.chain(report.faults.iter().map(|fault| format!("FAILED: {fault}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

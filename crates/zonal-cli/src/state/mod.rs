@@ -20,7 +20,8 @@ use zonal_replay::{EndState, Replay};
 use zonal_trace::{Recording, samples};
 
 use self::args::{NodeArgs, StateArgs, VmstatArgs};
-use crate::{Verdict, output};
+use crate::output;
+use crate::verdict::Verdict;
 
 /// Prints one of the texts that are of the whole machine.
 ///

@@ -9,8 +9,9 @@ use zonal_trace::make::{Copies, MakeError, Selection, Target, Written, convert, 
 use zonal_trace::{Info, Recording, Stats};
 
 use self::args::{CutArgs, InputArgs, OutputArgs, ReadArgs, TraceCommand};
+use crate::output;
 use crate::scratch::Scratch;
-use crate::{Verdict, output};
+use crate::verdict::Verdict;
 
 /// Runs the command.
 ///

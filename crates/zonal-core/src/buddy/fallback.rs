@@ -8,7 +8,7 @@
 //! types are Unmovable, Movable and Reclaimable, and BUDDY-6 ties the list's type to the pageblock.
 
 use super::list::End;
-use super::take::{Cut, Mode, TakeRequest};
+use super::request::{Cut, Mode, TakeRequest};
 use super::{Buddy, MAX, PBO, free, list};
 use crate::frame::Frames;
 use crate::types::{Migratetype, NR_MIGRATETYPES, Order, PAGEBLOCK_PAGES, choice};

@@ -1,27 +1,9 @@
 //! Lists of free blocks and their accounting (LB B.2). Upholds BUDDY-1, -2, -3 and -8.
 
 use super::Buddy;
+use super::area::List;
 use crate::frame::{Frames, NO_FRAME, PageWord};
-use crate::types::{Migratetype, NR_MIGRATETYPES, Order};
-
-/// The ends of one doubly linked list of free blocks, as frame indexes.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct List {
-    pub(super) head: u32,
-    pub(super) tail: u32,
-}
-
-impl List {
-    pub(super) const EMPTY: List = List { head: NO_FRAME, tail: NO_FRAME };
-}
-
-/// The free blocks of one order.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Area {
-    pub(super) lists: [List; NR_MIGRATETYPES],
-    /// Blocks on all lists (BUDDY-2).
-    pub(super) nr_free: u32,
-}
+use crate::types::{Migratetype, Order};
 
 /// Which end of a list a block joins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,8 +14,10 @@
 //!
 //! | file | does | LB |
 //! |--|--|--|
+//! | `area` | the heads of the lists | |
 //! | `list` | links, counts, the bitmap of non-empty lists, the accounting | B.2 |
 //! | `free` | take a block back and merge it; first population | B.4 |
+//! | `request` | what is asked, and how a block is cut | |
 //! | `take` | pick the smallest block and split it; one block or a batch | B.5, B.6, E.6 |
 //! | `fallback` | claim a pageblock of another type, or steal from it | B.7 |
 //! | `pageblock` | move, count and isolate the free pages of one pageblock | B.7, B.8 |
@@ -63,11 +65,13 @@
 use crate::frame::{Frames, NO_FRAME};
 use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, Order, PAGEBLOCK_ORDER};
 
+mod area;
 mod fallback;
 mod free;
 mod highatomic;
 mod list;
 mod pageblock;
+mod request;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -76,10 +80,10 @@ mod validate;
 pub use fallback::{Fallback, FallbackPolicy, FallbackRule, Taken};
 pub use free::{FreeCause, FreeError, FreeFlags};
 pub use highatomic::{HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
-pub use take::TakeRequest;
+pub use request::TakeRequest;
 pub use validate::BuddyFault;
 
-use list::{Area, List};
+use area::{Area, List};
 
 /// Orders as the plain numbers the inner loops count with.
 const MAX: u32 = Order::MAX.get();

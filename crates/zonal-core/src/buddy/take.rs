@@ -2,27 +2,10 @@
 
 use super::fallback::{Fallback, FallbackPolicy};
 use super::list::End;
+use super::request::{Cut, Mode, TakeRequest};
 use super::{Buddy, MAX, free};
 use crate::frame::Frames;
 use crate::types::{Migratetype, Order};
-
-/// What is asked of the buddy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TakeRequest {
-    /// Order of each block.
-    pub order: Order,
-    /// Migratetype it is for.
-    pub mt: Migratetype,
-    /// Do not mix types in a pageblock: only whole pageblocks may be claimed (ALLOC_NOFRAGMENT).
-    pub nofragment: bool,
-}
-
-/// How deep the previous take of a batch had to go (LB B.7, the last lines of "Steal").
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mode {
-    Normal,
-    Steal,
-}
 
 /// Pieces taken from one block: `pieces` blocks of the requested order, ascending from `first`.
 struct Run {
@@ -222,12 +205,4 @@ impl Buddy {
             digits &= digits - 1;
         }
     }
-}
-
-/// `pieces` blocks of `order` cut from the front of a block of order `from`.
-pub(super) struct Cut {
-    pub(super) first: u32,
-    pub(super) from: u32,
-    pub(super) order: u32,
-    pub(super) pieces: u32,
 }

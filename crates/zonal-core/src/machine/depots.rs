@@ -1,6 +1,6 @@
 //! Which CPUs share a depot of a zone, and how large it is.
 
-use super::{Machine, ZoneSpec};
+use super::spec::{Machine, ZoneSpec};
 use crate::pcp::depot::{DepotGroup, DepotSize, ZONE_PART};
 use crate::pcp::size;
 use crate::policy::Policy;

@@ -4,7 +4,7 @@
 #[path = "../history/machine.rs"]
 mod history;
 
-use super::{Machine, ZoneSpec};
+use super::spec::{Machine, ZoneSpec};
 use crate::policy::walk::{ZonelistOrder, ZonelistPolicy};
 use crate::types::{NodeId, ZoneId, ZoneKind};
 use crate::zonelist::Node;

@@ -1,9 +1,10 @@
 //! A pcp whose gate is closed: everything that is not a fast operation (see `pcp`).
 
-use crate::pcp::state::{NO_LIST, NR_LISTS, OPEN, Pcp};
+use crate::pcp::state::{CLOSED, OPEN, Pcp};
 use crate::pcp::tune::{self, PcpState, clamp_hi_first};
 use crate::pcp::tuning::Tuning;
-use crate::pcp::word::PcpWord;
+use crate::pcp::word::{NO_LIST, NR_LISTS, PcpWord};
+use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
 use crate::zone::state::{FAST_FREE, RECORDED, Zone};
 
@@ -44,14 +45,65 @@ impl Sink<'_> {
     }
 }
 
-impl<'a> Closed<'a> {
-    /// The caller has just taken the gate and kept sequences out; `word` is the pcp's.
-    pub(super) fn new(
-        pcp: &'a Pcp,
+impl Pcp {
+    /// Closes the pcp, or returns `None` if somebody else has it closed, or the platform cannot
+    /// fence.
+    #[inline]
+    pub fn try_close<'a, P: Platform>(
+        &'a self,
+        platform: &P,
         zone: &'a Zone,
         slots: &'a [AtomicU32],
-        word: PcpWord,
-    ) -> Closed<'a> {
+    ) -> Option<Closed<'a>> {
+        // Acquire: pairs with the Release in `Closed::drop`.
+        self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).ok()?;
+        if platform.has_sequences() && !self.keep_sequences_out(platform) {
+            // Release: pairs with the Acquire above in the next closer; nothing was changed.
+            self.gate.store(OPEN, Ordering::Release);
+            return None;
+        }
+        let word = PcpWord(self.word.load(Relaxed)).with_slow(false);
+        Some(Closed::new(self, zone, slots, word))
+    }
+
+    /// Sets `slow` so that it stays. `false` if the platform cannot fence; the bit may then be set,
+    /// and operations go through the core until the pcp is closed once.
+    #[inline]
+    fn keep_sequences_out<P: Platform>(&self, platform: &P) -> bool {
+        loop {
+            self.make_slow();
+            if !platform.fence(self.cpu) {
+                return false;
+            }
+            if PcpWord(self.word.load(Relaxed)).is_slow() {
+                return true;
+            }
+        }
+    }
+
+    /// Closes the pcp, waiting while somebody else has it closed. `None` only if the platform
+    /// cannot fence the CPU.
+    pub fn close<'a, P: Platform>(
+        &'a self,
+        platform: &P,
+        zone: &'a Zone,
+        slots: &'a [AtomicU32],
+    ) -> Option<Closed<'a>> {
+        loop {
+            if let Some(closed) = self.try_close(platform, zone, slots) {
+                return Some(closed);
+            }
+            if self.gate.load(Relaxed) == OPEN && !platform.fence(self.cpu) {
+                return None;
+            }
+            platform.relax();
+        }
+    }
+}
+
+impl<'a> Closed<'a> {
+    /// The caller has just taken the gate and kept sequences out; `word` is the pcp's.
+    fn new(pcp: &'a Pcp, zone: &'a Zone, slots: &'a [AtomicU32], word: PcpWord) -> Closed<'a> {
         let mut closed = Closed { pcp, zone, slots, word, count: 0 };
         // A list is active from the first block on.
         if let Some(active) = pcp.lists.get(word.active()) {

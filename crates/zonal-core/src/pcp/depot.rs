@@ -25,7 +25,7 @@
 //!   its way, and at most the limit.
 
 use super::stack;
-use super::state::NR_LISTS;
+use super::word::NR_LISTS;
 use crate::frame::PcpId;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 use crate::types::{CpuId, choice};

@@ -1,6 +1,6 @@
 //! Which per-CPU list a block belongs to (LB E.1).
 
-use crate::pcp::state::NR_LISTS;
+use crate::pcp::word::NR_LISTS;
 use crate::types::{Migratetype, NR_ORDERS, NR_PCP_MIGRATETYPES, Order, PAGEBLOCK_ORDER, choice};
 
 const NONE: u8 = u8::MAX;

@@ -38,23 +38,16 @@
 //!   commits.
 
 use crate::frame::{PageWord, PcpId};
-use crate::pcp::closed::Closed;
 use crate::pcp::depot::Depot;
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
-use crate::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
-use crate::platform::Platform;
+use crate::pcp::word::{NO_LIST, NR_LISTS, POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
 use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{CpuId, Migratetype, Order, ZoneId};
-use crate::zone::state::Zone;
 use Ordering::Relaxed;
 
-/// Lists a pcp can have; the index 15 means "no list is active".
-pub const NR_LISTS: usize = 15;
-/// Value of the word's `active` while no list is.
-pub const NO_LIST: usize = 15;
 pub(super) const OPEN: u32 = 0;
-const CLOSED: u32 = 1;
+pub(super) const CLOSED: u32 = 1;
 
 /// One stack of a pcp. A platform's fast path finds the fields by [`offsets`](super::offsets), in
 /// memory that is its own; nobody else gets to them.
@@ -346,65 +339,11 @@ impl Pcp {
         }
     }
 
-    /// Closes the pcp, or returns `None` if somebody else has it closed, or the platform cannot
-    /// fence.
-    #[inline]
-    pub fn try_close<'a, P: Platform>(
-        &'a self,
-        platform: &P,
-        zone: &'a Zone,
-        slots: &'a [AtomicU32],
-    ) -> Option<Closed<'a>> {
-        // Acquire: pairs with the Release in `Closed::drop`.
-        self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).ok()?;
-        if platform.has_sequences() && !self.keep_sequences_out(platform) {
-            // Release: pairs with the Acquire above in the next closer; nothing was changed.
-            self.gate.store(OPEN, Ordering::Release);
-            return None;
-        }
-        let word = PcpWord(self.word.load(Relaxed)).with_slow(false);
-        Some(Closed::new(self, zone, slots, word))
-    }
-
-    /// Sets `slow` so that it stays. `false` if the platform cannot fence; the bit may then be set,
-    /// and operations go through the core until the pcp is closed once.
-    #[inline]
-    fn keep_sequences_out<P: Platform>(&self, platform: &P) -> bool {
-        loop {
-            self.make_slow();
-            if !platform.fence(self.cpu) {
-                return false;
-            }
-            if PcpWord(self.word.load(Relaxed)).is_slow() {
-                return true;
-            }
-        }
-    }
-
     /// Asks fast operations to go through the core once. Advice: a sequence in flight may undo it.
     #[inline]
     pub fn make_slow(&self) {
         // Relaxed: the fence orders it where order matters.
         self.word.fetch_or(SLOW, Relaxed);
-    }
-
-    /// Closes the pcp, waiting while somebody else has it closed. `None` only if the platform
-    /// cannot fence the CPU.
-    pub fn close<'a, P: Platform>(
-        &'a self,
-        platform: &P,
-        zone: &'a Zone,
-        slots: &'a [AtomicU32],
-    ) -> Option<Closed<'a>> {
-        loop {
-            if let Some(closed) = self.try_close(platform, zone, slots) {
-                return Some(closed);
-            }
-            if self.gate.load(Relaxed) == OPEN && !platform.fence(self.cpu) {
-                return None;
-            }
-            platform.relax();
-        }
     }
 
     /// Base pages on all lists. Exact only while nothing runs on the CPU.

@@ -29,6 +29,10 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PcpWord(pub u64);
 
+/// Lists a pcp can have; the index 15 means "no list is active".
+pub const NR_LISTS: usize = 15;
+/// Value of the word's `active` while no list is.
+pub const NO_LIST: usize = 15;
 /// Where the word says which list is active.
 pub const ACTIVE_SHIFT: u32 = 16;
 /// Bits of the active list's index.

@@ -57,8 +57,8 @@ impl Pool {
     /// # Errors
     /// The operating system could not start a thread.
     pub fn restart_reclaim(&self) -> std::io::Result<()> {
-        self.consumers().enable();
-        if self.consumers().is_used() { self.start_background() } else { Ok(()) }
+        self.shared.consumers().enable();
+        if self.shared.consumers().is_used() { self.start_background() } else { Ok(()) }
     }
 
     /// Whether a reclaimer that was not woken for a second looks by itself whether its node is low.

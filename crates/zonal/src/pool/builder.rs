@@ -159,7 +159,7 @@ pub struct Builder {
     pub(super) budget: Option<usize>,
     pub(super) fail_alloc: Option<FailAlloc>,
     pub(super) misuse: super::OnMisuse,
-    pub(crate) last_resort: Option<LastResort>,
+    pub(super) last_resort: Option<LastResort>,
 }
 
 impl Builder {

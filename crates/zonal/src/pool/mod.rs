@@ -9,6 +9,7 @@
 //! | file | does |
 //! |--|--|
 //! | `builder` | sizes, nodes, backing, policy; makes the pool |
+//! | `consumers` | consumers that give pages back, and the last resort |
 //! | `debug` | what `{:?}` says of a pool |
 //! | `hot` | the way in and out of the fast path, and what follows when it leaves |
 //! | `records` | the metadata mapping |
@@ -36,6 +37,7 @@
 mod background;
 mod budget;
 mod builder;
+mod consumers;
 mod debug;
 mod explain;
 mod faults;
@@ -80,7 +82,6 @@ use crate::rseq::FastRef;
 use hot::{address_at, frame_at};
 
 use crate::sys::map::Mapping;
-use crate::view::View;
 use poison::Poison;
 use records::Records;
 use worker::Worker;
@@ -107,7 +108,7 @@ pub(crate) type PoolAllocator = Allocator<'static, ProcessPlatform>;
 pub struct Pool {
     /// The hot page's way begins here.
     fast: FastRef,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What the pool's threads see too.
@@ -316,10 +317,6 @@ impl Pool {
     pub fn nodes(&self) -> usize {
         self.shared.allocator.nodes().len()
     }
-    /// Figures of zones, nodes and per-CPU lists.
-    pub fn view(&self) -> View<'_> {
-        View::new(&self.shared)
-    }
     /// Writes a setting, as a kernel's sysctl.
     ///
     /// # Errors
@@ -364,14 +361,6 @@ impl Pool {
 
     pub(crate) fn allocator(&self) -> &PoolAllocator {
         &self.shared.allocator
-    }
-
-    pub(crate) fn consumers(&self) -> &Arc<Registry> {
-        self.shared.consumers()
-    }
-
-    fn misuses_of(&self) -> &misuse::Misuses {
-        &self.shared.misuses
     }
 
     /// Walks everything and changes nothing. Call it while nothing else uses the pool; the pool's

@@ -103,7 +103,7 @@ impl Drop for Pages<'_> {
         let freed = unsafe { self.pool.free_pages(self.start, self.order) };
         if let Err(error) = freed {
             let Pages { start, order, .. } = *self;
-            self.pool.misuses_of().tell(&Misuse { start, order, error });
+            self.pool.shared.misuses.tell(&Misuse { start, order, error });
         }
     }
 }

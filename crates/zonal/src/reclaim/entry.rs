@@ -6,13 +6,37 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, TryLockError};
 
+use zonal_core::platform::reclaimer::{By, Pass, Shrunk};
 use zonal_core::reclaim::lists::{FileLists, Lists};
 
 use super::calls::Calls;
 use super::inside::{self, Call, Inside};
 use super::isolation::{self, Isolation};
-use super::registry::ConsumerReport;
-use super::{By, PageLru, Pass, Shrinker, Shrunk};
+use super::lru::PageLru;
+use super::shrinker::Shrinker;
+
+/// What a consumer did so far.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ConsumerReport {
+    /// Its name.
+    pub name: String,
+    /// Whether it is a [`Shrinker`], which counts objects, or a [`PageLru`], which counts pages.
+    pub objects: bool,
+    /// Passes over it.
+    pub passes: u64,
+    /// Objects or pages looked at.
+    pub scanned: u64,
+    /// Objects or pages given up.
+    pub freed: u64,
+    /// Times that a request waited because others had too many of its pages in hand.
+    pub stalls: u64,
+    /// What it said when it panicked. It is not called since.
+    pub panicked: Option<String>,
+    /// In a forked child: the parent forked in the middle of a call by another thread, so locks of
+    /// the consumer may be held for ever. It is not called here.
+    pub interrupted: bool,
+}
 
 /// What a consumer is.
 pub(super) enum Consumer {

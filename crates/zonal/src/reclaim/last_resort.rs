@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::OutOfMemory;
-use crate::pool::Builder;
+use zonal_core::platform::reclaimer::OutOfMemory;
+
 use crate::turn::Turn;
 
 /// How long a request waits for another one's last resort.
@@ -36,46 +36,13 @@ struct State {
     panicked: AtomicBool,
 }
 
-impl Builder {
-    /// What to do when a request that would not give up finds nothing, after everything was
-    /// reclaimed and drained: `callback` frees memory by any means, such as ending a job. It is
-    /// called by the thread that allocates, by one at a time, and at most 16 times for one request;
-    /// it may allocate, and gets what is left without a look at the watermarks.
-    ///
-    /// Not called for requests that must not wait, that would rather fail (`NORETRY`,
-    /// `RETRY_MAYFAIL`, `THISNODE`, without `FS`), or of orders above 3 (LB D.5).
-    ///
-    /// ```
-    /// use std::sync::{Arc, Mutex};
-    /// use zonal::reclaim::Answer;
-    /// use zonal::{Order, Pool};
-    ///
-    /// let calls = Arc::new(Mutex::new(0));
-    /// let counted = Arc::clone(&calls);
-    /// let pool = Pool::builder()
-    ///     .size(16 << 20)
-    ///     .on_out_of_memory(move |_| {
-    ///         *counted.lock().unwrap() += 1;
-    ///         Answer::Refuse
-    ///     })
-    ///     .build()?;
-    /// let mut pages = Vec::new();
-    /// while let Ok(page) = pool.alloc(Order::ZERO) {
-    ///     pages.push(page);
-    /// }
-    /// assert_eq!(*calls.lock().unwrap(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn on_out_of_memory(
-        mut self,
-        callback: impl Fn(&OutOfMemory) -> Answer + Send + Sync + 'static,
-    ) -> Builder {
-        self.last_resort = Some(LastResort { callback: Arc::new(callback), state: Arc::default() });
-        self
-    }
-}
-
 impl LastResort {
+    pub(crate) fn new(
+        callback: impl Fn(&OutOfMemory) -> Answer + Send + Sync + 'static,
+    ) -> LastResort {
+        LastResort { callback: Arc::new(callback), state: Arc::default() }
+    }
+
     /// Whether the request is worth another try.
     pub(super) fn call(&self, request: &OutOfMemory) -> bool {
         if self.state.panicked.load(Relaxed) {

@@ -17,18 +17,17 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Wea
 use std::time::{Duration, Instant};
 
 use zonal_core::machine::Machine;
-use zonal_core::platform::reclaimer::Reclaimer;
+use zonal_core::platform::reclaimer::{By, Holdings, OutOfMemory, Pass, Reclaimer, Shrunk, Unit};
 use zonal_core::reclaim::lists::shrink_lists;
 use zonal_core::reclaim::shrinker::ShrinkPass;
 use zonal_core::types::{NodeId, PAGE_SIZE};
 
 use super::calls::Calls;
-use super::entry::{Called, Consumer, Entry, Visit};
+use super::entry::{Called, Consumer, ConsumerReport, Entry, Visit};
 use super::inside::{self, Call, Inside};
 use super::last_resort::LastResort;
-use super::{
-    By, Holdings, OutOfMemory, PageLru, Pass, ScanRequest, Scanned, Shrinker, Shrunk, Unit,
-};
+use super::lru::PageLru;
+use super::shrinker::{ScanRequest, Scanned, Shrinker};
 
 /// The smallest object that a count of objects can mean, in bytes.
 const OBJECT_BYTES_MIN: u64 = 8;
@@ -80,29 +79,6 @@ pub(crate) struct Registry {
 pub struct Registration {
     registry: Weak<Registry>,
     id: u64,
-}
-
-/// What a consumer did so far.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct ConsumerReport {
-    /// Its name.
-    pub name: String,
-    /// Whether it is a [`Shrinker`], which counts objects, or a [`PageLru`], which counts pages.
-    pub objects: bool,
-    /// Passes over it.
-    pub passes: u64,
-    /// Objects or pages looked at.
-    pub scanned: u64,
-    /// Objects or pages given up.
-    pub freed: u64,
-    /// Times that a request waited because others had too many of its pages in hand.
-    pub stalls: u64,
-    /// What it said when it panicked. It is not called since.
-    pub panicked: Option<String>,
-    /// In a forked child: the parent forked in the middle of a call by another thread, so locks of
-    /// the consumer may be held for ever. It is not called here.
-    pub interrupted: bool,
 }
 
 impl Drop for Registration {
@@ -157,11 +133,11 @@ impl Registry {
         self.any.store(any && self.here.load(Relaxed), Relaxed);
     }
 
-    pub(super) fn add_lru(self: &Arc<Self>, lru: Arc<dyn PageLru>) -> Registration {
+    pub(crate) fn add_lru(self: &Arc<Self>, lru: Arc<dyn PageLru>) -> Registration {
         self.add(lru.name().to_owned(), Consumer::Lru(lru))
     }
 
-    pub(super) fn add_shrinker(self: &Arc<Self>, shrinker: Shrinker) -> Registration {
+    pub(crate) fn add_shrinker(self: &Arc<Self>, shrinker: Shrinker) -> Registration {
         let deferred = self.place.node_pages.iter().map(|_| AtomicU64::new(0)).collect();
         self.add(shrinker.name.clone(), Consumer::Shrinker { shrinker, deferred })
     }
@@ -190,7 +166,7 @@ impl Registry {
     }
 
     /// What each consumer did so far.
-    pub(super) fn report(&self) -> Vec<ConsumerReport> {
+    pub(crate) fn report(&self) -> Vec<ConsumerReport> {
         self.read().iter().map(|entry| entry.report()).collect()
     }
 

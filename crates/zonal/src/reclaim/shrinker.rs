@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use zonal_core::platform::reclaimer::By;
 use zonal_core::types::{NodeId, PAGE_SIZE};
-
-use super::By;
 
 /// What a shrinker is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -41,10 +41,10 @@ use super::layout::{
 use super::{FastRef, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS, RSEQ_SIGNATURE};
 use zonal_core::frame::{CPU_SHIFT, PCP_END, PCP_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
-use zonal_core::pcp::state::{NO_LIST, NR_LISTS, PCP_BYTES};
+use zonal_core::pcp::state::PCP_BYTES;
 use zonal_core::pcp::word::{
-    ACTIVE_MASK, ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV,
-    PUSH_DELTA, SLOW,
+    ACTIVE_MASK, ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, NO_LIST, NR_LISTS, POP_DELTA, POPS_PERIOD,
+    POPS_SHIFT, PREV, PUSH_DELTA, SLOW,
 };
 
 /// From a CPU's store to that of the next one.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal_core::frame::{PCP_END, PageWord, PcpId};
 use zonal_core::pcp::offsets::{self, list as at};
-use zonal_core::pcp::state::{NO_LIST, NR_LISTS, PCP_BYTES, Pcp};
-use zonal_core::pcp::word::{POPS_PERIOD, PcpWord, SLOTS_MAX};
+use zonal_core::pcp::state::{PCP_BYTES, Pcp};
+use zonal_core::pcp::word::{NO_LIST, NR_LISTS, POPS_PERIOD, PcpWord, SLOTS_MAX};
 use zonal_core::types::{CpuId, Migratetype, Order};
 
 use super::{

@@ -13,9 +13,9 @@ use super::layout::{
 use super::{FAST_TO_WORDS, Fast, FastRef, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
 use zonal_core::frame::{PCP_END, PCP_SHIFT, TAG_CACHED, TAG_MASK};
-use zonal_core::pcp::state::{NO_LIST, PCP_BYTES};
+use zonal_core::pcp::state::PCP_BYTES;
 use zonal_core::pcp::word::{
-    ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV, PREV_BIT,
+    ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, NO_LIST, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV, PREV_BIT,
     PUSH_DELTA, SLOW,
 };
 

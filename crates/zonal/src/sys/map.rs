@@ -43,11 +43,8 @@ mod place;
 mod tests;
 
 pub use numa::{BindMode, BindOutcome};
+pub use place::{ALIGN_2M, ALIGN_4M};
 
-/// 2 MiB: a huge page, and a pageblock.
-pub const ALIGN_2M: usize = 2 << 20;
-/// 4 MiB: the largest buddy block.
-pub const ALIGN_4M: usize = 4 << 20;
 /// Largest alignment that can be asked for.
 pub const ALIGN_MAX: usize = 1 << 30;
 

@@ -160,23 +160,6 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// Reads this machine's topology.
-    ///
-    /// # Errors
-    /// [`TopologyError`] names the file that is missing or malformed. A missing node folder is no
-    /// error: see [`Source::SysfsWithoutNodes`].
-    pub fn read() -> Result<Topology, TopologyError> {
-        Topology::read_from(&SysfsRoots::default())
-    }
-
-    /// Reads a topology from the files below `roots`.
-    ///
-    /// # Errors
-    /// As [`Topology::read`].
-    pub fn read_from(roots: &SysfsRoots) -> Result<Topology, TopologyError> {
-        read::read(roots)
-    }
-
     /// The nodes, ascending by id.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes

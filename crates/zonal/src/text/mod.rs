@@ -12,9 +12,9 @@
 //!
 //! let pool = Pool::builder().size(64 << 20).build()?;
 //! let _page = pool.alloc(Order::ZERO)?;
-//! let zoneinfo = pool.zoneinfo(Layout::Linux6_12).to_string();
+//! let zoneinfo = pool.state().zoneinfo(Layout::Linux6_12).to_string();
 //! assert!(zoneinfo.contains("        managed  16384\n"));
-//! println!("{zoneinfo}{}", pool.buddyinfo());
+//! println!("{zoneinfo}{}", pool.state().buddyinfo());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -40,8 +40,6 @@ pub use reading::State;
 pub use zonal_text::Layout;
 
 use zonal_core::policy::Policy;
-use zonal_core::types::NodeId;
-use zonal_text::{buddyinfo, meminfo, pagetypeinfo, vmstat, zoneinfo};
 
 use crate::pool::Pool;
 
@@ -57,50 +55,10 @@ pub fn layout_of(policy: &Policy) -> Layout {
 }
 
 impl Pool {
-    /// A reading of everything that the kernel's texts tell. Takes each zone's lock twice, and
-    /// walks the free lists under it.
+    /// A reading of everything that the kernel's texts tell: `/proc/zoneinfo` of the pool is
+    /// `pool.state().zoneinfo(layout)`. Takes each zone's lock twice, and walks the free lists
+    /// under it.
     pub fn state(&self) -> State {
         State::of(self.allocator())
-    }
-
-    /// `/proc/zoneinfo` of the pool. Texts that are to agree with each other come from one
-    /// [`state`](Self::state).
-    pub fn zoneinfo(&self, layout: Layout) -> zoneinfo::Document {
-        self.state().zoneinfo(layout)
-    }
-
-    /// `/proc/buddyinfo` of the pool.
-    pub fn buddyinfo(&self) -> buddyinfo::Document {
-        self.state().buddyinfo()
-    }
-
-    /// `/proc/pagetypeinfo` of the pool.
-    pub fn pagetypeinfo(&self) -> pagetypeinfo::Document {
-        self.state().pagetypeinfo()
-    }
-
-    /// `/proc/vmstat` of the pool.
-    pub fn vmstat(&self, layout: Layout) -> vmstat::Document {
-        self.state().vmstat(layout)
-    }
-
-    /// `nodeN/numastat`; all 0 for a node that the pool does not have.
-    pub fn numastat(&self, node: NodeId) -> vmstat::Document {
-        self.state().numastat(node)
-    }
-
-    /// `nodeN/meminfo`; all 0 for a node that the pool does not have.
-    pub fn node_meminfo(&self, node: NodeId, layout: Layout) -> meminfo::Document {
-        self.state().node_meminfo(node, layout)
-    }
-
-    /// `nodeN/vmstat`; all 0 for a node that the pool does not have.
-    pub fn node_vmstat(&self, node: NodeId, layout: Layout) -> vmstat::Document {
-        self.state().node_vmstat(node, layout)
-    }
-
-    /// All counters that an allocator has, as OpenMetrics text.
-    pub fn openmetrics(&self) -> String {
-        self.state().openmetrics()
     }
 }

@@ -52,18 +52,18 @@ fn every_text_reads_back_in_every_layout() {
         let pool = pool(policy);
         let pages = used(&pool);
         for layout in Layout::ALL {
-            let zoneinfo = pool.zoneinfo(layout);
+            let zoneinfo = pool.state().zoneinfo(layout);
             assert_eq!(zoneinfo.zones.len(), 2 * ZoneKind::ALL.len());
             reads_back(&zoneinfo);
-            reads_back(&pool.vmstat(layout));
+            reads_back(&pool.state().vmstat(layout));
             for node in pool.state().nodes() {
-                reads_back(&pool.node_vmstat(node, layout));
-                reads_back(&pool.node_meminfo(node, layout));
+                reads_back(&pool.state().node_vmstat(node, layout));
+                reads_back(&pool.state().node_meminfo(node, layout));
             }
         }
-        reads_back(&pool.buddyinfo());
-        reads_back(&pool.pagetypeinfo());
-        reads_back(&pool.numastat(NodeId(1)));
+        reads_back(&pool.state().buddyinfo());
+        reads_back(&pool.state().pagetypeinfo());
+        reads_back(&pool.state().numastat(NodeId(1)));
         drop(pages);
     }
 }
@@ -121,7 +121,7 @@ fn texts_of_one_reading_agree() {
 #[test]
 fn zones_of_a_node_are_printed_as_linux_orders_them() {
     let pool = pool(Policy::LINUX_6_12);
-    let zoneinfo = pool.zoneinfo(layout_of(pool.policy()));
+    let zoneinfo = pool.state().zoneinfo(layout_of(pool.policy()));
     assert_eq!(zoneinfo.layout, Layout::Linux6_12);
     let of = |node: u32| zoneinfo.zones.iter().filter(move |zone| zone.node == node);
     let names: Vec<&str> = of(0).map(|zone| zone.name.as_str()).collect();
@@ -142,7 +142,7 @@ fn nodes_are_in_order_wherever_their_memory_lies() {
     let zone = |node| ZoneSize { node, kind: ZoneKind::Normal, bytes: 16 * MIB };
     let builder = Pool::builder().zones(&[zone(1), zone(0)]).fake_nodes(2, CpuMap::RoundRobin);
     let pool = builder.build().unwrap();
-    let nodes: Vec<u32> = pool.buddyinfo().zones.iter().map(|zone| zone.node).collect();
+    let nodes: Vec<u32> = pool.state().buddyinfo().zones.iter().map(|zone| zone.node).collect();
     assert_eq!(nodes, [0, 1]);
 }
 
@@ -384,7 +384,7 @@ fn metrics_name_each_zone_and_end() {
     let pool = pool(Policy::ZONAL);
     let request = Request { order: Order::ZERO, gfp: Gfp::DMA32, node: None };
     let pages: Vec<Pages<'_>> = (0..3).map(|_| pool.alloc_with(request).unwrap()).collect();
-    let text = pool.openmetrics();
+    let text = pool.state().openmetrics();
     assert!(text.ends_with("# EOF\n"));
     for line in [
         "zonal_pgalloc_dma32_total 3\n",
@@ -401,7 +401,7 @@ fn metrics_name_each_zone_and_end() {
 
 #[test]
 fn metrics_explain_every_counter_that_means_something() {
-    let text = pool(Policy::ZONAL).openmetrics();
+    let text = pool(Policy::ZONAL).state().openmetrics();
     let groups = Group::ALL.into_iter().filter(|group| *group != Group::Memory);
     for counter in groups.flat_map(Group::meaningful) {
         let end = format!("{} {}", counter.name, counter.help);

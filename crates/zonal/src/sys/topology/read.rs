@@ -42,12 +42,31 @@ pub fn parse_list(text: &str) -> Result<Vec<u32>, String> {
     Ok(ids)
 }
 
+impl Topology {
+    /// Reads this machine's topology.
+    ///
+    /// # Errors
+    /// [`TopologyError`] names the file that is missing or malformed. A missing node folder is no
+    /// error: see [`Source::SysfsWithoutNodes`].
+    pub fn read() -> Result<Topology, TopologyError> {
+        Topology::read_from(&SysfsRoots::default())
+    }
+
+    /// Reads a topology from the files below `roots`.
+    ///
+    /// # Errors
+    /// As [`Topology::read`].
+    pub fn read_from(roots: &SysfsRoots) -> Result<Topology, TopologyError> {
+        read(roots)
+    }
+}
+
 /// Tries while CPUs come and go between the files of one reading.
 const TRIES: u32 = 16;
 
 /// Reads the topology below `roots`. A reading during which the online CPUs changed is made again:
 /// its files may tell of different moments.
-pub(super) fn read(roots: &SysfsRoots) -> Result<Topology, TopologyError> {
+fn read(roots: &SysfsRoots) -> Result<Topology, TopologyError> {
     let online = || files::snapshot(&roots.cpu.join("online")).ok();
     let mut before = online();
     for _ in 1..TRIES {

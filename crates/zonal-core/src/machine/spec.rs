@@ -1,0 +1,260 @@
+//! Nodes, zones and CPUs as the caller describes them, and whether such a machine can be.
+
+use core::fmt;
+
+use crate::frame::MAX_ZONE_FRAMES;
+use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
+use crate::policy::Policy;
+use crate::types::{NodeId, ZoneKind};
+use crate::zonelist::cache::POSITIONS_MAX;
+use crate::zonelist::order::NODES_MAX;
+
+/// Most zones an allocator has: page words name their pcp's zone in 12 bits.
+pub const ZONES_MAX: usize = 1 << 12;
+const _: () = assert!(ZONES_MAX <= POSITIONS_MAX);
+/// Most CPUs: page words name the CPU that caches a page in 16 bits, and the last number stands for
+/// "on the way".
+pub const CPUS_MAX: usize = (1 << 16) - 1;
+
+/// Nodes, zones and CPUs.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine<'a> {
+    /// Distances between nodes, row by row; 10 is local (LB A.3). Its length is nodes squared.
+    pub distances: &'a [u8],
+    /// Populated zones, by ascending start, none overlapping another.
+    pub zones: &'a [ZoneSpec],
+    /// The node of each CPU, by CPU id.
+    pub cpus: &'a [NodeId],
+    /// Bytes of last-level cache that one CPU may count as its own (LB E.5); 0 if not known.
+    pub cache_slice_bytes: u64,
+    /// The last-level cache of each CPU, by CPU id, as any number; empty if not known.
+    pub caches: &'a [u16],
+}
+
+/// One populated zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneSpec {
+    /// Its node.
+    pub node: NodeId,
+    /// What it is for.
+    pub kind: ZoneKind,
+    /// First page frame.
+    pub start_pfn: u64,
+    /// Pages up to the last frame, holes included.
+    pub spanned: u64,
+    /// Pages without holes.
+    pub present: u64,
+}
+
+/// Why a machine cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MachineError {
+    /// No zone has a page.
+    NoMemory,
+    /// There is no CPU.
+    NoCpu,
+    /// More of something than fits: what, how many, at most.
+    TooMany(&'static str, u64, u64),
+    /// The distance table has this many entries; it needs that many.
+    Distances(usize, usize),
+    /// A distance below 10, or a node not at 10 from itself: from, to, value.
+    Distance(u16, u16, u8),
+    /// A zone (by position) or CPU names a node that does not exist.
+    NoSuchNode(&'static str, usize, u16),
+    /// The zone at this position has no pages, or more present than spanned.
+    ZoneSize(usize),
+    /// The zone at this position starts before the one in front of it ends.
+    ZoneOrder(usize),
+    /// The node already has a zone of this kind: position of the second.
+    ZoneTwice(usize),
+    /// A slice of metadata has fewer records than the layout asks for: which, given, needed.
+    Metadata(&'static str, usize, usize),
+}
+
+impl fmt::Display for MachineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            MachineError::NoMemory => f.write_str("no zone has any memory; give at least one page"),
+            MachineError::NoCpu => f.write_str("the machine has no CPU; give at least one"),
+            MachineError::TooMany(what, given, most) => {
+                write!(f, "{given} {what}, but at most {most} are possible")
+            }
+            MachineError::Distances(given, needed) => {
+                write!(f, "the distance table has {given} entries, but nodes squared is {needed}")
+            }
+            MachineError::Distance(from, to, value) => write!(
+                f,
+                "distance {value} from node {from} to node {to}: a node is at 10 from itself, \
+                 others at 10 to 255"
+            ),
+            MachineError::NoSuchNode(what, which, node) => {
+                write!(f, "{what} {which} is on node {node}, which does not exist")
+            }
+            MachineError::ZoneSize(zone) => {
+                write!(f, "zone {zone}: present pages must be at least 1 and at most the span")
+            }
+            MachineError::ZoneOrder(zone) => {
+                write!(f, "zone {zone} starts before the end of the zone in front of it")
+            }
+            MachineError::ZoneTwice(zone) => {
+                write!(f, "zone {zone}: its node already has a zone of that kind")
+            }
+            MachineError::Metadata(what, given, needed) => {
+                write!(f, "{given} records of {what} were given, the layout needs {needed}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for MachineError {}
+
+impl Machine<'_> {
+    /// Nodes: the distance table is square.
+    pub fn nodes(&self) -> usize {
+        self.distances.len().isqrt()
+    }
+
+    /// CPUs of a node.
+    pub fn node_cpus(&self, node: NodeId) -> u32 {
+        self.cpus.iter().filter(|of| **of == node).count() as u32
+    }
+
+    /// Whether pageblocks are grouped by mobility: where the policy leaves it open, on machines
+    /// that are not too small for it (LB A.5, with the high watermarks still zero).
+    pub fn grouping(&self, policy: &Policy) -> bool {
+        let pages = self.zones.iter().map(|zone| zone.present).sum();
+        policy.mobility_grouping.resolve(pages)
+    }
+
+    /// Pages a pcp's largest stack must hold: what the limits of LB E.4 allow, and the largest
+    /// refill. Stores of CPUs on other nodes get together as much as the node's own, so that
+    /// metadata stays in proportion. With `SizeRule::SixBatches` a fraction gives *each*
+    /// CPU that part of the zone, so there is room for the policy's fraction only: one that is
+    /// written later and asks for more fills the stacks, which are then drained as if they were at
+    /// their limit.
+    fn pcp_pages(&self, zone: &ZoneSpec, cpu: NodeId, policy: &Policy) -> usize {
+        let own = self.node_cpus(zone.node);
+        let all = self.cpus.len() as u32;
+        // The low watermark may be raised up to the whole zone while the allocator runs; lists that
+        // hold more than their share of an eighth would be most of the zone, and are cut there.
+        let largest = |fraction| {
+            let inputs = SizeInputs {
+                managed: zone.present,
+                low_watermark: zone.present / u64::from(size::HIGH_FRACTION_MIN),
+                node_cpus: own,
+                machine_cpus: all,
+                cap_pages: policy.pcp.batch_cap_pages,
+                fraction,
+            };
+            size::sizes(policy.pcp.size, &inputs)
+        };
+        let (set, auto) = (largest(policy.pcp.high_fraction), largest(HighFraction::AUTO));
+        let most = |sizes: Sizes| sizes.high_min.max(sizes.high_max);
+        let batch = set.batch.max(auto.batch);
+        let mut high = most(set).max(most(auto));
+        if let most @ 1.. = policy.pcp.high_batches {
+            high = high.min(most.saturating_mul(batch));
+        }
+        // A refill leaves room for a batch below `high` (LB E.6), however often it has doubled.
+        let chunk = (batch << policy.pcp.scale_max).min(high);
+        let others = all - own;
+        if cpu != zone.node && own != 0 && others > own {
+            high = (u64::from(high) * u64::from(own) / u64::from(others)) as u32;
+        }
+        high.max(chunk) as usize + batch as usize
+    }
+
+    /// The same for a pcp of this set: 0, or 1 for cold pages.
+    pub(crate) fn set_pages(
+        &self,
+        set: usize,
+        zone: &ZoneSpec,
+        cpu: NodeId,
+        policy: &Policy,
+    ) -> usize {
+        match set {
+            #[cfg(feature = "history")]
+            1 => {
+                let cap_pages = policy.pcp.batch_cap_pages;
+                let sizes = crate::pcp::history::cold::sizes(zone.present, cap_pages);
+                (sizes.high_max + sizes.batch) as usize
+            }
+            _ => self.pcp_pages(zone, cpu, policy),
+        }
+    }
+
+    /// # Errors
+    /// [`MachineError`] where the machine cannot be.
+    pub fn check(&self) -> Result<(), MachineError> {
+        let nodes = self.nodes();
+        if nodes * nodes != self.distances.len() || nodes == 0 {
+            let needed = nodes.max(1) * nodes.max(1);
+            return Err(MachineError::Distances(self.distances.len(), needed));
+        }
+        for (what, given, most) in [
+            ("nodes", nodes, NODES_MAX),
+            ("zones", self.zones.len(), ZONES_MAX),
+            ("CPUs", self.cpus.len(), CPUS_MAX),
+        ] {
+            if given > most {
+                return Err(MachineError::TooMany(what, given as u64, most as u64));
+            }
+        }
+        if self.zones.is_empty() {
+            return Err(MachineError::NoMemory);
+        }
+        if self.cpus.is_empty() {
+            return Err(MachineError::NoCpu);
+        }
+        self.check_distances(nodes)?;
+        for (cpu, node) in self.cpus.iter().enumerate() {
+            if node.0 as usize >= nodes {
+                return Err(MachineError::NoSuchNode("CPU", cpu, node.0));
+            }
+        }
+        self.check_zones(nodes)
+    }
+
+    fn check_distances(&self, nodes: usize) -> Result<(), MachineError> {
+        for from in 0..nodes {
+            for to in 0..nodes {
+                let value = self.distances[from * nodes + to];
+                if value < 10 || (from == to && value != 10) {
+                    return Err(MachineError::Distance(from as u16, to as u16, value));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_zones(&self, nodes: usize) -> Result<(), MachineError> {
+        let mut end = 0;
+        for (position, zone) in self.zones.iter().enumerate() {
+            if zone.node.0 as usize >= nodes {
+                return Err(MachineError::NoSuchNode("zone", position, zone.node.0));
+            }
+            if zone.present == 0 || zone.present > zone.spanned {
+                return Err(MachineError::ZoneSize(position));
+            }
+            if zone.spanned > MAX_ZONE_FRAMES as u64 {
+                let most = MAX_ZONE_FRAMES as u64;
+                return Err(MachineError::TooMany("pages in one zone", zone.spanned, most));
+            }
+            let too_far = MachineError::TooMany("page frame numbers", u64::MAX, 1 << 52);
+            let next = zone.start_pfn.checked_add(zone.spanned).ok_or(too_far)?;
+            if zone.start_pfn < end {
+                return Err(MachineError::ZoneOrder(position));
+            }
+            if next > 1 << 52 {
+                return Err(too_far);
+            }
+            let before = &self.zones[..position];
+            if before.iter().any(|other| (other.node, other.kind) == (zone.node, zone.kind)) {
+                return Err(MachineError::ZoneTwice(position));
+            }
+            end = next;
+        }
+        Ok(())
+    }
+}
