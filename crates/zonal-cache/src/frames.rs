@@ -9,7 +9,9 @@
 //! - **FRAME-3** an [`Exclusive`] is the only right to its frame (STATE-1), so it alone may change
 //!   bytes; the [`Shared`] ones read.
 //! - **FRAME-4** the pool lives as long as the table, which holds a reference to it.
+//! - **FRAME-5** a [`Kept`] right refers to a table that its `Arc` leads to, and goes before it.
 
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -287,5 +289,56 @@ impl<'a> Exclusive<'a> {
 impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
         self.frames.change(self.frame, PageState::unlock);
+    }
+}
+
+/// A right that keeps the table it refers to, instead of borrowing it (FRAME-5).
+#[derive(Debug)]
+pub struct Kept<R, K> {
+    right: R,
+    // Behind the right, so that it goes last.
+    _keep: Arc<K>,
+}
+
+impl<R, K> Deref for Kept<R, K> {
+    type Target = R;
+    fn deref(&self) -> &R {
+        &self.right
+    }
+}
+
+impl<R, K> DerefMut for Kept<R, K> {
+    fn deref_mut(&mut self) -> &mut R {
+        &mut self.right
+    }
+}
+
+/// The table as the right of a `Kept` has it.
+///
+/// # Panics
+/// If it is another table than what `keep` leads to: a bug of the crate.
+fn kept<'a, K>(frames: &'a Frames, keep: &'a Arc<K>, of: fn(&K) -> &Frames) -> &'static Frames {
+    assert!(std::ptr::eq(of(keep), frames), "a right to a page of another cache");
+    let frames: *const Frames = frames;
+    // SAFETY: (1) the table is reached by a shared reference to what the `Arc` holds, so it stays
+    // where it is while an `Arc` does, which the caller puts beside the result (FRAME-5).
+    unsafe { &*frames }
+}
+
+impl Shared<'_> {
+    /// The same right, which keeps `keep` from now on; `of` leads from there to its table.
+    pub fn keep<K>(self, keep: &Arc<K>, of: fn(&K) -> &Frames) -> Kept<Shared<'static>, K> {
+        let shared = std::mem::ManuallyDrop::new(self);
+        let frames = kept(shared.frames, keep, of);
+        Kept { right: Shared { frames, frame: shared.frame }, _keep: Arc::clone(keep) }
+    }
+}
+
+impl Exclusive<'_> {
+    /// As [`Shared::keep`].
+    pub fn keep<K>(self, keep: &Arc<K>, of: fn(&K) -> &Frames) -> Kept<Exclusive<'static>, K> {
+        let exclusive = std::mem::ManuallyDrop::new(self);
+        let frames = kept(exclusive.frames, keep, of);
+        Kept { right: Exclusive { frames, frame: exclusive.frame }, _keep: Arc::clone(keep) }
     }
 }

@@ -14,7 +14,7 @@ use crate::errors::Cursor;
 use crate::file::File;
 use crate::fill::{READ_MAX, Touch};
 use crate::flusher::PATIENCE;
-use crate::frames::{Exclusive, Shared};
+use crate::frames::{Exclusive, Frames, Shared};
 use crate::index::Found;
 use crate::inner::Inner;
 use crate::lock::Until;
@@ -60,6 +60,11 @@ impl CachedFile {
             written: u64::MAX.into(),
             mapped: false,
         }
+    }
+
+    /// The table of the cache's pages.
+    pub(crate) fn frames(&self) -> &Frames {
+        &self.inner().frames
     }
 
     fn inner(&self) -> &Inner {

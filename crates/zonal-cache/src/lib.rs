@@ -84,7 +84,7 @@
 //! | `fill` | pages from the pool and the store |
 //! | `closing` | files leave the cache |
 //! | `owner` | the cache's threads, and its end |
-//! | `pin`, `handle`, `cache`, `builder` | what a program holds |
+//! | `pin`, `handle`, `pin_owned`, `cache`, `builder` | what a program holds |
 //!
 //! # Locks
 //! In this order. No lock is held while a page is waited for; none but `resize`, shared, while one
@@ -120,6 +120,7 @@ mod lru;
 mod options;
 mod owner;
 mod pin;
+mod pin_owned;
 mod ranges;
 mod readahead;
 mod reclaim;
@@ -134,5 +135,6 @@ pub use cache::{Cache, CloseError};
 pub use durable::LostWrites;
 pub use handle::CachedFile;
 pub use pin::{PinnedPage, PinnedPageMut};
+pub use pin_owned::{OwnedPinnedPage, OwnedPinnedPageMut};
 pub use stats::Stats;
 pub use store::{FileStore, Store};

@@ -33,6 +33,11 @@ impl<'f> PinnedPage<'f> {
     pub(crate) fn new(page: Shared<'f>, len: usize) -> PinnedPage<'f> {
         PinnedPage { page, len }
     }
+
+    /// The right and the length.
+    pub(crate) fn into_parts(self) -> (Shared<'f>, usize) {
+        (self.page, self.len)
+    }
 }
 
 impl Deref for PinnedPage<'_> {
@@ -76,6 +81,11 @@ impl<'f> PinnedPageMut<'f> {
     /// As [`PinnedPage::new`], for an exclusive right.
     pub(crate) fn new(page: Exclusive<'f>, len: usize) -> PinnedPageMut<'f> {
         PinnedPageMut { page, len }
+    }
+
+    /// The right and the length.
+    pub(crate) fn into_parts(self) -> (Exclusive<'f>, usize) {
+        (self.page, self.len)
     }
 }
 

@@ -127,3 +127,29 @@ fn a_thread_that_panics_with_a_pin_lets_go_of_it() {
     drop(file);
     end(cache, &pool);
 }
+
+#[test]
+fn an_owned_pin_keeps_its_file_cache_and_pool_on_any_thread() {
+    let pool = pool();
+    let weak = Arc::downgrade(&pool);
+    let store = MemStore::new(pattern(3, 3 * PAGE as usize));
+    let cache = Cache::new(pool.clone()).unwrap();
+    let file = Arc::new(cache.open_store(store.clone()).unwrap());
+    let (first, mut last) = (file.pin_owned(0).unwrap(), file.pin_mut_owned(2).unwrap());
+    assert!(file.pin_owned(3).is_err(), "behind the end");
+    // What is pinned stays where it is, whatever is wanted of the cache.
+    cache.evict(100);
+    drop((file, cache, pool));
+    let thread = std::thread::spawn(move || {
+        last.fill(7);
+        assert_eq!(first[..], pattern(3, PAGE as usize));
+        drop(last);
+        first
+    });
+    let first = thread.join().unwrap();
+    assert!(weak.upgrade().is_some());
+    assert_eq!(first[1], pattern(3, PAGE as usize)[1]);
+    drop(first);
+    assert!(weak.upgrade().is_none(), "the last pin takes all with it");
+    assert_eq!(store.bytes()[2 * PAGE as usize..], [7; PAGE as usize]);
+}

@@ -37,6 +37,46 @@
 //! assert_eq!(bytes[0], 0);
 //! ```
 //!
+//! A borrowed page does not go where nothing may be borrowed; an owned one does. It has one owner,
+//! and its bytes do not outlive it either:
+//!
+//! ```compile_fail,E0597
+//! let pool = zonal::Pool::builder().size(64 << 20).build().unwrap();
+//! let page = pool.alloc(zonal::Order::ZERO).unwrap();
+//! std::thread::spawn(move || println!("{}", page[0])).join().unwrap();
+//! ```
+//! ```compile_fail,E0599
+//! let pool = zonal::Pool::builder().size(64 << 20).build().unwrap();
+//! let page = pool.alloc(zonal::Order::ZERO).unwrap().into_owned();
+//! let (one, two) = (page.clone(), page);
+//! ```
+//! ```compile_fail,E0382
+//! let pool = zonal::Pool::builder().size(64 << 20).build().unwrap();
+//! let borrowed = pool.alloc(zonal::Order::ZERO).unwrap();
+//! let owned = borrowed.into_owned();
+//! println!("{} {}", owned[0], borrowed[0]);
+//! ```
+//! ```compile_fail,E0505
+//! let pool = zonal::Pool::builder().size(64 << 20).build().unwrap();
+//! let page = pool.alloc(zonal::Order::ZERO).unwrap().into_owned();
+//! let bytes: &[u8] = &page;
+//! drop(page);
+//! assert_eq!(bytes[0], 0);
+//! ```
+//! ```compile_fail,E0505
+//! let pool = zonal::Pool::builder().size(64 << 20).build().unwrap();
+//! let page = pool.alloc(zonal::Order::ZERO).unwrap().into_owned();
+//! let page = page.into_pages(&pool).unwrap();
+//! drop(pool);
+//! assert_eq!(page[0], 0);
+//! ```
+//! ```compile_fail,E0133
+//! let pool = zonal::Pool::builder().size(64 << 20).build().unwrap();
+//! let (page, order) = pool.alloc(zonal::Order::ZERO).unwrap().into_owned().into_raw();
+//! let one = zonal::OwnedPages::from_raw(&pool, page, order);
+//! let two = zonal::OwnedPages::from_raw(&pool, page, order);
+//! ```
+//!
 //! The allocator behind a pool, which frees pages by number and takes memory in use online, is not
 //! to be had:
 //!
@@ -123,6 +163,9 @@
 //! page[0] = 1;
 //! let bytes: &[u8] = &page;
 //! assert_eq!(bytes[0], 1);
+//! let page = page.into_owned();
+//! let page = std::thread::spawn(move || page).join().unwrap();
+//! let page = page.into_pages(&pool).unwrap();
 //! let (page, order) = page.into_raw();
 //! // SAFETY: (1) as above.
 //! unsafe { pool.free_pages(page, order) }.unwrap();

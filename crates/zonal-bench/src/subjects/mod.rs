@@ -4,6 +4,7 @@
 //! |--|--|
 //! | `rseq-bare` | the limit: per-CPU stacks, one rseq section per operation, no checks |
 //! | `zonal`, `zonal-lock`, `zonal-nostat` | the pool under test, see `zonal.rs` |
+//! | `zonal-pages`, `zonal-owned` | the same through pages that free themselves |
 //! | `thread-vec` | a thread-local Vec of pages: what an application writes first |
 //! | `mutex-buddy` | a global lock around a buddy with full merging: what a kernel starts with |
 //! | `mmap` | mmap and munmap for every block: no allocator at all |
@@ -30,7 +31,7 @@ pub use mmap::Mmap;
 pub use mutex_buddy::MutexBuddy;
 pub use rseq_bare::RseqBare;
 pub use thread_vec::ThreadVec;
-pub use zonal::Zonal;
+pub use zonal::{Zonal, ZonalPages};
 
 use crate::error::BenchError;
 use crate::row::Skip;
@@ -40,11 +41,13 @@ use crate::{Crew, LIMIT};
 use std::sync::Arc;
 
 /// The names of all subjects in this module, in the order of [`all`].
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 12] = [
     LIMIT,
     "zonal",
     "zonal-lock",
     "zonal-nostat",
+    "zonal-pages",
+    "zonal-owned",
     "thread-vec",
     "mutex-buddy",
     "mmap",
@@ -61,6 +64,8 @@ pub fn all(crew: &Arc<Crew>) -> (Vec<Box<dyn Runner>>, Vec<Skip>) {
         Zonal::rseq(sizing).map(|subject| Local::boxed(subject, crew)),
         Zonal::lock(sizing).map(|subject| Local::boxed(subject, crew)),
         Zonal::without_stats(sizing).map(|subject| Local::boxed(subject, crew)),
+        ZonalPages::<false>::new(sizing).map(|subject| Local::boxed(subject, crew)),
+        ZonalPages::<true>::new(sizing).map(|subject| Local::boxed(subject, crew)),
         boxed(ThreadVec::new(sizing), crew),
         boxed(MutexBuddy::new(sizing), crew),
         Ok(Local::boxed(Mmap, crew)),

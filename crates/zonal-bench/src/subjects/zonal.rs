@@ -5,13 +5,15 @@
 //! | `zonal` | the default pool; its stores are kept consistent by rseq |
 //! | `zonal-lock` | the same pool where rseq cannot be used: a lock per store |
 //! | `zonal-nostat` | the default pool with NUMA events switched off |
+//! | `zonal-pages` | the default pool through [`Pages`], which borrow it |
+//! | `zonal-owned` | the default pool through [`OwnedPages`], which do not |
 //!
 //! Blocks go through `Pool::alloc_pages` and `Pool::free_pages`, the raw calls; the refresh thread
 //! runs once a second, as in any program.
 
 use std::ptr::NonNull;
 
-use zonal::{Gfp, Mode, Order, Policy, Pool};
+use zonal::{Gfp, Mode, Order, OwnedPages, Pages, Policy, Pool};
 
 use crate::cell::{Bench, Cell};
 use crate::subject::{PAGE, Sizing, Subject};
@@ -127,5 +129,48 @@ unsafe impl Subject for Zonal {
         // SAFETY: (1) this function's contract (2).
         let freed = unsafe { self.pool.free_bulk(blocks, order_of(order)) };
         debug_assert!(freed.is_ok(), "{freed:?}");
+    }
+}
+
+/// The same pool through pages that free themselves.
+pub struct ZonalPages<const OWNED: bool>(Zonal);
+
+impl<const OWNED: bool> ZonalPages<OWNED> {
+    /// The default pool.
+    ///
+    /// # Errors
+    /// Why it cannot run here.
+    pub fn new(sizing: Sizing) -> Result<ZonalPages<OWNED>, String> {
+        let name = if OWNED { "zonal-owned" } else { "zonal-pages" };
+        Ok(ZonalPages(Zonal { name, ..Zonal::rseq(sizing)? }))
+    }
+}
+
+// SAFETY: (1) and (2) what the pool promises.
+unsafe impl<const OWNED: bool> Subject for ZonalPages<OWNED> {
+    fn name(&self) -> &str {
+        self.0.name
+    }
+
+    #[inline]
+    unsafe fn alloc(&self, order: u32) -> *mut u8 {
+        let order = if order == 0 { Order::ZERO } else { order_of(order) };
+        let Ok(pages) = self.0.pool.alloc(order) else { return std::ptr::null_mut() };
+        let (start, _) = if OWNED { pages.into_owned().into_raw() } else { pages.into_raw() };
+        start.as_ptr()
+    }
+
+    #[inline]
+    unsafe fn free(&self, block: *mut u8, order: u32) {
+        let order = if order == 0 { Order::ZERO } else { order_of(order) };
+        // SAFETY: (1) this function's contract (1): a block is no null.
+        let start = unsafe { NonNull::new_unchecked(block) };
+        if OWNED {
+            // SAFETY: (1) from `alloc` of this subject, by contract (1); (2) by contract (2).
+            drop(unsafe { OwnedPages::from_raw(&self.0.pool, start, order) });
+        } else {
+            // SAFETY: (1) as above.
+            drop(unsafe { Pages::from_raw(&self.0.pool, start, order) });
+        }
     }
 }

@@ -365,6 +365,13 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
     }
 
+    /// Ends the fast path for good: once this has returned, no fast operation is under way and none
+    /// commits, whatever the zones' state. For an allocator whose last pages are on their way back.
+    /// `false`: the platform could not fence a CPU, so one may still be under way there.
+    pub fn retire(&self) -> bool {
+        Limits::new(&self.tables).retire()
+    }
+
     /// Checks every zone, store and page word. The caller makes sure that nothing runs meanwhile.
     ///
     /// # Errors

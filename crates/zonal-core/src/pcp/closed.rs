@@ -6,7 +6,7 @@ use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{NO_LIST, NR_LISTS, PcpWord};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
-use crate::zone::state::{FAST_FREE, RECORDED, Zone};
+use crate::zone::state::{FAST_FREE, NO_FAST, Zone};
 
 /// What a zone's `fast` must have for fast operations on order-0 pages: both ways free.
 const FAST_ALL: u32 = FAST_FREE | 1;
@@ -464,8 +464,8 @@ impl Drop for Closed<'_> {
         }
         self.set_limit();
         // Under pressure every operation has something to decide (LB D.4 step 5, E.7); where events
-        // are recorded each one has something to write.
-        let slow = self.zone.fast.load(Relaxed) & (FAST_ALL | RECORDED) != FAST_ALL;
+        // are recorded each one has something to write, and a retired zone has none (ZONE-4).
+        let slow = self.zone.fast.load(Relaxed) & (FAST_ALL | NO_FAST) != FAST_ALL;
         // Release: pairs with the word read of a fast operation, which must see these limits once
         // it sees this word.
         self.pcp.word.store(self.word.with_slow(slow).0, Ordering::Release);

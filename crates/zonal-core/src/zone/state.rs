@@ -5,9 +5,11 @@
 //!   the zone lock is free; `lost` is 0 but for the one update that counts nothing (FOLD-2).
 //! - **ZONE-2** `listed` and `highatomic_free` repeat the buddy's state of the last unlock.
 //! - **ZONE-3** bit `o` of `fast` is set only if an allocation of order `o` without any special
-//!   right would pass the high watermark (LB D.4 step 5) and no flag asks for more work on the way.
-//! - **ZONE-4** while `RECORDED` is set no pcp of the zone opens for fast operations; whoever
-//!   sets it closes and opens each pcp once (`pcp/closed.rs`, `alloc/limits/counters.rs`).
+//!   right would pass the high watermark (LB D.4 step 5) and no flag asks for more work on the
+//!   way.
+//! - **ZONE-4** while `RECORDED` or `RETIRED` is set no pcp of the zone opens for fast
+//!   operations; whoever sets one closes and opens each pcp once (`pcp/closed.rs`,
+//!   `alloc/limits/counters.rs`).
 //! - **ZONE-5** `strays` only falls, but in a forked child before anything runs there; it is 0
 //!   where the process was never forked.
 //!
@@ -42,7 +44,11 @@ pub const BOOSTED: u32 = 1 << 18;
 /// Each allocation is written to a delta of its CPU, so none may go by a fast path (LB F.7). Set
 /// while NUMA events are kept in one of the storages that record them.
 pub const RECORDED: u32 = 1 << 19;
-const FLAGS: u32 = BELOW_HIGH | RECLAIM_ACTIVE | BOOSTED | RECORDED;
+/// The fast path has ended for good: [`Allocator::retire`](crate::alloc::Allocator::retire).
+pub const RETIRED: u32 = 1 << 20;
+/// Flags that keep every pcp of the zone closed to fast operations (ZONE-4).
+pub(crate) const NO_FAST: u32 = RECORDED | RETIRED;
+const FLAGS: u32 = BELOW_HIGH | RECLAIM_ACTIVE | BOOSTED | NO_FAST;
 
 /// Strays of a forked child that were not counted yet (ZONE-5).
 const STRAYS_UNKNOWN: u64 = u64::MAX;
@@ -306,6 +312,10 @@ impl Zone {
         } else {
             self.fast.fetch_and(!RECORDED, Relaxed);
         }
+    }
+    /// Sets [`RETIRED`], for good; the other bits stay.
+    pub(crate) fn retire(&self) {
+        self.fast.fetch_or(RETIRED, Relaxed);
     }
     pub(crate) fn clear_flag(&self, flag: u32) -> bool {
         self.fast.fetch_and(!flag, Relaxed) & flag != 0

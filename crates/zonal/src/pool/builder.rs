@@ -311,6 +311,7 @@ impl Builder {
             trimming: std::sync::Mutex::default(),
             growth: grow::Growth::default(),
             misuses: super::misuse::Misuses::new(self.misuse.clone()),
+            life: super::life::Life::new(),
             worker: std::sync::Mutex::default(),
             background: super::background::Background::default(),
             wants_background: self.background,

@@ -37,6 +37,7 @@ use zonal_core::alloc::Held;
 
 use super::background::Paused;
 use super::budget::Withheld;
+use super::life::Orphan;
 use super::worker::Worker;
 use super::{Shared, faults};
 use crate::platform::ProcessPlatform;
@@ -87,6 +88,8 @@ struct FrozenPool {
     /// Nobody starts or ends a refresh thread.
     _worker: MutexGuard<'static, Option<Worker>>,
     background: Paused<'static>,
+    /// No block of an orphan is on its way back.
+    _life: MutexGuard<'static, Orphan>,
     _budget: MutexGuard<'static, Withheld>,
 }
 
@@ -153,6 +156,7 @@ fn freeze() -> Frozen {
 }
 
 fn freeze_pool(shared: &'static Shared) -> FrozenPool {
+    let life = shared.life.lock();
     let budget = shared.budget.lock();
     let background = shared.background.pause();
     let worker = shared.worker();
@@ -174,6 +178,7 @@ fn freeze_pool(shared: &'static Shared) -> FrozenPool {
         consumers,
         _worker: worker,
         background,
+        _life: life,
         _budget: budget,
     }
 }
@@ -185,6 +190,7 @@ impl Frozen {
             let shared = pool.shared;
             shared.allocator.expect_strays();
             shared.budget.forked();
+            shared.life.forked();
             pool.consumers.forked();
             pool.bells.forked();
             pool.background.forked();

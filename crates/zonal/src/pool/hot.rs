@@ -136,6 +136,37 @@ impl FastRef {
         if pushed { Ok(()) } else { Err(frame) }
     }
 
+    /// A block of any order by the fast path. `false`: nothing was done. Nothing of the pool is
+    /// touched behind the commit (LIFE-2).
+    pub(super) fn push_block(self, start: NonNull<u8>, order: Order) -> bool {
+        let Some((frame, list)) = self.known_frame(start).zip(self.list(order)) else {
+            return false;
+        };
+        let pushed = if order == Order::ZERO {
+            // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers
+            // every thread; (3) the frame is the pool's.
+            unsafe { rseq::push_page(self, frame) }
+        } else {
+            // SAFETY: (1) to (3) as above; (4) so is the list.
+            unsafe { rseq::push_block(self, list, frame) }
+        };
+        pushed || self.push_again(frame, list)
+    }
+
+    /// Pushes a block that was not pushed while another list was active. `false`: nothing was done.
+    #[inline]
+    fn push_again(self, frame: usize, list: usize) -> bool {
+        // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
+        // thread; (3) the list is the pool's.
+        while unsafe { rseq::switch(self, list) } {
+            // SAFETY: (1) and (2) as above; (3) the frame is the pool's; (4) so is the list.
+            if unsafe { rseq::push_block(self, list, frame) } {
+                return true;
+            }
+        }
+        false
+    }
+
     /// The list of an order, as the sequences take it; `None` also where the fast path is off.
     #[inline(always)]
     fn list(self, order: Order) -> Option<usize> {
@@ -176,36 +207,6 @@ impl Shared {
         if popped.frame != NO_FRAME {
             self.allocator.count_stray(pcp.cpu);
         }
-    }
-
-    /// A block of any order by the fast path. `false`: nothing was done.
-    pub(super) fn push_block(&self, start: NonNull<u8>, order: Order) -> bool {
-        let Some((frame, list)) = self.fast.known_frame(start).zip(self.fast.list(order)) else {
-            return false;
-        };
-        let pushed = if order == Order::ZERO {
-            // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers
-            // every thread; (3) the frame is the pool's.
-            unsafe { rseq::push_page(self.fast, frame) }
-        } else {
-            // SAFETY: (1) to (3) as above; (4) so is the list.
-            unsafe { rseq::push_block(self.fast, list, frame) }
-        };
-        pushed || self.push_again(frame, list)
-    }
-
-    /// Pushes a block that was not pushed while another list was active. `false`: nothing was done.
-    #[inline]
-    fn push_again(&self, frame: usize, list: usize) -> bool {
-        // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
-        // thread; (3) the list is the pool's.
-        while unsafe { rseq::switch(self.fast, list) } {
-            // SAFETY: (1) and (2) as above; (3) the frame is the pool's; (4) so is the list.
-            if unsafe { rseq::push_block(self.fast, list, frame) } {
-                return true;
-            }
-        }
-        false
     }
 }
 
@@ -306,7 +307,7 @@ impl Pool {
     /// A push left. The order is known by its list.
     #[inline(never)]
     fn free_again(&self, frame: usize, list: usize) -> Result<(), FreeError> {
-        if self.shared.push_again(frame, list) {
+        if self.fast.push_again(frame, list) {
             return Ok(());
         }
         let (order, _) = self.shared.allocator.tables().lists().of(rseq::list_at(list));

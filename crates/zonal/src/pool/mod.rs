@@ -13,7 +13,9 @@
 //! | `debug` | what `{:?}` says of a pool |
 //! | `hot` | the way in and out of the fast path, and what follows when it leaves |
 //! | `records` | the metadata mapping |
-//! | `pages` | owned pages that free themselves |
+//! | `pages` | pages that free themselves, borrowed from the pool |
+//! | `owned` | the same without the borrow |
+//! | `life` | handles, and blocks that outlive the last of them |
 //! | `thread` | threads of the pool, and what they own |
 //! | `worker` | the refresh thread |
 //! | `upkeep` | what it does: decay, remote pages, background trim |
@@ -45,7 +47,9 @@ mod fork;
 mod grow;
 mod held;
 mod hot;
+mod life;
 mod misuse;
+mod owned;
 mod pages;
 mod poison;
 mod records;
@@ -60,6 +64,7 @@ pub use explain::Explanation;
 pub use faults::{FailAlloc, FailCounts};
 pub use held::HeldReport;
 pub use misuse::{Misuse, OnMisuse};
+pub use owned::OwnedPages;
 pub use pages::Pages;
 pub use trim::TrimError;
 
@@ -91,7 +96,8 @@ use worker::Worker;
 pub(crate) type PoolAllocator = Allocator<'static, ProcessPlatform>;
 
 /// A pool of pages: real memory under the zoned allocator, from which threads take blocks of 4 KiB
-/// to 4 MiB of the node they run on. They share it by reference.
+/// to 4 MiB of the node they run on. They share it by reference, or by handles: a clone is another
+/// handle of the same pool.
 ///
 /// ```
 /// use zonal::{Order, Pool};
@@ -102,8 +108,9 @@ pub(crate) type PoolAllocator = Allocator<'static, ProcessPlatform>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Owned blocks come from [`alloc`](Pool::alloc), raw ones from
+/// Blocks that free themselves come from [`alloc`](Pool::alloc), raw ones from
 /// [`alloc_pages`](Pool::alloc_pages), thousands at once from [`alloc_bulk`](Pool::alloc_bulk).
+/// [`Pages::into_owned`] makes a block that borrows nothing.
 /// [`explain`](Pool::explain) says why a request gets what it gets.
 pub struct Pool {
     /// The hot page's way begins here.
@@ -125,6 +132,7 @@ pub(crate) struct Shared {
     trimming: Mutex<()>,
     growth: grow::Growth,
     misuses: misuse::Misuses,
+    life: life::Life,
     worker: Mutex<Option<Worker>>,
     background: background::Background,
     wants_background: bool,
@@ -238,7 +246,7 @@ impl Pool {
     /// 1. Nobody uses the block's memory any more, if the call returns `true`.
     #[inline]
     pub unsafe fn try_free_cached(&self, start: NonNull<u8>, order: Order) -> bool {
-        self.shared.push_block(start, order)
+        self.fast.push_block(start, order)
     }
 
     /// Fills `pages` from the front with raw order-0 pages. Returns how many it got; fewer only if
@@ -382,10 +390,14 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if !self.shared.life.let_go() {
+            return;
+        }
         let refresh = self.shared.worker().take();
         refresh.into_iter().for_each(Worker::end);
         self.shared.stop_background();
         self.shared.growth.stop();
+        life::orphan(&self.shared);
     }
 }
 

@@ -28,6 +28,12 @@ impl<'p> Pages<'p> {
         Pages { pool, start, order }
     }
 
+    /// The pool that it is borrowed from.
+    #[inline]
+    pub(super) fn pool(&self) -> &'p Pool {
+        self.pool
+    }
+
     /// The block's order.
     #[inline]
     pub fn order(&self) -> Order {

@@ -84,10 +84,24 @@ impl<P: Platform> Limits<'_, '_, P> {
             zone.numa().set(NumaCounts::default());
         }
         on.numa.iter().for_each(NumaDeltas::clear);
-        // A pcp opens with or without leave for fast operations, as the zone now says.
-        for pcp in on.pcps {
+        self.reopen_all();
+    }
+
+    /// Ends the fast path of every pcp for good. `false`: the platform could not fence a CPU, so
+    /// a fast operation may still be under way there.
+    pub fn retire(self) -> bool {
+        self.on.zones.iter().for_each(Zone::retire);
+        self.reopen_all()
+    }
+
+    /// Closes and opens each pcp once: it opens with or without leave for fast operations, as
+    /// its zone now says (ZONE-4). `false`: the platform could not fence a CPU.
+    fn reopen_all(self) -> bool {
+        let mut all = true;
+        for pcp in self.on.pcps {
             pcp.make_slow();
-            drop(PcpOps::close(self.zone_ops(on.zone(pcp.zone)), pcp));
+            all &= PcpOps::close(self.zone_ops(self.on.zone(pcp.zone)), pcp).is_some();
         }
+        all
     }
 }

@@ -10,7 +10,7 @@ use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Order, Pfn, ZoneId};
 use crate::vmstat::variant::NumaPolicy;
-use crate::zone::state::{BELOW_HIGH, FAST_FREE, RECORDED};
+use crate::zone::state::{BELOW_HIGH, FAST_FREE, RECORDED, RETIRED};
 
 const ALL_FAST: u32 = FAST_FREE | 0x3ff;
 
@@ -40,6 +40,30 @@ fn the_first_request_that_finds_the_zone_low_slows_every_cpu_down() {
     }
     assert_eq!(zone.fast.load(Relaxed), BELOW_HIGH);
     assert!(slow(0) && slow(1) && slow(2));
+}
+
+/// A retired allocator takes and gives pages as before, and never by the fast path.
+#[test]
+fn a_retired_allocator_has_no_fast_path_whatever_happens_to_its_zones() {
+    let pool = Shape::uniform(1, 1 << 14, 2).boot(Policy::ZONAL);
+    on_cpu(1);
+    let first = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    let fast = |cpu| word_path::alloc(&pool, CpuId(cpu), Order::ZERO);
+    assert!(fast(1).is_some());
+    assert!(pool.retire());
+    for round in 0..3 {
+        assert_eq!((fast(0), fast(1)), (None, None), "round {round}");
+        let mut pages: Vec<Pfn> = Vec::new();
+        while let Ok(page) = pool.alloc(Request::new(Order::ZERO)) {
+            pages.push(page);
+        }
+        assert!(pool.zones()[0].has(BELOW_HIGH));
+        pages.into_iter().for_each(|page| pool.free(page, Order::ZERO).unwrap());
+        assert!(!pool.zones()[0].has(BELOW_HIGH), "the pressure has ended");
+        assert_eq!(pool.zones()[0].fast.load(Relaxed), ALL_FAST | RETIRED);
+    }
+    pool.free(first, Order::ZERO).unwrap();
+    pool.validate().unwrap();
 }
 
 /// However the pages come back: through pcps, past them, or in one call.

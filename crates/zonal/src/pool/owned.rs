@@ -1,0 +1,187 @@
+//! Owned pages without a lifetime: a block that may go to any thread, and outlive every handle of
+//! its pool. What keeps the pool alive is said in `life.rs`.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use zonal_core::types::Order;
+
+use super::{Pages, Pool, Shared, life};
+use crate::rseq::FastRef;
+
+/// A block of 2^order pages, aligned to its size, that borrows nothing: it goes to other threads,
+/// into structures and across `await`. Freed when dropped, by any thread.
+///
+/// It costs what [`Pages`] cost: there is no count of references per block. The pool's memory stays
+/// until its last handle and its last owned block have gone; the pool's threads end with the last
+/// handle.
+///
+/// ```
+/// use zonal::{Order, OwnedPages, Pool};
+///
+/// let pool = Pool::builder().size(64 << 20).build()?;
+/// let mut page: OwnedPages = pool.alloc(Order::ZERO)?.into_owned();
+/// let filled = std::thread::spawn(move || {
+///     page[..5].copy_from_slice(b"hello");
+///     page
+/// });
+/// drop(pool); // the page keeps the memory
+/// let page = filled.join().unwrap();
+/// assert_eq!(&page[..5], b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct OwnedPages {
+    /// The pool, alive while this block is handed out (LIFE-1).
+    pool: NonNull<Shared>,
+    start: NonNull<u8>,
+    order: Order,
+}
+
+// SAFETY: (1) a block is owned memory, and a pool is freed to by any thread.
+unsafe impl Send for OwnedPages {}
+// SAFETY: (1) `&OwnedPages` gives `&[u8]` only.
+unsafe impl Sync for OwnedPages {}
+
+impl<'p> Pages<'p> {
+    /// The same block without the borrow of the pool.
+    #[inline]
+    pub fn into_owned(self) -> OwnedPages {
+        let pool = self.pool();
+        let (start, order) = self.into_raw();
+        OwnedPages::new(pool, start, order)
+    }
+}
+
+impl OwnedPages {
+    /// `start` is a block of `order` of `pool` that nobody else owns.
+    #[inline]
+    fn new(pool: &Pool, start: NonNull<u8>, order: Order) -> OwnedPages {
+        pool.shared.life.note_owned();
+        // From the `Arc`, not from a reference: it may be counted again (`life::reference`).
+        let shared = Arc::as_ptr(&pool.shared).cast_mut();
+        // SAFETY: (1) the content of an `Arc` has an address.
+        OwnedPages { pool: unsafe { NonNull::new_unchecked(shared) }, start, order }
+    }
+
+    /// The same block, borrowed from a handle of its pool.
+    ///
+    /// # Errors
+    /// The block itself, if it is another pool's.
+    pub fn into_pages(self, pool: &Pool) -> Result<Pages<'_>, OwnedPages> {
+        if !self.is_of(pool) {
+            return Err(self);
+        }
+        let (start, order) = self.into_raw();
+        Ok(Pages::new(pool, start, order))
+    }
+
+    /// Whether it is a block of this pool.
+    #[inline]
+    pub fn is_of(&self, pool: &Pool) -> bool {
+        std::ptr::eq(self.pool.as_ptr(), Arc::as_ptr(&pool.shared))
+    }
+
+    /// The block's order.
+    #[inline]
+    pub fn order(&self) -> Order {
+        self.order
+    }
+    /// Bytes of the block.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.order.bytes()
+    }
+    /// Never: a block has at least one page.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+    /// First byte.
+    #[inline]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+    /// First byte.
+    #[inline]
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// The raw block, to be freed by [`Pool::free_pages`] or taken over by
+    /// [`from_raw`](Self::from_raw). Until then it keeps the pool's memory, with or without
+    /// handles.
+    #[inline]
+    pub fn into_raw(self) -> (NonNull<u8>, Order) {
+        let pages = ManuallyDrop::new(self);
+        (pages.start, pages.order)
+    }
+    /// Takes a raw block over.
+    ///
+    /// # Safety
+    /// 1. `start` is a block of `order` from `pool`, handed out.
+    /// 2. Nobody else owns it or uses its memory: it is freed when the result is dropped.
+    #[inline]
+    pub unsafe fn from_raw(pool: &Pool, start: NonNull<u8>, order: Order) -> OwnedPages {
+        OwnedPages::new(pool, start, order)
+    }
+}
+
+impl Deref for OwnedPages {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: (1) the block is ours, mapped while it is handed out (LIFE-1), and every byte of
+        // a pool's memory is initialised.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.order.bytes()) }
+    }
+}
+
+impl DerefMut for OwnedPages {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: (1) as for `deref`, and `&mut self` means nobody else looks.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.order.bytes()) }
+    }
+}
+
+impl AsRef<[u8]> for OwnedPages {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+impl AsMut<[u8]> for OwnedPages {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+impl Drop for OwnedPages {
+    #[inline]
+    fn drop(&mut self) {
+        let OwnedPages { pool, start, order } = *self;
+        // By value: no reference to the pool lives across a free that may end it (LIFE-2).
+        //
+        // SAFETY: (1) the block is handed out, so the pool is alive (LIFE-1).
+        let fast: FastRef = unsafe { pool.as_ref() }.fast;
+        let freed = match order {
+            Order::ZERO => fast.push_page(start).is_ok(),
+            _ => fast.push_block(start, order),
+        };
+        if !freed {
+            // SAFETY: (1) the block is ours and goes out of use here.
+            unsafe { life::free_by_core(pool, start, order) };
+        }
+    }
+}
+
+impl fmt::Debug for OwnedPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedPages")
+            .field("start", &self.start)
+            .field("order", &self.order)
+            .finish()
+    }
+}
