@@ -25,6 +25,13 @@ pub trait Platform: Wait + Sync {
         false
     }
 
+    /// Whether the core serves plain requests by pops and pushes under the gate of the running
+    /// CPU's pcp, before it does anything else. Only asked where there are no sequences. Not for a
+    /// platform that wants to see each [`Step`]: none is told of.
+    fn uses_gates(&self) -> bool {
+        true
+    }
+
     /// Nanoseconds of a clock that never goes back.
     fn now_ns(&self) -> u64;
 

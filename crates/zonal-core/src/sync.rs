@@ -38,6 +38,41 @@ pub trait Wait {
     fn wait(&self, word: &LockWord, value: u32);
     /// Wakes one thread that waits on `word`.
     fn wake_one(&self, word: &LockWord);
+
+    /// Keeps everything that may call the allocator off the running CPU, interrupt handlers above
+    /// all, until [`unmask`](Self::unmask). Returns what that restores: the calls nest. The core
+    /// masks for as long as it holds a zone lock or the gate of a pcp, so that a handler never
+    /// waits for what it interrupted. A platform whose handlers and signal handlers do not
+    /// allocate has nothing to do.
+    #[inline(always)]
+    fn mask(&self) -> usize {
+        0
+    }
+    /// Undoes a [`mask`](Self::mask).
+    #[inline(always)]
+    fn unmask(&self, _was: usize) {}
+}
+
+/// A mask, until it is dropped.
+#[derive(Debug)]
+pub struct Masked<'a, W: Wait> {
+    wait: &'a W,
+    was: usize,
+}
+
+impl<'a, W: Wait> Masked<'a, W> {
+    /// Masks.
+    #[inline(always)]
+    pub fn new(wait: &'a W) -> Masked<'a, W> {
+        Masked { wait, was: wait.mask() }
+    }
+}
+
+impl<W: Wait> Drop for Masked<'_, W> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.wait.unmask(self.was);
+    }
 }
 
 /// The word of a lock, as a platform sees it: to be read, not written (LOCK-3).
@@ -100,6 +135,7 @@ impl<T> Lock<T> {
     /// Takes the lock, waiting through `wait` while another thread has it.
     #[inline]
     pub fn lock<'a, W: Wait>(&'a self, wait: &'a W) -> Guard<'a, T, W> {
+        let masked = Masked::new(wait);
         // Acquire: pairs with the Release in `Guard::drop`.
         if self.state.0.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
@@ -107,7 +143,7 @@ impl<T> Lock<T> {
         }
         // Relaxed: only the holder writes it (LOCK-1); readers want a rough figure.
         self.holds.store(self.holds.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Guard { lock: self, wait, data: PhantomData }
+        Guard { lock: self, masked, data: PhantomData }
     }
 
     #[cold]
@@ -153,7 +189,8 @@ impl<T> Lock<T> {
 #[derive(Debug)]
 pub struct Guard<'a, T, W: Wait> {
     lock: &'a Lock<T>,
-    wait: &'a W,
+    /// Dropped behind the guard: nothing interrupts while the lock is held.
+    masked: Masked<'a, W>,
     /// What a guard stands for: threads may share one only if they may share the data itself. The
     /// reference to the lock alone would say that it is enough if the data may move.
     data: PhantomData<&'a mut T>,
@@ -208,7 +245,7 @@ impl<T, W: Wait> Drop for Guard<'_, T, W> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire of the next `lock`.
         if self.lock.state.0.swap(FREE, Ordering::Release) == CONTENDED {
-            self.wait.wake_one(&self.lock.state);
+            self.masked.wait.wake_one(&self.lock.state);
         }
     }
 }

@@ -366,6 +366,10 @@ impl Platform for VirtualPlatform {
     fn fence(&self, _cpu: CpuId) -> bool {
         true
     }
+    /// Each step is charged for.
+    fn uses_gates(&self) -> bool {
+        false
+    }
     fn now_ns(&self) -> u64 {
         (self.clock() as f64 / self.ghz) as u64
     }

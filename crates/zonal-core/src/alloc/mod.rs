@@ -22,6 +22,8 @@
 //! | `node_ops` | a node | node reclaim, the background reclaimer |
 //! | `search` | a request | the walk over zones, the slow path, direct reclaim |
 //!
+//! In front of them `fast` serves what needs no decision from the running CPU's own pcp.
+//!
 //! Beside them `stats` and `areas` show figures, `explain` follows a request's walk and changes
 //! nothing, and `validate` walks everything.
 //!
@@ -33,10 +35,12 @@
 mod areas;
 mod cpu_ops;
 pub mod explain;
+mod fast;
 mod growth;
 mod limits;
 mod node_ops;
 mod pcp_ops;
+mod plain;
 mod request;
 mod search;
 mod setup;
@@ -228,15 +232,22 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// [`AllocError`] names the zone and the watermark that refused last.
     #[inline]
     pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-        Search::new(&self.tables, &request)?.block()
+        match fast::alloc(&self.tables, &request) {
+            Some(pfn) => Ok(pfn),
+            None => fast::alloc_by_core(&self.tables, request),
+        }
     }
 
     /// Takes back the block of `order` that starts at `pfn`.
     ///
     /// # Errors
     /// [`FreeError`], with nothing changed, unless exactly this block is handed out.
+    #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        CpuOps::running(&self.tables).free(pfn, order, false)
+        if fast::free(&self.tables, pfn, order) {
+            return Ok(());
+        }
+        fast::free_by_core(&self.tables, pfn, order)
     }
 
     /// As [`free`](Self::free), for a block that is in no cache: where the policy has cold lists it

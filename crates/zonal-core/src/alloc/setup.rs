@@ -1,5 +1,6 @@
 //! The tables of an allocator, made from a machine, a policy and the caller's records.
 
+use super::plain::Plain;
 use super::tables::{Events, Tables};
 use super::tunables::Tunables;
 use crate::buddy::FallbackPolicy;
@@ -14,7 +15,7 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::reclaim::ReclaimControl;
 use crate::sync::AtomicU32;
-use crate::types::{CpuId, Migratetype, ZoneId, ZoneKind};
+use crate::types::{CpuId, Migratetype, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
 use crate::zone::state::Zone;
 
 impl<'a, P: Platform> Tables<'a, P> {
@@ -38,12 +39,15 @@ impl<'a, P: Platform> Tables<'a, P> {
         fill_pcps(machine, &policy, &map, zones, pcps, (slots, nodes));
         let exists = |kind| machine.zones.iter().any(|zone| zone.kind == kind);
         let kinds = ZoneKind::ALL.into_iter().filter(|kind| exists(*kind));
+        let kinds = kinds.fold(ZoneKinds::NONE, ZoneKinds::with);
+        let plain = Plain::new(&policy, (&map, grouping), (zones, kinds), (nodes, zonelist));
         let tables = Tables {
             platform,
             policy,
             grouping,
-            kinds: kinds.fold(ZoneKinds::NONE, ZoneKinds::with),
+            kinds,
             map,
+            plain,
             fixed: policy.pcp.fixed(),
             fallback: FallbackPolicy { rule: policy.fallback, mobility_grouping: grouping },
             zones,
@@ -87,6 +91,8 @@ fn fill_zones(machine: &Machine<'_>, policy: &Policy, zones: &mut [Zone]) {
         zone.set_recorded(policy.numa.records() && policy.numa_stat);
         zone.frame_base = frame_base;
         zone.block_base = block_base;
+        let first_block = spec.start_pfn >> PAGEBLOCK_ORDER.get();
+        zone.block_shift = (block_base as u64).wrapping_sub(first_block);
         zone.block_count = Frames::pageblocks_for(spec.start_pfn, spec.spanned);
         frame_base += spec.spanned as usize;
         block_base += zone.block_count;
@@ -119,6 +125,7 @@ fn fill_pcps(
             pcp.tracks_swing = policy.pcp.fixed().tracks_swing();
             (pcp.first_frame, pcp.frames) =
                 (zones[zone].frame_base as u32, zones[zone].spanned as u32);
+            pcp.start_pfn = zones[zone].start_pfn;
             *pcp.batch.get_mut() = PcpParams::BOOT.batch;
             let spec = &machine.zones[zone];
             let pages = machine.set_pages(set, spec, *node, policy);

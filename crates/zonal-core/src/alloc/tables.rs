@@ -6,6 +6,7 @@
 
 use core::fmt;
 
+use super::plain::Plain;
 use super::tunables::Tunables;
 use crate::buddy::FallbackPolicy;
 use crate::frame::{PageState, PageWord, PcpId};
@@ -45,6 +46,7 @@ pub struct Tables<'a, P> {
     pub(super) grouping: bool,
     pub(super) kinds: ZoneKinds,
     pub(super) map: ListMap,
+    pub(super) plain: Plain,
     /// Constants of the tuning; the rest is each pcp's own.
     pub(super) fixed: PcpParams,
     pub(super) fallback: FallbackPolicy,

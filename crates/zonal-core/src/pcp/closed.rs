@@ -438,6 +438,8 @@ impl<'a> Closed<'a> {
             if self.zone.budget.is_on() { self.pcp.granted.load(Relaxed) } else { u32::MAX };
         // Fast operations keep `count` below the limit, so it may be one more than was granted.
         let high = self.high().min(granted.saturating_add(1));
+        // Sizes were set: the next free brings `high` between its bounds, and no pop or push does.
+        let high = if self.high() == self.pcp.high.load(Relaxed) { high } else { 0 };
         // Any free of order 1 to 3 empties the lists now, not only one behind another, which is all
         // that a fast operation looks for (LB E.10).
         let eager = self.pcp.tuning == Tuning::Level0 && self.word.free_count() > 0;

@@ -3,6 +3,7 @@
 pub mod closed;
 pub mod depot;
 pub mod drain;
+pub(crate) mod gated;
 #[cfg(feature = "history")]
 #[path = "../history/pcp/mod.rs"]
 pub(crate) mod history;

@@ -133,11 +133,13 @@ pub struct Pcp {
     pub(crate) free_diff: AtomicI64,
     /// What the fast path does not count itself.
     pub(crate) events: PcpEvents<AtomicU64>,
-    /// The CPU whose pcp of this zone has the depot that this pcp uses.
+    /// The first page of the zone.
+    pub(crate) start_pfn: u64,
+    /// The CPU whose store of this zone has the depot that this store uses.
     pub(crate) depot_cpu: CpuId,
     /// The first frame of the zone.
     pub(crate) first_frame: u32,
-    /// Its frames.
+    /// The zone's frames.
     pub(crate) frames: u32,
     /// Base pages that the lists may hold of the zone's budget (BUDGET-2); 0 where there is none.
     pub(crate) granted: AtomicU32,
@@ -150,7 +152,7 @@ pub struct Pcp {
 pub const PCP_BYTES: usize = 2048;
 /// What is left of them.
 const ROOM: usize =
-    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 200 - size_of::<Depot>()) / 8;
+    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 208 - size_of::<Depot>()) / 8;
 const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
 
 impl Default for Pcp {
@@ -182,6 +184,7 @@ impl Default for Pcp {
             free_diff: AtomicI64::default(),
             events: PcpEvents::default(),
             depot_cpu: CpuId::default(),
+            start_pfn: 0,
             first_frame: 0,
             frames: 0,
             _room: [0; ROOM],

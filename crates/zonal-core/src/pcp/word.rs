@@ -117,16 +117,23 @@ impl PcpWord {
     /// [`must_fold`](Self::must_fold).
     #[inline]
     pub const fn popped(self) -> PcpWord {
-        let halved = (self.0 & !0xffff) | ((self.0 & 0xffff) >> 1);
-        PcpWord(halved.wrapping_add(POP_DELTA))
+        // What is left of `free_count` is taken off: shorter than to put the half in its place.
+        let half = (self.free_count() as u64).div_ceil(2);
+        PcpWord(self.0.wrapping_sub(half).wrapping_add(POP_DELTA))
     }
 
     /// The word after one push of `pages` pages onto the active list (LB E.7): `free_count` grows
     /// while it is below `free_count_cap`; `prev` becomes `high_order`.
     #[inline]
     pub const fn pushed(self, pages: u32, free_count_cap: u32, high_order: bool) -> PcpWord {
+        self.pushed_with(pages, free_count_cap, (high_order as u64) << PREV_BIT)
+    }
+
+    /// As [`pushed`](Self::pushed), where `prev` is in its place already.
+    #[inline]
+    pub(super) const fn pushed_with(self, pages: u32, free_count_cap: u32, prev: u64) -> PcpWord {
         let grow = if self.free_count() < free_count_cap { pages as u64 } else { 0 };
-        let base = (self.0 & !PREV) | (high_order as u64) << PREV_BIT;
+        let base = (self.0 & !PREV) | prev;
         PcpWord(base.wrapping_add(PUSH_DELTA).wrapping_add(grow))
     }
 

@@ -69,6 +69,8 @@ pub struct Zone {
     /// Position of `start_pfn` in the table of frame words.
     pub(crate) frame_base: usize,
     pub(crate) block_base: usize,
+    /// What a page's pageblock number lacks to its place in the table of all pageblocks.
+    pub(crate) block_shift: u64,
     pub(crate) block_count: usize,
     pub(crate) rights: ReserveRights,
     pub(crate) highatomic: HighAtomicCount,

@@ -412,6 +412,10 @@ impl Platform for CachePlatform<'_> {
     fn fence(&self, cpu: CpuId) -> bool {
         self.inner.fence(cpu)
     }
+    /// Each step is charged for.
+    fn uses_gates(&self) -> bool {
+        false
+    }
     fn now_ns(&self) -> u64 {
         self.inner.now_ns()
     }

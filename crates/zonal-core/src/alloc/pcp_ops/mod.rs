@@ -21,26 +21,31 @@ use super::zone_ops::ZoneOps;
 use crate::pcp::closed::Closed;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
+use crate::sync::Masked;
 
 /// A closed pcp and its zone. Opens the pcp when dropped.
 #[derive(Debug)]
-pub(super) struct PcpOps<'s, 'a, P> {
+pub(super) struct PcpOps<'s, 'a, P: Platform> {
     pub ops: ZoneOps<'s, 'a, P>,
     pub closed: Closed<'a>,
+    /// Dropped behind the closed pcp: nothing interrupts while it is closed.
+    _masked: Masked<'s, P>,
 }
 
 impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
     /// Closes a pcp of the zone, unless somebody else has it closed or the platform cannot fence.
     #[inline]
     pub fn try_close(ops: ZoneOps<'s, 'a, P>, pcp: &'a Pcp) -> Option<Self> {
+        let _masked = Masked::new(&ops.on.platform);
         let closed = pcp.try_close(&ops.on.platform, ops.zone, ops.on.slots)?;
-        Some(PcpOps { ops, closed })
+        Some(PcpOps { ops, closed, _masked })
     }
 
     /// The same, waiting while somebody else has it closed. `None` only if the platform cannot
     /// fence.
     pub fn close(ops: ZoneOps<'s, 'a, P>, pcp: &'a Pcp) -> Option<Self> {
+        let _masked = Masked::new(&ops.on.platform);
         let closed = pcp.close(&ops.on.platform, ops.zone, ops.on.slots)?;
-        Some(PcpOps { ops, closed })
+        Some(PcpOps { ops, closed, _masked })
     }
 }

@@ -12,6 +12,7 @@ mod depot;
 mod double_free;
 mod exhaustive;
 mod explain;
+mod gates;
 #[cfg(feature = "history")]
 #[path = "../../history/alloc/tests/hot_cold.rs"]
 mod hot_cold;

@@ -29,6 +29,7 @@ std::thread_local! {
     static RELAXED: Cell<u32> = const { Cell::new(0) };
     static AT_RELAX: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
     static AT_LOCK: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+    static MASKS: Cell<Masks> = const { Cell::new(Masks { made: 0, depth: 0, at_unlock: 0 }) };
     static STEPS: RefCell<Option<Vec<Step>>> = const { RefCell::new(None) };
 }
 
@@ -36,6 +37,8 @@ std::thread_local! {
 #[derive(Debug, Default)]
 pub struct Script {
     pub woken: AtomicU64,
+    /// `None`: there are sequences, which the tests play. Else whether the core uses gates.
+    pub gates: Option<bool>,
     /// Work items queued, and pcps emptied by another CPU.
     pub drains: [AtomicU64; 2],
 }
@@ -45,6 +48,29 @@ impl Wait for Script {
         panic!("one thread never waits for itself");
     }
     fn wake_one(&self, _word: &LockWord) {}
+    fn mask(&self) -> usize {
+        let Masks { made, depth, .. } = MASKS.get();
+        MASKS.set(Masks { made: made + 1, depth: depth + 1, ..MASKS.get() });
+        depth
+    }
+    fn unmask(&self, was: usize) {
+        assert_eq!(MASKS.get().depth, was + 1, "masks nest");
+        MASKS.set(Masks { depth: was, ..MASKS.get() });
+    }
+}
+
+/// What was masked so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Masks {
+    pub made: u64,
+    /// Masks now.
+    pub depth: usize,
+    /// The same the last time that a zone lock was about to be given back.
+    pub at_unlock: usize,
+}
+
+pub fn masks() -> Masks {
+    MASKS.get()
 }
 
 impl Platform for Script {
@@ -55,7 +81,10 @@ impl Platform for Script {
         true
     }
     fn has_sequences(&self) -> bool {
-        true
+        self.gates.is_none()
+    }
+    fn uses_gates(&self) -> bool {
+        self.gates == Some(true)
     }
     fn now_ns(&self) -> u64 {
         0
@@ -73,6 +102,9 @@ impl Platform for Script {
             && let Some(meanwhile) = AT_LOCK.take()
         {
             run_as_other(meanwhile);
+        }
+        if let Step::ZoneUnlock { .. } = step {
+            MASKS.set(Masks { at_unlock: MASKS.get().depth, ..MASKS.get() });
         }
         match step {
             Step::DrainWork(_) => self.drains[0].fetch_add(1, Relaxed),
@@ -241,9 +273,20 @@ impl Shape {
         spare: usize,
         test: impl FnOnce(&Allocator<'_, Script>) -> R,
     ) -> R {
+        self.scoped_on(policy, spare, Script::default(), test)
+    }
+
+    /// The same on another platform.
+    pub fn scoped_on<P: Platform, R>(
+        &self,
+        policy: Policy,
+        spare: usize,
+        platform: P,
+        test: impl FnOnce(&Allocator<'_, P>) -> R,
+    ) -> R {
         let layout = Layout::of(&self.machine(), &policy).expect("the shape is a machine");
         let mut records = Records::new(&layout, spare);
-        test(&self.start(policy, &mut records, Script::default()))
+        test(&self.start(policy, &mut records, platform))
     }
 
     fn start<'a, P: Platform>(

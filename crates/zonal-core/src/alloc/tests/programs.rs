@@ -95,7 +95,7 @@ pub fn op() -> BoxedStrategy<Op> {
 }
 
 /// One or two nodes with any of the kinds of zones, at odd places and of odd sizes.
-fn shape() -> BoxedStrategy<Shape> {
+pub fn shape() -> BoxedStrategy<Shape> {
     let size = || prop_oneof![1u64..40, 100u64..700, 1000u64..2500];
     let zones = prop::collection::vec((0u64..600, size(), any::<bool>()), 7..8);
     (zones, 1usize..=4, any::<bool>(), any::<bool>())
@@ -128,7 +128,7 @@ fn shape() -> BoxedStrategy<Shape> {
         .boxed()
 }
 
-fn policy() -> BoxedStrategy<Policy> {
+pub fn policy() -> BoxedStrategy<Policy> {
     let preset = prop::sample::select(Policy::PRESETS);
     let grouping = prop::sample::select(&[Grouping::On, Grouping::Off, Grouping::Auto][..]);
     let rules = [

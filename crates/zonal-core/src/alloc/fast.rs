@@ -1,0 +1,146 @@
+//! The fast path: a block to or from the running CPU's own pcp, where nothing is to be decided.
+//!
+//! ```text
+//!  request ── plain? ── own pcp's zone passes? ── gate ── list has one ──► block
+//!                │ no           │ no                │ taken    │ empty
+//!                └──────────────┴───────────────────┴──────────┴──► Search, CpuOps
+//! ```
+//! Every request and every free comes here first. What is served here is what a search would have
+//! served from the same list, and everything that it would have counted is counted: the result,
+//! the figures and the tuning are the same, value by value. Whatever a search would decide is left
+//! to it: a zone near its watermarks, an empty or full list, a stream of large frees, a page of
+//! another zone, a refused free. How the pcp is entered: [`pcp::gated`](crate::pcp::gated).
+//!
+//! Platforms with sequences have a fast path of their own in front of the core, and one that
+//! charges for each step of the core wants to see it ([`Platform::uses_gates`]): for those there
+//! is none here.
+
+use super::cpu_ops::CpuOps;
+use super::request::{AllocError, FreeError, Request};
+use super::search::Search;
+use super::tables::Tables;
+use crate::gfp::Gfp;
+use crate::pcp::gated::{Cells, Entered};
+use crate::pcp::state::Pcp;
+use crate::platform::Platform;
+use crate::sync::{AtomicU32, AtomicU64, Masked, Ordering::Relaxed};
+use crate::types::{CpuId, Order, Pfn};
+use crate::zone::state::{FAST_FREE, Zone};
+
+impl<'a, P: Platform> Cells<'a> for &Tables<'a, P> {
+    #[inline(always)]
+    fn slot(self, at: u32) -> Option<&'a AtomicU32> {
+        self.slots.get(at as usize)
+    }
+    #[inline(always)]
+    fn word(self, frame: u32) -> Option<&'a AtomicU64> {
+        self.words.get(frame as usize)
+    }
+}
+
+#[inline(always)]
+fn is_on<P: Platform>(platform: &P) -> bool {
+    platform.uses_gates() && !platform.has_sequences()
+}
+
+/// A CPU's pcp of the zone that it prefers: that of rank 0 (`PcpOrder::position`).
+#[inline(always)]
+fn own<'a, P: Platform>(on: &Tables<'a, P>, cpu: CpuId) -> Option<&'a Pcp> {
+    on.pcps.get(on.pcps.len().wrapping_sub(1).wrapping_sub(cpu.0 as usize))
+}
+
+/// Whether the zone lets pass now what has this bit. Relaxed: as the walk reads it, before a pcp is
+/// closed.
+#[inline(always)]
+fn passes(zone: &Zone, bit: u32) -> bool {
+    zone.fast.load(Relaxed) & bit != 0
+}
+
+/// A block for the request. `None`: there is something to decide. `switch`: makes the request's
+/// list the active one, if it is not.
+#[inline(always)]
+fn take<P: Platform>(on: &Tables<'_, P>, request: &Request, switch: bool) -> Option<Pfn> {
+    let Request { order, gfp, node } = *request;
+    if !is_on(&on.platform) || gfp.bits() & on.plain.others != 0 {
+        return None;
+    }
+    let cpu = on.platform.cpu();
+    if node.is_some_and(|node| node != on.node_of(cpu)) {
+        return None;
+    }
+    let pcp = own(on, cpu)?;
+    if !passes(on.zones.get(usize::from(pcp.zone.0))?, 1 << order.get()) {
+        return None;
+    }
+    let list = on.plain.list(gfp, order);
+    let _masked = Masked::new(&on.platform);
+    let entered = Entered::new(pcp)?;
+    if switch && !entered.switch(list) {
+        return None;
+    }
+    let frame = entered.pop(list, on)?;
+    Some(Pfn(u64::from(frame.wrapping_sub(pcp.first_frame)).wrapping_add(pcp.start_pfn)))
+}
+
+/// Takes a block back. `false`: nothing was done, there is something to decide. `switch` as in
+/// [`take`].
+#[inline(always)]
+fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order, switch: bool) -> bool {
+    if !is_on(&on.platform) {
+        return false;
+    }
+    let Some(pcp) = own(on, on.platform.cpu()) else { return false };
+    let at = pfn.0.wrapping_sub(pcp.start_pfn);
+    let Some(zone) = on.zones.get(usize::from(pcp.zone.0)) else { return false };
+    if at >= u64::from(pcp.frames) || !passes(zone, FAST_FREE) {
+        return false;
+    }
+    let list = match on.grouping {
+        false => on.plain.list(Gfp::NONE, order),
+        true => on.plain.list_by_type(on.blocks, zone, pfn, order),
+    };
+    let _masked = Masked::new(&on.platform);
+    let Some(entered) = Entered::new(pcp) else { return false };
+    if switch && !entered.switch(list) {
+        return false;
+    }
+    entered.push(list, pcp.first_frame.wrapping_add(at as u32), on)
+}
+
+/// A block for the request, if the running CPU's pcp has one on the list that is active.
+#[inline(always)]
+pub(super) fn alloc<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
+    take(on, request, false)
+}
+
+/// Every other request.
+#[inline(never)]
+pub(super) fn alloc_by_core<P: Platform>(
+    on: &Tables<'_, P>,
+    request: Request,
+) -> Result<Pfn, AllocError> {
+    match take(on, &request, true) {
+        Some(pfn) => Ok(pfn),
+        None => Search::new(on, &request)?.block(),
+    }
+}
+
+/// Takes a block back, if the list that is active on the running CPU's pcp has room for it and is
+/// its list. `false`: nothing was done.
+#[inline(always)]
+pub(super) fn free<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order) -> bool {
+    put(on, pfn, order, false)
+}
+
+/// Every other free.
+#[inline(never)]
+pub(super) fn free_by_core<P: Platform>(
+    on: &Tables<'_, P>,
+    pfn: Pfn,
+    order: Order,
+) -> Result<(), FreeError> {
+    if put(on, pfn, order, true) {
+        return Ok(());
+    }
+    CpuOps::running(on).free(pfn, order, false)
+}

@@ -1,0 +1,316 @@
+//! The core's own fast path: what it serves is what a search serves, value by value, and what it
+//! must not serve it leaves to the core.
+
+use std::boxed::Box;
+use std::string::String;
+use std::vec::Vec;
+use std::{format, vec};
+
+use proptest::prelude::*;
+
+use super::platform::{LISTS_ALONE, Script, Shape, masks, on_cpu};
+use super::programs::{GFPS, Op, op, policy, shape};
+use crate::alloc::{Allocator, FreeError, Request};
+use crate::gfp::Gfp;
+use crate::pcp::word::PcpWord;
+use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
+use crate::zone::state::BELOW_HIGH;
+
+fn order(order: u32) -> Order {
+    Order::new(order).unwrap()
+}
+
+/// A pool and the blocks that were got from it.
+struct Player<'p, 'a> {
+    pool: &'p Allocator<'a, Script>,
+    held: Vec<(Pfn, Order)>,
+    /// What each call returned.
+    results: Vec<String>,
+}
+
+impl Player<'_, '_> {
+    fn alloc(&mut self, request: Request) {
+        let got = self.pool.alloc(request);
+        self.results.push(format!("{got:?}"));
+        self.held.extend(got.ok().map(|pfn| (pfn, request.order)));
+    }
+
+    fn free(&mut self, which: usize) {
+        if let Some(which) = which.checked_rem(self.held.len()) {
+            let (pfn, order) = self.held.swap_remove(which);
+            self.results.push(format!("{:?}", self.pool.free(pfn, order)));
+        }
+    }
+
+    /// Frees that are refused, from whatever the pool has.
+    fn misuse(&mut self, which: usize) {
+        let (pfn, order) = match which.checked_rem(self.held.len()) {
+            Some(which) => self.held[which],
+            None => (Pfn(which as u64 % 4096), Order::ZERO),
+        };
+        for (pfn, order) in [
+            (pfn, Order::new(order.get() + 1).unwrap_or(Order::ZERO)),
+            (Pfn(pfn.0 + order.pages()), order),
+            (Pfn(1 << 40), order),
+        ] {
+            // What lies behind the block may be one, too.
+            if !self.held.contains(&(pfn, order)) {
+                self.results.push(format!("{:?}", self.pool.free(pfn, order)));
+            }
+        }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        let cpus = self.pool.cpus() as u32;
+        match *op {
+            Op::Alloc { cpu, order: o, gfp, node, times } => {
+                on_cpu(cpu % cpus);
+                let request = Request { order: order(o), gfp: GFPS[gfp], node: node.map(NodeId) };
+                (0..times).for_each(|_| self.alloc(request));
+            }
+            Op::Fast { cpu, order: o, times } => {
+                on_cpu(cpu % cpus);
+                (0..times).for_each(|_| self.alloc(Request::new(order(o))));
+            }
+            Op::Free { cpu, which, times } | Op::FastFree { cpu, which, times } => {
+                on_cpu(cpu % cpus);
+                (0..times).for_each(|i| self.free(which.wrapping_add(i)));
+            }
+            Op::Misuse { cpu, which, .. } => {
+                on_cpu(cpu % cpus);
+                self.misuse(which);
+            }
+            Op::Bulk { cpu, pages, gfp } => {
+                on_cpu(cpu % cpus);
+                let mut got = vec![Pfn(0); pages];
+                let result =
+                    self.pool.alloc_bulk(Request::new(Order::ZERO).gfp(GFPS[gfp]), &mut got);
+                self.held.extend(got.iter().take(result.unwrap_or(0)).map(|p| (*p, Order::ZERO)));
+                self.results.push(format!("{result:?} {got:?}"));
+            }
+            Op::FreeBulk { cpu, order: o, at_most } => {
+                on_cpu(cpu % cpus);
+                let of = |block: &(Pfn, Order)| block.1 == order(o);
+                let some: Vec<_> = self.held.iter().copied().filter(of).take(at_most).collect();
+                self.held.retain(|block| !some.contains(block));
+                let pages: Vec<_> = some.iter().map(|block| block.0).collect();
+                self.results.push(format!("{:?}", self.pool.free_bulk(&pages, order(o))));
+            }
+            Op::Drain { zone, cpu } => {
+                let zone = ZoneId(zone % self.pool.zones().len() as u16);
+                self.pool.drain(zone, CpuId(cpu % cpus));
+            }
+            Op::DrainAll => _ = self.pool.drain_all(),
+            Op::Refresh { cpu, times } => {
+                (0..times).for_each(|_| _ = self.pool.refresh(CpuId(cpu % cpus)));
+            }
+            Op::Write { sysctl, value } => _ = self.pool.set(sysctl, value),
+        }
+    }
+
+    /// Everything that can be asked of the pool but the lock holds, which asking changes.
+    fn figures(&self) -> String {
+        let zones = self.pool.zones().iter().map(|zone| {
+            let pcps = (0..self.pool.cpus()).flat_map(|cpu| {
+                self.pool.tables().pcps(zone.id(), CpuId(cpu as u32)).map(|pcp| {
+                    let word = PcpWord(pcp.word.load(Relaxed));
+                    let lists = 0..self.pool.tables().lists().len();
+                    let listed: Vec<_> = lists.map(|list| pcp.listed(list)).collect();
+                    let tuning = (word.free_count(), word.prev_high_order(), pcp.high());
+                    (
+                        pcp.count(),
+                        listed,
+                        tuning,
+                        pcp.swing.load(Relaxed),
+                        pcp.totals(),
+                        pcp.events(),
+                    )
+                })
+            });
+            (self.pool.zone_stats(zone.id()), zone.fast.load(Relaxed), pcps.collect::<Vec<_>>())
+        });
+        format!("{:#?}", zones.collect::<Vec<_>>())
+    }
+}
+
+/// Plays a program with the fast path and without it, and compares after each operation.
+fn compare(shape: &Shape, policy: Policy, ops: &[Op]) {
+    let play = |gates| {
+        shape.scoped_on(policy, 0, Script { gates, ..Script::default() }, |pool| {
+            let mut player = Player { pool, held: Vec::new(), results: Vec::new() };
+            let after = ops.iter().map(|op| {
+                player.apply(op);
+                player.pool.validate().unwrap();
+                (core::mem::take(&mut player.results), player.figures())
+            });
+            after.collect::<Vec<_>>()
+        })
+    };
+    let (by_core, by_gates) = (play(Some(false)), play(Some(true)));
+    for (op, (expected, got)) in ops.iter().zip(by_core.iter().zip(&by_gates)) {
+        assert_eq!(expected.0, got.0, "{op:?}");
+        assert!(expected.1 == got.1, "{op:?}: by the core {}\nby gates {}", expected.1, got.1);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+    #[test]
+    fn the_fast_path_changes_no_result_and_no_figure(
+        shape in shape(),
+        policy in policy(),
+        ops in prop::collection::vec(op(), 1..60),
+    ) {
+        compare(&shape, policy, &ops);
+    }
+}
+
+fn boot(policy: Policy) -> Allocator<'static, Script> {
+    let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 1 << 18, 2)));
+    shape.boot_on(policy, Script { gates: Some(true), ..Script::default() })
+}
+
+/// Blocks that the CPU got from and gave to the buddy itself.
+fn direct(pool: &Allocator<'_, Script>, cpu: u32) -> (u64, u64) {
+    let events = pool.pcp(ZoneId(0), CpuId(cpu)).events();
+    (events.direct_allocs, events.direct_freed)
+}
+
+/// Who interrupts the holder of a gate gets his block from the buddy, and gives it back there.
+#[test]
+fn a_pcp_that_is_held_is_passed() {
+    let pool = boot(LISTS_ALONE);
+    let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    let (zone, before) = (&pool.zones()[0], direct(&pool, 0));
+    let pcp = pool.pcp(ZoneId(0), CpuId(0));
+    let held = pcp.try_close(pool.platform(), zone, pool.tables.slots).unwrap();
+    let nested = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    assert_ne!(nested, page);
+    pool.free(nested, Order::ZERO).unwrap();
+    let got = direct(&pool, 0);
+    assert_eq!(got, (before.0 + 1, before.1 + 1));
+    drop(held);
+    pool.free(page, Order::ZERO).unwrap();
+    assert_eq!(direct(&pool, 0), got, "open again: the list takes it");
+    assert_eq!(pool.free(page, Order::ZERO).unwrap_err(), {
+        FreeError::DoubleFree { pfn: page, order: Order::ZERO, zone: ZoneId(0) }
+    });
+    pool.validate().unwrap();
+}
+
+/// The path is taken at all: the gate of a hot pair closes nothing and takes no zone lock, and it
+/// leaves the limits of the list alone.
+#[test]
+fn a_hot_pair_of_each_order_with_a_list_closes_nothing() {
+    let pool = boot(Policy::ZONAL);
+    for o in (0..=9).filter_map(Order::new) {
+        let block = pool.alloc(Request::new(o)).unwrap();
+        pool.free(block, o).unwrap();
+        let pcp = pool.pcp(ZoneId(0), CpuId(0));
+        // A closing would write its own.
+        pcp.limit.store(77, Relaxed);
+        for _ in 0..100 {
+            let again = pool.alloc(Request::new(o)).unwrap();
+            assert_eq!(again, block, "the hottest");
+            pool.free(again, o).unwrap();
+        }
+        assert_eq!(pcp.limit.load(Relaxed), 77, "{o:?}");
+        pool.drain_all();
+    }
+    pool.validate().unwrap();
+}
+
+/// Under pressure each operation has something to decide, so none is served by a gate.
+#[test]
+fn below_the_high_watermark_the_core_decides() {
+    let pool = boot(LISTS_ALONE);
+    let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    pool.free(page, Order::ZERO).unwrap();
+    let zone = &pool.zones()[0];
+    zone.set_flag(BELOW_HIGH);
+    let pcp = pool.pcp(ZoneId(0), CpuId(0));
+    pcp.limit.store(77, Relaxed);
+    let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    assert_ne!(pcp.limit.load(Relaxed), 77, "the pcp was closed");
+    pcp.limit.store(77, Relaxed);
+    pool.free(page, Order::ZERO).unwrap();
+    assert_ne!(pcp.limit.load(Relaxed), 77);
+}
+
+/// A page of another CPU's pcp goes onto the running one's list, as with the core.
+#[test]
+fn a_page_of_another_cpu_changes_its_pcp() {
+    let pool = boot(LISTS_ALONE);
+    let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    on_cpu(1);
+    let other = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    let before = pool.pcp(ZoneId(0), CpuId(1)).count();
+    pool.free(page, Order::ZERO).unwrap();
+    assert_eq!(pool.pcp(ZoneId(0), CpuId(1)).count(), before + 1);
+    assert_eq!(pool.alloc(Request::new(Order::ZERO)), Ok(page));
+    pool.validate().unwrap();
+    pool.free(other, Order::ZERO).unwrap();
+    on_cpu(0);
+}
+
+/// Two copies of a block on two lists, as a racing double free leaves them: one is handed out.
+#[test]
+fn a_stray_copy_is_dropped_and_counted() {
+    let pool = boot(LISTS_ALONE);
+    let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    let word = &pool.words()[page.0 as usize];
+    let allocated = word.load(Relaxed);
+    pool.free(page, Order::ZERO).unwrap();
+    // The other thread had read the word before.
+    word.store(allocated, Relaxed);
+    on_cpu(1);
+    let warm = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    pool.free(page, Order::ZERO).unwrap();
+    on_cpu(0);
+    let other = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    assert_ne!(other, page);
+    assert_eq!(pool.pcp(ZoneId(0), CpuId(0)).events().double_frees, 1);
+    on_cpu(1);
+    assert_eq!(pool.alloc(Request::new(Order::ZERO)), Ok(page));
+    for block in [page, other, warm] {
+        pool.free(block, Order::ZERO).unwrap();
+    }
+    on_cpu(0);
+    pool.validate().unwrap();
+}
+
+/// Requests that a search would decide otherwise than by the CPU's own pcp.
+#[test]
+fn a_request_for_another_node_or_zone_goes_by_the_search() {
+    let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(2, 4096, 1)));
+    let pool = shape.boot_on(LISTS_ALONE, Script { gates: Some(true), ..Script::default() });
+    let own = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    let far = pool.alloc(Request::new(Order::ZERO).on(NodeId(1))).unwrap();
+    assert!(own.0 < 4096 && far.0 >= 4096);
+    pool.free(far, Order::ZERO).unwrap();
+    pool.free(own, Order::ZERO).unwrap();
+    assert!(pool.alloc(Request::new(Order::ZERO).on(NodeId(2))).is_err());
+    let both = Gfp::KERNEL | Gfp::MOVABLE | Gfp::RECLAIMABLE;
+    assert!(pool.alloc(Request::new(Order::ZERO).gfp(both)).is_err());
+    pool.validate().unwrap();
+}
+
+/// Nothing that is held may be interrupted by somebody who waits for it.
+#[test]
+fn gates_and_zone_locks_are_held_masked() {
+    let pool = boot(Policy::ZONAL);
+    let taken = masks();
+    let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    pool.free(page, Order::ZERO).unwrap();
+    let after = masks();
+    assert!(after.made > taken.made + 1 && after.depth == 0 && after.at_unlock > 0);
+    let hot = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    assert_eq!((masks().made, masks().depth), (after.made + 1, 0), "a hot one masks once");
+    pool.free(hot, Order::ZERO).unwrap();
+}

@@ -1,0 +1,158 @@
+//! Pops and pushes under the gate of a pcp: the fast path of platforms without sequences.
+//!
+//! ```text
+//!  enter    take the gate by one compare-and-swap; taken: the core serves the request
+//!  word     slow, or a list without blocks, or without room: open the gate, the core decides
+//!  switch   another list is active: its length and pops to its record, ours into the word
+//!  commit   slot, page word, hot word; open the gate
+//! ```
+//! Whoever holds the gate owns every field (PCP-1), so nothing here depends on which CPU runs it: a
+//! thread that was moved pops from the pcp of another CPU, and that is all. Nobody waits: an
+//! interrupt handler, another thread of the CPU and a remote drain that find the gate taken go
+//! their other way. [`Closed`](super::closed::Closed) is the same gate for everything else.
+//!
+//! What an operation leaves behind is what the core would leave: the transitions of
+//! [`PcpWord`], and limits that follow from fields that no pop or push changes (PCP-4). What would
+//! need a decision is refused, and nothing is done.
+//!
+//! # Invariants
+//! - **GATE-1** an [`Entered`] exists for at most one holder of a gate, and never while a
+//!   [`Closed`](super::closed::Closed) of the same pcp does: both are made by the exchange from
+//!   open to closed, and each opens the gate when it is dropped.
+//! - **GATE-2** no sequence runs on a pcp that is entered: its platform has none.
+
+use crate::frame::PageWord;
+use crate::pcp::state::{CLOSED, OPEN, Pcp, PcpList};
+use crate::pcp::word::{ACTIVE_MASK, PcpWord, SLOW};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
+
+/// A pcp whose gate is held for one operation. Opens it when dropped.
+#[derive(Debug)]
+pub(crate) struct Entered<'p> {
+    pcp: &'p Pcp,
+}
+
+impl Drop for Entered<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of the next holder.
+        self.pcp.gate.store(OPEN, Ordering::Release);
+    }
+}
+
+/// Where blocks are named, and the words of their pages: those of all pcps. A cell that is not
+/// there is refused.
+pub(crate) trait Cells<'a>: Copy {
+    /// A slot.
+    fn slot(self, at: u32) -> Option<&'a AtomicU32>;
+    /// The word of a frame.
+    fn word(self, frame: u32) -> Option<&'a AtomicU64>;
+}
+
+impl<'p> Entered<'p> {
+    /// Takes the gate. `None`: somebody holds it.
+    #[inline(always)]
+    pub(crate) fn new(pcp: &'p Pcp) -> Option<Entered<'p>> {
+        // Acquire: pairs with the Release in `drop`, here and in `Closed`.
+        pcp.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).ok()?;
+        Some(Entered { pcp })
+    }
+
+    /// The hot word and the record of `list`, if that is the active one and nobody asked for slow
+    /// operations.
+    #[inline(always)]
+    fn active(&self, list: usize) -> Option<(PcpWord, &'p PcpList)> {
+        let pcp = self.pcp;
+        let record = pcp.lists.get(list)?;
+        let word = pcp.word.load(Relaxed);
+        let strays = (word ^ u64::from(record.active_bits)) & (SLOW | u64::from(ACTIVE_MASK));
+        (strays == 0).then_some((PcpWord(word), record))
+    }
+
+    /// Takes the hottest block of `list` and hands it out. `None`: the list is empty or not the
+    /// active one, or what came was a stray copy (PCP-3), which is counted.
+    #[inline(always)]
+    pub(crate) fn pop<'a>(self, list: usize, cells: impl Cells<'a>) -> Option<u32> {
+        let (word, record) = self.active(list)?;
+        let top = word.len().checked_sub(1)?;
+        let frame = cells.slot(record.slot(top))?.load(Relaxed);
+        let page = cells.word(frame)?;
+        let popped = word.popped();
+        if popped.must_fold() {
+            return None;
+        }
+        self.pcp.word.store(popped.0, Relaxed);
+        if page.load(Relaxed) != record.cached {
+            self.count_stray();
+            return None;
+        }
+        page.store(record.allocated, Relaxed);
+        Some(frame)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_stray(&self) {
+        self.pcp.events.double_frees.fetch_add(1, Relaxed);
+    }
+
+    /// Puts a block on the hot end of `list`, if its word says that it is handed out from such a
+    /// list of any CPU's pcp of the zone, which the caller knows to be the frame's. `false`:
+    /// nothing was done.
+    #[inline(always)]
+    pub(crate) fn push<'a>(self, list: usize, frame: u32, cells: impl Cells<'a>) -> bool {
+        let Some((word, record)) = self.active(list) else { return false };
+        let pcp = self.pcp;
+        // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB E.7).
+        let prev = u64::from(record.prev_bits);
+        let stream =
+            word.0 & prev != 0 && word.free_count() >= pcp.free_high_threshold.load(Relaxed);
+        if stream || word.len() >= record.hi.load(Relaxed) {
+            return false;
+        }
+        let Some(page) = cells.word(frame) else { return false };
+        let (held, ours) = (PageWord(page.load(Relaxed)), PageWord(record.allocated));
+        if held != ours && !held.same_but_pcp(ours) {
+            return false;
+        }
+        let Some(slot) = cells.slot(record.slot(word.len())) else { return false };
+        // Two frees of one block at the same time: the exchange lets one of them through.
+        // AcqRel, Acquire on failure: pairs with the exchange of a racing free.
+        let claimed =
+            page.compare_exchange(held.0, record.cached, Ordering::AcqRel, Ordering::Acquire);
+        if claimed.is_err() {
+            return false;
+        }
+        slot.store(frame, Relaxed);
+        let cap = pcp.free_count_cap.load(Relaxed);
+        pcp.word.store(word.pushed_with(record.block_pages, cap, prev).0, Relaxed);
+        true
+    }
+
+    /// Makes `list` the active one. `false`: it is, or no list ever was, or the word is slow.
+    pub(crate) fn switch(&self, list: usize) -> bool {
+        let pcp = self.pcp;
+        let word = PcpWord(pcp.word.load(Relaxed));
+        let lists = pcp.lists.get(word.active()).zip(pcp.lists.get(list));
+        let Some((old, new)) = lists.filter(|_| !word.is_slow() && word.active() != list) else {
+            return false;
+        };
+        old.pops.store(old.pops_with(Some(word)), Relaxed);
+        old.len.store(word.len(), Relaxed);
+        let len = new.len.load(Relaxed);
+        let all = old.others.load(Relaxed) + (word.len() << old.order_bits);
+        let others = all.saturating_sub(len << new.order_bits);
+        new.others.store(others, Relaxed);
+        new.hi.store(new.limit(pcp.limit.load(Relaxed), others), Relaxed);
+        pcp.word.store(word.switched(list, len, new.pops.load(Relaxed)).0, Relaxed);
+        true
+    }
+}
+
+impl PcpList {
+    /// The number of the slot of the block at `index`, counted from the cold end.
+    #[inline(always)]
+    fn slot(&self, index: u32) -> u32 {
+        self.base.wrapping_add(self.lo.load(Relaxed)).wrapping_add(index)
+    }
+}
