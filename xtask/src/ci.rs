@@ -105,7 +105,7 @@ pub fn run(root: &Path, test_log: Option<&Path>) -> Result<bool> {
     timed(&mut outcomes, "api", || api::run(root, false))?;
     timed(&mut outcomes, "book", || book::run(root))?;
     timed(&mut outcomes, "fuzz", || {
-        fuzz::run(root, fuzz::Limit::Seconds(FUZZ_SECONDS), FUZZ_SEED)
+        Ok(fuzz::run(root, fuzz::Limit::seconds(FUZZ_SECONDS), FUZZ_SEED)?.passed)
     })?;
 
     print_summary(&outcomes, &counts);

@@ -1,6 +1,10 @@
 //! `cargo xtask deep`: hours of random programs, mutated traces and storms, by choice.
 //!
-//! It prints a table in Markdown with the date and the commit; the last one is in `results/`.
+//! It prints a table in Markdown (`record`); the last ones are in `results/`. Counts are of what was
+//! run. A part ends at its amount or, with `--limit`, when its time is over; random programs go on
+//! with `--seed` where the last run ended, and fuzzers from the inputs they found before.
+//!
+//! Random programs run with the assertions and overflow checks of a debug build.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,6 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 
 use crate::fuzz;
+use crate::record::Record;
 
 /// How much to run.
 #[derive(Clone, Copy)]
@@ -16,12 +21,18 @@ pub struct Amounts {
     calls: u64,
     inputs: u64,
     seconds: u64,
+    /// Seconds after which a part ends, whatever it has done.
+    limit: u64,
+    seed: u64,
 }
 
 impl Amounts {
-    /// Reads `--calls N --inputs N --seconds N`, each left out or not; 0 leaves that part out.
+    /// Reads `--calls N --inputs N --seconds N --limit N --seed N`, each left out or not; an amount
+    /// of 0 leaves its part out.
     pub fn parse(args: &[&str]) -> Result<Amounts> {
-        let mut amounts = Amounts { calls: 1_000_000_000, inputs: 100_000_000, seconds: 600 };
+        let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
+        let (calls, inputs, seconds) = (1_000_000_000, 100_000_000, 600);
+        let mut amounts = Amounts { calls, inputs, seconds, limit: u64::from(u32::MAX), seed };
         for pair in args.chunks(2) {
             let &[name, value] = pair else { bail!("{}: expected a number after it", pair[0]) };
             let number = value.parse().with_context(|| format!("{name} {value}"))?;
@@ -29,7 +40,9 @@ impl Amounts {
                 "--calls" => amounts.calls = number,
                 "--inputs" => amounts.inputs = number,
                 "--seconds" => amounts.seconds = number,
-                _ => bail!("{name}: expected --calls, --inputs or --seconds"),
+                "--limit" => amounts.limit = number,
+                "--seed" => amounts.seed = number,
+                _ => bail!("{name}: expected --calls, --inputs, --seconds, --limit or --seed"),
             }
         }
         Ok(amounts)
@@ -38,36 +51,36 @@ impl Amounts {
 
 /// Runs all parts; true if none found anything.
 pub fn run(root: &Path, amounts: Amounts) -> Result<bool> {
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
-    println!("commit {}, seed {seed}\n", commit(root));
-    println!("| part | passed | seconds | what was run |\n|--|--|--:|--|");
-    let mut passed = true;
-    let mut row = |part: &str, start: Instant, (ok, what): (bool, String)| {
-        let word = if ok { "yes" } else { "NO" };
-        println!("| {part} | {word} | {:.0} | {what} |", start.elapsed().as_secs_f64());
-        passed &= ok;
-    };
+    let mut record = Record::begin(root, &format!("seed {}", amounts.seed));
+    let start = Instant::now();
     if amounts.calls > 0 {
-        let start = Instant::now();
-        row("random programs", start, programs(root, amounts.calls, seed)?);
+        let (ok, what) = programs(root, amounts)?;
+        record.row("random programs", start, ok, &what);
     }
+    let start = Instant::now();
     if amounts.inputs > 0 {
-        let start = Instant::now();
-        let ok = fuzz::run(root, fuzz::Limit::Inputs(amounts.inputs), fuzz::ANY_SEED)?;
-        row("mutated traces", start, (ok, format!("{} inputs, five forms", amounts.inputs)));
+        let limit = fuzz::Limit { inputs: Some(amounts.inputs), seconds: Some(amounts.limit) };
+        let done = fuzz::run(root, limit, fuzz::ANY_SEED)?;
+        record.row("mutated traces", start, done.passed, &done.to_string());
     }
+    let start = Instant::now();
     if amounts.seconds > 0 {
-        let start = Instant::now();
-        row("storms", start, storms(root, amounts.seconds, seed)?);
+        let (ok, what) = storms(root, amounts.seconds.min(amounts.limit), amounts.seed)?;
+        record.row("storms", start, ok, &what);
     }
-    Ok(passed)
+    Ok(record.end())
 }
 
-fn programs(root: &Path, calls: u64, seed: u64) -> Result<(bool, String)> {
+fn programs(root: &Path, amounts: Amounts) -> Result<(bool, String)> {
     let test = "random_programs_match_a_model_of_ownership_for_hours";
     let mut command = cargo(root, &["test", "--release", "-p", "zonal-core", "--lib"]);
     command.args(["--features", "history", "--", test, "--ignored", "--nocapture"]);
-    command.env("ZONAL_DEEP_CALLS", calls.to_string()).env("ZONAL_DEEP_SEED", seed.to_string());
+    command.env("CARGO_TARGET_DIR", fuzz::target_directory(root).join("deep"));
+    command.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
+    command.env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true");
+    command.env("ZONAL_DEEP_CALLS", amounts.calls.to_string());
+    command.env("ZONAL_DEEP_LIMIT_S", amounts.limit.to_string());
+    command.env("ZONAL_DEEP_SEED", amounts.seed.to_string());
     told(command, "deep: ")
 }
 
@@ -97,10 +110,4 @@ fn cargo(root: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root);
     command
-}
-
-fn commit(root: &Path) -> String {
-    let output =
-        Command::new("git").args(["rev-parse", "--short", "HEAD"]).current_dir(root).output();
-    output.map_or_else(|_| "unknown".into(), |o| String::from_utf8_lossy(&o.stdout).trim().into())
 }

@@ -5,6 +5,7 @@
 //! is rebuilt. Each starts from the corpus that is checked in; what it finds new is left in the
 //! target directory, and what fails beside it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,20 +29,54 @@ const INPUT_SECONDS: u32 = 20;
 /// Lets the engine choose a seed, which it prints.
 pub const ANY_SEED: u32 = 0;
 
-/// When the fuzzers end, all together.
-#[derive(Clone, Copy)]
-pub enum Limit {
+/// When the fuzzers end, all together: at what comes first.
+#[derive(Clone, Copy, Default)]
+pub struct Limit {
     /// After this many seconds.
-    Seconds(u64),
+    pub seconds: Option<u64>,
     /// After this many inputs.
-    Inputs(u64),
+    pub inputs: Option<u64>,
 }
 
-/// Runs all fuzzers until the limit; true if none found anything.
-pub fn run(root: &Path, limit: Limit, seed: u32) -> Result<bool> {
+impl Limit {
+    /// After this many seconds.
+    pub fn seconds(seconds: u64) -> Limit {
+        Limit { seconds: Some(seconds), inputs: None }
+    }
+
+    /// The same share for each fuzzer, as arguments of the engine.
+    fn args(self) -> Vec<String> {
+        let each = |all: u64| (all / TARGETS.len() as u64).max(1);
+        let seconds = self.seconds.map(|all| format!("-max_total_time={}", each(all)));
+        let inputs = self.inputs.map(|all| format!("-runs={}", each(all)));
+        seconds.into_iter().chain(inputs).collect()
+    }
+}
+
+/// What was run.
+#[derive(Clone, Copy)]
+pub struct Done {
+    /// Whether no fuzzer found anything.
+    pub passed: bool,
+    /// Inputs of all fuzzers that ended well.
+    inputs: u64,
+    skipped: bool,
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.skipped {
+            true => write!(f, "SKIPPED: there is no C++ compiler"),
+            false => write!(f, "{} inputs, {} forms", self.inputs, TARGETS.len()),
+        }
+    }
+}
+
+/// Runs all fuzzers until the limit.
+pub fn run(root: &Path, limit: Limit, seed: u32) -> Result<Done> {
     if Command::new("c++").arg("--version").output().is_err() {
         eprintln!("note: SKIPPED: the fuzzing engine needs a C++ compiler; none found");
-        return Ok(true);
+        return Ok(Done { passed: true, inputs: 0, skipped: true });
     }
     let host = host(root)?;
     let target = target_directory(root).join("fuzz");
@@ -53,21 +88,17 @@ pub fn run(root: &Path, limit: Limit, seed: u32) -> Result<bool> {
         .status()
         .context("cannot start cargo build in fuzz/")?;
     ensure!(status.success(), "the fuzzers cannot be built");
-    let each = |all: u64| (all / TARGETS.len() as u64).max(1);
-    let until = match limit {
-        Limit::Seconds(seconds) => format!("-max_total_time={}", each(seconds)),
-        Limit::Inputs(inputs) => format!("-runs={}", each(inputs)),
-    };
-    let mut passed = true;
+    let until = limit.args();
+    let mut done = Done { passed: true, inputs: 0, skipped: false };
     for name in TARGETS {
         let (new, found) = (target.join("corpus").join(name), target.join("found"));
         for directory in [&new, &found] {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("{}: cannot be made", directory.display()))?;
         }
-        println!("$ fuzz {name} {until}");
+        eprintln!("$ fuzz {name} {}", until.join(" "));
         let output = Command::new(target.join(&host).join("release").join(name))
-            .arg(&until)
+            .args(&until)
             .arg(format!("-seed={seed}"))
             .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
             .arg(format!("-timeout={INPUT_SECONDS}"))
@@ -77,14 +108,23 @@ pub fn run(root: &Path, limit: Limit, seed: u32) -> Result<bool> {
             .with_context(|| format!("cannot start the fuzzer {name}"))?;
         let text = String::from_utf8_lossy(&output.stderr);
         match output.status.success() {
-            true => println!("{}", text.lines().last().unwrap_or_default()),
+            true => {
+                let last = text.lines().last().unwrap_or_default();
+                eprintln!("{last}");
+                done.inputs += runs(last);
+            }
             false => {
-                passed = false;
-                println!("{text}\nthe input is in {}", found.display());
+                done.passed = false;
+                eprintln!("{text}\nthe input is in {}", found.display());
             }
         }
     }
-    Ok(passed)
+    Ok(done)
+}
+
+/// The number in the engine's last line, `Done 123 runs in 4 second(s)`.
+fn runs(line: &str) -> u64 {
+    line.split(' ').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// The name of this machine's target.

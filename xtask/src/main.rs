@@ -20,6 +20,7 @@ mod ci;
 mod deep;
 mod fuzz;
 mod markdown;
+mod record;
 mod sanitize;
 mod size;
 mod table;
@@ -36,13 +37,14 @@ usage: cargo xtask COMMAND
                         or write the lists
   ci [--test-log FILE]  run what continuous integration runs; with --test-log the tests were
                         run before, and FILE holds what `cargo test --workspace` printed
-  deep [--calls N] [--inputs N] [--seconds N]
+  deep [--calls N] [--inputs N] [--seconds N] [--limit N] [--seed N]
                         run for hours: N calls of random programs against a model (10^9 without),
-                        N mutated traces (10^8), storms for N seconds (600); prints a table
+                        N mutated traces (10^8), storms for N seconds (600), no part longer than
+                        the limit, in seconds; prints a table
   fuzz [--seconds N]    run the fuzzers of the trace readers for N seconds together, 60 without
-  sanitize [--seconds N]
+  sanitize [--seconds N] [--only PART]
                         run Miri, ThreadSanitizer and AddressSanitizer, each storm for N seconds,
-                        60 without
+                        60 without, or only the steps with PART in their names; prints a table
   aarch64 [PART...]     run the allocator's tests in an emulated aarch64 machine: all, or those
                         programs whose name contains a PART
   aarch64 --fetch       get what that takes with apt-get, into the target directory
@@ -65,17 +67,15 @@ fn main() -> ExitCode {
         ["api", "--write"] => api::run(&root, true),
         ["ci"] => ci::run(&root, None),
         ["ci", "--test-log", file] => ci::run(&root, Some(Path::new(file))),
-        ["fuzz"] => fuzz::run(&root, fuzz::Limit::Seconds(ci::FUZZ_SECONDS), fuzz::ANY_SEED),
+        ["fuzz"] => fuzzers(&root, ci::FUZZ_SECONDS),
         ["fuzz", "--seconds", seconds] => match seconds.parse() {
-            Ok(seconds) => fuzz::run(&root, fuzz::Limit::Seconds(seconds), fuzz::ANY_SEED),
+            Ok(seconds) => fuzzers(&root, seconds),
             Err(error) => Err(anyhow::anyhow!("--seconds {seconds}: {error}")),
         },
         ["deep", ref rest @ ..] => deep::Amounts::parse(rest).and_then(|all| deep::run(&root, all)),
-        ["sanitize"] => sanitize::run(&root, 60),
-        ["sanitize", "--seconds", seconds] => match seconds.parse() {
-            Ok(seconds) => sanitize::run(&root, seconds),
-            Err(error) => Err(anyhow::anyhow!("--seconds {seconds}: {error}")),
-        },
+        ["sanitize", ref rest @ ..] => {
+            sanitize::Plan::parse(rest).and_then(|plan| sanitize::run(&root, &plan))
+        }
         ["aarch64", "--fetch"] => aarch64::fetch(&root),
         ["aarch64", ref parts @ ..] if !parts.iter().any(|part| part.starts_with('-')) => {
             aarch64::run(&root, parts)
@@ -100,6 +100,11 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// All fuzzers for so many seconds; true if none found anything.
+fn fuzzers(root: &Path, seconds: u64) -> anyhow::Result<bool> {
+    Ok(fuzz::run(root, fuzz::Limit::seconds(seconds), fuzz::ANY_SEED)?.passed)
 }
 
 /// The directory above this package. Cargo sets the variable when it runs us; the path of the

@@ -2,7 +2,6 @@
 
 use std::vec::Vec;
 
-use super::model::Model;
 use super::platform::{Shape, distances, zone};
 use super::programs::{GFPS, Op, Twin};
 use crate::gfp::Gfp;
@@ -46,7 +45,7 @@ pub fn run_all(shape: &Shape, policy: Policy, ops: &[Op], length: u32) -> usize 
     let programs = ops.len().pow(length);
     for program in 0..programs {
         shape.scoped(policy, 0, |pool| {
-            let mut twin = Twin { pool, model: Model::new(shape) };
+            let mut twin = Twin::new(pool, shape);
             let mut rest = program;
             for nth in 1..=length {
                 twin.apply(&ops[rest % ops.len()]);

@@ -166,9 +166,15 @@ pub fn policy() -> BoxedStrategy<Policy> {
 pub struct Twin<'p, 'a> {
     pub pool: &'p Allocator<'a, Script>,
     pub model: Model,
+    /// Calls that the pool was asked; a page of a bulk call counts as one.
+    pub calls: u64,
 }
 
-impl Twin<'_, '_> {
+impl<'p, 'a> Twin<'p, 'a> {
+    pub fn new(pool: &'p Allocator<'a, Script>, shape: &Shape) -> Twin<'p, 'a> {
+        Twin { pool, model: Model::new(shape), calls: 0 }
+    }
+
     /// One operation; what it returns is checked, what it leaves behind is not.
     pub fn apply(&mut self, op: &Op) {
         match *op {
@@ -195,20 +201,24 @@ impl Twin<'_, '_> {
             Op::Drain { zone, cpu } => {
                 let zone = ZoneId(zone % self.pool.zones().len() as u16);
                 let cpu = CpuId(self.on(cpu));
+                self.calls += 1;
                 self.pool.drain(zone, cpu);
                 assert_eq!(self.pool.pcp(zone, cpu).count(), 0);
             }
             Op::DrainAll => {
+                self.calls += 1;
                 self.pool.drain_all();
                 self.model.assert_nothing_cached(self.pool);
             }
             Op::Refresh { cpu, times } => {
                 let cpu = CpuId(self.on(cpu));
                 for _ in 0..times {
+                    self.calls += 1;
                     self.pool.refresh(cpu);
                 }
             }
             Op::Write { sysctl, value } => {
+                self.calls += 1;
                 let _ = self.pool.set(sysctl, value);
             }
         }
@@ -222,6 +232,7 @@ impl Twin<'_, '_> {
 
     fn alloc(&mut self, cpu: u32, request: Request) {
         let cpu = self.on(cpu);
+        self.calls += 1;
         let foretold = Foretold::ask(self.pool, &request);
         let got = self.pool.alloc(request);
         foretold.check(self.pool, &got);
@@ -235,7 +246,10 @@ impl Twin<'_, '_> {
         let cpu = self.on(cpu);
         let request = Request::new(order);
         match word_path::alloc(self.pool, CpuId(cpu), order) {
-            Some(pfn) => self.model.allocated(CpuId(cpu), request, pfn),
+            Some(pfn) => {
+                self.calls += 1;
+                self.model.allocated(CpuId(cpu), request, pfn);
+            }
             None => self.alloc(cpu, request),
         }
     }
@@ -243,6 +257,7 @@ impl Twin<'_, '_> {
     fn free(&mut self, cpu: u32, which: usize, fast: bool) {
         let Some((pfn, order)) = self.model.pick(which) else { return };
         let cpu = CpuId(self.on(cpu));
+        self.calls += 1;
         let zone = self.model.zone_of(pfn);
         if !(fast && word_path::free(self.pool, zone, cpu, (pfn, order))) {
             self.pool.free(pfn, order).unwrap();
@@ -259,6 +274,7 @@ impl Twin<'_, '_> {
             (2, _) => (self.model.a_free_page(which), Order::ZERO),
             _ => (Pfn(1 << 40), Order::ZERO),
         };
+        self.calls += 2;
         self.pool.free(pfn, order).unwrap_err();
         assert_eq!(self.pool.free_bulk(&[pfn], order).unwrap_err().0, 0);
     }
@@ -270,9 +286,13 @@ impl Twin<'_, '_> {
         match self.pool.alloc_bulk(request, &mut got) {
             Ok(n) => {
                 assert!(n >= pages.min(1) && n <= pages);
+                self.calls += n as u64;
                 got[..n].iter().for_each(|pfn| self.model.allocated(cpu, request, *pfn));
             }
-            Err(error) => self.model.check_refusal(self.pool, cpu, request, error),
+            Err(error) => {
+                self.calls += 1;
+                self.model.check_refusal(self.pool, cpu, request, error);
+            }
         }
     }
 
@@ -280,14 +300,17 @@ impl Twin<'_, '_> {
         self.on(cpu);
         let order = Order::new(order).unwrap();
         let pages = self.model.some_of(order, at_most);
+        self.calls += pages.len() as u64;
         self.pool.free_bulk(&pages, order).unwrap();
         pages.into_iter().for_each(|pfn| self.model.freed(pfn));
     }
 }
 
-pub fn run(shape: &Shape, policy: Policy, ops: &[Op]) {
+/// Runs a program. Returns how many calls that were.
+pub fn run(shape: &Shape, policy: Policy, ops: &[Op]) -> u64 {
+    let mut calls = 0;
     shape.scoped(policy, 0, |pool| {
-        let mut twin = Twin { pool, model: Model::new(shape) };
+        let mut twin = Twin::new(pool, shape);
         twin.model.compare(pool);
         for op in ops {
             twin.apply(op);
@@ -301,7 +324,9 @@ pub fn run(shape: &Shape, policy: Policy, ops: &[Op]) {
         for zone in pool.zones() {
             assert_eq!(pool.zone_stats(zone.id()).free_pages, zone.managed());
         }
+        calls = twin.calls;
     });
+    calls
 }
 
 proptest! {
@@ -320,42 +345,35 @@ proptest! {
     }
 }
 
-/// The calls that an operation asks for.
-fn calls(op: &Op) -> u64 {
-    match *op {
-        Op::Alloc { times, .. } | Op::Fast { times, .. } => u64::from(times),
-        Op::Free { times, .. } | Op::FastFree { times, .. } => times as u64,
-        Op::Bulk { pages, .. } => pages as u64,
-        Op::FreeBulk { at_most, .. } => at_most as u64,
-        Op::Refresh { times, .. } => u64::from(times),
-        Op::Misuse { .. } | Op::Drain { .. } | Op::DrainAll | Op::Write { .. } => 1,
-    }
-}
-
-/// The same until the programs asked for `ZONAL_DEEP_CALLS` calls, from `ZONAL_DEEP_SEED` on.
+/// The same until the programs have made `ZONAL_DEEP_CALLS` calls, or `ZONAL_DEEP_LIMIT_S` seconds
+/// are over, from `ZONAL_DEEP_SEED` on. What was run is told after every few programs, so that a run
+/// that is ended by hand has its count too.
 #[test]
 #[ignore = "hours: cargo xtask deep"]
 fn random_programs_match_a_model_of_ownership_for_hours() {
+    const PROGRAMS: u32 = 200;
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let wanted = number("ZONAL_DEEP_CALLS").unwrap_or(10_000_000);
     let mut seed = number("ZONAL_DEEP_SEED").unwrap_or(1);
+    let seconds = number("ZONAL_DEEP_LIMIT_S").unwrap_or(u64::MAX);
+    let start = std::time::Instant::now();
     let made = core::cell::Cell::new(0_u64);
     let mut programs = 0_u64;
-    while made.get() < wanted {
-        let config = ProptestConfig { cases: 500, failure_persistence: None, ..Default::default() };
+    while made.get() < wanted && start.elapsed().as_secs() < seconds {
+        let config =
+            ProptestConfig { cases: PROGRAMS, failure_persistence: None, ..Default::default() };
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let mut runner = TestRunner::new_with_rng(config, rng);
         let program = (shape(), policy(), prop::collection::vec(op(), 1..70));
         let result = runner.run(&program, |(shape, policy, ops)| {
-            run(&shape, policy, &ops);
-            made.set(made.get() + ops.iter().map(calls).sum::<u64>());
+            made.set(made.get() + run(&shape, policy, &ops));
             Ok(())
         });
         result.unwrap_or_else(|error| panic!("ZONAL_DEEP_SEED={seed}: {error}"));
-        programs += 500;
+        programs += u64::from(PROGRAMS);
         seed += 1;
+        std::eprintln!("deep: {programs} programs, {} calls, next seed {seed}", made.get());
     }
-    std::eprintln!("deep: {programs} programs, {} calls, next seed {seed}", made.get());
 }
