@@ -197,7 +197,7 @@ impl Arena {
 /// Allocations without which a run proves nothing.
 const ALLOCS_MIN: u64 = 100;
 /// A run in which nothing happens for as long will not end well.
-const HUNG: Duration = Duration::from_secs(60);
+const HUNG: Duration = Duration::from_secs(180);
 
 /// Runs `threads` threads on `pages` pages; at least `free_percent` of them are free all the time.
 fn stress(orders: &[u32], pages: u64, threads: u32, free_percent: u64, time: Duration) -> u64 {
@@ -353,7 +353,7 @@ fn meet(turn: &AtomicU32, until: u32, first: impl FnOnce()) {
             }
             std::hint::spin_loop();
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "the other thread is gone");
+        assert!(start.elapsed() < HUNG, "the other thread is gone");
         thread::yield_now();
     }
 }

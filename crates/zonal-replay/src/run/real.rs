@@ -185,13 +185,17 @@ impl<'a, M: Memory> Stage<'a, M> {
             };
             let threads: Vec<_> = (0..self.steps.len()).map(run).collect();
             let mut stopped = false;
-            while self.running.load(Ordering::Relaxed) > 0 {
+            // Once at least, even if all threads have ended before this one looks.
+            loop {
                 let done = self.slowest().min(of);
                 if !stopped
                     && watch(Progress { phase: Phase::Replaying, done, of: Some(of) }).is_break()
                 {
                     self.stop.store(true, Ordering::Relaxed);
                     stopped = true;
+                }
+                if self.running.load(Ordering::Relaxed) == 0 {
+                    break;
                 }
                 thread::park_timeout(TICK);
             }
