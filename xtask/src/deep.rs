@@ -1,8 +1,8 @@
 //! `cargo xtask deep`: hours of random programs, mutated traces and storms, by choice.
 //!
-//! It prints a table in Markdown (`record`); the last ones are in `results/`. Counts are of what was
-//! run. A part ends at its amount or, with `--limit`, when its time is over; random programs go on
-//! with `--seed` where the last run ended, and fuzzers from the inputs they found before.
+//! It prints a table in Markdown (`record`); the last ones are in `results/`. The counts are those
+//! of the run. A part ends at its amount or, with `--limit`, when its time is over; random programs
+//! go on with `--seed` where the last run ended, and fuzzers from the inputs they found before.
 //!
 //! Random programs run with the assertions and overflow checks of a debug build.
 

@@ -346,8 +346,8 @@ proptest! {
 }
 
 /// The same until the programs have made `ZONAL_DEEP_CALLS` calls, or `ZONAL_DEEP_LIMIT_S` seconds
-/// are over, from `ZONAL_DEEP_SEED` on. What was run is told after every few programs, so that a run
-/// that is ended by hand has its count too.
+/// are over, from `ZONAL_DEEP_SEED` on. It prints its counts after every few programs, so that a
+/// run that is ended by hand has them too.
 #[test]
 #[ignore = "hours: cargo xtask deep"]
 fn random_programs_match_a_model_of_ownership_for_hours() {
