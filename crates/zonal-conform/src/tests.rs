@@ -405,29 +405,65 @@ fn memory_that_is_offline_is_not_present() {
     assert_eq!(told(&case), Vec::<String>::new());
 }
 
+/// Files of a running kernel of two CPUs, and its `zoneinfo`.
+fn running() -> (tempfile::TempDir, String) {
+    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/7.2-n1-4g-c2");
+    let root = tempfile::tempdir().unwrap();
+    let read = |name: &str| std::fs::read_to_string(capture.join(name)).unwrap();
+    let zoneinfo = read("recalc-zoneinfo.txt");
+    write(&root, "proc/zoneinfo", &zoneinfo);
+    write(&root, "proc/sys/kernel/osrelease", "7.2.12\n");
+    for line in read("sysctl.txt").lines() {
+        let (key, value) = line.split_once('=').unwrap();
+        if let Some(name) = key.strip_prefix("vm.") {
+            write(&root, &format!("proc/sys/vm/{name}"), &format!("{value}\n"));
+        }
+    }
+    write(&root, "sys/devices/system/node/node0/cpulist", &read("node0-cpulist.txt"));
+    write(&root, "sys/devices/system/node/node0/distance", &read("node0-distance.txt"));
+    (root, zoneinfo)
+}
+
+fn write(root: &tempfile::TempDir, path: &str, text: &str) {
+    let path = root.path().join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+/// A CPU came while the zone was boosted, so the bound of its lists has the boost in it. The boost
+/// is gone, the bound stays.
+#[test]
+fn bounds_of_a_running_kernel_may_have_a_boost_in_them() {
+    let (root, zoneinfo) = running();
+    let judge = |bound: u64| {
+        let text = zoneinfo.replace("high_min: 7955\n", &format!("high_min: {bound}\n"));
+        write(&root, "proc/zoneinfo", &text);
+        judge(&Capture::live(&Live::below(root.path())).unwrap()).unwrap()
+    };
+    let noted =
+        |case: &Case| case.not_judged.iter().filter(|one| one.reason.contains("boost of")).count();
+    let low = 15_910;
+    // Of two CPUs, and of three, of which one was still on its way.
+    for (boost, cpus) in [(512, 2), (18 * 512, 2), (18 * 512, 3)] {
+        let case = judge((low + boost) / cpus);
+        assert!(case.mismatches.is_empty(), "{boost}: {:#?}", case.mismatches);
+        assert_eq!(noted(&case), 2);
+    }
+    // No whole number of pageblocks; below the watermark; above the most that the sysctl allows.
+    for bound in [(low + 600) / 2, 7_954, (low + 100 * 512) / 2] {
+        let case = judge(bound);
+        assert_eq!((case.mismatches.len(), noted(&case)), (2, 0), "{bound}");
+    }
+    write(&root, "proc/sys/vm/watermark_boost_factor", "0\n");
+    assert_eq!(judge((low + 512) / 2).mismatches.len(), 2);
+}
+
 /// A running kernel whose zones have grown since its watermarks were computed, as one that
 /// initialises memory lazily.
 #[test]
 fn a_running_kernel_may_have_marks_of_smaller_zones() {
-    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/7.2-n1-4g-c2");
-    let root = tempfile::tempdir().unwrap();
-    let write = |path: &str, text: &str| {
-        let path = root.path().join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
-    let read = |name: &str| std::fs::read_to_string(capture.join(name)).unwrap();
-    let zoneinfo = read("recalc-zoneinfo.txt");
-    write("proc/zoneinfo", &zoneinfo);
-    write("proc/sys/kernel/osrelease", "7.2.12\n");
-    for line in read("sysctl.txt").lines() {
-        let (key, value) = line.split_once('=').unwrap();
-        if let Some(name) = key.strip_prefix("vm.") {
-            write(&format!("proc/sys/vm/{name}"), &format!("{value}\n"));
-        }
-    }
-    write("sys/devices/system/node/node0/cpulist", &read("node0-cpulist.txt"));
-    write("sys/devices/system/node/node0/distance", &read("node0-distance.txt"));
+    let (root, zoneinfo) = running();
+    let write = |path: &str, text: &str| write(&root, path, text);
     let judge = || judge(&Capture::live(&Live::below(root.path())).unwrap()).unwrap();
     let fresh = judge();
     assert!(fresh.mismatches.is_empty(), "{:#?}", fresh.mismatches);

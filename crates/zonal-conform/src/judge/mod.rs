@@ -13,6 +13,7 @@
 //! Everything else that a capture prints is state at a moment, and is listed as not judged.
 
 mod bench;
+mod boosted;
 mod boot;
 mod compared;
 mod limits;

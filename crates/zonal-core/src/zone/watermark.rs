@@ -65,7 +65,7 @@ impl fmt::Display for Watermark {
     }
 }
 
-/// A zone's watermarks, in pages, stored without the boost; [`Watermarks::watermark`] adds it.
+/// A zone's watermarks, in pages, stored without the boost; [`Watermarks::of`] adds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Watermarks {
     /// Min watermark.
