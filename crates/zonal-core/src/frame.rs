@@ -11,7 +11,12 @@
 //!        | 01 | order | prev (29)    | next (29)      |  FREE       in the buddy, on a list
 //!        | 10 | order | mt 3 | rank 12 | cpu 16 | 0   |  CACHED     on a list of that pcp
 //!        | 11 | order | mt 3 | rank 12 | cpu 16 | 0   |  ALLOCATED  in somebody's hands
+//!        | 11 | order | mt 3 | rank 12 | cpu 16 | f1  |  RANGE      in a range; f: its first
 //! ```
+//! A *range* is a run of pages of any length that was handed out as one and may be freed in parts
+//! (`alloc/range`). It is tiled by blocks, each with a word of its own: bit 37 is set in all of
+//! them, bit 38 (`f`) in that of the first.
+//!
 //! A pcp is named by its CPU and by the rank its zone has for that CPU ([`PcpId`]). An
 //! allocated block keeps the name of the pcp it was last on, or of the one it went past: the word
 //! that a CPU gives out differs from the one it takes back by the tag alone, and a block that comes
@@ -64,8 +69,13 @@ const RANK_MASK: u64 = 0xfff;
 /// from the list of the zone that the CPU prefers, has nothing else in its word but the tag.
 pub const CPU_SHIFT: u32 = 21;
 const CPU_MASK: u64 = 0xffff;
-/// Where it ends. There is nothing above it.
+/// Where it ends. Above it are the two bits of ranges, which are zero in every other word.
 pub const PCP_END: u32 = CPU_SHIFT + CPU_MASK.count_ones();
+/// Set in the word of a block that is part of a range. Fast paths compare all bits from
+/// [`PCP_END`] up, so none of them takes such a block for one that stands alone.
+const RANGE: u64 = 1 << PCP_END;
+/// Set besides in the word of a range's first block.
+const RANGE_FIRST: u64 = 1 << (PCP_END + 1);
 
 /// The link value for "no frame": all ones.
 pub const NO_FRAME: u32 = LINK_MASK as u32;
@@ -122,6 +132,17 @@ pub enum PageState {
         /// The pcp it came from.
         pcp: PcpId,
     },
+    /// First frame of a block that is part of a range in somebody's hands.
+    Range {
+        /// The block's order.
+        order: Order,
+        /// Migratetype it was asked for with.
+        mt: Migratetype,
+        /// The pcp of the CPU that asked.
+        pcp: PcpId,
+        /// The range begins here.
+        first: bool,
+    },
     /// No constructor makes this word: the metadata was overwritten.
     Corrupt(u64),
 }
@@ -153,6 +174,14 @@ impl PageWord {
     #[inline]
     pub const fn allocated(order: Order, mt: Migratetype, pcp: PcpId) -> PageWord {
         PageWord(TAG_ALLOCATED | PageWord::owned_bits(order, mt, pcp))
+    }
+
+    /// A block of a range in somebody's hands, the range's `first` or a later one; bounds as for
+    /// [`cached`](Self::cached).
+    #[inline]
+    pub const fn range(order: Order, mt: Migratetype, pcp: PcpId, first: bool) -> PageWord {
+        let flags = if first { RANGE | RANGE_FIRST } else { RANGE };
+        PageWord(TAG_ALLOCATED | flags | PageWord::owned_bits(order, mt, pcp))
     }
 
     #[inline]
@@ -191,9 +220,12 @@ impl PageWord {
             (TAG_CACHED, Some(order), Some(mt)) if self.0 >> PCP_END == 0 => {
                 PageState::Cached { order, mt, pcp }
             }
-            (TAG_ALLOCATED, Some(order), Some(mt)) if self.0 >> PCP_END == 0 => {
-                PageState::Allocated { order, mt, pcp }
-            }
+            (TAG_ALLOCATED, Some(order), Some(mt)) => match self.0 >> PCP_END {
+                0 => PageState::Allocated { order, mt, pcp },
+                1 => PageState::Range { order, mt, pcp, first: false },
+                3 => PageState::Range { order, mt, pcp, first: true },
+                _ => PageState::Corrupt(self.0),
+            },
             _ => PageState::Corrupt(self.0),
         }
     }
@@ -454,6 +486,13 @@ mod tests {
                 assert_eq!(word.state(), PageState::Allocated { order, mt, pcp });
                 assert!(word.is_held());
                 assert!(!word.is_free());
+                for first in [false, true] {
+                    let word = PageWord::range(order, mt, pcp, first);
+                    assert_eq!(word.state(), PageState::Range { order, mt, pcp, first });
+                    assert!(word.is_held());
+                    assert!(!word.same_but_pcp(PageWord::allocated(order, mt, pcp)));
+                    assert_eq!(word.is_held_movable(), mt == Migratetype::Movable);
+                }
             }
         }
         assert_eq!(PageWord::NONE.state(), PageState::None);
@@ -465,8 +504,10 @@ mod tests {
         let good = PageWord::allocated(Order::ZERO, Migratetype::Movable, pcp).0;
         let order_11 = good | 11 << ORDER_SHIFT;
         let type_7 = good | 7 << MT_SHIFT;
-        let behind_cpu = good | 1 << (CPU_SHIFT + 16);
-        for bad in [4, 1 << 63, behind_cpu, good | 1 << 40, order_11, type_7] {
+        let not_first_of_any = good | RANGE_FIRST;
+        let cached_range = good & !1 | RANGE;
+        let bad = [4, 1 << 63, not_first_of_any, cached_range, good | 1 << 40, order_11, type_7];
+        for bad in bad {
             assert_eq!(PageWord(bad).state(), PageState::Corrupt(bad));
         }
     }

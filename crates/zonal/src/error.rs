@@ -123,6 +123,11 @@ pub enum FreeFault {
     NotABlock,
     /// The page's metadata was overwritten.
     Corrupt,
+    /// It is part of a range, which is freed as pages of a range.
+    InRange {
+        /// Order of the range's block that it is in.
+        order: Order,
+    },
 }
 
 impl AllocError {
@@ -210,6 +215,7 @@ impl FreeError {
             _ if !address.is_multiple_of(PAGE_SIZE) => tagged(1),
             (core::FreeError::DoubleFree { order, .. }, _) => with(2, order, order),
             (core::FreeError::WrongOrder { given, actual, .. }, _) => with(3, given, actual),
+            (core::FreeError::InRange { order, .. }, _) => with(7, order, order),
             (core::FreeError::NotABlock { .. }, Some((order, true))) => with(2, order, order),
             (core::FreeError::NotABlock { .. }, Some((order, false))) => with(4, order, order),
             (core::FreeError::NotABlock { .. }, None) => tagged(5),
@@ -246,7 +252,8 @@ impl FreeError {
                 FreeFault::Inside { block: block(order), order }
             }
             5 => FreeFault::NotABlock,
-            _ => FreeFault::Corrupt,
+            6 => FreeFault::Corrupt,
+            _ => FreeFault::InRange { order: word.order() },
         }
     }
 }
@@ -284,6 +291,9 @@ impl fmt::Display for FreeError {
             }
             FreeFault::NotABlock => f.write_str("no block starts there"),
             FreeFault::Corrupt => f.write_str("the metadata of its page was overwritten"),
+            FreeFault::InRange { order } => {
+                write!(f, "its block of order {order} is part of a range; free it with the range")
+            }
         }
     }
 }
@@ -399,6 +409,10 @@ mod tests {
         let fault = FreeFault::WrongOrder { given: small, actual: large };
         let text = "the block was handed out with order 10, not with order 1";
         check((PAGE, wrong), None, fault, text);
+
+        let part = core::FreeError::InRange { pfn, order: small, zone };
+        let text = "its block of order 1 is part of a range; free it with the range";
+        check((PAGE, part), None, FreeFault::InRange { order: small }, text);
 
         let text = "the metadata of its page was overwritten";
         check((PAGE, core::FreeError::Corrupt(pfn)), None, FreeFault::Corrupt, text);

@@ -22,7 +22,8 @@
 //! | `node_ops` | a node | node reclaim, the background reclaimer |
 //! | `search` | a request | the walk over zones, the slow path, direct reclaim |
 //!
-//! In front of them `fast` serves what needs no decision from the running CPU's own pcp.
+//! In front of them `fast` serves what needs no decision from the running CPU's own pcp;
+//! `range` hands out pages in a row, of any number, on top of `search` and `zone_ops`.
 //!
 //! Beside them `stats` and `areas` show figures, `explain` follows a request's walk and changes
 //! nothing, and `validate` walks everything.
@@ -41,6 +42,7 @@ mod limits;
 mod node_ops;
 mod pcp_ops;
 mod plain;
+pub mod range;
 mod request;
 mod search;
 mod setup;

@@ -82,8 +82,14 @@ pub enum Refusal {
 
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot allocate {:?} ({} KiB): ", self.order, self.order.bytes() / 1024)?;
-        match self.why {
+        let AllocError { order, why } = self;
+        write!(f, "cannot allocate {order:?} ({} KiB): {why}", order.bytes() / 1024)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Refusal::Watermark { node, kind, watermark, free, needed, .. } => {
                 write!(
                     f,
@@ -138,6 +144,33 @@ pub enum FreeError {
         /// Its zone.
         zone: ZoneId,
     },
+    /// The block is part of a range, which [`Ranges::free`](super::range::Ranges::free) takes back.
+    InRange {
+        /// First page.
+        pfn: Pfn,
+        /// Order of the block.
+        order: Order,
+        /// Its zone.
+        zone: ZoneId,
+    },
+    /// Pages of a range and of somebody else: the owner changes at this page.
+    Boundary {
+        /// The first page of the other range, block or zone.
+        pfn: Pfn,
+        /// Zone of the pages before it.
+        zone: ZoneId,
+    },
+    /// The range would cut a block that was handed out as a whole.
+    CutsBlock {
+        /// First page of the block.
+        pfn: Pfn,
+        /// Its order.
+        order: Order,
+        /// Its zone.
+        zone: ZoneId,
+    },
+    /// A range of no pages.
+    Empty(Pfn),
     /// The page's metadata was overwritten.
     Corrupt(Pfn),
 }
@@ -155,6 +188,19 @@ impl fmt::Display for FreeError {
             FreeError::NotABlock { pfn, order, zone } => {
                 write!(f, "no block starts at {pfn:?} of {zone:?}; it was to be freed as {order:?}")
             }
+            FreeError::InRange { pfn, order, zone } => write!(
+                f,
+                "{pfn:?} of {zone:?}, {order:?}, is part of a range; free it as pages of a range"
+            ),
+            FreeError::Boundary { pfn, zone } => {
+                write!(f, "the pages of one owner in {zone:?} end in front of {pfn:?}")
+            }
+            FreeError::CutsBlock { pfn, order, zone } => write!(
+                f,
+                "{pfn:?} of {zone:?} was handed out as one block of {order:?}; free all of it, or \
+                 split it first"
+            ),
+            FreeError::Empty(pfn) => write!(f, "a range of no pages at {pfn:?}"),
             FreeError::Corrupt(pfn) => write!(f, "the metadata of {pfn:?} was overwritten"),
         }
     }

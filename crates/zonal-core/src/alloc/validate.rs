@@ -215,7 +215,9 @@ fn census<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<Census, Fault> {
             PageState::None => {}
             PageState::Free { order, .. } => census.free += order.pages(),
             PageState::Cached { order, .. } => census.cached += order.pages(),
-            PageState::Allocated { order, .. } => census.allocated += order.pages(),
+            PageState::Allocated { order, .. } | PageState::Range { order, .. } => {
+                census.allocated += order.pages();
+            }
             PageState::Corrupt(_) => {
                 return Err(Fault::CorruptWord(ops.zone.id(), frames.pfn(idx)));
             }
@@ -230,7 +232,9 @@ pub(super) fn allocated<P: Platform>(on: &Tables<'_, P>) -> impl Iterator<Item =
     on.zones.iter().flat_map(|zone| {
         let frames = ZoneOps::new(on, zone).frames();
         (0..frames.spanned()).filter_map(move |idx| match frames.load(idx).state() {
-            PageState::Allocated { order, .. } => Some((frames.pfn(idx), order)),
+            PageState::Allocated { order, .. } | PageState::Range { order, .. } => {
+                Some((frames.pfn(idx), order))
+            }
             _ => None,
         })
     })

@@ -21,6 +21,7 @@
 //! | `take` | pick the smallest block and split it; one block or a batch | B.5, B.6, E.6 |
 //! | `fallback` | claim a pageblock of another type, or steal from it | B.7 |
 //! | `pageblock` | move, count and isolate the free pages of one pageblock | B.7, B.8 |
+//! | `range` | the frames of any range taken out of the blocks that cover them | |
 //! | `highatomic` | the reserve for atomic requests | B.8 |
 //! | `validate` | walk everything and check the equations below | |
 //!
@@ -71,6 +72,7 @@ mod free;
 mod highatomic;
 mod list;
 mod pageblock;
+mod range;
 mod request;
 mod take;
 #[cfg(test)]
@@ -80,6 +82,7 @@ mod validate;
 pub use fallback::{Fallback, FallbackPolicy, FallbackRule, Taken};
 pub use free::{FreeCause, FreeError, FreeFlags};
 pub use highatomic::{HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
+pub(crate) use range::{containing_block, largest_blocks};
 pub use request::TakeRequest;
 pub use validate::BuddyFault;
 

@@ -107,9 +107,9 @@ impl Walk<'_, '_> {
                     continue;
                 }
                 PageState::Free { order, .. } => (order, true),
-                PageState::Cached { order, .. } | PageState::Allocated { order, .. } => {
-                    (order, false)
-                }
+                PageState::Cached { order, .. }
+                | PageState::Allocated { order, .. }
+                | PageState::Range { order, .. } => (order, false),
             };
             let pages = order.pages() as u32;
             let offset = self.frames.aligned(at) & (pages - 1);

@@ -218,7 +218,7 @@ impl Run<'_, '_> {
                 PageState::Free { order: of, .. } | PageState::Cached { order: of, .. } => {
                     return of >= order;
                 }
-                PageState::Allocated { .. } => return false,
+                PageState::Allocated { .. } | PageState::Range { .. } => return false,
                 _ => {}
             }
         }

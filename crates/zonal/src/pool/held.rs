@@ -103,7 +103,9 @@ impl Shared {
                     (order.get(), Some(&mut report.depots))
                 }
                 PageState::Cached { order, .. } => (order.get(), Some(&mut report.lists)),
-                PageState::Allocated { order, .. } => (order.get(), Some(&mut handed_out)),
+                PageState::Allocated { order, .. } | PageState::Range { order, .. } => {
+                    (order.get(), Some(&mut handed_out))
+                }
                 PageState::None | PageState::Corrupt(_) => (0, Some(&mut report.elsewhere)),
             };
             let end = (frame + (1 << order)).min(self.pages);

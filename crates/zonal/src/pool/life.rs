@@ -244,7 +244,9 @@ impl Shared {
         let (mut frame, mut pages) = (0, 0);
         while frame < self.pages {
             let (order, handed_out) = match self.allocator.frame_state(frame) {
-                PageState::Allocated { order, .. } => (order, true),
+                PageState::Allocated { order, .. } | PageState::Range { order, .. } => {
+                    (order, true)
+                }
                 PageState::Free { order, .. } | PageState::Cached { order, .. } => (order, false),
                 PageState::None | PageState::Corrupt(_) => (Order::ZERO, false),
             };

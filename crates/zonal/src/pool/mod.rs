@@ -471,7 +471,9 @@ impl Shared {
                 match self.allocator.frame_state(frame & !(size.pages() as usize - 1)) {
                     PageState::Free { order, .. } => (order, true),
                     PageState::Cached { order, .. } => (order, true),
-                    PageState::Allocated { order, .. } => (order, false),
+                    PageState::Allocated { order, .. } | PageState::Range { order, .. } => {
+                        (order, false)
+                    }
                     PageState::None | PageState::Corrupt(_) => return None,
                 };
             // A smaller block that ends before the frame is not around it.

@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Pass, Reclaimer, Unit};
 use crate::policy::walk::ReclaimUnit;
 use crate::reclaim::{PASS_PAGES_MIN, PRIORITY_GENTLE};
-use crate::types::{Order, Pfn, ZoneKind};
+use crate::types::{Order, ZoneKind};
 use crate::zone::watermark::{Watermark, ZoneSnapshot};
 
 /// Direct reclaims in a row that freed nothing before a request gives up (LB D.5).
@@ -28,8 +28,12 @@ impl<P: Platform> Search<'_, '_, P> {
         self.gfp.contains(Gfp::DIRECT_RECLAIM) && self.on.platform.reclaimer().is_some_and(idle)
     }
 
-    /// Reclaims directly and asks again, as long as that may help (LB D.5).
-    pub fn reclaim_and_retry(&self, flags: AllocFlags) -> Option<Pfn> {
+    /// Reclaims directly and asks `again`, as long as that may help (LB D.5).
+    pub fn reclaim_and_retry<T>(
+        &self,
+        flags: AllocFlags,
+        again: &mut impl FnMut(AllocFlags) -> Option<T>,
+    ) -> Option<T> {
         let reclaimer = self.on.platform.reclaimer().filter(|_| self.may_reclaim_directly())?;
         let gfp = self.gfp;
         let costly = self.order > Order::COSTLY;
@@ -41,9 +45,9 @@ impl<P: Platform> Search<'_, '_, P> {
         for _ in 0..DIRECT_MAX {
             let freed = self.direct(flags, reclaimer);
             if freed > 0
-                && let Some(pfn) = self.retry(flags)
+                && let Some(got) = self.retry(flags, again)
             {
-                return Some(pfn);
+                return Some(got);
             }
             let may_repeat = !gfp.contains(Gfp::NORETRY)
                 && (!costly || gfp.contains(Gfp::RETRY_MAYFAIL))
@@ -138,17 +142,21 @@ impl<P: Platform> Search<'_, '_, P> {
     }
 
     /// Walks again after reclaim freed pages; the second time with the pcps emptied.
-    fn retry(&self, flags: AllocFlags) -> Option<Pfn> {
+    fn retry<T>(
+        &self,
+        flags: AllocFlags,
+        again: &mut impl FnMut(AllocFlags) -> Option<T>,
+    ) -> Option<T> {
         if self.on.policy.zonelist.cache.reconsiders()
             && let Some(cache) = self.cache
         {
             // The zones were marked before there was this progress (LB G.6, patch B).
             cache.reconsider(self.on.platform.now_ns());
         }
-        self.scan(flags).or_else(|| {
+        again(flags).or_else(|| {
             self.unreserve_highatomic(false);
             drain_all(self.on);
-            self.scan(flags)
+            again(flags)
         })
     }
 

@@ -8,9 +8,11 @@
 //! | `slow` | what happens when the walk finds nothing | D.5 |
 //! | `direct` | direct reclaim | D.5, H.4, H.5 |
 //! | `bulk` | many order-0 pages at once | D.9 |
+//! | `range` | pages in a row, anywhere or at a place | |
 
 mod bulk;
 mod direct;
+mod range;
 mod scan;
 mod slow;
 mod walk;

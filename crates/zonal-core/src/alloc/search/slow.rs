@@ -63,7 +63,9 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
 
     /// Reclaims, then drains, and asks again.
     fn free_and_retry(&self, flags: AllocFlags) -> Option<Pfn> {
-        self.reclaim_and_retry(flags).or_else(|| self.drain_and_retry(flags))
+        let mut scan = |flags| self.scan(flags);
+        let reclaimed = self.reclaim_and_retry(flags, &mut scan);
+        reclaimed.or_else(|| self.drain_and_retry(flags, &mut scan))
     }
 
     /// Nothing is left to reclaim or to drain: the platform may know of something (LB D.5
@@ -129,10 +131,14 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         reclaimer.out_of_memory(&OutOfMemory { gfp, order, node })
     }
 
-    /// Empties the pcps and the HighAtomic reserve and asks again, as long as that gave pages
+    /// Empties the pcps and the HighAtomic reserve and asks `again`, as long as that gave pages
     /// back. A request that must not wait does this once, where it can win by it: without
     /// it a refusal would not be exact.
-    fn drain_and_retry(&self, flags: AllocFlags) -> Option<Pfn> {
+    pub fn drain_and_retry<T>(
+        &self,
+        flags: AllocFlags,
+        again: &mut impl FnMut(AllocFlags) -> Option<T>,
+    ) -> Option<T> {
         let may_wait = self.gfp.contains(Gfp::DIRECT_RECLAIM);
         if !may_wait && !self.draining_may_help(flags) {
             return None;
@@ -145,8 +151,8 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
             // The last reserved pageblock goes when nothing else came back (LB D.5).
             let force = round > 0 || (drained == 0 && may_wait);
             let unreserved = self.unreserve_highatomic(force);
-            if let Some(pfn) = self.scan(flags) {
-                return Some(pfn);
+            if let Some(got) = again(flags) {
+                return Some(got);
             }
             let moved = drained != 0
                 || unreserved

@@ -28,6 +28,7 @@ mod planted;
 mod platform;
 mod pressure;
 mod programs;
+mod ranges;
 mod refresh;
 mod refusal;
 mod runs;

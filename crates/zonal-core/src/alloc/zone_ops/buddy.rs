@@ -16,7 +16,7 @@ use crate::zone::deferred::SECTION_PAGES;
 use crate::zone::state::{BOOSTED, LockedZone};
 
 /// Store of a word that is on its way to a list: no machine has this CPU.
-const MOVING: PcpId = PcpId { cpu: CpuId(CPUS_MAX as u32), rank: 0 };
+pub(in crate::alloc) const MOVING: PcpId = PcpId { cpu: CpuId(CPUS_MAX as u32), rank: 0 };
 
 impl Want {
     /// What the buddy is asked for.
@@ -124,6 +124,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             PageState::Allocated { order: actual, .. } => {
                 Err(FreeError::WrongOrder { pfn, given: order, actual, zone })
             }
+            PageState::Range { order, .. } => Err(FreeError::InRange { pfn, order, zone }),
             PageState::Free { order, .. } | PageState::Cached { order, .. } => {
                 Err(FreeError::DoubleFree { pfn, order, zone })
             }

@@ -3,6 +3,7 @@
 //! | file | does | LB |
 //! |--|--|--|
 //! | `buddy` | blocks to and from the buddy | B, D.4 |
+//! | `range` | frames in a row, taken and freed | |
 //! | `depot` | the zone's depots emptied and counted | |
 //! | `counters` | the free-page counter near the watermarks | F.1, C.5 |
 //! | `numa` | NUMA events, as readers see them | F.6, F.7 |
@@ -11,6 +12,7 @@ mod buddy;
 mod counters;
 mod depot;
 mod numa;
+mod range;
 
 use super::tables::Tables;
 use crate::frame::{Frames, pageblock_type};
@@ -23,6 +25,7 @@ use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, LockedZone, RECLAIM_ACTIVE, Zone};
 use crate::zone::watermark::Watermark;
 
+pub(super) use buddy::MOVING;
 pub(super) use depot::depot_word;
 pub use numa::NumaEvents;
 

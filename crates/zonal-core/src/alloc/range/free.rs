@@ -1,0 +1,90 @@
+//! Parts of ranges, and whole blocks in a row, back (RANGE-1 to RANGE-3).
+
+use core::ops::Range;
+
+use super::Ranges;
+use super::owned::{Block, Owned, exchange, goes_on};
+use crate::alloc::cpu_ops::CpuOps;
+use crate::alloc::request::FreeError;
+use crate::buddy::largest_blocks;
+use crate::frame::{PageState, PageWord};
+use crate::platform::Platform;
+use crate::types::{Order, Pfn};
+
+/// Most blocks of a range that go to per-CPU lists one by one. A hold of the zone lock costs about
+/// as much as three of them; 3 is what the 7 pages of an order-3 block less one take.
+pub(super) const BLOCKS_TO_LISTS: usize = 3;
+
+impl<P: Platform> Ranges<'_, '_, P> {
+    /// Takes `pages` back: all of a range, any part of it, or whole blocks that lie side by side.
+    /// What stays of a range in front and behind are two ranges then.
+    ///
+    /// A whole range of up to three blocks goes to the per-CPU lists of their orders. Anything else
+    /// goes to the buddy in one hold of the zone lock, as the largest blocks that it makes.
+    ///
+    /// # Errors
+    /// [`FreeError`], with nothing changed, at the first page that is not handed out, is another
+    /// owner's, or is in a block that would be cut and is no range's.
+    pub fn free(self, pages: Range<Pfn>) -> Result<(), FreeError> {
+        let owned = Owned::new(self.on, pages)?;
+        if self.free_to_lists(&owned) { Ok(()) } else { owned.free() }
+    }
+
+    /// A whole range of few blocks: each becomes a block of its own and is freed as one. `false`:
+    /// nothing was done.
+    fn free_to_lists(self, owned: &Owned<'_, '_, P>) -> bool {
+        let (words, frames) = (owned.words(), owned.frames());
+        let mut blocks: [Option<Block>; BLOCKS_TO_LISTS] = [None; BLOCKS_TO_LISTS];
+        for (at, (head, order)) in largest_blocks(&words, frames.clone()).enumerate() {
+            let block = Block::of(head, words.load(head));
+            let is_part = |block: &Block| block.order == order && block.first == Some(at == 0);
+            let listed = self.on.map.get(order, words.pageblock_type(head)).is_some();
+            let (Some(slot), Some(block)) = (blocks.get_mut(at), block.filter(is_part)) else {
+                return false;
+            };
+            if !listed {
+                return false;
+            }
+            *slot = Some(block);
+        }
+        if goes_on(&words, frames.end) {
+            return false;
+        }
+        let alone = |block: &Block| match block.word.state() {
+            PageState::Range { order, mt, pcp, .. } => PageWord::allocated(order, mt, pcp),
+            _ => block.word,
+        };
+        for (done, block) in blocks.iter().flatten().enumerate() {
+            if !exchange(&words, block.head, block.word, alone(block)) {
+                for block in blocks[..done].iter().flatten() {
+                    exchange(&words, block.head, alone(block), block.word);
+                }
+                return false;
+            }
+        }
+        for block in blocks.iter().flatten() {
+            // An error here is another's free of the same pages, which has just been let through.
+            let _ = CpuOps::running(self.on).free(words.pfn(block.head), block.order, false);
+        }
+        true
+    }
+}
+
+impl<P: Platform> Owned<'_, '_, P> {
+    /// Frees the pages, in one hold of the zone lock.
+    fn free(&self) -> Result<(), FreeError> {
+        let frames = self.frames();
+        let mut locked = self.ops.lock();
+        let words = locked.frames;
+        let found = self.look(&words)?;
+        self.claim(&words, &found)?;
+        self.clear(&words, &found);
+        self.keep_around(&words, &found);
+        self.release(&mut locked, frames);
+        drop(locked);
+        self.ops.clear_below_high();
+        Ok(())
+    }
+}
+
+const _: () = assert!(BLOCKS_TO_LISTS == Order::COSTLY.get() as usize);

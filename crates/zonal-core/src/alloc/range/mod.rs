@@ -1,0 +1,171 @@
+//! Ranges: pages in a row, of any number, handed out as one and given back in any parts.
+//!
+//! ```text
+//!  page      16   17   18   19   20   21   22   23   24
+//!  word     R2f    0    0    0   R0   --   --   --   --     five pages from page 16
+//!           |<------ order 2 -------->|<o0>|
+//! ```
+//! A range is tiled by blocks that are aligned to their size, each with a word of its own
+//! (RANGE in [`crate::frame`]); the first one's says that the range begins there. A word per block
+//! rather than per page: a range of `n` pages is written with at most `2 log2 n` words below 4 MiB
+//! and one for each 4 MiB above, so it costs what its blocks cost; and each of its pages can still
+//! be checked, since the block around a page is found by at most eleven loads. A free that begins
+//! or ends inside a block cuts it, which writes the words of the parts that stay.
+//!
+//! | file | does |
+//! |--|--|
+//! | `free` | any part of a range, or whole blocks in a row, back (`free_contig_range`) |
+//! | `cut` | a block made a range or smaller blocks (`split_page`); a range made two |
+//! | `owned` | who has the pages of a range, and the words changed for all of them |
+//! | `error` | requests and refusals |
+//! | `../search/range` | the search: anywhere, at a place (`alloc_contig_range`), behind a range |
+//!
+//! # Invariants
+//! - **RANGE-1** the blocks of a range lie side by side in one zone; the word of the first says
+//!   "first", those of the others do not. So where a block of a range does not say "first", the
+//!   page in front of it belongs to the same range.
+//! - **RANGE-2** a RANGE word changes under the zone lock, or by the compare-and-exchange of a
+//!   caller who gives the whole range back. Two callers who give parts of one range back at the
+//!   same time are thus served one after the other.
+//! - **RANGE-3** a call changes nothing before it has found every page of its range as it must be.
+//!
+//! # What it does not do
+//! It moves no pages: a range at a place is had if its pages are free, on a per-CPU list or in a
+//! depot. It keeps no room for ranges; who must have one later takes it early.
+
+mod cut;
+mod error;
+mod free;
+mod owned;
+
+pub use error::{Obstacle, RangeError, RangeRefusal, RangeRequest};
+pub(super) use owned::Owned;
+
+use core::fmt;
+use core::ops::Range;
+
+use super::Allocator;
+use super::request::{FreeError, Refusal};
+use super::search::Search;
+use super::tables::Tables;
+use super::zone_ops::ZoneOps;
+use crate::gfp::Gfp;
+use crate::platform::Platform;
+use crate::types::{Order, Pfn, ZoneId};
+
+/// The ranges of an allocator: [`Allocator::ranges`].
+pub struct Ranges<'s, 'a, P> {
+    on: &'s Tables<'a, P>,
+}
+
+impl<P> Clone for Ranges<'_, '_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P> Copy for Ranges<'_, '_, P> {}
+
+impl<P> fmt::Debug for Ranges<'_, '_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.on, f)
+    }
+}
+
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// Pages in a row: any number, at any place, given back in any parts.
+    pub fn ranges(&self) -> Ranges<'_, 'a, P> {
+        Ranges { on: &self.tables }
+    }
+}
+
+impl<P: Platform> Ranges<'_, '_, P> {
+    /// Exactly `request.pages` pages in a row. Up to 4 MiB they are the front of a block of the
+    /// next order, whose other pages are given back at once. Where there is no such block, and
+    /// above 4 MiB, they are taken from free blocks side by side, of the first zone that has them
+    /// and may spare them. That search looks once at each free block and once for each
+    /// `request.pages` pages of a zone, at most a thousand times in one hold of the zone lock.
+    ///
+    /// # Errors
+    /// [`RangeError`]: as for one page, and [`Refusal::Fragmented`] where no zone has the pages in
+    /// a row.
+    pub fn alloc(self, request: RangeRequest) -> Result<Pfn, RangeError> {
+        let refuse = |why| RangeError { pages: request.pages, start: None, why };
+        if request.pages == 0 {
+            return Err(refuse(RangeRefusal::Empty));
+        }
+        if !request.align.is_power_of_two() {
+            return Err(refuse(RangeRefusal::Align(request.align)));
+        }
+        if let Some(order) = request.block_order() {
+            let of_block = request.of_block(order);
+            let got = Search::new(self.on, &of_block).and_then(|search| search.block());
+            match got {
+                // A former owner's second free may have taken the block again: the search follows.
+                Ok(pfn) if self.from_block(pfn, order, request.pages).is_ok() => return Ok(pfn),
+                Ok(_) => {}
+                // Another place may do, or fewer pages than the block has.
+                Err(error) => {
+                    let fragmented = matches!(error.why, Refusal::Fragmented { .. });
+                    if !fragmented && order.pages() == request.pages {
+                        return Err(refuse(error.into()));
+                    }
+                }
+            }
+        }
+        let order = request.block_order().unwrap_or(Order::MAX);
+        let search = Search::new(self.on, &request.of_block(order));
+        let search = search.map_err(|error| refuse(error.into()))?;
+        search.range(request.pages, request.align).map_err(refuse)
+    }
+
+    /// Exactly these pages. What of them waits on a per-CPU list or in a depot is drained first.
+    ///
+    /// # Errors
+    /// [`RangeError`] names the first page that cannot be had.
+    pub fn alloc_at(self, pages: Range<Pfn>, gfp: Gfp) -> Result<(), RangeError> {
+        let count = pages.end.0.saturating_sub(pages.start.0);
+        let refuse = |why| RangeError { pages: count, start: Some(pages.start), why };
+        if count == 0 {
+            return Err(refuse(RangeRefusal::Empty));
+        }
+        let (zone, frames) = self.inside(pages.clone()).map_err(refuse)?;
+        let request = RangeRequest::new(count).gfp(gfp).on(zone.zone.node);
+        let search = Search::new(self.on, &request.of_block(Order::ZERO));
+        let search = search.map_err(|error| refuse(error.into()))?;
+        search.range_at(zone, frames, None).map_err(refuse)
+    }
+
+    /// Takes the `more` pages right behind a range; all of them are one range then.
+    ///
+    /// # Errors
+    /// [`RangeError`] names the first page that cannot be had, or says why `range` is none.
+    pub fn grow(self, range: Range<Pfn>, more: u64, gfp: Gfp) -> Result<(), RangeError> {
+        let refuse = |why| RangeError { pages: more, start: Some(range.end), why };
+        if more == 0 {
+            return Err(refuse(RangeRefusal::Empty));
+        }
+        let owned = Owned::find(self.on, range.clone());
+        let owned = owned.map_err(|error| refuse(RangeRefusal::NotARange(error)))?;
+        let end = Pfn(range.end.0.saturating_add(more));
+        let (zone, frames) = self.inside(range.start..end).map_err(refuse)?;
+        let request = RangeRequest::new(more).gfp(gfp).on(zone.zone.node);
+        let search = Search::new(self.on, &request.of_block(Order::ZERO));
+        let search = search.map_err(|error| refuse(error.into()))?;
+        let behind = owned.frames().end..frames.end;
+        search.range_at(zone, behind, Some(owned)).map_err(refuse)
+    }
+
+    /// The longest run of pages in a zone that a request could have now, those on per-CPU lists
+    /// and in depots not counted. One look at each block of the zone.
+    pub fn longest(self, zone: ZoneId) -> u64 {
+        ZoneOps::new(self.on, self.on.zone(zone)).longest_run()
+    }
+
+    /// The zone that has all of these pages, and their frames in it.
+    fn inside(&self, pages: Range<Pfn>) -> Result<(ZoneOps<'_, '_, P>, Range<u32>), RangeRefusal> {
+        owned::frames_of(self.on, &pages).map_err(|error| match error {
+            FreeError::Foreign(pfn) | FreeError::Boundary { pfn, .. } => RangeRefusal::Outside(pfn),
+            error => RangeRefusal::NotARange(error),
+        })
+    }
+}

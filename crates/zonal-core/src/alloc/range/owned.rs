@@ -1,0 +1,275 @@
+//! Who has the pages of a range: every block is looked at before any is changed (RANGE-3).
+
+use core::ops::Range;
+
+use crate::alloc::request::FreeError;
+use crate::alloc::tables::Tables;
+use crate::alloc::zone_ops::{MOVING, ZoneOps};
+use crate::buddy::{containing_block, largest_blocks};
+use crate::frame::{Frames, PageState, PageWord};
+use crate::platform::Platform;
+use crate::sync::Ordering::{AcqRel, Acquire};
+use crate::types::{Migratetype, Order, Pfn};
+use crate::zone::state::LockedZone;
+
+/// Pages of one zone that are to be in one owner's hands.
+#[derive(Debug)]
+pub(in crate::alloc) struct Owned<'s, 'a, P> {
+    pub(super) ops: ZoneOps<'s, 'a, P>,
+    frames: Range<u32>,
+}
+
+/// A block that was found in somebody's hands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Block {
+    /// First frame.
+    pub head: u32,
+    pub word: PageWord,
+    pub order: Order,
+    pub mt: Migratetype,
+    /// `None`: a block of its own. Otherwise part of a range, the first or not.
+    pub first: Option<bool>,
+}
+
+impl Block {
+    /// The frame behind it.
+    pub fn end(self) -> u32 {
+        self.head + self.order.pages() as u32
+    }
+    /// The block as its words say that it is at `head`.
+    pub fn of(head: u32, word: PageWord) -> Option<Block> {
+        match word.state() {
+            PageState::Allocated { order, mt, .. } => {
+                Some(Block { head, word, order, mt, first: None })
+            }
+            PageState::Range { order, mt, first, .. } => {
+                Some(Block { head, word, order, mt, first: Some(first) })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What the pages are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    /// The blocks that the first and the last page are in.
+    pub front: Block,
+    pub back: Block,
+    /// Part of one range; otherwise whole blocks.
+    pub is_range: bool,
+}
+
+/// The zone that has all of these pages, and their frames in it.
+pub(super) fn frames_of<'s, 'a, P: Platform>(
+    on: &'s Tables<'a, P>,
+    pages: &Range<Pfn>,
+) -> Result<(ZoneOps<'s, 'a, P>, Range<u32>), FreeError> {
+    let (start, end) = (pages.start, pages.end);
+    if start.0 >= end.0 {
+        return Err(FreeError::Empty(start));
+    }
+    let zone = on.zone_of(start).ok_or(FreeError::Foreign(start))?;
+    let behind = zone.start_pfn + zone.spanned;
+    if end.0 > behind {
+        let pfn = Pfn(behind);
+        return Err(match on.zone_of(pfn) {
+            Some(_) => FreeError::Boundary { pfn, zone: zone.id },
+            None => FreeError::Foreign(pfn),
+        });
+    }
+    let index = |pfn: Pfn| (pfn.0 - zone.start_pfn) as u32;
+    Ok((ZoneOps::new(on, zone), index(start)..index(end)))
+}
+
+impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
+    /// Looks nothing up but the zone.
+    pub fn new(on: &'s Tables<'a, P>, pages: Range<Pfn>) -> Result<Self, FreeError> {
+        let (ops, frames) = frames_of(on, &pages)?;
+        Ok(Owned { ops, frames })
+    }
+
+    /// All pages of one range, from its first to its last, at this moment.
+    pub fn find(on: &'s Tables<'a, P>, pages: Range<Pfn>) -> Result<Self, FreeError> {
+        let owned = Owned::new(on, pages)?;
+        let locked = owned.ops.lock();
+        let checked = owned.check_whole();
+        drop(locked);
+        checked.map(|()| owned)
+    }
+
+    /// Frames in the zone.
+    pub fn frames(&self) -> Range<u32> {
+        self.frames.clone()
+    }
+
+    /// The zone's words.
+    pub fn words(&self) -> Frames<'a> {
+        self.ops.frames()
+    }
+
+    /// Whether it ends where the range does. The zone lock is held.
+    pub fn check_whole(&self) -> Result<(), FreeError> {
+        let words = self.words();
+        let found = self.check_range(&words)?;
+        let end = self.frames.end;
+        if found.back.end() == end && !goes_on(&words, end) {
+            return Ok(());
+        }
+        let pfn = words.pfn(end.saturating_sub(1));
+        Err(FreeError::InRange { pfn, order: found.back.order, zone: self.ops.zone.id })
+    }
+
+    /// Looks at every block of the pages. The zone lock is held, or what is found is looked at
+    /// again by the exchange that follows.
+    ///
+    /// # Errors
+    /// The first page that is not part of the one range, or of a block that lies inside as a whole.
+    pub(super) fn look(&self, words: &Frames<'_>) -> Result<Found, FreeError> {
+        let Range { start, end } = self.frames;
+        let (zone, mut at) = (self.ops.zone.id, start);
+        let mut found: Option<Found> = None;
+        while at < end {
+            let block = self.block_at(words, at)?;
+            let boundary = FreeError::Boundary { pfn: words.pfn(block.head), zone };
+            match found {
+                // Another owner's: the first block of a range, or of another kind.
+                Some(found) if found.is_range != block.first.is_some() => return Err(boundary),
+                Some(_) if block.first == Some(true) => return Err(boundary),
+                _ => {}
+            }
+            if block.first.is_none() && (block.head < start || block.end() > end) {
+                let (pfn, order) = (words.pfn(block.head), block.order);
+                return Err(FreeError::CutsBlock { pfn, order, zone });
+            }
+            let front = found.map_or(block, |found| found.front);
+            found = Some(Found { front, back: block, is_range: block.first.is_some() });
+            at = block.end();
+        }
+        found.ok_or(FreeError::Empty(words.pfn(start)))
+    }
+
+    /// The block in somebody's hands that a frame is in.
+    fn block_at(&self, words: &Frames<'_>, at: u32) -> Result<Block, FreeError> {
+        let (pfn, zone) = (words.pfn(at), self.ops.zone.id);
+        let word = words.load(at);
+        let found = if word.is_none() { containing_block(words, at) } else { Some((at, word)) };
+        let Some((head, word)) = found else {
+            return Err(FreeError::NotABlock { pfn, order: Order::ZERO, zone });
+        };
+        match word.state() {
+            PageState::Free { order, .. } | PageState::Cached { order, .. } => {
+                Err(FreeError::DoubleFree { pfn, order, zone })
+            }
+            _ => Block::of(head, word).ok_or(FreeError::Corrupt(words.pfn(head))),
+        }
+    }
+
+    /// Takes the words of all blocks out of their owner's hands, or of none. The zone lock is held.
+    pub(super) fn claim(&self, words: &Frames<'_>, found: &Found) -> Result<(), FreeError> {
+        let end = found.back.end();
+        let mut at = found.front.head;
+        while at < end {
+            let block = self.block_at(words, at)?;
+            let moving = PageWord::cached(block.order, block.mt, MOVING);
+            if !exchange(words, at, block.word, moving) {
+                // A free of a block of its own, at the same time: those before it go back.
+                self.give_back(words, found.front, at);
+                let (pfn, order, zone) = (words.pfn(at), block.order, self.ops.zone.id);
+                return Err(FreeError::DoubleFree { pfn, order, zone });
+            }
+            at = block.end();
+        }
+        Ok(())
+    }
+
+    /// Undoes the claim of the blocks from `front` up to `end`.
+    #[cold]
+    fn give_back(&self, words: &Frames<'_>, front: Block, end: u32) {
+        let pcp = self.ops.on.pcp_id(self.ops.zone.id, self.ops.on.platform.cpu());
+        let mut at = front.head;
+        while at < end {
+            let PageState::Cached { order, mt, .. } = words.load(at).state() else { return };
+            let is_first = at == front.head && front.first == Some(true);
+            words.store(
+                at,
+                match front.first {
+                    Some(_) => PageWord::range(order, mt, pcp, is_first),
+                    None => PageWord::allocated(order, mt, pcp),
+                },
+            );
+            at += order.pages() as u32;
+        }
+    }
+
+    /// Writes the words of frames that stay, or become, (part of) a range; `first`: it begins
+    /// with them.
+    pub(super) fn keep(&self, words: &Frames<'_>, part: Range<u32>, mt: Migratetype, first: bool) {
+        let pcp = self.ops.on.pcp_id(self.ops.zone.id, self.ops.on.platform.cpu());
+        for (head, order) in largest_blocks(words, part.clone()) {
+            let is_first = first && head == part.start;
+            words.store(head, PageWord::range(order, mt, pcp, is_first));
+        }
+    }
+
+    /// Writes the words of what stays of a range in front of the frames and behind them, which are
+    /// two ranges then (RANGE-1).
+    pub(super) fn keep_around(&self, words: &Frames<'_>, found: &Found) {
+        let Found { front, back, is_range } = *found;
+        let Range { start, end } = self.frames;
+        if !is_range {
+            return;
+        }
+        self.keep(words, front.head..start, front.mt, front.first == Some(true));
+        self.keep(words, end..back.end(), back.mt, true);
+        let next = words.load(end);
+        if back.end() == end
+            && let PageState::Range { order, mt, pcp, first: false } = next.state()
+        {
+            exchange(words, end, next, PageWord::range(order, mt, pcp, true));
+        }
+    }
+
+    /// Looks at every block: all are of one range.
+    pub(super) fn check_range(&self, words: &Frames<'_>) -> Result<Found, FreeError> {
+        let found = self.look(words)?;
+        if found.is_range {
+            return Ok(found);
+        }
+        let (pfn, order) = (words.pfn(self.frames.start), found.front.order);
+        Err(FreeError::NotABlock { pfn, order, zone: self.ops.zone.id })
+    }
+
+    /// Sets the words of claimed blocks to NONE.
+    pub(super) fn clear(&self, words: &Frames<'_>, found: &Found) {
+        let mut at = found.front.head;
+        while at < found.back.end() {
+            let pages = 1 << words.load(at).order_bits();
+            words.store(at, PageWord::NONE);
+            at += pages;
+        }
+    }
+
+    /// Frees frames whose words are NONE as the largest blocks that they make.
+    pub(super) fn release(&self, locked: &mut LockedZone<'_, P>, part: Range<u32>) {
+        let pcp = self.ops.pcp(self.ops.on.platform.cpu());
+        let words = locked.frames;
+        for (head, order) in largest_blocks(&words, part) {
+            // A word that proves the free right, so that the buddy need not look around.
+            words.store(head, PageWord::cached(order, Migratetype::Unmovable, MOVING));
+            self.ops.free_claimed(locked, pcp, (head, order));
+        }
+    }
+}
+
+/// Whether the block at a frame continues the range in front of it (RANGE-1).
+pub(super) fn goes_on(words: &Frames<'_>, at: u32) -> bool {
+    matches!(words.load(at).state(), PageState::Range { first: false, .. })
+}
+
+/// Replaces a word, if it is still `from`.
+pub(super) fn exchange(words: &Frames<'_>, at: u32, from: PageWord, to: PageWord) -> bool {
+    let Some(word) = words.word(at) else { return false };
+    // AcqRel, Acquire on failure: pairs with the exchange of a racing free.
+    word.compare_exchange(from.0, to.0, AcqRel, Acquire).is_ok()
+}

@@ -1,0 +1,116 @@
+//! Frames of a zone as ranges: taken from its buddy, freed to it, measured.
+
+use core::ops::Range;
+
+use super::{Want, ZoneOps};
+use crate::alloc::range::Obstacle;
+use crate::buddy::{FreeCause, FreeFlags, containing_block, largest_blocks};
+use crate::frame::{PageState, PageWord};
+use crate::gfp::AllocFlags;
+use crate::pcp::state::Pcp;
+use crate::platform::Platform;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{Migratetype, Order, ZoneKind};
+use crate::zone::state::{BELOW_HIGH, LockedZone};
+use crate::zone::watermark::Watermark;
+
+/// Blocks looked at in one hold of the zone lock while a zone is measured.
+const HOLD_LOOKS: u32 = 1 << 10;
+
+impl<P: Platform> ZoneOps<'_, '_, P> {
+    /// Takes free frames out of the locked buddy and writes their words; `first`: a range begins
+    /// with them.
+    ///
+    /// # Errors
+    /// The first frame that is not free; nothing was changed.
+    pub fn take_range(
+        self,
+        locked: &mut LockedZone<'_, P>,
+        range: Range<u32>,
+        want: Want,
+        first: bool,
+    ) -> Result<(), u32> {
+        let cpu = self.on.platform.cpu();
+        let (pcp, words) = (self.pcp(cpu), locked.frames);
+        locked.buddy.take_range(&words, range.clone())?;
+        let id = self.on.pcp_id(self.zone.id, cpu);
+        for (head, order) in largest_blocks(&words, range.clone()) {
+            let is_first = first && head == range.start;
+            words.store(head, PageWord::range(order, want.mt, id, is_first));
+            locked.account(self.on.free_diff(pcp), -(order.pages() as i64), 1);
+        }
+        pcp.events.direct_allocs.fetch_add(1, Relaxed);
+        pcp.events.direct_pages.fetch_add(u64::from(range.end - range.start), Relaxed);
+        Ok(())
+    }
+
+    /// Frees a block, whose word was taken out of its owner's hands, to the locked buddy.
+    pub fn free_claimed(
+        self,
+        locked: &mut LockedZone<'_, P>,
+        pcp: &Pcp,
+        (idx, order): (u32, Order),
+    ) {
+        let LockedZone { buddy, frames, .. } = &mut *locked;
+        match buddy.free_block(frames, idx, order, FreeFlags::default()) {
+            Ok(()) => {
+                locked.account(self.on.free_diff(pcp), order.pages() as i64, 1);
+                pcp.events.direct_freed.fetch_add(order.pages(), Relaxed);
+            }
+            Err(error) => {
+                debug_assert!(matches!(error.cause, FreeCause::Corrupt), "{error}");
+                pcp.events.double_frees.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Why a frame is not free for anybody. The zone lock is held.
+    pub fn obstacle(self, idx: u32) -> Obstacle {
+        let words = self.frames();
+        let Some((head, word)) = containing_block(&words, idx) else { return Obstacle::Absent };
+        match word.state() {
+            PageState::Allocated { order, .. } | PageState::Range { order, .. } => {
+                Obstacle::Held(words.pfn(head), order)
+            }
+            PageState::Cached { .. } => Obstacle::Cached,
+            PageState::Free { .. } => match words.pageblock_type(head) {
+                Migratetype::HighAtomic => Obstacle::HighAtomic,
+                _ => Obstacle::Isolated,
+            },
+            PageState::None | PageState::Corrupt(_) => Obstacle::Corrupt,
+        }
+    }
+
+    /// After many pages were taken at once: the zone may be below its high watermark (LB D.4).
+    pub fn note_below_high(self) {
+        let zone = self.zone;
+        let high = zone.watermarks().of(Watermark::High);
+        let snapshot = zone.snapshot(ZoneKind::Movable);
+        let watches = self.on.fixed.tuning.watches_high_watermark();
+        if watches
+            && !zone.has(BELOW_HIGH)
+            && !snapshot.ok(Order::ZERO, high, AllocFlags::WMARK_LOW)
+        {
+            zone.set_flag(BELOW_HIGH);
+            self.slow_down();
+        }
+    }
+
+    /// Pages of the longest run of free frames.
+    pub fn longest_run(self) -> u64 {
+        let words = self.frames();
+        let (mut at, mut run, mut longest) = (0, 0, 0);
+        while at < words.spanned() {
+            let _locked = self.lock();
+            for _ in 0..HOLD_LOOKS {
+                let word = words.load(at);
+                let pages = if word.is_none() { 1 } else { 1 << word.order_bits() };
+                let usable = word.is_free() && words.pageblock_type(at).mergeable();
+                run = if usable { run + pages } else { 0 };
+                longest = longest.max(run);
+                at = at.saturating_add(pages);
+            }
+        }
+        u64::from(longest)
+    }
+}
