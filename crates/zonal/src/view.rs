@@ -43,6 +43,7 @@ pub use zonal_core::pcp::state::{PcpEvents, PcpTotals};
 pub use zonal_core::reclaim::ReclaimStats;
 pub use zonal_core::zone::reclaim::Scans;
 pub use zonal_core::zone::watermark::{Watermark, Watermarks};
+#[cfg(feature = "history")]
 pub use zonal_core::zonelist::cache::CacheStats;
 
 /// Figures of a pool, for as long as it is borrowed: [`Pool::view`](crate::Pool::view).
@@ -285,6 +286,7 @@ impl<'p> NodeView<'p> {
         self.allocator.tables().zonelist(self.id, this_node)
     }
     /// What its zonelist cache was told, and what came of it.
+    #[cfg(feature = "history")]
     pub fn zonelist_cache(self) -> CacheStats {
         self.node.zonelist_cache()
     }

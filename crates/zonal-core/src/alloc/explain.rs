@@ -281,6 +281,7 @@ impl<'a, P: Platform> Visit<'a, P> for Noting<'_, '_, 'a, P> {
                 (self.note)(Note::NodeReclaim(place(zone)));
                 self.certain = false;
             }
+            #[cfg(feature = "history")]
             Seen::Passed(zone) => (self.note)(Note::Passed(place(zone))),
             Seen::Dirty(zone) => (self.note)(Note::Dirty(place(zone))),
             Seen::Stops(zone) => (self.note)(Note::Stops(place(zone))),

@@ -34,6 +34,9 @@
 //! table.
 
 mod areas;
+#[cfg(feature = "history")]
+#[path = "../history/alloc/cold.rs"]
+mod cold;
 mod cpu_ops;
 pub mod explain;
 mod fast;

@@ -175,10 +175,11 @@ impl<'a, P: Platform> Tables<'a, P> {
     pub(super) fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
         &self.pcps[self.pcp_index(0, zone, cpu)]
     }
-    /// The pcp for pages of a (zone, CPU) that are in no cache, where the policy has one.
-    pub fn cold_pcp(&self, zone: ZoneId, cpu: CpuId) -> Option<&'a Pcp> {
-        let exists = self.policy.pcp.free_lists.sets() > 1;
-        exists.then(|| &self.pcps[self.pcp_index(1, zone, cpu)])
+    /// A build without history has no policy with lists of cold pages.
+    #[cfg(not(feature = "history"))]
+    #[inline]
+    fn cold_pcp(&self, _: ZoneId, _: CpuId) -> Option<&'a Pcp> {
+        None
     }
     /// All pcps of a (zone, CPU).
     pub fn pcps(&self, zone: ZoneId, cpu: CpuId) -> impl Iterator<Item = &'a Pcp> + use<'a, P> {
@@ -195,7 +196,7 @@ impl<'a, P: Platform> Tables<'a, P> {
         pcp.unwrap_or_else(|| self.pcp(zone, cpu))
     }
     #[inline]
-    fn pcp_index(&self, set: usize, zone: ZoneId, cpu: CpuId) -> usize {
+    pub(super) fn pcp_index(&self, set: usize, zone: ZoneId, cpu: CpuId) -> usize {
         let sets = self.policy.pcp.free_lists.sets();
         let order = PcpOrder { sets, cpus: self.cpu_nodes.len(), zones: self.zones.len() };
         order.position(set, cpu.0 as usize, self.rank(zone, cpu))

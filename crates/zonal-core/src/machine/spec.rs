@@ -6,12 +6,12 @@ use crate::frame::MAX_ZONE_FRAMES;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
 use crate::policy::Policy;
 use crate::types::{NodeId, ZoneKind};
-use crate::zonelist::cache::POSITIONS_MAX;
 use crate::zonelist::order::NODES_MAX;
 
 /// Most zones an allocator has: page words name their pcp's zone in 12 bits.
 pub const ZONES_MAX: usize = 1 << 12;
-const _: () = assert!(ZONES_MAX <= POSITIONS_MAX);
+#[cfg(feature = "history")]
+const _: () = assert!(ZONES_MAX <= crate::zonelist::cache::POSITIONS_MAX);
 /// Most CPUs: page words name the CPU that caches a page in 16 bits, and the last number stands for
 /// "on the way".
 pub const CPUS_MAX: usize = (1 << 16) - 1;

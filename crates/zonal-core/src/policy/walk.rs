@@ -39,13 +39,13 @@ choice! {
         /// 2.6.20 to 3.0: the cache comes into use behind the first zone that failed, so that the
         /// first zone of the list is reclaimed on each request; and direct reclaim does not empty
         /// it.
-        Original = "original",
+        Original = "original" if "history",
         /// The first of the two fixes of 3.1 alone: in use before the first zone is reclaimed.
-        FirstZone = "first_zone",
+        FirstZone = "first_zone" if "history",
         /// The second fix alone: emptied when direct reclaim has freed pages.
-        Reconsider = "reconsider",
+        Reconsider = "reconsider" if "history",
         /// 3.1 to 4.3: both fixes.
-        FirstZoneReconsider = "first_zone+reconsider",
+        FirstZoneReconsider = "first_zone+reconsider" if "history",
     }
 }
 
@@ -53,7 +53,7 @@ choice! {
     /// Which zones the zonelist cache is told of (LB G.6).
     pub enum CacheMark {
         /// Up to 3.1: every full zone.
-        Always = "always",
+        Always = "always" if "history",
         /// Since 3.2: those found full by a walk that uses the cache.
         Active = "active",
     }
@@ -142,6 +142,7 @@ choice! {
     }
 }
 
+#[cfg(feature = "history")]
 impl ZonelistCaching {
     /// Whether direct reclaim that freed pages empties the cache (LB G.6, patch B).
     pub const fn reconsiders(self) -> bool {

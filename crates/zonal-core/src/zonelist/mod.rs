@@ -5,12 +5,15 @@
 //! node (`THISNODE`) is the front of the same list. Sorted by zones instead of nodes (2.6.24 to
 //! 4.13), that list stands behind the other.
 
+#[cfg(feature = "history")]
+#[path = "../history/zonelist/cache.rs"]
 pub mod cache;
 pub mod order;
 
 use crate::types::ZoneId;
 use crate::zone::background::Background;
 use crate::zone::reclaim::{ReclaimRecord, ScanCounters, Scans};
+#[cfg(feature = "history")]
 use cache::{CacheStats, ZonelistCache};
 
 /// A node's part of the machine.
@@ -27,6 +30,7 @@ pub struct Node {
     pub(crate) scans: ScanCounters,
     pub(crate) background: Background,
     /// Of the list of all zones; the list of the node's own has none (LB G.4).
+    #[cfg(feature = "history")]
     pub(crate) cache: ZonelistCache,
 }
 
@@ -44,6 +48,7 @@ impl Node {
         self.scans.read()
     }
     /// What its zonelist cache was told, and what came of it.
+    #[cfg(feature = "history")]
     pub fn zonelist_cache(&self) -> CacheStats {
         self.cache.stats()
     }

@@ -147,6 +147,7 @@ impl<P: Platform> Search<'_, '_, P> {
         flags: AllocFlags,
         again: &mut impl FnMut(AllocFlags) -> Option<T>,
     ) -> Option<T> {
+        #[cfg(feature = "history")]
         if self.on.policy.zonelist.cache.reconsiders()
             && let Some(cache) = self.cache
         {

@@ -16,6 +16,8 @@ mod range;
 mod scan;
 mod slow;
 mod walk;
+#[cfg(feature = "history")]
+#[path = "../../history/alloc/search/zlc.rs"]
 mod zlc;
 
 use super::cpu_ops::CpuOps;
@@ -26,10 +28,13 @@ use super::zone_ops::ZoneOps;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
 use crate::platform::reclaimer::Reclaimer;
-use crate::policy::walk::{DirtySpread, NoFragment, ZonelistCaching};
+#[cfg(feature = "history")]
+use crate::policy::walk::ZonelistCaching;
+use crate::policy::walk::{DirtySpread, NoFragment};
 use crate::types::{CpuId, Migratetype, NodeId, Order, ZoneId, ZoneKind};
 use crate::zone::state::Zone;
 use crate::zone::watermark::{Watermark, ZoneSnapshot};
+#[cfg(feature = "history")]
 use crate::zonelist::cache::ZonelistCache;
 
 pub(super) use slow::{reserve_flags, slow_flags};
@@ -50,6 +55,7 @@ pub(super) struct Search<'s, 'a, P> {
     /// Its page is about to be written to: nodes with much dirty are passed at first.
     pub spreads_dirty: bool,
     /// The list's cache, where the policy has one and the request may leave its node (LB G.4).
+    #[cfg(feature = "history")]
     pub cache: Option<&'a ZonelistCache>,
 }
 
@@ -79,7 +85,9 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         let nofragment = on.grouping && keeps_types_apart(on, on.zone(zonelist[first]));
         let policy = &on.policy.zonelist;
         let spreads_dirty = policy.dirty == DirtySpread::Node && gfp.contains(Gfp::WRITE);
+        #[cfg(feature = "history")]
         let caches = policy.cache != ZonelistCaching::None && !this_node;
+        #[cfg(feature = "history")]
         let cache = caches.then(|| &on.node(node).cache);
         Ok(Search {
             on,
@@ -91,6 +99,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
             first,
             nofragment,
             spreads_dirty,
+            #[cfg(feature = "history")]
             cache,
         })
     }

@@ -2,6 +2,7 @@
 
 use super::Search;
 use super::walk::{Seen, Visit, Walk};
+#[cfg(feature = "history")]
 use super::zlc::{first_zone, original, rounds};
 use crate::gfp::AllocFlags;
 use crate::platform::Platform;
@@ -59,9 +60,11 @@ fn once<'a, P: Platform, V: Visit<'a, P>>(
     visit.see(Seen::Starts(walk.flags));
     match walk.search.on.policy.zonelist.cache {
         ZonelistCaching::None => plain(walk, visit),
+        #[cfg(feature = "history")]
         ZonelistCaching::Original | ZonelistCaching::Reconsider => {
             rounds(walk, visit, |visit, cached, at| original(walk, visit, cached, at))
         }
+        #[cfg(feature = "history")]
         ZonelistCaching::FirstZone | ZonelistCaching::FirstZoneReconsider => {
             rounds(walk, visit, |visit, cached, at| first_zone(walk, visit, cached, at))
         }

@@ -44,6 +44,7 @@ pub enum Seen<'a> {
     /// The zone, below its watermark, may be reclaimed (step d of LB D.4).
     NodeReclaim(&'a Zone),
     /// The zone is passed without a look, because it was found full lately.
+    #[cfg(feature = "history")]
     Passed(&'a Zone),
     /// The zone is passed without a look, because its node has as much dirty as it may.
     Dirty(&'a Zone),
