@@ -3,8 +3,9 @@
 //!
 //! The image is `xtask/minimal` for a machine without an operating system: a platform with one CPU
 //! that makes an allocator, allocates and frees; `opt-level = "s"`, fat LTO, `panic = "abort"`. It
-//! is built with and without the feature `history`; the policy is chosen at run time. Text is
-//! counted by the crate that a function is written in; inlined code counts for its caller.
+//! is built with and without the feature `history`, the policy chosen at run time, and with the
+//! policy `zonal` compiled in (`Platform::POLICY`). Text is counted by the crate that a function is
+//! written in; inlined code counts for its caller.
 //!
 //! Instructions are those that valgrind counts on this host at `opt-level = 3`, as the difference
 //! of two runs: the same on every machine. The platform has no per-CPU sequences, so each call
@@ -20,7 +21,8 @@ use crate::ci::BARE_TARGET;
 use crate::fuzz::target_directory;
 
 /// The builds: a name, and features of `xtask/minimal`.
-const BUILDS: [(&str, &str); 2] = [("history", "history"), ("no history", "")];
+const BUILDS: [(&str, &str); 3] =
+    [("history", "history"), ("no history", ""), ("one policy", "fixed")];
 
 /// What is counted: an argument of the program, calls in one turn, and turns of the two runs.
 const CALLS: [(&str, u64, [u64; 2]); 4] = [

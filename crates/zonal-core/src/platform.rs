@@ -4,12 +4,19 @@
 
 pub mod reclaimer;
 
+use core::any::Any;
+
 use crate::sync::Wait;
 use crate::types::{CpuId, NodeId, ZoneId};
 use reclaimer::Reclaimer;
 
 /// What the core asks of its platform.
 pub trait Platform: Wait + Sync {
+    /// The policy, where it is fixed when compiled: [`Policy::fix`](crate::policy::Policy::fix)
+    /// makes the value. The allocator then has no branches that only other policies take, and
+    /// `Allocator::new` accepts no other.
+    const POLICY: Option<FixedPolicy> = None;
+
     /// The CPU this thread runs on now. A hint: the thread may have moved when the call returns.
     fn cpu(&self) -> CpuId;
 
@@ -68,6 +75,20 @@ pub trait Platform: Wait + Sync {
     /// Cost hooks of the lab. They compile to nothing elsewhere.
     #[inline(always)]
     fn cost(&self, _step: Step) {}
+}
+
+/// A policy that is fixed when compiled. The layers below policies pass it on and cannot read it.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedPolicy(&'static (dyn Any + Send + Sync));
+
+impl FixedPolicy {
+    pub(crate) const fn new(policy: &'static (dyn Any + Send + Sync)) -> FixedPolicy {
+        FixedPolicy(policy)
+    }
+    #[inline]
+    pub(crate) fn get<T: 'static>(self) -> Option<&'static T> {
+        self.0.downcast_ref()
+    }
 }
 
 /// Steps the lab charges for.

@@ -5,7 +5,7 @@
 use zonal_core::alloc::{Allocator, Request};
 use zonal_core::gfp::Gfp;
 use zonal_core::machine::{Layout, Machine, MachineError, Metadata};
-use zonal_core::platform::Platform;
+use zonal_core::platform::{FixedPolicy, Platform};
 use zonal_core::policy::Policy;
 use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, Order, Pfn, ZoneId};
@@ -21,6 +21,9 @@ impl Wait for Home {
 }
 
 impl Platform for Home {
+    const POLICY: Option<FixedPolicy> =
+        if cfg!(feature = "fixed") { Some(Policy::fix(&Policy::ZONAL)) } else { None };
+
     fn cpu(&self) -> CpuId {
         CpuId(0)
     }
@@ -35,9 +38,14 @@ impl Platform for Home {
 /// The allocator of this home.
 pub type Pages<'a> = Allocator<'a, Home>;
 
+/// The policy: with the feature `fixed` the one that is compiled in, whatever is given.
+fn in_force(policy: &Policy) -> &Policy {
+    if cfg!(feature = "fixed") { &Policy::ZONAL } else { policy }
+}
+
 /// How much metadata the machine needs.
 pub fn layout(machine: &Machine<'_>, policy: &Policy) -> Result<Layout, MachineError> {
-    Layout::of(machine, policy)
+    Layout::of(machine, in_force(policy))
 }
 
 /// An allocator over the metadata, with all memory of its first zone.
@@ -46,7 +54,7 @@ pub fn start<'a>(
     policy: &Policy,
     metadata: Metadata<'a>,
 ) -> Option<Pages<'a>> {
-    let pages = Allocator::new(machine, *policy, metadata, Home).ok()?;
+    let pages = Allocator::new(machine, *in_force(policy), metadata, Home).ok()?;
     let zone = machine.zones.first()?;
     let range = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.present);
     pages.online(ZoneId(0), range).ok()?;

@@ -223,7 +223,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         }
         let nofragment = flags.contains(AllocFlags::NOFRAGMENT);
         let want = TakeRequest { order: self.order, mt: self.mt, nofragment };
-        match on.fallback.would_take(&blocks, want) {
+        match on.fallback().would_take(&blocks, want) {
             Some((mt, order)) if mt == self.mt => Some(Source::Free(order)),
             Some(_) => Some(Source::OtherType),
             None if may_use(AllocFlags::RESERVES) => reserve(),

@@ -95,7 +95,7 @@ fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order, switch: bool) ->
     if at >= u64::from(pcp.frames) || !passes(zone, FAST_FREE) {
         return false;
     }
-    let list = match on.grouping {
+    let list = match on.grouping() {
         false => on.plain.list(Gfp::NONE, order),
         true => on.plain.list_by_type(on.blocks, zone, pfn, order),
     };

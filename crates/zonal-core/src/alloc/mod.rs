@@ -518,7 +518,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
     /// The policy it was made with.
     pub fn policy(&self) -> &Policy {
-        &self.tables.policy
+        self.tables.policy()
     }
     /// All populated zones.
     pub fn zones(&self) -> &'a [Zone] {

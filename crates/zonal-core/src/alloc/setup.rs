@@ -3,7 +3,6 @@
 use super::plain::Plain;
 use super::tables::{Events, Tables};
 use super::tunables::Tunables;
-use crate::buddy::FallbackPolicy;
 use crate::frame::Frames;
 use crate::gfp::ZoneKinds;
 use crate::machine::depots::ZoneDepots;
@@ -26,6 +25,13 @@ impl<'a, P: Platform> Tables<'a, P> {
         metadata: Metadata<'a>,
         platform: P,
     ) -> Result<Tables<'a, P>, MachineError> {
+        let policy = match Policy::fixed_for::<P>() {
+            Some(fixed) if *fixed != policy => {
+                return Err(MachineError::Policy { fixed: fixed.name, given: policy.name });
+            }
+            Some(fixed) => *fixed,
+            None => policy,
+        };
         Layout::of(machine, &policy)?.check(&metadata)?;
         let grouping = machine.grouping(&policy);
         let map = policy.pcp.map(grouping);
@@ -49,7 +55,6 @@ impl<'a, P: Platform> Tables<'a, P> {
             map,
             plain,
             fixed: policy.pcp.fixed(),
-            fallback: FallbackPolicy { rule: policy.fallback, mobility_grouping: grouping },
             zones,
             pcps,
             words,

@@ -142,7 +142,7 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         let zones = self.on.zones.iter();
         let events = zones.map(|zone| zone.numa().get()).fold(Default::default(), plus);
         // The exact storage keeps there what it subtracts.
-        let records = self.on.policy.numa.records();
+        let records = self.on.policy().numa.records();
         let events = NUMA_NAMES.into_iter().zip(events).filter(|_| records);
         let counters = core::iter::once(("nr_free_pages", self.free_counter_raw())).chain(events);
         counters.filter(|(_, count)| *count < 0).for_each(|(name, count)| warn(name, count));

@@ -16,7 +16,7 @@ use crate::pcp::lists::ListMap;
 use crate::pcp::state::Pcp;
 use crate::pcp::tune::PcpParams;
 use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::policy::{Grouping, Policy};
 use crate::reclaim::ReclaimControl;
 use crate::sync::{
     AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed,
@@ -42,6 +42,7 @@ pub(super) struct Events {
 /// The records of one machine, by what they are found by.
 pub struct Tables<'a, P> {
     pub(super) platform: P,
+    /// [`policy`](Self::policy) is the one in force, and the same for the next ones.
     pub(super) policy: Policy,
     pub(super) grouping: bool,
     pub(super) kinds: ZoneKinds,
@@ -49,7 +50,6 @@ pub struct Tables<'a, P> {
     pub(super) plain: Plain,
     /// Constants of the tuning; the rest is each pcp's own.
     pub(super) fixed: PcpParams,
-    pub(super) fallback: FallbackPolicy,
     pub(super) zones: &'a [Zone],
     pub(super) pcps: &'a [Pcp],
     pub(super) words: &'a [AtomicU64],
@@ -86,8 +86,29 @@ impl<P> fmt::Debug for Tables<'_, P> {
 
 impl<'a, P: Platform> Tables<'a, P> {
     /// Whether pageblocks are grouped by mobility.
+    #[inline]
     pub fn grouping(&self) -> bool {
-        self.grouping
+        match Policy::fixed_for::<P>().map(|policy| policy.mobility_grouping) {
+            Some(Grouping::On) => true,
+            Some(Grouping::Off) => false,
+            Some(Grouping::Auto) | None => self.grouping,
+        }
+    }
+    /// The policy in force.
+    #[inline]
+    pub(super) fn policy(&self) -> &Policy {
+        Policy::fixed_for::<P>().unwrap_or(&self.policy)
+    }
+    /// Constants of the tuning; each pcp has the other parameters.
+    #[inline]
+    pub(super) fn fixed(&self) -> PcpParams {
+        Policy::fixed_for::<P>().map_or(self.fixed, |policy| policy.pcp.fixed())
+    }
+    /// How a zone falls back.
+    #[inline]
+    pub(super) fn fallback(&self) -> FallbackPolicy {
+        let rule = self.policy().fallback;
+        FallbackPolicy { rule, mobility_grouping: self.grouping() }
     }
     /// CPUs of the machine.
     pub(super) fn cpus(&self) -> usize {
@@ -197,7 +218,7 @@ impl<'a, P: Platform> Tables<'a, P> {
     }
     #[inline]
     pub(super) fn pcp_index(&self, set: usize, zone: ZoneId, cpu: CpuId) -> usize {
-        let sets = self.policy.pcp.free_lists.sets();
+        let sets = self.policy().pcp.free_lists.sets();
         let order = PcpOrder { sets, cpus: self.cpu_nodes.len(), zones: self.zones.len() };
         order.position(set, cpu.0 as usize, self.rank(zone, cpu))
     }

@@ -70,6 +70,13 @@ pub enum MachineError {
     ZoneTwice(usize),
     /// A slice of metadata has fewer records than the layout asks for: which, given, needed.
     Metadata(&'static str, usize, usize),
+    /// The platform is compiled for one policy, and another was given.
+    Policy {
+        /// What the policy that is fixed began as.
+        fixed: &'static str,
+        /// What the other began as.
+        given: &'static str,
+    },
 }
 
 impl fmt::Display for MachineError {
@@ -103,6 +110,11 @@ impl fmt::Display for MachineError {
             MachineError::Metadata(what, given, needed) => {
                 write!(f, "{given} records of {what} were given, the layout needs {needed}")
             }
+            MachineError::Policy { fixed, given } => write!(
+                f,
+                "the platform is compiled for the policy {fixed} as it is in `Platform::POLICY`, \
+                 and {given} or a changed one was given; give the same"
+            ),
         }
     }
 }

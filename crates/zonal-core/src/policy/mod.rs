@@ -22,6 +22,7 @@ use crate::pcp::lists::{FreeLists, HugeLists, ListMap};
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
+use crate::platform::{FixedPolicy, Platform};
 use crate::types::{NR_ZONE_KINDS, PAGEBLOCK_PAGES, choice};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
 use crate::zone::watermark::{MovableMin, ReserveRights};
@@ -184,6 +185,28 @@ impl Grouping {
             Grouping::Off => false,
             Grouping::Auto => pages >= PAGEBLOCK_PAGES * MIGRATE_TYPES,
         }
+    }
+}
+
+impl Policy {
+    /// The policy as a constant of a platform, for builds that have no other.
+    ///
+    /// ```
+    /// use zonal_core::platform::FixedPolicy;
+    /// use zonal_core::policy::Policy;
+    ///
+    /// // In `impl Platform`:
+    /// const POLICY: Option<FixedPolicy> = Some(Policy::fix(&Policy::ZONAL));
+    /// # assert!(POLICY.is_some());
+    /// ```
+    pub const fn fix(policy: &'static Policy) -> FixedPolicy {
+        FixedPolicy::new(policy)
+    }
+
+    /// The policy that a platform is compiled for, if it is for one.
+    #[inline]
+    pub(crate) fn fixed_for<P: Platform>() -> Option<&'static Policy> {
+        P::POLICY.and_then(FixedPolicy::get)
     }
 }
 

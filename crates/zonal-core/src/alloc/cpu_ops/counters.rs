@@ -29,7 +29,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
     /// Folds the CPU's deltas of one zone, those of NUMA events only where the refresh does that.
     fn fold_deltas(self, zone: &'a Zone) -> Folded {
         let items = self.fold_free(zone);
-        let by_refresh = self.on.policy.numa.fold_site != NumaFold::Reader;
+        let by_refresh = self.on.policy().numa.fold_site != NumaFold::Reader;
         let numa = by_refresh && self.fold_events(zone);
         self.tell(zone, items, numa)
     }
@@ -47,12 +47,13 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
     }
 
     fn fold_events(self, zone: &Zone) -> bool {
-        self.on.policy.numa.records() && self.on.numa_deltas(zone, self.cpu).fold_into(zone.numa())
+        self.on.policy().numa.records()
+            && self.on.numa_deltas(zone, self.cpu).fold_into(zone.numa())
     }
 
     /// Tells the platform which lines of the zone were written.
     fn tell(self, zone: &Zone, items: bool, numa: bool) -> Folded {
-        let own_line = self.on.policy.numa.has_own_line();
+        let own_line = self.on.policy().numa.has_own_line();
         let folded = Folded { items: items || (numa && !own_line), numa: numa && own_line };
         if folded.items {
             self.on.platform.cost(Step::Fold(Line::Zone(zone.id)));
@@ -108,7 +109,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
     /// Whether the CPU has deltas that a refresh would fold (LB F.4): what the shepherd looks at.
     /// Its lists do not count.
     pub fn has_deltas(self) -> bool {
-        let numa = self.on.policy.numa;
+        let numa = self.on.policy().numa;
         let by_refresh = numa.records() && numa.fold_site != NumaFold::Reader;
         self.on.zones.iter().any(|zone| {
             self.on.pcp(zone.id, self.cpu).free_diff.load(Relaxed) != 0
@@ -119,7 +120,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
     /// What the shepherd does for the CPU's worker, once per interval.
     pub fn shepherd(self, worker: &mut StatWorker, now_ns: u64) {
         let interval = self.on.tunables.stat_interval_ns();
-        worker.shepherd(&self.on.policy.stat, now_ns, interval, || self.has_deltas());
+        worker.shepherd(&self.on.policy().stat, now_ns, interval, || self.has_deltas());
     }
 
     /// Runs the CPU's worker if it is due. Returns whether it was.
@@ -129,13 +130,13 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         }
         let changed = self.refresh();
         let interval = self.on.tunables.stat_interval_ns();
-        worker.ran(&self.on.policy.stat, now_ns, interval, changed);
+        worker.ran(&self.on.policy().stat, now_ns, interval, changed);
         true
     }
 
     /// The CPU goes idle (LB F.4 `quiet_vmstat`). Returns whether its deltas were folded.
     pub fn quiet(self, worker: &StatWorker) -> bool {
-        let refresh = worker.idle(&self.on.policy.stat, || self.has_deltas());
+        let refresh = worker.idle(&self.on.policy().stat, || self.has_deltas());
         if refresh {
             self.refresh_with(false);
         }

@@ -29,7 +29,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
 
     /// The same by a work item of that CPU, where the policy has those.
     pub fn drain_work(self, zone: &'a Zone) -> u64 {
-        if self.on.policy.pcp.drain.remote.queues_work() && self.holds_pages(zone) {
+        if self.on.policy().pcp.drain.remote.queues_work() && self.holds_pages(zone) {
             self.on.platform.cost(Step::DrainWork(self.cpu));
         }
         self.drain(zone)
@@ -41,7 +41,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
             return 0;
         }
         let platform = &self.on.platform;
-        let remote = !self.on.policy.pcp.drain.remote.queues_work();
+        let remote = !self.on.policy().pcp.drain.remote.queues_work();
         if remote && pcp.cpu != platform.cpu() {
             platform.cost(Step::DrainRemote(zone.id, pcp.cpu));
         }
@@ -115,7 +115,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
 pub fn drain_all<P: Platform>(on: &Tables<'_, P>) -> u64 {
     on.events.drains_all.fetch_add(1, Relaxed);
     let cpus = || on.each_cpu().map(|cpu| CpuOps::new(on, cpu));
-    if on.policy.pcp.drain.remote.queues_work() {
+    if on.policy().pcp.drain.remote.queues_work() {
         let holds = |ops: &CpuOps<'_, '_, P>| on.zones.iter().any(|zone| ops.holds_pages(zone));
         let queue = |ops: CpuOps<'_, '_, P>| on.platform.cost(Step::DrainWork(ops.cpu));
         cpus().filter(holds).for_each(queue);

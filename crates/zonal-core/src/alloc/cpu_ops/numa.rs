@@ -11,7 +11,7 @@ use crate::zone::state::Zone;
 impl<P: Platform> CpuOps<'_, '_, P> {
     /// NUMA events of `count` allocations that the pops do not already tell (LB F.6).
     pub fn count_event(self, zone: &Zone, pcp: &Pcp, want: Want, count: u64) {
-        if self.on.policy.numa.records() {
+        if self.on.policy().numa.records() {
             return self.record_event(zone, want, count);
         }
         if zone.node == self.on.zone(want.preferred).node {
@@ -38,7 +38,7 @@ impl<P: Platform> CpuOps<'_, '_, P> {
 
     fn record_item(self, zone: &Zone, item: NumaItem, count: u64) {
         let rule = NumaRule {
-            policy: self.on.policy.numa,
+            policy: self.on.policy().numa,
             update: zone.update,
             zone_threshold: zone.stat_threshold(),
             zone: zone.id,

@@ -24,7 +24,7 @@ impl<P: Platform> Limits<'_, '_, P> {
                 .map(|watermark| watermarks.of(watermark));
             let drift = threshold::drift_mark(min, low, high, normal, online);
             if let Some(drift) = drift
-                && self.on.policy.stat.pressure.sets_drift_mark()
+                && self.on.policy().stat.pressure.sets_drift_mark()
             {
                 zone.drift_mark.store(drift, Relaxed);
             }
@@ -32,7 +32,7 @@ impl<P: Platform> Limits<'_, '_, P> {
     }
 
     fn normal_threshold(self, zone: &Zone, online: u32) -> u32 {
-        let pages = match self.on.policy.stat.threshold_pages {
+        let pages = match self.on.policy().stat.threshold_pages {
             #[cfg(feature = "history")]
             ThresholdPages::Present => zone.present(),
             ThresholdPages::Managed => zone.managed(),
@@ -43,7 +43,7 @@ impl<P: Platform> Limits<'_, '_, P> {
     /// The background reclaimer of a node woke up, or goes to sleep (LB F.2): while it is awake the
     /// counters of zones with a drift mark fold early.
     pub fn set_stat_pressure(self, node: NodeId, awake: bool) {
-        if self.on.policy.stat.pressure != Pressure::DriftMarkAndThreshold {
+        if self.on.policy().stat.pressure != Pressure::DriftMarkAndThreshold {
             return;
         }
         let online = self.on.online_cpus(None);
@@ -71,7 +71,7 @@ impl<P: Platform> Limits<'_, '_, P> {
             return;
         }
         on.tunables.set_counts_numa(counts);
-        if !on.policy.numa.records() {
+        if !on.policy().numa.records() {
             // What the words have counted so far is subtracted from now on.
             for zone in on.zones {
                 let derived = self.zone_ops(zone).derived_events();

@@ -71,14 +71,14 @@ impl<'s, 'a, P: Platform> Limits<'s, 'a, P> {
     /// What follows from memory that came online while requests were served.
     pub fn setup_grown(self) {
         #[cfg(feature = "history")]
-        if self.on.policy.pcp.recompute == Recompute::DeferredInit {
+        if self.on.policy().pcp.recompute == Recompute::DeferredInit {
             self.set_sizes(0);
         }
         self.setup_complete();
     }
 
     fn sizes_follow_watermarks(self) -> bool {
-        self.on.policy.pcp.recompute >= Recompute::Watermarks
+        self.on.policy().pcp.recompute >= Recompute::Watermarks
     }
 
     /// Publishes what the fast paths look at.

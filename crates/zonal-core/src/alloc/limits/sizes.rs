@@ -28,7 +28,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
                 self.set_pcp_size(zone, on.pcp(zone.id, cpu), sizes);
                 #[cfg(feature = "history")]
                 if let Some(pcp) = on.cold_pcp(zone.id, cpu) {
-                    let cap_pages = on.policy.pcp.batch_cap_pages;
+                    let cap_pages = on.policy().pcp.batch_cap_pages;
                     let cold = crate::pcp::history::cold::sizes(zone.managed(), cap_pages);
                     self.set_pcp_size(zone, pcp, cold);
                 }
@@ -38,7 +38,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
 
     /// LB E.4, and what the policy adds.
     fn sizes(self, zone: &Zone, coming: u32) -> Sizes {
-        let policy = &self.on.policy.pcp;
+        let policy = &self.on.policy().pcp;
         let fraction = HighFraction::new(self.on.tunables.high_fraction() as i32);
         let inputs = SizeInputs {
             managed: zone.managed(),
@@ -59,7 +59,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
 
     /// A CPU's share of the last-level cache, in bytes.
     fn cache_slice(self) -> u64 {
-        self.on.policy.pcp.slice.bytes(self.on.cache_slice_bytes)
+        self.on.policy().pcp.slice.bytes(self.on.cache_slice_bytes)
     }
 
     /// New limits for one pcp. Linux writes them without its lock and lets the next operation
@@ -67,7 +67,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
     /// that follows from them.
     fn set_pcp_size(self, zone: &'a Zone, pcp: &'a Pcp, sizes: Sizes) {
         let Some(_closed) = PcpOps::close(self.zone_ops(zone), pcp) else { return };
-        let fixed = &self.on.fixed;
+        let fixed = &self.on.fixed();
         let free_high_batch = size::free_high_batch(self.cache_slice(), sizes.batch);
         pcp.batch.store(sizes.batch, Relaxed);
         pcp.high_min.store(sizes.high_min, Relaxed);
@@ -118,7 +118,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
     }
 
     fn sizes_follow_cpus(self) -> bool {
-        self.on.policy.pcp.recompute >= Recompute::Cpus
+        self.on.policy().pcp.recompute >= Recompute::Cpus
     }
 
     fn set_offline(self, cpu: CpuId, offline: bool) {

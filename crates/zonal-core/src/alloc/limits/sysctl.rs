@@ -44,7 +44,7 @@ impl<P: Platform> Limits<'_, '_, P> {
                 self.refresh_zones();
             }
             Sysctl::NumaStat => {
-                let fixed = !self.on.policy.numa.enable.can_be_off();
+                let fixed = !self.on.policy().numa.enable.can_be_off();
                 let accepted = if fixed { "1: this policy always counts" } else { "0 and 1" };
                 let on = within(i64::from(fixed), 1).ok_or(refuse(accepted))?;
                 self.set_numa_stat(on == 1);

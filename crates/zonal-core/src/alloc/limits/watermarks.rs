@@ -20,7 +20,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
     pub(super) fn compute_min_free(self) -> u32 {
         let pages = self.lowmem_pages();
         let user = self.on.tunables.min_free_written();
-        let policy = &self.on.policy.watermark;
+        let policy = &self.on.policy().watermark;
         let by_rule = watermark::min_free_kbytes(pages, user, policy.min_free_max_kbytes).kbytes();
         match policy.min_free {
             _ if user.is_some() => by_rule,
@@ -39,7 +39,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
             return;
         }
         let computed = tunables.min_free_kbytes();
-        let adjusted = match self.on.policy.watermark.min_free {
+        let adjusted = match self.on.policy().watermark.min_free {
             MinFreeRule::Linux { thp: true } => {
                 let low = self.low_zones().filter(|zone| zone.managed() > 0).count() as u32;
                 watermark::min_free_kbytes_for_thp(computed, low, self.lowmem_pages())
@@ -82,7 +82,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
 
     /// Pages that the minimum is shared out over (LB C.2).
     pub fn watermark_lowmem(self) -> u64 {
-        let all = self.on.policy.watermark.movable_min == MovableMin::Share;
+        let all = self.on.policy().watermark.movable_min == MovableMin::Share;
         let shares = |zone: &&Zone| all || zone.kind() != ZoneKind::Movable;
         self.on.zones.iter().filter(shares).map(Zone::managed).sum()
     }
@@ -93,7 +93,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
             kind: zone.kind(),
             managed: zone.managed(),
             lowmem_managed: lowmem,
-            movable: self.on.policy.watermark.movable_min,
+            movable: self.on.policy().watermark.movable_min,
             min_free_kbytes: self.on.tunables.min_free_kbytes(),
             scale_factor,
         })

@@ -29,7 +29,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
     /// The node's reclaimer was woken again so soon after its last run. Returns the factor that its
     /// zones' watermarks now have; `factor` is the one they had, 0 for the sysctl's.
     pub fn widen_watermarks(self, factor: u32, after_ns: u64) -> u32 {
-        let most = self.on.policy.watermark.scale_factor_max.min(self.worth_keeping());
+        let most = self.on.policy().watermark.scale_factor_max.min(self.worth_keeping());
         let now = factor.max(self.on.tunables.scale_factor());
         if after_ns > WOKEN_SOON_NS || now >= most {
             return factor;

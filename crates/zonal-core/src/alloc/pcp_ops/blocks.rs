@@ -27,8 +27,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// `None`: the bulk calls go page by page. With mobility grouping the list of a page depends on
     /// its pageblock, so that neighbours may belong to two.
     fn whole(&self, mt: Migratetype) -> Option<Whole> {
-        let order = Order::new(u32::from(self.ops.on.policy.pcp.bulk_block))?;
-        let on = order != Order::ZERO && !self.ops.on.grouping;
+        let order = Order::new(u32::from(self.ops.on.policy().pcp.bulk_block))?;
+        let on = order != Order::ZERO && !self.ops.on.grouping();
         let list = on.then(|| self.ops.on.map.get(order, mt)).flatten()?;
         Some(Whole { order, list, pages: order.pages() as usize })
     }

@@ -146,7 +146,7 @@ fn list_run<P: Platform, T: PartialEq>(
     let (mut done, mut singles) = (0, RUN);
     while done < pages.len().min(slots.len()) {
         // With grouping each page's pageblock says which list is its.
-        if !ops.on.grouping {
+        if !ops.on.grouping() {
             let up = words.put_runs::<true, _>(&slots[done..], &pages[done..], pfn, page);
             done += up;
             let down = words.put_runs::<false, _>(&slots[done..], &pages[done..], pfn, page);
@@ -155,7 +155,7 @@ fn list_run<P: Platform, T: PartialEq>(
         }
         let few = pages[done..].len().min(slots[done..].len()).min(singles);
         let (slots, pages) = (&slots[done..done + few], &pages[done..done + few]);
-        let put = match ops.on.grouping {
+        let put = match ops.on.grouping() {
             false => words.put_singles(slots, pages, pfn, |_| true),
             true => {
                 words.put_singles(slots, pages, pfn, |pfn| same_list(ops, pfn, Order::ZERO, list))

@@ -130,7 +130,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         }
         let mut state = self.closed.state_without_factor();
         let pages = (frames.len() as u32) << record.order_bits;
-        tune::on_batch(&mut state, &pcp.params(&ops.on.fixed), ops.pressure(), pages);
+        tune::on_batch(&mut state, &pcp.params(&ops.on.fixed()), ops.pressure(), pages);
         self.closed.set_state_without_factor(&state);
         let mut sink = self.closed.refill(list, frames.len() as u32);
         for slot in frames.iter().rev() {
@@ -163,7 +163,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let pcp = self.closed.pcp;
         let record = &pcp.lists[list];
         let bits = record.order_bits;
-        let most = Order::new(u32::from(ops.on.policy.pcp.depot.block)).unwrap_or(Order::MAX);
+        let most = Order::new(u32::from(ops.on.policy().pcp.depot.block)).unwrap_or(Order::MAX);
         let depot = ops.depot(pcp).filter(|_| most > want.order && !ops.zone.has(PRESSED));
         let Some(depot) = depot else { return 0 };
         let blocks = self.magazine_blocks(depot, list);
@@ -229,7 +229,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let request = (want.of_buddy(), most);
         let mut locked = ops.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
-        buddy.take_blocks(frames, request, &ops.on.fallback, (pages, TAKEN_MAX), |idx, order| {
+        buddy.take_blocks(frames, request, &ops.on.fallback(), (pages, TAKEN_MAX), |idx, order| {
             taken.blocks[taken.count] = (base + idx, order);
             taken.count += 1;
         });

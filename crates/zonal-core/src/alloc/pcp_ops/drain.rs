@@ -52,7 +52,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     pub fn drain_pages(&mut self, pages: u32, first: usize) -> u32 {
         let ops = self.ops;
         let mut left = pages.min(self.closed.count());
-        let policy = &ops.on.policy.pcp.drain;
+        let policy = &ops.on.policy().pcp.drain;
         let params = ops.params(self.closed.pcp);
         let mut walk = Walk::new(policy.order, ops.on.map.len(), first);
         let mut freed = 0;
@@ -153,8 +153,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     pub fn drain(mut self) -> u64 {
         let ops = self.ops;
         let mut pages = 0;
-        let chunk = ops.on.policy.pcp.drain.all;
-        let params = self.closed.pcp.params(&ops.on.fixed);
+        let chunk = ops.on.policy().pcp.drain.all;
+        let params = self.closed.pcp.params(&ops.on.fixed());
         while !self.closed.is_empty() {
             let some = chunk.pages(self.closed.count(), &params);
             pages += u64::from(self.drain_pages(some, 0));
@@ -168,7 +168,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// Drains what a remote zone's store gives back when it was not used for three refreshes
     /// (LB F.4).
     pub fn drain_expired(&mut self) {
-        let params = self.closed.pcp.params(&self.ops.on.fixed);
+        let params = self.closed.pcp.params(&self.ops.on.fixed());
         let pages = tune::expired_pages(&self.closed.state_without_factor(), &params);
         self.drain_pages(pages, 0);
     }
@@ -179,7 +179,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let ops = self.ops;
         let pcp = self.closed.pcp;
         let mut state = self.closed.state_without_factor();
-        let params = pcp.params(&ops.on.fixed);
+        let params = pcp.params(&ops.on.fixed());
         let decay = tune::decay(&mut state, &params);
         if ops.zone.budget.is_short(params.batch) {
             state.high = tune::halved(&state, &params);
@@ -187,7 +187,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         self.closed.set_state_without_factor(&state);
         let mut left = decay.pages;
         while left > 0 {
-            let some = ops.on.policy.pcp.drain.decay.pages(left, &pcp.params(&ops.on.fixed));
+            let some = ops.on.policy().pcp.drain.decay.pages(left, &pcp.params(&ops.on.fixed()));
             self.drain_pages(some, 0);
             left -= some;
         }

@@ -73,7 +73,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             frames,
             want.of_buddy(),
             sink.room(),
-            &ops.on.fallback,
+            &ops.on.fallback(),
             &mut |event| ops.on_fallback(event, &mut boosts),
             |idx| {
                 words[idx as usize].store(cached, Relaxed);

@@ -148,7 +148,7 @@ impl<P: Platform> Search<'_, '_, P> {
         again: &mut impl FnMut(AllocFlags) -> Option<T>,
     ) -> Option<T> {
         #[cfg(feature = "history")]
-        if self.on.policy.zonelist.cache.reconsiders()
+        if self.on.policy().zonelist.cache.reconsiders()
             && let Some(cache) = self.cache
         {
             // The zones were marked before there was this progress (LB G.6, patch B).

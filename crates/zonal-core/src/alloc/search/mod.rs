@@ -73,7 +73,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         let refuse = |why| AllocError { order, why };
         let bad = || refuse(Refusal::BadGfp(gfp));
         let highest = gfp.highest_zone(on.kinds).ok_or_else(bad)?;
-        let mt = gfp.migratetype(on.grouping).ok_or_else(bad)?;
+        let mt = gfp.migratetype(on.grouping()).ok_or_else(bad)?;
         let node = node.unwrap_or_else(|| on.node_of(on.platform.cpu()));
         if node.0 as usize >= on.nodes.len() {
             return Err(refuse(Refusal::NoZone(node)));
@@ -82,8 +82,8 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         let zonelist = on.zonelist(node, this_node);
         let usable = |zone: &ZoneId| on.zone(*zone).kind() <= highest;
         let first = zonelist.iter().position(usable).ok_or(refuse(Refusal::NoZone(node)))?;
-        let nofragment = on.grouping && keeps_types_apart(on, on.zone(zonelist[first]));
-        let policy = &on.policy.zonelist;
+        let nofragment = on.grouping() && keeps_types_apart(on, on.zone(zonelist[first]));
+        let policy = &on.policy().zonelist;
         let spreads_dirty = policy.dirty == DirtySpread::Node && gfp.contains(Gfp::WRITE);
         #[cfg(feature = "history")]
         let caches = policy.cache != ZonelistCaching::None && !this_node;
@@ -189,7 +189,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
 /// LB D.3 step 3: whether a first walk takes no block of another type.
 fn keeps_types_apart<P: Platform>(on: &Tables<'_, P>, preferred: &Zone) -> bool {
     on.tunables.defrag_mode()
-        || (on.policy.nofragment != NoFragment::Off && has_dma32_below(on, preferred))
+        || (on.policy().nofragment != NoFragment::Off && has_dma32_below(on, preferred))
 }
 
 /// Mixing types is put off while the node has a DMA32 zone to fall back to.

@@ -58,7 +58,7 @@ fn once<'a, P: Platform, V: Visit<'a, P>>(
     visit: &mut V,
 ) -> Result<V::Block, ()> {
     visit.see(Seen::Starts(walk.flags));
-    match walk.search.on.policy.zonelist.cache {
+    match walk.search.on.policy().zonelist.cache {
         ZonelistCaching::None => plain(walk, visit),
         #[cfg(feature = "history")]
         ZonelistCaching::Original | ZonelistCaching::Reconsider => {

@@ -91,7 +91,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         if !self.waits() {
             return None;
         }
-        let right = match self.on.policy.reserves {
+        let right = match self.on.policy().reserves {
             ReserveRights::NonBlock => AllocFlags::MIN_RESERVE,
             ReserveRights::HighHarder => AllocFlags::NON_BLOCK,
         };
@@ -242,7 +242,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     /// LB B.8: gives pageblocks of the reserve back to the request's type.
     pub(super) fn unreserve_highatomic(&self, force: bool) -> bool {
         let mut zones = self.allowed().map(|zone| self.zone_ops(zone));
-        self.on.grouping && zones.any(|ops| ops.unreserve_highatomic(self.mt, force))
+        self.on.grouping() && zones.any(|ops| ops.unreserve_highatomic(self.mt, force))
     }
 }
 

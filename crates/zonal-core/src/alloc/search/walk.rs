@@ -140,7 +140,7 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
         }
         let snapshot = zone.snapshot(search.highest);
         let watermarks = zone.watermarks();
-        let asks_high = fast & BELOW_HIGH == 0 && search.on.fixed.tuning.watches_high_watermark();
+        let asks_high = fast & BELOW_HIGH == 0 && search.on.fixed().tuning.watches_high_watermark();
         if asks_high && snapshot.ok_fast(order, &watermarks, Watermark::High, flags) {
             return Standing { above: true, below_high: false };
         }
@@ -202,7 +202,7 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
             zone.refresh_fast();
             search.node_ops(zone.node).wake(zone, Order::ZERO, zone.kind());
         }
-        if flags.contains(AllocFlags::HIGHATOMIC) && on.grouping {
+        if flags.contains(AllocFlags::HIGHATOMIC) && on.grouping() {
             self.zone_ops(zone).reserve_highatomic(pfn, search.order);
         }
         Some(pfn)

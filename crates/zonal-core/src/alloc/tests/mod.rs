@@ -12,6 +12,7 @@ mod depot;
 mod double_free;
 mod exhaustive;
 mod explain;
+mod fixed;
 mod gates;
 #[cfg(feature = "history")]
 #[path = "../../history/alloc/tests/hot_cold.rs"]

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::vec::Vec;
 
 use crate::alloc::Allocator;
-use crate::machine::{Layout, Machine, Metadata, ZoneSpec};
+use crate::machine::{Layout, Machine, MachineError, Metadata, ZoneSpec};
 use crate::pcp::state::Pcp;
 use crate::platform::{Platform, Step};
 use crate::policy::{PcpPolicy, Policy};
@@ -302,6 +302,17 @@ impl Shape {
         }
         allocator.setup();
         allocator
+    }
+
+    /// An allocator without memory, or why there is none.
+    pub fn try_make<P: Platform>(
+        &'static self,
+        policy: Policy,
+        layout: &Layout,
+        platform: P,
+    ) -> Result<Allocator<'static, P>, MachineError> {
+        let records = Box::leak(Box::new(Records::new(layout, 0)));
+        Allocator::new(&self.machine(), policy, records.metadata(), platform)
     }
 
     /// An allocator without memory.

@@ -39,7 +39,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             idx = high_atomic(buddy);
         }
         idx = idx.or_else(|| {
-            buddy.take(frames, want.of_buddy(), &self.on.fallback, &mut |event| {
+            buddy.take(frames, want.of_buddy(), &self.on.fallback(), &mut |event| {
                 self.on_fallback(event, &mut boosts);
             })
         });
@@ -94,7 +94,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         let mut locked = self.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
         if let Some(idx) = frames.index(pfn) {
-            let limit = self.on.policy.highatomic.limit.pages(self.zone.managed());
+            let limit = self.on.policy().highatomic.limit.pages(self.zone.managed());
             buddy.reserve_highatomic(frames, idx, order, limit);
         }
     }

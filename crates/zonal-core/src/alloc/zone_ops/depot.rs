@@ -31,7 +31,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     /// them; under pressure there is none, and pages that go to the buddy in large chunks take its
     /// lock less often.
     pub fn params(self, pcp: &Pcp) -> PcpParams {
-        let mut params = pcp.params(&self.on.fixed);
+        let mut params = pcp.params(&self.on.fixed());
         if self.zone.has(PRESSED) && self.depot(pcp).is_some() {
             params.scale_max = params.scale_max.max(SCALE_MAX_DEFAULT);
         }
@@ -40,7 +40,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
 
     /// The zone's depots, each with the CPU whose pcp has it.
     pub fn depots(self) -> impl Iterator<Item = (CpuId, &'a Depot)> + use<'s, 'a, P> {
-        let cpus = if self.on.policy.pcp.depot.magazines == 0 { 0 } else { self.on.cpus() };
+        let cpus = if self.on.policy().pcp.depot.magazines == 0 { 0 } else { self.on.cpus() };
         let all = (0..cpus).map(|cpu| CpuId(cpu as u32));
         let depots = all.map(move |cpu| (cpu, &self.pcp(cpu).depot));
         depots.filter(|(_, depot)| depot.exists())

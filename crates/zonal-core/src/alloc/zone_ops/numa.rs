@@ -45,7 +45,7 @@ impl NumaEvents {
 impl<P: Platform> ZoneOps<'_, '_, P> {
     /// The events of the zone, as a reader of it sees them.
     pub fn numa_events(self) -> NumaEvents {
-        let (zone, policy) = (self.zone, self.on.policy.numa);
+        let (zone, policy) = (self.zone, self.on.policy().numa);
         let platform = &self.on.platform;
         if !self.on.tunables.counts_numa() {
             return NumaEvents::default();
@@ -73,7 +73,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     /// The zone's part of the machine's events: what was folded. Where readers fold, and with the
     /// exact storage, that is everything.
     pub fn folded_numa_events(self) -> NumaCounts {
-        let policy = self.on.policy.numa;
+        let policy = self.on.policy().numa;
         if !policy.records() {
             return plus(self.derived_events(), self.zone.numa().get());
         }

@@ -8,7 +8,7 @@ use crate::types::{CpuId, ZoneId};
 impl<'a, P: Platform> Tables<'a, P> {
     /// The pcp for pages of a (zone, CPU) that are in no cache, where the policy has one.
     pub fn cold_pcp(&self, zone: ZoneId, cpu: CpuId) -> Option<&'a Pcp> {
-        let exists = self.policy.pcp.free_lists.sets() > 1;
+        let exists = self.policy().pcp.free_lists.sets() > 1;
         exists.then(|| &self.pcps[self.pcp_index(1, zone, cpu)])
     }
 }

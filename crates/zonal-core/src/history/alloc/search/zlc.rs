@@ -62,7 +62,7 @@ pub fn rounds<'a, P: Platform, V: Visit<'a, P>>(
     visit: &mut V,
     one: impl Fn(&mut V, &mut Use<'a>, (usize, &'a Zone)) -> Option<V::Block>,
 ) -> Result<V::Block, ()> {
-    let mark = walk.search.on.policy.zonelist.cache_mark;
+    let mark = walk.search.on.policy().zonelist.cache_mark;
     let mut cached = Use { cache: walk.search.cache, active: false, begun: false, mark };
     let mut dirty = None;
     loop {
