@@ -8,8 +8,8 @@
 //! written in; inlined code counts for its caller.
 //!
 //! Instructions are those that valgrind counts on this host at `opt-level = 3`, as the difference
-//! of two runs: the same on every machine. The platform has no per-CPU sequences, so each call
-//! closes its pcp and opens it again.
+//! of two runs: the same on every machine. The platform has no per-CPU sequences, so calls are
+//! served under the gate of the pcp; with the feature `by-core` each closes its pcp and opens it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,15 +21,17 @@ use crate::ci::BARE_TARGET;
 use crate::fuzz::target_directory;
 
 /// The builds: a name, and features of `xtask/minimal`.
-const BUILDS: [(&str, &str); 3] =
-    [("history", "history"), ("no history", ""), ("one policy", "fixed")];
+const BUILDS: [(&str, &str); 4] =
+    [("history", "history"), ("no history", ""), ("by core", "by-core"), ("one policy", "fixed")];
 
 /// What is counted: an argument of the program, calls in one turn, and turns of the two runs.
-const CALLS: [(&str, u64, [u64; 2]); 4] = [
+const CALLS: [(&str, u64, [u64; 2]); 6] = [
     ("order0", 1, [1000, 6000]),
     ("order3", 1, [1000, 6000]),
     ("order9", 1, [1000, 6000]),
     ("bulk", 512, [10, 60]),
+    ("bulk4096", 4096, [10, 60]),
+    ("bulkcalls", 512, [10, 60]),
 ];
 
 /// Builds, measures and prints; true if everything could be built.

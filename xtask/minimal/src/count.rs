@@ -1,6 +1,7 @@
 //! Makes a call so many times, for a program that counts instructions: `count WHAT TIMES`.
 
 use minimal::{Pages, alloc, free, layout, start};
+use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::machine::{Machine, Metadata, ZoneSpec};
 use zonal_core::pcp::state::Pcp;
@@ -15,8 +16,10 @@ use std::hint::black_box;
 
 /// 256 MiB.
 const PAGES: u64 = 1 << 16;
-/// Pages of one turn of `bulk`.
+/// Pages of one turn of `bulk` and of `bulkcalls`.
 const BULK: usize = 512;
+/// Pages of one turn of `bulk4096`: more than the lists hold.
+const MORE: usize = 4096;
 
 fn some<T>(count: usize, one: impl Fn() -> T) -> &'static mut [T] {
     (0..count).map(|_| one()).collect::<Vec<T>>().leak()
@@ -63,18 +66,28 @@ fn run(core: &Pages<'_>, what: &str, times: u32) {
         "order0" => pair(0),
         "order3" => pair(3),
         "order9" => pair(9),
-        // Beyond the lists: refills and drains, splits and merges.
-        "bulk" => {
+        // Refills and drains, splits and merges.
+        "bulk" => batches(core, &mut [Pfn(0); BULK], times),
+        "bulk4096" => batches(core, &mut [Pfn(0); MORE], times),
+        "bulkcalls" => {
             let mut pages = [Pfn(0); BULK];
             for _ in 0..times {
-                for page in &mut pages {
-                    *page = alloc(core, black_box(Order::ZERO), black_box(Gfp::KERNEL)).unwrap();
-                }
-                for page in pages {
-                    assert!(free(core, black_box(page), black_box(Order::ZERO)));
-                }
+                assert_eq!(core.alloc_bulk(Request::new(Order::ZERO), &mut pages), Ok(BULK));
+                core.free_bulk(black_box(&pages), Order::ZERO).unwrap();
             }
         }
         other => panic!("no call is named {other}"),
+    }
+}
+
+/// All pages one by one, then back.
+fn batches(core: &Pages<'_>, pages: &mut [Pfn], times: u32) {
+    for _ in 0..times {
+        for page in &mut *pages {
+            *page = alloc(core, black_box(Order::ZERO), black_box(Gfp::KERNEL)).unwrap();
+        }
+        for page in &*pages {
+            assert!(free(core, black_box(*page), black_box(Order::ZERO)));
+        }
     }
 }

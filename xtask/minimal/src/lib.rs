@@ -30,6 +30,9 @@ impl Platform for Home {
     fn fence(&self, _cpu: CpuId) -> bool {
         true
     }
+    fn uses_gates(&self) -> bool {
+        cfg!(not(feature = "by-core"))
+    }
     fn now_ns(&self) -> u64 {
         0
     }

@@ -1,0 +1,106 @@
+//! The gate of a pcp under every interleaving: the very file of the core, `zonal_core::pcp::gated`,
+//! compiled a second time with loom's atomics, against a closer (`zonal_core::pcp::closed`) on
+//! another CPU and against a thread that was moved away with the pcp in its hands.
+//!
+//! # The canaries
+//! Each leaves out one step of the closer. All must be found: pages handed out twice, or lost. They
+//! run in processes of their own, since loom cannot always unwind.
+#![allow(missing_docs, missing_debug_implementations, reason = "a model")]
+
+/// Stands for the core's module.
+pub mod sync {
+    pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+}
+/// Stands for the core's module.
+pub mod pcp {
+    pub use crate::gate::state;
+    pub use crate::word;
+}
+pub use gate::frame;
+
+#[path = "../../zonal-core/src/pcp/gated.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
+mod gated;
+#[path = "../../zonal-core/src/pcp/word.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
+pub mod word;
+
+#[path = "support/gate.rs"]
+pub mod gate;
+mod support;
+
+use gate::{Fault, Machine, assert_once};
+use support::interleavings::{self, explore, is_found};
+
+const FAULTS: [Fault; 3] = [Fault::NoGate, Fault::OpenedTooEarly, Fault::NoRelease];
+
+/// Pops, and pushes and pops again; the pages it holds in the end.
+fn program(machine: &'static Machine, list: usize) -> Vec<u32> {
+    let mut held: Vec<_> = machine.pop(list).into_iter().collect();
+    if held.last().is_some_and(|page| machine.push(list, *page)) {
+        held.pop();
+    }
+    held.extend(machine.pop(list));
+    held
+}
+
+/// The owner against a drain from another CPU.
+fn drained(fault: Fault) {
+    let machine = Machine::new(fault);
+    let closer = loom::thread::spawn(move || machine.drain());
+    let held = program(machine, 0);
+    let taken = closer.join().unwrap();
+    assert_once([held, taken, machine.rest()]);
+}
+
+/// Two threads on one pcp, one of which was moved away, each with a list of its own: each pop makes
+/// its list the active one.
+fn shared(fault: Fault, lists: [usize; 2]) {
+    let machine = Machine::new(fault);
+    let other = loom::thread::spawn(move || machine.pop(lists[1]).into_iter().collect());
+    let held = program(machine, lists[0]);
+    let others = other.join().unwrap();
+    assert_once([held, others, machine.rest()]);
+}
+
+/// Two threads free one block at the same time: one of them does.
+fn freed_twice(fault: Fault) {
+    let machine = Machine::new(fault);
+    let page = machine.pop(0).unwrap();
+    let other = loom::thread::spawn(move || machine.push(0, page));
+    let mine = machine.push(0, page);
+    let theirs = other.join().unwrap();
+    assert!(mine != theirs, "freed by one of them");
+    assert_once([machine.rest()]);
+}
+
+/// All scenes with one fault. Returns the number of interleavings.
+fn all_scenes(fault: Fault) -> u64 {
+    explore(Some(3), move || drained(fault))
+        + explore(Some(3), move || shared(fault, [0, 0]))
+        + explore(Some(3), move || shared(fault, [0, 1]))
+        + explore(Some(3), move || freed_twice(fault))
+}
+
+/// The other process. Without the variable it is no test.
+#[test]
+fn model_of_the_child() {
+    let Some(name) = interleavings::canary() else { return };
+    let fault = FAULTS.into_iter().find(|fault| format!("{fault:?}") == name);
+    all_scenes(fault.unwrap_or(Fault::Sound));
+}
+
+#[test]
+fn no_page_is_lost_or_handed_out_twice_under_the_gate() {
+    let interleavings = all_scenes(Fault::Sound);
+    eprintln!("{interleavings} interleavings");
+    assert!(interleavings > 100);
+}
+
+#[test]
+fn each_step_of_the_closer_is_needed() {
+    assert!(!is_found("Sound"), "the same scenes without a fault");
+    for fault in FAULTS {
+        assert!(is_found(format_args!("{fault:?}")), "{fault:?} was not found");
+    }
+}
