@@ -39,6 +39,12 @@ pub trait Platform: Wait + Sync {
         true
     }
 
+    /// Whether sequences are to end for good: a fence failed, and the next one may. A pcp that is
+    /// closed from now on never opens to them again (PCP-7). Once true, it stays true.
+    fn ends_sequences(&self) -> bool {
+        false
+    }
+
     /// Nanoseconds of a clock that never goes back.
     fn now_ns(&self) -> u64;
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use zonal_core::platform::Platform;
@@ -12,6 +12,7 @@ use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, NodeId, ZoneId};
 
 use crate::reclaim::{Bells, Registry, is_inside};
+use crate::sys::affinity;
 use crate::sys::membarrier::RseqFence;
 use crate::sys::rseq_abi::{RseqArea, getcpu};
 use crate::sys::{clock, futex};
@@ -48,6 +49,10 @@ pub struct ProcessPlatform {
     consumers: Arc<Registry>,
     bells: Bells,
     fences: AtomicU64,
+    /// A fence was refused, and no pcp opens to sequences any more once it was closed (PCP-7).
+    refused: AtomicBool,
+    #[cfg(test)]
+    faults: faults::Faults,
 }
 
 impl ProcessPlatform {
@@ -59,7 +64,17 @@ impl ProcessPlatform {
         nodes: usize,
     ) -> ProcessPlatform {
         let bells = Bells::new(nodes);
-        ProcessPlatform { area, sequences, cpus, consumers, bells, fences: AtomicU64::new(0) }
+        ProcessPlatform {
+            area,
+            sequences,
+            cpus,
+            consumers,
+            bells,
+            fences: AtomicU64::new(0),
+            refused: AtomicBool::new(false),
+            #[cfg(test)]
+            faults: faults::Faults::default(),
+        }
     }
 
     pub(crate) fn bells(&self) -> &Bells {
@@ -73,6 +88,34 @@ impl ProcessPlatform {
     /// Times another CPU had to be interrupted to own its pcp (membarrier).
     pub fn fences(&self) -> u64 {
         self.fences.load(Relaxed)
+    }
+
+    /// Whether a fence was refused after the pool was made.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.load(Relaxed)
+    }
+
+    /// Asks the kernel to interrupt sequences on `cpu`.
+    fn interrupt(&self, cpu: CpuId, fence: RseqFence) -> bool {
+        #[cfg(test)]
+        if !self.faults.grants(self.fences()) {
+            return false;
+        }
+        fence.fence_cpu(cpu).is_ok() || fence.fence_all().is_ok()
+    }
+
+    /// Lets this thread be on `cpu` for a moment.
+    fn visit(&self, cpu: CpuId) -> bool {
+        #[cfg(test)]
+        if !self.faults.grants_visits() {
+            return false;
+        }
+        affinity::visit(cpu)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn faults(&self) -> &faults::Faults {
+        &self.faults
     }
 
     pub(crate) fn area(&self) -> Option<RseqArea> {
@@ -106,7 +149,8 @@ impl Platform for ProcessPlatform {
     }
 
     /// On the CPU itself nothing is needed: whoever was inside a sequence there was preempted to
-    /// let this thread run, and the kernel restarts it. Elsewhere the kernel is asked to interrupt.
+    /// let this thread run, and the kernel restarts it. Elsewhere the kernel is asked to interrupt;
+    /// where it refuses, this thread goes there.
     #[inline]
     fn fence(&self, cpu: CpuId) -> bool {
         let (Some(area), Some(fence)) = (self.area, self.sequences) else { return true };
@@ -114,7 +158,17 @@ impl Platform for ProcessPlatform {
             return true;
         }
         self.fences.fetch_add(1, Relaxed);
-        fence.fence_cpu(cpu).is_ok() || fence.fence_all().is_ok()
+        if self.interrupt(cpu, fence) {
+            return true;
+        }
+        // Relaxed: who does not see it yet opens a pcp to sequences once more, and the next closing
+        // of that one finds out.
+        self.refused.store(true, Relaxed);
+        self.visit(cpu)
+    }
+
+    fn ends_sequences(&self) -> bool {
+        self.is_refused()
     }
 
     fn now_ns(&self) -> u64 {
@@ -151,5 +205,39 @@ impl Platform for ProcessPlatform {
 
     fn reclaimer(&self) -> Option<&dyn Reclaimer> {
         self.consumers.is_used().then_some(&*self.consumers)
+    }
+}
+
+/// Fences that are refused on purpose.
+#[cfg(test)]
+mod faults {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+    #[derive(Debug)]
+    pub(crate) struct Faults {
+        /// Fences that are granted, the first ones.
+        left: AtomicU64,
+        visits: AtomicBool,
+    }
+
+    impl Default for Faults {
+        fn default() -> Faults {
+            Faults { left: AtomicU64::new(u64::MAX), visits: AtomicBool::new(true) }
+        }
+    }
+
+    impl Faults {
+        /// From now on only the first `left` fences of the pool are granted, and visits or not.
+        pub(crate) fn set(&self, left: u64, visits: bool) {
+            self.left.store(left, Relaxed);
+            self.visits.store(visits, Relaxed);
+        }
+        /// Whether the fence with this number, counted from 1, is granted.
+        pub(super) fn grants(&self, number: u64) -> bool {
+            number <= self.left.load(Relaxed)
+        }
+        pub(super) fn grants_visits(&self) -> bool {
+            self.visits.load(Relaxed)
+        }
     }
 }

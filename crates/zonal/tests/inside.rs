@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use support::{Watchdog, exit_now, run_child, wait_child};
+use zonal::Sysctl;
 use zonal::reclaim::{
     Answer, By, Holdings, PageLru, Pass, Registration, Scanned, Shrinker, Shrunk, Unit,
 };
 use zonal::text::Layout;
-use zonal::{BudgetFault, CpuId, FailAlloc, Gfp, NodeId, Order, Pool, Request, Sysctl};
+use zonal::{BudgetFault, CpuId, FailAlloc, Gfp, NodeId, OnMisuse, Order, Pages, Pool, Request};
 
 const MIB: usize = 1 << 20;
 const POOL_BYTES: usize = 16 * MIB;
@@ -43,9 +44,11 @@ enum Kind {
     LastResort,
     /// The destructor of a consumer that leaves during its own call.
     Destructor,
+    /// The hook of pages that cannot be freed.
+    Misuse,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Count,
     Kind::Scan,
     Kind::Holdings,
@@ -55,6 +58,7 @@ const KINDS: [Kind; 9] = [
     Kind::Budget,
     Kind::LastResort,
     Kind::Destructor,
+    Kind::Misuse,
 ];
 
 thread_local! {
@@ -202,7 +206,7 @@ const METHODS: &[Method] = &[
         *locked(&on.others) = Some(on.other.register_shrinker(idle()));
         drop(on.pool.register_shrinker(idle()));
     }),
-    ("misuses", |on| assert_eq!(on.pool.misuses(), 0)),
+    ("misuses", |on| assert_eq!(on.pool.misuses() > 0, on.kind == Kind::Misuse)),
     ("reclaim_report", |on| {
         let report = on.pool.reclaim_report();
         assert!(report.iter().all(|one| !one.interrupted));
@@ -394,6 +398,13 @@ fn scene(kind: Kind) -> Arc<Scene> {
             if scene.give(64) > 0 { Answer::Retry } else { Answer::Refuse }
         });
     }
+    if kind == Kind::Misuse {
+        let asked = Arc::clone(&answers);
+        builder = builder.on_misuse(OnMisuse::Call(Arc::new(move |_| {
+            let scene = locked(&asked).clone();
+            scene.into_iter().for_each(|scene| scene.inside(Kind::Misuse));
+        })));
+    }
     let pool = Arc::new(builder.build().unwrap());
     let other = Arc::new(Pool::builder().size(POOL_BYTES).build().unwrap());
     let others = Mutex::new(Some(other.register_shrinker(idle())));
@@ -419,6 +430,14 @@ fn provoke(scene: &Arc<Scene>) {
             scene.fill(Gfp::NOWAIT);
             change_budget(scene, POOL_BYTES - 2 * MIB);
             change_budget(scene, POOL_BYTES);
+        }
+        Kind::Misuse => {
+            let Ok(foreign) = scene.other.alloc(Order::ZERO) else { return };
+            let (start, order) = foreign.into_raw();
+            // SAFETY: not kept, which is what is tested: the block is another pool's. Nobody uses
+            // it, and this pool refuses it.
+            drop(unsafe { Pages::from_raw(&scene.pool, start, order) });
+            free(&scene.other, start);
         }
         Kind::Destructor => {
             let last = Some(Last(Arc::clone(scene)));
@@ -469,7 +488,7 @@ fn run(kind: Kind) {
         Kind::Count | Kind::Scan | Kind::Budget => {
             Some(scene.pool.register_shrinker(shrinker(&scene, None).seeks(0)))
         }
-        Kind::LastResort | Kind::Destructor => None,
+        Kind::LastResort | Kind::Destructor | Kind::Misuse => None,
         _ => Some(scene.pool.register_lru(Arc::new(Cache(Arc::clone(&scene))))),
     };
     play(&scene, 1);

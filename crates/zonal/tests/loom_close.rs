@@ -61,19 +61,33 @@ enum Fault {
     OpenedTooEarly,
     /// Closers do not exclude each other.
     NoGate,
+    /// A closer whose fence was refused seals the pcp all the same.
+    SealsUnfenced,
+    /// A sealed pcp opens to sequences.
+    OpensSealed,
 }
 use Fault::{
     FenceBeforeMark, LimitBeforeWord, NoAcquire, NoFence, NoGate, NoSecondLook, OpenedTooEarly,
-    Sound,
+    OpensSealed, SealsUnfenced, Sound,
 };
-const FAULTS: [Fault; 7] =
-    [NoFence, NoSecondLook, FenceBeforeMark, LimitBeforeWord, NoAcquire, OpenedTooEarly, NoGate];
+const FAULTS: [Fault; 9] = [
+    NoFence,
+    NoSecondLook,
+    FenceBeforeMark,
+    LimitBeforeWord,
+    NoAcquire,
+    OpenedTooEarly,
+    NoGate,
+    SealsUnfenced,
+    OpensSealed,
+];
 
 /// One stack of one pcp. Pages are numbers from 1 up.
 struct Pcp {
     fault: Fault,
     word: AtomicU32,
     gate: AtomicU32,
+    sealed: AtomicU32,
     lo: AtomicU32,
     slots: [AtomicU32; SLOTS],
     /// The CPU: how often its sequences were fenced.
@@ -88,6 +102,7 @@ impl Pcp {
             fault,
             word: AtomicU32::new(2),
             gate: AtomicU32::new(0),
+            sealed: AtomicU32::new(0),
             lo: AtomicU32::new(0),
             slots: std::array::from_fn(slot),
             epoch: Mutex::new(0),
@@ -180,21 +195,50 @@ impl Pcp {
         }
     }
 
+    /// The same on the pcp's own CPU, once fences are refused: the switch to the closer's thread
+    /// stands for the fence. From now on the pcp is sealed (PCP-7).
+    fn seal(&self) -> Option<u32> {
+        let len = self.try_close()?;
+        self.sealed.store(1, Relaxed);
+        Some(len)
+    }
+
+    /// The same elsewhere, where every fence is refused: only a sealed pcp can be closed.
+    fn try_close_refused(&self) -> Option<u32> {
+        self.gate.compare_exchange(0, 1, Acquire, Relaxed).ok()?;
+        if self.sealed.load(Relaxed) == 0 {
+            self.word.fetch_or(SLOW, Relaxed);
+            if self.fault != SealsUnfenced {
+                self.gate.store(0, Release);
+                return None;
+            }
+            self.sealed.store(1, Relaxed);
+        }
+        Some(self.word.load(Relaxed) & !SLOW)
+    }
+
     /// `Closed::drop`, with the cold end where it is now.
     fn open(&self, lo: u32, len: u32) {
+        let sealed = self.sealed.load(Relaxed) != 0 && self.fault != OpensSealed;
+        let word = if sealed { len | SLOW } else { len };
         if self.fault == OpenedTooEarly {
-            self.word.swap(len, Release);
+            self.word.swap(word, Release);
             self.lo.store(lo, Relaxed);
         } else {
             self.lo.store(lo, Relaxed);
-            self.word.swap(len, Release);
+            self.word.swap(word, Release);
         }
         self.gate.store(0, Release);
     }
 
     /// Takes at most `most` pages from the cold end.
     fn drain(&self, most: u32) -> Vec<u32> {
-        let Some(len) = self.try_close() else { return Vec::new() };
+        self.take(self.try_close(), most)
+    }
+
+    /// Takes at most `most` pages of a pcp that was closed, if it was, and opens it.
+    fn take(&self, closed: Option<u32>, most: u32) -> Vec<u32> {
+        let Some(len) = closed else { return Vec::new() };
         let lo = self.lo.load(Relaxed);
         let taken = len.min(most);
         let pages = (lo..lo + taken).map(|n| self.slot(n).load(Relaxed)).collect();
@@ -275,6 +319,18 @@ fn drained_by_two(fault: Fault) {
     assert_once([held, first, second, pcp.rest()], vec![1, 2]);
 }
 
+/// Pops and pushes against a closer on the same CPU that seals, and one elsewhere whose fences are
+/// refused.
+fn sealed(fault: Fault) {
+    let pcp = Arc::new(Pcp::new(fault));
+    let (sealer, refused) = (Arc::clone(&pcp), Arc::clone(&pcp));
+    let here = loom::thread::spawn(move || sealer.take(sealer.seal(), 1));
+    let elsewhere = loom::thread::spawn(move || refused.take(refused.try_close_refused(), 1));
+    let held = owner(&pcp);
+    let (here, elsewhere) = (here.join().unwrap(), elsewhere.join().unwrap());
+    assert_once([held, here, elsewhere, pcp.rest()], vec![1, 2]);
+}
+
 /// All scenes with one fault. Returns the number of interleavings.
 fn all_scenes(fault: Fault) -> u64 {
     // Loom takes plain functions only.
@@ -285,6 +341,7 @@ fn all_scenes(fault: Fault) -> u64 {
                     explore(Some(3), || drained($fault))
                         + explore(None, || exchanged($fault))
                         + explore(Some(2), || drained_by_two($fault))
+                        + explore(Some(2), || sealed($fault))
                 })*
             }
         };
@@ -297,7 +354,9 @@ fn all_scenes(fault: Fault) -> u64 {
         LimitBeforeWord,
         NoAcquire,
         OpenedTooEarly,
-        NoGate
+        NoGate,
+        SealsUnfenced,
+        OpensSealed
     )
 }
 

@@ -83,7 +83,7 @@ use zone_ops::ZoneOps;
 
 use crate::frame::{PageState, PageWord};
 use crate::machine::{Machine, MachineError, Metadata};
-use crate::pcp::closed::Closed;
+use crate::pcp::closed::{Closed, Look};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::platform::reclaimer::Unit;
@@ -119,6 +119,9 @@ impl<P> fmt::Debug for Allocator<'_, P> {
 pub enum Held<'s, P: Platform> {
     /// A closed pcp.
     Pcp(Closed<'s>),
+    /// The gate of a pcp that the platform cannot fence. Sequences of its CPU go on; the pcp is
+    /// whole at every moment.
+    Gate(Look<'s>),
     /// A locked zone.
     Zone(LockedZone<'s, P>),
 }
@@ -369,12 +372,15 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// Closes every pcp and takes every zone lock, handing each to `keep`. Nothing moves until
-    /// all of them are dropped, the last one first.
+    /// all of them are dropped, the last one first, but for sequences of a CPU that the platform
+    /// cannot fence ([`Held::Gate`]).
     pub fn hold_all<'s>(&'s self, keep: &mut impl FnMut(Held<'s, P>)) {
         for pcp in self.tables.pcps {
-            if let Some(pcp) = PcpOps::close(self.zone_ops(pcp.zone), pcp) {
-                keep(Held::Pcp(pcp.closed));
-            }
+            let ops = self.zone_ops(pcp.zone);
+            keep(match PcpOps::close(ops, pcp) {
+                Some(pcp) => Held::Pcp(pcp.closed),
+                None => Held::Gate(pcp.look(&ops.on.platform, ops.zone, ops.on.slots)),
+            });
         }
         for zone in self.tables.zones {
             keep(Held::Zone(ZoneOps::new(&self.tables, zone).lock()));

@@ -13,7 +13,7 @@ use crate::frame::{PageState, PageWord, PcpId};
 use crate::gfp::ZoneKinds;
 use crate::machine::PcpOrder;
 use crate::pcp::lists::ListMap;
-use crate::pcp::state::Pcp;
+use crate::pcp::state::{OFFLINE, Pcp};
 use crate::pcp::tune::PcpParams;
 use crate::platform::Platform;
 use crate::policy::{Grouping, Policy};
@@ -128,7 +128,7 @@ impl<'a, P: Platform> Tables<'a, P> {
     }
     /// Whether a CPU is online. All are when an allocator is made.
     pub fn is_online(&self, cpu: CpuId) -> bool {
-        self.pcp(self.preferred_zone(cpu), cpu).offline.load(Relaxed) == 0
+        self.pcp(self.preferred_zone(cpu), cpu).flags.load(Relaxed) & OFFLINE == 0
     }
     /// CPUs that are online, on one node or in all.
     pub fn online_cpus(&self, node: Option<NodeId>) -> u32 {

@@ -7,9 +7,10 @@ use super::tables::Tables;
 use super::zone_ops::ZoneOps;
 use crate::buddy::BuddyFault;
 use crate::frame::{PageState, PageWord};
+use crate::pcp::closed::Closed;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
-use crate::sync::Ordering::Relaxed;
+use crate::sync::{Masked, Ordering::Relaxed};
 use crate::types::{CpuId, Order, Pfn, ZoneId};
 
 /// A broken invariant.
@@ -165,13 +166,25 @@ fn validate_zone<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
 fn validate_pcp<'a, P: Platform>(ops: ZoneOps<'_, 'a, P>, pcp: &'a Pcp) -> Result<u64, Fault> {
     let (on, zone) = (ops.on, ops.zone);
     let mut pages = 0;
-    let Some(PcpOps { closed, .. }) = PcpOps::close(ops, pcp) else { return Ok(0) };
+    let _masked = Masked::new(&on.platform);
+    // Nothing runs, so the lists of a CPU that cannot be fenced stand still too.
+    let (closed, looked);
+    let lists: &Closed<'_> = match PcpOps::close(ops, pcp) {
+        Some(ops) => {
+            closed = ops.closed;
+            &closed
+        }
+        None => {
+            looked = pcp.look(&on.platform, zone, on.slots);
+            &looked
+        }
+    };
     for list in 0..on.map.len() {
         let record = &pcp.lists[list];
-        if !closed.has_right_ends(list) {
+        if !lists.has_right_ends(list) {
             return Err(Fault::StackEnds(zone.id(), pcp.cpu(), list));
         }
-        let frames = closed.frames(list).ok_or(Fault::StackEnds(zone.id(), pcp.cpu(), list))?;
+        let frames = lists.frames(list).ok_or(Fault::StackEnds(zone.id(), pcp.cpu(), list))?;
         for slot in frames {
             let frame = slot.load(Relaxed);
             let pfn = zone.page(frame);

@@ -1,6 +1,9 @@
 //! A pcp whose gate is closed: everything that is not a fast operation (see `pcp`).
 
-use crate::pcp::state::{CLOSED, OPEN, Pcp};
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+
+use crate::pcp::state::{CLOSED, OPEN, Pcp, SEALED};
 use crate::pcp::tune::{self, PcpState, clamp_hi_first};
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{NO_LIST, NR_LISTS, PcpWord};
@@ -19,6 +22,41 @@ pub struct Closed<'a> {
     slots: &'a [AtomicU32],
     word: PcpWord,
     count: u32,
+}
+
+/// What stands in the way of a closing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Obstacle {
+    /// Somebody else has it closed.
+    Gate,
+    /// The platform cannot fence the CPU.
+    Fence,
+}
+
+/// A pcp whose gate is closed and whose sequences were not stopped: what is read of it may change
+/// while it is read, and nothing may be changed. Opens the gate when dropped.
+#[derive(Debug)]
+pub struct Look<'a>(ManuallyDrop<Closed<'a>>);
+
+impl<'a> Look<'a> {
+    /// The caller has just taken the gate.
+    fn new(closed: Closed<'a>) -> Look<'a> {
+        Look(ManuallyDrop::new(closed))
+    }
+}
+
+impl<'a> Deref for Look<'a> {
+    type Target = Closed<'a>;
+    fn deref(&self) -> &Closed<'a> {
+        &self.0
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        // The word is not ours. Release: pairs with the Acquire of the next closer.
+        self.pcp.gate.store(OPEN, Ordering::Release);
+    }
 }
 
 /// Where a refill puts its blocks. The first one given is the first to be popped (LB E.6: refills
@@ -55,15 +93,54 @@ impl Pcp {
         zone: &'a Zone,
         slots: &'a [AtomicU32],
     ) -> Option<Closed<'a>> {
+        self.close_once(platform, zone, slots).ok()
+    }
+
+    #[inline]
+    fn close_once<'a, P: Platform>(
+        &'a self,
+        platform: &P,
+        zone: &'a Zone,
+        slots: &'a [AtomicU32],
+    ) -> Result<Closed<'a>, Obstacle> {
         // Acquire: pairs with the Release in `Closed::drop`.
-        self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).ok()?;
-        if platform.has_sequences() && !self.keep_sequences_out(platform) {
-            // Release: pairs with the Acquire above in the next closer; nothing was changed.
-            self.gate.store(OPEN, Ordering::Release);
-            return None;
+        let gate = self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed);
+        gate.map_err(|_| Obstacle::Gate)?;
+        if platform.has_sequences() && !self.is_sealed() {
+            if !self.keep_sequences_out(platform) {
+                // Release: pairs with the Acquire above in the next closer; nothing was changed.
+                self.gate.store(OPEN, Ordering::Release);
+                return Err(Obstacle::Fence);
+            }
+            if platform.ends_sequences() {
+                // Relaxed: read behind the gate (PCP-7).
+                self.flags.fetch_or(SEALED, Relaxed);
+            }
         }
         let word = PcpWord(self.word.load(Relaxed)).with_slow(false);
-        Some(Closed::new(self, zone, slots, word))
+        Ok(Closed::new(self, zone, slots, word))
+    }
+
+    /// Whether it is sealed (PCP-7). For the holder of the gate.
+    #[inline]
+    fn is_sealed(&self) -> bool {
+        self.flags.load(Relaxed) & SEALED != 0
+    }
+
+    /// Takes the gate and nothing else, waiting while somebody else has it: for a look at a pcp
+    /// that cannot be fenced. Sequences go on.
+    pub fn look<'a, P: Platform>(
+        &'a self,
+        platform: &P,
+        zone: &'a Zone,
+        slots: &'a [AtomicU32],
+    ) -> Look<'a> {
+        // Acquire: pairs with the Release in `Closed::drop`.
+        while self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).is_err() {
+            platform.relax();
+        }
+        let word = PcpWord(self.word.load(Relaxed)).with_slow(false);
+        Look::new(Closed::new(self, zone, slots, word))
     }
 
     /// Sets `slow` so that it stays. `false` if the platform cannot fence; the bit may then be set,
@@ -90,13 +167,11 @@ impl Pcp {
         slots: &'a [AtomicU32],
     ) -> Option<Closed<'a>> {
         loop {
-            if let Some(closed) = self.try_close(platform, zone, slots) {
-                return Some(closed);
+            match self.close_once(platform, zone, slots) {
+                Ok(closed) => return Some(closed),
+                Err(Obstacle::Fence) => return None,
+                Err(Obstacle::Gate) => platform.relax(),
             }
-            if self.gate.load(Relaxed) == OPEN && !platform.fence(self.cpu) {
-                return None;
-            }
-            platform.relax();
         }
     }
 }
@@ -467,7 +542,8 @@ impl Drop for Closed<'_> {
         self.set_limit();
         // Under pressure every operation has something to decide (LB D.4 step 5, E.7); where events
         // are recorded each one has something to write, and a retired zone has none (ZONE-4).
-        let slow = self.zone.fast.load(Relaxed) & (FAST_ALL | NO_FAST) != FAST_ALL;
+        let slow =
+            self.pcp.is_sealed() || self.zone.fast.load(Relaxed) & (FAST_ALL | NO_FAST) != FAST_ALL;
         // Release: pairs with the word read of a fast operation, which must see these limits once
         // it sees this word.
         self.pcp.word.store(self.word.with_slow(slow).0, Ordering::Release);

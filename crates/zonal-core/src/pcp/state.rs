@@ -23,6 +23,11 @@
 //! section clears the bit, so if it is set after the fence, it stays set. Limits are read behind
 //! the word, so a sequence that sees the reopened word sees the limits stored before it.
 //!
+//! A platform that can fence no longer says so by `ends_sequences`. Each pcp that is then closed,
+//! by whatever fence still holds, is **sealed**: `slow` stays set when it opens, so nothing needs
+//! to be fenced there any more, and the gate is its lock. A pcp that cannot be fenced stays as it
+//! is, with `slow` set, until a thread on its own CPU closes it, which needs no fence.
+//!
 //! # Invariants
 //! - **PCP-1** only the holder of the gate, or a fast operation on the pcp's CPU, changes `word`,
 //!   but for the `slow` bit, which anybody may set.
@@ -36,6 +41,8 @@
 //! - **PCP-6** of the active list's record `len` and the low bits of `pops` mean nothing, of the
 //!   others' records `hi` and `others` mean nothing: a fast operation may write those before it
 //!   commits.
+//! - **PCP-7** a sealed pcp's word has `slow` set, for good, and no sequence that began before can
+//!   commit. It is sealed by the holder of the gate, behind a fence.
 
 use crate::frame::{PageWord, PcpId};
 use crate::pcp::depot::Depot;
@@ -48,6 +55,10 @@ use Ordering::Relaxed;
 
 pub(super) const OPEN: u32 = 0;
 pub(super) const CLOSED: u32 = 1;
+/// The CPU is offline; kept in the pcp of the zone it prefers.
+pub(crate) const OFFLINE: u8 = 1;
+/// No sequence commits here any more (PCP-7). Set with the gate closed.
+pub(super) const SEALED: u8 = 2;
 
 /// One stack of a pcp. A platform's fast path finds the fields by [`offsets`](super::offsets), in
 /// memory that is its own; nobody else gets to them.
@@ -112,8 +123,8 @@ pub struct Pcp {
     pub(crate) tuning: Tuning,
     pub(crate) tracks_swing: bool,
     pub(crate) free_high_batch: AtomicU8,
-    /// 1 while the CPU is offline; kept in the pcp of the zone it prefers.
-    pub(crate) offline: AtomicU8,
+    /// [`OFFLINE`] and [`SEALED`].
+    pub(crate) flags: AtomicU8,
     /// Countdown to the drain of a remote zone's pages (LB F.4).
     pub(crate) expire: AtomicU8,
     pub(crate) cpu: CpuId,
@@ -169,7 +180,7 @@ impl Default for Pcp {
             tuning: Tuning::default(),
             tracks_swing: false,
             free_high_batch: AtomicU8::default(),
-            offline: AtomicU8::default(),
+            flags: AtomicU8::default(),
             expire: AtomicU8::default(),
             cpu: CpuId::default(),
             owner: CpuId::default(),

@@ -363,6 +363,7 @@ pub(super) const WHOLE: &[Counter] = &[
     Counter::total("whole_drains").means("times the lists of all CPUs were emptied"),
     Counter::total("claims").means("pageblocks claimed from another migratetype"),
     Counter::total("steals").means("blocks stolen from another migratetype"),
+    Counter::total("misuses").means("blocks that could not be freed where no caller can be told"),
 ];
 
 /// See [`Group::Order`](super::Group::Order).

@@ -12,7 +12,7 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{NodeId, Order, PAGE_SIZE, Pfn};
 
-use super::{Builder, Pool, Shared};
+use super::{Builder, FreedBy, Misuse, Pool, Shared};
 use crate::reclaim::is_inside;
 use crate::turn::Turn;
 
@@ -215,8 +215,11 @@ impl Shared {
             };
             drop(withheld);
             let Some((pfn, order)) = block else { return };
-            let freed = self.allocator.free(pfn, order);
-            debug_assert!(freed.is_ok(), "{freed:?}");
+            if let Err(error) = self.allocator.free(pfn, order) {
+                let start = self.address(pfn);
+                let error = self.refused(start.as_ptr(), error);
+                self.misuses.tell(&Misuse { start, order, error, by: FreedBy::Budget });
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, Migratetype, NodeId, Order, PAGE_SIZE, ZoneKind};
 
 use super::faults::{FailAlloc, Faults};
+use super::mode::Grants;
 use super::poison::Poison;
 use super::records::Records;
 use super::{Pool, PoolAllocator, Shared, fork, grow};
@@ -316,8 +317,7 @@ impl Builder {
             background: super::background::Background::default(),
             wants_background: self.background,
             budget: super::budget::Budget::default(),
-            notices,
-            mode,
+            grants: Grants::new(mode, notices),
             memory,
             records,
             _plan: plan,

@@ -35,8 +35,7 @@ pub struct HeldReport {
     pub elsewhere: u64,
     /// Metadata, as reserved; untouched parts are not in memory.
     pub metadata: u64,
-    /// Blocks, not bytes: dropped, but they could not be freed
-    /// ([`Pool::misuses`]). No part of the sum.
+    /// Blocks, not bytes, that could not be freed ([`Pool::misuses`]). No part of the sum.
     pub misuses: u64,
 }
 
@@ -75,7 +74,7 @@ impl fmt::Display for HeldReport {
         write!(f, "{:<20} {:>16}", "total", self.total())?;
         match self.misuses {
             0 => Ok(()),
-            blocks => write!(f, "\n{blocks} blocks were dropped and could not be freed"),
+            blocks => write!(f, "\n{blocks} blocks could not be freed: see Pool::misuses"),
         }
     }
 }

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zonal_core::frame::PageState;
 use zonal_core::types::Order;
 
-use super::{Misuse, Pool, Shared};
+use super::{FreedBy, Misuse, Pool, Shared};
 use crate::error::FreeError;
 
 /// In `entered`: no handle is left.
@@ -205,7 +205,7 @@ pub(super) unsafe fn free_by_core(shared: NonNull<Shared>, start: NonNull<u8>, o
         None => free_of_orphan(unsafe { reference(shared) }, start, order),
     };
     if let Some((error, pool)) = refused {
-        pool.misuses.tell(&Misuse { start, order, error });
+        pool.misuses.tell(&Misuse { start, order, error, by: FreedBy::Drop });
     }
 }
 

@@ -1,6 +1,7 @@
-//! Frees that are refused where no caller can be told: in the drop of [`Pages`](super::Pages).
-//! Only unsafe code gets there: a block taken over twice, or by another pool
-//! ([`Pages::from_raw`](super::Pages::from_raw)).
+//! Frees that are refused where no caller can be told: in the drop of [`Pages`](super::Pages), and
+//! of a block that the budget withheld. Only unsafe code gets there: a block taken over twice, or
+//! by another pool ([`Pages::from_raw`](super::Pages::from_raw)), or freed by somebody who never
+//! had it ([`Pool::free_pages`]).
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -13,7 +14,17 @@ use super::{Builder, Pool};
 use crate::error::FreeError;
 use crate::reclaim::Inside;
 
-/// A block that was dropped and could not be freed. It stays as it was.
+/// Who tried to free a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FreedBy {
+    /// The drop of [`Pages`](super::Pages) or [`OwnedPages`](super::OwnedPages).
+    Drop,
+    /// The budget, which had withheld the block.
+    Budget,
+}
+
+/// A block that could not be freed where no caller can be told. It stays as it was.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Misuse {
@@ -23,15 +34,27 @@ pub struct Misuse {
     pub order: Order,
     /// Why it could not be freed.
     pub error: FreeError,
+    /// Who tried.
+    pub by: FreedBy,
 }
 
 impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Misuse { start, order, error } = self;
+        let Misuse { start, order, error, by } = self;
+        let (what, look_for) = match by {
+            FreedBy::Drop => (
+                "were dropped",
+                "`Pages::from_raw` of a block that has another owner, or that is another pool's",
+            ),
+            FreedBy::Budget => (
+                "were withheld by the budget",
+                "`free_pages` or `free_bulk` of a block that the pool did not hand out",
+            ),
+        };
         write!(
             f,
-            "pages at {start:p} ({order:?}) were dropped and could not be freed: {error}. Look for \
-             `Pages::from_raw` of a block that has another owner, or that is another pool's"
+            "pages at {start:p} ({order:?}) {what} and could not be freed: {error}. Look for \
+             {look_for}"
         )
     }
 }
@@ -98,7 +121,8 @@ impl Misuses {
 }
 
 impl Builder {
-    /// What to do when pages are dropped that cannot be freed. Default: [`OnMisuse::Log`].
+    /// What to do when pages cannot be freed and no caller can be told. Default:
+    /// [`OnMisuse::Log`].
     pub fn on_misuse(mut self, action: OnMisuse) -> Builder {
         self.misuse = action;
         self
@@ -106,7 +130,7 @@ impl Builder {
 }
 
 impl Pool {
-    /// Blocks that were dropped and could not be freed.
+    /// Blocks that could not be freed where no caller can be told.
     pub fn misuses(&self) -> u64 {
         self.shared.misuses.count()
     }
@@ -139,6 +163,8 @@ mod tests {
         assert_eq!(told.len(), 2);
         assert!(told.iter().all(|text| text.contains("could not be freed")), "{told:?}");
         assert!(pool.held().to_string().contains("could not be freed"));
+        let metrics = pool.state().openmetrics();
+        assert!(metrics.contains("\nzonal_misuses_total 2\n"), "{metrics}");
         // What the pool gave out is free again, and the other's page is still handed out.
         assert_eq!(pool.free_page_count() as usize * 4096, pool.bytes());
         assert_eq!(other.free_page_count() as usize * 4096, other.bytes() - 4096);
@@ -147,5 +173,39 @@ mod tests {
         // SAFETY: not kept, as above.
         drop(unsafe { Pages::from_raw(&other, start, order) });
         assert_eq!(other.misuses(), 1);
+    }
+
+    #[test]
+    fn a_withheld_block_that_somebody_freed_is_counted_and_told() {
+        let told: Arc<std::sync::Mutex<Vec<(FreedBy, String, bool)>>> = Arc::default();
+        let pools: Arc<std::sync::Mutex<Option<Arc<Pool>>>> = Arc::default();
+        let (log, pool_of) = (Arc::clone(&told), Arc::clone(&pools));
+        let hook: Hook = Arc::new(move |misuse| {
+            let pool = pool_of.lock().unwrap().clone().unwrap();
+            // The hook runs inside the change of the budget.
+            let changed = pool.set_budget(8 << 20).is_ok();
+            log.lock().unwrap().push((misuse.by, misuse.to_string(), changed));
+        });
+        let builder = Pool::builder().size(8 << 20).on_misuse(OnMisuse::Call(hook));
+        let pool = Arc::new(builder.budget(4 << 20).build().unwrap());
+        *pools.lock().unwrap() = Some(Arc::clone(&pool));
+        let withheld: Vec<_> = pool.view().blocks().collect();
+        for (block, order) in withheld {
+            let block = NonNull::new(block.cast_mut()).unwrap();
+            // SAFETY: not kept, which is what is tested: nobody uses the memory, but it was never
+            // handed out.
+            unsafe { pool.free_pages(block, order) }.unwrap();
+        }
+        pool.set_budget(8 << 20).unwrap();
+        assert!(pool.misuses() > 0);
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        assert_eq!(told.len() as u64, pool.misuses());
+        for (by, text, changed) in told {
+            assert_eq!((by, changed), (FreedBy::Budget, false), "{text}");
+            assert!(text.contains("budget") && text.contains("free_pages"), "{text}");
+        }
+        assert_eq!(pool.free_page_count() as usize * 4096, pool.bytes());
+        pool.validate().unwrap();
+        pools.lock().unwrap().take();
     }
 }

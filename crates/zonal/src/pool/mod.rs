@@ -21,7 +21,8 @@
 //! | `upkeep` | what it does: decay, remote pages, background trim |
 //! | `background` | a thread per node that reclaims |
 //! | `budget` | no more in use than so many bytes |
-//! | `misuse` | frees that are refused where nobody can be told |
+//! | `misuse` | frees that are refused where no caller can be told |
+//! | `mode` | sequences or locks, and what the system did not grant |
 //! | `held` | where the pool's bytes are |
 //! | `trim` | free 2 MiB blocks back to the operating system |
 //! | `poison` | finds writes to freed pages |
@@ -49,6 +50,7 @@ mod held;
 mod hot;
 mod life;
 mod misuse;
+mod mode;
 mod owned;
 mod pages;
 mod poison;
@@ -63,7 +65,7 @@ pub use builder::{Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, Zon
 pub use explain::Explanation;
 pub use faults::{FailAlloc, FailCounts};
 pub use held::HeldReport;
-pub use misuse::{Misuse, OnMisuse};
+pub use misuse::{FreedBy, Misuse, OnMisuse};
 pub use owned::OwnedPages;
 pub use pages::Pages;
 pub use trim::TrimError;
@@ -81,7 +83,7 @@ use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, Pfn};
 
 use crate::error::{AllocError, FreeError};
-use crate::platform::{Mode, ProcessPlatform};
+use crate::platform::ProcessPlatform;
 use crate::reclaim::{Registry, is_inside};
 use crate::rseq::FastRef;
 use hot::{address_at, frame_at};
@@ -137,8 +139,7 @@ pub(crate) struct Shared {
     background: background::Background,
     wants_background: bool,
     budget: budget::Budget,
-    notices: Vec<Notice>,
-    mode: Mode,
+    grants: mode::Grants,
     // Below: what the fields above point into (POOL-2).
     memory: Mapping,
     records: Records,
@@ -295,15 +296,6 @@ impl Pool {
         let page = |pfn: Pfn| address_at(base, pfn.0 as usize) as *mut u8;
         let freed = shared.allocator.free_bulk_with(pages, order, pfn, page);
         freed.map_err(|(done, error)| (done, shared.refused(pages[done], error)))
-    }
-
-    /// How the pcps are kept consistent.
-    pub fn mode(&self) -> &Mode {
-        &self.shared.mode
-    }
-    /// What the operating system did not grant when the pool was made, and what was done instead.
-    pub fn notices(&self) -> &[Notice] {
-        &self.shared.notices
     }
     /// The policy in force.
     pub fn policy(&self) -> &Policy {

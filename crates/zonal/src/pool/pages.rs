@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use zonal_core::types::Order;
 
-use super::{Misuse, Pool};
+use super::{FreedBy, Misuse, Pool};
 
 /// A block of 2^order pages, aligned to its size. Freed when dropped.
 pub struct Pages<'p> {
@@ -109,7 +109,7 @@ impl Drop for Pages<'_> {
         let freed = unsafe { self.pool.free_pages(self.start, self.order) };
         if let Err(error) = freed {
             let Pages { start, order, .. } = *self;
-            self.pool.shared.misuses.tell(&Misuse { start, order, error });
+            self.pool.shared.misuses.tell(&Misuse { start, order, error, by: FreedBy::Drop });
         }
     }
 }

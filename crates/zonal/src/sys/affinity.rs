@@ -10,9 +10,11 @@
 //! - **PIN-2** A [`Pinned`] guard restores the mask of the thread that made it, and cannot be sent
 //!   to another thread.
 //!
-//! The library itself never pins: threads belong to the caller. Tests and benches do.
+//! Threads belong to the caller, so the library itself pins none. One exception lets a thread be on
+//! another CPU for a moment: [`visit`], where the kernel refuses `membarrier`.
 
 use super::Errno;
+use super::rseq_abi::getcpu;
 use super::topology;
 use std::marker::PhantomData;
 use std::path::Path;
@@ -23,6 +25,8 @@ const WORD_BITS: u32 = Word::BITS;
 /// CPUs of the first mask we try; doubled up to the maximum while the kernel says it is too small.
 const MASK_CPUS_FIRST: u32 = 1024;
 const MASK_CPUS_MAX: u32 = 1 << 16;
+/// Words of a mask on the stack: for 8192 CPUs, which is what Linux ends at.
+const VISIT_WORDS: usize = 8192 / Word::BITS as usize;
 
 /// A mask of CPUs could not be read or set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -91,12 +95,35 @@ pub fn set_allowed(cpus: &[CpuId]) -> Result<(), AffinityError> {
         }
         mask[word] |= 1 << (cpu.0 % WORD_BITS);
     }
-    let bytes = size_of_val(mask.as_slice());
-    // SAFETY: sched_setaffinity reads (1) `bytes` bytes from the pointer: they are the vector's
-    // own, initialised, and outlive the call. (2) The kernel takes any length, so the pointee need
-    // not be as long as a cpu_set_t, and words of a long are what the kernel's mask is made of.
-    let rc = unsafe { libc::sched_setaffinity(0, bytes, mask.as_ptr().cast()) };
-    if rc == 0 { Ok(()) } else { Err(AffinityError::Pin { cpu: first, errno: Errno::last() }) }
+    write_mask(&mask).map_err(|errno| AffinityError::Pin { cpu: first, errno })
+}
+
+/// Runs this thread on `cpu` for a moment, then lets it go where it was allowed before. Returns
+/// whether it was there. Takes no memory but the stack's.
+///
+/// A thread whose CPUs somebody else changes at the same moment gets its former ones back.
+pub(crate) fn visit(cpu: CpuId) -> bool {
+    let (mut before, mut there) = ([0 as Word; VISIT_WORDS], [0 as Word; VISIT_WORDS]);
+    let Some(word) = there.get_mut((cpu.0 / WORD_BITS) as usize) else { return false };
+    *word = 1 << (cpu.0 % WORD_BITS);
+    let Ok(bytes) = read_mask(&mut before) else { return false };
+    if write_mask(&there).is_err() {
+        return false;
+    }
+    let arrived = getcpu() == cpu;
+    // The only failure is that all former CPUs went away meanwhile; see `Pinned`.
+    let _ = write_mask(&before[..bytes.div_ceil(size_of::<Word>())]);
+    arrived
+}
+
+/// Lets this thread run on the CPUs of `mask` only.
+fn write_mask(mask: &[Word]) -> Result<(), Errno> {
+    // SAFETY: sched_setaffinity reads (1) as many bytes from the pointer as named: they are the
+    // slice's own, initialised, and outlive the call. (2) The kernel takes any length, so the
+    // pointee need not be as long as a cpu_set_t, and words of a long are what the kernel's mask is
+    // made of.
+    let rc = unsafe { libc::sched_setaffinity(0, size_of_val(mask), mask.as_ptr().cast()) };
+    if rc == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
 /// Pins this thread to `cpu`, for good.
@@ -200,7 +227,6 @@ fn members(mask: &[Word]) -> Vec<CpuId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::rseq_abi::getcpu;
 
     #[test]
     fn this_thread_may_run_somewhere_below_the_possible_maximum() {
@@ -230,6 +256,18 @@ mod tests {
             Err(other) => panic!("{other}"),
         }
         assert_eq!(allowed_cpus().unwrap(), before, "PIN-2");
+    }
+
+    #[test]
+    fn a_visit_leaves_no_trace() {
+        let before = allowed_cpus().unwrap();
+        for cpu in &before {
+            assert!(visit(*cpu), "{cpu:?}");
+            assert_eq!(allowed_cpus().unwrap(), before);
+        }
+        let nowhere = [possible_cpus_max() + 5000, 8192, u32::MAX];
+        assert!(nowhere.iter().all(|cpu| !visit(CpuId(*cpu))));
+        assert_eq!(allowed_cpus().unwrap(), before);
     }
 
     #[test]

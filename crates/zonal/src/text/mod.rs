@@ -59,6 +59,6 @@ impl Pool {
     /// `pool.state().zoneinfo(layout)`. Takes each zone's lock twice, and walks the free lists
     /// under it.
     pub fn state(&self) -> State {
-        State::of(self.allocator())
+        State::of(self.allocator()).with_misuses(self.misuses())
     }
 }

@@ -41,6 +41,7 @@ pub(super) struct WholeState {
     pub(super) whole_drains: u64,
     pub(super) claims: u64,
     pub(super) steals: u64,
+    pub(super) misuses: u64,
 }
 
 /// One populated zone.
@@ -90,6 +91,7 @@ impl State {
             whole_drains,
             claims,
             steals,
+            misuses: 0,
         };
         let node = |(id, node): (usize, &Node)| {
             let unit = Unit::Node(NodeId(id as u16));
@@ -98,6 +100,12 @@ impl State {
         };
         let reclaim = allocator.nodes().iter().enumerate().map(node).collect();
         State { nodes: allocator.nodes().len(), whole, reclaim, zones }
+    }
+
+    /// With the misuses of the pool, which its allocator does not know.
+    pub(super) fn with_misuses(mut self, misuses: u64) -> State {
+        self.whole.misuses = misuses;
+        self
     }
 
     /// Nodes of the machine, with memory or without.

@@ -198,6 +198,7 @@ fn numbered() -> State {
         whole_drains: 3,
         claims: 4,
         steals: 5,
+        misuses: 6,
     };
     State { nodes: 1, whole, reclaim: vec![NodeState::default()], zones: vec![zone] }
 }

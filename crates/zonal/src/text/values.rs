@@ -192,6 +192,7 @@ impl State {
             "whole_drains" => self.whole.whole_drains,
             "claims" => self.whole.claims,
             "steals" => self.whole.steals,
+            "misuses" => self.whole.misuses,
             _ => return None,
         })
     }

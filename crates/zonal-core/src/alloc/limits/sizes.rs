@@ -5,7 +5,7 @@ use super::Limits;
 use crate::alloc::cpu_ops::CpuOps;
 use crate::alloc::pcp_ops::PcpOps;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
-use crate::pcp::state::Pcp;
+use crate::pcp::state::{OFFLINE, Pcp};
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
 use crate::sync::Ordering::Relaxed;
@@ -123,6 +123,9 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
 
     fn set_offline(self, cpu: CpuId, offline: bool) {
         let pcp = self.on.pcp(self.on.preferred_zone(cpu), cpu);
-        pcp.offline.store(u8::from(offline), Relaxed);
+        match offline {
+            true => pcp.flags.fetch_or(OFFLINE, Relaxed),
+            false => pcp.flags.fetch_and(!OFFLINE, Relaxed),
+        };
     }
 }

@@ -33,6 +33,7 @@ mod ranges;
 mod refresh;
 mod refusal;
 mod runs;
+mod sealed;
 mod setup;
 mod strays;
 mod streams;

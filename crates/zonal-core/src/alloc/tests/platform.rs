@@ -31,6 +31,25 @@ std::thread_local! {
     static AT_LOCK: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
     static MASKS: Cell<Masks> = const { Cell::new(Masks { made: 0, depth: 0, at_unlock: 0 }) };
     static STEPS: RefCell<Option<Vec<Step>>> = const { RefCell::new(None) };
+    static FENCES: Cell<Fences> = const { Cell::new(Fences::ALL) };
+}
+
+/// Fences that are granted.
+#[derive(Clone, Copy, Debug)]
+pub struct Fences {
+    /// So many more; then the platform ends sequences.
+    pub left: u64,
+    /// Whether another way is left afterwards.
+    pub else_by_visit: bool,
+}
+
+impl Fences {
+    const ALL: Fences = Fences { left: u64::MAX, else_by_visit: true };
+}
+
+/// Grants so many fences from now on.
+pub fn fences(granted: Fences) {
+    FENCES.set(granted);
 }
 
 /// The platform: one thread plays all CPUs.
@@ -41,6 +60,8 @@ pub struct Script {
     pub gates: Option<bool>,
     /// Work items queued, and pcps emptied by another CPU.
     pub drains: [AtomicU64; 2],
+    /// A fence failed.
+    pub refused: AtomicU8,
 }
 
 impl Wait for Script {
@@ -77,14 +98,26 @@ impl Platform for Script {
     fn cpu(&self) -> CpuId {
         CpuId(CPU.get())
     }
-    fn fence(&self, _cpu: CpuId) -> bool {
-        true
+    fn fence(&self, cpu: CpuId) -> bool {
+        let granted = FENCES.get();
+        if cpu == self.cpu() {
+            return true;
+        }
+        if let Some(left) = granted.left.checked_sub(1) {
+            FENCES.set(Fences { left, ..granted });
+            return true;
+        }
+        self.refused.store(1, Relaxed);
+        granted.else_by_visit
     }
     fn has_sequences(&self) -> bool {
         self.gates.is_none()
     }
     fn uses_gates(&self) -> bool {
         self.gates == Some(true)
+    }
+    fn ends_sequences(&self) -> bool {
+        self.refused.load(Relaxed) != 0
     }
     fn now_ns(&self) -> u64 {
         0
@@ -323,6 +356,7 @@ impl Shape {
         platform: P,
     ) -> Allocator<'a, P> {
         on_cpu(0);
+        fences(Fences::ALL);
         let machine = self.machine();
         Allocator::new(&machine, policy, records.metadata(), platform)
             .expect("the metadata is as large as the layout says")
