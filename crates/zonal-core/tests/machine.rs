@@ -54,10 +54,10 @@ fn distances_that_are_no_distances_are_refused() {
 #[test]
 fn zones_and_cpus_on_nodes_that_do_not_exist_are_refused() {
     let cpu = error(ONE_NODE, ONE_ZONE, &[NodeId(0), NodeId(1)]);
-    says(cpu, MachineError::NoSuchNode("CPU", 1, 1), &["CPU 1 is on node 1"]);
+    says(cpu, MachineError::NoSuchNode("CPU", 1, 1, 1), &["CPU 1 is on node 1"]);
     let far = [zone(2, ZoneKind::Normal, 0, 8)];
     let error = error(TWO_NODES, &far, ONE_CPU);
-    says(error, MachineError::NoSuchNode("zone", 0, 2), &["zone 0 is on node 2"]);
+    says(error, MachineError::NoSuchNode("zone", 0, 2, 2), &["zone 0 is on node 2", "0 to 1"]);
 }
 
 #[test]

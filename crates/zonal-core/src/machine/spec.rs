@@ -60,8 +60,9 @@ pub enum MachineError {
     Distances(usize, usize),
     /// A distance below 10, or a node not at 10 from itself: from, to, value.
     Distance(u16, u16, u8),
-    /// A zone (by position) or CPU names a node that does not exist.
-    NoSuchNode(&'static str, usize, u16),
+    /// A zone (by position) or CPU names a node that does not exist: what, which, the node, and how
+    /// many nodes there are.
+    NoSuchNode(&'static str, usize, u16, usize),
     /// The zone at this position has no pages, or more present than spanned.
     ZoneSize(usize),
     /// The zone at this position starts before the one in front of it ends.
@@ -95,9 +96,11 @@ impl fmt::Display for MachineError {
                 "distance {value} from node {from} to node {to}: a node is at 10 from itself, \
                  others at 10 to 255"
             ),
-            MachineError::NoSuchNode(what, which, node) => {
-                write!(f, "{what} {which} is on node {node}, which does not exist")
-            }
+            MachineError::NoSuchNode(what, which, node, nodes) => write!(
+                f,
+                "{what} {which} is on node {node}, which does not exist: nodes are 0 to {}",
+                nodes.saturating_sub(1)
+            ),
             MachineError::ZoneSize(zone) => {
                 write!(f, "zone {zone}: present pages must be at least 1 and at most the span")
             }
@@ -222,7 +225,7 @@ impl Machine<'_> {
         self.check_distances(nodes)?;
         for (cpu, node) in self.cpus.iter().enumerate() {
             if node.0 as usize >= nodes {
-                return Err(MachineError::NoSuchNode("CPU", cpu, node.0));
+                return Err(MachineError::NoSuchNode("CPU", cpu, node.0, nodes));
             }
         }
         self.check_zones(nodes)
@@ -244,7 +247,7 @@ impl Machine<'_> {
         let mut end = 0;
         for (position, zone) in self.zones.iter().enumerate() {
             if zone.node.0 as usize >= nodes {
-                return Err(MachineError::NoSuchNode("zone", position, zone.node.0));
+                return Err(MachineError::NoSuchNode("zone", position, zone.node.0, nodes));
             }
             if zone.present == 0 || zone.present > zone.spanned {
                 return Err(MachineError::ZoneSize(position));

@@ -43,7 +43,13 @@ pub(crate) fn build(
         .load_rule(policy.load);
     let mut load = [0; NODES_MAX];
     let mut order = [NodeId(0); NODES_MAX];
-    let mut writer = Writer { machine, entries, next: 0 };
+    let mut zones_of = [(0, 0); NODES_MAX];
+    for (position, zone) in machine.zones.iter().enumerate() {
+        let (first, end) = &mut zones_of[zone.node.0 as usize];
+        *first = if *end == 0 { position as u16 } else { *first };
+        *end = position as u16 + 1;
+    }
+    let mut writer = Writer { machine, zones_of: &zones_of, entries, next: 0 };
     for local in 0..count {
         let local = NodeId(local as u16);
         let len = fallback_order(&table, local, &mut load, &mut order);
@@ -82,6 +88,8 @@ fn kinds() -> impl Iterator<Item = ZoneKind> {
 /// Writes lists one behind the other.
 struct Writer<'a> {
     machine: &'a Machine<'a>,
+    /// By node: the position of its first zone, and the one behind its last.
+    zones_of: &'a [(u16, u16)],
     entries: &'a mut [ZoneId],
     next: usize,
 }
@@ -90,8 +98,10 @@ impl Writer<'_> {
     /// The node's zone of this kind, if it has one. Returns how many were written.
     fn zone(&mut self, node: NodeId, kind: ZoneKind) -> u32 {
         let is = |zone: &ZoneSpec| (zone.node, zone.kind) == (node, kind);
-        let Some(zone) = self.machine.zones.iter().position(is) else { return 0 };
-        self.entries[self.next] = ZoneId(zone as u16);
+        let (first, end) = self.zones_of[node.0 as usize];
+        let zones = &self.machine.zones[usize::from(first)..usize::from(end)];
+        let Some(zone) = zones.iter().position(is) else { return 0 };
+        self.entries[self.next] = ZoneId(first + zone as u16);
         self.next += 1;
         1
     }

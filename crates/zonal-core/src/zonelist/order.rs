@@ -5,8 +5,8 @@
 //! depend on the lists built before them, and a full rebuild starts from zero loads and takes the
 //! nodes in ascending order of their ids.
 //!
-//! The caller owns every slice; nothing is allocated. The work is cubic in the number of nodes,
-//! and done when memory comes or goes.
+//! A list is made by one sort: putting a node on it changes that node's load alone, so what the
+//! others cost stays as it is. The caller owns every slice; nothing is allocated.
 
 use crate::policy::walk::NodeLoad;
 use crate::types::NodeId;
@@ -101,22 +101,29 @@ pub fn fallback_order(
     assert!((local.0 as usize) < table.nodes(), "{local:?} is not in the table");
     assert!(load.len() >= table.nodes(), "a load for each node");
     assert!(order.len() >= table.nodes(), "a place for each node");
-    let mut used = NodeSet::default();
-    let mut previous = local;
     let mut len = 0;
-    while let Some(next) = next_node(table, local, load, &used) {
-        used.insert(next);
-        if table.distance(local, next) != table.distance(local, previous) {
+    for node in (0..table.nodes() as u16).map(NodeId) {
+        let local_first = node == local && table.memoryless_first;
+        if local_first || table.has_memory[node.0 as usize] {
+            order[len] = node;
+            len += 1;
+        }
+    }
+    // The node itself first, then the cheapest; the lowest id among equals.
+    let rank = |node: &NodeId| (*node != local, cost(table, local, *node, load), *node);
+    order[..len].sort_unstable_by_key(rank);
+    let mut previous = local;
+    #[cfg_attr(not(feature = "history"), expect(unused_variables, reason = "read by old rules"))]
+    for (position, next) in order[..len].iter().enumerate() {
+        if table.distance(local, *next) != table.distance(local, previous) {
             let load = &mut load[next.0 as usize];
             match table.rule {
                 #[cfg(feature = "history")]
-                NodeLoad::Countdown => *load = (table.nodes() - len) as u32,
+                NodeLoad::Countdown => *load = (table.nodes() - position) as u32,
                 NodeLoad::Accumulated => *load += 1,
             }
         }
-        order[len] = next;
-        len += 1;
-        previous = next;
+        previous = *next;
     }
     len
 }
@@ -140,18 +147,6 @@ pub fn fallback_orders(
     }
 }
 
-/// The cheapest node not yet used; the lowest id among equals.
-fn next_node(table: &NodeTable<'_>, local: NodeId, load: &[u32], used: &NodeSet) -> Option<NodeId> {
-    let local_counts = table.has_memory[local.0 as usize] || table.memoryless_first;
-    if local_counts && !used.contains(local) {
-        return Some(local);
-    }
-    (0..table.nodes() as u16)
-        .map(NodeId)
-        .filter(|node| table.has_memory[node.0 as usize] && !used.contains(*node))
-        .min_by_key(|node| cost(table, local, *node, load))
-}
-
 /// What it costs `local` to go to `node`: distance first, then a preference for higher ids and for
 /// nodes without CPUs, whose memory nobody else is near to, then load (LB A.5).
 fn cost(table: &NodeTable<'_>, local: NodeId, node: NodeId, load: &[u32]) -> u64 {
@@ -165,24 +160,6 @@ fn cost(table: &NodeTable<'_>, local: NodeId, node: NodeId, load: &[u32]) -> u64
         NodeLoad::Accumulated => NODES_MAX,
     };
     (distance + penalty) * weight as u64 + u64::from(load[node.0 as usize])
-}
-
-/// A set of nodes.
-struct NodeSet([u64; NODES_MAX / 64]);
-
-impl Default for NodeSet {
-    fn default() -> NodeSet {
-        NodeSet([0; NODES_MAX / 64])
-    }
-}
-
-impl NodeSet {
-    fn insert(&mut self, node: NodeId) {
-        self.0[node.0 as usize / 64] |= 1 << (node.0 % 64);
-    }
-    fn contains(&self, node: NodeId) -> bool {
-        self.0[node.0 as usize / 64] >> (node.0 % 64) & 1 != 0
-    }
 }
 
 impl core::fmt::Display for NodeTableError {
@@ -209,6 +186,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::types::Choice;
 
     /// All orders of a machine, and the loads left behind.
     fn orders(table: &NodeTable<'_>) -> (Vec<Vec<u16>>, Vec<u32>) {
@@ -225,6 +203,60 @@ mod tests {
 
     fn uniform(nodes: usize) -> Vec<u8> {
         (0..nodes * nodes).map(|i| if i % (nodes + 1) == 0 { 10 } else { 20 }).collect()
+    }
+
+    /// The order as Linux makes it: again and again the cheapest node that is left.
+    fn one_by_one(table: &NodeTable<'_>, local: NodeId, load: &mut [u32]) -> Vec<NodeId> {
+        let mut order: Vec<NodeId> = Vec::new();
+        let mut previous = local;
+        loop {
+            let local_counts = table.has_memory[local.0 as usize] || table.memoryless_first;
+            let left = (0..table.nodes() as u16).map(NodeId);
+            let left = left.filter(|node| table.has_memory[node.0 as usize]);
+            let left = left.filter(|node| !order.contains(node));
+            let next = match local_counts && !order.contains(&local) {
+                true => Some(local),
+                false => left.min_by_key(|node| cost(table, local, *node, load)),
+            };
+            let Some(next) = next else { return order };
+            if table.distance(local, next) != table.distance(local, previous) {
+                match table.rule {
+                    #[cfg(feature = "history")]
+                    NodeLoad::Countdown => {
+                        load[next.0 as usize] = (table.nodes() - order.len()) as u32;
+                    }
+                    NodeLoad::Accumulated => load[next.0 as usize] += 1,
+                }
+            }
+            order.push(next);
+            previous = next;
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn one_sort_makes_the_list_that_one_node_after_another_makes(
+            nodes in 1usize..12,
+            distances in proptest::collection::vec(10u8..14, 144),
+            memory in proptest::collection::vec(proptest::bool::ANY, 12),
+            cpu in proptest::collection::vec(proptest::bool::ANY, 12),
+            memoryless_first in proptest::bool::ANY,
+        ) {
+            let distance = |i: usize| if i % (nodes + 1) == 0 { 10 } else { distances[i] };
+            let distance: Vec<u8> = (0..nodes * nodes).map(distance).collect();
+            let table = NodeTable::new(&distance, &memory[..nodes], &cpu[..nodes]).unwrap();
+            for (_, rule) in <NodeLoad as Choice>::ALL {
+            let table = NodeTable { memoryless_first, ..table }.load_rule(*rule);
+            let (mut load, mut load_by_one) = (vec![0; nodes], vec![0; nodes]);
+            for local in (0..nodes as u16).map(NodeId) {
+                let mut order = vec![NodeId(0); nodes];
+                let len = fallback_order(&table, local, &mut load, &mut order);
+                let want = one_by_one(&table, local, &mut load_by_one);
+                proptest::prop_assert_eq!(&order[..len], &want[..]);
+                proptest::prop_assert_eq!(&load, &load_by_one);
+            }
+            }
+        }
     }
 
     #[test]

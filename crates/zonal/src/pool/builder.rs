@@ -1,24 +1,24 @@
 //! What a pool is to be, and how it is made.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use thiserror::Error;
-use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
+use zonal_core::machine::{Layout, MachineError};
 use zonal_core::policy::Policy;
-use zonal_core::types::{CpuId, Migratetype, NodeId, Order, PAGE_SIZE, ZoneKind};
+use zonal_core::types::{NodeId, PAGE_SIZE, ZoneKind};
 
 use super::faults::{FailAlloc, Faults};
 use super::mode::Grants;
+use super::plan::Plan;
 use super::poison::Poison;
 use super::records::Records;
-use super::{Pool, PoolAllocator, Shared, fork, grow};
+use super::{Pool, Shared, fork, grow};
 use crate::platform::{Mode, ProcessPlatform};
 use crate::reclaim::{LastResort, Place, Registry};
-use crate::rseq::{Fast, FastRef, NO_OFFSET, list_offset};
+use crate::rseq::FastRef;
 use crate::sys::affinity::possible_cpus_max;
 use crate::sys::map::{
     self, ALIGN_4M, BindMode, BindOutcome, MapError, MapOptions, Mapping, Prefaulted,
@@ -100,6 +100,37 @@ pub enum BuildError {
         bytes: usize,
         /// What is possible.
         expected: &'static str,
+    },
+    /// A zone cannot have this size.
+    #[error("zone {zone}: {bytes} bytes; expected a multiple of 4096, and more than 0")]
+    Zone {
+        /// The zone, by its place in the list.
+        zone: usize,
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// More memory than the machine has would be written to.
+    #[error(
+        "{what} would fill {bytes} bytes of memory, and this machine has {memory}; make the pool \
+         smaller, or build it without {what}"
+    )]
+    Memory {
+        /// What fills it.
+        what: &'static str,
+        /// Bytes it would fill.
+        bytes: u64,
+        /// Bytes of memory that the machine has, swap included.
+        memory: u64,
+    },
+    /// A value of the policy is none that its key accepts.
+    #[error("policy: {key}={value}; expected {expected}")]
+    Setting {
+        /// The value's name.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// What is possible.
+        expected: String,
     },
     /// Nodes and CPUs do not fit together.
     #[error("nodes: {0}")]
@@ -266,6 +297,7 @@ impl Builder {
             None => Topology::read()?,
         };
         let plan = Plan::new(&self, &topology)?;
+        self.check_plan(&plan)?;
         let mut notices = Vec::new();
         notices.extend(self.rounded_up(plan.pages as usize * PAGE_SIZE, topology.nodes().len()));
         let memory = self.map_memory(&plan, &topology, &mut notices)?;
@@ -344,41 +376,6 @@ impl Builder {
                  4 MiB, the same number on each of {nodes} nodes"
             ))
         })
-    }
-
-    fn check(&self) -> Result<(), BuildError> {
-        let bytes =
-            self.zones.iter().map(|zone| zone.bytes).fold(self.bytes, usize::saturating_add);
-        let wrong = |expected| Err(BuildError::Size { bytes, expected });
-        if bytes == 0 {
-            return wrong("expected at least one page; call size() or zones()");
-        }
-        if bytes > 1 << 44 {
-            return wrong("expected at most 16 TiB");
-        }
-        if self.zones.iter().any(|zone| zone.bytes % PAGE_SIZE != 0 || zone.bytes == 0) {
-            return wrong("expected each zone to be a multiple of 4096 bytes, and not empty");
-        }
-        let watermark = &self.policy.watermark;
-        if !(0..=3000).contains(&watermark.scale_factor) {
-            return Err(BuildError::Policy("watermark.scale_factor must be 0 to 3000"));
-        }
-        if self.policy.pcp.scale_max > zonal_core::pcp::tune::SCALE_MAX_LIMIT {
-            return Err(BuildError::Policy("pcp.scale_max must be 0 to 6"));
-        }
-        if let Err(conflict) = self.policy.check() {
-            return Err(BuildError::Policy(conflict.reason));
-        }
-        if self.deferred && self.poison {
-            return Err(BuildError::Policy("deferred and poison exclude each other"));
-        }
-        if self.deferred && self.budget.is_some() {
-            return Err(BuildError::Policy("deferred and a budget exclude each other"));
-        }
-        if self.refresh == Some(Duration::ZERO) {
-            return Err(BuildError::Policy("the refresh interval must be above zero"));
-        }
-        Ok(())
     }
 
     /// How pcps are kept consistent, with what that takes.
@@ -473,121 +470,6 @@ impl Builder {
         }
         Ok(())
     }
-}
-
-/// Zones, CPUs and where each zone lies in the mapping.
-#[derive(Debug)]
-pub(super) struct Plan {
-    zones: Vec<ZoneSpec>,
-    ranges: Vec<Range<usize>>,
-    cpus: Vec<NodeId>,
-    distances: Vec<u8>,
-    pages: u64,
-    cache_slice_bytes: u64,
-    caches: Vec<u16>,
-}
-
-impl Plan {
-    /// What the fast path knows; an offset of 0 turns it off.
-    fn header(&self, allocator: &PoolAllocator, base: usize, offset: isize) -> Fast {
-        let use_fast = offset != 0;
-        Fast {
-            rseq_offset: offset,
-            base,
-            frames: if use_fast { self.pages as usize } else { 0 },
-            lists: std::array::from_fn(|order| {
-                let list = Order::new(order as u32).filter(|_| use_fast).and_then(|order| {
-                    allocator.tables().lists().get(order, Migratetype::Unmovable)
-                });
-                list.map_or(NO_OFFSET, list_offset)
-            }),
-            several_kinds: self.zones.iter().any(|zone| zone.kind != ZoneKind::Normal),
-        }
-    }
-
-    /// The machine, borrowed for longer than the compiler can follow.
-    ///
-    /// # Safety
-    /// 1. The plan outlives every use of the result and is not changed meanwhile.
-    unsafe fn machine(&self) -> Machine<'static> {
-        unsafe fn extend<T>(items: &[T]) -> &'static [T] {
-            // SAFETY: (1) the same items; how long they live is this function's contract.
-            unsafe { std::slice::from_raw_parts(items.as_ptr(), items.len()) }
-        }
-        Machine {
-            // SAFETY: (1) this function's contract (1).
-            distances: unsafe { extend(&self.distances) },
-            // SAFETY: (1) as above.
-            zones: unsafe { extend(&self.zones) },
-            // SAFETY: (1) as above.
-            cpus: unsafe { extend(&self.cpus) },
-            cache_slice_bytes: self.cache_slice_bytes,
-            // SAFETY: (1) as above.
-            caches: unsafe { extend(&self.caches) },
-        }
-    }
-
-    fn new(builder: &Builder, topology: &Topology) -> Result<Plan, BuildError> {
-        let nodes = topology.nodes();
-        let sizes = match builder.zones.is_empty() {
-            false => builder.zones.clone(),
-            true => even_zones(builder.bytes, topology),
-        };
-        let mut plan = Plan {
-            zones: Vec::new(),
-            ranges: Vec::new(),
-            cpus: cpu_nodes(topology),
-            distances: Vec::new(),
-            pages: 0,
-            cache_slice_bytes: 0,
-            caches: topology.caches(),
-        };
-        for size in sizes {
-            let pages = (size.bytes / PAGE_SIZE) as u64;
-            plan.zones.push(ZoneSpec {
-                node: NodeId(size.node),
-                kind: size.kind,
-                start_pfn: plan.pages,
-                spanned: pages,
-                present: pages,
-            });
-            let start = plan.pages as usize * PAGE_SIZE;
-            plan.ranges.push(start..start + size.bytes);
-            plan.pages += pages;
-        }
-        for from in nodes {
-            for to in nodes {
-                plan.distances.push(topology.distance(from.id, to.id).unwrap_or(10));
-            }
-        }
-        let slices = topology.possible_cpus().iter().filter_map(|c| topology.llc_slice_bytes(*c));
-        plan.cache_slice_bytes = slices.min().unwrap_or(0);
-        Ok(plan)
-    }
-}
-
-/// One Normal zone for each node with memory, equally large, of whole 4 MiB blocks.
-fn even_zones(bytes: usize, topology: &Topology) -> Vec<ZoneSize> {
-    let nodes = topology.nodes();
-    let with_memory = |index: &usize| nodes[*index].has_memory;
-    let mut places: Vec<usize> = (0..nodes.len()).filter(with_memory).collect();
-    if places.is_empty() {
-        places.push(0);
-    }
-    let block = Order::MAX.bytes();
-    let share = bytes.div_ceil(places.len()).next_multiple_of(block);
-    let zone = |node: &usize| ZoneSize { node: *node as u16, kind: ZoneKind::Normal, bytes: share };
-    places.iter().map(zone).collect()
-}
-
-/// The node, by position, of each CPU up to the largest possible number.
-fn cpu_nodes(topology: &Topology) -> Vec<NodeId> {
-    let position = |cpu: u32| {
-        let node = topology.node_of_cpu(CpuId(cpu));
-        let index = node.and_then(|node| topology.node_index(node)).unwrap_or(0);
-        NodeId(index as u16)
-    };
-    (0..topology.cpu_ids_max().max(1)).map(position).collect()
 }
 
 fn placement(map: &CpuMap) -> CpuPlacement {

@@ -10,6 +10,8 @@
 //! |--|--|
 //! | `builder` | sizes, nodes, backing, policy; makes the pool |
 //! | `consumers` | consumers that give pages back, and the last resort |
+//! | `check` | options that cannot be |
+//! | `plan` | zones, CPUs and nodes, before any memory is taken |
 //! | `debug` | what `{:?}` says of a pool |
 //! | `hot` | the way in and out of the fast path, and what follows when it leaves |
 //! | `records` | the metadata mapping |
@@ -40,6 +42,7 @@
 mod background;
 mod budget;
 mod builder;
+mod check;
 mod consumers;
 mod debug;
 mod explain;
@@ -53,6 +56,7 @@ mod misuse;
 mod mode;
 mod owned;
 mod pages;
+mod plan;
 mod poison;
 mod records;
 mod thread;
@@ -143,7 +147,7 @@ pub(crate) struct Shared {
     // Below: what the fields above point into (POOL-2).
     memory: Mapping,
     records: Records,
-    _plan: builder::Plan,
+    _plan: plan::Plan,
 }
 
 impl Pool {

@@ -135,6 +135,14 @@ fn sysinfo_bytes() -> u64 {
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
 }
 
+/// Memory that can be written to before there is none left: the machine's and its swap.
+pub(crate) fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    #[allow(clippy::unnecessary_cast, reason = "the width differs between targets")]
+    let units = (info.totalram as u64).saturating_add(info.totalswap as u64);
+    units.saturating_mul(u64::from(info.mem_unit))
+}
+
 /// A file's text, empty when it cannot be read.
 fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()

@@ -15,7 +15,7 @@ use zonal_core::types::{CpuId, NodeId, PAGE_SIZE};
 pub const FAKE_NODE_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Most nodes that a machine is cut into. What a pool computes from its nodes grows with their
-/// third power: seconds for a thousand.
+/// square, and each has 4 MiB at least.
 pub const FAKE_NODES_MAX: usize = 256;
 
 /// Which node each CPU belongs to.
