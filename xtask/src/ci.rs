@@ -46,6 +46,12 @@ const AFTER_TIDY: &[(&str, &[&str])] = &[
             "at_every_step",
         ],
     ),
+    (
+        "adapters: clippy",
+        &["clippy", "-p", "zonal", "--all-features", "--all-targets", "--", "-D", "warnings"],
+    ),
+    ("adapters: tests", &["test", "-p", "zonal", "--all-features", "--test", "adapt"]),
+    ("adapters: doc tests", &["test", "-p", "zonal", "--all-features", "--doc"]),
     ("quick bench", &["run", "--release", "--", "bench", "--quick"]),
     ("main job", &["run", "--release", "--", "replay"]),
 ];

@@ -22,6 +22,8 @@
 //! "LB D.4" is section D.4 of the reference of Linux' behaviour, in the folder `docs/linux` of the
 //! repository.
 
+pub mod adapt;
+pub mod buffers;
 mod error;
 mod platform;
 mod pool;

@@ -128,11 +128,11 @@
 //!
 //! ```compile_fail,E0616
 //! use std::sync::atomic::Ordering::Relaxed;
-//! zonal_core::pcp::store::Pcp::default().word.store(0, Relaxed);
+//! zonal_core::pcp::state::Pcp::default().word.store(0, Relaxed);
 //! ```
 //! ```compile_fail,E0616
 //! use std::sync::atomic::Ordering::Relaxed;
-//! let store = zonal_core::pcp::store::Pcp::default();
+//! let store = zonal_core::pcp::state::Pcp::default();
 //! store.list(0).unwrap().slots_lo.store(0x1000, Relaxed);
 //! ```
 //! ```compile_fail,E0616
@@ -169,5 +169,5 @@
 //! let (page, order) = page.into_raw();
 //! // SAFETY: (1) as above.
 //! unsafe { pool.free_pages(page, order) }.unwrap();
-//! assert_eq!(zonal_core::pcp::store::Pcp::default().list(0).unwrap().order().get(), 0);
+//! assert_eq!(zonal_core::pcp::state::Pcp::default().list(0).unwrap().order().get(), 0);
 //! ```

@@ -1,0 +1,144 @@
+//! Permits, and those who wait for one: what a [`BufferPool`](super::BufferPool) counts by.
+//!
+//! All of it is under one mutex, held for some instructions. Wakers are called after it is let go
+//! of, so a waker may do anything.
+//!
+//! # Invariants
+//! - **GATE-1** `out` permits are given out, or granted to one who waits; never more than `limit`.
+//! - **GATE-2** a granted permit is taken by the one it was granted to ([`Gate::poll`]) or passed
+//!   on when that one leaves ([`Gate::cancel`]): no wake-up is lost with a future that is dropped.
+//! - **GATE-3** while somebody waits, nobody overtakes: [`Gate::try_enter`] fails, and permits are
+//!   granted in the order of arrival.
+//! - **GATE-4** somebody waits only while more than `low` permits are out.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use super::sync::{Mutex, MutexGuard};
+
+/// Permits, at most so many.
+#[derive(Debug)]
+pub struct Gate {
+    limit: usize,
+    low: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    out: usize,
+    /// In order of arrival.
+    waiting: VecDeque<(Ticket, Waker)>,
+    /// Those to whom a permit was granted, who have not taken it yet.
+    granted: Vec<Ticket>,
+    tickets: u64,
+}
+
+/// A place in the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket(u64);
+
+/// What came of asking.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// A permit: [`Gate::leave`] gives it back.
+    Entered,
+    /// A place in the queue, until [`Gate::poll`] says so or [`Gate::cancel`].
+    Queued(Ticket),
+}
+
+impl Gate {
+    /// `limit` permits; once somebody waits, none is granted until at most `low` are out.
+    pub fn new(limit: usize, low: usize) -> Gate {
+        Gate { limit, low: low.min(limit.saturating_sub(1)), state: Mutex::new(State::default()) }
+    }
+
+    /// Permits that are out, and those who wait.
+    pub fn figures(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.out, state.waiting.len())
+    }
+
+    /// A permit, if there is one and nobody waits (GATE-3).
+    pub fn try_enter(&self) -> bool {
+        self.lock().try_enter(self.limit)
+    }
+
+    /// A permit, or a place in the queue with this waker.
+    pub fn ask(&self, waker: &Waker) -> Asked {
+        let mut state = self.lock();
+        if state.try_enter(self.limit) {
+            return Asked::Entered;
+        }
+        let ticket = Ticket(state.tickets);
+        state.tickets += 1;
+        state.waiting.push_back((ticket, waker.clone()));
+        Asked::Queued(ticket)
+    }
+
+    /// Whether the permit was granted: it is the caller's then, and the ticket is used up.
+    /// Otherwise the caller waits on, with this waker.
+    pub fn poll(&self, ticket: Ticket, waker: &Waker) -> bool {
+        let mut state = self.lock();
+        if state.take_grant(ticket) {
+            return true;
+        }
+        if let Some((_, known)) = state.waiting.iter_mut().find(|(known, _)| *known == ticket) {
+            known.clone_from(waker);
+        }
+        false
+    }
+
+    /// Gives up a place in the queue, and passes on a permit that was granted to it (GATE-2).
+    pub fn cancel(&self, ticket: Ticket) {
+        let mut state = self.lock();
+        let woken = if state.take_grant(ticket) {
+            state.leave(self.limit, self.low)
+        } else {
+            state.waiting.retain(|(known, _)| *known != ticket);
+            Vec::new()
+        };
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Gives a permit back, and wakes those whose turn it is.
+    pub fn leave(&self) {
+        let woken = self.lock().leave(self.limit, self.low);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl State {
+    fn try_enter(&mut self, limit: usize) -> bool {
+        let enters = self.waiting.is_empty() && self.out < limit;
+        self.out += usize::from(enters);
+        enters
+    }
+
+    fn take_grant(&mut self, ticket: Ticket) -> bool {
+        let granted = self.granted.iter().position(|known| *known == ticket);
+        granted.map(|at| self.granted.swap_remove(at)).is_some()
+    }
+
+    /// A permit comes back. Returns whom to wake.
+    fn leave(&mut self, limit: usize, low: usize) -> Vec<Waker> {
+        debug_assert!(self.out > 0, "GATE-1");
+        self.out -= 1;
+        if self.out > low {
+            return Vec::new();
+        }
+        let grants = self.waiting.len().min(limit - self.out);
+        self.out += grants;
+        let State { waiting, granted, .. } = self;
+        let woken = waiting.drain(..grants).map(|(ticket, waker)| {
+            granted.push(ticket);
+            waker
+        });
+        woken.collect()
+    }
+}

@@ -1,0 +1,3 @@
+//! The mutex of `gate`.
+
+pub(super) use std::sync::{Mutex, MutexGuard};
