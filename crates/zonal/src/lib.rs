@@ -41,8 +41,8 @@ pub use error::{AllocError, FreeError, FreeFault};
 pub use platform::Mode;
 pub use pool::{
     Backing, BudgetError, BudgetFault, BuildError, Builder, CpuMap, Explanation, FailAlloc,
-    FailCounts, FreedBy, HeldReport, Misuse, NodeBinding, Notice, OnMisuse, OwnedPages, Pages,
-    Pool, TrimError, ZoneSize,
+    FailCounts, FreedBy, HeldReport, MemoryFault, MemoryRange, Misuse, NodeBinding, Notice,
+    OnMisuse, OwnedPages, Pages, Pool, PrefaultProgress, TrimError, ZoneSize,
 };
 pub use view::View;
 pub use zonal_core::alloc::{Fault, NumaEvents, Refusal, Request, Sysctl, SysctlError, ZoneStats};

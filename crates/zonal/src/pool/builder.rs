@@ -20,9 +20,7 @@ use crate::platform::{Mode, ProcessPlatform};
 use crate::reclaim::{LastResort, Place, Registry};
 use crate::rseq::FastRef;
 use crate::sys::affinity::possible_cpus_max;
-use crate::sys::map::{
-    self, ALIGN_4M, BindMode, BindOutcome, MapError, MapOptions, Mapping, Prefaulted,
-};
+use crate::sys::map::MapError;
 use crate::sys::membarrier::RseqFence;
 use crate::sys::rseq_abi::RseqArea;
 use crate::sys::topology::{CpuPlacement, Topology, TopologyError};
@@ -160,6 +158,14 @@ pub enum BuildError {
     /// The budget cannot be.
     #[error("budget: {0}")]
     Budget(#[from] super::BudgetError),
+    /// Memory that the program brings makes no pool.
+    #[error("brought memory, range {range}: {why}")]
+    Brought {
+        /// The range, from 0.
+        range: usize,
+        /// Why.
+        why: super::MemoryFault,
+    },
     /// The core refused fresh memory: a bug.
     #[error("memory could not come online: {0}")]
     Online(#[from] zonal_core::alloc::OnlineError),
@@ -181,6 +187,9 @@ pub struct Builder {
     pub(super) backing: Backing,
     pub(super) binding: NodeBinding,
     pub(super) prefault: bool,
+    pub(super) parallel: bool,
+    pub(super) progress: Option<super::touch::Progress>,
+    pub(super) brought: Option<super::memory::Brought>,
     pub(super) deferred: bool,
     pub(super) poison: bool,
     pub(super) rseq: bool,
@@ -203,6 +212,9 @@ impl Builder {
             backing: Backing::default(),
             binding: NodeBinding::default(),
             prefault: false,
+            parallel: false,
+            progress: None,
+            brought: None,
             deferred: false,
             poison: false,
             rseq: true,
@@ -397,78 +409,6 @@ impl Builder {
             Ok(fence) => (Mode::Rseq, Some(fence)),
             Err(why) => off(&why.to_string()),
         }
-    }
-
-    fn map_memory(
-        &self,
-        plan: &Plan,
-        topology: &Topology,
-        notices: &mut Vec<Notice>,
-    ) -> Result<Mapping, BuildError> {
-        let backing = match self.backing {
-            Backing::Base => map::Backing::KernelDefault,
-            Backing::Transparent => map::Backing::Transparent,
-            Backing::Huge2M => map::Backing::Huge2M,
-        };
-        let bytes = plan.pages as usize * PAGE_SIZE;
-        let options = MapOptions { bytes, align: ALIGN_4M, backing };
-        let memory = Mapping::new(&options)?;
-        for step in memory.downgrades() {
-            notices.push(Notice(format!(
-                "{:?} pages could not be had ({} failed: {}); the pool uses {:?}",
-                step.from, step.operation, step.errno, step.to
-            )));
-        }
-        self.bind(&memory, plan, topology, notices)?;
-        if self.prefault && !self.deferred {
-            // SAFETY: (1) nobody else knows the mapping yet.
-            let how = unsafe { memory.prefault(0..memory.bytes()) }?;
-            if let Prefaulted::Touched(errno) = how {
-                notices.push(Notice(format!(
-                    "MADV_POPULATE_WRITE failed: {errno}; every page was touched instead"
-                )));
-            }
-        }
-        Ok(memory)
-    }
-
-    fn bind(
-        &self,
-        memory: &Mapping,
-        plan: &Plan,
-        topology: &Topology,
-        notices: &mut Vec<Notice>,
-    ) -> Result<(), BuildError> {
-        let mode = match self.binding {
-            NodeBinding::None => return Ok(()),
-            NodeBinding::Advisory => BindMode::Advisory,
-            NodeBinding::Strict => BindMode::Strict,
-        };
-        let nodes = topology.nodes();
-        // One node has nothing to choose from.
-        if nodes.len() < 2 {
-            return Ok(());
-        }
-        for (zone, range) in plan.zones.iter().zip(&plan.ranges) {
-            let Some(target) = nodes[zone.node.0 as usize].bind_to else { continue };
-            let range = range.start - range.start % memory.granule()..range.end;
-            match memory.bind(range, target, mode)? {
-                BindOutcome::Bound => {}
-                BindOutcome::Weakened(errno) | BindOutcome::Unbound(errno)
-                    if mode == BindMode::Strict =>
-                {
-                    return Err(BuildError::Bind { node: target.0, errno: errno.to_string() });
-                }
-                BindOutcome::Weakened(errno) | BindOutcome::Unbound(errno) => {
-                    notices.push(Notice(format!(
-                        "memory of node {} is not bound to it (mbind failed: {errno}); pages come \
-                         from wherever they are first touched",
-                        target.0
-                    )));
-                }
-            }
-        }
-        Ok(())
     }
 }
 

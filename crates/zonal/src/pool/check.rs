@@ -17,6 +17,7 @@ const BYTES_MAX: usize = 1 << 44;
 impl Builder {
     /// What needs no look at the machine.
     pub(super) fn check(&self) -> Result<(), BuildError> {
+        self.check_memory()?;
         self.check_sizes()?;
         self.check_policy()?;
         let conflict = |reason| Err(BuildError::Policy(reason));

@@ -25,6 +25,8 @@
 //! | `budget` | no more in use than so many bytes |
 //! | `misuse` | frees that are refused where no caller can be told |
 //! | `mode` | sequences or locks, and what the system did not grant |
+//! | `memory` | memory mapped here, or brought by the program; bound to nodes |
+//! | `touch` | memory faulted in by one thread, or many |
 //! | `held` | where the pool's bytes are |
 //! | `trim` | free 2 MiB blocks back to the operating system |
 //! | `poison` | finds writes to freed pages |
@@ -52,6 +54,7 @@ mod grow;
 mod held;
 mod hot;
 mod life;
+mod memory;
 mod misuse;
 mod mode;
 mod owned;
@@ -60,6 +63,7 @@ mod plan;
 mod poison;
 mod records;
 mod thread;
+mod touch;
 mod trim;
 mod upkeep;
 mod worker;
@@ -69,9 +73,11 @@ pub use builder::{Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, Zon
 pub use explain::Explanation;
 pub use faults::{FailAlloc, FailCounts};
 pub use held::HeldReport;
+pub use memory::{MemoryFault, MemoryRange};
 pub use misuse::{FreedBy, Misuse, OnMisuse};
 pub use owned::OwnedPages;
 pub use pages::Pages;
+pub use touch::PrefaultProgress;
 pub use trim::TrimError;
 
 use std::ptr::NonNull;

@@ -23,6 +23,24 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// Bytes of the pool.
+    pub(super) fn bytes(&self) -> usize {
+        self.pages as usize * PAGE_SIZE
+    }
+    /// Each zone, and where it lies in the mapping.
+    pub(super) fn zones_with_ranges(&self) -> impl Iterator<Item = (&ZoneSpec, &Range<usize>)> {
+        self.zones.iter().zip(&self.ranges)
+    }
+    /// The node, by position, of the zone that a byte of the mapping is in; 0 behind them.
+    pub(super) fn node_at(&self, byte: usize) -> usize {
+        let zone = self.zones_with_ranges().find(|(_, range)| range.contains(&byte));
+        zone.map_or(0, |(zone, _)| usize::from(zone.node.0))
+    }
+    /// The node, by position, of a CPU.
+    pub(super) fn node_of(&self, cpu: CpuId) -> Option<usize> {
+        self.cpus.get(cpu.0 as usize).map(|node| usize::from(node.0))
+    }
+
     /// What the fast path knows; an offset of 0 turns it off.
     pub(super) fn header(&self, allocator: &PoolAllocator, base: usize, offset: isize) -> Fast {
         let use_fast = offset != 0;

@@ -66,6 +66,10 @@ impl Shared {
 
     /// Releases a block that only this call can see. Returns its resident bytes.
     pub(super) fn release(&self, pfn: Pfn, order: Order) -> Result<usize, TrimError> {
+        if !self.memory.is_own() {
+            // What the program brought stays as it is.
+            return Ok(0);
+        }
         if self.poison.is_some() {
             // A released page reads as zero, which the check would take for a write.
             return Ok(0);

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! # Invariants
-//! - **MAP-1** `base .. base + bytes` lies within `outer`, which this value mapped, which nothing
-//!   else maps or unmaps, and which is unmapped once, on drop.
+//! - **MAP-1** `base .. base + bytes` lies within what this value mapped, which nothing else maps
+//!   or unmaps, and which is unmapped once, on drop; or it was brought, and whoever brought it
+//!   promised the same ([`Mapping::brought`]).
 //! - **MAP-2** Every range given to the kernel passed `Mapping::checked_range`: it lies within the
 //!   mapping and starts and ends on a granule.
 //! - **MAP-3** This module makes no reference to the mapped bytes. Whoever makes one answers for
@@ -32,9 +33,11 @@
 
 use super::Errno;
 use rustix::mm::Advice;
+use std::any::Any;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 mod numa;
@@ -135,13 +138,25 @@ pub enum MapError {
     },
 }
 
-/// Anonymous private memory of this process, unmapped on drop. See the module's invariants.
+/// What memory that was brought refers to, until nobody uses it any more.
+pub type Keep = Arc<dyn Any + Send + Sync>;
+
+/// Where the memory is from.
+#[derive(Debug)]
+enum Origin {
+    /// Unmapped with this value (MAP-1).
+    Mapped { _outer: place::Outer },
+    /// The program's, with what is dropped when it is let go of.
+    Brought { _keep: Option<Keep> },
+}
+
+/// Memory of this process: anonymous and private, unmapped on drop; or brought, and left as it is.
+/// See the module's invariants.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
-    /// Unmapped with this value (MAP-1).
-    _outer: place::Outer,
+    origin: Origin,
     granule: usize,
     backing: Backing,
     downgrades: Vec<Downgrade>,
@@ -196,9 +211,40 @@ impl Mapping {
         };
         let base = outer.aligned(align);
         debug_assert!((base.as_ptr() as usize).is_multiple_of(align), "MAP-4");
-        let mut mapping = Mapping { base, bytes, _outer: outer, granule, backing, downgrades };
+        let mut mapping = Mapping {
+            base,
+            bytes,
+            origin: Origin::Mapped { _outer: outer },
+            granule,
+            backing,
+            downgrades,
+        };
         mapping.advise_backing();
         Ok(mapping)
+    }
+
+    /// Memory that the program brings; `keep` is dropped with the result.
+    ///
+    /// # Safety
+    /// 1. `base .. base + bytes` is mapped, readable and writable, whole pages, until the result is
+    ///    dropped.
+    /// 2. Nothing else uses, maps or unmaps it meanwhile.
+    pub unsafe fn brought(base: NonNull<u8>, bytes: usize, keep: Option<Keep>) -> Mapping {
+        let granule = rustix::param::page_size();
+        let (backing, downgrades) = (Backing::KernelDefault, Vec::new());
+        Mapping {
+            base,
+            bytes,
+            origin: Origin::Brought { _keep: keep },
+            granule,
+            backing,
+            downgrades,
+        }
+    }
+
+    /// Whether this value mapped it, and so may give pages of it back.
+    pub fn is_own(&self) -> bool {
+        matches!(self.origin, Origin::Mapped { .. })
     }
 
     /// The first byte. No pointer or reference made from it may be used after the mapping is
@@ -337,6 +383,15 @@ unsafe fn advise(start: *mut c_void, bytes: usize, advice: Advice) -> Result<(),
             done => return done.map_err(Errno::from),
         }
     }
+}
+
+/// Whether the page at `address`, which is a multiple of the page size, is mapped.
+pub fn is_mapped(address: usize) -> bool {
+    let mut resident = 0u8;
+    // SAFETY: (1) the kernel looks the address up, whatever it is, and writes one byte, for which
+    // there is room.
+    let done = unsafe { libc::mincore(address as *mut c_void, 1, &raw mut resident) };
+    done == 0
 }
 
 /// What a person can do about it.

@@ -1,0 +1,275 @@
+//! The memory of a pool: mapped here, or brought by the program; bound to nodes and faulted in.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use zonal_core::types::{Order, PAGE_SIZE, ZoneKind};
+
+use super::builder::{Backing, BuildError, Builder, NodeBinding, Notice, ZoneSize};
+use super::plan::Plan;
+use super::touch::Touch;
+use crate::sys::map::{
+    self, ALIGN_4M, BindMode, BindOutcome, Keep, MapOptions, Mapping, Prefaulted,
+};
+use crate::sys::topology::Topology;
+
+/// A stretch of memory that a program brings: [`Builder::memory`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryRange {
+    /// The node its bytes are on, by position.
+    pub node: u16,
+    /// First byte.
+    pub start: NonNull<u8>,
+    /// Bytes, a multiple of the page size.
+    pub bytes: usize,
+}
+
+/// Memory that a program brings. Its zones are the builder's.
+#[derive(Clone)]
+pub(super) struct Brought {
+    ranges: Vec<MemoryRange>,
+    /// Shared with the pools made of it.
+    release: Option<Arc<Release>>,
+}
+
+/// Calls the hook when nobody has the memory any more.
+struct Release(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|hook| hook());
+    }
+}
+
+// SAFETY: (1) addresses; whoever gave them lets any thread use what is there (`Builder::memory`).
+unsafe impl Send for Brought {}
+// SAFETY: (1) as for `Send`.
+unsafe impl Sync for Brought {}
+
+impl fmt::Debug for Brought {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Brought").field("ranges", &self.ranges).finish_non_exhaustive()
+    }
+}
+
+/// Why memory that a program brings makes no pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MemoryFault {
+    /// The first byte is not at a multiple of 4 MiB, to which the largest blocks are aligned.
+    Start,
+    /// The length is zero, not a multiple of the page size, or passes the end of the address space.
+    Length,
+    /// It does not begin where the range before it ends.
+    Gap,
+    /// Its first or last page is not mapped.
+    NotMapped,
+    /// The zones that were given after it are not as long as all ranges together.
+    Zones,
+}
+
+impl fmt::Display for MemoryFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MemoryFault::Start => {
+                "the first range must start at a multiple of 4 MiB; map 4 MiB more and begin there"
+            }
+            MemoryFault::Length => {
+                "expected a multiple of 4096 bytes, above zero, within the address space"
+            }
+            MemoryFault::Gap => {
+                "it must begin where the range before it ends; map them side by side, or make a \
+                 pool of each"
+            }
+            MemoryFault::NotMapped => "its first or last page is not mapped",
+            MemoryFault::Zones => {
+                "the zones must be as long as all ranges together; call zones() with the same sum, \
+                 or not at all"
+            }
+        })
+    }
+}
+
+impl Builder {
+    /// Makes the pool of memory that the program has: a file mapping, a memfd that other processes
+    /// map too, huge pages, a device's window, memory that another library pinned. Replaces
+    /// [`size`](Self::size) and [`zones`](Self::zones): each range is a zone of its node. Ranges
+    /// lie side by side, in ascending order of nodes; the first begins at a multiple of 4 MiB.
+    ///
+    /// [`backing`](Self::backing) and [`binding`](Self::binding) are the program's business then,
+    /// and [`Pool::trim`](super::Pool::trim) gives nothing back. [`prefault`](Self::prefault)
+    /// works. Where a page is in another mapping of the same memory: its address minus
+    /// [`Pool::base`](super::Pool::base).
+    ///
+    /// # Safety
+    /// From [`build`](Self::build) on until the release ([`on_release`](Self::on_release)) or,
+    /// without one, until the pool and its last [`OwnedPages`](super::OwnedPages) are gone:
+    /// 1. All bytes of the ranges are mapped, readable and writable by any thread, and initialised,
+    ///    as those of any mapping are. A file or device behind them does not shrink or fail: the
+    ///    process would get SIGBUS.
+    /// 2. Nobody but the pool and the owners of its pages uses the memory: no reference to it
+    ///    exists at the call, one pool at a time is made of it, and nothing unmaps or replaces it.
+    /// 3. Another process that maps the same memory accesses only blocks that were handed to it,
+    ///    and only while their owner here does not.
+    /// 4. Where a forked child shares the memory (`MAP_SHARED`), it does not use the pool: it has a
+    ///    copy of the books, and would hand out the same pages.
+    ///
+    /// # Errors
+    /// Of [`build`](Self::build): [`BuildError::Brought`] says which range is wrong.
+    pub unsafe fn memory(mut self, ranges: &[MemoryRange]) -> Builder {
+        let zone = |range: &MemoryRange| ZoneSize {
+            node: range.node,
+            kind: ZoneKind::Normal,
+            bytes: range.bytes,
+        };
+        self.zones = ranges.iter().map(zone).collect();
+        let release = self.brought.and_then(|brought| brought.release);
+        self.brought = Some(Brought { ranges: ranges.to_vec(), release });
+        self
+    }
+
+    /// What is called, once, when nobody uses brought memory any more, so that the program may
+    /// unmap it: the pool, its threads and its last owned block are gone, and so are this builder
+    /// and its clones. So it is also called where [`build`](Self::build) fails, and by a forked
+    /// child that lets go of its copy. It runs on the thread that dropped the last of them, and
+    /// must not panic.
+    pub fn on_release(mut self, hook: impl FnOnce() + Send + Sync + 'static) -> Builder {
+        let ranges = self.brought.map(|brought| brought.ranges).unwrap_or_default();
+        let release = Some(Arc::new(Release(Some(Box::new(hook)))));
+        self.brought = Some(Brought { ranges, release });
+        self
+    }
+
+    /// Refuses ranges that cannot be (O(1) for each).
+    pub(super) fn check_memory(&self) -> Result<(), BuildError> {
+        let Some(brought) = self.brought().filter(|brought| !brought.ranges.is_empty()) else {
+            return Ok(());
+        };
+        let mut next = None;
+        let mut sum = 0usize;
+        for (index, range) in brought.ranges.iter().enumerate() {
+            let wrong = |why| Err(BuildError::Brought { range: index, why });
+            let start = range.start.as_ptr() as usize;
+            if index == 0 && !start.is_multiple_of(Order::MAX.bytes()) {
+                return wrong(MemoryFault::Start);
+            }
+            let end = start.checked_add(range.bytes).filter(|end| *end <= isize::MAX as usize);
+            let whole = range.bytes > 0 && range.bytes.is_multiple_of(PAGE_SIZE);
+            let Some(end) = end.filter(|_| whole) else { return wrong(MemoryFault::Length) };
+            if next.is_some_and(|next| next != start) {
+                return wrong(MemoryFault::Gap);
+            }
+            if ![start, end - PAGE_SIZE].into_iter().all(map::is_mapped) {
+                return wrong(MemoryFault::NotMapped);
+            }
+            (next, sum) = (Some(end), sum.saturating_add(range.bytes));
+        }
+        let zones = self.zones.iter().map(|zone| zone.bytes).fold(0, usize::saturating_add);
+        if zones != sum {
+            let why = MemoryFault::Zones;
+            return Err(BuildError::Brought { range: brought.ranges.len() - 1, why });
+        }
+        Ok(())
+    }
+
+    fn brought(&self) -> Option<&Brought> {
+        self.brought.as_ref()
+    }
+
+    pub(super) fn map_memory(
+        &self,
+        plan: &Plan,
+        topology: &Topology,
+        notices: &mut Vec<Notice>,
+    ) -> Result<Mapping, BuildError> {
+        let bytes = plan.bytes();
+        let memory = match self.brought().and_then(|brought| brought.mapping(bytes)) {
+            Some(memory) => memory,
+            None => self.map_own(bytes, plan, topology, notices)?,
+        };
+        if self.prefault && !self.deferred {
+            let touch = Touch { memory: &memory, plan, parallel: self.parallel };
+            if let Prefaulted::Touched(errno) = touch.all(self.progress.as_deref())? {
+                notices.push(Notice(format!(
+                    "MADV_POPULATE_WRITE failed: {errno}; every page was touched instead"
+                )));
+            }
+        }
+        Ok(memory)
+    }
+
+    fn map_own(
+        &self,
+        bytes: usize,
+        plan: &Plan,
+        topology: &Topology,
+        notices: &mut Vec<Notice>,
+    ) -> Result<Mapping, BuildError> {
+        let backing = match self.backing {
+            Backing::Base => map::Backing::KernelDefault,
+            Backing::Transparent => map::Backing::Transparent,
+            Backing::Huge2M => map::Backing::Huge2M,
+        };
+        let options = MapOptions { bytes, align: ALIGN_4M, backing };
+        let memory = Mapping::new(&options)?;
+        for step in memory.downgrades() {
+            notices.push(Notice(format!(
+                "{:?} pages could not be had ({} failed: {}); the pool uses {:?}",
+                step.from, step.operation, step.errno, step.to
+            )));
+        }
+        self.bind(&memory, plan, topology, notices)?;
+        Ok(memory)
+    }
+
+    fn bind(
+        &self,
+        memory: &Mapping,
+        plan: &Plan,
+        topology: &Topology,
+        notices: &mut Vec<Notice>,
+    ) -> Result<(), BuildError> {
+        let mode = match self.binding {
+            NodeBinding::None => return Ok(()),
+            NodeBinding::Advisory => BindMode::Advisory,
+            NodeBinding::Strict => BindMode::Strict,
+        };
+        let nodes = topology.nodes();
+        // One node has nothing to choose from.
+        if nodes.len() < 2 {
+            return Ok(());
+        }
+        for (zone, range) in plan.zones_with_ranges() {
+            let Some(target) = nodes[zone.node.0 as usize].bind_to else { continue };
+            let range = range.start - range.start % memory.granule()..range.end;
+            match memory.bind(range, target, mode)? {
+                BindOutcome::Bound => {}
+                BindOutcome::Weakened(errno) | BindOutcome::Unbound(errno)
+                    if mode == BindMode::Strict =>
+                {
+                    return Err(BuildError::Bind { node: target.0, errno: errno.to_string() });
+                }
+                BindOutcome::Weakened(errno) | BindOutcome::Unbound(errno) => {
+                    notices.push(Notice(format!(
+                        "memory of node {} is not bound to it (mbind failed: {errno}); pages come \
+                         from wherever they are first touched",
+                        target.0
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Brought {
+    /// The memory as a mapping of the pool; `None` without ranges.
+    fn mapping(&self, bytes: usize) -> Option<Mapping> {
+        let start = self.ranges.first()?.start;
+        let keep = self.release.clone().map(|release| release as Keep);
+        // SAFETY: (1) and (2) what the program promised (`Builder::memory`), of ranges side by side
+        // (`check_memory`).
+        Some(unsafe { Mapping::brought(start, bytes, keep) })
+    }
+}
