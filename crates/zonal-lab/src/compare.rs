@@ -15,7 +15,7 @@ use crate::run::{Figures, Plan};
 /// Version of [`Comparison`].
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What a comparison came to.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Version of this form; it changes when readers would break.
@@ -34,7 +34,7 @@ pub struct Comparison {
     pub settings: Vec<Setting>,
     /// Every figure of both.
     pub figures: Vec<Change>,
-    /// What the cycles of a call are made of.
+    /// Parts of a call's cycles.
     pub parts: Vec<Change>,
     /// What explains the difference, the largest part first.
     pub explanation: Vec<String>,
@@ -56,9 +56,9 @@ pub struct Side {
 pub struct Setting {
     /// Its name.
     pub key: &'static str,
-    /// What it is on both sides.
+    /// Its value on both sides.
     pub values: [String; 2],
-    /// What it decides.
+    /// Its effect.
     pub help: &'static str,
 }
 
@@ -67,9 +67,9 @@ pub struct Setting {
 pub struct Change {
     /// Its name.
     pub name: &'static str,
-    /// What it says, and its unit.
+    /// Its meaning and unit.
     pub about: &'static str,
-    /// What it is on both sides.
+    /// Its value on both sides.
     pub values: [f64; 2],
     /// By how much it changed, in percent of the first; none from nothing.
     pub change_percent: Option<f64>,
@@ -80,11 +80,11 @@ struct PartOf {
     name: &'static str,
     about: &'static str,
     share: &'static str,
-    /// What stands behind it: a name, a figure, and of what it is counted.
+    /// Its cause: a name, a figure, and the base of the count.
     counters: &'static [Counter],
 }
 
-/// A counter behind a part: what it says, and the figures of which it is the ratio.
+/// A counter behind a part: its meaning, and the figures whose ratio it is.
 struct Counter {
     says: &'static str,
     part: &'static str,
@@ -281,7 +281,7 @@ fn explain(figures: &[Figures; 2], parts: &[Change], alike: bool) -> Vec<String>
     if figures[0].hash == figures[1].hash {
         let why = match alike {
             true => "no value of the policies differs",
-            false => "this workload meets none of the values that differ",
+            false => "the values that differ do not affect this workload",
         };
         return vec![format!("both runs are the same to the last cycle: {why}")];
     }

@@ -16,7 +16,7 @@ macro_rules! counts {
             }
         }
         impl $name {
-            /// What came since `before`.
+            /// Counts since `before`.
             pub fn since(&self, before: &$name) -> $name {
                 $name { $($field: self.$field - before.$field),* }
             }

@@ -28,7 +28,7 @@ pub enum LabError {
     /// Nothing has this name.
     #[error("no {what} is called '{name}'{}; there are {known}", guess(name, known))]
     Unknown {
-        /// What was looked for.
+        /// The name looked for.
         what: &'static str,
         /// By which name.
         name: String,

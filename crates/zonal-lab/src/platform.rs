@@ -1,7 +1,7 @@
-//! The lab's home for the core: virtual CPUs, and a clock that work and waiting move on.
+//! The lab's platform: virtual CPUs, and a clock that work and waiting advance.
 //!
-//! One thread plays all CPUs in turn. What the core does tells the platform through
-//! [`Platform::cost`]; the platform charges it to the CPU whose turn it is.
+//! One thread plays all CPUs in turn. The core reports its steps through [`Platform::cost`]; the
+//! platform charges them to the running CPU.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -30,7 +30,7 @@ const BLOCKS_PER_LINE: u32 = 16;
 /// Where the cycles of a run went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Programs' own work, and what they touch.
+    /// Programs' own work, and the lines they touch.
     pub user: u64,
     /// Updates of per-CPU counters, and looking at those of other CPUs.
     pub updates: u64,
@@ -169,13 +169,13 @@ impl VirtualPlatform {
         self.clock.load(Relaxed)
     }
 
-    /// Whether what follows takes time. Without, nothing is counted either: the core gets into a
-    /// state, or is looked at, and nobody has worked.
+    /// Whether what follows takes time. `false` suspends the counts too: for setup and inspection
+    /// of the core.
     pub fn charge(&self, charges: bool) {
         self.charges.store(charges, Relaxed);
     }
 
-    /// The CPU whose turn it is works for so long on lines of its own.
+    /// The running CPU works on its own lines for a number of cycles.
     #[inline]
     pub fn work(&self, cycles: u64) {
         if !self.charges.load(Relaxed) {
@@ -184,8 +184,8 @@ impl VirtualPlatform {
         self.clock.store(self.clock.load(Relaxed) + cycles, Relaxed);
     }
 
-    /// The CPU whose turn it is works for as long as `cycles` take on a core of its own; longer if
-    /// another thread of the core works. `user`: for a program, not for the kernel.
+    /// The running CPU works for `cycles`, longer if another thread of the core works. `user`: for
+    /// a program, not for the kernel.
     pub fn shared_work(&self, cycles: u64, user: bool) {
         let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
         let mut meter = self.meter.lock(&Spin);
@@ -198,9 +198,9 @@ impl VirtualPlatform {
         self.work(took);
     }
 
-    /// The CPU whose turn it is touches the first `lines` lines of what begins at `first`: what
-    /// that costs depends on where they are. `user`: for a program, not for the kernel. Threads of
-    /// a core do not slow each other down here, because both wait for lines most of the time.
+    /// The running CPU touches the first `lines` lines of the memory at `first`: the cost depends
+    /// on where they are. `user`: for a program, not for the kernel. Threads of a core do not slow
+    /// each other down here, because both wait for lines most of the time.
     pub fn touch(&self, first: Pfn, lines: u64, access: Access, user: bool) {
         if !self.charges.load(Relaxed) {
             return;

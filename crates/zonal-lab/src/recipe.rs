@@ -44,7 +44,7 @@ pub struct Recipe {
     pub run_us: u64,
 }
 
-/// What can be set beside the values of a policy, with what it is.
+/// Settings besides the values of a policy, with their meaning.
 pub const KEYS: [(&str, &str); 8] = [
     ("machine", "a machine"),
     ("cpus", "the size of the machine: CPUS, or CPUS/NODES"),

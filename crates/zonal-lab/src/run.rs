@@ -1,8 +1,8 @@
-//! One run: a machine, a policy, a workload and a seed in, figures out. Sweeps and comparisons are
-//! made of these.
+//! One run: a machine, a policy, a workload and a seed in, figures out. Sweeps and comparisons use
+//! these.
 //!
-//! Each run first plays a while that is not measured, in which the CPUs also start, so that lists
-//! are filled and CPUs are at different places of what they do.
+//! Each run starts with a warm-up that is not measured, so that lists are filled and CPUs are out
+//! of step.
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use sha2::{Digest, Sha256};
@@ -34,12 +34,12 @@ pub struct Plan {
     pub run_us: u64,
 }
 
-/// Time before anything is measured, if nobody says how long.
+/// Default warm-up time.
 pub const WARM_US: u64 = 2000;
-/// Time that is measured, if nobody says how long.
+/// Default measured time.
 pub const RUN_US: u64 = 2000;
 
-/// What a run came to. All of it is simulated.
+/// Result of a run. All of it is simulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     values: [f64; FIGURES.len()],
@@ -54,7 +54,7 @@ pub struct Figures {
 pub struct Figure {
     /// Its name, in JSON and CSV.
     pub name: &'static str,
-    /// What it says, and its unit.
+    /// Its meaning and unit.
     pub about: &'static str,
     of: fn(&Measured) -> f64,
 }
@@ -303,7 +303,7 @@ impl Serialize for Figures {
     }
 }
 
-/// Looks at what the lists hold while a run is measured.
+/// Samples the pages on lists while a run is measured.
 pub const LOOKS: u64 = 16;
 
 impl Plan {
@@ -344,9 +344,8 @@ impl Plan {
         spec.run(|lab| Ok(self.measure(lab, cpus, program.as_mut(), &mut || {})))
     }
 
-    /// Plays a program on the first `cpus` CPUs of a machine that nobody has used, as
-    /// [`run`](Self::run) does. Calls `looked` [`LOOKS`] times before what is measured, and as
-    /// often while it is.
+    /// Plays a program on the first `cpus` CPUs of a fresh machine, as [`run`](Self::run) does.
+    /// Calls `looked` [`LOOKS`] times during the warm-up, and as often during the measured time.
     pub fn measure(
         &self,
         lab: &mut Lab<'_>,

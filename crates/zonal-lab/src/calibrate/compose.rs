@@ -1,4 +1,4 @@
-//! A machine out of what sysfs says and what was timed. Each figure says how it was got.
+//! A machine from sysfs and timed figures. Each figure says how it was got.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ const SERVE_NS: f64 = 10.0;
 /// Part of a memory access above which the last cache was of no use while it was measured.
 const NEARER_THAN_MEMORY: f64 = 0.8;
 
-/// What was timed.
+/// Timed figures.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Clock under load.
@@ -166,7 +166,7 @@ impl Costs {
         LineCosts { l1, l2, llc, core, socket, remote, dram, dram_remote, serve, locked }
     }
 
-    /// A figure that could be measured; what is nearer never takes longer.
+    /// A measured figure; a nearer place never takes longer.
     fn known(&mut self, figure: &str, ns: f64, at_least: u64, how: &str) -> u64 {
         let cycles = (ns * self.ghz).round().max(1.0) as u64;
         let raised = match cycles < at_least {

@@ -63,13 +63,13 @@ pub enum CalibrateError {
     /// A CPU could not be used.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
-    /// What was measured is no machine of the lab.
+    /// The measured figures do not form a valid machine.
     #[error(transparent)]
     Machine(#[from] MachineError),
     /// No CPU is online and allowed.
     #[error("this process may use none of the online CPUs")]
     NoCpu,
-    /// A buffer could not be had on another node.
+    /// No buffer on another node is available.
     #[error("no memory for {0} bytes")]
     NoMemory(u64),
 }

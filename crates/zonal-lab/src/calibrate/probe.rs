@@ -26,7 +26,7 @@ const CLOCK_STEPS: u32 = 1_000_000;
 /// An exclusive-or and a multiplication that wait for each other: 1 + 3 cycles on every 64-bit
 /// Intel core since 2006 and every AMD core since Zen (Agner Fog, instruction tables).
 const CLOCK_STEP_CYCLES: f64 = 4.0;
-/// An exchange between CPUs that takes longer is given up: one of the two gets no time.
+/// An exchange between CPUs that takes longer is aborted: one of the two gets no time.
 const PING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Bytes of a cache line.
@@ -74,8 +74,8 @@ pub fn locked_ns() -> f64 {
 }
 
 impl Chain {
-    /// A ring through `bytes` of memory, at least two lines. Whoever calls this touches the memory
-    /// first, so it comes from the node of the CPU that runs this.
+    /// A ring through `bytes` of memory, at least two lines. The caller touches the memory first,
+    /// so it comes from the node of the running CPU.
     pub fn new(bytes: usize, seed: u64) -> Chain {
         let count = (bytes / LINE_BYTES).clamp(2, u32::MAX as usize);
         let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -176,7 +176,7 @@ struct Ball {
     turn: AtomicU32,
 }
 
-/// What the ball says when nobody plays any more.
+/// Value of the ball when the game is over.
 const STOPPED: u32 = u32::MAX;
 /// Looks at the ball between two looks at the clock.
 const LOOKS: u32 = 1 << 20;

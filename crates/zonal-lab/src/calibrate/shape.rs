@@ -29,7 +29,7 @@ pub struct Shape {
     pub distances: Vec<Vec<u8>>,
     /// Caches.
     pub cache: Caches,
-    /// Online CPUs, with what each shares.
+    /// Online CPUs, and which caches each shares.
     pub cpus: Vec<Cpu>,
     /// What sysfs does not say, or what had to be made regular, by the figure it concerns.
     pub notes: Vec<(&'static str, String)>,

@@ -1,8 +1,8 @@
 //! How much a node's memory delivers: lines over its share of time wait.
 //!
-//! Time is cut into slots of a microsecond. Lines take what is left of the slot in which they are
-//! asked for, then of the next ones: so who comes later in play, but earlier in time, finds the
-//! room that was there then.
+//! Time is cut into slots of a microsecond. Lines take the rest of the slot in which they are
+//! requested, then of the next ones: a request that is played later, but is earlier in time, finds
+//! the room of its time.
 //!
 //! - **BAND-1** no slot gives more lines than it has.
 
@@ -26,15 +26,15 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// Memory of so many gigabytes (10^9 bytes) a second, beside a clock of so many GHz.
+    /// Memory with a bandwidth in gigabytes (10^9 bytes) a second, beside a clock in GHz.
     pub fn new(gb_s: f64, ghz: f64) -> Bandwidth {
         let slot = ((SLOT_NS * ghz) as u64).max(1);
         let lines = (slot as f64 / ghz * gb_s / LINE_BYTES) as u64;
         Bandwidth { slot, lines: lines.max(1), given: VecDeque::new(), first: 0 }
     }
 
-    /// Takes `lines` lines from `now` on; returns the cycles until the last of them is given,
-    /// beyond those that it would take with nobody else there. No CPU's clock is behind `reached`.
+    /// Takes `lines` lines from `now` on; returns the cycles until the last of them arrives, beyond
+    /// those without contention. No CPU's clock is behind `reached`.
     pub fn take(&mut self, lines: u64, now: u64, reached: u64) -> u64 {
         self.forget(reached / self.slot);
         let mut left = lines;

@@ -49,12 +49,12 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache of so many KiB.
+    /// An empty cache, size in KiB.
     pub fn new(kib: u64) -> Cache {
         let chunks = (kib / CHUNK_KIB).max(1);
         let ways = WAYS.min(chunks as usize);
         let sets = chunks / ways as u64;
-        // Zeroed by the system when first touched: caches that nobody uses take no memory.
+        // Zeroed by the system when first touched: unused caches take no memory.
         Cache { places: bytemuck::zeroed_vec(sets as usize * ways), ways, sets }
     }
 
@@ -70,7 +70,7 @@ impl Cache {
         &mut self.places[start..start + self.ways]
     }
 
-    /// Whether it is there; if so, it is now the latest used of its set.
+    /// Whether it is present; if so, it becomes the most recently used of its set.
     #[inline]
     pub fn find(&mut self, tag: Tag) -> bool {
         self.look(tag).is_ok()
@@ -93,7 +93,7 @@ impl Cache {
         }
     }
 
-    /// Whether it is there; changes nothing.
+    /// Whether it is present; changes nothing.
     #[inline]
     pub fn has(&mut self, tag: Tag) -> bool {
         self.set(tag).contains(&tag.0)
@@ -118,7 +118,7 @@ impl Cache {
         (gone.0 != EMPTY && gone.chunk() != tag.chunk()).then_some(gone)
     }
 
-    /// Takes it out, if it is there.
+    /// Removes it, if present.
     #[inline]
     pub fn take_out(&mut self, tag: Tag) {
         let set = self.set(tag);
@@ -128,7 +128,7 @@ impl Cache {
         }
     }
 
-    /// Makes it another version of its chunk, if it is there. Its place in the order stays.
+    /// Sets the version of its chunk, if present. Its place in the order stays.
     #[inline]
     pub fn change(&mut self, from: Tag, to: Tag) {
         let set = self.set(from);

@@ -56,7 +56,7 @@ impl Calendar {
         }
     }
 
-    /// Forgets what is over at `reached`: nobody comes before that time any more.
+    /// Drops bookings that end before `reached`: no request comes before that time.
     pub fn forget(&mut self, reached: u64) {
         while self.busy.front().is_some_and(|(_, end)| *end < reached) {
             self.busy.pop_front();

@@ -53,7 +53,7 @@ impl Clock {
         self.waited += cycles;
     }
 
-    /// Cycles of the base clock that so many cycles of work take from `now` on.
+    /// Cycles of the base clock for a number of cycles of work from `now` on.
     pub fn stretch(&mut self, now: u64, cycles: u64) -> u64 {
         if now >= self.began + self.epoch {
             let waiting = self.waited as f64 / (now - self.began) as f64;

@@ -7,9 +7,10 @@
 //!  own L2 ─ own last-level cache ─ L2 of a neighbour ─ caches of the socket ─ of another socket
 //!                                                    └ memory of the node ─ of another node
 //! ```
-//! A core has so many lines under way at a time. So `n` lines take `n / in_flight` times as long as
-//! one, but no less than one; writes too, because a line comes before it is changed. Zeroing a cold
-//! page on `sapphire-2023-224` takes 440 ns by this, and 434 ns were measured on a server Xeon.
+//! A core has a limited number of lines under way. So `n` lines take `n / in_flight` times as long
+//! as one, but no less than one; writes too, because a line comes before it is changed. Zeroing a
+//! cold page on `sapphire-2023-224` takes 440 ns by this, and 434 ns were measured on a server
+//! Xeon.
 //!
 //! Per chunk there is one word: who had it last, whether others may have copies, and a version,
 //! which a change by another core makes the next one. Tags in caches hold the version they came
@@ -19,8 +20,8 @@
 //! - **CONT-2** while a chunk is not shared, only its holder's caches have it.
 //!
 //! Left out: the first-level cache (its lines count as those of the L2), the search of a last-level
-//! cache that holds all its L2s have when it lets go of one, prefetching, and what of a chunk was
-//! not touched: a chunk is somewhere as a whole.
+//! cache that holds all its L2s have when it lets go of one, prefetching, and parts of a chunk: a
+//! chunk is in one place as a whole.
 
 use super::bandwidth::Bandwidth;
 use super::cache::{CHUNK_LINES, Cache, PAGE_CHUNKS, Tag, VERSION_BITS};
@@ -32,7 +33,7 @@ const TABLE_PAGES: u64 = 512;
 /// Lines under way at a time where the machine does not say.
 const IN_FLIGHT: u32 = 10;
 
-/// What is done with lines.
+/// Kinds of access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// They are looked at.
@@ -88,7 +89,7 @@ enum Place {
     MemoryRemote,
 }
 
-/// What is known of a chunk: version, its last holder, and two flags. Zero: nobody touched it.
+/// Record of a chunk: version, last holder, and two flags. Zero: never touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Word(u64);
 
@@ -103,7 +104,7 @@ impl Word {
     fn version(self) -> u64 {
         self.0 & ((1 << VERSION_BITS) - 1)
     }
-    /// Never zero, which says that nobody touched the chunk.
+    /// Never zero, which means that the chunk was never touched.
     fn next_version(self) -> u64 {
         self.version() % ((1 << VERSION_BITS) - 1) + 1
     }
@@ -214,7 +215,7 @@ impl Contents {
         (sum / self.in_flight).max(longest) + waits
     }
 
-    /// Cycles until one line that `from` has changed and nobody else wants is at `to`.
+    /// Cycles until one line that `from` has changed is at `to`, without contention.
     pub fn transfer(&self, from: u32, to: u32) -> u64 {
         let [[l2, llc, socket, _], other] = [from, to].map(|core| self.places[core as usize]);
         match (l2 == other[0], llc == other[1], socket == other[2]) {
@@ -235,7 +236,7 @@ impl Contents {
         let place = match mine && (access == Access::Read || !word.is(Word::SHARED)) {
             true if self.llc.is_empty() => Place::Llc,
             true => Place::Own,
-            // Others may have copies: they are told before ours changes.
+            // Others may have copies: invalidate them before ours changes.
             false if mine && ours => Place::Llc,
             false => match self.find((core, mine), chunk, word) {
                 Place::Memory | Place::MemoryRemote if mine => Place::Llc,
@@ -262,8 +263,8 @@ impl Contents {
         place
     }
 
-    /// Where a chunk is, beyond the L2 of `core`. `mine`: that has it, but others may too, and are
-    /// to be told.
+    /// Where a chunk is, beyond the L2 of `core`. `mine`: this cache has it, but others may too,
+    /// and must be invalidated.
     fn find(&mut self, (core, mine): (u32, bool), chunk: u64, word: Word) -> Place {
         let tag = word.tag(chunk);
         let [_, llc, socket, node] = self.places[core as usize];
@@ -344,7 +345,7 @@ impl Contents {
         }
     }
 
-    /// A last-level cache lets go of a chunk: what was changed goes to memory, and nobody waits.
+    /// A last-level cache evicts a chunk: changed lines go to memory, without a wait.
     fn write_back(&mut self, tag: Tag, (now, reached): (u64, u64)) {
         let chunk = tag.chunk();
         let word = self.words.of(chunk);
@@ -506,7 +507,7 @@ mod tests {
         assert!((needed * 0.9..needed + quiet as f64 + 2000.0).contains(&(last as f64)), "{last}");
     }
 
-    /// Caches that never let go, written down as what they are: who has a true copy.
+    /// Reference model: caches that never evict, as the set of holders of a valid copy.
     #[derive(Default)]
     struct Naive {
         cores: BTreeSet<u32>,

@@ -1,8 +1,8 @@
-//! Who has which cache line, and what the next access costs.
+//! Holders of cache lines, and the cost of the next access.
 //!
 //! A write leaves the line with the writer's core alone; each other core's next read fetches it
-//! again. The home of a line serves one fetch after the other, so a line that many cores want at
-//! once makes them wait in turn: that, and not the write itself, is what a hot counter costs.
+//! again. The home of a line serves one fetch after the other, so cores that want one line at once
+//! wait in turn: that, not the write itself, is the cost of a hot counter.
 //!
 //! ```text
 //!  read:   own copy ──────────────────────────────► free (part of the work's own cost)
@@ -13,8 +13,8 @@
 //! ```
 //! Calls are played in the order in which they begin, so a long call writes ahead of CPUs whose
 //! turn is later. Each line therefore remembers when it was changed, back to the CPU that is
-//! furthest behind: who comes at a time sees what was true then. Changes and copies are in the
-//! order in which the home serves them, as on a machine.
+//! furthest behind: an access sees the state of its own time. Changes and copies are in the order
+//! in which the home serves them, as on a machine.
 //!
 //! - **DIR-1** `changes` is sorted by time, and only its first entry may lie before `reached`.
 //! - **DIR-2** a core has a copy at a time if its last fetch was served at or after the last change
@@ -34,7 +34,7 @@ pub struct LineId(pub u32);
 struct Change {
     at: u64,
     core: u32,
-    /// When another core was first served what was written.
+    /// When another core was first served the written line.
     shared_from: u64,
 }
 
@@ -93,7 +93,7 @@ impl Line {
 }
 
 impl Directory {
-    /// A directory of `lines` lines that nobody has yet.
+    /// A directory of `lines` lines without holders.
     pub fn new(machine: &Machine, lines: u32) -> Directory {
         let cores = machine.cores();
         let llc: Vec<u32> = (0..cores).map(|core| machine.llc_of_core(core)).collect();
@@ -162,7 +162,7 @@ impl Directory {
         }
     }
 
-    /// When the home serves a fetch that is asked for at `now`, and the cycles until it is there.
+    /// When the home serves a fetch requested at `now`, and the cycles until it arrives.
     fn fetch(&mut self, line: LineId, core: u32, now: u64) -> (u64, u64) {
         let llc = self.llc[core as usize];
         let entry = &mut self.lines[line.0 as usize];
@@ -196,8 +196,8 @@ impl Directory {
 }
 
 impl Copy {
-    /// Cycles until a copy that was asked for before `now` is there: another thread of the core may
-    /// have asked a moment ago.
+    /// Cycles until a copy that was requested before `now` arrives: another thread of the core may
+    /// have requested it.
     #[inline]
     fn wait(self, now: u64) -> u64 {
         if self.asked <= now { self.arrives.saturating_sub(now) } else { 0 }

@@ -4,10 +4,9 @@
 //! that held it last. How long it is is known when it ends, so it is booked then.
 //!
 //! Who waits stands in a queue, of which the first reads the lock's word in a loop ("MCS locks and
-//! qspinlocks", LWN, 2014). So a lock that is waited for is not free for the next one as soon as it
-//! is given back: its word has to come from the one that gives it back, and the place of who is
-//! behind it in the queue from that one. In this time the waiter still waits, as profiles of
-//! kernels count it, and everybody behind it.
+//! qspinlocks", LWN, 2014). So a contended lock is not free for the next waiter as soon as it is
+//! released: the lock word must come from the releasing core, and the waiter's queue node from its
+//! predecessor. Profiles of kernels count this time as waiting, for the waiter and all after it.
 
 use super::calendar::Calendar;
 
@@ -34,7 +33,7 @@ pub struct LockClock {
 
 impl LockClock {
     /// The cycles that a hold of `length` cycles, asked for at `now` by `core`, waits. `handover`:
-    /// what it takes to get the lock from the one before, for who waits. No CPU's clock is behind
+    /// cycles until a waiter gets the lock from the holder before. No CPU's clock is behind
     /// `reached`.
     pub fn hold(&mut self, core: u32, now: u64, length: u64, handover: u64, reached: u64) -> u64 {
         self.held.forget(reached);

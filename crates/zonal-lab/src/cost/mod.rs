@@ -1,9 +1,9 @@
 //! What work costs, in cycles: the only place with costs beside the machines' files.
 //!
-//! Work on lines that a core has to itself costs what the machine's `work` table says. Lines that
-//! several cores use go through the [`directory`]; locks through [`lock`]. Both keep a
-//! [`calendar`], because calls are played in the order in which they begin and some are long.
-//! What pages hold is in [`contents`]: in a [`cache`], or in memory of some [`bandwidth`].
+//! Work on lines that a core holds exclusively costs the figures of the machine's `work` table.
+//! Lines that several cores use go through the [`directory`]; locks through [`lock`]. Both keep a
+//! [`calendar`], because calls are played in the order in which they begin and some are long. What
+//! pages hold is in [`contents`]: in a [`cache`], or in memory of some [`bandwidth`].
 
 pub mod bandwidth;
 pub mod cache;

@@ -1,12 +1,12 @@
 //! Threads that share a core slow each other down, unless one of them is idle or waits for a lock:
 //! a waiting loop pauses, and leaves the core to the other thread.
 
-/// How long work takes while another thread of the core works too, in percent of what it takes
-/// alone. Programs gain 22 % from a second thread (AnandTech on multithreading of Zen 3, 2020, the
-/// average of its multi-threaded ones), so two take 2 / 1.22 times as long each.
+/// Duration of work while another thread of the core works too, in percent of its duration alone.
+/// Programs gain 22 % from a second thread (AnandTech on multithreading of Zen 3, 2020, the average
+/// of its multi-threaded ones), so two take 2 / 1.22 times as long each.
 pub const SHARED_PERCENT: u64 = 164;
 
-/// What each CPU does, as its neighbours on the core feel it.
+/// Whether each CPU works, as seen by the other threads of its core.
 #[derive(Clone, Debug)]
 pub struct SharedCores {
     cores: usize,
@@ -16,7 +16,7 @@ pub struct SharedCores {
 }
 
 impl SharedCores {
-    /// For so many CPUs on so many cores: CPU `c` is on core `c % cores`. All are idle.
+    /// For a number of CPUs on a number of cores: CPU `c` is on core `c % cores`. All are idle.
     pub fn new(cpus: u32, cores: u32) -> SharedCores {
         let cpus = cpus as usize;
         SharedCores { cores: cores as usize, idle: vec![true; cpus], waits: vec![(0, 0); cpus] }

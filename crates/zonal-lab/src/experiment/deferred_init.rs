@@ -1,5 +1,5 @@
-//! `deferred-init` (2019): per-CPU lists that were sized before the memory was there, and what that
-//! cost a kernel build on 256 CPUs.
+//! `deferred-init` (2019): per-CPU lists that were sized before the memory was online, and the cost
+//! for a kernel build on 256 CPUs.
 //!
 //! Two tables. The first counts the pcps by batch and high; it follows from the zones alone. The
 //! second is a build: processes that touch pages and exit, on every node's one Normal zone. With
@@ -162,7 +162,7 @@ fn compare(when: &str, simulated: &PcpCounts) -> Vec<Cell> {
         both.entry(*kind).or_default().1 = *count as f64;
     }
     let cell = |((batch, high), (known, count)): ((u32, u32), (Option<f64>, f64))| {
-        // What was not published was not there.
+        // Unpublished rows are absent.
         let row = format!("batch {batch}, high {high}");
         Cell::new(&row, &format!("pagesets {when}"), Some(known.unwrap_or(0.0)), count)
     };

@@ -1,4 +1,4 @@
-//! The published tables, each beside what the lab makes of it.
+//! The published tables, each beside the lab's figures.
 //!
 //! No file here holds a cost: costs belong to machines and to the cost model.
 

@@ -38,7 +38,7 @@ const PAIRS: u64 = 1024;
 const ROUNDS: u64 = 8;
 /// Machine sizes that are run too, unless the caller names others.
 const SIZES: [u32; 6] = [2, 8, 22, 44, 176, 512];
-/// What is run on them.
+/// The workload.
 const SIZED: [&str; 7] = ["32", "125", "32765", "u16", "ulong", "exact", "off"];
 /// Storages that came later, by the name of their row.
 const LATER: [(&str, &str); 3] =

@@ -53,7 +53,7 @@ pub const SCTP: Experiment = Experiment {
     run: |options, progress| STUDIES[2].run(&SCTP, options, progress),
 };
 
-/// What is run, and how its figures become the table's.
+/// The workload, and how its figures become the table's.
 struct Study {
     table: &'static str,
     machine: &'static str,
@@ -61,7 +61,7 @@ struct Study {
     warm_us: u64,
     run_us: u64,
     columns: &'static [Column],
-    /// What is not in it, where that may be why a cell is far off.
+    /// Known omissions that may explain cells beyond their target.
     left_out: &'static str,
 }
 
@@ -74,7 +74,7 @@ struct Column {
     points: Option<f64>,
 }
 
-/// What one row came to.
+/// Result of a row.
 struct Run {
     figures: Figures,
     /// Pages on lists after a minute of rest.
@@ -263,7 +263,7 @@ impl Study {
                 }
                 let mut cell = Cell::new(row, column.name, known, simulated);
                 cell.points = column.points;
-                // The base row is what the others stand against, and its contention sets a number.
+                // The other rows are relative to the base row, and its contention sets a number.
                 cell.calibrated = known.is_some()
                     && row == "base"
                     && (column.relative

@@ -1,4 +1,4 @@
-//! What an experiment is and what it gives: a table of published figures beside simulated ones.
+//! An experiment and its result: a table of published figures beside simulated ones.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -13,9 +13,9 @@ pub struct Cell {
     pub row: String,
     /// Its column.
     pub column: String,
-    /// What was published, if it was.
+    /// The published figure, if any.
     pub published: Option<f64>,
-    /// What the lab's machine did.
+    /// The simulated figure.
     pub simulated: f64,
     /// By how much they differ, in percent of the published figure.
     pub error_percent: Option<f64>,
@@ -30,7 +30,7 @@ pub struct Cell {
     pub points: Option<f64>,
 }
 
-/// What an experiment came to.
+/// Result of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
     /// Version of this form; it changes when readers would break.
@@ -56,12 +56,11 @@ pub struct Table {
     /// Which way they lie.
     #[serde(skip)]
     pub figures_in: FiguresIn,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// What of a table are figures of one kind, to be held against each other: a published table has
-/// them below each other, or side by side.
+/// Which figures of a table are of one kind and comparable: a column or a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FiguresIn {
     /// Each column is one.
@@ -70,7 +69,7 @@ pub enum FiguresIn {
     Rows,
 }
 
-/// How an experiment is to be run.
+/// Options of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// What random choices start from.
@@ -82,7 +81,7 @@ pub struct Options {
 /// A published table that the lab reproduces.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// What the command line calls it.
+    /// Its name on the command line.
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,

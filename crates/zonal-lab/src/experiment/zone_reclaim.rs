@@ -1,13 +1,12 @@
 //! `zone-reclaim-fsmark`, `-largedd`, `-streamwriter` (2011): programs on one node's CPUs that fill
-//! the memory with pages of files, while node reclaim is on; by what the zonelist cache does.
+//! the memory with pages of files, with node reclaim on, for each zonelist cache.
 //!
-//! Why nobody wakes the background reclaimer with the original cache: each request that finds its
-//! first zone below the low watermark reclaims 32 pages there, cache or not (LB G.5). One clean
-//! page among the inactive ones is enough, so the first zone serves nearly all, the other zones
-//! stay free, and who cannot reclaim (interrupts, huge pages) is served there. With the fix, one
-//! request that fails to make room (a huge page; a moment in which all is dirty) closes the zone to
-//! all for a second. They fill the other zones, until one that cannot reclaim finds none above its
-//! watermark.
+//! The original cache never wakes the background reclaimer: each request that finds its first zone
+//! below the low watermark reclaims 32 pages there, cache or not (LB G.5). One clean page among the
+//! inactive ones is enough, so the first zone serves nearly all, the other zones stay free, and who
+//! cannot reclaim (interrupts, huge pages) is served there. With the fix, one request that fails to
+//! make room (a huge page; a moment in which all is dirty) closes the zone to all for a second.
+//! They fill the other zones, until one that cannot reclaim finds none above its watermark.
 //!
 //! In fs_mark a third of the pages go with their inodes. Buffer heads fill the first zone's part
 //! for reclaimable objects once most of the memory is cached, and then who reclaims there, outside
@@ -62,7 +61,7 @@ const VANILLA: &str = "vanilla";
 /// Pages of the machine in one of the model.
 const SCALE: u64 = 16;
 
-/// Target of counts of pages looked at and given up.
+/// Target of counts of pages scanned and reclaimed.
 const FACTOR: f64 = 1.5;
 const ELAPSED: &str = "elapsed_s";
 /// Elapsed time by that of the first column.

@@ -25,7 +25,7 @@ pub enum MachineError {
     Text {
         /// Line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// No preset has this name.
@@ -43,7 +43,7 @@ pub enum MachineError {
         field: &'static str,
         /// Line, from 1, where there is a text.
         line: Option<usize>,
-        /// What is wrong, and what would do.
+        /// The fault, and what is valid.
         what: String,
     },
     /// A file that is no machine.
@@ -51,7 +51,7 @@ pub enum MachineError {
     File {
         /// The file.
         file: String,
-        /// What is wrong with it, and where.
+        /// The fault and its place.
         what: String,
     },
 }
@@ -164,7 +164,7 @@ fn caches(machine: &Machine) -> Result<(), MachineError> {
     Ok(())
 }
 
-/// What is nearer never takes longer, and nothing takes a millisecond.
+/// A nearer place never takes longer, and no figure reaches a millisecond.
 fn disk(machine: &Machine) -> Result<(), MachineError> {
     let Some(disk) = &machine.disk else { return Ok(()) };
     let figures = [

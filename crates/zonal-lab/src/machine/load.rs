@@ -72,8 +72,8 @@ impl Machine {
         PRESETS.iter().map(parse).collect()
     }
 
-    /// The preset of this name, or one of another size: `NAME@CPUS`, or `NAME@CPUS/NODES` with so
-    /// many sockets of one node each.
+    /// The preset of this name, or one of another size: `NAME@CPUS`, or `NAME@CPUS/NODES` with
+    /// `NODES` sockets of one node each.
     ///
     /// # Errors
     /// [`MachineError::Unknown`] with the names there are, or a size that cannot be.

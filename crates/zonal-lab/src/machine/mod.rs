@@ -26,7 +26,7 @@ pub use self::check::MachineError;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// What the command line calls it.
+    /// Its name on the command line.
     pub name: String,
     /// One line about it.
     #[serde(default)]
@@ -41,7 +41,7 @@ pub struct Machine {
     /// Hardware threads of each core, which share its L1 and L2.
     #[serde(default = "one")]
     pub threads_per_core: u32,
-    /// CPUs that are there but offline: the last ones.
+    /// Offline CPUs: the last ones.
     #[serde(default, skip_serializing_if = "is_none")]
     pub offline_cpus: u32,
     /// Clock under load, in GHz. All costs are in cycles of it.
@@ -112,7 +112,7 @@ pub struct Caches {
     pub llc_victims: bool,
 }
 
-/// How pages' contents come. What is left out is as for lines that all cores want.
+/// How pages' contents come. Missing values are those of lines under contention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContentCosts {
@@ -122,7 +122,7 @@ pub struct ContentCosts {
     /// Gigabytes (10^9 bytes) a second that the memory of a node delivers; without it no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gb_s: Option<f64>,
-    /// Cycles until a line has come from the last-level cache while nobody else wants it.
+    /// Cycles until a line has come from the last-level cache, without contention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llc: Option<u64>,
     /// From another core under the same last-level cache.
@@ -136,8 +136,8 @@ pub struct ContentCosts {
     pub remote: Option<u64>,
 }
 
-/// Cycles until a line has come, by where it is. One column for each place is all there is: what
-/// is nearer never takes longer.
+/// Cycles until a line has come, by where it is. One column for each place; a nearer place never
+/// takes longer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LineCosts {
@@ -157,7 +157,7 @@ pub struct LineCosts {
     pub dram: u64,
     /// In memory of another node.
     pub dram_remote: u64,
-    /// How long the line's home serves one request for it; the next one waits.
+    /// How long the line's home serves one request; the next one waits.
     pub serve: u64,
     /// A locked read-modify-write of a line that the core has already.
     pub locked: u64,
@@ -218,7 +218,7 @@ pub struct DiskCosts {
     pub request_kib: u64,
     /// Microseconds that it waits behind a read for the next one, before it writes.
     pub idle_us: u64,
-    /// What a read of a file fetches, in KiB.
+    /// Read-ahead of a file, in KiB.
     pub readahead_kib: u64,
 }
 

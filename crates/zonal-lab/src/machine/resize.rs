@@ -18,7 +18,7 @@ use super::check::{CPUS_MAX, check};
 use super::{Machine, MachineError};
 
 impl Machine {
-    /// This machine with so many CPUs.
+    /// This machine with another number of CPUs.
     ///
     /// # Errors
     /// [`MachineError::Field`] if no machine has that many.
@@ -34,7 +34,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// This machine with so many CPUs on so many sockets of one node each.
+    /// This machine with a number of CPUs on a number of sockets of one node each.
     ///
     /// # Errors
     /// [`MachineError::Field`] if the CPUs cannot be shared out evenly.

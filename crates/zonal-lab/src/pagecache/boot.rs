@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::records::Records;
 use crate::sim::{Described, zones};
 
-/// What a run is made of, besides its load.
+/// Parameters of a run, besides its load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     /// The machine; it has a disk.
@@ -94,8 +94,8 @@ fn min_free_kbytes(policy: &Policy, zones: &[ZoneSpec]) -> Option<u32> {
     }
 }
 
-/// Zones with so many times fewer pages. The DMA zone, which is smaller than a block of the largest
-/// order then, goes to the zone behind it.
+/// Zones scaled down. The DMA zone, then smaller than a block of the largest order, joins the next
+/// zone.
 fn scaled(zones: &[ZoneSpec], scale: u64) -> Vec<ZoneSpec> {
     let (mut scaled, mut start, mut carried) = (Vec::new(), 0, 0);
     for zone in zones {

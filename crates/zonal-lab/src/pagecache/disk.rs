@@ -40,9 +40,9 @@ pub struct Disk {
     scale: u64,
     reads: VecDeque<Transfer>,
     writes: VecDeque<Transfer>,
-    /// What it does, and until when.
+    /// Its current request, and when that ends.
     current: Option<(Transfer, u64)>,
-    /// The page of a file behind the last one that went by.
+    /// The page after the last one read or written.
     head: (u32, u32),
     free_at_ns: u64,
     /// Until when it waits for another read, behind one.
@@ -92,7 +92,7 @@ impl Disk {
         (self.costs.readahead_kib / PAGE_KIB / self.scale).max(1) as u32
     }
 
-    /// One page from somewhere else, with nobody else at the disk.
+    /// One page from elsewhere, on an idle disk.
     pub fn lone_page_ns(&self) -> u64 {
         self.costs.seek_us * US_NS + PAGE_KIB * S_NS / (self.costs.mib_s * MIB_KIB)
     }
@@ -147,12 +147,12 @@ impl Disk {
             self.idles_until_ns = Some(at + self.costs.idle_us * US_NS);
         }
         self.start();
-        // LB H: and is so until it has shrunk to 13/16.
+        // LB H: stays congested until it has shrunk to 13/16.
         self.congested &= self.writes.len() as u64 >= self.costs.requests * 13 / 16;
         Some(done)
     }
 
-    /// Whether its queue is so long that who need not wait for it should not add to it.
+    /// Whether its queue is congested: callers that need not wait should not add to it.
     pub fn is_congested(&self) -> bool {
         self.congested
     }

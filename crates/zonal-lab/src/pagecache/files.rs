@@ -1,4 +1,4 @@
-//! What a load can do with files.
+//! Operations of a load on files.
 
 use zonal_core::gfp::Gfp;
 use zonal_core::platform::Platform;
@@ -31,7 +31,7 @@ impl CacheMachine<'_, '_> {
         file
     }
 
-    /// A page of a file is there now; it has a head.
+    /// A page of a file is cached now; it has a buffer head.
     fn add_head(&mut self) {
         let platform = self.allocator.platform();
         let model = platform.model();
@@ -117,9 +117,8 @@ impl CacheMachine<'_, '_> {
         Err(Until::Read(read))
     }
 
-    /// Deletes a file of which nothing is being written. A block of its map came with the first
-    /// page that it covers: where that one is not cached any more, the block is not either, and is
-    /// read first.
+    /// Deletes a file without pages under write-back. A block of its map came with the first page
+    /// that it covers: where that page is not cached, nor is the block, which is then read first.
     pub fn delete(&mut self, file: u32) {
         let platform = self.allocator.platform();
         let mut model = platform.model();

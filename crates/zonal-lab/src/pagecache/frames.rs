@@ -1,4 +1,4 @@
-//! What the model knows of each page frame, and lists of frames.
+//! The model's record of each page frame, and lists of frames.
 
 /// No frame.
 const NONE: u32 = u32::MAX;
@@ -32,9 +32,9 @@ pub enum Flag {
     Mapped = 16,
     /// Used by a read or a write (`PG_referenced`).
     Referenced = 32,
-    /// Used through its mapping since somebody looked.
+    /// Used through its mapping since the last look.
     Young = 64,
-    /// To be given up as soon as it is written (`PG_reclaim`).
+    /// Reclaimed as soon as it is written (`PG_reclaim`).
     Rotate = 128,
 }
 
@@ -82,7 +82,7 @@ impl Frames {
         &mut self.0[at as usize]
     }
 
-    /// It holds this page of a file now, and nothing is true of it.
+    /// Sets the page of a file that it holds, and clears its flags.
     pub fn own(&mut self, at: u32, file: u32, index: u32) -> &mut Frame {
         let frame = self.of(at);
         (frame.file, frame.index, frame.flags) = (file, index, 0);

@@ -1,5 +1,5 @@
-//! fs_mark: threads that create files of one size, one after the other. Every so many files a speed
-//! is reported.
+//! fs_mark: threads that create files of one size, one after the other. A speed is reported after
+//! each round of files.
 
 use super::machine::{CacheMachine, Load, Turn};
 
@@ -29,10 +29,9 @@ pub struct FsMark {
 impl FsMark {
     /// Taken for that of 2011: 35 rounds (`-L`) of 24 threads (`-t`) with 208 files (`-n`) of 512
     /// KiB (`-s`), none synchronised. The published table does not name these four; they are
-    /// recalled from what came with it, and what speaks for them is that all data are 98.5 percent
-    /// of the pages written in the first column. What the file system writes besides comes from
-    /// there; `create_us` is an estimate. Huge pages are asked for as `khugepaged` does, every
-    /// 10 s.
+    /// recalled from its announcement; all data are 98.5 percent of the pages written in the first
+    /// column. What the file system writes besides comes from there; `create_us` is an estimate.
+    /// Huge pages are asked for as `khugepaged` does, every 10 s.
     pub const PUBLISHED: FsMark = FsMark {
         threads: 24,
         reports: 35,

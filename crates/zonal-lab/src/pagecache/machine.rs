@@ -22,8 +22,8 @@ use crate::units::hex;
 /// Who makes all of them waits an eighth earlier, others by their part of it (`task_dirty_limit`).
 const DIRTY_TASK_PERMILLE: u64 = DIRTY_PERMILLE / 8;
 /// A thread that would make more dirty than that sleeps for one tick, and for twice as long each
-/// time it finds nothing better, up to [`CONGESTION_WAIT_NS`] (`balance_dirty_pages` up to 3.1).
-/// Nobody wakes it. 250 Hz are an estimate; the announcement does not name them.
+/// time it finds nothing better, up to [`CONGESTION_WAIT_NS`] (`balance_dirty_pages` up to 3.1). No
+/// event wakes it. 250 Hz is an estimate; the announcement does not name them.
 const NAP_NS: u64 = 4_000_000;
 /// The same before the flusher begins (`vm.dirty_background_ratio`).
 const BACKGROUND_PERMILLE: u64 = 100;
@@ -33,12 +33,13 @@ const FLUSH_EVERY_NS: u64 = 5_000_000_000;
 const EXPIRED_NS: u64 = 30_000_000_000;
 /// Pages of one file that it writes before the next one's turn (`MAX_WRITEBACK_PAGES`).
 const WRITE_CHUNK: u64 = 1024;
-/// Percent of the memory that kernel and daemons hold for good, struct pages too: an estimate.
+/// Percent of the memory that kernel and daemons hold permanently, struct pages included: an
+/// estimate.
 const RESIDENT_PERCENT: u64 = 4;
 /// Thousandths of the memory with pages of programs' files, used more than once since boot: an
 /// estimate, about 60 MB on a machine of 12 GiB. What programs have mapped is in the other part.
 const PROGRAMS_PERMILLE: u64 = 5;
-/// What a refused request waits before the next try.
+/// Pause of a refused request before the next try.
 const REFUSED_NS: u64 = 10_000_000;
 /// Requests for each page that is taken for them: a request to a disk is an object of about 400
 /// bytes (`struct request`, its list of pages beside it), so a page holds ten. An estimate.
@@ -46,7 +47,7 @@ const INTERRUPTS_PER_PAGE: u64 = 10;
 /// Order of a huge page.
 const HUGE_ORDER: u32 = 9;
 
-/// What a thread does after a step.
+/// The next action of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// It goes on.
@@ -57,10 +58,10 @@ pub enum Turn {
     Done,
 }
 
-/// What a thread waits for.
+/// Event that a thread waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
-    /// So many nanoseconds on the clock.
+    /// A time on the clock, in nanoseconds.
     Time(u64),
     /// A read.
     Read(u64),
@@ -84,11 +85,11 @@ pub trait Load {
     fn huge_every_ns(&self) -> u64;
     /// The next step of one of them, which is at most a page.
     fn step(&mut self, machine: &mut CacheMachine<'_, '_>, thread: u32) -> Turn;
-    /// Figures of its own, when it is done.
+    /// Its figures, when it is done.
     fn figures(&self) -> Vec<(&'static str, f64)>;
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     /// By the names of the published tables, at the size of the machine.
@@ -118,7 +119,7 @@ enum Role {
 struct Thread {
     role: Role,
     cpu: u32,
-    /// What it waits for.
+    /// Event that it waits for.
     until: Option<Until>,
     /// Turns before this one were cancelled.
     turn: u64,
@@ -143,7 +144,7 @@ pub struct CacheMachine<'w, 'a> {
     huge: Option<Pfn>,
     resident: Vec<Pfn>,
     refused: u64,
-    /// Node reclaim that goes on until then: nobody else begins there.
+    /// Node reclaim runs until then: no other begins there.
     tries: Vec<(u64, Reclaiming<'a>)>,
     /// Threads of the load.
     writers: u64,
@@ -188,8 +189,9 @@ impl<'w, 'a> CacheMachine<'w, 'a> {
         self.allocator.platform().pass_ns(us * 1000);
     }
 
-    /// What a thread that makes pages dirty has to wait for first. Each sleeps for itself: threads
-    /// that went on together would ask for pages at one moment, and all but one find the zone busy.
+    /// Event that a thread waits for before it makes pages dirty. Each sleeps separately: threads
+    /// that woke together would request pages at one moment, and all but one would find the zone
+    /// busy.
     pub fn throttle(&mut self) -> Option<Until> {
         let throttled = self.is_throttled(&self.allocator.platform().model());
         let now_ns = self.now_ns();
@@ -214,7 +216,7 @@ impl<'w, 'a> CacheMachine<'w, 'a> {
         self.allocator.free(block, order).expect("the world frees what it was given");
     }
 
-    /// Whether there is so much dirty that the load's threads, which make it in equal parts, wait.
+    /// Whether so many pages are dirty that the load's threads, which dirty equal parts, wait.
     fn is_throttled(&self, model: &Model) -> bool {
         let own = DIRTY_TASK_PERMILLE / self.writers.max(1);
         model.dirty + model.writeback() > self.may_be_dirty(model, DIRTY_PERMILLE - own)
@@ -295,7 +297,7 @@ impl<'w, 'a> CacheMachine<'w, 'a> {
         }
     }
 
-    /// Whoever waits for what has come goes on.
+    /// Wakes the threads whose event has come.
     fn wake_ready(&mut self, now_ns: u64) {
         let platform = self.allocator.platform();
         let mut model = platform.model();
@@ -364,7 +366,7 @@ impl<'w, 'a> CacheMachine<'w, 'a> {
         let platform = self.allocator.platform();
         let reclaimer = &mut self.background[at];
         let node = reclaimer.node();
-        // What it was woken for it takes now.
+        // Takes its request now.
         platform.was_woken(node);
         platform.takes_nap();
         let next = self.allocator.background_step(reclaimer);
@@ -408,7 +410,7 @@ impl<'w, 'a> CacheMachine<'w, 'a> {
         Turn::Wait(Until::Time(self.now_ns() + every_ns))
     }
 
-    /// What is there before the load: the kernel, daemons, and files that programs use.
+    /// Memory in use before the load: the kernel, daemons, and files that programs use.
     fn boot(&mut self) {
         let platform = self.allocator.platform();
         platform.charge(false);

@@ -19,10 +19,10 @@
 //! | `fsmark`, `largedd`, `streamwriter` | the three loads of 2011 |
 //!
 //! # Scale
-//! A page of the model stands for [`CacheMachine::scale`] pages of the machine: memory, files,
-//! requests to the disk and reads ahead have so many times fewer pages, and each takes so many
-//! times as long. Times, numbers of files, requests and seeks are those of the machine. Counts of
-//! pages are multiplied when they are reported. Passes still look at 32 pages of a list at a time.
+//! A page of the model stands for [`CacheMachine::scale`] pages of the machine: memory, files, disk
+//! requests and read-ahead have that many times fewer pages, and each takes that many times as
+//! long. Times, numbers of files, requests and seeks are those of the machine. Counts of pages are
+//! multiplied when they are reported. Passes still look at 32 pages of a list at a time.
 
 mod boot;
 mod disk;

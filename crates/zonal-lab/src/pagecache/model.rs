@@ -32,7 +32,7 @@ pub struct Lists {
     pub inactive: List,
     /// Pages used lately.
     pub active: List,
-    /// Pages looked at since one was given up.
+    /// Pages scanned since one was reclaimed.
     pub fruitless: u64,
     /// The background reclaimer found nothing for long (LB G.3, up to 4.7).
     pub given_up: bool,
@@ -43,7 +43,7 @@ pub struct Lists {
 pub struct FileState {
     /// Its frames, by place.
     pub pages: Vec<u32>,
-    /// Places that became dirty, in that order; some are not any more.
+    /// Places that became dirty, in that order; some have been cleaned since.
     dirty: VecDeque<u32>,
     /// Since when it is on the list of dirty files.
     since_ns: u64,
@@ -89,7 +89,7 @@ pub struct Model {
     pub kicked: u64,
     /// What went through.
     pub traffic: Traffic,
-    /// Pages given up with their files.
+    /// Pages reclaimed with their files.
     pub stolen: u64,
     /// Pages that reclaim sent to the disk (`nr_vmscan_write`).
     pub vmscan_writes: u64,
@@ -97,7 +97,7 @@ pub struct Model {
     reading: HashSet<u64>,
     /// Requests that were done, for the interrupts they make.
     pub interrupts: u64,
-    /// Something that somebody may wait for has happened.
+    /// An event that threads may wait for has happened.
     pub progress: bool,
     /// What is reclaimed as one: the lists' rules are those of the same kernels.
     unit: ReclaimUnit,
@@ -140,7 +140,7 @@ impl Model {
         self.sizes.iter().map(|sizes| sizes.listed[0] + sizes.listed[1]).sum()
     }
 
-    /// A new file, without pages; the file system writes so many pages of the machine besides.
+    /// A new file, without pages, and the pages of the machine that the file system writes for it.
     pub fn create(&mut self, extra: u64) -> u32 {
         self.files.push(FileState { extra, ..FileState::default() });
         self.files.len() as u32 - 1
@@ -163,7 +163,7 @@ impl Model {
         self.put(at, false);
     }
 
-    /// The page is given up: its frame is free to go.
+    /// Reclaims the page: its frame may be freed.
     pub fn remove(&mut self, at: u32) {
         self.take_off(at);
         let frame = self.frames.of(at);
@@ -182,8 +182,8 @@ impl Model {
         (lists.fruitless, lists.given_up) = (0, false);
     }
 
-    /// Objects of files are given up (LB H.7), and with a file the pages that are cached of it
-    /// (`pginodesteal`). Returns how many objects, and the frames of theirs and of files' pages.
+    /// Reclaims objects of files (LB H.7), and with a file its cached pages (`pginodesteal`).
+    /// Returns how many objects, and the frames of theirs and of files' pages.
     pub fn prune(&mut self, priority: u32) -> (u64, Vec<u32>, Vec<u32>) {
         let Model { slab, files, .. } = self;
         let pruned = slab.shrink(priority, |file| files[file as usize].unwritten == 0);
@@ -231,8 +231,8 @@ impl Model {
         }
     }
 
-    /// Whether pages that are not written yet wait on the active list, out of the way of reclaim,
-    /// until they are (since 4.11); before, they go round in the inactive one.
+    /// Whether pages under write-back wait on the active list (since 4.11); before, they rotate on
+    /// the inactive one.
     pub fn moves_unwritten(&self) -> bool {
         self.unit == ReclaimUnit::Node
     }
@@ -338,7 +338,7 @@ impl Model {
         sent
     }
 
-    /// Sends one page to the disk. `false`: it is not dirty, or already on its way.
+    /// Sends one page to the disk. `false`: it is clean, or already under write-back.
     pub fn start_write(&mut self, at: u32, now_ns: u64) -> bool {
         let frame = self.frames.of(at);
         if !frame.has(Flag::Dirty) || frame.has(Flag::Writeback) {
@@ -371,7 +371,7 @@ impl Model {
         self.reading.contains(&read)
     }
 
-    /// What the disk has done by now has come.
+    /// Completes the disk's requests that are done by now.
     pub fn advance(&mut self, now_ns: u64) {
         while let Some(done) = self.disk.next_done(now_ns) {
             self.progress = true;
@@ -440,7 +440,7 @@ mod tests {
     use super::*;
     use crate::machine::Machine;
 
-    /// One zone of 64 frames, the first so many of which hold pages of a file.
+    /// One zone of 64 frames, the first of which hold pages of a file.
     fn model(unit: ReclaimUnit, scale: u64, pages: u32) -> Model {
         let disk = Machine::named("westmere-2011-24").unwrap().disk.unwrap();
         let mut model = Model::new(&[64], (unit, vec![0]), Disk::new(disk, scale, 1), scale);

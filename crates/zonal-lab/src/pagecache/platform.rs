@@ -1,4 +1,4 @@
-//! The core's home with a page cache: the virtual machine, and who takes memory back on it.
+//! The core's platform with a page cache: the virtual machine and its reclaim.
 //!
 //! The core decides who reclaims which zone, when and how hard. Here is what a pass over the lists
 //! finds, by the rules of the kernels of 2011 (LB H): what is dirty, being written, or mapped where
@@ -26,16 +26,16 @@ use crate::platform::VirtualPlatform;
 const PATIENCE: u32 = 2;
 /// Longest wait for the disk: a tenth of a second.
 pub const CONGESTION_WAIT_NS: u64 = 100_000_000;
-/// A wait of a request for others, where nobody says how long.
+/// Default wait of a request for others.
 const RELAX_NS: u64 = 1_000_000;
-/// Looks at every page, times this many, without one given up: the zone has none (LB G.3).
+/// A zone is exhausted after this many fruitless scans of all its pages (LB G.3).
 const FRUITLESS_TIMES: u64 = 6;
 
-/// Thousandths of the memory that files may use which may be dirty before whoever makes more waits:
-/// `vm.dirty_ratio`, 20 percent.
+/// Thousandths of the memory for files that may be dirty before writers wait: `vm.dirty_ratio`, 20
+/// percent.
 pub const DIRTY_PERMILLE: u64 = 200;
 
-/// The allocator of this home.
+/// The allocator on this platform.
 pub type CacheAllocator<'a> = Allocator<'a, CachePlatform<'a>>;
 
 /// The platform.
@@ -103,13 +103,13 @@ impl<'a> CachePlatform<'a> {
         self.inner.charge(charges);
     }
 
-    /// The CPU whose turn it is works on so many pages of the model, each so long for each page of
-    /// the machine that it stands for.
+    /// The running CPU works on pages of the model, with a time for each page of the machine that
+    /// they stand for.
     pub fn work_on_pages(&self, pages: u64, ns_each: u64) {
         self.pass_ns(pages * self.scale * ns_each);
     }
 
-    /// Time goes by for the CPU whose turn it is.
+    /// Advances the running CPU's clock.
     pub fn pass_ns(&self, ns: u64) {
         self.inner.work((ns as f64 * self.ghz) as u64);
     }
@@ -132,12 +132,12 @@ impl<'a> CachePlatform<'a> {
         }
     }
 
-    /// Whether the pass that was made waits for the disk behind it.
+    /// Whether the last pass waits for the disk afterwards.
     pub fn takes_nap(&self) -> bool {
         self.naps.swap(false, Relaxed)
     }
 
-    /// Frees these frames, and those of heads that nobody needs then.
+    /// Frees these frames, and those of heads no longer needed.
     pub fn give_back(&self, frames: &[u32]) {
         let Some(allocator) = self.allocator.get().and_then(Weak::upgrade) else { return };
         let mut model = self.model();
@@ -218,8 +218,8 @@ impl<'a> CachePlatform<'a> {
         self.work_on_pages(moved, LOOK_PAGE_NS);
     }
 
-    /// One pass over the objects. Returns those given up, and the pages.
-    /// A file system's objects are left alone by who may be in the file system itself.
+    /// One pass over the objects. Returns the reclaimed ones, and the pages. A file system's
+    /// objects are left alone by who may be in the file system itself.
     fn shrink_objects(&self, pass: &Pass, priority: u32) -> (u64, u64) {
         if !pass.gfp.contains(Gfp::FS) {
             return (0, 0);
@@ -237,8 +237,8 @@ impl<'a> CachePlatform<'a> {
         (objects, pages.len() as u64)
     }
 
-    /// What a pass does behind its lists (LB H.4): it asks for what is dirty to be written, and
-    /// where it has become hard it waits for the disk, as kernels did in 2011.
+    /// The end of a pass (LB H.4): it starts write-back of dirty pages, and at low priorities waits
+    /// for the disk, as kernels did in 2011.
     fn throttle(&self, pass: &Pass, came: Shrunk) {
         let mut model = self.model();
         if pass.by == By::Background {
@@ -285,7 +285,7 @@ enum Verdict {
     Activate,
 }
 
-/// LB H.6: whether the oldest inactive page is given up.
+/// LB H.6: whether the oldest inactive page is reclaimed.
 fn look_at(model: &mut Model, at: u32, pass: &Pass, now_ns: u64) -> Verdict {
     let frame = model.frames.of(at);
     if frame.has(Flag::Reading) || (frame.has(Flag::Mapped) && !pass.may_unmap) {
@@ -300,7 +300,7 @@ fn look_at(model: &mut Model, at: u32, pass: &Pass, now_ns: u64) -> Verdict {
     }
     model.unmap(at);
     if model.frames.get(at).has(Flag::Dirty) {
-        // Only the background reclaimer writes, and node reclaim that was told to.
+        // Only the background reclaimer writes, and node reclaim if its mode allows it.
         if pass.may_write && pass.by != By::Direct {
             model.frames.of(at).set(Flag::Rotate);
             model.vmscan_writes += u64::from(model.start_write(at, now_ns));
@@ -432,7 +432,7 @@ impl Platform for CachePlatform<'_> {
     fn cost(&self, step: Step) {
         let before = self.inner.clock();
         self.inner.cost(step);
-        // A page of the model stands for so many of the machine.
+        // A page of the model stands for `scale` pages of the machine.
         self.inner.work((self.inner.clock() - before) * (self.scale - 1));
     }
 }

@@ -1,9 +1,9 @@
 //! Objects of a file system, packed into pages.
 //!
-//! Names and inodes are given up oldest first, when reclaim asks, and with an inode go the pages
-//! that are cached of its file (`pginodesteal`). An inode with something unwritten cannot go.
+//! Reclaim takes names and inodes, oldest first, and with an inode the cached pages of its file
+//! (`pginodesteal`). An inode with something unwritten cannot go.
 //!
-//! Heads (what block layer and index keep of each cached page) nobody can be asked for: they go
+//! Heads (the block layer's and the index's records of cached pages) cannot be reclaimed: they go
 //! with their pages. They are counted as reclaimable all the same, and so it is they that take a
 //! zone over the limit from which on node reclaim asks for objects (LB G.2, G.3).
 
@@ -31,16 +31,16 @@ struct SlabPage {
     /// Whose they are, oldest first.
     files: VecDeque<u32>,
     objects: u64,
-    /// Looks until all of them are given up.
+    /// Scans until all of them are reclaimed.
     looks: u64,
 }
 
-/// What a pass gave up.
+/// Objects that a pass reclaimed.
 #[derive(Debug, Default)]
 pub struct Pruned {
     /// Objects.
     pub objects: u64,
-    /// Files that nothing is known of any more.
+    /// Files without objects.
     pub files: Vec<u32>,
     /// Pages of objects.
     pub pages: Vec<u32>,
@@ -50,8 +50,8 @@ pub struct Pruned {
 #[derive(Debug)]
 pub struct Slab {
     pages: VecDeque<SlabPage>,
-    /// Pages with heads of cached pages, oldest first. Nobody can be asked for them: they go when
-    /// their cached pages do.
+    /// Pages with heads of cached pages, oldest first. Not reclaimable: they go with their cached
+    /// pages.
     heads: VecDeque<u32>,
     objects: u64,
     per_page: u64,
@@ -102,7 +102,7 @@ impl Slab {
         self.pages.push_back(SlabPage { frame, files: VecDeque::new(), objects: 0, looks: 0 });
     }
 
-    /// Whether so many cached pages need another page for their heads.
+    /// Whether this number of cached pages needs another page for its heads.
     pub fn lacks_head(&self, cached: u64) -> bool {
         (self.heads.len() as u64) * HEADS_PER_PAGE < cached
     }
@@ -113,7 +113,7 @@ impl Slab {
         self.heads.push_back(frame);
     }
 
-    /// A page of heads that so many cached pages do not need.
+    /// A page of heads that this number of cached pages does not need.
     pub fn spare_head(&mut self, cached: u64) -> Option<u32> {
         let spare = (self.heads.len() as u64) > cached.div_ceil(HEADS_PER_PAGE);
         if spare { self.heads.pop_front() } else { None }
@@ -198,7 +198,7 @@ impl Slab {
 mod tests {
     use super::*;
 
-    /// So many files, each page of objects given when it is missing.
+    /// Makes files, with a page of objects whenever one is missing.
     fn slab_of(files: u32, unit: ReclaimUnit) -> Slab {
         let mut slab = Slab::new(1, unit, 1);
         for file in 0..files {

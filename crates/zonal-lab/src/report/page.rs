@@ -50,7 +50,7 @@ pub(super) fn marked(
     names: &[&str],
     rows: impl Iterator<Item = Vec<String>>,
 ) -> String {
-    // Names may break behind their underscores.
+    // Names may break after their underscores.
     let name = |name: &&str| format!("<th>{}</th>", escape(name).replace('_', "_<wbr>"));
     let head: String = names.iter().map(name).collect();
     let cells = |row: Vec<String>| -> String {

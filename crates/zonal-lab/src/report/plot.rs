@@ -21,7 +21,7 @@ const INK: RGBColor = RGBColor(34, 34, 34);
 const QUIET: RGBColor = RGBColor(102, 102, 102);
 const RULE: RGBColor = RGBColor(221, 221, 221);
 const SIMULATED: RGBColor = RGBColor(200, 100, 60);
-/// Colours that follow the page's, and what they are called there.
+/// Colours that follow the page's, and their names there.
 const THEMED: [(RGBColor, &str); 4] =
     [(INK, "ink"), (QUIET, "quiet"), (RULE, "rule"), (SIMULATED, "bar")];
 /// Colours of lines that can be told apart, also by most who see some colours alike (P. Tol's
@@ -39,7 +39,7 @@ const COLOURS: [RGBColor; 7] = [
 /// Lines over the same places.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
-    /// What is shown.
+    /// The curves shown.
     pub title: String,
     /// Its unit, beside the vertical axis.
     pub y: String,
@@ -54,7 +54,7 @@ pub(super) struct Lines {
 /// A line: at each place its values, if there are any.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its values, several where several seeds were run.
     pub values: Vec<Vec<f64>>,
@@ -84,7 +84,7 @@ pub(super) fn lines(lines: &Lines) -> String {
     figure(&lines.title, drawn.map(|()| svg), &legend)
 }
 
-/// The style of plots: what they draw in the colours of the day follows those of the page.
+/// The style of plots: colours follow the page's light or dark ones.
 pub(super) fn style() -> String {
     let rules = |(colour, name)| {
         let colour = web(colour);
@@ -274,7 +274,7 @@ fn tick(value: f64) -> String {
 mod tests {
     use super::*;
 
-    /// What is drawn in a colour, in `<tag … fill=… stroke=…>`.
+    /// The elements of a colour, in `<tag … fill=… stroke=…>`.
     fn colours(plot: &str) -> impl Iterator<Item = &str> {
         plot.match_indices("=\"#").filter_map(|(at, _)| plot.get(at + 2..at + 9))
     }

@@ -1,4 +1,4 @@
-//! A virtual machine with all its memory online: what a program can do on it.
+//! A virtual machine with all its memory online, and the operations of a program on it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,7 +40,7 @@ pub struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    /// A machine that has booted; each CPU's statistics are refreshed at a time of its own.
+    /// A booted machine; CPUs refresh their statistics at different times.
     pub(super) fn new(
         allocator: Allocator<'a, VirtualPlatform>,
         machine: &'a Machine,

@@ -1,4 +1,4 @@
-//! What a run came to.
+//! Results of a run.
 
 use crate::platform::{Happened, Spent};
 
@@ -13,10 +13,10 @@ pub struct Count {
     pub refused: u64,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// What was asked for.
+    /// The plan of the run.
     pub count: Count,
     /// Cycles that all steps took that began in it.
     pub cycles: u64,

@@ -95,7 +95,7 @@ impl Lab<'_> {
         Outcome { count, cycles, busy, elapsed: last - first, spent, happened, hash }
     }
 
-    /// One step of one CPU: the cycles it took, and what comes next.
+    /// One step of one CPU: its cycles, and the next action.
     fn step(&mut self, program: &mut dyn Program, cpu: u32, clock: u64) -> (u64, Turn) {
         let platform = self.allocator.platform();
         platform.turn(cpu, clock);

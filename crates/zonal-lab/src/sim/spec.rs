@@ -1,4 +1,4 @@
-//! What a run is made of, and the machine at its start.
+//! Parameters of a run, and the machine at its start.
 
 use zonal_core::alloc::Allocator;
 use zonal_core::machine::{self as core_machine, Layout, ZoneSpec};
@@ -17,7 +17,7 @@ const DMA_END: u64 = 4096;
 /// Page frames below 4 GiB.
 const DMA32_END: u64 = 1 << 20;
 
-/// What a run is made of. Its printed form is the whole of it.
+/// Parameters of a run. Its printed form is the whole of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// The machine.
@@ -28,7 +28,7 @@ pub struct Spec {
     pub seed: u64,
 }
 
-/// What the core is told of a machine.
+/// The machine as the core sees it.
 #[derive(Debug)]
 pub(crate) struct Described {
     distances: Vec<u8>,

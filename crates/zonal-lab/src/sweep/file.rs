@@ -31,7 +31,7 @@ const BEFORE: [&str; 12] = [
 const KEY_COLUMNS: usize = 9;
 const POINT: usize = 9;
 const CPUS: usize = 10;
-/// Columns behind the figures.
+/// Columns after the figures.
 const AFTER: [&str; 2] = ["result_hash", "command"];
 
 /// Names of the columns.
@@ -118,7 +118,7 @@ fn wrong(path: &Path, what: &dyn std::fmt::Display) -> LabError {
 }
 
 fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> LabError {
-    wrong(path, &format!("cannot be written: {error}; expected a file in a folder that is there"))
+    wrong(path, &format!("cannot be written: {error}; expected a file in an existing folder"))
 }
 
 /// Rows of the file by their key; none if there is no file. Half a line at the end is the run that
@@ -190,7 +190,7 @@ fn line(row: &Row) -> Result<Vec<u8>, csv::Error> {
     line.into_inner().map_err(|error| csv::Error::from(error.into_error()))
 }
 
-/// Writes the whole file anew beside itself, then puts it in its place.
+/// Writes a new file beside the old one, then replaces it.
 pub(super) fn rewrite<'a>(
     path: &Path,
     rows: impl Iterator<Item = &'a Row>,

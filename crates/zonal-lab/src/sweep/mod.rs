@@ -31,11 +31,11 @@ pub struct Done {
 }
 
 impl Sweep {
-    /// Makes the runs that are not in the file at `path` yet on `threads` threads, then writes the
-    /// file anew in the order of the points. `progress` hears of each row, found or made.
+    /// Makes the runs that are not in the file at `path` yet on `threads` threads, then rewrites
+    /// the file in the order of the points. `progress` hears of each row, found or made.
     ///
     /// # Errors
-    /// A file that is none of a sweep or cannot be written, or a run that cannot be.
+    /// The file is not of a sweep or cannot be written, or a run is invalid.
     pub fn run(
         &self,
         path: &Path,
@@ -169,7 +169,7 @@ mod tests {
         std::fs::write(folder.path().join("b.csv"), torn).unwrap();
         let ((_, done), resumed) = run(&over, "b.csv", 2);
         assert_eq!((done, &resumed), (Done { made: 2, found: 2 }, &whole));
-        // A larger sweep keeps what the smaller one did, a smaller one keeps the rest.
+        // A larger sweep reuses the runs of a smaller one, and a smaller one keeps the rest.
         let ((rows, done), _) = run(&["cpus=2,4,8", "policy=zonal,linux-6.6"], "b.csv", 2);
         assert_eq!((rows.len(), done), (6, Done { made: 2, found: 4 }));
         let ((rows, done), all) = run(&["cpus=8", "policy=zonal"], "b.csv", 1);

@@ -7,7 +7,7 @@ use crate::run::Plan;
 /// Most runs of one sweep.
 pub const POINTS_MAX: usize = 1_000_000;
 
-/// One thing that is varied.
+/// An axis of a sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// What [`Recipe::set`] knows it by.
@@ -30,7 +30,7 @@ pub struct Point {
 /// Every run of a sweep.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// What is varied.
+    /// The varied setting.
     pub axes: Vec<Axis>,
     /// Every combination, the last axis changing fastest.
     pub points: Vec<Point>,

@@ -10,7 +10,7 @@ use crate::sim::{Program, Turn};
 
 pub(super) const KIND: Kind = Kind {
     name: "burst",
-    about: "every CPU allocates and writes so many blocks, then frees them, over and over",
+    about: "every CPU allocates and writes `hold` blocks, then frees them, over and over",
     params: &[
         Param {
             name: "hold",
@@ -44,7 +44,7 @@ struct Held {
 }
 
 impl Burst {
-    /// For `cpus` CPUs, each of which holds up to `hold` blocks and writes so many lines of each.
+    /// For `cpus` CPUs, each of which holds up to `hold` blocks and writes `lines` lines of each.
     pub fn new(cpus: u32, hold: usize, order: Order, lines: u64) -> Burst {
         Burst { cpus: vec![Held::default(); cpus as usize], hold, order, lines }
     }
@@ -59,7 +59,7 @@ impl Program for Burst {
                     lab.touch(block, self.order, self.lines, Access::Write);
                     held.blocks.push(block);
                 }
-                // A refused request ends the round: what is held is freed.
+                // A refused request ends the round: its blocks are freed.
                 None => held.freed = usize::from(free(lab, held, self.order)),
             }
         } else {

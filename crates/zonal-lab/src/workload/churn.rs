@@ -1,5 +1,5 @@
-//! Every CPU holds about so many blocks and, at random, frees one of them or allocates another:
-//! what a cache does to memory.
+//! Every CPU holds about `hold` blocks and, at random, frees one of them or allocates another, like
+//! a cache.
 
 use zonal_core::types::{Order, Pfn};
 
@@ -36,7 +36,7 @@ pub struct Churn {
 }
 
 impl Churn {
-    /// For `cpus` CPUs, each of which holds up to `hold` blocks and writes so many lines of each.
+    /// For `cpus` CPUs, each of which holds up to `hold` blocks and writes `lines` lines of each.
     pub fn new(cpus: u32, hold: u64, order: Order, lines: u64) -> Churn {
         Churn { held: vec![Vec::new(); cpus as usize], hold, order, lines }
     }

@@ -18,9 +18,9 @@ pub enum WorkloadError {
     Parameter {
         /// The workload.
         kind: &'static str,
-        /// What was written.
+        /// The text.
         name: String,
-        /// What it takes.
+        /// The accepted values.
         known: String,
     },
     /// A kind that plays a file, without one.
@@ -39,7 +39,7 @@ pub enum WorkloadError {
         kind: &'static str,
         /// The number's name.
         name: &'static str,
-        /// What was written.
+        /// The text.
         value: String,
         /// The smallest it may be.
         min: u64,

@@ -1,5 +1,5 @@
-//! CPUs in pairs: the first allocates, the second frees what the first gives it, as between a
-//! sender and a receiver. Each list of the first runs empty, each list of the second runs full.
+//! CPUs in pairs: the first allocates, the second frees the blocks of the first, like a sender and
+//! a receiver. Each list of the first runs empty, each list of the second runs full.
 
 use std::collections::VecDeque;
 
@@ -40,8 +40,8 @@ pub struct Handoff {
 }
 
 impl Handoff {
-    /// For `cpus` CPUs, with up to `depth` blocks on the way in each pair, of which the first
-    /// writes so many lines and the second reads them.
+    /// For `cpus` CPUs, with up to `depth` blocks in flight in each pair; the first CPU writes
+    /// `lines` lines of each and the second reads them.
     pub fn new(cpus: u32, depth: usize, order: Order, lines: u64) -> Handoff {
         Handoff { queues: vec![VecDeque::new(); cpus as usize / 2], depth, order, lines }
     }

@@ -1,10 +1,10 @@
-//! Streams over TCP on the machine itself, as `iperf` with so many parallel streams: the sender
-//! copies what it writes into fragments, blocks of order 3 (as recorded of TCP under 6.18, workload
-//! `redis`), and does the protocol's work for both ends, because packets to the machine itself are
-//! delivered on the CPU that sends them. The receiver copies them out and frees them.
+//! Streams over TCP on the machine itself, as `iperf` with parallel streams: the sender copies its
+//! data into fragments, blocks of order 3 (as recorded of TCP under 6.18, workload `redis`), and
+//! does the protocol's work for both ends, because packets to the machine itself are delivered on
+//! the CPU that sends them. The receiver copies them out and frees them.
 //!
-//! The sender sleeps when so much is on its way, until a third of it is free again; the receiver
-//! sleeps when there is nothing.
+//! The sender sleeps when its window is full, until a third of it is free again; the receiver
+//! sleeps when there is no data.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,6 @@
-//! A kernel build, as the page allocator sees it: processes that start, work and touch one new
-//! page after the other, which the kernel zeroes and they write, and free all of them when they
-//! exit. So many run at a time; the next one starts on a CPU that is idle, chosen at random.
+//! A kernel build, as the page allocator sees it: processes that start, work and touch one new page
+//! after the other, which the kernel zeroes and they write, and free all of them when they exit. A
+//! fixed number run at a time; the next one starts on an idle CPU, chosen at random.
 
 use zonal_core::types::{Order, Pfn};
 
@@ -13,7 +13,7 @@ use crate::units::PAGE_LINES;
 
 pub(super) const KIND: Kind = Kind {
     name: "kernbench",
-    about: "processes that touch new pages as they work, and exit; so many at a time",
+    about: "processes that touch new pages as they work, and exit; a fixed number at a time",
     params: &[
         Param {
             name: "running",
@@ -32,7 +32,7 @@ pub(super) const KIND: Kind = Kind {
         },
         Param {
             name: "user",
-            about: "nanoseconds that a process works between two new pages, on a core of its own",
+            about: "nanoseconds that a process works between two new pages, alone on a core",
             default: 4965,
             min: 0,
             max: 1_000_000_000,
@@ -80,7 +80,7 @@ impl Kernbench {
     pub fn new(cpus: u32, running_permille: u64, pages: u64, user_ns: u64) -> Kernbench {
         let running = (u64::from(cpus) * running_permille / 1000).max(1) as usize;
         let mut processes = vec![Process::default(); cpus as usize];
-        // The first ones are spread over the machine, and run before anybody is idle.
+        // The first ones are spread over the machine, before any CPU is idle.
         for at in 0..running {
             processes[at * cpus as usize / running].runs = true;
         }

@@ -8,7 +8,7 @@ use crate::units::PAGE_LINES;
 /// A kind of workload.
 #[derive(Debug)]
 pub struct Kind {
-    /// What the command line calls it.
+    /// Its name on the command line.
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
@@ -24,7 +24,7 @@ pub struct Param {
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
-    /// What it is if nobody says.
+    /// Its default.
     pub default: u64,
     /// The smallest it may be.
     pub min: u64,

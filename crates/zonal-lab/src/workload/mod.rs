@@ -8,8 +8,8 @@
 //! assert_eq!(workload.to_string(), "burst:hold=64,order=0,lines=64");
 //! assert!("burst:hold=0".parse::<Workload>().is_err());
 //! ```
-//! A [`Program`] is a workload at work. It makes one call of one CPU at a time; what a call costs
-//! is the machine's and the cost model's business.
+//! A [`Program`] is a workload at work. It makes one call of one CPU at a time; its cost is up to
+//! the machine and the cost model.
 
 mod burst;
 mod churn;
@@ -84,7 +84,7 @@ impl Kind {
 }
 
 impl Workload {
-    /// A kind with the numbers that nobody gave at their defaults.
+    /// A kind, with defaults for missing numbers.
     pub fn of(kind: &'static Kind) -> Workload {
         let values = kind.params.iter().map(|param| param.default).collect();
         Workload { kind, file: String::new(), values }

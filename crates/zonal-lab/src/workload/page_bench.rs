@@ -61,8 +61,8 @@ fn phases(lab: &Lab<'_>) -> (u64, u64) {
     let threshold = threshold.unsigned_abs();
     match numa.storage {
         _ if !lab.allocator.stats().counts_numa() => (0, 1),
-        // A fold leaves half the threshold below zero, so the first one comes too early: whoever
-        // is anywhere within the first two is as likely to be at each distance from the next.
+        // A fold leaves half the threshold below zero, so the first one comes too early: a start
+        // anywhere within the first two is equally likely at each distance from the next.
         NumaStorage::S8InZoneStats | NumaStorage::S16Overstep => {
             let settle = if threshold <= SHUFFLED_MAX { threshold } else { 0 };
             (settle, threshold + threshold / 2 + 1)

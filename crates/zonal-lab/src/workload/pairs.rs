@@ -1,4 +1,4 @@
-//! Pairs of processes of which the one sends to the other: what the loads over sockets share.
+//! Pairs of a sending and a receiving process, for the loads over sockets.
 
 use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
@@ -25,7 +25,7 @@ pub(super) trait Pairs {
     fn receive(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize);
 }
 
-/// So many pairs on so many CPUs, and their tasks, once they run.
+/// Pairs on a number of CPUs, and their tasks, once they run.
 #[derive(Debug)]
 pub(super) struct Crew {
     cpus: u32,

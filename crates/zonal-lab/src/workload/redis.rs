@@ -3,13 +3,13 @@
 //!
 //! As recorded under 6.18 (`-t set,get,lpush -n 90000 -r 60000 -d 2048 -c 40 -P 4`):
 //!
-//! - What is sent lies in fragments, blocks of order 3. The one side allocates them, the other
-//!   frees every one of them.
-//! - The client has so many requests on their way: it fills ten fragments, the server reads them,
-//!   and so on. A life is three phases: values set under random keys, values read, values pushed to
-//!   lists.
-//! - The server keeps values in new memory, page by page. Nothing goes back before it is over; then
-//!   all of it does, at once, and the pair begins anew.
+//! - Sent data lies in fragments, blocks of order 3. The one side allocates them, the other frees
+//!   every one of them.
+//! - The client has a fixed number of requests in flight: it fills ten fragments, the server reads
+//!   them, and so on. A life is three phases: values set under random keys, values read, values
+//!   pushed to lists.
+//! - The server keeps values in new memory, page by page. Nothing is freed before the pair ends;
+//!   then everything is, and the pair starts again.
 //!
 //! Left out: the start of both programs, pages of files, and of heads of buffers, which slabs keep.
 
@@ -74,7 +74,7 @@ const PAGE_BYTES: u64 = 4096;
 const KEPT_PERCENT: u64 = 125;
 const PAGE: Request = Request::new(Order::ZERO).gfp(Gfp::HIGHUSER_MOVABLE.union(Gfp::ZERO));
 
-/// What the requests of a phase do.
+/// Requests of a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Phase {
     #[default]
@@ -125,7 +125,7 @@ struct Pair {
     kept: Vec<Pfn>,
     /// The server gives everything back.
     exits: bool,
-    /// What it answers when it has kept what it was sent.
+    /// Its answer once it has stored the data.
     answer: Option<Part>,
     client_sleeps: bool,
     server_sleeps: bool,
@@ -366,7 +366,7 @@ mod tests {
         Some(Shares { fragments: [by_client as f64, by_server as f64], pages })
     }
 
-    /// One life of a pair, with so many requests in each phase.
+    /// One life of a pair, with a number of requests in each phase.
     fn life(requests: u64) -> Shares {
         let machine = Machine::named("icelake-2023-128").unwrap().resized(4).unwrap();
         let spec = Spec { machine, policy: Policy::LINUX_6_12, seed: 1 };

@@ -64,7 +64,7 @@ struct Pair {
     chunk: Option<Pfn>,
     /// Packets to read, each with the chunk that the reader has to acknowledge, if it has.
     queue: VecDeque<(Pfn, Option<Pfn>)>,
-    /// What the receiver has to free.
+    /// Blocks that the receiver has to free.
     done: VecDeque<Pfn>,
     sender_sleeps: bool,
     receiver_sleeps: bool,

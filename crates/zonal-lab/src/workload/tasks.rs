@@ -1,5 +1,5 @@
-//! Which task runs on which CPU, as far as it decides where blocks are allocated and freed: where a
-//! wake-up puts a task, where a new one begins, and what an idle CPU takes from its neighbours.
+//! Placement of tasks on CPUs, as far as it decides where blocks are allocated and freed: wake-ups,
+//! new tasks, and tasks that an idle CPU takes from its neighbours.
 //!
 //! ```text
 //!  wake-up    beside the waker, if it is about to sleep (sync), else where the task ran last
@@ -21,8 +21,8 @@ use crate::sim::Lab;
 /// A task, by its number.
 pub type TaskId = u32;
 
-/// How many more tasks a new one leaves its parent's cache for: fewer may be two that talk to each
-/// other, which are best left together (Linux since 5.6, between nodes).
+/// Imbalance in tasks above which a new one leaves its parent's cache: below it, two tasks that
+/// talk to each other stay together (Linux since 5.6, between nodes).
 const TWO_THAT_TALK: usize = 2;
 
 /// Tasks on CPUs.
@@ -72,7 +72,7 @@ impl Tasks {
         }
     }
 
-    /// Puts a task on a CPU, behind those that are there.
+    /// Queues a task on a CPU, last.
     pub fn put(&mut self, lab: &mut Lab<'_>, task: TaskId, cpu: u32) {
         self.last[task as usize] = cpu;
         let llc = self.llc[cpu as usize];
@@ -118,7 +118,7 @@ impl Tasks {
         self.put_under(lab, task, self.llc[cpu as usize], cpu);
     }
 
-    /// Puts a task on an idle CPU under a cache, looking from `cpu` on; on `cpu` if there is none.
+    /// Puts a task on an idle CPU under a cache, searching from `cpu` on; on `cpu` if none is idle.
     fn put_under(&mut self, lab: &mut Lab<'_>, task: TaskId, llc: usize, cpu: u32) {
         let chosen = self.idle_under(llc, cpu).unwrap_or(cpu);
         self.put(lab, task, chosen);
@@ -185,7 +185,7 @@ impl Tasks {
         Some(task)
     }
 
-    /// A task that waits behind another one under the same cache, for a CPU that has none.
+    /// A task that waits under the same cache, for an idle CPU.
     fn steal(&mut self, cpu: u32) -> Option<TaskId> {
         let llc = self.llc[cpu as usize];
         let busy = |other: &&u32| {

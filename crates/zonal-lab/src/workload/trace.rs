@@ -31,7 +31,7 @@ pub(super) const KIND: Kind = Kind {
     params: &[
         Param {
             name: "copies",
-            about: "times that it runs, each on CPUs of its own; 0: as often as there are CPUs",
+            about: "copies, each on its own CPUs; 0: as many as fit",
             default: 0,
             min: 0,
             max: 4096,
@@ -75,7 +75,7 @@ struct Recorded {
     blocks: Vec<Block>,
 }
 
-/// What is known of the recording's page frames.
+/// State of the recording's page frames.
 #[derive(Default)]
 struct Frames {
     /// Blocks in use, by their first frame: block, and pages of it that were not freed yet.
@@ -94,7 +94,7 @@ impl Recorded {
             recorded.cpus = recorded.cpus.max(event.cpu + 1);
             match event.kind {
                 EventKind::Alloc { pfn: Some(pfn), order, gfp, .. } => {
-                    // What is allocated again was freed without an event.
+                    // A frame that is allocated again was freed without an event.
                     if let Some((block, _)) = frames.live.remove(&pfn) {
                         recorded.ops.push(Op { at_ns, cpu: event.cpu, block, allocates: false });
                     }
@@ -202,7 +202,7 @@ impl Trace {
     }
 
     fn new(recorded: Recorded, values: &[u64], cpus: u32) -> Result<Trace, WorkloadError> {
-        // A smaller machine has the ops of several CPUs on each of its own.
+        // On a smaller machine each CPU plays the operations of several.
         let each = recorded.cpus.clamp(1, cpus);
         let fit = cpus / each;
         let copies = if values[0] == 0 { fit } else { values[0] as u32 };

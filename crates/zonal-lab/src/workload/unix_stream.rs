@@ -3,10 +3,10 @@
 //! the receiver copies it out and frees them, each on the CPU where it runs.
 //!
 //! A message of 64 KiB lies in two buffers, as recorded under 6.12 and 6.18: one with a block of
-//! order 3, and one with blocks of orders 2, 1 and 0. Each is on its way as soon as it is filled.
-//! When it is copied out, the socket is no longer charged for it, and then its blocks are freed.
-//! The sender sleeps when buffers take up as much memory as the socket may have, until three
-//! quarters of that are free again; the receiver sleeps when there is nothing.
+//! order 3, and one with blocks of orders 2, 1 and 0. Each is sent as soon as it is filled. When it
+//! is copied out, the socket is no longer charged for it, and then its blocks are freed. The sender
+//! sleeps when buffers take up as much memory as the socket may have, until three quarters of that
+//! are free again; the receiver sleeps when there is nothing.
 
 use std::collections::VecDeque;
 
@@ -40,8 +40,8 @@ pub(super) const KIND: Kind = Kind {
 
 /// Orders of the blocks of a message's buffers.
 const BUFFERS: [&[u32]; 2] = [&[3], &[2, 1, 0]];
-/// Bytes that the socket is charged for each of them beside its pages: its head with what stands
-/// behind it (a whole page; 704, an object of its own cache), and the 256 that describe it.
+/// Bytes that the socket is charged for each of them besides its pages: the head with its tail room
+/// (a whole page; 704, an object of its own cache), and the 256 of the descriptor.
 const HEADS: [u64; 2] = [4096 + 256, 704 + 256];
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -65,7 +65,7 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// What the socket is charged for it.
+    /// Bytes that the socket is charged for it.
     fn charged(&self) -> u64 {
         let pages: u64 = BUFFERS[self.at].iter().map(|order| 1 << order).sum();
         pages * PAGE + HEADS[self.at]
@@ -74,14 +74,14 @@ impl Buffer {
 
 #[derive(Clone, Debug, Default)]
 struct Pair {
-    /// What the sender is filling.
+    /// The buffer that the sender fills.
     filling: Buffer,
     /// Blocks of it that were asked for.
     filled: usize,
     queue: VecDeque<Buffer>,
-    /// What the receiver is emptying.
+    /// The buffer that the receiver empties.
     emptying: Option<Buffer>,
-    /// What the socket is charged, in bytes.
+    /// Bytes charged to the socket.
     charged: u64,
     sender_sleeps: bool,
     receiver_sleeps: bool,
@@ -103,7 +103,7 @@ impl Pairs for UnixStream {
         &mut self.crew
     }
 
-    /// One block more, or the buffer on its way.
+    /// Adds a block, or sends the buffer.
     fn send(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize) {
         let pair = &mut self.pairs[at];
         let orders = BUFFERS[pair.filling.at];

@@ -44,7 +44,7 @@ enum Seen {
 #[derive(Default)]
 struct Life {
     calls: Vec<Seen>,
-    /// By their place; each is behind its parent.
+    /// By index; each comes after its parent.
     children: Vec<usize>,
     blocks: u64,
 }
@@ -61,7 +61,7 @@ struct Owner {
     at: usize,
 }
 
-/// What is known of the recording so far.
+/// State of the recording so far.
 #[derive(Default)]
 struct Lives {
     all: Vec<Life>,
@@ -75,7 +75,7 @@ struct Lives {
 /// The jobs of a recording.
 ///
 /// # Errors
-/// [`CutError`] if it cannot be read, or has none.
+/// [`CutError`] if it cannot be read, or has no jobs.
 pub(super) fn cut(
     events: impl Iterator<Item = Result<Event, TraceError>>,
 ) -> Result<Jobs, CutError> {
@@ -145,7 +145,7 @@ impl Lives {
     }
 
     fn jobs(mut self) -> Vec<Job> {
-        // Of each process, whether a job's first one is below it or it is one. Children are behind
+        // Of each process, whether a job's first one is below it or it is one. Children come after
         // their parents.
         let mut holds = vec![false; self.all.len()];
         let mut firsts = Vec::new();

@@ -1,10 +1,10 @@
-//! Jobs of a build: what each process asks of the page allocator, call by call.
+//! Jobs of a build: each process' calls of the page allocator.
 //!
 //! They are cut from a recording ([`cut`](super::cut)), or read from a file that
 //! `zonal lab jobs` printed. `templates/zlib-make-j4.jobs` is such a file.
 //!
-//! One line is one process, children behind their parent: how deep it is below the job's first,
-//! then runs of calls, as `m250 u a2 >`: a letter, and how often if more than once.
+//! One line is one process, children after their parent: how deep it is below the job's first, then
+//! runs of calls, as `m250 u a2 >`: a letter, and how often if more than once.
 //!
 //! | letter | call |
 //! |--|--|
@@ -23,10 +23,10 @@ use std::sync::{Arc, LazyLock};
 use thiserror::Error;
 use zonal_core::types::{Order, PAGEBLOCK_ORDER};
 
-/// What a process does, many times in a row.
+/// A call of a process, repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Touches a new block of its own: movable.
+    /// Touches a new private block: movable.
     Touch(Order),
     /// Is given an unmovable page: page tables, and arrays that collect pages to free.
     Kernel,
@@ -39,7 +39,7 @@ pub enum Call {
     },
     /// Deletes the next block of the files that do not stay.
     Delete,
-    /// Gives back blocks of its own.
+    /// Frees its own blocks.
     Free,
     /// Gives back pages that others left.
     FreeOthers,
@@ -61,7 +61,7 @@ pub struct Run {
 pub struct Process {
     /// How deep it is below the first one.
     pub depth: usize,
-    /// What it does.
+    /// The call.
     pub runs: Vec<Run>,
     /// Its children in the order of its forks, by their place in the job.
     pub children: Vec<usize>,
@@ -106,7 +106,7 @@ pub struct JobsError {
 }
 
 impl Jobs {
-    /// These jobs. `None`: there are none.
+    /// These jobs. `None`: no jobs.
     pub fn new(jobs: Vec<Job>) -> Option<Jobs> {
         let deepest = jobs.iter().flatten().map(|process| process.depth).max()?;
         Some(Jobs { jobs, deep: deepest as u32 + 1 })
@@ -115,7 +115,7 @@ impl Jobs {
     /// The jobs of a file's text.
     ///
     /// # Errors
-    /// [`JobsError`] with the line, and what was expected there.
+    /// [`JobsError`] with the line and the expected text.
     pub fn parse(text: &str) -> Result<Jobs, JobsError> {
         let mut jobs: Vec<Job> = Vec::new();
         let mut lines = 0;
@@ -248,7 +248,7 @@ fn line_of(line: &str) -> Result<(usize, Vec<Run>), String> {
             }
         };
         if call == Call::Fork && times > 1 {
-            return Err(format!("'{word}': each fork is a word of its own"));
+            return Err(format!("'{word}': write each fork as a separate word"));
         }
         Ok(Run { call, times })
     };

@@ -9,8 +9,8 @@
 //!
 //! - the first page directory of a process, a block of order 1 where page tables are isolated
 //!   (the announcement names it: the last thing a process frees, behind all its pages);
-//! - pages that another CPU's background work frees: who exits frees them, or whoever runs next on
-//!   its CPU, as deferred frees do;
+//! - pages that another CPU's background work frees: the exiting process frees them, or the next
+//!   one on its CPU, as deferred frees do;
 //! - the files of the trees that are built: read or written before, and in memory all the time.
 
 mod cut;
@@ -51,7 +51,7 @@ pub(super) const KIND: Kind = Kind {
         },
         Param {
             name: "user",
-            about: "nanoseconds that a process works between two new pages, on a core of its own",
+            about: "nanoseconds that a process works between two new pages, alone on a core",
             default: 11_195,
             min: 0,
             max: 1_000_000_000,
@@ -69,7 +69,7 @@ pub(super) const KIND: Kind = Kind {
     make: |values, cpus| Box::new(Kbuild::new(Arc::clone(&BUNDLED), values, cpus)),
 };
 
-/// Recorded runs from this length on are what a compiler does with its source, and scaled.
+/// Recorded runs from this length on are a compiler's work on its source, and are scaled.
 const LONG_RUN: u32 = 16;
 /// Most calls of a process in one step.
 const STRIDE: u32 = 8;
@@ -113,7 +113,7 @@ struct Slot {
     job: usize,
     /// What its processes have written and will delete.
     files: VecDeque<Block>,
-    /// What they have written to stay, by job.
+    /// Written pages that stay, by job.
     objects: BTreeMap<usize, Vec<Block>>,
     /// Whether the objects of this job are an earlier build's, until the first is written again.
     stale: bool,
@@ -136,7 +136,7 @@ struct Running {
 /// The jobs of a file: cut from a recording, or as `zonal lab jobs` printed them.
 ///
 /// # Errors
-/// [`WorkloadError::Jobs`] with the file, and what is wrong in it.
+/// [`WorkloadError::Jobs`] with the file and the fault.
 pub fn jobs_of(file: &str) -> Result<Jobs, WorkloadError> {
     let wrong = |what: String| WorkloadError::Jobs(format!("{file}: {what}"));
     if is_printed(file) {
@@ -220,8 +220,8 @@ impl Kbuild {
         if !self.running[task as usize].begun {
             return self.exec(lab, task, process);
         }
-        // Short steps: a thread that waits for a lock leaves its core to the other one, and the
-        // other one can only know of it if it is played afterwards.
+        // Short steps: a thread that waits for a lock leaves its core to the other one, which sees
+        // that only if it is played afterwards.
         for _ in 0..STRIDE {
             let running = &mut self.running[task as usize];
             if running.left == 0 {
@@ -280,8 +280,8 @@ impl Kbuild {
             },
             Call::Free if running.held.len() > process.left as usize => {
                 lab.kernel_ns(UNMAP_NS);
-                // An exit goes through the address space from its beginning; before, what was
-                // mapped last goes first.
+                // An exit frees the address space from its beginning; before, the last mapping goes
+                // first.
                 let exits = running.run + 1 == process.runs.len();
                 let block = match exits {
                     true => running.held.pop_front(),
