@@ -74,15 +74,15 @@ const LENGTH_BITS: u32 = 24;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AllocError(NonZeroU64);
 
-/// A refused free; nothing was changed. [`FreeError::details`] says what is wrong with the address.
+/// A refused free; nothing was changed. [`FreeError::details`] explains the fault of the address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FreeError {
-    /// What is wrong, packed.
+    /// The fault, packed.
     fault: NonZeroU64,
     address: usize,
 }
 
-/// What is wrong with an address that was to be freed.
+/// The fault of an address passed to a free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FreeFault {
@@ -95,7 +95,7 @@ pub enum FreeFault {
     Foreign {
         /// The pool's first byte.
         start: usize,
-        /// The byte behind its last. Of a pool above 64 GiB, rounded up to 4 MiB.
+        /// The byte after its last. Of a pool above 64 GiB, rounded up to 4 MiB.
         end: usize,
     },
     /// The block is free already.
@@ -119,7 +119,7 @@ pub enum FreeFault {
         /// Its order.
         order: Order,
     },
-    /// No block starts there: the page is not online, or on its way from one hand to another.
+    /// No block starts there: the page is not online, or in transit between lists.
     NotABlock,
     /// The page's metadata was overwritten.
     Corrupt,
@@ -225,7 +225,7 @@ impl FreeError {
         FreeError { fault: packed.done(), address }
     }
 
-    /// What was to be freed.
+    /// The freed address.
     pub fn address(self) -> usize {
         self.address
     }

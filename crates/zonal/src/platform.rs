@@ -1,4 +1,4 @@
-//! The process as the core's platform: which CPU, how to wait, and how to be sure that nobody is
+//! The process as the core's platform: which CPU, how to wait, and how to ensure that no thread is
 //! inside a per-CPU section.
 
 use std::fmt;
@@ -180,7 +180,7 @@ impl Platform for ProcessPlatform {
     }
 
     fn wake_reclaim(&self, node: NodeId, _zone: ZoneId, _order: u32) {
-        // Without consumers, and in a forked child, nobody listens.
+        // Without consumers, and in a forked child, no reclaimer listens.
         if self.consumers.is_used() {
             self.bells.of(node).ring();
         }
@@ -195,7 +195,7 @@ impl Platform for ProcessPlatform {
     }
 
     fn wait_for_memory(&self) -> bool {
-        // Inside a consumer nobody is waited for, who might wait for this call.
+        // Inside a consumer, never wait for another call: it might wait for this one.
         if is_inside() {
             return false;
         }

@@ -1,8 +1,8 @@
 //! Which process and which thread this is.
 //!
-//! A forked child has only the thread that forked, under the addresses of its parent, so what it
-//! inherits must be told from what it has. The number of the process does not tell them apart: in a
-//! PID namespace of its own a child may have its parent's.
+//! A forked child has only the thread that forked, under the addresses of its parent, so state of
+//! the parent must be told from the child's own. The number of the process does not tell them
+//! apart: in a PID namespace of its own a child may have its parent's.
 //!
 //! Thread-local values here have no destructor, so they can be read at any time in a thread's life,
 //! in the destructors of other thread-local values and in `atexit` too.
@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Forks that led to this process, since the handlers of `pool/fork.rs` are there.
+/// Forks that led to this process, since the handlers of `pool/fork.rs` were registered.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 /// Numbers of threads handed out.
 static THREADS: AtomicU64 = AtomicU64::new(0);

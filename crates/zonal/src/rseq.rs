@@ -56,12 +56,13 @@ use zonal_core::pcp::offsets::LIST_BYTES;
 use zonal_core::pcp::state::PCP_BYTES;
 use zonal_core::types::NR_ORDERS;
 
-/// No frame: what a failed pop returns. As an index it leads to the word in front of the table,
+/// No frame: the result of a failed pop. As an index it leads to the word in front of the table,
 /// which is always zero, so that the check of a popped frame's word refuses it without a test of
 /// its own.
 pub(crate) const NO_FRAME: isize = -1;
 
-/// What the fast path reads besides pcps and page words. Never written after the pool is made.
+/// Constants that the fast path reads besides pcps and page words. Never written after the pool is
+/// made.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Fast {
@@ -73,7 +74,7 @@ pub(crate) struct Fast {
     pub(crate) frames: usize,
     /// Whether a flag that names a zone means anything.
     pub(crate) several_kinds: bool,
-    /// How many bytes each order's list lies behind the first one; [`NO_OFFSET`] without a list.
+    /// Offset in bytes of each order's list from the first one; [`NO_OFFSET`] without a list.
     pub(crate) lists: [u16; NR_ORDERS],
 }
 
@@ -85,8 +86,8 @@ pub(crate) const FAST_TO_WORDS: usize = 128;
 
 const _: () = assert!(size_of::<Fast>() < FAST_TO_WORDS, "a zero word lies between (POOL-3)");
 
-/// The address of a pool's [`Fast`], and so of all that lies around it (FAST-5), and what a
-/// sequence needs to find its CPU: beside the address, not behind it, so that both come at the same
+/// The address of a pool's [`Fast`], and so of all that lies around it (FAST-5), and the offset by
+/// which a sequence finds its CPU: beside the address, not behind it, so that both load at the same
 /// time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FastRef {
@@ -96,7 +97,7 @@ pub(crate) struct FastRef {
     pub(crate) area: isize,
 }
 
-// SAFETY: (1) all behind it is constant or atomic, and outlives the pool.
+// SAFETY: (1) all it points to is constant or atomic, and outlives the pool.
 unsafe impl Send for FastRef {}
 // SAFETY: (1) as for `Send`.
 unsafe impl Sync for FastRef {}
@@ -145,7 +146,7 @@ pub(crate) struct Popped {
 /// In [`Fast::lists`]: the order has no list, or the fast path is off.
 pub(crate) const NO_OFFSET: u16 = u16::MAX;
 
-/// How many bytes a list lies behind the first one: what the sequences take that serve any list.
+/// Offset in bytes of a list from the first one, for sequences that serve any list.
 pub(crate) const fn list_offset(list: usize) -> u16 {
     (list * LIST_BYTES) as u16
 }

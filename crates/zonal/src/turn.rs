@@ -8,7 +8,7 @@ use crate::sys::futex;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and somebody may sleep until it is not.
+/// Taken, and threads may sleep until it is free.
 const CONTENDED: u32 = 2;
 
 /// Whose turn it is.

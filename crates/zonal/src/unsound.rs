@@ -1,6 +1,6 @@
 //! Programs without `unsafe` that would corrupt memory, read freed memory or make two owners of a
-//! page: none of them compiles. Each stands for a way in that once was open, or that a change could
-//! open; the list of all public items shows every way in that there is.
+//! page: none of them compiles. Each is a former hole, or one that a change could open; the list of
+//! all public items (`api/`) shows the whole surface.
 //!
 //! Figures of zones do not outlive their pool:
 //!
@@ -78,7 +78,7 @@
 //! ```
 //!
 //! The allocator behind a pool, which frees pages by number and takes memory in use online, is not
-//! to be had:
+//! accessible:
 //!
 //! ```compile_fail,E0599
 //! let pool = zonal::Pool::builder().size(64 << 20).build().unwrap();
@@ -149,7 +149,7 @@
 //! use zonal::sys::membarrier::RseqFence;
 //! ```
 //!
-//! All of it does compile, and run, where the pool lives and the block is its owner's:
+//! All of it compiles and runs while the pool lives and the block's owner uses it:
 //!
 //! ```
 //! let pool = zonal::Pool::builder().size(64 << 20).build().unwrap();

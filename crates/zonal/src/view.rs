@@ -105,7 +105,7 @@ impl<'p> View<'p> {
         allocator.zones().iter().map(move |zone| ZoneView { allocator, zone })
     }
 
-    /// A zone; `None` if the pool has none of this id.
+    /// A zone; `None` if the pool has no such id.
     pub fn zone(self, id: ZoneId) -> Option<ZoneView<'p>> {
         let zone = self.allocator().zones().get(usize::from(id.0))?;
         Some(ZoneView { allocator: self.allocator(), zone })
@@ -118,7 +118,7 @@ impl<'p> View<'p> {
         allocator.nodes().iter().enumerate().map(node)
     }
 
-    /// A node; `None` if the pool has none of this id.
+    /// A node; `None` if the pool has no such id.
     pub fn node(self, id: NodeId) -> Option<NodeView<'p>> {
         let node = self.allocator().nodes().get(usize::from(id.0))?;
         Some(NodeView { allocator: self.allocator(), node, id })
@@ -213,7 +213,7 @@ impl<'p> ZoneView<'p> {
     pub fn node(self) -> NodeId {
         self.zone.node()
     }
-    /// What it is for.
+    /// Its purpose.
     pub fn kind(self) -> ZoneKind {
         self.zone.kind()
     }
@@ -276,7 +276,7 @@ impl<'p> NodeView<'p> {
     pub fn has_memory(self) -> bool {
         self.node.has_memory()
     }
-    /// Distance to another node; `None` if the pool has none of this id.
+    /// Distance to another node; `None` if the pool has no such id.
     pub fn distance(self, to: NodeId) -> Option<u8> {
         let known = usize::from(to.0) < self.allocator.nodes().len();
         known.then(|| self.allocator.tables().distance(self.id, to))

@@ -173,7 +173,7 @@ fn huge_pages_fall_back_with_a_notice() {
     let pool = Pool::builder().size(32 * MIB).backing(Backing::Huge2M).build().unwrap();
     let reserved = zonal::sys::machine::Machine::read().huge_2m.free * 2 * MIB as u64;
     if reserved < 32 * MIB as u64 {
-        assert!(pool.notices().iter().any(|n| n.0.contains("pages could not be had")));
+        assert!(pool.notices().iter().any(|n| n.0.contains("pages are not available")));
     }
     drop(pool.alloc_zeroed(order(9)).unwrap());
 }

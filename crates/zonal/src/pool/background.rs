@@ -1,9 +1,8 @@
-//! The background reclaimers: a thread per node, from the first consumer on until the pool goes
-//! (LB H.2). A pool without consumers has none.
+//! The background reclaimers: a thread per node, from the first consumer on until the pool goes (LB
+//! H.2). A pool without consumers has no reclaimers.
 //!
-//! A thread that was not woken for a second looks by itself whether its node is below the high
-//! watermark although somebody holds pages to give up, as after a burst that ended between two
-//! watermarks.
+//! A thread that was not woken for a second checks whether its node is below the high watermark
+//! while consumers hold pages, as after a burst that ended between two watermarks.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -51,8 +50,8 @@ impl Pool {
     }
 
     /// In a forked child: calls consumers again, and starts the threads that reclaim in the
-    /// background. Only if no other thread of the parent can have been in the middle of what a
-    /// consumer does, or its locks are whole again.
+    /// background. Only if no other thread of the parent can have been inside a consumer, or the
+    /// consumer's locks are usable again.
     ///
     /// # Errors
     /// The operating system could not start a thread.
@@ -105,15 +104,16 @@ impl Shared {
             return;
         }
         self.allocator.platform().bells().set_stop(true);
-        // Inside a consumer that waits for nobody: they may be inside consumers too, and wait for
-        // this one. They end by themselves, and what they use with the last of them (THREAD-1).
+        // Inside a consumer this does not wait: the threads may be inside consumers too, and wait
+        // for this one. They end by themselves, and the last one drops their shared state
+        // (THREAD-1).
         if !is_inside() {
             threads.into_iter().for_each(PoolThread::end);
         }
     }
 
-    /// A sleeping reclaimer has listened for as long as it does. Returns whether it wakes although
-    /// nobody rang.
+    /// A sleeping reclaimer has listened for as long as it does. Returns whether it woke by
+    /// timeout.
     fn listened(&self, node: NodeId, rang: bool) -> bool {
         // Relaxed: a setting.
         !rang && !self.background.waits.load(Relaxed) && self.allocator.background_check(node)
@@ -153,7 +153,7 @@ mod tests {
     use crate::reclaim::{Scanned, Shrinker};
     use crate::{CpuMap, Gfp, Order, Request, Sysctl};
 
-    /// The pages of a consumer that gives up what it is asked for, and does not know their nodes.
+    /// The pages of a consumer that frees on request and does not know their nodes.
     type Objects = Arc<Mutex<Vec<usize>>>;
 
     fn objects(pool: &Arc<Pool>, pages: &Objects) -> Shrinker {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn free(pool: &Pool, page: usize) {
-        // SAFETY: (1) the page was handed out once and is given up once.
+        // SAFETY: (1) the page was handed out once and is freed once.
         unsafe { pool.free_pages(NonNull::new(page as *mut u8).unwrap(), Order::ZERO) }.unwrap();
     }
 
@@ -208,8 +208,8 @@ mod tests {
         let registered = pool.register_shrinker(objects(&pool, &pages));
         let mut reclaimer = pool.allocator().background_start(node);
         put_to_sleep(&pool, &mut reclaimer);
-        // As a burst that ended between two watermarks: nobody has asked the reclaimer for
-        // anything. In the middle of them, because what CPUs hold of the counter may be unseen.
+        // As after a burst that ended between two watermarks: no request has woken the reclaimer.
+        // In the middle of them, because what CPUs hold of the counter may be unseen.
         let watermarks = zone_of(&pool, node).watermarks();
         let middle = (watermarks.of(Watermark::Low) + watermarks.of(Watermark::High)) / 2;
         while free_pages(&pool, node) > middle {
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!((runs(), free_pages(&pool, node)), (0, left));
 
         pool.set_background_check(true);
-        assert!(!pool.shared.listened(node, true), "whoever rang has woken it");
+        assert!(!pool.shared.listened(node, true), "the ring has woken it");
         assert_eq!(runs(), 0);
         assert!(pool.shared.listened(node, false));
         put_to_sleep(&pool, &mut reclaimer);

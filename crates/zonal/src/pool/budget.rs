@@ -1,9 +1,9 @@
 //! One byte budget over everything that a pool holds: pages handed out, pages of registered caches
 //! and pages on per-CPU lists and in depots.
 //!
-//! What is above the budget is taken out of the buddy and given back to the operating system, so
-//! the budget cannot be passed by anybody, and no request looks at it: to the watermarks, to
-//! reclaim and to a refusal it is memory that is not there. Marks stay those of the whole pool.
+//! Memory above the budget is taken out of the buddy and returned to the operating system, so no
+//! request can exceed the budget, and none tests it: for watermarks, reclaim and refusals that
+//! memory does not exist. Marks stay those of the whole pool.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use super::{Builder, FreedBy, Misuse, Pool, Shared};
 use crate::reclaim::is_inside;
 use crate::turn::Turn;
 
-/// Blocks that nobody may have.
+/// Withheld blocks.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     /// Who changes it: takes blocks and gives them back, which may call consumers.
@@ -54,8 +54,8 @@ pub struct BudgetError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum BudgetFault {
-    /// More is in use, and stays so. The budget in force is as near as was possible, and what is
-    /// freed now does not count again until the budget is set anew.
+    /// More is in use, and stays so. The budget in force is as near as was possible; memory freed
+    /// now is withheld only when the budget is set again.
     InUse,
     /// Nothing was changed: the call came from inside a consumer while the budget was being
     /// changed, perhaps by the thread that called the consumer.
@@ -137,12 +137,12 @@ impl Pool {
         self.shared.budget_bytes()
     }
 
-    /// Changes the budget, in whole pages. To lower it, lists are emptied and consumers asked for
-    /// what is above it. Takes as long as these do, and waits for another change under way.
+    /// Changes the budget, in whole pages. To lower it, lists are drained and consumers are asked
+    /// for the excess. Takes as long as these do, and waits for another change under way.
     ///
     /// # Errors
-    /// [`BudgetError`]: more is in use, and as much as could be had is withheld; or the budget is
-    /// being changed, and the caller is inside a consumer.
+    /// [`BudgetError`]: more is in use, and all that was available is withheld; or another thread
+    /// changes the budget, and the caller is inside a consumer.
     pub fn set_budget(&self, bytes: usize) -> Result<(), BudgetError> {
         self.shared.set_budget(bytes)
     }
@@ -154,8 +154,8 @@ impl Budget {
         self.withheld.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In a forked child: a change by another thread of the parent is nobody's. A block that it had
-    /// in its hands stays handed out.
+    /// In a forked child: ends a change by another thread of the parent. A block that it had in its
+    /// hands stays handed out.
     pub(super) fn forked(&self) {
         self.changes.forked();
     }
@@ -204,8 +204,8 @@ impl Shared {
         if self.withheld_pages() < wanted { Err(failed(BudgetFault::InUse)) } else { Ok(()) }
     }
 
-    /// Frees withheld blocks until at most `pages` are left; [`withhold`](Self::withhold) makes up
-    /// for what the last one was too large.
+    /// Frees withheld blocks until at most `pages` are left; [`withhold`](Self::withhold) returns
+    /// the excess of the last block.
     fn give_back(&self, node: usize, pages: u64) {
         loop {
             let mut withheld = self.budget.lock();
@@ -223,7 +223,7 @@ impl Shared {
         }
     }
 
-    /// Takes blocks of a node out of use until `pages` are, or no more can be had.
+    /// Withholds blocks of a node until there are `pages`, or no more are available.
     fn withhold(&self, node: usize, pages: u64) {
         let mut missing = pages.saturating_sub(self.budget.lock().pages_of(node));
         let everywhere = Gfp::THISNODE | Gfp::NOWARN | Gfp::HIGHMEM | Gfp::MOVABLE;
@@ -231,7 +231,7 @@ impl Shared {
         while missing > 0 {
             let order = Order::new(missing.ilog2()).unwrap_or(Order::MAX).min(most);
             let request = Request::new(order).on(NodeId(node as u16));
-            // Past the watermarks: what is above the budget is nobody's reserve.
+            // Ignores watermarks: memory above the budget is no reserve.
             let past_marks = request.gfp(everywhere | Gfp::MEMALLOC);
             let got = self.allocator.alloc(past_marks).ok().or_else(|| {
                 let may_wait = request.gfp(Gfp::KERNEL | Gfp::RETRY_MAYFAIL | everywhere);
@@ -246,7 +246,7 @@ impl Shared {
             };
             missing -= order.pages();
             self.budget.lock().push(node, pfn, order);
-            // What cannot be given back stays resident, and is nobody's all the same.
+            // A block that cannot be returned stays resident, and withheld all the same.
             let _ = self.release(pfn, order);
         }
     }

@@ -1,4 +1,4 @@
-//! What a pool is to be, and how it is made.
+//! Pool configuration and construction.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ const REFRESH_DEFAULT: Duration = Duration::from_secs(1);
 /// Environment variable that turns restartable sequences off.
 const RSEQ_SWITCH: &str = "ZONAL_RSEQ";
 
-/// What pages a pool is made of.
+/// The kind of pages that back a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backing {
-    /// Base pages, or what the system does by default.
+    /// Base pages, or the system's default.
     #[default]
     Base,
     /// Transparent huge pages where the kernel can.
@@ -42,7 +42,7 @@ pub enum Backing {
     Huge2M,
 }
 
-/// How memory is tied to the node it is meant for.
+/// How memory is bound to its node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NodeBinding {
     /// Not at all.
@@ -77,7 +77,7 @@ pub struct ZoneSize {
     pub bytes: usize,
 }
 
-/// Something the operating system did not grant, and what was done instead.
+/// A request that the operating system did not grant, and the fallback.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Notice(pub String);
 
@@ -96,7 +96,7 @@ pub enum BuildError {
     Size {
         /// Bytes asked for.
         bytes: usize,
-        /// What is possible.
+        /// The accepted values.
         expected: &'static str,
     },
     /// A zone cannot have this size.
@@ -136,17 +136,17 @@ pub enum BuildError {
     /// The machine described cannot be.
     #[error("machine: {0}")]
     Machine(#[from] MachineError),
-    /// Memory could not be had.
+    /// The operating system refused the memory.
     #[error("memory: {0}")]
     Map(#[from] MapError),
-    /// Memory could not be bound to its node, and the binding was to be strict.
+    /// Memory could not be bound to its node, and the binding is strict.
     #[error(
         "node {node}: binding was refused ({errno}); use NodeBinding::Advisory to go on without"
     )]
     Bind {
         /// The operating system's node.
         node: u16,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: String,
     },
     /// The policy contradicts itself.
@@ -171,7 +171,7 @@ pub enum BuildError {
     Online(#[from] zonal_core::alloc::OnlineError),
 }
 
-/// A pool to be. Every option has a default but the size.
+/// Configuration of a pool. Every option has a default but the size.
 ///
 /// ```
 /// let pool = zonal::Pool::builder().size(64 << 20).build()?;
@@ -247,7 +247,7 @@ impl Builder {
         self.fake = Some((nodes, cpus));
         self
     }
-    /// What pages the memory is made of. Default: base pages.
+    /// The kind of pages that back the memory. Default: base pages.
     pub fn backing(mut self, backing: Backing) -> Builder {
         self.backing = backing;
         self
@@ -283,8 +283,8 @@ impl Builder {
         self.refresh = interval;
         self
     }
-    /// Bytes a second that the refresh thread gives back to the operating system, in free blocks of
-    /// 2 MiB and more; lists that nobody uses are emptied for it. Default: none.
+    /// Bytes a second that the refresh thread returns to the operating system, in free blocks of 2
+    /// MiB and more; idle lists are drained for it. Default: none.
     pub fn trim_rate(mut self, bytes_per_second: usize) -> Builder {
         self.trim_rate = bytes_per_second;
         self
@@ -301,7 +301,7 @@ impl Builder {
     /// Makes the pool.
     ///
     /// # Errors
-    /// [`BuildError`] says which option cannot be, or what the operating system refused.
+    /// [`BuildError`] names the invalid option, or what the operating system refused.
     pub fn build(self) -> Result<Pool, BuildError> {
         self.check()?;
         let topology = match &self.fake {
@@ -315,13 +315,13 @@ impl Builder {
         let memory = self.map_memory(&plan, &topology, &mut notices)?;
         let (mode, sequences) = self.mode(plan.cpus.len());
         // SAFETY: (1) `plan` moves into the pool next to the allocator that borrows from it, is not
-        // changed there, and is dropped behind it (POOL-2); moving a vector leaves its items alone.
+        // changed there, and is dropped after it (POOL-2); moving a vector does not move its items.
         let machine = unsafe { plan.machine() };
         let cpus = machine.cpus;
         let layout = Layout::of(&machine, &self.policy)?;
         let records = Records::map(&layout)?;
         // SAFETY: (1) `records` moves into the pool next to the allocator that uses the tables, and
-        // is dropped behind it (POOL-2); (2) called once.
+        // is dropped after it (POOL-2); (2) called once.
         let (metadata, fast) = unsafe { records.tables(&layout) };
         let consumers = Registry::new(Place::of(&machine), self.last_resort.clone());
         let platform = ProcessPlatform::new(
@@ -336,12 +336,12 @@ impl Builder {
         if self.prefault && self.deferred {
             grow::prefault_first(&allocator, &memory)?;
         }
-        // Each request is to be seen where some are to fail.
+        // Requests that may fail on purpose all go through the core.
         let slow = self.poison || self.fail_alloc.is_some() || allocator.tables().grouping();
         let use_fast = mode == Mode::Rseq && !slow;
         let offset = if use_fast { offset } else { 0 };
         let header = plan.header(&allocator, memory.base().as_ptr() as usize, offset);
-        // SAFETY: (1) `tables` made room for it there, and nobody knows it yet.
+        // SAFETY: (1) `tables` made room for it there, and it is not shared yet.
         unsafe { fast.write(header) };
         // SAFETY: (1) it lies where `tables` has put it, in the mapping that `records` keeps; (2)
         // derived from the mapping's address.

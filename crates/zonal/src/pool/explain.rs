@@ -19,7 +19,7 @@ pub struct Explanation {
 impl Pool {
     /// Tells what would become of `request` on this CPU now: each zone the walk comes to, its free
     /// pages, watermark and reserve, and the step that answers or refuses. Changes nothing and
-    /// takes no lock; while other threads allocate, it is what one moment looked like.
+    /// takes no lock; while other threads allocate, it describes one moment.
     ///
     /// ```
     /// use zonal::{Order, Pool, Request};
@@ -54,7 +54,7 @@ mod tests {
     use crate::reclaim::{Scanned, Shrinker};
     use crate::{Gfp, Order};
 
-    /// Says what it would come to, and then asks: what was told is what happens.
+    /// Explains a request, then makes it, and compares.
     #[test]
     fn a_full_pool_says_who_would_be_refused_who_reclaims_and_who_waits() {
         let builder = Pool::builder().size(16 << 20).refresh_every(None).background_reclaim(false);

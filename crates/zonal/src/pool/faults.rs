@@ -1,8 +1,8 @@
-//! Requests that fail on purpose, so that a program can test what it does then (LB J.4).
+//! Requests that fail on purpose, so that a program can test how it handles refusals (LB J.4).
 //!
-//! A request is judged before any zone is asked. The pool has then no fast path: each request is to
-//! be seen. A pool without this option has no test for it on the way of a request that the fast
-//! path or a per-CPU list serves.
+//! A request is judged before any zone is asked. The pool then has no fast path, so that the core
+//! sees each request. A pool without this option has no test for it on the way of a request that
+//! the fast path or a per-CPU list serves.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -80,19 +80,19 @@ impl FailAlloc {
         }
     }
 
-    /// So many requests of a hundred, drawn from this seed: one thread's requests fail the same way
-    /// in each run. Above 100 is taken for 100.
+    /// This many requests in a hundred, drawn from this seed: one thread's requests fail the same
+    /// way in each run. Above 100 is taken for 100.
     pub const fn random(percent: u32, seed: u64) -> FailAlloc {
         FailAlloc { percent, seed, ..FailAlloc::NONE }
     }
 
-    /// At most so many failures.
+    /// At most this many failures.
     pub const fn times(self, times: u64) -> FailAlloc {
         FailAlloc { times, ..self }
     }
 
-    /// Not before so many pages were asked for: a request with room in what is left of them takes
-    /// its pages off, and passes.
+    /// A number of pages that are served first: a request that fits into the rest of them takes its
+    /// pages off, and passes.
     pub const fn after_pages(self, space: u64) -> FailAlloc {
         FailAlloc { space, ..self }
     }
@@ -102,13 +102,13 @@ impl FailAlloc {
         FailAlloc { min_order, max_order, ..self }
     }
 
-    /// Only requests with all of these flags. Default: whatever their flags.
+    /// Only requests with all of these flags. Default: requests with any flags.
     pub const fn only(self, only: Gfp) -> FailAlloc {
         FailAlloc { only, ..self }
     }
 
-    /// No request with any of these flags, such as `Gfp::DIRECT_RECLAIM` for all that may wait.
-    /// Requests with `NOFAIL` never fail.
+    /// Excludes requests with any of these flags, such as `Gfp::DIRECT_RECLAIM` for all that may
+    /// wait. Requests with `NOFAIL` never fail.
     pub const fn spare(self, spared: Gfp) -> FailAlloc {
         FailAlloc { spared: Gfp::from_bits(spared.bits() | Gfp::NOFAIL.bits()), ..self }
     }

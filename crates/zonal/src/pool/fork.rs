@@ -8,17 +8,16 @@
 //!  after     all locks are let go of ── consumers are let in
 //! ```
 //! Consumers come first: one may do anything that its pool allows, take any of these locks, and
-//! fork. Once the locks are held nobody is waited for but threads that hold one for a moment and
-//! call nobody meanwhile. A fork from inside a consumer waits for no other call.
+//! fork. Once the locks are held, the fork waits only for threads that hold one briefly and call no
+//! user code meanwhile. A fork from inside a consumer waits for no other call.
 //!
 //! The child's pool is a copy-on-write copy, complete and usable. Blocks that other threads of the
-//! parent owned stay handed out in the child: nobody there can free them. Blocks that they were
+//! parent owned stay handed out in the child: no thread there can free them. Blocks that they were
 //! about to take from a list or put on one stay out of use, too: [`Pool::validate`] counts those,
-//! and from then on the child's [`HeldReport::elsewhere`] has them. Registered
-//! consumers are not called there before [`Pool::restart_reclaim`]: another thread of the parent
-//! may have been in the middle of what they do; those whose call did not end in time are not called
-//! at all. The refresh thread does not exist in the child; [`Pool::restart_worker`] starts a new
-//! one.
+//! and from then on the child's [`HeldReport::elsewhere`] has them. Registered consumers are not
+//! called there before [`Pool::restart_reclaim`]: another thread of the parent may have been in the
+//! middle of what they do; those whose call did not end in time are not called at all. The refresh
+//! thread does not exist in the child; [`Pool::restart_worker`] starts a new one.
 //!
 //! Nothing here has a destructor that a thread runs at its end, so a fork works in destructors of
 //! thread-local values and in `atexit` too.
@@ -73,19 +72,19 @@ struct Frozen {
     consumers: Vec<Pause>,
 }
 
-/// What is held of one pool.
+/// The locks held of one pool.
 struct FrozenPool {
     shared: &'static Shared,
     /// Stores, then zone locks.
     held: Vec<Held<'static, ProcessPlatform>>,
-    /// No section is claimed: nobody would bring it online.
+    /// No section is claimed: no thread of the child would bring it online.
     _growth: RwLockWriteGuard<'static, ()>,
-    /// No block is out of its buddy to be trimmed: nobody would put it back.
+    /// No block is out of its buddy to be trimmed: no thread of the child would put it back.
     _trim: MutexGuard<'static, ()>,
     _faults: Option<MutexGuard<'static, faults::State>>,
     bells: FrozenBells<'static>,
     consumers: HeldList<'static>,
-    /// Nobody starts or ends a refresh thread.
+    /// No thread starts or ends a refresh thread.
     _worker: MutexGuard<'static, Option<Worker>>,
     background: Paused<'static>,
     /// No block of an orphan is on its way back.
@@ -200,8 +199,8 @@ impl Frozen {
     }
 }
 
-// A panic must not come out of a handler. Nothing below is known to panic; if something does, what
-// was held is let go of, and the fork goes on without.
+// A panic must not come out of a handler. Nothing below is known to panic; if something does, the
+// locks are released, and the fork goes on without them.
 
 extern "C" fn before() {
     let frozen = catch_unwind(freeze).map(Box::new);

@@ -2,8 +2,8 @@
 //! as the first 128 MiB of each node are. One thread per node brings the rest online, and faults it
 //! in if the pool prefaults; a request that finds nothing brings a section online itself.
 //!
-//! The threads stop with the pool, and stand still across a fork. A forked child has none of them:
-//! its pool grows on demand, or by [`Pool::finish_growth`].
+//! The threads stop with the pool, and stand still across a fork. A forked child does not have
+//! these threads: its pool grows on demand, or by [`Pool::finish_growth`].
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -36,7 +36,7 @@ struct Threads {
 impl Builder {
     /// Whether the pool starts with the first 128 MiB of each node, and the rest comes online in
     /// the background and on demand. Default: no. Marks, and with the default policy the sizes of
-    /// per-CPU lists, are computed when all of it is there. Not together with
+    /// per-CPU lists, are computed when all of it is online. Not together with
     /// [`poison`](Builder::poison).
     ///
     /// ```
@@ -58,8 +58,8 @@ impl Pool {
         self.shared.allocator.is_growing()
     }
 
-    /// Brings all memory online that is not, now and without faulting it in, and waits for what the
-    /// pool's threads have under way.
+    /// Brings the rest of the memory online now, without faulting it in, and waits for sections
+    /// that the pool's threads have claimed.
     ///
     /// # Errors
     /// [`OnlineError`] if metadata of fresh memory was overwritten.
@@ -79,7 +79,7 @@ impl Growth {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the threads, before the pool goes. In a forked child there are none to end.
+    /// Ends the threads, before the pool goes. A forked child has no such threads.
     pub(super) fn stop(&self) {
         let threads = std::mem::take(&mut *self.lock());
         // Relaxed: the threads look at nothing else that follows from it.
@@ -114,13 +114,13 @@ pub(super) fn bring_up(
     Ok(allocator)
 }
 
-/// Faults in what is online, before anybody has it.
+/// Faults in a section before it is handed out.
 pub(super) fn prefault_first(allocator: &PoolAllocator, memory: &Mapping) -> Result<(), MapError> {
     for zone in allocator.zones() {
         // Zones of a pool have no holes, and come online from their start.
         let start = zone.start_pfn().0;
         let range = start as usize * PAGE_SIZE..(start + zone.managed()) as usize * PAGE_SIZE;
-        // SAFETY: (1) pools commit all of their memory; (2) nobody else knows the mapping yet.
+        // SAFETY: (1) pools commit all of their memory; (2) the mapping is not shared yet.
         unsafe { memory.prefault(range) }?;
     }
     Ok(())
@@ -162,7 +162,7 @@ impl Shared {
         self.allocator.finish_growth()
     }
 
-    /// Brings a node's memory online, section by section. `false`: it was told to stop.
+    /// Brings a node's memory online, section by section. `false`: it was stopped.
     fn grow_node(&self, node: NodeId, stop: &AtomicBool, prefault: bool) -> bool {
         // Relaxed: see `Growth::stop`.
         while !stop.load(Ordering::Relaxed) {
@@ -171,9 +171,9 @@ impl Shared {
                 if prefault {
                     let range = pages.start.0 as usize * PAGE_SIZE;
                     let range = range..pages.end.0 as usize * PAGE_SIZE;
-                    // What cannot be faulted in now is when it is touched.
-                    // SAFETY: (1) pools commit all of their memory; (2) the section is claimed by
-                    // this call and in nobody's hands (GROW-1).
+                    // What cannot be faulted in now is when it is touched. SAFETY: (1) pools commit
+                    // all of their memory; (2) this call has claimed the section, which is not
+                    // handed out yet (GROW-1).
                     let _ = unsafe { self.memory.prefault(range) };
                 }
             });

@@ -10,8 +10,8 @@ use zonal_core::types::{NodeId, PAGE_SIZE};
 use super::{Pool, Shared};
 use crate::sys::map::MapError;
 
-/// What a pool's memory and metadata are held by, in bytes. The lines sum to
-/// [`total`](Self::total), which is all that the pool has.
+/// Holders of a pool's memory and metadata, in bytes. The lines sum to [`total`](Self::total),
+/// which is all that the pool has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct HeldReport {
@@ -29,9 +29,9 @@ pub struct HeldReport {
     pub free_absent: u64,
     /// Kept out of use by the budget.
     pub withheld: u64,
-    /// Not online yet, or on its way from one hand to another: in a forked child for good, if a
-    /// thread of the parent had it in hands. Those are known from the first
-    /// [`Pool::validate`] on, and until then count as on lists.
+    /// Not online yet, or in transit between lists: in a forked child permanently, if a thread of
+    /// the parent had it in hands. Those are known from the first [`Pool::validate`] on, and until
+    /// then count as on lists.
     pub elsewhere: u64,
     /// Metadata, as reserved; untouched parts are not in memory.
     pub metadata: u64,
@@ -80,8 +80,8 @@ impl fmt::Display for HeldReport {
 }
 
 impl Pool {
-    /// Where the pool's bytes are now. Looks at each block's word and asks the kernel what is in
-    /// memory: some milliseconds for each GiB. Exact while nothing runs; at any time each byte is
+    /// Where the pool's bytes are now. Reads each block's word and asks the kernel which pages are
+    /// resident: some milliseconds for each GiB. Exact while nothing runs; at any time each byte is
     /// counted once.
     pub fn held(&self) -> HeldReport {
         self.shared.held()

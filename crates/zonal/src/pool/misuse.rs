@@ -84,7 +84,7 @@ impl fmt::Debug for OnMisuse {
     }
 }
 
-/// What a pool knows of misuse.
+/// A pool's record of misuse.
 #[derive(Debug, Default)]
 pub(super) struct Misuses {
     pub(super) action: OnMisuse,
@@ -151,7 +151,7 @@ mod tests {
         let other = Pool::builder().size(8 << 20).refresh_every(None).build().unwrap();
         let (start, order) = pool.alloc(Order::ZERO).unwrap().into_raw();
         for _ in 0..2 {
-            // SAFETY: not kept, which is what is tested: nobody uses the memory, the second drop is
+            // SAFETY: violated, for the test: the memory is not used, and the second drop is
             // refused.
             drop(unsafe { Pages::from_raw(&pool, start, order) });
         }

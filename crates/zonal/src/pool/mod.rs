@@ -37,7 +37,7 @@
 //!
 //! # Invariants
 //! - **POOL-1** the page at `base + (frame << 12)` has frame number `frame`; its pfn is the same
-//!   number, because zones lie one behind the other from pfn 0.
+//!   number, because zones are adjacent from pfn 0 on.
 //! - **POOL-2** mappings and records live as long as the pool and each of its threads (THREAD-1).
 //! - **POOL-3** the word in front of the table of frame words is mapped and zero.
 
@@ -122,15 +122,15 @@ pub(crate) type PoolAllocator = Allocator<'static, ProcessPlatform>;
 ///
 /// Blocks that free themselves come from [`alloc`](Pool::alloc), raw ones from
 /// [`alloc_pages`](Pool::alloc_pages), thousands at once from [`alloc_bulk`](Pool::alloc_bulk).
-/// [`Pages::into_owned`] makes a block that borrows nothing.
-/// [`explain`](Pool::explain) says why a request gets what it gets.
+/// [`Pages::into_owned`] makes a block that borrows nothing. [`explain`](Pool::explain) says why a
+/// request gets a block, or is refused.
 pub struct Pool {
     /// The hot page's way begins here.
     fast: FastRef,
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What the pool's threads see too.
+/// State shared with the pool's threads.
 pub(crate) struct Shared {
     /// Constants of the fast path; what it points to is in `records`.
     fast: FastRef,
@@ -190,8 +190,8 @@ impl Pool {
         Ok(Pages::new(self, start, request.order))
     }
 
-    /// A raw block of `order`, aligned to its size, with the rights in `gfp`. Its bytes are what
-    /// the last owner left, or zero, unless `gfp` asks for zeroes.
+    /// A raw block of `order`, aligned to its size, with the rights in `gfp`. Its bytes are the
+    /// last owner's, or zero, unless `gfp` asks for zeroes.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc).
@@ -227,7 +227,7 @@ impl Pool {
     /// Frees a raw block.
     ///
     /// # Safety
-    /// 1. Nobody uses the block's memory any more.
+    /// 1. The block's memory is no longer in use.
     ///
     /// # Errors
     /// [`FreeError`], with nothing changed, if no block of this order starts there or it is free
@@ -235,10 +235,10 @@ impl Pool {
     ///
     /// One misuse is found late or not at all, because finding it at once would take an atomic
     /// exchange on every free: two threads that free one block within the few nanoseconds between a
-    /// free's check and its mark. Both may be told `Ok`; the block is then handed out once, and the
-    /// stray copy counted when it comes up ([`ZoneStats::double_frees`]). If one of the two stalls
-    /// in that gap until the block is in use again, the new owner loses it, as with any use after
-    /// free.
+    /// free's check and its mark. Both may return `Ok`; the block is then handed out once, and the
+    /// stray copy is counted when it is popped ([`ZoneStats::double_frees`]). If one of the two
+    /// stalls in that gap until the block is in use again, the new owner loses it, as with any use
+    /// after free.
     #[inline]
     pub unsafe fn free_pages(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
         if order == Order::ZERO {
@@ -254,7 +254,7 @@ impl Pool {
     /// otherwise. Safe in a signal handler.
     ///
     /// # Safety
-    /// 1. Nobody uses the block's memory any more, if the call returns `true`.
+    /// 1. The block's memory is no longer in use, if the call returns `true`.
     #[inline]
     pub unsafe fn try_free_cached(&self, start: NonNull<u8>, order: Order) -> bool {
         self.fast.push_block(start, order)
@@ -264,7 +264,7 @@ impl Pool {
     /// there are no more.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc), if not even one page could be had.
+    /// As [`alloc`](Self::alloc), if not even one page was available.
     pub fn alloc_bulk(&self, gfp: Gfp, pages: &mut [*mut u8]) -> Result<usize, AllocError> {
         let request = Request { order: Order::ZERO, gfp, node: None };
         let shared = &*self.shared;
@@ -288,7 +288,7 @@ impl Pool {
     /// Frees raw blocks of one order.
     ///
     /// # Safety
-    /// 1. Nobody uses the blocks' memory any more.
+    /// 1. The blocks' memory is no longer in use.
     ///
     /// # Errors
     /// How many were freed, and why the next was not. The rest is still the caller's.
@@ -330,12 +330,12 @@ impl Pool {
     /// Writes a setting, as a kernel's sysctl.
     ///
     /// # Errors
-    /// [`SysctlError`] says what is accepted; the old value is kept.
+    /// [`SysctlError`] names the accepted values; the old value stays.
     pub fn set(&self, sysctl: Sysctl, value: i64) -> Result<(), SysctlError> {
         self.shared.allocator.set(sysctl, value)
     }
-    /// Does for one CPU what the refresh thread does for each: folds its counters, lets its lists
-    /// decay, and sends pages of other nodes home. For pools without that thread. Returns whether
+    /// Refreshes one CPU, as the refresh thread does for each: folds its counters, decays its
+    /// lists, and drains its pages of other nodes. For pools without that thread. Returns whether
     /// there was anything to do; `false` also for a CPU that has no lists.
     pub fn refresh(&self, cpu: CpuId) -> bool {
         (cpu.0 as usize) < self.shared.allocator.cpus() && self.shared.allocator.refresh(cpu)
@@ -383,7 +383,7 @@ impl Pool {
         // Inside a consumer this thread may be a background reclaimer itself.
         let platform = self.shared.allocator.platform();
         let _still = (!is_inside()).then(|| platform.bells().hold_steps());
-        // Behind the steps: a consumer that validates waits for this, and a step waits for it.
+        // After the steps: a consumer that validates waits for this, and a step waits for it.
         let refresh = self.shared.worker().as_ref().and_then(Worker::lock);
         let _quiet = refresh.as_deref().map(worker::pause);
         self.shared.allocator.validate()
@@ -443,8 +443,8 @@ impl Shared {
             if self.prepare(pfn, request.order, request.gfp) {
                 return Ok(self.address(pfn));
             }
-            // Somebody wrote to the block after it was freed. It stays out of use: whoever wrote
-            // may write again.
+            // A thread wrote to the block after it was freed. It stays out of use: the thread may
+            // write again.
         }
     }
 
@@ -483,8 +483,8 @@ impl Shared {
         })
     }
 
-    /// Makes the bytes of a block what the request asked for. `false`: the block was written to
-    /// while it was free.
+    /// Zeroes a block if the request asks for it. `false`: the block was written to while it was
+    /// free.
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) -> bool {
         if let Some(poison) = &self.poison
             && !poison.check(self.address(pfn), pfn, order)

@@ -67,7 +67,7 @@ impl<'p> Pages<'p> {
     /// Takes a raw block over.
     ///
     /// # Safety
-    /// 1. `start` is a block of `order` from `pool`, handed out and owned by nobody else.
+    /// 1. `start` is a block of `order` from `pool`, handed out and without another owner.
     pub unsafe fn from_raw(pool: &'p Pool, start: NonNull<u8>, order: Order) -> Pages<'p> {
         Pages { pool, start, order }
     }
@@ -86,7 +86,7 @@ impl Deref for Pages<'_> {
 impl DerefMut for Pages<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: (1) as for `deref`, and `&mut self` means nobody else looks.
+        // SAFETY: (1) as for `deref`, and `&mut self` excludes other readers.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.order.bytes()) }
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Records {
     mapping: Mapping,
 }
 
-/// Hands out parts of the mapping, one behind the other.
+/// Hands out consecutive parts of the mapping.
 struct Cutter {
     next: usize,
     end: usize,
@@ -38,7 +38,7 @@ impl Cutter {
         assert!(self.next <= self.end, "the mapping was sized for the layout");
         start as *mut T
     }
-    /// Moves on so that what is `bytes` further has the given offset in its page.
+    /// Moves on so that the byte `bytes` further has the given offset in its page.
     fn skip_to_page_offset(&mut self, bytes: usize, offset: usize) {
         self.next = (self.next + bytes).next_multiple_of(PAGE_SIZE) + offset - bytes;
     }

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - **THREAD-1** a thread owns a reference to the pool's shared part from before it starts until
-//!   it ends, so that nothing it reads goes away under it, whatever becomes of its handle (POOL-2).
+//!   it ends, so that all it reads stays valid, also when its handle is dropped (POOL-2).
 //! - **THREAD-2** a reference is taken away from a thread, and its handle forgotten, only in a
 //!   process that does not have the thread.
 
@@ -16,7 +16,7 @@ use crate::process::{self, Process};
 /// A thread of the pool.
 ///
 /// Dropped, it goes on by itself; [`end`](Self::end) waits for its end. Either way a forked child,
-/// which does not have it, only drops what the thread owned.
+/// which does not have the thread, only drops its state.
 #[derive(Debug)]
 pub(super) struct PoolThread {
     process: Process,
@@ -25,7 +25,7 @@ pub(super) struct PoolThread {
     handle: Option<JoinHandle<()>>,
 }
 
-/// What a thread owns.
+/// State that a thread owns.
 #[derive(Debug)]
 struct Own {
     /// A reference of the pool's `Arc`; null once the thread has ended (THREAD-1).
@@ -94,8 +94,7 @@ impl PoolThread {
         self.is_this() || self.process.is_this()
     }
 
-    /// Waits for the end of a thread that was told to end. The running thread goes on to its end by
-    /// itself.
+    /// Waits for the end of a stopped thread. The running thread goes on to its end by itself.
     pub(super) fn end(mut self) {
         if self.process.is_this()
             && !self.is_this()

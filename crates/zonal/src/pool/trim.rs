@@ -31,7 +31,7 @@ impl Pool {
     /// pcps first ([`Pool::drain_all`]) to find more.
     ///
     /// # Errors
-    /// [`TrimError`]; what was given back before stays given back.
+    /// [`TrimError`]; blocks returned before it stay returned.
     pub fn trim(&self, bytes: usize) -> Result<usize, TrimError> {
         self.shared.trim(bytes)
     }
@@ -80,7 +80,7 @@ impl Shared {
         if resident == 0 {
             return Ok(0);
         }
-        // SAFETY: (1) the block is out of the buddy and on no list, so nobody uses its memory.
+        // SAFETY: (1) the block is out of the buddy and on no list, so its memory is not in use.
         unsafe { self.memory.release(range) }.map_err(TrimError::Os)?;
         self.trimmed_bytes.fetch_add(resident as u64, Relaxed);
         Ok(resident)

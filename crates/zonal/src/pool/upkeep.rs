@@ -1,4 +1,4 @@
-//! What the refresh thread does once per interval.
+//! The refresh thread's work in each interval.
 //!
 //! ```text
 //!  shepherd, workers: counters fold, lists decay, depots give back what nobody needed (LB F.4)
@@ -14,7 +14,7 @@ use zonal_core::vmstat::worker::StatWorker;
 
 use super::Shared;
 
-/// What is remembered from one interval to the next.
+/// State from one interval to the next.
 #[derive(Debug)]
 pub(super) struct Upkeep {
     workers: Vec<StatWorker>,
@@ -30,7 +30,7 @@ impl Upkeep {
         Upkeep { workers, seen: vec![0; allocator.zones().len() * allocator.cpus()] }
     }
 
-    /// An interval has passed. Gives up to `trim_bytes` back to the operating system.
+    /// An interval has passed. Returns up to `trim_bytes` to the operating system.
     pub(super) fn interval(&mut self, shared: &Shared, now_ns: u64, trim_bytes: usize) {
         let allocator = &shared.allocator;
         // One moment for all: a worker that comes back is due when this thread does.
@@ -120,7 +120,7 @@ mod tests {
             let held = second(16 * MIB);
             assert_eq!(held.lists, 0, "idle for an interval");
             let left = resident(&held);
-            // The last block may be more than what was left of the rate.
+            // The last block may exceed the rest of the rate.
             let most = 16 * MIB + Order::MAX.bytes() as u64;
             assert!(left <= before && before - left < most, "second {seconds}: {held}");
             before = left;
@@ -158,7 +158,7 @@ mod tests {
             assert!(held.in_use() <= 24 * MIB);
         }
         assert_eq!(resident(&pool.held()), 0, "{}", pool.held());
-        // And all of the budget can be had again.
+        // And all of the budget is available again.
         let pages = burst(&pool);
         assert!(pool.held().in_use() <= 24 * MIB && pages.len() as u64 * 4096 > 22 * MIB);
         end(&pool, pages);

@@ -1,6 +1,6 @@
 //! The refresh thread: once per interval (`upkeep`) it is the shepherd and the workers of all CPUs,
-//! as the policy has them, which fold counters, let per-CPU lists decay and send pages of other
-//! nodes home (LB F.4); and it gives free memory back if asked to. The interval is
+//! as the policy has them, which fold counters, decay per-CPU lists and drain pages of other nodes
+//! (LB F.4); with a trim rate it returns free memory to the system. The interval is
 //! `vm.stat_interval`.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -64,8 +64,8 @@ fn locked(stop: &Mutex<bool>) -> MutexGuard<'_, bool> {
 }
 
 impl Pool {
-    /// Stops the refresh thread, if one runs, and starts one: to change its interval and rate, for
-    /// a pool that was built without one, and for a forked child, which has none.
+    /// Stops the refresh thread, if one runs, and starts one: to change its interval and rate, in a
+    /// pool that was built without one, and in a forked child.
     ///
     /// # Errors
     /// The operating system could not start a thread: none runs then. `InvalidInput`, with nothing

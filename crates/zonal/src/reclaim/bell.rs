@@ -24,14 +24,14 @@ pub(crate) struct Bell {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Somebody rang, and the reclaimer has not heard it yet.
+    /// Rung, and the reclaimer has not woken yet.
     rung: bool,
     stop: bool,
     /// The reclaimer takes a step.
     stepping: bool,
     /// How many keep it from taking the next one.
     held: u32,
-    /// Times that it told of progress.
+    /// Times that it reported progress.
     progress: u64,
 }
 
@@ -70,7 +70,7 @@ impl Bells {
     }
 }
 
-/// Bells that nobody touches, until dropped.
+/// Locked bells, until dropped.
 pub(crate) struct Frozen<'a> {
     states: Vec<MutexGuard<'a, State>>,
 }
@@ -132,7 +132,7 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// The reclaimer listens for at most so long. Returns whether somebody rang.
+    /// The reclaimer listens for at most so long. Returns whether the bell was rung.
     pub(crate) fn listen(&self, most: Duration) -> bool {
         let state = locked(&self.state);
         let quiet = |state: &mut State| !state.rung && !state.stop;
@@ -140,7 +140,7 @@ impl Bell {
         std::mem::take(&mut waited.unwrap_or_else(PoisonError::into_inner).0.rung)
     }
 
-    /// The reclaimer tells those who wait that there is something for them.
+    /// The reclaimer wakes the requests that wait for progress.
     pub(crate) fn tell(&self) {
         let mut state = locked(&self.state);
         state.progress = state.progress.wrapping_add(1);

@@ -10,8 +10,8 @@
 //! # Invariants
 //! - **CALLS-1** one word holds the calls under way and the number of those who keep calls out, so
 //!   a call either began before, and is waited for, or does not begin.
-//! - **CALLS-2** whoever changes the word so that a sleeper may go on wakes all: the last call that
-//!   ends while calls are kept out, and the last one to let calls in.
+//! - **CALLS-2** a thread that changes the word so that a sleeper may go on wakes all: the last
+//!   call that ends while calls are kept out, and the last thread to let calls in.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// A call begins, once nobody keeps calls out. [`leave`](Self::leave) ends it.
+    /// Begins a call, once no thread keeps calls out. [`leave`](Self::leave) ends it.
     pub(crate) fn enter(&self) {
         loop {
             let word = self.word.load(Ordering::Relaxed);
@@ -55,11 +55,11 @@ impl Calls {
 
     /// No call begins from now on, until [`let_in`](Self::let_in).
     pub(crate) fn keep_out(&self) {
-        // Relaxed: what it is for follows `wait_idle`.
+        // Relaxed: the work that needs it follows `wait_idle`.
         self.word.fetch_add(KEPT_OUT, Ordering::Relaxed);
     }
 
-    /// Calls begin again, unless somebody else keeps them out.
+    /// Lets calls begin again, unless another thread keeps them out.
     pub(crate) fn let_in(&self) {
         // Release: pairs with the Acquire in `enter`.
         let before = self.word.fetch_sub(KEPT_OUT, Ordering::Release);
@@ -72,7 +72,7 @@ impl Calls {
     /// longer. Returns whether none is.
     pub(crate) fn wait_idle(&self, mut left: impl FnMut() -> Option<Duration>) -> bool {
         loop {
-            // Acquire: pairs with the Release in `leave`: what the call did is seen.
+            // Acquire: pairs with the Release in `leave`: this thread sees the call's writes.
             let word = self.word.load(Ordering::Acquire);
             if word & CALLS == 0 {
                 return true;
@@ -82,7 +82,7 @@ impl Calls {
         }
     }
 
-    /// In a forked child: of the calls under way only `own` are, and nobody keeps calls out.
+    /// In a forked child: only the calls in `own` are under way, and no thread keeps calls out.
     pub(crate) fn forked(&self, own: u32) {
         // Relaxed: the child has one thread.
         self.word.store(own, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! One consumer of a pool: how it is called, and what it did.
+//! One consumer of a pool: its calls and its record.
 
 use std::any::Any;
 use std::fmt;
@@ -38,7 +38,7 @@ pub struct ConsumerReport {
     pub interrupted: bool,
 }
 
-/// What a consumer is.
+/// The kind of a consumer.
 pub(super) enum Consumer {
     Lru(Arc<dyn PageLru>),
     Shrinker {
@@ -59,7 +59,7 @@ pub(super) struct Entry {
     pub(super) visits: Arc<Calls>,
     /// Calls of this consumer under way.
     under_way: AtomicU32,
-    /// Not called any more: it left, or panicked, or a fork came in the middle of a call.
+    /// No longer called: it left, or panicked, or a fork interrupted a call.
     gone: AtomicBool,
     interrupted: AtomicBool,
     panicked: Mutex<Option<String>>,
@@ -96,7 +96,7 @@ impl Drop for Visit {
         if let Some(entry) = Arc::into_inner(entry) {
             let _inside = Inside::other();
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(entry))) {
-                // What the panic carries may panic again when it is dropped.
+                // The panic's payload may panic again when it is dropped.
                 std::mem::forget(panic);
             }
         }
@@ -150,7 +150,7 @@ impl Entry {
         self.gone.store(true, Relaxed);
     }
 
-    /// In a forked child: calls of other threads never end, and what they have locked stays so.
+    /// In a forked child: calls of other threads never end, and their locks stay taken.
     pub(super) fn forked(&self, current: Option<Call>) {
         let own = current.is_some_and(|call| call.entry == self.id);
         self.visits.forked(u32::from(own));
@@ -162,7 +162,7 @@ impl Entry {
         self.isolation.forked();
     }
 
-    /// Calls the consumer. `None`: it is not called any more.
+    /// Calls the consumer. `None`: it is no longer called.
     pub(super) fn call<R>(&self, call: impl FnOnce() -> R) -> Option<R> {
         if self.gone.load(Relaxed) || inside::is_inside() {
             return None;
@@ -177,11 +177,11 @@ impl Entry {
                 // Others may be in the middle of it, and panic too.
                 if !self.gone.swap(true, Relaxed) {
                     eprintln!(
-                        "zonal: the consumer \"{}\" panicked: {said}. It is not called any more.",
+                        "zonal: the consumer \"{}\" panicked: {said}. It is no longer called.",
                         self.name
                     );
                 }
-                // What the panic carries may panic again when it is dropped.
+                // The panic's payload may panic again when it is dropped.
                 std::mem::forget(panic);
                 // Where somebody looks at it, or says the same: one message is enough.
                 if let Ok(mut panicked) = self.panicked.try_lock() {
@@ -196,7 +196,7 @@ impl Entry {
         self.passes.fetch_add(1, Relaxed);
     }
 
-    /// Counts what one call came to: a pass may take long, and reports are not to lag behind it.
+    /// Counts the result of one call: a pass may take long, and reports must not lag.
     pub(super) fn count(&self, scanned: u64, freed: u64) {
         self.scanned.fetch_add(scanned, Relaxed);
         self.freed.fetch_add(freed, Relaxed);
@@ -224,7 +224,7 @@ impl Entry {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
     said.or_else(|| panic.downcast_ref::<String>().cloned())

@@ -1,5 +1,5 @@
 //! How many of a cache's pages passes have in hand (LB H.4). Many requests that reclaim at once
-//! would each take 32 pages off a list, until the next one finds it empty and believes that there
+//! would each take 32 pages off a list, until the next one finds it empty and concludes that there
 //! is nothing to reclaim. So a request waits while others have too many of them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use super::parking::{park, unpark_all};
 /// Longest wait (`HZ/50`).
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Somebody waits.
+/// A thread waits.
 const WAITED_FOR: u32 = 1;
 
 /// Pages of one cache that passes have in hand.
@@ -37,8 +37,8 @@ pub(super) fn limit(inactive: u64, gfp: Gfp) -> u64 {
 }
 
 impl Isolation {
-    /// A pass takes these pages. Waits while others have more than `limit`, and gives up where they
-    /// still do; without a limit it never waits.
+    /// A pass takes these pages. Waits a bounded time while others have more than `limit`; without
+    /// a limit it never waits.
     pub(super) fn take(&self, pages: u64, limit: Option<u64>) -> Option<Isolated<'_>> {
         let limit = limit.unwrap_or(u64::MAX);
         let mut end = None;

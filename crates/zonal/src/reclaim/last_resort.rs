@@ -12,7 +12,7 @@ use crate::turn::Turn;
 /// How long a request waits for another one's last resort.
 const BUSY_WAIT: Duration = Duration::from_millis(1);
 
-/// What came of the last resort.
+/// Result of the last resort.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Memory was freed: the request is tried again.
@@ -58,7 +58,7 @@ impl LastResort {
         answer == Answer::Retry
     }
 
-    /// In a forked child: another thread's call is nobody's.
+    /// In a forked child: ends another thread's call.
     pub(super) fn forked(&self) {
         self.state.turn.forked();
     }

@@ -10,15 +10,15 @@
 //!
 //! # Rules for a consumer
 //! 1. It is called by any thread that allocates, and by the pool's own. It takes no lock that its
-//!    own code holds while it allocates, or only tries to, and gives up where it cannot have it.
-//! 2. It may free and allocate pages of the pool. What it allocates comes from the reserves, and
-//!    never reclaims.
+//!    own code holds while it allocates, or only tries to take it.
+//! 2. It may free and allocate pages of the pool. Its own allocations come from the reserves, and
+//!    never reclaim.
 //! 3. It may call any safe function of any pool, come and go, make pools and drop them, and fork.
-//!    None of these waits for another call of a consumer: what would have to is refused with an
-//!    error that says so ([`Pool::set_budget`](crate::Pool::set_budget)), does without
+//!    None of these waits for another call of a consumer: a call that would have to is refused with
+//!    an error that says so ([`Pool::set_budget`](crate::Pool::set_budget)), does without
 //!    ([`Pool::held`](crate::Pool::held) counts pages of consumers as users') or ends later
 //!    ([`Registration`]). A request with `NOFAIL` that finds nothing is refused there.
-//! 4. What it says is not believed where that could do harm. If it panics it is not called again,
+//! 4. Its reports are checked where a wrong one could do harm. If it panics it is not called again,
 //!    and [`Pool::reclaim_report`](crate::Pool::reclaim_report) says so.
 //!
 //! The same holds for the last resort ([`Builder::on_out_of_memory`](crate::Builder)).

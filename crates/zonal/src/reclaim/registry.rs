@@ -1,8 +1,8 @@
 //! Who is registered with a pool, and whom a pass calls.
 //!
 //! No lock is held while a consumer is called, so it may call any safe function of its pool. A
-//! consumer that comes or goes takes the list's lock for a moment; one that goes waits for visits
-//! of its own alone, and from inside a call for none.
+//! consumer that registers or leaves takes the list's lock briefly; one that leaves waits only for
+//! its own visits, and from inside a call for none.
 //!
 //! # Invariants
 //! - **REG-1** a consumer is called only by a thread that visits it, and visits begin with the list
@@ -10,7 +10,7 @@
 //!   and none will come.
 //! - **REG-2** a thread inside a consumer, or other code of the user, calls no consumer: neither a
 //!   request nor a report of that thread does.
-//! - **REG-3** a forked child calls nobody: locks of consumers may be held there for ever.
+//! - **REG-3** a forked child calls no consumer: their locks may be held there forever.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
@@ -58,7 +58,7 @@ impl Place {
 pub(crate) struct Registry {
     place: Place,
     last_resort: Option<LastResort>,
-    /// Whether there is anybody to call. Read by requests that find no zone.
+    /// Whether there is a consumer to call. Read by requests that find no zone.
     any: AtomicBool,
     /// Not in a forked child (REG-3).
     here: AtomicBool,
@@ -72,8 +72,8 @@ pub(crate) struct Registry {
 /// A consumer's place in a pool, until dropped; then no call is under way, and none will come.
 ///
 /// The drop waits for calls of this consumer that are under way: hold no lock that it takes.
-/// Dropped inside a call of any consumer, it waits for nobody: calls that other threads are in go
-/// on to their end.
+/// Dropped inside a call of any consumer, it does not wait: calls in other threads run to their
+/// end.
 #[derive(Debug)]
 #[must_use = "the consumer leaves when this is dropped"]
 pub struct Registration {
@@ -110,7 +110,7 @@ impl Registry {
         self.any.load(Relaxed)
     }
 
-    /// Keeps consumers from being called until the result is dropped. Waits for nobody.
+    /// Keeps consumers from being called until the result is dropped. Does not wait.
     pub(crate) fn pause(&self) -> Pause {
         self.calls.keep_out();
         Pause { calls: Arc::clone(&self.calls), is_over: false }
@@ -121,7 +121,7 @@ impl Registry {
         HeldList { registry: self, entries: self.write() }
     }
 
-    /// In a forked child: those are called again that no fork came in the way of.
+    /// In a forked child: consumers that the fork did not interrupt are called again.
     pub(crate) fn enable(&self) {
         self.here.store(true, Relaxed);
         self.look_whether_any(&self.read());
@@ -159,13 +159,13 @@ impl Registry {
         drop(entries);
         entry.leave();
         if !inside::is_inside() {
-            // None begins any more: this is so that the last one wakes.
+            // No call begins any more; this wakes the last sleeper.
             entry.visits.keep_out();
             entry.visits.wait_idle(|| Some(Duration::MAX));
         }
     }
 
-    /// What each consumer did so far.
+    /// The record of each consumer.
     pub(crate) fn report(&self) -> Vec<ConsumerReport> {
         self.read().iter().map(|entry| entry.report()).collect()
     }
@@ -194,7 +194,7 @@ impl Registry {
         })
     }
 
-    /// What a call names it by.
+    /// Its name in messages.
     fn calls_address(&self) -> usize {
         Arc::as_ptr(&self.calls) as usize
     }
@@ -213,7 +213,7 @@ impl Registry {
         self.place.node_pages.get(node).copied().unwrap_or(0)
     }
 
-    /// Objects that a shrinker could give up on a node, as far as it can be believed.
+    /// Objects that a shrinker could free on a node, limited to a plausible number.
     fn freeable(&self, entry: &Entry, shrinker: &Shrinker, node: NodeId) -> u64 {
         let all: u64 = self.place.node_pages.iter().sum();
         let most = all * (PAGE_SIZE as u64 / OBJECT_BYTES_MIN);
@@ -402,7 +402,7 @@ impl Drop for Pause {
     }
 }
 
-/// A list of consumers that nobody else sees, until dropped.
+/// The list of consumers, locked until dropped.
 #[derive(Debug)]
 pub(crate) struct HeldList<'a> {
     registry: &'a Registry,
@@ -410,7 +410,7 @@ pub(crate) struct HeldList<'a> {
 }
 
 impl HeldList<'_> {
-    /// In a forked child: nobody is called (REG-3), and of calls under way only this thread's is.
+    /// In a forked child: no consumer is called (REG-3), and only this thread's call is under way.
     pub(crate) fn forked(&self) {
         let registry = self.registry;
         registry.here.store(false, Relaxed);

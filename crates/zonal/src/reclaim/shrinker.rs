@@ -1,11 +1,11 @@
-//! A cache of objects that can be given up (LB H.7).
+//! A cache of reclaimable objects (LB H.7).
 
 use std::fmt;
 
 use zonal_core::platform::reclaimer::By;
 use zonal_core::types::{NodeId, PAGE_SIZE};
 
-/// What a shrinker is asked for.
+/// A request to a shrinker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScanRequest {
     /// Objects to look at.
@@ -16,7 +16,7 @@ pub struct ScanRequest {
     pub by: By,
 }
 
-/// What a shrinker did.
+/// Result of a shrinker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scanned {
     /// It looked at as many objects as it was asked to, and gave this many up.
@@ -25,7 +25,7 @@ pub enum Scanned {
     Some {
         /// Objects looked at.
         scanned: u64,
-        /// Objects given up.
+        /// Objects freed.
         freed: u64,
     },
     /// It can do nothing now, for instance because its lock is taken (`SHRINK_STOP`).
@@ -35,7 +35,7 @@ pub enum Scanned {
 type Count = Box<dyn Fn(NodeId) -> u64 + Send + Sync>;
 type Scan = Box<dyn Fn(&ScanRequest) -> Scanned + Send + Sync>;
 
-/// A cache of objects, by two functions: how many it could give up, and give up some.
+/// A cache of objects, by two functions: count the freeable ones, and free some.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -75,8 +75,8 @@ pub struct Shrinker {
 }
 
 impl Shrinker {
-    /// `count` says how many objects could be given up now, and is called often. `scan` looks at
-    /// as many as it is asked to and gives up what it can.
+    /// `count` returns how many objects could be freed now, and is called often. `scan` looks at as
+    /// many as it is asked to and frees what it can.
     pub fn new(
         name: impl Into<String>,
         count: impl Fn(NodeId) -> u64 + Send + Sync + 'static,

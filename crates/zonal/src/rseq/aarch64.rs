@@ -5,10 +5,10 @@
 //! This processor may do loads and stores to different places in any order that the code does not
 //! forbid. Whom could that show a sequence half done?
 //!
-//! - **Whoever runs on the same CPU**, in this thread or another: nobody. A processor sees its own
-//!   accesses in the order of the program, and between two threads there is the kernel's switch. So
-//!   the commit needs no Release: the next section on this CPU finds the slots and the page words
-//!   that the commit speaks of, and so does a closer that found itself here and did not fence.
+//! - **A thread on the same CPU**, this one or another: none. A processor sees its own accesses in
+//!   the order of the program, and between two threads there is the kernel's switch. So the commit
+//!   needs no Release: the next section on this CPU finds the slots and the page words that the
+//!   commit speaks of, and so does a closer that found itself here and did not fence.
 //! - **Who closes the pcp from another CPU** looks at nothing but the word, to set `slow` in it,
 //!   until its fence has returned (`Pcp::try_close`). The fence makes this CPU pass a full barrier
 //!   wherever it was, or finds that it passed one since our section ran, when it switched to
@@ -17,12 +17,12 @@
 //!   here begins behind the barrier, so it sees `slow`.
 //! - **Sequences that find the pcp reopened** read limits, slots and records that the closer wrote
 //!   from another CPU, with no fence between. It stores the word last, with Release
-//!   (`Closed::drop`). So the sequence loads the word with Acquire (`ldar`): it comes before all
-//!   loads behind it, and whoever sees the reopened word sees what was written before. A word that
-//!   another sequence on this CPU has committed meanwhile is as good: that sequence had seen the
-//!   reopened word, and later loads of one CPU never see less than earlier ones.
-//! - **Limits newer than the word** cannot be committed with: a closer writes them behind its
-//!   fence, which has aborted us.
+//!   (`Closed::drop`). So the sequence loads the word with Acquire (`ldar`): it is ordered before
+//!   all later loads, and a thread that sees the reopened word sees what was written before it. A
+//!   word that another sequence on this CPU has committed meanwhile is as good: that sequence had
+//!   seen the reopened word, and later loads of one CPU never see less than earlier ones.
+//! - **Limits newer than the word** cannot be committed with: a closer writes them after its fence,
+//!   which has aborted us.
 //!
 //! The contents of pages follow: they change CPUs behind a fence, a gate or a lock, or the program
 //! hands them over itself.
@@ -84,7 +84,7 @@ macro_rules! enter {
     };
 }
 
-/// Opens the cold part of a sequence, behind its commit, with the abort handler's head (FAST-3).
+/// Opens the cold part of a sequence, after its commit, with the abort handler's head (FAST-3).
 macro_rules! abort {
     () => {
         concat!(
@@ -131,7 +131,7 @@ macro_rules! pop {
             $fast,
             [
                 $check,
-                // What a sequence that leaves has popped.
+                // Result of a sequence that leaves.
                 "mov {x}, #-1",
                 "b.ne 8f",
                 "ubfx {t}, {w}, #{len_shift}, #{len_bits}",
@@ -364,7 +364,7 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
     true
 }
 
-/// The active list's record into `x`, the one that is to be active into `n`.
+/// The active list's record into `x`, the next active one into `n`.
 macro_rules! find_lists {
     () => {
         concat!(
@@ -450,7 +450,7 @@ macro_rules! word_new {
 /// computed (PCP-4). `list` is its number of bytes from the first list. `false`: nothing was done.
 /// It is active already, or no list ever was, or the word is slow.
 ///
-/// What is written before the commit means nothing until then (PCP-6).
+/// Writes before the commit have no meaning until then (PCP-6).
 ///
 /// # Safety
 /// 1. and 2. of [`pop_page`]; 3. `list` is a list of the pool.

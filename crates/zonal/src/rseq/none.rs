@@ -8,7 +8,7 @@ const NONE: Popped = Popped { frame: NO_FRAME, cached: u64::MAX };
 /// Refuses.
 ///
 /// # Safety
-/// 1. Nothing is asked.
+/// 1. Nothing is required.
 pub(crate) unsafe fn pop_page(_: FastRef) -> Popped {
     NONE
 }
@@ -16,7 +16,7 @@ pub(crate) unsafe fn pop_page(_: FastRef) -> Popped {
 /// Refuses.
 ///
 /// # Safety
-/// 1. Nothing is asked.
+/// 1. Nothing is required.
 pub(crate) unsafe fn pop_block(_: FastRef, _list: usize) -> Popped {
     NONE
 }
@@ -24,7 +24,7 @@ pub(crate) unsafe fn pop_block(_: FastRef, _list: usize) -> Popped {
 /// Refuses.
 ///
 /// # Safety
-/// 1. Nothing is asked.
+/// 1. Nothing is required.
 pub(crate) unsafe fn push_page(_: FastRef, _: usize) -> bool {
     false
 }
@@ -32,7 +32,7 @@ pub(crate) unsafe fn push_page(_: FastRef, _: usize) -> bool {
 /// Refuses.
 ///
 /// # Safety
-/// 1. Nothing is asked.
+/// 1. Nothing is required.
 pub(crate) unsafe fn push_block(_: FastRef, _: usize, _: usize) -> bool {
     false
 }
@@ -40,7 +40,7 @@ pub(crate) unsafe fn push_block(_: FastRef, _: usize, _: usize) -> bool {
 /// Refuses.
 ///
 /// # Safety
-/// 1. Nothing is asked.
+/// 1. Nothing is required.
 pub(crate) unsafe fn switch(_: FastRef, _: usize) -> bool {
     false
 }

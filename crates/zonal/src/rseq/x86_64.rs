@@ -1,7 +1,7 @@
-//! The restartable sequences of x86-64. What they may do is FAST-1 to FAST-5 in `rseq.rs`.
+//! The restartable sequences of x86-64. FAST-1 to FAST-5 in `rseq.rs` limit what they may do.
 //!
-//! A pop and a push are each written once; the hot list's and any other list's differ in how they
-//! find the list's record and what they check besides.
+//! A pop and a push are each written once; the variants for the hot list and for any list differ in
+//! how they find the list's record and in additional checks.
 
 use std::arch::asm;
 use std::mem::offset_of;
@@ -27,10 +27,9 @@ const _: () = assert!(STRAY_BITS | PREV <= i32::MAX as u64, "tests take 32 bits"
 const _: () = assert!(PUSH_DELTA <= i32::MAX as u64, "an immediate");
 
 /// Arms the sequence and puts the address of the running CPU's pcp into `p`, which holds where the
-/// kernel keeps this thread's rseq area. How soon that address is known is what a pair waits for,
-/// so it takes as few steps as possible, one behind the other. With the address in two registers in
-/// every access instead, a pair took half as long again, for what is read back soon after it was
-/// written.
+/// kernel keeps this thread's rseq area. A pair waits for that address, so the chain of dependent
+/// steps to it is as short as possible. With the address in two registers in every access instead,
+/// a pair took half as long again, for what is read back soon after it was written.
 macro_rules! enter {
     () => {
         concat!(
@@ -53,7 +52,7 @@ macro_rules! enter {
     };
 }
 
-/// Opens the cold part of a sequence, behind its commit, with the abort handler's head (FAST-3).
+/// Opens the cold part of a sequence, after its commit, with the abort handler's head (FAST-3).
 macro_rules! abort {
     () => {
         concat!(
@@ -68,7 +67,7 @@ macro_rules! abort {
 }
 
 /// A pop. `$check`: sets the zero flag if the word is right; `$record`: address of the list;
-/// `$word`: what the page word of the block must be, into `p`.
+/// `$word`: the expected page word of the block, into `p`.
 macro_rules! pop {
     ($fast:expr, $record:literal, $check:expr, $word:expr, $($operands:tt)*) => {{
         let (frame, cached): (isize, u64);
@@ -328,7 +327,7 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
     true
 }
 
-/// The active list's record into `x`, the one that is to be active into `n`.
+/// The active list's record into `x`, the next active one into `n`.
 macro_rules! find_lists {
     () => {
         concat!(
@@ -422,7 +421,7 @@ macro_rules! word_new {
 /// computed (PCP-4). `list` is its number of bytes from the first list. `false`: nothing was done.
 /// It is active already, or no list ever was, or the word is slow.
 ///
-/// What is written before the commit means nothing until then (PCP-6).
+/// Writes before the commit have no meaning until then (PCP-6).
 ///
 /// # Safety
 /// 1. and 2. of [`pop_page`]; 3. `list` is a list of the pool.

@@ -36,7 +36,7 @@ pub enum AffinityError {
         "cannot read the CPUs this thread may use: {errno}; expected sched_getaffinity to work"
     )]
     Read {
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// Setting failed.
@@ -47,7 +47,7 @@ pub enum AffinityError {
     Pin {
         /// The CPU (the first, when several were asked for).
         cpu: CpuId,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// A number beyond any machine.
@@ -126,7 +126,7 @@ fn write_mask(mask: &[Word]) -> Result<(), Errno> {
     if rc == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
-/// Pins this thread to `cpu`, for good.
+/// Pins this thread to `cpu` permanently.
 ///
 /// # Errors
 /// As [`set_allowed`].
@@ -136,8 +136,8 @@ pub fn pin(cpu: CpuId) -> Result<(), AffinityError> {
 
 /// Number of CPU ids this machine can ever have: one more than the highest possible id, or more.
 ///
-/// Per-CPU tables are this long, and a thread may run on any of these CPUs whatever it is allowed
-/// now. Read from sysfs; without sysfs, every CPU counts that the kernel has room for in its masks.
+/// Per-CPU tables are this long, and a thread may later run on any of these CPUs. Read from sysfs;
+/// without sysfs, every CPU counts that the kernel has room for in its masks.
 pub fn possible_cpus_max() -> u32 {
     let possible = Path::new(topology::SYSFS_CPU).join("possible");
     let from_sysfs = super::files::snapshot(&possible)
@@ -145,7 +145,7 @@ pub fn possible_cpus_max() -> u32 {
         .and_then(|text| topology::parse_list(&text).ok())
         .and_then(|ids| ids.last().copied());
     let allowed = allowed_cpus().ok().and_then(|cpus| cpus.last().map(|cpu| cpu.0 + 1));
-    // A file that tells of fewer CPUs than this thread may use is not this machine's.
+    // A file with fewer CPUs than this thread may use is not this machine's.
     from_sysfs.map_or_else(mask_cpus, |highest| highest + 1).max(allowed.unwrap_or(1))
 }
 

@@ -9,7 +9,7 @@ const SNAPSHOT_BYTES: usize = 64 * 1024;
 
 /// The text of a file of sysfs, as it was at one moment.
 ///
-/// The kernel makes the text of such a file anew for each `read`. A reader that asks in pieces may
+/// The kernel generates the text of such a file for each `read`. A reader that asks in pieces may
 /// get the beginning of one text and the end of another: while a CPU goes offline, `0-1` and `0`
 /// were read as `0\n1`. So this asks once, for all of it.
 ///

@@ -23,7 +23,7 @@ use zonal_core::sync::LockWord;
 /// Why [`wait`] returned. See FUTEX-1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitOutcome {
-    /// Somebody woke this word (or the kernel did so spuriously).
+    /// A thread woke this word (or the kernel did so spuriously).
     Woken,
     /// The word did not hold the expected value: nothing was waited for.
     Changed,

@@ -11,13 +11,13 @@
 //!   promised the same ([`Mapping::brought`]).
 //! - **MAP-2** Every range given to the kernel passed `Mapping::checked_range`: it lies within the
 //!   mapping and starts and ends on a granule.
-//! - **MAP-3** This module makes no reference to the mapped bytes. Whoever makes one answers for
-//!   it: the calls that change contents are `unsafe` and say what must hold.
+//! - **MAP-3** This module makes no reference to the mapped bytes. The maker of a reference is
+//!   responsible for it: the calls that change contents are `unsafe` and state their conditions.
 //! - **MAP-4** `base` is a multiple of the alignment asked for.
 //!
 //! # Backing
-//! What was asked may not be had: huge pages need a pool set up by the administrator, transparent
-//! ones a kernel with them. The mapping then takes the next weaker kind and [`Mapping::downgrades`]
+//! A backing may be unavailable: huge pages need a pool set up by the administrator, transparent
+//! ones kernel support. The mapping then takes the next weaker kind and [`Mapping::downgrades`]
 //! says which call failed and why. `madvise` also succeeds where `transparent_hugepage/enabled`
 //! says "never": look at [`crate::sys::machine`] for that.
 //!
@@ -26,10 +26,10 @@
 //! process then gets SIGBUS. [`Mapping::prefault`] turns that into an error (from Linux 5.14 on).
 //!
 //! # Releasing
-//! Pages go back at once (`MADV_DONTNEED`) and never when the kernel likes (`MADV_FREE`): those may
-//! turn to zeroes between two reads, under whoever has a reference to them.
+//! Pages are freed at once (`MADV_DONTNEED`) and never lazily (`MADV_FREE`): such pages may turn to
+//! zeroes between two reads through a reference.
 //!
-//! It does *not* decide what is mapped where; that is the pool's job.
+//! It does *not* decide on the layout; that is the pool's job.
 
 use super::Errno;
 use rustix::mm::Advice;
@@ -51,10 +51,10 @@ pub use place::{ALIGN_2M, ALIGN_4M};
 /// Largest alignment that can be asked for.
 pub const ALIGN_MAX: usize = 1 << 30;
 
-/// What pages a mapping is made of.
+/// The kind of pages that back a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// Whatever the kernel does by default.
+    /// The kernel's default.
     KernelDefault,
     /// Transparent huge pages where the kernel finds them: `MADV_HUGEPAGE`.
     Transparent,
@@ -76,13 +76,13 @@ pub struct MapOptions {
 /// A weaker backing was taken, because `operation` failed with `errno`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Downgrade {
-    /// What was tried.
+    /// The attempted call.
     pub from: Backing,
-    /// What was taken instead.
+    /// The fallback.
     pub to: Backing,
     /// The call that failed.
     pub operation: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     pub errno: Errno,
 }
 
@@ -105,7 +105,7 @@ pub enum MapError {
         operation: &'static str,
         /// How much it was about.
         bytes: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// A range outside the mapping, or not on its granules.
@@ -174,7 +174,7 @@ impl Mapping {
     ///
     /// # Errors
     /// [`MapError::Options`] for impossible options, [`MapError::Os`] when not even the weakest
-    /// backing can be had.
+    /// backing is available.
     pub fn new(options: &MapOptions) -> Result<Mapping, MapError> {
         let MapOptions { align, backing, .. } = *options;
         let refused = MapError::Options { bytes: options.bytes, align };
@@ -263,7 +263,7 @@ impl Mapping {
         self.granule
     }
 
-    /// Why the backing is not what was asked, in the order things failed.
+    /// Why the backing differs from the request, in the order of the failures.
     pub fn downgrades(&self) -> &[Downgrade] {
         &self.downgrades
     }
@@ -275,8 +275,8 @@ impl Mapping {
     /// was not committed; pages before the failing one may have been faulted in.
     ///
     /// # Safety
-    /// 1. `range` is committed: a kernel without `MADV_POPULATE_WRITE` is helped by touching, and
-    ///    that faults where nothing is committed.
+    /// 1. `range` is committed: on a kernel without `MADV_POPULATE_WRITE` pages are touched, which
+    ///    faults where nothing is committed.
     /// 2. Meanwhile no other thread accesses the first byte of a page in `range` other than
     ///    atomically, for the same reason.
     pub unsafe fn prefault(&self, range: Range<usize>) -> Result<Prefaulted, MapError> {
@@ -307,8 +307,8 @@ impl Mapping {
     /// [`MapError`]; `EINVAL` for locked memory, and for huge pages before Linux 5.18.
     ///
     /// # Safety
-    /// 1. No reference to a byte of `range` lives across the call, and nobody reads one expecting
-    ///    what it held before.
+    /// 1. No reference to a byte of `range` lives across the call, and no thread relies on its
+    ///    former contents.
     pub unsafe fn release(&self, range: Range<usize>) -> Result<(), MapError> {
         let operation = "release (MADV_DONTNEED)";
         let (start, bytes) = self.checked_range(operation, &range)?;
@@ -334,7 +334,7 @@ impl Mapping {
         Ok(pages.iter().filter(|page| **page & 1 != 0).count() * zonal_core::types::PAGE_SIZE)
     }
 
-    /// Tells the kernel which backing we want; takes the default where it cannot be had.
+    /// Requests a backing from the kernel; falls back to the default.
     fn advise_backing(&mut self) {
         if self.backing != Backing::Transparent {
             return;
@@ -368,8 +368,8 @@ impl Mapping {
 ///
 /// # Safety
 /// 1. The range is whole pages of a mapping the caller owns (MAP-1, MAP-2).
-/// 2. If `advice` changes contents, no reference to the range lives across the call and nobody
-///    expects the former contents.
+/// 2. If `advice` changes contents, no reference to the range lives across the call and no thread
+///    relies on its former contents.
 unsafe fn advise(start: *mut c_void, bytes: usize, advice: Advice) -> Result<(), Errno> {
     const RETRIES: u32 = 8;
     let mut tries = 0;
@@ -403,7 +403,7 @@ fn hint(errno: Errno) -> &'static str {
         }
         Errno::INVAL => "this kernel does not know the call or its arguments",
         Errno::NOSYS | Errno::PERM => {
-            "a seccomp filter or missing privilege stands in the way: allow the call"
+            "a seccomp filter or a missing privilege forbids it: allow the call"
         }
         _ => "see the manual page of the call for this error",
     }

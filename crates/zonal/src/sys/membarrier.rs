@@ -47,7 +47,7 @@ pub enum FenceError {
     Os {
         /// Which command.
         operation: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
 }

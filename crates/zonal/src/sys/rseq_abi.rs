@@ -98,15 +98,15 @@ pub enum RseqUnusable {
          seccomp filter installed after the process started?"
     )]
     ThreadNotRegistered {
-        /// What the area holds: -1 not registered, -2 registration failed.
+        /// Value in the area: -1 not registered, -2 registration failed.
         cpu_id: i32,
     },
     /// The area does not follow the thread.
     #[error("the rseq area says CPU {area}, getcpu says CPU {getcpu}: expected the same")]
     WrongCpu {
-        /// What the area holds.
+        /// Value in the area.
         area: u32,
-        /// What the kernel says.
+        /// The kernel's value.
         getcpu: u32,
     },
 }

@@ -39,7 +39,7 @@ pub const PROC_MEMINFO: &str = "/proc/meminfo";
 
 /// Distance of a node to itself (ACPI SLIT).
 pub const DISTANCE_LOCAL: u8 = 10;
-/// Distance of two nodes of which nothing is known (ACPI SLIT).
+/// Distance of two nodes if sysfs has none (ACPI SLIT).
 pub const DISTANCE_REMOTE: u8 = 20;
 
 /// The files a topology is read from. Tests point it at forged trees.
@@ -110,7 +110,7 @@ pub struct Llc {
 }
 
 impl Llc {
-    /// What one CPU may call its own: size divided by sharers (LB E.5).
+    /// One CPU's share: size divided by sharers (LB E.5).
     pub fn slice_bytes(&self) -> u64 {
         self.bytes / self.sharers.len().max(1) as u64
     }
@@ -136,15 +136,15 @@ pub enum TopologyError {
         path: PathBuf,
         /// What should be in it.
         expected: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file holds something else than expected.
+    /// A file has unexpected contents.
     #[error("{} holds {content:?}: expected {expected}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is in it, shortened.
+        /// Its contents, shortened.
         content: String,
         /// What should be in it.
         expected: String,
@@ -152,7 +152,7 @@ pub enum TopologyError {
     /// A made-up machine that cannot be.
     #[error("cannot make up this machine: {problem}; expected {expected}")]
     Fake {
-        /// What is wrong.
+        /// The fault.
         problem: String,
         /// What would be right.
         expected: String,
@@ -212,8 +212,8 @@ impl Topology {
         self.distances.chunks_exact(self.nodes.len()).nth(row)
     }
 
-    /// The last-level cache of each CPU, by CPU id, named by the first CPU that shares it; CPUs of
-    /// which nothing is known are together. Empty where no cache is known.
+    /// The last-level cache of each CPU, by CPU id, named by the first CPU that shares it; CPUs
+    /// without cache information form one group. Empty where no cache is known.
     pub fn caches(&self) -> Vec<u16> {
         let first = |cpu: u32| {
             let llc = self.cpu(CpuId(cpu))?.llc.as_ref()?;

@@ -98,7 +98,7 @@ impl State {
             in_kib: counter.is_kib(),
         };
         let amounts = Group::Memory.of(layout).map(amount).collect();
-        // All later ones print alike, and what is read back says so.
+        // All later ones print the same form.
         let layout = layout.min(Layout::Linux6_12);
         meminfo::Document { node: Some(node.0.into()), layout, amounts }
     }

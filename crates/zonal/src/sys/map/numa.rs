@@ -22,7 +22,7 @@ const MPOL_BIND: libc::c_int = 2;
 /// Nodes a mask has room for: no Linux is built for more (LB A.1).
 const MASK_NODES: usize = 1024;
 const WORD_BITS: usize = libc::c_ulong::BITS as usize;
-/// The kernel uses one bit less than it is told, so it is told one more than there are.
+/// The kernel uses one bit less than the given number, so the call passes one more.
 const MASK_BITS_TOLD: libc::c_ulong = MASK_NODES as libc::c_ulong + 1;
 
 /// How firmly to bind.
@@ -60,7 +60,7 @@ impl Mapping {
     /// Asks that future pages of `range` come from `node`.
     ///
     /// # Errors
-    /// [`MapError::Range`] for a range that is not one of this mapping. What the kernel refuses is
+    /// [`MapError::Range`] for a range that is not one of this mapping. A refusal by the kernel is
     /// a [`BindOutcome`].
     pub fn bind(
         &self,

@@ -52,7 +52,7 @@ impl Outer {
 
     /// Gives back what lies before the first multiple of `align` and after `bytes` from there.
     ///
-    /// A part that cannot be given back (the number of mappings is at its limit) stays ours until
+    /// A part that cannot be unmapped (the number of mappings is at its limit) stays mapped until
     /// the whole is dropped: only address space is lost.
     fn trim(&mut self, bytes: usize, align: usize) {
         let base = self.aligned(align);
@@ -77,9 +77,9 @@ impl Outer {
 impl Drop for Outer {
     fn drop(&mut self) {
         // munmap of a whole mapping fails only when it was merged with a neighbour and the number
-        // of mappings is at its limit. Nobody can act on that here; the addresses stay unused.
-        // SAFETY: (1) the whole, and this is its last use. (2) MAP-3; and whoever made a reference
-        // from `Mapping::base` ended it before the drop, as that method asks.
+        // of mappings is at its limit. No handling is possible here; the addresses stay unused.
+        // SAFETY: (1) the whole, and this is its last use. (2) MAP-3; and references from
+        // `Mapping::base` have ended before the drop, as that method requires.
         let _ = unsafe { unmap(self.start.as_ptr(), self.bytes) };
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn map_base(bytes: usize, align: usize) -> Result<Outer, Errno> {
     map_aligned(bytes, align, READ_WRITE, MapFlags::empty())
 }
 
-/// Address space that nobody can use: not accounted, and NORESERVE says so to every kernel.
+/// Inaccessible address space: not accounted, by NORESERVE on every kernel.
 pub(super) fn reserve(bytes: usize, align: usize) -> Result<Outer, Errno> {
     map_aligned(bytes, align, ProtFlags::empty(), MapFlags::NORESERVE)
 }

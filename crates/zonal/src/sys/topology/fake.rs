@@ -36,7 +36,7 @@ pub enum CpuPlacement {
 pub struct FakeSpec {
     /// Number of nodes, at least one.
     pub nodes: u16,
-    /// Number of CPUs, at least one. There may be fewer than nodes: some nodes then have none.
+    /// Number of CPUs, at least one. There may be fewer CPUs than nodes: some nodes then have none.
     pub cpus: u32,
     /// Memory of each node; 0 makes every node memory-less.
     pub node_bytes: u64,

@@ -1,8 +1,8 @@
 //! Reading a topology from sysfs.
 //!
 //! What is missing is made good where there is only one answer (no node folder: one node; no
-//! distances: 10 and 20; one node without a CPU list: all CPUs). What is there but malformed is an
-//! error that names the file, its content and what was expected.
+//! distances: 10 and 20; one node without a CPU list: all CPUs). A malformed file is an error that
+//! names the file, its contents and what was expected.
 
 use super::{
     Cpu, DISTANCE_LOCAL, DISTANCE_REMOTE, Llc, Node, Source, SysfsRoots, Topology, TopologyError,
@@ -119,7 +119,7 @@ fn read_node_ids(root: &Path) -> Result<Vec<NodeId>, TopologyError> {
     if let Some(ids) = read_list_optional(&path)? {
         return ids.into_iter().map(|id| node_id(&path, id)).collect();
     }
-    // No `online` file: take the folders that are there.
+    // No `online` file: use the existing folders.
     let mut ids = Vec::new();
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name();
