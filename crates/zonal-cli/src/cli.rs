@@ -27,28 +27,28 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Feeds a recorded trace of a kernel's page allocations and frees to the allocator, and prints
-    /// what it did beside what the kernel did.
+    /// its moves beside the kernel's.
     Replay(ReplayArgs),
     /// Looks at traces, and makes others of them.
     #[command(subcommand)]
     Trace(TraceCommand),
     /// Records the page allocator of the kernel that runs into a .zonal file. Needs root.
     Record(RecordArgs),
-    /// Replays a trace under other settings, releases and numbers of CPUs, and says what each would
-    /// have done. Every figure it prints is modelled.
+    /// Replays a trace under other settings, releases and numbers of CPUs, and prints the effect of
+    /// each. Every figure it prints is modelled.
     Advise(AdviseArgs),
-    /// Puts back what a recorder changed, once that has ended.
+    /// Restores settings after a recorder has ended.
     #[command(name = crate::record::GUARD, hide = true)]
     RecordGuard,
-    /// Holds what kernels printed (watermarks, reserves, sizes of per-CPU lists, node order)
-    /// to what the allocator computes for the same machines.
+    /// Compares texts of kernels (watermarks, reserves, sizes of per-CPU lists, node order) with
+    /// the values that the allocator computes for the same machines.
     Conform(ConformArgs),
     /// Measures the pool beside other allocators, all in the same loops of the same run.
     Bench(BenchArgs),
-    /// Runs loads of files on a page cache over a pool that is too small for them, and prints what
-    /// reclaim did beside what was published in 2011.
+    /// Runs loads of files on a page cache over a pool that is too small for them, and prints
+    /// reclaim's figures beside those published in 2011.
     Pressure(PressureArgs),
-    /// Lists the values of a policy, what each decides and what it accepts.
+    /// Lists the values of a policy, their meaning and what each accepts.
     Policy(ShowPolicyArgs),
     /// Runs published experiments on simulated machines. Every figure it prints is simulated.
     #[command(subcommand)]

@@ -17,7 +17,7 @@ pub struct ConformArgs {
     #[arg(value_name = "DIR", required_unless_present = "live")]
     pub captures: Vec<PathBuf>,
 
-    /// Judge the running kernel too, by its /proc and /sys. Nothing is written there.
+    /// Judge the running kernel too, by its /proc and /sys. Read only.
     #[arg(long)]
     pub live: bool,
 

@@ -1,4 +1,4 @@
-//! Writing to whoever listens, or no longer does.
+//! Writes to standard output, also when its reader has gone.
 
 use std::fmt;
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zonal_replay::{Phase, Progress};
 
-/// Writes a line for people to stderr. Nobody listening is no error.
+/// Writes a line for people to stderr. A reader that has gone is no error.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr(), "zonal: {text}");
 }
@@ -25,17 +25,17 @@ pub fn data(text: &str) -> io::Result<()> {
     }
 }
 
-/// Standard output, for data. That its reader closed the pipe is told from other broken pipes.
+/// Standard output, for data. The closed pipe of its reader is told from other broken pipes.
 #[derive(Debug)]
 pub struct Stdout;
 
-/// Nobody reads standard output any more.
+/// The reader of standard output has gone.
 #[derive(Debug)]
 struct ReaderIsGone;
 
 impl fmt::Display for ReaderIsGone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nobody reads the output any more")
+        f.write_str("the reader of the output has gone")
     }
 }
 
@@ -78,7 +78,7 @@ impl Target {
     /// # Errors
     /// If nothing can be written there.
     pub fn new(file: &Path) -> anyhow::Result<Target> {
-        let expected = "expected a file that can be written, in a folder that is there";
+        let expected = "expected a writable file in an existing folder";
         if file.is_dir() {
             anyhow::bail!("{}: is a folder; {expected}", file.display());
         }
@@ -94,7 +94,7 @@ impl Target {
     /// Puts `text` into the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn write(self, text: &str) -> anyhow::Result<()> {
         let written = fs::write(&self.part, text);
         let written = written.and_then(|()| fs::rename(&self.part, &self.file));

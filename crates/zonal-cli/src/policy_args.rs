@@ -27,7 +27,7 @@ impl PolicyArgs {
         Ok(policy)
     }
 
-    /// Whether none of these flags was given.
+    /// Whether no such flag was given.
     pub fn is_empty(&self) -> bool {
         self.policy.is_none() && self.set.is_empty()
     }

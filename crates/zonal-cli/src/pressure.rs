@@ -22,7 +22,7 @@ pub struct PressureArgs {
     pub workload: Workload,
 
     /// Whose rules the allocator follows; `zonal policy` lists them. Node reclaim is on
-    /// (node_reclaim.mode=1) whatever the policy says, unless it is set.
+    /// (node_reclaim.mode=1) under every policy, unless it is set.
     #[arg(long, value_name = "POLICY", default_value = "linux-3.0", value_parser = preset)]
     policy: Policy,
 
@@ -32,8 +32,8 @@ pub struct PressureArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// Threads of the loads that have several. They run on the CPUs of the first node. Default: as
-    /// many as it has.
+    /// Threads of the loads that have several. They run on the CPUs of the first node. Default: all
+    /// of them.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub threads: Option<u64>,
 
@@ -48,8 +48,8 @@ pub struct PressureArgs {
           value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     disk_seek_us: u64,
 
-    /// Seconds from one request for a huge block to the next: somebody asks for one now and then on
-    /// a kernel with transparent huge pages, whose daemon looks every 10 s. 0: nobody does.
+    /// Seconds between requests for a huge block, as from the daemon of transparent huge pages,
+    /// which scans every 10 s. 0: none.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     huge_every: u64,
 

@@ -90,7 +90,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| "expected a time of at least 1ms".to_owned())
 }
 
-/// What the guard runs: undoes what the recorder has done, once that has ended.
+/// The guard: undoes the recorder's changes once that has ended.
 pub fn guard() -> ExitCode {
     let failures = serve(std::io::stdin().lock());
     failures.iter().for_each(|failure| output::note(failure));
@@ -193,7 +193,7 @@ fn with_guard(
     }
     let recorder = Recorder::begin(Roots::default(), options, guard)?;
     recorder.notes.iter().for_each(|note| output::note(note));
-    // Without a load there is nothing to finish, and the guard removes what was prepared.
+    // Without a load there is nothing to finish, and the guard undoes the preparations.
     let child = start(args)?;
     let waited = wait(args, child, stop);
     let recorded = recorder.finish(rings)?;

@@ -1,9 +1,9 @@
 //! What a command makes for the time of its work, and what becomes of it when a signal ends the
 //! command: it is removed.
 //!
-//! A thread waits for the signals that end programs. It takes the names of what is left out of the
-//! way first, so that threads that still work there make nothing new, removes it, and lets the
-//! signal end the program as if nobody had waited for it.
+//! A thread waits for the signals that end programs. It renames the leftovers first, so that
+//! threads that still work there create nothing new, removes them, and lets the signal end the
+//! program as usual.
 
 use std::fs;
 use std::io;
@@ -26,8 +26,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Removes `path`, which need not be there yet, if a signal ends the program. Whoever makes it
-    /// removes it otherwise.
+    /// Removes `path`, which need not be there yet, if a signal ends the program. Otherwise its
+    /// creator removes it.
     ///
     /// # Errors
     /// If signals cannot be waited for.
@@ -43,7 +43,7 @@ impl Scratch {
     /// If it cannot be made.
     pub fn directory_in(place: &Path) -> io::Result<Scratch> {
         watch()?;
-        // Held while it is made: a signal then waits until it knows of it.
+        // Held while it is made: a signal then waits until it is registered.
         let mut left = left();
         let directory = tempfile::tempdir_in(place)?;
         let path = directory.path().to_owned();
@@ -82,7 +82,7 @@ fn watch() -> io::Result<()> {
 
 fn end_on(mut signals: Signals) {
     for signal in &mut signals {
-        // Held to the end: nothing is added any more.
+        // Held to the end: nothing is added after this.
         let left = left();
         left.iter().for_each(|path| remove(path));
         let _ = signal_hook::low_level::emulate_default_handler(signal);

@@ -26,7 +26,7 @@ pub struct Progress<'a> {
     pub done: usize,
     /// Captures in all.
     pub total: usize,
-    /// What the report calls this one.
+    /// Its name in the report.
     pub name: &'a str,
 }
 
@@ -80,7 +80,7 @@ pub fn judge_all(sources: &[Source], progress: &mut dyn FnMut(Progress<'_>)) -> 
     report
 }
 
-/// Refuses what is no directory, and a directory of captures.
+/// Refuses files, and a directory of captures.
 fn check(path: &Path) -> Result<(), Error> {
     let directory = || path.display().to_string();
     ensure(path.is_dir(), || Error::NoDirectory(directory()))?;

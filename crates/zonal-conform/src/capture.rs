@@ -13,7 +13,7 @@
 //! | `sys-node-*.txt`, `sys-cpu-*.txt` | may have them | the same |
 //! | `buddyinfo.txt`, `vmstat.txt`, `numastat-nodeN.txt` and the like | only read, for damage | |
 //!
-//! What no kernel can have printed is bad input, not a mismatch.
+//! Text that no kernel can have printed is bad input, not a mismatch.
 
 use zonal_core::types::{NodeId, ZoneKind};
 use zonal_text::release::KernelRelease;
@@ -25,7 +25,7 @@ use crate::meta::{self, Meta};
 use crate::settings::Settings;
 use crate::zones::{ZoneFile, check_cpus};
 
-/// Everything that is known of a kernel: its texts, read and checked.
+/// A kernel's texts, read and checked.
 ///
 /// [`judge`](crate::judge) compares it with what the core computes.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub struct Capture {
     pub(crate) cpus_online: Option<(String, Vec<u32>)>,
     /// Whether there are CPUs that are not online.
     pub(crate) hidden_cpus: bool,
-    /// `zoneinfo`, the one that the others are held to first.
+    /// The `zoneinfo` that the other texts are compared with first.
     pub(crate) zoneinfo: Vec<ZoneFile>,
     /// Memory as the firmware described it, and the file's name.
     pub(crate) iomem: Option<(String, iomem::Document)>,
@@ -58,7 +58,7 @@ pub struct Capture {
     pub(crate) meminfo: Option<(String, meminfo::Document)>,
     /// Lists of nodes by state: state, file, nodes.
     pub(crate) node_states: Vec<(&'static str, String, Vec<u32>)>,
-    /// What the kernel was started with.
+    /// The kernel's command line.
     pub(crate) cmdline: cmdline::Document,
 }
 
@@ -296,7 +296,7 @@ impl Reader<'_> {
         Ok(Node { id, cpus, files, has_distances: true, meminfo })
     }
 
-    /// Reads texts that nothing is judged by: damage is told.
+    /// Reads texts that are not judged, to report damage.
     fn check_others(&self, nodes: &[Node]) -> Result<(), Error> {
         for name in ["buddyinfo.txt", "folded-buddyinfo.txt"] {
             self.optional(name, buddyinfo::parse)?;

@@ -25,20 +25,20 @@ use zonal_text::release::KernelRelease;
 pub enum PrintedHigh {
     /// The limit, as computed.
     Limit,
-    /// What the kernel made of it while it ran (6.7 on).
+    /// The value that the kernel derived while it ran (6.7 on).
     Tuned,
     /// 5.13 computes it when the lists are made, with marks that are still zero, and again when
     /// CPUs come and go.
     Unknown,
 }
 
-/// What a release decides.
+/// Rules that depend on the release.
 pub trait Era: Sized {
     /// The policy of that kernel.
     fn policy(self, thp: bool, movable_min: MovableMin) -> Policy;
 
     /// Where `min_free_kbytes` may come from in a kernel that could have huge pages, most likely
-    /// first. That having them off applies the rule again is known of 6.1 and later.
+    /// first. That the rule is applied again where they are off is known for 6.1 and later.
     fn min_free_rules(self, thp: bool) -> Vec<MinFreeRule>;
 
     /// How movable zones may be treated, most likely first.
@@ -51,11 +51,11 @@ pub trait Era: Sized {
     /// when lists are made, and no more (LB E.11).
     fn sizes_follow_watermarks(self) -> bool;
 
-    /// What the kernel prints as `high`.
+    /// The value that the kernel prints as `high`.
     fn printed_high(self) -> PrintedHigh;
 
-    /// What the sysctl that fixes the sizes of the per-CPU lists may be called (LB I.5): what it
-    /// means changed with 5.13, its name with 5.14.
+    /// Names of the sysctl that fixes the sizes of the per-CPU lists (LB I.5): its meaning changed
+    /// with 5.13, its name with 5.14.
     fn fraction_keys(self) -> &'static [&'static str];
 }
 

@@ -1,4 +1,4 @@
-//! What makes a capture bad input: which file, which line, what was found and what was expected.
+//! Bad input: file, line, what was found and what was expected.
 
 use std::fmt;
 use std::io;
@@ -41,7 +41,7 @@ pub enum Error {
     Read {
         /// What messages call the file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No kernel printed this.
@@ -49,7 +49,7 @@ pub enum Error {
     Bad {
         /// Where it stands.
         place: Place,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// The running kernel has no such sysctl.
@@ -60,7 +60,7 @@ pub enum Error {
     Sysctl {
         /// Where it stands.
         place: Place,
-        /// What the core says.
+        /// The core's error.
         source: SysctlError,
     },
     /// The core cannot be such a machine.

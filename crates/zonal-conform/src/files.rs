@@ -1,4 +1,4 @@
-//! Where the texts of a kernel are: a directory that somebody filled, or this machine.
+//! Source of a kernel's texts: a directory, or this machine.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,10 +9,10 @@ const TEXT_BYTES_MAX: u64 = 256 << 20;
 
 /// Texts by the names that captures give them.
 pub trait Files {
-    /// The text, or `None` where there is none.
+    /// The text, or `None` if the file is missing.
     ///
     /// # Errors
-    /// If it is there and cannot be read as text.
+    /// The file exists and cannot be read as text.
     fn read(&self, name: &str) -> io::Result<Option<String>>;
 
     /// What messages call it.

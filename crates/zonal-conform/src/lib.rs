@@ -1,4 +1,4 @@
-//! What Linux kernels printed of their page allocator, held to what the Zonal core computes for the
+//! Compares texts of Linux' page allocator with the values that the Zonal core computes for the
 //! same machines.
 //!
 //! A kernel derives watermarks, reserves, sizes of per-CPU lists, thresholds of counters,

@@ -1,4 +1,4 @@
-//! `meta.json` of a capture: which kernel it was, and what was done to it.
+//! `meta.json` of a capture: the kernel, and the sysctls written.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::place::Place;
 /// The file's name.
 pub const FILE: &str = "meta.json";
 
-/// What the recorder noted. Fields that are not here are not needed.
+/// The recorder's notes. Fields that are not here are not needed.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Meta {
     /// The capture's name.
@@ -23,7 +23,7 @@ pub struct Meta {
     /// Lines of the kernel's log: `Fallback order for Node 0: 0 1`.
     #[serde(default)]
     pub fallback_order: Vec<String>,
-    /// Sysctls that were written before the texts were read, and what was written.
+    /// Sysctls that were written before the texts were read, with the values written.
     #[serde(default)]
     pub sysctl_set: BTreeMap<String, String>,
     /// What the kernel said to each: `vm.min_free_kbytes=4096 ok`.
@@ -72,7 +72,7 @@ impl Meta {
 }
 
 impl Source {
-    /// The first line that contains `text`, behind the first one with `after`.
+    /// The first line that contains `text`, after the first one with `after`.
     pub fn find(&self, after: &str, text: &str) -> Place {
         let mut lines = self.text.lines().zip(1..).skip_while(|(line, _)| !line.contains(after));
         let line = lines.find(|(line, _)| line.contains(text)).map_or(1, |(_, line)| line);

@@ -32,20 +32,20 @@ pub struct Shape {
     pub zones: Vec<(NodeId, ZoneKind)>,
 }
 
-/// What the core computes for a machine.
+/// The core's values for a machine.
 #[derive(Debug, Clone)]
 pub struct Computed {
     /// By zone, in the order of the shape.
     pub zones: Vec<Limits>,
-    /// `min_free_kbytes` by the rule, whatever was written later.
+    /// `min_free_kbytes` by the rule, without later writes.
     pub min_free_kbytes: u32,
-    /// Pages that can be had while all watermarks are still zero.
+    /// Pages available while all watermarks are still zero.
     pub pages: u64,
     /// Whether pageblocks are grouped by mobility.
     pub grouping: bool,
 }
 
-/// What the core computes for a zone.
+/// The core's values for a zone.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Its marks, without a boost.
@@ -69,7 +69,7 @@ struct Placement {
     holds: Vec<bool>,
 }
 
-/// Nothing runs here: setting up asks for no CPU and waits for nobody.
+/// Never called: setup asks for no CPU and does not wait.
 #[derive(Debug)]
 struct Still;
 

@@ -1,4 +1,4 @@
-//! What a judgement found: typed, to print and to serialise.
+//! Results of a judgement: typed, to print and to serialise.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub struct Check {
     pub file: String,
     /// The line, counted from 1.
     pub line: u64,
-    /// What the value is.
+    /// The kind of value.
     pub what: String,
     /// As the kernel printed it.
     pub expected: Value,
@@ -36,10 +36,10 @@ pub struct Check {
     pub computed: Value,
 }
 
-/// What was not held to anything, and why.
+/// Values not judged, and why.
 #[derive(Debug, Clone, Serialize)]
 pub struct NotJudged {
-    /// What it is.
+    /// Its name.
     pub what: String,
     /// How many values that leaves out; 0 where they were not counted.
     pub values: u64,
@@ -56,13 +56,13 @@ pub struct SizeThen {
     pub node: u32,
     /// The zone's kind.
     pub zone: &'static str,
-    /// What it manages now.
+    /// Its managed pages now.
     pub managed: u64,
     /// What it managed then: one of the sizes from which the watermarks follow.
     pub managed_then: u64,
 }
 
-/// What came out for one kernel.
+/// Result for one kernel.
 #[derive(Debug, Default, Serialize)]
 pub struct Case {
     /// The capture's name.
@@ -73,7 +73,7 @@ pub struct Case {
     pub values: u64,
     /// Those that differ.
     pub mismatches: Vec<Check>,
-    /// What was not compared.
+    /// Values not compared.
     pub not_judged: Vec<NotJudged>,
     /// Zones whose watermarks belong to other sizes than those beside them.
     pub sizes_then: Vec<SizeThen>,
@@ -87,11 +87,11 @@ pub struct Case {
 pub struct BadInput {
     /// The directory.
     pub name: String,
-    /// What is wrong with it, with file and line.
+    /// The fault, with file and line.
     pub error: String,
 }
 
-/// What came out for all.
+/// Result for all.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     /// By capture.
@@ -121,12 +121,12 @@ impl Case {
         }
     }
 
-    /// Notes what was not compared.
+    /// Adds a value that was not compared.
     pub(crate) fn skip(&mut self, what: impl Into<String>, reason: impl Into<String>) {
         self.skip_values(what, 0, reason);
     }
 
-    /// Notes that so many values were not compared.
+    /// Counts values that were not compared.
     pub(crate) fn skip_values(
         &mut self,
         what: impl Into<String>,
@@ -145,7 +145,7 @@ impl Report {
         self.cases.push(case);
     }
 
-    /// What was not judged; where that is the same for all cases, once.
+    /// Values not judged; once, if the same for all cases.
     fn not_judged(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What, why, how many values, of which cases.
         let mut skips: Vec<(&NotJudged, u64, Vec<&str>)> = Vec::new();
@@ -179,7 +179,7 @@ impl Report {
     }
 }
 
-/// For people: a line for each case, its mismatches, and what was not judged.
+/// As text: a line for each case, its mismatches, and values not judged.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:34} {:24} {:>7} {:>10}", "case", "release", "values", "mismatches")?;

@@ -1,4 +1,4 @@
-//! Sysctls with the place that each comes from, held to the kernel's ranges (LB I.5).
+//! Sysctls with the source of each, within the kernel's ranges (LB I.5).
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const RANGES: &[(&str, u64, u64)] = &[
     ("vm.compact_unevictable_allowed", 0, 1),
     ("vm.overcommit_memory", 0, 2),
 ];
-/// What a directory calls the file with all of them.
+/// Name of the file with all of them.
 pub const FILE: &str = "sysctl.txt";
 /// The sysctls that a running kernel is asked for.
 const WANTED: &[&str] = &[
@@ -40,10 +40,10 @@ const WANTED: &[&str] = &[
     "thp.enabled",
 ];
 
-/// A sysctl as it is, where that stands, and what it does to an allocator.
+/// A sysctl's value, its source, and its effect on an allocator.
 #[derive(Debug, Clone)]
 pub struct Write {
-    /// What is set.
+    /// The setting.
     pub sysctl: Sysctl,
     /// To what.
     pub value: i64,
@@ -51,7 +51,7 @@ pub struct Write {
     pub place: Place,
 }
 
-/// A sysctl that two texts have: its key, and what each says and where.
+/// A sysctl in two texts: its key, and the value and place in each.
 pub type Disputed = (String, (String, Place), (String, Place));
 
 /// All sysctls of a kernel.
@@ -94,7 +94,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Where a sysctl stands and what it is.
+    /// Place and value of a sysctl.
     pub fn get(&self, key: &str) -> Option<(&str, &Place)> {
         self.values.get(key).map(|(value, place)| (value.as_str(), place))
     }
@@ -118,8 +118,8 @@ impl Settings {
         }
     }
 
-    /// What is to be written to an allocator so that it has the kernel's sysctls. `kinds` are the
-    /// zone kinds of the kernel, in order.
+    /// Writes that give an allocator the kernel's sysctls. `kinds` are the zone kinds of the
+    /// kernel, in order.
     ///
     /// # Errors
     /// With file and line where one is missing, not a number or outside its range.
@@ -146,7 +146,7 @@ impl Settings {
         let bad =
             |_| Error::at(&place.file, place.line, &format!("{key} is `{text}`; expected numbers"));
         let ratios: Vec<i64> = ratios.collect::<Result<_, _>>().map_err(bad)?;
-        // Kernels before 4.18 have none for the highest kind.
+        // Kernels before 4.18 have no value for the highest kind.
         let (low, high) = (kinds.len().saturating_sub(1), kinds.len());
         ensure((low..=high).contains(&ratios.len()), || {
             let numbers = ratios.len();
@@ -182,8 +182,7 @@ impl Settings {
         self.get("thp.enabled").and_then(|(value, _)| thp(value))
     }
 
-    /// Sysctls that differ from what `meta.json` says of the same moment: key, what stands here and
-    /// where, what stands there and where.
+    /// Sysctls that differ from `meta.json` for the same moment: key, and value and place in both.
     pub fn disputed(&self, meta: &Meta) -> Vec<Disputed> {
         let mut disputed = Vec::new();
         for (key, noted) in &meta.sysctls {

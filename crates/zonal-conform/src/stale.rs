@@ -1,8 +1,8 @@
 //! Marks that were computed when zones had other sizes.
 //!
 //! A kernel computes its watermarks early in the boot and frees more memory later: its own init
-//! code, the initial RAM disk, with lazy initialisation most of the memory. Until somebody makes it
-//! compute them again, `zoneinfo` then prints marks that do not belong to the sizes beside them.
+//! code, the initial RAM disk, with lazy initialisation most of the memory. Until a write makes it
+//! recompute them, `zoneinfo` then prints marks that do not belong to the sizes beside them.
 //!
 //! This module asks whether there are sizes from which *all* printed marks follow at once: sizes
 //! that each zone can have had (not above what it manages now, or, if that fails, not above what is
@@ -11,7 +11,7 @@
 //!
 //! A zone's marks grow with its size if the sum is held, so for each sum every zone has one
 //! interval of sizes. The sum must then lie between the sums of the ends. No formula is inverted
-//! here: all is search over what the core computes.
+//! here: it searches over the core's results.
 
 use zonal_core::pcp::size::{self, HighFraction, HighInputs};
 use zonal_core::types::ZoneKind;
@@ -22,7 +22,7 @@ const TRIES_MAX: u64 = 4096;
 /// Sums that are tried one by one; then steps grow.
 const TRIES_CLOSE: u64 = 64;
 
-/// What is known of one zone at the time when its watermarks were computed.
+/// Facts about one zone at the time when its watermarks were computed.
 #[derive(Debug, Clone)]
 pub struct Evidence {
     /// Its kind.
@@ -144,7 +144,7 @@ impl Rules {
         (excess == 0).then_some(sizes)
     }
 
-    /// Whether a zone's marks fit together, whatever the sizes of others are.
+    /// Whether a zone's marks fit together, for any sizes of the others.
     fn is_of_some_size(&self, zone: &Evidence) -> bool {
         let [Some(min), Some(low), Some(high), promo] = zone.watermarks else { return true };
         if zone.kind == ZoneKind::Movable && self.movable == MovableMin::Capped {
@@ -259,8 +259,8 @@ fn preimage(range: (u64, u64), of: impl Fn(u64) -> u64, value: u64) -> Option<(u
     (low <= high && of(low) == value).then_some((low, high))
 }
 
-/// The first number of `low..=high` for which `holds`, which then holds for all above; `None` if
-/// there is none.
+/// The first number of `low..=high` for which `holds`, which then holds for all above; `None`
+/// without one.
 fn first_where(low: u64, high: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     if low > high || !holds(high) {
         return None;

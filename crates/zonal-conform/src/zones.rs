@@ -1,4 +1,4 @@
-//! `zoneinfo` with the line of each value, and what no kernel can have printed.
+//! `zoneinfo` with the line of each value, and checks for text that no kernel can have printed.
 
 use zonal_core::types::ZoneKind;
 use zonal_text::Stat;
@@ -88,8 +88,8 @@ impl ZoneFile {
         nodes
     }
 
-    /// Nodes and kinds ascend, and each node has all kinds that the kernel was built with, which is
-    /// as many as each row of `protection` has numbers.
+    /// Nodes and kinds ascend, and each node has all kinds that the kernel was built with: one for
+    /// each number in a row of `protection`.
     fn check_order(&self, end: u64) -> Result<(), Error> {
         let error = |line, text: String| Error::at(&self.file, line, &text);
         for pair in self.zones.windows(2) {
@@ -178,10 +178,10 @@ pub fn name(zone: &ZoneText) -> String {
     format!("node {} zone {}", zone.node, zone.kind)
 }
 
-/// The zone with its line numbers, `line` being its first; afterwards the one behind its last.
+/// The zone with its line numbers, `line` being its first; afterwards the one after its last.
 ///
-/// The parser takes each value from a line of its own and drops none, so that counting values
-/// counts lines; the round-trip tests of the parser say so.
+/// The parser takes each value from its own line and drops none, so counting values counts lines;
+/// the parser's round-trip tests check that.
 fn numbered(zone: &ZoneInfo, line: &mut u64) -> Result<ZoneText, (u64, String)> {
     let first = *line;
     let kind = ZoneKind::from_name(&zone.name).ok_or_else(|| {

@@ -48,9 +48,9 @@ pub enum ReplayError {
     /// The machine is too large to be rebuilt here.
     #[error("the recorded machine needs {mib} MiB of metadata; at most {mib_max} MiB are taken")]
     TooLarge {
-        /// What it needs.
+        /// The required part.
         mib: usize,
-        /// What is given.
+        /// The given value.
         mib_max: usize,
     },
     /// The core refused memory of the start state: a bug.
@@ -69,7 +69,7 @@ pub enum ReplayError {
         zone: String,
         /// First frame of the block.
         expected: u64,
-        /// What came.
+        /// The received value.
         found: Option<Pfn>,
     },
     /// A setting that the core refuses.
@@ -78,13 +78,13 @@ pub enum ReplayError {
     /// The recording's `sysctl.txt` is none.
     #[error(transparent)]
     Settings(#[from] zonal_text::Error),
-    /// A machine of the lab, whose costs are taken, cannot be had.
+    /// A machine of the lab, for its costs, cannot be loaded.
     #[error(transparent)]
     Lab(#[from] zonal_lab::machine::MachineError),
     /// No change has a name that begins so.
     #[error("no change begins with '{name}'; there are {}", there.join(", "))]
     NoSuchChange {
-        /// What was asked for.
+        /// The request.
         name: String,
         /// The names of all changes for this recording.
         there: Vec<String>,

@@ -1,7 +1,7 @@
-//! What the recorded kernel did to each block, and what a second look at a trace tells.
+//! The recorded kernel's actions on each block, and what a second pass over a trace shows.
 //!
-//! A trace is read once; [`Facts`] keeps 24 bytes of each event about a page. With all of them at
-//! hand two things can be told that no event says:
+//! A trace is read once; [`Facts`] keeps 24 bytes of each event about a page. Together they show
+//! two things that no event says:
 //!
 //! - **What happens to the page next** ([`Facts::next`]). A free whose page comes again as
 //!   `mm_page_free_batched` reached its list then and not before. A free of a page that is on a
@@ -62,7 +62,7 @@ pub enum FactKind {
 
 const _: () = assert!(size_of::<Fact>() == 24, "facts are what a long trace keeps in memory");
 
-/// What comes next for a page.
+/// The next event of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Nothing that the trace shows.
@@ -80,7 +80,7 @@ pub struct Facts {
 }
 
 impl Fact {
-    /// The type of pageblocks that nothing is known of.
+    /// The type of pageblocks without events.
     pub const MOVABLE: u8 = 1;
 }
 
@@ -144,8 +144,8 @@ impl Facts {
         (Facts { list, start }, places)
     }
 
-    /// For each event, what comes next for its page. Repetitions of a free count: the event before
-    /// a [`FactKind::Batched`] has that as its next.
+    /// For each event, the next event of its page. Repetitions of a free count: the event before a
+    /// [`FactKind::Batched`] has that as its next.
     pub fn next(&self) -> Vec<Next> {
         let mut coming: HashMap<u64, FactKind> = HashMap::new();
         let mut next = vec![Next::Nothing; self.list.len()];
@@ -162,7 +162,7 @@ impl Facts {
 /// Pages of a pageblock, as a shift.
 const BLOCK_SHIFT: u32 = 9;
 
-/// What a trace says about a pageblock's type from one event on.
+/// A pageblock's type, as a trace shows it, from one event on.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: u32,
@@ -237,8 +237,8 @@ impl BlockTypes {
         }
     }
 
-    /// The type of the pageblock of `pfn` right after event `at`; what the first event about it
-    /// says it was before, if none came yet. `None` if the trace never tells.
+    /// The type of the pageblock of `pfn` right after event `at`; before its first event, the type
+    /// that this event names as the former one. `None` if the trace never tells.
     pub fn at(&self, pfn: u64, at: usize) -> Option<Migratetype> {
         let seen = self.blocks.get(&(pfn >> BLOCK_SHIFT))?;
         let later = seen.partition_point(|seen| seen.at as usize <= at);

@@ -1,5 +1,5 @@
 //! Replays recorded page allocations of Linux kernels against the allocator of `zonal-core`, and
-//! compares what it does with what the kernel did.
+//! compares its moves with the kernel's.
 //!
 //! ```
 //! use zonal_core::policy::Policy;

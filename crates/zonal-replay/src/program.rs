@@ -32,7 +32,7 @@ pub struct Op {
     pub kind: OpKind,
 }
 
-/// What an [`Op`] does.
+/// The action of an [`Op`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
     /// Allocate the slot.
@@ -112,13 +112,13 @@ pub struct Counts {
     pub part_frees: u64,
     /// Frees with another order than the allocation's.
     pub order_differs: u64,
-    /// `mm_page_free_batched`: says again what a free says.
+    /// `mm_page_free_batched`: repeats a free.
     pub free_batched: u64,
     /// Blocks taken from another migratetype.
     pub extfrags: u64,
     /// Runs of statistics workers.
     pub vmstat_updates: u64,
-    /// Refreshes made up because the trace has none.
+    /// Refreshes made up because the trace has no events of them.
     pub refreshes_made_up: u64,
     /// Forks and markers.
     pub remarks: u64,
@@ -151,9 +151,9 @@ pub struct Program {
     pub start_ns: u64,
     /// The counts.
     pub counts: Counts,
-    /// What the kernel moved between buddies and lists.
+    /// The kernel's moves between buddies and lists.
     pub kernel: MovesByPlace,
-    /// What the kernel did to each block, where it was asked for.
+    /// The kernel's actions on each block, if requested.
     pub facts: Facts,
     /// Blocks that the events before the start left on lists which were empty before them.
     pub early: BTreeMap<ListPlace, u32>,

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 /// How far a call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is going on.
+    /// The current activity.
     pub phase: Phase,
     /// Events done in this phase.
     pub done: u64,
@@ -13,13 +13,13 @@ pub struct Progress {
     pub of: Option<u64>,
 }
 
-/// What a call is doing.
+/// The activity of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
     /// Reading the trace.
     Reading,
-    /// Running what was read.
+    /// Running the program.
     Replaying,
 }
 

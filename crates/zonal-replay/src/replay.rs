@@ -17,7 +17,7 @@ use crate::run::timeline::Timeline;
 use crate::told::{Recorded, Told};
 use crate::zones::ZoneMap;
 
-/// A recording that is to be replayed, and under which policy.
+/// A recording to replay, and the policy.
 ///
 /// ```
 /// use zonal_core::policy::Policy;
@@ -40,7 +40,7 @@ pub struct Replay<'r> {
 /// What only a replay without memory can do besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// What the model is told beyond allocations, frees and `zoneinfo`.
+    /// Recorded facts that the model uses beyond allocations, frees and `zoneinfo`.
     pub told: Recorded,
     /// The allocation to explain, counted from 1.
     pub explain: Option<u64>,
@@ -131,7 +131,7 @@ impl<'r> Replay<'r> {
     /// written to each page and looked for before the free.
     ///
     /// # Errors
-    /// Bad input, memory that cannot be had, or [`ReplayError::Stopped`].
+    /// Bad input, memory that is not available, or [`ReplayError::Stopped`].
     pub fn on_pool(&self, pace: Pace, watch: &mut Watch<'_>) -> Result<Report, ReplayError> {
         let policy = self.policy;
         let machine = self.recording.description();
@@ -166,7 +166,7 @@ impl<'r> Replay<'r> {
         Ok(EndState { trace: machine.name.clone(), state, faults: outcome.faults })
     }
 
-    /// A program for the recorded machine without memory, how its per-CPU lists are judged, and
+    /// A program for the recorded machine without memory, the verdict on its per-CPU lists, and
     /// what no event says.
     pub(crate) fn prepare(
         &self,

@@ -1,12 +1,11 @@
-//! What a replay is told, or finds out, beyond the allocations and frees of a trace.
+//! Facts beyond the allocations and frees of a trace, given to a replay or found by it.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use zonal_core::gfp::Gfp;
 
-/// What the kernel recorded of its own doings that a model is told, beyond allocations, frees and
-/// `zoneinfo`.
+/// Recorded actions of the kernel that a model uses, beyond allocations, frees and `zoneinfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recorded {
     /// When each CPU's statistics worker ran.
@@ -32,16 +31,16 @@ impl Recorded {
     }
 }
 
-/// What no event says, told by all of them together.
+/// Facts that no single event says.
 #[derive(Debug, Default)]
 pub struct Told {
     /// Allocations that the trace has no event of.
     pub untraced: Vec<Untraced>,
-    /// What is known of each list at the start.
+    /// Facts about each list at the start.
     pub lists: BTreeMap<ListKey, StartList>,
 }
 
-/// What a trace tells of a list at the start.
+/// Facts about a list at the start, from a trace.
 #[derive(Debug, Default)]
 pub struct StartList {
     /// Blocks that leave it by allocations, hottest first.

@@ -2,8 +2,8 @@
 //!
 //! The trace is read once; each trial runs the same program on a machine brought into the same
 //! state, and is sampled in bins of 100 ms. With a factor for CPUs the machine has that many times
-//! as many, with the same zones, so each CPU's share is smaller. The added ones do nothing here,
-//! and whoever reads the result multiplies.
+//! as many, with the same zones, so each CPU's share is smaller. The added ones do nothing here;
+//! the reader of the result multiplies.
 
 use zonal_core::alloc::Sysctl;
 use zonal_core::policy::Policy;
@@ -25,7 +25,7 @@ pub struct WhatIf<'r> {
     told: Told,
 }
 
-/// What is different in a trial.
+/// Changes of a trial.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// The rules.
@@ -36,7 +36,7 @@ pub struct Trial {
     pub cpus: u32,
 }
 
-/// What a trial came to. Every number is of the model.
+/// Result of a trial. Every number is of the model.
 #[derive(Clone, Debug, Default)]
 pub struct Trialled {
     /// Times a zone lock was taken.

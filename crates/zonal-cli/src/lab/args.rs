@@ -7,7 +7,7 @@ use zonal_lab::recipe::KEYS;
 use zonal_lab::run::{RUN_US, WARM_US};
 use zonal_lab::workload::KINDS;
 
-/// What a machine may be called.
+/// Forms of a machine's name.
 pub const MACHINE_HELP: &str = "A name of `zonal lab machines`, a FILE.toml, or `this`; \
     another size of it as NAME@CPUS or NAME@CPUS/NODES";
 
@@ -117,7 +117,7 @@ pub struct JobsArgs {
     pub recording: String,
 }
 
-/// What a run is made of, beside its policy.
+/// Parameters of a run, besides its policy.
 #[derive(Args, Debug)]
 pub struct RunOfArgs {
     #[arg(long, default_value = "broadwell-2017-88", help = MACHINE_HELP)]
@@ -147,7 +147,7 @@ pub struct RunOfArgs {
     pub set: Vec<String>,
 }
 
-/// What a policy may be called.
+/// Forms of a policy's name.
 const POLICY_HELP: &str = "A preset of `zonal policy --json`; with some values changed as \
     NAME+KEY=VALUE+KEY=VALUE";
 
@@ -194,7 +194,7 @@ pub struct SweepArgs {
     #[arg(long, short, value_name = "FILE.csv")]
     pub output: PathBuf,
 
-    /// Write a page with plots of contention, throughput and memory held to this file too.
+    /// Also write a page with plots of contention, throughput and memory to this file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 

@@ -16,7 +16,7 @@ use crate::verdict::Verdict;
 /// A topology that cannot be read, a CPU that may not be used, or a file that cannot be written.
 pub fn run(args: &CalibrateArgs) -> anyhow::Result<Verdict> {
     let file = args.output.clone().or_else(machines::measured_file).with_context(
-        || "neither XDG_DATA_HOME nor HOME says where to store the machine; name a file with -o",
+        || "neither XDG_DATA_HOME nor HOME is set; name a file for the machine with -o",
     )?;
     if cfg!(debug_assertions) {
         output::note("built without optimisation: times are longer than this machine's");

@@ -1,4 +1,4 @@
-//! `zonal lab list`: what there is.
+//! `zonal lab list`: experiments, machines and workloads.
 
 use comfy_table::{Table as Drawn, presets};
 use serde::Serialize;

@@ -39,7 +39,7 @@ struct Shown {
     schema_version: u32,
     #[serde(flatten)]
     listed: Listed,
-    /// What the machine is, in which table it was used.
+    /// The machine's description, and its published table.
     source: Option<String>,
     figures: Vec<Figure>,
 }
@@ -117,7 +117,7 @@ pub fn print(machine: Machine, json: bool) -> anyhow::Result<Verdict> {
 /// size.
 ///
 /// # Errors
-/// With the file and line, or the names there are, and what was expected.
+/// With the file and line, or the valid names, and what was expected.
 pub fn named(text: &str) -> anyhow::Result<Machine> {
     let (base, size) = match text.rsplit_once('@') {
         Some((base, size)) => (base, Some(size)),
@@ -127,7 +127,7 @@ pub fn named(text: &str) -> anyhow::Result<Machine> {
         Machine::load(Path::new(base))?
     } else if base == THIS {
         let file = measured_file().with_context(|| {
-            format!("'{THIS}': neither XDG_DATA_HOME nor HOME says where it was stored")
+            format!("'{THIS}': neither XDG_DATA_HOME nor HOME is set, below which it is stored")
         })?;
         if !file.exists() {
             bail!("'{THIS}' has not been measured; `zonal lab calibrate` does that");

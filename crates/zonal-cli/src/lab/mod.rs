@@ -18,7 +18,7 @@ use crate::verdict::Verdict;
 /// Runs the command.
 ///
 /// # Errors
-/// What the command says.
+/// Output of the command.
 pub fn run(command: &LabCommand) -> anyhow::Result<Verdict> {
     match command {
         LabCommand::List(args) => list::run(args),

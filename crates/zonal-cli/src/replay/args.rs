@@ -33,8 +33,8 @@ pub struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Speed::Max)]
     pub speed: Speed,
 
-    /// What the kernel recorded of its own doings that the model is told, beyond allocations, frees
-    /// and zoneinfo; separated by commas. Needs `--memory none`.
+    /// Recorded actions of the kernel that the model uses, beyond allocations, frees and zoneinfo;
+    /// separated by commas. Needs `--memory none`.
     #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
     pub use_recorded: Vec<UseRecorded>,
 
@@ -64,7 +64,7 @@ impl ReplayArgs {
         self.memory.unwrap_or(Memory::Real)
     }
 
-    /// Whether nothing says what is to be run: the first run shows both kinds.
+    /// Whether no argument selects a run: the first run shows both kinds.
     pub fn is_first_run(&self) -> bool {
         let chosen = self.trace.is_some() || self.memory.is_some() || self.speed != Speed::Max;
         let extras =
@@ -83,7 +83,7 @@ pub enum Memory {
     None,
 }
 
-/// What the kernel recorded of its own doings.
+/// Recorded actions of the kernel.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UseRecorded {
     /// When each CPU's statistics worker ran, on which lists decay. Without it: each whole second
@@ -110,7 +110,7 @@ pub enum Speed {
     Recorded,
 }
 
-/// What a list of them says.
+/// Text of a list of them.
 pub fn recorded(list: &[UseRecorded]) -> Recorded {
     Recorded {
         decay: list.contains(&UseRecorded::Decay),

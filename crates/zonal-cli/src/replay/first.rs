@@ -22,7 +22,7 @@ struct Both<'r> {
 /// Makes both runs and prints them.
 ///
 /// # Errors
-/// Memory that cannot be had.
+/// Memory that is not available.
 pub fn run(
     replay: &Replay<'_>,
     recording: &Recording,

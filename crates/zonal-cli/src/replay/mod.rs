@@ -16,7 +16,7 @@ use crate::verdict::Verdict;
 /// Runs the command.
 ///
 /// # Errors
-/// Bad input, with file and line, or a machine that cannot be had.
+/// Bad input, with file and line, or a machine that cannot be built.
 pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
     check(args)?;
     let policy = args.policy.policy()?;

@@ -8,7 +8,7 @@ use zonal_trace::make::Time;
 /// What to do with a trace.
 #[derive(Subcommand, Debug)]
 pub enum TraceCommand {
-    /// Prints what a trace says about itself, without reading its events.
+    /// Prints the description of a trace, without reading its events.
     Info(ReadArgs),
     /// Reads all events and counts them.
     Stats(ReadArgs),
@@ -16,8 +16,7 @@ pub enum TraceCommand {
     Convert(ConvertArgs),
     /// Writes the part of a trace that lies between two times, on some CPUs, or of some threads.
     Cut(CutArgs),
-    /// Writes a trace for more CPUs: copies side by side, each on CPUs, a node and threads of its
-    /// own.
+    /// Writes a trace for more CPUs: copies side by side, each on its own CPUs, nodes and threads.
     Scale(ScaleArgs),
 }
 

@@ -16,7 +16,7 @@ use crate::verdict::Verdict;
 /// Runs the command.
 ///
 /// # Errors
-/// Bad input, with file and place, a selection of what is not there, or an output that cannot be
+/// Bad input, with file and place, a selection that matches nothing, or an output that cannot be
 /// written.
 pub fn run(command: &TraceCommand) -> anyhow::Result<Verdict> {
     match command {

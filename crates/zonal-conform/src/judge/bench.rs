@@ -93,7 +93,7 @@ impl<'a> Bench<'a> {
         self.capture.nodes.get(node.0 as usize).map_or(0, |node| node.cpus.len() as u32)
     }
 
-    /// What the core computes from sizes, with the sysctls of the capture.
+    /// The core's values from sizes, with the sysctls of the capture.
     ///
     /// # Errors
     /// If the machine cannot be rebuilt.

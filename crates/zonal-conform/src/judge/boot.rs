@@ -14,8 +14,8 @@ use crate::settings;
 
 const MIN_FREE: &str = "vm.min_free_kbytes";
 
-/// Judges `min_free_kbytes` by the rule, for sizes that zones can have had at the boot. What was
-/// written later is not the rule's.
+/// Judges `min_free_kbytes` by the rule, for sizes that zones can have had at the boot. A value
+/// written later does not follow the rule.
 ///
 /// # Errors
 /// If the machine cannot be rebuilt.
@@ -91,7 +91,7 @@ fn by_rule(
         );
         case.skip_values(what, 1, reason);
     } else if printed != high && may_be_written(bench) {
-        let reason = format!("it gives {high}; somebody may have written {printed}");
+        let reason = format!("it gives {high}; {printed} may have been written");
         case.skip_values(what, 1, reason);
     } else if printed != high && pageblock_order(bench).is_some_and(|order| order != 9) {
         case.skip_values(what, 1, "the core has pageblocks of order 9 only");
@@ -253,7 +253,7 @@ pub fn grouping(bench: &Bench<'_>, case: &mut Case) -> Result<(), Error> {
     }
     let total = message.split("Total pages: ").nth(1).map(|text| text.trim_end_matches(['"', ',']));
     let Some(total) = total.and_then(|text| text.trim().parse::<u64>().ok()) else { return Ok(()) };
-    // Early in the boot a zone counts what is present, in older kernels less what describes it.
+    // Early in the boot a zone counts its present pages, in older kernels minus their metadata.
     let present: Vec<u64> = capture.main().zones.iter().map(|zone| zone.present.value).collect();
     let pages = bench.shape.compute(&bench.policy, &present, &[])?.pages;
     match total < pages {

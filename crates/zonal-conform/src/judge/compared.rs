@@ -1,4 +1,4 @@
-//! Values of a `zoneinfo` beside what the core computes: which there are, and how each is named.
+//! The compared values of a `zoneinfo`, and their names.
 
 use zonal_core::types::ZoneKind;
 use zonal_core::zone::watermark::{Watermark, Watermarks};
@@ -10,7 +10,7 @@ use crate::place::Place;
 use crate::report::{Check, Value};
 use crate::zones::{ListText, WATERMARKS, ZoneFile, ZoneText, name};
 
-/// What a value is part of.
+/// The part that a value belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// One of the watermarks.
@@ -102,8 +102,8 @@ fn list_checks(
     }
 }
 
-/// What holds for each zone of a text, once judged: by the core, but for rows of `protection` that
-/// follow from sizes which are not known.
+/// The judged values of each zone of a text: the core's, except rows of `protection` that follow
+/// from unknown sizes.
 #[derive(Debug, Clone)]
 pub struct Settled {
     /// Marks, without a boost.

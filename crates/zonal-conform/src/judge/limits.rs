@@ -1,8 +1,8 @@
 //! Marks, `protection`, batches and limits of lists.
 //!
 //! The main `zoneinfo` of a capture is printed right after the kernel has computed its limits, and
-//! must agree. Others are held to the sizes beside them first. Where that fails, there must be
-//! sizes from which all that is printed follows ([`stale`](crate::stale)).
+//! must agree. Others are compared with the sizes beside them first. Where that fails, there must
+//! be sizes from which all that is printed follows ([`stale`](crate::stale)).
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::model::Computed;
 use crate::report::{Case, Check, Value};
 use crate::zones::ZoneFile;
 
-/// Judges every `zoneinfo`. Returns what is known of sizes at the time of the boot, and what holds
-/// for each text.
+/// Judges every `zoneinfo`. Returns the sizes at boot, as far as known, and the values of each
+/// text.
 ///
 /// # Errors
 /// If the machine cannot be rebuilt.

@@ -1,4 +1,4 @@
-//! Holds what a kernel printed to what the core computes.
+//! Compares a kernel's texts with the core's values.
 //!
 //! | file | judges, or holds |
 //! |--|--|
@@ -49,7 +49,7 @@ pub fn judge(capture: &Capture) -> Result<Case, Error> {
     Ok(case)
 }
 
-/// What no capture determines.
+/// Values that no capture determines.
 fn never(capture: &Capture, case: &mut Case) {
     if capture.release.printed_high() == PrintedHigh::Tuned {
         case.skip(

@@ -153,8 +153,8 @@ fn common(zone: &ZoneText, now: u32, of: impl Fn(&ListText) -> Option<Number>) -
     values.iter().copied().max_by_key(votes)
 }
 
-/// Judges a text by sizes of then. Nothing is judged if that leaves no fewer mismatches than
-/// `wrong`, those with the sizes of now.
+/// Judges a text by sizes of then. Judges only if that leaves fewer mismatches than `wrong`, those
+/// with today's sizes.
 ///
 /// # Errors
 /// If the machine cannot be rebuilt.
@@ -319,7 +319,7 @@ pub fn thresholds(bench: &Bench<'_>, thens: &[Then], case: &mut Case) {
     }
 }
 
-/// The sizes that a zone can have had at the boot, and whether what is printed tells. Where it does
+/// The sizes that a zone can have had at boot, and whether the text determines them. Where it does
 /// not: the boot has not freed more than it still holds.
 pub fn at_boot(thens: &[Then], index: usize, zone: &ZoneText) -> (u64, u64, bool) {
     let (managed, present) = (zone.managed.value, zone.present.value);

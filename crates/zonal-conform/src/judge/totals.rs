@@ -141,7 +141,7 @@ fn present(bench: &Bench<'_>, case: &mut Case) {
 }
 
 /// Page frames of memory that Linux manages: first and one past the last. Memory that was added
-/// later lies within the device that brought it, and says so behind its name.
+/// later lies within its device, which its name mentions.
 fn system_ram(document: &iomem::Document) -> Vec<(u64, u64)> {
     let memory = document.regions.iter().filter(|region| region.name.starts_with("System RAM"));
     let frames = memory.map(|region| {
@@ -218,7 +218,7 @@ fn cpus(bench: &Bench<'_>, case: &mut Case) {
     });
 }
 
-/// What the recorder noted beside texts of its own.
+/// Notes of the recorder beside its texts.
 fn noted(bench: &Bench<'_>, case: &mut Case) {
     let capture = bench.capture;
     let meta = &capture.meta;
@@ -241,7 +241,7 @@ fn noted(bench: &Bench<'_>, case: &mut Case) {
     }
 }
 
-/// A text beside what the recorder noted.
+/// A text beside the recorder's notes.
 fn same(file: &str, what: &str, read: &[u32], noted: &[u32]) -> Check {
     let what = format!("{what}, as meta.json has them");
     Check { file: file.to_owned(), line: 1, what, expected: row(read), computed: row(noted) }

@@ -1,5 +1,5 @@
-//! Sysctls that were written before the texts were read: whether the kernel took them, and what
-//! they are since. The core's setters take and refuse the same (LB I.5).
+//! Sysctls that were written before the texts were read: whether the kernel accepted them, and
+//! their values since. The core's setters take and refuse the same (LB I.5).
 
 use zonal_core::alloc::Sysctl;
 use zonal_core::zone::watermark::lowmem_ratio_stored;
@@ -42,7 +42,7 @@ pub fn judge(bench: &Bench<'_>, case: &mut Case) {
     }
 }
 
-/// Whether the kernel took what was written to a sysctl; `None` where nobody noted that.
+/// Whether the kernel took what was written to a sysctl; `None` if not noted.
 pub fn taken(bench: &Bench<'_>, key: &str) -> Option<bool> {
     let results = &bench.capture.meta.sysctl_set_result;
     let result = results.iter().find(|result| {
@@ -70,7 +70,7 @@ fn after(key: &str, value: &str, taken: bool, before: Option<&str>, now: &str) -
     let stored = |written: &str| {
         let written = ints::leading(written).into_iter().map(lowmem_ratio_stored);
         let mut ratios: Vec<u32> = written.collect();
-        // What is not written stays.
+        // Unwritten values stay.
         let count = words(now).split(' ').count();
         match &before {
             Some(before) => ratios.extend(before.iter().skip(ratios.len()).map(|r| *r as u32)),

@@ -1,4 +1,4 @@
-//! What can be changed, and what is said about each change.
+//! The changes, and the advice for each.
 
 use zonal_core::alloc::Sysctl;
 use zonal_core::policy::Policy;
@@ -8,14 +8,14 @@ use zonal_trace::Recording;
 
 use crate::error::ReplayError;
 
-/// What the recorded machine was set to.
+/// Settings of the recorded machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `vm.percpu_pagelist_high_fraction`.
     pub high_fraction: i64,
     /// `vm.watermark_scale_factor`.
     pub scale_factor: i64,
-    /// `vm.min_free_kbytes`, where that is told.
+    /// `vm.min_free_kbytes`, if recorded.
     pub min_free_kbytes: Option<i64>,
     /// `vm.zone_reclaim_mode`.
     pub zone_reclaim_mode: i64,
@@ -26,17 +26,17 @@ pub struct Settings {
 /// A change of one thing.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// What it is, in words.
+    /// Its description.
     pub name: String,
     /// The line to type.
     pub command: Option<String>,
     /// The rules, where they are others.
     pub policy: Option<Policy>,
-    /// What is written.
+    /// The value to write.
     pub sysctl: Option<(Sysctl, i64)>,
     /// How many times as many CPUs.
     pub cpus: u32,
-    /// What it does, and what it costs.
+    /// Its effect and its cost.
     pub about: String,
 }
 
@@ -51,7 +51,7 @@ impl Settings {
             });
             line?.1.trim().parse().ok()
         };
-        // A file that is none is bad input, whatever it says about these.
+        // A damaged file is bad input, also where these lines are intact.
         sysctl::parse(&text)?;
         Ok(Settings {
             high_fraction: number("percpu_pagelist_high_fraction").unwrap_or(0),
@@ -62,7 +62,7 @@ impl Settings {
         })
     }
 
-    /// What a trial writes to be as recorded.
+    /// Settings that a trial writes to match the recording.
     pub fn recorded(&self) -> Vec<(Sysctl, i64)> {
         let mut all = Vec::new();
         if self.high_fraction != 0 {

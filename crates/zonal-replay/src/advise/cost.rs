@@ -28,7 +28,7 @@ pub struct HoldCost {
     pub page_ns: f64,
 }
 
-/// What a trial's locks would cost.
+/// Cost of a trial's locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Contention {
     /// The busiest lock's share of time in its busiest bin, in percent.
@@ -43,7 +43,7 @@ impl HoldCost {
     /// The lab's.
     ///
     /// # Errors
-    /// None that is known of: the machine comes with the lab.
+    /// Cannot fail: the machine comes with the lab.
     pub fn of_lab() -> Result<HoldCost, MachineError> {
         let machine = Machine::named(MACHINE)?;
         let ns = |cycles: u64| cycles as f64 / machine.ghz;
@@ -54,7 +54,7 @@ impl HoldCost {
         })
     }
 
-    /// What the locks of a trial would cost, with each CPU `times` over.
+    /// Cost of a trial's locks, with each CPU `times` over.
     pub fn contention(&self, trialled: &Trialled, times: u32, seconds: f64) -> Contention {
         let bin = BIN_NS as f64;
         let (mut holds, mut contended, mut wait, mut busiest) = (0.0, 0.0, 0.0, 0.0_f64);

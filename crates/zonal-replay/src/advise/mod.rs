@@ -1,7 +1,7 @@
 //! What other settings would have done with a recorded load.
 //!
 //! The trace is replayed on the recorded machine without memory, once as it was and once for each
-//! change of one thing. Every number is of the model; `cost` says how contention is made of it.
+//! change of one thing. Every number is of the model; `cost` computes contention from it.
 //!
 //! ```
 //! use zonal_replay::advise::{Options, advise};
@@ -32,12 +32,12 @@ use crate::what_if::{Trial, Trialled, WhatIf};
 /// A change is better or worse if its waiting or its holds differ by more than this, in percent.
 const NOTABLE_PERCENT: f64 = 2.0;
 
-/// What is tried.
+/// The trials.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'o> {
     /// Stop after this many events of the trace.
     pub limit: Option<u64>,
-    /// Try only changes whose name begins with one of these; all, if there are none.
+    /// Try only changes whose name begins with one of these; all, if empty.
     pub only: &'o [String],
 }
 
@@ -60,7 +60,7 @@ pub struct Advice {
     pub allocs: u64,
     /// Every number below is of the model.
     pub modelled: bool,
-    /// What contention is made of.
+    /// Base of the contention.
     pub cost: HoldCost,
     /// The trace as it was recorded.
     pub recorded: Row,
@@ -73,10 +73,10 @@ pub struct Advice {
     pub faults: Vec<String>,
 }
 
-/// What one trial came to.
+/// Result of a trial.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// What was changed.
+    /// The change.
     pub change: String,
     /// The line to type.
     pub command: Option<String>,

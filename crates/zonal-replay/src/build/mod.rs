@@ -7,9 +7,9 @@
 //! The platform is a script: one thread says which CPU it is now and what time it is.
 //!
 //! # Marks
-//! `setup` computes watermarks as the kernel does. Where they come out otherwise than recorded,
-//! somebody had written `vm.min_free_kbytes`, and the value that gives the recorded marks is set.
-//! The policy `zonal` has a rule of its own, and keeps it.
+//! `setup` computes watermarks as the kernel does. Where they differ from the recording,
+//! `vm.min_free_kbytes` had been written, and the value that gives the recorded marks is set. The
+//! policy `zonal` keeps its own rule.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -33,7 +33,7 @@ const LARGE_SLICE_BYTES: u64 = 2 << 20;
 /// Metadata that a replay may ask for. A machine of 4 TiB takes 8 GiB.
 const METADATA_BYTES_MAX: usize = 16 << 30;
 
-/// The recorded kernel's build says its value, unless somebody asked for another.
+/// The recorded kernel's build gives its value, unless the caller set another.
 const SCALE_MAX: &str = "pcp.scale_max";
 
 /// Plays all CPUs on one thread.
@@ -109,7 +109,7 @@ pub struct Plan {
     distances: Vec<u8>,
     cpus: Vec<NodeId>,
     cache_slice_bytes: u64,
-    /// The policy, with what the recorded kernel was built with.
+    /// The policy, with the recorded kernel's build options.
     pub policy: Policy,
 }
 
@@ -224,7 +224,7 @@ pub fn follows_linux(policy: &Policy) -> bool {
 }
 
 /// Computes the watermarks; sets `min_free_kbytes` where that brings them to the recorded ones, or
-/// nearer. Returns a remark on what was found.
+/// nearer. Returns a remark on the result.
 ///
 /// # Errors
 /// If the core refuses the value.

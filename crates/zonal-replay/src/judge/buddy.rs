@@ -2,7 +2,7 @@
 //!
 //! Before each block that the kernel takes, the core's buddy is asked which it would take: the head
 //! of the smallest list that serves the request (LB B.6). Then the kernel's block is taken,
-//! wherever it is. What the kernel frees is freed here.
+//! wherever it is. The kernel's frees are repeated here.
 //!
 //! # What the buddy cannot know
 //! Files count the free blocks of the start, and nothing else: neither where they lie nor in which
@@ -46,11 +46,11 @@ pub struct BuddyVerdict {
 /// Reasons for differences at the buddies, the first that holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct BuddyDifferences {
-    /// The kernel's block was not free here: it was in use at the start for all that is known.
+    /// The kernel's block was not free here: it was in use at the start, as far as is known.
     pub not_free_here: u64,
     /// The kernel's block was free since the start: its place on its list is not known.
     pub start_order: u64,
-    /// The core's choice was free since the start, for all that is known.
+    /// The core's choice was free since the start, as far as is known.
     pub start_state: u64,
     /// Another CPU moved blocks of the zone within one step of the trace's clock.
     pub same_time: u64,
@@ -59,7 +59,7 @@ pub struct BuddyDifferences {
     /// The kernel's block was on the list of another type here.
     pub block_type: u64,
     /// Both were known to be free: blocks that joined their lists in another order, or of another
-    /// size because of a neighbour that is free and not known to be.
+    /// size because of a neighbour that is free without an event.
     pub order_or_size: u64,
 }
 
@@ -68,7 +68,7 @@ impl BuddyVerdict {
     pub fn reasons(&self) -> impl Iterator<Item = (u64, &'static str)> {
         let differences = &self.differences;
         let all = [
-            (differences.not_free_here, "differ: in use at the start, for all that is known"),
+            (differences.not_free_here, "differ: in use at the start, as far as is known"),
             (differences.start_order, "differ: free since the start, place on its list not known"),
             (differences.start_state, "differ: the core's choice is free only by assumption"),
             (differences.same_time, "differ: another CPU's moves have the same time"),

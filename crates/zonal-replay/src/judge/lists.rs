@@ -73,7 +73,7 @@ impl<'r, 'a> Lists<'r, 'a> {
         slots.iter().rev().map(|slot| self.pfn(key.zone, slot.load(Relaxed))).collect()
     }
 
-    /// What every list that is not empty holds, hottest first.
+    /// Contents of every list that is not empty, hottest first.
     pub fn all(&self) -> BTreeMap<ListKey, Vec<u64>> {
         let allocator = &self.rebuilt.allocator;
         let mut all = BTreeMap::new();
@@ -117,7 +117,7 @@ impl<'r, 'a> Lists<'r, 'a> {
         self.closed(key).is_some_and(|mut closed| closed.push(key.list.into(), frame))
     }
 
-    /// Refills a list; what it still holds stays on top. Returns what there was no room for.
+    /// Refills a list; its remaining blocks stay on top. Returns the blocks that did not fit.
     pub fn refill(&self, key: ListKey, pfns: &[u64]) -> Vec<u64> {
         let list = usize::from(key.list);
         let Some(mut closed) = self.closed(key) else { return pfns.to_vec() };
@@ -151,7 +151,7 @@ impl<'r, 'a> Lists<'r, 'a> {
     }
 }
 
-/// Moves the first of these slots behind the others.
+/// Moves the first of these slots after the others.
 fn to_top(slots: &[AtomicU32]) {
     for pair in slots.windows(2) {
         let (lower, upper) = (pair[0].load(Relaxed), pair[1].load(Relaxed));

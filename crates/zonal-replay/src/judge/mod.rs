@@ -43,7 +43,7 @@ use crate::start::{self, Known};
 use crate::told::{StartList, Told, Untraced};
 use crate::zones::ZoneMap;
 
-/// What came out.
+/// The verdict.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Judged {
     /// The per-CPU lists.
@@ -67,7 +67,7 @@ pub struct ListVerdict {
     pub past_lists: u64,
     /// Drained pages that the trace had shown going to a list.
     pub drained_judged: u64,
-    /// Of them, those that the list gives up at that moment.
+    /// Of them, those that the list would give at that moment.
     pub drained_same_pfn: u64,
     /// Pages that were on a list and were next seen freed: an allocation without event took them.
     pub untraced_allocations: u64,
@@ -88,7 +88,7 @@ pub struct ListDifferences {
     pub other_cpu: u64,
     /// It was on another list of the CPU: the type of its pageblock is another than told.
     pub other_list: u64,
-    /// Others were on top of it, and are there still: an interrupt came between list and event.
+    /// Others were on top of it, and still are: an interrupt came between list and event.
     pub below_others: u64,
     /// The trace shows it free, or in use.
     pub not_on_a_list: u64,
@@ -115,8 +115,8 @@ impl ListVerdict {
     }
 }
 
-/// Judges the core's choices one at a time, from where the kernel was each time; tells also what no
-/// event says.
+/// Judges the core's choices one at a time, each from the kernel's state; also finds what no event
+/// says.
 ///
 /// # Errors
 /// If the machine cannot be rebuilt.
@@ -170,7 +170,7 @@ struct Judge<'r, 'a> {
 }
 
 impl<'r, 'a> Judge<'r, 'a> {
-    /// A judge on a machine of its own, whose lists are empty.
+    /// A judge on its own machine, with empty lists.
     fn new(
         facts: &'r Facts,
         types: &'r BlockTypes,
@@ -190,7 +190,7 @@ impl<'r, 'a> Judge<'r, 'a> {
         }
     }
 
-    /// Judges everything, and tells what no event says.
+    /// Judges everything, and finds what no event says.
     fn run(mut self) -> (ListVerdict, Told) {
         for at in 0..self.facts.list().len() {
             if at == self.facts.start() {
@@ -361,7 +361,7 @@ impl<'r, 'a> Judge<'r, 'a> {
             self.pages.replace(*pfn, Place::Listed(key));
             self.pages.set_last(*pfn, *index);
         }
-        // A list is refilled when it is empty: what is thought to be there has left.
+        // A list is refilled when it is empty: pages still believed on it have left.
         let left = self.lists.content(key);
         let gone: Vec<u64> = left.into_iter().filter(|pfn| self.is_gone(at, *pfn)).collect();
         self.drop_untraced(at, &gone);

@@ -12,7 +12,7 @@ pub enum Place {
     Unseen,
     /// In use.
     Held,
-    /// Freed with this order, and on its way to a list.
+    /// Freed with this order, and about to join a list.
     Pending(u8),
     /// On a list.
     Listed(ListKey),

@@ -1,8 +1,8 @@
-//! What a trace has told about each page frame so far.
+//! State of each page frame, as far as the trace has shown it.
 
 use std::collections::HashMap;
 
-/// What the trace has told about a frame.
+/// State of a frame, by the trace so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// Not in the trace yet.
@@ -26,7 +26,7 @@ const FIRST_SLOT: u32 = 2;
 const FREED: u32 = 1 << 31;
 
 impl PageTable {
-    /// What is known of a frame.
+    /// State of a frame.
     pub fn get(&self, pfn: u64) -> Frame {
         let Some(piece) = self.pieces.get(&(pfn >> 9)) else { return Frame::Unseen };
         match piece[pfn as usize & 511] {

@@ -14,8 +14,8 @@
 //! - `extfrag` inside a refill is a block too where the kernel hands out the block it claimed
 //!   without a `zone_locked` line (6.15 and later); earlier kernels print both, for the same frame.
 //!
-//! The test `bursts_are_those_of_stats_txt` holds the counts against those that the recorder of
-//! `shared/traces` made with a program of its own.
+//! The test `bursts_are_those_of_stats_txt` compares the counts with those of an independent
+//! program, beside the traces.
 
 use zonal_trace::{Event, EventKind};
 
@@ -61,7 +61,7 @@ impl Watcher {
         Watcher { zones, drains_in_batches, open: Vec::new(), moves: MovesByPlace::new() }
     }
 
-    /// Forgets what was counted so far.
+    /// Resets the counts.
     pub fn restart(&mut self) {
         self.open.clear();
         self.moves.clear();

@@ -21,8 +21,8 @@
 //!
 //! # The start
 //! A recording that knows the machine's state at some moment inside the trace is replayed from that
-//! moment on. What came before tells which blocks are in use then ([`Origin::Held`]) and which are
-//! free ([`Origin::Gone`]); it is not replayed.
+//! moment on. Earlier events show which blocks are in use then ([`Origin::Held`]) and which are
+//! free ([`Origin::Gone`]); they are not replayed.
 
 mod frames;
 mod kernel;
@@ -50,14 +50,14 @@ const TICK_EVENTS: u64 = 1 << 13;
 /// the first file of the machine's state.
 const STATE_IS_READ: &str = "FX before begin";
 
-/// What of a trace is read, and how.
+/// Options of reading a trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOptions<'a> {
     /// Stop after this many events.
     pub limit: Option<u64>,
-    /// Keep what the kernel did to each block.
+    /// Keep the kernel's actions on each block.
     pub facts: bool,
-    /// What the kernel recorded of its own doings that the model is to be told.
+    /// Recorded actions of the kernel that the model uses.
     pub recorded: Recorded,
     /// Allocations without event, by ascending position.
     pub untraced: &'a [Untraced],
@@ -326,7 +326,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Frees what is left of a slot.
+    /// Frees the rest of a slot.
     fn release(&mut self, event: &Event, slot: u32) {
         let record = &mut self.program.slots[slot as usize];
         self.in_use -= u64::from(record.left);

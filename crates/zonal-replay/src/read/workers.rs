@@ -2,9 +2,9 @@
 //!
 //! Each CPU's worker comes back after `stat_interval`, a second, and lets the lists decay (LB F.4,
 //! E.9). The kernel rounds the time to whole seconds of its ticks, which are some hundredths off
-//! the trace's clock. Where nothing is told, each whole second of that clock it is. Where drains
-//! may be looked at, they tell more: a drain right behind a free was caused by it, any other is
-//! the worker's.
+//! the trace's clock. Without any information a run is put at each whole second of that clock.
+//! Where drains may be looked at, they tell more: a drain right behind a free was caused by it, any
+//! other is the worker's.
 
 use zonal_trace::{Event, EventKind};
 
@@ -45,7 +45,7 @@ impl Workers {
     }
 
     /// Puts a run of every CPU's worker into each second of `program`: when a drain shows it, else
-    /// in the rhythm of the drains, and at the whole second where there are none.
+    /// in the rhythm of the drains, and without drains at the whole second.
     pub fn make_up(&self, program: &mut Program) {
         let mut times = Vec::new();
         for cpu in 0..program.cpus as u16 {

@@ -1,4 +1,4 @@
-//! What the model has to guess.
+//! Guesses of the model.
 
 use serde::Serialize;
 

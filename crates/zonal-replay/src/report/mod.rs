@@ -1,4 +1,4 @@
-//! The result of a replay, beside what the kernel recorded.
+//! The result of a replay, beside the kernel's record.
 //!
 //! Serialised, it is what `zonal replay --json` prints. Fields that scripts rely on keep their
 //! names; others may be added. `schema_version` counts changes that break readers.
@@ -46,7 +46,7 @@ pub struct Report {
     pub policy_set: BTreeMap<&'static str, String>,
     /// Which memory it ran on.
     pub memory: Memory,
-    /// What was replayed.
+    /// The replayed trace.
     pub trace: TraceFacts,
     /// Events read from the trace.
     pub events: u64,
@@ -64,13 +64,13 @@ pub struct Report {
     pub threads: usize,
     /// Pages moved.
     pub pages: Pages,
-    /// What the model was told beyond allocations, frees and zoneinfo.
+    /// Recorded facts that the model used beyond allocations, frees and zoneinfo.
     pub use_recorded: Recorded,
-    /// What the trace holds.
+    /// Contents of the trace.
     pub recorded: Totals,
-    /// What the model moved.
+    /// Moves of the model.
     pub model: Side,
-    /// What the kernel moved.
+    /// Moves of the kernel.
     pub kernel: Side,
     /// How far the model's moves are from the kernel's.
     pub error_percent: Errors,
@@ -80,17 +80,17 @@ pub struct Report {
     pub latency: Latencies,
     /// Where pages came from.
     pub numa: Numa,
-    /// What the model did under zone locks.
+    /// The model's holds of zone locks.
     pub locks: Locks,
     /// By zone and CPU; by zone only on real memory.
     pub places: Vec<PlaceReport>,
-    /// What the model has to guess, and how much of it.
+    /// Guesses of the model, counted.
     pub limits: Limits,
     /// What the trace holds that was not replayed as it is, or needs a remark.
     pub counted: Counted,
     /// How the start state was made; without memory only.
     pub start: Option<StartReport>,
-    /// The request that was to be explained.
+    /// The explained request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explained: Option<Explained>,
     /// Model and kernel over time, if asked for.
@@ -102,19 +102,19 @@ pub struct Report {
     pub faults: Vec<String>,
 }
 
-/// What a report is made of.
+/// Parts of a report.
 pub(crate) struct Inputs<'a> {
     /// The machine.
     pub machine: &'a MachineDescription,
     /// Its zones.
     pub map: &'a ZoneMap,
-    /// What was run.
+    /// The run.
     pub program: &'a Program,
     /// Under which policy.
     pub policy: &'a Policy,
     /// On which memory.
     pub memory: Memory,
-    /// What the model was told beyond allocations and frees.
+    /// Recorded facts that the model used beyond allocations and frees.
     pub recorded: Recorded,
     /// How its choices are, one at a time.
     pub judged: Option<Judged>,

@@ -20,7 +20,7 @@ pub enum Memory {
     None,
 }
 
-/// What a trace says of itself.
+/// Description of a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceFacts {
     /// Its name.
@@ -46,7 +46,7 @@ pub struct Pages {
     pub checked: u64,
 }
 
-/// What a trace holds after its start.
+/// Contents of a trace after its start.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Totals {
     /// Allocations that the kernel served.
@@ -104,7 +104,7 @@ pub struct PlacementReport {
     pub lists: ListVerdict,
     /// Blocks that came from the buddies.
     pub buddy: BuddyVerdict,
-    /// What the replay, running by itself, gave out.
+    /// Page frames that the replay, running by itself, gave out.
     pub free_running: Placement,
 }
 
@@ -151,7 +151,7 @@ pub struct KernelNuma {
     pub other: u64,
 }
 
-/// What the model did under zone locks.
+/// The model's holds of zone locks.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Locks {
     /// Times a zone lock was taken.

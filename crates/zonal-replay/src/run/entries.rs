@@ -11,8 +11,8 @@
 //!   (Acquire), so one thread alone gets the block out of it. So a block has one user at a time.
 //!
 //! # Ownership
-//! The user of a block writes one word to each of its pages, made of slot and page, and looks for
-//! it before the free. A word that is not there means that somebody else had the page meanwhile.
+//! The user of a block writes one word, from slot and page, to each of its pages, and checks it
+//! before the free. A missing word means that the page had a second user.
 #![allow(unsafe_code)]
 
 use std::ptr::{self, NonNull};
@@ -26,9 +26,9 @@ use super::latency::Stopwatch;
 ///
 /// # Safety
 /// 1. A block that [`alloc`](Self::alloc) returns is `order` pages of memory that can be read and
-///    written, begins at a page, and is nobody else's until it is freed.
+///    written, begins at a page, and has no other user until it is freed.
 pub unsafe trait Memory: Sync {
-    /// A block of `order`, or why there is none.
+    /// A block of `order`, or the refusal.
     ///
     /// # Errors
     /// The refusal, in words.
@@ -37,7 +37,7 @@ pub unsafe trait Memory: Sync {
     /// Takes a block back.
     ///
     /// # Safety
-    /// 1. The block came from [`alloc`](Self::alloc) with this order, and nobody uses it any more.
+    /// 1. The block came from [`alloc`](Self::alloc) with this order, and is no longer in use.
     ///
     /// # Errors
     /// The refusal, in words.
@@ -60,7 +60,7 @@ unsafe impl Memory for Pool {
     }
 }
 
-/// Address of the entry of a slot whose allocation was refused. No block is there.
+/// Address of the entry of a slot whose allocation was refused. Empty slot.
 const REFUSED: usize = 1;
 /// Bits of an entry that hold the order of its block, plus [`ORDER_BIAS`].
 const ORDER_BITS: usize = PAGE_SIZE - 1;
@@ -123,8 +123,8 @@ impl<'m, M: Memory> Blocks<'m, M> {
         Ok(())
     }
 
-    /// Frees the block of a slot; tells `wrong` of each page that lost its stamp, and what is there
-    /// instead. `None`: the slot has no block, because it was refused or never allocated.
+    /// Frees the block of a slot; calls `wrong` for each page that lost its stamp, with the word
+    /// found. `None`: the slot has no block, because it was refused or never allocated.
     pub fn free(
         &self,
         slot: u32,
@@ -147,12 +147,12 @@ impl<'m, M: Memory> Blocks<'m, M> {
             }
         }
         // SAFETY: (1) the block came from this memory with this order, and the exchange took it out
-        // of the table, so nobody else reaches it (REAL-1).
+        // of the table, so no other thread reaches it (REAL-1).
         Some((order, watch.time(|| unsafe { self.memory.free(block, order) })))
     }
 }
 
-/// What the user of a page writes to it.
+/// The stamp of a page.
 pub fn stamp(slot: u32, page: usize) -> u64 {
     // Never zero, and unlike what fresh or zeroed memory holds.
     (u64::from(slot) << 16 | page as u64) ^ 0xa5a5_0000_0000_5a5a

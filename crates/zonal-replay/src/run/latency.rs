@@ -8,7 +8,7 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// One call in so many is timed.
+/// One call in this many is timed.
 pub const EVERY: u32 = 7;
 /// Longer calls count as this long.
 const NS_MAX: u64 = 10_000_000_000;

@@ -35,13 +35,13 @@ const FAULTS_TOLD: usize = 5;
 pub struct Setup<'s> {
     /// The rules.
     pub policy: Policy,
-    /// What the model is told of what the kernel recorded of itself.
+    /// Recorded actions of the kernel that the model uses.
     pub recorded: Recorded,
-    /// What no event says.
+    /// Allocations without an event.
     pub told: &'s Told,
     /// Written before the start, over the recorded values.
     pub sysctls: &'s [(Sysctl, i64)],
-    /// What is sampled at the end of each bin.
+    /// Samples at the end of each bin.
     pub timeline: Option<&'s mut Timeline>,
     /// The allocation to explain, from 1.
     pub explain: Option<u64>,
@@ -204,7 +204,7 @@ impl Run<'_, '_> {
         (judged, block)
     }
 
-    /// Whether the page is free or on a list: as a block of its own or inside a larger one.
+    /// Whether the page is free or on a list, as a block or inside a larger one.
     fn is_available(&self, pfn: u64) -> bool {
         let Some(index) = self.map.of(pfn) else { return false };
         let zone = &self.rebuilt.allocator.zones()[index];

@@ -1,4 +1,4 @@
-//! What a run found out, whatever memory it ran on.
+//! Result of a run, on a pool or without memory.
 
 use super::counters::Counters;
 use super::explain::Explained;
@@ -28,7 +28,7 @@ pub struct Outcome {
     pub first_failure: Option<String>,
     /// Frees not done because the allocation had been refused.
     pub skipped_frees: u64,
-    /// What the allocator counted.
+    /// Counts of the allocator.
     pub counted: Counters,
     /// Whether the moves counted know CPUs and drains; a pool on real memory tells sums of zones.
     pub moves_by_cpu: bool,
@@ -42,7 +42,7 @@ pub struct Outcome {
     pub start: Option<StartReport>,
     /// Pages written and checked; only on real memory.
     pub pages_checked: u64,
-    /// The request that was to be explained.
+    /// The explained request.
     pub explained: Option<Explained>,
     /// Remarks for people.
     pub notes: Vec<String>,

@@ -118,7 +118,7 @@ fn play(allowed: &[CpuId], nodes: u16, map: &ZoneMap, cpu: u32) -> CpuId {
 /// Runs `program` on a pool of this machine's memory, in the recording's pace if `paced`.
 ///
 /// # Errors
-/// Memory that cannot be had, or [`ReplayError::Stopped`].
+/// Memory that is not available, or [`ReplayError::Stopped`].
 pub fn run(
     program: &Program,
     map: &ZoneMap,

@@ -10,7 +10,7 @@
 //! # Invariants
 //! - **REAL-2** the thread that has done least never waits for long: steps are numbered in the
 //!   order of the trace, a free waits only for a lower number, and the thread at the lowest number
-//!   of all waits for nobody. So the threads cannot deadlock.
+//!   does not wait. So the threads cannot deadlock.
 //! - **REAL-3** no thread is more than [`AHEAD_MAX`] steps ahead of another. Without that, one
 //!   could allocate the whole trace before the other frees anything.
 //!
@@ -36,7 +36,7 @@ use crate::progress::{Phase, Progress, Watch};
 
 /// Steps by which threads may be ahead of each other.
 const AHEAD_MAX: u64 = 1 << 14;
-/// Steps by which the first thread may be ahead of the last, given that positions are told late.
+/// Steps by which the first thread may be ahead of the last, since positions are published late.
 pub const fn ahead_max(threads: u32) -> usize {
     AHEAD_MAX as usize + REPORT_STEPS * threads as usize
 }
@@ -75,7 +75,7 @@ pub struct Stage<'a, M> {
     /// Number of a step of each thread: its next one while it waits, else one of the last
     /// [`REPORT_STEPS`].
     positions: Vec<Position>,
-    /// Set when a thread dies or the caller wants to stop: nobody waits for anybody any more.
+    /// Set when a thread dies or the caller wants to stop: all waits end.
     stop: AtomicBool,
     /// Threads that run.
     running: AtomicUsize,
@@ -85,7 +85,7 @@ pub struct Stage<'a, M> {
 #[repr(align(128))]
 struct Position(AtomicU64);
 
-/// What one thread did.
+/// Result of one thread.
 #[derive(Default)]
 struct Tally {
     allocs: u64,
@@ -110,7 +110,7 @@ struct Wrong {
 
 impl<'a, M: Memory> Stage<'a, M> {
     /// Gets `program` ready to run on `memory`, with the threads of recorded CPUs on `cpus`, and
-    /// allocates what it frees without having allocated it.
+    /// allocates the blocks that it frees without having allocated them.
     pub fn new(program: &'a Program, memory: &'a M, cpus: &'a [CpuId]) -> Stage<'a, M> {
         let programs = split(program);
         let first = |steps: &Vec<Step>| steps.first().map_or(u64::MAX, |step| step.number.into());
@@ -123,7 +123,7 @@ impl<'a, M: Memory> Stage<'a, M> {
             running: AtomicUsize::new(0),
             steps: programs,
         };
-        // What is refused here is counted when its free is skipped.
+        // A refusal here is counted when its free is skipped.
         let mut tally = Tally::default();
         for (slot, record) in program.held() {
             stage.alloc(slot, order(record.order), Gfp::HIGHUSER_MOVABLE, &mut tally);
@@ -156,7 +156,7 @@ impl<'a, M: Memory> Stage<'a, M> {
         Ok(outcome)
     }
 
-    /// Frees what the program still holds at its end.
+    /// Frees the blocks that the program still holds at its end.
     pub fn finish(self, outcome: &mut Outcome) {
         let mut tally = Tally::default();
         for slot in 0..self.program.slots.len() as u32 {
@@ -339,7 +339,7 @@ impl Wrong {
     fn see(&mut self, slot: u32, page: usize, found: u64) {
         self.mismatches += 1;
         self.fault(format!(
-            "page {page} of block {slot} holds {found:#x} instead of {:#x}: somebody else had it",
+            "page {page} of block {slot} holds {found:#x} instead of {:#x}: it had a second user",
             stamp(slot, page)
         ));
     }

@@ -6,7 +6,7 @@ use crate::zones::ZoneMap;
 
 /// Width of a bin.
 pub const BIN_NS: u64 = 100_000_000;
-/// Most bins: a trace of an hour. What comes later is in the last one.
+/// Most bins: a trace of an hour. Later samples are in the last one.
 const BINS_MAX: u64 = 36_000;
 
 /// A store at one moment.
@@ -14,7 +14,7 @@ const BINS_MAX: u64 = 36_000;
 pub struct Sample {
     /// Since the beginning.
     pub moves: Moves,
-    /// Pages on its lists, where that is told.
+    /// Pages on its lists, if sampled.
     pub count: Option<u64>,
     /// The mark at which it drains, where that is told.
     pub high: Option<u64>,

@@ -5,10 +5,9 @@
 //! in their order. Guessed:
 //! - *Lists of orders above 0*, where the recorder had emptied the lists before (`cold_pcp_start`):
 //!   what the allocations and frees before the start leave there, refilled by the rule of LB E.6.
-//! - *Lists of order 0*: the first pages that the CPU allocates, as many as are missing.
+//! - *Lists of order 0*: the first pages that the CPU allocates, up to the missing number.
 //!
-//! What is still missing never leaves: pages from the end of the zone, where they are not in the
-//! way of a refill.
+//! Pages still missing never leave: they come from the end of the zone, where no refill takes them.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +39,7 @@ pub struct Chooser<'a> {
     pub map: &'a ZoneMap,
     /// The lists of a store.
     pub lists: &'a ListMap,
-    /// What the lists held, where that is told.
+    /// Contents of the lists, if known.
     pub told: Option<&'a BTreeMap<ListKey, StartList>>,
 }
 
@@ -114,7 +113,7 @@ impl Chooser<'_> {
         chosen
     }
 
-    /// What the CPU allocates of pages not seen before.
+    /// Pages not seen before that the CPU allocates.
     fn fresh(&self, zone: usize, cpu: u32) -> impl Iterator<Item = Cached> {
         let slots = self.program.slots.iter().filter(move |slot| {
             slot.origin == Origin::Fresh
@@ -133,8 +132,8 @@ impl Chooser<'_> {
         self.lists.get(Order::new(order.into())?, mt)
     }
 
-    /// A list of single pages for those that never leave: one that the CPU takes nothing from, so
-    /// that it is not in the way of a refill.
+    /// A list of single pages for those that never leave: one from which the CPU takes nothing, so
+    /// that its refills are unaffected.
     fn idle_list(&self, zone: usize, cpu: u32, chosen: &[Cached]) -> usize {
         let types = [Migratetype::Reclaimable, Migratetype::Unmovable, Migratetype::Movable];
         let lists = types.map(|mt| self.lists.get(Order::ZERO, mt));

@@ -38,7 +38,7 @@ use crate::zones::ZoneMap;
 const HELD_ORDER: u32 = 9;
 const CHUNK: usize = Order::MAX.pages() as usize;
 
-/// What a zone is to start with.
+/// Start state of a zone.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Totals {
     managed: u64,
@@ -46,7 +46,7 @@ struct Totals {
     pagesets: Vec<Pageset>,
 }
 
-/// What is to become of a frame.
+/// Target state of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Absent,
@@ -56,7 +56,7 @@ enum Fate {
     Inside,
 }
 
-/// What was made, and how far it is from what was recorded.
+/// The start state made, and its distance from the recorded one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct StartReport {
     /// Pages on lists, as recorded.
@@ -77,13 +77,13 @@ pub struct StartReport {
     pub unplaced_blocks: u64,
 }
 
-/// What is known of the start beyond the files.
+/// Facts about the start beyond the files.
 pub struct Known<'a> {
     /// The trace.
     pub program: &'a Program,
-    /// The types of pageblocks, where they are told.
+    /// The types of pageblocks, if known.
     pub types: Option<&'a BlockTypes>,
-    /// The pages of each list, where they are told.
+    /// The pages of each list, if known.
     pub lists: Option<&'a BTreeMap<ListKey, StartList>>,
 }
 

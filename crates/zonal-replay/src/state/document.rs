@@ -36,7 +36,7 @@ pub enum Document {
     Counters(vmstat::Document),
     /// Names and values of several nodes, in a table as the program `numastat` prints it.
     CountersByNode(Vec<(NodeId, vmstat::Document)>),
-    /// Amounts of memory, one node behind the other.
+    /// Amounts of memory, node by node.
     Amounts(Vec<meminfo::Document>),
 }
 
@@ -61,7 +61,7 @@ impl Document {
     /// Reads a text.
     ///
     /// # Errors
-    /// Names the line that is none of this text's.
+    /// Names the line that does not belong to this text.
     pub fn parse(text: Text, bytes: &str) -> Result<Document, zonal_text::Error> {
         Ok(match text {
             Text::Zoneinfo => Document::Zoneinfo(bytes.parse()?),
