@@ -1,9 +1,9 @@
 //! Page frames: one 64-bit word per page of a zone, and one byte per pageblock.
 //!
 //! The word says who has the block that starts at this frame. Only the *first* frame of a block
-//! carries a state; the words of the frames behind it stay zero. One load therefore answers "is
-//! this what the caller says it is", and metadata of memory that was never split stays untouched:
-//! lazily zeroed metadata pages cost nothing until they are needed.
+//! carries a state; the words of its other frames stay zero. One load therefore answers "is this
+//! what the caller says it is", and metadata of memory that was never split stays untouched: lazily
+//! zeroed metadata pages cost nothing until they are needed.
 //!
 //! ```text
 //!  bit   0    2       6              35              63
@@ -39,7 +39,7 @@
 //!
 //! # What this module does not do
 //! It keeps no lists and knows no lock: see [`crate::buddy`]. It does not know which frames are
-//! holes; a hole is a frame nobody ever frees, so its word stays NONE and nothing merges with it.
+//! holes; a hole is never freed, so its word stays NONE and nothing merges with it.
 
 use core::ops::Range;
 
@@ -51,7 +51,7 @@ pub const TAG_MASK: u64 = 0b11;
 const TAG_FREE: u64 = 1;
 /// Tag of a block on a per-CPU list.
 pub const TAG_CACHED: u64 = 2;
-/// Tag of a block in somebody's hands: the tag of a cached one and one bit more.
+/// Tag of an allocated block: the tag of a cached one and one bit more.
 pub const TAG_ALLOCATED: u64 = 3;
 const ORDER_SHIFT: u32 = 2;
 const ORDER_MASK: u64 = 0xf;
@@ -61,7 +61,7 @@ const PREV_SHIFT: u32 = 6;
 const NEXT_SHIFT: u32 = PREV_SHIFT + LINK_BITS;
 const MT_SHIFT: u32 = 6;
 const MT_MASK: u64 = 0b111;
-/// Where the word of a held block begins to name the pcp. Below it is what the block is.
+/// Where the word of a held block begins to name the pcp. The bits below describe the block.
 pub const PCP_SHIFT: u32 = 9;
 const RANK_SHIFT: u32 = PCP_SHIFT;
 const RANK_MASK: u64 = 0xfff;
@@ -100,7 +100,7 @@ pub struct PcpId {
     pub rank: u16,
 }
 
-/// What a [`PageWord`] says.
+/// The state in a [`PageWord`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageState {
     /// Inside a block, reserved, or never seen.
@@ -111,7 +111,7 @@ pub enum PageState {
         order: Order,
         /// Frame index of the block before it on the list, or [`NO_FRAME`].
         prev: u32,
-        /// Frame index of the block behind it on the list, or [`NO_FRAME`].
+        /// Frame index of the next block on the list, or [`NO_FRAME`].
         next: u32,
     },
     /// First frame of a block on a per-CPU list.
@@ -123,7 +123,7 @@ pub enum PageState {
         /// The pcp it is on.
         pcp: PcpId,
     },
-    /// First frame of a block in somebody's hands.
+    /// First frame of an allocated block.
     Allocated {
         /// The block's order.
         order: Order,
@@ -170,7 +170,7 @@ impl PageWord {
         PageWord(TAG_CACHED | PageWord::owned_bits(order, mt, pcp))
     }
 
-    /// A block in somebody's hands; bounds as for [`cached`](Self::cached).
+    /// An allocated block; bounds as for [`cached`](Self::cached).
     #[inline]
     pub const fn allocated(order: Order, mt: Migratetype, pcp: PcpId) -> PageWord {
         PageWord(TAG_ALLOCATED | PageWord::owned_bits(order, mt, pcp))
@@ -248,13 +248,13 @@ impl PageWord {
         self.0 & (TAG_MASK | ORDER_MASK << ORDER_SHIFT) == TAG_FREE | (order as u64) << ORDER_SHIFT
     }
 
-    /// Whether a block that somebody holds (cached or allocated) starts here.
+    /// Whether a cached or allocated block starts here.
     #[inline]
     pub const fn is_held(self) -> bool {
         self.0 & TAG_CACHED != 0
     }
 
-    /// Whether somebody holds the block and asked for it as Movable.
+    /// Whether the block is held and was requested as Movable.
     #[inline]
     pub(crate) const fn is_held_movable(self) -> bool {
         self.is_held() && self.0 >> MT_SHIFT & MT_MASK == Migratetype::Movable as u64
@@ -386,8 +386,8 @@ impl<'a> Frames<'a> {
         self.words.get(idx as usize).map_or(PageWord::NONE, |word| PageWord(word.load(Relaxed)))
     }
 
-    /// Writes a word. The caller owns the block that starts or started here. Outside the span
-    /// nothing is written.
+    /// Writes a word. The caller owns the block that starts or started here. Ignored outside the
+    /// span.
     #[inline]
     pub fn store(&self, idx: u32, word: PageWord) {
         debug_assert!((idx as usize) < self.words.len(), "frame {idx} is outside the zone");

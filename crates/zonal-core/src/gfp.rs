@@ -5,7 +5,7 @@
 //! speak the same numbers. [`NAMES`] is the only place where a name meets a bit: printing, parsing
 //! and the documentation of outputs all read it.
 //!
-//! This module decides nothing about memory; it only answers what the bits ask for.
+//! This module decides nothing about memory; it only decodes the bits.
 
 use core::fmt::{self, Write};
 use core::ops::{BitOr, BitOrAssign};
@@ -117,7 +117,7 @@ impl Gfp {
     pub const MEMALLOC: Gfp = Gfp(1 << 17);
     /// Make a compound page.
     pub const COMP: Gfp = Gfp(1 << 18);
-    /// No reserves, whatever else is set.
+    /// No reserves, even if other bits allow them.
     pub const NOMEMALLOC: Gfp = Gfp(1 << 19);
     /// Enforce the cpuset strictly.
     pub const HARDWALL: Gfp = Gfp(1 << 20);
@@ -272,7 +272,7 @@ impl AllocFlags {
     pub const WMARK_LOW: AllocFlags = AllocFlags(1);
     /// Test against the high watermark.
     pub const WMARK_HIGH: AllocFlags = AllocFlags(2);
-    /// Take a zone whatever its free pages.
+    /// Ignore watermarks.
     pub const NO_WATERMARKS: AllocFlags = AllocFlags(0x4);
     /// The rights of a task that is being killed for memory.
     pub const OOM: AllocFlags = AllocFlags(0x8);

@@ -1,6 +1,6 @@
-//! The world, as the core sees it: which CPU am I, wait for a lock, a clock, and "nobody is inside
-//! a sequence on that CPU any more". Three platforms implement it: a process (rseq), the lab
-//! (virtual CPUs, virtual time) and tests.
+//! The core's platform: the running CPU, waiting for a lock, a clock, and a fence against sequences
+//! on a CPU. Three platforms implement it: a process (rseq), the lab (virtual CPUs, virtual time)
+//! and tests.
 
 pub mod reclaimer;
 
@@ -10,7 +10,7 @@ use crate::sync::Wait;
 use crate::types::{CpuId, NodeId, ZoneId};
 use reclaimer::Reclaimer;
 
-/// What the core asks of its platform.
+/// Requirements of the core on its platform.
 pub trait Platform: Wait + Sync {
     /// The policy, where it is fixed when compiled: [`Policy::fix`](crate::policy::Policy::fix)
     /// makes the value. The allocator then has no branches that only other policies take, and
@@ -61,19 +61,19 @@ pub trait Platform: Wait + Sync {
     /// The node's background reclaimer has freed enough for requests that wait for it, or gave up.
     fn reclaim_progress(&self, _node: NodeId) {}
 
-    /// A request waits until the node's background reclaimer tells of progress, at most this many
+    /// A request waits until the node's background reclaimer reports progress, at most this many
     /// nanoseconds. May return early.
     fn wait_for_progress(&self, _node: NodeId, _most_ns: u64) {
         self.relax();
     }
 
     /// A request that must not be refused (`__GFP_NOFAIL`) found nothing: waits a moment for others
-    /// to free memory. `false`: nobody else could, and the request is refused after all.
+    /// to free memory. `false`: no other thread could free memory, and the request is refused.
     fn wait_for_memory(&self) -> bool {
         false
     }
 
-    /// Who takes memory back from its users, if anybody does.
+    /// The reclaimer of memory from its users, if any.
     fn reclaimer(&self) -> Option<&dyn Reclaimer> {
         None
     }
@@ -122,7 +122,7 @@ pub enum Step {
         /// Base pages.
         pages: u32,
     },
-    /// Blocks of the buddy were split into so many for a pcp and its depot, with the zone lock
+    /// Blocks of the buddy were split into this many for a pcp and its depot, with the zone lock
     /// free.
     Split {
         /// Blocks.
@@ -163,7 +163,7 @@ pub enum Step {
     DrainRemote(ZoneId, CpuId),
 }
 
-/// What an update of a per-CPU delta is made of (LB F.3, F.5).
+/// Instructions of an update of a per-CPU delta (LB F.3, F.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Instruction {
     /// Load, add, compare with the threshold, store.

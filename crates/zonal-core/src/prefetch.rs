@@ -1,8 +1,8 @@
 //! Asks the processor for a line of memory before it is needed.
 //!
 //! A hint and nothing else: no value is read, none is written, and a wrong address faults nothing.
-//! Assembly because the language has no hint for a line that is to be written; Intel's and AMD's
-//! 64-bit processors that do not know `prefetchw` pass over it.
+//! Assembly because the language has no prefetch for writing; Intel's and AMD's 64-bit processors
+//! that do not know `prefetchw` pass over it.
 #![allow(unsafe_code)]
 
 use crate::sync::AtomicU64;

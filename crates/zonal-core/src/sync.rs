@@ -10,9 +10,9 @@
 //!   `state` from `FREE`, and `state` leaves the taken values only when the guard drops.
 //! - **LOCK-2** a thread that sleeps in [`Wait::wait`] has set `CONTENDED`, so the next unlock
 //!   wakes.
-//! - **LOCK-3** nobody but this module writes a lock word: a platform sees it as a [`LockWord`],
-//!   which it can read and whose address it can give to a futex. So a wrong [`Wait`] can hang or
-//!   spin, and nothing worse.
+//! - **LOCK-3** only this module writes a lock word: a platform sees it as a [`LockWord`], which it
+//!   can read and whose address it can give to a futex. So a wrong [`Wait`] can hang or spin, and
+//!   nothing worse.
 //!
 //! # What it does not do
 //! No poisoning, no fairness, no recursion. Nothing calls out of the crate under a lock.
@@ -84,11 +84,11 @@ impl LockWord {
     /// Its value now.
     #[inline]
     pub fn load(&self) -> u32 {
-        // Relaxed: a waiter looks whether it may sleep; whoever takes the lock orders.
+        // Relaxed: a waiter tests whether it may sleep; taking the lock orders.
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Its address, for a futex. Whoever writes through it takes locks that others hold.
+    /// Its address, for a futex. A write through it takes locks that others hold.
     #[inline]
     pub fn as_ptr(&self) -> *const AtomicU32 {
         &raw const self.0
@@ -174,12 +174,12 @@ impl<T> Lock<T> {
         self.holds.load(Ordering::Relaxed)
     }
 
-    /// Times the lock was found taken by somebody else.
+    /// Times the lock was found taken.
     pub fn contended(&self) -> u64 {
         self.contended.load(Ordering::Relaxed)
     }
 
-    /// The data, without locking: nobody else can hold a reference.
+    /// The data, without locking: no other reference can exist.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }

@@ -41,7 +41,7 @@ pub struct CpuId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ZoneId(pub u16);
 
-/// What a zone is for, lowest first (LB A.2). The discriminant is the zone index of x86-64 Linux.
+/// Zone kinds, lowest first (LB A.2). The discriminant is the zone index of x86-64 Linux.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum ZoneKind {

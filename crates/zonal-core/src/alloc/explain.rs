@@ -2,9 +2,8 @@
 //! the request must leave behind, and the step that answers or refuses (LB D.3 to D.5).
 //!
 //! It is the walk of `alloc::search` itself with a visitor that only notes. Nothing is taken,
-//! woken, reclaimed or remembered, and no lock is taken. What node reclaim, direct reclaim, memory
-//! still to come and emptied pcps would give is not known before it is tried; a request that gets
-//! that far is told so.
+//! woken, reclaimed or remembered, and no lock is taken. The yield of node reclaim, direct reclaim,
+//! memory still to come and drained pcps is not known before they run; the explanation says so.
 
 use core::fmt;
 
@@ -44,7 +43,7 @@ pub enum Source {
     Reserve,
 }
 
-/// What the walk makes of a zone.
+/// The walk's decision about a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// It gives the block.
@@ -64,8 +63,8 @@ pub struct Look {
     pub place: Place,
     /// Free pages, as the watermark test counts them.
     pub free: u64,
-    /// Of these, pages that do not count for the request: the rest of its block, and what is kept
-    /// for atomic requests.
+    /// Of these, pages that do not count for the request: the rest of its block, and the atomic
+    /// reserve.
     pub unusable: u64,
     /// The mark that is asked, boost included, before what the request's rights take off.
     pub watermark: u64,
@@ -95,11 +94,9 @@ pub enum Note {
     Dirty(Place),
     /// The walk ends in front of this zone: it keeps types apart, and this is another node.
     Stops(Place),
-    /// Node reclaim would be asked for room, and what it can give is not known. The walk goes on as
-    /// if it gave nothing.
+    /// Node reclaim would run; its yield is not known. The walk goes on as if it gave nothing.
     NodeReclaim(Place),
-    /// So many base pages in depots would go to the buddies, where the walks that follow may find
-    /// them.
+    /// Base pages in depots that would go to the buddies, where the next walks may find them.
     Depots(u64),
     /// The background reclaimer of the node would be woken.
     Wakes(NodeId),
@@ -175,7 +172,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         self.explain_last(flags)
     }
 
-    /// What is left when nobody can reclaim.
+    /// The end without a reclaimer.
     fn explain_last(&self, flags: AllocFlags) -> Outcome {
         let (mut cached, mut boost, mut reserved, mut deltas) = (0, 0, 0, false);
         for zone in self.allowed() {
@@ -232,7 +229,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     }
 }
 
-/// Notes what happens on a walk and takes nothing.
+/// Records the steps of a walk and takes nothing.
 struct Noting<'n, 's, 'a, P> {
     search: &'n Search<'s, 'a, P>,
     /// Those of the walk.

@@ -25,7 +25,7 @@ use crate::types::{NodeId, Pfn, ZoneId, ZoneKind};
 use crate::zone::deferred::{SECTION_PAGES, first_deferred};
 use crate::zone::state::Zone;
 
-/// In `growing`: all memory is there, and what follows from it is being computed.
+/// In `growing`: all memory is online, and watermarks and sizes are being computed.
 const FINISHING: u32 = 1 << 31;
 
 /// Why memory cannot come online.
@@ -116,7 +116,7 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
         kinds.filter(|kind| *kind != ZoneKind::Device).max() == Some(zone.kind())
     }
 
-    /// Counts `pages` more as managed that somebody else holds and that never come to the buddy.
+    /// Adds `pages` to the managed ones that another owner holds and that never come to the buddy.
     pub fn withhold(self, zone: ZoneId, pages: u64) -> Result<(), OnlineError> {
         let outside = OnlineError::OutsideZone(zone, 0, pages);
         let zone = self.on.zones.get(zone.0 as usize).ok_or(outside)?;
@@ -125,14 +125,13 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
         Ok(())
     }
 
-    /// Pages of a node that are still to come online and that nobody has claimed.
+    /// Pages of a node that are not online and not claimed.
     pub fn left(self, node: NodeId) -> u64 {
         self.on.zones_of(node).map(|zone| zone.deferred.left()).sum()
     }
 
-    /// Brings the next section of a node online: claims it, lets the platform `prepare` it while
-    /// nobody else can see it, and hands it to the buddy. Returns its pages; 0 when nothing is
-    /// left.
+    /// Brings the next section of a node online: claims it, lets the platform `prepare` it while no
+    /// other thread can see it, and hands it to the buddy. Returns its pages; 0 when all is online.
     pub fn grow(self, node: NodeId, prepare: impl FnOnce(Range<Pfn>)) -> Result<u64, OnlineError> {
         let claim = |zone: &'a Zone| Some((zone, zone.deferred.claim(SECTION_PAGES)?));
         let mut zones = self.on.zones_of(node).filter(|zone| zone.deferred.left() > 0);
@@ -155,7 +154,7 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
             while self.grow(NodeId(node as u16), |_| {})? > 0 {}
         }
         while self.wait() {}
-        // Relaxed: one caller goes on. What the others brought online it has seen in the wait.
+        // Relaxed: one caller goes on. The wait has made the others' sections visible.
         match on.growing.fetch_or(FINISHING, Relaxed) {
             0 => on.growing.store(0, Relaxed),
             zones if zones & FINISHING == 0 => {

@@ -29,7 +29,7 @@
 //! nothing, and `validate` walks everything.
 //!
 //! # Lock order
-//! pcp gate, then zone lock. Two gates are never held at once, nor two zone locks, but for
+//! pcp gate, then zone lock. Two gates are never held at once, nor two zone locks, except by
 //! [`Allocator::hold_all`], which takes all gates and then all zone locks, each in the order of its
 //! table.
 
@@ -161,8 +161,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         Growth::new(&self.tables).online_deferred(zone, pages)
     }
 
-    /// Counts `pages` more as managed that somebody else holds and that never come to the buddy: a
-    /// balloon, or a machine that is computed and not run. They need no frames of the zone. Call
+    /// Adds `pages` to the managed ones that another owner holds and that never come to the buddy:
+    /// a balloon, or a machine that is computed and not run. They need no frames of the zone. Call
     /// [`setup`](Self::setup) afterwards: limits do not follow a managed count (LB E.11).
     ///
     /// # Errors
@@ -185,14 +185,14 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.tables.is_growing()
     }
 
-    /// Pages of a node that are still to come online and that nobody has claimed.
+    /// Pages of a node that are not online and not claimed.
     pub fn left_to_grow(&self, node: NodeId) -> u64 {
         Growth::new(&self.tables).left(node)
     }
 
     /// Brings the next section of a node online, for a worker: claims it, lets the platform
-    /// `prepare` it while nobody else can see it, and hands it to the buddy. Returns its pages; 0
-    /// when nothing is left. Workers may run in parallel, on one node too.
+    /// `prepare` it while no other thread can see it, and hands it to the buddy. Returns its pages;
+    /// 0 when all is online. Workers may run in parallel, on one node too.
     ///
     /// # Errors
     /// [`OnlineError::InUse`] if part of it was in use already.
@@ -218,15 +218,15 @@ impl<'a, P: Platform> Allocator<'a, P> {
         Limits::new(&self.tables).set(sysctl, value)
     }
 
-    /// A CPU comes online: if the policy says so the pcps of every zone are sized anew, with one
-    /// CPU more on *every* node, as Linux does until it next computes them (LB E.4).
+    /// A CPU comes online: if the policy says so, resizes the pcps of every zone, with one CPU more
+    /// on *every* node, as Linux does until it next computes them (LB E.4).
     pub fn cpu_online(&self, cpu: CpuId) {
         Limits::new(&self.tables).cpu_online(cpu);
     }
 
-    /// A CPU is gone: its pcps are emptied, its deltas folded into their zones, NUMA events
-    /// included, and thresholds and, if the policy says so, the pcps of every zone are sized anew
-    /// for the CPUs that are left (LB E.9, F.4). Nothing may run on the CPU any more.
+    /// A CPU is gone: drains its pcps, folds its deltas into their zones, NUMA events included, and
+    /// recomputes thresholds and, if the policy says so, the sizes of all pcps for the remaining
+    /// CPUs (LB E.9, F.4). Nothing may run on the CPU any more.
     pub fn cpu_dead(&self, cpu: CpuId) {
         Limits::new(&self.tables).cpu_dead(cpu);
     }
@@ -272,7 +272,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// call of [`alloc`](Self::alloc); call again for the rest.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc), if not even one page could be had.
+    /// As [`alloc`](Self::alloc), if not even one page was available.
     pub fn alloc_bulk(&self, request: Request, pages: &mut [Pfn]) -> Result<usize, AllocError> {
         self.alloc_bulk_with(request, pages, |pfn| pfn)
     }
@@ -280,7 +280,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// As [`alloc_bulk`](Self::alloc_bulk), with what `make` makes of each page.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc), if not even one page could be had.
+    /// As [`alloc`](Self::alloc), if not even one page was available.
     #[inline]
     pub fn alloc_bulk_with<T>(
         &self,
@@ -349,7 +349,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
 /// Stores drained, blocks isolated, everything held.
 impl<'a, P: Platform> Allocator<'a, P> {
     /// Empties every pcp and depot of every zone into the buddies. Returns the pages moved. Waits
-    /// for pcps that somebody else has closed.
+    /// for pcps that other threads have closed.
     pub fn drain_all(&self) -> u64 {
         cpu_ops::drain_all(&self.tables)
     }
@@ -359,9 +359,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.cpu_ops(cpu).drain_work(self.tables.zone(zone))
     }
 
-    /// Takes a free block out of a zone's buddy, whatever the watermarks say, for a moment in which
-    /// nobody may see it. `None` if there is none of this order. Requests that find nothing else
-    /// wait for [`restore_block`](Self::restore_block): it must follow soon.
+    /// Takes a free block out of a zone's buddy, ignoring watermarks, while no request may see it.
+    /// `None` without a block of this order. Requests that find nothing else wait for
+    /// [`restore_block`](Self::restore_block): it must follow soon.
     pub fn isolate_block(&self, zone: ZoneId, order: Order) -> Option<Pfn> {
         self.zone_ops(zone).isolate_block(order)
     }
@@ -403,9 +403,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// In a forked child: threads that do not exist there may have had blocks on the way to or from
-    /// a list. Such a stray's word says "on a list", but it is on none, and stays out of use for
-    /// good. [`validate`](Self::validate) counts the strays and reports any that come later
-    /// (ZONE-5).
+    /// a list. Such a stray's word says "on a list", but it is on none, and stays out of use.
+    /// [`validate`](Self::validate) counts the strays and reports any that come later (ZONE-5).
     pub fn expect_strays(&self) {
         self.tables.zones.iter().for_each(Zone::expect_strays);
     }
@@ -488,8 +487,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// The platform's clock says that the reclaimer slept long: wakes it if its node is below the
     /// high mark and somebody holds pages to give up. Linux waits for the next request that finds
-    /// the node low; a pool gives back what a burst left low once the burst has ended. Returns
-    /// whether it was woken.
+    /// the node low; a pool reclaims once a burst has ended. Returns whether it was woken.
     pub fn background_check(&self, node: NodeId) -> bool {
         self.node_ops(node).check()
     }
@@ -506,8 +504,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.tables.reclaim.events.stats()
     }
 
-    /// The right to reclaim in a zone or node, as node reclaim takes it (RECLAIM-1), unless
-    /// somebody has it: for a platform in virtual time, where others come while a try goes on.
+    /// The right to reclaim in a zone or node, as node reclaim takes it (RECLAIM-1), if it is free:
+    /// for a platform in virtual time, where others come while a try goes on.
     pub fn hold_reclaim(&self, unit: Unit) -> Option<Reclaiming<'a>> {
         match unit {
             Unit::Zone(zone) => self.tables.zone(zone).reclaim.try_lock(),
@@ -516,7 +514,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 }
 
-/// What there is, and its figures.
+/// The tables and their figures.
 impl<'a, P: Platform> Allocator<'a, P> {
     /// The platform.
     pub fn platform(&self) -> &P {

@@ -1,4 +1,4 @@
-//! What is asked of the allocator, and how it refuses.
+//! Requests and refusals.
 
 use core::fmt;
 
@@ -76,7 +76,7 @@ pub enum Refusal {
     BadGfp(Gfp),
     /// The node does not exist, or no zone on the request's zonelist may serve it.
     NoZone(NodeId),
-    /// Its home refused it on purpose, to test what its user does then. No zone was asked.
+    /// The platform refused it on purpose, to test its user. No zone was asked.
     Injected,
 }
 
@@ -186,7 +186,7 @@ impl fmt::Display for FreeError {
                 write!(f, "{pfn:?} of {zone:?} was handed out as {actual:?}, not as {given:?}")
             }
             FreeError::NotABlock { pfn, order, zone } => {
-                write!(f, "no block starts at {pfn:?} of {zone:?}; it was to be freed as {order:?}")
+                write!(f, "no block starts at {pfn:?} of {zone:?}, freed as {order:?}")
             }
             FreeError::InRange { pfn, order, zone } => write!(
                 f,

@@ -1,5 +1,5 @@
-//! What the allocator has done. All counts are exact while nothing runs; read at any other time,
-//! each is right for some moment during the read.
+//! Counts of the allocator. All counts are exact while nothing runs; read at any other time, each
+//! is right for some moment during the read.
 
 use super::areas::FreeAreas;
 use super::limits::Limits;
@@ -157,8 +157,8 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         let zones = self.on.zones_of(node).map(|zone| ZoneOps::new(self.on, zone).numa_events());
         zones.fold(NumaEvents::default(), NumaEvents::plus)
     }
-    /// NUMA events of the machine, as in `/proc/vmstat`: what was folded. Where readers fold, and
-    /// with the exact storage, that is everything.
+    /// Folded NUMA events of the machine, as in `/proc/vmstat`. Where readers fold, and with the
+    /// exact storage, that is everything.
     pub fn machine_numa_events(self) -> NumaEvents {
         if !self.counts_numa() {
             return NumaEvents::default();
@@ -196,7 +196,7 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     pub fn allocatable_pages(self) -> u64 {
         Limits::new(self.on).allocatable_pages()
     }
-    /// What a node's background reclaimer knows and was asked for.
+    /// State and request of a node's background reclaimer.
     pub fn background(self, node: NodeId) -> &'a Background {
         self.on.background(node)
     }

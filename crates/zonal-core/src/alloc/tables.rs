@@ -1,5 +1,5 @@
-//! What an allocator is made of: the caller's records, the policy, the values that sysctls move,
-//! and the counts of rare events.
+//! The parts of an allocator: the caller's records, the policy, the values that sysctls change, and
+//! the counts of rare events.
 //!
 //! The tables find things and decide nothing. Every other role of the allocator works on them
 //! through a reference, and no lookup calls one of those roles.
@@ -39,7 +39,7 @@ pub(super) struct Events {
     pub isolated: AtomicU64,
 }
 
-/// The records of one machine, by what they are found by.
+/// The records of one machine, by key.
 pub struct Tables<'a, P> {
     pub(super) platform: P,
     /// [`policy`](Self::policy) is the one in force, and the same for the next ones.
@@ -64,7 +64,7 @@ pub struct Tables<'a, P> {
     pub(super) numa: &'a [NumaDeltas],
     pub(super) tunables: Tunables,
     pub(super) reclaim: ReclaimControl,
-    /// Zones with memory to come; 0 once all is there.
+    /// Zones with memory to come; 0 once all is online.
     pub(super) growing: AtomicU32,
     /// 1 once the pcps have sizes.
     pub(super) sized: AtomicU32,
@@ -152,7 +152,7 @@ impl<'a, P: Platform> Tables<'a, P> {
     pub(super) fn node(&self, node: NodeId) -> &'a Node {
         &self.nodes[usize::from(node.0)]
     }
-    /// What a node's background reclaimer knows and was asked for.
+    /// State and request of a node's background reclaimer.
     pub(super) fn background(&self, node: NodeId) -> &'a Background {
         &self.node(node).background
     }

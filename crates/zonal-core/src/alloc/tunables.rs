@@ -43,11 +43,11 @@ pub enum Sysctl {
 /// A refused write; the old value is kept (Linux says EINVAL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SysctlError {
-    /// What was written to.
+    /// The sysctl written.
     pub sysctl: Sysctl,
-    /// What was written.
+    /// The value written.
     pub value: i64,
-    /// What is accepted.
+    /// The accepted range.
     pub accepted: &'static str,
 }
 

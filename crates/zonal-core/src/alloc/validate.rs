@@ -27,7 +27,7 @@ pub enum Fault {
     StackPage(ZoneId, CpuId, Pfn),
     /// DEPOT-2: a depot holds a page whose word does not say so.
     DepotPage(ZoneId, Pfn),
-    /// DEPOT-3: pages in the depots' batches, and what the depots count.
+    /// DEPOT-3: pages in the depots' batches, and the depots' counts.
     DepotPages(ZoneId, u64, u64),
     /// PCP-3: words that say "cached", and pages on the stacks and in depots.
     CachedPages(ZoneId, u64, u64),
@@ -36,8 +36,7 @@ pub enum Fault {
     /// BUDGET-2: pages that a pcp holds, or that fast operations may bring it to, and fewer that
     /// it was granted.
     Granted(ZoneId, CpuId, u64, u32),
-    /// BUDGET-1: pages that pcps and depots may hold, what the budget says of them, and its
-    /// limit.
+    /// BUDGET-1: pages that pcps and depots may hold, the budget's sum, and its limit.
     Budget(ZoneId, u64, u32, u32),
     /// A page word that no state has.
     CorruptWord(ZoneId, Pfn),

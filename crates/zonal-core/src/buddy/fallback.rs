@@ -1,8 +1,8 @@
 //! When the type asked for has no block: take from another type (LB B.7).
 //!
 //! *Claiming* turns a whole pageblock to the new type; *stealing* takes one block and leaves the
-//! pageblock, and what the block's split leaves, to the old type. A steal mixes types in one
-//! pageblock, which is what later keeps huge pages from forming, so claims come first.
+//! pageblock, and the rest of a split block, to the old type. A steal mixes types in one pageblock,
+//! which is what later keeps huge pages from forming, so claims come first.
 //!
 //! LB B.7's claim first asks whether the block's pageblock is HighAtomic. It never is: fallback
 //! types are Unmovable, Movable and Reclaimable, and BUDDY-6 ties the list's type to the pageblock.
@@ -43,9 +43,9 @@ pub struct FallbackPolicy {
 /// Something that happened on the way to a block of another type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallback {
-    /// The zone's watermark is to be boosted (LB C.4; if that succeeds and the request may wake
-    /// kswapd, BOOSTED_WATERMARK is to be set). Comes once for each block below a pageblock that a
-    /// claim looks at, before it is known whether the claim works.
+    /// Boost the zone's watermarks (LB C.4; if that succeeds and the request may wake kswapd, set
+    /// BOOSTED_WATERMARK). Comes once for each block below a pageblock that a claim looks at,
+    /// before it is known whether the claim works.
     Boost,
     /// A block was taken: the trace event `mm_page_alloc_extfrag`.
     Taken(Taken),
@@ -90,8 +90,8 @@ impl FallbackPolicy {
     }
 
     /// What [`Buddy::take`] would find among `blocks` (the orders with free blocks, by
-    /// migratetype): the type of the block, and for the request's own type its order. Of another
-    /// type it always takes some block if there is one large enough, whatever the rule.
+    /// migratetype): the type of the block, and for the request's own type its order. Every rule
+    /// takes some block of another type if one is large enough.
     pub fn would_take(
         &self,
         blocks: &[u16; NR_MIGRATETYPES],
@@ -226,7 +226,7 @@ impl Buddy {
         let order = (floor..=MAX).rev().find(|&order| self.find_fallback(order, mt).is_some())?;
         let mut found = self.find_fallback(order, mt)?;
         if !policy.can_steal(order, mt) {
-            // No claim will come of it, so break the smallest block and spare the large ones.
+            // No claim is possible, so break the smallest block and spare the large ones.
             found = (request.order.get()..=order).find_map(|k| self.find_fallback(k, mt))?;
         }
         if policy.can_steal(found.order, mt) {

@@ -11,15 +11,15 @@ use crate::types::{Migratetype, Order, Pfn};
 /// How a block is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FreeFlags {
-    /// Join the list at its tail, whatever the merge heuristic says: fresh memory, and isolated
-    /// pages that come back (LB B.4, `FPI_TO_TAIL`).
+    /// Join the list at its tail, ignoring the merge heuristic: fresh memory, and isolated pages
+    /// that come back (LB B.4, `FPI_TO_TAIL`).
     pub to_tail: bool,
 }
 
 /// A free that was refused; nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeError {
-    /// First frame of the block that was to be freed.
+    /// First frame of the freed block.
     pub pfn: Pfn,
     /// Its order, as the caller gave it.
     pub order: Order,

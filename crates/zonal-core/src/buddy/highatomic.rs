@@ -68,7 +68,7 @@ impl Buddy {
         if !from.mergeable() {
             return false;
         }
-        // Misuse: a block that is not allocated would change its type behind its list's back.
+        // Misuse: a free block would change its type while on a list.
         if free::containing_block(frames, idx).is_some_and(|(_, word)| word.is_free()) {
             return false;
         }

@@ -1,7 +1,7 @@
 //! The buddy allocator of one zone: free blocks of 1 to 1024 pages by migratetype (LB B).
 //!
-//! [`Buddy`] is what the zone's lock protects: plain memory, no atomics. The lists run through the
-//! page words themselves ([`Frames`]), so a free block costs nothing beyond its own word.
+//! The zone's lock protects [`Buddy`]: plain memory, no atomics. The lists run through the page
+//! words themselves ([`Frames`]), so a free block costs nothing beyond its own word.
 //!
 //! ```text
 //!   areas[order].lists[migratetype]     words of the first frames
@@ -54,14 +54,14 @@
 //!
 //! # Impossible states
 //! A page is never handed out unless its word says FREE of the right order. If a list leads
-//! elsewhere (somebody wrote over the metadata), the list is dropped, [`Buddy::faults`] counts, and
-//! its pages are leaked: losing memory is better than giving one page to two owners.
+//! elsewhere (the metadata was overwritten), the list is dropped, [`Buddy::faults`] counts, and its
+//! pages are leaked: losing memory is better than giving one page to two owners.
 //!
 //! # What this module does not do
-//! It takes no lock, reads no watermark and wakes nobody: what Linux does to the watermarks inside
-//! a fallback is reported to the caller ([`Fallback`]). No CMA type, no page shuffling, no capture
-//! by a running compaction and no free-page reporting (the parts of LB B.4 and B.7 about those are
-//! left out).
+//! It takes no lock, reads no watermark and wakes no thread: it reports to the caller what Linux
+//! does to the watermarks inside a fallback ([`Fallback`]). No CMA type, no page shuffling, no
+//! capture by a running compaction and no free-page reporting (the parts of LB B.4 and B.7 about
+//! those are left out).
 
 use crate::frame::{Frames, NO_FRAME};
 use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, Order, PAGEBLOCK_ORDER};
@@ -166,7 +166,7 @@ impl Buddy {
         self.nonempty[mt.index()]
     }
 
-    /// Impossible states met so far; zero unless somebody wrote over the metadata.
+    /// Impossible states met so far; zero unless the metadata was overwritten.
     #[inline]
     pub fn faults(&self) -> u32 {
         self.faults

@@ -16,8 +16,8 @@ pub(super) struct Usage {
     /// Base pages of held blocks whose word says Movable.
     ///
     /// Linux asks each page whether it is on a reclaim list or can be migrated. The core has no
-    /// such lists; what the caller said the page is for is the nearest answer. It counts pages on
-    /// per-CPU lists and pages not yet on a reclaim list as movable, which Linux does not.
+    /// such lists; the migratetype of the request is the nearest answer. It counts pages on per-CPU
+    /// lists and pages not yet on a reclaim list as movable, which Linux does not.
     pub(super) movable: u32,
 }
 

@@ -27,7 +27,7 @@ impl Buddy {
     }
 
     /// One block: of the type asked for, else by fallback (LB B.7, `rmqueue_one`). Returns its
-    /// first frame, whose word is NONE. Fallbacks are told to `report` as they happen.
+    /// first frame, whose word is NONE. Calls `report` for each fallback.
     #[inline]
     pub fn take(
         &mut self,
@@ -141,7 +141,7 @@ impl Buddy {
     /// empty. The first single take returns piece 0 of `H` and leaves one block on each of those
     /// lists: piece 1 at `order`, pieces 2-3 at `order + 1`, and so on. As long as pieces of `H`
     /// remain they are the only blocks below `k`, so each next take finds the smallest of them,
-    /// which always starts right behind the last piece taken (`H`'s remainder is cut like a binary
+    /// which always starts right after the last piece taken (`H`'s remainder is cut like a binary
     /// number: a carry splits the next larger block). So pieces leave in ascending order, and after
     /// `m` of them the `2^(k-order) - m` left form exactly the blocks of that number's binary
     /// digits, each alone on its list. [`carve`](Self::carve) writes those blocks down directly.

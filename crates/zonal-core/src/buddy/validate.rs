@@ -15,9 +15,9 @@ pub struct BuddyFault {
     pub pfn: Pfn,
     /// The order concerned; 0 for a count over all orders.
     pub order: Order,
-    /// What the equation says there should be.
+    /// The value by the equation.
     pub expected: u64,
-    /// What there is.
+    /// The value found.
     pub found: u64,
 }
 

@@ -148,7 +148,7 @@ impl PcpPolicy {
         if self.depot.magazines != 0 {
             return conflict(
                 "depot.batches",
-                "depots know no cold pages; set depot.batches=0, or pcp.freelist=single",
+                "depots do not keep cold pages apart; set depot.batches=0, or pcp.freelist=single",
             );
         }
         Ok(())

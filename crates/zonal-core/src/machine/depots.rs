@@ -51,7 +51,7 @@ impl<'m> ZoneDepots<'m> {
     }
 
     /// The CPU whose pcp has the depot that `cpu` uses. CPUs of other nodes are spread over the
-    /// depots, so that what they free goes back whole to the CPUs that the zone belongs to.
+    /// depots, so that pages they free return in full magazines to the zone's own CPUs.
     pub(crate) fn of(&self, cpu: usize) -> usize {
         if self.groups == 0 || self.is_own(cpu) {
             return self.first_of_group(cpu);

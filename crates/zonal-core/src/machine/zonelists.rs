@@ -11,7 +11,7 @@ use crate::zonelist::Node;
 use crate::zonelist::order::{NODES_MAX, NodeTable, fallback_order};
 
 /// Entries of all lists. Sorted by nodes, the list of a node's own zones is the front of its other
-/// list; sorted by zones it needs a place of its own.
+/// list; sorted by zones it needs its own place.
 pub(super) fn entries(machine: &Machine<'_>, policy: &ZonelistPolicy) -> usize {
     let lists = machine.nodes() * machine.zones.len();
     match policy.order {
@@ -85,7 +85,7 @@ fn kinds() -> impl Iterator<Item = ZoneKind> {
     ZoneKind::ALL.into_iter().rev().filter(|kind| *kind != ZoneKind::Device)
 }
 
-/// Writes lists one behind the other.
+/// Writes lists consecutively.
 struct Writer<'a> {
     machine: &'a Machine<'a>,
     /// By node: the position of its first zone, and the one behind its last.

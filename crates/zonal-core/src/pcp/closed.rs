@@ -226,8 +226,8 @@ impl<'a> Closed<'a> {
         clamp_hi_first(self.pcp.high.load(Relaxed), min, max)
     }
 
-    /// Asks for as much of the zone's budget as `pages` pages on the lists need. Returns what the
-    /// lists may hold; without a budget anything (BUDGET-2).
+    /// Asks for as much of the zone's budget as `pages` pages on the lists need. Returns the pages
+    /// that the lists may hold; without a budget there is no limit (BUDGET-2).
     #[inline]
     pub fn cover(&mut self, pages: u32) -> u32 {
         let budget = &self.zone.budget;
@@ -243,7 +243,7 @@ impl<'a> Closed<'a> {
         granted
     }
 
-    /// Gives back what the pcp was granted beyond `pages` pages, and beyond what it holds.
+    /// Returns the pcp's grant beyond `pages` pages and beyond its contents.
     pub fn release(&mut self, pages: u32) {
         let keep = pages.max(self.count);
         let granted = self.pcp.granted.load(Relaxed);
@@ -506,8 +506,8 @@ impl<'a> Closed<'a> {
             .fold(0, u64::wrapping_add)
     }
 
-    /// How long pushes may make the active list without a decision (PCP-4). What another list's
-    /// limit is made of is left in the pcp: a list can become active without a closing.
+    /// How long pushes may make the active list without a decision (PCP-4). The base of other
+    /// lists' limits stays in the pcp: a list can become active without a closing.
     fn set_limit(&self) {
         let granted =
             if self.zone.budget.is_on() { self.pcp.granted.load(Relaxed) } else { u32::MAX };
@@ -535,7 +535,7 @@ impl Drop for Closed<'_> {
     fn drop(&mut self) {
         let granted = self.cover(self.count);
         if granted < self.count {
-            // What came past the decisions that ask first, as a recorded state that is set up.
+            // Pages that bypassed the decisions, such as those of a recorded state that is set up.
             self.zone.budget.force(self.count - granted);
             self.pcp.granted.store(self.count, Relaxed);
         }

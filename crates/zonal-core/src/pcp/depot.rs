@@ -1,9 +1,8 @@
 //! Whole magazines between a zone's per-CPU lists and its buddy.
 //!
-//! CPUs that give pages back and CPUs that need them meet here: a full list leaves a magazine, an
-//! empty one takes a magazine, each by two exchanges of a word and without the zone lock, and
-//! nothing is merged or split on the way. The lists themselves can be short, because what one CPU
-//! has too much the next one finds here.
+//! CPUs that free pages and CPUs that need them exchange them here: a full list leaves a magazine,
+//! an empty one takes a magazine, each by two exchanges of a word and without the zone lock, and
+//! nothing is merged or split. Lists can be short, because one CPU's excess serves the next.
 //!
 //! ```text
 //!  CPU that frees ── batch of its coldest ──►  full[list]  ── batch ──► CPU whose list is empty
@@ -11,10 +10,10 @@
 //!        ▼                                        ▼ pressure, drain_all
 //!                              the zone's buddy
 //! ```
-//! A depot serves the CPUs of one group ([`DepotGroup`]); it lies in the pcp record of the
-//! group's first CPU. Batches are arrays of frame numbers in the table of slots, with a header: the
-//! link of the stack it is on, and how many frames it has. An array belongs to whoever has popped
-//! it; so the words of its frames are written with nothing held but the pcp's gate.
+//! A depot serves the CPUs of one group ([`DepotGroup`]); it lies in the pcp record of the group's
+//! first CPU. Batches are arrays of frame numbers in the table of slots, with a header: the link of
+//! the stack it is on, and how many frames it has. A magazine belongs to the thread that has popped
+//! it, which writes the words of its frames with only the pcp's gate held.
 //!
 //! # Invariants
 //! - **DEPOT-1** magazines are put and taken with a pcp's gate or the zone lock held. Who holds all
@@ -38,9 +37,9 @@ pub const MAGAZINES_MAX: usize = (1 << 16) - 2;
 pub const BLOCKS_MAX: u32 = 1023;
 /// All depots of a zone hold at most this part of it together, and half of its budget.
 pub const ZONE_PART: u64 = 64;
-/// How often what a depot holds comes anew before it is asked whether all of it is needed.
+/// Turn-overs of a depot's contents between two tests whether all of it is needed.
 const TURNS: u32 = 4;
-/// The part of a depot that is too much if nobody needed it meanwhile.
+/// The fraction of a depot that is excess if it was not needed meanwhile.
 const UNUSED_PART: u32 = 4;
 /// Slots on a line of 64 bytes.
 const LINE_SLOTS: usize = 16;
@@ -117,7 +116,7 @@ impl DepotSize {
 pub struct Depot {
     /// Base pages in full magazines, and of those on their way in or out (DEPOT-3).
     pages: AtomicU32,
-    /// The least that `pages` was since the last refresh: what nobody needed. Advice.
+    /// Least value of `pages` since the last refresh: pages not needed. Advice.
     low: AtomicU32,
     /// Base pages put since the last turn-over, and the least that `pages` was. Advice.
     turned: AtomicU32,
@@ -230,7 +229,7 @@ impl Depot {
     #[inline]
     pub fn reserve<'a>(&self, slots: &'a [AtomicU32], pages: u32) -> Option<Magazine<'a>> {
         let limit = self.limit();
-        // Relaxed: a number; what is in the magazine is published by the push of `put`.
+        // Relaxed: a number; the push of `put` publishes the magazine's contents.
         let room = |held: u32| held.checked_add(pages).filter(|held| *held <= limit);
         self.pages.fetch_update(Relaxed, Relaxed, room).ok()?;
         let Some(number) = stack::pop(&self.empty, |number| self.link(slots, number)) else {
@@ -283,8 +282,8 @@ impl Depot {
     }
 
     /// `pages` base pages are about to be put. Whether they had better go to the buddy: several
-    /// times as many as the depot holds came since the last time, and a quarter of it was never
-    /// needed. What was brought here by a moment of its own so goes back little by little.
+    /// times its contents came since the last time, and a quarter of it was never needed. So the
+    /// excess of a single burst drains gradually.
     pub fn has_surplus(&self, pages: u32) -> bool {
         let held = self.pages();
         let turned = self.turned.load(Relaxed) + pages;
@@ -297,13 +296,13 @@ impl Depot {
         low >= pages && low >= held / UNUSED_PART
     }
 
-    /// Whether nothing is in it or on its way there.
+    /// Whether it is empty and nothing is moving there.
     pub fn is_empty(&self) -> bool {
         // Acquire: pairs with the Release in `emptied`.
         self.pages.load(Ordering::Acquire) == 0
     }
 
-    /// Base pages that nobody needed since the last call.
+    /// Base pages not needed since the last call.
     pub fn unused(&self) -> u32 {
         let pages = self.pages();
         self.low.swap(pages, Relaxed).min(pages)

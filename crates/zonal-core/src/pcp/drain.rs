@@ -7,7 +7,7 @@
 //!                                             growing, 4 blocks (up to 5.17):
 //!                                                 d | f g | a ...   one more from each list
 //! ```
-//! Nothing here touches a list: a [`Walk`] is told how long they are and says where to go.
+//! Nothing here touches a list: a [`Walk`] gets their lengths and names the next one.
 
 #[cfg(feature = "history")]
 use crate::pcp::history;
@@ -44,7 +44,7 @@ choice! {
     pub enum RemoteDrain {
         /// That CPU, by a work item that is queued there. Up to 5.19.
         Work = "work" if "history",
-        /// Whoever wants the pages. 6.0 on.
+        /// The CPU that wants the pages. 6.0 on.
         Direct = "direct",
     }
 }
@@ -61,7 +61,7 @@ pub struct DrainPolicy {
     /// [`Chunk::Bulk`] (6.10 on).
     pub all: Chunk,
     /// What decay gives back goes in one bulk free ([`Chunk::Whole`], 6.12.0) or one for each batch
-    /// ([`Chunk::Batch`], later, 6.12 stable included). Each starts anew at the first list.
+    /// ([`Chunk::Batch`], later, 6.12 stable included). Each starts again at the first list.
     pub decay: Chunk,
     /// Who empties another CPU's lists.
     pub remote: RemoteDrain,

@@ -94,7 +94,7 @@ impl ListMap {
     }
 
     /// The list of a block, if its order has one. HighAtomic blocks go with Movable (LB E.1);
-    /// Isolate blocks have none.
+    /// Isolate blocks have no list.
     #[inline]
     pub fn get(&self, order: Order, mt: Migratetype) -> Option<usize> {
         let mt = match mt {
@@ -111,12 +111,12 @@ impl ListMap {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What a list holds.
+    /// Contents of a list.
     pub fn of(&self, list: usize) -> (Order, Migratetype) {
         self.of[list]
     }

@@ -1,7 +1,7 @@
-//! How large the per-CPU page lists are: the chunk they move, and the bounds of what they hold.
+//! Sizes of the per-CPU page lists: the batch they move, and the bounds of their contents.
 //!
-//! Pure arithmetic on a zone's size, its low watermark and its CPUs. Who calls it when is a policy
-//! of its own (LB E.4 triggers, E.11): a change of `managed` alone recomputes nothing.
+//! Pure arithmetic on a zone's size, its low watermark and its CPUs. A separate setting decides
+//! when it is called (LB E.4 triggers, E.11): a change of `managed` alone recomputes nothing.
 
 #[cfg(feature = "history")]
 use crate::pcp::history;
@@ -11,7 +11,7 @@ use crate::types::choice;
 pub const BATCH_CAP_PAGES: u64 = 256;
 /// The same up to 4.18: 512 KiB (LB E.3).
 pub const BATCH_CAP_PAGES_4_18: u64 = 128;
-/// Lists of a CPU may always hold so many batches (LB E.4).
+/// Lists of a CPU may always hold this many batches (LB E.4).
 pub const BATCHES_MIN: u32 = 4;
 /// Smallest `percpu_pagelist_high_fraction` that is not 0 (LB E.4).
 pub const HIGH_FRACTION_MIN: u32 = 8;
@@ -36,10 +36,10 @@ choice! {
 /// Which share of the last-level cache a CPU counts as its own (LB E.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CacheSlice {
-    /// What the machine says.
+    /// By the machine.
     #[default]
     Machine,
-    /// So many bytes; 0 keeps nothing back from streams of large frees.
+    /// A number of bytes; 0 keeps nothing back from streams of large frees.
     Bytes(u64),
 }
 
@@ -62,7 +62,7 @@ pub struct SizeInputs {
     pub low_watermark: u64,
     /// Online CPUs of its node, and one more while a CPU comes online.
     pub node_cpus: u32,
-    /// Online CPUs of the machine, which share the zone where its node has none.
+    /// Online CPUs of the machine, which share the zones of nodes without CPUs.
     pub machine_cpus: u32,
     /// [`BATCH_CAP_PAGES`] or its older value.
     pub cap_pages: u64,
@@ -75,7 +75,7 @@ pub struct SizeInputs {
 pub struct Sizes {
     /// The chunk, at least 1.
     pub batch: u32,
-    /// What the lists may hold: the lower bound, or all there is.
+    /// The lists' limit: the lower bound, or the upper one.
     pub high_min: u32,
     /// The upper bound; up to 6.6 the same.
     pub high_max: u32,
@@ -90,7 +90,7 @@ pub struct HighFraction(u32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InvalidFraction(pub i32);
 
-/// What the bounds of one zone's lists are computed from (LB E.4).
+/// Inputs of the bounds of one zone's lists (LB E.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HighInputs {
     /// Managed pages of the zone.
@@ -100,14 +100,14 @@ pub struct HighInputs {
     /// Online CPUs of its node; the CPU that is just coming online counts, although its node does
     /// not list it yet.
     pub node_cpus: u32,
-    /// Online CPUs of the machine, which share the zone where its node has none.
+    /// Online CPUs of the machine, which share the zones of nodes without CPUs.
     pub machine_cpus: u32,
     /// The chunk, from [`batch`].
     pub batch: u32,
 }
 
-/// Bounds of what one CPU's lists of one zone hold, in pages. `min` may exceed `max`: for a zone
-/// without pages, or with a low watermark above an eighth of it (LB E.4).
+/// Bounds of the pages on one CPU's lists of one zone. `min` may exceed `max`: for a zone without
+/// pages, or with a low watermark above an eighth of it (LB E.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HighBounds {
     /// Lists of this size are always allowed.

@@ -30,7 +30,7 @@
 //!
 //! # Invariants
 //! - **PCP-1** only the holder of the gate, or a fast operation on the pcp's CPU, changes `word`,
-//!   but for the `slow` bit, which anybody may set.
+//!   except the `slow` bit, which any thread may set.
 //! - **PCP-2** while the gate is open, `lo + max(len, hi) <= cap` for every list, and `slots_lo` is
 //!   the address of slot `lo`; `len` of the active list is in `word`, of others in their record.
 //! - **PCP-3** a frame on a stack has the word `cached(order, type, zone, cpu)` of its
@@ -61,7 +61,7 @@ pub(crate) const OFFLINE: u8 = 1;
 pub(super) const SEALED: u8 = 2;
 
 /// One stack of a pcp. A platform's fast path finds the fields by [`offsets`](super::offsets), in
-/// memory that is its own; nobody else gets to them.
+/// its own memory; no other code can reach them.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct PcpList {
@@ -142,7 +142,7 @@ pub struct Pcp {
     pub(super) factor_pushes: AtomicU64,
     /// This CPU's delta of the zone's free-page counter; written under the zone lock.
     pub(crate) free_diff: AtomicI64,
-    /// What the fast path does not count itself.
+    /// Counts that the fast path does not keep.
     pub(crate) events: PcpEvents<AtomicU64>,
     /// The first page of the zone.
     pub(crate) start_pfn: u64,
@@ -161,7 +161,7 @@ pub struct Pcp {
 
 /// Bytes from one store to the next.
 pub const PCP_BYTES: usize = 2048;
-/// What is left of them.
+/// The rest of them.
 const ROOM: usize =
     (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 208 - size_of::<Depot>()) / 8;
 const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
@@ -267,7 +267,7 @@ impl PcpEvents<AtomicU64> {
     }
 }
 
-/// What a pcp has done since it was made.
+/// Counts of a pcp since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcpTotals {
     /// Allocations served: blocks popped, and pages of blocks that were taken apart.
@@ -405,22 +405,22 @@ impl Pcp {
         self.depot.pages()
     }
 
-    /// Whether somebody has it closed.
+    /// Whether a thread has it closed.
     pub fn is_closed(&self) -> bool {
-        // Acquire: pairs with the Release in `Closed::drop`; what that closer left is seen.
+        // Acquire: pairs with the Release in `Closed::drop`, to see that closer's writes.
         self.gate.load(Ordering::Acquire) != OPEN
     }
 
-    /// Whether it is open and holds nothing. A pcp that somebody has closed may be about to get
-    /// pages, so it does not count as empty.
+    /// Whether it is open and holds nothing. A closed pcp may be about to get pages, so it does not
+    /// count as empty.
     pub fn seems_empty(&self) -> bool {
-        // Acquire: pairs with the Release in `Closed::drop`; what that closer left is seen.
+        // Acquire: pairs with the Release in `Closed::drop`, to see that closer's writes.
         self.gate.load(Ordering::Acquire) == OPEN
             && self.count() == 0
             && self.gate.load(Relaxed) == OPEN
     }
 
-    /// What the pcp has done. Exact only while nothing runs on the CPU.
+    /// Counts of the pcp. Exact only while nothing runs on the CPU.
     pub fn totals(&self) -> PcpTotals {
         let word = PcpWord(self.word.load(Relaxed));
         let mut totals = PcpTotals::default();

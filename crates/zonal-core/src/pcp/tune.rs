@@ -11,7 +11,7 @@
 //! ```
 //! How much of this happens is a value, [`Tuning`], which lists the steps: the picture is that of
 //! 6.7 on. Below level 7 `high` is `high_min` and does not move; below level 9 `free_factor` has
-//! the place of `free_count`: how often what goes back has doubled.
+//! the place of `free_count`: how often the drain size has doubled.
 //!
 //! # Order of calls
 //! - allocation: [`on_take`]; list empty: [`nr_alloc`], fetch, [`on_refill`]; pop: [`on_pop`]
@@ -37,7 +37,7 @@ pub const SCALE_MAX_DEFAULT: u8 = 5;
 /// Its largest value.
 pub const SCALE_MAX_LIMIT: u8 = 6;
 
-/// What the tuning of one zone's lists is set to. `high_min` may exceed `high_max` (LB E.4).
+/// Parameters of the tuning of one zone's lists. `high_min` may exceed `high_max` (LB E.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PcpParams {
     /// Chunk, in pages (LB E.3); at least 1.
@@ -52,8 +52,8 @@ pub struct PcpParams {
     /// The CPU's cache holds several chunks: a stream of large frees may leave one behind (LB E.5).
     /// Not read below level 3.
     pub free_high_batch: bool,
-    /// So many pages make a stream of large frees: freed in a row, and on the lists beyond the
-    /// CPU's swing; 0: as the steps of the tuning and the cache say. Not read below level 9.
+    /// Pages that make a stream of large frees: freed in a row, and on the lists beyond the CPU's
+    /// swing; 0: by the steps of the tuning and the cache. Not read below level 9.
     pub stream: u32,
     /// Which steps of the tuning are in force.
     pub tuning: Tuning,
@@ -64,12 +64,12 @@ pub struct PcpParams {
 pub struct PcpState {
     /// Base pages on all lists.
     pub count: u32,
-    /// What the lists may hold, in pages.
+    /// Limit of the lists, in pages.
     pub high: u32,
     /// Left shift of the next order-0 refill.
     pub alloc_factor: u8,
-    /// Pages freed in a row, decaying; below level 9 the `free_factor`, the left shift of what the
-    /// next full list gives back. Halved by each allocation either way.
+    /// Pages freed in a row, decaying; below level 9 the `free_factor`, the left shift of the next
+    /// full list's drain. Halved by each allocation either way.
     pub free_count: u32,
     /// The last free was of order 1 to 3.
     pub prev_free_high_order: bool,
@@ -154,8 +154,8 @@ impl PcpParams {
         }
     }
 
-    /// What the last frees ask to give back, in pages: as many as there were in a row, or the chunk
-    /// doubled by each drain in a row.
+    /// Drain size in pages that the last frees ask for: their number in a row, or the batch doubled
+    /// by each drain in a row.
     #[inline]
     const fn asked(&self, state: &PcpState) -> u32 {
         if self.tuning.has(Tuning::Level9) {
@@ -239,7 +239,7 @@ pub const fn on_pop(state: &mut PcpState, order: Order) {
     state.count -= 1 << order.get();
 }
 
-/// Pages left the lists for the zone, whatever the reason (TUNE-3).
+/// Pages left the lists for the zone, for any reason (TUNE-3).
 #[inline]
 pub const fn on_freed(state: &mut PcpState, pages: u32) {
     state.count -= pages;
@@ -285,7 +285,7 @@ pub const fn nr_alloc(
 }
 
 /// A refill of `pages` pages came from a depot: `high` grows as with one from the zone
-/// ([`nr_alloc`]), so that what a CPU needs again and again stays with it.
+/// ([`nr_alloc`]), so that pages a CPU needs repeatedly stay with it.
 pub const fn on_batch(state: &mut PcpState, params: &PcpParams, pressure: Pressure, pages: u32) {
     if params.tunes() && !pressure.below_high {
         state.high = params.clamp_high(state.high);
@@ -446,8 +446,8 @@ pub const fn decay(state: &mut PcpState, params: &PcpParams) -> Decay {
     Decay { pages, still_decaying: still_decaying || pages > 0 }
 }
 
-/// `high` where a zone's lists want more than its budget: each gives up half of what it does not
-/// hold now, and who needs it grows again.
+/// `high` where a zone's lists want more than its budget: each gives up half of its unused part,
+/// and those that need it grow again.
 pub const fn halved(state: &PcpState, params: &PcpParams) -> u32 {
     max(max(state.high / 2, state.count), params.high_min)
 }

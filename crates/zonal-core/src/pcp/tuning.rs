@@ -65,7 +65,7 @@ impl Tuning {
         self as u8 >= level as u8
     }
 
-    /// Whether `high` moves between two bounds; before there is but one.
+    /// Whether `high` moves between two bounds; before, there is one.
     #[inline]
     pub const fn moves_high(self) -> bool {
         self.has(Tuning::Level7)

@@ -12,7 +12,7 @@
 //!   tuning level 9 the `free_factor` (LB E.10), which a pop halves too and a push leaves.
 //! - `active`: which list `length` belongs to; other lists keep theirs in their own record.
 //! - `prev`: the last free was of order 1 to 3 (LB E.7, `PREV_FREE_HIGH_ORDER`).
-//! - `slw`: no fast operation may commit: somebody owns the pcp, or its zone is under pressure.
+//! - `slw`: no fast operation may commit: the pcp is closed, or its zone is under pressure.
 //! - `length`: blocks on the active list; the one to pop is at `length - 1` of its live slots.
 //! - `pops`: low bits of the number of pops of the active list. Its highest bit is the word's sign
 //!   and never stored: a pop that would set it goes through the core, which folds the others.
@@ -55,7 +55,7 @@ pub const SLOTS_MAX: usize = (1 << 24) - 1;
 pub const POPS_PERIOD: u32 = 1 << 17;
 /// Added by a pop, after `free_count` was halved: one pop more, one block less.
 pub const POP_DELTA: u64 = (1u64 << POPS_SHIFT).wrapping_sub(1 << LEN_SHIFT);
-/// Added by a push, besides what it adds to `free_count`.
+/// Added by a push, besides its addition to `free_count`.
 pub const PUSH_DELTA: u64 = 1 << LEN_SHIFT;
 
 impl PcpWord {

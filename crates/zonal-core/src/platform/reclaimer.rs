@@ -2,7 +2,7 @@
 //! uses what; the core decides when it asks, how hard, and what follows from the answer.
 //!
 //! Calls come from inside an allocation, with no lock held and no pcp closed: a reclaimer frees
-//! pages as anybody does. It may allocate too, if it says so in
+//! pages like any caller. It may allocate too, if it says so in
 //! [`is_reclaiming`](Reclaimer::is_reclaiming), so that reclaim does not call itself.
 
 use crate::gfp::Gfp;
@@ -17,7 +17,7 @@ pub enum Unit {
     Zone(ZoneId),
 }
 
-/// What a unit holds that could be given up, in base pages. All zero: nothing.
+/// Reclaimable pages of a unit, in base pages. All zero: nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Holdings {
     /// Pages of files (`NR_FILE_PAGES`).
@@ -32,7 +32,7 @@ pub struct Holdings {
     pub file_dirty: u64,
     /// Anonymous pages that could be swapped; 0 without swap.
     pub anon: u64,
-    /// Pages of caches whose objects can be given up (`slab_reclaimable`).
+    /// Pages of reclaimable objects (`slab_reclaimable`).
     pub slab: u64,
     /// Repeated passes found nothing to free. Looked at for zones only (up to 4.7).
     pub all_unreclaimable: bool,
@@ -49,7 +49,7 @@ pub enum By {
     NodeReclaim,
 }
 
-/// What came of a pass, in base pages.
+/// Result of a pass, in base pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shrunk {
     /// Pages of lists looked at.
@@ -64,7 +64,7 @@ impl Shrunk {
     /// The sum of two.
     pub fn plus(self, other: Shrunk) -> Shrunk {
         Shrunk {
-            // What a platform says is not to be trusted to add up.
+            // A platform's figures need not add up.
             scanned: self.scanned.saturating_add(other.scanned),
             reclaimed: self.reclaimed.saturating_add(other.reclaimed),
             slab: self.slab.saturating_add(other.slab),
@@ -113,13 +113,13 @@ pub struct OutOfMemory {
     pub node: NodeId,
 }
 
-/// What a platform can take back.
+/// Memory that a platform can reclaim.
 pub trait Reclaimer {
-    /// What the unit holds now.
+    /// Contents of the unit now.
     fn holdings(&self, unit: Unit) -> Holdings;
 
-    /// Pages of objects of which nobody knows the node. [`holdings`](Self::holdings) has them under
-    /// node 0; a pass over any node may free them.
+    /// Pages of objects whose node is not known. [`holdings`](Self::holdings) has them under node
+    /// 0; a pass over any node may free them.
     fn anywhere(&self) -> u64 {
         0
     }
@@ -135,8 +135,7 @@ pub trait Reclaimer {
     fn shrink(&self, pass: &Pass) -> Shrunk;
 
     /// Makes one pass over the caches of objects; asked where the unit is a zone. Returns the
-    /// objects freed, of any zone; what that gave this zone shows in its
-    /// [`slab`](Holdings::slab).
+    /// objects freed, of any zone; the effect on this zone shows in its [`slab`](Holdings::slab).
     fn shrink_slab(&self, _pass: &Pass) -> u64 {
         0
     }

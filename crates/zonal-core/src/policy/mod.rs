@@ -35,7 +35,7 @@ const MIGRATE_TYPES: u64 = 5;
 /// All choices. Their names, meanings and accepted values are in [`set::SETTINGS`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Policy {
-    /// What the command line calls the preset that it began as.
+    /// Command-line name of the preset that it started from.
     pub name: &'static str,
     /// Per-CPU lists.
     pub pcp: PcpPolicy,
@@ -67,7 +67,7 @@ pub struct Policy {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PcpPolicy {
     /// Orders with lists: bit `o` for order `o`. Orders 0 to 3 and 9 since 5.13. Without mobility
-    /// grouping any of 0 to 9 can be had; with it, others than Linux' five are left out.
+    /// grouping any of 0 to 9; with it, only Linux' five.
     pub orders: u16,
     /// Which huge pages share a list (LB E.1).
     pub huge_lists: HugeLists,
@@ -90,8 +90,8 @@ pub struct PcpPolicy {
     /// The sysctl `percpu_pagelist_high_fraction` (LB E.4); up to 5.12 `percpu_pagelist_fraction`
     /// (LB E.11).
     pub high_fraction: HighFraction,
-    /// The lists of a CPU never hold more than so many batches; 0 is Linux, where tuned lists may
-    /// grow to the CPU's share of an eighth of the zone.
+    /// Limit of a CPU's lists in batches; 0 is Linux, where tuned lists may grow to the CPU's share
+    /// of an eighth of the zone.
     pub high_batches: u32,
     /// Order of the blocks that bulk calls take and give back whole, 3 to 9; 0 is Linux, page by
     /// page. Without effect with mobility grouping, or where the order has no list.
@@ -99,10 +99,9 @@ pub struct PcpPolicy {
     /// The lists of all CPUs and the depots hold at most `1/f` of their zone, together; 0 is Linux,
     /// where each CPU's lists have a bound of their own.
     pub budget_fraction: u32,
-    /// So many pages make a stream of large frees, which leaves the lists at once: freed in a row,
-    /// and held beyond what the CPU fetched before. 0 is Linux: a batch, since 6.15 with half of
-    /// what the lists may always hold, and where the cache has room for it a batch stays. Read from
-    /// tuning level 9 on.
+    /// Pages that make a stream of large frees, which leaves the lists at once: freed in a row, and
+    /// held beyond the CPU's swing. 0 is Linux: a batch, since 6.15 with half of `high_min`, and
+    /// where the cache has room for it a batch stays. Read from tuning level 9 on.
     pub stream: u32,
     /// How lists are emptied (LB E.8, E.9).
     pub drain: DrainPolicy,
@@ -111,7 +110,7 @@ pub struct PcpPolicy {
 }
 
 impl PcpPolicy {
-    /// What the tuning goes by, as far as the policy alone says it.
+    /// Parameters of the tuning that the policy alone determines.
     pub(crate) const fn fixed(&self) -> PcpParams {
         PcpParams {
             scale_max: self.scale_max,
@@ -132,9 +131,9 @@ impl PcpPolicy {
 pub struct WatermarkPolicy {
     /// How the minimum is found.
     pub min_free: MinFreeRule,
-    /// The square-root rule gives at most so many KiB: 65536 up to 5.6 (LB C.1).
+    /// Limit of the square-root rule in KiB: 65536 up to 5.6 (LB C.1).
     pub min_free_max_kbytes: u32,
-    /// What the min watermark of a movable zone is.
+    /// The min watermark of a movable zone.
     pub movable_min: MovableMin,
     /// The sysctl `watermark_scale_factor`, 1 to 3000; 0 as before 4.6.
     pub scale_factor: u32,
@@ -156,9 +155,9 @@ pub enum MinFreeRule {
         thp: bool,
     },
     /// The same in a kernel that could have huge pages and has them off: from 512 MiB on it applies
-    /// the square-root rule once more, to what is above the first high watermarks (LB C.1).
+    /// the square-root rule once more, to the pages above the first high watermarks (LB C.1).
     LinuxThpOff,
-    /// As somebody wrote it.
+    /// A written value.
     Kbytes(u32),
     /// The square-root rule, but never more than 1/128 of the memory: a small pool is not mostly
     /// reserve. For pools in a process, which hold no packets that must not be dropped.

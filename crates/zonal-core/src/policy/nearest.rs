@@ -30,7 +30,7 @@ fn edits(a: &[u8], b: &[u8]) -> Option<usize> {
     if a.len() > LEN_MAX || b.len() > LEN_MAX {
         return None;
     }
-    // `row[j]`: edits from what was read of `a` to the first `j` bytes of `b`.
+    // `row[j]`: edits from the prefix of `a` read so far to the first `j` bytes of `b`.
     let mut row = [0; LEN_MAX + 1];
     (0..=b.len()).for_each(|j| row[j] = j);
     for (i, x) in a.iter().enumerate() {

@@ -29,8 +29,8 @@ const BUDGET_FRACTION: u32 = 8;
 /// Batches of a depot for each of its CPUs. Programs that take and give back up to some 60 MiB a
 /// CPU then never take the zone lock (docs/explanation/beyond.md).
 const DEPOT_MAGAZINES: u16 = 256;
-/// What a list gives up at once is at most `batch << 3`: the depot gets it batch by batch, so more
-/// at once gains nothing.
+/// A list drains at most `batch << 3` at once: the depot takes one magazine at a time, so more
+/// gains nothing.
 const DEPOT_SCALE_MAX: u8 = 3;
 /// Pages of large frees in a row that send the lists to the depot: four blocks of order 3. Smaller
 /// values cost extra exchanges; larger ones strand pages on CPUs that only free
@@ -117,8 +117,8 @@ impl Policy {
         numa_stat: true,
     };
 
-    /// Linux 6.12 (stable): as [`LINUX_6_18`](Self::LINUX_6_18) but for when repeated frees above
-    /// order 0 empty the lists, and for drains in one hold of the zone lock.
+    /// Linux 6.12 (stable): as [`LINUX_6_18`](Self::LINUX_6_18), except when repeated frees above
+    /// order 0 empty the lists, and that drains take one hold of the zone lock.
     pub const LINUX_6_12: Policy = Policy {
         name: "linux-6.12",
         pcp: PcpPolicy {

@@ -7,9 +7,8 @@ choice! {
     /// write to `percpu_pagelist_high_fraction` always does.
     #[derive(PartialOrd, Ord)]
     pub enum Recompute {
-        /// When the lists are made, from the memory that is there then: up to 5.4, but for its last
-        /// weeks. Where most memory comes online later, lists stay as small as its first section
-        /// asks.
+        /// When the lists are made, from the memory online then: up to 5.4, except its last weeks.
+        /// Where most memory comes online later, lists stay as small as its first section asks.
         Creation = "creation" if "history",
         /// And when deferred memory has come online: the fix of 2019.
         DeferredInit = "deferred-init" if "history",

@@ -35,7 +35,7 @@ use crate::zone::watermark::{MovableMin, ReserveRights};
 pub struct Setting {
     /// The name: `part.value`.
     pub key: &'static str,
-    /// What it decides, in one line.
+    /// Its meaning, in one line.
     pub help: &'static str,
     /// Values that only a build with the feature `history` accepts.
     pub absent: &'static [&'static str],
@@ -54,14 +54,14 @@ pub enum SetError<'a> {
     Refused {
         /// The setting's name.
         key: &'static str,
-        /// What was written.
+        /// The text.
         value: &'a str,
     },
     /// Only a build with the feature `history` accepts this value.
     Absent {
         /// The setting's name.
         key: &'static str,
-        /// What was written.
+        /// The text.
         value: &'a str,
     },
     /// The value does not go together with another one.
@@ -80,7 +80,7 @@ pub struct Conflict {
 /// A setting with a value, as `key=value`.
 #[derive(Clone, Copy)]
 pub struct Assignment<'a> {
-    /// What is set.
+    /// The setting.
     pub setting: &'static Setting,
     policy: &'a Policy,
 }
@@ -218,7 +218,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!("zlc", zonelist.cache: ZonelistCaching,
         "whether requests pass zones found full in the last second (2.6.20 to 4.3)"),
     setting!("zlc.mark", zonelist.cache_mark: CacheMark,
-        "which full zones the cache is told of: always up to 3.1, then while it is in use"),
+        "when full zones are recorded in the cache: always up to 3.1, then while it is in use"),
     setting!("zonelist.dirty", zonelist.dirty: DirtySpread,
         "what page-cache writes pass at first: nodes with too much dirty (4.8), or nothing (3.2)"),
     setting!(
@@ -367,7 +367,7 @@ impl Policy {
     }
 }
 
-/// The preset's name, and behind it what was changed: `linux-6.18 pcp.scale_max=3`.
+/// The preset's name, followed by the changes: `linux-6.18 pcp.scale_max=3`.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)?;
@@ -381,7 +381,7 @@ impl Setting {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
 
-    /// What it accepts, for people.
+    /// Accepted values, as text.
     pub fn accepted(&self) -> impl fmt::Display {
         Printed(self.accepts)
     }

@@ -14,7 +14,7 @@ pub struct ZonelistPolicy {
     pub order: ZonelistOrder,
     /// The zonelist cache.
     pub cache: ZonelistCaching,
-    /// Which zones the zonelist cache is told of.
+    /// Which full zones the zonelist cache records.
     pub cache_mark: CacheMark,
     /// What pages that are about to be written to are kept away from.
     pub dirty: DirtySpread,
@@ -36,7 +36,7 @@ choice! {
     pub enum ZonelistCaching {
         /// Since 4.4: it looks at every zone, every time.
         None = "none",
-        /// 2.6.20 to 3.0: the cache comes into use behind the first zone that failed, so that the
+        /// 2.6.20 to 3.0: the cache comes into use after the first zone that failed, so that the
         /// first zone of the list is reclaimed on each request; and direct reclaim does not empty
         /// it.
         Original = "original" if "history",
@@ -50,7 +50,7 @@ choice! {
 }
 
 choice! {
-    /// Which zones the zonelist cache is told of (LB G.6).
+    /// Which full zones the zonelist cache records (LB G.6).
     pub enum CacheMark {
         /// Up to 3.1: every full zone.
         Always = "always" if "history",
@@ -66,7 +66,7 @@ pub struct NodeReclaimPolicy {
     pub mode: NodeReclaimMode,
     /// Which zones are reclaimed rather than passed.
     pub distance: DistanceRule,
-    /// What is reclaimed as one.
+    /// The unit of reclaim.
     pub unit: ReclaimUnit,
     /// The sysctl `min_unmapped_ratio`: percent of the memory.
     pub min_unmapped_ratio: u32,
@@ -83,7 +83,7 @@ pub enum NodeReclaimMode {
         /// The limit.
         above: u8,
     },
-    /// As somebody wrote it; 0 is off.
+    /// A written value; 0 is off.
     Bits(u32),
 }
 
@@ -94,12 +94,12 @@ pub enum DistanceRule {
     None,
     /// Nearer than this: 30 in 3.16 to 5.x.
     Below(u8),
-    /// At most this far: 30 in 3.6 to 3.15; today what the machine says, 30 or, on some, 32.
+    /// Limit of the distance: 30 in 3.6 to 3.15; today the machine's value, 30 or, on some, 32.
     AtMost(u8),
 }
 
 choice! {
-    /// What is reclaimed as one (LB G.1).
+    /// The unit of reclaim (LB G.1).
     pub enum ReclaimUnit {
         /// A zone: up to 4.7.
         Zone = "zone" if "history",
@@ -123,8 +123,8 @@ choice! {
 choice! {
     /// How the first place among equally near nodes goes round (LB A.5).
     pub enum NodeLoad {
-        /// Up to 5.15: a node put first gets as load how many places the list has left, whatever it
-        /// had before. Lists of machines that are not symmetric pile up on some nodes.
+        /// Up to 5.15: the load of a node put first becomes the number of places left in the list.
+        /// Lists of machines that are not symmetric pile up on some nodes.
         Countdown = "countdown" if "history",
         /// Since 5.16: a node put first gets one more.
         Accumulated = "accumulated",

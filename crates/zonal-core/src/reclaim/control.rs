@@ -17,9 +17,9 @@ pub struct ReclaimControl {
     min_slab_ratio: AtomicU32,
     /// Which zones may be reclaimed.
     pub distance: DistanceRule,
-    /// What is reclaimed as one.
+    /// The unit of reclaim.
     pub unit: ReclaimUnit,
-    /// What was done.
+    /// Result.
     pub events: ReclaimEvents,
 }
 

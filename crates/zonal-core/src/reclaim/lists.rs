@@ -43,8 +43,8 @@ impl FileLists {
 }
 
 /// One pass over one cache's lists (LB H.6): a `2^priority`-th part of each, 32 pages at a time,
-/// the active list only while the inactive one is too short. Ends early when it freed what was
-/// wanted, except in the first pass of a direct reclaim.
+/// the active list only while the inactive one is too short. Ends early when it freed enough,
+/// except in the first pass of a direct reclaim.
 pub fn shrink_lists(lists: &mut dyn Lists, pass: &Pass) -> Shrunk {
     let lengths = lists.lengths();
     let part = |pages: u64| pages.checked_shr(pass.priority).unwrap_or(0);
@@ -82,7 +82,7 @@ mod tests {
     use crate::types::{NodeId, Order, ZoneKind};
     use std::vec::Vec;
 
-    /// Frees the given part of what it is asked for.
+    /// Frees the given part of the requested number.
     struct Script {
         lengths: FileLists,
         frees: fn(u64) -> u64,

@@ -8,8 +8,8 @@
 //!                                                        │ SOME     tried; too little came of it
 //!                                                        └ SUCCESS  as many pages as the request
 //! ```
-//! Who frees which pages is the platform's business ([`Reclaimer`]). What the walk over the zones
-//! makes of the answer is in `alloc::scan`.
+//! Who frees which pages is the platform's business ([`Reclaimer`]). `alloc::search` has the walk's
+//! reaction to the answer.
 //!
 //! # Invariants
 //! - **RECLAIM-1** at most one thread reclaims in one unit at a time, direct reclaim apart:
@@ -50,10 +50,10 @@ const SLAB_PASSES_MAX: u32 = 1 << 10;
 /// (`SWAP_CLUSTER_MAX`).
 pub const PASS_PAGES_MIN: u64 = 32;
 
-/// What came of a try (LB G.3).
+/// Result of a try (LB G.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeReclaim {
-    /// Nothing was looked at: this request may not, or somebody else is at it.
+    /// Nothing was scanned: this request may not, or another one reclaims here.
     NoScan,
     /// There is too little to reclaim. It does not say that a scan failed (LB M.23).
     Full,
@@ -72,7 +72,7 @@ pub struct Try<'a> {
     pub record: &'a ReclaimRecord,
     /// What its node's passes come to.
     pub scans: &'a ScanCounters,
-    /// What is reclaimed.
+    /// The unit.
     pub unit: Unit,
     /// `vm.zone_reclaim_mode`.
     pub mode: u32,
@@ -89,7 +89,7 @@ pub struct Try<'a> {
 /// What node reclaim and direct reclaim did, over all units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReclaimStats {
-    /// Tries of node reclaim, whatever came of them.
+    /// Tries of node reclaim, with any result.
     pub tries: u64,
     /// Tries that looked at nothing.
     pub no_scan: u64,
@@ -177,7 +177,7 @@ impl ReclaimEvents {
     pub fn count_background_run(&self) {
         self.background_runs.fetch_add(1, Relaxed);
     }
-    /// Counts a nap of a background reclaimer that somebody ended.
+    /// Counts a nap of a background reclaimer that a request ended.
     pub fn count_low_hit_quickly(&self) {
         self.low_hit_quickly.fetch_add(1, Relaxed);
     }

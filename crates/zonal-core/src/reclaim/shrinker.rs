@@ -1,5 +1,5 @@
-//! How many objects of a cache a pass looks at (LB H.7). Arithmetic only; the platform keeps what
-//! is put off and calls the cache.
+//! How many objects of a cache a pass looks at (LB H.7). Arithmetic only; the platform keeps the
+//! deferred count and calls the cache.
 //!
 //! A pass of priority `p` over lists of pages looks at a `2^p`-th part of them. A cache gives up as
 //! large a part, weighed by how costly its objects are to make again. Parts smaller than a batch
@@ -36,8 +36,8 @@ pub struct ShrinkPass {
 }
 
 impl ShrinkPass {
-    /// A pass of `priority` over a cache that could give up `freeable` objects, of which passes
-    /// before put off `deferred`. A `batch` of 0 is [`BATCH_DEFAULT`].
+    /// A pass of `priority` over a cache with `freeable` objects, of which earlier passes deferred
+    /// `deferred`. A `batch` of 0 is [`BATCH_DEFAULT`].
     pub fn new(freeable: u64, deferred: u64, priority: u32, seeks: u32, batch: u64) -> ShrinkPass {
         let part = |of: u64| of.checked_shr(priority).unwrap_or(0);
         // The shift first, then the product, then the quotient (LB M.24).
@@ -76,12 +76,12 @@ impl ShrinkPass {
     pub fn scanned(&self) -> u64 {
         self.scanned
     }
-    /// Objects given up so far.
+    /// Objects freed so far.
     pub fn freed(&self) -> u64 {
         self.freed
     }
-    /// Objects to remember for later passes: what was due and not looked at, at most twice what is
-    /// there.
+    /// Objects deferred to later passes: those due and not scanned, at most twice the freeable
+    /// ones.
     pub fn put_off(&self) -> u64 {
         self.due.saturating_sub(self.scanned).min(self.freeable.saturating_mul(2))
     }

@@ -20,7 +20,7 @@ pub struct Folds {
 impl Folds {
     /// A fold begins.
     pub fn begin(&self) {
-        // Relaxed: the Release of what the fold changes carries it.
+        // Relaxed: the Release of the fold's writes carries it.
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -38,7 +38,7 @@ impl Folds {
 
     /// Whether what was read since [`done`](Self::done) returned this holds no part of a fold.
     pub fn none_since(&self, done: u64) -> bool {
-        // Relaxed: after Acquire loads of what a fold changes, its beginning is seen.
+        // Relaxed: Acquire loads of the fold's writes make its beginning visible.
         self.begun.load(Ordering::Relaxed) == done
     }
 }

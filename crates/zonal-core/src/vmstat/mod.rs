@@ -1,4 +1,4 @@
-//! Counters: what is exact, what is approximate, and by how much.
+//! Counters: exact ones, approximate ones, and their error.
 //!
 //! | file | holds | LB |
 //! |--|--|--|

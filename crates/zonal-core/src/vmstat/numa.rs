@@ -4,7 +4,7 @@
 //!  allocation ──► deltas of (zone, CPU) ──► counters of the zone ──► read
 //!                       threshold, refresh, or the reader itself
 //! ```
-//! The exact storage has no deltas: the hot word counts pops, long ways count misses, and the rest
+//! The exact storage has no deltas: the hot word counts pops, the core counts misses, and the rest
 //! follows. Its zone counters hold what to subtract: the figures of the moment in which counting
 //! was last switched on.
 //!
@@ -143,7 +143,7 @@ impl NumaDeltas {
 }
 
 impl NumaCounters {
-    /// What was folded; may be below zero for a moment, or for good after a lost race.
+    /// The folded value; may be below zero for a moment, or permanently after a lost race.
     pub fn get(&self) -> NumaCounts {
         // Acquire: pairs with the Release in `fold_into`.
         self.items.each_ref().map(|item| item.load(Acquire))

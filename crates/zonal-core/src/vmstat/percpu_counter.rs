@@ -1,6 +1,6 @@
 //! The generic counter of a kernel: one sum under a lock, one local share per CPU, and a batch that
 //! says when a share goes to the sum (LB F.8). For memory committed, blocks of a file system, or
-//! what a platform counts beside its zones.
+//! other counts of a platform.
 //!
 //! It differs from the counters of zones: a share that *reaches* the batch is folded, there is no
 //! overstep, and the exact sum can be asked for.
@@ -25,7 +25,7 @@ pub struct PercpuCounter<'a> {
     shares: &'a [AtomicI64],
 }
 
-/// The default batch for so many online CPUs (LB F.8).
+/// The default batch for a number of online CPUs (LB F.8).
 pub const fn batch(cpus: usize) -> i64 {
     let twice = 2 * cpus as i64;
     if twice > BATCH_MIN { twice } else { BATCH_MIN }

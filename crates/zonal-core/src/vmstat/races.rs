@@ -11,11 +11,11 @@ const EXACT: [i64; 1] = [0];
 /// How the owner of a word adds to it, and how others read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Word {
-    /// 5.14: a load and a store; readers exchange the word for 0 and keep what they got.
+    /// 5.14: a load and a store; readers exchange the word for 0 and keep its value.
     UnlockedFold,
     /// A locked addition; readers exchange.
     LockedFold,
-    /// a load and a store; readers load, and nobody else writes. As the hot word's pops.
+    /// a load and a store; readers only load. As the hot word's pops.
     ReadOnly,
 }
 
@@ -24,11 +24,11 @@ enum Word {
 struct Shared {
     word: i64,
     folded: i64,
-    /// What the owner has loaded.
+    /// The value that the owner has loaded.
     loaded: Option<i64>,
     added: i64,
     reads: usize,
-    /// What the reader has taken and not yet added.
+    /// The value that the reader has taken and not yet added.
     taken: Option<i64>,
 }
 
@@ -73,7 +73,7 @@ fn reader_errors(how: Word, adds: i64, reads: usize) -> (BTreeSet<i64>, bool) {
 
 #[test]
 fn a_reader_that_takes_a_word_while_its_owner_adds_counts_it_twice() {
-    // LB F.7, 5.14 on: the store puts back what the reader has just taken, be it 3 or 3 million.
+    // LB F.7, 5.14 on: the store restores the value that the reader has just taken, 3 or 3 million.
     let (errors, _) = reader_errors(Word::UnlockedFold, 4, 1);
     assert!(errors.iter().eq(&[0, 1, 2, 3]), "{errors:?}");
     let (errors, _) = reader_errors(Word::UnlockedFold, 4, 2);

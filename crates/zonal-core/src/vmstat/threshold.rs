@@ -88,7 +88,7 @@ pub const fn fold_mod(diff: i64, threshold: i64, delta: i64) -> (i64, i64) {
     if sum > threshold || sum < -threshold { (0, sum) } else { (sum, 0) }
 }
 
-/// `times` steps of [`fold_mod`], one behind the other: the delta, what was folded, and how often.
+/// `times` steps of [`fold_mod`], in a row: the delta, the folded value, and the number of folds.
 /// As fast as there are folds, and not steps.
 pub const fn fold_mod_times(diff: i64, threshold: i64, step: i64, times: u32) -> (i64, i64, u32) {
     if times == 0 {
@@ -103,7 +103,7 @@ pub const fn fold_mod_times(diff: i64, threshold: i64, step: i64, times: u32) ->
     }
     loop {
         let room = if step > 0 { threshold - diff } else { threshold + diff };
-        // So many stay within the threshold; the next one folds.
+        // This many stay within the threshold; the next one folds.
         let within = room / step.abs();
         if left <= within {
             return (diff + left * step, folded, folds);
@@ -168,8 +168,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs `steps` steps from 0: for each fold, the step's number and what it folded, and the
-    /// delta it left.
+    /// Runs `steps` steps from 0: for each fold, the step's number, the folded value and the
+    /// remaining delta.
     fn folds(steps: usize, step: impl Fn(i64) -> (i64, i64)) -> Vec<(usize, i64, i64)> {
         let mut diff = 0;
         let mut seen = vec![];

@@ -20,7 +20,7 @@ use crate::vmstat::history::update as history;
 use crate::vmstat::threshold::{Overstep, fold_cmpxchg, fold_mod_times, fold_plain};
 use crate::vmstat::variant::Update;
 
-/// What is done to a counter.
+/// Operations on a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// One up.
@@ -41,7 +41,7 @@ pub enum Form {
     Raw,
 }
 
-/// What an update did.
+/// Result of an update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Updated {
     /// The delta now.
@@ -62,7 +62,7 @@ pub struct Place {
 }
 
 impl Change {
-    /// What it adds.
+    /// Its addend.
     pub const fn delta(self) -> i64 {
         match self {
             Change::Inc => 1,
@@ -94,7 +94,7 @@ pub const fn update(how: Update, form: Form, change: Change, diff: i64, threshol
     Updated { diff, fold, lost: 0 }
 }
 
-/// `times` updates by `step`, in the raw form, one behind the other. With it, how many folded.
+/// `times` updates by `step` in a row, in the raw form. With it, how many folded.
 pub const fn update_times(
     how: Update,
     step: i64,

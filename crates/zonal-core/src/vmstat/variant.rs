@@ -70,7 +70,7 @@ choice! {
     /// Which pages of a zone its threshold follows from (LB F.2).
     #[derive(Default)]
     pub enum ThresholdPages {
-        /// Those that are there (2.6.24).
+        /// The present ones (2.6.24).
         Present = "present" if "history",
         /// Those that the buddy was given.
         #[default]
@@ -101,11 +101,11 @@ choice! {
     /// Who folds NUMA events besides a CPU whose delta is full (LB F.7).
     #[derive(Default)]
     pub enum NumaFold {
-        /// The refresh of each CPU; readers see what was folded (up to 4.13).
+        /// The refresh of each CPU; readers see folded values (up to 4.13).
         Worker = "worker" if "history",
         /// The refresh of each CPU; readers of zones and nodes add the deltas (4.14).
         WorkerAndSnapshot = "worker_and_snapshot" if "history",
-        /// Readers, and nobody else (5.14).
+        /// Only readers (5.14).
         #[default]
         Reader = "reader",
     }
@@ -134,7 +134,7 @@ pub struct StatPolicy {
     pub quiet_on_idle: bool,
     /// The shepherd leaves isolated CPUs alone.
     pub skip_isolated: bool,
-    /// What is done about the error near the watermarks.
+    /// Handling of the error near the watermarks.
     pub pressure: Pressure,
     /// Which pages of a zone its threshold follows from.
     pub threshold_pages: ThresholdPages,

@@ -36,8 +36,8 @@ impl StatWorker {
         self.due_ns.is_some_and(|due| due <= now_ns)
     }
 
-    /// The shepherd comes by: queues the worker if the CPU needs it. `has_deltas` is asked only
-    /// where it decides.
+    /// The shepherd's step: queues the worker if the CPU needs it. `has_deltas` is asked only where
+    /// it decides.
     pub fn shepherd(
         &mut self,
         policy: &StatPolicy,
@@ -64,7 +64,7 @@ impl StatWorker {
         }
     }
 
-    /// The worker ran at `now_ns`; `changed` is what the refresh said.
+    /// The worker ran at `now_ns`; `changed` is the refresh's result.
     pub fn ran(&mut self, policy: &StatPolicy, now_ns: u64, interval_ns: u64, changed: bool) {
         let again = changed || policy.refresh == Refresh::PerCpuTimer;
         self.due_ns = again.then(|| now_ns.saturating_add(interval_ns));
@@ -101,7 +101,7 @@ mod tests {
         let policy = StatPolicy::V6_6;
         let mut worker = StatWorker::default();
         worker.shepherd(&policy, 0, SECOND, || false);
-        assert_eq!(worker.due_ns(), None, "nothing to fold, whatever its lists hold");
+        assert_eq!(worker.due_ns(), None, "nothing to fold; pages on lists do not count");
         worker.shepherd(&policy, SECOND, SECOND, || true);
         assert!(worker.is_due(SECOND), "at once");
         worker.ran(&policy, SECOND, SECOND, true);

@@ -2,9 +2,9 @@
 //! sleeps, and how often it freed nothing. The rules are in `alloc::background`.
 //!
 //! # Invariants
-//! - **BG-1** request and sleep are one word: whoever asks either finds the reclaimer awake, which
-//!   will look at the watermarks once more before it sleeps, or asleep, and then wakes it. No
-//!   request is lost between the two (`crates/zonal/tests/loom_background.rs`).
+//! - **BG-1** request and sleep are one word: a request either finds the reclaimer awake, which
+//!   will test the watermarks once more before it sleeps, or asleep, and then wakes it. No request
+//!   is lost between the two (`crates/zonal/tests/loom_background.rs`).
 
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
 use crate::types::{Order, ZoneKind};
@@ -28,16 +28,16 @@ pub struct Background {
     failures: AtomicU32,
 }
 
-/// What was asked for since the reclaimer last looked.
+/// Requests since the reclaimer last looked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
     /// The largest order.
     pub order: Order,
-    /// The highest zone kind; `None` if nobody asked.
+    /// The highest zone kind; `None` without a request.
     pub highest: Option<ZoneKind>,
 }
 
-/// What a request found.
+/// The state that a request found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// No reclaimer runs for the node.
@@ -105,12 +105,12 @@ impl Background {
         self.change(|word| word | ASLEEP);
     }
 
-    /// Whether nobody has ended the sleep.
+    /// Whether the sleep goes on.
     pub fn is_asleep(&self) -> bool {
         self.look() & ASLEEP != 0
     }
 
-    /// There is a reclaimer now, or there is none any more.
+    /// Sets whether there is a reclaimer.
     pub fn set_present(&self, present: bool) {
         let bit = if present { PRESENT } else { 0 };
         self.change(|word| word & !(PRESENT | ASLEEP) | bit);
@@ -121,12 +121,12 @@ impl Background {
         self.look() & PRESENT != 0
     }
 
-    /// What was asked for.
+    /// The request.
     pub fn wanted(&self) -> Wanted {
         Wanted::of(self.look())
     }
 
-    /// What was asked for, which is forgotten.
+    /// Takes the request.
     pub fn take(&self) -> Wanted {
         Wanted::of(self.change(|word| word & (ASLEEP | PRESENT)))
     }
@@ -137,7 +137,7 @@ impl Background {
         self.failures.load(Relaxed)
     }
 
-    /// Whether so many runs freed nothing that the reclaimer is not woken any more.
+    /// Whether the reclaimer has given up after fruitless runs and is no longer woken.
     pub fn is_hopeless(&self) -> bool {
         self.failures() >= FAILURES_MAX
     }

@@ -5,19 +5,19 @@
 //!                                 grows as lists need it: on refills and frees that decide
 //!                                 shrinks as they do: a refresh, a drain
 //! ```
-//! What is booked is what a pcp *may* hold, not what it holds. A fast operation stays below the
-//! limit that its pcp was granted, so it books nothing; a pcp that needs more asks here, when
-//! it is closed anyway, and gets what nobody else has.
+//! Booked is the number of pages that a pcp *may* hold, not its contents. A fast operation stays
+//! below the limit that its pcp was granted, so it books nothing; a pcp that needs more asks here,
+//! when it is closed anyway, and gets unbooked pages.
 //!
 //! # Invariants
 //! - **BUDGET-1** `reserved` = what the zone's pcps are granted + what its depots have room for,
 //!   and `reserved <= limit`.
 //! - **BUDGET-2** while a pcp's gate is open its lists hold, and by fast operations will hold, at
 //!   most what it is granted. So the zone's lists and depots never hold more than `limit` pages,
-//!   but for one block of each closed pcp.
+//!   except one block of each closed pcp.
 //!
-//! It knows nothing of pcps, so that the interleaving model
-//! (crates/zonal/tests/loom_budget.rs) compiles this very file with its own atomics.
+//! It does not depend on pcps, so that the interleaving model (crates/zonal/tests/loom_budget.rs)
+//! compiles this very file with its own atomics.
 
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
@@ -53,7 +53,7 @@ impl Budget {
         self.reserved.load(Relaxed)
     }
 
-    /// Books up to `pages` pages: as many as are left. Returns how many.
+    /// Books up to `pages` of the pages left. Returns how many.
     #[inline]
     pub fn take(&self, pages: u32) -> u32 {
         let limit = self.limit();
@@ -62,7 +62,7 @@ impl Budget {
         self.reserved.fetch_update(Relaxed, Relaxed, more).map_or(0, left)
     }
 
-    /// Books `pages` pages, whether or not they are left: they are there already.
+    /// Books `pages` pages even beyond the limit: the lists hold them already.
     pub fn force(&self, pages: u32) {
         self.reserved.fetch_add(pages, Relaxed);
     }

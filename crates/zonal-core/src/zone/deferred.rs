@@ -1,10 +1,10 @@
-//! Memory of a zone that comes online later (LB A.8): where the next section starts, and who is at
-//! it.
+//! Memory of a zone that comes online later (LB A.8): where the next section starts, and how many
+//! are claimed.
 //!
 //! # Invariants
 //! - **GROW-1** each section is claimed once: `next` only grows, by compare-and-exchange.
 //! - **GROW-2** `claimed` counts the ranges that are claimed and not yet in the buddy. A claim is
-//!   counted before it is made, so with nothing left and nothing claimed all memory is there.
+//!   counted before it is made, so with nothing left and nothing claimed all memory is online.
 
 use core::ops::Range;
 
@@ -23,14 +23,14 @@ pub struct Deferred {
 }
 
 /// Where the memory of a zone from `start` on is put off: at the first section that begins a whole
-/// section behind the start (LB A.8: more than a section's pages were looked at, the first of the
+/// section after the start (LB A.8: more than a section's pages were looked at, the first of the
 /// next one included).
 pub const fn first_deferred(start: u64) -> u64 {
     (start + SECTION_PAGES).next_multiple_of(SECTION_PAGES)
 }
 
 impl Deferred {
-    /// Puts the range off. Before anybody else sees the zone.
+    /// Puts the range off. Before other threads see the zone.
     pub(crate) fn put_off(&self, range: Range<Pfn>) {
         self.next.store(range.start.0, Ordering::Relaxed);
         self.end.store(range.end.0, Ordering::Relaxed);
@@ -59,12 +59,12 @@ impl Deferred {
     }
 
     /// As [`claim`](Self::claim), for a caller that holds the zone lock until the pages are free:
-    /// nobody can see them missing.
+    /// no reader can see them missing.
     pub(crate) fn take(&self, pages: u64) -> Option<Range<Pfn>> {
         let end = self.end.load(Ordering::Relaxed);
         let up_to = |start: u64| start.saturating_add(pages).min(end);
         let claim = |start| (start < end).then(|| up_to(start));
-        // Relaxed: the claim is of a number; the pages behind it are nobody's yet (GROW-1).
+        // Relaxed: the claim is of a number; its pages have no owner yet (GROW-1).
         let start = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).ok()?;
         Some(Pfn(start)..Pfn(up_to(start)))
     }

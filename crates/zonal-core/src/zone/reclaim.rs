@@ -1,6 +1,5 @@
-//! What reclaim keeps for each zone and each node: who is at it and below which sizes it does not
-//! begin (LB G.2, G.3), and how many pages it looked at and freed. The rules are in the layer
-//! `reclaim`.
+//! Reclaim's state of each zone and each node: its lock, the sizes below which it does not begin
+//! (LB G.2, G.3), and counts of pages scanned and freed. The rules are in the layer `reclaim`.
 
 use crate::platform::reclaimer::{By, Shrunk};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
@@ -8,7 +7,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 /// One zone's or node's record.
 #[derive(Debug, Default)]
 pub struct ReclaimRecord {
-    /// `RECLAIM_LOCKED`: 1 while somebody reclaims here.
+    /// `RECLAIM_LOCKED`: 1 while a thread reclaims here.
     locked: AtomicU32,
     /// Pages of files that are left alone (`min_unmapped_pages`).
     pub(crate) min_unmapped: AtomicU64,
@@ -21,10 +20,10 @@ pub struct ReclaimRecord {
 pub struct Reclaiming<'a>(&'a ReclaimRecord);
 
 impl ReclaimRecord {
-    /// The right to reclaim here, unless somebody has it.
+    /// The right to reclaim here, if it is free.
     pub fn try_lock(&self) -> Option<Reclaiming<'_>> {
         // Acquire: pairs with the Release in the drop of `Reclaiming`, so that the next reclaimer
-        // sees what this one left.
+        // sees this one's writes.
         let held = self.locked.swap(1, Ordering::Acquire);
         // Made only by who has it: dropping one gives the right back.
         (held == 0).then(|| Reclaiming(self))
@@ -32,7 +31,7 @@ impl ReclaimRecord {
 }
 
 impl ReclaimRecord {
-    /// Whoever has the right to reclaim here is gone without having given it back.
+    /// The thread that reclaims here is gone without having released the right.
     pub(crate) fn abandon(&self) {
         // Release: pairs with the Acquire in `try_lock`.
         self.locked.store(0, Ordering::Release);
@@ -74,7 +73,7 @@ pub struct Scans {
 
 // Relaxed throughout: single counts, for reports.
 impl ScanCounters {
-    /// Counts what a pass came to.
+    /// Counts the result of a pass.
     pub(crate) fn count(&self, by: By, came: Shrunk) {
         let to = match by {
             By::Background => &self.background,

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - **ZONE-1** `buddy.free_pages() == free_counter + sum over CPUs of free_diff + lost`, whenever
-//!   the zone lock is free; `lost` is 0 but for the one update that counts nothing (FOLD-2).
+//!   the zone lock is free; `lost` is 0 except for the one update that counts nothing (FOLD-2).
 //! - **ZONE-2** `listed` and `highatomic_free` repeat the buddy's state of the last unlock.
 //! - **ZONE-3** bit `o` of `fast` is set only if an allocation of order `o` without any special
 //!   right would pass the high watermark (LB D.4 step 5) and no flag asks for more work on the
@@ -96,7 +96,7 @@ pub struct Zone {
     /// Base pages whose words say "on a list" though they are on none (ZONE-5): at most so many.
     strays: AtomicU64,
     counters: Counters,
-    /// What the zone's lists and depots may hold.
+    /// Limit of the zone's lists and depots.
     pub(crate) budget: Budget,
     buddy: Lock<Buddy>,
 }
@@ -122,7 +122,7 @@ pub struct LockedZone<'a, P: Platform> {
     pub buddy: Guard<'a, Buddy, P>,
     /// The zone's frames.
     pub frames: Frames<'a>,
-    /// Behind the guard, so that it is told when the lock is free again.
+    /// After the guard, so that it is called when the lock is free again.
     booked: Booked<'a, P>,
 }
 
@@ -148,7 +148,7 @@ impl Zone {
     pub fn node(&self) -> NodeId {
         self.node
     }
-    /// What it is for.
+    /// Its kind.
     pub fn kind(&self) -> ZoneKind {
         self.kind.unwrap_or(ZoneKind::Normal)
     }
@@ -304,7 +304,7 @@ impl Zone {
     }
     /// Sets a flag; the fast paths close until the next [`Zone::refresh_fast`].
     pub(crate) fn set_flag(&self, flag: u32) {
-        // Relaxed: a flag is advice, and whoever misses it takes one page more before seeing it.
+        // Relaxed: a flag is advice, and a CPU that misses it takes one page more before seeing it.
         let _ = self.fast.fetch_update(Relaxed, Relaxed, |old| Some(old & FLAGS | flag));
     }
     /// Sets or clears [`RECORDED`]; the other bits stay.
@@ -323,7 +323,7 @@ impl Zone {
         self.fast.fetch_and(!flag, Relaxed) & flag != 0
     }
 
-    /// Computes `fast` anew (ZONE-3).
+    /// Recomputes `fast` (ZONE-3).
     pub(crate) fn refresh_fast(&self) {
         let old = self.fast.load(Relaxed);
         let new = old & FLAGS | self.fast_bits(old);

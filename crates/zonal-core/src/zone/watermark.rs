@@ -11,9 +11,9 @@
 //! A request whose highest allowed zone is `j` must leave `watermark + reserve[j]` pages in a zone,
 //! so that requests which could have been served higher up do not eat the low zones.
 //!
-//! Everything here is arithmetic on numbers handed in: nothing is locked, stored or read. The order
-//! of calls matters to the caller, because [`lowmem_pages`] subtracts high watermarks computed
-//! earlier (LB M.2): at the first boot call they are zero.
+//! Pure arithmetic on arguments: no locks, no state. The order of calls matters to the caller,
+//! because [`lowmem_pages`] subtracts high watermarks computed earlier (LB M.2): at the first boot
+//! call they are zero.
 
 use core::fmt;
 
@@ -80,7 +80,7 @@ pub struct Watermarks {
     pub boost: u64,
 }
 
-/// What the watermarks of one zone are computed from (LB C.2).
+/// Inputs of one zone's watermarks (LB C.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WatermarkInputs {
     /// The zone.
@@ -99,7 +99,7 @@ pub struct WatermarkInputs {
 }
 
 choice! {
-    /// What the min watermark of a movable zone is.
+    /// The min watermark of a movable zone.
     #[derive(Default)]
     pub enum MovableMin {
         /// 32 to 128 pages; such zones are no part of the low memory that `min_free_kbytes` is
@@ -117,11 +117,11 @@ choice! {
 pub enum MinFree {
     /// The formula's value, within its bounds, is in force.
     Computed(u32),
-    /// The value somebody wrote stays, and a warning names both.
+    /// The written value stays, and a warning names both.
     KeptUser {
-        /// What was written.
+        /// The written value.
         user: u32,
-        /// What the formula gives, before its bounds.
+        /// The formula's value, before its bounds.
         computed: u64,
     },
 }
@@ -141,7 +141,7 @@ choice! {
     }
 }
 
-/// What the watermark test looks at (LB C.5). Small enough to be filled on each allocation; only
+/// Inputs of the watermark test (LB C.5). Small enough to be filled on each allocation; only
 /// requests above order 0 look at `blocks`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ZoneSnapshot {
@@ -226,12 +226,12 @@ pub fn min_free_kbytes_for_thp(current_kbytes: u32, low_zones: u32, lowmem_pages
 }
 
 impl Watermarks {
-    /// The watermarks of one zone; the boost is zero, whatever it was before (LB C.2).
+    /// The watermarks of one zone; the boost becomes zero (LB C.2).
     pub fn compute(zone: &WatermarkInputs) -> Watermarks {
         let pages_min = u64::from(zone.min_free_kbytes) / PAGE_KBYTES;
         let share = mul_div(pages_min, zone.managed, zone.lowmem_managed);
-        // Nobody is woken for a movable zone's min, so it is only a token; the gap still follows
-        // from the uncapped share (LB C.2).
+        // No reclaimer is woken for a movable zone's min, so it is only a token; the gap still
+        // follows from the uncapped share (LB C.2).
         let min = match (zone.kind, zone.movable) {
             (ZoneKind::Movable, MovableMin::Capped) => (zone.managed / 1024).clamp(32, 128),
             _ => share,
@@ -273,8 +273,8 @@ impl Watermarks {
         true
     }
 
-    /// Takes back the boost that a background reclaimer saw when it woke (LB C.4, H.3); what was
-    /// added since stays.
+    /// Takes back the boost that a background reclaimer saw when it woke (LB C.4, H.3); later
+    /// additions stay.
     pub fn lower_boost(&mut self, seen: u64) {
         self.boost = self.boost.saturating_sub(seen);
     }

@@ -3,7 +3,7 @@
 //! Every node has one list of all zones: nodes in fallback order, each node's zones from the
 //! highest kind down. Its own zones come first, so that the list of a request that must stay on the
 //! node (`THISNODE`) is the front of the same list. Sorted by zones instead of nodes (2.6.24 to
-//! 4.13), that list stands behind the other.
+//! 4.13), that list follows the other.
 
 #[cfg(feature = "history")]
 #[path = "../history/zonelist/cache.rs"]

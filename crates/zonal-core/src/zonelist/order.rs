@@ -15,7 +15,7 @@ use crate::types::NodeId;
 /// that makes any difference in distance outweigh any load.
 pub const NODES_MAX: usize = 1024;
 
-/// What the order follows from. Rows and entries are by node id, from 0.
+/// Inputs of the order. Rows and entries are by node id, from 0.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeTable<'a> {
     distance: &'a [u8],

@@ -7,7 +7,7 @@ use crate::vmstat::variant::NumaFold;
 use crate::vmstat::worker::StatWorker;
 use crate::zone::state::Zone;
 
-/// What a refresh folded.
+/// Deltas that a refresh folded.
 #[derive(Clone, Copy, Default)]
 struct Folded {
     /// The free-page counter.
@@ -106,8 +106,8 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         changed
     }
 
-    /// Whether the CPU has deltas that a refresh would fold (LB F.4): what the shepherd looks at.
-    /// Its lists do not count.
+    /// Whether the CPU has deltas that a refresh would fold (LB F.4), for the shepherd. Its lists
+    /// do not count.
     pub fn has_deltas(self) -> bool {
         let numa = self.on.policy().numa;
         let by_refresh = numa.records() && numa.fold_site != NumaFold::Reader;
@@ -117,7 +117,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         })
     }
 
-    /// What the shepherd does for the CPU's worker, once per interval.
+    /// The shepherd's step for the CPU's worker, once per interval.
     pub fn shepherd(self, worker: &mut StatWorker, now_ns: u64) {
         let interval = self.on.tunables.stat_interval_ns();
         worker.shepherd(&self.on.policy().stat, now_ns, interval, || self.has_deltas());

@@ -11,8 +11,8 @@ use crate::zone::state::Zone;
 
 /// Refreshes that a remote zone's store survives without use (LB F.4).
 const EXPIRE_TICKS: u8 = 3;
-/// Waits of a request that must not wait for a pcp that somebody has closed: microseconds, where
-/// each gives the processor to others and nobody wants it.
+/// Waits of a NOWAIT request for a pcp that another thread has closed: each yields the processor,
+/// so they last microseconds on an idle one.
 const CLOSED_WAITS_MAX: u32 = 16;
 
 impl<'a, P: Platform> CpuOps<'_, 'a, P> {
@@ -48,8 +48,8 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         PcpOps::close(self.zone_ops(zone), pcp).map_or(0, PcpOps::drain)
     }
 
-    /// The same for a caller that must not wait. A pcp that somebody has closed is waited for,
-    /// but not for long: its owner may have lost the CPU.
+    /// The same for a caller that must not wait. Waits a bounded time for a pcp that another thread
+    /// has closed: its owner may have lost the CPU.
     pub fn drain_open(self, zone: &'a Zone) -> u64 {
         let mut pages = 0;
         for pcp in self.pcps(zone) {
@@ -111,7 +111,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
 }
 
 /// Empties every pcp and depot of every zone into the buddies. Returns the pages moved. Waits for
-/// pcps that somebody else has closed.
+/// pcps that other threads have closed.
 pub fn drain_all<P: Platform>(on: &Tables<'_, P>) -> u64 {
     on.events.drains_all.fetch_add(1, Relaxed);
     let cpus = || on.each_cpu().map(|cpu| CpuOps::new(on, cpu));

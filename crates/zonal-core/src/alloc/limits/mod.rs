@@ -81,7 +81,7 @@ impl<'s, 'a, P: Platform> Limits<'s, 'a, P> {
         self.on.policy().pcp.recompute >= Recompute::Watermarks
     }
 
-    /// Publishes what the fast paths look at.
+    /// Publishes the flags that fast paths read.
     fn refresh_zones(self) {
         for zone in self.on.zones {
             // Taking and giving back the lock publishes.

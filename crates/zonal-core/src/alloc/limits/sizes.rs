@@ -1,5 +1,5 @@
-//! Sizes of the pcps: computed, written to every pcp, and computed anew when a CPU
-//! comes or goes (LB E.4, E.11).
+//! Sizes of the pcps: computed, written to every pcp, and recomputed when a CPU comes or goes (LB
+//! E.4, E.11).
 
 use super::Limits;
 use crate::alloc::cpu_ops::CpuOps;
@@ -14,7 +14,7 @@ use crate::zone::state::Zone;
 use crate::zone::watermark::Watermark;
 
 impl<'a, P: Platform> Limits<'_, 'a, P> {
-    /// New sizes for the pcps of all zones, from what is managed now. While a CPU comes online
+    /// New sizes for the pcps of all zones, from the managed pages. While a CPU comes online
     /// `coming` is 1: its node does not list it yet, and Linux counts it on every node.
     pub(super) fn set_sizes(self, coming: u32) {
         let on = self.on;
@@ -36,7 +36,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         }
     }
 
-    /// LB E.4, and what the policy adds.
+    /// LB E.4, and the policy's additions.
     fn sizes(self, zone: &Zone, coming: u32) -> Sizes {
         let policy = &self.on.policy().pcp;
         let fraction = HighFraction::new(self.on.tunables.high_fraction() as i32);
@@ -71,7 +71,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         let free_high_batch = size::free_high_batch(self.cache_slice(), sizes.batch);
         pcp.batch.store(sizes.batch, Relaxed);
         pcp.high_min.store(sizes.high_min, Relaxed);
-        // Where `high` does not move there is but one bound, and fast operations keep to it.
+        // Where `high` does not move there is one bound, and fast operations respect it.
         let moves = fixed.tuning.moves_high();
         let high_max = if moves { sizes.high_max } else { sizes.high_min };
         pcp.high_max.store(high_max, Relaxed);
@@ -86,8 +86,8 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         pcp.free_high_threshold.store(threshold, Relaxed);
     }
 
-    /// A CPU comes online: if the policy says so the pcps of every zone are sized anew, with one
-    /// CPU more on *every* node, as Linux does until it next computes them (LB E.4).
+    /// A CPU comes online: if the policy says so, resizes the pcps of every zone, with one CPU more
+    /// on *every* node, as Linux does until it next computes them (LB E.4).
     pub fn cpu_online(self, cpu: CpuId) {
         if !self.on.is_online(cpu) {
             if self.sizes_follow_cpus() {
@@ -98,9 +98,9 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         }
     }
 
-    /// A CPU is gone: its pcps are emptied, its deltas folded into their zones, NUMA events
-    /// included, and thresholds and, if the policy says so, the pcps of every zone are sized anew
-    /// for the CPUs that are left (LB E.9, F.4).
+    /// A CPU is gone: drains its pcps, folds its deltas into their zones, NUMA events included, and
+    /// recomputes thresholds and, if the policy says so, the sizes of all pcps for the remaining
+    /// CPUs (LB E.9, F.4).
     pub fn cpu_dead(self, cpu: CpuId) {
         if !self.on.is_online(cpu) {
             return;

@@ -30,9 +30,9 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         }
     }
 
-    /// What becomes of it when huge pages are set up, after watermarks have been computed (LB C.1,
-    /// C.3): they may ask for more, up to a part of what is above the high watermarks; where they
-    /// are off the rule is applied again to what is above them.
+    /// Its change when huge pages are set up, after watermarks have been computed (LB C.1, C.3):
+    /// they may raise it, up to a part of the pages above the high watermarks; where they are off
+    /// the rule is applied again to these pages.
     pub(super) fn adjust_min_free(self) {
         let tunables = &self.on.tunables;
         if tunables.min_free_written().is_some() {

@@ -24,13 +24,13 @@ use crate::zone::background::Wanted;
 use crate::zone::state::RECLAIM_ACTIVE;
 use crate::zone::watermark::Watermark;
 
-/// How long the reclaimer naps before it sleeps for good: a tenth of a second.
+/// How long the reclaimer naps before it sleeps: a tenth of a second.
 pub const NAP_NS: u64 = 100_000_000;
 /// Below this priority pages are written even where the mode says no; while a boost is worked off
 /// the passes do not get harder than this (LB H.3).
 const PRIORITY_HARD: u32 = 10;
 
-/// What a platform does before the next step.
+/// The platform's action before the next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// The next step at once.
@@ -41,7 +41,7 @@ pub enum Next {
     Sleep,
 }
 
-/// A node's reclaimer between two steps. Its home keeps it.
+/// A node's reclaimer between two steps. The platform keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct BackgroundReclaimer {
     node: NodeId,
@@ -56,7 +56,7 @@ pub struct BackgroundReclaimer {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// About to look whether it may sleep, for this order and what is asked for besides.
+    /// About to test whether it may sleep, for this order and new requests.
     Check(Order),
     Napping(Order),
     Asleep,
@@ -69,7 +69,7 @@ struct Balance {
     /// The order asked for, and the order still cared for.
     asked: Order,
     order: Order,
-    /// Boosts seen at the start, by zone kind, and what of them is still to be reclaimed.
+    /// Boosts seen at the start, by zone kind, and the part still to be reclaimed.
     boosts: [u64; NR_ZONE_KINDS],
     boost_left: u64,
     priority: u32,
@@ -110,8 +110,8 @@ impl<P: Platform> NodeOps<'_, '_, P> {
         self.background().set_present(false);
     }
 
-    /// The node's reclaimer is gone without having stopped, as in a forked child, and with it
-    /// whoever reclaimed in the node or a zone of it. Takes no lock.
+    /// The node's reclaimer is gone without having stopped, as in a forked child, and so are other
+    /// threads that reclaimed in the node. Takes no lock.
     pub fn gone(self) {
         let limits = Limits::new(self.on);
         let (lowmem, factor) = (limits.watermark_lowmem(), self.on.tunables.scale_factor());
@@ -140,7 +140,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
                 self.begin_run(reclaimer);
             }
             Phase::Napping(order) if !record.is_asleep() => {
-                // Woken early: what it napped for is asked for again.
+                // Woken early: its request is repeated.
                 let highest = Some(reclaimer.highest);
                 record.request(Wanted { order, highest });
                 events.count_low_hit_quickly();
@@ -181,13 +181,13 @@ impl<P: Platform> NodeOps<'_, '_, P> {
         let highest = wanted.highest.unwrap_or(reclaimer.highest);
         let well = record.is_hopeless() || self.is_balanced(order.max(wanted.order), highest);
         if well {
-            // Whoever waits for pages finds them, or that there is no hope.
+            // Waiting requests find pages, or that none will come.
             self.on.platform.reclaim_progress(self.node);
         }
         well
     }
 
-    /// Takes what was asked for, and begins a run.
+    /// Takes the request and begins a run.
     fn begin_run(self, reclaimer: &mut BackgroundReclaimer) {
         let wanted = self.background().take();
         let highest = wanted.highest.unwrap_or(reclaimer.highest);
@@ -294,8 +294,8 @@ impl<P: Platform> NodeOps<'_, '_, P> {
                 zone.set_watermarks(&watermarks);
             }
         }
-        // Where it gave up the order, it sleeps although the order is asked for still; otherwise
-        // it looks at what came meanwhile.
+        // If it gave up on the order, it sleeps although the order is still requested; otherwise it
+        // tests new requests.
         let gave_up = run.order < run.asked;
         reclaimer.phase = Phase::Check(if gave_up { run.order } else { Order::ZERO });
     }

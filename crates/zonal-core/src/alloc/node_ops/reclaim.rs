@@ -23,7 +23,7 @@ impl<'a, P: Platform> NodeOps<'_, 'a, P> {
         (gfp, order, highest): (Gfp, Order, ZoneKind),
     ) -> NodeReclaim {
         let on = self.on;
-        // Nobody who could: then there is nothing to reclaim.
+        // No reclaimer: nothing to reclaim.
         let Some(reclaimer) = on.platform.reclaimer() else { return NodeReclaim::Full };
         let node = self.record();
         let (unit, record) = match on.reclaim.unit {
@@ -82,8 +82,8 @@ impl<'a, P: Platform> NodeOps<'_, 'a, P> {
 
     /// Counts what a pass came to, of which no more is believed than was freed since
     /// [`pages_freed`] said `before`: a platform that tells of progress where there is none would
-    /// keep the reclaimer, or a request, busy for ever. Whoever frees a page gives the background
-    /// reclaimer new hope.
+    /// keep the reclaimer, or a request, busy for ever. A free by any thread resets the background
+    /// reclaimer's failures.
     pub fn count_reclaimed(self, by: By, came: Shrunk, before: u64) -> Shrunk {
         let most = match came.freed() {
             0 => 0,
@@ -100,7 +100,7 @@ impl<'a, P: Platform> NodeOps<'_, 'a, P> {
     }
 }
 
-/// Pages freed so far by anybody, in all zones; for
+/// Pages freed so far by all threads, in all zones; for
 /// [`count_reclaimed`](NodeOps::count_reclaimed).
 pub fn pages_freed<P: Platform>(on: &Tables<'_, P>) -> u64 {
     let freed = |pcp: &Pcp| pcp.totals().pushed_pages + pcp.events.direct_freed.load(Relaxed);
@@ -114,7 +114,7 @@ pub fn reclaimable(zone: &Zone, reclaimer: &dyn Reclaimer) -> u64 {
     [held.inactive_file, held.active_file, held.anon].into_iter().fold(0, u64::saturating_add)
 }
 
-/// Pages of objects that a pass over the node may free, as far as anybody knows.
+/// Pages of objects that a pass over the node may free, as far as is known.
 pub fn slab_of(reclaimer: &dyn Reclaimer, unit: Unit, node: NodeId) -> u64 {
     let elsewhere = if node == NodeId(0) { 0 } else { reclaimer.anywhere() };
     reclaimer.holdings(unit).slab.saturating_add(elsewhere)

@@ -32,7 +32,8 @@ impl<P: Platform> NodeOps<'_, '_, P> {
         let wakes = match found {
             Found::Nobody => true,
             Found::Awake => false,
-            // Without compaction there is nobody else to wake for a node given up, or well already.
+            // Without compaction there is nothing to wake for a node that has given up or is
+            // balanced.
             Found::Asleep => {
                 let well = || {
                     self.is_balanced(order, highest)
@@ -57,13 +58,13 @@ impl<P: Platform> NodeOps<'_, '_, P> {
         if self.could_free() == 0 {
             return false;
         }
-        // A node given up gets one more try.
+        // A node that has given up gets one more try.
         record.set_failures(record.failures().min(FAILURES_MAX - 1));
         record.request(Wanted { order: Order::ZERO, highest: Some(highest) });
         record.wake()
     }
 
-    /// Pages of the node that somebody holds and could give up.
+    /// Pages of the node that consumers hold and could free.
     pub fn could_free(self) -> u64 {
         let held = |reclaimer: &dyn Reclaimer| {
             let held = reclaimer.holdings(Unit::Node(self.node));

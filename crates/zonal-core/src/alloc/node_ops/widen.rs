@@ -1,12 +1,12 @@
 //! Marks that stand further apart while a node is short again and again.
 //!
-//! Waking the background reclaimer costs the request that does it as long as the reclaimer then has
-//! its CPU, and a request between low and min lives on what is left until pages come. In Linux the
-//! distance between the watermarks is a part of the zone's size (LB C.2), whatever the rate at
-//! which pages go: 0.1 %, which two busy CPUs take from 256 MiB in a twentieth of a millisecond.
-//! Here the distance grows with the rate. A reclaimer that is woken soon after it has finished
-//! doubles it, up to `watermark.scale_factor_max` and an eighth of what could be free; one that may
-//! sleep takes it back.
+//! Waking the background reclaimer costs the waking request the time for which the reclaimer has
+//! its CPU, and requests between low and min live on the rest until pages come. In Linux the
+//! distance between the watermarks is a part of the zone's size (LB C.2), for any rate of
+//! allocation: 0.1 %, which two busy CPUs take from 256 MiB in a twentieth of a millisecond. Here
+//! the distance grows with the rate. A reclaimer that is woken soon after it has finished doubles
+//! it, up to `watermark.scale_factor_max` and an eighth of what could be free; one that may sleep
+//! takes it back.
 //!
 //! Min, which is what requests are refused by, and the sizes of per-CPU lists stay as they are.
 
@@ -39,8 +39,8 @@ impl<P: Platform> NodeOps<'_, '_, P> {
         wider
     }
 
-    /// The factor with which the distance is a part of what the node has free or could get back.
-    /// The rest of its memory is others', who give nothing up.
+    /// The factor of the distance, limited to a part of the pages that the node has free or could
+    /// reclaim. The rest of its memory is others', who give nothing up.
     fn worth_keeping(self) -> u32 {
         let zones = || self.zones(ZoneKind::Movable);
         let managed: u64 = zones().map(Zone::managed).sum();

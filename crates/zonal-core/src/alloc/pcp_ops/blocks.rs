@@ -2,10 +2,10 @@
 //! has gets them out of one that is on the CPU's list of that order, and who brings all of them
 //! back in a row gives the list a block again.
 //!
-//! Pages that were used one by one come off a list in any order, and stay in it: each is named by a
-//! slot, and the words of two that follow each other lie on two lines. A block's pages are in order
-//! whatever its memory was used for before. Nothing is split or merged in the buddy, and nobody
-//! takes a zone lock while the list has blocks.
+//! Pages that were used one by one come off a list in any order, and stay in that order: each has a
+//! slot, and the words of consecutive ones lie on different lines. A block's pages are always in
+//! order. Nothing is split or merged in the buddy, and no zone lock is taken while the list has
+//! blocks.
 
 use super::PcpOps;
 use super::run::Words;

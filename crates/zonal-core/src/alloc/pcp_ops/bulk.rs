@@ -109,7 +109,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         Ok(done)
     }
 
-    /// One block of a bulk free, by the way that decides what goes back to the zone.
+    /// One block of a bulk free, by the path that decides how much to drain.
     fn free_held(&mut self, list: usize, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let pcp = self.closed.pcp;
         let frame = self.ops.zone.frame(pfn);
@@ -169,8 +169,8 @@ fn list_run<P: Platform, T: PartialEq>(
     done
 }
 
-/// How many pages come one by one before a run is looked for again: few behind a run, twice as many
-/// each time that none was there.
+/// Pages handled one by one before the next search for a run: few after a run, twice as many after
+/// each search without one.
 fn after_runs(found: usize, singles: usize) -> usize {
     if found > 0 { RUN } else { 2 * singles }
 }

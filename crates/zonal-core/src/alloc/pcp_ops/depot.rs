@@ -16,7 +16,7 @@ const FILL_MAX: usize = 16;
 /// Most blocks that it takes out of the buddy.
 const TAKEN_MAX: usize = 64;
 
-/// Blocks out of the buddy that are nobody's yet: first frames and orders.
+/// Blocks out of the buddy without an owner yet: first frames and orders.
 struct Taken {
     blocks: [(u32, Order); TAKEN_MAX],
     count: usize,
@@ -118,8 +118,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let Some(magazine) = depot.take(ops.on.slots, list, record.block_pages) else { return 0 };
         let word = depot_word(record).0;
         let frames = magazine.frames();
-        // Their lines are in the cache of whoever left the magazine. Asked for one after the other
-        // they would come one after the other.
+        // Their lines are in the cache of the CPU that left the magazine. Asked for one after the
+        // other they would come one after the other.
         for slot in frames.iter().rev() {
             prefetch::for_write(ops.on.word(slot.load(Relaxed)));
         }
@@ -155,9 +155,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     }
 
     /// Fills an empty list and the depot with whole blocks of the buddy. The zone lock is held for
-    /// a few blocks; what they are split into is written without it. `wanted` blocks, and what
-    /// makes no whole magazine, go to the list, the rest is left for the group. Returns the list's
-    /// blocks; 0 where no depot is filled so, under pressure, and if there is nothing of the type.
+    /// a few blocks; their pieces are written without it. `wanted` blocks, and what makes no whole
+    /// magazine, go to the list, the rest is left for the group. Returns the list's blocks; 0 where
+    /// no depot is filled so, under pressure, and if there is nothing of the type.
     pub fn refill_whole(&mut self, (list, wanted): (usize, u32), want: Want) -> u32 {
         let ops = self.ops;
         let pcp = self.closed.pcp;
@@ -177,7 +177,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         // After the first of refills in a row as much again for the group as for the list.
         let again = u32::from(wanted > blocks);
         let whole = (wanted << bits << again).next_power_of_two().min(most.pages() as u32) >> bits;
-        // Room first: what has been taken must go somewhere.
+        // Reserve room first: taken blocks need a place.
         let mut magazines: [Option<Magazine<'_>>; FILL_MAX] = [const { None }; FILL_MAX];
         let mut room = 0;
         for magazine in magazines.iter_mut().take((whole.saturating_sub(wanted) / blocks) as usize)

@@ -11,8 +11,8 @@ use crate::types::{Order, PAGEBLOCK_ORDER};
 use crate::zone::state::LockedZone;
 
 impl<P: Platform> PcpOps<'_, '_, P> {
-    /// Pushes a block whose word says it is on this pcp, and drains what is too much.
-    /// `false`: the stack is full and could not be drained, nothing was done.
+    /// Pushes a block whose word says it is on this pcp, and drains the excess. `false`: the stack
+    /// is full and could not be drained, nothing was done.
     pub fn push_block(&mut self, list: usize, frame: u32, order: Order) -> bool {
         let ops = self.ops;
         let pcp = self.closed.pcp;
@@ -173,8 +173,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         self.drain_pages(pages, 0);
     }
 
-    /// LB E.9 `decay`; what the lists were granted beyond `high` goes back too. Returns whether
-    /// there is more to decay.
+    /// LB E.9 `decay`; returns the grant beyond `high` too. Returns whether there is more to decay.
     pub fn decay(&mut self) -> bool {
         let ops = self.ops;
         let pcp = self.closed.pcp;

@@ -33,7 +33,7 @@ pub(super) struct PcpOps<'s, 'a, P: Platform> {
 }
 
 impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
-    /// Closes a pcp of the zone, unless somebody else has it closed or the platform cannot fence.
+    /// Closes a pcp of the zone, unless another thread has it closed or the platform cannot fence.
     #[inline]
     pub fn try_close(ops: ZoneOps<'s, 'a, P>, pcp: &'a Pcp) -> Option<Self> {
         let _masked = Masked::new(&ops.on.platform);
@@ -41,7 +41,7 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
         Some(PcpOps { ops, closed, _masked })
     }
 
-    /// The same, waiting while somebody else has it closed. `None` only if the platform cannot
+    /// The same, waiting while another thread has it closed. `None` only if the platform cannot
     /// fence.
     pub fn close(ops: ZoneOps<'s, 'a, P>, pcp: &'a Pcp) -> Option<Self> {
         let _masked = Masked::new(&ops.on.platform);

@@ -23,11 +23,11 @@ pub struct Words<'a> {
     start_pfn: u64,
     /// Word of a page on the list.
     cached: u64,
-    /// Word of a page from the list, in somebody's hands.
+    /// Word of a page from the list, once allocated.
     allocated: u64,
 }
 
-/// What is `i` places behind `first` in a run.
+/// The frame `i` places after `first` in a run.
 #[inline(always)]
 fn behind<const UP: bool>(first: usize, i: usize) -> usize {
     if UP { first.wrapping_add(i) } else { first.wrapping_sub(i) }
@@ -141,8 +141,8 @@ impl<'a> Words<'a> {
         done
     }
 
-    /// Takes pages from the front back and names them in `slots`, up to one that nobody holds or
-    /// that is not `ours`. How many.
+    /// Takes back pages from the front and writes them to `slots`, up to one that is not allocated
+    /// or not `ours`. How many.
     #[inline(never)]
     pub fn put_singles<T>(
         self,
@@ -178,7 +178,7 @@ impl<'a> Words<'a> {
         let mut done = 0;
         let (_, runs) = slots.as_rchunks::<RUN>();
         for (slots, pages) in runs.iter().rev().zip(pages.as_chunks_mut::<RUN>().0) {
-            // The hottest first: what goes up in `pages` goes down in the slots.
+            // Hottest first: `pages` and slots run in opposite directions.
             let coldest = slots[0].load(Relaxed);
             let first = self.at_slot(&slots[RUN - 1]);
             if !are_row(slots, coldest, !UP)

@@ -19,10 +19,10 @@ const NO_PROGRESS_NS: u64 = 1_000_000_000;
 const THROTTLE_NS: u64 = 1_000_000_000;
 /// The same in waits, for platforms whose clock stands still.
 const THROTTLE_WAITS_MAX: u32 = 64;
-/// Direct reclaims of one request, whatever they free: others may take all of it each time.
+/// Most direct reclaims of one request: others may take all freed pages each time.
 const DIRECT_MAX: u32 = 1 << 12;
 impl<P: Platform> Search<'_, '_, P> {
-    /// Whether the request may reclaim, and there is somebody who can.
+    /// Whether the request may reclaim and the platform can.
     pub fn may_reclaim_directly(&self) -> bool {
         let idle = |reclaimer: &dyn Reclaimer| !reclaimer.is_reclaiming();
         self.gfp.contains(Gfp::DIRECT_RECLAIM) && self.on.platform.reclaimer().is_some_and(idle)
@@ -75,7 +75,7 @@ impl<P: Platform> Search<'_, '_, P> {
             return;
         };
         let node = self.node_ops(zone.node);
-        // Nobody to wait for, or nothing that waiting is for.
+        // No reclaimer to wait for, or waiting is pointless.
         if !node.background().is_present() || node.allows(reclaimer) {
             return;
         }
@@ -161,7 +161,7 @@ impl<P: Platform> Search<'_, '_, P> {
         })
     }
 
-    /// Whether some zone would have room if all that it could give up were free (LB D.5,
+    /// Whether some zone would have room if all reclaimable pages were free (LB D.5,
     /// `should_reclaim_retry`).
     fn may_help(&self, flags: AllocFlags, reclaimer: &dyn Reclaimer) -> bool {
         self.allowed().any(|zone| {

@@ -68,8 +68,8 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         reclaimed.or_else(|| self.drain_and_retry(flags, &mut scan))
     }
 
-    /// Nothing is left to reclaim or to drain: the platform may know of something (LB D.5
-    /// `may_oom`), and a request that must not fail waits for others.
+    /// Nothing is left to reclaim or to drain: call the platform's last resort (LB D.5 `may_oom`);
+    /// a request that must not fail waits for others.
     fn last_resort(&self, flags: AllocFlags) -> Option<Pfn> {
         if !self.gfp.contains(Gfp::DIRECT_RECLAIM) || self.is_reclaiming() {
             return None;
@@ -77,7 +77,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         let kept = AllocFlags::from_bits(flags.bits() & AllocFlags::KSWAPD.bits());
         let look = Search { gfp: self.gfp.without(Gfp::DIRECT_RECLAIM), ..*self };
         for _ in 0..ROUNDS_MAX {
-            // Somebody else may have got help since.
+            // Another request's last resort may have helped since.
             if let Some(pfn) = look.scan(AllocFlags::WMARK_HIGH | kept) {
                 return Some(pfn);
             }
@@ -177,9 +177,9 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         self.allowed().map(of_zone).sum()
     }
 
-    /// Whether some zone would have room with all that waits on its pcps or is on its way there,
-    /// and without the boost. Looks at counters alone: emptying a pcp interrupts its CPU, which
-    /// is for a request that can win by it.
+    /// Whether some zone would have room with all pages on its pcps or moving there, and without
+    /// the boost. Looks at counters alone: emptying a pcp interrupts its CPU, which is for a
+    /// request that can win by it.
     pub fn draining_may_help(&self, flags: AllocFlags) -> bool {
         self.allowed().any(|zone| {
             let ops = self.zone_ops(zone);
@@ -222,9 +222,9 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     }
 
     /// Pages that were allocated and freed in the request's zones so far, and batches that came to
-    /// depots and left them. While it stands still and the pcps are empty, what the walk saw of
-    /// one zone is still true when it has seen the last; otherwise a block may have been freed
-    /// behind its back for one that was taken before it.
+    /// depots and left them. While it stands still and the pcps are empty, what the walk saw of one
+    /// zone is still true when it has seen the last; otherwise a block may have been freed in a
+    /// zone already tested, and one taken ahead of the walk.
     fn activity(&self) -> u64 {
         let of_pcp = |pcp: &Pcp| {
             let totals = pcp.totals();
@@ -264,7 +264,7 @@ pub fn slow_flags(gfp: Gfp, order: Order) -> AllocFlags {
     flags
 }
 
-/// LB D.5, "reserve flags": what the request may do besides.
+/// LB D.5, "reserve flags": the request's additional rights.
 pub fn reserve_flags(gfp: Gfp, is_reclaiming: bool) -> Option<AllocFlags> {
     let memalloc = gfp.contains(Gfp::MEMALLOC) || is_reclaiming;
     let ignores_watermarks = memalloc && !gfp.contains(Gfp::NOMEMALLOC);

@@ -1,7 +1,8 @@
-//! One walk over a zonelist (LB D.4), and what it asks of each zone.
+//! One walk over a zonelist (LB D.4), and its tests of each zone.
 //!
 //! Allocation takes blocks ([`Take`](super::scan::Take)); [`explain`](crate::alloc::explain)
-//! follows the same walk and only notes it, so that what it tells cannot differ from what is done.
+//! follows the same walk and only records it, so that an explanation cannot differ from the real
+//! walk.
 
 use super::{Search, watermark_of};
 use crate::alloc::cpu_ops::CpuOps;
@@ -31,7 +32,7 @@ struct Standing {
     below_high: bool,
 }
 
-/// What a walk knows of the dirty pages of the node it asked about last.
+/// A walk's memory of the last node's dirty pages.
 pub type Dirty = Option<(NodeId, bool)>;
 
 /// A step of a walk.
@@ -54,7 +55,7 @@ pub enum Seen<'a> {
 
 /// Who walks.
 pub trait Visit<'a, P: Platform> {
-    /// What the walk is after.
+    /// The goal of the walk.
     type Block;
     /// The walk decides as any other and changes nothing: what node reclaim and memory to come
     /// would give counts as nothing.
@@ -166,7 +167,7 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
         self.search.node_ops(zone.node).reclaim(zone, (gfp, order, highest))
     }
 
-    /// Steps d and e: the zone is below its watermark; its node may have something to give up.
+    /// Steps d and e: the zone is below its watermark; node reclaim may help.
     #[cold]
     pub fn node_reclaim_makes_room<V: Visit<'a, P>>(&self, visit: &mut V, zone: &'a Zone) -> bool {
         let made = |outcome| matches!(outcome, NodeReclaim::Some | NodeReclaim::Success);

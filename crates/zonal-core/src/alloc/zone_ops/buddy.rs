@@ -19,7 +19,7 @@ use crate::zone::state::{BOOSTED, LockedZone};
 pub(in crate::alloc) const MOVING: PcpId = PcpId { cpu: CpuId(CPUS_MAX as u32), rank: 0 };
 
 impl Want {
-    /// What the buddy is asked for.
+    /// A request to the buddy.
     pub fn of_buddy(self) -> TakeRequest {
         let nofragment = self.flags.contains(AllocFlags::NOFRAGMENT);
         TakeRequest { order: self.order, mt: self.mt, nofragment }
@@ -113,7 +113,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         let zone = self.zone.id;
         match held.state() {
             PageState::Allocated { order: actual, mt, .. } if actual == order => {
-                // The word between the owner's hands and a list: held by nobody's CPU.
+                // The word of a block between its owner and a list: names no CPU.
                 let moving = PageWord::cached(order, mt, MOVING).0;
                 // AcqRel, Acquire on failure: pairs with the exchange of a racing free.
                 match word.compare_exchange(held.0, moving, AcqRel, Acquire) {
@@ -150,8 +150,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         }
     }
 
-    /// Takes a free block out of the buddy, whatever the watermarks say, for a moment in which
-    /// nobody may see it. `None` if there is none of this order.
+    /// Takes a free block out of the buddy, ignoring watermarks, while no request may see it.
+    /// `None` without a block of this order.
     pub fn isolate_block(self, order: Order) -> Option<Pfn> {
         let mut locked = self.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
@@ -182,7 +182,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         self.on.events.isolated.fetch_sub(1, Relaxed);
     }
 
-    /// Whether most of what is free lies in blocks of at least this order.
+    /// Whether most free pages lie in blocks of at least this order.
     pub fn is_mostly_whole(self, order: Order) -> bool {
         let locked = self.lock();
         let blocks = (order.get()..=Order::MAX.get()).filter_map(Order::new);
@@ -207,8 +207,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     }
 
     /// The zone has failed a request of this order: brings whole sections of its memory to come
-    /// online until the block can be among them. Returns whether it grew, which it may have done
-    /// by somebody else.
+    /// online until the block can be among them. Returns whether it grew, perhaps by another
+    /// thread.
     #[inline]
     pub fn grew(self, order: Order) -> bool {
         self.on.is_growing() && self.grow_for(order)
@@ -221,7 +221,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             return false;
         }
         let before = zone.managed();
-        // Claimed and freed in one hold of the lock: nobody can see the pages missing.
+        // Claimed and freed in one hold of the lock: no reader can see the pages missing.
         let mut locked = self.lock();
         if zone.managed() > before {
             return true;

@@ -27,9 +27,8 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         depot.exists().then_some(depot)
     }
 
-    /// What the tuning of a pcp goes by. A small `scale_max` is for pcps with a depot behind
-    /// them; under pressure there is none, and pages that go to the buddy in large chunks take its
-    /// lock less often.
+    /// Parameters of a pcp's tuning. A small `scale_max` is for pcps with a depot; under pressure
+    /// lists bypass it, and larger chunks take the zone lock less often.
     pub fn params(self, pcp: &Pcp) -> PcpParams {
         let mut params = pcp.params(&self.on.fixed());
         if self.zone.has(PRESSED) && self.depot(pcp).is_some() {
@@ -71,9 +70,9 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         self.depots().map(|(cpu, depot)| self.empty(cpu, depot, u32::MAX)).sum()
     }
 
-    /// The part of a refresh that is about the depot in a CPU's pcp: what nobody needed since the
-    /// last one goes to the buddy, under pressure all. The depot of a CPU that is gone is looked
-    /// after by the others. Returns whether there was anything.
+    /// The depot's part of a refresh: pages not needed since the last one go to the buddy, under
+    /// pressure all. The depot of a CPU that is gone is looked after by the others. Returns whether
+    /// there was anything.
     pub fn refresh_depot(self, cpu: CpuId) -> bool {
         let group = self.pcp(cpu).depot_cpu;
         let Some(depot) = self.depot(self.pcp(cpu)) else { return false };
@@ -86,7 +85,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         true
     }
 
-    /// Moves magazines to the buddy until at least `pages` pages are there or the depot is empty.
+    /// Moves magazines to the buddy until at least `pages` pages have moved or the depot is empty.
     /// Large blocks first. Returns the pages moved.
     fn empty(self, cpu: CpuId, depot: &'a Depot, pages: u32) -> u64 {
         let mut moved = 0;

@@ -70,8 +70,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         })
     }
 
-    /// The zone's part of the machine's events: what was folded. Where readers fold, and with the
-    /// exact storage, that is everything.
+    /// The zone's folded part of the machine's events. Where readers fold, and with the exact
+    /// storage, that is everything.
     pub fn folded_numa_events(self) -> NumaCounts {
         let policy = self.on.policy().numa;
         if !policy.records() {
@@ -91,7 +91,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         }
     }
 
-    /// The exact storage: what the pcps have counted since they were made.
+    /// The exact storage: the pcps' counts since they were made.
     pub fn derived_events(self) -> NumaCounts {
         let of_cpu = |cpu: CpuId| {
             let pcps = || self.on.pcps(self.zone.id, cpu);

@@ -19,7 +19,7 @@ struct Cpu {
     begun: usize,
 }
 
-/// Where an update stands, with what it holds in registers.
+/// Progress of an update, with its registers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
     Start,
@@ -85,8 +85,7 @@ fn step(how: Update, threshold: i8, cpu: &mut Cpu, at: Step) -> Option<Step> {
     }
 }
 
-/// Every sum that `updates` increments can lead to, less what it should be, with at most `depth` of
-/// them inside one another.
+/// Every error that `updates` increments can produce, with at most `depth` of them nested.
 fn errors(how: Update, threshold: i8, start: i8, updates: usize, depth: usize) -> BTreeSet<i64> {
     let first = Cpu { diff: start, shared: 0, running: Vec::new(), begun: 0 };
     let mut seen = HashSet::from([first.clone()]);

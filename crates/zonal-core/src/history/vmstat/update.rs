@@ -1,6 +1,6 @@
 //! How deltas were updated before 2.6.38, and how patches of 2007 would have (LB F.3, F.5).
 //!
-//! What each way loses to interrupts is in `races.rs` beside this file.
+//! `races.rs` has what each variant loses to interrupts.
 
 use crate::platform::Instruction;
 use crate::vmstat::threshold::{Overstep, fold_plain};
@@ -103,8 +103,8 @@ mod tests {
     use crate::vmstat::threshold::fold_cmpxchg;
     use crate::vmstat::update::{Change, Form, Updated, update};
 
-    /// Runs `steps` steps from 0: for each fold, the step's number and what it folded, and the
-    /// delta it left.
+    /// Runs `steps` steps from 0: for each fold, the step's number, the folded value and the
+    /// remaining delta.
     fn folds(steps: usize, step: impl Fn(i64) -> (i64, i64)) -> Vec<(usize, i64, i64)> {
         let mut diff = 0;
         let mut seen = vec![];

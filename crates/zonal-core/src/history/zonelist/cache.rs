@@ -9,7 +9,7 @@
 
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 
-/// Positions a list can have: as many as an allocator has zones.
+/// Most positions of a list: the number of an allocator's zones.
 pub const POSITIONS_MAX: usize = 1 << 12;
 /// How long a position stays full, in nanoseconds.
 const ZAP_AFTER_NS: u64 = 1_000_000_000;
@@ -31,7 +31,7 @@ struct CacheEvents {
     reconsiders: AtomicU64,
 }
 
-/// What a zonelist cache was told, and what came of it.
+/// Counters of a zonelist cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStats {
     /// Positions that became full.
@@ -96,7 +96,7 @@ impl ZonelistCache {
         }
     }
 
-    /// No position is full; the second begins anew.
+    /// Clears all positions and restarts the second.
     pub fn clear(&self, now_ns: u64) {
         self.full.iter().for_each(|word| word.store(0, Relaxed));
         self.zapped_ns.store(now_ns, Relaxed);

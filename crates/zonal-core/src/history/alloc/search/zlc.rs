@@ -19,11 +19,11 @@ use crate::reclaim::NodeReclaim;
 use crate::zone::state::Zone;
 use crate::zonelist::cache::ZonelistCache;
 
-/// What a walk makes of a zone.
+/// A walk's decision about a zone.
 enum Verdict {
     /// It may spare the block.
     Take,
-    /// It is full: the cache is told.
+    /// Full: record it in the cache.
     Full,
     /// It is passed.
     Next,
@@ -45,7 +45,7 @@ impl Use<'_> {
         !self.active || self.cache.is_none_or(|cache| cache.worth(position))
     }
 
-    /// The cache to tell of a full position, if it is to be told.
+    /// The cache in which to record a full position, if any.
     fn told(&self) -> Option<&ZonelistCache> {
         self.cache.filter(|_| self.active || self.mark == CacheMark::Always)
     }
@@ -85,7 +85,7 @@ pub fn rounds<'a, P: Platform, V: Visit<'a, P>>(
     }
 }
 
-/// One zone up to 3.0 (LB G.5): the cache comes into use behind the first zone looked at.
+/// One zone up to 3.0 (LB G.5): the cache comes into use after the first zone looked at.
 pub fn original<'a, P: Platform, V: Visit<'a, P>>(
     walk: &Walk<'_, '_, 'a, P>,
     visit: &mut V,
@@ -143,7 +143,7 @@ fn judge_short<'a, P: Platform, V: Visit<'a, P>>(
         return Verdict::Next;
     }
     match walk.reclaim(visit, zone) {
-        // Nothing was scanned, so nothing is known.
+        // Nothing was scanned, so the zone's state is unknown.
         NodeReclaim::NoScan | NodeReclaim::Full => Verdict::Next,
         NodeReclaim::Some | NodeReclaim::Success => judge_reclaimed(walk, zone),
     }
