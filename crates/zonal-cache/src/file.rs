@@ -27,7 +27,7 @@ pub struct File {
     pub index: Index,
     /// Length in bytes, unwritten data included.
     pub len: AtomicU64,
-    /// Shared by whoever uses `len` and pages below it; exclusive while the file is cut.
+    /// Shared by users of `len` and pages below it; exclusive while the file is cut.
     pub resize: RwLock<()>,
     /// Handles of the program. Changed with the list of files locked.
     pub handles: AtomicU32,

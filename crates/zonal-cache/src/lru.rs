@@ -210,7 +210,7 @@ impl ZoneLru {
         self.distance(then) <= self.active.load(Relaxed)
     }
 
-    /// Walks both lists (LRU-1, LRU-2). Call it while nobody uses the cache.
+    /// Walks both lists (LRU-1, LRU-2). Call it while the cache is idle.
     pub fn validate(&self, frames: &Frames) -> Result<(), String> {
         let lists = self.lock();
         for (list, active) in [(&lists.inactive, false), (&lists.active, true)] {

@@ -3,7 +3,7 @@
 //! ```text
 //!   window 1            window 2                     window 3
 //!   [ r r | a a ]       [ A a a a a a a a ]          [ A ...
-//!     │     └ marker      └ marker: whoever reads it starts window 3
+//!     │     └ marker      └ marker: reading it starts window 3
 //!     └ pages asked for, read at once with the rest of the window
 //! ```
 //! A miss that continues what was read last begins a window of twice the pages asked for, at least

@@ -27,7 +27,7 @@ const TRIES_CLOSE: u64 = 64;
 pub struct Evidence {
     /// Its kind.
     pub kind: ZoneKind,
-    /// The marks that are printed, without the boost; kernels before 6.12 leave out the last.
+    /// The printed watermarks, without the boost; kernels before 6.12 leave out the last.
     pub watermarks: [Option<u64>; 4],
     /// Sizes that it can have had: first and last.
     pub sizes: (u64, u64),
@@ -91,7 +91,7 @@ impl Rules {
 
     /// Sizes from which all printed marks follow, as near to the upper ends as can be.
     pub fn solve(&self, zones: &[Evidence]) -> Option<Vec<u64>> {
-        // Marks that contradict each other follow from nothing; that is told without a search.
+        // Contradictory watermarks follow from no sizes, which needs no search.
         if !zones.iter().all(|zone| self.is_of_some_size(zone)) {
             return None;
         }
@@ -189,8 +189,8 @@ impl Rules {
         if best.0 <= 1 { best.1 } else { zone.watermarks }
     }
 
-    /// The marks of a zone whose share of the minimum is `share` pages and whose gap is `gap`, if a
-    /// size gives that.
+    /// The watermarks of a zone whose share of the minimum is `share` pages and whose gap is `gap`,
+    /// if a size gives that.
     fn with(&self, zone: &Evidence, share: u64, gap: u64) -> Option<[u64; 4]> {
         // A zone that is all there is has the whole minimum as its share.
         let alone = Rules { min_free_kbytes: u32::try_from(share.checked_mul(4)?).ok()?, ..*self };
@@ -284,7 +284,7 @@ mod tests {
     const RULES: Rules =
         Rules { min_free_kbytes: 67_584, scale_factor: 10, movable: MovableMin::Capped };
 
-    /// The marks of zones of these sizes, with upper ends `spare` above them.
+    /// The watermarks of zones of these sizes, with upper ends `spare` above them.
     fn evidence(rules: &Rules, sizes: &[u64], spare: u64) -> Vec<Evidence> {
         let kinds = [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal];
         let sum = sizes.iter().sum();

@@ -16,7 +16,7 @@ use zonal_core::vmstat::numa::NumaDeltas;
 use zonal_core::zone::state::Zone;
 use zonal_core::zonelist::Node;
 
-/// One CPU that is never interrupted: it waits for nobody.
+/// One CPU that is never interrupted: it never waits.
 struct OneCpu;
 
 impl Wait for OneCpu {

@@ -414,7 +414,7 @@ impl<'a> Frames<'a> {
     /// Tags every pageblock of the zone, before it is seeded.
     pub fn fill_pageblock_types(&self, mt: Migratetype) {
         for byte in self.blocks {
-            byte.store(mt as u8, Relaxed); // Relaxed: nobody else sees the zone yet.
+            byte.store(mt as u8, Relaxed); // Relaxed: the zone is not shared yet.
         }
     }
 

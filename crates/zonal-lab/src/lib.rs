@@ -1,7 +1,7 @@
 //! The lab: a machine of any size in virtual time, around the same core that hands out real memory.
 //!
 //! ```text
-//!  machine (TOML) ─► home: virtual CPUs, clock ◄── cost hooks ── zonal-core, unchanged
+//!  machine (TOML) ─► platform: virtual CPUs, clock ◄── cost hooks ── zonal-core, unchanged
 //!  policy, seed   ─► sim:  the CPU that is behind makes the next call of its workload
 //!                      └──► outcome ─► experiment: published | simulated | error ─► report
 //! ```

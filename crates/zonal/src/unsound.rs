@@ -158,7 +158,7 @@
 //! let zones: &[zonal::ZoneId] = pool.view().nodes().next().unwrap().zonelist(false);
 //! assert_eq!(zones.len(), pool.view().zones().len());
 //! let page = pool.alloc_pages(zonal::Order::ZERO, zonal::Gfp::KERNEL).unwrap();
-//! // SAFETY: (1) the page was handed out here, and nobody uses it.
+//! // SAFETY: (1) the page was handed out here, and is not in use.
 //! let mut page = unsafe { zonal::Pages::from_raw(&pool, page, zonal::Order::ZERO) };
 //! page[0] = 1;
 //! let bytes: &[u8] = &page;

@@ -229,7 +229,7 @@ impl<'p> ZoneView<'p> {
     pub fn managed(self) -> u64 {
         self.zone.managed()
     }
-    /// The marks in force.
+    /// The watermarks in force.
     pub fn watermarks(self) -> Watermarks {
         self.zone.watermarks()
     }

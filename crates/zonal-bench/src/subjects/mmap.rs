@@ -26,7 +26,7 @@ unsafe impl Subject for Mmap {
     #[inline]
     unsafe fn free(&self, block: *mut u8, order: u32) {
         // SAFETY: (1) the caller passes a block of `alloc` with its order, so this is the whole
-        // mapping. (2) nobody uses it any more. It cannot fail for such a mapping.
+        // mapping. (2) it is no longer in use. It cannot fail for such a mapping.
         let _ = unsafe { munmap(block.cast(), block_bytes(order)) };
     }
 }

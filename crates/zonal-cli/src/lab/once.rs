@@ -53,7 +53,7 @@ pub fn run(args: &OnceArgs) -> anyhow::Result<Verdict> {
     if calls == 0.0 {
         output::note(
             "no call in the time measured; expected a longer --warm-us or --run-us, or a workload \
-             that has something to do on so many CPUs",
+             that has work for this number of CPUs",
         );
     }
     if args.json {

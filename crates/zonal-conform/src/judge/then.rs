@@ -83,7 +83,7 @@ fn evidence(
             |watermark: &Option<Number>| watermark.map(|m| m.value.saturating_sub(zone.boost));
         let watermarks = zone.watermarks.each_ref().map(stored);
         let mut evidence = Evidence { kind: zone.kind, watermarks, sizes };
-        // The marks of an empty zone follow from nothing.
+        // The watermarks of an empty zone follow from no sizes.
         evidence.watermarks = if most > 0 { rules.repaired(&evidence) } else { [None; 4] };
         zones.push(evidence);
     }

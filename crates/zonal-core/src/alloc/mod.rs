@@ -486,8 +486,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// The platform's clock says that the reclaimer slept long: wakes it if its node is below the
-    /// high mark and somebody holds pages to give up. Linux waits for the next request that finds
-    /// the node low; a pool reclaims once a burst has ended. Returns whether it was woken.
+    /// high watermark and consumers hold pages. Linux waits for the next request that finds the
+    /// node low; a pool reclaims once a burst has ended. Returns whether it was woken.
     pub fn background_check(&self, node: NodeId) -> bool {
         self.node_ops(node).check()
     }

@@ -20,7 +20,7 @@ const RECLAIM_DISTANCE: u8 = 30;
 const RECLAIM_DISTANCE_2_6: u8 = 20;
 
 impl Policy {
-    /// Linux 5.4 before per-CPU lists were sized anew behind deferred memory (LB E.11).
+    /// Linux 5.4 before per-CPU lists were resized after deferred memory (LB E.11).
     pub const LINUX_5_4: Policy = Policy {
         name: "linux-5.4",
         pcp: PcpPolicy::LINUX_5_4,

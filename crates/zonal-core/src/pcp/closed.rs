@@ -84,7 +84,7 @@ impl Sink<'_> {
 }
 
 impl Pcp {
-    /// Closes the pcp, or returns `None` if somebody else has it closed, or the platform cannot
+    /// Closes the pcp, or returns `None` if another thread has it closed, or the platform cannot
     /// fence.
     #[inline]
     pub fn try_close<'a, P: Platform>(
@@ -158,7 +158,7 @@ impl Pcp {
         }
     }
 
-    /// Closes the pcp, waiting while somebody else has it closed. `None` only if the platform
+    /// Closes the pcp, waiting while another thread has it closed. `None` only if the platform
     /// cannot fence the CPU.
     pub fn close<'a, P: Platform>(
         &'a self,

@@ -1,10 +1,10 @@
 //! Where a platform's fast path finds the fields of a pcp and of a list's record, in bytes.
 //!
 //! This is all that the core says of its records' insides. The fields themselves are private: a
-//! home that runs a fast path owns the memory that the records lie in
-//! ([`Metadata`](crate::machine::Metadata)), and answers for what it reads and writes there by
-//! `unsafe` code of its own; what it may is said in [`state`](super::state) (PCP-1 to PCP-6). Code
-//! that has a reference to a pcp cannot change what a fast path follows.
+//! platform that runs a fast path owns the memory of the records
+//! ([`Metadata`](crate::machine::Metadata)), and reads and writes it by its own `unsafe` code,
+//! within the limits of [`state`](super::state) (PCP-1 to PCP-6). Code that has a reference to a
+//! pcp cannot change what a fast path follows.
 
 use core::mem::offset_of;
 

@@ -19,9 +19,9 @@
 //! word without the bit and opens the gate.
 //!
 //! Why that is enough: after the fence, sequences that began earlier have committed or will start
-//! again, and sequences that begin later read a word with `slow` in it. Nobody but a committing
-//! section clears the bit, so if it is set after the fence, it stays set. Limits are read behind
-//! the word, so a sequence that sees the reopened word sees the limits stored before it.
+//! again, and sequences that begin later read a word with `slow` in it. Only a committing sequence
+//! clears the bit, so if it is set after the fence, it stays set. Limits are read after the word,
+//! so a sequence that sees the reopened word sees the limits stored before it.
 //!
 //! A platform that can fence no longer says so by `ends_sequences`. Each pcp that is then closed,
 //! by whatever fence still holds, is **sealed**: `slow` stays set when it opens, so nothing needs

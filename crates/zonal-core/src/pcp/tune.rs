@@ -91,7 +91,7 @@ pub struct Pressure {
 /// Pages to give back to the zone. Whole blocks are freed, so the last may exceed `pages`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BulkFree {
-    /// At least so many base pages, and at most `count` of them. 0 where `high` is just a chunk.
+    /// Least number of base pages, at most `count`. 0 where `high` is one batch.
     pub pages: u32,
     /// A stream of large frees forced it, not a full list.
     pub forced: bool,

@@ -172,8 +172,8 @@ impl Policy {
         ..Policy::LINUX_6_18
     };
 
-    /// [`LINUX_6_6`](Self::LINUX_6_6) with the first so many steps of the tuning of 2023 (LB E.10),
-    /// from 1 to 9.
+    /// [`LINUX_6_6`](Self::LINUX_6_6) with the first steps of the tuning of 2023 (LB E.10), from 1
+    /// to 9.
     const fn patched(name: &'static str, tuning: Tuning) -> Policy {
         let base = Policy::LINUX_6_6;
         let size = if tuning.has(Tuning::Level6) {

@@ -5,7 +5,7 @@
 //!                          └──► fold: shared counters    lines that others read
 //! ```
 //! [`update`] is the arithmetic, [`change`] the same on atomics, with the steps that a simulated
-//! home charges for. In this library no interrupt comes between the steps of an update, so the
+//! platform charges for. In this library no interrupt comes between the steps of an update, so the
 //! variants differ in what they fold and in what they cost; what each loses to interrupts in a
 //! kernel is shown in `history/vmstat/races.rs`.
 //!

@@ -93,7 +93,7 @@ pub struct Zone {
     pub(crate) update: Update,
     pub(crate) reclaim: ReclaimRecord,
     pub(crate) deferred: Deferred,
-    /// Base pages whose words say "on a list" though they are on none (ZONE-5): at most so many.
+    /// Base pages whose words say "on a list" though they are on none (ZONE-5): an upper bound.
     strays: AtomicU64,
     counters: Counters,
     /// Limit of the zone's lists and depots.

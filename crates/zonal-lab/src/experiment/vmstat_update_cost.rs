@@ -66,7 +66,7 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     Ok(Table {
         cells,
         notes: vec![
-            "one CPU calls 10,000 times and nobody else runs; nothing here is random, so every \
+            "one CPU calls 10,000 times and no other runs; nothing here is random, so every \
              seed gives the same figures"
                 .into(),
             "the last two rows were never published".into(),

@@ -144,7 +144,7 @@ fn run(
         notes: vec![
             format!(
                 "a page of the model is {SCALE} pages of the machine: memory, files, requests and \
-                 the disk's speed are so many times smaller, times, files and seeks are not; \
+                 the disk's speed are that many times smaller, times, files and seeks are not; \
                  counts of pages are multiplied by {SCALE}"
             ),
             "the first column sets sizes of the machine, the disk and the load where it says \

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  socket ── cores ── threads (share L1 and L2)       cpu = thread * cores + core, as Linux counts
-//!     │       └── so many share a last-level cache
+//!     │       └── those that share a last-level cache
 //!     └── nodes: cores and memory; a node may also span all sockets
 //! ```
 //! | module | holds |

@@ -13,8 +13,8 @@ use crate::cost::kernel::{FAULT_NS, UNMAP_NS, WRITE_PAGE_NS};
 const MAP_BLOCK_PAGES: u64 = 1024;
 
 impl CacheMachine<'_, '_> {
-    /// A new file, with a name and an inode; the file system writes so many pages of the machine
-    /// besides its data.
+    /// A new file, with a name and an inode, and the pages that the file system writes besides its
+    /// data.
     pub fn create(&mut self, extra: u64) -> u32 {
         let platform = self.allocator.platform();
         let file = platform.model().create(extra);

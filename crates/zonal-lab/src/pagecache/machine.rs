@@ -213,10 +213,10 @@ impl<'w, 'a> CacheMachine<'w, 'a> {
     }
 
     pub(super) fn give(&self, block: Pfn, order: Order) {
-        self.allocator.free(block, order).expect("the world frees what it was given");
+        self.allocator.free(block, order).expect("the machine frees its own block");
     }
 
-    /// Whether so many pages are dirty that the load's threads, which dirty equal parts, wait.
+    /// Whether too many pages are dirty, so that the load's threads, which dirty equal parts, wait.
     fn is_throttled(&self, model: &Model) -> bool {
         let own = DIRTY_TASK_PERMILLE / self.writers.max(1);
         model.dirty + model.writeback() > self.may_be_dirty(model, DIRTY_PERMILLE - own)

@@ -1,7 +1,7 @@
 //! A page cache and a disk around the unchanged core, in virtual time.
 //!
 //! ```text
-//!  load (threads on node 0's CPUs) ── write, read, fault, delete ──► world ── alloc ──► zonal-core
+//!  load (threads on node 0's CPUs) ── write, read, fault, delete ──► machine ── alloc ──► zonal-core
 //!                                                                   │                    │ passes
 //!  flusher ── writes what is dirty ──► disk ── interrupts           └─ model ◄── home ◄──┘
 //!  a background reclaimer for each node ── background_step ─────────────────────────────►

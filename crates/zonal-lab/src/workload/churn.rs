@@ -10,7 +10,7 @@ use crate::sim::{Program, Turn};
 
 pub(super) const KIND: Kind = Kind {
     name: "churn",
-    about: "every CPU holds at most so many blocks; each call frees one, or allocates and writes \
+    about: "every CPU holds at most `hold` blocks; each call frees one, or allocates and writes \
             one, at random",
     params: &[
         Param {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  events of the recording ──► ops: alloc or free of a block, by time
-//!                               └─ a copy: so many CPUs, which take the ops of the recorded ones
+//!                               └─ a copy: CPUs that play the operations of the recorded ones
 //! ```
 //! Blocks that are freed without having been allocated were in use before: each copy holds them
 //! from the beginning. Between its calls a CPU is idle, for as long as it did something else then;

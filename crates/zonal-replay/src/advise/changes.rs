@@ -156,7 +156,7 @@ fn marks(settings: &Settings) -> Vec<Change> {
     if let Some(now) = settings.min_free_kbytes.filter(|now| *now >= 4) {
         for value in [now / 2, now * 2, now * 4] {
             let about = "moves all watermarks, and with them the least size of the lists; a higher \
-                         reserve is memory that nobody can use";
+                         reserve is memory that no request can use";
             all.push(sysctl_change("min_free_kbytes", Sysctl::MinFreeKbytes, value, about));
         }
     }

@@ -16,7 +16,7 @@ pub struct Sample {
     pub moves: Moves,
     /// Pages on its lists, if sampled.
     pub count: Option<u64>,
-    /// The mark at which it drains, where that is told.
+    /// The `high` at which it drains, if sampled.
     pub high: Option<u64>,
 }
 

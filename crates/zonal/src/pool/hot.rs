@@ -123,8 +123,8 @@ impl FastRef {
         (frame < self.frames).then_some(frame)
     }
 
-    /// The hot list's push. On failure nothing was done; what the address comes to is returned,
-    /// so that nobody needs to keep both.
+    /// The hot list's push. On failure nothing was done; what the address comes to is returned, so
+    /// that the caller need not keep both.
     #[inline(always)]
     pub(super) fn push_page(self, start: NonNull<u8>) -> Result<(), usize> {
         let frame = self.frame(start.as_ptr() as usize);

@@ -1,10 +1,10 @@
 //! The refresh thread's work in each interval.
 //!
 //! ```text
-//!  shepherd, workers: counters fold, lists decay, depots give back what nobody needed (LB F.4)
+//!  shepherd, workers: counters fold, lists decay, depots drain what was not needed (LB F.4)
 //!        │ memory is to go back to the operating system
 //!        ▼
-//!  pcps that nobody used for an interval are emptied ── free pages merge ── trim, 2 MiB and up
+//!  pcps that were idle for an interval are drained ── free pages merge ── trim, 2 MiB and up
 //! ```
 //! A list decays by an eighth in an interval. Its pages lie anywhere, and each keeps its 2 MiB from
 //! being whole; so a pool that is to give memory back does not wait for lists that are idle anyway.

@@ -183,7 +183,7 @@ impl Entry {
                 }
                 // The panic's payload may panic again when it is dropped.
                 std::mem::forget(panic);
-                // Where somebody looks at it, or says the same: one message is enough.
+                // One message is enough: a report shows the rest.
                 if let Ok(mut panicked) = self.panicked.try_lock() {
                     *panicked = Some(said);
                 }

@@ -28,7 +28,7 @@ use zonal_core::platform::reclaimer::{Holdings, Pass, Shrunk, Unit};
 ///         let count = pages.min(held.len() as u64);
 ///         for page in held.drain(..count as usize) {
 ///             let start = std::ptr::NonNull::new(page as *mut u8).unwrap();
-///             // SAFETY: (1) the page was ours, and nobody uses it.
+///             // SAFETY: (1) the page was ours, and is not in use.
 ///             unsafe { self.pool.free_pages(start, Order::ZERO) }.unwrap();
 ///         }
 ///         Shrunk { scanned: count, reclaimed: count, slab: 0 }

@@ -178,8 +178,8 @@ impl Registry {
         self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Visits each consumer, in the order they came. Nobody inside a consumer (REG-2), and in a
-    /// forked child (REG-3).
+    /// Visits each consumer, in the order they came. Visits none inside a consumer (REG-2), and in
+    /// a forked child (REG-3).
     fn visits(&self) -> impl Iterator<Item = Visit> + '_ {
         let mut last = 0;
         std::iter::from_fn(move || {

@@ -260,7 +260,7 @@ macro_rules! push {
 ///
 /// # Safety
 /// 1. and 2. of [`pop_page`].
-/// 3. The frame is one of the pool's, and the caller is the owner of the block, if anybody is.
+/// 3. The frame is one of the pool's, and the block's owner, if it has one, is the caller.
 #[inline(always)]
 pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
     // SAFETY: (1) the sequence touches the running CPU's pcp only (FAST-5, PCP-1), the slot at the

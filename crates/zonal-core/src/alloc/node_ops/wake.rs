@@ -48,7 +48,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
     }
 
     /// The platform's clock says that the reclaimer slept long: wakes it if the node is below the
-    /// high mark and somebody holds pages to give up. Returns whether it was woken.
+    /// high watermark and consumers hold pages. Returns whether it was woken.
     pub fn check(self) -> bool {
         let record = self.background();
         let highest = ZoneKind::Movable;

@@ -1,9 +1,9 @@
 //! The page words of the bulk calls, and runs of neighbouring frames.
 //!
-//! Pages of one split block come off a list in a row, and whoever frees what he got in bulk brings
-//! them back in a row, forwards or backwards. Their words are then neighbours, too, and are looked
-//! at and rewritten eight at a time. Each direction has a loop of its own, in which one frame
-//! differs from the next by a constant.
+//! Pages of one split block come off a list in a row, and a bulk free returns them in a row,
+//! forwards or backwards. Their words are then neighbours, too, and are looked at and rewritten
+//! eight at a time. Each direction has a loop of its own, in which one frame differs from the next
+//! by a constant.
 
 use crate::frame::PageWord;
 use crate::lanes::{are_row, are_u64s, store_row, store_u64s};
