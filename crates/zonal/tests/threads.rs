@@ -133,7 +133,7 @@ fn a_thread_that_somebody_else_moves_has_each_page_once() {
 
 /// The kernel then keeps no CPU number for the thread, and never restarts a sequence of it.
 #[test]
-fn a_thread_without_a_registration_gets_real_pages_by_the_long_way() {
+fn a_thread_without_a_registration_gets_real_pages_from_the_core() {
     let Ok(area) = zonal::sys::rseq_abi::RseqArea::find() else {
         eprintln!("skipped: no rseq here");
         return;

@@ -33,8 +33,33 @@ struct Retired {
 
 const ALL: &[&str] = &[""];
 
-/// Crates in which the names of the glossary are in force already.
-const CLEAN: &[&str] = &["crates/zonal-bench/", "crates/zonal-cache/"];
+/// Where `pageset` is not used. Elsewhere it is a word of zoneinfo and of recordings.
+const WITHOUT_PAGESETS: &[&str] = &[
+    "crates/zonal-bench/",
+    "crates/zonal-cache/",
+    "crates/zonal-cli/src/",
+    "crates/zonal-core/",
+    "crates/zonal/src/pool/",
+    "crates/zonal/src/reclaim/",
+    "crates/zonal/src/rseq",
+    "crates/zonal/src/sys/",
+];
+
+/// The table of 2019 has pagesets, and tests name it.
+const PAGESETS_OF_2019: &[&str] =
+    &["crates/zonal-core/src/alloc/tests/mod.rs", "crates/zonal-core/src/history/"];
+
+/// The crates on one platform or more.
+const WITH_A_PLATFORM: &[&str] = &[
+    "crates/zonal-cache/",
+    "crates/zonal-core/",
+    "crates/zonal-lab/src/pagecache/",
+    "crates/zonal-lab/src/platform.rs",
+    "crates/zonal-lab/src/sim/",
+    "crates/zonal-replay/",
+    "crates/zonal/",
+    "docs/",
+];
 
 const RETIRED: &[Retired] = &[
     prose(&["who only"], "the CPUs, threads or calls that only …"),
@@ -42,18 +67,52 @@ const RETIRED: &[Retired] = &[
     prose(&["cannot be so"], "`invalid value for KEY`, and what is accepted"),
     prose(&["goes past no", "go past no"], "`never takes`"),
     prose(&["has it not", "have it not"], "`does not have it`, or `not modelled`"),
+    prose(&["to be had"], "`available`"),
+    prose(
+        &[
+            "min mark",
+            "low mark",
+            "high mark",
+            "promo mark",
+            "min marks",
+            "low marks",
+            "high marks",
+        ],
+        "`watermark`",
+    ),
     Retired {
         forms: &["pageset", "pagesets"],
         instead: "`pcp`, and `pcp list` for one of its lists",
         place: Place::Names,
-        within: CLEAN,
+        within: WITHOUT_PAGESETS,
+        except: PAGESETS_OF_2019,
+    },
+    Retired {
+        forms: &["long_way", "slow_way", "quick_way"],
+        instead: "`the core`, `slow path` or `fast path`",
+        place: Place::Names,
+        within: ALL,
         except: &[],
     },
     Retired {
-        forms: &["long_way", "slow_way"],
-        instead: "`slow path`",
+        forms: &["home", "homes"],
+        instead: "`platform`",
         place: Place::Names,
-        within: CLEAN,
+        within: WITH_A_PLATFORM,
+        except: &["crates/zonal/src/unsound.rs"],
+    },
+    Retired {
+        forms: &["world", "worlds"],
+        instead: "`machine`",
+        place: Place::Names,
+        within: &["crates/zonal-core/", "crates/zonal-lab/", "crates/zonal/"],
+        except: &[],
+    },
+    Retired {
+        forms: &["batches_max", "take_batch", "put_batch", "free_batch"],
+        instead: "`magazine` for a depot's array",
+        place: Place::Names,
+        within: ALL,
         except: &[],
     },
     prose(&["as it were", "whereof", "thereof", "wherefore"], "plain words"),

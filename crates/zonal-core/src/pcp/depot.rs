@@ -5,23 +5,23 @@
 //! nothing is merged or split. Lists can be short, because one CPU's excess serves the next.
 //!
 //! ```text
-//!  CPU that frees ── batch of its coldest ──►  full[list]  ── batch ──► CPU whose list is empty
+//!  CPU that frees ── its coldest blocks ────►  full[list]  ─ magazine ─► CPU whose list is empty
 //!        │ depot full, zone under pressure        │ not needed for a refresh,
 //!        ▼                                        ▼ pressure, drain_all
 //!                              the zone's buddy
 //! ```
 //! A depot serves the CPUs of one group ([`DepotGroup`]); it lies in the pcp record of the group's
-//! first CPU. Batches are arrays of frame numbers in the table of slots, with a header: the link of
-//! the stack it is on, and how many frames it has. A magazine belongs to the thread that has popped
-//! it, which writes the words of its frames with only the pcp's gate held.
+//! first CPU. A magazine is an array of frame numbers in the table of slots, with a header: its
+//! link on a stack, and its number of frames. A magazine belongs to the thread that has popped it,
+//! which writes the words of its frames with only the pcp's gate held.
 //!
 //! # Invariants
-//! - **DEPOT-1** magazines are put and taken with a pcp's gate or the zone lock held. Who holds all
-//!   of these (`hold_all`) finds every array on a stack.
+//! - **DEPOT-1** magazines are put and taken with a pcp's gate or the zone lock held. A holder of
+//!   all of these (`hold_all`) finds every magazine on a stack.
 //! - **DEPOT-2** the word of a frame in a full magazine says CACHED by [`DEPOT`] with the order and
 //!   type of the magazine's list.
-//! - **DEPOT-3** `pages` is at least the base pages in full magazines, equal while no batch is on
-//!   its way, and at most the limit.
+//! - **DEPOT-3** `pages` is at least the base pages in full magazines, equal while no magazine is
+//!   moving, and at most the limit.
 
 use super::stack;
 use super::word::NR_LISTS;
@@ -58,12 +58,12 @@ choice! {
     }
 }
 
-/// How large depots are and who shares them.
+/// Size of depots, and the CPUs that share them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DepotPolicy {
-    /// Batches for each CPU of a group; 0: there are no depots.
+    /// Magazines for each CPU of a group; 0: no depots.
     pub magazines: u16,
-    /// Who shares one.
+    /// CPUs that share one.
     pub group: DepotGroup,
     /// A refill takes blocks of the buddy whole, up to this order, and leaves what the list does
     /// not need; 0: it takes what the list needs, one by one.

@@ -184,8 +184,8 @@ pub struct Memory {
     pub reclaimable: u64,
 }
 
-/// Pages `lowmem_pages` of LB C.1: what the zones up to Normal of all nodes hold above their high
-/// mark. Each item is a zone's `(managed, high watermark with boost)`.
+/// Pages `lowmem_pages` of LB C.1: the pages above the high watermark in the zones up to Normal of
+/// all nodes. Each item is a zone's `(managed, high watermark with boost)`.
 pub fn lowmem_pages(zones: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     zones.into_iter().map(|(managed, high)| managed.saturating_sub(high)).sum()
 }

@@ -1,9 +1,9 @@
 //! A page cache and a disk around the unchanged core, in virtual time.
 //!
 //! ```text
-//!  load (threads on node 0's CPUs) ── write, read, fault, delete ──► machine ── alloc ──► zonal-core
+//!  load (threads on node 0's CPUs) ── write, read, fault, delete ─► machine ─ alloc ─► zonal-core
 //!                                                                   │                    │ passes
-//!  flusher ── writes what is dirty ──► disk ── interrupts           └─ model ◄── home ◄──┘
+//!  flusher ── writes what is dirty ──► disk ── interrupts           └─ model ◄ platform ◄┘
 //!  a background reclaimer for each node ── background_step ─────────────────────────────►
 //! ```
 //! | module | holds |

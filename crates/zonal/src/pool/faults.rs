@@ -196,8 +196,8 @@ impl Faults {
 }
 
 impl Builder {
-    /// Lets requests fail on purpose; see [`FailAlloc`]. Such a pool serves every request the long
-    /// way. `FailAlloc::never()` makes a pool that can be told later
+    /// Lets requests fail on purpose; see [`FailAlloc`]. In such a pool every request goes through
+    /// the core. `FailAlloc::never()` makes a pool that can be told later
     /// ([`Pool::set_fail_alloc`]).
     pub fn fail_alloc(mut self, rule: FailAlloc) -> Builder {
         self.fail_alloc = Some(rule);

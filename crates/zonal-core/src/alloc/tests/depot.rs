@@ -330,17 +330,17 @@ fn cpus_of_one_cache_share_and_those_of_another_do_not() {
 
 /// A CPU of another node returns pages to their zone's depot, where the zone's CPUs find them.
 #[test]
-fn pages_freed_on_another_node_come_home_in_batches() {
+fn pages_freed_on_another_node_return_in_magazines() {
     let pool = Shape::uniform(2, PAGES, 1).boot(short(64));
     let pages = take(&pool, 0, Order::ZERO, 200);
     let locks = || pool.zones()[0].lock_holds().0;
     let before = locks();
     give(&pool, 1, Order::ZERO, pages);
     assert_eq!(locks(), before);
-    let home = pool.stats().depot_pages(ZoneId(0));
-    assert!(home > 0);
+    let kept = pool.stats().depot_pages(ZoneId(0));
+    assert!(kept > 0);
     assert_eq!(pool.stats().depot_pages(ZoneId(1)), 0);
-    drop(take(&pool, 0, Order::ZERO, home as usize));
+    drop(take(&pool, 0, Order::ZERO, kept as usize));
     pool.validate().unwrap();
 }
 

@@ -18,7 +18,7 @@ fn free(cpu: u32, which: usize) -> Op {
     Op::Free { cpu, which, times: 1 }
 }
 
-/// What can be done. Two CPUs, so that pages go home by another CPU than they left.
+/// What can be done. Two CPUs, so that one CPU frees what another allocated.
 fn every_op() -> Vec<Op> {
     let this_node = Gfp::KERNEL.union(Gfp::THISNODE);
     std::vec![

@@ -252,7 +252,7 @@ fn leave(
 }
 
 /// ZONE-3: a set bit promises that a plain request, for whatever kind of zone, passes the high
-/// mark (LB D.4 step 5). And under pressure every pcp goes through the core.
+/// watermark (LB D.4 step 5). And under pressure every pcp goes through the core.
 fn check_fast(pool: &Allocator<'_, Script>, zone: &Zone) {
     let bits = zone.fast.load(Relaxed);
     for cpu in (0..pool.cpus()).filter(|_| zone.has(BELOW_HIGH)) {

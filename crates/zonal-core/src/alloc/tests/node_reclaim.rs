@@ -311,7 +311,7 @@ fn one_thread_reclaims_a_node_at_a_time() {
 /// A machine with a distance above the limit turns it on by itself, up to 3.15.
 /// RECLAIM-1, with a try that goes on between two requests, as in virtual time.
 #[test]
-fn while_a_home_holds_a_unit_nobody_else_reclaims_there() {
+fn while_a_platform_holds_a_unit_no_other_reclaims_there() {
     for &(_, unit) in ReclaimUnit::ALL {
         let held = match unit {
             #[cfg(feature = "history")]

@@ -165,7 +165,7 @@ fn bulk_gives_as_many_as_there_are() {
 }
 
 #[test]
-fn refresh_lets_lists_decay_and_remote_pages_go_home() {
+fn refresh_lets_lists_decay_and_remote_pages_return() {
     let pool = Shape::uniform(2, 1 << 18, 2).boot(Policy::LINUX_6_18);
     let pages: Vec<Pfn> =
         (0..9000).map(|_| pool.alloc(Request::new(Order::ZERO)).unwrap()).collect();

@@ -111,7 +111,7 @@ fn one_request_for_a_block_too_large_does_not_close_the_fast_paths_for_good() {
     let pool = Shape::uniform(1, 1 << 12, 1).boot(Policy::ZONAL);
     let blocks: Vec<Pfn> =
         (0..4).filter_map(|_| pool.alloc(Request::new(Order::MAX)).ok()).collect();
-    assert!(blocks.len() < 4, "the last block is not to be had");
+    assert!(blocks.len() < 4, "the last block is not served");
     for pfn in blocks {
         pool.free(pfn, Order::MAX).unwrap();
     }

@@ -18,7 +18,7 @@ fn free_far_away(pool: &Allocator<'_, Script>, n: usize) {
 }
 
 #[test]
-fn pages_of_another_node_go_home_a_chunk_every_three_refreshes() {
+fn pages_of_another_node_return_a_batch_every_three_refreshes() {
     // A chunk of 7 pages and a threshold of 6: the drain of a chunk leaves no delta behind.
     let pool = Shape::uniform(2, 24_576, 2).boot(Policy::LINUX_6_18);
     let zone = &pool.zones()[0];
@@ -131,7 +131,7 @@ fn a_dead_cpu_leaves_nothing_behind_and_its_share_to_the_others() {
 
 /// LB E.9: who empties another CPU's lists is told to the platform, and nothing else differs.
 #[test]
-fn a_home_is_told_whether_work_items_or_the_caller_drain() {
+fn a_platform_sees_whether_work_items_or_the_caller_drain() {
     let mut moved = Vec::new();
     for &(name, remote) in RemoteDrain::ALL {
         let told = if name == "work" { [3, 0] } else { [0, 3] };

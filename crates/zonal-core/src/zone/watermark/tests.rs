@@ -137,7 +137,7 @@ fn a_boost_holds_up_all_but_small_requests_with_a_right_to_the_reserve() {
 }
 
 #[test]
-fn the_quick_way_through_agrees_with_the_full_test() {
+fn the_fast_path_through_agrees_with_the_full_test() {
     for free in 0..2000 {
         let zone = ZoneSnapshot { highatomic_free: 100, cma_free: 20, ..vector_zone(free) };
         for flags in [KERNEL, HIGH, OOM, atomic(), AllocFlags::CMA] {

@@ -111,7 +111,7 @@ impl Reclaimer for TestPlatform {
     }
 }
 
-/// One random world.
+/// One random machine.
 #[derive(Clone, Debug)]
 struct Case {
     caching: ZonelistCaching,
