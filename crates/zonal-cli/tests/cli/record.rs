@@ -1,9 +1,9 @@
 //! `zonal record`, for real where the system lets it, and what it says where it does not.
 
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::program::stderr;
@@ -11,12 +11,14 @@ use crate::program::stderr;
 const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 
-/// Whether this system lets the tests record.
+/// Whether this system lets the tests record. Asked once: tests run side by side.
 fn can_record() -> bool {
-    // Each caller has a name of its own: tests look at the same time.
-    static LOOKS: AtomicU32 = AtomicU32::new(0);
-    let name = format!("zonal-test-{}-{}", std::process::id(), LOOKS.fetch_add(1, Relaxed));
-    let probe = Path::new(INSTANCES).join(name);
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(probe)
+}
+
+fn probe() -> bool {
+    let probe = Path::new(INSTANCES).join(format!("zonal-test-{}", std::process::id()));
     let can = std::fs::create_dir(&probe).and_then(|()| std::fs::remove_dir(&probe));
     if let Err(error) = &can {
         eprintln!("SKIPPED: {}: {error}: nothing is recorded here", probe.display());
@@ -25,15 +27,117 @@ fn can_record() -> bool {
 }
 
 /// A recorder that leaves the lists of the machine alone: other tests read them. Events of the
-/// whole machine are recorded, so what else runs may fill the rings.
+/// whole machine are recorded, so what else runs may fill the rings. There is one at a time.
 fn record(output: &Path) -> Command {
     let mut command = Command::new(ZONAL);
-    command.args(["record", "--warm", "--allow-drops", "--buffer", "16", "-o"]).arg(output);
+    command.args(["record", "--no-touch", "--allow-drops", "--buffer", "16", "--wait", "5m"]);
+    command.arg("-o").arg(output);
     command
 }
 
 fn instance_of(process: u32) -> std::path::PathBuf {
     Path::new(INSTANCES).join(format!("zonal-{process}"))
+}
+
+/// Longer than anything takes, others' recordings too.
+const LONG: Duration = Duration::from_secs(300);
+
+/// Waits until a recorder records.
+fn wait_until_on(child: &Child) {
+    let on = instance_of(child.id()).join("tracing_on");
+    let deadline = Instant::now() + LONG;
+    while std::fs::read_to_string(&on).unwrap_or_default().trim() != "1" {
+        assert!(Instant::now() < deadline, "tracing never went on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(signal: &str, process: &str) {
+    assert!(Command::new("kill").args([signal, process]).status().unwrap().success());
+}
+
+/// Every setting that a recorder could change.
+fn settings() -> Vec<(PathBuf, String)> {
+    let vm = std::fs::read_dir("/proc/sys/vm").unwrap().map(|entry| entry.unwrap().path());
+    let tracing = ["tracing_on", "set_event", "trace_clock", "buffer_size_kb", "current_tracer"];
+    let tracing = tracing.map(|name| Path::new("/sys/kernel/tracing").join(name));
+    let paths = vm.filter(|path| !path.ends_with("stat_refresh")).chain(tracing);
+    let mut all: Vec<_> = paths
+        .filter_map(|path| Some((path.clone(), std::fs::read_to_string(&path).ok()?)))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_second_recorder_is_refused_and_told_who_records() {
+    if !can_record() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut first = record(&directory.path().join("a.zonal"))
+        .args(["--duration", "5m"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until_on(&first);
+    let before = settings();
+    // With its cold start, which changes a setting.
+    let file = directory.path().join("b.zonal");
+    let mut second = Command::new(ZONAL);
+    let second = second.args(["record", "-o"]).arg(&file).args(["--", "true"]).output().unwrap();
+    let plan = Command::new(ZONAL).args(["record", "--dry-run", "-o"]).arg(&file).output().unwrap();
+    let after = settings();
+    signal("-TERM", &first.id().to_string());
+    assert!(first.wait().unwrap().success());
+    assert_eq!(second.status.code(), Some(2));
+    let who = format!("another recorder is at work: process {} (`record --no-touch", first.id());
+    assert!(stderr(&second).contains(&who), "{}", stderr(&second));
+    assert!(!file.exists());
+    let plan = String::from_utf8(plan.stdout).unwrap();
+    let held = format!("now held by another recorder: process {}", first.id());
+    for part in [held.as_str(), "-> 1000000 for 2 s", "kmem/mm_page_alloc/enable = 1"] {
+        assert!(plan.contains(part), "{plan}");
+    }
+    assert_eq!(after, before, "neither a refused recorder nor a dry run changes anything");
+}
+
+#[test]
+fn the_command_gets_the_signal_and_is_waited_for() {
+    if !can_record() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (file, said) = (directory.path().join("a.zonal"), directory.path().join("said"));
+    let begun = directory.path().join("begun");
+    let script = format!(
+        "trap 'sleep 0.2; echo got > {0}; exit 3' INT TERM; touch {1}; \
+         while :; do sleep 0.05; done",
+        said.display(),
+        begun.display()
+    );
+    for way in ["-INT", "-TERM", "time"] {
+        let mut command = record(&file);
+        if way == "time" {
+            command.args(["--duration", "1s"]);
+        }
+        let child = command.args(["--", "sh", "-c", &script]).stderr(Stdio::piped()).spawn();
+        let child = child.unwrap();
+        let deadline = Instant::now() + LONG;
+        while !begun.exists() {
+            assert!(Instant::now() < deadline, "the command never began");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if way != "time" {
+            signal(way, &child.id().to_string());
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{way}: {}", stderr(&output));
+        assert!(said.exists(), "{way}: the command ended before its recorder, by the signal");
+        assert!(stderr(&output).contains("exit status: 3"), "{way}: {}", stderr(&output));
+        std::fs::remove_file(&said).unwrap();
+        std::fs::remove_file(&begun).unwrap();
+    }
 }
 
 #[test]
@@ -78,7 +182,7 @@ fn a_recorder_that_is_killed_leaves_nothing_behind() {
         .spawn()
         .unwrap();
     let instance = instance_of(child.id());
-    let deadline = Instant::now() + Duration::from_secs(180);
+    let deadline = Instant::now() + LONG;
     let wait = |there: bool| {
         while instance.exists() != there {
             assert!(Instant::now() < deadline, "{}: {there}", instance.display());
@@ -99,14 +203,9 @@ fn an_interrupt_ends_the_recording_and_the_trace_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a.zonal");
     let child = record(&file).stderr(Stdio::piped()).spawn().unwrap();
-    let on = instance_of(child.id()).join("tracing_on");
-    let deadline = Instant::now() + Duration::from_secs(180);
-    while std::fs::read_to_string(&on).unwrap_or_default().trim() != "1" {
-        assert!(Instant::now() < deadline, "tracing never went on");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until_on(&child);
     let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    signal("-INT", &id);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(file.is_file());

@@ -13,6 +13,10 @@ const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 pub enum Step {
     /// Finding tracefs.
     Find,
+    /// Taking the lock: one recorder at a time.
+    Lock,
+    /// Undoing what a recorder that was killed left.
+    Recover,
     /// Starting the process that puts everything back.
     Guard,
     /// Making an instance, with its own rings and switches.
@@ -33,6 +37,8 @@ impl Step {
     fn name(self) -> &'static str {
         match self {
             Step::Find => "find tracefs",
+            Step::Lock => "take this host for a recording",
+            Step::Recover => "undo what a recorder left that was killed",
             Step::Guard => "start the guard that puts settings back",
             Step::Instance => "make a trace instance",
             Step::Settings => "set up the trace instance",
@@ -46,7 +52,9 @@ impl Step {
     /// What works without it.
     fn remains(self) -> &'static str {
         match self {
-            Step::ColdStart => "`--warm` records without this step, with lists as they are",
+            Step::Lock => "`--wait 10m` waits until the other recorder ends",
+            Step::Recover => "nothing is recorded until that is done",
+            Step::ColdStart => "`--no-touch` records without this step, with lists as they are",
             Step::Rings | Step::Switch => "a longer `--buffer` or a shorter recording may help",
             _ => {
                 "what still works: `zonal trace` and `zonal replay` of recordings made elsewhere, \

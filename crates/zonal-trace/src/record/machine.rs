@@ -34,15 +34,33 @@ pub struct Roots {
     pub proc: PathBuf,
     /// `/sys`.
     pub sys: PathBuf,
+    /// Where recorders write down what they change, or the usual place.
+    pub state: Option<PathBuf>,
 }
 
 impl Default for Roots {
     fn default() -> Self {
-        Roots { tracefs: None, proc: "/proc".into(), sys: "/sys".into() }
+        Roots { tracefs: None, proc: "/proc".into(), sys: "/sys".into(), state: None }
     }
 }
 
 impl Roots {
+    /// Where recorders write down what they change: gone with the next boot, as the changes are.
+    pub(crate) fn state_directory(&self) -> PathBuf {
+        if let Some(state) = &self.state {
+            return state.clone();
+        }
+        let run = Path::new("/run");
+        if rustix::process::geteuid().is_root() {
+            let place = if run.is_dir() { run } else { Path::new("/var/lib") };
+            return place.join("zonal");
+        }
+        let user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let user = user.filter(|place| place.is_absolute());
+        user.unwrap_or_else(|| run.join(format!("user/{}", rustix::process::geteuid().as_raw())))
+            .join("zonal")
+    }
+
     fn required(&self, name: &str) -> Result<Vec<u8>, RecordError> {
         let path = self.proc.join(name);
         fs::read(&path).map_err(|error| RecordError::new(Step::Machine, &path, error))

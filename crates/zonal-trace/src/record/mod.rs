@@ -9,7 +9,9 @@
 //! | file | does |
 //! |--|--|
 //! | `tracefs` | the instance, its switches, its rings |
-//! | `undo` | the guard, which puts everything back however the recorder ends |
+//! | `host` | the lock, and what a recorder left that was killed |
+//! | `guard`, `undo` | the guard, which puts everything back however the recorder ends |
+//! | `options`, `plan` | what is asked for; what is touched, before it is |
 //! | `poll` | samples of `/proc/zoneinfo`, without allocating |
 //! | `machine` | the files that describe the machine |
 //! | `store` | what was recorded, to a trace |
@@ -17,8 +19,9 @@
 //!
 //! # What is touched
 //! An instance of tracefs, which has its own rings and switches: recordings of others go on. For
-//! two seconds, unless the lists are to stay warm, `vm.percpu_pagelist_high_fraction`. Nothing
-//! else is written, and the guard puts both back (UNDO-2).
+//! two seconds, unless nothing may be touched, `vm.percpu_pagelist_high_fraction`. Nothing else is
+//! written; the guard puts both back (UNDO-2), or the next recorder does (HOST-2). Recorders come
+//! one at a time: a second one would take the first one's temporary value for an old one.
 //!
 //! # Why
 //! - *In memory, no overwrite*: writing a file while recording would be recorded. A full ring drops
@@ -26,7 +29,11 @@
 //! - *Cold start*: which pages a list holds is in no file; an empty list needs none.
 
 mod error;
+mod guard;
+mod host;
 mod machine;
+mod options;
+mod plan;
 mod poll;
 mod store;
 mod tracefs;
@@ -36,6 +43,7 @@ mod undo;
 mod tests;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -43,61 +51,33 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 pub use self::error::{RecordError, Step};
+pub use self::guard::Guard;
+pub use self::host::Host;
 pub use self::machine::Roots;
+pub use self::options::RecordOptions;
+pub use self::plan::{SysctlTouched, Touched};
 pub use self::poll::{PollCounts, Sampler};
 pub use self::store::StoreError;
-pub use self::undo::{Guard, serve};
+pub use self::undo::serve;
 
+use self::options::{COLD, FRACTION_LARGE};
+use self::plan::{Settings, event_path, workers};
 use self::poll::{Poller, now_ns};
-use self::tracefs::{Instance, PREFIX, Tracefs};
+use self::tracefs::{Instance, Tracefs};
 use self::undo::{Journal, Undo, write};
 use crate::polls::parse as parse_polls;
 use crate::ring::directory::stream_name;
 use crate::tracefs::{MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
 use crate::zt::MachineFiles;
 
-/// How long lists are kept small before the recording.
-const COLD: Duration = Duration::from_secs(2);
-/// How often CPUs are made to look at their lists in that time.
+/// How often CPUs are made to look at their lists while these are kept small.
 const TOUCHES: u32 = 20;
-/// A fraction so large that only the least size is left: four batches (LB E.4).
-const FRACTION_LARGE: &str = "1000000";
+/// What is wrong when a host has that value, and no list of changes says since when.
+const OWN_VALUE: &str = "it is 1000000, the value that a recorder sets for two seconds: set it to \
+    what it should be (0 is the kernel's own), as in `sysctl vm.percpu_pagelist_high_fraction=0`";
 /// Between the first sample and the load.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Largest size of a ring that is chosen without being asked for.
-const RING_BYTES_MAX: u64 = 256 << 20;
-const RING_BYTES_MIN: u64 = 4 << 20;
 const PAGE_BYTES_USUAL: usize = 4096;
-
-/// How to record.
-#[derive(Debug, Clone)]
-pub struct RecordOptions {
-    /// Name of the recording.
-    pub name: String,
-    /// What runs, in words.
-    pub workload: String,
-    /// Bytes of each CPU's ring; `None`: an eighth of the memory at hand, at most 256 MiB each.
-    pub ring_bytes: Option<u64>,
-    /// Whether lists are emptied first.
-    pub cold: bool,
-    /// Time between samples of `/proc/zoneinfo`.
-    pub poll_every: Duration,
-    /// Bytes for samples.
-    pub poll_bytes: usize,
-}
-
-impl Default for RecordOptions {
-    fn default() -> Self {
-        RecordOptions {
-            name: "recording".to_owned(),
-            workload: String::new(),
-            ring_bytes: None,
-            cold: true,
-            poll_every: Duration::from_millis(20),
-            poll_bytes: 32 << 20,
-        }
-    }
-}
 
 /// Result of a recording, beside its files.
 #[derive(Debug, Clone, Default)]
@@ -137,11 +117,7 @@ impl Recorder {
         options: RecordOptions,
         guard: &mut Guard,
     ) -> Result<Recorder, RecordError> {
-        let tracefs = match &roots.tracefs {
-            Some(root) => Tracefs::at(root),
-            None => Tracefs::find()
-                .map_err(|(path, error)| RecordError::new(Step::Find, &path, error))?,
-        };
+        let tracefs = guard.tracefs();
         Recorder::begin_at(tracefs, roots, options, guard)
     }
 
@@ -157,7 +133,7 @@ impl Recorder {
             let what = if removed.is_ok() { "removed" } else { "could not remove" };
             notes.push(format!("{what} {}, left by a recorder that was killed", path.display()));
         }
-        let instance = tracefs.instance(&format!("{PREFIX}{}", std::process::id()));
+        let instance = tracefs.instance();
         let undo = Undo::Remove { path: instance.path.clone() };
         note(journal, &undo)?;
         let made = tracefs.make(&instance);
@@ -192,9 +168,15 @@ impl Recorder {
         let mut before = None;
         if self.options.cold {
             let value = fs::read_to_string(&fraction).map_err(cold)?.trim().to_owned();
-            note(journal, &Undo::Write { path: fraction.clone(), value: value.clone() })?;
+            if value == FRACTION_LARGE {
+                // HOST-2.
+                return Err(cold(io::Error::other(OWN_VALUE)));
+            }
+            let ours = FRACTION_LARGE.to_owned();
+            let undo = Undo::Write { path: fraction.clone(), value, ours };
+            note(journal, &undo)?;
             write(&fraction, FRACTION_LARGE).map_err(cold)?;
-            before = Some(value);
+            before = Some(undo);
             for _ in 0..TOUCHES {
                 machine::touch_lists().map_err(cold)?;
                 thread::sleep(COLD / TOUCHES);
@@ -205,8 +187,8 @@ impl Recorder {
         let path = self.instance.file("tracing_on");
         switched.map_err(|error| RecordError::new(Step::Switch, &path, error))?;
         self.meta["t_trace_on_ns"] = now_ns().into();
-        if let Some(value) = before {
-            write(&fraction, &value).map_err(cold)?;
+        if let Some(undo) = before {
+            undo.run(self.tracefs.remove).map_err(cold)?;
             journal.done(&fraction).map_err(cold)?;
         }
         self.meta["t_lists_ns"] = now_ns().into();
@@ -306,10 +288,6 @@ fn note(journal: &mut dyn Journal, undo: &Undo) -> Result<(), RecordError> {
     noted.map_err(|error| RecordError::new(Step::Guard, Path::new("guard"), error))
 }
 
-fn event_path(root: &Path, name: &str) -> PathBuf {
-    root.join("events").join(name.replace(':', "/"))
-}
-
 /// Bytes of a page of the rings.
 fn page_bytes(tracefs: &Tracefs) -> usize {
     let header = tracefs::header_page(&tracefs.root).unwrap_or_default();
@@ -327,29 +305,15 @@ fn set_up(
         let set = instance.set(name, value);
         set.map_err(|error| RecordError::new(Step::Settings, &instance.file(name), error))
     };
-    set("tracing_on", "0")?;
-    set("trace_clock", "mono")?;
-    set("options/overwrite", "0")?;
-    let cpus = u64::from(roots.cpus().unwrap_or(1));
-    let usual = roots.available_bytes().unwrap_or(0) / 8 / cpus;
-    let bytes = options.ring_bytes.unwrap_or(usual.clamp(RING_BYTES_MIN, RING_BYTES_MAX));
-    set("buffer_size_kb", &(bytes >> 10).max(4).to_string())?;
-    let mut notes = vec![format!("rings of {} MiB for each of {cpus} CPUs", bytes >> 20)];
-    for name in PAGE_EVENTS {
-        set(&format!("events/{}/enable", name.replace(':', "/")), "1")?;
+    let Settings { all, workers: by_name, mut notes, .. } = Settings::of(tracefs, roots, options);
+    for (name, value) in &all {
+        set(name, value)?;
     }
-    for name in MORE_EVENTS {
-        match event_path(&tracefs.root, name).is_dir() {
-            true => set(&format!("events/{}/enable", name.replace(':', "/")), "1")?,
-            false => notes.push(format!("this kernel has no event {name}")),
-        }
-    }
-    let workers = WORKER_EVENT.replace(':', "/");
-    let filter = |value: String| instance.set(&format!("events/{workers}/filter"), &value);
-    let named = filter("function.function == vmstat_update".to_owned());
-    let by_address = || roots.vmstat_update().map(|at| filter(format!("function == {at:#x}")));
-    if named.is_ok() || by_address().is_some_and(|set| set.is_ok()) {
-        set(&format!("events/{workers}/enable"), "1")?;
+    let workers = workers();
+    let filter = |value: String| instance.set(&format!("{workers}/filter"), &value).is_ok();
+    let by_address = || roots.vmstat_update().map(|at| format!("function == {at:#x}"));
+    if filter(by_name) || by_address().is_some_and(filter) {
+        set(&format!("{workers}/enable"), "1")?;
     } else {
         notes.push(
             "the statistics workers cannot be told from others here: when lists decay is not \

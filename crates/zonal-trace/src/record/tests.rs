@@ -1,5 +1,8 @@
 //! The recorder on made-up trees: what it writes where, in which order, and what it leaves.
 
+#[path = "host_tests.rs"]
+mod host_tests;
+
 use super::*;
 use std::io;
 
@@ -45,14 +48,20 @@ fn make(instance: &Path) -> io::Result<()> {
     put("per_cpu/cpu0/trace_pipe_raw", &page())
 }
 
+fn options(cold: bool) -> RecordOptions {
+    RecordOptions { cold, poll_bytes: 1 << 20, ..RecordOptions::default() }
+}
+
 struct Tree {
-    root: tempfile::TempDir,
+    root: PathBuf,
+    /// Removed with this, by the process that made it.
+    _made: Option<tempfile::TempDir>,
 }
 
 impl Tree {
     fn new() -> Tree {
-        let root = tempfile::tempdir().unwrap();
-        let tree = Tree { root };
+        let made = tempfile::tempdir().unwrap();
+        let tree = Tree { root: made.path().to_owned(), _made: Some(made) };
         tree.put("proc/zoneinfo", ZONEINFO);
         let buddyinfo = include_str!("../../samples/zlib-make-j4/buddyinfo.pre");
         tree.put("proc/buddyinfo", buddyinfo);
@@ -68,8 +77,13 @@ impl Tree {
         tree
     }
 
+    /// A tree that another process made.
+    fn at(root: PathBuf) -> Tree {
+        Tree { root, _made: None }
+    }
+
     fn path(&self, name: &str) -> PathBuf {
-        self.root.path().join(name)
+        self.root.join(name)
     }
 
     fn put(&self, name: &str, content: &str) {
@@ -82,14 +96,40 @@ impl Tree {
     }
 
     fn begin(&self, cold: bool, journal: &mut dyn Journal) -> Result<Recorder, RecordError> {
-        let tracefs = Tracefs::at(&self.path("tracefs")).with_make(make);
-        let roots = Roots { tracefs: None, proc: self.path("proc"), sys: self.path("sys") };
-        let options = RecordOptions { cold, poll_bytes: 1 << 20, ..RecordOptions::default() };
-        Recorder::begin_at(tracefs, roots, options, journal)
+        Recorder::begin_at(self.tracefs(), self.roots(), options(cold), journal)
+    }
+
+    fn tracefs(&self) -> Tracefs {
+        Tracefs::at(&self.path("tracefs")).with(make, |path| fs::remove_dir_all(path))
+    }
+
+    fn roots(&self) -> Roots {
+        Roots {
+            tracefs: Some(self.path("tracefs")),
+            proc: self.path("proc"),
+            sys: self.path("sys"),
+            state: Some(self.path("run/zonal")),
+        }
+    }
+
+    /// Every file and what it says.
+    fn contents(&self) -> Vec<(String, String)> {
+        let mut left = vec![self.root.clone()];
+        let mut all = Vec::new();
+        while let Some(path) = left.pop() {
+            if path.is_dir() {
+                left.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let name = path.strip_prefix(&self.root).unwrap().display().to_string();
+            all.push((name, String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned()));
+        }
+        all.sort();
+        all
     }
 
     fn instance(&self) -> String {
-        format!("tracefs/instances/{PREFIX}{}", std::process::id())
+        format!("tracefs/instances/zonal-{}", std::process::id())
     }
 }
 
@@ -105,11 +145,7 @@ struct Lines {
 impl Journal for Lines {
     fn note(&mut self, undo: &Undo) -> io::Result<()> {
         self.seen.push(fs::read_to_string(&self.watched).unwrap_or_default());
-        let line = match undo {
-            Undo::Write { path, value } => format!("write\t{}\t{value}\n", path.display()),
-            Undo::Remove { path } => format!("remove\t{}\n", path.display()),
-        };
-        self.text.push_str(&line);
+        self.text.push_str(&undo.line());
         Ok(())
     }
 
@@ -167,7 +203,7 @@ fn each_step_that_fails_says_so_and_leaves_its_undoing() {
     for (gone, step, part) in [
         ("tracefs/instances", Step::Instance, "make a trace instance"),
         ("proc/zoneinfo", Step::Machine, "read the machine's state"),
-        ("proc/sys/vm/percpu_pagelist_high_fraction", Step::ColdStart, "`--warm`"),
+        ("proc/sys/vm/percpu_pagelist_high_fraction", Step::ColdStart, "`--no-touch`"),
     ] {
         let tree = Tree::new();
         let path = tree.path(gone);
@@ -195,4 +231,57 @@ fn a_guard_that_is_gone_stops_the_recording_before_anything_changes() {
     let error = tree.begin(true, &mut Gone).unwrap_err();
     assert_eq!(error.step(), Step::Guard);
     assert!(!tree.path(&tree.instance()).exists());
+}
+
+#[test]
+fn no_touch_changes_nothing_but_its_own_instance() {
+    let tree = Tree::new();
+    let before = tree.contents();
+    let mut lines = Lines::default();
+    let recorder = tree.begin(false, &mut lines).unwrap();
+    let inside = |name: &str| name.starts_with(&tree.instance());
+    let during: Vec<_> = tree.contents().into_iter().filter(|(name, _)| !inside(name)).collect();
+    assert_eq!(during, before);
+    drop(recorder);
+    undo::serve_with(lines.text.as_bytes(), |path| fs::remove_dir_all(path));
+    assert_eq!(tree.contents(), before);
+}
+
+#[test]
+fn a_recorder_never_takes_the_temporary_value_for_an_old_one() {
+    let tree = Tree::new();
+    tree.put("proc/sys/vm/percpu_pagelist_high_fraction", "1000000\n");
+    let mut lines = Lines::default();
+    let error = tree.begin(true, &mut lines).unwrap_err();
+    assert_eq!(error.step(), Step::ColdStart);
+    for part in ["it is 1000000", "sysctl vm.percpu_pagelist_high_fraction=0", "`--no-touch`"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert!(!lines.text.contains("write"), "HOST-2: {}", lines.text);
+}
+
+#[test]
+fn what_is_touched_is_known_before_and_looking_changes_nothing() {
+    let tree = Tree::new();
+    tree.put("run/zonal/changes", "boot\t\nremove\t/gone\n");
+    let before = tree.contents();
+    let touched = Touched::by(&tree.roots(), &options(true));
+    assert_eq!(tree.contents(), before);
+    let text = touched.to_string();
+    for part in [
+        "percpu_pagelist_high_fraction: 0 -> 1000000 for 2 s, then 0",
+        "undo   left by a recorder that was killed: remove /gone",
+        "trace_clock = mono",
+        "events/kmem/mm_page_alloc/enable = 1",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let text = Touched::by(&tree.roots(), &options(false)).to_string();
+    assert!(text.contains("sysctl none"), "{text}");
+    // What was foretold is what happens.
+    let recorder = tree.begin(false, &mut Lines::default()).unwrap();
+    for (name, value) in touched.settings.iter().filter(|(name, _)| name != "tracing_on") {
+        assert_eq!(tree.read(&format!("{}/{name}", tree.instance())), *value, "{name}");
+    }
+    drop(recorder);
 }

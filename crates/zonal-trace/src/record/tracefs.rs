@@ -21,18 +21,28 @@ pub(crate) const PREFIX: &str = "zonal-";
 pub(crate) struct Tracefs {
     pub(crate) root: PathBuf,
     make: fn(&Path) -> io::Result<()>,
+    /// How an instance is removed.
+    pub(super) remove: fn(&Path) -> io::Result<()>,
 }
 
 impl Tracefs {
     /// The tracefs at `root`.
     pub(crate) fn at(root: &Path) -> Tracefs {
-        Tracefs { root: root.to_owned(), make: |path| fs::create_dir(path) }
+        Tracefs {
+            root: root.to_owned(),
+            make: |path| fs::create_dir(path),
+            remove: |path| fs::remove_dir(path),
+        }
     }
 
-    /// The same with instances made in another way.
+    /// The same with instances made and removed in other ways.
     #[cfg(test)]
-    pub(crate) fn with_make(self, make: fn(&Path) -> io::Result<()>) -> Tracefs {
-        Tracefs { make, ..self }
+    pub(crate) fn with(
+        self,
+        make: fn(&Path) -> io::Result<()>,
+        remove: fn(&Path) -> io::Result<()>,
+    ) -> Tracefs {
+        Tracefs { make, remove, ..self }
     }
 
     /// The one that is mounted.
@@ -49,29 +59,43 @@ impl Tracefs {
         Err(refused.unwrap_or_else(|| (PathBuf::new(), io::ErrorKind::NotFound.into())))
     }
 
-    /// The instance of this name, which may not exist yet.
-    pub(crate) fn instance(&self, name: &str) -> Instance {
-        Instance { path: self.root.join("instances").join(name) }
+    /// Where instances are. Recorders lock this directory.
+    pub(crate) fn instances(&self) -> PathBuf {
+        self.root.join("instances")
+    }
+
+    /// The instance of this process, which may not exist yet.
+    pub(crate) fn instance(&self) -> Instance {
+        Instance { path: self.instances().join(format!("{PREFIX}{}", std::process::id())) }
     }
 
     pub(crate) fn make(&self, instance: &Instance) -> io::Result<()> {
         (self.make)(&instance.path)
     }
 
+    /// Instances of recorders.
+    pub(crate) fn own_instances(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.instances());
+        let paths = entries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        paths.filter(|path| process_of(path).is_some()).collect()
+    }
+
     /// Instances of recorders that are gone, guards and all.
     pub(crate) fn abandoned(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.root.join("instances"));
-        let names = entries.into_iter().flatten().filter_map(Result::ok);
-        let is_abandoned = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let process = name.strip_prefix(PREFIX).and_then(|process| process.parse::<u32>().ok());
-            process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists())
+        let is_gone = |path: &PathBuf| {
+            let process = process_of(path).unwrap_or_default();
+            !Path::new(&format!("/proc/{process}")).exists()
         };
-        names.map(|entry| entry.path()).filter(is_abandoned).collect()
+        self.own_instances().into_iter().filter(is_gone).collect()
     }
 }
 
-/// An instance: its own rings and switches.
+/// The process that made an instance, by the instance's name.
+fn process_of(instance: &Path) -> Option<u32> {
+    instance.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()
+}
+
+/// Rings and switches of one's own.
 #[derive(Debug, Clone)]
 pub(crate) struct Instance {
     pub(crate) path: PathBuf,

@@ -1,30 +1,32 @@
 //! What must be put back, and who does it.
 //!
-//! Before each change the recorder sends a *guard*, a separate process, a line that says how to
-//! undo it. When that pipe ends, the guard undoes what is left, the last change first, and reports
-//! what it could not undo. The pipe ends when the recorder closes it or is killed by any signal.
+//! Before a recorder changes anything it writes down how to undo the change: a line in the host's
+//! list of changes, and the same line to a *guard*, a process of its own, on its standard input.
+//! When that pipe ends, the guard undoes everything that is left, the last change first, and says
+//! what it could not. It ends when the recorder closes it, and also when the recorder is killed, by
+//! whatever signal: the kernel closes the pipe. If the guard is killed too, the list is what the
+//! next recorder begins with.
 //!
 //! ```text
-//!  recorder ── write /proc/sys/… 0 ──► guard        (then the recorder writes the file)
-//!           ── done  /proc/sys/… ────►              (then it has put it back itself)
-//!           ── end of pipe ──────────► undoes the rest, says what failed, ends
+//!  recorder ── write /proc/sys/… 0 9 ──► list, guard   (then the recorder writes 9 to the file)
+//!           ── done  /proc/sys/… ──────►               (then it has put 0 back itself)
+//!           ── end of pipe ────────────► guard undoes the rest, removes the list, ends
 //! ```
 //! - **UNDO-1** a line is written before its change is made: a change without its line does not
 //!   exist, and undoing what was never done changes nothing
 //! - **UNDO-2** there is one path: a recorder that ends well is undone by the guard too
+//! - **UNDO-3** a setting is put back only while it has the value that the recorder gave it: what
+//!   somebody else set meanwhile stays
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-use super::error::{RecordError, Step};
 
 /// How to undo one change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Undo {
-    /// Write this value back.
-    Write { path: PathBuf, value: String },
+    /// Write `value` back, if the file still says `ours`.
+    Write { path: PathBuf, value: String, ours: String },
     /// Remove this directory, which tracefs empties by itself.
     Remove { path: PathBuf },
 }
@@ -36,10 +38,22 @@ impl Undo {
         }
     }
 
-    fn line(&self) -> String {
+    /// The line of the list.
+    pub(crate) fn line(&self) -> String {
         match self {
-            Undo::Write { path, value } => format!("write\t{}\t{value}\n", path.display()),
+            Undo::Write { path, value, ours } => {
+                format!("write\t{}\t{value}\t{ours}\n", path.display())
+            }
             Undo::Remove { path } => format!("remove\t{}\n", path.display()),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Undo::Write { path, value, .. } => {
+                format!("write `{value}` back to {}", path.display())
+            }
+            Undo::Remove { path } => format!("remove {}", path.display()),
         }
     }
 
@@ -47,28 +61,41 @@ impl Undo {
         let mut words = line.trim_end_matches('\n').split('\t');
         let (verb, path) = (words.next()?, PathBuf::from(words.next()?));
         match verb {
-            "write" => Some(Note::Do(Undo::Write { path, value: words.next()?.to_owned() })),
+            "write" => {
+                let (value, ours) = (words.next()?.to_owned(), words.next()?.to_owned());
+                Some(Note::Do(Undo::Write { path, value, ours }))
+            }
             "remove" => Some(Note::Do(Undo::Remove { path })),
             "done" => Some(Note::Done(path)),
+            "list" => Some(Note::List(path)),
             _ => None,
         }
     }
 
-    fn run(&self, remove: fn(&Path) -> io::Result<()>) -> io::Result<()> {
+    /// Undoes the change. What was found already undone is `false`.
+    pub(crate) fn run(&self, remove: fn(&Path) -> io::Result<()>) -> io::Result<bool> {
         match self {
-            Undo::Write { path, value } => write(path, value),
+            Undo::Write { path, value, ours } => {
+                let is_ours = fs::read_to_string(path)?.trim() == ours;
+                if is_ours {
+                    write(path, value)?;
+                }
+                Ok(is_ours)
+            }
             Undo::Remove { path } => match remove(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                other => other,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                other => other.map(|()| true),
             },
         }
     }
 }
 
-/// A line to the guard.
+/// A line of the list, or to the guard.
 enum Note {
     Do(Undo),
     Done(PathBuf),
+    /// Where the list is.
+    List(PathBuf),
 }
 
 /// Writes to a file that must be there: settings are never made.
@@ -84,56 +111,6 @@ pub(crate) trait Journal {
     fn done(&mut self, path: &Path) -> io::Result<()>;
 }
 
-/// A guard in a separate process.
-#[derive(Debug)]
-pub struct Guard {
-    child: Child,
-}
-
-impl Guard {
-    /// Starts a guard: `command` must come to [`serve`] on its standard input. It runs in its own
-    /// process group, so that Ctrl-C on the recorder's terminal does not reach it.
-    ///
-    /// # Errors
-    /// If it cannot be started.
-    pub fn start(command: &mut Command) -> Result<Guard, RecordError> {
-        use std::os::unix::process::CommandExt;
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
-        let child = command.stderr(Stdio::piped()).spawn();
-        let path = Path::new(command.get_program());
-        Ok(Guard { child: child.map_err(|error| RecordError::new(Step::Guard, path, error))? })
-    }
-
-    /// Ends the list, waits until everything is put back, and returns what could not be.
-    ///
-    /// # Errors
-    /// If the guard cannot be waited for.
-    pub fn finish(self) -> io::Result<Vec<String>> {
-        let output = self.child.wait_with_output()?;
-        let text = String::from_utf8_lossy(&output.stderr);
-        let mut failures: Vec<String> = text.lines().map(str::to_owned).collect();
-        if !output.status.success() && failures.is_empty() {
-            failures.push(format!("the guard ended with {}", output.status));
-        }
-        Ok(failures)
-    }
-
-    fn send(&mut self, line: &str) -> io::Result<()> {
-        let Some(pipe) = &mut self.child.stdin else { return Ok(()) };
-        pipe.write_all(line.as_bytes()).and_then(|()| pipe.flush())
-    }
-}
-
-impl Journal for Guard {
-    fn note(&mut self, undo: &Undo) -> io::Result<()> {
-        self.send(&undo.line())
-    }
-
-    fn done(&mut self, path: &Path) -> io::Result<()> {
-        self.send(&format!("done\t{}\n", path.display()))
-    }
-}
-
 /// The guard's work: reads the list to its end, undoes what is left, the last change first. Returns
 /// what could not be undone, in words.
 pub fn serve(input: impl BufRead) -> Vec<String> {
@@ -141,65 +118,111 @@ pub fn serve(input: impl BufRead) -> Vec<String> {
 }
 
 pub(super) fn serve_with(input: impl BufRead, remove: fn(&Path) -> io::Result<()>) -> Vec<String> {
-    let mut list: Vec<Undo> = Vec::new();
+    let changes = parse_all(input);
+    let undone = changes.undo(remove);
+    if let Some(list) = changes.list.filter(|_| undone.failures.is_empty()) {
+        // HOST-3. If it cannot be removed, the next recorder finds everything undone.
+        let _ = fs::remove_file(list);
+    }
+    undone.failures
+}
+
+/// Changes that are not undone, the first one first.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    list: Option<PathBuf>,
+    undos: Vec<Undo>,
+}
+
+/// What came of undoing.
+#[derive(Debug, Default)]
+pub(super) struct Undone {
+    /// What was put back, in words.
+    pub remarks: Vec<String>,
+    /// What could not be.
+    pub failures: Vec<String>,
+}
+
+/// Reads a list of changes.
+pub(super) fn parse_all(input: impl BufRead) -> Changes {
+    let mut changes = Changes::default();
     // A line that cannot be read ends the list: the recorder is gone.
     for line in input.lines().map_while(Result::ok) {
         match Undo::parse(&line) {
-            Some(Note::Do(undo)) => list.push(undo),
-            Some(Note::Done(path)) => list.retain(|undo| undo.path() != path),
+            Some(Note::Do(undo)) => changes.undos.push(undo),
+            Some(Note::Done(path)) => changes.undos.retain(|undo| undo.path() != path),
+            Some(Note::List(path)) => changes.list = Some(path),
             None => {}
         }
     }
-    let failed = |undo: &Undo| {
-        let error = undo.run(remove).err()?;
-        Some(match undo {
-            Undo::Write { path, value } => {
-                format!("could not write `{value}` back to {}: {error}", path.display())
+    changes
+}
+
+impl Changes {
+    /// What is to do, in words, in the order in which it is done.
+    pub(super) fn describe(&self) -> Vec<String> {
+        self.undos.iter().rev().map(Undo::words).collect()
+    }
+
+    /// Undoes the last change first.
+    pub(super) fn undo(&self, remove: fn(&Path) -> io::Result<()>) -> Undone {
+        let mut undone = Undone::default();
+        for undo in self.undos.iter().rev() {
+            let words = undo.words();
+            match undo.run(remove) {
+                Ok(true) => undone.remarks.push(format!("a recorder was killed: had to {words}")),
+                Ok(false) => {}
+                Err(error) => undone.failures.push(format!("could not {words}: {error}")),
             }
-            Undo::Remove { path } => format!("could not remove {}: {error}", path.display()),
-        })
-    };
-    list.iter().rev().filter_map(failed).collect()
+        }
+        undone
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn undo_write(path: &Path, value: &str, ours: &str) -> String {
+        Undo::Write { path: path.to_owned(), value: value.to_owned(), ours: ours.to_owned() }.line()
+    }
+
     #[test]
     fn the_last_change_is_undone_first_and_done_ones_are_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);
-        for name in ["a", "b"] {
-            fs::write(file(name), "now").unwrap();
+        for name in ["a", "b", "list"] {
+            fs::write(file(name), "now\n").unwrap();
         }
         fs::create_dir(file("instance")).unwrap();
-        let write = |name: &str, value: &str| {
-            Undo::Write { path: file(name), value: value.to_owned() }.line()
-        };
         let lines = [
+            format!("list\t{}\n", file("list").display()),
             Undo::Remove { path: file("instance") }.line(),
-            write("a", "first"),
-            write("a", "second"),
-            write("b", "old"),
+            undo_write(&file("a"), "first", "second"),
+            undo_write(&file("a"), "second", "now"),
+            undo_write(&file("b"), "old", "now"),
             format!("done\t{}\n", file("b").display()),
             "strange\n".to_owned(),
         ];
         assert_eq!(serve(lines.concat().as_bytes()), Vec::<String>::new());
         assert_eq!(fs::read_to_string(file("a")).unwrap(), "first");
-        assert_eq!(fs::read_to_string(file("b")).unwrap(), "now");
+        assert_eq!(fs::read_to_string(file("b")).unwrap(), "now\n");
         assert!(!file("instance").exists());
+        assert!(!file("list").exists(), "HOST-3: everything is undone");
     }
 
     #[test]
     fn what_cannot_be_undone_is_said_and_the_rest_is_done() {
         let directory = tempfile::tempdir().unwrap();
         let here = directory.path().join("here");
+        let list = directory.path().join("list");
         fs::write(&here, "now").unwrap();
+        fs::write(&list, "").unwrap();
         let gone = directory.path().join("gone");
         let lines = [
-            Undo::Write { path: here.clone(), value: "old".to_owned() }.line(),
-            Undo::Write { path: gone.clone(), value: "7".to_owned() }.line(),
+            format!("list\t{}\n", list.display()),
+            undo_write(&here, "old", "now"),
+            undo_write(&gone, "7", "now"),
             Undo::Remove { path: gone.clone() }.line(),
         ];
         let failures = serve(lines.concat().as_bytes());
@@ -207,5 +230,15 @@ mod tests {
         assert!(failures[0].contains("could not write `7` back to"), "{failures:?}");
         assert_eq!(fs::read_to_string(here).unwrap(), "old");
         assert!(!gone.exists(), "settings are never made");
+        assert!(list.exists(), "HOST-3: something is not undone");
+    }
+
+    #[test]
+    fn what_somebody_else_set_meanwhile_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fraction");
+        fs::write(&path, "8\n").unwrap();
+        assert_eq!(serve(undo_write(&path, "0", "1000000").as_bytes()), Vec::<String>::new());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "8\n", "UNDO-3");
     }
 }

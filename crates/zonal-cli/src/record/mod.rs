@@ -1,22 +1,26 @@
 //! `zonal record`: a trace of the kernel that runs, as a `.zonal` file.
 //!
 //! ```text
-//!  zonal record ── starts ──► zonal record-guard      puts every setting back, however we end
+//!  zonal record ── takes the host: one recorder at a time; undoes what a killed one left
+//!       ├─ starts ──► zonal record-guard      puts every setting back, however we end
 //!       ├─ begins, runs the command or waits, finishes: a directory of ring pages beside FILE
 //!       └─ reads that twice: counts, then writes FILE; removes it
 //! ```
 
+mod load;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use zonal_trace::make::Target;
-use zonal_trace::record::{Guard, RecordOptions, Recorded, Recorder, Roots, serve};
+use zonal_trace::record::{Guard, Host, RecordOptions, Recorded, Recorder, Roots, Touched, serve};
 
+use self::load::{LOOK, Load, process};
 use crate::output;
 use crate::trace::say;
 use crate::verdict::Verdict;
@@ -27,9 +31,6 @@ pub const GUARD: &str = "record-guard";
 /// Signals that end a recording as if its time were up.
 const ENDS: [i32; 3] =
     [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
-
-/// Between two looks at whether the load has ended.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// Flags of `zonal record`.
 #[derive(Args, Debug)]
@@ -43,7 +44,8 @@ pub struct RecordArgs {
     #[arg(long, conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
 
-    /// End after this time, such as 10s or 500ms; plain numbers are seconds.
+    /// End after this time, such as 10s or 500ms; plain numbers are seconds. A command that still
+    /// runs then gets SIGTERM.
     #[arg(long, value_parser = duration)]
     pub duration: Option<Duration>,
 
@@ -52,10 +54,20 @@ pub struct RecordArgs {
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=65536))]
     pub buffer: Option<u64>,
 
-    /// Leave the per-CPU lists as they are. Without it they are kept small for two seconds first,
-    /// through vm.percpu_pagelist_high_fraction, because no file says which pages they hold.
+    /// Change no setting of the host: only a trace instance is made, and removed. Without it the
+    /// per-CPU lists are kept small for two seconds first, through
+    /// vm.percpu_pagelist_high_fraction, because no file says which pages they hold.
+    #[arg(long, alias = "warm")]
+    pub no_touch: bool,
+
+    /// Print what would be touched, who records now, and what a killed recorder left; touch
+    /// nothing.
     #[arg(long)]
-    pub warm: bool,
+    pub dry_run: bool,
+
+    /// Wait this long for another recorder to end. There is one at a time on a host.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = wait_time)]
+    pub wait: Duration,
 
     /// Write the trace although events were dropped. Without it that is an error.
     #[arg(long)]
@@ -75,6 +87,11 @@ pub struct RecordArgs {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
+    let time = Some(wait_time(text)?).filter(|time| *time >= LOOK / 10);
+    time.ok_or_else(|| "expected a time of at least 1ms".to_owned())
+}
+
+fn wait_time(text: &str) -> Result<Duration, String> {
     let (digits, unit) = match text.find(|c: char| c.is_ascii_alphabetic()) {
         Some(at) => text.split_at(at),
         None => (text, "s"),
@@ -86,12 +103,17 @@ fn duration(text: &str) -> Result<Duration, String> {
         "m" => number * 60.0,
         _ => return Err("expected a unit of ms, s or m".to_owned()),
     };
-    let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| *time >= LOOK / 10);
-    time.ok_or_else(|| "expected a time of at least 1ms".to_owned())
+    let time = Duration::try_from_secs_f64(seconds);
+    time.map_err(|_| "expected a time such as 10s or 500ms".to_owned())
 }
 
 /// The guard: undoes the recorder's changes once that has ended.
 pub fn guard() -> ExitCode {
+    // It ends when its input does; whoever signals all of them must not keep it from its work.
+    let ignored = Arc::new(AtomicUsize::new(0));
+    for signal in ENDS {
+        let _ = signal_hook::flag::register_usize(signal, Arc::clone(&ignored), 1);
+    }
     let failures = serve(std::io::stdin().lock());
     failures.iter().for_each(|failure| output::note(failure));
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
@@ -109,13 +131,20 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
         args.output.display()
     );
     check_load(args)?;
+    if args.dry_run {
+        return dry_run(args);
+    }
+    // Before this a signal ends the program at once: nothing is changed yet.
+    let own: Vec<String> = std::env::args().skip(1).collect();
+    let host = Host::take(&Roots::default(), &own.join(" "), args.wait)?;
+    host.notes.iter().for_each(|note| output::note(note));
+    let signal = Arc::new(AtomicUsize::new(0));
+    for number in ENDS {
+        signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
+    }
     let rings = args.output.with_file_name(format!(".{name}.{}.rings", std::process::id()));
     std::fs::create_dir(&rings).with_context(|| format!("{}", rings.display()))?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in ENDS {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    let recorded = record(args, &rings, &stop);
+    let recorded = record(args, &rings, &signal, host);
     let written = recorded.and_then(|recorded| write(args, &rings, &recorded));
     match &written {
         // What could not be made into a file is all there is of the recording.
@@ -125,6 +154,17 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
         _ => std::fs::remove_dir_all(&rings).with_context(|| format!("{}", rings.display()))?,
     }
     written.map(|()| Verdict::Pass)
+}
+
+/// Says what a recording would do.
+fn dry_run(args: &RecordArgs) -> anyhow::Result<Verdict> {
+    let mut text = Touched::by(&Roots::default(), &options(args)).to_string();
+    text.push_str(&format!("write  {}\n", args.output.display()));
+    if !args.command.is_empty() {
+        text.push_str(&format!("run    {}\n", args.command.join(" ")));
+    }
+    output::data(&text)?;
+    Ok(Verdict::Pass)
 }
 
 /// Refuses a process that is not there and a command that cannot be run, before anything is
@@ -152,15 +192,16 @@ fn is_program(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-fn process(pid: i32) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}"))
-}
-
 /// Records into the directory `rings`.
-fn record(args: &RecordArgs, rings: &Path, stop: &AtomicBool) -> anyhow::Result<Recorded> {
+fn record(
+    args: &RecordArgs,
+    rings: &Path,
+    signal: &AtomicUsize,
+    host: Host,
+) -> anyhow::Result<Recorded> {
     let this = std::env::current_exe().context("cannot find this program")?;
-    let mut guard = Guard::start(Command::new(this).arg(GUARD))?;
-    let recorded = with_guard(args, rings, stop, &mut guard);
+    let mut guard = Guard::start(host, Command::new(this).arg(GUARD))?;
+    let recorded = with_guard(args, rings, signal, &mut guard);
     let failures = guard.finish().context("cannot wait for the guard")?;
     if !failures.is_empty() {
         bail!("not everything could be put back: {}", failures.join("; "));
@@ -168,36 +209,47 @@ fn record(args: &RecordArgs, rings: &Path, stop: &AtomicBool) -> anyhow::Result<
     recorded
 }
 
-fn with_guard(
-    args: &RecordArgs,
-    rings: &Path,
-    stop: &AtomicBool,
-    guard: &mut Guard,
-) -> anyhow::Result<Recorded> {
+/// How to record.
+fn options(args: &RecordArgs) -> RecordOptions {
     let workload = match (&args.command[..], args.pid) {
         ([], Some(pid)) => format!("process {pid}"),
         ([], None) => "whatever ran".to_owned(),
         (command, _) => command.join(" "),
     };
     let name = args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let options = RecordOptions {
+    RecordOptions {
         name,
         workload,
         ring_bytes: args.buffer.map(|mib| mib << 20),
-        cold: !args.warm,
+        cold: !args.no_touch,
         poll_every: args.poll,
         ..RecordOptions::default()
-    };
+    }
+}
+
+fn with_guard(
+    args: &RecordArgs,
+    rings: &Path,
+    signal: &AtomicUsize,
+    guard: &mut Guard,
+) -> anyhow::Result<Recorded> {
+    let options = options(args);
     if options.cold {
         output::note("keeping the per-CPU lists small for two seconds");
     }
     let recorder = Recorder::begin(Roots::default(), options, guard)?;
     recorder.notes.iter().for_each(|note| output::note(note));
-    // Without a load there is nothing to finish, and the guard undoes the preparations.
-    let child = start(args)?;
-    let waited = wait(args, child, stop);
-    let recorded = recorder.finish(rings)?;
-    waited?;
+    if !args.command.is_empty() {
+        // Relaxed: the flag carries no data.
+        let interrupted = signal.load(Ordering::Relaxed) != 0;
+        ensure!(!interrupted, "interrupted before the command was started: nothing is recorded");
+    }
+    // Without a load there is nothing to finish, and the guard removes what was prepared.
+    let mut load = Load::start(&args.command, args.pid)?;
+    let waited = load.wait(args.duration, signal);
+    let recorded = recorder.finish(rings);
+    waited.and_then(|()| load.end(signal))?;
+    let recorded = recorded?;
     let polls = recorded.polls;
     if polls.no_room + polls.failed > 0 {
         output::note(&format!(
@@ -206,37 +258,6 @@ fn with_guard(
         ));
     }
     Ok(recorded)
-}
-
-/// Starts the command, if there is one.
-fn start(args: &RecordArgs) -> anyhow::Result<Option<Child>> {
-    let Some((program, rest)) = args.command.split_first() else { return Ok(None) };
-    let child = Command::new(program).args(rest).spawn();
-    child.map(Some).with_context(|| format!("cannot run {program}"))
-}
-
-/// Waits for what ends the recording.
-fn wait(args: &RecordArgs, mut child: Option<Child>, stop: &AtomicBool) -> anyhow::Result<()> {
-    let begin = Instant::now();
-    loop {
-        // Relaxed: the flag carries no data.
-        let time_is_up = args.duration.is_some_and(|duration| begin.elapsed() >= duration);
-        if stop.load(Ordering::Relaxed) || time_is_up || has_ended(args, &mut child)? {
-            return Ok(());
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
-fn has_ended(args: &RecordArgs, child: &mut Option<Child>) -> anyhow::Result<bool> {
-    if let Some(child) = child {
-        let status = child.try_wait()?;
-        if let Some(status) = status.filter(|status| !status.success()) {
-            output::note(&format!("the command ended with {status}"));
-        }
-        return Ok(status.is_some());
-    }
-    Ok(args.pid.is_some_and(|pid| !process(pid).exists()))
 }
 
 /// Makes the file out of the ring pages.

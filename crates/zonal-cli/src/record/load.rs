@@ -1,0 +1,175 @@
+//! What is recorded: a command of ours, a process of others, or whatever runs.
+//!
+//! - **LOAD-1** a command that was started here is waited for on every way out: it ends by itself,
+//!   by the signal that ends the recording, or after a grace period by SIGKILL
+
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::output;
+
+/// Between two looks at whether the load has ended.
+pub const LOOK: Duration = Duration::from_millis(10);
+/// A command that a terminal interrupts needs no signal of ours. This long is waited for it.
+const BY_TERMINAL: Duration = Duration::from_secs(1);
+/// How long a command may take to end after a signal.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What ends the recording.
+pub enum Load {
+    /// A command that was started here.
+    Command(Started),
+    /// A process of others.
+    Process(i32),
+    /// A signal or the time.
+    Whatever,
+}
+
+impl Load {
+    /// Starts the command, if there is one.
+    ///
+    /// # Errors
+    /// If it cannot be run.
+    pub fn start(command: &[String], pid: Option<i32>) -> anyhow::Result<Load> {
+        let Some((program, rest)) = command.split_first() else {
+            return Ok(pid.map_or(Load::Whatever, Load::Process));
+        };
+        let child = Command::new(program).args(rest).spawn();
+        let child = child.with_context(|| format!("cannot run {program}"))?;
+        Ok(Load::Command(Started { child, ended: false }))
+    }
+
+    /// Waits until the load ends, the time is up, or `signal` is not zero.
+    ///
+    /// # Errors
+    /// If the command cannot be waited for.
+    pub fn wait(&mut self, time: Option<Duration>, signal: &AtomicUsize) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        loop {
+            // Relaxed: the flag carries no data.
+            let interrupted = signal.load(Ordering::Relaxed) != 0;
+            let time_is_up = time.is_some_and(|time| begin.elapsed() >= time);
+            if interrupted || time_is_up || self.has_ended()? {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn has_ended(&mut self) -> anyhow::Result<bool> {
+        match self {
+            Load::Command(started) => started.has_ended(),
+            Load::Process(pid) => Ok(!process(*pid).exists()),
+            Load::Whatever => Ok(false),
+        }
+    }
+
+    /// Ends a command that still runs, with the signal that ended the recording or SIGTERM, and
+    /// reaps it. A second signal meanwhile kills it.
+    ///
+    /// # Errors
+    /// If the command cannot be waited for.
+    pub fn end(&mut self, signal: &AtomicUsize) -> anyhow::Result<()> {
+        let Load::Command(started) = self else { return Ok(()) };
+        let first = signal.swap(0, Ordering::Relaxed);
+        let sent = match first as i32 {
+            signal_hook::consts::SIGINT => Signal::INT,
+            signal_hook::consts::SIGHUP => Signal::HUP,
+            _ => Signal::TERM,
+        };
+        if sent == Signal::INT && is_in_foreground() {
+            started.ends_within(BY_TERMINAL, signal)?;
+        }
+        started.end(sent, signal)
+    }
+}
+
+/// A command that was started here.
+pub struct Started {
+    child: Child,
+    ended: bool,
+}
+
+impl Started {
+    fn has_ended(&mut self) -> anyhow::Result<bool> {
+        if !self.ended
+            && let Some(status) = self.child.try_wait()?
+        {
+            self.ended = true;
+            if !status.success() {
+                output::note(&format!("the command ended with {status}"));
+            }
+        }
+        Ok(self.ended)
+    }
+
+    /// Whether it ends in this time, and before a signal comes.
+    fn ends_within(&mut self, time: Duration, signal: &AtomicUsize) -> anyhow::Result<bool> {
+        let begin = Instant::now();
+        while !self.has_ended()? {
+            if begin.elapsed() >= time || signal.load(Ordering::Relaxed) != 0 {
+                return Ok(false);
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(true)
+    }
+
+    fn end(&mut self, with: Signal, signal: &AtomicUsize) -> anyhow::Result<()> {
+        if self.has_ended()? {
+            return Ok(());
+        }
+        // Not reaped yet, so the number is still its own.
+        let pid = Pid::from_child(&self.child);
+        let sent = kill_process(pid, with);
+        if sent.is_err() || !self.ends_within(GRACE, signal)? {
+            output::note("the command did not end when it was told to: it is killed");
+            self.child.kill()?;
+            self.child.wait()?;
+            self.ended = true;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // LOAD-1 on the ways out of errors.
+        let _ = self.end(Signal::TERM, &AtomicUsize::new(0));
+    }
+}
+
+/// Whether what a terminal interrupts is this process's group, with its command.
+fn is_in_foreground() -> bool {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    groups(&stat).is_some_and(|(own, foreground)| own == foreground)
+}
+
+/// The process group, and the group in the foreground of its terminal (-1: there is none), of a
+/// `/proc/PID/stat`: fields 5 and 8, after a name that may hold anything.
+fn groups(stat: &str) -> Option<(i32, i32)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.nth(2)?.parse().ok()?, fields.nth(2)?.parse().ok()?))
+}
+
+/// Where the kernel shows a process.
+pub fn process(pid: i32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_found_behind_any_name() {
+        assert_eq!(groups("12 (a) b) S 1 34 56 1025 78 4194304 9"), Some((34, 78)));
+        assert_eq!(groups("12 (zonal) S 1 34 56 0 -1 4194304 9"), Some((34, -1)));
+        assert_eq!(groups("12 (zonal) S 1"), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! The process that undoes what a recorder changed: the recorder's end of it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::error::{RecordError, Step};
+use super::host::Host;
+use super::tracefs::Tracefs;
+use super::undo::{Journal, Undo};
+
+/// A guard in a process of its own, on a host that is taken.
+#[derive(Debug)]
+pub struct Guard {
+    host: Host,
+    changes: File,
+    /// `None` once it was waited for.
+    child: Option<Child>,
+}
+
+impl Guard {
+    /// Starts a guard: `command` must come to [`serve`](super::serve) on its standard input. It
+    /// runs in its own process group, so that Ctrl-C on the recorder's terminal does not reach it.
+    ///
+    /// # Errors
+    /// If it cannot be started, or the list of changes cannot be begun.
+    pub fn start(host: Host, command: &mut Command) -> Result<Guard, RecordError> {
+        use std::os::unix::process::CommandExt;
+        let list = host.changes();
+        let in_list = |error| RecordError::new(Step::Guard, &list, error);
+        let changes = host.begin_changes().map_err(in_list)?;
+        // Its standard output is the lock, which nobody writes to (HOST-1).
+        let lock = host.share().map_err(in_list)?;
+        command.process_group(0).stdin(Stdio::piped()).stdout(lock).stderr(Stdio::piped());
+        let path = Path::new(command.get_program()).to_owned();
+        let in_guard = |error| RecordError::new(Step::Guard, &path, error);
+        let child = command.spawn().map_err(in_guard)?;
+        let mut guard = Guard { host, changes, child: Some(child) };
+        guard.send(&format!("list\t{}\n", list.display())).map_err(in_guard)?;
+        Ok(guard)
+    }
+
+    /// Ends the list, waits until everything is put back, and returns what could not be.
+    ///
+    /// # Errors
+    /// If the guard cannot be waited for.
+    pub fn finish(mut self) -> io::Result<Vec<String>> {
+        let Some(child) = self.child.take() else { return Ok(Vec::new()) };
+        let output = child.wait_with_output()?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        let mut failures: Vec<String> = text.lines().map(str::to_owned).collect();
+        if !output.status.success() && failures.is_empty() {
+            // It was killed, and the list is still there.
+            failures.extend(self.host.recover().err().map(|error| error.to_string()));
+        }
+        Ok(failures)
+    }
+
+    pub(super) fn tracefs(&self) -> Tracefs {
+        self.host.tracefs.clone()
+    }
+
+    fn send(&mut self, line: &str) -> io::Result<()> {
+        let pipe = self.child.as_mut().and_then(|child| child.stdin.as_mut());
+        let Some(pipe) = pipe else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        pipe.write_all(line.as_bytes()).and_then(|()| pipe.flush())
+    }
+
+    fn write_down(&mut self, line: &str) -> io::Result<()> {
+        self.changes.write_all(line.as_bytes())?;
+        self.send(line)
+    }
+}
+
+impl Journal for Guard {
+    fn note(&mut self, undo: &Undo) -> io::Result<()> {
+        self.write_down(&undo.line())
+    }
+
+    fn done(&mut self, path: &Path) -> io::Result<()> {
+        self.write_down(&format!("done\t{}\n", path.display()))
+    }
+}
+
+impl Drop for Guard {
+    /// A recorder that panics or returns early waits too until everything is put back.
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! One recorder at a time, and recorders that are killed: on made-up trees, with recorder and guard
+//! as processes, which are this test program again.
+
+use std::fs;
+use std::io::{self, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::super::undo::serve_with;
+use super::super::{Guard, Host, RecordError, Recorder, Step};
+use super::{Tree, options};
+
+/// Who this process is, if not the test program itself.
+const ROLE: &str = "ZONAL_TEST_ROLE";
+const TREE: &str = "ZONAL_TEST_TREE";
+const FRACTION: &str = "proc/sys/vm/percpu_pagelist_high_fraction";
+const CHANGES: &str = "run/zonal/changes";
+const LONG: Duration = Duration::from_secs(60);
+
+/// This program as another process on a tree.
+fn process(role: &str, tree: &Tree) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "record::tests::host_tests::other_processes", "--nocapture"]);
+    command.env(ROLE, role).env(TREE, tree.path("")).stdout(Stdio::null());
+    command
+}
+
+/// Not a test: what the other processes do.
+#[test]
+fn other_processes() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let tree = Tree::at(PathBuf::from(std::env::var_os(TREE).unwrap()));
+    if role == "guard" {
+        tree.put("guard.pid", &std::process::id().to_string());
+        let failures = serve_with(BufReader::new(io::stdin()), |path| fs::remove_dir_all(path));
+        assert_eq!(failures, Vec::<String>::new());
+        return;
+    }
+    let mut guard = guard(&tree);
+    let recorder = Recorder::begin_at(tree.tracefs(), tree.roots(), options(true), &mut guard);
+    drop(recorder.unwrap());
+    if role == "panic" {
+        panic!("as asked for");
+    }
+}
+
+fn take(tree: &Tree, wait: Duration) -> Result<Host, RecordError> {
+    Host::take_at(tree.tracefs(), &tree.roots(), "record -o x.zonal", wait)
+}
+
+fn guard(tree: &Tree) -> Guard {
+    Guard::start(take(tree, LONG).unwrap(), &mut process("guard", tree)).unwrap()
+}
+
+fn kill(process: &str) {
+    assert!(Command::new("kill").args(["-KILL", process]).status().unwrap().success());
+}
+
+/// A recorder that has just changed the sysctl.
+fn recorder_at_work(tree: &Tree) -> Child {
+    let child = process("recorder", tree).spawn().unwrap();
+    let begin = Instant::now();
+    while tree.read(FRACTION) != "1000000" {
+        assert!(begin.elapsed() < LONG, "the recorder never changed the sysctl");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+#[test]
+fn a_second_recorder_is_told_who_has_the_host() {
+    let tree = Tree::new();
+    let host = take(&tree, Duration::ZERO).unwrap();
+    let error = take(&tree, Duration::ZERO).unwrap_err();
+    assert_eq!(error.step(), Step::Lock);
+    let process = format!("process {} (`record -o x.zonal`), since 20", std::process::id());
+    for part in [process.as_str(), "UTC", "--wait"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert_eq!(tree.read(FRACTION), "0\n");
+    drop(host);
+    drop(take(&tree, Duration::ZERO).unwrap());
+    assert_eq!(fs::read_dir(tree.path("run/zonal")).unwrap().count(), 0);
+}
+
+#[test]
+fn after_a_kill_the_guard_undoes_and_keeps_the_lock_until_then() {
+    let tree = Tree::new();
+    let mut child = recorder_at_work(&tree);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let host = take(&tree, LONG).unwrap();
+    assert_eq!(tree.read(FRACTION), "0", "HOST-1: whoever has the lock sees the old value");
+    assert_eq!(host.notes, Vec::<String>::new());
+    assert_eq!(fs::read_dir(tree.path("tracefs/instances")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_next_recorder_undoes_what_is_left_when_the_guard_is_killed_too() {
+    let tree = Tree::new();
+    let mut child = recorder_at_work(&tree);
+    kill(&tree.read("guard.pid"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(tree.read(FRACTION), "1000000", "nobody is left to undo it");
+    assert!(tree.path(CHANGES).is_file());
+
+    let host = take(&tree, LONG).unwrap();
+    assert_eq!(tree.read(FRACTION), "0");
+    assert_eq!(fs::read_dir(tree.path("tracefs/instances")).unwrap().count(), 0);
+    assert_eq!(host.notes.len(), 2, "{:?}", host.notes);
+    assert!(!tree.path(CHANGES).exists(), "HOST-3");
+}
+
+#[test]
+fn a_recorder_that_panics_leaves_nothing_changed() {
+    let tree = Tree::new();
+    let status = process("panic", &tree).stderr(Stdio::null()).status().unwrap();
+    assert!(!status.success());
+    assert_eq!(tree.read(FRACTION), "0");
+    assert_eq!(fs::read_dir(tree.path("tracefs/instances")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(tree.path("run/zonal")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_recorder_whose_guard_is_killed_undoes_by_the_list() {
+    let tree = Tree::new();
+    let mut guard = guard(&tree);
+    let recorder = Recorder::begin_at(tree.tracefs(), tree.roots(), options(false), &mut guard);
+    drop(recorder.unwrap());
+    kill(&tree.read("guard.pid"));
+    assert_eq!(guard.finish().unwrap(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(tree.path("tracefs/instances")).unwrap().count(), 0);
+}
+
+#[test]
+fn changes_of_an_earlier_boot_are_not_undone() {
+    let tree = Tree::new();
+    tree.put("proc/sys/kernel/random/boot_id", "second\n");
+    tree.put(FRACTION, "1000000\n");
+    let line = format!("boot\tfirst\nwrite\t{}\t8\t1000000\n", tree.path(FRACTION).display());
+    tree.put(CHANGES, &line);
+    drop(take(&tree, Duration::ZERO).unwrap());
+    assert_eq!(tree.read(FRACTION), "1000000\n");
+    assert!(!tree.path(CHANGES).exists());
+}
+
+#[test]
+fn what_cannot_be_undone_stops_the_next_recorder() {
+    let tree = Tree::new();
+    let line = format!("boot\t\nwrite\t{}\t8\t1000000\n", tree.path("proc/gone").display());
+    tree.put(CHANGES, &line);
+    let error = take(&tree, Duration::ZERO).unwrap_err();
+    assert_eq!(error.step(), Step::Recover);
+    assert!(error.to_string().contains("could not write `8` back"), "{error}");
+    assert!(tree.path(CHANGES).exists(), "HOST-3");
+}

@@ -1,0 +1,38 @@
+//! How to record.
+
+use std::time::Duration;
+
+/// How long lists are kept small before the recording.
+pub(super) const COLD: Duration = Duration::from_secs(2);
+/// A fraction so large that only the least size is left: four batches (LB E.4).
+pub(super) const FRACTION_LARGE: &str = "1000000";
+
+/// How to record.
+#[derive(Debug, Clone)]
+pub struct RecordOptions {
+    /// Name of the recording.
+    pub name: String,
+    /// What runs, in words.
+    pub workload: String,
+    /// Bytes of each CPU's ring; `None`: an eighth of the memory at hand, at most 256 MiB each.
+    pub ring_bytes: Option<u64>,
+    /// Whether lists are emptied first.
+    pub cold: bool,
+    /// Time between samples of `/proc/zoneinfo`.
+    pub poll_every: Duration,
+    /// Bytes for samples.
+    pub poll_bytes: usize,
+}
+
+impl Default for RecordOptions {
+    fn default() -> Self {
+        RecordOptions {
+            name: "recording".to_owned(),
+            workload: String::new(),
+            ring_bytes: None,
+            cold: true,
+            poll_every: Duration::from_millis(20),
+            poll_bytes: 32 << 20,
+        }
+    }
+}
