@@ -82,11 +82,9 @@ pub struct Facts {
 impl Fact {
     /// The type of pageblocks without events.
     pub const MOVABLE: u8 = 1;
-}
 
-impl Facts {
-    /// Takes note of an event.
-    pub fn see(&mut self, event: &Event) {
+    /// What an event says about a block, if it does.
+    pub fn of(event: &Event) -> Option<Fact> {
         use FactKind::{Alloc, Batched, Direct, Drain, Fallback, Free, Refill, Refresh};
         let (kind, pfn, order, mt) = match event.kind {
             EventKind::Alloc { pfn: Some(pfn), order, migratetype, .. } => {
@@ -102,7 +100,7 @@ impl Facts {
                 (Fallback, pfn, alloc_order, alloc_migratetype)
             }
             EventKind::VmstatUpdate => (Refresh, 0, 0, 0),
-            _ => return,
+            _ => return None,
         };
         let (was, is, broke) = match event.kind {
             EventKind::Extfrag {
@@ -115,7 +113,31 @@ impl Facts {
             _ => (mt, mt, order),
         };
         let (time_ns, cpu) = (event.time_ns, event.cpu as u16);
-        self.list.push(Fact { time_ns, pfn, cpu, kind, order, migratetype: mt, was, is, broke });
+        Some(Fact { time_ns, pfn, cpu, kind, order, migratetype: mt, was, is, broke })
+    }
+}
+
+/// Which facts are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of them.
+    All,
+    /// Allocations and frees alone.
+    Users,
+}
+
+impl Scope {
+    /// Whether a fact is one of them.
+    pub fn has(self, fact: &Fact) -> bool {
+        let of_users = matches!(fact.kind, FactKind::Alloc | FactKind::Free | FactKind::Batched);
+        self == Scope::All || of_users
+    }
+}
+
+impl Facts {
+    /// Takes note of an event.
+    pub fn see(&mut self, event: &Event) {
+        self.list.extend(Fact::of(event));
     }
 
     /// Makes this moment the start.
@@ -133,24 +155,18 @@ impl Facts {
         self.start
     }
 
-    /// Allocations and frees alone, and the position here of each.
-    pub fn of_users(&self) -> (Facts, Vec<usize>) {
-        let users = |(_, fact): &(usize, &Fact)| {
-            matches!(fact.kind, FactKind::Alloc | FactKind::Free | FactKind::Batched)
-        };
-        let (places, list) =
-            self.list.iter().enumerate().filter(users).map(|(at, fact)| (at, *fact)).unzip();
-        let start = self.list[..self.start].iter().enumerate().filter(users).count();
-        (Facts { list, start }, places)
+    /// Keeps the position of the start alone.
+    pub fn forget(&mut self) {
+        self.list = Vec::new();
     }
 
-    /// For each event, the next event of its page. Repetitions of a free count: the event before a
-    /// [`FactKind::Batched`] has that as its next.
-    pub fn next(&self) -> Vec<Next> {
+    /// For each event, what comes next for its page. Repetitions of a free count: the event before
+    /// a [`FactKind::Batched`] has that as its next. Facts outside the scope have nothing.
+    pub fn next(&self, scope: Scope) -> Vec<Next> {
         let mut coming: HashMap<u64, FactKind> = HashMap::new();
         let mut next = vec![Next::Nothing; self.list.len()];
         for (index, fact) in self.list.iter().enumerate().rev() {
-            if fact.kind == FactKind::Refresh {
+            if fact.kind == FactKind::Refresh || !scope.has(fact) {
                 continue;
             }
             next[index] = coming.insert(fact.pfn, fact.kind).map_or(Next::Nothing, Next::Is);
@@ -178,14 +194,15 @@ pub struct BlockTypes {
 
 impl BlockTypes {
     /// What `facts` tell.
-    pub fn new(facts: &Facts) -> BlockTypes {
+    pub fn new(facts: &Facts, scope: Scope) -> BlockTypes {
         let mut types = BlockTypes::default();
         // Where each page was last put on a list.
         let mut listed: HashMap<u64, usize> = HashMap::new();
         // The block that the last fallback of a CPU named: its other event tells the type that was
         // asked for, not the pageblock's.
         let mut fallen: HashMap<u16, u64> = HashMap::new();
-        for (at, fact) in facts.list.iter().enumerate() {
+        let in_scope = facts.list.iter().enumerate().filter(|(_, fact)| scope.has(fact));
+        for (at, fact) in in_scope {
             match fact.kind {
                 FactKind::Free | FactKind::Batched => {
                     listed.insert(fact.pfn, at);

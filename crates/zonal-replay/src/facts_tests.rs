@@ -32,7 +32,7 @@ fn the_next_event_of_a_page_is_found() {
         EventKind::Free { pfn: PFN + 1, order: 0 },
         EventKind::FreeBatched { pfn: PFN },
     ]);
-    assert_eq!(facts.next(), [Next::Is(FactKind::Batched), Next::Nothing, Next::Nothing]);
+    assert_eq!(facts.next(Scope::All), [Next::Is(FactKind::Batched), Next::Nothing, Next::Nothing]);
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_pageblocks_type_is_told_before_and_after_it_changes() {
         fallback(PFN + 4, 10, true),
         refill(PFN + 5, 0),
     ]);
-    let types = BlockTypes::new(&facts);
+    let types = BlockTypes::new(&facts, Scope::All);
     assert_eq!(types.at(PFN, 0), Some(Migratetype::Movable), "what it was before the first event");
     assert_eq!(types.at(PFN, 2), Some(Migratetype::Unmovable));
     // The fallback broke a block of two pageblocks.
@@ -59,17 +59,18 @@ fn a_stolen_block_leaves_its_pageblock_its_type_in_either_order_of_events() {
     for events in
         [[fallback(PFN, 3, false), refill(PFN, 0)], [refill(PFN, 0), fallback(PFN, 3, false)]]
     {
-        let types = BlockTypes::new(&facts(&events));
+        let types = BlockTypes::new(&facts(&events), Scope::All);
         assert_eq!(types.at(PFN, 1), Some(Migratetype::Movable));
     }
 }
 
 #[test]
-fn users_events_keep_their_places() {
-    let mut all = facts(&[refill(PFN, 1), EventKind::Free { pfn: PFN + 7, order: 0 }]);
-    all.begin();
-    let free = EventKind::Free { pfn: PFN, order: 0 };
-    all.see(&Event { time_ns: 9, cpu: 0, pid: 1, kind: free });
-    let (users, places) = all.of_users();
-    assert_eq!((users.list().len(), users.start(), places), (2, 1, vec![1, 2]));
+fn what_comes_next_for_users_skips_what_moves_between_list_and_buddy() {
+    let free = |pfn| EventKind::Free { pfn, order: 0 };
+    let all = facts(&[free(PFN), refill(PFN, 1), free(PFN)]);
+    let is = |kind| Next::Is(kind);
+    let free = FactKind::Free;
+    assert_eq!(all.next(Scope::All), [is(FactKind::Refill), is(free), Next::Nothing]);
+    assert_eq!(all.next(Scope::Users), [is(free), Next::Nothing, Next::Nothing]);
+    assert_eq!(BlockTypes::new(&all, Scope::Users).at(PFN, 2), None);
 }

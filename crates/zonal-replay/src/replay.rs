@@ -5,6 +5,7 @@ use zonal_core::policy::Policy;
 use zonal_trace::Recording;
 
 use crate::error::ReplayError;
+use crate::facts::Scope;
 use crate::fidelity::Fidelity;
 use crate::judge::{self, Judged};
 use crate::program::Program;
@@ -101,8 +102,11 @@ impl<'r> Replay<'r> {
         let machine = recording.description();
         let map = ZoneMap::new(machine);
         let recorded = extras.told;
-        let Prepared { program, mut judged, told } = self.prepare(&map, recorded, watch)?;
+        let Prepared { mut program, mut judged, told } = self.prepare(&map, recorded, watch)?;
         judged.buddy = judge::buddies(machine, &map, &program, policy, &told)?;
+        if !recorded.blocktypes {
+            program.facts.forget();
+        }
         let mut timeline = extras.over_time.then(|| Timeline::new(&program, &map));
         let (explain, samples) = (extras.explain, timeline.as_mut());
         let setup = Setup { timeline: samples, explain, ..Setup::new(policy, recorded, &told) };
@@ -175,28 +179,27 @@ impl<'r> Replay<'r> {
         watch: &mut Watch<'_>,
     ) -> Result<Prepared, ReplayError> {
         let machine = self.recording.description();
-        let options = ReadOptions { limit: self.limit, facts: true, recorded, untraced: &[] };
-        let program = self.read(map, options, watch)?;
-        let (cpus, policy) = (program.cpus, self.policy);
-        let (lists, told) = judge::lists(machine, map, cpus, &program.facts, policy)?;
+        let events = self.recording.events();
+        let (facts, cpus) = read::facts(machine, events, self.limit, watch)?;
+        let judge = |scope| judge::lists(machine, map, cpus, (&facts, scope), self.policy);
+        let (lists, told) = judge(Scope::All)?;
         let judged = Judged { lists, ..Judged::default() };
-        let untraced = match recorded.untraced {
-            true => told.untraced.clone(),
+        let of_users = match recorded.untraced {
+            true => None,
             // As far as allocations and frees alone tell.
             false => {
-                let (users, places) = program.facts.of_users();
-                let (_, mut told) = judge::lists(machine, map, cpus, &users, policy)?;
+                let (_, Told { mut untraced, .. }) = judge(Scope::Users)?;
                 // Without refills and drains, a page that is never seen again may have been
                 // drained.
-                told.untraced.retain(|untraced| untraced.freed);
-                told.untraced.iter_mut().for_each(|untraced| untraced.at = places[untraced.at]);
-                told.untraced
+                untraced.retain(|untraced| untraced.freed);
+                Some(untraced)
             }
         };
-        if untraced.is_empty() {
-            return Ok(Prepared { program, judged, told });
-        }
-        let program = self.read(map, ReadOptions { untraced: &untraced, ..options }, watch)?;
+        let untraced = of_users.as_deref().unwrap_or(&told.untraced);
+        // Events are kept once: the program is made when the judge has let go of what it needed.
+        let options = ReadOptions { limit: self.limit, recorded, untraced };
+        let mut program = self.read(map, options, watch)?;
+        program.facts = facts;
         Ok(Prepared { program, judged, told })
     }
 

@@ -19,7 +19,7 @@ use zonal_core::types::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pf
 use zonal_core::zone::state::LockedZone;
 
 use crate::build::{Rebuilt, Script};
-use crate::facts::{Fact, FactKind, Facts, Next};
+use crate::facts::{Fact, FactKind, Facts, Next, Scope};
 use crate::zones::ZoneMap;
 
 /// How the buddies did, given the kernel's frees and takes before.
@@ -123,7 +123,7 @@ impl<'r, 'a> BuddyJudge<'r, 'a> {
 
     /// Judges everything from the start on.
     pub fn run(mut self) -> BuddyVerdict {
-        let next = self.facts.next();
+        let next = self.facts.next(Scope::All);
         let start = self.facts.start();
         // The last fallback of each CPU, until the block comes again as a refill's.
         let mut fallen: Option<Fact> = None;

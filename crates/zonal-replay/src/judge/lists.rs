@@ -16,11 +16,16 @@ use crate::zones::ZoneMap;
 pub enum Outcome {
     /// The next to be given out.
     Top,
-    /// Below these, hottest first.
-    Below(Vec<u64>),
+    /// Below these, hottest first, which are gone.
+    BelowGone(Vec<u64>),
+    /// Below others that are there still.
+    Below,
     /// Not there.
     Missing,
 }
+
+/// From this many pages on, one walk of the list removes them all.
+const MANY: usize = 8;
 
 /// All lists of a machine.
 pub struct Lists<'r, 'a> {
@@ -92,7 +97,7 @@ impl<'r, 'a> Lists<'r, 'a> {
     }
 
     /// Takes a page off its list, and tells whether the list would have given it.
-    pub fn take(&self, key: ListKey, pfn: u64) -> Outcome {
+    pub fn take(&self, key: ListKey, pfn: u64, is_gone: impl Fn(u64) -> bool) -> Outcome {
         let list = usize::from(key.list);
         let Some(mut closed) = self.closed(key) else { return Outcome::Missing };
         let frame = self.frame(key.zone, pfn);
@@ -100,15 +105,45 @@ impl<'r, 'a> Lists<'r, 'a> {
         let Some(index) = slots.iter().rposition(|slot| slot.load(Relaxed) == frame) else {
             return Outcome::Missing;
         };
-        let above: Vec<u64> = slots[index + 1..]
-            .iter()
-            .rev()
-            .map(|slot| self.pfn(key.zone, slot.load(Relaxed)))
-            .collect();
+        let above =
+            slots[index + 1..].iter().rev().map(|slot| self.pfn(key.zone, slot.load(Relaxed)));
+        let outcome = match index + 1 == slots.len() {
+            true => Outcome::Top,
+            // Most often the first one is there still, and the others are not looked at.
+            false if above.clone().all(is_gone) => Outcome::BelowGone(above.collect()),
+            false => Outcome::Below,
+        };
         to_top(&slots[index..]);
         let popped = closed.pop(list, false);
         debug_assert_eq!(popped, Some(frame));
-        if above.is_empty() { Outcome::Top } else { Outcome::Below(above) }
+        outcome
+    }
+
+    /// Takes pages off their list, wherever they are; the hottest first.
+    pub fn remove(&self, key: ListKey, pfns: &[u64]) {
+        if pfns.len() < MANY {
+            for pfn in pfns {
+                self.take(key, *pfn, |_| false);
+            }
+            return;
+        }
+        let list = usize::from(key.list);
+        let Some(mut closed) = self.closed(key) else { return };
+        let slots = closed.frames(list).unwrap_or_default();
+        let mut wanted = pfns.iter().rev().map(|pfn| self.frame(key.zone, *pfn)).peekable();
+        let mut kept = 0;
+        for slot in slots {
+            let frame = slot.load(Relaxed);
+            if wanted.next_if_eq(&frame).is_none() {
+                slots[kept].store(frame, Relaxed);
+                kept += 1;
+            }
+        }
+        let removed = slots.len() - kept;
+        debug_assert_eq!(removed, pfns.len(), "they are on the list, in this order");
+        for _ in 0..removed {
+            closed.pop(list, false);
+        }
     }
 
     /// Puts a freed page on its list. `false`: there is no room.
@@ -145,8 +180,11 @@ impl<'r, 'a> Lists<'r, 'a> {
             closed.drop_cold(list, 1);
             return true;
         }
-        drop(closed);
-        self.take(key, pfn);
+        // It is near that end, where other CPUs' pages came between.
+        if let Some(index) = slots.iter().position(|slot| slot.load(Relaxed) == frame) {
+            to_bottom(&slots[..=index]);
+            closed.drop_cold(list, 1);
+        }
         false
     }
 }
@@ -154,6 +192,15 @@ impl<'r, 'a> Lists<'r, 'a> {
 /// Moves the first of these slots after the others.
 fn to_top(slots: &[AtomicU32]) {
     for pair in slots.windows(2) {
+        let (lower, upper) = (pair[0].load(Relaxed), pair[1].load(Relaxed));
+        pair[0].store(upper, Relaxed);
+        pair[1].store(lower, Relaxed);
+    }
+}
+
+/// Moves the last of these slots before the others.
+fn to_bottom(slots: &[AtomicU32]) {
+    for pair in slots.windows(2).rev() {
         let (lower, upper) = (pair[0].load(Relaxed), pair[1].load(Relaxed));
         pair[0].store(upper, Relaxed);
         pair[1].store(lower, Relaxed);

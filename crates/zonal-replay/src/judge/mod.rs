@@ -21,9 +21,11 @@
 //! |--|--|
 //! | `pages` | where each page is, as the trace tells |
 //! | `lists` | the per-CPU lists |
+//! | `gone` | what must have left a list without an event |
 //! | `buddy` | the buddies of the zones |
 
 mod buddy;
+mod gone;
 mod lists;
 mod pages;
 
@@ -33,14 +35,15 @@ use zonal_trace::MachineDescription;
 
 use self::buddy::BuddyJudge;
 pub use self::buddy::{BuddyDifferences, BuddyVerdict};
+use self::gone::Gone;
 use self::lists::{Lists, Outcome};
 use self::pages::{Pages, Place};
 use crate::build::{Plan, Rebuilt};
 use crate::error::ReplayError;
-use crate::facts::{BlockTypes, Fact, FactKind, Facts, Next};
+use crate::facts::{BlockTypes, Fact, FactKind, Facts, Next, Scope};
 use crate::program::Program;
 use crate::start::{self, Known};
-use crate::told::{StartList, Told, Untraced};
+use crate::told::{ListKey, StartList, Told, Untraced};
 use crate::zones::ZoneMap;
 
 /// The verdict.
@@ -124,14 +127,14 @@ pub fn lists(
     description: &MachineDescription,
     map: &ZoneMap,
     cpus: u32,
-    facts: &Facts,
+    (facts, scope): (&Facts, Scope),
     policy: Policy,
 ) -> Result<(ListVerdict, Told), ReplayError> {
     let plan = Plan::new(description, map, cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
-    let types = BlockTypes::new(facts);
-    Ok(Judge::new(facts, &types, map, &rebuilt).run())
+    let types = BlockTypes::new(facts, scope);
+    Ok(Judge::new((facts, scope), &types, map, &rebuilt).run())
 }
 
 /// Judges the choices of the buddies in the same way, with everything else told.
@@ -148,7 +151,7 @@ pub fn buddies(
     let plan = Plan::new(description, map, program.cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
-    let types = BlockTypes::new(&program.facts);
+    let types = BlockTypes::new(&program.facts, Scope::All);
     let known = Known { program, types: Some(&types), lists: Some(&told.lists) };
     start::bring_up(&rebuilt, description, map, &known)?;
     let step_ns = description.clock.step_ns.into();
@@ -158,11 +161,13 @@ pub fn buddies(
 /// Runs all of `facts`; counts from their start on.
 struct Judge<'r, 'a> {
     facts: &'r Facts,
+    scope: Scope,
     next: Vec<Next>,
     types: &'r BlockTypes,
     map: &'r ZoneMap,
     pages: Pages,
     lists: Lists<'r, 'a>,
+    gone: Gone,
     verdict: ListVerdict,
     told: Told,
     /// By CPU: position of the last event that a refill or a drain already used.
@@ -172,18 +177,20 @@ struct Judge<'r, 'a> {
 impl<'r, 'a> Judge<'r, 'a> {
     /// A judge on its own machine, with empty lists.
     fn new(
-        facts: &'r Facts,
+        (facts, scope): (&'r Facts, Scope),
         types: &'r BlockTypes,
         map: &'r ZoneMap,
         rebuilt: &'r Rebuilt<'a>,
     ) -> Judge<'r, 'a> {
         Judge {
             facts,
-            next: facts.next(),
+            scope,
+            next: facts.next(scope),
             types,
             map,
             pages: Pages::default(),
             lists: Lists::new(rebuilt),
+            gone: Gone::default(),
             verdict: ListVerdict::default(),
             told: Told::default(),
             done: vec![0; rebuilt.allocator.cpus()],
@@ -197,6 +204,9 @@ impl<'r, 'a> Judge<'r, 'a> {
                 self.begin();
             }
             let fact = self.facts.list()[at];
+            if !self.scope.has(&fact) {
+                continue;
+            }
             match fact.kind {
                 FactKind::Alloc => self.alloc(at, &fact),
                 FactKind::Free => self.free(at, &fact),
@@ -227,21 +237,17 @@ impl<'r, 'a> Judge<'r, 'a> {
         };
         match place {
             Place::Listed(key) => {
-                let above = self.lists.take(key, fact.pfn);
-                let untraced = match &above {
-                    Outcome::Below(above) => above.iter().all(|pfn| self.is_gone(at, *pfn)),
-                    _ => false,
-                };
+                let place = self.lists.take(key, fact.pfn, |above| self.is_gone(above));
                 let verdict = &mut self.verdict;
                 verdict.judged += 1;
                 let differences = &mut verdict.differences;
-                match above {
+                match place {
                     Outcome::Top if key == from => verdict.same_pfn += 1,
                     _ if key.list != from.list => differences.other_list += 1,
                     _ if key.cpu != from.cpu => differences.other_cpu += 1,
-                    Outcome::Below(above) if untraced => {
+                    Outcome::BelowGone(above) => {
                         differences.after_untraced += 1;
-                        self.drop_untraced(at, &above);
+                        self.drop_untraced(at, key, &above);
                     }
                     _ => differences.below_others += 1,
                 }
@@ -253,10 +259,8 @@ impl<'r, 'a> Judge<'r, 'a> {
                     list.hot.push(fact.pfn);
                 }
                 // Had a page been on top of it, that page would have come.
-                let above = self.lists.content(from);
-                let gone: Vec<u64> =
-                    above.into_iter().filter(|pfn| self.is_gone(at, *pfn)).collect();
-                self.drop_untraced(at, &gone);
+                let gone = self.gone.take_all(from, &self.pages);
+                self.drop_untraced(at, from, &gone);
             }
             _ => {
                 let verdict = &mut self.verdict;
@@ -268,28 +272,37 @@ impl<'r, 'a> Judge<'r, 'a> {
 
     /// Whether a page that is thought to be on a list must have left it without an event: the next
     /// that the trace shows of it is that it is freed, or nothing.
-    fn is_gone(&self, at: usize, pfn: u64) -> bool {
-        let last = self.pages.last(pfn);
-        debug_assert!(last <= at);
-        matches!(self.next[last], Next::Nothing | Next::Is(FactKind::Free))
+    fn is_gone(&self, pfn: u64) -> bool {
+        matches!(self.next[self.pages.last(pfn)], Next::Nothing | Next::Is(FactKind::Free))
     }
 
-    fn drop_untraced(&mut self, at: usize, pfns: &[u64]) {
-        for pfn in pfns {
-            if let Place::Listed(key) = self.pages.replace(*pfn, Place::Held) {
-                let freed = self.next[self.pages.last(*pfn)] == Next::Is(FactKind::Free);
-                self.lists.take(key, *pfn);
-                self.verdict.untraced_allocations += 1;
-                let (order, migratetype) = self.lists.holds(key);
-                let (pfn, cpu) = (*pfn, key.cpu.into());
-                self.told.untraced.push(Untraced { at, pfn, cpu, order, migratetype, freed });
-            }
+    /// A page came to the hot end of a list, by this event.
+    fn listed(&mut self, key: ListKey, pfn: u64, at: usize) {
+        self.pages.replace(pfn, Place::Listed(key));
+        self.pages.set_last(pfn, at);
+        if self.is_gone(pfn) {
+            self.gone.push(key, pfn, at);
         }
     }
 
+    /// Pages of one list, the hottest first, left it by allocations without event.
+    fn drop_untraced(&mut self, at: usize, key: ListKey, pfns: &[u64]) {
+        let (order, migratetype) = self.lists.holds(key);
+        let cpu = key.cpu.into();
+        for &pfn in pfns {
+            debug_assert_eq!(self.pages.get(pfn), Place::Listed(key));
+            self.pages.replace(pfn, Place::Held);
+            let freed = self.next[self.pages.last(pfn)] == Next::Is(FactKind::Free);
+            self.told.untraced.push(Untraced { at, pfn, cpu, order, migratetype, freed });
+        }
+        self.lists.remove(key, pfns);
+        self.gone.left(key, pfns.len(), &self.pages);
+        self.verdict.untraced_allocations += pfns.len() as u64;
+    }
+
     fn free(&mut self, at: usize, fact: &Fact) {
-        if matches!(self.pages.get(fact.pfn), Place::Listed(_)) {
-            self.drop_untraced(at, &[fact.pfn]);
+        if let Place::Listed(key) = self.pages.get(fact.pfn) {
+            self.drop_untraced(at, key, &[fact.pfn]);
         }
         self.pages.set_last(fact.pfn, at);
         if self.next[at] == Next::Is(FactKind::Batched) {
@@ -312,15 +325,12 @@ impl<'r, 'a> Judge<'r, 'a> {
         self.verdict.unknown_block_type += u64::from(mt.is_none());
         let mt = mt.map_or(Fact::MOVABLE, |mt| mt.index() as u8);
         let to = self.lists.of(self.map, &Fact { migratetype: mt, ..*fact });
-        let place = match to {
-            Some(key) if self.lists.push(key, fact.pfn) => Place::Listed(key),
-            Some(_) => {
-                self.verdict.no_room += 1;
-                Place::Free
-            }
-            None => Place::Free,
-        };
-        self.pages.replace(fact.pfn, place);
+        if let Some(key) = to.filter(|key| self.lists.push(*key, fact.pfn)) {
+            self.listed(key, fact.pfn, at);
+            return;
+        }
+        self.verdict.no_room += u64::from(to.is_some());
+        self.pages.replace(fact.pfn, Place::Free);
         self.pages.set_last(fact.pfn, at);
     }
 
@@ -353,19 +363,20 @@ impl<'r, 'a> Judge<'r, 'a> {
         }
         self.done[first.cpu as usize] = end;
         self.told.lists.entry(key).or_default().ran_empty = true;
-        for (pfn, index) in &blocks {
-            if let Place::Listed(old) = self.pages.get(*pfn) {
-                self.lists.take(old, *pfn);
+        for (pfn, _) in &blocks {
+            if let Place::Listed(old) = self.pages.replace(*pfn, Place::Direct) {
+                self.lists.remove(old, &[*pfn]);
                 self.verdict.freed_past_lists += 1;
             }
-            self.pages.replace(*pfn, Place::Listed(key));
-            self.pages.set_last(*pfn, *index);
         }
-        // A list is refilled when it is empty: pages still believed on it have left.
-        let left = self.lists.content(key);
-        let gone: Vec<u64> = left.into_iter().filter(|pfn| self.is_gone(at, *pfn)).collect();
-        self.drop_untraced(at, &gone);
+        // A list is refilled when it is empty: what is thought to be there has left.
+        let gone = self.gone.take_all(key, &self.pages);
+        self.drop_untraced(at, key, &gone);
         let pfns: Vec<u64> = blocks.iter().map(|(pfn, _)| *pfn).collect();
+        // The first block is the hottest.
+        for (pfn, index) in blocks.iter().rev() {
+            self.listed(key, *pfn, *index);
+        }
         for pfn in self.lists.refill(key, &pfns) {
             self.verdict.no_room += 1;
             self.pages.replace(pfn, Place::Free);
@@ -374,7 +385,7 @@ impl<'r, 'a> Judge<'r, 'a> {
 
     fn direct(&mut self, fact: &Fact) {
         if let Place::Listed(key) = self.pages.replace(fact.pfn, Place::Direct) {
-            self.lists.take(key, fact.pfn);
+            self.lists.remove(key, &[fact.pfn]);
             self.verdict.freed_past_lists += 1;
         }
     }

@@ -37,8 +37,8 @@ fn judge(events: &[(u32, EventKind)]) -> (ListVerdict, Told) {
     let plan = Plan::new(&machine, &map, 2, Policy::LINUX_6_18).unwrap();
     let mut records = plan.records().unwrap();
     let rebuilt = plan.allocator(&mut records).unwrap();
-    let types = BlockTypes::new(&facts);
-    let (verdict, told) = Judge::new(&facts, &types, &map, &rebuilt).run();
+    let types = BlockTypes::new(&facts, Scope::All);
+    let (verdict, told) = Judge::new((&facts, Scope::All), &types, &map, &rebuilt).run();
     (verdict, told)
 }
 
@@ -170,4 +170,42 @@ fn what_leaves_a_list_without_having_come_was_there_at_the_start() {
     let list = told.lists.values().next().unwrap();
     assert_eq!(list.hot, [PFN + 9, PFN + 8]);
     assert_eq!((&list.cold[..], list.ran_empty), (&[PFN + 7][..], true));
+}
+
+#[test]
+fn gone_pages_deep_in_a_list_are_found_and_the_others_stay_in_order() {
+    // Ten pages that come again and ten that do not, by turns; then the list gives a page that
+    // was never seen, so what should have been on top of it is gone.
+    let mut events = Vec::new();
+    events.extend((0..20).map(|page| free(PFN + page)));
+    events.push(alloc(PFN + 100, 1));
+    events.extend((0..20).rev().filter(|page| page % 2 == 0).map(|page| alloc(PFN + page, 1)));
+    let (verdict, told) = on_cpu_0(events);
+    assert_eq!((verdict.unseen, verdict.untraced_allocations), (1, 10));
+    let gone: Vec<u64> = told.untraced.iter().map(|untraced| untraced.pfn - PFN).collect();
+    assert_eq!(gone, [19, 17, 15, 13, 11, 9, 7, 5, 3, 1], "the hottest first");
+    assert_eq!((verdict.judged, verdict.same_pfn), (10, 10));
+}
+
+#[test]
+fn a_gone_page_that_is_freed_again_counts_where_it_is_now() {
+    let (_, told) = on_cpu_0(vec![
+        free(PFN),
+        free(PFN + 1),
+        // Both left without an event, as this one shows of the first.
+        free(PFN),
+        alloc(PFN + 100, 1),
+    ]);
+    let gone: Vec<(usize, u64)> = told.untraced.iter().map(|u| (u.at, u.pfn - PFN)).collect();
+    assert_eq!(gone, [(2, 0), (3, 0), (3, 1)]);
+}
+
+#[test]
+fn a_drain_that_is_not_of_the_coldest_page_leaves_the_others_in_order() {
+    let mut events: Vec<_> = (0..5).map(|page| free(PFN + page)).collect();
+    events.extend([drain(PFN + 2, 1), drain(PFN, 1)]);
+    events.extend([4, 3, 1].map(|page| alloc(PFN + page, 1)));
+    let (verdict, _) = on_cpu_0(events);
+    assert_eq!((verdict.drained_judged, verdict.drained_same_pfn), (2, 1));
+    assert_eq!((verdict.judged, verdict.same_pfn), (3, 3));
 }

@@ -36,7 +36,7 @@ use self::frames::{Frame, PageTable};
 pub use self::kernel::Watcher;
 use self::workers::Workers;
 use crate::error::ReplayError;
-use crate::facts::Facts;
+use crate::facts::{Fact, Facts};
 use crate::moves::MovesByPlace;
 use crate::program::{Counts, ListPlace, NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::progress::{Phase, Progress, Watch};
@@ -55,9 +55,7 @@ const STATE_IS_READ: &str = "FX before begin";
 pub struct ReadOptions<'a> {
     /// Stop after this many events.
     pub limit: Option<u64>,
-    /// Keep the kernel's actions on each block.
-    pub facts: bool,
-    /// Recorded actions of the kernel that the model uses.
+    /// What the kernel recorded of its own doings that the model is to be told.
     pub recorded: Recorded,
     /// Allocations without event, by ascending position.
     pub untraced: &'a [Untraced],
@@ -75,8 +73,46 @@ pub fn compile(
     watch: &mut Watch<'_>,
 ) -> Result<Program, ReplayError> {
     let mut compiler = Compiler::new(machine, zones, reading);
-    let limit = reading.limit.unwrap_or(u64::MAX);
-    let of = reading.limit.or(machine.events);
+    each(machine, events, reading.limit, watch, |event| compiler.take(event))?;
+    Ok(compiler.finish())
+}
+
+/// What `events` say about each block, and the number of CPUs.
+///
+/// # Errors
+/// The first error of the stream, or [`ReplayError::Stopped`].
+pub fn facts(
+    machine: &MachineDescription,
+    events: impl Iterator<Item = Result<Event, TraceError>>,
+    limit: Option<u64>,
+    watch: &mut Watch<'_>,
+) -> Result<(Facts, u32), ReplayError> {
+    let mut facts = Facts::default();
+    let mut cpus = machine.cpus.unwrap_or(1);
+    let mut begins = Begins::new(machine);
+    each(machine, events, limit, watch, |event| {
+        if begins.before(event) {
+            facts.begin();
+        }
+        cpus = cpus.max(event.cpu + 1);
+        facts.see(event);
+        if Begins::after(event) {
+            facts.begin();
+        }
+    })?;
+    Ok((facts, cpus))
+}
+
+/// Calls `then` for each event, as far as `limit` says.
+fn each(
+    machine: &MachineDescription,
+    events: impl Iterator<Item = Result<Event, TraceError>>,
+    limit: Option<u64>,
+    watch: &mut Watch<'_>,
+    mut then: impl FnMut(&Event),
+) -> Result<(), ReplayError> {
+    let of = limit.or(machine.events);
+    let limit = limit.unwrap_or(u64::MAX);
     let mut read: u64 = 0;
     for event in events {
         if read.is_multiple_of(TICK_EVENTS)
@@ -84,13 +120,35 @@ pub fn compile(
         {
             return Err(ReplayError::Stopped);
         }
-        compiler.take(&event?);
+        then(&event?);
         read += 1;
         if read == limit {
             break;
         }
     }
-    Ok(compiler.finish())
+    Ok(())
+}
+
+/// Where the replayed part of a trace begins.
+struct Begins {
+    /// The machine's state is of this time: start there.
+    at: Option<u64>,
+}
+
+impl Begins {
+    fn new(machine: &MachineDescription) -> Begins {
+        Begins { at: machine.start.as_ref().map(|state| state.t_end_ns) }
+    }
+
+    /// Whether it begins right before this event.
+    fn before(&mut self, event: &Event) -> bool {
+        self.at.take_if(|start| event.time_ns >= *start).is_some()
+    }
+
+    /// Whether it begins right after it.
+    fn after(event: &Event) -> bool {
+        matches!(&event.kind, EventKind::Marker(text) if text.trim() == STATE_IS_READ)
+    }
 }
 
 struct Compiler<'a> {
@@ -100,8 +158,9 @@ struct Compiler<'a> {
     cold: bool,
     watcher: Watcher,
     table: PageTable,
-    /// The machine's state is of this time: start there.
-    start_at: Option<u64>,
+    begins: Begins,
+    /// Facts so far.
+    facts: usize,
     program: Program,
     in_use: u64,
     workers: Workers,
@@ -119,7 +178,8 @@ impl<'a> Compiler<'a> {
             cold: machine.flags.cold_pcp_start == Some(true),
             watcher: Watcher::new(zones.clone(), machine.kernel_release.as_deref()),
             table: PageTable::default(),
-            start_at: machine.start.as_ref().map(|state| state.t_end_ns),
+            begins: Begins::new(machine),
+            facts: 0,
             program: Program {
                 ops: Vec::with_capacity(machine.events.unwrap_or(0).min(1 << 24) as usize),
                 slots: Vec::new(),
@@ -142,8 +202,7 @@ impl<'a> Compiler<'a> {
             program.span_ns.0 = event.time_ns;
             program.start_ns = event.time_ns;
         }
-        if self.start_at.is_some_and(|start| event.time_ns >= start) {
-            self.start_at = None;
+        if self.begins.before(event) {
             self.begin(event.time_ns);
         }
         self.make_up_allocations(event);
@@ -152,9 +211,7 @@ impl<'a> Compiler<'a> {
         program.span_ns.1 = event.time_ns;
         program.cpus = program.cpus.max(event.cpu + 1);
         self.watcher.see(event);
-        if self.reading.facts {
-            program.facts.see(event);
-        }
+        self.facts += usize::from(Fact::of(event).is_some());
         if self.reading.recorded.decay {
             self.workers.see(event);
         }
@@ -173,22 +230,21 @@ impl<'a> Compiler<'a> {
                     self.push(event, OpKind::Refresh, (0, 0), NO_SLOT);
                 }
             }
-            EventKind::Marker(ref text) => {
+            EventKind::Marker(_) | EventKind::Fork { .. } | EventKind::Notice(_) => {
                 counts.remarks += 1;
-                if text.trim() == STATE_IS_READ {
-                    self.begin(event.time_ns);
-                }
             }
-            EventKind::Fork { .. } | EventKind::Notice(_) => counts.remarks += 1,
             EventKind::Lost { events } => counts.lost += events,
             EventKind::ZoneLocked { .. } | EventKind::PcpuDrain { .. } => {}
             _ => counts.unknown += 1,
+        }
+        if Begins::after(event) {
+            self.begin(event.time_ns);
         }
     }
 
     /// Makes up the allocations without event that came before this one.
     fn make_up_allocations(&mut self, event: &Event) {
-        let at = self.program.facts.list().len();
+        let at = self.facts;
         while let Some((first, rest)) = self.reading.untraced.split_first()
             && first.at <= at
         {
@@ -211,7 +267,6 @@ impl<'a> Compiler<'a> {
         let events = program.counts.events;
         program.counts = Counts { events, before_start: events, ..Counts::default() };
         program.ops.clear();
-        program.facts.begin();
         program.start_ns = time_ns;
         self.watcher.restart();
         self.in_use = 0;

@@ -18,7 +18,7 @@ use super::outcome::{Outcome, Placement};
 use super::timeline::{Sample, Timeline};
 use crate::build::{self, Plan, Rebuilt};
 use crate::error::ReplayError;
-use crate::facts::BlockTypes;
+use crate::facts::{BlockTypes, Scope};
 use crate::moves::{Moves, MovesByPlace};
 use crate::program::{NO_SLOT, Op, OpKind, Origin, Program};
 use crate::progress::{Phase, Progress, Watch};
@@ -70,7 +70,7 @@ pub fn replay(
     let plan = Plan::new(description, map, program.cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
-    let types = recorded.blocktypes.then(|| BlockTypes::new(&program.facts));
+    let types = recorded.blocktypes.then(|| BlockTypes::new(&program.facts, Scope::All));
     let known =
         Known { program, types: types.as_ref(), lists: recorded.lists.then_some(&told.lists) };
     let started = start::bring_up(&rebuilt, description, map, &known)?;
