@@ -64,9 +64,11 @@ mod read;
 mod replay;
 pub mod report;
 mod run;
+mod settings;
 mod start;
 pub mod state;
 mod told;
+mod unjudged;
 mod what_if;
 mod zones;
 
@@ -83,5 +85,6 @@ pub use run::latency::{EVERY, Latency};
 pub use run::outcome::Placement;
 pub use start::StartReport;
 pub use told::Recorded;
+pub use unjudged::NotJudged;
 pub use what_if::{Trial, Trialled, WhatIf};
 pub use zones::{ZoneAt, ZoneMap};

@@ -15,7 +15,9 @@ use crate::report::{Inputs, Memory, Report};
 use crate::run::none::{self, Setup};
 use crate::run::pool;
 use crate::run::timeline::Timeline;
+use crate::settings::Settings;
 use crate::told::{Recorded, Told};
+use crate::unjudged::{self, NotJudged};
 use crate::zones::ZoneMap;
 
 /// A recording to replay, and the policy.
@@ -102,14 +104,17 @@ impl<'r> Replay<'r> {
         let machine = recording.description();
         let map = ZoneMap::new(machine);
         let recorded = extras.told;
-        let Prepared { mut program, mut judged, told } = self.prepare(&map, recorded, watch)?;
+        let Prepared { mut program, mut judged, told, not_judged } =
+            self.prepare(&map, recorded, watch)?;
         judged.buddy = judge::buddies(machine, &map, &program, policy, &told)?;
         if !recorded.blocktypes {
             program.facts.forget();
         }
         let mut timeline = extras.over_time.then(|| Timeline::new(&program, &map));
         let (explain, samples) = (extras.explain, timeline.as_mut());
-        let setup = Setup { timeline: samples, explain, ..Setup::new(policy, recorded, &told) };
+        let settings = Settings::of(recording)?;
+        let setup = Setup::new(policy, recorded, &told, &settings);
+        let setup = Setup { timeline: samples, explain, ..setup };
         let (outcome, _) = none::replay(machine, &map, &program, setup, watch)?;
         if let (Some(number), None) = (explain, &outcome.explained) {
             let allocs = outcome.allocs + outcome.failed;
@@ -125,6 +130,7 @@ impl<'r> Replay<'r> {
             judged: Some(judged),
         };
         let mut report = Report::new(&inputs, outcome);
+        report.not_judged = not_judged;
         if let Some(timeline) = timeline {
             report.fidelity = Some(Fidelity::new(recording, &program, &map, &timeline)?);
         }
@@ -165,7 +171,8 @@ impl<'r> Replay<'r> {
         let machine = self.recording.description();
         let map = ZoneMap::new(machine);
         let Prepared { program, told, .. } = self.prepare(&map, Recorded::default(), watch)?;
-        let setup = Setup::new(self.policy, Recorded::default(), &told);
+        let settings = Settings::of(self.recording)?;
+        let setup = Setup::new(self.policy, Recorded::default(), &told, &settings);
         let (outcome, state) = none::replay(machine, &map, &program, setup, watch)?;
         Ok(EndState { trace: machine.name.clone(), state, faults: outcome.faults })
     }
@@ -180,7 +187,8 @@ impl<'r> Replay<'r> {
     ) -> Result<Prepared, ReplayError> {
         let machine = self.recording.description();
         let events = self.recording.events();
-        let (facts, cpus) = read::facts(machine, events, self.limit, watch)?;
+        let read::FirstLook { facts, cpus, mut unjudged } =
+            read::facts(machine, events, self.limit, watch)?;
         let judge = |scope| judge::lists(machine, map, cpus, (&facts, scope), self.policy);
         let (lists, told) = judge(Scope::All)?;
         let judged = Judged { lists, ..Judged::default() };
@@ -200,7 +208,12 @@ impl<'r> Replay<'r> {
         let options = ReadOptions { limit: self.limit, recorded, untraced };
         let mut program = self.read(map, options, watch)?;
         program.facts = facts;
-        Ok(Prepared { program, judged, told })
+        let files = self.recording.machine_files()?;
+        let text = |name| files.get(name).map(String::from_utf8_lossy).unwrap_or_default();
+        let reclaimed = unjudged::reclaimed(&text("vmstat.pre"), &text("vmstat.post"));
+        unjudged.polled(&self.recording.polls()?, program.start_ns);
+        let not_judged = unjudged.finish((program.start_ns, program.span_ns.1), reclaimed);
+        Ok(Prepared { program, judged, told, not_judged })
     }
 
     fn read(
@@ -219,4 +232,5 @@ pub(crate) struct Prepared {
     pub program: Program,
     pub judged: Judged,
     pub told: Told,
+    pub not_judged: Vec<NotJudged>,
 }

@@ -10,12 +10,15 @@ use zonal_core::policy::Policy;
 use zonal_trace::{MachineDescription, Recording};
 
 use crate::error::ReplayError;
+use crate::moves::{Moves, total};
 use crate::program::Program;
 use crate::progress::Watch;
 use crate::replay::{Prepared, Replay};
 use crate::run::none::{self, Setup};
 use crate::run::timeline::Timeline;
+use crate::settings::Settings;
 use crate::told::{Recorded, Told};
+use crate::unjudged::NotJudged;
 use crate::zones::ZoneMap;
 
 /// A trace that is ready to be run again and again.
@@ -23,6 +26,8 @@ pub struct WhatIf<'r> {
     machine: &'r MachineDescription,
     program: Program,
     told: Told,
+    settings: Settings,
+    not_judged: Vec<NotJudged>,
 }
 
 /// Changes of a trial.
@@ -80,8 +85,10 @@ impl<'r> WhatIf<'r> {
         let map = ZoneMap::new(machine);
         let replay = Replay::new(recording).policy(policy);
         let replay = limit.map_or(replay, |events| replay.limit(events));
-        let Prepared { program, told, .. } = replay.prepare(&map, Recorded::default(), watch)?;
-        Ok(WhatIf { machine, program, told })
+        let settings = Settings::of(recording)?;
+        let Prepared { program, told, not_judged, .. } =
+            replay.prepare(&map, Recorded::default(), watch)?;
+        Ok(WhatIf { machine, program, told, settings, not_judged })
     }
 
     /// Allocations of the trace.
@@ -104,6 +111,16 @@ impl<'r> WhatIf<'r> {
         self.program.cpus
     }
 
+    /// What the kernel itself moved.
+    pub fn kernel(&self) -> Moves {
+        total(&self.program.kernel)
+    }
+
+    /// Stretches in which the model cannot be judged.
+    pub fn not_judged(&self) -> &[NotJudged] {
+        &self.not_judged
+    }
+
     /// Runs a trial.
     ///
     /// # Errors
@@ -123,7 +140,7 @@ impl<'r> WhatIf<'r> {
         let setup = Setup {
             sysctls: &trial.sysctls,
             timeline: Some(&mut timeline),
-            ..Setup::new(trial.policy, Recorded::default(), &self.told)
+            ..Setup::new(trial.policy, Recorded::default(), &self.told, &self.settings)
         };
         let (outcome, _) = none::replay(&machine, &map, &program, setup, watch)?;
         let mut result = Trialled {

@@ -5,7 +5,10 @@ use std::iter;
 use zonal_replay::advise::policy_of;
 use zonal_replay::fidelity::{Fidelity, Pair};
 use zonal_replay::report::{Memory, NodeEvents, PlacementReport, Report, Side, TraceFacts, error};
-use zonal_replay::{EVERY, Explained, Latency};
+use zonal_replay::{EVERY, Explained, Latency, NotJudged};
+
+/// Stretches that are not judged and told one by one.
+const NOT_JUDGED_TOLD: usize = 10;
 
 /// The report as text.
 pub fn text(report: &Report) -> String {
@@ -177,7 +180,33 @@ fn tail(report: &Report) -> String {
         }
     }
     text.push_str(&format!("\n{}\n", meaning(report)));
-    text.push_str(if report.passed() { "PASS\n" } else { "FAIL\n" });
+    text.push_str(&not_judged(report));
+    text.push_str(match (report.passed(), report.not_judged.is_empty()) {
+        (true, true) => "PASS\n",
+        (true, false) => "PASS, outside of what is not judged\n",
+        (false, _) => "FAIL\n",
+    });
+    text
+}
+
+/// Stretches that the comparison above says nothing about, in words.
+fn not_judged(report: &Report) -> String {
+    let percent = 100.0 * report.not_judged_share();
+    let mut text = match report.not_judged.is_empty() {
+        true => String::new(),
+        false => format!(
+            "\nnot judged: {percent:.0} % of the time; model and kernel above differ for that reason \
+             too\n"
+        ),
+    };
+    for stretch in report.not_judged.iter().take(NOT_JUDGED_TOLD) {
+        let NotJudged { from_s, to_s, reason } = stretch;
+        text.push_str(&format!("{from_s:>12.3} s to {to_s:.3} s: {reason}\n"));
+    }
+    let more = report.not_judged.len().saturating_sub(NOT_JUDGED_TOLD);
+    if more > 0 {
+        text.push_str(&format!("{more:>12} more; `--json` has all\n"));
+    }
     text
 }
 

@@ -3,25 +3,8 @@
 use zonal_core::alloc::Sysctl;
 use zonal_core::policy::Policy;
 use zonal_text::release::KernelRelease;
-use zonal_text::sysctl;
-use zonal_trace::Recording;
 
-use crate::error::ReplayError;
-
-/// Settings of the recorded machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// `vm.percpu_pagelist_high_fraction`.
-    pub high_fraction: i64,
-    /// `vm.watermark_scale_factor`.
-    pub scale_factor: i64,
-    /// `vm.min_free_kbytes`, if recorded.
-    pub min_free_kbytes: Option<i64>,
-    /// `vm.zone_reclaim_mode`.
-    pub zone_reclaim_mode: i64,
-    /// `vm.numa_stat`.
-    pub numa_stat: i64,
-}
+use crate::settings::Settings;
 
 /// A change of one thing.
 #[derive(Clone, Debug)]
@@ -40,47 +23,6 @@ pub struct Change {
     pub about: String,
 }
 
-impl Settings {
-    /// What the recording's `sysctl.txt` says; the kernel's own values where it says nothing.
-    pub fn of(recording: &Recording) -> Result<Settings, ReplayError> {
-        let files = recording.machine_files()?;
-        let text = files.get("sysctl.txt").map(String::from_utf8_lossy).unwrap_or_default();
-        let number = |name: &str| -> Option<i64> {
-            let line = text.lines().find_map(|line| {
-                line.split_once('=').filter(|(key, _)| key.trim() == format!("vm.{name}"))
-            });
-            line?.1.trim().parse().ok()
-        };
-        // A damaged file is bad input, also where these lines are intact.
-        sysctl::parse(&text)?;
-        Ok(Settings {
-            high_fraction: number("percpu_pagelist_high_fraction").unwrap_or(0),
-            scale_factor: number("watermark_scale_factor").unwrap_or(10),
-            min_free_kbytes: number("min_free_kbytes"),
-            zone_reclaim_mode: number("zone_reclaim_mode").unwrap_or(0),
-            numa_stat: number("numa_stat").unwrap_or(1),
-        })
-    }
-
-    /// Settings that a trial writes to match the recording.
-    pub fn recorded(&self) -> Vec<(Sysctl, i64)> {
-        let mut all = Vec::new();
-        if self.high_fraction != 0 {
-            all.push((Sysctl::HighFraction, self.high_fraction));
-        }
-        if self.scale_factor != 10 {
-            all.push((Sysctl::WatermarkScaleFactor, self.scale_factor));
-        }
-        if self.zone_reclaim_mode != 0 {
-            all.push((Sysctl::ZoneReclaimMode, self.zone_reclaim_mode));
-        }
-        if self.numa_stat != 1 {
-            all.push((Sysctl::NumaStat, self.numa_stat));
-        }
-        all
-    }
-}
-
 fn sysctl_change(key: &str, sysctl: Sysctl, value: i64, about: &str) -> Change {
     Change {
         name: format!("{key} {value}"),
@@ -97,7 +39,7 @@ pub fn all(settings: &Settings, base: &Policy, nodes: usize) -> Vec<Change> {
     let mut all: Vec<Change> = fractions(settings).collect();
     all.extend(marks(settings));
     if nodes > 1 {
-        let value = i64::from(settings.zone_reclaim_mode == 0);
+        let value = i64::from(settings.value(Sysctl::ZoneReclaimMode) == 0);
         let about = match value {
             0 => "requests go to the next node instead of reclaiming on their own",
             _ => {
@@ -108,7 +50,7 @@ pub fn all(settings: &Settings, base: &Policy, nodes: usize) -> Vec<Change> {
         let change = sysctl_change("zone_reclaim_mode", Sysctl::ZoneReclaimMode, value, about);
         all.push(change);
     }
-    let value = 1 - settings.numa_stat.clamp(0, 1);
+    let value = 1 - settings.value(Sysctl::NumaStat).clamp(0, 1);
     let about = "an update of a counter for each allocation less or more; no lock is touched by it";
     all.push(sysctl_change("numa_stat", Sysctl::NumaStat, value, about));
     for cpus in [2, 4] {
@@ -139,8 +81,8 @@ pub fn all(settings: &Settings, base: &Policy, nodes: usize) -> Vec<Change> {
 }
 
 fn fractions(settings: &Settings) -> impl Iterator<Item = Change> {
-    let values = [0, 8, 16, 64, 512];
-    values.into_iter().filter(|value| *value != settings.high_fraction).map(|value| {
+    let now = settings.value(Sysctl::HighFraction);
+    [0, 8, 16, 64, 512].into_iter().filter(move |value| *value != now).map(|value| {
         let about = match value {
             0 => {
                 "lists tune themselves: from a share of the low watermark to an eighth of the zone"
@@ -160,7 +102,8 @@ fn marks(settings: &Settings) -> Vec<Change> {
             all.push(sysctl_change("min_free_kbytes", Sysctl::MinFreeKbytes, value, about));
         }
     }
-    for value in [10, 50, 200].into_iter().filter(|value| *value != settings.scale_factor) {
+    let scale_factor = settings.value(Sysctl::WatermarkScaleFactor);
+    for value in [10, 50, 200].into_iter().filter(|value| *value != scale_factor) {
         let about = "moves the low and high watermarks apart: background reclaim starts earlier \
                      and does more; lists follow the low watermark";
         let sysctl = Sysctl::WatermarkScaleFactor;
@@ -204,13 +147,8 @@ mod tests {
 
     #[test]
     fn what_is_set_already_is_no_change() {
-        let settings = Settings {
-            high_fraction: 8,
-            scale_factor: 10,
-            min_free_kbytes: Some(67584),
-            zone_reclaim_mode: 0,
-            numa_stat: 1,
-        };
+        let text = "vm.percpu_pagelist_high_fraction=8\nvm.min_free_kbytes=67584\n";
+        let settings = Settings::new(&zonal_text::sysctl::parse(text).unwrap());
         let all = all(&settings, &Policy::LINUX_6_18, 1);
         let has = |name: &str| all.iter().any(|change| change.name == name);
         assert!(has("percpu_pagelist_high_fraction 0") && !has("percpu_pagelist_high_fraction 8"));
@@ -219,6 +157,5 @@ mod tests {
         assert!(!has("zone_reclaim_mode 1"), "one node has nowhere else to go");
         let change = all.iter().find(|change| change.name == "numa_stat 0").unwrap();
         assert_eq!(change.command.as_deref(), Some("sysctl vm.numa_stat=0"));
-        assert_eq!(settings.recorded(), [(Sysctl::HighFraction, 8)]);
     }
 }

@@ -21,12 +21,13 @@ use serde::Serialize;
 use zonal_core::policy::Policy;
 use zonal_trace::Recording;
 
+use self::changes::Change;
 pub use self::changes::policy_of;
-use self::changes::{Change, Settings};
 pub use self::cost::{Contention, HoldCost};
 use crate::error::ReplayError;
 use crate::error::chain;
 use crate::progress::Watch;
+use crate::settings::Settings;
 use crate::what_if::{Trial, Trialled, WhatIf};
 
 /// A change is better or worse if its waiting or its holds differ by more than this, in percent.
@@ -124,7 +125,7 @@ pub fn advise(
     let cost = HoldCost::of_lab()?;
     let seconds = what_if.seconds();
     let mut notes = Vec::new();
-    let base = Trial { policy, sysctls: settings.recorded(), cpus: 1 };
+    let base = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let as_recorded = what_if.run(&base, watch)?;
     let faults = as_recorded.faults.clone();
     let recorded =

@@ -25,6 +25,7 @@ use zonal_lab::records::Records;
 use zonal_trace::MachineDescription;
 
 use crate::error::ReplayError;
+use crate::settings::Settings;
 use crate::zones::{ZoneAt, ZoneMap};
 
 /// Cache that counts as one CPU's own where the recording says that it is large enough to keep a
@@ -224,7 +225,7 @@ pub fn follows_linux(policy: &Policy) -> bool {
 }
 
 /// Computes the watermarks; sets `min_free_kbytes` where that brings them to the recorded ones, or
-/// nearer. Returns a remark on the result.
+/// nearer. Other sysctls are set as recorded before. Returns remarks on what was found.
 ///
 /// # Errors
 /// If the core refuses the value.
@@ -232,11 +233,19 @@ pub fn set_watermarks(
     allocator: &Allocator<'_, Script>,
     machine: &MachineDescription,
     map: &ZoneMap,
-) -> Result<Option<String>, ReplayError> {
+    settings: &Settings,
+) -> Result<Vec<String>, ReplayError> {
     allocator.setup();
+    let mut notes = Vec::new();
+    for (name, sysctl, value) in settings.recorded(allocator.policy()) {
+        notes.push(match allocator.set(sysctl, value) {
+            Ok(()) => format!("{name} is {value} as recorded"),
+            Err(error) => format!("{name} was {value}, which this policy does not follow: {error}"),
+        });
+    }
     let off_by_rule = marks_off(allocator, machine, map);
     if !follows_linux(allocator.policy()) || off_by_rule == 0 {
-        return Ok(None);
+        return Ok(notes);
     }
     let by_rule = allocator.stats().min_free_kbytes();
     let min = |zone: &ZoneAt| machine.zone(zone.node, &zone.kind).map_or(0, |z| z.min);
@@ -252,13 +261,14 @@ pub fn set_watermarks(
         }
     }
     allocator.set(Sysctl::MinFreeKbytes, best)?;
-    Ok(Some(match best_off {
+    notes.push(match best_off {
         0 => format!("min_free_kbytes is {best} as recorded; the rule gives {by_rule}"),
         off => format!(
             "watermarks are up to {off} pages off the recorded ones, which were computed when \
              zones had other sizes; min_free_kbytes is {best}"
         ),
-    }))
+    });
+    Ok(notes)
 }
 
 /// Most pages by which a mark differs from the recorded one.

@@ -41,6 +41,7 @@ use crate::moves::MovesByPlace;
 use crate::program::{Counts, ListPlace, NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::progress::{Phase, Progress, Watch};
 use crate::told::{Recorded, Untraced};
+use crate::unjudged::Unjudged;
 use crate::zones::ZoneMap;
 
 /// Events between two calls of the [`Watch`].
@@ -77,7 +78,17 @@ pub fn compile(
     Ok(compiler.finish())
 }
 
-/// What `events` say about each block, and the number of CPUs.
+/// What is learnt before a program is made.
+pub struct FirstLook {
+    /// What the kernel did to each block.
+    pub facts: Facts,
+    /// CPUs: one more than the highest of any event or file.
+    pub cpus: u32,
+    /// When the model cannot be judged.
+    pub unjudged: Unjudged,
+}
+
+/// Looks at `events` for what they say together.
 ///
 /// # Errors
 /// The first error of the stream, or [`ReplayError::Stopped`].
@@ -86,21 +97,23 @@ pub fn facts(
     events: impl Iterator<Item = Result<Event, TraceError>>,
     limit: Option<u64>,
     watch: &mut Watch<'_>,
-) -> Result<(Facts, u32), ReplayError> {
+) -> Result<FirstLook, ReplayError> {
     let mut facts = Facts::default();
     let mut cpus = machine.cpus.unwrap_or(1);
     let mut begins = Begins::new(machine);
+    let mut unjudged = Unjudged::default();
     each(machine, events, limit, watch, |event| {
         if begins.before(event) {
             facts.begin();
         }
         cpus = cpus.max(event.cpu + 1);
         facts.see(event);
+        unjudged.see(event);
         if Begins::after(event) {
             facts.begin();
         }
     })?;
-    Ok((facts, cpus))
+    Ok(FirstLook { facts, cpus, unjudged })
 }
 
 /// Calls `then` for each event, as far as `limit` says.

@@ -30,6 +30,7 @@ use crate::run::explain::Explained;
 use crate::run::outcome::Outcome;
 use crate::start::StartReport;
 use crate::told::Recorded;
+use crate::unjudged::{self, NotJudged};
 use crate::zones::ZoneMap;
 
 /// Version of the JSON.
@@ -96,6 +97,8 @@ pub struct Report {
     /// Model and kernel over time, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fidelity: Option<Fidelity>,
+    /// Stretches that neither errors nor PASS say anything about; without memory only.
+    pub not_judged: Vec<NotJudged>,
     /// Remarks for people.
     pub notes: Vec<String>,
     /// Properties that failed.
@@ -166,9 +169,15 @@ impl Report {
             start: outcome.start,
             explained: outcome.explained,
             fidelity: None,
+            not_judged: Vec::new(),
             notes: notes(machine, program, memory, outcome.notes, outcome.first_failure),
             faults: outcome.faults,
         }
+    }
+
+    /// Share of the recorded time that is not judged.
+    pub fn not_judged_share(&self) -> f64 {
+        unjudged::share(&self.not_judged, self.trace.recorded_seconds)
     }
 
     /// Whether every property held.

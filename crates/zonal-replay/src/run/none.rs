@@ -22,6 +22,7 @@ use crate::facts::{BlockTypes, Scope};
 use crate::moves::{Moves, MovesByPlace};
 use crate::program::{NO_SLOT, Op, OpKind, Origin, Program};
 use crate::progress::{Phase, Progress, Watch};
+use crate::settings::Settings;
 use crate::start::{self, Known, NO_BLOCK};
 use crate::told::{Recorded, Told};
 use crate::zones::ZoneMap;
@@ -39,6 +40,8 @@ pub struct Setup<'s> {
     pub recorded: Recorded,
     /// Allocations without an event.
     pub told: &'s Told,
+    /// What the recorded machine was set to.
+    pub settings: &'s Settings,
     /// Written before the start, over the recorded values.
     pub sysctls: &'s [(Sysctl, i64)],
     /// Samples at the end of each bin.
@@ -49,8 +52,13 @@ pub struct Setup<'s> {
 
 impl<'s> Setup<'s> {
     /// As recorded, without samples.
-    pub fn new(policy: Policy, recorded: Recorded, told: &'s Told) -> Setup<'s> {
-        Setup { policy, recorded, told, sysctls: &[], timeline: None, explain: None }
+    pub fn new(
+        policy: Policy,
+        recorded: Recorded,
+        told: &'s Told,
+        settings: &'s Settings,
+    ) -> Setup<'s> {
+        Setup { policy, recorded, told, settings, sysctls: &[], timeline: None, explain: None }
     }
 }
 
@@ -66,7 +74,7 @@ pub fn replay(
     setup: Setup<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<(Outcome, State), ReplayError> {
-    let Setup { policy, recorded, told, sysctls, timeline, explain } = setup;
+    let Setup { policy, recorded, told, settings, sysctls, timeline, explain } = setup;
     let plan = Plan::new(description, map, program.cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
@@ -74,8 +82,7 @@ pub fn replay(
     let known =
         Known { program, types: types.as_ref(), lists: recorded.lists.then_some(&told.lists) };
     let started = start::bring_up(&rebuilt, description, map, &known)?;
-    let mut notes = Vec::new();
-    notes.extend(build::set_watermarks(&rebuilt.allocator, description, map)?);
+    let mut notes = build::set_watermarks(&rebuilt.allocator, description, map, settings)?;
     for (sysctl, value) in sysctls {
         rebuilt.allocator.set(*sysctl, *value)?;
     }
