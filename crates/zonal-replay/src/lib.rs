@@ -86,5 +86,5 @@ pub use run::outcome::Placement;
 pub use start::StartReport;
 pub use told::Recorded;
 pub use unjudged::NotJudged;
-pub use what_if::{Trial, Trialled, WhatIf};
+pub use what_if::{KernelMoves, Trial, TrialCounts, Trialled, WhatIf};
 pub use zones::{ZoneAt, ZoneMap};

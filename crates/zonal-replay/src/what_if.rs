@@ -5,17 +5,19 @@
 //! as many, with the same zones, so each CPU's share is smaller. The added ones do nothing here;
 //! the reader of the result multiplies.
 
+use serde::Serialize;
 use zonal_core::alloc::Sysctl;
 use zonal_core::policy::Policy;
 use zonal_trace::{MachineDescription, Recording};
 
 use crate::error::ReplayError;
+use crate::facts::FactKind;
 use crate::moves::{Moves, total};
-use crate::program::Program;
+use crate::program::{OpKind, Program};
 use crate::progress::Watch;
 use crate::replay::{Prepared, Replay};
 use crate::run::none::{self, Setup};
-use crate::run::timeline::Timeline;
+use crate::run::timeline::{BIN_NS, Timeline};
 use crate::settings::Settings;
 use crate::told::{Recorded, Told};
 use crate::unjudged::NotJudged;
@@ -28,6 +30,7 @@ pub struct WhatIf<'r> {
     told: Told,
     settings: Settings,
     not_judged: Vec<NotJudged>,
+    kernel: KernelMoves,
 }
 
 /// Changes of a trial.
@@ -41,9 +44,9 @@ pub struct Trial {
     pub cpus: u32,
 }
 
-/// Result of a trial. Every number is of the model.
-#[derive(Clone, Debug, Default)]
-pub struct Trialled {
+/// What a trial counted. Every number is of the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TrialCounts {
     /// Times a zone lock was taken.
     pub lock_holds: u64,
     /// Refills, one hold of the zone lock each.
@@ -62,12 +65,75 @@ pub struct Trialled {
     pub refused: u64,
     /// Requests that went through the core.
     pub slow_paths: u64,
-    /// By zone, bin by bin: holds of its lock, and pages moved under it.
+}
+
+impl TrialCounts {
+    /// The same `times` over.
+    pub fn times(self, times: u32) -> TrialCounts {
+        let times = u64::from(times);
+        TrialCounts {
+            lock_holds: self.lock_holds * times,
+            refills: self.refills * times,
+            refill_pages: self.refill_pages * times,
+            drains: self.drains * times,
+            drain_pages: self.drain_pages * times,
+            list_pages_mean: self.list_pages_mean * times,
+            list_pages_max: self.list_pages_max * times,
+            refused: self.refused * times,
+            slow_paths: self.slow_paths * times,
+        }
+    }
+}
+
+/// Result of a trial. Every number is of the model.
+#[derive(Clone, Debug, Default)]
+pub struct Trialled {
+    /// What it counted.
+    pub counts: TrialCounts,
+    /// By zone, bin by bin: holds of its lock, and blocks moved under it.
     pub zones: Vec<Vec<(u64, u64)>>,
     /// CPUs that use each zone without leaving their node.
     pub cpus_of_zone: Vec<u32>,
     /// Properties that failed.
     pub faults: Vec<String>,
+}
+
+/// What the recorded kernel moved under its zone locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelMoves {
+    /// Base pages, holds and bursts.
+    pub moves: Moves,
+    /// Blocks between lists and buddies.
+    pub list_blocks: u64,
+    /// Blocks past the lists, taken and given back: a hold of the lock each.
+    pub direct_blocks: u64,
+}
+
+impl KernelMoves {
+    fn new(program: &Program) -> KernelMoves {
+        let mut kernel = KernelMoves { moves: total(&program.kernel), ..KernelMoves::default() };
+        for fact in &program.facts.list()[program.facts.start()..] {
+            match fact.kind {
+                FactKind::Refill | FactKind::Drain => kernel.list_blocks += 1,
+                FactKind::Direct => kernel.direct_blocks += 1,
+                FactKind::Free if is_past_lists(fact.order) => kernel.direct_blocks += 1,
+                _ => {}
+            }
+        }
+        kernel
+    }
+
+    /// Blocks of so many base pages that go through the lists, as large as the kernel's.
+    fn blocks(&self, pages: u64) -> u64 {
+        let all = self.moves.refill_pages + self.moves.drain_pages;
+        let blocks = pages as f64 * self.list_blocks as f64 / all.max(1) as f64;
+        if all > 0 { blocks.round() as u64 } else { pages }
+    }
+}
+
+/// Orders without per-CPU lists (LB E.1): the zone lock is taken for each block.
+fn is_past_lists(order: u8) -> bool {
+    order > 3 && order != 9
 }
 
 impl<'r> WhatIf<'r> {
@@ -86,9 +152,11 @@ impl<'r> WhatIf<'r> {
         let replay = Replay::new(recording).policy(policy);
         let replay = limit.map_or(replay, |events| replay.limit(events));
         let settings = Settings::of(recording)?;
-        let Prepared { program, told, not_judged, .. } =
+        let Prepared { mut program, told, not_judged, .. } =
             replay.prepare(&map, Recorded::default(), watch)?;
-        Ok(WhatIf { machine, program, told, settings, not_judged })
+        let kernel = KernelMoves::new(&program);
+        program.facts.forget();
+        Ok(WhatIf { machine, program, told, settings, not_judged, kernel })
     }
 
     /// Allocations of the trace.
@@ -112,8 +180,8 @@ impl<'r> WhatIf<'r> {
     }
 
     /// What the kernel itself moved.
-    pub fn kernel(&self) -> Moves {
-        total(&self.program.kernel)
+    pub fn kernel(&self) -> &KernelMoves {
+        &self.kernel
     }
 
     /// Stretches in which the model cannot be judged.
@@ -143,25 +211,25 @@ impl<'r> WhatIf<'r> {
             ..Setup::new(trial.policy, Recorded::default(), &self.told, &self.settings)
         };
         let (outcome, _) = none::replay(&machine, &map, &program, setup, watch)?;
-        let mut result = Trialled {
+        let mut counts = TrialCounts {
             lock_holds: outcome.counted.lock.0,
             refused: outcome.failed,
             slow_paths: outcome.counted.slow_paths,
-            faults: outcome.faults,
-            ..Trialled::default()
+            ..TrialCounts::default()
         };
+        let mut result = Trialled { faults: outcome.faults, ..Trialled::default() };
         let mut held = vec![0; timeline.len()];
         for (zone, at) in map.zones().iter().enumerate() {
             let mut bins = vec![(0, 0); timeline.len()];
             for cpu in 0..program.cpus {
                 for (bin, sample) in timeline.of(zone, cpu).enumerate() {
                     let moves = sample.moves;
-                    result.refills += moves.refill_holds;
-                    result.refill_pages += moves.refill_pages;
-                    result.drains += moves.drain_holds;
-                    result.drain_pages += moves.drain_pages;
+                    counts.refills += moves.refill_holds;
+                    counts.refill_pages += moves.refill_pages;
+                    counts.drains += moves.drain_holds;
+                    counts.drain_pages += moves.drain_pages;
                     bins[bin].0 += moves.refill_holds + moves.drain_holds;
-                    bins[bin].1 += moves.refill_pages + moves.drain_pages + moves.direct_pages;
+                    bins[bin].1 += self.kernel.blocks(moves.refill_pages + moves.drain_pages);
                     held[bin] += sample.count.unwrap_or(0);
                 }
             }
@@ -169,8 +237,23 @@ impl<'r> WhatIf<'r> {
             let local = (0..program.cpus).filter(|cpu| map.node_of_cpu(*cpu) == at.node_index);
             result.cpus_of_zone.push(local.count() as u32);
         }
-        result.list_pages_max = held.iter().copied().max().unwrap_or(0);
-        result.list_pages_mean = held.iter().sum::<u64>() / (held.len() as u64).max(1);
-        Ok(result)
+        self.past_lists(&program, &map, &mut result.zones);
+        counts.list_pages_max = held.iter().copied().max().unwrap_or(0);
+        counts.list_pages_mean = held.iter().sum::<u64>() / (held.len() as u64).max(1);
+        Ok(Trialled { counts, ..result })
+    }
+
+    /// Adds the blocks that go past the lists: a hold each, whatever the settings are.
+    fn past_lists(&self, program: &Program, map: &ZoneMap, zones: &mut [Vec<(u64, u64)>]) {
+        let past = program.ops.iter().filter(|op| op.kind != OpKind::Refresh);
+        for op in past.filter(|op| is_past_lists(op.order)) {
+            let Some(zone) = map.of(op.pfn) else { continue };
+            let bin = op.time_ns.saturating_sub(program.start_ns) / BIN_NS;
+            let last = zones[zone].len().saturating_sub(1);
+            if let Some((holds, blocks)) = zones[zone].get_mut(last.min(bin as usize)) {
+                *holds += 1;
+                *blocks += 1;
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use comfy_table::{ContentArrangement, Table};
-use zonal_replay::advise::{Advice, Options, advise};
+use zonal_replay::advise::{Advice, Options, Row, Saving, Verdict as Advised, advise};
 use zonal_trace::samples;
 
 use crate::output;
@@ -70,24 +70,25 @@ fn text(advice: &Advice) -> String {
         "refused",
     ]);
     for row in std::iter::once(&advice.recorded).chain(&advice.changes) {
-        let contention = &row.contention;
+        let (contention, counts) = (&row.contention, &row.counts);
         table.add_row([
             row.change.clone(),
-            row.lock_holds.to_string(),
-            row.refills.to_string(),
-            row.drains.to_string(),
-            row.list_pages_mean.to_string(),
-            row.list_pages_max.to_string(),
+            counts.lock_holds.to_string(),
+            counts.refills.to_string(),
+            counts.drains.to_string(),
+            counts.list_pages_mean.to_string(),
+            counts.list_pages_max.to_string(),
             format!("{:.4}", contention.busy_percent_max),
             format!("{:.4}", contention.contended_percent),
             format!("{:.3}", contention.wait_us_per_s),
-            row.refused.to_string(),
+            counts.refused.to_string(),
         ]);
     }
-    let mut text = format!(
-        "{}: Linux {release}, {} CPUs, {} allocations in {:.1} s, by the rules of {}\n\
-         every number is modelled; contention: {:.0} ns a hold and {:.1} ns a page, of the \
-         lab's {}\n\n{table}\n\nbest first\n",
+    let mut text = verdict(advice);
+    text.push_str(&format!(
+        "\n{}: Linux {release}, {} CPUs, {} allocations in {:.1} s, by the rules of {}\n\
+         every number below is modelled; contention: {:.0} ns a hold and {:.1} ns a block, of the \
+         lab's {}\n\n{table}\n",
         advice.trace,
         advice.cpus,
         advice.allocs,
@@ -96,15 +97,49 @@ fn text(advice: &Advice) -> String {
         advice.cost.hold_ns,
         advice.cost.page_ns,
         advice.cost.machine
-    );
-    for row in &advice.changes {
-        text.push_str(&format!("  {}: {}\n", row.change, row.reason));
-        if let Some(command) = &row.command {
-            text.push_str(&format!("      {command}\n"));
-        }
-    }
+    ));
+    text.push_str(&group(advice, "settings, best first", |row| {
+        row.setting.is_some() && !row.is_worse
+    }));
+    text.push_str(&group(advice, "settings that are worse", |row| {
+        row.setting.is_some() && row.is_worse
+    }));
+    text.push_str(&group(advice, "other machines and releases", |row| row.setting.is_none()));
     for note in &advice.notes {
         text.push_str(&format!("note: {note}\n"));
     }
     text
+}
+
+/// What to do, and how far the model is off.
+fn verdict(advice: &Advice) -> String {
+    let off = |error: Option<f64>| match error {
+        Some(percent) => format!("{percent:+.1} %"),
+        None => "none in the recording".to_owned(),
+    };
+    let error = &advice.model_error_percent;
+    format!(
+        "{}: {}\nmodel against the kernel on this recording: refilled pages {}, drained pages {}\n",
+        advice.verdict.name(),
+        advice.reason,
+        off(error.refill_pages),
+        off(error.drain_pages),
+    )
+}
+
+/// The changes of a kind. A line to type stands only where it is worth typing.
+fn group(advice: &Advice, title: &str, belongs: impl Fn(&Row) -> bool) -> String {
+    let mut text = String::new();
+    for row in advice.changes.iter().filter(|row| belongs(row)) {
+        let Saving { low, mid, high } = row.saving_percent_of_cpu;
+        let same = row.same_as.iter().map(|other| format!(", {other}")).collect::<String>();
+        text.push_str(&format!("  {}{same}: {}\n", row.change, row.reason));
+        text.push_str(&format!(
+            "      saves {mid:.3} % of a CPU ({low:.3} to {high:.3}); {:.1} MiB more at worst\n",
+            row.memory_mib_worst
+        ));
+        let command = row.command.as_ref().filter(|_| advice.verdict == Advised::WorthTrying);
+        text.extend(command.map(|command| format!("      {command}\n")));
+    }
+    if text.is_empty() { text } else { format!("\n{title}\n{text}") }
 }

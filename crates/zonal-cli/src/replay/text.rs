@@ -195,8 +195,8 @@ fn not_judged(report: &Report) -> String {
     let mut text = match report.not_judged.is_empty() {
         true => String::new(),
         false => format!(
-            "\nnot judged: {percent:.0} % of the time; model and kernel above differ for that reason \
-             too\n"
+            "\nnot judged: {percent:.0} % of the time; model and kernel above differ for that \
+             reason too\n"
         ),
     };
     for stretch in report.not_judged.iter().take(NOT_JUDGED_TOLD) {

@@ -1,6 +1,10 @@
 //! `zonal advise`, the real program.
 
+use std::process::Command;
+
 use crate::program::{json, refusal};
+
+const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-trace/samples/zlib-make-j4");
 
@@ -35,6 +39,70 @@ fn the_first_row_is_the_replay_and_the_others_are_in_order() {
     let list = |row: &serde_json::Value| row["list_pages_mean"].as_u64().unwrap();
     assert!(list(row("linux-5.4")) < list(recorded), "lists did not grow before 6.7");
     assert!(rows.iter().all(|row| row["reason"].as_str().is_some_and(|text| !text.is_empty())));
+}
+
+#[test]
+fn the_verdict_comes_first_and_a_light_load_needs_no_change() {
+    let only = ["--only", "percpu_pagelist_high_fraction", "--only", "numa_stat"];
+    let advice = json(&[&["advise", SAMPLE, "--json"][..], &only].concat());
+    assert_eq!(advice["verdict"], "change nothing");
+    let cost = advice["cost_percent_of_cpu"].as_f64().unwrap();
+    assert!(cost > 0.0 && cost < 0.5, "{cost}");
+    assert!(advice["reason"].as_str().unwrap().contains("% of a CPU here, at most"));
+    assert!(advice["model_error_percent"]["refill_pages"].as_f64().unwrap().abs() < 10.0);
+    for row in advice["changes"].as_array().unwrap() {
+        let saving = &row["saving_percent_of_cpu"];
+        let [low, mid, high] = ["low", "mid", "high"].map(|name| saving[name].as_f64().unwrap());
+        assert!(low <= mid && mid <= high && mid <= cost, "{row}");
+        assert!(row["is_worse"] == false || row["command"].is_null(), "{row}");
+        assert!(row["same_as"].is_array() && row["memory_mib_worst"].is_number(), "{row}");
+    }
+    let text =
+        Command::new(ZONAL).args(["advise", SAMPLE, "--only", "numa_stat"]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with("change nothing: the allocator's waits and refills cost"), "{text}");
+    assert!(!text.contains("sysctl vm."), "no line to type where nothing is gained: {text}");
+}
+
+/// A recording of reclaim, where it lies beside the sources.
+#[test]
+fn under_reclaim_neither_a_verdict_nor_pass_is_given() {
+    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces/6.18-settings");
+    let trace = format!("{traces}/cat-wsf200-2.zonal");
+    if !std::path::Path::new(&trace).is_file() {
+        eprintln!("SKIPPED: {trace} is not there");
+        return;
+    }
+    let advice = json(&["advise", &trace, "--only", "numa_stat", "--json"]);
+    assert_eq!(advice["verdict"], "not known");
+    assert!(advice["reason"].as_str().unwrap().contains("reclaim"), "{}", advice["reason"]);
+    let text = Command::new(ZONAL)
+        .args(["replay", &trace, "--memory", "none", "--policy", "linux-6.18"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("PASS, outside of what is not judged"), "{text}");
+    assert!(!text.contains("when zones had other sizes"), "{text}");
+}
+
+/// A recording made under another setting, where it lies beside the sources.
+#[test]
+fn a_replay_has_the_recorded_settings_and_set_wins() {
+    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces/6.18-settings");
+    let trace = format!("{traces}/dd-f64-2.zonal");
+    if !std::path::Path::new(&trace).is_file() {
+        eprintln!("SKIPPED: {trace} is not there");
+        return;
+    }
+    let replay = ["replay", &trace, "--memory", "none", "--policy", "linux-6.18", "--json"];
+    let as_recorded = json(&replay);
+    let error = as_recorded["error_percent"]["refill_pages"].as_f64().unwrap();
+    assert!(error.abs() < 5.0, "{error}");
+    assert_eq!(as_recorded["not_judged"], serde_json::json!([]));
+    let by_hand = json(&[&replay[..], &["--set", "pcp.high_fraction=64"]].concat());
+    assert_eq!(by_hand["model"], as_recorded["model"]);
+    let other = json(&[&replay[..], &["--set", "pcp.high_fraction=512"]].concat());
+    assert_ne!(other["model"], as_recorded["model"], "what was asked for wins");
 }
 
 #[test]

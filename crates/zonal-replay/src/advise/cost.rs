@@ -1,16 +1,16 @@
 //! What holding a zone lock costs others: modelled, not measured.
 //!
-//! A hold takes the time to fetch the lock's line, and for each page that is moved the time that a
-//! machine of the lab needs for it. In a bin of 100 ms with `n` holds of `s` ns each, the lock is
-//! busy for a share `r = n s / 100 ms`. Of `c` CPUs that come at any time, one finds it taken by
-//! another with `p = r (c - 1) / c`, and waits as in a queue of equal services: `r s / (2 (1 - r))`
-//! on average over all holds. Bursts inside a bin make it worse than this.
+//! A hold takes the time to fetch the lock's line, and for each block that is moved, of whatever
+//! order, the time that a machine of the lab needs for it. In a bin of 100 ms with `n` holds of `s`
+//! ns each, the lock is busy for a share `r = n s / 100 ms`. Of `c` CPUs that come at any time, one
+//! finds it taken by another with `p = r (c - 1) / c`, and waits as in a queue of equal services:
+//! `r s / (2 (1 - r))` on average over all holds. Bursts inside a bin make it worse than this.
 
 use serde::Serialize;
 use zonal_lab::machine::{Machine, MachineError};
 
 use crate::run::timeline::BIN_NS;
-use crate::what_if::Trialled;
+use crate::what_if::{KernelMoves, Trialled};
 
 /// The lab's machine whose costs are taken.
 const MACHINE: &str = "broadwell-2017-88";
@@ -24,7 +24,7 @@ pub struct HoldCost {
     pub machine: String,
     /// Each hold, in ns.
     pub hold_ns: f64,
-    /// Each page moved in it.
+    /// Each block moved in it.
     pub page_ns: f64,
 }
 
@@ -37,6 +37,8 @@ pub struct Contention {
     pub contended_percent: f64,
     /// Waited for zone locks in each second, by all CPUs together.
     pub wait_us_per_s: f64,
+    /// Worked under zone locks in each second, by all CPUs together.
+    pub work_us_per_s: f64,
 }
 
 impl HoldCost {
@@ -58,6 +60,7 @@ impl HoldCost {
     pub fn contention(&self, trialled: &Trialled, times: u32, seconds: f64) -> Contention {
         let bin = BIN_NS as f64;
         let (mut holds, mut contended, mut wait, mut busiest) = (0.0, 0.0, 0.0, 0.0_f64);
+        let mut work = 0.0;
         for (bins, cpus) in trialled.zones.iter().zip(&trialled.cpus_of_zone) {
             let others = 1.0 - 1.0 / f64::from((*cpus).max(1));
             for (count, pages) in bins.iter().filter(|(count, _)| *count > 0) {
@@ -66,16 +69,27 @@ impl HoldCost {
                 let busy = (count * each / bin).min(BUSY_MAX);
                 busiest = busiest.max(busy);
                 holds += count;
+                work += count * each;
                 contended += count * busy * others;
                 wait += count * others * busy * each / (2.0 * (1.0 - busy));
             }
         }
+        let per_s = |ns: f64| (ns / 1000.0 / seconds.max(1e-9) * 1000.0).round() / 1000.0;
         let percent = |share: f64| (share * 1e6).round() / 1e4;
         Contention {
             busy_percent_max: percent(busiest),
             contended_percent: if holds > 0.0 { percent(contended / holds) } else { 0.0 },
-            wait_us_per_s: (wait / 1000.0 / seconds.max(1e-9) * 1000.0).round() / 1000.0,
+            wait_us_per_s: per_s(wait),
+            work_us_per_s: per_s(work),
         }
+    }
+
+    /// Work under zone locks in each second, in µs, for what the kernel itself moved.
+    pub fn work_us_per_s(&self, kernel: &KernelMoves, seconds: f64) -> f64 {
+        let KernelMoves { moves, list_blocks, direct_blocks } = kernel;
+        let holds = moves.refill_holds + moves.drain_holds + direct_blocks;
+        let ns = holds as f64 * self.hold_ns + (list_blocks + direct_blocks) as f64 * self.page_ns;
+        ns / 1000.0 / seconds.max(1e-9)
     }
 }
 

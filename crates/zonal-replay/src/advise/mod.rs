@@ -1,7 +1,8 @@
 //! What other settings would have done with a recorded load.
 //!
 //! The trace is replayed on the recorded machine without memory, once as it was and once for each
-//! change of one thing. Every number is of the model; `cost` computes contention from it.
+//! change of one thing. Every number is of the model; `cost` says how contention is made of it,
+//! `verdict` what to do.
 //!
 //! ```
 //! use zonal_replay::advise::{Options, advise};
@@ -16,6 +17,9 @@
 
 mod changes;
 mod cost;
+mod row;
+mod saving;
+mod verdict;
 
 use serde::Serialize;
 use zonal_core::policy::Policy;
@@ -24,14 +28,15 @@ use zonal_trace::Recording;
 use self::changes::Change;
 pub use self::changes::policy_of;
 pub use self::cost::{Contention, HoldCost};
+pub use self::row::Row;
+pub use self::saving::{ModelError, Saving};
+pub use self::verdict::Verdict;
 use crate::error::ReplayError;
 use crate::error::chain;
 use crate::progress::Watch;
 use crate::settings::Settings;
-use crate::what_if::{Trial, Trialled, WhatIf};
-
-/// A change is better or worse if its waiting or its holds differ by more than this, in percent.
-const NOTABLE_PERCENT: f64 = 2.0;
+use crate::unjudged::NotJudged;
+use crate::what_if::{Trial, WhatIf};
 
 /// The trials.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +52,19 @@ pub struct Options<'o> {
 pub struct Advice {
     /// Counts changes of the JSON that break readers.
     pub schema_version: u32,
+    /// What to do.
+    pub verdict: Verdict,
+    /// Why, in words.
+    pub reason: String,
+    /// What the allocator's waits and refills take of one CPU: counted by the kernel's own moves,
+    /// priced by `cost`.
+    pub cost_percent_of_cpu: f64,
+    /// Of it, waited for zone locks in each second, by all CPUs together.
+    pub wait_us_per_s: f64,
+    /// By how much the model is off on this recording.
+    pub model_error_percent: ModelError,
+    /// Stretches that no prediction covers.
+    pub not_judged: Vec<NotJudged>,
     /// The recording.
     pub trace: String,
     /// The recorded kernel's release.
@@ -74,38 +92,6 @@ pub struct Advice {
     pub faults: Vec<String>,
 }
 
-/// Result of a trial.
-#[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    /// The change.
-    pub change: String,
-    /// The line to type.
-    pub command: Option<String>,
-    /// Times a zone lock was taken.
-    pub lock_holds: u64,
-    /// Refills, one hold of the zone lock each.
-    pub refills: u64,
-    /// Pages that they took.
-    pub refill_pages: u64,
-    /// Holds of the zone lock by drains.
-    pub drains: u64,
-    /// Pages that they gave back.
-    pub drain_pages: u64,
-    /// Pages on all lists: the mean over the bins.
-    pub list_pages_mean: u64,
-    /// The most at the end of a bin.
-    pub list_pages_max: u64,
-    /// Allocations that were refused.
-    pub refused: u64,
-    /// Requests that took the slow path.
-    pub slow_paths: u64,
-    /// What its locks would cost.
-    #[serde(flatten)]
-    pub contention: Contention,
-    /// Why it stands where it stands.
-    pub reason: String,
-}
-
 /// Replays `recording` under each change of one thing.
 ///
 /// # Errors
@@ -128,23 +114,27 @@ pub fn advise(
     let base = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let as_recorded = what_if.run(&base, watch)?;
     let faults = as_recorded.faults.clone();
-    let recorded =
-        Row::new("as recorded", None, &as_recorded, cost.contention(&as_recorded, 1, seconds));
+    let error = ModelError::of(&as_recorded.counts, what_if.kernel());
+    let recorded = Row::recorded(as_recorded.counts, cost.contention(&as_recorded, 1, seconds));
+    let spent = |contention: &Contention| contention.wait_us_per_s + contention.work_us_per_s;
     let mut rows = Vec::new();
     for change in changes {
         match what_if.run(&base.with(&change), watch) {
             Ok(trialled) => {
                 let contention = cost.contention(&trialled, change.cpus, seconds);
-                let mut row = Row::new(&change.name, change.command.clone(), &trialled, contention);
-                row.times(change.cpus);
-                row.reason = reason(&row, &recorded, &change);
-                rows.push(row);
+                let saved = spent(&recorded.contention) - spent(&contention);
+                let saving = Saving::new(saved, error);
+                rows.push(Row::new(&change, (trialled.counts, contention), saving, &recorded));
             }
             Err(ReplayError::Stopped) => return Err(ReplayError::Stopped),
             Err(error) => notes.push(format!("{}: {}", change.name, chain(&error))),
         }
     }
     rows.sort_by(|a, b| a.key(&recorded).total_cmp(&b.key(&recorded)));
+    let rows = row::joined(rows);
+    let kernels = cost.work_us_per_s(what_if.kernel(), seconds);
+    let ruling =
+        verdict::decide(&what_if, &rows, kernels + recorded.contention.wait_us_per_s, error);
     if machine.nodes.len() < 2 {
         notes.push("one node: zone_reclaim_mode changes nothing".to_owned());
     } else {
@@ -156,7 +146,13 @@ pub fn advise(
     }
     notes.extend(faults.iter().map(|fault| format!("FAILED: {fault}")));
     Ok(Advice {
-        schema_version: 1,
+        schema_version: 2,
+        verdict: ruling.verdict,
+        reason: ruling.reason,
+        cost_percent_of_cpu: ruling.cost_percent_of_cpu,
+        wait_us_per_s: recorded.contention.wait_us_per_s,
+        model_error_percent: error,
+        not_judged: what_if.not_judged().to_vec(),
         trace: machine.name.clone(),
         kernel_release: machine.kernel_release.clone(),
         policy: policy.name,
@@ -193,82 +189,4 @@ impl Trial {
         }
         Trial { policy, sysctls, cpus: change.cpus }
     }
-}
-
-impl Row {
-    fn new(
-        name: &str,
-        command: Option<String>,
-        trialled: &Trialled,
-        contention: Contention,
-    ) -> Row {
-        Row {
-            change: name.to_owned(),
-            command,
-            lock_holds: trialled.lock_holds,
-            refills: trialled.refills,
-            refill_pages: trialled.refill_pages,
-            drains: trialled.drains,
-            drain_pages: trialled.drain_pages,
-            list_pages_mean: trialled.list_pages_mean,
-            list_pages_max: trialled.list_pages_max,
-            refused: trialled.refused,
-            slow_paths: trialled.slow_paths,
-            contention,
-            reason: String::new(),
-        }
-    }
-
-    /// All CPUs of a machine that has `times` as many.
-    fn times(&mut self, times: u32) {
-        let times = u64::from(times);
-        for number in [
-            &mut self.lock_holds,
-            &mut self.refills,
-            &mut self.refill_pages,
-            &mut self.drains,
-            &mut self.drain_pages,
-            &mut self.list_pages_mean,
-            &mut self.list_pages_max,
-            &mut self.refused,
-            &mut self.slow_paths,
-        ] {
-            *number *= times;
-        }
-    }
-
-    /// Less is better: what is refused first, then waiting, then holds, then pages on lists.
-    fn key(&self, recorded: &Row) -> f64 {
-        let refused = self.refused.saturating_sub(recorded.refused) as f64;
-        let waits = percent(self.contention.wait_us_per_s, recorded.contention.wait_us_per_s);
-        let holds = percent(self.lock_holds as f64, recorded.lock_holds as f64);
-        let pages = percent(self.list_pages_mean as f64, recorded.list_pages_mean as f64);
-        refused * 1e12 + waits + holds / 1e3 + pages / 1e6
-    }
-}
-
-/// By how much a number is larger than the recorded one, in percent of that.
-fn percent(now: f64, recorded: f64) -> f64 {
-    if recorded > 0.0 { (now - recorded) * 100.0 / recorded } else { now.min(1.0) * 100.0 }
-}
-
-/// Why a change stands where it stands.
-fn reason(row: &Row, recorded: &Row, change: &Change) -> String {
-    let holds = percent(row.lock_holds as f64, recorded.lock_holds as f64);
-    let pages = row.list_pages_mean as i64 - recorded.list_pages_mean as i64;
-    let mut parts = Vec::new();
-    if row.refused > recorded.refused {
-        parts.push(format!("refuses {} allocations", row.refused - recorded.refused));
-    }
-    if holds.abs() >= NOTABLE_PERCENT {
-        parts.push(format!("{holds:+.0} % lock holds"));
-    }
-    if pages.unsigned_abs() * 50 > recorded.list_pages_mean {
-        parts.push(format!("{:+.1} MiB on lists", pages as f64 / 256.0));
-    }
-    let what = match parts.is_empty() {
-        true => "no notable difference for this load".to_owned(),
-        false => parts.join(", "),
-    };
-    format!("{what}: {}", change.about)
 }

@@ -1,0 +1,184 @@
+//! One line of advice: a change, what it came to, and what that is worth.
+
+use serde::Serialize;
+
+use super::changes::Change;
+use super::cost::Contention;
+use super::saving::Saving;
+use crate::what_if::TrialCounts;
+
+/// A change is better or worse if its waiting or its holds differ by more than this, in percent.
+const NOTABLE_PERCENT: f64 = 2.0;
+/// A change that saves less than it loses, by more than this in percent of a CPU, is worse.
+const NOTABLE_CPU_PERCENT: f64 = 0.01;
+
+/// What one trial came to.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Row {
+    /// What was changed.
+    pub change: String,
+    /// The line to type; none for what is worse, or is no setting.
+    pub command: Option<String>,
+    /// What was counted.
+    #[serde(flatten)]
+    pub counts: TrialCounts,
+    /// What its locks would cost.
+    #[serde(flatten)]
+    pub contention: Contention,
+    /// Why it stands where it stands.
+    pub reason: String,
+    /// The sysctl and its value, if it is one.
+    pub setting: Option<String>,
+    /// What it saves.
+    pub saving_percent_of_cpu: Saving,
+    /// Holds of zone locks against the recorded ones, in percent.
+    pub lock_holds_percent: f64,
+    /// Memory that lists hold more at worst.
+    pub memory_mib_worst: f64,
+    /// Other changes with the same numbers.
+    pub same_as: Vec<String>,
+    /// It refuses more, or costs notably more.
+    pub is_worse: bool,
+    /// What else it changes.
+    #[serde(skip)]
+    pub about: String,
+}
+
+impl Row {
+    /// The trace as it was recorded.
+    pub(super) fn recorded(counts: TrialCounts, contention: Contention) -> Row {
+        Row { change: "as recorded".to_owned(), counts, contention, ..Row::default() }
+    }
+
+    /// A change beside the recorded run.
+    pub(super) fn new(
+        change: &Change,
+        (counts, contention): (TrialCounts, Contention),
+        saving: Saving,
+        recorded: &Row,
+    ) -> Row {
+        let counts = counts.times(change.cpus);
+        let holds = percent(counts.lock_holds as f64, recorded.counts.lock_holds as f64);
+        let more = counts.list_pages_max.saturating_sub(recorded.counts.list_pages_max);
+        let is_worse = counts.refused > recorded.counts.refused
+            || saving.mid < -NOTABLE_CPU_PERCENT
+            || (saving.mid <= 0.0 && holds > NOTABLE_PERCENT);
+        let setting = change.command.as_deref().and_then(|line| line.strip_prefix("sysctl "));
+        let mut row = Row {
+            change: change.name.clone(),
+            command: change.command.clone().filter(|_| !is_worse),
+            counts,
+            contention,
+            setting: setting.map(str::to_owned),
+            saving_percent_of_cpu: saving,
+            lock_holds_percent: (holds * 100.0).round() / 100.0,
+            memory_mib_worst: (more as f64 / 256.0 * 100.0).round() / 100.0,
+            is_worse,
+            about: change.about.clone(),
+            ..Row::default()
+        };
+        row.reason = reason(&row, recorded, holds);
+        row
+    }
+
+    /// Less is better: what is refused first, then waiting, then holds, then pages on lists.
+    pub(super) fn key(&self, recorded: &Row) -> f64 {
+        let refused = self.counts.refused.saturating_sub(recorded.counts.refused) as f64;
+        let waits = percent(self.contention.wait_us_per_s, recorded.contention.wait_us_per_s);
+        let holds = percent(self.counts.lock_holds as f64, recorded.counts.lock_holds as f64);
+        let (now, before) = (self.counts.list_pages_mean, recorded.counts.list_pages_mean);
+        let pages = percent(now as f64, before as f64);
+        refused * 1e12 + waits + holds / 1e3 + pages / 1e6
+    }
+
+    /// Whether another setting came to the same in every number.
+    fn is_same(&self, other: &Row) -> bool {
+        self.setting.is_some()
+            && other.setting.is_some()
+            && self.counts == other.counts
+            && self.contention == other.contention
+    }
+}
+
+/// Makes one row of those that are equal, the first one's.
+pub(super) fn joined(rows: Vec<Row>) -> Vec<Row> {
+    let mut joined: Vec<Row> = Vec::new();
+    for row in rows {
+        match joined.iter_mut().find(|first| first.is_same(&row)) {
+            Some(first) => first.same_as.push(row.change),
+            None => joined.push(row),
+        }
+    }
+    joined
+}
+
+/// By how much a number is larger than the recorded one, in percent of that.
+fn percent(now: f64, recorded: f64) -> f64 {
+    if recorded > 0.0 { (now - recorded) * 100.0 / recorded } else { now.min(1.0) * 100.0 }
+}
+
+/// Why a change stands where it stands.
+fn reason(row: &Row, recorded: &Row, holds: f64) -> String {
+    let (counts, before) = (&row.counts, &recorded.counts);
+    let pages = counts.list_pages_mean as i64 - before.list_pages_mean as i64;
+    let mut parts = Vec::new();
+    if counts.refused > before.refused {
+        parts.push(format!("refuses {} allocations", counts.refused - before.refused));
+    }
+    if holds.abs() >= NOTABLE_PERCENT {
+        parts.push(format!("{holds:+.0} % lock holds"));
+    }
+    if pages.unsigned_abs() * 50 > before.list_pages_mean {
+        parts.push(format!("{:+.1} MiB on lists", pages as f64 / 256.0));
+    }
+    let what = match parts.is_empty() {
+        true => "no notable difference for this load".to_owned(),
+        false => parts.join(", "),
+    };
+    format!("{what}: {}", row.about)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(setting: &str, lock_holds: u64) -> Row {
+        let counts = TrialCounts { lock_holds, ..TrialCounts::default() };
+        let setting = Some(setting.to_owned()).filter(|setting| !setting.is_empty());
+        let change = setting.clone().unwrap_or_default();
+        Row { change, setting, counts, ..Row::default() }
+    }
+
+    #[test]
+    fn equal_settings_are_one_row_and_machines_are_not() {
+        let rows = joined(vec![row("a", 5), row("", 5), row("b", 5), row("c", 6), row("d", 5)]);
+        let told: Vec<(&str, usize)> =
+            rows.iter().map(|row| (row.change.as_str(), row.same_as.len())).collect();
+        assert_eq!(told, [("a", 2), ("", 0), ("c", 0)]);
+        assert_eq!(rows[0].same_as, ["b", "d"]);
+    }
+
+    #[test]
+    fn what_is_worse_has_no_command() {
+        let change = Change {
+            name: "numa_stat 0".to_owned(),
+            command: Some("sysctl vm.numa_stat=0".to_owned()),
+            policy: None,
+            sysctl: None,
+            cpus: 1,
+            about: "about".to_owned(),
+        };
+        let recorded = row("", 100);
+        let of = |holds, mid| {
+            let counts = TrialCounts { lock_holds: holds, ..TrialCounts::default() };
+            let saving = Saving { low: mid, mid, high: mid };
+            Row::new(&change, (counts, Contention::default()), saving, &recorded)
+        };
+        let better = of(50, 0.1);
+        assert_eq!(better.command.as_deref(), Some("sysctl vm.numa_stat=0"));
+        assert_eq!((better.setting.as_deref(), better.is_worse), (Some("vm.numa_stat=0"), false));
+        for worse in [of(150, -0.5), of(150, 0.0)] {
+            assert_eq!((worse.command, worse.is_worse), (None, true));
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What to do, said first.
+//!
+//! What the allocator costs is counted by the kernel's own moves in the recording; what another
+//! setting saves is the difference of two runs of the model, at the same prices. Below half a
+//! percent of one CPU nothing is worth a change: a measurement could not tell it from noise.
+
+use serde::Serialize;
+
+use super::row::Row;
+use super::saving::{ModelError, PRICE_FACTOR, Saving};
+use crate::unjudged::{self, NotJudged};
+use crate::what_if::WhatIf;
+
+/// Less than this, in percent of a CPU, is not worth a change.
+const WORTH_PERCENT: f64 = 0.5;
+/// A model that is further off, in percent, predicts nothing.
+const ERROR_MAX_PERCENT: f64 = 25.0;
+/// More of the time than this must be judged for a prediction.
+const NOT_JUDGED_MAX: f64 = 0.05;
+/// Fewer allocations say nothing about a load.
+const ALLOCS_MIN: u64 = 1000;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Verdict {
+    /// No setting saves anything that counts.
+    #[serde(rename = "change nothing")]
+    ChangeNothing,
+    /// One does, by the model.
+    #[serde(rename = "worth trying")]
+    WorthTrying,
+    /// The recording or the model does not tell.
+    #[serde(rename = "not known")]
+    NotKnown,
+}
+
+impl Verdict {
+    /// As it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::ChangeNothing => "change nothing",
+            Verdict::WorthTrying => "worth trying",
+            Verdict::NotKnown => "not known",
+        }
+    }
+}
+
+/// The verdict, and what it rests on.
+pub(super) struct Ruling {
+    pub verdict: Verdict,
+    pub reason: String,
+    pub cost_percent_of_cpu: f64,
+}
+
+/// Decides. `rows` are the changes that can be made on this host; `cost` is what the allocator's
+/// waits and refills take of each second, in µs.
+pub(super) fn decide(what_if: &WhatIf<'_>, rows: &[Row], cost: f64, error: ModelError) -> Ruling {
+    let cost_percent_of_cpu = (cost / 1e4 * 1e4).round() / 1e4;
+    let case = Case {
+        not_judged: what_if.not_judged(),
+        seconds: what_if.seconds(),
+        allocs: what_if.allocs(),
+        cost: cost_percent_of_cpu,
+        error,
+    };
+    let (verdict, reason) = case.decide(rows);
+    Ruling { verdict, reason, cost_percent_of_cpu }
+}
+
+struct Case<'c> {
+    not_judged: &'c [NotJudged],
+    seconds: f64,
+    allocs: u64,
+    cost: f64,
+    error: ModelError,
+}
+
+impl Case<'_> {
+    fn decide(&self, rows: &[Row]) -> (Verdict, String) {
+        let Case { not_judged, seconds, allocs, cost, error } = *self;
+        let share = unjudged::share(not_judged, seconds);
+        if share > NOT_JUDGED_MAX {
+            let mut why: Vec<&str> = not_judged.iter().flat_map(|n| n.reason.split("; ")).collect();
+            why.sort_unstable();
+            why.dedup();
+            let percent = share * 100.0;
+            let reason = format!("{percent:.0} % of the time cannot be judged: {}", why.join("; "));
+            return (Verdict::NotKnown, reason);
+        }
+        if allocs < ALLOCS_MIN {
+            let reason = format!(
+                "too few events: {allocs} allocations in {seconds:.1} s, at least {ALLOCS_MIN} \
+                 are needed; record for longer"
+            );
+            return (Verdict::NotKnown, reason);
+        }
+        let usable = rows.iter().filter(|row| !row.is_worse && row.setting.is_some());
+        let best = usable
+            .max_by(|a, b| a.saving_percent_of_cpu.mid.total_cmp(&b.saving_percent_of_cpu.mid));
+        // No setting saves more than all of it.
+        let most = best.map_or(0.0, |row| row.saving_percent_of_cpu.mid).clamp(0.0, cost.max(0.0));
+        let costs = format!(
+            "the allocator's waits and refills cost {cost:.3} % of a CPU here, at most {most:.3} % \
+             can be saved"
+        );
+        if cost * PRICE_FACTOR < WORTH_PERCENT {
+            return (Verdict::ChangeNothing, costs);
+        }
+        if error.most() > ERROR_MAX_PERCENT {
+            let reason = format!(
+                "the model is off by {:.0} % on this recording; {costs}, if it were right",
+                error.most()
+            );
+            return (Verdict::NotKnown, reason);
+        }
+        match best.filter(|_| most >= WORTH_PERCENT) {
+            None => (Verdict::ChangeNothing, costs),
+            Some(row) => {
+                let Saving { low, mid, high } = row.saving_percent_of_cpu;
+                let reason = format!(
+                    "{}: saves {mid:.2} % of a CPU ({low:.2} to {high:.2}), {:.2} CPU seconds of \
+                     this recording; at worst {:.1} MiB more on lists; {}",
+                    row.setting.as_deref().unwrap_or_default(),
+                    mid / 100.0 * seconds,
+                    row.memory_mib_worst,
+                    row.about,
+                );
+                (Verdict::WorthTrying, reason)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(cost: f64) -> Case<'static> {
+        let error = ModelError { refill_pages: Some(1.0), drain_pages: None };
+        Case { not_judged: &[], seconds: 10.0, allocs: 50_000, cost, error }
+    }
+
+    fn saves(us_per_s: f64) -> Vec<Row> {
+        let saving = Saving::new(us_per_s, case(0.0).error);
+        vec![Row {
+            change: "numa_stat 0".to_owned(),
+            setting: Some("vm.numa_stat=0".to_owned()),
+            saving_percent_of_cpu: saving,
+            ..Row::default()
+        }]
+    }
+
+    #[test]
+    fn below_half_a_percent_of_a_cpu_nothing_is_changed() {
+        let (verdict, reason) = case(0.03).decide(&saves(200.0));
+        assert_eq!(verdict, Verdict::ChangeNothing);
+        assert!(reason.contains("cost 0.030 % of a CPU here, at most 0.020 %"), "{reason}");
+        let (verdict, _) = case(5.0).decide(&saves(4000.0));
+        assert_eq!(verdict, Verdict::ChangeNothing, "much is spent, and nothing saves it");
+    }
+
+    #[test]
+    fn a_setting_that_saves_more_is_worth_trying() {
+        let (verdict, reason) = case(5.0).decide(&saves(20_000.0));
+        assert_eq!(verdict, Verdict::WorthTrying);
+        assert!(reason.starts_with("vm.numa_stat=0: saves 2.00 % of a CPU (1.32 to "), "{reason}");
+        let mut worse = saves(20_000.0);
+        worse[0].is_worse = true;
+        assert_eq!(case(5.0).decide(&worse).0, Verdict::ChangeNothing);
+    }
+
+    #[test]
+    fn what_cannot_be_judged_is_not_known() {
+        let stretch = NotJudged { from_s: 1.0, to_s: 9.0, reason: "reclaim: direct".to_owned() };
+        let reclaim = Case { not_judged: &[stretch], ..case(5.0) };
+        let (verdict, reason) = reclaim.decide(&saves(20_000.0));
+        assert_eq!(verdict, Verdict::NotKnown);
+        assert_eq!(reason, "80 % of the time cannot be judged: reclaim: direct");
+        let few = Case { allocs: 10, ..case(5.0) };
+        assert!(few.decide(&saves(20_000.0)).1.contains("too few events"));
+        let error = ModelError { refill_pages: Some(-60.0), drain_pages: Some(3.0) };
+        let wrong = Case { error, ..case(5.0) };
+        let (verdict, reason) = wrong.decide(&saves(20_000.0));
+        assert_eq!(verdict, Verdict::NotKnown);
+        assert!(reason.contains("off by 60 %"), "{reason}");
+    }
+}
