@@ -61,6 +61,18 @@ fn no_page_is_handed_out_twice_at_any_single_order() {
     }
 }
 
+/// A block of 512 KiB is more than the lists of a pool this small may hold.
+#[test]
+fn a_storm_ends_where_lists_hold_no_block() {
+    let _watchdog = Watchdog::new("the storm past the lists", Duration::from_secs(180));
+    let pool = pool(16 * MIB, false);
+    let (time, order_max, signal_every) = (Duration::from_millis(50), 7, Duration::ZERO);
+    let plan = Plan { time, order_max, one_order: true, signal_every, ..Plan::default() };
+    let report = storm(&pool, Plan { lists_served: false, ..plan });
+    assert_calm(&pool, &report);
+    assert_eq!(report.drained, 0, "a list holds a block of this order: this tests nothing");
+}
+
 #[test]
 fn a_page_is_never_refused_while_one_in_twenty_is_free() {
     let (time, limit) = times(Duration::from_millis(400), 2);

@@ -84,7 +84,7 @@ impl Round {
             signal_every: Duration::from_nanos(every),
             // A pool of several nodes keeps watermarks in each: what is refused is not judged.
             settings: self.settings || self.nodes > 1,
-            signals_served: false,
+            lists_served: false,
             seed,
             ..Plan::default()
         }

@@ -57,9 +57,9 @@ pub struct Plan {
     pub signal_every: Duration,
     /// Whether the budget and the sysctls change all the time. Then nothing is said of refusals.
     pub settings: bool,
-    /// Whether the storm goes on until a signal handler was served: it is only where the policy
-    /// and the settings let the fast paths stay open.
-    pub signals_served: bool,
+    /// Whether the storm goes on until lists served a signal handler and were drained: they are
+    /// only where policy, settings and the size of the pool let them hold blocks.
+    pub lists_served: bool,
     /// The first number of every draw.
     pub seed: u64,
     /// End the process with this code as soon as an error is seen, or the drainer is stuck.
@@ -77,7 +77,7 @@ impl Default for Plan {
             weather: true,
             signal_every: Duration::from_micros(50),
             settings: false,
-            signals_served: true,
+            lists_served: true,
             seed: 0,
             exit_on_error: None,
         }
@@ -455,12 +455,11 @@ impl<'p> Site<'p> {
     /// Whether each part has done something: how soon a thread gets its turn proves nothing.
     fn has_blown(&self) -> bool {
         let some = |counter: &AtomicU64| counter.load(Relaxed) > 0;
-        let weather = || {
-            let signals = !self.plan.signals_served
-                || *self.pool.mode() != Mode::Rseq
-                || some(&self.signal_operations);
+        let served = || {
+            let signals = *self.pool.mode() != Mode::Rseq || some(&self.signal_operations);
             signals && some(&self.drained)
         };
+        let weather = || some(&self.drains) && (!self.plan.lists_served || served());
         let is_full = self.plan.outside == 0 || some(&self.full);
         some(&self.begun) && is_full && (!self.plan.weather || weather())
     }
