@@ -242,7 +242,7 @@ mod tests {
             cpu in proptest::collection::vec(proptest::bool::ANY, 12),
             memoryless_first in proptest::bool::ANY,
         ) {
-            let distance = |i: usize| if i % (nodes + 1) == 0 { 10 } else { distances[i] };
+            let distance = |i: usize| if i.is_multiple_of(nodes + 1) { 10 } else { distances[i] };
             let distance: Vec<u8> = (0..nodes * nodes).map(distance).collect();
             let table = NodeTable::new(&distance, &memory[..nodes], &cpu[..nodes]).unwrap();
             for (_, rule) in <NodeLoad as Choice>::ALL {
