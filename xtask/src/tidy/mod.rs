@@ -8,6 +8,7 @@
 //! | `size` | `file-length`, `function-length`, `line-length` |
 //! | `methods` | `methods-per-type` |
 //! | `layers` | `layers` |
+//! | `invariants` | `invariant` |
 //! | `circles` | `circle` |
 //! | `safety` | `unsafe`, `ordering`, `no-std` |
 //! | `manifest` | `dependency` |
@@ -25,6 +26,7 @@ mod circles;
 mod citations;
 mod costs;
 mod finding;
+mod invariants;
 mod layers;
 mod links;
 mod manifest;
@@ -52,6 +54,7 @@ const CHECKS: &[fn(&Tree, &mut Vec<Finding>)] = &[
     methods::check,
     layers::check,
     circles::check,
+    invariants::check,
     safety::check,
     manifest::check,
     paths::check,
@@ -115,6 +118,7 @@ mod tests {
             ("a.rs", "unsafe { dbg!(a.load(Ordering::Acquire)) } // TODO \n"),
             ("b.rs", &long),
             ("crates/a/src/lib.rs", &many),
+            ("crates/zonal-core/src/a.rs", "//! - **AB-1** x\n"),
             ("crates/b/src/a.rs", "use crate::b::B;\n"),
             ("crates/b/src/b.rs", "use crate::a::A;\n"),
             ("c.rs", &format!("//! {} as it were\n", "c".repeat(100))),
@@ -130,6 +134,7 @@ mod tests {
             "dependency",
             "file-length",
             "function-length",
+            "invariant",
             "layers",
             "line-length",
             "link",
