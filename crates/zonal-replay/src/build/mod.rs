@@ -90,6 +90,10 @@ impl Platform for Script {
     fn fence(&self, _cpu: CpuId) -> bool {
         true
     }
+    /// A replay asks what the core decides, so the core is what it plays.
+    fn uses_gates(&self) -> bool {
+        false
+    }
     fn now_ns(&self) -> u64 {
         self.now_ns.load(Relaxed)
     }
