@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use zonal_core::alloc as core;
 use zonal_core::gfp::Gfp;
-use zonal_core::types::{NodeId, Order, PAGE_SIZE, ZoneId, ZoneKind};
+use zonal_core::types::{NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
 use zonal_core::zone::watermark::Watermark;
 
 /// Writes fields into a word, lowest first.
@@ -69,6 +69,12 @@ const BASE_SHIFT: u32 = 22;
 const BASE_BITS: u32 = 35;
 /// Its length in pages; where that takes more bits in blocks of 4 MiB, rounded up.
 const LENGTH_BITS: u32 = 24;
+
+/// What is wrong with pages that were to be freed together, as the second number of one tag.
+const IN_RANGE: Order = Order::ZERO;
+const BOUNDARY: Order = Order::MAX;
+const CUTS_BLOCK: Order = Order::COSTLY;
+const NO_PAGES: Order = PAGEBLOCK_ORDER;
 
 /// A refused request. [`AllocError::details`] names the zone and the watermark.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,6 +134,16 @@ pub enum FreeFault {
         /// Order of the range's block that it is in.
         order: Order,
     },
+    /// Of pages that were to be freed together: from here on they are another owner's.
+    Boundary,
+    /// Of pages that were to be freed together: this block was handed out as a whole, and not all
+    /// of it is among them.
+    CutsBlock {
+        /// Its order.
+        order: Order,
+    },
+    /// No pages were to be freed.
+    NoPages,
 }
 
 impl AllocError {
@@ -215,7 +231,11 @@ impl FreeError {
             _ if !address.is_multiple_of(PAGE_SIZE) => tagged(1),
             (core::FreeError::DoubleFree { order, .. }, _) => with(2, order, order),
             (core::FreeError::WrongOrder { given, actual, .. }, _) => with(3, given, actual),
-            (core::FreeError::InRange { order, .. }, _) => with(7, order, order),
+            // Of one tag, told apart by the second number.
+            (core::FreeError::InRange { order, .. }, _) => with(7, order, IN_RANGE),
+            (core::FreeError::Boundary { .. }, _) => with(7, Order::ZERO, BOUNDARY),
+            (core::FreeError::CutsBlock { order, .. }, _) => with(7, order, CUTS_BLOCK),
+            (core::FreeError::Empty(_), _) => with(7, Order::ZERO, NO_PAGES),
             (core::FreeError::NotABlock { .. }, Some((order, true))) => with(2, order, order),
             (core::FreeError::NotABlock { .. }, Some((order, false))) => with(4, order, order),
             (core::FreeError::NotABlock { .. }, None) => tagged(5),
@@ -253,7 +273,12 @@ impl FreeError {
             }
             5 => FreeFault::NotABlock,
             6 => FreeFault::Corrupt,
-            _ => FreeFault::InRange { order: word.order() },
+            _ => match (word.order(), word.order()) {
+                (order, IN_RANGE) => FreeFault::InRange { order },
+                (_, BOUNDARY) => FreeFault::Boundary,
+                (order, CUTS_BLOCK) => FreeFault::CutsBlock { order },
+                _ => FreeFault::NoPages,
+            },
         }
     }
 }
@@ -294,6 +319,14 @@ impl fmt::Display for FreeError {
             FreeFault::InRange { order } => {
                 write!(f, "its block of order {order} is part of a range; free it with the range")
             }
+            FreeFault::Boundary => f.write_str("here the pages of another owner begin"),
+            FreeFault::CutsBlock { order } => {
+                write!(
+                    f,
+                    "the block of order {order} that starts there would be cut; split it first"
+                )
+            }
+            FreeFault::NoPages => f.write_str("a range has at least one page"),
         }
     }
 }
@@ -413,6 +446,14 @@ mod tests {
         let part = core::FreeError::InRange { pfn, order: small, zone };
         let text = "its block of order 1 is part of a range; free it with the range";
         check((PAGE, part), None, FreeFault::InRange { order: small }, text);
+
+        let cut = core::FreeError::CutsBlock { pfn, order: large, zone };
+        let text = "the block of order 10 that starts there would be cut; split it first";
+        check((PAGE, cut), None, FreeFault::CutsBlock { order: large }, text);
+        let border = core::FreeError::Boundary { pfn, zone };
+        check((PAGE, border), None, FreeFault::Boundary, "here the pages of another owner begin");
+        let none = core::FreeError::Empty(pfn);
+        check((PAGE, none), None, FreeFault::NoPages, "a range has at least one page");
 
         let text = "the metadata of its page was overwritten";
         check((PAGE, core::FreeError::Corrupt(pfn)), None, FreeFault::Corrupt, text);

@@ -42,9 +42,11 @@ pub use platform::Mode;
 pub use pool::{
     Backing, BudgetError, BudgetFault, BuildError, Builder, CpuMap, Explanation, FailAlloc,
     FailCounts, FreedBy, HeldReport, MemoryFault, MemoryRange, Misuse, NodeBinding, Notice,
-    OnMisuse, OwnedPages, Pages, Pool, PrefaultProgress, TrimError, ZoneSize,
+    OnMisuse, OwnedPages, PageRange, Pages, Pool, PrefaultProgress, RangeError, Ranges, TrimError,
+    ZoneSize,
 };
 pub use view::View;
+pub use zonal_core::alloc::range::{Obstacle, RangeRefusal, RangeRequest};
 pub use zonal_core::alloc::{Fault, NumaEvents, Refusal, Request, Sysctl, SysctlError, ZoneStats};
 pub use zonal_core::gfp::Gfp;
 pub use zonal_core::policy::Policy;

@@ -175,6 +175,21 @@ pub enum FreeError {
     Corrupt(Pfn),
 }
 
+impl FreeError {
+    /// The page that the error is about.
+    pub const fn pfn(&self) -> Pfn {
+        match *self {
+            FreeError::Foreign(pfn) | FreeError::Empty(pfn) | FreeError::Corrupt(pfn) => pfn,
+            FreeError::DoubleFree { pfn, .. }
+            | FreeError::WrongOrder { pfn, .. }
+            | FreeError::NotABlock { pfn, .. }
+            | FreeError::InRange { pfn, .. }
+            | FreeError::Boundary { pfn, .. }
+            | FreeError::CutsBlock { pfn, .. } => pfn,
+        }
+    }
+}
+
 impl fmt::Display for FreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

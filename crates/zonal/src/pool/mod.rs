@@ -15,6 +15,7 @@
 //! | `debug` | what `{:?}` says of a pool |
 //! | `hot` | the way in and out of the fast path, and what follows when it leaves |
 //! | `records` | the metadata mapping |
+//! | `range` | pages in a row, of any number |
 //! | `pages` | pages that free themselves, borrowed from the pool |
 //! | `owned` | the same without the borrow |
 //! | `life` | handles, and blocks that outlive the last of them |
@@ -61,6 +62,7 @@ mod owned;
 mod pages;
 mod plan;
 mod poison;
+mod range;
 mod records;
 mod thread;
 mod touch;
@@ -77,6 +79,7 @@ pub use memory::{MemoryFault, MemoryRange};
 pub use misuse::{FreedBy, Misuse, OnMisuse};
 pub use owned::OwnedPages;
 pub use pages::Pages;
+pub use range::{PageRange, RangeError, Ranges};
 pub use touch::PrefaultProgress;
 pub use trim::TrimError;
 
@@ -122,8 +125,9 @@ pub(crate) type PoolAllocator = Allocator<'static, ProcessPlatform>;
 ///
 /// Blocks that free themselves come from [`alloc`](Pool::alloc), raw ones from
 /// [`alloc_pages`](Pool::alloc_pages), thousands at once from [`alloc_bulk`](Pool::alloc_bulk).
-/// [`Pages::into_owned`] makes a block that borrows nothing. [`explain`](Pool::explain) says why a
-/// request gets a block, or is refused.
+/// [`ranges`](Pool::ranges) hands out pages in a row of any number. [`Pages::into_owned`] makes a
+/// block that borrows nothing. [`explain`](Pool::explain) says why a request gets a block, or is
+/// refused.
 pub struct Pool {
     /// The hot page's way begins here.
     fast: FastRef,

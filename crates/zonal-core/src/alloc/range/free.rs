@@ -30,6 +30,16 @@ impl<P: Platform> Ranges<'_, '_, P> {
         if self.free_to_lists(&owned) { Ok(()) } else { owned.free() }
     }
 
+    /// Whether [`free`](Self::free) would take `pages` back at this moment.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn check(self, pages: Range<Pfn>) -> Result<(), FreeError> {
+        let owned = Owned::new(self.on, pages)?;
+        let locked = owned.ops.lock();
+        owned.look(&locked.frames).map(|_| ())
+    }
+
     /// A whole range of few blocks: each becomes a block of its own and is freed as one. `false`:
     /// nothing was done.
     fn free_to_lists(self, owned: &Owned<'_, '_, P>) -> bool {

@@ -1,0 +1,467 @@
+//! Ranges of a pool: pages in a row, of any number, owned as one and given back in any parts. The
+//! work is the core's ([`zonal_core::alloc::range`]); addresses, bytes and owners are here.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+
+use zonal_core::alloc::range::{self as core_range, Obstacle, RangeRefusal, RangeRequest};
+use zonal_core::alloc::{self as core_alloc, Refusal, Request};
+use zonal_core::gfp::Gfp;
+use zonal_core::types::{Order, PAGE_SIZE, Pfn, ZoneId};
+
+use super::{FreedBy, Misuse, Pages, Pool, Shared};
+use crate::error::FreeError;
+
+/// The ranges of a pool: [`Pool::ranges`].
+///
+/// ```
+/// use zonal::{Pool, RangeRequest};
+///
+/// let pool = Pool::builder().size(64 << 20).build()?;
+/// let mut buffer = pool.ranges().alloc(5)?; // 20 KiB, not 32
+/// buffer[20_000] = 1;
+/// buffer.try_grow(2)?; // the two pages behind it, if they are free
+/// let (front, back) = buffer.split(3)?; // each is freed by itself
+/// drop(front);
+/// let huge = pool.ranges().alloc_with(RangeRequest::new(3000).aligned(512))?; // 12 MB, at 2 MiB
+/// assert_eq!((back.len(), huge.as_ptr() as usize % (2 << 20)), (4 * 4096, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Ranges<'p> {
+    pool: &'p Pool,
+}
+
+/// Pages in a row, as many as were asked for. Freed when dropped.
+pub struct PageRange<'p> {
+    pool: &'p Pool,
+    start: NonNull<u8>,
+    pages: usize,
+}
+
+/// A refused range. Nothing was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RangeError {
+    base: usize,
+    error: core_range::RangeError,
+}
+
+// SAFETY: (1) a range is owned memory, and a pool is shared between threads by reference.
+unsafe impl Send for PageRange<'_> {}
+// SAFETY: (1) `&PageRange` gives `&[u8]` only.
+unsafe impl Sync for PageRange<'_> {}
+
+impl Pool {
+    /// Pages in a row: any number, at any address, given back in any parts.
+    pub fn ranges(&self) -> Ranges<'_> {
+        Ranges { pool: self }
+    }
+}
+
+impl<'p> Ranges<'p> {
+    /// Exactly `pages` pages for ordinary use, from the running CPU's node. No byte is wasted: what
+    /// the block of the next order has besides is free at once.
+    ///
+    /// # Errors
+    /// [`RangeError`] names the zone and the watermark, or says that no such run is free.
+    pub fn alloc(self, pages: usize) -> Result<PageRange<'p>, RangeError> {
+        self.alloc_with(RangeRequest::new(pages as u64))
+    }
+
+    /// As [`alloc`](Self::alloc), with alignment, rights and a node of the caller's choice, far
+    /// above 4 MiB too. The alignment is that of the address up to 4 MiB, and above that of the
+    /// place in the pool.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_with(self, request: RangeRequest) -> Result<PageRange<'p>, RangeError> {
+        let start = self.alloc_raw(request)?;
+        Ok(PageRange { pool: self.pool, start, pages: request.pages as usize })
+    }
+
+    /// The `pages` pages from `start` on, an address in the pool's memory. What of them waits on
+    /// per-CPU lists is drained first.
+    ///
+    /// # Errors
+    /// [`RangeError`] names the first page that cannot be had, and why.
+    pub fn alloc_at(
+        self,
+        start: *const u8,
+        pages: usize,
+        gfp: Gfp,
+    ) -> Result<PageRange<'p>, RangeError> {
+        let shared = &*self.pool.shared;
+        let range = shared.range_at(start as usize, pages);
+        let refuse = |error| shared.range_error(error);
+        shared.inject_range(&RangeRequest::new(pages as u64).gfp(gfp)).map_err(refuse)?;
+        let allocator = &shared.allocator;
+        allocator.ranges().alloc_at(range.clone(), gfp).map_err(refuse)?;
+        shared.prepare_range(range.clone(), gfp);
+        Ok(PageRange { pool: self.pool, start: shared.address(range.start), pages })
+    }
+
+    /// A raw range, for [`free_raw`](Self::free_raw) or [`PageRange::from_raw`].
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_raw(self, request: RangeRequest) -> Result<NonNull<u8>, RangeError> {
+        let shared = &*self.pool.shared;
+        let refuse = |error| shared.range_error(error);
+        let plain = request.gfp.without(Gfp::ZERO);
+        // A block of the next order, by the fast path if it can be had there.
+        if let (Some(order), None, 1..) = (request.block_order(), request.node, request.pages) {
+            let block = self.pool.alloc_pages(order, plain);
+            match block {
+                Ok(start) => {
+                    let pfn = shared.pfn(start.as_ptr() as usize);
+                    let ranges = shared.allocator.ranges();
+                    if ranges.from_block(pfn, order, request.pages).is_ok() {
+                        shared.zero(pfn, request.pages, request.gfp);
+                        return Ok(start);
+                    }
+                }
+                Err(error) if error.details().why == Refusal::Injected => {
+                    let why = RangeRefusal::Refused(Refusal::Injected);
+                    return Err(refuse(core_range::RangeError {
+                        pages: request.pages,
+                        start: None,
+                        why,
+                    }));
+                }
+                // Another place may do, or fewer pages than the block has.
+                Err(_) => {}
+            }
+        } else {
+            shared.inject_range(&request).map_err(refuse)?;
+        }
+        loop {
+            let pfn = shared.allocator.ranges().alloc(request).map_err(refuse)?;
+            if shared.prepare_range(pfn..Pfn(pfn.0 + request.pages), request.gfp) {
+                return Ok(shared.address(pfn));
+            }
+            // Written to while it was free: it stays out of use, as a block does.
+        }
+    }
+
+    /// Frees `pages` raw pages from `start` on: a range, any part of one, or whole blocks in a row.
+    ///
+    /// # Safety
+    /// 1. Nobody uses the pages' memory any more.
+    ///
+    /// # Errors
+    /// [`FreeError`], with nothing changed, names the first page that is not the caller's.
+    pub unsafe fn free_raw(self, start: NonNull<u8>, pages: usize) -> Result<(), FreeError> {
+        self.pool.shared.free_range(start, pages)
+    }
+
+    /// Pages of the longest run in a zone that a request could have now; those on per-CPU lists and
+    /// in depots do not count. Looks at every block of the zone.
+    pub fn longest(self, zone: ZoneId) -> u64 {
+        let zones = self.pool.shared.allocator.zones();
+        let exists = zones.get(usize::from(zone.0)).is_some();
+        if exists { self.pool.shared.allocator.ranges().longest(zone) } else { 0 }
+    }
+}
+
+impl<'p> PageRange<'p> {
+    /// Pages of the range.
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+    /// Bytes of the range.
+    pub fn len(&self) -> usize {
+        self.pages * PAGE_SIZE
+    }
+    /// Never: a range has at least one page.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+    /// First byte.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+    /// First byte.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// The raw range and its pages, to be freed by [`Ranges::free_raw`].
+    pub fn into_raw(self) -> (NonNull<u8>, usize) {
+        let range = ManuallyDrop::new(self);
+        (range.start, range.pages)
+    }
+
+    /// Takes a raw range over.
+    ///
+    /// # Safety
+    /// 1. `start` is the first of `pages` pages of a range from `pool`, or of a part of one,
+    ///    handed out and owned by nobody else.
+    pub unsafe fn from_raw(pool: &'p Pool, start: NonNull<u8>, pages: usize) -> PageRange<'p> {
+        PageRange { pool, start, pages }
+    }
+
+    /// Page frame numbers of the pool's allocator.
+    fn frames(&self) -> Range<Pfn> {
+        self.pool.shared.range_at(self.start.as_ptr() as usize, self.pages)
+    }
+
+    /// Takes the `more` pages right behind the range, whose bytes are what their last owner left.
+    ///
+    /// # Errors
+    /// [`RangeError`] names the first page that cannot be had. The range is as before.
+    pub fn try_grow(&mut self, more: usize) -> Result<(), RangeError> {
+        let shared = &*self.pool.shared;
+        let range = self.frames();
+        let grown = shared.allocator.ranges().grow(range.clone(), more as u64, Gfp::KERNEL);
+        grown.map_err(|error| shared.range_error(error))?;
+        self.pages += more;
+        shared.prepare_range(range.end..Pfn(range.end.0 + more as u64), Gfp::KERNEL);
+        Ok(())
+    }
+
+    /// Frees all but the first `pages` pages. With 0, or at least as many as there are, nothing
+    /// happens: a range has at least one page, and [`drop`] frees all of them.
+    ///
+    /// # Errors
+    /// [`FreeError`] only if the range is not this owner's, which takes unsafe code.
+    pub fn shrink(&mut self, pages: usize) -> Result<(), FreeError> {
+        if pages == 0 || pages >= self.pages {
+            return Ok(());
+        }
+        let tail = self.page_at(pages);
+        self.pool.shared.free_range(tail, self.pages - pages)?;
+        self.pages = pages;
+        Ok(())
+    }
+
+    /// Two ranges, the first of `pages` pages.
+    ///
+    /// # Errors
+    /// The reason, if one of them would be empty. The range is freed then.
+    pub fn split(self, pages: usize) -> Result<(PageRange<'p>, PageRange<'p>), FreeError> {
+        let shared = &*self.pool.shared;
+        let range = self.frames();
+        let at = Pfn(range.start.0.saturating_add(pages as u64));
+        let split = shared.allocator.ranges().split(range, at);
+        split.map_err(|error| shared.refused_part(self.start, error))?;
+        let (pool, tail) = (self.pool, self.page_at(pages));
+        let (start, all) = self.into_raw();
+        let back = PageRange { pool, start: tail, pages: all - pages };
+        Ok((PageRange { pool, start, pages }, back))
+    }
+
+    /// Frees the pages in `part`, counted from the first, and returns what stays in front of them
+    /// and behind them.
+    ///
+    /// # Errors
+    /// The reason, if the part is empty or not inside the range. The range is freed then.
+    pub fn free_part(
+        self,
+        part: Range<usize>,
+    ) -> Result<(Option<PageRange<'p>>, Option<PageRange<'p>>), FreeError> {
+        let Range { start: from, end: to } = part;
+        let pages = to.saturating_sub(from);
+        if to > self.pages {
+            let outside = core_alloc::FreeError::Empty(self.frames().end);
+            return Err(self.pool.shared.refused_part(self.start, outside));
+        }
+        self.pool.shared.free_range(self.page_at(from), pages)?;
+        let (pool, tail) = (self.pool, self.page_at(to));
+        let (start, all) = self.into_raw();
+        let rest = |start, pages| (pages > 0).then(|| PageRange { pool, start, pages });
+        Ok((rest(start, from), rest(tail, all - to)))
+    }
+
+    /// Address of a page of the range, or of the one behind it.
+    fn page_at(&self, page: usize) -> NonNull<u8> {
+        let frame = self.frames().start.0.saturating_add(page as u64);
+        self.pool.shared.address(Pfn(frame))
+    }
+}
+
+impl<'p> Pages<'p> {
+    /// The block as blocks of order `into`, lowest address first, each to be freed by itself.
+    ///
+    /// # Errors
+    /// [`FreeError`] if `into` is larger than the block. The block is freed then.
+    pub fn split(self, into: Order) -> Result<Vec<Pages<'p>>, FreeError> {
+        let (pool, start, order) = (self.pool(), self.as_ptr() as usize, self.order());
+        let shared = &*pool.shared;
+        let first = shared.pfn(start);
+        let done = shared.allocator.ranges().split_block(first, order, into);
+        done.map_err(|error| shared.refused(start as *mut u8, error))?;
+        let _ = self.into_raw();
+        let blocks = (0..order.pages()).step_by(into.pages() as usize);
+        let block = |at| Pages::new(pool, shared.address(Pfn(first.0 + at)), into);
+        Ok(blocks.map(block).collect())
+    }
+}
+
+impl Shared {
+    /// The frames of `pages` pages from an address on; far out of range for one that is not
+    /// page-aligned or below the pool.
+    fn range_at(&self, address: usize, pages: usize) -> Range<Pfn> {
+        let first = self.pfn(address);
+        first..Pfn(first.0.saturating_add(pages as u64))
+    }
+
+    fn range_error(&self, error: core_range::RangeError) -> RangeError {
+        RangeError { base: self.fast.base, error }
+    }
+
+    fn inject_range(&self, request: &RangeRequest) -> Result<(), core_range::RangeError> {
+        let order = request.block_order().unwrap_or(Order::MAX);
+        let RangeRequest { pages, gfp, node, .. } = *request;
+        let refuse = |error: core_alloc::AllocError| core_range::RangeError {
+            pages,
+            start: None,
+            why: error.into(),
+        };
+        self.inject(&Request { order, gfp, node }).map_err(refuse)
+    }
+
+    /// Makes the bytes of a range what the request asked for. `false`: it was written to while it
+    /// was free.
+    fn prepare_range(&self, range: Range<Pfn>, gfp: Gfp) -> bool {
+        let mut frames = (range.start.0..range.end.0).map(Pfn);
+        if self.poison.is_some() {
+            return frames.all(|pfn| self.prepare(pfn, Order::ZERO, gfp));
+        }
+        self.zero(range.start, range.end.0 - range.start.0, gfp);
+        true
+    }
+
+    fn zero(&self, first: Pfn, pages: u64, gfp: Gfp) {
+        if gfp.contains(Gfp::ZERO) {
+            let bytes = pages as usize * PAGE_SIZE;
+            // SAFETY: (1) the pages were just handed out to this call, so their bytes are ours.
+            unsafe { self.address(first).as_ptr().write_bytes(0, bytes) };
+        }
+    }
+
+    fn free_range(&self, start: NonNull<u8>, pages: usize) -> Result<(), FreeError> {
+        let range = self.range_at(start.as_ptr() as usize, pages);
+        let ranges = self.allocator.ranges();
+        let done = match &self.poison {
+            None => ranges.free(range),
+            // Only what is really handed out may be written to: a double free must change nothing.
+            Some(poison) => ranges.check(range.clone()).and_then(|()| {
+                let frames = (range.start.0..range.end.0).map(Pfn);
+                frames.for_each(|pfn| poison.fill(self.address(pfn), Order::ZERO));
+                ranges.free(range)
+            }),
+        };
+        done.map_err(|error| self.refused_part(start, error))
+    }
+
+    /// Why pages from `start` on were not freed: the error names the page that the core names.
+    #[cold]
+    fn refused_part(&self, start: NonNull<u8>, error: core_alloc::FreeError) -> FreeError {
+        let frames = self.pages as u64;
+        let page = Some(error.pfn()).filter(|pfn| pfn.0 <= frames && self.pfn_is_real(start));
+        let at = page.map_or(start.as_ptr(), |pfn| self.address(pfn).as_ptr());
+        self.refused(at, error)
+    }
+
+    /// Whether a page of the pool starts at the address.
+    fn pfn_is_real(&self, start: NonNull<u8>) -> bool {
+        self.pfn(start.as_ptr() as usize).0 < self.pages as u64
+    }
+}
+
+impl RangeError {
+    /// Pages asked for.
+    pub fn pages(&self) -> u64 {
+        self.error.pages
+    }
+    /// Why. Page numbers count from the pool's first page ([`Pool::base`]).
+    pub fn why(&self) -> RangeRefusal {
+        self.error.why
+    }
+    /// The first page in the way, if there is one.
+    pub fn in_the_way(&self) -> Option<*const u8> {
+        match self.error.why {
+            RangeRefusal::InTheWay(pfn, _) => Some(self.address(pfn) as *const u8),
+            _ => None,
+        }
+    }
+    fn address(&self, pfn: Pfn) -> usize {
+        super::hot::address_at(self.base, pfn.0 as usize)
+    }
+}
+
+impl fmt::Display for RangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = |pfn| self.address(pfn);
+        match self.error.why {
+            RangeRefusal::InTheWay(pfn, Obstacle::Held(block, order)) => write!(
+                f,
+                "cannot allocate {} pages in a row: the page at {:#x} is handed out, in the block \
+                 of order {order} at {:#x}",
+                self.error.pages,
+                at(pfn),
+                at(block)
+            ),
+            RangeRefusal::InTheWay(pfn, what) => write!(
+                f,
+                "cannot allocate {} pages in a row: the page at {:#x} is {what}",
+                self.error.pages,
+                at(pfn)
+            ),
+            RangeRefusal::Outside(_) => write!(
+                f,
+                "cannot allocate {} pages in a row: they are not all in one zone of the pool",
+                self.error.pages
+            ),
+            _ => fmt::Display::fmt(&self.error, f),
+        }
+    }
+}
+
+impl std::error::Error for RangeError {}
+
+impl Deref for PageRange<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: (1) the pages are ours, mapped for as long as the pool, side by side, and every
+        // byte of an anonymous mapping is initialised.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len()) }
+    }
+}
+
+impl DerefMut for PageRange<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: (1) as for `deref`, and `&mut self` means nobody else looks.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len()) }
+    }
+}
+
+impl AsRef<[u8]> for PageRange<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+impl AsMut<[u8]> for PageRange<'_> {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+impl Drop for PageRange<'_> {
+    fn drop(&mut self) {
+        let shared = &*self.pool.shared;
+        if let Err(error) = shared.free_range(self.start, self.pages) {
+            let order = RangeRequest::new(self.pages as u64).block_order().unwrap_or(Order::MAX);
+            let by = FreedBy::Drop;
+            shared.misuses.tell(&Misuse { start: self.start, order, error, by });
+        }
+    }
+}
+
+impl fmt::Debug for PageRange<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageRange").field("start", &self.start).field("pages", &self.pages).finish()
+    }
+}

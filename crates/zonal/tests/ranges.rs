@@ -1,0 +1,261 @@
+//! Ranges of pools: in both modes, on nodes, while pools grow, with budgets and poison.
+
+use std::ptr::NonNull;
+
+use zonal::{
+    CpuMap, FailAlloc, FreeFault, Gfp, NodeId, Obstacle, Order, PAGE_SIZE, PageRange, Pool,
+    RangeRefusal, RangeRequest, Refusal, ZoneId,
+};
+
+/// A pool in each mode that this machine has, and one with two nodes.
+fn pools() -> Vec<Pool> {
+    let builder = || Pool::builder().size(64 << 20).refresh_every(None);
+    let modes = [true, false].map(|rseq| builder().rseq(rseq).build().unwrap());
+    modes
+        .into_iter()
+        .chain([builder().fake_nodes(2, CpuMap::RoundRobin).build().unwrap()])
+        .collect()
+}
+
+/// Every page is free again.
+fn check_all_free(pool: &Pool) {
+    pool.validate().unwrap();
+    assert_eq!(pool.free_page_count() as usize * PAGE_SIZE, pool.bytes());
+    assert_eq!(pool.misuses(), 0);
+}
+
+#[test]
+fn exact_ranges_waste_no_byte_where_blocks_do() {
+    for pool in pools() {
+        let all = pool.free_page_count();
+        let (mut asked, mut kept) = (0, Vec::new());
+        for pages in [1, 2, 3, 5, 7, 8, 9, 100, 511, 513, 1000] {
+            let mut range = pool.ranges().alloc(pages).unwrap();
+            assert_eq!((range.pages(), range.len()), (pages, pages * PAGE_SIZE));
+            range.fill(pages as u8);
+            asked += pages as u64;
+            assert_eq!(all - pool.free_page_count(), asked, "bytes wasted: 0");
+            kept.push(range);
+        }
+        let blocks: u64 = kept.iter().map(|range| range.pages().next_power_of_two() as u64).sum();
+        assert!(blocks > asked + asked / 4, "powers of two take {blocks} pages for {asked}");
+        assert!(kept.iter().all(|range| range.iter().all(|byte| *byte == range.pages() as u8)));
+        pool.validate().unwrap();
+        drop(kept);
+        check_all_free(&pool);
+    }
+}
+
+#[test]
+fn a_range_splits_grows_shrinks_and_goes_in_parts() {
+    for pool in pools() {
+        let mut range = pool.ranges().alloc(64).unwrap();
+        for (page, bytes) in range.chunks_mut(PAGE_SIZE).enumerate() {
+            bytes.fill(page as u8);
+        }
+        let start = range.as_ptr();
+        range.shrink(50).unwrap();
+        for nothing in [0, 50, 60] {
+            range.shrink(nothing).unwrap();
+        }
+        range.try_grow(5).unwrap();
+        assert_eq!((range.pages(), range.as_ptr()), (55, start));
+        let (front, back) = range.split(20).unwrap();
+        assert_eq!((front.pages(), back.pages()), (20, 35));
+        assert_eq!(back.as_ptr() as usize, start as usize + 20 * PAGE_SIZE);
+        assert!(back[..30 * PAGE_SIZE].chunks(PAGE_SIZE).zip(20..).all(|(p, n)| p[0] == n));
+        let (a, b) = back.free_part(1..34).unwrap();
+        assert_eq!((a.unwrap()[0], b.unwrap().pages()), (20, 1));
+        let (a, b) = front.free_part(0..20).unwrap();
+        assert!(a.is_none() && b.is_none());
+        check_all_free(&pool);
+        // What is empty or outside is refused, and the range goes with the call.
+        for wrong in [0, 3] {
+            let error = pool.ranges().alloc(3).unwrap().split(wrong).unwrap_err();
+            assert_eq!(error.details(), FreeFault::NoPages);
+        }
+        for wrong in [1..1, 2..5, 4..6] {
+            pool.ranges().alloc(3).unwrap().free_part(wrong).unwrap_err();
+        }
+        check_all_free(&pool);
+    }
+}
+
+#[test]
+fn a_range_at_an_address_takes_what_waits_on_lists() {
+    for pool in pools() {
+        // Every list of this CPU holds some pages.
+        let pages: Vec<_> = (0..500).map(|_| pool.alloc(Order::ZERO).unwrap()).collect();
+        let at = pages.iter().map(|page| page.as_ptr()).min().unwrap();
+        drop(pages);
+        let mut range = pool.ranges().alloc_at(at, 300, Gfp::KERNEL).unwrap();
+        assert_eq!(range.as_ptr(), at);
+        range.fill(7);
+        let error = pool.ranges().alloc_at(at, 1, Gfp::KERNEL).unwrap_err();
+        assert!(matches!(error.why(), RangeRefusal::InTheWay(_, Obstacle::Held(..))));
+        assert_eq!(error.in_the_way(), Some(at));
+        let text = format!("the page at {at:p} is handed out");
+        assert!(error.to_string().contains(&text), "{error}");
+        assert!(range.try_grow(usize::MAX / PAGE_SIZE).is_err());
+        let outside = pool.base().wrapping_add(pool.bytes() - PAGE_SIZE);
+        let error = pool.ranges().alloc_at(outside, 2, Gfp::KERNEL).unwrap_err();
+        assert!(matches!(error.why(), RangeRefusal::Outside(_)), "{error}");
+        for nowhere in [std::ptr::null(), at.wrapping_add(1), usize::MAX as *const u8] {
+            pool.ranges().alloc_at(nowhere, 2, Gfp::KERNEL).unwrap_err();
+        }
+        drop(range);
+        check_all_free(&pool);
+    }
+}
+
+#[test]
+fn ranges_far_above_4_mib_are_aligned_and_zeroed() {
+    for pool in pools() {
+        let request = RangeRequest::new(4100).aligned(512).gfp(Gfp::KERNEL | Gfp::ZERO);
+        for node in 0..pool.nodes() {
+            let request = request.on(NodeId(node as u16));
+            let mut range = pool.ranges().alloc_with(request).unwrap();
+            assert_eq!(range.as_ptr() as usize % (2 << 20), 0);
+            assert_eq!(pool.node_of(range.as_ptr()), Some(NodeId(node as u16)));
+            assert!(range.iter().all(|byte| *byte == 0));
+            range.fill(0xff);
+            assert!(pool.ranges().longest(ZoneId(0)) > 0);
+        }
+        let error = pool.ranges().alloc(pool.bytes() / PAGE_SIZE + 1).unwrap_err();
+        assert!(matches!(error.why(), RangeRefusal::Refused(_)), "{error}");
+        assert!(pool.ranges().alloc(0).is_err());
+        check_all_free(&pool);
+    }
+}
+
+#[test]
+fn a_block_comes_apart() {
+    for pool in pools() {
+        let block = pool.alloc(Order::new(4).unwrap()).unwrap();
+        let start = block.as_ptr() as usize;
+        let mut pages = block.split(Order::ZERO).unwrap();
+        assert_eq!(pages.len(), 16);
+        for (n, page) in pages.iter_mut().enumerate() {
+            assert_eq!(page.as_ptr() as usize, start + n * PAGE_SIZE);
+            page.fill(n as u8);
+        }
+        pages.swap_remove(5);
+        assert!(pages.iter().all(|page| page[0] == page[4095]));
+        drop(pages);
+        let error = pool.alloc(Order::ZERO).unwrap().split(Order::MAX).unwrap_err();
+        assert!(matches!(error.details(), FreeFault::WrongOrder { .. }));
+        check_all_free(&pool);
+    }
+}
+
+#[test]
+fn wrong_frees_are_refused_where_they_go_wrong() {
+    for pool in pools() {
+        let (start, pages) = pool.ranges().alloc(7).unwrap().into_raw();
+        let page = |n: usize| NonNull::new(start.as_ptr().wrapping_add(n * PAGE_SIZE)).unwrap();
+        let ranges = pool.ranges();
+        // SAFETY: not kept, which is what is tested: nobody uses the memory, and each is refused.
+        let free = |at, pages| unsafe { ranges.free_raw(at, pages) }.unwrap_err();
+        let block = pool.alloc(Order::new(3).unwrap()).unwrap();
+        let in_block = NonNull::new(block.as_ptr().cast_mut()).unwrap();
+        let error = free(in_block, 4);
+        assert_eq!(error.details(), FreeFault::CutsBlock { order: Order::new(3).unwrap() });
+        assert_eq!(error.address(), block.as_ptr() as usize);
+        assert_eq!(free(start, 0).details(), FreeFault::NoPages);
+        let odd = NonNull::new(start.as_ptr().wrapping_add(8)).unwrap();
+        assert_eq!(free(odd, 2).details(), FreeFault::Unaligned { past: 8 });
+        let far = NonNull::new(pool.base().wrapping_sub(PAGE_SIZE).cast_mut()).unwrap();
+        assert!(matches!(free(far, 2).details(), FreeFault::Foreign { .. }));
+        assert!(free(start, usize::MAX).to_string().contains("was not freed"));
+        // SAFETY: not kept, as above.
+        let whole = unsafe { pool.free_pages(start, Order::new(2).unwrap()) };
+        let part = FreeFault::InRange { order: Order::new(2).unwrap() };
+        assert_eq!(whole.unwrap_err().details(), part);
+        // SAFETY: (1) nobody uses the memory.
+        unsafe { ranges.free_raw(page(2), 3) }.unwrap();
+        let error = free(start, pages);
+        assert!(matches!(error.details(), FreeFault::DoubleFree { .. }), "{error}");
+        assert_eq!(error.address(), page(2).as_ptr() as usize);
+        // SAFETY: (1) both parts are ranges of their own now, and nobody else's.
+        drop(unsafe { PageRange::from_raw(&pool, start, 2) });
+        // SAFETY: (1) as above.
+        drop(unsafe { PageRange::from_raw(&pool, page(5), 2) });
+        drop(block);
+        check_all_free(&pool);
+        // SAFETY: not kept: it has been freed, which is told.
+        drop(unsafe { PageRange::from_raw(&pool, start, 2) });
+        assert_eq!(pool.misuses(), 1);
+        pool.validate().unwrap();
+    }
+}
+
+#[test]
+fn pools_that_grow_poison_or_have_a_budget_serve_ranges() {
+    let builder = || Pool::builder().size(512 << 20).refresh_every(None);
+    let growing = builder().deferred(true).build().unwrap();
+    let huge = growing.ranges().alloc(60_000).unwrap();
+    drop(huge);
+    growing.finish_growth().unwrap();
+    check_all_free(&growing);
+
+    let poisoned = Pool::builder().size(16 << 20).refresh_every(None).poison(true).build().unwrap();
+    for pages in [1, 3, 600, 1500] {
+        let mut range = poisoned.ranges().alloc(pages).unwrap();
+        range.fill(1);
+        if pages > 3 {
+            range.shrink(pages / 2).unwrap();
+            range.try_grow(1).unwrap();
+        }
+    }
+    assert_eq!(poisoned.poison_hits(), 0);
+    check_all_free(&poisoned);
+
+    let failing = Pool::builder().size(16 << 20).fail_alloc(FailAlloc::every(1)).build().unwrap();
+    for pages in [1, 5, 2000] {
+        let error = failing.ranges().alloc(pages).unwrap_err();
+        assert_eq!(error.why(), RangeRefusal::Refused(Refusal::Injected));
+    }
+}
+
+#[test]
+fn threads_take_and_free_ranges_and_pages_at_once() {
+    for pool in pools() {
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let pool = &pool;
+                scope.spawn(move || {
+                    let mut seed = thread + 1;
+                    let mut next = |below: u64| {
+                        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(97);
+                        (seed >> 33) % below
+                    };
+                    let mut kept: Vec<PageRange<'_>> = Vec::new();
+                    for _ in 0..2000 {
+                        let pages = next(40) as usize + 1;
+                        if let Ok(mut range) = pool.ranges().alloc(pages) {
+                            range[0] = thread as u8;
+                            let last = range.len() - 1;
+                            range[last] = thread as u8;
+                            kept.push(range);
+                        }
+                        let page = pool.alloc(Order::new(next(4) as u32).unwrap());
+                        if kept.len() > 20 {
+                            let which = next(20) as usize;
+                            let range = kept.swap_remove(which);
+                            let last = range.len() - 1;
+                            assert_eq!((range[0], range[last]), (thread as u8, thread as u8));
+                            let middle = range.pages() / 2;
+                            if middle > 0 {
+                                let (front, back) = range.split(middle).unwrap();
+                                drop(back);
+                                drop(front);
+                            }
+                        }
+                        drop(page);
+                    }
+                });
+            }
+        });
+        check_all_free(&pool);
+    }
+}
