@@ -131,7 +131,8 @@ pub enum Outcome {
 pub struct Explained {
     /// What would happen.
     pub outcome: Outcome,
-    /// `false`: node reclaim or memory to come was met on the way and may have served the request.
+    /// `false`: node reclaim or memory to come was met on the way and may have served the request,
+    /// or a zonelist cache would have remembered what an earlier walk found.
     pub certain: bool,
 }
 
@@ -157,12 +158,17 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
             self.each_node(|zone| (noting.note)(Note::Wakes(zone.node)));
         }
         let mut flags = slow_flags(self.gfp, self.order);
+        // A zonelist cache remembers the zones that the first walk found full. The request passes
+        // them on the next walk, and another zone may serve it; nothing is remembered here.
+        let forgets = self.cache.is_some();
         if let Some(found) = self.scan_with(noting, flags) {
+            noting.certain &= !forgets;
             return served(found);
         }
         if let Some(reserve) = reserve_flags(self.gfp, self.is_reclaiming()) {
             flags = reserve;
             if let Some(found) = self.scan_with(noting, flags) {
+                noting.certain &= !forgets;
                 return served(found);
             }
         }

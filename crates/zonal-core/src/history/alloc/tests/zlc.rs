@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::vec::Vec;
 
 use super::platform::{Shape, distances, on_cpu, zone};
-use crate::alloc::{Allocator, Request};
+use crate::alloc::{Allocator, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
@@ -14,6 +14,7 @@ use crate::policy::walk::ZonelistCaching;
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::sync::{LockWord, Wait};
 use crate::types::{Choice, CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::vmstat::variant::{NumaPolicy, Update};
 
 /// Blocks of an order without per-CPU lists: each allocation is seen by the watermarks.
 const ORDER: u32 = 4;
@@ -261,4 +262,41 @@ fn on_one_node_nothing_is_remembered() {
         held.iter().for_each(|pfn| pool.free(*pfn, request().order).unwrap());
         allocate(pool, 1, 0);
     }
+}
+
+/// The cache remembers the zones that the first walk finds full, and the second walk passes them.
+/// `explain` remembers nothing, so it is not certain of what comes on the second walk.
+#[test]
+fn an_explanation_is_not_certain_of_what_a_cache_would_remember() {
+    use super::programs::{Op, run};
+    let zones = [
+        zone(0, ZoneKind::Dma, 0, 244),
+        zone(0, ZoneKind::Normal, 244, 39),
+        zone(1, ZoneKind::Normal, 283, 480),
+    ];
+    let shape = Shape {
+        distances: distances(2),
+        zones: zones.to_vec(),
+        cpus: [NodeId(0)].to_vec(),
+        cache_slice_bytes: 0,
+        caches: Vec::new(),
+    };
+    let mut policy = Policy::LINUX_3_1;
+    policy.watermark.min_free = MinFreeRule::Kbytes(0);
+    policy.numa = NumaPolicy::EXACT;
+    policy.stat.update = Update::Irq;
+    policy.mobility_grouping = Grouping::On;
+    policy.zonelist.cache = ZonelistCaching::FirstZoneReconsider;
+    let (cpu, gfp) = (0, 0);
+    let alloc = |order, node, times| Op::Alloc { cpu, order, gfp, node, times };
+    let program = [
+        Op::Fast { cpu, order: 0, times: 25 },
+        alloc(3, Some(1), 35),
+        alloc(3, None, 31),
+        alloc(2, None, 13),
+        Op::Free { cpu, which: 15192552465798336562, times: 22 },
+        Op::Write { sysctl: Sysctl::WatermarkScaleFactor, value: 3000 },
+        Op::Fast { cpu, order: 2, times: 17 },
+    ];
+    run(&shape, policy, &program);
 }
