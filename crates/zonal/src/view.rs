@@ -300,7 +300,7 @@ impl<'p> NodeView<'p> {
     }
     /// Pages that are still to come online.
     pub fn left_to_grow(self) -> u64 {
-        self.allocator.left_to_grow(self.id)
+        self.allocator.stats().left_to_grow(self.id)
     }
 }
 

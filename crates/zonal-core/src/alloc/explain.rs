@@ -160,7 +160,10 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         let mut flags = slow_flags(self.gfp, self.order);
         // A zonelist cache remembers the zones that the first walk found full. The request passes
         // them on the next walk, and another zone may serve it; nothing is remembered here.
+        #[cfg(feature = "history")]
         let forgets = self.cache.is_some();
+        #[cfg(not(feature = "history"))]
+        let forgets = false;
         if let Some(found) = self.scan_with(noting, flags) {
             noting.certain &= !forgets;
             return served(found);

@@ -185,11 +185,6 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.tables.is_growing()
     }
 
-    /// Pages of a node that are not online and not claimed.
-    pub fn left_to_grow(&self, node: NodeId) -> u64 {
-        Growth::new(&self.tables).left(node)
-    }
-
     /// Brings the next section of a node online, for a worker: claims it, lets the platform
     /// `prepare` it while no other thread can see it, and hands it to the buddy. Returns its pages;
     /// 0 when all is online. Workers may run in parallel, on one node too.

@@ -2,6 +2,7 @@
 //! is right for some moment during the read.
 
 use super::areas::FreeAreas;
+use super::growth::Growth;
 use super::limits::Limits;
 use super::tables::Tables;
 use super::zone_ops::{NumaEvents, ZoneOps};
@@ -108,6 +109,10 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     pub fn free_pages(self) -> u64 {
         let zones = self.on.zones.iter().map(|zone| self.zone(zone.id()));
         zones.map(|stats| stats.free_pages + stats.cached_pages).sum()
+    }
+    /// Pages of a node that are not online and not claimed.
+    pub fn left_to_grow(self, node: NodeId) -> u64 {
+        Growth::new(self.on).left(node)
     }
     /// The free blocks and pageblocks of a zone. Walks every free list, at most
     /// [`LISTED_BLOCKS_MAX`](super::LISTED_BLOCKS_MAX) blocks of each, with the zone lock held.

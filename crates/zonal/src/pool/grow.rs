@@ -131,7 +131,8 @@ pub(super) fn prefault_first(allocator: &PoolAllocator, memory: &Mapping) -> Res
 pub(super) fn start(shared: &Arc<Shared>, prefault: bool) -> std::io::Result<()> {
     let allocator = &shared.allocator;
     let nodes = (0..allocator.nodes().len()).map(|node| NodeId(node as u16));
-    let nodes: Vec<NodeId> = nodes.filter(|node| allocator.left_to_grow(*node) > 0).collect();
+    let nodes: Vec<NodeId> =
+        nodes.filter(|node| allocator.stats().left_to_grow(*node) > 0).collect();
     let running = Arc::new(AtomicUsize::new(nodes.len()));
     let mut threads = shared.growth.lock();
     for node in nodes {

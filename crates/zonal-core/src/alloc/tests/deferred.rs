@@ -47,8 +47,8 @@ fn sizes<P: Platform>(pool: &Allocator<'_, P>) -> Vec<(u32, u32, u32)> {
 fn only_a_nodes_highest_zone_starts_small() {
     let pool = shape().boot_deferred(Policy::LINUX_6_18, Script::default(), 0);
     assert_eq!(managed(&pool), [2 * SECTION, SECTION, SECTION]);
-    assert_eq!(pool.left_to_grow(NodeId(0)), 3 * SECTION);
-    assert_eq!(pool.left_to_grow(NodeId(1)), 2 * SECTION + SECTION / 2);
+    assert_eq!(pool.stats().left_to_grow(NodeId(0)), 3 * SECTION);
+    assert_eq!(pool.stats().left_to_grow(NodeId(1)), 2 * SECTION + SECTION / 2);
     assert!(pool.is_growing());
     // Marks come when all memory is there; lists have sizes from the start.
     assert!(pool.zones().iter().all(|zone| zone.watermarks() == Default::default()));
@@ -135,7 +135,7 @@ fn a_zone_grows_by_sections_as_requests_fail() {
         // The other node is asked when this one has nothing to come.
         assert_eq!(node1.managed(), node1.spanned());
         assert_eq!(got + pool.zone_stats(ZoneId(2)).cached_pages, node1.spanned());
-        assert!(pool.left_to_grow(NodeId(0)) > 0);
+        assert!(pool.stats().left_to_grow(NodeId(0)) > 0);
         pool.validate().unwrap();
     }
 }

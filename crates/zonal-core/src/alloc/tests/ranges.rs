@@ -239,7 +239,7 @@ fn memory_to_come_comes_online_for_a_range() {
     for place in [None, Some(2 * section + 10)] {
         let shape = Shape::uniform(1, 4 * section, 1);
         let pool = shape.boot_deferred(Policy::ZONAL, Script::default(), 0);
-        assert_eq!(pool.left_to_grow(crate::types::NodeId(0)), 3 * section);
+        assert_eq!(pool.stats().left_to_grow(crate::types::NodeId(0)), 3 * section);
         let n = section + 20;
         let first = match place {
             None => pool.ranges().alloc(RangeRequest::new(n)).unwrap(),
