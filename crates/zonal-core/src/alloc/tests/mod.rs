@@ -29,6 +29,7 @@ mod planted;
 mod platform;
 mod pressure;
 mod programs;
+mod range_programs;
 mod ranges;
 mod refresh;
 mod refusal;
