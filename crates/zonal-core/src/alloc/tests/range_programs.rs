@@ -89,6 +89,22 @@ impl Twin<'_, '_> {
                 self.pool.free(Pfn(first), order.unwrap()).unwrap();
                 self.disown(first, pages);
             }
+            4..=6 => self.change(what, a, b),
+            _ => {
+                // Pages of more than one owner, or of nobody: refused.
+                let (first, pages) = (a % PAGES, (b % 40 + 2).min(PAGES - a % PAGES));
+                let owner = |p: u64| self.owners[p as usize];
+                if (first..first + pages).any(|p| owner(p) == 0) {
+                    r.free(Pfn(first)..Pfn(first + pages)).unwrap_err();
+                }
+            }
+        }
+    }
+
+    /// Part of a range freed, a range grown, a range made two.
+    fn change(&mut self, what: u8, a: u64, b: u64) {
+        let r = self.pool.ranges();
+        match what {
             4 => {
                 let Some(at) = self.pick(a, false) else { return };
                 let (_, first, pages, _) = self.owned.swap_remove(at);
@@ -118,7 +134,7 @@ impl Twin<'_, '_> {
                     self.own(first, pages + more, None);
                 }
             }
-            6 => {
+            _ => {
                 let Some(at) = self.pick(a, false) else { return };
                 let (_, first, pages, _) = self.owned[at];
                 let middle = b % pages;
@@ -129,14 +145,6 @@ impl Twin<'_, '_> {
                     self.disown(first, pages);
                     self.own(first, middle, None);
                     self.own(first + middle, pages - middle, None);
-                }
-            }
-            _ => {
-                // Pages of more than one owner, or of nobody: refused.
-                let (first, pages) = (a % PAGES, (b % 40 + 2).min(PAGES - a % PAGES));
-                let owner = |p: u64| self.owners[p as usize];
-                if (first..first + pages).any(|p| owner(p) == 0) {
-                    r.free(Pfn(first)..Pfn(first + pages)).unwrap_err();
                 }
             }
         }
