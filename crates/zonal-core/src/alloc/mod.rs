@@ -398,10 +398,22 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// In a forked child: threads that do not exist there may have had blocks on the way to or from
-    /// a list. Such a stray's word says "on a list", but it is on none, and stays out of use.
-    /// [`validate`](Self::validate) counts the strays and reports any that come later (ZONE-5).
+    /// a list. Such a stray's word says "on a list", but it is on none, and stays out of use for
+    /// good. [`count_strays`](Self::count_strays) counts them, and [`validate`](Self::validate)
+    /// reports any that come later (ZONE-5).
     pub fn expect_strays(&self) {
         self.tables.zones.iter().for_each(Zone::expect_strays);
+    }
+
+    /// Whether this is a forked child, where strays may be.
+    pub fn may_have_strays(&self) -> bool {
+        self.tables.zones.iter().any(|zone| zone.strays_most() > 0)
+    }
+
+    /// Counts strays. `held` is all that [`hold_all`](Self::hold_all) gave, so other threads may
+    /// use the allocator meanwhile.
+    pub fn count_strays(&self, held: &[Held<'_, P>]) {
+        validate::count_strays(&self.tables, held);
     }
 
     /// The blocks that are handed out: first page and order. The caller makes sure that nothing

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::Held;
 use super::pcp_ops::PcpOps;
 use super::tables::Tables;
 use super::zone_ops::ZoneOps;
@@ -151,7 +152,7 @@ fn validate_zone<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
     }
     let census = census(ops)?;
     match census.cached.checked_sub(stacked) {
-        Some(more) if more <= zone.strays_most() => zone.set_strays(more),
+        Some(more) if more <= zone.strays_most() => {}
         _ => return Err(Fault::CachedPages(id, census.cached, stacked)),
     }
     let sum = census.free + census.cached + census.allocated;
@@ -215,6 +216,27 @@ fn validate_depots<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<u64, Fault> {
         Some(pfn) => Err(Fault::DepotPage(zone.id, pfn)),
         None if pages != counted => Err(Fault::DepotPages(zone.id, pages, counted)),
         None => Ok(pages),
+    }
+}
+
+/// Counts the strays of each zone anew, with everything held (ZONE-5): what threads have in their
+/// hands comes on top, so the smallest count is the right one.
+pub(super) fn count_strays<P: Platform>(on: &Tables<'_, P>, held: &[Held<'_, P>]) {
+    for zone in on.zones {
+        let of_zone = |closed: &Closed<'_>| match closed.pcp.zone == zone.id {
+            true => u64::from(closed.count()),
+            false => 0,
+        };
+        let lists = held.iter().map(|one| match one {
+            Held::Pcp(closed) => of_zone(closed),
+            Held::Gate(look) => of_zone(look),
+            Held::Zone(_) => 0,
+        });
+        let ops = ZoneOps::new(on, zone);
+        let listed = lists.sum::<u64>() + ops.depot_pages();
+        if let Ok(census) = census(ops) {
+            zone.set_strays(census.cached.saturating_sub(listed));
+        }
     }
 }
 

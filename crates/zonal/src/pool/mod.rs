@@ -390,6 +390,13 @@ impl Pool {
         // After the steps: a consumer that validates waits for this, and a step waits for it.
         let refresh = self.shared.worker().as_ref().and_then(Worker::lock);
         let _quiet = refresh.as_deref().map(worker::pause);
+        if self.shared.allocator.may_have_strays() {
+            let mut held = Vec::new();
+            self.shared.allocator.hold_all(&mut |one| held.push(one));
+            self.shared.allocator.count_strays(&held);
+            // Zone locks before pcps: the reverse of how they were taken.
+            while held.pop().is_some() {}
+        }
         self.shared.allocator.validate()
     }
 }
