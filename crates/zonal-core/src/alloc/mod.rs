@@ -41,6 +41,7 @@ mod cpu_ops;
 pub mod explain;
 mod fast;
 mod growth;
+mod held;
 mod limits;
 mod node_ops;
 mod pcp_ops;
@@ -59,6 +60,7 @@ mod zone_ops;
 
 pub use areas::{FreeAreas, LISTED_BLOCKS_MAX};
 pub use growth::OnlineError;
+pub use held::Held;
 pub use node_ops::background::{BackgroundReclaimer, NAP_NS, Next};
 pub use node_ops::widen::WOKEN_SOON_NS;
 pub use request::{AllocError, FreeError, Refusal, Request};
@@ -83,7 +85,6 @@ use zone_ops::ZoneOps;
 
 use crate::frame::{PageState, PageWord};
 use crate::machine::{Machine, MachineError, Metadata};
-use crate::pcp::closed::{Closed, Look};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::platform::reclaimer::Unit;
@@ -95,7 +96,7 @@ use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 use crate::vmstat::worker::StatWorker;
 use crate::zone::reclaim::Reclaiming;
-use crate::zone::state::{LockedZone, Zone};
+use crate::zone::state::Zone;
 use crate::zonelist::Node;
 
 /// Most pages taken in one hold of the pcp: some microsecond, while others on the CPU go to the
@@ -112,18 +113,6 @@ impl<P> fmt::Debug for Allocator<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.tables, f)
     }
-}
-
-/// Something that [`Allocator::hold_all`] holds.
-#[derive(Debug)]
-pub enum Held<'s, P: Platform> {
-    /// A closed pcp.
-    Pcp(Closed<'s>),
-    /// The gate of a pcp that the platform cannot fence. Sequences of its CPU go on; the pcp is
-    /// whole at every moment.
-    Gate(Look<'s>),
-    /// A locked zone.
-    Zone(LockedZone<'s, P>),
 }
 
 /// An allocator, its memory and its settings.
@@ -399,21 +388,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// In a forked child: threads that do not exist there may have had blocks on the way to or from
     /// a list. Such a stray's word says "on a list", but it is on none, and stays out of use for
-    /// good. [`count_strays`](Self::count_strays) counts them, and [`validate`](Self::validate)
+    /// good. [`Stats::count_strays`] counts them, and [`validate`](Self::validate)
     /// reports any that come later (ZONE-5).
     pub fn expect_strays(&self) {
         self.tables.zones.iter().for_each(Zone::expect_strays);
-    }
-
-    /// Whether this is a forked child, where strays may be.
-    pub fn may_have_strays(&self) -> bool {
-        self.tables.zones.iter().any(|zone| zone.strays_most() > 0)
-    }
-
-    /// Counts strays. `held` is all that [`hold_all`](Self::hold_all) gave, so other threads may
-    /// use the allocator meanwhile.
-    pub fn count_strays(&self, held: &[Held<'_, P>]) {
-        validate::count_strays(&self.tables, held);
     }
 
     /// The blocks that are handed out: first page and order. The caller makes sure that nothing

@@ -3,8 +3,10 @@
 
 use super::areas::FreeAreas;
 use super::growth::Growth;
+use super::held::Held;
 use super::limits::Limits;
 use super::tables::Tables;
+use super::validate;
 use super::zone_ops::{NumaEvents, ZoneOps};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
@@ -118,6 +120,12 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     /// [`LISTED_BLOCKS_MAX`](super::LISTED_BLOCKS_MAX) blocks of each, with the zone lock held.
     pub fn free_areas(self, zone: ZoneId) -> FreeAreas {
         FreeAreas::of(self.zone_ops(zone))
+    }
+    /// Counts the strays of a forked child, which [`Zone::strays`](crate::zone::state::Zone::strays)
+    /// then tells. `held` is all that `Allocator::hold_all` gave, so other threads may use the
+    /// allocator meanwhile.
+    pub fn count_strays(self, held: &[Held<'_, P>]) {
+        validate::count_strays(self.on, held);
     }
     /// Base pages in the depots of a zone.
     pub fn depot_pages(self, zone: ZoneId) -> u64 {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::Held;
+use super::held::Held;
 use super::pcp_ops::PcpOps;
 use super::tables::Tables;
 use super::zone_ops::ZoneOps;

@@ -187,6 +187,10 @@ impl Zone {
             strays => strays,
         }
     }
+    /// Whether this is a forked child, where strays may be.
+    pub fn may_have_strays(&self) -> bool {
+        self.strays_most() > 0
+    }
     pub(crate) fn strays_most(&self) -> u64 {
         self.strays.load(Relaxed)
     }

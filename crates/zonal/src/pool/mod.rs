@@ -94,6 +94,7 @@ use zonal_core::frame::PageState;
 use zonal_core::gfp::Gfp;
 use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, Pfn};
+use zonal_core::zone::state::Zone;
 
 use crate::error::{AllocError, FreeError};
 use crate::platform::ProcessPlatform;
@@ -390,10 +391,10 @@ impl Pool {
         // After the steps: a consumer that validates waits for this, and a step waits for it.
         let refresh = self.shared.worker().as_ref().and_then(Worker::lock);
         let _quiet = refresh.as_deref().map(worker::pause);
-        if self.shared.allocator.may_have_strays() {
+        if self.shared.allocator.zones().iter().any(Zone::may_have_strays) {
             let mut held = Vec::new();
             self.shared.allocator.hold_all(&mut |one| held.push(one));
-            self.shared.allocator.count_strays(&held);
+            self.shared.allocator.stats().count_strays(&held);
             // Zone locks before pcps: the reverse of how they were taken.
             while held.pop().is_some() {}
         }

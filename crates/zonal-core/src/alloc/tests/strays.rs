@@ -23,10 +23,10 @@ fn with_pages_on_a_list() -> Allocator<'static, Script> {
 
 /// As a pool validates in a forked child.
 fn validated(pool: &Allocator<'static, Script>) -> Result<(), Fault> {
-    if pool.may_have_strays() {
+    if pool.zones()[0].may_have_strays() {
         let mut held = Vec::new();
         pool.hold_all(&mut |one| held.push(one));
-        pool.count_strays(&held);
+        pool.stats().count_strays(&held);
         while held.pop().is_some() {}
     }
     pool.validate()
