@@ -156,7 +156,7 @@ fn model_of_the_child() {
 }
 
 #[test]
-fn magazines_are_never_lost_and_never_two_threads() {
+fn batches_are_never_lost_and_never_two_threads() {
     assert!(explore::<SOUND>(1, 3) > 100);
 }
 
