@@ -1,8 +1,8 @@
 //! Lists that were sized while their zone was boosted.
 //!
 //! The lower bound of a list follows from the low watermark in force, boost included (LB C.4, E.4).
-//! A CPU that comes or goes while a zone is boosted leaves such a bound behind, and nothing computes
-//! it again when the boost is gone.
+//! A CPU that comes or goes while a zone is boosted leaves such a bound behind, and nothing
+//! computes it again when the boost is gone.
 
 use zonal_core::alloc::Sysctl;
 use zonal_core::pcp::size::{self, HighFraction, SizeInputs};

@@ -108,8 +108,8 @@ fn unboosted(
                 check.what.clone(),
                 1,
                 format!(
-                    "fits a low watermark with a boost of {pages} pages: a CPU came or went, or the \
-                     setting was written, while the zone was boosted"
+                    "fits a low watermark with a boost of {pages} pages: a CPU came or went, or \
+                     the setting was written, while the zone was boosted"
                 ),
             ),
             None => kept.push((index, part, check)),

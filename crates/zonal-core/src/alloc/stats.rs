@@ -121,9 +121,9 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     pub fn free_areas(self, zone: ZoneId) -> FreeAreas {
         FreeAreas::of(self.zone_ops(zone))
     }
-    /// Counts the strays of a forked child, which [`Zone::strays`](crate::zone::state::Zone::strays)
-    /// then tells. `held` is all that `Allocator::hold_all` gave, so other threads may use the
-    /// allocator meanwhile.
+    /// Counts the strays of a forked child, which
+    /// [`Zone::strays`](crate::zone::state::Zone::strays) then returns. `held` is all that
+    /// `Allocator::hold_all` gave, so other threads may use the allocator meanwhile.
     pub fn count_strays(self, held: &[Held<'_, P>]) {
         validate::count_strays(self.on, held);
     }
