@@ -206,20 +206,30 @@ const METHODS: &[Method] = &[
         *locked(&on.others) = Some(on.other.register_shrinker(idle()));
         drop(on.pool.register_shrinker(idle()));
     }),
+    ("ranges", |on| {
+        for pool in [&on.pool, &on.other] {
+            // Within the lists, past them, and larger than any block.
+            for pages in [3, 100, 2000] {
+                if let Ok(mut range) = pool.ranges().alloc(pages) {
+                    let _ = (range.shrink(pages - 1), range.try_grow(1));
+                }
+            }
+        }
+    }),
     ("misuses", |on| assert_eq!(on.pool.misuses() > 0, on.kind == Kind::Misuse)),
     ("reclaim_report", |on| {
         let report = on.pool.reclaim_report();
         assert!(report.iter().all(|one| !one.interrupted));
     }),
     ("state", |on| drop(on.pool.state())),
-    ("zoneinfo", |on| drop(on.pool.state().zoneinfo(Layout::default()).to_string())),
-    ("buddyinfo", |on| drop(on.pool.state().buddyinfo().to_string())),
-    ("pagetypeinfo", |on| drop(on.pool.state().pagetypeinfo().to_string())),
-    ("vmstat", |on| drop(on.pool.state().vmstat(Layout::default()).to_string())),
-    ("numastat", |on| drop(on.pool.state().numastat(NodeId(0)).to_string())),
-    ("node_meminfo", |on| drop(on.pool.state().node_meminfo(NodeId(0), Layout::default()))),
-    ("node_vmstat", |on| drop(on.pool.state().node_vmstat(NodeId(0), Layout::default()))),
-    ("openmetrics", |on| drop(on.pool.state().openmetrics())),
+    ("- zoneinfo", |on| drop(on.pool.state().zoneinfo(Layout::default()).to_string())),
+    ("- buddyinfo", |on| drop(on.pool.state().buddyinfo().to_string())),
+    ("- pagetypeinfo", |on| drop(on.pool.state().pagetypeinfo().to_string())),
+    ("- vmstat", |on| drop(on.pool.state().vmstat(Layout::default()).to_string())),
+    ("- numastat", |on| drop(on.pool.state().numastat(NodeId(0)).to_string())),
+    ("- node_meminfo", |on| drop(on.pool.state().node_meminfo(NodeId(0), Layout::default()))),
+    ("- node_vmstat", |on| drop(on.pool.state().node_vmstat(NodeId(0), Layout::default()))),
+    ("- openmetrics", |on| drop(on.pool.state().openmetrics())),
     ("- a debug print", |on| drop(format!("{:?}", on.pool))),
     ("- a fork", |on| fork(on)),
     ("- the drop of a pool that reclaims", |on| {
