@@ -99,7 +99,7 @@ fn sweeps_that_cannot_be_are_refused() {
     refused(&sweep(&["--over", "machine=x.toml"]), "x.toml: cannot be read");
     refused(
         &sweep(&["--over", "seed=1", "--html", "/proc/x.html"]),
-        "/proc/x.html: expected a file",
+        "/proc/x.html: expected a writable file",
     );
     assert!(!Path::new(file).exists(), "nothing was begun");
     for place in ["nowhere/a.csv", "/proc/a.csv"] {

@@ -138,7 +138,7 @@ fn a_place_that_cannot_be_written_is_refused_before_anything_is_measured() {
     let folder = data.path().to_str().unwrap();
     for place in ["nowhere/m.toml", folder, "/proc/m.toml"] {
         let error = refusal_of(&zonal(data.path(), &["lab", "calibrate", "--quick", "-o", place]));
-        assert!(error.contains(place) && error.contains("expected a file"), "{error}");
+        assert!(error.contains(place) && error.contains("expected a writable file"), "{error}");
     }
     assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0, "nothing is left behind");
 }

@@ -215,7 +215,7 @@ impl Builder {
         let memory = Mapping::new(&options)?;
         for step in memory.downgrades() {
             notices.push(Notice(format!(
-                "{:?} pages could not be had ({} failed: {}); the pool uses {:?}",
+                "{:?} pages are not available ({} failed: {}); the pool uses {:?}",
                 step.from, step.operation, step.errno, step.to
             )));
         }

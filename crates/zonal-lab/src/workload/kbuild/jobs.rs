@@ -280,7 +280,7 @@ mod tests {
             ("1 m\n", "line 1: expected a job's first process"),
             ("0 m\n2 m\n", "line 2: depth 2 without a process of depth 1"),
             ("0 m\n1 m\n", "forks 0 times, but has 1 children"),
-            ("0 >2\n", "line 1: '>2': each fork"),
+            ("0 >2\n", "line 1: '>2': write each fork"),
             ("0 m0\n", "line 1: 'm0': expected a letter and a number from 1"),
             ("0 ü4\n", "line 1: 'ü4': no call is called 'ü'"),
             ("0 m99999999999\n", "a number from 1"),
