@@ -190,6 +190,38 @@ fn wrong_frees_are_refused_where_they_go_wrong() {
 }
 
 #[test]
+fn parts_and_alignments_that_cannot_be_are_refused() {
+    for pool in pools() {
+        let range = || pool.ranges().alloc(5).unwrap();
+        let base = range().as_ptr() as usize;
+        // The last one would begin at address 0.
+        let to_zero = (usize::MAX - base + 1) / PAGE_SIZE;
+        for (from, to) in [(2, 2), (3, 2), (0, 6), (6, 7), (to_zero, 0), (to_zero, usize::MAX)] {
+            assert!(range().free_part(from..to).is_err(), "{from}..{to}");
+        }
+        check_all_free(&pool);
+        for align in [0, 3, u64::MAX] {
+            let error = pool.ranges().alloc_with(RangeRequest::new(2).aligned(align)).unwrap_err();
+            assert_eq!(error.why(), RangeRefusal::Align(align));
+        }
+    }
+}
+
+#[test]
+fn every_page_at_an_address_is_zeroed_though_one_was_written_to() {
+    let pool = Pool::builder().size(16 << 20).refresh_every(None).poison(true).build().unwrap();
+    let mut range = pool.ranges().alloc(8).unwrap();
+    let start = range.as_mut_ptr();
+    drop(range);
+    let stray = start.wrapping_add(2 * PAGE_SIZE);
+    // SAFETY: not kept, which is what poison is to find: the page is free.
+    unsafe { stray.write(1) };
+    let got = pool.ranges().alloc_at(start, 8, Gfp::KERNEL | Gfp::ZERO).unwrap();
+    assert!(got.iter().all(|byte| *byte == 0));
+    assert_eq!(pool.poison_hits(), 1);
+}
+
+#[test]
 fn pools_that_grow_poison_or_have_a_budget_serve_ranges() {
     let builder = || Pool::builder().size(512 << 20).refresh_every(None);
     let growing = builder().deferred(true).build().unwrap();

@@ -27,7 +27,7 @@ pub struct Layout {
     /// Per-CPU pcps: zones times CPUs. The last one of the table is CPU 0's of the zone it
     /// prefers, in front of it lies CPU 1's, and so on; in front of those the CPUs' pcps of the
     /// zones behind. So a platform finds the pcp that its fast path wants by the CPU's number and
-    /// the table's end ([`PCP_BYTES`](crate::pcp::store::PCP_BYTES) apart).
+    /// the table's end ([`PCP_BYTES`](crate::pcp::state::PCP_BYTES) apart).
     pub pcps: usize,
     /// Page frame words.
     pub words: usize,

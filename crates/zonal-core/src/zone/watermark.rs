@@ -451,8 +451,9 @@ const fn spared_boost(order: Order, flags: AllocFlags) -> bool {
 }
 
 /// `x * n / d` as the kernel's `mult_frac` rounds it (LB C.2): whole multiples of `d` first.
+/// The most there is where that is more.
 const fn mult_frac(x: u64, n: u64, d: u64) -> u64 {
-    x / d * n + x % d * n / d
+    (x / d).saturating_mul(n).saturating_add(x % d * n / d)
 }
 
 /// `a * b / c`, 0 for `c` = 0. In 128 bits: a 64-TiB zone times a large `min_free_kbytes` is more

@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 
 use zonal_core::alloc::range::{self as core_range, Obstacle, RangeRefusal, RangeRequest};
-use zonal_core::alloc::{self as core_alloc, Refusal, Request};
+use zonal_core::alloc::{self as core_alloc, Request};
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, PAGE_SIZE, Pfn, ZoneId};
 
@@ -109,32 +109,18 @@ impl<'p> Ranges<'p> {
     pub fn alloc_raw(self, request: RangeRequest) -> Result<NonNull<u8>, RangeError> {
         let shared = &*self.pool.shared;
         let refuse = |error| shared.range_error(error);
-        let plain = request.gfp.without(Gfp::ZERO);
-        // A block of the next order, by the fast path if it can be had there.
-        if let (Some(order), None, 1..) = (request.block_order(), request.node, request.pages) {
-            let block = self.pool.alloc_pages(order, plain);
-            match block {
-                Ok(start) => {
-                    let pfn = shared.pfn(start.as_ptr() as usize);
-                    let ranges = shared.allocator.ranges();
-                    if ranges.from_block(pfn, order, request.pages).is_ok() {
-                        shared.zero(pfn, request.pages, request.gfp);
-                        return Ok(start);
-                    }
-                }
-                Err(error) if error.details().why == Refusal::Injected => {
-                    let why = RangeRefusal::Refused(Refusal::Injected);
-                    return Err(refuse(core_range::RangeError {
-                        pages: request.pages,
-                        start: None,
-                        why,
-                    }));
-                }
-                // Another place may do, or fewer pages than the block has.
-                Err(_) => {}
+        shared.inject_range(&request).map_err(refuse)?;
+        // The head of a block of the next order, by one sequence, if this CPU has one.
+        let is_possible = request.pages > 0 && request.align.is_power_of_two();
+        if let (Some(order), None, true) = (request.block_order(), request.node, is_possible)
+            && shared.fast.is_plain(request.gfp.without(Gfp::ZERO))
+            && let Some(start) = shared.pop_block(order)
+        {
+            let pfn = shared.pfn(start.as_ptr() as usize);
+            if shared.allocator.ranges().from_block(pfn, order, request.pages).is_ok() {
+                shared.zero(pfn, request.pages, request.gfp);
+                return Ok(start);
             }
-        } else {
-            shared.inject_range(&request).map_err(refuse)?;
         }
         loop {
             let pfn = shared.allocator.ranges().alloc(request).map_err(refuse)?;
@@ -263,7 +249,7 @@ impl<'p> PageRange<'p> {
     ) -> Result<(Option<PageRange<'p>>, Option<PageRange<'p>>), FreeError> {
         let Range { start: from, end: to } = part;
         let pages = to.saturating_sub(from);
-        if to > self.pages {
+        if from >= to || to > self.pages {
             let outside = core_alloc::FreeError::Empty(self.frames().end);
             return Err(self.pool.shared.refused_part(self.start, outside));
         }
@@ -323,11 +309,16 @@ impl Shared {
     }
 
     /// Makes the bytes of a range what the request asked for. `false`: it was written to while it
-    /// was free.
+    /// was free. Every page is looked at, and zeroed where that was asked for.
     fn prepare_range(&self, range: Range<Pfn>, gfp: Gfp) -> bool {
-        let mut frames = (range.start.0..range.end.0).map(Pfn);
+        let frames = (range.start.0..range.end.0).map(Pfn);
         if self.poison.is_some() {
-            return frames.all(|pfn| self.prepare(pfn, Order::ZERO, gfp));
+            let mut good = true;
+            for pfn in frames {
+                good &= self.prepare(pfn, Order::ZERO, gfp);
+            }
+            self.zero(range.start, range.end.0 - range.start.0, gfp);
+            return good;
         }
         self.zero(range.start, range.end.0 - range.start.0, gfp);
         true

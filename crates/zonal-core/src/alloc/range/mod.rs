@@ -45,7 +45,7 @@ use core::fmt;
 use core::ops::Range;
 
 use super::Allocator;
-use super::request::{FreeError, Refusal};
+use super::request::FreeError;
 use super::search::Search;
 use super::tables::Tables;
 use super::zone_ops::ZoneOps;
@@ -86,7 +86,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
     /// `request.pages` pages of a zone, at most a thousand times in one hold of the zone lock.
     ///
     /// # Errors
-    /// [`RangeError`]: as for one page, and [`Refusal::Fragmented`] where no zone has the pages in
+    /// [`RangeError`]: as for one page, and [`Refusal::Fragmented`](super::Refusal::Fragmented) where no zone has the pages in
     /// a row.
     pub fn alloc(self, request: RangeRequest) -> Result<Pfn, RangeError> {
         let refuse = |why| RangeError { pages: request.pages, start: None, why };
@@ -96,26 +96,31 @@ impl<P: Platform> Ranges<'_, '_, P> {
         if !request.align.is_power_of_two() {
             return Err(refuse(RangeRefusal::Align(request.align)));
         }
-        if let Some(order) = request.block_order() {
-            let of_block = request.of_block(order);
-            let got = Search::new(self.on, &of_block).and_then(|search| search.block());
-            match got {
-                // A former owner's second free may have taken the block again: the search follows.
-                Ok(pfn) if self.from_block(pfn, order, request.pages).is_ok() => return Ok(pfn),
-                Ok(_) => {}
-                // Another place may do, or fewer pages than the block has.
-                Err(error) => {
-                    let fragmented = matches!(error.why, Refusal::Fragmented { .. });
-                    if !fragmented && order.pages() == request.pages {
-                        return Err(refuse(error.into()));
-                    }
-                }
-            }
-        }
         let order = request.block_order().unwrap_or(Order::MAX);
         let search = Search::new(self.on, &request.of_block(order));
         let search = search.map_err(|error| refuse(error.into()))?;
-        search.range(request.pages, request.align).map_err(refuse)
+        // The head of a block, where a zone has one to spare: nothing is reclaimed or waited for,
+        // since a run that is no block may be free.
+        if request.block_order().is_some()
+            && let Some(pfn) = search.scan(search.first_flags())
+            // A former owner's second free may have taken the block again: the search follows.
+            && self.from_block(pfn, order, request.pages).is_ok()
+        {
+            return Ok(pfn);
+        }
+        let why = match search.range(request.pages, request.align) {
+            Ok(pfn) => return Ok(pfn),
+            Err(why) => why,
+        };
+        // A request that must not fail waits for a block, as others of its size do.
+        if request.gfp.contains(Gfp::NOFAIL)
+            && request.block_order().is_some()
+            && let Ok(pfn) = search.block()
+            && self.from_block(pfn, order, request.pages).is_ok()
+        {
+            return Ok(pfn);
+        }
+        Err(refuse(why))
     }
 
     /// Exactly these pages. What of them waits on a per-CPU list or in a depot is drained first.
