@@ -88,6 +88,39 @@ fn a_task_that_is_dropped_with_its_turn_passes_it_on() {
     assert!(next.as_mut().poll(&mut Context::from_waker(&wakers[1])).is_ready());
 }
 
+/// A waker whose last drop gives a buffer back.
+struct Keeps(
+    #[expect(dead_code, reason = "only dropped")] std::sync::Mutex<Option<zonal::buffers::Buffer>>,
+);
+
+impl Wake for Keeps {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn the_last_drop_of_a_waker_may_give_a_buffer_back() {
+    let _watchdog = support::Watchdog::new("a waker's drop", std::time::Duration::from_secs(60));
+    let buffers = BufferPool::new(pool(), PAGE_SIZE, 2).unwrap();
+    for asked_again in [false, true] {
+        let first = buffers.try_get().unwrap();
+        let second = buffers.try_get().unwrap();
+        let keeps = Waker::from(Arc::new(Keeps(std::sync::Mutex::new(second))));
+        {
+            let mut waiting = pin!(buffers.get());
+            assert!(waiting.as_mut().poll(&mut Context::from_waker(&keeps)).is_pending());
+            drop(keeps);
+            if asked_again {
+                // The waker that was there is replaced.
+                let other = Waker::from(Arc::new(Count::default()));
+                let _ = waiting.as_mut().poll(&mut Context::from_waker(&other));
+            }
+        }
+        drop(first);
+        let both = [buffers.try_get().unwrap(), buffers.try_get().unwrap()];
+        assert!(both.iter().all(Option::is_some));
+    }
+}
+
 #[test]
 fn below_the_low_watermark_those_who_wait_come_in_groups() {
     let buffers = BufferPool::with_low(pool(), PAGE_SIZE, 4, 1).unwrap();

@@ -1,7 +1,8 @@
 //! Permits, and those who wait for one: what a [`BufferPool`](super::BufferPool) counts by.
 //!
-//! All of it is under one mutex, held for some instructions. Wakers are called after it is let go
-//! of, so a waker may do anything.
+//! All of it is under one mutex, held for some instructions. Wakers are cloned, called and
+//! dropped outside of it: the last drop of a waker may run any code, such as that of a buffer which
+//! comes back.
 //!
 //! # Invariants
 //! - **GATE-1** `out` permits are given out, or granted to one who waits; never more than `limit`.
@@ -66,45 +67,50 @@ impl Gate {
 
     /// A permit, or a place in the queue with this waker.
     pub fn ask(&self, waker: &Waker) -> Asked {
+        let waker = waker.clone();
         let mut state = self.lock();
         if state.try_enter(self.limit) {
+            drop(state);
             return Asked::Entered;
         }
         let ticket = Ticket(state.tickets);
         state.tickets += 1;
-        state.waiting.push_back((ticket, waker.clone()));
+        state.waiting.push_back((ticket, waker));
         Asked::Queued(ticket)
     }
 
     /// Whether the permit was granted: it is the caller's then, and the ticket is used up.
     /// Otherwise the caller waits on, with this waker.
     pub fn poll(&self, ticket: Ticket, waker: &Waker) -> bool {
+        let mut waker = waker.clone();
         let mut state = self.lock();
-        if state.take_grant(ticket) {
-            return true;
-        }
+        let granted = state.take_grant(ticket);
         if let Some((_, known)) = state.waiting.iter_mut().find(|(known, _)| *known == ticket) {
-            known.clone_from(waker);
+            std::mem::swap(known, &mut waker);
         }
-        false
+        drop(state);
+        granted
     }
 
     /// Gives up a place in the queue, and passes on a permit that was granted to it (GATE-2).
     pub fn cancel(&self, ticket: Ticket) {
         let mut state = self.lock();
-        let woken = if state.take_grant(ticket) {
-            state.leave(self.limit, self.low)
-        } else {
-            state.waiting.retain(|(known, _)| *known != ticket);
-            Vec::new()
-        };
+        if state.take_grant(ticket) {
+            let woken = state.leave(self.limit, self.low);
+            drop(state);
+            return woken.into_iter().for_each(Waker::wake);
+        }
+        let place = state.waiting.iter().position(|(known, _)| *known == ticket);
+        let left = place.and_then(|place| state.waiting.remove(place));
         drop(state);
-        woken.into_iter().for_each(Waker::wake);
+        drop(left);
     }
 
     /// Gives a permit back, and wakes those whose turn it is.
     pub fn leave(&self) {
-        let woken = self.lock().leave(self.limit, self.low);
+        let mut state = self.lock();
+        let woken = state.leave(self.limit, self.low);
+        drop(state);
         woken.into_iter().for_each(Waker::wake);
     }
 
