@@ -109,6 +109,23 @@ fn a_pool_of_brought_memory_works_and_lets_go_of_it_at_the_end() {
 }
 
 #[test]
+fn a_release_waits_for_pools_that_were_made_before_it_was_asked_for() {
+    let released = Arc::new(AtomicUsize::new(0));
+    let hook = |by: usize| {
+        let log = Arc::clone(&released);
+        move || _ = log.fetch_add(by, SeqCst)
+    };
+    let map = Map::new(8 * MIB, None);
+    let builder = over(&[map.range()]);
+    let pool = builder.clone().build().unwrap();
+    drop(builder.on_release(hook(1)).on_release(hook(10)));
+    assert_eq!(released.load(SeqCst), 0, "the pool has the memory");
+    drop(pool);
+    assert_eq!(released.load(SeqCst), 11);
+    map.unmap();
+}
+
+#[test]
 fn a_release_comes_once_for_a_builder_that_makes_no_pool() {
     let released = Arc::new(AtomicUsize::new(0));
     let hook = |log: &Arc<AtomicUsize>| {

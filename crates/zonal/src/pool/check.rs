@@ -27,6 +27,9 @@ impl Builder {
         if self.deferred && self.budget.is_some() {
             return conflict("deferred and a budget exclude each other");
         }
+        if self.deferred && self.parallel {
+            return conflict("deferred and prefault_parallel exclude each other");
+        }
         if self.refresh == Some(Duration::ZERO) {
             return conflict("a refresh interval of 0 s; expected more than 0, or None for none");
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use zonal_core::types::{Order, PAGE_SIZE, ZoneKind};
 
@@ -29,16 +29,20 @@ pub struct MemoryRange {
 #[derive(Clone)]
 pub(super) struct Brought {
     ranges: Vec<MemoryRange>,
-    /// Shared with the pools made of it.
-    release: Option<Arc<Release>>,
+    /// Shared with clones of the builder and with the pools made of it.
+    release: Arc<Release>,
 }
 
-/// Calls the hook when nobody has the memory any more.
-struct Release(Option<Box<dyn FnOnce() + Send + Sync>>);
+/// Calls the hooks when nobody has the memory any more.
+#[derive(Default)]
+struct Release(Mutex<Vec<Hook>>);
+
+type Hook = Box<dyn FnOnce() + Send + Sync>;
 
 impl Drop for Release {
     fn drop(&mut self) {
-        self.0.take().into_iter().for_each(|hook| hook());
+        let hooks = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(hooks).into_iter().for_each(|hook| hook());
     }
 }
 
@@ -124,20 +128,23 @@ impl Builder {
             bytes: range.bytes,
         };
         self.zones = ranges.iter().map(zone).collect();
-        let release = self.brought.and_then(|brought| brought.release);
+        let release = self.brought.map(|brought| brought.release).unwrap_or_default();
         self.brought = Some(Brought { ranges: ranges.to_vec(), release });
         self
     }
 
-    /// What is called, once, when nobody uses brought memory any more, so that the program may
+    /// What is called, once, and behind earlier ones, when nobody uses brought memory any more, so that the program may
     /// unmap it: the pool, its threads and its last owned block are gone, and so are this builder
     /// and its clones. So it is also called where [`build`](Self::build) fails, and by a forked
     /// child that lets go of its copy. It runs on the thread that dropped the last of them, and
     /// must not panic.
     pub fn on_release(mut self, hook: impl FnOnce() + Send + Sync + 'static) -> Builder {
-        let ranges = self.brought.map(|brought| brought.ranges).unwrap_or_default();
-        let release = Some(Arc::new(Release(Some(Box::new(hook)))));
-        self.brought = Some(Brought { ranges, release });
+        let brought = self
+            .brought
+            .get_or_insert_with(|| Brought { ranges: Vec::new(), release: Arc::default() });
+        let mut hooks = brought.release.0.lock().unwrap_or_else(PoisonError::into_inner);
+        hooks.push(Box::new(hook));
+        drop(hooks);
         self
     }
 
@@ -267,7 +274,7 @@ impl Brought {
     /// The memory as a mapping of the pool; `None` without ranges.
     fn mapping(&self, bytes: usize) -> Option<Mapping> {
         let start = self.ranges.first()?.start;
-        let keep = self.release.clone().map(|release| release as Keep);
+        let keep = Some(Arc::clone(&self.release) as Keep);
         // SAFETY: (1) and (2) what the program promised (`Builder::memory`), of ranges side by side
         // (`check_memory`).
         Some(unsafe { Mapping::brought(start, bytes, keep) })

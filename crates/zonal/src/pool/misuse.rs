@@ -18,7 +18,8 @@ use crate::reclaim::Inside;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FreedBy {
-    /// The drop of [`Pages`](super::Pages) or [`OwnedPages`](super::OwnedPages).
+    /// The drop of [`Pages`](super::Pages), [`OwnedPages`](super::OwnedPages) or
+    /// [`PageRange`](super::PageRange), whose order is that of the next larger block.
     Drop,
     /// The budget, which had withheld the block.
     Budget,

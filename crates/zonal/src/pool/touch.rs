@@ -49,7 +49,8 @@ impl Builder {
     }
 
     /// Called each time that another stretch of memory is faulted in, the last time with all of it.
-    /// The calls come from several threads where those fault it in, one call at a time.
+    /// The calls come from several threads where those fault it in, one call at a time. Never
+    /// called for a [`deferred`](Self::deferred) pool.
     pub fn on_prefault(
         mut self,
         progress: impl Fn(PrefaultProgress) + Send + Sync + 'static,
