@@ -48,9 +48,9 @@ pub enum ReplayError {
     /// The machine is too large to be rebuilt here.
     #[error("the recorded machine needs {mib} MiB of metadata; at most {mib_max} MiB are taken")]
     TooLarge {
-        /// The required part.
+        /// MiB that it would take.
         mib: usize,
-        /// The given value.
+        /// MiB that it may take.
         mib_max: usize,
     },
     /// The core refused memory of the start state: a bug.

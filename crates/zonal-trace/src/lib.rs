@@ -53,8 +53,7 @@
 //! handle it. [`zonal_text`] reads the kernel's texts that describe a machine. This crate does not
 //! depend on `zonal-core`; flags are plain numbers here.
 //!
-//! [`record`] records the running kernel, [`make`] converts, cuts and scales traces: converted,
-//! cut, scaled.
+//! [`record`] records the running kernel, [`make`] converts, cuts and scales traces.
 //!
 //! # Example
 //!

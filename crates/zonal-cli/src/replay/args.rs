@@ -110,7 +110,7 @@ pub enum Speed {
     Recorded,
 }
 
-/// Text of a list of them.
+/// What a list of them asks to be taken from the recording.
 pub fn recorded(list: &[UseRecorded]) -> Recorded {
     Recorded {
         decay: list.contains(&UseRecorded::Decay),

@@ -13,6 +13,9 @@ use super::bench::Bench;
 use crate::era::Era;
 use crate::model::Limits;
 
+/// Boosts that are tried: half a million pageblocks are 1 TiB.
+const BOOSTS_MAX: u32 = 1 << 19;
+
 /// The smallest boost from which the lower bound `printed` of a zone's lists follows, with the CPUs
 /// of now or one more; `None` if there is none.
 ///
@@ -29,27 +32,34 @@ pub fn boost(
     }
     let factor = bench.writes.iter().find(|write| write.sysctl == Sysctl::WatermarkBoostFactor);
     let factor = factor.map_or(bench.policy.watermark.boost_factor, |write| write.value as u32);
+    let machine_cpus = bench.shape.cpus().len() as u32;
     let mut watermarks = limits.watermarks;
-    loop {
+    for _ in 0..BOOSTS_MAX {
         let before = watermarks.boost;
         watermarks.raise_boost(managed, factor);
         if watermarks.boost == before {
             return None;
         }
         let low_watermark = watermarks.of(Watermark::Low);
-        let follows = |coming| {
+        let bound = |coming| {
             let inputs = SizeInputs {
                 managed,
                 low_watermark,
                 node_cpus: bench.node_cpus(node) + coming,
-                machine_cpus: bench.shape.cpus().len() as u32,
+                machine_cpus,
                 cap_pages: bench.policy.pcp.batch_cap_pages,
                 fraction: HighFraction::AUTO,
             };
-            u64::from(size::sizes(bench.policy.pcp.size, &inputs).high_min) == printed
+            u64::from(size::sizes(bench.policy.pcp.size, &inputs).high_min)
         };
-        if follows(0) || follows(1) {
+        let bounds = [bound(0), bound(1)];
+        if bounds.contains(&printed) {
             return Some(watermarks.boost);
         }
+        // They grow with the boost.
+        if bounds.iter().all(|bound| *bound > printed) {
+            break;
+        }
     }
+    None
 }

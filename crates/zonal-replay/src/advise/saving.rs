@@ -53,6 +53,12 @@ impl Saving {
         let round = |percent: f64| (percent * 1e4).round() / 1e4;
         Saving { low: round(near.min(far)), mid: round(mid), high: round(near.max(far)) }
     }
+
+    /// The same, where all that can be saved is `cost`, in percent of one CPU.
+    pub(super) fn at_most(self, cost: f64) -> Saving {
+        let Saving { low, mid, high } = self;
+        Saving { low: low.min(cost), mid: mid.min(cost), high: high.min(cost) }
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::what_if::WhatIf;
 const WORTH_PERCENT: f64 = 0.5;
 /// A model that is further off, in percent, predicts nothing.
 const ERROR_MAX_PERCENT: f64 = 25.0;
-/// More of the time than this must be judged for a prediction.
+/// Where more of the time than this cannot be judged, nothing is predicted.
 const NOT_JUDGED_MAX: f64 = 0.05;
 /// Fewer allocations say nothing about a load.
 const ALLOCS_MIN: u64 = 1000;
@@ -52,7 +52,7 @@ pub(super) struct Ruling {
     pub cost_percent_of_cpu: f64,
 }
 
-/// Decides. `rows` are the changes that can be made on this host; `cost` is what the allocator's
+/// Decides. `rows` are all changes that were tried; `cost` is what the allocator's
 /// waits and refills take of each second, in µs.
 pub(super) fn decide(what_if: &WhatIf<'_>, rows: &[Row], cost: f64, error: ModelError) -> Ruling {
     let cost_percent_of_cpu = (cost / 1e4 * 1e4).round() / 1e4;
@@ -116,7 +116,7 @@ impl Case<'_> {
         match best.filter(|_| most >= WORTH_PERCENT) {
             None => (Verdict::ChangeNothing, costs),
             Some(row) => {
-                let Saving { low, mid, high } = row.saving_percent_of_cpu;
+                let Saving { low, mid, high } = row.saving_percent_of_cpu.at_most(cost);
                 let reason = format!(
                     "{}: saves {mid:.2} % of a CPU ({low:.2} to {high:.2}), {:.2} CPU seconds of \
                      this recording; at worst {:.1} MiB more on lists; {}",
