@@ -133,11 +133,12 @@ impl Builder {
         self
     }
 
-    /// What is called, once, and behind earlier ones, when nobody uses brought memory any more, so that the program may
+    /// What is called, once, when nobody uses brought memory any more, so that the program may
     /// unmap it: the pool, its threads and its last owned block are gone, and so are this builder
-    /// and its clones. So it is also called where [`build`](Self::build) fails, and by a forked
-    /// child that lets go of its copy. It runs on the thread that dropped the last of them, and
-    /// must not panic.
+    /// and its clones. Several hooks are called in their order.
+    ///
+    /// So a hook is also called where [`build`](Self::build) fails, and by a forked child that lets
+    /// go of its copy. It runs on the thread that dropped the last of them, and must not panic.
     pub fn on_release(mut self, hook: impl FnOnce() + Send + Sync + 'static) -> Builder {
         let brought = self
             .brought

@@ -86,8 +86,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
     /// `request.pages` pages of a zone, at most a thousand times in one hold of the zone lock.
     ///
     /// # Errors
-    /// [`RangeError`]: as for one page, and [`Refusal::Fragmented`](super::Refusal::Fragmented) where no zone has the pages in
-    /// a row.
+    /// [`RangeError`]: as for one page, and [`Refusal::Fragmented`](super::Refusal::Fragmented)
+    /// where no zone has the pages in a row.
     pub fn alloc(self, request: RangeRequest) -> Result<Pfn, RangeError> {
         let refuse = |why| RangeError { pages: request.pages, start: None, why };
         if request.pages == 0 {

@@ -2,7 +2,8 @@
 
 use std::vec::Vec;
 
-use super::platform::{Shape, on_cpu};
+use super::platform::{LISTS_ALONE, Shape, on_cpu, zone};
+use crate::alloc::range::RangeRequest;
 use crate::alloc::{FreeError, Refusal, Request};
 use crate::buddy::{HighAtomicCount, HighAtomicPolicy};
 use crate::gfp::{AllocFlags, Gfp};
@@ -198,4 +199,24 @@ fn what_the_atomic_reserve_keeps_from_others_is_the_policys_choice() {
         assert_eq!(snapshot.unusable(Order::ZERO, AllocFlags::WMARK_LOW), kept);
         assert_eq!(snapshot.unusable(Order::ZERO, AllocFlags::MIN_RESERVE), 0);
     }
+}
+
+/// No block of order 2 is free, nor can any be made; three pages side by side are there, so a
+/// request that must not fail gets them at once, as one that may.
+#[test]
+fn a_request_that_must_not_fail_takes_what_is_no_block() {
+    let shape =
+        Shape { zones: std::vec![zone(0, ZoneKind::Normal, 0, 64)], ..Shape::uniform(1, 64, 2) };
+    shape.scoped(LISTS_ALONE, 0, |pool| {
+        let any = Gfp::KERNEL | Gfp::MEMALLOC;
+        pool.ranges().alloc_at(Pfn(0)..Pfn(64), any).unwrap();
+        for at in (0..64).step_by(4) {
+            pool.ranges().free(Pfn(at)..Pfn(at + 3)).unwrap();
+        }
+        let request = RangeRequest::new(3).gfp(any | Gfp::NOFAIL);
+        for at in (0..64).step_by(4) {
+            assert_eq!(pool.ranges().alloc(request), Ok(Pfn(at)));
+        }
+        pool.validate().unwrap();
+    });
 }

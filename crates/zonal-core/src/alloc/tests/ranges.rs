@@ -157,23 +157,6 @@ fn pages_side_by_side_serve_where_no_block_does() {
     });
 }
 
-/// No block of order 2 is free, nor can any be made; three pages side by side are there, so a
-/// request that must not fail gets them at once, as one that may.
-#[test]
-fn a_request_that_must_not_fail_takes_what_is_no_block() {
-    one_zone(0, 64).scoped(LISTS_ALONE, 0, |pool| {
-        pool.ranges().alloc_at(pages(0, 64), ANY).unwrap();
-        for at in (0..64).step_by(4) {
-            pool.ranges().free(pages(at, 3)).unwrap();
-        }
-        let request = RangeRequest::new(3).gfp(ANY | Gfp::NOFAIL);
-        for at in (0..64).step_by(4) {
-            assert_eq!(pool.ranges().alloc(request), Ok(Pfn(at)));
-        }
-        pool.validate().unwrap();
-    });
-}
-
 #[test]
 fn a_range_goes_to_where_pages_wait_on_lists_and_in_depots() {
     for policy in [Policy::ZONAL, LISTS_ALONE] {
