@@ -19,14 +19,16 @@
 mod support;
 
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use support::{cpus, install, move_thread, order, pool, pool_with, sequences, steps, thread_id};
 use zonal::sys::rseq_abi::{FIELD_RSEQ_CS, RseqArea};
-use zonal::{Gfp, Mode, Order, Policy, Pool};
+use zonal::{Gfp, MemoryRange, Mode, Order, OwnedPages, Policy, Pool};
 
 const BYTES: usize = 32 << 20;
+/// Of a pool whose blocks are owned.
+const OWNED_BYTES: usize = 8 << 20;
 /// Blocks handed out before each operation.
 const HELD: usize = 6;
 
@@ -53,6 +55,8 @@ static INTERFERENCE: AtomicU32 = AtomicU32::new(0);
 static ORDER: AtomicU32 = AtomicU32::new(0);
 /// A block that the interference may free, or has got.
 static BLOCK: AtomicUsize = AtomicUsize::new(0);
+/// The only handle of a pool whose blocks are owned.
+static HANDLE: Mutex<Option<Pool>> = Mutex::new(None);
 /// One experiment at a time: all of the above is shared.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -65,9 +69,12 @@ enum Interference {
     Drain,
     OtherList,
     OtherCpu,
+    /// Another thread drops the last handle of the pool.
+    LastHandle,
 }
-use Interference::{Drain, Nothing, OtherCpu, OtherList, Pop, Push};
-const INTERFERENCES: [Interference; 6] = [Nothing, Pop, Push, Drain, OtherList, OtherCpu];
+use Interference::{Drain, LastHandle, Nothing, OtherCpu, OtherList, Pop, Push};
+const INTERFERENCES: [Interference; 7] =
+    [Nothing, Pop, Push, Drain, OtherList, OtherCpu, LastHandle];
 
 /// The operation under test.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -161,12 +168,16 @@ fn other(o: Order) -> Order {
 
 /// The thread is inside a sequence, so it holds no lock: everything may be called.
 fn interfere() {
+    let interference = INTERFERENCES[INTERFERENCE.load(Relaxed) as usize];
+    if interference == LastHandle {
+        return std::thread::spawn(drop_last_handle).join().unwrap();
+    }
     // SAFETY: (1) set by `experiment` to a pool that lives until it returns.
     let pool = unsafe { &*POOL.load(Relaxed) };
     let o = order(ORDER.load(Relaxed));
     let given = BLOCK.load(Relaxed);
-    match INTERFERENCES[INTERFERENCE.load(Relaxed) as usize] {
-        Nothing => {}
+    match interference {
+        Nothing | LastHandle => {}
         Pop => {
             let got = pool.try_alloc_cached(o).map_or(0, |start| start.as_ptr() as usize);
             BLOCK.store(got, Relaxed);
@@ -187,6 +198,20 @@ fn interfere() {
             assert!(move_thread(thread_id(), &cpus[cpus.len() - 1..]));
         }
     }
+}
+
+/// What `interfere` has not dropped yet.
+fn drop_last_handle() {
+    drop(HANDLE.lock().unwrap().take());
+}
+
+/// Says what the handler does in the next experiment.
+fn arm(interference: Interference, target: usize, broken: bool) {
+    let number = INTERFERENCES.iter().position(|other| *other == interference);
+    INTERFERENCE.store(number.unwrap() as u32, Relaxed);
+    TARGET.store(target, Relaxed);
+    BROKEN.store(broken.into(), Relaxed);
+    REACHED.store(0, Relaxed);
 }
 
 /// One operation, aborted in front of instruction `target` of its sequence.
@@ -254,14 +279,10 @@ impl Experiment {
 
     /// The operation itself, with the handler in charge. Returns the block that is ours after it.
     fn traced(&self, pool: &Pool, mine: usize, given: usize) -> Option<usize> {
-        let number = INTERFERENCES.iter().position(|other| *other == self.interference);
-        INTERFERENCE.store(number.unwrap() as u32, Relaxed);
+        arm(self.interference, self.target, self.broken);
         POOL.store(std::ptr::from_ref(pool).cast_mut(), Relaxed);
         ORDER.store(self.order.get(), Relaxed);
         BLOCK.store(given, Relaxed);
-        TARGET.store(self.target, Relaxed);
-        BROKEN.store(self.broken.into(), Relaxed);
-        REACHED.store(0, Relaxed);
         let first = &cpus()[..1];
         assert!(move_thread(thread_id(), first));
         let block = NonNull::new(mine as *mut u8).unwrap();
@@ -357,7 +378,7 @@ fn an_operation_aborted_at_any_instruction_is_done_once_or_not_at_all() {
             let pool = pool_for(order);
             eprintln!("{operation:?}, {order:?}: {length} instructions");
             for target in 0..=length + 1 {
-                for interference in INTERFERENCES {
+                for interference in INTERFERENCES.into_iter().filter(|i| *i != LastHandle) {
                     let broken = false;
                     let what = Experiment { operation, order, interference, target, broken };
                     if let Err(why) = what.run(&pool).0 {
@@ -365,6 +386,83 @@ fn an_operation_aborted_at_any_instruction_is_done_once_or_not_at_all() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// A pool of memory that is unmapped when the pool lets go of it, and how often that was.
+fn pool_that_unmaps() -> (Pool, Arc<AtomicUsize>) {
+    let align = Order::MAX.bytes();
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: (1) a new mapping, wherever there is room.
+    let room =
+        unsafe { libc::mmap(std::ptr::null_mut(), OWNED_BYTES + align, access, flags, -1, 0) };
+    assert_ne!(room, libc::MAP_FAILED);
+    let skip = (room as usize).wrapping_neg() % align;
+    let start = NonNull::new(room.wrapping_byte_add(skip).cast::<u8>()).unwrap();
+    let room = room as usize;
+    let released = Arc::new(AtomicUsize::new(0));
+    let log = Arc::clone(&released);
+    let release = move || {
+        log.fetch_add(1, SeqCst);
+        // SAFETY: (1) mapped above; the pool has let go of it, and nobody else has a part.
+        let rc = unsafe { libc::munmap(room as *mut _, OWNED_BYTES + align) };
+        assert_eq!(rc, 0, "munmap: {}", std::io::Error::last_os_error());
+    };
+    let range = MemoryRange { node: 0, start, bytes: OWNED_BYTES };
+    // SAFETY: (1) mapped above, and nobody's; (2) it stays until the pool has let go of it.
+    let builder = unsafe { Pool::builder().memory(&[range]) };
+    let pool = builder.on_release(release).refresh_every(None).build().unwrap();
+    assert_eq!(*pool.mode(), Mode::Rseq);
+    (pool, released)
+}
+
+/// Drops an owned block and, in front of instruction `target` of its free, the last handle, while
+/// `others` blocks are out. `false`: the kernel forgot the sequence, so the handle went later.
+fn orphan_at(target: usize, order: Order, others: usize) -> bool {
+    let first = &cpus()[..1];
+    assert!(move_thread(thread_id(), first));
+    let (pool, released) = pool_that_unmaps();
+    let take = || pool.alloc(order).unwrap().into_owned();
+    let mut others: Vec<OwnedPages> = (0..others).map(|_| take()).collect();
+    let block = take();
+    // Leaves the list active, with room for more.
+    drop([take(), take()]);
+    others.iter_mut().for_each(|other| other.fill(0x5a));
+    *HANDLE.lock().unwrap() = Some(pool);
+    arm(LastHandle, target, false);
+    PHASE.store(BEGIN, SeqCst);
+    steps::trap();
+    drop(block);
+    // If it is still tracing, the next trap ends it.
+    PHASE.store(END, SeqCst);
+    assert!(move_thread(thread_id(), first));
+    let dropped = HANDLE.lock().unwrap().is_none();
+    drop_last_handle();
+    while let Some(mut other) = others.pop() {
+        assert_eq!(released.load(SeqCst), 0, "{} blocks are out", others.len() + 1);
+        assert!(other.iter().all(|byte| *byte == 0x5a));
+        other.fill(0xa5);
+        assert!(other.iter().all(|byte| *byte == 0xa5));
+    }
+    assert_eq!(released.load(SeqCst), 1, "nothing is out");
+    dropped
+}
+
+/// A free that was marked and not committed is not done: its block still keeps the pool.
+#[test]
+fn a_pool_whose_last_handle_goes_at_any_instruction_of_a_free_goes_with_the_last_block() {
+    let _one = ONE.lock().unwrap();
+    if !sequences_exist() {
+        return;
+    }
+    for order in [0, 3].map(order) {
+        let length = length(Operation::Free, order);
+        for (target, others) in (0..=length).flat_map(|target| [0, 1, 2].map(|n| (target, n))) {
+            eprintln!("{order:?}, {others} others, at {target} of {length}");
+            let done = (0..TRIES).any(|_| orphan_at(target, order, others));
+            assert!(done, "the kernel forgot the sequence {TRIES} times");
         }
     }
 }

@@ -127,6 +127,12 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     pub fn count_strays(self, held: &[Held<'_, P>]) {
         validate::count_strays(self.on, held);
     }
+    /// Base pages that are handed out, those among them whose free was interrupted and begins
+    /// again, and strays of a forked child. `held` is all that `Allocator::hold_all` gave. `None`:
+    /// a page word is corrupt, so nobody knows.
+    pub fn handed_out_pages(self, held: &[Held<'_, P>]) -> Option<u64> {
+        validate::handed_out_pages(self.on, held)
+    }
     /// Base pages in the depots of a zone.
     pub fn depot_pages(self, zone: ZoneId) -> u64 {
         self.zone_ops(zone).depot_pages()

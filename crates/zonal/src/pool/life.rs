@@ -19,20 +19,21 @@
 //!   alive: a handle refers to it, or [`Orphan::this`] does.
 //! - **LIFE-2** a fast free touches nothing of the pool behind its commit, and a slow free nothing
 //!   behind the subtraction in [`Entered::drop`]; whoever counts waits for both. So each free is
-//!   either done when blocks are counted, or subtracts its block afterwards.
+//!   either done when blocks are counted, or its block is counted and subtracted afterwards. A fast
+//!   free that is aborted between its mark (the block's word says "cached") and its commit is not
+//!   done, so a block that says "cached" counts unless a list or depot has it.
 //! - **LIFE-3** `handles` is the number of `Pool`s of the shared part; [`Life::let_go`] is `true`
 //!   once.
 //!
 //! Blocks that nobody owns any more ([`std::mem::forget`], raw ones, those that a forked child
-//! inherits from other threads) are handed out for ever, and so keep a pool whose blocks were owned
-//! in memory. A pool of which no `OwnedPages` was ever made goes with its last handle, raw blocks
-//! or not.
+//! inherits from other threads, and its strays) are handed out for ever, and so keep a pool whose
+//! blocks were owned in memory. A pool of which no `OwnedPages` was ever made goes with its last
+//! handle, raw blocks or not.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zonal_core::frame::PageState;
 use zonal_core::types::Order;
 
 use super::{FreedBy, Misuse, Pool, Shared};
@@ -144,12 +145,13 @@ pub(super) fn orphan(shared: &Arc<Shared>) {
     }
     let mut orphan = shared.life.close();
     let retired = shared.allocator.retire();
-    let pages = shared.handed_out_pages().saturating_sub(shared.withheld_pages());
-    if retired && pages == 0 {
+    let pages = if retired { shared.handed_out_pages() } else { None };
+    if pages == Some(0) {
         return;
     }
-    // Where a CPU could not be fenced a block may still go back unseen: the pool stays for good.
-    orphan.pages = if retired { pages } else { u64::MAX };
+    // Where a CPU could not be fenced a block may still go back unseen, and where a page word is
+    // corrupt nobody knows how many blocks are out: the pool stays for good.
+    orphan.pages = pages.unwrap_or(u64::MAX);
     orphan.this = Some(Arc::clone(shared));
 }
 
@@ -239,20 +241,16 @@ unsafe fn reference(shared: NonNull<Shared>) -> Arc<Shared> {
 }
 
 impl Shared {
-    /// Base pages that are handed out. Nothing runs meanwhile.
-    fn handed_out_pages(&self) -> u64 {
-        let (mut frame, mut pages) = (0, 0);
-        while frame < self.pages {
-            let (order, handed_out) = match self.allocator.frame_state(frame) {
-                PageState::Allocated { order, .. } | PageState::Range { order, .. } => {
-                    (order, true)
-                }
-                PageState::Free { order, .. } | PageState::Cached { order, .. } => (order, false),
-                PageState::None | PageState::Corrupt(_) => (Order::ZERO, false),
-            };
-            pages += if handed_out { order.pages() } else { 0 };
-            frame += order.pages() as usize;
-        }
-        pages
+    /// Base pages that users have, of a pool whose fast path has ended and whose slow frees are
+    /// kept out. `None`: a page word is corrupt, so nobody knows.
+    fn handed_out_pages(&self) -> Option<u64> {
+        // Locks in the order that a fork takes them: the budget's before those of the lists.
+        let withheld = self.withheld_pages();
+        let mut held = Vec::new();
+        self.allocator.hold_all(&mut |one| held.push(one));
+        let pages = self.allocator.stats().handed_out_pages(&held);
+        // Zone locks before pcps: the reverse of how they were taken.
+        while held.pop().is_some() {}
+        pages.map(|pages| pages.saturating_sub(withheld))
     }
 }
