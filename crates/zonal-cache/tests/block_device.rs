@@ -1,6 +1,10 @@
 //! A disk that fails for real: a loop device over a sparse file, on a memory file system that is
 //! too small for it. What does not fit fails in the kernel's write-back, and `fsync` tells of that
 //! once. Skipped, with a line on stderr, where this process may not mount or make loop devices.
+//!
+//! Linux' loop driver reports a request as done of which the file below took only a part: `pwrite`
+//! and `fsync` succeed, and the rest is gone. Such a disk lies, and no program can tell. So each
+//! request is one page here, which the file takes as a whole or not at all.
 
 mod support;
 
@@ -21,6 +25,9 @@ const DISK: usize = 6 << 20;
 struct Disk {
     dir: TempDir,
     node: PathBuf,
+    /// The size of a request that the device had before, in KiB. The device keeps it for its next
+    /// user.
+    request: Option<String>,
 }
 
 fn run(command: &mut Command) -> Result<String, String> {
@@ -35,14 +42,29 @@ impl Disk {
     /// A disk of 6 MiB, of which the first few are written in vain.
     fn new() -> Result<Disk, String> {
         let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let mut disk = Disk { dir, node: PathBuf::new() };
+        let mut disk = Disk { dir, node: PathBuf::new(), request: None };
         run(Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=2m", "zonal-cache-test"])
             .arg(disk.dir.path()))?;
         let backing = fs::File::create(disk.backing()).map_err(|error| error.to_string())?;
         backing.set_len(DISK as u64).map_err(|error| error.to_string())?;
         disk.node = run(Command::new("losetup").args(["-f", "--show"]).arg(disk.backing()))?.into();
+        disk.limit_requests().map_err(|error| format!("{}: {error}", disk.limit().display()))?;
         Ok(disk)
+    }
+
+    /// The device's limit on the size of a request.
+    fn limit(&self) -> PathBuf {
+        let name = self.node.file_name().unwrap_or_default();
+        Path::new("/sys/block").join(name).join("queue/max_sectors_kb")
+    }
+
+    /// Makes each request one page.
+    fn limit_requests(&mut self) -> std::io::Result<()> {
+        let before = fs::read_to_string(self.limit())?;
+        fs::write(self.limit(), (PAGE / 1024).to_string())?;
+        self.request = Some(before);
+        Ok(())
     }
 
     fn or_skip() -> Option<Disk> {
@@ -67,6 +89,9 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
+        if let Some(before) = &self.request {
+            let _ = fs::write(self.limit(), before);
+        }
         if self.node != Path::new("") {
             let _ = run(Command::new("losetup").arg("-d").arg(&self.node));
         }
@@ -110,6 +135,29 @@ fn what_a_full_disk_did_not_take_is_written_when_it_has_room() {
         }
         file.sync().unwrap();
         assert!(disk.bytes() == bytes, "called safe, and is not");
+        drop(file);
+        end(cache, &pool);
+    }
+}
+
+#[test]
+fn a_write_of_which_only_a_part_fits_is_not_called_safe() {
+    for direct in [false, true] {
+        let Some(disk) = Disk::or_skip() else { return };
+        let builder = zonal::Pool::builder().size(16 << 20).refresh_every(None);
+        let pool = std::sync::Arc::new(builder.build().unwrap());
+        let cache = Cache::builder(pool.clone()).direct(direct).build().unwrap();
+        let file = cache.open(&disk.node).unwrap();
+        let bytes = pattern(7, 520 * PAGE as usize);
+        // There is room for 512 pages.
+        let (fits, rest) = bytes.split_at(504 * PAGE as usize);
+        assert_eq!(file.write_at(fits, 0).unwrap(), fits.len());
+        file.sync().unwrap();
+        assert_eq!(file.write_at(rest, fits.len() as u64).unwrap(), rest.len());
+        file.sync().expect_err("there is no room for all of it");
+        disk.repair();
+        file.sync().unwrap();
+        assert!(disk.bytes()[..bytes.len()] == bytes, "called safe, and is not");
         drop(file);
         end(cache, &pool);
     }
