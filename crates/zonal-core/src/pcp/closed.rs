@@ -103,12 +103,12 @@ impl Pcp {
         zone: &'a Zone,
         slots: &'a [AtomicU32],
     ) -> Result<Closed<'a>, Obstacle> {
-        // Acquire: pairs with the Release in `Closed::drop`.
-        let gate = self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed);
-        gate.map_err(|_| Obstacle::Gate)?;
+        if !self.take_gate() {
+            return Err(Obstacle::Gate);
+        }
         if platform.has_sequences() && !self.is_sealed() {
             if !self.keep_sequences_out(platform) {
-                // Release: pairs with the Acquire above in the next closer; nothing was changed.
+                // Release: pairs with the Acquire of the next `take_gate`; nothing was changed.
                 self.gate.store(OPEN, Ordering::Release);
                 return Err(Obstacle::Fence);
             }
@@ -119,6 +119,13 @@ impl Pcp {
         }
         let word = PcpWord(self.word.load(Relaxed)).with_slow(false);
         Ok(Closed::new(self, zone, slots, word))
+    }
+
+    /// Takes the gate. `false`: somebody has it.
+    #[inline]
+    fn take_gate(&self) -> bool {
+        // Acquire: pairs with the Release in `Closed::drop`.
+        self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).is_ok()
     }
 
     /// Whether it is sealed (PCP-7). For the holder of the gate.
@@ -135,8 +142,7 @@ impl Pcp {
         zone: &'a Zone,
         slots: &'a [AtomicU32],
     ) -> Look<'a> {
-        // Acquire: pairs with the Release in `Closed::drop`.
-        while self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).is_err() {
+        while !self.take_gate() {
             platform.relax();
         }
         let word = PcpWord(self.word.load(Relaxed)).with_slow(false);

@@ -136,8 +136,19 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     /// Frees a block to the buddy. The caller has taken its word out of the owner's hands.
     pub fn free_direct(self, pcp: &Pcp, pfn: Pfn, order: Order) {
         let mut locked = self.lock();
-        let LockedZone { buddy, frames, .. } = &mut locked;
-        let Some(idx) = frames.index(pfn) else { return };
+        if let Some(idx) = locked.frames.index(pfn) {
+            self.free_claimed(&mut locked, pcp, (idx, order));
+        }
+    }
+
+    /// The same, with the zone locked.
+    pub fn free_claimed(
+        self,
+        locked: &mut LockedZone<'_, P>,
+        pcp: &Pcp,
+        (idx, order): (u32, Order),
+    ) {
+        let LockedZone { buddy, frames, .. } = &mut *locked;
         match buddy.free_block(frames, idx, order, FreeFlags::default()) {
             Ok(()) => {
                 locked.account(self.on.free_diff(pcp), order.pages() as i64, 1);

@@ -4,10 +4,9 @@ use core::ops::Range;
 
 use super::{Want, ZoneOps};
 use crate::alloc::range::Obstacle;
-use crate::buddy::{FreeCause, FreeFlags, containing_block, largest_blocks};
+use crate::buddy::{containing_block, largest_blocks};
 use crate::frame::{PageState, PageWord};
 use crate::gfp::AllocFlags;
-use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Migratetype, Order, ZoneKind};
@@ -42,26 +41,6 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         pcp.events.direct_allocs.fetch_add(1, Relaxed);
         pcp.events.direct_pages.fetch_add(u64::from(range.end - range.start), Relaxed);
         Ok(())
-    }
-
-    /// Frees a block, whose word was taken out of its owner's hands, to the locked buddy.
-    pub fn free_claimed(
-        self,
-        locked: &mut LockedZone<'_, P>,
-        pcp: &Pcp,
-        (idx, order): (u32, Order),
-    ) {
-        let LockedZone { buddy, frames, .. } = &mut *locked;
-        match buddy.free_block(frames, idx, order, FreeFlags::default()) {
-            Ok(()) => {
-                locked.account(self.on.free_diff(pcp), order.pages() as i64, 1);
-                pcp.events.direct_freed.fetch_add(order.pages(), Relaxed);
-            }
-            Err(error) => {
-                debug_assert!(matches!(error.cause, FreeCause::Corrupt), "{error}");
-                pcp.events.double_frees.fetch_add(1, Relaxed);
-            }
-        }
     }
 
     /// Why a frame is not free for anybody. The zone lock is held.
