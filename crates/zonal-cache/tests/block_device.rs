@@ -14,10 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use support::{PAGE, end, pattern, pool};
 use tempfile::TempDir;
-use zonal_cache::{Cache, LostWrites};
+use zonal::Pool;
+use zonal_cache::{Cache, CachedFile, LostWrites};
 
 const DISK: usize = 6 << 20;
 
@@ -76,6 +78,15 @@ impl Disk {
         self.dir.path().join("disk")
     }
 
+    /// The disk in a cache that holds all of it.
+    fn cached(&self, direct: bool) -> (Arc<Pool>, Cache, CachedFile) {
+        let builder = Pool::builder().size(16 << 20).refresh_every(None);
+        let pool = Arc::new(builder.build().unwrap());
+        let cache = Cache::builder(pool.clone()).direct(direct).build().unwrap();
+        let file = cache.open(&self.node).unwrap();
+        (pool, cache, file)
+    }
+
     /// There is room for all of it now.
     fn repair(&self) {
         run(Command::new("mount").args(["-o", "remount,size=16m"]).arg(self.dir.path())).unwrap();
@@ -103,10 +114,7 @@ impl Drop for Disk {
 fn what_a_full_disk_did_not_take_is_written_when_it_has_room() {
     for direct in [false, true] {
         let Some(disk) = Disk::or_skip() else { return };
-        let builder = zonal::Pool::builder().size(16 << 20).refresh_every(None);
-        let pool = std::sync::Arc::new(builder.build().unwrap());
-        let cache = Cache::builder(pool.clone()).direct(direct).build().unwrap();
-        let file = cache.open(&disk.node).unwrap();
+        let (pool, cache, file) = disk.cached(direct);
         let bytes = pattern(5, DISK);
         let mut done = 0;
         let mut told = 0;
@@ -144,10 +152,7 @@ fn what_a_full_disk_did_not_take_is_written_when_it_has_room() {
 fn a_write_of_which_only_a_part_fits_is_not_called_safe() {
     for direct in [false, true] {
         let Some(disk) = Disk::or_skip() else { return };
-        let builder = zonal::Pool::builder().size(16 << 20).refresh_every(None);
-        let pool = std::sync::Arc::new(builder.build().unwrap());
-        let cache = Cache::builder(pool.clone()).direct(direct).build().unwrap();
-        let file = cache.open(&disk.node).unwrap();
+        let (pool, cache, file) = disk.cached(direct);
         let bytes = pattern(7, 520 * PAGE as usize);
         // There is room for 512 pages.
         let (fits, rest) = bytes.split_at(504 * PAGE as usize);
