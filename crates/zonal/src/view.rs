@@ -29,7 +29,7 @@
 //! ```
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zonal_core::platform::reclaimer::Reclaimer;
 use zonal_core::types::{CpuId, NodeId, Order, ZoneId, ZoneKind};
@@ -122,6 +122,19 @@ impl<'p> View<'p> {
     pub fn node(self, id: NodeId) -> Option<NodeView<'p>> {
         let node = self.allocator().nodes().get(usize::from(id.0))?;
         Some(NodeView { allocator: self.allocator(), node, id })
+    }
+
+    /// Whether all pages are free, or come to be within `limit`: the pool's threads hold some while
+    /// they move or trim them, when everybody else has given back theirs.
+    pub fn all_free_within(self, limit: Duration) -> bool {
+        let start = Instant::now();
+        while self.allocator().free_pages() as usize != self.shared.pages {
+            if start.elapsed() > limit {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
     }
 
     /// CPUs that have lists.

@@ -85,29 +85,24 @@ fn bytes_share_a_block_without_a_copy_and_free_it_with_the_last() {
     assert!(too_much.is_err());
 }
 
-#[cfg(feature = "bytemuck")]
-#[test]
-fn bytemuck_sees_a_block_as_values() {
-    use zonal::adapt::bytemuck::{slice_of, slice_of_mut};
-    let pool = pool();
-    let mut page = page(&pool);
-    assert_eq!(slice_of::<[u8; 12]>(&page).len(), 341);
-    assert_eq!(slice_of::<[u64; 0]>(&page).len(), 0);
-    slice_of_mut::<u64>(&mut page)[511] = 1 << 63;
-    assert_eq!((slice_of::<u64>(&page).len(), page[4095]), (512, 128));
+/// Two crates, one behaviour.
+macro_rules! sees_a_block_as_values {
+    ($feature:literal, $test:ident, $module:ident) => {
+        #[cfg(feature = $feature)]
+        #[test]
+        fn $test() {
+            use zonal::adapt::$module::{slice_of, slice_of_mut};
+            let pool = pool();
+            let mut page = page(&pool);
+            assert_eq!(slice_of::<[u8; 12]>(&page).len(), 341);
+            assert_eq!(slice_of::<[u64; 0]>(&page).len(), 0);
+            slice_of_mut::<u64>(&mut page)[511] = 1 << 63;
+            assert_eq!((slice_of::<u64>(&page).len(), page[4095]), (512, 128));
+        }
+    };
 }
-
-#[cfg(feature = "zerocopy")]
-#[test]
-fn zerocopy_sees_a_block_as_values() {
-    use zonal::adapt::zerocopy::{slice_of, slice_of_mut};
-    let pool = pool();
-    let mut page = page(&pool);
-    assert_eq!(slice_of::<[u8; 12]>(&page).len(), 341);
-    assert_eq!(slice_of::<[u64; 0]>(&page).len(), 0);
-    slice_of_mut::<u64>(&mut page)[511] = 1 << 63;
-    assert_eq!((slice_of::<u64>(&page).len(), page[4095]), (512, 128));
-}
+sees_a_block_as_values!("bytemuck", bytemuck_sees_a_block_as_values, bytemuck);
+sees_a_block_as_values!("zerocopy", zerocopy_sees_a_block_as_values, zerocopy);
 
 #[cfg(feature = "allocator-api2")]
 mod allocator {

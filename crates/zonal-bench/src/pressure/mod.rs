@@ -117,24 +117,12 @@ fn measure(
         let text = format!("the pool broke an invariant under this load: {fault:?}");
         return Err(PressureError::Pages(text));
     }
-    if !all_free(&pool) {
+    if !pool.view().all_free_within(SETTLED) {
         let (free, all) = (pool.free_page_count() as usize * PAGE_SIZE, pool.bytes());
         let text = format!("pages are lost: {free} bytes of {all} are free at the end");
         return Err(PressureError::Pages(text));
     }
     Ok(Column::new(variant, figures))
-}
-
-/// Whether all pages are free, soon: the refresh thread holds some while it moves them.
-fn all_free(pool: &Pool) -> bool {
-    let end = Instant::now() + SETTLED;
-    while pool.free_page_count() as usize * PAGE_SIZE != pool.bytes() {
-        if Instant::now() > end {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    true
 }
 
 fn make_cache(pool: &Arc<Pool>, disk: Option<&Arc<Disk>>) -> Result<Cache, PressureError> {

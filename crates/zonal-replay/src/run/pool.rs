@@ -1,6 +1,6 @@
 //! A program on a pool of this machine's memory.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zonal::sys::affinity;
 use zonal::{CpuMap, PAGE_SIZE, Policy, Pool};
@@ -140,7 +140,7 @@ pub fn run(
     if let Err(fault) = pool.validate() {
         outcome.faults.push(format!("with all blocks back: {fault}"));
     }
-    if !all_free(&pool) {
+    if !pool.view().all_free_within(SETTLED) {
         let (free, expected) = (pool.free_page_count(), pool.bytes() / PAGE_SIZE);
         let fault = format!("{free} pages are free with all blocks back, {expected} should be");
         outcome.faults.push(fault);
@@ -154,18 +154,6 @@ pub fn run(
     ));
     outcome.notes.extend(notes);
     Ok(outcome)
-}
-
-/// Whether all pages are free, soon: the refresh thread holds some while it moves them.
-fn all_free(pool: &Pool) -> bool {
-    let end = Instant::now() + SETTLED;
-    while pool.free_page_count() as usize * PAGE_SIZE != pool.bytes() {
-        if Instant::now() > end {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    true
 }
 
 /// A pool's counters. It tells moves by zone only.

@@ -77,11 +77,14 @@ impl BlockAlloc {
         Order::for_bytes(bytes).map(Place::Block)
     }
 
-    /// Whether a new layout is refused because it is small. One that was large and shrinks keeps a
-    /// block.
-    fn is_too_small(&self, layout: Layout) -> bool {
+    /// Memory for a new layout, which is refused if it is small. One that was large and shrinks
+    /// keeps a block.
+    fn allocate_new(&self, layout: Layout, gfp: Gfp) -> Result<NonNull<[u8]>, AllocError> {
         let bytes = layout.size().max(layout.align());
-        !self.heap && layout.size() > 0 && bytes <= SMALL_MAX
+        if !self.heap && layout.size() > 0 && bytes <= SMALL_MAX {
+            return Err(AllocError);
+        }
+        self.allocate_with(layout, gfp)
     }
 
     fn allocate_with(&self, layout: Layout, gfp: Gfp) -> Result<NonNull<[u8]>, AllocError> {
@@ -136,17 +139,11 @@ impl BlockAlloc {
 // pool and the same `heap`, so each frees what another allocated (ALLOC-1).
 unsafe impl Allocator for BlockAlloc {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        if self.is_too_small(layout) {
-            return Err(AllocError);
-        }
-        self.allocate_with(layout, Gfp::KERNEL)
+        self.allocate_new(layout, Gfp::KERNEL)
     }
 
     fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        if self.is_too_small(layout) {
-            return Err(AllocError);
-        }
-        self.allocate_with(layout, Gfp::KERNEL | Gfp::ZERO)
+        self.allocate_new(layout, Gfp::KERNEL | Gfp::ZERO)
     }
 
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {

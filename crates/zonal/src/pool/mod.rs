@@ -17,6 +17,7 @@
 //! | `records` | the metadata mapping |
 //! | `range` | pages in a row, of any number |
 //! | `pages` | pages that free themselves, borrowed from the pool |
+//! | `bytes` | the bytes of owned pages, for each kind of owner |
 //! | `owned` | the same without the borrow |
 //! | `life` | handles, and blocks that outlive the last of them |
 //! | `thread` | threads of the pool, and what they own |
@@ -45,6 +46,7 @@
 mod background;
 mod budget;
 mod builder;
+mod bytes;
 mod check;
 mod consumers;
 mod debug;
@@ -140,7 +142,7 @@ pub(crate) struct Shared {
     /// Constants of the fast path; what it points to is in `records`.
     fast: FastRef,
     /// Pages of the pool.
-    pages: usize,
+    pub(crate) pages: usize,
     poison: Option<Poison>,
     faults: Option<faults::Faults>,
     allocator: PoolAllocator,

@@ -3,12 +3,12 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use zonal_core::types::Order;
 
+use super::bytes::owns_bytes;
 use super::{Pages, Pool, Shared, life};
 use crate::rseq::FastRef;
 
@@ -40,10 +40,7 @@ pub struct OwnedPages {
     order: Order,
 }
 
-// SAFETY: (1) a block is owned memory, and a pool is freed to by any thread.
-unsafe impl Send for OwnedPages {}
-// SAFETY: (1) `&OwnedPages` gives `&[u8]` only.
-unsafe impl Sync for OwnedPages {}
+owns_bytes!(OwnedPages, block: block.order.bytes());
 
 impl<'p> Pages<'p> {
     /// The same block without the borrow of the pool.
@@ -89,27 +86,6 @@ impl OwnedPages {
     pub fn order(&self) -> Order {
         self.order
     }
-    /// Bytes of the block.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.order.bytes()
-    }
-    /// Never: a block has at least one page.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-    /// First byte.
-    #[inline]
-    pub fn as_ptr(&self) -> *const u8 {
-        self.start.as_ptr()
-    }
-    /// First byte.
-    #[inline]
-    pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.start.as_ptr()
-    }
-
     /// The raw block, to be freed by [`Pool::free_pages`] or taken over by
     /// [`from_raw`](Self::from_raw). Until then it keeps the pool's memory, with or without
     /// handles.
@@ -126,35 +102,6 @@ impl OwnedPages {
     #[inline]
     pub unsafe fn from_raw(pool: &Pool, start: NonNull<u8>, order: Order) -> OwnedPages {
         OwnedPages::new(pool, start, order)
-    }
-}
-
-impl Deref for OwnedPages {
-    type Target = [u8];
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        // SAFETY: (1) the block is ours, mapped while it is handed out (LIFE-1), and every byte of
-        // a pool's memory is initialised.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.order.bytes()) }
-    }
-}
-
-impl DerefMut for OwnedPages {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: (1) as for `deref`, and `&mut self` means nobody else looks.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.order.bytes()) }
-    }
-}
-
-impl AsRef<[u8]> for OwnedPages {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-impl AsMut<[u8]> for OwnedPages {
-    fn as_mut(&mut self) -> &mut [u8] {
-        self
     }
 }
 

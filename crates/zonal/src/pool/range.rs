@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use zonal_core::alloc::range::{self as core_range, Obstacle, RangeRefusal, RangeRequest};
@@ -11,6 +11,7 @@ use zonal_core::alloc::{self as core_alloc, Request};
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, PAGE_SIZE, Pfn, ZoneId};
 
+use super::bytes::owns_bytes;
 use super::{FreedBy, Misuse, Pages, Pool, Shared};
 use crate::error::FreeError;
 
@@ -48,10 +49,7 @@ pub struct RangeError {
     error: core_range::RangeError,
 }
 
-// SAFETY: (1) a range is owned memory, and a pool is shared between threads by reference.
-unsafe impl Send for PageRange<'_> {}
-// SAFETY: (1) `&PageRange` gives `&[u8]` only.
-unsafe impl Sync for PageRange<'_> {}
+owns_bytes!(PageRange<'_>, range: range.pages * PAGE_SIZE);
 
 impl Pool {
     /// Pages in a row: any number, at any address, given back in any parts.
@@ -156,23 +154,6 @@ impl<'p> PageRange<'p> {
     pub fn pages(&self) -> usize {
         self.pages
     }
-    /// Bytes of the range.
-    pub fn len(&self) -> usize {
-        self.pages * PAGE_SIZE
-    }
-    /// Never: a range has at least one page.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-    /// First byte.
-    pub fn as_ptr(&self) -> *const u8 {
-        self.start.as_ptr()
-    }
-    /// First byte.
-    pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.start.as_ptr()
-    }
-
     /// The raw range and its pages, to be freed by [`Ranges::free_raw`].
     pub fn into_raw(self) -> (NonNull<u8>, usize) {
         let range = ManuallyDrop::new(self);
@@ -311,17 +292,14 @@ impl Shared {
     /// Makes the bytes of a range what the request asked for. `false`: it was written to while it
     /// was free. Every page is looked at, and zeroed where that was asked for.
     fn prepare_range(&self, range: Range<Pfn>, gfp: Gfp) -> bool {
-        let frames = (range.start.0..range.end.0).map(Pfn);
+        let mut good = true;
         if self.poison.is_some() {
-            let mut good = true;
-            for pfn in frames {
-                good &= self.prepare(pfn, Order::ZERO, gfp);
+            for pfn in (range.start.0..range.end.0).map(Pfn) {
+                good &= self.prepare(pfn, Order::ZERO, gfp.without(Gfp::ZERO));
             }
-            self.zero(range.start, range.end.0 - range.start.0, gfp);
-            return good;
         }
         self.zero(range.start, range.end.0 - range.start.0, gfp);
-        true
+        good
     }
 
     fn zero(&self, first: Pfn, pages: u64, gfp: Gfp) {
@@ -412,33 +390,6 @@ impl fmt::Display for RangeError {
 }
 
 impl std::error::Error for RangeError {}
-
-impl Deref for PageRange<'_> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        // SAFETY: (1) the pages are ours, mapped for as long as the pool, side by side, and every
-        // byte of an anonymous mapping is initialised.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len()) }
-    }
-}
-
-impl DerefMut for PageRange<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: (1) as for `deref`, and `&mut self` means nobody else looks.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len()) }
-    }
-}
-
-impl AsRef<[u8]> for PageRange<'_> {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-impl AsMut<[u8]> for PageRange<'_> {
-    fn as_mut(&mut self) -> &mut [u8] {
-        self
-    }
-}
 
 impl Drop for PageRange<'_> {
     fn drop(&mut self) {
