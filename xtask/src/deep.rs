@@ -4,7 +4,8 @@
 //! of the run. A part ends at its amount or, with `--limit`, when its time is over; random programs
 //! go on with `--seed` where the last run ended, and fuzzers from the inputs they found before.
 //!
-//! Random programs run with the assertions and overflow checks of a debug build.
+//! Random programs run with the assertions and overflow checks of a debug build, lightly optimised:
+//! with both and at the release profile's level, the compiler takes longer than the run.
 
 use std::path::Path;
 use std::process::Command;
@@ -76,8 +77,15 @@ fn programs(root: &Path, amounts: Amounts) -> Result<(bool, String)> {
     let mut command = cargo(root, &["test", "--release", "-p", "zonal-core", "--lib"]);
     command.args(["--features", "history", "--", test, "--ignored", "--nocapture"]);
     command.env("CARGO_TARGET_DIR", fuzz::target_directory(root).join("deep"));
-    command.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
-    command.env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true");
+    for (setting, value) in [
+        ("DEBUG_ASSERTIONS", "true"),
+        ("OVERFLOW_CHECKS", "true"),
+        ("OPT_LEVEL", "1"),
+        ("LTO", "off"),
+        ("CODEGEN_UNITS", "16"),
+    ] {
+        command.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+    }
     command.env("ZONAL_DEEP_CALLS", amounts.calls.to_string());
     command.env("ZONAL_DEEP_LIMIT_S", amounts.limit.to_string());
     command.env("ZONAL_DEEP_SEED", amounts.seed.to_string());

@@ -6,6 +6,7 @@ use std::vec::Vec;
 
 use super::platform::{Script, Shape};
 use crate::alloc::{AllocError, Allocator, NumaEvents, Refusal, Request};
+use crate::buddy::HighAtomicCount;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::machine::ZoneSpec;
 use crate::pcp::word::PcpWord;
@@ -169,7 +170,8 @@ impl Model {
         };
         for zone in &list {
             let leave = leave(pool, *zone, gfp, highest, order);
-            let usable = (self.free_pages(*zone) + 1).saturating_sub(order.pages());
+            let aside = order.pages() + set_aside(pool, *zone, gfp);
+            let usable = (self.free_pages(*zone) + 1).saturating_sub(aside);
             let passes = leave.is_none_or(|leave| usable > leave);
             assert!(
                 !(passes && self.has_block(*zone, order)),
@@ -179,7 +181,8 @@ impl Model {
             );
         }
         let (free, needed) = (self.free_pages(*last), leave(pool, *last, gfp, highest, order));
-        let usable = (free + 1).saturating_sub(order.pages());
+        let aside = order.pages() + set_aside(pool, *last, gfp);
+        let usable = (free + 1).saturating_sub(aside);
         match error.why {
             Refusal::Watermark { zone, node, kind, watermark, free: said, needed: asked } => {
                 let spec = self.zones[*last];
@@ -249,6 +252,24 @@ fn leave(
         min -= min / 4;
     }
     Some(min + zone.reserve(highest))
+}
+
+/// Pages that stay for requests with a right to some reserve. Up to 6.12 these are all pages of the
+/// reserved pageblocks, free or not: more than is there, when somebody owns pages of the reserve,
+/// and no unreserving gives back a pageblock without a free page (LB B.8, C.5). Later they are free
+/// pages of the reserve, which a request that would fail has unreserved first.
+fn set_aside(pool: &Allocator<'_, Script>, zone: usize, gfp: Gfp) -> u64 {
+    let cannot_block = !gfp.contains(Gfp::DIRECT_RECLAIM) && !gfp.contains(Gfp::NOMEMALLOC);
+    let later = pool.policy().highatomic.count == HighAtomicCount::Free;
+    if later || gfp.contains(Gfp::HIGH) || cannot_block {
+        return 0;
+    }
+    let areas = pool.stats().free_areas(ZoneId(zone as u16));
+    assert!(
+        areas.free_highatomic == 0 || gfp.contains(Gfp::NOMEMALLOC),
+        "refused, and not unreserved"
+    );
+    areas.reserved_highatomic
 }
 
 /// ZONE-3: a set bit promises that a plain request, for whatever kind of zone, passes the high
