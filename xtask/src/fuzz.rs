@@ -8,6 +8,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
@@ -25,6 +26,10 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
 const MEMORY_MIB: u32 = 2048;
 /// Most time for one input, in seconds.
 const INPUT_SECONDS: u32 = 20;
+
+/// The fuzzers take turns of this length: one form takes thirty times as long for an input as
+/// another, and the same number of inputs for each would be a run of that one.
+const TURN_SECONDS: u64 = 120;
 
 /// Lets the engine choose a seed, which it prints.
 pub const ANY_SEED: u32 = 0;
@@ -44,12 +49,15 @@ impl Limit {
         Limit { seconds: Some(seconds), inputs: None }
     }
 
-    /// The same share for each fuzzer, as arguments of the engine.
-    fn args(self) -> Vec<String> {
-        let each = |all: u64| (all / TARGETS.len() as u64).max(1);
-        let seconds = self.seconds.map(|all| format!("-max_total_time={}", each(all)));
-        let inputs = self.inputs.map(|all| format!("-runs={}", each(all)));
-        seconds.into_iter().chain(inputs).collect()
+    /// Arguments of the engine for the next turn of one fuzzer; none if the limit is reached.
+    fn turn(self, inputs: u64, elapsed: u64) -> Option<[String; 2]> {
+        let seconds = self.seconds.unwrap_or(u64::MAX);
+        let turn = TURN_SECONDS.min((seconds / TARGETS.len() as u64).max(1));
+        let left = self.inputs.unwrap_or(u64::MAX).saturating_sub(inputs);
+        // The engine takes a signed number of 32 bits, and -1 as no bound.
+        let left = left.min(i32::MAX as u64);
+        let goes_on = left > 0 && elapsed < seconds;
+        goes_on.then(|| [format!("-max_total_time={turn}"), format!("-runs={left}")])
     }
 }
 
@@ -58,8 +66,8 @@ impl Limit {
 pub struct Done {
     /// Whether no fuzzer found anything.
     pub passed: bool,
-    /// Inputs of all fuzzers that ended well.
-    inputs: u64,
+    /// Inputs of each fuzzer, of turns that ended well.
+    inputs: [u64; TARGETS.len()],
     skipped: bool,
 }
 
@@ -67,7 +75,11 @@ impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.skipped {
             true => write!(f, "SKIPPED: there is no C++ compiler"),
-            false => write!(f, "{} inputs, {} forms", self.inputs, TARGETS.len()),
+            false => {
+                write!(f, "{} inputs:", self.inputs.iter().sum::<u64>())?;
+                let mut forms = TARGETS.iter().zip(self.inputs);
+                forms.try_for_each(|(form, inputs)| write!(f, " {form} {inputs}"))
+            }
         }
     }
 }
@@ -76,7 +88,7 @@ impl fmt::Display for Done {
 pub fn run(root: &Path, limit: Limit, seed: u32) -> Result<Done> {
     if Command::new("c++").arg("--version").output().is_err() {
         eprintln!("note: SKIPPED: the fuzzing engine needs a C++ compiler; none found");
-        return Ok(Done { passed: true, inputs: 0, skipped: true });
+        return Ok(Done { passed: true, inputs: [0; TARGETS.len()], skipped: true });
     }
     let host = host(root)?;
     let target = target_directory(root).join("fuzz");
@@ -88,9 +100,14 @@ pub fn run(root: &Path, limit: Limit, seed: u32) -> Result<Done> {
         .status()
         .context("cannot start cargo build in fuzz/")?;
     ensure!(status.success(), "the fuzzers cannot be built");
-    let until = limit.args();
-    let mut done = Done { passed: true, inputs: 0, skipped: false };
-    for name in TARGETS {
+    let mut done = Done { passed: true, inputs: [0; TARGETS.len()], skipped: false };
+    let start = Instant::now();
+    for turn in 0.. {
+        let form = turn % TARGETS.len();
+        // Each form has one turn at least.
+        let elapsed = if turn < TARGETS.len() { 0 } else { start.elapsed().as_secs() };
+        let Some(until) = limit.turn(done.inputs.iter().sum(), elapsed) else { break };
+        let name = TARGETS[form];
         let (new, found) = (target.join("corpus").join(name), target.join("found"));
         for directory in [&new, &found] {
             std::fs::create_dir_all(directory)
@@ -107,17 +124,14 @@ pub fn run(root: &Path, limit: Limit, seed: u32) -> Result<Done> {
             .output()
             .with_context(|| format!("cannot start the fuzzer {name}"))?;
         let text = String::from_utf8_lossy(&output.stderr);
-        match output.status.success() {
-            true => {
-                let last = text.lines().last().unwrap_or_default();
-                eprintln!("{last}");
-                done.inputs += runs(last);
-            }
-            false => {
-                done.passed = false;
-                eprintln!("{text}\nthe input is in {}", found.display());
-            }
+        if !output.status.success() {
+            eprintln!("{text}\nthe input is in {}", found.display());
+            done.passed = false;
+            break;
         }
+        let last = text.lines().last().unwrap_or_default();
+        eprintln!("{last}");
+        done.inputs[form] += runs(last);
     }
     Ok(done)
 }
