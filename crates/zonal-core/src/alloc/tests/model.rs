@@ -11,7 +11,7 @@ use crate::gfp::{AllocFlags, Gfp};
 use crate::machine::ZoneSpec;
 use crate::pcp::word::PcpWord;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneKind};
+use crate::types::{CpuId, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, Zone};
 use crate::zone::watermark::{ReserveRights, Watermark};
 
@@ -170,7 +170,7 @@ impl Model {
         };
         for zone in &list {
             let leave = leave(pool, *zone, gfp, highest, order);
-            let aside = order.pages() + set_aside(pool, *zone, gfp);
+            let aside = order.pages() + set_aside(pool, *zone, gfp).1;
             let usable = (self.free_pages(*zone) + 1).saturating_sub(aside);
             let passes = leave.is_none_or(|leave| usable > leave);
             assert!(
@@ -181,7 +181,7 @@ impl Model {
             );
         }
         let (free, needed) = (self.free_pages(*last), leave(pool, *last, gfp, highest, order));
-        let aside = order.pages() + set_aside(pool, *last, gfp);
+        let aside = order.pages() + set_aside(pool, *last, gfp).0;
         let usable = (free + 1).saturating_sub(aside);
         match error.why {
             Refusal::Watermark { zone, node, kind, watermark, free: said, needed: asked } => {
@@ -254,22 +254,20 @@ fn leave(
     Some(min + zone.reserve(highest))
 }
 
-/// Pages that stay for requests with a right to some reserve. Up to 6.12 these are all pages of the
-/// reserved pageblocks, free or not: more than is there, when somebody owns pages of the reserve,
-/// and no unreserving gives back a pageblock without a free page (LB B.8, C.5). Later they are free
-/// pages of the reserve, which a request that would fail has unreserved first.
-fn set_aside(pool: &Allocator<'_, Script>, zone: usize, gfp: Gfp) -> u64 {
+/// Pages that stay for requests with a right to some reserve: now, and when pageblocks of the
+/// reserve that have free pages are unreserved. Up to 6.12 these are all pages of the reserved
+/// pageblocks, free or not; what others own of them stays set aside (LB B.8, C.5). Later they are
+/// free pages.
+fn set_aside(pool: &Allocator<'_, Script>, zone: usize, gfp: Gfp) -> (u64, u64) {
     let cannot_block = !gfp.contains(Gfp::DIRECT_RECLAIM) && !gfp.contains(Gfp::NOMEMALLOC);
     let later = pool.policy().highatomic.count == HighAtomicCount::Free;
     if later || gfp.contains(Gfp::HIGH) || cannot_block {
-        return 0;
+        return (0, 0);
     }
     let areas = pool.stats().free_areas(ZoneId(zone as u16));
-    assert!(
-        areas.free_highatomic == 0 || gfp.contains(Gfp::NOMEMALLOC),
-        "refused, and not unreserved"
-    );
-    areas.reserved_highatomic
+    let reserved = areas.reserved_highatomic;
+    let given = if areas.free_highatomic > 0 { PAGEBLOCK_PAGES } else { 0 };
+    (reserved, reserved.saturating_sub(given))
 }
 
 /// ZONE-3: a set bit promises that a plain request, for whatever kind of zone, passes the high
