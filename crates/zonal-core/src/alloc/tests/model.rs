@@ -11,7 +11,9 @@ use crate::gfp::{AllocFlags, Gfp};
 use crate::machine::ZoneSpec;
 use crate::pcp::word::PcpWord;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneKind};
+use crate::types::{
+    CpuId, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneKind,
+};
 use crate::zone::state::{BELOW_HIGH, Zone};
 use crate::zone::watermark::{ReserveRights, Watermark};
 
@@ -138,12 +140,23 @@ impl Model {
         self.owned[zone].iter().filter(|owned| !**owned).count() as u64
     }
 
-    /// Whether a whole block of `order` is in nobody's hands.
-    fn has_block(&self, zone: usize, order: Order) -> bool {
+    /// Whether a whole block of `order` is in nobody's hands, and the request may see it: above
+    /// order 0, one that cannot reclaim does not see the reserve for atomic requests without the
+    /// right to it, and does not unreserve it (LB C.5, D.6).
+    fn has_block(&self, pool: &Allocator<'_, Script>, zone: usize, request: Request) -> bool {
+        let Request { order, gfp, .. } = request;
         let (start, pages) = (self.zones[zone].start_pfn, order.pages());
-        let skip = (start.next_multiple_of(pages) - start) as usize;
-        let rest = self.owned[zone].get(skip..).unwrap_or_default();
-        rest.chunks_exact(pages as usize).any(|block| block.iter().all(|owned| !owned))
+        let skip = start.next_multiple_of(pages) - start;
+        let rest = self.owned[zone].get(skip as usize..).unwrap_or_default();
+        let reclaims = gfp.contains(Gfp::DIRECT_RECLAIM) && !gfp.contains(Gfp::MEMALLOC);
+        let sees_all = order == Order::ZERO || reclaims || gfp.contains(Gfp::HIGH);
+        let ops = pool.zone_ops(ZoneId(zone as u16));
+        let mut blocks = rest.chunks_exact(pages as usize).enumerate();
+        blocks.any(|(at, block)| {
+            let first = Pfn(start + skip + at as u64 * pages);
+            let reserved = ops.pageblock_type(first) == Migratetype::HighAtomic;
+            block.iter().all(|owned| !owned) && (sees_all || !reserved)
+        })
     }
 
     /// A refusal is true if no zone the request may use has the block and stays above what the
@@ -174,7 +187,7 @@ impl Model {
             let usable = (self.free_pages(*zone) + 1).saturating_sub(aside);
             let passes = leave.is_none_or(|leave| usable > leave);
             assert!(
-                !(passes && self.has_block(*zone, order)),
+                !(passes && self.has_block(pool, *zone, request)),
                 "{request:?} refused ({error}), but zone {zone} has {} free pages of which \
                  {leave:?} must stay, and a block",
                 self.free_pages(*zone)
