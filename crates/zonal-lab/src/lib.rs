@@ -8,6 +8,7 @@
 //! | module | holds |
 //! |--|--|
 //! | `machine` | machines as data, each figure with its source |
+//! | `provenance` | where each figure is from, and what may be said of a published cell |
 //! | `cost` | who has which line and lock, and what the next access costs |
 //! | `platform` | the core's platform: virtual CPUs and their clocks |
 //! | `sim` | runs a workload on it |
@@ -37,6 +38,7 @@ pub mod experiment;
 pub mod machine;
 pub mod pagecache;
 pub mod platform;
+pub mod provenance;
 pub mod recipe;
 pub mod records;
 pub mod report;

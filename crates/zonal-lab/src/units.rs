@@ -2,6 +2,18 @@
 
 /// Pages of a MiB.
 pub(crate) const MIB_PAGES: u64 = 256;
+/// Bytes of a page.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+/// KiB of a page.
+pub(crate) const PAGE_KIB: u64 = 4;
+/// Bytes of a KiB.
+pub(crate) const KIB: u64 = 1024;
+/// KiB of a MiB.
+pub(crate) const MIB_KIB: u64 = 1024;
+/// Nanoseconds of a second.
+pub(crate) const S_NS: u64 = 1_000_000_000;
+/// Nanoseconds of a microsecond.
+pub(crate) const US_NS: u64 = 1000;
 /// Cache lines of a page.
 pub const PAGE_LINES: u64 = 64;
 

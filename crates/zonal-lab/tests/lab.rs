@@ -180,7 +180,7 @@ fn lists_sized_before_the_memory_was_there_come_out_and_cost_what_they_did() {
     assert_eq!(table.misses().count(), 0, "{:?}", table.misses().collect::<Vec<_>>());
     let calibrated: Vec<&str> =
         table.cells.iter().filter(|c| c.calibrated).map(|c| c.column.as_str()).collect();
-    assert_eq!(calibrated, ["vanilla"; 3], "the other column is a prediction");
+    assert_eq!(calibrated, ["vanilla"; 3], "the other column was in view");
 }
 
 #[test]

@@ -15,6 +15,7 @@
 //! | `paths` | `machine-path`, `registry-host` |
 //! | `links` | `link` |
 //! | `costs` | `lab-cost` |
+//! | `numbers` | `lab-number` |
 //! | `citations` | `citation` |
 //! | `words` | `retired-word` |
 //! | `quotes` | `quote` |
@@ -31,6 +32,7 @@ mod layers;
 mod links;
 mod manifest;
 mod methods;
+mod numbers;
 mod paths;
 mod quotes;
 mod safety;
@@ -60,6 +62,7 @@ const CHECKS: &[fn(&Tree, &mut Vec<Finding>)] = &[
     paths::check,
     links::check,
     costs::check,
+    numbers::check,
     citations::check,
     words::check,
     quotes::check,

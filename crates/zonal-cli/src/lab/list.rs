@@ -30,6 +30,8 @@ struct Parameter {
     default: u64,
     min: u64,
     max: u64,
+    /// Where the default is from.
+    source: String,
 }
 
 #[derive(Serialize)]
@@ -73,8 +75,8 @@ pub fn run(args: &ListArgs) -> anyhow::Result<Verdict> {
 
 fn workloads() -> Vec<KnownWorkload> {
     let parameter = |param: &'static Param| {
-        let Param { name, about, default, min, max } = *param;
-        Parameter { name, about, default, min, max }
+        let Param { name, about, default, min, max, ref from } = *param;
+        Parameter { name, about, default, min, max, source: from.to_string() }
     };
     let workload = |kind: &'static Kind| {
         let parameters = kind.params.iter().map(parameter).collect();
@@ -90,9 +92,9 @@ fn numbers(workloads: &[KnownWorkload]) -> String {
         text += &format!(" {}: {}\n", workload.name, workload.about);
         let mut table = Drawn::new();
         table.load_style(presets::NOTHING);
-        for Parameter { name, about, default, min, max } in &workload.parameters {
+        for Parameter { name, about, default, min, max, source } in &workload.parameters {
             let range = format!("{min} to {max}");
-            table.add_row([&format!("  {name}={default}"), &range, &(*about).to_owned()]);
+            table.add_row([&format!("  {name}={default}"), &range, &format!("{about} ({source})")]);
         }
         text += &format!("{}\n", table.trim_fmt());
     }

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use comfy_table::{CellAlignment, Table as Drawn, presets};
 use serde::Serialize;
 use zonal_lab::machine::{Figure, Machine};
+use zonal_lab::provenance::Origin;
 
 use super::args::{ListArgs, MachineArgs};
 use crate::output;
@@ -92,7 +93,8 @@ pub fn show(args: &MachineArgs) -> anyhow::Result<Verdict> {
 /// Output that cannot be written.
 pub fn print(machine: Machine, json: bool) -> anyhow::Result<Verdict> {
     let figures = machine.figures();
-    let source = machine.sources.get("name").cloned();
+    let from = machine.sources.get("name");
+    let source = from.map(|from| from.how().to_owned());
     if json {
         let listed = Listed::of(machine);
         let shown = Shown { schema_version: SCHEMA_VERSION, listed, source, figures };
@@ -102,10 +104,14 @@ pub fn print(machine: Machine, json: bool) -> anyhow::Result<Verdict> {
     let mut table = Drawn::new();
     table.load_style(presets::NOTHING).set_header(["figure", "value", "source"]);
     for Figure { name, value, source } in figures {
-        table.add_row([name, value, source.unwrap_or_else(|| "not said".into())]);
+        table.add_row([
+            name,
+            value,
+            source.map_or_else(|| "not said".into(), |from| from.to_string()),
+        ]);
     }
     right(&mut table, 1, 1);
-    let measured = source.as_ref().is_some_and(|source| source.starts_with("measured"));
+    let measured = from.is_some_and(|from| from.origin() == Origin::Measured);
     let kind = if measured { "measured" } else { "simulated" };
     let title = format!("{} ({kind}): {}\n", machine.name, machine.about);
     let source = source.map_or_else(String::new, |source| format!("from: {source}\n"));

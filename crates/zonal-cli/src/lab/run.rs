@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, Table as Drawn, presets};
 use zonal_lab::experiment::{Experiment, Options, Table};
+use zonal_lab::provenance::Label;
 use zonal_lab::report;
 
 use super::args::RunArgs;
@@ -49,7 +50,7 @@ fn text(table: &Table) -> String {
         let published = cell.published.map_or_else(|| "-".into(), report::figure);
         let error = cell.error_percent.map_or_else(|| "-".into(), |error| format!("{error:+.2}"));
         let simulated = report::figure(cell.simulated);
-        let mark = if cell.calibrated { "calibrated" } else { "" };
+        let mark = cell.label.map_or("", Label::name);
         drawn.add_row([&cell.row, &cell.column, &published, &simulated, &error, mark]);
     }
     for column in drawn.column_iter_mut().skip(2).take(3) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::machine::{LineCosts, Machine, MachineError};
+use crate::provenance::Provenance;
 use zonal::sys::machine::Machine as Host;
 
 use super::shape::Shape;
@@ -60,7 +61,7 @@ pub struct Latencies {
 struct Costs {
     ghz: f64,
     when: String,
-    sources: BTreeMap<String, String>,
+    sources: BTreeMap<String, Provenance>,
 }
 
 /// The machine, checked as one of a file is.
@@ -73,25 +74,29 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
     let mut costs = Costs { ghz, when: when.clone(), sources: BTreeMap::new() };
     let line = costs.line(shape, latencies);
     let mut sources = costs.sources;
-    let mut say = |figures: &str, how: String| sources.insert(figures.to_owned(), how);
+    let mut say = |figures: &str, how: Provenance| sources.insert(figures.to_owned(), how);
     let as_shown = if measured.in_virtual_machine { ", as the hypervisor shows it" } else { "" };
-    let told = format!("measured: /sys/devices/system{as_shown}, {when}");
+    let told = Provenance::timed(format!("/sys/devices/system{as_shown}, {when}"));
     let mut shaped = vec!["sockets", "cores_per_socket", "threads_per_core", "nodes"];
     shaped.extend(["memory_mib", "distances"]);
     shaped.extend(["cache.l1_kib", "cache.l2_kib", "cache.llc_kib", "cache.llc_cores"]);
-    say("cache.llc_victims", "not measured: sysfs does not say; taken as false".into());
+    let unsaid = "sysfs does not say; taken as false";
+    say("cache.llc_victims", Provenance::stand_in(unsaid.into()));
     for (figure, note) in &shape.notes {
         shaped.retain(|name| name != figure);
-        say(figure, note.clone());
+        say(figure, Provenance::stand_in(note.clone()));
     }
     if shape.distances.is_empty() {
         shaped.retain(|name| *name != "distances");
     }
     say(&shaped.join(", "), told);
-    say("name", format!("measured by `zonal lab calibrate`: {}, {when}", host.cpu_model));
-    say("ghz", format!("measured: dependent multiplications of known length, {when}"));
+    let by = format!("measured by `zonal lab calibrate`: {}, {when}", host.cpu_model);
+    say("name", Provenance::timed(by));
+    let multiplied = format!("dependent multiplications of known length, {when}");
+    say("ghz", Provenance::timed(multiplied));
     let base = Machine::named(KERNEL_FIGURES_FROM)?;
-    say("work", format!("not measured: code of a kernel; taken from {KERNEL_FIGURES_FROM}"));
+    let kernel = format!("code of a kernel; taken from {KERNEL_FIGURES_FROM}");
+    say("work", Provenance::stand_in(kernel));
     let machine = Machine {
         name: "this".into(),
         about: format!("measured {when}: {}", host.cpu_model),
@@ -111,7 +116,6 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
         content: None,
         work: base.work,
         disk: None,
-        calibrated: Vec::new(),
         sources,
     };
     Machine::parse(&machine.to_toml())
@@ -119,7 +123,7 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
 
 /// The text of the file.
 pub fn text(machine: &Machine) -> String {
-    let source = machine.sources.get("name").map_or("", String::as_str);
+    let source = machine.sources.get("name").map_or("", Provenance::how);
     format!(
         "# {source}\n# Measured, not published: costs are cycles of `ghz`.\n\n{}",
         machine.to_toml()
@@ -161,8 +165,8 @@ impl Costs {
             self.cycles("line.dram_remote", dram_remote, dram, &memory, &nodes, "line.dram");
         let locked = self.known("line.locked", latencies.locked, 1, "locked additions in a row");
         let serve = (SERVE_NS * self.ghz).round().max(1.0) as u64;
-        let how = format!("not measured: taken as {SERVE_NS} ns, as on every preset");
-        self.sources.insert("line.serve".into(), how);
+        let how = format!("taken as {SERVE_NS} ns, as on every preset");
+        self.sources.insert("line.serve".into(), Provenance::stand_in(how));
         LineCosts { l1, l2, llc, core, socket, remote, dram, dram_remote, serve, locked }
     }
 
@@ -173,8 +177,8 @@ impl Costs {
             true => format!(" ({cycles}, raised to what is nearer)"),
             false => String::new(),
         };
-        let how = format!("measured: {how}, {ns:.1} ns{raised}, {}", self.when);
-        self.sources.insert(figure.into(), how);
+        let how = format!("{how}, {ns:.1} ns{raised}, {}", self.when);
+        self.sources.insert(figure.into(), Provenance::timed(how));
         cycles.max(at_least)
     }
 
@@ -191,8 +195,8 @@ impl Costs {
         match ns {
             Some(ns) => self.known(figure, ns, at_least, how),
             None => {
-                let how = format!("not measured: {why_not}; taken as {instead}");
-                self.sources.insert(figure.into(), how);
+                let how = format!("{why_not}; taken as {instead}");
+                self.sources.insert(figure.into(), Provenance::stand_in(how));
                 at_least
             }
         }
@@ -220,6 +224,7 @@ fn date(at: SystemTime) -> String {
 mod tests {
     use super::*;
     use crate::machine::Caches;
+    use crate::provenance::Origin;
 
     fn shape() -> Shape {
         Shape {
@@ -237,7 +242,7 @@ mod tests {
                 llc_victims: false,
             },
             cpus: Vec::new(),
-            notes: vec![("cache.l2_kib", "not measured: sysfs does not say; taken as 1024".into())],
+            notes: vec![("cache.l2_kib", "sysfs does not say; taken as 1024".into())],
         }
     }
 
@@ -263,21 +268,22 @@ mod tests {
     fn every_figure_says_whether_it_was_measured() {
         let machine = machine(&shape(), measured()).unwrap();
         for figure in machine.figures() {
-            let source = figure.source.unwrap_or_default();
-            let known = ["measured: ", "not measured: ", "not regular: "];
-            assert!(
-                known.iter().any(|start| source.starts_with(start)),
-                "{}: {source}",
-                figure.name
-            );
+            let source = figure.source.unwrap_or_else(|| panic!("{}: no source", figure.name));
+            let timed = source.origin() == Origin::Measured;
+            assert!(timed || source.how().contains("taken"), "{}: {source}", figure.name);
         }
-        assert!(machine.sources.values().any(|how| how.contains("as the hypervisor shows it")));
+        let shown = |how: &Provenance| how.how().contains("as the hypervisor shows it");
+        assert!(machine.sources.values().any(shown));
         let line = &machine.line;
         assert_eq!((line.l1, line.l2, line.llc, line.core), (4, 4, 4, 4), "never nearer");
         assert_eq!((line.socket, line.remote), (180, 180));
         assert_eq!((line.dram, line.dram_remote, line.locked, line.serve), (160, 160, 18, 20));
-        assert!(machine.sources["line.l2"].contains("raised"), "{:?}", machine.sources);
-        assert!(machine.sources["line.dram"].contains("may hold a part"), "{:?}", machine.sources);
+        assert!(machine.sources["line.l2"].how().contains("raised"), "{:?}", machine.sources);
+        assert!(
+            machine.sources["line.dram"].how().contains("may hold a part"),
+            "{:?}",
+            machine.sources
+        );
         assert!(machine.about.contains("2024-02-29"), "{}", machine.about);
         assert_eq!(Machine::parse(&text(&machine)).unwrap(), machine);
     }

@@ -35,6 +35,7 @@ use self::compose::{Latencies, Measured};
 use self::probe::Chain;
 use self::shape::{Cpu, Shape};
 use crate::machine::{Machine, MachineError};
+use crate::provenance::{Origin, Provenance};
 
 /// Largest buffer for the latency of memory.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
@@ -106,9 +107,11 @@ pub fn measure(
 /// The figures that could not be measured here, each with where it comes from instead.
 pub fn unmeasured(machine: &Machine) -> impl Iterator<Item = (String, String)> {
     machine.figures().into_iter().filter_map(|figure| {
-        let sure = |source: &str| source.starts_with("measured") && !source.contains("others use");
+        let sure = |source: &Provenance| {
+            source.origin() == Origin::Measured && !source.how().contains("others use")
+        };
         let source = figure.source.filter(|source| !sure(source))?;
-        Some((figure.name.to_string(), source.to_string()))
+        Some((figure.name, source.to_string()))
     })
 }
 

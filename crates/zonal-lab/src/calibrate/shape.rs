@@ -127,7 +127,7 @@ fn caches(
     notes: &mut Vec<(&'static str, String)>,
 ) -> Caches {
     let mut silent = |figure, kib: u64| {
-        notes.push((figure, format!("not measured: sysfs does not say; taken as {kib}")));
+        notes.push((figure, format!("sysfs does not say; taken as {kib}")));
         kib
     };
     let level = |level: u32| {

@@ -14,8 +14,13 @@ pub const CHUNK_LINES: u64 = 16;
 pub const PAGE_CHUNKS: u64 = 64 / CHUNK_LINES;
 /// KiB of a chunk, of 64 bytes a line.
 const CHUNK_KIB: u64 = CHUNK_LINES * 64 / 1024;
-/// Places of a set. Second- and last-level caches of servers have 8 to 20.
-const WAYS: usize = 16;
+use crate::provenance::{Provenance, given};
+
+given! {
+    /// Places of a set. Second- and last-level caches of servers have 8 to 20.
+    WAYS: usize = 16,
+        Provenance::sourced("second- and last-level caches of servers have 8 to 20 ways");
+}
 /// Bits of a version. It wraps: a copy that is 4 million changes old would be taken for new.
 pub const VERSION_BITS: u32 = 22;
 

@@ -5,9 +5,13 @@
 //! loop that pauses, is not at work. Cycles of the lab are those of the base clock.
 
 use crate::machine::Machine;
+use crate::provenance::{Provenance, given};
 
-/// How long the clock takes to follow: firmware looks about every millisecond.
-const FOLLOWS_NS: f64 = 1e6;
+given! {
+    /// How long the clock takes to follow: firmware looks about every millisecond.
+    FOLLOWS_NS: f64 = 1e6,
+        Provenance::estimated("clocks follow the load within a millisecond");
+}
 
 /// The clock of all cores.
 #[derive(Clone, Debug)]

@@ -26,12 +26,19 @@
 use super::bandwidth::Bandwidth;
 use super::cache::{CHUNK_LINES, Cache, PAGE_CHUNKS, Tag, VERSION_BITS};
 use crate::machine::Machine;
+use crate::provenance::{Provenance, given};
 use crate::units::MIB_PAGES;
 
 /// Base pages of a table of words: 2 MiB of memory.
 const TABLE_PAGES: u64 = 512;
-/// Lines under way at a time where the machine does not say.
-const IN_FLIGHT: u32 = 10;
+given! {
+    /// Lines under way at a time where the machine does not say.
+    IN_FLIGHT: u32 = 10,
+        Provenance::sourced(
+            "10 line fill buffers of a core, Nehalem to Broadwell (Intel 64 and IA-32 \
+             Architectures Optimization Reference Manual)",
+        );
+}
 
 /// Kinds of access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,13 +9,19 @@
 //! predecessor. Profiles of kernels count this time as waiting, for the waiter and all after it.
 
 use super::calendar::Calendar;
+use crate::provenance::{Provenance, given};
 
-/// Lines of a per-CPU set that another CPU empties: its lock and counts, and the heads of its
-/// lists, 13 or 14 of 16 bytes (LB E.1), each of which is looked at.
-pub const LINES_PER_PCP: u64 = 4;
-
-/// Lines that come, one after the other, when a lock goes to one that waits for it.
-pub const HANDOVER_LINES: u64 = 2;
+given! {
+    /// Lines of a per-CPU set that another CPU empties: its lock and counts, and the heads of its
+    /// lists, 13 or 14 of 16 bytes (LB E.1), each of which is looked at.
+    pub LINES_PER_PCP: u64 = 4,
+        Provenance::estimated("its lock and counts, and 13 or 14 list heads of 16 bytes");
+    /// Lines that come, one after the other, when a lock goes to one that waits for it.
+    pub HANDOVER_LINES: u64 = 2,
+        Provenance::sourced(
+            "MCS locks and qspinlocks, LWN, 2014: the lock's word and the waiter's node",
+        );
+}
 
 /// Lock holds of one lock.
 #[derive(Clone, Debug, Default)]

@@ -14,3 +14,9 @@ pub mod directory;
 pub mod kernel;
 pub mod lock;
 pub mod shared_core;
+
+use crate::provenance::Given;
+
+/// Numbers of the model, each with its provenance.
+pub(crate) const GIVEN: &[&[Given]] =
+    &[cache::GIVEN, clock::GIVEN, contents::GIVEN, kernel::GIVEN, lock::GIVEN, shared_core::GIVEN];

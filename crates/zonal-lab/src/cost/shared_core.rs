@@ -1,10 +1,18 @@
 //! Threads that share a core slow each other down, unless one of them is idle or waits for a lock:
 //! a waiting loop pauses, and leaves the core to the other thread.
 
-/// Duration of work while another thread of the core works too, in percent of its duration alone.
-/// Programs gain 22 % from a second thread (AnandTech on multithreading of Zen 3, 2020, the average
-/// of its multi-threaded ones), so two take 2 / 1.22 times as long each.
-pub const SHARED_PERCENT: u64 = 164;
+use crate::provenance::{Provenance, given};
+
+given! {
+    /// Duration of work while another thread of the core works too, in percent of its duration
+    /// alone. Programs gain 22 % from a second thread (AnandTech on multithreading of Zen 3, 2020,
+    /// the average of its multi-threaded ones), so two take 2 / 1.22 times as long each.
+    pub SHARED_PERCENT: u64 = 164,
+        Provenance::sourced(
+            "AnandTech on multithreading of Zen 3, 2020: programs gain 22 % from a second thread, \
+             the average of its multi-threaded ones",
+        );
+}
 
 /// Whether each CPU works, as seen by the other threads of its core.
 #[derive(Clone, Debug)]

@@ -26,7 +26,7 @@ use crate::LabError;
 use crate::machine::Machine;
 use crate::sim::{Lab, Outcome, Spec};
 use crate::units::hex;
-use crate::workload::Kernbench;
+use crate::workload::{Kernbench, PAGES_OF_A_BUILD};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -77,9 +77,7 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
         hash.update(format!("{pcp_counts:?}"));
         cells.extend(compare(when, &pcp_counts));
         for (metric, simulated) in METRICS.into_iter().zip(seconds) {
-            let mut cell = Cell::new(metric, column, published.figure(metric, column), simulated);
-            cell.calibrated = done == 0;
-            cells.push(cell);
+            cells.push(Cell::new(metric, column, published.figure(metric, column), simulated));
         }
         figures.push(seconds);
     }
@@ -97,7 +95,7 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
             format!(
                 "{RUN_MS} ms of the build are played, and scaled up to all pages that it touches"
             ),
-            "calibrated, each by one cell of the column vanilla: nanoseconds that a process works \
+            "set, each by one cell of the column vanilla: nanoseconds that a process works \
              between two new pages (system), processes that run (elapsed), pages of the build \
              (user)"
                 .into(),
@@ -131,7 +129,7 @@ fn build(lab: &mut Lab<'_>, progress: &mut dyn FnMut(u64)) -> ([f64; 3], String)
         outcome.add(&next);
         progress(part);
     }
-    let part = (build.touched - before) as f64 / Kernbench::PAGES_OF_A_BUILD;
+    let part = (build.touched - before) as f64 / PAGES_OF_A_BUILD;
     let hz = lab.machine.ghz * 1e9;
     let user = outcome.spent.user as f64 / hz / part;
     let system = outcome.cycles as f64 / hz / part - user;

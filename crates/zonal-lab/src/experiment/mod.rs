@@ -3,6 +3,7 @@
 //! No file here holds a cost: costs belong to machines and to the cost model.
 
 mod deferred_init;
+mod label;
 mod numa_stat_threshold;
 mod pcp;
 mod published;
@@ -11,6 +12,7 @@ mod vmstat_update_cost;
 mod zone_reclaim;
 
 use crate::LabError;
+use crate::machine::Machine;
 
 pub use table::{Cell, Experiment, FiguresIn, Options, Progress, SCHEMA_VERSION, Table};
 
@@ -56,6 +58,8 @@ impl Experiment {
                 sized.join(", ")
             )));
         }
-        (self.run)(options, progress)
+        let mut table = (self.run)(options, progress)?;
+        table.label(&Machine::named(&table.machine)?);
+        Ok(table)
     }
 }

@@ -7,9 +7,9 @@
 //! bulk frees that a stream of large frees forced: pages freed because lists are full cannot fall
 //! to a tenth while as many pages as before are allocated from the zone.
 //!
-//! The base row's contention sets one number of the workload, or of the machine; nothing else is
-//! set by these tables. Below the published rows stand a later kernel and our own policy, and of
-//! each row the memory on lists: at its peak, and after a minute in which the machine is idle.
+//! The base row's contention sets one number of the workload, or of the machine. Below the
+//! published rows stand a later kernel and our own policy, and of each row the memory on lists: at
+//! its peak, and after a minute in which the machine is idle.
 
 use std::sync::Mutex;
 use std::sync::mpsc;
@@ -22,6 +22,7 @@ use super::published::Published;
 use super::table::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
+use crate::provenance::Label;
 use crate::recipe;
 use crate::run::{Figures, LOOKS, Plan, look};
 use crate::sim::{Lab, Spec};
@@ -56,6 +57,8 @@ pub const SCTP: Experiment = Experiment {
 /// The workload, and how its figures become the table's.
 struct Study {
     table: &'static str,
+    /// What the announcement says of memory.
+    memory: Option<&'static str>,
     machine: &'static str,
     workload: &'static str,
     warm_us: u64,
@@ -98,14 +101,12 @@ const CONTENTION: Column = Column {
     relative: false,
     points: Some(3.0),
 };
-/// Published as up to 118.4 with the last steps, at its peak.
 const MEMORY: Column = Column {
     name: "memory_peak",
     of: |run| run.get("memory_pages_max"),
     relative: true,
     points: Some(10.0),
 };
-/// Published as back at the base row's after the end.
 const MEMORY_END: Column = Column {
     name: "memory_end",
     of: |run| (run.files + run.rested) as f64,
@@ -139,6 +140,7 @@ const SERIES: &str = "Huang Ying, \"mm: PCP high auto-tuning\" v3, linux-mm, 202
 static STUDIES: [Study; 3] = [
     Study {
         table: include_str!("../../published/pcp-autotune-kbuild.csv"),
+        memory: Some(include_str!("../../published/pcp-autotune-kbuild-memory.csv")),
         machine: "sapphire-2023-224",
         workload: "kbuild",
         warm_us: 1_000_000,
@@ -168,6 +170,7 @@ static STUDIES: [Study; 3] = [
     },
     Study {
         table: include_str!("../../published/pcp-autotune-lmbench-af-unix.csv"),
+        memory: None,
         machine: "icelake-2023-128",
         workload: "unix-stream",
         warm_us: 50_000,
@@ -190,6 +193,7 @@ static STUDIES: [Study; 3] = [
     },
     Study {
         table: include_str!("../../published/pcp-autotune-netperf-sctp-stream-many.csv"),
+        memory: None,
         machine: "icelake-2023-128",
         workload: "sctp-many",
         warm_us: 50_000,
@@ -221,9 +225,6 @@ const ROWS: [(&str, &str); 8] = [
     ("linux-6.18", "linux-6.18+watermark.min_free=linux"),
     ("zonal", "zonal"),
 ];
-/// Rows whose memory was published, at its peak and after the end, relative to the base row.
-const MORE_MEMORY: [&str; 2] = ["patch7", "patch9"];
-const MEMORY_PUBLISHED: [(&str, f64); 2] = [(MEMORY.name, 118.4), (MEMORY_END.name, 100.0)];
 /// Refreshes of a rest: one a second for a minute.
 const REST: u32 = 60;
 
@@ -235,6 +236,7 @@ impl Study {
         progress: Progress<'_>,
     ) -> Result<Table, LabError> {
         let published = Published::parse(self.table);
+        let memory = self.memory.map(Published::parse);
         let machine = Machine::named(self.machine)?;
         let mut rows: Vec<(String, Machine, &str)> = Vec::new();
         for (row, policy) in ROWS {
@@ -248,7 +250,7 @@ impl Study {
         }
         let runs = self.all(&rows, options.seed, progress)?;
         let (mut cells, mut hash) = (Vec::new(), Sha256::new());
-        for (at, ((row, machine, _), run)) in rows.iter().zip(&runs).enumerate() {
+        for (at, ((row, ..), run)) in rows.iter().zip(&runs).enumerate() {
             let base = &runs[at - at % ROWS.len()];
             hash.update(&run.figures.hash);
             for column in self.columns {
@@ -256,19 +258,13 @@ impl Study {
                 let whole = (column.of)(base);
                 let relative = if whole == 0.0 { 0.0 } else { 100.0 * value / whole };
                 let simulated = if column.relative { relative } else { value };
-                let mut known = published.figure(row, column.name);
-                if MORE_MEMORY.contains(&row.as_str()) {
-                    let of_memory = MEMORY_PUBLISHED.iter().find(|(name, _)| *name == column.name);
-                    known = known.or(of_memory.map(|(_, memory)| *memory));
-                }
+                let known = published.figure(row, column.name);
+                let known = known.or_else(|| memory.as_ref()?.figure(row, column.name));
                 let mut cell = Cell::new(row, column.name, known, simulated);
                 cell.points = column.points;
-                // The other rows are relative to the base row, and its contention sets a number.
-                cell.calibrated = known.is_some()
-                    && row == "base"
-                    && (column.relative
-                        || column.name == CONTENTION.name
-                        || machine.is_calibrated(experiment.name, row, column.name));
+                if row == ROWS[0].0 && column.relative {
+                    cell.label = cell.label.map(|_| Label::Reference);
+                }
                 cells.push(cell);
             }
         }
@@ -354,9 +350,6 @@ impl Study {
                 .into(),
             "contention: cycles of waiting for zone locks over all cycles of busy CPUs. free_high: \
              bulk frees that streams of large frees forced"
-                .into(),
-            "the base row stands for 100, and its contention sets one number (of the workload, or \
-             of the machine); all other published cells are predictions"
                 .into(),
             self.left_out.into(),
         ]

@@ -3,7 +3,10 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::label::label;
 use crate::LabError;
+use crate::machine::Machine;
+use crate::provenance::Label;
 use crate::units::hex;
 
 /// One figure of a table.
@@ -19,8 +22,12 @@ pub struct Cell {
     pub simulated: f64,
     /// By how much they differ, in percent of the published figure.
     pub error_percent: Option<f64>,
-    /// Whether a figure of the machine or the load was set by this cell.
+    /// Whether it agrees because a figure was set by it, or because others stand against it:
+    /// `label` says which.
     pub calibrated: bool,
+    /// What may be said of it; nothing if it was not published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<Label>,
     /// For counts whose target is a factor, not a percentage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
@@ -136,6 +143,24 @@ impl Experiment {
 }
 
 impl Table {
+    /// Says of each published cell what the provenance of every figure allows.
+    pub(super) fn label(&mut self, machine: &Machine) {
+        for cell in &mut self.cells {
+            let of_cell = |_| label(machine, self.experiment, &cell.row, &cell.column);
+            cell.label = cell.label.max(cell.published.map(of_cell));
+            cell.calibrated = cell.label.is_some_and(|label| label >= Label::Fitted);
+        }
+        let count = |wanted| self.cells.iter().filter(|cell| cell.label == Some(wanted)).count();
+        self.notes.push(format!(
+            "published cells: {} predictions; {} seen, when a figure was chosen; {} set a figure; \
+             {} are what others stand against",
+            count(Label::Prediction),
+            count(Label::Seen),
+            count(Label::Fitted),
+            count(Label::Reference)
+        ));
+    }
+
     /// The cells that are further from the published figure than their target.
     pub fn misses(&self) -> impl Iterator<Item = &Cell> {
         self.cells.iter().filter(|cell| self.is_miss(cell))
@@ -181,6 +206,7 @@ impl Cell {
             simulated,
             error_percent,
             calibrated: false,
+            label: published.map(|_| Label::Prediction),
             factor: None,
             points: None,
         }

@@ -124,7 +124,6 @@ fn run(
         hash.update(&figures.hash);
         for (row, simulated) in &figures.values {
             let mut cell = Cell::new(row, column, published.figure(row, column), *simulated);
-            cell.calibrated = machine.is_calibrated(experiment.name, row, column);
             let counts = row.ends_with("_scanned") || row.ends_with("_reclaimed");
             cell.factor = counts.then_some(FACTOR);
             cells.push(cell);
@@ -147,9 +146,6 @@ fn run(
                  the disk's speed are that many times smaller, times, files and seeks are not; \
                  counts of pages are multiplied by {SCALE}"
             ),
-            "the first column sets sizes of the machine, the disk and the load where it says \
-             calibrated; all other cells are predictions"
-                .into(),
             "counts of the columns with the fix hold at this scale only: with one page for one of \
              the machine, the background reclaimer makes most of the room (docs/howto/lab.md)"
                 .into(),

@@ -284,7 +284,7 @@ mod tests {
             check(&machine).unwrap();
             assert!(machine.sources.contains_key("name"), "{}: of which table?", machine.name);
             for figure in machine.figures() {
-                let source = figure.source.unwrap_or_default();
+                let source = figure.source.map_or_else(String::new, |from| from.how().to_owned());
                 assert!(source.len() >= 8, "{}: no source for {}", machine.name, figure.name);
             }
             let known = |figure: &str| machine.figures().iter().any(|known| known.name == figure);

@@ -18,7 +18,9 @@ mod resize;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::provenance::Provenance;
 
 pub use self::check::MachineError;
 
@@ -70,29 +72,10 @@ pub struct Machine {
     /// Its disk, for loads that use files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskCosts>,
-    /// Figures that were set so that a published cell comes out; every other cell of an experiment
-    /// is a prediction.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calibrated: Vec<Calibrated>,
     /// Where each figure is from, by its name; names of figures with the same source are separated
-    /// by commas, and the name of a table stands for all its figures.
+    /// by commas, and the name of a table stands for those of its figures that are not named.
     #[serde(default)]
-    pub sources: BTreeMap<String, String>,
-}
-
-/// A published cell that was used to set a figure of the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Calibrated {
-    /// The figure.
-    pub figure: String,
-    /// The experiment.
-    pub experiment: String,
-    /// Its row.
-    pub row: String,
-    /// Its column; without it the whole row.
-    #[serde(default)]
-    pub column: Option<String>,
+    pub sources: BTreeMap<String, Provenance>,
 }
 
 /// Sizes and sharing of caches.
@@ -184,24 +167,16 @@ pub struct WorkCosts {
     /// Lines that come with a zone lock, one after the other, from the core that held it last; 1 if
     /// left out: the head of the free list that is taken from. Those that bring the lock itself to
     /// one that waits for it are not among them (`cost::lock`).
-    #[serde(default = "lines_per_hold", skip_serializing_if = "is_usual")]
+    #[serde(default = "lines_per_hold")]
     pub hold_lines: u64,
     /// Lines that come in the same way for each size of block that a hold moves: the heads and
     /// counts of its free lists; none if left out.
-    #[serde(default, skip_serializing_if = "no_lines")]
+    #[serde(default)]
     pub order_lines: u64,
 }
 
 const fn lines_per_hold() -> u64 {
     1
-}
-
-fn is_usual(lines: &u64) -> bool {
-    *lines == lines_per_hold()
-}
-
-fn no_lines(lines: &u64) -> bool {
-    *lines == 0
 }
 
 /// A disk with one head and a queue.
@@ -266,15 +241,6 @@ impl Machine {
         core / self.cache.llc_cores
     }
 
-    /// Whether a published cell was used to set a figure of this machine.
-    pub fn is_calibrated(&self, experiment: &str, row: &str, column: &str) -> bool {
-        self.calibrated.iter().any(|cell| {
-            cell.experiment == experiment
-                && cell.row == row
-                && cell.column.as_deref().is_none_or(|name| name == column)
-        })
-    }
-
     /// Bytes of last-level cache that one CPU may count as its own (LB E.5).
     pub fn cache_slice_bytes(&self) -> u64 {
         self.cache.llc_kib * 1024 / u64::from(self.cache.llc_cores * self.threads_per_core)
@@ -298,7 +264,7 @@ impl Machine {
         let mut figures = Vec::new();
         for (name, value) in table {
             match value {
-                _ if ["name", "about", "calibrated", "sources"].contains(&name.as_str()) => {}
+                _ if ["name", "about", "sources"].contains(&name.as_str()) => {}
                 toml::Value::Table(inner) => {
                     let inner =
                         inner.into_iter().map(|(key, value)| (format!("{name}.{key}"), value));
@@ -311,11 +277,13 @@ impl Machine {
     }
 
     fn figure(&self, name: String, value: &toml::Value) -> Figure {
+        let of = |wanted: &str| {
+            let names = |key: &&String| key.split(',').any(|key| key.trim() == wanted);
+            self.sources.iter().find(|(key, _)| names(key)).map(|(_, source)| source.clone())
+        };
         let table = name.split_once('.').map(|(table, _)| table);
-        let names =
-            |key: &str| key.split(',').map(str::trim).any(|key| key == name || Some(key) == table);
-        let source = self.sources.iter().find(|(key, _)| names(key));
-        Figure { source: source.map(|(_, source)| source.clone()), value: value.to_string(), name }
+        let source = of(&name).or_else(|| of(table?));
+        Figure { source, value: value.to_string(), name }
     }
 }
 
@@ -326,6 +294,11 @@ pub struct Figure {
     pub name: String,
     /// Its value, as the file writes it.
     pub value: String,
-    /// Where it is from, if the machine says.
-    pub source: Option<String>,
+    /// Where it is from, if the machine says; in JSON its text, `estimated: the reason`.
+    #[serde(serialize_with = "as_text")]
+    pub source: Option<Provenance>,
+}
+
+fn as_text<S: Serializer>(source: &Option<Provenance>, to: S) -> Result<S::Ok, S::Error> {
+    source.as_ref().map(Provenance::to_string).serialize(to)
 }

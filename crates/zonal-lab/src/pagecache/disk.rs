@@ -11,6 +11,8 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::machine::DiskCosts;
+use crate::provenance::{Provenance, given};
+use crate::units::{MIB_KIB, PAGE_KIB, S_NS, US_NS};
 
 /// A request of one run of pages of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,12 +58,11 @@ pub struct Disk {
     pub busy_ns: u64,
 }
 
-const PAGE_KIB: u64 = 4;
-const MIB_KIB: u64 = 1024;
-const S_NS: u64 = 1_000_000_000;
-const US_NS: u64 = 1000;
-/// A turn of the platter at 7200 rpm. A disk whose seeks are shorter has none, or a faster one.
-const TURN_US: u64 = 8_333;
+given! {
+    /// A turn of the platter at 7200 rpm. A disk whose seeks are shorter has none, or a faster one.
+    TURN_US: u64 = 8_333,
+        Provenance::sourced("7200 turns a minute");
+}
 
 impl Disk {
     /// A disk that does nothing yet.

@@ -8,9 +8,13 @@ use super::frames::Flag;
 use super::machine::{CacheMachine, Until};
 use super::model::ABSENT;
 use crate::cost::kernel::{FAULT_NS, UNMAP_NS, WRITE_PAGE_NS};
+use crate::provenance::{Provenance, given};
 
-/// Pages of a file that one block of its map covers (ext3: 1024 numbers of 4 bytes).
-const MAP_BLOCK_PAGES: u64 = 1024;
+given! {
+    /// Pages of a file that one block of its map covers (ext3: 1024 numbers of 4 bytes).
+    MAP_BLOCK_PAGES: u64 = 1024,
+        Provenance::sourced("ext3: 1024 block numbers of 4 bytes");
+}
 
 impl CacheMachine<'_, '_> {
     /// A new file, with a name and an inode, and the pages that the file system writes besides its

@@ -2,6 +2,7 @@
 //! each round of files.
 
 use super::machine::{CacheMachine, Load, Turn};
+use crate::provenance::{Provenance, cells, given};
 
 /// fs_mark at work.
 #[derive(Clone, Debug)]
@@ -26,6 +27,30 @@ pub struct FsMark {
     at: Vec<Option<(u32, u64)>>,
 }
 
+given! {
+    THREADS: u32 = 24,
+        Provenance::sourced("fs_mark -t of the announcement, recalled: the table does not name it");
+    REPORTS: u64 = 35,
+        Provenance::sourced("fs_mark -L of the announcement, recalled: the table does not name it");
+    FILES: u64 = 24 * 208,
+        Provenance::sourced(
+            "fs_mark -n 208 of the announcement, recalled: the table does not name it",
+        );
+    PAGES: u64 = 128,
+        Provenance::sourced(
+            "fs_mark -s 512 KiB of the announcement, recalled: the table does not name it",
+        );
+    EXTRA: u64 = 5,
+        Provenance::fitted(
+            "what is written besides the data",
+            cells!["zone-reclaim-fsmark/pages_out/vanilla"],
+        );
+    CREATE_US: u64 = 2_500,
+        Provenance::estimated("creating a file and its journal on a file system of 2011");
+    HUGE_EVERY_MS: u64 = 10_000,
+        Provenance::seen("scan_sleep_millisecs of khugepaged", cells!["zone-reclaim-fsmark"]);
+}
+
 impl FsMark {
     /// Taken for that of 2011: 35 rounds (`-L`) of 24 threads (`-t`) with 208 files (`-n`) of 512
     /// KiB (`-s`), none synchronised. The published table does not name these four; they are
@@ -33,13 +58,13 @@ impl FsMark {
     /// column. What the file system writes besides comes from there; `create_us` is an estimate.
     /// Huge pages are asked for as `khugepaged` does, every 10 s.
     pub const PUBLISHED: FsMark = FsMark {
-        threads: 24,
-        reports: 35,
-        files: 24 * 208,
-        pages: 128,
-        extra: 5,
-        create_us: 2_500,
-        huge_every_ms: 10_000,
+        threads: THREADS,
+        reports: REPORTS,
+        files: FILES,
+        pages: PAGES,
+        extra: EXTRA,
+        create_us: CREATE_US,
+        huge_every_ms: HUGE_EVERY_MS,
         made: 0,
         since_ns: 0,
         speeds: Vec::new(),

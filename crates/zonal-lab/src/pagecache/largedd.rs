@@ -1,7 +1,8 @@
 //! A large dd: a file is downloaded, copied again and again, and all of it is deleted.
 
 use super::machine::{CacheMachine, Load, Turn, Until};
-use crate::units::MIB_PAGES;
+use crate::provenance::{Provenance, cells, given};
+use crate::units::{MIB_PAGES, S_NS};
 
 /// The load.
 #[derive(Clone, Debug)]
@@ -31,16 +32,31 @@ enum Phase {
     Delete,
 }
 
-const S_NS: u64 = 1_000_000_000;
+given! {
+    SOURCE_MIB: u64 = 2040,
+        Provenance::fitted(
+            "the file that is copied",
+            cells!["zone-reclaim-largedd/pages_in/vanilla"],
+        );
+    COPIES: u32 = 10,
+        Provenance::fitted("its copies", cells!["zone-reclaim-largedd/pages_out/vanilla"]);
+    DOWNLOAD_MIB_S: u64 = 35,
+        Provenance::fitted(
+            "the speed of the network",
+            cells!["zone-reclaim-largedd/download_s/vanilla"],
+        );
+    HUGE_EVERY_MS: u64 = 10_000,
+        Provenance::seen("scan_sleep_millisecs of khugepaged", cells!["zone-reclaim-largedd"]);
+}
 
 impl LargeDd {
     /// That of 2011. Its first column sets the sizes: pages read again the size of the file, pages
     /// written the copies, the time of the download its speed.
     pub const PUBLISHED: LargeDd = LargeDd {
-        source_mib: 2040,
-        copies: 10,
-        download_mib_s: 35,
-        huge_every_ms: 10_000,
+        source_mib: SOURCE_MIB,
+        copies: COPIES,
+        download_mib_s: DOWNLOAD_MIB_S,
+        huge_every_ms: HUGE_EVERY_MS,
         phase: Phase::Download,
         files: Vec::new(),
         page: 0,

@@ -17,33 +17,61 @@ use super::platform::{CONGESTION_WAIT_NS, CacheAllocator, DIRTY_PERMILLE};
 use crate::LabError;
 use crate::cost::kernel::UNMAP_NS;
 use crate::machine::Machine;
+use crate::provenance::{Provenance, cells, given};
 use crate::units::hex;
 
-/// Who makes all of them waits an eighth earlier, others by their part of it (`task_dirty_limit`).
-const DIRTY_TASK_PERMILLE: u64 = DIRTY_PERMILLE / 8;
-/// A thread that would make more dirty than that sleeps for one tick, and for twice as long each
-/// time it finds nothing better, up to [`CONGESTION_WAIT_NS`] (`balance_dirty_pages` up to 3.1). No
-/// event wakes it. 250 Hz is an estimate; the announcement does not name them.
-const NAP_NS: u64 = 4_000_000;
-/// The same before the flusher begins (`vm.dirty_background_ratio`).
-const BACKGROUND_PERMILLE: u64 = 100;
-/// The flusher looks so often for pages that are dirty for so long (`dirty_writeback_centisecs`,
-/// `dirty_expire_centisecs`).
-const FLUSH_EVERY_NS: u64 = 5_000_000_000;
-const EXPIRED_NS: u64 = 30_000_000_000;
-/// Pages of one file that it writes before the next one's turn (`MAX_WRITEBACK_PAGES`).
-const WRITE_CHUNK: u64 = 1024;
-/// Percent of the memory that kernel and daemons hold permanently, struct pages included: an
-/// estimate.
-const RESIDENT_PERCENT: u64 = 4;
-/// Thousandths of the memory with pages of programs' files, used more than once since boot: an
-/// estimate, about 60 MB on a machine of 12 GiB. What programs have mapped is in the other part.
-const PROGRAMS_PERMILLE: u64 = 5;
-/// Pause of a refused request before the next try.
-const REFUSED_NS: u64 = 10_000_000;
-/// Requests for each page that is taken for them: a request to a disk is an object of about 400
-/// bytes (`struct request`, its list of pages beside it), so a page holds ten. An estimate.
-const INTERRUPTS_PER_PAGE: u64 = 10;
+given! {
+    /// Who makes all of them waits an eighth earlier, others by their part of it
+    /// (`task_dirty_limit`).
+    DIRTY_TASK_PERMILLE: u64 = DIRTY_PERMILLE / 8,
+        Provenance::sourced("task_dirty_limit: an eighth");
+    /// A thread that would make more dirty than that sleeps for one tick, and for twice as long
+    /// each time it finds nothing better, up to [`CONGESTION_WAIT_NS`] (`balance_dirty_pages` up to
+    /// 3.1). No event wakes it. 250 Hz is an estimate; the announcement does not name them.
+    NAP_NS: u64 = 4_000_000,
+        Provenance::seen(
+            "one tick of 250 Hz (balance_dirty_pages up to 3.1); the announcement does not name \
+             the rate",
+            cells!["zone-reclaim-fsmark", "zone-reclaim-largedd", "zone-reclaim-streamwriter"],
+        );
+    /// The same before the flusher begins (`vm.dirty_background_ratio`).
+    BACKGROUND_PERMILLE: u64 = 100,
+        Provenance::seen(
+            "the default of vm.dirty_background_ratio",
+            cells!["zone-reclaim-fsmark", "zone-reclaim-largedd", "zone-reclaim-streamwriter"],
+        );
+    /// The flusher looks so often for pages that are dirty for so long
+    /// (`dirty_writeback_centisecs`, `dirty_expire_centisecs`).
+    FLUSH_EVERY_NS: u64 = 5_000_000_000,
+        Provenance::sourced("the default of vm.dirty_writeback_centisecs");
+    EXPIRED_NS: u64 = 30_000_000_000,
+        Provenance::sourced("the default of vm.dirty_expire_centisecs");
+    /// Pages of one file that it writes before the next one's turn (`MAX_WRITEBACK_PAGES`).
+    WRITE_CHUNK: u64 = 1024,
+        Provenance::sourced("MAX_WRITEBACK_PAGES");
+    /// Percent of the memory that kernel and daemons hold permanently, struct pages included: an
+    /// estimate.
+    RESIDENT_PERCENT: u64 = 4,
+        Provenance::estimated("kernel and daemons, struct pages included");
+    /// Thousandths of the memory with pages of programs' files, used more than once since boot: an
+    /// estimate, about 60 MB on a machine of 12 GiB. What programs have mapped is in the other
+    /// part.
+    PROGRAMS_PERMILLE: u64 = 5,
+        Provenance::seen(
+            "about 60 MB on a machine of 12 GiB",
+            cells!["zone-reclaim-fsmark", "zone-reclaim-largedd", "zone-reclaim-streamwriter"],
+        );
+    /// Pause of a refused request before the next try.
+    REFUSED_NS: u64 = 10_000_000,
+        Provenance::estimated("the shortest sleep of programs that try again");
+    /// Requests for each page that is taken for them: a request to a disk is an object of about 400
+    /// bytes (`struct request`, its list of pages beside it), so a page holds ten. An estimate.
+    INTERRUPTS_PER_PAGE: u64 = 10,
+        Provenance::seen(
+            "a request to a disk is an object of about 400 bytes",
+            cells!["zone-reclaim-fsmark", "zone-reclaim-largedd", "zone-reclaim-streamwriter"],
+        );
+}
 /// Order of a huge page.
 const HUGE_ORDER: u32 = 9;
 

@@ -42,3 +42,17 @@ pub use largedd::LargeDd;
 pub use machine::{CacheMachine, Figures, Load, Turn, Until};
 pub use platform::{CacheAllocator, CachePlatform};
 pub use streamwriter::StreamWriter;
+
+use crate::provenance::Given;
+
+/// Numbers of the loads and of what is around them, each with its provenance.
+pub(crate) const GIVEN: &[&[Given]] = &[
+    disk::GIVEN,
+    files::GIVEN,
+    fsmark::GIVEN,
+    largedd::GIVEN,
+    machine::GIVEN,
+    platform::GIVEN,
+    slab::GIVEN,
+    streamwriter::GIVEN,
+];

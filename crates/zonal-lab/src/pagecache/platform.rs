@@ -21,19 +21,29 @@ use super::model::Model;
 use crate::cost::kernel::{EVICT_PAGE_NS, LOOK_PAGE_NS};
 use crate::machine::Machine;
 use crate::platform::VirtualPlatform;
+use crate::provenance::{Provenance, cells, given};
 
-/// Passes whose priority is more than so much below the first wait for the disk (LB H.4).
-const PATIENCE: u32 = 2;
-/// Longest wait for the disk: a tenth of a second.
-pub const CONGESTION_WAIT_NS: u64 = 100_000_000;
-/// Default wait of a request for others.
-const RELAX_NS: u64 = 1_000_000;
-/// A zone is exhausted after this many fruitless scans of all its pages (LB G.3).
-const FRUITLESS_TIMES: u64 = 6;
-
-/// Thousandths of the memory for files that may be dirty before writers wait: `vm.dirty_ratio`, 20
-/// percent.
-pub const DIRTY_PERMILLE: u64 = 200;
+given! {
+    /// Passes whose priority is more than so much below the first wait for the disk (LB H.4).
+    PATIENCE: u32 = 2,
+        Provenance::sourced("reference of Linux' behaviour, H.4");
+    /// A zone is exhausted after this many fruitless scans of all its pages (LB G.3).
+    FRUITLESS_TIMES: u64 = 6,
+        Provenance::sourced("reference of Linux' behaviour, G.3");
+    /// Longest wait for the disk: a tenth of a second.
+    pub CONGESTION_WAIT_NS: u64 = 100_000_000,
+        Provenance::sourced("congestion_wait(HZ/10)");
+    /// Default wait of a request for others.
+    RELAX_NS: u64 = 1_000_000,
+        Provenance::estimated("the granularity of sleeps");
+    /// Thousandths of the memory for files that may be dirty before writers wait: `vm.dirty_ratio`,
+    /// 20 percent.
+    pub DIRTY_PERMILLE: u64 = 200,
+        Provenance::seen(
+            "the default of vm.dirty_ratio",
+            cells!["zone-reclaim-fsmark", "zone-reclaim-largedd", "zone-reclaim-streamwriter"],
+        );
+}
 
 /// The allocator on this platform.
 pub type CacheAllocator<'a> = Allocator<'a, CachePlatform<'a>>;

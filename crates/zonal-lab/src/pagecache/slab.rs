@@ -9,20 +9,29 @@
 
 use std::collections::VecDeque;
 
+use crate::provenance::{Provenance, given};
+use crate::units::PAGE_BYTES;
 use zonal_core::policy::walk::ReclaimUnit;
 use zonal_core::reclaim::shrinker::{BATCH_DEFAULT, SEEKS_DEFAULT, ShrinkPass};
 
-/// Bytes of what is kept of a file: a name and an inode (`dentry`, 192, and `ext4_inode_cache`,
-/// about 1000 in kernels of these years).
-const FILE_BYTES: u64 = 1200;
-/// Objects of one file: a name and an inode.
-const FILE_OBJECTS: u64 = 2;
-/// Times an object is looked at before it goes: the first time it counts as used.
-const LOOKS: u64 = 2;
-const PAGE_BYTES: u64 = 4096;
-/// Cached pages whose heads fill a page: of buffer heads (`buffer_head`, 104 bytes) a page holds
-/// 39; of nodes of files' indices (`radix_tree_node`, 560 bytes, 64 pages), 7.
-const HEADS_PER_PAGE: u64 = 39 * 448 / (39 + 448);
+given! {
+    /// Objects of one file: a name and an inode.
+    FILE_OBJECTS: u64 = 2,
+        Provenance::sourced("a dentry and an inode");
+    /// Times an object is looked at before it goes: the first time it counts as used.
+    LOOKS: u64 = 2,
+        Provenance::sourced("DCACHE_REFERENCED: the first look counts as use");
+    /// Cached pages whose heads fill a page: of buffer heads (`buffer_head`, 104 bytes) a page
+    /// holds 39; of nodes of files' indices (`radix_tree_node`, 560 bytes, 64 pages), 7.
+    HEADS_PER_PAGE: u64 = 39 * 448 / (39 + 448),
+        Provenance::sourced("buffer_head 104 bytes, radix_tree_node 560, kernels of these years");
+    /// Bytes of what is kept of a file: a name and an inode (`dentry`, 192, and `ext4_inode_cache`,
+    /// about 1000 in kernels of these years).
+    FILE_BYTES: u64 = 1200,
+        Provenance::sourced(
+            "dentry 192 bytes, ext4_inode_cache about 1000, kernels of these years",
+        );
+}
 
 /// A page of objects.
 #[derive(Debug)]

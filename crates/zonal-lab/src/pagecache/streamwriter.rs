@@ -1,6 +1,7 @@
 //! Streaming mapped writers: processes that map a file each and write it from front to back.
 
 use super::machine::{CacheMachine, Load, Turn};
+use crate::provenance::{Provenance, cells, given};
 use crate::units::MIB_PAGES;
 
 /// The load.
@@ -16,11 +17,26 @@ pub struct StreamWriter {
     at: Vec<Option<(u32, u64)>>,
 }
 
+given! {
+    STREAMS: u32 = 12,
+        Provenance::fitted(
+            "streams at a time",
+            cells!["zone-reclaim-streamwriter/elapsed_s/vanilla"],
+        );
+    MIB: u64 = 118_192,
+        Provenance::fitted(
+            "what is written",
+            cells!["zone-reclaim-streamwriter/pages_out/vanilla"],
+        );
+    HUGE_EVERY_MS: u64 = 10_000,
+        Provenance::seen("scan_sleep_millisecs of khugepaged", cells!["zone-reclaim-streamwriter"]);
+}
+
 impl StreamWriter {
     /// That of 2011. Its first column says what was written, and by the time that took that it was
     /// not one stream.
     pub const PUBLISHED: StreamWriter =
-        StreamWriter { streams: 12, mib: 118_192, huge_every_ms: 10_000, at: Vec::new() };
+        StreamWriter { streams: STREAMS, mib: MIB, huge_every_ms: HUGE_EVERY_MS, at: Vec::new() };
 }
 
 impl Load for StreamWriter {

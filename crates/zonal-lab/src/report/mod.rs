@@ -13,6 +13,7 @@ pub use text::figure;
 pub use whole::{Part, whole};
 
 use crate::experiment::Table;
+use crate::provenance::Label;
 
 /// One line of comma-separated values for each cell, with a line of names before.
 ///
@@ -21,7 +22,7 @@ use crate::experiment::Table;
 pub fn csv(table: &Table) -> String {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value}"));
     let mut lines = csv::Writer::from_writer(Vec::new());
-    let mut line = |fields: [&str; 9]| lines.write_record(fields).expect("a vector takes it");
+    let mut line = |fields: [&str; 10]| lines.write_record(fields).expect("a vector takes it");
     line(CSV_COLUMNS);
     for cell in &table.cells {
         line([
@@ -34,13 +35,14 @@ pub fn csv(table: &Table) -> String {
             &number(Some(cell.simulated)),
             &number(cell.error_percent),
             &cell.calibrated.to_string(),
+            cell.label.map_or("", Label::name),
         ]);
     }
     let bytes = lines.into_inner().expect("a vector takes it");
     String::from_utf8(bytes).expect("text in, text out")
 }
 
-const CSV_COLUMNS: [&str; 9] = [
+const CSV_COLUMNS: [&str; 10] = [
     "experiment",
     "machine",
     "seed",
@@ -50,4 +52,5 @@ const CSV_COLUMNS: [&str; 9] = [
     "simulated",
     "error_percent",
     "calibrated",
+    "label",
 ];

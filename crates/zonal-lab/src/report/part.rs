@@ -7,6 +7,7 @@ use super::text::escape;
 use super::text::grouped;
 use crate::experiment::{Cell, FiguresIn, Table};
 use crate::machine::Machine;
+use crate::provenance::Label;
 
 /// What stands before the size in the name of a row that ran on a machine of another size.
 const SIZED: &str = ", ";
@@ -46,7 +47,8 @@ fn legend(table: &Table) -> String {
     };
     format!(
         "Each cell: simulated; below it published, and how far simulated is from that. \
-         <i>Set</i>: the cell set a figure of the machine or the load, so it is no prediction. \
+         <i>Fitted</i>: it set a figure; <i>seen</i>: one was chosen with it in view; \
+         <i>reference</i>: others stand against it; all others are predictions. \
          Target {} % where a cell does not say points or a factor; {far}.",
         table.target_percent
     )
@@ -85,9 +87,12 @@ fn field(table: &Table, cell: &Cell) -> String {
         _ => cell.error_percent.map_or_else(String::new, |error| format!("{error:+.1} %")),
     };
     let class = if table.is_miss(cell) { "miss" } else { "near" };
-    let set = if cell.calibrated { ", <i>set</i>" } else { "" };
+    let said = match cell.label {
+        None | Some(Label::Prediction) => String::new(),
+        Some(label) => format!(", <i>{}</i>", label.name()),
+    };
     format!(
-        "{}<small>{}, <span class=\"{class}\">{far}</span>{set}</small>",
+        "{}<small>{}, <span class=\"{class}\">{far}</span>{said}</small>",
         grouped(cell.simulated),
         grouped(published),
     )
@@ -176,7 +181,7 @@ mod tests {
             Cell::new("base, 4 CPUs", "time_s", None, 40.0),
             Cell::new("base, 16 CPUs", "time_s", None, 60.0),
         ];
-        cells[0].calibrated = true;
+        cells[0].label = Some(Label::Fitted);
         (cells[2].points, cells[3].factor) = (Some(3.0), Some(1.5));
         Table {
             schema_version: 1,
@@ -198,7 +203,7 @@ mod tests {
     fn each_cell_says_what_was_published_and_how_far_it_is() {
         let page = part(&table());
         for part in [
-            "100<small>100, <span class=\"near\">+0.0 %</span>, <i>set</i></small>",
+            "100<small>100, <span class=\"near\">+0.0 %</span>, <i>fitted</i></small>",
             "75<small>50, <span class=\"miss\">+50.0 %</span></small>",
             "7<small>5, <span class=\"near\">+2.0 points</span></small>",
             "1,234,567<small>1,000,000, <span class=\"near\">&times;1.23</span></small>",

@@ -5,6 +5,7 @@ use super::part::part;
 use super::text::escape;
 use crate::experiment::Table;
 use crate::machine::Machine;
+use crate::provenance::{Label, Provenance};
 
 /// A part of the report: its title, and what stands below it.
 #[derive(Clone, Debug)]
@@ -27,15 +28,21 @@ impl Part {
 pub fn whole(experiments: &[(Table, &str)], parts: &[Part], command: &str) -> String {
     let near = experiments.iter().enumerate().map(|(at, (table, about))| {
         let known = table.cells.iter().filter(|cell| cell.published.is_some());
-        let set = known.clone().filter(|cell| cell.calibrated).count();
+        let kept = known.clone().filter(|cell| cell.label == Some(Label::Prediction)).count();
         let (known, misses) = (known.count(), table.misses().count());
         let name = format!("{}<small>{}</small>", escape(table.experiment), escape(about));
         let seed = table.seed.to_string();
-        let counts = [known, set, misses].map(|count| count.to_string());
+        let counts = [known, kept, misses].map(|count| count.to_string());
         [link(at, &name), escape(&table.machine), seed].into_iter().chain(counts).collect()
     });
-    let names =
-        ["experiment", "machine", "seed", "published cells", "of these set", "beyond the target"];
+    let names = [
+        "experiment",
+        "machine",
+        "seed",
+        "published cells",
+        "of these predictions",
+        "beyond the target",
+    ];
     let summary = marked("summary", &names, near);
     let more = parts.iter().enumerate().map(|(at, part)| {
         format!("<li>{}</li>", link(experiments.len() + at, &escape(&part.title)))
@@ -47,8 +54,9 @@ pub fn whole(experiments: &[(Table, &str)], parts: &[Part], command: &str) -> St
     let machines: String = Machine::presets().iter().map(machine).collect();
     let intro = format!(
         "<p>Published tables beside what the same core does on simulated machines. Every figure \
-         here is simulated unless it says published. A published cell that set a figure of a \
-         machine or a load says <i>set</i>; all others are predictions.</p>\
+         here is simulated unless it says published. A published cell says <i>fitted</i> if a \
+         figure was set by it, <i>seen</i> if one was chosen with it in view, <i>reference</i> if \
+         others stand against it; the rest are predictions.</p>\
          <p>Make this page again: <code>{}</code></p>",
         escape(command)
     );
@@ -73,14 +81,18 @@ fn shown(at: usize, part: &Part) -> String {
 fn machine(machine: &Machine) -> String {
     let figures = machine.figures().into_iter();
     let rows = figures.map(|known| {
-        vec![known.name, known.value, known.source.unwrap_or_else(|| "not said".into())]
+        vec![
+            known.name,
+            known.value,
+            known.source.map_or("not said".into(), |from| from.to_string()),
+        ]
     });
     format!(
         "<details><summary><b>{}</b>: {}</summary><p>{}. The same as text: \
          <code>zonal lab machine {}</code></p>{}</details>",
         escape(&machine.name),
         escape(&machine.about),
-        escape(machine.sources.get("name").map_or("", String::as_str)),
+        escape(machine.sources.get("name").map_or("", Provenance::how)),
         escape(&machine.name),
         table("words", &["figure", "value", "source"], rows)
     )

@@ -5,6 +5,7 @@ use zonal_core::types::{Order, Pfn};
 
 use super::kind::{Kind, LINES, ORDER, Param, order};
 use crate::cost::contents::Access;
+use crate::provenance::Provenance;
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
 
@@ -18,6 +19,7 @@ pub(super) const KIND: Kind = Kind {
             default: 256,
             min: 1,
             max: 1 << 20,
+            from: Provenance::estimated("four times the lists of a kernel before 6.6"),
         },
         ORDER,
         LINES,

@@ -5,6 +5,7 @@ use zonal_core::types::{Order, Pfn};
 
 use super::kind::{Kind, LINES, ORDER, Param, order};
 use crate::cost::contents::Access;
+use crate::provenance::Provenance;
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
 
@@ -19,6 +20,7 @@ pub(super) const KIND: Kind = Kind {
             default: 1024,
             min: 1,
             max: 1 << 20,
+            from: Provenance::estimated("larger than any list"),
         },
         ORDER,
         LINES,

@@ -7,6 +7,7 @@ use zonal_core::types::{Order, Pfn};
 
 use super::kind::{Kind, LINES, ORDER, Param, order};
 use crate::cost::contents::Access;
+use crate::provenance::Provenance;
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
 
@@ -21,6 +22,7 @@ pub(super) const KIND: Kind = Kind {
             default: 64,
             min: 1,
             max: 1 << 20,
+            from: Provenance::estimated("a queue of a driver or a socket"),
         },
         ORDER,
         LINES,

@@ -15,6 +15,7 @@ use super::pairs::{self, Crew, FRAGMENT, Pairs, copy};
 use super::tasks::Tasks;
 use crate::cost::contents::Access;
 use crate::cost::kernel::{RECEIVE_NS, SEND_NS};
+use crate::provenance::{Provenance, given};
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
 
@@ -22,21 +23,31 @@ pub(super) const KIND: Kind = Kind {
     name: "iperf",
     about: "streams over TCP: blocks of order 3 allocated by the sender, freed by the receiver",
     params: &[
-        Param { name: "pairs", about: "streams", default: 16, min: 1, max: 4096 },
+        Param {
+            name: "pairs",
+            about: "streams",
+            default: 16,
+            min: 1,
+            max: 4096,
+            from: Provenance::estimated("as unix-stream has"),
+        },
         Param {
             name: "kib",
             about: "most KiB on their way in a stream: tcp_wmem's largest",
             default: 4096,
             min: 32,
             max: 1 << 20,
+            from: Provenance::sourced("the default of net.ipv4.tcp_wmem, its largest"),
         },
         Param {
             name: "work",
-            about: "nanoseconds of protocol work on 32 KiB, an estimate: half a microsecond for \
-                    each packet of 64 KiB and its acknowledgement, at each end",
+            about: "nanoseconds of protocol work on 32 KiB",
             default: 1_000,
             min: 0,
             max: 1_000_000_000,
+            from: Provenance::estimated(
+                "half a microsecond for each packet of 64 KiB and its acknowledgement, at each end",
+            ),
         },
     ],
     make: |values, cpus| Box::new(Iperf::new(cpus, values[0] as u32, values[1], values[2])),
@@ -44,8 +55,11 @@ pub(super) const KIND: Kind = Kind {
 
 /// KiB of a fragment.
 const FRAGMENT_KIB: u64 = 32;
-/// Fragments of one write: 128 KiB.
-const WRITE: u64 = 4;
+given! {
+    /// Fragments of one write: 128 KiB.
+    WRITE: u64 = 4,
+        Provenance::sourced("iperf -l: 128 KiB");
+}
 
 /// Streams at work.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use zonal_core::types::Order;
 
+use crate::provenance::Provenance;
 use crate::sim::Program;
 use crate::units::PAGE_LINES;
 
@@ -30,11 +31,19 @@ pub struct Param {
     pub min: u64,
     /// The largest it may be.
     pub max: u64,
+    /// Where its default is from.
+    pub from: Provenance,
 }
 
 /// The order of the blocks, as most workloads have it.
-pub(super) const ORDER: Param =
-    Param { name: "order", about: "order of each block", default: 0, min: 0, max: 9 };
+pub(super) const ORDER: Param = Param {
+    name: "order",
+    about: "order of each block",
+    default: 0,
+    min: 0,
+    max: 9,
+    from: Provenance::estimated("the size that is asked for most"),
+};
 
 /// Lines that are written of a new block: a whole page.
 pub(super) const LINES: Param = Param {
@@ -43,6 +52,7 @@ pub(super) const LINES: Param = Param {
     default: PAGE_LINES,
     min: 0,
     max: PAGE_LINES << 9,
+    from: Provenance::estimated("who asks for a page writes it"),
 };
 
 /// An order that has passed its parameter's bounds.

@@ -37,7 +37,7 @@ pub use error::WorkloadError;
 pub use handoff::Handoff;
 pub use iperf::Iperf;
 pub use kbuild::{Kbuild, jobs_of};
-pub use kernbench::Kernbench;
+pub use kernbench::{Kernbench, PAGES_OF_A_BUILD};
 pub use kind::{Kind, Param};
 pub use page_bench::PageBench;
 pub use redis::Redis;
@@ -45,6 +45,7 @@ pub use sctp_many::SctpMany;
 pub use trace::Trace;
 pub use unix_stream::UnixStream;
 
+use crate::provenance::Given;
 pub use crate::sim::{Program, Turn};
 
 /// A kind with its numbers.
@@ -55,6 +56,16 @@ pub struct Workload {
     file: String,
     values: Vec<u64>,
 }
+
+/// Numbers of workloads that are no parameters, each with its provenance.
+pub(crate) const GIVEN: &[&[Given]] = &[
+    iperf::GIVEN,
+    kbuild::GIVEN,
+    kbuild::JOBS_GIVEN,
+    kernbench::GIVEN,
+    redis::GIVEN,
+    tasks::GIVEN,
+];
 
 /// Every kind of workload.
 pub const KINDS: &[Kind] = &[

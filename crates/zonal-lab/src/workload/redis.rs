@@ -24,22 +24,33 @@ use super::pairs::{self, Crew, FRAGMENT, Pairs, copy};
 use super::tasks::Tasks;
 use crate::cost::contents::Access;
 use crate::cost::kernel::{FAULT_NS, RECEIVE_NS, SEND_NS, UNMAP_NS};
+use crate::provenance::{Provenance, given};
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
-use crate::units::PAGE_LINES;
+use crate::units::{PAGE_BYTES, PAGE_LINES};
 
 pub(super) const KIND: Kind = Kind {
     name: "redis",
     about: "servers that keep values, each with a client over TCP: blocks of order 3 that change \
             hands, and new pages until the server exits",
     params: &[
-        Param { name: "pairs", about: "servers", default: 16, min: 1, max: 4096 },
+        Param {
+            name: "pairs",
+            about: "servers",
+            default: 16,
+            min: 1,
+            max: 4096,
+            from: Provenance::estimated("as unix-stream has"),
+        },
         Param {
             name: "requests",
             about: "requests of each of the three phases of a server's life",
             default: 9_000,
             min: 1,
             max: 1 << 30,
+            from: Provenance::estimated(
+                "a tenth of the recorded -n 90000, for each of three phases",
+            ),
         },
         Param {
             name: "value",
@@ -47,6 +58,7 @@ pub(super) const KIND: Kind = Kind {
             default: 2048,
             min: 1,
             max: FRAGMENT_BYTES,
+            from: Provenance::measured("the recorded redis-benchmark: -d 2048"),
         },
         Param {
             name: "flight",
@@ -54,6 +66,7 @@ pub(super) const KIND: Kind = Kind {
             default: 160,
             min: 1,
             max: 1 << 20,
+            from: Provenance::measured("the recorded redis-benchmark: -c 40 -P 4"),
         },
         Param {
             name: "work",
@@ -61,6 +74,7 @@ pub(super) const KIND: Kind = Kind {
             default: 4_000,
             min: 0,
             max: 1_000_000_000,
+            from: Provenance::estimated("parsing a request and building its answer"),
         },
     ],
     make: |values, cpus| Box::new(Redis::new(cpus, values)),
@@ -68,10 +82,14 @@ pub(super) const KIND: Kind = Kind {
 
 /// Bytes of a fragment: a block of order 3.
 const FRAGMENT_BYTES: u64 = 32_768;
-const PAGE_BYTES: u64 = 4096;
-/// What a value takes under a key, in percent: allocators of programs have four sizes to a power of
-/// two (jemalloc), and a value of 2048 bytes with its head needs the next one, 2560.
-const KEPT_PERCENT: u64 = 125;
+given! {
+    /// What a value takes under a key, in percent: allocators of programs have four sizes to a
+    /// power of two (jemalloc), and a value of 2048 bytes with its head needs the next one, 2560.
+    KEPT_PERCENT: u64 = 125,
+        Provenance::sourced(
+            "jemalloc: four sizes to a power of two; 2048 bytes and a head take 2560",
+        );
+}
 const PAGE: Request = Request::new(Order::ZERO).gfp(Gfp::HIGHUSER_MOVABLE.union(Gfp::ZERO));
 
 /// Requests of a phase.

@@ -17,6 +17,7 @@ use super::kind::{Kind, Param};
 use super::pairs::{self, Crew, Pairs, copy};
 use super::tasks::Tasks;
 use crate::cost::contents::Access;
+use crate::provenance::{Provenance, cells};
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
 
@@ -24,13 +25,23 @@ pub(super) const KIND: Kind = Kind {
     name: "sctp-many",
     about: "pairs of processes over SCTP: two blocks for each message, freed where it is read",
     params: &[
-        Param { name: "pairs", about: "pairs of processes", default: 64, min: 1, max: 4096 },
+        Param {
+            name: "pairs",
+            about: "pairs of processes",
+            default: 64,
+            min: 1,
+            max: 4096,
+            from: Provenance::sourced("netperf SCTP_STREAM_MANY: one for each two CPUs of 128"),
+        },
         Param {
             name: "depth",
             about: "messages that are on their way: a buffer of 208 KiB over a message's memory",
             default: 6,
             min: 1,
             max: 1024,
+            from: Provenance::sourced(
+                "a buffer of 208 KiB (net.core.wmem_default) over a message's memory",
+            ),
         },
         Param {
             name: "work",
@@ -38,6 +49,10 @@ pub(super) const KIND: Kind = Kind {
             default: 36_000,
             min: 0,
             max: 1_000_000_000,
+            from: Provenance::fitted(
+                "protocol work of a message",
+                cells!["pcp-sctp/base/lock_contention_percent"],
+            ),
         },
     ],
     make: |values, cpus| {

@@ -16,14 +16,18 @@ use std::collections::VecDeque;
 
 use crate::cost::kernel::{IDLE_EXIT_NS, SLICE_NS, SWITCH_NS, WAKE_NS};
 use crate::machine::Machine;
+use crate::provenance::{Provenance, given};
 use crate::sim::Lab;
 
 /// A task, by its number.
 pub type TaskId = u32;
 
-/// Imbalance in tasks above which a new one leaves its parent's cache: below it, two tasks that
-/// talk to each other stay together (Linux since 5.6, between nodes).
-const TWO_THAT_TALK: usize = 2;
+given! {
+    /// Imbalance in tasks above which a new one leaves its parent's cache: below it, two tasks that
+    /// talk to each other stay together (Linux since 5.6, between nodes).
+    TWO_THAT_TALK: usize = 2,
+        Provenance::sourced("Linux since 5.6: adjust_numa_imbalance");
+}
 
 /// Tasks on CPUs.
 #[derive(Debug)]

@@ -22,6 +22,7 @@ use zonal_trace::{Event, EventKind, Recording, TraceError};
 use super::error::WorkloadError;
 use super::kind::{Kind, LINES, Param};
 use crate::cost::contents::Access;
+use crate::provenance::Provenance;
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
 
@@ -35,6 +36,7 @@ pub(super) const KIND: Kind = Kind {
             default: 0,
             min: 0,
             max: 4096,
+            from: Provenance::estimated("a choice of the run: as many as fit"),
         },
         Param {
             name: "apart",
@@ -42,6 +44,7 @@ pub(super) const KIND: Kind = Kind {
             default: 1000,
             min: 0,
             max: 1_000_000_000,
+            from: Provenance::estimated("copies that start in one moment would stay in step"),
         },
         LINES,
     ],

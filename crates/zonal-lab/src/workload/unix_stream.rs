@@ -19,20 +19,30 @@ use super::pairs::{self, Crew, Pairs, copy};
 use super::tasks::Tasks;
 use crate::cost::contents::Access;
 use crate::cost::kernel::{RECEIVE_NS, SEND_NS, SEND_PAGE_NS};
+use crate::provenance::Provenance;
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
+use crate::units::{KIB, PAGE_BYTES};
 
 pub(super) const KIND: Kind = Kind {
     name: "unix-stream",
     about: "pairs of processes over AF_UNIX: blocks allocated by the one, freed by the other",
     params: &[
-        Param { name: "pairs", about: "pairs of processes", default: 16, min: 1, max: 4096 },
+        Param {
+            name: "pairs",
+            about: "pairs of processes",
+            default: 16,
+            min: 1,
+            max: 4096,
+            from: Provenance::sourced("the announcement: 16 pairs"),
+        },
         Param {
             name: "kib",
             about: "memory that a socket's buffers may take (net.core.wmem_default)",
             default: 208,
             min: 1,
             max: 1 << 20,
+            from: Provenance::sourced("the default of net.core.wmem_default"),
         },
     ],
     make: |values, cpus| Box::new(UnixStream::new(cpus, values[0] as u32, values[1])),
@@ -43,10 +53,6 @@ const BUFFERS: [&[u32]; 2] = [&[3], &[2, 1, 0]];
 /// Bytes that the socket is charged for each of them besides its pages: the head with its tail room
 /// (a whole page; 704, an object of its own cache), and the 256 of the descriptor.
 const HEADS: [u64; 2] = [4096 + 256, 704 + 256];
-/// Bytes of a page.
-const PAGE: u64 = 4096;
-/// Bytes of a KiB.
-const KIB: u64 = 1024;
 
 /// Pairs at work.
 #[derive(Debug)]
@@ -68,7 +74,7 @@ impl Buffer {
     /// Bytes that the socket is charged for it.
     fn charged(&self) -> u64 {
         let pages: u64 = BUFFERS[self.at].iter().map(|order| 1 << order).sum();
-        pages * PAGE + HEADS[self.at]
+        pages * PAGE_BYTES + HEADS[self.at]
     }
 }
 

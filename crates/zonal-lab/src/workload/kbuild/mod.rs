@@ -26,12 +26,14 @@ use zonal_core::types::{Order, Pfn};
 use zonal_trace::{Recording, TraceError};
 
 use self::cut::CutError;
+pub(super) use self::jobs::GIVEN as JOBS_GIVEN;
 use self::jobs::{BUNDLED, Call, Jobs, Process};
 use super::error::WorkloadError;
 use super::kind::{Kind, Param};
 use super::tasks::{TaskId, Tasks};
 use crate::cost::contents::Access;
 use crate::cost::kernel::{FAULT_NS, FILE_PAGE_NS, PROCESS_NS, UNMAP_NS};
+use crate::provenance::{Provenance, cells, given};
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
 use crate::units::{MIB_PAGES, PAGE_LINES};
@@ -40,14 +42,31 @@ pub(super) const KIND: Kind = Kind {
     name: "kbuild",
     about: "jobs of a build, that of FILE or the bundled one, in groups of slots",
     params: &[
-        Param { name: "groups", about: "builds at a time", default: 8, min: 1, max: 1024 },
-        Param { name: "jobs", about: "jobs of each at a time", default: 28, min: 1, max: 4096 },
+        Param {
+            name: "groups",
+            about: "builds at a time",
+            default: 8,
+            min: 1,
+            max: 1024,
+            from: Provenance::sourced("the announcement: eight builds at a time, each in a cgroup"),
+        },
+        Param {
+            name: "jobs",
+            about: "jobs of each at a time",
+            default: 28,
+            min: 1,
+            max: 4096,
+            from: Provenance::sourced("the announcement: make -j 28 each, 224 in all"),
+        },
         Param {
             name: "scale",
             about: "pages of a compiler or linker, in percent of the recorded one's",
             default: 800,
             min: 1,
             max: 100_000,
+            from: Provenance::estimated(
+                "sources of a kernel are larger than those of the recorded zlib",
+            ),
         },
         Param {
             name: "user",
@@ -55,31 +74,46 @@ pub(super) const KIND: Kind = Kind {
             default: 11_195,
             min: 0,
             max: 1_000_000_000,
+            from: Provenance::fitted(
+                "how much a process works for each page",
+                cells!["pcp-kbuild/base/lock_contention_percent"],
+            ),
         },
-        // Linux From Scratch 11.3 (2023) on linux-6.1: "1200 - 8800 MB (typically about 1700 MB)"
-        // for the sources and what a build makes of them.
         Param {
             name: "tree",
             about: "MiB of each build's files that are in memory, sources and objects",
             default: 1700,
             min: 0,
             max: 1 << 20,
+            from: Provenance::sourced(
+                "Linux From Scratch 11.3 (2023) on linux-6.1: 1200 - 8800 MB, typically 1700 MB",
+            ),
         },
     ],
     make: |values, cpus| Box::new(Kbuild::new(Arc::clone(&BUNDLED), values, cpus)),
 };
 
-/// Recorded runs from this length on are a compiler's work on its source, and are scaled.
-const LONG_RUN: u32 = 16;
-/// Most calls of a process in one step.
-const STRIDE: u32 = 8;
-/// Pages that others left on a CPU before they are freed all the same.
-const DEFERRED_MAX: usize = 256;
+given! {
+    /// Recorded runs from this length on are a compiler's work on its source, and are scaled.
+    LONG_RUN: u32 = 16,
+        Provenance::estimated(
+            "shorter runs are a process' start, which does not grow with its source",
+        );
+    /// Most calls of a process in one step.
+    STRIDE: u32 = 8,
+        Provenance::estimated("finer steps change no result by more than seeds do");
+    /// Pages that others left on a CPU before they are freed all the same.
+    DEFERRED_MAX: usize = 256,
+        Provenance::estimated("a batch of deferred frees of a kernel");
+    /// Trees fill at most one such part of memory. Beyond it a kernel would reclaim, which is not
+    /// played.
+    TREES_PART: u64 = 2,
+        Provenance::estimated(
+            "beyond half of the memory a kernel would reclaim, which is not played",
+        );
+}
 /// Files of the trees come in blocks of this size: 4 MiB. Nothing ever frees a part of one.
 const TREE_BLOCK: Order = Order::MAX;
-/// Trees fill at most one such part of memory. Beyond it a kernel would reclaim, which is not
-/// played.
-const TREES_PART: u64 = 2;
 /// A page directory, where page tables are isolated.
 const DIRECTORY: Order = Order::new(1).unwrap();
 const TABLES: Request = Request::new(Order::ZERO).gfp(Gfp::KERNEL_ACCOUNT);

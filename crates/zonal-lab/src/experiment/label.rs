@@ -1,0 +1,23 @@
+//! What may be said of a published cell: the worst that any figure says of it.
+
+use crate::cost;
+use crate::machine::Machine;
+use crate::pagecache;
+use crate::provenance::{Given, Label};
+use crate::workload;
+
+/// Every number of the model, the loads and the workloads that is a constant.
+fn given() -> impl Iterator<Item = &'static Given> {
+    cost::GIVEN.iter().chain(pagecache::GIVEN).chain(workload::GIVEN).copied().flatten()
+}
+
+/// What may be said of a published cell of an experiment that ran on `machine`.
+pub(super) fn label(machine: &Machine, experiment: &str, row: &str, column: &str) -> Label {
+    let params = workload::KINDS.iter().flat_map(|kind| kind.params).map(|param| &param.from);
+    let all = machine.sources.values().chain(given().map(|given| &given.from)).chain(params);
+    let labels = all.map(|from| from.label(experiment, row, column));
+    labels.max().unwrap_or(Label::Prediction)
+}
+
+#[cfg(test)]
+mod tests;

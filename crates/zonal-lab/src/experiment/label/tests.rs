@@ -1,0 +1,102 @@
+use super::super::EXPERIMENTS;
+use super::*;
+use crate::provenance::{Origin, Provenance};
+
+/// Every provenance there is, with the name of its figure.
+fn all() -> Vec<(String, Provenance)> {
+    let machines = Machine::presets().into_iter().flat_map(|machine| machine.sources);
+    let given = given().map(|given| (given.name.to_owned(), given.from.clone()));
+    let params = workload::KINDS.iter().flat_map(|kind| {
+        kind.params
+            .iter()
+            .map(move |param| (format!("{}:{}", kind.name, param.name), param.from.clone()))
+    });
+    machines.chain(given).chain(params).collect()
+}
+
+/// The texts of an experiment's published tables.
+fn published(experiment: &str) -> &'static [&'static str] {
+    match experiment {
+        "vmstat-update-cost" => &[include_str!("../../../published/vmstat-update-cost.csv")],
+        "numa-stat-threshold" => &[include_str!("../../../published/numa-stat-threshold.csv")],
+        "deferred-init" => &[
+            include_str!("../../../published/deferred-init-kernbench.csv"),
+            include_str!("../../../published/deferred-init-pagesets.csv"),
+        ],
+        "pcp-kbuild" => &[
+            include_str!("../../../published/pcp-autotune-kbuild.csv"),
+            include_str!("../../../published/pcp-autotune-kbuild-memory.csv"),
+        ],
+        "pcp-unix" => &[include_str!("../../../published/pcp-autotune-lmbench-af-unix.csv")],
+        "pcp-sctp" => {
+            &[include_str!("../../../published/pcp-autotune-netperf-sctp-stream-many.csv")]
+        }
+        name if name.starts_with("zone-reclaim-") => {
+            &[include_str!("../../../published/zone-reclaim.csv")]
+        }
+        other => panic!("{other}: of which table?"),
+    }
+}
+
+#[test]
+fn cells_that_are_named_are_published() {
+    for (figure, from) in all() {
+        for name in from.cells() {
+            let mut parts = name.split('/');
+            let experiment = parts.next().unwrap_or_default();
+            assert!(EXPERIMENTS.iter().any(|known| known.name == experiment), "{figure}: {name}");
+            for part in parts {
+                let fields = published(experiment).iter().flat_map(|text| text.split(['\n', ',']));
+                assert!(
+                    fields.clone().any(|field| field == part),
+                    "{figure}: no {part} for {name}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_figure_says_more_than_a_word() {
+    for (figure, from) in all() {
+        assert!(from.how().len() >= 8, "{figure}: {from}");
+        let chosen = [Origin::Fitted, Origin::Seen].contains(&from.origin());
+        assert_eq!(chosen, from.cells().count() > 0, "{figure}");
+    }
+}
+
+#[test]
+fn a_cell_is_a_prediction_only_where_nothing_names_it() {
+    let machine = Machine::named("icelake-2023-128").unwrap();
+    let of = |experiment, row, column| label(&machine, experiment, row, column);
+    assert_eq!(of("pcp-unix", "base", "lock_contention_percent"), Label::Fitted);
+    assert_eq!(of("pcp-unix", "patch3", "score"), Label::Seen);
+    assert_eq!(of("pcp-unix", "patch3", "free_high"), Label::Prediction);
+    assert_eq!(of("pcp-unix", "patch9", "score"), Label::Prediction);
+    // A parameter of a workload, a constant of the model, and a whole table.
+    assert_eq!(of("pcp-sctp", "base", "lock_contention_percent"), Label::Fitted);
+    assert_eq!(of("deferred-init", "user_amean", "vanilla"), Label::Fitted);
+    assert_eq!(of("deferred-init", "user_amean", "resetpcpu"), Label::Seen);
+    assert_eq!(of("zone-reclaim-fsmark", "elapsed_s", "zlcfirst"), Label::Seen);
+}
+
+#[test]
+fn a_file_says_one_origin_and_its_cells() {
+    let base = include_str!("../../../machines/icelake-2023-128.toml");
+    let from = "ghz = { sourced =";
+    assert!(base.contains(from));
+    for (to, expected) in [
+        ("ghz = { guessed =", "unknown field `guessed`"),
+        ("ghz = { measured = \"x\", sourced =", "expected one of measured, sourced"),
+        ("ghz = { in_view = [\"pcp-unix\"], sourced =", "in_view names the cells"),
+        ("ghz = { fitted_to = [\"pcp-unix\"], sourced =", "fitted_to names the cells"),
+        ("ghz = { fitted =", "fitted_to names the cells"),
+        ("ghz = { seen =", "in_view names the cells"),
+    ] {
+        let error = Machine::parse(&base.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.starts_with("line "), "{to}: {error}");
+    }
+    for machine in Machine::presets() {
+        assert_eq!(Machine::parse(&machine.to_toml()).as_ref(), Ok(&machine));
+    }
+}
