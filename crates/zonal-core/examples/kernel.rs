@@ -5,16 +5,15 @@
 //! cargo run -p zonal-core --example kernel
 //! ```
 
+use std::mem::MaybeUninit;
+
 use zonal_core::alloc::{Allocator, Request};
-use zonal_core::machine::{Layout, Machine, Metadata, ZoneSpec};
-use zonal_core::pcp::state::Pcp;
+use zonal_core::early::{Early, Want};
+use zonal_core::machine::{Layout, Machine, ZoneSpec};
 use zonal_core::platform::Platform;
 use zonal_core::policy::Policy;
-use zonal_core::sync::{AtomicU8, AtomicU32, AtomicU64, LockWord, Wait};
-use zonal_core::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
-use zonal_core::vmstat::numa::NumaDeltas;
-use zonal_core::zone::state::Zone;
-use zonal_core::zonelist::Node;
+use zonal_core::sync::{LockWord, Wait};
+use zonal_core::types::{CpuId, NodeId, Order, ZoneKind};
 
 /// One CPU that is never interrupted: it never waits.
 struct OneCpu;
@@ -38,10 +37,6 @@ impl Platform for OneCpu {
     }
 }
 
-fn some<T>(count: usize, one: impl Fn() -> T) -> Vec<T> {
-    (0..count).map(|_| one()).collect()
-}
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // 64 MiB that start at 1 MiB, on one node.
     let (start_pfn, pages) = (256, 16 * 1024);
@@ -60,35 +55,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         caches: &[],
     };
 
-    // The metadata. A kernel cuts it from memory that it does not hand over.
+    // What the firmware says, and what is in use: here the image, in the second MiB.
+    let mut early = Early::<128>::new();
+    early.add(0x10_0000..0x410_0000, NodeId(0))?;
+    early.reserve(0x10_0000..0x20_0000)?;
+
+    // The metadata. A kernel cuts it from early memory, at the address that `take` returns; in a
+    // process that memory is not there, so the bytes are some of the process.
     let layout = Layout::of(&machine, &Policy::LINUX_6_18)?;
-    let mut zones = some(layout.zones, Zone::default);
-    let mut pcps = some(layout.pcps, Pcp::default);
-    let mut nodes = some(layout.nodes, Node::default);
-    let mut zonelist = some(layout.zonelist, ZoneId::default);
-    let words = some(layout.words, || AtomicU64::new(0));
-    let blocks = some(layout.blocks, || AtomicU8::new(0));
-    let slots = some(layout.slots, || AtomicU32::new(0));
-    let numa = some(layout.numa, NumaDeltas::default);
-    let metadata = Metadata {
-        zones: &mut zones,
-        pcps: &mut pcps,
-        words: &words,
-        blocks: &blocks,
-        slots: &slots,
-        nodes: &mut nodes,
-        zonelist: &mut zonelist,
-        numa: &numa,
-    };
+    early.take(&Want::bytes(layout.carve_bytes() as u64))?;
+    let mut memory = vec![MaybeUninit::uninit(); layout.carve_bytes()];
+    let metadata = layout.carve(&mut memory)?;
 
     let allocator = Allocator::new(&machine, Policy::LINUX_6_18, metadata, OneCpu)?;
-    allocator.online(ZoneId(0), Pfn(256)..Pfn(16640))?; // each range that is really there
+    let handed = early.hand_over(&allocator)?; // all pages that are free
     allocator.setup(); // watermarks, sizes of the lists, zonelists
     let frame = allocator.alloc(Request::new(Order::new(3).unwrap()))?; // 8 pages, aligned
     allocator.free(frame, Order::new(3).unwrap())?;
 
     assert!(allocator.free(frame, Order::new(3).unwrap()).is_err()); // free already
-    assert_eq!((frame.0 % 8, allocator.free_pages()), (0, pages));
+    assert_eq!((frame.0 % 8, allocator.free_pages()), (0, handed.online));
+
+    // Half of the image was for the boot only.
+    let late = early.release_to(&allocator, 0x18_0000..0x20_0000)?;
+    assert_eq!((late.online, late.outside), (128, 0));
     allocator.validate()?;
     Ok(())
 }

@@ -8,8 +8,8 @@
 //! the metadata: [`machine::Layout`] says how much, [`alloc::Allocator::new`] takes it.
 //!
 //! ```text
-//! types → gfp → sync → lanes → platform → frame → vmstat → buddy → zone → pcp → policy → zonelist
-//!       → machine → reclaim → alloc
+//! types → early → gfp → sync → lanes → platform → frame → vmstat → buddy → zone → pcp → policy
+//!       → zonelist → machine → reclaim → alloc
 //! ```
 //! A module uses only modules to its left. "LB D.4" is section D.4 of the reference of Linux'
 //! behaviour, in the folder `docs/linux` of the repository.
@@ -21,6 +21,7 @@ extern crate std;
 
 pub mod alloc;
 pub mod buddy;
+pub mod early;
 pub mod frame;
 pub mod gfp;
 #[cfg(feature = "history")]

@@ -1,5 +1,5 @@
-//! Atomics and the zone lock. With `lanes` the only module of the crate with `unsafe`
-//! in it.
+//! Atomics and the zone lock. With `lanes`, `prefetch` and `machine::carve` the only module of the
+//! crate with `unsafe` in it.
 //!
 //! Everything shared is either an atomic or inside a [`Lock`]. Waiting is the platform's business:
 //! a process sleeps in a futex, a simulator advances its clock, a kernel spins. The lock therefore

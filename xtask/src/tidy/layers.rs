@@ -10,8 +10,8 @@ use super::tree::{File, Tree};
 
 /// The core's modules, lowest first.
 const LAYERS: &[&str] = &[
-    "types", "gfp", "sync", "lanes", "prefetch", "platform", "frame", "vmstat", "buddy", "zone",
-    "pcp", "policy", "zonelist", "machine", "reclaim", "alloc",
+    "types", "early", "gfp", "sync", "lanes", "prefetch", "platform", "frame", "vmstat", "buddy",
+    "zone", "pcp", "policy", "zonelist", "machine", "reclaim", "alloc",
 ];
 
 const CORE: &str = "crates/zonal-core/src/";

@@ -10,6 +10,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/zonal-core/src/sync.rs",
     "crates/zonal-core/src/lanes.rs",
     "crates/zonal-core/src/prefetch.rs",
+    "crates/zonal-core/src/machine/carve.rs",
     "crates/zonal/src/sys/",
     "crates/zonal/src/rseq",
     "crates/zonal/src/pool",

@@ -19,6 +19,7 @@ use super::limits::Limits;
 use super::tables::Tables;
 use super::zone_ops::ZoneOps;
 use crate::buddy;
+use crate::early::EarlyError;
 use crate::platform::Platform;
 use crate::sync::Ordering::{Relaxed, Release};
 use crate::types::{NodeId, Pfn, ZoneId, ZoneKind};
@@ -37,6 +38,8 @@ pub enum OnlineError {
     InUse(buddy::FreeError),
     /// Part of the zone's memory was put off already.
     DeferredTwice(ZoneId),
+    /// The early memory refused.
+    Early(EarlyError),
 }
 
 impl fmt::Display for OnlineError {
@@ -46,6 +49,7 @@ impl fmt::Display for OnlineError {
                 write!(f, "pages {start:#x} to {end:#x} are not inside {zone:?}")
             }
             OnlineError::InUse(error) => write!(f, "memory cannot come online: {error}"),
+            OnlineError::Early(error) => write!(f, "early memory: {error}"),
             OnlineError::DeferredTwice(zone) => write!(
                 f,
                 "{zone:?} has memory that was put off already; call online for its other ranges"

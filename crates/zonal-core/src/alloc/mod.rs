@@ -18,7 +18,7 @@
 //! | `pcp_ops` | a closed pcp | refills, drains, pushes; whole magazines and blocks |
 //! | `cpu_ops` | a CPU | takes and frees blocks; drains and refreshes its pcps |
 //! | `limits` | what memory, CPUs and sysctls decide | watermarks, reserves, sizes, thresholds |
-//! | `growth` | memory that comes online | sections, by workers and on demand (LB A.8) |
+//! | `growth` | memory that comes online | sections, by workers, on demand (LB A.8); `handover` |
 //! | `node_ops` | a node | node reclaim, the background reclaimer |
 //! | `search` | a request | the walk over zones, the slow path, direct reclaim |
 //!
@@ -41,6 +41,7 @@ mod cpu_ops;
 pub mod explain;
 mod fast;
 mod growth;
+mod handover;
 mod held;
 mod limits;
 mod node_ops;
@@ -60,6 +61,7 @@ mod zone_ops;
 
 pub use areas::{FreeAreas, LISTED_BLOCKS_MAX};
 pub use growth::OnlineError;
+pub use handover::HandedOver;
 pub use held::Held;
 pub use node_ops::background::{BackgroundReclaimer, NAP_NS, Next};
 pub use node_ops::widen::WOKEN_SOON_NS;

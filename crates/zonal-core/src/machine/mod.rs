@@ -1,8 +1,10 @@
 //! The machine that an allocator is made for, and how much metadata it needs.
 //!
 //! The caller describes nodes, zones and CPUs in slices, asks [`Layout::of`] how many records of
-//! each kind that takes, makes them where it likes, and hands them over as [`Metadata`].
+//! each kind that takes, makes them where it likes or cuts them from one piece of memory
+//! ([`Layout::carve`]), and hands them over as [`Metadata`].
 
+mod carve;
 pub(crate) mod depots;
 mod spec;
 pub(crate) mod zonelists;

@@ -71,6 +71,8 @@ pub enum MachineError {
     ZoneTwice(usize),
     /// A slice of metadata has fewer records than the layout asks for: which, given, needed.
     Metadata(&'static str, usize, usize),
+    /// The memory to cut the metadata from has fewer bytes than that takes: given, needed.
+    Memory(usize, usize),
     /// The platform is compiled for one policy, and another was given.
     Policy {
         /// What the policy that is fixed began as.
@@ -113,6 +115,11 @@ impl fmt::Display for MachineError {
             MachineError::Metadata(what, given, needed) => {
                 write!(f, "{given} records of {what} were given, the layout needs {needed}")
             }
+            MachineError::Memory(given, needed) => write!(
+                f,
+                "{given} bytes were given for the metadata, but it takes {needed}: see \
+                 Layout::carve_bytes"
+            ),
             MachineError::Policy { fixed, given } => write!(
                 f,
                 "the platform is compiled for the policy {fixed} as it is in `Platform::POLICY`, \

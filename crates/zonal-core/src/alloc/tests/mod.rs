@@ -14,6 +14,7 @@ mod exhaustive;
 mod explain;
 mod fixed;
 mod gates;
+mod handover;
 #[cfg(feature = "history")]
 #[path = "../../history/alloc/tests/hot_cold.rs"]
 mod hot_cold;

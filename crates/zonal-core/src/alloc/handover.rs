@@ -1,0 +1,96 @@
+//! Early memory comes to the zones: all that is free, once, and what is given back afterwards.
+
+use core::ops::Range;
+
+use super::Allocator;
+use super::growth::{Growth, OnlineError};
+use super::tables::Tables;
+use crate::early::{Early, whole_pages};
+use crate::platform::Platform;
+use crate::types::{PAGE_SIZE, Pfn};
+
+/// What came of early memory that was handed over, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandedOver {
+    /// Online: requests can have them.
+    pub online: u64,
+    /// In no zone of the machine, so nobody uses them: the kernel described fewer zones than it has
+    /// memory.
+    pub outside: u64,
+}
+
+impl<const N: usize> Early<N> {
+    /// Brings every free page online, each in the zone of `allocator` that it lies in. From now on
+    /// nothing is added, reserved or taken here. Call [`Allocator::setup`] afterwards. What is
+    /// reserved stays away, until [`release_to`](Self::release_to) gives it back.
+    ///
+    /// # Errors
+    /// [`OnlineError::Early`] if that was done before; nothing is changed then.
+    /// [`OnlineError::InUse`] if pages were brought online already: all others are, nevertheless.
+    pub fn hand_over<P: Platform>(
+        &mut self,
+        allocator: &Allocator<'_, P>,
+    ) -> Result<HandedOver, OnlineError> {
+        self.close().map_err(OnlineError::Early)?;
+        let mut handed = HandedOver::default();
+        let mut result = Ok(());
+        for (pages, _) in self.pages() {
+            result = result.and(online(&allocator.tables, pages, &mut handed));
+        }
+        result.map(|()| handed)
+    }
+
+    /// Gives back, to the allocator that has the free pages, what was reserved when they were
+    /// handed over: `range`, in bytes, is not reserved any more, and every page comes online of
+    /// which no other byte is reserved. For code of the boot, firmware's tables, the first stacks.
+    /// Watermarks do not follow: call [`Allocator::setup`] when enough came back.
+    ///
+    /// # Errors
+    /// [`OnlineError::Early`], with nothing changed, if part of the range is not reserved, or
+    /// nothing was handed over yet: then [`release`](Self::release) gives it back.
+    /// [`OnlineError::InUse`] if pages were brought online by other calls.
+    pub fn release_to<P: Platform>(
+        &mut self,
+        allocator: &Allocator<'_, P>,
+        range: Range<u64>,
+    ) -> Result<HandedOver, OnlineError> {
+        self.release_late(range.clone()).map_err(OnlineError::Early)?;
+        let mut handed = HandedOver::default();
+        if range.is_empty() {
+            return Ok(handed);
+        }
+        // A page at an end comes if nothing else of it is reserved: then it was not free before.
+        let page = PAGE_SIZE as u64;
+        let (first, end) = (range.start / page, range.end.div_ceil(page));
+        let mut result = Ok(());
+        for (free, _) in self.free() {
+            if let Some(pages) = whole_pages(&free) {
+                let pages = Pfn(pages.start.0.max(first))..Pfn(pages.end.0.min(end));
+                result = result.and(online(&allocator.tables, pages, &mut handed));
+            }
+        }
+        result.map(|()| handed)
+    }
+}
+
+/// Brings pages online, in whichever zones they lie.
+fn online<P: Platform>(
+    on: &Tables<'_, P>,
+    pages: Range<Pfn>,
+    handed: &mut HandedOver,
+) -> Result<(), OnlineError> {
+    let mut outside = pages.end.0.saturating_sub(pages.start.0);
+    let mut result = Ok(());
+    for zone in on.zones {
+        let start = pages.start.0.max(zone.start_pfn);
+        let end = pages.end.0.min(zone.start_pfn + zone.spanned);
+        if start < end {
+            outside -= end - start;
+            let online = Growth::new(on).online(zone.id, Pfn(start)..Pfn(end));
+            handed.online += if online.is_ok() { end - start } else { 0 };
+            result = result.and(online);
+        }
+    }
+    handed.outside += outside;
+    result
+}
