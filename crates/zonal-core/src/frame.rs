@@ -77,6 +77,9 @@ const RANGE: u64 = 1 << PCP_END;
 /// Set besides in the word of a range's first block.
 const RANGE_FIRST: u64 = 1 << (PCP_END + 1);
 
+/// What the word of a block that is a whole range has besides that of a block of its own.
+pub(crate) const WHOLE_RANGE: u64 = RANGE | RANGE_FIRST;
+
 /// The link value for "no frame": all ones.
 pub const NO_FRAME: u32 = LINK_MASK as u32;
 /// Frames a zone may span at most, so that [`NO_FRAME`] is never an index.
@@ -174,6 +177,12 @@ impl PageWord {
     #[inline]
     pub const fn allocated(order: Order, mt: Migratetype, pcp: PcpId) -> PageWord {
         PageWord(TAG_ALLOCATED | PageWord::owned_bits(order, mt, pcp))
+    }
+
+    /// Whether it is of a block that continues the range in front of it (RANGE-1).
+    #[inline]
+    pub(crate) const fn continues_range(self) -> bool {
+        self.0 & (TAG_MASK | WHOLE_RANGE) == TAG_ALLOCATED | RANGE
     }
 
     /// A block of a range in somebody's hands, the range's `first` or a later one; bounds as for

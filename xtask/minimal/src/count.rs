@@ -2,6 +2,7 @@
 
 use minimal::{Pages, alloc, free, layout, start};
 use zonal_core::alloc::Request;
+use zonal_core::alloc::range::RangeRequest;
 use zonal_core::gfp::Gfp;
 use zonal_core::machine::{Machine, Metadata, ZoneSpec};
 use zonal_core::pcp::state::Pcp;
@@ -76,7 +77,21 @@ fn run(core: &Pages<'_>, what: &str, times: u32) {
                 core.free_bulk(black_box(&pages), Order::ZERO).unwrap();
             }
         }
+        // Exact ranges, as a kernel's segments: taken and given back whole.
+        "range2" => ranges(core, 2, times),
+        "range3" => ranges(core, 3, times),
+        "range8" => ranges(core, 8, times),
+        "range512" => ranges(core, 512, times),
         other => panic!("no call is named {other}"),
+    }
+}
+
+/// One range at a time, and back.
+fn ranges(core: &Pages<'_>, pages: u64, times: u32) {
+    for _ in 0..times {
+        let request = RangeRequest::new(black_box(pages)).gfp(black_box(Gfp::KERNEL));
+        let pfn = core.ranges().alloc(request).unwrap();
+        core.ranges().free(black_box(pfn)..Pfn(pfn.0 + pages)).unwrap();
     }
 }
 

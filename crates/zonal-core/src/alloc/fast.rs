@@ -16,10 +16,11 @@
 //! is none here.
 
 use super::cpu_ops::CpuOps;
+use super::plain::{kind, type_of};
 use super::request::{AllocError, FreeError, Request};
 use super::search::Search;
 use super::tables::Tables;
-use crate::gfp::Gfp;
+use crate::frame::{PageWord, WHOLE_RANGE};
 use crate::pcp::gated::{Cells, Entered};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
@@ -57,9 +58,14 @@ fn passes(zone: &Zone, bit: u32) -> bool {
 }
 
 /// A block for the request. `None`: there is something to decide. `switch`: makes the request's
-/// list the active one, if it is not.
+/// list the active one, if it is not. `mark`: what the block's word has besides.
 #[inline(always)]
-fn take<P: Platform>(on: &Tables<'_, P>, request: &Request, switch: bool) -> Option<Pfn> {
+fn take<P: Platform>(
+    on: &Tables<'_, P>,
+    request: &Request,
+    switch: bool,
+    mark: u64,
+) -> Option<Pfn> {
     let Request { order, gfp, node } = *request;
     if !is_on(&on.platform) || gfp.bits() & on.plain.others != 0 {
         return None;
@@ -72,20 +78,20 @@ fn take<P: Platform>(on: &Tables<'_, P>, request: &Request, switch: bool) -> Opt
     if !passes(on.zones.get(usize::from(pcp.zone.0))?, 1 << order.get()) {
         return None;
     }
-    let list = on.plain.list(gfp, order);
     let _masked = Masked::new(&on.platform);
     let entered = Entered::new(pcp)?;
-    if switch && !entered.switch(list) {
+    if switch && !entered.switch(on.plain.list(gfp, order)) {
         return None;
     }
-    let frame = entered.pop(list, on)?;
+    let frame = entered.pop(order, (kind(gfp), mark), on)?;
     Some(Pfn(u64::from(frame.wrapping_sub(pcp.first_frame)).wrapping_add(pcp.start_pfn)))
 }
 
 /// Takes a block back. `false`: nothing was done, there is something to decide. `switch` as in
-/// [`take`].
+/// [`take`]. `mark`: what the block's word must have besides; then it is a range, which must not go
+/// on behind the block.
 #[inline(always)]
-fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order, switch: bool) -> bool {
+fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order, switch: bool, mark: u64) -> bool {
     if !is_on(&on.platform) {
         return false;
     }
@@ -95,22 +101,29 @@ fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order, switch: bool) ->
     if at >= u64::from(pcp.frames) || !passes(zone, FAST_FREE) {
         return false;
     }
-    let list = match on.grouping() {
-        false => on.plain.list(Gfp::NONE, order),
-        true => on.plain.list_by_type(on.blocks, zone, pfn, order),
-    };
+    let Some(mt) = type_of(on.blocks, zone, pfn) else { return false };
+    let frame = pcp.first_frame.wrapping_add(at as u32);
+    if mark != 0 {
+        let behind = at + order.pages();
+        let next = on.words.get((u64::from(pcp.first_frame) + behind) as usize);
+        // Relaxed: whoever makes the range longer at this moment is not its only owner.
+        let next = next.filter(|_| behind < u64::from(pcp.frames)).map(|word| word.load(Relaxed));
+        if next.is_some_and(|word| PageWord(word).continues_range()) {
+            return false;
+        }
+    }
     let _masked = Masked::new(&on.platform);
     let Some(entered) = Entered::new(pcp) else { return false };
-    if switch && !entered.switch(list) {
+    if switch && !entered.switch(on.plain.list_by_type(order, mt)) {
         return false;
     }
-    entered.push(list, pcp.first_frame.wrapping_add(at as u32), on)
+    entered.push(order, (mt, mark), frame, on)
 }
 
 /// A block for the request, if the running CPU's pcp has one on the list that is active.
 #[inline(always)]
 pub(super) fn alloc<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
-    take(on, request, false)
+    take(on, request, false, 0)
 }
 
 /// Every other request.
@@ -119,7 +132,7 @@ pub(super) fn alloc_by_core<P: Platform>(
     on: &Tables<'_, P>,
     request: Request,
 ) -> Result<Pfn, AllocError> {
-    match take(on, &request, true) {
+    match take(on, &request, true, 0) {
         Some(pfn) => Ok(pfn),
         None => Search::new(on, &request)?.block(),
     }
@@ -129,7 +142,7 @@ pub(super) fn alloc_by_core<P: Platform>(
 /// its list. `false`: nothing was done.
 #[inline(always)]
 pub(super) fn free<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order) -> bool {
-    put(on, pfn, order, false)
+    put(on, pfn, order, false, 0)
 }
 
 /// Every other free.
@@ -139,8 +152,26 @@ pub(super) fn free_by_core<P: Platform>(
     pfn: Pfn,
     order: Order,
 ) -> Result<(), FreeError> {
-    if put(on, pfn, order, true) {
+    if put(on, pfn, order, true, 0) {
         return Ok(());
     }
     CpuOps::running(on).free(pfn, order, false)
+}
+
+/// A range that is a whole block, as [`alloc`].
+#[inline(always)]
+pub(super) fn alloc_range<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
+    take(on, request, false, WHOLE_RANGE)
+}
+
+/// A block for the request from its list, whatever list is active.
+#[inline(never)]
+pub(super) fn alloc_listed<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
+    take(on, request, true, 0).or_else(|| take(on, request, false, 0))
+}
+
+/// Takes a whole range back that is a block, as [`free`].
+#[inline(always)]
+pub(super) fn free_range<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order) -> bool {
+    put(on, pfn, order, false, WHOLE_RANGE)
 }

@@ -3,20 +3,21 @@
 
 use crate::gfp::{Gfp, ZoneKinds};
 use crate::pcp::lists::ListMap;
+use crate::pcp::state::Pcp;
 use crate::policy::Policy;
 use crate::policy::walk::{DirtySpread, ZonelistCaching};
 use crate::sync::{AtomicU8, Ordering::Relaxed};
-use crate::types::{Migratetype, NR_MIGRATETYPES, Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
+use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
 use crate::zone::state::Zone;
 use crate::zonelist::Node;
 
 /// Flags that name a zone or a migratetype.
 const WHAT: u32 = 0x1f;
-/// Orders of one row of the table.
-const ROW: usize = 16;
+/// Rows of the tables: orders, up to a power of two, so that no index needs a check.
+const ROWS: usize = NR_ORDERS.next_power_of_two();
 const NO_LIST: u8 = u8::MAX;
 /// Migratetypes, up to a power of two.
-const TYPES: u8 = NR_MIGRATETYPES.next_power_of_two() as u8;
+const TYPES: usize = NR_MIGRATETYPES.next_power_of_two();
 
 const _: () = assert!(
     Gfp::DMA
@@ -28,15 +29,29 @@ const _: () = assert!(
         == WHAT
 );
 
+/// Which kind of request this is: what its flags name.
+#[inline(always)]
+pub(super) fn kind(gfp: Gfp) -> u32 {
+    gfp.bits() & WHAT
+}
+
+/// The type that a page's pageblock has now, as a number. `None`: it has no pageblock.
+#[inline(always)]
+pub(super) fn type_of(blocks: &[AtomicU8], zone: &Zone, pfn: Pfn) -> Option<u32> {
+    let at = (pfn.0 >> PAGEBLOCK_ORDER.get()).wrapping_add(zone.block_shift) as usize;
+    // Relaxed: written under the zone lock; a reader without it wants a hint.
+    Some(u32::from(blocks.get(at)?.load(Relaxed)))
+}
+
 /// Which requests may be served by the fast path, and from which list. Never changes.
 #[derive(Debug)]
 pub(super) struct Plain {
     /// A request with one of these flags is for the search.
     pub others: u32,
-    /// By the flags of [`WHAT`] and the order.
-    lists: [u8; ROW * (WHAT as usize + 1)],
-    /// By a pageblock's type and the order.
-    by_type: [u8; ROW * TYPES as usize],
+    /// By the order and the flags of [`WHAT`].
+    lists: [[u8; WHAT as usize + 1]; ROWS],
+    /// By the order and a pageblock's type.
+    by_type: [[u8; TYPES]; ROWS],
 }
 
 impl Plain {
@@ -49,8 +64,8 @@ impl Plain {
     ) -> Plain {
         let mut plain = Plain {
             others: 0,
-            lists: [NO_LIST; ROW * (WHAT as usize + 1)],
-            by_type: [NO_LIST; ROW * TYPES as usize],
+            lists: [[NO_LIST; WHAT as usize + 1]; ROWS],
+            by_type: [[NO_LIST; TYPES]; ROWS],
         };
         // The first zone that a request from the node may use.
         let first = |node: &Node, gfp: Gfp, this_node| {
@@ -83,34 +98,46 @@ impl Plain {
             }
             for order in Order::all() {
                 if let Some(list) = map.get(order, mt) {
-                    plain.lists[what as usize * ROW + order.index()] = list as u8;
+                    plain.lists[order.index()][what as usize] = list as u8;
                 }
             }
         }
-        for mt in Migratetype::ALL {
-            for order in Order::all() {
-                if let Some(list) = map.get(order, mt) {
-                    plain.by_type[mt.index() * ROW + order.index()] = list as u8;
-                }
+        for order in Order::all() {
+            for (at, list) in plain.by_type[order.index()].iter_mut().enumerate() {
+                // Without grouping there is one list of an order, whatever a pageblock's type.
+                let mt = if grouping {
+                    Migratetype::new(at as u32)
+                } else {
+                    Gfp::NONE.migratetype(false)
+                };
+                let found = mt.and_then(|mt| map.get(order, mt));
+                *list = found.map_or(NO_LIST, |list| list as u8);
             }
         }
         plain
     }
 
+    /// Tells each list of a pcp what the fast path may serve from it: a bit for each value of
+    /// [`kind`], and one for each type of pageblock.
+    pub fn tell(&self, map: &ListMap, pcps: &mut [Pcp]) {
+        for list in 0..map.len() {
+            let order = map.of(list).0.index();
+            let bits = |row: &[u8]| {
+                let ours = row.iter().enumerate().filter(|(_, of)| usize::from(**of) == list);
+                ours.fold(0, |bits, (at, _)| bits | 1 << at)
+            };
+            let (serves, types) = (bits(&self.lists[order]), bits(&self.by_type[order]) as u8);
+            pcps.iter_mut().for_each(|pcp| pcp.serve(list, serves, types));
+        }
+    }
+
     /// The list of a block by the type that its pageblock has now; as [`list`](Self::list).
-    #[inline(always)]
-    pub fn list_by_type(&self, blocks: &[AtomicU8], zone: &Zone, pfn: Pfn, order: Order) -> usize {
-        let at = (pfn.0 >> PAGEBLOCK_ORDER.get()).wrapping_add(zone.block_shift) as usize;
-        // Relaxed: written under the zone lock; a reader without it wants a hint.
-        let mt = blocks.get(at).map_or(0, |mt| mt.load(Relaxed));
-        let at = usize::from(mt & (TYPES - 1)) * ROW + (order.index() & (ROW - 1));
-        usize::from(self.by_type[at])
+    pub fn list_by_type(&self, order: Order, mt: u32) -> usize {
+        usize::from(self.by_type[order.index() % ROWS][mt as usize % TYPES])
     }
 
     /// The list that serves a request; a number that no list has if none does.
-    #[inline(always)]
     pub fn list(&self, gfp: Gfp, order: Order) -> usize {
-        let at = (gfp.bits() & WHAT) as usize * ROW + (order.index() & (ROW - 1));
-        usize::from(self.lists[at])
+        usize::from(self.lists[order.index() % ROWS][(gfp.bits() & WHAT) as usize])
     }
 }

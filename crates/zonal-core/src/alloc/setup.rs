@@ -47,6 +47,7 @@ impl<'a, P: Platform> Tables<'a, P> {
         let kinds = ZoneKind::ALL.into_iter().filter(|kind| exists(*kind));
         let kinds = kinds.fold(ZoneKinds::NONE, ZoneKinds::with);
         let plain = Plain::new(&policy, (&map, grouping), (zones, kinds), (nodes, zonelist));
+        plain.tell(&map, pcps);
         let tables = Tables {
             platform,
             policy,

@@ -23,8 +23,9 @@
 
 use crate::frame::PageWord;
 use crate::pcp::state::{CLOSED, OPEN, Pcp, PcpList};
-use crate::pcp::word::{ACTIVE_MASK, PcpWord, SLOW};
+use crate::pcp::word::PcpWord;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
+use crate::types::Order;
 
 /// A pcp whose gate is held for one operation. Opens it when dropped.
 #[derive(Debug)]
@@ -53,27 +54,36 @@ impl<'p> Entered<'p> {
     /// Takes the gate. `None`: somebody holds it.
     #[inline(always)]
     pub(crate) fn new(pcp: &'p Pcp) -> Option<Entered<'p>> {
-        // Acquire: pairs with the Release in `drop`, here and in `Closed`.
-        pcp.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).ok()?;
-        Some(Entered { pcp })
+        // A gate has one bit: to set it is to try the exchange. Acquire: pairs with the Release in
+        // `drop`, here and in `Closed`.
+        let was = pcp.gate.fetch_or(CLOSED, Ordering::Acquire);
+        if was & CLOSED == 0 { Some(Entered { pcp }) } else { None }
     }
 
-    /// The hot word and the record of `list`, if that is the active one and nobody asked for slow
-    /// operations.
+    /// The hot word and the record of the active list, if its blocks are of this order and nobody
+    /// asked for slow operations.
     #[inline(always)]
-    fn active(&self, list: usize) -> Option<(PcpWord, &'p PcpList)> {
-        let pcp = self.pcp;
-        let record = pcp.lists.get(list)?;
-        let word = pcp.word.load(Relaxed);
-        let strays = (word ^ u64::from(record.active_bits)) & (SLOW | u64::from(ACTIVE_MASK));
-        (strays == 0).then_some((PcpWord(word), record))
+    fn active(&self, order: Order) -> Option<(PcpWord, &'p PcpList)> {
+        let word = PcpWord(self.pcp.word.load(Relaxed));
+        let record = self.pcp.lists.get(word.active())?;
+        (!word.is_slow() && record.order_bits == order.get()).then_some((word, record))
     }
 
-    /// Takes the hottest block of `list` and hands it out. `None`: the list is empty or not the
-    /// active one, or what came was a stray copy (PCP-3), which is counted.
+    /// Takes the hottest block of the active list and hands it out, if the list serves requests of
+    /// this `kind`, a bit of [`PcpList::serves`]. `None`: it does not, or it is empty, or what came
+    /// was a stray copy (PCP-3), which is counted. `mark`: bits that the block's word has besides
+    /// those of a block of its own.
     #[inline(always)]
-    pub(crate) fn pop<'a>(self, list: usize, cells: impl Cells<'a>) -> Option<u32> {
-        let (word, record) = self.active(list)?;
+    pub(crate) fn pop<'a>(
+        self,
+        order: Order,
+        (kind, mark): (u32, u64),
+        cells: impl Cells<'a>,
+    ) -> Option<u32> {
+        let (word, record) = self.active(order)?;
+        if record.serves & 1u32.wrapping_shl(kind) == 0 {
+            return None;
+        }
         let top = word.len().checked_sub(1)?;
         let frame = cells.slot(record.slot(top))?.load(Relaxed);
         let page = cells.word(frame)?;
@@ -83,25 +93,28 @@ impl<'p> Entered<'p> {
         }
         self.pcp.word.store(popped.0, Relaxed);
         if page.load(Relaxed) != record.cached {
-            self.count_stray();
+            self.pcp.events.double_frees.fetch_add(1, Relaxed);
             return None;
         }
-        page.store(record.allocated, Relaxed);
+        page.store(record.allocated | mark, Relaxed);
         Some(frame)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn count_stray(&self) {
-        self.pcp.events.double_frees.fetch_add(1, Relaxed);
-    }
-
-    /// Puts a block on the hot end of `list`, if its word says that it is handed out from such a
-    /// list of any CPU's pcp of the zone, which the caller knows to be the frame's. `false`:
-    /// nothing was done.
+    /// Puts a block on the hot end of the active list, if blocks of pageblocks of this type go
+    /// there, and its word without the bits of `mark` says that it is handed out from such a list of any
+    /// CPU's pcp of the zone, which the caller knows to be the frame's. `false`: nothing was done.
     #[inline(always)]
-    pub(crate) fn push<'a>(self, list: usize, frame: u32, cells: impl Cells<'a>) -> bool {
-        let Some((word, record)) = self.active(list) else { return false };
+    pub(crate) fn push<'a>(
+        self,
+        order: Order,
+        (mt, mark): (u32, u64),
+        frame: u32,
+        cells: impl Cells<'a>,
+    ) -> bool {
+        let Some((word, record)) = self.active(order) else { return false };
+        if u32::from(record.types) & 1u32.wrapping_shl(mt) == 0 {
+            return false;
+        }
         let pcp = self.pcp;
         // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB E.7).
         let prev = u64::from(record.prev_bits);
@@ -111,15 +124,16 @@ impl<'p> Entered<'p> {
             return false;
         }
         let Some(page) = cells.word(frame) else { return false };
-        let (held, ours) = (PageWord(page.load(Relaxed)), PageWord(record.allocated));
+        let (held, ours) = (PageWord(page.load(Relaxed) ^ mark), PageWord(record.allocated));
         if held != ours && !held.same_but_pcp(ours) {
             return false;
         }
         let Some(slot) = cells.slot(record.slot(word.len())) else { return false };
         // Two frees of one block at the same time: the exchange lets one of them through.
         // AcqRel, Acquire on failure: pairs with the exchange of a racing free.
+        let from = held.0 ^ mark;
         let claimed =
-            page.compare_exchange(held.0, record.cached, Ordering::AcqRel, Ordering::Acquire);
+            page.compare_exchange(from, record.cached, Ordering::AcqRel, Ordering::Acquire);
         if claimed.is_err() {
             return false;
         }
@@ -153,6 +167,6 @@ impl PcpList {
     /// The number of the slot of the block at `index`, counted from the cold end.
     #[inline(always)]
     fn slot(&self, index: u32) -> u32 {
-        self.base.wrapping_add(self.lo.load(Relaxed)).wrapping_add(index)
+        self.first.load(Relaxed).wrapping_add(index)
     }
 }

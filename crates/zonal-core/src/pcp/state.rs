@@ -86,6 +86,8 @@ pub struct PcpList {
     /// Base pages of a block, which a push adds to `free_count`.
     pub(crate) block_pages: u32,
     pub(crate) base: u32,
+    /// Number of the slot of the coldest block: `base + lo`.
+    pub(crate) first: AtomicU32,
     /// Word of a frame on this stack (PCP-3).
     pub(crate) cached: u64,
     /// Word of a frame popped from this stack.
@@ -94,7 +96,11 @@ pub struct PcpList {
     pub(crate) pops: AtomicU64,
     pub(crate) refilled: AtomicU64,
     pub(crate) drained: AtomicU64,
-    slots_addr: usize,
+    /// A bit for each kind of request that the core's fast path serves from here; the allocator
+    /// says what the bits are ([`Pcp::serve`]).
+    pub(crate) serves: u32,
+    /// A bit for each type of pageblock whose blocks are freed to here.
+    pub(crate) types: u8,
     pub(crate) mt: u8,
 }
 
@@ -310,8 +316,9 @@ impl Pcp {
     ) {
         let pcp = PcpId { cpu: self.owner, rank };
         let list = &mut self.lists[index];
-        list.slots_addr = slots[base..base + cap].as_ptr() as usize;
-        list.base = base as u32;
+        let address = slots[base..base + cap].as_ptr().addr();
+        (list.base, list.lo) = (base as u32, AtomicU32::new(0));
+        (list.first, list.slots_lo) = (AtomicU32::new(base as u32), AtomicU64::new(address as u64));
         list.cap = cap.min(SLOTS_MAX) as u32;
         list.order_bits = order.get();
         list.mt = mt.index() as u8;
@@ -321,11 +328,15 @@ impl Pcp {
         list.block_pages = order.pages() as u32;
         list.cached = PageWord::cached(order, mt, pcp).0;
         list.allocated = PageWord::allocated(order, mt, pcp).0;
-        list.set_lo(0);
         self.lists_used = self.lists_used.max(index as u8 + 1);
         if index == 0 {
             *self.word.get_mut() = PcpWord::new(NO_LIST, 0, 0, 0, false).0;
         }
+    }
+
+    /// Lets the core's fast path use a list for these kinds of requests and types of pageblocks.
+    pub(crate) fn serve(&mut self, list: usize, serves: u32, types: u8) {
+        (self.lists[list].serves, self.lists[list].types) = (serves, types);
     }
 
     /// Pages that a refill or a drain moves, before any tuning (LB E.3).
@@ -448,9 +459,11 @@ impl Pcp {
 impl PcpList {
     /// Moves the cold end.
     pub(super) fn set_lo(&self, lo: u32) {
+        let by = lo.wrapping_sub(self.lo.load(Relaxed)) as i32;
+        let bytes = i64::from(by) * size_of::<AtomicU32>() as i64;
         self.lo.store(lo, Relaxed);
-        let below = size_of::<AtomicU32>() * lo as usize;
-        self.slots_lo.store((self.slots_addr + below) as u64, Relaxed);
+        self.first.store(self.base.wrapping_add(lo), Relaxed);
+        self.slots_lo.store(self.slots_lo.load(Relaxed).wrapping_add_signed(bytes), Relaxed);
     }
 
     /// How long the list may get by pushes that decide nothing, where the lists may hold `high`

@@ -1,8 +1,10 @@
 //! Blocks onto a closed pcp, and from it back to its zone (LB E.7 to E.9).
 
 use super::PcpOps;
+use super::run::RUN;
 use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
+use crate::lanes::{are_row, are_u64s, store_u64s};
 use crate::pcp::drain::Walk;
 use crate::pcp::tune::{self, BulkFree};
 use crate::platform::{Platform, Step};
@@ -86,14 +88,13 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             }
             let record = &pcp.lists[list];
             let order = record.order();
-            let run = match order {
+            let (frame, run) = match order {
                 Order::ZERO => {
                     let most = most.min(pages - freed);
                     self.cold_run(slots, record.cached, most)
                 }
-                _ => 0,
+                _ => (slots[0].load(Relaxed), 0),
             };
-            let frame = slots[0].load(Relaxed);
             self.closed.drop_cold(list, 1 << run);
             walk.took(1 << run);
             freed += (order.pages() << run) as u32;
@@ -116,24 +117,45 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         freed
     }
 
-    /// How large a block the coldest pages form: `k` if the first `2^k` slots hold the pages of an
-    /// aligned block in ascending order, all as they should be.
+    /// The largest block that the coldest pages form, all of them as they should be: its first
+    /// frame, and `k` if the first `2^k` slots hold its pages in ascending or descending order.
     ///
-    /// Freed one by one, each of them but the last finds its upper buddy still held, so it only
-    /// joins the lower half that is there; the last one completes the block. Free lists, order of
+    /// Freed one by one, each of them but the last finds its buddy on the far side still held, so
+    /// it only joins the half that is there; the last one completes the block. Free lists, order of
     /// lists included, end as if the block had been freed at once, which is what the caller does.
-    fn cold_run(&self, slots: &[AtomicU32], cached: u64, pages: u32) -> u32 {
+    fn cold_run(&self, slots: &[AtomicU32], cached: u64, pages: u32) -> (u32, u32) {
         let on = self.ops.on;
         let first = slots[0].load(Relaxed);
+        let up = slots.get(1).is_none_or(|next| next.load(Relaxed) > first);
         let pfn = self.ops.zone.page(first).0;
         let most = slots.len().min(pages as usize).ilog2();
-        let order = pfn.trailing_zeros().min(most).min(PAGEBLOCK_ORDER.get());
-        let follows = |(index, slot): &(usize, &AtomicU32)| {
-            let frame = slot.load(Relaxed);
-            frame == first + *index as u32 && on.word(frame).load(Relaxed) == cached
-        };
-        let run = slots[..1 << order].iter().enumerate().take_while(follows).count();
-        run.max(1).ilog2()
+        // The coldest page is the block's first, or its last.
+        let aligned = if up { pfn.trailing_zeros() } else { pfn.trailing_ones() };
+        let slots = &slots[..1 << aligned.min(most).min(PAGEBLOCK_ORDER.get())];
+        let frame = |at: u32| if up { first.wrapping_add(at) } else { first.wrapping_sub(at) };
+        let mut run = 0;
+        for slots in slots.as_chunks::<RUN>().0 {
+            let lowest = frame(run).min(frame(run + RUN as u32 - 1));
+            let words =
+                on.words.get(lowest as usize..).and_then(|words| words.first_chunk::<RUN>());
+            let follows = are_row(slots, frame(run), up)
+                && words.is_some_and(|words| are_u64s(words, cached));
+            if !follows {
+                break;
+            }
+            run += RUN as u32;
+        }
+        if run == 0 {
+            let follows = |slot: &&AtomicU32| {
+                let next = slot.load(Relaxed);
+                let follows = next == frame(run) && on.word(next).load(Relaxed) == cached;
+                run += 1;
+                follows
+            };
+            run = slots.iter().take(RUN).take_while(follows).count() as u32;
+        }
+        let run = run.max(1).ilog2();
+        (first.min(frame((1 << run) - 1)), run)
     }
 
     /// Makes the words of `2^run` cached pages those of one cached block.
@@ -145,7 +167,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let pcp = ops.on.pcp_id(ops.zone.id, pcp.cpu());
         let head = PageWord::cached(whole, record.migratetype(), pcp);
         let words = &ops.on.words[frame as usize..(frame as usize) + (1 << run)];
-        words[1..].iter().for_each(|word| word.store(PageWord::NONE.0, Relaxed));
+        let (runs, rest) = words.as_chunks::<RUN>();
+        runs.iter().for_each(|words| store_u64s(words, PageWord::NONE.0));
+        rest.iter().for_each(|word| word.store(PageWord::NONE.0, Relaxed));
         words[0].store(head.0, Relaxed);
     }
 

@@ -5,7 +5,7 @@ use core::ops::Range;
 use super::Ranges;
 use super::free::BLOCKS_TO_LISTS;
 use super::owned::{Owned, exchange};
-use crate::alloc::cpu_ops::CpuOps;
+use crate::alloc::fast;
 use crate::alloc::request::FreeError;
 use crate::alloc::zone_ops::ZoneOps;
 use crate::buddy::largest_blocks;
@@ -41,7 +41,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
             whole.keep(&words, frames.start..end, mt, true);
             for (head, order) in largest_blocks(&words, rest) {
                 // Refused only where a former owner frees the block again at this moment.
-                let _ = CpuOps::running(self.on).free(words.pfn(head), order, false);
+                let _ = fast::free_by_core(self.on, words.pfn(head), order);
             }
         } else {
             let mut locked = whole.ops.lock();

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use super::Ranges;
 use super::owned::{Block, Owned, exchange, goes_on};
-use crate::alloc::cpu_ops::CpuOps;
+use crate::alloc::fast;
 use crate::alloc::request::FreeError;
 use crate::buddy::largest_blocks;
 use crate::frame::{PageState, PageWord};
@@ -25,7 +25,18 @@ impl<P: Platform> Ranges<'_, '_, P> {
     /// # Errors
     /// [`FreeError`], with nothing changed, at the first page that is not handed out, is another
     /// owner's, or is in a block that would be cut and is no range's.
+    #[inline]
     pub fn free(self, pages: Range<Pfn>) -> Result<(), FreeError> {
+        let count = pages.end.0.wrapping_sub(pages.start.0);
+        let order = Order::new(count.trailing_zeros()).filter(|order| order.pages() == count);
+        if order.is_some_and(|order| fast::free_range(self.on, pages.start, order)) {
+            return Ok(());
+        }
+        self.free_by_core(pages)
+    }
+
+    #[inline(never)]
+    fn free_by_core(self, pages: Range<Pfn>) -> Result<(), FreeError> {
         let owned = Owned::new(self.on, pages)?;
         if self.free_to_lists(&owned) { Ok(()) } else { owned.free() }
     }
@@ -74,7 +85,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
         }
         for block in blocks.iter().flatten() {
             // An error here is another's free of the same pages, which has just been let through.
-            let _ = CpuOps::running(self.on).free(words.pfn(block.head), block.order, false);
+            let _ = fast::free_by_core(self.on, words.pfn(block.head), block.order);
         }
         true
     }

@@ -45,6 +45,7 @@ use core::fmt;
 use core::ops::Range;
 
 use super::Allocator;
+use super::fast;
 use super::request::FreeError;
 use super::search::Search;
 use super::tables::Tables;
@@ -88,7 +89,20 @@ impl<P: Platform> Ranges<'_, '_, P> {
     /// # Errors
     /// [`RangeError`]: as for one page, and [`Refusal::Fragmented`](super::Refusal::Fragmented)
     /// where no zone has the pages in a row.
+    #[inline]
     pub fn alloc(self, request: RangeRequest) -> Result<Pfn, RangeError> {
+        let whole = request.block_order().filter(|order| order.pages() == request.pages);
+        let listed = whole
+            .filter(|_| request.align.is_power_of_two())
+            .and_then(|order| fast::alloc_range(self.on, &request.of_block(order)));
+        match listed {
+            Some(pfn) => Ok(pfn),
+            None => self.alloc_by_core(request),
+        }
+    }
+
+    #[inline(never)]
+    fn alloc_by_core(self, request: RangeRequest) -> Result<Pfn, RangeError> {
         let refuse = |why| RangeError { pages: request.pages, start: None, why };
         if request.pages == 0 {
             return Err(refuse(RangeRefusal::Empty));
@@ -97,6 +111,12 @@ impl<P: Platform> Ranges<'_, '_, P> {
             return Err(refuse(RangeRefusal::Align(request.align)));
         }
         let order = request.block_order().unwrap_or(Order::MAX);
+        if request.block_order().is_some()
+            && let Some(pfn) = fast::alloc_listed(self.on, &request.of_block(order))
+            && self.from_block(pfn, order, request.pages).is_ok()
+        {
+            return Ok(pfn);
+        }
         let search = Search::new(self.on, &request.of_block(order));
         let search = search.map_err(|error| refuse(error.into()))?;
         // The head of a block, where a zone has one to spare: nothing is reclaimed or waited for,
