@@ -101,8 +101,9 @@ impl<'p> Entered<'p> {
     }
 
     /// Puts a block on the hot end of the active list, if blocks of pageblocks of this type go
-    /// there, and its word without the bits of `mark` says that it is handed out from such a list of any
-    /// CPU's pcp of the zone, which the caller knows to be the frame's. `false`: nothing was done.
+    /// there, and its word, without the bits of `mark`, says that it is handed out from such a list
+    /// of any CPU's pcp of the zone, which the caller knows to be the frame's. `false`: nothing was
+    /// done.
     #[inline(always)]
     pub(crate) fn push<'a>(
         self,

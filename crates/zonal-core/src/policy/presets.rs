@@ -160,6 +160,21 @@ impl Policy {
         ..Policy::LINUX_6_18
     };
 
+    /// For kernels: Linux 6.18's lists, fallback between mobility groups, watermarks and reserves.
+    /// NUMA events are exact, so that the fast path need not write them; the minimum is not raised
+    /// for huge pages that nobody collapses; every CPU is refreshed in every interval. No preset of
+    /// a replay or a pool, so [`Policy::preset`] does not know it.
+    pub const KERNEL: Policy = Policy {
+        name: "kernel",
+        watermark: WatermarkPolicy {
+            min_free: MinFreeRule::Linux { thp: false },
+            ..Policy::LINUX_6_18.watermark
+        },
+        stat: StatPolicy { refresh: Refresh::PerCpuTimer, ..StatPolicy::V6_6 },
+        numa: NumaPolicy::EXACT,
+        ..Policy::LINUX_6_18
+    };
+
     /// Linux 6.6: per-CPU lists before the tuning of 2023, fallbacks that change lists.
     pub const LINUX_6_6: Policy = Policy {
         name: "linux-6.6",

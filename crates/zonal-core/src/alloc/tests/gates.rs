@@ -2,6 +2,7 @@
 //! must not serve it leaves to the core.
 
 use std::boxed::Box;
+use std::ops::Range;
 use std::string::String;
 use std::vec::Vec;
 use std::{format, vec};
@@ -10,6 +11,7 @@ use proptest::prelude::*;
 
 use super::platform::{LISTS_ALONE, Script, Shape, masks, on_cpu};
 use super::programs::{GFPS, Op, op, policy, shape};
+use crate::alloc::range::RangeRequest;
 use crate::alloc::{Allocator, FreeError, Request};
 use crate::gfp::Gfp;
 use crate::pcp::word::PcpWord;
@@ -26,6 +28,7 @@ fn order(order: u32) -> Order {
 struct Player<'p, 'a> {
     pool: &'p Allocator<'a, Script>,
     held: Vec<(Pfn, Order)>,
+    ranges: Vec<Range<Pfn>>,
     /// What each call returned.
     results: Vec<String>,
 }
@@ -41,6 +44,26 @@ impl Player<'_, '_> {
         if let Some(which) = which.checked_rem(self.held.len()) {
             let (pfn, order) = self.held.swap_remove(which);
             self.results.push(format!("{:?}", self.pool.free(pfn, order)));
+        }
+    }
+
+    /// A range of so many pages; every other one is given back at once.
+    fn range(&mut self, pages: u64) {
+        let got = self.pool.ranges().alloc(RangeRequest::new(pages));
+        self.results.push(format!("{got:?}"));
+        if let Ok(pfn) = got {
+            self.ranges.push(pfn..Pfn(pfn.0 + pages));
+        }
+        if self.ranges.len().is_multiple_of(2) {
+            self.free_range(pages as usize);
+        }
+    }
+
+    fn free_range(&mut self, which: usize) {
+        if let Some(which) = which.checked_rem(self.ranges.len()) {
+            let pages = self.ranges.swap_remove(which);
+            self.results.push(format!("{:?}", self.pool.ranges().free(pages.clone())));
+            self.results.push(format!("{:?}", self.pool.ranges().free(pages)));
         }
     }
 
@@ -73,10 +96,12 @@ impl Player<'_, '_> {
             Op::Fast { cpu, order: o, times } => {
                 on_cpu(cpu % cpus);
                 (0..times).for_each(|_| self.alloc(Request::new(order(o))));
+                self.range(order(o).pages() + u64::from(times % 4 == 3));
             }
             Op::Free { cpu, which, times } | Op::FastFree { cpu, which, times } => {
                 on_cpu(cpu % cpus);
                 (0..times).for_each(|i| self.free(which.wrapping_add(i)));
+                self.free_range(which);
             }
             Op::Misuse { cpu, which, .. } => {
                 on_cpu(cpu % cpus);
@@ -139,7 +164,8 @@ impl Player<'_, '_> {
 fn compare(shape: &Shape, policy: Policy, ops: &[Op]) {
     let play = |gates| {
         shape.scoped_on(policy, 0, Script { gates, ..Script::default() }, |pool| {
-            let mut player = Player { pool, held: Vec::new(), results: Vec::new() };
+            let mut player =
+                Player { pool, held: Vec::new(), ranges: Vec::new(), results: Vec::new() };
             let after = ops.iter().map(|op| {
                 player.apply(op);
                 player.pool.validate().unwrap();
@@ -164,7 +190,7 @@ proptest! {
     #[test]
     fn the_fast_path_changes_no_result_and_no_figure(
         shape in shape(),
-        policy in policy(),
+        policy in prop_oneof![4 => policy(), 1 => Just(Policy::KERNEL)],
         ops in prop::collection::vec(op(), 1..60),
     ) {
         compare(&shape, policy, &ops);
@@ -201,6 +227,30 @@ fn a_pcp_that_is_held_is_passed() {
     assert_eq!(pool.free(page, Order::ZERO).unwrap_err(), {
         FreeError::DoubleFree { pfn: page, order: Order::ZERO, zone: ZoneId(0) }
     });
+    pool.validate().unwrap();
+}
+
+/// The fast path serves the kernel's policy, whose pageblocks are grouped by mobility.
+#[test]
+fn a_kernels_hot_pairs_and_ranges_close_nothing() {
+    let pool = boot(Policy::KERNEL);
+    assert!(pool.tables().grouping());
+    // Lists of Linux' sizes hold no block of order 9 in a zone of 1 GiB.
+    for o in (0..=3).map(order) {
+        let again = |pool: &Allocator<'_, Script>| {
+            let block = pool.alloc(Request::new(o)).unwrap();
+            pool.free(block, o).unwrap();
+            let range = pool.ranges().alloc(RangeRequest::new(o.pages())).unwrap();
+            let inside = FreeError::InRange { pfn: range, order: o, zone: ZoneId(0) };
+            assert_eq!(pool.free(range, o), Err(inside));
+            pool.ranges().free(range..Pfn(range.0 + o.pages())).unwrap();
+        };
+        again(&pool);
+        let pcp = pool.pcp(ZoneId(0), CpuId(0));
+        let (events, holds) = (pcp.events(), pool.zones()[0].lock_holds());
+        again(&pool);
+        assert_eq!((pcp.events(), pool.zones()[0].lock_holds()), (events, holds), "{o:?}");
+    }
     pool.validate().unwrap();
 }
 
