@@ -4,12 +4,15 @@
 //! The image is `xtask/minimal` for a machine without an operating system: a platform with one CPU
 //! that makes an allocator, allocates and frees; `opt-level = "s"`, fat LTO, `panic = "abort"`. It
 //! is built with and without the feature `history`, the policy chosen at run time, and with the
-//! policy `zonal` compiled in (`Platform::POLICY`). Text is counted by the crate that a function is
+//! policy `zonal` or `kernel` compiled in (`Platform::POLICY`). Of the smallest image it lists each
+//! function that calls a panic, and stack frames above 1 KiB (`frames`). Text is counted by the crate that a function is
 //! written in; inlined code counts for its caller.
 //!
 //! Instructions are those that valgrind counts on this host at `opt-level = 3`, as the difference
 //! of two runs: the same on every machine. The platform has no per-CPU sequences, so calls are
 //! served under the gate of the pcp; with the feature `by-core` each closes its pcp and opens it.
+
+mod frames;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,19 +22,31 @@ use anyhow::{Context, Result, ensure};
 
 use crate::ci::BARE_TARGET;
 use crate::fuzz::target_directory;
+use frames::Frames;
 
 /// The builds: a name, and features of `xtask/minimal`.
-const BUILDS: [(&str, &str); 4] =
-    [("history", "history"), ("no history", ""), ("by core", "by-core"), ("one policy", "fixed")];
+const BUILDS: [(&str, &str); 5] = [
+    ("history", "history"),
+    ("no history", ""),
+    ("by core", "by-core"),
+    ("one policy", "fixed"),
+    ("kernel", "kernel"),
+];
+/// The build whose panics and stack frames are listed: the smallest.
+const SMALLEST: &str = "kernel";
 
 /// What is counted: an argument of the program, calls in one turn, and turns of the two runs.
-const CALLS: [(&str, u64, [u64; 2]); 6] = [
+const CALLS: [(&str, u64, [u64; 2]); 10] = [
     ("order0", 1, [1000, 6000]),
     ("order3", 1, [1000, 6000]),
     ("order9", 1, [1000, 6000]),
     ("bulk", 512, [10, 60]),
     ("bulk4096", 4096, [10, 60]),
     ("bulkcalls", 512, [10, 60]),
+    ("range2", 1, [1000, 6000]),
+    ("range3", 1, [1000, 6000]),
+    ("range8", 1, [1000, 6000]),
+    ("range512", 1, [1000, 6000]),
 ];
 
 /// Builds, measures and prints; true if everything could be built.
@@ -45,6 +60,12 @@ pub fn run(root: &Path) -> Result<bool> {
         let by_crate: Vec<String> =
             text.by_crate.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
         println!("{name:10} {:7}  {}", text.whole, by_crate.join(", "));
+        if name == SMALLEST {
+            match Frames::of(&image)? {
+                Some(frames) => frames.print(name),
+                None => eprintln!("note: SKIPPED: objdump shows panics and stack; none found"),
+            }
+        }
     }
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("note: SKIPPED: valgrind counts the instructions; none found");

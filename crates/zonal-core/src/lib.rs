@@ -19,6 +19,12 @@
 #[cfg(test)]
 extern crate std;
 
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!(
+    "zonal-core needs a target with 64-bit atomics (target_has_atomic = \"64\"): a page's word and \
+     a per-CPU list's hot word are changed by one 64-bit store or compare-and-exchange"
+);
+
 pub mod alloc;
 pub mod buddy;
 pub mod early;

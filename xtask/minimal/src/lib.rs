@@ -22,7 +22,7 @@ impl Wait for Home {
 
 impl Platform for Home {
     const POLICY: Option<FixedPolicy> =
-        if cfg!(feature = "fixed") { Some(Policy::fix(&Policy::ZONAL)) } else { None };
+        if cfg!(feature = "fixed") { Some(Policy::fix(&FIXED)) } else { None };
 
     fn cpu(&self) -> CpuId {
         CpuId(0)
@@ -41,9 +41,12 @@ impl Platform for Home {
 /// The allocator of this home.
 pub type Pages<'a> = Allocator<'a, Home>;
 
+/// The policy that the feature `fixed` compiles in.
+const FIXED: Policy = if cfg!(feature = "kernel") { Policy::KERNEL } else { Policy::ZONAL };
+
 /// The policy: with the feature `fixed` the one that is compiled in, whatever is given.
 fn in_force(policy: &Policy) -> &Policy {
-    if cfg!(feature = "fixed") { &Policy::ZONAL } else { policy }
+    if cfg!(feature = "fixed") { &FIXED } else { policy }
 }
 
 /// How much metadata the machine needs.

@@ -10,6 +10,10 @@ use crate::types::{NodeId, ZoneId, ZoneKind};
 use crate::zonelist::Node;
 use crate::zonelist::order::{NODES_MAX, NodeTable, fallback_order};
 
+/// Up to so many nodes lists are built in 200 bytes of stack, which a kernel has at boot; more take
+/// 12 KiB.
+const FEW_NODES: usize = 16;
+
 /// Entries of all lists. Sorted by nodes, the list of a node's own zones is the front of its other
 /// list; sorted by zones it needs its own place.
 pub(super) fn entries(machine: &Machine<'_>, policy: &ZonelistPolicy) -> usize {
@@ -29,9 +33,23 @@ pub(crate) fn build(
     nodes: &mut [Node],
     entries: &mut [ZoneId],
 ) {
+    match machine.nodes() {
+        0..=FEW_NODES => build_within::<FEW_NODES>(machine, policy, nodes, entries),
+        _ => build_within::<NODES_MAX>(machine, policy, nodes, entries),
+    }
+}
+
+/// The same, for at most `N` nodes: 12 bytes of stack for each.
+#[inline(never)]
+fn build_within<const N: usize>(
+    machine: &Machine<'_>,
+    policy: &ZonelistPolicy,
+    nodes: &mut [Node],
+    entries: &mut [ZoneId],
+) {
     let count = machine.nodes();
-    let mut has_memory = [false; NODES_MAX];
-    let mut has_cpu = [false; NODES_MAX];
+    let mut has_memory = [false; N];
+    let mut has_cpu = [false; N];
     for zone in machine.zones {
         has_memory[zone.node.0 as usize] |= zone.kind != ZoneKind::Device;
     }
@@ -41,9 +59,9 @@ pub(crate) fn build(
     let table = NodeTable::new(machine.distances, &has_memory[..count], &has_cpu[..count])
         .expect("the machine was checked: its slices fit together")
         .load_rule(policy.load);
-    let mut load = [0; NODES_MAX];
-    let mut order = [NodeId(0); NODES_MAX];
-    let mut zones_of = [(0, 0); NODES_MAX];
+    let mut load = [0; N];
+    let mut order = [NodeId(0); N];
+    let mut zones_of = [(0, 0); N];
     for (position, zone) in machine.zones.iter().enumerate() {
         let (first, end) = &mut zones_of[zone.node.0 as usize];
         *first = if *end == 0 { position as u16 } else { *first };

@@ -16,28 +16,30 @@ const FILL_MAX: usize = 16;
 /// Most blocks that it takes out of the buddy.
 const TAKEN_MAX: usize = 64;
 
-/// Blocks out of the buddy without an owner yet: first frames and orders.
+/// Blocks out of the buddy without an owner yet.
 struct Taken {
-    blocks: [(u32, Order); TAKEN_MAX],
+    firsts: [u32; TAKEN_MAX],
+    orders: [Order; TAKEN_MAX],
     count: usize,
 }
 
 impl Taken {
-    fn blocks(&self) -> &[(u32, Order)] {
-        &self.blocks[..self.count]
+    /// First frames and orders.
+    fn blocks(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
+        self.firsts.iter().copied().zip(self.orders).take(self.count)
     }
 
     /// Base pages.
     fn pages(&self) -> u32 {
-        self.blocks().iter().map(|(_, order)| order.pages() as u32).sum()
+        self.blocks().map(|(_, order)| order.pages() as u32).sum()
     }
 
     /// First frames of the blocks of `bits` as their order that these are cut into.
     fn frames(&self, bits: u32) -> impl Iterator<Item = u32> + '_ {
-        let cut = move |&(first, order): &(u32, Order)| {
+        let cut = move |(first, order): (u32, Order)| {
             (first..first + order.pages() as u32).step_by(1 << bits)
         };
-        self.blocks().iter().flat_map(cut)
+        self.blocks().flat_map(cut)
     }
 }
 
@@ -158,6 +160,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// a few blocks; their pieces are written without it. `wanted` blocks, and what makes no whole
     /// magazine, go to the list, the rest is left for the group. Returns the list's blocks; 0 where
     /// no depot is filled so, under pressure, and if there is nothing of the type.
+    #[inline(never)]
     pub fn refill_whole(&mut self, (list, wanted): (usize, u32), want: Want) -> u32 {
         let ops = self.ops;
         let pcp = self.closed.pcp;
@@ -189,7 +192,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             room += 1;
         }
         let asked = whole.max(wanted).min(wanted + (room + 1) * blocks - 1);
-        let taken = self.take_whole((want, most), asked << bits);
+        let mut taken =
+            Taken { firsts: [0; TAKEN_MAX], orders: [Order::ZERO; TAKEN_MAX], count: 0 };
+        self.take_whole((want, most), asked << bits, &mut taken);
         let got = taken.pages() >> bits;
         let full = room.min(got.saturating_sub(wanted) / blocks);
         let mut frames = taken.frames(bits);
@@ -221,21 +226,19 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     }
 
     /// Takes whole blocks of the buddy in one hold of the zone lock.
-    fn take_whole(&self, (want, most): (Want, Order), pages: u32) -> Taken {
+    fn take_whole(&self, (want, most): (Want, Order), pages: u32, taken: &mut Taken) {
         let ops = self.ops;
         let diff = ops.on.free_diff(self.closed.pcp);
-        let mut taken = Taken { blocks: [(0, Order::ZERO); TAKEN_MAX], count: 0 };
         let base = ops.zone.frame_base as u32;
         let request = (want.of_buddy(), most);
         let mut locked = ops.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
         buddy.take_blocks(frames, request, &ops.on.fallback(), (pages, TAKEN_MAX), |idx, order| {
-            taken.blocks[taken.count] = (base + idx, order);
+            (taken.firsts[taken.count], taken.orders[taken.count]) = (base + idx, order);
             taken.count += 1;
         });
         for (_, order) in taken.blocks() {
             locked.account(diff, -(order.pages() as i64), 1);
         }
-        taken
     }
 }
