@@ -39,9 +39,10 @@ impl<'a, P: Platform> Cells<'a> for &Tables<'a, P> {
     }
 }
 
+/// Whether no sequence runs on the pcp (GATE-2).
 #[inline(always)]
-fn is_on<P: Platform>(platform: &P) -> bool {
-    platform.uses_gates() && !platform.has_sequences()
+fn is_on<P: Platform>(platform: &P, pcp: &Pcp) -> bool {
+    platform.uses_gates() && (!platform.has_sequences() || pcp.is_sealed())
 }
 
 /// A CPU's pcp of the zone that it prefers: that of rank 0 (`PcpOrder::position`).
@@ -67,7 +68,7 @@ fn take<P: Platform>(
     mark: u64,
 ) -> Option<Pfn> {
     let Request { order, gfp, node } = *request;
-    if !is_on(&on.platform) || gfp.bits() & on.plain.others != 0 {
+    if gfp.bits() & on.plain.others != 0 {
         return None;
     }
     let cpu = on.platform.cpu();
@@ -75,15 +76,20 @@ fn take<P: Platform>(
         return None;
     }
     let pcp = own(on, cpu)?;
-    if !passes(on.zones.get(usize::from(pcp.zone.0))?, 1 << order.get()) {
+    let zone = on.zones.get(usize::from(pcp.zone.0))?;
+    if !is_on(&on.platform, pcp) || !passes(zone, 1 << order.get()) {
         return None;
     }
-    let _masked = Masked::new(&on.platform);
+    let masked = Masked::new(&on.platform);
     let entered = Entered::new(pcp)?;
-    if switch && !entered.switch(on.plain.list(gfp, order)) {
+    if entered.is_lately_open(&on.platform)
+        || switch && !entered.switch(on.plain.list(gfp, order), zone)
+    {
         return None;
     }
-    let frame = entered.pop(order, (kind(gfp), mark), on)?;
+    let frame = entered.pop(order, (kind(gfp), mark), zone, on)?;
+    drop(masked);
+    CpuOps::new(on, cpu).count_own(zone);
     Some(Pfn(u64::from(frame.wrapping_sub(pcp.first_frame)).wrapping_add(pcp.start_pfn)))
 }
 
@@ -92,13 +98,11 @@ fn take<P: Platform>(
 /// on behind the block.
 #[inline(always)]
 fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order, switch: bool, mark: u64) -> bool {
-    if !is_on(&on.platform) {
-        return false;
-    }
     let Some(pcp) = own(on, on.platform.cpu()) else { return false };
     let at = pfn.0.wrapping_sub(pcp.start_pfn);
     let Some(zone) = on.zones.get(usize::from(pcp.zone.0)) else { return false };
-    if at >= u64::from(pcp.frames) || !passes(zone, FAST_FREE) {
+    let in_zone = at < u64::from(pcp.frames);
+    if !in_zone || !is_on(&on.platform, pcp) || !passes(zone, FAST_FREE) {
         return false;
     }
     let Some(mt) = type_of(on.blocks, zone, pfn) else { return false };
@@ -114,10 +118,12 @@ fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order, switch: bool, ma
     }
     let _masked = Masked::new(&on.platform);
     let Some(entered) = Entered::new(pcp) else { return false };
-    if switch && !entered.switch(on.plain.list_by_type(order, mt)) {
+    if entered.is_lately_open(&on.platform)
+        || switch && !entered.switch(on.plain.list_by_type(order, mt), zone)
+    {
         return false;
     }
-    entered.push(order, (mt, mark), frame, on)
+    entered.push(order, (mt, mark), (frame, zone), on)
 }
 
 /// A block for the request, if the running CPU's pcp has one on the list that is active.

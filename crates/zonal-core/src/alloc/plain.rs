@@ -8,6 +8,7 @@ use crate::policy::Policy;
 use crate::policy::walk::{DirtySpread, ZonelistCaching};
 use crate::sync::{AtomicU8, Ordering::Relaxed};
 use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
+use crate::vmstat::variant::NumaPolicy;
 use crate::zone::state::Zone;
 use crate::zonelist::Node;
 
@@ -82,9 +83,9 @@ impl Plain {
         if !starts_at_preferred(Gfp::KERNEL, true) {
             plain.others |= Gfp::THISNODE.bits();
         }
-        // Each allocation is recorded, zones found full are passed, cold pages have lists of their
-        // own: always for the search.
-        if policy.numa.records()
+        // Each allocation is folded where it is recorded, zones found full are passed, cold pages
+        // have lists of their own: always for the search.
+        if (policy.numa.records() && policy.numa != NumaPolicy::V5_14)
             || policy.zonelist.cache != ZonelistCaching::None
             || policy.pcp.free_lists.sets() > 1
         {

@@ -43,6 +43,10 @@ impl<'a, P: Platform> Tables<'a, P> {
         let pcps = &mut pcps[..sets * zones.len() * machine.cpus.len()];
         let nodes = &nodes[..machine.nodes()];
         fill_pcps(machine, &policy, &map, zones, pcps, (slots, nodes));
+        // Each allocation is recorded, so sequences serve none; the core's fast path does.
+        if policy.numa.records() && policy.numa_stat && platform.uses_gates() {
+            pcps.iter_mut().for_each(Pcp::seal_unused);
+        }
         let exists = |kind| machine.zones.iter().any(|zone| zone.kind == kind);
         let kinds = ZoneKind::ALL.into_iter().filter(|kind| exists(*kind));
         let kinds = kinds.fold(ZoneKinds::NONE, ZoneKinds::with);

@@ -128,12 +128,6 @@ impl Pcp {
         self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).is_ok()
     }
 
-    /// Whether it is sealed (PCP-7). For the holder of the gate.
-    #[inline]
-    fn is_sealed(&self) -> bool {
-        self.flags.load(Relaxed) & SEALED != 0
-    }
-
     /// Takes the gate and nothing else, waiting while somebody else has it: for a look at a pcp
     /// that cannot be fenced. Sequences go on.
     pub fn look<'a, P: Platform>(
@@ -510,6 +504,16 @@ impl<'a> Closed<'a> {
                     .wrapping_sub(list.refilled.load(Relaxed))
             })
             .fold(0, u64::wrapping_add)
+    }
+
+    /// Seals it, or takes the seal off (PCP-7): no sequence runs here now.
+    pub(crate) fn seal(&self, sealed: bool) {
+        // Relaxed: read behind the gate.
+        if sealed {
+            self.pcp.flags.fetch_or(SEALED, Relaxed);
+        } else {
+            self.pcp.flags.fetch_and(!SEALED, Relaxed);
+        }
     }
 
     /// How long pushes may make the active list without a decision (PCP-4). The base of other

@@ -19,13 +19,16 @@
 //! - **GATE-1** an [`Entered`] exists for at most one holder of a gate, and never while a
 //!   [`Closed`](super::closed::Closed) of the same pcp does: both are made by the exchange from
 //!   open to closed, and each opens the gate when it is dropped.
-//! - **GATE-2** no sequence runs on a pcp that is entered: its platform has none.
+//! - **GATE-2** no sequence runs on a pcp that is entered: its platform has none, or it is sealed
+//!   (PCP-7).
 
 use crate::frame::PageWord;
 use crate::pcp::state::{CLOSED, OPEN, Pcp, PcpList};
 use crate::pcp::word::PcpWord;
+use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 use crate::types::Order;
+use crate::zone::state::{RETIRED, Zone};
 
 /// A pcp whose gate is held for one operation. Opens it when dropped.
 #[derive(Debug)]
@@ -60,13 +63,28 @@ impl<'p> Entered<'p> {
         if was & CLOSED == 0 { Some(Entered { pcp }) } else { None }
     }
 
+    /// Whether the seal that let the caller in was taken off meanwhile: sequences run here.
+    #[inline(always)]
+    pub(crate) fn is_lately_open<P: Platform>(&self, platform: &P) -> bool {
+        platform.has_sequences() && !self.pcp.is_sealed()
+    }
+
     /// The hot word and the record of the active list, if its blocks are of this order and nobody
     /// asked for slow operations.
     #[inline(always)]
-    fn active(&self, order: Order) -> Option<(PcpWord, &'p PcpList)> {
+    fn active(&self, order: Order, zone: &Zone) -> Option<(PcpWord, &'p PcpList)> {
         let word = PcpWord(self.pcp.word.load(Relaxed));
         let record = self.pcp.lists.get(word.active())?;
-        (!word.is_slow() && record.order_bits == order.get()).then_some((word, record))
+        let serves = record.order_bits == order.get() && self.may_go_on(word, zone);
+        serves.then_some((word, record))
+    }
+
+    /// Whether the word lets fast operations through. A sealed pcp's is slow for good, and says
+    /// nothing but that no sequence runs (PCP-7); what else may be asked for stands in the zone.
+    #[inline(always)]
+    fn may_go_on(&self, word: PcpWord, zone: &Zone) -> bool {
+        // Relaxed: who retires a zone closes each pcp behind that, so it is seen behind the gate.
+        !word.is_slow() || (self.pcp.is_sealed() && !zone.has(RETIRED))
     }
 
     /// Takes the hottest block of the active list and hands it out, if the list serves requests of
@@ -78,9 +96,10 @@ impl<'p> Entered<'p> {
         self,
         order: Order,
         (kind, mark): (u32, u64),
+        zone: &Zone,
         cells: impl Cells<'a>,
     ) -> Option<u32> {
-        let (word, record) = self.active(order)?;
+        let (word, record) = self.active(order, zone)?;
         if record.serves & 1u32.wrapping_shl(kind) == 0 {
             return None;
         }
@@ -109,10 +128,10 @@ impl<'p> Entered<'p> {
         self,
         order: Order,
         (mt, mark): (u32, u64),
-        frame: u32,
+        (frame, zone): (u32, &Zone),
         cells: impl Cells<'a>,
     ) -> bool {
-        let Some((word, record)) = self.active(order) else { return false };
+        let Some((word, record)) = self.active(order, zone) else { return false };
         if u32::from(record.types) & 1u32.wrapping_shl(mt) == 0 {
             return false;
         }
@@ -145,13 +164,12 @@ impl<'p> Entered<'p> {
     }
 
     /// Makes `list` the active one. `false`: it is, or no list ever was, or the word is slow.
-    pub(crate) fn switch(&self, list: usize) -> bool {
+    pub(crate) fn switch(&self, list: usize, zone: &Zone) -> bool {
         let pcp = self.pcp;
         let word = PcpWord(pcp.word.load(Relaxed));
         let lists = pcp.lists.get(word.active()).zip(pcp.lists.get(list));
-        let Some((old, new)) = lists.filter(|_| !word.is_slow() && word.active() != list) else {
-            return false;
-        };
+        let may = self.may_go_on(word, zone) && word.active() != list;
+        let Some((old, new)) = lists.filter(|_| may) else { return false };
         old.pops.store(old.pops_with(Some(word)), Relaxed);
         old.len.store(word.len(), Relaxed);
         let len = new.len.load(Relaxed);
@@ -159,7 +177,8 @@ impl<'p> Entered<'p> {
         let others = all.saturating_sub(len << new.order_bits);
         new.others.store(others, Relaxed);
         new.hi.store(new.limit(pcp.limit.load(Relaxed), others), Relaxed);
-        pcp.word.store(word.switched(list, len, new.pops.load(Relaxed)).0, Relaxed);
+        let switched = word.switched(list, len, new.pops.load(Relaxed));
+        pcp.word.store(switched.with_slow(word.is_slow()).0, Relaxed);
         true
     }
 }

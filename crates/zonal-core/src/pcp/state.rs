@@ -41,8 +41,9 @@
 //! - **PCP-6** of the active list's record `len` and the low bits of `pops` mean nothing, of the
 //!   others' records `hi` and `others` mean nothing: a fast operation may write those before it
 //!   commits.
-//! - **PCP-7** a sealed pcp's word has `slow` set, for good, and no sequence that began before can
-//!   commit. It is sealed by the holder of the gate, behind a fence.
+//! - **PCP-7** a sealed pcp's word has `slow` set, and no sequence that began before can commit. It
+//!   is sealed by the holder of the gate, behind a fence, or before anything runs; where each
+//!   allocation is recorded, its holder may unseal it.
 
 use crate::frame::{PageWord, PcpId};
 use crate::pcp::depot::Depot;
@@ -362,6 +363,18 @@ impl Pcp {
             free_high_batch: self.free_high_batch.load(Relaxed) != 0,
             ..*fixed
         }
+    }
+
+    /// Seals it before anything runs (PCP-7).
+    pub(crate) fn seal_unused(&mut self) {
+        *self.flags.get_mut() |= SEALED;
+        *self.word.get_mut() |= SLOW;
+    }
+
+    /// Whether it is sealed (PCP-7). Whoever does not hold the gate gets an answer of this moment.
+    #[inline]
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.flags.load(Relaxed) & SEALED != 0
     }
 
     /// Asks fast operations to go through the core once. Advice: a sequence in flight may undo it.

@@ -7,8 +7,8 @@
 //! - **ZONE-3** bit `o` of `fast` is set only if an allocation of order `o` without any special
 //!   right would pass the high watermark (LB D.4 step 5) and no flag asks for more work on the
 //!   way.
-//! - **ZONE-4** while `RECORDED` or `RETIRED` is set no pcp of the zone opens for fast
-//!   operations; whoever sets one closes and opens each pcp once (`pcp/closed.rs`,
+//! - **ZONE-4** while `RECORDED` or `RETIRED` is set no pcp of the zone opens for sequences;
+//!   whoever sets one closes and opens each pcp once (`pcp/closed.rs`,
 //!   `alloc/limits/counters.rs`).
 //! - **ZONE-5** `strays` only falls, but in a forked child before anything runs there; it is 0
 //!   where the process was never forked.

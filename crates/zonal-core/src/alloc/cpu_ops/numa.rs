@@ -21,6 +21,24 @@ impl<P: Platform> CpuOps<'_, '_, P> {
         self.on.pcp(want.preferred, self.cpu).events.foreign.fetch_add(count, Relaxed);
     }
 
+    /// As [`count_event`](Self::count_event), of a block from the zone that the CPU prefers.
+    #[inline(always)]
+    pub fn count_own(self, zone: &Zone) {
+        if self.on.policy().numa.records() {
+            self.record_own(zone);
+        }
+    }
+
+    #[inline(never)]
+    fn record_own(self, zone: &Zone) {
+        if self.on.tunables.counts_numa() {
+            // A node without memory prefers another's.
+            let local = zone.node == self.on.node_of(self.cpu);
+            let (of_zone, _) = events_of(true, local);
+            of_zone.into_iter().for_each(|item| self.record_item(zone, item, 1));
+        }
+    }
+
     fn record_event(self, zone: &Zone, want: Want, count: u64) {
         if count == 0 || !self.on.tunables.counts_numa() {
             return;

@@ -84,23 +84,30 @@ impl<P: Platform> Limits<'_, '_, P> {
             zone.numa().set(NumaCounts::default());
         }
         on.numa.iter().for_each(NumaDeltas::clear);
-        self.reopen_all();
+        self.reopen_all(|pcp| {
+            // A pcp without a fence stays sealed.
+            if on.platform.uses_gates() && (counts || !on.platform.ends_sequences()) {
+                pcp.closed.seal(counts);
+            }
+        });
     }
 
     /// Ends the fast path of every pcp for good. `false`: the platform could not fence a CPU, so
     /// a fast operation may still be under way there.
     pub fn retire(self) -> bool {
         self.on.zones.iter().for_each(Zone::retire);
-        self.reopen_all()
+        self.reopen_all(|_| {})
     }
 
     /// Closes and opens each pcp once: it opens with or without leave for fast operations, as
     /// its zone now says (ZONE-4). `false`: the platform could not fence a CPU.
-    fn reopen_all(self) -> bool {
+    fn reopen_all(self, meanwhile: impl Fn(&PcpOps<'_, '_, P>)) -> bool {
         let mut all = true;
         for pcp in self.on.pcps {
             pcp.make_slow();
-            all &= PcpOps::close(self.zone_ops(self.on.zone(pcp.zone)), pcp).is_some();
+            let closed = PcpOps::close(self.zone_ops(self.on.zone(pcp.zone)), pcp);
+            closed.iter().for_each(&meanwhile);
+            all &= closed.is_some();
         }
         all
     }

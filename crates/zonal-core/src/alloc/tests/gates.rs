@@ -11,9 +11,11 @@ use proptest::prelude::*;
 
 use super::platform::{LISTS_ALONE, Script, Shape, masks, on_cpu};
 use super::programs::{GFPS, Op, op, policy, shape};
+use super::word_path;
 use crate::alloc::range::RangeRequest;
-use crate::alloc::{Allocator, FreeError, Request};
+use crate::alloc::{Allocator, FreeError, NumaEvents, Request, Sysctl};
 use crate::gfp::Gfp;
+use crate::pcp::gated::Entered;
 use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
@@ -230,10 +232,15 @@ fn a_pcp_that_is_held_is_passed() {
     pool.validate().unwrap();
 }
 
-/// The fast path serves the kernel's policy, whose pageblocks are grouped by mobility.
+/// The fast path serves policies with mobility grouping, and those that record each allocation.
 #[test]
-fn a_kernels_hot_pairs_and_ranges_close_nothing() {
-    let pool = boot(Policy::KERNEL);
+fn hot_pairs_and_ranges_of_kernels_close_nothing() {
+    for policy in [Policy::KERNEL, Policy::LINUX_6_18, Policy::LINUX_6_6] {
+        hot_pairs_close_nothing(&boot(policy));
+    }
+}
+
+fn hot_pairs_close_nothing(pool: &Allocator<'_, Script>) {
     assert!(pool.tables().grouping());
     // Lists of Linux' sizes hold no block of order 9 in a zone of 1 GiB.
     for o in (0..=3).map(order) {
@@ -245,13 +252,45 @@ fn a_kernels_hot_pairs_and_ranges_close_nothing() {
             assert_eq!(pool.free(range, o), Err(inside));
             pool.ranges().free(range..Pfn(range.0 + o.pages())).unwrap();
         };
-        again(&pool);
+        again(pool);
         let pcp = pool.pcp(ZoneId(0), CpuId(0));
         let (events, holds) = (pcp.events(), pool.zones()[0].lock_holds());
-        again(&pool);
+        let numa = pool.numa_events(NodeId(0));
+        again(pool);
         assert_eq!((pcp.events(), pool.zones()[0].lock_holds()), (events, holds), "{o:?}");
+        let more = NumaEvents { hit: 2, local: 2, ..NumaEvents::default() };
+        assert_eq!(pool.numa_events(NodeId(0)), numa.plus(more), "{o:?}");
     }
     pool.validate().unwrap();
+}
+
+/// Where each allocation is recorded no sequence runs, so gates serve a platform that has both;
+/// `numa_stat` changes over while the pool runs.
+#[test]
+fn gates_serve_in_place_of_sequences_while_each_allocation_is_recorded() {
+    let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 1 << 18, 2)));
+    let pool = shape.boot_on(Policy::LINUX_6_18, Script { both: true, ..Script::default() });
+    let sequence = |pool: &Allocator<'_, Script>| {
+        let got = word_path::alloc(pool, CpuId(0), Order::ZERO);
+        got.map(|page| pool.free(page, Order::ZERO).unwrap()).is_some()
+    };
+    for _ in 0..3 {
+        hot_pairs_close_nothing(&pool);
+        assert!(!sequence(&pool), "it would not be recorded");
+        pool.set(Sysctl::NumaStat, 0).unwrap();
+        let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+        pool.free(page, Order::ZERO).unwrap();
+        assert!(sequence(&pool));
+        assert!(!pool.pcp(ZoneId(0), CpuId(0)).is_sealed());
+        pool.set(Sysctl::NumaStat, 1).unwrap();
+    }
+    assert!(pool.retire());
+    let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    pool.free(page, Order::ZERO).unwrap();
+    let pcp = pool.pcp(ZoneId(0), CpuId(0));
+    let entered = Entered::new(pcp).unwrap();
+    let zone = &pool.zones()[0];
+    assert!(entered.pop(Order::ZERO, (0, 0), zone, &pool.tables).is_none());
 }
 
 /// The path is taken at all: the gate of a hot pair closes nothing and takes no zone lock, and it

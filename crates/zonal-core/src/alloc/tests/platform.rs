@@ -58,6 +58,8 @@ pub struct Script {
     pub woken: AtomicU64,
     /// `None`: there are sequences, which the tests play. Else whether the core uses gates.
     pub gates: Option<bool>,
+    /// Sequences, and gates where none runs.
+    pub both: bool,
     /// Work items queued, and pcps emptied by another CPU.
     pub drains: [AtomicU64; 2],
     /// A fence failed.
@@ -114,7 +116,7 @@ impl Platform for Script {
         self.gates.is_none()
     }
     fn uses_gates(&self) -> bool {
-        self.gates == Some(true)
+        self.gates == Some(true) || self.both
     }
     fn ends_sequences(&self) -> bool {
         self.refused.load(Relaxed) != 0
