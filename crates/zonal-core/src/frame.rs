@@ -90,16 +90,20 @@ const _: () = assert!(Order::MAX.get() as u64 <= ORDER_MASK);
 const _: () = assert!(core::mem::size_of::<PageWord>() == 8);
 
 /// The state word of one page frame. Equal words are equal states (FRAME-1).
+///
+/// Words are made by the constructor of their state. [`from_bits`](Self::from_bits) is for what a
+/// cell in memory says, which may be damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(transparent)]
-pub struct PageWord(pub u64);
+pub struct PageWord(pub(crate) u64);
 
 /// The name of a pcp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PcpId {
-    /// Whose.
+    /// The owning CPU.
     pub cpu: CpuId,
-    /// Which of its zones: 0 is the one it prefers, the others follow by number, round. Below 4096.
+    /// Which of that CPU's zones, below 4096: 0 is the one it prefers; the others follow by number,
+    /// wrapping around.
     pub rank: u16,
 }
 
@@ -201,6 +205,19 @@ impl PageWord {
             | (mt as u64) << MT_SHIFT
             | (pcp.rank as u64 & RANK_MASK) << RANK_SHIFT
             | (pcp.cpu.0 as u64 & CPU_MASK) << CPU_SHIFT
+    }
+
+    /// What a cell of the words says. Bits that no constructor makes decode as
+    /// [`PageState::Corrupt`].
+    #[inline]
+    pub const fn from_bits(bits: u64) -> PageWord {
+        PageWord(bits)
+    }
+
+    /// The word as a cell holds it.
+    #[inline]
+    pub const fn bits(self) -> u64 {
+        self.0
     }
 
     /// Whether two words of held blocks differ in nothing but the pcp.

@@ -1,12 +1,41 @@
-//! The small words every layer speaks: page frame numbers, orders, node, zone and CPU ids,
-//! migratetypes. An index, a count and a size never mix, so each has its own type.
+//! The types every layer uses: page frame numbers, orders, ids of nodes, zones and CPUs, numbers of
+//! pages, migratetypes.
+//!
+//! | type | its field | why |
+//! |--|--|--|
+//! | [`Order`] | private | 0 to 10: shifts and the heads of free lists rely on it |
+//! | [`PageCount`] | private | pages, which neither add up nor compare with blocks |
+//! | [`PageWord`], [`PcpWord`] | private | built by constructors; `from_bits` takes a cell's bits |
+//! | [`Gfp`], [`AllocFlags`], [`ZoneKinds`] | private | only flags that exist |
+//! | [`Pfn`], [`NodeId`], [`CpuId`], [`ZoneId`] | public | ids: any number may be asked for |
+//!
+//! An id promises nothing that a private field could keep: whether there is such a page or CPU
+//! depends on the machine, so whoever takes an id looks it up and refuses what is not there.
+//! `cargo xtask tidy` finds other newtypes of this crate with a public field (`open-newtype`).
+//!
+//! # What has no type of its own
+//! - An index of a frame in its zone, or in the table of all words, is a `u32`. Links in page words
+//!   and slots hold it, it is looked up with bounds, and [`Pfn`] is what callers see.
+//! - Blocks on a list are a `u32`, and their sum in pages is a [`PageCount`]: the list's record, or
+//!   an [`Order`], converts one into the other.
+//! - The tuning ([`tune`](crate::pcp::tune)) computes with pages throughout, as do watermarks and
+//!   statistics, whose `u64` holds pages of a whole machine. Figures for people are plain numbers
+//!   with their unit in the name or the doc.
+//!
+//! [`PageWord`]: crate::frame::PageWord
+//! [`PcpWord`]: crate::pcp::word::PcpWord
+//! [`Gfp`]: crate::gfp::Gfp
+//! [`AllocFlags`]: crate::gfp::AllocFlags
+//! [`ZoneKinds`]: crate::gfp::ZoneKinds
 //!
 //! This module uses nothing else of the crate.
 
 mod choice;
+mod count;
 
 pub use choice::Choice;
 pub(crate) use choice::choice;
+pub use count::PageCount;
 
 use core::fmt;
 

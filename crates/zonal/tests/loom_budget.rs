@@ -9,6 +9,11 @@ pub mod sync {
     pub use loom::sync::atomic::{AtomicU32, Ordering};
 }
 
+/// Stands for the core's `types`.
+pub mod types {
+    pub use zonal_core::types::PageCount;
+}
+
 #[path = "../../zonal-core/src/zone/budget.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
 mod budget;
@@ -20,14 +25,15 @@ use budget::Budget;
 use support::interleavings;
 use sync::AtomicU32;
 use sync::Ordering::Relaxed;
+use types::PageCount;
 
 const LIMIT: u32 = 5;
 /// What the depots have of it.
 const DEPOTS: u32 = 1;
 
 /// A booking that looks first and books then.
-fn take_in_two_steps(budget: &Budget, pages: u32) -> u32 {
-    let got = pages.min(LIMIT.saturating_sub(budget.reserved()));
+fn take_in_two_steps(budget: &Budget, pages: PageCount) -> PageCount {
+    let got = pages.min(budget.limit().saturating_sub(budget.reserved()));
     budget.force(got);
     got
 }
@@ -35,31 +41,31 @@ fn take_in_two_steps(budget: &Budget, pages: u32) -> u32 {
 /// Stores ask for more than there is, hold it, and give it back in parts: together they never hold
 /// more than the limit (BUDGET-1), and in the end all is there. Returns how many interleavings
 /// there were.
-fn explore(take: fn(&Budget, u32) -> u32) -> u64 {
+fn explore(take: fn(&Budget, PageCount) -> PageCount) -> u64 {
     let interleavings = interleavings::explore(Some(3), move || {
         let budget = Arc::new(Budget::default());
-        budget.set_up(LIMIT, DEPOTS);
+        budget.set_up(PageCount::new(LIMIT), PageCount::new(DEPOTS));
         let held = Arc::new(AtomicU32::new(0));
         let store = |wants: [u32; 2]| {
             let (budget, held) = (Arc::clone(&budget), Arc::clone(&held));
             move || {
                 for want in wants {
-                    let got = take(&budget, want);
+                    let got = take(&budget, PageCount::new(want)).get();
                     assert!(got <= want);
                     let before = held.fetch_add(got, Relaxed);
                     assert!(before + got + DEPOTS <= LIMIT, "more is granted than there is");
                     held.fetch_sub(got, Relaxed);
-                    budget.give(got / 2);
-                    budget.give(got - got / 2);
+                    budget.give(PageCount::new(got / 2));
+                    budget.give(PageCount::new(got - got / 2));
                 }
             }
         };
         let other = loom::thread::spawn(store([3, 2]));
         store([4, 1])();
         other.join().unwrap();
-        assert_eq!(budget.reserved(), DEPOTS);
-        assert_eq!(take(&budget, u32::MAX), LIMIT - DEPOTS);
-        assert!(budget.is_short(1));
+        assert_eq!(budget.reserved().get(), DEPOTS);
+        assert_eq!(take(&budget, PageCount::MAX).get(), LIMIT - DEPOTS);
+        assert!(budget.is_short(PageCount::new(1)));
     });
     eprintln!("{interleavings} interleavings");
     interleavings

@@ -7,6 +7,7 @@
 //! | `text` | `whitespace`, `newline`, `todo`, `macro`, `module-doc` |
 //! | `size` | `file-length`, `function-length`, `line-length` |
 //! | `methods` | `methods-per-type` |
+//! | `newtypes` | `open-newtype` |
 //! | `layers` | `layers` |
 //! | `invariants` | `invariant` |
 //! | `circles` | `circle` |
@@ -32,6 +33,7 @@ mod layers;
 mod links;
 mod manifest;
 mod methods;
+mod newtypes;
 mod numbers;
 mod paths;
 mod quotes;
@@ -54,6 +56,7 @@ const CHECKS: &[fn(&Tree, &mut Vec<Finding>)] = &[
     text::check,
     size::check,
     methods::check,
+    newtypes::check,
     layers::check,
     circles::check,
     invariants::check,
@@ -121,7 +124,7 @@ mod tests {
             ("a.rs", "unsafe { dbg!(a.load(Ordering::Acquire)) } // TODO \n"),
             ("b.rs", &long),
             ("crates/a/src/lib.rs", &many),
-            ("crates/zonal-core/src/a.rs", "//! - **AB-1** x\n"),
+            ("crates/zonal-core/src/a.rs", "//! - **AB-1** x\npub struct A(pub u8);\n"),
             ("crates/b/src/a.rs", "use crate::b::B;\n"),
             ("crates/b/src/b.rs", "use crate::a::A;\n"),
             ("c.rs", &format!("//! {} as it were\n", "c".repeat(100))),
@@ -147,6 +150,7 @@ mod tests {
             "module-doc",
             "newline",
             "no-std",
+            "open-newtype",
             "ordering",
             "quote",
             "registry-host",

@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::reclaim::ReclaimControl;
 use crate::sync::AtomicU32;
-use crate::types::{CpuId, Migratetype, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
+use crate::types::{CpuId, Migratetype, PAGEBLOCK_ORDER, PageCount, ZoneId, ZoneKind};
 use crate::zone::state::Zone;
 
 impl<'a, P: Platform> Tables<'a, P> {
@@ -152,7 +152,7 @@ fn fill_pcps(
             0 => 0,
             fraction => (spec.present / u64::from(fraction)).max(1) as u32,
         };
-        zones[zone].budget.set_up(limit, depots.pages());
+        zones[zone].budget.set_up(PageCount::new(limit), depots.pages());
         for (cpu, node) in machine.cpus.iter().enumerate() {
             let preferred = nodes[node.0 as usize].preferred().0 as usize;
             let rank = (zone + zones.len() - preferred) % zones.len();

@@ -12,7 +12,7 @@ use crate::pcp::closed::Closed;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{Masked, Ordering::Relaxed};
-use crate::types::{CpuId, Order, Pfn, ZoneId};
+use crate::types::{CpuId, Order, PageCount, Pfn, ZoneId};
 
 /// A broken invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Fault {
     /// it was granted.
     Granted(ZoneId, CpuId, u64, u32),
     /// BUDGET-1: pages that pcps and depots may hold, the budget's sum, and its limit.
-    Budget(ZoneId, u64, u32, u32),
+    Budget(ZoneId, u64, PageCount, PageCount),
     /// A page word that no state has.
     CorruptWord(ZoneId, Pfn),
 }

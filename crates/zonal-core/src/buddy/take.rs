@@ -5,7 +5,7 @@ use super::list::End;
 use super::request::{Cut, Mode, TakeRequest};
 use super::{Buddy, MAX, free};
 use crate::frame::Frames;
-use crate::types::{Migratetype, Order};
+use crate::types::{Migratetype, Order, PageCount};
 
 /// Pieces taken from one block: `pieces` blocks of the requested order, ascending from `first`.
 struct Run {
@@ -91,21 +91,22 @@ impl Buddy {
         frames: &Frames<'_>,
         (request, most): (TakeRequest, Order),
         policy: &FallbackPolicy,
-        (pages, blocks): (u32, usize),
+        (pages, blocks): (PageCount, usize),
         mut out: impl FnMut(u32, Order),
     ) {
         let TakeRequest { order: least, mt, .. } = policy.effective(request);
         let mut left = pages;
         for _ in 0..blocks {
-            if left < least.pages() as u32 {
+            if left.blocks(least) == 0 {
                 return;
             }
             let Some((first, from)) = self.pop_smallest(frames, least.get(), mt) else { return };
-            let order = from.min(left.ilog2()).min(most.get());
+            let order = from.min(left.get().ilog2()).min(most.get());
             self.carve(frames, Cut { first, from, order, pieces: 1 }, mt);
             self.account_sub(mt, 1 << order);
-            out(first, super::list::order_of(order));
-            left -= 1 << order;
+            let order = super::list::order_of(order);
+            out(first, order);
+            left -= PageCount::of_blocks(1, order);
         }
     }
 

@@ -4,6 +4,7 @@ use super::spec::{Machine, ZoneSpec};
 use crate::pcp::depot::{DepotGroup, DepotSize, ZONE_PART};
 use crate::pcp::size;
 use crate::policy::Policy;
+use crate::types::PageCount;
 
 /// The depots of one zone. Each lies in the pcp of the first CPU of its group.
 #[derive(Clone, Copy, Debug)]
@@ -69,11 +70,11 @@ impl<'m> ZoneDepots<'m> {
         let batch = size::batch(self.zone.present, self.policy.pcp.batch_cap_pages);
         let part = ZONE_PART.max(2 * u64::from(self.policy.pcp.budget_fraction));
         let pages = self.zone.present / part;
-        DepotSize::new(self.policy.pcp.depot, cpus, self.groups, pages, batch)
+        DepotSize::new(self.policy.pcp.depot, cpus, self.groups, pages, PageCount::new(batch))
     }
 
     /// Base pages that all of them may hold.
-    pub(crate) fn pages(&self) -> u32 {
+    pub(crate) fn pages(&self) -> PageCount {
         self.sizes().map(DepotSize::pages).sum()
     }
 

@@ -9,6 +9,7 @@ use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{NO_LIST, NR_LISTS, PcpWord};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
+use crate::types::PageCount;
 use crate::zone::state::{FAST_FREE, NO_FAST, Zone};
 
 /// What a zone's `fast` must have for fast operations on order-0 pages: both ways free.
@@ -21,7 +22,7 @@ pub struct Closed<'a> {
     zone: &'a Zone,
     slots: &'a [AtomicU32],
     word: PcpWord,
-    count: u32,
+    count: PageCount,
 }
 
 /// What stands in the way of a closing.
@@ -179,10 +180,11 @@ impl Pcp {
 impl<'a> Closed<'a> {
     /// The caller has just taken the gate and kept sequences out; `word` is the pcp's.
     fn new(pcp: &'a Pcp, zone: &'a Zone, slots: &'a [AtomicU32], word: PcpWord) -> Closed<'a> {
-        let mut closed = Closed { pcp, zone, slots, word, count: 0 };
+        let mut closed = Closed { pcp, zone, slots, word, count: PageCount::ZERO };
         // A list is active from the first block on.
         if let Some(active) = pcp.lists.get(word.active()) {
-            closed.count = active.others.load(Relaxed) + closed.active_pages();
+            let others = PageCount::new(active.others.load(Relaxed));
+            closed.count = others + closed.active_pages();
         }
         closed
     }
@@ -208,7 +210,7 @@ impl<'a> Closed<'a> {
 
     /// Base pages on all lists (LB E.1 `count`).
     #[inline]
-    pub fn count(&self) -> u32 {
+    pub fn count(&self) -> PageCount {
         self.count
     }
     /// Blocks on one list.
@@ -218,45 +220,51 @@ impl<'a> Closed<'a> {
     }
     /// Whether no list holds a page.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.count.is_zero()
     }
     /// `high` within its bounds.
-    pub fn high(&self) -> u32 {
+    pub fn high(&self) -> PageCount {
         let (min, max) = (self.pcp.high_min.load(Relaxed), self.pcp.high_max.load(Relaxed));
-        clamp_hi_first(self.pcp.high.load(Relaxed), min, max)
+        PageCount::new(clamp_hi_first(self.pcp.high.load(Relaxed), min, max))
     }
 
     /// Asks for as much of the zone's budget as `pages` pages on the lists need. Returns the pages
     /// that the lists may hold; without a budget there is no limit (BUDGET-2).
     #[inline]
-    pub fn cover(&mut self, pages: u32) -> u32 {
+    pub fn cover(&mut self, pages: PageCount) -> PageCount {
         let budget = &self.zone.budget;
         if !budget.is_on() {
-            return u32::MAX;
+            return PageCount::MAX;
         }
-        let granted = self.pcp.granted.load(Relaxed);
+        let granted = self.granted();
         if granted >= pages {
             return granted;
         }
         let granted = granted + budget.take(pages - granted);
-        self.pcp.granted.store(granted, Relaxed);
+        self.pcp.granted.store(granted.get(), Relaxed);
         granted
     }
 
+    /// What the pcp may hold of the zone's budget, if that is on.
+    #[inline]
+    fn granted(&self) -> PageCount {
+        PageCount::new(self.pcp.granted.load(Relaxed))
+    }
+
     /// Returns the pcp's grant beyond `pages` pages and beyond its contents.
-    pub fn release(&mut self, pages: u32) {
+    pub fn release(&mut self, pages: PageCount) {
         let keep = pages.max(self.count);
-        let granted = self.pcp.granted.load(Relaxed);
+        let granted = self.granted();
         if granted > keep {
-            self.pcp.granted.store(keep, Relaxed);
+            self.pcp.granted.store(keep.get(), Relaxed);
             self.zone.budget.give(granted - keep);
         }
     }
 
-    fn active_pages(&self) -> u32 {
+    fn active_pages(&self) -> PageCount {
         match self.word.active() {
-            NO_LIST => 0,
-            active => self.len(active) << self.pcp.lists[active].order_bits,
+            NO_LIST => PageCount::ZERO,
+            active => self.pcp.lists[active].pages_of(self.len(active)),
         }
     }
     /// The slot of the block at `index`, counted from the cold end.
@@ -309,7 +317,7 @@ impl<'a> Closed<'a> {
         if !tune {
             self.set_free_count(kept, self.word.prev_high_order());
         }
-        self.count -= 1 << self.pcp.lists[list].order_bits;
+        self.count -= self.pcp.lists[list].pages_of(1);
         Some(frame)
     }
 
@@ -322,7 +330,7 @@ impl<'a> Closed<'a> {
         let taken = len.min(n.min(u32::MAX as usize) as u32);
         record.len.store(len - taken, Relaxed);
         record.pops.store(record.pops.load(Relaxed) + u64::from(taken), Relaxed);
-        self.count -= taken << record.order_bits;
+        self.count -= record.pages_of(taken);
         self.activate(list);
         let end = (record.base + lo + len) as usize;
         &self.slots[end - taken as usize..end]
@@ -357,7 +365,7 @@ impl<'a> Closed<'a> {
         // A run of none changes nothing, not even the mark of a free of order 1 to 3.
         let prev = pushed == 0 && self.word.prev_high_order();
         self.set_free_count(grown, prev);
-        self.count += (pushed as u32) << record.order_bits;
+        self.count += record.pages_of(pushed as u32);
         pushed
     }
 
@@ -368,11 +376,11 @@ impl<'a> Closed<'a> {
         self.set_len(list, self.len(list) - n);
         record.set_lo(record.lo.load(Relaxed) + n);
         record.drained.store(record.drained.load(Relaxed) + u64::from(n), Relaxed);
-        let pages = n << record.order_bits;
+        let pages = record.pages_of(n);
         self.count -= pages;
         if self.pcp.tracks_swing {
             let swing = self.pcp.swing.load(Relaxed);
-            self.pcp.swing.store(swing.saturating_sub(pages), Relaxed);
+            self.pcp.swing.store(swing.saturating_sub(pages.get()), Relaxed);
         }
     }
 
@@ -385,7 +393,7 @@ impl<'a> Closed<'a> {
         }
         self.slot(list, self.word.len()).store(frame, Relaxed);
         self.word = self.word.pushed(0, 0, self.word.prev_high_order());
-        self.count += 1 << self.pcp.lists[list].order_bits;
+        self.count += self.pcp.lists[list].pages_of(1);
         true
     }
 
@@ -422,11 +430,11 @@ impl<'a> Closed<'a> {
         record.set_lo(sink.next);
         self.set_len(list, got);
         record.refilled.store(record.refilled.load(Relaxed) + u64::from(got), Relaxed);
-        let pages = got << record.order_bits;
+        let pages = record.pages_of(got);
         self.count += pages;
         if self.pcp.tracks_swing {
             let most = self.zone.swing_most.load(Relaxed);
-            let swing = tune::fetched(self.pcp.swing.load(Relaxed), pages, most);
+            let swing = tune::fetched(self.pcp.swing.load(Relaxed), pages.get(), most);
             self.pcp.swing.store(swing, Relaxed);
         }
     }
@@ -450,7 +458,7 @@ impl<'a> Closed<'a> {
         let pushes = self.pushes().wrapping_sub(self.pcp.factor_pushes.load(Relaxed));
         let factor = self.pcp.alloc_factor.load(Relaxed);
         PcpState {
-            count: self.count,
+            count: self.count.get(),
             high: self.pcp.high.load(Relaxed),
             alloc_factor: (factor >> pushes.min(31)) as u8,
             free_count: self.word.free_count(),
@@ -464,7 +472,7 @@ impl<'a> Closed<'a> {
     #[inline]
     pub fn state_without_factor(&self) -> PcpState {
         PcpState {
-            count: self.count,
+            count: self.count.get(),
             high: self.pcp.high.load(Relaxed),
             alloc_factor: 0,
             free_count: self.word.free_count(),
@@ -477,7 +485,7 @@ impl<'a> Closed<'a> {
     /// `alloc_factor` follows by itself: pushes halve it, and they are counted.
     #[inline]
     pub fn set_state_without_factor(&mut self, state: &PcpState) {
-        debug_assert_eq!(state.count, self.count);
+        debug_assert_eq!(state.count, self.count.get());
         self.pcp.high.store(state.high, Relaxed);
         self.pcp.swing.store(state.swing, Relaxed);
         self.set_free_count(state.free_count, state.prev_free_high_order);
@@ -485,7 +493,7 @@ impl<'a> Closed<'a> {
 
     /// Stores a tuning state; its `count` must be the pcp's.
     pub fn set_state(&mut self, state: &PcpState) {
-        debug_assert_eq!(state.count, self.count);
+        debug_assert_eq!(state.count, self.count.get());
         self.pcp.high.store(state.high, Relaxed);
         self.pcp.swing.store(state.swing, Relaxed);
         self.pcp.alloc_factor.store(u32::from(state.alloc_factor), Relaxed);
@@ -519,12 +527,12 @@ impl<'a> Closed<'a> {
     /// How long pushes may make the active list without a decision (PCP-4). The base of other
     /// lists' limits stays in the pcp: a list can become active without a closing.
     fn set_limit(&self) {
-        let granted =
-            if self.zone.budget.is_on() { self.pcp.granted.load(Relaxed) } else { u32::MAX };
+        let granted = if self.zone.budget.is_on() { self.granted() } else { PageCount::MAX };
         // Fast operations keep `count` below the limit, so it may be one more than was granted.
-        let high = self.high().min(granted.saturating_add(1));
+        let high = self.high().min(granted.saturating_add(PageCount::new(1)));
         // Sizes were set: the next free brings `high` between its bounds, and no pop or push does.
-        let high = if self.high() == self.pcp.high.load(Relaxed) { high } else { 0 };
+        let high = if self.high().get() == self.pcp.high() { high } else { PageCount::ZERO };
+        let high = high.get();
         // Any free of order 1 to 3 empties the lists now, not only one behind another, which is all
         // that a fast operation looks for (LB E.10).
         let eager = self.pcp.tuning == Tuning::Level0 && self.word.free_count() > 0;
@@ -535,7 +543,7 @@ impl<'a> Closed<'a> {
         }
         let list = &self.pcp.lists[active];
         let eager = eager && list.prev_bits != 0;
-        let others = self.count - self.active_pages();
+        let others = (self.count - self.active_pages()).get();
         list.others.store(others, Relaxed);
         list.hi.store(list.limit(if eager { 0 } else { high }, others), Relaxed);
     }
@@ -547,7 +555,7 @@ impl Drop for Closed<'_> {
         if granted < self.count {
             // Pages that bypassed the decisions, such as those of a recorded state that is set up.
             self.zone.budget.force(self.count - granted);
-            self.pcp.granted.store(self.count, Relaxed);
+            self.pcp.granted.store(self.count.get(), Relaxed);
         }
         self.set_limit();
         // Under pressure every operation has something to decide (LB D.4 step 5, E.7); where events

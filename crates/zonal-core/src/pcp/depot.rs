@@ -27,7 +27,7 @@ use super::stack;
 use super::word::NR_LISTS;
 use crate::frame::PcpId;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
-use crate::types::{CpuId, choice};
+use crate::types::{CpuId, Order, PageCount, choice};
 
 /// Store of words of frames in depots: no machine has this CPU.
 pub const DEPOT: PcpId = PcpId { cpu: CpuId(u16::MAX as u32), rank: 1 };
@@ -86,9 +86,15 @@ pub struct DepotSize {
 
 impl DepotSize {
     /// For `cpus` CPUs, with `groups` groups in a zone whose depots hold `pages` pages together
-    /// and whose lists move `magazine` pages at a time.
-    pub fn new(policy: DepotPolicy, cpus: usize, groups: usize, pages: u64, magazine: u32) -> Self {
-        let blocks = magazine.clamp(1, BLOCKS_MAX);
+    /// and whose lists move `batch` pages at a time.
+    pub fn new(
+        policy: DepotPolicy,
+        cpus: usize,
+        groups: usize,
+        pages: u64,
+        batch: PageCount,
+    ) -> Self {
+        let blocks = batch.blocks(Order::ZERO).clamp(1, BLOCKS_MAX);
         let share = pages / groups.max(1) as u64 / u64::from(blocks);
         let magazines = (policy.magazines as usize * cpus).min(MAGAZINES_MAX);
         DepotSize { magazines: magazines.min(share as usize), blocks }
@@ -100,8 +106,8 @@ impl DepotSize {
     }
 
     /// Base pages that it may hold.
-    pub const fn pages(self) -> u32 {
-        self.magazines as u32 * self.blocks
+    pub const fn pages(self) -> PageCount {
+        PageCount::of_blocks(self.magazines as u32 * self.blocks, Order::ZERO)
     }
 
     /// Slots of all arrays, and as many as are passed to begin at a line.
@@ -143,13 +149,13 @@ pub struct Magazine<'a> {
     /// Frames in it.
     len: u32,
     /// Base pages counted for it.
-    pages: u32,
+    pages: PageCount,
 }
 
 impl<'a> Magazine<'a> {
     /// That of an array that comes from a stack, with what its header says.
     fn full(slots: &'a [AtomicU32], number: u32) -> Magazine<'a> {
-        Magazine { slots, number, len: slots[0].load(Relaxed) >> LINK_BITS, pages: 0 }
+        Magazine { slots, number, len: slots[0].load(Relaxed) >> LINK_BITS, pages: PageCount::ZERO }
     }
 
     /// Its frames, coldest first.
@@ -190,14 +196,14 @@ impl Depot {
     }
 
     /// Base pages that it may hold.
-    pub fn limit(&self) -> u32 {
-        self.magazines * self.blocks
+    pub fn limit(&self) -> PageCount {
+        PageCount::of_blocks(self.magazines * self.blocks, Order::ZERO)
     }
 
     /// Base pages in it.
     #[inline]
-    pub fn pages(&self) -> u32 {
-        self.pages.load(Relaxed)
+    pub fn pages(&self) -> PageCount {
+        PageCount::new(self.pages.load(Relaxed))
     }
 
     /// How often anything was put or taken. While it stands still nothing came or went.
@@ -227,42 +233,42 @@ impl Depot {
 
     /// An empty array for up to `pages` base pages, if there is room for them.
     #[inline]
-    pub fn reserve<'a>(&self, slots: &'a [AtomicU32], pages: u32) -> Option<Magazine<'a>> {
-        let limit = self.limit();
+    pub fn reserve<'a>(&self, slots: &'a [AtomicU32], pages: PageCount) -> Option<Magazine<'a>> {
+        let limit = self.limit().get();
         // Relaxed: a number; the push of `put` publishes the magazine's contents.
-        let room = |held: u32| held.checked_add(pages).filter(|held| *held <= limit);
+        let room = |held: u32| held.checked_add(pages.get()).filter(|held| *held <= limit);
         self.pages.fetch_update(Relaxed, Relaxed, room).ok()?;
         let Some(number) = stack::pop(&self.empty, |number| self.link(slots, number)) else {
-            self.pages.fetch_sub(pages, Relaxed);
+            self.pages.fetch_sub(pages.get(), Relaxed);
             return None;
         };
         Some(Magazine { slots: self.slots_of(slots, number), number, len: 0, pages })
     }
 
-    /// Leaves a magazine of `list`, of `block_pages` base pages a block.
+    /// Leaves a magazine of `list`, whose blocks are of `order`.
     #[inline]
-    pub fn put(&self, magazine: Magazine<'_>, list: usize, block_pages: u32) {
-        let missing = magazine.pages - magazine.len * block_pages;
-        if missing > 0 {
-            self.pages.fetch_sub(missing, Relaxed);
+    pub fn put(&self, magazine: Magazine<'_>, list: usize, order: Order) {
+        let missing = magazine.pages - PageCount::of_blocks(magazine.len, order);
+        if !missing.is_zero() {
+            self.pages.fetch_sub(missing.get(), Relaxed);
         }
         stack::push(&self.full[list], magazine.number, |below| {
             magazine.slots[0].store(magazine.len << LINK_BITS | below, Relaxed);
         });
     }
 
-    /// Takes a magazine of `list`, blocks of `block_pages` base pages. Give the array back by
+    /// Takes a magazine of `list`, whose blocks are of `order`. Give the array back by
     /// [`emptied`](Self::emptied).
     #[inline]
     pub fn take<'a>(
         &self,
         slots: &'a [AtomicU32],
         list: usize,
-        block_pages: u32,
+        order: Order,
     ) -> Option<Magazine<'a>> {
         let number = stack::pop(&self.full[list], |number| self.link(slots, number))?;
         let mut magazine = Magazine::full(self.slots_of(slots, number), number);
-        magazine.pages = magazine.len * block_pages;
+        magazine.pages = PageCount::of_blocks(magazine.len, order);
         Some(magazine)
     }
 
@@ -272,8 +278,8 @@ impl Depot {
         self.put_empty(slots, magazine.number);
         // Release: pairs with the Acquire in `is_empty`; who sees the pages gone sees the pcp
         // closed that they went to.
-        let before = self.pages.fetch_sub(magazine.pages, Ordering::Release);
-        let left = before - magazine.pages;
+        let before = self.pages.fetch_sub(magazine.pages.get(), Ordering::Release);
+        let left = before - magazine.pages.get();
         for low in [&self.low, &self.turn_low] {
             if left < low.load(Relaxed) {
                 low.store(left, Relaxed);
@@ -284,8 +290,8 @@ impl Depot {
     /// `pages` base pages are about to be put. Whether they had better go to the buddy: several
     /// times its contents came since the last time, and a quarter of it was never needed. So the
     /// excess of a single burst drains gradually.
-    pub fn has_surplus(&self, pages: u32) -> bool {
-        let held = self.pages();
+    pub fn has_surplus(&self, pages: PageCount) -> bool {
+        let (held, pages) = (self.pages().get(), pages.get());
         let turned = self.turned.load(Relaxed) + pages;
         if turned / TURNS < held {
             self.turned.store(turned, Relaxed);
@@ -303,9 +309,9 @@ impl Depot {
     }
 
     /// Base pages not needed since the last call.
-    pub fn unused(&self) -> u32 {
-        let pages = self.pages();
-        self.low.swap(pages, Relaxed).min(pages)
+    pub fn unused(&self) -> PageCount {
+        let pages = self.pages().get();
+        PageCount::new(self.low.swap(pages, Relaxed).min(pages))
     }
 
     /// Every full magazine and its list, for walks while nothing is put or taken.

@@ -12,7 +12,7 @@
 #[cfg(feature = "history")]
 use crate::pcp::history;
 use crate::pcp::tune::PcpParams;
-use crate::types::choice;
+use crate::types::{PageCount, choice};
 
 choice! {
     /// Which list the next block comes from (LB E.8).
@@ -81,13 +81,13 @@ impl RemoteDrain {
 impl Chunk {
     /// Pages of the next step of a drain that has `left` pages to go; not 0 unless `left` is.
     #[inline]
-    pub const fn pages(self, left: u32, params: &PcpParams) -> u32 {
+    pub const fn pages(self, left: PageCount, params: &PcpParams) -> PageCount {
         let most = match self {
-            Chunk::Whole => left,
+            Chunk::Whole => return left,
             Chunk::Batch => params.batch,
             Chunk::Bulk => params.bulk_max(),
         };
-        if most == 0 || most > left { left } else { most }
+        if most == 0 || most > left.get() { left } else { PageCount::new(most) }
     }
 }
 
@@ -117,7 +117,7 @@ impl Walk {
     /// by [`took`](Self::took) how many they were. `None`: all lists are empty.
     #[inline]
     #[cfg_attr(not(feature = "history"), expect(unused_variables, reason = "read by old rules"))]
-    pub fn next(&mut self, left: u32, len: impl Fn(usize) -> u32) -> Option<(usize, u32)> {
+    pub fn next(&mut self, left: PageCount, len: impl Fn(usize) -> u32) -> Option<(usize, u32)> {
         match self.order {
             DrainOrder::ListExhausting => {
                 for _ in 0..self.lists {
@@ -157,7 +157,9 @@ mod tests {
         let mut left = pages;
         let mut taken: Vec<(usize, u32)> = Vec::new();
         while left > 0 {
-            let Some((list, most)) = walk.next(left, |list| lens[list]) else { break };
+            let Some((list, most)) = walk.next(PageCount::new(left), |list| lens[list]) else {
+                break;
+            };
             // One at a time: a longer step must not change the way.
             assert!(most > 0);
             walk.took(1);
@@ -211,8 +213,9 @@ mod tests {
     #[test]
     fn chunks_are_never_nothing() {
         let params = PcpParams { batch: 63, scale_max: 5, ..PcpParams::BOOT };
-        assert_eq!([70, 63, 5, 0].map(|left| Chunk::Batch.pages(left, &params)), [63, 63, 5, 0]);
-        assert_eq!([5000, 2016, 1].map(|left| Chunk::Bulk.pages(left, &params)), [2016, 2016, 1]);
-        assert_eq!(Chunk::Whole.pages(5000, &params), 5000);
+        let pages = |chunk: Chunk, left| chunk.pages(PageCount::new(left), &params).get();
+        assert_eq!([70, 63, 5, 0].map(|left| pages(Chunk::Batch, left)), [63, 63, 5, 0]);
+        assert_eq!([5000, 2016, 1].map(|left| pages(Chunk::Bulk, left)), [2016, 2016, 1]);
+        assert_eq!(pages(Chunk::Whole, 5000), 5000);
     }
 }

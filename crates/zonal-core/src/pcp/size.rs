@@ -88,7 +88,7 @@ pub struct HighFraction(u32);
 
 /// A fraction of 1 to 7, or below 0: the kernel answers EINVAL and keeps the old value (LB E.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InvalidFraction(pub i32);
+pub struct InvalidFraction(i32);
 
 /// Inputs of the bounds of one zone's lists (LB E.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

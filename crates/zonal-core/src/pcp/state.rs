@@ -51,7 +51,7 @@ use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{NO_LIST, NR_LISTS, POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
 use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use crate::types::{CpuId, Migratetype, Order, ZoneId};
+use crate::types::{CpuId, Migratetype, Order, PageCount, ZoneId};
 use Ordering::Relaxed;
 
 pub(super) const OPEN: u32 = 0;
@@ -345,6 +345,12 @@ impl Pcp {
         self.batch.load(Relaxed)
     }
 
+    /// [`batch`](Self::batch), for what moves it.
+    #[inline]
+    pub(crate) fn batch_pages(&self) -> PageCount {
+        PageCount::new(self.batch())
+    }
+
     /// The CPU it serves.
     pub fn cpu(&self) -> CpuId {
         self.cpu
@@ -387,12 +393,8 @@ impl Pcp {
     /// Base pages on all lists. Exact only while nothing runs on the CPU.
     pub fn count(&self) -> u32 {
         let word = PcpWord(self.word.load(Relaxed));
-        (0..self.lists_used as usize)
-            .map(|index| {
-                let list = &self.lists[index];
-                list.len_with(word, index) << list.order_bits
-            })
-            .sum()
+        let lists = self.lists[..self.lists_used as usize].iter().enumerate();
+        lists.map(|(index, list)| list.len_with(word, index) << list.order_bits).sum()
     }
 
     /// Base pages that the lists hold, or that fast operations may bring them to (BUDGET-2). Exact
@@ -426,7 +428,7 @@ impl Pcp {
     /// Base pages in the depot that lies in this pcp's record: that of a group of CPUs, where
     /// this pcp's CPU is the first of them.
     pub fn depot_pages(&self) -> u32 {
-        self.depot.pages()
+        self.depot.pages().get()
     }
 
     /// Whether a thread has it closed.
@@ -486,6 +488,18 @@ impl PcpList {
         // After a push the list may hold n blocks iff others + (n << order) < high.
         let most = high.saturating_sub(others).saturating_sub(1) >> self.order_bits;
         most.min(self.cap.saturating_sub(self.lo.load(Relaxed)))
+    }
+
+    /// The base pages of `blocks` of its blocks.
+    #[inline]
+    pub(crate) fn pages_of(&self, blocks: u32) -> PageCount {
+        PageCount::new(blocks << self.order_bits)
+    }
+
+    /// How many of its blocks as many pages hold.
+    #[inline]
+    pub(crate) fn blocks_of(&self, pages: PageCount) -> u32 {
+        pages.get() >> self.order_bits
     }
 
     /// Blocks on the list, which has number `index`.

@@ -27,10 +27,12 @@
 //! - **TUNE-3** draining changes `count` and nothing else (LB M.6)
 //!
 //! It does not know lists, locks or zones: pages freed and blocks fetched are reported to it. The
-//! caller keeps its per-CPU state as it likes and hands in a [`PcpState`].
+//! caller keeps its per-CPU state as it likes and hands in a [`PcpState`]. All its numbers are base
+//! pages, so they are plain; only a refill is in blocks ([`nr_alloc`], [`on_refill`]). What leaves
+//! for the lists is a [`PageCount`].
 
 use crate::pcp::tuning::Tuning;
-use crate::types::Order;
+use crate::types::{Order, PageCount};
 
 /// Default of the build option that limits how often a chunk doubles (LB E.6).
 pub const SCALE_MAX_DEFAULT: u8 = 5;
@@ -92,7 +94,7 @@ pub struct Pressure {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BulkFree {
     /// Least number of base pages, at most `count`. 0 where `high` is one batch.
-    pub pages: u32,
+    pub pages: PageCount,
     /// A stream of large frees forced it, not a full list.
     pub forced: bool,
 }
@@ -101,7 +103,7 @@ pub struct BulkFree {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decay {
     /// Pages to free, starting with list 0; in chunks of at most `batch` (LB E.9).
-    pub pages: u32,
+    pub pages: PageCount,
     /// There was something to do, so the worker should come back.
     pub still_decaying: bool,
 }
@@ -360,7 +362,7 @@ pub const fn overflow(
         return None;
     }
     let pages = min(nr_free(state, params, high, stream), state.count);
-    Some(BulkFree { pages, forced: stream })
+    Some(BulkFree { pages: PageCount::new(pages), forced: stream })
 }
 
 /// What the lists may hold at this moment (LB E.7, `nr_high`); also moves `high` for later.
@@ -432,7 +434,7 @@ const fn nr_free(state: &mut PcpState, params: &PcpParams, high: u32, stream: bo
 /// level 7 nothing decays.
 pub const fn decay(state: &mut PcpState, params: &PcpParams) -> Decay {
     if !params.tuning.moves_high() {
-        return Decay { pages: 0, still_decaying: false };
+        return Decay { pages: PageCount::ZERO, still_decaying: false };
     }
     let mut still_decaying = false;
     state.swing -= state.swing.div_ceil(2);
@@ -442,8 +444,8 @@ pub const fn decay(state: &mut PcpState, params: &PcpParams) -> Decay {
         state.high = max(max(used, sunk), params.high_min);
         still_decaying = state.high > params.high_min;
     }
-    let pages = state.count.saturating_sub(state.high);
-    Decay { pages, still_decaying: still_decaying || pages > 0 }
+    let pages = PageCount::new(state.count.saturating_sub(state.high));
+    Decay { pages, still_decaying: still_decaying || !pages.is_zero() }
 }
 
 /// `high` where a zone's lists want more than its budget: each gives up half of its unused part,
@@ -453,8 +455,8 @@ pub const fn halved(state: &PcpState, params: &PcpParams) -> u32 {
 }
 
 /// Pages to free when the lists of a remote zone have been idle for three refreshes (LB F.4).
-pub const fn expired_pages(state: &PcpState, params: &PcpParams) -> u32 {
-    min(state.count, params.batch)
+pub const fn expired_pages(state: &PcpState, params: &PcpParams) -> PageCount {
+    PageCount::new(min(state.count, params.batch))
 }
 
 // `Ord::min` cannot be called in a `const fn`.

@@ -27,7 +27,7 @@
 
 /// One state of a pcp. See the module for the layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PcpWord(pub u64);
+pub struct PcpWord(pub(crate) u64);
 
 /// Lists a pcp can have; the index 15 means "no list is active".
 pub const NR_LISTS: usize = 15;
@@ -68,6 +68,16 @@ impl PcpWord {
                 | ((active & 15) as u64) << ACTIVE_SHIFT
                 | (free_count & 0xffff) as u64,
         )
+    }
+    /// The word that a cell holds. Every combination of bits has a meaning.
+    #[inline]
+    pub const fn from_bits(bits: u64) -> PcpWord {
+        PcpWord(bits)
+    }
+    /// The word as a cell holds it.
+    #[inline]
+    pub const fn bits(self) -> u64 {
+        self.0
     }
     /// Which list [`len`](Self::len) belongs to.
     #[inline]

@@ -20,6 +20,7 @@
 //! compiles this very file with its own atomics.
 
 use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::types::PageCount;
 
 /// The budget of a zone. All of it are numbers that publish nothing else, so `Relaxed` will do.
 #[derive(Debug, Default)]
@@ -31,50 +32,50 @@ pub struct Budget {
 
 impl Budget {
     /// Most pages; 0: there is no budget. `reserved` of them are the depots'.
-    pub fn set_up(&self, limit: u32, reserved: u32) {
-        self.limit.store(limit, Relaxed);
-        self.reserved.store(reserved, Relaxed);
+    pub fn set_up(&self, limit: PageCount, reserved: PageCount) {
+        self.limit.store(limit.get(), Relaxed);
+        self.reserved.store(reserved.get(), Relaxed);
     }
 
     /// Whether there is one.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.limit() != 0
+        !self.limit().is_zero()
     }
 
     /// Most pages that lists and depots may hold together.
     #[inline]
-    pub fn limit(&self) -> u32 {
-        self.limit.load(Relaxed)
+    pub fn limit(&self) -> PageCount {
+        PageCount::new(self.limit.load(Relaxed))
     }
 
     /// Pages that pcps and depots may hold by what they were granted.
-    pub fn reserved(&self) -> u32 {
-        self.reserved.load(Relaxed)
+    pub fn reserved(&self) -> PageCount {
+        PageCount::new(self.reserved.load(Relaxed))
     }
 
     /// Books up to `pages` of the pages left. Returns how many.
     #[inline]
-    pub fn take(&self, pages: u32) -> u32 {
-        let limit = self.limit();
+    pub fn take(&self, pages: PageCount) -> PageCount {
+        let (pages, limit) = (pages.get(), self.limit().get());
         let left = |reserved: u32| pages.min(limit.saturating_sub(reserved));
         let more = |reserved: u32| Some(reserved + left(reserved)).filter(|new| *new != reserved);
-        self.reserved.fetch_update(Relaxed, Relaxed, more).map_or(0, left)
+        PageCount::new(self.reserved.fetch_update(Relaxed, Relaxed, more).map_or(0, left))
     }
 
     /// Books `pages` pages even beyond the limit: the lists hold them already.
-    pub fn force(&self, pages: u32) {
-        self.reserved.fetch_add(pages, Relaxed);
+    pub fn force(&self, pages: PageCount) {
+        self.reserved.fetch_add(pages.get(), Relaxed);
     }
 
     /// `pages` booked pages are free for others.
     #[inline]
-    pub fn give(&self, pages: u32) {
-        self.reserved.fetch_sub(pages, Relaxed);
+    pub fn give(&self, pages: PageCount) {
+        self.reserved.fetch_sub(pages.get(), Relaxed);
     }
 
     /// Whether `pages` more would not be left.
-    pub fn is_short(&self, pages: u32) -> bool {
+    pub fn is_short(&self, pages: PageCount) -> bool {
         self.is_on() && self.limit().saturating_sub(self.reserved()) < pages
     }
 }

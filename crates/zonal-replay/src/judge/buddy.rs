@@ -11,6 +11,7 @@
 //! and when it joined its list. Choices between known blocks are where a wrong buddy would show.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
 
 use serde::Serialize;
 use zonal_core::buddy::FreeFlags;
@@ -110,9 +111,9 @@ impl<'r, 'a> BuddyJudge<'r, 'a> {
         // Which part of a block comes back when is the trace's to say.
         for word in rebuilt.words {
             // Relaxed: one thread.
-            let state = PageWord(word.load(std::sync::atomic::Ordering::Relaxed)).state();
+            let state = PageWord::from_bits(word.load(Relaxed)).state();
             if matches!(state, PageState::Allocated { .. } | PageState::Cached { .. }) {
-                word.store(PageWord::NONE.0, std::sync::atomic::Ordering::Relaxed);
+                word.store(PageWord::NONE.bits(), Relaxed);
             }
         }
         let last = vec![(0, u16::MAX); map.zones().len()];

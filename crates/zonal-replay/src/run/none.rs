@@ -221,7 +221,7 @@ impl Run<'_, '_> {
             let Some(offset) = head.checked_sub(start) else { return false };
             let word = &self.rebuilt.words[zone.frame_base() + offset as usize];
             // Relaxed: one thread.
-            match PageWord(word.load(Relaxed)).state() {
+            match PageWord::from_bits(word.load(Relaxed)).state() {
                 PageState::Free { order: of, .. } | PageState::Cached { order: of, .. } => {
                     return of >= order;
                 }

@@ -166,7 +166,9 @@ pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
             if count == 0 {
                 continue;
             }
-            let Some(cached) = pcp.list(list).map(|list| list.cached_word().0) else { continue };
+            let Some(cached) = pcp.list(list).map(|list| list.cached_word().bits()) else {
+                continue;
+            };
             let mut sink = closed.refill(list, count);
             for (pfn, _) in pages.iter().filter(of_list).take(sink.room() as usize) {
                 let frame = record.frame_base() as u64 + (pfn - record.start_pfn().0);
@@ -177,7 +179,7 @@ pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
             }
             closed.refilled(list, sink);
         }
-        let state = PcpState { count: closed.count(), high: *high, ..closed.state() };
+        let state = PcpState { count: closed.count().get(), high: *high, ..closed.state() };
         closed.set_state(&state);
         drop(closed);
         if !pages.is_empty() && record.node() != allocator.node_of(*cpu) {

@@ -111,7 +111,7 @@ impl FastRef {
         if word.load(Relaxed) != popped.cached {
             return Err(popped);
         }
-        word.store(PageWord(popped.cached).taken().0, Relaxed);
+        word.store(PageWord::from_bits(popped.cached).taken().bits(), Relaxed);
         Ok(self.address(popped.frame as usize))
     }
 
@@ -203,7 +203,9 @@ impl Shared {
     /// Counts a block that a racing double free had put on two stacks: the other copy is the one
     /// that is handed out (PCP-3).
     fn count_stray(&self, popped: Popped) {
-        let PageState::Cached { pcp, .. } = PageWord(popped.cached).state() else { return };
+        let PageState::Cached { pcp, .. } = PageWord::from_bits(popped.cached).state() else {
+            return;
+        };
         if popped.frame != NO_FRAME {
             self.allocator.count_stray(pcp.cpu);
         }

@@ -111,7 +111,7 @@ impl Bench {
     fn words(&self, case: &Case) -> (u64, u64) {
         let pcp = PcpId { cpu: self.cpu, rank: 0 };
         let cached = PageWord::cached(case.order, Migratetype::Unmovable, pcp);
-        (cached.0, cached.taken().0)
+        (cached.bits(), cached.taken().bits())
     }
 
     fn frame_word(&self) -> &std::sync::atomic::AtomicU64 {
@@ -128,8 +128,8 @@ impl Bench {
         let middle = self.slots[WINDOW as usize / 2..].as_ptr() as usize;
         let (cached, allocated) = self.words(case);
         let list = record(case.list);
-        let active = PcpWord::new(case.list, 0, 0, 0, false).0 as u32;
-        let prev = PcpWord::new(0, 0, 0, 0, is_high(case.order)).0 as u32;
+        let active = PcpWord::new(case.list, 0, 0, 0, false).bits() as u32;
+        let prev = PcpWord::new(0, 0, 0, 0, is_high(case.order)).bits() as u32;
         self.long(list + at::SLOTS_LO).store(middle.wrapping_sub(below) as u64, Relaxed);
         self.number(list + at::HI).store(case.hi, Relaxed);
         self.number(list + at::ACTIVE_BITS).store(active, Relaxed);
@@ -137,14 +137,14 @@ impl Bench {
         self.number(list + at::BLOCK_PAGES).store(case.order.pages() as u32, Relaxed);
         self.long(list + at::CACHED).store(cached, Relaxed);
         self.long(list + at::ALLOCATED).store(allocated, Relaxed);
-        self.word().store(case.word.0, Relaxed);
+        self.word().store(case.word.bits(), Relaxed);
         self.frame_word().store(allocated, Relaxed);
     }
 
     /// Compares the pcp with what it should be after the operation; `pushed`: the slot at the
     /// hot end holds the new frame, and its word says so.
     fn expect(&self, case: &Case, what: &str, word: PcpWord, pushed: bool) {
-        let after = PcpWord(self.word().load(Relaxed));
+        let after = PcpWord::from_bits(self.word().load(Relaxed));
         assert_eq!(after, word, "{what}, {case:x?}: {after:x?} instead of {word:x?}");
         assert_eq!(self.number(record(case.list) + at::HI).load(Relaxed), case.hi, "{case:x?}");
         for (n, slot) in self.slots.iter().enumerate() {
@@ -326,15 +326,15 @@ fn a_push_looks_at_the_page_word() {
         let (cached, allocated) = bench.words(&case);
         let other = |cpu, rank| {
             let pcp = PcpId { cpu: CpuId(cpu), rank };
-            PageWord::allocated(order, Migratetype::Unmovable, pcp).0
+            PageWord::allocated(order, Migratetype::Unmovable, pcp).bits()
         };
         let here = bench.cpu.0;
         let others = [other(here + 1, 0), other(here, 1), other(u32::from(u16::MAX), 4095)];
         let wrong = [
             0,
             cached,
-            PageWord::free(order, 1, 2).0,
-            PageWord::free(order, 1, u32::from(u16::MAX)).0,
+            PageWord::free(order, 1, 2).bits(),
+            PageWord::free(order, 1, u32::from(u16::MAX)).bits(),
             allocated ^ 1 << 2,
             allocated ^ 1 << 6,
             allocated ^ 1 << PCP_END,
@@ -355,7 +355,7 @@ fn a_push_of_another_cpus_block_looks_whether_it_is_the_zones() {
     let (list, order) = (0, Order::ZERO);
     let case = Case { word: PcpWord::new(list, 3, 7, 5, false), list, order, hi: 100 };
     let pcp = PcpId { cpu: CpuId(bench.cpu.0 + 1), rank: 0 };
-    let word = PageWord::allocated(order, Migratetype::Unmovable, pcp).0;
+    let word = PageWord::allocated(order, Migratetype::Unmovable, pcp).bits();
     let pushed = PUSHED as u32;
     for (first, frames, inside) in [
         (0, FRAMES as u32, true),
@@ -399,7 +399,7 @@ fn a_switch_leaves_the_old_list_in_its_record_and_takes_the_new_one_from_it() {
                 each_word(old, |word| {
                     // As many pages elsewhere as the new list has, at least.
                     let others = elsewhere + (to.len << new_order.get());
-                    let word = PcpWord(word.0)
+                    let word = PcpWord::from_bits(word.bits())
                         .switched(old, word.len() % 5000, word.pops().into())
                         .with_slow(word.is_slow());
                     bench.check_switch(
@@ -421,7 +421,7 @@ impl Bench {
         (word, limit, others): (PcpWord, u32, u32),
     ) {
         for (list, order, had) in [(old, old_order, from), (new, new_order, to)] {
-            let active = PcpWord::new(list, 0, 0, 0, false).0 as u32;
+            let active = PcpWord::new(list, 0, 0, 0, false).bits() as u32;
             let list = record(list);
             self.number(list + at::ACTIVE_BITS).store(active, Relaxed);
             self.number(list + at::ORDER_BITS).store(order.get(), Relaxed);
@@ -434,16 +434,16 @@ impl Bench {
             self.number(list + at::HI).store(77, Relaxed);
         }
         self.number(offsets::LIMIT).store(limit, Relaxed);
-        self.word().store(word.0, Relaxed);
+        self.word().store(word.bits(), Relaxed);
         // SAFETY: (1) the bench lives; (2) this thread is registered; (3) the list exists.
         let done = unsafe { switch(self.fast, list_offset(new) as usize) };
         let case = format!("{old} to {new}, {word:x?}, {from:?}, {to:?}, {limit}, {others}");
         assert_eq!(done, old != new && !word.is_slow(), "{case}");
         if !done {
-            assert_eq!(self.word().load(Relaxed), word.0, "{case}");
+            assert_eq!(self.word().load(Relaxed), word.bits(), "{case}");
             return;
         }
-        let after = PcpWord(self.word().load(Relaxed));
+        let after = PcpWord::from_bits(self.word().load(Relaxed));
         assert_eq!(after, word.switched(new, to.len, to.pops), "{case}");
         let most = self.pcp().list(new).unwrap();
         let (old, new) = (record(old), record(new));
@@ -466,10 +466,10 @@ impl Bench {
 fn with_no_list_active_there_is_nothing_to_switch_from() {
     let Some(bench) = Bench::new() else { return };
     let word = PcpWord::new(NO_LIST, 0, 0, 9, true);
-    bench.word().store(word.0, Relaxed);
+    bench.word().store(word.bits(), Relaxed);
     // SAFETY: (1) the bench lives; (2) this thread is registered; (3) the list exists.
     assert!(!unsafe { switch(bench.fast, list_offset(1) as usize) });
-    assert_eq!(bench.word().load(Relaxed), word.0);
+    assert_eq!(bench.word().load(Relaxed), word.bits());
 }
 
 #[test]
@@ -481,7 +481,7 @@ fn a_word_can_count_pops_until_it_must_be_folded() {
     // The slots are a window only, so each pop is from the same two.
     let mut done = 0;
     loop {
-        let word = PcpWord(bench.word().load(Relaxed));
+        let word = PcpWord::from_bits(bench.word().load(Relaxed));
         bench.set(&Case { word, list, order, hi: 0 });
         // SAFETY: (1) the bench lives; (2) this thread is registered.
         if unsafe { pop_page(bench.fast) }.frame == NO_FRAME {
@@ -489,7 +489,7 @@ fn a_word_can_count_pops_until_it_must_be_folded() {
         }
         done += 1;
     }
-    let word = PcpWord(bench.word().load(Relaxed));
+    let word = PcpWord::from_bits(bench.word().load(Relaxed));
     assert_eq!((done, word.pops(), word.len()), (POPS_PERIOD - 1, POPS_PERIOD - 1, 6));
     assert!(!word.must_fold() && word.popped().must_fold());
 }

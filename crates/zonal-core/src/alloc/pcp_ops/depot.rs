@@ -8,7 +8,7 @@ use crate::pcp::tune::{self, BulkFree};
 use crate::platform::{Platform, Step};
 use crate::prefetch;
 use crate::sync::Ordering::Relaxed;
-use crate::types::Order;
+use crate::types::{Order, PageCount};
 use crate::zone::state::LockedZone;
 
 /// Most magazines that one refill leaves in a depot.
@@ -29,9 +29,8 @@ impl Taken {
         self.firsts.iter().copied().zip(self.orders).take(self.count)
     }
 
-    /// Base pages.
-    fn pages(&self) -> u32 {
-        self.blocks().map(|(_, order)| order.pages() as u32).sum()
+    fn pages(&self) -> PageCount {
+        self.blocks().map(|(_, order)| PageCount::of_blocks(1, order)).sum()
     }
 
     /// First frames of the blocks of `bits` as their order that these are cut into.
@@ -47,21 +46,21 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// As [`drain_pages`](Self::drain_pages), but whole magazines go to the depot first. Then less
     /// than a magazine stays; of a stream of large frees nothing does. Under pressure all goes to
     /// the buddy: who looks for memory looks there.
-    pub fn give_back(&mut self, bulk: BulkFree, first: usize) -> u32 {
+    pub fn give_back(&mut self, bulk: BulkFree, first: usize) -> PageCount {
         let ops = self.ops;
         let BulkFree { pages, forced } = bulk;
         let depot = ops.depot(self.closed.pcp).filter(|_| !ops.zone.has(PRESSED));
         let Some(depot) = depot else { return self.drain_pages(pages, first) };
         let (mut left, mut stayed) = (pages, false);
-        let chunk = self.closed.pcp.batch();
+        let chunk = self.closed.pcp.batch_pages();
         for list in (first..ops.on.map.len()).chain(0..first) {
-            let bits = self.closed.pcp.lists[list].order_bits;
+            let record = &self.closed.pcp.lists[list];
             let whole = self.magazine_blocks(depot, list);
             // A stream of large frees spreads over lists that have less than a magazine each.
             let least = if forced { 1 } else { whole };
-            while self.closed.len(list) >= least && left > 0 {
+            while self.closed.len(list) >= least && !left.is_zero() {
                 let blocks = self.closed.len(list).min(whole);
-                let magazine = blocks << bits;
+                let magazine = record.pages_of(blocks);
                 // Blocks larger than a chunk go one by one.
                 if !forced && left < magazine.min(chunk) {
                     stayed = left < pages;
@@ -88,7 +87,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let ops = self.ops;
         let pcp = self.closed.pcp;
         let record = &pcp.lists[list];
-        let Some(mut magazine) = depot.reserve(ops.on.slots, blocks << record.order_bits) else {
+        let Some(mut magazine) = depot.reserve(ops.on.slots, record.pages_of(blocks)) else {
             return false;
         };
         let word = depot_word(record).0;
@@ -104,9 +103,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             }
         }
         self.closed.drop_cold(list, blocks);
-        depot.put(magazine, list, record.block_pages);
+        depot.put(magazine, list, record.order());
         pcp.events.depot_puts.fetch_add(1, Relaxed);
-        pcp.events.depot_put_pages.fetch_add(u64::from(blocks) << record.order_bits, Relaxed);
+        pcp.events.depot_put_pages.fetch_add(record.pages_of(blocks).into(), Relaxed);
         ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
         true
     }
@@ -115,9 +114,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     pub fn take_magazine(&mut self, list: usize) -> u32 {
         let ops = self.ops;
         let pcp = self.closed.pcp;
-        let Some(depot) = ops.depot(pcp).filter(|depot| depot.pages() > 0) else { return 0 };
+        let Some(depot) = ops.depot(pcp).filter(|depot| !depot.pages().is_zero()) else { return 0 };
         let record = &pcp.lists[list];
-        let Some(magazine) = depot.take(ops.on.slots, list, record.block_pages) else { return 0 };
+        let Some(magazine) = depot.take(ops.on.slots, list, record.order()) else { return 0 };
         let word = depot_word(record).0;
         let frames = magazine.frames();
         // Their lines are in the cache of the CPU that left the magazine. Asked for one after the
@@ -125,14 +124,14 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         for slot in frames.iter().rev() {
             prefetch::for_write(ops.on.word(slot.load(Relaxed)));
         }
-        let held = self.closed.count() + ((frames.len() as u32) << record.order_bits);
+        let pages = record.pages_of(frames.len() as u32);
+        let held = self.closed.count() + pages;
         if self.closed.cover(held) < held {
-            depot.put(magazine, list, record.block_pages);
+            depot.put(magazine, list, record.order());
             return 0;
         }
         let mut state = self.closed.state_without_factor();
-        let pages = (frames.len() as u32) << record.order_bits;
-        tune::on_batch(&mut state, &pcp.params(&ops.on.fixed()), ops.pressure(), pages);
+        tune::on_batch(&mut state, &pcp.params(&ops.on.fixed()), ops.pressure(), pages.get());
         self.closed.set_state_without_factor(&state);
         let mut sink = self.closed.refill(list, frames.len() as u32);
         for slot in frames.iter().rev() {
@@ -145,7 +144,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         self.closed.refilled(list, sink);
         depot.emptied(ops.on.slots, magazine);
         pcp.events.depot_takes.fetch_add(1, Relaxed);
-        pcp.events.depot_taken_pages.fetch_add(u64::from(blocks) << record.order_bits, Relaxed);
+        pcp.events.depot_taken_pages.fetch_add(record.pages_of(blocks).into(), Relaxed);
         ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
         blocks
     }
@@ -153,7 +152,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// Blocks of a list that make a magazine.
     fn magazine_blocks(&self, depot: &Depot, list: usize) -> u32 {
         let pcp = self.closed.pcp;
-        (pcp.batch() >> pcp.lists[list].order_bits).clamp(1, depot.blocks())
+        pcp.lists[list].blocks_of(pcp.batch_pages()).clamp(1, depot.blocks())
     }
 
     /// Fills an empty list and the depot with whole blocks of the buddy. The zone lock is held for
@@ -173,7 +172,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let Some(list_room) = record.cap.checked_sub(blocks) else { return 0 };
         let wanted = wanted.min(list_room + 1);
         // What makes no whole magazine goes to the list, too.
-        let most_held = self.closed.count() + ((wanted + blocks) << bits);
+        let most_held = self.closed.count() + record.pages_of(wanted + blocks);
         if self.closed.cover(most_held) < most_held {
             return 0;
         }
@@ -185,7 +184,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let mut room = 0;
         for magazine in magazines.iter_mut().take((whole.saturating_sub(wanted) / blocks) as usize)
         {
-            *magazine = depot.reserve(ops.on.slots, blocks << bits);
+            *magazine = depot.reserve(ops.on.slots, record.pages_of(blocks));
             if magazine.is_none() {
                 break;
             }
@@ -194,8 +193,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let asked = whole.max(wanted).min(wanted + (room + 1) * blocks - 1);
         let mut taken =
             Taken { firsts: [0; TAKEN_MAX], orders: [Order::ZERO; TAKEN_MAX], count: 0 };
-        self.take_whole((want, most), asked << bits, &mut taken);
-        let got = taken.pages() >> bits;
+        self.take_whole((want, most), record.pages_of(asked), &mut taken);
+        let got = record.blocks_of(taken.pages());
         let full = room.min(got.saturating_sub(wanted) / blocks);
         let mut frames = taken.frames(bits);
         let mut sink = self.closed.refill(list, got - full * blocks);
@@ -215,18 +214,18 @@ impl<P: Platform> PcpOps<'_, '_, P> {
                 ops.on.word(frame).store(word, Relaxed);
                 magazine.give(frame);
             }
-            depot.put(magazine, list, record.block_pages);
+            depot.put(magazine, list, record.order());
             ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
         }
         pcp.events.refills.fetch_add(u64::from(got > 0), Relaxed);
-        pcp.events.depot_fill_pages.fetch_add(u64::from(full * blocks) << bits, Relaxed);
+        pcp.events.depot_fill_pages.fetch_add(record.pages_of(full * blocks).into(), Relaxed);
         ops.on.platform.cost(Step::Split { blocks: got });
-        ops.on.platform.cost(Step::Moved { zone: ops.zone.id, pages: got << bits });
+        ops.on.platform.cost(Step::Moved { zone: ops.zone.id, pages: record.pages_of(got).get() });
         listed
     }
 
     /// Takes whole blocks of the buddy in one hold of the zone lock.
-    fn take_whole(&self, (want, most): (Want, Order), pages: u32, taken: &mut Taken) {
+    fn take_whole(&self, (want, most): (Want, Order), pages: PageCount, taken: &mut Taken) {
         let ops = self.ops;
         let diff = ops.on.free_diff(self.closed.pcp);
         let base = ops.zone.frame_base as u32;

@@ -9,7 +9,7 @@ use crate::pcp::drain::Walk;
 use crate::pcp::tune::{self, BulkFree};
 use crate::platform::{Platform, Step};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::types::{Order, PAGEBLOCK_ORDER};
+use crate::types::{Order, PAGEBLOCK_ORDER, PageCount};
 use crate::zone::state::LockedZone;
 
 impl<P: Platform> PcpOps<'_, '_, P> {
@@ -19,10 +19,10 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let ops = self.ops;
         let pcp = self.closed.pcp;
         let params = ops.params(pcp);
-        let (before, pages) = (self.closed.state_without_factor(), order.pages() as u32);
+        let (before, pages) = (self.closed.state_without_factor(), PageCount::of_blocks(1, order));
         if self.closed.cover(self.closed.count() + pages) < self.closed.count() + pages {
             // The budget is used up: what others may need more goes.
-            let bulk = BulkFree { pages: params.batch.max(pages), forced: false };
+            let bulk = BulkFree { pages: pcp.batch_pages().max(pages), forced: false };
             self.give_back(bulk, list);
             if self.closed.cover(self.closed.count() + pages) < self.closed.count() + pages {
                 return false;
@@ -30,12 +30,12 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         }
         if !self.closed.push(list, frame) {
             pcp.events.overflows.fetch_add(1, Relaxed);
-            self.drain_pages(params.bulk_max(), list);
+            self.drain_pages(PageCount::new(params.bulk_max()), list);
             if !self.closed.push(list, frame) {
                 return false;
             }
         }
-        let mut state = tune::PcpState { count: self.closed.count() - pages, ..before };
+        let mut state = tune::PcpState { count: (self.closed.count() - pages).get(), ..before };
         let bulk = tune::commit_free(&mut state, &params, ops.pressure(), order);
         self.closed.set_state_without_factor(&state);
         if let Some(bulk) = bulk {
@@ -51,33 +51,33 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// One bulk free: at least `pages` base pages (whole blocks), of each list the coldest first.
     /// `first` is the list freed to; which one is next is the policy's choice (LB E.8). Returns the
     /// pages freed.
-    pub fn drain_pages(&mut self, pages: u32, first: usize) -> u32 {
+    pub fn drain_pages(&mut self, pages: PageCount, first: usize) -> PageCount {
         let ops = self.ops;
         let mut left = pages.min(self.closed.count());
         let policy = &ops.on.policy().pcp.drain;
         let params = ops.params(self.closed.pcp);
         let mut walk = Walk::new(policy.order, ops.on.map.len(), first);
-        let mut freed = 0;
-        while left > 0 {
+        let mut freed = PageCount::ZERO;
+        while !left.is_zero() {
             let hold = policy.bulk.pages(left, &params);
             let done = self.drain_hold(hold, &mut walk);
-            if done == 0 {
+            if done.is_zero() {
                 break;
             }
             freed += done;
             left = left.saturating_sub(done);
         }
-        ops.on.platform.cost(Step::Moved { zone: ops.zone.id, pages: freed });
+        ops.on.platform.cost(Step::Moved { zone: ops.zone.id, pages: freed.get() });
         freed
     }
 
     /// One hold of the zone lock of [`drain_pages`](Self::drain_pages).
-    fn drain_hold(&mut self, pages: u32, walk: &mut Walk) -> u32 {
+    fn drain_hold(&mut self, pages: PageCount, walk: &mut Walk) -> PageCount {
         let ops = self.ops;
         let pcp = self.closed.pcp;
         pcp.events.drains.fetch_add(1, Relaxed);
         let mut locked = ops.lock();
-        let mut freed = 0;
+        let mut freed = PageCount::ZERO;
         while freed < pages {
             let Some((list, most)) = walk.next(pages - freed, |list| self.closed.len(list)) else {
                 break;
@@ -90,14 +90,14 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             let order = record.order();
             let (frame, run) = match order {
                 Order::ZERO => {
-                    let most = most.min(pages - freed);
+                    let most = most.min((pages - freed).blocks(order));
                     self.cold_run(slots, record.cached, most)
                 }
                 _ => (slots[0].load(Relaxed), 0),
             };
             self.closed.drop_cold(list, 1 << run);
             walk.took(1 << run);
-            freed += (order.pages() << run) as u32;
+            freed += PageCount::of_blocks(1 << run, order);
             if ops.on.word(frame).load(Relaxed) != record.cached {
                 pcp.events.double_frees.fetch_add(1, Relaxed);
                 continue;
@@ -123,12 +123,12 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// Freed one by one, each of them but the last finds its buddy on the far side still held, so
     /// it only joins the half that is there; the last one completes the block. Free lists, order of
     /// lists included, end as if the block had been freed at once, which is what the caller does.
-    fn cold_run(&self, slots: &[AtomicU32], cached: u64, pages: u32) -> (u32, u32) {
+    fn cold_run(&self, slots: &[AtomicU32], cached: u64, most: u32) -> (u32, u32) {
         let on = self.ops.on;
         let first = slots[0].load(Relaxed);
         let up = slots.get(1).is_none_or(|next| next.load(Relaxed) > first);
         let pfn = self.ops.zone.page(first).0;
-        let most = slots.len().min(pages as usize).ilog2();
+        let most = slots.len().min(most as usize).ilog2();
         // The coldest page is the block's first, or its last.
         let aligned = if up { pfn.trailing_zeros() } else { pfn.trailing_ones() };
         let slots = &slots[..1 << aligned.min(most).min(PAGEBLOCK_ORDER.get())];
@@ -183,7 +183,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             let some = chunk.pages(self.closed.count(), &params);
             pages += u64::from(self.drain_pages(some, 0));
         }
-        self.closed.release(0);
+        self.closed.release(PageCount::ZERO);
         drop(self);
         ops.clear_below_high();
         pages
@@ -204,12 +204,12 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let mut state = self.closed.state_without_factor();
         let params = pcp.params(&ops.on.fixed());
         let decay = tune::decay(&mut state, &params);
-        if ops.zone.budget.is_short(params.batch) {
+        if ops.zone.budget.is_short(pcp.batch_pages()) {
             state.high = tune::halved(&state, &params);
         }
         self.closed.set_state_without_factor(&state);
         let mut left = decay.pages;
-        while left > 0 {
+        while !left.is_zero() {
             let some = ops.on.policy().pcp.drain.decay.pages(left, &pcp.params(&ops.on.fixed()));
             self.drain_pages(some, 0);
             left -= some;

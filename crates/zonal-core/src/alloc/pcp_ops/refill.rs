@@ -5,7 +5,7 @@ use crate::alloc::zone_ops::Want;
 use crate::pcp::tune;
 use crate::platform::{Platform, Step};
 use crate::sync::Ordering::Relaxed;
-use crate::types::Pfn;
+use crate::types::{PageCount, Pfn};
 use crate::zone::state::LockedZone;
 
 impl<P: Platform> PcpOps<'_, '_, P> {
@@ -52,9 +52,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let mut state = closed.state();
         let wanted = tune::nr_alloc(&mut state, &ops.params(pcp), ops.pressure(), want.order);
         closed.set_state(&state);
-        let pages = closed.count().saturating_add(wanted << want.order.get());
+        let pages = closed.count().saturating_add(PageCount::of_blocks(wanted, want.order));
         let covered = closed.cover(pages.max(closed.high()));
-        let wanted = wanted.min(covered.saturating_sub(closed.count()) >> want.order.get());
+        let wanted = wanted.min(covered.saturating_sub(closed.count()).blocks(want.order));
         if wanted == 0 {
             return 0;
         }

@@ -87,7 +87,7 @@ impl Plain {
         let order = self.orders[list];
         let bulk = tune::commit_free(&mut self.state, &self.params, pressure, order);
         if let Some(bulk) = bulk {
-            self.drain(bulk.pages, list);
+            self.drain(bulk.pages.get(), list);
         }
         bulk.is_some()
     }
@@ -134,7 +134,7 @@ impl Plain {
 
     fn decay(&mut self) {
         let decay = tune::decay(&mut self.state, &self.params);
-        let mut left = decay.pages;
+        let mut left = decay.pages.get();
         while left > 0 {
             let some = match self.drain.decay {
                 Chunk::Whole => left,

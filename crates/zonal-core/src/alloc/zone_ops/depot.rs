@@ -10,7 +10,7 @@ use crate::pcp::state::{Pcp, PcpList};
 use crate::pcp::tune::{PcpParams, SCALE_MAX_DEFAULT};
 use crate::platform::{Platform, Step};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::types::CpuId;
+use crate::types::{CpuId, PageCount};
 use crate::zone::state::LockedZone;
 
 const _: () = assert!(DEPOT.cpu.0 as usize == CPUS_MAX);
@@ -67,7 +67,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
 
     /// Empties the depots into the buddy. Returns the pages moved.
     pub fn drain_depots(self) -> u64 {
-        self.depots().map(|(cpu, depot)| self.empty(cpu, depot, u32::MAX)).sum()
+        self.depots().map(|(cpu, depot)| self.empty(cpu, depot, PageCount::MAX)).sum()
     }
 
     /// The depot's part of a refresh: pages not needed since the last one go to the buddy, under
@@ -81,13 +81,13 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         }
         let pressed = self.zone.has(PRESSED);
         let unused = depot.unused();
-        self.empty(group, depot, if pressed { u32::MAX } else { unused });
+        self.empty(group, depot, if pressed { PageCount::MAX } else { unused });
         true
     }
 
     /// Moves magazines to the buddy until at least `pages` pages have moved or the depot is empty.
     /// Large blocks first. Returns the pages moved.
-    fn empty(self, cpu: CpuId, depot: &'a Depot, pages: u32) -> u64 {
+    fn empty(self, cpu: CpuId, depot: &'a Depot, pages: PageCount) -> u64 {
         let mut moved = 0;
         let mut list = self.on.map.len();
         while moved < u64::from(pages) && list > 0 && !depot.is_empty() {
@@ -98,7 +98,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
             let record = &self.pcp(cpu).lists[list - 1];
             // The lock first (DEPOT-1).
             let mut locked = self.lock();
-            match depot.take(self.on.slots, list - 1, record.block_pages) {
+            match depot.take(self.on.slots, list - 1, record.order()) {
                 Some(magazine) => {
                     moved += self.free_magazine(&mut locked, record, &magazine);
                     let blocks = magazine.frames().len() as u32;

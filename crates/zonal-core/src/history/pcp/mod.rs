@@ -1,5 +1,7 @@
 //! Per-CPU lists up to 5.17: the order of draining (LB E.8) and the sizes (LB E.11).
 
+use crate::types::{Order, PageCount};
+
 pub(crate) mod cold;
 
 /// Largest chunk where `percpu_pagelist_fraction` fixes the lists, in pages (LB E.11).
@@ -28,7 +30,7 @@ pub(super) fn next_growing(
     list: &mut usize,
     share: &mut u32,
     lists: usize,
-    left: u32,
+    left: PageCount,
     len: impl Fn(usize) -> u32,
 ) -> Option<(usize, u32)> {
     if *share == 0 || len(*list) == 0 {
@@ -46,7 +48,8 @@ pub(super) fn next_growing(
         }
         // Only one list has anything: no need to go round.
         if *share as usize == lists {
-            *share = left;
+            // Linux takes the pages for blocks: lists had single pages only.
+            *share = left.blocks(Order::ZERO);
         }
     }
     Some((*list, (*share).min(len(*list))))

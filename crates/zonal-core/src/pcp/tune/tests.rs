@@ -47,9 +47,9 @@ impl Lists {
         let order = Lists::order(list);
         let bulk = commit_free(&mut self.state, &self.params, self.pressure, order);
         if let Some(BulkFree { pages, forced }) = bulk {
-            let n = pages.into();
+            let n = pages.get().into();
             self.log.push(if forced { Event::ForcedFree(n) } else { Event::Free(n) });
-            self.drain(pages, list);
+            self.drain(pages.get(), list);
         }
     }
 
@@ -67,7 +67,7 @@ impl Lists {
 
     pub fn decay(&mut self) -> Decay {
         let step = decay(&mut self.state, &self.params);
-        self.drain(step.pages, 0);
+        self.drain(step.pages.get(), 0);
         step
     }
 
@@ -187,7 +187,7 @@ fn up_to_5_12_nothing_adapts() {
     (0..1000).for_each(|_| lists.free(0));
     assert_eq!(lists.take_log(), "F:63x11");
     assert_eq!((lists.state.count, lists.state.high), (8 + 1000 - 11 * 63, 378));
-    assert_eq!(lists.decay(), Decay { pages: 0, still_decaying: false });
+    assert_eq!(lists.decay(), Decay { pages: PageCount::ZERO, still_decaying: false });
     // A raw chunk of 0: no page stays.
     let off = PcpParams { batch: 1, high_min: 0, high_max: 0, ..lists.params };
     let mut lists = Lists::new(off);
@@ -239,12 +239,12 @@ fn decay_is_that_of_a_live_kernel() {
 fn decay_ends_at_high_min() {
     let mut lists = k3(HALF_RULE, false);
     (lists.blocks[0], lists.state.count, lists.state.high) = (905, 905, 906);
-    assert_eq!(lists.decay(), Decay { pages: 0, still_decaying: false });
+    assert_eq!(lists.decay(), Decay { pages: PageCount::ZERO, still_decaying: false });
     assert_eq!((lists.state.count, lists.state.high), (905, 905));
     lists.state.count = 910;
     lists.blocks[0] = 910;
-    assert_eq!(lists.decay(), Decay { pages: 5, still_decaying: true });
-    assert_eq!(lists.decay(), Decay { pages: 0, still_decaying: false });
+    assert_eq!(lists.decay(), Decay { pages: PageCount::new(5), still_decaying: true });
+    assert_eq!(lists.decay(), Decay { pages: PageCount::ZERO, still_decaying: false });
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn expiry_takes_a_chunk() {
     let lists = k3(HALF_RULE, false);
     for (count, pages) in [(5000, 63), (5, 5)] {
         let state = PcpState { count, ..PcpState::default() };
-        assert_eq!(expired_pages(&state, &lists.params), pages);
+        assert_eq!(expired_pages(&state, &lists.params).get(), pages);
     }
 }
 
@@ -387,7 +387,7 @@ fn step(lists: &mut Lists, model: &mut Model, op: Op) {
         }),
         Op::Decay => {
             let got = lists.decay();
-            assert_eq!((i64::from(got.pages), got.still_decaying), model.decay());
+            assert_eq!((i64::from(got.pages.get()), got.still_decaying), model.decay());
         }
         Op::Drain => {
             let pages = lists.state.count.min(lists.params.bulk_max());
