@@ -42,8 +42,8 @@ pub use platform::Mode;
 pub use pool::{
     Backing, BudgetError, BudgetFault, BuildError, Builder, CpuMap, Explanation, FailAlloc,
     FailCounts, FreedBy, HeldReport, MemoryFault, MemoryRange, Misuse, NodeBinding, Notice,
-    OnMisuse, OwnedPages, PageRange, Pages, Pool, PrefaultProgress, RangeError, Ranges, TrimError,
-    ZoneSize,
+    OnMisuse, OwnedPages, OwnedRange, PageRange, Pages, Pool, PrefaultProgress, RangeError, Ranges,
+    TrimError, ZoneSize,
 };
 pub use view::View;
 pub use zonal_core::alloc::range::{Obstacle, RangeRefusal, RangeRequest};

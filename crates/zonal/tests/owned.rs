@@ -2,26 +2,12 @@
 
 mod support;
 
-use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Mutex};
 
-use support::{Rng, exit_now, wait_child};
+use support::{Rng, alone, exit_now, is_mapped, wait_child};
 use zonal::{FreeFault, Gfp, Misuse, OnMisuse, Order, OwnedPages, PAGE_SIZE, Pages, Pool};
 
 const MIB: usize = 1 << 20;
-
-/// One test at a time: an address that one pool gave back may be another test's next.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether the pool that began there still has its memory.
-fn is_mapped(base: usize) -> bool {
-    let mut resident = 0u8;
-    // SAFETY: (1) the kernel looks up the address and writes one byte, for which there is room.
-    let done = unsafe { libc::mincore(base as *mut _, PAGE_SIZE, &raw mut resident) };
-    done == 0
-}
 
 fn base(pool: &Pool) -> usize {
     pool.base() as usize

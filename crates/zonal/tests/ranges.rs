@@ -6,6 +6,7 @@ use zonal::{
     CpuMap, FailAlloc, FreeFault, Gfp, NodeId, Obstacle, Order, PAGE_SIZE, PageRange, Pool,
     RangeRefusal, RangeRequest, Refusal, ZoneId,
 };
+use zonal_core::types::Pfn;
 
 /// A pool in each mode that this machine has, and one with two nodes.
 fn pools() -> Vec<Pool> {
@@ -208,17 +209,48 @@ fn parts_and_alignments_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn every_page_at_an_address_is_zeroed_though_one_was_written_to() {
+fn a_page_that_was_written_to_while_free_is_not_handed_out_at_its_address() {
     let pool = Pool::builder().size(16 << 20).refresh_every(None).poison(true).build().unwrap();
     let mut range = pool.ranges().alloc(8).unwrap();
-    let start = range.as_mut_ptr();
+    let (start, zeroed) = (range.as_mut_ptr(), Gfp::KERNEL | Gfp::ZERO);
     drop(range);
-    let stray = start.wrapping_add(2 * PAGE_SIZE);
-    // SAFETY: not kept, which is what poison is to find: the page is free.
-    unsafe { stray.write(1) };
-    let got = pool.ranges().alloc_at(start, 8, Gfp::KERNEL | Gfp::ZERO).unwrap();
-    assert!(got.iter().all(|byte| *byte == 0));
-    assert_eq!(pool.poison_hits(), 1);
+    let page = |n: usize| start.wrapping_add(n * PAGE_SIZE);
+    let write = |n: usize| {
+        // SAFETY: not kept, which is what poison is to find: the page is free.
+        unsafe { page(n).write(1) }
+    };
+    [2, 5].into_iter().for_each(write);
+    let error = pool.ranges().alloc_at(start, 8, zeroed).unwrap_err();
+    let written = |n| RangeRefusal::InTheWay(pool_page(&pool, page(n)), Obstacle::WrittenWhileFree);
+    assert_eq!((error.why(), error.in_the_way()), (written(2), Some(page(2).cast_const())));
+    assert!(error.to_string().contains("written to while it was free"), "{error}");
+    assert_eq!(pool.poison_hits(), 2);
+    let all = pool.bytes() / PAGE_SIZE;
+    assert_eq!(pool.free_page_count() as usize, all - 2, "the others are free again");
+    // What is around them can be had, and grows up to them.
+    let mut front = pool.ranges().alloc_at(start, 1, zeroed).unwrap();
+    front.try_grow(1).unwrap();
+    let why = front.try_grow(1).unwrap_err().why();
+    assert!(matches!(why, RangeRefusal::InTheWay(_, Obstacle::Held(..))), "{why:?}");
+    // One that is found as a range grows stays out of use, too, and those before it are free.
+    let mut middle = pool.ranges().alloc_at(page(3), 1, Gfp::KERNEL).unwrap();
+    drop(pool.ranges().alloc_at(page(4), 1, Gfp::KERNEL).unwrap());
+    write(4);
+    assert_eq!(middle.try_grow(1).unwrap_err().why(), written(4));
+    assert_eq!((middle.pages(), pool.poison_hits()), (1, 3));
+    middle.fill(1);
+    let mut back = pool.ranges().alloc_at(page(6), 1, Gfp::KERNEL).unwrap();
+    write(9);
+    assert_eq!(back.try_grow(8).unwrap_err().why(), written(9));
+    back.try_grow(2).unwrap();
+    assert_eq!(pool.free_page_count() as usize, all - 4 - 2 - 1 - 3);
+    drop((front, middle, back));
+    pool.validate().unwrap();
+    assert_eq!((pool.free_page_count() as usize, pool.misuses()), (all - 4, 0));
+}
+
+fn pool_page(pool: &Pool, page: *const u8) -> Pfn {
+    Pfn(((page as usize - pool.base() as usize) / PAGE_SIZE) as u64)
 }
 
 #[test]

@@ -18,7 +18,7 @@
 //! | `range` | pages in a row, of any number |
 //! | `pages` | pages that free themselves, borrowed from the pool |
 //! | `bytes` | the bytes of owned pages, for each kind of owner |
-//! | `owned` | the same without the borrow |
+//! | `owned`, `owned_range` | the same without the borrow |
 //! | `life` | handles, and blocks that outlive the last of them |
 //! | `thread` | threads of the pool, and what they own |
 //! | `worker` | the refresh thread |
@@ -61,6 +61,7 @@ mod memory;
 mod misuse;
 mod mode;
 mod owned;
+mod owned_range;
 mod pages;
 mod plan;
 mod poison;
@@ -80,6 +81,7 @@ pub use held::HeldReport;
 pub use memory::{MemoryFault, MemoryRange};
 pub use misuse::{FreedBy, Misuse, OnMisuse};
 pub use owned::OwnedPages;
+pub use owned_range::OwnedRange;
 pub use pages::Pages;
 pub use range::{PageRange, RangeError, Ranges};
 pub use touch::PrefaultProgress;

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use zonal_core::types::Order;
 
@@ -56,11 +55,7 @@ impl OwnedPages {
     /// `start` is a block of `order` of `pool` that nobody else owns.
     #[inline]
     fn new(pool: &Pool, start: NonNull<u8>, order: Order) -> OwnedPages {
-        pool.shared.life.note_owned();
-        // From the `Arc`, not from a reference: it may be counted again (`life::reference`).
-        let shared = Arc::as_ptr(&pool.shared).cast_mut();
-        // SAFETY: (1) the content of an `Arc` has an address.
-        OwnedPages { pool: unsafe { NonNull::new_unchecked(shared) }, start, order }
+        OwnedPages { pool: life::owner(pool), start, order }
     }
 
     /// The same block, borrowed from a handle of its pool.
@@ -78,7 +73,7 @@ impl OwnedPages {
     /// Whether it is a block of this pool.
     #[inline]
     pub fn is_of(&self, pool: &Pool) -> bool {
-        std::ptr::eq(self.pool.as_ptr(), Arc::as_ptr(&pool.shared))
+        life::is_of(self.pool, pool)
     }
 
     /// The block's order.

@@ -16,6 +16,8 @@ const PATTERN: u8 = 0xaa;
 #[derive(Debug, Default)]
 pub(super) struct Poison {
     hits: AtomicU64,
+    /// Base pages that stay out of use.
+    lost: AtomicU64,
 }
 
 impl Poison {
@@ -24,21 +26,29 @@ impl Poison {
         self.hits.load(Relaxed)
     }
 
+    /// Base pages that stay out of use: handed out, but nobody's.
+    pub(super) fn lost_pages(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
+
     /// Fills a block that is about to be free. The caller owns it.
     pub(super) fn fill(&self, start: NonNull<u8>, order: Order) {
         // SAFETY: (1) the caller owns the block, which is mapped.
         unsafe { start.as_ptr().write_bytes(PATTERN, order.bytes()) };
     }
 
-    /// Whether a block is as [`fill`](Self::fill) left it; says on stderr where it is not.
+    /// Whether a block is as [`fill`](Self::fill) left it. Otherwise it says so on stderr, and
+    /// counts the block for one that stays out of use.
     pub(super) fn check(&self, start: NonNull<u8>, pfn: Pfn, order: Order) -> bool {
         // SAFETY: (1) the block was just handed out to the caller.
         let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), order.bytes()) };
         let Some(at) = bytes.iter().position(|byte| *byte != PATTERN) else { return true };
         self.hits.fetch_add(1, Relaxed);
+        // Relaxed: read when no handle is left, behind the AcqRel that ended the last one.
+        self.lost.fetch_add(order.pages(), Relaxed);
         eprintln!(
             "zonal: {pfn:?}, {order:?} was written to while free: byte {at} is {:#04x}, expected \
-             {PATTERN:#04x}. The block stays out of use; look for a pointer kept after a free.",
+             {PATTERN:#04x}. It stays out of use; look for a pointer kept after a free.",
             bytes[at]
         );
         false

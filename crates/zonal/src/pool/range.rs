@@ -42,6 +42,13 @@ pub struct PageRange<'p> {
     pages: usize,
 }
 
+/// Pages in a row in somebody's hands: what an owner asks for, borrowed or not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) start: NonNull<u8>,
+    pub(super) pages: usize,
+}
+
 /// A refused range. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RangeError {
@@ -96,7 +103,7 @@ impl<'p> Ranges<'p> {
         shared.inject_range(&RangeRequest::new(pages as u64).gfp(gfp)).map_err(refuse)?;
         let allocator = &shared.allocator;
         allocator.ranges().alloc_at(range.clone(), gfp).map_err(refuse)?;
-        shared.prepare_range(range.clone(), gfp);
+        shared.prepare_at(range.clone(), gfp).map_err(refuse)?;
         Ok(PageRange { pool: self.pool, start: shared.address(range.start), pages })
     }
 
@@ -122,10 +129,10 @@ impl<'p> Ranges<'p> {
         }
         loop {
             let pfn = shared.allocator.ranges().alloc(request).map_err(refuse)?;
-            if shared.prepare_range(pfn..Pfn(pfn.0 + request.pages), request.gfp) {
+            if shared.prepare_range(pfn..Pfn(pfn.0 + request.pages), request.gfp).is_ok() {
                 return Ok(shared.address(pfn));
             }
-            // Written to while it was free: it stays out of use, as a block does.
+            // Written to while it was free; those pages stay out of use.
         }
     }
 
@@ -169,9 +176,14 @@ impl<'p> PageRange<'p> {
         PageRange { pool, start, pages }
     }
 
-    /// Page frame numbers of the pool's allocator.
-    fn frames(&self) -> Range<Pfn> {
-        self.pool.shared.range_at(self.start.as_ptr() as usize, self.pages)
+    /// Where it is.
+    pub(super) fn extent(&self) -> Extent {
+        Extent { start: self.start, pages: self.pages }
+    }
+
+    /// The pool that it is borrowed from.
+    pub(super) fn pool(&self) -> &'p Pool {
+        self.pool
     }
 
     /// Takes the `more` pages right behind the range, whose bytes are what their last owner left.
@@ -179,12 +191,8 @@ impl<'p> PageRange<'p> {
     /// # Errors
     /// [`RangeError`] names the first page that cannot be had. The range is as before.
     pub fn try_grow(&mut self, more: usize) -> Result<(), RangeError> {
-        let shared = &*self.pool.shared;
-        let range = self.frames();
-        let grown = shared.allocator.ranges().grow(range.clone(), more as u64, Gfp::KERNEL);
-        grown.map_err(|error| shared.range_error(error))?;
+        self.extent().grow(&self.pool.shared, more, Gfp::KERNEL)?;
         self.pages += more;
-        shared.prepare_range(range.end..Pfn(range.end.0 + more as u64), Gfp::KERNEL);
         Ok(())
     }
 
@@ -194,12 +202,7 @@ impl<'p> PageRange<'p> {
     /// # Errors
     /// [`FreeError`] only if the range is not this owner's, which takes unsafe code.
     pub fn shrink(&mut self, pages: usize) -> Result<(), FreeError> {
-        if pages == 0 || pages >= self.pages {
-            return Ok(());
-        }
-        let tail = self.page_at(pages);
-        self.pool.shared.free_range(tail, self.pages - pages)?;
-        self.pages = pages;
+        self.pages -= self.extent().shrink(&self.pool.shared, pages)?;
         Ok(())
     }
 
@@ -208,15 +211,10 @@ impl<'p> PageRange<'p> {
     /// # Errors
     /// The reason, if one of them would be empty. The range is freed then.
     pub fn split(self, pages: usize) -> Result<(PageRange<'p>, PageRange<'p>), FreeError> {
-        let shared = &*self.pool.shared;
-        let range = self.frames();
-        let at = Pfn(range.start.0.saturating_add(pages as u64));
-        let split = shared.allocator.ranges().split(range, at);
-        split.map_err(|error| shared.refused_part(self.start, error))?;
-        let (pool, tail) = (self.pool, self.page_at(pages));
-        let (start, all) = self.into_raw();
-        let back = PageRange { pool, start: tail, pages: all - pages };
-        Ok((PageRange { pool, start, pages }, back))
+        let halves = self.extent().split(&self.pool.shared, pages)?;
+        let pool = self.pool;
+        let _ = self.into_raw();
+        Ok(halves.map(|half| PageRange::new(pool, half)).into())
     }
 
     /// Frees the pages in `part`, counted from the first, and returns what stays in front of them
@@ -228,23 +226,14 @@ impl<'p> PageRange<'p> {
         self,
         part: Range<usize>,
     ) -> Result<(Option<PageRange<'p>>, Option<PageRange<'p>>), FreeError> {
-        let Range { start: from, end: to } = part;
-        let pages = to.saturating_sub(from);
-        if from >= to || to > self.pages {
-            let outside = core_alloc::FreeError::Empty(self.frames().end);
-            return Err(self.pool.shared.refused_part(self.start, outside));
-        }
-        self.pool.shared.free_range(self.page_at(from), pages)?;
-        let (pool, tail) = (self.pool, self.page_at(to));
-        let (start, all) = self.into_raw();
-        let rest = |start, pages| (pages > 0).then(|| PageRange { pool, start, pages });
-        Ok((rest(start, from), rest(tail, all - to)))
+        let rest = self.extent().free_part(&self.pool.shared, part)?;
+        let pool = self.pool;
+        let _ = self.into_raw();
+        Ok(rest.map(|rest| rest.map(|rest| PageRange::new(pool, rest))).into())
     }
 
-    /// Address of a page of the range, or of the one behind it.
-    fn page_at(&self, page: usize) -> NonNull<u8> {
-        let frame = self.frames().start.0.saturating_add(page as u64);
-        self.pool.shared.address(Pfn(frame))
+    pub(super) fn new(pool: &'p Pool, Extent { start, pages }: Extent) -> PageRange<'p> {
+        PageRange { pool, start, pages }
     }
 }
 
@@ -264,6 +253,91 @@ impl<'p> Pages<'p> {
         let block = |at| Pages::new(pool, shared.address(Pfn(first.0 + at)), into);
         Ok(blocks.map(block).collect())
     }
+}
+
+impl Extent {
+    fn frames(self, shared: &Shared) -> Range<Pfn> {
+        shared.range_at(self.start.as_ptr() as usize, self.pages)
+    }
+
+    /// The pages from one of them on; `pages` is at most how many there are.
+    fn part(self, shared: &Shared, from: usize, pages: usize) -> Extent {
+        let frame = self.frames(shared).start.0.saturating_add(from as u64);
+        Extent { start: shared.address(Pfn(frame)), pages }
+    }
+
+    /// Takes the `more` pages right behind.
+    pub(super) fn grow(self, shared: &Shared, more: usize, gfp: Gfp) -> Result<(), RangeError> {
+        let range = self.frames(shared);
+        let ranges = shared.allocator.ranges();
+        let refuse = |error| shared.range_error(error);
+        ranges.grow(range.clone(), more as u64, gfp).map_err(refuse)?;
+        let (at, end) = (range.end, Pfn(range.end.0 + more as u64));
+        // Only where they may be refused yet: what is split off becomes a range by itself.
+        if shared.poison.is_some() {
+            let split = ranges.split(range.start..end, at);
+            split.map_err(|error| refuse(not_a_range(more, at, error)))?;
+        }
+        shared.prepare_at(at..end, gfp).map_err(refuse)?;
+        if shared.poison.is_some() {
+            let joined = ranges.join(range.start..end, at);
+            joined.map_err(|error| refuse(not_a_range(more, at, error)))?;
+        }
+        Ok(())
+    }
+
+    /// Frees all but the first `pages`; none where that is all of them, or nothing. Returns how
+    /// many were freed.
+    pub(super) fn shrink(self, shared: &Shared, pages: usize) -> Result<usize, FreeError> {
+        if pages == 0 || pages >= self.pages {
+            return Ok(0);
+        }
+        let tail = self.part(shared, pages, self.pages - pages);
+        tail.free(shared).map(|()| tail.pages)
+    }
+
+    pub(super) fn split(self, shared: &Shared, pages: usize) -> Result<[Extent; 2], FreeError> {
+        let range = self.frames(shared);
+        let at = Pfn(range.start.0.saturating_add(pages as u64));
+        let split = shared.allocator.ranges().split(range, at);
+        split.map_err(|error| shared.refused_part(self.start, error))?;
+        let tail = self.part(shared, pages, self.pages - pages);
+        Ok([Extent { pages, ..self }, tail])
+    }
+
+    /// Frees a part, and returns what stays in front of it and behind it.
+    pub(super) fn free_part(
+        self,
+        shared: &Shared,
+        part: Range<usize>,
+    ) -> Result<[Option<Extent>; 2], FreeError> {
+        let Range { start: from, end: to } = part;
+        if from >= to || to > self.pages {
+            let outside = core_alloc::FreeError::Empty(self.frames(shared).end);
+            return Err(shared.refused_part(self.start, outside));
+        }
+        let tail = self.part(shared, to, self.pages - to);
+        self.part(shared, from, to - from).free(shared)?;
+        let rest = [Extent { pages: from, ..self }, tail];
+        Ok(rest.map(|rest| Some(rest).filter(|rest| rest.pages > 0)))
+    }
+
+    pub(super) fn free(self, shared: &Shared) -> Result<(), FreeError> {
+        shared.free_range(self.start, self.pages)
+    }
+
+    /// What is told of pages that could not be freed when their owner was dropped.
+    pub(super) fn misuse(self, error: FreeError) -> Misuse {
+        let order = RangeRequest::new(self.pages as u64).block_order().unwrap_or(Order::MAX);
+        Misuse { start: self.start, order, error, by: FreedBy::Drop }
+    }
+}
+
+/// A range that could not come apart, or together again: it is not its owner's.
+#[cold]
+fn not_a_range(more: usize, at: Pfn, error: core_alloc::FreeError) -> core_range::RangeError {
+    let why = RangeRefusal::NotARange(error);
+    core_range::RangeError { pages: more as u64, start: Some(at), why }
 }
 
 impl Shared {
@@ -289,17 +363,48 @@ impl Shared {
         self.inject(&Request { order, gfp, node }).map_err(refuse)
     }
 
-    /// Makes the bytes of a range what the request asked for. `false`: it was written to while it
-    /// was free. Every page is looked at, and zeroed where that was asked for.
-    fn prepare_range(&self, range: Range<Pfn>, gfp: Gfp) -> bool {
-        let mut good = true;
-        if self.poison.is_some() {
+    /// Makes the bytes of a new range what the request asked for.
+    ///
+    /// # Errors
+    /// The first page that was written to while it was free. Those pages stay out of use; the
+    /// others are free again.
+    fn prepare_range(&self, range: Range<Pfn>, gfp: Gfp) -> Result<(), Pfn> {
+        if let Some(poison) = &self.poison {
+            let mut written = Vec::new();
             for pfn in (range.start.0..range.end.0).map(Pfn) {
-                good &= self.prepare(pfn, Order::ZERO, gfp.without(Gfp::ZERO));
+                if !poison.check(self.address(pfn), pfn, Order::ZERO) {
+                    written.push(pfn);
+                }
+            }
+            if let Some(first) = written.first() {
+                self.free_between(range, &written);
+                return Err(*first);
             }
         }
         self.zero(range.start, range.end.0 - range.start.0, gfp);
-        good
+        Ok(())
+    }
+
+    /// As [`prepare_range`](Self::prepare_range), for pages that were asked for at their place.
+    fn prepare_at(&self, range: Range<Pfn>, gfp: Gfp) -> Result<(), core_range::RangeError> {
+        let (start, pages) = (Some(range.start), range.end.0 - range.start.0);
+        self.prepare_range(range, gfp).map_err(|pfn| {
+            let why = RangeRefusal::InTheWay(pfn, Obstacle::WrittenWhileFree);
+            core_range::RangeError { pages, start, why }
+        })
+    }
+
+    /// Frees the pages of a range but some, in ascending order. The pattern is still in them.
+    #[cold]
+    fn free_between(&self, range: Range<Pfn>, but: &[Pfn]) {
+        let mut from = range.start;
+        for end in but.iter().copied().chain([range.end]) {
+            if from < end {
+                let freed = self.allocator.ranges().free(from..end);
+                debug_assert!(freed.is_ok(), "{freed:?}");
+            }
+            from = Pfn(end.0 + 1);
+        }
     }
 
     fn zero(&self, first: Pfn, pages: u64, gfp: Gfp) {
@@ -394,10 +499,8 @@ impl std::error::Error for RangeError {}
 impl Drop for PageRange<'_> {
     fn drop(&mut self) {
         let shared = &*self.pool.shared;
-        if let Err(error) = shared.free_range(self.start, self.pages) {
-            let order = RangeRequest::new(self.pages as u64).block_order().unwrap_or(Order::MAX);
-            let by = FreedBy::Drop;
-            shared.misuses.tell(&Misuse { start: self.start, order, error, by });
+        if let Err(error) = self.extent().free(shared) {
+            shared.misuses.tell(&self.extent().misuse(error));
         }
     }
 }

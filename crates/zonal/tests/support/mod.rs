@@ -13,9 +13,8 @@ pub mod storm;
 
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -272,4 +271,18 @@ pub fn wait_child(child: i32, limit: Duration) -> Option<i32> {
         }
         std::thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// One test at a time: an address that one pool gave back may be another test's next.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the pool that began there still has its memory.
+pub fn is_mapped(base: usize) -> bool {
+    let mut resident = 0u8;
+    // SAFETY: (1) the kernel looks up the address and writes one byte, for which there is room.
+    let done = unsafe { libc::mincore(base as *mut _, PAGE_SIZE, &raw mut resident) };
+    done == 0
 }

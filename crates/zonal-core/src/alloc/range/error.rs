@@ -100,6 +100,9 @@ pub enum Obstacle {
     Absent,
     /// The page's metadata was overwritten.
     Corrupt,
+    /// Written to while it was free, so it stays out of use. Not found by the core: a platform that
+    /// looks at the bytes says it.
+    WrittenWhileFree,
 }
 
 impl From<AllocError> for RangeRefusal {
@@ -142,6 +145,9 @@ impl fmt::Display for Obstacle {
             Obstacle::Isolated => f.write_str("in a pageblock that is out of use"),
             Obstacle::Absent => f.write_str("a hole, reserved, or not online"),
             Obstacle::Corrupt => f.write_str("unusable: its metadata was overwritten"),
+            Obstacle::WrittenWhileFree => {
+                f.write_str("out of use from now on: it was written to while it was free")
+            }
         }
     }
 }
