@@ -43,7 +43,7 @@ pub use pool::{
     Backing, BudgetError, BudgetFault, BuildError, Builder, CpuMap, Explanation, FailAlloc,
     FailCounts, FreedBy, HeldReport, MemoryFault, MemoryRange, Misuse, NodeBinding, Notice,
     OnMisuse, OwnedPages, OwnedRange, PageRange, Pages, Pool, PrefaultProgress, RangeError, Ranges,
-    TrimError, ZoneSize,
+    Resident, TrimError, ZoneSize,
 };
 pub use view::View;
 pub use zonal_core::alloc::range::{Obstacle, RangeRefusal, RangeRequest};

@@ -17,6 +17,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
     // Traits of other crates that are unsafe to implement.
     "crates/zonal/src/adapt/alloc.rs",
     "crates/zonal/src/adapt/bytes.rs",
+    "crates/zonal-uring/src/",
+    "crates/zonal-uring/tests/",
     "crates/zonal-cache/src/frames.rs",
     "crates/zonal-cache/tests/",
     "crates/zonal/tests/",

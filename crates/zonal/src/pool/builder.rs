@@ -353,6 +353,7 @@ impl Builder {
             faults: self.fail_alloc.map(Faults::new),
             allocator,
             trimmed_bytes: AtomicU64::new(0),
+            residency: super::resident::Residency::default(),
             trimming: std::sync::Mutex::default(),
             growth: grow::Growth::default(),
             misuses: super::misuse::Misuses::new(self.misuse.clone()),

@@ -190,6 +190,7 @@ impl Frozen {
             shared.allocator.expect_strays();
             shared.budget.forked();
             shared.life.forked();
+            shared.residency.forked();
             pool.consumers.forked();
             pool.bells.forked();
             pool.background.forked();

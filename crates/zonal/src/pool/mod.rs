@@ -30,6 +30,7 @@
 //! | `memory` | memory mapped here, or brought by the program; bound to nodes |
 //! | `touch` | memory faulted in by one thread, or many |
 //! | `held` | where the pool's bytes are |
+//! | `resident` | keeps trim away from what others point to |
 //! | `trim` | free 2 MiB blocks back to the operating system |
 //! | `poison` | finds writes to freed pages |
 //! | `grow` | memory that comes online while the pool is used |
@@ -67,6 +68,7 @@ mod plan;
 mod poison;
 mod range;
 mod records;
+mod resident;
 mod thread;
 mod touch;
 mod trim;
@@ -84,6 +86,7 @@ pub use owned::OwnedPages;
 pub use owned_range::OwnedRange;
 pub use pages::Pages;
 pub use range::{PageRange, RangeError, Ranges};
+pub use resident::Resident;
 pub use touch::PrefaultProgress;
 pub use trim::TrimError;
 
@@ -149,6 +152,7 @@ pub(crate) struct Shared {
     faults: Option<faults::Faults>,
     allocator: PoolAllocator,
     trimmed_bytes: AtomicU64,
+    residency: resident::Residency,
     /// One trim at a time, and none across a fork.
     trimming: Mutex<()>,
     growth: grow::Growth,

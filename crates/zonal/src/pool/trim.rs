@@ -80,8 +80,11 @@ impl Shared {
         if resident == 0 {
             return Ok(0);
         }
-        // SAFETY: (1) the block is out of the buddy and on no list, so its memory is not in use.
-        unsafe { self.memory.release(range) }.map_err(TrimError::Os)?;
+        // SAFETY: (1) the block is out of the buddy and on no list, so its memory is not in use;
+        // nobody has it behind the page tables' back (RESIDENT-1).
+        let released = self.residency.release(|| unsafe { self.memory.release(range) });
+        let Some(released) = released else { return Ok(0) };
+        released.map_err(TrimError::Os)?;
         self.trimmed_bytes.fetch_add(resident as u64, Relaxed);
         Ok(resident)
     }
