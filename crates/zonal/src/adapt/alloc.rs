@@ -56,7 +56,9 @@ impl BlockAlloc {
         BlockAlloc { pool, heap: false }
     }
 
-    /// Passes small layouts on to the heap.
+    /// Passes small layouts on to the heap. To be called before the first allocation: what this
+    /// allocator or a clone of it has handed out goes back through one that passes them on as well,
+    /// or does not as well.
     pub fn or_heap(mut self) -> BlockAlloc {
         self.heap = true;
         self

@@ -2,13 +2,15 @@
 //!
 //! The order of escalation is that of a block (LB D.5): low watermark, background reclaim woken,
 //! min watermark, reserves, direct reclaim, pcps and depots drained. A zone may spare `n` pages if
-//! it may spare one after `n - 1` are gone.
+//! it may spare one after `n - 1` are gone. At a place, what is in the way is drained first, and
+//! nothing is reclaimed for it.
 //!
 //! The search for a place is first fit by address. A window of `n` pages is looked through from its
 //! end; at a page that is not free the window moves behind that page's block, and what was found
 //! free behind it is not looked at again. So a zone costs one look for each free block and one for
 //! each `n` pages that are not free.
 
+use core::cell::Cell;
 use core::ops::Range;
 
 use super::{Search, reserve_flags, slow_flags, watermark_of};
@@ -52,25 +54,30 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
             return Err(RangeRefusal::Refused(Refusal::NoZone(node)));
         }
         let pages = u64::from(frames.end - frames.start);
-        let mut refusal = None;
-        let got = self.escalate(|flags| {
+        let refusal = Cell::new(None);
+        let mut attempt = |flags| {
             let tried = self.try_at(ops, frames.clone(), behind.as_ref(), flags);
-            refusal = tried.err();
-            // What somebody holds does not come free by draining, but for a moment's isolation.
-            let may_end = self.on.events.isolated.load(Relaxed) == 0;
-            match refusal {
+            refusal.set(tried.err());
+            match refusal.get() {
                 None => Some(Ok(())),
                 Some(Refused::Watermark) => None,
-                Some(Refused::Taken(pfn, what @ Obstacle::Held(..))) if may_end => {
+                Some(Refused::Taken { pfn, what, may_end: false }) => {
                     Some(Err(RangeRefusal::InTheWay(pfn, what)))
                 }
-                Some(Refused::Taken(..)) => None,
+                Some(Refused::Taken { .. }) => None,
                 Some(Refused::NotARange(error)) => Some(Err(RangeRefusal::NotARange(error))),
             }
+        };
+        let is_taken = || matches!(refusal.get(), Some(Refused::Taken { .. }));
+        let got = attempt(self.first_flags()).or_else(|| {
+            let cleared = is_taken().then(|| self.clear_place(&mut attempt)).flatten();
+            // Pages are missing elsewhere in the zone: those may be reclaimed.
+            cleared.or_else(|| if is_taken() { None } else { self.escalate_slow(attempt) })
         });
         got.unwrap_or_else(|| {
-            Err(match refusal {
-                Some(Refused::Taken(pfn, what)) => RangeRefusal::InTheWay(pfn, what),
+            self.on.events.failures.fetch_add(1, Relaxed);
+            Err(match refusal.get() {
+                Some(Refused::Taken { pfn, what, .. }) => RangeRefusal::InTheWay(pfn, what),
                 Some(Refused::NotARange(error)) => RangeRefusal::NotARange(error),
                 _ => {
                     let flags = slow_flags(self.gfp, self.order);
@@ -80,12 +87,27 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         })
     }
 
+    /// Asks `take` for a place with something in it that is nobody's: lists and depots are drained,
+    /// and isolated blocks and memory to come waited for. Nothing is reclaimed, since that would
+    /// free other pages.
+    fn clear_place<T>(&self, take: &mut impl FnMut(AllocFlags) -> Option<T>) -> Option<T> {
+        self.allowed().for_each(|zone| _ = self.zone_ops(zone).drain_depots());
+        let flags = reserve_flags(self.gfp, self.is_reclaiming());
+        let flags = flags.unwrap_or(slow_flags(self.gfp, Order::ZERO));
+        take(flags).or_else(|| self.drain_and_retry(flags, take))
+    }
+
     /// Asks `take` with the rights of each step of LB D.5, until it has what it wants.
     fn escalate<T>(&self, mut take: impl FnMut(AllocFlags) -> Option<T>) -> Option<T> {
         let single = Search { order: Order::ZERO, nofragment: false, ..*self };
-        if let Some(got) = take(single.first_flags()) {
-            return Some(got);
+        let got = take(single.first_flags()).or_else(|| self.escalate_slow(take));
+        if got.is_none() {
+            self.on.events.failures.fetch_add(1, Relaxed);
         }
+        got
+    }
+
+    fn escalate_slow<T>(&self, mut take: impl FnMut(AllocFlags) -> Option<T>) -> Option<T> {
         self.on.events.slow_paths.fetch_add(1, Relaxed);
         self.allowed().for_each(|zone| _ = self.zone_ops(zone).drain_depots());
         let mut flags = slow_flags(self.gfp, Order::ZERO);
@@ -102,11 +124,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
             }
         }
         let reclaimed = self.reclaim_and_retry(flags, &mut take);
-        let got = reclaimed.or_else(|| self.drain_and_retry(flags, &mut take));
-        if got.is_none() {
-            self.on.events.failures.fetch_add(1, Relaxed);
-        }
-        got
+        reclaimed.or_else(|| self.drain_and_retry(flags, &mut take))
     }
 
     /// The zone as it is once all but one of `pages` are gone.
@@ -200,7 +218,9 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         ops.take_range(locked, window, self.want(flags), true).ok().map(|()| start)
     }
 
-    /// One try to take frames at a place.
+    /// One try to take frames at a place. What is in the way is looked at with the zone lock held,
+    /// and so is whether blocks are isolated for a moment, which looks like somebody's: both were
+    /// true together.
     fn try_at(
         &self,
         ops: ZoneOps<'s, 'a, P>,
@@ -224,12 +244,19 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
                 let done = ops.take_range(&mut locked, frames.clone(), self.want(flags), first);
                 drop(locked);
                 self.took(ops, flags);
-                return done.map_err(|at| Refused::Taken(words.pfn(at), Obstacle::Corrupt));
+                let (what, may_end) = (Obstacle::Corrupt, false);
+                return done.map_err(|at| Refused::Taken { pfn: words.pfn(at), what, may_end });
             };
             let what = ops.obstacle(taken);
+            let may_end = match what {
+                // Relaxed: the count moves under the lock that is held here.
+                Obstacle::Held(..) => self.on.events.isolated.load(Relaxed) != 0,
+                Obstacle::Corrupt | Obstacle::WrittenWhileFree => false,
+                _ => true,
+            };
             drop(locked);
             if what != Obstacle::Absent || !ops.grew(Order::MAX) {
-                return Err(Refused::Taken(words.pfn(taken), what));
+                return Err(Refused::Taken { pfn: words.pfn(taken), what, may_end });
             }
         }
     }
@@ -259,6 +286,11 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
 #[derive(Clone, Copy)]
 enum Refused {
     Watermark,
-    Taken(Pfn, Obstacle),
+    /// A page is not free; `may_end`: draining, waiting or background work may free it.
+    Taken {
+        pfn: Pfn,
+        what: Obstacle,
+        may_end: bool,
+    },
     NotARange(crate::alloc::request::FreeError),
 }

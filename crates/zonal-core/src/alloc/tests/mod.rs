@@ -30,6 +30,7 @@ mod planted;
 mod platform;
 mod pressure;
 mod programs;
+mod range_places;
 mod range_programs;
 mod ranges;
 mod refresh;
