@@ -11,7 +11,7 @@
 //! - **FRAME-4** the pool lives as long as the table, which holds a reference to it.
 //! - **FRAME-5** a [`Kept`] right refers to a table that its `Arc` leads to, and goes before it.
 
-use std::ops::{Deref, DerefMut};
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -292,53 +292,108 @@ impl Drop for Exclusive<'_> {
     }
 }
 
+/// What a right gives back when it ends.
+pub trait Right {
+    /// The state of its page afterwards.
+    fn end(state: PageState) -> PageState;
+}
+
+impl Right for Shared<'_> {
+    fn end(state: PageState) -> PageState {
+        state.unshare()
+    }
+}
+
+impl Right for Exclusive<'_> {
+    fn end(state: PageState) -> PageState {
+        state.unlock()
+    }
+}
+
 /// A right that keeps the table it refers to, instead of borrowing it (FRAME-5).
-#[derive(Debug)]
-pub struct Kept<R, K> {
-    right: R,
-    // Behind the right, so that it goes last.
-    _keep: Arc<K>,
-}
-
-impl<R, K> Deref for Kept<R, K> {
-    type Target = R;
-    fn deref(&self) -> &R {
-        &self.right
-    }
-}
-
-impl<R, K> DerefMut for Kept<R, K> {
-    fn deref_mut(&mut self) -> &mut R {
-        &mut self.right
-    }
-}
-
-/// The table as the right of a `Kept` has it.
 ///
-/// # Panics
-/// If it is another table than what `keep` leads to: a bug of the crate.
-fn kept<'a, K>(frames: &'a Frames, keep: &'a Arc<K>, of: fn(&K) -> &Frames) -> &'static Frames {
-    assert!(std::ptr::eq(of(keep), frames), "a right to a page of another cache");
-    let frames: *const Frames = frames;
-    // SAFETY: (1) the table is reached by a shared reference to what the `Arc` holds, so it stays
-    // where it is while an `Arc` does, which the caller puts beside the result (FRAME-5).
-    unsafe { &*frames }
+/// A pointer, not a `&'static Frames`: a reference in a value passed to a function must stay valid
+/// until that function returns, and dropping this may free the table.
+pub struct Kept<R: Right> {
+    frames: NonNull<Frames>,
+    frame: u32,
+    /// Leads to the table. Dropped after the right has ended.
+    _keep: Arc<dyn Send + Sync>,
+    right: PhantomData<R>,
+}
+
+// SAFETY: (1) a right is a number and a way to `Frames`, which threads share (it is `Sync`, see
+// below); what it keeps is `Send` and `Sync`.
+unsafe impl<R: Right> Send for Kept<R> {}
+// SAFETY: (1) as for `Send`; `&Kept` gives no more than `&[u8]` (FRAME-3).
+unsafe impl<R: Right> Sync for Kept<R> {}
+
+const _: fn() = || {
+    fn shared<T: Send + Sync>() {}
+    shared::<Frames>();
+};
+
+impl<R: Right> Kept<R> {
+    /// # Panics
+    /// If `of` leads to another table than the right's: a bug of the crate.
+    fn new<K: Send + Sync + 'static>(
+        (frames, frame): (&Frames, u32),
+        keep: &Arc<K>,
+        of: fn(&K) -> &Frames,
+    ) -> Kept<R> {
+        assert!(std::ptr::eq(of(keep), frames), "a right to a page of another cache");
+        let keep: Arc<K> = Arc::clone(keep);
+        Kept { frames: NonNull::from(frames), frame, _keep: keep, right: PhantomData }
+    }
+
+    fn frames(&self) -> &Frames {
+        // SAFETY: (1) the table is reached by a shared reference to what `_keep` holds, so it stays
+        // where it is while that exists: longer than this borrow (FRAME-5).
+        unsafe { self.frames.as_ref() }
+    }
+
+    pub fn bytes(&self) -> &[u8; PAGE_SIZE] {
+        let start = self.frames().start(self.frame).cast();
+        // SAFETY: (1) the frame is owned while this right exists (FRAME-1, FRAME-2); a shared right
+        // lets nobody change it, and an exclusive one is borrowed here (FRAME-3).
+        unsafe { start.as_ref() }
+    }
+}
+
+impl Kept<Exclusive<'_>> {
+    pub fn bytes_mut(&mut self) -> &mut [u8; PAGE_SIZE] {
+        let mut start = self.frames().start(self.frame).cast();
+        // SAFETY: (1) as for `bytes`, and `&mut self` is the only way to it (FRAME-3).
+        unsafe { start.as_mut() }
+    }
+}
+
+impl<R: Right> Drop for Kept<R> {
+    fn drop(&mut self) {
+        self.frames().change(self.frame, R::end);
+    }
 }
 
 impl Shared<'_> {
     /// The same right, which keeps `keep` from now on; `of` leads from there to its table.
-    pub fn keep<K>(self, keep: &Arc<K>, of: fn(&K) -> &Frames) -> Kept<Shared<'static>, K> {
+    pub fn keep<K: Send + Sync + 'static>(
+        self,
+        keep: &Arc<K>,
+        of: fn(&K) -> &Frames,
+    ) -> Kept<Shared<'static>> {
         let shared = std::mem::ManuallyDrop::new(self);
-        let frames = kept(shared.frames, keep, of);
-        Kept { right: Shared { frames, frame: shared.frame }, _keep: Arc::clone(keep) }
+        Kept::new((shared.frames, shared.frame), keep, of)
     }
 }
 
 impl Exclusive<'_> {
     /// As [`Shared::keep`].
-    pub fn keep<K>(self, keep: &Arc<K>, of: fn(&K) -> &Frames) -> Kept<Exclusive<'static>, K> {
+    pub fn keep<K: Send + Sync + 'static>(
+        self,
+        keep: &Arc<K>,
+        of: fn(&K) -> &Frames,
+    ) -> Kept<Exclusive<'static>> {
         let exclusive = std::mem::ManuallyDrop::new(self);
-        let frames = kept(exclusive.frames, keep, of);
-        Kept { right: Exclusive { frames, frame: exclusive.frame }, _keep: Arc::clone(keep) }
+        Kept::new((exclusive.frames, exclusive.frame), keep, of)
     }
 }

@@ -12,12 +12,12 @@ use crate::handle::CachedFile;
 /// `await`. It keeps the handle of its file, and so the cache and the pool, at the cost of one
 /// reference count: [`CachedFile::pin_owned`].
 pub struct OwnedPinnedPage {
-    page: Kept<Shared<'static>, CachedFile>,
+    page: Kept<Shared<'static>>,
     len: usize,
 }
 
 impl OwnedPinnedPage {
-    pub(crate) fn new(page: Kept<Shared<'static>, CachedFile>, len: usize) -> OwnedPinnedPage {
+    pub(crate) fn new(page: Kept<Shared<'static>>, len: usize) -> OwnedPinnedPage {
         OwnedPinnedPage { page, len }
     }
 }
@@ -43,15 +43,12 @@ impl fmt::Debug for OwnedPinnedPage {
 
 /// As [`PinnedPageMut`], but it borrows nothing: [`CachedFile::pin_mut_owned`].
 pub struct OwnedPinnedPageMut {
-    page: Kept<Exclusive<'static>, CachedFile>,
+    page: Kept<Exclusive<'static>>,
     len: usize,
 }
 
 impl OwnedPinnedPageMut {
-    pub(crate) fn new(
-        page: Kept<Exclusive<'static>, CachedFile>,
-        len: usize,
-    ) -> OwnedPinnedPageMut {
+    pub(crate) fn new(page: Kept<Exclusive<'static>>, len: usize) -> OwnedPinnedPageMut {
         OwnedPinnedPageMut { page, len }
     }
 }
