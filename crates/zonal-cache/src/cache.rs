@@ -11,6 +11,7 @@ use std::time::Instant;
 use thiserror::Error;
 use zonal::Pool;
 
+use crate::disk::Disk;
 use crate::errors::Cursor;
 use crate::file::File;
 use crate::flusher::PATIENCE;
@@ -18,7 +19,6 @@ use crate::handle::CachedFile;
 use crate::inner::{Files, Inner};
 use crate::options::Options;
 use crate::owner::Owner;
-use crate::state::PageState;
 use crate::stats::Stats;
 use crate::store::{FileStore, MakeStore, Store, is_too_many};
 use crate::writeback::Busy;
@@ -34,6 +34,7 @@ use crate::writeback::Busy;
 #[derive(Clone)]
 pub struct Cache {
     owner: Arc<Owner>,
+    make_store: MakeStore,
     /// Errors of all files that this clone has reported.
     told: Cursor,
 }
@@ -61,9 +62,9 @@ impl Cache {
         options: Options,
         make_store: MakeStore,
     ) -> io::Result<Cache> {
-        let owner = Arc::new(Owner::start(pool, options, make_store)?);
+        let owner = Arc::new(Owner::start(pool, options)?);
         let told = owner.inner.errors.listen();
-        Ok(Cache { owner, told })
+        Ok(Cache { owner, make_store, told })
     }
 
     fn inner(&self) -> &Inner {
@@ -157,28 +158,32 @@ impl Cache {
         let (identity, writable) = (store.identity()?, store.is_writable());
         let inner = self.inner();
         let lock = inner.options.lock_files.then(|| store.lock());
-        let store = (inner.make_store.0)(store);
+        let store = (self.make_store.0)(store);
         let mut guard = inner.files_mut();
         let files = &mut *guard;
         let mut old = None;
         let known = files.by_identity.get(&identity).and_then(|id| files.by_id.get(id));
-        let file = match known {
-            Some(file) if file.writable || !writable => Arc::clone(file),
-            Some(file) if file.handles.load(Relaxed) > 0 => {
+        let known = known.and_then(|file| Some((file, file.disk.as_ref()?)));
+        let (file, disk) = match known {
+            Some((file, disk)) if disk.writable || !writable => {
+                (Arc::clone(file), Arc::clone(disk))
+            }
+            Some((file, _)) if file.handles.load(Relaxed) > 0 => {
                 let text = "the file is in the cache for reading only; close it there first";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             other => {
                 // The file was open for reading and has no handles: drop it and read it again.
                 // Unlock it first, or it would block its successor.
-                old = other.cloned();
+                old = other.map(|(file, _)| Arc::clone(file));
                 old.iter().for_each(|old| files.begin_leave(old));
                 lock.iter().try_for_each(|lock| lock.take(writable))?;
-                let file = File::new(files.new_id(), store, Some(identity), lock, writable)?;
-                files.add(file)
+                let disk = Arc::new(Disk::new(store, Some(identity), lock, writable)?);
+                let file = File::on_disk(files.new_id(), Arc::clone(&disk));
+                (files.add(file), disk)
             }
         };
-        let handle = self.handle(files, file, writable);
+        let handle = self.handle(files, file, disk, writable);
         drop(guard);
         old.iter().for_each(|old| inner.leave(old, Busy::Pass));
         Ok(handle)
@@ -190,15 +195,21 @@ impl Cache {
     /// What the store says of its length.
     pub fn open_store(&self, store: impl Store + 'static) -> io::Result<CachedFile> {
         let mut files = self.inner().files_mut();
-        let file = File::new(files.new_id(), Box::new(store), None, None, true)?;
+        let disk = Arc::new(Disk::new(Box::new(store), None, None, true)?);
+        let file = File::on_disk(files.new_id(), Arc::clone(&disk));
         let file = files.add(file);
-        Ok(self.handle(&mut files, file, true))
+        Ok(self.handle(&mut files, file, disk, true))
     }
 
-    fn handle(&self, files: &mut Files, file: Arc<File>, writable: bool) -> CachedFile {
-        files.closed.retain(|id| *id != file.id);
-        file.handles.fetch_add(1, Relaxed);
-        CachedFile::new(Arc::clone(&self.owner), file, writable)
+    fn handle(
+        &self,
+        files: &mut Files,
+        file: Arc<File>,
+        disk: Arc<Disk>,
+        writable: bool,
+    ) -> CachedFile {
+        files.hold(&file);
+        CachedFile::new(Arc::clone(&self.owner), file, disk, writable)
     }
 
     /// Writes all that is dirty, in all files, and returns when it is safe (`syncfs`).
@@ -208,18 +219,9 @@ impl Cache {
     /// that this clone of the cache has not reported yet: each clone reports each error once,
     /// besides the file's own handles.
     pub fn sync(&self) -> io::Result<()> {
-        let synced = self.sync_files();
+        let synced = self.inner().sync_all();
         let earlier = self.inner().errors.tell(&self.told);
         synced.and_then(|()| earlier.map_or(Ok(()), Err))
-    }
-
-    fn sync_files(&self) -> io::Result<()> {
-        let files: Vec<Arc<File>> = self.inner().files().by_id.values().cloned().collect();
-        let mut outcome = Ok(());
-        for file in files {
-            outcome = outcome.and(self.inner().sync_file(&file));
-        }
-        outcome
     }
 
     /// Returns up to `pages` clean pages to the pool, least recently used first. Returns how many.
@@ -236,7 +238,7 @@ impl Cache {
     /// # Errors
     /// The first error, with the cache.
     pub fn close(self) -> Result<(), CloseError> {
-        match self.sync_files() {
+        match self.inner().sync_all() {
             Ok(()) => Ok(()),
             Err(error) => Err(CloseError { cache: self, error }),
         }
@@ -248,38 +250,5 @@ impl Cache {
     /// The first broken invariant.
     pub fn validate(&self) -> Result<(), String> {
         self.inner().validate()
-    }
-}
-
-impl Inner {
-    /// Checks lists, indexes and counts against each other.
-    fn validate(&self) -> Result<(), String> {
-        self.lru.iter().try_for_each(|lru| lru.validate(&self.frames))?;
-        let files = self.files();
-        let pages: usize = files.by_id.values().map(|file| file.index.pages(0).len()).sum();
-        let stats = self.stats();
-        if pages as u64 != stats.pages || stats.active + stats.inactive != stats.pages {
-            return Err(format!("INDEX: {pages} pages in files, {stats:?}"));
-        }
-        let in_use: usize =
-            (0..self.frames.len()).filter(|at| self.frames.state(*at).users() > 0).count();
-        let mapped =
-            (0..self.frames.len()).filter(|at| self.frames.state(*at).has(PageState::MAPPED));
-        let by_zone: u64 = self.lru.iter().map(|lru| lru.mapped.load(Relaxed)).sum();
-        let mapped = mapped.count();
-        if in_use != 0 || mapped as u64 != by_zone {
-            return Err(format!(
-                "STATE: {in_use} pages in use, {mapped} mapped, {by_zone} in zones"
-            ));
-        }
-        let dirty: usize = files.by_id.values().map(|file| file.dirty_pages().len()).sum();
-        let by_zone: u64 = self.lru.iter().map(|lru| lru.dirty.load(Relaxed)).sum();
-        let written: u64 = self.lru.iter().map(|lru| lru.writeback.load(Relaxed)).sum();
-        if dirty as u64 != stats.dirty || by_zone != stats.dirty || written != 0 {
-            return Err(format!(
-                "DIRTY: {dirty} in files, {by_zone} in zones, {written} being written, {stats:?}"
-            ));
-        }
-        Ok(())
     }
 }

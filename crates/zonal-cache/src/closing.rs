@@ -51,7 +51,9 @@ impl Inner {
             }
             files.closed.push_back(file.id);
         }
-        match file.identity {
+        match file.identity() {
+            // The thread is inside a backing: the write-back thread does it.
+            None if self.entry.check_outside().is_err() => self.flusher.kick(),
             // It cannot be opened again. On an error it stays, and the write-back thread retries.
             None => self.forget(file, Busy::Until(Instant::now() + PATIENCE)),
             Some(_) if self.files().closed.len() > self.options.closed_files => self.flusher.kick(),
@@ -67,7 +69,7 @@ impl Inner {
             let excess = files.closed.len().saturating_sub(keep);
             let closed = files.closed.iter().enumerate();
             let of = closed.filter_map(|(at, id)| files.by_id.get(id).map(|file| (at, file)));
-            let due = of.filter(|(at, file)| *at < excess || file.identity.is_none());
+            let due = of.filter(|(at, file)| *at < excess || file.identity().is_none());
             let leaving = files.leaving.iter().filter_map(|id| files.by_id.get(id));
             (due.map(|(_, file)| Arc::clone(file)).collect(), leaving.cloned().collect())
         };
@@ -88,7 +90,7 @@ impl Inner {
             return;
         }
         // The next handle of the file reports what is lost.
-        let is_owed = file.is_damaged() && file.identity.is_some();
+        let is_owed = file.is_damaged() && file.identity().is_some();
         {
             let mut files = self.files_mut();
             let in_use = file.handles.load(Relaxed) != 0;

@@ -98,6 +98,11 @@ impl Dirty {
         self.pages.iter().copied()
     }
 
+    /// Dirty pages at or behind `from`, in order.
+    pub fn pages_from(&self, from: u64) -> impl Iterator<Item = u64> {
+        self.pages.range(from..).copied()
+    }
+
     /// Up to `max` dirty pages that follow one another without a gap, from the first one at or
     /// behind `from`.
     pub fn run(&self, from: u64, max: usize) -> Vec<u64> {

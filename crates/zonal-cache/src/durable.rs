@@ -9,9 +9,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::PoisonError;
-
-use zonal::PAGE_SIZE;
+use std::sync::{Arc, PoisonError};
 
 use crate::file::{Ask, File};
 use crate::index::Found;
@@ -57,9 +55,8 @@ impl Error for LostWrites {
     }
 }
 
-/// Pages as bytes.
-pub fn bytes_of(pages: &Ranges) -> Vec<Range<u64>> {
-    let page = PAGE_SIZE as u64;
+/// Pages of `page` bytes as bytes.
+pub fn bytes_of(pages: &Ranges, page: u64) -> Vec<Range<u64>> {
     pages.iter().map(|range| range.start * page..range.end.saturating_mul(page)).collect()
 }
 
@@ -78,6 +75,19 @@ impl Inner {
             Some(error) if file.errors.count() != before => Err(error),
             _ => self.loss(file).map_or(Ok(()), Err),
         }
+    }
+
+    /// Syncs every file.
+    ///
+    /// # Errors
+    /// The first one; the other files were written nevertheless.
+    pub fn sync_all(&self) -> io::Result<()> {
+        let files: Vec<Arc<File>> = self.files().by_id.values().cloned().collect();
+        let mut outcome = Ok(());
+        for file in files {
+            outcome = outcome.and(self.sync_file(&file));
+        }
+        outcome
     }
 
     /// Syncs the device.
@@ -134,7 +144,8 @@ impl Inner {
         }
         let cause = file.errors.last().unwrap_or_else(|| io::ErrorKind::Other.into());
         let kind = cause.kind();
-        Some(io::Error::new(kind, LostWrites { ranges: bytes_of(&lost), cause }))
+        let ranges = bytes_of(&lost, self.frames.page_bytes() as u64);
+        Some(io::Error::new(kind, LostWrites { ranges, cause }))
     }
 
     /// Accepts what is lost and returns it: reads now return what the store has there.

@@ -1,16 +1,21 @@
-//! What the cache knows of one file.
+//! What the cache knows of one file, or of an engine's storage: a set of numbered pages over a
+//! backing.
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use zonal::PAGE_SIZE;
+
+use crate::backing::Backing;
 use crate::dirty::Dirty;
+use crate::disk::Disk;
 use crate::errors::ErrorSeq;
 use crate::index::Index;
 use crate::ranges::Ranges;
-use crate::store::{Caught, Identity, Lock, Store};
+use crate::store::Identity;
 
 /// First pause after a failed write, and the longest; each failure doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -19,15 +24,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// One file.
 pub struct File {
     pub id: u32,
-    pub store: Caught,
-    /// Identity of the operating system's file, if the store is one.
-    pub identity: Option<Identity>,
-    lock: Option<Lock>,
-    pub writable: bool,
+    pub backing: Arc<dyn Backing>,
+    /// The backing again, if this is a file and not an engine's.
+    pub disk: Option<Arc<Disk>>,
     pub index: Index,
-    /// Length in bytes, unwritten data included.
-    pub len: AtomicU64,
-    /// Shared by users of `len` and pages below it; exclusive while the file is cut.
+    /// Shared by users of pages below the end; exclusive while the file is cut.
     pub resize: RwLock<()>,
     /// Handles of the program. Changed with the list of files locked.
     pub handles: AtomicU32,
@@ -73,28 +74,23 @@ pub enum Ask {
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("File").field("id", &self.id).field("len", &self.len).finish()
+        f.debug_struct("File").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
 impl File {
-    pub fn new(
-        id: u32,
-        store: Box<dyn Store>,
-        identity: Option<Identity>,
-        lock: Option<Lock>,
-        writable: bool,
-    ) -> io::Result<File> {
-        let store = Caught::new(store);
-        let len = store.len()?;
-        Ok(File {
+    /// A file.
+    pub fn on_disk(id: u32, disk: Arc<Disk>) -> File {
+        File { disk: Some(Arc::clone(&disk)), ..File::new(id, disk) }
+    }
+
+    /// An engine's pages.
+    pub fn new(id: u32, backing: Arc<dyn Backing>) -> File {
+        File {
             id,
-            store,
-            identity,
-            lock,
-            writable,
+            backing,
+            disk: None,
             index: Index::default(),
-            len: AtomicU64::new(len),
             resize: RwLock::new(()),
             handles: AtomicU32::new(0),
             gone: AtomicBool::new(false),
@@ -105,7 +101,18 @@ impl File {
             damaged: AtomicBool::new(false),
             pause: Mutex::default(),
             sync_pause: Mutex::default(),
-        })
+        }
+    }
+
+    /// Identity of the operating system's file, if it is one.
+    pub fn identity(&self) -> Option<Identity> {
+        self.disk.as_ref().and_then(|disk| disk.identity)
+    }
+
+    /// The first page that the file does not have. An engine's pages have no end.
+    pub fn end_page(&self) -> u64 {
+        let end = |disk: &Arc<Disk>| disk.len.load(Relaxed).div_ceil(PAGE_SIZE as u64);
+        self.disk.as_ref().map_or(u64::MAX, end)
     }
 
     fn dirty(&self) -> MutexGuard<'_, Dirty> {
@@ -121,7 +128,7 @@ impl File {
 
     /// Unlocks the file. The cache neither reads nor writes it any more.
     pub fn unlock(&self) {
-        self.lock.iter().for_each(Lock::release);
+        self.disk.iter().for_each(|disk| disk.unlock());
     }
 
     /// Changes the record of dirty pages, and the flags that repeat it without the lock.
@@ -145,10 +152,19 @@ impl File {
         self.dirty().pages().collect()
     }
 
-    /// Up to `max` dirty pages that follow one another without a gap, from the first one at or
-    /// behind `from`.
+    /// Up to `max` dirty pages from the first one at or behind `from`, to be written in one call:
+    /// those of a file follow one another without a gap.
     pub fn dirty_run(&self, from: u64, max: usize) -> Vec<u64> {
-        self.dirty().run(from, max)
+        let dirty = self.dirty();
+        match self.takes_gaps() {
+            true => dirty.pages_from(from).take(max).collect(),
+            false => dirty.run(from, max),
+        }
+    }
+
+    /// Whether one call of the backing may write pages that are not neighbours.
+    pub fn takes_gaps(&self) -> bool {
+        self.disk.is_none()
     }
 
     /// Something has to be written.
@@ -204,7 +220,7 @@ impl File {
     /// Syncs the device and records the result. The caller holds `syncing`.
     pub fn sync_device(&self) -> io::Result<()> {
         self.change(Dirty::begin_sync);
-        let synced = self.store.sync();
+        let synced = self.backing.sync();
         self.change(|dirty| match &synced {
             Ok(()) => dirty.sync_worked(),
             Err(_) => dirty.sync_failed(),

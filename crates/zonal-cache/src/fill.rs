@@ -5,12 +5,13 @@ use std::io::{self, IoSliceMut};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use zonal::{Gfp, PAGE_SIZE};
+use zonal::Gfp;
 
 use crate::file::File;
 use crate::flusher::{LOOK_AGAIN, PATIENCE};
 use crate::frames::{Exclusive, Shared};
 use crate::inner::Inner;
+use crate::options::Replacement;
 use crate::readahead::Window;
 use crate::state::PageState;
 use crate::stats::count;
@@ -116,8 +117,8 @@ impl Inner {
         touch: Touch,
         gfp: Gfp,
     ) -> io::Result<Option<Shared<'_>>> {
-        let end = file.len.load(Relaxed).div_ceil(PAGE_SIZE as u64);
-        let wanted = u64::from(window.pages.min(READ_MAX)).min(end.saturating_sub(window.start));
+        let left = file.end_page().saturating_sub(window.start);
+        let wanted = u64::from(window.pages.min(READ_MAX)).min(left);
         if wanted == 0 || file.index.has(window.start) {
             return Ok(None);
         }
@@ -146,9 +147,12 @@ impl Inner {
         let first = rest.next();
         rest.for_each(|page| page.set(PageState::UPTODATE));
         Ok(first.map(|page| {
+            // With one list all pages would be referenced, and the oldest leave: the second use
+            // counts.
+            let counts = self.options.replacement == Replacement::ActiveInactive;
             page.set(match touch {
-                Touch::Used => PageState::UPTODATE.with(PageState::REFERENCED),
-                Touch::Again => PageState::UPTODATE,
+                Touch::Used if counts => PageState::UPTODATE.with(PageState::REFERENCED),
+                Touch::Used | Touch::Again => PageState::UPTODATE,
             });
             page.downgrade()
         }))
@@ -172,28 +176,9 @@ impl Inner {
     }
 }
 
-/// Reads pages that follow one another; what lies past the store's end is zero.
+/// Reads pages that follow one another.
 fn read_pages(file: &File, start: u64, pages: &mut [Exclusive<'_>]) -> io::Result<()> {
-    let mut done = 0;
-    let total = pages.len() * PAGE_SIZE;
-    while done < total {
-        let (page, inside) = (done / PAGE_SIZE, done % PAGE_SIZE);
-        let mut buffers: Vec<IoSliceMut<'_>> = pages[page..]
-            .iter_mut()
-            .enumerate()
-            .map(|(at, page)| {
-                let skip = if at == 0 { inside } else { 0 };
-                IoSliceMut::new(&mut page.bytes_mut()[skip..])
-            })
-            .collect();
-        let offset = start * PAGE_SIZE as u64 + done as u64;
-        match file.store.read_at(&mut buffers, offset)?.min(total - done) {
-            0 => {
-                buffers.iter_mut().for_each(|buffer| buffer.fill(0));
-                return Ok(());
-            }
-            read => done += read,
-        }
-    }
-    Ok(())
+    let mut buffers: Vec<IoSliceMut<'_>> =
+        pages.iter_mut().map(|page| IoSliceMut::new(page.bytes_mut())).collect();
+    file.backing.read_run(start, &mut buffers)
 }

@@ -1,5 +1,8 @@
-//! The pages themselves: one record per frame of the pool, and rights to a page's bytes. The only
-//! file of the crate with `unsafe` in it.
+//! The pages themselves: one record per block of the pool that can be a page of the cache, and
+//! rights to a page's bytes. The only file of the crate with `unsafe` in it.
+//!
+//! A page of the cache is a block of the pool's order [`Frames::order`]; a *frame* here is such a
+//! block's number: its first page frame divided by its pages.
 //!
 //! # Invariants
 //! - **FRAME-1** a frame whose state is `OWNED` was taken from the pool by [`Frames::take`] and not
@@ -10,6 +13,8 @@
 //!   bytes; the [`Shared`] ones read.
 //! - **FRAME-4** the pool lives as long as the table, which holds a reference to it.
 //! - **FRAME-5** a [`Kept`] right refers to a table that its `Arc` leads to, and goes before it.
+//! - **FRAME-6** a frame is a block of the table's order: it is taken and freed with that order,
+//!   and its bytes are those of the block.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -17,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal::view::ZoneView;
-use zonal::{AllocError, Gfp, NodeId, Order, PAGE_SIZE, Pool, Request, ZoneId, ZoneKind};
+use zonal::{AllocError, Gfp, NodeId, Order, Pool, Request, ZoneId, ZoneKind};
 
 use crate::lock::{self, Queue, Until};
 use crate::state::PageState;
@@ -57,11 +62,16 @@ pub struct Frames {
     queues: [Queue; QUEUES],
     spans: Box<[Span]>,
     owned: AtomicU64,
+    order: Order,
+    /// By frame, for pages that are written in the order of a log; empty without.
+    lsn: Box<[AtomicU64]>,
 }
 
 impl Frames {
-    pub fn new(pool: Arc<Pool>) -> Frames {
-        let table = Box::new_zeroed_slice(pool.bytes() / PAGE_SIZE);
+    /// Pages of `order`; with numbers of a log if `logged`.
+    pub fn new(pool: Arc<Pool>, order: Order, logged: bool) -> Frames {
+        let len = pool.bytes() / order.bytes();
+        let table = Box::new_zeroed_slice(len);
         // SAFETY: (1) a `Frame` is made of atomic integers, for which zero is a value.
         let table = unsafe { table.assume_init() };
         let span = |zone: ZoneView<'_>| Span {
@@ -73,7 +83,20 @@ impl Frames {
         };
         let spans = pool.view().zones().map(span).collect();
         let queues = std::array::from_fn(|_| Queue::default());
-        Frames { pool, table, queues, spans, owned: AtomicU64::new(0) }
+        let lsn = (0..if logged { len } else { 0 }).map(|_| AtomicU64::default()).collect();
+        Frames { pool, table, queues, spans, owned: AtomicU64::new(0), order, lsn }
+    }
+
+    /// The order of a page of the cache, and its bytes.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+    /// Pages of the cache in pages of the pool.
+    pub fn in_pool(&self, pages: u64) -> u64 {
+        pages << self.order.get()
+    }
+    pub fn page_bytes(&self) -> usize {
+        self.order.bytes()
     }
 
     pub fn pool(&self) -> &Pool {
@@ -92,7 +115,7 @@ impl Frames {
     }
     /// Index of the frame's zone.
     pub fn zone_of(&self, frame: u32) -> usize {
-        let at = u64::from(frame);
+        let at = u64::from(frame) << self.order.get();
         self.spans.iter().position(|span| (span.start..span.end).contains(&at)).unwrap_or(0)
     }
     pub fn get(&self, frame: u32) -> &Frame {
@@ -130,17 +153,26 @@ impl Frames {
 
     fn take_from_pool(&self, gfp: Gfp, node: Option<NodeId>) -> Result<Exclusive<'_>, AllocError> {
         let start = match node {
-            None => self.pool.alloc_pages(Order::ZERO, gfp)?,
-            Some(_) => {
-                self.pool.alloc_with(Request { order: Order::ZERO, gfp, node })?.into_raw().0
-            }
+            None => self.pool.alloc_pages(self.order, gfp)?,
+            Some(_) => self.pool.alloc_with(Request { order: self.order, gfp, node })?.into_raw().0,
         };
-        let frame = (start.as_ptr() as usize - self.pool.base() as usize) / PAGE_SIZE;
+        let frame = (start.as_ptr() as usize - self.pool.base() as usize) / self.page_bytes();
         let frame = frame as u32;
         let claimed = lock::try_change(&self.get(frame).state, PageState::claim);
         // Always: a second owner of the page would break FRAME-3.
         assert!(claimed.is_ok(), "frame {frame} came out of the pool twice: {claimed:?}");
+        self.set_lsn(frame, 0);
         Ok(Exclusive { frames: self, frame })
+    }
+
+    /// The page's number in its engine's log; 0: none, or written since. Changed under an exclusive
+    /// right, or by the page's one writer (STATE-3).
+    pub fn lsn(&self, frame: u32) -> u64 {
+        // Relaxed: its changes are under rights to the page.
+        self.lsn.get(frame as usize).map_or(0, |lsn| lsn.load(Relaxed))
+    }
+    fn set_lsn(&self, frame: u32, to: u64) {
+        self.lsn.get(frame as usize).into_iter().for_each(|lsn| lsn.store(to, Relaxed));
     }
 
     /// A right to read the page, with `touch` added to its state. `Err`: its state.
@@ -178,9 +210,14 @@ impl Frames {
         let base = self.pool.base().cast_mut();
         debug_assert!((frame as usize) < self.table.len());
         // SAFETY: (1) frames of the table lie inside the pool's mapping (POOL-1, FRAME-4).
-        let start = unsafe { base.add(frame as usize * PAGE_SIZE) };
+        let start = unsafe { base.add(frame as usize * self.page_bytes()) };
         // SAFETY: (1) a mapping does not begin at address 0.
         unsafe { NonNull::new_unchecked(start) }
+    }
+
+    /// The bytes of a page, all of them initialised: an anonymous mapping is.
+    fn bytes(&self, frame: u32) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.start(frame), self.page_bytes())
     }
 }
 
@@ -195,11 +232,10 @@ impl<'a> Shared<'a> {
     pub fn frame(&self) -> u32 {
         self.frame
     }
-    pub fn bytes(&self) -> &[u8; PAGE_SIZE] {
-        let start = self.frames.start(self.frame).cast();
+    pub fn bytes(&self) -> &[u8] {
         // SAFETY: (1) the frame is owned while this right exists (FRAME-1, FRAME-2) and nobody
-        // changes it (FRAME-3); every byte of an anonymous mapping is initialised.
-        unsafe { start.as_ref() }
+        // changes it (FRAME-3).
+        unsafe { self.frames.bytes(self.frame).as_ref() }
     }
     /// Makes an unchanged page dirty. `false`: it already is.
     pub fn soil_again(&self) -> bool {
@@ -209,7 +245,11 @@ impl<'a> Shared<'a> {
     pub fn begin_writeback(&self) -> bool {
         lock::try_change(&self.frames.get(self.frame).state, PageState::begin_writeback).is_ok()
     }
+    /// Ends it. A page that was written waits for the log no more.
     pub fn end_writeback(&self, written: bool) {
+        if written {
+            self.frames.set_lsn(self.frame, 0);
+        }
         self.frames.change(self.frame, |state| state.end_writeback(written));
     }
     /// Takes flags away. Returns the state before.
@@ -255,16 +295,18 @@ impl<'a> Exclusive<'a> {
         frame.file.store(file, Relaxed);
         frame.index.store(index, Relaxed);
     }
-    pub fn bytes(&self) -> &[u8; PAGE_SIZE] {
-        let start = self.frames.start(self.frame).cast();
+    pub fn bytes(&self) -> &[u8] {
         // SAFETY: (1) the frame is owned while this right exists (FRAME-1, FRAME-2); the right is
         // borrowed, so nobody changes it (FRAME-3).
-        unsafe { start.as_ref() }
+        unsafe { self.frames.bytes(self.frame).as_ref() }
     }
-    pub fn bytes_mut(&mut self) -> &mut [u8; PAGE_SIZE] {
-        let mut start = self.frames.start(self.frame).cast();
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: (1) as for `bytes`, and `&mut self` is the only way to it (FRAME-3).
-        unsafe { start.as_mut() }
+        unsafe { self.frames.bytes(self.frame).as_mut() }
+    }
+    /// The log must reach `lsn` before the page is written.
+    pub fn raise_lsn(&mut self, lsn: u64) {
+        self.frames.set_lsn(self.frame, lsn.max(self.frames.lsn(self.frame)));
     }
     /// Turns it into a shared right.
     pub fn downgrade(self) -> Shared<'a> {
@@ -281,7 +323,7 @@ impl<'a> Exclusive<'a> {
         debug_assert!(!before.has(PageState::LISTED), "released while on a list: {before:?}");
         frames.owned.fetch_sub(1, Relaxed);
         // SAFETY: (1) the frame was ours (FRAME-1) and no right to it exists any more (FRAME-3).
-        let freed = unsafe { frames.pool.free_pages(start, Order::ZERO) };
+        let freed = unsafe { frames.pool.free_pages(start, frames.order) };
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
 }
@@ -352,19 +394,22 @@ impl<R: Right> Kept<R> {
         unsafe { self.frames.as_ref() }
     }
 
-    pub fn bytes(&self) -> &[u8; PAGE_SIZE] {
-        let start = self.frames().start(self.frame).cast();
+    pub fn bytes(&self) -> &[u8] {
         // SAFETY: (1) the frame is owned while this right exists (FRAME-1, FRAME-2); a shared right
         // lets nobody change it, and an exclusive one is borrowed here (FRAME-3).
-        unsafe { start.as_ref() }
+        unsafe { self.frames().bytes(self.frame).as_ref() }
     }
 }
 
 impl Kept<Exclusive<'_>> {
-    pub fn bytes_mut(&mut self) -> &mut [u8; PAGE_SIZE] {
-        let mut start = self.frames().start(self.frame).cast();
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: (1) as for `bytes`, and `&mut self` is the only way to it (FRAME-3).
-        unsafe { start.as_mut() }
+        unsafe { self.frames().bytes(self.frame).as_mut() }
+    }
+    /// As [`Exclusive::raise_lsn`].
+    pub fn raise_lsn(&mut self, lsn: u64) {
+        let frames = self.frames();
+        frames.set_lsn(self.frame, lsn.max(frames.lsn(self.frame)));
     }
 }
 

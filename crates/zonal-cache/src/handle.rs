@@ -4,15 +4,17 @@ use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use zonal::PAGE_SIZE;
 
+use crate::disk::Disk;
 use crate::durable::bytes_of;
 use crate::errors::Cursor;
 use crate::file::File;
 use crate::fill::{READ_MAX, Touch};
+use crate::find::{Need, Pages, uncut};
 use crate::flusher::PATIENCE;
 use crate::frames::{Exclusive, Frames, Shared};
 use crate::index::Found;
@@ -20,7 +22,7 @@ use crate::inner::Inner;
 use crate::lock::Until;
 use crate::owner::Owner;
 use crate::pin::{PinnedPage, PinnedPageMut};
-use crate::readahead::{Ahead, Window};
+use crate::readahead::Ahead;
 use crate::state::PageState;
 use crate::stats::count;
 use crate::writeback::Busy;
@@ -33,6 +35,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 pub struct CachedFile {
     owner: Arc<Owner>,
     file: Arc<File>,
+    disk: Arc<Disk>,
     writable: bool,
     ahead: Mutex<Ahead>,
     /// Errors that this handle has reported.
@@ -49,11 +52,17 @@ impl fmt::Debug for CachedFile {
 }
 
 impl CachedFile {
-    pub(crate) fn new(owner: Arc<Owner>, file: Arc<File>, writable: bool) -> CachedFile {
+    pub(crate) fn new(
+        owner: Arc<Owner>,
+        file: Arc<File>,
+        disk: Arc<Disk>,
+        writable: bool,
+    ) -> CachedFile {
         let told = file.errors.listen();
         CachedFile {
             owner,
             file,
+            disk,
             writable,
             ahead: Mutex::default(),
             told,
@@ -71,6 +80,10 @@ impl CachedFile {
         &self.owner.inner
     }
 
+    fn pages(&self) -> Pages<'_> {
+        Pages { inner: self.inner(), file: &self.file }
+    }
+
     /// Whether pages that this handle pins count as mapped, like those of a memory-mapped file:
     /// reclaim passes them once after each use, and node reclaim skips them unless its mode allows
     /// unmapping. Default: no.
@@ -85,16 +98,10 @@ impl CachedFile {
         }
     }
 
-    /// Held shared while a page below the end is looked up. A right to the page keeps the file from
-    /// being cut there, so no thread waits for a page with this held.
-    fn uncut(&self) -> RwLockReadGuard<'_, ()> {
-        self.file.resize.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Length in bytes, unwritten data included.
     pub fn len(&self) -> u64 {
         // Relaxed: a figure; other uses hold `resize`.
-        self.file.len.load(Relaxed)
+        self.disk.len.load(Relaxed)
     }
 
     /// The file has no bytes.
@@ -104,7 +111,7 @@ impl CachedFile {
 
     /// Whether reads and writes bypass the operating system's cache.
     pub fn is_direct(&self) -> bool {
-        self.file.store.is_direct()
+        self.disk.store.is_direct()
     }
 
     /// Fills `buffer` from `offset` on. Returns the bytes read: fewer only at the end of the file.
@@ -140,8 +147,8 @@ impl CachedFile {
         let (index, inside) = (offset / PAGE, (offset % PAGE) as usize);
         loop {
             let busy = {
-                let _uncut = self.uncut();
-                self.check_not_lost(index)?;
+                let _uncut = uncut(&self.file);
+                self.pages().check_not_lost(index)?;
                 let part = self.part_of_page(index).saturating_sub(inside).min(buffer.len());
                 match self.file.index.share(&inner.frames, index, PageState::default()) {
                     // Another thread has cached the page meanwhile, and may have changed it.
@@ -151,7 +158,7 @@ impl CachedFile {
                     Found::Busy(frame) => frame,
                     Found::Absent => {
                         count(&inner.counters.bypassed, 1);
-                        read_fully(&self.file, &mut buffer[..part], offset)?;
+                        read_fully(&self.disk, &mut buffer[..part], offset)?;
                         return Ok(part);
                     }
                 }
@@ -168,44 +175,17 @@ impl CachedFile {
             true => Touch::Used,
             false => Touch::Again,
         };
-        let mut missed = None;
-        loop {
-            let busy = {
-                let _uncut = self.uncut();
-                let len = self.part_of_page(index);
-                if len == 0 {
-                    return Ok(None);
-                }
-                self.check_not_lost(index)?;
-                match file_page(inner, &self.file, index, touch) {
-                    Found::Page(page, before) => {
-                        if missed.is_none() {
-                            count(&inner.counters.hits, 1);
-                        }
-                        self.start_next(&page, index, before);
-                        return Ok(Some((page, len)));
-                    }
-                    Found::Busy(frame) => frame,
-                    Found::Absent => {
-                        let window = *missed.get_or_insert_with(|| self.missed(index, wanted));
-                        match inner.fill(&self.file, window, touch)? {
-                            Some(page) => return Ok(Some((page, len))),
-                            None => continue,
-                        }
-                    }
-                }
-            };
-            inner.frames.wait(busy, Until::Shareable);
-        }
+        let exists = || Some(self.part_of_page(index)).filter(|len| *len > 0);
+        let window = || self.ahead().miss(index, wanted, inner.options.read_ahead);
+        let found = self.pages().page(index, touch, exists, window)?;
+        Ok(found.map(|(page, before, len)| {
+            self.start_next(&page, index, before);
+            (page, len)
+        }))
     }
 
     fn ahead(&self) -> MutexGuard<'_, Ahead> {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn missed(&self, index: u64, wanted: u32) -> Window {
-        count(&self.inner().counters.misses, 1);
-        self.ahead().miss(index, wanted, self.inner().options.read_ahead)
     }
 
     /// Starts the next window if this page is the marker of the last one.
@@ -254,7 +234,8 @@ impl CachedFile {
         inner.balance(&self.file)?;
         let (index, inside) = (offset / PAGE, (offset % PAGE) as usize);
         let end = offset + bytes.len() as u64;
-        let found = self.page_to_change(index, |len| {
+        let found = self.pages().page_to_change(index, || {
+            let len = self.len();
             let keeps = (inside > 0 && index * PAGE < len) || end < len.min((index + 1) * PAGE);
             if keeps { Need::Bytes } else { Need::Page }
         });
@@ -267,7 +248,7 @@ impl CachedFile {
         page.set(PageState::UPTODATE);
         // Before the page can be written to its store, which looks at the length. The file is not
         // cut below this page while it is held.
-        self.file.len.fetch_max(end, Relaxed);
+        self.disk.len.fetch_max(end, Relaxed);
         self.soil(index, &page);
         Ok(())
     }
@@ -281,53 +262,6 @@ impl CachedFile {
         // Writing a page in pieces is one use. Relaxed: a hint.
         if self.written.swap(index, Relaxed) != index {
             inner.touched(page.frame(), before);
-        }
-    }
-
-    /// An exclusive right to a page, and which bytes it keeps: `need` computes that from the file's
-    /// length. `None` if it keeps nothing.
-    fn page_to_change(
-        &self,
-        index: u64,
-        need: impl Fn(u64) -> Need,
-    ) -> io::Result<Option<(Exclusive<'_>, Need)>> {
-        let (inner, file) = (self.inner(), &*self.file);
-        let mut missed = false;
-        loop {
-            let busy = {
-                let _uncut = self.uncut();
-                let need = need(self.len());
-                if need == Need::Nothing {
-                    return Ok(None);
-                }
-                if need == Need::Bytes {
-                    self.check_not_lost(index)?;
-                }
-                match file.index.exclude(&inner.frames, index) {
-                    Found::Page(page, _) => {
-                        count(&inner.counters.hits, u64::from(!missed));
-                        return Ok(Some((page, need)));
-                    }
-                    Found::Busy(frame) => frame,
-                    Found::Absent => {
-                        count(&inner.counters.misses, u64::from(!missed));
-                        missed = true;
-                        if need == Need::Bytes {
-                            let window = Window { start: index, pages: 1, marker: None };
-                            inner.fill(file, window, Touch::Again)?;
-                            continue;
-                        }
-                        let mut page = inner.take_for_write()?;
-                        page.bytes_mut().fill(0);
-                        if inner.insert(file, index, &page) {
-                            return Ok(Some((page, need)));
-                        }
-                        page.release();
-                        continue;
-                    }
-                }
-            };
-            inner.frames.wait(busy, Until::Unused);
         }
     }
 
@@ -352,17 +286,13 @@ impl CachedFile {
     fn try_set_len(&self, len: u64) -> io::Result<Option<u32>> {
         let (inner, file) = (self.inner(), &*self.file);
         let _cut = file.resize.write().unwrap_or_else(PoisonError::into_inner);
-        let mut held = Vec::new();
-        for index in file.index.pages(len / PAGE) {
-            match file.index.exclude(&inner.frames, index) {
-                Found::Page(page, _) => held.push((index, page)),
-                Found::Busy(frame) => return Ok(Some(frame)),
-                Found::Absent => {}
-            }
-        }
-        file.store.set_len(len)?;
+        let held = match self.pages().hold_from(len / PAGE) {
+            Ok(held) => held,
+            Err(busy) => return Ok(Some(busy)),
+        };
+        self.disk.store.set_len(len)?;
         // Relaxed: under `resize`; and write-back, which does not take it, has a right to the page.
-        file.len.store(len, Relaxed);
+        self.disk.len.store(len, Relaxed);
         for (index, mut page) in held {
             if index * PAGE < len {
                 page.bytes_mut()[(len - index * PAGE).min(PAGE) as usize..].fill(0);
@@ -398,7 +328,7 @@ impl CachedFile {
 
     /// Bytes that were written and are lost ([`LostWrites`](crate::LostWrites)).
     pub fn lost(&self) -> Vec<Range<u64>> {
-        bytes_of(&self.file.lost())
+        bytes_of(&self.file.lost(), PAGE)
     }
 
     /// Accepts that the bytes of [`lost`](Self::lost) are lost, and returns which. Reads there now
@@ -406,7 +336,7 @@ impl CachedFile {
     ///
     /// Waits until no page there is pinned: do not hold one.
     pub fn accept_loss(&self) -> Vec<Range<u64>> {
-        bytes_of(&self.inner().accept_loss(&self.file))
+        bytes_of(&self.inner().accept_loss(&self.file), PAGE)
     }
 
     /// [Syncs](Self::sync) the file and drops this handle. If it was the last one, the file leaves
@@ -422,11 +352,6 @@ impl CachedFile {
             owner.inner.forget(&file, Busy::Until(Instant::now() + PATIENCE));
         }
         Ok(())
-    }
-
-    fn check_not_lost(&self, index: u64) -> io::Result<()> {
-        let lost = self.file.is_lost(index);
-        lost.then(|| self.inner().loss(&self.file)).flatten().map_or(Ok(()), Err)
     }
 
     /// A page of the file, in place. It stays in the cache until it is dropped.
@@ -458,7 +383,7 @@ impl CachedFile {
         }
         let inner = self.inner();
         inner.balance(&self.file)?;
-        let found = self.page_to_change(index, |_| match self.part_of_page(index) {
+        let found = self.pages().page_to_change(index, || match self.part_of_page(index) {
             0 => Need::Nothing,
             _ => Need::Bytes,
         });
@@ -484,38 +409,13 @@ impl CachedFile {
     }
 }
 
-/// What a write needs from a page that is not in the cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Need {
-    /// What the file holds there.
-    Bytes,
-    /// Any page: all zero, not up to date.
-    Page,
-    /// Nothing: the file ends before it.
-    Nothing,
-}
-
 fn read_only() -> io::Error {
     let text = "the file is open for reading only; open it with the right to write";
     io::Error::new(io::ErrorKind::PermissionDenied, text)
 }
 
-fn file_page<'a>(inner: &'a Inner, file: &File, index: u64, touch: Touch) -> Found<Shared<'a>> {
-    let flag = match touch {
-        Touch::Used => PageState::REFERENCED,
-        Touch::Again => PageState::default(),
-    };
-    let found = file.index.share(&inner.frames, index, flag);
-    if let Found::Page(page, before) = &found
-        && touch == Touch::Used
-    {
-        inner.touched(page.frame(), *before);
-    }
-    found
-}
-
 /// Copies the bytes from `from` to `to` of a page, or as many as fit. Returns how many.
-fn copy(page: &[u8; PAGE_SIZE], from: usize, to: usize, buffer: &mut [u8]) -> usize {
+fn copy(page: &[u8], from: usize, to: usize, buffer: &mut [u8]) -> usize {
     let bytes = page.get(from..to).unwrap_or(&[]);
     let part = bytes.len().min(buffer.len());
     buffer[..part].copy_from_slice(&bytes[..part]);
@@ -523,11 +423,11 @@ fn copy(page: &[u8; PAGE_SIZE], from: usize, to: usize, buffer: &mut [u8]) -> us
 }
 
 /// Reads from the store; bytes past its end are zero.
-fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+fn read_fully(disk: &Disk, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
         let mut rest = [IoSliceMut::new(&mut buffer[done..])];
-        match file.store.read_at(&mut rest, offset + done as u64)? {
+        match disk.store.read_at(&mut rest, offset + done as u64)? {
             0 => break,
             read => done += read,
         }

@@ -5,17 +5,18 @@ use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::entry::Entry;
 use crate::errors::ErrorSeq;
 use crate::file::{Ask, File};
 use crate::flusher::Flusher;
 use crate::frames::{Exclusive, Frames};
 use crate::index::Shadow;
 use crate::lru::{End, ZoneLru};
-use crate::options::Options;
+use crate::options::{Options, Replacement};
 use crate::readahead::Windows;
 use crate::state::PageState;
 use crate::stats::{Counters, Stats, count};
-use crate::store::{Identity, MakeStore};
+use crate::store::Identity;
 
 /// Everything but the handles.
 #[derive(Debug)]
@@ -25,7 +26,6 @@ pub struct Inner {
     pub lru: Box<[ZoneLru]>,
     pub files: RwLock<Files>,
     pub options: Options,
-    pub make_store: MakeStore,
     pub counters: Counters,
     /// Pages dirty or being written, of all files.
     pub dirty: AtomicU64,
@@ -35,6 +35,7 @@ pub struct Inner {
     pub windows: Windows,
     /// Threads of the cache that hold pages briefly: they write, read ahead or reclaim.
     pub at_work: AtomicU32,
+    pub entry: Entry,
 }
 
 /// A thread is at work while this exists.
@@ -57,8 +58,15 @@ impl Files {
     pub fn add(&mut self, file: File) -> Arc<File> {
         let file = Arc::new(file);
         self.by_id.insert(file.id, Arc::clone(&file));
-        self.by_identity.extend(file.identity.map(|identity| (identity, file.id)));
+        self.by_identity.extend(file.identity().map(|identity| (identity, file.id)));
         file
+    }
+
+    /// One more handle of a file.
+    pub fn hold(&mut self, file: &File) {
+        self.closed.retain(|id| *id != file.id);
+        // Relaxed: under the lock of the files.
+        file.handles.fetch_add(1, Relaxed);
     }
 
     /// A number that no file has.
@@ -75,7 +83,7 @@ impl Files {
     /// Unlists and unlocks this file. The caller removes its pages.
     pub fn begin_leave(&mut self, file: &File) {
         self.closed.retain(|id| *id != file.id);
-        if let Some(identity) = file.identity {
+        if let Some(identity) = file.identity() {
             self.by_identity.remove(&identity);
         }
         self.leaving.push(file.id);
@@ -113,9 +121,11 @@ impl Inner {
         AtWork(self)
     }
 
-    /// Records a use: the second one makes the page active.
+    /// Records a use: the second one makes the page active, where there are active pages.
     pub fn touched(&self, frame: u32, before: PageState) {
-        let second = before.has(PageState::REFERENCED) && !before.has(PageState::ACTIVE);
+        let second = before.has(PageState::REFERENCED)
+            && !before.has(PageState::ACTIVE)
+            && self.options.replacement == Replacement::ActiveInactive;
         if second && self.lru_of(frame).activate(&self.frames, frame) {
             count(&self.counters.activations, 1);
         }
@@ -127,7 +137,9 @@ impl Inner {
         let Ok(shadow) = file.index.insert(index, page) else { return false };
         if let Some(shadow) = shadow {
             count(&self.counters.refaults, 1);
-            if self.lru[shadow.zone as usize].was_needed(shadow.age) {
+            if self.lru[shadow.zone as usize].was_needed(shadow.age)
+                && self.options.replacement == Replacement::ActiveInactive
+            {
                 count(&self.counters.refault_activations, 1);
                 page.set(PageState::ACTIVE);
             }
@@ -225,6 +237,7 @@ impl Drop for AtWork<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::Disk;
     use crate::store::{FileStore, Store};
 
     #[test]
@@ -234,7 +247,7 @@ mod tests {
             Ok(Box::new(FileStore::new(std::fs::File::open("/proc/self/exe")?, None)?))
         };
         for id in [0, u32::MAX] {
-            files.add(File::new(id, store()?, None, None, false)?);
+            files.add(File::on_disk(id, Arc::new(Disk::new(store()?, None, None, false)?)));
         }
         let new: Vec<u32> = (0..3).map(|_| files.new_id()).collect();
         assert_eq!(new, [u32::MAX - 1, 1, 2]);

@@ -25,6 +25,9 @@
 //! as such. One thread reads ahead for sequential readers. Another writes dirty pages, and writers
 //! wait for it when there are too many. Concurrent readers of one page share one read.
 //!
+//! An engine that brings its own I/O has the same cache as an [`EngineCache`]: pages of 4 to 64 KiB
+//! over its [`Backing`], pinned in place, written back behind its log, made safe by checkpoints.
+//!
 //! When not to use it: where the operating system's own cache is large enough and a copy from it
 //! fast enough; or for files that others change at the same time.
 //!
@@ -68,12 +71,14 @@
 //! | module | does |
 //! |--|--|
 //! | `options`, `stats`, `store` | settings, counters, where files are |
+//! | `backing`, `entry` | where pages are outside the cache, an engine's I/O or a file's; who may call |
+//! | `disk` | the backing that a file is |
 //! | `state`, `lock` | one page's state word, and waiting for it |
 //! | `frames` | a page's record, rights to its bytes |
 //! | `index` | the pages of a file |
 //! | `ranges`, `dirty` | which pages were changed, and what became of them |
 //! | `errors` | errors that each listener reports once |
-//! | `file` | the record of a file |
+//! | `file` | the record of a file, or of an engine's backing |
 //! | `lru` | active and inactive lists, the age of shadows |
 //! | `readahead` | windows to be read |
 //! | `flusher` | when the write-back thread wakes, and which writers wait |
@@ -81,10 +86,12 @@
 //! | `writeback` | pages to their stores |
 //! | `durable` | device syncs, lost pages |
 //! | `reclaim` | pages back to the pool |
-//! | `fill` | pages from the pool and the store |
-//! | `closing` | files leave the cache |
+//! | `fill` | pages from the pool and the backing |
+//! | `find` | pages for a program, to read or to change |
+//! | `closing`, `check` | files leave the cache; everything is checked |
 //! | `owner` | the cache's threads, and its end |
 //! | `pin`, `handle`, `pin_owned`, `cache`, `builder` | what a program holds |
+//! | `pager`, `engine` | what an engine holds |
 //!
 //! # Locks
 //! In this order. No lock is held while a page is waited for; none but `resize`, shared, while one
@@ -102,14 +109,20 @@
 //! program itself may hold pinned pages as long as it likes; what it must not do with them is said
 //! at [`CachedFile::pin`] and [`CachedFile::pin_mut`].
 
+mod backing;
 mod builder;
 mod cache;
+mod check;
 mod closing;
 mod dirty;
+mod disk;
 mod durable;
+mod engine;
+mod entry;
 mod errors;
 mod file;
 mod fill;
+mod find;
 mod flusher;
 mod frames;
 mod handle;
@@ -119,6 +132,7 @@ mod lock;
 mod lru;
 mod options;
 mod owner;
+mod pager;
 mod pin;
 mod pin_owned;
 mod ranges;
@@ -130,10 +144,14 @@ mod store;
 mod sync;
 mod writeback;
 
+pub use backing::{Backing, PageWrite, WriteFailed};
 pub use builder::Builder;
 pub use cache::{Cache, CloseError};
 pub use durable::LostWrites;
+pub use engine::{EngineBuilder, EngineCache};
 pub use handle::CachedFile;
+pub use options::Replacement;
+pub use pager::Pager;
 pub use pin::{PinnedPage, PinnedPageMut};
 pub use pin_owned::{OwnedPinnedPage, OwnedPinnedPageMut};
 pub use stats::Stats;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use zonal::Order;
+
 /// Settings of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -14,6 +16,23 @@ pub struct Options {
     pub direct: bool,
     pub closed_files: usize,
     pub lock_files: bool,
+    /// Order of a page.
+    pub order: Order,
+    pub replacement: Replacement,
+    /// Pages have numbers of a log.
+    pub logged: bool,
+}
+
+/// Which page leaves the cache when one must.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Replacement {
+    /// The kernel's rule: two lists. A page that is used twice is active, and survives a scan of
+    /// many pages that are used once.
+    #[default]
+    ActiveInactive,
+    /// One list. The oldest page that was not used since it was last looked at (the clock).
+    SecondChance,
 }
 
 impl Default for Options {
@@ -28,6 +47,9 @@ impl Default for Options {
             direct: false,
             closed_files: 256,
             lock_files: true,
+            order: Order::ZERO,
+            replacement: Replacement::default(),
+            logged: false,
         }
     }
 }

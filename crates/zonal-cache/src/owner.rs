@@ -9,6 +9,7 @@ use std::time::Instant;
 use zonal::reclaim::Registration;
 use zonal::{PAGE_SIZE, Pool};
 
+use crate::entry::Entry;
 use crate::errors::ErrorSeq;
 use crate::file::File;
 use crate::flusher::{Flusher, PATIENCE, Round};
@@ -18,13 +19,17 @@ use crate::lru::ZoneLru;
 use crate::options::Options;
 use crate::readahead::Windows;
 use crate::stats::Counters;
-use crate::store::MakeStore;
 use crate::writeback::Busy;
 
 /// Stops the threads and empties the cache when the last handle goes.
 pub struct Owner {
     pub inner: Arc<Inner>,
-    process: u32,
+    rest: Option<Rest>,
+}
+
+/// What goes with the last handle.
+struct Rest {
+    inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
     /// The pool asks for pages while this lives. It breaks the ring of references from the pool to
     /// the cache and back.
@@ -33,39 +38,42 @@ pub struct Owner {
 
 impl Owner {
     /// Makes the cache, starts its threads and offers its pages to the pool.
-    pub fn start(pool: Arc<Pool>, options: Options, make_store: MakeStore) -> io::Result<Owner> {
+    pub fn start(pool: Arc<Pool>, options: Options) -> io::Result<Owner> {
         if pool.bytes() / PAGE_SIZE >= u32::MAX as usize {
             let text = "a cache takes pools below 16 TiB";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let frames = Frames::new(pool);
+        let frames = Frames::new(pool, options.order, options.logged);
         let lru = frames.spans().iter().map(|_| ZoneLru::default()).collect();
         let inner = Arc::new(Inner {
             frames,
             lru,
             files: RwLock::default(),
             options,
-            make_store,
             counters: Counters::default(),
             dirty: 0.into(),
             errors: ErrorSeq::default(),
             flusher: Flusher::default(),
             at_work: AtomicU32::new(0),
+            entry: Entry::new(),
             windows: Windows::default(),
         });
         let registered = Some(inner.frames.pool().register_lru(Arc::clone(&inner) as _));
-        let process = std::process::id();
-        let mut owner = Owner { inner, process, threads: Vec::new(), registered };
-        owner.spawn("zonal-writeback", Inner::run_flusher)?;
-        owner.spawn("zonal-readahead", Inner::run_ahead)?;
-        Ok(owner)
+        let mut rest = Rest { inner: Arc::clone(&inner), threads: Vec::new(), registered };
+        let started = rest
+            .spawn("zonal-writeback", Inner::run_flusher)
+            .and_then(|()| rest.spawn("zonal-readahead", Inner::run_ahead));
+        let owner = Owner { inner, rest: Some(rest) };
+        started.map(|()| owner)
     }
 
     /// Whether this process made the cache: `false` in a forked child.
     pub fn is_here(&self) -> bool {
-        self.process == std::process::id()
+        self.inner.entry.is_here()
     }
+}
 
+impl Rest {
     fn spawn(&mut self, name: &str, run: fn(&Inner)) -> io::Result<()> {
         let inner = Arc::clone(&self.inner);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&inner))?;
@@ -76,8 +84,22 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        let Some(rest) = self.rest.take() else { return };
+        if self.inner.entry.check_outside().is_ok() || !self.is_here() {
+            return rest.end();
+        }
+        // A backing drops the last handle: what follows waits for the call that it is in. If no
+        // thread can be had, the memory of the cache stays taken.
+        let end = std::thread::Builder::new().name("zonal-end".into());
+        let _ = end.spawn(move || rest.end());
+    }
+}
+
+impl Rest {
+    /// Stops the threads, writes what is dirty and returns every page.
+    fn end(mut self) {
         drop(self.registered.take());
-        if !self.is_here() {
+        if !self.inner.entry.is_here() {
             // A forked child: the threads are not there, and the parent writes what is dirty.
             self.threads.drain(..).for_each(std::mem::forget);
             return;
@@ -98,7 +120,9 @@ impl Drop for Owner {
             self.inner.empty(&file, busy);
             file.unlock();
         }
-        *self.inner.files_mut() = Files::default();
+        let files: Files = std::mem::take(&mut *self.inner.files_mut());
+        // With no lock held: an engine's backing may hold pagers.
+        drop(files);
     }
 }
 

@@ -89,6 +89,15 @@ impl<'f> PinnedPageMut<'f> {
     }
 }
 
+impl PinnedPageMut<'_> {
+    /// For a page of a [`Pager`](crate::Pager): the engine's log must be safe up to `lsn` before
+    /// the page is written ([`Backing::before_write`](crate::Backing::before_write)). The highest
+    /// number since the page was last written counts; 0 is none. Nothing for a page of a file.
+    pub fn set_lsn(&mut self, lsn: u64) {
+        self.page.raise_lsn(lsn);
+    }
+}
+
 impl Deref for PinnedPageMut<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {

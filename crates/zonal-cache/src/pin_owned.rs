@@ -53,6 +53,13 @@ impl OwnedPinnedPageMut {
     }
 }
 
+impl OwnedPinnedPageMut {
+    /// As [`PinnedPageMut::set_lsn`].
+    pub fn set_lsn(&mut self, lsn: u64) {
+        self.page.raise_lsn(lsn);
+    }
+}
+
 impl Deref for OwnedPinnedPageMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {

@@ -18,8 +18,6 @@ use crate::file::File;
 
 /// Fewest pages of a window.
 const WINDOW_MIN: u32 = 4;
-/// Windows that may wait for the thread. More are not read ahead.
-const QUEUE_MAX: usize = 64;
 
 /// Pages to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +28,11 @@ pub struct Window {
     pub pages: u32,
     /// The marker: reading it starts the next window.
     pub marker: Option<u64>,
+}
+
+impl Window {
+    /// Windows that may wait for the thread. More are not read ahead.
+    pub const QUEUE_MAX: usize = 64;
 }
 
 /// How one handle reads its file.
@@ -111,7 +114,7 @@ impl Windows {
     /// Queues a window, unless the queue is full.
     pub fn push(&self, file: &Arc<File>, window: Window) {
         let mut queue = self.lock();
-        if queue.windows.len() < QUEUE_MAX && !queue.stopped {
+        if queue.windows.len() < Window::QUEUE_MAX && !queue.stopped {
             queue.windows.push_back((Arc::clone(file), window));
             self.wake.notify_one();
         }

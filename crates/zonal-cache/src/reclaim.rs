@@ -18,6 +18,7 @@ use crate::file::{Ask, File};
 use crate::frames::Exclusive;
 use crate::inner::Inner;
 use crate::lru::{End, ZoneLru};
+use crate::options::Replacement;
 use crate::state::PageState;
 use crate::stats::count;
 
@@ -40,13 +41,13 @@ impl PageLru for Inner {
         let mut held = Holdings { all_unreclaimable: true, ..Holdings::default() };
         for lru in self.zones_in(unit, ZoneKind::Device) {
             let (inactive, active) = lru.sizes();
-            held.inactive_file += inactive;
-            held.active_file += active;
-            held.file += inactive + active;
+            held.inactive_file += self.frames.in_pool(inactive);
+            held.active_file += self.frames.in_pool(active);
+            held.file += self.frames.in_pool(inactive + active);
             // Pages under write-back no longer count as dirty (`NR_FILE_DIRTY`).
             let written = lru.writeback.load(Relaxed);
-            held.file_dirty += lru.dirty.load(Relaxed).saturating_sub(written);
-            held.file_mapped += lru.mapped.load(Relaxed);
+            held.file_dirty += self.frames.in_pool(lru.dirty.load(Relaxed).saturating_sub(written));
+            held.file_mapped += self.frames.in_pool(lru.mapped.load(Relaxed));
             let given_up = FRUITLESS_TIMES * (inactive + active);
             held.all_unreclaimable &= lru.fruitless.load(Relaxed) >= given_up;
         }
@@ -59,14 +60,13 @@ impl PageLru for Inner {
         // H.6).
         let may_write = pass.may_write && pass.by != By::Direct;
         let met_dirty = Cell::new(false);
-        let scan = |lru: &ZoneLru, pages| {
-            self.scan_inactive(
-                lru,
-                pages,
-                May { write: may_write, unmap: pass.may_unmap },
-                &met_dirty,
-            )
+        let may = May {
+            write: may_write,
+            unmap: pass.may_unmap,
+            // The last look takes what it can get.
+            chance: pass.priority > 0 && self.options.replacement == Replacement::SecondChance,
         };
+        let scan = |lru: &ZoneLru, pages| self.scan_inactive(lru, pages, may, &met_dirty);
         let came = self.share_out(pass, pages, |lru| lru.sizes().0, scan);
         drop(at_work);
         let may_wait = pass.gfp.contains(Gfp::IO) && !pass.gfp.contains(Gfp::NORETRY);
@@ -98,6 +98,7 @@ impl Inner {
     }
 
     /// Gives each zone of a pass its part of the pages to look at, by the length of its list.
+    /// Counts pages of the pool, as the pool does; the zones' lists count the cache's.
     fn share_out(
         &self,
         pass: &Pass,
@@ -105,6 +106,7 @@ impl Inner {
         len: impl Fn(&ZoneLru) -> u64,
         scan: impl Fn(&ZoneLru, u64) -> Shrunk,
     ) -> Shrunk {
+        let pages = pages.div_ceil(self.frames.in_pool(1));
         let all: u64 = self.zones_in(pass.unit, pass.highest).map(&len).sum();
         let mut came = Shrunk::default();
         for lru in self.zones_in(pass.unit, pass.highest) {
@@ -114,7 +116,11 @@ impl Inner {
             }
         }
         count(&self.counters.scanned, came.scanned);
-        came
+        Shrunk {
+            scanned: self.frames.in_pool(came.scanned),
+            reclaimed: self.frames.in_pool(came.reclaimed),
+            ..came
+        }
     }
 
     /// Returns up to `pages` pages.
@@ -156,7 +162,7 @@ impl Inner {
             by: By::Background,
             unit: Unit::Node(node),
             priority,
-            wanted,
+            wanted: self.frames.in_pool(wanted),
             gfp: Gfp::KERNEL,
             order: Order::ZERO,
             highest: ZoneKind::Device,
@@ -191,6 +197,9 @@ impl Inner {
                 continue;
             };
             if self.stays_mapped(&page, may) {
+                lru.add(&self.frames, &[page], End::New);
+            } else if may.chance && page.state().has(PageState::REFERENCED) {
+                page.clear(PageState::REFERENCED);
                 lru.add(&self.frames, &[page], End::New);
             } else if page.state().is_clean() {
                 match self.evict(&file, page) {
@@ -252,6 +261,8 @@ struct May {
     write: bool,
     /// Mapped pages may be unmapped.
     unmap: bool,
+    /// Pages used since the last look stay once more.
+    chance: bool,
 }
 
 /// The cache's lists, for a pass of its own.

@@ -12,7 +12,8 @@ macro_rules! counters {
             $(pub $name: AtomicU64,)*
         }
 
-        /// What the cache did so far, and what it holds. All in pages of 4 KiB unless said.
+        /// What the cache did so far, and what it holds. All in pages of the cache (4 KiB for
+        /// files) unless said.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct Stats {
             $($(#[$help])* pub $name: u64,)*

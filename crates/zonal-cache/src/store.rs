@@ -5,7 +5,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -113,45 +112,6 @@ impl Lock {
     pub(crate) fn release(&self) {
         // Cannot fail for an open descriptor.
         let _ = rustix::fs::flock(&*self.0, FlockOperation::Unlock);
-    }
-}
-
-/// The program's store. A panic in it becomes an error of the call, so that no page stays half done
-/// and no thread of the cache ends.
-pub(crate) struct Caught(Box<dyn Store>);
-
-impl Caught {
-    pub(crate) fn new(store: Box<dyn Store>) -> Caught {
-        Caught(store)
-    }
-
-    fn call<T>(&self, call: impl FnOnce(&dyn Store) -> io::Result<T>) -> io::Result<T> {
-        // The store's own state is its business: the cache calls it again, as after an error.
-        let called = panic::catch_unwind(AssertUnwindSafe(|| call(&*self.0)));
-        called.unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<&str>().copied();
-            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            Err(io::Error::other(format!("the store panicked: {}", text.unwrap_or("no text"))))
-        })
-    }
-
-    pub(crate) fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
-        self.call(|store| store.read_at(buffers, offset))
-    }
-    pub(crate) fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
-        self.call(|store| store.write_at(buffers, offset))
-    }
-    pub(crate) fn len(&self) -> io::Result<u64> {
-        self.call(|store| store.len())
-    }
-    pub(crate) fn set_len(&self, len: u64) -> io::Result<()> {
-        self.call(|store| store.set_len(len))
-    }
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.call(|store| store.sync())
-    }
-    pub(crate) fn is_direct(&self) -> bool {
-        self.call(|store| Ok(store.is_direct())).unwrap_or(false)
     }
 }
 

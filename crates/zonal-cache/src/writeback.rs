@@ -12,13 +12,14 @@
 //! file's error. No thread waits for a page while it holds another: it writes what it has gathered
 //! first.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use zonal::PAGE_SIZE;
+use zonal::Order;
 
+use crate::backing::{PageWrite, WriteFailed};
 use crate::file::{Ask, File};
 use crate::flusher::{LOOK_AGAIN, PATIENCE};
 use crate::frames::Shared;
@@ -28,8 +29,10 @@ use crate::lock::Until;
 use crate::state::PageState;
 use crate::stats::count;
 
-/// Pages written in one call of a store at most: 1 MiB.
+/// Pages written in one call of a backing at most: 1 MiB for pages of 4 KiB.
 const WRITE_MAX: usize = 256;
+/// The same for pages of 64 KiB.
+const WRITE_MIN: usize = 16;
 /// Pages that reclaim writes around a dirty one that it meets.
 const AROUND_MAX: usize = 32;
 /// The limits are recomputed after this many pages have become dirty.
@@ -50,11 +53,17 @@ pub enum Busy {
     Pass,
 }
 
+/// Pages of one write.
+fn write_max(order: Order) -> usize {
+    (WRITE_MAX >> order.get()).max(WRITE_MIN)
+}
+
 impl Inner {
     /// Pages that may be dirty before the thread writes, and before writers wait.
     pub fn dirty_limits(&self) -> (u64, u64) {
         let pool = self.frames.pool();
         let free = pool.free_page_count().saturating_sub(pool.view().total_reserve());
+        let free = free >> self.frames.order().get();
         let cached = self.frames.owned();
         let could_be = (free + cached).min(self.options.max_pages);
         let part = |percent: u32| (could_be * u64::from(percent) / 100).max(LIMIT_MIN);
@@ -148,7 +157,7 @@ impl Inner {
         self.soil_again(file, Busy::Pass);
         let mut from = 0;
         loop {
-            let run = file.dirty_run(from, WRITE_MAX);
+            let run = file.dirty_run(from, write_max(self.frames.order()));
             let Some(last) = run.last() else { break };
             from = last + 1;
             self.write_pages(file, &run, Busy::Pass)?;
@@ -184,6 +193,7 @@ impl Inner {
     /// # Errors
     /// The first failed write; pages behind it were tried too.
     pub fn write_pages(&self, file: &File, pages: &[u64], busy: Busy) -> io::Result<()> {
+        self.entry.check_here()?;
         let _at_work = self.begin_work();
         let mut run: Vec<(u64, Shared<'_>)> = Vec::new();
         let mut outcome = Ok(());
@@ -194,7 +204,8 @@ impl Inner {
             }
         };
         for &index in pages {
-            if run.last().is_some_and(|(last, _)| last + 1 != index) || run.len() >= WRITE_MAX {
+            let gap = run.last().is_some_and(|(last, _)| last + 1 != index) && !file.takes_gaps();
+            if gap || run.len() >= write_max(self.frames.order()) {
                 flush(&mut run);
             }
             loop {
@@ -227,16 +238,16 @@ impl Inner {
         outcome
     }
 
-    /// Writes consecutive pages whose write-back this thread has begun.
+    /// Writes pages whose write-back this thread has begun.
     fn write_run(&self, file: &File, run: &mut Vec<(u64, Shared<'_>)>) -> io::Result<()> {
-        let Some((first, _)) = run.first() else { return Ok(()) };
-        let offset = first * PAGE_SIZE as u64;
-        // The end of the file cannot move below these pages while they are used here.
-        let len = file.len.load(Relaxed);
-        let bytes = (len.saturating_sub(offset)).min((run.len() * PAGE_SIZE) as u64) as usize;
+        if run.is_empty() {
+            return Ok(());
+        }
         let failed_syncs = file.failed_syncs();
-        let (written, outcome) = write_bytes(file, run, offset, bytes);
-        let whole = if written == bytes { run.len() } else { written / PAGE_SIZE };
+        let (whole, outcome) = match self.write_batch(file, run) {
+            Ok(()) => (run.len(), Ok(())),
+            Err(failed) => (failed.written.min(run.len()), Err(failed.error)),
+        };
         let mut cleaned = 0;
         for (at, (index, page)) in run.drain(..).enumerate() {
             let listed = if at < whole { file.written(index, failed_syncs) } else { None };
@@ -258,29 +269,15 @@ impl Inner {
         }
         outcome
     }
-}
 
-/// Writes the first `bytes` bytes of pages. Returns how many were written, and why not all.
-fn write_bytes(
-    file: &File,
-    run: &[(u64, Shared<'_>)],
-    offset: u64,
-    bytes: usize,
-) -> (usize, io::Result<()>) {
-    let mut done = 0;
-    while done < bytes {
-        let (first, inside) = (done / PAGE_SIZE, done % PAGE_SIZE);
-        let slices = run[first..].iter().enumerate().map_while(|(at, (_, page))| {
-            let start = if at == 0 { inside } else { 0 };
-            let end = bytes.saturating_sub((first + at) * PAGE_SIZE).min(PAGE_SIZE);
-            (end > start).then(|| IoSlice::new(&page.bytes()[start..end]))
-        });
-        let slices: Vec<IoSlice<'_>> = slices.collect();
-        match file.store.write_at(&slices, offset + done as u64) {
-            Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
-            Ok(written) => done = (done + written).min(bytes),
-            Err(error) => return (done, Err(error)),
+    /// Writes pages once the engine's log has reached the highest of their numbers.
+    fn write_batch(&self, file: &File, run: &[(u64, Shared<'_>)]) -> Result<(), WriteFailed> {
+        let lsn = run.iter().map(|(_, page)| self.frames.lsn(page.frame())).max().unwrap_or(0);
+        if lsn > 0 {
+            file.backing.before_write(lsn)?;
         }
+        let batch = run.iter().map(|(page, right)| PageWrite { page: *page, bytes: right.bytes() });
+        let batch: Vec<PageWrite<'_>> = batch.collect();
+        file.backing.write(&batch)
     }
-    (done, Ok(()))
 }

@@ -1,6 +1,7 @@
 //! A store in memory that fails when told to, and pools of a known size.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod backing;
 pub mod device;
 pub mod fuse;
 pub mod program;
