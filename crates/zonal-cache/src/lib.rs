@@ -71,7 +71,7 @@
 //! | module | does |
 //! |--|--|
 //! | `options`, `stats`, `store` | settings, counters, where files are |
-//! | `backing`, `entry` | where pages are outside the cache, an engine's I/O or a file's; who may call |
+//! | `backing`, `entry` | where pages are outside the cache; who may call |
 //! | `disk` | the backing that a file is |
 //! | `state`, `lock` | one page's state word, and waiting for it |
 //! | `frames` | a page's record, rights to its bytes |
