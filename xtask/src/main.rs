@@ -18,6 +18,7 @@ mod api;
 mod book;
 mod ci;
 mod deep;
+mod engine;
 mod fuzz;
 mod markdown;
 mod record;
@@ -51,6 +52,8 @@ usage: cargo xtask COMMAND
   book                  build the book of docs/ below target/book, and look at all its links;
                         compiles mdbook into target/tools the first time
   size                  text of a minimal image by crate, and instructions of its calls
+  engine                run an embedded engine's own tests (redb's), with its files in the page
+                        cache of zonal-cache, and without; fetches its published sources
   table CSV             write the bench table of the book from a file in results/
 ";
 
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         }
         ["book"] => book::run(&root),
         ["size"] => size::run(&root),
+        ["engine"] => engine::run(&root),
         ["table", csv] => table::run(&root, Path::new(csv)).map(|()| true),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -36,6 +36,8 @@ struct Page {
     bytes: UnsafeCell<u32>,
     /// What the store holds.
     store: UnsafeCell<u32>,
+    /// The page's number in its engine's log.
+    lsn: UnsafeCell<u32>,
 }
 
 impl Page {
@@ -45,6 +47,7 @@ impl Page {
             queue: Queue::default(),
             bytes: UnsafeCell::new(0),
             store: UnsafeCell::new(0),
+            lsn: UnsafeCell::new(0),
         })
     }
 
@@ -83,6 +86,28 @@ impl Page {
     fn add(&self) {
         // SAFETY: (1) as for `read`.
         self.bytes.with_mut(|bytes| unsafe { *bytes += 1 });
+    }
+    /// A change that the log has as `lsn`.
+    fn log_and_add(&self, lsn: u32) {
+        self.add();
+        // SAFETY: (1) as for `read`.
+        self.lsn.with_mut(|of| unsafe { *of = lsn });
+        change(&self.word, &self.queue, |state| state.with(PageState::DIRTY));
+    }
+    /// What write-back does to a page that must wait for its log.
+    fn write_back_logged(&self, log: &AtomicU32) {
+        if try_change(&self.word, PageState::begin_writeback).is_ok() {
+            // SAFETY: (1) as for `read`.
+            let lsn = self.lsn.with(|of| unsafe { *of });
+            log.fetch_max(lsn, Ordering::AcqRel);
+            let bytes = self.read();
+            assert!(bytes <= log.load(Ordering::Acquire), "the page passes its log");
+            // SAFETY: (1) as for `write_back`.
+            self.store.with_mut(|store| unsafe { *store = bytes });
+            // SAFETY: (1) the only writer, and no other right may change it (STATE-3).
+            self.lsn.with_mut(|of| unsafe { *of = 0 });
+            change(&self.word, &self.queue, |state| state.end_writeback(true));
+        }
     }
     /// What write-back does to the store.
     fn write_back(&self) -> bool {
@@ -195,6 +220,34 @@ fn what_is_clean_is_in_the_store() {
         let store = page.store.with(|store| unsafe { *store });
         let is_stored = store == page.read();
         assert_eq!(is_stored, peek(&page.word).is_clean());
+    });
+}
+
+/// An engine changes a page and logs it first, while two threads write the page back.
+#[test]
+fn no_page_passes_its_log() {
+    model(|| {
+        let (page, log) = (Page::new(IDLE), Arc::new(AtomicU32::new(0)));
+        assert!(page.exclude());
+        page.log_and_add(1);
+        page.unlock();
+        let flusher = {
+            let (page, log) = (Arc::clone(&page), Arc::clone(&log));
+            thread::spawn(move || {
+                assert!(page.share());
+                page.write_back_logged(&log);
+                page.unshare();
+            })
+        };
+        assert!(page.exclude());
+        page.log_and_add(2);
+        page.unlock();
+        assert!(page.share());
+        page.write_back_logged(&log);
+        page.unshare();
+        flusher.join().unwrap();
+        assert!(peek(&page.word).is_clean());
+        assert_eq!(log.load(Ordering::Acquire), 2);
     });
 }
 
