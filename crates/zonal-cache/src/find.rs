@@ -35,6 +35,17 @@ pub fn uncut(file: &File) -> RwLockReadGuard<'_, ()> {
 pub struct Pages<'a> {
     pub inner: &'a Inner,
     pub file: &'a File,
+    /// What to do if another thread holds the page.
+    pub held: Held,
+}
+
+/// What to do if another thread holds a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Held {
+    /// Wait for it.
+    Wait,
+    /// Return without the page.
+    Leave,
 }
 
 impl<'a> Pages<'a> {
@@ -45,7 +56,8 @@ impl<'a> Pages<'a> {
     }
 
     /// A right to read a page, its state before, and what `exists` says of it; `None` if that says
-    /// that the file has no such page. `window`: what to read if it is not there.
+    /// that the file has no such page, or if another thread holds it and is not waited for.
+    /// `window`: what to read if it is not there.
     pub fn page<T>(
         self,
         index: u64,
@@ -81,6 +93,9 @@ impl<'a> Pages<'a> {
                 }
             };
             self.inner.entry.check_here()?;
+            if self.held == Held::Leave {
+                return Ok(None);
+            }
             self.inner.frames.wait(busy, Until::Shareable);
         }
     }
@@ -100,7 +115,7 @@ impl<'a> Pages<'a> {
     }
 
     /// An exclusive right to a page, and which bytes it keeps, as `need` says. `None` if it keeps
-    /// nothing.
+    /// nothing, or as for [`page`](Self::page).
     pub fn page_to_change(
         self,
         index: u64,
@@ -135,6 +150,9 @@ impl<'a> Pages<'a> {
                 }
             };
             self.inner.entry.check_here()?;
+            if self.held == Held::Leave {
+                return Ok(None);
+            }
             self.inner.frames.wait(busy, Until::Unused);
         }
     }

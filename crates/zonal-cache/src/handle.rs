@@ -14,7 +14,7 @@ use crate::durable::bytes_of;
 use crate::errors::Cursor;
 use crate::file::File;
 use crate::fill::{READ_MAX, Touch};
-use crate::find::{Need, Pages, uncut};
+use crate::find::{Held, Need, Pages, uncut};
 use crate::flusher::PATIENCE;
 use crate::frames::{Exclusive, Frames, Shared};
 use crate::index::Found;
@@ -81,7 +81,7 @@ impl CachedFile {
     }
 
     fn pages(&self) -> Pages<'_> {
-        Pages { inner: self.inner(), file: &self.file }
+        Pages { inner: self.inner(), file: &self.file, held: Held::Wait }
     }
 
     /// Whether pages that this handle pins count as mapped, like those of a memory-mapped file:

@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::errors::Cursor;
 use crate::file::File;
 use crate::fill::{READ_MAX, Touch};
-use crate::find::{Need, Pages};
+use crate::find::{Held, Need, Pages};
 use crate::flusher::PATIENCE;
 use crate::frames::{Exclusive, Frames, Shared};
 use crate::inner::{Files, Inner};
@@ -58,8 +58,8 @@ impl Pager {
         &self.owner.inner
     }
 
-    fn pages(&self) -> Pages<'_> {
-        Pages { inner: self.inner(), file: &self.file }
+    fn pages(&self, held: Held) -> Pages<'_> {
+        Pages { inner: self.inner(), file: &self.file, held }
     }
 
     fn frames(&self) -> &Frames {
@@ -81,21 +81,32 @@ impl Pager {
         Ok(self.inner())
     }
 
-    fn share(&self, page: u64) -> io::Result<Shared<'_>> {
+    /// `None`: another thread holds it, and is not waited for.
+    fn try_share(&self, page: u64, held: Held) -> io::Result<Option<Shared<'_>>> {
         self.enter(page)?;
         let window = || Window { start: page, pages: 1, marker: None };
-        let found = self.pages().page(page, Touch::Used, || Some(()), window)?;
-        // It is there: `exists` says so of every page.
-        found.map(|(page, ..)| page).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        let found = self.pages(held).page(page, Touch::Used, || Some(()), window)?;
+        Ok(found.map(|(page, ..)| page))
+    }
+
+    fn share(&self, page: u64) -> io::Result<Shared<'_>> {
+        // Waited for, and every page exists: it is there.
+        self.try_share(page, Held::Wait)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
     fn exclude(&self, page: u64, need: Need) -> io::Result<Exclusive<'_>> {
+        // As for `share`.
+        self.try_exclude(page, need, Held::Wait)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// `None`: another thread holds it, and is not waited for.
+    fn try_exclude(&self, page: u64, need: Need, held: Held) -> io::Result<Option<Exclusive<'_>>> {
         let inner = self.enter(page)?;
         inner.entry.check_here()?;
         inner.balance(&self.file)?;
-        let found = self.pages().page_to_change(page, || need);
+        let found = self.pages(held).page_to_change(page, || need);
         let found = found.map_err(|error| inner.why_no_page(&self.file, error))?;
-        let Some((mut right, _)) = found else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+        let Some((mut right, _)) = found else { return Ok(None) };
         if need == Need::Page {
             self.file.written_over(page);
             right.bytes_mut().fill(0);
@@ -105,7 +116,7 @@ impl Pager {
         let before = right.state();
         right.set(PageState::REFERENCED);
         inner.touched(right.frame(), before);
-        Ok(right)
+        Ok(Some(right))
     }
 
     /// A page in place, to be read; from the backing if it is not in memory. It stays where it is
@@ -143,6 +154,27 @@ impl Pager {
     pub fn pin_new(&self, page: u64) -> io::Result<PinnedPageMut<'_>> {
         let right = self.exclude(page, Need::Page)?;
         Ok(PinnedPageMut::new(right, self.page_bytes()))
+    }
+
+    /// As [`pin`](Self::pin), but waits for no other holder of the page: `None` if a thread, this
+    /// one included, has it for itself.
+    ///
+    /// # Errors
+    /// As for [`pin`](Self::pin).
+    pub fn try_pin(&self, page: u64) -> io::Result<Option<PinnedPage<'_>>> {
+        let right = self.try_share(page, Held::Leave)?;
+        Ok(right.map(|right| PinnedPage::new(right, self.page_bytes())))
+    }
+
+    /// As [`pin_mut`](Self::pin_mut), but waits for no other holder of the page: `None` if anybody,
+    /// this thread included, has a pin of it, or while it is written. An engine that takes pages
+    /// against its order tries.
+    ///
+    /// # Errors
+    /// As for [`pin`](Self::pin).
+    pub fn try_pin_mut(&self, page: u64) -> io::Result<Option<PinnedPageMut<'_>>> {
+        let right = self.try_exclude(page, Need::Bytes, Held::Leave)?;
+        Ok(right.map(|right| PinnedPageMut::new(right, self.page_bytes())))
     }
 
     /// As [`pin`](Self::pin), without the borrow: the pin may go to other threads and outlive every
@@ -218,7 +250,7 @@ impl Pager {
     /// As [`truncate`](Self::truncate); returns the frame of a page that another thread holds.
     fn try_truncate(&self, inner: &Inner, first: u64) -> Option<u32> {
         let _cut = self.file.resize.write().unwrap_or_else(PoisonError::into_inner);
-        match self.pages().hold_from(first) {
+        match self.pages(Held::Wait).hold_from(first) {
             Ok(held) => held.into_iter().for_each(|(_, page)| inner.discard(&self.file, page)),
             Err(busy) => return Some(busy),
         }

@@ -127,6 +127,23 @@ fn a_pinned_page_is_not_evicted_and_a_cache_of_pinned_pages_refuses() {
 }
 
 #[test]
+fn a_thread_that_tries_waits_for_nobody_who_holds_the_page() {
+    let pool = pool();
+    let cache = quiet(&pool).build().unwrap();
+    let pager = cache.open(HeapBacking::new()).unwrap();
+    let held = pager.try_pin_mut(1).unwrap().expect("nobody has it");
+    assert!(pager.try_pin(1).unwrap().is_none() && pager.try_pin_mut(1).unwrap().is_none());
+    assert!(pager.try_pin(2).unwrap().is_some(), "read, and nobody has it");
+    drop(held);
+    let (first, second) = (pager.try_pin(1).unwrap(), pager.try_pin(1).unwrap());
+    assert!(first.is_some() && second.is_some() && pager.try_pin_mut(1).unwrap().is_none());
+    drop((first, second));
+    assert!(pager.try_pin_mut(1).unwrap().is_some());
+    drop(pager);
+    end(cache, &pool);
+}
+
+#[test]
 fn an_owned_pin_keeps_the_cache_and_goes_to_another_thread() {
     let (pool, heap) = (pool(), HeapBacking::new());
     let cache = quiet(&pool).build().unwrap();
