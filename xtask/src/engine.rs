@@ -35,7 +35,17 @@ static CACHE: LazyLock<zonal_cache::EngineCache> = LazyLock::new(|| {
 pub(crate) fn under_cache<S: crate::StorageBackend>(
     storage: S,
 ) -> std::io::Result<cached::Cached<S>> {
+    static REPORT: std::sync::Once = std::sync::Once::new();
+    REPORT.call_once(|| {
+        // SAFETY: (1) a plain function that lives as long as the program.
+        unsafe { libc::atexit(report) };
+    });
     cached::Cached::new(storage, &CACHE)
+}
+
+extern "C" fn report() {
+    let stats = CACHE.stats();
+    eprintln!("\npage-cache {} {} {} {}", stats.hits, stats.misses, stats.evicted, stats.written);
 }
 "#;
 /// The line that opens a file, what it becomes, and how often it is there.
@@ -53,9 +63,14 @@ enum Outcome {
     Ignored,
 }
 
-/// Tests by program and name.
+/// What the tests of a copy did.
 #[derive(Default)]
-struct Tests(BTreeMap<(String, String), Outcome>);
+struct Tests {
+    /// By program and name.
+    outcomes: BTreeMap<(String, String), Outcome>,
+    /// Pages that the page cache of all programs hit, missed, evicted and wrote.
+    pages: [u64; 4],
+}
 
 impl Tests {
     /// Reads what `cargo test` printed.
@@ -67,6 +82,10 @@ impl Tests {
                 let path = rest.strip_prefix("unittests ").unwrap_or(rest);
                 program = path.split(' ').next().unwrap_or(path).to_owned();
             }
+            if let Some(counts) = line.strip_prefix("page-cache ") {
+                let counts = counts.split(' ').map(|count| count.parse().unwrap_or(0));
+                tests.pages.iter_mut().zip(counts).for_each(|(sum, count): (_, u64)| *sum += count);
+            }
             let Some((name, outcome)) =
                 line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
             else {
@@ -77,13 +96,13 @@ impl Tests {
                 Some("ignored") => Outcome::Ignored,
                 _ => Outcome::Failed,
             };
-            tests.0.insert((program.clone(), name.to_owned()), outcome);
+            tests.outcomes.insert((program.clone(), name.to_owned()), outcome);
         }
         tests
     }
 
     fn count(&self, outcome: Outcome) -> usize {
-        self.0.values().filter(|of| **of == outcome).count()
+        self.outcomes.values().filter(|of| **of == outcome).count()
     }
 }
 
@@ -109,10 +128,13 @@ pub fn run(root: &Path) -> Result<bool> {
     patch(&cached, root, &adapter)?;
     let after = test(&cached, &out)?;
     println!("under the page cache:    {after}");
+    let [hits, misses, evicted, written] = after.pages;
+    println!("the cache: {hits} hits, {misses} misses, {evicted} evicted, {written} written");
     ensure!(before.count(Outcome::Passed) > 0, "no test ran: see {}", out.display());
+    ensure!(evicted > 0, "no page went through the cache: see {}", out.display());
     let mut worse = 0;
-    for ((program, name), was) in &before.0 {
-        let is = after.0.get(&(program.clone(), name.clone()));
+    for ((program, name), was) in &before.outcomes {
+        let is = after.outcomes.get(&(program.clone(), name.clone()));
         if *was == Outcome::Passed && is != Some(&Outcome::Passed) {
             println!("{program}: {name}: passed, and under the cache {is:?}");
             worse += 1;
@@ -233,10 +255,12 @@ mod tests {
             "     Running unittests src/lib.rs (build/redb-1)\n\
              test a::b ... ok\ntest a::c ... FAILED\ntest d - should panic ... ok\n\
                   Running tests/x.rs (build/x-1)\n\
-             test a::b ... ignored, too long\ntest result: ok. 1 passed; 0 failed\n",
+             test a::b ... ignored, too long\ntest result: ok. 1 passed; 0 failed\n\
+             page-cache 10 2 1 0\npage-cache 1 1 1 1\n",
         );
+        assert_eq!(tests.pages, [11, 3, 2, 1]);
         assert_eq!(tests.to_string(), "2 passed, 1 failed, 1 ignored");
         let key = ("tests/x.rs".to_owned(), "a::b".to_owned());
-        assert_eq!(tests.0[&key], Outcome::Ignored);
+        assert_eq!(tests.outcomes[&key], Outcome::Ignored);
     }
 }

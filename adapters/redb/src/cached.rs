@@ -207,7 +207,10 @@ impl<S: StorageBackend> StorageBackend for Cached<S> {
         }
         let end = offset.checked_add(data.len() as u64);
         let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
-        self.storage.len.fetch_max(end, Relaxed);
+        if end > self.storage.len.load(Relaxed) {
+            // So that every page up to there can be read.
+            self.set_len(end)?;
+        }
         for (page, inside, part) in self.parts(offset, data.len()) {
             let whole = inside.len() as u64 == self.storage.page_bytes;
             let mut pin =
