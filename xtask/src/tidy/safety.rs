@@ -19,6 +19,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/zonal/src/adapt/bytes.rs",
     "crates/zonal-uring/src/",
     "crates/zonal-uring/tests/",
+    // Pointers of C.
+    "crates/zonal-c/",
     "crates/zonal-cache/src/frames.rs",
     "crates/zonal-cache/tests/",
     "crates/zonal/tests/",

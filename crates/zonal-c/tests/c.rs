@@ -1,0 +1,45 @@
+//! The C test-suite: every program of `tests/c` and every example, under C99 and all warnings, by
+//! gcc (or what `cc` is) and clang.
+
+mod common;
+
+use common::{Compiler, root};
+
+const CC: Compiler = Compiler { program: "cc", says: "" };
+const CLANG: Compiler = Compiler { program: "clang", says: "clang" };
+
+/// C files of a folder below the package.
+fn sources(folder: &str) -> Vec<String> {
+    let files = std::fs::read_dir(root().join(folder)).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let mut sources: Vec<String> =
+        names.filter(|name| name.ends_with(".c")).map(|name| format!("{folder}/{name}")).collect();
+    sources.sort();
+    assert!(!sources.is_empty(), "{folder} has no C file");
+    sources
+}
+
+fn run_all(compiler: Compiler, standard: &str, shared: bool) {
+    if !compiler.is_there() {
+        return;
+    }
+    for source in sources("tests/c").into_iter().chain(sources("examples")) {
+        let output = compiler.run(&source, standard, shared);
+        assert!(output.ends_with("ok\n"), "{source}: {output}");
+    }
+}
+
+#[test]
+fn c_programs_run_with_the_static_library() {
+    run_all(CC, "c99", false);
+}
+
+#[test]
+fn c_programs_run_with_the_shared_library() {
+    run_all(CC, "c11", true);
+}
+
+#[test]
+fn c_programs_run_when_clang_compiles_them() {
+    run_all(CLANG, "c99", false);
+}

@@ -1,0 +1,79 @@
+//! Compiles and runs programs of C and C++ against the library that cargo has built.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A compiler: the program, and the words by which it says what it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Compiler {
+    pub program: &'static str,
+    pub says: &'static str,
+}
+
+/// What the static library asks of the system.
+const SYSTEM: [&str; 4] = ["-lgcc_s", "-lpthread", "-ldl", "-lm"];
+const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
+
+/// This package's directory.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where cargo has put the library: beside the test's own program.
+pub fn library_directory() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().to_path_buf()
+}
+
+impl Compiler {
+    /// Whether it is installed; says so if not.
+    pub fn is_there(self) -> bool {
+        let version = Command::new(self.program).arg("--version").output();
+        let is = version.is_ok_and(|output| {
+            let text = String::from_utf8_lossy(&output.stdout).to_lowercase();
+            output.status.success() && text.contains(self.says)
+        });
+        if !is {
+            eprintln!("SKIPPED: {} is not installed; its part was not tested", self.program);
+        }
+        is
+    }
+
+    /// Compiles `source` (below the package) with the strictest warnings, links it with the static
+    /// library, or the shared one, and runs it. What it printed.
+    pub fn run(self, source: &str, standard: &str, shared: bool) -> String {
+        let target = tempfile::tempdir().unwrap();
+        let program = target.path().join("program");
+        let libraries = library_directory();
+        let mut compile = Command::new(self.program);
+        compile.arg(format!("-std={standard}")).args(STRICT).args(["-g", "-O1"]);
+        compile.arg("-I").arg(root().join("include")).arg("-I").arg(root().join("tests/c"));
+        compile.arg(root().join(source)).arg("-o").arg(&program);
+        if shared {
+            compile.arg("-L").arg(&libraries).arg("-lzonal_c");
+            compile.arg(format!("-Wl,-rpath,{}", libraries.display()));
+        } else {
+            compile.arg(libraries.join("libzonal_c.a"));
+        }
+        let compiled = compile.args(SYSTEM).output().unwrap();
+        assert!(
+            compiled.status.success(),
+            "{}: {source} does not compile:\n{}",
+            self.program,
+            String::from_utf8_lossy(&compiled.stderr)
+        );
+        let ran = Command::new(&program).output().unwrap();
+        let (output, errors) = (text(&ran.stdout), text(&ran.stderr));
+        assert!(
+            ran.status.success(),
+            "{source}, {}: {}\n{output}{errors}",
+            self.program,
+            ran.status
+        );
+        output
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
