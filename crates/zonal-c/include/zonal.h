@@ -775,8 +775,6 @@ const char *zonal_version(void);
 }  // extern "C"
 #endif  // __cplusplus
 
-#endif  /* ZONAL_H */
-
 
 #ifdef __cplusplus
 extern "C" {
@@ -838,3 +836,5 @@ static inline uint32_t zonal_order_for(size_t bytes) {
 #ifdef __cplusplus
 }
 #endif
+
+#endif /* ZONAL_H */

@@ -1,0 +1,27 @@
+//! The C++ test-suite: `tests/cpp` under C++17 and all warnings, by g++ and clang++.
+
+mod common;
+
+use common::Compiler;
+
+const GCC: Compiler = Compiler { program: "g++", says: "" };
+const CLANG: Compiler = Compiler { program: "clang++", says: "clang" };
+const SOURCE: &str = "tests/cpp/containers.cpp";
+
+fn run(compiler: Compiler, standard: &str, shared: bool) {
+    if compiler.is_there() {
+        let output = compiler.run(SOURCE, standard, shared);
+        assert!(output.ends_with("ok\n"), "{output}");
+    }
+}
+
+#[test]
+fn standard_containers_live_in_a_pool() {
+    run(GCC, "c++17", false);
+    run(GCC, "c++20", true);
+}
+
+#[test]
+fn standard_containers_live_in_a_pool_when_clang_compiles_them() {
+    run(CLANG, "c++17", false);
+}
