@@ -8,6 +8,7 @@
 //! - `cargo xtask sanitize` runs Miri and the sanitizers (`sanitize`).
 //! - `cargo xtask aarch64` runs the allocator's tests in an emulated aarch64 machine (`aarch64`).
 //! - `cargo xtask book` builds the book of `docs/` and checks its links (`book`).
+//! - `cargo xtask capi` installs the C interface and runs its programs against it (`capi`).
 //! - `cargo xtask size` measures a minimal image and the instructions of its calls (`size`).
 //! - `cargo xtask table CSV` writes the bench table of the book (`table`).
 //!
@@ -16,6 +17,7 @@
 mod aarch64;
 mod api;
 mod book;
+mod capi;
 mod ci;
 mod deep;
 mod engine;
@@ -51,6 +53,10 @@ usage: cargo xtask COMMAND
   aarch64 --fetch       get what that takes with apt-get, into the target directory
   book                  build the book of docs/ below target/book, and look at all its links;
                         compiles mdbook into target/tools the first time
+  capi                  install the C interface by cargo-c below target/capi, and run its programs
+                        by gcc and clang, under valgrind and sanitizers; compiles cargo-c into
+                        target/tools the first time
+  capi install DIR      install it below DIR, with symbol versions
   size                  text of a minimal image by crate, and instructions of its calls
   engine                run an embedded engine's own tests (redb's), with its files in the page
                         cache of zonal-cache, and without; fetches its published sources
@@ -58,7 +64,7 @@ usage: cargo xtask COMMAND
 ";
 
 fn main() -> ExitCode {
-    if let Some(code) = api::as_rustdoc() {
+    if let Some(code) = api::as_rustdoc().or_else(capi::as_linker) {
         return code;
     }
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -84,6 +90,8 @@ fn main() -> ExitCode {
             aarch64::run(&root, parts)
         }
         ["book"] => book::run(&root),
+        ["capi"] => capi::run(&root),
+        ["capi", "install", to] => capi::install(&root, Path::new(to)).map(|()| true),
         ["size"] => size::run(&root),
         ["engine"] => engine::run(&root),
         ["table", csv] => table::run(&root, Path::new(csv)).map(|()| true),

@@ -89,7 +89,7 @@ unsafe impl Sync for Registered {}
 
 impl Kind for Registered {
     type Opaque = zonal_consumer;
-    const LIVE: u64 = 0x7a6f_6e61_6c63_6f6e;
+    const LIVE: u32 = 0x636f_6e73;
     const NAME: &'static str = "consumer";
     fn resting() -> &'static Resting<Registered> {
         static RESTING: Resting<Registered> = Resting::new();

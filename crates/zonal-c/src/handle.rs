@@ -11,7 +11,7 @@
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Failure, zonal_error};
@@ -19,14 +19,14 @@ use crate::error::{Failure, zonal_error};
 /// Destroyed handles that rest before the oldest is used again.
 const REST: usize = 1024;
 /// Magic of a handle without a value.
-const DEAD: u64 = 0x6465_6164_7a6f_6e61;
+const DEAD: u32 = 0x6465_6164;
 
 /// A value behind a handle.
 pub(crate) trait Kind: Sized + 'static {
     /// What C sees.
     type Opaque;
     /// Magic of a live handle, another for each kind.
-    const LIVE: u64;
+    const LIVE: u32;
     /// What it is called in a message.
     const NAME: &'static str;
     /// Handles that rest.
@@ -36,7 +36,8 @@ pub(crate) trait Kind: Sized + 'static {
 /// The magic comes first.
 #[repr(C)]
 pub(crate) struct Handle<T> {
-    magic: AtomicU64,
+    /// [`DEAD`], or that of the kind.
+    magic: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn create<T: Kind>(value: T) -> *mut T::Opaque {
     drop(resting);
     let handle = rested.map_or_else(
         || {
-            let magic = AtomicU64::new(DEAD);
+            let magic = AtomicU32::new(DEAD);
             let value = UnsafeCell::new(MaybeUninit::uninit());
             Box::into_raw(Box::new(Handle { magic, value }))
         },
@@ -88,7 +89,7 @@ pub(crate) unsafe fn peek<'a, T: Kind>(at: *const T::Opaque) -> Option<&'a T> {
     }
     // SAFETY: (1) readable: all handles begin with a magic (CAPI-1). Unaligned, for an address that
     // is none.
-    let magic = unsafe { handle.cast::<u64>().read_unaligned() };
+    let magic = unsafe { handle.cast::<u32>().read_unaligned() };
     if magic != T::LIVE {
         return None;
     }

@@ -1,12 +1,12 @@
 //! Blocks and many pages at once.
 //!
-//! What is rare in the short functions is behind a call of its own. A panic in them ends the
-//! process (CAPI-2).
+//! The functions of single pages are short and have no stack frame: what is rare is a call at their
+//! end. A panic in the short functions ends the process (CAPI-2).
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
-use zonal::{AllocError, FreeError, Gfp, Order, Request};
+use zonal::{AllocError, Gfp, HotPages, Missed, MissedFree, Order, Pool, Request};
 
 use crate::error::{border, fail};
 use crate::handle::{no_handle, peek};
@@ -59,9 +59,9 @@ const _: () = assert!(ZONAL_GFP_DMA32 == Gfp::DMA32.bits());
 pub unsafe extern "C" fn zonal_alloc_page(pool: *mut zonal_pool) -> *mut c_void {
     // SAFETY: (1) C-1.
     let Some(held) = (unsafe { peek::<Held>(pool) }) else { return without_pool(pool) };
-    match held.pool.alloc_pages(Order::ZERO, Gfp::KERNEL) {
+    match HotPages::of(&held.pool).pop() {
         Ok(start) => start.as_ptr().cast(),
-        Err(error) => refused(error),
+        Err(missed) => alloc_missed(&held.pool, missed),
     }
 }
 
@@ -72,15 +72,12 @@ pub unsafe extern "C" fn zonal_alloc_page(pool: *mut zonal_pool) -> *mut c_void 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_free_page(pool: *mut zonal_pool, page: *mut c_void) -> i32 {
     // SAFETY: (1) C-1.
-    let held = unsafe { peek::<Held>(pool) };
-    let (Some(held), Some(start)) = (held, NonNull::new(page.cast::<u8>())) else {
-        // SAFETY: (1) C-1, C-3: refused in any case.
-        return unsafe { zonal_free(pool, page, 0) };
-    };
+    let Some(held) = (unsafe { peek::<Held>(pool) }) else { return not_a_pool(pool) };
     // SAFETY: (1) C-3.
-    match unsafe { held.pool.free_pages(start, Order::ZERO) } {
+    match unsafe { HotPages::of(&held.pool).push(page.cast()) } {
         Ok(()) => 0,
-        Err(error) => not_freed(error),
+        // SAFETY: (1) C-3.
+        Err(missed) => unsafe { free_missed(&held.pool, missed) },
     }
 }
 
@@ -225,27 +222,50 @@ pub unsafe extern "C" fn zonal_free_bulk(
     })
 }
 
+// What follows is `extern "C"`, so that it does not unwind and may be the caller's last jump.
+
 #[cold]
 #[inline(never)]
-fn without_pool(at: *const zonal_pool) -> *mut c_void {
+extern "C" fn without_pool(at: *const zonal_pool) -> *mut c_void {
     fail(no_handle::<Held>(at));
     null_mut()
 }
 
 #[cold]
 #[inline(never)]
-fn without_order(order: u32) -> *mut c_void {
+extern "C" fn without_order(order: u32) -> *mut c_void {
     border(|| self::order(order).map(|_| null_mut()))
 }
 
 #[cold]
 #[inline(never)]
-fn refused(error: AllocError) -> *mut c_void {
+#[expect(improper_ctypes_definitions, reason = "called from here only")]
+extern "C" fn refused(error: AllocError) -> *mut c_void {
     border(|| Err(error.into()))
 }
 
 #[cold]
 #[inline(never)]
-fn not_freed(error: FreeError) -> i32 {
-    border(|| Err(error.into()))
+#[expect(improper_ctypes_definitions, reason = "called from here only")]
+extern "C" fn alloc_missed(pool: &Pool, missed: Missed) -> *mut c_void {
+    border(|| Ok(HotPages::of(pool).pop_missed(missed)?.as_ptr().cast::<c_void>()))
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn not_a_pool(at: *const zonal_pool) -> i32 {
+    fail(no_handle::<Held>(at))
+}
+
+/// # Safety
+/// 1. C-3.
+#[cold]
+#[inline(never)]
+#[expect(improper_ctypes_definitions, reason = "called from here only")]
+unsafe extern "C" fn free_missed(pool: &Pool, missed: MissedFree) -> i32 {
+    border(|| {
+        // SAFETY: (1) C-3; the pool is that of the miss.
+        unsafe { HotPages::of(pool).push_missed(missed) }?;
+        Ok(0)
+    })
 }

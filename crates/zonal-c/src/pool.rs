@@ -24,7 +24,7 @@ pub(crate) struct Held {
 
 impl Kind for Held {
     type Opaque = zonal_pool;
-    const LIVE: u64 = 0x7a6f_6e61_6c70_6f6f;
+    const LIVE: u32 = 0x706f_6f6c;
     const NAME: &'static str = "pool";
     fn resting() -> &'static Resting<Held> {
         static RESTING: Resting<Held> = Resting::new();

@@ -2,6 +2,8 @@
 //! gcc (or what `cc` is) and clang.
 
 mod common;
+#[path = "common/symbols.rs"]
+mod symbols;
 
 use common::{Compiler, root};
 

@@ -41,9 +41,9 @@ pub use error::{AllocError, FreeError, FreeFault};
 pub use platform::Mode;
 pub use pool::{
     Backing, BudgetError, BudgetFault, BuildError, Builder, CpuMap, Explanation, FailAlloc,
-    FailCounts, FreedBy, HeldReport, MemoryFault, MemoryRange, Misuse, NodeBinding, Notice,
-    OnMisuse, OwnedPages, OwnedRange, PageRange, Pages, Pool, PrefaultProgress, RangeError, Ranges,
-    Resident, TrimError, ZoneSize,
+    FailCounts, FreedBy, HeldReport, HotPages, MemoryFault, MemoryRange, Missed, MissedFree,
+    Misuse, NodeBinding, Notice, OnMisuse, OwnedPages, OwnedRange, PageRange, Pages, Pool,
+    PrefaultProgress, RangeError, Ranges, Resident, TrimError, ZoneSize,
 };
 pub use view::View;
 pub use zonal_core::alloc::range::{Obstacle, RangeRefusal, RangeRequest};

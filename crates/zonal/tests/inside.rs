@@ -18,7 +18,9 @@ use zonal::reclaim::{
     Answer, By, Holdings, PageLru, Pass, Registration, Scanned, Shrinker, Shrunk, Unit,
 };
 use zonal::text::Layout;
-use zonal::{BudgetFault, CpuId, FailAlloc, Gfp, NodeId, OnMisuse, Order, Pages, Pool, Request};
+use zonal::{
+    BudgetFault, CpuId, FailAlloc, Gfp, HotPages, NodeId, OnMisuse, Order, Pages, Pool, Request,
+};
 
 const MIB: usize = 1 << 20;
 const POOL_BYTES: usize = 16 * MIB;
@@ -93,6 +95,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A page by the fast path, or by what follows it, and back.
+fn pop_and_push(pool: &Pool) {
+    let pages = HotPages::of(pool);
+    let Ok(page) = pages.pop().or_else(|missed| pages.pop_missed(missed)) else { return };
+    // SAFETY: (1) the page is ours.
+    if let Err(missed) = unsafe { pages.push(page.as_ptr()) } {
+        // SAFETY: (1) still ours.
+        unsafe { pages.push_missed(missed) }.unwrap();
+    }
+}
+
 /// A function by its name, and how it is called.
 type Method = (&'static str, fn(&Scene));
 
@@ -111,6 +124,7 @@ const METHODS: &[Method] = &[
         let page = on.pool.alloc_raw(Order::ZERO, Gfp::KERNEL | Gfp::NOFAIL);
         NonNull::new(page).into_iter().for_each(|page| free(&on.pool, page));
     }),
+    ("-hot pages", |on| pop_and_push(&on.pool)),
     ("try_alloc_cached", |on| {
         on.pool.try_alloc_cached(Order::ZERO).into_iter().for_each(|page| free(&on.pool, page));
     }),

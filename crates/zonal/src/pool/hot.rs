@@ -16,10 +16,10 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
-use zonal_core::alloc::Request;
+use zonal_core::alloc::{self as core_alloc, Request};
 use zonal_core::frame::{PageState, PageWord};
 use zonal_core::gfp::Gfp;
-use zonal_core::types::{Order, PAGE_SHIFT};
+use zonal_core::types::{Order, PAGE_SHIFT, Pfn};
 
 use super::{Pool, Shared};
 use crate::error::{AllocError, FreeError};
@@ -172,6 +172,90 @@ impl FastRef {
     fn list(self, order: Order) -> Option<usize> {
         let list = self.lists[order.index()];
         (list != NO_OFFSET).then_some(list as usize)
+    }
+}
+
+/// Raw pages for ordinary use by the fast path alone, for functions of another language: what
+/// follows when it leaves is a call of its own at their end, so that they need no stack frame.
+#[derive(Clone, Copy, Debug)]
+pub struct HotPages<'p> {
+    pool: &'p Pool,
+}
+
+/// What was in the way of [`HotPages::pop`].
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a copy of a block that was freed twice is counted by `HotPages::pop_missed`"]
+pub struct Missed(Popped);
+
+/// What [`HotPages::push`] did not free.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "the page is still handed out"]
+pub struct MissedFree(usize);
+
+impl<'p> HotPages<'p> {
+    /// Those of a pool.
+    #[inline(always)]
+    pub fn of(pool: &'p Pool) -> HotPages<'p> {
+        HotPages { pool }
+    }
+
+    /// A page by one sequence.
+    ///
+    /// # Errors
+    /// [`Missed`], for [`pop_missed`](Self::pop_missed).
+    #[inline(always)]
+    pub fn pop(self) -> Result<NonNull<u8>, Missed> {
+        let fast = self.pool.fast;
+        if fast.area == 0 {
+            return Err(Missed(Popped { frame: NO_FRAME, cached: 0 }));
+        }
+        fast.pop_page().map_err(Missed)
+    }
+
+    /// A page, after [`pop`](Self::pop) gave none.
+    ///
+    /// # Errors
+    /// As [`Pool::alloc`].
+    #[inline]
+    pub fn pop_missed(self, missed: Missed) -> Result<NonNull<u8>, AllocError> {
+        self.pool.alloc_again(missed.0, Order::ZERO, Gfp::KERNEL)
+    }
+
+    /// Frees a page by one sequence.
+    ///
+    /// # Safety
+    /// 1. The page's memory is no longer in use.
+    ///
+    /// # Errors
+    /// [`MissedFree`], with nothing done, where that sequence leaves, and for any other address,
+    /// null too.
+    #[inline(always)]
+    pub unsafe fn push(self, start: *mut u8) -> Result<(), MissedFree> {
+        let fast = self.pool.fast;
+        let frame = fast.frame(start as usize);
+        // SAFETY: (1) frames are below the bound only where the fast path is on; (2) glibc
+        // registers every thread; (3) the frame is the pool's.
+        let pushed = frame < fast.frames && unsafe { rseq::push_page(fast, frame) };
+        if pushed { Ok(()) } else { Err(MissedFree(frame)) }
+    }
+
+    /// Frees what [`push`](Self::push) did not.
+    ///
+    /// # Safety
+    /// 1. As for [`push`](Self::push), of this pool.
+    ///
+    /// # Errors
+    /// As [`Pool::free_pages`].
+    pub unsafe fn push_missed(self, missed: MissedFree) -> Result<(), FreeError> {
+        let address = address_of(self.pool.fast.base, missed.0);
+        match NonNull::new(address as *mut u8) {
+            // SAFETY: (1) as for this call.
+            Some(start) => unsafe { self.pool.free_pages(start, Order::ZERO) },
+            None => {
+                let foreign = core_alloc::FreeError::Foreign(Pfn(missed.0 as u64));
+                Err(self.pool.shared.refused(std::ptr::null_mut(), foreign))
+            }
+        }
     }
 }
 

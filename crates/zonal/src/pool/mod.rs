@@ -80,6 +80,7 @@ pub use builder::{Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, Zon
 pub use explain::Explanation;
 pub use faults::{FailAlloc, FailCounts};
 pub use held::HeldReport;
+pub use hot::{HotPages, Missed, MissedFree};
 pub use memory::{MemoryFault, MemoryRange};
 pub use misuse::{FreedBy, Misuse, OnMisuse};
 pub use owned::OwnedPages;
