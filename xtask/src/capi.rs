@@ -26,7 +26,7 @@ const EXACT: &str = "0.10.24+cargo-0.98.0";
 /// Set where cargo calls this program in place of the linker: the version script.
 const AS_LINKER: &str = "XTASK_AS_LINKER";
 const SCRIPT: &str = "--version-script=";
-const STRICT: [&str; 6] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"];
+const STRICT: [&str; 6] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-gdwarf-4"];
 /// What the static library asks of the system.
 const SYSTEM: [&str; 4] = ["-lgcc_s", "-lpthread", "-ldl", "-lm"];
 /// What an installation has, below its root.

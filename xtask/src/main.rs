@@ -9,6 +9,7 @@
 //! - `cargo xtask aarch64` runs the allocator's tests in an emulated aarch64 machine (`aarch64`).
 //! - `cargo xtask book` builds the book of `docs/` and checks its links (`book`).
 //! - `cargo xtask capi` installs the C interface and runs its programs against it (`capi`).
+//! - `cargo xtask redis` runs redis-server with its memory out of a pool (`redis`).
 //! - `cargo xtask size` measures a minimal image and the instructions of its calls (`size`).
 //! - `cargo xtask table CSV` writes the bench table of the book (`table`).
 //!
@@ -24,6 +25,7 @@ mod engine;
 mod fuzz;
 mod markdown;
 mod record;
+mod redis;
 mod sanitize;
 mod size;
 mod table;
@@ -57,6 +59,8 @@ usage: cargo xtask COMMAND
                         by gcc and clang, under valgrind and sanitizers; compiles cargo-c into
                         target/tools the first time
   capi install DIR      install it below DIR, with symbol versions
+  redis [ROUNDS]        run redis-server and its benchmark with jemalloc, and with jemalloc on a
+                        pool, each so often, 8 without, in random order; prints a table
   size                  text of a minimal image by crate, and instructions of its calls
   engine                run an embedded engine's own tests (redb's), with its files in the page
                         cache of zonal-cache, and without; fetches its published sources
@@ -92,6 +96,11 @@ fn main() -> ExitCode {
         ["book"] => book::run(&root),
         ["capi"] => capi::run(&root),
         ["capi", "install", to] => capi::install(&root, Path::new(to)).map(|()| true),
+        ["redis"] => redis::run(&root, 8),
+        ["redis", rounds] => match rounds.parse() {
+            Ok(rounds) => redis::run(&root, rounds),
+            Err(error) => Err(anyhow::anyhow!("redis {rounds}: {error}")),
+        },
         ["size"] => size::run(&root),
         ["engine"] => engine::run(&root),
         ["table", csv] => table::run(&root, Path::new(csv)).map(|()| true),
