@@ -25,6 +25,8 @@ pub enum Step {
     Settings,
     /// Emptying the per-CPU lists through `vm.percpu_pagelist_high_fraction`.
     ColdStart,
+    /// Changing a setting that is tried.
+    Setting,
     /// Reading `/proc/zoneinfo` and the other files that describe the machine.
     Machine,
     /// Switching on and off.
@@ -43,6 +45,7 @@ impl Step {
             Step::Instance => "make a trace instance",
             Step::Settings => "set up the trace instance",
             Step::ColdStart => "empty the per-CPU lists",
+            Step::Setting => "change a setting",
             Step::Machine => "read the machine's state",
             Step::Switch => "switch tracing on or off",
             Step::Rings => "read the rings",
@@ -50,10 +53,13 @@ impl Step {
     }
 
     /// What works without it.
-    fn remains(self) -> &'static str {
+    fn remains(self, error: &io::Error) -> &'static str {
         match self {
-            Step::Lock => "`--wait 10m` waits until the other recorder ends",
+            Step::Lock if error.kind() == io::ErrorKind::WouldBlock => {
+                "`--wait 10m` waits until the other recorder ends"
+            }
             Step::Recover => "nothing is recorded until that is done",
+            Step::Setting => "nothing is changed; `sysctl -a` lists the settings of this kernel",
             Step::ColdStart => "`--no-touch` records without this step, with lists as they are",
             Step::Rings | Step::Switch => "a longer `--buffer` or a shorter recording may help",
             _ => {
@@ -112,7 +118,7 @@ fn lockdown(text: &str) -> Option<&str> {
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RecordError { step, path, source } = self;
-        let (name, reason, remains) = (step.name(), self.reason(), step.remains());
+        let (name, reason, remains) = (step.name(), self.reason(), step.remains(source));
         write!(f, "cannot {name}: {}: {source}{reason}; {remains}", path.display())
     }
 }
@@ -134,6 +140,13 @@ mod tests {
         let text = text.to_string();
         for part in ["cannot find tracefs", "/sys/kernel/tracing", "mount -t", "still works"] {
             assert!(text.contains(part), "{text}");
+        }
+        // Waiting helps only against another recorder.
+        for (kind, helps) in
+            [(io::ErrorKind::WouldBlock, true), (io::ErrorKind::ReadOnlyFilesystem, false)]
+        {
+            let error = RecordError::new(Step::Lock, Path::new("/run/zonal"), kind.into());
+            assert_eq!(error.to_string().contains("--wait"), helps, "{error}");
         }
         let error = io::Error::from(io::ErrorKind::OutOfMemory);
         let text = RecordError::new(Step::Settings, Path::new("x"), error).to_string();

@@ -1,6 +1,6 @@
 //! The process that undoes what a recorder changed: the recorder's end of it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,13 +8,15 @@ use std::process::{Child, Command, Stdio};
 use super::error::{RecordError, Step};
 use super::host::Host;
 use super::tracefs::Tracefs;
-use super::undo::{Journal, Undo};
+use super::undo::{Journal, Undo, one_line, same_words, write};
 
 /// A guard in a process of its own, on a host that is taken.
 #[derive(Debug)]
 pub struct Guard {
     host: Host,
     changes: File,
+    /// Settings that were changed and not put back, the first one first.
+    set: Vec<Undo>,
     /// `None` once it was waited for.
     child: Option<Child>,
 }
@@ -36,9 +38,48 @@ impl Guard {
         let path = Path::new(command.get_program()).to_owned();
         let in_guard = |error| RecordError::new(Step::Guard, &path, error);
         let child = command.spawn().map_err(in_guard)?;
-        let mut guard = Guard { host, changes, child: Some(child) };
+        let mut guard = Guard { host, changes, set: Vec::new(), child: Some(child) };
         guard.send(&format!("list\t{}\n", list.display())).map_err(in_guard)?;
         Ok(guard)
+    }
+
+    /// Sets a file of settings, such as one below `/proc/sys`, until [`restore`](Self::restore) or
+    /// the guard's end, whatever comes first.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written, or the kernel keeps another value than this; then
+    /// the old one is put back.
+    pub fn set(&mut self, path: &Path, value: &str) -> Result<(), RecordError> {
+        let failed = |error| RecordError::new(Step::Setting, path, error);
+        let old = one_line(&fs::read_to_string(path).map_err(failed)?);
+        let ours = one_line(value);
+        let undo = Undo::Write { path: path.to_owned(), value: old.clone(), ours: ours.clone() };
+        self.note(&undo).map_err(failed)?;
+        write(path, &ours).map_err(failed)?;
+        let now = fs::read_to_string(path).map_err(failed)?;
+        if !same_words(&now, &ours) {
+            // UNDO-3 would leave it.
+            write(path, &old).map_err(failed)?;
+            let text = format!("the kernel made `{}` of `{ours}`", one_line(&now));
+            return Err(failed(io::Error::other(text)));
+        }
+        self.set.push(undo);
+        Ok(())
+    }
+
+    /// Puts the files of settings back that [`set`](Self::set) changed.
+    ///
+    /// # Errors
+    /// If one cannot be written; the guard tries again at its end.
+    pub fn restore(&mut self) -> Result<(), RecordError> {
+        while let Some(undo) = self.set.last() {
+            let path = undo.path().to_owned();
+            let failed = |error| RecordError::new(Step::Setting, &path, error);
+            undo.run(self.host.tracefs.remove).map_err(failed)?;
+            self.done(&path).map_err(failed)?;
+            self.set.pop();
+        }
+        Ok(())
     }
 
     /// Ends the list, waits until everything is put back, and returns what could not be.

@@ -167,7 +167,7 @@ fn lock(tracefs: &Tracefs, state: &Path, wait: Duration) -> Result<File, RecordE
         let wait = wait.max(least);
         if begin.elapsed() >= wait {
             let text = format!("another recorder is at work: {}", holder(state, tracefs));
-            return Err(failed(io::Error::other(text)));
+            return Err(failed(io::Error::new(io::ErrorKind::WouldBlock, text)));
         }
         std::thread::sleep(RETRY);
     }
@@ -242,27 +242,23 @@ fn now_s() -> u64 {
 }
 
 /// A time of day and its date, in UTC.
+///
+/// Dates repeat every 400 years, of 146,097 days. Years are counted from March, so that the leap
+/// day is the last one of its year.
 fn utc(seconds: u64) -> String {
-    let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
-    let leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(leap(year));
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // From 1 March of the year 0.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // Months from March have 153 days in each five.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", days + 1)
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
 #[cfg(test)]
@@ -274,5 +270,11 @@ mod tests {
         assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
         assert_eq!(utc(1_798_761_599), "2026-12-31 23:59:59 UTC");
+        assert_eq!(utc(4_107_542_400), "2100-03-01 00:00:00 UTC");
+    }
+
+    #[test]
+    fn a_damaged_time_is_printed_at_once() {
+        assert_eq!(utc(u64::MAX), "584554051223-11-09 07:00:15 UTC");
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::super::undo::serve_with;
-use super::super::{Guard, Host, RecordError, Recorder, Step};
+use super::super::{Guard, Host, RecordError, Recorder, Step, Touched};
 use super::{Tree, options};
 
 /// Who this process is, if not the test program itself.
@@ -85,6 +85,21 @@ fn a_second_recorder_is_told_who_has_the_host() {
 }
 
 #[test]
+fn what_a_recorder_at_work_has_changed_is_not_listed_as_left() {
+    let tree = Tree::new();
+    let line = format!("boot\t\nwrite\t{}\t0\t1000000\n", tree.path(FRACTION).display());
+    tree.put(CHANGES, &line);
+    let left = |tree: &Tree| Touched::by(&tree.roots(), &options(true));
+    assert_eq!(left(&tree).left.len(), 1, "its recorder was killed");
+    let host = take(&tree, Duration::ZERO).unwrap();
+    tree.put(CHANGES, &line);
+    let touched = left(&tree);
+    assert!(touched.held_by.is_some());
+    assert!(!touched.to_string().contains("undo"), "{touched}");
+    drop(host);
+}
+
+#[test]
 fn after_a_kill_the_guard_undoes_and_keeps_the_lock_until_then() {
     let tree = Tree::new();
     let mut child = recorder_at_work(&tree);
@@ -155,4 +170,33 @@ fn what_cannot_be_undone_stops_the_next_recorder() {
     assert_eq!(error.step(), Step::Recover);
     assert!(error.to_string().contains("could not write `8` back"), "{error}");
     assert!(tree.path(CHANGES).exists(), "HOST-3");
+}
+
+#[test]
+fn a_setting_that_is_tried_comes_back_by_itself_and_by_the_guard() {
+    let tree = Tree::new();
+    let ratio = tree.path("proc/sys/vm/lowmem_reserve_ratio");
+    tree.put("proc/sys/vm/lowmem_reserve_ratio", "256\t256\t32\n");
+    let mut guard = guard(&tree);
+    guard.set(&ratio, "256 256  16").unwrap();
+    assert_eq!(fs::read_to_string(&ratio).unwrap(), "256 256 16");
+    guard.restore().unwrap();
+    assert_eq!(fs::read_to_string(&ratio).unwrap(), "256 256 32");
+    guard.set(&ratio, "1 2 3").unwrap();
+    assert!(fs::read_to_string(tree.path(CHANGES)).unwrap().contains("1 2 3"), "UNDO-1");
+    assert_eq!(guard.finish().unwrap(), Vec::<String>::new());
+    assert_eq!(fs::read_to_string(&ratio).unwrap(), "256 256 32", "UNDO-2");
+}
+
+#[test]
+fn what_the_kernel_does_not_take_is_refused() {
+    let tree = Tree::new();
+    let mut guard = guard(&tree);
+    let gone = tree.path("proc/sys/vm/gone");
+    let error = guard.set(&gone, "1").unwrap_err();
+    assert_eq!(error.step(), Step::Setting);
+    assert!(!gone.exists(), "settings are never made");
+    // A file that keeps what it has.
+    let error = guard.set(std::path::Path::new("/dev/null"), "7").unwrap_err();
+    assert!(error.to_string().contains("the kernel made `` of `7`"), "{error}");
 }

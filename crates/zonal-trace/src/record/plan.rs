@@ -67,9 +67,10 @@ impl Touched {
         all.push((format!("{}/enable", workers()), "1".to_owned()));
         Touched {
             lock: look.lock,
-            held_by: look.held_by,
+            held_by: look.held_by.clone(),
             state: look.state,
-            left: look.left,
+            // What a recorder that is at work has changed is its own to undo.
+            left: if look.held_by.is_some() { Vec::new() } else { look.left },
             sysctl,
             instance: tracefs.instance().path,
             settings: all,

@@ -32,7 +32,7 @@ pub(crate) enum Undo {
 }
 
 impl Undo {
-    fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         match self {
             Undo::Write { path, .. } | Undo::Remove { path } => path,
         }
@@ -76,7 +76,7 @@ impl Undo {
     pub(crate) fn run(&self, remove: fn(&Path) -> io::Result<()>) -> io::Result<bool> {
         match self {
             Undo::Write { path, value, ours } => {
-                let is_ours = fs::read_to_string(path)?.trim() == ours;
+                let is_ours = same_words(&fs::read_to_string(path)?, ours);
                 if is_ours {
                     write(path, value)?;
                 }
@@ -96,6 +96,16 @@ enum Note {
     Done(PathBuf),
     /// Where the list is.
     List(PathBuf),
+}
+
+/// A value on one line, with one space between its numbers: tabs separate the list's fields.
+pub(super) fn one_line(value: &str) -> String {
+    value.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether two values are the same but for the blanks between their numbers.
+pub(super) fn same_words(one: &str, other: &str) -> bool {
+    one.split_ascii_whitespace().eq(other.split_ascii_whitespace())
 }
 
 /// Writes to a file that must be there: settings are never made.
@@ -150,7 +160,11 @@ pub(super) fn parse_all(input: impl BufRead) -> Changes {
     for line in input.lines().map_while(Result::ok) {
         match Undo::parse(&line) {
             Some(Note::Do(undo)) => changes.undos.push(undo),
-            Some(Note::Done(path)) => changes.undos.retain(|undo| undo.path() != path),
+            // The last change of it: an earlier one may still be on.
+            Some(Note::Done(path)) => {
+                let last = changes.undos.iter().rposition(|undo| undo.path() == path);
+                last.map(|last| changes.undos.remove(last));
+            }
             Some(Note::List(path)) => changes.list = Some(path),
             None => {}
         }
@@ -231,6 +245,20 @@ mod tests {
         assert_eq!(fs::read_to_string(here).unwrap(), "old");
         assert!(!gone.exists(), "settings are never made");
         assert!(list.exists(), "HOST-3: something is not undone");
+    }
+
+    #[test]
+    fn a_change_inside_another_of_the_same_file_is_undone_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fraction");
+        fs::write(&path, "8").unwrap();
+        let lines = [
+            undo_write(&path, "0", "8"),
+            undo_write(&path, "8", "1000000"),
+            format!("done\t{}\n", path.display()),
+        ];
+        assert_eq!(serve(lines.concat().as_bytes()), Vec::<String>::new());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "0");
     }
 
     #[test]
