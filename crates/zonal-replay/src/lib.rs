@@ -21,6 +21,7 @@
 //! | How fast is it here, and has each page one owner at a time? | [`Replay::on_pool`] |
 //! | In which state does the machine end? | [`Replay::end_state`], [`state`] |
 //! | What would other settings and releases have done? | [`WhatIf`], [`advise()`] |
+//! | Does a setting do what was predicted? | [`verify`] |
 //! | What did the kernel itself move, event by event? | [`Watcher`] |
 //!
 //! Results are plain data that `serde` writes. Long calls tell a [`Watch`] how far they are, and
@@ -47,6 +48,7 @@
 //! | `run` | the steps, with or without memory |
 //! | `report`, `fidelity` | what came out, beside what the kernel did |
 //! | `replay` | the walk through all of these |
+//! | `verify` | a prediction beside runs with and without the setting |
 //! | `what_if`, `advise` | the same trace under other policies and settings |
 //! | `state` | the state at the end, in the kernel's own texts |
 #![deny(unsafe_code)]
@@ -69,6 +71,7 @@ mod start;
 pub mod state;
 mod told;
 mod unjudged;
+pub mod verify;
 mod what_if;
 mod zones;
 

@@ -6,7 +6,7 @@ use zonal_trace::Recording;
 
 use crate::error::ReplayError;
 use crate::facts::Scope;
-use crate::fidelity::Fidelity;
+use crate::fidelity::{self, Fidelity};
 use crate::judge::{self, Judged};
 use crate::program::Program;
 use crate::progress::Watch;
@@ -110,7 +110,8 @@ impl<'r> Replay<'r> {
         if !recorded.blocktypes {
             program.facts.forget();
         }
-        let mut timeline = extras.over_time.then(|| Timeline::new(&program, &map));
+        let is_sampled = extras.over_time || !not_judged.is_empty();
+        let mut timeline = is_sampled.then(|| Timeline::new(&program, &map));
         let (explain, samples) = (extras.explain, timeline.as_mut());
         let settings = Settings::of(recording)?;
         let setup = Setup::new(policy, recorded, &told, &settings);
@@ -132,7 +133,12 @@ impl<'r> Replay<'r> {
         let mut report = Report::new(&inputs, outcome);
         report.not_judged = not_judged;
         if let Some(timeline) = timeline {
-            report.fidelity = Some(Fidelity::new(recording, &program, &map, &timeline)?);
+            let polls = recording.polls()?;
+            let kernel = fidelity::kernel::timeline(recording, &program, &map, &polls)?;
+            report.judge_outside(&timeline, &kernel);
+            if extras.over_time {
+                report.fidelity = Some(Fidelity::new(&program, &map, &timeline, &kernel, &polls));
+            }
         }
         Ok(report)
     }
@@ -211,7 +217,7 @@ impl<'r> Replay<'r> {
         let files = self.recording.machine_files()?;
         let text = |name| files.get(name).map(String::from_utf8_lossy).unwrap_or_default();
         let reclaimed = unjudged::reclaimed(&text("vmstat.pre"), &text("vmstat.post"));
-        unjudged.polled(&self.recording.polls()?, program.start_ns);
+        unjudged.polled(&self.recording.polls()?, program.start_ns, &machine.zones);
         let not_judged = unjudged.finish((program.start_ns, program.span_ns.1), reclaimed);
         Ok(Prepared { program, judged, told, not_judged })
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use zonal_core::alloc::Sysctl;
 use zonal_core::policy::Policy;
 use zonal_core::types::ZoneKind;
-use zonal_text::sysctl::{self, Document};
+use zonal_text::sysctl::{self, Document, Setting};
 use zonal_trace::Recording;
 
 use crate::error::ReplayError;
@@ -41,6 +41,9 @@ const KNOWN: [Known; 9] = [
     known("defrag_mode", "", Sysctl::DefragMode, 0),
 ];
 
+/// What `percpu_pagelist_high_fraction` was called up to 5.12 (LB E.11).
+const OLD_FRACTION: &str = "percpu_pagelist_fraction";
+
 /// `vm.lowmem_reserve_ratio` by default: of kernels with these zones, in the order of the file.
 const RATIOS: [(ZoneKind, i64); 5] = [
     (ZoneKind::Dma, 256),
@@ -49,6 +52,7 @@ const RATIOS: [(ZoneKind, i64); 5] = [
     (ZoneKind::Movable, 0),
     (ZoneKind::Device, 0),
 ];
+const MIN_FREE: &str = "min_free_kbytes";
 const RATIO_NAME: &str = "lowmem_reserve_ratio";
 const RATIO_KEY: &str = "watermark.lowmem_ratio";
 
@@ -56,7 +60,9 @@ const RATIO_KEY: &str = "watermark.lowmem_ratio";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     values: BTreeMap<&'static str, i64>,
-    ratios: Option<[i64; 5]>,
+    /// As the file has them; kernels without some kind of zone have fewer.
+    ratios: Vec<(ZoneKind, i64)>,
+    has_old_fraction: bool,
     /// `vm.min_free_kbytes`, where that is told.
     pub min_free_kbytes: Option<i64>,
 }
@@ -78,13 +84,36 @@ impl Settings {
             let value = document.value(&format!("vm.{name}"))?;
             value.trim().parse::<i64>().ok()
         };
-        let values = KNOWN.iter().filter_map(|known| Some((known.name, number(known.name)?)));
-        let ratios = document.setting(&format!("vm.{RATIO_NAME}")).and_then(|setting| {
-            let numbers: Vec<i64> =
-                setting.numbers()?.into_iter().filter_map(|n| i64::try_from(n).ok()).collect();
-            <[i64; 5]>::try_from(numbers).ok()
-        });
-        Settings { values: values.collect(), ratios, min_free_kbytes: number("min_free_kbytes") }
+        let mut values: BTreeMap<&'static str, i64> =
+            KNOWN.iter().filter_map(|known| Some((known.name, number(known.name)?))).collect();
+        let fraction = KNOWN[0].name;
+        let old = number(OLD_FRACTION).filter(|_| !values.contains_key(fraction));
+        values.extend(old.map(|value| (fraction, value)));
+        let ratios = document.setting(&format!("vm.{RATIO_NAME}")).and_then(Setting::numbers);
+        Settings {
+            values,
+            ratios: ratios_of(&ratios.unwrap_or_default()),
+            has_old_fraction: old.is_some(),
+            min_free_kbytes: number(MIN_FREE),
+        }
+    }
+
+    /// The recorded kernel's name of the sysctl that bounds the lists.
+    pub fn fraction_name(&self) -> &'static str {
+        if self.has_old_fraction { OLD_FRACTION } else { KNOWN[0].name }
+    }
+
+    /// Names, below `vm.`, of the sysctls of one number that the model follows.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KNOWN.iter().map(|known| known.name).chain([MIN_FREE])
+    }
+
+    /// The sysctl of a name below `vm.`.
+    pub fn sysctl_of(name: &str) -> Option<Sysctl> {
+        let known = KNOWN.iter().find(|known| known.name == name).map(|known| known.sysctl);
+        known
+            .or((name == OLD_FRACTION).then_some(Sysctl::HighFraction))
+            .or((name == MIN_FREE).then_some(Sysctl::MinFreeKbytes))
     }
 
     /// The value of a sysctl that the model follows: as recorded, or the kernel's default.
@@ -103,15 +132,24 @@ impl Settings {
                 all.push((format!("vm.{}", known.name), known.sysctl, value));
             }
         }
-        let ratios = self.ratios.filter(|_| !is_set(RATIO_KEY)).unwrap_or(RATIOS.map(|(_, r)| r));
-        for ((kind, default), value) in RATIOS.into_iter().zip(ratios) {
-            if value != default {
+        for (kind, value) in self.ratios.iter().copied().filter(|_| !is_set(RATIO_KEY)) {
+            if RATIOS.iter().any(|(other, default)| *other == kind && value != *default) {
                 let name = format!("vm.{RATIO_NAME} of {kind:?}");
                 all.push((name, Sysctl::LowmemReserveRatio(kind), value));
             }
         }
         all
     }
+}
+
+/// Which zones so many ratios are of. The file has one for each kind of zone that the kernel was
+/// built with, older kernels without the last (LB A.7). A kernel without DMA begins with DMA32, and
+/// ends with Movable and Device, which are 0.
+fn ratios_of(numbers: &[u64]) -> Vec<(ZoneKind, i64)> {
+    let without_dma = numbers.len() == 4 && numbers[2..] == [0, 0];
+    let kinds = RATIOS[usize::from(without_dma)..].iter();
+    let numbers = numbers.iter().map_while(|number| i64::try_from(*number).ok());
+    kinds.zip(numbers).map(|((kind, _), ratio)| (*kind, ratio)).collect()
 }
 
 #[cfg(test)]
@@ -143,6 +181,21 @@ mod tests {
         );
         assert_eq!(settings.min_free_kbytes, Some(67584));
         assert_eq!(of("").recorded(&Policy::LINUX_6_18), []);
+    }
+
+    #[test]
+    fn fewer_ratios_are_those_of_the_first_zones() {
+        let set = |ratios: &str| -> Vec<(Sysctl, i64)> {
+            let settings = of(&format!("vm.lowmem_reserve_ratio={ratios}\n"));
+            let all = settings.recorded(&Policy::LINUX_6_18);
+            all.into_iter().map(|(_, sysctl, value)| (sysctl, value)).collect()
+        };
+        let of = |kind, ratio| (Sysctl::LowmemReserveRatio(kind), ratio);
+        assert_eq!(set("256\t256\t16"), [of(ZoneKind::Normal, 16)]);
+        assert_eq!(set("256\t128\t32\t0"), [of(ZoneKind::Dma32, 128)]);
+        assert_eq!(set("128\t32\t0\t0"), [of(ZoneKind::Dma32, 128)], "without a DMA zone");
+        assert_eq!(set("256"), []);
+        assert_eq!(set(&format!("{}\t7", u64::MAX)), [], "what no kernel has");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use zonal_trace::{Event, EventKind, Notice, PolledState};
+use zonal_trace::{Event, EventKind, Notice, PolledState, PolledZone, ZoneDescription};
 
 /// Stretches with less than this between them are one.
 const JOIN_NS: u64 = 100_000_000;
@@ -93,18 +93,21 @@ impl Unjudged {
         }
     }
 
-    /// Looks at the samples of `/proc/zoneinfo`: the replay has the watermarks and the memory of
-    /// its start.
-    pub fn polled(&mut self, polls: &[PolledState], start_ns: u64) {
-        let marks = |poll: &PolledState| -> Vec<[u64; 4]> {
-            poll.zones.iter().map(|zone| [zone.min, zone.low, zone.high, zone.managed]).collect()
-        };
+    /// Looks at the samples of `/proc/zoneinfo`. The replay has the watermarks without a boost,
+    /// and the memory, of the machine's `zones`; with zones that are not described, those of the
+    /// first sample.
+    pub fn polled(&mut self, polls: &[PolledState], start_ns: u64, zones: &[ZoneDescription]) {
         let at_start = polls.partition_point(|poll| poll.t_begin_ns < start_ns);
         let Some(first) = polls.get(at_start).or(polls.last()) else { return };
-        let own = marks(first);
-        for pair in polls[at_start.min(polls.len())..].windows(2) {
-            if marks(&pair[1]) != own {
-                self.found.push((pair[0].t_begin_ns, pair[1].t_end_ns, Why::Changed));
+        let own: Vec<Marks> = first.zones.iter().map(|zone| own_marks(zone, zones)).collect();
+        let differs = |poll: &PolledState| !poll.zones.iter().map(marks).eq(own.iter().copied());
+        for (index, poll) in polls.iter().enumerate().skip(at_start) {
+            if differs(poll) {
+                // It became so after the sample before, and stays until that after it.
+                let before = index.checked_sub(1).filter(|_| index > at_start);
+                let from = before.map_or(start_ns, |before| polls[before].t_begin_ns);
+                let to = polls.get(index + 1).unwrap_or(poll).t_end_ns;
+                self.found.push((from, to, Why::Changed));
             }
         }
     }
@@ -144,6 +147,22 @@ impl Unjudged {
         };
         joined.into_iter().map(stretch).collect()
     }
+}
+
+/// Watermarks and managed pages.
+type Marks = [u64; 4];
+
+fn marks(zone: &PolledZone) -> Marks {
+    [zone.min, zone.low, zone.high, zone.managed]
+}
+
+/// What the replay has for a zone.
+fn own_marks(zone: &PolledZone, zones: &[ZoneDescription]) -> Marks {
+    let is_same = |other: &&ZoneDescription| other.node == zone.node && other.kind == zone.kind;
+    zones.iter().find(is_same).map_or(marks(zone), |own| {
+        let [min, low, high] = [own.min, own.low, own.high].map(|m| m.saturating_sub(own.boost));
+        [min, low, high, own.managed]
+    })
 }
 
 /// Pages that were reclaimed between two readings of `/proc/vmstat`.
@@ -188,6 +207,49 @@ mod tests {
         assert_eq!(of(&events, 7), [(2.0, 5.0, background())]);
         assert_eq!(of(&[(3 * S, 9, SLEEP)], 7), [(0.0, 2.0, background())], "since before");
         assert_eq!(of(&[(9 * S, 9, WAKE)], 7), [(8.0, 10.0, background())], "to the end");
+    }
+
+    /// Stretches of samples one second apart, of a machine whose marks are 10, 20 and 30.
+    fn polled(boosts: &[u64], boost_before: u64) -> Vec<(f64, f64)> {
+        let zone = |boost: u64| PolledZone {
+            kind: "Normal".to_owned(),
+            min: 10 + boost,
+            low: 20 + boost,
+            high: 30 + boost,
+            managed: 1000,
+            ..PolledZone::default()
+        };
+        let polls: Vec<PolledState> = boosts
+            .iter()
+            .zip(1..)
+            .map(|(boost, second)| PolledState {
+                t_begin_ns: second * S,
+                t_end_ns: second * S,
+                zones: vec![zone(*boost)],
+            })
+            .collect();
+        let own = zone(boost_before);
+        let described = ZoneDescription {
+            kind: own.kind,
+            min: own.min,
+            low: own.low,
+            high: own.high,
+            managed: own.managed,
+            boost: boost_before,
+            ..ZoneDescription::default()
+        };
+        let mut unjudged = Unjudged::default();
+        unjudged.polled(&polls, S, &[described]);
+        let all = unjudged.finish((S, 11 * S), 0);
+        all.into_iter().map(|one| (one.from_s, one.to_s)).collect()
+    }
+
+    #[test]
+    fn a_zone_that_is_boosted_at_the_first_sample_is_not_judged_until_it_is_not() {
+        assert_eq!(polled(&[5, 5, 0, 0, 0], 5), [(0.0, 2.0)]);
+        assert_eq!(polled(&[5, 5, 0, 0, 0], 0), [(0.0, 2.0)]);
+        assert_eq!(polled(&[0, 0, 5, 0, 0], 0), [(1.0, 3.0)]);
+        assert_eq!(polled(&[0, 0, 0, 0, 0], 5), []);
     }
 
     #[test]

@@ -12,12 +12,13 @@ use zonal_trace::{MachineDescription, Recording};
 
 use crate::error::ReplayError;
 use crate::facts::FactKind;
+use crate::fidelity;
 use crate::moves::{Moves, total};
 use crate::program::{OpKind, Program};
 use crate::progress::Watch;
 use crate::replay::{Prepared, Replay};
 use crate::run::none::{self, Setup};
-use crate::run::timeline::{BIN_NS, Timeline};
+use crate::run::timeline::Timeline;
 use crate::settings::Settings;
 use crate::told::{Recorded, Told};
 use crate::unjudged::NotJudged;
@@ -90,6 +91,10 @@ impl TrialCounts {
 pub struct Trialled {
     /// What it counted.
     pub counts: TrialCounts,
+    /// What moved while the model can be judged.
+    pub judged: Moves,
+    /// Width of a bin.
+    pub bin_ns: u64,
     /// By zone, bin by bin: holds of its lock, and blocks moved under it.
     pub zones: Vec<Vec<(u64, u64)>>,
     /// CPUs that use each zone without leaving their node.
@@ -103,6 +108,8 @@ pub struct Trialled {
 pub struct KernelMoves {
     /// Base pages, holds and bursts.
     pub moves: Moves,
+    /// Of them, those of the time in which the model can be judged.
+    pub judged: Moves,
     /// Blocks between lists and buddies.
     pub list_blocks: u64,
     /// Blocks past the lists, taken and given back: a hold of the lock each.
@@ -154,7 +161,14 @@ impl<'r> WhatIf<'r> {
         let settings = Settings::of(recording)?;
         let Prepared { mut program, told, not_judged, .. } =
             replay.prepare(&map, Recorded::default(), watch)?;
-        let kernel = KernelMoves::new(&program);
+        let mut kernel = KernelMoves::new(&program);
+        kernel.judged = match not_judged.is_empty() {
+            true => kernel.moves,
+            false => {
+                let timeline = fidelity::kernel::timeline(recording, &program, &map, &[])?;
+                timeline.moves_outside(&not_judged)
+            }
+        };
         program.facts.forget();
         Ok(WhatIf { machine, program, told, settings, not_judged, kernel })
     }
@@ -217,7 +231,12 @@ impl<'r> WhatIf<'r> {
             slow_paths: outcome.counted.slow_paths,
             ..TrialCounts::default()
         };
-        let mut result = Trialled { faults: outcome.faults, ..Trialled::default() };
+        let mut result = Trialled {
+            judged: timeline.moves_outside(&self.not_judged),
+            bin_ns: timeline.bin_ns(),
+            faults: outcome.faults,
+            ..Trialled::default()
+        };
         let mut held = vec![0; timeline.len()];
         for (zone, at) in map.zones().iter().enumerate() {
             let mut bins = vec![(0, 0); timeline.len()];
@@ -237,20 +256,24 @@ impl<'r> WhatIf<'r> {
             let local = (0..program.cpus).filter(|cpu| map.node_of_cpu(*cpu) == at.node_index);
             result.cpus_of_zone.push(local.count() as u32);
         }
-        self.past_lists(&program, &map, &mut result.zones);
+        self.past_lists(&program, &map, &timeline, &mut result.zones);
         counts.list_pages_max = held.iter().copied().max().unwrap_or(0);
         counts.list_pages_mean = held.iter().sum::<u64>() / (held.len() as u64).max(1);
         Ok(Trialled { counts, ..result })
     }
 
     /// Adds the blocks that go past the lists: a hold each, whatever the settings are.
-    fn past_lists(&self, program: &Program, map: &ZoneMap, zones: &mut [Vec<(u64, u64)>]) {
+    fn past_lists(
+        &self,
+        program: &Program,
+        map: &ZoneMap,
+        timeline: &Timeline,
+        zones: &mut [Vec<(u64, u64)>],
+    ) {
         let past = program.ops.iter().filter(|op| op.kind != OpKind::Refresh);
         for op in past.filter(|op| is_past_lists(op.order)) {
             let Some(zone) = map.of(op.pfn) else { continue };
-            let bin = op.time_ns.saturating_sub(program.start_ns) / BIN_NS;
-            let last = zones[zone].len().saturating_sub(1);
-            if let Some((holds, blocks)) = zones[zone].get_mut(last.min(bin as usize)) {
+            if let Some((holds, blocks)) = zones[zone].get_mut(timeline.bin_of(op.time_ns)) {
                 *holds += 1;
                 *blocks += 1;
             }

@@ -4,7 +4,9 @@ use std::iter;
 
 use zonal_replay::advise::policy_of;
 use zonal_replay::fidelity::{Fidelity, Pair};
-use zonal_replay::report::{Memory, NodeEvents, PlacementReport, Report, Side, TraceFacts, error};
+use zonal_replay::report::{
+    JudgedSides, Memory, NodeEvents, PlacementReport, Report, Side, TraceFacts, error,
+};
 use zonal_replay::{EVERY, Explained, Latency, NotJudged};
 
 /// Stretches that are not judged and told one by one.
@@ -22,7 +24,7 @@ pub fn text(report: &Report) -> String {
 }
 
 fn head(report: &Report) -> String {
-    let TraceFacts { name, kernel_release, cpus, nodes, recorded_seconds } = &report.trace;
+    let TraceFacts { name, kernel_release, cpus, nodes, recorded_seconds, .. } = &report.trace;
     let release = kernel_release.as_deref().unwrap_or("of unknown release");
     let where_ = match report.memory {
         Memory::Real => format!("on real memory, {} threads", report.threads),
@@ -195,8 +197,8 @@ fn not_judged(report: &Report) -> String {
     let mut text = match report.not_judged.is_empty() {
         true => String::new(),
         false => format!(
-            "\nnot judged: {percent:.0} % of the time; model and kernel above differ for that \
-             reason too\n"
+            "\nnot judged: {percent:.0} % of the time; the totals above have it, these do not\n{}",
+            judged(report)
         ),
     };
     for stretch in report.not_judged.iter().take(NOT_JUDGED_TOLD) {
@@ -208,6 +210,20 @@ fn not_judged(report: &Report) -> String {
         text.push_str(&format!("{more:>12} more; `--json` has all\n"));
     }
     text
+}
+
+/// What both sides moved in the rest of the time.
+fn judged(report: &Report) -> String {
+    let Some(JudgedSides { model, kernel }) = &report.judged else { return String::new() };
+    let off = off(report);
+    let row = |name, model, kernel| compared(name, Some(model), kernel, off.len());
+    [
+        row("refills, pages", model.refill_pages, kernel.refill_pages),
+        row("  zone-lock holds", model.refill_holds, kernel.refill_holds),
+        row("drains, pages", model.drain_pages, kernel.drain_pages),
+        row("  zone-lock holds", model.drain_holds, kernel.drain_holds),
+    ]
+    .concat()
 }
 
 /// What PASS stands for.

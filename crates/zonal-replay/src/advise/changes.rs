@@ -80,7 +80,7 @@ pub fn all(settings: &Settings, base: &Policy, nodes: usize) -> Vec<Change> {
     all
 }
 
-fn fractions(settings: &Settings) -> impl Iterator<Item = Change> {
+fn fractions(settings: &Settings) -> impl Iterator<Item = Change> + '_ {
     let now = settings.value(Sysctl::HighFraction);
     [0, 8, 16, 64, 512].into_iter().filter(move |value| *value != now).map(|value| {
         let about = match value {
@@ -89,14 +89,16 @@ fn fractions(settings: &Settings) -> impl Iterator<Item = Change> {
             }
             _ => "lists keep up to this share of a zone, divided by its CPUs, and do not tune",
         };
-        sysctl_change("percpu_pagelist_high_fraction", Sysctl::HighFraction, value, about)
+        sysctl_change(settings.fraction_name(), Sysctl::HighFraction, value, about)
     })
 }
 
 fn marks(settings: &Settings) -> Vec<Change> {
     let mut all = Vec::new();
     if let Some(now) = settings.min_free_kbytes.filter(|now| *now >= 4) {
-        for value in [now / 2, now * 2, now * 4] {
+        // The kernel takes 32 bits; a recording may say anything.
+        let values = [Some(now / 2), now.checked_mul(2), now.checked_mul(4)];
+        for value in values.into_iter().flatten().filter(|value| *value <= i64::from(i32::MAX)) {
             let about = "moves all watermarks, and with them the least size of the lists; a higher \
                          reserve is memory that no request can use";
             all.push(sysctl_change("min_free_kbytes", Sysctl::MinFreeKbytes, value, about));
@@ -143,6 +145,29 @@ mod tests {
         ] {
             assert_eq!(policy_of(Some(release)).name, name, "{release}");
         }
+    }
+
+    #[test]
+    fn a_reserve_that_cannot_be_is_not_multiplied() {
+        for (kbytes, tried) in [(i64::MAX, 0), (i64::from(i32::MAX), 1), (67584, 3)] {
+            let text = format!("vm.min_free_kbytes={kbytes}\n");
+            let settings = Settings::new(&zonal_text::sysctl::parse(&text).unwrap());
+            let all = all(&settings, &Policy::LINUX_6_18, 1);
+            let count = all.iter().filter(|one| one.name.starts_with("min_free_kbytes")).count();
+            assert_eq!(count, tried, "{kbytes}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_before_5_14_has_its_own_name_for_the_fraction() {
+        let text = "vm.percpu_pagelist_fraction=16\n";
+        let settings = Settings::new(&zonal_text::sysctl::parse(text).unwrap());
+        assert_eq!(settings.value(Sysctl::HighFraction), 16);
+        let all = all(&settings, &Policy::LINUX_5_4, 1);
+        let commands: Vec<&str> =
+            all.iter().filter_map(|change| change.command.as_deref()).collect();
+        assert!(commands.contains(&"sysctl vm.percpu_pagelist_fraction=8"), "{commands:?}");
+        assert!(!commands.iter().any(|command| command.contains("fraction=16")), "{commands:?}");
     }
 
     #[test]

@@ -9,7 +9,6 @@
 use serde::Serialize;
 use zonal_lab::machine::{Machine, MachineError};
 
-use crate::run::timeline::BIN_NS;
 use crate::what_if::{KernelMoves, Trialled};
 
 /// The lab's machine whose costs are taken.
@@ -58,7 +57,7 @@ impl HoldCost {
 
     /// Cost of a trial's locks, with each CPU `times` over.
     pub fn contention(&self, trialled: &Trialled, times: u32, seconds: f64) -> Contention {
-        let bin = BIN_NS as f64;
+        let bin = trialled.bin_ns as f64;
         let (mut holds, mut contended, mut wait, mut busiest) = (0.0, 0.0, 0.0, 0.0_f64);
         let mut work = 0.0;
         for (bins, cpus) in trialled.zones.iter().zip(&trialled.cpus_of_zone) {
@@ -86,7 +85,7 @@ impl HoldCost {
 
     /// Work under zone locks in each second, in µs, for what the kernel itself moved.
     pub fn work_us_per_s(&self, kernel: &KernelMoves, seconds: f64) -> f64 {
-        let KernelMoves { moves, list_blocks, direct_blocks } = kernel;
+        let KernelMoves { moves, list_blocks, direct_blocks, .. } = kernel;
         let holds = moves.refill_holds + moves.drain_holds + direct_blocks;
         let ns = holds as f64 * self.hold_ns + (list_blocks + direct_blocks) as f64 * self.page_ns;
         ns / 1000.0 / seconds.max(1e-9)
@@ -99,6 +98,7 @@ mod tests {
 
     fn trialled(holds: u64, pages: u64, cpus: u32) -> Trialled {
         Trialled {
+            bin_ns: 100_000_000,
             zones: vec![vec![(holds, pages)]],
             cpus_of_zone: vec![cpus],
             ..Trialled::default()

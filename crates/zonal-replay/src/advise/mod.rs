@@ -114,7 +114,7 @@ pub fn advise(
     let base = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let as_recorded = what_if.run(&base, watch)?;
     let faults = as_recorded.faults.clone();
-    let error = ModelError::of(&as_recorded.counts, what_if.kernel());
+    let error = ModelError::of(&as_recorded.judged, &what_if.kernel().judged);
     let recorded = Row::recorded(as_recorded.counts, cost.contention(&as_recorded, 1, seconds));
     let spent = |contention: &Contention| contention.wait_us_per_s + contention.work_us_per_s;
     let mut rows = Vec::new();

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::changes::Change;
 use super::cost::Contention;
-use super::saving::Saving;
+use super::saving::{Saving, WORTH_PERCENT};
 use crate::what_if::TrialCounts;
 
 /// A change is better or worse if its waiting or its holds differ by more than this, in percent.
@@ -17,7 +17,7 @@ const NOTABLE_CPU_PERCENT: f64 = 0.01;
 pub struct Row {
     /// What was changed.
     pub change: String,
-    /// The line to type; none for what is worse, or is no setting.
+    /// The line to type; none for what is not worth it, or is no setting.
     pub command: Option<String>,
     /// What was counted.
     #[serde(flatten)]
@@ -66,7 +66,7 @@ impl Row {
         let setting = change.command.as_deref().and_then(|line| line.strip_prefix("sysctl "));
         let mut row = Row {
             change: change.name.clone(),
-            command: change.command.clone().filter(|_| !is_worse),
+            command: change.command.clone().filter(|_| !is_worse && saving.mid >= WORTH_PERCENT),
             counts,
             contention,
             setting: setting.map(str::to_owned),
@@ -174,9 +174,11 @@ mod tests {
             let saving = Saving { low: mid, mid, high: mid };
             Row::new(&change, (counts, Contention::default()), saving, &recorded)
         };
-        let better = of(50, 0.1);
+        let better = of(50, 0.6);
         assert_eq!(better.command.as_deref(), Some("sysctl vm.numa_stat=0"));
         assert_eq!((better.setting.as_deref(), better.is_worse), (Some("vm.numa_stat=0"), false));
+        let little = of(50, 0.1);
+        assert_eq!((little.command, little.is_worse), (None, false), "it saves next to nothing");
         for worse in [of(150, -0.5), of(150, 0.0)] {
             assert_eq!((worse.command, worse.is_worse), (None, true));
         }

@@ -2,11 +2,14 @@
 
 use serde::Serialize;
 
+use crate::moves::Moves;
 use crate::report::error;
-use crate::what_if::{KernelMoves, TrialCounts};
 
 /// Prices are those of another machine: they may be this many times too high or too low.
 pub(super) const PRICE_FACTOR: f64 = 1.5;
+
+/// Less than this, in percent of a CPU, is not worth a change.
+pub(super) const WORTH_PERCENT: f64 = 0.5;
 
 /// By how much the model is off on this recording, in percent of the kernel's number; `None` where
 /// the kernel moved nothing.
@@ -16,20 +19,25 @@ pub struct ModelError {
     pub refill_pages: Option<f64>,
     /// Drained pages.
     pub drain_pages: Option<f64>,
+    /// The larger one, without its sign. Where the kernel moved nothing in a direction, what the
+    /// model moved there, in percent of the other direction; `None`: the kernel moved nothing.
+    #[serde(skip)]
+    pub most: Option<f64>,
 }
 
 impl ModelError {
-    pub(super) fn of(model: &TrialCounts, kernel: &KernelMoves) -> ModelError {
-        ModelError {
-            refill_pages: error(model.refill_pages, kernel.moves.refill_pages),
-            drain_pages: error(model.drain_pages, kernel.moves.drain_pages),
-        }
-    }
-
-    /// The larger one, without its sign.
-    pub(super) fn most(self) -> f64 {
-        let all = [self.refill_pages, self.drain_pages];
-        all.into_iter().flatten().map(f64::abs).fold(0.0, f64::max)
+    /// The error of what was moved while the model can be judged.
+    pub(crate) fn of(model: &Moves, kernel: &Moves) -> ModelError {
+        let refill_pages = error(model.refill_pages, kernel.refill_pages);
+        let drain_pages = error(model.drain_pages, kernel.drain_pages);
+        let moved = kernel.refill_pages.max(kernel.drain_pages);
+        let of_all = |own: Option<f64>, model: u64| own.or(error(moved + model, moved));
+        let most = of_all(refill_pages, model.refill_pages)
+            .into_iter()
+            .chain(of_all(drain_pages, model.drain_pages))
+            .map(f64::abs)
+            .reduce(f64::max);
+        ModelError { refill_pages, drain_pages, most }
     }
 }
 
@@ -46,9 +54,9 @@ pub struct Saving {
 
 impl Saving {
     /// From the time that is saved in each second.
-    pub(super) fn new(us_per_s: f64, error: ModelError) -> Saving {
+    pub(crate) fn new(us_per_s: f64, error: ModelError) -> Saving {
         let mid = us_per_s / 1e4;
-        let off = error.most().min(100.0) / 100.0;
+        let off = error.most.unwrap_or(100.0).min(100.0) / 100.0;
         let (near, far) = (mid / PRICE_FACTOR * (1.0 - off), mid * PRICE_FACTOR * (1.0 + off));
         let round = |percent: f64| (percent * 1e4).round() / 1e4;
         Saving { low: round(near.min(far)), mid: round(mid), high: round(near.max(far)) }
@@ -66,8 +74,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_the_kernel_never_moved_counts_against_the_model() {
+        let moves =
+            |refill_pages, drain_pages| Moves { refill_pages, drain_pages, ..Moves::default() };
+        let none = ModelError::of(&moves(70, 5), &moves(0, 0));
+        assert_eq!(none, ModelError::default(), "nothing to hold the model to");
+        let only_refills = ModelError::of(&moves(110, 50), &moves(100, 0));
+        assert_eq!((only_refills.drain_pages, only_refills.most), (None, Some(50.0)));
+        let both = ModelError::of(&moves(110, 80), &moves(100, 100));
+        assert_eq!(both.most, Some(20.0));
+    }
+
+    #[test]
     fn savings_have_an_interval_that_holds_the_middle() {
-        let error = ModelError { refill_pages: Some(-9.0), drain_pages: None };
+        let error = ModelError { most: Some(9.0), ..ModelError::default() };
         for us_per_s in [-500.0, 0.0, 500.0] {
             let Saving { low, mid, high } = Saving::new(us_per_s, error);
             assert!(low <= mid && mid <= high, "{low} {mid} {high}");

@@ -7,12 +7,10 @@
 use serde::Serialize;
 
 use super::row::Row;
-use super::saving::{ModelError, PRICE_FACTOR, Saving};
+use super::saving::{ModelError, PRICE_FACTOR, Saving, WORTH_PERCENT};
 use crate::unjudged::{self, NotJudged};
 use crate::what_if::WhatIf;
 
-/// Less than this, in percent of a CPU, is not worth a change.
-const WORTH_PERCENT: f64 = 0.5;
 /// A model that is further off, in percent, predicts nothing.
 const ERROR_MAX_PERCENT: f64 = 25.0;
 /// Where more of the time than this cannot be judged, nothing is predicted.
@@ -94,6 +92,12 @@ impl Case<'_> {
             );
             return (Verdict::NotKnown, reason);
         }
+        let Some(off) = error.most else {
+            let reason = "the recording has no refill and no drain, so nothing says what the \
+                 allocator costs here; `zonal record` records them, as do the events \
+                 kmem:mm_page_alloc_zone_locked and kmem:mm_page_pcpu_drain";
+            return (Verdict::NotKnown, reason.to_owned());
+        };
         let usable = rows.iter().filter(|row| !row.is_worse && row.setting.is_some());
         let best = usable
             .max_by(|a, b| a.saving_percent_of_cpu.mid.total_cmp(&b.saving_percent_of_cpu.mid));
@@ -106,10 +110,9 @@ impl Case<'_> {
         if cost * PRICE_FACTOR < WORTH_PERCENT {
             return (Verdict::ChangeNothing, costs);
         }
-        if error.most() > ERROR_MAX_PERCENT {
+        if off > ERROR_MAX_PERCENT {
             let reason = format!(
-                "the model is off by {:.0} % on this recording; {costs}, if it were right",
-                error.most()
+                "the model is off by {off:.0} % on this recording; {costs}, if it were right"
             );
             return (Verdict::NotKnown, reason);
         }
@@ -135,8 +138,12 @@ impl Case<'_> {
 mod tests {
     use super::*;
 
+    fn off_by(percent: f64) -> ModelError {
+        ModelError { most: Some(percent), ..ModelError::default() }
+    }
+
     fn case(cost: f64) -> Case<'static> {
-        let error = ModelError { refill_pages: Some(1.0), drain_pages: None };
+        let error = off_by(1.0);
         Case { not_judged: &[], seconds: 10.0, allocs: 50_000, cost, error }
     }
 
@@ -178,8 +185,11 @@ mod tests {
         assert_eq!(reason, "80 % of the time cannot be judged: reclaim: direct");
         let few = Case { allocs: 10, ..case(5.0) };
         assert!(few.decide(&saves(20_000.0)).1.contains("too few events"));
-        let error = ModelError { refill_pages: Some(-60.0), drain_pages: Some(3.0) };
-        let wrong = Case { error, ..case(5.0) };
+        let without = Case { error: ModelError::default(), ..case(0.0) };
+        let (verdict, reason) = without.decide(&saves(0.0));
+        assert_eq!(verdict, Verdict::NotKnown);
+        assert!(reason.contains("has no refill and no drain"), "{reason}");
+        let wrong = Case { error: off_by(60.0), ..case(5.0) };
         let (verdict, reason) = wrong.decide(&saves(20_000.0));
         assert_eq!(verdict, Verdict::NotKnown);
         assert!(reason.contains("off by 60 %"), "{reason}");

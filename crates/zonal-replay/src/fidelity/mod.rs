@@ -5,16 +5,15 @@
 //! | `kernel` | what the kernel moved, and what its lists held, at the end of each bin |
 //! | `page` | an HTML page with plots that needs nothing else to be shown |
 
-mod kernel;
+pub(crate) mod kernel;
 pub mod page;
 
 use serde::Serialize;
-use zonal_trace::{PolledState, Recording};
+use zonal_trace::PolledState;
 
-use crate::error::ReplayError;
 use crate::moves::Moves;
 use crate::program::Program;
-use crate::run::timeline::{BIN_NS, Sample, Timeline};
+use crate::run::timeline::{Sample, Timeline};
 use crate::zones::ZoneMap;
 
 /// Model and kernel over time.
@@ -79,18 +78,14 @@ impl Pair {
 }
 
 impl Fidelity {
-    /// Holds a model's timeline to the recording it was made from.
-    ///
-    /// # Errors
-    /// A recording that cannot be read.
-    pub fn new(
-        recording: &Recording,
+    /// Holds a model's timeline to the kernel's.
+    pub(crate) fn new(
         program: &Program,
         map: &ZoneMap,
         model: &Timeline,
-    ) -> Result<Fidelity, ReplayError> {
-        let polls = recording.polls()?;
-        let kernel = kernel::timeline(recording, program, map, &polls)?;
+        kernel: &Timeline,
+        polls: &[PolledState],
+    ) -> Fidelity {
         let (start, end) = (program.start_ns, program.span_ns.1);
         let in_trace = |poll: &&PolledState| poll.t_begin_ns >= start && poll.t_end_ns <= end;
         let mut places = Vec::new();
@@ -107,9 +102,8 @@ impl Fidelity {
             }
         }
         debug_assert_eq!(model.len(), kernel.len());
-        debug_assert!(model.len() < 2 || model.end_of(0) - program.start_ns == BIN_NS);
         let polls = polls.iter().filter(in_trace).count();
-        Ok(Fidelity { bin_ns: BIN_NS, bins: model.len(), polls, places })
+        Fidelity { bin_ns: model.bin_ns(), bins: model.len(), polls, places }
     }
 }
 

@@ -19,8 +19,8 @@ use zonal_trace::MachineDescription;
 
 pub use self::limits::Limits;
 pub use self::parts::{
-    Counted, Errors, KernelNuma, Latencies, Locks, Memory, NodeEvents, Numa, Pages, PlaceReport,
-    PlacementReport, Side, Totals, TraceFacts, error,
+    Counted, Errors, JudgedSides, KernelNuma, Latencies, Locks, Memory, NodeEvents, Numa, Pages,
+    PlaceReport, PlacementReport, Side, Totals, TraceFacts, error,
 };
 use crate::fidelity::Fidelity;
 use crate::judge::Judged;
@@ -28,6 +28,7 @@ use crate::moves::{Moves, total};
 use crate::program::Program;
 use crate::run::explain::Explained;
 use crate::run::outcome::Outcome;
+use crate::run::timeline::Timeline;
 use crate::start::StartReport;
 use crate::told::Recorded;
 use crate::unjudged::{self, NotJudged};
@@ -73,7 +74,10 @@ pub struct Report {
     pub model: Side,
     /// Moves of the kernel.
     pub kernel: Side,
-    /// How far the model's moves are from the kernel's.
+    /// Both sides while the model can be judged, where that is not all of the time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judged: Option<JudgedSides>,
+    /// How far the model's moves are from the kernel's, while it can be judged.
     pub error_percent: Errors,
     /// Which pages came out.
     pub placement: PlacementReport,
@@ -158,6 +162,7 @@ impl Report {
             recorded: Totals::new(counts),
             model,
             kernel,
+            judged: None,
             error_percent: Errors::of(&model, &kernel),
             placement: PlacementReport::new(&judged, outcome.placement.unwrap_or_default()),
             latency: Latencies { alloc: outcome.alloc_latency, free: outcome.free_latency },
@@ -175,9 +180,20 @@ impl Report {
         }
     }
 
-    /// Share of the recorded time that is not judged.
+    /// Share of the replayed time that is not judged.
     pub fn not_judged_share(&self) -> f64 {
-        unjudged::share(&self.not_judged, self.trace.recorded_seconds)
+        unjudged::share(&self.not_judged, self.trace.replayed_seconds)
+    }
+
+    /// Takes the errors of the time in which the model can be judged.
+    pub(crate) fn judge_outside(&mut self, model: &Timeline, kernel: &Timeline) {
+        if self.not_judged.is_empty() {
+            return;
+        }
+        let side = |timeline: &Timeline| Side::of(&timeline.moves_outside(&self.not_judged), true);
+        let sides = JudgedSides { model: side(model), kernel: side(kernel) };
+        self.error_percent = Errors::of(&sides.model, &sides.kernel);
+        self.judged = Some(sides);
     }
 
     /// Whether every property held.

@@ -33,6 +33,8 @@ pub struct TraceFacts {
     pub nodes: usize,
     /// Time from its first event to its last.
     pub recorded_seconds: f64,
+    /// Of it, the time that is replayed.
+    pub replayed_seconds: f64,
 }
 
 /// Pages that a replay moved.
@@ -76,6 +78,15 @@ pub struct Side {
     pub drain_bursts: Option<u64>,
     /// Pages that bypassed the lists.
     pub direct_pages: u64,
+}
+
+/// What both sides moved while the model can be judged.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct JudgedSides {
+    /// Moves of the model.
+    pub model: Side,
+    /// Moves of the kernel.
+    pub kernel: Side,
 }
 
 /// By how many percent of the kernel's number the model's is larger; `null` where that is 0.
@@ -239,6 +250,7 @@ impl TraceFacts {
             cpus: program.cpus,
             nodes: machine.nodes.len().max(1),
             recorded_seconds: (last - first) as f64 / 1e9,
+            replayed_seconds: last.saturating_sub(program.start_ns) as f64 / 1e9,
         }
     }
 }

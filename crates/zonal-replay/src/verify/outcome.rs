@@ -1,0 +1,301 @@
+//! What was predicted beside what was measured, and the verdict.
+
+use serde::Serialize;
+
+use super::interval::{Interval, mean_of, range_of};
+use super::plan::Arm;
+use super::predict::{Counts, Predicted};
+use super::{Plan, Run};
+
+/// A difference below this, in percent of one CPU, is none: advice does not name it either.
+const NOTABLE_PERCENT: f64 = 0.5;
+
+/// What a trial came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Finding {
+    /// It saves what was predicted.
+    #[serde(rename = "confirmed")]
+    Confirmed,
+    /// Nothing that can be told from chance.
+    #[serde(rename = "no difference")]
+    NoDifference,
+    /// Something else than was predicted.
+    #[serde(rename = "refuted")]
+    Refuted,
+}
+
+impl Finding {
+    /// As it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Finding::Confirmed => "confirmed",
+            Finding::NoDifference => "no difference",
+            Finding::Refuted => "refuted",
+        }
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Measured {
+    /// What is saved, in percent of one CPU: processor time by elapsed time.
+    pub saving_percent_of_cpu: Interval,
+    /// What is saved of the elapsed time, in percent.
+    pub saving_percent_of_time: Interval,
+    /// What is saved of the load's own figure, in percent.
+    pub saving_percent_of_metric: Option<Interval>,
+    /// As the first, between runs that differ in nothing.
+    pub same_percent_of_cpu: Interval,
+    /// As the third, between runs that differ in nothing.
+    pub same_percent_of_metric: Option<Interval>,
+    /// Counts of the kernel with the setting: over its recordings.
+    #[serde(flatten)]
+    pub counts: Option<Counts<Interval>>,
+    /// Runs without the setting, and with it.
+    pub runs: (usize, usize),
+}
+
+/// The prediction, as it is written down before the first run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Registered {
+    /// Counts changes of the JSON that break readers.
+    pub schema_version: u32,
+    /// `vm.NAME=VALUE`.
+    pub setting: String,
+    /// Its value now.
+    pub now: String,
+    /// The load, in words.
+    pub load: String,
+    /// What the order of the runs is drawn from.
+    pub seed: u64,
+    /// What the model says.
+    pub predicted: Predicted,
+}
+
+/// The result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// What was written down.
+    #[serde(flatten)]
+    pub registered: Registered,
+    /// What was found.
+    pub measured: Measured,
+    /// What came of it.
+    pub verdict: Finding,
+    /// Why, in words.
+    pub reason: String,
+    /// Why the runs ended early, if they did.
+    pub stopped: Option<String>,
+}
+
+impl Measured {
+    /// From the runs in the order of `plan`; of a block that is not complete nothing is used.
+    /// `counts`: of each recording with the setting.
+    pub fn new(plan: &Plan, runs: &[(Arm, Run)], counts: &[Counts<f64>]) -> Measured {
+        let blocks: Vec<Block> = plan.blocks.iter().zip(runs.chunks_exact(3)).map(block).collect();
+        let diffs = |of: fn(&Run, &Run) -> f64| -> (Interval, Interval) {
+            let saved: Vec<f64> = blocks
+                .iter()
+                .map(|one| (of(&one.now.0, &one.tried) + of(&one.now.1, &one.tried)) / 2.0)
+                .collect();
+            let same: Vec<f64> = blocks.iter().map(|one| of(&one.now.0, &one.now.1)).collect();
+            (mean_of(&saved).unwrap_or_default(), mean_of(&same).unwrap_or_default())
+        };
+        let (cpu, same) = diffs(|now, tried| percent(now.cpu_s - tried.cpu_s, now.elapsed_s));
+        let (time, _) = diffs(|now, tried| percent(now.elapsed_s - tried.elapsed_s, now.elapsed_s));
+        let has_metric = !runs.is_empty() && runs.iter().all(|(_, run)| run.metric.is_some());
+        let metric = has_metric.then(|| {
+            diffs(|now, tried| {
+                let (now, tried) = (now.metric.unwrap_or(0.0), tried.metric.unwrap_or(0.0));
+                percent(now - tried, now.abs())
+            })
+        });
+        let count = |arm: Arm| runs.iter().filter(|(other, _)| *other == arm).count();
+        let over = |figure: fn(&Counts<f64>) -> f64| {
+            range_of(&counts.iter().map(figure).collect::<Vec<f64>>()).unwrap_or_default()
+        };
+        Measured {
+            saving_percent_of_cpu: cpu,
+            saving_percent_of_time: time,
+            saving_percent_of_metric: metric.map(|(saved, _)| saved),
+            same_percent_of_cpu: same,
+            same_percent_of_metric: metric.map(|(_, same)| same),
+            counts: (!counts.is_empty()).then(|| Counts {
+                refill_pages: over(|one| one.refill_pages),
+                drain_pages: over(|one| one.drain_pages),
+                lock_holds: over(|one| one.lock_holds),
+            }),
+            runs: (count(Arm::Now), count(Arm::Tried)),
+        }
+    }
+}
+
+struct Block {
+    now: (Run, Run),
+    tried: Run,
+}
+
+fn block((arms, runs): (&[Arm; 3], &[(Arm, Run)])) -> Block {
+    debug_assert!(arms.iter().eq(runs.iter().map(|(arm, _)| arm)));
+    let mut block = Block { now: (Run::default(), Run::default()), tried: Run::default() };
+    let mut seen = 0;
+    for (arm, run) in runs {
+        match (arm, seen) {
+            (Arm::Tried, _) => block.tried = *run,
+            (Arm::Now, 0) => (block.now.0, seen) = (*run, 1),
+            (Arm::Now, _) => block.now.1 = *run,
+        }
+    }
+    block
+}
+
+fn percent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part * 100.0 / whole } else { 0.0 }
+}
+
+impl Outcome {
+    /// Decides. `stopped`: why the runs ended early, if they did.
+    pub fn new(registered: Registered, measured: Measured, stopped: Option<String>) -> Outcome {
+        let (verdict, reason) = match &stopped {
+            Some(why) => (Finding::Refuted, format!("it hurts: {why}; no more runs were made")),
+            None => decide(&registered.predicted, &measured),
+        };
+        Outcome { registered, measured, verdict, reason, stopped }
+    }
+}
+
+fn decide(predicted: &Predicted, measured: &Measured) -> (Finding, String) {
+    let (saved, same) = match (measured.saving_percent_of_metric, measured.same_percent_of_metric) {
+        (Some(saved), Some(same)) => (saved, same),
+        _ => (measured.saving_percent_of_cpu, measured.same_percent_of_cpu),
+    };
+    let is_metric = measured.saving_percent_of_metric.is_some();
+    let of = if is_metric { "of the load's own figure" } else { "of a CPU" };
+    let Interval { low, mid, high } = saved;
+    let found = format!("saves {mid:.2} % {of} ({low:.2} to {high:.2})");
+    let expected = predicted.saving_percent_of_cpu;
+    let is_clear = saved.is_clear() && !within(&saved, &same) && mid.abs() >= NOTABLE_PERCENT;
+    if !is_clear {
+        let among = format!("{:.2} to {:.2} %", same.low, same.high);
+        let why = format!("{found}; runs that differ in nothing differ by {among}");
+        return (Finding::NoDifference, why);
+    }
+    let predicts = format!(
+        "predicted {:.2} % of a CPU ({:.2} to {:.2})",
+        expected.mid, expected.low, expected.high
+    );
+    // A figure of the load's own has no prediction of its size.
+    let is_as_predicted = match is_metric {
+        true => mid > 0.0 && expected.mid > 0.0,
+        false => mid.signum() == expected.mid.signum() && saved.meets(&expected),
+    };
+    match is_as_predicted {
+        true => (Finding::Confirmed, format!("{found}; {predicts}")),
+        false => (Finding::Refuted, format!("{found}; {predicts}")),
+    }
+}
+
+/// Whether the middle of what was saved lies in what equal runs differ by, in either direction.
+fn within(saved: &Interval, same: &Interval) -> bool {
+    saved.mid.abs() <= same.low.abs().max(same.high.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn predicted(mid: f64) -> Predicted {
+        let saving = Interval { low: mid * 0.5, mid, high: mid * 1.5 };
+        Predicted {
+            saving_percent_of_cpu: saving,
+            counts: Counts::default(),
+            recorded: Counts::default(),
+            model_error_percent: Some(1.0),
+            not_judged_percent: 0.0,
+        }
+    }
+
+    fn registered(mid: f64) -> Registered {
+        Registered {
+            schema_version: 1,
+            setting: "vm.numa_stat=0".to_owned(),
+            now: "1".to_owned(),
+            load: "make".to_owned(),
+            seed: 1,
+            predicted: predicted(mid),
+        }
+    }
+
+    /// Runs of ten seconds that take 10 s of CPU, `saved` less with the setting, and differ by
+    /// `noise` from one to the next.
+    fn runs(plan: &Plan, saved: f64, noise: f64) -> Vec<(Arm, Run)> {
+        let step = |index: usize| noise * ((index * 7 % 5) as f64 / 2.0 - 1.0);
+        let run = |(index, arm): (usize, Arm)| {
+            let less = if arm == Arm::Tried { saved } else { 0.0 };
+            let run = Run { cpu_s: 10.0 - less + step(index), elapsed_s: 10.0, ..Run::default() };
+            (arm, run)
+        };
+        plan.runs().enumerate().map(run).collect()
+    }
+
+    fn verdict(predicted_percent: f64, saved: f64, noise: f64) -> Finding {
+        let plan = Plan::new(6, 3);
+        let measured = Measured::new(&plan, &runs(&plan, saved, noise), &[]);
+        Outcome::new(registered(predicted_percent), measured, None).verdict
+    }
+
+    #[test]
+    fn the_verdict_is_by_prediction_and_by_what_equal_runs_differ() {
+        // 0.5 s of 10 s are 5 % of a CPU.
+        assert_eq!(verdict(5.0, 0.5, 0.02), Finding::Confirmed);
+        assert_eq!(verdict(5.0, 0.0, 0.02), Finding::NoDifference);
+        assert_eq!(verdict(0.1, 0.0, 0.02), Finding::NoDifference);
+        assert_eq!(verdict(5.0, -0.5, 0.02), Finding::Refuted, "it costs");
+        assert_eq!(verdict(0.1, 0.5, 0.02), Finding::Refuted, "more than was predicted");
+        assert_eq!(verdict(5.0, 0.5, 3.0), Finding::NoDifference, "lost in noise");
+        assert_eq!(verdict(5.0, 0.03, 0.0), Finding::NoDifference, "0.3 % is nothing");
+    }
+
+    #[test]
+    fn what_hurts_is_refuted_and_says_why() {
+        let stopped = Some("the probe's p99 was 900 us".to_owned());
+        let outcome = Outcome::new(registered(5.0), Measured::default(), stopped);
+        assert_eq!(outcome.verdict, Finding::Refuted);
+        assert!(outcome.reason.contains("it hurts: the probe's p99 was 900 us"));
+    }
+
+    #[test]
+    fn differences_are_those_inside_blocks() {
+        let plan = Plan::new(5, 9);
+        // The machine gets slower from block to block; the setting saves a second each time.
+        let run = |(index, arm): (usize, Arm)| {
+            let drift = (index / 3) as f64 * 5.0;
+            let less = if arm == Arm::Tried { 1.0 } else { 0.0 };
+            (arm, Run { cpu_s: 10.0 + drift - less, elapsed_s: 10.0, ..Run::default() })
+        };
+        let runs: Vec<(Arm, Run)> = plan.runs().enumerate().map(run).collect();
+        let counts = [Counts { refill_pages: 5.0, ..Counts::default() }];
+        let measured = Measured::new(&plan, &runs, &counts);
+        let all = Interval { low: 10.0, mid: 10.0, high: 10.0 };
+        assert_eq!(measured.saving_percent_of_cpu, all);
+        assert_eq!(measured.same_percent_of_cpu, Interval::default());
+        assert_eq!(measured.runs, (10, 5));
+        assert_eq!(measured.counts.unwrap().refill_pages.mid, 5.0);
+        // A block that was cut off is not used.
+        let cut = Measured::new(&plan, &runs[..13], &[]);
+        assert_eq!((cut.saving_percent_of_cpu, cut.counts), (all, None));
+    }
+
+    #[test]
+    fn the_loads_own_figure_decides_where_there_is_one() {
+        let plan = Plan::new(5, 2);
+        let mut runs = runs(&plan, 0.5, 0.0);
+        for (arm, run) in &mut runs {
+            run.metric = Some(if *arm == Arm::Tried { 120.0 } else { 100.0 });
+        }
+        let measured = Measured::new(&plan, &runs, &[]);
+        assert_eq!(measured.saving_percent_of_metric.unwrap().mid, -20.0);
+        let outcome = Outcome::new(registered(5.0), measured, None);
+        assert_eq!(outcome.verdict, Finding::Refuted, "less CPU, and the load is slower");
+    }
+}

@@ -1,0 +1,235 @@
+//! What the model says of a setting, from recordings of the load.
+
+use serde::Serialize;
+use zonal_core::alloc::Sysctl;
+use zonal_trace::Recording;
+
+use super::interval::{Interval, range_of};
+use crate::advise::{HoldCost, ModelError, Saving, policy_of};
+use crate::error::ReplayError;
+use crate::moves::Moves;
+use crate::progress::Watch;
+use crate::settings::Settings;
+use crate::unjudged;
+use crate::what_if::{Trial, Trialled, WhatIf};
+
+/// A setting that is tried, such as `vm.numa_stat=0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// The sysctl's name, `vm.` and all.
+    pub name: String,
+    /// The value to write.
+    pub value: String,
+    sysctl: Sysctl,
+    number: i64,
+}
+
+impl Tried {
+    /// Reads `vm.NAME=VALUE`.
+    ///
+    /// # Errors
+    /// What was expected instead, in words.
+    pub fn parse(text: &str) -> Result<Tried, String> {
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}`: expected vm.NAME=VALUE, such as vm.numa_stat=0"))?;
+        let (name, value) = (name.trim(), value.trim());
+        let known = name.strip_prefix("vm.").and_then(Settings::sysctl_of);
+        let sysctl = known.ok_or_else(|| {
+            let all: Vec<String> = Settings::names().map(|name| format!("vm.{name}")).collect();
+            format!("`{name}`: the model follows {}", all.join(", "))
+        })?;
+        let number: i64 =
+            value.parse().map_err(|_| format!("`{value}`: expected a whole number for {name}"))?;
+        Ok(Tried { name: name.to_owned(), value: number.to_string(), sysctl, number })
+    }
+
+    /// Its file below `/proc/sys`.
+    pub fn file(&self) -> String {
+        self.name.replace('.', "/")
+    }
+}
+
+/// What a kernel did in one run of the load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Counts<T> {
+    /// Pages from buddies to lists.
+    pub refill_pages: T,
+    /// Pages from lists to buddies.
+    pub drain_pages: T,
+    /// Holds of zone locks for both.
+    pub lock_holds: T,
+}
+
+impl<T> Counts<T> {
+    /// The same figures of something else.
+    pub fn map<U>(self, to: impl Fn(T) -> U) -> Counts<U> {
+        Counts {
+            refill_pages: to(self.refill_pages),
+            drain_pages: to(self.drain_pages),
+            lock_holds: to(self.lock_holds),
+        }
+    }
+
+    /// Both, figure by figure.
+    pub fn with<U>(self, other: Counts<U>) -> Counts<(T, U)> {
+        Counts {
+            refill_pages: (self.refill_pages, other.refill_pages),
+            drain_pages: (self.drain_pages, other.drain_pages),
+            lock_holds: (self.lock_holds, other.lock_holds),
+        }
+    }
+}
+
+impl From<&Moves> for Counts<f64> {
+    fn from(moves: &Moves) -> Counts<f64> {
+        Counts {
+            refill_pages: moves.refill_pages as f64,
+            drain_pages: moves.drain_pages as f64,
+            lock_holds: (moves.refill_holds + moves.drain_holds) as f64,
+        }
+    }
+}
+
+/// What the model says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Predicted {
+    /// What is saved, in percent of one CPU.
+    pub saving_percent_of_cpu: Interval,
+    /// Counts of a run with the setting: over the recordings.
+    #[serde(flatten)]
+    pub counts: Counts<Interval>,
+    /// What the recordings were like themselves.
+    pub recorded: Counts<Interval>,
+    /// The model's largest error on them, in percent; `None`: nothing was moved.
+    pub model_error_percent: Option<f64>,
+    /// The largest share of their time that is not judged, in percent.
+    pub not_judged_percent: f64,
+}
+
+/// What the kernel moved in a recording.
+///
+/// # Errors
+/// Bad input, or [`ReplayError::Stopped`].
+pub fn recorded_counts(
+    recording: &Recording,
+    watch: &mut Watch<'_>,
+) -> Result<Counts<f64>, ReplayError> {
+    let policy = policy_of(recording.description().kernel_release.as_deref());
+    let what_if = WhatIf::new(recording, policy, None, watch)?;
+    Ok(Counts::from(&what_if.kernel().moves))
+}
+
+/// Predicts from recordings of the load as it is, at least one.
+///
+/// # Errors
+/// Bad input, a value that the model's policy refuses, or [`ReplayError::Stopped`].
+pub fn predict(
+    recordings: &[Recording],
+    tried: &Tried,
+    watch: &mut Watch<'_>,
+) -> Result<Predicted, ReplayError> {
+    let mut all = Vec::new();
+    for recording in recordings {
+        all.push(of_one(recording, tried, watch)?);
+    }
+    let range = |figure: &dyn Fn(&One) -> f64| {
+        range_of(&all.iter().map(figure).collect::<Vec<f64>>()).unwrap_or_default()
+    };
+    let counts = |which: fn(&One) -> Counts<f64>| Counts {
+        refill_pages: range(&|one| which(one).refill_pages),
+        drain_pages: range(&|one| which(one).drain_pages),
+        lock_holds: range(&|one| which(one).lock_holds),
+    };
+    Ok(Predicted {
+        saving_percent_of_cpu: Interval {
+            low: range(&|one| one.saving.low).low,
+            mid: range(&|one| one.saving.mid).mid,
+            high: range(&|one| one.saving.high).high,
+        },
+        counts: counts(|one| one.predicted),
+        recorded: counts(|one| one.recorded),
+        model_error_percent: all.iter().filter_map(|one| one.error.most).reduce(f64::max),
+        not_judged_percent: range(&|one| one.not_judged * 100.0).high,
+    })
+}
+
+/// From one recording.
+struct One {
+    saving: Saving,
+    predicted: Counts<f64>,
+    recorded: Counts<f64>,
+    error: ModelError,
+    not_judged: f64,
+}
+
+fn of_one(recording: &Recording, tried: &Tried, watch: &mut Watch<'_>) -> Result<One, ReplayError> {
+    let policy = policy_of(recording.description().kernel_release.as_deref());
+    let what_if = WhatIf::new(recording, policy, None, watch)?;
+    let cost = HoldCost::of_lab()?;
+    let seconds = what_if.seconds();
+    let now = Trial { policy, sysctls: Vec::new(), cpus: 1 };
+    let then = Trial { sysctls: vec![(tried.sysctl, tried.number)], ..now.clone() };
+    let (now, then) = (what_if.run(&now, watch)?, what_if.run(&then, watch)?);
+    let error = ModelError::of(&now.judged, &what_if.kernel().judged);
+    let spent = |trialled: &Trialled| {
+        let contention = cost.contention(trialled, 1, seconds);
+        contention.wait_us_per_s + contention.work_us_per_s
+    };
+    let recorded = Counts::from(&what_if.kernel().moves);
+    let of_model = |trialled: &Trialled| Counts {
+        refill_pages: trialled.counts.refill_pages as f64,
+        drain_pages: trialled.counts.drain_pages as f64,
+        lock_holds: (trialled.counts.refills + trialled.counts.drains) as f64,
+    };
+    // What the model is off by, it is off by in both runs.
+    let scaled = |(recorded, (now, then)): (f64, (f64, f64))| match now > 0.0 && recorded > 0.0 {
+        true => recorded * then / now,
+        false => then,
+    };
+    Ok(One {
+        saving: Saving::new(spent(&now) - spent(&then), error),
+        predicted: recorded.with(of_model(&now).with(of_model(&then))).map(scaled),
+        recorded,
+        error,
+        not_judged: unjudged::share(what_if.not_judged(), seconds),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_those_that_the_model_follows() {
+        let tried = Tried::parse("vm.percpu_pagelist_high_fraction=8").unwrap();
+        assert_eq!(tried.file(), "vm/percpu_pagelist_high_fraction");
+        assert!(Tried::parse("vm.min_free_kbytes=67584").is_ok());
+        for (text, expected) in [
+            ("numa_stat", "expected vm.NAME=VALUE"),
+            ("numa_stat=0", "the model follows vm."),
+            ("vm.swappiness=10", "the model follows vm."),
+            ("vm.../../kernel/panic=10", "the model follows vm."),
+            ("vm.numa_stat=off", "expected a whole number"),
+        ] {
+            let error = Tried::parse(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn larger_lists_are_predicted_to_need_fewer_holds() {
+        let recording = [zonal_trace::samples::zlib_make_j4().unwrap()];
+        let tried = Tried::parse("vm.percpu_pagelist_high_fraction=8").unwrap();
+        let predicted = predict(&recording, &tried, &mut crate::unwatched).unwrap();
+        assert!(predicted.counts.lock_holds.mid < predicted.recorded.lock_holds.mid);
+        assert!(predicted.saving_percent_of_cpu.mid > 0.0);
+        let kernel = recorded_counts(&recording[0], &mut crate::unwatched).unwrap();
+        assert_eq!(predicted.recorded.refill_pages.mid, kernel.refill_pages);
+        // The setting that it has already changes nothing.
+        let same = Tried::parse("vm.percpu_pagelist_high_fraction=0").unwrap();
+        let same = predict(&recording, &same, &mut crate::unwatched).unwrap();
+        assert_eq!(same.counts, same.recorded);
+        assert_eq!(same.saving_percent_of_cpu.mid, 0.0);
+    }
+}
