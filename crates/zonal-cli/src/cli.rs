@@ -12,6 +12,7 @@ use crate::record::RecordArgs;
 use crate::replay::args::ReplayArgs;
 use crate::state::args::{NodeArgs, StateArgs, VmstatArgs};
 use crate::trace::args::TraceCommand;
+use crate::verify::args::VerifyArgs;
 
 /// The zoned page allocator of an operating system, as a library: its tools.
 #[derive(Parser, Debug)]
@@ -37,6 +38,9 @@ pub enum Command {
     /// Replays a trace under other settings, releases and numbers of CPUs, and prints the effect of
     /// each. Every figure it prints is modelled.
     Advise(AdviseArgs),
+    /// Tries a setting on this host: predicts, runs a load with and without it in random order, and
+    /// says whether the prediction came true. Everything is put back. Needs root.
+    Verify(VerifyArgs),
     /// Restores settings after a recorder has ended.
     #[command(name = crate::record::GUARD, hide = true)]
     RecordGuard,

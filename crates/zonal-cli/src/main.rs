@@ -18,6 +18,7 @@ mod scratch;
 mod state;
 mod trace;
 mod verdict;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Trace(command) => trace::run(&command),
         Command::Record(args) => record::run(&args),
         Command::Advise(args) => advise::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::RecordGuard => return record::guard(),
         Command::Conform(args) => conform::run(&args),
         Command::Bench(args) => bench::run_bench(&args),

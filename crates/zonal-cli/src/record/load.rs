@@ -4,7 +4,7 @@
 //!   by the signal that ends the recording, or after a grace period by SIGKILL
 
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,15 @@ pub const LOOK: Duration = Duration::from_millis(10);
 const BY_TERMINAL: Duration = Duration::from_secs(1);
 /// How long a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Where the standard output of a command goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Where ours goes.
+    Ours,
+    /// Nowhere.
+    Dropped,
+}
 
 /// What ends the recording.
 pub enum Load {
@@ -35,29 +44,46 @@ impl Load {
     ///
     /// # Errors
     /// If it cannot be run.
-    pub fn start(command: &[String], pid: Option<i32>) -> anyhow::Result<Load> {
+    pub fn start(command: &[String], pid: Option<i32>, output: Output) -> anyhow::Result<Load> {
         let Some((program, rest)) = command.split_first() else {
             return Ok(pid.map_or(Load::Whatever, Load::Process));
         };
-        let child = Command::new(program).args(rest).spawn();
+        let mut command = Command::new(program);
+        if output == Output::Dropped {
+            command.stdout(Stdio::null());
+        }
+        let child = command.args(rest).spawn();
         let child = child.with_context(|| format!("cannot run {program}"))?;
-        Ok(Load::Command(Started { child, ended: false }))
+        Ok(Load::Command(Started { child, ended: false, failed: None }))
     }
 
-    /// Waits until the load ends, the time is up, or `signal` is not zero.
+    /// Waits until the load ends, the time is up, `signal` is not zero, or `goes_on` says no.
     ///
     /// # Errors
     /// If the command cannot be waited for.
-    pub fn wait(&mut self, time: Option<Duration>, signal: &AtomicUsize) -> anyhow::Result<()> {
+    pub fn wait(
+        &mut self,
+        time: Option<Duration>,
+        signal: &AtomicUsize,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> anyhow::Result<()> {
         let begin = Instant::now();
         loop {
             // Relaxed: the flag carries no data.
             let interrupted = signal.load(Ordering::Relaxed) != 0;
             let time_is_up = time.is_some_and(|time| begin.elapsed() >= time);
-            if interrupted || time_is_up || self.has_ended()? {
+            if interrupted || time_is_up || self.has_ended()? || !goes_on() {
                 return Ok(());
             }
             std::thread::sleep(LOOK);
+        }
+    }
+
+    /// How a command ended, if it failed by itself.
+    pub fn failed(&self) -> Option<ExitStatus> {
+        match self {
+            Load::Command(started) => started.failed,
+            _ => None,
         }
     }
 
@@ -93,6 +119,7 @@ impl Load {
 pub struct Started {
     child: Child,
     ended: bool,
+    failed: Option<ExitStatus>,
 }
 
 impl Started {
@@ -102,6 +129,7 @@ impl Started {
         {
             self.ended = true;
             if !status.success() {
+                self.failed = Some(status);
                 output::note(&format!("the command ended with {status}"));
             }
         }

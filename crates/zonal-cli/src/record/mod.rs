@@ -7,7 +7,7 @@
 //!       └─ reads that twice: counts, then writes FILE; removes it
 //! ```
 
-mod load;
+pub mod load;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -20,7 +20,7 @@ use clap::Args;
 use zonal_trace::make::Target;
 use zonal_trace::record::{Guard, Host, RecordOptions, Recorded, Recorder, Roots, Touched, serve};
 
-use self::load::{LOOK, Load, process};
+use self::load::{LOOK, Load, Output, process};
 use crate::output;
 use crate::trace::say;
 use crate::verdict::Verdict;
@@ -29,7 +29,7 @@ use crate::verdict::Verdict;
 pub const GUARD: &str = "record-guard";
 
 /// Signals that end a recording as if its time were up.
-const ENDS: [i32; 3] =
+pub const ENDS: [i32; 3] =
     [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
 
 /// Flags of `zonal record`.
@@ -86,12 +86,14 @@ pub struct RecordArgs {
     pub command: Vec<String>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// A time such as 10s, of a millisecond and more.
+pub fn duration(text: &str) -> Result<Duration, String> {
     let time = Some(wait_time(text)?).filter(|time| *time >= LOOK / 10);
     time.ok_or_else(|| "expected a time of at least 1ms".to_owned())
 }
 
-fn wait_time(text: &str) -> Result<Duration, String> {
+/// A time such as 10s, 500ms or 5m, zero too.
+pub fn wait_time(text: &str) -> Result<Duration, String> {
     let (digits, unit) = match text.find(|c: char| c.is_ascii_alphabetic()) {
         Some(at) => text.split_at(at),
         None => (text, "s"),
@@ -119,6 +121,25 @@ pub fn guard() -> ExitCode {
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
+impl RecordArgs {
+    /// A recording to `output`, as without any flag.
+    pub fn to(output: PathBuf) -> RecordArgs {
+        RecordArgs {
+            output,
+            pid: None,
+            duration: None,
+            buffer: None,
+            no_touch: false,
+            dry_run: false,
+            wait: Duration::ZERO,
+            allow_drops: false,
+            poll: Duration::from_millis(20),
+            level: 3,
+            command: Vec::new(),
+        }
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -134,17 +155,33 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
     if args.dry_run {
         return dry_run(args);
     }
+    let signal = Arc::new(AtomicUsize::new(0));
+    make(args, &signal, None, Output::Ours)?;
+    Ok(Verdict::Pass)
+}
+
+/// Makes a recording, with a setting changed meanwhile: its file and its value. A signal's number
+/// in `signal` ends it.
+///
+/// # Errors
+/// The step that failed; dropped events, unless they are allowed. Everything is put back.
+pub fn make(
+    args: &RecordArgs,
+    signal: &Arc<AtomicUsize>,
+    setting: Option<(&Path, &str)>,
+    output: Output,
+) -> anyhow::Result<()> {
     // Before this a signal ends the program at once: nothing is changed yet.
     let own: Vec<String> = std::env::args().skip(1).collect();
     let host = Host::take(&Roots::default(), &own.join(" "), args.wait)?;
     host.notes.iter().for_each(|note| output::note(note));
-    let signal = Arc::new(AtomicUsize::new(0));
     for number in ENDS {
-        signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
+        signal_hook::flag::register_usize(number, Arc::clone(signal), number as usize)?;
     }
+    let name = args.output.file_name().unwrap_or_default().to_string_lossy();
     let rings = args.output.with_file_name(format!(".{name}.{}.rings", std::process::id()));
     std::fs::create_dir(&rings).with_context(|| format!("{}", rings.display()))?;
-    let recorded = record(args, &rings, &signal, host);
+    let recorded = record(args, &rings, signal, (host, setting, output));
     let written = recorded.and_then(|recorded| write(args, &rings, &recorded));
     match &written {
         // What could not be made into a file is all there is of the recording.
@@ -153,7 +190,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
         }
         _ => std::fs::remove_dir_all(&rings).with_context(|| format!("{}", rings.display()))?,
     }
-    written.map(|()| Verdict::Pass)
+    written
 }
 
 /// Says what a recording would do.
@@ -174,7 +211,15 @@ fn check_load(args: &RecordArgs) -> anyhow::Result<()> {
         let is_there = process(pid).exists();
         ensure!(is_there, "--pid {pid}: there is no such process; `pgrep -a NAME` finds one");
     }
-    let Some(program) = args.command.first() else { return Ok(()) };
+    check_command(&args.command)
+}
+
+/// Refuses a command that cannot be run.
+///
+/// # Errors
+/// What was expected.
+pub fn check_command(command: &[String]) -> anyhow::Result<()> {
+    let Some(program) = command.first() else { return Ok(()) };
     let found = match program.contains('/') {
         true => is_program(Path::new(program)),
         false => {
@@ -197,11 +242,15 @@ fn record(
     args: &RecordArgs,
     rings: &Path,
     signal: &AtomicUsize,
-    host: Host,
+    (host, setting, output): (Host, Option<(&Path, &str)>, Output),
 ) -> anyhow::Result<Recorded> {
     let this = std::env::current_exe().context("cannot find this program")?;
     let mut guard = Guard::start(host, Command::new(this).arg(GUARD))?;
-    let recorded = with_guard(args, rings, signal, &mut guard);
+    let set = setting.map_or(Ok(()), |(path, value)| guard.set(path, value));
+    let recorded = match set {
+        Ok(()) => with_guard(args, rings, signal, &mut guard, output),
+        Err(error) => Err(error.into()),
+    };
     let failures = guard.finish().context("cannot wait for the guard")?;
     if !failures.is_empty() {
         bail!("not everything could be put back: {}", failures.join("; "));
@@ -232,6 +281,7 @@ fn with_guard(
     rings: &Path,
     signal: &AtomicUsize,
     guard: &mut Guard,
+    output: Output,
 ) -> anyhow::Result<Recorded> {
     let options = options(args);
     if options.cold {
@@ -245,8 +295,8 @@ fn with_guard(
         ensure!(!interrupted, "interrupted before the command was started: nothing is recorded");
     }
     // Without a load there is nothing to finish, and the guard removes what was prepared.
-    let mut load = Load::start(&args.command, args.pid)?;
-    let waited = load.wait(args.duration, signal);
+    let mut load = Load::start(&args.command, args.pid, output)?;
+    let waited = load.wait(args.duration, signal, &mut || true);
     let recorded = recorder.finish(rings);
     waited.and_then(|()| load.end(signal))?;
     let recorded = recorded?;

@@ -21,3 +21,4 @@ mod state;
 mod timeline;
 mod trace;
 mod two_nodes;
+mod verify;

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::program::stderr;
@@ -12,7 +12,7 @@ const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 
 /// Whether this system lets the tests record. Asked once: tests run side by side.
-fn can_record() -> bool {
+pub fn can_record() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(probe)
 }
@@ -56,8 +56,11 @@ fn signal(signal: &str, process: &str) {
     assert!(Command::new("kill").args([signal, process]).status().unwrap().success());
 }
 
+/// Held by tests that change settings, and by those that look whether anything did.
+pub static SETTINGS: Mutex<()> = Mutex::new(());
+
 /// Every setting that a recorder could change.
-fn settings() -> Vec<(PathBuf, String)> {
+pub fn settings() -> Vec<(PathBuf, String)> {
     let vm = std::fs::read_dir("/proc/sys/vm").unwrap().map(|entry| entry.unwrap().path());
     let tracing = ["tracing_on", "set_event", "trace_clock", "buffer_size_kb", "current_tracer"];
     let tracing = tracing.map(|name| Path::new("/sys/kernel/tracing").join(name));
@@ -74,6 +77,7 @@ fn a_second_recorder_is_refused_and_told_who_records() {
     if !can_record() {
         return;
     }
+    let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let mut first = record(&directory.path().join("a.zonal"))
         .args(["--duration", "5m"])

@@ -1,0 +1,239 @@
+//! Runs of the load on this host: recorded, or timed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+use rustix::fs::{MemfdFlags, memfd_create};
+use zonal_replay::verify::{Arm, Probe, Run};
+use zonal_trace::Recording;
+use zonal_trace::record::{Guard, Host, Roots};
+
+use super::args::VerifyArgs;
+use crate::output;
+use crate::record::load::{Load, Output};
+use crate::record::{self, RecordArgs};
+
+/// Fields of `/proc/self/stat`, behind the name: the processor time of children that were waited
+/// for, in user and in system, in ticks.
+const CHILDREN: [usize; 2] = [13, 14];
+/// Columns of `/proc/stat`: user, nice, system, irq, softirq, steal.
+const BUSY: [usize; 6] = [0, 1, 2, 5, 6, 7];
+
+/// The number of the signal that came; zero while none did.
+#[derive(Debug, Default)]
+pub struct Signals {
+    /// For the load, which is sent it; zero again then.
+    pub load: Arc<AtomicUsize>,
+    /// For the trial.
+    pub all: Arc<AtomicUsize>,
+}
+
+/// The load, and how it is run.
+pub struct Bench<'a> {
+    args: &'a VerifyArgs,
+    signals: &'a Signals,
+    file: PathBuf,
+    directory: tempfile::TempDir,
+    probe: Option<Probe>,
+}
+
+/// Puts everything back that was changed.
+///
+/// # Errors
+/// What could not be put back.
+pub fn put_back(guard: Guard) -> anyhow::Result<()> {
+    let failures = guard.finish().context("cannot wait for the guard")?;
+    ensure!(failures.is_empty(), "not everything could be put back: {}", failures.join("; "));
+    Ok(())
+}
+
+impl<'a> Bench<'a> {
+    /// Checks what can be checked before anything is changed.
+    ///
+    /// # Errors
+    /// A command that cannot be run, a setting that is not there.
+    pub fn new(args: &'a VerifyArgs, signals: &'a Signals) -> anyhow::Result<Bench<'a>> {
+        record::check_command(&args.command)?;
+        let file = PathBuf::from("/proc/sys").join(args.setting.file());
+        let name = &args.setting.name;
+        ensure!(file.is_file(), "{name}: this kernel has no {}", file.display());
+        let probe = match args.no_probe {
+            true => None,
+            false => Some(Probe::start(memfd_create("zonal-probe", MemfdFlags::CLOEXEC)?.into())?),
+        };
+        Ok(Bench { args, signals, file, directory: tempfile::tempdir()?, probe })
+    }
+
+    /// The setting's value now.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn value(&self) -> anyhow::Result<String> {
+        let text = fs::read_to_string(&self.file);
+        Ok(text.with_context(|| format!("{}", self.file.display()))?.trim().to_owned())
+    }
+
+    /// The load, in words.
+    pub fn load(&self) -> String {
+        match self.args.duration {
+            Some(time) => format!("whatever ran, {:.1} s", time.as_secs_f64()),
+            None => self.args.command.join(" "),
+        }
+    }
+
+    /// Takes the host for timed runs: nobody records meanwhile.
+    ///
+    /// # Errors
+    /// If a recorder is at work, or no guard can be started.
+    pub fn take(&self) -> anyhow::Result<Guard> {
+        let own: Vec<String> = std::env::args().skip(1).collect();
+        let host = Host::take(&Roots::default(), &own.join(" "), self.args.wait)?;
+        host.notes.iter().for_each(|note| output::note(note));
+        let this = std::env::current_exe().context("cannot find this program")?;
+        Ok(Guard::start(host, Command::new(this).arg(record::GUARD))?)
+    }
+
+    /// Records the load once.
+    ///
+    /// # Errors
+    /// The step that failed; everything is put back.
+    pub fn record(&mut self, arm: Arm, number: u8) -> anyhow::Result<Recording> {
+        let VerifyArgs { duration, buffer, no_touch, allow_drops, wait, command, .. } = self.args;
+        let name = match arm {
+            Arm::Now => format!("now-{number}.zonal"),
+            Arm::Tried => format!("tried-{number}.zonal"),
+        };
+        let args = RecordArgs {
+            duration: *duration,
+            buffer: *buffer,
+            no_touch: *no_touch,
+            allow_drops: *allow_drops,
+            wait: *wait,
+            command: command.clone(),
+            ..RecordArgs::to(self.directory.path().join(name))
+        };
+        let setting = (arm == Arm::Tried).then_some((&*self.file, &*self.args.setting.value));
+        record::make(&args, &self.signals.load, setting, Output::Dropped)?;
+        check(&self.signals.all)?;
+        Ok(Recording::open(&args.output)?)
+    }
+
+    /// Runs the load once as it is, for nothing.
+    ///
+    /// # Errors
+    /// A load that fails, or an interruption.
+    pub fn warm_up(&mut self) -> anyhow::Result<()> {
+        self.once(None)?;
+        check(&self.signals.all)
+    }
+
+    /// Runs the load once, and puts the setting back. With the probe's p99 above `limit_us` it is
+    /// ended.
+    ///
+    /// # Errors
+    /// A load that fails, or an interruption.
+    pub fn time(
+        &mut self,
+        guard: &mut Guard,
+        arm: Arm,
+        limit_us: Option<f64>,
+    ) -> anyhow::Result<Run> {
+        check(&self.signals.all)?;
+        if arm == Arm::Tried {
+            guard.set(&self.file, &self.args.setting.value)?;
+        }
+        let run = self.once(limit_us).and_then(|run| Ok(Run { metric: self.metric()?, ..run }));
+        guard.restore()?;
+        check(&self.signals.all)?;
+        run
+    }
+
+    fn once(&mut self, limit_us: Option<f64>) -> anyhow::Result<Run> {
+        let probe = self.probe.as_ref();
+        probe.inspect(|probe| probe.restart());
+        let hurts = || match (probe.and_then(Probe::p99_us), limit_us) {
+            (Some(p99), Some(limit)) => p99 > limit,
+            _ => false,
+        };
+        let (begin, ticks) = (Instant::now(), self.ticks()?);
+        let mut load = Load::start(&self.args.command, None, Output::Dropped)?;
+        load.wait(self.args.duration, &self.signals.load, &mut || !hurts())?;
+        let elapsed_s = begin.elapsed().as_secs_f64();
+        let probe_p99_us = probe.and_then(Probe::p99_us);
+        let failed = load.failed();
+        load.end(&self.signals.load)?;
+        let cpu_s = (self.ticks()? - ticks) as f64 / rustix::param::clock_ticks_per_second() as f64;
+        if let Some(status) = failed {
+            bail!("the command ended with {status}: runs that fail are not compared");
+        }
+        Ok(Run { cpu_s, elapsed_s, metric: None, probe_p99_us })
+    }
+
+    /// The load's own figure; less is better.
+    fn metric(&self) -> anyhow::Result<Option<f64>> {
+        let Some(command) = &self.args.metric_cmd else { return Ok(None) };
+        let output = Command::new("sh").args(["-c", command]).output().context("cannot run sh")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let last = text.split_whitespace().rev().find_map(|word| word.parse::<f64>().ok());
+        let figure = last.filter(|figure| figure.is_finite() && *figure > 0.0);
+        let figure = figure.filter(|_| output.status.success()).with_context(|| {
+            format!("--metric-cmd {command}: expected success and a number above 0, got `{text}`")
+        })?;
+        Ok(Some(if self.args.more_is_better { 1.0 / figure } else { figure }))
+    }
+
+    /// Processor time so far, in ticks: of children that ended, or of the host.
+    fn ticks(&self) -> anyhow::Result<u64> {
+        let path = if self.args.duration.is_some() { "/proc/stat" } else { "/proc/self/stat" };
+        let text = fs::read_to_string(path).with_context(|| path.to_owned())?;
+        let ticks = match self.args.duration {
+            Some(_) => busy(&text),
+            None => children(&text),
+        };
+        ticks.with_context(|| format!("{path}: expected processor times in it"))
+    }
+}
+
+/// Refuses to go on after a signal.
+fn check(signal: &AtomicUsize) -> anyhow::Result<()> {
+    // Relaxed: the flag carries no data.
+    if signal.load(Ordering::Relaxed) != 0 {
+        bail!("interrupted: everything is put back, and there is no verdict");
+    }
+    Ok(())
+}
+
+/// Processor time of children that ended, by a `/proc/PID/stat`.
+fn children(stat: &str) -> Option<u64> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    sum(&fields, &CHILDREN)
+}
+
+/// Processor time of all CPUs that was not idle, by `/proc/stat`.
+fn busy(stat: &str) -> Option<u64> {
+    let all = stat.lines().next()?.strip_prefix("cpu ")?;
+    sum(&all.split_whitespace().collect::<Vec<_>>(), &BUSY)
+}
+
+fn sum(fields: &[&str], at: &[usize]) -> Option<u64> {
+    at.iter().map(|at| fields.get(*at)?.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_times_are_found() {
+        let stat = "12 (a) b) S 1 34 56 0 -1 4194304 9 8 7 6 100 200 30 4 20 0 1 0 5";
+        assert_eq!(children(stat), Some(34));
+        assert_eq!(children("12 (zonal) S 1"), None);
+        assert_eq!(busy("cpu  10 20 30 1000 50 1 2 3 7 7\ncpu0 1 2\n"), Some(66));
+        assert_eq!(busy("intr 5\n"), None);
+    }
+}

@@ -1,0 +1,152 @@
+//! `zonal verify`: a setting tried on this host, against a prediction that is written down first.
+//!
+//! ```text
+//!  as it is: once for nothing, recorded (N times) ─► predicted ─► written down (stderr, -o FILE)
+//!  now · tried · now …          timed, not recorded; probe and --metric-cmd end it early
+//!  with the setting: recorded (N times) ─► counts
+//!  everything put back ─► predicted beside measured ─► --apply writes a file of sysctl.d
+//! ```
+
+mod apply;
+pub mod args;
+mod live;
+mod text;
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, ensure};
+use zonal_replay::verify::{
+    Arm, Finding, Hurts, Measured, Outcome, Plan, Registered, Run, predict, recorded_counts,
+};
+
+use self::args::VerifyArgs;
+use self::live::{Bench, Signals};
+use crate::output;
+use crate::record::ENDS;
+use crate::verdict::Verdict;
+
+/// Version of the JSON.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Runs the command.
+///
+/// # Errors
+/// A setting that this kernel does not have, a load that fails, a recording that cannot be made;
+/// everything is put back before.
+pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
+    // One is for the load, which takes it; the other ends the trial.
+    let signals = Signals::default();
+    for number in ENDS {
+        for flag in [&signals.load, &signals.all] {
+            signal_hook::flag::register_usize(number, Arc::clone(flag), number as usize)?;
+        }
+    }
+    let mut bench = Bench::new(args, &signals)?;
+    let before = bench.value()?;
+    ensure!(
+        before != args.setting.value,
+        "{} is {before} already: there is nothing to try",
+        args.setting.name
+    );
+    let registered = register(args, &mut bench, before)?;
+    store(args, &serde_json::to_string_pretty(&registered)?)?;
+    output::note(&text::registered(&registered));
+
+    let plan = Plan::new(args.blocks, registered.seed);
+    let Trials { runs, stopped } = trials(args, &plan, &mut bench)?;
+    let mut counts = Vec::new();
+    for number in 0..args.recordings {
+        if stopped.is_some() {
+            break;
+        }
+        output::note(&format!("recording with the setting, {} of {}", number + 1, args.recordings));
+        let recording = bench.record(Arm::Tried, number)?;
+        counts.push(recorded_counts(&recording, &mut zonal_replay::unwatched)?);
+    }
+    let now = bench.value()?;
+    ensure!(
+        now == registered.now,
+        "{} is {now} now and was {} before: somebody else has changed it, or it could not be put \
+         back",
+        args.setting.name,
+        registered.now
+    );
+    let measured = Measured::new(&plan, &runs, &counts);
+    let outcome = Outcome::new(registered, measured, stopped);
+    let json = serde_json::to_string_pretty(&outcome)? + "\n";
+    store(args, &json)?;
+    output::data(&if args.json { json } else { text::outcome(&outcome) })?;
+    if let Some(directory) = &args.apply {
+        output::note(&apply::apply(directory, &args.setting, &outcome)?);
+    }
+    Ok(match outcome.verdict {
+        Finding::Confirmed | Finding::NoDifference => Verdict::Pass,
+        Finding::Refuted => Verdict::Failed,
+    })
+}
+
+/// Records the load as it is, and predicts.
+fn register(args: &VerifyArgs, bench: &mut Bench<'_>, now: String) -> anyhow::Result<Registered> {
+    if args.duration.is_none() {
+        // So that each later run finds what a run before it left: files, caches.
+        output::note("one run that counts for nothing");
+        bench.warm_up()?;
+    }
+    let mut recordings = Vec::new();
+    for number in 0..args.recordings {
+        output::note(&format!("recording as it is, {} of {}", number + 1, args.recordings));
+        recordings.push(bench.record(Arm::Now, number)?);
+    }
+    let predicted = predict(&recordings, &args.setting, &mut output::Bar::default().watch())?;
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Registered {
+        schema_version: SCHEMA_VERSION,
+        setting: format!("{}={}", args.setting.name, args.setting.value),
+        now,
+        load: bench.load(),
+        seed: args.seed.unwrap_or(time.as_nanos() as u64 >> 10),
+        predicted,
+    })
+}
+
+/// Timed runs.
+struct Trials {
+    /// All of them, or those before it hurt.
+    runs: Vec<(Arm, Run)>,
+    /// Why it hurt.
+    stopped: Option<String>,
+}
+
+fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Result<Trials> {
+    let hurts = Hurts { probe_times: args.probe_times, metric_times: args.metric_times };
+    let all = plan.blocks.len() * 3;
+    let bar = output::progress("running", "runs", Some(all as u64));
+    let mut runs = Vec::new();
+    let mut host = bench.take()?;
+    let mut all_runs = || -> anyhow::Result<Option<String>> {
+        for arm in plan.runs() {
+            let limit = hurts.probe_limit_us(&runs).filter(|_| arm == Arm::Tried);
+            let run = bench.time(&mut host, arm, limit)?;
+            let hurt = Some(arm).filter(|arm| *arm == Arm::Tried);
+            let hurt = hurt.and_then(|_| hurts.after(&runs, &run));
+            runs.push((arm, run));
+            bar.set_position(runs.len() as u64);
+            if hurt.is_some() {
+                return Ok(hurt);
+            }
+        }
+        Ok(None)
+    };
+    let stopped = all_runs();
+    bar.finish_and_clear();
+    // Put back whatever the runs came to.
+    live::put_back(host)?;
+    Ok(Trials { runs, stopped: stopped? })
+}
+
+fn store(args: &VerifyArgs, text: &str) -> anyhow::Result<()> {
+    let Some(path) = &args.output else { return Ok(()) };
+    fs::write(path, text).with_context(|| format!("{}", path.display()))
+}

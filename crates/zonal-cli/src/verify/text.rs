@@ -1,0 +1,75 @@
+//! Predictions and results as text, for people.
+
+use zonal_replay::verify::{Interval, Outcome, Registered};
+
+fn interval(one: &Interval, digits: usize) -> String {
+    let Interval { low, mid, high } = one;
+    format!("{mid:.digits$} ({low:.digits$} to {high:.digits$})")
+}
+
+/// The prediction, before anything is tried.
+pub fn registered(registered: &Registered) -> String {
+    let Registered { setting, now, load, seed, predicted, .. } = registered;
+    let off = predicted.model_error_percent;
+    let off = off.map_or("unknown".to_owned(), |percent| format!("{percent:.1} %"));
+    let mut text = format!(
+        "predicted for {setting} (now {now}), load `{load}`, order by seed {seed}:\n  \
+         saves {} % of a CPU; the model is off by {off} here",
+        interval(&predicted.saving_percent_of_cpu, 3)
+    );
+    if predicted.not_judged_percent > 0.0 {
+        let percent = predicted.not_judged_percent;
+        text.push_str(&format!("; {percent:.0} % of the time cannot be judged"));
+    }
+    text
+}
+
+/// The verdict, and predicted beside measured.
+pub fn outcome(outcome: &Outcome) -> String {
+    let Outcome { registered, measured, verdict, reason, .. } = outcome;
+    let predicted = &registered.predicted;
+    let mut text = format!(
+        "{}: {}: {reason}\n\n{:<30}{:>28}{:>28}\n",
+        verdict.name(),
+        registered.setting,
+        "",
+        "predicted",
+        "measured"
+    );
+    let mut row = |name: &str, predicted: Option<String>, measured: Option<String>| {
+        let cell = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
+        let (predicted, measured) = (cell(predicted), cell(measured));
+        text.push_str(&format!("{name:<30}{predicted:>28}{measured:>28}\n"));
+    };
+    let percent = |one: &Interval| Some(interval(one, 2));
+    let saving = &predicted.saving_percent_of_cpu;
+    row("saves, % of a CPU", percent(saving), percent(&measured.saving_percent_of_cpu));
+    row("  runs that are the same", None, percent(&measured.same_percent_of_cpu));
+    row("saves, % of elapsed time", None, percent(&measured.saving_percent_of_time));
+    if let Some(metric) = &measured.saving_percent_of_metric {
+        row("saves, % of its own figure", None, percent(metric));
+        let same = measured.same_percent_of_metric.as_ref();
+        row("  runs that are the same", None, same.and_then(percent));
+    }
+    let count = |one: &Interval| interval(one, 0);
+    let (was, then) = (&predicted.recorded, &predicted.counts);
+    let found = measured.counts.as_ref();
+    row("refilled pages, as it is", None, Some(count(&was.refill_pages)));
+    let own = found.map(|found| count(&found.refill_pages));
+    row("  with the setting", Some(count(&then.refill_pages)), own);
+    row("drained pages, as it is", None, Some(count(&was.drain_pages)));
+    let own = found.map(|found| count(&found.drain_pages));
+    row("  with the setting", Some(count(&then.drain_pages)), own);
+    row("holds of zone locks, as it is", None, Some(count(&was.lock_holds)));
+    let own = found.map(|found| count(&found.lock_holds));
+    row("  with the setting", Some(count(&then.lock_holds)), own);
+    let (now, tried) = measured.runs;
+    text.push_str(&format!(
+        "\n{now} runs as it is and {tried} with the setting, in random order by seed {}; counts \
+         are of a run,\nfrom recordings. {} is {} again.\n",
+        registered.seed,
+        registered.setting.split('=').next().unwrap_or_default(),
+        registered.now
+    ));
+    text
+}

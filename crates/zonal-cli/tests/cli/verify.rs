@@ -1,0 +1,148 @@
+//! `zonal verify`, for real where the system lets it.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::program::{refusal, stderr};
+use crate::record::{SETTINGS, can_record, settings};
+
+const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
+/// How often statistics are folded: nothing that a test needs.
+const INTERVAL: &str = "/proc/sys/vm/stat_interval";
+
+/// Another value than the one of this host.
+fn other() -> (String, String) {
+    let now = fs::read_to_string(INTERVAL).unwrap().trim().to_owned();
+    let other = if now == "9" { "8" } else { "9" };
+    (now, other.to_owned())
+}
+
+fn verify(value: &str) -> Command {
+    let mut command = Command::new(ZONAL);
+    command.args(["verify", "--setting", &format!("vm.stat_interval={value}")]);
+    command.args(["--no-touch", "--allow-drops", "--buffer", "16", "--wait", "5m"]);
+    command.args(["--recordings", "1", "--json"]);
+    command
+}
+
+#[test]
+fn a_setting_is_tried_and_everything_is_as_before() {
+    if !can_record() {
+        return;
+    }
+    let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let seen = directory.path().join("seen");
+    let registered = directory.path().join("registered.json");
+    let before = settings();
+    let (now, value) = other();
+    // The load writes down what it runs under.
+    let load = format!("cat {INTERVAL} >> {}", seen.display());
+    let output = verify(&value)
+        .args(["--seed", "7", "--no-probe", "--apply=/nowhere", "-o"])
+        .arg(&registered)
+        .args(["--", "sh", "-c", &load])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(settings(), before);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["setting"], format!("vm.stat_interval={value}"));
+    assert_eq!(json["now"], now);
+    assert_eq!(json["verdict"], "no difference", "{json}");
+    for side in [&json["predicted"], &json["measured"]] {
+        let saving = &side["saving_percent_of_cpu"];
+        let [low, mid, high] = ["low", "mid", "high"].map(|name| saving[name].as_f64().unwrap());
+        assert!(low <= mid && mid <= high, "{side}");
+        assert!(side["refill_pages"]["mid"].is_number(), "{side}");
+    }
+    assert_eq!(json["measured"]["runs"], serde_json::json!([10, 5]));
+    let kept: Value = serde_json::from_slice(&fs::read(&registered).unwrap()).unwrap();
+    assert_eq!(kept, json);
+    assert!(stderr(&output).contains("nothing is written, the verdict is `no difference`"));
+
+    // Once for nothing, recorded, in blocks of three, recorded.
+    let seen = fs::read_to_string(&seen).unwrap();
+    let seen: Vec<&str> = seen.lines().collect();
+    assert_eq!(seen.len(), 1 + 1 + 15 + 1);
+    assert_eq!(seen[..3], [now.as_str(); 3], "the first runs are as it is");
+    for block in seen[2..17].chunks(3) {
+        assert_eq!(block.iter().filter(|seen| **seen == value).count(), 1, "{seen:?}");
+    }
+    assert_eq!(seen[17], value, "the last recording is with the setting");
+}
+
+#[test]
+fn a_setting_that_hurts_is_tried_once_and_refuted() {
+    if !can_record() {
+        return;
+    }
+    let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = settings();
+    let (now, value) = other();
+    let worse: f64 = value.parse::<f64>().unwrap() / now.parse::<f64>().unwrap();
+    if worse < 2.0 {
+        eprintln!("SKIPPED: {INTERVAL} is {now}");
+        return;
+    }
+    // The load's own figure is the setting itself.
+    let metric = format!("cat {INTERVAL}");
+    let output = verify(&value).args(["--metric-cmd", &metric, "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["verdict"], "refuted");
+    assert!(json["reason"].as_str().unwrap().starts_with("it hurts: the load's own figure was"));
+    assert_eq!(json["measured"]["runs"][1], 1);
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn a_signal_puts_the_setting_back() {
+    if !can_record() {
+        return;
+    }
+    let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = settings();
+    let (_, value) = other();
+    let mut child = verify(&value)
+        .args(["--", "sleep", "0.2"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while fs::read_to_string(INTERVAL).unwrap().trim() != value {
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "never tried");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let process = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty(), "an interrupted trial has no verdict");
+    assert!(stderr(&output).contains("interrupted: everything is put back"));
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn what_cannot_be_tried_is_refused_before_anything_changes() {
+    let refused = |setting: &str, rest: &[&str]| {
+        refusal(&[&["verify", "--setting", setting][..], rest].concat())
+    };
+    assert!(refused("vm.swappiness=1", &["--", "true"]).contains("the model follows vm."));
+    assert!(refused("vm.numa_stat", &["--", "true"]).contains("expected vm.NAME=VALUE"));
+    assert!(refused("vm.numa_stat=0", &[]).contains("--duration"));
+    let missing = refused("vm.stat_interval=9", &["--", "no-such-program"]);
+    assert!(missing.contains("cannot run no-such-program"), "{missing}");
+    let few = refused("vm.stat_interval=9", &["--blocks", "4", "--", "true"]);
+    assert!(few.contains("expected a number from 5"), "{few}");
+    if fs::read_to_string(INTERVAL).is_ok() {
+        let (now, _) = other();
+        let same = refused(&format!("vm.stat_interval={now}"), &["--no-probe", "--", "true"]);
+        assert!(same.contains("already: there is nothing to try"), "{same}");
+    }
+}
