@@ -121,6 +121,17 @@ impl ProcessPlatform {
     pub(crate) fn area(&self) -> Option<RseqArea> {
         self.area
     }
+
+    /// The CPU of a thread whose `cpu` has no pcps: it is not registered (RSEQ-3), or came up after
+    /// the pool was made and shares the pcps of another.
+    #[cold]
+    fn other_cpu(&self, cpu: u32) -> u32 {
+        let cpu = match self.area {
+            Some(area) if (cpu as i32) < 0 => area.joined_cpu(),
+            _ => cpu,
+        };
+        cpu % self.cpus
+    }
 }
 
 impl Wait for ProcessPlatform {
@@ -140,8 +151,7 @@ impl Platform for ProcessPlatform {
             Some(area) => area.current_cpu(),
             None => getcpu().0,
         };
-        // A CPU that came up after the pool was made shares the pcps of another.
-        CpuId(if cpu < self.cpus { cpu } else { cpu % self.cpus })
+        CpuId(if cpu < self.cpus { cpu } else { self.other_cpu(cpu) })
     }
 
     fn has_sequences(&self) -> bool {

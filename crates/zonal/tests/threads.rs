@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use support::{Owners, Rng, Watchdog, cpus, free, move_thread, order, pool, thread_id};
@@ -141,6 +142,8 @@ fn a_thread_without_a_registration_gets_real_pages_from_the_core() {
     let pool = zonal::Pool::builder().size(16 << 20).build().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            // Where libc registers nobody, the library does when a thread first needs it.
+            assert_eq!(zonal::sys::rseq_abi::RseqArea::find(), Ok(area));
             let (address, signature) = (area.address(), zonal::sys::rseq_abi::RSEQ_SIGNATURE);
             // SAFETY: (1) takes back this thread's own registration; no sequence is running.
             let gone = unsafe { libc::syscall(libc::SYS_rseq, address, 32, 1, signature) };
@@ -152,4 +155,37 @@ fn a_thread_without_a_registration_gets_real_pages_from_the_core() {
         });
     });
     pool.validate().unwrap();
+}
+
+/// musl unmaps the stack of a detached thread, and the rseq area with it, before the thread's last
+/// instruction: a thread that is preempted there with a registration dies, and the process with it.
+#[test]
+fn detached_threads_end_while_others_take_their_cpu() {
+    const THREADS: usize = 3000;
+    let _watchdog = Watchdog::new("detached threads", Duration::from_secs(180));
+    let pool = std::sync::Arc::new(pool(16 * MIB, true));
+    let (tell, told) = std::sync::mpsc::channel();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // More threads than CPUs, so that some are preempted anywhere.
+        for _ in 0..2 * cpus().len() {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        for _ in 0..THREADS {
+            let (pool, tell) = (pool.clone(), tell.clone());
+            drop(std::thread::spawn(move || {
+                let page = get(&pool, Order::ZERO);
+                free(&pool, page, Order::ZERO).unwrap();
+                drop(pool);
+                tell.send(()).unwrap();
+            }));
+        }
+        assert_eq!(told.iter().take(THREADS).count(), THREADS);
+        stop.store(true, Relaxed);
+    });
+    assert_all_free(&pool);
 }

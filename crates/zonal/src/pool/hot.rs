@@ -85,8 +85,8 @@ impl FastRef {
     /// The hot list's pop. On failure go through the core. Only for plain requests.
     #[inline(always)]
     pub(super) fn pop_page(self) -> Result<NonNull<u8>, Popped> {
-        // SAFETY: (1) requests are plain only where the fast path is on; (2) glibc registers every
-        // thread.
+        // SAFETY: (1) requests are plain only where the fast path is on; (2) RSEQ-2,
+        // RSEQ-3.
         let popped = unsafe { rseq::pop_page(self) };
         self.hand_out(popped)
     }
@@ -94,7 +94,7 @@ impl FastRef {
     /// A list's pop, as [`pop_page`](Self::pop_page).
     #[inline(always)]
     fn pop_block(self, list: usize) -> Result<NonNull<u8>, Popped> {
-        // SAFETY: (1) the fast path has a list, so it is on; (2) glibc registers every thread; (3)
+        // SAFETY: (1) the fast path has a list, so it is on; (2) RSEQ-2, RSEQ-3; (3)
         // the list is the pool's.
         let popped = unsafe { rseq::pop_block(self, list) };
         self.hand_out(popped)
@@ -130,8 +130,8 @@ impl FastRef {
         let frame = self.frame(start.as_ptr() as usize);
         // No frame is below the bound where the fast path is off.
         //
-        // SAFETY: (1) frames are below the bound only where the fast path is on; (2) glibc
-        // registers every thread; (3) the frame is the pool's.
+        // SAFETY: (1) frames are below the bound only where the fast path is on; (2) RSEQ-2,
+        // RSEQ-3; (3) the frame is the pool's.
         let pushed = frame < self.frames && unsafe { rseq::push_page(self, frame) };
         if pushed { Ok(()) } else { Err(frame) }
     }
@@ -143,8 +143,8 @@ impl FastRef {
             return false;
         };
         let pushed = if order == Order::ZERO {
-            // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers
-            // every thread; (3) the frame is the pool's.
+            // SAFETY: (1) frames are known only where the fast path is on; (2) RSEQ-2,
+            // RSEQ-3; (3) the frame is the pool's.
             unsafe { rseq::push_page(self, frame) }
         } else {
             // SAFETY: (1) to (3) as above; (4) so is the list.
@@ -156,8 +156,8 @@ impl FastRef {
     /// Pushes a block that was not pushed while another list was active. `false`: nothing was done.
     #[inline]
     fn push_again(self, frame: usize, list: usize) -> bool {
-        // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
-        // thread; (3) the list is the pool's.
+        // SAFETY: (1) frames are known only where the fast path is on; (2) RSEQ-2,
+        // RSEQ-3; (3) the list is the pool's.
         while unsafe { rseq::switch(self, list) } {
             // SAFETY: (1) and (2) as above; (3) the frame is the pool's; (4) so is the list.
             if unsafe { rseq::push_block(self, list, frame) } {
@@ -279,7 +279,7 @@ impl Shared {
     /// What stood in the way of a pop. `true`: nothing does any more.
     fn pop_again(&self, popped: Popped, list: usize) -> bool {
         self.count_stray(popped);
-        // SAFETY: (1) the fast path has a list, so it is on; (2) glibc registers every thread; (3)
+        // SAFETY: (1) the fast path has a list, so it is on; (2) RSEQ-2, RSEQ-3; (3)
         // the list is the pool's.
         popped.frame == NO_FRAME && unsafe { rseq::switch(self.fast, list) }
     }
@@ -363,8 +363,8 @@ impl Pool {
         let Some((frame, list)) = self.fast.known_frame(start).zip(self.fast.list(order)) else {
             return self.shared.free_by_core(start, order);
         };
-        // SAFETY: (1) frames are known only where the fast path is on; (2) glibc registers every
-        // thread; (3) the frame is the pool's; (4) so is the list.
+        // SAFETY: (1) frames are known only where the fast path is on; (2) RSEQ-2,
+        // RSEQ-3; (3) the frame is the pool's; (4) so is the list.
         if unsafe { rseq::push_block(self.fast, list, frame) } {
             return Ok(());
         }

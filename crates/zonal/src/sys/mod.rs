@@ -4,7 +4,8 @@
 //!   topology   sysfs -> nodes, CPUs, distances, last-level caches; and made-up ones
 //!   map        mmap, madvise, mbind: the memory a pool hands out
 //!   affinity   which CPUs this thread may use; pinning
-//!   rseq_abi   where glibc keeps this thread's rseq area; which CPU am I
+//!   rseq_abi   where libc keeps this thread's rseq area; which CPU am I
+//!   rseq_own   an area of our own, for a libc that has none
 //!   membarrier stop the sequences of another CPU
 //!   futex      park and wake
 //!   clock      monotonic nanoseconds
@@ -36,6 +37,7 @@ pub mod machine;
 pub(crate) mod map;
 pub(crate) mod membarrier;
 pub mod rseq_abi;
+mod rseq_own;
 pub mod topology;
 
 pub use map::MapError;

@@ -1,9 +1,11 @@
-//! Where glibc keeps this thread's restartable-sequence area, and whether it can be used.
+//! Where this thread's restartable-sequence area is, and whether it can be used.
 //!
 //! glibc 2.35 and newer register one area per thread with the kernel, at a constant distance from
-//! the thread pointer, and publish that distance. A second registration would fail, so we use
-//! glibc's or none. The symbols are looked up while running (`dlsym`): musl and older glibc do not
-//! have them, and a weak reference needs a nightly compiler.
+//! the thread pointer, and publish that distance. A second registration would fail, so that one is
+//! used. The symbols are looked up while running (`dlsym`): musl and older glibc do not have them,
+//! and a weak reference needs a nightly compiler. musl registers nothing, so there the area is ours
+//! (`rseq_own`). Another libc without the symbols may have a library beside it that registers, such
+//! as tcmalloc, so nothing is registered there.
 //!
 //! ```text
 //!   thread pointer + offset -> struct rseq, aligned to 32
@@ -16,25 +18,21 @@
 //! ```
 //!
 //! # Invariants
-//! - **RSEQ-1** An [`RseqArea`] exists only where the offset came from glibc, was aligned, was
-//!   registered by glibc and agreed with `getcpu`, in the thread that looked.
+//! - **RSEQ-1** An [`RseqArea`] exists only where the offset came from glibc or is that of our own
+//!   area, was aligned, was registered and agreed with `getcpu`, in the thread that looked.
 //! - **RSEQ-2** The area lies in every thread's static TLS block, so reading it is sound in every
-//!   thread that libc made, for as long as that thread runs.
-//! - **RSEQ-3** A thread whose own registration failed (a filter installed later) reads a `cpu_id`
-//!   that, as signed, is negative. [`RseqArea::check_thread`] tells; code that indexes by CPU must
-//!   bound the number anyway.
+//!   thread that libc made, for as long as that thread runs (OWN-1, OWN-3 for our own).
+//! - **RSEQ-3** A thread without a registration reads a `cpu_id` that, as signed, is negative: one
+//!   that has not used our own area yet, or no longer may; one that a filter forbade it.
+//!   [`RseqArea::check_thread`] tells; code that indexes by CPU must bound the number anyway.
 //!
 //! This module arms no sequence and never writes to the area. The caller reads `ZONAL_RSEQ`.
 
+use super::{Errno, rseq_own};
 use std::ffi::CStr;
 use zonal_core::types::CpuId;
 
-/// What precedes every abort handler; the kernel kills the process when it is not there.
-#[cfg(target_arch = "x86_64")]
-pub const RSEQ_SIGNATURE: u32 = 0x5305_3053;
-/// What precedes every abort handler; the kernel kills the process when it is not there.
-#[cfg(target_arch = "aarch64")]
-pub const RSEQ_SIGNATURE: u32 = 0xd428_bc00;
+pub use super::rseq_own::RSEQ_SIGNATURE;
 
 /// Offset of `cpu_id` within the area.
 pub const FIELD_CPU_ID: isize = 4;
@@ -63,10 +61,26 @@ pub enum RseqUnusable {
     Architecture,
     /// No `__rseq_offset`.
     #[error(
-        "libc does not publish __rseq_offset: expected glibc 2.35 or newer, linked dynamically \
-         (musl and static programs have none)"
+        "libc does not publish __rseq_offset: expected musl, or glibc 2.35 or newer, linked \
+         dynamically (a static glibc program has none)"
     )]
     NoSymbols,
+    /// Our own area has another distance in each thread.
+    #[error(
+        "this libc registers no rseq area, and an area of our own must be in the main program: \
+         expected this library to be linked into it, not loaded as a shared library"
+    )]
+    SharedLibrary,
+    /// The kernel refused our own area.
+    #[error(
+        "this libc registers no rseq area, and the kernel refused ours: {errno}; expected Linux \
+         4.18 or newer with CONFIG_RSEQ, no seccomp filter on rseq, and no other library that \
+         registered this thread"
+    )]
+    Registration {
+        /// The kernel's error.
+        errno: Errno,
+    },
     /// `__rseq_size` is 0.
     #[error(
         "glibc did not register restartable sequences: expected Linux 4.18 or newer with \
@@ -116,6 +130,8 @@ pub enum RseqUnusable {
 pub struct RseqArea {
     offset: isize,
     feature_bytes: u32,
+    /// Whether the area is ours, and each thread registers its own.
+    own: bool,
 }
 
 /// What libc and the kernel say, before judging it.
@@ -125,10 +141,11 @@ struct Facts {
     bytes: u32,
     flags: u32,
     feature_bytes: u32,
+    own: bool,
 }
 
 impl RseqArea {
-    /// Finds glibc's area and checks it for the calling thread.
+    /// Finds the area, and checks it for the calling thread, which is registered if libc did not.
     ///
     /// # Errors
     /// [`RseqUnusable`] says why not.
@@ -136,9 +153,36 @@ impl RseqArea {
         if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
             return Err(RseqUnusable::Architecture);
         }
-        let area = judge(&gather(), thread_pointer())?;
+        let mut facts = gather();
+        if facts.offset.is_none() && cfg!(target_env = "musl") {
+            facts = own(facts)?;
+        }
+        let area = judge(&facts, thread_pointer())?;
         area.check_thread()?;
         Ok(area)
+    }
+
+    /// Whether the area is this library's own, because libc has none.
+    pub fn is_own(self) -> bool {
+        self.own
+    }
+
+    /// The CPU of a thread that reads none (RSEQ-3): from the area, if the thread can be registered
+    /// now, and from the kernel otherwise.
+    #[cold]
+    pub fn joined_cpu(self) -> u32 {
+        if self.own && rseq_own::join().is_ok() {
+            let cpu = self.current_cpu();
+            if cpu as i32 >= 0 {
+                return cpu;
+            }
+        }
+        getcpu().0
+    }
+
+    #[cfg(test)]
+    pub(super) fn own_distance() -> Option<isize> {
+        rseq_own::distance(thread_pointer())
     }
 
     /// Distance from the thread pointer (`fs:0` on x86-64, `tpidr_el0` on aarch64) to the area.
@@ -221,7 +265,14 @@ fn judge(facts: &Facts, thread_pointer: usize) -> Result<RseqArea, RseqUnusable>
     if !address.is_multiple_of(AREA_ALIGN) {
         return Err(RseqUnusable::Misaligned { address });
     }
-    Ok(RseqArea { offset, feature_bytes: facts.feature_bytes })
+    Ok(RseqArea { offset, feature_bytes: facts.feature_bytes, own: facts.own })
+}
+
+/// Facts of an area of our own, once the calling thread is registered.
+fn own(facts: Facts) -> Result<Facts, RseqUnusable> {
+    let offset = rseq_own::distance(thread_pointer()).ok_or(RseqUnusable::SharedLibrary)?;
+    rseq_own::join().map_err(|errno| RseqUnusable::Registration { errno })?;
+    Ok(Facts { offset: Some(offset), bytes: rseq_own::AREA_BYTES, own: true, ..facts })
 }
 
 /// Asks libc and the auxiliary vector.
@@ -240,6 +291,7 @@ fn gather() -> Facts {
         bytes: bytes.unwrap_or(0),
         flags: flags.unwrap_or(0),
         feature_bytes: u32::try_from(features).unwrap_or(0),
+        own: false,
     }
 }
 
@@ -341,13 +393,14 @@ mod tests {
     use super::*;
     use crate::sys::affinity;
 
-    const GOOD: Facts = Facts { offset: Some(-64), bytes: 20, flags: 0, feature_bytes: 28 };
+    const GOOD: Facts =
+        Facts { offset: Some(-64), bytes: 20, flags: 0, feature_bytes: 28, own: false };
 
     #[test]
     fn the_area_follows_this_thread_from_cpu_to_cpu() {
         let area = match RseqArea::find() {
             Ok(area) => area,
-            // musl, an old glibc, GLIBC_TUNABLES or a filter: the reason is the result.
+            // An old glibc, GLIBC_TUNABLES or a filter: the reason is the result.
             Err(reason) => return assert!(reason.to_string().contains("expected"), "{reason}"),
         };
         assert_eq!(area.check_thread(), Ok(()));
