@@ -1,15 +1,16 @@
 //! Stores: where a file's bytes lie outside the cache.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{File, TryLockError};
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use rustix::fs::{FlockOperation, OFlags};
 use zonal::PAGE_SIZE;
+
+#[cfg_attr(unix, path = "store/os_unix.rs")]
+#[cfg_attr(windows, path = "store/os_windows.rs")]
+mod os;
 
 /// Storage of a cached file. The cache reads and writes whole pages, except at the end of the file.
 ///
@@ -78,7 +79,19 @@ pub(crate) enum Identity {
     /// Device and inode.
     File(u64, u64),
     /// Device number of a block device, which may have several inodes.
+    #[cfg_attr(windows, allow(dead_code, reason = "no file there is known as one"))]
     Device(u64),
+}
+
+/// How a file was opened.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    read: bool,
+    write: bool,
+    /// For appending.
+    append: bool,
+    /// With `O_DIRECT`.
+    direct: bool,
 }
 
 /// A lock on a file (`flock`), exclusive or shared.
@@ -92,12 +105,16 @@ impl Lock {
     /// # Errors
     /// [`io::ErrorKind::ResourceBusy`]: another holder.
     pub(crate) fn take(&self, writable: bool) -> io::Result<()> {
-        let operation = match writable {
-            true => FlockOperation::NonBlockingLockExclusive,
-            false => FlockOperation::NonBlockingLockShared,
-        };
-        match retry(|| rustix::fs::flock(&*self.0, operation)) {
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+        let taken = retry(|| {
+            let taken = if writable { self.0.try_lock() } else { self.0.try_lock_shared() };
+            match taken {
+                Err(TryLockError::Error(error)) => Err(error),
+                Err(TryLockError::WouldBlock) => Ok(false),
+                Ok(()) => Ok(true),
+            }
+        });
+        match taken {
+            Ok(false) => {
                 let text = "another cache has the file, or a program has locked it (flock); a \
                             cache keeps a closed file for a while (CachedFile::close, \
                             Builder::closed_files); Builder::lock_files(false) opens it \
@@ -111,7 +128,7 @@ impl Lock {
     /// Releases it, also for a forked child that shares the descriptor.
     pub(crate) fn release(&self) {
         // Cannot fail for an open descriptor.
-        let _ = rustix::fs::flock(&*self.0, FlockOperation::Unlock);
+        let _ = self.0.unlock();
     }
 }
 
@@ -134,21 +151,19 @@ impl FileStore {
     /// file or a block device, or is open in a way that a cache cannot use: for writing only, for
     /// appending (Linux writes at the end then, whatever the offset), or with `O_DIRECT`.
     pub fn new(file: File, direct: Option<File>) -> io::Result<FileStore> {
-        use std::os::unix::fs::FileTypeExt;
-        let kind = file.metadata()?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
+        if !os::can_be_cached(&file)? {
             return Err(invalid("only regular files and block devices can be cached"));
         }
-        let flags = rustix::fs::fcntl_getfl(&file)?;
-        if flags.contains(OFlags::APPEND) {
+        let access = os::access(&file)?;
+        if access.append {
             return Err(invalid("the file is open for appending; open it without"));
         }
-        if flags.contains(OFlags::DIRECT) {
+        if access.direct {
             return Err(invalid(
                 "the file is open with O_DIRECT; open it without (Builder::direct)",
             ));
         }
-        if flags & OFlags::ACCMODE == OFlags::WRONLY {
+        if !access.read {
             return Err(invalid("the file is open for writing only; open it for reading too"));
         }
         let direct_works = AtomicBool::new(direct.is_some());
@@ -161,19 +176,14 @@ impl FileStore {
     /// # Errors
     /// The process has too many open files.
     pub fn direct_of(file: &File) -> io::Result<Option<File>> {
-        match reopen_direct(file) {
+        match os::reopen_direct(file) {
             Err(error) if is_too_many(&error) => Err(error),
             reopened => Ok(reopened.ok()),
         }
     }
 
     pub(crate) fn identity(&self) -> io::Result<Identity> {
-        use std::os::unix::fs::FileTypeExt;
-        let metadata = self.file.metadata()?;
-        Ok(match metadata.file_type().is_block_device() {
-            true => Identity::Device(metadata.rdev()),
-            false => Identity::File(metadata.dev(), metadata.ino()),
-        })
+        os::identity(&self.file)
     }
 
     /// Its lock, not yet taken.
@@ -183,15 +193,14 @@ impl FileStore {
 
     /// Whether the file was opened for writing.
     pub(crate) fn is_writable(&self) -> bool {
-        let flags = rustix::fs::fcntl_getfl(&self.file);
-        flags.is_ok_and(|flags| flags.intersects(OFlags::RDWR | OFlags::WRONLY))
+        os::access(&self.file).is_ok_and(|access| access.write)
     }
 
     /// Uses direct I/O for whole pages; else, or if that is refused for good, buffered I/O.
     fn transfer(
         &self,
         whole: bool,
-        mut ask: impl FnMut(&File) -> rustix::io::Result<usize>,
+        mut ask: impl FnMut(&File) -> io::Result<usize>,
     ) -> io::Result<usize> {
         if let Some(direct) = &self.direct
             && whole
@@ -199,39 +208,29 @@ impl FileStore {
             && self.direct_works.load(Relaxed)
         {
             match retry(|| ask(direct)) {
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => {
+                Err(error) if os::is_no_direct(&error) => {
                     self.direct_works.store(false, Relaxed);
                 }
-                done => return Ok(done?),
+                done => return done,
             }
         }
-        Ok(retry(|| ask(&self.file))?)
+        retry(|| ask(&self.file))
     }
 }
 
 /// Whether an error says that too many files are open, in this process or at all.
 pub(crate) fn is_too_many(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    [Errno::MFILE, Errno::NFILE].iter().any(|no| error.raw_os_error() == Some(no.raw_os_error()))
-}
-
-fn reopen_direct(file: &File) -> io::Result<File> {
-    let flags = rustix::fs::fcntl_getfl(file)?;
-    OpenOptions::new()
-        .read(!flags.contains(OFlags::WRONLY))
-        .write(flags.intersects(OFlags::RDWR | OFlags::WRONLY))
-        .custom_flags(OFlags::DIRECT.bits() as i32)
-        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    os::is_too_many(error)
 }
 
 fn invalid(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-fn retry<T>(mut ask: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+fn retry<T>(mut ask: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match ask() {
-            Err(rustix::io::Errno::INTR) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             done => return done,
         }
     }
@@ -242,23 +241,21 @@ impl Store for FileStore {
         // Buffers are pages of the pool, so their addresses are aligned.
         let whole = offset.is_multiple_of(PAGE_SIZE as u64)
             && buffers.iter().all(|buffer| buffer.len() == PAGE_SIZE);
-        self.transfer(whole, |file| rustix::io::preadv(file, buffers, offset))
+        self.transfer(whole, |file| os::read_at(file, buffers, offset))
     }
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         let whole = offset.is_multiple_of(PAGE_SIZE as u64)
             && buffers.iter().all(|buffer| buffer.len() == PAGE_SIZE);
-        self.transfer(whole, |file| rustix::io::pwritev(file, buffers, offset))
+        self.transfer(whole, |file| os::write_at(file, buffers, offset))
     }
     fn len(&self) -> io::Result<u64> {
-        Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
+        (&*self.file).seek(SeekFrom::End(0))
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }
     fn sync(&self) -> io::Result<()> {
-        // Not `File::sync_all`, which retries after EINTR: EINTR may be the error of a write, and
-        // Linux reports that once.
-        Ok(rustix::fs::fsync(&*self.file)?)
+        os::sync(&self.file)
     }
     fn is_direct(&self) -> bool {
         self.direct_works.load(Relaxed)

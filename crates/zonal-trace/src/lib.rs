@@ -94,6 +94,7 @@ mod notice;
 mod perf;
 mod polled;
 mod polls;
+#[cfg(target_os = "linux")]
 pub mod record;
 mod recording;
 mod ring;

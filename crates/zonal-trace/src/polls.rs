@@ -8,6 +8,7 @@
 //! A zone is its kind, on other nodes than 0 with the node before it: `1/Normal`. Lines of one
 //! sample have the same times. A zone without lists is not printed.
 
+#[cfg(target_os = "linux")]
 use serde_json::{Map, Value, json};
 use zonal_text::zoneinfo::Pageset;
 
@@ -90,11 +91,13 @@ fn pair(word: &str) -> Option<(&str, u64)> {
     Some((name, fields::decimal(value.as_bytes())?))
 }
 
+#[cfg(target_os = "linux")]
 fn zone_name(zone: &PolledZone) -> String {
     if zone.node == 0 { zone.kind.clone() } else { format!("{}/{}", zone.node, zone.kind) }
 }
 
-/// A sample as `meta.json` has it.
+/// A sample as `meta.json` has it, for the recorder.
+#[cfg(target_os = "linux")]
 pub(crate) fn to_meta(sample: &PolledState) -> Value {
     let (mut zones, mut lists) = (Map::new(), Map::new());
     for zone in &sample.zones {

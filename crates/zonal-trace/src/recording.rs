@@ -11,7 +11,6 @@
 //! them. The name decides nothing.
 
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -243,11 +242,14 @@ impl Recording {
 
     /// Whether `path` is a file of this recording, under any name or link.
     pub fn reads_from(&self, path: &Path) -> bool {
-        let Ok(other) = std::fs::metadata(path) else { return false };
+        // Before it is opened: a pipe would be waited for.
+        if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+            return false;
+        }
         let is_read = |source: &dyn Source, name: &str| {
-            let same = std::fs::metadata(source.display(name)).is_ok_and(|own| {
-                own.is_file() && (own.dev(), own.ino()) == (other.dev(), other.ino())
-            });
+            let own = source.display(name);
+            let is_file = std::fs::metadata(&own).is_ok_and(|metadata| metadata.is_file());
+            let same = is_file && same_file::is_same_file(own, path).unwrap_or(false);
             same && source.open(name).is_ok_and(|file| file.is_some())
         };
         let of_stream = match &self.form {

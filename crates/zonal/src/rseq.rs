@@ -27,8 +27,8 @@
 //! A thread for which the kernel keeps no CPU number reads -1 or -2 in its place, and so finds one
 //! of the two pcps that are always slow.
 //!
-//! The sequences themselves are in `rseq/x86_64.rs` and `rseq/aarch64.rs`; other processors have
-//! `rseq/none.rs`, which refuses everything.
+//! The sequences themselves are in `rseq/x86_64.rs` and `rseq/aarch64.rs`; other processors and
+//! systems have `rseq/none.rs`, which refuses everything.
 //!
 //! # Invariants
 //! - **FAST-1** between label 3 and the instruction before 4, nothing that others see is written
@@ -41,11 +41,14 @@
 //! - **FAST-5** the pcps, `Fast` and the page words lie as shown, and no CPU has a number that
 //!   the table of pcps has no pcp for.
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod layout;
-#[cfg_attr(target_arch = "x86_64", path = "rseq/x86_64.rs")]
-#[cfg_attr(target_arch = "aarch64", path = "rseq/aarch64.rs")]
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), path = "rseq/none.rs")]
+#[cfg_attr(all(target_os = "linux", target_arch = "x86_64"), path = "rseq/x86_64.rs")]
+#[cfg_attr(all(target_os = "linux", target_arch = "aarch64"), path = "rseq/aarch64.rs")]
+#[cfg_attr(
+    not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))),
+    path = "rseq/none.rs"
+)]
 mod sequences;
 
 pub(crate) use sequences::{pop_block, pop_page, push_block, push_page, switch};
@@ -156,5 +159,5 @@ pub(crate) const fn list_at(offset: usize) -> usize {
     offset / LIST_BYTES
 }
 
-#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(test, target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests;

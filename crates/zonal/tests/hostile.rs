@@ -54,6 +54,9 @@ fn a_size_that_cannot_be_is_named() {
 
 #[test]
 fn memory_that_the_machine_does_not_have_is_not_filled() {
+    if cfg!(zonal_portable) {
+        return eprintln!("SKIPPED: nobody tells how much there is");
+    }
     // A zone has at most 2 TiB.
     let huge = || Pool::builder().size(1 << 43).fake_nodes(8, CpuMap::RoundRobin);
     for (what, builder) in [("prefault", huge().prefault(true)), ("poison", huge().poison(true))] {

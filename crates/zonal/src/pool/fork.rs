@@ -42,6 +42,7 @@ use super::{Shared, faults};
 use crate::platform::ProcessPlatform;
 use crate::process;
 use crate::reclaim::{FrozenBells, HeldList, Pause, Registry, is_inside};
+use crate::sys::at_fork;
 
 /// How long a fork waits for calls of consumers under way.
 const CALLS_WAIT: Duration = Duration::from_secs(1);
@@ -107,8 +108,7 @@ thread_local! {
 /// Puts a new pool on the list.
 pub(super) fn register(shared: &Shared) {
     HANDLERS.call_once(|| {
-        // SAFETY: (1) the handlers are plain functions that live as long as the program.
-        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after_in_child)) };
+        at_fork(before, after, after_in_child);
     });
     list().push(Registered(shared));
 }

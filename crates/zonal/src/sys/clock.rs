@@ -4,18 +4,13 @@
 //! prints with `trace_clock=mono`, so stamps of this process and of a kernel trace can be compared.
 //! Nothing on the allocation path reads it; reclaim and reports do.
 
+use super::os;
+
 /// Nanoseconds since an arbitrary point in the past, never running backwards.
 ///
-/// The point is the same for every process of this boot.
+/// On Linux the point is the same for every process of this boot.
 pub fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime needs (1) a place for one timespec: `now` is one, and is borrowed by
-    // nothing else. (2) It keeps no pointer after it returns.
-    let rc = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    // POSIX makes CLOCK_MONOTONIC optional, Linux does not: the only errors are a bad pointer and
-    // an unknown clock.
-    debug_assert_eq!(rc, 0, "CLOCK_MONOTONIC is always there on Linux");
-    (now.tv_sec as u64) * 1_000_000_000 + now.tv_nsec as u64
+    os::monotonic_ns()
 }
 
 #[cfg(test)]

@@ -12,10 +12,7 @@
 //!
 //! It does not order memory: the caller's own accesses to the word do.
 
-use super::Errno;
-use rustix::io::Errno as RawErrno;
-use rustix::thread::Timespec;
-use rustix::thread::futex::{self, Flags};
+use super::{Errno, os};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use zonal_core::sync::LockWord;
@@ -37,15 +34,14 @@ pub enum WaitOutcome {
 
 /// Sleeps while `word` holds `expected`, until woken or `timeout` has passed.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> WaitOutcome {
-    let timeout = timeout.map(timespec);
-    match futex::wait(word, Flags::PRIVATE, expected, timeout.as_ref()) {
+    match os::wait(word, expected, timeout) {
         Ok(()) => WaitOutcome::Woken,
-        Err(RawErrno::AGAIN) => WaitOutcome::Changed,
-        Err(RawErrno::TIMEDOUT) => WaitOutcome::TimedOut,
-        Err(RawErrno::INTR) => WaitOutcome::Interrupted,
+        Err(Errno::AGAIN) => WaitOutcome::Changed,
+        Err(Errno::TIMEDOUT) => WaitOutcome::TimedOut,
+        Err(Errno::INTR) => WaitOutcome::Interrupted,
         Err(errno) => {
-            rustix::thread::sched_yield();
-            WaitOutcome::Refused(errno.into())
+            std::thread::yield_now();
+            WaitOutcome::Refused(errno)
         }
     }
 }
@@ -54,8 +50,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> WaitO
 ///
 /// A kernel that refuses futex calls has no sleepers either, so the answer is then 0.
 pub fn wake(word: &AtomicU32, waiters_max: u32) -> usize {
-    // The kernel reads the count as signed: above i32::MAX it would wake one.
-    futex::wake(word, Flags::PRIVATE, waiters_max.min(i32::MAX as u32)).unwrap_or(0)
+    os::wake(word, waiters_max)
 }
 
 /// Wakes one thread that waits on `word`; true if there was one.
@@ -68,14 +63,6 @@ pub(crate) fn word_of(word: &LockWord) -> &AtomicU32 {
     // SAFETY: (1) the address of an atomic that is borrowed for as long; (2) nothing in this module
     // writes to the word (LOCK-3), and the kernel only reads it.
     unsafe { &*word.as_ptr() }
-}
-
-/// A duration as the kernel takes it; one too long for it becomes the longest it takes.
-fn timespec(timeout: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! A number without its machine is worth nothing. Nothing here fails: what cannot be found out is
 //! "unknown" or 0, because a benchmark should not stop over it.
 
+use super::os;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -63,14 +64,15 @@ impl Machine {
 
     /// Looks at this machine through other files.
     pub fn read_from(files: &MachineFiles) -> Machine {
-        let uname = rustix::system::uname();
+        let (arch, kernel_release) = os::names();
         let cpuinfo = text(&files.cpuinfo);
         let mem_kib = field(&text(&files.meminfo), "MemTotal").and_then(first_number);
         Machine {
             cpu_model: cpu_model(&cpuinfo).unwrap_or_else(|| "unknown".to_string()),
-            arch: uname.machine().to_string_lossy().into_owned(),
-            kernel_release: uname.release().to_string_lossy().into_owned(),
-            mem_bytes: mem_kib.map_or_else(sysinfo_bytes, |kib| kib.saturating_mul(1024)),
+            arch,
+            kernel_release,
+            mem_bytes: mem_kib
+                .map_or_else(|| os::memory_and_swap().0, |kib| kib.saturating_mul(1024)),
             huge_2m: huge_2m(&files.mm.join("hugepages/hugepages-2048kB")),
             transparent_huge: chosen(&text(&files.mm.join("transparent_hugepage/enabled"))),
         }
@@ -81,9 +83,10 @@ impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} ({}), Linux {}, {} MiB, transparent huge pages {}, 2 MiB pages {} ({} free)",
+            "{} ({}), {} {}, {} MiB, transparent huge pages {}, 2 MiB pages {} ({} free)",
             self.cpu_model,
             self.arch,
+            os::NAME,
             self.kernel_release,
             self.mem_bytes >> 20,
             self.transparent_huge,
@@ -129,18 +132,10 @@ fn huge_2m(folder: &Path) -> HugePages2M {
     }
 }
 
-fn sysinfo_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    #[allow(clippy::unnecessary_cast, reason = "the width differs between targets")]
-    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
-}
-
 /// Memory that can be written to before there is none left: the machine's and its swap.
 pub(crate) fn memory_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    #[allow(clippy::unnecessary_cast, reason = "the width differs between targets")]
-    let units = (info.totalram as u64).saturating_add(info.totalswap as u64);
-    units.saturating_mul(u64::from(info.mem_unit))
+    let (memory, swap) = os::memory_and_swap();
+    memory.saturating_add(swap)
 }
 
 /// A file's text, empty when it cannot be read.

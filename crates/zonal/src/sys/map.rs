@@ -32,7 +32,7 @@
 //! It does *not* decide on the layout; that is the pool's job.
 
 use super::Errno;
-use rustix::mm::Advice;
+use super::os::{self, Advice};
 use std::any::Any;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -40,14 +40,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+mod align;
 mod numa;
+#[cfg_attr(not(all(target_os = "linux", not(zonal_portable))), path = "map/place_portable.rs")]
 mod place;
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", not(zonal_portable)))]
 mod tests;
 
+pub use align::{ALIGN_2M, ALIGN_4M};
 pub use numa::{BindMode, BindOutcome};
-pub use place::{ALIGN_2M, ALIGN_4M};
-
 /// Largest alignment that can be asked for.
 pub const ALIGN_MAX: usize = 1 << 30;
 
@@ -178,7 +179,7 @@ impl Mapping {
     pub fn new(options: &MapOptions) -> Result<Mapping, MapError> {
         let MapOptions { align, backing, .. } = *options;
         let refused = MapError::Options { bytes: options.bytes, align };
-        let page = rustix::param::page_size();
+        let page = os::page_size();
         let huge = backing == Backing::Huge2M;
         let round = if huge { ALIGN_2M.max(page) } else { page };
         let fits = align.is_power_of_two() && (page..=ALIGN_MAX).contains(&align);
@@ -230,7 +231,7 @@ impl Mapping {
     ///    dropped.
     /// 2. Nothing else uses, maps or unmaps it meanwhile.
     pub unsafe fn brought(base: NonNull<u8>, bytes: usize, keep: Option<Keep>) -> Mapping {
-        let granule = rustix::param::page_size();
+        let granule = os::page_size();
         let (backing, downgrades) = (Backing::KernelDefault, Vec::new());
         Mapping {
             base,
@@ -283,10 +284,10 @@ impl Mapping {
         let operation = "prefault (MADV_POPULATE_WRITE)";
         let (start, bytes) = self.checked_range(operation, &range)?;
         // SAFETY: (1) MAP-1, MAP-2. (2) Populating keeps contents.
-        match unsafe { advise(start, bytes, Advice::LinuxPopulateWrite) } {
+        match unsafe { advise(start, bytes, Advice::Populate) } {
             Ok(()) => Ok(Prefaulted::Populated),
             Err(errno @ (Errno::INVAL | Errno::NOSYS | Errno::PERM)) => {
-                for offset in (0..bytes).step_by(rustix::param::page_size()) {
+                for offset in (0..bytes).step_by(os::page_size()) {
                     // SAFETY: (1) within the mapping (MAP-2) and committed, by this function's
                     // contract (1). (2) All accesses meanwhile are atomic, by contract (2). (3) A
                     // u8 is always aligned.
@@ -313,7 +314,7 @@ impl Mapping {
         let operation = "release (MADV_DONTNEED)";
         let (start, bytes) = self.checked_range(operation, &range)?;
         // SAFETY: (1) MAP-1, MAP-2. (2) This function's contract (1).
-        let done = unsafe { advise(start, bytes, Advice::LinuxDontNeed) };
+        let done = unsafe { advise(start, bytes, Advice::DontNeed) };
         done.map_err(|errno| MapError::Os { operation, bytes, errno })
     }
 
@@ -324,14 +325,14 @@ impl Mapping {
     pub fn resident_bytes(&self, range: Range<usize>) -> Result<usize, MapError> {
         let operation = "mincore";
         let (start, bytes) = self.checked_range(operation, &range)?;
-        let mut pages = vec![0u8; bytes.div_ceil(zonal_core::types::PAGE_SIZE)];
-        // SAFETY: (1) MAP-1: the range is mapped; the kernel writes one byte for each page of it,
-        // for which there is room.
-        let done = unsafe { libc::mincore(start.cast(), bytes, pages.as_mut_ptr()) };
-        if done != 0 {
-            return Err(MapError::Os { operation, bytes, errno: Errno::last() });
-        }
-        Ok(pages.iter().filter(|page| **page & 1 != 0).count() * zonal_core::types::PAGE_SIZE)
+        let page = os::page_size();
+        let mut pages = vec![0u8; bytes.div_ceil(page)];
+        os::residents(start as usize, &mut pages).map_err(|errno| MapError::Os {
+            operation,
+            bytes,
+            errno,
+        })?;
+        Ok(pages.iter().filter(|page| **page & 1 != 0).count() * page)
     }
 
     /// Requests a backing from the kernel; falls back to the default.
@@ -341,7 +342,7 @@ impl Mapping {
         }
         let operation = "madvise(MADV_HUGEPAGE)";
         // SAFETY: (1) the whole mapping: MAP-1. (2) Advice on page sizes keeps contents.
-        let done = unsafe { advise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxHugepage) };
+        let done = unsafe { advise(self.base.as_ptr().cast(), self.bytes, Advice::Huge) };
         let Err(errno) = done else { return };
         let (from, to) = (self.backing, Backing::KernelDefault);
         self.downgrades.push(Downgrade { from, to, operation, errno });
@@ -374,24 +375,19 @@ unsafe fn advise(start: *mut c_void, bytes: usize, advice: Advice) -> Result<(),
     const RETRIES: u32 = 8;
     let mut tries = 0;
     loop {
-        // SAFETY: madvise needs (1) pages of ours: contract (1); (2) readiness for what the advice
-        // does to contents: contract (2).
-        let done = unsafe { rustix::mm::madvise(start, bytes, advice) };
-        match done {
+        // SAFETY: (1) and (2): this function's contract.
+        match unsafe { os::advise(start, bytes, advice) } {
             // "A kernel resource was temporarily unavailable" (madvise(2)).
-            Err(rustix::io::Errno::AGAIN) if tries < RETRIES => tries += 1,
-            done => return done.map_err(Errno::from),
+            Err(Errno::AGAIN) if tries < RETRIES => tries += 1,
+            done => return done,
         }
     }
 }
 
-/// Whether the page at `address`, which is a multiple of the page size, is mapped.
+/// Whether the page at `address`, which is a multiple of the page size, is mapped. Where nobody can
+/// tell, it is taken to be.
 pub fn is_mapped(address: usize) -> bool {
-    let mut resident = 0u8;
-    // SAFETY: (1) the kernel looks the address up, whatever it is, and writes one byte, for which
-    // there is room.
-    let done = unsafe { libc::mincore(address as *mut c_void, 1, &raw mut resident) };
-    done == 0
+    os::residents(address, &mut [0]).is_ok()
 }
 
 /// What a person can do about it.

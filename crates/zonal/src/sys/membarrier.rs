@@ -22,8 +22,7 @@
 //! It costs 0.15 microseconds when this process does not run there, 16 when it does (measured in a
 //! guest). Needs Linux 5.10.
 
-use super::Errno;
-use rustix::thread::{Cpuid, MembarrierCommand, MembarrierQuery};
+use super::{Errno, os};
 use zonal_core::types::CpuId;
 
 /// The kernel cannot stop restartable sequences for this process.
@@ -62,9 +61,9 @@ impl RseqFence {
     /// # Errors
     /// [`FenceError`] when the kernel lacks the command or refuses it.
     pub fn register() -> Result<RseqFence, FenceError> {
-        let offered = rustix::thread::membarrier_query();
-        if !offers(offered) {
-            return Err(FenceError::Unsupported { offered: offered.bits() });
+        let (offered, fences) = os::offered_fences();
+        if !fences {
+            return Err(FenceError::Unsupported { offered });
         }
         register_intent()?;
         Ok(RseqFence(()))
@@ -75,12 +74,7 @@ impl RseqFence {
     /// # Errors
     /// [`FenceError::Os`] when the kernel refuses; nothing may then be assumed about that CPU.
     pub fn fence_cpu(self, cpu: CpuId) -> Result<(), FenceError> {
-        // SAFETY: from_raw asks for (1) a valid CPU number. The kernel checks the number itself and
-        // takes one that does not exist for an offline CPU (FENCE-2); rustix only forwards it.
-        let cpuid = unsafe { Cpuid::from_raw(cpu.0) };
-        let fence =
-            || rustix::thread::membarrier_cpu(MembarrierCommand::PrivateExpeditedRseq, cpuid);
-        registered("PRIVATE_EXPEDITED_RSEQ, one CPU", fence)
+        registered("PRIVATE_EXPEDITED_RSEQ, one CPU", || os::fence(Some(cpu.0)))
     }
 
     /// Stops the sequences of this process that run on any CPU now.
@@ -88,35 +82,27 @@ impl RseqFence {
     /// # Errors
     /// [`FenceError::Os`] when the kernel refuses; nothing may then be assumed about any CPU.
     pub fn fence_all(self) -> Result<(), FenceError> {
-        let fence = || rustix::thread::membarrier(MembarrierCommand::PrivateExpeditedRseq);
-        registered("PRIVATE_EXPEDITED_RSEQ, all CPUs", fence)
+        registered("PRIVATE_EXPEDITED_RSEQ, all CPUs", || os::fence(None))
     }
-}
-
-/// Whether `offered` holds both commands.
-fn offers(offered: MembarrierQuery) -> bool {
-    offered.contains_command(MembarrierCommand::PrivateExpeditedRseq)
-        && offered.contains_command(MembarrierCommand::RegisterPrivateExpeditedRseq)
 }
 
 /// Tells the kernel that this process will fence.
 fn register_intent() -> Result<(), FenceError> {
     let operation = "REGISTER_PRIVATE_EXPEDITED_RSEQ";
-    rustix::thread::membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq)
-        .map_err(|errno| FenceError::Os { operation, errno: errno.into() })
+    os::register_fences().map_err(|errno| FenceError::Os { operation, errno })
 }
 
 /// Runs `fence`; when the process turns out not to be registered (FENCE-1), registers and repeats.
 fn registered(
     operation: &'static str,
-    fence: impl Fn() -> rustix::io::Result<()>,
+    fence: impl Fn() -> Result<(), Errno>,
 ) -> Result<(), FenceError> {
     let mut result = fence();
-    if result == Err(rustix::io::Errno::PERM) {
+    if result == Err(Errno::PERM) {
         register_intent()?;
         result = fence();
     }
-    result.map_err(|errno| FenceError::Os { operation, errno: errno.into() })
+    result.map_err(|errno| FenceError::Os { operation, errno })
 }
 
 #[cfg(test)]
@@ -132,8 +118,7 @@ mod tests {
                 assert!(RseqFence::register().is_ok(), "registering twice is harmless");
             }
             Err(FenceError::Unsupported { offered }) => {
-                let now = rustix::thread::membarrier_query();
-                assert!(!offers(now) && now.bits() == offered, "offered {offered:#x}");
+                assert_eq!(os::offered_fences(), (offered, false));
             }
             Err(FenceError::Os { errno, .. }) => assert_ne!(errno.raw(), 0),
         }

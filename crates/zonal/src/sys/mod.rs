@@ -11,6 +11,7 @@
 //!   clock      monotonic nanoseconds
 //!   files      files of sysfs, read at one moment
 //!   machine    what machine this is, as reports name it
+//!   os         the calls behind all that: `os_linux`, or `os_portable` where there are none
 //! ```
 //!
 //! # Rules of this folder
@@ -36,11 +37,16 @@ pub(crate) mod futex;
 pub mod machine;
 pub(crate) mod map;
 pub(crate) mod membarrier;
+#[cfg_attr(all(target_os = "linux", not(zonal_portable)), path = "os_linux.rs")]
+#[cfg_attr(not(all(target_os = "linux", not(zonal_portable))), path = "os_portable.rs")]
+mod os;
 pub mod rseq_abi;
+#[cfg_attr(not(all(target_os = "linux", not(zonal_portable))), path = "rseq_none.rs")]
 mod rseq_own;
 pub mod topology;
 
 pub use map::MapError;
+pub(crate) use os::at_fork;
 
 /// An error number of the kernel, without the sign: `ENOMEM` is 12.
 ///
@@ -57,6 +63,12 @@ impl Errno {
     pub const INVAL: Errno = Errno(libc::EINVAL);
     /// The kernel has no such system call.
     pub const NOSYS: Errno = Errno(libc::ENOSYS);
+    /// Not now.
+    pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
+    /// A signal handler ran.
+    pub(crate) const INTR: Errno = Errno(libc::EINTR);
+    /// The time is over.
+    pub(crate) const TIMEDOUT: Errno = Errno(libc::ETIMEDOUT);
 
     /// The error number `raw`.
     pub const fn new(raw: i32) -> Errno {
@@ -92,15 +104,9 @@ impl Errno {
             libc::ENOSYS => "ENOSYS",
             libc::EOPNOTSUPP => "EOPNOTSUPP",
             libc::ETIMEDOUT => "ETIMEDOUT",
-            libc::EHWPOISON => "EHWPOISON",
+            133 if cfg!(target_os = "linux") => "EHWPOISON",
             _ => "errno",
         }
-    }
-}
-
-impl From<rustix::io::Errno> for Errno {
-    fn from(errno: rustix::io::Errno) -> Errno {
-        Errno(errno.raw_os_error())
     }
 }
 
@@ -127,6 +133,5 @@ mod tests {
         assert!(text.starts_with("ENOMEM: "), "{text}");
         assert!(text.contains("12"), "{text}");
         assert_eq!(format!("{:?}", Errno::new(9999)), "errno(9999)");
-        assert_eq!(Errno::from(rustix::io::Errno::INVAL), Errno::INVAL);
     }
 }

@@ -28,8 +28,7 @@
 //!
 //! This module arms no sequence and never writes to the area. The caller reads `ZONAL_RSEQ`.
 
-use super::{Errno, rseq_own};
-use std::ffi::CStr;
+use super::{Errno, os, rseq_own};
 use zonal_core::types::CpuId;
 
 pub use super::rseq_own::RSEQ_SIGNATURE;
@@ -47,9 +46,6 @@ const AREA_ALIGN: usize = 32;
 const AREA_BYTES_MIN: u32 = 20;
 /// Bytes up to the end of `mm_cid`.
 const FEATURES_MM_CID: u32 = 28;
-/// Auxiliary-vector entry: bytes of the area that the kernel fills (Linux 6.3+). `__rseq_size` says
-/// 20 on some glibc although more is filled (rseq-and-memory-costs.md).
-const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 /// Comparisons of the area with `getcpu` before a thread that keeps migrating is believed.
 const COMPARE_TRIES: u32 = 16;
 
@@ -59,6 +55,9 @@ pub enum RseqUnusable {
     /// Not x86-64 and not aarch64.
     #[error("no restartable sequences for this processor: expected x86-64 or aarch64")]
     Architecture,
+    /// Not Linux.
+    #[error("no restartable sequences on this system: expected Linux")]
+    System,
     /// No `__rseq_offset`.
     #[error(
         "libc does not publish __rseq_offset: expected musl, or glibc 2.35 or newer, linked \
@@ -153,6 +152,9 @@ impl RseqArea {
         if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
             return Err(RseqUnusable::Architecture);
         }
+        if !cfg!(target_os = "linux") || cfg!(zonal_portable) {
+            return Err(RseqUnusable::System);
+        }
         let mut facts = gather();
         if facts.offset.is_none() && cfg!(target_env = "musl") {
             facts = own(facts)?;
@@ -243,10 +245,11 @@ impl RseqArea {
     }
 }
 
-/// The CPU this thread runs on, asked of the kernel through the vDSO: works everywhere.
+/// The CPU this thread runs on, asked of the kernel through the vDSO; on systems other than Linux a
+/// number that the thread keeps.
 #[inline]
 pub fn getcpu() -> CpuId {
-    CpuId(rustix::thread::sched_getcpu() as u32)
+    CpuId(os::getcpu())
 }
 
 /// Decides whether `facts` describe a usable area for a thread with this thread pointer.
@@ -278,37 +281,19 @@ fn own(facts: Facts) -> Result<Facts, RseqUnusable> {
 /// Asks libc and the auxiliary vector.
 fn gather() -> Facts {
     // SAFETY: (1) glibc declares `const ptrdiff_t __rseq_offset`.
-    let offset = unsafe { symbol_value::<isize>(c"__rseq_offset") };
+    let offset = unsafe { os::symbol_value::<isize>(c"__rseq_offset") };
     // SAFETY: (1) glibc declares `const unsigned int __rseq_size`.
-    let bytes = unsafe { symbol_value::<u32>(c"__rseq_size") };
+    let bytes = unsafe { os::symbol_value::<u32>(c"__rseq_size") };
     // SAFETY: (1) glibc declares `const unsigned int __rseq_flags`.
-    let flags = unsafe { symbol_value::<u32>(c"__rseq_flags") };
-    // SAFETY: getauxval (1) takes any number and only reads what the kernel left at program start;
-    // it answers 0 for entries it does not have.
-    let features = unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) };
+    let flags = unsafe { os::symbol_value::<u32>(c"__rseq_flags") };
     Facts {
         offset,
         bytes: bytes.unwrap_or(0),
         flags: flags.unwrap_or(0),
-        feature_bytes: u32::try_from(features).unwrap_or(0),
+        // `__rseq_size` says 20 on some glibc although more is filled (rseq-and-memory-costs.md).
+        feature_bytes: os::rseq_feature_bytes(),
         own: false,
     }
-}
-
-/// The value of a constant that a loaded library exports, if any does.
-///
-/// # Safety
-/// 1. A symbol of this name, where it exists, is a constant of type `T` set before `main`.
-unsafe fn symbol_value<T: Copy>(name: &CStr) -> Option<T> {
-    // SAFETY: dlsym needs (1) a terminated string: a CStr is one. (2) RTLD_DEFAULT searches what is
-    // loaded and loads nothing.
-    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: (1) not null, and a `T` by this function's contract (1); libc itself is never
-    // unloaded.
-    Some(unsafe { address.cast::<T>().read() })
 }
 
 /// The address all thread-local offsets count from.
@@ -453,7 +438,7 @@ mod tests {
     #[test]
     fn an_unknown_symbol_is_none() {
         // SAFETY: (1) no library exports this name, so no type is claimed.
-        let value = unsafe { symbol_value::<u32>(c"zonal_no_such_symbol") };
+        let value = unsafe { os::symbol_value::<u32>(c"zonal_no_such_symbol") };
         assert_eq!(value, None);
     }
 }

@@ -67,6 +67,8 @@ pub enum Source {
     /// From sysfs without a node folder (a kernel built without NUMA, or a container that hides
     /// it): one node with everything.
     SysfsWithoutNodes,
+    /// One node with as many CPUs as the system tells of, which is no Linux.
+    Plain,
     /// Made up.
     Fake,
 }

@@ -9,21 +9,9 @@
 //! before; only its place is the kernel's choice. So that is an outcome and not an error.
 
 use super::{MapError, Mapping};
-use crate::sys::Errno;
-use std::ffi::c_void;
+use crate::sys::{Errno, os};
 use std::ops::Range;
 use zonal_core::types::NodeId;
-
-/// `MPOL_PREFERRED` of the kernel's interface: this node first, then the nearest that has memory.
-const MPOL_PREFERRED: libc::c_int = 1;
-/// `MPOL_BIND`: this node or none.
-const MPOL_BIND: libc::c_int = 2;
-
-/// Nodes a mask has room for: no Linux is built for more (LB A.1).
-const MASK_NODES: usize = 1024;
-const WORD_BITS: usize = libc::c_ulong::BITS as usize;
-/// The kernel uses one bit less than the given number, so the call passes one more.
-const MASK_BITS_TOLD: libc::c_ulong = MASK_NODES as libc::c_ulong + 1;
 
 /// How firmly to bind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +35,7 @@ pub enum BindOutcome {
 }
 
 /// Where a page is.
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", not(zonal_portable)))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Residency {
     /// In the memory of this node.
@@ -69,12 +57,14 @@ impl Mapping {
         mode: BindMode,
     ) -> Result<BindOutcome, MapError> {
         let (start, bytes) = self.checked_range("bind (mbind)", &range)?;
+        // SAFETY: (1) MAP-1, MAP-2.
+        let bind = |strictly| unsafe { os::bind(start, bytes, node.0, strictly) };
         let refused = match mode {
-            BindMode::Strict => mbind(start, bytes, MPOL_BIND, node),
-            BindMode::Advisory => mbind(start, bytes, MPOL_PREFERRED, node),
+            BindMode::Strict => bind(true),
+            BindMode::Advisory => bind(false),
         };
         let Err(errno) = refused else { return Ok(BindOutcome::Bound) };
-        if mode == BindMode::Strict && mbind(start, bytes, MPOL_PREFERRED, node).is_ok() {
+        if mode == BindMode::Strict && bind(false).is_ok() {
             return Ok(BindOutcome::Weakened(errno));
         }
         Ok(BindOutcome::Unbound(errno))
@@ -84,7 +74,7 @@ impl Mapping {
     ///
     /// # Errors
     /// [`MapError`]; `ENOSYS` on a kernel without NUMA.
-    #[cfg(test)]
+    #[cfg(all(test, target_os = "linux", not(zonal_portable)))]
     pub fn residency(&self, offset: usize) -> Result<Residency, MapError> {
         let operation = "residency (move_pages)";
         let start = offset - offset % self.granule;
@@ -117,30 +107,4 @@ impl Mapping {
             _ => Err(MapError::Os { operation, bytes, errno: Errno::new(-status) }),
         }
     }
-}
-
-/// Sets the policy of whole pages of ours; no page moves, no byte changes.
-fn mbind(start: *mut c_void, bytes: usize, mode: libc::c_int, node: NodeId) -> Result<(), Errno> {
-    let id = usize::from(node.0);
-    if id >= MASK_NODES {
-        return Err(Errno::INVAL); // What the kernel says of a node it cannot have.
-    }
-    let mut mask = [0 as libc::c_ulong; MASK_NODES / WORD_BITS];
-    mask[id / WORD_BITS] = 1 << (id % WORD_BITS);
-    let no_flags: libc::c_uint = 0;
-    // SAFETY: mbind (1) reads MASK_NODES bits from `mask`, which has that many and outlives the
-    // call. (2) The range is ours (MAP-1, MAP-2). (3) Without MPOL_MF_MOVE only later faults are
-    // affected.
-    let rc = unsafe {
-        libc::syscall(
-            libc::SYS_mbind,
-            start,
-            bytes as libc::c_ulong,
-            mode,
-            mask.as_ptr(),
-            MASK_BITS_TOLD,
-            no_flags,
-        )
-    };
-    if rc == 0 { Ok(()) } else { Err(Errno::last()) }
 }

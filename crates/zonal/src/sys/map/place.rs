@@ -5,14 +5,10 @@
 //! taken with `MAP_FIXED_NOREPLACE`, which fails instead of overwriting when another thread was
 //! faster.
 
+use super::align::ALIGN_2M;
 use crate::sys::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr::NonNull;
-
-/// 2 MiB: a huge page, and a pageblock.
-pub const ALIGN_2M: usize = 2 << 20;
-/// 4 MiB: the largest buddy block.
-pub const ALIGN_4M: usize = 4 << 20;
 
 /// Holes tried before giving up on huge pages with a large alignment.
 const HOLE_TRIES: u32 = 8;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::sys::files;
+use crate::sys::{files, os};
 use zonal_core::types::{CpuId, NodeId};
 
 /// Highest id a list may name. Linux ends at 8192 CPUs and 1024 nodes; the bound keeps a garbage
@@ -47,9 +47,12 @@ impl Topology {
     ///
     /// # Errors
     /// [`TopologyError`] names the file that is missing or malformed. A missing node folder is no
-    /// error: see [`Source::SysfsWithoutNodes`].
+    /// error: see [`Source::SysfsWithoutNodes`]. A system without sysfs has one node.
     pub fn read() -> Result<Topology, TopologyError> {
-        Topology::read_from(&SysfsRoots::default())
+        match os::cpus() {
+            Some(cpus) => Ok(plain(cpus)),
+            None => Topology::read_from(&SysfsRoots::default()),
+        }
     }
 
     /// Reads a topology from the files below `roots`.
@@ -59,6 +62,23 @@ impl Topology {
     pub fn read_from(roots: &SysfsRoots) -> Result<Topology, TopologyError> {
         read(roots)
     }
+}
+
+/// A system that tells only how many CPUs there are.
+fn plain(cpus: u32) -> Topology {
+    let id = NodeId(0);
+    let all: Vec<CpuId> = (0..cpus).map(CpuId).collect();
+    let node = Node {
+        id,
+        cpus: all.clone(),
+        mem_bytes: os::memory_and_swap().0,
+        has_cpu: true,
+        has_memory: true,
+        bind_to: None,
+    };
+    let cpus = all.iter().map(|&cpu| Cpu { id: cpu, node: id, llc: None }).collect();
+    let (nodes, distances) = (vec![node], vec![DISTANCE_LOCAL]);
+    Topology { nodes, cpus, possible: all, distances, source: Source::Plain }.checked()
 }
 
 /// Tries while CPUs come and go between the files of one reading.
@@ -293,9 +313,7 @@ fn read_machine_memory(roots: &SysfsRoots) -> Result<u64, TopologyError> {
     if let Some(bytes) = read_mem_total(&roots.meminfo)? {
         return Ok(bytes);
     }
-    let info = rustix::system::sysinfo();
-    #[allow(clippy::unnecessary_cast, reason = "the width differs between targets")]
-    Ok(info.totalram as u64 * u64::from(info.mem_unit))
+    Ok(os::memory_and_swap().0)
 }
 
 /// `MemTotal` of a meminfo file, the machine's or a node's; none when the file is not there.

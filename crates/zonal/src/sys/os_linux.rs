@@ -1,0 +1,253 @@
+//! The calls that this layer makes to Linux. `os_portable.rs` has the same functions for systems
+//! that have no such calls; SYS-2 holds for both.
+
+use super::Errno;
+use rustix::mm::Advice as RustixAdvice;
+use rustix::thread::futex::{self, Flags};
+use rustix::thread::{Cpuid, MembarrierCommand, MembarrierQuery, Timespec};
+use std::ffi::{CStr, c_int, c_uint, c_ulong, c_void};
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// Name of the system.
+pub(super) const NAME: &str = "Linux";
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(errno: rustix::io::Errno) -> Errno {
+        Errno::new(errno.raw_os_error())
+    }
+}
+
+// CPUs.
+
+/// CPUs of a system that does not describe itself in files: Linux does.
+pub(super) fn cpus() -> Option<u32> {
+    None
+}
+
+/// The CPU this thread runs on, through the vDSO.
+#[inline]
+pub(super) fn getcpu() -> u32 {
+    rustix::thread::sched_getcpu() as u32
+}
+
+/// Fills `mask` with this thread's CPUs. Returns the bytes of the kernel's own masks.
+pub(super) fn read_mask(mask: &mut [c_ulong]) -> Result<usize, Errno> {
+    let this_thread: libc::pid_t = 0;
+    // SAFETY: sched_getaffinity writes (1) at most as many bytes as named: the slice's own length,
+    // borrowed mutably. (2) It accepts any length that is a multiple of a long.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            this_thread,
+            size_of_val(mask),
+            mask.as_mut_ptr(),
+        )
+    };
+    usize::try_from(rc).map_err(|_| Errno::last())
+}
+
+/// Lets this thread run on the CPUs of `mask` only.
+pub(super) fn write_mask(mask: &[c_ulong]) -> Result<(), Errno> {
+    // SAFETY: sched_setaffinity reads (1) as many bytes from the pointer as named: they are the
+    // slice's own, initialised, and outlive the call. (2) The kernel takes any length, so the
+    // pointee need not be as long as a cpu_set_t, and words of a long are what the kernel's mask is
+    // made of.
+    let rc = unsafe { libc::sched_setaffinity(0, size_of_val(mask), mask.as_ptr().cast()) };
+    if rc == 0 { Ok(()) } else { Err(Errno::last()) }
+}
+
+// Time, and waiting.
+
+/// `CLOCK_MONOTONIC` in nanoseconds.
+pub(super) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64) * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Sleeps while `word` holds `expected`: `AGAIN` if it did not, `TIMEDOUT`, `INTR`, or why not.
+pub(super) fn wait(word: &AtomicU32, expected: u32, most: Option<Duration>) -> Result<(), Errno> {
+    let most = most.map(timespec);
+    Ok(futex::wait(word, Flags::PRIVATE, expected, most.as_ref())?)
+}
+
+/// Wakes at most `waiters_max` threads, and says how many it woke.
+pub(super) fn wake(word: &AtomicU32, waiters_max: u32) -> usize {
+    // The kernel reads the count as signed: above i32::MAX it would wake one.
+    futex::wake(word, Flags::PRIVATE, waiters_max.min(i32::MAX as u32)).unwrap_or(0)
+}
+
+/// A duration as the kernel takes it; one too long for it becomes the longest it takes.
+fn timespec(timeout: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    }
+}
+
+// The machine.
+
+/// Instruction set and release of the kernel, as `uname` names them.
+pub(super) fn names() -> (String, String) {
+    let uname = rustix::system::uname();
+    let text = |text: &CStr| text.to_string_lossy().into_owned();
+    (text(uname.machine()), text(uname.release()))
+}
+
+/// Bytes of the machine's memory and of its swap.
+pub(super) fn memory_and_swap() -> (u64, u64) {
+    let info = rustix::system::sysinfo();
+    #[allow(clippy::unnecessary_cast, reason = "the width differs between targets")]
+    let (memory, swap) = (info.totalram as u64, info.totalswap as u64);
+    let unit = u64::from(info.mem_unit);
+    (memory.saturating_mul(unit), swap.saturating_mul(unit))
+}
+
+// Memory.
+
+/// Advice on pages that are mapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Advice {
+    /// Huge pages, please.
+    Huge,
+    /// Fault all in, writable.
+    Populate,
+    /// Give all back; they read as zeroes.
+    DontNeed,
+}
+
+/// Bytes of a base page.
+pub(super) fn page_size() -> usize {
+    rustix::param::page_size()
+}
+
+/// `madvise`.
+///
+/// # Safety
+/// 1. The range is whole pages of a mapping the caller owns.
+/// 2. If `advice` changes contents, no reference to the range lives across the call and no thread
+///    relies on its former contents.
+pub(super) unsafe fn advise(start: *mut c_void, bytes: usize, advice: Advice) -> Result<(), Errno> {
+    let advice = match advice {
+        Advice::Huge => RustixAdvice::LinuxHugepage,
+        Advice::Populate => RustixAdvice::LinuxPopulateWrite,
+        Advice::DontNeed => RustixAdvice::LinuxDontNeed,
+    };
+    // SAFETY: madvise needs (1) pages of ours: contract (1); (2) readiness for what the advice does
+    // to contents: contract (2).
+    Ok(unsafe { rustix::mm::madvise(start, bytes, advice) }?)
+}
+
+/// Writes a byte for each page of the range; its lowest bit says whether the page is in memory.
+/// A range that is not mapped is an error.
+pub(super) fn residents(start: usize, pages: &mut [u8]) -> Result<(), Errno> {
+    let bytes = pages.len() * page_size();
+    // SAFETY: (1) the kernel looks the addresses up, whatever they are, and writes one byte for
+    // each page, for which there is room.
+    let rc = unsafe { libc::mincore(start as *mut c_void, bytes, pages.as_mut_ptr()) };
+    if rc == 0 { Ok(()) } else { Err(Errno::last()) }
+}
+
+/// `MPOL_PREFERRED` of the kernel's interface: this node first, then the nearest that has memory.
+const MPOL_PREFERRED: c_int = 1;
+/// `MPOL_BIND`: this node or none.
+const MPOL_BIND: c_int = 2;
+/// Nodes a mask has room for: no Linux is built for more (LB A.1).
+const MASK_NODES: usize = 1024;
+const WORD_BITS: usize = c_ulong::BITS as usize;
+/// The kernel uses one bit less than the given number, so the call passes one more.
+const MASK_BITS_TOLD: c_ulong = MASK_NODES as c_ulong + 1;
+
+/// Asks that future pages of the range come from `node`, `strictly` or if it has some. No page
+/// moves, no byte changes.
+///
+/// # Safety
+/// 1. The range is whole pages of a mapping the caller owns.
+pub(super) unsafe fn bind(
+    start: *mut c_void,
+    bytes: usize,
+    node: u16,
+    strictly: bool,
+) -> Result<(), Errno> {
+    let id = usize::from(node);
+    if id >= MASK_NODES {
+        return Err(Errno::INVAL); // What the kernel says of a node it cannot have.
+    }
+    let mut mask = [0 as c_ulong; MASK_NODES / WORD_BITS];
+    mask[id / WORD_BITS] = 1 << (id % WORD_BITS);
+    let mode = if strictly { MPOL_BIND } else { MPOL_PREFERRED };
+    let no_flags: c_uint = 0;
+    // SAFETY: mbind (1) reads MASK_NODES bits from `mask`, which has that many and outlives the
+    // call. (2) The range is the caller's: contract (1). (3) Without MPOL_MF_MOVE only later faults
+    // are affected.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            start,
+            bytes as c_ulong,
+            mode,
+            mask.as_ptr(),
+            MASK_BITS_TOLD,
+            no_flags,
+        )
+    };
+    if rc == 0 { Ok(()) } else { Err(Errno::last()) }
+}
+
+// Restartable sequences.
+
+/// Auxiliary-vector entry: bytes of the rseq area that the kernel fills (Linux 6.3+).
+const AT_RSEQ_FEATURE_SIZE: c_ulong = 27;
+
+/// Bytes of the rseq area that the kernel fills; 0 where it does not say.
+pub(super) fn rseq_feature_bytes() -> u32 {
+    // SAFETY: getauxval (1) takes any number and only reads what the kernel left at program start;
+    // it answers 0 for entries it does not have.
+    let bytes = unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) };
+    u32::try_from(bytes).unwrap_or(0)
+}
+
+/// The value of a constant that a loaded library exports, if any does.
+///
+/// # Safety
+/// 1. A symbol of this name, where it exists, is a constant of type `T` set before `main`.
+pub(super) unsafe fn symbol_value<T: Copy>(name: &CStr) -> Option<T> {
+    // SAFETY: dlsym needs (1) a terminated string: a CStr is one. (2) RTLD_DEFAULT searches what is
+    // loaded and loads nothing.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: (1) not null, and a `T` by this function's contract (1); libc itself is never
+    // unloaded.
+    Some(unsafe { address.cast::<T>().read() })
+}
+
+/// The `membarrier` commands on offer, and whether those for sequences are among them.
+pub(super) fn offered_fences() -> (u32, bool) {
+    let offered: MembarrierQuery = rustix::thread::membarrier_query();
+    let fences = offered.contains_command(MembarrierCommand::PrivateExpeditedRseq)
+        && offered.contains_command(MembarrierCommand::RegisterPrivateExpeditedRseq);
+    (offered.bits(), fences)
+}
+
+/// Tells the kernel that this process will fence.
+pub(super) fn register_fences() -> Result<(), Errno> {
+    Ok(rustix::thread::membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq)?)
+}
+
+/// Stops the sequences of this process on one CPU, or on all.
+pub(super) fn fence(cpu: Option<u32>) -> Result<(), Errno> {
+    let command = MembarrierCommand::PrivateExpeditedRseq;
+    let Some(cpu) = cpu else { return Ok(rustix::thread::membarrier(command)?) };
+    // SAFETY: from_raw asks for (1) a valid CPU number. The kernel checks the number itself and
+    // takes one that does not exist for an offline CPU; rustix only forwards it.
+    let cpu = unsafe { Cpuid::from_raw(cpu) };
+    Ok(rustix::thread::membarrier_cpu(command, cpu)?)
+}
+
+/// Has `before` called before each fork, and then one of the others.
+pub(crate) fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    // SAFETY: (1) the handlers are plain functions that live as long as the program.
+    unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
+}
