@@ -102,7 +102,8 @@ pub fn run(root: &Path, test_log: Option<&Path>) -> Result<bool> {
         timed(&mut outcomes, name, || cargo(root, args))?;
     }
     if bare_target_installed(root) {
-        let args = ["build", "-p", "zonal-core", "--lib", "--target", BARE_TARGET];
+        let packages = ["-p", "zonal-core", "-p", "zonal-kernel"];
+        let args = [&["build"][..], &packages, &["--lib", "--target", BARE_TARGET]].concat();
         timed(&mut outcomes, "core, bare target", || cargo(root, &args))?;
     } else {
         eprintln!("note: {BARE_TARGET} is not installed, so the core was built for this host only");

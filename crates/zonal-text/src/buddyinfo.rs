@@ -9,6 +9,7 @@
 use std::fmt;
 
 use crate::error::Error;
+use crate::forms;
 use crate::lines::TextLines;
 
 /// A whole text.
@@ -40,9 +41,7 @@ impl BuddyInfo {
 impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for BuddyInfo { node, zone, free_blocks } in &self.zones {
-            write!(f, "Node {node}, zone {zone:>8} ")?;
-            free_blocks.iter().try_for_each(|blocks| write!(f, "{blocks:>6} "))?;
-            writeln!(f)?;
+            forms::free_blocks(f, *node, zone, free_blocks.iter().copied())?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Which kernel's form a text has.
 
-use std::fmt;
-use std::str::FromStr;
+use core::fmt;
+#[cfg(feature = "std")]
+use core::str::FromStr;
 
 /// The form that kernels of a range of releases print.
 ///
@@ -21,6 +22,7 @@ pub enum Layout {
 }
 
 /// The name of a layout that [`Layout::ALL`] does not have.
+#[cfg(feature = "std")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownLayout {
     found: String,
@@ -64,6 +66,7 @@ impl fmt::Display for Layout {
     }
 }
 
+#[cfg(feature = "std")]
 impl FromStr for Layout {
     type Err = UnknownLayout;
 
@@ -73,6 +76,7 @@ impl FromStr for Layout {
     }
 }
 
+#[cfg(feature = "std")]
 impl fmt::Display for UnknownLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let found = crate::error::excerpt(&self.found);
@@ -80,6 +84,7 @@ impl fmt::Display for UnknownLayout {
     }
 }
 
+#[cfg(feature = "std")]
 impl std::error::Error for UnknownLayout {}
 
 #[cfg(test)]

@@ -42,33 +42,59 @@
 //! It reads no files and does not depend on the allocator: a `Document` is the contents of a text,
 //! no more.
 //!
+//! # Without `std`
+//!
+//! Without the feature `std`, which is on by default, there are no documents: [`counters`],
+//! [`Layout`] and the [`forms`] of lines are what a kernel needs to print texts of its own.
+//!
 //! # Errors
 //!
 //! Each [`Error`] names the line, what was expected and what was found. Nothing in this crate
 //! panics on any input.
+#![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(feature = "std")]
 pub mod buddyinfo;
+#[cfg(feature = "std")]
 pub mod cmdline;
 pub mod counters;
+#[cfg(feature = "std")]
 pub mod cpulist;
+#[cfg(feature = "std")]
 pub mod distance;
+#[cfg(feature = "std")]
 mod error;
+pub mod forms;
+#[cfg(feature = "std")]
 pub mod iomem;
 mod layout;
+#[cfg(feature = "std")]
 mod lines;
+#[cfg(feature = "std")]
 pub mod meminfo;
+#[cfg(feature = "std")]
 pub mod openmetrics;
+#[cfg(feature = "std")]
 pub mod pagetypeinfo;
+#[cfg(feature = "std")]
 pub mod release;
+#[cfg(feature = "std")]
 mod stat;
+#[cfg(feature = "std")]
 pub mod sysctl;
+#[cfg(feature = "std")]
 pub mod vmstat;
+#[cfg(feature = "std")]
 pub mod zoneinfo;
 
+#[cfg(feature = "std")]
 pub use error::{Error, ErrorKind};
-pub use layout::{Layout, UnknownLayout};
+pub use layout::Layout;
+#[cfg(feature = "std")]
+pub use layout::UnknownLayout;
+#[cfg(feature = "std")]
 pub use stat::Stat;
 
 /// More CPUs than any Linux machine has (`CONFIG_NR_CPUS` is at most 8192 on x86-64).
@@ -78,6 +104,7 @@ pub const CPUS_MAX: u32 = 8192;
 pub const NODES_MAX: u32 = 1024;
 
 /// `text.parse()` gives a document too, by the `parse` of its module.
+#[cfg(feature = "std")]
 macro_rules! from_str_by_parse {
     ($($module:ident),*) => {
         $(impl std::str::FromStr for $module::Document {
@@ -90,6 +117,7 @@ macro_rules! from_str_by_parse {
     };
 }
 
+#[cfg(feature = "std")]
 from_str_by_parse!(
     buddyinfo,
     cmdline,

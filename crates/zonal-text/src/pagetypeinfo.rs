@@ -18,6 +18,7 @@
 use std::fmt;
 
 use crate::error::Error;
+use crate::forms;
 use crate::lines::TextLines;
 
 /// A whole text.
@@ -84,22 +85,11 @@ impl fmt::Display for Document {
 }
 
 fn print_node(f: &mut fmt::Formatter<'_>, node: &PageTypeInfo) -> fmt::Result {
-    writeln!(f, "Page block order: {}", node.pageblock_order)?;
-    writeln!(f, "Pages per block:  {}", node.pages_per_block)?;
-    writeln!(f)?;
-    write!(f, "{:<43} ", "Free pages count per migrate type at order")?;
     let orders = node.free.first().map_or(0, |row| row.counts.len());
-    (0..orders).try_for_each(|order| write!(f, "{order:>6} "))?;
-    writeln!(f)?;
+    forms::page_types(f, node.pageblock_order, node.pages_per_block, orders)?;
     for FreeRow { node, zone, migratetype, counts } in &node.free {
-        write!(f, "Node {node:>4}, zone {zone:>8}, type {migratetype:>12} ")?;
-        for Count { blocks, capped } in counts {
-            match capped {
-                true => write!(f, ">{blocks} ")?,
-                false => write!(f, "{blocks:>6} ")?,
-            }
-        }
-        writeln!(f)?;
+        let counts = counts.iter().map(|count| (count.blocks, count.capped));
+        forms::free_of_type(f, (*node, zone, migratetype), counts)?;
     }
     writeln!(f)?;
     print_blocks(f, "Number of blocks type ", &node.migratetypes, &node.blocks)?;
@@ -118,15 +108,10 @@ fn print_blocks(
     migratetypes: &[String],
     rows: &[BlocksRow],
 ) -> fmt::Result {
-    write!(f, "{heading:<23}")?;
-    migratetypes.iter().try_for_each(|name| write!(f, "{name:>12} "))?;
-    writeln!(f)?;
-    for BlocksRow { node, zone, counts } in rows {
-        write!(f, "Node {node}, zone {zone:>8} ")?;
-        counts.iter().try_for_each(|blocks| write!(f, "{blocks:>12} "))?;
-        writeln!(f)?;
-    }
-    Ok(())
+    forms::pageblock_types(f, heading, migratetypes)?;
+    rows.iter().try_for_each(|BlocksRow { node, zone, counts }| {
+        forms::pageblocks(f, *node, zone, counts.iter().copied())
+    })
 }
 
 /// Reads the text of `/proc/pagetypeinfo`.

@@ -26,6 +26,7 @@ use std::fmt;
 
 use crate::CPUS_MAX;
 use crate::error::Error;
+use crate::forms;
 use crate::layout::Layout;
 use crate::lines::TextLines;
 use crate::stat::{Stat, find};
@@ -140,44 +141,34 @@ impl fmt::Display for Document {
 }
 
 fn print_zone(f: &mut fmt::Formatter<'_>, zone: &ZoneInfo, layout: Layout) -> fmt::Result {
-    writeln!(f, "Node {}, zone {:>8}", zone.node, zone.name)?;
+    forms::zone(f, zone.node, &zone.name)?;
     if let Some(stats) = &zone.node_stats {
-        writeln!(f, "  per-node stats")?;
+        forms::per_node_stats(f)?;
         print_items(f, stats)?;
     }
     for (index, Stat { name, value }) in zone.pages.iter().enumerate() {
-        let start = if index == 0 { "  pages " } else { "        " };
-        writeln!(f, "{start}{name:<8} {value}")?;
+        forms::pages(f, index == 0, name, *value)?;
     }
-    write!(f, "        protection: (")?;
-    for (index, pages) in zone.protection.iter().enumerate() {
-        write!(f, "{}{pages}", if index == 0 { "" } else { ", " })?;
-    }
-    writeln!(f, ")")?;
+    forms::protection(f, &zone.protection)?;
     print_items(f, &zone.items)?;
     if let Some(pagesets) = &zone.pagesets {
-        writeln!(f, "  pagesets")?;
+        forms::pagesets(f)?;
         pagesets.iter().try_for_each(|pageset| print_pageset(f, pageset, layout))?;
     }
-    zone.tail.iter().try_for_each(|stat| {
-        let label = format!("{}:", stat.name);
-        writeln!(f, "  {label:<20} {}", stat.value)
-    })
+    zone.tail.iter().try_for_each(|stat| forms::tail(f, &stat.name, stat.value))
 }
 
 fn print_items(f: &mut fmt::Formatter<'_>, items: &[Stat]) -> fmt::Result {
-    items.iter().try_for_each(|Stat { name, value }| writeln!(f, "      {name:<12} {value}"))
+    items.iter().try_for_each(|stat| forms::item(f, &stat.name, stat.value))
 }
 
 fn print_pageset(f: &mut fmt::Formatter<'_>, pageset: &PagesetInfo, layout: Layout) -> fmt::Result {
-    writeln!(f, "    cpu: {}", pageset.cpu)?;
-    let width = if layout >= Layout::Linux6_14 { 9 } else { 6 };
+    forms::cpu(f, pageset.cpu)?;
     for Stat { name, value } in &pageset.fields {
-        let label = format!("{name}:");
-        writeln!(f, "              {label:<width$} {value}")?;
+        forms::pageset(f, layout, name, *value)?;
     }
     match pageset.stat_threshold {
-        Some(threshold) => writeln!(f, "  vm stats threshold: {threshold}"),
+        Some(threshold) => forms::threshold(f, threshold),
         None => Ok(()),
     }
 }

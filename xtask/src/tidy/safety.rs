@@ -30,6 +30,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/zonal-bench/",
     "crates/zonal-trace/tests/poller.rs",
     "bench/",
+    "examples/kernel/src/",
     "xtask/minimal/src/image.rs",
 ];
 
