@@ -10,6 +10,7 @@
 //! - `cargo xtask book` builds the book of `docs/` and checks its links (`book`).
 //! - `cargo xtask capi` installs the C interface and runs its programs against it (`capi`).
 //! - `cargo xtask redis` runs redis-server with its memory out of a pool (`redis`).
+//! - `cargo xtask kernel` boots the kernel of `examples/kernel` in QEMU (`kernel`).
 //! - `cargo xtask size` measures a minimal image and the instructions of its calls (`size`).
 //! - `cargo xtask table CSV` writes the bench table of the book (`table`).
 //!
@@ -23,6 +24,7 @@ mod ci;
 mod deep;
 mod engine;
 mod fuzz;
+mod kernel;
 mod markdown;
 mod record;
 mod redis;
@@ -61,6 +63,9 @@ usage: cargo xtask COMMAND
   capi install DIR      install it below DIR, with symbol versions
   redis [ROUNDS]        run redis-server and its benchmark with jemalloc, and with jemalloc on a
                         pool, each so often, 8 without, in random order; prints a table
+  kernel [PROCESSOR...] [--write FILE]
+                        boot the kernel of examples/kernel in QEMU on machines of many shapes, and
+                        judge what it prints; writes the report
   size                  text of a minimal image by crate, and instructions of its calls
   engine                run an embedded engine's own tests (redb's), with its files in the page
                         cache of zonal-cache, and without; fetches its published sources
@@ -101,6 +106,9 @@ fn main() -> ExitCode {
             Ok(rounds) => redis::run(&root, rounds),
             Err(error) => Err(anyhow::anyhow!("redis {rounds}: {error}")),
         },
+        ["kernel", ref rest @ ..] => {
+            kernel::Plan::parse(rest).and_then(|plan| kernel::run(&root, &plan))
+        }
         ["size"] => size::run(&root),
         ["engine"] => engine::run(&root),
         ["table", csv] => table::run(&root, Path::new(csv)).map(|()| true),

@@ -1,0 +1,75 @@
+//! A kernel that serves its memory with `zonal-core`: it boots, starts its CPUs, runs programs
+//! against a model, and turns the machine off. `cargo xtask kernel` builds it, boots it on machines
+//! of many shapes, and reads what it prints.
+//!
+//! | file | does |
+//! |--|--|
+//! | `x86_64` | the machine: boot, interrupts, CPUs, firmware's tables |
+//! | `boot` | from firmware's tables to an allocator that serves |
+//! | `kernel` | the kernel's side of `zonal-kernel`; `alloc` and `free`; handlers |
+//! | `threads` | two threads on a CPU, switched by the timer |
+//! | `model`, `programs` | a bitmap of who has what; random programs on all CPUs |
+//! | `faults` | what goes wrong on purpose |
+//! | `count` | instructions of calls |
+#![no_std]
+#![no_main]
+
+#[cfg(target_arch = "x86_64")]
+#[path = "x86_64/mod.rs"]
+mod arch;
+mod boot;
+mod count;
+mod faults;
+mod kernel;
+mod model;
+mod out;
+mod programs;
+mod threads;
+
+/// The first CPU arrives here, with the address that the boot protocol hands over.
+#[unsafe(no_mangle)]
+extern "C" fn kernel_main(info: usize) -> ! {
+    arch::become_cpu(0);
+    say!("kernel on {}", arch::NAME);
+    let mut boot = match boot::run(info) {
+        Ok(boot) => boot,
+        Err(error) => {
+            say!("cannot boot: {error}");
+            arch::exit(2)
+        }
+    };
+    boot.start_cpus();
+    boot.print();
+    let command = boot.command;
+    if command.has("count") {
+        count::run();
+    }
+    if command.has("programs") {
+        programs::run(&command);
+    }
+    if command.has("faults") {
+        faults::run(&mut boot);
+    }
+    boot.print_texts();
+    say!("END OK");
+    arch::exit(0)
+}
+
+/// Every other CPU arrives here, on a stack of its own.
+#[unsafe(no_mangle)]
+extern "C" fn cpu_main(cpu: usize) -> ! {
+    arch::become_cpu(cpu as u32);
+    if let Err(error) = zonal_kernel::hotplug::starts(kernel::core()) {
+        say!("CPU {cpu}: {error}");
+        arch::stop();
+    }
+    kernel::arrived(cpu as u32);
+    arch::unmask_all();
+    programs::follow(cpu as u32)
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    say!("PANIC on CPU {}: {info}", arch::this_cpu());
+    arch::exit(1)
+}

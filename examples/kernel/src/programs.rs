@@ -1,0 +1,313 @@
+//! Random programs on all CPUs, against the model, while timers interrupt them and allocate.
+
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use zonal_core::alloc::Request;
+use zonal_core::gfp::Gfp;
+use zonal_core::types::{CpuId, Order, Pfn};
+use zonal_kernel::hotplug;
+
+use crate::boot::{Command, MAX_CPUS};
+use crate::model::{get, put};
+use crate::{arch, boot, kernel, model, say, threads};
+
+/// Blocks on their way from one CPU to another: pfn << 8 | order. Behind them one for each CPU's
+/// handler.
+const LETTERS: usize = 32;
+static MAIL: [AtomicU64; LETTERS + MAX_CPUS] = [const { AtomicU64::new(0) }; LETTERS + MAX_CPUS];
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// What a CPU is to do: 0 nothing; below, orders of the first CPU.
+static ORDERS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
+pub const RUN: u64 = 1;
+pub const LEAVE: u64 = 2;
+pub const BE_SILENT: u64 = 3;
+pub const DRAIN_MASKED: u64 = 4;
+static ROUNDS: AtomicU64 = AtomicU64::new(0);
+static PERIOD: AtomicU64 = AtomicU64::new(0);
+/// How often CPUs drain all lists masked: each time they fence each other, and emulated CPUs wait
+/// for the host to come to them.
+pub const FENCING: u64 = 8;
+/// Ends a silence.
+pub static SPEAK: AtomicU64 = AtomicU64::new(0);
+
+/// Tells a CPU what to do.
+pub fn tell(cpu: u32, order: u64) {
+    ORDERS[cpu as usize].store(order, SeqCst);
+}
+
+/// Whether a CPU has done what it was told.
+pub fn is_done(cpu: u32) -> bool {
+    ORDERS[cpu as usize].load(SeqCst) == 0
+}
+
+pub fn wait_for(cpu: u32) {
+    while !is_done(cpu) {
+        core::hint::spin_loop();
+    }
+}
+
+fn order(n: u32) -> Order {
+    Order::new(n).expect("an order")
+}
+
+/// What every handler does: a block, and one that stays until the next time.
+pub fn in_interrupt(n: u64) {
+    let big = order(if n % 4 == 3 { 2 } else { 0 });
+    if let Some(pfn) = get(big, Gfp::ATOMIC) {
+        put(pfn, big);
+    }
+    let mail = &MAIL[LETTERS + arch::this_cpu() as usize];
+    match mail.swap(0, SeqCst) {
+        0 => {
+            if let Some(pfn) = get(Order::ZERO, Gfp::ATOMIC) {
+                let old = mail.swap(pfn.0 << 8, SeqCst);
+                open(old);
+            }
+        }
+        letter => open(letter),
+    }
+}
+
+fn open(letter: u64) {
+    if letter != 0 {
+        put(Pfn(letter >> 8), order(letter as u32 & 255));
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+const HELD: usize = 512;
+
+/// Takes and frees blocks at random; at the end none is held.
+fn random_program(seed: u64, rounds: u64) {
+    let core = kernel::core();
+    let mut held = [(Pfn(0), Order::ZERO); HELD];
+    let mut n = 0;
+    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ ((seed + 1) * 0x1234_5677));
+    for _ in 0..rounds {
+        let r = random.next();
+        if r.is_multiple_of(97) {
+            let letter = match n {
+                0 => 0,
+                _ => {
+                    n -= 1;
+                    held[n].0.0 << 8 | u64::from(held[n].1.get())
+                }
+            };
+            open(MAIL[r as usize / 97 % LETTERS].swap(letter, SeqCst));
+        } else if r & 1 == 0 && n < HELD || n == 0 {
+            let size = match r >> 8 & 63 {
+                0 => 9,
+                1 => 10,
+                2..=5 => 3,
+                6..=12 => 1,
+                13 => 7,
+                _ => 0,
+            };
+            let gfp = match r >> 20 & 15 {
+                0 => Gfp::DMA32,
+                1 => Gfp::ATOMIC,
+                2 => Gfp::HIGHUSER_MOVABLE,
+                _ => Gfp::KERNEL,
+            };
+            match get(order(size), gfp) {
+                Some(pfn) => {
+                    held[n] = (pfn, order(size));
+                    n += 1;
+                }
+                None => {
+                    kernel::count(&REFUSED);
+                }
+            }
+        } else {
+            n -= 1;
+            held.swap((r >> 32) as usize % (n + 1), n);
+            put(held[n].0, held[n].1);
+        }
+        if r.is_multiple_of(20_021) {
+            core.drain_all();
+        }
+        if r.is_multiple_of(4_001) {
+            core.refresh(CpuId((r >> 40) as u32 % core.cpus() as u32));
+        }
+    }
+    held[..n].iter().for_each(|(pfn, order)| put(*pfn, *order));
+}
+
+fn with_timer(body: impl FnOnce()) {
+    arch::timer_on(PERIOD.load(SeqCst) as u32 + 500 * arch::this_cpu());
+    body();
+    arch::timer_off();
+}
+
+extern "C" fn second_thread() -> ! {
+    arch::unmask_all();
+    random_program(77, ROUNDS.load(SeqCst));
+    threads::end()
+}
+
+/// The other CPUs: do what they are told.
+pub fn follow(cpu: u32) -> ! {
+    let mine = &ORDERS[cpu as usize];
+    loop {
+        match mine.load(SeqCst) {
+            RUN => with_timer(|| random_program(cpu.into(), ROUNDS.load(SeqCst))),
+            DRAIN_MASKED => drain_masked(FENCING),
+            BE_SILENT => be_silent(),
+            LEAVE => {
+                arch::mask();
+                hotplug::leaves(kernel::core()).expect("the CPU is known");
+                kernel::gone(cpu);
+                mine.store(0, SeqCst);
+                arch::stop();
+            }
+            _ => {
+                core::hint::spin_loop();
+                continue;
+            }
+        }
+        mine.store(0, SeqCst);
+    }
+}
+
+/// Drains all lists with interrupts masked, again and again: CPUs fence each other.
+pub fn drain_masked(times: u64) {
+    let was = arch::mask();
+    for _ in 0..times {
+        let page = get(Order::ZERO, Gfp::KERNEL);
+        kernel::core().drain_all();
+        if let Some(page) = page {
+            put(page, Order::ZERO);
+        }
+    }
+    arch::unmask(was);
+}
+
+/// Says nothing until told: with interrupts masked, outside of the allocator.
+fn be_silent() {
+    let was = arch::mask();
+    SPEAK.store(1, SeqCst);
+    while SPEAK.load(SeqCst) != 2 {
+        core::hint::spin_loop();
+    }
+    arch::unmask(was);
+}
+
+/// Pages that are free when every list is empty.
+pub fn free_pages() -> u64 {
+    kernel::core().drain_all();
+    kernel::core().free_pages()
+}
+
+/// Everything is back and right.
+pub fn check(before: u64, what: &str) {
+    if let Err(fault) = kernel::core().validate() {
+        panic!("{what}: {fault}");
+    }
+    let after = free_pages();
+    assert!(after == before, "{what}: {before} pages before, {after} after");
+    say!("passed: {what}: all {after} pages back");
+}
+
+/// Runs a program on every CPU, two on the first.
+fn storm(seed: u64, rounds: u64) {
+    ROUNDS.store(rounds, SeqCst);
+    let stack = get(order(4), Gfp::KERNEL).expect("a stack of 64 KiB");
+    kernel::running().skip(1).for_each(|cpu| tell(cpu, RUN));
+    threads::start(((stack.0 << 12) + (16 << 12)) as usize, second_thread);
+    with_timer(|| {
+        random_program(seed, rounds);
+        while threads::is_running() {
+            core::hint::spin_loop();
+        }
+    });
+    kernel::running().skip(1).for_each(wait_for);
+    put(stack, order(4));
+    empty_mail();
+}
+
+/// Takes blocks until there are none, linked through themselves, while the timer takes some too,
+/// and gives all back. Returns how many there were.
+pub fn exhaust(size: Order) -> u64 {
+    let (mut head, mut count) = (0, 0);
+    while let Some(pfn) = get(size, Gfp::KERNEL) {
+        model::write(pfn, head);
+        head = pfn.0;
+        count += 1;
+    }
+    while head != 0 {
+        let pfn = Pfn(head);
+        head = model::read(pfn);
+        put(pfn, size);
+    }
+    count
+}
+
+/// Every page of the command's programs comes back.
+pub fn run(command: &Command) {
+    let rounds = command.number("rounds", 20_000);
+    PERIOD.store(command.number("period", 200_000), SeqCst);
+    let before = free_pages();
+    storm(1, rounds);
+    say!(
+        "programs: {} calls, {} refused; {} timer interrupts, {} nested; {} thread switches; {} \
+         fences sent, {} answered by interrupt, {} sections started over",
+        model::CALLS.load(SeqCst),
+        REFUSED.load(SeqCst),
+        kernel::TIMER.load(SeqCst),
+        kernel::NESTED.load(SeqCst),
+        threads::SWITCHES.load(SeqCst),
+        kernel::FENCES_SENT.load(SeqCst),
+        kernel::FENCES_SEEN.load(SeqCst),
+        kernel::STARTED_OVER.load(SeqCst)
+    );
+    check(before, "random programs");
+    // Small machines page by page, which touches every page.
+    let size = order(if before < 1 << 17 { 0 } else { 9 });
+    with_timer(|| {
+        let count = exhaust(size);
+        say!("exhausted: {count} blocks of {size:?} of {before} pages");
+    });
+    empty_mail();
+    check(before, "out of memory and back");
+    if kernel::running().count() > 1 {
+        unplug(before, rounds);
+    }
+}
+
+/// The last CPU leaves and comes back, with programs on the others and then on all.
+fn unplug(before: u64, rounds: u64) {
+    let core = kernel::core();
+    let cpu = kernel::running().last().expect("a CPU");
+    assert!(hotplug::dead(core, cpu).is_err(), "a CPU that runs is not dead");
+    tell(cpu, LEAVE);
+    wait_for(cpu);
+    hotplug::dead(core, cpu).expect("the CPU left");
+    let held: u32 = core.zones().iter().map(|zone| core.pcp(zone.id(), CpuId(cpu)).count()).sum();
+    assert!(held == 0, "{held} pages are left on the lists of CPU {cpu}");
+    storm(2, rounds / 4);
+    check(before, "without the last CPU");
+    assert!(boot::start_cpu(cpu), "CPU {cpu} does not come back");
+    hotplug::online(core, cpu).expect("the CPU is up");
+    // Its stack is a block of its own.
+    let before = before - 16;
+    storm(3, rounds / 4);
+    check(before, "with the last CPU back");
+    let one = core.alloc(Request::new(Order::ZERO)).expect("a page");
+    core.free(one, Order::ZERO).expect("its page");
+}
+
+/// Opens every letter.
+pub fn empty_mail() {
+    MAIL.iter().for_each(|mail| open(mail.swap(0, SeqCst)));
+}

@@ -1,0 +1,251 @@
+//! `cargo xtask kernel`: `examples/kernel` is built, booted in QEMU on machines of many shapes, and
+//! judged by what it prints.
+//!
+//! ```text
+//!  machines ── QEMU ── serial port ──► passed lines, counts, texts ──► table
+//!                                                  └── capture ── zonal conform ──► table
+//! ```
+//! On each machine the kernel runs random programs on all CPUs against a bitmap, with timers that
+//! interrupt them and allocate, exhausts its memory, lets a CPU leave and come back, and meets
+//! faults. It checks itself; a check that fails ends the line `END OK` from ever being printed.
+//! What its `zoneinfo` says is judged by the rules of `zonal conform`, as a kernel of the policy's
+//! release. Instructions are counted by QEMU (`-icount shift=0`), one CPU, interrupts masked.
+
+mod conform;
+mod machines;
+mod output;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::fuzz::target_directory;
+use machines::{Arch, Machine};
+use output::Output;
+
+/// What a run is told.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Processors to run, all if empty.
+    only: Vec<String>,
+    /// The file for the report.
+    write: Option<PathBuf>,
+}
+
+impl Plan {
+    /// From `[PROCESSOR...] [--write FILE]`.
+    pub fn parse(args: &[&str]) -> Result<Plan> {
+        let mut plan = Plan::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match *arg {
+                "--write" => {
+                    let file = args.next().context("--write: name the file")?;
+                    plan.write = Some(PathBuf::from(file));
+                }
+                name if Arch::ALL.iter().any(|arch| arch.name() == name) => {
+                    plan.only.push(name.to_owned());
+                }
+                other => anyhow::bail!("{other}: expected a processor (x86-64) or --write FILE"),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// How long a machine may run: emulated CPUs share the host's.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// Linux' instructions for a pair of order 0 by the same method: measured with its own kernels in
+/// QEMU, `alloc_pages` and `__free_pages` called by a module.
+const LINUX: [(&str, u32); 2] = [("Linux 6.12", 840), ("Linux 6.1", 697)];
+
+/// Builds, boots and judges; true if all is well. Without QEMU says SKIPPED and is true.
+pub fn run(root: &Path, plan: &Plan) -> Result<bool> {
+    let mut good = true;
+    let mut rows = Vec::new();
+    let mut counts = Vec::new();
+    let mut judged = Vec::new();
+    for arch in Arch::ALL {
+        if !plan.only.is_empty() && !plan.only.iter().any(|only| only == arch.name()) {
+            continue;
+        }
+        let version = Command::new(arch.emulator()).arg("--version").output();
+        if version.is_err() {
+            eprintln!(
+                "note: SKIPPED: {} is missing (apt-get install {})",
+                arch.emulator(),
+                arch.package()
+            );
+            continue;
+        }
+        let plain = build(root, arch, "")?;
+        let sections = build(root, arch, "sections")?;
+        for machine in Machine::all(arch) {
+            println!("== {}: {}", arch.name(), machine.name);
+            let image = if machine.sections { &sections } else { &plain };
+            let output = boot(arch, &machine, &image.join(machine.program))?;
+            for start in ["passed: ", "count: ", "PANIC", "FAULT", "cannot boot", "programs: "] {
+                output.all(start).for_each(|line| println!("   {start}{line}"));
+            }
+            good &= output.is_good();
+            let what = if output.is_good() { "passed" } else { "FAILED" };
+            println!("   {what} in {:.1} s", output.took.as_secs_f64());
+            if machine.counts() {
+                counts.push((arch, output));
+                continue;
+            }
+            if machine.release.is_some() {
+                let result = conform::judge(root, arch, &machine, &output)?;
+                good &= result.ends_with("0 mismatches");
+                println!("   conform: {result}");
+                judged.push(vec![arch.name().into(), machine.name.into(), result]);
+                continue;
+            }
+            rows.push(row(arch, &machine, &output, what));
+        }
+    }
+    ensure!(!rows.is_empty(), "nothing was run: no emulator is installed");
+    let report = report(&rows, &judged, &counts);
+    match &plan.write {
+        Some(file) => std::fs::write(root.join(file), report)
+            .with_context(|| format!("{}", file.display()))?,
+        None => print!("{report}"),
+    }
+    Ok(good)
+}
+
+/// Builds the kernels in a directory of their own, and returns where they are.
+fn build(root: &Path, arch: Arch, features: &str) -> Result<PathBuf> {
+    let out = target_directory(root).join("kernel").join(format!("with-{features}"));
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "--release", "--locked", "--target", arch.target()])
+        .args(["--features", features])
+        .arg("--target-dir")
+        .arg(&out)
+        .current_dir(root.join("examples/kernel"))
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(
+        status.success(),
+        "examples/kernel cannot be built; its target comes by `rustup target add {}`",
+        arch.target()
+    );
+    Ok(out.join(arch.target()).join("release"))
+}
+
+/// Runs a machine until it ends or its time is up.
+fn boot(arch: Arch, machine: &Machine, image: &Path) -> Result<Output> {
+    let start = Instant::now();
+    let mut child = Command::new(arch.emulator())
+        .args(arch.options())
+        .args(machine.options())
+        .arg("-kernel")
+        .arg(image)
+        .args(["-append", &machine.words])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start the emulator")?;
+    let serial = BufReader::new(child.stdout.take().context("the emulator has no stdout")?);
+    let (send, receive) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        for line in serial.split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let mut output = Output::default();
+    while let Ok(line) = receive.recv_timeout(LIMIT.saturating_sub(start.elapsed())) {
+        output.lines.push(line);
+    }
+    // It has closed its port, or its time is up.
+    if start.elapsed() >= LIMIT {
+        child.kill()?;
+        output.lines.push(format!("PANIC: no end within {} s", LIMIT.as_secs()));
+    }
+    child.wait()?;
+    drop(receive);
+    let _ = reader.join();
+    output.took = start.elapsed();
+    Ok(output)
+}
+
+fn row(arch: Arch, machine: &Machine, output: &Output, what: &str) -> Vec<String> {
+    let programs = output.all("programs: ").next().unwrap_or("none");
+    let checks = output.all("passed: ").count();
+    let exhausted = output.all("exhausted: ").next().unwrap_or("");
+    vec![
+        arch.name().into(),
+        machine.name.into(),
+        what.into(),
+        checks.to_string(),
+        programs.into(),
+        exhausted.into(),
+    ]
+}
+
+fn report(rows: &[Vec<String>], judged: &[Vec<String>], counts: &[(Arch, Output)]) -> String {
+    let mut text = String::from(
+        "# The kernel of `examples/kernel`, booted\n\n\
+         By `cargo xtask kernel` in QEMU (TCG): real boots of emulated machines, no timing. Every \
+         check compares all pages with the bitmap, walks every list and word (`validate`), and \
+         counts the pages that are back.\n\n",
+    );
+    let head = ["processor", "machine", "", "checks passed", "programs", "out of memory"];
+    text += &table(&head, rows);
+    text += "\n## `zoneinfo` by the rules of `zonal conform`\n\n";
+    text += &table(&["processor", "machine", "result"], judged);
+    text += "\n## Instructions\n\n\
+        QEMU `-icount shift=0`, one CPU, 256 MiB, policy `zonal`, interrupts masked: instructions \
+        of an allocation and its free, per page where there are more.\n\n";
+    let mut rows = Vec::new();
+    for (arch, output) in counts {
+        for line in output.all("count: ") {
+            let (what, count) = line.rsplit_once(": ").unwrap_or((line, "?"));
+            rows.push(vec![arch.name().into(), what.into(), count.into()]);
+        }
+    }
+    for (kernel, count) in LINUX {
+        rows.push(vec![kernel.into(), "pair of order 0".into(), count.to_string()]);
+    }
+    text + &table(&["", "what", "instructions"], &rows)
+}
+
+/// A Markdown table.
+fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
+    let mut text = line(head) + &line(&vec!["--"; head.len()]);
+    for row in rows {
+        text += &line(&row.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<&str> {
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
+    }
+
+    /// Who types what the page shows has the program.
+    #[test]
+    fn the_tutorial_shows_its_kernel_from_the_first_line_to_the_last() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+        let page = read("docs/tutorial/boot.md");
+        let source = "examples/kernel/src/bin/smallest.rs";
+        let mark = format!("```rust,ignore from={source}\n");
+        let blocks = page.split(mark.as_str()).skip(1);
+        let shown: String = blocks.map(|block| block.split("```").next().unwrap()).collect();
+        assert_eq!(lines(&shown), lines(&read(source)));
+    }
+}
