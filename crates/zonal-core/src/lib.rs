@@ -18,6 +18,9 @@
 
 #[cfg(test)]
 extern crate std;
+// What tests share names the crate as integration tests do.
+#[cfg(test)]
+extern crate self as zonal_core;
 
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!(
@@ -39,6 +42,9 @@ pub mod platform;
 pub mod policy;
 mod prefetch;
 pub mod reclaim;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
 pub mod sync;
 pub mod types;
 pub mod vmstat;

@@ -1,10 +1,12 @@
 //! Machines that cannot be, and what the metadata of those that can be costs.
 
+mod support;
+
+use support::Script;
 use zonal_core::alloc::Allocator;
 use zonal_core::machine::{CPUS_MAX, Layout, Machine, MachineError, Metadata, ZONES_MAX, ZoneSpec};
 use zonal_core::policy::Policy;
-use zonal_core::sync::{LockWord, Wait};
-use zonal_core::types::{CpuId, NodeId, PAGE_SIZE, ZoneId, ZoneKind};
+use zonal_core::types::{NodeId, PAGE_SIZE, ZoneId, ZoneKind};
 use zonal_core::vmstat::numa::NumaDeltas;
 
 const ONE_NODE: &[u8] = &[10];
@@ -121,26 +123,6 @@ fn slots_beyond_32_bits_are_refused() {
     assert!(Layout::of(&machine, &Policy::ZONAL).is_ok());
 }
 
-/// A platform that is never asked anything.
-struct Nobody;
-
-impl Wait for Nobody {
-    fn wait(&self, _word: &LockWord, _value: u32) {}
-    fn wake_one(&self, _word: &LockWord) {}
-}
-
-impl zonal_core::platform::Platform for Nobody {
-    fn cpu(&self) -> CpuId {
-        CpuId(0)
-    }
-    fn fence(&self, _cpu: CpuId) -> bool {
-        true
-    }
-    fn now_ns(&self) -> u64 {
-        0
-    }
-}
-
 #[test]
 fn metadata_with_a_record_too_few_is_refused_by_name() {
     let machine = machine(ONE_NODE, ONE_ZONE, ONE_CPU);
@@ -188,7 +170,7 @@ fn metadata_with_a_record_too_few_is_refused_by_name() {
             zonelist: &mut vec![ZoneId(0); len(6)],
             numa: &std::iter::repeat_with(NumaDeltas::default).take(len(7)).collect::<Vec<_>>(),
         };
-        let error = Allocator::new(&machine, policy, metadata, Nobody).err();
+        let error = Allocator::new(&machine, policy, metadata, Script::default()).err();
         let (given, needed) = (full[short] - 1, full[short]);
         let expected = MachineError::Metadata(name, given, needed);
         says(error.expect(name), expected, &[name, &given.to_string(), &needed.to_string()]);

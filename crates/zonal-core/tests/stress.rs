@@ -5,20 +5,20 @@
 //! The platform has no restartable sections, so every access closes a pcp's gate; threads change
 //! their CPU at random, so two of them often meet at one pcp.
 
-mod threads;
+mod support;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use threads::{TestMachine, Threads, on_cpu};
+use support::{Plain, Script, Shape, Stage, meet, on_cpu, stagger};
 use zonal_core::alloc::{Allocator, Request, Sysctl};
 use zonal_core::gfp::Gfp;
 use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, Order, Pfn, ZoneId};
 
-type Pool = Allocator<'static, Threads>;
+type Pool = Allocator<'static, Script>;
 
 /// Who has each page: 0 nobody, else a thread's number plus one.
 struct Owners(Vec<AtomicU32>);
@@ -201,7 +201,7 @@ const HUNG: Duration = Duration::from_secs(180);
 
 /// Runs `threads` threads on `pages` pages; at least `free_percent` of them are free all the time.
 fn stress(orders: &[u32], pages: u64, threads: u32, free_percent: u64, time: Duration) -> u64 {
-    let pool = TestMachine::uniform(2, pages / 2, 2).policy(without_reserve()).boot();
+    let pool = boot(Shape::uniform(2, pages / 2, 2));
     let orders: Vec<Order> = orders.iter().map(|order| Order::new(*order).unwrap()).collect();
     let block = orders.iter().map(|order| order.pages()).max().unwrap();
     let arena = Arena {
@@ -267,10 +267,12 @@ fn finish(pool: &Pool, pages: u64) {
     assert_eq!(sum(|s| s.numa.miss), sum(|s| s.numa.foreign));
 }
 
-fn without_reserve() -> Policy {
+/// A pool for threads, whose zones keep no reserve.
+fn boot(shape: Shape) -> Pool {
     let mut policy = Policy::ZONAL;
     policy.watermark.min_free = zonal_core::policy::MinFreeRule::Kbytes(0);
-    policy
+    let shape: &'static Shape = Box::leak(Box::new(shape));
+    shape.boot_on(policy, Stage::for_threads(Plain))
 }
 
 #[test]
@@ -303,7 +305,7 @@ fn blocks_of_all_orders_in_one_pool_do_not_overlap() {
 /// Two threads free the same block at the same moment: one of them is told that it did.
 #[test]
 fn of_two_threads_that_free_one_block_at_once_one_is_refused() {
-    let pool = TestMachine::uniform(1, 1 << 12, 2).policy(without_reserve()).boot();
+    let pool = boot(Shape::uniform(1, 1 << 12, 2));
     let (turn, page, freed) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU32::new(0));
     let rounds = 10_000;
     thread::scope(|scope| {
@@ -320,10 +322,7 @@ fn of_two_threads_that_free_one_block_at_once_one_is_refused() {
                             freed.store(0, SeqCst);
                         }
                     });
-                    // Who comes first, and by how much, changes from round to round.
-                    for _ in 0..round.wrapping_mul(0x9e37_79b9 ^ cpu << 20) >> 24 {
-                        std::hint::black_box(());
-                    }
+                    stagger(round, cpu);
                     let ok = pool.free(Pfn(page.load(SeqCst)), Order::ZERO).is_ok();
                     freed.fetch_add(u32::from(ok), SeqCst);
                     meet(turn, round * 4 + 4, || {});
@@ -338,22 +337,4 @@ fn of_two_threads_that_free_one_block_at_once_one_is_refused() {
         }
     });
     finish(&pool, 1 << 12);
-}
-
-/// Does `first` and waits until `turn` has reached `until`.
-fn meet(turn: &AtomicU32, until: u32, first: impl FnOnce()) {
-    first();
-    turn.fetch_add(1, SeqCst);
-    let start = Instant::now();
-    while turn.load(SeqCst) < until {
-        // Spin for a while, so that both leave at the same moment.
-        for _ in 0..200 {
-            if turn.load(SeqCst) >= until {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-        assert!(start.elapsed() < HUNG, "the other thread is gone");
-        thread::yield_now();
-    }
 }

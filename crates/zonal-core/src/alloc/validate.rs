@@ -26,6 +26,10 @@ pub enum Fault {
     StackEnds(ZoneId, CpuId, usize),
     /// PCP-3: a stack holds a page whose word does not say so.
     StackPage(ZoneId, CpuId, Pfn),
+    /// ZONE-2: what is read of the buddy without its lock is not what it holds.
+    Published(ZoneId),
+    /// DEPOT-1: arrays on the stacks of a depot, and arrays that it has.
+    Magazines(ZoneId, CpuId, usize, usize),
     /// DEPOT-2: a depot holds a page whose word does not say so.
     DepotPage(ZoneId, Pfn),
     /// DEPOT-3: pages in the depots' batches, and the depots' counts.
@@ -55,6 +59,15 @@ impl fmt::Display for Fault {
             }
             Fault::StackPage(zone, cpu, pfn) => {
                 write!(f, "{zone:?}, {cpu:?}: {pfn:?} is on a list, but its word does not say so")
+            }
+            Fault::Published(zone) => {
+                write!(f, "{zone:?}: its lock is free, but others see another state of its buddy")
+            }
+            Fault::Magazines(zone, cpu, stacked, has) => {
+                write!(
+                    f,
+                    "{zone:?}, depot of {cpu:?}: {stacked} of {has} magazines are on its stacks"
+                )
             }
             Fault::DepotPage(zone, pfn) => {
                 write!(f, "{zone:?}: {pfn:?} is in a depot, but its word does not say so")
@@ -142,6 +155,9 @@ fn validate_zone<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
     }
     stacked += validate_depots(ops)?;
     let locked = ops.lock();
+    if !locked.is_published() {
+        return Err(Fault::Published(id));
+    }
     locked.buddy.validate(&locked.frames).map_err(|fault| Fault::Buddy(id, fault))?;
     let free = locked.buddy.free_pages();
     let isolated = locked.buddy.free_isolate();
@@ -198,9 +214,17 @@ fn validate_pcp<'a, P: Platform>(ops: ZoneOps<'_, 'a, P>, pcp: &'a Pcp) -> Resul
     Ok(pages)
 }
 
-/// Pages in the zone's depots.
+/// Pages in the zone's depots, all of whose magazines are on their stacks.
 fn validate_depots<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<u64, Fault> {
     let (on, zone) = (ops.on, ops.zone);
+    for (cpu, depot) in ops.depots() {
+        match depot.arrays(on.slots) {
+            (stacked, has) if stacked != has => {
+                return Err(Fault::Magazines(zone.id, cpu, stacked, has));
+            }
+            _ => {}
+        }
+    }
     let (mut pages, mut wrong) = (0, None);
     ops.each_in_depots(|slot, word| {
         let known = on.words.get(slot.load(Relaxed) as usize).map(|word| word.load(Relaxed));

@@ -3,6 +3,7 @@
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
+use crate::pcp::depot::MovesMagazines;
 use crate::pcp::state::{CLOSED, OPEN, Pcp, SEALED};
 use crate::pcp::tune::{self, PcpState, clamp_hi_first};
 use crate::pcp::tuning::Tuning;
@@ -24,6 +25,8 @@ pub struct Closed<'a> {
     word: PcpWord,
     count: PageCount,
 }
+
+impl MovesMagazines for Closed<'_> {}
 
 /// What stands in the way of a closing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,8 +16,9 @@
 //! which writes the words of its frames with only the pcp's gate held.
 //!
 //! # Invariants
-//! - **DEPOT-1** magazines are put and taken with a pcp's gate or the zone lock held. A holder of
-//!   all of these (`hold_all`) finds every magazine on a stack.
+//! - **DEPOT-1** magazines are put and taken with a pcp's gate or the zone lock held, which
+//!   [`MovesMagazines`] asks for. A holder of all of these (`hold_all`) finds every magazine on a
+//!   stack.
 //! - **DEPOT-2** the word of a frame in a full magazine says CACHED by [`DEPOT`] with the order and
 //!   type of the magazine's list.
 //! - **DEPOT-3** `pages` is at least the base pages in full magazines, equal while no magazine is
@@ -26,8 +27,10 @@
 use super::stack;
 use super::word::NR_LISTS;
 use crate::frame::PcpId;
+use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 use crate::types::{CpuId, Order, PageCount, choice};
+use crate::zone::state::LockedZone;
 
 /// Store of words of frames in depots: no machine has this CPU.
 pub const DEPOT: PcpId = PcpId { cpu: CpuId(u16::MAX as u32), rank: 1 };
@@ -57,6 +60,14 @@ choice! {
         Node = "node",
     }
 }
+
+/// Held by those who move magazines (DEPOT-1): a closed pcp, or a locked zone. A [`Look`] at a pcp
+/// is not enough, so it is asked for as `&mut`.
+///
+/// [`Look`]: super::closed::Look
+pub(crate) trait MovesMagazines {}
+
+impl<P: Platform> MovesMagazines for LockedZone<'_, P> {}
 
 /// Size of depots, and the CPUs that share them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,7 +244,12 @@ impl Depot {
 
     /// An empty array for up to `pages` base pages, if there is room for them.
     #[inline]
-    pub fn reserve<'a>(&self, slots: &'a [AtomicU32], pages: PageCount) -> Option<Magazine<'a>> {
+    pub(crate) fn reserve<'a>(
+        &self,
+        _held: &mut impl MovesMagazines,
+        slots: &'a [AtomicU32],
+        pages: PageCount,
+    ) -> Option<Magazine<'a>> {
         let limit = self.limit().get();
         // Relaxed: a number; the push of `put` publishes the magazine's contents.
         let room = |held: u32| held.checked_add(pages.get()).filter(|held| *held <= limit);
@@ -247,7 +263,13 @@ impl Depot {
 
     /// Leaves a magazine of `list`, whose blocks are of `order`.
     #[inline]
-    pub fn put(&self, magazine: Magazine<'_>, list: usize, order: Order) {
+    pub(crate) fn put(
+        &self,
+        _held: &mut impl MovesMagazines,
+        magazine: Magazine<'_>,
+        list: usize,
+        order: Order,
+    ) {
         let missing = magazine.pages - PageCount::of_blocks(magazine.len, order);
         if !missing.is_zero() {
             self.pages.fetch_sub(missing.get(), Relaxed);
@@ -260,8 +282,9 @@ impl Depot {
     /// Takes a magazine of `list`, whose blocks are of `order`. Give the array back by
     /// [`emptied`](Self::emptied).
     #[inline]
-    pub fn take<'a>(
+    pub(crate) fn take<'a>(
         &self,
+        _held: &mut impl MovesMagazines,
         slots: &'a [AtomicU32],
         list: usize,
         order: Order,
@@ -274,7 +297,12 @@ impl Depot {
 
     /// The frames of a magazine taken are elsewhere.
     #[inline]
-    pub fn emptied(&self, slots: &[AtomicU32], magazine: Magazine<'_>) {
+    pub(crate) fn emptied(
+        &self,
+        _held: &mut impl MovesMagazines,
+        slots: &[AtomicU32],
+        magazine: Magazine<'_>,
+    ) {
         self.put_empty(slots, magazine.number);
         // Release: pairs with the Acquire in `is_empty`; who sees the pages gone sees the pcp
         // closed that they went to.
@@ -317,11 +345,23 @@ impl Depot {
     /// Every full magazine and its list, for walks while nothing is put or taken.
     pub fn each<'a>(&self, slots: &'a [AtomicU32], mut see: impl FnMut(usize, &'a [AtomicU32])) {
         for (list, head) in self.full.iter().enumerate() {
-            let mut next = stack::top(head);
-            while let Some(number) = next {
+            for number in self.stacked(slots, head) {
                 see(list, Magazine::full(self.slots_of(slots, number), number).frames());
-                next = self.link(slots, number).checked_sub(1);
             }
         }
+    }
+
+    /// How many arrays its stacks have, and how many it has: the same while nothing is moving
+    /// (DEPOT-1).
+    pub(crate) fn arrays(&self, slots: &[AtomicU32]) -> (usize, usize) {
+        let stacks = self.full.iter().chain([&self.empty]);
+        let most = self.magazines as usize + 1;
+        (stacks.flat_map(|head| self.stacked(slots, head)).take(most).count(), most - 1)
+    }
+
+    /// The arrays of one stack, from the top.
+    fn stacked(&self, slots: &[AtomicU32], head: &AtomicU64) -> impl Iterator<Item = u32> {
+        let below = |number: &u32| self.link(slots, *number).checked_sub(1);
+        core::iter::successors(stack::top(head), below)
     }
 }

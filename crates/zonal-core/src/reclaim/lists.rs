@@ -129,7 +129,7 @@ mod tests {
         let (script, came) = run(lengths, 4, By::Background, |_| 0);
         assert_eq!(script.inactive.len(), 32);
         assert_eq!(script.inactive.iter().sum::<u64>(), 1000);
-        assert_eq!(script.active, [], "the inactive list is long enough");
+        assert!(script.active.is_empty(), "the inactive list is long enough");
         assert_eq!((came.scanned, came.reclaimed), (1000, 0));
         // Too short to have a part.
         let (script, came) = run(FileLists { inactive: 15, active: 15 }, 4, By::Direct, |_| 0);

@@ -95,7 +95,7 @@ pub struct Zone {
     pub(crate) deferred: Deferred,
     /// Base pages whose words say "on a list" though they are on none (ZONE-5): an upper bound.
     strays: AtomicU64,
-    counters: Counters,
+    pub(crate) counters: Counters,
     /// Limit of the zone's lists and depots.
     pub(crate) budget: Budget,
     buddy: Lock<Buddy>,
@@ -104,12 +104,14 @@ pub struct Zone {
 /// Written with the zone lock held, read without; apart from what the fast path reads.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Counters {
+pub(crate) struct Counters {
     free: AtomicI64,
     /// What updates did not count (ZONE-1).
     lost: AtomicI64,
-    listed: AtomicU64,
-    highatomic_free: AtomicU64,
+    /// Orders that have free blocks, by migratetype (ZONE-2).
+    pub(crate) listed: AtomicU64,
+    /// Pages of the atomic reserve, as the policy counts them (ZONE-2).
+    pub(crate) highatomic_free: AtomicU64,
     /// NUMA events folded so far; see `vmstat::numa` for the exact storage. Written at any time.
     numa: NumaCounters,
 }
@@ -406,6 +408,27 @@ impl<P: Platform> LockedZone<'_, P> {
         }
     }
 
+    /// What others read of the buddy without its lock: which orders have blocks, by migratetype,
+    /// and the pages of the atomic reserve.
+    fn to_publish(&self) -> (u64, u64) {
+        let mut listed = 0;
+        for mt in 0..NR_MIGRATETYPES {
+            let orders = u64::from(self.buddy.nonempty_orders(Migratetype::ALL[mt]));
+            listed |= orders << (mt * NR_ORDERS);
+        }
+        let highatomic = match self.zone.highatomic {
+            HighAtomicCount::Free => self.buddy.free_highatomic(),
+            HighAtomicCount::Reserved => self.buddy.reserved_highatomic(),
+        };
+        (listed, highatomic)
+    }
+
+    /// Whether others see the buddy as it is (ZONE-2). True until the holder changes it.
+    pub(crate) fn is_published(&self) -> bool {
+        let Counters { listed, highatomic_free, .. } = &self.zone.counters;
+        (listed.load(Relaxed), highatomic_free.load(Relaxed)) == self.to_publish()
+    }
+
     /// Adds a folded delta to the free-page counter.
     pub fn fold(&mut self, pages: i64) {
         let free = &self.zone.counters.free;
@@ -415,19 +438,11 @@ impl<P: Platform> LockedZone<'_, P> {
 
 impl<P: Platform> Drop for LockedZone<'_, P> {
     fn drop(&mut self) {
-        let mut listed = 0;
-        for mt in 0..NR_MIGRATETYPES {
-            let orders = u64::from(self.buddy.nonempty_orders(Migratetype::ALL[mt]));
-            listed |= orders << (mt * NR_ORDERS);
-        }
+        let (listed, highatomic) = self.to_publish();
         let counters = &self.zone.counters;
         if counters.listed.load(Relaxed) != listed {
             counters.listed.store(listed, Relaxed);
         }
-        let highatomic = match self.zone.highatomic {
-            HighAtomicCount::Free => self.buddy.free_highatomic(),
-            HighAtomicCount::Reserved => self.buddy.reserved_highatomic(),
-        };
         counters.highatomic_free.store(highatomic, Relaxed);
         self.zone.refresh_fast();
         let Booked { platform, zone, pages, updates, sizes, .. } = self.booked;

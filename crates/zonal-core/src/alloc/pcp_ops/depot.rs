@@ -87,7 +87,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let ops = self.ops;
         let pcp = self.closed.pcp;
         let record = &pcp.lists[list];
-        let Some(mut magazine) = depot.reserve(ops.on.slots, record.pages_of(blocks)) else {
+        let Some(mut magazine) =
+            depot.reserve(&mut self.closed, ops.on.slots, record.pages_of(blocks))
+        else {
             return false;
         };
         let word = depot_word(record).0;
@@ -103,7 +105,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             }
         }
         self.closed.drop_cold(list, blocks);
-        depot.put(magazine, list, record.order());
+        depot.put(&mut self.closed, magazine, list, record.order());
         pcp.events.depot_puts.fetch_add(1, Relaxed);
         pcp.events.depot_put_pages.fetch_add(record.pages_of(blocks).into(), Relaxed);
         ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
@@ -116,7 +118,10 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let pcp = self.closed.pcp;
         let Some(depot) = ops.depot(pcp).filter(|depot| !depot.pages().is_zero()) else { return 0 };
         let record = &pcp.lists[list];
-        let Some(magazine) = depot.take(ops.on.slots, list, record.order()) else { return 0 };
+        let Some(magazine) = depot.take(&mut self.closed, ops.on.slots, list, record.order())
+        else {
+            return 0;
+        };
         let word = depot_word(record).0;
         let frames = magazine.frames();
         // Their lines are in the cache of the CPU that left the magazine. Asked for one after the
@@ -127,7 +132,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let pages = record.pages_of(frames.len() as u32);
         let held = self.closed.count() + pages;
         if self.closed.cover(held) < held {
-            depot.put(magazine, list, record.order());
+            depot.put(&mut self.closed, magazine, list, record.order());
             return 0;
         }
         let mut state = self.closed.state_without_factor();
@@ -142,7 +147,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         }
         let blocks = frames.len() as u32;
         self.closed.refilled(list, sink);
-        depot.emptied(ops.on.slots, magazine);
+        depot.emptied(&mut self.closed, ops.on.slots, magazine);
         pcp.events.depot_takes.fetch_add(1, Relaxed);
         pcp.events.depot_taken_pages.fetch_add(record.pages_of(blocks).into(), Relaxed);
         ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
@@ -184,7 +189,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let mut room = 0;
         for magazine in magazines.iter_mut().take((whole.saturating_sub(wanted) / blocks) as usize)
         {
-            *magazine = depot.reserve(ops.on.slots, record.pages_of(blocks));
+            *magazine = depot.reserve(&mut self.closed, ops.on.slots, record.pages_of(blocks));
             if magazine.is_none() {
                 break;
             }
@@ -207,14 +212,14 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let word = depot_word(record).0;
         for (at, mut magazine) in magazines.into_iter().flatten().enumerate() {
             if at as u32 >= full {
-                depot.emptied(ops.on.slots, magazine);
+                depot.emptied(&mut self.closed, ops.on.slots, magazine);
                 continue;
             }
             for frame in frames.by_ref().take(blocks as usize) {
                 ops.on.word(frame).store(word, Relaxed);
                 magazine.give(frame);
             }
-            depot.put(magazine, list, record.order());
+            depot.put(&mut self.closed, magazine, list, record.order());
             ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
         }
         pcp.events.refills.fetch_add(u64::from(got > 0), Relaxed);

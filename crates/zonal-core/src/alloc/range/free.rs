@@ -4,8 +4,10 @@ use core::ops::Range;
 
 use super::Ranges;
 use super::owned::{Block, Owned, exchange, goes_on};
+use crate::alloc::cpu_ops::CpuOps;
 use crate::alloc::fast;
 use crate::alloc::request::FreeError;
+use crate::alloc::zone_ops::MOVING;
 use crate::buddy::largest_blocks;
 use crate::frame::{PageState, PageWord};
 use crate::platform::Platform;
@@ -71,21 +73,21 @@ impl<P: Platform> Ranges<'_, '_, P> {
         if goes_on(&words, frames.end) {
             return false;
         }
-        let alone = |block: &Block| match block.word.state() {
-            PageState::Range { order, mt, pcp, .. } => PageWord::allocated(order, mt, pcp),
-            _ => block.word,
-        };
+        // Of two frees at the same time one claims the pages, as in a free of a block.
+        let moving = |block: &Block| PageWord::cached(block.order, block.mt, MOVING);
         for (done, block) in blocks.iter().flatten().enumerate() {
-            if !exchange(&words, block.head, block.word, alone(block)) {
+            if !exchange(&words, block.head, block.word, moving(block)) {
                 for block in blocks[..done].iter().flatten() {
-                    exchange(&words, block.head, alone(block), block.word);
+                    words.store(block.head, block.word);
                 }
                 return false;
             }
         }
         for block in blocks.iter().flatten() {
-            // An error here is another's free of the same pages, which has just been let through.
-            let _ = fast::free_by_core(self.on, words.pfn(block.head), block.order);
+            let PageState::Range { order, mt, pcp, .. } = block.word.state() else { continue };
+            let held = PageWord::allocated(order, mt, pcp);
+            let page = words.pfn(block.head);
+            CpuOps::running(self.on).free_claimed(owned.ops, (page, order), held, false);
         }
         true
     }

@@ -9,23 +9,23 @@ use std::cell::Cell;
 use std::sync::{Mutex, OnceLock};
 use std::vec::Vec;
 
-use super::platform::Shape;
+use super::platform::{Behaviour, Shape, Stage};
 use crate::alloc::{Allocator, BackgroundReclaimer, NAP_NS, Next, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Holdings, OutOfMemory, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
-use crate::sync::{AtomicU64, LockWord, Ordering::Relaxed, Wait};
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::background::{Background, FAILURES_MAX, Found, Wanted};
 use crate::zone::state::RECLAIM_ACTIVE;
 use crate::zone::watermark::Watermark;
 
-type Pool = Allocator<'static, TestPlatform>;
+type Pool = Allocator<'static, Stage<Cache>>;
 
 /// A cache of blocks of one page, the oldest first. Gives up what a pass asks for, times `part`.
 #[derive(Default)]
-struct TestPlatform {
+struct Cache {
     pool: OnceLock<&'static Pool>,
     held: Mutex<Vec<Pfn>>,
     /// Pages that one pass frees at most.
@@ -35,7 +35,7 @@ struct TestPlatform {
     passes: Mutex<Vec<Pass>>,
     wakes: Mutex<Vec<(NodeId, ZoneId)>>,
     progress: AtomicU64,
-    waits: AtomicU64,
+    throttled: AtomicU64,
     now_ns: AtomicU64,
     /// What a request that waits for progress lets happen.
     meanwhile: Mutex<Option<Box<dyn FnMut() + Send>>>,
@@ -48,34 +48,21 @@ std::thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Wait for TestPlatform {
-    fn wait(&self, _word: &LockWord, _value: u32) {
-        panic!("one thread never waits for itself");
-    }
-    fn wake_one(&self, _word: &LockWord) {}
-}
-
-impl Platform for TestPlatform {
-    fn cpu(&self) -> CpuId {
-        CpuId(0)
-    }
-    fn fence(&self, _cpu: CpuId) -> bool {
-        true
-    }
+impl Behaviour for Cache {
     fn now_ns(&self) -> u64 {
         self.now_ns.load(Relaxed)
     }
     fn reclaimer(&self) -> Option<&dyn Reclaimer> {
         Some(self)
     }
-    fn wake_reclaim(&self, node: NodeId, zone: ZoneId, _order: u32) {
+    fn wake_reclaim(&self, node: NodeId, zone: ZoneId) {
         self.wakes.lock().unwrap().push((node, zone));
     }
-    fn reclaim_progress(&self, _node: NodeId) {
+    fn reclaim_progress(&self) {
         self.progress.fetch_add(1, Relaxed);
     }
-    fn wait_for_progress(&self, _node: NodeId, most_ns: u64) {
-        self.waits.fetch_add(1, Relaxed);
+    fn wait_for_progress(&self, most_ns: u64) {
+        self.throttled.fetch_add(1, Relaxed);
         let meanwhile = self.meanwhile.lock().unwrap().take();
         match meanwhile {
             Some(mut meanwhile) => {
@@ -93,7 +80,7 @@ impl Platform for TestPlatform {
     }
 }
 
-impl TestPlatform {
+impl Cache {
     fn pool(&self) -> &'static Pool {
         self.pool.get().unwrap()
     }
@@ -102,7 +89,7 @@ impl TestPlatform {
     }
 }
 
-impl Reclaimer for TestPlatform {
+impl Reclaimer for Cache {
     fn holdings(&self, _unit: Unit) -> Holdings {
         let pages = self.in_cache();
         Holdings { file: pages, inactive_file: pages, ..Holdings::default() }
@@ -141,7 +128,8 @@ fn boot() -> &'static Pool {
 
 fn boot_with(policy: Policy) -> &'static Pool {
     let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 16384, 1)));
-    let pool: &'static Pool = Box::leak(Box::new(shape.boot_on(policy, TestPlatform::default())));
+    let pool: &'static Pool =
+        Box::leak(Box::new(shape.boot_on(policy, Stage::with(Cache::default()))));
     assert!(pool.platform().pool.set(pool).is_ok());
     pool.platform().most.store(u64::MAX, Relaxed);
     let watermarks = pool.zones()[0].watermarks();
@@ -360,7 +348,10 @@ fn a_request_waits_for_the_background_reclaimer_when_the_reserve_is_half_gone() 
         }));
         assert!(pool.alloc(Request::new(Order::ZERO).gfp(Gfp::KERNEL)).is_ok());
         let stats = pool.reclaim_stats();
-        assert_eq!((stats.direct_throttled, pool.platform().waits.load(Relaxed)), (waits, waits));
+        assert_eq!(
+            (stats.direct_throttled, pool.platform().throttled.load(Relaxed)),
+            (waits, waits)
+        );
         assert_eq!(*pool.platform().wakes.lock().unwrap(), [(NodeId(0), ZoneId(0))]);
         pool.platform().meanwhile.lock().unwrap().take();
     }
@@ -373,7 +364,7 @@ fn a_request_waits_at_most_a_second() {
     let _reclaimer = pool.background_start(NodeId(0));
     leave(pool, 300, true);
     assert!(pool.alloc(Request::new(Order::ZERO).gfp(Gfp::KERNEL)).is_ok());
-    assert_eq!(pool.platform().waits.load(Relaxed), 1);
+    assert_eq!(pool.platform().throttled.load(Relaxed), 1);
     assert_eq!(pool.platform().now_ns(), 1_000_000_000);
 }
 
@@ -389,7 +380,7 @@ fn a_wait_does_not_count_as_reclaim_without_progress() {
         pool.platform().now_ns.fetch_add(1_500_000_000, Relaxed);
     }));
     assert!(pool.alloc(Request::new(Order::ZERO).gfp(Gfp::KERNEL)).is_err());
-    assert_eq!(pool.platform().waits.load(Relaxed), 1);
+    assert_eq!(pool.platform().throttled.load(Relaxed), 1);
     let stats = pool.reclaim_stats();
     assert_eq!(stats.direct.iter().sum::<u64>(), 17, "16 without progress are allowed");
     let passes = pool.platform().passes.lock().unwrap().len();

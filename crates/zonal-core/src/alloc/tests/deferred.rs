@@ -2,20 +2,19 @@
 //! the pcps (LB E.11).
 
 use std::boxed::Box;
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 use std::vec::Vec;
 
-use super::platform::{Script, Shape, distances, on_cpu, zone};
+use super::platform::{Plain, Script, Shape, Stage, distances, on_cpu, zone};
 use crate::alloc::{Allocator, OnlineError, Request};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
 use crate::policy::{PcpPolicy, Policy};
-use crate::sync::{LockWord, Ordering::Relaxed, Wait};
-use crate::types::{Choice, CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::sync::Ordering::Relaxed;
+use crate::types::{Choice, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::deferred::SECTION_PAGES;
 
 const SECTION: u64 = SECTION_PAGES;
@@ -191,40 +190,12 @@ fn sizes_are_computed_again_when_the_policy_says() {
     }
 }
 
-std::thread_local!(static CPU: Cell<u32> = const { Cell::new(0) });
-
-/// Threads that say which CPU they are on.
-#[derive(Default)]
-struct Threads;
-
-impl Wait for Threads {
-    fn wait(&self, _word: &LockWord, _value: u32) {
-        std::thread::yield_now();
-    }
-    fn wake_one(&self, _word: &LockWord) {}
-}
-
-impl Platform for Threads {
-    fn cpu(&self) -> CpuId {
-        CpuId(CPU.get())
-    }
-    fn fence(&self, _cpu: CpuId) -> bool {
-        true
-    }
-    fn now_ns(&self) -> u64 {
-        0
-    }
-    fn relax(&self) {
-        std::thread::yield_now();
-    }
-}
-
 /// GROW-1: workers and requests together bring each page online once.
 #[test]
 fn workers_and_requests_grow_a_node_together() {
     let mut shape = Shape::uniform(2, 6 * SECTION, 2);
     shape.cache_slice_bytes = 0;
-    let pool = shape.boot_deferred(Policy::ZONAL, Threads, 0);
+    let pool = shape.boot_deferred(Policy::ZONAL, Stage::for_threads(Plain), 0);
     let prepared = AtomicUsize::new(0);
     let order = Order::new(10).unwrap();
     let blocks: Vec<Vec<Pfn>> = std::thread::scope(|scope| {
@@ -246,7 +217,7 @@ fn workers_and_requests_grow_a_node_together() {
             .map(|cpu| {
                 let pool = &pool;
                 scope.spawn(move || {
-                    CPU.set(cpu);
+                    on_cpu(cpu);
                     let take = |_| pool.alloc(Request::new(order)).unwrap();
                     (0..48).map(take).collect::<Vec<Pfn>>()
                 })
@@ -268,9 +239,12 @@ fn workers_and_requests_grow_a_node_together() {
 fn a_request_waits_for_memory_that_a_worker_has_claimed() {
     static CLAIMED: Barrier = Barrier::new(2);
     static GO: Barrier = Barrier::new(2);
-    let pool: &'static Allocator<'static, Threads> = Box::leak(Box::new(
-        Shape::uniform(1, 2 * SECTION, 1).boot_deferred(Policy::ZONAL, Threads, 0),
-    ));
+    let pool: &'static Allocator<'static, Script> =
+        Box::leak(Box::new(Shape::uniform(1, 2 * SECTION, 1).boot_deferred(
+            Policy::ZONAL,
+            Stage::for_threads(Plain),
+            0,
+        )));
     let order = Order::new(10).unwrap();
     let first: Vec<Pfn> =
         (0..SECTION / 1024).map(|_| pool.alloc(Request::new(order)).unwrap()).collect();

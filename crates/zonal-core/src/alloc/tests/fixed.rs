@@ -9,31 +9,14 @@ use crate::gfp::Gfp;
 use crate::machine::{Layout, MachineError};
 use crate::platform::{FixedPolicy, Platform};
 use crate::policy::Policy;
-use crate::sync::{LockWord, Wait};
-use crate::types::{CpuId, Order};
+use crate::types::Order;
 
-/// One CPU, and the policy `zonal` compiled in.
+/// The policy `zonal`, compiled in.
+#[derive(Default)]
 struct OnlyZonal;
 
-impl Wait for OnlyZonal {
-    fn wait(&self, _word: &LockWord, _value: u32) {
-        panic!("one thread never waits for itself");
-    }
-    fn wake_one(&self, _word: &LockWord) {}
-}
-
-impl Platform for OnlyZonal {
+impl Behaviour for OnlyZonal {
     const POLICY: Option<FixedPolicy> = Some(Policy::fix(&Policy::ZONAL));
-
-    fn cpu(&self) -> CpuId {
-        CpuId(0)
-    }
-    fn fence(&self, _cpu: CpuId) -> bool {
-        true
-    }
-    fn now_ns(&self) -> u64 {
-        0
-    }
 }
 
 fn leaked() -> &'static Shape {
@@ -63,7 +46,7 @@ fn run<P: Platform>(core: &Allocator<'static, P>) -> (Vec<Option<u64>>, Vec<[u64
 #[test]
 fn a_policy_that_is_compiled_in_does_what_it_does_when_it_is_given() {
     on_cpu(0);
-    let fixed = run(&leaked().boot_on(Policy::ZONAL, OnlyZonal));
+    let fixed = run(&leaked().boot_on(Policy::ZONAL, Stage::with(OnlyZonal)));
     let given = run(&Shape::uniform(2, 8192, 1).boot(Policy::ZONAL));
     assert!(fixed.0.iter().any(Option::is_none), "the program fills the machine");
     assert_eq!(fixed, given);
@@ -76,7 +59,7 @@ fn another_policy_than_the_one_compiled_in_is_refused() {
     changed.numa_stat = !changed.numa_stat;
     for policy in [Policy::LINUX_6_12, changed] {
         let layout = Layout::of(&shape.machine(), &policy).unwrap();
-        let refused = shape.try_make(policy, &layout, OnlyZonal).unwrap_err();
+        let refused = shape.try_make(policy, &layout, Stage::with(OnlyZonal)).unwrap_err();
         let expected = MachineError::Policy { fixed: "zonal", given: policy.name };
         assert_eq!(refused, expected, "{refused}");
     }

@@ -1,5 +1,7 @@
 //! Whole allocators under test.
 
+use crate::support as platform;
+
 mod areas;
 mod background;
 mod blocks;
@@ -27,10 +29,10 @@ mod pagesets_before;
 mod paths;
 mod placement;
 mod planted;
-mod platform;
 mod pressure;
 mod programs;
 mod range_places;
+mod races;
 mod range_programs;
 mod ranges;
 mod refresh;

@@ -6,20 +6,18 @@ use std::cell::Cell;
 use std::sync::{Barrier, Mutex, OnceLock};
 use std::vec::Vec;
 
-use super::platform::Shape;
+use super::platform::{Behaviour, Shape, Stage, on_cpu};
 use crate::alloc::explain::Note;
 use crate::alloc::{Allocator, Refusal, Request, Sysctl};
 use crate::gfp::Gfp;
-use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::{DirtySpread, DistanceRule, NodeReclaimMode, ReclaimUnit};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
-use crate::sync::{LockWord, Ordering::Relaxed, Wait};
-use crate::types::{Choice, CpuId, NodeId, Order, Pfn};
+use crate::sync::Ordering::Relaxed;
+use crate::types::{Choice, NodeId, Order, Pfn};
 use crate::zone::watermark::Watermark;
 
 std::thread_local! {
-    static CPU: Cell<u32> = const { Cell::new(0) };
     static IN_RECLAIM: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -28,7 +26,7 @@ type AtDirect = Box<dyn FnMut(&Pass) -> u64 + Send + Sync>;
 
 /// Reclaims as the test says.
 #[derive(Default)]
-struct TestPlatform {
+struct Reclaiming {
     passes: Mutex<Vec<Unit>>,
     held: Mutex<Option<Holdings>>,
     /// Nodes with as much dirty as they may have, and what was asked about them.
@@ -38,32 +36,13 @@ struct TestPlatform {
     at_direct: Mutex<Option<AtDirect>>,
 }
 
-impl Wait for TestPlatform {
-    fn wait(&self, _word: &LockWord, _value: u32) {
-        std::thread::yield_now();
-    }
-    fn wake_one(&self, _word: &LockWord) {}
-}
-
-impl Platform for TestPlatform {
-    fn cpu(&self) -> CpuId {
-        CpuId(CPU.get())
-    }
-    fn fence(&self, _cpu: CpuId) -> bool {
-        true
-    }
-    fn now_ns(&self) -> u64 {
-        0
-    }
-    fn relax(&self) {
-        std::thread::yield_now();
-    }
+impl Behaviour for Reclaiming {
     fn reclaimer(&self) -> Option<&dyn Reclaimer> {
         Some(self)
     }
 }
 
-impl Reclaimer for TestPlatform {
+impl Reclaimer for Reclaiming {
     fn holdings(&self, _unit: Unit) -> Holdings {
         let plenty = Holdings { file: 4000, inactive_file: 4000, ..Holdings::default() };
         self.held.lock().unwrap().unwrap_or(plenty)
@@ -91,7 +70,7 @@ impl Reclaimer for TestPlatform {
     }
 }
 
-type Pool = Allocator<'static, TestPlatform>;
+type Pool = Allocator<'static, Stage<Reclaiming>>;
 
 fn policy() -> Policy {
     let mut policy = Policy {
@@ -105,14 +84,14 @@ fn policy() -> Policy {
 }
 
 /// Two nodes at this distance with a CPU each, CPU 2 on node 0 too; the platform as
-/// `TestPlatform::default()`.
+/// `Reclaiming::default()`.
 fn boot(distance: u8, policy: Policy) -> &'static Pool {
     let mut shape = Shape::uniform(2, 4096, 1);
     shape.distances = std::vec![10, distance, distance, 10];
     shape.cpus.push(NodeId(0));
     let shape: &'static Shape = Box::leak(Box::new(shape));
-    CPU.set(0);
-    Box::leak(Box::new(shape.boot_on(policy, TestPlatform::default())))
+    on_cpu(0);
+    Box::leak(Box::new(shape.boot_on(policy, Stage::for_threads(Reclaiming::default()))))
 }
 
 fn request() -> Request {
@@ -217,8 +196,9 @@ fn distance_decides_which_nodes_are_reclaimed() {
         shape.distances = std::vec![10, distance, distance, 10];
         shape.cpus.pop(); // node 1 has no CPU, so anybody may reclaim it
         let shape: &'static Shape = Box::leak(Box::new(shape));
-        CPU.set(0);
-        let pool: &Pool = Box::leak(Box::new(shape.boot_on(with, TestPlatform::default())));
+        on_cpu(0);
+        let pool: &Pool =
+            Box::leak(Box::new(shape.boot_on(with, Stage::for_threads(Reclaiming::default()))));
         fill(pool, 0);
         fill(pool, 1);
         assert!(pool.alloc(request().gfp(Gfp::KERNEL | Gfp::NORETRY)).is_err());
@@ -236,7 +216,7 @@ fn a_node_with_cpus_is_left_to_them() {
     let remote = request().on(NodeId(1));
     pool.alloc(remote).unwrap();
     assert_eq!(pool.reclaim_stats().no_scan, 1);
-    CPU.set(1);
+    on_cpu(1);
     pool.alloc(remote).unwrap();
     assert_eq!(tries(pool, Unit::Node(NodeId(1))), 1);
 }
@@ -293,7 +273,7 @@ fn one_thread_reclaims_a_node_at_a_time() {
     std::thread::scope(|scope| {
         let slow = scope.spawn(|| pool.alloc(request()).unwrap());
         scope.spawn(|| {
-            CPU.set(2);
+            on_cpu(2);
             INSIDE.wait();
             let got = pool.alloc(request());
             let stats = pool.reclaim_stats();

@@ -1,12 +1,13 @@
 //! `validate` finds each fault that is planted, by its name, and nothing before or after.
 
 use super::platform::{Script, Shape};
+use crate::alloc::pcp_ops::PcpOps;
 use crate::alloc::{Allocator, Fault, Request};
 use crate::pcp::state::Pcp;
 use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
+use crate::types::{CpuId, Migratetype, Order, PageCount, Pfn, ZoneId};
 
 const ZONE: ZoneId = ZoneId(0);
 const CPU: CpuId = CpuId(0);
@@ -73,6 +74,32 @@ fn pages_that_fast_operations_may_add_beyond_what_was_granted_are_found() {
     let more = (granted >> list.order_bits) + 1;
     planted!(pool, list.hi, more, Fault::Granted(ZONE, CPU, _, _));
     planted!(pool, pcp.limit, granted + 2, Fault::Granted(ZONE, CPU, _, _));
+    pool.validate().unwrap();
+}
+
+#[test]
+fn a_state_of_the_buddy_that_others_do_not_see_is_found() {
+    let pool = used(Policy::LINUX_6_18);
+    let counters = &pool.zones()[0].counters;
+    let orders = counters.listed.load(Relaxed) ^ 1 << 10;
+    planted!(pool, counters.listed, orders, Fault::Published(ZONE));
+    planted!(pool, counters.highatomic_free, 512, Fault::Published(ZONE));
+    pool.validate().unwrap();
+}
+
+#[test]
+fn a_magazine_that_is_on_no_stack_is_found() {
+    let pool = used(super::depot::short(16));
+    let (_, depot) = pool.zone_ops(ZONE).depots().next().unwrap();
+    let mut closed = PcpOps::close(pool.zone_ops(ZONE), pool.pcp(ZONE, CPU)).unwrap().closed;
+    let room = PageCount::new(1);
+    let lost = depot.reserve(&mut closed, pool.tables.slots, room).expect("there is room");
+    drop(closed);
+    let found = pool.validate();
+    assert!(matches!(found, Err(Fault::Magazines(ZONE, CPU, most, has)) if most + 1 == has));
+    let mut locked = pool.zone_ops(ZONE).lock();
+    depot.emptied(&mut locked, pool.tables.slots, lost);
+    drop(locked);
     pool.validate().unwrap();
 }
 

@@ -98,11 +98,11 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
             let record = &self.pcp(cpu).lists[list - 1];
             // The lock first (DEPOT-1).
             let mut locked = self.lock();
-            match depot.take(self.on.slots, list - 1, record.order()) {
+            match depot.take(&mut locked, self.on.slots, list - 1, record.order()) {
                 Some(magazine) => {
                     moved += self.free_magazine(&mut locked, record, &magazine);
                     let blocks = magazine.frames().len() as u32;
-                    depot.emptied(self.on.slots, magazine);
+                    depot.emptied(&mut locked, self.on.slots, magazine);
                     drop(locked);
                     let zone = self.zone.id;
                     self.on.platform.cost(Step::Depot { zone, group: cpu, blocks });

@@ -42,28 +42,9 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::sync::{LockWord, Wait};
-    use crate::types::CpuId;
+    use crate::support::Script;
     use crate::vmstat::numa::{NumaCounters, NumaDeltas, NumaItem, NumaRule, plus};
     use crate::vmstat::variant::NumaPolicy;
-
-    /// A platform that is asked nothing.
-    struct Nobody;
-    impl Wait for Nobody {
-        fn wait(&self, _word: &LockWord, _value: u32) {}
-        fn wake_one(&self, _word: &LockWord) {}
-    }
-    impl Platform for Nobody {
-        fn cpu(&self) -> CpuId {
-            CpuId(0)
-        }
-        fn fence(&self, _cpu: CpuId) -> bool {
-            true
-        }
-        fn now_ns(&self) -> u64 {
-            0
-        }
-    }
 
     /// After how many hits the zone's counter moved, and by how much, for the first two folds.
     fn folds(policy: NumaPolicy, zone_threshold: u32, events: usize) -> Vec<(usize, i64)> {
@@ -72,7 +53,7 @@ mod tests {
         let mut seen = Vec::new();
         let mut before = 0;
         for event in 1..=events {
-            deltas.record(&Nobody, &rule, NumaItem::Hit, 1, &zone);
+            deltas.record(&Script::default(), &rule, NumaItem::Hit, 1, &zone);
             let now = zone.get()[0];
             if now != before {
                 seen.push((event, now - before));

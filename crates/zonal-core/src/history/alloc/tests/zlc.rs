@@ -5,15 +5,13 @@ use std::boxed::Box;
 use std::cell::{Cell, RefCell};
 use std::vec::Vec;
 
-use super::platform::{Shape, distances, on_cpu, zone};
+use super::platform::{Behaviour, Shape, Stage, distances, on_cpu, zone};
 use crate::alloc::{Allocator, Request, Sysctl};
 use crate::gfp::Gfp;
-use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::ZonelistCaching;
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
-use crate::sync::{LockWord, Wait};
-use crate::types::{Choice, CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::types::{Choice, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::vmstat::variant::{NumaPolicy, Update};
 
 /// Blocks of an order without per-CPU lists: each allocation is seen by the watermarks.
@@ -27,22 +25,10 @@ std::thread_local! {
 }
 
 /// Node reclaim looks at much and frees nothing; direct reclaim does what the test says.
+#[derive(Default)]
 struct Stubborn;
 
-impl Wait for Stubborn {
-    fn wait(&self, _word: &LockWord, _value: u32) {
-        panic!("one thread never waits for itself");
-    }
-    fn wake_one(&self, _word: &LockWord) {}
-}
-
-impl Platform for Stubborn {
-    fn cpu(&self) -> CpuId {
-        CpuId(0)
-    }
-    fn fence(&self, _cpu: CpuId) -> bool {
-        true
-    }
+impl Behaviour for Stubborn {
     fn now_ns(&self) -> u64 {
         NOW.get()
     }
@@ -65,7 +51,7 @@ impl Reclaimer for Stubborn {
     }
 }
 
-type Pool = Allocator<'static, Stubborn>;
+type Pool = Allocator<'static, Stage<Stubborn>>;
 
 fn policy(caching: ZonelistCaching) -> Policy {
     let mut policy = Policy {
@@ -103,7 +89,7 @@ fn boot(caching: ZonelistCaching) -> &'static Pool {
     NOW.set(100 * SECOND);
     PASSES.take();
     let shape: &'static Shape = Box::leak(Box::new(shape));
-    Box::leak(Box::new(shape.boot_on(policy(caching), Stubborn)))
+    Box::leak(Box::new(shape.boot_on(policy(caching), Stage::with(Stubborn))))
 }
 
 fn request() -> Request {
@@ -240,7 +226,7 @@ fn full_zones_are_marked_by_walks_that_use_the_cache_or_by_all() {
         let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(2, 4096, 1)));
         NOW.set(0);
         PASSES.take();
-        let pool: &'static Pool = Box::leak(Box::new(shape.boot_on(with, Stubborn)));
+        let pool: &'static Pool = Box::leak(Box::new(shape.boot_on(with, Stage::with(Stubborn))));
         fill(pool, 0);
         allocate(pool, 1, 1);
         assert_eq!(!pool.nodes()[0].cache.worth(0), first_is_marked);
@@ -253,7 +239,8 @@ fn on_one_node_nothing_is_remembered() {
     for caching in [ZonelistCaching::Original, ZonelistCaching::FirstZone] {
         let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 4096, 1)));
         PASSES.take();
-        let pool: &'static Pool = Box::leak(Box::new(shape.boot_on(policy(caching), Stubborn)));
+        let pool: &'static Pool =
+            Box::leak(Box::new(shape.boot_on(policy(caching), Stage::with(Stubborn))));
         let held = fill(pool, 0);
         for _ in 0..2 {
             assert!(pool.alloc(request().gfp(Gfp::KERNEL | Gfp::NORETRY)).is_err());

@@ -9,17 +9,15 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::platform::{Shape, distances, on_cpu, zone};
+use super::platform::{Behaviour, Shape, Stage, distances, on_cpu, zone};
 use crate::alloc::search::{Search, watermark_of};
 use crate::alloc::{Allocator, Request};
 use crate::gfp::{AllocFlags, Gfp};
-use crate::platform::Platform;
 use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
 use crate::policy::walk::{CacheMark, DistanceRule, NodeReclaimMode, ReclaimUnit, ZonelistCaching};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::reclaim::ReclaimStats;
-use crate::sync::{LockWord, Wait};
-use crate::types::{Choice, CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::types::{Choice, NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 const ORDER: u32 = 4;
 const BLOCK: u64 = 1 << ORDER;
@@ -47,28 +45,17 @@ impl Script {
 
 /// The allocator's side of the script.
 struct Scene {
-    pool: &'static Allocator<'static, TestPlatform>,
+    pool: &'static Allocator<'static, Stage<Scripted>>,
     script: Script,
     /// Blocks taken from each zone.
     taken: Vec<Vec<Pfn>>,
 }
 
-struct TestPlatform;
+/// Reclaims as the script says.
+#[derive(Default)]
+struct Scripted;
 
-impl Wait for TestPlatform {
-    fn wait(&self, _word: &LockWord, _value: u32) {
-        panic!("one thread never waits for itself");
-    }
-    fn wake_one(&self, _word: &LockWord) {}
-}
-
-impl Platform for TestPlatform {
-    fn cpu(&self) -> CpuId {
-        CpuId(0)
-    }
-    fn fence(&self, _cpu: CpuId) -> bool {
-        true
-    }
+impl Behaviour for Scripted {
     fn now_ns(&self) -> u64 {
         NOW.with_borrow(|now| *now)
     }
@@ -84,7 +71,7 @@ fn index(unit: Unit) -> usize {
     }
 }
 
-impl Reclaimer for TestPlatform {
+impl Reclaimer for Scripted {
     fn holdings(&self, unit: Unit) -> Holdings {
         SCENE.with_borrow(|scene| scene.as_ref().unwrap().script.held[index(unit)])
     }
@@ -378,7 +365,7 @@ fn policy(case: &Case) -> Policy {
     policy
 }
 
-fn model(case: &Case, pool: &Allocator<'_, TestPlatform>) -> Model {
+fn model(case: &Case, pool: &Allocator<'_, Stage<Scripted>>) -> Model {
     let zones: Vec<ModelZone> = pool
         .zones()
         .iter()
@@ -413,8 +400,8 @@ fn run(case: Case) {
     on_cpu(0);
     NOW.set(0);
     let shape: &'static Shape = Box::leak(Box::new(shape(&case)));
-    let pool: &'static Allocator<'static, TestPlatform> =
-        Box::leak(Box::new(shape.boot_on(policy(&case), TestPlatform)));
+    let pool: &'static Allocator<'static, Stage<Scripted>> =
+        Box::leak(Box::new(shape.boot_on(policy(&case), Stage::with(Scripted))));
     let mut model = model(&case, pool);
     let zones = pool.zones().len();
     SCENE.set(Some(Scene {

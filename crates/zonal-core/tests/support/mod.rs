@@ -1,25 +1,42 @@
-//! A platform for tests: metadata in vectors, the CPU chosen by the test, no waiting.
+//! The platform of all tests of this crate, and machines in vectors.
+//!
+//! A test chooses the CPU it runs as ([`on_cpu`]). One thread plays all CPUs, unless the stage is
+//! [for threads](Stage::for_threads). What a test's platform does besides, such as reclaim, is a
+//! [`Behaviour`].
+//!
+//! Unit tests compile this file too: they are in the crate and name it as integration tests do.
+#![allow(dead_code, unreachable_pub, reason = "no test uses all of it")]
+
+extern crate std;
 
 use std::boxed::Box;
 use std::cell::{Cell, RefCell};
+use std::ops::Deref;
+use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use crate::alloc::Allocator;
-use crate::machine::{Layout, Machine, MachineError, Metadata, ZoneSpec};
-use crate::pcp::state::Pcp;
-use crate::platform::{Platform, Step};
-use crate::policy::{PcpPolicy, Policy};
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, LockWord, Ordering::Relaxed, Wait};
-use crate::types::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
-use crate::vmstat::numa::NumaDeltas;
-use crate::zone::state::Zone;
-use crate::zonelist::Node;
+use zonal_core::alloc::Allocator;
+use zonal_core::machine::{Layout, Machine, MachineError, Metadata, ZoneSpec};
+use zonal_core::pcp::state::Pcp;
+use zonal_core::platform::reclaimer::Reclaimer;
+use zonal_core::platform::{FixedPolicy, Platform, Step};
+use zonal_core::policy::{PcpPolicy, Policy};
+use zonal_core::sync::{
+    AtomicU8, AtomicU32, AtomicU64, LockWord, Ordering, Ordering::Relaxed, Wait,
+};
+use zonal_core::types::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
+use zonal_core::vmstat::numa::NumaDeltas;
+use zonal_core::zone::state::Zone;
+use zonal_core::zonelist::Node;
 
 /// Ours without depots: lists that go to the buddy themselves, as Linux' do.
 pub const LISTS_ALONE: Policy = Policy {
     pcp: PcpPolicy { orders: Policy::ZONAL.pcp.orders, ..Policy::LINUX_6_18.pcp },
     ..Policy::ZONAL
 };
+
+/// After so long without a step a thread is gone.
+const HUNG: Duration = Duration::from_secs(60);
 
 /// What another CPU does at some moment.
 type Meanwhile = Box<dyn FnOnce()>;
@@ -52,9 +69,43 @@ pub fn fences(granted: Fences) {
     FENCES.set(granted);
 }
 
-/// The platform: one thread plays all CPUs.
+/// What a test's platform does besides serving as one: nothing, if it does not say so.
+pub trait Behaviour: Sync {
+    /// As [`Platform::POLICY`].
+    const POLICY: Option<FixedPolicy> = None;
+
+    /// The time.
+    fn now_ns(&self) -> u64 {
+        0
+    }
+    /// As [`Platform::reclaimer`].
+    fn reclaimer(&self) -> Option<&dyn Reclaimer> {
+        None
+    }
+    /// As [`Platform::wake_reclaim`].
+    fn wake_reclaim(&self, _node: NodeId, _zone: ZoneId) {}
+    /// As [`Platform::reclaim_progress`].
+    fn reclaim_progress(&self) {}
+    /// As [`Platform::wait_for_progress`].
+    fn wait_for_progress(&self, _most_ns: u64) {}
+    /// As [`Platform::wait_for_memory`].
+    fn wait_for_memory(&self) -> bool {
+        false
+    }
+}
+
+/// Nothing besides.
 #[derive(Debug, Default)]
-pub struct Script {
+pub struct Plain;
+
+impl Behaviour for Plain {}
+
+/// A stage that behaves in no special way.
+pub type Script = Stage<Plain>;
+
+/// The platform.
+#[derive(Debug, Default)]
+pub struct Stage<B> {
     pub woken: AtomicU64,
     /// `None`: there are sequences, which the tests play. Else whether the core uses gates.
     pub gates: Option<bool>,
@@ -64,11 +115,37 @@ pub struct Script {
     pub drains: [AtomicU64; 2],
     /// A fence failed.
     pub refused: AtomicU8,
+    /// CPUs are threads, which wait for each other.
+    pub threads: bool,
+    /// Waits for locks that were taken.
+    pub waits: AtomicU64,
+    pub own: B,
 }
 
-impl Wait for Script {
+impl<B: Default> Stage<B> {
+    /// A platform without sequences that behaves in this way.
+    pub fn with(own: B) -> Stage<B> {
+        Stage { gates: Some(true), own, ..Stage::default() }
+    }
+
+    /// The same where threads wait for each other; each says itself which CPU it is on.
+    pub fn for_threads(own: B) -> Stage<B> {
+        Stage { threads: true, ..Stage::with(own) }
+    }
+}
+
+impl<B> Deref for Stage<B> {
+    type Target = B;
+    fn deref(&self) -> &B {
+        &self.own
+    }
+}
+
+impl<B: Sync> Wait for Stage<B> {
     fn wait(&self, _word: &LockWord, _value: u32) {
-        panic!("one thread never waits for itself");
+        assert!(self.threads, "one thread never waits for itself");
+        self.waits.fetch_add(1, Relaxed);
+        std::thread::yield_now();
     }
     fn wake_one(&self, _word: &LockWord) {}
     fn mask(&self) -> usize {
@@ -96,7 +173,9 @@ pub fn masks() -> Masks {
     MASKS.get()
 }
 
-impl Platform for Script {
+impl<B: Behaviour> Platform for Stage<B> {
+    const POLICY: Option<FixedPolicy> = B::POLICY;
+
     fn cpu(&self) -> CpuId {
         CpuId(CPU.get())
     }
@@ -122,9 +201,12 @@ impl Platform for Script {
         self.refused.load(Relaxed) != 0
     }
     fn now_ns(&self) -> u64 {
-        0
+        self.own.now_ns()
     }
     fn relax(&self) {
+        if self.threads {
+            return std::thread::yield_now();
+        }
         RELAXED.set(RELAXED.get() + 1);
         assert!(RELAXED.get() < 1_000_000, "one thread waits for itself");
         if let Some(meanwhile) = AT_RELAX.take() {
@@ -147,8 +229,21 @@ impl Platform for Script {
             _ => 0,
         };
     }
-    fn wake_reclaim(&self, _node: NodeId, _zone: ZoneId, _order: u32) {
+    fn wake_reclaim(&self, node: NodeId, zone: ZoneId, _order: u32) {
         self.woken.fetch_add(1, Relaxed);
+        self.own.wake_reclaim(node, zone);
+    }
+    fn reclaim_progress(&self, _node: NodeId) {
+        self.own.reclaim_progress();
+    }
+    fn wait_for_progress(&self, _node: NodeId, most_ns: u64) {
+        self.own.wait_for_progress(most_ns);
+    }
+    fn wait_for_memory(&self) -> bool {
+        self.own.wait_for_memory()
+    }
+    fn reclaimer(&self) -> Option<&dyn Reclaimer> {
+        self.own.reclaimer()
     }
 }
 
@@ -373,4 +468,29 @@ pub fn distances(nodes: usize) -> Vec<u8> {
 /// A zone without holes.
 pub fn zone(node: u16, kind: ZoneKind, start_pfn: u64, pages: u64) -> ZoneSpec {
     ZoneSpec { node: NodeId(node), kind, start_pfn, spanned: pages, present: pages }
+}
+
+/// Does `first` and waits until `turn` has reached `until`.
+pub fn meet(turn: &AtomicU32, until: u32, first: impl FnOnce()) {
+    first();
+    turn.fetch_add(1, Ordering::SeqCst);
+    let start = Instant::now();
+    while turn.load(Ordering::SeqCst) < until {
+        // Spin for a while, so that both leave at the same moment.
+        for _ in 0..200 {
+            if turn.load(Ordering::SeqCst) >= until {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        assert!(start.elapsed() < HUNG, "the other thread is gone");
+        std::thread::yield_now();
+    }
+}
+
+/// Waits for a moment: which of two CPUs comes first, and by how much, changes from round to round.
+pub fn stagger(round: u32, cpu: u32) {
+    for _ in 0..round.wrapping_mul(0x9e37_79b9 ^ cpu << 20) >> 24 {
+        std::hint::black_box(());
+    }
 }
