@@ -40,6 +40,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   tidy                  check the house rules; each finding is FILE:LINE: [check] message
+  tidy --figures        print figures of the structure: files, circles, longest walks, methods
   api [--write]         compare the public items of every library crate with the lists in api/,
                         or write the lists
   ci [--test-log FILE]  run what continuous integration runs; with --test-log the tests were
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
     let root = repository_root();
     let passed = match args[..] {
         ["tidy"] => tidy::run(&root),
+        ["tidy", "--figures"] => tidy::figures::run(&root),
         ["api"] => api::run(&root, false),
         ["api", "--write"] => api::run(&root, true),
         ["ci"] => ci::run(&root, None),

@@ -23,17 +23,30 @@ const KNOWN: &[(&str, &str)] = &[
 /// A module's path from the crate's root.
 type Module = Vec<String>;
 
-pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
+/// The maps of all crates, tests left out.
+fn maps(tree: &Tree) -> impl Iterator<Item = (&str, Crate<'_>)> {
     let mut crates: BTreeMap<&str, Vec<(&File, &Rust)>> = BTreeMap::new();
     for (file, rust) in tree.rust().filter(|(file, _)| !file.is_test()) {
         if let Some((krate, _)) = file.path.split_once("/src/") {
             crates.entry(krate).or_default().push((file, rust));
         }
     }
-    for (krate, files) in crates {
+    crates.into_iter().map(|(krate, files)| (krate, Crate::new(krate, &files)))
+}
+
+/// The longest chain of files of each crate in which each imports the next, and the circles.
+pub fn walks(tree: &Tree) -> Vec<(&str, Vec<String>, usize)> {
+    let walk = |(krate, map): (_, Crate<'_>)| {
+        let longest = map.longest_walk().iter().map(|module| said(module)).collect();
+        (krate, longest, map.circles().len())
+    };
+    maps(tree).map(walk).collect()
+}
+
+pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
+    for (krate, map) in maps(tree) {
         let known: Vec<&str> =
             KNOWN.iter().filter(|(of, _)| *of == krate).map(|(_, folder)| *folder).collect();
-        let map = Crate::new(krate, &files);
         for circle in map.circles() {
             let inside = |folder: &&str| {
                 circle.iter().all(|module| module.first().is_some_and(|top| top == folder))
@@ -111,6 +124,31 @@ impl<'t> Crate<'t> {
             }
         }
         found.into_iter().collect()
+    }
+
+    /// The longest chain of imports, highest file first. A circle counts once: nothing in it goes
+    /// back to where the chain has been.
+    fn longest_walk(&self) -> Vec<&Module> {
+        let mut known = BTreeMap::new();
+        let walks = self.arrows.keys().map(|module| self.walk_from(module, &mut known));
+        walks.max_by_key(Vec::len).unwrap_or_default()
+    }
+
+    /// The longest chain from a file on. What is still being found out is passed.
+    fn walk_from<'m>(
+        &'m self,
+        from: &'m Module,
+        known: &mut BTreeMap<&'m Module, Vec<&'m Module>>,
+    ) -> Vec<&'m Module> {
+        if let Some(walk) = known.get(from) {
+            return walk.clone();
+        }
+        known.insert(from, Vec::new());
+        let next = self.arrows.get(from).into_iter().flat_map(BTreeMap::keys);
+        let rest = next.map(|module| self.walk_from(module, known)).max_by_key(Vec::len);
+        let walk: Vec<&Module> = [from].into_iter().chain(rest.unwrap_or_default()).collect();
+        known.insert(from, walk.clone());
+        walk
     }
 
     fn reached(&self, from: &Module) -> BTreeSet<&Module> {
@@ -231,7 +269,9 @@ fn names(rust: &Rust) -> Vec<Named> {
     let code = rust.code.as_str();
     let mut named = Vec::new();
     for (at, word) in rust.words().filter(|(at, _)| !rust.is_test(*at)) {
-        let starts = !code[..at].trim_end().ends_with("::");
+        // `pub(in path)` says who may use a name, and uses nothing.
+        let before = code[..at].trim_end();
+        let starts = !before.ends_with("::") && !before.ends_with("pub(in");
         if word == "use" && rust.is_import(at) {
             let end = code[at..].find(';').map_or(code.len(), |end| at + end);
             let public = code[..at].trim_end().ends_with("pub") || restricted(&code[..at]);

@@ -13,7 +13,8 @@ const METHODS_MAX: usize = 60;
 /// Where a method stands.
 type Place<'t> = (&'t File, usize);
 
-pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
+/// The methods of each type, by crate and name.
+fn types(tree: &Tree) -> BTreeMap<(&str, &str), Vec<Place<'_>>> {
     let mut types: BTreeMap<(&str, &str), Vec<Place<'_>>> = BTreeMap::new();
     for (file, rust) in tree.rust().filter(|(file, _)| !file.is_test()) {
         let Some((krate, _)) = file.path.split_once("/src/") else { continue };
@@ -21,7 +22,17 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
             types.entry((krate, name)).or_default().push((file, line));
         }
     }
-    for ((_, name), places) in types {
+    types
+}
+
+/// The type that has the most methods, and how many.
+pub fn most(tree: &Tree) -> Option<(String, usize)> {
+    let of = types(tree).into_iter().max_by_key(|(_, places)| places.len());
+    of.map(|((krate, name), places)| (format!("{name} of {krate}"), places.len()))
+}
+
+pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
+    for ((_, name), places) in types(tree) {
         if let Some((file, line)) = places.get(METHODS_MAX) {
             let message = format!("`{name}` has {} methods, at most {METHODS_MAX}", places.len());
             findings.push(Finding::new(&file.path, *line, "methods-per-type", message));

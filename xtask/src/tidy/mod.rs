@@ -27,6 +27,7 @@
 mod circles;
 mod citations;
 mod costs;
+pub mod figures;
 mod finding;
 mod invariants;
 mod layers;
