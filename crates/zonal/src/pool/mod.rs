@@ -8,6 +8,8 @@
 //! ```
 //! | file | does |
 //! |--|--|
+//! | `requests` | blocks out and back, one or thousands |
+//! | `figures` | what a pool is and how it stands |
 //! | `builder` | sizes, nodes, backing, policy; makes the pool |
 //! | `consumers` | consumers that give pages back, and the last resort |
 //! | `check` | options that cannot be |
@@ -44,7 +46,14 @@
 //! - **POOL-2** mappings and records live as long as the pool and each of its threads (THREAD-1).
 //! - **POOL-3** the word in front of the table of frame words is mapped and zero.
 
-mod background;
+// Rustdoc shows the methods of `Pool` in the order of the files: those of every day first, upkeep
+// last.
+mod requests;
+
+mod range;
+
+mod figures;
+
 mod budget;
 mod builder;
 mod bytes;
@@ -66,7 +75,6 @@ mod owned_range;
 mod pages;
 mod plan;
 mod poison;
-mod range;
 mod records;
 mod resident;
 mod thread;
@@ -74,6 +82,8 @@ mod touch;
 mod trim;
 mod upkeep;
 mod worker;
+
+mod background;
 
 pub use budget::{BudgetError, BudgetFault};
 pub use builder::{Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, ZoneSize};
@@ -95,20 +105,16 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zonal_core::alloc::{
-    self as core_alloc, Allocator, NumaEvents, Request, Sysctl, SysctlError, ZoneStats,
-};
+use zonal_core::alloc::{self as core_alloc, Allocator, Request, Sysctl, SysctlError};
 use zonal_core::frame::PageState;
 use zonal_core::gfp::Gfp;
-use zonal_core::policy::Policy;
-use zonal_core::types::{CpuId, NodeId, Order, PAGE_SIZE, Pfn};
+use zonal_core::types::{CpuId, Order, PAGE_SIZE, Pfn};
 use zonal_core::zone::state::Zone;
 
 use crate::error::{AllocError, FreeError};
 use crate::platform::ProcessPlatform;
 use crate::reclaim::{Registry, is_inside};
 use crate::rseq::FastRef;
-use hot::{address_at, frame_at};
 
 use crate::sys::map::Mapping;
 use poison::Poison;
@@ -171,176 +177,6 @@ pub(crate) struct Shared {
 }
 
 impl Pool {
-    /// A description to fill in: size, nodes, backing, policy.
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
-
-    /// An owned block of `order`, for ordinary use, from the running CPU's node.
-    ///
-    /// # Errors
-    /// [`AllocError`] names the zone and the watermark that refused.
-    #[inline]
-    pub fn alloc(&self, order: Order) -> Result<Pages<'_>, AllocError> {
-        let start = self.alloc_pages(order, Gfp::KERNEL)?;
-        Ok(Pages::new(self, start, order))
-    }
-
-    /// As [`alloc`](Self::alloc), with every byte zero.
-    ///
-    /// # Errors
-    /// As [`alloc`](Self::alloc).
-    pub fn alloc_zeroed(&self, order: Order) -> Result<Pages<'_>, AllocError> {
-        let start = self.alloc_pages(order, Gfp::KERNEL | Gfp::ZERO)?;
-        Ok(Pages::new(self, start, order))
-    }
-
-    /// As [`alloc`](Self::alloc), with rights and a node of the caller's choice.
-    ///
-    /// # Errors
-    /// As [`alloc`](Self::alloc).
-    pub fn alloc_with(&self, request: Request) -> Result<Pages<'_>, AllocError> {
-        let start = self.shared.alloc_by_core(request)?;
-        Ok(Pages::new(self, start, request.order))
-    }
-
-    /// A raw block of `order`, aligned to its size, with the rights in `gfp`. Its bytes are the
-    /// last owner's, or zero, unless `gfp` asks for zeroes.
-    ///
-    /// # Errors
-    /// As [`alloc`](Self::alloc).
-    #[inline]
-    pub fn alloc_pages(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
-        if order == Order::ZERO && self.fast.is_plain(gfp) {
-            return match self.fast.pop_page() {
-                Ok(start) => Ok(hot::zeroed(start, order, gfp)),
-                Err(popped) => self.alloc_again(popped, order, gfp),
-            };
-        }
-        self.alloc_any(order, gfp)
-    }
-
-    /// As [`alloc_pages`](Self::alloc_pages); null where that refuses.
-    #[inline]
-    pub fn alloc_raw(&self, order: Order, gfp: Gfp) -> *mut u8 {
-        if order == Order::ZERO && self.fast.is_plain(gfp) {
-            return match self.fast.pop_page() {
-                Ok(start) => hot::zeroed(start, order, gfp).as_ptr(),
-                Err(popped) => self.alloc_raw_again(popped, order, gfp),
-            };
-        }
-        self.alloc_raw_any(order, gfp)
-    }
-
-    /// A raw page from this CPU's pcp, or `None` if that would take a lock. For signal handlers.
-    #[inline]
-    pub fn try_alloc_cached(&self, order: Order) -> Option<NonNull<u8>> {
-        self.shared.pop_block(order)
-    }
-
-    /// Frees a raw block.
-    ///
-    /// # Safety
-    /// 1. The block's memory is no longer in use.
-    ///
-    /// # Errors
-    /// [`FreeError`], with nothing changed, if no block of this order starts there or it is free
-    /// already.
-    ///
-    /// One misuse is found late or not at all, because finding it at once would take an atomic
-    /// exchange on every free: two threads that free one block within the few nanoseconds between a
-    /// free's check and its mark. Both may return `Ok`; the block is then handed out once, and the
-    /// stray copy is counted when it is popped ([`ZoneStats::double_frees`]). If one of the two
-    /// stalls in that gap until the block is in use again, the new owner loses it, as with any use
-    /// after free.
-    #[inline]
-    pub unsafe fn free_pages(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
-        if order == Order::ZERO {
-            return match self.fast.push_page(start) {
-                Ok(()) => Ok(()),
-                Err(frame) => self.free_page_any(frame),
-            };
-        }
-        self.free_any(start, order)
-    }
-
-    /// As [`free_pages`](Self::free_pages), if that needs no lock: `false`, and nothing done,
-    /// otherwise. Safe in a signal handler.
-    ///
-    /// # Safety
-    /// 1. The block's memory is no longer in use, if the call returns `true`.
-    #[inline]
-    pub unsafe fn try_free_cached(&self, start: NonNull<u8>, order: Order) -> bool {
-        self.fast.push_block(start, order)
-    }
-
-    /// Fills `pages` from the front with raw order-0 pages. Returns how many it got; fewer only if
-    /// there are no more.
-    ///
-    /// # Errors
-    /// As [`alloc`](Self::alloc), if not even one page was available.
-    pub fn alloc_bulk(&self, gfp: Gfp, pages: &mut [*mut u8]) -> Result<usize, AllocError> {
-        let request = Request { order: Order::ZERO, gfp, node: None };
-        let shared = &*self.shared;
-        shared.inject(&request)?;
-        let plain = shared.poison.is_none() && !gfp.contains(Gfp::ZERO);
-        let base = self.fast.base;
-        let mut got = 0;
-        while got < pages.len() {
-            let rest = &mut pages[got..];
-            let address = |pfn: Pfn| address_at(base, pfn.0 as usize) as *mut u8;
-            match shared.allocator.alloc_bulk_with(request, rest, address) {
-                Ok(some) if plain => got += some,
-                Ok(some) => got += shared.prepare_all(&mut rest[..some], gfp),
-                Err(error) if got == 0 => return Err(error.into()),
-                Err(_) => break,
-            }
-        }
-        Ok(got)
-    }
-
-    /// Frees raw blocks of one order.
-    ///
-    /// # Safety
-    /// 1. The blocks' memory is no longer in use.
-    ///
-    /// # Errors
-    /// How many were freed, and why the next was not. The rest is still the caller's.
-    pub unsafe fn free_bulk(
-        &self,
-        pages: &[*mut u8],
-        order: Order,
-    ) -> Result<(), (usize, FreeError)> {
-        let shared = &*self.shared;
-        let base = self.fast.base;
-        let pfn = |page: &*mut u8| Pfn(frame_at(base, *page as usize) as u64);
-        if shared.poison.is_some() {
-            pages.iter().for_each(|page| shared.poison_block(pfn(page), order));
-        }
-        let page = |pfn: Pfn| address_at(base, pfn.0 as usize) as *mut u8;
-        let freed = shared.allocator.free_bulk_with(pages, order, pfn, page);
-        freed.map_err(|(done, error)| (done, shared.refused(pages[done], error)))
-    }
-    /// The policy in force.
-    pub fn policy(&self) -> &Policy {
-        self.shared.allocator.policy()
-    }
-    /// Bytes of memory the pool manages.
-    pub fn bytes(&self) -> usize {
-        self.shared.pages * PAGE_SIZE
-    }
-    /// Bytes of metadata, as reserved; untouched parts are not resident.
-    pub fn metadata_bytes(&self) -> usize {
-        self.shared.records.bytes()
-    }
-    /// Address of the first page.
-    pub fn base(&self) -> *const u8 {
-        self.shared.fast.base as *const u8
-    }
-    /// Nodes of the pool.
-    pub fn nodes(&self) -> usize {
-        self.shared.allocator.nodes().len()
-    }
     /// Writes a setting, as a kernel's sysctl.
     ///
     /// # Errors
@@ -348,39 +184,17 @@ impl Pool {
     pub fn set(&self, sysctl: Sysctl, value: i64) -> Result<(), SysctlError> {
         self.shared.allocator.set(sysctl, value)
     }
+
     /// Refreshes one CPU, as the refresh thread does for each: folds its counters, decays its
     /// lists, and drains its pages of other nodes. For pools without that thread. Returns whether
     /// there was anything to do; `false` also for a CPU that has no lists.
     pub fn refresh(&self, cpu: CpuId) -> bool {
         (cpu.0 as usize) < self.shared.allocator.cpus() && self.shared.allocator.refresh(cpu)
     }
-    /// One counter set per zone.
-    pub fn zone_stats(&self) -> impl Iterator<Item = ZoneStats> + '_ {
-        let allocator = &self.shared.allocator;
-        allocator.zones().iter().map(|zone| allocator.zone_stats(zone.id()))
-    }
-    /// NUMA events of a node.
-    pub fn numa_events(&self, node: NodeId) -> NumaEvents {
-        self.shared.allocator.numa_events(node)
-    }
-    /// Pages not handed out: free ones and those on pcps. What a refill or drain has in
-    /// its hands is not counted for that moment.
-    pub fn free_page_count(&self) -> u64 {
-        self.shared.allocator.free_pages()
-    }
+
     /// Empties all pcps. Returns the pages moved.
     pub fn drain_all(&self) -> u64 {
         self.shared.allocator.drain_all()
-    }
-    /// The node a page belongs to, if it is one of this pool's.
-    pub fn node_of(&self, page: *const u8) -> Option<NodeId> {
-        let pfn = self.shared.pfn(page as usize);
-        let zone = self.shared.allocator.zones().iter().find(|zone| zone.contains(pfn))?;
-        Some(zone.node())
-    }
-    /// Writes to freed pages found so far (only with [`Builder::poison`]).
-    pub fn poison_hits(&self) -> u64 {
-        self.shared.poison.as_ref().map_or(0, Poison::hits)
     }
 
     pub(crate) fn allocator(&self) -> &PoolAllocator {
