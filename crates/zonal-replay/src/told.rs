@@ -69,7 +69,7 @@ pub struct Untraced {
     pub at: usize,
     /// First frame.
     pub pfn: u64,
-    /// Whose list it was on.
+    /// The CPU whose list it was on.
     pub cpu: u32,
     /// The block's order.
     pub order: u8,

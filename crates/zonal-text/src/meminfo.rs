@@ -28,8 +28,8 @@ const NARROW_6_1: [&str; 2] = ["FileHugePages", "FilePmdMapped"];
 pub struct Document {
     /// The node, or `None` in `/proc/meminfo`.
     pub node: Option<u32>,
-    /// Whose form the text has: 6.1, which prints two names of a node in a narrower column, or any
-    /// later one.
+    /// The release whose form the text has: 6.1, which prints two names of a node in a narrower
+    /// column, or any later one.
     pub layout: Layout,
     /// The lines in the order of the text.
     pub amounts: Vec<Amount>,

@@ -39,7 +39,7 @@ const WIDE_COLUMN: usize = 24;
 pub struct Document {
     /// The zones in the order of the text: by node, then by kind.
     pub zones: Vec<ZoneInfo>,
-    /// Whose form the text has. In a text read, the oldest that prints such lines.
+    /// The release whose form the text has; of a text that was read, the oldest with such lines.
     pub layout: Layout,
 }
 

@@ -11,7 +11,7 @@ const TAKEN: u32 = 1;
 /// Taken, and threads may sleep until it is free.
 const CONTENDED: u32 = 2;
 
-/// Whose turn it is.
+/// A turn that one thread at a time has.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     state: AtomicU32,

@@ -16,9 +16,9 @@
 //! ```
 //!
 //! # Invariants
-//! - **VIEW-1** nothing that is had by a view outlives its pool: each value is a copy, or borrows
-//!   the pool as the view does.
-//! - **VIEW-2** nothing that is had by a view changes whose a page is: no atomic, lock or address
+//! - **VIEW-1** nothing that a view gives outlives its pool: each value is a copy, or borrows the
+//!   pool as the view does.
+//! - **VIEW-2** nothing that a view gives changes the owner of a page: no atomic, lock or address
 //!   of metadata leaves this module.
 //!
 //! ```compile_fail,E0515

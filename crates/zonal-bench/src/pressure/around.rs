@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// Who runs beside a load.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
-    /// Whose pages are taken.
+    /// The pool that pages are taken from.
     pub pool: &'a Pool,
     /// The disk whose driver takes pages.
     pub disk: Option<&'a Disk>,

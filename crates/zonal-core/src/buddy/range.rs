@@ -38,7 +38,7 @@ pub(crate) fn containing_block(frames: &Frames<'_>, idx: u32) -> Option<(u32, Pa
 }
 
 /// The free block that holds this frame, if any request may have it: first frame, order, type of
-/// its pageblock. Blocks set aside (HighAtomic) or out of use (Isolate) are for nobody's range.
+/// its pageblock. Blocks set aside (HighAtomic) or out of use (Isolate) are in no range.
 fn usable_block(frames: &Frames<'_>, idx: u32) -> Option<(u32, u32, Migratetype)> {
     let (head, word) = containing_block(frames, idx)?;
     let order = word.order_bits();

@@ -304,8 +304,8 @@ impl Depot {
         magazine: Magazine<'_>,
     ) {
         self.put_empty(slots, magazine.number);
-        // Release: pairs with the Acquire in `is_empty`; who sees the pages gone sees the pcp
-        // closed that they went to.
+        // Release: pairs with the Acquire in `is_empty`; a reader that sees the pages gone
+        // sees the pcp closed that they went to.
         let before = self.pages.fetch_sub(magazine.pages.get(), Ordering::Release);
         let left = before - magazine.pages.get();
         for low in [&self.low, &self.turn_low] {
@@ -315,8 +315,8 @@ impl Depot {
         }
     }
 
-    /// `pages` base pages are about to be put. Whether they had better go to the buddy: several
-    /// times its contents came since the last time, and a quarter of it was never needed. So the
+    /// `pages` base pages are about to be put. Whether they should go to the buddy instead: several
+    /// times the contents came since the last time, and a quarter of them was never needed. So the
     /// excess of a single burst drains gradually.
     pub fn has_surplus(&self, pages: PageCount) -> bool {
         let (held, pages) = (self.pages().get(), pages.get());

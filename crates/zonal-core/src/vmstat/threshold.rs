@@ -160,28 +160,10 @@ pub const fn fold_plain(diff: i64, threshold: i64, delta: i64, overstep: Overste
 
 #[cfg(test)]
 mod tests {
-    extern crate std;
-    use std::vec;
-    use std::vec::Vec;
-
     use proptest::prelude::*;
 
     use super::*;
-
-    /// Runs `steps` steps from 0: for each fold, the step's number, the folded value and the
-    /// remaining delta.
-    fn folds(steps: usize, step: impl Fn(i64) -> (i64, i64)) -> Vec<(usize, i64, i64)> {
-        let mut diff = 0;
-        let mut seen = vec![];
-        for i in 1..=steps {
-            let (next, fold) = step(diff);
-            diff = next;
-            if fold != 0 {
-                seen.push((i, fold, diff));
-            }
-        }
-        seen
-    }
+    use crate::support::folds;
 
     #[test]
     fn increments_fold_at_the_threshold_and_then_every_one_and_a_half() {

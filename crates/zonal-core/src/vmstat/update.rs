@@ -55,7 +55,7 @@ pub struct Updated {
 /// Where an update belongs, for a platform that charges for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Whose counter it is.
+    /// The zone of the counter.
     pub zone: ZoneId,
     /// The lines that a fold writes: the zone's and the machine's.
     pub lines: [Line; 2],

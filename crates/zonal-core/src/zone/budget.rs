@@ -22,7 +22,7 @@
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::PageCount;
 
-/// The budget of a zone. All of it are numbers that publish nothing else, so `Relaxed` will do.
+/// The budget of a zone. Its numbers publish nothing else, so `Relaxed` is enough.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Budget {

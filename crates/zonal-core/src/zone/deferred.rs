@@ -44,7 +44,7 @@ impl Deferred {
 
     /// Whether ranges are on their way into the buddy.
     pub fn is_claimed(&self) -> bool {
-        // Acquire: pairs with the Release in `finish`; who sees none sees their pages.
+        // Acquire: pairs with the Release in `finish`; a reader that sees none sees their pages.
         self.claimed.load(Ordering::Acquire) != 0
     }
 

@@ -25,7 +25,7 @@ impl ReclaimRecord {
         // Acquire: pairs with the Release in the drop of `Reclaiming`, so that the next reclaimer
         // sees this one's writes.
         let held = self.locked.swap(1, Ordering::Acquire);
-        // Made only by who has it: dropping one gives the right back.
+        // Only the thread that reclaims makes one: dropping it ends the right to.
         (held == 0).then(|| Reclaiming(self))
     }
 }

@@ -494,3 +494,18 @@ pub fn stagger(round: u32, cpu: u32) {
         std::hint::black_box(());
     }
 }
+
+/// Runs `steps` steps of a delta from 0, where a step gives the next delta and what it folded. For
+/// each fold: the step's number, the folded value and the remaining delta.
+pub fn folds(steps: usize, step: impl Fn(i64) -> (i64, i64)) -> Vec<(usize, i64, i64)> {
+    let mut diff = 0;
+    let mut seen = Vec::new();
+    for i in 1..=steps {
+        let (next, fold) = step(diff);
+        diff = next;
+        if fold != 0 {
+            seen.push((i, fold, diff));
+        }
+    }
+    seen
+}

@@ -251,7 +251,7 @@ impl Contents {
             },
         };
         let beyond = matches!(place, Place::Memory | Place::MemoryRemote);
-        // Who had it alone and has it no more leaves it to us alone.
+        // The line is ours alone if its only other holder has dropped it.
         let alone = !word.is(Word::SHARED) && (ours || beyond);
         let (version, flags) = match access {
             Access::Write if alone && word.version() != 0 => (word.version(), Word::DIRTY),

@@ -4,8 +4,8 @@
 //! (`pginodesteal`). An inode with something unwritten cannot go.
 //!
 //! Heads (the block layer's and the index's records of cached pages) cannot be reclaimed: they go
-//! with their pages. They are counted as reclaimable all the same, and so it is they that take a
-//! zone over the limit from which on node reclaim asks for objects (LB G.2, G.3).
+//! with their pages. They still count as reclaimable, which takes a zone over the limit from which
+//! on node reclaim asks for objects (LB G.2, G.3).
 
 use std::collections::VecDeque;
 
@@ -37,7 +37,7 @@ given! {
 #[derive(Debug)]
 struct SlabPage {
     frame: u32,
-    /// Whose they are, oldest first.
+    /// The files they belong to, oldest first.
     files: VecDeque<u32>,
     objects: u64,
     /// Scans until all of them are reclaimed.

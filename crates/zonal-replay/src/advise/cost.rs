@@ -19,7 +19,7 @@ const BUSY_MAX: f64 = 0.99;
 /// Costs of a hold.
 #[derive(Clone, Debug, Serialize)]
 pub struct HoldCost {
-    /// Whose they are.
+    /// The machine they are for.
     pub machine: String,
     /// Each hold, in ns.
     pub hold_ns: f64,

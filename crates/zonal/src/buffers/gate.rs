@@ -30,7 +30,7 @@ struct State {
     out: usize,
     /// In order of arrival.
     waiting: VecDeque<(Ticket, Waker)>,
-    /// Those to whom a permit was granted, who have not taken it yet.
+    /// Tickets that were granted a permit and have not taken it yet.
     granted: Vec<Ticket>,
     tickets: u64,
 }
@@ -131,7 +131,7 @@ impl State {
         granted.map(|at| self.granted.swap_remove(at)).is_some()
     }
 
-    /// A permit comes back. Returns whom to wake.
+    /// A permit comes back. Returns the task to wake.
     fn leave(&mut self, limit: usize, low: usize) -> Vec<Waker> {
         debug_assert!(self.out > 0, "GATE-1");
         self.out -= 1;

@@ -27,7 +27,7 @@ use crate::{AllocError, Order, OwnedPages, Pool};
 /// Buffers of one size from a pool, at most so many at once. A clone is another handle of the same
 /// buffers.
 ///
-/// Who finds all buffers in use waits: as a task ([`get`](Self::get)), as a thread
+/// A caller that finds all buffers in use waits: as a task ([`get`](Self::get)), as a thread
 /// ([`get_blocking`](Self::get_blocking)), or not at all ([`try_get`](Self::try_get)). Those who
 /// wait are served in the order of arrival, and nobody overtakes them. So a server reads no more
 /// requests than it has room to answer.

@@ -30,8 +30,8 @@ pub(super) struct Isolated<'a> {
     pages: u64,
 }
 
-/// How many of a list's pages others may have in hand before a request waits (LB H.4): those that
-/// may use files leave more to those that may not, whom they might wait for.
+/// How many of a list's pages others may have in hand before a request waits (LB H.4): requests
+/// that may use files leave more to those that may not, for which they might wait.
 pub(super) fn limit(inactive: u64, gfp: Gfp) -> u64 {
     if gfp.contains(Gfp::IO | Gfp::FS) { inactive / 8 } else { inactive }
 }

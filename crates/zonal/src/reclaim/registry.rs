@@ -1,4 +1,4 @@
-//! Who is registered with a pool, and whom a pass calls.
+//! The consumers registered with a pool, and which of them a pass calls.
 //!
 //! No lock is held while a consumer is called, so it may call any safe function of its pool. A
 //! consumer that registers or leaves takes the list's lock briefly; one that leaves waits only for

@@ -80,7 +80,7 @@ impl<'a, P: Platform> NodeOps<'_, 'a, P> {
         reserve == 0 || free > reserve / 2
     }
 
-    /// Counts what a pass came to, of which no more is believed than was freed since
+    /// Counts the result of a pass; no more is believed than was freed since
     /// [`pages_freed`] said `before`: a platform that tells of progress where there is none would
     /// keep the reclaimer, or a request, busy for ever. A free by any thread resets the background
     /// reclaimer's failures.

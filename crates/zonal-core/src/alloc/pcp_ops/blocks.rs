@@ -1,6 +1,6 @@
-//! Whole blocks in the bulk calls (`pcp.bulk_block`): a caller who wants as many pages as a block
-//! has gets them out of one that is on the CPU's list of that order, and who brings all of them
-//! back in a row gives the list a block again.
+//! Whole blocks in the bulk calls (`pcp.bulk_block`). A caller that wants as many pages as a block
+//! has gets them from one on the CPU's list of that order. Freed in a row, they are a block of that
+//! list again.
 //!
 //! Pages that were used one by one come off a list in any order, and stay in that order: each has a
 //! slot, and the words of consecutive ones lie on different lines. A block's pages are always in

@@ -44,8 +44,8 @@ impl Taken {
 
 impl<P: Platform> PcpOps<'_, '_, P> {
     /// As [`drain_pages`](Self::drain_pages), but whole magazines go to the depot first. Then less
-    /// than a magazine stays; of a stream of large frees nothing does. Under pressure all goes to
-    /// the buddy: who looks for memory looks there.
+    /// than a magazine stays; of a stream of large frees nothing does. Under pressure everything
+    /// goes to the buddy, where requests look for memory.
     pub fn give_back(&mut self, bulk: BulkFree, first: usize) -> PageCount {
         let ops = self.ops;
         let BulkFree { pages, forced } = bulk;

@@ -30,8 +30,8 @@
 //! - **RANGE-3** a call changes nothing before it has found every page of its range as it must be.
 //!
 //! # What it does not do
-//! It moves no pages: a range at a place is had if its pages are free, on a per-CPU list or in a
-//! depot. It keeps no room for ranges; who must have one later takes it early.
+//! It moves no pages: a range at a place can be taken if its pages are free, on a per-CPU list or
+//! in a depot. It keeps no room for ranges; a program that needs one later takes it early.
 
 mod cut;
 mod error;

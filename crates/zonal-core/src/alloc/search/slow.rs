@@ -198,7 +198,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     }
 
     /// Waits while free blocks are out of the buddy for a moment. They are free, so a request that
-    /// may wait is not refused for want of them. Returns whether there were any.
+    /// may wait is not refused because of them. Returns whether there were any.
     fn wait_for_isolated(&self) -> bool {
         let isolated = || self.on.events.isolated.load(Relaxed) != 0;
         let waits = (0..ISOLATED_WAITS_MAX).take_while(|_| isolated());

@@ -388,7 +388,7 @@ fn a_wait_does_not_count_as_reclaim_without_progress() {
     pool.platform().meanwhile.lock().unwrap().take();
 }
 
-/// LB D.5: whom the last resort is asked for, and that it comes last.
+/// LB D.5: which requests ask for the last resort, and that it comes last.
 #[test]
 fn the_last_resort_is_for_requests_that_would_not_give_up() {
     for (gfp, order, asked) in [

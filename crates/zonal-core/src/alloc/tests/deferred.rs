@@ -234,7 +234,7 @@ fn workers_and_requests_grow_a_node_together() {
     pool.validate().unwrap();
 }
 
-/// GROW-2: a worker has the last section; a request that may wait is not refused for want of it.
+/// GROW-2: a worker has the last section; a request that may wait is not refused meanwhile.
 #[test]
 fn a_request_waits_for_memory_that_a_worker_has_claimed() {
     static CLAIMED: Barrier = Barrier::new(2);

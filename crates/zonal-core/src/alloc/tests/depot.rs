@@ -1,4 +1,4 @@
-//! Depots: what one CPU gives back another gets, and nothing is kept from who needs it.
+//! Depots: one CPU gets what another gives back, and no page is kept from a CPU that needs it.
 
 use std::vec::Vec;
 

@@ -63,7 +63,7 @@ impl Model {
         of_order.map(|(pfn, _)| *pfn).take(at_most).collect()
     }
 
-    /// A page in nobody's hands, or one that is none.
+    /// A page without an owner, or no page at all.
     pub fn a_free_page(&self, which: usize) -> Pfn {
         let zone = which % self.zones.len();
         let free = self.owned[zone].iter().position(|owned| !owned);

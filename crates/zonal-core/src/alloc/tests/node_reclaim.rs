@@ -348,7 +348,7 @@ fn direct_reclaim_repeats_until_the_request_is_served() {
     assert_eq!((freed(0), freed(1)), (32, 32));
 }
 
-/// Orders above 3 get one try, unless they insist; nobody gets a try who may not wait.
+/// Orders above 3 get one try, unless they insist; requests that must not wait get none.
 #[test]
 fn direct_reclaim_gives_up_by_the_rules() {
     let plenty = || Some(Box::new(|_: &Pass| 0_u64) as AtDirect);

@@ -19,7 +19,7 @@ type Step = (u8, u64, u64);
 
 struct Twin<'p, 'a> {
     pool: &'p Allocator<'a, Script>,
-    /// For each page, whose it is; 0: nobody's.
+    /// The owner of each page; 0: none.
     owners: Vec<u32>,
     /// Each owner's pages: first, how many, and the order if it is a block.
     owned: Vec<(u32, u64, u64, Option<Order>)>,

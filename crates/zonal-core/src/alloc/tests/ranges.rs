@@ -273,7 +273,7 @@ fn watermarks_and_rights_hold_for_all_pages_of_a_range() {
         pool.refresh(CpuId(0));
         let error = pool.ranges().grow(pages(0, most), 1, Gfp::KERNEL).unwrap_err();
         assert!(matches!(error.why, RangeRefusal::Refused(Refusal::Watermark { .. })), "{error}");
-        // Who may use the reserve gets the rest.
+        // A request that may use the reserve gets the rest.
         pool.ranges().grow(pages(0, most), min, ANY).unwrap();
         assert_eq!(ranges(pool), [(0, 4096)]);
         assert_eq!(pool.free_pages(), 0);

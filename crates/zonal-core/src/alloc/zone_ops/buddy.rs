@@ -175,7 +175,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         frames.store(idx, PageWord::allocated(order, mt, pcp));
         let pfn = frames.pfn(idx);
         locked.account(&self.pcp(cpu).free_diff, -(order.pages() as i64), 1);
-        // Relaxed: under the zone lock, so who finds the block missing finds it counted.
+        // Relaxed: under the zone lock, so whoever finds the block gone finds it counted.
         self.on.events.isolated.fetch_add(1, Relaxed);
         Some(pfn)
     }

@@ -71,7 +71,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     }
 
     /// The depot's part of a refresh: pages not needed since the last one go to the buddy, under
-    /// pressure all. The depot of a CPU that is gone is looked after by the others. Returns whether
+    /// pressure all. The others look after the depot of a CPU that is gone. Returns whether
     /// there was anything.
     pub fn refresh_depot(self, cpu: CpuId) -> bool {
         let group = self.pcp(cpu).depot_cpu;

@@ -92,31 +92,13 @@ pub const fn fold_local_dec(diff: i64, threshold: i64) -> (i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    extern crate std;
-    use std::vec;
-    use std::vec::Vec;
-
     use proptest::prelude::*;
 
     use super::*;
+    use crate::support::folds;
     use crate::types::Choice;
     use crate::vmstat::threshold::fold_cmpxchg;
     use crate::vmstat::update::{Change, Form, Updated, update};
-
-    /// Runs `steps` steps from 0: for each fold, the step's number, the folded value and the
-    /// remaining delta.
-    fn folds(steps: usize, step: impl Fn(i64) -> (i64, i64)) -> Vec<(usize, i64, i64)> {
-        let mut diff = 0;
-        let mut seen = vec![];
-        for i in 1..=steps {
-            let (next, fold) = step(diff);
-            diff = next;
-            if fold != 0 {
-                seen.push((i, fold, diff));
-            }
-        }
-        seen
-    }
 
     /// Folds of `steps` equal changes from 0.
     fn count(how: Update, form: Form, change: Change, threshold: i64, steps: usize) -> usize {

@@ -55,7 +55,7 @@ impl Life {
     }
 }
 
-/// Whose a block is.
+/// The owner of a block.
 struct Owner {
     process: usize,
     at: usize,

@@ -103,7 +103,7 @@ impl Life {
         self.entries.lock()
     }
 
-    /// In a forked child: the slow frees of other threads are nobody's. Their blocks stay handed
+    /// In a forked child: the slow frees of other threads have no owner. Their blocks stay handed
     /// out.
     pub(super) fn forked(&self) {
         self.entries.forked();
