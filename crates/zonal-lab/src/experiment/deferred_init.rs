@@ -39,8 +39,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const NAME: &str = "deferred-init";
 const MACHINE: &str = "rome-2019-256";
-const BUILD: &str = include_str!("../../published/deferred-init-kernbench.csv");
-const PAGESETS: &str = include_str!("../../published/deferred-init-pagesets.csv");
+const BUILD: &str = include_str!("../../published/2019-deferred-init-kernbench.csv");
+const PAGESETS: &str = include_str!("../../published/2019-deferred-init-pagesets.csv");
 /// The columns of the build, the rows of the pagesets, and what ran.
 const KERNELS: [(&str, &str, Policy); 2] =
     [("vanilla", "before", Policy::LINUX_5_4), ("resetpcpu", "after", Policy::LINUX_5_4_RESETPCPU)];

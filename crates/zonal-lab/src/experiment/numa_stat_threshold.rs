@@ -28,7 +28,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const NAME: &str = "numa-stat-threshold";
 const MACHINE: &str = "broadwell-2017-88";
-const TABLE: &str = include_str!("../../published/numa-stat-threshold.csv");
+const TABLE: &str = include_str!("../../published/2017-numa-stat-threshold.csv");
 const CYCLES: &str = "cpu_cycles_per_page";
 const THROUGHPUT: &str = "throughput_88_threads";
 /// Pairs that each CPU would make in a round if nothing but its own work cost anything.

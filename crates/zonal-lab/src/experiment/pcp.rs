@@ -139,8 +139,8 @@ const SERIES: &str = "Huang Ying, \"mm: PCP high auto-tuning\" v3, linux-mm, 202
 
 static STUDIES: [Study; 3] = [
     Study {
-        table: include_str!("../../published/pcp-autotune-kbuild.csv"),
-        memory: Some(include_str!("../../published/pcp-autotune-kbuild-memory.csv")),
+        table: include_str!("../../published/2023-pcp-autotune-kbuild.csv"),
+        memory: Some(include_str!("../../published/2023-pcp-autotune-kbuild-memory.csv")),
         machine: "sapphire-2023-224",
         workload: "kbuild",
         warm_us: 1_000_000,
@@ -169,7 +169,7 @@ static STUDIES: [Study; 3] = [
                    then freed behind a process' pages (free_high of patch1)",
     },
     Study {
-        table: include_str!("../../published/pcp-autotune-lmbench-af-unix.csv"),
+        table: include_str!("../../published/2023-pcp-autotune-lmbench-af-unix.csv"),
         memory: None,
         machine: "icelake-2023-128",
         workload: "unix-stream",
@@ -192,7 +192,7 @@ static STUDIES: [Study; 3] = [
                    taken, and what moves tasks by the clock: pairs are even from the beginning",
     },
     Study {
-        table: include_str!("../../published/pcp-autotune-netperf-sctp-stream-many.csv"),
+        table: include_str!("../../published/2023-pcp-autotune-netperf-sctp-stream-many.csv"),
         memory: None,
         machine: "icelake-2023-128",
         workload: "sctp-many",

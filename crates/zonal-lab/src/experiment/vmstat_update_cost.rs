@@ -32,7 +32,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const NAME: &str = "vmstat-update-cost";
 const MACHINE: &str = "xeon-2007-8";
-const TABLE: &str = include_str!("../../published/vmstat-update-cost.csv");
+const TABLE: &str = include_str!("../../published/2007-vmstat-update-cost.csv");
 /// Calls that were averaged then.
 const CALLS: u64 = 10_000;
 const INC: &str = "inc_zone_page_state";

@@ -55,7 +55,7 @@ pub const STREAMWRITER: Experiment = Experiment {
 };
 
 const MACHINE: &str = "westmere-2011-24";
-const TABLE: &str = include_str!("../../published/zone-reclaim.csv");
+const TABLE: &str = include_str!("../../published/2011-zone-reclaim.csv");
 /// The column whose kernel had no fix: it sets the sizes of machine and loads.
 const VANILLA: &str = "vanilla";
 /// Pages of the machine in one of the model.

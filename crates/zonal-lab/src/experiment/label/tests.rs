@@ -17,22 +17,22 @@ fn all() -> Vec<(String, Provenance)> {
 /// The texts of an experiment's published tables.
 fn published(experiment: &str) -> &'static [&'static str] {
     match experiment {
-        "vmstat-update-cost" => &[include_str!("../../../published/vmstat-update-cost.csv")],
-        "numa-stat-threshold" => &[include_str!("../../../published/numa-stat-threshold.csv")],
+        "vmstat-update-cost" => &[include_str!("../../../published/2007-vmstat-update-cost.csv")],
+        "numa-stat-threshold" => &[include_str!("../../../published/2017-numa-stat-threshold.csv")],
         "deferred-init" => &[
-            include_str!("../../../published/deferred-init-kernbench.csv"),
-            include_str!("../../../published/deferred-init-pagesets.csv"),
+            include_str!("../../../published/2019-deferred-init-kernbench.csv"),
+            include_str!("../../../published/2019-deferred-init-pagesets.csv"),
         ],
         "pcp-kbuild" => &[
-            include_str!("../../../published/pcp-autotune-kbuild.csv"),
-            include_str!("../../../published/pcp-autotune-kbuild-memory.csv"),
+            include_str!("../../../published/2023-pcp-autotune-kbuild.csv"),
+            include_str!("../../../published/2023-pcp-autotune-kbuild-memory.csv"),
         ],
-        "pcp-unix" => &[include_str!("../../../published/pcp-autotune-lmbench-af-unix.csv")],
+        "pcp-unix" => &[include_str!("../../../published/2023-pcp-autotune-lmbench-af-unix.csv")],
         "pcp-sctp" => {
-            &[include_str!("../../../published/pcp-autotune-netperf-sctp-stream-many.csv")]
+            &[include_str!("../../../published/2023-pcp-autotune-netperf-sctp-stream-many.csv")]
         }
         name if name.starts_with("zone-reclaim-") => {
-            &[include_str!("../../../published/zone-reclaim.csv")]
+            &[include_str!("../../../published/2011-zone-reclaim.csv")]
         }
         other => panic!("{other}: of which table?"),
     }
