@@ -25,11 +25,13 @@ const TESTS: [&str; 2] = ["SET", "GET"];
 const ARGUMENTS: [&str; 9] =
     ["-t", "set,get", "-n", "100000", "-d", "1024", "-r", "100000", "--csv"];
 
-/// Requests a second of each test, and the server's memory behind them.
+/// Requests a second of each test, and what the server took for all of them.
 #[derive(Clone, Copy, Default)]
 struct Round {
     rates: [f64; 2],
     resident_mib: f64,
+    cpu_seconds: f64,
+    faults: f64,
 }
 
 /// A server, ended when dropped.
@@ -55,6 +57,7 @@ pub fn run(root: &Path, rounds: usize) -> Result<bool> {
         let server = start(if which == 2 { Some((&library, &stats)) } else { None })?;
         let mut round = bench()?;
         round.resident_mib = resident_mib(&server.0)?;
+        (round.cpu_seconds, round.faults) = cost(&server.0)?;
         if which == 2 {
             // Written each second.
             std::thread::sleep(Duration::from_millis(1200));
@@ -129,6 +132,19 @@ fn resident_mib(server: &Child) -> Result<f64> {
     Ok(kib.context("no VmRSS in /proc")? / 1024.0)
 }
 
+/// CPU seconds of a server, which other load on the machine moves less than its rates, and its page
+/// faults.
+fn cost(server: &Child) -> Result<(f64, f64)> {
+    /// `USER_HZ`, the same on every machine.
+    const TICKS: f64 = 100.0;
+    let text = std::fs::read_to_string(format!("/proc/{}/stat", server.id()))?;
+    // Behind the name, which may have spaces: the state, and the fields from 4 on.
+    let (_, rest) = text.rsplit_once(") ").context("no name in /proc/PID/stat")?;
+    let fields: Vec<f64> = rest.split(' ').map(|field| field.parse().unwrap_or(0.0)).collect();
+    let at = |number: usize| fields.get(number - 3).copied().unwrap_or(0.0);
+    Ok(((at(14) + at(15)) / TICKS, at(10)))
+}
+
 /// What the pool says while the server runs.
 fn pages_in_use(stats: &Path) -> Result<u64> {
     let text = std::fs::read_to_string(stats).context("the pool's figures were not written")?;
@@ -149,12 +165,20 @@ fn shuffle(order: &mut [usize]) {
 
 fn print(results: &[Vec<Round>; 3], in_pool: u64) {
     println!("redis-benchmark -P 16 {}; pool of {} MiB", ARGUMENTS.join(" "), BYTES >> 20);
-    println!("\n| server | SET a second, median (smallest to largest) | GET | resident, MiB |");
-    println!("|--|--|--|--:|");
+    println!(
+        "\nMedians, in brackets the smallest and the largest of {} rounds.\n",
+        results[0].len()
+    );
+    println!(
+        "| server | CPU seconds | page faults | SET a second | GET a second | resident, MiB |"
+    );
+    println!("|--|--|--|--|--|--:|");
     for (name, rounds) in NAMES.iter().zip(results) {
-        let of = |test: usize| spread(rounds.iter().map(|round| round.rates[test]).collect());
+        let of = |test: usize| spread(0, rounds.iter().map(|round| round.rates[test]).collect());
         let resident = middle(rounds.iter().map(|round| round.resident_mib).collect());
-        println!("| {name} | {} | {} | {resident:.0} |", of(0), of(1));
+        let cpu = spread(2, rounds.iter().map(|round| round.cpu_seconds).collect());
+        let faults = spread(0, rounds.iter().map(|round| round.faults).collect());
+        println!("| {name} | {cpu} | {faults} | {} | {} | {resident:.0} |", of(0), of(1));
     }
     println!("\nPages of the pool in use, most of what its figures said: {in_pool}.");
 }
@@ -169,9 +193,9 @@ fn middle(values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn spread(values: Vec<f64>) -> String {
+fn spread(digits: usize, values: Vec<f64>) -> String {
     let values = sorted(values);
     let (first, last) = (values.first().copied(), values.last().copied());
     let (first, last) = (first.unwrap_or(0.0), last.unwrap_or(0.0));
-    format!("{:.0} ({first:.0} to {last:.0})", middle(values))
+    format!("{:.digits$} ({first:.digits$} to {last:.digits$})", middle(values))
 }
