@@ -6,15 +6,17 @@
 //!
 //! Three subjects with the same memory in all: `redb` (its own cache), `redb again` (the same,
 //! which shows the noise), `zonal` (an eighth for redb's cache, the rest for the page cache). Each
-//! round runs all of them in random order, each on a fresh file; the table has medians of the times
-//! and of the ratios to `redb` within a round.
+//! round runs all of them in random order, each on a fresh file; the tables have medians of the
+//! times and of the ratios to `redb` within a round: by the CPU time of the whole process, with the
+//! cache's threads and the kernel, and by the clock.
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redb::backends::FileBackend;
 use redb::{Database, Durability, ReadableDatabase, TableDefinition};
+use rustix::time::{ClockId, clock_gettime};
 use zonal_cache::EngineCache;
 use zonal_redb::Cached;
 
@@ -75,13 +77,27 @@ fn read(database: &Database, mut key: impl FnMut() -> u64) -> Result<(), Box<dyn
     Ok(())
 }
 
-fn run(subject: &str) -> Result<[Duration; PHASES.len()], Box<dyn Error>> {
+/// CPU time of the process so far, and the time by the clock.
+fn now() -> [Duration; 2] {
+    [ClockId::ProcessCPUTime, ClockId::Monotonic].map(|clock| {
+        let time = clock_gettime(clock);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    })
+}
+
+/// Times of the phases, by both clocks.
+type Times = [[Duration; 2]; PHASES.len()];
+
+fn run(subject: &str) -> Result<Times, Box<dyn Error>> {
     let (database, cache) = open(subject)?;
     let mut random = Random(88_172_645_463_325_252);
     let mut times = Vec::new();
-    let mut time = |start: Instant| times.push(start.elapsed());
+    let mut time = |start: [Duration; 2]| {
+        let now = now();
+        times.push([now[0] - start[0], now[1] - start[1]]);
+    };
 
-    let start = Instant::now();
+    let start = now();
     let write = database.begin_write()?;
     {
         let mut table = write.open_table(TABLE)?;
@@ -94,11 +110,11 @@ fn run(subject: &str) -> Result<[Duration; PHASES.len()], Box<dyn Error>> {
     write.commit()?;
     time(start);
 
-    let start = Instant::now();
+    let start = now();
     read(&database, || random.next(RECORDS))?;
     time(start);
 
-    let start = Instant::now();
+    let start = now();
     // Nine of ten in a twentieth of the keys.
     read(&database, || match random.next(10) {
         0 => random.next(RECORDS),
@@ -106,7 +122,7 @@ fn run(subject: &str) -> Result<[Duration; PHASES.len()], Box<dyn Error>> {
     })?;
     time(start);
 
-    let start = Instant::now();
+    let start = now();
     for _ in 0..COMMITS {
         let mut write = database.begin_write()?;
         write.set_durability(Durability::Immediate)?;
@@ -121,7 +137,7 @@ fn run(subject: &str) -> Result<[Duration; PHASES.len()], Box<dyn Error>> {
     }
     time(start);
 
-    let start = Instant::now();
+    let start = now();
     let table = database.begin_read()?.open_table(TABLE)?;
     let mut keys = 0;
     for record in table.range::<u64>(..)? {
@@ -148,30 +164,36 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn main() -> Result<(), Box<dyn Error>> {
     let rounds: usize = std::env::args().nth(1).map_or(Ok(5), |rounds| rounds.parse())?;
     let mut random = Random(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64 | 1);
-    let mut all: Vec<[[Duration; PHASES.len()]; SUBJECTS.len()]> = Vec::new();
+    let mut all: Vec<[Times; SUBJECTS.len()]> = Vec::new();
     for _ in 0..rounds.max(1) {
         let mut order = [0, 1, 2];
         order.swap(0, random.next(3) as usize);
         order.swap(1, 1 + random.next(2) as usize);
-        let mut round = [[Duration::ZERO; PHASES.len()]; SUBJECTS.len()];
+        let mut round = [[[Duration::ZERO; 2]; PHASES.len()]; SUBJECTS.len()];
         for subject in order {
             round[subject] = run(SUBJECTS[subject])?;
         }
         all.push(round);
     }
-    println!("| phase | redb, ms | redb again / redb | zonal / redb |\n|--|--:|--:|--:|");
-    for (at, phase) in PHASES.iter().enumerate() {
-        let ms = median(all.iter().map(|round| round[0][at].as_secs_f64() * 1e3).collect());
-        let ratio = |subject: usize| {
-            let of = |round: &[[Duration; PHASES.len()]; SUBJECTS.len()]| {
-                round[subject][at].as_secs_f64() / round[0][at].as_secs_f64()
+    for (clock, name) in ["CPU", "clock"].into_iter().enumerate() {
+        println!(
+            "| phase | redb, {name} ms | redb again / redb | zonal / redb |\n|--|--:|--:|--:|"
+        );
+        for (at, phase) in PHASES.iter().enumerate() {
+            let seconds = |round: &[Times; SUBJECTS.len()], subject: usize| {
+                round[subject][at][clock].as_secs_f64()
             };
-            let mut each: Vec<f64> = all.iter().map(of).collect();
-            each.sort_by(f64::total_cmp);
-            let (least, most) = (each[0], each[each.len() - 1]);
-            format!("{:.2} ({least:.2} to {most:.2})", median(each))
-        };
-        println!("| {phase} | {ms:.1} | {} | {} |", ratio(1), ratio(2));
+            let ms = median(all.iter().map(|round| seconds(round, 0) * 1e3).collect());
+            let ratio = |subject: usize| {
+                let of = |round| seconds(round, subject) / seconds(round, 0);
+                let each: Vec<f64> = all.iter().map(of).collect();
+                let least = each.iter().copied().fold(f64::INFINITY, f64::min);
+                let most = each.iter().copied().fold(0.0, f64::max);
+                format!("{:.2} ({least:.2} to {most:.2})", median(each))
+            };
+            println!("| {phase} | {ms:.1} | {} | {} |", ratio(1), ratio(2));
+        }
+        println!();
     }
     Ok(())
 }
