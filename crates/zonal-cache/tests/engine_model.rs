@@ -323,3 +323,57 @@ fn a_page_that_passes_its_log_would_be_found() {
     let page = heap.safe(1).unwrap();
     assert!(u64::from_le_bytes(page[..8].try_into().unwrap()) > heap.0.log.load(SeqCst));
 }
+
+/// Threads fill whole pages with one byte, and read, evict, prefetch and checkpoint meanwhile, in a
+/// cache of a few pages, one of them held.
+#[test]
+fn threads_see_whole_pages_and_the_last_write_of_each() {
+    for (order, rule) in [(0, Replacement::ActiveInactive), (2, Replacement::SecondChance)] {
+        let (pool, heap) = (pool(), HeapBacking::new());
+        let cache = EngineCache::builder(pool.clone())
+            .page_bytes(4096 << order)
+            .max_pages(16)
+            .replacement(rule)
+            .writeback_every(Duration::from_millis(1))
+            .build()
+            .unwrap();
+        let pager = Arc::new(cache.open(heap.clone()).unwrap());
+        pager.pin_new(1000).unwrap().fill(7);
+        let held = pager.pin_owned(1000).unwrap();
+        let last: Vec<_> = (0..PAGES).map(|_| std::sync::Mutex::new(0_u8)).collect();
+        std::thread::scope(|scope| {
+            for me in 0..4 {
+                let (cache, pager, last) = (&cache, &pager, &last);
+                scope.spawn(move || {
+                    let mut random = Pcg64::seed_from_u64(me);
+                    for _ in 0..1500 {
+                        let page = random.next_u64() % PAGES;
+                        match random.next_u64() % 16 {
+                            0..6 => {
+                                let mut last = last[page as usize].lock().unwrap();
+                                *last = last.wrapping_add(1);
+                                pager.pin_new(page).unwrap().fill(*last);
+                            }
+                            6..14 => {
+                                let pin = pager.pin(page).unwrap();
+                                assert!(pin.iter().all(|byte| *byte == pin[0]), "a torn page");
+                            }
+                            14 => drop(cache.evict(random.next_u64() % 8)),
+                            _ if me == 0 => pager.checkpoint().unwrap(),
+                            _ => pager.prefetch(page..page + 3),
+                        }
+                    }
+                });
+            }
+        });
+        assert!(held.iter().all(|byte| *byte == 7));
+        drop(held);
+        for (page, last) in last.iter().enumerate() {
+            let pin = pager.pin(page as u64).unwrap();
+            let last = *last.lock().unwrap();
+            assert!(pin.iter().all(|byte| *byte == last), "page {page}: a write is gone");
+        }
+        drop(pager);
+        end(cache, &pool);
+    }
+}
