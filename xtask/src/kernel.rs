@@ -50,7 +50,7 @@ impl Plan {
                 name if Arch::ALL.iter().any(|arch| arch.name() == name) => {
                     plan.only.push(name.to_owned());
                 }
-                other => anyhow::bail!("{other}: expected a processor (x86-64) or --write FILE"),
+                other => anyhow::bail!("{other}: expected x86-64, riscv64 or --write FILE"),
             }
         }
         Ok(plan)
@@ -125,6 +125,7 @@ fn build(root: &Path, arch: Arch, features: &str) -> Result<PathBuf> {
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--quiet", "--release", "--locked", "--target", arch.target()])
         .args(["--features", features])
+        .args(arch.programs().iter().flat_map(|program| ["--bin", program]))
         .arg("--target-dir")
         .arg(&out)
         .current_dir(root.join("examples/kernel"))
@@ -203,7 +204,7 @@ fn report(rows: &[Vec<String>], judged: &[Vec<String>], counts: &[(Arch, Output)
     text += "\n## `zoneinfo` by the rules of `zonal conform`\n\n";
     text += &table(&["processor", "machine", "result"], judged);
     text += "\n## Instructions\n\n\
-        QEMU `-icount shift=0`, one CPU, 256 MiB, policy `zonal`, interrupts masked: instructions \
+        QEMU `-icount shift=0`, one CPU, 256 MiB, policy `kernel`, interrupts masked: instructions \
         of an allocation and its free, per page where there are more.\n\n";
     let mut rows = Vec::new();
     for (arch, output) in counts {

@@ -95,6 +95,7 @@ impl Firmware {
         Ok(())
     }
 
+    #[cfg(target_arch = "x86_64")]
     pub fn set_cpu_domain(&mut self, hardware: u64, domain: u32) {
         let mut cpus = self.cpus[..self.cpu_count].iter_mut();
         if let Some(cpu) = cpus.find(|cpu| cpu.hardware == hardware) {
@@ -119,6 +120,7 @@ impl Firmware {
         Ok(())
     }
 
+    #[cfg(target_arch = "x86_64")]
     /// The command line, at this address; it ends with a zero.
     pub fn set_command(&mut self, at: usize) {
         if at == 0 {
@@ -128,6 +130,11 @@ impl Firmware {
         // memory that is reserved.
         let text = unsafe { core::ffi::CStr::from_ptr(at as *const core::ffi::c_char) };
         self.command = Command(text.to_str().unwrap_or(""));
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn set_command_text(&mut self, text: &'static str) {
+        self.command = Command(text);
     }
 }
 
@@ -174,8 +181,9 @@ fn keep<T: Copy>(early: &mut Early<64>, values: &[T]) -> Result<&'static [T], Ea
 
 /// The policy of the command line.
 fn policy(command: Command) -> Result<Policy, BootError> {
-    let name = command.value("policy").unwrap_or("zonal");
-    let found = Policy::PRESETS.iter().find(|policy| policy.name == name);
+    let name = command.value("policy").unwrap_or(Policy::KERNEL.name);
+    let mut policies = Policy::PRESETS.iter().chain([&Policy::KERNEL]);
+    let found = policies.find(|policy| policy.name == name);
     found.copied().ok_or(BootError::Firmware("policy= names no policy that this kernel has"))
 }
 

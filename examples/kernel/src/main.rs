@@ -4,7 +4,7 @@
 //!
 //! | file | does |
 //! |--|--|
-//! | `x86_64` | the machine: boot, interrupts, CPUs, firmware's tables |
+//! | `x86_64`, `riscv64` | the machine: boot, interrupts, CPUs, firmware's tables |
 //! | `boot` | from firmware's tables to an allocator that serves |
 //! | `kernel` | the kernel's side of `zonal-kernel`; `alloc` and `free`; handlers |
 //! | `threads` | two threads on a CPU, switched by the timer |
@@ -14,6 +14,9 @@
 #![no_std]
 #![no_main]
 
+#[cfg(target_arch = "riscv64")]
+#[path = "riscv64/mod.rs"]
+mod arch;
 #[cfg(target_arch = "x86_64")]
 #[path = "x86_64/mod.rs"]
 mod arch;

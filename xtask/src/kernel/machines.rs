@@ -5,48 +5,70 @@
 pub enum Arch {
     /// A PC: PVH, ACPI, local APICs.
     X86,
+    /// QEMU's board `virt`: SBI, a device tree.
+    Riscv,
 }
 
 impl Arch {
     /// All of them.
-    pub const ALL: [Arch; 1] = [Arch::X86];
+    pub const ALL: [Arch; 2] = [Arch::X86, Arch::Riscv];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Arch::X86 => "x86-64",
+            Arch::Riscv => "riscv64",
         }
     }
     /// As `uname` calls it.
     pub fn machine(self) -> &'static str {
         match self {
             Arch::X86 => "x86_64",
+            Arch::Riscv => "riscv64",
         }
     }
     /// What the kernel is built for.
     pub fn target(self) -> &'static str {
         match self {
             Arch::X86 => "x86_64-unknown-none",
+            Arch::Riscv => "riscv64imac-unknown-none-elf",
         }
     }
     /// The emulator.
     pub fn emulator(self) -> &'static str {
         match self {
             Arch::X86 => "qemu-system-x86_64",
+            Arch::Riscv => "qemu-system-riscv64",
         }
     }
     /// The Debian package that has it.
     pub fn package(self) -> &'static str {
         match self {
             Arch::X86 => "qemu-system-x86",
+            Arch::Riscv => "qemu-system-misc",
+        }
+    }
+    /// The programs that there are for it.
+    pub fn programs(self) -> &'static [&'static str] {
+        match self {
+            Arch::X86 => &["kernel", "smallest"],
+            Arch::Riscv => &["kernel"],
         }
     }
     /// The board, and no devices but a serial port and a way to turn off.
     pub fn options(self) -> Vec<&'static str> {
         let board: &[&str] = match self {
-            Arch::X86 => &["-machine", "q35", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"],
+            Arch::X86 => &[
+                "-machine",
+                "q35",
+                "-cpu",
+                "max",
+                "-device",
+                "isa-debug-exit,iobase=0xf4,iosize=4",
+            ],
+            Arch::Riscv => &["-machine", "virt"],
         };
-        let all = ["-cpu", "max", "-nodefaults", "-display", "none", "-serial", "stdio"];
+        let all = ["-nodefaults", "-display", "none", "-serial", "stdio"];
         [board, &all, &["-no-reboot"]].concat()
     }
 }
@@ -137,7 +159,25 @@ impl Machine {
     }
 
     /// Machines for a processor.
-    pub fn all(_arch: Arch) -> Vec<Machine> {
+    pub fn all(arch: Arch) -> Vec<Machine> {
+        match arch {
+            Arch::X86 => Machine::pcs(),
+            Arch::Riscv => Machine::boards(),
+        }
+    }
+
+    fn boards() -> Vec<Machine> {
+        let two = [node(128, 0, 0), node(128, 1, 1)];
+        let few = "programs faults period=200000 rounds=3000";
+        let machines = [
+            Machine::new("1 CPU, 128 MiB", 1, 128),
+            Machine::new("2 CPUs, 2 nodes, at the same time", 2, 0).nodes(&two).parallel(),
+            Machine::new("2 CPUs, 2 nodes, fences", 2, 0).nodes(&two).parallel().with_sections(),
+        ];
+        machines.into_iter().map(|one| Machine { words: few.to_owned(), ..one }).collect()
+    }
+
+    fn pcs() -> Vec<Machine> {
         let two = [node(512, 0, 1), node(512, 2, 3)];
         let four = [node(1024, 0, 1), node(512, 2, 3), node(1024, 4, 5), node(1024, 6, 7)];
         let no_memory = [node(256, 0, 0), node(0, 1, 1), node(256, 2, 2)];

@@ -156,7 +156,7 @@ extern "C" fn kernel_main(start_info: usize) -> ! {
         caches: &[],
     };
 
-    let layout = Layout::of(&machine, &Policy::ZONAL).expect("a machine that can be");
+    let layout = Layout::of(&machine, &Policy::KERNEL).expect("a machine that can be");
     let bytes = layout.carve_bytes();
     let at = early.take(&Want::bytes(bytes as u64)).expect("memory for the records");
     // SAFETY: (1) `take` gives each byte once, and it is mapped at its own address.
@@ -166,7 +166,7 @@ extern "C" fn kernel_main(start_info: usize) -> ! {
     let cells = [FenceCell::new()];
     let platform = KernelPlatform::new(Smallest, Fences::new(&cells, Patience::DEFAULT));
     let allocator =
-        Allocator::new(&machine, Policy::ZONAL, metadata, platform).expect("the records fit");
+        Allocator::new(&machine, Policy::KERNEL, metadata, platform).expect("the records fit");
     early.hand_over(&allocator).expect("nobody brought pages online before");
     allocator.setup();
     hotplug::starts(&allocator).expect("CPU 0 is described");
