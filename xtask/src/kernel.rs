@@ -197,7 +197,9 @@ fn report(rows: &[Vec<String>], judged: &[Vec<String>], counts: &[(Arch, Output)
         "# The kernel of `examples/kernel`, booted\n\n\
          By `cargo xtask kernel` in QEMU (TCG): real boots of emulated machines, no timing. Every \
          check compares all pages with the bitmap, walks every list and word (`validate`), and \
-         counts the pages that are back.\n\n",
+         counts the pages that are back. With `fences` the core closes and fences the lists of \
+         a CPU for each call; the kernel's allocator has no sections of its own, so those that \
+         are started over add to a counter, which must be right.\n\n",
     );
     let head = ["processor", "machine", "", "checks passed", "programs", "out of memory"];
     text += &table(&head, rows);

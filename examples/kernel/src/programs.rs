@@ -51,8 +51,32 @@ fn order(n: u32) -> Order {
     Order::new(n).expect("an order")
 }
 
+/// A counter of the first CPU that sections add to, and how often handlers did.
+static ADDED: AtomicU64 = AtomicU64::new(0);
+static ADDED_BY_HANDLERS: AtomicU64 = AtomicU64::new(0);
+
+/// Sections that handlers interrupt, and run themselves, lose nothing.
+fn sections() {
+    const TIMES: u64 = 20_000;
+    let (added, by_handlers) = (ADDED.load(SeqCst), ADDED_BY_HANDLERS.load(SeqCst));
+    let started_over = kernel::STARTED_OVER.load(SeqCst);
+    with_timer(|| (0..TIMES).for_each(|_| arch::add_one(&ADDED)));
+    let by_handlers = ADDED_BY_HANDLERS.load(SeqCst) - by_handlers;
+    let added = ADDED.load(SeqCst) - added;
+    assert!(added == TIMES + by_handlers, "{added} of {TIMES} and {by_handlers}");
+    let started_over = kernel::STARTED_OVER.load(SeqCst) - started_over;
+    say!(
+        "passed: sections: {TIMES} and {by_handlers} in handlers, {started_over} started over, \
+         none lost"
+    );
+}
+
 /// What every handler does: a block, and one that stays until the next time.
 pub fn in_interrupt(n: u64) {
+    if arch::this_cpu() == 0 {
+        arch::add_one(&ADDED);
+        ADDED_BY_HANDLERS.fetch_add(1, SeqCst);
+    }
     let big = order(if n % 4 == 3 { 2 } else { 0 });
     if let Some(pfn) = get(big, Gfp::ATOMIC) {
         put(pfn, big);
@@ -258,6 +282,7 @@ pub fn run(command: &Command) {
     let rounds = command.number("rounds", 20_000);
     PERIOD.store(command.number("period", 200_000), SeqCst);
     let before = free_pages();
+    sections();
     storm(1, rounds);
     say!(
         "programs: {} calls, {} refused; {} timer interrupts, {} nested; {} thread switches; {} \

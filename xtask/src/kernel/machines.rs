@@ -103,7 +103,7 @@ pub struct Machine {
     mib: u32,
     nodes: Vec<Node>,
     time: Time,
-    /// The kernel has sections of its own, so CPUs fence each other.
+    /// The core believes that the kernel has sections of its own, so CPUs fence each other.
     pub sections: bool,
     /// The program that boots.
     pub program: &'static str,

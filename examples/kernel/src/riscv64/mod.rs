@@ -184,9 +184,41 @@ extern "C" fn return_address(at: usize) -> usize {
     crate::kernel::return_address(at)
 }
 
-/// There are no sections for this processor.
+/// The table of sections that assembly wrote.
 pub fn sections() -> &'static [Section] {
-    &[]
+    unsafe extern "C" {
+        static sections_start: Section;
+        static sections_end: Section;
+    }
+    let (start, end) = (&raw const sections_start, &raw const sections_end);
+    let count = (end.addr() - start.addr()) / size_of::<Section>();
+    // SAFETY: (1) the linker script puts whole records between the two, aligned.
+    unsafe { core::slice::from_raw_parts(start, count) }
+}
+
+/// Adds one to a counter that only this processor writes, by a section: a read and a write with
+/// much room for an interrupt between them, which starts it over.
+pub fn add_one(counter: &AtomicU64) {
+    // SAFETY: (1) the counter lives; (2) the section writes nothing before its last instruction,
+    // and every interrupt's entry looks into the table (`return_address`).
+    unsafe {
+        asm!(
+            ".pushsection .sections, \"a\"",
+            ".quad 3f, 4f - 3f, 3f",
+            ".popsection",
+            "3:",
+            "ld {value}, 0({at})",
+            ".rept 100",
+            "nop",
+            ".endr",
+            "addi {value}, {value}, 1",
+            "sd {value}, 0({at})",
+            "4:",
+            at = in(reg) counter.as_ptr(),
+            value = out(reg) _,
+            options(nostack),
+        );
+    }
 }
 
 /// The bytes of the kernel's image, its first stack included.
