@@ -154,6 +154,8 @@ pub struct Flags {
     pub free_high_batch_expected: Option<bool>,
     /// Whether the per-CPU lists were emptied before tracing began.
     pub cold_pcp_start: Option<bool>,
+    /// Whether waits for spinlocks were recorded.
+    pub lock_waits: Option<bool>,
 }
 
 impl MachineDescription {
@@ -239,6 +241,7 @@ fn from_meta(meta: &Meta, name: &str) -> MachineDescription {
             shuffle: config.shuffle,
             free_high_batch_expected: config.free_high_batch,
             cold_pcp_start: meta.cold_pcp_start,
+            lock_waits: meta.lock_waits,
         },
         events: meta.events_total(),
         events_by_name: meta.events_by_name(),

@@ -67,6 +67,7 @@ pub(crate) struct Meta {
     pub(crate) t_start_ns: Option<u64>,
     pub(crate) t_end_ns: Option<u64>,
     pub(crate) cold_pcp_start: Option<bool>,
+    pub(crate) lock_waits: Option<bool>,
     pub(crate) config: MetaConfig,
     pub(crate) zones_pre: Vec<MetaZone>,
     pub(crate) pcp_at_start: Option<MetaPoll>,

@@ -1,4 +1,4 @@
-//! Events that name no page: reclaim, compaction and watermarks.
+//! Events that name no page: reclaim, compaction, watermarks and locks.
 //!
 //! | event | text form | numbers | the kernel's fields |
 //! |--|--|--|--|
@@ -9,6 +9,8 @@
 //! | `mm_compaction_begin` | `compaction_begin` | zone start, sync | `zone_start`, `sync` |
 //! | `mm_compaction_end` | `compaction_end` | the same, status | the same, `status` |
 //! | `mm_setup_per_zone_wmarks` | `watermarks` | node, zone, min, low, high | `node_id`, … |
+//! | `contention_begin` | `contention_begin` | lock, flags | `lock_addr`, `flags` |
+//! | `contention_end` | `contention_end` | lock | `lock_addr` |
 //!
 //! Each is a list of numbers in every form but the kernel's own text: one table serves all readers
 //! and writers.
@@ -93,6 +95,18 @@ pub enum Notice {
         /// Pages.
         high: u64,
     },
+    /// `contention_begin`: a thread waits for a lock that is taken.
+    ContentionBegin {
+        /// The lock: its address, or a number that stands for it.
+        lock: u64,
+        /// Its kind, as the kernel's bits: [`Notice::SPIN`] and others.
+        flags: u32,
+    },
+    /// `contention_end`: it has the lock, or gave up.
+    ContentionEnd {
+        /// The lock.
+        lock: u64,
+    },
 }
 
 /// What readers and writers need of each kind.
@@ -108,7 +122,7 @@ pub(crate) struct Row {
 }
 
 /// By tag.
-pub(crate) const ROWS: [Row; 7] = [
+pub(crate) const ROWS: [Row; 9] = [
     Row {
         name: "kswapd_wake",
         kernel: "mm_vmscan_kswapd_wake",
@@ -151,9 +165,25 @@ pub(crate) const ROWS: [Row; 7] = [
         fields: &["node_id", "name", "watermark_min", "watermark_low", "watermark_high"],
         keys: &["node_id", "name", "min", "low", "high"],
     },
+    Row {
+        name: "contention_begin",
+        kernel: "contention_begin",
+        fields: &["lock_addr", "flags"],
+        keys: &[LOCK, "(flags"],
+    },
+    Row { name: "contention_end", kernel: "contention_end", fields: &["lock_addr"], keys: &[LOCK] },
 ];
 
+/// The address of a lock has no name in the kernel's text: it is the first word.
+const LOCK: &str = "lock_addr";
+
+/// Kinds of locks, by the kernel's bits from the lowest on.
+const LOCK_KINDS: [&str; 6] = ["SPIN", "READ", "WRITE", "RT", "PERCPU", "MUTEX"];
+
 impl Notice {
+    /// The flags of a spinlock that is no reader-writer lock, such as a zone's.
+    pub const SPIN: u32 = 1;
+
     /// The kernel's name of the event.
     pub fn kernel_name(&self) -> &'static str {
         ROWS[usize::from(self.tag())].kernel
@@ -168,6 +198,10 @@ impl Notice {
             | Notice::Watermarks { node, .. } => *node = node.saturating_add(nodes),
             Notice::CompactionBegin { zone_start, .. }
             | Notice::CompactionEnd { zone_start, .. } => *zone_start += frames,
+            // Above all addresses of the machine that was copied.
+            Notice::ContentionBegin { lock, .. } | Notice::ContentionEnd { lock } => {
+                *lock = lock.wrapping_add(u64::from(nodes) << 48);
+            }
             Notice::ReclaimBegin { .. } | Notice::ReclaimEnd { .. } => {}
         }
         self
@@ -183,6 +217,8 @@ impl Notice {
             Notice::CompactionBegin { .. } => 4,
             Notice::CompactionEnd { .. } => 5,
             Notice::Watermarks { .. } => 6,
+            Notice::ContentionBegin { .. } => 7,
+            Notice::ContentionEnd { .. } => 8,
         }
     }
 
@@ -200,6 +236,8 @@ impl Notice {
             Notice::Watermarks { node, zone, min, low, high } => {
                 [node.into(), zone.into(), min, low, high]
             }
+            Notice::ContentionBegin { lock, flags } => [lock, flags.into(), 0, 0, 0],
+            Notice::ContentionEnd { lock } => [lock, 0, 0, 0, 0],
         }
     }
 
@@ -247,7 +285,13 @@ impl Notice {
                 low: numbers[3],
                 high: numbers[4],
             },
-            other => return Err(wrong("kind of a notice", "a number below 7", other.into())),
+            7 => Notice::ContentionBegin {
+                lock: first,
+                flags: u32::try_from(second)
+                    .map_err(|_| wrong("flags", "a number of 32 bits", second))?,
+            },
+            8 => Notice::ContentionEnd { lock: first },
+            other => return Err(wrong("kind of a notice", "a number below 9", other.into())),
         })
     }
 
@@ -261,7 +305,11 @@ impl Notice {
         let row = &ROWS[usize::from(tag)];
         let mut numbers = [0; NUMBERS_MAX];
         for (key, number) in row.keys.iter().zip(&mut numbers) {
-            let mut words = text.split(|byte| matches!(byte, b' ' | b','));
+            let mut words = text.split(|byte| matches!(byte, b' ' | b',' | b')'));
+            if *key == LOCK {
+                *number = value_of(key, words.next().unwrap_or_default())?;
+                continue;
+            }
             let value = words.find_map(|word| {
                 word.strip_prefix(key.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
             });
@@ -285,12 +333,27 @@ fn value_of(key: &'static str, value: &[u8]) -> Result<u64, Fault> {
         "mode" => named(&["async", "sync"]).map(|place| place as u64),
         "status" => named(&RESULTS).map(|place| place as u64),
         "name" => named(&ZONE_KINDS).map(|place| place as u64),
+        LOCK => fields::hexadecimal(value.strip_prefix(b"0x").unwrap_or(value)),
+        "(flags" => lock_kinds(value),
         _ => match value.strip_prefix(b"0x") {
             Some(digits) => fields::hexadecimal(digits),
             None => fields::decimal(value),
         },
     };
     number.ok_or_else(|| bad_field(key, "a value as the kernel prints it", value))
+}
+
+/// The bits of a lock's kind, whose names are separated by `|`.
+fn lock_kinds(names: &[u8]) -> Option<u64> {
+    let bit = |name: &[u8]| {
+        let place = LOCK_KINDS.iter().position(|known| known.as_bytes() == name)?;
+        Some(1 << place)
+    };
+    let mut bits = 0;
+    for name in names.split(|byte| *byte == b'|').filter(|name| !name.is_empty()) {
+        bits |= bit(name)?;
+    }
+    Some(bits)
 }
 
 /// The number of a zone's kind.
@@ -334,6 +397,16 @@ mod tests {
                 "node_id=1 zone name=Normal watermark min=13 low=16 high=19 promo=22",
                 Notice::Watermarks { node: 1, zone: 2, min: 13, low: 16, high: 19 },
             ),
+            (
+                "contention_begin",
+                "00000000a1b2c3d4 (flags=SPIN|MUTEX)",
+                Notice::ContentionBegin { lock: 0xa1b2_c3d4, flags: 33 },
+            ),
+            (
+                "contention_end",
+                "00000000a1b2c3d4 (ret=0)",
+                Notice::ContentionEnd { lock: 0xa1b2_c3d4 },
+            ),
         ] {
             let tag = Notice::tag_of(kernel.as_bytes()).unwrap();
             let notice = Notice::parse(tag, text.as_bytes()).unwrap();
@@ -352,6 +425,10 @@ mod tests {
             (0, "nid=70000 order=1", "a number below 1024"),
             (5, "zone_start=0x1 mode=sync status=odd", "bad status"),
             (6, "node_id=0 name=Odd min=1 low=1 high=1", "bad name"),
+            (7, "odd (flags=SPIN)", "bad lock_addr"),
+            (7, "12 (flags=ODD)", "bad (flags"),
+            (7, "12", "is missing"),
+            (8, "", "bad lock_addr"),
         ] {
             let message = Notice::parse(tag, text.as_bytes()).unwrap_err().to_string();
             assert!(message.contains(part), "{text}: {message}");

@@ -60,6 +60,11 @@ pub struct RecordArgs {
     #[arg(long, alias = "warm")]
     pub no_touch: bool,
 
+    /// Record no waits for spinlocks (lock:contention_begin and _end), of which busy hosts have
+    /// many.
+    #[arg(long)]
+    pub no_locks: bool,
+
     /// Print what would be touched, who records now, and what a killed recorder left; touch
     /// nothing.
     #[arg(long)]
@@ -130,6 +135,7 @@ impl RecordArgs {
             duration: None,
             buffer: None,
             no_touch: false,
+            no_locks: false,
             dry_run: false,
             wait: Duration::ZERO,
             allow_drops: false,
@@ -271,6 +277,7 @@ fn options(args: &RecordArgs) -> RecordOptions {
         workload,
         ring_bytes: args.buffer.map(|mib| mib << 20),
         cold: !args.no_touch,
+        locks: !args.no_locks,
         poll_every: args.poll,
         ..RecordOptions::default()
     }

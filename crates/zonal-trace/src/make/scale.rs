@@ -255,6 +255,7 @@ fn meta(machine: &MachineDescription, strides: &Strides, copies: u32) -> serde_j
         "page_size": machine.page_size,
         "pageblock_order": machine.pageblock_order,
         "cold_pcp_start": machine.flags.cold_pcp_start,
+        "lock_waits": machine.flags.lock_waits,
         "config": config(machine),
     })
 }

@@ -67,7 +67,7 @@ use self::tracefs::{Instance, Tracefs};
 use self::undo::{Journal, Undo, write};
 use crate::polls::parse as parse_polls;
 use crate::ring::directory::stream_name;
-use crate::tracefs::{MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
+use crate::tracefs::recorded_events;
 use crate::zt::MachineFiles;
 
 /// How often CPUs are made to look at their lists while these are kept small.
@@ -236,7 +236,7 @@ impl Recorder {
         }
         let formats = directory.join("formats");
         fs::create_dir(&formats).map_err(|error| rings(&formats, error))?;
-        for name in PAGE_EVENTS.iter().chain(&MORE_EVENTS).chain([&WORKER_EVENT]) {
+        for name in recorded_events() {
             let path = event_path(&self.tracefs.root, name).join("format");
             if let Ok(format) = fs::read(path) {
                 put(formats.join(name), &format)?;
@@ -259,6 +259,7 @@ impl Recorder {
         meta["clock"] = "mono".into();
         meta["page_size"] = rustix::param::page_size().into();
         meta["cold_pcp_start"] = self.options.cold.into();
+        meta["lock_waits"] = Settings::of(&self.tracefs, &self.roots, &self.options).locks.into();
         meta["dropped_events"] = recorded.dropped.into();
         let text = String::from_utf8_lossy(sampler.lines());
         let polls = parse_polls(&text).unwrap_or_default();

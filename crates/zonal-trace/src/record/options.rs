@@ -18,6 +18,8 @@ pub struct RecordOptions {
     pub ring_bytes: Option<u64>,
     /// Whether lists are emptied first.
     pub cold: bool,
+    /// Whether waits for spinlocks are recorded, where the kernel has events of them.
+    pub locks: bool,
     /// Time between samples of `/proc/zoneinfo`.
     pub poll_every: Duration,
     /// Bytes for samples.
@@ -31,6 +33,7 @@ impl Default for RecordOptions {
             workload: String::new(),
             ring_bytes: None,
             cold: true,
+            locks: true,
             poll_every: Duration::from_millis(20),
             poll_bytes: 32 << 20,
         }

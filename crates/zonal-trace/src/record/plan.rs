@@ -8,7 +8,7 @@ use super::host;
 use super::machine::Roots;
 use super::options::{COLD, FRACTION_LARGE, RecordOptions};
 use super::tracefs::Tracefs;
-use crate::tracefs::{MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
+use crate::tracefs::{LOCK_EVENTS, MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
 
 /// Largest size of a ring that is chosen without being asked for.
 const RING_BYTES_MAX: u64 = 256 << 20;
@@ -114,6 +114,8 @@ pub(super) struct Settings {
     pub all: Vec<(String, String)>,
     /// The filter that keeps the statistics workers alone, by the name of their function.
     pub workers: String,
+    /// Whether waits for locks are recorded.
+    pub locks: bool,
     /// Bytes of each CPU's ring, and CPUs.
     pub rings: (u64, u64),
     /// Remarks for people.
@@ -134,10 +136,18 @@ impl Settings {
         set("trace_clock", "mono");
         set("options/overwrite", "0");
         set("buffer_size_kb", &(bytes >> 10).max(4).to_string());
-        let has = |name: &str| event_path(&tracefs.root, name).is_dir();
+        let root = &tracefs.root;
+        let has = |name: &str| event_path(root, name).is_dir();
         for name in PAGE_EVENTS.iter().chain(MORE_EVENTS.iter().filter(|name| has(name))) {
             set(&format!("events/{}/enable", name.replace(':', "/")), "1");
         }
+        let locks = LOCK_EVENTS.iter().filter(|(name, _)| options.locks && has(name));
+        for (name, filter) in locks {
+            let event = format!("events/{}", name.replace(':', "/"));
+            set(&format!("{event}/filter"), filter);
+            set(&format!("{event}/enable"), "1");
+        }
+        settings.locks = options.locks && LOCK_EVENTS.iter().all(|(name, _)| has(name));
         settings.workers = "function.function == vmstat_update".to_owned();
         let missing = MORE_EVENTS.iter().filter(|name| !has(name));
         settings.notes.push(format!("rings of {} MiB for each of {cpus} CPUs", bytes >> 20));

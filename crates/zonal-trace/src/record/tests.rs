@@ -4,6 +4,7 @@
 mod host_tests;
 
 use super::*;
+use crate::tracefs::{MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
 use std::io;
 
 /// What the made-up kernel says of its zones.

@@ -16,7 +16,7 @@ use crate::error::{Position, TraceError, TraceErrorKind};
 use crate::lines::read_fault;
 use crate::source::{Source, open_stream, read_bytes};
 use crate::tracefs::format::EventFormat;
-use crate::tracefs::{Decoder, MORE_EVENTS, PAGE_EVENTS, Symbols, WORKER_EVENT};
+use crate::tracefs::{Decoder, Symbols, recorded_events};
 use zonal_text::CPUS_MAX;
 
 /// The event of markers that a program writes into the trace.
@@ -65,7 +65,7 @@ impl RingDirectory {
         let symbols = kallsyms.and_then(|text| Symbols::parse(&text));
         let symbols = symbols.unwrap_or(Symbols::OnlyVmstatUpdate);
         let mut decoder = Decoder::new(layout.endian, symbols);
-        for name in PAGE_EVENTS.iter().chain(&MORE_EVENTS).chain([&WORKER_EVENT, &MARKER_EVENT]) {
+        for name in recorded_events().chain([MARKER_EVENT]) {
             let name = format!("formats/{name}");
             if let Some(text) = read_bytes(source, &name)? {
                 decoder.learn(&text).map_err(|fault| {

@@ -38,5 +38,26 @@ pub(crate) const MORE_EVENTS: [&str; 8] = [
     "compaction:mm_compaction_end",
 ];
 
+/// Events of waiting for locks, of which only spinlocks are recorded, and the filter for that.
+pub(crate) const LOCK_EVENTS: [(&str, &str); 2] =
+    [("lock:contention_begin", "flags == 1"), ("lock:contention_end", "ret == 0")];
+
 /// The event of workers, of which only the statistics worker is recorded.
 pub(crate) const WORKER_EVENT: &str = "workqueue:workqueue_execute_start";
+
+/// All events that a recording may have: those whose formats it keeps.
+pub(crate) fn recorded_events() -> impl Iterator<Item = &'static str> {
+    let locks = LOCK_EVENTS.iter().map(|(name, _)| *name);
+    PAGE_EVENTS.into_iter().chain(MORE_EVENTS).chain([WORKER_EVENT]).chain(locks)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_recorded_event_is_understood() {
+        for name in super::recorded_events() {
+            let (_, event) = name.split_once(':').unwrap();
+            assert!(super::decode::is_known(event.as_bytes()), "{name}");
+        }
+    }
+}
