@@ -41,6 +41,7 @@
 //! | module | does |
 //! |--|--|
 //! | `zones`, `moves`, `told`, `facts`, `program` | what the others share |
+//! | `locks`, `unjudged` | measured waits for locks; when the model cannot be judged |
 //! | `read` | events to steps; what does not fit is counted |
 //! | `build` | the recorded machine in the core |
 //! | `start` | the state it was in |
@@ -59,6 +60,7 @@ mod error;
 mod facts;
 pub mod fidelity;
 mod judge;
+mod locks;
 mod moves;
 mod program;
 mod progress;
@@ -78,6 +80,7 @@ mod zones;
 pub use advise::advise;
 pub use error::ReplayError;
 pub use judge::{BuddyDifferences, BuddyVerdict, ListDifferences, ListVerdict};
+pub use locks::{LockRow, LockWaits};
 pub use moves::{Moves, MovesByPlace, total};
 pub use progress::{Phase, Progress, Watch, unwatched};
 pub use read::Watcher;

@@ -8,6 +8,7 @@ use crate::error::ReplayError;
 use crate::facts::Scope;
 use crate::fidelity::{self, Fidelity};
 use crate::judge::{self, Judged};
+use crate::locks::LockWaits;
 use crate::program::Program;
 use crate::progress::Watch;
 use crate::read::{self, ReadOptions};
@@ -104,7 +105,7 @@ impl<'r> Replay<'r> {
         let machine = recording.description();
         let map = ZoneMap::new(machine);
         let recorded = extras.told;
-        let Prepared { mut program, mut judged, told, not_judged } =
+        let Prepared { mut program, mut judged, told, not_judged, .. } =
             self.prepare(&map, recorded, watch)?;
         judged.buddy = judge::buddies(machine, &map, &program, policy, &told)?;
         if !recorded.blocktypes {
@@ -193,7 +194,7 @@ impl<'r> Replay<'r> {
     ) -> Result<Prepared, ReplayError> {
         let machine = self.recording.description();
         let events = self.recording.events();
-        let read::FirstLook { facts, cpus, mut unjudged } =
+        let read::FirstLook { facts, cpus, mut unjudged, locks } =
             read::facts(machine, events, self.limit, watch)?;
         let judge = |scope| judge::lists(machine, map, cpus, (&facts, scope), self.policy);
         let (lists, told) = judge(Scope::All)?;
@@ -219,7 +220,8 @@ impl<'r> Replay<'r> {
         let reclaimed = unjudged::reclaimed(&text("vmstat.pre"), &text("vmstat.post"));
         unjudged.polled(&self.recording.polls()?, program.start_ns, &machine.zones);
         let not_judged = unjudged.finish((program.start_ns, program.span_ns.1), reclaimed);
-        Ok(Prepared { program, judged, told, not_judged })
+        let lock_waits = locks.finish(machine.flags.lock_waits);
+        Ok(Prepared { program, judged, told, not_judged, lock_waits })
     }
 
     fn read(
@@ -239,4 +241,5 @@ pub(crate) struct Prepared {
     pub judged: Judged,
     pub told: Told,
     pub not_judged: Vec<NotJudged>,
+    pub lock_waits: Option<LockWaits>,
 }

@@ -13,6 +13,7 @@ use zonal_trace::{MachineDescription, Recording};
 use crate::error::ReplayError;
 use crate::facts::FactKind;
 use crate::fidelity;
+use crate::locks::LockWaits;
 use crate::moves::{Moves, total};
 use crate::program::{OpKind, Program};
 use crate::progress::Watch;
@@ -31,6 +32,7 @@ pub struct WhatIf<'r> {
     told: Told,
     settings: Settings,
     not_judged: Vec<NotJudged>,
+    lock_waits: Option<LockWaits>,
     kernel: KernelMoves,
 }
 
@@ -159,7 +161,7 @@ impl<'r> WhatIf<'r> {
         let replay = Replay::new(recording).policy(policy);
         let replay = limit.map_or(replay, |events| replay.limit(events));
         let settings = Settings::of(recording)?;
-        let Prepared { mut program, told, not_judged, .. } =
+        let Prepared { mut program, told, not_judged, lock_waits, .. } =
             replay.prepare(&map, Recorded::default(), watch)?;
         let mut kernel = KernelMoves::new(&program);
         kernel.judged = match not_judged.is_empty() {
@@ -170,7 +172,7 @@ impl<'r> WhatIf<'r> {
             }
         };
         program.facts.forget();
-        Ok(WhatIf { machine, program, told, settings, not_judged, kernel })
+        Ok(WhatIf { machine, program, told, settings, not_judged, lock_waits, kernel })
     }
 
     /// Allocations of the trace.
@@ -196,6 +198,11 @@ impl<'r> WhatIf<'r> {
     /// What the kernel itself moved.
     pub fn kernel(&self) -> &KernelMoves {
         &self.kernel
+    }
+
+    /// Waits for locks in the recording, if it has them.
+    pub fn lock_waits(&self) -> Option<&LockWaits> {
+        self.lock_waits.as_ref()
     }
 
     /// Stretches in which the model cannot be judged.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use comfy_table::{ContentArrangement, Table};
+use zonal_replay::LockRow;
 use zonal_replay::advise::{Advice, Options, Row, Saving, Verdict as Advised, advise};
 use zonal_trace::samples;
 
@@ -98,6 +99,7 @@ fn text(advice: &Advice) -> String {
         advice.cost.page_ns,
         advice.cost.machine
     ));
+    text.push_str(&lock_table(advice));
     text.push_str(&group(advice, "settings, best first", |row| {
         row.setting.is_some() && !row.is_worse
     }));
@@ -111,6 +113,24 @@ fn text(advice: &Advice) -> String {
     text
 }
 
+/// Measured waits, in the columns of `perf lock contention`.
+fn lock_table(advice: &Advice) -> String {
+    let Some(waits) = advice.lock_waits.as_ref().filter(|waits| !waits.rows.is_empty()) else {
+        return String::new();
+    };
+    let mut text = format!(
+        "\nwaits for spinlocks, measured\n{:>12}{:>14}{:>14}{:>14}   caller\n",
+        "contended", "total wait", "max wait", "avg wait"
+    );
+    for LockRow { lock, caller, contended, total_us, max_us, avg_us } in &waits.rows {
+        text.push_str(&format!(
+            "{contended:>12}{total_us:>11.2} us{max_us:>11.2} us{avg_us:>11.2} us   {lock}: \
+             {caller}\n"
+        ));
+    }
+    text
+}
+
 /// What to do, and how far the model is off.
 fn verdict(advice: &Advice) -> String {
     let off = |error: Option<f64>| match error {
@@ -118,8 +138,17 @@ fn verdict(advice: &Advice) -> String {
         None => "none in the recording".to_owned(),
     };
     let error = &advice.model_error_percent;
+    let waits = match &advice.lock_waits {
+        Some(waits) => format!(
+            "waits for zone locks: measured {:.1} us/s in {} waits, modelled {:.1} us/s; the \
+             waits below are scaled to the measured ones\n",
+            advice.wait_us_per_s, waits.zones_contended, advice.modelled_wait_us_per_s
+        ),
+        None => "waits for zone locks: not in the recording, modelled\n".to_owned(),
+    };
     format!(
-        "{}: {}\nmodel against the kernel on this recording: refilled pages {}, drained pages {}\n",
+        "{}: {}\nmodel against the kernel on this recording: refilled pages {}, drained pages {}\n\
+         {waits}",
         advice.verdict.name(),
         advice.reason,
         off(error.refill_pages),

@@ -9,7 +9,7 @@
 use serde::Serialize;
 use zonal_lab::machine::{Machine, MachineError};
 
-use crate::what_if::{KernelMoves, Trialled};
+use crate::what_if::{KernelMoves, Trialled, WhatIf};
 
 /// The lab's machine whose costs are taken.
 const MACHINE: &str = "broadwell-2017-88";
@@ -25,6 +25,40 @@ pub struct HoldCost {
     pub hold_ns: f64,
     /// Each block moved in it.
     pub page_ns: f64,
+}
+
+/// Prices for the trials of one recording.
+#[derive(Clone, Debug)]
+pub(crate) struct Prices {
+    /// Of a hold.
+    pub(crate) cost: HoldCost,
+    /// Measured waits of the recording, in µs of each second.
+    pub(crate) measured_us_per_s: Option<f64>,
+    /// What modelled waits are multiplied by to be the measured ones, as recorded.
+    wait_scale: f64,
+}
+
+impl Prices {
+    /// Prices by which the trial `as_recorded` waits as long as was measured in the recording;
+    /// those of the formula, where that has no waits.
+    pub(crate) fn new(cost: HoldCost, what_if: &WhatIf<'_>, as_recorded: &Trialled) -> Prices {
+        let seconds = what_if.seconds();
+        let modelled = cost.contention(as_recorded, 1, seconds).wait_us_per_s;
+        let measured = what_if.lock_waits().map(|waits| waits.zones_us / seconds.max(1e-9));
+        let wait_scale = match measured {
+            Some(measured) if modelled > 0.0 => measured / modelled,
+            _ => 1.0,
+        };
+        Prices { cost, measured_us_per_s: measured, wait_scale }
+    }
+
+    /// Cost of a trial's locks, with each CPU `times` over.
+    pub(crate) fn contention(&self, trialled: &Trialled, times: u32, seconds: f64) -> Contention {
+        let mut contention = self.cost.contention(trialled, times, seconds);
+        let scaled = contention.wait_us_per_s * self.wait_scale;
+        contention.wait_us_per_s = (scaled * 1000.0).round() / 1000.0;
+        contention
+    }
 }
 
 /// Cost of a trial's locks.

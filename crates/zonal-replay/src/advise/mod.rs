@@ -27,12 +27,14 @@ use zonal_trace::Recording;
 
 use self::changes::Change;
 pub use self::changes::policy_of;
+pub(crate) use self::cost::Prices;
 pub use self::cost::{Contention, HoldCost};
 pub use self::row::Row;
 pub use self::saving::{ModelError, Saving};
 pub use self::verdict::Verdict;
 use crate::error::ReplayError;
 use crate::error::chain;
+use crate::locks::LockWaits;
 use crate::progress::Watch;
 use crate::settings::Settings;
 use crate::unjudged::NotJudged;
@@ -59,8 +61,13 @@ pub struct Advice {
     /// What the allocator's waits and refills take of one CPU: counted by the kernel's own moves,
     /// priced by `cost`.
     pub cost_percent_of_cpu: f64,
-    /// Of it, waited for zone locks in each second, by all CPUs together.
+    /// Of it, waited for zone locks in each second, by all CPUs together: measured, where the
+    /// recording has waits.
     pub wait_us_per_s: f64,
+    /// The same by the model alone.
+    pub modelled_wait_us_per_s: f64,
+    /// Waits in the recording, as `perf lock contention` has them; `None`: not recorded.
+    pub lock_waits: Option<LockWaits>,
     /// By how much the model is off on this recording.
     pub model_error_percent: ModelError,
     /// Stretches that no prediction covers.
@@ -115,13 +122,15 @@ pub fn advise(
     let as_recorded = what_if.run(&base, watch)?;
     let faults = as_recorded.faults.clone();
     let error = ModelError::of(&as_recorded.judged, &what_if.kernel().judged);
-    let recorded = Row::recorded(as_recorded.counts, cost.contention(&as_recorded, 1, seconds));
+    let modelled_us_per_s = cost.contention(&as_recorded, 1, seconds).wait_us_per_s;
+    let prices = Prices::new(cost, &what_if, &as_recorded);
+    let recorded = Row::recorded(as_recorded.counts, prices.contention(&as_recorded, 1, seconds));
     let spent = |contention: &Contention| contention.wait_us_per_s + contention.work_us_per_s;
     let mut rows = Vec::new();
     for change in changes {
         match what_if.run(&base.with(&change), watch) {
             Ok(trialled) => {
-                let contention = cost.contention(&trialled, change.cpus, seconds);
+                let contention = prices.contention(&trialled, change.cpus, seconds);
                 let saved = spent(&recorded.contention) - spent(&contention);
                 let saving = Saving::new(saved, error);
                 rows.push(Row::new(&change, (trialled.counts, contention), saving, &recorded));
@@ -132,25 +141,19 @@ pub fn advise(
     }
     rows.sort_by(|a, b| a.key(&recorded).total_cmp(&b.key(&recorded)));
     let rows = row::joined(rows);
-    let kernels = cost.work_us_per_s(what_if.kernel(), seconds);
-    let ruling =
-        verdict::decide(&what_if, &rows, kernels + recorded.contention.wait_us_per_s, error);
-    if machine.nodes.len() < 2 {
-        notes.push("one node: zone_reclaim_mode changes nothing".to_owned());
-    } else {
-        let elsewhere = what_if.allocs_elsewhere();
-        notes.push(format!("{elsewhere} allocations of the trace went to another node"));
-    }
-    if settings.min_free_kbytes.is_none() {
-        notes.push("the recording has no sysctl.txt: min_free_kbytes is not tried".to_owned());
-    }
+    let kernels = prices.cost.work_us_per_s(what_if.kernel(), seconds);
+    let waits = prices.measured_us_per_s.unwrap_or(modelled_us_per_s);
+    let ruling = verdict::decide(&what_if, &rows, kernels + waits, error);
+    notes.extend(remarks(&what_if, machine.nodes.len(), &settings));
     notes.extend(faults.iter().map(|fault| format!("FAILED: {fault}")));
     Ok(Advice {
         schema_version: 2,
         verdict: ruling.verdict,
         reason: ruling.reason,
         cost_percent_of_cpu: ruling.cost_percent_of_cpu,
-        wait_us_per_s: recorded.contention.wait_us_per_s,
+        wait_us_per_s: (waits * 1000.0).round() / 1000.0,
+        modelled_wait_us_per_s: modelled_us_per_s,
+        lock_waits: what_if.lock_waits().cloned(),
         model_error_percent: error,
         not_judged: what_if.not_judged().to_vec(),
         trace: machine.name.clone(),
@@ -160,12 +163,27 @@ pub fn advise(
         seconds,
         allocs: what_if.allocs(),
         modelled: true,
-        cost,
+        cost: prices.cost,
         recorded,
         changes: rows,
         notes,
         faults,
     })
+}
+
+/// What was not tried, and why.
+fn remarks(what_if: &WhatIf<'_>, nodes: usize, settings: &Settings) -> Vec<String> {
+    let mut notes = Vec::new();
+    if nodes < 2 {
+        notes.push("one node: zone_reclaim_mode changes nothing".to_owned());
+    } else {
+        let elsewhere = what_if.allocs_elsewhere();
+        notes.push(format!("{elsewhere} allocations of the trace went to another node"));
+    }
+    if settings.min_free_kbytes.is_none() {
+        notes.push("the recording has no sysctl.txt: min_free_kbytes is not tried".to_owned());
+    }
+    notes
 }
 
 /// The changes whose names begin with one of `only`; all, if that is empty.

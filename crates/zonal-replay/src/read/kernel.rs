@@ -17,7 +17,7 @@
 //! The test `bursts_are_those_of_stats_txt` compares the counts with those of an independent
 //! program, beside the traces.
 
-use zonal_trace::{Event, EventKind};
+use zonal_trace::{Event, EventKind, Notice};
 
 use crate::moves::MovesByPlace;
 use crate::zones::ZoneMap;
@@ -99,6 +99,8 @@ impl Watcher {
                 self.refilled(event, pfn, alloc_order, true);
             }
             EventKind::PcpuDrain { pfn, order, .. } => self.drained(event, pfn, order),
+            // A drain waits for its lock again after each batch.
+            EventKind::Notice(Notice::ContentionBegin { .. } | Notice::ContentionEnd { .. }) => {}
             _ => self.open[cpu] = None,
         }
     }

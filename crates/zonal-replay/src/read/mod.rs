@@ -37,6 +37,7 @@ pub use self::kernel::Watcher;
 use self::workers::Workers;
 use crate::error::ReplayError;
 use crate::facts::{Fact, Facts};
+use crate::locks::Locks;
 use crate::moves::MovesByPlace;
 use crate::program::{Counts, ListPlace, NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::progress::{Phase, Progress, Watch};
@@ -86,6 +87,8 @@ pub struct FirstLook {
     pub cpus: u32,
     /// When the model cannot be judged.
     pub unjudged: Unjudged,
+    /// Waits for locks.
+    pub locks: Locks,
 }
 
 /// Looks at `events` for what they say together.
@@ -102,18 +105,22 @@ pub fn facts(
     let mut cpus = machine.cpus.unwrap_or(1);
     let mut begins = Begins::new(machine);
     let mut unjudged = Unjudged::default();
+    let mut locks = Locks::new(ZoneMap::new(machine));
     each(machine, events, limit, watch, |event| {
         if begins.before(event) {
             facts.begin();
+            locks.begin(event.time_ns);
         }
         cpus = cpus.max(event.cpu + 1);
         facts.see(event);
         unjudged.see(event);
+        locks.see(event);
         if Begins::after(event) {
             facts.begin();
+            locks.begin(event.time_ns);
         }
     })?;
-    Ok(FirstLook { facts, cpus, unjudged })
+    Ok(FirstLook { facts, cpus, unjudged, locks })
 }
 
 /// Calls `then` for each event, as far as `limit` says.

@@ -5,7 +5,7 @@ use zonal_core::alloc::Sysctl;
 use zonal_trace::Recording;
 
 use super::interval::{Interval, range_of};
-use crate::advise::{HoldCost, ModelError, Saving, policy_of};
+use crate::advise::{HoldCost, ModelError, Prices, Saving, policy_of};
 use crate::error::ReplayError;
 use crate::moves::Moves;
 use crate::progress::Watch;
@@ -166,14 +166,14 @@ struct One {
 fn of_one(recording: &Recording, tried: &Tried, watch: &mut Watch<'_>) -> Result<One, ReplayError> {
     let policy = policy_of(recording.description().kernel_release.as_deref());
     let what_if = WhatIf::new(recording, policy, None, watch)?;
-    let cost = HoldCost::of_lab()?;
     let seconds = what_if.seconds();
     let now = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let then = Trial { sysctls: vec![(tried.sysctl, tried.number)], ..now.clone() };
     let (now, then) = (what_if.run(&now, watch)?, what_if.run(&then, watch)?);
+    let prices = Prices::new(HoldCost::of_lab()?, &what_if, &now);
     let error = ModelError::of(&now.judged, &what_if.kernel().judged);
     let spent = |trialled: &Trialled| {
-        let contention = cost.contention(trialled, 1, seconds);
+        let contention = prices.contention(trialled, 1, seconds);
         contention.wait_us_per_s + contention.work_us_per_s
     };
     let recorded = Counts::from(&what_if.kernel().moves);
