@@ -69,6 +69,10 @@ pub enum MemoryFault {
     Gap,
     /// Its first or last page is not mapped.
     NotMapped,
+    /// Its first or last page is mapped, but an access would be SIGBUS: the file is shorter than
+    /// the mapping, or no huge page is left. Looked at once, and only where the kernel tells (Linux
+    /// 5.14).
+    NotBacked,
     /// The zones that were given after it are not as long as all ranges together.
     Zones,
 }
@@ -87,6 +91,10 @@ impl fmt::Display for MemoryFault {
                  pool of each"
             }
             MemoryFault::NotMapped => "its first or last page is not mapped",
+            MemoryFault::NotBacked => {
+                "nothing is behind its first or last page, so an access would be SIGBUS; make the \
+                 file as long as the mapping, or reserve more huge pages (vm.nr_hugepages)"
+            }
             MemoryFault::Zones => {
                 "the zones must be as long as all ranges together; call zones() with the same sum, \
                  or not at all"
@@ -111,7 +119,9 @@ impl Builder {
     /// without one, until the pool and its last [`OwnedPages`](super::OwnedPages) are gone:
     /// 1. All bytes of the ranges are mapped, readable and writable by any thread, and initialised,
     ///    as those of any mapping are. A file or device behind them does not shrink or fail: the
-    ///    process would get SIGBUS.
+    ///    process would get SIGBUS. [`build`](Self::build) finds a file that is too short then
+    ///    ([`MemoryFault::NotBacked`]), and nothing can find one that is cut later; a memfd can be
+    ///    sealed (`F_SEAL_SHRINK`).
     /// 2. Nobody but the pool and the owners of its pages uses the memory: no reference to it
     ///    exists at the call, one pool at a time is made of it, and nothing unmaps or replaces it.
     /// 3. Another process that maps the same memory accesses only blocks that were handed to it,
@@ -170,6 +180,9 @@ impl Builder {
             }
             if ![start, end - PAGE_SIZE].into_iter().all(map::is_mapped) {
                 return wrong(MemoryFault::NotMapped);
+            }
+            if ![start, end - PAGE_SIZE].into_iter().all(map::is_backed) {
+                return wrong(MemoryFault::NotBacked);
             }
             (next, sum) = (Some(end), sum.saturating_add(range.bytes));
         }

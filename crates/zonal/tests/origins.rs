@@ -1,0 +1,212 @@
+//! Pools of memory from elsewhere: reserved huge pages, memory that is pinned, and memory that is
+//! no longer what it was. What this system does not grant is SKIPPED, and says so.
+
+mod support;
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use support::{alone, exit_now, wait_child};
+use zonal::{BuildError, MemoryFault, MemoryRange, Order, PAGE_SIZE, Pool};
+
+const MIB: usize = 1 << 20;
+const BYTES: usize = 16 * MIB;
+const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
+
+/// `bytes` of memory, from a multiple of 4 MiB on, mapped over with a file or with `flags`. `None`:
+/// the system refuses such a mapping.
+fn map(bytes: usize, flags: i32, file: Option<&File>) -> Option<NonNull<u8>> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let room = bytes + 4 * MIB;
+    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: (1) a new mapping, wherever there is room.
+    let found = unsafe { libc::mmap(std::ptr::null_mut(), room, access, anonymous, -1, 0) };
+    assert_ne!(found, libc::MAP_FAILED);
+    let start = found.wrapping_add((found as usize).wrapping_neg() % (4 * MIB));
+    let (flags, fd) = match file {
+        Some(file) => (flags | libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd()),
+        None => (flags | anonymous | libc::MAP_FIXED, -1),
+    };
+    // SAFETY: (1) replaces a part of the mapping above, which nobody uses.
+    let got = unsafe { libc::mmap(start, bytes, access, flags, fd, 0) };
+    (got == start).then(|| NonNull::new(start.cast()).unwrap())
+}
+
+/// A pool over the memory, and a count of its releases, which unmap it.
+fn pool_over(start: NonNull<u8>, bytes: usize) -> (Pool, Arc<AtomicUsize>) {
+    let released = Arc::new(AtomicUsize::new(0));
+    let log = Arc::clone(&released);
+    let address = start.as_ptr() as usize;
+    let range = MemoryRange { node: 0, start, bytes };
+    // SAFETY: (1) to (4) memory of this test, which is unmapped by the release and has no other
+    // user.
+    let builder = unsafe { Pool::builder().memory(&[range]) };
+    let builder = builder.on_release(move || {
+        // SAFETY: (1) mapped above, and nobody uses it any more.
+        assert_eq!(unsafe { libc::munmap(address as *mut _, bytes) }, 0);
+        log.fetch_add(1, SeqCst);
+    });
+    (builder.build().unwrap(), released)
+}
+
+/// Takes all of a pool, writes to it, gives it back, and lets go of the memory.
+fn use_all((pool, released): (Pool, Arc<AtomicUsize>)) {
+    let mut blocks = Vec::new();
+    for order in [Order::MAX, Order::new(9).unwrap(), Order::ZERO] {
+        while let Ok(mut block) = pool.alloc(order) {
+            block.chunks_mut(PAGE_SIZE).for_each(|page| page[0] = 1);
+            blocks.push(block.into_owned());
+        }
+    }
+    assert!(blocks.len() > 1);
+    let last = blocks.pop();
+    drop(blocks);
+    pool.validate().unwrap();
+    assert_eq!(pool.trim(usize::MAX).unwrap(), 0, "brought memory stays as it is");
+    drop(pool);
+    assert_eq!(released.load(SeqCst), 0, "a block is out");
+    drop(last);
+    assert_eq!(released.load(SeqCst), 1);
+}
+
+fn memfd(flags: u32) -> Option<File> {
+    // SAFETY: (1) a name of text.
+    let fd = unsafe { libc::memfd_create(c"zonal".as_ptr(), flags) };
+    // SAFETY: (1) just made, and nobody else's.
+    (fd >= 0).then(|| unsafe { File::from_raw_fd(fd) })
+}
+
+/// More reserved huge pages, while it lives.
+struct MoreReserved(String);
+
+impl MoreReserved {
+    fn new(pages: usize) -> Option<MoreReserved> {
+        let before = std::fs::read_to_string(RESERVED).ok()?;
+        let wanted = before.trim().parse::<usize>().ok()? + pages;
+        let more = MoreReserved(before);
+        std::fs::write(RESERVED, wanted.to_string()).ok()?;
+        let now = std::fs::read_to_string(RESERVED).ok()?;
+        (now.trim().parse::<usize>().ok()? >= wanted).then_some(more)
+    }
+}
+
+impl Drop for MoreReserved {
+    fn drop(&mut self) {
+        let _ = std::fs::write(RESERVED, self.0.trim());
+    }
+}
+
+#[test]
+fn reserved_huge_pages_make_a_pool_by_a_file_and_without_one() {
+    let _alone = alone();
+    let Some(_more) = MoreReserved::new(BYTES / (2 * MIB) * 2) else {
+        eprintln!("SKIPPED: no 2 MiB pages can be reserved here ({RESERVED})");
+        return;
+    };
+    let anonymous = map(BYTES, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, None);
+    match anonymous {
+        Some(start) => use_all(pool_over(start, BYTES)),
+        None => eprintln!("SKIPPED: MAP_HUGETLB is refused"),
+    }
+    let Some(file) = memfd(libc::MFD_HUGETLB) else {
+        eprintln!("SKIPPED: memfd_create(MFD_HUGETLB) is refused");
+        return;
+    };
+    file.set_len(BYTES as u64).unwrap();
+    let start = map(BYTES, 0, Some(&file)).expect("the pages are reserved");
+    use_all(pool_over(start, BYTES));
+}
+
+/// What a device driver or a GPU's library pins is memory that is locked.
+#[test]
+fn a_pinned_host_pool_stays_in_memory() {
+    let _alone = alone();
+    let start = map(BYTES, 0, None).unwrap();
+    // SAFETY: (1) the mapping above.
+    if unsafe { libc::mlock(start.as_ptr().cast(), BYTES) } != 0 {
+        let error = std::io::Error::last_os_error();
+        eprintln!("SKIPPED: mlock of 16 MiB is refused ({error}); see `ulimit -l`");
+        return;
+    }
+    let (pool, released) = pool_over(start, BYTES);
+    let resident = |pool: &Pool| pool.held().free_absent;
+    assert_eq!(resident(&pool), 0, "all of it is in memory before anybody touched it");
+    pool.set_budget(BYTES / 2).unwrap();
+    pool.set_budget(BYTES).unwrap();
+    assert_eq!(resident(&pool), 0, "and stays");
+    use_all((pool, released));
+}
+
+/// A window of a device or of persistent memory is a shared mapping; a file is its stand-in. What
+/// was written is there when it is mapped again.
+#[test]
+fn a_window_keeps_what_was_written_when_the_pool_is_gone() {
+    let _alone = alone();
+    let file = memfd(0).unwrap();
+    file.set_len(BYTES as u64).unwrap();
+    let (pool, released) = pool_over(map(BYTES, 0, Some(&file)).unwrap(), BYTES);
+    let mut page = pool.alloc(Order::ZERO).unwrap();
+    page[..5].copy_from_slice(b"stays");
+    let offset = page.as_ptr() as usize - pool.base() as usize;
+    drop(page);
+    drop(pool);
+    assert_eq!(released.load(SeqCst), 1);
+    let (pool, released) = pool_over(map(BYTES, 0, Some(&file)).unwrap(), BYTES);
+    let at = pool.base().wrapping_add(offset);
+    let page = pool.ranges().alloc_at(at, 1, zonal::Gfp::KERNEL).unwrap();
+    assert_eq!(&page[..5], b"stays");
+    drop(page);
+    use_all((pool, released));
+}
+
+#[test]
+fn a_file_that_is_shorter_than_its_mapping_is_refused_at_the_start() {
+    let _alone = alone();
+    let file = memfd(0).unwrap();
+    for bytes in [0, BYTES - PAGE_SIZE, BYTES - 1] {
+        file.set_len(bytes as u64).unwrap();
+        let start = map(BYTES, 0, Some(&file)).unwrap();
+        let range = MemoryRange { node: 0, start, bytes: BYTES };
+        // SAFETY: not kept, which is what is tested: the last page has no file behind it.
+        let built = unsafe { Pool::builder().memory(&[range]) }.build();
+        // A last page that the file has a byte of is there.
+        match bytes {
+            _ if bytes == BYTES - 1 => assert!(built.is_ok()),
+            _ => {
+                let absent = MemoryFault::NotBacked;
+                let Err(BuildError::Brought { range: 0, why }) = built else {
+                    panic!("{bytes}: {:?}", built.map(|_| ()))
+                };
+                assert_eq!(why, absent);
+                assert!(why.to_string().contains("SIGBUS"));
+            }
+        }
+    }
+}
+
+/// Nothing can be done about a file that is cut later: this is the signal that the contract of
+/// `Builder::memory` names.
+#[test]
+fn a_file_that_is_cut_below_a_pool_is_a_sigbus() {
+    let _alone = alone();
+    let file = memfd(0).unwrap();
+    file.set_len(BYTES as u64).unwrap();
+    let start = map(BYTES, 0, Some(&file)).unwrap();
+    // SAFETY: (1) the child calls the pool and `exit_now`, and is expected to be killed.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let (pool, _) = pool_over(start, BYTES);
+        let mut page = pool.alloc(Order::ZERO).unwrap();
+        page[0] = 1;
+        file.set_len(0).unwrap();
+        page[0] = 2;
+        exit_now(0);
+    }
+    let status = wait_child(child, Duration::from_secs(60)).expect("it ends");
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGBUS, "{status:#x}");
+}
