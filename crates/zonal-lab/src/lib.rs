@@ -19,6 +19,7 @@
 //! | `sweep` | many runs: every combination of some values, into one file that can be resumed |
 //! | `compare` | two runs that differ in their policy, and what explains the difference |
 //! | `experiment` | the published tables |
+//! | `ranges` | a week of a mixed load of ranges: what is left in a row |
 //! | `calibrate` | this machine, measured (feature `calibrate`) |
 //! | `report` | lines of values, and pages with plots that need nothing else |
 //!
@@ -39,6 +40,7 @@ pub mod machine;
 pub mod pagecache;
 pub mod platform;
 pub mod provenance;
+pub mod ranges;
 pub mod recipe;
 pub mod records;
 pub mod report;

@@ -130,6 +130,22 @@ fn ranges_far_above_4_mib_are_aligned_and_zeroed() {
 }
 
 #[test]
+fn packed_ranges_lie_side_by_side_from_the_start_of_the_pool_on() {
+    for pool in pools() {
+        let request = |pages| RangeRequest::new(pages).packed().on(NodeId(0));
+        let packed = |pages| pool.ranges().alloc_with(request(pages)).unwrap();
+        let ranges = [3, 5, 1, 700].map(packed);
+        let ends = ranges.windows(2).map(|two| two[0].as_ptr().wrapping_add(two[0].len()));
+        let first = ranges[0].as_ptr();
+        assert!(ends.zip(&ranges[1..]).all(|(end, next)| end == next.as_ptr()));
+        drop(ranges);
+        pool.drain_all();
+        assert_eq!(packed(600).as_ptr(), first, "the lowest place is free again");
+        check_all_free(&pool);
+    }
+}
+
+#[test]
 fn a_block_comes_apart() {
     for pool in pools() {
         let block = pool.alloc(Order::new(4).unwrap()).unwrap();

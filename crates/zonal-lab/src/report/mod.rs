@@ -8,6 +8,7 @@ mod text;
 mod whole;
 
 pub use part::html;
+pub(crate) use plot::{Lines, Series, lines};
 pub use sweep::{sweep_html, sweep_part};
 pub use text::figure;
 pub use whole::{Part, whole};

@@ -38,7 +38,7 @@ const COLOURS: [RGBColor; 7] = [
 
 /// Lines over the same places.
 #[derive(Clone, Debug)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     /// The curves shown.
     pub title: String,
     /// Its unit, beside the vertical axis.
@@ -53,7 +53,7 @@ pub(super) struct Lines {
 
 /// A line: at each place its values, if there are any.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
+pub(crate) struct Series {
     /// Its name.
     pub name: String,
     /// Its values, several where several seeds were run.
@@ -71,7 +71,7 @@ pub(super) fn bars(title: &str, rows: &[Bar<'_>]) -> String {
 }
 
 /// Lines with a point at each mean, and a bar from the lowest to the highest value.
-pub(super) fn lines(lines: &Lines) -> String {
+pub(crate) fn lines(lines: &Lines) -> String {
     let mut svg = String::new();
     let drawn = draw_lines(&mut svg, lines);
     let entry = |(at, series): (usize, &Series)| {

@@ -116,7 +116,7 @@ impl<'p> Ranges<'p> {
         let refuse = |error| shared.range_error(error);
         shared.inject_range(&request).map_err(refuse)?;
         // The head of a block of the next order, by one sequence, if this CPU has one.
-        let is_possible = request.pages > 0 && request.align.is_power_of_two();
+        let is_possible = request.pages > 0 && request.align.is_power_of_two() && !request.packed;
         if let (Some(order), None, true) = (request.block_order(), request.node, is_possible)
             && shared.fast.is_plain(request.gfp.without(Gfp::ZERO))
             && let Some(start) = shared.pop_block(order)

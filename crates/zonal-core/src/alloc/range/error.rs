@@ -17,12 +17,14 @@ pub struct RangeRequest {
     pub gfp: Gfp,
     /// Node to prefer; the running CPU's if `None`.
     pub node: Option<NodeId>,
+    /// At the lowest address that has them, rather than in the first block that is found.
+    pub packed: bool,
 }
 
 impl RangeRequest {
     /// `pages` pages for ordinary use (`GFP_KERNEL`), from the running CPU's node, at any page.
     pub const fn new(pages: u64) -> RangeRequest {
-        RangeRequest { pages, align: 1, gfp: Gfp::KERNEL, node: None }
+        RangeRequest { pages, align: 1, gfp: Gfp::KERNEL, node: None, packed: false }
     }
     /// Beginning at a multiple of `align` pages, a power of two.
     pub const fn aligned(self, align: u64) -> RangeRequest {
@@ -35,6 +37,12 @@ impl RangeRequest {
     /// From this node rather than the running CPU's.
     pub const fn on(self, node: NodeId) -> RangeRequest {
         RangeRequest { node: Some(node), ..self }
+    }
+
+    /// At the lowest address that has them. That looks through the zone, and keeps far longer runs
+    /// free where ranges of many sizes and ages come and go.
+    pub const fn packed(self) -> RangeRequest {
+        RangeRequest { packed: true, ..self }
     }
 
     /// The smallest order whose blocks hold the range with its alignment; `None` above

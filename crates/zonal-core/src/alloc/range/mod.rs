@@ -122,6 +122,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
         // The head of a block, where a zone has one to spare: nothing is reclaimed or waited for,
         // since a run that is no block may be free.
         if request.block_order().is_some()
+            && !request.packed
             && let Some(pfn) = search.scan(search.first_flags())
             // A former owner's second free may have taken the block again: the search follows.
             && self.from_block(pfn, order, request.pages).is_ok()

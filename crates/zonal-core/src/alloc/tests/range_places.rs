@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::platform::{Shape, zone};
-use crate::alloc::range::{Obstacle, RangeRefusal};
+use crate::alloc::range::{Obstacle, RangeRefusal, RangeRequest};
 use crate::alloc::{Allocator, Refusal, Request};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
@@ -98,6 +98,18 @@ fn pages_on_lists_are_drained_from_a_place_and_nothing_is_reclaimed_for_them() {
     pool.free(page, Order::ZERO).unwrap();
     pool.ranges().grow(front..Pfn(front.0 + 1), 200, Gfp::KERNEL).unwrap();
     assert_eq!(direct(pool), 0);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn a_packed_range_is_at_the_lowest_address_that_has_it() {
+    let pool = boot();
+    let alloc = |pages| pool.ranges().alloc(RangeRequest::new(pages).packed()).unwrap();
+    let firsts = [5, 3, 8, 1000].map(alloc);
+    assert_eq!(firsts, [0, 5, 8, 16].map(Pfn));
+    pool.ranges().free(Pfn(5)..Pfn(8)).unwrap();
+    pool.drain_all();
+    assert_eq!([4, 2, 1].map(alloc), [1016, 5, 7].map(Pfn));
     pool.validate().unwrap();
 }
 
