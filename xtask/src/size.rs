@@ -4,9 +4,9 @@
 //! The image is `xtask/minimal` for a machine without an operating system: a platform with one CPU
 //! that makes an allocator, allocates and frees; `opt-level = "s"`, fat LTO, `panic = "abort"`. It
 //! is built with and without the feature `history`, the policy chosen at run time, and with the
-//! policy `zonal` or `kernel` compiled in (`Platform::POLICY`). Of the smallest image it lists each
-//! function that calls a panic, and stack frames above 1 KiB (`frames`). Text is counted by the crate that a function is
-//! written in; inlined code counts for its caller.
+//! policy `zonal` or `kernel` compiled in (`Platform::POLICY`). Text is counted by the crate that a
+//! function is written in; inlined code counts for its caller. Of the smallest image it lists each
+//! function that calls a panic, and stack frames above 1 KiB (`frames`).
 //!
 //! Instructions are those that valgrind counts on this host at `opt-level = 3`, as the difference
 //! of two runs: the same on every machine. The platform has no per-CPU sequences, so calls are

@@ -11,9 +11,10 @@
 //! to it: a zone near its watermarks, an empty or full list, a stream of large frees, a page of
 //! another zone, a refused free. How the pcp is entered: [`pcp::gated`](crate::pcp::gated).
 //!
-//! Platforms with sequences have a fast path of their own in front of the core, and one that
-//! charges for each step of the core wants to see it ([`Platform::uses_gates`]): for those there
-//! is none here.
+//! Platforms with sequences have a fast path of their own in front of the core: there this one
+//! serves sealed pcps only, on which no sequence runs (PCP-7), as where each allocation is
+//! recorded. A platform that charges for each step of the core wants to see it
+//! ([`Platform::uses_gates`]) and has none here.
 
 use super::cpu_ops::CpuOps;
 use super::plain::{kind, type_of};

@@ -210,7 +210,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         }
         self.closed.refilled(list, sink);
         let word = depot_word(record).0;
-        for (at, mut magazine) in magazines.into_iter().flatten().enumerate() {
+        for (at, mut magazine) in magazines.iter_mut().map_while(Option::take).enumerate() {
             if at as u32 >= full {
                 depot.emptied(&mut self.closed, ops.on.slots, magazine);
                 continue;

@@ -76,6 +76,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let ops = self.ops;
         let pcp = self.closed.pcp;
         pcp.events.drains.fetch_add(1, Relaxed);
+        let diff = ops.on.free_diff(pcp);
         let mut locked = ops.lock();
         let mut freed = PageCount::ZERO;
         while freed < pages {
@@ -109,7 +110,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             let idx = frame - ops.zone.frame_base as u32;
             let LockedZone { buddy, frames, .. } = &mut locked;
             if buddy.free_block(frames, idx, whole, FreeFlags::default()).is_ok() {
-                locked.account(ops.on.free_diff(pcp), order.pages() as i64, 1 << run);
+                locked.account(diff, order.pages() as i64, 1 << run);
             } else {
                 pcp.events.double_frees.fetch_add(1, Relaxed);
             }

@@ -139,11 +139,12 @@ impl<P: Platform> Ranges<'_, '_, P> {
         Ok(())
     }
 
-    /// Makes a whole range, or whole blocks of one, blocks of their own of order `into`.
+    /// Makes a range, or any part of one, blocks of their own of order `into`, each to be freed by
+    /// itself. What stays of the range in front and behind are two ranges then.
     ///
     /// # Errors
-    /// [`FreeError`], with nothing changed, unless `range` is one range, or part of one that ends
-    /// with its blocks, and begins and ends at multiples of the order's pages.
+    /// [`FreeError`], with nothing changed: [`FreeError::NotABlock`] unless `range` begins and ends
+    /// at multiples of `into.pages()` page frames; else the first page that is not one range's.
     pub fn into_blocks(self, range: Range<Pfn>, into: Order) -> Result<(), FreeError> {
         let owned = Owned::new(self.on, range.clone())?;
         for pfn in [range.start, range.end] {

@@ -89,7 +89,12 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
         Ok(Owned { ops, frames })
     }
 
-    /// All pages of one range, from its first to its last, at this moment.
+    /// The range that is exactly `pages`. Looked at under the zone lock, which is given back: a
+    /// caller who changes words looks again ([`check_whole`](Self::check_whole)).
+    ///
+    /// # Errors
+    /// As [`check_whole`](Self::check_whole), and [`FreeError::Foreign`], [`FreeError::Boundary`]
+    /// or [`FreeError::Empty`] where no one zone has the pages.
     pub fn find(on: &'s Tables<'a, P>, pages: Range<Pfn>) -> Result<Self, FreeError> {
         let owned = Owned::new(on, pages)?;
         let locked = owned.ops.lock();
@@ -108,7 +113,11 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
         self.ops.frames()
     }
 
-    /// Whether it ends where the range does. The zone lock is held.
+    /// Whether the pages are part of one range and end where that does. The zone lock is held.
+    ///
+    /// # Errors
+    /// [`FreeError::InRange`] where the range goes on behind them; else the first page that is not
+    /// the range's.
     pub fn check_whole(&self) -> Result<(), FreeError> {
         let words = self.words();
         let found = self.check_range(&words)?;
