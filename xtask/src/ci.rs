@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{api, book, fuzz, tidy};
+use crate::{api, book, cross, fuzz, tidy};
 
 /// The README's test command. `.ci/run` runs it by itself first, then passes `--test-log`.
 const TEST: &[&str] = &["test", "--workspace"];
@@ -109,6 +109,7 @@ pub fn run(root: &Path, test_log: Option<&Path>) -> Result<bool> {
         eprintln!("note: {BARE_TARGET} is not installed, so the core was built for this host only");
     }
 
+    timed(&mut outcomes, "other systems", || cross::check(root))?;
     timed(&mut outcomes, "api", || api::run(root, false))?;
     timed(&mut outcomes, "book", || book::run(root))?;
     timed(&mut outcomes, "fuzz", || {

@@ -7,6 +7,10 @@
 //! - `cargo xtask fuzz` runs the fuzzers of the trace readers (`fuzz`).
 //! - `cargo xtask sanitize` runs Miri and the sanitizers (`sanitize`).
 //! - `cargo xtask aarch64` runs the allocator's tests in an emulated aarch64 machine (`aarch64`).
+//! - `cargo xtask cross` runs tests on other libcs and processors, and checks other systems
+//!   (`cross`).
+//! - `cargo xtask package` makes the crates' archives and the Debian packages (`package`).
+//! - `cargo xtask semver` compares the libraries with those of a revision (`semver`).
 //! - `cargo xtask book` builds the book of `docs/` and checks its links (`book`).
 //! - `cargo xtask capi` installs the C interface and runs its programs against it (`capi`).
 //! - `cargo xtask redis` runs redis-server with its memory out of a pool (`redis`).
@@ -21,17 +25,21 @@ mod api;
 mod book;
 mod capi;
 mod ci;
+mod cross;
 mod deep;
 mod engine;
 mod fuzz;
 mod kernel;
 mod markdown;
+mod package;
 mod record;
 mod redis;
 mod sanitize;
+mod semver;
 mod size;
 mod table;
 mod tidy;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -56,6 +64,13 @@ usage: cargo xtask COMMAND
   aarch64 [PART...]     run the allocator's tests in an emulated aarch64 machine: all, or those
                         programs whose name contains a PART
   aarch64 --fetch       get what that takes with apt-get, into the target directory
+  cross [TARGET...]     run tests on musl, and on riscv64, ppc64le and s390x in qemu's user
+                        emulation; compile the libraries for FreeBSD, macOS and Windows; a table
+  cross --check         only compile the libraries for FreeBSD, macOS and Windows
+  package [--quick]     make the archives of the crates and compile them, and Debian packages, and
+                        install these in an empty root; prints a table; quick: compile nothing twice
+  semver [REVISION]     what changed for users of the libraries since a revision, the last tag
+                        without, by cargo-semver-checks
   book                  build the book of docs/ below target/book, and look at all its links;
                         compiles mdbook into target/tools the first time
   capi                  install the C interface by cargo-c below target/capi, and run its programs
@@ -100,6 +115,14 @@ fn main() -> ExitCode {
         ["aarch64", ref parts @ ..] if !parts.iter().any(|part| part.starts_with('-')) => {
             aarch64::run(&root, parts)
         }
+        ["cross", "--check"] => cross::check(&root),
+        ["cross", ref names @ ..] if !names.iter().any(|name| name.starts_with('-')) => {
+            cross::run(&root, names)
+        }
+        ["package"] => package::run(&root, false),
+        ["package", "--quick"] => package::run(&root, true),
+        ["semver"] => semver::run(&root, None),
+        ["semver", revision] => semver::run(&root, Some(revision)),
         ["book"] => book::run(&root),
         ["capi"] => capi::run(&root),
         ["capi", "install", to] => capi::install(&root, Path::new(to)).map(|()| true),

@@ -1,0 +1,236 @@
+//! `cargo xtask cross`: tests on other C libraries and processors, and checks for other systems.
+//!
+//! ```text
+//!  musl                 test programs run as they are: this processor, another libc
+//!  riscv64, ppc64le,    test programs in qemu's user emulation, which has no restartable sequences
+//!  s390x (big-endian)   and no membarrier for them: pools are in lock mode
+//!  FreeBSD, macOS,      the libraries are compiled as far as `cargo check` goes, and run nowhere
+//!  Windows
+//! ```
+//! It installs nothing: what is missing is named with its package, and the row says SKIPPED.
+//! `--check` does only the last part, which takes seconds and is a step of continuous integration.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::fuzz::target_directory;
+use crate::record::Record;
+use crate::tools::{cargo, find};
+
+/// A target that tests run on here.
+struct Target {
+    /// As a user names it.
+    name: &'static str,
+    triple: &'static str,
+    /// Compiler and linker.
+    gcc: &'static str,
+    /// What runs its programs, with arguments; nothing for this processor.
+    emulator: &'static [&'static str],
+    /// Packages of Debian that have all this.
+    packages: &'static str,
+}
+
+const TARGETS: [Target; 4] = [
+    Target {
+        name: "musl",
+        triple: "x86_64-unknown-linux-musl",
+        gcc: "musl-gcc",
+        emulator: &[],
+        packages: "musl-tools",
+    },
+    Target {
+        name: "riscv64",
+        triple: "riscv64gc-unknown-linux-gnu",
+        gcc: "riscv64-linux-gnu-gcc",
+        emulator: &["qemu-riscv64", "-L", "/usr/riscv64-linux-gnu"],
+        packages: "qemu-user gcc-riscv64-linux-gnu libc6-dev-riscv64-cross",
+    },
+    Target {
+        name: "ppc64le",
+        triple: "powerpc64le-unknown-linux-gnu",
+        gcc: "powerpc64le-linux-gnu-gcc",
+        emulator: &["qemu-ppc64le", "-L", "/usr/powerpc64le-linux-gnu"],
+        packages: "qemu-user gcc-powerpc64le-linux-gnu libc6-dev-ppc64el-cross",
+    },
+    Target {
+        name: "s390x",
+        triple: "s390x-unknown-linux-gnu",
+        gcc: "s390x-linux-gnu-gcc",
+        emulator: &["qemu-s390x", "-L", "/usr/s390x-linux-gnu"],
+        packages: "qemu-user gcc-s390x-linux-gnu libc6-dev-s390x-cross",
+    },
+];
+
+/// What runs on every target.
+const TESTS: [&[&str]; 2] =
+    [&["-p", "zonal-text", "-p", "zonal-trace"], &["-p", "zonal-core", "-p", "zonal", "--lib"]];
+/// What only a processor that is not emulated runs in minutes: storms, models, threads.
+const TESTS_AT_FULL_SPEED: &[&str] = &["-p", "zonal", "--tests"];
+/// Tests of the libraries that take hours in an emulator, since they try every order of something;
+/// and the recorder's on a whole host, which start themselves as another program: the kernel does
+/// not know the emulator.
+const LONG: [&str; 5] =
+    ["exhaustive", "every_short_program", "of_two_racing_frees", "at_every_step", "host_tests"];
+
+/// Systems that nothing runs on here. Windows with the names of GNU: with Microsoft's, the build of
+/// zstd asks for Microsoft's compiler.
+const CHECKED: [&str; 3] =
+    ["x86_64-unknown-freebsd", "aarch64-apple-darwin", "x86_64-pc-windows-gnu"];
+/// Libraries that are compiled for them: all but the bench and the program, which are of Linux.
+const LIBRARIES: [&str; 8] = [
+    "zonal-core",
+    "zonal-text",
+    "zonal",
+    "zonal-cache",
+    "zonal-trace",
+    "zonal-lab",
+    "zonal-replay",
+    "zonal-conform",
+];
+
+/// Runs the tests on the targets with these names, all without, and then the checks.
+pub fn run(root: &Path, names: &[&str]) -> Result<bool> {
+    if let Some(name) = names.iter().find(|name| TARGETS.iter().all(|t| t.name != **name)) {
+        let known = TARGETS.map(|target| target.name).join(", ");
+        anyhow::bail!("{name}: no such target; expected {known}");
+    }
+    let mut record = Record::begin(root, "user emulation");
+    for target in TARGETS.iter().filter(|t| names.is_empty() || names.contains(&t.name)) {
+        test(root, target, &mut record)?;
+    }
+    if names.is_empty() {
+        check_all(root, &mut record)?;
+    }
+    Ok(record.end())
+}
+
+/// Compiles the libraries for systems that nothing runs on here.
+pub fn check(root: &Path) -> Result<bool> {
+    let mut record = Record::begin(root, "cargo check");
+    check_all(root, &mut record)?;
+    Ok(record.end())
+}
+
+fn test(root: &Path, target: &Target, record: &mut Record) -> Result<()> {
+    let start = Instant::now();
+    if let Some(missing) = target.missing(root) {
+        record.row(target.name, start, true, &format!("SKIPPED: {missing}"));
+        return Ok(());
+    }
+    let mut sets = TESTS.to_vec();
+    if target.emulator.is_empty() {
+        sets.push(TESTS_AT_FULL_SPEED);
+    }
+    let mut passed = true;
+    for set in &sets {
+        let status = target.cargo_test(root, set).status().context("cannot start cargo test")?;
+        passed &= status.success();
+    }
+    let how = target.emulator.first().copied().unwrap_or("this processor");
+    let what = sets.concat().join(" ");
+    record.row(target.name, start, passed, &format!("{} in {how}: {what}", target.triple));
+    Ok(())
+}
+
+fn check_all(root: &Path, record: &mut Record) -> Result<()> {
+    for triple in CHECKED {
+        let start = Instant::now();
+        if !can_have(root, triple) {
+            let missing = format!("SKIPPED: `rustup target add {triple}` does not work here");
+            record.row(triple, start, true, &missing);
+            continue;
+        }
+        let status = cargo(root)
+            .args(["check", "--quiet", "--target", triple])
+            .args(LIBRARIES.iter().flat_map(|library| ["-p", library]))
+            // The C of zstd is not compiled: that takes the system's own headers, and a check links
+            // nothing.
+            .env("CC", "true")
+            .env("AR", "true")
+            .env("RUSTFLAGS", "-Dwarnings")
+            .arg("--target-dir")
+            .arg(target_directory(root).join("systems"))
+            .status()
+            .context("cannot start cargo check")?;
+        record.row(triple, start, status.success(), "cargo check of the libraries; nothing is run");
+    }
+    Ok(())
+}
+
+impl Target {
+    /// What is not installed, and how to install it.
+    fn missing(&self, root: &Path) -> Option<String> {
+        if !can_have(root, self.triple) {
+            return Some(format!("`rustup target add {}` does not work here", self.triple));
+        }
+        let programs = [Some(&self.gcc), self.emulator.first()];
+        let absent =
+            programs.into_iter().flatten().find(|program| find(root, program).is_none())?;
+        Some(format!("{absent} is not installed; `apt-get install {}`", self.packages))
+    }
+
+    fn cargo_test(&self, root: &Path, set: &[&str]) -> Command {
+        let variable = |what: &str| {
+            let triple = self.triple.to_uppercase().replace('-', "_");
+            format!("CARGO_TARGET_{triple}_{what}")
+        };
+        let mut command = cargo(root);
+        command
+            .args(["test", "--quiet", "--no-fail-fast", "--target", self.triple])
+            .args(set)
+            .arg("--target-dir")
+            .arg(directory(root))
+            .env("CARGO_INCREMENTAL", "0")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .env(format!("CC_{}", self.triple.replace('-', "_")), self.gcc);
+        if !self.emulator.is_empty() {
+            command
+                .env(variable("RUNNER"), self.emulator.join(" "))
+                .env(variable("LINKER"), self.gcc)
+                .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+                .arg("--")
+                .args(LONG.iter().flat_map(|long| ["--skip", long]));
+        }
+        command
+    }
+}
+
+/// A target directory of its own, so that other flags do not build the workspace anew.
+fn directory(root: &Path) -> std::path::PathBuf {
+    target_directory(root).join("cross")
+}
+
+/// Whether the toolchain compiles for the target: rustup adds what is not there.
+fn can_have(root: &Path, triple: &str) -> bool {
+    let mut rustup = Command::new("rustup");
+    rustup.args(["target", "add", triple]).current_dir(root);
+    rustup.output().is_ok_and(|output| output.status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_by_package() {
+        let target = Target {
+            name: "none",
+            triple: "no-such-triple",
+            gcc: "no-such-gcc",
+            emulator: &[],
+            packages: "gcc-none",
+        };
+        let missing = target.missing(Path::new("/")).unwrap();
+        assert!(missing.contains("rustup target add no-such-triple"), "{missing}");
+        assert!(find(Path::new("/"), "no-such-gcc").is_none());
+    }
+
+    #[test]
+    fn a_target_that_nobody_knows_is_named() {
+        let error = run(Path::new("/"), &["vax"]).unwrap_err().to_string();
+        assert!(error.contains("vax") && error.contains("s390x"), "{error}");
+    }
+}
