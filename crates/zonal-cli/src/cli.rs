@@ -10,6 +10,7 @@ use crate::policy::ShowPolicyArgs;
 use crate::pressure::PressureArgs;
 use crate::record::RecordArgs;
 use crate::replay::args::ReplayArgs;
+use crate::shell::{CompletionsArgs, ManArgs};
 use crate::state::args::{NodeArgs, StateArgs, VmstatArgs};
 use crate::trace::args::TraceCommand;
 use crate::verify::args::VerifyArgs;
@@ -69,6 +70,12 @@ pub enum Command {
     Numastat(NodeArgs),
     /// Prints the state a replay ends in as the nodes' meminfo.
     Meminfo(NodeArgs),
+    /// Prints a script with which a shell completes the words of this program. For bash: `zonal
+    /// completions bash > ~/.local/share/bash-completion/completions/zonal`.
+    Completions(CompletionsArgs),
+    /// Writes the pages of the manual into a directory.
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 #[cfg(test)]

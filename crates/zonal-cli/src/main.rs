@@ -15,6 +15,7 @@ mod pressure;
 mod record;
 mod replay;
 mod scratch;
+mod shell;
 mod state;
 mod trace;
 mod verdict;
@@ -22,7 +23,7 @@ mod verify;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command};
 use crate::verdict::Verdict;
@@ -46,6 +47,8 @@ fn main() -> ExitCode {
         Command::Numastat(args) => state::run_of_node(Text::Numastat, &args),
         Command::Meminfo(args) => state::run_of_node(Text::Meminfo, &args),
         Command::Policy(args) => policy::show(&args),
+        Command::Completions(args) => shell::completions(&args, &Cli::command()),
+        Command::Man(args) => shell::man(&args, Cli::command()),
         Command::Pressure(args) => pressure::run(&args),
     };
     match result {

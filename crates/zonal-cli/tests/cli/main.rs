@@ -17,6 +17,7 @@ mod program;
 mod record;
 mod replay;
 mod selections;
+mod shell;
 mod state;
 mod timeline;
 mod trace;
