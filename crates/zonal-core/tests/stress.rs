@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::S
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{Plain, Script, Shape, Stage, meet, on_cpu, stagger};
+use support::{HUNG, Plain, Script, Shape, Stage, meet, on_cpu, stagger};
 use zonal_core::alloc::{Allocator, Request, Sysctl};
 use zonal_core::gfp::Gfp;
 use zonal_core::policy::Policy;
@@ -196,8 +196,6 @@ impl Arena {
 
 /// Allocations without which a run proves nothing.
 const ALLOCS_MIN: u64 = 100;
-/// A run in which nothing happens for as long will not end well.
-const HUNG: Duration = Duration::from_secs(180);
 
 /// Runs `threads` threads on `pages` pages; at least `free_percent` of them are free all the time.
 fn stress(orders: &[u32], pages: u64, threads: u32, free_percent: u64, time: Duration) -> u64 {

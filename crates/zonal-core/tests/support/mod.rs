@@ -35,8 +35,8 @@ pub const LISTS_ALONE: Policy = Policy {
     ..Policy::ZONAL
 };
 
-/// After so long without a step a thread is gone.
-const HUNG: Duration = Duration::from_secs(60);
+/// A thread that makes no step for so long is gone.
+pub const HUNG: Duration = Duration::from_secs(180);
 
 /// What another CPU does at some moment.
 type Meanwhile = Box<dyn FnOnce()>;

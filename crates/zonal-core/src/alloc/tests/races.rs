@@ -129,7 +129,7 @@ fn of_two_frees_of_a_range_at_once_each_page_is_freed_by_one() {
         for cpu in 0..2 {
             scope.spawn(move || {
                 on_cpu(cpu);
-                for round in 0..3_000_u32 {
+                for round in 0..1_000_u32 {
                     // Few blocks go to the lists without the lock, many go under it.
                     let all = [3, 7, 8, 29][(round % 4) as usize];
                     meet(turn, round * 6 + 2, || {
