@@ -45,3 +45,22 @@ fn c_programs_run_with_the_shared_library() {
 fn c_programs_run_when_clang_compiles_them() {
     run_all(CLANG, "c99", false);
 }
+
+/// The page of the book quotes the example and the command that these tests run.
+#[test]
+fn the_book_says_what_is_tested() {
+    let Ok(page) = std::fs::read_to_string(root().join("../../docs/howto/c.md")) else {
+        eprintln!("SKIPPED: the book is not here");
+        return;
+    };
+    let server = std::fs::read_to_string(root().join("examples/server.c")).unwrap();
+    let quoted: Vec<&str> = page
+        .lines()
+        .skip_while(|line| *line != "```c")
+        .skip(1)
+        .take_while(|line| *line != "```")
+        .collect();
+    assert!(quoted.len() > 4 && server.contains(&quoted.join("\n")), "{quoted:?}");
+    let libraries = common::SYSTEM.join(" ");
+    assert!(page.matches(&libraries).count() >= 3, "the page links without {libraries}");
+}

@@ -11,7 +11,7 @@ pub struct Compiler {
 }
 
 /// What the static library asks of the system.
-const SYSTEM: [&str; 4] = ["-lgcc_s", "-lpthread", "-ldl", "-lm"];
+pub const SYSTEM: [&str; 4] = ["-lgcc_s", "-lpthread", "-ldl", "-lm"];
 const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 
 /// This package's directory.
@@ -62,16 +62,22 @@ impl Compiler {
             self.program,
             String::from_utf8_lossy(&compiled.stderr)
         );
-        let ran = Command::new(&program).output().unwrap();
-        let (output, errors) = (text(&ran.stdout), text(&ran.stderr));
-        assert!(
-            ran.status.success(),
-            "{source}, {}: {}\n{output}{errors}",
-            self.program,
-            ran.status
-        );
+        let output = ran(source, Command::new(&program));
+        if shared {
+            let mut locks = Command::new(&program);
+            locks.env("ZONAL_RSEQ", "off");
+            ran(source, locks);
+        }
         output
     }
+}
+
+/// What a program printed that ended well.
+fn ran(source: &str, mut program: Command) -> String {
+    let ran = program.output().unwrap();
+    let (output, errors) = (text(&ran.stdout), text(&ran.stderr));
+    assert!(ran.status.success(), "{source}, {program:?}: {}\n{output}{errors}", ran.status);
+    output
 }
 
 fn text(bytes: &[u8]) -> String {
