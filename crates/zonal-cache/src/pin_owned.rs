@@ -8,9 +8,10 @@ use std::sync::Arc;
 use crate::frames::{Exclusive, Kept, Shared};
 use crate::handle::CachedFile;
 
-/// As [`PinnedPage`], but it borrows nothing: it goes to other threads, into structures and across
-/// `await`. It keeps the handle of its file, and so the cache and the pool, at the cost of one
-/// reference count: [`CachedFile::pin_owned`].
+/// As [`PinnedPage`](crate::PinnedPage), but it borrows nothing: it goes to other threads, into
+/// structures and across `await`. It keeps the handle of its file or of its pages, and so the cache
+/// and the pool, at the cost of one reference count: [`CachedFile::pin_owned`],
+/// [`Pager::pin_owned`](crate::Pager::pin_owned).
 pub struct OwnedPinnedPage {
     page: Kept<Shared<'static>>,
     len: usize,
@@ -41,7 +42,8 @@ impl fmt::Debug for OwnedPinnedPage {
     }
 }
 
-/// As [`PinnedPageMut`], but it borrows nothing: [`CachedFile::pin_mut_owned`].
+/// As [`PinnedPageMut`](crate::PinnedPageMut), but it borrows nothing:
+/// [`CachedFile::pin_mut_owned`], [`Pager::pin_mut_owned`](crate::Pager::pin_mut_owned).
 pub struct OwnedPinnedPageMut {
     page: Kept<Exclusive<'static>>,
     len: usize,
@@ -54,7 +56,7 @@ impl OwnedPinnedPageMut {
 }
 
 impl OwnedPinnedPageMut {
-    /// As [`PinnedPageMut::set_lsn`].
+    /// As [`PinnedPageMut::set_lsn`](crate::PinnedPageMut::set_lsn).
     pub fn set_lsn(&mut self, lsn: u64) {
         self.page.raise_lsn(lsn);
     }
