@@ -27,7 +27,7 @@ use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Masked, Ordering::Relaxed};
 use crate::types::{CpuId, Order, Pfn};
-use crate::zone::state::{FAST_FREE, Zone};
+use crate::zone::state::{FAST_FREE, RETIRED, Zone};
 
 impl<'a, P: Platform> Cells<'a> for &Tables<'a, P> {
     #[inline(always)]
@@ -44,6 +44,14 @@ impl<'a, P: Platform> Cells<'a> for &Tables<'a, P> {
 #[inline(always)]
 fn is_on<P: Platform>(platform: &P, pcp: &Pcp) -> bool {
     platform.uses_gates() && (!platform.has_sequences() || pcp.is_sealed())
+}
+
+/// Whether a fast operation may go on where the word is slow: a sealed pcp's is for good, and says
+/// nothing but that no sequence runs (PCP-7); what else may be asked for stands in the zone.
+#[inline(always)]
+fn may_go_on(pcp: &Pcp, zone: &Zone) -> bool {
+    // Relaxed: who retires a zone closes each pcp behind that, so it is seen behind the gate.
+    pcp.is_sealed() && !zone.has(RETIRED)
 }
 
 /// A CPU's pcp of the zone that it prefers: that of rank 0 (`PcpOrder::position`).
@@ -83,12 +91,11 @@ fn take<P: Platform>(
     }
     let masked = Masked::new(&on.platform);
     let entered = Entered::new(pcp)?;
-    if entered.is_lately_open(&on.platform)
-        || switch && !entered.switch(on.plain.list(gfp, order), zone)
-    {
+    let may = || may_go_on(pcp, zone);
+    if !is_on(&on.platform, pcp) || switch && !entered.switch(on.plain.list(gfp, order), may) {
         return None;
     }
-    let frame = entered.pop(order, (kind(gfp), mark), zone, on)?;
+    let frame = entered.pop(order.get(), (kind(gfp), mark), may, on)?;
     drop(masked);
     CpuOps::new(on, cpu).count_own(zone);
     Some(Pfn(u64::from(frame.wrapping_sub(pcp.first_frame)).wrapping_add(pcp.start_pfn)))
@@ -119,12 +126,13 @@ fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order, switch: bool, ma
     }
     let _masked = Masked::new(&on.platform);
     let Some(entered) = Entered::new(pcp) else { return false };
-    if entered.is_lately_open(&on.platform)
-        || switch && !entered.switch(on.plain.list_by_type(order, mt), zone)
+    let may = || may_go_on(pcp, zone);
+    // Once more behind the gate: the seal may have been taken off meanwhile.
+    if !is_on(&on.platform, pcp) || switch && !entered.switch(on.plain.list_by_type(order, mt), may)
     {
         return false;
     }
-    entered.push(order, (mt, mark), (frame, zone), on)
+    entered.push(order.get(), (mt, mark), (frame, may), on)
 }
 
 /// A block for the request, if the running CPU's pcp has one on the list that is active.

@@ -25,10 +25,7 @@
 use crate::frame::PageWord;
 use crate::pcp::state::{CLOSED, OPEN, Pcp, PcpList};
 use crate::pcp::word::PcpWord;
-use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
-use crate::types::Order;
-use crate::zone::state::{RETIRED, Zone};
 
 /// A pcp whose gate is held for one operation. Opens it when dropped.
 #[derive(Debug)]
@@ -57,49 +54,34 @@ impl<'p> Entered<'p> {
     /// Takes the gate. `None`: somebody holds it.
     #[inline(always)]
     pub(crate) fn new(pcp: &'p Pcp) -> Option<Entered<'p>> {
-        // A gate has one bit: to set it is to try the exchange. Acquire: pairs with the Release in
-        // `drop`, here and in `Closed`.
-        let was = pcp.gate.fetch_or(CLOSED, Ordering::Acquire);
-        if was & CLOSED == 0 { Some(Entered { pcp }) } else { None }
-    }
-
-    /// Whether the seal that let the caller in was taken off meanwhile: sequences run here.
-    #[inline(always)]
-    pub(crate) fn is_lately_open<P: Platform>(&self, platform: &P) -> bool {
-        platform.has_sequences() && !self.pcp.is_sealed()
+        // Acquire: pairs with the Release in `drop`, here and in `Closed`.
+        pcp.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).ok()?;
+        Some(Entered { pcp })
     }
 
     /// The hot word and the record of the active list, if its blocks are of this order and nobody
-    /// asked for slow operations.
+    /// asked for slow operations, or the caller `may` go on when somebody did.
     #[inline(always)]
-    fn active(&self, order: Order, zone: &Zone) -> Option<(PcpWord, &'p PcpList)> {
+    fn active(&self, order: u32, may: impl Fn() -> bool) -> Option<(PcpWord, &'p PcpList)> {
         let word = PcpWord(self.pcp.word.load(Relaxed));
         let record = self.pcp.lists.get(word.active())?;
-        let serves = record.order_bits == order.get() && self.may_go_on(word, zone);
+        let serves = record.order_bits == order && (!word.is_slow() || may());
         serves.then_some((word, record))
-    }
-
-    /// Whether the word lets fast operations through. A sealed pcp's is slow for good, and says
-    /// nothing but that no sequence runs (PCP-7); what else may be asked for stands in the zone.
-    #[inline(always)]
-    fn may_go_on(&self, word: PcpWord, zone: &Zone) -> bool {
-        // Relaxed: who retires a zone closes each pcp behind that, so it is seen behind the gate.
-        !word.is_slow() || (self.pcp.is_sealed() && !zone.has(RETIRED))
     }
 
     /// Takes the hottest block of the active list and hands it out, if the list serves requests of
     /// this `kind`, a bit of [`PcpList::serves`]. `None`: it does not, or it is empty, or what came
     /// was a stray copy (PCP-3), which is counted. `mark`: bits that the block's word has besides
-    /// those of a block of its own.
+    /// those of a block of its own. `may`: as in `active`.
     #[inline(always)]
     pub(crate) fn pop<'a>(
         self,
-        order: Order,
+        order: u32,
         (kind, mark): (u32, u64),
-        zone: &Zone,
+        may: impl Fn() -> bool,
         cells: impl Cells<'a>,
     ) -> Option<u32> {
-        let (word, record) = self.active(order, zone)?;
+        let (word, record) = self.active(order, may)?;
         if record.serves & 1u32.wrapping_shl(kind) == 0 {
             return None;
         }
@@ -126,12 +108,12 @@ impl<'p> Entered<'p> {
     #[inline(always)]
     pub(crate) fn push<'a>(
         self,
-        order: Order,
+        order: u32,
         (mt, mark): (u32, u64),
-        (frame, zone): (u32, &Zone),
+        (frame, may): (u32, impl Fn() -> bool),
         cells: impl Cells<'a>,
     ) -> bool {
-        let Some((word, record)) = self.active(order, zone) else { return false };
+        let Some((word, record)) = self.active(order, may) else { return false };
         if u32::from(record.types) & 1u32.wrapping_shl(mt) == 0 {
             return false;
         }
@@ -164,11 +146,11 @@ impl<'p> Entered<'p> {
     }
 
     /// Makes `list` the active one. `false`: it is, or no list ever was, or the word is slow.
-    pub(crate) fn switch(&self, list: usize, zone: &Zone) -> bool {
+    pub(crate) fn switch(&self, list: usize, may: impl Fn() -> bool) -> bool {
         let pcp = self.pcp;
         let word = PcpWord(pcp.word.load(Relaxed));
         let lists = pcp.lists.get(word.active()).zip(pcp.lists.get(list));
-        let may = self.may_go_on(word, zone) && word.active() != list;
+        let may = (!word.is_slow() || may()) && word.active() != list;
         let Some((old, new)) = lists.filter(|_| may) else { return false };
         old.pops.store(old.pops_with(Some(word)), Relaxed);
         old.len.store(word.len(), Relaxed);

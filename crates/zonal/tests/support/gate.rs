@@ -48,7 +48,8 @@ impl Machine {
     /// Pages 0 and 1 on list 0, which is active, pages 2 and 3 on list 1.
     pub fn new(fault: Fault) -> &'static Machine {
         let list = |index: u32| PcpList {
-            active_bits: PcpWord::new(index as usize, 0, 0, 0, false).0 as u32,
+            serves: 1 << index,
+            types: 1 << index,
             prev_bits: 0,
             block_pages: 1,
             order_bits: 0,
@@ -60,6 +61,7 @@ impl Machine {
             len: AtomicU32::new(2),
             others: AtomicU32::new(2),
             lo: AtomicU32::new(0),
+            first: AtomicU32::new(index * SLOTS),
             pops: AtomicU64::new(0),
         };
         let pcp = Pcp {
@@ -84,18 +86,19 @@ impl Machine {
     fn enter(&'static self, list: usize) -> Option<Entered<'static>> {
         let entered = Entered::new(&self.pcp)?;
         // As the core does once the list was found not to be the active one.
-        entered.switch(list);
+        entered.switch(list, || false);
         Some(entered)
     }
 
     /// `alloc::fast::take`; `None`: the core is asked.
     pub fn pop(&'static self, list: usize) -> Option<u32> {
-        self.enter(list)?.pop(list, self)
+        self.enter(list)?.pop(0, (list as u32, 0), || false, self)
     }
 
     /// `alloc::fast::put`; `false`: the core is asked.
     pub fn push(&'static self, list: usize, page: u32) -> bool {
-        self.enter(list).is_some_and(|entered| entered.push(list, page, self))
+        let kind = (list as u32, 0);
+        self.enter(list).is_some_and(|entered| entered.push(0, kind, (page, || false), self))
     }
 
     /// `Closed`: takes the coldest page of each list for the buddy. Nothing where somebody holds
@@ -124,6 +127,7 @@ impl Machine {
             self.words[page as usize].store(1, Relaxed);
             pages.push(page);
             list.lo.store(lo + 1, Relaxed);
+            list.first.store(list.base + lo + 1, Relaxed);
             list.hi.store(list.cap - lo - 1, Relaxed);
             if active {
                 new = PcpWord::new(index, len - 1, word.pops(), word.free_count(), false);
@@ -187,7 +191,9 @@ pub mod state {
         pub limit: AtomicU32,
     }
     pub struct PcpList {
-        pub active_bits: u32,
+        /// A bit for the list's own number: what it serves, and what is freed to it.
+        pub serves: u32,
+        pub types: u8,
         pub prev_bits: u32,
         pub block_pages: u32,
         pub order_bits: u32,
@@ -199,6 +205,7 @@ pub mod state {
         pub len: AtomicU32,
         pub others: AtomicU32,
         pub lo: AtomicU32,
+        pub first: AtomicU32,
         pub pops: AtomicU64,
     }
     impl std::fmt::Debug for Pcp {
