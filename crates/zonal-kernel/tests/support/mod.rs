@@ -86,7 +86,8 @@ impl Machine2 {
             cache_slice_bytes: 0,
             caches: &[],
         };
-        let policy = Policy::LINUX_6_18;
+        // Policies that record each allocation have no sections.
+        let policy = Policy::ZONAL;
         let layout = Layout::of(&machine, &policy).unwrap();
         let mut zone_records: Vec<_> = (0..layout.zones).map(|_| Zone::default()).collect();
         let mut pcps: Vec<_> = (0..layout.pcps).map(|_| Pcp::default()).collect();
