@@ -28,6 +28,7 @@ use zonal_text::{CPUS_MAX, NODES_MAX, Stat, buddyinfo, cpulist, distance, pagety
 use crate::error::{Position, TraceError, TraceErrorKind};
 use crate::meta::{EventCount, Meta, MetaPoll, MetaZone, PagesetChange};
 use crate::polled::{PolledState, PolledZone, zone_of};
+use crate::prices::HoldPrices;
 use crate::source::{Source, read_text};
 
 const ZONEINFO: [&str; 3] = ["zoneinfo.pre", "before-zoneinfo.txt", "zoneinfo.txt"];
@@ -76,6 +77,8 @@ pub struct MachineDescription {
     pub workload_ns: Option<(u64, u64)>,
     /// How the kernel was built and the recording made.
     pub flags: Flags,
+    /// What moving pages under a zone lock costs on this machine, if that was measured.
+    pub prices: Option<HoldPrices>,
     /// How many events the recorder counted in the stream.
     pub events: Option<u64>,
     /// How many events of each kind it counted; empty if it only kept the total.
@@ -243,6 +246,7 @@ fn from_meta(meta: &Meta, name: &str) -> MachineDescription {
             cold_pcp_start: meta.cold_pcp_start,
             lock_waits: meta.lock_waits,
         },
+        prices: meta.prices.clone(),
         events: meta.events_total(),
         events_by_name: meta.events_by_name(),
         events_dropped: meta.dropped_events,

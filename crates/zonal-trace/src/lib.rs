@@ -94,6 +94,7 @@ mod notice;
 mod perf;
 mod polled;
 mod polls;
+mod prices;
 #[cfg(target_os = "linux")]
 pub mod record;
 mod recording;
@@ -117,6 +118,7 @@ pub use meta::{EventCount, PagesetChange};
 pub use notice::{Notice, ZONE_KINDS};
 pub use polled::{PolledState, PolledZone};
 pub use polls::parse as parse_polls;
+pub use prices::HoldPrices;
 pub use recording::Recording;
 pub use source::{DESCRIPTION_BYTES_MAX, Directory, Part, Parts, Seekable, Source};
 pub use stats::Stats;

@@ -18,6 +18,7 @@ use zonal_text::CPUS_MAX;
 use zonal_text::zoneinfo::Pageset;
 
 use crate::error::{Position, TraceError, TraceErrorKind};
+use crate::prices::HoldPrices;
 use crate::source::{Source, read_text};
 
 /// The file's name.
@@ -68,6 +69,7 @@ pub(crate) struct Meta {
     pub(crate) t_end_ns: Option<u64>,
     pub(crate) cold_pcp_start: Option<bool>,
     pub(crate) lock_waits: Option<bool>,
+    pub(crate) prices: Option<HoldPrices>,
     pub(crate) config: MetaConfig,
     pub(crate) zones_pre: Vec<MetaZone>,
     pub(crate) pcp_at_start: Option<MetaPoll>,

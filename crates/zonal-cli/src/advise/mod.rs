@@ -88,8 +88,8 @@ fn text(advice: &Advice) -> String {
     let mut text = verdict(advice);
     text.push_str(&format!(
         "\n{}: Linux {release}, {} CPUs, {} allocations in {:.1} s, by the rules of {}\n\
-         every number below is modelled; contention: {:.0} ns a hold and {:.1} ns a block, of the \
-         lab's {}\n\n{table}\n",
+         every number below is modelled; contention: {:.0} ns a hold and {:.1} ns a block, by \
+         {}\n\n{table}\n",
         advice.trace,
         advice.cpus,
         advice.allocs,

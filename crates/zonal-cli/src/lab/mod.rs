@@ -5,7 +5,7 @@ mod calibrate;
 mod compare;
 mod jobs;
 mod list;
-mod machines;
+pub mod machines;
 mod measure;
 mod once;
 mod report;

@@ -17,10 +17,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use zonal_lab::machine::Machine;
+use zonal_replay::advise::HoldCost;
+use zonal_trace::HoldPrices;
 use zonal_trace::make::Target;
 use zonal_trace::record::{Guard, Host, RecordOptions, Recorded, Recorder, Roots, Touched, serve};
 
 use self::load::{LOOK, Load, Output, process};
+use crate::lab::machines;
 use crate::output;
 use crate::trace::say;
 use crate::verdict::Verdict;
@@ -278,8 +282,24 @@ fn options(args: &RecordArgs) -> RecordOptions {
         ring_bytes: args.buffer.map(|mib| mib << 20),
         cold: !args.no_touch,
         locks: !args.no_locks,
+        prices: prices(),
         poll_every: args.poll,
         ..RecordOptions::default()
+    }
+}
+
+/// What `zonal lab calibrate` measured on this host, if it did.
+fn prices() -> Option<HoldPrices> {
+    let file = machines::measured_file().filter(|file| file.is_file())?;
+    match Machine::load(&file) {
+        Ok(machine) => {
+            let source = format!("`zonal lab calibrate`: {}", machine.about);
+            Some(HoldCost::of_machine(&machine, source).to_prices())
+        }
+        Err(error) => {
+            output::note(&format!("the prices of this host are left out: {error}"));
+            None
+        }
     }
 }
 

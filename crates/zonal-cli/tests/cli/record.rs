@@ -248,3 +248,28 @@ fn the_output_must_be_a_zonal_file() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("ends in .zonal"), "{}", stderr(&output));
 }
+
+#[test]
+fn a_recording_has_the_prices_of_a_host_that_was_measured() {
+    if !can_record() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    std::fs::create_dir_all(data.join("zonal")).unwrap();
+    let machine = ["lab", "machine", "sapphire-2023-224", "--toml"];
+    let machine = Command::new(ZONAL).args(machine).output().unwrap().stdout;
+    std::fs::write(data.join("zonal/this.toml"), machine).unwrap();
+    for (file, told) in [("a.zonal", true), ("b.zonal", false)] {
+        let output = directory.path().join(file);
+        let mut command = record(&output);
+        command.env("XDG_DATA_HOME", if told { &data } else { directory.path() });
+        let recorded = command.args(["--", "true"]).output().unwrap();
+        assert!(recorded.status.success(), "{}", stderr(&recorded));
+        let advised = ["advise", "--only", "numa_stat", "--json"];
+        let advised = Command::new(ZONAL).args(advised).arg(&output).output().unwrap();
+        let advised: serde_json::Value = serde_json::from_slice(&advised.stdout).unwrap();
+        let machine = advised["cost"]["machine"].as_str().unwrap();
+        assert_eq!(machine.contains("zonal lab calibrate"), told, "{machine}");
+    }
+}

@@ -8,6 +8,7 @@
 
 use serde::Serialize;
 use zonal_lab::machine::{Machine, MachineError};
+use zonal_trace::{HoldPrices, MachineDescription};
 
 use crate::what_if::{KernelMoves, Trialled, WhatIf};
 
@@ -80,13 +81,35 @@ impl HoldCost {
     /// # Errors
     /// Cannot fail: the machine comes with the lab.
     pub fn of_lab() -> Result<HoldCost, MachineError> {
-        let machine = Machine::named(MACHINE)?;
+        Ok(HoldCost::of_machine(&Machine::named(MACHINE)?, format!("the lab's {MACHINE}")))
+    }
+
+    /// Those of a machine of the lab, such as one that was measured. `source`: in words.
+    pub fn of_machine(machine: &Machine, source: String) -> HoldCost {
         let ns = |cycles: u64| cycles as f64 / machine.ghz;
+        let (hold_ns, page_ns) = (ns(machine.line.core), ns(machine.work.page));
+        HoldCost { hold_ns, page_ns, machine: source }
+    }
+
+    /// Those in the recording; the lab's where it has none.
+    ///
+    /// # Errors
+    /// As [`of_lab`](Self::of_lab).
+    pub fn of_recording(description: &MachineDescription) -> Result<HoldCost, MachineError> {
+        let Some(prices) = &description.prices else { return HoldCost::of_lab() };
+        let ns = |ps: u64| ps as f64 / 1000.0;
         Ok(HoldCost {
-            hold_ns: ns(machine.line.core),
-            page_ns: ns(machine.work.page),
-            machine: machine.name,
+            hold_ns: ns(prices.hold_ps),
+            page_ns: ns(prices.block_ps),
+            machine: prices.source.clone(),
         })
+    }
+
+    /// As a recorder keeps them.
+    pub fn to_prices(&self) -> HoldPrices {
+        let ps = |ns: f64| (ns * 1000.0).round() as u64;
+        let (hold_ps, block_ps) = (ps(self.hold_ns), ps(self.page_ns));
+        HoldPrices { source: self.machine.clone(), hold_ps, block_ps }
     }
 
     /// Cost of a trial's locks, with each CPU `times` over.
@@ -143,6 +166,17 @@ mod tests {
 
     fn cost() -> HoldCost {
         HoldCost { machine: "test".to_owned(), hold_ns: COST, page_ns: 10.0 }
+    }
+
+    #[test]
+    fn a_recording_has_the_prices_of_its_host() {
+        let lab = HoldCost::of_lab().unwrap();
+        let own = HoldCost { hold_ns: 123.4, page_ns: 5.25, machine: "measured".to_owned() };
+        let mut description = MachineDescription::default();
+        assert_eq!(HoldCost::of_recording(&description).unwrap().hold_ns, lab.hold_ns);
+        description.prices = Some(own.to_prices());
+        let read = HoldCost::of_recording(&description).unwrap();
+        assert_eq!((read.hold_ns, read.page_ns, read.machine), (123.4, 5.25, own.machine));
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub fn advise(
     let changes = changes::all(&settings, &policy, machine.nodes.len());
     let changes = selected(changes, options.only)?;
     let what_if = WhatIf::new(recording, policy, options.limit, watch)?;
-    let cost = HoldCost::of_lab()?;
+    let cost = HoldCost::of_recording(machine)?;
     let seconds = what_if.seconds();
     let mut notes = Vec::new();
     let base = Trial { policy, sysctls: Vec::new(), cpus: 1 };

@@ -164,13 +164,14 @@ struct One {
 }
 
 fn of_one(recording: &Recording, tried: &Tried, watch: &mut Watch<'_>) -> Result<One, ReplayError> {
-    let policy = policy_of(recording.description().kernel_release.as_deref());
+    let machine = recording.description();
+    let policy = policy_of(machine.kernel_release.as_deref());
     let what_if = WhatIf::new(recording, policy, None, watch)?;
     let seconds = what_if.seconds();
     let now = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let then = Trial { sysctls: vec![(tried.sysctl, tried.number)], ..now.clone() };
     let (now, then) = (what_if.run(&now, watch)?, what_if.run(&then, watch)?);
-    let prices = Prices::new(HoldCost::of_lab()?, &what_if, &now);
+    let prices = Prices::new(HoldCost::of_recording(machine)?, &what_if, &now);
     let error = ModelError::of(&now.judged, &what_if.kernel().judged);
     let spent = |trialled: &Trialled| {
         let contention = prices.contention(trialled, 1, seconds);

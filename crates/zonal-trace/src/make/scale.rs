@@ -256,6 +256,7 @@ fn meta(machine: &MachineDescription, strides: &Strides, copies: u32) -> serde_j
         "pageblock_order": machine.pageblock_order,
         "cold_pcp_start": machine.flags.cold_pcp_start,
         "lock_waits": machine.flags.lock_waits,
+        "prices": machine.prices,
         "config": config(machine),
     })
 }

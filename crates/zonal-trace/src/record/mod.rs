@@ -259,6 +259,9 @@ impl Recorder {
         meta["clock"] = "mono".into();
         meta["page_size"] = rustix::param::page_size().into();
         meta["cold_pcp_start"] = self.options.cold.into();
+        if let Some(prices) = &self.options.prices {
+            meta["prices"] = json!(prices);
+        }
         meta["lock_waits"] = Settings::of(&self.tracefs, &self.roots, &self.options).locks.into();
         meta["dropped_events"] = recorded.dropped.into();
         let text = String::from_utf8_lossy(sampler.lines());

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::prices::HoldPrices;
+
 /// How long lists are kept small before the recording.
 pub(super) const COLD: Duration = Duration::from_secs(2);
 /// A fraction so large that only the least size is left: four batches (LB E.4).
@@ -22,6 +24,8 @@ pub struct RecordOptions {
     pub locks: bool,
     /// Time between samples of `/proc/zoneinfo`.
     pub poll_every: Duration,
+    /// What holding a zone lock takes here, if that was measured.
+    pub prices: Option<HoldPrices>,
     /// Bytes for samples.
     pub poll_bytes: usize,
 }
@@ -35,6 +39,7 @@ impl Default for RecordOptions {
             cold: true,
             locks: true,
             poll_every: Duration::from_millis(20),
+            prices: None,
             poll_bytes: 32 << 20,
         }
     }
