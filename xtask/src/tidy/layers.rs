@@ -245,7 +245,7 @@ mod tests {
         let page = "docs/explanation/architecture.md";
         let broken = LAYERS.join("` →\n`");
         assert_eq!(findings(check, &[core, (page, &broken)]), [""; 0]);
-        let swapped = LAYERS.join(" -> ").replace("types -> gfp", "gfp -> types");
+        let swapped = LAYERS.join(" -> ").replace("early -> gfp", "gfp -> early");
         assert_eq!(
             findings(check, &[core, (page, &swapped)]),
             ["docs/explanation/architecture.md:1 layers"]
