@@ -49,15 +49,18 @@ impl Limit {
         Limit { seconds: Some(seconds), inputs: None }
     }
 
-    /// Arguments of the engine for the next turn of one fuzzer; none if the limit is reached.
-    fn turn(self, inputs: u64, elapsed: u64) -> Option<[String; 2]> {
+    /// Arguments of the engine for a turn of one fuzzer; none if the limit is reached. Each form
+    /// has its first turn, and no more than its share of the inputs then.
+    fn turn(self, turn: usize, inputs: u64, elapsed: u64) -> Option<[String; 2]> {
+        let (forms, first) = (TARGETS.len() as u64, turn < TARGETS.len());
         let seconds = self.seconds.unwrap_or(u64::MAX);
-        let turn = TURN_SECONDS.min((seconds / TARGETS.len() as u64).max(1));
-        let left = self.inputs.unwrap_or(u64::MAX).saturating_sub(inputs);
+        let all = self.inputs.unwrap_or(u64::MAX);
+        let most = if first { (all / forms).max(1) } else { all.saturating_sub(inputs) };
         // The engine takes a signed number of 32 bits, and -1 as no bound.
-        let left = left.min(i32::MAX as u64);
-        let goes_on = left > 0 && elapsed < seconds;
-        goes_on.then(|| [format!("-max_total_time={turn}"), format!("-runs={left}")])
+        let most = most.min(i32::MAX as u64);
+        let length = TURN_SECONDS.min((seconds / forms).max(1));
+        let goes_on = first || (most > 0 && elapsed < seconds);
+        goes_on.then(|| [format!("-max_total_time={length}"), format!("-runs={most}")])
     }
 }
 
@@ -104,9 +107,8 @@ pub fn run(root: &Path, limit: Limit, seed: u32) -> Result<Done> {
     let start = Instant::now();
     for turn in 0.. {
         let form = turn % TARGETS.len();
-        // Each form has one turn at least.
-        let elapsed = if turn < TARGETS.len() { 0 } else { start.elapsed().as_secs() };
-        let Some(until) = limit.turn(done.inputs.iter().sum(), elapsed) else { break };
+        let elapsed = start.elapsed().as_secs();
+        let Some(until) = limit.turn(turn, done.inputs.iter().sum(), elapsed) else { break };
         let name = TARGETS[form];
         let (new, found) = (target.join("corpus").join(name), target.join("found"));
         for directory in [&new, &found] {
@@ -154,4 +156,22 @@ pub fn host(root: &Path) -> Result<String> {
 pub fn target_directory(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), |directory| root.join(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Limit, TARGETS};
+
+    #[test]
+    fn each_form_has_a_turn_and_the_limit_is_kept() {
+        let few = Limit { seconds: None, inputs: Some(10) };
+        for turn in 0..TARGETS.len() {
+            let until = few.turn(turn, 2 * turn as u64, 1_000_000).unwrap();
+            assert_eq!(until[1], "-runs=2");
+        }
+        assert_eq!(few.turn(TARGETS.len(), 10, 0), None);
+        let short = Limit::seconds(5);
+        assert!(short.turn(TARGETS.len() - 1, 1, 8).is_some());
+        assert_eq!(short.turn(TARGETS.len(), 1, 8), None);
+    }
 }

@@ -1,6 +1,6 @@
 //! Where a figure is from, and which published cells were in view when it was chosen.
 //!
-//! Every figure of a machine, every default of a workload and every cost of the model carries a
+//! Figures of machines, defaults of workloads and constants of their costs carry a
 //! [`Provenance`]. What a cell of an experiment may be called follows from them
 //! (`experiment/label.rs`).
 

@@ -91,6 +91,10 @@ fn a_page_is_never_refused_while_one_in_twenty_is_free() {
 
 #[test]
 fn a_page_is_never_refused_because_free_memory_is_being_trimmed() {
+    if cfg!(any(zonal_portable, not(target_os = "linux"))) {
+        eprintln!("SKIPPED: a pool gives nothing back here before it ends");
+        return;
+    }
     let _watchdog = Watchdog::new("trims", Duration::from_secs(180));
     let pool = pool(8 * MIB, true);
     let half = pool.alloc(Order::MAX).unwrap();
@@ -106,8 +110,9 @@ fn a_page_is_never_refused_because_free_memory_is_being_trimmed() {
         let trimming = AtomicBool::new(true);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                pool.trim(usize::MAX).unwrap();
+                let trimmed = pool.trim(usize::MAX);
                 trimming.store(false, Relaxed);
+                trimmed.unwrap();
             });
             while trimming.load(Relaxed) {
                 drop(pool.alloc(Order::ZERO).unwrap());

@@ -21,8 +21,14 @@ const SETTINGS: [(&str, &str); 7] = [
     ("thp.enabled", "[always] madvise never"),
 ];
 
+/// What `zonal conform` said.
+pub struct Judged {
+    values: u64,
+    mismatches: u64,
+}
+
 /// Writes the capture, and returns the last line of `zonal conform` about it.
-pub fn judge(root: &Path, arch: Arch, machine: &Machine, output: &Output) -> Result<String> {
+pub fn judge(root: &Path, arch: Arch, machine: &Machine, output: &Output) -> Result<Judged> {
     let name = format!("{}-{}", arch.name(), machine.name.replace([' ', ','], "-"));
     let directory = target_directory(root).join("kernel/captures").join(name);
     std::fs::create_dir_all(&directory)
@@ -54,7 +60,20 @@ pub fn judge(root: &Path, arch: Arch, machine: &Machine, output: &Output) -> Res
     for mismatch in report["cases"][0]["mismatches"].as_array().into_iter().flatten() {
         println!("   {mismatch}");
     }
-    Ok(format!("{} values, {} mismatches", sum("values"), sum("mismatches")))
+    Ok(Judged { values: sum("values"), mismatches: sum("mismatches") })
+}
+
+impl Judged {
+    /// Whether there was something to judge, and all of it agreed.
+    pub fn agrees(&self) -> bool {
+        self.values > 0 && self.mismatches == 0
+    }
+}
+
+impl std::fmt::Display for Judged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} values, {} mismatches", self.values, self.mismatches)
+    }
 }
 
 /// The files of a capture.
@@ -121,5 +140,12 @@ mod tests {
         assert_eq!(text("iomem.txt"), "00100000-001fffff : System RAM\n");
         assert_eq!(text("node0-distance.txt"), "10 21\n");
         assert_eq!(text("node0-cpulist.txt"), "0,1\n");
+    }
+
+    #[test]
+    fn nothing_judged_is_no_agreement_and_neither_is_ten_times_a_mismatch() {
+        assert!(super::Judged { values: 205, mismatches: 0 }.agrees());
+        assert!(!super::Judged { values: 205, mismatches: 10 }.agrees());
+        assert!(!super::Judged { values: 0, mismatches: 0 }.agrees());
     }
 }
