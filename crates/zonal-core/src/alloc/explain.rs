@@ -132,7 +132,8 @@ pub struct Explained {
     /// What would happen.
     pub outcome: Outcome,
     /// `false`: node reclaim or memory to come was met on the way and may have served the request,
-    /// or a zonelist cache would have remembered what an earlier walk found.
+    /// the budget may not cover a magazine of the depot, or a zonelist cache would have remembered
+    /// what an earlier walk found.
     pub certain: bool,
 }
 
@@ -296,6 +297,12 @@ impl<'a, P: Platform> Visit<'a, P> for Noting<'_, '_, 'a, P> {
 
     fn serve(&mut self, walk: &Walk<'_, '_, 'a, P>, zone: &'a Zone) -> Option<(Place, Source)> {
         let source = self.search.source(walk.flags, zone);
+        if source == Some(Source::Depot) {
+            // A magazine that the budget does not cover goes back, and the walk goes on.
+            let on = self.search.on;
+            let most = on.pcp_for(zone.id, on.platform.cpu(), false).batch_pages();
+            self.certain &= !zone.budget.is_short(most);
+        }
         self.look(zone, source.map_or(Verdict::NoBlock, Verdict::Gives));
         source.map(|source| (place(zone), source))
     }

@@ -148,8 +148,7 @@ impl Model {
         let (start, pages) = (self.zones[zone].start_pfn, order.pages());
         let skip = start.next_multiple_of(pages) - start;
         let rest = self.owned[zone].get(skip as usize..).unwrap_or_default();
-        let reclaims = gfp.contains(Gfp::DIRECT_RECLAIM) && !gfp.contains(Gfp::MEMALLOC);
-        let sees_all = order == Order::ZERO || reclaims || gfp.contains(Gfp::HIGH);
+        let sees_all = order == Order::ZERO || unreserves(gfp) || gfp.contains(Gfp::HIGH);
         let ops = pool.zone_ops(ZoneId(zone as u16));
         let mut blocks = rest.chunks_exact(pages as usize).enumerate();
         blocks.any(|(at, block)| {
@@ -267,6 +266,12 @@ fn leave(
     Some(min + zone.reserve(highest))
 }
 
+/// Whether a request that would fail unreserves pageblocks first (LB D.6).
+fn unreserves(gfp: Gfp) -> bool {
+    let gives_up = gfp.contains(Gfp::MEMALLOC) || gfp.contains(Gfp::NORETRY);
+    gfp.contains(Gfp::DIRECT_RECLAIM) && !gives_up
+}
+
 /// Pages that stay for requests with a right to some reserve: now, and when pageblocks of the
 /// reserve that have free pages are unreserved. Up to 6.12 these are all pages of the reserved
 /// pageblocks, free or not; what others own of them stays set aside (LB B.8, C.5). Later they are
@@ -279,7 +284,7 @@ fn set_aside(pool: &Allocator<'_, Script>, zone: usize, gfp: Gfp) -> (u64, u64) 
     }
     let areas = pool.stats().free_areas(ZoneId(zone as u16));
     let reserved = areas.reserved_highatomic;
-    let given = if areas.free_highatomic > 0 { PAGEBLOCK_PAGES } else { 0 };
+    let given = if areas.free_highatomic > 0 && unreserves(gfp) { PAGEBLOCK_PAGES } else { 0 };
     (reserved, reserved.saturating_sub(given))
 }
 
