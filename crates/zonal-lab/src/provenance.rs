@@ -118,10 +118,12 @@ impl Provenance {
         Provenance { origin: Origin::Fitted, how, fitted_to, in_view: NO_CELLS }
     }
     /// Timed on this host.
+    #[cfg(feature = "calibrate")]
     pub(crate) fn timed(how: String) -> Provenance {
         Provenance { how: how.into(), ..Provenance::plain(Origin::Measured, "") }
     }
     /// Not timed on this host: what stands in for it, and why.
+    #[cfg(feature = "calibrate")]
     pub(crate) fn stand_in(how: String) -> Provenance {
         Provenance { how: how.into(), ..Provenance::plain(Origin::Estimated, "") }
     }

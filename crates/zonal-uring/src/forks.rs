@@ -12,11 +12,16 @@ extern "C" fn in_child() {
     FORKS.fetch_add(1, Relaxed);
 }
 
-/// The number of this process among its ancestors, as of now.
-pub(crate) fn generation() -> u32 {
+/// Which process this is, as of now: its number among its ancestors, and its id, for children made
+/// past the handler, by a bare system call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Generation(u32, u32);
+
+/// The running process.
+pub(crate) fn generation() -> Generation {
     HANDLER.call_once(|| {
         // SAFETY: (1) a plain function that lives as long as the program.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
-    FORKS.load(Relaxed)
+    Generation(FORKS.load(Relaxed), std::process::id())
 }

@@ -13,7 +13,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 use zonal::{Order, Pool};
 
 use crate::fixed::{FixedBuffers, Place};
-use crate::forks;
+use crate::forks::{self, Generation};
 use crate::group::Group;
 use crate::operation::{Completion, InFlight, Io, Kind, Operation, Slots, accepted};
 use crate::{Buffer, Refused, RingError};
@@ -65,7 +65,7 @@ pub struct Ring {
     /// Not dropped while something is in flight (URING-1, URING-2).
     held: ManuallyDrop<Held>,
     pool: Pool,
-    generation: u32,
+    generation: Generation,
 }
 
 /// What the kernel has.

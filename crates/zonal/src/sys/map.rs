@@ -394,9 +394,7 @@ pub fn is_mapped(address: usize) -> bool {
 /// as the kernel says: with a file that ends in front of it an access would be SIGBUS. Before Linux
 /// 5.14, and for a device's window, it does not say.
 pub fn is_backed(address: usize) -> bool {
-    // SAFETY: (1) faults a page in, as reading a byte of it would, and changes nothing in it.
-    let done = unsafe { libc::madvise(address as *mut c_void, 1, libc::MADV_POPULATE_READ) };
-    done == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
+    os::fault_in(address) != Err(Errno::FAULT)
 }
 
 /// What a person can do about it.

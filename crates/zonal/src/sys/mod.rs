@@ -63,6 +63,8 @@ impl Errno {
     pub const INVAL: Errno = Errno(libc::EINVAL);
     /// The kernel has no such system call.
     pub const NOSYS: Errno = Errno(libc::ENOSYS);
+    /// There is nothing at the address.
+    pub(crate) const FAULT: Errno = Errno(libc::EFAULT);
     /// Not now.
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
     /// A signal handler ran.

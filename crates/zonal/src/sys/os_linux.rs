@@ -148,6 +148,13 @@ pub(super) fn residents(start: usize, pages: &mut [u8]) -> Result<(), Errno> {
     if rc == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
+/// Faults in the page at `address` for reading: `FAULT` if there is nothing behind it.
+pub(super) fn fault_in(address: usize) -> Result<(), Errno> {
+    // SAFETY: (1) as reading a byte of the page would, and nothing in it changes.
+    let rc = unsafe { libc::madvise(address as *mut c_void, 1, libc::MADV_POPULATE_READ) };
+    if rc == 0 { Ok(()) } else { Err(Errno::last()) }
+}
+
 /// `MPOL_PREFERRED` of the kernel's interface: this node first, then the nearest that has memory.
 const MPOL_PREFERRED: c_int = 1;
 /// `MPOL_BIND`: this node or none.

@@ -179,6 +179,11 @@ pub(super) fn residents(_: usize, pages: &mut [u8]) -> Result<(), Errno> {
     if pages.len() == 1 { Ok(()) } else { Err(NOT_HERE) }
 }
 
+/// No page is faulted in; it is taken to have memory behind it.
+pub(super) fn fault_in(_: usize) -> Result<(), Errno> {
+    Err(NOT_HERE)
+}
+
 /// No memory is bound.
 ///
 /// # Safety
