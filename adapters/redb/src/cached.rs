@@ -117,13 +117,20 @@ impl<S: StorageBackend> Cached<S> {
         Ok(())
     }
 
-    /// Writes everything, and uses the cache no more.
+    /// Writes everything, and uses the cache no more. What could not be written is dropped, as at
+    /// the end of a process: later the storage is another's (REDB-1).
+    ///
+    /// # Errors
+    /// Something could not be written; or the pages could not be dropped, and the engine is still
+    /// [alone](Self::is_alone).
     fn leave(&self) -> io::Result<()> {
-        if self.alone.swap(false, Relaxed) {
-            self.pager.checkpoint()?;
-            self.pager.truncate(0)?;
+        if !self.is_alone() {
+            return Ok(());
         }
-        Ok(())
+        let written = self.pager.checkpoint();
+        self.pager.truncate(0)?;
+        self.alone.store(false, Relaxed);
+        written
     }
 
     /// The parts of a range of bytes by page: number, bytes inside it, bytes of the range.
@@ -247,10 +254,15 @@ impl<S: StorageBackend> StorageBackend for Cached<S> {
         self.storage.under.lock_shared_range(start, end)
     }
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        if matches!(start, Bound::Unbounded | Bound::Included(0)) {
-            self.leave().map_err(BackendError::Io)?;
+        if !matches!(start, Bound::Unbounded | Bound::Included(0)) {
+            return self.storage.under.unlock_range(start, end);
         }
-        self.storage.under.unlock_range(start, end)
+        let left = self.leave().map_err(BackendError::Io);
+        if self.is_alone() {
+            // Pages of it are in the cache: the lock stays.
+            return left;
+        }
+        self.storage.under.unlock_range(start, end).and(left)
     }
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         self.storage.under.query_lock_range(start, end)

@@ -18,6 +18,8 @@ struct State {
     bytes: Mutex<Vec<u8>>,
     reads: AtomicU64,
     broken: AtomicBool,
+    /// Locks that are held.
+    locked: AtomicU64,
 }
 
 impl Memory {
@@ -59,8 +61,17 @@ impl StorageBackend for Memory {
         bytes[offset as usize..end].copy_from_slice(data);
         Ok(())
     }
+    fn close(&self) -> io::Result<()> {
+        self.0.locked.store(0, SeqCst);
+        Ok(())
+    }
     fn try_lock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.locked.fetch_add(1, SeqCst);
         Ok(true)
+    }
+    fn unlock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<(), BackendError> {
+        self.0.locked.fetch_sub(1, SeqCst);
+        Ok(())
     }
 }
 
@@ -151,4 +162,30 @@ fn a_storage_that_fails_says_so_at_the_sync_and_keeps_the_bytes() {
     memory.0.broken.store(false, SeqCst);
     cached.sync_data().unwrap();
     assert_eq!(memory.bytes(), [7; 9000]);
+}
+
+#[test]
+fn what_could_not_be_written_at_the_end_is_never_written_over_the_next_engine() {
+    type Leave = fn(&Cached<Memory>) -> bool;
+    let close: Leave = |cached| cached.close().is_ok();
+    let unlock: Leave = |cached| cached.unlock_range(Bound::Unbounded, Bound::Unbounded).is_ok();
+    for (leave, drops) in [(close, false), (close, true), (unlock, false), (unlock, true)] {
+        let (memory, cache) = (Memory::default(), cache(4096));
+        let first = alone(&memory, &cache);
+        first.write(0, &[7; 9000]).unwrap();
+        memory.0.broken.store(true, SeqCst);
+        assert!(!leave(&first), "it says that the bytes are not safe");
+        assert_eq!(memory.0.locked.load(SeqCst), 0, "others may lock the storage");
+        memory.0.broken.store(false, SeqCst);
+        let first = (!drops).then_some(first);
+        let second = alone(&memory, &cache);
+        second.write(0, &[8; 9000]).unwrap();
+        second.close().unwrap();
+        // Another process: the cache sees nothing of it.
+        memory.write(0, &[9; 9000]).unwrap();
+        // Writes every dirty page that the cache has; tells of the failure above.
+        let _ = cache.checkpoint();
+        assert!(memory.bytes() == [9; 9000]);
+        drop(first);
+    }
 }
