@@ -5,6 +5,8 @@
 //!   exclusive lock on all of the data. Without that lock calls go to the storage as they are.
 //! - **REDB-2** pages hold zeroes past `len`, and nothing is written there, so that a storage that
 //!   grows again reads zeroes.
+//! - **REDB-3** the storage's length and `len` change together, under `resizing`. Its holder waits
+//!   for pages, so a thread that holds a page does not take it.
 //!
 //! Both atomics are Relaxed: redb locks the storage before it shares it, and a write-back that must
 //! see a shorter length takes a right to a page after the thread that set it (the page's state).
@@ -12,8 +14,8 @@
 use std::fmt;
 use std::io;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use zonal_cache::{Backing, EngineCache, PageWrite, Pager, WriteFailed};
 
@@ -28,6 +30,8 @@ pub struct Cached<S> {
     pager: Pager,
     /// The engine has the storage for itself (REDB-1).
     alone: AtomicBool,
+    /// One change of the length at a time (REDB-3).
+    resizing: Mutex<()>,
 }
 
 impl<S> fmt::Debug for Cached<S> {
@@ -94,7 +98,8 @@ impl<S: StorageBackend> Cached<S> {
         let storage =
             Arc::new(Storage { under: storage, len, page_bytes: cache.page_bytes() as u64 });
         let pager = cache.open(Under(Arc::clone(&storage)))?;
-        Ok(Cached { storage, pager, alone: AtomicBool::new(false) })
+        let (alone, resizing) = (AtomicBool::new(false), Mutex::default());
+        Ok(Cached { storage, pager, alone, resizing })
     }
 
     fn is_alone(&self) -> bool {
@@ -149,6 +154,28 @@ impl<S: StorageBackend> Cached<S> {
         })
     }
 
+    /// Gives the storage the length that `to` makes of the one it has.
+    fn resize(&self, to: impl FnOnce(u64) -> u64) -> io::Result<()> {
+        let _one = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.storage.len.load(Relaxed);
+        let len = to(before);
+        if !self.is_alone() || len >= before {
+            self.storage.under.set_len(len)?;
+            self.storage.len.store(len, Relaxed);
+            return Ok(());
+        }
+        // First the length, so that no write that begins now goes past it; then what is under way
+        // ends, because both calls wait for its pages (REDB-2).
+        self.storage.len.store(len, Relaxed);
+        let bytes = self.storage.page_bytes;
+        self.pager.truncate(len.div_ceil(bytes))?;
+        let inside = (len % bytes) as usize;
+        if inside > 0 {
+            self.pager.pin_mut(len / bytes)?[inside..].fill(0);
+        }
+        self.storage.under.set_len(len)
+    }
+
     /// # Errors
     /// The range ends behind the storage.
     fn check(&self, offset: u64, bytes: usize) -> io::Result<()> {
@@ -183,22 +210,7 @@ impl<S: StorageBackend> StorageBackend for Cached<S> {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let before = self.storage.len.load(Relaxed);
-        if !self.is_alone() || len >= before {
-            self.storage.under.set_len(len)?;
-            self.storage.len.store(len, Relaxed);
-            return Ok(());
-        }
-        // First the length, so that no write that begins now goes past it; then what is under way
-        // ends, because both calls wait for its pages (REDB-2).
-        self.storage.len.store(len, Relaxed);
-        let bytes = self.storage.page_bytes;
-        self.pager.truncate(len.div_ceil(bytes))?;
-        let inside = (len % bytes) as usize;
-        if inside > 0 {
-            self.pager.pin_mut(len / bytes)?[inside..].fill(0);
-        }
-        self.storage.under.set_len(len)
+        self.resize(|_| len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -215,8 +227,8 @@ impl<S: StorageBackend> StorageBackend for Cached<S> {
         let end = offset.checked_add(data.len() as u64);
         let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
         if end > self.storage.len.load(Relaxed) {
-            // So that every page up to there can be read.
-            self.set_len(end)?;
+            // So that every page up to there can be read. Another write may have gone further.
+            self.resize(|len| len.max(end))?;
         }
         for (page, inside, part) in self.parts(offset, data.len()) {
             let whole = inside.len() as u64 == self.storage.page_bytes;

@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use redb::{BackendError, StorageBackend};
 use zonal_cache::EngineCache;
@@ -188,4 +189,58 @@ fn what_could_not_be_written_at_the_end_is_never_written_over_the_next_engine() 
         assert!(memory.bytes() == [9; 9000]);
         drop(first);
     }
+}
+
+/// The first call that grows it is slow.
+#[derive(Debug, Default)]
+struct Slow {
+    memory: Memory,
+    growing: Arc<AtomicBool>,
+}
+
+impl StorageBackend for Slow {
+    fn len(&self) -> io::Result<u64> {
+        self.memory.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.memory.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        if !self.growing.swap(true, SeqCst) {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        self.memory.set_len(len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.memory.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.memory.write(offset, data)
+    }
+    fn close(&self) -> io::Result<()> {
+        self.memory.close()
+    }
+    fn try_lock_range(&self, from: Bound<u64>, to: Bound<u64>) -> Result<bool, BackendError> {
+        self.memory.try_lock_range(from, to)
+    }
+}
+
+#[test]
+fn of_two_writes_past_the_end_the_shorter_does_not_cut_the_longer() {
+    let (memory, cache) = (Memory::default(), cache(4096));
+    let slow = Arc::new(AtomicBool::new(false));
+    let storage = Slow { memory: memory.clone(), growing: Arc::clone(&slow) };
+    let cached = Cached::new(storage, &cache).unwrap();
+    assert!(cached.try_lock_range(Bound::Unbounded, Bound::Unbounded).unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| cached.write(0, &[1; 5000]).unwrap());
+        while !slow.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        cached.write(5000, &[2; 45_000]).unwrap();
+    });
+    assert_eq!(cached.len().unwrap(), 50_000);
+    cached.close().unwrap();
+    let expected = [vec![1; 5000], vec![2; 45_000]].concat();
+    assert!(memory.bytes() == expected);
 }
