@@ -241,9 +241,9 @@ impl<'a> Shared<'a> {
     pub fn soil_again(&self) -> bool {
         lock::try_change(&self.frames.get(self.frame).state, PageState::soil_again).is_ok()
     }
-    /// Begins write-back by this user. `false`: the page is clean, or another user writes it.
-    pub fn begin_writeback(&self) -> bool {
-        lock::try_change(&self.frames.get(self.frame).state, PageState::begin_writeback).is_ok()
+    /// Begins write-back by this user. `Err`: whether another user writes it; if not, it is clean.
+    pub fn begin_writeback(&self) -> Result<(), bool> {
+        lock::begin_writeback(&self.frames.get(self.frame).state)
     }
     /// Ends it. A page that was written waits for the log no more.
     pub fn end_writeback(&self, written: bool) {

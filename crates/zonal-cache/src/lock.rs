@@ -59,6 +59,13 @@ pub fn try_change(
     }
 }
 
+/// Begins the write-back of a page. `Err`: whether another thread writes it; if not, it is clean.
+/// A second look at the word would not tell: that write may fail in between.
+pub fn begin_writeback(word: &AtomicU32) -> Result<(), bool> {
+    let begun = try_change(word, PageState::begin_writeback);
+    begun.map(drop).map_err(|state| state.has(PageState::WRITEBACK))
+}
+
 /// Makes a transition that is always possible, and wakes the threads that it lets go on. Returns
 /// the state before it.
 pub fn change(

@@ -212,17 +212,15 @@ impl Inner {
                 let in_the_way = match file.index.share(&self.frames, index, PageState::default()) {
                     Found::Absent => break,
                     Found::Busy(frame) => (frame, Until::Shareable),
-                    Found::Page(page, _) if page.begin_writeback() => {
-                        self.lru_of(page.frame()).writeback.fetch_add(1, Relaxed);
-                        run.push((index, page));
-                        break;
-                    }
-                    Found::Page(page, _) => {
-                        if !self.frames.state(page.frame()).has(PageState::WRITEBACK) {
+                    Found::Page(page, _) => match page.begin_writeback() {
+                        Ok(()) => {
+                            self.lru_of(page.frame()).writeback.fetch_add(1, Relaxed);
+                            run.push((index, page));
                             break;
                         }
-                        (page.frame(), Until::Written)
-                    }
+                        Err(false) => break,
+                        Err(true) => (page.frame(), Until::Written),
+                    },
                 };
                 if busy == Busy::Pass {
                     break;
@@ -248,6 +246,11 @@ impl Inner {
             Ok(()) => (run.len(), Ok(())),
             Err(failed) => (failed.written.min(run.len()), Err(failed.error)),
         };
+        // Before the write-back ends: who waits for it sees the error, or the page, dirty.
+        match &outcome {
+            Ok(()) => file.succeed(Ask::Write),
+            Err(error) => self.fail(file, Ask::Write, error),
+        }
         let mut cleaned = 0;
         for (at, (index, page)) in run.drain(..).enumerate() {
             let listed = if at < whole { file.written(index, failed_syncs) } else { None };
@@ -260,10 +263,6 @@ impl Inner {
         }
         count(&self.counters.written, whole as u64);
         self.flusher.cleaned.fetch_add(cleaned, Relaxed);
-        match &outcome {
-            Ok(()) => file.succeed(Ask::Write),
-            Err(error) => self.fail(file, Ask::Write, error),
-        }
         if cleaned > 0 {
             self.flusher.tell_progress();
         }

@@ -134,6 +134,40 @@ fn a_failed_write_leaves_its_pages_dirty_and_counts_those_before_it() {
     end(cache, &pool);
 }
 
+#[test]
+fn a_checkpoint_tells_of_a_write_by_another_thread_that_it_waited_for() {
+    let (pool, heap) = (pool(), HeapBacking::new());
+    let cache = quiet(&pool).build().unwrap();
+    let pager = cache.open(heap.clone()).unwrap();
+    let (writing, waits) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (begun, other, first) = (writing.clone(), waits.clone(), AtomicU64::new(1));
+    heap.hook(move |call| match call {
+        Call::Write(7) if first.swap(0, SeqCst) == 1 => {
+            begun.wait();
+            // The other thread comes to page 7.
+            other.wait();
+            Err(failed())
+        }
+        Call::Write(3) => {
+            other.wait();
+            Ok(())
+        }
+        _ => Ok(()),
+    });
+    fill(&pager, 7, 7);
+    let second = pager.clone();
+    std::thread::scope(|scope| {
+        let fails = scope.spawn(|| pager.checkpoint());
+        writing.wait();
+        fill(&second, 3, 3);
+        assert_eq!(second.checkpoint().unwrap_err().raw_os_error(), EIO);
+        assert_eq!(fails.join().unwrap().unwrap_err().raw_os_error(), EIO);
+    });
+    [3, 7].iter().for_each(|at| assert_eq!(heap.safe(*at).unwrap(), pattern(*at, PAGE)));
+    drop((pager, second));
+    end(cache, &pool);
+}
+
 /// A backing that says that it wrote more than it was given.
 #[test]
 fn a_backing_that_counts_wrong_does_not_make_pages_clean_that_it_did_not_get() {

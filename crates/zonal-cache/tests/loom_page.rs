@@ -24,7 +24,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use lock::{Queue, Until, change, peek, try_change, wait};
+use lock::{Queue, Until, begin_writeback, change, peek, try_change, wait};
 use state::PageState;
 
 /// A page that is up to date, and used by nobody.
@@ -276,6 +276,47 @@ fn two_who_write_a_page_back_do_it_once() {
     });
 }
 
+/// A sync meets a page whose write by another thread fails.
+fn syncs_beside_a_failing_write(looks_twice: bool) {
+    model(move || {
+        let page = Page::new(IDLE.with(PageState::DIRTY));
+        let syncs = {
+            let page = Arc::clone(&page);
+            thread::spawn(move || {
+                assert!(page.share());
+                loop {
+                    match begin_writeback(&page.word) {
+                        Err(_) if looks_twice && !peek(&page.word).has(PageState::WRITEBACK) => {}
+                        Err(true) => {
+                            wait(&page.word, &page.queue, Until::Written);
+                            continue;
+                        }
+                        Err(false) => {}
+                        Ok(()) => {
+                            change(&page.word, &page.queue, |state| state.end_writeback(true));
+                        }
+                    }
+                    break;
+                }
+                let written = peek(&page.word).is_clean();
+                assert!(written, "a sync leaves a page that nobody has written");
+                page.unshare();
+            })
+        };
+        assert!(page.share());
+        if begin_writeback(&page.word).is_ok() {
+            change(&page.word, &page.queue, |state| state.end_writeback(false));
+        }
+        page.unshare();
+        syncs.join().unwrap();
+    });
+}
+
+#[test]
+fn a_sync_writes_a_page_whose_write_by_another_thread_has_failed() {
+    syncs_beside_a_failing_write(false);
+}
+
 /// A device sync fails as the write of a page ends: the page is dirty again, whether it is told
 /// before or after that.
 #[test]
@@ -359,6 +400,8 @@ fn model_of_the_child() {
         Ok("forgets") => lets_in(false),
         Ok("has a right") => reads(true),
         Ok("has none") => reads(false),
+        Ok("looks once") => syncs_beside_a_failing_write(false),
+        Ok("looks twice") => syncs_beside_a_failing_write(true),
         _ => {}
     }
 }
@@ -380,4 +423,10 @@ fn a_forgotten_wake_up_is_found() {
 fn a_read_without_a_right_is_found() {
     assert!(!is_found("has a right"));
     assert!(is_found("has none"));
+}
+
+#[test]
+fn a_second_look_at_a_page_that_is_written_is_found() {
+    assert!(!is_found("looks once"));
+    assert!(is_found("looks twice"));
 }
