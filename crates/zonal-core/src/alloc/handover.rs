@@ -26,7 +26,8 @@ impl<const N: usize> Early<N> {
     ///
     /// # Errors
     /// [`OnlineError::Early`] if that was done before; nothing is changed then.
-    /// [`OnlineError::InUse`] if pages were brought online already: all others are, nevertheless.
+    /// [`OnlineError::InUse`] if pages were brought online already: all other stretches of pages
+    /// are now, nevertheless; of theirs what precedes the first block that has one of them.
     pub fn hand_over<P: Platform>(
         &mut self,
         allocator: &Allocator<'_, P>,

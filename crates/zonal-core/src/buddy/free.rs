@@ -40,7 +40,8 @@ pub enum FreeCause {
     InsideBlock(Pfn),
     /// The block is held, with this order.
     OrderIs(Order),
-    /// Another block starts inside it, at this pfn. Looked for in debug builds only.
+    /// Another block starts inside it, at this pfn. Looked for in memory that comes for the first
+    /// time; of other blocks in debug builds only.
     Overlaps(Pfn),
     /// The word of its first frame is none that this crate writes.
     Corrupt,
@@ -74,7 +75,8 @@ impl Buddy {
     /// # Errors
     /// A block that is not the caller's to free is refused and nothing changes. Checked always, in
     /// O(1): span, alignment, a frame that is free or inside any block, a wrong order. In debug
-    /// builds also that no other block starts inside it, which only a NONE word can hide.
+    /// builds also that no other block starts inside it, which only a NONE word can hide
+    /// ([`seed`](Self::seed) looks in every build).
     #[inline]
     pub fn free_block(
         &mut self,
@@ -99,15 +101,20 @@ impl Buddy {
     /// frames: seed the ranges between them.
     ///
     /// # Errors
-    /// As [`free_block`](Self::free_block); blocks before the refused one stay seeded.
+    /// As [`free_block`](Self::free_block), and in every build [`FreeCause::Overlaps`]; blocks
+    /// before the refused one stay seeded.
     pub fn seed(&mut self, frames: &Frames<'_>, range: Range<u32>) -> Result<(), FreeError> {
         let mut idx = range.start;
         while idx < range.end {
             let fits = (range.end - idx).ilog2();
             let aligned = frames.aligned(idx).trailing_zeros();
             let order = super::list::order_of(fits.min(aligned).min(MAX));
+            let end = idx.saturating_add(order.pages() as u32);
+            // Behind all that was ever seeded no word was written, so none is read here.
+            check_inner(frames, idx, order, end.min(self.seeded_end))?;
             self.free_block(frames, idx, order, FreeFlags { to_tail: true })?;
-            idx += order.pages() as u32;
+            self.seeded_end = self.seeded_end.max(end);
+            idx = end;
         }
         Ok(())
     }
@@ -228,14 +235,20 @@ fn check(frames: &Frames<'_>, idx: u32, order: Order) -> Result<(), FreeError> {
         check_slowly(frames, idx, order, word)?;
     }
     if cfg!(debug_assertions) {
-        for inner in idx + 1..idx + pages {
-            if !frames.load(inner).is_none() {
-                let cause = FreeCause::Overlaps(frames.pfn(inner));
-                return Err(FreeError { pfn: frames.pfn(idx), order, cause });
-            }
-        }
+        check_inner(frames, idx, order, idx + pages)?;
     }
     Ok(())
+}
+
+/// Whether no block starts inside the block, up to frame `end`.
+fn check_inner(frames: &Frames<'_>, idx: u32, order: Order, end: u32) -> Result<(), FreeError> {
+    match (idx + 1..end).find(|inner| !frames.load(*inner).is_none()) {
+        None => Ok(()),
+        Some(inner) => {
+            let cause = FreeCause::Overlaps(frames.pfn(inner));
+            Err(FreeError { pfn: frames.pfn(idx), order, cause })
+        }
+    }
 }
 
 /// Names the cause, or accepts a block whose word is NONE and that no other block contains.

@@ -106,6 +106,8 @@ pub struct Buddy {
     /// Blocks may be on lists of another type than their pageblock's (BUDDY-6).
     mixed: bool,
     faults: u32,
+    /// The frame behind the last one that was ever seeded.
+    seeded_end: u32,
     free_pages: u64,
     free_highatomic: u64,
     free_isolate: u64,
@@ -121,6 +123,7 @@ impl Buddy {
             nonempty: [0; NR_MIGRATETYPES],
             mixed: false,
             faults: 0,
+            seeded_end: 0,
             free_pages: 0,
             free_highatomic: 0,
             free_isolate: 0,

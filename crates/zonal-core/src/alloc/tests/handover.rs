@@ -135,3 +135,21 @@ fn a_range_that_came_by_itself_is_reported_and_the_others_come() {
         assert_eq!(allocator.free_pages(), 84 + 380 + 948 + 1024);
     });
 }
+
+#[test]
+fn a_block_that_was_handed_out_before_the_early_memory_came_keeps_its_owner() {
+    let mut early = Early::new();
+    early.add(bytes(2048..3072), NodeId(1)).unwrap();
+    with_allocator(&mut early, |early, allocator| {
+        allocator.online(crate::types::ZoneId(1), Pfn(2560)..Pfn(3072)).unwrap();
+        allocator.setup();
+        let free = crate::gfp::Gfp::ATOMIC | crate::gfp::Gfp::MEMALLOC;
+        let take = |order| allocator.alloc(Request::new(Order::new(order).unwrap()).gfp(free));
+        assert_eq!(take(9), Ok(Pfn(2560)));
+        // The largest block of what comes begins in front of the one that is held.
+        assert!(matches!(early.hand_over(allocator), Err(OnlineError::InUse(_))));
+        assert!(take(10).is_err(), "the held block has a second owner");
+        allocator.free(Pfn(2560), Order::new(9).unwrap()).unwrap();
+        allocator.validate().unwrap();
+    });
+}
