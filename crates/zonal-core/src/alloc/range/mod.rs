@@ -93,7 +93,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
     pub fn alloc(self, request: RangeRequest) -> Result<Pfn, RangeError> {
         let whole = request.block_order().filter(|order| order.pages() == request.pages);
         let listed = whole
-            .filter(|_| request.align.is_power_of_two())
+            .filter(|_| request.align.is_power_of_two() && !request.packed)
             .and_then(|order| fast::alloc_range(self.on, &request.of_block(order)));
         match listed {
             Some(pfn) => Ok(pfn),
@@ -112,6 +112,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
         }
         let order = request.block_order().unwrap_or(Order::MAX);
         if request.block_order().is_some()
+            && !request.packed
             && let Some(pfn) = fast::alloc_listed(self.on, &request.of_block(order))
             && self.from_block(pfn, order, request.pages).is_ok()
         {

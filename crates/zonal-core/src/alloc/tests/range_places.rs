@@ -114,6 +114,19 @@ fn a_packed_range_is_at_the_lowest_address_that_has_it() {
 }
 
 #[test]
+fn a_packed_range_passes_by_a_block_on_a_list_that_lies_higher() {
+    let pool = boot();
+    let high = Pfn(2048)..Pfn(2056);
+    pool.ranges().alloc_at(high.clone(), Gfp::KERNEL).unwrap();
+    pool.ranges().free(high).unwrap();
+    assert_eq!(pool.zone_stats(ZoneId(0)).cached_pages, 8);
+    let packed = [8, 7].map(|n| pool.ranges().alloc(RangeRequest::new(n).packed()).unwrap());
+    assert_eq!(packed, [0, 8].map(Pfn));
+    assert_eq!(pool.ranges().alloc(RangeRequest::new(8)), Ok(Pfn(2048)), "it waited on the list");
+    pool.validate().unwrap();
+}
+
+#[test]
 fn nothing_is_reclaimed_for_what_reclaim_cannot_remove() {
     let pool = boot();
     let held = pool.alloc(Request::new(Order::ZERO)).unwrap();
