@@ -17,7 +17,8 @@
 //! # Invariants
 //! - **KFENCE-1** `answered` of a CPU grows only while no section of that CPU is under way: in an
 //!   interrupt's handler, which has started an interrupted section over, or in code that waits,
-//!   which is no section.
+//!   which is no section. That code runs on this very CPU: interrupts are masked from before it
+//!   reads the CPU's number until it has answered, so no other thread gets the CPU in between.
 //! - **KFENCE-2** the mark comes first: a fence reads `state` behind a sequentially consistent
 //!   fence, and a CPU that comes up passes one between its `state` and its first section. So one of
 //!   them sees the other: the fence finds the CPU up and asks, or the section finds the mark.
@@ -162,8 +163,8 @@ impl<'a> Fences<'a> {
     }
 
     /// Answers what the running CPU was asked. In the handler of the interrupt, with interrupts
-    /// masked, after an interrupted section was started over; and wherever the CPU waits with
-    /// interrupts masked. Returns whether there was anything to answer.
+    /// masked, after an interrupted section was started over; and wherever the CPU waits, with
+    /// interrupts masked since before `me` was read. Returns whether there was anything to answer.
     #[inline]
     pub fn answer(&self, me: u32) -> bool {
         let Ok(cell) = self.cell(me) else { return false };
@@ -181,7 +182,8 @@ impl<'a> Fences<'a> {
     }
 
     /// Returns once no section that began on `cpu` before the call can still commit. On CPU `me`,
-    /// which answers requests while it waits; the caller does not run in a section.
+    /// which answers requests while it waits: interrupts are masked since before `me` was read. The
+    /// caller does not run in a section.
     ///
     /// # Errors
     /// [`FenceError`]: nothing is known about the CPU's sections.

@@ -2,7 +2,7 @@
 
 use zonal_core::platform::reclaimer::Reclaimer;
 use zonal_core::platform::{FixedPolicy, Platform};
-use zonal_core::sync::{LockWord, Wait};
+use zonal_core::sync::{LockWord, Masked, Wait};
 use zonal_core::types::{CpuId, NodeId, ZoneId};
 
 use crate::fence::{Fences, Signals};
@@ -32,7 +32,8 @@ pub trait Kernel: Sync {
     fn has_sections(&self) -> bool {
         false
     }
-    /// Called between two looks of a wait. Must not call the allocator.
+    /// Called between two looks of a wait, with interrupts masked or not. Must not call the
+    /// allocator.
     fn relax(&self) {
         core::hint::spin_loop();
     }
@@ -78,10 +79,17 @@ impl<'a, K: Kernel> KernelPlatform<'a, K> {
         self.fences.answer(self.kernel.cpu());
     }
 
-    /// A look at what others ask, from a place that waits with interrupts masked.
+    /// A look at what others ask, from a place that waits, with interrupts masked or not.
     fn pause(&self) {
-        self.fences.answer(self.kernel.cpu());
+        self.pinned(|me| self.fences.answer(me));
         self.kernel.relax();
+    }
+
+    /// Runs `body` with the number of the CPU, which the caller does not leave meanwhile
+    /// (KFENCE-1).
+    fn pinned<R>(&self, body: impl FnOnce(u32) -> R) -> R {
+        let _masked = Masked::new(self);
+        body(self.kernel.cpu())
     }
 }
 
@@ -120,7 +128,7 @@ impl<K: Kernel> Platform for KernelPlatform<'_, K> {
         CpuId(self.kernel.cpu())
     }
     fn fence(&self, cpu: CpuId) -> bool {
-        self.fences.fence(self.kernel.cpu(), cpu.0, self).is_ok()
+        self.pinned(|me| self.fences.fence(me, cpu.0, self).is_ok())
     }
     #[inline(always)]
     fn has_sequences(&self) -> bool {

@@ -41,6 +41,7 @@ use std::sync::Arc;
 
 use interleavings::{explore, is_found};
 use loom::cell::UnsafeCell;
+use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::thread::{self, yield_now};
 use model::{FenceCell, FenceError, Fences, Patience, Signals};
@@ -80,6 +81,8 @@ struct Scene {
     /// is at it.
     pcp: UnsafeCell<()>,
     fenced: AtomicBool,
+    /// CPU 1: who has it runs there, and leaves it behind a section or where nothing is masked.
+    cpu1: Mutex<()>,
 }
 
 impl Scene {
@@ -90,6 +93,7 @@ impl Scene {
             mark: AtomicU32::new(0),
             pcp: UnsafeCell::new(()),
             fenced: AtomicBool::new(false),
+            cpu1: Mutex::new(()),
         })
     }
 
@@ -117,6 +121,22 @@ impl Scene {
         self.fences().fence(0, 1, &Polled).unwrap();
         self.pcp.with_mut(|_| ());
         self.fenced.store(true, Ordering::Release);
+    }
+
+    /// A thread that waits until the fence is through, on CPU 1. Unless it `masks`, it loses the
+    /// CPU between the look at its number and the answer.
+    fn wait_on_cpu1(&self, masks: bool) {
+        while !self.fenced.load(Ordering::Acquire) {
+            let running = self.cpu1.lock().unwrap();
+            if masks {
+                self.fences().answer(1);
+            }
+            drop(running);
+            if !masks {
+                self.fences().answer(1);
+            }
+            yield_now();
+        }
     }
 
     /// CPU 1 has nothing to do, and is interrupted now and then.
@@ -210,12 +230,34 @@ fn mutual(answers: bool) -> u64 {
     interleavings
 }
 
+/// A thread waits on CPU 1 while another one runs a section there.
+fn waiting_next_to_a_section(masks: bool) -> u64 {
+    let interleavings = explore(Some(3), move || {
+        let scene = Scene::new(FOR_EVER);
+        scene.fences().up(1).unwrap();
+        let (runs, waits) = (Arc::clone(&scene), Arc::clone(&scene));
+        let runs = thread::spawn(move || {
+            let _running = runs.cpu1.lock().unwrap();
+            runs.section(true);
+        });
+        let waits = thread::spawn(move || waits.wait_on_cpu1(masks));
+        scene.change();
+        runs.join().unwrap();
+        waits.join().unwrap();
+    });
+    eprintln!("waiting, masks {masks}: {interleavings} interleavings");
+    interleavings
+}
+
 /// The other process. Without the variable it is no test.
 #[test]
 fn model_of_the_child() {
     let Some(canary) = interleavings::canary() else { return };
     if canary == "mute" {
         mutual(false);
+    }
+    if canary == "moved" {
+        waiting_next_to_a_section(false);
     }
     if let Some(other) = CANARIES.into_iter().find(|other| format!("{other:?}") == canary) {
         fenced_while(other);
@@ -247,6 +289,16 @@ fn two_cpus_that_fence_each_other_both_get_through() {
 fn waiting_without_answering_is_found() {
     assert!(!is_found("nothing"));
     assert!(is_found("mute"));
+}
+
+#[test]
+fn a_thread_that_waits_answers_for_the_cpu_that_it_is_on() {
+    assert!(waiting_next_to_a_section(true) > 50);
+}
+
+#[test]
+fn an_answer_for_a_cpu_that_the_thread_has_left_is_found() {
+    assert!(is_found("moved"));
 }
 
 #[test]
