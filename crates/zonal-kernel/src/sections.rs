@@ -125,6 +125,7 @@ mod tests {
     #[test]
     fn a_table_that_cannot_be_is_refused() {
         assert_eq!(check(&[section(100, 10, 100), section(200, 4, 300)]), Ok(()));
+        assert_eq!(check(&[]), Ok(()));
         assert_eq!(check(&[section(100, 0, 100)]), Err(SectionError::Size(0)));
         assert_eq!(check(&[section(usize::MAX, 2, 1)]), Err(SectionError::Size(0)));
         let overlap = [section(100, 10, 100), section(109, 1, 109)];

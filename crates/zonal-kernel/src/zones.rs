@@ -103,7 +103,7 @@ pub fn nodes(
 
 /// The node of a domain, if it has one.
 pub fn node_of(domains: &[u32], domain: u32) -> Option<NodeId> {
-    domains.binary_search(&domain).ok().map(|node| NodeId(node as u16))
+    domains.binary_search(&domain).ok().and_then(|node| u16::try_from(node).ok()).map(NodeId)
 }
 
 /// Fills the distances of nodes, row by row, from those between domains, which ACPI's SLIT or a
@@ -118,11 +118,11 @@ pub fn distances(
     distances: &mut [u8],
 ) -> Result<usize, FirmwareError> {
     let (nodes, room) = (domains.len(), distances.len());
-    if room < nodes * nodes {
+    if room < nodes.saturating_mul(nodes) {
         return Err(FirmwareError::Room("distances", room));
     }
     let mut replaced = 0;
-    for (from, row) in domains.iter().zip(distances.chunks_mut(nodes)) {
+    for (from, row) in domains.iter().zip(distances.chunks_mut(nodes.max(1))) {
         for (to, distance) in domains.iter().zip(row) {
             let default = if from == to { 10 } else { 20 };
             let known = known(*from, *to).filter(|&known| match from == to {

@@ -113,6 +113,35 @@ fn distances_that_cannot_be_are_replaced() {
     assert!(zones::distances(&[0, 1, 2], known, &mut table).is_err());
 }
 
+#[test]
+fn nothing_to_work_on_is_no_accident() {
+    let none = |_, _| None;
+    let mut table = [7; 4];
+    assert_eq!(zones::distances(&[], none, &mut table), Ok(0));
+    assert_eq!(table, [7; 4]);
+    assert_eq!(zones::distances(&[], none, &mut []), Ok(0));
+    assert_eq!(zones::distances(&[0], none, &mut []), Err(FirmwareError::Room("distances", 0)));
+    assert_eq!(zones::nodes([], &mut []), Err(FirmwareError::Room("proximity domains", 0)));
+    assert_eq!(zones::nodes([3], &mut []), Err(FirmwareError::Room("proximity domains", 0)));
+    assert_eq!(zones::node_of(&[], 0), None);
+    let no_limits = Limits { dma: 0, dma32: 0 };
+    let page = [(0..PAGE_SIZE as u64, NodeId(0))];
+    assert_eq!(zones::find(page.clone(), no_limits, &mut []), Err(FirmwareError::Room("zones", 0)));
+    assert_eq!(zones::find([], no_limits, &mut []), Err(FirmwareError::NoMemory));
+    let mut one = [NO_ZONE];
+    assert_eq!(zones::find(page, no_limits, &mut one).map(|found| found.zones), Ok(1));
+    assert_eq!(one, [zone(0, ZoneKind::Normal, 0, 1, 1)]);
+    let last = [(u64::MAX..u64::MAX, NodeId(0)), (u64::MAX - 1..u64::MAX, NodeId(0))];
+    assert_eq!(zones::find(last, no_limits, &mut one), Err(FirmwareError::NoMemory));
+}
+
+#[test]
+fn a_domain_behind_the_last_node_has_no_node() {
+    let domains: Vec<u32> = (0..0x1_0002).collect();
+    assert_eq!(zones::node_of(&domains, 0xffff), Some(NodeId(0xffff)));
+    assert_eq!(zones::node_of(&domains, 0x1_0001), None);
+}
+
 /// Ranges that touch, overlap and end in the middle of pages.
 fn ranges(most: usize) -> impl Strategy<Value = Vec<Bytes>> {
     let range = (0..600_u64, 0..80_u64, 0..3_u64, 0..3_u64);
