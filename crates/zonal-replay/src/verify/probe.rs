@@ -2,8 +2,7 @@
 //! empties it again, a hundred times a second. Each time the kernel allocates and frees 64 pages.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, Seek, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -82,7 +81,8 @@ impl Drop for Probe {
 
 fn sample(mut file: &File, content: &[u8]) -> io::Result<Duration> {
     let begin = Instant::now();
-    file.write_all_at(content, 0)?;
+    file.rewind()?;
+    file.write_all(content)?;
     file.set_len(0)?;
     file.flush()?;
     Ok(begin.elapsed())
