@@ -52,8 +52,9 @@ impl From<io::Error> for WriteFailed {
 /// 2. **No lock twice.** So a thread must not hold a lock that its backing takes while it calls the
 ///    cache; the lock of a log that [`before_write`](Self::before_write) takes is the usual one.
 /// 3. **No way back.** A call of the cache from inside a backing of it fails with
-///    [`io::ErrorKind::Deadlock`]. A thread that a backing waits for may call it, but not for the
-///    pages at hand. A backing takes no pages of the cache's pool.
+///    [`io::ErrorKind::Deadlock`]. A thread that a backing waits for may take pages, but not those
+///    at hand; nor may it call what waits for all of them: [`truncate`](crate::Pager::truncate),
+///    `checkpoint` and `close`. A backing takes no pages of the cache's pool.
 /// 4. **Slow is allowed.** Only threads that want the pages at hand wait, and writers while too
 ///    much is dirty.
 /// 5. **Failure is allowed.** A read that fails fails the caller and leaves no page. A write that

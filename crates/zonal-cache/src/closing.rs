@@ -8,11 +8,12 @@
 //! pin that the program has forgotten (`std::mem::forget`). So every wait here is bounded. The page
 //! of a forgotten pin is leaked.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use crate::file::{Ask, File};
+use crate::find::cut;
 use crate::flusher::PATIENCE;
 use crate::index::Found;
 use crate::inner::Inner;
@@ -22,7 +23,7 @@ use crate::writeback::Busy;
 impl Inner {
     /// Removes every page of a file without handles, dirty or not. Returns whether none is left.
     pub fn empty(&self, file: &File, busy: Busy) -> bool {
-        let _resize = file.resize.write().unwrap_or_else(PoisonError::into_inner);
+        let _resize = cut(file);
         // Relaxed: under `resize`.
         file.gone.store(true, Relaxed);
         let mut empty = true;

@@ -28,8 +28,10 @@ pub struct File {
     /// The backing again, if this is a file and not an engine's.
     pub disk: Option<Arc<Disk>>,
     pub index: Index,
-    /// Shared by users of pages below the end; exclusive while the file is cut.
+    /// Shared by users of pages below the end; exclusive while the file is cut. Taken in `find`.
     pub resize: RwLock<()>,
+    /// Threads that wait to cut the file.
+    pub cutting: AtomicU32,
     /// Handles of the program. Changed with the list of files locked.
     pub handles: AtomicU32,
     /// The file left the cache: nothing of it is read any more. Set with `resize` held alone.
@@ -92,6 +94,7 @@ impl File {
             disk: None,
             index: Index::default(),
             resize: RwLock::new(()),
+            cutting: AtomicU32::new(0),
             handles: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             errors: ErrorSeq::default(),

@@ -1,7 +1,10 @@
 //! Looks pages up for a program: to read or to change them, with waits for those who hold them.
 
 use std::io;
-use std::sync::{PoisonError, RwLockReadGuard};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::file::File;
 use crate::fill::Touch;
@@ -24,10 +27,41 @@ pub enum Need {
     Nothing,
 }
 
+/// Pause of a thread that waits to cut a file, and of those that let it go first.
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
+/// Pauses of a thread that lets another cut the file first, at most.
+const POLITE: u32 = 20;
+
 /// Held shared while a page below the end is looked up. A right to the page keeps the file from
 /// being cut there, so no thread waits for a page with this held.
+///
+/// A thread that is about to cut the file goes first, for a bounded time: the one who holds this
+/// now may be inside a backing that waits for the caller.
 pub fn uncut(file: &File) -> RwLockReadGuard<'_, ()> {
+    for _ in 0..POLITE {
+        // Relaxed: only politeness depends on it.
+        if file.cutting.load(Relaxed) == 0 {
+            break;
+        }
+        sleep(LOOK_AGAIN);
+    }
     file.resize.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held while a file is cut. Never in the queue of the lock, where it would keep out readers that
+/// those inside wait for.
+pub fn cut(file: &File) -> RwLockWriteGuard<'_, ()> {
+    // Relaxed: see `uncut`.
+    file.cutting.fetch_add(1, Relaxed);
+    let cut = loop {
+        match file.resize.try_write() {
+            Ok(cut) => break cut,
+            Err(TryLockError::Poisoned(cut)) => break cut.into_inner(),
+            Err(TryLockError::WouldBlock) => sleep(LOOK_AGAIN),
+        }
+    };
+    file.cutting.fetch_sub(1, Relaxed);
+    cut
 }
 
 /// The pages of one file, for a program.

@@ -14,7 +14,7 @@ use crate::durable::bytes_of;
 use crate::errors::Cursor;
 use crate::file::File;
 use crate::fill::{READ_MAX, Touch};
-use crate::find::{Held, Need, Pages, uncut};
+use crate::find::{Held, Need, Pages, cut, uncut};
 use crate::flusher::PATIENCE;
 use crate::frames::{Exclusive, Frames, Shared};
 use crate::index::Found;
@@ -285,7 +285,7 @@ impl CachedFile {
     /// As [`set_len`](Self::set_len); returns the frame of a page that another thread holds.
     fn try_set_len(&self, len: u64) -> io::Result<Option<u32>> {
         let (inner, file) = (self.inner(), &*self.file);
-        let _cut = file.resize.write().unwrap_or_else(PoisonError::into_inner);
+        let _cut = cut(file);
         let held = match self.pages().hold_from(len / PAGE) {
             Ok(held) => held,
             Err(busy) => return Ok(Some(busy)),

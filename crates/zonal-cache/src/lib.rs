@@ -99,7 +99,7 @@
 //!
 //! 0. a file's `syncing`, while its device makes safe what was written;
 //! 1. a file's `resize`; shared while a page is looked for and read, exclusive while the file is
-//!    cut;
+//!    cut. Who wants it exclusively never queues: the reader inside may wait for one outside;
 //! 2. a page's state, by its users; several pages only by those who wait for none of them;
 //! 3. the list of files, to open and close them and to look up a page's file;
 //! 4. a stripe of an index; a zone's lists; a file's dirty pages and failures; a handle's

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::errors::Cursor;
 use crate::file::File;
 use crate::fill::{READ_MAX, Touch};
-use crate::find::{Held, Need, Pages};
+use crate::find::{Held, Need, Pages, cut};
 use crate::flusher::PATIENCE;
 use crate::frames::{Exclusive, Frames, Shared};
 use crate::inner::{Files, Inner};
@@ -233,7 +233,8 @@ impl Pager {
     }
 
     /// Drops the pages from `first` on, dirty or not, without writing them: the engine has cut its
-    /// storage there, or will. Waits until none of them is pinned.
+    /// storage there, or will. Waits until none of them is pinned, and until no page of the storage
+    /// is being read; meanwhile others go on, but let this call go first where they can.
     ///
     /// # Errors
     /// In a forked child, and inside a backing of the cache.
@@ -249,7 +250,7 @@ impl Pager {
 
     /// As [`truncate`](Self::truncate); returns the frame of a page that another thread holds.
     fn try_truncate(&self, inner: &Inner, first: u64) -> Option<u32> {
-        let _cut = self.file.resize.write().unwrap_or_else(PoisonError::into_inner);
+        let _cut = cut(&self.file);
         match self.pages(Held::Wait).hold_from(first) {
             Ok(held) => held.into_iter().for_each(|(_, page)| inner.discard(&self.file, page)),
             Err(busy) => return Some(busy),

@@ -3,7 +3,7 @@
 mod support;
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex, Weak};
 use std::time::Duration;
@@ -165,6 +165,70 @@ fn a_checkpoint_tells_of_a_write_by_another_thread_that_it_waited_for() {
     });
     [3, 7].iter().for_each(|at| assert_eq!(heap.safe(*at).unwrap(), pattern(*at, PAGE)));
     drop((pager, second));
+    end(cache, &pool);
+}
+
+#[test]
+fn a_backing_may_wait_for_a_thread_that_pins_other_pages_while_the_storage_is_cut() {
+    let (pool, heap) = (pool(), HeapBacking::new());
+    let cache = quiet(&pool).build().unwrap();
+    let pager = cache.open(heap.clone()).unwrap();
+    let (ask, asked) = channel::<()>();
+    let (answer, answered) = channel::<()>();
+    let (reads, reading) = channel::<()>();
+    let ends = Mutex::new((reads, ask, answered));
+    heap.hook(move |call| {
+        if call == Call::Read(1) {
+            let (reads, ask, answered) = &*ends.lock().unwrap();
+            reads.send(()).unwrap();
+            // The other thread comes to cut the storage.
+            std::thread::sleep(Duration::from_millis(100));
+            ask.send(()).unwrap();
+            return answered.recv_timeout(Duration::from_secs(20)).map_err(|_| failed());
+        }
+        Ok(())
+    });
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| pager.pin(1).map(drop));
+        let pages = &pager;
+        let helper = scope.spawn(move || {
+            asked.recv().unwrap();
+            pages.pin(2)?;
+            fill(pages, 3, 3);
+            // The reader is gone if it has waited in vain.
+            let _ = answer.send(());
+            io::Result::Ok(())
+        });
+        reading.recv().unwrap();
+        pager.truncate(9).unwrap();
+        reader.join().unwrap().expect("the helper of the backing has waited for the cut");
+        helper.join().unwrap().unwrap();
+    });
+    heap.hook(|_| Ok(()));
+    drop(pager);
+    end(cache, &pool);
+}
+
+#[test]
+fn a_storage_is_cut_while_readers_come_without_a_pause() {
+    let (pool, heap) = (pool(), HeapBacking::new());
+    let cache = quiet(&pool).build().unwrap();
+    let pager = cache.open(heap).unwrap();
+    (0..4).for_each(|page| fill(&pager, page, page));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for page in 0..4 {
+            let (pager, over) = (&pager, &over);
+            scope.spawn(move || {
+                while !over.load(SeqCst) {
+                    assert_eq!(pager.pin(page).unwrap()[..], pattern(page, PAGE));
+                }
+            });
+        }
+        (0..50).for_each(|_| pager.truncate(4).unwrap());
+        over.store(true, SeqCst);
+    });
+    drop(pager);
     end(cache, &pool);
 }
 
