@@ -80,16 +80,24 @@ impl Rest {
         self.threads.push(thread);
         Ok(())
     }
+
+    /// Whether this is a thread of the cache.
+    fn is_its_thread(&self) -> bool {
+        let this = std::thread::current().id();
+        self.threads.iter().any(|thread| thread.thread().id() == this)
+    }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
-        if self.inner.entry.check_outside().is_ok() || !self.is_here() {
+        let waits_for_itself = self.inner.entry.check_outside().is_err() || rest.is_its_thread();
+        if !waits_for_itself || !self.is_here() {
             return rest.end();
         }
-        // A backing drops the last handle: what follows waits for the call that it is in. If no
-        // thread can be had, the memory of the cache stays taken.
+        // A backing drops the last handle, in a call or because a thread of the cache drops it:
+        // what follows waits for that. If no thread can be had, the memory of the cache stays
+        // taken.
         let end = std::thread::Builder::new().name("zonal-end".into());
         let _ = end.spawn(move || rest.end());
     }

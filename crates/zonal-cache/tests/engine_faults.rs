@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use support::backing::{Call, HeapBacking, PAGE, end, failed, fill, quiet};
 use support::{EIO, pattern, pool};
-use zonal_cache::{Backing, LostWrites, PageWrite, Pager, WriteFailed};
+use zonal::Pool;
+use zonal_cache::{Backing, EngineCache, LostWrites, PageWrite, Pager, WriteFailed};
 
 #[test]
 fn a_backing_that_calls_its_cache_gets_an_error_and_nothing_waits() {
@@ -366,6 +367,18 @@ fn the_nth_call_of_a_backing_may_fail_for_every_n() {
     }
 }
 
+/// Until the cache of the pool has ended in another thread.
+fn wait_for_the_end(pool: &Arc<Pool>) {
+    for _ in 0..1000 {
+        // The last reference of the cache goes once everything else of it has gone.
+        if Arc::strong_count(pool) == 1 && pool.free_page_count() << 12 == pool.bytes() as u64 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the cache does not end");
+}
+
 #[test]
 fn a_backing_may_drop_the_last_handle_of_its_cache() {
     let (pool, heap) = (pool(), HeapBacking::new());
@@ -390,14 +403,54 @@ fn a_backing_may_drop_the_last_handle_of_its_cache() {
     gate.wait();
     drop((pager, cache));
     gate.wait();
-    for _ in 0..1000 {
-        if pool.free_page_count() << 12 == pool.bytes() as u64 {
-            assert_eq!(heap.seen(1).unwrap(), pattern(1, PAGE));
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    wait_for_the_end(&pool);
+    assert_eq!(heap.seen(1).unwrap(), pattern(1, PAGE));
+}
+
+/// A backing that has a handle of its own cache, and says when it goes.
+struct Holder {
+    heap: HeapBacking,
+    gone: Arc<AtomicBool>,
+    _cache: EngineCache,
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.gone.store(true, SeqCst);
     }
-    panic!("the cache does not end");
+}
+
+impl Backing for Holder {
+    fn read(&self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.heap.read(page, bytes)
+    }
+    fn write(&self, batch: &[PageWrite<'_>]) -> Result<(), WriteFailed> {
+        self.heap.write(batch)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.heap.sync()
+    }
+}
+
+#[test]
+fn a_cache_thread_may_drop_the_last_handle_of_the_cache() {
+    let (pool, heap, other) = (pool(), HeapBacking::new(), HeapBacking::new());
+    let every = Duration::from_millis(10);
+    let cache = quiet(&pool).writeback_every(every).build().unwrap();
+    let gone = Arc::new(AtomicBool::new(false));
+    let holder = Holder { heap: heap.clone(), gone: gone.clone(), _cache: cache.clone() };
+    // No write works: both storages stay after their last pagers.
+    heap.hook(|call| if call == Call::Write(1) { Err(failed()) } else { Ok(()) });
+    other.hook(move |_| if gone.load(SeqCst) { Ok(()) } else { Err(failed()) });
+    let pagers = [cache.open(holder).unwrap(), cache.open(other.clone()).unwrap()];
+    pagers.iter().for_each(|pager| fill(pager, 1, 1));
+    drop((pagers, cache));
+    assert!(heap.seen(1).is_none());
+    // The write-back thread writes the first, and drops it with the last handle. The end of the
+    // cache writes the second.
+    heap.hook(|_| Ok(()));
+    wait_for_the_end(&pool);
+    [heap, other].iter().for_each(|heap| assert_eq!(heap.seen(1).unwrap(), pattern(1, PAGE)));
 }
 
 #[test]
