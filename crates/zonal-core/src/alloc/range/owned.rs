@@ -179,10 +179,11 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
         let end = found.back.end();
         let mut at = found.front.head;
         while at < end {
-            let block = self.block_at(words, at)?;
+            // Freed since it was looked at, or at this moment: those before it go back.
+            let block = self.block_at(words, at);
+            let block = block.inspect_err(|_| self.give_back(words, found.front, at))?;
             let moving = PageWord::cached(block.order, block.mt, MOVING);
             if !exchange(words, at, block.word, moving) {
-                // A free of a block of its own, at the same time: those before it go back.
                 self.give_back(words, found.front, at);
                 let (pfn, order, zone) = (words.pfn(at), block.order, self.ops.zone.id);
                 return Err(FreeError::DoubleFree { pfn, order, zone });
@@ -281,4 +282,31 @@ pub(super) fn exchange(words: &Frames<'_>, at: u32, from: PageWord, to: PageWord
     let Some(word) = words.word(at) else { return false };
     // AcqRel, Acquire on failure: pairs with the exchange of a racing free.
     word.compare_exchange(from.0, to.0, AcqRel, Acquire).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alloc::Request;
+    use crate::policy::Policy;
+    use crate::support::Shape;
+
+    #[test]
+    fn a_block_that_was_freed_since_the_look_leaves_those_before_it_to_their_owner() {
+        Shape::uniform(1, 512, 1).scoped(Policy::ZONAL, 0, |pool| {
+            let order = Order::new(3).unwrap();
+            let mut blocks = [(); 2].map(|()| pool.alloc(Request::new(order)).unwrap());
+            blocks.sort();
+            assert_eq!(blocks[0].0 + 8, blocks[1].0);
+            let pages = blocks[0]..Pfn(blocks[0].0 + 16);
+            let owned = Owned::new(pool.tables(), pages).unwrap();
+            let words = owned.words();
+            let found = owned.look(&words).unwrap();
+            pool.free(blocks[1], order).unwrap();
+            let twice = FreeError::DoubleFree { pfn: blocks[1], order, zone: owned.ops.zone.id };
+            assert_eq!(owned.claim(&words, &found), Err(twice));
+            assert_eq!(pool.free(blocks[0], order), Ok(()));
+            pool.validate().unwrap();
+        });
+    }
 }
