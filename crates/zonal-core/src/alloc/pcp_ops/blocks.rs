@@ -117,10 +117,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             return 0;
         };
         let frame = self.ops.zone.frame(first);
-        // Relaxed: the block is ours between the claim of its pages and the push.
-        self.ops.on.word(frame).store(pcp.lists[whole.list].cached, Relaxed);
-        if !self.push_block(whole.list, frame, whole.order) {
-            self.ops.on.word(frame).store(pcp.lists[whole.list].allocated, Relaxed);
+        if !self.push_claimed(whole.list, frame, whole.order) {
             self.ops.free_direct(pcp, first, whole.order);
         }
         whole.pages

@@ -113,12 +113,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     fn free_held(&mut self, list: usize, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let pcp = self.closed.pcp;
         let frame = self.ops.zone.frame(pfn);
-        let held = self.ops.claim_word(pfn, frame, order)?;
-        let word = self.ops.on.word(frame);
-        // Relaxed: the word is ours between the claim and the push.
-        word.store(pcp.lists[list].cached, Relaxed);
-        if !self.push_block(list, frame, order) {
-            word.store(held.0, Relaxed);
+        self.ops.claim_word(pfn, frame, order)?;
+        if !self.push_claimed(list, frame, order) {
             self.ops.free_direct(pcp, pfn, order);
         }
         Ok(())

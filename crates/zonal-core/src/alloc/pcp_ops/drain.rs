@@ -2,6 +2,7 @@
 
 use super::PcpOps;
 use super::run::RUN;
+use crate::alloc::zone_ops::MOVING;
 use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::lanes::{are_row, are_u64s, store_u64s};
@@ -13,9 +14,24 @@ use crate::types::{Order, PAGEBLOCK_ORDER, PageCount};
 use crate::zone::state::LockedZone;
 
 impl<P: Platform> PcpOps<'_, '_, P> {
+    /// Takes back a block whose word the caller has claimed. `false`: the list has no room for it,
+    /// and its word names no CPU, so that nobody frees it once more before the caller does.
+    #[inline]
+    pub fn push_claimed(&mut self, list: usize, frame: u32, order: Order) -> bool {
+        let record = &self.closed.pcp.lists[list];
+        let word = self.ops.on.word(frame);
+        // Relaxed: the word is the caller's between the claim and the push.
+        word.store(record.cached, Relaxed);
+        let pushed = self.push_block(list, frame, order);
+        if !pushed {
+            word.store(PageWord::cached(order, record.migratetype(), MOVING).0, Relaxed);
+        }
+        pushed
+    }
+
     /// Pushes a block whose word says it is on this pcp, and drains the excess. `false`: the stack
     /// is full and could not be drained, nothing was done.
-    pub fn push_block(&mut self, list: usize, frame: u32, order: Order) -> bool {
+    fn push_block(&mut self, list: usize, frame: u32, order: Order) -> bool {
         let ops = self.ops;
         let pcp = self.closed.pcp;
         let params = ops.params(pcp);

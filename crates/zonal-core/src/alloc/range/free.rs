@@ -9,7 +9,7 @@ use crate::alloc::fast;
 use crate::alloc::request::FreeError;
 use crate::alloc::zone_ops::MOVING;
 use crate::buddy::largest_blocks;
-use crate::frame::{PageState, PageWord};
+use crate::frame::PageWord;
 use crate::platform::Platform;
 use crate::types::{Order, Pfn};
 
@@ -84,10 +84,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
             }
         }
         for block in blocks.iter().flatten() {
-            let PageState::Range { order, mt, pcp, .. } = block.word.state() else { continue };
-            let held = PageWord::allocated(order, mt, pcp);
-            let page = words.pfn(block.head);
-            CpuOps::running(self.on).free_claimed(owned.ops, (page, order), held, false);
+            let page = (words.pfn(block.head), block.order);
+            CpuOps::running(self.on).free_claimed(owned.ops, page, false);
         }
         true
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::exhaustive;
 use super::platform::{Shape, before_the_next_lock, on_cpu, steps_of};
 use super::programs::{self, Op};
-use crate::alloc::{Allocator, Request};
+use crate::alloc::{Allocator, FreeError, Request};
 use crate::pcp::depot::{DepotGroup, DepotPolicy};
 use crate::platform::{Platform, Step};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
@@ -259,6 +259,36 @@ fn a_budget_that_is_too_small_for_a_block_refuses_none() {
         give(&pool, 1, order, blocks);
         assert!(pool.zone_stats(ZoneId(0)).cached_pages <= 1);
         pool.validate().unwrap();
+    }
+}
+
+/// A block that no list may hold is nobody's on its way to the buddy, by each way of freeing it.
+#[test]
+fn a_block_for_which_there_is_no_room_is_freed_once() {
+    let policy = Policy { pcp: PcpPolicy { budget_fraction: 30_000, ..short(4).pcp }, ..short(4) };
+    let order = Order::new(9).unwrap();
+    let pool: &'static _ =
+        std::boxed::Box::leak(std::boxed::Box::new(Shape::uniform(1, PAGES, 2).boot(policy)));
+    for way in 0..3 {
+        let block = take(pool, 0, order, 1)[0];
+        if way == 2 {
+            pool.ranges().split_block(block, order, Order::ZERO).unwrap();
+        }
+        before_the_next_lock(move || {
+            on_cpu(1);
+            let twice = FreeError::DoubleFree { pfn: block, order, zone: ZoneId(0) };
+            assert_eq!(pool.free(block, order), Err(twice), "way {way}");
+            on_cpu(0);
+        });
+        let pages: Vec<Pfn> = (block.0..block.0 + order.pages()).map(Pfn).collect();
+        match way {
+            0 => pool.free(block, order).unwrap(),
+            1 => pool.free_bulk(&[block], order).unwrap(),
+            _ => pool.free_bulk(&pages, Order::ZERO).unwrap(),
+        }
+        pool.drain_all();
+        pool.validate().unwrap();
+        assert_eq!(pool.free_pages(), PAGES);
     }
 }
 
