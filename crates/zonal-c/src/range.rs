@@ -155,8 +155,13 @@ pub unsafe extern "C" fn zonal_range_shrink(
             );
             return Err(crate::error::Failure::argument(text));
         }
-        let bytes = keep.saturating_mul(zonal::PAGE_SIZE);
-        let tail = start.as_ptr().wrapping_add(bytes);
+        let most = pool.bytes() / zonal::PAGE_SIZE;
+        if pages > most {
+            let text = format!("a range of {pages} pages: the pool has {most}");
+            return Err(crate::error::Failure::argument(text));
+        }
+        // No overflow: fewer bytes than the pool has. The address may be any.
+        let tail = start.as_ptr().wrapping_add(keep * zonal::PAGE_SIZE);
         // SAFETY: (1) C-3.
         unsafe { pool.ranges().free_raw(address(tail.cast())?, pages - keep) }?;
         Ok(0)

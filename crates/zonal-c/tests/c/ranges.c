@@ -37,6 +37,14 @@ int main(void) {
     CHECK(free_pages(pool) == all - 17);
     REFUSED(zonal_range_shrink(pool, range, 17, 17), ZONAL_E_ARGUMENT, "expected 1 to 16");
     REFUSED(zonal_range_shrink(pool, range, 17, 0), ZONAL_E_ARGUMENT, "cannot shrink to 0");
+    /* The bytes of so many pages overflow: the page in front of the address is not the tail. */
+    part = range + 4 * 4096;
+    REFUSED(zonal_range_shrink(pool, part, (size_t)1 << 52, ((size_t)1 << 52) - 1),
+            ZONAL_E_ARGUMENT, "the pool has");
+    REFUSED(zonal_range_shrink(pool, part, SIZE_MAX, 5), ZONAL_E_ARGUMENT, "the pool has");
+    REFUSED(zonal_range_shrink(pool, part, (size_t)64 * MIB / 4096 + 1, 1), ZONAL_E_ARGUMENT,
+            "the pool has");
+    CHECK(free_pages(pool) == all - 17);
     CHECK(zonal_range_grow(pool, range, 17, (size_t)1 << 40) != ZONAL_OK);
     CHECK(zonal_range_grow(pool, range, 17, SIZE_MAX) != ZONAL_OK);
     CHECK(zonal_range_grow(pool, range + 4096, SIZE_MAX, 2) != ZONAL_OK);
