@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use super::Ranges;
 use super::free::BLOCKS_TO_LISTS;
-use super::owned::{Owned, exchange};
+use super::owned::Owned;
 use crate::alloc::fast;
 use crate::alloc::request::FreeError;
 use crate::alloc::zone_ops::ZoneOps;
@@ -111,10 +111,9 @@ impl<P: Platform> Ranges<'_, '_, P> {
             around.clear(&words, &found);
             around.keep(&words, block.head..border, block.mt, begins);
             around.keep(&words, border..block.end(), block.mt, true);
-        } else if let PageState::Range { order, mt, pcp, .. } = block.word.state() {
-            exchange(&words, block.head, block.word, PageWord::range(order, mt, pcp, true));
+            return Ok(());
         }
-        Ok(())
+        around.mark(&words, block, true)
     }
 
     /// Makes two ranges side by side one again: `range` is both, and the second begins at `at`.
@@ -131,12 +130,10 @@ impl<P: Platform> Ranges<'_, '_, P> {
         let words = locked.frames;
         front.check_range(&words)?;
         let block = back.check_range(&words)?.front;
-        if let PageState::Range { order, mt, pcp, first: true } = block.word.state()
-            && block.head == back.frames().start
-        {
-            exchange(&words, block.head, block.word, PageWord::range(order, mt, pcp, false));
+        if block.first != Some(true) || block.head != back.frames().start {
+            return Ok(());
         }
-        Ok(())
+        back.mark(&words, block, false)
     }
 
     /// Makes a range, or any part of one, blocks of their own of order `into`, each to be freed by

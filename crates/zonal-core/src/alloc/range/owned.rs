@@ -240,6 +240,26 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
         }
     }
 
+    /// Makes a block of a range its first one, or one that goes on.
+    ///
+    /// # Errors
+    /// [`FreeError::DoubleFree`] if it was freed since it was looked at.
+    pub(super) fn mark(
+        &self,
+        words: &Frames<'_>,
+        block: Block,
+        first: bool,
+    ) -> Result<(), FreeError> {
+        let Block { head, word, order, .. } = block;
+        if let PageState::Range { mt, pcp, .. } = word.state()
+            && !exchange(words, head, word, PageWord::range(order, mt, pcp, first))
+        {
+            let (pfn, zone) = (words.pfn(head), self.ops.zone.id);
+            return Err(FreeError::DoubleFree { pfn, order, zone });
+        }
+        Ok(())
+    }
+
     /// Looks at every block: all are of one range.
     pub(super) fn check_range(&self, words: &Frames<'_>) -> Result<Found, FreeError> {
         let found = self.look(words)?;
@@ -288,6 +308,7 @@ pub(super) fn exchange(words: &Frames<'_>, at: u32, from: PageWord, to: PageWord
 mod tests {
     use super::*;
     use crate::alloc::Request;
+    use crate::gfp::Gfp;
     use crate::policy::Policy;
     use crate::support::Shape;
 
@@ -306,6 +327,25 @@ mod tests {
             let twice = FreeError::DoubleFree { pfn: blocks[1], order, zone: owned.ops.zone.id };
             assert_eq!(owned.claim(&words, &found), Err(twice));
             assert_eq!(pool.free(blocks[0], order), Ok(()));
+            pool.validate().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_block_that_was_freed_since_the_look_is_not_made_the_first_of_a_range() {
+        Shape::uniform(1, 512, 1).scoped(Policy::ZONAL, 0, |pool| {
+            let pages = Pfn(8)..Pfn(16);
+            pool.ranges().alloc_at(pages.clone(), Gfp::KERNEL | Gfp::MEMALLOC).unwrap();
+            let owned = Owned::new(pool.tables(), pages.clone()).unwrap();
+            let words = owned.words();
+            let block = owned.look(&words).unwrap().front;
+            assert_eq!(owned.mark(&words, block, true), Ok(()));
+            pool.ranges().free(pages).unwrap();
+            for first in [false, true] {
+                let (order, zone) = (block.order, owned.ops.zone.id);
+                let twice = FreeError::DoubleFree { pfn: Pfn(8), order, zone };
+                assert_eq!(owned.mark(&words, block, first), Err(twice));
+            }
             pool.validate().unwrap();
         });
     }
