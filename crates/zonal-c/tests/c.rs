@@ -46,6 +46,19 @@ fn c_programs_run_when_clang_compiles_them() {
     run_all(CLANG, "c99", false);
 }
 
+#[test]
+fn a_program_that_unloads_the_library_goes_on() {
+    if !CC.is_there() {
+        return;
+    }
+    let library = common::library_directory().join("libzonal_c.so");
+    let output = CC.run_with("tests/plugin/unload.c", "c99", &library);
+    assert!(output.ends_with("ok\n"), "{output}");
+    if output.contains("sequences: 0") {
+        eprintln!("SKIPPED: no restartable sequences here, so none was left behind");
+    }
+}
+
 /// The page of the book quotes the example and the command that these tests run.
 #[test]
 fn the_book_says_what_is_tested() {

@@ -40,6 +40,8 @@
 //! - **FAST-4** of the kernel's rseq area only `rseq_cs` is written.
 //! - **FAST-5** the pcps, `Fast` and the page words lie as shown, and no CPU has a number that
 //!   the table of pcps has no pcp for.
+//! - **FAST-6** the object that has the sequences is never unloaded: a thread keeps the address of
+//!   its last descriptor in `rseq_cs`, and the kernel reads it when it next takes the CPU away.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod layout;

@@ -45,35 +45,46 @@ impl Compiler {
         let target = tempfile::tempdir().unwrap();
         let program = target.path().join("program");
         let libraries = library_directory();
+        let shared_library = format!("-Wl,-rpath,{0},-L{0},-lzonal_c", libraries.display());
+        let static_library = libraries.join("libzonal_c.a");
+        let library = if shared { Path::new(&shared_library) } else { &static_library };
+        self.compile(source, standard, &program, &[library]);
+        let output = ran(source, &mut Command::new(&program));
+        if shared {
+            let mut locks = Command::new(&program);
+            locks.env("ZONAL_RSEQ", "off");
+            ran(source, &mut locks);
+        }
+        output
+    }
+
+    /// Compiles `source` as [`run`](Self::run) does, but with no library, and runs it with an
+    /// argument. What it printed.
+    #[allow(dead_code, reason = "not every test program has such a source")]
+    pub fn run_with(self, source: &str, standard: &str, argument: &Path) -> String {
+        let target = tempfile::tempdir().unwrap();
+        let program = target.path().join("program");
+        self.compile(source, standard, &program, &[]);
+        ran(source, Command::new(&program).arg(argument))
+    }
+
+    fn compile(self, source: &str, standard: &str, program: &Path, libraries: &[&Path]) {
         let mut compile = Command::new(self.program);
         compile.arg(format!("-std={standard}")).args(STRICT).args(["-g", "-O1"]);
         compile.arg("-I").arg(root().join("include")).arg("-I").arg(root().join("tests/c"));
-        compile.arg(root().join(source)).arg("-o").arg(&program);
-        if shared {
-            compile.arg("-L").arg(&libraries).arg("-lzonal_c");
-            compile.arg(format!("-Wl,-rpath,{}", libraries.display()));
-        } else {
-            compile.arg(libraries.join("libzonal_c.a"));
-        }
-        let compiled = compile.args(SYSTEM).output().unwrap();
+        compile.arg(root().join(source)).arg("-o").arg(program);
+        let compiled = compile.args(libraries).args(SYSTEM).output().unwrap();
         assert!(
             compiled.status.success(),
             "{}: {source} does not compile:\n{}",
             self.program,
             String::from_utf8_lossy(&compiled.stderr)
         );
-        let output = ran(source, Command::new(&program));
-        if shared {
-            let mut locks = Command::new(&program);
-            locks.env("ZONAL_RSEQ", "off");
-            ran(source, locks);
-        }
-        output
     }
 }
 
 /// What a program printed that ended well.
-fn ran(source: &str, mut program: Command) -> String {
+fn ran(source: &str, program: &mut Command) -> String {
     let ran = program.output().unwrap();
     let (output, errors) = (text(&ran.stdout), text(&ran.stderr));
     assert!(ran.status.success(), "{source}, {program:?}: {}\n{output}{errors}", ran.status);

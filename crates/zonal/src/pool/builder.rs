@@ -406,6 +406,10 @@ impl Builder {
         if let Err(why) = RseqArea::find() {
             return off(&why.to_string());
         }
+        // A thread's last sequence is looked at by the kernel after the pool is gone (FAST-6).
+        if !crate::sys::stay_loaded() {
+            return off("the shared library that has the sequences cannot be kept loaded");
+        }
         match RseqFence::register() {
             Ok(fence) => (Mode::Rseq, Some(fence)),
             Err(why) => off(&why.to_string()),

@@ -46,7 +46,7 @@ mod rseq_own;
 pub mod topology;
 
 pub use map::MapError;
-pub(crate) use os::at_fork;
+pub(crate) use os::{at_fork, stay_loaded};
 
 /// An error number of the kernel, without the sign: `ENOMEM` is 12.
 ///

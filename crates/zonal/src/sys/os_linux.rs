@@ -230,6 +230,41 @@ pub(super) unsafe fn symbol_value<T: Copy>(name: &CStr) -> Option<T> {
     Some(unsafe { address.cast::<T>().read() })
 }
 
+/// Keeps the object that this code is in, a program or a shared library, mapped until the process
+/// ends. Whether it will be.
+pub(crate) fn stay_loaded() -> bool {
+    // SAFETY: getauxval (1) takes any number, as above.
+    let program = unsafe { libc::getauxval(libc::AT_PHDR) } as usize;
+    let Some(this) = object_at(stay_loaded as fn() -> bool as usize) else {
+        return true; // Without a loader nothing is unloaded.
+    };
+    let is_program = object_at(program).is_some_and(|main| main.dli_fbase == this.dli_fbase);
+    // musl unloads nothing.
+    if is_program || cfg!(target_env = "musl") {
+        return true;
+    }
+    let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+    // SAFETY: dlopen needs (1) a terminated string: the loader's own name of this object, which is
+    // loaded while this runs. (2) RTLD_NOLOAD runs no code of another object.
+    let handle = unsafe { libc::dlopen(this.dli_fname, flags) };
+    if handle.is_null() {
+        return false;
+    }
+    // SAFETY: (1) the handle was just returned, and is not used again. RTLD_NODELETE stays.
+    unsafe { libc::dlclose(handle) };
+    true
+}
+
+/// The object that has an address, if a loader brought it.
+fn object_at(address: usize) -> Option<libc::Dl_info> {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: dladdr (1) takes any address and only looks it up, and (2) writes to the local.
+    let found = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) };
+    // SAFETY: (1) zeroes are pointers.
+    let info = unsafe { info.assume_init() };
+    (found != 0 && !info.dli_fname.is_null()).then_some(info)
+}
+
 /// The `membarrier` commands on offer, and whether those for sequences are among them.
 pub(super) fn offered_fences() -> (u32, bool) {
     let offered: MembarrierQuery = rustix::thread::membarrier_query();

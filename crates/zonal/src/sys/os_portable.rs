@@ -222,6 +222,11 @@ pub(super) fn fence(_: Option<u32>) -> Result<(), Errno> {
     Err(NOT_HERE)
 }
 
+/// There are no sequences, so nothing needs this code once it is unused.
+pub(crate) fn stay_loaded() -> bool {
+    true
+}
+
 /// Has `before` called before each fork, and then one of the others.
 #[cfg(unix)]
 pub(crate) fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
