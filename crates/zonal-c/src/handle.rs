@@ -12,7 +12,7 @@ use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use crate::error::{Failure, zonal_error};
 
@@ -53,13 +53,24 @@ impl<T> Resting<T> {
     pub(crate) const fn new() -> Resting<T> {
         Resting(Mutex::new(VecDeque::new()))
     }
+
+    /// The list, unless another thread has it at this moment. Nobody waits: in a forked child the
+    /// thread that had it may not be there. A new handle then does without a rested one, and a
+    /// destroyed one is never used again.
+    fn list(&self) -> Option<MutexGuard<'_, VecDeque<Address<T>>>> {
+        match self.0.try_lock() {
+            Ok(list) => Some(list),
+            Err(TryLockError::Poisoned(list)) => Some(list.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
 }
 
 /// A handle of a value.
 pub(crate) fn create<T: Kind>(value: T) -> *mut T::Opaque {
-    let mut resting = T::resting().0.lock().unwrap_or_else(PoisonError::into_inner);
-    let rested = if resting.len() > REST { resting.pop_front() } else { None };
-    drop(resting);
+    let rested = T::resting()
+        .list()
+        .and_then(|mut resting| if resting.len() > REST { resting.pop_front() } else { None });
     let handle = rested.map_or_else(
         || {
             let magic = AtomicU32::new(DEAD);
@@ -135,7 +146,49 @@ pub(crate) unsafe fn retire<T: Kind>(at: *mut T::Opaque) -> Option<T> {
     was.ok()?;
     // SAFETY: (1) CAPI-1: it was live, and this call alone made it dead.
     let value = unsafe { this.value.get().cast::<T>().read() };
-    let mut resting = T::resting().0.lock().unwrap_or_else(PoisonError::into_inner);
-    resting.push_back(Address(handle));
+    if let Some(mut resting) = T::resting().list() {
+        resting.push_back(Address(handle));
+    }
     Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    struct Number(u32);
+    impl Kind for Number {
+        type Opaque = u8;
+        const LIVE: u32 = 0x6e75_6d62;
+        const NAME: &'static str = "number";
+        fn resting() -> &'static Resting<Number> {
+            static RESTING: Resting<Number> = Resting::new();
+            &RESTING
+        }
+    }
+
+    /// As in a child, where the thread that had the list when the process forked is not.
+    #[test]
+    fn handles_come_and_go_while_the_list_of_those_that_rest_is_taken_for_ever() {
+        let taken = Number::resting().0.lock().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for number in 0..3 {
+                let handle = create(Number(number));
+                // SAFETY: (1) just made.
+                let read = unsafe { get::<Number>(handle) }.ok().map(|value| value.0);
+                // SAFETY: (1) live, and only this thread has it.
+                let value = unsafe { retire::<Number>(handle) }.map(|value| value.0);
+                // SAFETY: (1) handles stay readable (CAPI-1).
+                let after = unsafe { peek::<Number>(handle) }.is_none();
+                let _ = tell.send((read, value, after));
+            }
+        });
+        for number in 0..3 {
+            let seen = told.recv_timeout(Duration::from_secs(20));
+            assert_eq!(seen, Ok((Some(number), Some(number), true)), "waits for the list");
+        }
+        assert!(taken.is_empty());
+    }
 }
