@@ -223,7 +223,7 @@ typedef struct {
 } zonal_memory;
 
 // Called when nobody uses brought memory any more: the program may unmap it. Also called where
-// zonal_pool_create fails.
+// zonal_pool_create fails, unless it could not read the options: null, or of a wrong size.
 typedef void (*zonal_release_fn)(void *data);
 
 // Called when pages cannot be freed and no call can report it.

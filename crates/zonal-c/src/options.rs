@@ -75,7 +75,7 @@ pub struct zonal_memory {
 }
 
 /// Called when nobody uses brought memory any more: the program may unmap it. Also called where
-/// zonal_pool_create fails.
+/// zonal_pool_create fails, unless it could not read the options: null, or of a wrong size.
 pub type zonal_release_fn = Option<unsafe extern "C-unwind" fn(data: *mut c_void)>;
 /// Called when pages cannot be freed and no call can report it.
 pub type zonal_misuse_fn =
@@ -163,12 +163,13 @@ const _: () = assert!(size_of::<zonal_options>() >= <zonal_options as Sized32>::
 pub(crate) unsafe fn builder(options: *const zonal_options) -> Result<Builder, Failure> {
     // SAFETY: (1) C-2.
     let options = unsafe { read_struct(options) }?;
+    let builder = on_release(Pool::builder(), &options);
     if options.flags & !FLAGS_KNOWN != 0 {
         let unknown = options.flags & !FLAGS_KNOWN;
         return Err(Failure::argument(format!("flags: {unknown:#x} is no flag of this library")));
     }
     let is = |flag: u32| options.flags & flag != 0;
-    let mut builder = Pool::builder()
+    let mut builder = builder
         .size(bytes(options.bytes, "bytes")?)
         .backing(choice(
             options.backing,
@@ -294,8 +295,21 @@ fn with_callbacks(mut builder: Builder, options: &zonal_options, abort: bool) ->
     builder
 }
 
+/// Before all that can be refused, so that brought memory is let go of then, too.
+fn on_release(builder: Builder, options: &zonal_options) -> Builder {
+    let Some(release) = options.release.filter(|_| options.memory_len > 0) else {
+        return builder;
+    };
+    let data = Data::new(options.release_data);
+    builder.on_release(move || {
+        let _called = Called::enter();
+        // SAFETY: (1) C-5.
+        unsafe { release(data.get()) };
+    })
+}
+
 /// # Safety
-/// 1. C-2, C-5 and C-6 for the memory and its release.
+/// 1. C-2 and C-6 for the memory.
 unsafe fn with_memory(builder: Builder, options: &zonal_options) -> Result<Builder, Failure> {
     // SAFETY: (1) C-2.
     let memory = unsafe { array(options.memory, options.memory_len, "memory") }?;
@@ -313,14 +327,5 @@ unsafe fn with_memory(builder: Builder, options: &zonal_options) -> Result<Build
         ranges.push(MemoryRange { node: node_position(range.node)?, start, bytes });
     }
     // SAFETY: (1) to (4) C-6.
-    let mut builder = unsafe { builder.memory(&ranges) };
-    if let Some(release) = options.release {
-        let data = Data::new(options.release_data);
-        builder = builder.on_release(move || {
-            let _called = Called::enter();
-            // SAFETY: (1) C-5.
-            unsafe { release(data.get()) };
-        });
-    }
-    Ok(builder)
+    Ok(unsafe { builder.memory(&ranges) })
 }

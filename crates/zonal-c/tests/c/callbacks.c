@@ -145,6 +145,47 @@ static void release(void *data) {
     brought->released++;
 }
 
+static void count_release(void *data) { ++*(int *)data; }
+
+/* Whatever is refused, the memory is the program's again; unless nobody could read whose it is. */
+static void refused_memory_is_let_go_of(void) {
+    static const char *const policies[] = {"nonsense", "zonal,no.such=1", "zonal,word"};
+    zonal_zone_size zone = {0, 9, 4096};
+    zonal_memory range = {NULL, 16 * MIB, 0, 0};
+    zonal_options options;
+    int released = 0;
+    size_t index;
+    zonal_options_init(&options);
+    options.memory = &range;
+    options.memory_len = 1;
+    options.release = count_release;
+    options.release_data = &released;
+    for (index = 0; index < 3; index++) {
+        options.policy = policies[index];
+        CHECK(zonal_pool_create(&options) == NULL && released == (int)index + 1);
+    }
+    options.policy = NULL;
+    options.flags = 1u << 31;
+    CHECK(zonal_pool_create(&options) == NULL && released == 4);
+    options.flags = 0;
+    options.backing = 3;
+    CHECK(zonal_pool_create(&options) == NULL && released == 5);
+    options.backing = 0;
+    options.zones = &zone;
+    options.zones_len = 1;
+    CHECK(zonal_pool_create(&options) == NULL && released == 6);
+    options.zones_len = 0;
+    CHECK(zonal_pool_create(&options) == NULL && released == 7); /* null */
+    range.start = (void *)(size_t)4096;
+    CHECK(zonal_pool_create(&options) == NULL && released == 8); /* no multiple of 4 MiB */
+    options.size = 3;
+    CHECK(zonal_pool_create(&options) == NULL && released == 8);
+    SAYS(ZONAL_E_STRUCT, "zonal_options");
+    options.size = (uint32_t)sizeof options;
+    options.memory_len = 0; /* nothing brought, so nothing to let go of */
+    CHECK(zonal_pool_create(&options) == NULL && released == 8);
+}
+
 static void progress(void *data, uint64_t done, uint64_t total) {
     uint64_t *last = data;
     CHECK(done > *last && done <= total);
@@ -195,6 +236,7 @@ int main(void) {
     a_cache_gives_its_pages_up();
     the_last_resort_is_asked();
     brought_memory_is_let_go_of();
+    refused_memory_is_let_go_of();
     puts("ok");
     return 0;
 }
