@@ -12,7 +12,7 @@ use zonal::reclaim::{By, Registration, ScanRequest, Scanned, Shrinker};
 use crate::callbacks::{Called, Data, check_outside};
 use crate::error::{Failure, border, zonal_error::ZONAL_E_HANDLE};
 use crate::handle::{self, Kind, Resting};
-use crate::input::{Sized32, choice, read_struct, string};
+use crate::input::{Sized32, choice, read_struct, string, zero};
 use crate::pool::{Held, zonal_pool};
 
 /// A consumer that is registered.
@@ -111,6 +111,7 @@ pub unsafe extern "C" fn zonal_shrinker_register(
         let held = unsafe { handle::get::<Held>(pool) }?;
         // SAFETY: (1) C-2.
         let shrinker = unsafe { read_struct(shrinker) }?;
+        zero(shrinker.reserved, zonal_shrinker::NAME)?;
         // SAFETY: (1) C-4, C-5.
         let shrinker = unsafe { shrinker_of(&shrinker) }?;
         // Relaxed: who destroys the pool meanwhile breaks C-1.

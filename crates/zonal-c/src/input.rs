@@ -182,6 +182,14 @@ pub(crate) fn node_of(node: i32, nodes: usize) -> Result<NodeId, Failure> {
     })
 }
 
+/// A field that a later version may give a meaning.
+pub(crate) fn zero(reserved: u32, of: &str) -> Result<(), Failure> {
+    if reserved == 0 {
+        return Ok(());
+    }
+    Err(Failure::argument(format!("{of}: reserved must be zero, and is {reserved}")))
+}
+
 /// An address to free or to begin at.
 pub(crate) fn address(at: *mut c_void) -> Result<NonNull<u8>, Failure> {
     NonNull::new(at.cast()).ok_or_else(|| Failure::argument("the address is null"))

@@ -12,7 +12,7 @@ use zonal::{
 
 use crate::callbacks::{Called, Data};
 use crate::error::Failure;
-use crate::input::{Sized32, array, choice, read_struct, string};
+use crate::input::{Sized32, array, choice, read_struct, string, zero};
 
 /// Memory is faulted in at once, by one thread.
 pub const ZONAL_PREFAULT: u32 = 1;
@@ -320,9 +320,7 @@ unsafe fn with_memory(builder: Builder, options: &zonal_options) -> Result<Build
     for (index, range) in memory.iter().enumerate() {
         let start = NonNull::new(range.start.cast::<u8>());
         let start = start.ok_or_else(|| Failure::argument(format!("memory {index}: null")))?;
-        if range.reserved != 0 {
-            return Err(Failure::argument(format!("memory {index}: reserved must be zero")));
-        }
+        zero(range.reserved, &format!("memory {index}"))?;
         let bytes = bytes(range.bytes, "bytes of memory")?;
         ranges.push(MemoryRange { node: node_position(range.node)?, start, bytes });
     }

@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use zonal::{Gfp, PageRange, RangeRequest, ZoneId};
 
 use crate::error::border;
-use crate::input::{Sized32, address, node, read_struct};
+use crate::input::{Sized32, address, node, read_struct, zero};
 use crate::pool::{pool, zonal_pool};
 
 /// A request for pages in a row. Begin with zonal_range_request_init.
@@ -61,6 +61,7 @@ pub unsafe extern "C" fn zonal_range_alloc_with(
         let pool = unsafe { self::pool(pool) }?;
         // SAFETY: (1) C-2.
         let asked = unsafe { read_struct(request) }?;
+        zero(asked.reserved, zonal_range_request::NAME)?;
         let gfp = Gfp::from_bits(asked.gfp);
         let mut request = RangeRequest::new(asked.pages).aligned(asked.align.max(1)).gfp(gfp);
         request.node = node(asked.node, pool.nodes())?;

@@ -56,6 +56,10 @@ static void other_kinds(void) {
     CHECK(zonal_shrinker_register(pool, &shrinker) == NULL);
     SAYS(ZONAL_E_ARGUMENT, "node_aware: 2");
     shrinker.node_aware = 1;
+    shrinker.reserved = 1;
+    CHECK(zonal_shrinker_register(pool, &shrinker) == NULL);
+    SAYS(ZONAL_E_ARGUMENT, "zonal_shrinker: reserved must be zero, and is 1");
+    shrinker.reserved = 0;
     consumer = zonal_shrinker_register(pool, &shrinker);
     CHECK(consumer != NULL);
     CHECK(zonal_alloc_page((zonal_pool *)consumer) == NULL);

@@ -56,6 +56,11 @@ int main(void) {
     request.align = 3;
     CHECK(zonal_range_alloc_with(pool, &request) == NULL);
     SAYS(ZONAL_E_ARGUMENT, "not a power of two");
+    request.align = 1;
+    request.reserved = 7;
+    CHECK(zonal_range_alloc_with(pool, &request) == NULL);
+    SAYS(ZONAL_E_ARGUMENT, "zonal_range_request: reserved must be zero, and is 7");
+    request.reserved = 0;
     request.size = 5;
     CHECK(zonal_range_alloc_with(pool, &request) == NULL);
     SAYS(ZONAL_E_STRUCT, "zonal_range_request");
