@@ -27,7 +27,7 @@ const POOL_BYTES: usize = 16 * MIB;
 /// Says to the child which kind it is.
 const KIND: &str = "ZONAL_INSIDE";
 /// A kind takes seconds.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(480);
 /// How often each function is called while other threads are at it.
 const ROUNDS: usize = 6;
 

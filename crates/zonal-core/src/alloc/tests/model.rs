@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::platform::{Script, Shape};
 use crate::alloc::{AllocError, Allocator, NumaEvents, Refusal, Request};
-use crate::buddy::HighAtomicCount;
+use crate::buddy::{HighAtomicCount, HighAtomicLimit};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::machine::ZoneSpec;
 use crate::pcp::word::PcpWord;
@@ -148,13 +148,19 @@ impl Model {
         let (start, pages) = (self.zones[zone].start_pfn, order.pages());
         let skip = start.next_multiple_of(pages) - start;
         let rest = self.owned[zone].get(skip as usize..).unwrap_or_default();
-        let sees_all = order == Order::ZERO || unreserves(gfp) || gfp.contains(Gfp::HIGH);
+        // Free pageblocks that were of different types are not joined when one is unreserved (LB
+        // B.8).
+        if order > PAGEBLOCK_ORDER && pool.policy().highatomic.limit == HighAtomicLimit::PlusBlock {
+            return false;
+        }
+        let sees_reserve = order == Order::ZERO || gfp.contains(Gfp::HIGH);
         let ops = pool.zone_ops(ZoneId(zone as u16));
         let mut blocks = rest.chunks_exact(pages as usize).enumerate();
         blocks.any(|(at, block)| {
-            let first = Pfn(start + skip + at as u64 * pages);
-            let reserved = ops.pageblock_type(first) == Migratetype::HighAtomic;
-            block.iter().all(|owned| !owned) && (sees_all || !reserved)
+            let first = start + skip + at as u64 * pages;
+            let reserved = ops.pageblock_type(Pfn(first)) == Migratetype::HighAtomic;
+            let visible = unreserves(gfp) || sees_reserve || !reserved;
+            block.iter().all(|owned| !owned) && visible
         })
     }
 
