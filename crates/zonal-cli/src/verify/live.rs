@@ -33,6 +33,13 @@ pub struct Signals {
     pub all: Arc<AtomicUsize>,
 }
 
+/// A run without the load's own figure.
+struct Once {
+    run: Run,
+    /// The probe's p99, which is in `run`, passed the limit: the load was ended early.
+    is_cut: bool,
+}
+
 /// The load, and how it is run.
 pub struct Bench<'a> {
     args: &'a VerifyArgs,
@@ -147,31 +154,43 @@ impl<'a> Bench<'a> {
         if arm == Arm::Tried {
             guard.set(&self.file, &self.args.setting.value)?;
         }
-        let run = self.once(limit_us).and_then(|run| Ok(Run { metric: self.metric()?, ..run }));
+        let run = self.once_with_metric(limit_us);
         guard.restore()?;
         check(&self.signals.all)?;
         run
     }
 
-    fn once(&mut self, limit_us: Option<f64>) -> anyhow::Result<Run> {
+    /// Runs the load once, with its own figure. A load that was ended early has none.
+    fn once_with_metric(&mut self, limit_us: Option<f64>) -> anyhow::Result<Run> {
+        let Once { run, is_cut } = self.once(limit_us)?;
+        Ok(Run { metric: if is_cut { None } else { self.metric()? }, ..run })
+    }
+
+    fn once(&mut self, limit_us: Option<f64>) -> anyhow::Result<Once> {
         let probe = self.probe.as_ref();
         probe.inspect(|probe| probe.restart());
-        let hurts = || match (probe.and_then(Probe::p99_us), limit_us) {
-            (Some(p99), Some(limit)) => p99 > limit,
-            _ => false,
+        let above_limit = || {
+            let p99 = probe.and_then(Probe::p99_us)?;
+            limit_us.filter(|limit| p99 > *limit).map(|_| p99)
         };
+        let mut cut_at = None;
         let (begin, ticks) = (Instant::now(), self.ticks()?);
         let mut load = Load::start(&self.args.command, None, Output::Dropped)?;
-        load.wait(self.args.duration, &self.signals.load, &mut || !hurts())?;
+        load.wait(self.args.duration, &self.signals.load, &mut || {
+            cut_at = above_limit();
+            cut_at.is_none()
+        })?;
         let elapsed_s = begin.elapsed().as_secs_f64();
-        let probe_p99_us = probe.and_then(Probe::p99_us);
+        // The figure that ended the load, not a later one, which may be below the limit again.
+        let probe_p99_us = cut_at.or_else(|| probe.and_then(Probe::p99_us));
         let failed = load.failed();
         load.end(&self.signals.load)?;
         let cpu_s = (self.ticks()? - ticks) as f64 / rustix::param::clock_ticks_per_second() as f64;
         if let Some(status) = failed {
             bail!("the command ended with {status}: runs that fail are not compared");
         }
-        Ok(Run { cpu_s, elapsed_s, metric: None, probe_p99_us })
+        let run = Run { cpu_s, elapsed_s, metric: None, probe_p99_us };
+        Ok(Once { run, is_cut: cut_at.is_some() })
     }
 
     /// The load's own figure; less is better.
@@ -226,7 +245,39 @@ fn sum(fields: &[&str], at: &[usize]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use zonal_replay::verify::Hurts;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        verify: VerifyArgs,
+    }
+
+    #[test]
+    fn a_load_that_is_ended_early_is_not_asked_for_its_figure() {
+        // A load that has written no figure yet.
+        let words = ["verify", "--setting", "vm.stat_interval=9", "--metric-cmd", "cat /nowhere"];
+        let args = Line::parse_from(words.into_iter().chain(["--", "sleep", "60"])).verify;
+        let signals = Signals::default();
+        let mut bench = match Bench::new(&args, &signals) {
+            Ok(bench) => bench,
+            Err(error) => {
+                eprintln!("SKIPPED: {error:#}");
+                return;
+            }
+        };
+        let run = bench.once_with_metric(Some(0.0)).unwrap();
+        assert_eq!(run.metric, None);
+        assert!(run.elapsed_s < 60.0);
+        let now = Run { probe_p99_us: Some(0.0), ..Run::default() };
+        let reason = Hurts::default().after(&[(Arm::Now, now)], &run).unwrap();
+        assert!(reason.contains("the probe's p99"), "{reason}");
+        // One that came to its end is asked.
+        assert!(bench.metric().unwrap_err().to_string().contains("--metric-cmd"));
+    }
 
     #[test]
     fn processor_times_are_found() {

@@ -41,16 +41,12 @@ pub(crate) struct Prices {
 
 impl Prices {
     /// Prices by which the trial `as_recorded` waits as long as was measured in the recording;
-    /// those of the formula, where that has no waits.
+    /// those of the formula, where that has no waits or none was measured.
     pub(crate) fn new(cost: HoldCost, what_if: &WhatIf<'_>, as_recorded: &Trialled) -> Prices {
         let seconds = what_if.seconds();
         let modelled = cost.contention(as_recorded, 1, seconds).wait_us_per_s;
         let measured = what_if.lock_waits().map(|waits| waits.zones_us / seconds.max(1e-9));
-        let wait_scale = match measured {
-            Some(measured) if modelled > 0.0 => measured / modelled,
-            _ => 1.0,
-        };
-        Prices { cost, measured_us_per_s: measured, wait_scale }
+        Prices { cost, measured_us_per_s: measured, wait_scale: wait_scale(measured, modelled) }
     }
 
     /// Cost of a trial's locks, with each CPU `times` over.
@@ -59,6 +55,15 @@ impl Prices {
         let scaled = contention.wait_us_per_s * self.wait_scale;
         contention.wait_us_per_s = (scaled * 1000.0).round() / 1000.0;
         contention
+    }
+}
+
+/// What brings modelled waits to measured ones. Where nobody waited, changes could still make
+/// somebody wait: a factor of zero would hide that.
+fn wait_scale(measured: Option<f64>, modelled: f64) -> f64 {
+    match measured {
+        Some(measured) if measured > 0.0 && modelled > 0.0 => measured / modelled,
+        _ => 1.0,
     }
 }
 
@@ -177,6 +182,22 @@ mod tests {
         description.prices = Some(own.to_prices());
         let read = HoldCost::of_recording(&description).unwrap();
         assert_eq!((read.hold_ns, read.page_ns, read.machine), (123.4, 5.25, own.machine));
+    }
+
+    #[test]
+    fn where_no_wait_was_measured_those_of_the_model_stand() {
+        for (measured, modelled) in [(Some(0.0), 40.0), (None, 40.0), (Some(3.0), 0.0)] {
+            assert_eq!(wait_scale(measured, modelled), 1.0, "{measured:?} {modelled}");
+        }
+        assert_eq!(wait_scale(Some(10.0), 40.0), 0.25);
+        let prices = Prices {
+            cost: cost(),
+            measured_us_per_s: Some(0.0),
+            wait_scale: wait_scale(Some(0.0), 1.0),
+        };
+        let trial = trialled(50, 5000, 2);
+        let waits = prices.contention(&trial, 4, 0.1).wait_us_per_s;
+        assert!(waits > 0.0 && waits == cost().contention(&trial, 4, 0.1).wait_us_per_s);
     }
 
     #[test]

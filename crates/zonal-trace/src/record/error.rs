@@ -27,6 +27,8 @@ pub enum Step {
     ColdStart,
     /// Changing a setting that is tried.
     Setting,
+    /// Putting a setting back that was tried.
+    Restore,
     /// Reading `/proc/zoneinfo` and the other files that describe the machine.
     Machine,
     /// Switching on and off.
@@ -46,6 +48,7 @@ impl Step {
             Step::Settings => "set up the trace instance",
             Step::ColdStart => "empty the per-CPU lists",
             Step::Setting => "change a setting",
+            Step::Restore => "put a setting back",
             Step::Machine => "read the machine's state",
             Step::Switch => "switch tracing on or off",
             Step::Rings => "read the rings",
@@ -60,6 +63,7 @@ impl Step {
             }
             Step::Recover => "nothing is recorded until that is done",
             Step::Setting => "nothing is changed; `sysctl -a` lists the settings of this kernel",
+            Step::Restore => "the guard tries that again at the end, and says if it fails too",
             Step::ColdStart => "`--no-touch` records without this step, with lists as they are",
             Step::Rings | Step::Switch => "a longer `--buffer` or a shorter recording may help",
             _ => {

@@ -48,23 +48,30 @@ impl Guard {
     ///
     /// # Errors
     /// If the file cannot be read or written, or the kernel keeps another value than this; then
-    /// the old one is put back.
+    /// the old one is put back. [`Step::Restore`]: that failed too, and the guard tries again at
+    /// its end.
     pub fn set(&mut self, path: &Path, value: &str) -> Result<(), RecordError> {
         let failed = |error| RecordError::new(Step::Setting, path, error);
         let old = one_line(&fs::read_to_string(path).map_err(failed)?);
         let ours = one_line(value);
-        let undo = Undo::Write { path: path.to_owned(), value: old.clone(), ours: ours.clone() };
-        self.note(&undo).map_err(failed)?;
+        let undo = |ours| Undo::Write { path: path.to_owned(), value: old.clone(), ours };
+        let of_ours = undo(ours.clone());
+        self.note(&of_ours).map_err(failed)?;
         write(path, &ours).map_err(failed)?;
-        let now = fs::read_to_string(path).map_err(failed)?;
-        if !same_words(&now, &ours) {
-            // UNDO-3 would leave it.
-            write(path, &old).map_err(failed)?;
-            let text = format!("the kernel made `{}` of `{ours}`", one_line(&now));
-            return Err(failed(io::Error::other(text)));
+        let now = fs::read_to_string(path).map_err(|error| not_back(&of_ours, error))?;
+        if same_words(&now, &ours) {
+            self.set.push(of_ours);
+            return Ok(());
         }
-        self.set.push(undo);
-        Ok(())
+        // By the line above UNDO-3 would leave the kernel's value. The old one is put back even if
+        // this line cannot be written down.
+        let now = one_line(&now);
+        let of_now = undo(now.clone());
+        let noted = self.note(&of_now);
+        write(path, &old).map_err(|error| not_back(&of_now, error))?;
+        noted.and_then(|()| self.done(path)).and_then(|()| self.done(path)).map_err(failed)?;
+        let text = format!("the kernel made `{now}` of `{ours}`");
+        Err(failed(io::Error::other(text)))
     }
 
     /// Puts the files of settings back that [`set`](Self::set) changed.
@@ -74,8 +81,10 @@ impl Guard {
     pub fn restore(&mut self) -> Result<(), RecordError> {
         while let Some(undo) = self.set.last() {
             let path = undo.path().to_owned();
+            if let Err(error) = undo.run(self.host.tracefs.remove) {
+                return Err(not_back(undo, error));
+            }
             let failed = |error| RecordError::new(Step::Setting, &path, error);
-            undo.run(self.host.tracefs.remove).map_err(failed)?;
             self.done(&path).map_err(failed)?;
             self.set.pop();
         }
@@ -112,6 +121,16 @@ impl Guard {
         self.changes.write_all(line.as_bytes())?;
         self.send(line)
     }
+}
+
+/// A setting that could not be put back.
+fn not_back(undo: &Undo, error: io::Error) -> RecordError {
+    let now = match fs::read_to_string(undo.path()) {
+        Ok(now) => format!("is `{}` now", one_line(&now)),
+        Err(_) => "cannot be read".to_owned(),
+    };
+    let text = format!("{error}: it {now}, and somebody must {}", undo.words());
+    RecordError::new(Step::Restore, undo.path(), io::Error::new(error.kind(), text))
 }
 
 impl Journal for Guard {

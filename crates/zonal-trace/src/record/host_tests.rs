@@ -200,3 +200,53 @@ fn what_the_kernel_does_not_take_is_refused() {
     let error = guard.set(std::path::Path::new("/dev/null"), "7").unwrap_err();
     assert!(error.to_string().contains("the kernel made `` of `7`"), "{error}");
 }
+
+#[test]
+fn a_setting_that_cannot_be_put_back_is_not_said_to_be_unchanged() {
+    let tree = Tree::new();
+    let name = "proc/sys/vm/stat_interval";
+    tree.put(name, "1\n");
+    let mut guard = guard(&tree);
+    guard.set(&tree.path(name), "9").unwrap();
+    // A directory in its place: neither read nor written.
+    fs::rename(tree.path(name), tree.path("aside")).unwrap();
+    fs::create_dir(tree.path(name)).unwrap();
+    let error = guard.restore().unwrap_err();
+    assert_eq!(error.step(), Step::Restore);
+    let text = error.to_string();
+    assert!(text.contains("must write `1` back to") && text.contains("cannot be read"), "{text}");
+    assert!(!text.contains("nothing is changed"), "{text}");
+    fs::remove_dir(tree.path(name)).unwrap();
+    fs::rename(tree.path("aside"), tree.path(name)).unwrap();
+    assert_eq!(guard.finish().unwrap(), Vec::<String>::new());
+    assert_eq!(tree.read(name), "1");
+}
+
+#[test]
+fn a_third_value_that_the_kernel_keeps_is_put_back_by_the_guard() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let tree = Tree::new();
+    let name = "proc/sys/vm/stat_interval";
+    tree.put(name, "");
+    let path = tree.path(name);
+    fs::remove_file(&path).unwrap();
+    mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    // The kernel: it has 1, is told 7, makes 5 of it, and refuses the next value.
+    let file = path.clone();
+    let kernel = std::thread::spawn(move || {
+        fs::write(&file, "1\n").unwrap();
+        let told = fs::read_to_string(&file).unwrap();
+        let mut answer = fs::OpenOptions::new().write(true).open(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+        io::Write::write_all(&mut answer, b"5\n").unwrap();
+        told
+    });
+    let mut guard = guard(&tree);
+    let error = guard.set(&path, "7").unwrap_err();
+    assert_eq!(kernel.join().unwrap(), "7");
+    assert_eq!(error.step(), Step::Restore, "{error}");
+    assert!(error.to_string().contains("must write `1` back to"), "{error}");
+    tree.put(name, "5\n");
+    assert_eq!(guard.finish().unwrap(), Vec::<String>::new());
+    assert_eq!(tree.read(name), "1");
+}
