@@ -142,7 +142,7 @@ impl Recording {
         stream: String,
         name: &str,
     ) -> Result<Recording, TraceError> {
-        if starts_with(&*source, &stream, zt::MAGIC)? {
+        if !ring::directory::is_stream(&stream) && starts_with(&*source, &stream, zt::MAGIC)? {
             return Recording::with_zonal(source, stream, name);
         }
         let mut description = MachineDescription::read(&*source, name)?;

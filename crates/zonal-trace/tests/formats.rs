@@ -116,6 +116,24 @@ fn ring_pages_are_read_with_their_formats() {
 }
 
 #[test]
+fn a_first_cpu_on_which_nothing_happened_has_an_empty_file() {
+    let Some(raw) = sample("raw") else { return };
+    let copy = tempfile::tempdir().unwrap();
+    let entries = |folder: &std::path::Path| std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    std::fs::create_dir(copy.path().join("formats")).unwrap();
+    for entry in entries(&raw).chain(entries(&raw.join("formats"))) {
+        if entry.path().is_file() {
+            let to = copy.path().join(entry.path().strip_prefix(&raw).unwrap());
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+    std::fs::write(copy.path().join("cpu0.raw"), "").unwrap();
+    let events = read(copy.path(), TraceFormat::Ring);
+    assert_eq!(events.len(), 3630);
+    assert!(events.iter().all(|event| event.cpu == 1));
+}
+
+#[test]
 fn the_place_of_an_event_is_told() {
     let Some(raw) = sample("raw") else { return };
     let mut events = Recording::open(raw).unwrap().events();

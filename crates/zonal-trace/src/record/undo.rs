@@ -15,9 +15,9 @@
 //! - **UNDO-1** a line is written before its change is made: a change without its line does not
 //!   exist, and undoing what was never done changes nothing
 //! - **UNDO-2** there is one path: a recorder that ends well is undone by the guard too
-//! - **UNDO-3** a setting is put back only while it has the value that the recorder gave it, or that
-//!   the kernel made of that, which is one more line once it is read: what
-//!   somebody else set meanwhile stays
+//! - **UNDO-3** a setting is put back only while it has the value that the recorder gave it, or
+//!   that the kernel made of that, which is one more line once it is read: what somebody else set
+//!   meanwhile stays
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, Write};
