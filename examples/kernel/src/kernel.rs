@@ -8,7 +8,8 @@ use zonal_core::alloc::{AllocError, Allocator, FreeError, Request};
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 use zonal_kernel::fence::{FenceCell, Fences, Patience};
-use zonal_kernel::{Kernel, KernelPlatform, sections};
+use zonal_kernel::sections::{self, Section};
+use zonal_kernel::{Kernel, KernelPlatform};
 
 use crate::boot::MAX_CPUS;
 use crate::{arch, programs, threads};
@@ -156,10 +157,23 @@ pub fn on_timer() {
 }
 
 /// Where an interrupt returns to.
-pub fn return_address(at: usize) -> usize {
-    let to = sections::restart(arch::sections(), at);
+#[unsafe(no_mangle)]
+extern "C" fn return_address(at: usize) -> usize {
+    let to = sections::restart(table(), at);
     if to != at {
         count(&STARTED_OVER);
     }
     to
+}
+
+/// The table of sections that assembly wrote.
+pub fn table() -> &'static [Section] {
+    unsafe extern "C" {
+        static sections_start: Section;
+        static sections_end: Section;
+    }
+    let (start, end) = (&raw const sections_start, &raw const sections_end);
+    let count = (end.addr() - start.addr()) / size_of::<Section>();
+    // SAFETY: (1) the linker script puts whole records between the two, aligned.
+    unsafe { core::slice::from_raw_parts(start, count) }
 }

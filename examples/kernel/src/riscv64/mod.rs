@@ -7,7 +7,6 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 pub use firmware::find as find_firmware;
-use zonal_kernel::sections::Section;
 use zonal_kernel::zones::Limits;
 
 use crate::boot::MAX_CPUS;
@@ -177,23 +176,6 @@ extern "C" fn on_trap(cause: usize, value: usize, at: usize) {
             exit(3)
         }
     }
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn return_address(at: usize) -> usize {
-    crate::kernel::return_address(at)
-}
-
-/// The table of sections that assembly wrote.
-pub fn sections() -> &'static [Section] {
-    unsafe extern "C" {
-        static sections_start: Section;
-        static sections_end: Section;
-    }
-    let (start, end) = (&raw const sections_start, &raw const sections_end);
-    let count = (end.addr() - start.addr()) / size_of::<Section>();
-    // SAFETY: (1) the linker script puts whole records between the two, aligned.
-    unsafe { core::slice::from_raw_parts(start, count) }
 }
 
 /// Adds one to a counter that only this processor writes, by a section: a read and a write with
