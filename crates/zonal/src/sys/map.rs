@@ -32,13 +32,24 @@
 //! It does *not* decide on the layout; that is the pool's job.
 
 use super::Errno;
-use super::os::{self, Advice};
+use super::os;
 use std::any::Any;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Advice on pages that are mapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Advice {
+    /// Huge pages, please.
+    Huge,
+    /// Fault all in, writable.
+    Populate,
+    /// Give all back; they read as zeroes.
+    DontNeed,
+}
 
 mod align;
 mod numa;

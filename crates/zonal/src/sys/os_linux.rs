@@ -2,6 +2,7 @@
 //! that have no such calls; SYS-2 holds for both.
 
 use super::Errno;
+use super::map::Advice;
 use rustix::mm::Advice as RustixAdvice;
 use rustix::thread::futex::{self, Flags};
 use rustix::thread::{Cpuid, MembarrierCommand, MembarrierQuery, Timespec};
@@ -104,17 +105,6 @@ pub(super) fn memory_and_swap() -> (u64, u64) {
 }
 
 // Memory.
-
-/// Advice on pages that are mapped.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Advice {
-    /// Huge pages, please.
-    Huge,
-    /// Fault all in, writable.
-    Populate,
-    /// Give all back; they read as zeroes.
-    DontNeed,
-}
 
 /// Bytes of a base page.
 pub(super) fn page_size() -> usize {

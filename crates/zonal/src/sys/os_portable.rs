@@ -14,6 +14,7 @@
 //!   a bucket: a fork may leave one locked for ever in the child.
 
 use super::Errno;
+use super::map::Advice;
 use std::cell::Cell;
 use std::ffi::{CStr, c_ulong, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -148,17 +149,6 @@ pub(super) fn memory_and_swap() -> (u64, u64) {
 }
 
 // Memory.
-
-/// Advice on pages that are mapped.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Advice {
-    /// Huge pages, please.
-    Huge,
-    /// Fault all in, writable.
-    Populate,
-    /// Give all back; they read as zeroes.
-    DontNeed,
-}
 
 /// What ranges are multiples of. Mappings are made and dropped as a whole, so the machine's own
 /// size does not matter.
