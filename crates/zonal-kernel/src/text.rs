@@ -12,7 +12,7 @@ use zonal_core::types::{
     CpuId, Migratetype, NR_ORDERS, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneKind,
 };
 use zonal_core::zone::state::Zone;
-use zonal_core::zone::watermark::{MovableMin, Watermark, WatermarkInputs, Watermarks};
+use zonal_core::zone::watermark::{MovableMin, Watermark, Watermarks};
 use zonal_text::counters::{Counter, Group};
 use zonal_text::{Layout, forms};
 
@@ -211,17 +211,11 @@ fn pageset<P: Platform>(
 
 /// A kind of zone without pages: marks as the rule gives them for nothing (LB C.2).
 fn unpopulated(out: &mut dyn Write, kind: ZoneKind, layout: Layout) -> Result {
-    let marks = Watermarks::compute(&WatermarkInputs {
-        kind,
-        managed: 0,
-        lowmem_managed: 0,
-        movable: match layout {
-            Layout::Linux6_1 => MovableMin::Share,
-            _ => MovableMin::Capped,
-        },
-        min_free_kbytes: 0,
-        scale_factor: 0,
-    });
+    let movable = match layout {
+        Layout::Linux6_1 => MovableMin::Share,
+        _ => MovableMin::Capped,
+    };
+    let marks = Watermarks::unpopulated(kind, movable);
     page_counts(out, layout, |name| mark(&marks, name))?;
     forms::protection(out, ZoneKind::ALL.map(|_| 0))
 }

@@ -226,6 +226,18 @@ pub fn min_free_kbytes_for_thp(current_kbytes: u32, low_zones: u32, lowmem_pages
 }
 
 impl Watermarks {
+    /// Those of a zone without pages: what the rule gives for nothing (LB C.2).
+    pub fn unpopulated(kind: ZoneKind, movable: MovableMin) -> Watermarks {
+        Watermarks::compute(&WatermarkInputs {
+            kind,
+            managed: 0,
+            lowmem_managed: 0,
+            movable,
+            min_free_kbytes: 0,
+            scale_factor: 0,
+        })
+    }
+
     /// The watermarks of one zone; the boost becomes zero (LB C.2).
     pub fn compute(zone: &WatermarkInputs) -> Watermarks {
         let pages_min = u64::from(zone.min_free_kbytes) / PAGE_KBYTES;

@@ -2,7 +2,7 @@
 
 use zonal_core::alloc::LISTED_BLOCKS_MAX;
 use zonal_core::types::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneKind};
-use zonal_core::zone::watermark::{MovableMin, WatermarkInputs, Watermarks};
+use zonal_core::zone::watermark::{MovableMin, Watermarks};
 use zonal_text::counters::{Counter, Group};
 use zonal_text::openmetrics::Metrics;
 use zonal_text::{Layout, Stat, buddyinfo, meminfo, pagetypeinfo, vmstat, zoneinfo};
@@ -219,17 +219,11 @@ impl ZoneState {
 
 /// A kind of zone without pages: no items, and marks as the rule gives them for nothing (LB C.2).
 fn unpopulated(node: NodeId, kind: ZoneKind, layout: Layout) -> zoneinfo::ZoneInfo {
-    let watermarks = Watermarks::compute(&WatermarkInputs {
-        kind,
-        managed: 0,
-        lowmem_managed: 0,
-        movable: match layout {
-            Layout::Linux6_1 => MovableMin::Share,
-            _ => MovableMin::Capped,
-        },
-        min_free_kbytes: 0,
-        scale_factor: 0,
-    });
+    let movable = match layout {
+        Layout::Linux6_1 => MovableMin::Share,
+        _ => MovableMin::Capped,
+    };
+    let watermarks = Watermarks::unpopulated(kind, movable);
     let value = |name: &str| match name {
         "min" => watermarks.min,
         "low" => watermarks.low,
