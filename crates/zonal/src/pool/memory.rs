@@ -1,107 +1,13 @@
 //! The memory of a pool: mapped here, or brought by the program; bound to nodes and faulted in.
 
-use std::fmt;
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use zonal_core::types::{Order, PAGE_SIZE, ZoneKind};
 
+use super::brought::{MemoryFault, MemoryRange};
 use super::builder::{Backing, BuildError, Builder, NodeBinding, Notice, ZoneSize};
 use super::plan::Plan;
 use super::touch::Touch;
-use crate::sys::map::{
-    self, ALIGN_4M, BindMode, BindOutcome, Keep, MapOptions, Mapping, Prefaulted,
-};
+use crate::sys::map::{self, ALIGN_4M, BindMode, BindOutcome, MapOptions, Mapping, Prefaulted};
 use crate::sys::topology::Topology;
-
-/// A stretch of memory that a program brings: [`Builder::memory`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MemoryRange {
-    /// The node its bytes are on, by position.
-    pub node: u16,
-    /// First byte.
-    pub start: NonNull<u8>,
-    /// Bytes, a multiple of the page size.
-    pub bytes: usize,
-}
-
-/// Memory that a program brings. Its zones are the builder's.
-#[derive(Clone)]
-pub(super) struct Brought {
-    ranges: Vec<MemoryRange>,
-    /// Shared with clones of the builder and with the pools made of it.
-    release: Arc<Release>,
-}
-
-/// Calls the hooks when nobody has the memory any more.
-#[derive(Default)]
-struct Release(Mutex<Vec<Hook>>);
-
-type Hook = Box<dyn FnOnce() + Send + Sync>;
-
-impl Drop for Release {
-    fn drop(&mut self) {
-        let hooks = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(hooks).into_iter().for_each(|hook| hook());
-    }
-}
-
-// SAFETY: (1) addresses; whoever gave them lets any thread use what is there (`Builder::memory`).
-unsafe impl Send for Brought {}
-// SAFETY: (1) as for `Send`.
-unsafe impl Sync for Brought {}
-
-impl fmt::Debug for Brought {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Brought").field("ranges", &self.ranges).finish_non_exhaustive()
-    }
-}
-
-/// Why memory that a program brings makes no pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum MemoryFault {
-    /// The first byte is not at a multiple of 4 MiB, to which the largest blocks are aligned.
-    Start,
-    /// The length is zero, not a multiple of the page size, or passes the end of the address space.
-    Length,
-    /// It does not begin where the range before it ends.
-    Gap,
-    /// Its first or last page is not mapped.
-    NotMapped,
-    /// Its first or last page is mapped, but an access would be SIGBUS: the file is shorter than
-    /// the mapping, or no huge page is left. Looked at once, and only where the kernel tells (Linux
-    /// 5.14).
-    NotBacked,
-    /// The zones that were given after it are not as long as all ranges together.
-    Zones,
-}
-
-impl fmt::Display for MemoryFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            MemoryFault::Start => {
-                "the first range must start at a multiple of 4 MiB; map 4 MiB more and begin there"
-            }
-            MemoryFault::Length => {
-                "expected a multiple of 4096 bytes, above zero, within the address space"
-            }
-            MemoryFault::Gap => {
-                "it must begin where the range before it ends; map them side by side, or make a \
-                 pool of each"
-            }
-            MemoryFault::NotMapped => "its first or last page is not mapped",
-            MemoryFault::NotBacked => {
-                "nothing is behind its first or last page, so an access would be SIGBUS; make the \
-                 file as long as the mapping, or reserve more huge pages (vm.nr_hugepages)"
-            }
-            MemoryFault::Zones => {
-                "the zones must be as long as all ranges together; call zones() with the same sum, \
-                 or not at all"
-            }
-        })
-    }
-}
 
 impl Builder {
     /// Makes the pool of memory that the program has: a file mapping, a memfd that other processes
@@ -138,8 +44,7 @@ impl Builder {
             bytes: range.bytes,
         };
         self.zones = ranges.iter().map(zone).collect();
-        let release = self.brought.map(|brought| brought.release).unwrap_or_default();
-        self.brought = Some(Brought { ranges: ranges.to_vec(), release });
+        self.brought.get_or_insert_default().ranges = ranges.to_vec();
         self
     }
 
@@ -150,18 +55,14 @@ impl Builder {
     /// So a hook is also called where [`build`](Self::build) fails, and by a forked child that lets
     /// go of its copy. It runs on the thread that dropped the last of them, and must not panic.
     pub fn on_release(mut self, hook: impl FnOnce() + Send + Sync + 'static) -> Builder {
-        let brought = self
-            .brought
-            .get_or_insert_with(|| Brought { ranges: Vec::new(), release: Arc::default() });
-        let mut hooks = brought.release.0.lock().unwrap_or_else(PoisonError::into_inner);
-        hooks.push(Box::new(hook));
-        drop(hooks);
+        self.brought.get_or_insert_default().on_release(Box::new(hook));
         self
     }
 
     /// Refuses ranges that cannot be (O(1) for each).
     pub(super) fn check_memory(&self) -> Result<(), BuildError> {
-        let Some(brought) = self.brought().filter(|brought| !brought.ranges.is_empty()) else {
+        let Some(brought) = self.brought.as_ref().filter(|brought| !brought.ranges.is_empty())
+        else {
             return Ok(());
         };
         let mut next = None;
@@ -194,10 +95,6 @@ impl Builder {
         Ok(())
     }
 
-    fn brought(&self) -> Option<&Brought> {
-        self.brought.as_ref()
-    }
-
     pub(super) fn map_memory(
         &self,
         plan: &Plan,
@@ -205,7 +102,7 @@ impl Builder {
         notices: &mut Vec<Notice>,
     ) -> Result<Mapping, BuildError> {
         let bytes = plan.bytes();
-        let memory = match self.brought().and_then(|brought| brought.mapping(bytes)) {
+        let memory = match self.brought.as_ref().and_then(|brought| brought.mapping(bytes)) {
             Some(memory) => memory,
             None => self.map_own(bytes, plan, topology, notices)?,
         };
@@ -281,16 +178,5 @@ impl Builder {
             }
         }
         Ok(())
-    }
-}
-
-impl Brought {
-    /// The memory as a mapping of the pool; `None` without ranges.
-    fn mapping(&self, bytes: usize) -> Option<Mapping> {
-        let start = self.ranges.first()?.start;
-        let keep = Some(Arc::clone(&self.release) as Keep);
-        // SAFETY: (1) and (2) what the program promised (`Builder::memory`), of ranges side by side
-        // (`check_memory`).
-        Some(unsafe { Mapping::brought(start, bytes, keep) })
     }
 }

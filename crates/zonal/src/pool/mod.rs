@@ -54,9 +54,12 @@ mod range;
 
 mod figures;
 
+mod brought;
 mod budget;
+mod build;
 mod builder;
 mod bytes;
+
 mod check;
 mod consumers;
 mod debug;
@@ -85,20 +88,21 @@ mod worker;
 
 mod background;
 
+pub use brought::{MemoryFault, MemoryRange};
 pub use budget::{BudgetError, BudgetFault};
-pub use builder::{Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, ZoneSize};
+pub use builder::{
+    Backing, BuildError, Builder, CpuMap, NodeBinding, Notice, PrefaultProgress, ZoneSize,
+};
 pub use explain::Explanation;
 pub use faults::{FailAlloc, FailCounts};
 pub use held::HeldReport;
 pub use hot::{HotPages, Missed, MissedFree};
-pub use memory::{MemoryFault, MemoryRange};
 pub use misuse::{FreedBy, Misuse, OnMisuse};
 pub use owned::OwnedPages;
 pub use owned_range::OwnedRange;
 pub use pages::Pages;
 pub use range::{PageRange, RangeError, Ranges};
 pub use resident::Resident;
-pub use touch::PrefaultProgress;
 pub use trim::TrimError;
 
 use std::ptr::NonNull;

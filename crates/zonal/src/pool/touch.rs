@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::builder::Builder;
+use super::builder::{Builder, PrefaultProgress};
 use super::plan::Plan;
 use crate::sys::affinity::{Pinned, allowed_cpus};
 use crate::sys::map::{MapError, Mapping, Prefaulted};
@@ -14,19 +14,6 @@ use zonal_core::types::CpuId;
 /// What a thread faults in at a time: long enough that the system call does not count, short enough
 /// that threads end together and progress is seen.
 const CHUNK: usize = 32 << 20;
-
-/// How far the memory of a pool is faulted in: [`Builder::on_prefault`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct PrefaultProgress {
-    /// Bytes that are in memory.
-    pub done: usize,
-    /// All bytes of the pool.
-    pub total: usize,
-}
-
-/// Called with the progress.
-pub(super) type Progress = Arc<dyn Fn(PrefaultProgress) + Send + Sync>;
 
 impl Builder {
     /// Faults all memory in before the pool is used, as [`prefault`](Self::prefault), by one thread

@@ -1,0 +1,153 @@
+//! Construction of a pool from its configuration.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use zonal_core::machine::Layout;
+use zonal_core::types::{NodeId, PAGE_SIZE};
+
+use super::builder::{BuildError, Builder, CpuMap, Notice};
+use super::faults::Faults;
+use super::mode::Grants;
+use super::plan::Plan;
+use super::poison::Poison;
+use super::records::Records;
+use super::{Pool, Shared, fork, grow};
+use crate::platform::{Mode, ProcessPlatform};
+use crate::reclaim::{Place, Registry};
+use crate::rseq::FastRef;
+use crate::sys::affinity::possible_cpus_max;
+use crate::sys::membarrier::RseqFence;
+use crate::sys::rseq_abi::RseqArea;
+use crate::sys::topology::{CpuPlacement, Topology};
+
+/// Environment variable that turns restartable sequences off.
+const RSEQ_SWITCH: &str = "ZONAL_RSEQ";
+
+impl Builder {
+    /// Makes the pool.
+    ///
+    /// # Errors
+    /// [`BuildError`] names the invalid option, or what the operating system refused.
+    pub fn build(self) -> Result<Pool, BuildError> {
+        self.check()?;
+        let topology = match &self.fake {
+            Some((nodes, cpus)) => Topology::read()?.split(*nodes, &placement(cpus))?,
+            None => Topology::read()?,
+        };
+        let plan = Plan::new(&self, &topology)?;
+        self.check_plan(&plan)?;
+        let mut notices = Vec::new();
+        notices.extend(self.rounded_up(plan.pages as usize * PAGE_SIZE, topology.nodes().len()));
+        let memory = self.map_memory(&plan, &topology, &mut notices)?;
+        let (mode, sequences) = self.mode(plan.cpus.len());
+        // SAFETY: (1) `plan` moves into the pool next to the allocator that borrows from it, is not
+        // changed there, and is dropped after it (POOL-2); moving a vector does not move its items.
+        let machine = unsafe { plan.machine() };
+        let cpus = machine.cpus;
+        let layout = Layout::of(&machine, &self.policy)?;
+        let records = Records::map(&layout)?;
+        // SAFETY: (1) `records` moves into the pool next to the allocator that uses the tables, and
+        // is dropped after it (POOL-2); (2) called once.
+        let (metadata, fast) = unsafe { records.tables(&layout) };
+        let consumers = Registry::new(Place::of(&machine), self.last_resort.clone());
+        let platform = ProcessPlatform::new(
+            RseqArea::find().ok(),
+            sequences,
+            cpus.len() as u32,
+            consumers,
+            machine.nodes(),
+        );
+        let offset = platform.area().map_or(0, RseqArea::offset);
+        let allocator = grow::bring_up(&machine, self.policy, metadata, platform, self.deferred)?;
+        if self.prefault && self.deferred {
+            grow::prefault_first(&allocator, &memory)?;
+        }
+        // Requests that may fail on purpose all go through the core.
+        let slow = self.poison || self.fail_alloc.is_some() || allocator.tables().grouping();
+        let use_fast = mode == Mode::Rseq && !slow;
+        let offset = if use_fast { offset } else { 0 };
+        let header = plan.header(&allocator, memory.base().as_ptr() as usize, offset);
+        // SAFETY: (1) `tables` made room for it there, and it is not shared yet.
+        unsafe { fast.write(header) };
+        // SAFETY: (1) it lies where `tables` has put it, in the mapping that `records` keeps; (2)
+        // derived from the mapping's address.
+        let fast = unsafe { FastRef::new(fast) };
+        let shared = Arc::new(Shared {
+            fast,
+            pages: layout.words,
+            poison: self.poison.then(Poison::default),
+            faults: self.fail_alloc.map(Faults::new),
+            allocator,
+            trimmed_bytes: AtomicU64::new(0),
+            residency: super::resident::Residency::default(),
+            trimming: std::sync::Mutex::default(),
+            growth: grow::Growth::default(),
+            misuses: super::misuse::Misuses::new(self.misuse.clone()),
+            life: super::life::Life::new(),
+            worker: std::sync::Mutex::default(),
+            background: super::background::Background::default(),
+            wants_background: self.background,
+            budget: super::budget::Budget::default(),
+            grants: Grants::new(mode, notices),
+            memory,
+            records,
+            _plan: plan,
+        });
+        shared.poison_all();
+        if let Some(bytes) = self.budget {
+            shared.set_budget(bytes)?;
+        }
+        let pool = Pool { fast, shared };
+        fork::register(&pool.shared);
+        if let Some(interval) = self.refresh {
+            pool.restart_worker(interval, self.trim_rate)?;
+        }
+        grow::start(&pool.shared, self.prefault)?;
+        Ok(pool)
+    }
+
+    /// Says so where the pool is larger than was asked for.
+    fn rounded_up(&self, given: usize, nodes: usize) -> Option<Notice> {
+        let asked = self.bytes;
+        (self.zones.is_empty() && given > asked).then(|| {
+            Notice(format!(
+                "the pool has {given} bytes, {asked} were asked for: memory comes in blocks of \
+                 4 MiB, the same number on each of {nodes} nodes"
+            ))
+        })
+    }
+
+    /// How pcps are kept consistent, with what that takes.
+    fn mode(&self, cpus: usize) -> (Mode, Option<RseqFence>) {
+        let off = |why: &str| (Mode::Lock(why.to_owned()), None);
+        if (cpus as u32) < possible_cpus_max() {
+            return off("a CPU may come up that the topology does not tell of");
+        }
+        if !self.rseq {
+            return off("turned off by the program");
+        }
+        if std::env::var_os(RSEQ_SWITCH).is_some_and(|value| value == "off") {
+            return off("turned off by ZONAL_RSEQ");
+        }
+        if let Err(why) = RseqArea::find() {
+            return off(&why.to_string());
+        }
+        // A thread's last sequence is looked at by the kernel after the pool is gone (FAST-6).
+        if !crate::sys::stay_loaded() {
+            return off("the shared library that has the sequences cannot be kept loaded");
+        }
+        match RseqFence::register() {
+            Ok(fence) => (Mode::Rseq, Some(fence)),
+            Err(why) => off(&why.to_string()),
+        }
+    }
+}
+
+fn placement(map: &CpuMap) -> CpuPlacement {
+    match map {
+        CpuMap::Contiguous => CpuPlacement::Contiguous,
+        CpuMap::RoundRobin => CpuPlacement::RoundRobin,
+        CpuMap::Explicit(nodes) => CpuPlacement::Map(nodes.iter().map(|n| NodeId(*n)).collect()),
+    }
+}
