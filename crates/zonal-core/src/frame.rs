@@ -41,6 +41,8 @@
 //! It keeps no lists and knows no lock: see [`crate::buddy`]. It does not know which frames are
 //! holes; a hole is never freed, so its word stays NONE and nothing merges with it.
 
+pub(crate) mod claim;
+
 use core::ops::Range;
 
 use crate::sync::{AtomicU8, AtomicU64, Ordering::Relaxed};

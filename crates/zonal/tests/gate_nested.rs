@@ -55,6 +55,9 @@ pub mod pcp {
 }
 pub use gate::frame;
 
+#[path = "../../zonal-core/src/frame/claim.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
+pub mod claim;
 #[path = "../../zonal-core/src/pcp/gated.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
 mod gated;

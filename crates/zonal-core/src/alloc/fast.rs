@@ -115,15 +115,13 @@ fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order, switch: bool, ma
     }
     let Some(mt) = type_of(on.blocks, zone, pfn) else { return false };
     let frame = pcp.first_frame.wrapping_add(at as u32);
-    if mark != 0 {
+    let goes_on = || {
         let behind = at + order.pages();
         let next = on.words.get((u64::from(pcp.first_frame) + behind) as usize);
-        // Relaxed: whoever makes the range longer at this moment is not its only owner.
+        // Relaxed: read behind the claim of the block, which orders it (RANGE-4).
         let next = next.filter(|_| behind < u64::from(pcp.frames)).map(|word| word.load(Relaxed));
-        if next.is_some_and(|word| PageWord(word).continues_range()) {
-            return false;
-        }
-    }
+        next.is_some_and(|word| PageWord(word).continues_range())
+    };
     let _masked = Masked::new(&on.platform);
     let Some(entered) = Entered::new(pcp) else { return false };
     let may = || may_go_on(pcp, zone);
@@ -132,7 +130,7 @@ fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order, switch: bool, ma
     {
         return false;
     }
-    entered.push(order.get(), (mt, mark), (frame, may), on)
+    entered.push(order.get(), (mt, mark), (frame, may, || mark != 0 && goes_on()), on)
 }
 
 /// A block for the request, if the running CPU's pcp has one on the list that is active.

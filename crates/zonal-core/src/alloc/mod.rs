@@ -294,10 +294,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// Frees blocks of one order. Stops at the first that is refused.
     ///
-    /// Only the owner of a page may free it. A second free after the first is refused. Two at the
-    /// same moment are not always found for order 0: the pages' words are looked at and then
-    /// written, without an exchange for each. If the other free has brought the page to the buddy
-    /// in between, it gets two owners.
+    /// Only the owner of a page may free it. A second free is refused, at the same moment too: each
+    /// page is claimed by an exchange of its word.
     ///
     /// # Errors
     /// How many were freed, and why the next was not.

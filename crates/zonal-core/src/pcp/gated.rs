@@ -23,6 +23,7 @@
 //!   (PCP-7).
 
 use crate::frame::PageWord;
+use crate::frame::claim::Held;
 use crate::pcp::state::{CLOSED, OPEN, Pcp, PcpList};
 use crate::pcp::word::PcpWord;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
@@ -103,14 +104,15 @@ impl<'p> Entered<'p> {
 
     /// Puts a block on the hot end of the active list, if blocks of pageblocks of this type go
     /// there, and its word, without the bits of `mark`, says that it is handed out from such a list
-    /// of any CPU's pcp of the zone, which the caller knows to be the frame's. `false`: nothing was
-    /// done.
+    /// of any CPU's pcp of the zone, which the caller knows to be the frame's. `goes_on`: whether
+    /// the block is of a range that goes on behind it, asked once the block is claimed. `false`:
+    /// nothing was done.
     #[inline(always)]
     pub(crate) fn push<'a>(
         self,
         order: u32,
         (mt, mark): (u32, u64),
-        (frame, may): (u32, impl Fn() -> bool),
+        (frame, may, goes_on): (u32, impl Fn() -> bool, impl FnOnce() -> bool),
         cells: impl Cells<'a>,
     ) -> bool {
         let Some((word, record)) = self.active(order, may) else { return false };
@@ -131,12 +133,12 @@ impl<'p> Entered<'p> {
             return false;
         }
         let Some(slot) = cells.slot(record.slot(word.len())) else { return false };
-        // Two frees of one block at the same time: the exchange lets one of them through.
-        // AcqRel, Acquire on failure: pairs with the exchange of a racing free.
-        let from = held.0 ^ mark;
-        let claimed =
-            page.compare_exchange(from, record.cached, Ordering::AcqRel, Ordering::Acquire);
-        if claimed.is_err() {
+        let block = Held { word: page, seen: held.0 ^ mark, moving: record.cached };
+        if !block.claim() {
+            return false;
+        }
+        if goes_on() {
+            block.give_back();
             return false;
         }
         slot.store(frame, Relaxed);

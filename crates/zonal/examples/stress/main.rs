@@ -11,6 +11,9 @@
 //! sysctls. Checked all the time: a page has one owner, and keeps what its owner wrote. Checked at
 //! the end of a round: every page came back, every counter agrees, `Pool::validate` finds nothing.
 //!
+//! Behind each storm threads free the same blocks at the same moment, in every way that there is
+//! (`tests/support/raced.rs`), in a pool under locks: of each block one free must count.
+//!
 //! Exit codes: 0 nothing found, 1 an error was found, 2 bad arguments, 43 a round hung.
 
 mod bugs;
@@ -25,6 +28,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 
 use plan::Round;
+use support::raced::{self, Raced, raced_frees};
 use support::storm::{Report, assert_calm, storm};
 use support::{Rng, Watchdog};
 
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
     }
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let (mut sum, mut rounds) = (Report::default(), 0);
+    let mut raced = Raced::default();
     let mut number = args.round.unwrap_or(0);
     loop {
         let mut rng = Rng::new(args.seed << 24 ^ number);
@@ -84,6 +89,7 @@ fn main() -> ExitCode {
         println!("seed {} round {number}: {round}", args.seed);
         // A panic names what is wrong; the line above says how to see it again.
         add(&mut sum, &run(&round, args.seed << 24 ^ number));
+        raced.add(&race(&round, args.seed << 24 ^ number));
         rounds += 1;
         number += 1;
         if args.round.is_some() || Instant::now() >= end {
@@ -92,7 +98,7 @@ fn main() -> ExitCode {
     }
     println!(
         "{rounds} rounds: {} operations, {} in {} signals, {} lives of threads, {} moves, {} pages \
-         drained, {} MiB trimmed, {} settings changed, {} times full: \
+         drained, {} MiB trimmed, {} settings changed, {} times full; at the same moment {raced}: \
          nothing found",
         sum.operations,
         sum.signal_operations,
@@ -116,6 +122,18 @@ fn run(round: &Round, seed: u64) -> Report {
     let report = storm(&pool, round.plan(seed));
     assert_calm(&pool, &report);
     report
+}
+
+/// Rounds of wrong frees behind a storm: about as long as the storm.
+const RACES: u32 = 100;
+/// Bytes of their pool.
+const RACE_BYTES: usize = 32 << 20;
+
+/// Under locks: what two sequences tell of one page is another matter (see `Pool::free_pages`).
+fn race(round: &Round, seed: u64) -> Raced {
+    let _watchdog = Watchdog::new("wrong frees", HUNG);
+    let pool = raced::pool(RACE_BYTES, false, round.policy());
+    raced_frees(&pool, 2 + seed as usize % 3, RACES, seed)
 }
 
 fn add(sum: &mut Report, one: &Report) {

@@ -73,6 +73,11 @@ impl Round {
         builder.refresh_every(Some(Duration::from_millis(20))).build()
     }
 
+    /// The policy of its pool.
+    pub fn policy(&self) -> Policy {
+        self.policy.1
+    }
+
     /// Its storm.
     pub fn plan(&self, seed: u64) -> Plan {
         let every = 1_000_000_000_u64.checked_div(u64::from(self.hz)).unwrap_or(0);

@@ -98,7 +98,8 @@ impl Machine {
     /// `alloc::fast::put`; `false`: the core is asked.
     pub fn push(&'static self, list: usize, page: u32) -> bool {
         let kind = (list as u32, 0);
-        self.enter(list).is_some_and(|entered| entered.push(0, kind, (page, || false), self))
+        self.enter(list)
+            .is_some_and(|entered| entered.push(0, kind, (page, || false, || false), self))
     }
 
     /// `Closed`: takes the coldest page of each list for the buddy. Nothing where somebody holds
@@ -230,6 +231,8 @@ pub mod state {
 
 /// The word of a page: all of it says what it is.
 pub mod frame {
+    pub use crate::claim;
+
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct PageWord(pub u64);
     impl PageWord {

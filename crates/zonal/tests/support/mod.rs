@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 pub mod interleavings;
+pub mod raced;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod sequences;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

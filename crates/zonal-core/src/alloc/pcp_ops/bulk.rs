@@ -128,9 +128,7 @@ fn same_list<P: Platform>(ops: ZoneOps<'_, '_, P>, pfn: Pfn, order: Order, list:
 
 /// Takes order-0 pages out of their owner's hands, from the front, and names them in slots. How
 /// many: up to the first that is not for this list or not handed out, of which the core
-/// says which it is. Plain loads and stores: if two threads free one page at the same time, the
-/// last writer's CPU is in the word and the other copy is dropped when it is popped (PCP-3). Not
-/// found: a copy that was drained to the buddy between the load and the store.
+/// says which it is.
 #[inline]
 fn list_run<P: Platform, T: PartialEq>(
     (ops, pcp, list): (ZoneOps<'_, '_, P>, &Pcp, usize),

@@ -5,7 +5,7 @@
 //! eight at a time. Each direction has a loop of its own, in which one frame differs from the next
 //! by a constant.
 
-use crate::frame::PageWord;
+use crate::frame::{PageWord, claim};
 use crate::lanes::{are_row, are_u64s, store_row, store_u64s};
 use crate::pcp::state::PcpList;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -69,13 +69,32 @@ impl<'a> Words<'a> {
         Pfn(self.start_pfn.wrapping_add(at as u64))
     }
 
-    /// Replaces the words of a run if all of them are `from`; whether it did.
+    /// The words of a run, lowest first, if all of them are `word`.
     #[inline(always)]
-    fn replace_run<const UP: bool>(self, first: usize, from: u64, to: u64) -> bool {
+    fn run_of<const UP: bool>(self, first: usize, word: u64) -> Option<&'a [AtomicU64; RUN]> {
         let lowest = if UP { first } else { behind::<UP>(first, RUN - 1) };
         let words = self.words.get(lowest..).and_then(|words| words.first_chunk::<RUN>());
-        let words = words.filter(|words| are_u64s(words, from));
-        words.inspect(|words| store_u64s(words, to)).is_some()
+        words.filter(|words| are_u64s(words, word))
+    }
+
+    /// Hands out a run from the list, if all of its words are as they should be. They are then
+    /// nobody else's to change: the list's pcp is closed for us.
+    #[inline(always)]
+    fn hand_out_run<const UP: bool>(self, first: usize) -> bool {
+        let words = self.run_of::<UP>(first, self.cached);
+        words.inspect(|words| store_u64s(words, self.allocated)).is_some()
+    }
+
+    /// Takes a run out of its owner's hands, from `first` on, up to a page that another free has
+    /// taken since the look. How many.
+    #[inline(always)]
+    fn claim_run<const UP: bool>(self, first: usize) -> usize {
+        let (from, to) = (self.allocated, self.cached);
+        match self.run_of::<UP>(first, from) {
+            Some(words) if UP => claim::row(words.iter(), from, to),
+            Some(words) => claim::row(words.iter().rev(), from, to),
+            None => 0,
+        }
     }
 
     /// Hands out the pages of a block that begins with `first`, all of whose words are ours to
@@ -114,11 +133,10 @@ impl<'a> Words<'a> {
         let is_ours = block.0.is_multiple_of(pages.len() as u64)
             && pages.as_chunks::<RUN>().0.iter().enumerate().all(in_row)
             && words.iter().all(|words| are_u64s(words, self.allocated));
-        if !is_ours {
-            return None;
-        }
-        words.iter().for_each(|words| store_u64s(words, PageWord::NONE.0));
-        Some(block)
+        let words = words.as_flattened();
+        let none = PageWord::NONE.0;
+        // A word that says NONE is nobody's to claim.
+        (is_ours && claim::all(words, self.allocated, none)).then_some(block)
     }
 
     /// Hands out frames from the end of `slots`, up to one whose word is wrong. How many.
@@ -160,7 +178,9 @@ impl<'a> Words<'a> {
             if (held != allocated && !held.same_but_pcp(allocated)) || !ours(self.pfn(at)) {
                 break;
             }
-            word.store(self.cached, Relaxed);
+            if !claim::exchange(word, held.0, self.cached) {
+                break;
+            }
             slot.store(self.frame(at), Relaxed);
             done += 1;
         }
@@ -181,9 +201,7 @@ impl<'a> Words<'a> {
             // Hottest first: `pages` and slots run in opposite directions.
             let coldest = slots[0].load(Relaxed);
             let first = self.at_slot(&slots[RUN - 1]);
-            if !are_row(slots, coldest, !UP)
-                || !self.replace_run::<UP>(first, self.cached, self.allocated)
-            {
+            if !are_row(slots, coldest, !UP) || !self.hand_out_run::<UP>(first) {
                 break;
             }
             for (i, page) in pages.iter_mut().enumerate() {
@@ -208,13 +226,16 @@ impl<'a> Words<'a> {
         let runs = slots.as_chunks::<RUN>().0.iter().zip(pages.as_chunks::<RUN>().0);
         for (slots, pages) in runs {
             let first = self.at(pfn(&pages[0]));
-            if !(1..RUN).all(|i| pages[i] == page(self.pfn(behind::<UP>(first, i))))
-                || !self.replace_run::<UP>(first, self.allocated, self.cached)
-            {
+            if !(1..RUN).all(|i| pages[i] == page(self.pfn(behind::<UP>(first, i)))) {
                 break;
             }
+            let claimed = self.claim_run::<UP>(first);
+            // Slots above the top are dead: those of pages that were not claimed may say anything.
             store_row(slots, self.frame(first), UP);
-            done += RUN;
+            done += claimed;
+            if claimed < RUN {
+                break;
+            }
         }
         done
     }

@@ -128,12 +128,12 @@ impl<P: Platform> Ranges<'_, '_, P> {
         }
         let locked = front.ops.lock();
         let words = locked.frames;
-        front.check_range(&words)?;
+        let last = front.check_range(&words)?.back;
         let block = back.check_range(&words)?.front;
         if block.first != Some(true) || block.head != back.frames().start {
             return Ok(());
         }
-        back.mark(&words, block, false)
+        front.hold(last, || back.mark(&words, block, false))?
     }
 
     /// Makes a range, or any part of one, blocks of their own of order `into`, each to be freed by

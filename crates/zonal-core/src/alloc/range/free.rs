@@ -3,13 +3,12 @@
 use core::ops::Range;
 
 use super::Ranges;
-use super::owned::{Block, Owned, exchange, goes_on};
+use super::owned::{Block, Owned, goes_on};
 use crate::alloc::cpu_ops::CpuOps;
 use crate::alloc::fast;
 use crate::alloc::request::FreeError;
-use crate::alloc::zone_ops::MOVING;
 use crate::buddy::largest_blocks;
-use crate::frame::PageWord;
+use crate::frame::claim;
 use crate::platform::Platform;
 use crate::types::{Order, Pfn};
 
@@ -70,18 +69,9 @@ impl<P: Platform> Ranges<'_, '_, P> {
             }
             *slot = Some(block);
         }
-        if goes_on(&words, frames.end) {
+        let held = blocks.map(|block| block.and_then(|block| block.held(&words)));
+        if !claim::whole(&held, || goes_on(&words, frames.end)) {
             return false;
-        }
-        // Of two frees at the same time one claims the pages, as in a free of a block.
-        let moving = |block: &Block| PageWord::cached(block.order, block.mt, MOVING);
-        for (done, block) in blocks.iter().flatten().enumerate() {
-            if !exchange(&words, block.head, block.word, moving(block)) {
-                for block in blocks[..done].iter().flatten() {
-                    words.store(block.head, block.word);
-                }
-                return false;
-            }
         }
         for block in blocks.iter().flatten() {
             let page = (words.pfn(block.head), block.order);

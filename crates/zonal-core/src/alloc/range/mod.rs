@@ -28,6 +28,9 @@
 //!   caller who gives the whole range back. Two callers who give parts of one range back at the
 //!   same time are thus served one after the other.
 //! - **RANGE-3** a call changes nothing before it has found every page of its range as it must be.
+//! - **RANGE-4** blocks are added behind a range, by a growth or a join, with its last block in
+//!   nobody's hands; who gives a range back without the zone lock asks whether it goes on once it
+//!   has claimed its last block. So no block is left that continues a range which is not there.
 //!
 //! # What it does not do
 //! It moves no pages: a range at a place can be taken if its pages are free, on a per-CPU list or

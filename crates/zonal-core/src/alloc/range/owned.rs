@@ -6,9 +6,9 @@ use crate::alloc::request::FreeError;
 use crate::alloc::tables::Tables;
 use crate::alloc::zone_ops::{MOVING, ZoneOps};
 use crate::buddy::{containing_block, largest_blocks};
+use crate::frame::claim::{self, Held};
 use crate::frame::{Frames, PageState, PageWord};
 use crate::platform::Platform;
-use crate::sync::Ordering::{AcqRel, Acquire};
 use crate::types::{Migratetype, Order, Pfn};
 use crate::zone::state::LockedZone;
 
@@ -35,6 +35,12 @@ impl Block {
     /// The frame behind it.
     pub fn end(self) -> u32 {
         self.head + self.order.pages() as u32
+    }
+    /// The block as it is claimed.
+    pub fn held<'w>(self, words: &Frames<'w>) -> Option<Held<'w>> {
+        let moving = PageWord::cached(self.order, self.mt, MOVING);
+        let word = words.word(self.head)?;
+        Some(Held { word, seen: self.word.bits(), moving: moving.bits() })
     }
     /// The block as its words say that it is at `head`.
     pub fn of(head: u32, word: PageWord) -> Option<Block> {
@@ -119,14 +125,40 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
     /// [`FreeError::InRange`] where the range goes on behind them; else the first page that is not
     /// the range's.
     pub fn check_whole(&self) -> Result<(), FreeError> {
+        self.last_of_whole().map(|_| ())
+    }
+
+    /// As [`check_whole`](Self::check_whole); the last block.
+    fn last_of_whole(&self) -> Result<Block, FreeError> {
         let words = self.words();
         let found = self.check_range(&words)?;
         let end = self.frames.end;
         if found.back.end() == end && !goes_on(&words, end) {
-            return Ok(());
+            return Ok(found.back);
         }
         let pfn = words.pfn(end.saturating_sub(1));
         Err(FreeError::InRange { pfn, order: found.back.order, zone: self.ops.zone.id })
+    }
+
+    /// Adds what `add` adds behind the range that is exactly these pages (RANGE-4). The zone lock
+    /// is held.
+    ///
+    /// # Errors
+    /// As [`check_whole`](Self::check_whole); nothing was added.
+    pub fn lengthen<R>(&self, add: impl FnOnce() -> R) -> Result<R, FreeError> {
+        let last = self.last_of_whole()?;
+        self.hold(last, add)
+    }
+
+    /// Does `change` with a block of the pages in nobody's hands. The zone lock is held.
+    ///
+    /// # Errors
+    /// [`FreeError::DoubleFree`], with nothing done, if it was freed since it was looked at.
+    pub(super) fn hold<R>(&self, last: Block, change: impl FnOnce() -> R) -> Result<R, FreeError> {
+        let words = self.words();
+        let done = last.held(&words).and_then(|last| claim::lengthen(last, change));
+        let (pfn, order, zone) = (words.pfn(last.head), last.order, self.ops.zone.id);
+        done.ok_or(FreeError::DoubleFree { pfn, order, zone })
     }
 
     /// Looks at every block of the pages. The zone lock is held, or what is found is looked at
@@ -299,9 +331,7 @@ pub(super) fn goes_on(words: &Frames<'_>, at: u32) -> bool {
 
 /// Replaces a word, if it is still `from`.
 pub(super) fn exchange(words: &Frames<'_>, at: u32, from: PageWord, to: PageWord) -> bool {
-    let Some(word) = words.word(at) else { return false };
-    // AcqRel, Acquire on failure: pairs with the exchange of a racing free.
-    word.compare_exchange(from.0, to.0, AcqRel, Acquire).is_ok()
+    words.word(at).is_some_and(|word| claim::exchange(word, from.0, to.0))
 }
 
 #[cfg(test)]

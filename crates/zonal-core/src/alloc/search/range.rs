@@ -240,8 +240,14 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
                 if !self.may_spare(ops.zone, flags, pages) {
                     return Err(Refused::Watermark);
                 }
-                let first = behind.is_none();
-                let done = ops.take_range(&mut locked, frames.clone(), self.want(flags), first);
+                let want = self.want(flags);
+                let done = match behind {
+                    None => ops.take_range(&mut locked, frames.clone(), want, true),
+                    Some(owned) => {
+                        let add = || ops.take_range(&mut locked, frames.clone(), want, false);
+                        owned.lengthen(add).map_err(Refused::NotARange)?
+                    }
+                };
                 drop(locked);
                 self.took(ops, flags);
                 let (what, may_end) = (Obstacle::Corrupt, false);

@@ -1,5 +1,5 @@
-//! Threads that meet at one zone: where magazines are when all is held still (DEPOT-1), and who
-//! changes the words of ranges (RANGE-2).
+//! Threads that meet at one zone: where magazines are when all is held still (DEPOT-1), who changes
+//! the words of ranges (RANGE-2, RANGE-4), and who of several frees gets a page.
 
 use std::boxed::Box;
 use std::sync::Mutex;
@@ -10,10 +10,11 @@ use super::depot::short;
 use super::platform::{Plain, Script, Shape, Stage, meet, on_cpu, stagger, zone};
 use crate::alloc::range::RangeRequest;
 use crate::alloc::{Allocator, Request};
+use crate::frame::{PageState, PageWord};
 use crate::gfp::Gfp;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{Order, Pfn, ZoneId, ZoneKind};
+use crate::types::{CpuId, Order, Pfn, ZoneId, ZoneKind};
 
 const ZONE: ZoneId = ZoneId(0);
 /// Ignores the watermarks: who has which pages, not how many.
@@ -168,4 +169,148 @@ fn of_two_frees_of_a_range_at_once_each_page_is_freed_by_one() {
     pool.drain_all();
     pool.validate().unwrap();
     assert_eq!(pool.free_pages(), free);
+}
+
+/// RANGE-4: one CPU gives a range back that another makes longer at the same moment, by a growth or
+/// a join. Nobody is told that the range is longer while it is gone.
+#[test]
+fn a_range_that_is_freed_while_it_becomes_longer_leaves_no_block_without_its_front() {
+    let pool = &boot(512, Policy::ZONAL);
+    let free = pool.free_pages();
+    let ranges = pool.ranges();
+    let (turn, freed, grown) = (&AtomicU32::new(0), &AtomicBool::new(false), &AtomicU32::new(0));
+    let mut both = 0;
+    std::thread::scope(|scope| {
+        let grower = scope.spawn(move || {
+            on_cpu(1);
+            for round in 0..4_000_u32 {
+                meet(turn, round * 4 + 2, || {});
+                stagger(round, 1);
+                let done = match round % 2 {
+                    0 => ranges.grow(pages(64, 4), 4, ANY).is_ok(),
+                    _ => ranges.join(pages(64, 8), Pfn(68)).is_ok(),
+                };
+                grown.store(u32::from(done), Relaxed);
+                meet(turn, round * 4 + 4, || {});
+            }
+        });
+        on_cpu(0);
+        for round in 0..4_000_u32 {
+            // One block: such a range goes back without the zone lock.
+            ranges.alloc_at(pages(64, 4), ANY).unwrap();
+            let joins = round % 2 == 1;
+            if joins {
+                ranges.alloc_at(pages(68, 4), ANY).unwrap();
+            }
+            meet(turn, round * 4 + 2, || {});
+            stagger(round, 0);
+            freed.store(ranges.free(pages(64, 4)).is_ok(), Relaxed);
+            meet(turn, round * 4 + 4, || {});
+            let (freed, grown) = (freed.load(Relaxed), grown.load(Relaxed) == 1);
+            both += u32::from(freed && grown);
+            let behind = PageWord::from_bits(pool.words()[68].load(Relaxed));
+            let front = PageWord::from_bits(pool.words()[64].load(Relaxed)).state();
+            let has_front = matches!(front, PageState::Range { .. });
+            assert!(has_front || !behind.continues_range(), "round {round}");
+            assert_eq!(has_front, !freed, "round {round}");
+            let left = [(has_front, 64), (joins || grown, 68)];
+            for (_, start) in left.into_iter().filter(|(is_left, _)| *is_left) {
+                ranges.free(pages(start, 4)).unwrap();
+            }
+        }
+        grower.join().unwrap();
+    });
+    pool.drain_all();
+    pool.validate().unwrap();
+    assert_eq!(pool.free_pages(), free);
+    std::eprintln!("freed, and longer: {both} rounds");
+}
+
+/// How a page is freed by one who may not be its only owner.
+#[derive(Clone, Copy)]
+enum By {
+    Single,
+    /// The first, or the last, of a bulk free.
+    Bulk,
+    Backwards,
+    /// As pages in a row.
+    Range,
+}
+
+/// One CPU frees pages one by one or in bulk, in any way, while another frees the same pages; what
+/// was freed is drained and taken again by a third at the same time. Each free that says so has
+/// freed a page that nobody else has freed, and no page has two owners.
+#[test]
+fn of_frees_of_one_page_in_every_way_at_once_one_has_it() {
+    const PAGES: usize = 256;
+    // Large enough that the lists take pages without a decision, which is the bulk frees' own way.
+    let pool = &boot(1 << 15, Policy::ZONAL);
+    let free = pool.free_pages();
+    let ways = [By::Single, By::Bulk, By::Backwards, By::Range];
+    let shared: &[AtomicU64; PAGES] = &core::array::from_fn(|_| AtomicU64::new(0));
+    let (turn, freed) = (&AtomicU32::new(0), &AtomicU64::new(0));
+    let free_by = |way: By, first: usize| {
+        let mut all = core::array::from_fn::<_, PAGES, _>(|i| Pfn(shared[i].load(Relaxed)));
+        let bulk = |all: &[Pfn]| match pool.free_bulk(all, Order::ZERO) {
+            Ok(()) => all.len(),
+            Err((done, _)) => done,
+        };
+        match way {
+            By::Single => {
+                // From the end: whoever begins at the front is met in the middle.
+                let each = (0..PAGES).map(|i| all[(first + PAGES - i) % PAGES]);
+                each.filter(|pfn| pool.free(*pfn, Order::ZERO).is_ok()).count()
+            }
+            By::Range => {
+                let each =
+                    all.iter().filter(|pfn| pool.ranges().free(**pfn..Pfn(pfn.0 + 1)).is_ok());
+                each.count()
+            }
+            By::Bulk => bulk(&all),
+            By::Backwards => {
+                all.reverse();
+                bulk(&all)
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for cpu in 0..2_usize {
+            let free_by = &free_by;
+            scope.spawn(move || {
+                on_cpu(cpu as u32);
+                for round in 0..600_u32 {
+                    meet(turn, round * 6 + 2, || {
+                        if cpu == 0 {
+                            let mut got = [Pfn(0); PAGES];
+                            let request = Request::new(Order::ZERO).gfp(ANY);
+                            assert_eq!(pool.alloc_bulk(request, &mut got), Ok(PAGES));
+                            // In a row, as far as they are.
+                            got.sort();
+                            got.iter()
+                                .zip(shared)
+                                .for_each(|(pfn, cell)| cell.store(pfn.0, Relaxed));
+                            freed.store(0, Relaxed);
+                        }
+                    });
+                    stagger(round, cpu as u32);
+                    let way = ways[(round as usize / if cpu == 0 { 1 } else { 4 }) % 4];
+                    let done = free_by(way, PAGES - 1);
+                    freed.fetch_add(done as u64, Relaxed);
+                    // Drained at once, while the other may be at the same pages.
+                    pool.drain(ZONE, CpuId(cpu as u32));
+                    meet(turn, round * 6 + 4, || {});
+                    if cpu == 0 {
+                        // What a bulk free did not come to, since it stops at the first refusal.
+                        let done = freed.load(Relaxed) as usize + free_by(By::Single, 0);
+                        assert_eq!(done, PAGES, "round {round}");
+                    }
+                    meet(turn, round * 6 + 6, || {});
+                }
+            });
+        }
+    });
+    pool.drain_all();
+    pool.validate().unwrap();
+    assert_eq!(pool.free_pages(), free);
+    assert_eq!(pool.zone_stats(ZONE).double_frees, 0, "no page was on two lists");
 }

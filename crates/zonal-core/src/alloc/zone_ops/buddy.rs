@@ -5,12 +5,12 @@ use core::ops::Range;
 use super::{Want, ZoneOps};
 use crate::alloc::request::FreeError;
 use crate::buddy::{self, Buddy, Fallback, FreeCause, FreeFlags, TakeRequest};
-use crate::frame::{PageState, PageWord, PcpId};
+use crate::frame::{PageState, PageWord, PcpId, claim};
 use crate::gfp::AllocFlags;
 use crate::machine::CPUS_MAX;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Migratetype, Order, Pfn};
 use crate::zone::deferred::SECTION_PAGES;
 use crate::zone::state::{BOOSTED, LockedZone};
@@ -115,10 +115,9 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             PageState::Allocated { order: actual, mt, .. } if actual == order => {
                 // The word of a block between its owner and a list: names no CPU.
                 let moving = PageWord::cached(order, mt, MOVING).0;
-                // AcqRel, Acquire on failure: pairs with the exchange of a racing free.
-                match word.compare_exchange(held.0, moving, AcqRel, Acquire) {
-                    Ok(_) => Ok(held),
-                    Err(_) => Err(FreeError::DoubleFree { pfn, order, zone }),
+                match claim::exchange(word, held.0, moving) {
+                    true => Ok(held),
+                    false => Err(FreeError::DoubleFree { pfn, order, zone }),
                 }
             }
             PageState::Allocated { order: actual, .. } => {

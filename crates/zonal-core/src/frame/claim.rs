@@ -1,0 +1,106 @@
+//! Blocks out of their owner's hands: the only way in which the word of a block that is handed out
+//! changes, but for the sequences of a platform.
+//!
+//! Each word is claimed by one exchange from exactly what was seen. So of any number of frees, bulk
+//! frees, cuts, growths and joins that want a block at the same moment one gets it, and the others
+//! change nothing of it. A look followed by a store would let two of them through: the one that is
+//! late writes over what has become of the block since, perhaps over its next owner's word.
+//!
+//! It does not depend on frames and pcps, so that the interleaving model
+//! (crates/zonal/tests/loom_claim.rs) compiles this very file with its own atomics.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Replaces a word, if it is still `from`.
+#[inline(always)]
+pub(crate) fn exchange(word: &AtomicU64, from: u64, to: u64) -> bool {
+    // AcqRel, Acquire on failure: pairs with the exchange of a racing claim.
+    word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+/// Replaces words by `to`, up to the first that is not `from`. How many.
+#[inline(always)]
+pub(crate) fn row<'w>(words: impl Iterator<Item = &'w AtomicU64>, from: u64, to: u64) -> usize {
+    let mut done = 0;
+    for word in words {
+        if !exchange(word, from, to) {
+            break;
+        }
+        done += 1;
+    }
+    done
+}
+
+/// Replaces all of the words, if all of them are `from`; otherwise none. `to` is nobody's to claim.
+#[inline(always)]
+pub(crate) fn all(words: &[AtomicU64], from: u64, to: u64) -> bool {
+    let claimed = row(words.iter(), from, to);
+    if claimed == words.len() {
+        return true;
+    }
+    // Another claim has one of them. Release: pairs with the Acquire of the next claim.
+    words[..claimed].iter().for_each(|word| word.store(from, Ordering::Release));
+    false
+}
+
+/// A block that is to be claimed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held<'w> {
+    pub word: &'w AtomicU64,
+    /// What it was seen to be.
+    pub seen: u64,
+    /// What it is while it is on its way: no word of a block that is handed out.
+    pub moving: u64,
+}
+
+impl Held<'_> {
+    /// Takes the block out of its owner's hands.
+    #[inline(always)]
+    pub(crate) fn claim(self) -> bool {
+        exchange(self.word, self.seen, self.moving)
+    }
+
+    /// Gives it back to its owner.
+    pub(crate) fn give_back(self) {
+        // Release: pairs with the Acquire of the next claim, which sees what this one wrote.
+        self.word.store(self.seen, Ordering::Release);
+    }
+}
+
+/// Takes the blocks of a range out of their owner's hands, or none of them. `goes_on` says whether
+/// the range has more blocks behind these; then it is not whole, and nothing is done.
+///
+/// The range cannot become longer once its last block is claimed, so it is asked after that: who
+/// makes it longer holds the last block meanwhile ([`lengthen`]).
+#[inline(always)]
+pub(crate) fn whole<'w, const N: usize>(
+    blocks: &[Option<Held<'w>>; N],
+    goes_on: impl FnOnce() -> bool,
+) -> bool {
+    let mut blocks_done = 0;
+    for block in blocks.iter().flatten() {
+        if !block.claim() {
+            break;
+        }
+        blocks_done += 1;
+    }
+    let whole = blocks_done == blocks.iter().flatten().count() && !goes_on();
+    if !whole {
+        blocks.iter().flatten().take(blocks_done).for_each(|block| block.give_back());
+    }
+    whole
+}
+
+/// Holds the last block of a range while `change` adds blocks behind it. `None`: the block is not
+/// its owner's any more, and nothing was done.
+///
+/// Whoever gives the range back without the zone lock ([`whole`]) has claimed that block before,
+/// and then nothing is added, or claims it later, and then sees that the range goes on.
+pub(crate) fn lengthen<R>(last: Held<'_>, change: impl FnOnce() -> R) -> Option<R> {
+    if !last.claim() {
+        return None;
+    }
+    let done = change();
+    last.give_back();
+    Some(done)
+}

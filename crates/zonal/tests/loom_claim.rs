@@ -1,0 +1,241 @@
+//! Frees of one block by several threads, and growths of a range that another frees, under every
+//! interleaving: the very file of the core, `zonal_core::frame::claim`, compiled a second time with
+//! loom's atomics.
+//!
+//! A page that was freed goes on at once: to the buddy, and to its next owner. So a free that was
+//! late and writes all the same is seen: the page has two owners, or none.
+//!
+//! # The canaries
+//! Each does one thing otherwise, and must be found. They run in processes of their own, since loom
+//! cannot always unwind.
+
+/// Stands for the core's `sync`.
+pub mod sync {
+    pub use loom::sync::atomic::{AtomicU64, Ordering};
+}
+
+#[path = "../../zonal-core/src/frame/claim.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
+mod claim;
+mod support;
+
+use std::sync::Arc;
+
+use claim::Held;
+use support::interleavings::{self, explore, is_found};
+use sync::AtomicU64;
+use sync::Ordering::Relaxed;
+
+/// Words of pages: handed out by a CPU's list, on that list, on its way, in the buddy, inside a
+/// block, handed out to the next owner; of ranges: the first block, one that goes on, no block.
+const HELD: u64 = 3;
+const CACHED: u64 = 2;
+const MOVING: u64 = 0x82;
+const FREE: u64 = 1;
+const NONE: u64 = 0;
+const NEXT: u64 = 0x103;
+const FIRST: u64 = 0x203;
+const GOES_ON: u64 = 0x303;
+
+const PAGES: usize = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    /// Nothing.
+    Sound,
+    /// A bulk free looks at each word and stores then.
+    RowLooksAndStores,
+    /// A free of a whole block looks at all words and stores then.
+    BlockLooksAndStores,
+    /// A free of a whole block keeps what it has where another has one of its pages.
+    BlockKeepsSome,
+    /// A free of a range asks first whether it goes on.
+    AsksTooEarly,
+    /// A growth looks at the last block and leaves it to its owner.
+    GrowsBehindUnheld,
+    /// A free of a range that goes on keeps its blocks.
+    RangeKeepsSome,
+}
+use Fault::{
+    AsksTooEarly, BlockKeepsSome, BlockLooksAndStores, GrowsBehindUnheld, RangeKeepsSome,
+    RowLooksAndStores, Sound,
+};
+const FAULTS: [Fault; 6] = [
+    RowLooksAndStores,
+    BlockLooksAndStores,
+    BlockKeepsSome,
+    AsksTooEarly,
+    GrowsBehindUnheld,
+    RangeKeepsSome,
+];
+
+type Words = Arc<[AtomicU64; PAGES]>;
+
+fn words(values: [u64; PAGES]) -> Words {
+    Arc::new(values.map(AtomicU64::new))
+}
+
+/// A bulk free of all pages in a row to a list; how many.
+fn bulk(words: &[AtomicU64], fault: Fault) -> usize {
+    if fault != RowLooksAndStores {
+        return claim::row(words.iter(), HELD, CACHED);
+    }
+    let held = words.iter().take_while(|word| word.load(Relaxed) == HELD);
+    held.map(|word| word.store(CACHED, Relaxed)).count()
+}
+
+/// A free of all pages as one block.
+fn block(words: &[AtomicU64], fault: Fault) -> bool {
+    match fault {
+        BlockLooksAndStores => {
+            let all = words.iter().all(|word| word.load(Relaxed) == HELD);
+            words.iter().filter(|_| all).for_each(|word| word.store(NONE, Relaxed));
+            all
+        }
+        BlockKeepsSome => claim::row(words.iter(), HELD, NONE) == words.len(),
+        _ => claim::all(words, HELD, NONE),
+    }
+}
+
+/// A free of one page, which is drained to the buddy and has its next owner then. Whether it was
+/// freed.
+fn single(word: &AtomicU64) -> bool {
+    let freed = claim::exchange(word, HELD, MOVING);
+    if freed {
+        word.store(FREE, Relaxed);
+        word.store(NEXT, Relaxed);
+    }
+    freed
+}
+
+/// Owners of a page in the end: who takes what the list has, the next owner, and the first one
+/// where nobody freed it.
+fn owners(word: &AtomicU64, listed: bool, freed: bool) -> usize {
+    let at_end = word.load(Relaxed);
+    usize::from(listed && at_end == CACHED)
+        + usize::from(freed)
+        + usize::from(!listed && !freed && at_end == HELD)
+}
+
+/// A bulk free of both pages, and a free of one of them.
+fn bulk_and_single(fault: Fault, at: usize) {
+    let words = words([HELD; PAGES]);
+    let other = Arc::clone(&words);
+    let single = loom::thread::spawn(move || single(&other[at]));
+    let listed = bulk(&*words, fault);
+    let freed = single.join().unwrap();
+    for (page, word) in words.iter().enumerate() {
+        assert_eq!(owners(word, page < listed, freed && page == at), 1, "of page {page}");
+    }
+}
+
+/// Two bulk frees of the same pages, in opposite directions.
+fn bulk_and_bulk(fault: Fault) {
+    let words = words([HELD; PAGES]);
+    let other = Arc::clone(&words);
+    let one = loom::thread::spawn(move || claim::row(other.iter().rev(), HELD, CACHED));
+    let listed = bulk(&*words, fault);
+    let others = one.join().unwrap();
+    assert_eq!(listed + others, PAGES, "each page is on one list");
+}
+
+/// A free of both pages as one block, and a free of one of them.
+fn block_and_single(fault: Fault, at: usize) {
+    let words = words([HELD; PAGES]);
+    let other = Arc::clone(&words);
+    let single = loom::thread::spawn(move || single(&other[at]));
+    let whole = block(&*words, fault);
+    let freed = single.join().unwrap();
+    assert!(whole != freed, "freed by one of them");
+    let expected = |page| match (whole, freed && page == at) {
+        (true, _) => NONE,
+        (false, true) => NEXT,
+        (false, false) => HELD,
+    };
+    for (page, word) in words.iter().enumerate() {
+        assert_eq!(word.load(Relaxed), expected(page), "word of page {page}");
+    }
+}
+
+/// A free of a range without the zone lock, and a growth of it or a join with what is behind, by
+/// another thread with the zone lock held: `behind` says whether a range is there already.
+fn freed_and_lengthened(fault: Fault, behind: u64) {
+    let words = words([FIRST, behind]);
+    let other = Arc::clone(&words);
+    let growth = loom::thread::spawn(move || {
+        let last = Held { word: &other[0], seen: FIRST, moving: MOVING };
+        let add = || other[1].store(GOES_ON, Relaxed);
+        if fault != GrowsBehindUnheld {
+            return claim::lengthen(last, add).is_some();
+        }
+        let is_there = other[0].load(Relaxed) == FIRST;
+        if is_there {
+            add();
+        }
+        is_there
+    });
+    let goes_on = || words[1].load(Relaxed) == GOES_ON;
+    let blocks = [Some(Held { word: &words[0], seen: FIRST, moving: CACHED }), None];
+    let freed = match fault {
+        AsksTooEarly => !goes_on() && claim::whole(&blocks, || false),
+        RangeKeepsSome => claim::exchange(&words[0], FIRST, CACHED) && !goes_on(),
+        _ => claim::whole(&blocks, goes_on),
+    };
+    let grown = growth.join().unwrap();
+    let (first, behind_now) = (words[0].load(Relaxed), words[1].load(Relaxed));
+    assert_eq!(first, if freed { CACHED } else { FIRST }, "freed, or its owner's");
+    assert_eq!(behind_now, if grown { GOES_ON } else { behind });
+    assert!(!(freed && grown), "a block continues a range that is not there");
+}
+
+/// Two frees of a range of two blocks without the lock.
+fn freed_twice() {
+    let words = words([FIRST, GOES_ON]);
+    let free = |words: &Words| {
+        let held =
+            |at: usize| Held { word: &words[at], seen: [FIRST, GOES_ON][at], moving: CACHED };
+        claim::whole(&[Some(held(0)), Some(held(1)), None], || false)
+    };
+    let other = Arc::clone(&words);
+    let one = loom::thread::spawn(move || free(&other));
+    let mine = free(&words);
+    let theirs = one.join().unwrap();
+    assert!(mine != theirs, "freed by one of them");
+    assert!(words.iter().all(|word| word.load(Relaxed) == CACHED));
+}
+
+/// All scenes with one fault. Returns the number of interleavings.
+fn all_scenes(fault: Fault) -> u64 {
+    let mut sum = 0;
+    for at in 0..PAGES {
+        sum += explore(None, move || bulk_and_single(fault, at));
+        sum += explore(None, move || block_and_single(fault, at));
+    }
+    for behind in [NONE, FIRST] {
+        sum += explore(None, move || freed_and_lengthened(fault, behind));
+    }
+    sum + explore(None, move || bulk_and_bulk(fault)) + explore(None, freed_twice)
+}
+
+/// The other process. Without the variable it is no test.
+#[test]
+fn model_of_the_child() {
+    let Some(name) = interleavings::canary() else { return };
+    let fault = FAULTS.into_iter().find(|fault| format!("{fault:?}") == name);
+    all_scenes(fault.unwrap_or(Sound));
+}
+
+#[test]
+fn of_any_frees_at_once_one_has_the_block_and_no_range_is_left_without_its_front() {
+    let interleavings = all_scenes(Sound);
+    eprintln!("{interleavings} interleavings");
+    assert!(interleavings > 20);
+}
+
+#[test]
+fn each_claim_is_needed() {
+    assert!(!is_found("Sound"), "the same scenes without a fault");
+    for fault in FAULTS {
+        assert!(is_found(format_args!("{fault:?}")), "{fault:?} was not found");
+    }
+}
