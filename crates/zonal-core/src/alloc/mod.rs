@@ -94,7 +94,7 @@ use crate::policy::Policy;
 use crate::reclaim::ReclaimStats;
 #[cfg(test)]
 use crate::sync::AtomicU64;
-use crate::sync::Ordering::Relaxed;
+use crate::sync::{Masked, Ordering::Relaxed};
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 use crate::vmstat::worker::StatWorker;
 use crate::zone::reclaim::Reclaiming;
@@ -362,8 +362,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// Closes every pcp and takes every zone lock, handing each to `keep`. Nothing moves until
     /// all of them are dropped, the last one first, but for sequences of a CPU that the platform
-    /// cannot fence ([`Held::Gate`]).
+    /// cannot fence ([`Held::Gate`]). Masked from the beginning to the last drop.
     pub fn hold_all<'s>(&'s self, keep: &mut impl FnMut(Held<'s, P>)) {
+        keep(Held::Masked(Masked::new(&self.tables.platform)));
         for pcp in self.tables.pcps {
             let ops = self.zone_ops(pcp.zone);
             keep(match PcpOps::close(ops, pcp) {

@@ -244,10 +244,16 @@ fn validate_depots<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<u64, Fault> {
 }
 
 /// Counts the strays of each zone anew, with everything held (ZONE-5): what threads have in their
-/// hands comes on top, so the smallest count is the right one.
+/// hands comes on top, so the smallest count is the right one. Where sequences go on, what is on
+/// the lists is not what it was when they were looked at: such a count may be too small, so it is
+/// left to a later call.
 pub(super) fn count_strays<P: Platform>(on: &Tables<'_, P>, held: &[Held<'_, P>]) {
     for zone in on.zones {
         let ops = ZoneOps::new(on, zone);
+        let moves = |one: &Held<'_, P>| matches!(one, Held::Gate(look) if look.pcp.zone == zone.id);
+        if held.iter().any(moves) {
+            continue;
+        }
         if let Ok(census) = census(ops) {
             zone.set_strays(census.cached.saturating_sub(listed_pages(ops, held)));
         }
@@ -280,7 +286,7 @@ fn listed_pages<P: Platform>(ops: ZoneOps<'_, '_, P>, held: &[Held<'_, P>]) -> u
     let lists = held.iter().map(|one| match one {
         Held::Pcp(closed) => of_zone(closed),
         Held::Gate(look) => of_zone(look),
-        Held::Zone(_) => 0,
+        Held::Zone(_) | Held::Masked(_) => 0,
     });
     lists.sum::<u64>() + ops.depot_pages()
 }

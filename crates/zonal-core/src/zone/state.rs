@@ -182,7 +182,8 @@ impl Zone {
         self.managed.store(pages, Relaxed);
     }
     /// Base pages that threads of the parent had on the way to or from a list when this process was
-    /// forked, as the last validation counted them; 0 before the first one.
+    /// forked, as the last validation counted them; 0 before the first one that could close every
+    /// pcp of the zone.
     pub fn strays(&self) -> u64 {
         match self.strays_most() {
             STRAYS_UNKNOWN => 0,

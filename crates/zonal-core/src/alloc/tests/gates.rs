@@ -402,3 +402,19 @@ fn gates_and_zone_locks_are_held_masked() {
     assert_eq!((masks().made, masks().depth), (after.made + 1, 0), "a hot one masks once");
     pool.free(hot, Order::ZERO).unwrap();
 }
+
+#[test]
+fn who_holds_everything_is_masked_from_the_first_gate_to_the_last() {
+    let pool = boot(Policy::ZONAL);
+    let mut held = Vec::new();
+    pool.hold_all(&mut |one| {
+        assert!(masks().depth > 0, "masked with {} held", held.len());
+        held.push(one);
+    });
+    while held.len() > 1 {
+        held.pop();
+        assert!(masks().depth > 0, "masked with {} held", held.len());
+    }
+    drop(held);
+    assert_eq!(masks().depth, 0);
+}

@@ -132,7 +132,7 @@ pub fn frame(pool: &Allocator<'_, Script>, zone: ZoneId, pfn: Pfn) -> u32 {
     (zone.frame_base() as u64 + pfn.0 - zone.start_pfn().0) as u32
 }
 
-fn slot<'a>(
+pub fn slot<'a>(
     pool: &Allocator<'a, Script>,
     record: &PcpList,
     index: u32,
