@@ -260,3 +260,25 @@ fn too_many_made_up_nodes_are_refused_with_the_limit() {
         assert!(error.contains("at most 256 in all"), "{error}");
     }
 }
+
+/// What is behind a page that is refused is still the caller's, with its bytes: where freed pages
+/// are filled, too.
+#[test]
+fn a_bulk_free_that_stops_leaves_the_bytes_of_the_rest() {
+    for poison in [false, true] {
+        let pool = Pool::builder().size(16 << 20).poison(poison).build().unwrap();
+        let pages = [(); 3].map(|()| pool.alloc_raw(Order::ZERO, Gfp::KERNEL));
+        // SAFETY: (1) the page is ours.
+        unsafe { pages[2].write_bytes(7, PAGE_SIZE) };
+        let twice = [pages[0], pages[0], pages[2]];
+        // SAFETY: (1) not kept, which is what is tested: the second one is free by then.
+        let (done, error) = unsafe { pool.free_bulk(&twice, Order::ZERO) }.unwrap_err();
+        assert_eq!(done, 1, "{error}");
+        // SAFETY: (1) still ours, and initialised.
+        let bytes = unsafe { std::slice::from_raw_parts(pages[2], PAGE_SIZE) };
+        assert!(bytes.iter().all(|byte| *byte == 7), "poison: {poison}");
+        // SAFETY: (1) ours, and not used any more.
+        unsafe { pool.free_bulk(&pages[1..], Order::ZERO) }.unwrap();
+        pool.validate().unwrap();
+    }
+}

@@ -157,7 +157,13 @@ impl Pool {
         let base = self.fast.base;
         let pfn = |page: &*mut u8| Pfn(frame_at(base, *page as usize) as u64);
         if shared.poison.is_some() {
-            pages.iter().for_each(|page| shared.poison_block(pfn(page), order));
+            // One by one: what is behind a refused one is not to be written to.
+            let free = |(done, page): (usize, &*mut u8)| {
+                shared.poison_block(pfn(page), order);
+                let freed = shared.allocator.free(pfn(page), order);
+                freed.map_err(|error| (done, shared.refused(*page, error)))
+            };
+            return pages.iter().enumerate().try_for_each(free);
         }
         let page = |pfn: Pfn| address_at(base, pfn.0 as usize) as *mut u8;
         let freed = shared.allocator.free_bulk_with(pages, order, pfn, page);
