@@ -100,6 +100,7 @@ fn fill_zones(machine: &Machine<'_>, policy: &Policy, zones: &mut [Zone]) {
         zone.highatomic = policy.highatomic.count;
         zone.set_recorded(policy.numa.records() && policy.numa_stat);
         zone.frame_base = frame_base;
+        zone.stream = policy.pcp.stream;
         zone.block_base = block_base;
         let first_block = spec.start_pfn >> PAGEBLOCK_ORDER.get();
         zone.block_shift = (block_base as u64).wrapping_sub(first_block);

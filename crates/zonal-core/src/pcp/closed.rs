@@ -539,6 +539,7 @@ impl<'a> Closed<'a> {
         // Any free of order 1 to 3 empties the lists now, not only one behind another, which is all
         // that a fast operation looks for (LB E.10).
         let eager = self.pcp.tuning == Tuning::Level0 && self.word.free_count() > 0;
+        let high = high.min(self.set_stream());
         self.pcp.limit.store(if eager { 0 } else { high }, Relaxed);
         let active = self.word.active();
         if active >= NR_LISTS {
@@ -549,6 +550,20 @@ impl<'a> Closed<'a> {
         let others = (self.count - self.active_pages()).get();
         list.others.store(others, Relaxed);
         list.hi.store(list.limit(if eager { 0 } else { high }, others), Relaxed);
+    }
+
+    /// From which `free_count` on fast operations ask whether frees are a stream. Returns from how
+    /// many pages on the lists on they do.
+    fn set_stream(&self) -> u32 {
+        let pcp = self.pcp;
+        if !pcp.tracks_swing {
+            return u32::MAX;
+        }
+        let cap = pcp.free_count_cap.load(Relaxed);
+        let ask = tune::stream_ask(self.zone.stream, &self.state_without_factor(), cap);
+        // The fast path compares 16 bits; `free_count` never gets that far.
+        pcp.free_high_threshold.store(ask.free_count.min(u32::from(u16::MAX)), Relaxed);
+        ask.pages
     }
 }
 

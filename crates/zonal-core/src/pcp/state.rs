@@ -119,7 +119,8 @@ pub struct Pcp {
     /// 0 open, else closed.
     pub(crate) gate: AtomicU32,
     /// From this `free_count` on, a free of order 1 to 3 behind another may be a stream (LB E.7,
-    /// E.10). Tuning level 0 does without the other; see `Closed::set_limit`.
+    /// E.10). Tuning level 0 does without the other, and where the swing is tracked it follows the
+    /// pages on the lists; see `Closed::set_limit`.
     pub(crate) free_high_threshold: AtomicU32,
     /// `high` within its bounds, for the limit of a list that becomes active.
     pub(crate) limit: AtomicU32,

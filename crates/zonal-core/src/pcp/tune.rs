@@ -183,7 +183,7 @@ impl PcpParams {
     #[inline]
     const fn stream_least(&self, state: &PcpState) -> u32 {
         if self.tracks_swing() {
-            self.stream.saturating_add(state.swing)
+            stream_least(self.stream, state.swing)
         } else if self.tuning.has(Tuning::Level3) && self.free_high_batch {
             self.batch
         } else {
@@ -195,8 +195,7 @@ impl PcpParams {
     #[inline]
     pub const fn free_high_threshold(&self) -> u32 {
         if self.tracks_swing() {
-            // The free that is judged is not in `free_count` yet.
-            return self.stream.saturating_sub(1 << Order::COSTLY.get());
+            return stream_shortest(self.stream);
         }
         match self.tuning {
             #[cfg(feature = "history")]
@@ -213,6 +212,44 @@ impl PcpParams {
     pub const fn free_count_cap(&self) -> u32 {
         if self.tuning.has(Tuning::Level9) { self.bulk_max() } else { 0 }
     }
+}
+
+/// The largest block whose frees make a stream, in pages. The free that is judged is in the pages
+/// on the lists already, and not yet in `free_count`.
+const LARGEST: u32 = 1 << Order::COSTLY.get();
+
+/// From which `free_count` on frees may be a stream of `stream` pages.
+const fn stream_shortest(stream: u32) -> u32 {
+    stream.saturating_sub(LARGEST)
+}
+
+/// From how many pages on the lists on a stream of `stream` pages leaves them.
+const fn stream_least(stream: u32, swing: u32) -> u32 {
+    stream.saturating_add(swing)
+}
+
+/// Where the swing is tracked: when fast operations ask whether their frees are a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamAsk {
+    /// From this `free_count` on, a free of order 1 to 3 behind another.
+    pub free_count: u32,
+    /// From so many pages on the lists on, any free.
+    pub pages: u32,
+}
+
+/// When frees may be a stream of `stream` pages, at the earliest: the lists hold `state.count` pages
+/// now, and each page freed from here on is one more there and in `free_count`. Where `free_count`
+/// stops before, at `cap`, the pages on the lists tell. A stream that pops interrupt is found at
+/// most as many pages later as they took off `free_count`.
+#[inline]
+pub const fn stream_ask(stream: u32, state: &PcpState, cap: u32) -> StreamAsk {
+    let least = stream_least(stream, state.swing);
+    let missing = least.saturating_sub(state.count).saturating_sub(LARGEST);
+    let from = state.free_count.saturating_add(missing);
+    if missing == 0 || from <= cap {
+        return StreamAsk { free_count: max(from, stream_shortest(stream)), pages: u32::MAX };
+    }
+    StreamAsk { free_count: u32::MAX, pages: least }
 }
 
 /// Before a block is taken from a list, whether or not the list has one (LB E.6). The bulk
@@ -337,10 +374,6 @@ pub const fn on_push(state: &mut PcpState, params: &PcpParams, order: Order) -> 
         && (state.prev_free_high_order || !tuning.has(Tuning::Level1))
         && state.free_count >= params.free_high_threshold();
     let stream = large && state.count >= params.stream_least(state);
-    if large && !stream && params.tracks_swing() {
-        // What the CPU took before: counted from here on, so that not every free asks again.
-        state.free_count = 0;
-    }
     state.prev_free_high_order = high_order;
     if state.free_count < params.free_count_cap() {
         state.free_count += pages;

@@ -86,6 +86,8 @@ pub struct Zone {
     ///
     /// [`swing_most`]: crate::pcp::size::swing_most
     pub(crate) swing_most: AtomicU32,
+    /// Pages that make a stream of large frees, where swings are tracked.
+    pub(crate) stream: u32,
     pub(crate) stat_threshold: AtomicU32,
     /// Below it tests that ask for it add up the deltas (LB F.2); 0 if they never need to.
     pub(crate) drift_mark: AtomicU64,

@@ -1,7 +1,11 @@
 //! Streams of large frees, which leave a CPU's lists at once, and what is none.
 
+use std::vec;
+use std::vec::Vec;
+
 use super::depot::{give, short, take};
 use super::platform::Shape;
+use super::word_path;
 use crate::pcp::size::CacheSlice;
 use crate::policy::{PcpPolicy, Policy};
 use crate::sync::Ordering::Relaxed;
@@ -74,6 +78,53 @@ fn who_gives_back_what_it_took_is_no_stream() {
         rounds();
         assert_eq!(moved(), before, "{order:?}");
         assert_eq!(pcp.events.forced.load(Relaxed), 0, "{order:?}");
+        pool.validate().unwrap();
+    }
+}
+
+/// A CPU that gives back in a row what it took frees on the fast path: it asks the core only once
+/// its lists can hold a stream, not once for every few pages.
+#[test]
+fn bursts_of_large_blocks_do_not_ask_whether_they_are_a_stream() {
+    for (order, times) in [(1, 14), (2, 7), (3, 3)] {
+        let order = Order::new(order).unwrap();
+        let pool = Shape::uniform(1, PAGES, 1).boot(streaming(STREAM));
+        let cpu = CpuId(0);
+        give(&pool, 0, order, take(&pool, 0, order, times));
+        for _ in 0..8 {
+            let blocks: Vec<_> =
+                (0..times).map(|_| word_path::alloc(&pool, cpu, order).unwrap()).collect();
+            for pfn in blocks {
+                let freed = word_path::free(&pool, ZoneId(0), cpu, (pfn, order));
+                assert!(freed, "{order:?}: pages in a row {} of {STREAM}", times << order.get());
+            }
+        }
+        pool.validate().unwrap();
+    }
+}
+
+/// A CPU that frees more than it took is a stream as soon as the lists hold that much, whether it
+/// frees by the fast path or by the core.
+#[test]
+fn a_stream_behind_a_swing_is_found_when_the_lists_hold_both() {
+    for fast in [false, true] {
+        let order = Order::new(3).unwrap();
+        let pool = Shape::uniform(1, PAGES, 2).boot(streaming(STREAM));
+        let pcp = pool.pcp(ZoneId(0), CpuId(1));
+        give(&pool, 1, order, take(&pool, 1, order, 3));
+        let (swing, mut most) = (pcp.swing.load(Relaxed), 0);
+        assert!(swing > 0);
+        for pfn in take(&pool, 0, order, 16) {
+            let done = fast && word_path::free(&pool, ZoneId(0), CpuId(1), (pfn, order));
+            if !done {
+                give(&pool, 1, order, vec![pfn]);
+            }
+            most = most.max(pcp.count());
+        }
+        let forced = pcp.events.forced.load(Relaxed);
+        assert!(forced > 0, "fast {fast}: {most} pages on the lists, swing {swing}");
+        let largest = 1 << order.get();
+        assert!(most < swing + STREAM + largest, "fast {fast}: {most}, swing {swing}");
         pool.validate().unwrap();
     }
 }
