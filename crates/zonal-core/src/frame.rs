@@ -82,6 +82,8 @@ const RANGE_FIRST: u64 = 1 << (PCP_END + 1);
 /// What the word of a block that is a whole range has besides that of a block of its own.
 pub(crate) const WHOLE_RANGE: u64 = RANGE | RANGE_FIRST;
 
+/// Pages whose words are on a line of 64 bytes.
+pub(crate) const LINE_PAGES: u32 = 64 / size_of::<PageWord>() as u32;
 /// The link value for "no frame": all ones.
 pub const NO_FRAME: u32 = LINK_MASK as u32;
 /// Frames a zone may span at most, so that [`NO_FRAME`] is never an index.

@@ -7,6 +7,9 @@ use super::{Buddy, MAX, free};
 use crate::frame::Frames;
 use crate::types::{Migratetype, Order, PageCount};
 
+/// Pages whose words are on one line.
+const LINE: PageCount = PageCount::new(crate::frame::LINE_PAGES);
+
 /// Pieces taken from one block: `pieces` blocks of the requested order, ascending from `first`.
 struct Run {
     first: u32,
@@ -84,7 +87,9 @@ impl Buddy {
 
     /// Up to `blocks` whole blocks, of together at most `pages` base pages: each of the order asked
     /// for or larger, up to `most`. The smallest ones first, larger ones cut; no other type is
-    /// touched. Told to `out` with their orders; each block's word is NONE when `out` sees it.
+    /// touched. The last pages stay if a block with whole lines of words would be cut for them: the
+    /// rest of their line would go to another CPU. Told to `out` with their orders; each block's
+    /// word is NONE when `out` sees it.
     #[inline]
     pub fn take_blocks(
         &mut self,
@@ -96,8 +101,11 @@ impl Buddy {
     ) {
         let TakeRequest { order: least, mt, .. } = policy.effective(request);
         let mut left = pages;
-        for _ in 0..blocks {
+        for taken in 0..blocks {
             if left.blocks(least) == 0 {
+                return;
+            }
+            if taken > 0 && left < LINE && self.small(least.get(), mt) == 0 {
                 return;
             }
             let Some((first, from)) = self.pop_smallest(frames, least.get(), mt) else { return };
@@ -108,6 +116,12 @@ impl Buddy {
             out(first, order);
             left -= PageCount::of_blocks(1, order);
         }
+    }
+
+    /// A bit for each order from `least` on that has free blocks of `mt` of less than a line of
+    /// words.
+    fn small(&self, least: u32, mt: Migratetype) -> u16 {
+        self.nonempty[mt.index()] & (LINE.get() as u16 - 1) >> least << least
     }
 
     /// Takes exactly the block of `order` at frame `idx` out of the free block that holds it, whose

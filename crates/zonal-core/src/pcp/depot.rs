@@ -26,7 +26,7 @@
 
 use super::stack;
 use super::word::NR_LISTS;
-use crate::frame::PcpId;
+use crate::frame::{LINE_PAGES, PcpId};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 use crate::types::{CpuId, Order, PageCount, choice};
@@ -105,7 +105,7 @@ impl DepotSize {
         pages: u64,
         batch: PageCount,
     ) -> Self {
-        let blocks = batch.blocks(Order::ZERO).clamp(1, BLOCKS_MAX);
+        let blocks = whole_lines(batch).blocks(Order::ZERO).clamp(1, BLOCKS_MAX);
         let share = pages / groups.max(1) as u64 / u64::from(blocks);
         let magazines = (policy.magazines as usize * cpus).min(MAGAZINES_MAX);
         DepotSize { magazines: magazines.min(share as usize), blocks }
@@ -125,6 +125,19 @@ impl DepotSize {
     pub const fn slots(self) -> usize {
         self.magazines * self.stride()
     }
+}
+
+/// The pages of a magazine where lists move `batch` pages at a time: so many more that their words
+/// fill whole lines. Batches are one less than a power of two, for the colours of pages
+/// (LB E.3); magazines of such a size would each share a line of words with the next one, and so
+/// would the CPUs that take them.
+#[inline]
+pub(crate) fn whole_lines(batch: PageCount) -> PageCount {
+    let batch = batch.get();
+    let lines = batch.saturating_add(1) & !(LINE_PAGES - 1);
+    // A line is more than lists may hold that move fewer than three.
+    let least = if batch < 3 { batch } else { batch.max(LINE_PAGES) };
+    PageCount::new(least.max(lines))
 }
 
 /// The depot of one group of CPUs and one zone. The first line has what nearly each exchange uses.

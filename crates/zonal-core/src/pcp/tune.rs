@@ -237,8 +237,8 @@ pub struct StreamAsk {
     pub pages: u32,
 }
 
-/// When frees may be a stream of `stream` pages, at the earliest: the lists hold `state.count` pages
-/// now, and each page freed from here on is one more there and in `free_count`. Where `free_count`
+/// When frees may be a stream of `stream` pages, at the earliest: the lists hold `state.count`
+/// pages now, and each page freed from here on is one more there and in `free_count`. Where `free_count`
 /// stops before, at `cap`, the pages on the lists tell. A stream that pops interrupt is found at
 /// most as many pages later as they took off `free_count`.
 #[inline]

@@ -3,7 +3,8 @@
 
 use super::PcpOps;
 use crate::alloc::zone_ops::{PRESSED, Want, depot_word};
-use crate::pcp::depot::{Depot, Magazine};
+use crate::frame::LINE_PAGES;
+use crate::pcp::depot::{Depot, Magazine, whole_lines};
 use crate::pcp::tune::{self, BulkFree};
 use crate::platform::{Platform, Step};
 use crate::prefetch;
@@ -157,7 +158,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// Blocks of a list that make a magazine.
     fn magazine_blocks(&self, depot: &Depot, list: usize) -> u32 {
         let pcp = self.closed.pcp;
-        pcp.lists[list].blocks_of(pcp.batch_pages()).clamp(1, depot.blocks())
+        pcp.lists[list].blocks_of(whole_lines(pcp.batch_pages())).clamp(1, depot.blocks())
     }
 
     /// Fills an empty list and the depot with whole blocks of the buddy. The zone lock is held for
@@ -183,7 +184,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         }
         // After the first of refills in a row as much again for the group as for the list.
         let again = u32::from(wanted > blocks);
-        let whole = (wanted << bits << again).next_power_of_two().min(most.pages() as u32) >> bits;
+        let line = whole_lines(pcp.batch_pages()).get().min(LINE_PAGES);
+        let whole = (wanted << bits << again).next_power_of_two().max(line);
+        let whole = whole.min(most.pages() as u32) >> bits;
         // Reserve room first: taken blocks need a place.
         let mut magazines: [Option<Magazine<'_>>; FILL_MAX] = [const { None }; FILL_MAX];
         let mut room = 0;
