@@ -9,9 +9,15 @@ pub enum Bench {
     /// Allocate one block, free it.
     #[serde(rename = "pair")]
     Pair,
+    /// Allocate 8 blocks, then free them in the same order.
+    #[serde(rename = "8+8")]
+    Batch8,
     /// Allocate 32 blocks, then free them in the same order.
     #[serde(rename = "32+32")]
     Batch32,
+    /// The same on two CPUs, after each has freed a random half of what both had allocated.
+    #[serde(rename = "shuffled")]
+    Shuffled,
     /// Allocate 4096 blocks one by one, then free them one by one in the same order.
     #[serde(rename = "singles4096")]
     Singles,
@@ -34,9 +40,11 @@ pub enum Bench {
 
 impl Bench {
     /// Every bench, in the order of the report.
-    pub const ALL: [Bench; 8] = [
+    pub const ALL: [Bench; 10] = [
         Bench::Pair,
+        Bench::Batch8,
         Bench::Batch32,
+        Bench::Shuffled,
         Bench::Singles,
         Bench::Bulk,
         Bench::Stream,
@@ -50,11 +58,29 @@ impl Bench {
         !matches!(self, Bench::Room | Bench::Edge)
     }
 
+    /// Whether its threads need two CPUs and each other's blocks.
+    pub(crate) const fn is_of_two(self) -> bool {
+        matches!(self, Bench::Stream | Bench::Shuffled)
+    }
+
+    /// The orders that a plan asks it for. 32 blocks of 2 MiB are more than most pools here have.
+    pub(crate) const fn orders(self) -> &'static [u32] {
+        match self {
+            Bench::Pair => &[0, 3, 4, 9],
+            Bench::Batch8 => &[1, 2, 3, 4, 9],
+            Bench::Batch32 => &[0, 1, 2, 3, 4],
+            Bench::Shuffled => &[0, 3],
+            _ => &[0],
+        }
+    }
+
     /// The name used in rows and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Bench::Pair => "pair",
+            Bench::Batch8 => "8+8",
             Bench::Batch32 => "32+32",
+            Bench::Shuffled => "shuffled",
             Bench::Singles => "singles4096",
             Bench::Bulk => "bulk4096",
             Bench::Stream => "stream",
@@ -68,7 +94,8 @@ impl Bench {
     pub const fn ops_per_iteration(self) -> u64 {
         match self {
             Bench::Pair | Bench::Stream | Bench::Mix | Bench::Room | Bench::Edge => 1,
-            Bench::Batch32 => 32,
+            Bench::Batch8 => 8,
+            Bench::Batch32 | Bench::Shuffled => 32,
             Bench::Singles | Bench::Bulk => 4096,
         }
     }
@@ -78,7 +105,8 @@ impl Bench {
     pub(crate) const fn checked_iterations(self) -> u64 {
         match self {
             Bench::Pair => 64,
-            Bench::Batch32 => 4,
+            Bench::Batch8 => 16,
+            Bench::Batch32 | Bench::Shuffled => 4,
             Bench::Singles | Bench::Bulk => 1,
             Bench::Stream | Bench::Mix => 1024,
             Bench::Room | Bench::Edge => 0,

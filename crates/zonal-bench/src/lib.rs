@@ -64,6 +64,7 @@ mod remote;
 mod row;
 mod run;
 mod runner;
+mod shuffle;
 mod stream;
 mod subject;
 pub mod subjects;

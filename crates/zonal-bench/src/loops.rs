@@ -12,6 +12,7 @@
 //! L1 set and cost 3-4 times as much, which measures the cache and not the allocator.
 
 use crate::cell::{Bench, Cell};
+use crate::shuffle::Shuffle;
 use crate::stream::{self, Ring};
 use crate::subject::{Probe, Subject};
 use crate::words::{split_mix, touch};
@@ -75,11 +76,13 @@ impl Scratch {
 /// State that the workers of one burst share.
 pub(crate) struct Shared {
     pub(crate) ring: Ring,
+    pub(crate) shuffle: Shuffle,
 }
 
 impl Shared {
-    pub(crate) fn new() -> Shared {
-        Shared { ring: Ring::new() }
+    /// For as many threads.
+    pub(crate) fn new(threads: usize) -> Shared {
+        Shared { ring: Ring::new(), shuffle: Shuffle::new(threads) }
     }
 }
 
@@ -111,7 +114,10 @@ fn run_as<S: Subject, P: Probe<S>, const TOUCH: bool>(
     let buffer = &mut scratch.buffer[..];
     match cell.bench {
         Bench::Pair => pair::<S, P, TOUCH>(subject, probe, order, iterations),
-        Bench::Batch32 => {
+        Bench::Batch8 => {
+            singles::<S, P, TOUCH>(subject, probe, order, iterations, &mut buffer[..8])
+        }
+        Bench::Batch32 | Bench::Shuffled => {
             singles::<S, P, TOUCH>(subject, probe, order, iterations, &mut buffer[..32])
         }
         Bench::Singles => singles::<S, P, TOUCH>(subject, probe, order, iterations, buffer),

@@ -72,16 +72,15 @@ impl Options {
 /// The cells of a run on `cpus`, in the order of the report.
 ///
 /// Cells of two pinned threads need two CPUs and are left out where there is one. A quick run
-/// leaves out what the headline figures do not need: touched blocks above order 0, and
-/// oversubscription above order 0 and in the bulk bench.
+/// leaves out what the headline figures do not need: touched blocks above order 0, bursts of other
+/// orders than 0 and 3, and oversubscription above order 0 and in the bulk bench.
 pub fn plan(options: &Options, cpus: &Cpus) -> Vec<Cell> {
     let mut cells = Vec::new();
     for bench in Bench::ALL.into_iter().filter(|bench| bench.is_planned()) {
         if !options.benches.is_empty() && !options.benches.contains(&bench) {
             continue;
         }
-        let orders: &[u32] = if bench == Bench::Pair { &[0, 3, 4, 9] } else { &[0] };
-        for &order in orders {
+        for &order in bench.orders() {
             for touched in [false, true] {
                 for (threads, pinned) in thread_counts(bench, cpus) {
                     let cell = Cell { bench, threads, pinned, order, touched };
@@ -98,13 +97,13 @@ pub fn plan(options: &Options, cpus: &Cpus) -> Vec<Cell> {
 fn thread_counts(bench: Bench, cpus: &Cpus) -> Vec<(u32, bool)> {
     let count = cpus.count() as u32;
     let mut threads = Vec::new();
-    if bench != Bench::Stream {
+    if !bench.is_of_two() {
         threads.push((1, true));
     }
     if count >= 2 {
         threads.push((2, true));
     }
-    if bench != Bench::Stream {
+    if !bench.is_of_two() {
         threads.push((count * 2, false));
     }
     threads
@@ -112,7 +111,11 @@ fn thread_counts(bench: Bench, cpus: &Cpus) -> Vec<(u32, bool)> {
 
 fn in_quick(cell: &Cell) -> bool {
     let oversubscribed = !cell.pinned;
-    if cell.order > 0 { !cell.touched && !oversubscribed } else { !is_bulk_extra(cell) }
+    let headline = cell.bench == Bench::Pair || cell.order == 3;
+    match cell.order {
+        0 => !is_bulk_extra(cell),
+        _ => headline && !cell.touched && !oversubscribed,
+    }
 }
 
 fn is_bulk_extra(cell: &Cell) -> bool {

@@ -108,13 +108,16 @@ impl<S: Subject> Local<S> {
         self.admit(cell).map_err(|reason| BenchError::Unsupported { cell: *cell, reason })?;
         let (cell, subject) = (*cell, Arc::clone(&self.subject));
         let threads = cell.threads as usize;
-        let (gate, shared) = (Gate::new(threads), Shared::new());
+        let (gate, shared) = (Gate::new(threads), Shared::new(threads));
         let work = move |index: usize| {
             let subject: &S = &subject;
             subject.thread_init();
             let mut probe = probe(index);
             let mut scratch = Scratch::new(&cell, index, MIX_SEED);
             // What follows keeps LOOP-1: `admit` and `thread_init` were called.
+            if cell.bench == Bench::Shuffled {
+                shared.shuffle.run(subject, cell.order, index, MIX_SEED ^ iterations);
+            }
             scratch.hold(subject, cell.order, held);
             gate.wait();
             let start = Instant::now();

@@ -142,7 +142,7 @@ impl Sizing {
             0 => 4096 + 1024 + 64, // singles and bulk, the ring of the stream, held
             1..=4 => 256 + 64,     // mix: about 50 of 1024 slots are live in these orders; held
             5..=8 => 64 + 4,
-            _ => 1 + 4, // pair only; held
+            _ => 8 + 4, // 8+8; held
         }
     }
 

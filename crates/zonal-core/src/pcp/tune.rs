@@ -230,7 +230,7 @@ const fn stream_least(stream: u32, swing: u32) -> u32 {
 
 /// Where the swing is tracked: when fast operations ask whether their frees are a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StreamAsk {
+pub(crate) struct StreamAsk {
     /// From this `free_count` on, a free of order 1 to 3 behind another.
     pub free_count: u32,
     /// From so many pages on the lists on, any free.
@@ -242,7 +242,7 @@ pub struct StreamAsk {
 /// stops before, at `cap`, the pages on the lists tell. A stream that pops interrupt is found at
 /// most as many pages later as they took off `free_count`.
 #[inline]
-pub const fn stream_ask(stream: u32, state: &PcpState, cap: u32) -> StreamAsk {
+pub(crate) const fn stream_ask(stream: u32, state: &PcpState, cap: u32) -> StreamAsk {
     let least = stream_least(stream, state.swing);
     let missing = least.saturating_sub(state.count).saturating_sub(LARGEST);
     let from = state.free_count.saturating_add(missing);
