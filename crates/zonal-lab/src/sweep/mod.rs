@@ -7,10 +7,18 @@
 //! ```
 //! A line is recognised by its key: everything that its run depends on. So an interrupted sweep
 //! goes on where it was, a larger one keeps what a smaller one did, and the finished file does not
-//! depend on how many threads or interruptions there were.
+//! depend on how many threads, processes or interruptions there were.
+//!
+//! Other processes make rows of their texts ([`Sweep::texts`], [`RowText::run`]) and hand them to
+//! one that has the file ([`Sweep::open`]); or each has a [`Shard`] and a file of its own, which
+//! [`merge`] joins.
 
 mod file;
+mod merge;
+mod open;
 mod point;
+mod row;
+mod text;
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -18,17 +26,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::LabError;
 
-pub use file::{Header, Row, columns};
-pub use point::{Axis, POINTS_MAX, Point, Sweep, axes};
-
-/// What became of a sweep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
-    /// Runs made.
-    pub made: usize,
-    /// Runs that were in the file already.
-    pub found: usize,
-}
+pub use merge::{Merged, merge, write};
+pub use open::{Done, Open};
+pub use point::{Axis, POINTS_MAX, Point, Shard, Sweep, axes};
+pub use row::{Column, Header, Row, column, columns};
+pub use text::{RowText, version};
 
 impl Sweep {
     /// Makes the runs that are not in the file at `path` yet on `threads` threads, then rewrites
@@ -42,49 +44,49 @@ impl Sweep {
         threads: usize,
         progress: &(dyn Fn(usize) + Sync),
     ) -> Result<(Vec<Row>, Done), LabError> {
-        let mut rows = file::read(path)?;
-        let open = Mutex::new(file::append(path)?);
-        let found = self.points.iter().map(|point| rows.remove(&file::key(point)));
-        let mut found: Vec<Option<Row>> = found.collect();
-        let missing: Vec<usize> = (0..found.len()).filter(|at| found[*at].is_none()).collect();
-        progress(found.len() - missing.len());
+        self.run_until(path, threads, &AtomicBool::new(false), progress)
+    }
+
+    /// The same, and begins no further run once `stop` is set: the rows that there are then are
+    /// written and returned.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_until(
+        &self,
+        path: &Path,
+        threads: usize,
+        stop: &AtomicBool,
+        progress: &(dyn Fn(usize) + Sync),
+    ) -> Result<(Vec<Row>, Done), LabError> {
+        let open = self.open(path)?;
+        let missing: Vec<usize> = open.missing().collect();
+        progress(open.found());
+        let open = Mutex::new(open);
+        let broken = || LabError::Plan("a run of the sweep broke off; its rows are kept".into());
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        // Relaxed: the counter hands out numbers and nothing else, the flag is a hint to stop.
-        let work = || -> Result<Vec<(usize, Row)>, LabError> {
-            let mut made = Vec::new();
-            while !failed.load(Relaxed) {
+        // Relaxed: the counter hands out numbers and nothing else, the flags are hints to stop.
+        let work = || -> Result<(), LabError> {
+            while !failed.load(Relaxed) && !stop.load(Relaxed) {
                 let Some(&at) = missing.get(next.fetch_add(1, Relaxed)) else { break };
-                let point = &self.points[at];
-                let row = point.plan.run().and_then(|figures| {
-                    let row = Row::new(self, point, &figures);
-                    file::write(&open, &row)?;
-                    Ok(row)
-                });
-                made.push((at, row.inspect_err(|_| failed.store(true, Relaxed))?));
+                let made = self
+                    .text(at)
+                    .run()
+                    .and_then(|row| open.lock().map_err(|_| broken())?.add(at, row));
+                made.inspect_err(|_| failed.store(true, Relaxed))?;
                 progress(1);
             }
-            Ok(made)
+            Ok(())
         };
-        let made: Vec<Result<Vec<(usize, Row)>, LabError>> = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-            let broken =
-                || LabError::Plan("a run of the sweep broke off; its rows are kept".into());
-            workers
-                .into_iter()
-                .map(|worker| worker.join().unwrap_or_else(|_| Err(broken())))
-                .collect()
-        });
-        for (at, row) in made.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
-            found[at] = Some(row);
-        }
-        let mut all: Vec<Row> = found.into_iter().flatten().collect();
-        for (row, point) in all.iter_mut().zip(&self.points) {
-            row.relabel(self, point);
-        }
-        let others: Vec<Row> = rows.into_values().collect();
-        file::rewrite(path, all.iter().chain(&others))?;
-        let done = Done { made: missing.len(), found: all.len() - missing.len() };
-        Ok((all, done))
+            let ended = workers.into_iter().map(|worker| match worker.join() {
+                Ok(ended) => ended,
+                Err(_) => Err(broken()),
+            });
+            ended.collect::<Vec<_>>().into_iter().collect::<Result<(), LabError>>()
+        })?;
+        open.into_inner().map_err(|_| broken())?.finish()
     }
 }
 
@@ -117,7 +119,7 @@ mod tests {
         assert_eq!(labels[0], "pcp.scale_max=1 policy=zonal cpus=2");
         assert_eq!(labels[3], "pcp.scale_max=2 policy=linux-6.6 cpus=2");
         assert_eq!(sweep.points[3].recipe.policy, "linux-6.6+pcp.scale_max=2");
-        assert_eq!(sweep.points[3].plan.machine.cpus(), 2);
+        assert_eq!(sweep.points[3].recipe.machine, "xeon-2007-8@2");
     }
 
     #[test]
@@ -190,5 +192,122 @@ mod tests {
         let nowhere = folder.path().join("nowhere/a.csv");
         let error = sweep(&["seed=1"]).unwrap().run(&nowhere, 1, &|_| ()).unwrap_err();
         assert!(error.to_string().contains("a.csv: cannot be written"), "{error}");
+    }
+
+    #[test]
+    fn a_row_is_made_of_its_text_alone() {
+        let sweep = sweep(&["cpus=2,4", "seed=1,2"]).unwrap();
+        let texts: Vec<String> = sweep.texts().collect();
+        let folder = tempfile::tempdir().unwrap();
+        let (rows, _) = sweep.run(&folder.path().join("a.csv"), 1, &|_| ()).unwrap();
+        for (text, row) in texts.iter().zip(&rows) {
+            // The machine is no preset (2048 MiB), so that its file is part of the text.
+            let mut made = RowText::parse(text).unwrap().run().unwrap();
+            assert_ne!(made, *row);
+            made.relabel(row.get("point").unwrap());
+            assert_eq!(made, *row);
+        }
+        let text = RowText::parse(&texts[0]).unwrap();
+        assert!(text.machine_toml.is_some());
+        for (changed, expected) in [
+            (RowText { machine_toml: None, ..text.clone() }, "expected the same figures"),
+            (RowText { file_id: "abc".into(), ..text.clone() }, "expected the same bytes"),
+            (RowText { run_us: 0, ..text.clone() }, "run_us: 0; expected 1"),
+            (RowText { policy: "x".into(), ..text.clone() }, "no policy is called 'x'"),
+        ] {
+            let error = changed.run().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        for (line, expected) in [
+            ("zonal lab once".to_owned(), "expected a line of `zonal lab sweep --list`"),
+            (texts[0].replace(version(), "0.0.1+x"), "a row of zonal 0.0.1+x; this is zonal"),
+            (texts[0].replace("seed", "sead"), "unknown field `sead`"),
+        ] {
+            let error = RowText::parse(&line).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn shards_have_each_point_once_and_merge_into_the_file_of_the_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let over = ["cpus=2,4,8", "policy=zonal,linux-6.6"];
+        let whole = sweep(&over).unwrap();
+        whole.run(&path("whole.csv"), 2, &|_| ()).unwrap();
+        let parts: Vec<_> = (1..=4).map(|number| path(&format!("{number}.csv"))).collect();
+        for (number, part) in parts.iter().enumerate() {
+            let shard = format!("{}/4", number + 1).parse().unwrap();
+            sweep(&over).unwrap().shard(shard).run(part, 1, &|_| ()).unwrap();
+        }
+        let some = merge(&parts[1..], Some(&whole)).unwrap();
+        assert_eq!((some.rows.len(), some.missing), (4, vec![0, 4]));
+        let all = merge(&[&parts[..], &parts[..1]].concat(), Some(&whole)).unwrap();
+        assert_eq!(all.missing, [0; 0]);
+        write(&path("all.csv"), &all.rows).unwrap();
+        let text = |name: &str| std::fs::read_to_string(path(name)).unwrap();
+        assert_eq!(text("all.csv"), text("whole.csv"));
+        assert_eq!(merge(&parts, None).unwrap().rows.len(), 6);
+        for bad in ["0/4", "5/4", "1", "x/2", "1/0", ""] {
+            let error = bad.parse::<Shard>().unwrap_err().to_string();
+            assert!(error.contains("expected I/N"), "{bad}: {error}");
+        }
+        let error = merge(&[path("no.csv")], None).unwrap_err().to_string();
+        assert!(error.contains("no.csv: there is no such file"), "{error}");
+    }
+
+    #[test]
+    fn rows_that_contradict_are_damaged_or_of_another_version_are_refused_with_their_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        let sweep = sweep(&["seed=1,2"]).unwrap();
+        sweep.run(&path, 1, &|_| ()).unwrap();
+        let good = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = good.lines().collect();
+        let hash = lines[1].rsplit(',').nth(1).unwrap_or_default();
+        let twice = format!("{good}{}\n", lines[1]);
+        std::fs::write(&path, &twice).unwrap();
+        sweep.run(&path, 1, &|_| ()).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), good, "the same row twice is one row");
+        let other = hash.chars().rev().collect::<String>();
+        for (bad, expected) in [
+            (format!("{good}{}\n", lines[1].replace(hash, &other)), "line 4: a second row of"),
+            (good.replace(version(), "0.0.1"), "line 2: a row of zonal 0.0.1; this is zonal"),
+            (good.replace(hash, "beef"), "line 2: column result_hash: 'beef'"),
+            (
+                good.replace(lines[2], &lines[2].replace(",8,1,", ",8,one,")),
+                "line 3: column nodes: 'one'",
+            ),
+            (format!("{good}a,b\n"), "line 4: 2 fields; expected"),
+        ] {
+            std::fs::write(&path, &bad).unwrap();
+            let error = sweep.run(&path, 1, &|_| ()).unwrap_err().to_string();
+            assert!(error.contains(&format!("a.csv: {expected}")), "{expected}: {error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), bad, "it is left alone");
+        }
+    }
+
+    #[test]
+    fn one_process_at_a_time_has_a_file_and_a_stop_leaves_a_valid_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        let sweep = sweep(&["seed=1,2,3,4,5"]).unwrap();
+        let mut open = sweep.open(&path).unwrap();
+        let error = sweep.open(&path).unwrap_err().to_string();
+        assert!(error.contains("another sweep is writing it"), "{error}");
+        let row = sweep.text(3).run().unwrap();
+        let error = open.add(2, row.clone()).unwrap_err().to_string();
+        assert!(error.contains("--seed 4") && error.contains("--seed 3"), "{error}");
+        open.add(3, row.clone()).unwrap();
+        open.add(3, row).unwrap();
+        drop(open);
+        assert_eq!(sweep.open(&path).unwrap().missing().collect::<Vec<_>>(), [0, 1, 2, 4]);
+        let stop = AtomicBool::new(false);
+        // The first call tells of the row that was found; the stop comes with it.
+        let (rows, done) =
+            sweep.run_until(&path, 1, &stop, &|_| stop.store(true, Relaxed)).unwrap();
+        assert_eq!((rows.len(), done), (1, Done { made: 0, found: 1 }));
+        let (rows, done) = sweep.run(&path, 2, &|_| ()).unwrap();
+        assert_eq!((rows.len(), done.made + done.found), (5, 5));
     }
 }

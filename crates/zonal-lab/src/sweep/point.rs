@@ -1,8 +1,12 @@
 //! The runs of a sweep: every combination of the axes' values.
 
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use super::text::{Known, RowText, file_id};
 use crate::LabError;
+use crate::machine::Machine;
 use crate::recipe::{Machines, Recipe};
-use crate::run::Plan;
 
 /// Most runs of one sweep.
 pub const POINTS_MAX: usize = 1_000_000;
@@ -23,8 +27,6 @@ pub struct Point {
     pub values: Vec<String>,
     /// The run.
     pub recipe: Recipe,
-    /// The same, with everything found.
-    pub plan: Plan,
 }
 
 /// Every run of a sweep.
@@ -32,8 +34,41 @@ pub struct Point {
 pub struct Sweep {
     /// The varied setting.
     pub axes: Vec<Axis>,
-    /// Every combination, the last axis changing fastest.
+    /// Every combination, the last axis changing fastest; of a shard, those that are its own.
     pub points: Vec<Point>,
+    /// Machines of the points, by name.
+    machines: BTreeMap<String, Known>,
+    /// Ids of the files that workloads play, by workload.
+    files: BTreeMap<String, String>,
+}
+
+/// A part of a sweep: of each `of` points that follow each other, the one at `number`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    number: usize,
+    of: usize,
+}
+
+impl std::fmt::Display for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.number + 1, self.of)
+    }
+}
+
+impl FromStr for Shard {
+    type Err = LabError;
+
+    /// `I/N`, from `1/N` to `N/N`.
+    fn from_str(text: &str) -> Result<Shard, LabError> {
+        let numbers = text.split_once('/').and_then(|(number, of)| {
+            let numbers = (number.parse::<usize>().ok()?, of.parse::<usize>().ok()?);
+            Some(numbers).filter(|(number, of)| (1..=*of).contains(number))
+        });
+        let (number, of) = numbers.ok_or_else(|| {
+            LabError::Plan(format!("shard '{text}'; expected I/N with I from 1 to N, as 3/8"))
+        })?;
+        Ok(Shard { number: number - 1, of })
+    }
 }
 
 /// Axes from `KEY=VALUE,VALUE`. Values that hold commas are separated by semicolons; a key that
@@ -82,9 +117,57 @@ impl Sweep {
         let count = count.filter(|count| *count <= POINTS_MAX).ok_or_else(|| {
             LabError::Plan(format!("more than {POINTS_MAX} runs; expected fewer values"))
         })?;
-        let points: Result<Vec<Point>, LabError> =
-            (0..count).map(|number| point(base, &axes, number, machines)).collect();
-        Ok(Sweep { points: points?, axes })
+        let mut sweep =
+            Sweep { axes, points: Vec::new(), machines: BTreeMap::new(), files: BTreeMap::new() };
+        for number in 0..count {
+            let point = point(base, &sweep.axes, number)?;
+            sweep
+                .check(&point.recipe, machines)
+                .map_err(|error| LabError::Plan(format!("at {}: {error}", sweep.label(&point))))?;
+            sweep.points.push(point);
+        }
+        Ok(sweep)
+    }
+
+    /// Refuses a run that cannot be; finds its machine and its file.
+    fn check(&mut self, recipe: &Recipe, machines: Machines<'_>) -> Result<(), LabError> {
+        if !self.machines.contains_key(&recipe.machine) {
+            let known = Known::new(&recipe.machine, machines(&recipe.machine)?);
+            self.machines.insert(recipe.machine.clone(), known);
+        }
+        let machine: &Machine = &self.machines[&recipe.machine].machine;
+        let plan = recipe.plan(&|_| Ok(machine.clone()))?;
+        if plan.workload.file().is_some() && !self.files.contains_key(&recipe.workload) {
+            self.files.insert(recipe.workload.clone(), file_id(&plan.workload)?);
+        }
+        Ok(())
+    }
+
+    /// The points of a shard alone. All shards of a sweep together have each point once.
+    #[must_use]
+    pub fn shard(mut self, shard: Shard) -> Sweep {
+        let mut number = 0..;
+        self.points.retain(|_| number.next().unwrap_or(0) % shard.of == shard.number);
+        self
+    }
+
+    /// The text of a point's row.
+    ///
+    /// # Panics
+    /// If there is no such point.
+    pub fn text(&self, at: usize) -> RowText {
+        let recipe = &self.points[at].recipe;
+        let file = self.files.get(&recipe.workload).map_or("", String::as_str);
+        RowText::new(recipe, &self.machines[&recipe.machine], file)
+    }
+
+    /// The texts of all rows, each a line of JSON that [`RowText::parse`] takes, in any process.
+    ///
+    /// # Panics
+    /// Never: a row has a form in JSON.
+    pub fn texts(&self) -> impl Iterator<Item = String> {
+        let text = |at| serde_json::to_string(&self.text(at)).expect("a row has a text");
+        (0..self.points.len()).map(text)
     }
 
     /// A point's values with their keys: `cpus=8 policy=zonal`.
@@ -94,12 +177,7 @@ impl Sweep {
     }
 }
 
-fn point(
-    base: &Recipe,
-    axes: &[Axis],
-    number: usize,
-    machines: Machines<'_>,
-) -> Result<Point, LabError> {
+fn point(base: &Recipe, axes: &[Axis], number: usize) -> Result<Point, LabError> {
     let (mut rest, mut values) = (number, Vec::new());
     for axis in axes.iter().rev() {
         values.push(axis.values[rest % axis.values.len()].clone());
@@ -116,9 +194,5 @@ fn point(
         let at = |error: LabError| LabError::Plan(format!("--over {key}={value}: {error}"));
         recipe.set(key, value).map_err(at)?;
     }
-    let pairs = axes.iter().zip(&values).map(|(axis, value)| format!("{}={value}", axis.key));
-    let pairs = pairs.collect::<Vec<_>>().join(" ");
-    let label = |error: LabError| LabError::Plan(format!("at {pairs}: {error}"));
-    let plan = recipe.plan(machines).map_err(label)?;
-    Ok(Point { values, recipe, plan })
+    Ok(Point { values, recipe })
 }

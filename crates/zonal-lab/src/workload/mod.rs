@@ -106,6 +106,11 @@ impl Workload {
         self.kind
     }
 
+    /// The file or folder that it plays, if it plays one.
+    pub fn file(&self) -> Option<&str> {
+        Some(self.file.as_str()).filter(|file| !file.is_empty())
+    }
+
     /// One of its numbers, if it has it.
     pub fn get(&self, name: &str) -> Option<u64> {
         let at = self.kind.params.iter().position(|param| param.name == name)?;

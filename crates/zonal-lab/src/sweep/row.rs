@@ -1,0 +1,181 @@
+//! One row of a sweep: what its run depends on, its figures, its hash and its command.
+
+use super::text::{RowText, check_version};
+use crate::LabError;
+use crate::machine::Machine;
+use crate::run::{FIGURES, Figures};
+
+/// Columns before the figures; the first ten are a row's key.
+const BEFORE: [&str; 13] = [
+    "version",
+    "machine",
+    "machine_id",
+    "policy",
+    "workload",
+    "file_id",
+    "busy",
+    "seed",
+    "warm_us",
+    "run_us",
+    "point",
+    "cpus",
+    "nodes",
+];
+pub(super) const KEY_COLUMNS: usize = 10;
+const POINT: usize = 10;
+const CPUS: usize = 11;
+/// Columns after the figures.
+const AFTER: [&str; 2] = ["result_hash", "command"];
+/// Columns with whole numbers.
+const COUNTS: [&str; 6] = ["busy", "seed", "warm_us", "run_us", "cpus", "nodes"];
+/// Characters of a hash.
+const HASH: usize = 64;
+/// Between fields in memory: no field has it.
+const END: char = '\u{1f}';
+
+/// Names of the columns of a sweep's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header(Vec<String>);
+
+/// One run of a sweep, as its line says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row(Box<str>);
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// Text.
+    Text,
+    /// A whole number, or nothing.
+    Count,
+    /// A number.
+    Figure,
+}
+
+/// Names of the columns of a sweep's file.
+pub fn columns() -> Header {
+    let names = BEFORE.into_iter().chain(FIGURES.iter().map(|figure| figure.name)).chain(AFTER);
+    Header(names.map(str::to_owned).collect())
+}
+
+/// What the column of this name holds.
+pub fn column(name: &str) -> Column {
+    match name {
+        _ if COUNTS.contains(&name) => Column::Count,
+        _ if FIGURES.iter().any(|figure| figure.name == name) => Column::Figure,
+        _ => Column::Text,
+    }
+}
+
+impl Header {
+    /// The names, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// Position of a column.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.0.iter().position(|known| known == name)
+    }
+}
+
+impl Row {
+    pub(super) fn new(text: &RowText, machine: &Machine, figures: &Figures) -> Row {
+        let mut fields = text.key().to_vec();
+        // Which values of which sweep: whoever asked for the row says it.
+        fields.push(String::new());
+        fields.extend([machine.cpus().to_string(), machine.nodes().to_string()]);
+        fields.extend(figures.each().map(|(_, value)| value.to_string()));
+        fields.extend([figures.hash.clone(), text.recipe().command()]);
+        Row::joined(&fields)
+    }
+
+    fn joined(fields: &[String]) -> Row {
+        let mut text = String::new();
+        for field in fields {
+            text.extend(field.chars().filter(|char| *char != END));
+            text.push(END);
+        }
+        text.pop();
+        Row(text.into())
+    }
+
+    /// The row of these fields.
+    ///
+    /// # Errors
+    /// Too few or too many, a number that is none, no hash, or another version of the program.
+    pub fn of(fields: &[String]) -> Result<Row, LabError> {
+        let names = columns();
+        let wrong = |what: String| Err(LabError::Plan(what));
+        if fields.len() != names.0.len() {
+            return wrong(format!("{} fields; expected {}", fields.len(), names.0.len()));
+        }
+        check_version(&fields[0])?;
+        for (name, field) in names.names().zip(fields) {
+            let fits = match column(name) {
+                Column::Text => name != "result_hash" || is_hash(field),
+                Column::Count => field.is_empty() || field.parse::<u64>().is_ok(),
+                Column::Figure => field.parse::<f64>().is_ok_and(f64::is_finite),
+            };
+            if !fits {
+                let found: String = field.chars().take(40).collect();
+                let expected =
+                    if name == "result_hash" { "64 hexadecimal digits" } else { "a number" };
+                return wrong(format!("column {name}: '{found}'; expected {expected}"));
+            }
+        }
+        Ok(Row::joined(fields))
+    }
+
+    /// The fields, in the order of the columns.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.0.split(END)
+    }
+
+    /// What tells it from other rows.
+    pub(super) fn key(&self) -> &str {
+        let end = self.0.match_indices(END).nth(KEY_COLUMNS - 1);
+        end.map_or(&*self.0, |(end, _)| &self.0[..end])
+    }
+
+    /// The key that the row of a text has.
+    pub(super) fn key_of(text: &RowText) -> String {
+        Row::joined(&text.key()).0.into()
+    }
+
+    /// Says which point of a sweep it is. The same run may be a point of another one.
+    pub(super) fn relabel(&mut self, label: &str) {
+        let mut fields: Vec<String> = self.fields().map(str::to_owned).collect();
+        if fields[POINT] != label {
+            label.clone_into(&mut fields[POINT]);
+            *self = Row::joined(&fields);
+        }
+    }
+
+    /// Whether another row of the same key has the same figures.
+    pub(super) fn agrees(&self, other: &Row) -> bool {
+        let result = |row: &Row| -> Vec<String> {
+            row.fields().skip(POINT + 1).map(str::to_owned).collect()
+        };
+        result(self) == result(other)
+    }
+
+    /// A field, by the name of its column.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        columns().position(name).and_then(|at| self.fields().nth(at))
+    }
+
+    /// A figure.
+    pub fn figure(&self, name: &str) -> Option<f64> {
+        self.get(name)?.parse().ok()
+    }
+
+    /// CPUs of the machine.
+    pub fn cpus(&self) -> u32 {
+        self.fields().nth(CPUS).and_then(|cpus| cpus.parse().ok()).unwrap_or(0)
+    }
+}
+
+fn is_hash(text: &str) -> bool {
+    text.len() == HASH && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
