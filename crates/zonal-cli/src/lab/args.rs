@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use zonal_lab::recipe::KEYS;
 use zonal_lab::run::{RUN_US, WARM_US};
+use zonal_lab::sweep::Shard;
 use zonal_lab::workload::KINDS;
 
 /// Forms of a machine's name.
@@ -190,9 +191,22 @@ pub struct SweepArgs {
     #[arg(long, value_name = "LIST", conflicts_with = "seed")]
     pub seeds: Option<String>,
 
-    /// The file of the runs, one line each. Runs that it has already are not made again.
-    #[arg(long, short, value_name = "FILE.csv")]
-    pub output: PathBuf,
+    /// The file of the runs, one row each. Runs that it has already are not made again. A
+    /// FILE.parquet gets them when all are made; until then they are in FILE.parquet.csv.
+    #[arg(long, short, value_name = "FILE.csv", required_unless_present = "list")]
+    pub output: Option<PathBuf>,
+
+    /// Print the text of each row instead, one line of JSON each: all that its run depends on.
+    #[arg(long, conflicts_with_all = ["output", "html", "json", "jobs", "merge"])]
+    pub list: bool,
+
+    /// Make only a part of the rows, as 3/8: with N processes or machines, 1/N to N/N.
+    #[arg(long, value_name = "I/N", conflicts_with_all = ["html", "merge"])]
+    pub shard: Option<Shard>,
+
+    /// Make nothing: join the rows of these files, each row once. Without --over all of them.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "jobs")]
+    pub merge: Vec<PathBuf>,
 
     /// Also write a page with plots of contention, throughput and memory to this file.
     #[arg(long, value_name = "FILE")]

@@ -91,6 +91,7 @@ fn sizes(args: &ReportArgs) -> anyhow::Result<Part> {
     let file = args.output.with_extension("sweep.csv");
     let command = sweep::command(&base, &sweep, &file);
     let (rows, done) = sweep::made(&sweep, &file, sweep::threads())?;
+    anyhow::ensure!(rows.len() == sweep.points.len(), "stopped before the page was written");
     if done.found > 0 {
         output::note(&format!(
             "{} runs of the sweep are from {}, not made again; without the file they are",

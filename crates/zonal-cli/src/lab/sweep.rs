@@ -2,13 +2,18 @@
 
 use std::num::NonZero;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
+use anyhow::Context;
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use zonal_lab::recipe::{Recipe, quoted};
 use zonal_lab::report;
-use zonal_lab::run::FIGURES;
-use zonal_lab::sweep::{Done, Row, Sweep, axes, columns};
+use zonal_lab::sweep::{Column, Done, Merged, Row, Shard, Sweep, axes, column, columns, write};
+use zonal_parquet::{DataSet, join};
 
 use super::args::SweepArgs;
 use super::once::{machine, recipe};
@@ -24,6 +29,7 @@ struct Swept {
     kind: &'static str,
     made: usize,
     found: usize,
+    missing: usize,
     rows: Vec<serde_json::Map<String, serde_json::Value>>,
 }
 
@@ -35,43 +41,119 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<Verdict> {
     let base = recipe(&args.of, &args.policy)?;
     let mut over = args.over.clone();
     over.extend(args.seeds.as_ref().map(|seeds| format!("seed={seeds}")));
-    let sweep = Sweep::new(&base, axes(&over)?, &machine)?;
-    let jobs = args.jobs.map_or_else(threads, usize::from);
-    let command = command(&base, &sweep, &args.output);
-    output::note(&format!("{command} --jobs {jobs}"));
+    if over.is_empty() && !args.merge.is_empty() {
+        return joined(args, None).map(|_| Verdict::Pass);
+    }
+    let whole = Sweep::new(&base, axes(&over)?, &machine)?;
+    if args.list {
+        let sweep = sharded(whole, args.shard);
+        for text in sweep.texts() {
+            output::data(&(text + "\n"))?;
+        }
+        return Ok(Verdict::Pass);
+    }
+    let output = args.output.as_deref().context("-o FILE.csv is missing")?;
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
-    let (rows, done) = made(&sweep, &args.output, jobs)?;
+    let mut command = command(&base, &whole, output);
+    let (sweep, rows, done) = if args.merge.is_empty() {
+        let jobs = args.jobs.map_or_else(threads, usize::from);
+        if let Some(shard) = args.shard {
+            command += &format!(" --shard {shard}");
+        }
+        let sweep = sharded(whole, args.shard);
+        output::note(&format!("{command} --jobs {jobs}"));
+        let set = DataSet::of(output);
+        set.resume()?;
+        let (rows, done) = made(&sweep, &set.rows, jobs)?;
+        if rows.len() == sweep.points.len() {
+            set.finish()?;
+        }
+        (sweep, rows, done)
+    } else {
+        let rows = joined(args, Some(&whole))?;
+        let found = rows.len();
+        (whole, rows, Done { made: 0, found })
+    };
+    let missing = sweep.points.len() - rows.len();
     if let Some(page) = page {
+        anyhow::ensure!(missing == 0, "{missing} rows are missing, so no page was written");
         page.write(&report::sweep_html(&sweep, &rows, &command))?;
     }
-    output::data(&match args.json {
-        true => {
-            let Done { made, found } = done;
-            let (schema_version, kind) = (SCHEMA_VERSION, "simulated");
-            let rows = rows.iter().map(fields).collect();
-            let swept = Swept { schema_version, kind, made, found, rows };
-            serde_json::to_string_pretty(&swept)? + "\n"
-        }
-        false => format!(
-            "{} runs (simulated) in {}: {} made, {} found there\n",
-            rows.len(),
-            args.output.display(),
-            done.made,
-            done.found
-        ),
-    })?;
-    Ok(Verdict::Pass)
+    say(args, output, &rows, (done, missing))?;
+    Ok(if missing == 0 { Verdict::Pass } else { Verdict::Failed })
 }
 
-/// The rows of a sweep, with a progress bar.
+fn sharded(sweep: Sweep, shard: Option<Shard>) -> Sweep {
+    match shard {
+        Some(shard) => sweep.shard(shard),
+        None => sweep,
+    }
+}
+
+fn say(
+    args: &SweepArgs,
+    output: &Path,
+    rows: &[Row],
+    (done, missing): (Done, usize),
+) -> anyhow::Result<()> {
+    let Done { made, found } = done;
+    output::data(&match args.json {
+        true => {
+            let (schema_version, kind) = (SCHEMA_VERSION, "simulated");
+            let rows = rows.iter().map(fields).collect();
+            let swept = Swept { schema_version, kind, made, found, missing, rows };
+            serde_json::to_string_pretty(&swept)? + "\n"
+        }
+        false => {
+            let left = if missing > 0 { format!(", {missing} missing") } else { String::new() };
+            let (count, file) = (rows.len(), output.display());
+            format!("{count} runs (simulated) in {file}: {made} made, {found} found there{left}\n")
+        }
+    })?;
+    Ok(())
+}
+
+/// Joins the files of `--merge`.
+fn joined(args: &SweepArgs, sweep: Option<&Sweep>) -> anyhow::Result<Vec<Row>> {
+    let output = args.output.as_deref().context("-o FILE.csv is missing")?;
+    let Merged { rows, missing } = join(&args.merge, sweep)?;
+    let set = DataSet::of(output);
+    write(&set.rows, &rows)?;
+    set.finish()?;
+    if let (Some(sweep), Some(first)) = (sweep, missing.first()) {
+        output::note(&format!(
+            "{} of {} rows are in none of the files, the first at {}; the same command without \
+             --merge makes them",
+            missing.len(),
+            sweep.points.len(),
+            sweep.label(&sweep.points[*first]),
+        ));
+    }
+    if sweep.is_none() {
+        output::data(&format!("{} runs (simulated) in {}\n", rows.len(), output.display()))?;
+    }
+    Ok(rows)
+}
+
+/// The rows of a sweep, with a progress bar. A first Ctrl-C ends it after the runs that are under
+/// way, a second one at once; the file is valid either way.
 ///
 /// # Errors
 /// As [`Sweep::run`].
 pub fn made(sweep: &Sweep, file: &Path, jobs: usize) -> anyhow::Result<(Vec<Row>, Done)> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
     let bar = output::progress("sweep", "runs", Some(sweep.points.len() as u64));
-    let result = sweep.run(file, jobs, &|runs| bar.inc(runs as u64));
+    let result = sweep.run_until(file, jobs, &stop, &|runs| bar.inc(runs as u64));
     bar.finish_and_clear();
-    Ok(result?)
+    let (rows, done) = result?;
+    if stop.load(Relaxed) && rows.len() < sweep.points.len() {
+        output::note("stopped; the same command makes the rows that are missing");
+    }
+    Ok((rows, done))
 }
 
 /// CPUs of this machine that this process may use.
@@ -99,15 +181,12 @@ pub fn command(base: &Recipe, sweep: &Sweep, file: &Path) -> String {
 
 /// A row as JSON has it: counts and figures as numbers.
 fn fields(row: &Row) -> serde_json::Map<String, serde_json::Value> {
-    let value = |name: &str| {
-        let text = row.get(name).unwrap_or_default();
-        let count = COUNTS.contains(&name).then(|| text.parse::<u64>().ok()).flatten();
-        let figure = FIGURES.iter().any(|figure| figure.name == name);
-        let figure = figure.then(|| text.parse::<f64>().ok()).flatten();
-        count.map(Into::into).or(figure.map(Into::into)).unwrap_or_else(|| text.into())
+    let value = |name: &str, text: &str| match column(name) {
+        Column::Count => text.parse::<u64>().map_or(text.into(), Into::into),
+        Column::Figure => text.parse::<f64>().map_or(text.into(), Into::into),
+        Column::Text => text.into(),
     };
-    columns().names().map(|name| (name.to_owned(), value(name))).collect()
+    let header = columns();
+    let pairs = header.names().zip(row.fields());
+    pairs.map(|(name, text)| (name.to_owned(), value(name, text))).collect()
 }
-
-/// Columns with whole numbers.
-const COUNTS: [&str; 6] = ["busy", "seed", "warm_us", "run_us", "cpus", "nodes"];

@@ -24,7 +24,7 @@ pub enum TraceCommand {
 #[derive(Args, Clone, Debug)]
 pub struct InputArgs {
     /// A trace: .zonal, trace.dat, perf.data, text of tracefs, trace-cmd or perf, or the directory
-    /// of a recording.
+    /// of a recording. `convert` reads .parquet too.
     pub trace: PathBuf,
 
     /// Take the machine's description from the files of this directory, such as zoneinfo.txt and
@@ -48,7 +48,8 @@ pub struct ReadArgs {
 #[derive(Args, Debug)]
 pub struct OutputArgs {
     /// Where to write: FILE.zonal, FILE.txt or FILE.txt.zst for lines of text, `-` for a .zonal
-    /// file on stdout, or a directory that does not exist yet for a recording in text.
+    /// file on stdout, or a directory that does not exist yet for a recording in text. `convert`
+    /// writes FILE.parquet too, for DuckDB, Polars and pandas.
     pub output: PathBuf,
 
     /// Level of compression: 1 is fast, 19 is small.

@@ -2,9 +2,11 @@
 
 pub mod args;
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::bail;
+use zonal_parquet::{is_parquet, read_events, write_events};
 use zonal_trace::make::{Copies, MakeError, Selection, Target, Written, convert, cut, scale};
 use zonal_trace::{Info, Recording, Stats};
 
@@ -22,7 +24,7 @@ pub fn run(command: &TraceCommand) -> anyhow::Result<Verdict> {
     match command {
         TraceCommand::Info(args) => info(args)?,
         TraceCommand::Stats(args) => stats(args)?,
-        TraceCommand::Convert(args) => make(&args.input, &args.output, convert)?,
+        TraceCommand::Convert(args) => converted(&args.input, &args.output)?,
         TraceCommand::Cut(args) => {
             let selection = args.selection()?;
             make(&args.input, &args.output, |recording, target, told| {
@@ -69,6 +71,41 @@ fn stats(args: &ReadArgs) -> anyhow::Result<()> {
     let text = if args.json { serde_json::to_string(&stats)? + "\n" } else { stats.to_string() };
     output::data(&text)?;
     Ok(())
+}
+
+/// Writes a trace in another form.
+fn converted(input: &InputArgs, output: &OutputArgs) -> anyhow::Result<()> {
+    let target = output.output.as_path();
+    let writes = target.extension() == Some(OsStr::new("parquet"));
+    match (is_parquet(&input.trace), writes) {
+        (false, false) => make(input, output, convert),
+        (false, true) => {
+            let recording = input.open()?;
+            let _part = Scratch::file(zonal_parquet::part(target))?;
+            let bar = output::progress("writing", "events", recording.description().events);
+            let told = &mut |events| bar.set_position(events);
+            let written = write_events(&recording, target, output.level, told);
+            bar.finish_and_clear();
+            let zonal_parquet::Written { rows, bytes } = written?;
+            say(Written { events: rows, bytes: Some(bytes) });
+            Ok(())
+        }
+        (true, false) => {
+            // By way of a .zonal file, whose reader checks what came out of the columns.
+            let scratch = Scratch::directory_in(&std::env::temp_dir())?;
+            let name = input.trace.file_stem().unwrap_or_default();
+            let between = scratch.path().join(name).with_extension("zonal");
+            let bar = output::progress("reading", "events", None);
+            let read = read_events(&input.trace, &between, 1, &mut |rows| bar.set_position(rows));
+            bar.finish_and_clear();
+            read?;
+            make(&InputArgs { trace: between, machine: input.machine.clone() }, output, convert)
+        }
+        (true, true) => bail!(
+            "{} is a Parquet file already; expected another form for one of the two",
+            input.trace.display()
+        ),
+    }
 }
 
 /// Makes a trace of another, and says how large it is.

@@ -10,7 +10,7 @@ use std::process::{Output, Stdio};
 use crate::program::{json_of, refusal_of, stderr, stdout_of, zonal};
 
 /// A short run on a small machine.
-const SHORT: [&str; 8] = [
+pub const SHORT: [&str; 8] = [
     "--machine",
     "xeon-2007-8",
     "--workload",
@@ -22,11 +22,11 @@ const SHORT: [&str; 8] = [
 ];
 
 /// Runs the program with the flags of a short run.
-fn short(command: &str, args: &[&str]) -> Output {
+pub fn short(command: &str, args: &[&str]) -> Output {
     zonal(&[&["lab", command], args, &SHORT].concat())
 }
 
-fn refused(output: &Output, expected: &str) {
+pub fn refused(output: &Output, expected: &str) {
     let message = refusal_of(output);
     assert!(message.contains(expected), "{expected} is not in: {message}");
 }

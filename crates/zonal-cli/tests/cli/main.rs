@@ -8,6 +8,7 @@ mod interrupts;
 mod lab;
 mod lab_jobs;
 mod lab_machines;
+mod lab_sweeps;
 mod node_exporter;
 mod others;
 mod outputs;

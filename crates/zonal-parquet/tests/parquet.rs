@@ -1,0 +1,191 @@
+//! Recordings and tables to Parquet and back.
+
+use std::fs;
+use std::path::Path;
+
+use zonal_parquet::{COLUMNS, Cell, Error, read_events, read_table, write_events, write_table};
+use zonal_trace::{Event, EventKind, MachineDescription, MachineFiles, Notice, Recording};
+use zonal_trace::{TraceWriter, WriterOptions, samples};
+
+fn events(recording: &Recording) -> Vec<Event> {
+    recording.events().map(Result::unwrap).collect()
+}
+
+/// One event of each kind, the numbers at their limits.
+fn each_kind() -> Vec<EventKind> {
+    let pfn = (1 << 52) - 1;
+    let (order, migratetype) = (10, 7);
+    vec![
+        EventKind::Alloc { pfn: Some(pfn), order, migratetype, gfp: u32::MAX },
+        EventKind::Alloc { pfn: None, order: 0, migratetype: 0, gfp: 0 },
+        EventKind::Free { pfn: 0, order },
+        EventKind::FreeBatched { pfn },
+        EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill: true },
+        EventKind::PcpuDrain { pfn, order, migratetype },
+        EventKind::Extfrag {
+            pfn,
+            alloc_order: 0,
+            fallback_order: order,
+            alloc_migratetype: 1,
+            fallback_migratetype: migratetype,
+            change_ownership: false,
+        },
+        EventKind::VmstatUpdate,
+        EventKind::Fork { child: i32::MAX },
+        EventKind::Marker("b\u{e4}llebad, \"quoted\"".into()),
+        EventKind::Lost { events: 1 << 40 },
+        EventKind::Other,
+        EventKind::Notice(Notice::KswapdWake { node: 3, order }),
+        EventKind::Notice(Notice::KswapdSleep { node: 1023 }),
+        EventKind::Notice(Notice::ReclaimBegin { order, gfp: 7 }),
+        EventKind::Notice(Notice::ReclaimEnd { pages: u64::MAX }),
+        EventKind::Notice(Notice::CompactionBegin { zone_start: pfn, sync: true }),
+        EventKind::Notice(Notice::CompactionEnd { zone_start: pfn, sync: false, status: 255 }),
+        EventKind::Notice(Notice::Watermarks { node: 0, zone: 5, min: 1, low: 2, high: u64::MAX }),
+        EventKind::Notice(Notice::ContentionBegin { lock: u64::MAX, flags: u32::MAX }),
+        EventKind::Notice(Notice::ContentionEnd { lock: u64::MAX }),
+    ]
+}
+
+/// A recording of these events.
+fn recorded(path: &Path, kinds: &[EventKind]) -> Recording {
+    let sample = samples::zlib_make_j4().unwrap();
+    let machine = MachineDescription { cpus: Some(16), ..sample.description().clone() };
+    let file = fs::File::create(path).unwrap();
+    let files = MachineFiles::default();
+    let mut writer = TraceWriter::new(file, &machine, &files, WriterOptions::default()).unwrap();
+    for (at, kind) in kinds.iter().enumerate() {
+        let (time_ns, cpu) = (1_000_000_007 * at as u64, at as u32 % 16);
+        writer.push(&Event { time_ns, cpu, pid: -1, kind: kind.clone() }).unwrap();
+    }
+    writer.finish().unwrap();
+    Recording::open(path).unwrap()
+}
+
+#[test]
+fn every_kind_of_event_comes_back_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let before = recorded(&path("a.zonal"), &each_kind());
+    let written = write_events(&before, &path("a.parquet"), 3, &mut |_| {}).unwrap();
+    assert_eq!(written.rows, each_kind().len() as u64);
+    let read = read_events(&path("a.parquet"), &path("b.zonal"), 3, &mut |_| {}).unwrap();
+    assert_eq!(read.rows, written.rows);
+    assert_eq!(events(&Recording::open(path("b.zonal")).unwrap()), events(&before));
+    let left = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 3, "nothing else is left in the folder");
+}
+
+#[test]
+fn a_recording_comes_back_with_its_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let sample = samples::zlib_make_j4().unwrap();
+    write_events(&sample, &path("a.parquet"), 3, &mut |_| {}).unwrap();
+    read_events(&path("a.parquet"), &path("b.zonal"), 3, &mut |_| {}).unwrap();
+    let back = Recording::open(path("b.zonal")).unwrap();
+    assert!(sample.events().map(Result::unwrap).eq(back.events().map(Result::unwrap)));
+    let (before, after) = (sample.description(), back.description());
+    assert_eq!((after.zones.len(), after.cpus), (before.zones.len(), before.cpus));
+    assert_eq!((&after.name, after.clock.step_ns), (&before.name, before.clock.step_ns));
+    assert_eq!(back.machine_files().unwrap(), sample.machine_files().unwrap());
+    let over = write_events(&back, &path("b.zonal"), 3, &mut |_| {}).unwrap_err();
+    assert!(matches!(over, Error::Overwrites(_)), "{over}");
+}
+
+#[test]
+fn damaged_files_are_refused_without_a_panic_and_leave_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let before = recorded(&path("a.zonal"), &each_kind());
+    write_events(&before, &path("a.parquet"), 3, &mut |_| {}).unwrap();
+    let whole = fs::read(path("a.parquet")).unwrap();
+    let (bad, out) = (path("bad.parquet"), path("out.zonal"));
+    let mut refused = 0;
+    let mut read = |bytes: &[u8]| {
+        fs::write(&bad, bytes).unwrap();
+        match read_events(&bad, &out, 1, &mut |_| {}) {
+            Ok(_) => fs::remove_file(&out).unwrap(),
+            Err(error) => {
+                refused += 1;
+                assert!(!out.exists(), "{error}");
+                assert!(error.to_string().contains("bad"), "{error}");
+            }
+        }
+    };
+    for end in (0..whole.len()).step_by(7) {
+        read(&whole[..end]);
+    }
+    for at in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[at] ^= 1 << (at % 8);
+        read(&changed);
+    }
+    assert!(refused > whole.len() / 3, "{refused} of {}", whole.len());
+    let error = read_events(&path("a.zonal"), &out, 1, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("a.zonal: no Parquet file that can be read"), "{error}");
+    let error = read_events(&path("none"), &out, 1, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("none: No such file"), "{error}");
+}
+
+#[test]
+fn a_table_comes_back_to_the_last_digit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    let columns = [("name", Cell::Text), ("busy", Cell::Count), ("value", Cell::Number)];
+    let row = |name: &str, busy: &str, value: &str| -> Vec<String> {
+        vec![name.into(), busy.into(), value.into()]
+    };
+    let max = u64::MAX.to_string();
+    let rows =
+        vec![row("a,\"b\"", "", "0.1"), row("", "7", "18066666.666666668"), row("z", &max, "-0")];
+    write_table(&path, &columns, &rows).unwrap();
+    assert_eq!(read_table(&path, &columns).unwrap(), rows);
+    write_table(&path, &columns, Vec::<Vec<String>>::new()).unwrap();
+    assert_eq!(read_table(&path, &columns).unwrap().len(), 0);
+    let error = write_table(&path, &columns, [row("a", "1", "x")]).unwrap_err().to_string();
+    assert!(error.contains("column value: 'x' is no number"), "{error}");
+    let error = read_table(&path, &[("other", Cell::Text)]).unwrap_err().to_string();
+    assert!(error.contains("column other: there is none"), "{error}");
+    write_table(&path, &columns, &rows).unwrap();
+    let error = read_table(&path, &[("name", Cell::Number)]).unwrap_err().to_string();
+    assert!(error.contains("column name: another type; expected double"), "{error}");
+}
+
+#[test]
+fn a_table_that_is_no_trace_is_refused_with_the_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let always = [("time_ns", Cell::Count), ("cpu", Cell::Count), ("pid", Cell::Count)];
+    let with = |more: &[(&'static str, Cell)]| [&always[..], more].concat();
+    let row = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let event = with(&[("event", Cell::Text)]);
+    let free = with(&[("event", Cell::Text), ("pfn", Cell::Count), ("order", Cell::Count)]);
+    let real = with(&[("event", Cell::Text), ("pfn", Cell::Number)]);
+    for (columns, rows, expected) in [
+        (with(&[]), vec![row(&["1", "0", "1"])], "column event: there is none"),
+        (real, vec![row(&["1", "0", "1", "other", "1"])], "column pfn: found DOUBLE"),
+        (event.clone(), vec![row(&["1", "0", "1", "mm_page_fry"])], "row 1: event: 'mm_page_fry'"),
+        (event.clone(), vec![row(&["1", "99999", "1", "other"])], "row 1: cpu: 99999"),
+        (event.clone(), vec![row(&["1", "0", "4294967296", "other"])], "pid: 4294967296"),
+        (event.clone(), vec![row(&["", "0", "1", "other"])], "time_ns: nothing"),
+        (
+            event.clone(),
+            vec![row(&["9", "0", "1", "other"]), row(&["8", "0", "1", "other"])],
+            "row 2: time_ns: 8; expected 9 or later",
+        ),
+        (event, vec![row(&["1", "0", "1", "mm_page_free"])], "pfn: nothing; expected a number"),
+        (
+            free.clone(),
+            vec![row(&["1", "0", "1", "mm_page_free", "4503599627370496", "0"])],
+            "pfn: 4503599627370496; expected a number below",
+        ),
+        (free, vec![row(&["1", "0", "1", "mm_page_free", "1", "11"])], "order: 11"),
+    ] {
+        write_table(&path("t.parquet"), &columns, rows).unwrap();
+        let error = read_events(&path("t.parquet"), &path("o.zonal"), 1, &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains(expected), "{expected}: {error}");
+    }
+    assert_eq!(COLUMNS.len(), 26);
+    assert_eq!((COLUMNS[0], COLUMNS[3], COLUMNS[25]), ("time_ns", "event", "text"));
+}
