@@ -11,6 +11,7 @@ use crate::LabError;
 use crate::recipe::{Machines, Recipe};
 use crate::report::figure;
 use crate::run::{Figures, Plan};
+use crate::stop;
 
 /// Version of [`Comparison`].
 pub const SCHEMA_VERSION: u32 = 1;
@@ -216,9 +217,10 @@ pub fn compare(
 
 /// Both runs, at the same time.
 fn both(plans: &[Plan; 2]) -> Result<[Figures; 2], LabError> {
+    let stop = &stop::heard();
     std::thread::scope(|scope| {
-        let other = scope.spawn(|| plans[1].run());
-        let one = plans[0].run()?;
+        let other = scope.spawn(move || stop.run(|| plans[1].run()));
+        let one = stop.run(|| plans[0].run())?;
         let broken = |_| LabError::Plan("the second run broke off".into());
         Ok([one, other.join().map_err(broken)??])
     })

@@ -25,6 +25,9 @@ pub enum LabError {
     /// A run that cannot be: which figure, and what would do.
     #[error("{0}")]
     Plan(String),
+    /// [`Stop::ask`](crate::Stop::ask) was called.
+    #[error("the call was stopped")]
+    Stopped,
     /// Nothing has this name.
     #[error("no {what} is called '{name}'{}; there are {known}", guess(name, known))]
     Unknown {

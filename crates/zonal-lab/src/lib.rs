@@ -46,8 +46,10 @@ pub mod records;
 pub mod report;
 pub mod run;
 pub mod sim;
+mod stop;
 pub mod sweep;
 mod units;
 pub mod workload;
 
 pub use error::LabError;
+pub use stop::Stop;

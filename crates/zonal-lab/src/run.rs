@@ -338,10 +338,23 @@ impl Plan {
     /// [`LabError`] if the machine has fewer CPUs, the time is none or too long, or the core does
     /// not take the machine.
     pub fn run(&self) -> Result<Figures, LabError> {
+        self.run_watched(&mut |_, _| {})
+    }
+
+    /// The same; `progress` hears of each part that is done, and of how many.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_watched(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Figures, LabError> {
         let cpus = self.check()?;
         let spec = Spec { machine: self.machine.clone(), policy: self.policy, seed: self.seed };
         let mut program = self.workload.program(cpus)?;
-        spec.run(|lab| Ok(self.measure(lab, cpus, program.as_mut(), &mut || {})))
+        let mut done = 0;
+        let mut looked = || {
+            done += 1;
+            progress(done, 2 * LOOKS);
+        };
+        spec.run(|lab| Ok(self.measure(lab, cpus, program.as_mut(), &mut looked)))
     }
 
     /// Plays a program on the first `cpus` CPUs of a fresh machine, as [`run`](Self::run) does.

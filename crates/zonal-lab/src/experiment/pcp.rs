@@ -26,6 +26,7 @@ use crate::provenance::Label;
 use crate::recipe;
 use crate::run::{Figures, LOOKS, Plan, look};
 use crate::sim::{Lab, Spec};
+use crate::stop;
 
 /// The build.
 pub const KBUILD: Experiment = Experiment {
@@ -287,6 +288,7 @@ impl Study {
         let next = Mutex::new(0..rows.len());
         let (send, receive) = mpsc::channel();
         let total = rows.len() as u64 * 2 * LOOKS;
+        let stop = &stop::heard();
         thread::scope(|scope| {
             for _ in 0..threads {
                 let (send, next) = (send.clone(), &next);
@@ -295,7 +297,7 @@ impl Study {
                     while let Some(at) = take() {
                         let (_, machine, policy) = &rows[at];
                         let mut looked = || drop(send.send(None));
-                        let run = self.one(machine, policy, seed, &mut looked);
+                        let run = stop.run(|| self.one(machine, policy, seed, &mut looked));
                         drop(send.send(Some((at, run))));
                     }
                 });

@@ -18,6 +18,7 @@ use crate::LabError;
 use crate::cost::kernel::UNMAP_NS;
 use crate::machine::Machine;
 use crate::provenance::{Provenance, cells, given};
+use crate::stop;
 use crate::units::hex;
 
 given! {
@@ -264,6 +265,7 @@ impl<'w, 'a> CacheMachine<'w, 'a> {
         self.start(load);
         let (mut running, mut elapsed_ns) = (load.threads(), 0);
         while running > 0 {
+            stop::check();
             let Some(Reverse((now_ns, id, turn))) = self.turns.pop() else {
                 return Err(LabError::Plan("the load waits for what never comes".into()));
             };

@@ -9,7 +9,11 @@ use zonal_core::types::CpuId;
 use super::lab::Lab;
 use super::outcome::Outcome;
 use super::program::{Program, Turn};
+use crate::stop;
 use crate::units::hex;
+
+/// Steps between two looks at a request to stop.
+const STEPS_UNHEARD: u32 = 256;
 
 impl Lab<'_> {
     /// Lets one CPU make `steps` steps that take no time.
@@ -50,10 +54,15 @@ impl Lab<'_> {
         let mut busy: u64 =
             self.beyond.iter().map(|end| (*end).min(until).saturating_sub(from)).sum();
         self.beyond.retain(|end| *end > until);
+        let mut steps = 0_u32;
         while let Some(Reverse((clock, cpu))) = self.turns.peek().copied() {
             if clock >= until {
                 break;
             }
+            if steps.is_multiple_of(STEPS_UNHEARD) {
+                stop::check();
+            }
+            steps = steps.wrapping_add(1);
             let (took, turn) = self.step(program, cpu, clock);
             cycles += took;
             busy += took.min(until - clock);

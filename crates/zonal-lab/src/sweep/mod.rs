@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::LabError;
+use crate::{LabError, stop};
 
 pub use merge::{Merged, merge, write};
 pub use open::{Done, Open};
@@ -64,14 +64,14 @@ impl Sweep {
         progress(open.found());
         let open = Mutex::new(open);
         let broken = || LabError::Plan("a run of the sweep broke off; its rows are kept".into());
-        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (next, failed, heard) =
+            (AtomicUsize::new(0), AtomicBool::new(false), &stop::heard());
         // Relaxed: the counter hands out numbers and nothing else, the flags are hints to stop.
         let work = || -> Result<(), LabError> {
             while !failed.load(Relaxed) && !stop.load(Relaxed) {
                 let Some(&at) = missing.get(next.fetch_add(1, Relaxed)) else { break };
-                let made = self
-                    .text(at)
-                    .run()
+                let made = heard
+                    .run(|| self.text(at).run())
                     .and_then(|row| open.lock().map_err(|_| broken())?.add(at, row));
                 made.inspect_err(|_| failed.store(true, Relaxed))?;
                 progress(1);

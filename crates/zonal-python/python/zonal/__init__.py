@@ -1,0 +1,80 @@
+"""Linux' page allocator as software: recordings, replays, a simulator, and pools of pages.
+
+======================== ===========================================================
+:class:`Recording`       a recorded kernel; its events as Arrow's record batches
+:func:`replay`           its allocations again, model and kernel side by side
+:func:`advise`           what other settings would have done with it
+:func:`conform`          what kernels printed, computed again
+:mod:`zonal.lab`         the same allocator on simulated machines
+:func:`policy`           every choice of the allocator, as data
+:class:`Pool`            pages for NumPy, PyTorch and JAX
+======================== ===========================================================
+
+Long calls leave the GIL, end on Ctrl-C, and take ``progress``: a callable of (done, total), or a
+tqdm. Counts of memory are in pages of 4096 bytes unless a name says bytes.
+"""
+
+from . import lab
+from ._calls import RecordingLike, advise, conform, replay
+from ._errors import (
+    ArgumentError,
+    ConformError,
+    Error,
+    LabError,
+    MachineError,
+    MissingFileError,
+    OutOfMemoryError,
+    PolicyError,
+    PoolError,
+    ReleasedError,
+    ReplayError,
+    TraceError,
+)
+from ._native import __version__
+from ._policy import Policy, PolicyLike, Setting, policies, policy
+from ._progress import Progress
+from ._results import Result
+from .advice import Advice
+from .conform_report import ConformReport
+from .pool import Buffer, Pool, PoolStatistics, Registration, Tensor
+from .recording import Events, Info, Recording
+from .replay_report import ReplayReport
+
+__all__ = [
+    "Advice",
+    "ArgumentError",
+    "Buffer",
+    "ConformError",
+    "ConformReport",
+    "Error",
+    "Events",
+    "Info",
+    "LabError",
+    "MachineError",
+    "MissingFileError",
+    "OutOfMemoryError",
+    "Policy",
+    "PolicyError",
+    "PolicyLike",
+    "Pool",
+    "PoolError",
+    "PoolStatistics",
+    "Progress",
+    "Recording",
+    "RecordingLike",
+    "Registration",
+    "ReleasedError",
+    "ReplayError",
+    "ReplayReport",
+    "Result",
+    "Setting",
+    "Tensor",
+    "TraceError",
+    "__version__",
+    "advise",
+    "conform",
+    "lab",
+    "policies",
+    "policy",
+    "replay",
+]

@@ -1,0 +1,206 @@
+"""What other settings would have done with a recorded load. Every figure is modelled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, List, Optional, Sequence
+
+from ._results import Result
+
+__all__ = [
+    "Advice",
+    "HoldCost",
+    "LockRow",
+    "LockWaits",
+    "ModelError",
+    "NotJudged",
+    "Row",
+    "Saving",
+]
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What a change saves, in percent of one CPU; less than nothing is lost."""
+
+    low: float
+    """At least, by the model's error and the prices' uncertainty."""
+    mid: float
+    """By the model."""
+    high: float
+    """At most."""
+
+
+@dataclass(frozen=True)
+class LockRow:
+    """Waits for one lock by one kind of caller, as ``perf lock contention`` has them."""
+
+    lock: str
+    """The lock: a zone's, or all others."""
+    caller: str
+    """What was done under it: ``refill``, ``drain``, ``past the lists``, or ``other``."""
+    contended: int
+    """Times it was found taken."""
+    total_us: float
+    """Waited in all, in µs."""
+    max_us: float
+    """The longest wait, in µs."""
+    avg_us: float
+    """The mean wait, in µs."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one trial came to."""
+
+    change: str
+    """What was changed."""
+    command: Optional[str]
+    """The line to type; none for what is not worth it, or is no setting."""
+    lock_holds: int
+    """Times a zone lock was taken."""
+    refills: int
+    """Refills, one hold of the zone lock each."""
+    refill_pages: int
+    """Pages that they took."""
+    drains: int
+    """Holds of the zone lock by drains."""
+    drain_pages: int
+    """Pages that they gave back."""
+    list_pages_mean: int
+    """Pages on all lists: the mean over the bins."""
+    list_pages_max: int
+    """The most at the end of a bin."""
+    refused: int
+    """Allocations that were refused."""
+    slow_paths: int
+    """Requests that went through the core."""
+    busy_percent_max: float
+    """The busiest lock's share of time in its busiest bin, in percent."""
+    contended_percent: float
+    """Holds that find the lock taken, in percent of all."""
+    wait_us_per_s: float
+    """Waited for zone locks in each second, by all CPUs together."""
+    work_us_per_s: float
+    """Worked under zone locks in each second, by all CPUs together."""
+    reason: str
+    """Why it stands where it stands."""
+    setting: Optional[str]
+    """The sysctl and its value, if it is one."""
+    saving_percent_of_cpu: Saving
+    """What it saves."""
+    lock_holds_percent: float
+    """Holds of zone locks against the recorded ones, in percent."""
+    memory_mib_worst: float
+    """Memory that lists hold more at worst."""
+    same_as: List[str]
+    """Other changes with the same numbers."""
+    is_worse: bool
+    """It refuses more, or costs notably more."""
+
+
+@dataclass(frozen=True)
+class HoldCost:
+    """Costs of a hold."""
+
+    machine: str
+    """The machine they are for."""
+    hold_ns: float
+    """Each hold, in ns."""
+    page_ns: float
+    """Each block moved in it."""
+
+
+@dataclass(frozen=True)
+class NotJudged:
+    """A stretch that is not judged."""
+
+    from_s: float
+    """Seconds from the start of the replay."""
+    to_s: float
+    """Seconds from the start of the replay."""
+    reason: str
+    """Why."""
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """By how much the model is off on this recording, in percent of the kernel's number; ``None``
+    where the kernel moved nothing.
+    """
+
+    refill_pages: Optional[float]
+    """Refilled pages."""
+    drain_pages: Optional[float]
+    """Drained pages."""
+
+
+@dataclass(frozen=True)
+class LockWaits:
+    """What was waited for locks."""
+
+    zones_us: float
+    """Waited for zone locks in all, in µs."""
+    zones_contended: int
+    """Waits for zone locks."""
+    rows: List[LockRow]
+    """By lock and caller, the longest first."""
+
+
+@dataclass(frozen=True)
+class Advice(Result):
+    """The result."""
+
+    row_type: ClassVar[type] = Row
+
+    schema_version: int
+    """Counts changes of the JSON that break readers."""
+    verdict: str
+    """What to do."""
+    reason: str
+    """Why, in words."""
+    cost_percent_of_cpu: float
+    """What the allocator's waits and refills take of one CPU: counted by the kernel's own moves,
+    priced by ``cost``.
+    """
+    wait_us_per_s: float
+    """Of it, waited for zone locks in each second, by all CPUs together: measured, where the
+    recording has waits.
+    """
+    modelled_wait_us_per_s: float
+    """The same by the model alone."""
+    lock_waits: Optional[LockWaits]
+    """Waits in the recording, as ``perf lock contention`` has them; ``None``: not recorded."""
+    model_error_percent: ModelError
+    """By how much the model is off on this recording."""
+    not_judged: List[NotJudged]
+    """Stretches that no prediction covers."""
+    trace: str
+    """The recording."""
+    kernel_release: Optional[str]
+    """The recorded kernel's release."""
+    policy: str
+    """Rules of the recorded kernel."""
+    cpus: int
+    """CPUs of the recorded machine."""
+    seconds: float
+    """Seconds of the part that is replayed."""
+    allocs: int
+    """Allocations of the trace."""
+    modelled: bool
+    """Every number below is of the model."""
+    cost: HoldCost
+    """Base of the contention."""
+    recorded: Row
+    """The trace as it was recorded."""
+    changes: List[Row]
+    """Best first."""
+    notes: List[str]
+    """Remarks for people."""
+
+    def rows(self) -> Sequence[Row]:
+        """The load as it was recorded, then every change that was tried, best first."""
+        return [self.recorded, *self.changes]
+
+    def _caption(self) -> str:
+        return f"{self.trace}: {self.verdict}: {self.reason} (modelled)"

@@ -1,0 +1,156 @@
+"""The lab: runs, machines, policies."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+
+import zonal
+from zonal import lab
+
+SHORT = {"warm_us": 50, "run_us": 200}
+
+
+def test_a_run_is_the_same_each_time_and_depends_on_its_seed() -> None:
+    runs = [lab.once("xeon-2007-8", seed=seed, **SHORT) for seed in (1, 1, 2)]
+    assert runs[0].result_hash == runs[1].result_hash != runs[2].result_hash
+    assert runs[0].kind == "simulated" and runs[0].figures["calls"] > 0
+    assert "--seed 1" in runs[0].command
+    assert {figure.name for figure in runs[0].rows()} == set(lab.figures())
+
+
+def test_a_machine_from_dict_text_file_and_object_gives_one_result(tmp_path: Path) -> None:
+    machine = lab.Machine.named("xeon-2007-8")
+    path = tmp_path / "here.toml"
+    path.write_text(machine.to_toml())
+    hashes = {
+        lab.once(each, **SHORT).result_hash
+        for each in (
+            "xeon-2007-8",
+            machine,
+            machine.to_dict(),
+            path,
+            str(path),
+            pickle.loads(pickle.dumps(machine)),
+        )
+    }
+    assert len(hashes) == 1
+    other = {**machine.to_dict(), "ghz": machine.to_dict()["ghz"] * 2}
+    assert lab.once(other, **SHORT).result_hash not in hashes
+    assert machine.resized(4).cpus == 4
+    assert lab.once(machine, set={"cpus": 4}, **SHORT).figures["calls"] > 0
+
+
+def test_broken_machines_are_refused_with_their_field(tmp_path: Path) -> None:
+    good = lab.Machine.named("xeon-2007-8").to_dict()
+    with pytest.raises(zonal.MachineError, match="ghz"):
+        lab.Machine.from_dict({**good, "ghz": "fast"})
+    with pytest.raises(zonal.MachineError):
+        lab.Machine.from_dict({key: value for key, value in good.items() if key != "line"})
+    with pytest.raises(zonal.MachineError):
+        lab.Machine.from_dict({**good, "sockets": 0})
+    with pytest.raises(zonal.MachineError):
+        lab.Machine.from_dict({**good, "sockets": -3})
+    with pytest.raises(zonal.MachineError):
+        lab.Machine.from_dict({})
+    with pytest.raises(zonal.ArgumentError):
+        lab.Machine.from_dict({**good, "ghz": float("nan")})
+    with pytest.raises(zonal.ArgumentError):
+        lab.Machine.from_dict({**good, "ghz": object()})
+    with pytest.raises(TypeError):
+        lab.Machine.from_dict([1, 2])  # type: ignore[arg-type]
+    with pytest.raises(zonal.MachineError) as raised:
+        lab.Machine("name = 3\n[[[")
+    assert raised.value.line is not None
+    with pytest.raises(zonal.MachineError, match="nowhere"):
+        lab.Machine.load(tmp_path / "nowhere.toml")
+    with pytest.raises(zonal.MachineError, match="there are"):
+        lab.Machine.named("no-such-machine")
+
+
+def test_what_a_run_cannot_be_is_said() -> None:
+    for wrong in (
+        {"machine": "no-such-machine"},
+        {"policy": "no-such-policy"},
+        {"workload": "no-such-workload"},
+        {"busy": 99},
+        {"run_us": 0},
+        {"set": {"no.such.key": 1}},
+        {"set": {"pcp.scale_max": 99}},
+        {"seed": -1},
+        {"seed": 1 << 64},
+    ):
+        with pytest.raises(zonal.Error):
+            lab.once(**{"machine": "xeon-2007-8", **wrong})  # type: ignore[arg-type]
+    for wrong in ({"seed": "1"}, {"seed": True}, {"machine": 3}, {"policy": 3}, {"set": [1]}):
+        with pytest.raises(TypeError):
+            lab.once(**{"machine": "xeon-2007-8", **wrong})  # type: ignore[arg-type]
+
+
+def test_policies_have_every_value_and_can_be_changed() -> None:
+    policy = zonal.policy("linux-6.6")
+    assert policy.name == "linux-6.6" and len(policy) > 20
+    other = policy.set({"pcp.scale_max": 3})
+    assert other["pcp.scale_max"] == "3" != policy["pcp.scale_max"]
+    assert [each.key for each in other.differences(policy)] == ["pcp.scale_max"]
+    assert pickle.loads(pickle.dumps(other)) == other and copy.deepcopy(other) == other
+    assert all(each.help and each.accepted for each in policy.settings)
+    # Every value can be given back as it is printed.
+    for name in zonal.policies():
+        whole = zonal.policy(name)
+        assert dict(whole.set(dict(whole))) == dict(whole)
+    for wrong in ("nope", "zonal+x", "zonal+pcp.batch=no", ""):
+        with pytest.raises(zonal.PolicyError):
+            zonal.policy(wrong)
+    with pytest.raises(zonal.PolicyError):
+        zonal.policy("zonal", {"pcp.scale_max": "3+reclaim=on"})
+    with pytest.raises(TypeError):
+        zonal.policy(3)  # type: ignore[arg-type]
+
+
+def test_a_comparison_has_both_sides() -> None:
+    compared = lab.compare("linux-6.6", "zonal", machine="xeon-2007-8", **SHORT)
+    assert [side.policy for side in compared.sides] == ["linux-6.6", "zonal"]
+    assert compared.settings and compared.explanation
+    one = lab.once("xeon-2007-8", "linux-6.6", **SHORT)
+    assert compared.sides[0].result_hash == one.result_hash
+    with pytest.raises(zonal.ArgumentError, match="pcp.batch"):
+        lab.compare("linux-6.6", "zonal", set={"pcp.batch": 1}, **SHORT)
+
+
+def test_a_sweep_has_a_row_for_each_combination_and_goes_on_from_its_file(tmp_path: Path) -> None:
+    axes = {"cpus": [2, 4], "policy": ["zonal", "linux-6.6"]}
+    path = tmp_path / "rows.csv"
+    told = []
+    swept = lab.sweep(
+        axes, machine="xeon-2007-8", output=path, progress=lambda *at: told.append(at), **SHORT
+    )
+    assert (len(swept.points), swept.made, swept.found) == (4, 4, 0)
+    assert told[-1] == (4, 4)
+    wider = {**axes, "cpus": [2, 4, 8]}
+    again = lab.sweep(wider, machine="xeon-2007-8", output=path, jobs=1, **SHORT)
+    assert (again.made, again.found) == (2, 4)
+    by_hash = {row["result_hash"] for row in again.points}
+    assert {row["result_hash"] for row in swept.points} < by_hash
+    assert "<svg" in swept.html()
+    path.write_text("this,is,no,sweep\n1,2,3,4\n")
+    with pytest.raises(zonal.LabError, match="line 1"):
+        lab.sweep(axes, machine="xeon-2007-8", output=path, **SHORT)
+    for wrong in ({"cpus": []}, {"nope": [1]}, {"cpus": [0]}):
+        with pytest.raises(zonal.Error):
+            lab.sweep(wrong, machine="xeon-2007-8", **SHORT)
+    for wrong in ({"cpus": "12"}, {"cpus": 3}, [1]):
+        with pytest.raises(TypeError):
+            lab.sweep(wrong, machine="xeon-2007-8", **SHORT)  # type: ignore[arg-type]
+
+
+def test_an_experiment_has_its_table_and_its_page() -> None:
+    table = lab.run("vmstat-update-cost")
+    assert table.cells and table.source
+    assert any(cell.published is not None for cell in table.cells)
+    assert "<svg" in table.html() and "<iframe" in table._repr_html_()
+    with pytest.raises(zonal.LabError, match="there are"):
+        lab.run("no-such-experiment")

@@ -1,0 +1,396 @@
+"""Pools, their buffers, and everything that may be done to them in the wrong order."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import weakref
+from typing import Any, Callable, List, Optional
+
+import pytest
+
+import zonal
+
+np = pytest.importorskip("numpy")
+
+MIB = 1 << 20
+FreshCode = Callable[..., Any]
+
+
+@pytest.fixture
+def pool() -> zonal.Pool:
+    return zonal.Pool(64 * MIB)
+
+
+def used(pool: zonal.Pool) -> int:
+    return pool.statistics().held.users_bytes
+
+
+def test_sizes_are_exact_and_no_more_than_a_page_is_lost(pool: zonal.Pool) -> None:
+    for nbytes in (1, 4096, 4097, 20_000, 3 * MIB, 5 * MIB, 17 * MIB + 1):
+        before = used(pool)
+        buffer = pool.alloc(nbytes)
+        assert (buffer.nbytes, len(buffer)) == (nbytes, nbytes)
+        assert buffer.capacity == -(-nbytes // 4096) * 4096
+        assert buffer.address % 4096 == 0
+        assert used(pool) - before == buffer.capacity
+        buffer.release()
+        assert used(pool) == before
+    pool.validate()
+
+
+def test_a_view_is_writable_memory_of_the_buffer(pool: zonal.Pool) -> None:
+    buffer = pool.alloc(10_000, zeroed=True)
+    view = buffer.view()
+    assert (view.format, view.shape, view.readonly) == ("B", (10_000,), False)
+    assert bytes(view) == bytes(10_000)
+    view[:5] = b"hello"
+    array = buffer.numpy((2500,), "int32")
+    assert array.ctypes.data == buffer.address
+    assert bytes(array[:2].tobytes())[:5] == b"hello"
+    array[:] = 7
+    assert view[4] == 7
+    assert np.asarray(buffer).ctypes.data == buffer.address
+    if sys.version_info >= (3, 12):
+        assert memoryview(buffer)[4] == 7
+
+
+def test_pages_live_as_long_as_any_array_over_them(pool: zonal.Pool) -> None:
+    free = pool.free_pages
+    array = pool.empty((100, 1000), "float32")
+    array[:] = 3
+    rows = array[10:20]
+    alive = weakref.ref(array)
+    del array
+    gc.collect()
+    assert pool.free_pages < free  # The slice keeps them.
+    assert float(rows.sum()) == 3 * 10 * 1000
+    del rows
+    gc.collect()
+    assert pool.free_pages == free
+    del alive
+
+
+def test_arrays_outlive_their_pool() -> None:
+    pool = zonal.Pool(32 * MIB)
+    array = pool.zeros((1024, 1024), "uint8")
+    del pool
+    gc.collect()
+    array[:] = 9
+    assert int(array.sum()) == 9 * MIB
+    other = zonal.Pool(32 * MIB)  # Another pool is not disturbed when the first one goes.
+    del array
+    gc.collect()
+    other.validate()
+
+
+def test_release_is_refused_while_views_exist_and_done_once(pool: zonal.Pool) -> None:
+    free = pool.free_pages
+    buffer = pool.alloc(8192)
+    view = buffer.view()
+    assert buffer.views == 1
+    with pytest.raises(BufferError, match="1 views"):
+        buffer.release()
+    del view
+    buffer.release()
+    assert buffer.released and pool.free_pages == free
+    buffer.release()
+    assert pool.free_pages == free
+    for use in (buffer.view, buffer.numpy, lambda: buffer.tensor([1], "uint8").__dlpack__()):
+        with pytest.raises(zonal.ReleasedError):
+            use()
+    assert "released" in repr(buffer)
+    with pool.alloc(4096) as within:
+        assert not within.released
+    assert within.released
+    pool.validate()
+
+
+def test_a_buffer_that_was_released_inside_its_own_view_is_refused(pool: zonal.Pool) -> None:
+    with pytest.raises(BufferError):
+        with pool.alloc(4096) as buffer:
+            view = buffer.view()
+    view[0] = 1
+    del view
+    buffer.release()
+
+
+def test_too_much_is_refused_with_a_reason_and_nothing_is_lost(pool: zonal.Pool) -> None:
+    free = pool.free_pages
+    with pytest.raises(zonal.OutOfMemoryError) as raised:
+        pool.alloc(65 * MIB)
+    assert isinstance(raised.value, MemoryError) and str(65 * MIB) in str(raised.value)
+    with pytest.raises(zonal.OutOfMemoryError):
+        pool.alloc_many(100_000, 4096)  # More than there are: all or none.
+    with pytest.raises(zonal.OutOfMemoryError):
+        pool.empty((1 << 40,), "float64")
+    assert pool.free_pages == free
+    pool.validate()
+
+
+def test_wrong_arguments_are_refused(pool: zonal.Pool) -> None:
+    for wrong in (0, -1, 1 << 63, 1 << 70):
+        with pytest.raises(zonal.ArgumentError):
+            pool.alloc(wrong)
+    for wrong_type in (None, "4096", 1.5, True):
+        with pytest.raises(TypeError):
+            pool.alloc(wrong_type)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            zonal.Pool(wrong_type)  # type: ignore[arg-type]
+    with pytest.raises(zonal.ArgumentError, match="nodes"):
+        pool.alloc(1, node=1000)
+    with pytest.raises(zonal.ArgumentError):
+        pool.alloc(1, node=-1)
+    with pytest.raises(zonal.Error):
+        zonal.Pool(4097)
+    with pytest.raises(zonal.Error):
+        zonal.Pool(1 << 62)
+    with pytest.raises(zonal.ArgumentError, match="huge_pages"):
+        zonal.Pool(MIB * 16, huge_pages="4M")
+    with pytest.raises(zonal.ArgumentError, match="prefault"):
+        zonal.Pool(MIB * 16, prefault="later")
+    with pytest.raises(zonal.PolicyError):
+        zonal.Pool(MIB * 16, policy="nope")
+    buffer = pool.alloc(4096)
+    for shape, dtype, offset in (((5000,), "uint8", 0), ((512,), "int64", 8), ((1,), "int64", 9999)):
+        with pytest.raises(zonal.ArgumentError):
+            buffer.numpy(shape, dtype, offset)
+    with pytest.raises(zonal.ArgumentError, match="objects"):
+        buffer.numpy((2,), "object")
+    for shape, dtype in (([5000], "uint8"), ([-1], "uint8"), ([1 << 62, 1 << 62], "int64")):
+        with pytest.raises(zonal.ArgumentError):
+            buffer.tensor(shape, dtype)
+    with pytest.raises(zonal.ArgumentError, match="there are"):
+        buffer.tensor([1], "float7")
+    with pytest.raises(zonal.ArgumentError, match="multiple"):
+        buffer.tensor([1], "int64", 4)
+    with pytest.raises(zonal.ArgumentError):
+        pool.empty((-1,))
+
+
+def test_dlpack_shares_the_memory_and_keeps_the_pages(pool: zonal.Pool) -> None:
+    free = pool.free_pages
+    buffer = pool.alloc(4096 * 3, zeroed=True)
+    array = np.from_dlpack(buffer)
+    assert (array.dtype, array.shape, array.ctypes.data) == ("uint8", (12288,), buffer.address)
+    grid = np.from_dlpack(buffer.tensor([3, 1024], "int32"))
+    assert grid.shape == (3, 1024) and grid.strides == (4096, 4)
+    buffer.view()[4096] = 5
+    assert grid[1, 0] == 5
+    del buffer
+    gc.collect()
+    assert pool.free_pages == free - 3
+    del array, grid
+    gc.collect()
+    assert pool.free_pages == free
+
+
+def test_a_capsule_that_nobody_takes_gives_the_pages_back(pool: zonal.Pool) -> None:
+    free = pool.free_pages
+    buffer = pool.alloc(4096)
+    tensor = buffer.tensor([2, 2], "bfloat16")
+    assert tensor.__dlpack_device__() == (1, 0) and (tensor.dtype, tensor.nbytes) == ("bfloat16", 8)
+    for version in (None, (0, 8), (1, 0), (9, 9)):
+        capsule = tensor.__dlpack__(max_version=version)
+        assert buffer.views == 1
+        del capsule
+        assert buffer.views == 0
+    with pytest.raises(BufferError):
+        tensor.__dlpack__(stream=1)
+    with pytest.raises(BufferError):
+        tensor.__dlpack__(dl_device=(2, 0))
+    with pytest.raises(BufferError):
+        tensor.__dlpack__(copy=True)
+    assert buffer.views == 0
+    del buffer, tensor
+    gc.collect()
+    assert pool.free_pages == free
+
+
+def test_jax_takes_a_tensor_without_a_copy(pool: zonal.Pool) -> None:
+    jax = pytest.importorskip("jax")
+    buffer = pool.alloc(4096, zeroed=True)
+    array = jax.dlpack.from_dlpack(buffer.tensor([4, 256], "float32"))
+    assert array.shape == (4, 256) and float(array.sum()) == 0
+    assert array.unsafe_buffer_pointer() == buffer.address
+
+
+def test_torch_takes_a_tensor_without_a_copy(pool: zonal.Pool) -> None:
+    torch = pytest.importorskip("torch")
+    buffer = pool.alloc(4096, zeroed=True)
+    tensor = torch.from_dlpack(buffer.tensor([4, 512], "bfloat16"))
+    assert tensor.data_ptr() == buffer.address and tensor.dtype == torch.bfloat16
+
+
+def test_a_cache_gives_memory_up_when_the_pool_is_short_of_it() -> None:
+    pool = zonal.Pool(16 * MIB)
+    cache: List[Any] = []
+    asked: List[int] = []
+
+    def scan(node: int, objects: int) -> Optional[int]:
+        freed = min(objects, len(cache))
+        asked.append(objects)
+        del cache[:freed]
+        return freed
+
+    registered = pool.on_reclaim("cache", lambda node: len(cache), scan, object_bytes=65536)
+    while True:
+        try:
+            cache.append(pool.alloc(65536))
+        except zonal.OutOfMemoryError:
+            raise AssertionError(f"refused with {len(cache)} objects that could go") from None
+        if len(asked) > 20:
+            break
+    registered.close()
+    registered.close()
+    cache.clear()
+    pool.validate()
+
+
+def test_a_cache_that_raises_or_lies_refuses_the_request_and_breaks_nothing(
+    fresh: FreshCode,
+) -> None:
+    done = fresh(
+        """
+        import zonal
+        for scan in (lambda n, o: 1 / 0, lambda n, o: "many", lambda n, o: None, lambda n, o: -1,
+                     lambda n, o: 10**6, lambda: None):
+            pool = zonal.Pool(8 << 20)
+            registered = pool.on_reclaim("bad", lambda node: 1000, scan)
+            held = []
+            try:
+                while True:
+                    held.append(pool.alloc(65536))
+            except zonal.OutOfMemoryError:
+                held.clear()
+            pool.validate()
+        print("well")
+        """
+    )
+    assert done.stdout == "well\n" and "ZeroDivisionError" in done.stderr
+
+
+def test_a_registration_and_a_pool_that_refer_to_each_other_end_with_the_process(
+    fresh: FreshCode,
+) -> None:
+    fresh(
+        """
+        import zonal
+        pool = zonal.Pool(8 << 20)
+        keep = pool.on_reclaim("self", lambda node: pool.free_pages, lambda n, o: None)
+        held = []
+        try:
+            while True:
+                held.append(pool.alloc(65536))
+        except zonal.OutOfMemoryError:
+            pass
+        """
+    )
+
+
+def test_threads_allocate_write_and_free_at_once(pool: zonal.Pool) -> None:
+    wrong: List[str] = []
+
+    def work(mark: int) -> None:
+        held: List[Any] = []
+        for turn in range(300):
+            array = pool.empty((1 + turn % 7, 4096), "uint8")
+            array[:] = mark
+            held.append(array)
+            if len(held) > 5:
+                gone = held.pop(0)
+                if not (gone == mark).all():
+                    wrong.append(f"{mark}")
+
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.collect()
+    assert not wrong and used(pool) == 0
+    pool.validate()
+
+
+def test_release_and_view_of_one_buffer_by_two_threads(pool: zonal.Pool) -> None:
+    for _ in range(200):
+        buffer = pool.alloc(4096, zeroed=True)
+        seen: List[Any] = []
+
+        def look(buffer: zonal.Buffer = buffer, seen: List[Any] = seen) -> None:
+            try:
+                seen.append(buffer.view())
+            except zonal.ReleasedError:
+                pass
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            buffer.release()
+        except BufferError:
+            pass
+        thread.join()
+        assert buffer.released != bool(seen)
+    pool.validate()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_uses_the_pool_on_its_own(pool: zonal.Pool) -> None:
+    array = pool.zeros((4096,), "uint8")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            array[:] = 1
+            more = pool.zeros((100, 4096), "uint8")
+            more[:] = 2
+            del more
+            pool.validate()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert int(array.sum()) == 0
+    pool.validate()
+
+
+def test_multiprocessing_by_spawn_and_by_fork(fresh: FreshCode) -> None:
+    fresh(
+        """
+        import multiprocessing, zonal
+        pool = zonal.Pool(16 << 20)
+        def work(n):
+            return len(pool.alloc(n).view())
+        for _ in range(2):
+            with multiprocessing.get_context("fork").Pool(2) as workers:
+                assert workers.map(work, [1, 5000, 70000]) == [1, 5000, 70000]
+        pool.validate()
+        """
+    )
+
+
+def test_options_of_a_pool_show_in_its_statistics() -> None:
+    pool = zonal.Pool(32 * MIB, prefault="parallel", policy="linux-6.6", huge_pages="transparent")
+    figures = pool.statistics()
+    assert figures.policy == "linux-6.6" and figures.nbytes == 32 * MIB
+    assert figures.held.free_absent_bytes == 0
+    buffer = pool.alloc(4 * MIB, node=0)
+    assert pool.node_of(buffer.address) == 0 and pool.node_of(1) is None
+    assert pool.statistics().held.users_bytes == 4 * MIB
+    assert pool.statistics().allocated_pages >= 1024
+    assert "# EOF" in pool.openmetrics()
+    one = zonal.Pool(32 * MIB, node=0)
+    assert one.nodes >= 1 and one.alloc(4096).address
+    small = zonal.Pool(32 * MIB, budget=8 * MIB)
+    with pytest.raises(zonal.OutOfMemoryError):
+        small.alloc(16 * MIB)
+
+
+def test_free_memory_goes_back_to_the_system() -> None:
+    pool = zonal.Pool(64 * MIB, prefault=True)
+    assert pool.trim(64 * MIB) > 32 * MIB
+    assert pool.statistics().held.free_absent_bytes > 32 * MIB
+    assert int(pool.zeros((MIB,), "uint8").sum()) == 0

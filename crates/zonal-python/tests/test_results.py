@@ -1,0 +1,186 @@
+"""Results: typed fields, tables, pages, errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+
+import zonal
+from zonal import lab
+
+SHORT = {"warm_us": 50, "run_us": 200}
+
+MAKERS: Dict[str, Callable[[], zonal.Result]] = {
+    "replay": lambda: zonal.replay(policy="linux-6.18", fidelity=True, explain=100),
+    "replay on real memory": lambda: zonal.replay(memory="real"),
+    "advise": lambda: zonal.advise(only=["min_free_kbytes", "percpu"]),
+    "conform": lambda: zonal.conform(live=True),
+    "once": lambda: lab.once("xeon-2007-8", **SHORT),
+    "compare": lambda: lab.compare("linux-6.6", "zonal", machine="xeon-2007-8", **SHORT),
+    "sweep": lambda: lab.sweep({"seed": [1, 2]}, machine="xeon-2007-8", **SHORT),
+    "run": lambda: lab.run("vmstat-update-cost"),
+}
+made: Dict[str, zonal.Result] = {}
+
+
+@pytest.fixture(params=sorted(MAKERS))
+def result(request: Any) -> zonal.Result:
+    if request.param not in made:
+        made[request.param] = MAKERS[request.param]()
+    return made[request.param]
+
+
+def names(value: Any) -> Any:
+    """The fields of an object, of lists and of dicts, as JSON would have them."""
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: names(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return fields
+    if isinstance(value, list):
+        return [names(each) for each in value]
+    if isinstance(value, dict):
+        return {key: names(each) for key, each in value.items()}
+    return value
+
+
+def without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_none(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [without_none(each) for each in value]
+    return value
+
+
+def test_the_typed_fields_are_all_that_the_library_writes(result: zonal.Result) -> None:
+    assert without_none(names(result)) == without_none(result.to_dict())
+
+
+def test_types_of_fields_are_those_that_are_declared(result: zonal.Result) -> None:
+    from typing import get_type_hints
+
+    def check(value: Any) -> None:
+        for name, hint in get_type_hints(type(value)).items():
+            if name in ("_json", "_page", "row_type") or not hasattr(value, name):
+                continue
+            found = getattr(value, name)
+            if hint in (int, float, str, bool):
+                assert type(found) is hint, f"{type(value).__name__}.{name}: {found!r}"
+            for each in found if isinstance(found, list) else [found]:
+                if dataclasses.is_dataclass(each):
+                    check(each)
+
+    check(result)
+
+
+def test_rows_are_a_table_of_arrow_and_of_pandas(result: zonal.Result) -> None:
+    pytest.importorskip("pyarrow")
+    table = result.to_arrow()
+    assert table.num_rows == len(result.rows()) and table.num_columns > 0
+    pytest.importorskip("pandas")
+    assert len(result.to_pandas()) == table.num_rows
+
+
+def test_a_result_goes_through_json_and_pickle(result: zonal.Result) -> None:
+    assert type(result).from_json(result.to_json()) == result
+    assert pickle.loads(pickle.dumps(result)) == result
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.schema_version = 2  # type: ignore[attr-defined]
+
+
+def test_json_of_another_kind_or_damaged_is_refused(result: zonal.Result) -> None:
+    for wrong in ("", "{", "[]", "{}", "null", '"text"'):
+        with pytest.raises(zonal.Error):
+            type(result).from_json(wrong)
+
+
+def test_its_html_is_well_formed(result: zonal.Result) -> None:
+    class Balance(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.open: List[str] = []
+
+        def handle_starttag(self, tag: str, attrs: Any) -> None:
+            if tag not in ("meta", "br", "link", "img"):
+                self.open.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert self.open.pop() == tag
+
+    parser = Balance()
+    html = result._repr_html_()
+    parser.feed(html)
+    assert not parser.open and "<script" not in html
+
+
+def test_pages_are_there_where_the_program_has_them() -> None:
+    report = zonal.replay(policy="linux-6.18", fidelity=True)
+    assert "<svg" in report.html() and report.fidelity is not None and report.passed
+    with pytest.raises(zonal.Error, match="no page"):
+        zonal.replay(limit=1000).html()
+
+
+def test_names_in_reports_cannot_become_html() -> None:
+    from zonal._html import framed, table
+
+    evil = "<script>alert(1)</script>"
+    assert "<script" not in table(evil, [evil], [[evil]]) and "<script" not in framed(evil)
+
+
+def test_exceptions_keep_their_place_through_pickle(cut: Path) -> None:
+    with pytest.raises(zonal.TraceError) as raised:
+        zonal.replay(cut)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (type(again), again.file, again.line, str(again)) == (
+        zonal.TraceError,
+        raised.value.file,
+        raised.value.line,
+        str(raised.value),
+    )
+
+
+def test_replays_of_what_cannot_be_replayed_are_refused(cut: Path, tmp_path: Path) -> None:
+    for call in (zonal.replay, zonal.advise):
+        with pytest.raises(zonal.Error):
+            call(cut)
+        with pytest.raises(zonal.MissingFileError):
+            call("/nowhere")
+        with pytest.raises(zonal.ArgumentError):
+            call(limit=0)
+        with pytest.raises(TypeError):
+            call(3)  # type: ignore[arg-type]
+    for wrong in (
+        {"memory": "some"},
+        {"speed": "slow"},
+        {"speed": "recorded"},
+        {"memory": "real", "fidelity": True},
+        {"memory": "real", "explain": 1},
+        {"use_recorded": ["everything"]},
+    ):
+        with pytest.raises(zonal.ArgumentError):
+            zonal.replay(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(zonal.PolicyError):
+        zonal.replay(policy="nope")
+    with pytest.raises(zonal.ReplayError):
+        zonal.replay(explain=10**9)
+    with pytest.raises(zonal.ReplayError):
+        zonal.advise(only=["no-such-change"])
+    with pytest.raises(zonal.ArgumentError):
+        zonal.conform()
+
+
+def test_a_bad_capture_is_told_and_does_not_end_the_others(tmp_path: Path) -> None:
+    report = zonal.conform([tmp_path / "nowhere", tmp_path], live=True)
+    assert len(report.bad_input) == 2 and len(report.cases) == 1 and not report.passed
+    assert "nowhere" in report.bad_input[0].error
+
+
+def test_versions_agree() -> None:
+    import importlib.metadata
+
+    assert zonal.__version__ == importlib.metadata.version("zonal")
+    assert json.loads(zonal.conform(live=True).to_json())["values"] > 0
