@@ -64,8 +64,7 @@ impl Sweep {
         progress(open.found());
         let open = Mutex::new(open);
         let broken = || LabError::Plan("a run of the sweep broke off; its rows are kept".into());
-        let (next, failed, heard) =
-            (AtomicUsize::new(0), AtomicBool::new(false), &stop::heard());
+        let (next, failed, heard) = (AtomicUsize::new(0), AtomicBool::new(false), &stop::heard());
         // Relaxed: the counter hands out numbers and nothing else, the flags are hints to stop.
         let work = || -> Result<(), LabError> {
             while !failed.load(Relaxed) && !stop.load(Relaxed) {
