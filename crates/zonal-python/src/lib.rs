@@ -7,6 +7,8 @@
 //! | `long` | long calls: no GIL, Ctrl-C, progress |
 //! | `recording`, `columns`, `stream` | recordings, and their events by Arrow's C interfaces |
 //! | `replay` | replays, advice, judged captures |
+//! | `parquet` | recordings as Parquet files |
+//! | `sweep` | rows of sweeps: texts, the row of a text, the file |
 //! | `policy`, `lab` | policies, and the simulator |
 //! | `pool`, `buffer`, `dlpack` | pools, and their pages as buffers and tensors |
 
@@ -16,11 +18,13 @@ mod dlpack;
 mod fault;
 mod lab;
 mod long;
+mod parquet;
 mod policy;
 mod pool;
 mod recording;
 mod replay;
 mod stream;
+mod sweep;
 
 use pyo3::prelude::*;
 
@@ -35,6 +39,8 @@ mod _native {
         machine_host, machine_load, machine_named, machine_names, machine_sized,
     };
     #[pymodule_export]
+    use super::parquet::{from_parquet, to_parquet};
+    #[pymodule_export]
     use super::policy::{policy_names, policy_values};
     #[pymodule_export]
     use super::pool::{Pool, Registration};
@@ -42,6 +48,8 @@ mod _native {
     use super::recording::{Batch, Batches, Events, Recording};
     #[pymodule_export]
     use super::replay::{advise, conform, replay};
+    #[pymodule_export]
+    use super::sweep::{Rows, rows_columns, rows_join, rows_make, rows_version};
     use super::*;
 
     #[pymodule_init]

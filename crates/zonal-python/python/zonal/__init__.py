@@ -4,8 +4,11 @@
 :class:`Recording`       a recorded kernel; its events as Arrow's record batches
 :func:`replay`           its allocations again, model and kernel side by side
 :func:`advise`           what other settings would have done with it
+:func:`tune`             a search for values of a policy, with loads held back
+:func:`fleet`            advice from recordings of a thousand hosts
 :func:`conform`          what kernels printed, computed again
 :mod:`zonal.lab`         the same allocator on simulated machines
+:func:`sweep`            the same for every combination of values, where your machines are
 :func:`policy`           every choice of the allocator, as data
 :class:`Pool`            pages for NumPy, PyTorch and JAX
 ======================== ===========================================================
@@ -30,10 +33,14 @@ from ._errors import (
     ReplayError,
     TraceError,
 )
+from ._fleet import Effect, Fleet, Host, fleet
 from ._native import __version__
+from ._parquet import from_parquet, to_parquet
 from ._policy import Policy, PolicyLike, Setting, policies, policy
 from ._progress import Progress
 from ._results import Result
+from ._sweep import RowsError, Sweep, VersionError, read_rows, sweep
+from ._tune import Candidate, Load, Tuned, tune
 from .advice import Advice
 from .conform_report import ConformReport
 from .pool import Buffer, Pool, PoolStatistics, Registration, Tensor
@@ -44,12 +51,17 @@ __all__ = [
     "Advice",
     "ArgumentError",
     "Buffer",
+    "Candidate",
     "ConformError",
     "ConformReport",
+    "Effect",
     "Error",
     "Events",
+    "Fleet",
+    "Host",
     "Info",
     "LabError",
+    "Load",
     "MachineError",
     "MissingFileError",
     "OutOfMemoryError",
@@ -67,14 +79,24 @@ __all__ = [
     "ReplayError",
     "ReplayReport",
     "Result",
+    "RowsError",
     "Setting",
+    "Sweep",
     "Tensor",
     "TraceError",
+    "Tuned",
+    "VersionError",
     "__version__",
     "advise",
     "conform",
+    "fleet",
+    "from_parquet",
     "lab",
     "policies",
     "policy",
+    "read_rows",
     "replay",
+    "sweep",
+    "to_parquet",
+    "tune",
 ]

@@ -1,0 +1,381 @@
+"""What a fleet's recordings say: for each host what its allocator costs and what each setting would
+do; for the fleet quantiles, groups of loads that behave alike, and one page for an operator."""
+
+from __future__ import annotations
+
+import glob
+import math
+import os
+import tempfile
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from ._calls import advise
+from ._crew import Tasks, crew_of
+from ._errors import ArgumentError, Error
+from ._html import table
+
+__all__ = ["Effect", "Fleet", "Host", "fleet"]
+
+#: Quantiles that are told.
+_QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+#: A factor of two in each figure of a load is one step: hosts of one step behave alike.
+_STEP = math.log(4.0)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a change would do on one host. Modelled."""
+
+    #: The change, such as ``watermark_scale_factor 200``.
+    change: str
+    #: The sysctl with its value, or ``None`` for another kernel.
+    setting: Optional[str]
+    #: ``helps``: worth its risk there. ``harms``: it costs notably more. ``nothing``: neither.
+    verdict: str
+    #: Percent of one CPU that it saves, by the model; less than 0 is lost.
+    saving_percent_of_cpu: float
+    #: MiB that lists hold more, at worst.
+    memory_mib_worst: float
+
+
+@dataclass(frozen=True)
+class Host:
+    """One recording. With a ``reason`` it could not be judged, and the figures are ``None``."""
+
+    #: Where the recording is, as it was found.
+    source: str
+    reason: Optional[str] = None
+    name: Optional[str] = None
+    kernel_release: Optional[str] = None
+    cpus: Optional[int] = None
+    seconds: Optional[float] = None
+    allocs: Optional[int] = None
+    #: By how much the model's refilled and drained pages are off, in percent of the kernel's.
+    refill_error_percent: Optional[float] = None
+    drain_error_percent: Optional[float] = None
+    #: What the allocator's waits and refills take of one CPU.
+    cost_percent_of_cpu: Optional[float] = None
+    #: Zone lock holds in each second, and the mean of MiB on lists.
+    holds_per_s: Optional[float] = None
+    list_mib: Optional[float] = None
+    effects: List[Effect] = field(default_factory=list, repr=False)
+
+    @property
+    def best(self) -> Optional[Effect]:
+        """The setting that helps most, if one does."""
+        helps = [each for each in self.effects if each.verdict == "helps" and each.setting]
+        return max(helps, key=lambda each: each.saving_percent_of_cpu, default=None)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Every host that was found, those that could not be judged among them."""
+
+    hosts: List[Host]
+
+    @property
+    def judged(self) -> List[Host]:
+        """Hosts whose recording could be read and replayed."""
+        return [host for host in self.hosts if host.reason is None]
+
+    @property
+    def bad(self) -> List[Host]:
+        """Hosts with a reason why not."""
+        return [host for host in self.hosts if host.reason is not None]
+
+    def quantiles(self) -> Dict[str, Dict[float, float]]:
+        """By figure, its value that this part of the judged hosts does not exceed."""
+        names = ("cost_percent_of_cpu", "holds_per_s", "list_mib", "refill_error_percent",
+                 "drain_error_percent")  # fmt: skip
+        found = {}
+        for name in names:
+            values = [getattr(host, name) for host in self.judged]
+            values = sorted(value for value in values if value is not None)
+            if values:
+                found[name] = {part: _quantile(values, part) for part in _QUANTILES}
+        return found
+
+    def settings(self) -> Dict[str, Dict[str, List[str]]]:
+        """By change, the sources of hosts where it ``helps``, ``harms`` or does ``nothing``."""
+        found: Dict[str, Dict[str, List[str]]] = {}
+        for host in self.judged:
+            for each in host.effects:
+                sides = found.setdefault(each.change, {"helps": [], "harms": [], "nothing": []})
+                sides[each.verdict].append(host.source)
+        return found
+
+    def clusters(self) -> List[List[str]]:
+        """Sources of hosts whose loads behave alike, the largest group first: within a factor of
+        four of each other, step by step, in allocations, zone lock holds and pages on lists of each
+        CPU, and with the same settings helping and harming."""
+        groups: List[Tuple[Tuple[object, ...], List[float], List[str]]] = []
+        for host in sorted(self.judged, key=lambda host: host.source):
+            kind, place = _behaviour(host)
+            for known, centre, members in groups:
+                if known == kind and all(abs(a - b) < _STEP / 2 for a, b in zip(centre, place)):
+                    members.append(host.source)
+                    break
+            else:
+                groups.append((kind, place, [host.source]))
+        return sorted((members for _, _, members in groups), key=lambda group: -len(group))
+
+    def summary(self) -> List[str]:
+        """What an operator should do, in sentences."""
+        judged = self.judged
+        best = Counter(host.best.setting for host in judged if host.best is not None)
+        alone = len(judged) - sum(best.values())
+        lines = [f"Change nothing on {alone:,} of {len(judged):,} hosts."]
+        for setting, count in best.most_common():
+            saved = [
+                host.best.saving_percent_of_cpu
+                for host in judged
+                if host.best is not None and host.best.setting == setting
+            ]
+            hosts = "host" if count == 1 else "hosts"
+            lines.append(
+                f"On {count:,} {hosts} set {setting}: it saves {min(saved):.3g} to "
+                f"{max(saved):.3g} % of a CPU there, by the model."
+            )
+        for change, sides in self.settings().items():
+            if sides["helps"] and sides["harms"]:
+                lines.append(
+                    f"Do not set {change} everywhere: it helps {len(sides['helps']):,} hosts and "
+                    f"harms {len(sides['harms']):,}."
+                )
+        if self.bad:
+            lines.append(f"{len(self.bad):,} recordings could not be judged; they are listed below.")
+        return lines
+
+    def to_pandas(self) -> Any:
+        """A row for each host, without effects."""
+        import pandas
+
+        names = [name for name in Host.__dataclass_fields__ if name != "effects"]
+        rows = [{name: getattr(host, name) for name in names} for host in self.hosts]
+        return pandas.DataFrame(rows, columns=names)
+
+    def html(self) -> str:
+        """The page, which needs nothing else to be shown."""
+        lines = "".join(f"<li>{escape(line)}</li>" for line in self.summary())
+        return (
+            "<!doctype html><html lang=en><meta charset=utf-8><title>Fleet</title>"
+            "<style>body{font:15px sans-serif;max-width:75em;margin:2em auto;padding:0 1em}"
+            "table{border-collapse:collapse;margin:1em 0}td,th{border-bottom:1px solid #ccc;"
+            "padding:.2em .6em;text-align:left}caption{text-align:left;font-weight:bold}"
+            "ul{font-size:17px}</style><h1>Settings of page allocators</h1>"
+            "<p>Costs and savings are modelled from recordings, in percent of one CPU.</p>"
+            f"<ul>{lines}</ul>{self._tables()}</html>"
+        )
+
+    def _tables(self) -> str:
+        parts = []
+        sides = sorted(self.settings().items(), key=lambda each: -len(each[1]["helps"]))
+        effects = [
+            [change, len(s["helps"]), len(s["harms"]), len(s["nothing"])] for change, s in sides
+        ]
+        parts.append(table("Changes: hosts", ["change", "helps", "harms", "does nothing"], effects))
+        quantiles = self.quantiles()
+        rows = [[name, *values.values()] for name, values in quantiles.items()]
+        heads = ["figure", *(f"{100 * part:g} %" for part in _QUANTILES)]
+        parts.append(table("Quantiles of hosts", heads, rows))
+        by_source = {host.source: host for host in self.judged}
+        groups = []
+        for members in self.clusters():
+            host = by_source[members[0]]
+            best = host.best.setting if host.best else "change nothing"
+            groups.append([len(members), members[0], best, host.cost_percent_of_cpu,
+                           host.holds_per_s, host.list_mib])  # fmt: skip
+        heads = ["hosts", "for example", "advice", "cost %", "lock holds/s", "MiB on lists"]
+        parts.append(table("Loads that behave alike", heads, groups))
+        if self.bad:
+            bad = [[host.source, host.reason] for host in self.bad]
+            parts.append(table("Recordings that could not be judged", ["recording", "reason"], bad))
+        hosts = [
+            [host.source, host.kernel_release, host.cpus, host.cost_percent_of_cpu,
+             host.refill_error_percent, host.best.setting if host.best else "change nothing"]
+            for host in self.judged
+        ]  # fmt: skip
+        heads = ["recording", "kernel", "CPUs", "cost %", "model error %", "advice"]
+        every = table("Every host", heads, hosts)
+        parts.append(f"<details><summary>Every host</summary>{every}</details>")
+        return "".join(parts)
+
+    def _repr_html_(self) -> str:
+        from ._html import framed
+
+        return framed(self.html())
+
+
+def fleet(
+    recordings: Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]],
+    client: Any = None,
+    *,
+    storage_options: Optional[Mapping[str, Any]] = None,
+    only: Sequence[str] = (),
+    limit: Optional[int] = None,
+    jobs: Optional[int] = None,
+    tries: int = 2,
+    reconnect_s: float = 60.0,
+    progress: Optional[Callable[[int, int], object]] = None,
+    stop: Optional[threading.Event] = None,
+) -> Fleet:
+    """Judges a recording from each host.
+
+    Parameters
+    ----------
+    recordings
+        Paths, patterns (``/var/recordings/*.zonal``) or URLs with patterns that fsspec knows
+        (``s3://bucket/*/last.zonal``): files, or directories of recordings.
+    client
+        A ``dask.distributed.Client``; without one, processes of this machine.
+    storage_options
+        What fsspec needs to open the URLs.
+    only, limit
+        As for :func:`zonal.advise`.
+    tries
+        How often a recording is tried, on whichever workers there are.
+
+    A recording that cannot be read is a host with a ``reason``, never the end of the call. After
+    ``stop`` was set, hosts that were not looked at have the reason "not looked at".
+
+    Raises
+    ------
+    ArgumentError
+        A pattern that nothing matches.
+    """
+    options = dict(storage_options or {})
+    sources = _expanded(recordings, options)
+    work = _Hosts(sources, options, list(only), limit, tries, progress)
+    crew = crew_of(client, jobs, reconnect_s)
+    try:
+        crew.check()
+        work.drive(crew, judge, stop)
+    finally:
+        crew.close()
+    for at, why in work.reasons.items():
+        work.hosts[at] = Host(sources[at], reason=why)
+    missing = "not looked at: the call was stopped"
+    return Fleet([work.hosts.get(at, Host(name, missing)) for at, name in enumerate(sources)])
+
+
+class _Hosts(Tasks):
+    """Recordings by number."""
+
+    def __init__(
+        self,
+        sources: Sequence[str],
+        options: Dict[str, Any],
+        only: List[str],
+        limit: Optional[int],
+        tries: int,
+        progress: Optional[Callable[[int, int], object]],
+    ) -> None:
+        super().__init__(range(len(sources)), tries)
+        self.hosts: Dict[int, Host] = {}
+        self._sources = sources
+        self._more = (options, only, limit)
+        self._progress = progress
+
+    def argument(self, numbers: Tuple[int, ...]) -> Any:
+        return (self._sources[numbers[0]], *self._more)
+
+    def took(self, numbers: Tuple[int, ...], result: Host) -> None:
+        self.hosts[numbers[0]] = result
+        if self._progress is not None:
+            self._progress(len(self.hosts), len(self._sources))
+
+
+def judge(asked: Tuple[str, Dict[str, Any], List[str], Optional[int]]) -> Host:
+    """Judges one recording. Runs in workers."""
+    source, options, only, limit = asked
+    try:
+        if "://" not in source:
+            return _judged(source, source, only, limit)
+        # A recording is read at any place: it is fetched whole, and gone afterwards.
+        with tempfile.TemporaryDirectory(prefix="zonal-fleet-") as folder:
+            return _judged(source, _fetched(source, options, folder), only, limit)
+    except Error as error:
+        return Host(source, reason=str(error))
+    except OSError as error:
+        # Of the object store, or the disk: another worker may do better.
+        raise OSError(f"{source}: {type(error).__name__}: {error}") from error
+
+
+def _fetched(source: str, options: Dict[str, Any], folder: str) -> str:
+    from fsspec.core import url_to_fs
+
+    files, path = url_to_fs(source, **options)
+    target = os.path.join(folder, os.path.basename(path.rstrip("/")) or "recording")
+    files.get(path, target, recursive=files.isdir(path))
+    return target
+
+
+def _judged(source: str, path: str, only: List[str], limit: Optional[int]) -> Host:
+    found = advise(path, only=only, limit=limit)
+    seconds = max(found.seconds, 1e-9)
+    effects = []
+    for row in found.changes:
+        helps = row.command is not None and row.setting is not None
+        verdict = "helps" if helps else "harms" if row.is_worse else "nothing"
+        saving = row.saving_percent_of_cpu.mid
+        for name in [row.change, *row.same_as]:
+            setting = row.setting if name == row.change else None
+            effects.append(Effect(name, setting, verdict, saving, row.memory_mib_worst))
+    return Host(
+        source,
+        name=found.trace,
+        kernel_release=found.kernel_release,
+        cpus=found.cpus,
+        seconds=found.seconds,
+        allocs=found.allocs,
+        refill_error_percent=found.model_error_percent.refill_pages,
+        drain_error_percent=found.model_error_percent.drain_pages,
+        cost_percent_of_cpu=found.cost_percent_of_cpu,
+        holds_per_s=found.recorded.lock_holds / seconds,
+        list_mib=found.recorded.list_pages_mean / 256,
+        effects=effects,
+    )
+
+
+def _expanded(recordings: Any, options: Dict[str, Any]) -> List[str]:
+    many = [recordings] if isinstance(recordings, (str, os.PathLike)) else list(recordings)
+    found: List[str] = []
+    for each in many:
+        pattern = os.fspath(each)
+        if "://" in pattern:
+            try:
+                from fsspec.core import url_to_fs
+            except ImportError as error:
+                what = f"{pattern}: URLs need the package fsspec: pip install fsspec"
+                raise ArgumentError(what) from error
+            files, path = url_to_fs(pattern, **options)
+            names = [files.unstrip_protocol(name) for name in sorted(files.glob(path))]
+        else:
+            names = sorted(glob.glob(pattern)) or ([pattern] if Path(pattern).exists() else [])
+        if not names:
+            raise ArgumentError(f"{pattern}: nothing has such a name; expected recordings")
+        found.extend(names)
+    return list(dict.fromkeys(found))
+
+
+def _quantile(values: Sequence[float], part: float) -> float:
+    at = part * (len(values) - 1)
+    low = math.floor(at)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (values[high] - values[low]) * (at - low)
+
+
+def _behaviour(host: Host) -> Tuple[Tuple[object, ...], List[float]]:
+    """What must be the same, and the logarithms of what must be near."""
+    assert host.cpus and host.seconds and host.allocs is not None
+    assert host.holds_per_s is not None and host.list_mib is not None
+    notable = tuple(
+        sorted((e.change, e.verdict) for e in host.effects if e.verdict != "nothing" and e.setting)
+    )
+    figures = (host.allocs / host.seconds, host.holds_per_s, host.list_mib * 256)
+    return notable, [math.log(figure / host.cpus + 1e-3) for figure in figures]

@@ -1,0 +1,298 @@
+"""Sweeps: a row for every combination of values, made where the user's machines are.
+
+The process that calls :func:`sweep` has the file; workers get texts and give rows back. A row is a
+function of its text alone, so it does not matter which worker makes it, how often, or when.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Union
+
+from . import _native
+from ._crew import Tasks, VersionError, crew_of
+from ._errors import LabError
+
+__all__ = ["RowsError", "Sweep", "VersionError", "read_rows", "sweep"]
+
+#: Seconds of work that one task should be, so that handing it over costs little beside it.
+_TASK_S = 0.5
+#: Most rows of a task.
+_TASK_ROWS = 1000
+
+Progress = Callable[[int, int, Optional[float]], object]
+Row = Dict[str, Union[str, int, float, None]]
+
+
+class RowsError(LabError):
+    """Rows that no worker could make. ``failed`` has the reason of each, by the row's values; the
+    other rows are in the file."""
+
+    def __init__(self, message: str, failed: Mapping[str, str], result: "Sweep") -> None:
+        super().__init__(message)
+        self.failed = dict(failed)
+        self.result = result
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Rows of a sweep. All figures are simulated."""
+
+    #: The file of the rows.
+    path: Path
+    #: Rows that there are when all are made.
+    total: int
+    #: Rows that this call made.
+    made: int
+    #: Rows that the file had before.
+    found: int
+    #: A dictionary for each row, in the order of the axes' values; those of failed rows and of rows
+    #: that were not made because of ``stop`` are left out.
+    rows: List[Row] = field(repr=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row is there."""
+        return len(self.rows) == self.total
+
+    def to_pandas(self) -> Any:
+        """The rows as a ``pandas.DataFrame``."""
+        import pandas
+
+        return pandas.DataFrame(self.rows, columns=[name for name, _ in _native.rows_columns()])
+
+    def to_arrow(self) -> Any:
+        """The rows as a ``pyarrow.Table``."""
+        import pyarrow
+
+        kinds = {"text": pyarrow.string(), "count": pyarrow.uint64(), "figure": pyarrow.float64()}
+        schema = pyarrow.schema([(name, kinds[kind]) for name, kind in _native.rows_columns()])
+        return pyarrow.Table.from_pylist(self.rows, schema=schema)
+
+
+def read_rows(*paths: Union[str, "os.PathLike[str]"]) -> List[Row]:
+    """The rows of files of sweeps, CSV or Parquet, each row once.
+
+    Raises
+    ------
+    LabError
+        A file that is missing or no sweep's, rows of another version, or rows that contradict.
+    """
+    return [_row(fields) for fields in _native.rows_join([os.fspath(path) for path in paths])]
+
+
+def _row(fields: Sequence[str]) -> Row:
+    row: Row = {}
+    for (name, kind), text in zip(_native.rows_columns(), fields):
+        if kind == "text":
+            row[name] = text
+        elif kind == "count":
+            row[name] = int(text) if text else None
+        else:
+            row[name] = float(text)
+    return row
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a worker gives back: rows or reasons by number, and the seconds that it took."""
+
+    rows: List[Tuple[int, List[str]]]
+    failed: List[Tuple[int, str]]
+    seconds: float
+    version: str
+
+
+def make_rows(texts: Sequence[Tuple[int, str]]) -> _Made:
+    """Makes rows of texts. Runs in workers."""
+    begun = time.perf_counter()
+    rows: List[Tuple[int, List[str]]] = []
+    failed: List[Tuple[int, str]] = []
+    for at, text in texts:
+        try:
+            rows.append((at, _native.rows_make(text)))
+        except Exception as error:  # noqa: BLE001: a reason is told, whatever it is
+            failed.append((at, f"{type(error).__name__}: {error}"))
+    return _Made(rows, failed, time.perf_counter() - begun, _native.rows_version())
+
+
+class _Work(Tasks):
+    """Rows by number."""
+
+    def __init__(self, rows: Any, tries: int, progress: Optional[Progress]) -> None:
+        missing = rows.missing()
+        super().__init__(missing, tries)
+        self.rows = rows
+        self.total = len(rows)
+        self.found = self.total - len(missing)
+        self.made = 0
+        self._progress = progress
+        self._row_s: Optional[float] = None
+        self._begun = time.monotonic()
+
+    def batch(self, waiting: int) -> int:
+        """About half a second of work, and not so much that a worker has nothing to do at the end."""
+        want = 1 if not self._row_s else int(_TASK_S / self._row_s)
+        return min(_TASK_ROWS, want, 1 + waiting // 8)
+
+    def argument(self, numbers: Tuple[int, ...]) -> List[Tuple[int, str]]:
+        return [(at, self.rows.text(at)) for at in numbers]
+
+    def took(self, numbers: Tuple[int, ...], result: _Made) -> None:
+        for at, fields in result.rows:
+            self.rows.add(at, fields)
+            self.made += 1
+        if result.rows:
+            each = result.seconds / (len(result.rows) + len(result.failed))
+            self._row_s = each if self._row_s is None else 0.7 * self._row_s + 0.3 * each
+        for at, why in result.failed:
+            self.refuse(at, why)
+        self.tell()
+
+    def tell(self) -> None:
+        """Tells the progress."""
+        if self._progress is None:
+            return
+        done = self.found + self.made
+        left = self.total - done - len(self.reasons)
+        passed = time.monotonic() - self._begun
+        self._progress(done, self.total, passed * left / self.made if self.made else None)
+
+
+def sweep(
+    axes: Mapping[str, Sequence[object]],
+    seeds: Union[int, Iterable[int]] = (1,),
+    client: Any = None,
+    *,
+    data: Union[str, "os.PathLike[str]"],
+    machine: Any = "broadwell-2017-88",
+    policy: str = "zonal",
+    workload: str = "burst",
+    busy: Optional[int] = None,
+    warm_us: int = 2000,
+    run_us: int = 2000,
+    jobs: Optional[int] = None,
+    tries: int = 3,
+    reconnect_s: float = 60.0,
+    progress: Optional[Progress] = None,
+    stop: Optional[threading.Event] = None,
+) -> Sweep:
+    """Makes a row for every combination of the axes' values and seeds, and writes each to ``data``
+    at once. Rows that the file has already are not made again.
+
+    Parameters
+    ----------
+    axes
+        Values by key: any value of a policy, ``policy``, ``machine``, ``cpus``, ``workload``,
+        ``workload.PARAMETER``, ``busy``, ``warm_us``, ``run_us``.
+    seeds
+        One seed, or several: whole numbers from 0.
+    client
+        A ``dask.distributed.Client``. Without one, processes of this machine.
+    data
+        ``FILE.csv`` or ``FILE.parquet``. A Parquet file is written when all rows are made; until
+        then they are in ``FILE.parquet.csv``. The program's ``zonal lab sweep`` reads and writes
+        the same files.
+    machine
+        A preset's name, or a ``zonal.lab.Machine``.
+    busy
+        CPUs that take part; without it all.
+    warm_us, run_us
+        Microseconds of virtual time before measuring, and measured.
+    jobs
+        Local processes; without it one for each CPU that this process may use.
+    tries
+        How often a row is tried, on whichever workers there are, before it counts as failed.
+    reconnect_s
+        Seconds to wait for a scheduler that was lost.
+    progress
+        Called with rows done, rows in all, and an estimate of the seconds that are left (``None``
+        before the first row is made).
+    stop
+        Set from another thread, it ends the call; as after Ctrl-C the file is valid, and the same
+        call goes on from there.
+
+    Raises
+    ------
+    LabError
+        An axis or value that cannot be, with its name; a file that is none of a sweep, or that
+        another process is writing.
+    VersionError
+        A worker has another version of the program, or lacks the package.
+    RowsError
+        Rows that no worker could make; the others are in the file.
+    """
+    names = _axes(axes, seeds)
+    toml = None if isinstance(machine, str) else machine.to_toml()
+    name = machine if isinstance(machine, str) else machine.name
+    if tries < 1:
+        raise LabError(f"tries={tries}; expected 1 or more")
+    if jobs is not None and jobs < 1:
+        raise LabError(f"jobs={jobs}; expected 1 or more")
+    path = os.fspath(data)
+    rows = _native.Rows(name, toml, policy, workload, busy, warm_us, run_us, names, path)
+    work = _Work(rows, tries, progress)
+    try:
+        work.tell()
+        if work.found < work.total:
+            crew = crew_of(client, jobs, reconnect_s)
+            try:
+                crew.check()
+                work.drive(crew, make_rows, stop)
+            finally:
+                crew.close()
+    finally:
+        # In any case: it puts the rows in order and gives the file back.
+        kept = [_row(fields) for fields in rows.finish()]
+    result = Sweep(Path(path), len(rows), work.made, work.found, kept)
+    if work.reasons:
+        failed = {rows.label(at): why for at, why in work.reasons.items()}
+        label, why = next(iter(failed.items()))
+        raise RowsError(
+            f"{len(failed)} of {len(rows)} rows could not be made, the first at {label}: {why}; "
+            f"the others are in {path}",
+            failed,
+            result,
+        )
+    return result
+
+
+def _axes(
+    axes: Mapping[str, Sequence[object]], seeds: Union[int, Iterable[int]]
+) -> List[Tuple[str, List[str]]]:
+    """Axes as texts, each checked as far as that can be done here."""
+    if not isinstance(axes, Mapping):
+        raise LabError(f"axes: {type(axes).__name__}; expected a mapping from keys to values")
+    names: List[Tuple[str, List[str]]] = []
+    for key, values in axes.items():
+        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise LabError(f"axis {key}: {values!r}; expected a list of values")
+        texts = [_text(key, value) for value in values]
+        if not texts:
+            raise LabError(f"axis {key}: no values; expected one at least")
+        for text in texts:
+            if texts.count(text) > 1:
+                raise LabError(f"axis {key}: {text} comes twice")
+        names.append((str(key), texts))
+    if any(key == "seed" for key, _ in names):
+        raise LabError("axis seed: expected the seeds as `seeds`")
+    many = [seeds] if isinstance(seeds, int) else list(seeds)
+    for seed in many:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 64:
+            raise LabError(f"seeds: {seed!r}; expected whole numbers from 0 to 2^64 - 1")
+    if len(set(many)) != len(many) or not many:
+        raise LabError("seeds: expected one at least, and none twice")
+    return names + [("seed", [str(seed) for seed in many])]
+
+
+def _text(key: object, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float, str)):
+        return str(value)
+    raise LabError(f"axis {key}: {value!r}; expected numbers or texts")

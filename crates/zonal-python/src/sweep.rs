@@ -1,0 +1,164 @@
+//! Rows of sweeps: texts, the row that a text gives, and the file that they go to. `zonal.sweep`
+//! decides which process makes which row.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use zonal_lab::LabError;
+use zonal_lab::machine::Machine;
+use zonal_lab::recipe::Recipe;
+use zonal_lab::sweep::{Axis, Column, Open, Row, RowText, Sweep, column, columns, version};
+use zonal_parquet::{DataSet, join};
+
+use crate::fault::Fault;
+
+/// The version that rows of this process have.
+#[pyfunction]
+pub fn rows_version(py: Python<'_>) -> &'static str {
+    py.detach(version)
+}
+
+/// Names of the columns of rows, each with `text`, `count` or `figure`.
+#[pyfunction]
+pub fn rows_columns() -> Vec<(String, &'static str)> {
+    let kind = |name: &str| match column(name) {
+        Column::Text => "text",
+        Column::Count => "count",
+        Column::Figure => "figure",
+    };
+    columns().names().map(|name| (name.to_owned(), kind(name))).collect()
+}
+
+/// The row that a text gives, as texts in the order of the columns.
+#[pyfunction]
+pub fn rows_make(py: Python<'_>, text: String) -> PyResult<Vec<String>> {
+    let made = py.detach(|| RowText::parse(&text)?.run());
+    Ok(fields(&made.map_err(Fault::from)?))
+}
+
+/// The rows of files of sweeps, CSV and Parquet, joined, in the order of their keys.
+#[pyfunction]
+pub fn rows_join(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Vec<Vec<String>>> {
+    let joined = py.detach(|| join(&paths, None));
+    let joined = joined.map_err(|error| Fault::of("LabError", &error))?;
+    Ok(joined.rows.iter().map(fields).collect())
+}
+
+fn fields(row: &Row) -> Vec<String> {
+    row.fields().map(str::to_owned).collect()
+}
+
+/// A sweep and its file, which no other process has meanwhile.
+#[pyclass(frozen, module = "zonal._native")]
+pub struct Rows {
+    sweep: Arc<Sweep>,
+    set: DataSet,
+    open: Mutex<Option<Open<Arc<Sweep>>>>,
+}
+
+#[pymethods]
+impl Rows {
+    /// Opens the file at `path` for every combination of the axes' values.
+    #[new]
+    #[pyo3(signature = (machine, toml, policy, workload, busy, warm_us, run_us, axes, path))]
+    #[expect(clippy::too_many_arguments, reason = "the recipe, one by one")]
+    fn new(
+        py: Python<'_>,
+        machine: String,
+        toml: Option<String>,
+        policy: String,
+        workload: String,
+        busy: Option<u32>,
+        warm_us: u64,
+        run_us: u64,
+        axes: Vec<(String, Vec<String>)>,
+        path: PathBuf,
+    ) -> PyResult<Rows> {
+        let opened = py.detach(|| {
+            let own = toml.as_deref().map(Machine::parse).transpose().map_err(Fault::from)?;
+            let mut base = Recipe::new(&machine, &policy, &workload);
+            (base.busy, base.warm_us, base.run_us) = (busy, warm_us, run_us);
+            let find = |name: &str| {
+                let base = name.rsplit_once('@').map_or(name, |(base, _)| base);
+                match &own {
+                    Some(own) if base == machine => match name.rsplit_once('@') {
+                        Some((_, size)) => Ok(own.sized(size)?),
+                        None => Ok(own.clone()),
+                    },
+                    _ => Ok(Machine::named(name)?),
+                }
+            };
+            let axes = axes.into_iter().map(|(key, values)| Axis { key, values }).collect();
+            let sweep = Arc::new(Sweep::new(&base, axes, &find)?);
+            let set = DataSet::of(&path);
+            set.resume().map_err(|error| Fault::of("LabError", &error))?;
+            let open = Open::new(Arc::clone(&sweep), &set.rows)?;
+            Ok::<_, Fault>(Rows { sweep, set, open: Mutex::new(Some(open)) })
+        });
+        Ok(opened?)
+    }
+
+    /// How many rows there are when all are made.
+    fn __len__(&self) -> usize {
+        self.sweep.points.len()
+    }
+
+    /// Numbers of the rows that the file does not have.
+    fn missing(&self) -> PyResult<Vec<usize>> {
+        self.with(|open| Ok(open.missing().collect()))
+    }
+
+    /// The text of a row.
+    fn text(&self, at: usize) -> PyResult<String> {
+        self.check(at)?;
+        Ok(serde_json::to_string(&self.sweep.text(at)).map_err(Fault::from)?)
+    }
+
+    /// The values of a row, with their keys.
+    fn label(&self, at: usize) -> PyResult<String> {
+        self.check(at)?;
+        Ok(self.sweep.label(&self.sweep.points[at]))
+    }
+
+    /// Adds a row and writes it.
+    fn add(&self, py: Python<'_>, at: usize, fields: Vec<String>) -> PyResult<()> {
+        self.check(at)?;
+        py.detach(|| self.with(|open| open.add(at, Row::of(&fields)?)))
+    }
+
+    /// Writes the file in the order of the points and gives it back. Returns the rows.
+    fn finish(&self, py: Python<'_>) -> PyResult<Vec<Vec<String>>> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let open = open.ok_or_else(closed)?;
+        let finished = py.detach(|| {
+            let (rows, _) = open.finish()?;
+            if rows.len() == self.sweep.points.len() {
+                self.set.finish().map_err(|error| Fault::of("LabError", &error))?;
+            }
+            Ok::<_, Fault>(rows)
+        });
+        Ok(finished?.iter().map(fields).collect())
+    }
+}
+
+impl Rows {
+    fn check(&self, at: usize) -> Result<(), Fault> {
+        match at < self.sweep.points.len() {
+            true => Ok(()),
+            false => Err(Fault::new("LabError", format!("there is no row {at}"))),
+        }
+    }
+
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&mut Open<Arc<Sweep>>) -> Result<T, LabError>,
+    ) -> PyResult<T> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(work(open.as_mut().ok_or_else(closed)?).map_err(Fault::from)?)
+    }
+}
+
+fn closed() -> Fault {
+    Fault::new("LabError", "the sweep is finished; expected a new one for more rows")
+}

@@ -1,0 +1,88 @@
+"""`zonal.fleet`: every recording is a row, and the page says what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import List
+
+import pytest
+
+import zonal
+from zonal import Effect, Fleet, Host
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recordings of three hosts, and what is none."""
+    folder = tmp_path_factory.mktemp("fleet")
+    zonal.to_parquet(None, folder / "all.parquet", level=1)
+    zonal.from_parquet(folder / "all.parquet", folder / "a.zonal", level=1)
+    shutil.copy(folder / "a.zonal", folder / "b.zonal")
+    whole = (folder / "a.zonal").read_bytes()
+    (folder / "cut.zonal").write_bytes(whole[: len(whole) // 2])
+    (folder / "text.zonal").write_text("no recording at all\n")
+    (folder / "empty.zonal").write_bytes(b"")
+    return folder
+
+
+def test_a_bad_recording_is_a_row_with_its_reason(folder: Path) -> None:
+    told: List[int] = []
+    found = zonal.fleet(
+        folder / "*.zonal",
+        only=["watermark_scale_factor"],
+        jobs=2,
+        progress=lambda done, of: told.append(done),
+    )
+    assert [Path(host.source).name for host in found.hosts] == [
+        "a.zonal",
+        "b.zonal",
+        "cut.zonal",
+        "empty.zonal",
+        "text.zonal",
+    ]
+    assert [Path(host.source).name for host in found.judged] == ["a.zonal", "b.zonal"]
+    assert all(host.reason and Path(host.source).name in host.reason for host in found.bad)
+    one, other = found.judged
+    alone = zonal.advise(folder / "a.zonal", only=["watermark_scale_factor"])
+    assert one.cost_percent_of_cpu == other.cost_percent_of_cpu == alone.cost_percent_of_cpu
+    assert one.effects and len(found.clusters()) == 1 and len(told) == 5
+    page = found.html()
+    assert "cut.zonal" in page and "3 recordings could not be judged" in page
+
+
+def test_recordings_come_from_object_stores_too(folder: Path) -> None:
+    fsspec = pytest.importorskip("fsspec", reason="SKIPPED: fsspec is missing")
+    # `file://` goes the way of every URL: found, fetched and judged by fsspec.
+    assert fsspec is not None
+    found = zonal.fleet(f"file://{folder}/[at]*.zonal", only=["numa_stat"], jobs=1)
+    assert [host.reason is None for host in found.hosts] == [True, False]
+    with pytest.raises(zonal.ArgumentError, match="nothing has such a name"):
+        zonal.fleet(f"file://{folder}/*.nothing")
+    with pytest.raises(zonal.ArgumentError, match="nothing has such a name"):
+        zonal.fleet(os.fspath(folder / "*.nothing"))
+
+
+def host(name: str, saving: float, cost: float = 1.0) -> Host:
+    verdict = "helps" if saving > 0.5 else "harms" if saving < -0.5 else "nothing"
+    effect = Effect("watermark_scale_factor 200", "vm.watermark_scale_factor=200", verdict, saving, 1.0)
+    return Host(
+        name, None, name, "6.12", 4, 10.0, 40_000, 1.0, 1.0, cost, 100.0 * cost, 4.0, [effect]
+    )
+
+
+def test_the_page_says_on_which_hosts_to_change_what() -> None:
+    hosts = [host(f"idle{at}", 0.0) for at in range(90)]
+    hosts += [host(f"busy{at}", 1.0 + at / 10, 64.0) for at in range(6)]
+    hosts += [host(f"hurt{at}", -2.0, 1024.0) for at in range(3)]
+    found = Fleet(hosts + [Host("bad", reason="it is <empty>")])
+    text = " ".join(found.summary())
+    assert "Change nothing on 93 of 99 hosts." in text
+    assert "On 6 hosts set vm.watermark_scale_factor=200: it saves 1 to 1.5 % of a CPU" in text
+    assert "Do not set watermark_scale_factor 200 everywhere: it helps 6 hosts and harms 3" in text
+    assert [len(group) for group in found.clusters()] == [90, 6, 3]
+    assert found.quantiles()["cost_percent_of_cpu"][0.5] == 1.0
+    sides = found.settings()["watermark_scale_factor 200"]
+    assert (len(sides["helps"]), len(sides["harms"]), len(sides["nothing"])) == (6, 3, 90)
+    assert "it is &lt;empty&gt;" in found.html()

@@ -1,0 +1,313 @@
+"""`zonal.sweep`: where rows are made changes nothing about them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import pytest
+
+import zonal
+from zonal import _native
+
+AXES: Dict[str, List[object]] = {"cpus": [2, 4], "policy": ["zonal", "linux-6.6"]}
+SHORT: Dict[str, Any] = {
+    "machine": "xeon-2007-8",
+    "workload": "burst:hold=16",
+    "warm_us": 10,
+    "run_us": 30,
+}
+#: Enough rows of enough time that a worker can be killed among them.
+MANY: Dict[str, Any] = {**SHORT, "run_us": 3000}
+
+
+def hashes(sweep: "zonal.Sweep") -> List[object]:
+    return [(row["point"], row["result_hash"]) for row in sweep.rows]
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> "zonal.Sweep":
+    """Rows of one local process, without an accident."""
+    path = tmp_path_factory.mktemp("truth") / "rows.csv"
+    return zonal.sweep({"cpus": [2, 4]}, range(1, 31), data=path, jobs=1, **MANY)
+
+
+@pytest.fixture
+def cluster() -> Any:
+    """Makes clusters of worker processes, and closes them."""
+    distributed = pytest.importorskip("distributed", reason="SKIPPED: distributed is missing")
+    made: List[Any] = []
+
+    def make(workers: int) -> Any:
+        where = distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
+        )
+        client = distributed.Client(where)
+        made.extend((client, where))
+        return client
+
+    yield make
+    for part in made:
+        part.close()
+
+
+def once_at(rows: int, act: Callable[[], object]) -> Callable[[int, int, Optional[float]], None]:
+    """A progress callback that acts once, when so many rows are done."""
+    acted: List[bool] = []
+
+    def progress(done: int, total: int, left: Optional[float]) -> None:
+        if done >= rows and not acted:
+            acted.append(True)
+            act()
+
+    return progress
+
+
+def children() -> List[int]:
+    """Processes that this one started, and that work on rows."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if int(fields[1]) == os.getpid() and b"spawn_main" in command:
+                found.append(int(entry.name))
+    return found
+
+
+def test_rows_are_those_of_single_runs_and_are_made_once(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    told: List[Tuple[int, int, Optional[float]]] = []
+    swept = zonal.sweep(
+        AXES, (1, 2), data=path, jobs=2, progress=lambda *now: told.append(now), **SHORT
+    )
+    assert (swept.made, swept.found, swept.total, swept.complete) == (8, 0, 8, True)
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert told[0] == (0, 8, None) and told[-1][:2] == (8, 8) and told[-1][2] == 0
+    row = swept.rows[3]
+    assert row["point"] == "cpus=2 policy=linux-6.6 seed=2" and row["cpus"] == 2
+    alone = zonal.lab.once(
+        "xeon-2007-8@2",
+        policy="linux-6.6",
+        workload="burst:hold=16",
+        seed=2,
+        warm_us=10,
+        run_us=30,
+    )
+    assert alone.result_hash == row["result_hash"]
+    whole = path.read_text()
+    again = zonal.sweep(AXES, (1, 2), data=path, **SHORT)
+    assert (again.made, again.found) == (0, 8) and path.read_text() == whole
+    # As a killed process leaves it: fewer rows, and half a line.
+    lines = whole.splitlines(keepends=True)
+    path.write_text("".join(lines[:4]) + lines[4][:50])
+    resumed = zonal.sweep(AXES, (1, 2), data=path, jobs=1, **SHORT)
+    assert (resumed.made, resumed.found) == (5, 3) and path.read_text() == whole
+
+
+def test_a_parquet_file_has_the_same_rows(tmp_path: Path, truth: "zonal.Sweep") -> None:
+    path = tmp_path / "rows.parquet"
+    stop = threading.Event()
+    part = zonal.sweep(
+        {"cpus": [2, 4]},
+        range(1, 31),
+        data=path,
+        jobs=1,
+        stop=stop,
+        progress=once_at(5, stop.set),
+        **MANY,
+    )
+    assert not part.complete and not path.exists() and len(part.rows) >= 5
+    assert (tmp_path / "rows.parquet.csv").exists()
+    swept = zonal.sweep({"cpus": [2, 4]}, range(1, 31), data=path, jobs=2, **MANY)
+    assert swept.found == len(part.rows) and hashes(swept) == hashes(truth)
+    assert not (tmp_path / "rows.parquet.csv").exists()
+    assert sorted(map(str, zonal.read_rows(path))) == sorted(map(str, swept.rows))
+    parquet = pytest.importorskip("pyarrow.parquet", reason="SKIPPED: pyarrow is missing")
+    table = parquet.read_table(path)
+    assert table.num_rows == 60 and str(table.schema.field("calls_per_s").type) == "double"
+    again = zonal.sweep({"cpus": [2, 4]}, range(1, 31), data=path, **MANY)
+    assert (again.made, again.found) == (0, 60)
+
+
+def test_a_killed_local_worker_loses_nothing(tmp_path: Path, truth: "zonal.Sweep") -> None:
+    killed: List[int] = []
+
+    def kill() -> None:
+        killed.append(children()[0])
+        os.kill(killed[0], signal.SIGKILL)
+
+    swept = zonal.sweep(
+        {"cpus": [2, 4]},
+        range(1, 31),
+        data=tmp_path / "rows.csv",
+        jobs=2,
+        progress=once_at(3, kill),
+        **MANY,
+    )
+    assert killed and hashes(swept) == hashes(truth)
+    assert (tmp_path / "rows.csv").read_text() == truth.path.read_text()
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_killed_worker_of_a_cluster_loses_nothing(
+    tmp_path: Path, truth: "zonal.Sweep", cluster: Any, workers: int
+) -> None:
+    client = cluster(workers)
+    pids = list(client.run(os.getpid).values())
+    swept = zonal.sweep(
+        {"cpus": [2, 4]},
+        range(1, 31),
+        client,
+        data=tmp_path / "rows.csv",
+        progress=once_at(3, lambda: os.kill(pids[0], signal.SIGKILL)),
+        **MANY,
+    )
+    assert hashes(swept) == hashes(truth)
+    assert (tmp_path / "rows.csv").read_text() == truth.path.read_text()
+
+
+def test_a_restarted_cluster_goes_on_and_a_lost_one_is_named(
+    tmp_path: Path, truth: "zonal.Sweep", cluster: Any
+) -> None:
+    client = cluster(2)
+    path = tmp_path / "rows.csv"
+    swept = zonal.sweep(
+        {"cpus": [2, 4]}, range(1, 11), client, data=path, progress=once_at(3, client.restart), **MANY
+    )
+    assert len(swept.rows) == 20
+    with pytest.raises(zonal.LabError, match="no scheduler with workers|do not answer") as lost:
+        zonal.sweep(
+            {"cpus": [2, 4]},
+            range(1, 31),
+            client,
+            data=path,
+            reconnect_s=2,
+            progress=once_at(23, client.cluster.close),
+            **MANY,
+        )
+    assert "the same call goes on" in str(lost.value)
+    kept = zonal.read_rows(path)
+    assert 20 < len(kept) < 60
+    again = zonal.sweep({"cpus": [2, 4]}, range(1, 31), cluster(2), data=path, **MANY)
+    assert again.found == len(kept) and hashes(again) == hashes(truth)
+
+
+def other_version() -> None:
+    from zonal import _native
+
+    _native.rows_version = lambda: "0.0.9+00000000"
+
+
+def without_package() -> None:
+    sys.modules["zonal._sweep"] = None  # type: ignore[assignment]
+
+
+def test_workers_with_another_program_or_without_it_are_refused(
+    tmp_path: Path, cluster: Any
+) -> None:
+    for patch, expected in [
+        (other_version, r"worker tcp://\S+ has zonal 0.0.9\+00000000, and this process zonal 0.1"),
+        (without_package, r"worker tcp://\S+ cannot load the package zonal \(.*; expected zonal"),
+    ]:
+        client = cluster(2)
+        client.run(patch, workers=[sorted(client.nthreads())[0]])
+        with pytest.raises(zonal.VersionError, match=expected):
+            zonal.sweep(AXES, data=tmp_path / "rows.csv", client=client, **SHORT)
+        assert zonal.read_rows(tmp_path / "rows.csv") == []
+
+
+def fail_at(text: str) -> None:
+    """Lets this worker fail at rows with this text."""
+    from zonal import _native
+
+    make = _native.rows_make
+
+    def failing(row: str) -> List[str]:
+        if text in row:
+            raise OSError("the disk of this worker is full")
+        return make(row)
+
+    _native.rows_make = failing
+
+
+def test_a_row_that_fails_on_one_worker_is_made_by_another(
+    tmp_path: Path, truth: "zonal.Sweep", cluster: Any
+) -> None:
+    client = cluster(2)
+    client.run(fail_at, '"seed":7,', workers=[sorted(client.nthreads())[0]])
+    swept = zonal.sweep(
+        {"cpus": [2, 4]}, range(1, 31), client, data=tmp_path / "a.csv", tries=20, **MANY
+    )
+    assert hashes(swept) == hashes(truth)
+    client.run(fail_at, '"seed":7,')
+    with pytest.raises(zonal.RowsError, match="2 of 60 rows could not be made") as refused:
+        zonal.sweep({"cpus": [2, 4]}, range(1, 31), client, data=tmp_path / "b.csv", **MANY)
+    assert sorted(refused.value.failed) == ["cpus=2 seed=7", "cpus=4 seed=7"]
+    assert "the disk of this worker is full" in refused.value.failed["cpus=2 seed=7"]
+    assert len(refused.value.result.rows) == len(zonal.read_rows(tmp_path / "b.csv")) == 58
+
+
+def test_what_cannot_be_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    for axes, more, expected in [
+        ({"polcy": ["zonal"]}, {}, "no value to set is called 'polcy'"),
+        ({"cpus": []}, {}, "axis cpus: no values"),
+        ({"cpus": "2,4"}, {}, "axis cpus: '2,4'; expected a list"),
+        ({"cpus": [2, 2]}, {}, "axis cpus: 2 comes twice"),
+        ({"cpus": [None]}, {}, "axis cpus: None; expected numbers or texts"),
+        ({"cpus": [0]}, {}, "at cpus=0 seed=1"),
+        ({"seed": [1]}, {}, "expected the seeds as `seeds`"),
+        (AXES, {"seeds": [-1]}, "seeds: -1; expected whole numbers"),
+        (AXES, {"seeds": []}, "seeds: expected one at least"),
+        (AXES, {"policy": "nonsense"}, None),
+        (["cpus"], {}, "axes: list; expected a mapping"),
+        (AXES, {"jobs": 0}, "jobs=0; expected 1 or more"),
+        (AXES, {"tries": 0}, "tries=0; expected 1 or more"),
+        (AXES, {"workload": "trace:/nowhere"}, "nowhere"),
+    ]:
+        if expected is None:
+            continue
+        with pytest.raises(zonal.Error, match=expected.replace("(", r"\(")):
+            zonal.sweep(axes, data=path, **{**SHORT, **more})  # type: ignore[arg-type]
+        assert not path.exists()
+    with pytest.raises(zonal.Error, match="cannot be written"):
+        zonal.sweep(AXES, data=tmp_path / "nowhere" / "rows.csv", **SHORT)
+    path.write_text("my,own,table\n")
+    with pytest.raises(zonal.Error, match="line 1: 'my,own,table'"):
+        zonal.sweep(AXES, data=path, **SHORT)
+    assert path.read_text() == "my,own,table\n"
+
+
+def test_ctrl_c_ends_a_sweep_and_its_file_is_valid(tmp_path: Path, fresh: Any) -> None:
+    path = tmp_path / "rows.csv"
+    done = fresh(
+        f"""
+        import os, signal, sys
+        import zonal
+        def main():
+            def progress(done, total, left):
+                if done == 3:
+                    os.kill(os.getpid(), signal.SIGINT)
+            try:
+                zonal.sweep({{"cpus": [2, 4]}}, range(1, 200), data={str(path)!r}, jobs=1,
+                            machine="xeon-2007-8", run_us=3000, progress=progress)
+            except KeyboardInterrupt:
+                print(len(zonal.read_rows({str(path)!r})))
+        if __name__ == "__main__":
+            main()
+        """
+    )
+    assert 3 <= int(done.stdout) < 398
+
+
+def test_a_row_is_bad_only_if_its_text_is() -> None:
+    with pytest.raises(zonal.LabError, match="expected a line of `zonal lab sweep --list`"):
+        _native.rows_make("nonsense")
