@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{api, book, cross, fuzz, tidy};
+use crate::{api, book, cross, fuzz, python, tidy};
 
 /// The README's test command. `.ci/run` runs it by itself first, then passes `--test-log`.
 const TEST: &[&str] = &["test", "--workspace"];
@@ -112,6 +112,7 @@ pub fn run(root: &Path, test_log: Option<&Path>) -> Result<bool> {
     timed(&mut outcomes, "other systems", || cross::check(root))?;
     timed(&mut outcomes, "api", || api::run(root, false))?;
     timed(&mut outcomes, "book", || book::run(root))?;
+    timed(&mut outcomes, "python", || python::run(root, true))?;
     timed(&mut outcomes, "fuzz", || {
         Ok(fuzz::run(root, fuzz::Limit::seconds(FUZZ_SECONDS), FUZZ_SEED)?.passed)
     })?;

@@ -13,6 +13,7 @@
 //! - `cargo xtask semver` compares the libraries with those of a revision (`semver`).
 //! - `cargo xtask book` builds the book of `docs/` and checks its links (`book`).
 //! - `cargo xtask capi` installs the C interface and runs its programs against it (`capi`).
+//! - `cargo xtask python` builds and tests the package of Python (`python`).
 //! - `cargo xtask redis` runs redis-server with its memory out of a pool (`redis`).
 //! - `cargo xtask kernel` boots the kernel of `examples/kernel` in QEMU (`kernel`).
 //! - `cargo xtask size` measures a minimal image and the instructions of its calls (`size`).
@@ -32,6 +33,7 @@ mod fuzz;
 mod kernel;
 mod markdown;
 mod package;
+mod python;
 mod record;
 mod redis;
 mod sanitize;
@@ -77,6 +79,9 @@ usage: cargo xtask COMMAND
                         by gcc and clang, under valgrind and sanitizers; compiles cargo-c into
                         target/tools the first time
   capi install DIR      install it below DIR, with symbol versions
+  python [--quick]      build the wheel of Python's package in a fresh environment, install it into
+                        another, run its tests, check its types, with every interpreter that is
+                        there; quick: one interpreter, no types; a table
   redis [ROUNDS]        run redis-server and its benchmark with jemalloc, and with jemalloc on a
                         pool, each so often, 8 without, in random order; prints a table
   kernel [PROCESSOR...] [--write FILE]
@@ -126,6 +131,8 @@ fn main() -> ExitCode {
         ["book"] => book::run(&root),
         ["capi"] => capi::run(&root),
         ["capi", "install", to] => capi::install(&root, Path::new(to)).map(|()| true),
+        ["python"] => python::run(&root, false),
+        ["python", "--quick"] => python::run(&root, true),
         ["redis"] => redis::run(&root, 8),
         ["redis", rounds] => match rounds.parse() {
             Ok(rounds) => redis::run(&root, rounds),

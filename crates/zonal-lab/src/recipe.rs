@@ -102,8 +102,8 @@ impl Recipe {
                     self.workload = workload.to_string();
                 }
                 None if SETTINGS.iter().any(|setting| setting.key == key) => {
-                    let other = |part: &&str| part.split_once('=').is_none_or(|(k, _)| k != key);
-                    let kept: Vec<&str> = self.policy.split('+').filter(other).collect();
+                    let other = |part: &String| part.split_once('=').is_none_or(|(k, _)| k != key);
+                    let kept: Vec<String> = parts(&self.policy).into_iter().filter(other).collect();
                     self.policy = format!("{}+{key}={value}", kept.join("+"));
                 }
                 None => return Err(unknown_key(key)),
@@ -144,8 +144,8 @@ impl Recipe {
 /// # Errors
 /// A name, key or value that is none, with those there are.
 pub fn policy(text: &str) -> Result<Policy, LabError> {
-    let mut parts = text.split('+');
-    let name = parts.next().unwrap_or_default();
+    let mut parts = parts(text).into_iter();
+    let name = &*parts.next().unwrap_or_default();
     let mut policy = Policy::preset(name).map_err(|_| LabError::Unknown {
         what: "policy",
         name: name.to_owned(),
@@ -159,6 +159,21 @@ pub fn policy(text: &str) -> Result<Policy, LabError> {
         policy.set(key, value).map_err(|error| wrong(&error))?;
     }
     Ok(policy)
+}
+
+/// The name and each `KEY=VALUE` of a policy's text. A value may have a `+` of its own.
+fn parts(text: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    for piece in text.split('+') {
+        match parts.last_mut() {
+            Some(value) if value.contains('=') && !piece.contains('=') => {
+                value.push('+');
+                value.push_str(piece);
+            }
+            _ => parts.push(piece.to_owned()),
+        }
+    }
+    parts
 }
 
 fn unknown_key(key: &str) -> LabError {
@@ -241,6 +256,20 @@ mod tests {
             recipe.set(key, value).unwrap();
             let error = recipe.plan(&presets).unwrap_err().to_string();
             assert!(error.contains(expected), "{key}={value}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_policy_can_be_written_out_and_read_again() {
+        for preset in Policy::PRESETS {
+            let mut recipe = Recipe::new("xeon-2007-8", preset.name, "churn");
+            for _ in 0..2 {
+                for setting in preset.settings() {
+                    recipe.set(setting.setting.key, &setting.value().to_string()).unwrap();
+                }
+            }
+            let again = policy(&recipe.policy).unwrap();
+            assert_eq!(again.differences(preset).count(), 0, "{}", recipe.policy);
         }
     }
 

@@ -117,8 +117,8 @@ def test_a_comparison_has_both_sides() -> None:
     assert compared.settings and compared.explanation
     one = lab.once("xeon-2007-8", "linux-6.6", **SHORT)
     assert compared.sides[0].result_hash == one.result_hash
-    with pytest.raises(zonal.ArgumentError, match="pcp.batch"):
-        lab.compare("linux-6.6", "zonal", set={"pcp.batch": 1}, **SHORT)
+    with pytest.raises(zonal.ArgumentError, match="pcp.scale_max"):
+        lab.compare("linux-6.6", "zonal", set={"pcp.scale_max": 1}, **SHORT)
 
 
 def test_a_sweep_has_a_row_for_each_combination_and_goes_on_from_its_file(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def calls() -> "List[Callable[[Any], Any]]":
         lambda told: lab.once("xeon-2007-8", run_us=20_000, progress=told),
         lambda told: lab.sweep({"seed": [1, 2, 3]}, machine="xeon-2007-8", progress=told),
         lambda told: zonal.replay(progress=told),
-        lambda told: zonal.advise(only=["min_free_kbytes"], progress=told),
+        lambda told: zonal.advise(only=["linux-6.6"], progress=told),
         lambda told: zonal.conform(live=True, progress=told),
         lambda told: zonal.Pool(64 << 20, prefault=True, progress=told),
     ]

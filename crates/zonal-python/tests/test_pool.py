@@ -143,8 +143,9 @@ def test_wrong_arguments_are_refused(pool: zonal.Pool) -> None:
         pool.alloc(1, node=1000)
     with pytest.raises(zonal.ArgumentError):
         pool.alloc(1, node=-1)
+    assert zonal.Pool(4097).nbytes == 4 * MIB
     with pytest.raises(zonal.Error):
-        zonal.Pool(4097)
+        zonal.Pool(4097, node=0)
     with pytest.raises(zonal.Error):
         zonal.Pool(1 << 62)
     with pytest.raises(zonal.ArgumentError, match="huge_pages"):

@@ -19,7 +19,7 @@ SHORT = {"warm_us": 50, "run_us": 200}
 MAKERS: Dict[str, Callable[[], zonal.Result]] = {
     "replay": lambda: zonal.replay(policy="linux-6.18", fidelity=True, explain=100),
     "replay on real memory": lambda: zonal.replay(memory="real"),
-    "advise": lambda: zonal.advise(only=["min_free_kbytes", "percpu"]),
+    "advise": lambda: zonal.advise(only=["percpu_pagelist_high_fraction 8"]),
     "conform": lambda: zonal.conform(live=True),
     "once": lambda: lab.once("xeon-2007-8", **SHORT),
     "compare": lambda: lab.compare("linux-6.6", "zonal", machine="xeon-2007-8", **SHORT),

@@ -21,6 +21,9 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/zonal-uring/tests/",
     // Pointers of C.
     "crates/zonal-c/",
+    // Objects of Python, and memory that they share.
+    "crates/zonal-python/src/dlpack.rs",
+    "crates/zonal-python/src/stream.rs",
     "crates/zonal-cache/src/frames.rs",
     "crates/zonal-cache/tests/",
     "crates/zonal/tests/",

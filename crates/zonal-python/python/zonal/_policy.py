@@ -107,8 +107,8 @@ def _word(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     text = str(value)
-    if "+" in text:
-        raise PolicyError(f"policy: value {text!r} has a +, which separates values")
+    if "+" in text and "=" in text:
+        raise PolicyError(f"policy: value {text!r} is several; give each by its key")
     return text
 
 

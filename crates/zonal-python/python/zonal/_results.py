@@ -47,6 +47,8 @@ class Result:
             data = json.loads(text)
         except ValueError as error:
             raise Error(f"{cls.__name__}: no JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise Error(f"{cls.__name__}: expected an object, found {type(data).__name__}")
         result: T = decoded(cls, data, cls.__name__)
         object.__setattr__(result, "_json", text)
         object.__setattr__(result, "_page", page)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from . import _native
-from ._errors import ArgumentError
+from ._errors import ArgumentError, MachineError
 from ._native import RUN_US, WARM_US
 from ._policy import Policy, PolicyLike, text_of
 from ._progress import Progress, adapted
@@ -74,7 +74,15 @@ class Machine(_native.Machine):
             plain = json.dumps(_without_none(values), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"machine: {error}; expected numbers, text, lists, dicts") from None
-        return cls(_native.machine_from_json(plain))
+        toml = _native.machine_from_json(plain)
+        try:
+            return cls(toml)
+        except MachineError as error:
+            if error.line is None:
+                raise
+            # The line is of a text that the caller has not seen: its words say which field.
+            field = toml.splitlines()[error.line - 1 : error.line]
+            raise MachineError(f"{error} (in {', '.join(field)})") from None
 
     @classmethod
     def host(cls, *, quick: bool = False, progress: Optional[Progress] = None) -> "Machine":
@@ -300,6 +308,8 @@ def sweep(
     for key, values in axes.items():
         if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, range)):
             raise TypeError(f"axes: {key}: {type(values).__name__}; expected a list of values")
+        if not values:
+            raise ArgumentError(f"axes: {key} has no values; expected one or more")
         over.append((str(key), [text(value) for value in values]))
     asked = _run(machine, policy, workload, busy, seed, warm_us, run_us, set)
     threads = len(os.sched_getaffinity(0)) if jobs is None else _whole("jobs", jobs, 4096)

@@ -204,7 +204,8 @@ class Pool(_native.Pool):
     """Memory of this process under the allocator. Safe for all threads, and in a forked child.
 
     Args:
-        size: Bytes, a multiple of 4096.
+        size: Bytes, rounded up so that each node gets whole blocks of 4 MiB; with ``node`` a
+            multiple of 4096.
         policy: A policy.
         node: The one NUMA node to take memory from; all without.
         strict: Whether memory that cannot be bound to its node is refused.

@@ -1,0 +1,295 @@
+"""The pool of a KV cache on the host, as an inference server has one.
+
+Tokens lie in blocks of 16. A sequence is a list of blocks; a fork shares them, and a block that is
+shared is copied before it is written (copy-on-write). Blocks of finished sequences stay, so that a
+prompt that begins alike finds them; when the pool is short of memory it asks for them back
+(eviction by the pool's reclaim).
+
+    python kv_cache.py              # shows it at work
+    python kv_cache.py --measure    # beside numpy.empty and mmap; a table of Markdown
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import os
+import random
+import resource
+import statistics
+import time
+from collections import OrderedDict
+from typing import Callable, Dict, Hashable, List, Optional
+
+import numpy as np
+
+import zonal
+
+TOKENS = 16
+"""Tokens of a block."""
+BYTES_PER_TOKEN = 2 * 24 * 8 * 128 * 2
+"""Key and value, 24 layers, 8 heads of 128 numbers of 2 bytes: 96 KiB."""
+BLOCK_BYTES = TOKENS * BYTES_PER_TOKEN
+
+
+class Block:
+    """Keys and values of 16 tokens, shared by the sequences that begin alike."""
+
+    __slots__ = ("buffer", "owners")
+
+    def __init__(self, buffer: zonal.Buffer) -> None:
+        self.buffer = buffer
+        self.owners = 1
+
+
+class KvCache:
+    """Blocks of 16 tokens out of a pool."""
+
+    def __init__(self, nbytes: int, block_bytes: int = BLOCK_BYTES, **options: object) -> None:
+        self.block_bytes = block_bytes
+        self.pool = zonal.Pool(nbytes, **options)  # type: ignore[arg-type]
+        self.idle: "OrderedDict[Hashable, Block]" = OrderedDict()
+        self.evicted = 0
+        self.copied = 0
+        self._registered = self.pool.on_reclaim(
+            "idle blocks", lambda node: len(self.idle), self._evict, object_bytes=block_bytes
+        )
+
+    def _evict(self, node: int, objects: int) -> Optional[int]:
+        """The pool is short of memory: blocks that no sequence has go, oldest first."""
+        freed = 0
+        while freed < objects and self.idle:
+            self.idle.popitem(last=False)
+            freed += 1
+        self.evicted += freed
+        return freed
+
+    def block(self) -> Block:
+        """A block of its own. Raises zonal.OutOfMemoryError if all are in use."""
+        return Block(self.pool.alloc(self.block_bytes))
+
+    def drop(self, block: Block, name: Hashable = None) -> None:
+        """A sequence is done with a block: it stays under its name, if it has one."""
+        block.owners -= 1
+        if block.owners == 0:
+            if name is None:
+                block.buffer.release()
+            else:
+                self.idle[name] = block
+
+    def find(self, name: Hashable) -> Optional[Block]:
+        """The block of this prefix, if it is still there."""
+        block = self.idle.pop(name, None)
+        if block is not None:
+            block.owners = 1
+        return block
+
+
+class Sequence:
+    """The blocks of one sequence."""
+
+    def __init__(self, cache: KvCache, blocks: Optional[List[Block]] = None, tokens: int = 0) -> None:
+        self.cache = cache
+        self.blocks = blocks or []
+        self.tokens = tokens
+
+    def append(self, values: "np.ndarray") -> None:
+        """Keys and values of the next token."""
+        at = self.tokens % TOKENS
+        if at == 0:
+            self.blocks.append(self.cache.block())
+        last = self.blocks[-1]
+        if last.owners > 1:
+            own = self.cache.block()
+            own.buffer.view()[:] = last.buffer.view()
+            self.cache.drop(last)
+            self.cache.copied += 1
+            self.blocks[-1] = last = own
+        rows = last.buffer.numpy((TOKENS, self.cache.block_bytes // TOKENS))
+        rows[at, : len(values)] = values
+        self.tokens += 1
+
+    def fork(self) -> "Sequence":
+        """A sequence that begins with the same tokens; nothing is copied yet."""
+        for block in self.blocks:
+            block.owners += 1
+        return Sequence(self.cache, list(self.blocks), self.tokens)
+
+    def token(self, at: int) -> "np.ndarray":
+        """Keys and values of a token."""
+        block = self.blocks[at // TOKENS].buffer
+        return block.numpy((TOKENS, self.cache.block_bytes // TOKENS))[at % TOKENS]
+
+    def end(self, names: "Optional[Callable[[int], Hashable]]" = None) -> None:
+        """The sequence is done."""
+        for at, block in enumerate(self.blocks):
+            self.cache.drop(block, names(at) if names else None)
+        self.blocks = []
+
+
+def show() -> None:
+    """A prompt, two answers to it, and a crowd of others."""
+    cache = KvCache(64 << 20, block_bytes=TOKENS * 4096)
+    mark = lambda number: np.full(64, number, "uint8")  # noqa: E731
+    prompt = Sequence(cache)
+    for number in range(40):
+        prompt.append(mark(number))
+    one, other = prompt.fork(), prompt.fork()
+    one.append(mark(100))
+    other.append(mark(200))
+    assert (one.token(40)[0], other.token(40)[0], one.token(39)[0]) == (100, 200, 39)
+    print(f"three sequences of {one.tokens} tokens: {cache.copied} blocks were copied")
+    for each in (prompt, one, other):
+        each.end()
+    for crowd in range(300):
+        sequence = Sequence(cache)
+        for number in range(96):
+            sequence.append(mark(number))
+        sequence.end(lambda at, crowd=crowd: (crowd, at))  # type: ignore[misc]
+    assert cache.evicted > 0 and cache.find((299, 5)) is not None and cache.find((0, 0)) is None
+    held = cache.pool.statistics().held
+    print(f"{len(cache.idle)} blocks stay for the next prompt, {cache.evicted} were evicted")
+    print(f"{held.users_bytes + held.consumers_bytes >> 20} MiB of {cache.pool.nbytes >> 20} in use")
+
+
+# Measurement: the same blocks from a pool, from numpy.empty and from mmap.
+
+
+def _pool(nbytes: int, block: int) -> "tuple[Callable[[], object], object]":
+    pool = zonal.Pool(nbytes + nbytes // 8, prefault="parallel")
+    return (lambda: pool.alloc(block)), pool
+
+
+def _pool_batches(nbytes: int, block: int) -> "tuple[Callable[[], object], object]":
+    pool = zonal.Pool(nbytes + nbytes // 8, prefault="parallel")
+    ready: List[object] = []
+
+    def get() -> object:
+        if not ready:
+            ready.extend(pool.alloc_many(32, block))
+        return ready.pop()
+
+    return get, pool
+
+
+def _empty(nbytes: int, block: int) -> "tuple[Callable[[], object], object]":
+    return (lambda: np.empty(block, "uint8")), None
+
+
+def _mmap(nbytes: int, block: int) -> "tuple[Callable[[], object], object]":
+    return (lambda: mmap.mmap(-1, block)), None
+
+
+def _mmap_list(nbytes: int, block: int) -> "tuple[Callable[[], object], object]":
+    """What a server does by hand: one mapping, touched, and a list of its blocks' offsets."""
+    rounded = 1 << (block - 1).bit_length()  # Slots of a power of two, as pinned caches have them.
+    whole = mmap.mmap(-1, nbytes // block * rounded)
+    for at in range(0, len(whole), 4096):
+        whole[at] = 0
+    view = memoryview(whole)
+    free = list(range(0, len(whole), rounded))
+
+    class Slot:
+        __slots__ = ("at",)
+
+        def __init__(self) -> None:
+            self.at = free.pop()
+
+        def view(self) -> memoryview:
+            return view[self.at : self.at + block]
+
+        def __del__(self) -> None:
+            free.append(self.at)
+
+    return Slot, whole
+
+
+SUBJECTS: "Dict[str, Callable[[int, int], tuple[Callable[[], object], object]]]" = {
+    "zonal.Pool.alloc": _pool,
+    "zonal.Pool.alloc_many(32)": _pool_batches,
+    "numpy.empty": _empty,
+    "mmap, one a block": _mmap,
+    "mmap, a list of slots": _mmap_list,
+}
+
+
+def _first_bytes(block: object, pages: "range") -> None:
+    """Touches each page of a block, as its first user does."""
+    if isinstance(block, np.ndarray):
+        view = memoryview(block)
+    elif isinstance(block, mmap.mmap):
+        view = memoryview(block)
+    else:
+        view = block.view()  # type: ignore[attr-defined]
+    view[pages.start : pages.stop : pages.step] = bytes(len(pages))
+
+
+def _rss() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def measure_one(name: str, nbytes: int, block: int, turns: int) -> "tuple[float, float, float]":
+    """Seconds to begin, bytes in memory per byte asked for, and blocks a second.
+
+    In a child of its own: what one subject leaves is not in the next one's way.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        before, began = _rss(), time.perf_counter()
+        make, keep = SUBJECTS[name](nbytes, block)
+        pages = range(0, block, 4096)
+        held = [make() for _ in range(nbytes // block * 3 // 4)]
+        for each in held:
+            _first_bytes(each, pages)
+        start_s = time.perf_counter() - began
+        over = (_rss() - before) / (len(held) * block)
+        choice = random.Random(1)
+        count = turns
+        began = time.process_time()
+        for _ in range(count):
+            at = choice.randrange(len(held))
+            held[at] = None
+            held[at] = each = make()
+            _first_bytes(each, pages)
+        rate = count / (time.process_time() - began)
+        os.write(writing, f"{start_s} {over} {rate}".encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        text = answer.read()
+    _, status = os.waitpid(child, 0)
+    if status != 0:
+        raise SystemExit(f"{name}: the child ended with {status}")
+    start_s, over, rate = map(float, text.split())
+    return start_s, over, rate
+
+
+def measure(nbytes: int, rounds: int, turns: int) -> None:
+    """Prints a table: medians of rounds, subjects in random order in each."""
+    choice = random.Random(1)
+    for block in (BLOCK_BYTES, 80 * 1024, 5 * 4096):
+        found: "Dict[str, List[tuple[float, float, float]]]" = {name: [] for name in SUBJECTS}
+        for _ in range(rounds):
+            for name in choice.sample(list(SUBJECTS), len(SUBJECTS)):
+                found[name].append(measure_one(name, nbytes, block, turns))
+        print(f"\nblocks of {block >> 10} KiB, {nbytes >> 20} MiB of them, {rounds} rounds\n")
+        print("| subject | start, ms | bytes in memory per byte | blocks per CPU second |")
+        print("|--|--|--|--|")
+        for name, figures in found.items():
+            start_s, over, rate = (statistics.median(column) for column in zip(*figures))
+            print(f"| {name} | {start_s * 1e3:.0f} | {over:.3f} | {rate:,.0f} |")
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments.add_argument("--measure", action="store_true")
+    arguments.add_argument("--mib", type=int, default=512)
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--turns", type=int, default=2000)
+    given = arguments.parse_args()
+    if given.measure:
+        measure(given.mib << 20, given.rounds, given.turns)
+    else:
+        show()

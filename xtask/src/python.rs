@@ -1,0 +1,252 @@
+//! `cargo xtask python`: the package of Python as others get it. Builds the wheel by maturin in a
+//! fresh environment, installs it into another with what reads Arrow and DLPack, runs its tests and
+//! examples there, checks its types with mypy and pyright, and repeats the tests with every other
+//! interpreter from 3.9 on that is there.
+//!
+//! `--quick` is what CI runs: a wheel without optimisation across crates, this interpreter only, no
+//! pyright. Without an interpreter or the registry of packages it says SKIPPED and passes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::fuzz::target_directory;
+use crate::record::Record;
+use crate::tools::cargo;
+
+const MATURIN: &str = "maturin==1.16.0";
+/// What reads the results; each is installed if it can be had.
+const READERS: [&str; 6] = ["numpy", "pyarrow", "pandas", "polars", "duckdb", "tqdm"];
+const CHECKERS: [&str; 2] = ["mypy", "pyright[nodejs]"];
+/// The oldest and the newest minor version of CPython 3 that are tried.
+const MINORS: std::ops::RangeInclusive<u32> = 9..=14;
+
+/// All of it; true if nothing failed.
+pub fn run(root: &Path, quick: bool) -> Result<bool> {
+    let to = target_directory(root).join("python");
+    let crate_dir = root.join("crates/zonal-python");
+    let Some(python) = interpreter() else {
+        return skipped("no python3 of version 3.9 or newer, with venv, was found");
+    };
+    let build = to.join("build");
+    if let Err(error) = environment(&python, &build, &[MATURIN]) {
+        return skipped(&format!("maturin cannot be installed: {error:#}"));
+    }
+    let mut record = Record::begin(root, &version(&python));
+
+    let start = Instant::now();
+    let checked = checks(root, &crate_dir, &python)?;
+    record.row("source", start, checked, "fmt, clippy");
+
+    let start = Instant::now();
+    let wheel = wheel(&crate_dir, &build, &python, &to.join("wheels"), quick)?;
+    let bytes = fs::metadata(&wheel)?.len();
+    let name = wheel.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    record.row("wheel", start, true, &format!("{name}, {} KiB", bytes >> 10));
+
+    let start = Instant::now();
+    let test = to.join("test");
+    let missing = install(&python, &test, &wheel)?;
+    let tested = tests(&crate_dir, &test, &to)?;
+    record.row("tests", start, tested, &format!("pytest{}", without(&missing)));
+
+    let start = Instant::now();
+    let shown = run_in(&crate_dir, &bin(&test, "python"), &["examples/kv_cache.py"])?;
+    record.row("example", start, shown, "examples/kv_cache.py");
+
+    if !quick {
+        types(&mut record, &crate_dir, &test)?;
+        others(&mut record, &crate_dir, &to, &python, &wheel)?;
+    }
+    Ok(record.end())
+}
+
+fn skipped(why: &str) -> Result<bool> {
+    eprintln!("SKIPPED: the package of Python is neither built nor tested: {why}");
+    println!("SKIPPED: cargo xtask python: {why}");
+    Ok(true)
+}
+
+fn without(missing: &[&str]) -> String {
+    match missing {
+        [] => String::new(),
+        missing => format!("; SKIPPED what needs {}", missing.join(", ")),
+    }
+}
+
+/// The interpreter of this host.
+fn interpreter() -> Option<PathBuf> {
+    let python = PathBuf::from("python3");
+    usable(&python, "import sys, venv; sys.exit(sys.version_info < (3, 9))").then_some(python)
+}
+
+fn usable(python: &Path, code: &str) -> bool {
+    let mut command = Command::new(python);
+    command.args(["-c", code]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn version(python: &Path) -> String {
+    let code = "import sys; print('Python', sys.version.split()[0])";
+    let output = Command::new(python).args(["-c", code]).output();
+    output.map_or_else(
+        |_| "Python".into(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}
+
+fn bin(environment: &Path, program: &str) -> PathBuf {
+    environment.join("bin").join(program)
+}
+
+/// A fresh environment with these packages.
+fn environment(python: &Path, at: &Path, packages: &[&str]) -> Result<()> {
+    if at.exists() {
+        fs::remove_dir_all(at)?;
+    }
+    let made = Command::new(python).args(["-m", "venv"]).arg(at).status()?;
+    ensure!(made.success(), "python -m venv failed");
+    pip(at, packages)
+}
+
+fn pip(environment: &Path, packages: &[&str]) -> Result<()> {
+    let mut command = Command::new(bin(environment, "python"));
+    command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    command.args(["--only-binary", ":all:"]).args(packages);
+    ensure!(command.status()?.success(), "pip install {} failed", packages.join(" "));
+    Ok(())
+}
+
+fn run_in(directory: &Path, program: &Path, args: &[&str]) -> Result<bool> {
+    eprintln!("$ {} {}", program.display(), args.join(" "));
+    let mut command = Command::new(program);
+    command.args(args).current_dir(directory).stdout(std::io::stderr());
+    let status = command.status().with_context(|| format!("cannot start {}", program.display()))?;
+    Ok(status.success())
+}
+
+/// What the workspace's own steps do not reach: the crate is a workspace apart.
+fn checks(root: &Path, crate_dir: &Path, python: &Path) -> Result<bool> {
+    let mut passed = true;
+    for args in [&["fmt", "--check"][..], &["clippy", "--locked", "--", "-D", "warnings"]] {
+        let mut command = cargo(root);
+        command.args(args).current_dir(crate_dir).env("PYO3_PYTHON", python);
+        passed &= command.status().context("cannot start cargo")?.success();
+    }
+    Ok(passed)
+}
+
+/// Builds the wheel.
+fn wheel(
+    crate_dir: &Path,
+    build: &Path,
+    python: &Path,
+    to: &Path,
+    quick: bool,
+) -> Result<PathBuf> {
+    if to.exists() {
+        fs::remove_dir_all(to)?;
+    }
+    let profile = if quick { "dev" } else { "release" };
+    let mut command = Command::new(bin(build, "maturin"));
+    command.args(["build", "--locked", "--profile", profile, "--interpreter"]).arg(python);
+    command.arg("--out").arg(to).current_dir(crate_dir);
+    if quick {
+        // Its tag says for which systems it is; this one stays here.
+        command.args(["--compatibility", "linux"]);
+    }
+    ensure!(command.status()?.success(), "maturin build failed");
+    let mut files = fs::read_dir(to)?.filter_map(|file| Some(file.ok()?.path()));
+    let wheel = files.find(|file| file.extension().is_some_and(|end| end == "whl"));
+    wheel.with_context(|| format!("{}: maturin left no wheel", to.display()))
+}
+
+/// A fresh environment with the wheel, and the readers that can be had. Returns the others.
+fn install(python: &Path, at: &Path, wheel: &Path) -> Result<Vec<&'static str>> {
+    let path = wheel.display().to_string();
+    environment(python, at, &[&path, "pytest"])?;
+    if pip(at, &READERS).is_ok() {
+        return Ok(Vec::new());
+    }
+    Ok(READERS.into_iter().filter(|reader| pip(at, &[reader]).is_err()).collect())
+}
+
+/// The tests, in a directory where nothing but the installed package can be imported.
+fn tests(crate_dir: &Path, environment: &Path, to: &Path) -> Result<bool> {
+    let python = bin(environment, "python");
+    let tests = crate_dir.join("tests").display().to_string();
+    let cache = format!("cache_dir={}", to.join("pytest").display());
+    let doctest = "--doctest-glob=*.md";
+    let args = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-o", &cache, doctest];
+    let package = ["--pyargs", "--doctest-modules", "zonal"];
+    Ok(run_in(to, &python, &[&args[..], &[tests.as_str()]].concat())?
+        & run_in(to, &python, &[&args[..], &package].concat())?)
+}
+
+/// Types of the package, its stubs beside what is there, and the example.
+fn types(record: &mut Record, crate_dir: &Path, environment: &Path) -> Result<()> {
+    for checker in CHECKERS {
+        let start = Instant::now();
+        if pip(environment, &[checker]).is_err() {
+            eprintln!("SKIPPED: {checker} cannot be installed");
+            record.row("types", start, true, &format!("SKIPPED: {checker} cannot be installed"));
+            continue;
+        }
+        let python = bin(environment, "python");
+        let (name, passed) = match checker {
+            "mypy" => {
+                let sources = ["-m", "mypy", "--strict", "python/zonal", "examples"];
+                let stubs = ["-m", "mypy.stubtest", "zonal._native"];
+                let all = run_in(crate_dir, &python, &sources)?;
+                ("mypy --strict, stubtest", all & run_in(crate_dir, &python, &stubs)?)
+            }
+            _ => {
+                let args = ["-m", "pyright", "--pythonpath", &python.display().to_string()];
+                let args = [&args[..], &["python/zonal", "examples"]].concat();
+                ("pyright", run_in(crate_dir, &python, &args)?)
+            }
+        };
+        record.row("types", start, passed, name);
+    }
+    Ok(())
+}
+
+/// The same wheel in the other interpreters that are there.
+fn others(
+    record: &mut Record,
+    crate_dir: &Path,
+    to: &Path,
+    python: &Path,
+    wheel: &Path,
+) -> Result<()> {
+    let own = version(python);
+    for minor in MINORS {
+        let Some(other) = found(minor).filter(|other| version(other) != own) else { continue };
+        let start = Instant::now();
+        let at = to.join(format!("test-3.{minor}"));
+        let missing = install(&other, &at, wheel)?;
+        let tested = tests(crate_dir, &at, to)?;
+        let what = format!("{}: the same wheel{}", version(&other), without(&missing));
+        record.row("tests", start, tested, &what);
+    }
+    Ok(())
+}
+
+/// CPython 3.`minor`, on the path or among pyenv's.
+fn found(minor: u32) -> Option<PathBuf> {
+    let named = PathBuf::from(format!("python3.{minor}"));
+    let root = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let root = root.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")));
+    let versions = root.and_then(|root| fs::read_dir(root.join("versions")).ok());
+    let of_minor = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.starts_with(&format!("3.{minor}."))
+    };
+    let versions = versions.into_iter().flatten().filter_map(|each| Some(each.ok()?.path()));
+    let pyenv = versions.filter(of_minor).map(|path| path.join("bin/python"));
+    let code = format!("import sys, venv; sys.exit(sys.version_info[:2] != (3, {minor}))");
+    std::iter::once(named).chain(pyenv).find(|python| usable(python, &code))
+}
