@@ -19,11 +19,13 @@ import resource
 import statistics
 import time
 from collections import OrderedDict
-from typing import Callable, Dict, Hashable, List, Optional
+from typing import Any, Callable, Dict, Hashable, List, Optional
 
 import numpy as np
 
 import zonal
+
+Array = np.ndarray[Any, np.dtype[np.uint8]]
 
 TOKENS = 16
 """Tokens of a block."""
@@ -88,12 +90,14 @@ class KvCache:
 class Sequence:
     """The blocks of one sequence."""
 
-    def __init__(self, cache: KvCache, blocks: Optional[List[Block]] = None, tokens: int = 0) -> None:
+    def __init__(
+        self, cache: KvCache, blocks: Optional[List[Block]] = None, tokens: int = 0
+    ) -> None:
         self.cache = cache
         self.blocks = blocks or []
         self.tokens = tokens
 
-    def append(self, values: "np.ndarray") -> None:
+    def append(self, values: Array) -> None:
         """Keys and values of the next token."""
         at = self.tokens % TOKENS
         if at == 0:
@@ -115,10 +119,11 @@ class Sequence:
             block.owners += 1
         return Sequence(self.cache, list(self.blocks), self.tokens)
 
-    def token(self, at: int) -> "np.ndarray":
+    def token(self, at: int) -> Array:
         """Keys and values of a token."""
         block = self.blocks[at // TOKENS].buffer
-        return block.numpy((TOKENS, self.cache.block_bytes // TOKENS))[at % TOKENS]
+        rows: Array = block.numpy((TOKENS, self.cache.block_bytes // TOKENS))[at % TOKENS]
+        return rows
 
     def end(self, names: "Optional[Callable[[int], Hashable]]" = None) -> None:
         """The sequence is done."""
@@ -130,7 +135,10 @@ class Sequence:
 def show() -> None:
     """A prompt, two answers to it, and a crowd of others."""
     cache = KvCache(64 << 20, block_bytes=TOKENS * 4096)
-    mark = lambda number: np.full(64, number, "uint8")  # noqa: E731
+
+    def mark(number: int) -> Array:
+        return np.full(64, number, "uint8")
+
     prompt = Sequence(cache)
     for number in range(40):
         prompt.append(mark(number))
@@ -149,7 +157,8 @@ def show() -> None:
     assert cache.evicted > 0 and cache.find((299, 5)) is not None and cache.find((0, 0)) is None
     held = cache.pool.statistics().held
     print(f"{len(cache.idle)} blocks stay for the next prompt, {cache.evicted} were evicted")
-    print(f"{held.users_bytes + held.consumers_bytes >> 20} MiB of {cache.pool.nbytes >> 20} in use")
+    in_use = held.users_bytes + held.consumers_bytes
+    print(f"{in_use >> 20} MiB of {cache.pool.nbytes >> 20} in use")
 
 
 # Measurement: the same blocks from a pool, from numpy.empty and from mmap.
@@ -215,12 +224,8 @@ SUBJECTS: "Dict[str, Callable[[int, int], tuple[Callable[[], object], object]]]"
 
 def _first_bytes(block: object, pages: "range") -> None:
     """Touches each page of a block, as its first user does."""
-    if isinstance(block, np.ndarray):
-        view = memoryview(block)
-    elif isinstance(block, mmap.mmap):
-        view = memoryview(block)
-    else:
-        view = block.view()  # type: ignore[attr-defined]
+    known: Any = block
+    view = memoryview(known) if type(known) in (np.ndarray, mmap.mmap) else known.view()
     view[pages.start : pages.stop : pages.step] = bytes(len(pages))
 
 
@@ -283,7 +288,7 @@ def measure(nbytes: int, rounds: int, turns: int) -> None:
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments = argparse.ArgumentParser(description="A KV cache in a pool.")
     arguments.add_argument("--measure", action="store_true")
     arguments.add_argument("--mib", type=int, default=512)
     arguments.add_argument("--rounds", type=int, default=5)

@@ -1,117 +1,14 @@
-//! Pages that Python holds.
-//!
-//! # Invariants
-//! - **PY-1** From the moment a buffer is handed to Python nothing here reads or writes its bytes,
-//!   or makes a reference to them: views of Python change them at any time.
-//! - **PY-2** The pages of a core are freed by `release` with no lease outstanding, or by the core's
-//!   drop; each lease keeps the core. So an address that went out with a lease is valid until that
-//!   lease is dropped.
-//! - **PY-3** A core owns its pages alone: they came from a pool, and go back to it once.
+//! Buffers, and views of them with a shape and a type.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use zonal::{OwnedPages, OwnedRange};
 
 use crate::dlpack::{self, Kind};
 use crate::fault::Fault;
-
-/// Pages in a row, by the kind of request that they came from.
-#[derive(Debug)]
-pub enum Owned {
-    /// A block of 2^order pages.
-    Block(OwnedPages),
-    /// Any number of pages.
-    Range(OwnedRange),
-}
-
-impl Owned {
-    fn as_ptr(&self) -> *const u8 {
-        match self {
-            Owned::Block(pages) => pages.as_ptr(),
-            Owned::Range(range) => range.as_ptr(),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Owned::Block(pages) => pages.len(),
-            Owned::Range(range) => range.len(),
-        }
-    }
-
-    /// Fills it with zeros.
-    pub fn zero(&mut self) {
-        match self {
-            Owned::Block(pages) => pages.fill(0),
-            Owned::Range(range) => range.fill(0),
-        }
-    }
-}
-
-/// Pages, and how many views of them there are.
-pub struct Core {
-    state: Mutex<State>,
-    address: usize,
-    bytes: usize,
-    capacity: usize,
-}
-
-struct State {
-    owned: Option<Owned>,
-    leases: usize,
-}
-
-impl fmt::Debug for Core {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core").field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
-
-impl Core {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Where the bytes are.
-    pub fn address(&self) -> usize {
-        self.address
-    }
-
-    /// Another view, that keeps the pages.
-    ///
-    /// # Errors
-    /// The buffer was released.
-    pub fn lease(self: &Arc<Core>) -> Result<Hold, Fault> {
-        let mut state = self.state();
-        if state.owned.is_none() {
-            let what = "the buffer was released; its pages may be somebody else's";
-            return Err(Fault::new("ReleasedError", what));
-        }
-        state.leases += 1;
-        Ok(Hold(Arc::clone(self)))
-    }
-}
-
-/// A view's hold of the pages.
-#[derive(Debug)]
-pub struct Hold(Arc<Core>);
-
-impl Hold {
-    /// What it holds.
-    pub fn core(&self) -> &Core {
-        &self.0
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.0.state().leases -= 1;
-    }
-}
+use crate::pages::{Core, Hold, Owned};
 
 /// Keeps pages while a view of Python's exists.
 #[pyclass(frozen, module = "zonal._native")]
@@ -130,9 +27,7 @@ pub struct Buffer {
 impl Buffer {
     /// The first `bytes` of these pages.
     pub fn new(owned: Owned, bytes: usize) -> Buffer {
-        let (address, capacity) = (owned.as_ptr().addr(), owned.len());
-        let state = Mutex::new(State { owned: Some(owned), leases: 0 });
-        Buffer { core: Arc::new(Core { state, address, bytes, capacity }) }
+        Buffer { core: Arc::new(Core::new(owned, bytes)) }
     }
 }
 
@@ -149,50 +44,47 @@ impl Buffer {
     /// Address of the first byte, and a lease: valid as long as the lease.
     fn lease(&self) -> PyResult<(usize, Lease)> {
         let hold = self.core.lease()?;
-        Ok((self.core.address, Lease { _hold: hold }))
+        Ok((self.core.address(), Lease { _hold: hold }))
     }
 
     /// Frees the pages. Nothing happens if they were freed.
     fn release(&self) -> PyResult<()> {
-        let mut state = self.core.state();
-        if state.leases > 0 {
-            let what = format!(
-                "{} views of the buffer exist: arrays, memoryviews or tensors; delete them first",
-                state.leases
-            );
-            return Err(PyBufferError::new_err(what));
+        match self.core.release() {
+            0 => Ok(()),
+            views => Err(PyBufferError::new_err(format!(
+                "{views} views of the buffer exist: arrays, memoryviews or tensors; delete them \
+                 first"
+            ))),
         }
-        drop(state.owned.take());
-        Ok(())
     }
 
     #[getter]
     fn released(&self) -> bool {
-        self.core.state().owned.is_none()
+        self.core.is_released()
     }
 
     #[getter]
     fn nbytes(&self) -> usize {
-        self.core.bytes
+        self.core.bytes()
     }
 
     #[getter]
     fn capacity(&self) -> usize {
-        self.core.capacity
+        self.core.capacity()
     }
 
     #[getter]
     fn address(&self) -> usize {
-        self.core.address
+        self.core.address()
     }
 
     #[getter]
     fn views(&self) -> usize {
-        self.core.state().leases
+        self.core.leases()
     }
 
     fn __len__(&self) -> usize {
-        self.core.bytes
+        self.core.bytes()
     }
 
     /// A view with a shape and a type, for DLPack.
@@ -200,14 +92,14 @@ impl Buffer {
     fn tensor(&self, shape: Vec<i64>, dtype: &str, offset: usize) -> PyResult<Tensor> {
         let kind = Kind::named(dtype)?;
         let bytes = kind.bytes_of(&shape)?;
-        if offset.checked_add(bytes).is_none_or(|end| end > self.core.bytes) {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.core.bytes()) {
             let what = format!(
                 "{shape:?} of {dtype} from byte {offset} are {bytes} bytes; the buffer has {}",
-                self.core.bytes
+                self.core.bytes()
             );
             return Err(Fault::new("ArgumentError", what).into());
         }
-        if !(self.core.address + offset).is_multiple_of(kind.bytes()) {
+        if !(self.core.address() + offset).is_multiple_of(kind.bytes()) {
             let what = format!("offset: {offset}; expected a multiple of {}", kind.bytes());
             return Err(Fault::new("ArgumentError", what).into());
         }

@@ -1,8 +1,8 @@
 //! DLPack's capsules over pages. The structures are those of `dlpack.h` 0.8 and 1.0.
 //!
 //! # Invariants
-//! - **DL-1** A managed tensor is the first field of its [`Export`], which is boxed and never moves;
-//!   its shape and its lease are in the same box. The deleter frees the box, once.
+//! - **DL-1** A managed tensor is the first field of its [`Export`], which is boxed and never
+//!   moves; its shape and its lease are in the same box. The deleter frees the box, once.
 //! - **DL-2** A capsule that still has the name it was made with has not been taken by a reader, so
 //!   its tensor is the capsule's to delete. Readers rename what they take, and call the deleter.
 
@@ -12,8 +12,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::buffer::Hold;
 use crate::fault::Fault;
+use crate::pages::Hold;
 
 /// Memory of the CPU (`kDLCPU`), device 0.
 pub const CPU: (i32, i32) = (1, 0);

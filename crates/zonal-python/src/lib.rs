@@ -10,7 +10,7 @@
 //! | `parquet` | recordings as Parquet files |
 //! | `sweep` | rows of sweeps: texts, the row of a text, the file |
 //! | `policy`, `lab` | policies, and the simulator |
-//! | `pool`, `buffer`, `dlpack` | pools, and their pages as buffers and tensors |
+//! | `pool`, `pages`, `buffer`, `dlpack` | pools, and their pages as buffers and tensors |
 
 mod buffer;
 mod columns;
@@ -18,6 +18,7 @@ mod dlpack;
 mod fault;
 mod lab;
 mod long;
+mod pages;
 mod parquet;
 mod policy;
 mod pool;

@@ -103,15 +103,18 @@ pub fn long<T: Send + 'static>(
     loop {
         let answer =
             py.detach(|| receive.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(TICK));
-        let heard =
-            py.check_signals().and_then(|()| tell(py, progress.as_ref(), &shared, &mut told));
         match answer {
             Ok(result) => {
-                heard?;
+                if result.is_ok() {
+                    // The last that the work told may have been before its end.
+                    shared.done.store(shared.total.load(Relaxed), Relaxed);
+                    tell(py, progress.as_ref(), &shared, &mut told)?;
+                }
                 return Ok(result?);
             }
             Err(RecvTimeoutError::Timeout) => {
-                if let Err(error) = heard {
+                let heard = tell(py, progress.as_ref(), &shared, &mut told);
+                if let Err(error) = py.check_signals().and(heard) {
                     shared.stop.store(true, Relaxed);
                     shared.lab.ask();
                     if on_stop == OnStop::Wait {

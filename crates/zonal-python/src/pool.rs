@@ -11,9 +11,10 @@ use zonal::{
     Backing, Gfp, NodeBinding, NodeId, Order, PAGE_SIZE, RangeRequest, Request, ZoneKind, ZoneSize,
 };
 
-use crate::buffer::{Buffer, Made, Owned};
+use crate::buffer::{Buffer, Made};
 use crate::fault::Fault;
 use crate::long::{OnStop, long};
+use crate::pages::Owned;
 use crate::policy::parse;
 
 /// What a pool is to be.

@@ -155,9 +155,9 @@ def test_wrong_arguments_are_refused(pool: zonal.Pool) -> None:
     with pytest.raises(zonal.PolicyError):
         zonal.Pool(MIB * 16, policy="nope")
     buffer = pool.alloc(4096)
-    for shape, dtype, offset in (((5000,), "uint8", 0), ((512,), "int64", 8), ((1,), "int64", 9999)):
+    for wrong_view in (((5000,), "uint8", 0), ((512,), "int64", 8), ((1,), "int64", 9999)):
         with pytest.raises(zonal.ArgumentError):
-            buffer.numpy(shape, dtype, offset)
+            buffer.numpy(*wrong_view)
     with pytest.raises(zonal.ArgumentError, match="objects"):
         buffer.numpy((2,), "object")
     for shape, dtype in (([5000], "uint8"), ([-1], "uint8"), ([1 << 62, 1 << 62], "int64")):

@@ -39,8 +39,8 @@ def result(request: Any) -> zonal.Result:
 def names(value: Any) -> Any:
     """The fields of an object, of lists and of dicts, as JSON would have them."""
     if dataclasses.is_dataclass(value):
-        fields = {field.name: names(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return fields
+        fields = [field.name for field in dataclasses.fields(value)]
+        return {name: names(getattr(value, name)) for name in fields}
     if isinstance(value, list):
         return [names(each) for each in value]
     if isinstance(value, dict):

@@ -1,7 +1,42 @@
 """The native part. Use `zonal` instead: names here may change."""
 
 import os
-from typing import Callable, List, Optional, Sequence, Tuple, TypedDict, Union
+from typing import Callable, List, Optional, Sequence, Tuple, TypedDict, Union, final, type_check_only
+
+from typing_extensions import Self, disjoint_base
+
+__all__ = [
+    "Batch",
+    "Batches",
+    "Buffer",
+    "Events",
+    "Lease",
+    "Machine",
+    "Made",
+    "Pool",
+    "RUN_US",
+    "Recording",
+    "Registration",
+    "Tensor",
+    "WARM_US",
+    "__version__",
+    "advise",
+    "conform",
+    "lab_compare",
+    "lab_lists",
+    "lab_once",
+    "lab_run",
+    "lab_sweep",
+    "machine_from_json",
+    "machine_host",
+    "machine_load",
+    "machine_named",
+    "machine_names",
+    "machine_sized",
+    "policy_names",
+    "policy_values",
+    "replay",
+]
 
 __version__: str
 WARM_US: int
@@ -10,6 +45,7 @@ RUN_US: int
 _Path = Union[str, "os.PathLike[str]"]
 _Told = Optional[Callable[[int, Optional[int]], object]]
 
+@type_check_only
 class Run(TypedDict):
     machine: str
     toml: Optional[str]
@@ -21,24 +57,28 @@ class Run(TypedDict):
     run_us: int
     set: List[Tuple[str, str]]
 
+@disjoint_base
 class Recording:
-    def __new__(cls, path: Optional[_Path] = None, machine: Optional[_Path] = None) -> Recording: ...
+    def __new__(cls, path: Optional[_Path] = None, machine: Optional[_Path] = None) -> Self: ...
     def info_json(self) -> str: ...
 
+@disjoint_base
 class Events:
     def __new__(
         cls, recording: Recording, columns: Optional[List[str]], batch_rows: int, from_ns: int
-    ) -> Events: ...
+    ) -> Self: ...
     def __arrow_c_stream__(self, requested_schema: Optional[object] = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
     def __iter__(self) -> Batches: ...
     @property
     def column_names(self) -> List[str]: ...
 
+@final
 class Batches:
     def __iter__(self) -> Batches: ...
     def __next__(self) -> Batch: ...
 
+@final
 class Batch:
     def __arrow_c_array__(
         self, requested_schema: Optional[object] = None
@@ -47,8 +87,9 @@ class Batch:
     @property
     def num_rows(self) -> int: ...
 
+@disjoint_base
 class Machine:
-    def __new__(cls, toml: str) -> Machine: ...
+    def __new__(cls, toml: str) -> Self: ...
     def to_toml(self) -> str: ...
     def to_json(self) -> str: ...
     def figures_json(self) -> str: ...
@@ -112,6 +153,7 @@ class Rows:
 def policy_values(text: str, against: Optional[str] = None) -> str: ...
 def policy_names() -> List[str]: ...
 
+@type_check_only
 class Asked(TypedDict):
     policy: str
     real: bool
@@ -129,6 +171,7 @@ def advise(
 ) -> str: ...
 def conform(captures: Sequence[_Path], live: bool, progress: _Told = None) -> str: ...
 
+@type_check_only
 class Wanted(TypedDict):
     size: int
     policy: str
@@ -139,11 +182,14 @@ class Wanted(TypedDict):
     budget: Optional[int]
     poison: bool
 
+@final
 class Made: ...
+@final
 class Lease: ...
 
+@disjoint_base
 class Buffer:
-    def __new__(cls, made: Made) -> Buffer: ...
+    def __new__(cls, made: Made) -> Self: ...
     def lease(self) -> Tuple[int, Lease]: ...
     def release(self) -> None: ...
     def tensor(self, shape: Sequence[int], dtype: str, offset: int = 0) -> Tensor: ...
@@ -159,6 +205,7 @@ class Buffer:
     @property
     def views(self) -> int: ...
 
+@final
 class Tensor:
     def __dlpack__(
         self,
@@ -176,11 +223,13 @@ class Tensor:
     @property
     def nbytes(self) -> int: ...
 
+@final
 class Registration:
     def close(self) -> None: ...
 
+@disjoint_base
 class Pool:
-    def __new__(cls, wanted: Wanted, progress: _Told = None) -> Pool: ...
+    def __new__(cls, wanted: Wanted, progress: _Told = None) -> Self: ...
     def alloc_bytes(
         self, bytes: int, zeroed: bool, node: Optional[int], strict: bool
     ) -> Made: ...

@@ -129,7 +129,7 @@ def decoded(hint: Any, value: Any, place: str) -> Any:
         return None
     hint = _optional(hint)
     origin = getattr(hint, "__origin__", None)
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         if not isinstance(value, dict):
             raise Error(f"{place}: expected an object, found {type(value).__name__}")
         given = {}
@@ -152,7 +152,7 @@ def _columns(row: Any, before: "tuple[str, ...]" = ()) -> "List[tuple[tuple[str,
     columns: "List[tuple[tuple[str, ...], Any]]" = []
     for name, hint in _hints(row).items():
         kind = _optional(hint)
-        if dataclasses.is_dataclass(kind):
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             columns += _columns(kind, (*before, name))
         else:
             columns.append(((*before, name), kind))

@@ -23,8 +23,8 @@ from ._progress import Progress, adapted
 from ._results import decoded
 
 if TYPE_CHECKING:
-    import numpy
-    import numpy.typing
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["Buffer", "Held", "NumaEvents", "Pool", "PoolStatistics", "Registration", "Tensor"]
 
@@ -66,9 +66,9 @@ class Buffer(_native.Buffer):
     def numpy(
         self,
         shape: "Union[int, Sequence[int], None]" = None,
-        dtype: "numpy.typing.DTypeLike" = "uint8",
+        dtype: "npt.DTypeLike" = "uint8",
         offset: int = 0,
-    ) -> "numpy.ndarray[Any, Any]":
+    ) -> "np.ndarray[Any, Any]":
         """A NumPy array over the bytes, without a copy. Keeps the pages.
 
         Args:
@@ -96,7 +96,7 @@ class Buffer(_native.Buffer):
 
     def __array__(
         self, dtype: Any = None, copy: Optional[bool] = None
-    ) -> "numpy.ndarray[Any, Any]":
+    ) -> "np.ndarray[Any, Any]":
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
@@ -245,7 +245,7 @@ class Pool(_native.Pool):
             "node": None if node is None else _node(node),
             "strict": strict,
             "huge_pages": huge_pages,
-            "prefault": ("yes" if prefault else "no") if prefault in (True, False) else prefault,
+            "prefault": prefault if isinstance(prefault, str) else "yes" if prefault else "no",
             "budget": budget,
             "poison": poison,
         }
@@ -292,10 +292,10 @@ class Pool(_native.Pool):
     def empty(
         self,
         shape: "Union[int, Sequence[int]]",
-        dtype: "numpy.typing.DTypeLike" = "float64",
+        dtype: "npt.DTypeLike" = "float64",
         *,
         node: Optional[int] = None,
-    ) -> "numpy.ndarray[Any, Any]":
+    ) -> "np.ndarray[Any, Any]":
         """A NumPy array on pages of its own; what it holds is arbitrary. The pages go back when
         the array and its views are gone."""
         return self._array(shape, dtype, node, zeroed=False)
@@ -303,16 +303,16 @@ class Pool(_native.Pool):
     def zeros(
         self,
         shape: "Union[int, Sequence[int]]",
-        dtype: "numpy.typing.DTypeLike" = "float64",
+        dtype: "npt.DTypeLike" = "float64",
         *,
         node: Optional[int] = None,
-    ) -> "numpy.ndarray[Any, Any]":
+    ) -> "np.ndarray[Any, Any]":
         """The same, filled with zeros."""
         return self._array(shape, dtype, node, zeroed=True)
 
     def _array(
         self, shape: Any, dtype: Any, node: Optional[int], zeroed: bool
-    ) -> "numpy.ndarray[Any, Any]":
+    ) -> "np.ndarray[Any, Any]":
         import numpy
 
         lengths = (shape,) if isinstance(shape, int) else tuple(shape)

@@ -130,7 +130,7 @@ class Recording(_native.Recording):
         info: Info = decoded(Info, json.loads(self.info_json()), "info")
         return info
 
-    def events(  # type: ignore[override]
+    def events(
         self,
         columns: Optional[Sequence[str]] = None,
         *,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Dict, List, Optional, Sequence
 
 from ._results import Result
+from .fidelity import Fidelity
 
 __all__ = [
     "BuddyDifferences",
@@ -13,7 +14,6 @@ __all__ = [
     "Counted",
     "Errors",
     "Explained",
-    "Fidelity",
     "JudgedSides",
     "KernelNuma",
     "Latencies",
@@ -26,32 +26,16 @@ __all__ = [
     "NotJudged",
     "Numa",
     "Pages",
-    "Pair",
     "PlaceReport",
     "Placement",
     "PlacementReport",
     "Recorded",
     "ReplayReport",
-    "Series",
     "Side",
     "StartReport",
     "Totals",
     "TraceFacts",
 ]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Both sides, bin by bin."""
-
-    model: List[Optional[int]]
-    """The model."""
-    kernel: List[Optional[int]]
-    """The kernel."""
-    mean_difference: Optional[float]
-    """The mean difference of a bin, without its sign; ``null`` where no bin has both sides."""
-    kernel_mean: Optional[float]
-    """The kernel's mean."""
 
 
 @dataclass(frozen=True)
@@ -90,28 +74,6 @@ class ListDifferences:
     """Others were on top of it, and still are: an interrupt came between list and event."""
     not_on_a_list: int
     """The trace shows it free, or in use."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """One store over time."""
-
-    zone: str
-    """The zone, in words."""
-    cpu: int
-    """The CPU."""
-    refill_pages: Pair
-    """Base pages from the buddy, in each bin."""
-    refill_holds: Pair
-    """Zone lock holds that took."""
-    drain_pages: Pair
-    """Base pages to the buddy."""
-    drain_holds: Pair
-    """Zone lock holds that took."""
-    count: Pair
-    """Pages on the lists at the end of each bin; ``null`` where nothing was polled yet."""
-    high: Pair
-    """The mark at which the lists are drained."""
 
 
 @dataclass(frozen=True)
@@ -235,20 +197,6 @@ class NotJudged:
     """Seconds from the start of the replay."""
     reason: str
     """Why."""
-
-
-@dataclass(frozen=True)
-class Fidelity:
-    """Model and kernel over time."""
-
-    bin_ns: int
-    """Width of a bin, in ns of the trace."""
-    bins: int
-    """Number of bins."""
-    polls: int
-    """Samples of ``/proc/zoneinfo`` in the trace."""
-    places: List[Series]
-    """By zone and CPU, where either side moved anything."""
 
 
 @dataclass(frozen=True)
