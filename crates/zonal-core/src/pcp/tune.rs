@@ -199,7 +199,7 @@ impl PcpParams {
         }
         match self.tuning {
             #[cfg(feature = "history")]
-            Tuning::Fixed => u32::MAX,
+            Tuning::Fixed | Tuning::Doubling => u32::MAX,
             Tuning::Release615 => self.batch.saturating_add(self.high_min / 2),
             Tuning::Level9 => self.batch,
             _ => 1,
@@ -408,7 +408,7 @@ const fn nr_high(
     let tuning = params.tuning;
     let high = params.clamp_high(state.high);
     state.high = high;
-    if high == 0 || !tuning.has(Tuning::Level0) {
+    if high == 0 || !tuning.doubles() {
         return high;
     }
     if stream {
@@ -441,7 +441,7 @@ const fn nr_high(
 const fn nr_free(state: &mut PcpState, params: &PcpParams, high: u32, stream: bool) -> u32 {
     let tuning = params.tuning;
     let batch = params.batch;
-    if !tuning.has(Tuning::Level0) {
+    if !tuning.doubles() {
         return batch;
     }
     if stream {

@@ -4,6 +4,7 @@
 //! ask for a level at the line that it changes, so that this table is the whole difference:
 //!
 //! - `Fixed`, up to 5.12: a full list gives back `batch`, a refill fetches `batch`.
+//! - `Doubling`, 5.13 to 5.17: as 0, but large frees never empty the lists.
 //! - 0, the kernel of 6.1 to 6.6: what full lists give back doubles from drain to drain, and each
 //!   allocation halves it (`free_factor`); while it is doubled, any free of order 1 to 3 empties
 //!   the lists.
@@ -32,6 +33,8 @@ choice! {
     pub enum Tuning {
         /// Up to 5.12.
         Fixed = "fixed" if "history",
+        /// 5.13 to 5.17: drains double, and large frees are no streams.
+        Doubling = "5.13" if "history",
         /// 6.1 to 6.6.
         Level0 = "0",
         /// Streams of large frees are two in a row.
@@ -63,6 +66,15 @@ impl Tuning {
     #[inline]
     pub const fn has(self, level: Tuning) -> bool {
         self as u8 >= level as u8
+    }
+
+    /// Whether drains double, and refills or allocations end that.
+    #[inline]
+    pub const fn doubles(self) -> bool {
+        #[cfg(feature = "history")]
+        return self.has(Tuning::Doubling);
+        #[cfg(not(feature = "history"))]
+        true
     }
 
     /// Whether `high` moves between two bounds; before, there is one.
