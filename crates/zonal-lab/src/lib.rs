@@ -19,6 +19,7 @@
 //! | `sweep` | many runs: every combination of some values, into one file that can be resumed |
 //! | `compare` | two runs that differ in their policy, and what explains the difference |
 //! | `experiment` | the published tables |
+//! | `variant` | kernels that differ from every policy, as switches |
 //! | `ranges` | a week of a mixed load of ranges: what is left in a row |
 //! | `calibrate` | this machine, measured (feature `calibrate`) |
 //! | `report` | lines of values, and pages with plots that need nothing else |
@@ -49,6 +50,7 @@ pub mod sim;
 mod stop;
 pub mod sweep;
 mod units;
+pub mod variant;
 pub mod workload;
 
 pub use error::LabError;

@@ -13,9 +13,10 @@ use crate::cost::clock::Clock;
 use crate::cost::contents::{Access, Contents, Lines};
 use crate::cost::directory::{Directory, LineId};
 use crate::cost::kernel::{ITEM_QUEUE_NS, ITEM_RUN_NS};
-use crate::cost::lock::{HANDOVER_LINES, LINES_PER_PCP, LockClock};
+use crate::cost::lock::{BLOCK_LINES, HANDOVER_LINES, LINES_PER_PCP, LockClock, lines_of_hold};
 use crate::cost::shared_core::SharedCores;
 use crate::machine::{Machine, WorkCosts};
+use crate::variant::{PARTS_OF_A_BLOCK, Variant};
 
 /// Lines of each zone in the directory: its counters and marks.
 const LINES_PER_ZONE: u32 = 1;
@@ -73,6 +74,8 @@ pub struct VirtualPlatform {
     /// Cycles of the CPU whose turn it is.
     clock: AtomicU64,
     charges: AtomicBool,
+    /// The call frees.
+    frees: AtomicBool,
     ghz: f64,
     meter: Lock<Meter>,
 }
@@ -93,12 +96,15 @@ struct Meter {
     core_of: Vec<u32>,
     /// By zone and CPU: the core that looked at this CPU's deltas since it last changed them.
     looked: Vec<Option<u32>>,
+    /// What a block took in each CPU's last hold of a zone lock.
+    block: Vec<u64>,
     /// Cycles that others took from each CPU, which it has not felt yet.
     owed: Vec<u64>,
     /// What a work item takes from the CPU that queues it, and from the one that runs it.
     item: (u64, u64),
     locked: u64,
     work: WorkCosts,
+    variant: Variant,
     /// No CPU's clock is behind this.
     reached: u64,
     spent: Spent,
@@ -118,6 +124,7 @@ impl VirtualPlatform {
             cpu: AtomicU32::new(0),
             clock: AtomicU64::new(0),
             charges: AtomicBool::new(true),
+            frees: AtomicBool::new(false),
             ghz: machine.ghz,
             meter: Lock::new(Meter {
                 directory: Directory::new(machine, lines),
@@ -130,10 +137,12 @@ impl VirtualPlatform {
                 shared: SharedCores::new(machine.cpus(), machine.cores()),
                 core_of: (0..machine.cpus()).map(|cpu| machine.core_of(cpu)).collect(),
                 looked: vec![None; zones * machine.cpus() as usize],
+                block: vec![machine.work.page; machine.cpus() as usize],
                 owed: vec![0; machine.cpus() as usize],
                 item: (cycles(ITEM_QUEUE_NS), cycles(ITEM_RUN_NS)),
                 locked: machine.line.locked,
                 work: machine.work,
+                variant: Variant::default(),
                 reached: 0,
                 spent: Spent::default(),
                 happened: Happened::default(),
@@ -217,6 +226,16 @@ impl VirtualPlatform {
         self.work(took);
     }
 
+    /// Whether calls from now on free.
+    pub fn set_frees(&self, frees: bool) {
+        self.frees.store(frees, Relaxed);
+    }
+
+    /// What the kernel does that no policy says.
+    pub fn set_variant(&self, variant: Variant) {
+        self.meter.lock(&Spin).variant = variant;
+    }
+
     /// The CPU has something to do, or nothing: what other threads of its core feel.
     pub fn set_idle(&self, cpu: u32, idle: bool) {
         let mut meter = self.meter.lock(&Spin);
@@ -241,21 +260,32 @@ impl VirtualPlatform {
 }
 
 impl Meter {
-    /// Cycles that a step takes at `now` on `cpu`.
-    fn charge(&mut self, step: Step, cpu: u32, now: u64) -> u64 {
+    /// Cycles that a step takes at `now` on `cpu`. `frees`: in a call that frees.
+    fn charge(&mut self, step: Step, (cpu, now): (u32, u64), frees: bool) -> u64 {
         let core = self.core_of[cpu as usize];
         match step {
             Step::ZoneUnlock { zone, pages, blocks, orders } => {
-                let lock = &mut self.locks[zone.0 as usize];
-                let lines = lock.last.map_or(0, |last| self.directory.transfer(last, core));
-                let count = self.work.hold_lines + self.work.order_lines * u64::from(orders);
-                let took = count * lines + u64::from(blocks) * self.work.page;
+                let last = self.locks[zone.0 as usize].last;
+                let line = last.map_or(0, |last| self.contents.transfer(last, core));
+                self.block[cpu as usize] = self.work.page + BLOCK_LINES * line;
+                let singles = pages == blocks;
+                let (block, outside) = self.block_of(line, frees, singles);
+                let apart = singles && self.variant.singles_apart;
+                let orders = if apart { 1 } else { orders };
+                let took = lines_of_hold(orders) * line + u64::from(blocks) * block;
+                let outside = u64::from(blocks) * outside;
                 self.happened.pages_moved += u64::from(pages);
-                self.spent.pages += took;
-                let waits = lock.hold(core, now, took, HANDOVER_LINES * lines, self.reached);
+                self.spent.pages += took + outside;
+                let waits = self.locks[zone.0 as usize].hold(
+                    core,
+                    now,
+                    took,
+                    HANDOVER_LINES * line,
+                    self.reached,
+                );
                 self.shared.wait(cpu, now, now + waits);
                 self.boost.wait(waits);
-                waits + took
+                outside + waits + took
             }
             Step::Depot { zone, group, blocks } => {
                 let depot = u32::from(zone.0) * self.caches + self.cache_of[group.0 as usize];
@@ -263,9 +293,9 @@ impl Meter {
                 self.spent.pages += took;
                 took
             }
-            // The same work as under the lock, for each block.
+            // The same as under the lock before it, for each block.
             Step::Split { blocks } => {
-                let took = u64::from(blocks) * self.work.page;
+                let took = u64::from(blocks) * self.block[cpu as usize];
                 self.spent.pages += took;
                 took
             }
@@ -312,6 +342,21 @@ impl Meter {
             }
             // Part of `ZoneUnlock`, which knows how long the hold was.
             Step::ZoneLock(_) | Step::Moved { .. } => 0,
+        }
+    }
+
+    /// Cycles that a block takes in a hold, and beside it. `line`: until a line has come from who held
+    /// the lock last.
+    fn block_of(&self, line: u64, frees: bool, singles: bool) -> (u64, u64) {
+        let (whole, lines) = (self.work.page, BLOCK_LINES * line);
+        let part = whole / PARTS_OF_A_BLOCK;
+        let Variant { chosen_before, prefetched, singles_apart, .. } = self.variant;
+        match () {
+            // Neither a buddy that is looked at, nor a merge.
+            () if singles && frees && singles_apart => (whole - part, 0),
+            () if frees && prefetched => (whole - part, part + lines / self.contents.in_flight()),
+            () if frees && chosen_before => (whole - part + lines, part),
+            () => (whole + lines, 0),
         }
     }
 
@@ -379,7 +424,8 @@ impl Platform for VirtualPlatform {
             return;
         }
         let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
-        let took = self.meter.lock(&Spin).charge(step, cpu, now);
+        let frees = self.frees.load(Relaxed);
+        let took = self.meter.lock(&Spin).charge(step, (cpu, now), frees);
         self.work(took);
     }
 }

@@ -20,6 +20,7 @@ use zonal_core::policy::set::SETTINGS;
 use crate::LabError;
 use crate::machine::Machine;
 use crate::run::{Plan, RUN_US, WARM_US};
+use crate::variant::Variant;
 use crate::workload::Workload;
 
 /// Finds the machine of a name; who runs the lab knows files and measured machines too.
@@ -34,6 +35,9 @@ pub struct Recipe {
     pub policy: String,
     /// The workload: `NAME` or `NAME:PARAMETER=NUMBER,...`.
     pub workload: String,
+    /// What its kernel does differently from every policy, as words with commas between them
+    /// (`variant`); empty: nothing.
+    pub variant: String,
     /// How many CPUs take part; without it all.
     pub busy: Option<u32>,
     /// What random choices start from.
@@ -45,12 +49,13 @@ pub struct Recipe {
 }
 
 /// Settings besides the values of a policy, with their meaning.
-pub const KEYS: [(&str, &str); 8] = [
+pub const KEYS: [(&str, &str); 9] = [
     ("machine", "a machine"),
     ("cpus", "the size of the machine: CPUS, or CPUS/NODES"),
     ("policy", "a policy, as NAME or NAME+KEY=VALUE"),
     ("workload", "a workload, as NAME or NAME:PARAMETER=NUMBER"),
     ("workload.PARAMETER", "a number of the workload"),
+    ("variant", "what a kernel does that no policy says, as chosen-before,zones=4"),
     ("busy", "how many CPUs take part"),
     ("seed", "what random choices start from"),
     ("warm_us, run_us", "time before measuring, and measured, in microseconds"),
@@ -63,6 +68,7 @@ impl Recipe {
             machine: machine.to_owned(),
             policy: policy.to_owned(),
             workload: workload.to_owned(),
+            variant: String::new(),
             busy: None,
             seed: 1,
             warm_us: WARM_US,
@@ -84,6 +90,7 @@ impl Recipe {
             "machine" => self.machine = value.to_owned(),
             "policy" => self.policy = value.to_owned(),
             "workload" => self.workload = value.to_owned(),
+            "variant" => self.variant = value.parse::<Variant>()?.to_string(),
             "cpus" => {
                 let base = self.machine.rsplit_once('@').map_or(&*self.machine, |(base, _)| base);
                 self.machine = format!("{base}@{value}");
@@ -117,10 +124,12 @@ impl Recipe {
     /// # Errors
     /// A machine, a policy or a workload that is not there or cannot be.
     pub fn plan(&self, machines: Machines<'_>) -> Result<Plan, LabError> {
-        let machine = machines(&self.machine)?;
+        let variant: Variant = self.variant.parse()?;
+        let machine = variant.machine(machines(&self.machine)?)?;
         let policy = policy(&self.policy)?;
         let mut plan = Plan::new(machine, policy, self.workload.parse()?, self.seed);
         (plan.cpus, plan.warm_us, plan.run_us) = (self.busy, self.warm_us, self.run_us);
+        plan.variant = variant;
         plan.check()?;
         Ok(plan)
     }
@@ -129,8 +138,12 @@ impl Recipe {
     pub fn command(&self) -> String {
         let Recipe { machine, policy, workload, seed, warm_us, run_us, .. } = self;
         let busy = self.busy.map_or_else(String::new, |busy| format!(" --busy {busy}"));
+        let variant = match self.variant.as_str() {
+            "" => String::new(),
+            words => format!(" --set variant={}", quoted(words)),
+        };
         format!(
-            "zonal lab once --machine {} --policy {} --workload {}{busy} --seed {seed} \
+            "zonal lab once --machine {} --policy {} --workload {}{variant}{busy} --seed {seed} \
              --warm-us {warm_us} --run-us {run_us}",
             quoted(machine),
             quoted(policy),

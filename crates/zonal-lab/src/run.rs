@@ -13,6 +13,7 @@ use crate::LabError;
 use crate::machine::Machine;
 use crate::sim::{Lab, Outcome, Spec};
 use crate::units::hex;
+use crate::variant::Variant;
 use crate::workload::{Program, Workload};
 
 /// Everything that a run depends on.
@@ -24,6 +25,8 @@ pub struct Plan {
     pub policy: Policy,
     /// What its CPUs do.
     pub workload: Workload,
+    /// What its kernel does that the policy does not say.
+    pub variant: Variant,
     /// How many of its CPUs do it: the first ones. `None`: all.
     pub cpus: Option<u32>,
     /// What random choices start from.
@@ -309,7 +312,16 @@ pub const LOOKS: u64 = 16;
 impl Plan {
     /// All CPUs of `machine` at `workload`, for the usual time.
     pub fn new(machine: Machine, policy: Policy, workload: Workload, seed: u64) -> Plan {
-        Plan { machine, policy, workload, cpus: None, seed, warm_us: WARM_US, run_us: RUN_US }
+        Plan {
+            machine,
+            policy,
+            workload,
+            variant: Variant::default(),
+            cpus: None,
+            seed,
+            warm_us: WARM_US,
+            run_us: RUN_US,
+        }
     }
 
     /// Whether the machine has the CPUs, and the time is one. Returns how many CPUs take part.
@@ -368,6 +380,7 @@ impl Plan {
     ) -> Figures {
         let cycles = |us: u64| (us as f64 * self.machine.ghz * 1000.0) as u64;
         let (from, length) = (cycles(self.warm_us), cycles(self.run_us).max(1));
+        lab.set_variant(self.variant);
         program.scatter(lab, cpus);
         lab.start(cpus, 0, from / 2);
         for part in 1..=LOOKS {

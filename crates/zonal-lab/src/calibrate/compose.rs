@@ -105,6 +105,7 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
         cores_per_socket: shape.cores_per_socket,
         threads_per_core: shape.threads_per_core,
         offline_cpus: 0,
+        interleaved_nodes: 1,
         ghz: (ghz * 100.0).round() / 100.0,
         // The measured frequency is the one it runs at.
         boost_ghz: None,

@@ -222,6 +222,11 @@ impl Contents {
         (sum / self.in_flight).max(longest) + waits
     }
 
+    /// Lines that a core has under way at a time.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
     /// Cycles until one line that `from` has changed is at `to`, without contention.
     pub fn transfer(&self, from: u32, to: u32) -> u64 {
         let [[l2, llc, socket, _], other] = [from, to].map(|core| self.places[core as usize]);

@@ -4,11 +4,13 @@ use crate::cost;
 use crate::machine::Machine;
 use crate::pagecache;
 use crate::provenance::{Given, Label};
+use crate::variant;
 use crate::workload;
 
 /// Every number of the model, the loads and the workloads that is a constant.
 fn given() -> impl Iterator<Item = &'static Given> {
-    cost::GIVEN.iter().chain(pagecache::GIVEN).chain(workload::GIVEN).copied().flatten()
+    let parts = cost::GIVEN.iter().chain(pagecache::GIVEN).chain(workload::GIVEN);
+    parts.copied().flatten().chain(variant::GIVEN)
 }
 
 /// What may be said of a published cell of an experiment that ran on `machine`.

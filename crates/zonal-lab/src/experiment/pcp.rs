@@ -7,7 +7,7 @@
 //! bulk frees that a stream of large frees forced: pages freed because lists are full cannot fall
 //! to a tenth while as many pages as before are allocated from the zone.
 //!
-//! The base row's contention sets one number of the workload, or of the machine. Below the
+//! The base row's contention sets one number of the workloads of the build and of SCTP. Below the
 //! published rows stand a later kernel and our own policy, and of each row the memory on lists: at
 //! its peak, and after a minute in which the machine is idle.
 
@@ -187,8 +187,8 @@ static STUDIES: [Study; 3] = [
             LISTS_PEAK,
             LISTS_END,
         ],
-        left_out: "chosen with row patch3, column score, in view: work.page of the machine, within \
-                   two to three lines a block, and 7 of the 7 to 11 lines a hold that base allows; \
+        left_out: "the lines of a hold and of a block are those of every machine (cost::lock); 7 to 11 \
+                   lines a hold, and two to three a block, would bring rows base and patch3 nearer; \
                    left out: locks of the sockets, work of a hold that is done before its lock is \
                    taken, and what moves tasks by the clock: pairs are even from the beginning",
     },

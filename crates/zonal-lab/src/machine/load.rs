@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::{Machine, MachineError, check};
 
-/// Presets, as they stand in the files, oldest first.
+/// Presets, as they stand in the files: those of published tables, oldest first, then those from
+/// data sheets.
 const PRESETS: &[&str] = &[
     include_str!("../../machines/xeon-2007-8.toml"),
     include_str!("../../machines/westmere-2011-24.toml"),
@@ -13,6 +14,24 @@ const PRESETS: &[&str] = &[
     include_str!("../../machines/rome-2019-256.toml"),
     include_str!("../../machines/icelake-2023-128.toml"),
     include_str!("../../machines/sapphire-2023-224.toml"),
+    include_str!("../../machines/skylake-2017-112.toml"),
+    include_str!("../../machines/skylake-2017-104.toml"),
+    include_str!("../../machines/skylake-2017-224.toml"),
+    include_str!("../../machines/broadwell-2016-192.toml"),
+    include_str!("../../machines/cascadelake-2019-80.toml"),
+    include_str!("../../machines/ivybridge-2013-48.toml"),
+    include_str!("../../machines/haswell-2013-8.toml"),
+    include_str!("../../machines/skylake-2015-8.toml"),
+    include_str!("../../machines/icelake-2021-128.toml"),
+    include_str!("../../machines/zen1-2017-128.toml"),
+    include_str!("../../machines/sapphire-2023-112.toml"),
+    include_str!("../../machines/host-2021-36.toml"),
+    include_str!("../../machines/host-2023-176.toml"),
+    include_str!("../../machines/host-2025-316.toml"),
+    include_str!("../../machines/altra-2020-72.toml"),
+    include_str!("../../machines/grace-2023-72.toml"),
+    include_str!("../../machines/sierraforest-2024-144.toml"),
+    include_str!("../../machines/turin-2024-384.toml"),
 ];
 
 /// What separates a machine's name from its size.

@@ -46,6 +46,10 @@ pub struct Machine {
     /// Offline CPUs: the last ones.
     #[serde(default, skip_serializing_if = "is_none")]
     pub offline_cpus: u32,
+    /// Nodes that share their cores one by one, in the order of their numbers; without it each
+    /// node has cores in a row. For zones that a node is divided into (`variant`).
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub interleaved_nodes: u32,
     /// Clock under load, in GHz. All costs are in cycles of it.
     pub ghz: f64,
     /// Clock with one core at work, in GHz; without it the clock is always the same.
@@ -162,21 +166,9 @@ pub struct WorkCosts {
     pub mask: u64,
     /// An unlocked compare-and-exchange of a line that the core has.
     pub cmpxchg: u64,
-    /// Moving one block between a per-CPU list and the buddy under the zone lock.
+    /// Moving one block between a per-CPU list and the buddy under the zone lock, beside the lines
+    /// that come for it (`cost::lock`).
     pub page: u64,
-    /// Lines that come with a zone lock, one after the other, from the core that held it last; 1 if
-    /// left out: the head of the free list that is taken from. Those that bring the lock itself to
-    /// one that waits for it are not among them (`cost::lock`).
-    #[serde(default = "lines_per_hold")]
-    pub hold_lines: u64,
-    /// Lines that come in the same way for each size of block that a hold moves: the heads and
-    /// counts of its free lists; none if left out.
-    #[serde(default)]
-    pub order_lines: u64,
-}
-
-const fn lines_per_hold() -> u64 {
-    1
 }
 
 /// A disk with one head and a queue.
@@ -205,6 +197,10 @@ const fn is_none(count: &u32) -> bool {
     *count == 0
 }
 
+const fn is_one(count: &u32) -> bool {
+    *count == 1
+}
+
 impl Machine {
     /// Logical CPUs that are online.
     pub fn cpus(&self) -> u32 {
@@ -228,7 +224,9 @@ impl Machine {
 
     /// The node of a core.
     pub fn node_of_core(&self, core: u32) -> u32 {
-        core * self.nodes / self.cores()
+        let groups = self.nodes / self.interleaved_nodes;
+        let group = core * groups / self.cores();
+        group * self.interleaved_nodes + core % self.interleaved_nodes
     }
 
     /// The socket of a core.

@@ -49,6 +49,7 @@ impl Machine {
         let threads = (1..=self.threads_per_core).rev().find(fits).unwrap_or(1);
         let mut machine = self.shaped(nodes, threads, each / threads);
         machine.nodes = nodes;
+        machine.interleaved_nodes = 1;
         machine.distances = None;
         machine.name = format!("{}@{cpus}/{nodes}", self.base_name());
         check(&machine)?;
@@ -62,9 +63,10 @@ impl Machine {
         machine.cores_per_socket = cores;
         machine.offline_cpus = 0;
         if self.cache.llc_cores == self.cores_per_socket {
-            let slice = self.cache.llc_kib / u64::from(self.cache.llc_cores);
+            let slices =
+                (self.cache.llc_kib * u64::from(cores)).div_ceil(self.cache.llc_cores.into());
             machine.cache.llc_cores = cores;
-            machine.cache.llc_kib = (slice * u64::from(cores)).max(self.cache.l2_kib);
+            machine.cache.llc_kib = slices.max(self.cache.l2_kib);
         } else {
             machine.cache.llc_cores = divisor(self.cache.llc_cores).unwrap_or(1);
         }
@@ -73,6 +75,7 @@ impl Machine {
             false => sockets.div_ceil(self.sockets / self.nodes),
         };
         if machine.nodes != self.nodes {
+            machine.interleaved_nodes = 1;
             machine.distances = None;
         }
         machine
@@ -132,7 +135,10 @@ mod tests {
                 }
             }
             let same = machine.resized(machine.cpus()).unwrap();
-            assert_eq!((same.cache, same.nodes), (machine.cache, machine.nodes));
+            // With offline CPUs, cores of the same number are shared out otherwise.
+            if machine.offline_cpus == 0 {
+                assert_eq!((same.cache, same.nodes), (machine.cache, machine.nodes));
+            }
         }
     }
 

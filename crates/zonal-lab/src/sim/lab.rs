@@ -13,6 +13,7 @@ use crate::cost::contents::Access;
 use crate::machine::Machine;
 use crate::platform::VirtualPlatform;
 use crate::units::PAGE_LINES;
+use crate::variant::{Refresh, Variant};
 
 /// A virtual machine with all its memory online.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct Lab<'a> {
     /// When each CPU's statistics are refreshed next, in cycles.
     pub(super) refresh_at: Vec<u64>,
     pub(super) refresh_every: u64,
+    /// Refreshes keep to their times, whatever comes between.
+    pub(super) aligned: bool,
     pub(super) count: Count,
     /// Base pages that are handed out.
     pages: u64,
@@ -59,6 +62,7 @@ impl<'a> Lab<'a> {
             beyond: Vec::new(),
             refresh_at: vec![0; cpus],
             refresh_every: second,
+            aligned: false,
             count: Count::default(),
             pages: 0,
         };
@@ -83,7 +87,7 @@ impl Lab<'_> {
 
     /// What is asked for, for the CPU whose turn it is; `None` if it was refused.
     pub fn request(&mut self, request: Request) -> Option<Pfn> {
-        self.allocator.platform().work(self.machine.work.alloc);
+        self.allocator.platform().shared_work(self.machine.work.alloc, false);
         let block = self.allocator.alloc(request).ok();
         self.pages += block.map_or(0, |_| request.order.pages());
         self.count.allocs += u64::from(block.is_some());
@@ -96,10 +100,27 @@ impl Lab<'_> {
     /// # Panics
     /// If the block is not handed out.
     pub fn free(&mut self, block: Pfn, order: Order) {
-        self.allocator.platform().work(self.machine.work.free);
+        let platform = self.allocator.platform();
+        platform.shared_work(self.machine.work.free, false);
+        platform.set_frees(true);
         self.allocator.free(block, order).expect("a program frees what it was given");
+        self.allocator.platform().set_frees(false);
         self.count.frees += 1;
         self.pages -= order.pages();
+    }
+
+    /// What the kernel does that no policy says, from now on.
+    pub fn set_variant(&mut self, variant: Variant) {
+        self.allocator.platform().set_variant(variant);
+        let (every, cpus) = (self.refresh_every, self.refresh_at.len() as u64);
+        self.aligned = variant.refresh != Refresh::Scattered;
+        for (cpu, at) in (0..).zip(&mut self.refresh_at) {
+            match variant.refresh {
+                Refresh::Scattered => {}
+                Refresh::Aligned => *at = every,
+                Refresh::Staggered => *at = every + every * cpu / cpus,
+            }
+        }
     }
 
     /// Base pages that programs hold.

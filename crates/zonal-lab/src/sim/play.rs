@@ -47,6 +47,9 @@ impl Lab<'_> {
     pub fn play(&mut self, program: &mut dyn Program, until: u64) -> Outcome {
         let before = self.allocator.platform().totals();
         let count_before = self.count;
+        if program.keeps_busy() {
+            self.turns.iter().for_each(|turn| self.allocator.platform().set_idle(turn.0.1, false));
+        }
         let first = self.turns.peek().map_or(until, |turn| turn.0.0);
         let mut hash = Sha256::new();
         let (mut cycles, mut last) = (0, first);
@@ -111,8 +114,11 @@ impl Lab<'_> {
         platform.reach(clock);
         let due = &mut self.refresh_at[cpu as usize];
         if clock >= *due {
-            *due = clock + self.refresh_every;
+            let from = if self.aligned { *due } else { clock };
+            *due = from + self.refresh_every;
+            self.allocator.platform().set_frees(true);
             self.allocator.refresh(CpuId(cpu));
+            self.allocator.platform().set_frees(false);
         }
         let turn = program.step(self, cpu);
         (self.allocator.platform().clock() - clock, turn)

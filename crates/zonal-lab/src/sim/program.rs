@@ -7,6 +7,12 @@ pub trait Program {
     /// The next step of `cpu`, whose turn it is.
     fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn;
 
+    /// Whether its CPUs are at work from the beginning. Programs of tasks say themselves which CPUs
+    /// are idle.
+    fn keeps_busy(&self) -> bool {
+        false
+    }
+
     /// Puts the CPUs `0..cpus` out of step, in no time, before they start. Most workloads get there
     /// by themselves in the time that is not measured.
     fn scatter(&mut self, _lab: &mut Lab<'_>, _cpus: u32) {}

@@ -53,6 +53,10 @@ impl Burst {
 }
 
 impl Program for Burst {
+    fn keeps_busy(&self) -> bool {
+        true
+    }
+
     fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn {
         let held = &mut self.cpus[cpu as usize];
         if held.freed == 0 && held.blocks.len() < self.hold {

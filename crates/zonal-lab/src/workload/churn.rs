@@ -45,6 +45,10 @@ impl Churn {
 }
 
 impl Program for Churn {
+    fn keeps_busy(&self) -> bool {
+        true
+    }
+
     fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn {
         let held = &mut self.held[cpu as usize];
         // Which place the call falls on: an empty one is filled, a filled one emptied.

@@ -50,6 +50,10 @@ impl Handoff {
 }
 
 impl Program for Handoff {
+    fn keeps_busy(&self) -> bool {
+        true
+    }
+
     fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn {
         let Some(queue) = self.queues.get_mut(cpu as usize / 2) else { return Turn::Done };
         let other = cpu ^ 1;

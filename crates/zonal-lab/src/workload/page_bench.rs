@@ -7,15 +7,38 @@ use zonal_core::types::{Order, Pfn};
 use zonal_core::vmstat::variant::NumaStorage;
 use zonal_core::zone::state::Zone;
 
-use super::kind::{Kind, ORDER, order};
+use super::kind::{Kind, ORDER, Param, order};
+use crate::provenance::Provenance;
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
 
 pub(super) const KIND: Kind = Kind {
     name: "page-bench",
     about: "every CPU allocates one block and frees it, over and over",
-    params: &[ORDER],
-    make: |values, cpus| Box::new(PageBench::new(cpus, order(values[0]))),
+    params: &[
+        ORDER,
+        Param {
+            name: "work",
+            about: "nanoseconds that a pair takes longer than `work.alloc` and `work.free` say",
+            default: 0,
+            min: 0,
+            max: 1_000_000,
+            from: Provenance::estimated("the machine's file says what an allocation takes"),
+        },
+        Param {
+            name: "page",
+            about: "picoseconds of a pair for each page of its block: kernels up to 4.x check and \
+                    clear the structure of each",
+            default: 0,
+            min: 0,
+            max: 1_000_000,
+            from: Provenance::estimated("kernels of these years check the block's first page only"),
+        },
+    ],
+    make: |values, cpus| {
+        let bench = PageBench::new(cpus, order(values[0]));
+        Box::new(PageBench { work_ns: values[1] + (values[2] << values[0]) / 1000, ..bench })
+    },
 };
 
 /// One block out, one block back, on each CPU.
@@ -23,12 +46,14 @@ pub(super) const KIND: Kind = Kind {
 pub struct PageBench {
     held: Vec<Option<Pfn>>,
     order: Order,
+    /// Of a pair, beside what the machine says.
+    work_ns: u64,
 }
 
 impl PageBench {
     /// For `cpus` CPUs.
     pub fn new(cpus: u32, order: Order) -> PageBench {
-        PageBench { held: vec![None; cpus as usize], order }
+        PageBench { held: vec![None; cpus as usize], order, work_ns: 0 }
     }
 }
 
@@ -74,6 +99,10 @@ fn phases(lab: &Lab<'_>) -> (u64, u64) {
 }
 
 impl Program for PageBench {
+    fn keeps_busy(&self) -> bool {
+        true
+    }
+
     fn scatter(&mut self, lab: &mut Lab<'_>, cpus: u32) {
         let (settle, period) = phases(lab);
         self.go_on(lab, cpus, 1 + settle, period);
@@ -83,7 +112,10 @@ impl Program for PageBench {
         let held = &mut self.held[cpu as usize];
         match held.take() {
             None => *held = lab.alloc(self.order),
-            Some(block) => lab.free(block, self.order),
+            Some(block) => {
+                lab.free(block, self.order);
+                lab.kernel_ns(self.work_ns);
+            }
         }
         Turn::More
     }
