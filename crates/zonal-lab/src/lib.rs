@@ -19,6 +19,7 @@
 //! | `sweep` | many runs: every combination of some values, into one file that can be resumed |
 //! | `compare` | two runs that differ in their policy, and what explains the difference |
 //! | `experiment` | the published tables |
+//! | `predict` | predictions of measurements that were not looked at, as rows |
 //! | `variant` | kernels that differ from every policy, as switches |
 //! | `ranges` | a week of a mixed load of ranges: what is left in a row |
 //! | `calibrate` | this machine, measured (feature `calibrate`) |
@@ -40,6 +41,7 @@ pub mod experiment;
 pub mod machine;
 pub mod pagecache;
 pub mod platform;
+pub mod predict;
 pub mod provenance;
 pub mod ranges;
 pub mod recipe;
