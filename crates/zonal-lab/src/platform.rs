@@ -64,6 +64,16 @@ pub struct Happened {
     pub lines: Lines,
 }
 
+/// Cycles waited for locks, besides what [`Spent`] says of zone locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Of the waits for zone locks, those of calls that free.
+    pub frees: u64,
+    /// Waiting for locks of the kernel that are no zone's, and for lines that they share.
+    pub kernel: u64,
+}
+
+counts!(Waits: frees, kernel);
 counts!(Spent: user, updates, reads, folds, lock_waits, pages, contents);
 counts!(Happened: folds, pages_moved, lock_holds, lock_contended, fetches, lines);
 
@@ -109,6 +119,7 @@ struct Meter {
     reached: u64,
     spent: Spent,
     happened: Happened,
+    waits: Waits,
 }
 
 impl VirtualPlatform {
@@ -146,6 +157,7 @@ impl VirtualPlatform {
                 reached: 0,
                 spent: Spent::default(),
                 happened: Happened::default(),
+                waits: Waits::default(),
             }),
         }
     }
@@ -226,6 +238,28 @@ impl VirtualPlatform {
         self.work(took);
     }
 
+    /// The running CPU takes a lock that is no zone's, works for `cycles` and waits for `lines` lines
+    /// from who held it last, and releases it.
+    pub fn hold(&self, lock: &mut LockClock, lines: u64, cycles: u64) {
+        if !self.charges.load(Relaxed) {
+            return;
+        }
+        let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
+        let took = self.meter.lock(&Spin).hold(lock, (cpu, now), (lines, cycles));
+        self.work(took);
+    }
+
+    /// The running CPU changes a line by a locked instruction, as many others do: one at a time has
+    /// it.
+    pub fn change(&self, line: &mut LockClock) {
+        if !self.charges.load(Relaxed) {
+            return;
+        }
+        let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
+        let took = self.meter.lock(&Spin).change(line, (cpu, now));
+        self.work(took);
+    }
+
     /// Whether calls from now on free.
     pub fn set_frees(&self, frees: bool) {
         self.frees.store(frees, Relaxed);
@@ -234,6 +268,11 @@ impl VirtualPlatform {
     /// What the kernel does that no policy says.
     pub fn set_variant(&self, variant: Variant) {
         self.meter.lock(&Spin).variant = variant;
+    }
+
+    /// Cycles waited for locks so far.
+    pub fn waits(&self) -> Waits {
+        self.meter.lock(&Spin).waits
     }
 
     /// The CPU has something to do, or nothing: what other threads of its core feel.
@@ -260,6 +299,33 @@ impl VirtualPlatform {
 }
 
 impl Meter {
+    /// Cycles of a hold of a lock that is no zone's.
+    fn hold(
+        &mut self,
+        lock: &mut LockClock,
+        (cpu, now): (u32, u64),
+        (lines, cycles): (u64, u64),
+    ) -> u64 {
+        let core = self.core_of[cpu as usize];
+        let line = lock.last.map_or(0, |last| self.directory.transfer(last, core));
+        let took = lines * line + self.boost.stretch(now, cycles);
+        let waits = lock.hold(core, now, took, HANDOVER_LINES * line, self.reached);
+        self.shared.wait(cpu, now, now + waits);
+        self.boost.wait(waits);
+        self.waits.kernel += waits;
+        waits + took
+    }
+
+    /// Cycles of a locked instruction on a line that others change too.
+    fn change(&mut self, line: &mut LockClock, (cpu, now): (u32, u64)) -> u64 {
+        let core = self.core_of[cpu as usize];
+        let comes = line.last.map_or(0, |last| self.directory.transfer(last, core));
+        let took = comes + self.locked;
+        let waits = line.hold(core, now, took, 0, self.reached);
+        self.waits.kernel += waits;
+        waits + took
+    }
+
     /// Cycles that a step takes at `now` on `cpu`. `frees`: in a call that frees.
     fn charge(&mut self, step: Step, (cpu, now): (u32, u64), frees: bool) -> u64 {
         let core = self.core_of[cpu as usize];
@@ -285,6 +351,7 @@ impl Meter {
                 );
                 self.shared.wait(cpu, now, now + waits);
                 self.boost.wait(waits);
+                self.waits.frees += if frees { waits } else { 0 };
                 outside + waits + took
             }
             Step::Depot { zone, group, blocks } => {
@@ -305,9 +372,9 @@ impl Meter {
                 took
             }
             Step::Update { zone, by, times } => {
-                let own = u64::from(times) * self.update(by);
                 let looked = self.looked_at(zone, cpu).take();
-                let took = own + looked.map_or(0, |by| self.contents.transfer(by, core));
+                let comes = looked.map_or(0, |by| self.contents.transfer(by, core));
+                let took = u64::from(times) * self.update(by) + comes;
                 self.spent.updates += took;
                 took
             }

@@ -12,7 +12,7 @@ use zonal_core::types::CpuId;
 use crate::LabError;
 use crate::machine::Machine;
 use crate::sim::{Lab, Outcome, Spec};
-use crate::units::hex;
+use crate::units::{BYTE_BITS, PAGE_BYTES, hex};
 use crate::variant::Variant;
 use crate::workload::{Program, Workload};
 
@@ -92,6 +92,21 @@ impl Measured {
         let lines = &self.outcome.happened.lines;
         100.0 * ratio(lines.misses() as f64, lines.references() as f64)
     }
+    /// A count in a second of virtual time.
+    fn per_s(&self, count: u64) -> f64 {
+        ratio(count as f64, self.elapsed_s())
+    }
+    fn mbps(&self, bytes: u64) -> f64 {
+        self.per_s(bytes) * BYTE_BITS / 1e6
+    }
+    /// Cycles in which CPUs worked for the kernel.
+    fn system(&self) -> f64 {
+        self.outcome.cycles.saturating_sub(self.outcome.spent.user) as f64
+    }
+    /// Nanoseconds of the kernel's work for each of a count.
+    fn system_ns_of(&self, count: u64) -> f64 {
+        ratio(self.system() / self.hz * 1e9, count as f64)
+    }
     fn percent_of_cycles(&self, cycles: u64) -> f64 {
         100.0 * ratio(cycles as f64, self.outcome.cycles as f64)
     }
@@ -142,6 +157,17 @@ pub const FIGURES: &[Figure] = &[
         name: "lock_wait_percent",
         about: "part of the cycles spent waiting for zone locks: lock contention",
         of: |m| m.percent_of_cycles(m.outcome.spent.lock_waits),
+    },
+    Figure {
+        name: "free_lock_wait_percent",
+        about: "part of the cycles spent waiting for zone locks in calls that free",
+        of: |m| m.percent_of_cycles(m.outcome.waits.frees),
+    },
+    Figure {
+        name: "kernel_lock_wait_percent",
+        about: "part of the cycles spent waiting for other locks and lines of the kernel, as those \
+                of LRU lists, of groups' charges and of address spaces",
+        of: |m| m.percent_of_cycles(m.outcome.waits.kernel),
     },
     Figure {
         name: "pages_percent",
@@ -277,6 +303,52 @@ pub const FIGURES: &[Figure] = &[
         name: "memory_pages_max",
         about: "the most pages seen with programs and on per-CPU lists together, 16 looks",
         of: |m| m.memory_most as f64,
+    },
+    Figure {
+        name: "faults",
+        about: "pages that page faults gave to programs",
+        of: |m| m.outcome.load.faults as f64,
+    },
+    Figure {
+        name: "faults_per_s",
+        about: "the same, in a second of virtual time",
+        of: |m| m.per_s(m.outcome.load.faults),
+    },
+    Figure {
+        name: "faults_gb_s",
+        about: "the same, in gigabytes (10^9) of pages a second",
+        of: |m| m.per_s(m.outcome.load.faults * PAGE_BYTES) / 1e9,
+    },
+    Figure {
+        name: "system_percent",
+        about: "part of the cycles spent in the kernel",
+        of: |m| 100.0 * ratio(m.system(), m.outcome.cycles as f64),
+    },
+    Figure {
+        name: "system_ns_per_fault",
+        about: "the kernel's time for each of these pages, in nanoseconds",
+        of: |m| m.system_ns_of(m.outcome.load.faults),
+    },
+    Figure {
+        name: "sent_mbps",
+        about: "megabits (10^6) that programs sent in a second, dropped or not",
+        of: |m| m.mbps(m.outcome.load.sent),
+    },
+    Figure {
+        name: "received_mbps",
+        about: "megabits that programs received in a second",
+        of: |m| m.mbps(m.outcome.load.received),
+    },
+    Figure {
+        name: "done_per_s",
+        about: "pieces of work in a second: messages, rounds, processes or requests, as the \
+                workload says",
+        of: |m| m.per_s(m.outcome.load.done),
+    },
+    Figure {
+        name: "system_ns_per_done",
+        about: "the kernel's time for each piece of work, in nanoseconds",
+        of: |m| m.system_ns_of(m.outcome.load.done),
     },
     Figure {
         name: "refused",

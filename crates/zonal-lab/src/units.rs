@@ -4,6 +4,8 @@
 pub(crate) const MIB_PAGES: u64 = 256;
 /// Bytes of a page.
 pub(crate) const PAGE_BYTES: u64 = 4096;
+/// Bits of a byte.
+pub(crate) const BYTE_BITS: f64 = 8.0;
 /// KiB of a page.
 pub(crate) const PAGE_KIB: u64 = 4;
 /// Bytes of a KiB.
@@ -14,6 +16,8 @@ pub(crate) const MIB_KIB: u64 = 1024;
 pub(crate) const S_NS: u64 = 1_000_000_000;
 /// Nanoseconds of a microsecond.
 pub(crate) const US_NS: u64 = 1000;
+/// Bytes of a cache line.
+pub(crate) const LINE_BYTES: u64 = 64;
 /// Cache lines of a page.
 pub const PAGE_LINES: u64 = 64;
 

@@ -52,6 +52,10 @@ given! {
         Provenance::sourced(
             "MCS locks and qspinlocks, LWN, 2014: the lock's word and the waiter's node",
         );
+    /// Lines that a lock of the kernel that is no zone's brings with it: its word, and what it
+    /// protects.
+    pub LINES_OF_A_LOCK: u64 = 2,
+        Provenance::estimated("the lock's word, and the list's head or counts behind it");
 }
 
 /// Lines that come, one after the other, with a hold that moves blocks of `orders` sizes.

@@ -8,11 +8,12 @@ use rand_pcg::Pcg64Mcg;
 use zonal_core::alloc::{Allocator, Request};
 use zonal_core::types::{Order, Pfn};
 
-use super::outcome::Count;
+use super::outcome::{Count, Load};
 use crate::cost::contents::Access;
+use crate::cost::lock::{LINES_OF_A_LOCK, LockClock};
 use crate::machine::Machine;
 use crate::platform::VirtualPlatform;
-use crate::units::PAGE_LINES;
+use crate::units::{MIB_PAGES, PAGE_LINES};
 use crate::variant::{Refresh, Variant};
 
 /// A virtual machine with all its memory online.
@@ -38,6 +39,8 @@ pub struct Lab<'a> {
     /// Refreshes keep to their times, whatever comes between.
     pub(super) aligned: bool,
     pub(super) count: Count,
+    /// What the program says that it got done.
+    pub load: Load,
     /// Base pages that are handed out.
     pages: u64,
 }
@@ -64,6 +67,7 @@ impl<'a> Lab<'a> {
             refresh_every: second,
             aligned: false,
             count: Count::default(),
+            load: Load::default(),
             pages: 0,
         };
         for cpu in 0..cpus {
@@ -149,6 +153,24 @@ impl Lab<'_> {
     pub fn kernel_ns(&mut self, ns: u64) {
         let cycles = (ns as f64 * self.machine.ghz) as u64;
         self.allocator.platform().shared_work(cycles, false);
+    }
+
+    /// The CPU whose turn it is takes a lock of the kernel that is no zone's, whose lines come from
+    /// who held it last, works for so long and releases it.
+    pub fn hold(&mut self, lock: &mut LockClock, ns: u64) {
+        let cycles = (ns as f64 * self.machine.ghz) as u64;
+        self.allocator.platform().hold(lock, LINES_OF_A_LOCK, cycles);
+    }
+
+    /// The CPU whose turn it is changes a line that all share by a locked instruction.
+    pub fn change(&mut self, line: &mut LockClock) {
+        self.allocator.platform().change(line);
+    }
+
+    /// The node of a block's memory.
+    pub fn node_of(&self, block: Pfn) -> usize {
+        let node = block.0 / (self.machine.memory_mib * MIB_PAGES);
+        node.min(u64::from(self.machine.nodes()) - 1) as usize
     }
 
     /// Lets a CPU that waits go on from now. Does nothing to one that does not wait.

@@ -18,7 +18,7 @@ mod spec;
 
 pub use crate::units::PAGE_LINES;
 pub use lab::Lab;
-pub use outcome::{Count, Outcome};
+pub use outcome::{Count, Load, Outcome};
 pub use program::{Program, Turn};
 pub(crate) use spec::Described;
 pub use spec::{Spec, zones};

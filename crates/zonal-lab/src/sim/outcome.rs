@@ -1,6 +1,6 @@
 //! Results of a run.
 
-use crate::platform::{Happened, Spent};
+use crate::platform::{Happened, Spent, Waits};
 
 /// What programs have asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,6 +11,19 @@ pub struct Count {
     pub frees: u64,
     /// Requests that were refused.
     pub refused: u64,
+}
+
+/// What a program got done, as it says itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Pages that page faults gave to programs.
+    pub faults: u64,
+    /// Bytes that programs sent, dropped or not.
+    pub sent: u64,
+    /// Bytes that programs received.
+    pub received: u64,
+    /// Pieces of work: messages, rounds, processes, requests, each as its workload says.
+    pub done: u64,
 }
 
 /// Result of a run.
@@ -29,6 +42,10 @@ pub struct Outcome {
     pub spent: Spent,
     /// What happened.
     pub happened: Happened,
+    /// Waits for locks, in part.
+    pub waits: Waits,
+    /// What the program got done.
+    pub load: Load,
     /// Hash of all of the above and every CPU's clock.
     pub hash: String,
 }
@@ -42,9 +59,12 @@ impl Outcome {
         self.elapsed += next.elapsed;
         self.spent = self.spent.plus(&next.spent);
         self.happened = self.happened.plus(&next.happened);
+        self.waits = self.waits.plus(&next.waits);
+        self.load = self.load.plus(&next.load);
     }
 }
 
+counts!(Load: faults, sent, received, done);
 counts!(Count: allocs, frees, refused);
 
 impl Count {

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use zonal_core::types::CpuId;
 
 use super::lab::Lab;
-use super::outcome::Outcome;
+use super::outcome::{Load, Outcome};
 use super::program::{Program, Turn};
 use crate::stop;
 use crate::units::hex;
@@ -46,7 +46,8 @@ impl Lab<'_> {
     /// nothing more to do. May be called again with a later time.
     pub fn play(&mut self, program: &mut dyn Program, until: u64) -> Outcome {
         let before = self.allocator.platform().totals();
-        let count_before = self.count;
+        let waits_before = self.allocator.platform().waits();
+        let (count_before, load_before) = (self.count, self.load);
         if program.keeps_busy() {
             self.turns.iter().for_each(|turn| self.allocator.platform().set_idle(turn.0.1, false));
         }
@@ -102,9 +103,15 @@ impl Lab<'_> {
         let (spent, happened) = self.allocator.platform().totals();
         let (spent, happened) = (spent.since(&before.0), happened.since(&before.1));
         let count = self.count.since(&count_before);
+        let load = self.load.since(&load_before);
+        let waits = self.allocator.platform().waits().since(&waits_before);
         hash.update(format!("{ends:?} {count:?} {spent:?} {happened:?}"));
+        // Both follow from the others, but for what a program says of itself.
+        if load != Load::default() {
+            hash.update(format!("{load:?} {waits:?}"));
+        }
         let hash = hex(&hash.finalize());
-        Outcome { count, cycles, busy, elapsed: last - first, spent, happened, hash }
+        Outcome { count, cycles, busy, elapsed: last - first, spent, happened, waits, load, hash }
     }
 
     /// One step of one CPU: its cycles, and the next action.

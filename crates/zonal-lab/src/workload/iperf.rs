@@ -3,12 +3,17 @@
 //! does the protocol's work for both ends, because packets to the machine itself are delivered on
 //! the CPU that sends them. The receiver copies them out and frees them.
 //!
+//! lmbench's `bw_tcp` does the same with messages of megabytes, which lie in a buffer of each
+//! process: what is sent is read from there, and what is received is written there.
+//!
 //! The sender sleeps when its window is full, until a third of it is free again; the receiver
 //! sleeps when there is no data.
 
 use std::collections::VecDeque;
 
-use zonal_core::types::Pfn;
+use zonal_core::alloc::Request;
+use zonal_core::gfp::Gfp;
+use zonal_core::types::{Order, Pfn};
 
 use super::kind::{Kind, Param};
 use super::pairs::{self, Crew, FRAGMENT, Pairs, copy};
@@ -18,6 +23,7 @@ use crate::cost::kernel::{RECEIVE_NS, SEND_NS};
 use crate::provenance::{Provenance, given};
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
+use crate::units::{KIB, PAGE_KIB, PAGE_LINES};
 
 pub(super) const KIND: Kind = Kind {
     name: "iperf",
@@ -53,8 +59,54 @@ pub(super) const KIND: Kind = Kind {
     make: |values, cpus| Box::new(Iperf::new(cpus, values[0] as u32, values[1], values[2])),
 };
 
+pub(super) const BANDWIDTH: Kind = Kind {
+    name: "tcp-bandwidth",
+    about: "pairs of processes over TCP with large messages in buffers of their own, as lmbench's \
+            bw_tcp",
+    params: &[
+        Param {
+            name: "pairs",
+            about: "pairs of processes; 0: one for each CPU that takes part",
+            default: 0,
+            min: 0,
+            max: 4096,
+            from: Provenance::sourced("lmbench, bw_tcp -P: as many as there are CPUs"),
+        },
+        Param {
+            name: "message",
+            about: "KiB of a message, and of each process' buffer",
+            default: 10_240,
+            min: FRAGMENT_KIB,
+            max: 1 << 20,
+            from: Provenance::sourced("lmbench, bw_tcp -m 10m"),
+        },
+        Param {
+            name: "kib",
+            about: "most KiB on their way in a stream: tcp_wmem's largest",
+            default: 4096,
+            min: FRAGMENT_KIB,
+            max: 1 << 20,
+            from: Provenance::sourced("the default of net.ipv4.tcp_wmem, its largest"),
+        },
+        Param {
+            name: "work",
+            about: "nanoseconds of protocol work on 32 KiB",
+            default: 1_000,
+            min: 0,
+            max: 1_000_000_000,
+            from: Provenance::estimated("as iperf has"),
+        },
+    ],
+    make: |values, cpus| {
+        let pairs = if values[0] == 0 { cpus } else { values[0] as u32 };
+        Box::new(Iperf::new(cpus, pairs, values[2], values[3]).messages(values[1]))
+    },
+};
+
 /// KiB of a fragment.
 const FRAGMENT_KIB: u64 = 32;
+/// Buffers of processes come in blocks of this size.
+const BUFFER_BLOCK: Order = Order::MAX;
 given! {
     /// Fragments of one write: 128 KiB.
     WRITE: u64 = 4,
@@ -68,6 +120,10 @@ pub struct Iperf {
     /// Fragments on their way at most.
     most: usize,
     work_ns: u64,
+    /// Fragments of a write.
+    write: u64,
+    /// Fragments of each process' buffer, if that counts.
+    buffer: u64,
     pairs: Vec<Pair>,
 }
 
@@ -75,9 +131,31 @@ pub struct Iperf {
 struct Pair {
     /// Fragments of the write that were sent.
     sent: u64,
+    /// The buffers of both, and how many fragments were received into the second.
+    buffers: [Buffer; 2],
+    received: u64,
     queue: VecDeque<Pfn>,
     sender_sleeps: bool,
     receiver_sleeps: bool,
+}
+
+/// Blocks of a process' own memory.
+#[derive(Clone, Debug, Default)]
+struct Buffer(Vec<Pfn>);
+
+impl Buffer {
+    /// A program touches the part that belongs to a fragment. The first time, it gets its memory.
+    fn touch(&mut self, lab: &mut Lab<'_>, at: u64, access: Access) {
+        let each = BUFFER_BLOCK.pages() * PAGE_KIB / FRAGMENT_KIB;
+        let (block, within) = ((at / each) as usize, at % each);
+        while self.0.len() <= block {
+            let request = Request::new(BUFFER_BLOCK).gfp(Gfp::HIGHUSER_MOVABLE);
+            let Some(block) = lab.request(request) else { return };
+            self.0.push(block);
+        }
+        let first = Pfn(self.0[block].0 + within * FRAGMENT.order.pages());
+        lab.touch(first, FRAGMENT.order, PAGE_LINES << FRAGMENT.order.get(), access);
+    }
 }
 
 impl Iperf {
@@ -88,8 +166,16 @@ impl Iperf {
             crew: Crew::new(cpus, pairs),
             most,
             work_ns,
+            write: WRITE,
+            buffer: 0,
             pairs: vec![Pair::default(); pairs as usize],
         }
+    }
+
+    /// The same with messages of so many KiB, each a write, which lie in a buffer of each process.
+    fn messages(self, kib: u64) -> Iperf {
+        let fragments = kib.div_ceil(FRAGMENT_KIB);
+        Iperf { write: fragments, buffer: fragments, ..self }
     }
 }
 
@@ -107,10 +193,14 @@ impl Pairs for Iperf {
         if pair.sent == 0 {
             lab.kernel_ns(SEND_NS);
         }
-        pair.sent = (pair.sent + 1) % WRITE;
         let Some(block) = lab.request(FRAGMENT) else { return };
+        if self.buffer > 0 {
+            pair.buffers[0].touch(lab, pair.sent, Access::Read);
+        }
+        pair.sent = (pair.sent + 1) % self.write;
         copy(lab, block, FRAGMENT.order, Access::Write);
         lab.kernel_ns(self.work_ns);
+        lab.load.sent += FRAGMENT_KIB * KIB;
         pair.queue.push_back(block);
         if std::mem::take(&mut pair.receiver_sleeps) {
             tasks.wake(lab, pairs::receiver(at), cpu, false);
@@ -125,6 +215,11 @@ impl Pairs for Iperf {
         };
         lab.kernel_ns(RECEIVE_NS);
         copy(lab, block, FRAGMENT.order, Access::Read);
+        if self.buffer > 0 {
+            pair.buffers[1].touch(lab, pair.received, Access::Write);
+            pair.received = (pair.received + 1) % self.buffer;
+        }
+        lab.load.received += FRAGMENT_KIB * KIB;
         lab.free(block, FRAGMENT.order);
         if pair.sender_sleeps && 3 * pair.queue.len() <= 2 * self.most {
             pair.sender_sleeps = false;
@@ -139,7 +234,10 @@ impl Program for Iperf {
     }
 
     fn finish(&mut self, lab: &mut Lab<'_>) {
-        let blocks = std::mem::take(&mut self.pairs).into_iter().flat_map(|pair| pair.queue);
-        blocks.for_each(|block| lab.free(block, FRAGMENT.order));
+        for pair in std::mem::take(&mut self.pairs) {
+            pair.queue.into_iter().for_each(|block| lab.free(block, FRAGMENT.order));
+            let buffers = pair.buffers.into_iter().flat_map(|buffer| buffer.0);
+            buffers.for_each(|block| lab.free(block, BUFFER_BLOCK));
+        }
     }
 }

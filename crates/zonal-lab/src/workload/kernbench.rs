@@ -134,6 +134,7 @@ impl Program for Kernbench {
             }
             if process.held.is_empty() {
                 process.exits = false;
+                lab.load.done += 1;
                 return self.next(lab, cpu);
             }
             return Turn::More;
@@ -151,6 +152,7 @@ impl Program for Kernbench {
             lab.user_touch(page, Order::ZERO, PAGE_LINES, Access::Write);
             process.held.push(page);
             self.touched += 1;
+            lab.load.faults += 1;
         }
         process.left -= 1;
         process.exits = process.left == 0;

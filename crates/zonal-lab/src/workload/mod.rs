@@ -19,12 +19,16 @@ mod iperf;
 mod kbuild;
 mod kernbench;
 mod kind;
+mod memory;
 mod page_bench;
+mod page_fault;
 mod pairs;
 mod redis;
 mod sctp_many;
+mod stress_vm;
 pub mod tasks;
 mod trace;
+mod udp_stream;
 mod unix_stream;
 
 use std::fmt;
@@ -40,9 +44,11 @@ pub use kbuild::{Kbuild, jobs_of};
 pub use kernbench::{Kernbench, PAGES_OF_A_BUILD};
 pub use kind::{Kind, Param};
 pub use page_bench::PageBench;
+pub use page_fault::PageFault;
 pub use redis::Redis;
 pub use sctp_many::SctpMany;
 pub use trace::Trace;
+pub use udp_stream::UdpStream;
 pub use unix_stream::UnixStream;
 
 use crate::provenance::Given;
@@ -63,8 +69,12 @@ pub(crate) const GIVEN: &[&[Given]] = &[
     kbuild::GIVEN,
     kbuild::JOBS_GIVEN,
     kernbench::GIVEN,
+    memory::GIVEN,
+    page_fault::GIVEN,
     redis::GIVEN,
+    sctp_many::GIVEN,
     tasks::GIVEN,
+    udp_stream::GIVEN,
 ];
 
 /// Every kind of workload.
@@ -73,12 +83,16 @@ pub const KINDS: &[Kind] = &[
     burst::KIND,
     churn::KIND,
     handoff::KIND,
+    page_fault::KIND,
+    stress_vm::KIND,
     kernbench::KIND,
     kbuild::KIND,
     unix_stream::KIND,
+    udp_stream::KIND,
     sctp_many::KIND,
     redis::KIND,
     iperf::KIND,
+    iperf::BANDWIDTH,
     trace::KIND,
 ];
 

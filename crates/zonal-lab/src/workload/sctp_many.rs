@@ -14,12 +14,13 @@ use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
 use super::kind::{Kind, Param};
-use super::pairs::{self, Crew, Pairs, copy};
+use super::pairs::{self, Crew, Pairs, copy_bytes};
 use super::tasks::Tasks;
 use crate::cost::contents::Access;
-use crate::provenance::{Provenance, cells};
+use crate::provenance::{Provenance, cells, given};
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
+use crate::units::{KIB, PAGE_BYTES};
 
 pub(super) const KIND: Kind = Kind {
     name: "sctp-many",
@@ -54,15 +55,26 @@ pub(super) const KIND: Kind = Kind {
                 cells!["pcp-sctp/base/lock_contention_percent"],
             ),
         },
+        Param {
+            name: "bytes",
+            about: "bytes of a message; with its overhead it takes the next power of two",
+            default: 16 * KIB,
+            min: 1,
+            max: 512 * KIB,
+            from: Provenance::estimated("messages of 16 KiB: blocks of order 3, as published"),
+        },
     ],
     make: |values, cpus| {
-        Box::new(SctpMany::new(cpus, values[0] as u32, values[1] as usize, values[2]))
+        let (pairs, depth) = (values[0] as u32, values[1] as usize);
+        Box::new(SctpMany::new(cpus, pairs, depth, values[2]).messages(values[3]))
     },
 };
 
-/// A message of 16 KiB with its overhead: the next larger size is 32 KiB.
-const BLOCK: Order = Order::COSTLY;
-const BLOCKS: Request = Request::new(BLOCK).gfp(Gfp::KERNEL);
+given! {
+    /// Bytes of a message's memory beside its own.
+    OVERHEAD: u64 = 512,
+        Provenance::estimated("a chunk's headers, and the descriptor at the end of its memory");
+}
 
 /// Pairs at work.
 #[derive(Debug)]
@@ -70,6 +82,9 @@ pub struct SctpMany {
     crew: Crew,
     depth: usize,
     work_ns: u64,
+    bytes: u64,
+    /// Of a message.
+    block: Request,
     pairs: Vec<Pair>,
 }
 
@@ -88,8 +103,22 @@ struct Pair {
 impl SctpMany {
     /// `pairs` pairs on `cpus` CPUs.
     pub fn new(cpus: u32, pairs: u32, depth: usize, work_ns: u64) -> SctpMany {
-        let crew = Crew::new(cpus, pairs);
-        SctpMany { crew, depth, work_ns, pairs: vec![Pair::default(); pairs as usize] }
+        SctpMany {
+            crew: Crew::new(cpus, pairs),
+            depth,
+            work_ns,
+            bytes: 0,
+            block: Request::new(Order::ZERO),
+            pairs: vec![Pair::default(); pairs as usize],
+        }
+        .messages(16 * KIB)
+    }
+
+    /// The same with messages of so many bytes, 512 KiB at most.
+    fn messages(self, bytes: u64) -> SctpMany {
+        let pages = (bytes + OVERHEAD).div_ceil(PAGE_BYTES).next_power_of_two();
+        let order = Order::new(pages.trailing_zeros()).unwrap_or(Order::MAX);
+        SctpMany { bytes, block: Request::new(order).gfp(Gfp::KERNEL), ..self }
     }
 }
 
@@ -105,21 +134,22 @@ impl Pairs for SctpMany {
                 pair.sender_sleeps = true;
                 return tasks.sleep(cpu);
             }
-            pair.chunk = lab.request(BLOCKS);
+            pair.chunk = lab.request(self.block);
             if let Some(chunk) = pair.chunk {
-                message(lab, chunk, Access::Write);
+                copy_bytes(lab, chunk, 0, self.bytes, Access::Write);
             }
             return;
         };
-        let Some(packet) = lab.request(BLOCKS) else { return };
+        let Some(packet) = lab.request(self.block) else { return };
         pair.chunk = None;
-        message(lab, chunk, Access::Read);
-        message(lab, packet, Access::Write);
+        copy_bytes(lab, chunk, 0, self.bytes, Access::Read);
+        copy_bytes(lab, packet, 0, self.bytes, Access::Write);
         lab.kernel_ns(self.work_ns);
+        lab.load.sent += self.bytes;
         if std::mem::take(&mut pair.receiver_sleeps) {
             pair.queue.push_back((packet, None));
             tasks.wake(lab, pairs::receiver(at), cpu, true);
-            lab.free(chunk, BLOCK);
+            lab.free(chunk, self.block.order);
         } else {
             pair.queue.push_back((packet, Some(chunk)));
         }
@@ -128,25 +158,21 @@ impl Pairs for SctpMany {
     fn receive(&mut self, lab: &mut Lab<'_>, tasks: &mut Tasks, cpu: u32, at: usize) {
         let pair = &mut self.pairs[at];
         if let Some(block) = pair.done.pop_front() {
-            return lab.free(block, BLOCK);
+            return lab.free(block, self.block.order);
         }
         let Some((packet, chunk)) = pair.queue.pop_front() else {
             pair.receiver_sleeps = true;
             return tasks.sleep(cpu);
         };
         lab.kernel_ns(self.work_ns);
-        message(lab, packet, Access::Read);
+        copy_bytes(lab, packet, 0, self.bytes, Access::Read);
+        lab.load.received += self.bytes;
+        lab.load.done += 1;
         pair.done.extend([Some(packet), chunk].into_iter().flatten());
         if std::mem::take(&mut pair.sender_sleeps) {
             tasks.wake(lab, pairs::sender(at), cpu, true);
         }
     }
-}
-
-/// Copies a message into a block or out of it: half of the block.
-fn message(lab: &mut Lab<'_>, block: Pfn, access: Access) {
-    let half = Order::new(BLOCK.get() - 1).unwrap_or(Order::ZERO);
-    copy(lab, block, half, access);
 }
 
 impl Program for SctpMany {
@@ -158,7 +184,7 @@ impl Program for SctpMany {
         for pair in std::mem::take(&mut self.pairs) {
             let queued = pair.queue.into_iter().flat_map(|(packet, chunk)| [Some(packet), chunk]);
             let rest = queued.flatten().chain(pair.done).chain(pair.chunk);
-            rest.for_each(|block| lab.free(block, BLOCK));
+            rest.for_each(|block| lab.free(block, self.block.order));
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct Tasks {
     idle: Vec<usize>,
     /// Tasks that wait for a CPU, under each last-level cache.
     waiting: Vec<usize>,
+    /// Tasks stay where they were put.
+    bound: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -73,7 +75,13 @@ impl Tasks {
             waiting: vec![0; under.len()],
             llc,
             under,
+            bound: false,
         }
+    }
+
+    /// The same, each of which stays on the CPU where it is put.
+    pub fn bound(self) -> Tasks {
+        Tasks { bound: true, ..self }
     }
 
     /// Queues a task on a CPU, last.
@@ -94,7 +102,7 @@ impl Tasks {
         let last = self.last[task as usize];
         let beside = sync && self.cpus[cpu as usize].waits.is_empty();
         let target = if beside { cpu } else { last };
-        let chosen = self.near(target, last);
+        let chosen = if self.bound { last } else { self.near(target, last) };
         lab.kernel_ns(WAKE_NS);
         self.put(lab, task, chosen);
     }
@@ -168,7 +176,7 @@ impl Tasks {
     fn next(&mut self, lab: &mut Lab<'_>, cpu: u32, now: u64) -> Option<TaskId> {
         let llc = self.llc[cpu as usize];
         let mut task = self.cpus[cpu as usize].waits.pop_front();
-        if task.is_none() && self.waiting[llc] > 0 {
+        if task.is_none() && self.waiting[llc] > 0 && !self.bound {
             task = self.steal(cpu);
         }
         let Some(task) = task else {

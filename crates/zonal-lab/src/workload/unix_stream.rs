@@ -15,7 +15,7 @@ use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
 use super::kind::{Kind, Param};
-use super::pairs::{self, Crew, Pairs, copy};
+use super::pairs::{self, Crew, Pairs, Place, copy};
 use super::tasks::Tasks;
 use crate::cost::contents::Access;
 use crate::cost::kernel::{RECEIVE_NS, SEND_NS, SEND_PAGE_NS};
@@ -71,10 +71,15 @@ struct Buffer {
 }
 
 impl Buffer {
+    /// Bytes of its pages.
+    fn bytes(&self) -> u64 {
+        let pages: u64 = BUFFERS[self.at].iter().map(|order| 1 << order).sum();
+        pages * PAGE_BYTES
+    }
+
     /// Bytes that the socket is charged for it.
     fn charged(&self) -> u64 {
-        let pages: u64 = BUFFERS[self.at].iter().map(|order| 1 << order).sum();
-        pages * PAGE_BYTES + HEADS[self.at]
+        self.bytes() + HEADS[self.at]
     }
 }
 
@@ -97,7 +102,7 @@ impl UnixStream {
     /// `pairs` pairs on `cpus` CPUs, each with a socket for `kib` KiB.
     pub fn new(cpus: u32, pairs: u32, kib: u64) -> UnixStream {
         UnixStream {
-            crew: Crew::new(cpus, pairs).even(),
+            crew: Crew::new(cpus, pairs).at(Place::Even),
             limit: kib * KIB,
             pairs: vec![Pair::default(); pairs as usize],
         }
@@ -137,6 +142,7 @@ impl Pairs for UnixStream {
         let full = std::mem::replace(&mut pair.filling, next);
         pair.filled = 0;
         pair.charged += full.charged();
+        lab.load.sent += full.bytes();
         pair.queue.push_back(full);
         if std::mem::take(&mut pair.receiver_sleeps) {
             tasks.wake(lab, pairs::receiver(at), cpu, true);
@@ -163,6 +169,7 @@ impl Pairs for UnixStream {
             copy(lab, *block, *order, Access::Read);
         }
         pair.charged -= buffer.charged();
+        lab.load.received += buffer.bytes();
         pair.emptying = Some(buffer);
         if pair.sender_sleeps && 4 * pair.charged <= self.limit {
             pair.sender_sleeps = false;

@@ -52,9 +52,9 @@ pub(super) const KIND: Kind = Kind {
         },
         Param {
             name: "jobs",
-            about: "jobs of each at a time",
+            about: "jobs of each at a time; 0: in all as many as CPUs take part (make -j$(nproc))",
             default: 28,
-            min: 1,
+            min: 0,
             max: 4096,
             from: Provenance::sourced("the announcement: make -j 28 each, 224 in all"),
         },
@@ -213,6 +213,7 @@ impl Kbuild {
         let [groups, each, scale, user_ns, tree] = *values else {
             unreachable!("a workload has the numbers of its kind")
         };
+        let each = if each == 0 { u64::from(cpus).div_ceil(groups) } else { each };
         let slots = (groups * each) as usize;
         Kbuild {
             cpus,
@@ -298,6 +299,7 @@ impl Kbuild {
                 lab.kernel_ns(FAULT_NS);
                 let block = lab.request(Request { order, ..USERS });
                 self.touched += 1;
+                lab.load.faults += order.pages();
                 running.held.extend(block.map(|pfn| (pfn, order)));
                 // The kernel zeroes it.
                 block.into_iter().for_each(|block| {
@@ -401,6 +403,7 @@ impl Kbuild {
             tasks.sleep(cpu);
             return;
         }
+        lab.load.done += 1;
         let slot = (task / self.jobs.deep) as usize;
         for (block, order) in std::mem::take(&mut self.slots[slot].files) {
             lab.free(block, order);
