@@ -13,10 +13,10 @@ use crate::cost::clock::Clock;
 use crate::cost::contents::{Access, Contents, Lines};
 use crate::cost::directory::{Directory, LineId};
 use crate::cost::kernel::{ITEM_QUEUE_NS, ITEM_RUN_NS};
-use crate::cost::lock::{BLOCK_LINES, HANDOVER_LINES, LINES_PER_PCP, LockClock, lines_of_hold};
+use crate::cost::lock::{HANDOVER_LINES, LINES_PER_PCP, LockClock, lines_of_hold};
 use crate::cost::shared_core::SharedCores;
 use crate::machine::{Machine, WorkCosts};
-use crate::variant::{PARTS_OF_A_BLOCK, Variant};
+use crate::variant::{LOOKS_A_MERGE, PARTS_OF_A_BLOCK, Variant};
 
 /// Lines of each zone in the directory: its counters and marks.
 const LINES_PER_ZONE: u32 = 1;
@@ -69,11 +69,13 @@ pub struct Happened {
 pub struct Waits {
     /// Of the waits for zone locks, those of calls that free.
     pub frees: u64,
+    /// Times that calls that free found a zone lock taken.
+    pub frees_contended: u64,
     /// Waiting for locks of the kernel that are no zone's, and for lines that they share.
     pub kernel: u64,
 }
 
-counts!(Waits: frees, kernel);
+counts!(Waits: frees, frees_contended, kernel);
 counts!(Spent: user, updates, reads, folds, lock_waits, pages, contents);
 counts!(Happened: folds, pages_moved, lock_holds, lock_contended, fetches, lines);
 
@@ -307,7 +309,7 @@ impl Meter {
         (lines, cycles): (u64, u64),
     ) -> u64 {
         let core = self.core_of[cpu as usize];
-        let line = lock.last.map_or(0, |last| self.directory.transfer(last, core));
+        let line = lock.last.map_or(0, |last| self.contents.transfer(last, core));
         let took = lines * line + self.boost.stretch(now, cycles);
         let waits = lock.hold(core, now, took, HANDOVER_LINES * line, self.reached);
         self.shared.wait(cpu, now, now + waits);
@@ -319,7 +321,7 @@ impl Meter {
     /// Cycles of a locked instruction on a line that others change too.
     fn change(&mut self, line: &mut LockClock, (cpu, now): (u32, u64)) -> u64 {
         let core = self.core_of[cpu as usize];
-        let comes = line.last.map_or(0, |last| self.directory.transfer(last, core));
+        let comes = line.last.map_or(0, |last| self.contents.transfer(last, core));
         let took = comes + self.locked;
         let waits = line.hold(core, now, took, 0, self.reached);
         self.waits.kernel += waits;
@@ -333,7 +335,7 @@ impl Meter {
             Step::ZoneUnlock { zone, pages, blocks, orders } => {
                 let last = self.locks[zone.0 as usize].last;
                 let line = last.map_or(0, |last| self.contents.transfer(last, core));
-                self.block[cpu as usize] = self.work.page + BLOCK_LINES * line;
+                self.block[cpu as usize] = self.work.page + self.variant.lines_of_block(line);
                 let singles = pages == blocks;
                 let (block, outside) = self.block_of(line, frees, singles);
                 let apart = singles && self.variant.singles_apart;
@@ -351,7 +353,10 @@ impl Meter {
                 );
                 self.shared.wait(cpu, now, now + waits);
                 self.boost.wait(waits);
-                self.waits.frees += if frees { waits } else { 0 };
+                if frees {
+                    self.waits.frees += waits;
+                    self.waits.frees_contended += u64::from(waits > 0);
+                }
                 outside + waits + took
             }
             Step::Depot { zone, group, blocks } => {
@@ -415,13 +420,17 @@ impl Meter {
     /// Cycles that a block takes in a hold, and beside it. `line`: until a line has come from who held
     /// the lock last.
     fn block_of(&self, line: u64, frees: bool, singles: bool) -> (u64, u64) {
-        let (whole, lines) = (self.work.page, BLOCK_LINES * line);
+        let (whole, lines) = (self.work.page, self.variant.lines_of_block(line));
         let part = whole / PARTS_OF_A_BLOCK;
         let Variant { chosen_before, prefetched, singles_apart, .. } = self.variant;
         match () {
             // Neither a buddy that is looked at, nor a merge.
             () if singles && frees && singles_apart => (whole - part, 0),
-            () if frees && prefetched => (whole - part, part + lines / self.contents.in_flight()),
+            // The line of one buddy is here, but only to be read.
+            () if frees && prefetched => {
+                let fetched = line - line / LOOKS_A_MERGE;
+                (whole - part + lines - fetched.min(lines), part + line / self.contents.in_flight())
+            }
             () if frees && chosen_before => (whole - part + lines, part),
             () => (whole + lines, 0),
         }

@@ -164,6 +164,16 @@ pub const FIGURES: &[Figure] = &[
         of: |m| m.percent_of_cycles(m.outcome.waits.frees),
     },
     Figure {
+        name: "free_lock_wait_ms",
+        about: "the same, in milliseconds of all CPUs together",
+        of: |m| m.outcome.waits.frees as f64 / m.hz * 1e3,
+    },
+    Figure {
+        name: "free_lock_contended",
+        about: "times calls that free found a zone lock taken",
+        of: |m| m.outcome.waits.frees_contended as f64,
+    },
+    Figure {
         name: "kernel_lock_wait_percent",
         about: "part of the cycles spent waiting for other locks and lines of the kernel, as those \
                 of LRU lists, of groups' charges and of address spaces",

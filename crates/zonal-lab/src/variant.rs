@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::LabError;
+use crate::cost::lock::BLOCK_LINES;
 use crate::machine::Machine;
 use crate::provenance::{Provenance, given};
 
@@ -14,6 +15,12 @@ given! {
     /// Parts of what moving a block takes: its choice, its check, and its place in the buddy.
     pub PARTS_OF_A_BLOCK: u64 = 3,
         Provenance::estimated("choosing, checking and merging a block are about as long");
+    /// One of so many buddies that are looked at is free, and merged with.
+    pub LOOKS_A_MERGE: u64 = 2,
+        Provenance::estimated(
+            "where as many blocks are freed as taken, each block is merged once on average, and \
+             looks at two buddies",
+        );
 }
 
 /// When the CPUs refresh their statistics.
@@ -33,10 +40,13 @@ pub enum Refresh {
 pub struct Variant {
     /// Blocks that are freed in bulk are chosen before the zone lock is taken.
     pub chosen_before: bool,
-    /// And the structures of their buddies are fetched before it.
+    /// And the structures of their buddies are fetched before it, for reading: those of half of
+    /// them, which are merged with, must still be taken from others' caches.
     pub prefetched: bool,
     /// Single pages are not merged when they are freed, and are taken as they are.
     pub singles_apart: bool,
+    /// Lines that come for a block in a hold, in percent of `cost::lock::BLOCK_LINES`; 0: all.
+    pub block_lines: u32,
     /// When the CPUs refresh their statistics.
     pub refresh: Refresh,
     /// Zones of a type that a node has; 0 and 1: one. CPUs prefer theirs, by their number.
@@ -44,9 +54,16 @@ pub struct Variant {
 }
 
 const EXPECTED: &str = "expected chosen-before, prefetched, singles-apart, refresh-aligned, \
-                        refresh-staggered or zones=2 to 8, with commas between them";
+                        refresh-staggered, block-lines=1 to 1000 (percent) or zones=2 to 8, with \
+                        commas between them";
 
 impl Variant {
+    /// Cycles until the lines of a block have come; `line`: until one has.
+    pub fn lines_of_block(&self, line: u64) -> u64 {
+        let percent = if self.block_lines == 0 { 100 } else { self.block_lines };
+        BLOCK_LINES * line * u64::from(percent) / 100
+    }
+
     /// The machine as it is with that many zones: a node for each.
     ///
     /// # Errors
@@ -81,10 +98,16 @@ impl FromStr for Variant {
                 "refresh-aligned" => variant.refresh = Refresh::Aligned,
                 "refresh-staggered" => variant.refresh = Refresh::Staggered,
                 _ => {
-                    let zones = word.strip_prefix("zones=").and_then(|zones| zones.parse().ok());
                     let wrong = || LabError::Plan(format!("variant: '{word}'; {EXPECTED}"));
-                    variant.zones =
-                        zones.filter(|zones| (2..=8).contains(zones)).ok_or_else(wrong)?;
+                    let (name, number) = word.split_once('=').ok_or_else(wrong)?;
+                    let number: u32 = number.parse().map_err(|_| wrong())?;
+                    match name {
+                        "zones" if (2..=8).contains(&number) => variant.zones = number,
+                        "block-lines" if (1..=1000).contains(&number) => {
+                            variant.block_lines = number;
+                        }
+                        _ => return Err(wrong()),
+                    }
                 }
             }
         }
@@ -95,12 +118,14 @@ impl FromStr for Variant {
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let zones = format!("zones={}", self.zones);
+        let lines = format!("block-lines={}", self.block_lines);
         let words = [
             (self.chosen_before && !self.prefetched, "chosen-before"),
             (self.prefetched, "prefetched"),
             (self.singles_apart, "singles-apart"),
             (self.refresh == Refresh::Aligned, "refresh-aligned"),
             (self.refresh == Refresh::Staggered, "refresh-staggered"),
+            (self.block_lines > 0, &lines),
             (self.zones > 1, &zones),
         ];
         let said: Vec<&str> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
@@ -114,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_variant_is_read_as_it_is_printed_and_nonsense_is_refused_with_what_there_is() {
-        for text in ["", "chosen-before", "prefetched,zones=4", "singles-apart,refresh-aligned"] {
+        for text in ["", "chosen-before", "prefetched,zones=4", "singles-apart,block-lines=150"] {
             assert_eq!(text.parse::<Variant>().unwrap().to_string(), text);
         }
         for text in ["nonsense", "zones=1", "zones=99", "zones=x"] {

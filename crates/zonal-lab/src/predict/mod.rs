@@ -13,10 +13,14 @@
 mod questions;
 mod rows;
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
 use crate::LabError;
 use crate::machine::Machine;
 use crate::recipe::Recipe;
 use crate::run::Figures;
+use crate::variant::Variant;
 
 pub use self::questions::questions;
 pub use self::rows::{COLUMNS, Row, text};
@@ -51,16 +55,15 @@ pub enum Value {
     Rest(&'static str),
     /// A factor over the figure of this name.
     Over(&'static str, f64),
-    /// The one times a percentage of this name.
-    Product(&'static str, &'static str),
 }
 
-/// One parameter of the workload, between two values, is set so that the run before the change
-/// comes to the published figure: the nearest that a few halvings of the interval give.
+/// What the published figure before the change sets: one parameter of the workload, between two
+/// values, so that the run comes to the figure (the nearest that a few halvings of the interval
+/// give), or a constant that both sides take more or less.
 #[derive(Clone, Copy, Debug)]
 pub struct Fit {
-    /// The parameter.
-    pub parameter: &'static str,
+    /// The parameter; none: a constant.
+    pub parameter: Option<&'static str>,
     /// The least it may be.
     pub least: u64,
     /// The most.
@@ -82,24 +85,54 @@ impl Value {
             Value::Of(name, factor) => factor * get(name),
             Value::Rest(name) => 100.0 - get(name),
             Value::Over(name, factor) => factor / get(name).max(f64::MIN_POSITIVE),
-            Value::Product(name, percent) => get(name) * get(percent) / 100.0,
         }
     }
 }
 
+/// Runs that were made, by their commands: questions share many.
+static MADE: Mutex<BTreeMap<String, Figures>> = Mutex::new(BTreeMap::new());
+
 fn run(recipe: &Recipe) -> Result<Figures, LabError> {
-    recipe.plan(&|name| Ok(Machine::named(name)?))?.run()
+    let command = recipe.command();
+    let made = MADE.lock().ok().and_then(|made| made.get(&command).cloned());
+    if let Some(figures) = made {
+        return Ok(figures);
+    }
+    let figures = recipe.plan(&|name| Ok(Machine::named(name)?))?.run()?;
+    if let Ok(mut made) = MADE.lock() {
+        made.insert(command, figures.clone());
+    }
+    Ok(figures)
 }
 
+/// Sets a number of the workload, or of the variant.
+fn set(recipe: &mut Recipe, parameter: &str, number: u64) -> Result<(), LabError> {
+    if parameter != BLOCK_LINES {
+        return recipe.set(&format!("workload.{parameter}"), &number.to_string());
+    }
+    let mut variant: Variant = recipe.variant.parse()?;
+    variant.block_lines = number as u32;
+    recipe.variant = variant.to_string();
+    Ok(())
+}
+
+/// Lines of a block, in percent: the number of a variant that a figure may set.
+const BLOCK_LINES: &str = "block-lines";
+
 impl Question {
-    /// Sets what the published figure before the change sets. Returns it, for the row.
-    fn fitted(&mut self) -> Result<Option<String>, LabError> {
+    /// Sets what the published figure before the change sets. Returns the constant that both sides
+    /// take more, and what was set, for the row.
+    fn fitted(&mut self) -> Result<(f64, Option<String>), LabError> {
         let Some(Fit { parameter, mut least, mut most, published, value }) = self.fit else {
-            return Ok(None);
+            return Ok((0.0, None));
         };
         let mut recipe = Recipe { seed: 1, ..self.before.clone() };
+        let Some(parameter) = parameter else {
+            let more = published - value.of(&run(&recipe)?);
+            return Ok((more, Some(format!("{more:+.1} on both sides by the figure before"))));
+        };
         let mut at = |number: u64| -> Result<f64, LabError> {
-            recipe.set(&format!("workload.{parameter}"), &number.to_string())?;
+            set(&mut recipe, parameter, number)?;
             Ok(value.of(&run(&recipe)?))
         };
         let (mut low, mut high) = (at(least)?, at(most)?);
@@ -116,9 +149,9 @@ impl Question {
         }
         let nearest = if (low - published).abs() < (high - published).abs() { least } else { most };
         for side in [&mut self.before, &mut self.after] {
-            side.set(&format!("workload.{parameter}"), &nearest.to_string())?;
+            set(side, parameter, nearest)?;
         }
-        Ok(Some(format!("{parameter}={nearest} by the figure before")))
+        Ok((0.0, Some(format!("{parameter}={nearest} by the figure before"))))
     }
 
     /// Its rows, one for each seed. `commit`: of the program that makes them.
@@ -127,13 +160,16 @@ impl Question {
     /// A run that cannot be made.
     pub fn answer(&self, seeds: &[u64], commit: &str) -> Result<Vec<Row>, LabError> {
         let mut question = self.clone();
-        let fitted = question.fitted()?;
+        let (more, fitted) = question.fitted()?;
         let mut made = Vec::new();
         for seed in seeds {
             let [before, after] = [&question.before, &question.after]
                 .map(|side| Recipe { seed: *seed, ..side.clone() });
             let runs = [run(&before)?, run(&after)?];
-            made.push(Row::new(&question, [&before, &after], &runs, fitted.as_deref(), commit));
+            let figures = runs.each_ref().map(|run| more + question.value.of(run));
+            let hashes = runs.each_ref().map(|run| run.hash.as_str());
+            let sides = [&before, &after];
+            made.push(Row::new(&question, sides, figures, hashes, (fitted.as_deref(), commit)));
         }
         Ok(made)
     }

@@ -3,7 +3,7 @@
 //! Kernels between presets are the preset that follows or precedes with the values that differ. Loads
 //! are shaped by recordings and descriptions (`workload`), not by the figures that they answer.
 
-use super::{Fit, Question, Value};
+use super::{BLOCK_LINES, Fit, Question, Value};
 use crate::recipe::Recipe;
 
 /// 5.13 to 5.17: lists of orders 0 to 3 whose drains double, drained in turns and by work items.
@@ -13,17 +13,17 @@ const V5_17: &str = "linux-6.6+pcp.tuning=5.13+pcp.drain=growing+pcp.drain_remot
 const V5_18: &str = "linux-6.6+pcp.drain_remote=work+pcp.huge_lists=by-type";
 /// 6.18 before frees went to the zone by the batch.
 const WHOLE: &str = "linux-6.18+pcp.drain_bulk=whole+pcp.drain_decay=whole";
-const BYTES_OF_A_BLOCK_CALL: f64 = 16_384.0;
 
 /// Times of a run, in microseconds: before anything is measured, and measured.
 type Times = (u64, u64);
 const SHORT: Times = (2_000, 2_000);
 const SOCKETS: Times = (50_000, 50_000);
+const FAULTS: Times = (10_000, 10_000);
 /// Lists that tune themselves find their size in tens of milliseconds of this load.
-const FAULTS: Times = (30_000, 30_000);
-const BUILD: Times = (200_000, 200_000);
-/// Some refreshes, a second apart.
-const SECONDS: Times = (400_000, 2_000_000);
+const TUNED: Times = (30_000, 20_000);
+const BUILD: Times = (300_000, 150_000);
+/// A refresh of every CPU: they come a second apart, the first after a tenth of one.
+const SECOND: Times = (90_000, 1_000_000);
 
 const FAULTS_PER_S: Value = Value::Of("faults_per_s", 1.0);
 const SPINNING: Value = Value::Of("lock_wait_percent", 1.0);
@@ -63,7 +63,7 @@ fn ask(id: &'static str, figure: &str, value: Value, [before, after]: [Recipe; 2
 }
 
 fn fit(parameter: &'static str, (least, most): (u64, u64), published: f64, value: Value) -> Fit {
-    Fit { parameter, least, most, published, value }
+    Fit { parameter: Some(parameter), least, most, published, value }
 }
 
 /// Every question, in the order of their identifiers.
@@ -83,7 +83,10 @@ fn counters() -> Vec<Question> {
     asked.push(ask("K1", "cycles per pair", CYCLES_OF_A_PAIR, sides));
     let k2 = load(SHORT, "broadwell-2017-88", "linux-4.14", "page-bench");
     for (cpus, figure) in [(1, "page_bench01, one thread"), (88, "page_bench03, 88 threads")] {
-        let sides = [busy(&k2, cpus), busy(&under(&k2, "linux-4.14+numa.stat=off"), cpus)];
+        let sides = [
+            busy(&k2, cpus),
+            busy(&under(&k2, "linux-4.14+numa.enable=sysctl+numa.stat=off"), cpus),
+        ];
         asked.push(Question {
             note: "work.alloc and work.free of this machine were set by the same loop under 4.13",
             ..ask("K2", &format!("cycles per pair, {figure}"), CYCLES_OF_A_PAIR, sides)
@@ -93,7 +96,8 @@ fn counters() -> Vec<Question> {
     // Orders 1 to 3 took 395, 433 and 503 cycles: 18 for each page of the block at 4 GHz.
     for order in 4..=9 {
         let of = |order: u32| busy(&doing(&b1, &format!("page-bench:order={order},page=4500")), 1);
-        let published = fit("work", (0, 200), 395.0, CYCLES_OF_A_PAIR);
+        let value = CYCLES_OF_A_PAIR;
+        let published = Fit { parameter: None, least: 0, most: 0, published: 395.0, value };
         asked.push(Question {
             fit: Some(published),
             note: "ratio to order 1; 18 cycles a page by the figures of orders 1 to 3",
@@ -125,9 +129,8 @@ fn counters() -> Vec<Question> {
 fn sockets() -> Vec<Question> {
     let mut asked = Vec::new();
     let machine = "icelake-2021-128";
-    let l1 = load(SOCKETS, machine, "pcp-patch2", "sctp-many:pairs=256");
-    // A message is two blocks, each taken and given back; streams of 10 KiB each.
-    let mbps = Value::Of("calls_per_s", 10_240.0 * 8.0 / 4.0 / 256.0 / 1e6);
+    let l1 = load(SOCKETS, machine, "pcp-patch2", "sctp-many:pairs=256,bytes=10240");
+    let mbps = Value::Of("received_mbps", 1.0 / 256.0);
     for (figure, value) in
         [("Mbps per stream", mbps), ("idle percent", Value::Rest("busy_percent"))]
     {
@@ -149,8 +152,8 @@ fn sockets() -> Vec<Question> {
             ..ask("L2", figure, value, [l2.clone(), under(&l2, "pcp-patch3")])
         });
     }
-    let l6 = load(SOCKETS, "ivybridge-2013-48", "pcp-patch8", "iperf:pairs=48");
-    let mb_s = Value::Of("calls_per_s", BYTES_OF_A_BLOCK_CALL / 1e6);
+    let l6 = load(SOCKETS, "ivybridge-2013-48", "pcp-patch8", "tcp-bandwidth");
+    let mb_s = Value::Of("received_mbps", 1.0 / 8.0);
     asked.push(Question {
         fit: Some(fit("work", (0, 200_000), 32_188.0, mb_s)),
         ..ask("L6", "MB/s", mb_s, [l6.clone(), under(&l6, "pcp-patch9")])
@@ -162,7 +165,7 @@ fn sockets() -> Vec<Question> {
 fn file_faults() -> Vec<Question> {
     let mut asked = Vec::new();
     let machine = "skylake-2017-104";
-    let l3 = load(FAULTS, machine, "pcp-patch4", "page-fault:file=1,lru_batch=15");
+    let l3 = load(TUNED, machine, "pcp-patch4", "page-fault:file=1,lru_batch=15");
     for (figure, value) in [
         ("pages per second", FAULTS_PER_S),
         ("percent of cycles spinning in frees", SPINNING_IN_FREES),
@@ -173,7 +176,7 @@ fn file_faults() -> Vec<Question> {
             ..ask("L3", figure, value, [busy(&l3, 52), busy(&under(&l3, "pcp-patch5"), 52)])
         });
     }
-    let l4 = load(FAULTS, machine, "pcp-patch6", "page-fault:file=1,lru_batch=15,mmap_lock=1");
+    let l4 = load(TUNED, machine, "pcp-patch6", "page-fault:file=1,lru_batch=15,mmap_lock=1");
     for (figure, value) in [("pages per second", FAULTS_PER_S), ("memory used kB", MEMORY_KB)] {
         asked.push(Question {
             fit: Some(fit("fault", (50, 100_000), 2_787_817.0, FAULTS_PER_S)),
@@ -207,8 +210,8 @@ fn builds() -> Vec<Question> {
     for (machine, cpus) in [("host-2025-316", 316), ("host-2023-176", 176), ("host-2021-36", 36)] {
         let before = load(BUILD, machine, WHOLE, &format!("kbuild:groups=1,jobs={cpus}"));
         for (figure, value) in [
-            ("system time, relative", Value::Product("cycles_per_call", "system_percent")),
-            ("real time, relative", time),
+            ("system time, relative", Value::Of("system_ns_per_fault", 1.0)),
+            ("real time, relative", Value::Over("faults_per_s", 1e6)),
         ] {
             asked.push(Question {
                 note: "processors are guessed: the description has none",
@@ -254,11 +257,11 @@ fn datagrams() -> Vec<Question> {
         ),
     ];
     for (id, machine, published, highs) in sizes {
-        let before = load(SOCKETS, machine, &bypassed, "udp-stream:pairs=1,place=1");
+        let before = load(SOCKETS, machine, &bypassed, "udp-stream:pairs=1,place=1,receive=1000");
         for (high, fraction) in highs {
             let after = format!("{V5_17}+pcp.high_fraction={fraction}");
             asked.push(Question {
-                fit: Some(fit("receive", (0, 20_000), published, RECEIVED)),
+                fit: Some(fit("send", (0, 20_000), published, RECEIVED)),
                 ..ask(
                     id,
                     &format!("Mbps, high = {high}"),
@@ -280,7 +283,7 @@ fn datagrams() -> Vec<Question> {
 /// H1, H2, A1 and A2: page_fault1 on many CPUs.
 fn faults() -> Vec<Question> {
     let mut asked = Vec::new();
-    let h1 = load(FAULTS, "sapphire-2023-112", "linux-6.6", "page-fault:lru_batch=15");
+    let h1 = load(TUNED, "sapphire-2023-112", "linux-6.6", "page-fault:lru_batch=15");
     let gb_s = Value::Of("faults_gb_s", 1.0);
     for policy in ["linux-6.12", "zonal"] {
         for (figure, value) in [("GB/s", gb_s), ("percent of cycles spinning", SPINNING)] {
@@ -305,13 +308,18 @@ fn faults() -> Vec<Question> {
             with(&h2, "zones=4"),
         ])
     });
-    let machines =
-        ["broadwell-2017-88", "skylake-2017-112", "broadwell-2016-192", "skylake-2017-224"];
-    for machine in machines {
+    let machines = [
+        ("broadwell-2017-88", 9_034_215.0),
+        ("skylake-2017-112", 7_971_818.0),
+        ("broadwell-2016-192", 13_667_135.0),
+        ("skylake-2017-224", 15_677_465.0),
+    ];
+    for (machine, published) in machines {
         let before = load(FAULTS, machine, "linux-4.14", "page-fault:lru_batch=15");
         for variant in ["chosen-before", "prefetched"] {
             asked.push(Question {
-                note: "the figure before may be used, and was not",
+                fit: Some(fit(BLOCK_LINES, (20, 1000), published, FAULTS_PER_S)),
+                note: "the figure before is taken as pages in a second",
                 ..ask(
                     "A1",
                     &format!("pages, {machine}, {variant}"),
@@ -340,7 +348,7 @@ fn curves() -> Vec<Question> {
     let mut asked = Vec::new();
     let machines =
         [("G1", "cascadelake-2019-80", 2_694_662.0), ("G2", "zen1-2017-128", 3_087_765.0)];
-    let counts = [5, 8, 12, 21, 30, 48, 79, 110, 141, 172, 203, 234, 265, 296, 320];
+    let counts = [5, 8, 12, 21, 30, 48, 79, 110, 172, 234, 320];
     for (id, machine, published) in machines {
         for count in counts {
             let of = |count: u32| {
@@ -359,8 +367,7 @@ fn curves() -> Vec<Question> {
 
 /// M2: what all CPUs' refreshes in one moment cost.
 fn refreshes() -> Vec<Question> {
-    let before =
-        with(&load(SECONDS, "altra-2020-72", "linux-6.18", "stress-vm"), "refresh-aligned");
+    let before = with(&load(SECOND, "altra-2020-72", "linux-6.18", "stress-vm"), "refresh-aligned");
     let mut asked = Vec::new();
     for (figure, value) in [
         ("contentions of frees to the zone", Value::Of("free_lock_contended", 1.0)),

@@ -5,7 +5,6 @@ use sha2::{Digest, Sha256};
 use super::Question;
 use crate::LabError;
 use crate::recipe::Recipe;
-use crate::run::Figures;
 use crate::units::hex;
 
 /// Names of the values of a row.
@@ -55,11 +54,10 @@ impl Row {
     pub(super) fn new(
         question: &Question,
         sides: [&Recipe; 2],
-        runs: &[Figures; 2],
-        fitted: Option<&str>,
-        commit: &str,
+        [before, after]: [f64; 2],
+        hashes: [&str; 2],
+        (fitted, commit): (Option<&str>, &str),
     ) -> Row {
-        let [before, after] = [&runs[0], &runs[1]].map(|run| question.value.of(run));
         let label = match (question.missing.is_empty(), fitted) {
             (false, _) => "not modelled in full",
             (true, None) => "prediction",
@@ -70,7 +68,7 @@ impl Row {
             .into_iter()
             .filter(|part| !part.is_empty())
             .collect();
-        let hash = hex(&Sha256::digest(runs.each_ref().map(|run| run.hash.as_str()).concat()));
+        let hash = hex(&Sha256::digest(hashes.concat()));
         let values = [
             question.id,
             &question.figure,
