@@ -17,6 +17,7 @@
 //! - `cargo xtask redis` runs redis-server with its memory out of a pool (`redis`).
 //! - `cargo xtask kernel` boots the kernel of `examples/kernel` in QEMU (`kernel`).
 //! - `cargo xtask size` measures a minimal image and the instructions of its calls (`size`).
+//! - `cargo xtask predict` makes the predictions of `results/predictions` again (`predict`).
 //! - `cargo xtask table CSV` writes the bench table of the book (`table`).
 //!
 //! Exit codes: 0 all is well, 1 a finding or a failed step, 2 usage, or the checks could not run.
@@ -33,6 +34,7 @@ mod fuzz;
 mod kernel;
 mod markdown;
 mod package;
+mod predict;
 mod python;
 mod record;
 mod redis;
@@ -90,6 +92,7 @@ usage: cargo xtask COMMAND
   size                  text of a minimal image by crate, and instructions of its calls
   engine                run an embedded engine's own tests (redb's), with its files in the page
                         cache of zonal-cache, and without; fetches its published sources
+  predict [ID...]       make the predictions of results/predictions again, all or these, in the lab
   table CSV             write the bench table of the book from a file in results/
 ";
 
@@ -143,6 +146,7 @@ fn main() -> ExitCode {
         }
         ["size"] => size::run(&root),
         ["engine"] => engine::run(&root),
+        ["predict", ref ids @ ..] => predict::run(&root, ids),
         ["table", csv] => table::run(&root, Path::new(csv)).map(|()| true),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
