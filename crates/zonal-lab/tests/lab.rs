@@ -355,3 +355,26 @@ fn a_recording_that_cannot_be_played_is_refused_with_its_file() {
     let many = refused(&format!("trace:{SAMPLE},copies=9"));
     assert!(many.contains("9 copies of 2 CPUs; on 2 CPUs are at most 1"), "{many}");
 }
+
+#[test]
+fn far_memory_is_a_node_without_cpus_that_is_taken_last_and_comes_slowly() {
+    let mut machine = Machine::named("sapphire-cxl-2023-112").unwrap().resized(2).unwrap();
+    assert_eq!((machine.nodes(), machine.all_nodes()), (1, 2));
+    (machine.memory_mib, machine.far.as_mut().unwrap().memory_mib) = (2048, 512);
+    let run = |machine: &Machine, hold: u64| {
+        let workload = format!("burst:hold={hold}").parse().unwrap();
+        let mut plan = Plan::new(machine.clone(), Policy::LINUX_6_18, workload, 1);
+        (plan.cpus, plan.warm_us, plan.run_us) = (Some(1), 0, 1_000_000);
+        plan.run().unwrap()
+    };
+    let (few, most) = (run(&machine, 64), run(&machine, 570_000));
+    assert_eq!(few.get("lines_memory_remote"), Some(0.0), "it fits into the near node");
+    assert!(most.get("lines_memory_remote").unwrap() > 100_000.0, "{most:?}");
+    assert_eq!(most.get("refused"), Some(0.0));
+    let mut slower = machine.clone();
+    slower.far.as_mut().unwrap().line = 50_000;
+    assert!(run(&slower, 570_000).get("calls") < most.get("calls"));
+    machine.far.as_mut().unwrap().line = 5;
+    let error = Machine::parse(&machine.to_toml()).unwrap_err().to_string();
+    assert!(error.contains("far.line: 5; expected"), "{error}");
+}

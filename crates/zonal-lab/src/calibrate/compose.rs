@@ -115,6 +115,7 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
         cache: shape.cache,
         line,
         content: None,
+        far: None,
         work: base.work,
         disk: None,
         sources,

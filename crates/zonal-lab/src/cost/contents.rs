@@ -27,6 +27,7 @@ use super::bandwidth::Bandwidth;
 use super::cache::{CHUNK_LINES, Cache, PAGE_CHUNKS, Tag, VERSION_BITS};
 use crate::machine::Machine;
 use crate::provenance::{Provenance, given};
+use crate::sim::far_start;
 use crate::units::MIB_PAGES;
 
 /// Base pages of a table of words: 2 MiB of memory.
@@ -94,6 +95,14 @@ enum Place {
     Remote,
     Memory,
     MemoryRemote,
+    /// Memory of a node without CPUs.
+    MemoryFar,
+}
+
+impl Place {
+    fn is_memory(self) -> bool {
+        matches!(self, Place::Memory | Place::MemoryRemote | Place::MemoryFar)
+    }
 }
 
 /// Record of a chunk: version, last holder, and two flags. Zero: never touched.
@@ -136,6 +145,7 @@ struct Cycles {
     remote: u64,
     memory: u64,
     memory_remote: u64,
+    memory_far: u64,
 }
 
 /// The contents of all pages.
@@ -152,6 +162,9 @@ pub struct Contents {
     in_flight: u64,
     memory: Vec<Bandwidth>,
     node_pages: u64,
+    /// The first page frame of far memory, and its node.
+    far_start: u64,
+    far_node: usize,
     words: Words,
     /// Lines touched so far.
     pub lines: Lines,
@@ -172,6 +185,10 @@ impl Contents {
         let content = machine.content.unwrap_or_default();
         let line = &machine.line;
         let memory = content.gb_s.map(|gb_s| Bandwidth::new(gb_s, machine.ghz));
+        let mut memories = memory.map_or_else(Vec::new, |m| vec![m; machine.nodes() as usize]);
+        if let Some(far) = machine.far.filter(|_| !memories.is_empty()) {
+            memories.push(Bandwidth::new(far.gb_s, machine.ghz));
+        }
         let node_pages = machine.memory_mib * MIB_PAGES;
         Contents {
             l2: (0..=l2_of(cores - 1)).map(|_| Cache::new(cache.l2_kib)).collect(),
@@ -186,10 +203,13 @@ impl Contents {
                 remote: content.remote.unwrap_or(line.remote),
                 memory: line.dram,
                 memory_remote: line.dram_remote,
+                memory_far: machine.far.map_or(line.dram_remote, |far| far.line),
             },
             in_flight: u64::from(content.in_flight.unwrap_or(IN_FLIGHT)),
-            memory: memory.map_or_else(Vec::new, |m| vec![m; machine.nodes() as usize]),
+            memory: memories,
             node_pages,
+            far_start: machine.far.map_or(u64::MAX, |_| far_start(machine)),
+            far_node: machine.nodes() as usize,
             words: Words::default(),
             lines: Lines::default(),
         }
@@ -213,7 +233,7 @@ impl Contents {
             *count += some;
             sum += some * cycles;
             longest = cycles.max(longest);
-            if matches!(place, Place::Memory | Place::MemoryRemote) {
+            if place.is_memory() {
                 waits = self.memory_waits(chunk, some, now, reached).max(waits);
             }
             left -= some;
@@ -251,11 +271,11 @@ impl Contents {
             // Others may have copies: invalidate them before ours changes.
             false if mine && ours => Place::Llc,
             false => match self.find((core, mine), chunk, word) {
-                Place::Memory | Place::MemoryRemote if mine => Place::Llc,
+                place if mine && place.is_memory() => Place::Llc,
                 place => place,
             },
         };
-        let beyond = matches!(place, Place::Memory | Place::MemoryRemote);
+        let beyond = place.is_memory();
         // The line is ours alone if its only other holder has dropped it.
         let alone = !word.is(Word::SHARED) && (ours || beyond);
         let (version, flags) = match access {
@@ -300,14 +320,16 @@ impl Contents {
     }
 
     fn memory_of(&self, chunk: u64, node: u32) -> Place {
-        match self.node(chunk) == node as usize {
-            true => Place::Memory,
-            false => Place::MemoryRemote,
+        match self.node(chunk) {
+            of if of == node as usize => Place::Memory,
+            of if of == self.far_node => Place::MemoryFar,
+            _ => Place::MemoryRemote,
         }
     }
 
     fn node(&self, chunk: u64) -> usize {
-        (chunk / PAGE_CHUNKS / self.node_pages) as usize
+        let pfn = chunk / PAGE_CHUNKS;
+        if pfn >= self.far_start { self.far_node } else { (pfn / self.node_pages) as usize }
     }
 
     /// Puts a chunk that was at `place` into the caches of `core`, with its new tag. `looked`: what
@@ -384,6 +406,7 @@ impl Contents {
             Place::Remote => (&mut lines.remote, cycles.remote),
             Place::Memory => (&mut lines.memory, cycles.memory),
             Place::MemoryRemote => (&mut lines.memory_remote, cycles.memory_remote),
+            Place::MemoryFar => (&mut lines.memory_remote, cycles.memory_far),
         }
     }
 }

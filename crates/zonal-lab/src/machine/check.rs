@@ -95,6 +95,7 @@ pub(super) fn check(machine: &Machine) -> Result<(), MachineError> {
         return Err(MachineError::field("low_memory_mib", what));
     }
     disk(machine)?;
+    far(machine)?;
     cpus(machine)?;
     caches(machine)?;
     costs(machine)?;
@@ -147,6 +148,31 @@ fn cpus(machine: &Machine) -> Result<(), MachineError> {
             machine.cache.llc_cores
         );
         return field("cache.llc_cores", what);
+    }
+    Ok(())
+}
+
+/// Far memory is farther than all other.
+fn far(machine: &Machine) -> Result<(), MachineError> {
+    let Some(far) = &machine.far else { return Ok(()) };
+    let wrong = |field, what: String| Err(MachineError::field(field, what));
+    if !(32..=64 << 20).contains(&far.memory_mib) {
+        let what = format!("{}; expected 32 (MiB) to 67108864", far.memory_mib);
+        return wrong("far.memory_mib", what);
+    }
+    if !(machine.line.dram..=CYCLES_MAX).contains(&far.line) {
+        let what = format!(
+            "{}; expected {} (what is nearer) to {CYCLES_MAX}",
+            far.line, machine.line.dram
+        );
+        return wrong("far.line", what);
+    }
+    if !(0.1..=GB_S_MAX).contains(&far.gb_s) {
+        let what = format!("{}; expected 0.1 to {GB_S_MAX} gigabytes a second", far.gb_s);
+        return wrong("far.gb_s", what);
+    }
+    if far.distance <= 10 {
+        return wrong("far.distance", format!("{}; expected more than 10", far.distance));
     }
     Ok(())
 }
@@ -288,7 +314,7 @@ mod tests {
                 assert!(source.len() >= 8, "{}: no source for {}", machine.name, figure.name);
             }
             let known = |figure: &str| machine.figures().iter().any(|known| known.name == figure);
-            let tables = ["name", "cache", "line", "content", "work"];
+            let tables = ["name", "cache", "line", "content", "work", "far"];
             for key in machine.sources.keys().flat_map(|key| key.split(',')) {
                 let key = key.trim();
                 assert!(known(key) || tables.contains(&key), "{}: no figure {key}", machine.name);
@@ -331,6 +357,11 @@ mod tests {
             ("name = \"xeon-2007-8\"", "name = \"a b\"", "name: 'a b'; expected"),
             ("nodes = 1", "nodes = 2\ndistances = [[10, 10], [20, 10]]", "distances: 10 from"),
             ("nodes = 1", "nodes = 2\ndistances = [[10]]", "expected 2 rows of 2"),
+            (
+                "[work]",
+                "[far]\nmemory_mib = 64\nline = 9\ngb_s = 1.0\ndistance = 20\n[work]",
+                "far.line: 9",
+            ),
             ("[cache]", "[cache", "line "),
         ] {
             assert!(base.contains(from), "{from} is not in {base}");

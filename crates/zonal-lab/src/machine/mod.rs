@@ -71,6 +71,9 @@ pub struct Machine {
     /// How pages' contents come, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentCosts>,
+    /// Memory without CPUs, as a node behind all others, if it has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far: Option<FarMemory>,
     /// How long work takes that touches no shared line.
     pub work: WorkCosts,
     /// Its disk, for loads that use files.
@@ -121,6 +124,20 @@ pub struct ContentCosts {
     /// From another socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<u64>,
+}
+
+/// Memory that no CPU is near to, as that of a CXL device: a node of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FarMemory {
+    /// In MiB.
+    pub memory_mib: u64,
+    /// Cycles until a line has come from it.
+    pub line: u64,
+    /// Gigabytes (10^9 bytes) a second that it delivers.
+    pub gb_s: f64,
+    /// Distance from every other node.
+    pub distance: u8,
 }
 
 /// Cycles until a line has come, by where it is. One column for each place; a nearer place never
@@ -212,9 +229,14 @@ impl Machine {
         self.sockets * self.cores_per_socket
     }
 
-    /// NUMA nodes.
+    /// NUMA nodes with CPUs.
     pub fn nodes(&self) -> u32 {
         self.nodes
+    }
+
+    /// NUMA nodes, and that of far memory, which is the last.
+    pub fn all_nodes(&self) -> u32 {
+        self.nodes + u32::from(self.far.is_some())
     }
 
     /// The core of a CPU: first one thread of every core, then the next.
@@ -247,7 +269,11 @@ impl Machine {
     /// Distance between two nodes.
     pub fn distance(&self, from: u32, to: u32) -> u8 {
         let socket = |node: u32| node * self.sockets / self.nodes;
+        let last = from.max(to) == self.nodes && from != to;
+        let far = self.far.filter(|_| last).map(|far| far.distance);
         match &self.distances {
+            _ if far.is_some() => far.unwrap_or_default(),
+            Some(_) if from == to => 10,
             Some(rows) => rows[from as usize][to as usize],
             None if from == to => 10,
             None if self.nodes <= self.sockets => 20,

@@ -170,7 +170,7 @@ impl Lab<'_> {
     /// The node of a block's memory.
     pub fn node_of(&self, block: Pfn) -> usize {
         let node = block.0 / (self.machine.memory_mib * MIB_PAGES);
-        node.min(u64::from(self.machine.nodes()) - 1) as usize
+        node.min(u64::from(self.machine.all_nodes()) - 1) as usize
     }
 
     /// Lets a CPU that waits go on from now. Does nothing to one that does not wait.

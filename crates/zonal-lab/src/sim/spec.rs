@@ -41,7 +41,7 @@ pub(crate) struct Described {
 impl Described {
     /// The machine with these zones.
     pub(crate) fn new(machine: &Machine, zones: Vec<ZoneSpec>) -> Described {
-        let nodes = machine.nodes();
+        let nodes = machine.all_nodes();
         let node = |cpu| NodeId(machine.node_of_core(machine.core_of(cpu)) as u16);
         let cache = |cpu| machine.llc_of_core(machine.core_of(cpu)) as u16;
         Described {
@@ -145,7 +145,23 @@ pub fn zones(machine: &Machine) -> Vec<ZoneSpec> {
         }
         start = end;
     }
+    if let Some(far) = &machine.far {
+        let pages = far.memory_mib * MIB_PAGES;
+        zones.push(ZoneSpec {
+            node: NodeId(machine.nodes() as u16),
+            kind: ZoneKind::Normal,
+            start_pfn: far_start(machine),
+            spanned: pages,
+            present: pages,
+        });
+    }
     zones
+}
+
+/// The first page frame of far memory: behind all other.
+pub(crate) fn far_start(machine: &Machine) -> u64 {
+    let low_end = machine.low_memory_mib.map_or(DMA32_END, |mib| mib * MIB_PAGES);
+    u64::from(machine.nodes()) * machine.memory_mib * MIB_PAGES + (DMA32_END - low_end)
 }
 
 #[cfg(test)]
