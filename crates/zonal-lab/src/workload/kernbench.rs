@@ -39,7 +39,7 @@ pub(super) const KIND: Kind = Kind {
         Param {
             name: "user",
             about: "nanoseconds that a process works between two new pages, alone on a core",
-            default: 4965,
+            default: 18_200,
             min: 0,
             max: 1_000_000_000,
             from: Provenance::fitted(
@@ -76,7 +76,7 @@ struct Process {
 
 given! {
     /// Pages that a build with allmodconfig touches.
-    pub PAGES_OF_A_BUILD: f64 = 2.52e9,
+    pub PAGES_OF_A_BUILD: f64 = 7.3e8,
         Provenance::fitted(
             "user time is that of its pages",
             cells!["deferred-init/user_amean/vanilla"],
