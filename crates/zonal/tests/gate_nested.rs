@@ -14,7 +14,7 @@ pub mod sync {
 
     macro_rules! atomic {
         ($name:ident, $value:ty) => {
-            #[derive(Debug)]
+            #[derive(Debug, Default)]
             pub struct $name(std::sync::atomic::$name);
             impl $name {
                 pub fn new(value: $value) -> $name {
@@ -51,6 +51,7 @@ pub mod sync {
 /// Stands for the core's module.
 pub mod pcp {
     pub use crate::gate::state;
+    pub use crate::ready;
     pub use crate::word;
 }
 pub use gate::frame;
@@ -61,6 +62,9 @@ pub mod claim;
 #[path = "../../zonal-core/src/pcp/gated.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
 mod gated;
+#[path = "../../zonal-core/src/pcp/ready.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
+pub mod ready;
 #[path = "../../zonal-core/src/pcp/word.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
 pub mod word;

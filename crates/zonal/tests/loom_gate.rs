@@ -14,6 +14,7 @@ pub mod sync {
 /// Stands for the core's module.
 pub mod pcp {
     pub use crate::gate::state;
+    pub use crate::ready;
     pub use crate::word;
 }
 pub use gate::frame;
@@ -24,6 +25,9 @@ pub mod claim;
 #[path = "../../zonal-core/src/pcp/gated.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
 mod gated;
+#[path = "../../zonal-core/src/pcp/ready.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
+pub mod ready;
 #[path = "../../zonal-core/src/pcp/word.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
 pub mod word;
@@ -35,7 +39,8 @@ mod support;
 use gate::{Fault, Machine, assert_once};
 use support::interleavings::{self, explore, is_found};
 
-const FAULTS: [Fault; 3] = [Fault::NoGate, Fault::OpenedTooEarly, Fault::NoRelease];
+const FAULTS: [Fault; 4] =
+    [Fault::NoGate, Fault::OpenedTooEarly, Fault::NoRelease, Fault::StaysReady];
 
 /// Pops, and pushes and pops again; the pages it holds in the end.
 fn program(machine: &'static Machine, list: usize) -> Vec<u32> {

@@ -1,15 +1,19 @@
 //! The fast path: a block to or from the running CPU's own pcp, where nothing is to be decided.
 //!
 //! ```text
-//!  request ── plain? ── own pcp's zone passes? ── gate ── list has one ──► block
-//!                │ no           │ no                │ taken    │ empty
-//!                └──────────────┴───────────────────┴──────────┴──► Search, CpuOps
+//!  request ── plain? ── gate of the own pcp: ready? ── list has one ──► block
+//!                │ no             │ no                    │ empty
+//!                │    zone passes? gate taken? list, made the active one, has one? ──► block
+//!                │                │ no
+//!                └────────────────┴──► Search, CpuOps
 //! ```
 //! Every request and every free comes here first. What is served here is what a search would have
 //! served from the same list, and everything that it would have counted is counted: the result,
 //! the figures and the tuning are the same, value by value. Whatever a search would decide is left
 //! to it: a zone near its watermarks, an empty or full list, a stream of large frees, a page of
-//! another zone, a refused free. How the pcp is entered: [`pcp::gated`](crate::pcp::gated).
+//! another zone, a refused free. How the pcp is entered: [`pcp::gated`](crate::pcp::gated). The
+//! first operation behind a closing finds out what the next ones may do and leaves it in the gate
+//! ([`pcp::ready`](crate::pcp::ready)).
 //!
 //! Platforms with sequences have a fast path of their own in front of the core: there this one
 //! serves sealed pcps only, on which no sequence runs (PCP-7), as where each allocation is
@@ -23,11 +27,15 @@ use super::search::Search;
 use super::tables::Tables;
 use crate::frame::{PageWord, WHOLE_RANGE};
 use crate::pcp::gated::{Cells, Entered};
+use crate::pcp::ready::Key;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Masked, Ordering::Relaxed};
-use crate::types::{CpuId, Order, Pfn};
-use crate::zone::state::{FAST_FREE, RETIRED, Zone};
+use crate::types::{CpuId, NR_ORDERS, Order, Pfn};
+use crate::zone::state::{EPOCH_UNIT, FAST_FREE, RETIRED, Zone};
+
+// A key has room for the order below the epoch.
+const _: () = assert!(NR_ORDERS <= EPOCH_UNIT as usize);
 
 impl<'a, P: Platform> Cells<'a> for &Tables<'a, P> {
     #[inline(always)]
@@ -35,8 +43,8 @@ impl<'a, P: Platform> Cells<'a> for &Tables<'a, P> {
         self.slots.get(at as usize)
     }
     #[inline(always)]
-    fn word(self, frame: u32) -> Option<&'a AtomicU64> {
-        self.words.get(frame as usize)
+    fn word(self, frame: u64) -> Option<&'a AtomicU64> {
+        self.word_at(frame)
     }
 }
 
@@ -60,112 +68,190 @@ fn own<'a, P: Platform>(on: &Tables<'a, P>, cpu: CpuId) -> Option<&'a Pcp> {
     on.pcps.get(on.pcps.len().wrapping_sub(1).wrapping_sub(cpu.0 as usize))
 }
 
-/// Whether the zone lets pass now what has this bit. Relaxed: as the walk reads it, before a pcp is
-/// closed.
+/// The CPU whose pcp a fast operation may take a block for the request from.
 #[inline(always)]
-fn passes(zone: &Zone, bit: u32) -> bool {
-    zone.fast.load(Relaxed) & bit != 0
-}
-
-/// A block for the request. `None`: there is something to decide. `switch`: makes the request's
-/// list the active one, if it is not. `mark`: what the block's word has besides.
-#[inline(always)]
-fn take<P: Platform>(
-    on: &Tables<'_, P>,
-    request: &Request,
-    switch: bool,
-    mark: u64,
-) -> Option<Pfn> {
-    let Request { order, gfp, node } = *request;
-    if gfp.bits() & on.plain.others != 0 {
-        return None;
-    }
+fn cpu_for<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<CpuId> {
+    let Request { node, .. } = *request;
     let cpu = on.platform.cpu();
     if node.is_some_and(|node| node != on.node_of(cpu)) {
         return None;
     }
-    let pcp = own(on, cpu)?;
-    let zone = on.zones.get(usize::from(pcp.zone.0))?;
-    if !is_on(&on.platform, pcp) || !passes(zone, 1 << order.get()) {
+    Some(cpu)
+}
+
+/// The number of a page's frame, if the page is in the pcp's zone.
+#[inline(always)]
+fn frame_of(pcp: &Pcp, pfn: Pfn) -> u64 {
+    pfn.0.wrapping_sub(pcp.ready.page_shift)
+}
+
+/// The page of a frame of the pcp's zone.
+#[inline(always)]
+fn page_of(pcp: &Pcp, frame: u64) -> Pfn {
+    Pfn(frame.wrapping_add(pcp.ready.page_shift))
+}
+
+/// Enters a pcp that is not ready for blocks of this order, and makes it so. `None`: there is
+/// something to decide. `needs`: what the zone has to let pass. `list`: which is to be active.
+fn enter<'a, P: Platform>(
+    on: &Tables<'a, P>,
+    (pcp, zone): (&'a Pcp, &Zone),
+    order: Order,
+    needs: u32,
+    list: usize,
+) -> Option<Entered<'a>> {
+    let epoch = on.epoch.now();
+    // Relaxed: as the walk reads it, before a pcp is closed.
+    let fast = zone.fast.load(Relaxed);
+    if fast & needs != needs {
+        return None;
+    }
+    let mut entered = Entered::new(pcp)?;
+    let may = || may_go_on(pcp, zone);
+    // Once more behind the gate: the seal may have been taken off meanwhile.
+    let enters = is_on(&on.platform, pcp)
+        && entered.switch(list, may)
+        && entered.prepare(order.get(), on.policy().numa.records(), may);
+    let both = 1 << order.get() | FAST_FREE;
+    if enters && fast & both == both {
+        entered.stay_ready(Key::new(epoch, order.get()));
+    }
+    enters.then_some(entered)
+}
+
+/// A block for the request from a pcp that is ready, where no allocation is recorded. `None`: there
+/// is something to find out. `mark`: what the block's word has besides.
+#[inline(always)]
+fn take_ready<P: Platform>(on: &Tables<'_, P>, request: &Request, mark: u64) -> Option<Pfn> {
+    if request.gfp.bits() & on.plain.others != 0 {
+        return None;
+    }
+    let pcp = own(on, cpu_for(on, request)?)?;
+    if !is_on(&on.platform, pcp) {
         return None;
     }
     let masked = Masked::new(&on.platform);
-    let entered = Entered::new(pcp)?;
-    let may = || may_go_on(pcp, zone);
-    if !is_on(&on.platform, pcp) || switch && !entered.switch(on.plain.list(gfp, order), may) {
+    let entered = Entered::ready(pcp, Key::new(on.epoch.now(), request.order.get()))?;
+    if !entered.serves(kind(request.gfp)) {
         return None;
     }
-    let frame = entered.pop(order.get(), (kind(gfp), mark), may, on)?;
+    let frame = entered.pop(mark, on)?;
     drop(masked);
-    CpuOps::new(on, cpu).count_own(zone);
-    Some(Pfn(u64::from(frame.wrapping_sub(pcp.first_frame)).wrapping_add(pcp.start_pfn)))
+    Some(page_of(pcp, u64::from(frame)))
 }
 
-/// Takes a block back. `false`: nothing was done, there is something to decide. `switch` as in
-/// [`take`]. `mark`: what the block's word must have besides; then it is a range, which must not go
-/// on behind the block.
+/// As [`take_ready`], of a pcp as it is, recorded or not. `None`: there is something to decide.
+fn take<P: Platform>(on: &Tables<'_, P>, request: &Request, mark: u64) -> Option<Pfn> {
+    let Request { order, gfp, .. } = *request;
+    if gfp.bits() & on.plain.searched != 0 {
+        return None;
+    }
+    let cpu = cpu_for(on, request)?;
+    let pcp = own(on, cpu).filter(|pcp| is_on(&on.platform, pcp))?;
+    let masked = Masked::new(&on.platform);
+    let entered = Entered::ready(pcp, Key::new(on.epoch.now(), order.get()));
+    let entered = entered.filter(|entered| entered.serves_recorded(kind(gfp))).or_else(|| {
+        let zone = on.zones.get(usize::from(pcp.zone.0))?;
+        let entered = enter(on, (pcp, zone), order, 1 << order.get(), on.plain.list(gfp, order))?;
+        entered.serves_recorded(kind(gfp)).then_some(entered)
+    })?;
+    let frame = entered.pop(mark, on)?;
+    drop(masked);
+    if on.policy().numa.records() {
+        CpuOps::new(on, cpu).record_own(pcp.zone);
+    }
+    Some(page_of(pcp, u64::from(frame)))
+}
+
+/// Takes a block back, onto a pcp that is ready. An error: nothing was done to this block, there is
+/// something to find out. `mark`: what the block's word must have besides; then it is a range,
+/// which must not go on behind the block.
 #[inline(always)]
-fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order, switch: bool, mark: u64) -> bool {
-    let Some(pcp) = own(on, on.platform.cpu()) else { return false };
-    let at = pfn.0.wrapping_sub(pcp.start_pfn);
-    let Some(zone) = on.zones.get(usize::from(pcp.zone.0)) else { return false };
-    let in_zone = at < u64::from(pcp.frames);
-    if !in_zone || !is_on(&on.platform, pcp) || !passes(zone, FAST_FREE) {
-        return false;
+fn put_ready<P: Platform>(
+    on: &Tables<'_, P>,
+    (pfn, order): (Pfn, Order),
+    mark: u64,
+) -> Result<(), (Pfn, Order)> {
+    let Some(pcp) = own(on, on.platform.cpu()) else { return Err((pfn, order)) };
+    if !is_on(&on.platform, pcp) {
+        return Err((pfn, order));
     }
-    let Some(mt) = type_of(on.blocks, zone, pfn) else { return false };
-    let frame = pcp.first_frame.wrapping_add(at as u32);
-    let goes_on = || {
-        let behind = at + order.pages();
-        let next = on.words.get((u64::from(pcp.first_frame) + behind) as usize);
-        // Relaxed: read behind the claim of the block, which orders it (RANGE-4).
-        let next = next.filter(|_| behind < u64::from(pcp.frames)).map(|word| word.load(Relaxed));
-        next.is_some_and(|word| PageWord(word).continues_range())
-    };
+    let frame = frame_of(pcp, pfn);
+    let goes_on = || goes_on(on, pcp, frame.wrapping_add(order.pages()));
     let _masked = Masked::new(&on.platform);
-    let Some(entered) = Entered::new(pcp) else { return false };
-    let may = || may_go_on(pcp, zone);
-    // Once more behind the gate: the seal may have been taken off meanwhile.
-    if !is_on(&on.platform, pcp) || switch && !entered.switch(on.plain.list_by_type(order, mt), may)
+    let key = Key::new(on.epoch.now(), order.get());
+    let Some(entered) = Entered::ready(pcp, key) else { return Err((pfn, order)) };
+    if let Some(mt) = type_of(on.blocks, pcp.ready.block_shift, pfn)
+        && entered.push((mt, mark), (frame, goes_on), on)
     {
-        return false;
+        return Ok(());
     }
-    entered.push(order.get(), (mt, mark), (frame, may, || mark != 0 && goes_on()), on)
+    // Worked out once more rather than kept: whoever comes through needs the registers.
+    Err((page_of(pcp, frame), Order::new(key.order()).unwrap_or(Order::MAX)))
 }
 
-/// A block for the request, if the running CPU's pcp has one on the list that is active.
+/// As [`put_ready`], onto a pcp as it is. `false`: nothing was done, there is something to decide.
+fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order) -> bool {
+    let own = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp));
+    let Some(pcp) = own else { return false };
+    let Some(zone) = on.zones.get(usize::from(pcp.zone.0)) else { return false };
+    let Some(mt) = type_of(on.blocks, zone.block_shift, pfn) else { return false };
+    let frame = frame_of(pcp, pfn);
+    let _masked = Masked::new(&on.platform);
+    let list = on.plain.list_by_type(order, mt);
+    zone.contains(pfn)
+        && enter(on, (pcp, zone), order, FAST_FREE, list)
+            .is_some_and(|entered| entered.push((mt, 0), (frame, || false), on))
+}
+
+/// Whether a range goes on at this frame of the pcp's zone.
+#[inline(always)]
+fn goes_on<P: Platform>(on: &Tables<'_, P>, pcp: &Pcp, frame: u64) -> bool {
+    let in_zone = frame.wrapping_sub(u64::from(pcp.first_frame)) < u64::from(pcp.frames);
+    // Relaxed: read behind the claim of the block, which orders it (RANGE-4).
+    let next = on.word_at(frame).filter(|_| in_zone).map(|word| PageWord(word.load(Relaxed)));
+    next.is_some_and(PageWord::continues_range)
+}
+
+/// A block for the request, if the running CPU's pcp is ready and has one.
 #[inline(always)]
 pub(super) fn alloc<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
-    take(on, request, false, 0)
+    take_ready(on, request, 0)
 }
 
 /// Every other request.
+#[cold]
 #[inline(never)]
 pub(super) fn alloc_by_core<P: Platform>(
     on: &Tables<'_, P>,
     request: Request,
 ) -> Result<Pfn, AllocError> {
-    match take(on, &request, true, 0) {
+    match take(on, &request, 0) {
         Some(pfn) => Ok(pfn),
         None => Search::new(on, &request)?.block(),
     }
 }
 
-/// Takes a block back, if the list that is active on the running CPU's pcp has room for it and is
-/// its list. `false`: nothing was done.
+/// Takes a block back, if the running CPU's pcp is ready and has room for it. An error: nothing was
+/// done to this block.
 #[inline(always)]
-pub(super) fn free<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order) -> bool {
-    put(on, pfn, order, false, 0)
+pub(super) fn free<P: Platform>(
+    on: &Tables<'_, P>,
+    pfn: Pfn,
+    order: Order,
+) -> Result<(), (Pfn, Order)> {
+    put_ready(on, (pfn, order), 0)
 }
 
 /// Every other free.
+#[cold]
 #[inline(never)]
 pub(super) fn free_by_core<P: Platform>(
     on: &Tables<'_, P>,
     pfn: Pfn,
     order: Order,
 ) -> Result<(), FreeError> {
-    if put(on, pfn, order, true, 0) {
+    if put(on, pfn, order) {
         return Ok(());
     }
     CpuOps::running(on).free(pfn, order, false)
@@ -174,17 +260,17 @@ pub(super) fn free_by_core<P: Platform>(
 /// A range that is a whole block, as [`alloc`].
 #[inline(always)]
 pub(super) fn alloc_range<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
-    take(on, request, false, WHOLE_RANGE)
+    take_ready(on, request, WHOLE_RANGE)
 }
 
 /// A block for the request from its list, whatever list is active.
 #[inline(never)]
 pub(super) fn alloc_listed<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
-    take(on, request, true, 0).or_else(|| take(on, request, false, 0))
+    take(on, request, 0)
 }
 
-/// Takes a whole range back that is a block, as [`free`].
+/// Takes a whole range back that is a block. `false`: nothing was done.
 #[inline(always)]
 pub(super) fn free_range<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order) -> bool {
-    put(on, pfn, order, false, WHOLE_RANGE)
+    put_ready(on, (pfn, order), WHOLE_RANGE).is_ok()
 }

@@ -238,10 +238,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// [`FreeError`], with nothing changed, unless exactly this block is handed out.
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if fast::free(&self.tables, pfn, order) {
-            return Ok(());
+        match fast::free(&self.tables, pfn, order) {
+            Ok(()) => Ok(()),
+            Err((pfn, order)) => fast::free_by_core(&self.tables, pfn, order),
         }
-        fast::free_by_core(&self.tables, pfn, order)
     }
 
     /// As [`free`](Self::free), for a block that is in no cache: where the policy has cold lists it

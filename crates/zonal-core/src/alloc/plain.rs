@@ -36,10 +36,11 @@ pub(super) fn kind(gfp: Gfp) -> u32 {
     gfp.bits() & WHAT
 }
 
-/// The type that a page's pageblock has now, as a number. `None`: it has no pageblock.
+/// The type that a page's pageblock has now, as a number; `block_shift` is that of the page's zone.
+/// `None`: it has no pageblock.
 #[inline(always)]
-pub(super) fn type_of(blocks: &[AtomicU8], zone: &Zone, pfn: Pfn) -> Option<u32> {
-    let at = (pfn.0 >> PAGEBLOCK_ORDER.get()).wrapping_add(zone.block_shift) as usize;
+pub(super) fn type_of(blocks: &[AtomicU8], block_shift: u64, pfn: Pfn) -> Option<u32> {
+    let at = (pfn.0 >> PAGEBLOCK_ORDER.get()).wrapping_add(block_shift) as usize;
     // Relaxed: written under the zone lock; a reader without it wants a hint.
     Some(u32::from(blocks.get(at)?.load(Relaxed)))
 }
@@ -47,8 +48,10 @@ pub(super) fn type_of(blocks: &[AtomicU8], zone: &Zone, pfn: Pfn) -> Option<u32>
 /// Which requests may be served by the fast path, and from which list. Never changes.
 #[derive(Debug)]
 pub(super) struct Plain {
-    /// A request with one of these flags is for the search.
+    /// A request with one of these flags is not plain: any where each allocation is recorded.
     pub others: u32,
+    /// A request with one of these flags is for the search.
+    pub searched: u32,
     /// By the order and the flags of [`WHAT`].
     lists: [[u8; WHAT as usize + 1]; ROWS],
     /// By the order and a pageblock's type.
@@ -64,7 +67,8 @@ impl Plain {
         (nodes, zonelist): (&[Node], &[ZoneId]),
     ) -> Plain {
         let mut plain = Plain {
-            others: 0,
+            others: if policy.numa.records() { u32::MAX } else { 0 },
+            searched: 0,
             lists: [[NO_LIST; WHAT as usize + 1]; ROWS],
             by_type: [[NO_LIST; TYPES]; ROWS],
         };
@@ -78,11 +82,12 @@ impl Plain {
             nodes.iter().all(|node| first(node, gfp, this_node) == Some(node.preferred()))
         };
         if policy.zonelist.dirty == DirtySpread::Node {
-            plain.others |= Gfp::WRITE.bits();
+            plain.searched |= Gfp::WRITE.bits();
         }
         if !starts_at_preferred(Gfp::KERNEL, true) {
-            plain.others |= Gfp::THISNODE.bits();
+            plain.searched |= Gfp::THISNODE.bits();
         }
+        plain.others |= plain.searched;
         // Each allocation is folded where it is recorded, zones found full are passed, cold pages
         // have lists of their own: always for the search.
         if (policy.numa.records() && policy.numa != NumaPolicy::V5_14)

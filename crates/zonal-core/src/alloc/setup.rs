@@ -15,7 +15,7 @@ use crate::policy::Policy;
 use crate::reclaim::ReclaimControl;
 use crate::sync::AtomicU32;
 use crate::types::{CpuId, Migratetype, PAGEBLOCK_ORDER, PageCount, ZoneId, ZoneKind};
-use crate::zone::state::Zone;
+use crate::zone::state::{FastEpoch, Zone};
 
 impl<'a, P: Platform> Tables<'a, P> {
     /// The records of a machine whose memory is not online yet.
@@ -76,6 +76,7 @@ impl<'a, P: Platform> Tables<'a, P> {
             growing: AtomicU32::new(0),
             sized: AtomicU32::new(0),
             events: Events::default(),
+            epoch: FastEpoch::default(),
         };
         if grouping {
             tables.zones.iter().for_each(|zone| {
@@ -137,6 +138,8 @@ fn fill_pcps(
             (pcp.first_frame, pcp.frames) =
                 (zones[zone].frame_base as u32, zones[zone].spanned as u32);
             pcp.start_pfn = zones[zone].start_pfn;
+            pcp.ready.page_shift = pcp.start_pfn.wrapping_sub(u64::from(pcp.first_frame));
+            pcp.ready.block_shift = zones[zone].block_shift;
             *pcp.batch.get_mut() = PcpParams::BOOT.batch;
             let spec = &machine.zones[zone];
             let pages = machine.set_pages(set, spec, *node, policy);

@@ -24,7 +24,7 @@ use crate::sync::{
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::vmstat::numa::NumaDeltas;
 use crate::zone::background::Background;
-use crate::zone::state::Zone;
+use crate::zone::state::{FastEpoch, Zone};
 use crate::zonelist::Node;
 
 /// Events that happen too rarely to need a counter per CPU.
@@ -69,6 +69,8 @@ pub struct Tables<'a, P> {
     /// 1 once the pcps have sizes.
     pub(super) sized: AtomicU32,
     pub(super) events: Events,
+    /// Of all zones' `fast`.
+    pub(super) epoch: FastEpoch,
 }
 
 /// A line that does not grow with the machine.
@@ -247,6 +249,11 @@ impl<'a, P: Platform> Tables<'a, P> {
     #[inline]
     pub(super) fn word(&self, frame: u32) -> &'a AtomicU64 {
         &self.words[frame as usize]
+    }
+    /// The word of a frame, if there is such a frame.
+    #[inline]
+    pub(super) fn word_at(&self, frame: u64) -> Option<&'a AtomicU64> {
+        self.words.get(usize::try_from(frame).ok()?)
     }
     /// Whether exactly this block is handed out.
     pub fn is_allocated(&self, pfn: Pfn, order: Order) -> bool {

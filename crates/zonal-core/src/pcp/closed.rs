@@ -4,7 +4,8 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
 use crate::pcp::depot::MovesMagazines;
-use crate::pcp::state::{CLOSED, OPEN, Pcp, SEALED};
+use crate::pcp::ready::{self, OPEN};
+use crate::pcp::state::{Pcp, SEALED};
 use crate::pcp::tune::{self, PcpState, clamp_hi_first};
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{NO_LIST, NR_LISTS, PcpWord};
@@ -107,12 +108,12 @@ impl Pcp {
         zone: &'a Zone,
         slots: &'a [AtomicU32],
     ) -> Result<Closed<'a>, Obstacle> {
-        if !self.take_gate() {
+        if !ready::take(&self.gate) {
             return Err(Obstacle::Gate);
         }
         if platform.has_sequences() && !self.is_sealed() {
             if !self.keep_sequences_out(platform) {
-                // Release: pairs with the Acquire of the next `take_gate`; nothing was changed.
+                // Release: pairs with the Acquire of the next `take`; nothing was changed.
                 self.gate.store(OPEN, Ordering::Release);
                 return Err(Obstacle::Fence);
             }
@@ -125,13 +126,6 @@ impl Pcp {
         Ok(Closed::new(self, zone, slots, word))
     }
 
-    /// Takes the gate. `false`: somebody has it.
-    #[inline]
-    fn take_gate(&self) -> bool {
-        // Acquire: pairs with the Release in `Closed::drop`.
-        self.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).is_ok()
-    }
-
     /// Takes the gate and nothing else, waiting while somebody else has it: for a look at a pcp
     /// that cannot be fenced. Sequences go on.
     pub fn look<'a, P: Platform>(
@@ -140,7 +134,7 @@ impl Pcp {
         zone: &'a Zone,
         slots: &'a [AtomicU32],
     ) -> Look<'a> {
-        while !self.take_gate() {
+        while !ready::take(&self.gate) {
             platform.relax();
         }
         let word = PcpWord(self.word.load(Relaxed)).with_slow(false);

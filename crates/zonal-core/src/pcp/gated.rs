@@ -1,10 +1,11 @@
 //! Pops and pushes under the gate of a pcp: the fast path of platforms without sequences.
 //!
 //! ```text
-//!  enter    take the gate by one compare-and-swap; taken: the core serves the request
-//!  word     slow, or a list without blocks, or without room: open the gate, the core decides
-//!  switch   another list is active: its length and pops to its record, ours into the word
-//!  commit   slot, page word, hot word; open the gate
+//!  ready    the gate says that nothing is to be decided: one compare-and-swap takes it
+//!  else     enter by the gate as it is; make another list the active one, if need be; look whether
+//!           operations may go on, and put what they need side by side (`pcp::ready`)
+//!  pop,     a list without blocks, or without room: open the gate, the core decides
+//!  push     slot, page word, hot word; open the gate
 //! ```
 //! Whoever holds the gate owns every field (PCP-1), so nothing here depends on which CPU runs it: a
 //! thread that was moved pops from the pcp of another CPU, and that is all. Nobody waits: an
@@ -17,29 +18,23 @@
 //!
 //! # Invariants
 //! - **GATE-1** an [`Entered`] exists for at most one holder of a gate, and never while a
-//!   [`Closed`](super::closed::Closed) of the same pcp does: both are made by the exchange from
-//!   open to closed, and each opens the gate when it is dropped.
+//!   [`Closed`](super::closed::Closed) of the same pcp does: both are made by the exchange from an
+//!   open value to closed, and each opens the gate when it is dropped.
 //! - **GATE-2** no sequence runs on a pcp that is entered: its platform has none, or it is sealed
 //!   (PCP-7).
 
 use crate::frame::PageWord;
-use crate::frame::claim::Held;
-use crate::pcp::state::{CLOSED, OPEN, Pcp, PcpList};
-use crate::pcp::word::PcpWord;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
+use crate::frame::claim::{self, Held};
+use crate::pcp::ready::{Key, Taken};
+use crate::pcp::state::Pcp;
+use crate::pcp::word::{PREV, PUSH_DELTA, PcpWord};
+use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// A pcp whose gate is held for one operation. Opens it when dropped.
 #[derive(Debug)]
 pub(crate) struct Entered<'p> {
     pcp: &'p Pcp,
-}
-
-impl Drop for Entered<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // Release: pairs with the Acquire of the next holder.
-        self.pcp.gate.store(OPEN, Ordering::Release);
-    }
+    gate: Taken<'p>,
 }
 
 /// Where blocks are named, and the words of their pages: those of all pcps. A cell that is not
@@ -48,112 +43,178 @@ pub(crate) trait Cells<'a>: Copy {
     /// A slot.
     fn slot(self, at: u32) -> Option<&'a AtomicU32>;
     /// The word of a frame.
-    fn word(self, frame: u32) -> Option<&'a AtomicU64>;
+    fn word(self, frame: u64) -> Option<&'a AtomicU64>;
 }
 
 impl<'p> Entered<'p> {
+    /// Takes the gate of a pcp that is ready so. `None`: it is not.
+    #[inline(always)]
+    pub(crate) fn ready(pcp: &'p Pcp, key: Key) -> Option<Entered<'p>> {
+        let gate = Taken::ready(&pcp.gate, key)?;
+        Some(Entered { pcp, gate })
+    }
+
     /// Takes the gate. `None`: somebody holds it.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn new(pcp: &'p Pcp) -> Option<Entered<'p>> {
-        // Acquire: pairs with the Release in `drop`, here and in `Closed`.
-        pcp.gate.compare_exchange(OPEN, CLOSED, Ordering::Acquire, Relaxed).ok()?;
-        Some(Entered { pcp })
+        let gate = Taken::new(&pcp.gate)?;
+        Some(Entered { pcp, gate })
     }
 
-    /// The hot word and the record of the active list, if its blocks are of this order and nobody
-    /// asked for slow operations, or the caller `may` go on when somebody did.
-    #[inline(always)]
-    fn active(&self, order: u32, may: impl Fn() -> bool) -> Option<(PcpWord, &'p PcpList)> {
+    /// Puts what operations need of the active list side by side. `false`: its blocks are not of
+    /// this order, or somebody asked for slow operations, and the caller `may` not go on.
+    /// `records`: each allocation is recorded.
+    #[inline]
+    pub(crate) fn prepare(&self, order: u32, records: bool, may: impl Fn() -> bool) -> bool {
         let word = PcpWord(self.pcp.word.load(Relaxed));
-        let record = self.pcp.lists.get(word.active())?;
-        let serves = record.order_bits == order && (!word.is_slow() || may());
-        serves.then_some((word, record))
+        let Some(list) = self.pcp.lists.get(word.active()) else { return false };
+        if list.order_bits != order || word.is_slow() && !may() {
+            return false;
+        }
+        let ready = &self.pcp.ready;
+        ready.cached.store(list.cached, Relaxed);
+        ready.allocated.store(list.allocated, Relaxed);
+        let push = PUSH_DELTA + u64::from(list.block_pages) + u64::from(list.prev_bits);
+        ready.push.store(push, Relaxed);
+        ready.first.store(list.base.wrapping_add(list.lo.load(Relaxed)), Relaxed);
+        ready.hi.store(list.hi.load(Relaxed), Relaxed);
+        ready.serves.store(if records { 0 } else { list.serves }, Relaxed);
+        ready.serves_all.store(list.serves, Relaxed);
+        ready.types.store(u32::from(list.types), Relaxed);
+        ready.prev_bits.store(list.prev_bits, Relaxed);
+        true
     }
 
-    /// Takes the hottest block of the active list and hands it out, if the list serves requests of
-    /// this `kind`, a bit of [`PcpList::serves`]. `None`: it does not, or it is empty, or what came
-    /// was a stray copy (PCP-3), which is counted. `mark`: bits that the block's word has besides
-    /// those of a block of its own. `may`: as in `active`.
+    /// Opens the gate as ready for this once the operation is done. Only behind
+    /// [`prepare`](Self::prepare), and where the zone lets allocations and frees pass in the key's
+    /// epoch (READY-1).
+    pub(crate) fn stay_ready(&mut self, key: Key) {
+        self.gate.make_ready(key);
+    }
+
+    /// Whether the list that the pcp is ready with serves requests of this `kind`, a bit of
+    /// [`Ready::serves`], and nothing is recorded.
+    ///
+    /// [`Ready::serves`]: crate::pcp::ready::Ready::serves
     #[inline(always)]
-    pub(crate) fn pop<'a>(
-        self,
-        order: u32,
-        (kind, mark): (u32, u64),
-        may: impl Fn() -> bool,
-        cells: impl Cells<'a>,
-    ) -> Option<u32> {
-        let (word, record) = self.active(order, may)?;
-        if record.serves & 1u32.wrapping_shl(kind) == 0 {
-            return None;
-        }
+    pub(crate) fn serves(&self, kind: u32) -> bool {
+        self.pcp.ready.serves.load(Relaxed).wrapping_shr(kind) & 1 != 0
+    }
+
+    /// As [`serves`](Self::serves); the caller records it where allocations are recorded.
+    #[inline(always)]
+    pub(crate) fn serves_recorded(&self, kind: u32) -> bool {
+        self.pcp.ready.serves_all.load(Relaxed).wrapping_shr(kind) & 1 != 0
+    }
+
+    /// Takes the hottest block of the list that the pcp is ready with and hands it out. `None`: it
+    /// is empty, or what came was a stray copy (PCP-3), which is counted. `mark`: bits that the
+    /// block's word has besides those of a block of its own.
+    #[inline(always)]
+    pub(crate) fn pop<'a>(self, mark: u64, cells: impl Cells<'a>) -> Option<u32> {
+        let (pcp, ready) = (self.pcp, &self.pcp.ready);
+        let word = PcpWord(pcp.word.load(Relaxed));
         let top = word.len().checked_sub(1)?;
-        let frame = cells.slot(record.slot(top))?.load(Relaxed);
-        let page = cells.word(frame)?;
+        let slot = cells.slot(ready.first.load(Relaxed).wrapping_add(top))?;
+        let frame = slot.load(Relaxed);
+        let page = cells.word(u64::from(frame))?;
         let popped = word.popped();
         if popped.must_fold() {
             return None;
         }
-        self.pcp.word.store(popped.0, Relaxed);
-        if page.load(Relaxed) != record.cached {
-            self.pcp.events.double_frees.fetch_add(1, Relaxed);
+        pcp.word.store(popped.0, Relaxed);
+        if page.load(Relaxed) != ready.cached.load(Relaxed) {
+            pcp.events.double_frees.fetch_add(1, Relaxed);
             return None;
         }
-        page.store(record.allocated | mark, Relaxed);
+        page.store(ready.allocated.load(Relaxed) | mark, Relaxed);
         Some(frame)
     }
 
-    /// Puts a block on the hot end of the active list, if blocks of pageblocks of this type go
-    /// there, and its word, without the bits of `mark`, says that it is handed out from such a list
-    /// of any CPU's pcp of the zone, which the caller knows to be the frame's. `goes_on`: whether
-    /// the block is of a range that goes on behind it, asked once the block is claimed. `false`:
-    /// nothing was done.
+    /// Puts a block on the hot end of the list that the pcp is ready with, if blocks of pageblocks
+    /// of this type go there, and its word, without the bits of `mark`, says that it is handed out
+    /// from such a list of any CPU's pcp of the zone. `false`: nothing was done. `frame`: what the
+    /// pcp's zone makes of the block's page, whether that is in the zone or not. `goes_on`: whether
+    /// the block is of a range that goes on behind it, asked once the block is claimed.
     #[inline(always)]
     pub(crate) fn push<'a>(
         self,
-        order: u32,
         (mt, mark): (u32, u64),
-        (frame, may, goes_on): (u32, impl Fn() -> bool, impl FnOnce() -> bool),
+        (frame, goes_on): (u64, impl FnOnce() -> bool),
         cells: impl Cells<'a>,
     ) -> bool {
-        let Some((word, record)) = self.active(order, may) else { return false };
-        if u32::from(record.types) & 1u32.wrapping_shl(mt) == 0 {
+        let (pcp, ready) = (self.pcp, &self.pcp.ready);
+        if ready.types.load(Relaxed).wrapping_shr(mt) & 1 == 0 {
             return false;
         }
-        let pcp = self.pcp;
+        let word = PcpWord(pcp.word.load(Relaxed));
         // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB E.7).
-        let prev = u64::from(record.prev_bits);
-        let stream =
-            word.0 & prev != 0 && word.free_count() >= pcp.free_high_threshold.load(Relaxed);
-        if stream || word.len() >= record.hi.load(Relaxed) {
+        if word.prev_high_order()
+            && ready.prev_bits.load(Relaxed) != 0
+            && word.free_count() >= pcp.free_high_threshold.load(Relaxed)
+        {
+            return false;
+        }
+        let len = word.len();
+        if len >= ready.hi.load(Relaxed) {
             return false;
         }
         let Some(page) = cells.word(frame) else { return false };
-        let (held, ours) = (PageWord(page.load(Relaxed) ^ mark), PageWord(record.allocated));
-        if held != ours && !held.same_but_pcp(ours) {
+        let Some(slot) = cells.slot(ready.first.load(Relaxed).wrapping_add(len)) else {
+            return false;
+        };
+        // A slot behind the hot end is dead until the hot word says otherwise.
+        slot.store(frame as u32, Relaxed);
+        let claimed = self.claim(page, mark).or_else(|| self.claim_of_other(frame, mark, cells));
+        let Some(seen) = claimed else { return false };
+        if mark != 0 && goes_on() {
+            Held { word: page, seen, moving: ready.cached.load(Relaxed) }.give_back();
             return false;
         }
-        let Some(slot) = cells.slot(record.slot(word.len())) else { return false };
-        let block = Held { word: page, seen: held.0 ^ mark, moving: record.cached };
-        if !block.claim() {
-            return false;
-        }
-        if goes_on() {
-            block.give_back();
-            return false;
-        }
-        slot.store(frame, Relaxed);
-        let cap = pcp.free_count_cap.load(Relaxed);
-        pcp.word.store(word.pushed_with(record.block_pages, cap, prev).0, Relaxed);
+        // Read once more rather than kept: nobody has changed it.
+        let word = PcpWord(pcp.word.load(Relaxed));
+        let pushed = if word.free_count() < pcp.free_count_cap.load(Relaxed) {
+            (word.0 & !PREV).wrapping_add(ready.push.load(Relaxed))
+        } else {
+            rare();
+            word.pushed_with(0, 0, u64::from(ready.prev_bits.load(Relaxed))).0
+        };
+        pcp.word.store(pushed, Relaxed);
         true
     }
 
-    /// Makes `list` the active one. `false`: it is, or no list ever was, or the word is slow.
+    /// Makes the word of a block that was handed out from such a list of this pcp one of the list,
+    /// if it says that and the bits of `mark`. Such a block is of the pcp's zone. Returns what
+    /// the word was.
+    #[inline(always)]
+    fn claim(&self, page: &AtomicU64, mark: u64) -> Option<u64> {
+        let ready = &self.pcp.ready;
+        let seen = ready.allocated.load(Relaxed) | mark;
+        claim::exchange(page, seen, ready.cached.load(Relaxed)).then_some(seen)
+    }
+
+    /// As [`claim`](Self::claim), for a block from any CPU's pcp of the zone.
+    #[inline(always)]
+    fn claim_of_other<'a>(&self, frame: u64, mark: u64, cells: impl Cells<'a>) -> Option<u64> {
+        rare();
+        let (pcp, ready) = (self.pcp, &self.pcp.ready);
+        let in_zone = frame.wrapping_sub(u64::from(pcp.first_frame)) < u64::from(pcp.frames);
+        let page = cells.word(frame).filter(|_| in_zone)?;
+        let seen = page.load(Relaxed);
+        let is_ours = PageWord(seen ^ mark).same_but_pcp(PageWord(ready.allocated.load(Relaxed)))
+            && claim::exchange(page, seen, ready.cached.load(Relaxed));
+        is_ours.then_some(seen)
+    }
+
+    /// Makes `list` the active one. `false`: no list ever was, or the word is slow.
     pub(crate) fn switch(&self, list: usize, may: impl Fn() -> bool) -> bool {
         let pcp = self.pcp;
         let word = PcpWord(pcp.word.load(Relaxed));
+        if word.active() == list {
+            return true;
+        }
         let lists = pcp.lists.get(word.active()).zip(pcp.lists.get(list));
-        let may = (!word.is_slow() || may()) && word.active() != list;
-        let Some((old, new)) = lists.filter(|_| may) else { return false };
+        let Some((old, new)) = lists.filter(|_| !word.is_slow() || may()) else { return false };
         old.pops.store(old.pops_with(Some(word)), Relaxed);
         old.len.store(word.len(), Relaxed);
         let len = new.len.load(Relaxed);
@@ -167,10 +228,6 @@ impl<'p> Entered<'p> {
     }
 }
 
-impl PcpList {
-    /// The number of the slot of the block at `index`, counted from the cold end.
-    #[inline(always)]
-    fn slot(&self, index: u32) -> u32 {
-        self.first.load(Relaxed).wrapping_add(index)
-    }
-}
+/// Tells the compiler that whoever calls it comes by rarely.
+#[cold]
+fn rare() {}

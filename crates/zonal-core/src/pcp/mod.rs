@@ -9,6 +9,7 @@ pub(crate) mod gated;
 pub(crate) mod history;
 pub mod lists;
 pub mod offsets;
+pub(crate) mod ready;
 pub mod size;
 pub mod stack;
 pub mod state;

@@ -47,6 +47,7 @@
 
 use crate::frame::{PageWord, PcpId};
 use crate::pcp::depot::Depot;
+use crate::pcp::ready::{self, CLOSED, Ready};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{NO_LIST, NR_LISTS, POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
@@ -54,8 +55,6 @@ use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{CpuId, Migratetype, Order, PageCount, ZoneId};
 use Ordering::Relaxed;
 
-pub(super) const OPEN: u32 = 0;
-pub(super) const CLOSED: u32 = 1;
 /// The CPU is offline; kept in the pcp of the zone it prefers.
 pub(crate) const OFFLINE: u8 = 1;
 /// No sequence commits here any more (PCP-7). Set with the gate closed.
@@ -87,8 +86,6 @@ pub struct PcpList {
     /// Base pages of a block, which a push adds to `free_count`.
     pub(crate) block_pages: u32,
     pub(crate) base: u32,
-    /// Number of the slot of the coldest block: `base + lo`.
-    pub(crate) first: AtomicU32,
     /// Word of a frame on this stack (PCP-3).
     pub(crate) cached: u64,
     /// Word of a frame popped from this stack.
@@ -116,7 +113,7 @@ pub struct Pcp {
     /// `free_count` stops growing here: `batch << scale_max` (LB E.7); 0 where it is a
     /// `free_factor`, which no free moves that needs no decision.
     pub(crate) free_count_cap: AtomicU32,
-    /// 0 open, else closed.
+    /// Open, closed, or open and ready ([`ready`](super::ready)).
     pub(crate) gate: AtomicU32,
     /// From this `free_count` on, a free of order 1 to 3 behind another may be a stream (LB E.7,
     /// E.10). Tuning level 0 does without the other, and where the swing is tracked it follows the
@@ -126,6 +123,12 @@ pub struct Pcp {
     pub(crate) limit: AtomicU32,
     /// The stacks.
     pub(crate) lists: [PcpList; NR_LISTS],
+    /// The first page of the zone.
+    pub(crate) start_pfn: u64,
+    /// The first frame of the zone.
+    pub(crate) first_frame: u32,
+    /// The zone's frames.
+    pub(crate) frames: u32,
     pub(crate) zone: ZoneId,
     pub(crate) lists_used: u8,
     pub(crate) tuning: Tuning,
@@ -150,16 +153,12 @@ pub struct Pcp {
     pub(super) factor_pushes: AtomicU64,
     /// This CPU's delta of the zone's free-page counter; written under the zone lock.
     pub(crate) free_diff: AtomicI64,
+    /// The active list for the core's fast operations, on a line of its own.
+    pub(crate) ready: Ready,
     /// Counts that the fast path does not keep.
     pub(crate) events: PcpEvents<AtomicU64>,
-    /// The first page of the zone.
-    pub(crate) start_pfn: u64,
     /// The CPU whose store of this zone has the depot that this store uses.
     pub(crate) depot_cpu: CpuId,
-    /// The first frame of the zone.
-    pub(crate) first_frame: u32,
-    /// The zone's frames.
-    pub(crate) frames: u32,
     /// Base pages that the lists may hold of the zone's budget (BUDGET-2); 0 where there is none.
     pub(crate) granted: AtomicU32,
     _room: [u64; ROOM],
@@ -171,7 +170,7 @@ pub struct Pcp {
 pub const PCP_BYTES: usize = 2048;
 /// The rest of them.
 const ROOM: usize =
-    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 208 - size_of::<Depot>()) / 8;
+    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 272 - size_of::<Depot>()) / 8;
 const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
 
 impl Default for Pcp {
@@ -203,6 +202,7 @@ impl Default for Pcp {
             free_diff: AtomicI64::default(),
             events: PcpEvents::default(),
             depot_cpu: CpuId::default(),
+            ready: Ready::default(),
             start_pfn: 0,
             first_frame: 0,
             frames: 0,
@@ -320,7 +320,7 @@ impl Pcp {
         let list = &mut self.lists[index];
         let address = slots[base..base + cap].as_ptr().addr();
         (list.base, list.lo) = (base as u32, AtomicU32::new(0));
-        (list.first, list.slots_lo) = (AtomicU32::new(base as u32), AtomicU64::new(address as u64));
+        list.slots_lo = AtomicU64::new(address as u64);
         list.cap = cap.min(SLOTS_MAX) as u32;
         list.order_bits = order.get();
         list.mt = mt.index() as u8;
@@ -389,6 +389,7 @@ impl Pcp {
     pub fn make_slow(&self) {
         // Relaxed: the fence orders it where order matters.
         self.word.fetch_or(SLOW, Relaxed);
+        ready::forget(&self.gate);
     }
 
     /// Base pages on all lists. Exact only while nothing runs on the CPU.
@@ -435,16 +436,16 @@ impl Pcp {
     /// Whether a thread has it closed.
     pub fn is_closed(&self) -> bool {
         // Acquire: pairs with the Release in `Closed::drop`, to see that closer's writes.
-        self.gate.load(Ordering::Acquire) != OPEN
+        self.gate.load(Ordering::Acquire) == CLOSED
     }
 
     /// Whether it is open and holds nothing. A closed pcp may be about to get pages, so it does not
     /// count as empty.
     pub fn seems_empty(&self) -> bool {
         // Acquire: pairs with the Release in `Closed::drop`, to see that closer's writes.
-        self.gate.load(Ordering::Acquire) == OPEN
+        self.gate.load(Ordering::Acquire) != CLOSED
             && self.count() == 0
-            && self.gate.load(Relaxed) == OPEN
+            && self.gate.load(Relaxed) != CLOSED
     }
 
     /// Counts of the pcp. Exact only while nothing runs on the CPU.
@@ -478,7 +479,6 @@ impl PcpList {
         let by = lo.wrapping_sub(self.lo.load(Relaxed)) as i32;
         let bytes = i64::from(by) * size_of::<AtomicU32>() as i64;
         self.lo.store(lo, Relaxed);
-        self.first.store(self.base.wrapping_add(lo), Relaxed);
         self.slots_lo.store(self.slots_lo.load(Relaxed).wrapping_add_signed(bytes), Relaxed);
     }
 

@@ -128,7 +128,7 @@ impl PcpWord {
     #[inline]
     pub const fn popped(self) -> PcpWord {
         // What is left of `free_count` is taken off: shorter than to put the half in its place.
-        let half = (self.free_count() as u64).div_ceil(2);
+        let half = (self.free_count() as u64 + 1) >> 1;
         PcpWord(self.0.wrapping_sub(half).wrapping_add(POP_DELTA))
     }
 

@@ -20,7 +20,8 @@ use crate::buddy::{Buddy, HighAtomicCount};
 use crate::frame::Frames;
 use crate::gfp::AllocFlags;
 use crate::platform::{Instruction, Line, Platform, Step};
-use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Guard, Lock, Ordering::Relaxed};
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Guard, Lock};
 use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, NR_ZONE_KINDS, NodeId, Pfn};
 use crate::types::{Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
 use crate::vmstat::numa::NumaCounters;
@@ -49,6 +50,38 @@ pub const RETIRED: u32 = 1 << 20;
 /// Flags that keep every pcp of the zone closed to fast operations (ZONE-4).
 pub(crate) const NO_FAST: u32 = RECORDED | RETIRED;
 const FLAGS: u32 = BELOW_HIGH | RECLAIM_ACTIVE | BOOSTED | NO_FAST;
+
+/// Moves on whenever `fast` of any zone has lost a bit: what was true under an epoch may be false
+/// under the next. Odd multiples of [`EPOCH_UNIT`], wrapping around: never 0.
+#[derive(Debug)]
+pub(crate) struct FastEpoch(AtomicU32);
+
+/// Below it an epoch has no bits.
+pub(crate) const EPOCH_UNIT: u32 = 16;
+
+impl Default for FastEpoch {
+    fn default() -> FastEpoch {
+        FastEpoch(AtomicU32::new(EPOCH_UNIT))
+    }
+}
+
+impl FastEpoch {
+    /// The epoch now. Bits of zones that are read behind it are those of this epoch or of a later
+    /// one.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> u32 {
+        // Acquire: pairs with the Release in `lost`.
+        self.0.load(Acquire)
+    }
+
+    /// A zone has changed its bits from `old` to `new`.
+    fn changed(&self, old: u32, new: u32) {
+        if old & !new & (FAST_ORDERS | FAST_FREE) != 0 {
+            // Release: pairs with the Acquire in `now`: who sees the epoch sees the bits.
+            self.0.fetch_add(2 * EPOCH_UNIT, Release);
+        }
+    }
+}
 
 /// Strays of a forked child that were not counted yet (ZONE-5).
 const STRAYS_UNKNOWN: u64 = u64::MAX;
@@ -126,6 +159,7 @@ pub struct LockedZone<'a, P: Platform> {
     pub buddy: Guard<'a, Buddy, P>,
     /// The zone's frames.
     pub frames: Frames<'a>,
+    epoch: &'a FastEpoch,
     /// After the guard, so that it is called when the lock is free again.
     booked: Booked<'a, P>,
 }
@@ -312,9 +346,10 @@ impl Zone {
         self.fast.load(Relaxed) & flag != 0
     }
     /// Sets a flag; the fast paths close until the next [`Zone::refresh_fast`].
-    pub(crate) fn set_flag(&self, flag: u32) {
+    pub(crate) fn set_flag(&self, flag: u32, epoch: &FastEpoch) {
         // Relaxed: a flag is advice, and a CPU that misses it takes one page more before seeing it.
-        let _ = self.fast.fetch_update(Relaxed, Relaxed, |old| Some(old & FLAGS | flag));
+        let old = self.fast.fetch_update(Relaxed, Relaxed, |old| Some(old & FLAGS | flag));
+        epoch.changed(old.unwrap_or_default(), flag);
     }
     /// Sets or clears [`RECORDED`]; the other bits stay.
     pub(crate) fn set_recorded(&self, recorded: bool) {
@@ -333,11 +368,11 @@ impl Zone {
     }
 
     /// Recomputes `fast` (ZONE-3).
-    pub(crate) fn refresh_fast(&self) {
+    pub(crate) fn refresh_fast(&self, epoch: &FastEpoch) {
         let old = self.fast.load(Relaxed);
         let new = old & FLAGS | self.fast_bits(old);
-        if new != old {
-            let _ = self.fast.compare_exchange(old, new, Relaxed, Relaxed);
+        if new != old && self.fast.compare_exchange(old, new, Relaxed, Relaxed).is_ok() {
+            epoch.changed(old, new);
         }
     }
 
@@ -360,18 +395,19 @@ impl Zone {
 
     /// Takes the zone lock.
     #[inline]
-    pub fn lock<'a, P: Platform>(
+    pub(crate) fn lock<'a, P: Platform>(
         &'a self,
         platform: &'a P,
         words: &'a [AtomicU64],
         blocks: &'a [AtomicU8],
+        epoch: &'a FastEpoch,
     ) -> LockedZone<'a, P> {
         platform.cost(Step::ZoneLock(self.id));
         let buddy = self.buddy.lock(platform);
         let by = instruction(self.update, Form::Raw);
         let zone = self.id;
         let booked = Booked { platform, zone, by, updates: 0, folds: 0, pages: 0, sizes: 0 };
-        LockedZone { zone: self, buddy, frames: self.frames(words, blocks), booked }
+        LockedZone { zone: self, buddy, frames: self.frames(words, blocks), epoch, booked }
     }
 
     /// The zone's pageblock types, cut from the table of all zones.
@@ -447,7 +483,7 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
             counters.listed.store(listed, Relaxed);
         }
         counters.highatomic_free.store(highatomic, Relaxed);
-        self.zone.refresh_fast();
+        self.zone.refresh_fast(self.epoch);
         let Booked { platform, zone, pages, updates, sizes, .. } = self.booked;
         let orders = sizes.count_ones();
         platform.cost(Step::ZoneUnlock { zone, pages, blocks: updates, orders });

@@ -2,11 +2,14 @@
 //! closer. The root of the test says which atomics (`crate::sync`) and compiles that very file.
 
 use crate::gated::{Cells, Entered};
-use crate::pcp::state::{CLOSED, OPEN, Pcp, PcpList};
+use crate::pcp::state::{Pcp, PcpList};
 use crate::pcp::word::PcpWord;
-use crate::sync::Ordering::{self, Acquire, Relaxed, Release};
+use crate::ready::{self, CLOSED, Key, OPEN, Ready};
+use crate::sync::Ordering::{self, Relaxed, Release};
 use crate::sync::{AtomicU32, AtomicU64};
 
+/// The epoch of the zones, which lets all operations pass.
+const EPOCH: u32 = 16;
 /// Slots of each list.
 pub const SLOTS: u32 = 3;
 /// Page words: two for each list. What a page's word says is its list and one of these.
@@ -25,6 +28,8 @@ pub enum Fault {
     OpenedTooEarly,
     /// It opens the gate with an ordinary store.
     NoRelease,
+    /// It leaves in the gate what the pcp was ready for.
+    StaysReady,
 }
 
 /// One pcp of two lists, with their slots and the words of their pages.
@@ -39,7 +44,7 @@ impl Cells<'static> for &'static Machine {
     fn slot(self, at: u32) -> Option<&'static AtomicU32> {
         self.slots.get(at as usize)
     }
-    fn word(self, frame: u32) -> Option<&'static AtomicU64> {
+    fn word(self, frame: u64) -> Option<&'static AtomicU64> {
         self.words.get(frame as usize)
     }
 }
@@ -61,7 +66,6 @@ impl Machine {
             len: AtomicU32::new(2),
             others: AtomicU32::new(2),
             lo: AtomicU32::new(0),
-            first: AtomicU32::new(index * SLOTS),
             pops: AtomicU64::new(0),
         };
         let pcp = Pcp {
@@ -72,6 +76,21 @@ impl Machine {
             free_high_threshold: AtomicU32::new(100),
             free_count_cap: AtomicU32::new(8),
             limit: AtomicU32::new(100),
+            first_frame: 0,
+            frames: PAGES,
+            ready: Ready {
+                cached: AtomicU64::new(0),
+                allocated: AtomicU64::new(0),
+                push: AtomicU64::new(0),
+                first: AtomicU32::new(0),
+                hi: AtomicU32::new(0),
+                serves: AtomicU32::new(0),
+                serves_all: AtomicU32::new(0),
+                types: AtomicU32::new(0),
+                prev_bits: AtomicU32::new(0),
+                page_shift: 0,
+                block_shift: 0,
+            },
         };
         let slot = |at: u32| AtomicU32::new(at / SLOTS * 2 + at % SLOTS);
         let word = |page: u32| AtomicU64::new(CACHED | u64::from(page / 2) << 2);
@@ -83,32 +102,40 @@ impl Machine {
         }))
     }
 
+    /// As `alloc::fast::take_ready` does it and, where the pcp is not ready, `alloc::fast::enter`.
     fn enter(&'static self, list: usize) -> Option<Entered<'static>> {
-        let entered = Entered::new(&self.pcp)?;
-        // As the core does once the list was found not to be the active one.
-        entered.switch(list, || false);
+        let key = Key::new(EPOCH, 0);
+        if let Some(entered) = Entered::ready(&self.pcp, key)
+            && entered.serves(list as u32)
+        {
+            return Some(entered);
+        }
+        let mut entered = Entered::new(&self.pcp)?;
+        if !entered.switch(list, || false) || !entered.prepare(0, false, || false) {
+            return None;
+        }
+        entered.stay_ready(key);
         Some(entered)
     }
 
     /// `alloc::fast::take`; `None`: the core is asked.
     pub fn pop(&'static self, list: usize) -> Option<u32> {
-        self.enter(list)?.pop(0, (list as u32, 0), || false, self)
+        self.enter(list)?.pop(0, self)
     }
 
     /// `alloc::fast::put`; `false`: the core is asked.
     pub fn push(&'static self, list: usize, page: u32) -> bool {
-        let kind = (list as u32, 0);
-        self.enter(list)
-            .is_some_and(|entered| entered.push(0, kind, (page, || false, || false), self))
+        self.enter(list).is_some_and(|entered| {
+            entered.push((list as u32, 0), (u64::from(page), || false), self)
+        })
     }
 
     /// `Closed`: takes the coldest page of each list for the buddy. Nothing where somebody holds
     /// the gate.
     pub fn drain(&self) -> Vec<u32> {
         let gate = &self.pcp.gate;
-        if self.fault != Fault::NoGate
-            && gate.compare_exchange(OPEN, CLOSED, Acquire, Relaxed).is_err()
-        {
+        let was = gate.load(Relaxed);
+        if self.fault != Fault::NoGate && !ready::take(gate) {
             return Vec::new();
         }
         let word = PcpWord(self.pcp.word.load(Relaxed));
@@ -128,7 +155,6 @@ impl Machine {
             self.words[page as usize].store(1, Relaxed);
             pages.push(page);
             list.lo.store(lo + 1, Relaxed);
-            list.first.store(list.base + lo + 1, Relaxed);
             list.hi.store(list.cap - lo - 1, Relaxed);
             if active {
                 new = PcpWord::new(index, len - 1, word.pops(), word.free_count(), false);
@@ -139,7 +165,8 @@ impl Machine {
         self.pcp.word.store(new.0, Relaxed);
         if self.fault != Fault::OpenedTooEarly {
             let order = if self.fault == Fault::NoRelease { Relaxed } else { Release };
-            gate.store(OPEN, order);
+            let opens = if self.fault == Fault::StaysReady { was } else { OPEN };
+            gate.store(opens, order);
         }
         pages
     }
@@ -147,7 +174,7 @@ impl Machine {
     /// The pages on the lists, when nobody runs any more. Each says so in its word.
     pub fn rest(&self) -> Vec<u32> {
         // Acquire: pairs with the last opening.
-        assert_eq!(self.pcp.gate.load(Ordering::Acquire), OPEN, "nobody left it taken");
+        assert_ne!(self.pcp.gate.load(Ordering::Acquire), CLOSED, "nobody left it taken");
         let word = PcpWord(self.pcp.word.load(Relaxed));
         let mut pages = Vec::new();
         for (index, list) in self.pcp.lists.iter().enumerate() {
@@ -174,10 +201,8 @@ pub fn assert_once(places: impl IntoIterator<Item = Vec<u32>>) {
 /// As much of a pcp as the fast path looks at.
 pub mod state {
     use crate::pcp::word::{POPS_PERIOD, PcpWord};
+    use crate::ready::Ready;
     use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-
-    pub const OPEN: u32 = 0;
-    pub const CLOSED: u32 = 1;
 
     pub struct Events {
         pub double_frees: AtomicU64,
@@ -190,6 +215,9 @@ pub mod state {
         pub free_high_threshold: AtomicU32,
         pub free_count_cap: AtomicU32,
         pub limit: AtomicU32,
+        pub first_frame: u32,
+        pub frames: u32,
+        pub(crate) ready: Ready,
     }
     pub struct PcpList {
         /// A bit for the list's own number: what it serves, and what is freed to it.
@@ -206,7 +234,6 @@ pub mod state {
         pub len: AtomicU32,
         pub others: AtomicU32,
         pub lo: AtomicU32,
-        pub first: AtomicU32,
         pub pops: AtomicU64,
     }
     impl std::fmt::Debug for Pcp {

@@ -5,6 +5,7 @@ use crate::alloc::zone_ops::Want;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
+use crate::types::ZoneId;
 use crate::vmstat::numa::{NumaItem, NumaRule, events_of};
 use crate::zone::state::Zone;
 
@@ -21,17 +22,11 @@ impl<P: Platform> CpuOps<'_, '_, P> {
         self.on.pcp(want.preferred, self.cpu).events.foreign.fetch_add(count, Relaxed);
     }
 
-    /// As [`count_event`](Self::count_event), of a block from the zone that the CPU prefers.
-    #[inline(always)]
-    pub fn count_own(self, zone: &Zone) {
-        if self.on.policy().numa.records() {
-            self.record_own(zone);
-        }
-    }
-
-    #[inline(never)]
-    fn record_own(self, zone: &Zone) {
+    /// Records the events of a block from the zone that the CPU prefers, where a policy records
+    /// them.
+    pub fn record_own(self, zone: ZoneId) {
         if self.on.tunables.counts_numa() {
+            let zone = self.on.zone(zone);
             // A node without memory prefers another's.
             let local = zone.node == self.on.node_of(self.cpu);
             let (of_zone, _) = events_of(true, local);

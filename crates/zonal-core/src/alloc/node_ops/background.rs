@@ -304,11 +304,11 @@ impl<P: Platform> NodeOps<'_, '_, P> {
     fn set_reclaim_active(self, highest: ZoneKind, active: bool) {
         for zone in self.zones(highest) {
             if active && !zone.has(RECLAIM_ACTIVE) {
-                zone.set_flag(RECLAIM_ACTIVE);
+                self.zone_ops(zone).set_flag(RECLAIM_ACTIVE);
                 self.zone_ops(zone).slow_down();
                 self.zone_ops(zone).drain_depots();
             } else if !active && zone.clear_flag(RECLAIM_ACTIVE) {
-                zone.refresh_fast();
+                self.zone_ops(zone).refresh_fast();
             }
         }
     }

@@ -124,7 +124,7 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
         self.search.on.platform.cost(Step::Scan(zone.id));
         let standing = self.standing(zone);
         if standing.below_high {
-            zone.set_flag(BELOW_HIGH);
+            self.zone_ops(zone).set_flag(BELOW_HIGH);
             self.zone_ops(zone).slow_down();
         }
         standing.above || self.zone_ops(zone).grew(self.search.order) || ignores
@@ -200,7 +200,7 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
         };
         if flags.contains(AllocFlags::KSWAPD) && zone.has(BOOSTED) {
             zone.clear_flag(BOOSTED);
-            zone.refresh_fast();
+            self.zone_ops(zone).refresh_fast();
             search.node_ops(zone.node).wake(zone, Order::ZERO, zone.kind());
         }
         if flags.contains(AllocFlags::HIGHATOMIC) && on.grouping() {

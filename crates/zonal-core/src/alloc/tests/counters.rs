@@ -249,7 +249,7 @@ fn below_the_drift_mark_a_safe_test_adds_up_the_deltas() {
     let zone = &pool.zones()[0];
     zone.drift_mark.store(5000, Relaxed);
     let counter = |pages: i64| {
-        let mut locked = zone.lock(pool.platform(), pool.words(), pool.tables.blocks);
+        let mut locked = pool.zone_ops(zone.id()).lock();
         locked.fold(pages - zone.free_counter_raw());
     };
     counter(4000);

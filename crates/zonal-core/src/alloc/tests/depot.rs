@@ -158,7 +158,7 @@ fn whole_blocks_are_not_to_be_had_everywhere() {
     give(&pool, 0, Order::ZERO, odd);
     give(&pool, 0, Order::ZERO, some);
     pool.drain_all();
-    pool.zones()[0].set_flag(BELOW_HIGH);
+    pool.zone_ops(ZoneId(0)).set_flag(BELOW_HIGH);
     let kept = take(&pool, 1, Order::ZERO, 1);
     assert_eq!(pool.stats().depot_pages(ZoneId(0)), 0);
     give(&pool, 1, Order::ZERO, kept);
@@ -502,7 +502,7 @@ fn under_pressure_chunks_are_as_large_as_without_depots() {
     let scale_max = |policy: Policy, flag: u32| {
         let pool = Shape::uniform(1, PAGES, 1).boot(policy);
         let zone = &pool.zones()[0];
-        zone.set_flag(flag);
+        pool.zone_ops(zone.id()).set_flag(flag);
         pool.zone_ops(ZoneId(0)).params(pool.pcp(ZoneId(0), CpuId(0))).scale_max
     };
     let small = Policy { pcp: PcpPolicy { scale_max: 3, ..Policy::ZONAL.pcp }, ..Policy::ZONAL };

@@ -321,7 +321,7 @@ fn below_the_high_watermark_the_core_decides() {
     let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
     pool.free(page, Order::ZERO).unwrap();
     let zone = &pool.zones()[0];
-    zone.set_flag(BELOW_HIGH);
+    pool.zone_ops(zone.id()).set_flag(BELOW_HIGH);
     let pcp = pool.pcp(ZoneId(0), CpuId(0));
     pcp.limit.store(77, Relaxed);
     let page = pool.alloc(Request::new(Order::ZERO)).unwrap();

@@ -180,10 +180,7 @@ impl Copy {
                 .map(|word| AtomicU64::new(word.load(Relaxed)))
                 .collect(),
             blocks: pool.tables.blocks.iter().map(|mt| AtomicU8::new(mt.load(Relaxed))).collect(),
-            buddy: zone
-                .lock(&pool.tables.platform, pool.tables.words, pool.tables.blocks)
-                .buddy
-                .clone(),
+            buddy: pool.zone_ops(zone.id()).lock().buddy.clone(),
         }
     }
 

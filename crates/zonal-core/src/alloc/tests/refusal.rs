@@ -250,7 +250,7 @@ fn a_request_waits_for_pages_on_their_way_into_another_pcp() {
         let pcp = pool.pcp(ZoneId(0), CpuId(1));
         let mut closed = pcp.close(&pool.tables.platform, zone, pool.tables.slots).unwrap();
         let mut sink = closed.refill(0, 8);
-        let mut locked = zone.lock(&pool.tables.platform, pool.tables.words, pool.tables.blocks);
+        let mut locked = pool.zone_ops(zone.id()).lock();
         for _ in 0..8 {
             let LockedZone { buddy, frames, .. } = &mut locked;
             let mt = Migratetype::Unmovable;
@@ -305,8 +305,7 @@ fn the_last_reserved_pageblock_is_given_back_before_a_refusal() {
     let (pages, _) = exhaust(&pool, Request::new(Order::ZERO));
     let min = pool.zones()[0].watermarks().min;
     pool.alloc(Request::new(order(1)).gfp(Gfp::ATOMIC)).unwrap();
-    let (words, blocks) = (pool.tables.words, pool.tables.blocks);
-    let kept = pool.zones()[0].lock(&pool.tables.platform, words, blocks).buddy.free_highatomic();
+    let kept = pool.zone_ops(ZoneId(0)).lock().buddy.free_highatomic();
     assert!(kept > 100, "{kept}");
     pages[..50].iter().for_each(|pfn| pool.free(*pfn, Order::ZERO).unwrap());
     exhaust(&pool, Request::new(Order::ZERO).gfp(Gfp::NOWAIT | Gfp::NOMEMALLOC));

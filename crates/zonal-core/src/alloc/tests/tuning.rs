@@ -333,12 +333,12 @@ impl Pair<'_, '_> {
 
     /// What a reclaimer would do, or a request that found the zone low.
     fn change_flags(&mut self) {
-        let zone = &self.pool.zones()[0];
+        let zone = self.pool.zone_ops(self.pool.zones()[0].id());
         match self.random(3) {
             0 => zone.set_flag(BELOW_HIGH),
             1 => zone.set_flag(RECLAIM_ACTIVE),
             _ => {
-                zone.clear_flag(RECLAIM_ACTIVE);
+                zone.zone.clear_flag(RECLAIM_ACTIVE);
                 zone.refresh_fast();
             }
         }

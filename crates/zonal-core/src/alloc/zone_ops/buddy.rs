@@ -84,7 +84,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         }
         zone.set_watermarks(&watermarks);
         if raised && flags.contains(AllocFlags::KSWAPD) {
-            zone.set_flag(BOOSTED);
+            self.set_flag(BOOSTED);
         }
     }
 

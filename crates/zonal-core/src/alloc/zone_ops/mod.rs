@@ -68,7 +68,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     /// Takes the zone lock.
     #[inline]
     pub fn lock(self) -> LockedZone<'s, P> {
-        self.zone.lock(&self.on.platform, self.on.words, self.on.blocks)
+        self.zone.lock(&self.on.platform, self.on.words, self.on.blocks, &self.on.epoch)
     }
     /// The zone's frames.
     pub fn frames(self) -> Frames<'a> {
@@ -99,6 +99,17 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         }
     }
 
+    /// Sets a flag of the zone; the fast paths close until the next
+    /// [`refresh_fast`](Self::refresh_fast).
+    pub fn set_flag(self, flag: u32) {
+        self.zone.set_flag(flag, &self.on.epoch);
+    }
+
+    /// Looks again which fast operations the zone lets pass (ZONE-3).
+    pub fn refresh_fast(self) {
+        self.zone.refresh_fast(&self.on.epoch);
+    }
+
     /// After pages went back: the zone may be above its high watermark again (LB E.7).
     pub fn clear_below_high(self) {
         let zone = self.zone;
@@ -108,7 +119,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         let snapshot = zone.snapshot(ZoneKind::Movable);
         if snapshot.ok(Order::ZERO, zone.watermarks().of(Watermark::High), AllocFlags::WMARK_MIN) {
             zone.clear_flag(BELOW_HIGH);
-            zone.refresh_fast();
+            self.refresh_fast();
         }
     }
 

@@ -70,7 +70,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             && !zone.has(BELOW_HIGH)
             && !snapshot.ok(Order::ZERO, high, AllocFlags::WMARK_LOW)
         {
-            zone.set_flag(BELOW_HIGH);
+            self.set_flag(BELOW_HIGH);
             self.slow_down();
         }
     }
