@@ -54,22 +54,21 @@ impl Guard {
         let failed = |error| RecordError::new(Step::Setting, path, error);
         let old = one_line(&fs::read_to_string(path).map_err(failed)?);
         let ours = one_line(value);
-        let undo = |ours| Undo::Write { path: path.to_owned(), value: old.clone(), ours };
-        let of_ours = undo(ours.clone());
-        self.note(&of_ours).map_err(failed)?;
+        // UNDO-4: killed before the value is read back, the guard puts the old one back all the same.
+        let tried = Undo::Try { path: path.to_owned(), value: old.clone(), ours: ours.clone() };
+        self.note(&tried).map_err(failed)?;
         write(path, &ours).map_err(failed)?;
-        let now = fs::read_to_string(path).map_err(|error| not_back(&of_ours, error))?;
-        if same_words(&now, &ours) {
-            self.set.push(of_ours);
-            return Ok(());
-        }
-        // By the line above UNDO-3 would leave the kernel's value. The old one is put back even if
-        // this line cannot be written down.
+        let now = fs::read_to_string(path).map_err(|error| not_back(&tried, error))?;
         let now = one_line(&now);
-        let of_now = undo(now.clone());
-        let noted = self.note(&of_now);
-        write(path, &old).map_err(|error| not_back(&of_now, error))?;
-        noted.and_then(|()| self.done(path)).and_then(|()| self.done(path)).map_err(failed)?;
+        let kept = Undo::Write { path: path.to_owned(), value: old.clone(), ours: now.clone() };
+        let noted = self.note(&kept);
+        if same_words(&now, &ours) {
+            self.set.push(kept);
+            return noted.map_err(failed);
+        }
+        // The old one is put back even if this line cannot be written down.
+        write(path, &old).map_err(|error| not_back(&kept, error))?;
+        noted.and_then(|()| self.done(path)).map_err(failed)?;
         let text = format!("the kernel made `{now}` of `{ours}`");
         Err(failed(io::Error::other(text)))
     }

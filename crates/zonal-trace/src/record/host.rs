@@ -91,7 +91,12 @@ impl Host {
         };
         // After a boot every setting is the kernel's own again.
         if text.lines().next() == Some(self.boot.as_str()) {
-            let undone = undo::parse_all(text.as_bytes()).undo(self.tracefs.remove);
+            let changes = undo::parse_all(text.as_bytes());
+            if let Some(unknown) = changes.unknown().first() {
+                let error = io::Error::other(format!("{unknown}; then remove this file"));
+                return Err(RecordError::new(Step::Recover, &path, error));
+            }
+            let undone = changes.undo(self.tracefs.remove);
             self.notes.extend(undone.remarks);
             if let Some(failure) = undone.failures.first() {
                 let error = io::Error::other(format!("{failure}; then remove this file"));

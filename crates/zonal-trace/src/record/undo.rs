@@ -16,8 +16,11 @@
 //!   exist, and undoing what was never done changes nothing
 //! - **UNDO-2** there is one path: a recorder that ends well is undone by the guard too
 //! - **UNDO-3** a setting is put back only while it has the value that the recorder gave it, or
-//!   that the kernel made of that, which is one more line once it is read: what somebody else set
-//!   meanwhile stays
+//!   that the kernel made of that: what somebody else set meanwhile stays
+//! - **UNDO-4** where the kernel may keep another value than it is given, the first line says `try`,
+//!   and a `write` line with the value that the kernel kept takes its place once that is read. A
+//!   recorder that is killed in between leaves a value that nobody knows: the guard, which comes at
+//!   once, takes it for the recorder's; the next recorder, which may come days later, asks a person
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, Write};
@@ -28,6 +31,8 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Undo {
     /// Write `value` back, if the file still says `ours`.
     Write { path: PathBuf, value: String, ours: String },
+    /// Write `value` back: `ours` is being written, and what the kernel makes of it is not known.
+    Try { path: PathBuf, value: String, ours: String },
     /// Remove this directory, which tracefs empties by itself.
     Remove { path: PathBuf },
 }
@@ -35,7 +40,7 @@ pub(crate) enum Undo {
 impl Undo {
     pub(super) fn path(&self) -> &Path {
         match self {
-            Undo::Write { path, .. } | Undo::Remove { path } => path,
+            Undo::Write { path, .. } | Undo::Try { path, .. } | Undo::Remove { path } => path,
         }
     }
 
@@ -45,13 +50,16 @@ impl Undo {
             Undo::Write { path, value, ours } => {
                 format!("write\t{}\t{value}\t{ours}\n", path.display())
             }
+            Undo::Try { path, value, ours } => {
+                format!("try\t{}\t{value}\t{ours}\n", path.display())
+            }
             Undo::Remove { path } => format!("remove\t{}\n", path.display()),
         }
     }
 
     pub(super) fn words(&self) -> String {
         match self {
-            Undo::Write { path, value, .. } => {
+            Undo::Write { path, value, .. } | Undo::Try { path, value, .. } => {
                 format!("write `{value}` back to {}", path.display())
             }
             Undo::Remove { path } => format!("remove {}", path.display()),
@@ -62,9 +70,12 @@ impl Undo {
         let mut words = line.trim_end_matches('\n').split('\t');
         let (verb, path) = (words.next()?, PathBuf::from(words.next()?));
         match verb {
-            "write" => {
+            "write" | "try" => {
                 let (value, ours) = (words.next()?.to_owned(), words.next()?.to_owned());
-                Some(Note::Do(Undo::Write { path, value, ours }))
+                Some(Note::Do(match verb {
+                    "try" => Undo::Try { path, value, ours },
+                    _ => Undo::Write { path, value, ours },
+                }))
             }
             "remove" => Some(Note::Do(Undo::Remove { path })),
             "done" => Some(Note::Done(path)),
@@ -82,6 +93,13 @@ impl Undo {
                     write(path, value)?;
                 }
                 Ok(is_ours)
+            }
+            Undo::Try { path, value, .. } => {
+                let is_changed = !same_words(&fs::read_to_string(path)?, value);
+                if is_changed {
+                    write(path, value)?;
+                }
+                Ok(is_changed)
             }
             Undo::Remove { path } => match remove(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -160,7 +178,14 @@ pub(super) fn parse_all(input: impl BufRead) -> Changes {
     // A line that cannot be read ends the list: the recorder is gone.
     for line in input.lines().map_while(Result::ok) {
         match Undo::parse(&line) {
-            Some(Note::Do(undo)) => changes.undos.push(undo),
+            Some(Note::Do(undo)) => {
+                // UNDO-4: what the kernel kept is known now.
+                let is_settled = |last: &mut Undo| {
+                    matches!(last, Undo::Try { .. }) && last.path() == undo.path()
+                };
+                changes.undos.pop_if(is_settled);
+                changes.undos.push(undo);
+            }
             // The last change of it: an earlier one may still be on.
             Some(Note::Done(path)) => {
                 let last = changes.undos.iter().rposition(|undo| undo.path() == path);
@@ -177,6 +202,23 @@ impl Changes {
     /// What is to do, in words, in the order in which it is done.
     pub(super) fn describe(&self) -> Vec<String> {
         self.undos.iter().rev().map(Undo::words).collect()
+    }
+
+    /// Settings whose value may be a killed recorder's or somebody else's, in words (UNDO-4).
+    pub(super) fn unknown(&self) -> Vec<String> {
+        let words = |undo: &Undo| {
+            let Undo::Try { path, value, ours } = undo else { return None };
+            let now = one_line(&fs::read_to_string(path).ok()?);
+            let is_known = [value, ours].iter().any(|known| same_words(&now, known));
+            (!is_known).then(|| {
+                format!(
+                    "{} is `{now}`, which the kernel made of `{ours}` or somebody has set since: \
+                     write `{value}` to it, which it was, or leave it",
+                    path.display()
+                )
+            })
+        };
+        self.undos.iter().filter_map(words).collect()
     }
 
     /// Undoes the last change first.
@@ -260,6 +302,42 @@ mod tests {
         ];
         assert_eq!(serve(lines.concat().as_bytes()), Vec::<String>::new());
         assert_eq!(fs::read_to_string(&path).unwrap(), "0");
+    }
+
+    #[test]
+    fn a_value_that_the_kernel_made_of_an_unfinished_try_is_put_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("setting");
+        let (value, ours) = ("5".to_owned(), "99".to_owned());
+        let tried = Undo::Try { path: path.clone(), value, ours };
+        // Killed before the write, after it, and after a write of which the kernel made 7.
+        for now in ["5\n", "99\n", "7\n"] {
+            fs::write(&path, now).unwrap();
+            assert_eq!(serve(tried.line().as_bytes()), Vec::<String>::new());
+            let after = fs::read_to_string(&path).unwrap();
+            assert_eq!(after.trim(), "5", "UNDO-4: it was {now}");
+        }
+        // Once what the kernel kept is written down, UNDO-3 holds again.
+        fs::write(&path, "8").unwrap();
+        let settled = tried.line() + &undo_write(&path, "5", "7");
+        assert_eq!(serve(settled.as_bytes()), Vec::<String>::new());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "8");
+        assert_eq!(parse_all(settled.as_bytes()).unknown(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn who_comes_later_asks_a_person_about_a_value_that_nobody_knows() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("setting");
+        let (value, ours) = ("5".to_owned(), "99".to_owned());
+        let changes = parse_all(Undo::Try { path: path.clone(), value, ours }.line().as_bytes());
+        for (now, is_known) in [("5", true), ("99", true), ("7", false)] {
+            fs::write(&path, now).unwrap();
+            let unknown = changes.unknown();
+            assert_eq!(unknown.is_empty(), is_known, "{now}: {unknown:?}");
+            let said = |words: &String| words.contains("is `7`") && words.contains("write `5`");
+            assert!(unknown.iter().all(said), "{unknown:?}");
+        }
     }
 
     #[test]
