@@ -140,13 +140,7 @@ fn checks(root: &Path, crate_dir: &Path, python: &Path) -> Result<bool> {
 }
 
 /// Builds the wheel.
-fn wheel(
-    crate_dir: &Path,
-    build: &Path,
-    python: &Path,
-    to: &Path,
-    quick: bool,
-) -> Result<PathBuf> {
+fn wheel(crate_dir: &Path, build: &Path, python: &Path, to: &Path, quick: bool) -> Result<PathBuf> {
     if to.exists() {
         fs::remove_dir_all(to)?;
     }

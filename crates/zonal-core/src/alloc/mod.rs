@@ -295,7 +295,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// Frees blocks of one order. Stops at the first that is refused.
     ///
     /// Only the owner of a page may free it. A second free is refused, at the same moment too: each
-    /// page is claimed by an exchange of its word.
+    /// page is claimed by an exchange of its word. Where blocks are freed by sequences
+    /// ([`Platform::has_sequences`]) order-0 pages are looked at and then written instead, as
+    /// sequences do: a free in between is not found, and if it has brought the page to the buddy,
+    /// the page gets two owners.
     ///
     /// # Errors
     /// How many were freed, and why the next was not.

@@ -1,5 +1,5 @@
 //! Blocks out of their owner's hands: the only way in which the word of a block that is handed out
-//! changes, but for the sequences of a platform.
+//! changes, but for the sequences of a platform, and bulk frees of order-0 pages beside them.
 //!
 //! Each word is claimed by one exchange from exactly what was seen. So of any number of frees, bulk
 //! frees, cuts, growths and joins that want a block at the same moment one gets it, and the others

@@ -44,7 +44,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         make: impl Fn(Pfn) -> T,
     ) -> usize {
         let pcp = self.closed.pcp;
-        let words = Words::of(self.ops.zone, self.ops.on.words, &pcp.lists[list]);
+        let words = Words::of(self.ops.zone, self.ops.on, &pcp.lists[list]);
         let (mut got, mut singles) = (0, RUN);
         while !slots.is_empty() {
             let up = words.take_runs::<true, _>(slots, &mut pages[got..], &make);
@@ -137,7 +137,7 @@ fn list_run<P: Platform, T: PartialEq>(
     pfn: &impl Fn(&T) -> Pfn,
     page: &impl Fn(Pfn) -> T,
 ) -> usize {
-    let words = Words::of(ops.zone, ops.on.words, &pcp.lists[list]);
+    let words = Words::of(ops.zone, ops.on, &pcp.lists[list]);
     let (mut done, mut singles) = (0, RUN);
     while done < pages.len().min(slots.len()) {
         // With grouping each page's pageblock says which list is its.

@@ -5,9 +5,11 @@
 //! eight at a time. Each direction has a loop of its own, in which one frame differs from the next
 //! by a constant.
 
+use crate::alloc::tables::Tables;
 use crate::frame::{PageWord, claim};
 use crate::lanes::{are_row, are_u64s, store_row, store_u64s};
 use crate::pcp::state::PcpList;
+use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::Pfn;
 use crate::zone::state::Zone;
@@ -25,6 +27,10 @@ pub struct Words<'a> {
     cached: u64,
     /// Word of a page from the list, once allocated.
     allocated: u64,
+    /// Whether pages are claimed by exchanges. Where blocks are freed by sequences, which have
+    /// none, a page is looked at and then written: an exchange for each would cost a bulk free some
+    /// ten times what the rest of it does.
+    exchanges: bool,
 }
 
 /// The frame `i` places after `first` in a run.
@@ -35,14 +41,15 @@ fn behind<const UP: bool>(first: usize, i: usize) -> usize {
 
 impl<'a> Words<'a> {
     /// Those of `zone` among `all` words, for pages of `list`.
-    pub fn of(zone: &Zone, all: &'a [AtomicU64], list: &PcpList) -> Words<'a> {
+    pub fn of<P: Platform>(zone: &Zone, on: &Tables<'a, P>, list: &PcpList) -> Words<'a> {
         let (base, spanned) = (zone.frame_base, zone.spanned as usize);
         Words {
-            words: &all[base..base + spanned],
+            words: &on.words[base..base + spanned],
             base: base as u32,
             start_pfn: zone.start_pfn,
             cached: list.cached,
             allocated: list.allocated,
+            exchanges: !on.platform.has_sequences(),
         }
     }
 
@@ -91,6 +98,10 @@ impl<'a> Words<'a> {
     fn claim_run<const UP: bool>(self, first: usize) -> usize {
         let (from, to) = (self.allocated, self.cached);
         match self.run_of::<UP>(first, from) {
+            Some(words) if !self.exchanges => {
+                store_u64s(words, to);
+                RUN
+            }
             Some(words) if UP => claim::row(words.iter(), from, to),
             Some(words) => claim::row(words.iter().rev(), from, to),
             None => 0,
@@ -133,10 +144,16 @@ impl<'a> Words<'a> {
         let is_ours = block.0.is_multiple_of(pages.len() as u64)
             && pages.as_chunks::<RUN>().0.iter().enumerate().all(in_row)
             && words.iter().all(|words| are_u64s(words, self.allocated));
-        let words = words.as_flattened();
-        let none = PageWord::NONE.0;
         // A word that says NONE is nobody's to claim.
-        (is_ours && claim::all(words, self.allocated, none)).then_some(block)
+        let none = PageWord::NONE.0;
+        let claim = || match self.exchanges {
+            true => claim::all(words.as_flattened(), self.allocated, none),
+            false => {
+                words.iter().for_each(|words| store_u64s(words, none));
+                true
+            }
+        };
+        (is_ours && claim()).then_some(block)
     }
 
     /// Hands out frames from the end of `slots`, up to one whose word is wrong. How many.
@@ -178,8 +195,10 @@ impl<'a> Words<'a> {
             if (held != allocated && !held.same_but_pcp(allocated)) || !ours(self.pfn(at)) {
                 break;
             }
-            if !claim::exchange(word, held.0, self.cached) {
-                break;
+            match self.exchanges {
+                true if !claim::exchange(word, held.0, self.cached) => break,
+                true => {}
+                false => word.store(self.cached, Relaxed),
             }
             slot.store(self.frame(at), Relaxed);
             done += 1;
