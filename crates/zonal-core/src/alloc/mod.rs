@@ -353,7 +353,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// Takes a free block out of a zone's buddy, ignoring watermarks, while no request may see it.
     /// `None` without a block of this order. Requests that find nothing else wait for
-    /// [`restore_block`](Self::restore_block): it must follow soon.
+    /// [`restore_block`](Self::restore_block): it must follow soon, or
+    /// [`Ranges::keep_block`](range::Ranges::keep_block).
     pub fn isolate_block(&self, zone: ZoneId, order: Order) -> Option<Pfn> {
         self.zone_ops(zone).isolate_block(order)
     }

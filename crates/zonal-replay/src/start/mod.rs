@@ -417,7 +417,8 @@ impl Fates {
             let order = Order::new(order.into()).unwrap_or(Order::MAX);
             allocator.online(zone, Pfn(pfn)..Pfn(pfn + order.pages())).map_err(refused)?;
             let found = allocator.isolate_block(zone, order);
-            if found != Some(Pfn(pfn)) {
+            let is_kept = found.is_some_and(|found| allocator.ranges().keep_block(found, order));
+            if found != Some(Pfn(pfn)) || !is_kept {
                 let zone = name.to_owned();
                 return Err(ReplayError::StartBlock { zone, expected: pfn, found });
             }

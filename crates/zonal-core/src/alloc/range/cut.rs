@@ -87,6 +87,13 @@ impl<P: Platform> Ranges<'_, '_, P> {
         Ok(())
     }
 
+    /// Hands out what [`isolate_block`](crate::alloc::Allocator::isolate_block) took: the block is
+    /// the caller's. `false`: no isolated block of the order begins there.
+    pub fn keep_block(self, pfn: Pfn, order: Order) -> bool {
+        let zone = self.on.zone_of(pfn);
+        zone.is_some_and(|zone| ZoneOps::new(self.on, zone).keep_block(pfn, order))
+    }
+
     /// Makes a range two, the second beginning at page `at`. From now on a free across the border
     /// is refused.
     ///

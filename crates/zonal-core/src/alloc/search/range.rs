@@ -218,9 +218,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         ops.take_range(locked, window, self.want(flags), true).ok().map(|()| start)
     }
 
-    /// One try to take frames at a place. What is in the way is looked at with the zone lock held,
-    /// and so is whether blocks are isolated for a moment, which looks like somebody's: both were
-    /// true together.
+    /// One try to take frames at a place. What is in the way is looked at with the zone lock held.
     fn try_at(
         &self,
         ops: ZoneOps<'s, 'a, P>,
@@ -254,12 +252,8 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
                 return done.map_err(|at| Refused::Taken { pfn: words.pfn(at), what, may_end });
             };
             let what = ops.obstacle(taken);
-            let may_end = match what {
-                // Relaxed: the count moves under the lock that is held here.
-                Obstacle::Held(..) => self.on.events.isolated.load(Relaxed) != 0,
-                Obstacle::Corrupt | Obstacle::WrittenWhileFree => false,
-                _ => true,
-            };
+            let stays = matches!(what, Obstacle::Held(..) | Obstacle::Corrupt);
+            let may_end = !stays && what != Obstacle::WrittenWhileFree;
             drop(locked);
             if what != Obstacle::Absent || !ops.grew(Order::MAX) {
                 return Err(Refused::Taken { pfn: words.pfn(taken), what, may_end });

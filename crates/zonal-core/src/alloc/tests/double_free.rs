@@ -8,7 +8,7 @@ use super::word_path;
 use crate::alloc::{Allocator, FreeError, Request};
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Order, Pfn, ZoneId};
+use crate::types::{CpuId, Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
 
 const ZONE: ZoneId = ZoneId(0);
 const PAGES: u64 = 512;
@@ -214,4 +214,42 @@ fn a_second_free_after_the_first_is_refused_on_any_cpu_and_by_any_call() {
         assert_eq!(pool.zone_stats(ZONE).double_frees, 0);
         pool.validate().unwrap();
     });
+}
+
+/// A block that is out of the buddy while its memory goes back to the system was freed: its former
+/// owner's second free is one, and does not make it the next owner's as well.
+#[test]
+fn a_second_free_of_a_block_that_is_isolated_is_refused() {
+    let pool = &Shape::uniform(1, 8 * 1024, 1).boot(Policy::ZONAL);
+    let free = pool.free_pages();
+    for order in [Order::MAX, PAGEBLOCK_ORDER] {
+        let [block, buddy] = [(); 2].map(|()| pool.alloc(Request::new(order)).unwrap());
+        pool.free(block, order).unwrap();
+        pool.drain_all();
+        let mut others = Vec::new();
+        let isolated = loop {
+            let isolated = pool.isolate_block(ZONE, order).expect("the block is free");
+            if isolated == block {
+                break isolated;
+            }
+            others.push(isolated);
+        };
+        let pages = isolated..Pfn(isolated.0 + order.pages());
+        let twice = FreeError::DoubleFree { pfn: isolated, order, zone: ZONE };
+        assert_eq!(pool.free(isolated, order), Err(twice));
+        assert_eq!(pool.free_bulk(&[isolated], order), Err((0, twice)));
+        assert_eq!(pool.ranges().free(pages.clone()), Err(twice));
+        assert!(pool.ranges().from_block(isolated, order, 1).is_err());
+        pool.restore_block(ZONE, isolated, order);
+        others.into_iter().for_each(|other| pool.restore_block(ZONE, other, order));
+        pool.validate().unwrap();
+        // Handed out, it is its owner's like any other.
+        let kept = pool.isolate_block(ZONE, order).unwrap();
+        let keep = |order| pool.ranges().keep_block(kept, order);
+        assert!(!keep(Order::ZERO) && keep(order) && !keep(order), "once, as what it is");
+        assert_eq!(pool.free(kept, order), Ok(()));
+        pool.free(buddy, order).unwrap();
+        pool.drain_all();
+        assert_eq!(pool.free_pages(), free);
+    }
 }

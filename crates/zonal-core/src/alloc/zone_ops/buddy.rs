@@ -161,7 +161,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     }
 
     /// Takes a free block out of the buddy, ignoring watermarks, while no request may see it.
-    /// `None` without a block of this order.
+    /// `None` without a block of this order. It is nobody's: a former owner's second free is
+    /// refused.
     pub fn isolate_block(self, order: Order) -> Option<Pfn> {
         let mut locked = self.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
@@ -169,11 +170,10 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         let has = |mt: &Migratetype| buddy.nonempty_orders(*mt) & (1 << order.get()) != 0;
         let mt = types.into_iter().find(has)?;
         let idx = buddy.take_smallest(frames, order, mt)?;
-        let cpu = self.on.platform.cpu();
-        let pcp = self.on.pcp_id(self.zone.id, cpu);
-        frames.store(idx, PageWord::allocated(order, mt, pcp));
+        frames.store(idx, PageWord::cached(order, mt, MOVING));
         let pfn = frames.pfn(idx);
-        locked.account(&self.pcp(cpu).free_diff, -(order.pages() as i64), 1);
+        let pcp = self.pcp(self.on.platform.cpu());
+        locked.account(&pcp.free_diff, -(order.pages() as i64), 1);
         // Relaxed: under the zone lock, so whoever finds the block gone finds it counted.
         self.on.events.isolated.fetch_add(1, Relaxed);
         Some(pfn)
@@ -190,6 +190,23 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         }
         // Relaxed: as above.
         self.on.events.isolated.fetch_sub(1, Relaxed);
+    }
+
+    /// Hands out what [`isolate_block`](Self::isolate_block) took. `false`: no isolated block of
+    /// the order begins there.
+    pub fn keep_block(self, pfn: Pfn, order: Order) -> bool {
+        let locked = self.lock();
+        let Some(idx) = locked.frames.index(pfn) else { return false };
+        let word = locked.frames.load(idx);
+        let PageState::Cached { order: has, mt, pcp: MOVING } = word.state() else { return false };
+        if has != order {
+            return false;
+        }
+        let pcp = self.on.pcp_id(self.zone.id, self.on.platform.cpu());
+        locked.frames.store(idx, PageWord::allocated(order, mt, pcp));
+        // Relaxed: as above.
+        self.on.events.isolated.fetch_sub(1, Relaxed);
+        true
     }
 
     /// Whether most free pages lie in blocks of at least this order.
