@@ -12,6 +12,7 @@ prompt that begins alike finds them; when the pool is short of memory it asks fo
 from __future__ import annotations
 
 import argparse
+import ctypes
 import mmap
 import os
 import random
@@ -19,6 +20,7 @@ import resource
 import statistics
 import time
 from collections import OrderedDict
+from functools import partial
 from typing import Any, Callable, Dict, Hashable, List, Optional
 
 import numpy as np
@@ -68,7 +70,7 @@ class KvCache:
 
     def block(self) -> Block:
         """A block of its own. Raises zonal.OutOfMemoryError if all are in use."""
-        return Block(self.pool.alloc(self.block_bytes))
+        return Block(self.pool.alloc(self.block_bytes, packed=True))
 
     def drop(self, block: Block, name: Hashable = None) -> None:
         """A sequence is done with a block: it stays under its name, if it has one."""
@@ -164,21 +166,22 @@ def show() -> None:
 # Measurement: the same blocks from a pool, from numpy.empty and from mmap.
 
 
-def _pool(nbytes: int, block: int) -> "tuple[Callable[[], object], object]":
-    pool = zonal.Pool(nbytes + nbytes // 8, prefault="parallel")
-    return (lambda: pool.alloc(block)), pool
-
-
-def _pool_batches(nbytes: int, block: int) -> "tuple[Callable[[], object], object]":
-    pool = zonal.Pool(nbytes + nbytes // 8, prefault="parallel")
+def _pool(
+    nbytes: int, block: int, packed: bool = False, batch: int = 1
+) -> "tuple[Callable[[], object], object]":
+    room = nbytes // 16 + 8 * block + (4 << 20)  # For the reserve and the batches.
+    pool = zonal.Pool(nbytes + room, prefault="parallel")
     ready: List[object] = []
+
+    def one() -> object:
+        return pool.alloc(block, packed=packed)
 
     def get() -> object:
         if not ready:
-            ready.extend(pool.alloc_many(32, block))
+            ready.extend(pool.alloc_many(batch, block, packed=packed))
         return ready.pop()
 
-    return get, pool
+    return (one if batch == 1 else get), pool
 
 
 def _empty(nbytes: int, block: int) -> "tuple[Callable[[], object], object]":
@@ -189,13 +192,15 @@ def _mmap(nbytes: int, block: int) -> "tuple[Callable[[], object], object]":
     return (lambda: mmap.mmap(-1, block)), None
 
 
-def _mmap_list(nbytes: int, block: int) -> "tuple[Callable[[], object], object]":
-    """What a server does by hand: one mapping, touched, and a list of its blocks' offsets."""
-    rounded = 1 << (block - 1).bit_length()  # Slots of a power of two, as pinned caches have them.
+def _pinned_slots(nbytes: int, block: int) -> "tuple[Callable[[], object], object]":
+    """One locked mapping, and a list of its slots of a power of two: what a cache of pinned
+    memory does, such as that behind ``torch.empty(pin_memory=True)``, without a GPU."""
+    rounded = 1 << (block - 1).bit_length()
     whole = mmap.mmap(-1, nbytes // block * rounded)
-    for at in range(0, len(whole), 4096):
-        whole[at] = 0
     view = memoryview(whole)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(whole))
+    if ctypes.CDLL(None).mlock(ctypes.c_void_p(start), ctypes.c_size_t(len(whole))) != 0:
+        raise SystemExit("mlock was refused; expected a larger limit of locked memory")
     free = list(range(0, len(whole), rounded))
 
     class Slot:
@@ -215,10 +220,11 @@ def _mmap_list(nbytes: int, block: int) -> "tuple[Callable[[], object], object]"
 
 SUBJECTS: "Dict[str, Callable[[int, int], tuple[Callable[[], object], object]]]" = {
     "zonal.Pool.alloc": _pool,
-    "zonal.Pool.alloc_many(32)": _pool_batches,
+    "zonal.Pool.alloc_many(8)": partial(_pool, batch=8),
+    "zonal.Pool.alloc, packed": partial(_pool, packed=True),
     "numpy.empty": _empty,
     "mmap, one a block": _mmap,
-    "mmap, a list of slots": _mmap_list,
+    "mmap, mlock, slots of a power of two": _pinned_slots,
 }
 
 
@@ -234,39 +240,47 @@ def _rss() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def measure_one(name: str, nbytes: int, block: int, turns: int) -> "tuple[float, float, float]":
-    """Seconds to begin, bytes in memory per byte asked for, and blocks a second.
+def _measured(name: str, nbytes: int, block: int, turns: int) -> str:
+    """What :func:`measure_one` returns, as text."""
+    before, began = _rss(), time.perf_counter()
+    make, keep = SUBJECTS[name](nbytes, block)
+    pages = range(0, block, 4096)
+    held = [make() for _ in range(nbytes // block)]
+    for each in held:
+        _first_bytes(each, pages)
+    start_s = time.perf_counter() - began
+    over = (_rss() - before) / (len(held) * block)
+    choice = random.Random(1)
+    began = time.process_time()
+    for _ in range(turns):
+        at = choice.randrange(len(held))
+        held[at] = None
+        held[at] = each = make()
+        _first_bytes(each, pages)
+    rate = turns / (time.process_time() - began)
+    del keep
+    return f"{start_s} {over} {rate}"
 
-    In a child of its own: what one subject leaves is not in the next one's way.
+
+def measure_one(name: str, nbytes: int, block: int, turns: int) -> "tuple[float, float, float]":
+    """Seconds to begin, bytes in memory per byte asked for, and blocks a second of CPU time.
+
+    In a child of its own: what one subject leaves is not in the next one's way. Not numbers where
+    the subject refuses.
     """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        before, began = _rss(), time.perf_counter()
-        make, keep = SUBJECTS[name](nbytes, block)
-        pages = range(0, block, 4096)
-        held = [make() for _ in range(nbytes // block * 3 // 4)]
-        for each in held:
-            _first_bytes(each, pages)
-        start_s = time.perf_counter() - began
-        over = (_rss() - before) / (len(held) * block)
-        choice = random.Random(1)
-        count = turns
-        began = time.process_time()
-        for _ in range(count):
-            at = choice.randrange(len(held))
-            held[at] = None
-            held[at] = each = make()
-            _first_bytes(each, pages)
-        rate = count / (time.process_time() - began)
-        os.write(writing, f"{start_s} {over} {rate}".encode())
+        try:
+            answer = _measured(name, nbytes, block, turns)
+        except zonal.OutOfMemoryError:
+            answer = "nan nan nan"
+        os.write(writing, answer.encode())
         os._exit(0)
     os.close(writing)
-    with os.fdopen(reading) as answer:
-        text = answer.read()
-    _, status = os.waitpid(child, 0)
-    if status != 0:
-        raise SystemExit(f"{name}: the child ended with {status}")
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
     start_s, over, rate = map(float, text.split())
     return start_s, over, rate
 
@@ -284,7 +298,10 @@ def measure(nbytes: int, rounds: int, turns: int) -> None:
         print("|--|--|--|--|")
         for name, figures in found.items():
             start_s, over, rate = (statistics.median(column) for column in zip(*figures))
-            print(f"| {name} | {start_s * 1e3:.0f} | {over:.3f} | {rate:,.0f} |")
+            if rate != rate:
+                print(f"| {name} | refused: no such run is free | | |")
+            else:
+                print(f"| {name} | {start_s * 1e3:.0f} | {over:.3f} | {rate:,.0f} |", flush=True)
 
 
 if __name__ == "__main__":

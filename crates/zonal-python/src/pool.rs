@@ -109,6 +109,8 @@ struct Bytes {
     zeroed: bool,
     node: Option<u16>,
     strict: bool,
+    /// At the lowest address that has them.
+    packed: bool,
 }
 
 impl Pool {
@@ -118,7 +120,7 @@ impl Pool {
 
     fn get(&self, want: Bytes) -> Result<Buffer, Fault> {
         let pool = self.pool()?;
-        let Bytes { bytes, zeroed, node, strict } = want;
+        let Bytes { bytes, zeroed, node, strict, packed } = want;
         if bytes == 0 {
             return Err(Fault::new("ArgumentError", "nbytes: 0; expected 1 byte or more"));
         }
@@ -134,7 +136,8 @@ impl Pool {
         let refused = |error: &dyn std::fmt::Display| {
             Fault::new("OutOfMemoryError", format!("{bytes} bytes ({pages} pages): {error}"))
         };
-        let order = pages.is_power_of_two().then(|| Order::new(pages.ilog2())).flatten();
+        let is_block = pages.is_power_of_two() && !packed;
+        let order = is_block.then(|| Order::new(pages.ilog2())).flatten();
         let mut owned = match order {
             Some(order) => {
                 let request = Request { order, gfp, node };
@@ -142,7 +145,8 @@ impl Pool {
                 Owned::Block(block.into_owned())
             }
             None => {
-                let request = RangeRequest { node, ..RangeRequest::new(pages as u64).gfp(gfp) };
+                let request =
+                    RangeRequest { node, packed, ..RangeRequest::new(pages as u64).gfp(gfp) };
                 let range = pool.ranges().alloc_with(request).map_err(|error| refused(&error))?;
                 Owned::Range(range.into_owned())
             }
@@ -171,7 +175,7 @@ impl Pool {
     }
 
     /// Bytes, exactly.
-    #[pyo3(signature = (bytes, zeroed, node, strict))]
+    #[pyo3(signature = (bytes, zeroed, node, strict, packed))]
     fn alloc_bytes(
         &self,
         py: Python<'_>,
@@ -179,13 +183,14 @@ impl Pool {
         zeroed: bool,
         node: Option<u16>,
         strict: bool,
+        packed: bool,
     ) -> PyResult<Made> {
-        let want = Bytes { bytes, zeroed, node, strict };
+        let want = Bytes { bytes, zeroed, node, strict, packed };
         Ok(Made::new(py.detach(|| self.get(want))?))
     }
 
     /// Many of the same size: all, or none.
-    #[pyo3(signature = (count, bytes, zeroed, node, strict))]
+    #[pyo3(signature = (count, bytes, zeroed, node, strict, packed))]
     fn alloc_many_bytes(
         &self,
         py: Python<'_>,
@@ -194,8 +199,9 @@ impl Pool {
         zeroed: bool,
         node: Option<u16>,
         strict: bool,
+        packed: bool,
     ) -> PyResult<Vec<Made>> {
-        let want = Bytes { bytes, zeroed, node, strict };
+        let want = Bytes { bytes, zeroed, node, strict, packed };
         let all = py.detach(|| (0..count).map(|_| self.get(want)).collect::<Result<Vec<_>, _>>());
         Ok(all?.into_iter().map(Made::new).collect())
     }

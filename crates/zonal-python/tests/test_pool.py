@@ -41,6 +41,21 @@ def test_sizes_are_exact_and_no_more_than_a_page_is_lost(pool: zonal.Pool) -> No
     pool.validate()
 
 
+def test_packed_buffers_leave_no_holes_that_the_same_size_cannot_fill() -> None:
+    pool = zonal.Pool(32 * MIB)
+    held: List[Any] = []
+    try:
+        while True:
+            held.append(pool.alloc(384 * 4096, packed=True))
+    except zonal.OutOfMemoryError:
+        pass
+    assert len(held) * 384 > 8192 * 0.9
+    for at in range(0, 500):
+        held[at * 7 % len(held)].release()
+        held[at * 7 % len(held)] = pool.alloc(384 * 4096, packed=True)
+    pool.validate()
+
+
 def test_a_view_is_writable_memory_of_the_buffer(pool: zonal.Pool) -> None:
     buffer = pool.alloc(10_000, zeroed=True)
     view = buffer.view()

@@ -13,6 +13,7 @@ mod zone_reclaim;
 
 use crate::LabError;
 use crate::machine::Machine;
+use crate::stop;
 
 pub use table::{Cell, Experiment, FiguresIn, Options, Progress, SCHEMA_VERSION, Table};
 
@@ -58,7 +59,11 @@ impl Experiment {
                 sized.join(", ")
             )));
         }
-        let mut table = (self.run)(options, progress)?;
+        let mut heard = |done, of| {
+            stop::check();
+            progress(done, of);
+        };
+        let mut table = (self.run)(options, &mut heard)?;
         table.label(&Machine::named(&table.machine)?);
         Ok(table)
     }

@@ -231,10 +231,16 @@ class Registration:
 class Pool:
     def __new__(cls, wanted: Wanted, progress: _Told = None) -> Self: ...
     def alloc_bytes(
-        self, bytes: int, zeroed: bool, node: Optional[int], strict: bool
+        self, bytes: int, zeroed: bool, node: Optional[int], strict: bool, packed: bool
     ) -> Made: ...
     def alloc_many_bytes(
-        self, count: int, bytes: int, zeroed: bool, node: Optional[int], strict: bool
+        self,
+        count: int,
+        bytes: int,
+        zeroed: bool,
+        node: Optional[int],
+        strict: bool,
+        packed: bool,
     ) -> List[Made]: ...
     def register(
         self,

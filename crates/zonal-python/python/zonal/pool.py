@@ -259,6 +259,7 @@ class Pool(_native.Pool):
         zeroed: bool = False,
         node: Optional[int] = None,
         strict: bool = False,
+        packed: bool = False,
     ) -> Buffer:
         """Bytes in a row, on whole pages: no more than ``nbytes`` rounded up to 4096.
 
@@ -267,11 +268,13 @@ class Pool(_native.Pool):
             zeroed: Whether they are zero.
             node: Node to prefer; the running CPU's without.
             strict: Whether no other node will do.
+            packed: At the lowest address that has room: for many buffers of odd sizes that live
+                long, which would leave holes otherwise. Slower.
 
         Raises:
             OutOfMemoryError: No such run is free; names the zone and the watermark.
         """
-        made = self.alloc_bytes(_bytes(nbytes), zeroed, _node(node), strict)
+        made = self.alloc_bytes(_bytes(nbytes), zeroed, _node(node), strict, packed)
         return Buffer(made)
 
     def alloc_many(
@@ -282,11 +285,12 @@ class Pool(_native.Pool):
         zeroed: bool = False,
         node: Optional[int] = None,
         strict: bool = False,
+        packed: bool = False,
     ) -> List[Buffer]:
         """``count`` buffers of ``nbytes`` each, or none. As :meth:`alloc`, and faster."""
         if count < 0:
             raise ArgumentError(f"count: {count}; expected 0 or more")
-        made = self.alloc_many_bytes(count, _bytes(nbytes), zeroed, _node(node), strict)
+        made = self.alloc_many_bytes(count, _bytes(nbytes), zeroed, _node(node), strict, packed)
         return [Buffer(each) for each in made]
 
     def empty(
