@@ -357,11 +357,6 @@ mod tests {
             ("name = \"xeon-2007-8\"", "name = \"a b\"", "name: 'a b'; expected"),
             ("nodes = 1", "nodes = 2\ndistances = [[10, 10], [20, 10]]", "distances: 10 from"),
             ("nodes = 1", "nodes = 2\ndistances = [[10]]", "expected 2 rows of 2"),
-            (
-                "[work]",
-                "[far]\nmemory_mib = 64\nline = 9\ngb_s = 1.0\ndistance = 20\n[work]",
-                "far.line: 9",
-            ),
             ("[cache]", "[cache", "line "),
         ] {
             assert!(base.contains(from), "{from} is not in {base}");

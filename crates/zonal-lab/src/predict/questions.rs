@@ -18,9 +18,11 @@ const WHOLE: &str = "linux-6.18+pcp.drain_bulk=whole+pcp.drain_decay=whole";
 type Times = (u64, u64);
 const SHORT: Times = (2_000, 2_000);
 const SOCKETS: Times = (50_000, 50_000);
-const FAULTS: Times = (10_000, 10_000);
+/// Processes map 4 MiB at a time instead of 128, so that each goes through its round several times,
+/// and as many map as unmap as would in the long run.
+const FAULTS: Times = (20_000, 20_000);
 /// Lists that tune themselves find their size in tens of milliseconds of this load.
-const TUNED: Times = (30_000, 20_000);
+const TUNED: Times = (60_000, 30_000);
 const BUILD: Times = (300_000, 150_000);
 /// A refresh of every CPU: they come a second apart, the first after a tenth of one.
 const SECOND: Times = (90_000, 1_000_000);
@@ -29,6 +31,8 @@ const FAULTS_PER_S: Value = Value::Of("faults_per_s", 1.0);
 const SPINNING: Value = Value::Of("lock_wait_percent", 1.0);
 const SPINNING_IN_FREES: Value = Value::Of("free_lock_wait_percent", 1.0);
 const MEMORY_KB: Value = Value::Of("memory_pages_max", 4.0);
+/// The same of processes that map 32 times as much.
+const MAPPED_KB: Value = Value::Of("memory_pages_max", 32.0 * 4.0);
 const CYCLES_OF_A_PAIR: Value = Value::Of("cycles_per_call", 2.0);
 const RECEIVED: Value = Value::Of("received_mbps", 1.0);
 
@@ -165,7 +169,7 @@ fn sockets() -> Vec<Question> {
 fn file_faults() -> Vec<Question> {
     let mut asked = Vec::new();
     let machine = "skylake-2017-104";
-    let l3 = load(TUNED, machine, "pcp-patch4", "page-fault:file=1,lru_batch=15");
+    let l3 = load(TUNED, machine, "pcp-patch4", "page-fault:mib=4,file=1,lru_batch=15");
     for (figure, value) in [
         ("pages per second", FAULTS_PER_S),
         ("percent of cycles spinning in frees", SPINNING_IN_FREES),
@@ -176,8 +180,8 @@ fn file_faults() -> Vec<Question> {
             ..ask("L3", figure, value, [busy(&l3, 52), busy(&under(&l3, "pcp-patch5"), 52)])
         });
     }
-    let l4 = load(TUNED, machine, "pcp-patch6", "page-fault:file=1,lru_batch=15,mmap_lock=1");
-    for (figure, value) in [("pages per second", FAULTS_PER_S), ("memory used kB", MEMORY_KB)] {
+    let l4 = load(TUNED, machine, "pcp-patch6", "page-fault:mib=4,file=1,lru_batch=15,mmap_lock=1");
+    for (figure, value) in [("pages per second", FAULTS_PER_S), ("memory used kB", MAPPED_KB)] {
         asked.push(Question {
             fit: Some(fit("fault", (50, 100_000), 2_787_817.0, FAULTS_PER_S)),
             note: "threads of one process share the lock of its address space; memory: the load's \
@@ -283,7 +287,7 @@ fn datagrams() -> Vec<Question> {
 /// H1, H2, A1 and A2: page_fault1 on many CPUs.
 fn faults() -> Vec<Question> {
     let mut asked = Vec::new();
-    let h1 = load(TUNED, "sapphire-2023-112", "linux-6.6", "page-fault:lru_batch=15");
+    let h1 = load(TUNED, "sapphire-2023-112", "linux-6.6", "page-fault:mib=4,lru_batch=15");
     let gb_s = Value::Of("faults_gb_s", 1.0);
     for policy in ["linux-6.12", "zonal"] {
         for (figure, value) in [("GB/s", gb_s), ("percent of cycles spinning", SPINNING)] {
@@ -298,7 +302,7 @@ fn faults() -> Vec<Question> {
             });
         }
     }
-    let workload = "page-fault:processes=16,lru_batch=15";
+    let workload = "page-fault:mib=4,processes=16,lru_batch=15";
     let h2 = busy(&load(FAULTS, "sapphire-2023-224", "linux-6.6", workload), 16);
     asked.push(Question {
         note: "16 processes on 16 cores of one node; its four zones take turns by the number of the \
@@ -315,7 +319,7 @@ fn faults() -> Vec<Question> {
         ("skylake-2017-224", 15_677_465.0),
     ];
     for (machine, published) in machines {
-        let before = load(FAULTS, machine, "linux-4.14", "page-fault:lru_batch=15");
+        let before = load(FAULTS, machine, "linux-4.14", "page-fault:mib=4,lru_batch=15");
         for variant in ["chosen-before", "prefetched"] {
             asked.push(Question {
                 fit: Some(fit(BLOCK_LINES, (20, 1000), published, FAULTS_PER_S)),
@@ -330,7 +334,7 @@ fn faults() -> Vec<Question> {
         }
     }
     let policy = "linux-4.14+pcp.batch_cap=256";
-    let a2 = load(FAULTS, "skylake-2017-112", policy, "page-fault:lru_batch=15");
+    let a2 = load(FAULTS, "skylake-2017-112", policy, "page-fault:mib=4,lru_batch=15");
     for (figure, value) in [("all", SPINNING), ("in frees", SPINNING_IN_FREES)] {
         let sides = [a2.clone(), with(&a2, "singles-apart")];
         asked.push(ask(
@@ -352,7 +356,7 @@ fn curves() -> Vec<Question> {
     for (id, machine, published) in machines {
         for count in counts {
             let of = |count: u32| {
-                let workload = format!("page-fault:processes={count},lru_batch=15");
+                let workload = format!("page-fault:mib=4,processes={count},lru_batch=15");
                 load(FAULTS, machine, V5_17, &workload)
             };
             asked.push(Question {
