@@ -16,17 +16,24 @@ use crate::cost::kernel::{ITEM_QUEUE_NS, ITEM_RUN_NS};
 use crate::cost::lock::{HANDOVER_LINES, LINES_PER_PCP, LockClock, lines_of_hold};
 use crate::cost::shared_core::SharedCores;
 use crate::machine::{Machine, WorkCosts};
+use crate::provenance::{Provenance, given};
 use crate::variant::{LOOKS_A_MERGE, PARTS_OF_A_BLOCK, Variant};
 
-/// Lines of each zone in the directory: its counters and marks.
-const LINES_PER_ZONE: u32 = 1;
-/// Lines of the whole machine: the sums over all zones.
-const MACHINE_LINES: u32 = 1;
-/// Exchanges of words on a depot's line for each batch: one for each of the two stacks, and the
-/// count of pages.
-const EXCHANGES: u64 = 3;
-/// Numbers of blocks on a line of a batch's array.
-const BLOCKS_PER_LINE: u32 = 16;
+given! {
+    /// Lines of each zone in the directory: its counters and marks.
+    LINES_PER_ZONE: u32 = 1,
+        Provenance::estimated("a zone's items and the NUMA events beside them come in pairs");
+    /// Lines of the whole machine: the sums over all zones.
+    MACHINE_LINES: u32 = 1,
+        Provenance::estimated("the sums of all items lie in a row");
+    /// Exchanges of words on a depot's line for each batch: one for each of the two stacks, and the
+    /// count of pages.
+    EXCHANGES: u64 = 3,
+        Provenance::sourced("zonal-core, pcp/depot.rs: two stacks and a count of pages");
+    /// Numbers of blocks on a line of a batch's array.
+    BLOCKS_PER_LINE: u32 = 16,
+        Provenance::sourced("zonal-core, pcp/depot.rs: numbers of four bytes");
+}
 
 /// Where the cycles of a run went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -240,8 +247,8 @@ impl VirtualPlatform {
         self.work(took);
     }
 
-    /// The running CPU takes a lock that is no zone's, works for `cycles` and waits for `lines` lines
-    /// from who held it last, and releases it.
+    /// The running CPU takes a lock that is no zone's, works for `cycles` and waits for `lines`
+    /// lines from who held it last, and releases it.
     pub fn hold(&self, lock: &mut LockClock, lines: u64, cycles: u64) {
         if !self.charges.load(Relaxed) {
             return;
@@ -333,31 +340,7 @@ impl Meter {
         let core = self.core_of[cpu as usize];
         match step {
             Step::ZoneUnlock { zone, pages, blocks, orders } => {
-                let last = self.locks[zone.0 as usize].last;
-                let line = last.map_or(0, |last| self.contents.transfer(last, core));
-                self.block[cpu as usize] = self.work.page + self.variant.lines_of_block(line);
-                let singles = pages == blocks;
-                let (block, outside) = self.block_of(line, frees, singles);
-                let apart = singles && self.variant.singles_apart;
-                let orders = if apart { 1 } else { orders };
-                let took = lines_of_hold(orders) * line + u64::from(blocks) * block;
-                let outside = u64::from(blocks) * outside;
-                self.happened.pages_moved += u64::from(pages);
-                self.spent.pages += took + outside;
-                let waits = self.locks[zone.0 as usize].hold(
-                    core,
-                    now,
-                    took,
-                    HANDOVER_LINES * line,
-                    self.reached,
-                );
-                self.shared.wait(cpu, now, now + waits);
-                self.boost.wait(waits);
-                if frees {
-                    self.waits.frees += waits;
-                    self.waits.frees_contended += u64::from(waits > 0);
-                }
-                outside + waits + took
+                self.zone_hold(zone, (cpu, now), (pages, blocks, orders), frees)
             }
             Step::Depot { zone, group, blocks } => {
                 let depot = u32::from(zone.0) * self.caches + self.cache_of[group.0 as usize];
@@ -417,8 +400,40 @@ impl Meter {
         }
     }
 
-    /// Cycles that a block takes in a hold, and beside it. `line`: until a line has come from who held
-    /// the lock last.
+    /// Cycles of a hold of a zone lock that moved pages, of which there were so many blocks of so
+    /// many orders.
+    fn zone_hold(
+        &mut self,
+        zone: ZoneId,
+        (cpu, now): (u32, u64),
+        (pages, blocks, orders): (u32, u32, u32),
+        frees: bool,
+    ) -> u64 {
+        let core = self.core_of[cpu as usize];
+        let last = self.locks[zone.0 as usize].last;
+        let line = last.map_or(0, |last| self.contents.transfer(last, core));
+        self.block[cpu as usize] = self.work.page + self.variant.lines_of_block(line);
+        let singles = pages == blocks;
+        let (block, outside) = self.block_of(line, frees, singles);
+        let apart = singles && self.variant.singles_apart;
+        let orders = if apart { 1 } else { orders };
+        let took = lines_of_hold(orders) * line + u64::from(blocks) * block;
+        let outside = u64::from(blocks) * outside;
+        self.happened.pages_moved += u64::from(pages);
+        self.spent.pages += took + outside;
+        let waits =
+            self.locks[zone.0 as usize].hold(core, now, took, HANDOVER_LINES * line, self.reached);
+        self.shared.wait(cpu, now, now + waits);
+        self.boost.wait(waits);
+        if frees {
+            self.waits.frees += waits;
+            self.waits.frees_contended += u64::from(waits > 0);
+        }
+        outside + waits + took
+    }
+
+    /// Cycles that a block takes in a hold, and beside it. `line`: until a line has come from who
+    /// held the lock last.
     fn block_of(&self, line: u64, frees: bool, singles: bool) -> (u64, u64) {
         let (whole, lines) = (self.work.page, self.variant.lines_of_block(line));
         let part = whole / PARTS_OF_A_BLOCK;

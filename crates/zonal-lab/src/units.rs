@@ -2,6 +2,8 @@
 
 /// Pages of a MiB.
 pub(crate) const MIB_PAGES: u64 = 256;
+/// Page frames below 4 GiB.
+pub(crate) const LOW_END: u64 = 1 << 20;
 /// Bytes of a page.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Bits of a byte.

@@ -5,14 +5,17 @@ use super::finding::Finding;
 use super::tree::Tree;
 
 /// Where every constant has its provenance.
-const PLACES: [&str; 3] = [
+const PLACES: [&str; 6] = [
     "crates/zonal-lab/src/cost/",
+    "crates/zonal-lab/src/experiment/",
     "crates/zonal-lab/src/pagecache/",
+    "crates/zonal-lab/src/platform.rs",
+    "crates/zonal-lab/src/variant.rs",
     "crates/zonal-lab/src/workload/",
 ];
 
 /// Forms and bounds of the model itself, which say nothing of a machine or a kernel.
-const OF_THE_MODEL: [&str; 16] = [
+const OF_THE_MODEL: [&str; 17] = [
     "CHUNK_LINES",
     "DEPTH_MAX",
     "DIRTY",
@@ -23,9 +26,10 @@ const OF_THE_MODEL: [&str; 16] = [
     "HUGE_ORDER",
     "LINE_BYTES",
     "PAGE_CHUNKS",
+    "PARTS",
+    "SCHEMA_VERSION",
     "SHARED",
     "SHUFFLED_MAX",
-    "SLOT_NS",
     "TABLE_PAGES",
     "TIMES_MAX",
     "VERSION_BITS",

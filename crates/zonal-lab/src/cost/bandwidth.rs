@@ -8,8 +8,13 @@
 
 use std::collections::VecDeque;
 
-/// Nanoseconds of a slot.
-const SLOT_NS: f64 = 1000.0;
+use crate::provenance::{Provenance, given};
+
+given! {
+    /// Nanoseconds of a slot.
+    SLOT_NS: f64 = 1000.0,
+        Provenance::estimated("longer than what comes between two requests, shorter than a hold");
+}
 /// Bytes of a line.
 const LINE_BYTES: f64 = 64.0;
 

@@ -27,7 +27,6 @@ use super::bandwidth::Bandwidth;
 use super::cache::{CHUNK_LINES, Cache, PAGE_CHUNKS, Tag, VERSION_BITS};
 use crate::machine::Machine;
 use crate::provenance::{Provenance, given};
-use crate::sim::far_start;
 use crate::units::MIB_PAGES;
 
 /// Base pages of a table of words: 2 MiB of memory.
@@ -208,7 +207,7 @@ impl Contents {
             in_flight: u64::from(content.in_flight.unwrap_or(IN_FLIGHT)),
             memory: memories,
             node_pages,
-            far_start: machine.far.map_or(u64::MAX, |_| far_start(machine)),
+            far_start: machine.far.map_or(u64::MAX, |_| machine.far_start()),
             far_node: machine.nodes() as usize,
             words: Words::default(),
             lines: Lines::default(),

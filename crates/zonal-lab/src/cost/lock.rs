@@ -3,8 +3,8 @@
 //! A hold begins with the lock's lines on their way from the CPU that held it last: what the lock
 //! protects, and the free lists of each size of block that it moves; and for each block comes the
 //! structure of one page that others changed last. How many they are follows from the kernel's
-//! structures, so it is the same on all machines. How long a hold is is known when it ends, so it is booked
-//! then.
+//! structures, so it is the same on all machines. How long a hold is is known when it ends, so it is
+//! booked then.
 //!
 //! Who waits stands in a queue, of which the first reads the lock's word in a loop ("MCS locks and
 //! qspinlocks", LWN, 2014). So a contended lock is not free for the next waiter as soon as it is
@@ -25,8 +25,8 @@ given! {
     pub HOLD_LINES: u64 = 4,
         Provenance::seen(
             "six lines for each hold, of which two bring the lock to one that waits; 7 to 11 would \
-             bring pcp-unix's base row within its target. One after the other: together, contention \
-             of that row was 7 instead of 51 percent",
+             bring pcp-unix's base row within its target. One after the other: together, \
+             contention of that row was 7 instead of 51 percent",
             cells!["pcp-unix", "pcp-kbuild", "deferred-init"],
         );
     /// Lines that come with them for each size of block that a hold moves: the head of a free list
@@ -38,9 +38,9 @@ given! {
              counted with the table of pcp-unix in view",
             cells!["pcp-unix"],
         );
-    /// Lines that come for each block, one block after the other, because a list is walked from block
-    /// to block: of one that is taken its own structure, which whoever freed it changed last; of one
-    /// that is freed that of its buddy.
+    /// Lines that come for each block, one block after the other, because a list is walked from
+    /// block to block: of one that is taken its own structure, which whoever freed it changed last;
+    /// of one that is freed that of its buddy.
     pub BLOCK_LINES: u64 = 1,
         Provenance::seen(
             "the structure of a block's first page when it is taken, of its buddy when it is \

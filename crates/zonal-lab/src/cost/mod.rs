@@ -18,5 +18,12 @@ pub mod shared_core;
 use crate::provenance::Given;
 
 /// Numbers of the model, each with its provenance.
-pub(crate) const GIVEN: &[&[Given]] =
-    &[cache::GIVEN, clock::GIVEN, contents::GIVEN, kernel::GIVEN, lock::GIVEN, shared_core::GIVEN];
+pub(crate) const GIVEN: &[&[Given]] = &[
+    bandwidth::GIVEN,
+    cache::GIVEN,
+    clock::GIVEN,
+    contents::GIVEN,
+    kernel::GIVEN,
+    lock::GIVEN,
+    shared_core::GIVEN,
+];

@@ -24,6 +24,7 @@ use super::published::Published;
 use super::table::{Cell, Experiment, FiguresIn, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
+use crate::provenance::{Provenance, given};
 use crate::sim::{Lab, Outcome, Spec};
 use crate::units::hex;
 use crate::workload::{Kernbench, PAGES_OF_A_BUILD};
@@ -37,6 +38,15 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+given! {
+    /// Milliseconds of virtual time before anything is measured: several lives of a process.
+    WARM_MS: f64 = 40.0,
+        Provenance::estimated("several lives of a process");
+    /// Milliseconds that are measured. With half of it, seeds differ by 3 percent in system time.
+    RUN_MS: f64 = 120.0,
+        Provenance::estimated("with half of it, seeds differ by 3 percent in system time");
+}
+
 const NAME: &str = "deferred-init";
 const MACHINE: &str = "rome-2019-256";
 const BUILD: &str = include_str!("../../published/2019-deferred-init-kernbench.csv");
@@ -47,10 +57,6 @@ const KERNELS: [(&str, &str, Policy); 2] =
 const METRICS: [&str; 3] = ["user_amean", "system_amean", "elapsed_amean"];
 /// Changes that were published in percent, as the difference of the two columns.
 const CHANGE: &str = "change_percent";
-/// Milliseconds of virtual time before anything is measured: several lives of a process.
-const WARM_MS: f64 = 40.0;
-/// Milliseconds that are measured. With half of it, seeds differ by 3 percent in system time.
-const RUN_MS: f64 = 120.0;
 
 /// Parts in which a build is played, for the progress bar.
 const PARTS: u64 = 10;

@@ -13,6 +13,7 @@ mod zone_reclaim;
 
 use crate::LabError;
 use crate::machine::Machine;
+use crate::provenance::Given;
 use crate::stop;
 
 pub use table::{Cell, Experiment, FiguresIn, Options, Progress, SCHEMA_VERSION, Table};
@@ -28,6 +29,15 @@ pub const EXPERIMENTS: &[Experiment] = &[
     pcp::KBUILD,
     pcp::UNIX,
     pcp::SCTP,
+];
+
+/// Numbers of the experiments, each with its provenance.
+const GIVEN: &[&[Given]] = &[
+    deferred_init::GIVEN,
+    numa_stat_threshold::GIVEN,
+    pcp::GIVEN,
+    vmstat_update_cost::GIVEN,
+    zone_reclaim::GIVEN,
 ];
 
 impl Experiment {
@@ -64,7 +74,7 @@ impl Experiment {
             progress(done, of);
         };
         let mut table = (self.run)(options, &mut heard)?;
-        table.label(&Machine::named(&table.machine)?);
+        table.label(&Machine::named(&table.machine)?, GIVEN);
         Ok(table)
     }
 }

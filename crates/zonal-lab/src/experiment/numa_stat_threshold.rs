@@ -13,6 +13,7 @@ use super::published::Published;
 use super::table::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
+use crate::provenance::{Provenance, given};
 use crate::sim::Spec;
 use crate::units::hex;
 use crate::workload::{PageBench, Program};
@@ -26,16 +27,21 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+given! {
+    /// Pairs that each CPU would make in a round if nothing but its own work cost anything.
+    PAIRS: u64 = 1024,
+        Provenance::estimated("eight folds of the largest published threshold but three");
+    /// Rounds. In each, CPUs begin anywhere between two folds: what folds cost depends on how they
+    /// happen to fall, and nothing shuffles them while a round lasts.
+    ROUNDS: u64 = 8,
+        Provenance::estimated("rows differ by less than a percent between seeds");
+}
+
 const NAME: &str = "numa-stat-threshold";
 const MACHINE: &str = "broadwell-2017-88";
 const TABLE: &str = include_str!("../../published/2017-numa-stat-threshold.csv");
 const CYCLES: &str = "cpu_cycles_per_page";
 const THROUGHPUT: &str = "throughput_88_threads";
-/// Pairs that each CPU would make in a round if nothing but its own work cost anything.
-const PAIRS: u64 = 1024;
-/// Rounds. In each, CPUs begin anywhere between two folds: what folds cost depends on how they
-/// happen to fall, and nothing shuffles them while a round lasts.
-const ROUNDS: u64 = 8;
 /// Machine sizes that are run too, unless the caller names others.
 const SIZES: [u32; 6] = [2, 8, 22, 44, 176, 512];
 /// The workload.

@@ -22,7 +22,7 @@ use super::published::Published;
 use super::table::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
-use crate::provenance::Label;
+use crate::provenance::{Label, Provenance, given};
 use crate::recipe;
 use crate::run::{Figures, LOOKS, Plan, look};
 use crate::sim::{Lab, Spec};
@@ -135,6 +135,12 @@ const MISSES: Column = Column {
     points: Some(3.0),
 };
 
+given! {
+    /// Refreshes of a rest: one a second for a minute.
+    REST: u32 = 60,
+        Provenance::sourced("vm.stat_interval: a second; a minute until lists are empty");
+}
+
 /// The source of the tables that name another table's.
 const SERIES: &str = "Huang Ying, \"mm: PCP high auto-tuning\" v3, linux-mm, 2023.";
 
@@ -187,9 +193,9 @@ static STUDIES: [Study; 3] = [
             LISTS_PEAK,
             LISTS_END,
         ],
-        left_out: "the lines of a hold and of a block are those of every machine (cost::lock); 7 to 11 \
-                   lines a hold, and two to three a block, would bring rows base and patch3 nearer; \
-                   left out: locks of the sockets, work of a hold that is done before its lock is \
+        left_out: "the lines of a hold and of a block are those of every machine (cost::lock); 7 to \
+                   11 lines a hold, and two to three a block, would bring rows base and patch3 \
+                   nearer; left out: locks of the sockets, work of a hold that is done before its lock is \
                    taken, and what moves tasks by the clock: pairs are even from the beginning",
     },
     Study {
@@ -226,8 +232,6 @@ const ROWS: [(&str, &str); 8] = [
     ("linux-6.18", "linux-6.18+watermark.min_free=linux"),
     ("zonal", "zonal"),
 ];
-/// Refreshes of a rest: one a second for a minute.
-const REST: u32 = 60;
 
 impl Study {
     fn run(

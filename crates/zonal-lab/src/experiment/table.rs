@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use super::label::label;
 use crate::LabError;
 use crate::machine::Machine;
-use crate::provenance::Label;
+use crate::provenance::{Given, Label};
 use crate::units::hex;
 
 /// One figure of a table.
@@ -144,9 +144,9 @@ impl Experiment {
 
 impl Table {
     /// Says of each published cell what the provenance of every figure allows.
-    pub(super) fn label(&mut self, machine: &Machine) {
+    pub(super) fn label(&mut self, machine: &Machine, more: &'static [&'static [Given]]) {
         for cell in &mut self.cells {
-            let of_cell = |_| label(machine, self.experiment, &cell.row, &cell.column);
+            let of_cell = |_| label(machine, more, [self.experiment, &cell.row, &cell.column]);
             cell.label = cell.label.max(cell.published.map(of_cell));
             cell.calibrated = cell.label.is_some_and(|label| label >= Label::Fitted);
         }

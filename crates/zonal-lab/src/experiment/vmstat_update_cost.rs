@@ -19,6 +19,7 @@ use super::table::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::platform::VirtualPlatform;
+use crate::provenance::{Provenance, given};
 use crate::sim::zones;
 
 /// The experiment.
@@ -30,11 +31,15 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+given! {
+    /// Calls of each function.
+    CALLS: u64 = 10_000,
+        Provenance::estimated("so many that folds have their part");
+}
+
 const NAME: &str = "vmstat-update-cost";
 const MACHINE: &str = "xeon-2007-8";
 const TABLE: &str = include_str!("../../published/2007-vmstat-update-cost.csv");
-/// Calls that were averaged then.
-const CALLS: u64 = 10_000;
 const INC: &str = "inc_zone_page_state";
 const DEC: &str = "__dec_zone_page_state";
 const EVENT: &str = "count_vm_event";

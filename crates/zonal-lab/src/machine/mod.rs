@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::provenance::Provenance;
+use crate::units::{LOW_END, MIB_PAGES};
 
 pub use self::check::MachineError;
 
@@ -237,6 +238,12 @@ impl Machine {
     /// NUMA nodes, and that of far memory, which is the last.
     pub fn all_nodes(&self) -> u32 {
         self.nodes + u32::from(self.far.is_some())
+    }
+
+    /// The first page frame of far memory: behind all other.
+    pub(crate) fn far_start(&self) -> u64 {
+        let low_end = self.low_memory_mib.map_or(LOW_END, |mib| mib * MIB_PAGES);
+        u64::from(self.nodes) * self.memory_mib * MIB_PAGES + (LOW_END - low_end)
     }
 
     /// The core of a CPU: first one thread of every core, then the next.

@@ -1,7 +1,7 @@
 //! The questions: which run stands for which measurement before and after its change.
 //!
-//! Kernels between presets are the preset that follows or precedes with the values that differ. Loads
-//! are shaped by recordings and descriptions (`workload`), not by the figures that they answer.
+//! Kernels between presets are the preset that follows or precedes with the values that differ.
+//! Loads are shaped by recordings and descriptions (`workload`), not by the figures that they answer.
 
 use super::{BLOCK_LINES, Fit, Question, Value};
 use crate::recipe::Recipe;
@@ -146,9 +146,10 @@ fn sockets() -> Vec<Question> {
         });
     }
     let l2 = load(SOCKETS, machine, "pcp-patch2", "udp-stream:pairs=64");
+    // Of a pair, on average.
     for (figure, value) in [
-        ("received Mbps", RECEIVED),
-        ("sent Mbps", Value::Of("sent_mbps", 1.0)),
+        ("received Mbps", Value::Of("received_mbps", 1.0 / 64.0)),
+        ("sent Mbps", Value::Of("sent_mbps", 1.0 / 64.0)),
         ("memory used kB", MEMORY_KB),
     ] {
         asked.push(Question {
@@ -305,12 +306,14 @@ fn faults() -> Vec<Question> {
     let workload = "page-fault:mib=4,processes=16,lru_batch=15";
     let h2 = busy(&load(FAULTS, "sapphire-2023-224", "linux-6.6", workload), 16);
     asked.push(Question {
-        note: "16 processes on 16 cores of one node; its four zones take turns by the number of the \
-               CPU. The figure before was in view when lines of a block were counted",
-        ..ask("H2", "16 processes: percent of cycles on the zone lock", SPINNING, [
-            h2.clone(),
-            with(&h2, "zones=4"),
-        ])
+        note: "16 processes on 16 cores of one node; its four zones take turns by the number of \
+               the CPU. The figure before was in view when lines of a block were counted",
+        ..ask(
+            "H2",
+            "16 processes: percent of cycles on the zone lock",
+            SPINNING,
+            [h2.clone(), with(&h2, "zones=4")],
+        )
     });
     let machines = [
         ("broadwell-2017-88", 9_034_215.0),

@@ -20,5 +20,5 @@ pub use crate::units::PAGE_LINES;
 pub use lab::Lab;
 pub use outcome::{Count, Load, Outcome};
 pub use program::{Program, Turn};
-pub(crate) use spec::{Described, far_start};
+pub(crate) use spec::Described;
 pub use spec::{Spec, zones};

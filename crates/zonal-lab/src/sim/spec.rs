@@ -10,12 +10,10 @@ use crate::LabError;
 use crate::machine::Machine;
 use crate::platform::VirtualPlatform;
 use crate::records::Records;
-use crate::units::MIB_PAGES;
+use crate::units::{LOW_END, MIB_PAGES};
 
 /// Page frames below 16 MiB, for ISA devices (LB A.2).
 const DMA_END: u64 = 4096;
-/// Page frames below 4 GiB.
-const DMA32_END: u64 = 1 << 20;
 
 /// Parameters of a run. Its printed form is the whole of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,7 +118,7 @@ impl Spec {
 /// The zones of a machine: DMA and DMA32 on node 0, Normal above 4 GiB, as x86-64 has them. Where
 /// less than 4 GiB lie below, the rest of those addresses are devices'.
 pub fn zones(machine: &Machine) -> Vec<ZoneSpec> {
-    let low_end = machine.low_memory_mib.map_or(DMA32_END, |mib| mib * MIB_PAGES);
+    let low_end = machine.low_memory_mib.map_or(LOW_END, |mib| mib * MIB_PAGES);
     let mut zones = Vec::new();
     let mut start = 0;
     for node in 0..machine.nodes() {
@@ -128,7 +126,7 @@ pub fn zones(machine: &Machine) -> Vec<ZoneSpec> {
         for (kind, from, to, moved) in [
             (ZoneKind::Dma, 0, DMA_END, 0),
             (ZoneKind::Dma32, DMA_END, low_end, 0),
-            (ZoneKind::Normal, low_end, u64::MAX, DMA32_END - low_end),
+            (ZoneKind::Normal, low_end, u64::MAX, LOW_END - low_end),
         ] {
             let (from, to) = (from.max(start), to.min(end));
             if from < to {
@@ -150,18 +148,12 @@ pub fn zones(machine: &Machine) -> Vec<ZoneSpec> {
         zones.push(ZoneSpec {
             node: NodeId(machine.nodes() as u16),
             kind: ZoneKind::Normal,
-            start_pfn: far_start(machine),
+            start_pfn: machine.far_start(),
             spanned: pages,
             present: pages,
         });
     }
     zones
-}
-
-/// The first page frame of far memory: behind all other.
-pub(crate) fn far_start(machine: &Machine) -> u64 {
-    let low_end = machine.low_memory_mib.map_or(DMA32_END, |mib| mib * MIB_PAGES);
-    u64::from(machine.nodes()) * machine.memory_mib * MIB_PAGES + (DMA32_END - low_end)
 }
 
 #[cfg(test)]
@@ -185,7 +177,7 @@ mod tests {
         machine.low_memory_mib = Some(3072);
         let zones = zones(&machine);
         assert_eq!((zones[1].start_pfn, zones[1].present), (DMA_END, 3072 * MIB_PAGES - DMA_END));
-        assert_eq!(zones[2].start_pfn, DMA32_END);
+        assert_eq!(zones[2].start_pfn, LOW_END);
         assert_eq!(zones[3].start_pfn, zones[2].start_pfn + zones[2].present);
         let pages: u64 = zones.iter().map(|zone| zone.present).sum();
         assert_eq!(pages, 2 * machine.memory_mib * MIB_PAGES);

@@ -1,11 +1,13 @@
-use super::super::EXPERIMENTS;
+use super::super::{EXPERIMENTS, GIVEN};
 use super::*;
 use crate::provenance::{Origin, Provenance};
 
 /// Every provenance there is, with the name of its figure.
 fn all() -> Vec<(String, Provenance)> {
     let machines = Machine::presets().into_iter().flat_map(|machine| machine.sources);
-    let given = given().map(|given| (given.name.to_owned(), given.from.clone()));
+    let given = given()
+        .chain(GIVEN.iter().copied().flatten())
+        .map(|given| (given.name.to_owned(), given.from.clone()));
     let params = workload::KINDS.iter().flat_map(|kind| {
         kind.params
             .iter()
@@ -68,12 +70,12 @@ fn every_figure_says_more_than_a_word() {
 #[test]
 fn a_cell_is_a_prediction_only_where_nothing_names_it() {
     let machine = Machine::named("icelake-2023-128").unwrap();
-    let of = |experiment, row, column| label(&machine, experiment, row, column);
+    let of = |experiment, row, column| label(&machine, GIVEN, [experiment, row, column]);
     assert_eq!(of("pcp-unix", "base", "lock_contention_percent"), Label::Seen);
     assert_eq!(of("pcp-unix", "patch3", "score"), Label::Seen);
     assert_eq!(of("pcp-unix", "patch9", "score"), Label::Seen, "a figure had the table in view");
     let rome = Machine::named("rome-2019-256").unwrap();
-    assert_eq!(label(&rome, "pcp-sctp", "patch9", "score"), Label::Prediction);
+    assert_eq!(label(&rome, GIVEN, ["pcp-sctp", "patch9", "score"]), Label::Prediction);
     // A parameter of a workload, a constant of the model, and a whole table.
     assert_eq!(of("pcp-sctp", "base", "lock_contention_percent"), Label::Fitted);
     assert_eq!(of("deferred-init", "user_amean", "vanilla"), Label::Fitted);
