@@ -3,8 +3,8 @@
 //! A hold begins with the lock's lines on their way from the CPU that held it last: what the lock
 //! protects, and the free lists of each size of block that it moves; and for each block comes the
 //! structure of one page that others changed last. How many they are follows from the kernel's
-//! structures, so it is the same on all machines. How long a hold is is known when it ends, so it is
-//! booked then.
+//! structures, so it is the same on all machines. How long a hold is is known when it ends, so it
+//! is booked then.
 //!
 //! Who waits stands in a queue, of which the first reads the lock's word in a loop ("MCS locks and
 //! qspinlocks", LWN, 2014). So a contended lock is not free for the next waiter as soon as it is

@@ -1,7 +1,8 @@
 //! The questions: which run stands for which measurement before and after its change.
 //!
 //! Kernels between presets are the preset that follows or precedes with the values that differ.
-//! Loads are shaped by recordings and descriptions (`workload`), not by the figures that they answer.
+//! Loads are shaped by recordings and descriptions (`workload`), not by the figures that they
+//! answer.
 
 use super::{BLOCK_LINES, Fit, Question, Value};
 use crate::recipe::Recipe;
