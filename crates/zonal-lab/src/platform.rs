@@ -247,8 +247,8 @@ impl VirtualPlatform {
         self.work(took);
     }
 
-    /// The running CPU takes a lock that is no zone's, works for `cycles` and waits for `lines`
-    /// lines from who held it last, and releases it.
+    /// The running CPU takes a lock that is no zone's, waits for `lines` lines from who held it
+    /// last, works for `cycles` and releases it.
     pub fn hold(&self, lock: &mut LockClock, lines: u64, cycles: u64) {
         if !self.charges.load(Relaxed) {
             return;

@@ -351,7 +351,7 @@ pub const FIGURES: &[Figure] = &[
     },
     Figure {
         name: "done_per_s",
-        about: "pieces of work in a second: messages, rounds, processes or requests, as the \
+        about: "pieces of work in a second: messages, rounds, jobs, tokens or pages, as the \
                 workload says",
         of: |m| m.per_s(m.outcome.load.done),
     },

@@ -134,8 +134,10 @@ fn vmstat_update_cost_is_near_every_published_cell_and_its_page_shows_them() {
 /// A workload that does all that it does within a millisecond.
 fn short(kind: &'static Kind) -> Workload {
     let mut workload = Workload::of(kind);
-    if kind.name == "stress-vm" {
-        workload.set("mib", "1").unwrap();
+    match kind.name {
+        "stress-vm" => workload.set("mib", "1").unwrap(),
+        "kv-cache" => workload.set("step_us", "200").unwrap(),
+        _ => {}
     }
     workload
 }

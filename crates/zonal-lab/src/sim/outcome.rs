@@ -22,7 +22,7 @@ pub struct Load {
     pub sent: u64,
     /// Bytes that programs received.
     pub received: u64,
-    /// Pieces of work: messages, rounds, processes, requests, each as its workload says.
+    /// Pieces of work: messages, rounds, jobs, tokens or pages, as its workload says.
     pub done: u64,
 }
 

@@ -11,6 +11,7 @@
 //! A [`Program`] is a workload at work. It makes one call of one CPU at a time; its cost is up to
 //! the machine and the cost model.
 
+mod buffer_pool;
 mod burst;
 mod churn;
 mod error;
@@ -19,10 +20,13 @@ mod iperf;
 mod kbuild;
 mod kernbench;
 mod kind;
+mod kv_cache;
 mod memory;
 mod page_bench;
 mod page_fault;
 mod pairs;
+mod process_exit;
+mod purge;
 mod redis;
 mod sctp_many;
 mod stress_vm;
@@ -65,12 +69,16 @@ pub struct Workload {
 
 /// Numbers of workloads that are no parameters, each with its provenance.
 pub(crate) const GIVEN: &[&[Given]] = &[
+    buffer_pool::GIVEN,
     iperf::GIVEN,
     kbuild::GIVEN,
     kbuild::JOBS_GIVEN,
     kernbench::GIVEN,
+    kv_cache::GIVEN,
     memory::GIVEN,
+    page_bench::GIVEN,
     page_fault::GIVEN,
+    purge::GIVEN,
     redis::GIVEN,
     sctp_many::GIVEN,
     tasks::GIVEN,
@@ -84,6 +92,8 @@ pub const KINDS: &[Kind] = &[
     churn::KIND,
     handoff::KIND,
     page_fault::KIND,
+    process_exit::KIND,
+    purge::KIND,
     stress_vm::KIND,
     kernbench::KIND,
     kbuild::KIND,
@@ -93,6 +103,8 @@ pub const KINDS: &[Kind] = &[
     redis::KIND,
     iperf::KIND,
     iperf::BANDWIDTH,
+    kv_cache::KIND,
+    buffer_pool::KIND,
     trace::KIND,
 ];
 

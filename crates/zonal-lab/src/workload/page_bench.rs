@@ -1,4 +1,6 @@
-//! The page benchmark of 2017: every CPU allocates a block and frees it, over and over.
+//! The page benchmarks of 2016 and 2017: every CPU allocates a block and frees it, over and over
+//! (page_bench01 on one CPU, page_bench03 on many), or allocates many and then frees them
+//! (page_bench02). Interrupts of the timer come in between.
 //!
 //! Its CPUs begin anywhere between two folds of their NUMA counters. What folds cost depends on how
 //! they happen to fall, and between two of a large threshold lie more pairs than are played.
@@ -8,13 +10,13 @@ use zonal_core::vmstat::variant::NumaStorage;
 use zonal_core::zone::state::Zone;
 
 use super::kind::{Kind, ORDER, Param, order};
-use crate::provenance::Provenance;
+use crate::provenance::{Provenance, given};
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
 
 pub(super) const KIND: Kind = Kind {
     name: "page-bench",
-    about: "every CPU allocates one block and frees it, over and over",
+    about: "every CPU allocates one block, or `hold` blocks, and frees them, over and over",
     params: &[
         ORDER,
         Param {
@@ -34,26 +36,66 @@ pub(super) const KIND: Kind = Kind {
             max: 1_000_000,
             from: Provenance::estimated("kernels of these years check the block's first page only"),
         },
+        Param {
+            name: "hold",
+            about: "blocks that are allocated before they are freed: page_bench02",
+            default: 1,
+            min: 1,
+            max: 1 << 20,
+            from: Provenance::sourced("page_bench01 and page_bench03: one block at a time"),
+        },
+        Param {
+            name: "tick",
+            about: "nanoseconds that an interrupt of the timer takes, 250 times a second",
+            default: 3_000,
+            min: 0,
+            max: 1_000_000,
+            from: Provenance::estimated(
+                "a quarter of the 13 us, by events of Linux 6.18, of a virtual EPYC, which leaves \
+                 the machine to set its timer",
+            ),
+        },
     ],
     make: |values, cpus| {
-        let bench = PageBench::new(cpus, order(values[0]));
-        Box::new(PageBench { work_ns: values[1] + (values[2] << values[0]) / 1000, ..bench })
+        let [order_of, work, page, hold, tick] = *values else {
+            unreachable!("a workload has the numbers of its kind")
+        };
+        let bench = PageBench::new(cpus, order(order_of));
+        let work_ns = work + (page << order_of) / 1000;
+        Box::new(PageBench { work_ns, hold: hold as usize, tick_ns: tick, ..bench })
     },
 };
 
-/// One block out, one block back, on each CPU.
+given! {
+    /// Between two interrupts of the timer.
+    TICK_NS: u64 = 4_000_000,
+        Provenance::sourced("CONFIG_HZ=250, the usual value of distributions");
+}
+
+/// One block or some out, and back, on each CPU.
 #[derive(Clone, Debug)]
 pub struct PageBench {
-    held: Vec<Option<Pfn>>,
+    cpus: Vec<Cpu>,
     order: Order,
     /// Of a pair, beside what the machine says.
     work_ns: u64,
+    hold: usize,
+    tick_ns: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Cpu {
+    held: Vec<Pfn>,
+    frees: bool,
+    /// When the next interrupt comes, in cycles; 0: not known yet.
+    tick: u64,
 }
 
 impl PageBench {
     /// For `cpus` CPUs.
     pub fn new(cpus: u32, order: Order) -> PageBench {
-        PageBench { held: vec![None; cpus as usize], order, work_ns: 0 }
+        let cpus = vec![Cpu::default(); cpus as usize];
+        PageBench { cpus, order, work_ns: 0, hold: 1, tick_ns: 0 }
     }
 }
 
@@ -98,6 +140,21 @@ fn phases(lab: &Lab<'_>) -> (u64, u64) {
     }
 }
 
+impl PageBench {
+    /// The timer's interrupt, if it is due. The first one comes anywhere within a period.
+    fn interrupt(&mut self, lab: &mut Lab<'_>, cpu: u32) {
+        let now = lab.allocator.platform().clock();
+        let period = (TICK_NS as f64 * lab.machine.ghz) as u64;
+        let tick = &mut self.cpus[cpu as usize].tick;
+        if *tick == 0 {
+            *tick = now + 1 + lab.random_below(period);
+        } else if now >= *tick {
+            *tick += period;
+            lab.kernel_ns(self.tick_ns);
+        }
+    }
+}
+
 impl Program for PageBench {
     fn keeps_busy(&self) -> bool {
         true
@@ -109,14 +166,30 @@ impl Program for PageBench {
     }
 
     fn step(&mut self, lab: &mut Lab<'_>, cpu: u32) -> Turn {
-        let held = &mut self.held[cpu as usize];
-        match held.take() {
-            None => *held = lab.alloc(self.order),
-            Some(block) => {
+        if self.tick_ns > 0 {
+            self.interrupt(lab, cpu);
+        }
+        let cpu = &mut self.cpus[cpu as usize];
+        if cpu.frees {
+            let block = cpu.held.pop();
+            if let Some(block) = block {
                 lab.free(block, self.order);
                 lab.kernel_ns(self.work_ns);
             }
+            cpu.frees = !cpu.held.is_empty();
+        } else {
+            let block = lab.alloc(self.order);
+            cpu.held.extend(block);
+            // A refused request ends the round.
+            let refused = block.is_none() && !cpu.held.is_empty();
+            cpu.frees = cpu.held.len() >= self.hold || refused;
         }
         Turn::More
+    }
+
+    fn finish(&mut self, lab: &mut Lab<'_>) {
+        let blocks: Vec<Pfn> =
+            self.cpus.iter_mut().flat_map(|c| std::mem::take(&mut c.held)).collect();
+        blocks.into_iter().for_each(|block| lab.free(block, self.order));
     }
 }

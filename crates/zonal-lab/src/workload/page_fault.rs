@@ -3,9 +3,9 @@
 //! a file, and the `_threads` variants do it in one address space.
 //!
 //! Process `p` is bound to CPU `p`, which is core after core, first threads before second ones.
-//! More processes than CPUs take turns. Left out: interrupts that tell other CPUs of a process about
-//! unmapped addresses, which come once for thousands of pages, and sleeping for the lock of an
-//! address space, which only mapping and unmapping take for themselves.
+//! More processes than CPUs take turns. Left out: interrupts that tell other CPUs of a process
+//! about unmapped addresses, which come once for thousands of pages, and sleeping for the lock of
+//! an address space, which only mapping and unmapping take for themselves.
 
 use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;

@@ -1,5 +1,6 @@
 //! `stress-ng --vm`: workers that map memory, write and check it by one pattern after the other,
-//! and unmap it. The memory is divided among the workers, so on many CPUs each maps little, and often.
+//! and unmap it. The memory is divided among the workers, so on many CPUs each maps little, and
+//! often.
 //!
 //! Recorded under 6.18 with stress-ng 0.15.06: pages are touched one after the other before the
 //! work, and all are freed together after it. How long a pattern takes differs from 1 to 80
