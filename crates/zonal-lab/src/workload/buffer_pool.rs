@@ -127,7 +127,7 @@ impl BufferPool {
             unreachable!("a workload has the numbers of its kind")
         };
         BufferPool {
-            pages: (mib * MIB_PAGES >> order).max(1),
+            pages: ((mib * MIB_PAGES) >> order).max(1),
             order,
             scanners: (u64::from(cpus) * scanners).div_ceil(100) as u32,
             ahead,
