@@ -1,5 +1,7 @@
 //! Many order-0 pages to and from one list of a closed pcp (LB D.9).
 
+use core::cell::Cell;
+
 use super::PcpOps;
 use super::run::{RUN, Words};
 use crate::alloc::request::FreeError;
@@ -7,7 +9,7 @@ use crate::alloc::zone_ops::{Want, ZoneOps};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::types::{Order, Pfn};
+use crate::types::{Order, PAGEBLOCK_ORDER, Pfn};
 use crate::zone::state::FAST_FREE;
 
 impl<P: Platform> PcpOps<'_, '_, P> {
@@ -138,23 +140,28 @@ fn list_run<P: Platform, T: PartialEq>(
     page: &impl Fn(Pfn) -> T,
 ) -> usize {
     let words = Words::of(ops.zone, ops.on, &pcp.lists[list]);
+    // With grouping each page's pageblock says which list is its. Words outside the zone do not
+    // exist, so a page beside the zone in a pageblock of ours is refused, too.
+    let grouping = ops.on.grouping();
+    let known = Cell::new(u64::MAX);
+    let ours = |pfn: Pfn| {
+        let block = pfn.0 >> PAGEBLOCK_ORDER.get();
+        let ours = !grouping || known.get() == block || same_list(ops, pfn, Order::ZERO, list);
+        known.set(if ours { block } else { u64::MAX });
+        ours
+    };
     let (mut done, mut singles) = (0, RUN);
     while done < pages.len().min(slots.len()) {
-        // With grouping each page's pageblock says which list is its.
-        if !ops.on.grouping() {
-            let up = words.put_runs::<true, _>(&slots[done..], &pages[done..], pfn, page);
-            done += up;
-            let down = words.put_runs::<false, _>(&slots[done..], &pages[done..], pfn, page);
-            done += down;
-            singles = after_runs(up + down, singles);
-        }
+        let up = words.put_runs::<true, _>(&slots[done..], &pages[done..], pfn, page, &ours);
+        done += up;
+        let down = words.put_runs::<false, _>(&slots[done..], &pages[done..], pfn, page, &ours);
+        done += down;
+        singles = after_runs(up + down, singles);
         let few = pages[done..].len().min(slots[done..].len()).min(singles);
         let (slots, pages) = (&slots[done..done + few], &pages[done..done + few]);
-        let put = match ops.on.grouping() {
+        let put = match grouping {
             false => words.put_singles(slots, pages, pfn, |_| true),
-            true => {
-                words.put_singles(slots, pages, pfn, |pfn| same_list(ops, pfn, Order::ZERO, list))
-            }
+            true => words.put_singles(slots, pages, pfn, ours),
         };
         done += put;
         if put < few {

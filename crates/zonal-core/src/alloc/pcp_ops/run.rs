@@ -11,7 +11,7 @@ use crate::lanes::{are_row, are_u64s, store_row, store_u64s};
 use crate::pcp::state::PcpList;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::types::Pfn;
+use crate::types::{PAGEBLOCK_ORDER, Pfn};
 use crate::zone::state::Zone;
 
 /// Frames looked at together.
@@ -232,7 +232,8 @@ impl<'a> Words<'a> {
     }
 
     /// Takes pages from the front back and names them in `slots`, while they are runs in one
-    /// direction. How many. `page` is the inverse of `pfn`.
+    /// direction, of `ours`, which is asked once for each pageblock that a run is in. How many.
+    /// `page` is the inverse of `pfn`.
     #[inline(always)]
     pub fn put_runs<const UP: bool, T: PartialEq>(
         self,
@@ -240,12 +241,19 @@ impl<'a> Words<'a> {
         pages: &[T],
         pfn: impl Fn(&T) -> Pfn,
         page: impl Fn(Pfn) -> T,
+        ours: impl Fn(Pfn) -> bool,
     ) -> usize {
         let mut done = 0;
         let runs = slots.as_chunks::<RUN>().0.iter().zip(pages.as_chunks::<RUN>().0);
         for (slots, pages) in runs {
             let first = self.at(pfn(&pages[0]));
             if !(1..RUN).all(|i| pages[i] == page(self.pfn(behind::<UP>(first, i)))) {
+                break;
+            }
+            // In between are at most two pageblocks: a run is shorter than one.
+            let ends = [first, behind::<UP>(first, RUN - 1)].map(|at| self.pfn(at));
+            let is_one = ends[0].0 >> PAGEBLOCK_ORDER.get() == ends[1].0 >> PAGEBLOCK_ORDER.get();
+            if !ours(ends[0]) || !is_one && !ours(ends[1]) {
                 break;
             }
             let claimed = self.claim_run::<UP>(first);

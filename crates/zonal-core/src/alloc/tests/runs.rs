@@ -8,7 +8,7 @@ use crate::alloc::{Allocator, FreeError, Request};
 use crate::frame::{PageState, PageWord};
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{Order, Pfn, ZoneId};
+use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
 
 const ZONE: ZoneId = ZoneId(0);
 
@@ -137,4 +137,49 @@ fn runs_at_both_ends_of_a_zone_and_across_it_are_safe() {
     pool.drain_all();
     assert_eq!(pool.zone_stats(ZONE).free_pages, 4096);
     pool.validate().unwrap();
+}
+
+/// Half of the pages are of a pageblock of one type, half of the next one, which has another.
+#[test]
+fn a_run_across_pageblocks_of_two_types_goes_to_two_lists() {
+    for policy in [Policy::KERNEL, Policy::LINUX_6_18] {
+        for up in [false, true] {
+            // The border falls into a run of eight pages, or between two.
+            for before in 16..=24 {
+                let freed = [false, true].map(|bulk| free_across(policy, (up, before), bulk));
+                assert_eq!(freed[0], freed[1], "{} {up} {before}", policy.name);
+            }
+        }
+    }
+}
+
+/// Blocks on each list once the pages are freed, in bulk or one by one.
+fn free_across(policy: Policy, (up, before): (bool, usize), bulk: bool) -> Vec<u32> {
+    let pool = Shape::uniform(1, 1 << 16, 1).boot(policy);
+    let mut pages = take(&pool, 4096);
+    pages.sort_unstable();
+    let whole = |at: &usize| {
+        pages[*at].0.is_multiple_of(512) && pages[at + 511].0 - pages[at - before].0 < 1024
+    };
+    let border = (512..3000).find(whole).expect("two pageblocks in a row");
+    let zone = pool.zone_ops(ZONE);
+    let frames = zone.frames();
+    let index = frames.index(pages[border]).unwrap();
+    assert_eq!(frames.pageblock_type(index), Migratetype::Unmovable);
+    frames.set_pageblock_type(index, Migratetype::Reclaimable);
+    let mut across = pages[border - before..border + 40 - before].to_vec();
+    if !up {
+        across.reverse();
+    }
+    if bulk {
+        pool.free_bulk(&across, Order::ZERO).unwrap();
+    } else {
+        across.iter().for_each(|pfn| pool.free(*pfn, Order::ZERO).unwrap());
+    }
+    pool.validate().unwrap();
+    let pcp = pool.pcp(ZONE, CpuId(0));
+    let lists = (0..pool.tables().lists().len()).map(|list| pcp.listed(list)).collect();
+    let reclaimable = pool.tables().lists().get(Order::ZERO, Migratetype::Reclaimable).unwrap();
+    assert_eq!(pcp.listed(reclaimable) as usize, 40 - before);
+    lists
 }
