@@ -87,6 +87,7 @@ pub use read::Watcher;
 pub use replay::{EndState, Extras, Pace, Replay};
 pub use report::Report;
 pub use run::explain::Explained;
+pub use run::holds::Hold;
 pub use run::latency::{EVERY, Latency};
 pub use run::outcome::Placement;
 pub use start::StartReport;

@@ -11,19 +11,24 @@ use zonal_core::policy::Policy;
 use zonal_trace::{MachineDescription, Recording};
 
 use crate::error::ReplayError;
-use crate::facts::FactKind;
+use crate::facts::{Fact, FactKind};
 use crate::fidelity;
 use crate::locks::LockWaits;
 use crate::moves::{Moves, total};
-use crate::program::{OpKind, Program};
+use crate::program::Program;
 use crate::progress::Watch;
 use crate::replay::{Prepared, Replay};
+use crate::run::holds::{Hold, Holds};
 use crate::run::none::{self, Setup};
 use crate::run::timeline::Timeline;
 use crate::settings::Settings;
 use crate::told::{Recorded, Told};
 use crate::unjudged::NotJudged;
 use crate::zones::ZoneMap;
+
+/// Times between blocks that are looked at, and those that say something.
+const GAPS_MAX: usize = 1 << 16;
+const GAPS_MIN: usize = 100;
 
 /// A trace that is ready to be run again and again.
 pub struct WhatIf<'r> {
@@ -95,12 +100,16 @@ pub struct Trialled {
     pub counts: TrialCounts,
     /// What moved while the model can be judged.
     pub judged: Moves,
-    /// Width of a bin.
+    /// Width of the bins in which a lock is busiest.
     pub bin_ns: u64,
-    /// By zone, bin by bin: holds of its lock, and blocks moved under it.
-    pub zones: Vec<Vec<(u64, u64)>>,
-    /// CPUs that use each zone without leaving their node.
-    pub cpus_of_zone: Vec<u32>,
+    /// Begin and length of the run.
+    pub span_ns: (u64, u64),
+    /// By zone: holds of its lock, in the order of time.
+    pub zones: Vec<Vec<Hold>>,
+    /// CPUs of the recorded machine.
+    pub cpus: u32,
+    /// Blocks of a base page between buddy and lists: one, or less where blocks are larger.
+    pub blocks_per_page: f64,
     /// Properties that failed.
     pub faults: Vec<String>,
 }
@@ -116,12 +125,16 @@ pub struct KernelMoves {
     pub list_blocks: u64,
     /// Blocks past the lists, taken and given back: a hold of the lock each.
     pub direct_blocks: u64,
+    /// From one block of a hold to the next, the median in ns: moving it, and recording that.
+    pub traced_block_ns: Option<u64>,
 }
 
 impl KernelMoves {
     fn new(program: &Program) -> KernelMoves {
         let mut kernel = KernelMoves { moves: total(&program.kernel), ..KernelMoves::default() };
-        for fact in &program.facts.list()[program.facts.start()..] {
+        let facts = &program.facts.list()[program.facts.start()..];
+        kernel.traced_block_ns = traced_block_ns(facts);
+        for fact in facts {
             match fact.kind {
                 FactKind::Refill | FactKind::Drain => kernel.list_blocks += 1,
                 FactKind::Direct => kernel.direct_blocks += 1,
@@ -132,12 +145,32 @@ impl KernelMoves {
         kernel
     }
 
-    /// Blocks of so many base pages that go through the lists, as large as the kernel's.
-    fn blocks(&self, pages: u64) -> u64 {
+    /// Blocks of a base page that goes through the lists.
+    fn blocks_per_page(&self) -> f64 {
         let all = self.moves.refill_pages + self.moves.drain_pages;
-        let blocks = pages as f64 * self.list_blocks as f64 / all.max(1) as f64;
-        if all > 0 { blocks.round() as u64 } else { pages }
+        if all > 0 { self.list_blocks as f64 / all as f64 } else { 1.0 }
     }
+}
+
+/// The median time between two blocks of one CPU that move in one direction, one after the other.
+fn traced_block_ns(facts: &[Fact]) -> Option<u64> {
+    let mut last: Vec<Option<(FactKind, u64)>> = Vec::new();
+    let mut gaps = Vec::new();
+    for fact in facts {
+        let cpu = usize::from(fact.cpu);
+        last.resize(last.len().max(cpu + 1), None);
+        let now = matches!(fact.kind, FactKind::Refill | FactKind::Drain)
+            .then_some((fact.kind, fact.time_ns));
+        if let (Some((before, then)), Some((kind, time_ns))) = (last[cpu], now)
+            && before == kind
+            && gaps.len() < GAPS_MAX
+        {
+            gaps.push(time_ns.saturating_sub(then));
+        }
+        last[cpu] = now;
+    }
+    let middle = gaps.len() / 2;
+    (gaps.len() >= GAPS_MIN).then(|| *gaps.select_nth_unstable(middle).1)
 }
 
 /// Orders without per-CPU lists (LB E.1): the zone lock is taken for each block.
@@ -226,9 +259,11 @@ impl<'r> WhatIf<'r> {
         let mut program = self.program.clone();
         program.cpus *= trial.cpus;
         let mut timeline = Timeline::new(&program, &map);
+        let mut holds = Holds::default();
         let setup = Setup {
             sysctls: &trial.sysctls,
             timeline: Some(&mut timeline),
+            holds: Some(&mut holds),
             ..Setup::new(trial.policy, Recorded::default(), &self.told, &self.settings)
         };
         let (outcome, _) = none::replay(&machine, &map, &program, setup, watch)?;
@@ -238,15 +273,18 @@ impl<'r> WhatIf<'r> {
             slow_paths: outcome.counted.slow_paths,
             ..TrialCounts::default()
         };
-        let mut result = Trialled {
+        let result = Trialled {
             judged: timeline.moves_outside(&self.not_judged),
             bin_ns: timeline.bin_ns(),
+            span_ns: (program.start_ns, program.span_ns.1.saturating_sub(program.start_ns)),
+            zones: holds.zones,
+            cpus: self.program.cpus,
+            blocks_per_page: self.kernel.blocks_per_page(),
             faults: outcome.faults,
             ..Trialled::default()
         };
         let mut held = vec![0; timeline.len()];
-        for (zone, at) in map.zones().iter().enumerate() {
-            let mut bins = vec![(0, 0); timeline.len()];
+        for zone in 0..map.zones().len() {
             for cpu in 0..program.cpus {
                 for (bin, sample) in timeline.of(zone, cpu).enumerate() {
                     let moves = sample.moves;
@@ -254,36 +292,12 @@ impl<'r> WhatIf<'r> {
                     counts.refill_pages += moves.refill_pages;
                     counts.drains += moves.drain_holds;
                     counts.drain_pages += moves.drain_pages;
-                    bins[bin].0 += moves.refill_holds + moves.drain_holds;
-                    bins[bin].1 += self.kernel.blocks(moves.refill_pages + moves.drain_pages);
                     held[bin] += sample.count.unwrap_or(0);
                 }
             }
-            result.zones.push(bins);
-            let local = (0..program.cpus).filter(|cpu| map.node_of_cpu(*cpu) == at.node_index);
-            result.cpus_of_zone.push(local.count() as u32);
         }
-        self.past_lists(&program, &map, &timeline, &mut result.zones);
         counts.list_pages_max = held.iter().copied().max().unwrap_or(0);
         counts.list_pages_mean = held.iter().sum::<u64>() / (held.len() as u64).max(1);
         Ok(Trialled { counts, ..result })
-    }
-
-    /// Adds the blocks that go past the lists: a hold each, whatever the settings are.
-    fn past_lists(
-        &self,
-        program: &Program,
-        map: &ZoneMap,
-        timeline: &Timeline,
-        zones: &mut [Vec<(u64, u64)>],
-    ) {
-        let past = program.ops.iter().filter(|op| op.kind != OpKind::Refresh);
-        for op in past.filter(|op| is_past_lists(op.order)) {
-            let Some(zone) = map.of(op.pfn) else { continue };
-            if let Some((holds, blocks)) = zones[zone].get_mut(timeline.bin_of(op.time_ns)) {
-                *holds += 1;
-                *blocks += 1;
-            }
-        }
     }
 }

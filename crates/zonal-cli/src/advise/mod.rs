@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table};
 use zonal_replay::LockRow;
-use zonal_replay::advise::{Advice, Options, Row, Saving, Verdict as Advised, advise};
+use zonal_replay::advise::{Advice, Options, Row, Saving, Verdict as Advised, WaitCheck, advise};
 use zonal_trace::samples;
 
 use crate::output;
@@ -81,7 +81,10 @@ fn text(advice: &Advice) -> String {
             counts.list_pages_max.to_string(),
             format!("{:.4}", contention.busy_percent_max),
             format!("{:.4}", contention.contended_percent),
-            format!("{:.3}", contention.wait_us_per_s),
+            match advice.wait_check.is_modelled {
+                true => format!("{:.3}", contention.wait_us_per_s),
+                false => "not modelled".to_owned(),
+            },
             counts.refused.to_string(),
         ]);
     }
@@ -131,6 +134,25 @@ fn lock_table(advice: &Advice) -> String {
     text
 }
 
+/// Measured waits beside modelled ones.
+fn waits_line(check: &WaitCheck) -> String {
+    let traced = check.traced_block_ns.map_or(String::new(), |ns| {
+        format!(" with the recorder's events under the lock ({ns:.0} ns a block)")
+    });
+    let modelled = format!("modelled {:.1} us/s in {}", check.modelled_us_per_s, check.modelled);
+    let Some((waits, us)) = check.measured.zip(check.measured_us_per_s) else {
+        return format!("waits for zone locks: not in the recording; {modelled}{traced}\n");
+    };
+    let judged = match check.is_modelled {
+        true => "",
+        false => {
+            "waits are not modelled here: the two are more than a factor of 2 apart, as where \
+             virtual CPUs are taken from holders; no saving below counts them\n"
+        }
+    };
+    format!("waits for zone locks: measured {us:.1} us/s in {waits}, {modelled}{traced}\n{judged}")
+}
+
 /// What to do, and how far the model is off.
 fn verdict(advice: &Advice) -> String {
     let off = |error: Option<f64>| match error {
@@ -138,14 +160,7 @@ fn verdict(advice: &Advice) -> String {
         None => "none in the recording".to_owned(),
     };
     let error = &advice.model_error_percent;
-    let waits = match &advice.lock_waits {
-        Some(waits) => format!(
-            "waits for zone locks: measured {:.1} us/s in {} waits, modelled {:.1} us/s; the \
-             waits below are scaled to the measured ones\n",
-            advice.wait_us_per_s, waits.zones_contended, advice.modelled_wait_us_per_s
-        ),
-        None => "waits for zone locks: not in the recording, modelled\n".to_owned(),
-    };
+    let waits = waits_line(&advice.wait_check);
     format!(
         "{}: {}\nmodel against the kernel on this recording: refilled pages {}, drained pages {}\n\
          {waits}",

@@ -27,7 +27,8 @@ fn the_first_row_is_the_replay_and_the_others_are_in_order() {
     let rows = advice["changes"].as_array().unwrap();
     let wait = |row: &serde_json::Value| row["wait_us_per_s"].as_f64().unwrap();
     assert!(rows.iter().all(|row| row["refused"] == 0));
-    assert!(rows.is_sorted_by(|a, b| wait(a) <= wait(b)), "best first");
+    let spent = |row: &serde_json::Value| wait(row) + row["work_us_per_s"].as_f64().unwrap();
+    assert!(rows.is_sorted_by(|a, b| spent(a) <= spent(b)), "best first");
     // Settings that count the same are one row.
     let is = |row: &serde_json::Value, name: &str| {
         let same = row["same_as"].as_array().unwrap();
@@ -41,7 +42,8 @@ fn the_first_row_is_the_replay_and_the_others_are_in_order() {
     let holds = |row: &serde_json::Value| row["lock_holds"].as_u64().unwrap();
     assert!(holds(large) <= holds(recorded), "larger lists need no more holds");
     assert!(holds(small) >= holds(large));
-    assert!(wait(row("4 times the CPUs")) > wait(recorded));
+    // Few holds of a light load meet, on more CPUs too.
+    assert!(spent(row("4 times the CPUs")) > spent(recorded));
     let list = |row: &serde_json::Value| row["list_pages_mean"].as_u64().unwrap();
     assert!(list(row("linux-5.4")) < list(recorded), "lists did not grow before 6.7");
     assert!(rows.iter().all(|row| row["reason"].as_str().is_some_and(|text| !text.is_empty())));

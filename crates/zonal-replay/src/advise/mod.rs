@@ -17,6 +17,7 @@
 
 mod changes;
 mod cost;
+mod queue;
 mod row;
 mod saving;
 mod verdict;
@@ -28,7 +29,7 @@ use zonal_trace::Recording;
 use self::changes::Change;
 pub use self::changes::policy_of;
 pub(crate) use self::cost::Prices;
-pub use self::cost::{Contention, HoldCost};
+pub use self::cost::{Contention, HoldCost, WaitCheck};
 pub use self::row::Row;
 pub use self::saving::{ModelError, Saving};
 pub use self::verdict::Verdict;
@@ -66,6 +67,8 @@ pub struct Advice {
     pub wait_us_per_s: f64,
     /// The same by the model alone.
     pub modelled_wait_us_per_s: f64,
+    /// Modelled waits beside measured ones.
+    pub wait_check: WaitCheck,
     /// Waits in the recording, as `perf lock contention` has them; `None`: not recorded.
     pub lock_waits: Option<LockWaits>,
     /// By how much the model is off on this recording.
@@ -122,16 +125,15 @@ pub fn advise(
     let as_recorded = what_if.run(&base, watch)?;
     let faults = as_recorded.faults.clone();
     let error = ModelError::of(&as_recorded.judged, &what_if.kernel().judged);
-    let modelled_us_per_s = cost.contention(&as_recorded, 1, seconds).wait_us_per_s;
     let prices = Prices::new(cost, &what_if, &as_recorded);
     let recorded = Row::recorded(as_recorded.counts, prices.contention(&as_recorded, 1, seconds));
-    let spent = |contention: &Contention| contention.wait_us_per_s + contention.work_us_per_s;
+    let modelled_us_per_s = recorded.contention.wait_us_per_s;
     let mut rows = Vec::new();
     for change in changes {
         match what_if.run(&base.with(&change), watch) {
             Ok(trialled) => {
                 let contention = prices.contention(&trialled, change.cpus, seconds);
-                let saved = spent(&recorded.contention) - spent(&contention);
+                let saved = prices.spent(&recorded.contention) - prices.spent(&contention);
                 let saving = Saving::new(saved, error);
                 rows.push(Row::new(&change, (trialled.counts, contention), saving, &recorded));
             }
@@ -142,7 +144,7 @@ pub fn advise(
     rows.sort_by(|a, b| a.key(&recorded).total_cmp(&b.key(&recorded)));
     let rows = row::joined(rows);
     let kernels = prices.cost.work_us_per_s(what_if.kernel(), seconds);
-    let waits = prices.measured_us_per_s.unwrap_or(modelled_us_per_s);
+    let waits = prices.check.measured_us_per_s.unwrap_or(modelled_us_per_s);
     let ruling = verdict::decide(&what_if, &rows, kernels + waits, error);
     notes.extend(remarks(&what_if, machine.nodes.len(), &settings));
     notes.extend(faults.iter().map(|fault| format!("FAILED: {fault}")));
@@ -153,6 +155,7 @@ pub fn advise(
         cost_percent_of_cpu: ruling.cost_percent_of_cpu,
         wait_us_per_s: (waits * 1000.0).round() / 1000.0,
         modelled_wait_us_per_s: modelled_us_per_s,
+        wait_check: prices.check,
         lock_waits: what_if.lock_waits().cloned(),
         model_error_percent: error,
         not_judged: what_if.not_judged().to_vec(),

@@ -81,14 +81,15 @@ impl Row {
         row
     }
 
-    /// Less is better: what is refused first, then waiting, then holds, then pages on lists.
+    /// Less is better: what is refused first, then time for zone locks, then holds, then pages on lists.
     pub(super) fn key(&self, recorded: &Row) -> f64 {
         let refused = self.counts.refused.saturating_sub(recorded.counts.refused) as f64;
-        let waits = percent(self.contention.wait_us_per_s, recorded.contention.wait_us_per_s);
+        let spent = |row: &Row| row.contention.wait_us_per_s + row.contention.work_us_per_s;
+        let spent = percent(spent(self), spent(recorded));
         let holds = percent(self.counts.lock_holds as f64, recorded.counts.lock_holds as f64);
         let (now, before) = (self.counts.list_pages_mean, recorded.counts.list_pages_mean);
         let pages = percent(now as f64, before as f64);
-        refused * 1e12 + waits + holds / 1e3 + pages / 1e6
+        refused * 1e12 + spent + holds / 1e3 + pages / 1e6
     }
 
     /// Whether another setting came to the same in every number.

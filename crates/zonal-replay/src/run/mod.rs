@@ -6,12 +6,14 @@
 //! | `real`, `entries` | runs a program on real memory, one thread for each recorded CPU |
 //! | `pool` | the pool of this machine's memory that `real` runs on |
 //! | `counters`, `timeline` | counters before and after, and in bins of time |
+//! | `holds` | holds of zone locks, each at its time |
 //! | `latency` | how long calls take |
 //! | `explain` | one request, told zone by zone |
 
 pub mod counters;
 pub mod entries;
 pub mod explain;
+pub mod holds;
 pub mod latency;
 pub mod none;
 pub mod outcome;

@@ -13,6 +13,7 @@ use zonal_trace::MachineDescription;
 
 use super::counters::Counters;
 use super::explain;
+use super::holds::Holds;
 use super::latency::Stopwatch;
 use super::outcome::{Outcome, Placement};
 use super::timeline::{Sample, Timeline};
@@ -46,6 +47,8 @@ pub struct Setup<'s> {
     pub sysctls: &'s [(Sysctl, i64)],
     /// Samples at the end of each bin.
     pub timeline: Option<&'s mut Timeline>,
+    /// Holds of zone locks at their times.
+    pub holds: Option<&'s mut Holds>,
     /// The allocation to explain, from 1.
     pub explain: Option<u64>,
 }
@@ -58,7 +61,8 @@ impl<'s> Setup<'s> {
         told: &'s Told,
         settings: &'s Settings,
     ) -> Setup<'s> {
-        Setup { policy, recorded, told, settings, sysctls: &[], timeline: None, explain: None }
+        let (timeline, holds) = (None, None);
+        Setup { policy, recorded, told, settings, sysctls: &[], timeline, holds, explain: None }
     }
 }
 
@@ -74,7 +78,7 @@ pub fn replay(
     setup: Setup<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<(Outcome, State), ReplayError> {
-    let Setup { policy, recorded, told, settings, sysctls, timeline, explain } = setup;
+    let Setup { policy, recorded, told, settings, sysctls, timeline, holds, explain } = setup;
     let plan = Plan::new(description, map, program.cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
@@ -92,7 +96,7 @@ pub fn replay(
     let (blocks, outcome) = (started.blocks, Outcome::default());
     let mut run = Run { rebuilt: &rebuilt, map, program, blocks, outcome, explain };
     let mut placement = Placement::default();
-    run.all(&mut placement, timeline, watch)?;
+    run.all(&mut placement, (timeline, holds), watch)?;
     let Run { blocks, mut outcome, .. } = run;
     outcome.counted = count(&rebuilt).since(&before);
     outcome.counted.moves.retain(|_, moves| *moves != Moves::default());
@@ -121,13 +125,20 @@ impl Run<'_, '_> {
     fn all(
         &mut self,
         placement: &mut Placement,
-        mut timeline: Option<&mut Timeline>,
+        (mut timeline, mut holds): (Option<&mut Timeline>, Option<&mut Holds>),
         watch: &mut Watch<'_>,
     ) -> Result<(), ReplayError> {
         let rebuilt = self.rebuilt;
         let sample = |zone, cpu| sample_of(rebuilt, zone, cpu);
         if let Some(timeline) = &mut timeline {
             timeline.begin(sample);
+        }
+        if let Some(holds) = &mut holds {
+            let cpus = 0..rebuilt.allocator.cpus() as u32;
+            let moves =
+                |zone| cpus.clone().map(|cpu| sample_of(rebuilt, zone, cpu).moves).collect();
+            let zones = rebuilt.allocator.zones().iter().enumerate();
+            holds.begin(zones.map(|(zone, record)| (record.lock_holds().0, moves(zone))));
         }
         let (mut allocs, mut frees) = (Stopwatch::default(), Stopwatch::default());
         let start = Instant::now();
@@ -148,6 +159,13 @@ impl Run<'_, '_> {
                 OpKind::Free => self.free(op, &mut frees),
                 OpKind::Refresh => {
                     self.rebuilt.allocator.refresh(CpuId(op.cpu.into()));
+                }
+            }
+            if let Some(holds) = &mut holds {
+                for (zone, record) in rebuilt.allocator.zones().iter().enumerate() {
+                    let at = (op.time_ns, u32::from(op.cpu));
+                    let moved = || sample_of(rebuilt, zone, at.1).moves;
+                    holds.see((zone, record.lock_holds().0), at, moved);
                 }
             }
         }

@@ -173,10 +173,7 @@ fn of_one(recording: &Recording, tried: &Tried, watch: &mut Watch<'_>) -> Result
     let (now, then) = (what_if.run(&now, watch)?, what_if.run(&then, watch)?);
     let prices = Prices::new(HoldCost::of_recording(machine)?, &what_if, &now);
     let error = ModelError::of(&now.judged, &what_if.kernel().judged);
-    let spent = |trialled: &Trialled| {
-        let contention = prices.contention(trialled, 1, seconds);
-        contention.wait_us_per_s + contention.work_us_per_s
-    };
+    let spent = |trialled: &Trialled| prices.spent(&prices.contention(trialled, 1, seconds));
     let recorded = Counts::from(&what_if.kernel().moves);
     let of_model = |trialled: &Trialled| Counts {
         refill_pages: trialled.counts.refill_pages as f64,
