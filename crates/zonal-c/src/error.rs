@@ -174,7 +174,10 @@ impl From<RangeError> for Failure {
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Failure {
         let code = match &error {
-            BuildError::Map(_) | BuildError::Bind { .. } | BuildError::Thread(_) => ZONAL_E_SYSTEM,
+            BuildError::Map(_)
+            | BuildError::Bind { .. }
+            | BuildError::Thread(_)
+            | BuildError::Observe { .. } => ZONAL_E_SYSTEM,
             BuildError::Online(_) => ZONAL_E_INTERNAL,
             _ => ZONAL_E_ARGUMENT,
         };

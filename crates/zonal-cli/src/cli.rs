@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::advise::AdviseArgs;
 use crate::bench::BenchArgs;
 use crate::conform::ConformArgs;
+use crate::exporter::ExporterArgs;
 use crate::lab::args::LabCommand;
 use crate::policy::ShowPolicyArgs;
 use crate::pressure::PressureArgs;
@@ -12,6 +13,7 @@ use crate::record::RecordArgs;
 use crate::replay::args::ReplayArgs;
 use crate::shell::{CompletionsArgs, ManArgs};
 use crate::state::args::{NodeArgs, StateArgs, VmstatArgs};
+use crate::top::TopArgs;
 use crate::trace::args::TraceCommand;
 use crate::verify::args::VerifyArgs;
 
@@ -42,6 +44,11 @@ pub enum Command {
     /// Tries a setting on this host: predicts, runs a load with and without it in random order, and
     /// says whether the prediction came true. Everything is put back. Needs root.
     Verify(VerifyArgs),
+    /// Shows the page allocator of the kernel that runs, or a pool of another program, as it is
+    /// now: zones, watermarks, lists, what moves in a second.
+    Top(TopArgs),
+    /// Serves the same as OpenMetrics over HTTP, for Prometheus.
+    Exporter(ExporterArgs),
     /// Restores settings after a recorder has ended.
     #[command(name = crate::record::GUARD, hide = true)]
     RecordGuard,

@@ -7,6 +7,7 @@ mod advise;
 mod bench;
 mod cli;
 mod conform;
+mod exporter;
 mod lab;
 mod output;
 mod policy;
@@ -17,9 +18,11 @@ mod replay;
 mod scratch;
 mod shell;
 mod state;
+mod top;
 mod trace;
 mod verdict;
 mod verify;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -36,6 +39,8 @@ fn main() -> ExitCode {
         Command::Record(args) => record::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Exporter(args) => exporter::run(&args),
         Command::RecordGuard => return record::guard(),
         Command::Conform(args) => conform::run(&args),
         Command::Bench(args) => bench::run_bench(&args),

@@ -25,6 +25,7 @@
 pub mod adapt;
 pub mod buffers;
 mod error;
+pub mod observed;
 mod platform;
 mod pool;
 mod process;

@@ -3,6 +3,7 @@
 
 mod advise;
 mod conform;
+mod exporter;
 mod fidelity;
 mod interrupts;
 mod lab;
@@ -20,7 +21,9 @@ mod replay;
 mod selections;
 mod shell;
 mod state;
+mod terminal;
 mod timeline;
+mod top;
 mod trace;
 mod two_nodes;
 mod verify;

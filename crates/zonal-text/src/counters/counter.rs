@@ -43,13 +43,13 @@ impl Counter {
     }
 
     /// A level that all layouts have.
-    pub(super) const fn level(name: &'static str) -> Counter {
+    pub const fn level(name: &'static str) -> Counter {
         let (first, last) = (Layout::Linux6_1, Layout::Linux7);
         Counter { name, first, last, kind: Kind::Level, help: "" }
     }
 
     /// A total that all layouts have.
-    pub(super) const fn total(name: &'static str) -> Counter {
+    pub const fn total(name: &'static str) -> Counter {
         Counter { kind: Kind::Total, ..Counter::level(name) }
     }
 
@@ -64,7 +64,7 @@ impl Counter {
     }
 
     /// The same, with its meaning.
-    pub(super) const fn means(self, help: &'static str) -> Counter {
+    pub const fn means(self, help: &'static str) -> Counter {
         Counter { help, ..self }
     }
 }

@@ -85,6 +85,7 @@ impl Builder {
             growth: grow::Growth::default(),
             misuses: super::misuse::Misuses::new(self.misuse.clone()),
             life: super::life::Life::new(),
+            observer: self.observe.as_deref().map(super::observe::Observer::new),
             worker: std::sync::Mutex::default(),
             background: super::background::Background::default(),
             wants_background: self.background,
@@ -100,6 +101,7 @@ impl Builder {
         }
         let pool = Pool { fast, shared };
         fork::register(&pool.shared);
+        pool.show_first()?;
         if let Some(interval) = self.refresh {
             pool.restart_worker(interval, self.trim_rate)?;
         }

@@ -143,6 +143,14 @@ pub enum BuildError {
     /// The refresh thread could not be started.
     #[error("the refresh thread could not be started: {0}")]
     Thread(#[from] std::io::Error),
+    /// The file that shows the pool cannot be written.
+    #[error("{}: the pool cannot be shown there: {why}", .path.display())]
+    Observe {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        why: std::io::Error,
+    },
     /// The budget cannot be.
     #[error("budget: {0}")]
     Budget(#[from] super::BudgetError),
@@ -202,6 +210,7 @@ pub struct Builder {
     pub(super) fail_alloc: Option<FailAlloc>,
     pub(super) misuse: super::OnMisuse,
     pub(super) last_resort: Option<LastResort>,
+    pub(super) observe: Option<std::path::PathBuf>,
 }
 
 impl Builder {
@@ -227,6 +236,7 @@ impl Builder {
             fail_alloc: None,
             misuse: super::OnMisuse::default(),
             last_resort: None,
+            observe: None,
         }
     }
 

@@ -30,6 +30,9 @@ impl Builder {
         if self.deferred && self.parallel {
             return conflict("deferred and prefault_parallel exclude each other");
         }
+        if self.refresh.is_none() && self.observe.is_some() {
+            return conflict("observe needs the refresh thread; expected refresh_every(Some(_))");
+        }
         if self.refresh == Some(Duration::ZERO) {
             return conflict("a refresh interval of 0 s; expected more than 0, or None for none");
         }

@@ -26,6 +26,7 @@
 //! | `worker` | the refresh thread |
 //! | `upkeep` | what it does: decay, remote pages, background trim |
 //! | `background` | a thread per node that reclaims |
+//! | `observe` | a file that shows the pool to other programs |
 //! | `budget` | no more in use than so many bytes |
 //! | `misuse` | frees that are refused where no caller can be told |
 //! | `mode` | sequences or locks, and what the system did not grant |
@@ -73,6 +74,7 @@ mod life;
 mod memory;
 mod misuse;
 mod mode;
+mod observe;
 mod owned;
 mod owned_range;
 mod pages;
@@ -169,6 +171,7 @@ pub(crate) struct Shared {
     growth: grow::Growth,
     misuses: misuse::Misuses,
     life: life::Life,
+    observer: Option<observe::Observer>,
     worker: Mutex<Option<Worker>>,
     background: background::Background,
     wants_background: bool,

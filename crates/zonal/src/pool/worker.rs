@@ -98,5 +98,7 @@ fn run(shared: &Shared, (stop, wake): &Stop, trim_rate: usize) {
         }
         let trim_bytes = trim_rate as f64 * interval.as_secs_f64();
         upkeep.interval(shared, allocator.platform().now_ns(), trim_bytes as usize);
+        // A full disk, or a directory that is gone: it is tried again in the next interval.
+        let _ = shared.show();
     }
 }

@@ -103,7 +103,7 @@ impl State {
     }
 
     /// With the misuses of the pool, which its allocator does not know.
-    pub(super) fn with_misuses(mut self, misuses: u64) -> State {
+    pub(crate) fn with_misuses(mut self, misuses: u64) -> State {
         self.whole.misuses = misuses;
         self
     }
