@@ -238,9 +238,9 @@ pub(crate) struct StreamAsk {
 }
 
 /// When frees may be a stream of `stream` pages, at the earliest: the lists hold `state.count`
-/// pages now, and each page freed from here on is one more there and in `free_count`. Where `free_count`
-/// stops before, at `cap`, the pages on the lists tell. A stream that pops interrupt is found at
-/// most as many pages later as they took off `free_count`.
+/// pages now, and each page freed from here on is one more there and in `free_count`. Where
+/// `free_count` stops before, at `cap`, the pages on the lists tell. A stream that pops interrupt
+/// is found at most as many pages later as they took off `free_count`.
 #[inline]
 pub(crate) const fn stream_ask(stream: u32, state: &PcpState, cap: u32) -> StreamAsk {
     let least = stream_least(stream, state.swing);

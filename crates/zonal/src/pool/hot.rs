@@ -430,7 +430,9 @@ mod tests {
             // SAFETY: (1) nobody uses the memory.
             let give = |start, order| unsafe { pool.free_pages(start, order).unwrap() };
             // Both lists have blocks.
-            [Order::ZERO, order].map(|order| give(take(order), order));
+            for order in [Order::ZERO, order] {
+                give(take(order), order);
+            }
             let (page, block) = (take(Order::ZERO), take(order));
             give(block, order);
             // The list of pages is active now, and the mark of the larger free is still there.

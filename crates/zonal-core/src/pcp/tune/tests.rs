@@ -445,3 +445,36 @@ proptest! {
         }
     }
 }
+
+/// From every state, however many blocks are freed in a row: a free that fast operations do not ask
+/// about is no part of a stream, and where nothing can be one they do not ask at each free.
+#[test]
+fn fast_frees_ask_before_a_stream_and_seldom_without_one() {
+    let stream = 24;
+    for (swing, batch, order) in
+        [0, 7, 30, 60].into_iter().flat_map(|swing| [1, 3, 7].map(|batch| (swing, batch))).flat_map(
+            |(swing, batch)| [1, 2, 3].map(|order| (swing, batch, Order::new(order).unwrap())),
+        )
+    {
+        let params = PcpParams { batch, scale_max: 3, stream, ..PcpParams::BOOT };
+        let (cap, least) = (params.free_count_cap(), stream + swing);
+        for (count, free_count) in (0..100).flat_map(|count| (0..cap + 8).map(move |f| (count, f)))
+        {
+            let prev_free_high_order = true;
+            let mut state =
+                PcpState { count, free_count, swing, prev_free_high_order, ..PcpState::default() };
+            let ask = stream_ask(stream, &state, cap);
+            for freed in 0..40 {
+                let asks = state.free_count >= ask.free_count
+                    || state.count + (1 << order.get()) >= ask.pages;
+                let is_stream = on_push(&mut state, &params, order);
+                assert!(asks || !is_stream, "{count} {free_count} {swing} {batch} {order:?}");
+                if asks {
+                    let missing = least.saturating_sub(state.count);
+                    assert!(is_stream || missing <= 8 || freed > 0 || batch == 1);
+                    break;
+                }
+            }
+        }
+    }
+}
