@@ -19,7 +19,20 @@ use crate::tools::cargo;
 
 const MATURIN: &str = "maturin==1.16.0";
 /// What reads the results; each is installed if it can be had.
-const READERS: [&str; 6] = ["numpy", "pyarrow", "pandas", "polars", "duckdb", "tqdm"];
+const READERS: [&str; 12] = [
+    "numpy",
+    "pyarrow",
+    "pandas",
+    "polars",
+    "duckdb",
+    "tqdm",
+    "distributed",
+    "fsspec",
+    "optuna",
+    "nbclient",
+    "nbformat",
+    "ipykernel",
+];
 const CHECKERS: [&str; 2] = ["mypy", "pyright[nodejs]"];
 /// The oldest and the newest minor version of CPython 3 that are tried.
 const MINORS: std::ops::RangeInclusive<u32> = 9..=14;

@@ -83,7 +83,7 @@ pub const COLUMNS: [&str; ALWAYS.len() + SOME.len() + 2] = {
     names
 };
 
-/// An event's fields; numbers of 32 bits with a sign are kept as their bits.
+/// An event's fields; numbers with a sign are kept as the bits of 64.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cells {
     pub(crate) some: [Option<u64>; SOME.len()],
@@ -139,7 +139,7 @@ impl Cells {
                 (FALLBACK_MIGRATETYPE, (*fallback_migratetype).into()),
                 (OWNERSHIP, (*change_ownership).into()),
             ]),
-            EventKind::Fork { child } => Cells::with(&[(CHILD, u64::from(*child as u32))]),
+            EventKind::Fork { child } => Cells::with(&[(CHILD, bits(*child))]),
             EventKind::Marker(text) => Cells { text: Some(text.clone()), ..Cells::default() },
             EventKind::Lost { events } => Cells::with(&[(LOST, *events)]),
             EventKind::Notice(notice) => Cells::of_notice(*notice),
@@ -240,7 +240,7 @@ impl Cells {
                 change_ownership: self.flag(OWNERSHIP)?,
             },
             "vmstat_update" => EventKind::VmstatUpdate,
-            "sched_process_fork" => EventKind::Fork { child: self.bits32(CHILD)? as i32 },
+            "sched_process_fork" => EventKind::Fork { child: signed("child", self.some[CHILD])? },
             "tracing_mark_write" => EventKind::Marker(
                 self.text.clone().ok_or("text: nothing; expected the text of a marker")?,
             ),
@@ -290,11 +290,21 @@ impl Cells {
     }
 }
 
+/// A number with a sign as bits.
+pub(crate) fn bits(number: i32) -> u64 {
+    i64::from(number) as u64
+}
+
+fn signed(name: &str, bits: Option<u64>) -> Result<i32, String> {
+    let number = bits.ok_or_else(|| format!("{name}: nothing; expected a number"))? as i64;
+    i32::try_from(number).map_err(|_| format!("{name}: {number}; expected a number of 32 bits"))
+}
+
 /// The event of a row.
 pub(crate) fn event(always: [u64; 3], name: &str, cells: &Cells) -> Result<Event, String> {
     let [time_ns, cpu, pid] = always;
     let fits = |cpu: &u32| *cpu < CPUS_MAX;
     let cpu = u32::try_from(cpu).ok().filter(fits);
     let cpu = cpu.ok_or_else(|| format!("cpu: {}; expected below {CPUS_MAX}", always[1]))?;
-    Ok(Event { time_ns, cpu, pid: pid as u32 as i32, kind: cells.kind(name)? })
+    Ok(Event { time_ns, cpu, pid: signed("pid", Some(pid))?, kind: cells.kind(name)? })
 }

@@ -13,7 +13,7 @@ use parquet::schema::parser::parse_message_type;
 use zonal_trace::{Event, Recording};
 
 use crate::Error;
-use crate::columns::{ALWAYS, Cells, EVENT, SOME, TEXT, Width};
+use crate::columns::{ALWAYS, Cells, EVENT, SOME, TEXT, Width, bits};
 
 /// Events of a row group.
 const GROUP: usize = 1 << 19;
@@ -110,17 +110,22 @@ pub(crate) fn whole(
     write: impl FnOnce(File, &Path) -> Result<u64, Error>,
 ) -> Result<Written, Error> {
     let aside = part(path);
-    let written = File::create(&aside).map_err(Error::io(path)).and_then(|file| {
-        let rows = write(file, &aside)?;
-        fs::rename(&aside, path).map_err(Error::io(path))?;
-        let bytes = fs::metadata(path).map_err(Error::io(path))?.len();
-        Ok(Written { rows, bytes })
-    });
-    if written.is_err() {
+    let _scratch = Scratch(&aside);
+    let file = File::create(&aside).map_err(Error::io(path))?;
+    let rows = write(file, &aside)?;
+    fs::rename(&aside, path).map_err(Error::io(path))?;
+    let bytes = fs::metadata(path).map_err(Error::io(path))?.len();
+    Ok(Written { rows, bytes })
+}
+
+/// A file that goes unless it was moved to its place.
+struct Scratch<'a>(&'a Path);
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
         // Half a file is of no use; that it cannot be removed changes nothing.
-        let _ = fs::remove_file(&aside);
+        let _ = fs::remove_file(self.0);
     }
-    written
 }
 
 fn schema() -> String {
@@ -166,7 +171,7 @@ impl Group {
     }
 
     fn push(&mut self, event: &Event) {
-        let always = [event.time_ns, event.cpu.into(), u64::from(event.pid as u32)];
+        let always = [event.time_ns, event.cpu.into(), bits(event.pid)];
         for (column, value) in self.always.iter_mut().zip(always) {
             column.push(value);
         }

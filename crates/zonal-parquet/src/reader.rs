@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use parquet::basic::{LogicalType, Type as Physical};
@@ -14,7 +15,7 @@ use zonal_trace::{
 };
 
 use crate::Error;
-use crate::columns::{ALWAYS, Cells, EVENT, SOME, TEXT, Width, event};
+use crate::columns::{ALWAYS, Cells, EVENT, SOME, TEXT, Width, bits, event};
 use crate::events::{FILE_KEY, Written, whole};
 
 /// Rows that are held at once.
@@ -38,6 +39,25 @@ pub fn is_parquet(path: &Path) -> bool {
 /// # Errors
 /// A damaged file, a column of another type, a row that is no event, or times that go backwards.
 pub fn read_events(
+    path: &Path,
+    output: &Path,
+    level: i32,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Written, Error> {
+    guarded(path, || read(path, output, level, progress))
+}
+
+/// The library that decodes Parquet panics on some damaged files: that is the file's fault here,
+/// told as an error. A panic's own line on stderr stays.
+pub(crate) fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    // What the work had made is dropped with it, the unfinished output too.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let what = "damaged: the decoder gave up".into();
+        Err(Error::Parquet { path: path.to_owned(), what })
+    })
+}
+
+fn read(
     path: &Path,
     output: &Path,
     level: i32,
@@ -258,13 +278,11 @@ impl Numbers {
         let cells = &mut self.cells;
         match &mut self.reader {
             Reader::Bool(reader) => batch(reader, rows, cells, |value| u64::from(*value)),
-            // Bits, as they were written: columns of fewer bits have no sign but `pid`, `child`.
-            Reader::Int32(reader) => batch(reader, rows, cells, |value| u64::from(*value as u32)),
-            Reader::Int64(reader) if self.width == Width::I32 => {
-                let in_range = |value: &i64| i32::try_from(*value).map(|value| value as u32);
-                // A thread id that is none becomes one that `event` refuses: there is no such.
-                batch(reader, rows, cells, |value| in_range(value).map_or(0, u64::from))
+            Reader::Int32(reader) if self.width == Width::I32 => {
+                batch(reader, rows, cells, |value| bits(*value))
             }
+            // Bits, as they were written: the other columns have no sign.
+            Reader::Int32(reader) => batch(reader, rows, cells, |value| u64::from(*value as u32)),
             Reader::Int64(reader) => batch(reader, rows, cells, |value| *value as u64),
         }
     }

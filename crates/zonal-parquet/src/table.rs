@@ -13,7 +13,7 @@ use parquet::schema::parser::parse_message_type;
 
 use crate::Error;
 use crate::events::{Written, properties, whole};
-use crate::reader::batch;
+use crate::reader::{batch, guarded};
 
 /// Rows of a row group.
 const GROUP: usize = 1 << 16;
@@ -114,6 +114,10 @@ fn write_group(
 /// # Errors
 /// A damaged file, or a column that is missing or of another type.
 pub fn read_table(path: &Path, columns: &[(&str, Cell)]) -> Result<Vec<Vec<String>>, Error> {
+    guarded(path, || read(path, columns))
+}
+
+fn read(path: &Path, columns: &[(&str, Cell)]) -> Result<Vec<Vec<String>>, Error> {
     let file = File::open(path).map_err(Error::io(path))?;
     let reader = SerializedFileReader::new(file).map_err(Error::parquet(path))?;
     let schema = reader.metadata().file_metadata().schema_descr();

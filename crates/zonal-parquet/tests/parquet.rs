@@ -95,6 +95,13 @@ fn a_recording_comes_back_with_its_machine() {
 
 #[test]
 fn damaged_files_are_refused_without_a_panic_and_leave_nothing() {
+    // The decoder's own panics become errors; hundreds of backtraces would tell nothing.
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |told| {
+        if !told.location().is_some_and(|place| place.file().contains("/parquet-")) {
+            others(told);
+        }
+    }));
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let before = recorded(&path("a.zonal"), &each_kind());
@@ -113,15 +120,15 @@ fn damaged_files_are_refused_without_a_panic_and_leave_nothing() {
             }
         }
     };
-    for end in (0..whole.len()).step_by(7) {
+    for end in (0..whole.len()).step_by(101) {
         read(&whole[..end]);
     }
-    for at in 0..whole.len() {
+    for at in (0..whole.len()).step_by(7) {
         let mut changed = whole.clone();
         changed[at] ^= 1 << (at % 8);
         read(&changed);
     }
-    assert!(refused > whole.len() / 3, "{refused} of {}", whole.len());
+    assert!(refused > whole.len() / 25, "{refused} of {}", whole.len());
     let error = read_events(&path("a.zonal"), &out, 1, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("a.zonal: no Parquet file that can be read"), "{error}");
     let error = read_events(&path("none"), &out, 1, &mut |_| {}).unwrap_err().to_string();

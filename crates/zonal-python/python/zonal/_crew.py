@@ -116,7 +116,7 @@ class Dask:
 
     def workers(self) -> int:
         """Tasks that are done at a time."""
-        return max(1, sum(self._client.nthreads().values()))
+        return max(1, int(sum(self._client.nthreads().values())))
 
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Any:
         """A future."""
@@ -129,7 +129,7 @@ class Dask:
         from concurrent.futures import CancelledError as Cancelled
 
         from distributed.client import FutureCancelledError
-        from distributed.comm import CommClosedError
+        from distributed.comm.core import CommClosedError
         from distributed.scheduler import KilledWorker
 
         lost = (CancelledError, Cancelled, FutureCancelledError, CommClosedError, KilledWorker)

@@ -303,7 +303,7 @@ def judge(asked: Tuple[str, Dict[str, Any], List[str], Optional[int]]) -> Host:
         return Host(source, reason=str(error))
     except OSError as error:
         # Of the object store, or the disk: another worker may do better.
-        raise OSError(f"{source}: {type(error).__name__}: {error}") from error
+        raise RuntimeError(f"{source}: {type(error).__name__}: {error}") from error
 
 
 def _fetched(source: str, options: Dict[str, Any], folder: str) -> str:

@@ -38,6 +38,9 @@ class RowsError(LabError):
         self.failed = dict(failed)
         self.result = result
 
+    def __reduce__(self) -> "Tuple[object, ...]":
+        return (RowsError, (str(self), self.failed, self.result))
+
 
 @dataclass(frozen=True)
 class Sweep:

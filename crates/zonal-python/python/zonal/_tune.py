@@ -248,7 +248,7 @@ def _policy(reference: str, trial: Any, space: Mapping[str, Values]) -> str:
     text = reference
     for key, values in space.items():
         if isinstance(values, tuple) and len(values) in (2, 3) and _whole(values[:2]):
-            low, high = int(values[0]), int(values[1])  # type: ignore[call-overload]
+            low, high = values[:2]
             value: object = trial.suggest_int(key, low, high, log=values[2:] == ("log",))
         else:
             value = trial.suggest_categorical(key, list(values))
