@@ -3,9 +3,9 @@
 //! # Invariants
 //! - **PY-1** From the moment a buffer is handed to Python nothing here reads or writes its
 //!   bytes, or makes a reference to them: views of Python change them at any time.
-//! - **PY-2** The pages of a core are freed by `release` with no lease outstanding, or by the core's
-//!   drop; each lease keeps the core. So an address that went out with a lease is valid until that
-//!   lease is dropped.
+//! - **PY-2** The pages of a core are freed by `release` with no lease outstanding, or by the
+//!   core's drop; each lease keeps the core. So an address that went out with a lease is valid
+//!   until that lease is dropped.
 //! - **PY-3** A core owns its pages alone: they came from a pool, and go back to it once.
 
 use std::fmt;
