@@ -24,7 +24,7 @@ use crate::sync::{
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::vmstat::numa::NumaDeltas;
 use crate::zone::background::Background;
-use crate::zone::state::{FastEpoch, Zone};
+use crate::zone::state::{FastEpoch, LockedZone, Zone};
 use crate::zonelist::Node;
 
 /// Events that happen too rarely to need a counter per CPU.
@@ -95,6 +95,12 @@ impl<'a, P: Platform> Tables<'a, P> {
             Some(Grouping::Off) => false,
             Some(Grouping::Auto) | None => self.grouping,
         }
+    }
+    /// Takes the lock of the `zone`-th zone, for who rebuilds a kernel's lists block by block: no
+    /// owner of a block is asked. `None`: there is no such zone.
+    pub fn lock_zone(&self, zone: usize) -> Option<LockedZone<'_, P>> {
+        let zone = self.zones.get(zone)?;
+        Some(zone.lock(&self.platform, self.words, self.blocks, &self.epoch))
     }
     /// The policy in force.
     #[inline]

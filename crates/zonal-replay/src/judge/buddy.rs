@@ -151,9 +151,8 @@ impl<'r, 'a> BuddyJudge<'r, 'a> {
     }
 
     fn lock(&self, zone: usize) -> LockedZone<'r, Script> {
-        let allocator = &self.rebuilt.allocator;
-        let (words, blocks) = (self.rebuilt.words, self.rebuilt.blocks);
-        allocator.zones()[zone].lock(allocator.platform(), words, blocks)
+        let locked = self.rebuilt.allocator.tables().lock_zone(zone);
+        locked.expect("a fact's zone is one of the machine")
     }
 
     /// Whether a free block goes straight to the buddy: its order has no list.
