@@ -37,6 +37,8 @@ pub(super) struct Events {
     pub steals: AtomicU64,
     /// Not an event but a state: blocks that `isolate_block` has out.
     pub isolated: AtomicU64,
+    /// Blocks that it had out and has no more.
+    pub restored: AtomicU64,
 }
 
 /// The records of one machine, by key.

@@ -200,7 +200,11 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     /// Waits while free blocks are out of the buddy for a moment. They are free, so a request that
     /// may wait is not refused because of them. Returns whether there were any.
     fn wait_for_isolated(&self) -> bool {
-        let isolated = || self.on.events.isolated.load(Relaxed) != 0;
+        let events = &self.on.events;
+        // Those that are out now: others may follow them for as long as somebody trims.
+        let (before, out) = (events.restored.load(Relaxed), events.isolated.load(Relaxed));
+        let back = || events.restored.load(Relaxed).wrapping_sub(before);
+        let isolated = || events.isolated.load(Relaxed) != 0 && back() < out;
         let waits = (0..ISOLATED_WAITS_MAX).take_while(|_| isolated());
         waits.map(|_| self.on.platform.relax()).count() > 0
     }

@@ -169,3 +169,21 @@ fn a_block_that_was_isolated_for_a_moment_is_not_in_the_way() {
         pool.validate().unwrap();
     }
 }
+
+/// Gives the block back, takes the next one, and comes again at the next wait: one is always out.
+fn trim_on(pool: &'static Pool, block: Pfn, turns: &'static AtomicU64) {
+    let next = move || {
+        turns.fetch_add(1, Relaxed);
+        pool.restore_block(ZoneId(0), block, Order::MAX);
+        trim_on(pool, pool.isolate_block(ZoneId(0), Order::MAX).unwrap(), turns);
+    };
+    *pool.platform().at_relax.lock().unwrap() = Some(Box::new(next));
+}
+
+#[test]
+fn a_request_that_is_refused_does_not_wait_for_the_end_of_a_trim() {
+    let (pool, turns) = (boot(), &*Box::leak(Box::new(AtomicU64::new(0))));
+    trim_on(pool, pool.isolate_block(ZoneId(0), Order::MAX).unwrap(), turns);
+    pool.ranges().alloc(RangeRequest::new(4000)).unwrap_err();
+    assert!((1..1000).contains(&turns.load(Relaxed)), "{turns:?} waits");
+}

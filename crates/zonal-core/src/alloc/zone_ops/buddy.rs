@@ -188,8 +188,13 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             let pcp = self.pcp(self.on.platform.cpu());
             locked.account(&pcp.free_diff, order.pages() as i64, 1);
         }
-        // Relaxed: as above.
+        self.end_isolation();
+    }
+
+    fn end_isolation(self) {
+        // Relaxed, both: as above.
         self.on.events.isolated.fetch_sub(1, Relaxed);
+        self.on.events.restored.fetch_add(1, Relaxed);
     }
 
     /// Hands out what [`isolate_block`](Self::isolate_block) took. `false`: no isolated block of
@@ -204,8 +209,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         }
         let pcp = self.on.pcp_id(self.zone.id, self.on.platform.cpu());
         locked.frames.store(idx, PageWord::allocated(order, mt, pcp));
-        // Relaxed: as above.
-        self.on.events.isolated.fetch_sub(1, Relaxed);
+        self.end_isolation();
         true
     }
 
