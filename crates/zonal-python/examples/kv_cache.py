@@ -242,28 +242,29 @@ def _rss() -> int:
 
 def _measured(name: str, nbytes: int, block: int, turns: int) -> str:
     """What :func:`measure_one` returns, as text."""
-    before, began = _rss(), time.perf_counter()
+    before, wall, began = _rss(), time.perf_counter(), time.process_time()
     make, keep = SUBJECTS[name](nbytes, block)
     pages = range(0, block, 4096)
     held = [make() for _ in range(nbytes // block)]
-    for each in held:
-        _first_bytes(each, pages)
-    start_s = time.perf_counter() - began
+    for at in range(len(held)):
+        _first_bytes(held[at], pages)
+    start_s, wall = time.process_time() - began, time.perf_counter() - wall
     over = (_rss() - before) / (len(held) * block)
     choice = random.Random(1)
     began = time.process_time()
     for _ in range(turns):
         at = choice.randrange(len(held))
         held[at] = None
-        held[at] = each = make()
-        _first_bytes(each, pages)
+        held[at] = make()
+        _first_bytes(held[at], pages)
     rate = turns / (time.process_time() - began)
     del keep
-    return f"{start_s} {over} {rate}"
+    return f"{wall} {start_s} {over} {rate}"
 
 
-def measure_one(name: str, nbytes: int, block: int, turns: int) -> "tuple[float, float, float]":
-    """Seconds to begin, bytes in memory per byte asked for, and blocks a second of CPU time.
+def measure_one(name: str, nbytes: int, block: int, turns: int) -> "tuple[float, ...]":
+    """Seconds to begin, by the clock and of CPU time, bytes in memory per byte asked for, and
+    blocks a second of CPU time.
 
     In a child of its own: what one subject leaves is not in the next one's way. Not numbers where
     the subject refuses.
@@ -274,34 +275,34 @@ def measure_one(name: str, nbytes: int, block: int, turns: int) -> "tuple[float,
         try:
             answer = _measured(name, nbytes, block, turns)
         except zonal.OutOfMemoryError:
-            answer = "nan nan nan"
+            answer = "nan nan nan nan"
         os.write(writing, answer.encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
         text = pipe.read()
     os.waitpid(child, 0)
-    start_s, over, rate = map(float, text.split())
-    return start_s, over, rate
+    return tuple(map(float, text.split()))
 
 
-def measure(nbytes: int, rounds: int, turns: int) -> None:
+def measure(nbytes: int, blocks: List[int], rounds: int, turns: int) -> None:
     """Prints a table: medians of rounds, subjects in random order in each."""
     choice = random.Random(1)
-    for block in (BLOCK_BYTES, 80 * 1024, 5 * 4096):
-        found: "Dict[str, List[tuple[float, float, float]]]" = {name: [] for name in SUBJECTS}
+    for block in blocks:
+        found: "Dict[str, List[tuple[float, ...]]]" = {name: [] for name in SUBJECTS}
         for _ in range(rounds):
             for name in choice.sample(list(SUBJECTS), len(SUBJECTS)):
                 found[name].append(measure_one(name, nbytes, block, turns))
         print(f"\nblocks of {block >> 10} KiB, {nbytes >> 20} MiB of them, {rounds} rounds\n")
-        print("| subject | start, ms | bytes in memory per byte | blocks per CPU second |")
-        print("|--|--|--|--|")
+        print("| subject | start, ms | CPU ms | bytes in memory per byte | blocks per CPU second |")
+        print("|--|--:|--:|--:|--:|")
         for name, figures in found.items():
-            start_s, over, rate = (statistics.median(column) for column in zip(*figures))
+            wall, start_s, over, rate = (statistics.median(column) for column in zip(*figures))
             if rate != rate:
-                print(f"| {name} | refused: no such run is free | | |")
+                print(f"| {name} | refused: no such run is free | | | |")
             else:
-                print(f"| {name} | {start_s * 1e3:.0f} | {over:.3f} | {rate:,.0f} |", flush=True)
+                start = f"{wall * 1e3:.0f} | {start_s * 1e3:.0f}"
+                print(f"| {name} | {start} | {over:.3f} | {rate:,.0f} |", flush=True)
 
 
 if __name__ == "__main__":
@@ -310,8 +311,9 @@ if __name__ == "__main__":
     arguments.add_argument("--mib", type=int, default=512)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--turns", type=int, default=2000)
+    arguments.add_argument("--kib", type=int, nargs="+", default=[BLOCK_BYTES >> 10, 80, 20])
     given = arguments.parse_args()
     if given.measure:
-        measure(given.mib << 20, given.rounds, given.turns)
+        measure(given.mib << 20, [kib << 10 for kib in given.kib], given.rounds, given.turns)
     else:
         show()
