@@ -298,7 +298,7 @@ impl Study {
                 let (send, next) = (send.clone(), &next);
                 scope.spawn(move || {
                     let take = || next.lock().ok().and_then(|mut rows| rows.next());
-                    while let Some(at) = take() {
+                    while let Some(at) = take().filter(|_| !stop.is_asked()) {
                         let (_, machine, policy) = &rows[at];
                         let mut looked = || drop(send.send(None));
                         let run = stop.run(|| self.one(machine, policy, seed, &mut looked));
