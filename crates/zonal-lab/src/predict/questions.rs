@@ -294,7 +294,7 @@ fn faults() -> Vec<Question> {
     for policy in ["linux-6.12", "zonal"] {
         for (figure, value) in [("GB/s", gb_s), ("percent of cycles spinning", SPINNING)] {
             asked.push(Question {
-                fit: Some(fit("fault", (50, 20_000), 34.3, gb_s)),
+                fit: Some(fit(BLOCK_LINES, (1, 1000), 34.3, gb_s)),
                 ..ask(
                     "H1",
                     &format!("{figure} ({policy})"),
