@@ -196,7 +196,8 @@ static STUDIES: [Study; 3] = [
         left_out: "lines of a hold and of a block are those of every machine (cost::lock); 7 to 11 \
                    lines a hold, and two to three a block, would bring rows base and patch3 \
                    nearer; left out: locks of the sockets, work of a hold that is done before its \
-                   lock is taken, and what moves tasks by the clock: pairs are even from the beginning",
+                   lock is taken, and what moves tasks by the clock: pairs are even from the \
+                   beginning",
     },
     Study {
         table: include_str!("../../published/2023-pcp-autotune-netperf-sctp-stream-many.csv"),

@@ -1,0 +1,84 @@
+//! Predictions that are kept with the project are those that the program makes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use zonal_lab::machine::Machine;
+use zonal_lab::predict::{COLUMNS, questions, text};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/predictions")
+}
+
+/// The rows of a file, by the names of its columns.
+fn kept(id: &str) -> Vec<BTreeMap<String, String>> {
+    let file = folder().join(format!("{id}.csv"));
+    let mut reader = csv::Reader::from_path(&file).unwrap();
+    reader.deserialize().map(Result::unwrap).collect()
+}
+
+#[test]
+fn the_kept_rows_of_a_small_prediction_are_made_again_to_the_last_digit() {
+    if !folder().exists() {
+        eprintln!("SKIPPED: {} is not there (a packaged crate?)", folder().display());
+        return;
+    }
+    let mut compared = 0;
+    for question in questions().iter().filter(|question| question.id == "B1") {
+        for row in question.answer(&[1, 2], "a commit").unwrap() {
+            let same = |kept: &&BTreeMap<String, String>| {
+                ["figure", "seed"]
+                    .iter()
+                    .all(|name| kept.get(*name).map(String::as_str) == row.get(name))
+            };
+            let all = kept("B1");
+            let kept = all.iter().find(same).expect("a kept row of this figure and seed");
+            for name in COLUMNS.iter().filter(|name| **name != "commit") {
+                assert_eq!(kept.get(*name).map(String::as_str), row.get(name), "{kept:?}");
+            }
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 26, "six orders and seven numbers of CPUs, from two seeds");
+}
+
+#[test]
+fn every_file_has_as_many_seeds_of_each_of_its_questions_and_says_from_which_program() {
+    if !folder().exists() {
+        eprintln!("SKIPPED: {} is not there (a packaged crate?)", folder().display());
+        return;
+    }
+    let mut ids: Vec<&str> = questions().iter().map(|question| question.id).collect();
+    ids.dedup();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 20);
+    for id in ids {
+        let rows = kept(id);
+        let asked = questions().into_iter().filter(|question| question.id == id).count();
+        let whole = (1..=5).any(|seeds| rows.len() == seeds * asked);
+        assert!(whole, "{id}: {} rows for {asked} questions", rows.len());
+        for row in rows {
+            assert!(row["commit"].len() >= 7 && !row["commit"].ends_with("-dirty"), "{id}");
+        }
+    }
+}
+
+#[test]
+fn questions_can_be_asked_and_their_machines_say_where_each_figure_is_from() {
+    for question in questions() {
+        for side in [&question.before, &question.after] {
+            let plan = side.plan(&|name| Ok(Machine::named(name)?)).unwrap();
+            assert!(
+                plan.machine
+                    .figures()
+                    .iter()
+                    .all(|figure| figure.source.is_some() || figure.name == "interleaved_nodes"),
+                "{}",
+                plan.machine.name
+            );
+        }
+        assert_ne!(question.before.command(), question.after.command(), "{}", question.id);
+    }
+    assert_eq!(text(&[]).unwrap().trim(), COLUMNS.join(","));
+}
