@@ -45,9 +45,12 @@ const WITHOUT_PAGESETS: &[&str] = &[
     "crates/zonal/src/sys/",
 ];
 
-/// The table of 2019 has pagesets, and tests name it.
-const PAGESETS_OF_2019: &[&str] =
-    &["crates/zonal-core/src/alloc/tests/mod.rs", "crates/zonal-core/src/history/"];
+/// The table of 2019 has pagesets, and tests name it; a reader of zoneinfo has the kernel's word.
+const PAGESETS_OF_OTHERS: &[&str] = &[
+    "crates/zonal-cli/src/watch/reading.rs",
+    "crates/zonal-core/src/alloc/tests/mod.rs",
+    "crates/zonal-core/src/history/",
+];
 
 /// The crates on one platform or more.
 const WITH_A_PLATFORM: &[&str] = &[
@@ -85,7 +88,7 @@ const RETIRED: &[Retired] = &[
         instead: "`pcp`, and `pcp list` for one of its lists",
         place: Place::Names,
         within: WITHOUT_PAGESETS,
-        except: PAGESETS_OF_2019,
+        except: PAGESETS_OF_OTHERS,
     },
     Retired {
         forms: &["long_way", "slow_way", "quick_way"],

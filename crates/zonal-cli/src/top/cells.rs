@@ -2,10 +2,8 @@
 
 use super::screen::Screen;
 use crate::watch::rates::{FIGURES, Figure, Unit};
-use crate::watch::reading::Zone;
+use crate::watch::reading::{HUGE, Zone};
 
-/// Order of a huge page.
-pub const HUGE: usize = 9;
 /// Pages of a MiB.
 const PAGES_PER_MIB: f64 = 256.0;
 /// Marks from little to much; of a terminal that has no more than ASCII too.

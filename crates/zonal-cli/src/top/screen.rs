@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use clap::ValueEnum;
 
 use crate::watch::rates::{Rates, rates};
-use crate::watch::reading::{Reading, Zone};
+use crate::watch::reading::{HUGE, Reading, Zone};
 
 /// Readings that are kept: the longest history of a line.
 const HISTORY: usize = 512;
@@ -112,7 +112,7 @@ impl Screen {
             Sort::Pressure => zones.sort_by(|a, b| above(a).total_cmp(&above(b))),
             Sort::Lists => zones.sort_by_key(|zone| std::cmp::Reverse(zone.listed())),
             Sort::Fragmentation => {
-                let unusable = |zone: &Zone| zone.unusable(super::cells::HUGE).unwrap_or(0.0);
+                let unusable = |zone: &Zone| zone.unusable(HUGE).unwrap_or(0.0);
                 zones.sort_by(|a, b| unusable(b).total_cmp(&unusable(a)));
             }
         }

@@ -1,8 +1,8 @@
 //! Tracepoints that the kernel counts for us, CPU by CPU: nothing is written anywhere, nothing of
 //! the host is changed, and the counters go when this program does.
 //!
-//! Each event costs the host what a counted tracepoint costs, some 50 to 100 ns. `vmstat` has no
-//! counters of refills and drains.
+//! Each event costs the host what a counted tracepoint costs. `vmstat` has no counters of refills
+//! and drains.
 
 use anyhow::{Context, bail};
 
@@ -57,7 +57,7 @@ fn start(tracepoint: &str) -> anyhow::Result<Vec<perf_event::Counter>> {
         bail!("/sys/devices/system/cpu/online: expected a list of CPUs")
     };
     let counter = |cpu: u32| {
-        let mut builder = perf_event::Builder::new(event.clone());
+        let mut builder = perf_event::Builder::new(event);
         let counter = builder.any_pid().one_cpu(cpu as usize).include_kernel().build();
         let mut counter = counter.context("not counted; expected CAP_PERFMON")?;
         counter.enable().context("not counted")?;

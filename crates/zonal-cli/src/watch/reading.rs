@@ -3,6 +3,9 @@
 use anyhow::{Context, anyhow};
 use zonal_text::{buddyinfo, vmstat, zoneinfo};
 
+/// Order of a huge page.
+pub const HUGE: usize = 9;
+
 /// The lists of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pcp {
@@ -176,10 +179,12 @@ Node 0, zone   Normal
   node_unreclaimable:  0
   start_pfn:           4096
 ";
-    pub(crate) const BUDDYINFO: &str = "\
-Node 0, zone      DMA      0      0      0      0      0      0      0      0      0      1      3 
-Node 0, zone   Normal    100     50     25      0      0      0      0      0      0      0     97 
-";
+    pub(crate) const BUDDYINFO: &str = concat!(
+        "Node 0, zone      DMA      0      0      0      0      0      0      0      0      0",
+        "      1      3 \n",
+        "Node 0, zone   Normal    100     50     25      0      0      0      0      0      0",
+        "      0     97 \n",
+    );
     pub(crate) const VMSTAT: &str = "\
 nr_free_pages 103840
 pgalloc_dma 0

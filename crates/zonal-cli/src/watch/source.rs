@@ -24,8 +24,8 @@ pub struct SourceArgs {
     #[arg(long, value_name = "DIR", default_value = "/proc", conflicts_with = "pool")]
     pub proc: PathBuf,
 
-    /// Do not count refills, drains and waits for locks. Counting needs root, and costs the host 50
-    /// to 100 ns for each of them.
+    /// Do not count refills, drains and waits for locks. Counting needs root, and
+    /// costs the host a little for each of them.
     #[arg(long)]
     pub no_events: bool,
 }

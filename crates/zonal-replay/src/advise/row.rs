@@ -81,7 +81,7 @@ impl Row {
         row
     }
 
-    /// Less is better: what is refused first, then time for zone locks, then holds, then pages on lists.
+    /// Less is better: what is refused first, then time for zone locks, holds, pages on lists.
     pub(super) fn key(&self, recorded: &Row) -> f64 {
         let refused = self.counts.refused.saturating_sub(recorded.counts.refused) as f64;
         let spent = |row: &Row| row.contention.wait_us_per_s + row.contention.work_us_per_s;

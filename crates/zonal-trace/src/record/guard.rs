@@ -54,7 +54,7 @@ impl Guard {
         let failed = |error| RecordError::new(Step::Setting, path, error);
         let old = one_line(&fs::read_to_string(path).map_err(failed)?);
         let ours = one_line(value);
-        // UNDO-4: killed before the value is read back, the guard puts the old one back all the same.
+        // UNDO-4: killed before the value is read back, the guard puts the old one back.
         let tried = Undo::Try { path: path.to_owned(), value: old.clone(), ours: ours.clone() };
         self.note(&tried).map_err(failed)?;
         write(path, &ours).map_err(failed)?;

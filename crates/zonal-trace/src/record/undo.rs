@@ -17,10 +17,11 @@
 //! - **UNDO-2** there is one path: a recorder that ends well is undone by the guard too
 //! - **UNDO-3** a setting is put back only while it has the value that the recorder gave it, or
 //!   that the kernel made of that: what somebody else set meanwhile stays
-//! - **UNDO-4** where the kernel may keep another value than it is given, the first line says `try`,
-//!   and a `write` line with the value that the kernel kept takes its place once that is read. A
-//!   recorder that is killed in between leaves a value that nobody knows: the guard, which comes at
-//!   once, takes it for the recorder's; the next recorder, which may come days later, asks a person
+//! - **UNDO-4** where the kernel may keep another value than it is given, the first line says
+//!   `try`, and a `write` line with the value that the kernel kept takes its place once that is
+//!   read. A recorder that is killed in between leaves a value that nobody knows: the guard, which
+//!   comes at once, takes it for the recorder's; the next recorder, which may come days later, asks
+//!   a person
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, Write};

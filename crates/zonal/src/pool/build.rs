@@ -101,7 +101,7 @@ impl Builder {
         }
         let pool = Pool { fast, shared };
         fork::register(&pool.shared);
-        pool.show_first()?;
+        pool.shared.show_first()?;
         if let Some(interval) = self.refresh {
             pool.restart_worker(interval, self.trim_rate)?;
         }

@@ -52,7 +52,7 @@ impl Observer {
         let state = State::of(allocator).with_misuses(shared.misuses.count());
         let at_ms = allocator.platform().now_ns() / 1_000_000;
         let text = print(&state, layout_of(allocator.policy()), (std::process::id(), at_ms));
-        // What a killed process of this number left. A link that somebody put there is not followed.
+        // What a killed process of this number left; a link that somebody put there stays as it is.
         let _ = fs::remove_file(&self.next);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
@@ -83,13 +83,20 @@ impl Shared {
     pub(super) fn show(&self) -> io::Result<()> {
         self.observer.as_ref().map_or(Ok(()), |observer| observer.write(self))
     }
+
+    /// Shows the pool for the first time.
+    pub(super) fn show_first(&self) -> Result<(), BuildError> {
+        let path = || self.observer.as_ref().map(|one| one.path.clone()).unwrap_or_default();
+        self.show().map_err(|why| BuildError::Observe { path: path(), why })
+    }
 }
 
 impl Pool {
-    /// Shows the pool for the first time.
-    pub(super) fn show_first(&self) -> Result<(), BuildError> {
-        let path = || self.shared.observer.as_ref().map(|one| one.path.clone()).unwrap_or_default();
-        self.shared.show().map_err(|why| BuildError::Observe { path: path(), why })
+    /// A reading of everything that the kernel's texts tell: `/proc/zoneinfo` of the pool is
+    /// `pool.state().zoneinfo(layout)`. Takes each zone's lock twice, and walks the free lists
+    /// under it.
+    pub fn state(&self) -> State {
+        State::of(self.allocator()).with_misuses(self.misuses())
     }
 }
 

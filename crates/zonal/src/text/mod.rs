@@ -41,8 +41,6 @@ pub use zonal_text::Layout;
 
 use zonal_core::policy::Policy;
 
-use crate::pool::Pool;
-
 /// The layout of the kernels that a policy stands for; the newest before 7.0 for a policy that
 /// stands for none, and the oldest known one for kernels before that. The series `pcp-patch1` and
 /// so on was posted for 6.6 (LB E.10).
@@ -51,14 +49,5 @@ pub fn layout_of(policy: &Policy) -> Layout {
         Some(release) => Layout::of_release(release).unwrap_or(Layout::Linux6_1),
         None if policy.name.starts_with("pcp-patch") => Layout::Linux6_1,
         None => Layout::Linux6_14,
-    }
-}
-
-impl Pool {
-    /// A reading of everything that the kernel's texts tell: `/proc/zoneinfo` of the pool is
-    /// `pool.state().zoneinfo(layout)`. Takes each zone's lock twice, and walks the free lists
-    /// under it.
-    pub fn state(&self) -> State {
-        State::of(self.allocator()).with_misuses(self.misuses())
     }
 }
