@@ -23,6 +23,7 @@
 //! | What would other settings and releases have done? | [`WhatIf`], [`advise()`] |
 //! | Does a setting do what was predicted? | [`verify`] |
 //! | What did the kernel itself move, event by event? | [`Watcher`] |
+//! | What is in a recording, in pictures? | [`overview`] |
 //!
 //! Results are plain data that `serde` writes. Long calls tell a [`Watch`] how far they are, and
 //! stop when it says so. Nothing here prints.
@@ -51,6 +52,7 @@
 //! | `replay` | the walk through all of these |
 //! | `verify` | a prediction beside runs with and without the setting |
 //! | `what_if`, `advise` | the same trace under other policies and settings |
+//! | `overview` | one page of a recording |
 //! | `state` | the state at the end, in the kernel's own texts |
 #![deny(unsafe_code)]
 
@@ -62,6 +64,7 @@ pub mod fidelity;
 mod judge;
 mod locks;
 mod moves;
+pub mod overview;
 mod program;
 mod progress;
 mod read;

@@ -12,6 +12,8 @@ pub enum TraceCommand {
     Info(ReadArgs),
     /// Reads all events and counts them.
     Stats(ReadArgs),
+    /// Writes one page for a browser: the verdict of `zonal advise`, and plots of what happened.
+    Report(ReportArgs),
     /// Writes the same trace in another form.
     Convert(ConvertArgs),
     /// Writes the part of a trace that lies between two times, on some CPUs, or of some threads.
@@ -42,6 +44,21 @@ pub struct ReadArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Flags of `zonal trace report`.
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+
+    /// The page.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// For the verdict, try only changes whose name begins so; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
 }
 
 /// Where to write, and how.

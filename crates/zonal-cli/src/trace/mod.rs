@@ -10,7 +10,10 @@ use zonal_parquet::{is_parquet, read_events, write_events};
 use zonal_trace::make::{Copies, MakeError, Selection, Target, Written, convert, cut, scale};
 use zonal_trace::{Info, Recording, Stats};
 
-use self::args::{CutArgs, InputArgs, OutputArgs, ReadArgs, TraceCommand};
+use zonal_replay::advise::{Options, advise};
+use zonal_replay::overview::{self, Overview};
+
+use self::args::{CutArgs, InputArgs, OutputArgs, ReadArgs, ReportArgs, TraceCommand};
 use crate::output;
 use crate::scratch::Scratch;
 use crate::verdict::Verdict;
@@ -24,6 +27,7 @@ pub fn run(command: &TraceCommand) -> anyhow::Result<Verdict> {
     match command {
         TraceCommand::Info(args) => info(args)?,
         TraceCommand::Stats(args) => stats(args)?,
+        TraceCommand::Report(args) => report(args)?,
         TraceCommand::Convert(args) => converted(&args.input, &args.output)?,
         TraceCommand::Cut(args) => {
             let selection = args.selection()?;
@@ -106,6 +110,16 @@ fn converted(input: &InputArgs, output: &OutputArgs) -> anyhow::Result<()> {
             input.trace.display()
         ),
     }
+}
+
+/// Writes the page of a recording.
+fn report(args: &ReportArgs) -> anyhow::Result<()> {
+    let target = output::Target::new(&args.output)?;
+    let recording = args.input.open()?;
+    let seen = Overview::of(&recording, &mut output::Bar::default().watch())?;
+    let options = Options { limit: None, only: &args.only };
+    let advice = advise(&recording, &options, &mut output::Bar::default().watch())?;
+    target.write(&overview::html(&advice, &seen))
 }
 
 /// Makes a trace of another, and says how large it is.

@@ -136,7 +136,7 @@ fn two_policies_are_compared_with_what_explains_the_difference() {
 }
 
 /// Debian's browser, if it is there; loudly not, otherwise.
-fn chromium() -> Option<PathBuf> {
+pub fn chromium() -> Option<PathBuf> {
     let named = std::env::var_os("ZONAL_CHROMIUM").map(PathBuf::from);
     let names = ["chromium-headless-shell", "chromium", "chromium-browser"].map(PathBuf::from);
     let works = |path: &PathBuf| {
@@ -152,7 +152,7 @@ fn chromium() -> Option<PathBuf> {
 }
 
 /// The page as the browser has it once it is shown; none without a browser.
-fn shown(page: &Path) -> Option<String> {
+pub fn shown(page: &Path) -> Option<String> {
     let profile = tempfile::tempdir().unwrap();
     let output = std::process::Command::new(chromium()?)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])

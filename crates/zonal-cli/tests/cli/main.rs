@@ -18,6 +18,7 @@ mod pressure;
 mod program;
 mod record;
 mod replay;
+mod report;
 mod selections;
 mod shell;
 mod state;

@@ -1,0 +1,195 @@
+//! The page: one file, with its style and its plots inside and nothing from elsewhere.
+
+use super::gather::{BINS, Bin, LIVES, Overview};
+use super::plot::{self, Curve, bars, curves, escape};
+use crate::advise::Advice;
+
+const STYLE: &str = ":root{color-scheme:light dark;--back:#fff;--ink:#222;--rule:#ddd;\
+--tint:#f4f4f4}\
+@media(prefers-color-scheme:dark){:root{--back:#16181b;--ink:#ddd;--rule:#3a3d42;--tint:#24272b}}\
+body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;\
+color:var(--ink);background:var(--back)}figure{margin:2em 0}figcaption{font-weight:600}\
+svg{width:100%;height:auto}.hover{fill:var(--ink);opacity:0}.hover:hover{opacity:.15}\
+.verdict{background:var(--tint);padding:1em;font-size:17px}.legend span{margin-right:1.2em}\
+table{border-collapse:collapse;width:100%}td,th{padding:.2em .5em;text-align:right;\
+border-bottom:1px solid var(--rule);font-variant-numeric:tabular-nums}\
+td:first-child,th:first-child{text-align:left;overflow-wrap:anywhere}.bar{width:40%}\
+.bar span{display:block;height:.9em;background:#0077BB}";
+/// Rows of a table.
+const ROWS: usize = 12;
+
+/// The page of a recording.
+pub fn html(advice: &Advice, seen: &Overview) -> String {
+    let title = escape(&format!("Recording {}", advice.trace));
+    let release = advice.kernel_release.as_deref().unwrap_or("of unknown release");
+    let about = escape(&format!(
+        "Linux {release}, {} CPUs, {:.1} s, {} events, {} allocations. Counted in the recording; \
+         only the verdict is of the model.",
+        advice.cpus,
+        seen.span_ns as f64 / 1e9,
+        seen.events,
+        advice.allocs
+    ));
+    let parts = [zones(seen), moves(seen), waits(advice, seen), who(seen), sizes(seen)];
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <title>{title}</title><style>{STYLE}{}</style></head><body><h1>{title}</h1>\
+         <p class=\"verdict\"><b>{}</b>: {}</p><p>{about}</p>{}</body></html>\n",
+        plot::style(),
+        advice.verdict.name(),
+        escape(&advice.reason),
+        parts.concat()
+    )
+}
+
+/// Free pages between the watermarks and lists, of each zone that was sampled.
+fn zones(seen: &Overview) -> String {
+    let Some(first) = seen.polls.first() else {
+        return "<p>No samples of /proc/zoneinfo: free pages, watermarks and lists are not known.\
+                </p>"
+            .to_owned();
+    };
+    let mut parts = String::new();
+    for (at, zone) in first.zones.iter().enumerate() {
+        let name = format!("node {} {}", zone.node, zone.kind);
+        let curve = |title: &'static str, of: &dyn Fn(&zonal_trace::PolledZone) -> u64| Curve {
+            name: title,
+            points: (seen.polls.iter())
+                .filter_map(|poll| {
+                    let from = poll.t_begin_ns.checked_sub(seen.start_ns)?;
+                    let zone = poll.zones.get(at)?;
+                    (from <= seen.span_ns).then(|| (from as f64 / 1e9, of(zone) as f64))
+                })
+                .collect(),
+        };
+        let free = curve("free", &|zone| zone.free);
+        let least = free.points.iter().map(|(_, free)| *free).fold(f64::INFINITY, f64::min);
+        if !least.is_finite() {
+            continue;
+        }
+        let low = zone.low as f64;
+        let sentence = match least < low {
+            true => format!(
+                "Free pages fell to {least:.0}, below the low watermark of {low:.0}: background \
+                 reclaim ran."
+            ),
+            false => format!("Free pages never fell below {least:.0}; reclaim begins at {low:.0}."),
+        };
+        let marks = [
+            free,
+            curve("high", &|zone| zone.high),
+            curve("low", &|zone| zone.low),
+            curve("min", &|zone| zone.min),
+        ];
+        let title = format!("Free pages between the watermarks, {name}");
+        let seconds = seen.span_ns as f64 / 1e9;
+        parts.push_str(&curves((&title, "pages", &sentence), seconds, &marks));
+        let listed = curve("on lists", &|zone| zone.pagesets.iter().map(|set| set.count).sum());
+        let most = listed.points.iter().map(|(_, count)| *count).fold(0.0, f64::max);
+        let sentence = format!(
+            "Lists of all CPUs held up to {most:.0} pages ({:.1} MiB), which are not free for \
+             other CPUs.",
+            most / 256.0
+        );
+        let title = format!("Pages on per-CPU lists, {name}");
+        parts.push_str(&curves((&title, "pages", &sentence), seconds, &[listed]));
+    }
+    parts
+}
+
+fn moves(seen: &Overview) -> String {
+    let sum = |of: fn(&Bin) -> u64| seen.bins.iter().map(of).sum::<u64>();
+    let (allocated, refilled) = (sum(|bin| bin.allocated), sum(|bin| bin.refilled));
+    let share = refilled as f64 * 100.0 / allocated.max(1) as f64;
+    let sentence = format!(
+        "{refilled} pages came from buddies to lists and {} went back; {share:.0} % of what was \
+         allocated passed a zone lock on its way.",
+        sum(|bin| bin.drained)
+    );
+    let users = format!("{allocated} pages were allocated and {} freed.", sum(|bin| bin.freed));
+    let curve = |name, of| over(seen, name, of);
+    let seconds = seen.span_ns as f64 / 1e9;
+    curves(
+        ("Allocated and freed", "pages a second", &users),
+        seconds,
+        &[curve("allocated", |bin| bin.allocated), curve("freed", |bin| bin.freed)],
+    ) + &curves(
+        ("Refills and drains", "pages a second", &sentence),
+        seconds,
+        &[curve("refilled", |bin| bin.refilled), curve("drained", |bin| bin.drained)],
+    )
+}
+
+/// A figure of each bin, in a second.
+fn over(seen: &Overview, name: &'static str, of: fn(&Bin) -> u64) -> Curve {
+    let each = seen.bins.iter().enumerate().take(BINS);
+    let points =
+        each.map(|(at, bin)| ((at as f64 + 0.5) * seen.bin_s(), of(bin) as f64 / seen.bin_s()));
+    Curve { name, points: points.collect() }
+}
+
+fn waits(advice: &Advice, seen: &Overview) -> String {
+    let Some(waits) = &advice.lock_waits else {
+        return "<p>Waits for locks are not in the recording.</p>".to_owned();
+    };
+    let all: u64 = seen.bins.iter().map(|bin| bin.waits).sum();
+    let sentence = format!(
+        "{all} waits for spinlocks of the kernel, {} of them for locks of zones, {:.0} µs in all.",
+        waits.zones_contended, waits.zones_us
+    );
+    let curve = over(seen, "waits", |bin| bin.waits);
+    let seconds = seen.span_ns as f64 / 1e9;
+    let row = |row: &crate::LockRow| (format!("{}: {}", row.lock, row.caller), row.total_us as u64);
+    let rows: Vec<(String, u64)> = waits.rows.iter().take(ROWS).map(row).collect();
+    curves(("Waits for spinlocks", "waits a second", &sentence), seconds, &[curve])
+        + &bars(("Waited, by lock and caller", "µs", "Zone locks are told by what follows."), &rows)
+}
+
+fn who(seen: &Overview) -> String {
+    let threads = Overview::top(&seen.threads, ROWS, |pid: i32| match pid {
+        0 => "idle task (interrupts)".to_owned(),
+        pid => format!("thread {pid}"),
+    });
+    let flags = Overview::top(&seen.flags, ROWS, Overview::words);
+    let most = threads.first().map_or(String::new(), |(name, pages)| {
+        let all: u64 = seen.threads.values().sum();
+        format!(" The most, {:.0} %, by {name}.", *pages as f64 * 100.0 / all.max(1) as f64)
+    });
+    let by_thread =
+        format!("{} threads allocated; their names are not recorded.{most}", seen.threads.len());
+    let by_flags = format!("{} kinds of requests, by their flags.", seen.flags.len());
+    bars(("Who allocates, by thread", "pages", &by_thread), &threads)
+        + &bars(("Who allocates, by gfp", "pages", &by_flags), &flags)
+}
+
+fn sizes(seen: &Overview) -> String {
+    let orders: Vec<(String, u64)> =
+        seen.orders.iter().map(|(order, count)| (format!("order {order}"), *count)).collect();
+    let all: u64 = seen.orders.values().sum();
+    let single = seen.orders.get(&0).copied().unwrap_or(0);
+    let share = single as f64 * 100.0 / all.max(1) as f64;
+    let by_order = format!("{share:.1} % of the allocations are single pages.");
+    let names: [&str; LIVES] = [
+        "below 1 µs",
+        "1 µs",
+        "10 µs",
+        "100 µs",
+        "1 ms",
+        "10 ms",
+        "100 ms",
+        "1 s",
+        "10 s",
+        "100 s and more",
+    ];
+    let lives: Vec<(String, u64)> =
+        names.iter().zip(seen.lives).map(|(name, count)| ((*name).to_owned(), count)).collect();
+    let ended: u64 = seen.lives.iter().sum();
+    let by_life = format!(
+        "From allocation to free, at least so long: {ended} blocks; {} were still in use at the \
+         end.",
+        seen.kept
+    );
+    bars(("Orders", "allocations", &by_order), &orders)
+        + &bars(("Lifetimes", "blocks", &by_life), &lives)
+}

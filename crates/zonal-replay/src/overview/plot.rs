@@ -1,0 +1,154 @@
+//! Curves as SVG whose colours follow the page's, with the values of each moment under the pointer.
+
+use plotters::prelude::*;
+
+const PLOT: (u32, u32) = (900, 240);
+/// Space around the curves, as the chart below lays them out.
+const MARGIN: u32 = 10;
+const LEFT: u32 = 80;
+const BELOW: u32 = 36;
+const FONT: (&str, u32) = ("system-ui,sans-serif", 15);
+const INK: RGBColor = RGBColor(34, 34, 34);
+const RULE: RGBColor = RGBColor(221, 221, 221);
+/// Colours that most can tell apart (P. Tol's vibrant scheme), on white and on black.
+const COLOURS: [RGBColor; 4] =
+    [RGBColor(0, 119, 187), RGBColor(238, 119, 51), RGBColor(0, 153, 136), RGBColor(204, 51, 17)];
+
+/// A curve: its name, and its points in seconds and units.
+pub(super) struct Curve {
+    pub name: &'static str,
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Rules by which drawn colours follow the page's.
+pub(super) fn style() -> String {
+    [(INK, "ink"), (RULE, "rule")]
+        .into_iter()
+        .flat_map(|(colour, name)| {
+            ["fill", "stroke"]
+                .map(|what| format!("svg [{what}=\"{}\"]{{{what}:var(--{name})}}", web(colour)))
+        })
+        .collect()
+}
+
+/// Curves over the same seconds, with a title, a unit and a sentence.
+pub(super) fn curves(
+    (title, unit, sentence): (&str, &str, &str),
+    seconds: f64,
+    curves: &[Curve],
+) -> String {
+    let mut svg = String::new();
+    let drawn = draw(&mut svg, unit, seconds, curves);
+    let legend: String = curves
+        .iter()
+        .zip(COLOURS)
+        .map(|(curve, colour)| {
+            let colour = web(colour);
+            format!("<span><b style=\"color:{colour}\">&#9632;</b> {}</span>", escape(curve.name))
+        })
+        .collect();
+    let title = escape(title);
+    let plot = match drawn {
+        Ok(()) => {
+            let hover = hover(seconds, unit, curves);
+            let svg = svg.replace("</svg>", &format!("{hover}</svg>"));
+            format!("<div role=\"img\" aria-label=\"{title}\">{svg}</div>")
+        }
+        Err(error) => format!("<p>no plot: {}</p>", escape(&error)),
+    };
+    format!(
+        "<figure><figcaption>{title}</figcaption>{plot}<p class=\"legend\">{legend}</p>\
+         <p>{}</p></figure>",
+        escape(sentence)
+    )
+}
+
+fn draw(svg: &mut String, unit: &str, seconds: f64, curves: &[Curve]) -> Result<(), String> {
+    let fail = |error: &dyn std::fmt::Display| error.to_string();
+    let values = curves.iter().flat_map(|curve| &curve.points).map(|(_, value)| *value);
+    let top = values.fold(0.0, f64::max).max(1.0) * 1.05;
+    let area = SVGBackend::with_string(svg, PLOT).into_drawing_area();
+    let mut chart = ChartBuilder::on(&area)
+        .margin(MARGIN)
+        .x_label_area_size(BELOW)
+        .y_label_area_size(LEFT)
+        .build_cartesian_2d(0.0..seconds, 0.0..top)
+        .map_err(|e| fail(&e))?;
+    let text = FONT.into_font().color(&INK);
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(RULE.stroke_width(0))
+        .bold_line_style(RULE)
+        .axis_style(INK)
+        .label_style(text.clone())
+        .axis_desc_style(text)
+        .x_desc("seconds")
+        .y_desc(unit)
+        .draw()
+        .map_err(|e| fail(&e))?;
+    for (curve, colour) in curves.iter().zip(COLOURS) {
+        let line = LineSeries::new(curve.points.iter().copied(), colour.stroke_width(2));
+        chart.draw_series(line).map_err(|e| fail(&e))?;
+    }
+    area.present().map_err(|e| fail(&e))
+}
+
+/// Columns that are not seen, with the values of their moment as what a pointer shows.
+fn hover(seconds: f64, unit: &str, curves: &[Curve]) -> String {
+    let Some(longest) = curves.iter().max_by_key(|curve| curve.points.len()) else {
+        return String::new();
+    };
+    let (left, width) = (MARGIN + LEFT, PLOT.0 - 2 * MARGIN - LEFT);
+    let height = PLOT.1 - 2 * MARGIN - BELOW;
+    let step = (longest.points.len() / 200).max(1);
+    let each = f64::from(width) * step as f64 / longest.points.len().max(1) as f64;
+    longest
+        .points
+        .iter()
+        .enumerate()
+        .step_by(step)
+        .map(|(at, (time, _))| {
+            let values: String = curves
+                .iter()
+                .filter_map(|curve| Some((curve.name, curve.points.get(at)?.1)))
+                .map(|(name, value)| format!("\n{}: {value:.0} {}", escape(name), escape(unit)))
+                .collect();
+            let x = f64::from(left) + time / seconds * f64::from(width) - each / 2.0;
+            format!(
+                "<rect x=\"{x:.1}\" y=\"{MARGIN}\" width=\"{each:.1}\" height=\"{height}\" \
+                 class=\"hover\"><title>{time:.3} s{values}</title></rect>"
+            )
+        })
+        .collect()
+}
+
+/// Rows with a bar each.
+pub(super) fn bars((title, unit, sentence): (&str, &str, &str), rows: &[(String, u64)]) -> String {
+    let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
+    let row = |(name, count): &(String, u64)| {
+        let percent = *count as f64 * 100.0 / most as f64;
+        format!(
+            "<tr><td>{}</td><td>{count}</td><td class=\"bar\" title=\"{count} {unit}\">\
+             <span style=\"width:{percent:.1}%\"></span></td></tr>",
+            escape(name)
+        )
+    };
+    let rows: String = rows.iter().map(row).collect();
+    format!(
+        "<figure><figcaption>{}</figcaption><table><thead><tr><th></th><th>{unit}</th><th></th>\
+         </tr></thead><tbody>{rows}</tbody></table><p>{}</p></figure>",
+        escape(title),
+        escape(sentence)
+    )
+}
+
+fn web(colour: RGBColor) -> String {
+    format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
+}
+
+/// Text that HTML takes as text.
+pub(super) fn escape(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;")
+}
