@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Trace(command) => trace::run(&command),
-        Command::Record(args) => record::run(&args),
+        Command::Record(args) => record::command::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Top(args) => top::run(&args),

@@ -7,7 +7,10 @@
 //!       └─ reads that twice: counts, then writes FILE; removes it
 //! ```
 
+pub mod command;
 pub mod load;
+mod times;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -23,7 +26,8 @@ use zonal_trace::HoldPrices;
 use zonal_trace::make::Target;
 use zonal_trace::record::{Guard, Host, RecordOptions, Recorded, Recorder, Roots, Touched, serve};
 
-use self::load::{LOOK, Load, Output, process};
+use self::load::{Load, Output, process};
+pub use self::times::{duration, wait_time};
 use crate::lab::machines;
 use crate::output;
 use crate::trace::say;
@@ -37,7 +41,7 @@ pub const ENDS: [i32; 3] =
     [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
 
 /// Flags of `zonal record`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct RecordArgs {
     /// The .zonal file to write.
     #[arg(short, long, value_name = "FILE")]
@@ -52,6 +56,22 @@ pub struct RecordArgs {
     /// runs then gets SIGTERM.
     #[arg(long, value_parser = duration)]
     pub duration: Option<Duration>,
+
+    /// Record a window of --for, then again this long after its beginning, such as 60s, until
+    /// --duration is over, the process of --pid ends, or Ctrl-C. FILE.zonal names the files
+    /// FILE-000001.zonal and so on. No setting of the host is changed, as with --no-touch.
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "window",
+          conflicts_with = "command")]
+    pub every: Option<Duration>,
+
+    /// Length of a window.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "every")]
+    pub window: Option<Duration>,
+
+    /// With --every, remove the oldest window of this run when all of them need more MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024, requires = "every",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_mib: u64,
 
     /// MiB of ring for each CPU. Without it an eighth of the available memory, at most 256 MiB
     /// each. A page event takes about 32 bytes.
@@ -95,29 +115,6 @@ pub struct RecordArgs {
     pub command: Vec<String>,
 }
 
-/// A time such as 10s, of a millisecond and more.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let time = Some(wait_time(text)?).filter(|time| *time >= LOOK / 10);
-    time.ok_or_else(|| "expected a time of at least 1ms".to_owned())
-}
-
-/// A time such as 10s, 500ms or 5m, zero too.
-pub fn wait_time(text: &str) -> Result<Duration, String> {
-    let (digits, unit) = match text.find(|c: char| c.is_ascii_alphabetic()) {
-        Some(at) => text.split_at(at),
-        None => (text, "s"),
-    };
-    let number: f64 = digits.parse().map_err(|_| "expected a time such as 10s or 500ms")?;
-    let seconds = match unit {
-        "ms" => number / 1000.0,
-        "s" => number,
-        "m" => number * 60.0,
-        _ => return Err("expected a unit of ms, s or m".to_owned()),
-    };
-    let time = Duration::try_from_secs_f64(seconds);
-    time.map_err(|_| "expected a time such as 10s or 500ms".to_owned())
-}
-
 /// The guard: undoes the recorder's changes once that has ended.
 pub fn guard() -> ExitCode {
     // It ends when its input does; whoever signals all of them must not keep it from its work.
@@ -137,6 +134,9 @@ impl RecordArgs {
             output,
             pid: None,
             duration: None,
+            every: None,
+            window: None,
+            max_mib: 1024,
             buffer: None,
             no_touch: false,
             no_locks: false,
@@ -150,24 +150,19 @@ impl RecordArgs {
     }
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// The step that failed; dropped events, unless they are allowed.
-pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
-    let name = args.output.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    ensure!(
-        name.ends_with(".zonal") && !args.output.is_dir(),
-        "-o {}: expected the name of a file that ends in .zonal",
-        args.output.display()
-    );
-    check_load(args)?;
-    if args.dry_run {
-        return dry_run(args);
+/// What signals do until the host is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signals {
+    /// They end the program; then they are caught.
+    Ends,
+    /// They are caught already, by the same flag.
+    Caught,
+}
+
+impl Signals {
+    fn caught(is_caught: bool) -> Signals {
+        if is_caught { Signals::Caught } else { Signals::Ends }
     }
-    let signal = Arc::new(AtomicUsize::new(0));
-    make(args, &signal, None, Output::Ours)?;
-    Ok(Verdict::Pass)
 }
 
 /// Makes a recording, with a setting changed meanwhile: its file and its value. A signal's number
@@ -177,7 +172,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
 /// The step that failed; dropped events, unless they are allowed. Everything is put back.
 pub fn make(
     args: &RecordArgs,
-    signal: &Arc<AtomicUsize>,
+    (signal, signals): (&Arc<AtomicUsize>, Signals),
     setting: Option<(&Path, &str)>,
     output: Output,
 ) -> anyhow::Result<()> {
@@ -185,8 +180,10 @@ pub fn make(
     let own: Vec<String> = std::env::args().skip(1).collect();
     let host = Host::take(&Roots::default(), &own.join(" "), args.wait)?;
     host.notes.iter().for_each(|note| output::note(note));
-    for number in ENDS {
-        signal_hook::flag::register_usize(number, Arc::clone(signal), number as usize)?;
+    if signals == Signals::Ends {
+        for number in ENDS {
+            signal_hook::flag::register_usize(number, Arc::clone(signal), number as usize)?;
+        }
     }
     let name = args.output.file_name().unwrap_or_default().to_string_lossy();
     let rings = args.output.with_file_name(format!(".{name}.{}.rings", std::process::id()));
@@ -350,20 +347,4 @@ fn write(args: &RecordArgs, rings: &Path, recorded: &Recorded) -> anyhow::Result
     bar.finish_and_clear();
     say(written?);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["", "s", "-1", "1h", "0", "x", "1e300s"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -125,7 +125,8 @@ impl<'a> Bench<'a> {
             ..RecordArgs::to(self.directory.path().join(name))
         };
         let setting = (arm == Arm::Tried).then_some((&*self.file, &*self.args.setting.value));
-        record::make(&args, &self.signals.load, setting, Output::Dropped)?;
+        let signals = (&self.signals.load, record::Signals::Caught);
+        record::make(&args, signals, setting, Output::Dropped)?;
         check(&self.signals.all)?;
         Ok(Recording::open(&args.output)?)
     }

@@ -273,3 +273,50 @@ fn a_recording_has_the_prices_of_a_host_that_was_measured() {
         assert_eq!(machine.contains("zonal lab calibrate"), told, "{machine}");
     }
 }
+
+#[test]
+fn windows_are_files_of_their_own_and_a_signal_ends_them() {
+    if !can_record() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let run = |duration: &str| {
+        let mut command = record(&directory.path().join("day.zonal"));
+        command.args(["--every", "400ms", "--for", "100ms", "--duration", duration]);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let names = || {
+        let entries = std::fs::read_dir(directory.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+        names.sort();
+        names
+    };
+    // However slow this machine is: two windows, then a signal.
+    let child = run("60m");
+    let deadline = Instant::now() + LONG;
+    while names().len() < 2 {
+        assert!(Instant::now() < deadline, "no second window");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    signal("-INT", &child.id().to_string());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let first = names();
+    assert_eq!(first[..2], ["day-000001.zonal", "day-000002.zonal"]);
+    for name in &first {
+        let path = directory.path().join(name);
+        let info = Command::new(ZONAL).args(["trace", "info"]).arg(path).output().unwrap();
+        assert_eq!(info.status.code(), Some(0), "{}", stderr(&info));
+    }
+    // Another run goes on after them, and its time ends it.
+    let output = run("50ms").wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(names().len(), first.len() + 1);
+    assert_eq!(names()[..first.len()], first);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), names().len(), "no rings");
+    for bad in [&["--every", "1s"][..], &["--for", "1s"], &["--every", "1s", "--for", "2s"]] {
+        let output = record(&directory.path().join("x.zonal")).args(bad).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{bad:?}");
+    }
+}

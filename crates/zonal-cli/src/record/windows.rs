@@ -1,0 +1,148 @@
+//! Recordings of a few seconds, again and again, for hours: one file each, and the oldest go when
+//! they need more room than was given. Between windows nothing is traced.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use super::load::{LOOK, Output, process};
+use super::{RecordArgs, Signals, make};
+use crate::output;
+
+/// Digits of a window's number.
+const DIGITS: usize = 6;
+
+/// Records windows until something ends them.
+///
+/// # Errors
+/// The first window's. Later ones that fail, as where somebody else records, are left out with a
+/// note.
+pub fn run(args: &RecordArgs, every: Duration, window: Duration) -> anyhow::Result<()> {
+    ensure!(window <= every, "--for {window:?} is longer than --every {every:?}: leave both out");
+    let signal = Arc::new(AtomicUsize::new(0));
+    let begin = Instant::now();
+    let mut files = Files::new(&args.output, args.max_mib << 20)?;
+    let is_over = || {
+        let is_late = args.duration.is_some_and(|time| begin.elapsed() >= time);
+        let is_gone = args.pid.is_some_and(|pid| !process(pid).exists());
+        // Relaxed: the flag carries no data.
+        is_late || is_gone || signal.load(Ordering::Relaxed) != 0
+    };
+    for number in 0_u32.. {
+        let left = args.duration.map(|time| time.saturating_sub(begin.elapsed()));
+        let time = left.map_or(window, |left| left.min(window));
+        let (path, signals) = (files.next(), Signals::caught(number > 0));
+        let one = RecordArgs {
+            output: path.clone(),
+            duration: Some(time),
+            no_touch: true,
+            every: None,
+            window: None,
+            command: Vec::new(),
+            ..args.clone()
+        };
+        match make(&one, (&signal, signals), None, Output::Ours) {
+            Ok(()) => files.add(path)?,
+            Err(error) if number == 0 => return Err(error),
+            Err(error) => output::note(&format!("{} is left out: {error:#}", path.display())),
+        }
+        let next = every.saturating_mul(number + 1);
+        while begin.elapsed() < next && !is_over() {
+            std::thread::sleep(LOOK.min(next.saturating_sub(begin.elapsed())));
+        }
+        if is_over() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Files of this run.
+struct Files {
+    directory: PathBuf,
+    stem: String,
+    number: u64,
+    bytes_max: u64,
+    bytes: u64,
+    all: VecDeque<(PathBuf, u64)>,
+}
+
+impl Files {
+    /// Names after those of earlier runs, which stay as they are.
+    fn new(output: &Path, bytes_max: u64) -> anyhow::Result<Files> {
+        let directory = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new(".")).to_owned();
+        let stem = output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let entries =
+            fs::read_dir(&directory).with_context(|| format!("{}", directory.display()))?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let number = names.filter_map(|name| {
+            let rest = name.strip_prefix(&stem)?.strip_prefix('-')?;
+            rest.strip_suffix(".zonal")?.parse::<u64>().ok()
+        });
+        let number = number.max().unwrap_or(0);
+        Ok(Files { directory, stem, number, bytes_max, bytes: 0, all: VecDeque::new() })
+    }
+
+    fn next(&mut self) -> PathBuf {
+        self.number += 1;
+        self.directory.join(format!("{}-{:0DIGITS$}.zonal", self.stem, self.number))
+    }
+
+    /// Adds a file; the oldest go while there is no room. The last one stays in any case.
+    fn add(&mut self, path: PathBuf) -> anyhow::Result<()> {
+        let bytes = fs::metadata(&path).with_context(|| format!("{}", path.display()))?.len();
+        self.bytes += bytes;
+        self.all.push_back((path, bytes));
+        while self.bytes > self.bytes_max && self.all.len() > 1 {
+            let Some((oldest, bytes)) = self.all.pop_front() else { break };
+            self.bytes -= bytes;
+            match fs::remove_file(&oldest) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("{}", oldest.display()));
+                }
+                // Somebody took it away.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_windows_go_and_those_of_earlier_runs_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let there = |name: &str| directory.path().join(name);
+        for name in ["a-000007.zonal", "a-x.zonal", "b-000099.zonal"] {
+            fs::write(there(name), "old").unwrap();
+        }
+        let mut files = Files::new(&there("a.zonal"), 25).unwrap();
+        for _ in 0..4 {
+            let path = files.next();
+            fs::write(&path, "0123456789").unwrap();
+            files.add(path).unwrap();
+        }
+        let mut names: Vec<_> = fs::read_dir(directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        let expected =
+            ["a-000007.zonal", "a-000010.zonal", "a-000011.zonal", "a-x.zonal", "b-000099.zonal"];
+        assert_eq!(names, expected);
+        // One that is larger than all the room stays until the next one.
+        let path = files.next();
+        fs::write(&path, [0; 100]).unwrap();
+        files.add(path.clone()).unwrap();
+        assert!(path.exists() && !there("a-000011.zonal").exists());
+    }
+}
