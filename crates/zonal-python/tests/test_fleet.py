@@ -66,7 +66,8 @@ def test_recordings_come_from_object_stores_too(folder: Path) -> None:
 
 def host(name: str, saving: float, cost: float = 1.0) -> Host:
     verdict = "helps" if saving > 0.5 else "harms" if saving < -0.5 else "nothing"
-    effect = Effect("watermark_scale_factor 200", "vm.watermark_scale_factor=200", verdict, saving, 1.0)
+    change, setting = "watermark_scale_factor 200", "vm.watermark_scale_factor=200"
+    effect = Effect(change, setting, verdict, saving, 1.0)
     return Host(
         name, None, name, "6.12", 4, 10.0, 40_000, 1.0, 1.0, cost, 100.0 * cost, 4.0, [effect]
     )

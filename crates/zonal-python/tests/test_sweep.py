@@ -180,7 +180,12 @@ def test_a_restarted_cluster_goes_on_and_a_lost_one_is_named(
     client = cluster(2)
     path = tmp_path / "rows.csv"
     swept = zonal.sweep(
-        {"cpus": [2, 4]}, range(1, 11), client, data=path, progress=once_at(3, client.restart), **MANY
+        {"cpus": [2, 4]},
+        range(1, 11),
+        client,
+        data=path,
+        progress=once_at(3, client.restart),
+        **MANY,
     )
     assert len(swept.rows) == 20
     with pytest.raises(zonal.LabError, match="no scheduler with workers|do not answer") as lost:
@@ -207,7 +212,8 @@ def other_version() -> None:
 
 
 def without_package() -> None:
-    sys.modules["zonal._sweep"] = None  # type: ignore[assignment]
+    for name in ("zonal._crew", "zonal._sweep"):
+        sys.modules[name] = None  # type: ignore[assignment]
 
 
 def test_workers_with_another_program_or_without_it_are_refused(

@@ -216,8 +216,10 @@ class Tasks:
             return (self._waiting.popleft(),)
         taken = [self._waiting.popleft()]
         most = max(1, self.batch(len(self._waiting)))
-        tried = (*self._losses, *self._failures) if len(taken) < most else ()
-        while self._waiting and len(taken) < most and not {taken[-1], self._waiting[0]} & set(tried):
+        tried = self._losses.keys() | self._failures.keys() if most > 1 else set()
+        while self._waiting and len(taken) < most:
+            if taken[-1] in tried or self._waiting[0] in tried:
+                break
             taken.append(self._waiting.popleft())
         return tuple(taken)
 

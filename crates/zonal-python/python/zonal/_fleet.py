@@ -148,7 +148,8 @@ class Fleet:
                     f"harms {len(sides['harms']):,}."
                 )
         if self.bad:
-            lines.append(f"{len(self.bad):,} recordings could not be judged; they are listed below.")
+            count = len(self.bad)
+            lines.append(f"{count:,} recordings could not be judged; they are listed below.")
         return lines
 
     def to_pandas(self) -> Any:

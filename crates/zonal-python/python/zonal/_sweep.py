@@ -139,7 +139,7 @@ class _Work(Tasks):
         self._begun = time.monotonic()
 
     def batch(self, waiting: int) -> int:
-        """About half a second of work, and not so much that a worker has nothing to do at the end."""
+        """About half a second of work, and less towards the end, so that all end together."""
         want = 1 if not self._row_s else int(_TASK_S / self._row_s)
         return min(_TASK_ROWS, want, 1 + waiting // 8)
 

@@ -197,8 +197,9 @@ def tune(
             progress(done, trials)
     front = _front([each for each in tried.values() if each.memory <= memory_bound])
     validated = trial_on([each.policy for each in front], held_back, tuple(held_back_seeds))
+    every = list(tried.values())
     return Tuned(
-        reference, memory_bound, list(loads), list(held_back), list(tried.values()), front, validated
+        reference, memory_bound, list(loads), list(held_back), every, front, validated
     )
 
 
