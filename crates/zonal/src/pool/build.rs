@@ -51,9 +51,13 @@ impl Builder {
         // is dropped after it (POOL-2); (2) called once.
         let (metadata, fast) = unsafe { records.tables(&layout) };
         let consumers = Registry::new(Place::of(&machine), self.last_resort.clone());
+        // Requests that may fail on purpose all go through the core.
+        let slow = self.poison || self.fail_alloc.is_some() || machine.grouping(&self.policy);
         let platform = ProcessPlatform::new(
             RseqArea::find().ok(),
-            sequences,
+            // Where no sequence ever runs the core need not keep any out of a pcp, and its own fast
+            // path is on.
+            sequences.filter(|_| !slow),
             cpus.len() as u32,
             consumers,
             machine.nodes(),
@@ -63,8 +67,6 @@ impl Builder {
         if self.prefault && self.deferred {
             grow::prefault_first(&allocator, &memory)?;
         }
-        // Requests that may fail on purpose all go through the core.
-        let slow = self.poison || self.fail_alloc.is_some() || allocator.tables().grouping();
         let use_fast = mode == Mode::Rseq && !slow;
         let offset = if use_fast { offset } else { 0 };
         let header = plan.header(&allocator, memory.base().as_ptr() as usize, offset);
@@ -151,5 +153,32 @@ fn placement(map: &CpuMap) -> CpuPlacement {
         CpuMap::Contiguous => CpuPlacement::Contiguous,
         CpuMap::RoundRobin => CpuPlacement::RoundRobin,
         CpuMap::Explicit(nodes) => CpuPlacement::Map(nodes.iter().map(|n| NodeId(*n)).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zonal_core::platform::Platform as _;
+    use zonal_core::policy::Policy;
+
+    use super::*;
+
+    #[test]
+    fn a_pool_whose_requests_all_go_through_the_core_has_no_sequences_to_keep_out() {
+        let plain = || Pool::builder().size(64 << 20);
+        if *plain().build().unwrap().mode() != Mode::Rseq {
+            eprintln!("note: SKIPPED: there are no restartable sequences here");
+            return;
+        }
+        let builders = [
+            (plain(), true),
+            (plain().poison(true), false),
+            (plain().policy(Policy::KERNEL), false),
+            (plain().policy(Policy::LINUX_6_18), false),
+        ];
+        for (builder, has_sequences) in builders {
+            let pool = builder.build().unwrap();
+            assert_eq!(pool.shared.allocator.platform().has_sequences(), has_sequences);
+        }
     }
 }
