@@ -15,6 +15,9 @@ const EVENTS: [(&str, &str); 3] = [
     ("lock:contention_begin", LOCK_WAITS),
 ];
 
+/// Where tracefs is mounted.
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
 /// Counters of all CPUs.
 #[derive(Default)]
 pub struct Events {
@@ -49,11 +52,20 @@ impl Events {
     }
 }
 
+/// The kernel's number of a tracepoint.
+fn number(tracepoint: &str) -> anyhow::Result<u64> {
+    let of = |root: &str| {
+        let path = format!("{root}/events/{}/id", tracepoint.replace(':', "/"));
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    };
+    let found = TRACEFS.iter().copied().find_map(of);
+    found.context("not counted; expected root, a mounted tracefs, and a kernel that has it")
+}
+
 fn start(tracepoint: &str) -> anyhow::Result<Vec<perf_event::Counter>> {
-    let event = perf_event::events::Tracepoint::with_name(tracepoint.replace(':', "/"))
-        .context("not counted; expected root and a mounted tracefs")?;
+    let event = perf_event::events::Tracepoint::with_id(number(tracepoint)?);
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").context("CPUs")?;
-    let Ok(cpus) = zonal_text::cpulist::parse(online.trim()) else {
+    let Ok(cpus) = zonal_text::cpulist::parse(&online) else {
         bail!("/sys/devices/system/cpu/online: expected a list of CPUs")
     };
     let counter = |cpu: u32| {
@@ -64,4 +76,33 @@ fn start(tracepoint: &str) -> anyhow::Result<Vec<perf_event::Counter>> {
         Ok(counter)
     };
     cpus.ids.into_iter().map(counter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refills_of_this_machine_are_counted() {
+        let mut events = Events::start();
+        if let Some(remark) = &events.remark {
+            return eprintln!("SKIPPED: {remark}");
+        }
+        let value = |counts: &[(String, u64)]| {
+            counts.iter().find(|(name, _)| name == REFILLED).map(|(_, count)| *count)
+        };
+        let before = value(&events.read()).unwrap();
+        // More than the lists of a CPU hold at first; pages of others come on top.
+        let begin = std::time::Instant::now();
+        while value(&events.read()).unwrap() == before {
+            std::hint::black_box(vec![1_u8; 256 << 20]);
+            assert!(begin.elapsed().as_secs() < 120, "no refill was counted");
+        }
+    }
+
+    #[test]
+    fn a_tracepoint_that_is_not_there_is_named() {
+        let error = start("kmem:nothing").map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("not counted"), "{error}");
+    }
 }

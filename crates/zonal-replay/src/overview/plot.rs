@@ -5,7 +5,7 @@ use plotters::prelude::*;
 const PLOT: (u32, u32) = (900, 240);
 /// Space around the curves, as the chart below lays them out.
 const MARGIN: u32 = 10;
-const LEFT: u32 = 80;
+const LEFT: u32 = 100;
 const BELOW: u32 = 36;
 const FONT: (&str, u32) = ("system-ui,sans-serif", 15);
 const INK: RGBColor = RGBColor(34, 34, 34);
