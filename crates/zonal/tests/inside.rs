@@ -278,16 +278,16 @@ fn fork(on: &Scene) {
     assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
     if pid == 0 {
         // Locks of the scene may be held here, so its consumers are not called again.
-        let all = [&on.pool, &on.other].iter().all(|pool| {
+        let wrong = [&on.pool, &on.other].iter().find_map(|pool| {
             let _ = pool.alloc_pages(Order::ZERO, Gfp::KERNEL);
             let _ = (pool.set_budget(POOL_BYTES), pool.drain_all(), pool.held());
             drop(pool.register_shrinker(idle()));
-            pool.validate().is_ok()
-                && pool.reclaim_report().len() < 100
-                && pool.restart_worker(Duration::from_millis(1), 0).is_ok()
+            let (valid, short) = (pool.validate().is_ok(), pool.reclaim_report().len() < 100);
+            let right = [valid, short, pool.restart_worker(Duration::from_millis(1), 0).is_ok()];
+            right.iter().position(|right| !right)
         });
-        let all = all && on.other.restart_reclaim().is_ok();
-        exit_now(i32::from(!all));
+        let wrong = wrong.or_else(|| on.other.restart_reclaim().err().map(|_| 3));
+        exit_now(wrong.map_or(0, |wrong| wrong as i32 + 1));
     }
     let status = wait_child(pid, LIMIT / 4).expect("the child hung");
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status:#x}");
