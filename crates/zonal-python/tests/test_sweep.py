@@ -184,7 +184,7 @@ def test_a_restarted_cluster_goes_on_and_a_lost_one_is_named(
         range(1, 11),
         client,
         data=path,
-        progress=once_at(3, client.restart),
+        progress=once_at(3, lambda: client.restart(wait_for_workers=False)),
         **MANY,
     )
     assert len(swept.rows) == 20
