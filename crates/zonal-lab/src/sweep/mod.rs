@@ -19,6 +19,7 @@ mod open;
 mod point;
 mod row;
 mod text;
+mod version;
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -30,7 +31,8 @@ pub use merge::{Merged, merge, write};
 pub use open::{Done, Open};
 pub use point::{Axis, POINTS_MAX, Point, Shard, Sweep, axes};
 pub use row::{Column, Header, Row, column, columns};
-pub use text::{RowText, version};
+pub use text::RowText;
+pub use version::version;
 
 impl Sweep {
     /// Makes the runs that are not in the file at `path` yet on `threads` threads, then rewrites

@@ -45,7 +45,7 @@ impl Sweep {
     /// Takes the rows of this sweep's points out of `rows`, by their number.
     pub(super) fn take(&self, rows: &mut Rows) -> Vec<Option<Row>> {
         let take = |at| {
-            let mut row = rows.remove(&Row::key_of(&self.text(at)))?;
+            let mut row = rows.remove(&Row::key_of(&self.text(at).key()))?;
             row.relabel(&self.label(&self.points[at]));
             Some(row)
         };
@@ -97,7 +97,7 @@ impl<S: Borrow<Sweep>> Open<S> {
     pub fn add(&mut self, at: usize, mut row: Row) -> Result<(), LabError> {
         let sweep = self.sweep.borrow();
         let text: RowText = sweep.text(at);
-        if row.key() != Row::key_of(&text) {
+        if row.key() != Row::key_of(&text.key()) {
             return Err(LabError::Plan(format!(
                 "the row of `{}` came as that of `{}`; expected the row that was asked for",
                 row.get("command").unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! One row of a sweep: what its run depends on, its figures, its hash and its command.
 
-use super::text::{RowText, check_version};
+use super::version::check_version;
 use crate::LabError;
 use crate::machine::Machine;
 use crate::run::{FIGURES, Figures};
@@ -80,13 +80,18 @@ impl Header {
 }
 
 impl Row {
-    pub(super) fn new(text: &RowText, machine: &Machine, figures: &Figures) -> Row {
-        let mut fields = text.key().to_vec();
+    pub(super) fn new(
+        key: &[String; KEY_COLUMNS],
+        command: String,
+        machine: &Machine,
+        figures: &Figures,
+    ) -> Row {
+        let mut fields = key.to_vec();
         // Which values of which sweep: whoever asked for the row says it.
         fields.push(String::new());
         fields.extend([machine.cpus().to_string(), machine.nodes().to_string()]);
         fields.extend(figures.each().map(|(_, value)| value.to_string()));
-        fields.extend([figures.hash.clone(), text.recipe().command()]);
+        fields.extend([figures.hash.clone(), command]);
         Row::joined(&fields)
     }
 
@@ -138,9 +143,9 @@ impl Row {
         end.map_or(&*self.0, |(end, _)| &self.0[..end])
     }
 
-    /// The key that the row of a text has.
-    pub(super) fn key_of(text: &RowText) -> String {
-        Row::joined(&text.key()).0.into()
+    /// The key as rows have it, in one piece.
+    pub(super) fn key_of(key: &[String; KEY_COLUMNS]) -> String {
+        Row::joined(key).0.into()
     }
 
     /// Says which point of a sweep it is. The same run may be a point of another one.

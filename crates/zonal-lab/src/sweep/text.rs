@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::row::Row;
+use super::row::{KEY_COLUMNS, Row};
+use super::version::{check_version, version};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::recipe::Recipe;
-use crate::run::{Figures, Plan};
 use crate::units::hex;
 use crate::workload::Workload;
 
@@ -22,7 +22,7 @@ use crate::workload::Workload;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowText {
-    /// The program's version, as [`version`] says it.
+    /// The program's version, as [`version`](super::version()) says it.
     pub version: String,
     /// The machine's name.
     pub machine: String,
@@ -47,35 +47,6 @@ pub struct RowText {
     pub warm_us: u64,
     /// Measured time, in microseconds of virtual time.
     pub run_us: u64,
-}
-
-/// Version of the program that rows are made by: that of the package, and behind the `+` what a
-/// few small runs gave. Two builds that simulate otherwise differ there, and so do two processors
-/// that compute otherwise.
-///
-/// # Panics
-/// Never: the small runs are of presets, and a test makes them.
-pub fn version() -> &'static str {
-    static VERSION: OnceLock<String> = OnceLock::new();
-    VERSION.get_or_init(|| {
-        let mut hash = Sha256::new();
-        for (machine, policy, workload) in [
-            ("xeon-2007-8", "zonal", "burst:hold=16"),
-            ("xeon-2007-8", "linux-6.18", "churn"),
-            ("broadwell-2017-88@4", "linux-5.4", "handoff"),
-        ] {
-            let mut recipe = Recipe::new(machine, policy, workload);
-            (recipe.warm_us, recipe.run_us) = (5, 20);
-            let plan = recipe.plan(&|name| Ok(Machine::named(name)?));
-            let figures = plan.and_then(|plan| plan.run()).expect("presets run");
-            hash.update(&figures.hash);
-            figures.each().for_each(|(figure, value)| {
-                hash.update(figure.name);
-                hash.update(value.to_bits().to_le_bytes());
-            });
-        }
-        format!("{}+{}", env!("CARGO_PKG_VERSION"), &hex(&hash.finalize())[..8])
-    })
 }
 
 /// Characters of the ids of machines and files.
@@ -132,7 +103,7 @@ impl RowText {
     }
 
     /// What tells it from other rows: every field but the machine's file, whose hash is there.
-    pub(super) fn key(&self) -> [String; super::row::KEY_COLUMNS] {
+    pub(super) fn key(&self) -> [String; KEY_COLUMNS] {
         [
             self.version.clone(),
             self.machine.clone(),
@@ -181,23 +152,7 @@ impl RowText {
             )));
         }
         let figures = plan.run()?;
-        Ok(self.row(&plan, &figures))
-    }
-
-    fn row(&self, plan: &Plan, figures: &Figures) -> Row {
-        Row::new(self, &plan.machine, figures)
-    }
-}
-
-/// Refuses the version of another program.
-pub(super) fn check_version(found: &str) -> Result<(), LabError> {
-    match found == version() {
-        true => Ok(()),
-        false => Err(LabError::Plan(format!(
-            "a row of zonal {found}; this is zonal {}, and figures of two versions do not belong \
-             into one set: expected the same program everywhere, or another file",
-            version()
-        ))),
+        Ok(Row::new(&self.key(), recipe.command(), &plan.machine, &figures))
     }
 }
 
