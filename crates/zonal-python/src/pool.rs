@@ -190,6 +190,7 @@ impl Pool {
     }
 
     /// Many of the same size: all, or none.
+    #[allow(clippy::too_many_arguments, reason = "Python's caller names each of them")]
     #[pyo3(signature = (count, bytes, zeroed, node, strict, packed))]
     fn alloc_many_bytes(
         &self,
@@ -217,10 +218,10 @@ impl Pool {
         node_aware: bool,
         seeks: u32,
     ) -> PyResult<Registration> {
-        let counted = move |node: NodeId| ask(&count, |py| Ok((node.0,).into_pyobject(py)?));
+        let counted = move |node: NodeId| ask(&count, |py| (node.0,).into_pyobject(py));
         let scanned = move |request: &ScanRequest| {
             let (node, objects) = (request.node.0, request.objects);
-            ask::<Option<u64>>(&scan, |py| Ok((node, objects).into_pyobject(py)?))
+            ask::<Option<u64>>(&scan, |py| (node, objects).into_pyobject(py))
                 .flatten()
                 .map_or(Scanned::Stop, Scanned::Freed)
         };

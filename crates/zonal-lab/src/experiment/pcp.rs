@@ -319,6 +319,8 @@ impl Study {
                     Some((at, run)) => runs[at] = Some(run?),
                 }
             }
+            // Rows that were not begun because of that are missing.
+            stop::check();
             Ok(runs.into_iter().flatten().collect())
         })
     }
