@@ -62,7 +62,11 @@ pub trait Era: Sized {
 impl Era for KernelRelease {
     fn policy(self, thp: bool, movable_min: MovableMin) -> Policy {
         let older = |major, minor| self < KernelRelease(major, minor);
-        let mut policy = if older(6, 15) { Policy::LINUX_6_12 } else { Policy::LINUX_6_18 };
+        let mut policy = match self {
+            _ if older(6, 15) => Policy::LINUX_6_12,
+            _ if older(6, 19) => Policy::LINUX_6_18,
+            _ => Policy::LINUX_6_19,
+        };
         policy.pcp = match self {
             _ if older(4, 19) => PcpPolicy::LINUX_4_14,
             _ if older(5, 13) => PcpPolicy::LINUX_5_4,

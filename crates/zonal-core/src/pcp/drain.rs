@@ -54,8 +54,8 @@ choice! {
 pub struct DrainPolicy {
     /// Which list is next.
     pub order: DrainOrder,
-    /// A bulk free holds the zone lock once ([`Chunk::Whole`], up to 6.17), or once for each batch
-    /// ([`Chunk::Batch`], 6.18 on).
+    /// A bulk free holds the zone lock once ([`Chunk::Whole`], up to 6.18), or once for each batch
+    /// ([`Chunk::Batch`], 6.19 on).
     pub bulk: Chunk,
     /// Emptying a pcp takes one bulk free ([`Chunk::Whole`], up to 6.9), or one for each
     /// [`Chunk::Bulk`] (6.10 on).

@@ -66,9 +66,10 @@ pub enum PresetError<'a> {
 }
 
 impl Policy {
-    /// Linux 6.18: tuning as merged in 6.7 with the threshold of 6.15, claim-then-steal fallback.
-    pub const LINUX_6_18: Policy = Policy {
-        name: "linux-6.18",
+    /// Linux 6.19: tuning as merged in 6.7 with the threshold of 6.15, claim-then-steal fallback,
+    /// bulk frees that release their locks after each batch.
+    pub const LINUX_6_19: Policy = Policy {
+        name: "linux-6.19",
         pcp: PcpPolicy {
             orders: ORDERS_LINUX,
             huge_lists: HugeLists::ByMovable,
@@ -117,19 +118,26 @@ impl Policy {
         numa_stat: true,
     };
 
+    /// Linux 6.18: as [`LINUX_6_19`](Self::LINUX_6_19), but a bulk free takes one hold of the zone
+    /// lock.
+    pub const LINUX_6_18: Policy = Policy {
+        name: "linux-6.18",
+        pcp: PcpPolicy {
+            drain: DrainPolicy { bulk: Chunk::Whole, ..Policy::LINUX_6_19.pcp.drain },
+            ..Policy::LINUX_6_19.pcp
+        },
+        ..Policy::LINUX_6_19
+    };
+
     /// Linux 6.12 (stable): as [`LINUX_6_18`](Self::LINUX_6_18), except when repeated frees above
-    /// order 0 empty the lists, and that drains take one hold of the zone lock.
+    /// order 0 empty the lists.
     pub const LINUX_6_12: Policy = Policy {
         name: "linux-6.12",
-        pcp: PcpPolicy {
-            tuning: Tuning::Level9,
-            drain: DrainPolicy { bulk: Chunk::Whole, ..Policy::LINUX_6_18.pcp.drain },
-            ..Policy::LINUX_6_18.pcp
-        },
+        pcp: PcpPolicy { tuning: Tuning::Level9, ..Policy::LINUX_6_18.pcp },
         ..Policy::LINUX_6_18
     };
 
-    /// Ours, and the default of pools: Linux 6.18 without mobility grouping, with lists for every
+    /// Ours, and the default of pools: Linux 6.19 without mobility grouping, with lists for every
     /// order up to 9, depots between the lists and the buddy, and a reserve in proportion to the
     /// pool. NUMA events are exact, and every CPU is refreshed in every interval: idle lists shrink
     /// too.
@@ -147,7 +155,7 @@ impl Policy {
                 group: DepotGroup::Cache,
                 block: DEPOT_BLOCK,
             },
-            ..Policy::LINUX_6_18.pcp
+            ..Policy::LINUX_6_19.pcp
         },
         watermark: WatermarkPolicy {
             min_free: MinFreeRule::Pool,
@@ -160,7 +168,7 @@ impl Policy {
         ..Policy::LINUX_6_18
     };
 
-    /// For kernels: Linux 6.18's lists, fallback between mobility groups, watermarks and reserves.
+    /// For kernels: Linux 6.19's lists, fallback between mobility groups, watermarks and reserves.
     /// NUMA events are exact, so that the fast path need not write them; the minimum is not raised
     /// for huge pages that nobody collapses; every CPU is refreshed in every interval. No preset of
     /// a replay or a pool, so [`Policy::preset`] does not know it.
@@ -172,7 +180,7 @@ impl Policy {
         },
         stat: StatPolicy { refresh: Refresh::PerCpuTimer, ..StatPolicy::V6_6 },
         numa: NumaPolicy::EXACT,
-        ..Policy::LINUX_6_18
+        ..Policy::LINUX_6_19
     };
 
     /// Linux 6.6: per-CPU lists before the tuning of 2023, fallbacks that change lists.
@@ -202,6 +210,7 @@ impl Policy {
     /// Every preset.
     pub const PRESETS: &'static [Policy] = &[
         Policy::ZONAL,
+        Policy::LINUX_6_19,
         Policy::LINUX_6_18,
         Policy::LINUX_6_12,
         Policy::LINUX_6_6,

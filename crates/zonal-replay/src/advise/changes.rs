@@ -66,7 +66,13 @@ pub fn all(settings: &Settings, base: &Policy, nodes: usize) -> Vec<Change> {
                     .to_owned(),
         });
     }
-    let others = [Policy::LINUX_5_4, Policy::LINUX_6_6, Policy::LINUX_6_12, Policy::LINUX_6_18];
+    let others = [
+        Policy::LINUX_5_4,
+        Policy::LINUX_6_6,
+        Policy::LINUX_6_12,
+        Policy::LINUX_6_18,
+        Policy::LINUX_6_19,
+    ];
     for policy in others.into_iter().filter(|policy| policy.name != base.name) {
         all.push(Change {
             name: policy.name.to_owned(),
@@ -122,7 +128,8 @@ pub fn policy_of(release: Option<&str>) -> Policy {
         Some(KernelRelease(5, _) | KernelRelease(4, 15..)) => Policy::LINUX_5_4,
         Some(KernelRelease(4, 14)) => Policy::LINUX_4_14,
         Some(KernelRelease(0..=4, _)) => Policy::LINUX_4_13,
-        _ => Policy::LINUX_6_18,
+        Some(KernelRelease(6, 18)) => Policy::LINUX_6_18,
+        _ => Policy::LINUX_6_19,
     }
 }
 
@@ -134,14 +141,14 @@ mod tests {
     fn releases_have_rules() {
         for (release, name) in [
             ("6.18.44-fc", "linux-6.18"),
-            ("7.2.0", "linux-6.18"),
+            ("7.2.0", "linux-6.19"),
             ("6.12.1", "linux-6.12"),
             ("6.7", "linux-6.12"),
             ("6.1.0-amd64", "linux-6.6"),
             ("5.4.0", "linux-5.4"),
             ("4.14.3", "linux-4.14"),
             ("3.10", "linux-4.13"),
-            ("strange", "linux-6.18"),
+            ("strange", "linux-6.19"),
         ] {
             assert_eq!(policy_of(Some(release)).name, name, "{release}");
         }

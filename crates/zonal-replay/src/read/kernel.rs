@@ -8,8 +8,8 @@
 //!                 └─ one refill ─┘                      └─ one drain ──┘
 //! ```
 //! - **Refill**: consecutive blocks of one order; one hold of the zone lock each.
-//! - **Drain**: consecutive blocks of one zone. Since 6.18 the kernel gives the lock back after
-//!   each batch (LB E.8), so a drain of 200 pages with batch 63 is 4 holds; before, it is one.
+//! - **Drain**: consecutive blocks of one zone. Since 6.19 the kernel gives the lock back after
+//!   each batch (LB E.7), so a drain of 200 pages with batch 63 is 4 holds; before, it is one.
 //! - A pause of [`GAP_NS`] ends either.
 //! - `extfrag` inside a refill is a block too where the kernel hands out the block it claimed
 //!   without a `zone_locked` line (6.15 and later); earlier kernels print both, for the same frame.
@@ -57,7 +57,7 @@ impl Watcher {
     /// A watcher for a kernel of this release, such as `6.18.44-fc`.
     pub fn new(zones: ZoneMap, release: Option<&str>) -> Watcher {
         let release = release.and_then(KernelRelease::parse);
-        let drains_in_batches = release.is_some_and(|release| release >= KernelRelease(6, 18));
+        let drains_in_batches = release.is_some_and(|release| release >= KernelRelease(6, 19));
         Watcher { zones, drains_in_batches, open: Vec::new(), moves: MovesByPlace::new() }
     }
 
@@ -220,8 +220,8 @@ mod tests {
         let all = total(&watch(&zonal_trace::samples::zlib_make_j4().unwrap()));
         assert_eq!((all.refill_pages, all.refill_holds), (37_339, 134));
         assert_eq!((all.drain_pages, all.drain_bursts), (8028, 5));
-        // Bursts of 2016, 2016, 1080, 1301 and 1615 pages, 63 to a hold.
-        assert_eq!(all.drain_holds, 32 + 32 + 18 + 21 + 26);
+        // Bursts of 2016, 2016, 1080, 1301 and 1615 pages, each in one hold.
+        assert_eq!(all.drain_holds, 5);
     }
 
     fn moves(release: &str, events: &[(u64, EventKind)]) -> Moves {
@@ -276,11 +276,12 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_is_given_back_after_each_batch_since_6_18() {
+    fn the_lock_is_given_back_after_each_batch_since_6_19() {
         let drain =
             |at: u64| (at, EventKind::PcpuDrain { pfn: 0x20_0000, order: 0, migratetype: 1 });
         let events: Vec<_> = (0..200).map(drain).collect();
-        assert_eq!(moves("6.18.44-fc", &events).drain_holds, 4);
+        assert_eq!(moves("6.19.0", &events).drain_holds, 4);
+        assert_eq!(moves("6.18.44-fc", &events).drain_holds, 1);
         assert_eq!(moves("6.12.117+deb12-amd64", &events).drain_holds, 1);
         assert_eq!(moves("6.12.117+deb12-amd64", &events).drain_bursts, 1);
     }
