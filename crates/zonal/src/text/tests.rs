@@ -15,8 +15,8 @@ use zonal_text::counters::Group;
 use zonal_text::{Error, zoneinfo};
 
 use super::reading::{NodeState, PagesetState, WholeState, ZoneState};
-use super::{Layout, Policy, Pool, State, layout_of};
-use crate::{CpuMap, Pages, Request, ZoneSize};
+use super::{Layout, Policy, State, layout_of};
+use crate::{CpuMap, Pages, Pool, Request, ZoneSize};
 
 const MIB: usize = 1 << 20;
 
