@@ -245,7 +245,10 @@ pub(crate) struct StreamAsk {
 pub(crate) const fn stream_ask(stream: u32, state: &PcpState, cap: u32) -> StreamAsk {
     let least = stream_least(stream, state.swing);
     let missing = least.saturating_sub(state.count).saturating_sub(LARGEST);
-    let from = state.free_count.saturating_add(missing);
+    // The last free may have brought it above the cap. Behind a pop it comes to the cap again, and
+    // no further.
+    let now = min(state.free_count, cap);
+    let from = now.saturating_add(missing);
     if missing == 0 || from <= cap {
         return StreamAsk { free_count: max(from, stream_shortest(stream)), pages: u32::MAX };
     }

@@ -446,35 +446,56 @@ proptest! {
     }
 }
 
-/// From every state, however many blocks are freed in a row: a free that fast operations do not ask
-/// about is no part of a stream, and where nothing can be one they do not ask at each free.
+/// From every state, with some blocks popped first and however many freed in a row then: fast
+/// operations ask about a stream, at most as many pages late as the pops took off `free_count`, in
+/// whole blocks; and where nothing is a stream they do not ask at each free.
 #[test]
 fn fast_frees_ask_before_a_stream_and_seldom_without_one() {
-    let stream = 24;
-    for (swing, batch, order) in
-        [0, 7, 30, 60].into_iter().flat_map(|swing| [1, 3, 7].map(|batch| (swing, batch))).flat_map(
-            |(swing, batch)| [1, 2, 3].map(|order| (swing, batch, Order::new(order).unwrap())),
-        )
-    {
-        let params = PcpParams { batch, scale_max: 3, stream, ..PcpParams::BOOT };
-        let (cap, least) = (params.free_count_cap(), stream + swing);
-        for (count, free_count) in (0..100).flat_map(|count| (0..cap + 8).map(move |f| (count, f)))
-        {
+    let orders = [1, 2, 3].map(|order| Order::new(order).unwrap());
+    let cases = [0, 7, 30, 60]
+        .into_iter()
+        .flat_map(|swing| [1, 3, 7].map(|batch| (swing, batch)))
+        .flat_map(|(swing, batch)| orders.map(|order| (swing, batch, order)));
+    for (swing, batch, order) in cases {
+        let params = PcpParams { batch, scale_max: 3, stream: 24, ..PcpParams::BOOT };
+        let counts = (0..params.free_count_cap() + 8).flat_map(|f| (0..100).map(move |c| (c, f)));
+        for ((count, free_count), pops) in counts.flat_map(|at| [0, 1, 2].map(|pops| (at, pops))) {
             let prev_free_high_order = true;
-            let mut state =
+            let state =
                 PcpState { count, free_count, swing, prev_free_high_order, ..PcpState::default() };
-            let ask = stream_ask(stream, &state, cap);
-            for freed in 0..40 {
-                let asks = state.free_count >= ask.free_count
-                    || state.count + (1 << order.get()) >= ask.pages;
-                let is_stream = on_push(&mut state, &params, order);
-                assert!(asks || !is_stream, "{count} {free_count} {swing} {batch} {order:?}");
-                if asks {
-                    let missing = least.saturating_sub(state.count);
-                    assert!(is_stream || missing <= 8 || freed > 0 || batch == 1);
-                    break;
-                }
+            if count >= pops << order.get() {
+                free_in_a_row(&params, state, pops, order);
             }
         }
     }
+}
+
+/// Pops, and frees forty blocks of this order as fast operations do, up to the first stream that
+/// they ask about.
+fn free_in_a_row(params: &PcpParams, mut state: PcpState, pops: u32, order: Order) {
+    let (cap, begin) = (params.free_count_cap(), state);
+    let mut ask = stream_ask(params.stream, &state, cap);
+    for _ in 0..pops {
+        on_take(&mut state);
+        on_pop(&mut state, order);
+    }
+    let (lost, pages) = (begin.free_count - state.free_count, order.pages() as u32);
+    let (mut late, mut in_vain) = (0, 0);
+    for _ in 0..40 {
+        let asks = state.free_count >= ask.free_count || state.count + pages >= ask.pages;
+        let is_stream = on_push(&mut state, params, order);
+        if asks && is_stream {
+            break;
+        }
+        if asks {
+            in_vain += 1;
+            ask = stream_ask(params.stream, &state, cap);
+        } else if is_stream {
+            late += pages;
+        }
+    }
+    assert!(late < lost + pages, "{late} pages late: {pops} pops of {order:?} from {begin:?}");
+    // Streams are looked for from the size of the largest block before one.
+    let most = LARGEST / pages + 1;
+    assert!(in_vain <= most, "{in_vain} in vain: {pops} pops of {order:?} from {begin:?}");
 }
