@@ -51,7 +51,7 @@ impl<'a, P: Platform> Cells<'a> for &Tables<'a, P> {
 /// Whether no sequence runs on the pcp (GATE-2).
 #[inline(always)]
 fn is_on<P: Platform>(platform: &P, pcp: &Pcp) -> bool {
-    platform.uses_gates() && (!platform.has_sequences() || pcp.is_sealed())
+    platform.uses_gates() && !pcp.may_have_sequences(platform)
 }
 
 /// Whether a fast operation may go on where the word is slow: a sealed pcp's is for good, and says
@@ -191,17 +191,18 @@ fn put_ready<P: Platform>(
 }
 
 /// As [`put_ready`], onto a pcp as it is. `false`: nothing was done, there is something to decide.
-fn put<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order) -> bool {
+fn put<P: Platform>(on: &Tables<'_, P>, (pfn, order): (Pfn, Order), mark: u64) -> bool {
     let own = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp));
     let Some(pcp) = own else { return false };
     let Some(zone) = on.zones.get(usize::from(pcp.zone.0)) else { return false };
     let Some(mt) = type_of(on.blocks, zone.block_shift, pfn) else { return false };
     let frame = frame_of(pcp, pfn);
+    let goes_on = || goes_on(on, pcp, frame.wrapping_add(order.pages()));
     let _masked = Masked::new(&on.platform);
     let list = on.plain.list_by_type(order, mt);
     zone.contains(pfn)
         && enter(on, (pcp, zone), order, FAST_FREE, list)
-            .is_some_and(|entered| entered.push((mt, 0), (frame, || false), on))
+            .is_some_and(|entered| entered.push((mt, mark), (frame, goes_on), on))
 }
 
 /// Whether a range goes on at this frame of the pcp's zone.
@@ -219,8 +220,7 @@ pub(super) fn alloc<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Optio
     take_ready(on, request, 0)
 }
 
-/// Every other request.
-#[cold]
+/// Every other request; where each allocation is recorded, all of them.
 #[inline(never)]
 pub(super) fn alloc_by_core<P: Platform>(
     on: &Tables<'_, P>,
@@ -251,7 +251,7 @@ pub(super) fn free_by_core<P: Platform>(
     pfn: Pfn,
     order: Order,
 ) -> Result<(), FreeError> {
-    if put(on, pfn, order) {
+    if put(on, (pfn, order), 0) {
         return Ok(());
     }
     CpuOps::running(on).free(pfn, order, false)
@@ -273,4 +273,10 @@ pub(super) fn alloc_listed<P: Platform>(on: &Tables<'_, P>, request: &Request) -
 #[inline(always)]
 pub(super) fn free_range<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order) -> bool {
     put_ready(on, (pfn, order), WHOLE_RANGE).is_ok()
+}
+
+/// The same, onto its list, whatever list is active.
+#[inline(never)]
+pub(super) fn free_range_listed<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, order: Order) -> bool {
+    put(on, (pfn, order), WHOLE_RANGE)
 }

@@ -111,7 +111,7 @@ impl Pcp {
         if !ready::take(&self.gate) {
             return Err(Obstacle::Gate);
         }
-        if platform.has_sequences() && !self.is_sealed() {
+        if self.may_have_sequences(platform) {
             if !self.keep_sequences_out(platform) {
                 // Release: pairs with the Acquire of the next `take`; nothing was changed.
                 self.gate.store(OPEN, Ordering::Release);

@@ -51,6 +51,7 @@ use crate::pcp::ready::{self, CLOSED, Ready};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{NO_LIST, NR_LISTS, POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
+use crate::platform::Platform;
 use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{CpuId, Migratetype, Order, PageCount, ZoneId};
 use Ordering::Relaxed;
@@ -382,6 +383,12 @@ impl Pcp {
     #[inline]
     pub(crate) fn is_sealed(&self) -> bool {
         self.flags.load(Relaxed) & SEALED != 0
+    }
+
+    /// Whether sequences may run on it while it is open; `false` where it is sealed (PCP-7).
+    #[inline(always)]
+    pub(crate) fn may_have_sequences<P: Platform>(&self, platform: &P) -> bool {
+        platform.has_sequences() && !self.is_sealed()
     }
 
     /// Asks fast operations to go through the core once. Advice: a sequence in flight may undo it.

@@ -47,7 +47,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             return 0;
         };
         let pcp = self.closed.pcp;
-        let words = Words::of(self.ops.zone, self.ops.on, &pcp.lists[single]);
+        let words = Words::of(self.ops.zone, self.ops.on, (pcp, single));
         let want = Want { order: whole.order, ..want };
         let mut got = 0;
         for pages in pages.chunks_exact_mut(whole.pages) {
@@ -111,7 +111,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let pcp = self.closed.pcp;
         let Some(whole) = self.whole(pcp.lists[single].migratetype()) else { return 0 };
         let Some(pages) = pages.get(..whole.pages) else { return 0 };
-        let words = Words::of(self.ops.zone, self.ops.on, &pcp.lists[single]);
+        let words = Words::of(self.ops.zone, self.ops.on, (pcp, single));
         let up = words.put_together::<true, _>(pages, pfn, page);
         let Some(first) = up.or_else(|| words.put_together::<false, _>(pages, pfn, page)) else {
             return 0;

@@ -46,7 +46,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         make: impl Fn(Pfn) -> T,
     ) -> usize {
         let pcp = self.closed.pcp;
-        let words = Words::of(self.ops.zone, self.ops.on, &pcp.lists[list]);
+        let words = Words::of(self.ops.zone, self.ops.on, (pcp, list));
         let (mut got, mut singles) = (0, RUN);
         while !slots.is_empty() {
             let up = words.take_runs::<true, _>(slots, &mut pages[got..], &make);
@@ -139,7 +139,7 @@ fn list_run<P: Platform, T: PartialEq>(
     pfn: &impl Fn(&T) -> Pfn,
     page: &impl Fn(Pfn) -> T,
 ) -> usize {
-    let words = Words::of(ops.zone, ops.on, &pcp.lists[list]);
+    let words = Words::of(ops.zone, ops.on, (pcp, list));
     // With grouping each page's pageblock says which list is its. Words outside the zone do not
     // exist, so a page beside the zone in a pageblock of ours is refused, too.
     let grouping = ops.on.grouping();

@@ -15,7 +15,7 @@ mod bulk;
 mod depot;
 mod drain;
 mod refill;
-mod run;
+pub(super) mod run;
 
 use super::zone_ops::ZoneOps;
 use crate::pcp::closed::Closed;

@@ -8,7 +8,7 @@
 use crate::alloc::tables::Tables;
 use crate::frame::{PageWord, claim};
 use crate::lanes::{are_row, are_u64s, store_row, store_u64s};
-use crate::pcp::state::PcpList;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::{PAGEBLOCK_ORDER, Pfn};
@@ -30,7 +30,7 @@ pub struct Words<'a> {
     /// Whether pages are claimed by exchanges. Where blocks are freed by sequences, which have
     /// none, a page is looked at and then written: an exchange for each would cost a bulk free some
     /// ten times what the rest of it does.
-    exchanges: bool,
+    pub exchanges: bool,
 }
 
 /// The frame `i` places after `first` in a run.
@@ -40,16 +40,21 @@ fn behind<const UP: bool>(first: usize, i: usize) -> usize {
 }
 
 impl<'a> Words<'a> {
-    /// Those of `zone` among `all` words, for pages of `list`.
-    pub fn of<P: Platform>(zone: &Zone, on: &Tables<'a, P>, list: &PcpList) -> Words<'a> {
+    /// Those of `zone`, for pages of `list` of a pcp that is closed.
+    pub fn of<P: Platform>(
+        zone: &Zone,
+        on: &Tables<'a, P>,
+        (pcp, list): (&Pcp, usize),
+    ) -> Words<'a> {
         let (base, spanned) = (zone.frame_base, zone.spanned as usize);
+        let list = &pcp.lists[list];
         Words {
             words: &on.words[base..base + spanned],
             base: base as u32,
             start_pfn: zone.start_pfn,
             cached: list.cached,
             allocated: list.allocated,
-            exchanges: !on.platform.has_sequences(),
+            exchanges: !pcp.may_have_sequences(&on.platform),
         }
     }
 

@@ -33,11 +33,15 @@ impl<P: Platform> Ranges<'_, '_, P> {
         if order.is_some_and(|order| fast::free_range(self.on, pages.start, order)) {
             return Ok(());
         }
-        self.free_by_core(pages)
+        self.free_by_core(pages, order)
     }
 
+    /// `order`: that of a block of so many pages.
     #[inline(never)]
-    fn free_by_core(self, pages: Range<Pfn>) -> Result<(), FreeError> {
+    fn free_by_core(self, pages: Range<Pfn>, order: Option<Order>) -> Result<(), FreeError> {
+        if order.is_some_and(|order| fast::free_range_listed(self.on, pages.start, order)) {
+            return Ok(());
+        }
         let owned = Owned::new(self.on, pages)?;
         if self.free_to_lists(&owned) { Ok(()) } else { owned.free() }
     }

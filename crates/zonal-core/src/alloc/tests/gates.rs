@@ -13,9 +13,11 @@ use super::platform::{LISTS_ALONE, Script, Shape, masks, on_cpu};
 use super::programs::{GFPS, Op, op, policy, shape};
 use super::word_path;
 use crate::alloc::fast;
+use crate::alloc::pcp_ops::run::Words;
 use crate::alloc::range::RangeRequest;
 use crate::alloc::{Allocator, FreeError, NumaEvents, Request, Sysctl};
 use crate::gfp::Gfp;
+use crate::pcp::ready::CLOSED;
 use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
@@ -312,6 +314,62 @@ fn a_hot_pair_of_each_order_with_a_list_closes_nothing() {
         pool.drain_all();
     }
     pool.validate().unwrap();
+}
+
+/// The first free that has nothing to decide makes the pcp ready for the next ones, be they blocks
+/// or ranges.
+#[test]
+fn a_row_of_frees_alone_closes_nothing() {
+    for policy in [Policy::ZONAL, Policy::KERNEL, Policy::LINUX_6_18] {
+        for (o, is_range) in (0..=3).map(order).flat_map(|o| [(o, true), (o, false)]) {
+            let (pool, pages) = (boot(policy), o.pages());
+            let blocks = (0..6).map(|_| match is_range {
+                true => pool.ranges().alloc(RangeRequest::new(pages)).unwrap(),
+                false => pool.alloc(Request::new(o)).unwrap(),
+            });
+            let blocks: Vec<_> = blocks.collect();
+            let free = |block: &Pfn| match is_range {
+                true => pool.ranges().free(*block..Pfn(block.0 + pages)).unwrap(),
+                false => pool.free(*block, o).unwrap(),
+            };
+            pool.drain_all();
+            // An empty pcp may have to ask for a part of the zone's budget.
+            free(&blocks[0]);
+            let pcp = pool.pcp(ZoneId(0), CpuId(0));
+            // A closing would write its own.
+            pcp.limit.store(77, Relaxed);
+            let holds = pool.zones()[0].lock_holds();
+            free(&blocks[1]);
+            let ready = pcp.gate.load(Relaxed);
+            assert!(ready > CLOSED, "{} {o:?} {is_range}: the gate is {ready}", policy.name);
+            blocks[2..].iter().for_each(free);
+            let after = (pcp.limit.load(Relaxed), pcp.gate.load(Relaxed));
+            assert_eq!(after, (77, ready), "{} {o:?} {is_range}", policy.name);
+            assert_eq!(pool.zones()[0].lock_holds(), holds, "{} {o:?} {is_range}", policy.name);
+            assert_eq!(u64::from(pcp.count()), 6 * pages);
+            pool.validate().unwrap();
+        }
+    }
+}
+
+/// Where no sequence runs on a pcp, be it sealed or be there none, a bulk free claims each page by
+/// an exchange, so one of two frees at the same moment is refused.
+#[test]
+fn bulk_frees_claim_pages_by_exchanges_where_no_sequence_runs() {
+    let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 1 << 18, 2)));
+    let exchanges = |pool: &Allocator<'_, Script>| {
+        let (zone, pcp) = (&pool.zones()[0], pool.pcp(ZoneId(0), CpuId(0)));
+        Words::of(zone, &pool.tables, (pcp, 0)).exchanges
+    };
+    let both = || Script { both: true, ..Script::default() };
+    assert!(!exchanges(&shape.boot_on(Policy::ZONAL, both())));
+    assert!(exchanges(&boot(Policy::ZONAL)));
+    let pool = shape.boot_on(Policy::LINUX_6_18, both());
+    assert!(exchanges(&pool), "sealed from the start");
+    pool.set(Sysctl::NumaStat, 0).unwrap();
+    assert!(!exchanges(&pool));
+    pool.set(Sysctl::NumaStat, 1).unwrap();
+    assert!(exchanges(&pool), "sealed again");
 }
 
 /// Under pressure each operation has something to decide, so none is served by a gate.
