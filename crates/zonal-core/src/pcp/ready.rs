@@ -16,8 +16,8 @@
 //!   active list, no sequence runs on the pcp, its word is not slow, or it is sealed and its zone
 //!   is not retired, and in epoch `e` the zone let allocations and frees of order `o` pass. Only
 //!   an operation that has looked at all of these opens the gate with such a value; every closing
-//!   opens it with 0, and [`forget`] makes it 0. A word may become slow under a gate that somebody
-//!   has just taken: what must be seen by all comes with a closing or an epoch.
+//!   opens it with 0. A word may become slow meanwhile: what must be seen by all comes with a
+//!   closing or an epoch.
 
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU32, AtomicU64};
@@ -84,19 +84,9 @@ impl Drop for Taken<'_> {
 /// Takes a gate that is open, whatever it is ready for. `false`: somebody has it.
 #[inline]
 pub(crate) fn take(gate: &AtomicU32) -> bool {
-    // Relaxed: a guess.
-    let was = gate.load(Relaxed);
-    // Acquire: pairs with the Release of every opening.
-    was != CLOSED && gate.compare_exchange(was, CLOSED, Acquire, Relaxed).is_ok()
-}
-
-/// The next operation has to look what the pcp may do. Advice: an operation under way may undo it.
-pub(crate) fn forget(gate: &AtomicU32) {
-    let was = gate.load(Relaxed);
-    if was != CLOSED {
-        // Relaxed: nothing is told but that something is to be looked at.
-        let _ = gate.compare_exchange(was, OPEN, Relaxed, Relaxed);
-    }
+    // Once more where it is open for something else than it was: it is never found taken when it is
+    // open. Acquire: pairs with the Release of every opening. Relaxed: a guess.
+    gate.fetch_update(Acquire, Relaxed, |was| (was != CLOSED).then_some(CLOSED)).is_ok()
 }
 
 /// The active list, as a fast operation sees it (READY-1).

@@ -47,7 +47,7 @@
 
 use crate::frame::{PageWord, PcpId};
 use crate::pcp::depot::Depot;
-use crate::pcp::ready::{self, CLOSED, Ready};
+use crate::pcp::ready::{CLOSED, Ready};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{NO_LIST, NR_LISTS, POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
@@ -396,7 +396,6 @@ impl Pcp {
     pub fn make_slow(&self) {
         // Relaxed: the fence orders it where order matters.
         self.word.fetch_or(SLOW, Relaxed);
-        ready::forget(&self.gate);
     }
 
     /// Base pages on all lists. Exact only while nothing runs on the CPU.
