@@ -74,6 +74,9 @@ pub use gate::frame;
 #[path = "../../zonal-core/src/frame/claim.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
 pub mod claim;
+#[path = "../../zonal-core/src/zone/epoch.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
+pub mod epoch;
 #[path = "../../zonal-core/src/pcp/gated.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
 mod gated;

@@ -1,9 +1,11 @@
 //! The gate of a pcp under every interleaving: the very file of the core, `zonal_core::pcp::gated`,
 //! compiled a second time with loom's atomics, against a closer (`zonal_core::pcp::closed`) on
-//! another CPU and against a thread that was moved away with the pcp in its hands.
+//! another CPU, against a thread that was moved away with the pcp in its hands, and against a zone
+//! that has something to decide from some moment on (`zonal_core::zone::epoch`).
 //!
 //! # The canaries
-//! Each leaves out one step of the closer. All must be found: pages handed out twice, or lost. They
+//! Each leaves out one step of the closer, or takes the steps of an epoch the wrong way round. All
+//! must be found: pages handed out twice, or lost, or by a pcp that had to ask. They
 //! run in processes of their own, since loom cannot always unwind.
 #![allow(missing_docs, missing_debug_implementations, reason = "a model")]
 
@@ -22,6 +24,9 @@ pub use gate::frame;
 #[path = "../../zonal-core/src/frame/claim.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
 pub mod claim;
+#[path = "../../zonal-core/src/zone/epoch.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
+pub mod epoch;
 #[path = "../../zonal-core/src/pcp/gated.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the core uses all of it")]
 mod gated;
@@ -39,8 +44,14 @@ mod support;
 use gate::{Fault, Machine, assert_once};
 use support::interleavings::{self, explore, is_found};
 
-const FAULTS: [Fault; 4] =
-    [Fault::NoGate, Fault::OpenedTooEarly, Fault::NoRelease, Fault::StaysReady];
+const FAULTS: [Fault; 6] = [
+    Fault::NoGate,
+    Fault::OpenedTooEarly,
+    Fault::NoRelease,
+    Fault::StaysReady,
+    Fault::ZoneFirst,
+    Fault::LostLate,
+];
 
 /// Pops, and pushes and pops again; the pages it holds in the end.
 fn program(machine: &'static Machine, list: usize) -> Vec<u32> {
@@ -82,12 +93,26 @@ fn freed_twice(fault: Fault) {
     assert_once([machine.rest()]);
 }
 
+/// The zone has something to decide from some moment on: whoever comes behind it asks the core,
+/// whatever the pcp was ready for.
+fn zone_says_no(fault: Fault) {
+    let machine = Machine::new(fault);
+    let flag = loom::thread::spawn(move || machine.lose());
+    let mut held = program(machine, 0);
+    flag.join().unwrap();
+    let late = machine.pop(0);
+    assert_eq!(late, None, "READY-1");
+    held.extend(late);
+    assert_once([held, machine.rest()]);
+}
+
 /// All scenes with one fault. Returns the number of interleavings.
 fn all_scenes(fault: Fault) -> u64 {
     explore(Some(3), move || drained(fault))
         + explore(Some(3), move || shared(fault, [0, 0]))
         + explore(Some(3), move || shared(fault, [0, 1]))
         + explore(Some(3), move || freed_twice(fault))
+        + explore(Some(3), move || zone_says_no(fault))
 }
 
 /// The other process. Without the variable it is no test.
@@ -106,7 +131,7 @@ fn no_page_is_lost_or_handed_out_twice_under_the_gate() {
 }
 
 #[test]
-fn each_step_of_the_closer_is_needed() {
+fn each_step_is_needed() {
     assert!(!is_found("Sound"), "the same scenes without a fault");
     for fault in FAULTS {
         assert!(is_found(format_args!("{fault:?}")), "{fault:?} was not found");

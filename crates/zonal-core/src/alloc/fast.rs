@@ -32,7 +32,8 @@ use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Masked, Ordering::Relaxed};
 use crate::types::{CpuId, NR_ORDERS, Order, Pfn};
-use crate::zone::state::{EPOCH_UNIT, FAST_FREE, RETIRED, Zone};
+use crate::zone::epoch::EPOCH_UNIT;
+use crate::zone::state::{FAST_FREE, RETIRED, Zone};
 
 // A key has room for the order below the epoch.
 const _: () = assert!(NR_ORDERS <= EPOCH_UNIT as usize);

@@ -24,7 +24,8 @@ use crate::sync::{
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::vmstat::numa::NumaDeltas;
 use crate::zone::background::Background;
-use crate::zone::state::{FastEpoch, LockedZone, Zone};
+use crate::zone::epoch::FastEpoch;
+use crate::zone::state::{LockedZone, Zone};
 use crate::zonelist::Node;
 
 /// Events that happen too rarely to need a counter per CPU.

@@ -3,6 +3,7 @@
 pub mod background;
 pub mod budget;
 pub mod deferred;
+pub(crate) mod epoch;
 pub mod reclaim;
 pub mod state;
 pub mod watermark;

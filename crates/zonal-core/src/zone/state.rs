@@ -20,7 +20,7 @@ use crate::buddy::{Buddy, HighAtomicCount};
 use crate::frame::Frames;
 use crate::gfp::AllocFlags;
 use crate::platform::{Instruction, Line, Platform, Step};
-use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Guard, Lock};
 use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, NR_ZONE_KINDS, NodeId, Pfn};
 use crate::types::{Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
@@ -29,6 +29,7 @@ use crate::vmstat::update::{Form, instruction, update_times};
 use crate::vmstat::variant::Update;
 use crate::zone::budget::Budget;
 use crate::zone::deferred::Deferred;
+use crate::zone::epoch::FastEpoch;
 use crate::zone::reclaim::ReclaimRecord;
 use crate::zone::watermark::{FreeBlocks, ReserveRights, Watermark, Watermarks, ZoneSnapshot};
 
@@ -51,38 +52,6 @@ pub const RETIRED: u32 = 1 << 20;
 pub(crate) const NO_FAST: u32 = RECORDED | RETIRED;
 const FLAGS: u32 = BELOW_HIGH | RECLAIM_ACTIVE | BOOSTED | NO_FAST;
 
-/// Moves on whenever `fast` of any zone has lost a bit: what was true under an epoch may be false
-/// under the next. Odd multiples of [`EPOCH_UNIT`], wrapping around: never 0.
-#[derive(Debug)]
-pub(crate) struct FastEpoch(AtomicU32);
-
-/// Below it an epoch has no bits.
-pub(crate) const EPOCH_UNIT: u32 = 16;
-
-impl Default for FastEpoch {
-    fn default() -> FastEpoch {
-        FastEpoch(AtomicU32::new(EPOCH_UNIT))
-    }
-}
-
-impl FastEpoch {
-    /// The epoch now. Bits of zones that are read behind it are those of this epoch or of a later
-    /// one.
-    #[inline(always)]
-    pub(crate) fn now(&self) -> u32 {
-        // Acquire: pairs with the Release in `lost`.
-        self.0.load(Acquire)
-    }
-
-    /// A zone has changed its bits from `old` to `new`.
-    fn changed(&self, old: u32, new: u32) {
-        if old & !new & (FAST_ORDERS | FAST_FREE) != 0 {
-            // Release: pairs with the Acquire in `now`: who sees the epoch sees the bits.
-            self.0.fetch_add(2 * EPOCH_UNIT, Release);
-        }
-    }
-}
-
 /// Strays of a forked child that were not counted yet (ZONE-5).
 const STRAYS_UNKNOWN: u64 = u64::MAX;
 
@@ -93,6 +62,9 @@ pub struct Zone {
     /// [`FAST_ORDERS`], [`FAST_FREE`] and the flags. Read on every operation, written when an
     /// answer changes; alone with what changes as rarely.
     pub(crate) fast: AtomicU32,
+    /// Bits of `fast` that a pcp may be ready by: [`FAST_FREE`] and orders with lists where a CPU
+    /// prefers the zone, else none.
+    pub(crate) ready_by: u32,
     pub(crate) id: ZoneId,
     pub(crate) node: NodeId,
     pub(crate) kind: Option<ZoneKind>,
@@ -349,7 +321,13 @@ impl Zone {
     pub(crate) fn set_flag(&self, flag: u32, epoch: &FastEpoch) {
         // Relaxed: a flag is advice, and a CPU that misses it takes one page more before seeing it.
         let old = self.fast.fetch_update(Relaxed, Relaxed, |old| Some(old & FLAGS | flag));
-        epoch.changed(old.unwrap_or_default(), flag);
+        self.tell_lost(old.unwrap_or_default(), epoch);
+    }
+    /// All of these bits of `fast` are lost.
+    fn tell_lost(&self, lost: u32, epoch: &FastEpoch) {
+        if lost & self.ready_by != 0 {
+            epoch.move_on();
+        }
     }
     /// Sets or clears [`RECORDED`]; the other bits stay.
     pub(crate) fn set_recorded(&self, recorded: bool) {
@@ -372,7 +350,7 @@ impl Zone {
         let old = self.fast.load(Relaxed);
         let new = old & FLAGS | self.fast_bits(old);
         if new != old && self.fast.compare_exchange(old, new, Relaxed, Relaxed).is_ok() {
-            epoch.changed(old, new);
+            self.tell_lost(old & !new, epoch);
         }
     }
 

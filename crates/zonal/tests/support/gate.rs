@@ -1,6 +1,7 @@
 //! What the models of the gate share: as much of a pcp as `zonal_core::pcp::gated` looks at, and a
 //! closer. The root of the test says which atomics (`crate::sync`) and compiles that very file.
 
+use crate::epoch::FastEpoch;
 use crate::gated::{Cells, Entered};
 use crate::pcp::state::{Pcp, PcpList};
 use crate::pcp::word::PcpWord;
@@ -8,8 +9,6 @@ use crate::ready::{self, CLOSED, Key, OPEN, Ready};
 use crate::sync::Ordering::{self, Relaxed, Release};
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// The epoch of the zones, which lets all operations pass.
-const EPOCH: u32 = 16;
 /// Slots of each list.
 pub const SLOTS: u32 = 3;
 /// Page words: two for each list. What a page's word says is its list and one of these.
@@ -30,12 +29,19 @@ pub enum Fault {
     NoRelease,
     /// It leaves in the gate what the pcp was ready for.
     StaysReady,
+    /// Who makes the pcp ready looks at the zone first and at the epoch then.
+    ZoneFirst,
+    /// The zone's bits are lost behind the epoch.
+    LostLate,
 }
 
 /// One pcp of two lists, with their slots and the words of their pages.
 pub struct Machine {
     pub fault: Fault,
     pub pcp: Pcp,
+    epoch: FastEpoch,
+    /// `Zone::fast`: not 0 where operations may pass.
+    fast: AtomicU32,
     slots: Vec<AtomicU32>,
     words: Vec<AtomicU64>,
 }
@@ -97,6 +103,8 @@ impl Machine {
         Box::leak(Box::new(Machine {
             fault,
             pcp,
+            epoch: FastEpoch::default(),
+            fast: AtomicU32::new(1),
             slots: (0..2 * SLOTS).map(slot).collect(),
             words: (0..PAGES).map(word).collect(),
         }))
@@ -104,11 +112,15 @@ impl Machine {
 
     /// As `alloc::fast::take_ready` does it and, where the pcp is not ready, `alloc::fast::enter`.
     fn enter(&'static self, list: usize) -> Option<Entered<'static>> {
-        let key = Key::new(EPOCH, 0);
-        if let Some(entered) = Entered::ready(&self.pcp, key)
+        if let Some(entered) = Entered::ready(&self.pcp, Key::new(self.epoch.now(), 0))
             && entered.serves(list as u32)
         {
             return Some(entered);
+        }
+        let first = (self.fault == Fault::ZoneFirst).then(|| self.fast.load(Relaxed));
+        let key = Key::new(self.epoch.now(), 0);
+        if first.unwrap_or_else(|| self.fast.load(Relaxed)) == 0 {
+            return None;
         }
         let mut entered = Entered::new(&self.pcp)?;
         if !entered.switch(list, || false) || !entered.prepare(0, false, || false) {
@@ -116,6 +128,17 @@ impl Machine {
         }
         entered.stay_ready(key);
         Some(entered)
+    }
+
+    /// `Zone::set_flag`: from now on each operation has something to decide.
+    pub fn lose(&self) {
+        if self.fault == Fault::LostLate {
+            self.epoch.move_on();
+        }
+        self.fast.store(0, Relaxed);
+        if self.fault != Fault::LostLate {
+            self.epoch.move_on();
+        }
     }
 
     /// `alloc::fast::take`; `None`: the core is asked.

@@ -9,7 +9,7 @@ use std::{format, vec};
 
 use proptest::prelude::*;
 
-use super::platform::{LISTS_ALONE, Script, Shape, masks, on_cpu};
+use super::platform::{LISTS_ALONE, Script, Shape, masks, on_cpu, zone};
 use super::programs::{GFPS, Op, op, policy, shape};
 use super::word_path;
 use crate::alloc::fast;
@@ -21,8 +21,8 @@ use crate::pcp::ready::CLOSED;
 use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
-use crate::zone::state::BELOW_HIGH;
+use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::zone::state::{BELOW_HIGH, FAST_FREE, Zone};
 
 fn order(order: u32) -> Order {
     Order::new(order).unwrap()
@@ -370,6 +370,35 @@ fn bulk_frees_claim_pages_by_exchanges_where_no_sequence_runs() {
     assert!(!exchanges(&pool));
     pool.set(Sysctl::NumaStat, 1).unwrap();
     assert!(exchanges(&pool), "sealed again");
+}
+
+/// A change that no ready pcp goes by leaves all of them ready: an order without lists, a zone that
+/// no CPU prefers.
+#[test]
+fn the_epoch_moves_on_for_what_a_pcp_may_be_ready_by() {
+    let mut shape = Shape::uniform(1, 1 << 18, 2);
+    shape.zones =
+        vec![zone(0, ZoneKind::Dma32, 0, 1 << 17), zone(0, ZoneKind::Normal, 1 << 17, 1 << 17)];
+    let pool = shape.boot(Policy::KERNEL);
+    let (other, preferred) = (&pool.zones()[0], &pool.zones()[1]);
+    assert_eq!(pool.tables().preferred_zone(CpuId(0)), preferred.id());
+    // Whether the epoch moves on when the zone finds itself without this bit.
+    let moves_on = |zone: &Zone, bit: u32| {
+        let before = pool.tables.epoch.now();
+        zone.fast.fetch_or(bit, Relaxed);
+        zone.set_flag(BELOW_HIGH, &pool.tables.epoch);
+        zone.clear_flag(BELOW_HIGH);
+        pool.tables.epoch.now() != before
+    };
+    for zone in pool.zones() {
+        zone.fast.store(0, Relaxed);
+    }
+    for order in (0..=10).map(order) {
+        let has_list = pool.tables.map.get(order, Migratetype::Movable).is_some();
+        assert_eq!(moves_on(preferred, 1 << order.get()), has_list, "{order:?}");
+        assert!(!moves_on(other, 1 << order.get()), "{order:?}");
+    }
+    assert!(moves_on(preferred, FAST_FREE) && !moves_on(other, FAST_FREE));
 }
 
 /// Under pressure each operation has something to decide, so none is served by a gate.
