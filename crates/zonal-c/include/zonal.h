@@ -548,7 +548,8 @@ void *zonal_alloc_on(zonal_pool *pool, uint32_t order, uint32_t gfp, int32_t nod
 
 // Frees a block of 2^order pages. A block that is free already, another pool's, of another order,
 // or no block at all is refused, and nothing is changed. Two threads that free one block within
-// the same few nanoseconds may both succeed; the block is then handed out once.
+// the same few nanoseconds may both succeed where restartable sequences are used; the block is
+// then handed out once.
 //
 // # Safety
 // C-1, C-3.

@@ -121,7 +121,8 @@ pub unsafe extern "C" fn zonal_alloc_on(
 
 /// Frees a block of 2^order pages. A block that is free already, another pool's, of another order,
 /// or no block at all is refused, and nothing is changed. Two threads that free one block within
-/// the same few nanoseconds may both succeed; the block is then handed out once.
+/// the same few nanoseconds may both succeed where restartable sequences are used; the block is
+/// then handed out once.
 ///
 /// # Safety
 /// C-1, C-3.

@@ -40,24 +40,20 @@ impl Builder {
         let mut notices = Vec::new();
         notices.extend(self.rounded_up(plan.pages as usize * PAGE_SIZE, topology.nodes().len()));
         let memory = self.map_memory(&plan, &topology, &mut notices)?;
-        let (mode, sequences) = self.mode(plan.cpus.len());
         // SAFETY: (1) `plan` moves into the pool next to the allocator that borrows from it, is not
         // changed there, and is dropped after it (POOL-2); moving a vector does not move its items.
         let machine = unsafe { plan.machine() };
         let cpus = machine.cpus;
+        let (mode, sequences) = self.mode(cpus.len(), machine.grouping(&self.policy));
         let layout = Layout::of(&machine, &self.policy)?;
         let records = Records::map(&layout)?;
         // SAFETY: (1) `records` moves into the pool next to the allocator that uses the tables, and
         // is dropped after it (POOL-2); (2) called once.
         let (metadata, fast) = unsafe { records.tables(&layout) };
         let consumers = Registry::new(Place::of(&machine), self.last_resort.clone());
-        // Requests that may fail on purpose all go through the core.
-        let slow = self.poison || self.fail_alloc.is_some() || machine.grouping(&self.policy);
         let platform = ProcessPlatform::new(
             RseqArea::find().ok(),
-            // Where no sequence ever runs the core need not keep any out of a pcp, and its own fast
-            // path is on.
-            sequences.filter(|_| !slow),
+            sequences,
             cpus.len() as u32,
             consumers,
             machine.nodes(),
@@ -67,8 +63,7 @@ impl Builder {
         if self.prefault && self.deferred {
             grow::prefault_first(&allocator, &memory)?;
         }
-        let use_fast = mode == Mode::Rseq && !slow;
-        let offset = if use_fast { offset } else { 0 };
+        let offset = if mode == Mode::Rseq { offset } else { 0 };
         let header = plan.header(&allocator, memory.base().as_ptr() as usize, offset);
         // SAFETY: (1) `tables` made room for it there, and it is not shared yet.
         unsafe { fast.write(header) };
@@ -122,8 +117,9 @@ impl Builder {
         })
     }
 
-    /// How pcps are kept consistent, with what that takes.
-    fn mode(&self, cpus: usize) -> (Mode, Option<RseqFence>) {
+    /// How pcps are kept consistent, with what that takes. Where no sequence ever runs the core need
+    /// not keep any out of a pcp, and its own fast path is on.
+    fn mode(&self, cpus: usize, grouping: bool) -> (Mode, Option<RseqFence>) {
         let off = |why: &str| (Mode::Lock(why.to_owned()), None);
         if (cpus as u32) < possible_cpus_max() {
             return off("a CPU may come up that the topology does not tell of");
@@ -133,6 +129,16 @@ impl Builder {
         }
         if std::env::var_os(RSEQ_SWITCH).is_some_and(|value| value == "off") {
             return off("turned off by ZONAL_RSEQ");
+        }
+        if self.poison {
+            return off("poison is on: each block is looked at, which no sequence does");
+        }
+        if self.fail_alloc.is_some() {
+            return off("requests fail on purpose (fail_alloc), which no sequence does");
+        }
+        if grouping {
+            return off("the policy groups pages by mobility, and no sequence tells their lists \
+                        apart (mobility_grouping=off)");
         }
         if let Err(why) = RseqArea::find() {
             return off(&why.to_string());
@@ -164,21 +170,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_whose_requests_all_go_through_the_core_has_no_sequences_to_keep_out() {
+    fn a_pool_in_which_no_sequence_runs_says_why_and_has_none_to_keep_out() {
         let plain = || Pool::builder().size(64 << 20);
         if *plain().build().unwrap().mode() != Mode::Rseq {
             eprintln!("note: SKIPPED: there are no restartable sequences here");
             return;
         }
         let builders = [
-            (plain(), true),
-            (plain().poison(true), false),
-            (plain().policy(Policy::KERNEL), false),
-            (plain().policy(Policy::LINUX_6_18), false),
+            (plain(), "rseq"),
+            (plain().poison(true), "lock (poison is on"),
+            (plain().policy(Policy::KERNEL), "lock (the policy groups pages by mobility"),
+            (plain().policy(Policy::LINUX_6_18), "lock (the policy groups pages by mobility"),
         ];
-        for (builder, has_sequences) in builders {
+        for (builder, mode) in builders {
             let pool = builder.build().unwrap();
-            assert_eq!(pool.shared.allocator.platform().has_sequences(), has_sequences);
+            assert!(pool.mode().to_string().starts_with(mode), "{}", pool.mode());
+            let has_sequences = pool.shared.allocator.platform().has_sequences();
+            assert_eq!(has_sequences, *pool.mode() == Mode::Rseq);
+            assert!(pool.notices().is_empty(), "nothing was refused: {:?}", pool.notices());
         }
     }
 }
