@@ -14,8 +14,6 @@ use super::state::{Pcp, PcpList};
 pub const WORD: usize = offset_of!(Pcp, word);
 /// Where `free_count` stops growing: a `u32`.
 pub const FREE_COUNT_CAP: usize = offset_of!(Pcp, free_count_cap);
-/// The gate, 1 while it is closed: a `u32`.
-pub const GATE: usize = offset_of!(Pcp, gate);
 /// From this `free_count` on a free of order 1 to 3 behind another may be a stream: a `u32`.
 pub const FREE_HIGH_THRESHOLD: usize = offset_of!(Pcp, free_high_threshold);
 /// What a list's limit is made of when it becomes active: a `u32`.
