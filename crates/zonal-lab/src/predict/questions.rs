@@ -218,8 +218,8 @@ fn builds() -> Vec<Question> {
             ("real time, relative", Value::Over("faults_per_s", 1e6)),
         ] {
             asked.push(Question {
-                note: "processors are guessed: the description has none; lists that decay go by the \
-                       batch on both sides, as from 6.12 stable on",
+                note: "processors are guessed: the description has none; lists that decay go by \
+                       the batch on both sides, as from 6.12 stable on",
                 ..ask(
                     "M1",
                     &format!("{cpus} CPUs: {figure}"),
