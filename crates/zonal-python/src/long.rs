@@ -107,7 +107,10 @@ pub fn long<T: Send + 'static>(
             Ok(result) => {
                 if result.is_ok() {
                     // The last that the work told may have been before its end.
-                    shared.done.store(shared.total.load(Relaxed), Relaxed);
+                    let total = shared.total.load(Relaxed);
+                    if total != UNKNOWN {
+                        shared.done.store(total, Relaxed);
+                    }
                     tell(py, progress.as_ref(), &shared, &mut told)?;
                 }
                 return Ok(result?);

@@ -23,8 +23,9 @@ pub fn to_parquet(
     // Its file appears when it is whole.
     long(py, progress, OnStop::Leave, move |hook| {
         let total = recording.description().events;
-        let written =
-            write_events(&recording, &path, level, &mut |events| drop(hook.tell(events, total)));
+        let written = write_events(&recording, &path, level, &mut |events| {
+            let _ = hook.tell(events, total);
+        });
         let written = written.map_err(|error| Fault::of("TraceError", &error))?;
         Ok((written.rows, written.bytes))
     })
@@ -41,7 +42,9 @@ pub fn from_parquet(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<(u64, u64)> {
     long(py, progress, OnStop::Leave, move |hook| {
-        let read = read_events(&path, &output, level, &mut |events| drop(hook.tell(events, None)));
+        let read = read_events(&path, &output, level, &mut |events| {
+            let _ = hook.tell(events, None);
+        });
         let read = read.map_err(|error| Fault::of("TraceError", &error))?;
         Ok((read.rows, read.bytes))
     })

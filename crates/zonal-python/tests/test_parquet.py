@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
@@ -28,6 +28,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         jobs=1,
     )
     return folder
+
+
+def test_progress_is_told_of_events_and_never_of_more(folder: Path, tmp_path: Path) -> None:
+    told: List[Tuple[int, Optional[int]]] = []
+    events = zonal.Recording().info.events
+    zonal.to_parquet(
+        None, tmp_path / "a.parquet", level=1, progress=lambda done, of: told.append((done, of))
+    )
+    assert told and told[-1] == (events, events)
+    told.clear()
+    zonal.from_parquet(
+        folder / "host.parquet",
+        tmp_path / "a.zonal",
+        level=1,
+        progress=lambda done, of: told.append((done, of)),
+    )
+    # How many there will be is not known before.
+    assert told and told[-1] == (events, None) and all(done <= events for done, _ in told)
 
 
 def blocks(language: str) -> List[str]:

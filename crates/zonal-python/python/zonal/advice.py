@@ -16,6 +16,7 @@ __all__ = [
     "NotJudged",
     "Row",
     "Saving",
+    "WaitCheck",
 ]
 
 
@@ -148,6 +149,24 @@ class LockWaits:
 
 
 @dataclass(frozen=True)
+class WaitCheck:
+    """Modelled waits for zone locks beside the measured ones, neither fitted to the other."""
+
+    measured: Optional[int]
+    """Measured waits; ``None``: not recorded."""
+    measured_us_per_s: Optional[float]
+    """The same, in µs of each second."""
+    modelled: int
+    """Waits of the model, with the recorder's events under the lock."""
+    modelled_us_per_s: float
+    """The same, in µs of each second."""
+    traced_block_ns: Optional[float]
+    """Time of a block with its event, in ns, by the events of the recording."""
+    is_modelled: bool
+    """Whether the two are so near, or so few, that nothing speaks against the model."""
+
+
+@dataclass(frozen=True)
 class Advice(Result):
     """The result."""
 
@@ -169,6 +188,8 @@ class Advice(Result):
     """
     modelled_wait_us_per_s: float
     """The same by the model alone."""
+    wait_check: WaitCheck
+    """Waits of the model beside the measured ones."""
     lock_waits: Optional[LockWaits]
     """Waits in the recording, as ``perf lock contention`` has them; ``None``: not recorded."""
     model_error_percent: ModelError
