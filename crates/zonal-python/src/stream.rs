@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, to_ffi};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -33,39 +34,54 @@ pub fn remember_main(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether somebody pressed Ctrl-C. Only the main thread is told, so only there the interpreter is
-/// entered: another thread may be one that the main thread waits for with the GIL in its hands.
-fn is_interrupted() -> bool {
-    if MAIN.get().copied().flatten() != Some(thread::current().id()) {
-        return false;
-    }
-    Python::attach(|py| match py.check_signals() {
-        Ok(()) => false,
-        Err(_) => {
-            // The reader turns our refusal into an exception of its own. The signal is set again,
-            // so that `KeyboardInterrupt` follows at the next chance.
-            // SAFETY: the GIL is held, which is all that the call asks for.
-            unsafe { pyo3::ffi::PyErr_SetInterrupt() };
-            true
-        }
-    })
+/// How long a pass goes on after Ctrl-C.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The stream that a reader has. A reader turns what it refuses into an exception of its own, under
+/// which `KeyboardInterrupt` would be lost; so a pass that is over soon is let go to its end, and
+/// the interpreter raises `KeyboardInterrupt` where the reader returns.
+struct Stream {
+    columns: Columns,
+    interrupted: Option<Instant>,
 }
 
-impl Iterator for Columns {
+impl Stream {
+    /// Whether somebody pressed Ctrl-C, and waits for longer than [`PATIENCE`]. Only the main
+    /// thread is told, so only there the interpreter is entered: another thread may be one that the
+    /// main thread waits for with the GIL in its hands.
+    fn gives_up(&mut self) -> bool {
+        if let Some(since) = self.interrupted {
+            return since.elapsed() > PATIENCE;
+        }
+        if MAIN.get().copied().flatten() == Some(thread::current().id()) {
+            Python::attach(|py| {
+                if py.check_signals().is_err() {
+                    // Handled too early: the signal is set again, for when the reader returns.
+                    // SAFETY: the GIL is held, which is all that the call asks for.
+                    unsafe { pyo3::ffi::PyErr_SetInterrupt() };
+                    self.interrupted = Some(Instant::now());
+                }
+            });
+        }
+        false
+    }
+}
+
+impl Iterator for Stream {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if is_interrupted() {
-            return Some(Err(ArrowError::ExternalError("interrupted".into())));
+        if self.gives_up() {
+            return Some(Err(ArrowError::ExternalError("interrupted by Ctrl-C".into())));
         }
-        let next = self.next_batch();
+        let next = self.columns.next_batch();
         next.map_err(|error| ArrowError::ExternalError(Box::new(error))).transpose()
     }
 }
 
-impl RecordBatchReader for Columns {
+impl RecordBatchReader for Stream {
     fn schema(&self) -> SchemaRef {
-        Columns::schema(self)
+        self.columns.schema()
     }
 }
 
@@ -74,7 +90,8 @@ impl RecordBatchReader for Columns {
 /// # Errors
 /// None but those of Python.
 pub fn capsule(py: Python<'_>, columns: Columns) -> PyResult<Bound<'_, PyCapsule>> {
-    let stream = FFI_ArrowArrayStream::new(Box::new(columns));
+    let stream = Stream { columns, interrupted: None };
+    let stream = FFI_ArrowArrayStream::new(Box::new(stream));
     PyCapsule::new_with_value(py, stream, STREAM)
 }
 

@@ -36,13 +36,14 @@ def fresh() -> RunCode:
 
 
 @pytest.fixture
-def interrupted() -> Callable[[str], Tuple[str, float]]:
+def interrupted() -> Callable[..., Tuple[str, float]]:
     """Runs a call in an interpreter of its own, presses Ctrl-C in the middle of it, and returns
     what it printed and how long it took to end."""
 
-    def run(call: str, after: float = 0.7) -> Tuple[str, float]:
+    def run(call: str, after: float = 0.7, before: str = "pass") -> Tuple[str, float]:
         code = f"""
 import signal, zonal
+{before}
 from zonal import lab
 signal.signal(signal.SIGINT, signal.default_int_handler)
 print("ready", flush=True)

@@ -11,7 +11,7 @@ import pytest
 import zonal
 from zonal import lab
 
-Interrupted = Callable[[str], Tuple[str, float]]
+Interrupted = Callable[..., Tuple[str, float]]
 
 ENDLESS = 'machine="xeon-2007-8", run_us=600_000_000'
 
@@ -40,12 +40,22 @@ def test_ctrl_c_ends_every_long_call_and_leaves_things_usable(
     assert took < 45, f"{took:.1f} s"
 
 
-def test_ctrl_c_while_pyarrow_reads_a_stream(interrupted: Interrupted) -> None:
-    pytest.importorskip("pyarrow")
-    out, _ = interrupted(
-        "import pyarrow as pa; [pa.table(zonal.Recording().events()) for _ in range(999)]"
-    )
-    assert "interrupted" in out, out
+# A batch of a row each: a pass takes so long that it is not waited for.
+@pytest.mark.parametrize("rows", [1, 65_536])
+def test_ctrl_c_while_pyarrow_reads_a_stream(interrupted: Interrupted, rows: int) -> None:
+    pytest.importorskip("pyarrow", reason="SKIPPED: pyarrow is missing")
+    call = f"""
+    def read():
+        try:
+            return pa.table(zonal.Recording().events(batch_rows={rows}))
+        except pa.ArrowInvalid as error:
+            time.sleep(9)
+    for _ in range(999):
+        read()
+"""
+    out, took = interrupted(call, before="import time; import pyarrow as pa; import pandas")
+    assert out.splitlines()[-2:] == ["interrupted", "True"], out
+    assert took < 45, f"{took:.1f} s"
 
 
 def calls() -> "List[Callable[[Any], Any]]":

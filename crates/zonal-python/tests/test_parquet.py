@@ -83,7 +83,7 @@ def test_queries_of_the_book_answer_in_polars(
     names: Dict[str, Any] = {}
     exec(query, names)  # noqa: S102: the page's own text
     other = duckdb.sql(
-        """SELECT cpu, event, sum(1 << "order")::BIGINT FROM 'host.parquet'
+        """SELECT cpu, event, sum(1::BIGINT << "order")::BIGINT FROM 'host.parquet'
         WHERE event IN ('mm_page_alloc_zone_locked', 'mm_page_pcpu_drain')
         GROUP BY ALL ORDER BY cpu, event"""
     ).fetchall()

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from multiprocessing import get_context
 from typing import Any, Callable, Deque, Dict, Iterable, Optional, Tuple
 
@@ -92,6 +93,7 @@ class Dask:
     def __init__(self, client: Any, reconnect_s: float) -> None:
         self._client = client
         self._reconnect_s = reconnect_s
+        self._workers = 1
 
     def check(self) -> None:
         """Refuses workers of another program, or without one."""
@@ -115,8 +117,11 @@ class Dask:
                 )
 
     def workers(self) -> int:
-        """Tasks that are done at a time."""
-        return max(1, int(sum(self._client.nthreads().values())))
+        """Tasks that are done at a time; the last number that was told while the scheduler does not
+        answer, which ``alive`` tells."""
+        with suppress(Exception):
+            self._workers = max(1, int(sum(self._client.nthreads().values())))
+        return self._workers
 
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Any:
         """A future."""
@@ -230,14 +235,7 @@ class Tasks:
         done: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
         try:
             while stop is None or not stop.is_set():
-                while len(self._under_way) < _AHEAD * crew.workers():
-                    numbers = self._take()
-                    if not numbers:
-                        break
-                    future = crew.submit(function, self.argument(numbers))
-                    self._under_way[future] = numbers
-                    future.add_done_callback(done.put)
-                if not self._under_way:
+                if self._hand_out(crew, function, done) and not self._under_way:
                     return
                 try:
                     future = done.get(timeout=_TICK_S)
@@ -254,7 +252,29 @@ class Tasks:
                     self._ended(crew, numbers, future)
         finally:
             for future in self._under_way:
-                future.cancel()
+                # A client that was closed takes nothing back.
+                with suppress(Exception):
+                    future.cancel()
+
+    def _hand_out(
+        self, crew: Any, function: Callable[[Any], Any], done: "queue.SimpleQueue[Any]"
+    ) -> bool:
+        """Gives workers what they can take; false if there is nobody to give it to."""
+        while len(self._under_way) < _AHEAD * crew.workers():
+            numbers = self._take()
+            if not numbers:
+                break
+            try:
+                future = crew.submit(function, self.argument(numbers))
+            except Exception:
+                self._waiting.extendleft(reversed(numbers))
+                self._is_alone = False
+                if crew.alive():
+                    raise
+                return False
+            self._under_way[future] = numbers
+            future.add_done_callback(done.put)
+        return True
 
     def _ended(self, crew: Any, numbers: Tuple[int, ...], future: Any) -> None:
         try:
