@@ -4,8 +4,8 @@
 //! interpreter from 3.9 on that is there.
 //!
 //! `--quick`: a wheel without optimisation across crates, this interpreter only, no types. Without
-//! an interpreter or the registry of packages it says SKIPPED and passes. CI runs only `check`, which
-//! needs neither: the rest takes too long beside its other steps.
+//! an interpreter or the registry of packages it says SKIPPED and passes. CI runs only `check`,
+//! which needs neither: the rest takes too long beside its other steps.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -151,8 +151,8 @@ fn run_in(directory: &Path, program: &Path, args: &[&str]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// What the workspace's own steps do not reach: the crate is a workspace apart. The stable ABI is the
-/// same for all, so this needs no Python.
+/// What the workspace's own steps do not reach: the crate is a workspace apart. The stable ABI is
+/// the same for all, so this needs no Python.
 pub fn check(root: &Path) -> Result<bool> {
     let mut passed = true;
     for args in [&["fmt", "--check"][..], &["clippy", "--locked", "--", "-D", "warnings"]] {

@@ -17,11 +17,13 @@ __all__ = [
     "RUN_US",
     "Recording",
     "Registration",
+    "Rows",
     "Tensor",
     "WARM_US",
     "__version__",
     "advise",
     "conform",
+    "from_parquet",
     "lab_compare",
     "lab_lists",
     "lab_once",
@@ -36,6 +38,11 @@ __all__ = [
     "policy_names",
     "policy_values",
     "replay",
+    "rows_columns",
+    "rows_join",
+    "rows_make",
+    "rows_version",
+    "to_parquet",
 ]
 
 __version__: str
@@ -130,6 +137,7 @@ def rows_columns() -> List[Tuple[str, str]]: ...
 def rows_make(text: str) -> List[str]: ...
 def rows_join(paths: List[_Path]) -> List[List[str]]: ...
 
+@final
 class Rows:
     def __new__(
         cls,

@@ -35,8 +35,8 @@ class RowsError(LabError):
 
     def __init__(self, message: str, failed: Mapping[str, str], result: "Sweep") -> None:
         super().__init__(message)
-        self.failed = dict(failed)
-        self.result = result
+        self.failed: Dict[str, str] = dict(failed)
+        self.result: Sweep = result
 
     def __reduce__(self) -> "Tuple[object, ...]":
         return (RowsError, (str(self), self.failed, self.result))
