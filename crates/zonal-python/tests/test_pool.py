@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import threading
 import weakref
 from typing import Any, Callable, List, Optional
@@ -68,8 +67,41 @@ def test_a_view_is_writable_memory_of_the_buffer(pool: zonal.Pool) -> None:
     array[:] = 7
     assert view[4] == 7
     assert np.asarray(buffer).ctypes.data == buffer.address
-    if sys.version_info >= (3, 12):
-        assert memoryview(buffer)[4] == 7
+
+
+def test_whoever_reads_the_bytes_keeps_them_from_being_released(pool: zonal.Pool) -> None:
+    makers = [
+        lambda buffer: np.frombuffer(buffer, dtype="uint8"),
+        lambda buffer: np.ndarray((4096,), "uint8", buffer=buffer),
+        lambda buffer: np.asarray(memoryview(buffer)),
+    ]
+    for make in makers:
+        with pool.alloc(4096, zeroed=True) as buffer:
+            # NumPy would keep the buffer alone, which counts no view, and use pages of others.
+            with pytest.raises(TypeError):
+                make(buffer)
+            assert buffer.views == 0
+        assert buffer.released
+        buffer = pool.alloc(4096, zeroed=True)
+        array = make(buffer.view())
+        gc.collect()
+        with pytest.raises(BufferError, match="views of the buffer exist"):
+            buffer.release()
+        array[0] = 1
+        part = array[10:20]
+        del array
+        gc.collect()
+        with pytest.raises(BufferError, match="views of the buffer exist"):
+            buffer.release()
+        del part
+        gc.collect()
+        buffer.release()
+    with pool.alloc(4096) as buffer:
+        array = np.asarray(buffer)
+        with pytest.raises(BufferError):
+            buffer.release()
+        del array
+    pool.validate()
 
 
 def test_pages_live_as_long_as_any_array_over_them(pool: zonal.Pool) -> None:

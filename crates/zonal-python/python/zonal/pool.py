@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Union
 
@@ -39,6 +38,9 @@ class Buffer(_native.Buffer):
     also after the pool itself; or at once by :meth:`release`, or at the end of ``with``. The bytes
     are those that were there before, unless ``zeroed`` was asked for.
 
+    It has no buffer protocol of its own: a consumer may drop the view and keep the buffer, and then
+    nothing would say that its bytes are still used. Hand on :meth:`view`.
+
     Attributes:
         nbytes: The bytes that were asked for.
         capacity: Bytes of its pages: ``nbytes`` rounded up to 4096.
@@ -57,11 +59,6 @@ class Buffer(_native.Buffer):
         array = (ctypes.c_ubyte * self.nbytes).from_address(address)
         array._lease = lease  # type: ignore[attr-defined]
         return memoryview(array).cast("B")
-
-    if sys.version_info >= (3, 12):
-
-        def __buffer__(self, flags: int) -> memoryview:
-            return self.view()
 
     def numpy(
         self,
