@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import List
+from typing import List, Optional
 
 import pytest
 
 import zonal
-from zonal import Effect, Fleet, Host
+from zonal import Effect, Fleet, Host, _fleet
+from zonal.advice import Saving
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +70,9 @@ def host(name: str, saving: float, cost: float = 1.0) -> Host:
     verdict = "helps" if saving > 0.5 else "harms" if saving < -0.5 else "nothing"
     change, setting = "watermark_scale_factor 200", "vm.watermark_scale_factor=200"
     effect = Effect(change, setting, verdict, saving, 1.0)
+    says = "worth trying" if verdict == "helps" else "change nothing"
     return Host(
-        name, None, name, "6.12", 4, 10.0, 40_000, 1.0, 1.0, cost, 100.0 * cost, 4.0, [effect]
+        name, None, name, "6.12", 4, 10.0, 40_000, 1.0, 1.0, cost, 100.0 * cost, 4.0, [effect], says
     )
 
 
@@ -87,3 +90,63 @@ def test_the_page_says_on_which_hosts_to_change_what() -> None:
     sides = found.settings()["watermark_scale_factor 200"]
     assert (len(sides["helps"]), len(sides["harms"]), len(sides["nothing"])) == (6, 3, 90)
     assert "it is &lt;empty&gt;" in found.html()
+
+
+def test_hosts_whose_recording_does_not_say_are_a_group_of_their_own() -> None:
+    change, setting = "watermark_scale_factor 200", "vm.watermark_scale_factor=200"
+    # As an older result had it: a saving that looks good under a verdict that is none.
+    sure = replace(host("sure", 3.0), verdict="not known", why="too few <events>")
+    calm = replace(host("calm", 3.0), verdict="change nothing")
+    found = Fleet([sure, calm, host("busy", 2.0)])
+    assert [each.best is None for each in found.hosts] == [True, True, False]
+    text = " ".join(found.summary())
+    assert "Change nothing on 1 of 3 hosts." in text
+    assert "Not known on 1 of 3 hosts" in text
+    assert f"On 1 host set {setting}" in text
+    page = found.html()
+    assert "too few &lt;events&gt;" in page
+    assert page.count(f"<td>{setting}") == 2, "in its group and in the list of hosts"
+    assert sorted(len(group) for group in found.clusters()) == [1, 1, 1]
+    assert list(found.to_pandas()["verdict"]) == ["not known", "change nothing", "worth trying"]
+    assert set(found.settings()[change]) == {"helps", "harms", "nothing", "not known"}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "side", "best"),
+    [
+        ("not known", "not known", None),
+        ("change nothing", "nothing", None),
+        ("worth trying", "helps", "vm.watermark_scale_factor=200"),
+    ],
+)
+def test_the_verdict_of_a_host_rules_what_its_changes_do(
+    monkeypatch: pytest.MonkeyPatch, verdict: str, side: str, best: Optional[str]
+) -> None:
+    advice = zonal.advise(None, only=["watermark_scale_factor"])
+    row = replace(
+        advice.changes[0],
+        change="watermark_scale_factor 200",
+        setting="vm.watermark_scale_factor=200",
+        command="sysctl vm.watermark_scale_factor=200",
+        saving_percent_of_cpu=Saving(1.0, 9.0, 20.0),
+        is_worse=False,
+        same_as=[],
+    )
+    told = replace(
+        advice,
+        verdict=verdict,
+        reason="because",
+        changes=[row],
+        cost_percent_of_cpu=4.0,
+        seconds=0.0,
+    )
+    monkeypatch.setattr(_fleet, "advise", lambda *_, **__: told)
+    judged = _fleet.judge(("a.zonal", {}, [], None))
+    assert (judged.verdict, judged.why) == (verdict, "because")
+    assert [each.verdict for each in judged.effects] == [side]
+    assert (judged.best and judged.best.setting) == best
+    assert judged.effects[0].saving_percent_of_cpu == 4.0, "no more than is spent"
+    # A recording of one moment has no rates, and does not end the page of the others.
+    found = Fleet([judged, host("busy", 2.0)])
+    assert judged.holds_per_s is None and len(found.clusters()) == 2
+    assert "a.zonal" in found.html()

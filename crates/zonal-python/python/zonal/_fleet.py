@@ -18,6 +18,7 @@ from ._calls import advise
 from ._crew import Tasks, crew_of
 from ._errors import ArgumentError, Error
 from ._html import table
+from .advice import Row
 
 __all__ = ["Effect", "Fleet", "Host", "fleet"]
 
@@ -25,6 +26,10 @@ __all__ = ["Effect", "Fleet", "Host", "fleet"]
 _QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 #: A factor of two in each figure of a load is one step: hosts of one step behave alike.
 _STEP = math.log(4.0)
+#: Verdicts of :func:`zonal.advise`.
+_TRY, _UNKNOWN = "worth trying", "not known"
+#: What a change does on a host.
+_SIDES = ("helps", "harms", "nothing", _UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,10 @@ class Effect:
     #: The sysctl with its value, or ``None`` for another kernel.
     setting: Optional[str]
     #: ``helps``: worth its risk there. ``harms``: it costs notably more. ``nothing``: neither.
+    #: ``not known``: the recording does not say.
     verdict: str
-    #: Percent of one CPU that it saves, by the model; less than 0 is lost.
+    #: Percent of one CPU that it saves, by the model, no more than all that is spent; less than 0
+    #: is lost.
     saving_percent_of_cpu: float
     #: MiB that lists hold more, at worst.
     memory_mib_worst: float
@@ -60,14 +67,20 @@ class Host:
     drain_error_percent: Optional[float] = None
     #: What the allocator's waits and refills take of one CPU.
     cost_percent_of_cpu: Optional[float] = None
-    #: Zone lock holds in each second, and the mean of MiB on lists.
+    #: Zone lock holds in each second (``None`` for a recording of one moment), and the mean of MiB
+    #: on lists.
     holds_per_s: Optional[float] = None
     list_mib: Optional[float] = None
     effects: List[Effect] = field(default_factory=list, repr=False)
+    #: What :func:`zonal.advise` says: ``worth trying``, ``change nothing`` or ``not known``, and why.
+    verdict: Optional[str] = None
+    why: Optional[str] = field(default=None, repr=False)
 
     @property
     def best(self) -> Optional[Effect]:
-        """The setting that helps most, if one does."""
+        """The setting that helps most, if the verdict is that one is worth trying."""
+        if self.verdict != _TRY:
+            return None
         helps = [each for each in self.effects if each.verdict == "helps" and each.setting]
         return max(helps, key=lambda each: each.saving_percent_of_cpu, default=None)
 
@@ -88,6 +101,11 @@ class Fleet:
         """Hosts with a reason why not."""
         return [host for host in self.hosts if host.reason is not None]
 
+    @property
+    def unknown(self) -> List[Host]:
+        """Judged hosts whose recording does not say what to do."""
+        return [host for host in self.judged if host.verdict == _UNKNOWN]
+
     def quantiles(self) -> Dict[str, Dict[float, float]]:
         """By figure, its value that this part of the judged hosts does not exceed."""
         names = ("cost_percent_of_cpu", "holds_per_s", "list_mib", "refill_error_percent",
@@ -101,11 +119,12 @@ class Fleet:
         return found
 
     def settings(self) -> Dict[str, Dict[str, List[str]]]:
-        """By change, the sources of hosts where it ``helps``, ``harms`` or does ``nothing``."""
+        """By change, the sources of hosts where it ``helps``, ``harms``, does ``nothing``, or where
+        that is ``not known``."""
         found: Dict[str, Dict[str, List[str]]] = {}
         for host in self.judged:
             for each in host.effects:
-                sides = found.setdefault(each.change, {"helps": [], "harms": [], "nothing": []})
+                sides = found.setdefault(each.change, {side: [] for side in _SIDES})
                 sides[each.verdict].append(host.source)
         return found
 
@@ -128,8 +147,14 @@ class Fleet:
         """What an operator should do, in sentences."""
         judged = self.judged
         best = Counter(host.best.setting for host in judged if host.best is not None)
-        alone = len(judged) - sum(best.values())
+        unknown = len(self.unknown)
+        alone = len(judged) - unknown - sum(best.values())
         lines = [f"Change nothing on {alone:,} of {len(judged):,} hosts."]
+        if unknown:
+            lines.append(
+                f"Not known on {unknown:,} of {len(judged):,} hosts: their recordings do not say "
+                "what to do; the page says why."
+            )
         for setting, count in best.most_common():
             saved = [
                 host.best.saving_percent_of_cpu
@@ -177,9 +202,10 @@ class Fleet:
         parts = []
         sides = sorted(self.settings().items(), key=lambda each: -len(each[1]["helps"]))
         effects = [
-            [change, len(s["helps"]), len(s["harms"]), len(s["nothing"])] for change, s in sides
+            [change, *(len(s[side]) for side in _SIDES)] for change, s in sides
         ]
-        parts.append(table("Changes: hosts", ["change", "helps", "harms", "does nothing"], effects))
+        heads = ["change", "helps", "harms", "does nothing", "not known"]
+        parts.append(table("Changes: hosts", heads, effects))
         quantiles = self.quantiles()
         rows = [[name, *values.values()] for name, values in quantiles.items()]
         heads = ["figure", *(f"{100 * part:g} %" for part in _QUANTILES)]
@@ -188,17 +214,19 @@ class Fleet:
         groups = []
         for members in self.clusters():
             host = by_source[members[0]]
-            best = host.best.setting if host.best else "change nothing"
-            groups.append([len(members), members[0], best, host.cost_percent_of_cpu,
+            groups.append([len(members), members[0], _advice(host), host.cost_percent_of_cpu,
                            host.holds_per_s, host.list_mib])  # fmt: skip
         heads = ["hosts", "for example", "advice", "cost %", "lock holds/s", "MiB on lists"]
         parts.append(table("Loads that behave alike", heads, groups))
+        if self.unknown:
+            rows = [[host.source, host.why] for host in self.unknown]
+            parts.append(table("Hosts where it is not known", ["recording", "reason"], rows))
         if self.bad:
             bad = [[host.source, host.reason] for host in self.bad]
             parts.append(table("Recordings that could not be judged", ["recording", "reason"], bad))
         hosts = [
             [host.source, host.kernel_release, host.cpus, host.cost_percent_of_cpu,
-             host.refill_error_percent, host.best.setting if host.best else "change nothing"]
+             host.refill_error_percent, _advice(host)]
             for host in self.judged
         ]  # fmt: skip
         heads = ["recording", "kernel", "CPUs", "cost %", "model error %", "advice"]
@@ -318,12 +346,11 @@ def _fetched(source: str, options: Dict[str, Any], folder: str) -> str:
 
 def _judged(source: str, path: str, only: List[str], limit: Optional[int]) -> Host:
     found = advise(path, only=only, limit=limit)
-    seconds = max(found.seconds, 1e-9)
     effects = []
     for row in found.changes:
-        helps = row.command is not None and row.setting is not None
-        verdict = "helps" if helps else "harms" if row.is_worse else "nothing"
-        saving = row.saving_percent_of_cpu.mid
+        verdict = _side(found.verdict, row)
+        # Nothing saves more than all that is spent.
+        saving = min(row.saving_percent_of_cpu.mid, max(found.cost_percent_of_cpu, 0.0))
         for name in [row.change, *row.same_as]:
             setting = row.setting if name == row.change else None
             effects.append(Effect(name, setting, verdict, saving, row.memory_mib_worst))
@@ -337,10 +364,27 @@ def _judged(source: str, path: str, only: List[str], limit: Optional[int]) -> Ho
         refill_error_percent=found.model_error_percent.refill_pages,
         drain_error_percent=found.model_error_percent.drain_pages,
         cost_percent_of_cpu=found.cost_percent_of_cpu,
-        holds_per_s=found.recorded.lock_holds / seconds,
+        holds_per_s=found.recorded.lock_holds / found.seconds if found.seconds else None,
         list_mib=found.recorded.list_pages_mean / 256,
         effects=effects,
+        verdict=found.verdict,
+        why=found.reason,
     )
+
+
+def _side(verdict: str, row: Row) -> str:
+    """What a change does on a host with this verdict."""
+    if verdict == _UNKNOWN:
+        return _UNKNOWN
+    if verdict == _TRY and row.command is not None and row.setting is not None:
+        return "helps"
+    return "harms" if row.is_worse else "nothing"
+
+
+def _advice(host: Host) -> Optional[str]:
+    if host.verdict == _UNKNOWN:
+        return _UNKNOWN
+    return host.best.setting if host.best else "change nothing"
 
 
 def _expanded(recordings: Any, options: Dict[str, Any]) -> List[str]:
@@ -373,10 +417,10 @@ def _quantile(values: Sequence[float], part: float) -> float:
 
 def _behaviour(host: Host) -> Tuple[Tuple[object, ...], List[float]]:
     """What must be the same, and the logarithms of what must be near."""
-    assert host.cpus and host.seconds and host.allocs is not None
-    assert host.holds_per_s is not None and host.list_mib is not None
     notable = tuple(
-        sorted((e.change, e.verdict) for e in host.effects if e.verdict != "nothing" and e.setting)
+        sorted((e.change, e.verdict) for e in host.effects if e.verdict in _SIDES[:2] and e.setting)
     )
-    figures = (host.allocs / host.seconds, host.holds_per_s, host.list_mib * 256)
-    return notable, [math.log(figure / host.cpus + 1e-3) for figure in figures]
+    # A recording of one moment has no rates.
+    rate = (host.allocs or 0) / host.seconds if host.seconds else 0.0
+    figures = (rate, host.holds_per_s or 0.0, (host.list_mib or 0.0) * 256)
+    return (host.verdict, *notable), [math.log(f / (host.cpus or 1) + 1e-3) for f in figures]
