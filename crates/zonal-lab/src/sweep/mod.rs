@@ -230,6 +230,61 @@ mod tests {
     }
 
     #[test]
+    fn recipes_that_differ_anywhere_have_different_keys_and_come_back_whole() {
+        let mut base = Recipe::new("xeon-2007-8", "zonal", "burst:hold=16");
+        (base.warm_us, base.run_us) = (10, 30);
+        // A field that is added to a recipe must be added here: there is no `..`.
+        let Recipe { machine, policy, workload, variant, busy, seed, warm_us, run_us } =
+            base.clone();
+        assert_eq!((&*variant, busy), ("", None));
+        let texts = [
+            ("machine", format!("{machine}@4")),
+            ("policy", format!("{policy}+pcp.scale_max=2")),
+            ("workload", workload.replace("16", "17")),
+            ("variant", "refresh-aligned".into()),
+            ("busy", "3".into()),
+            ("seed", (seed + 1).to_string()),
+            ("warm_us", (warm_us + 1).to_string()),
+            ("run_us", (run_us + 1).to_string()),
+        ];
+        let mut keys = std::collections::BTreeSet::new();
+        for (key, value) in texts {
+            let mut recipe = base.clone();
+            recipe.set(key, &value).unwrap();
+            assert_ne!(recipe, base, "{key}");
+            let axes = vec![Axis { key: key.into(), values: vec![value] }];
+            let text = Sweep::new(&base, axes, &presets).unwrap().text(0);
+            assert_eq!(text.recipe(), recipe, "{key}");
+            let line = serde_json::to_string(&text).unwrap();
+            assert_eq!(RowText::parse(&line).unwrap(), text, "{key}");
+            assert!(keys.insert(Row::key_of(&text.key())), "{key}");
+        }
+    }
+
+    #[test]
+    fn rows_of_a_variant_are_made_with_it_and_kept_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        let plain = sweep(&["seed=1"]).unwrap();
+        plain.run(&path, 1, &|_| ()).unwrap();
+        let two = sweep(&["variant=zones=2;singles-apart"]).unwrap();
+        let (rows, done) = two.run(&path, 1, &|_| ()).unwrap();
+        assert_eq!(done, Done { made: 2, found: 0 });
+        let mut base = Recipe::new("xeon-2007-8", "zonal", "burst:hold=16");
+        (base.warm_us, base.run_us) = (10, 30);
+        for (row, variant) in rows.iter().zip(["zones=2", "singles-apart"]) {
+            base.set("variant", variant).unwrap();
+            let figures = base.plan(&presets).unwrap().run().unwrap();
+            assert_eq!(row.get("result_hash"), Some(&*figures.hash), "{variant}");
+            assert_eq!(row.get("command"), Some(&*base.command()));
+        }
+        assert_ne!(rows[0].get("result_hash"), rows[1].get("result_hash"));
+        let (_, done) = two.run(&path, 1, &|_| ()).unwrap();
+        assert_eq!(done, Done { made: 0, found: 2 });
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 4);
+    }
+
+    #[test]
     fn shards_have_each_point_once_and_merge_into_the_file_of_the_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);

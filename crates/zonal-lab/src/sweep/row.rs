@@ -5,14 +5,15 @@ use crate::LabError;
 use crate::machine::Machine;
 use crate::run::{FIGURES, Figures};
 
-/// Columns before the figures; the first ten are a row's key.
-const BEFORE: [&str; 13] = [
+/// Columns before the figures; the first eleven are a row's key.
+const BEFORE: [&str; 14] = [
     "version",
     "machine",
     "machine_id",
     "policy",
     "workload",
     "file_id",
+    "variant",
     "busy",
     "seed",
     "warm_us",
@@ -21,9 +22,9 @@ const BEFORE: [&str; 13] = [
     "cpus",
     "nodes",
 ];
-pub(super) const KEY_COLUMNS: usize = 10;
-const POINT: usize = 10;
-const CPUS: usize = 11;
+pub(super) const KEY_COLUMNS: usize = 11;
+const POINT: usize = KEY_COLUMNS;
+const CPUS: usize = POINT + 1;
 /// Columns after the figures.
 const AFTER: [&str; 2] = ["result_hash", "command"];
 /// Columns with whole numbers.

@@ -38,6 +38,9 @@ pub struct RowText {
     /// Beginning of the hash of the file that it plays; empty if it plays none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub file_id: String,
+    /// What its kernel does differently from every policy; empty: nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub variant: String,
     /// How many CPUs take part; without it all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<u32>,
@@ -71,18 +74,22 @@ impl Known {
 
 impl RowText {
     pub(super) fn new(recipe: &Recipe, known: &Known, file_id: &str) -> RowText {
+        // Every part of a recipe is a part of its row: no field is left out here.
+        let Recipe { machine, policy, workload, variant, busy, seed, warm_us, run_us } =
+            recipe.clone();
         RowText {
             version: version().to_owned(),
-            machine: recipe.machine.clone(),
+            machine,
             machine_id: known.id.clone(),
             machine_toml: known.toml.clone(),
-            policy: recipe.policy.clone(),
-            workload: recipe.workload.clone(),
+            policy,
+            workload,
             file_id: file_id.to_owned(),
-            busy: recipe.busy,
-            seed: recipe.seed,
-            warm_us: recipe.warm_us,
-            run_us: recipe.run_us,
+            variant,
+            busy,
+            seed,
+            warm_us,
+            run_us,
         }
     }
 
@@ -111,6 +118,7 @@ impl RowText {
             self.policy.clone(),
             self.workload.clone(),
             self.file_id.clone(),
+            self.variant.clone(),
             self.busy.map_or_else(String::new, |busy| busy.to_string()),
             self.seed.to_string(),
             self.warm_us.to_string(),
@@ -120,10 +128,16 @@ impl RowText {
 
     /// The run as people write it.
     pub fn recipe(&self) -> Recipe {
-        let mut recipe = Recipe::new(&self.machine, &self.policy, &self.workload);
-        (recipe.busy, recipe.seed) = (self.busy, self.seed);
-        (recipe.warm_us, recipe.run_us) = (self.warm_us, self.run_us);
-        recipe
+        Recipe {
+            machine: self.machine.clone(),
+            policy: self.policy.clone(),
+            workload: self.workload.clone(),
+            variant: self.variant.clone(),
+            busy: self.busy,
+            seed: self.seed,
+            warm_us: self.warm_us,
+            run_us: self.run_us,
+        }
     }
 
     /// Makes the run. The same text gives the same row, to the last digit, in every process.
