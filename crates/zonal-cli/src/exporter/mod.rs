@@ -1,27 +1,25 @@
 //! `zonal exporter`: the kernel's page allocator, or a pool's, as OpenMetrics over HTTP.
 //!
-//! One request at a time, each with a reading of its own; `GET /metrics` and nothing else. What is
-//! not asked for is not read: between scrapes nothing happens, but what tracepoints count.
+//! One request on a connection, each with a reading of its own; `GET /metrics` and nothing else.
+//! What is not asked for is not read: between scrapes nothing happens, but what tracepoints count.
 
+mod http;
 mod metrics;
 
-use std::io::Read as _;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-use anyhow::anyhow;
+use anyhow::Context;
 use clap::Args;
-use tiny_http::{Header, Method, Request, Response, Server};
+use signal_hook::iterator::Signals;
 
+use self::http::Answer;
 use crate::output;
 use crate::record::ENDS;
 use crate::verdict::Verdict;
 use crate::watch::source::{Source, SourceArgs};
 
-/// A signal is seen after this.
-const WAIT: Duration = Duration::from_millis(200);
 /// The type that scrapers ask for.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -53,39 +51,31 @@ pub fn run(args: &ExporterArgs) -> anyhow::Result<Verdict> {
         output::data(&first)?;
         return Ok(Verdict::Pass);
     }
-    let ended = Arc::new(AtomicBool::new(false));
-    for number in ENDS {
-        signal_hook::flag::register(number, Arc::clone(&ended))?;
-    }
-    let server = Server::http(args.listen)
-        .map_err(|error| anyhow!("cannot listen on {}: {error}", args.listen))?;
-    output::note(&format!("metrics at http://{}/metrics", server.server_addr()));
-    // Relaxed: the flag carries no data.
-    while !ended.load(Ordering::Relaxed) {
-        if let Some(request) = server.recv_timeout(WAIT)? {
-            answer(request, &mut source);
-        }
-    }
+    let listen = || format!("cannot listen on {}", args.listen);
+    let listener = TcpListener::bind(args.listen).with_context(listen)?;
+    let address = listener.local_addr().with_context(listen)?;
+    let mut signals = Signals::new(ENDS)?;
+    let source = Mutex::new(source);
+    // The threads of the server end with the process: a client cannot hold up a signal.
+    thread::Builder::new()
+        .spawn(move || http::serve(&listener, move |path| answer(path, &source)))?;
+    output::note(&format!("metrics at http://{address}/metrics"));
+    signals.forever().next();
     Ok(Verdict::Pass)
 }
 
-/// Answers one request. A client that has gone is no error.
-fn answer(request: Request, source: &mut Source) {
-    let path = request.url().split('?').next().unwrap_or_default();
-    let (status, kind, text) = match (request.method(), path) {
-        (Method::Get | Method::Head, "/metrics") => match source.read() {
-            Ok(reading) => (200, OPENMETRICS, metrics::text(&reading)),
-            Err(error) => (503, PLAIN, format!("{error:#}\n")),
-        },
-        (Method::Get | Method::Head, "/") => {
-            (200, PLAIN, "the metrics of zonal are at /metrics\n".to_owned())
+/// What is at a path.
+fn answer(path: &str, source: &Mutex<Source>) -> Answer {
+    match path {
+        "/metrics" => {
+            // A reading that panicked leaves nothing half done behind: each begins anew.
+            let reading = source.lock().unwrap_or_else(PoisonError::into_inner).read();
+            match reading {
+                Ok(reading) => Answer::new(200, OPENMETRICS, metrics::text(&reading)),
+                Err(error) => Answer::new(503, PLAIN, format!("{error:#}\n")),
+            }
         }
-        (Method::Get | Method::Head, _) => (404, PLAIN, "expected /metrics\n".to_owned()),
-        _ => (405, PLAIN, "expected GET\n".to_owned()),
-    };
-    let Ok(kind) = Header::from_bytes("Content-Type", kind) else { return };
-    let length = text.len();
-    let body = std::io::Cursor::new(text.into_bytes()).take(length as u64);
-    let response = Response::new(status.into(), vec![kind], body, Some(length), None);
-    let _ = request.respond(response);
+        "/" => Answer::new(200, PLAIN, "the metrics of zonal are at /metrics\n"),
+        _ => Answer::new(404, PLAIN, "expected /metrics\n"),
+    }
 }

@@ -18,7 +18,10 @@ struct Exporter {
 
 impl Exporter {
     fn start(args: &[&str]) -> Exporter {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+        Exporter::run(Command::new(env!("CARGO_BIN_EXE_zonal")), args)
+    }
+
+    fn run(mut command: Command, args: &[&str]) -> Exporter {
         command.args(["exporter", "--listen", "127.0.0.1:0"]).args(args).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -93,13 +96,10 @@ fn scrapes_are_answered_with_metrics_of_their_moment() {
 fn bad_clients_keep_nobody_from_their_metrics() {
     let kernel = Kernel::new();
     let exporter = Exporter::start(&["--proc", kernel.path()]);
-    // Who says nothing, who stops in the middle, and who never reads the answer.
+    // Who says nothing, and who stops in the middle.
     let silent = exporter.connect();
     let mut half = exporter.connect();
     half.write_all(b"GET /metrics HT").unwrap();
-    let mut deaf = exporter.connect();
-    let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
-    (0..50).for_each(|_| deaf.write_all(request).unwrap());
     let long = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(100_000));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(10_000));
     for (bytes, status) in [
@@ -118,7 +118,89 @@ fn bad_clients_keep_nobody_from_their_metrics() {
         assert!(!answer.contains("root:"), "{answer}");
         assert!(exporter.get("/metrics").1.ends_with("# EOF\n"), "after {status}");
     }
-    drop((silent, half, deaf));
+    drop((silent, half));
+    exporter.end();
+}
+
+/// Others are served while this client waits.
+fn serves_beside(exporter: &Exporter, client: &mut TcpStream, request: &str) {
+    client.write_all(request.as_bytes()).unwrap();
+    for _ in 0..3 {
+        let (head, body) = exporter.get("/metrics");
+        assert!(head.starts_with("HTTP/1.1 200") && body.ends_with("# EOF\n"), "{request}: {head}");
+    }
+}
+
+#[test]
+fn a_body_that_is_announced_and_does_not_come_holds_nobody_up() {
+    let kernel = Kernel::new();
+    let exporter = Exporter::start(&["--proc", kernel.path()]);
+    for length in ["2000", "9000000000000000000", "18446744073709551615", "99999999999999999999999"]
+    {
+        for method in ["GET", "POST"] {
+            let mut client = exporter.connect();
+            let request = format!("{method} /metrics HTTP/1.1\r\nContent-Length: {length}\r\n\r\n");
+            serves_beside(&exporter, &mut client, &request);
+            // It is answered itself, by its head alone.
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            let status = if method == "GET" { "HTTP/1.1 200" } else { "HTTP/1.1 405" };
+            assert!(answer.starts_with(status), "{answer}");
+        }
+    }
+    let mut client = exporter.connect();
+    let chunked = "GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffff\r\n";
+    serves_beside(&exporter, &mut client, chunked);
+    exporter.end();
+}
+
+#[test]
+fn a_client_that_reads_nothing_of_a_large_answer_holds_nobody_up() {
+    let kernel = Kernel::new();
+    // More than the buffers of two sockets hold.
+    let name = "x".repeat(200);
+    let events: String = (0..100_000).map(|at| format!("numa_{name}{at} 1\n")).collect();
+    std::fs::write(kernel.file("vmstat"), format!("pgalloc_normal 1000\n{events}")).unwrap();
+    let exporter = Exporter::start(&["--proc", kernel.path()]);
+    let mut deaf = exporter.connect();
+    deaf.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut first = [0; 8];
+    deaf.read_exact(&mut first).unwrap();
+    assert!(exporter.get("/metrics").1.len() > 20 << 20);
+    assert!(exporter.get("/").0.starts_with("HTTP/1.1 200"));
+    // A signal does not wait for it either.
+    exporter.end();
+}
+
+#[test]
+fn many_silent_clients_take_few_threads_and_descriptors() {
+    let kernel = Kernel::new();
+    let exporter = Exporter::start(&["--proc", kernel.path()]);
+    let mut silent: Vec<_> = (0..200).map(|_| exporter.connect()).collect();
+    assert!(exporter.get("/metrics").1.ends_with("# EOF\n"));
+    for list in ["task", "fd"] {
+        let path = format!("/proc/{}/{list}", exporter.child.id());
+        let count = std::fs::read_dir(path).unwrap().count();
+        assert!(count < 100, "{count} of {list}");
+    }
+    // The oldest was told to go.
+    assert_eq!(silent[0].read(&mut [0]).unwrap(), 0);
+    exporter.end();
+}
+
+#[test]
+fn an_exporter_without_descriptors_serves_again_when_clients_go() {
+    let kernel = Kernel::new();
+    let limited = "ulimit -n 20; exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_zonal")]);
+    let exporter = Exporter::run(command, &["--proc", kernel.path()]);
+    let silent: Vec<_> = (0..60).map(|_| exporter.connect()).collect();
+    drop(silent);
+    let begin = Instant::now();
+    while !exporter.ask(b"GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200") {
+        assert!(begin.elapsed() < LONG, "it does not serve any more");
+    }
     exporter.end();
 }
 
