@@ -190,12 +190,18 @@ pub fn make(
     std::fs::create_dir(&rings).with_context(|| format!("{}", rings.display()))?;
     let recorded = record(args, &rings, signal, (host, setting, output));
     let written = recorded.and_then(|recorded| write(args, &rings, &recorded));
+    settle(args, &rings, written)
+}
+
+/// Removes the ring pages. Those that could not be made into a file stay, because they are all
+/// there is of the recording; but not those of a window, since many of them would fill the disk.
+fn settle(args: &RecordArgs, rings: &Path, written: anyhow::Result<()>) -> anyhow::Result<()> {
+    let is_window = args.every.is_some();
     match &written {
-        // What could not be made into a file is all there is of the recording.
-        Err(_) if rings.join("meta.json").is_file() => {
+        Err(_) if !is_window && rings.join("meta.json").is_file() => {
             output::note(&format!("the ring pages are kept in {}", rings.display()));
         }
-        _ => std::fs::remove_dir_all(&rings).with_context(|| format!("{}", rings.display()))?,
+        _ => std::fs::remove_dir_all(rings).with_context(|| format!("{}", rings.display()))?,
     }
     written
 }
@@ -347,4 +353,25 @@ fn write(args: &RecordArgs, rings: &Path, recorded: &Recorded) -> anyhow::Result
     bar.finish_and_clear();
     say(written?);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ring_pages_of_a_recording_that_failed_stay_and_those_of_a_window_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let failed = |every: Option<Duration>| {
+            let rings = directory.path().join("rings");
+            std::fs::create_dir_all(&rings).unwrap();
+            std::fs::write(rings.join("meta.json"), "{}").unwrap();
+            let args = RecordArgs { every, ..RecordArgs::to(directory.path().join("a.zonal")) };
+            let error = settle(&args, &rings, Err(anyhow::anyhow!("3 events were dropped")));
+            assert!(error.unwrap_err().to_string().contains("dropped"));
+            rings.exists()
+        };
+        assert!(failed(None));
+        assert!(!failed(Some(Duration::from_secs(60))));
+    }
 }

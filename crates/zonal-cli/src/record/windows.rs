@@ -41,8 +41,6 @@ pub fn run(args: &RecordArgs, every: Duration, window: Duration) -> anyhow::Resu
             output: path.clone(),
             duration: Some(time),
             no_touch: true,
-            every: None,
-            window: None,
             command: Vec::new(),
             ..args.clone()
         };
