@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use anyhow::bail;
 use zonal_text::counters::Counter;
 use zonal_text::openmetrics::Metrics;
 
@@ -32,11 +33,30 @@ const OF_EVENTS: [(Counter, &str); 3] = [
 const OF_VMSTAT: [&str; 8] =
     ["pgalloc_", "pgfree", "pgscan_", "pgsteal_", "allocstall", "compact_", "numa_", "kswapd_"];
 
-/// The text. A pool has its own.
-pub fn text(reading: &Reading) -> String {
-    if let Some(metrics) = &reading.metrics {
-        return metrics.clone();
+/// The text. A pool has its own, and how old it is.
+///
+/// # Errors
+/// A reading whose program is gone: its counters would stand still as if nothing happened.
+pub fn text(reading: &Reading) -> anyhow::Result<String> {
+    if reading.is_over {
+        let remark = reading.remark.as_deref().unwrap_or_default();
+        bail!("{}: {remark}", reading.of);
     }
+    Ok(match &reading.metrics {
+        Some(metrics) => with_age(metrics, reading.age_s.unwrap_or_default()),
+        None => of_kernel(reading),
+    })
+}
+
+/// A pool's text, with the age of its figures.
+fn with_age(metrics: &str, age_s: f64) -> String {
+    let mut age = Metrics::new();
+    let counter = Counter::level("age_seconds").means("since the pool wrote these figures");
+    age.family("zonal_observed_", &counter).sample(&[], age_s as u64);
+    metrics.strip_suffix("# EOF\n").unwrap_or(metrics).to_owned() + &age.finish()
+}
+
+fn of_kernel(reading: &Reading) -> String {
     let mut metrics = Metrics::new();
     for (counter, value) in &OF_ZONES {
         let mut family = metrics.family("zonal_kernel_", counter);
@@ -88,7 +108,7 @@ mod tests {
     fn others_read_the_metrics() {
         let mut reading = Reading::parse(ZONEINFO, BUDDYINFO, VMSTAT).unwrap();
         reading.counters.push((REFILLED.to_owned(), 7));
-        let text = text(&reading);
+        let text = text(&reading).unwrap();
         openmetrics_parser::openmetrics::parse_openmetrics(&text).unwrap();
         for line in [
             "zonal_kernel_free_pages{node=\"0\",zone=\"Normal\"} 100000",
@@ -102,6 +122,18 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
         assert!(!text.contains("lock_waits"), "what is not counted is not told");
+    }
+
+    #[test]
+    fn a_pools_metrics_have_their_age_until_it_is_gone() {
+        let metrics = Some("# TYPE a gauge\na 1\n# EOF\n".to_owned());
+        let mut reading = Reading { metrics, age_s: Some(3.7), ..Reading::default() };
+        let served = text(&reading).unwrap();
+        openmetrics_parser::openmetrics::parse_openmetrics(&served).unwrap();
+        assert!(served.starts_with("# TYPE a gauge\na 1\n"), "{served}");
+        assert!(served.ends_with("\nzonal_observed_age_seconds 3\n# EOF\n"), "{served}");
+        (reading.is_over, reading.remark) = (true, Some("process 7 is not there".to_owned()));
+        assert!(text(&reading).unwrap_err().to_string().contains("process 7"));
     }
 
     /// Words of a text that begin so.
@@ -118,7 +150,7 @@ mod tests {
         let mut reading = Reading::parse(ZONEINFO, BUDDYINFO, VMSTAT).unwrap();
         let counted = [REFILLED, DRAINED, LOCK_WAITS].map(|name| (name.to_owned(), 1));
         reading.counters.extend(counted);
-        let text = text(&reading);
+        let text = text(&reading).unwrap();
         let (asked, served) = (names(&dashboard, "zonal_kernel_"), names(&text, "zonal_kernel_"));
         assert!(asked.len() >= 9, "{asked:?}");
         assert!(asked.is_subset(&served), "{asked:?} {served:?}");

@@ -46,7 +46,7 @@ pub struct ExporterArgs {
 /// A source that cannot be read at the start; an address that cannot be listened on.
 pub fn run(args: &ExporterArgs) -> anyhow::Result<Verdict> {
     let mut source = Source::new(&args.source);
-    let first = metrics::text(&source.read()?);
+    let first = metrics::text(&source.read()?)?;
     if args.once {
         output::data(&first)?;
         return Ok(Verdict::Pass);
@@ -70,8 +70,8 @@ fn answer(path: &str, source: &Mutex<Source>) -> Answer {
         "/metrics" => {
             // A reading that panicked leaves nothing half done behind: each begins anew.
             let reading = source.lock().unwrap_or_else(PoisonError::into_inner).read();
-            match reading {
-                Ok(reading) => Answer::new(200, OPENMETRICS, metrics::text(&reading)),
+            match reading.and_then(|reading| metrics::text(&reading)) {
+                Ok(text) => Answer::new(200, OPENMETRICS, text),
                 Err(error) => Answer::new(503, PLAIN, format!("{error:#}\n")),
             }
         }

@@ -66,11 +66,20 @@ impl Screen {
         Screen { sort, mib, ..Screen::default() }
     }
 
-    /// Adds a reading; one that was there already, as of a pool that has not refreshed, is not.
+    /// Adds a reading. Of one that was there already, as of a pool that has not refreshed, only the
+    /// remark is new.
     pub fn add(&mut self, reading: Reading) {
         self.trouble = None;
-        let rates = match self.readings.back() {
-            Some((last, _)) if last.at_s >= reading.at_s && last.of == reading.of => return,
+        let rates = match self.readings.back_mut() {
+            Some((last, rates)) if last.at_s >= reading.at_s && last.of == reading.of => {
+                // What nobody counts any more does not go on at the old rate.
+                if reading.remark.is_some() && reading.age_s.is_some() {
+                    *rates = None;
+                }
+                (last.remark, last.age_s) = (reading.remark, reading.age_s);
+                return;
+            }
+            _ if self.paused => return,
             Some((last, _)) if last.of == reading.of => Some(rates(last, &reading)),
             // Another program with the same file: the old figures say nothing of it.
             Some(_) => {
@@ -79,9 +88,6 @@ impl Screen {
             }
             None => None,
         };
-        if self.paused {
-            return;
-        }
         if self.readings.len() == HISTORY {
             self.readings.pop_front();
         }
@@ -198,7 +204,25 @@ mod tests {
         assert_eq!(screen.history(0, 5).len(), 1);
         screen.paused = true;
         screen.add(Reading { of: "y".to_owned(), ..reading(5.0) });
-        assert_eq!(screen.now().unwrap().at_s, 1.0);
+        screen.add(Reading { of: "z".to_owned(), ..reading(5.0) });
+        let now = screen.now().unwrap();
+        assert_eq!((now.at_s, now.of.as_str()), (1.0, "y"));
+    }
+
+    #[test]
+    fn a_reading_that_gets_old_is_said_to_be_old_and_has_no_rates() {
+        let mut screen = Screen::default();
+        screen.add(reading(1.0));
+        screen.add(reading(2.0));
+        let again = |remark: Option<&str>| {
+            let remark = remark.map(str::to_owned);
+            Reading { remark, age_s: Some(1.0), ..reading(2.0) }
+        };
+        screen.add(again(None));
+        assert!(screen.rates().is_some(), "it is the last one for a while");
+        screen.add(again(Some("process 7 is not there")));
+        assert_eq!(screen.now().unwrap().remark.as_deref(), Some("process 7 is not there"));
+        assert!(screen.rates().is_none());
     }
 
     #[test]

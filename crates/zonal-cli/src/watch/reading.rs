@@ -73,8 +73,12 @@ pub struct Reading {
     pub counters: Vec<(String, u64)>,
     /// What is wrong with it, for people.
     pub remark: Option<String>,
-    /// All counters as OpenMetrics text, if the source has them.
+    /// All counters as OpenMetrics text: a pool has them, a kernel has not.
     pub metrics: Option<String>,
+    /// Seconds since it was written, where another program writes it.
+    pub age_s: Option<f64>,
+    /// The program that wrote it is gone, and it is no reading of now.
+    pub is_over: bool,
 }
 
 impl Reading {

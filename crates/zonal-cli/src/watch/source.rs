@@ -7,11 +7,15 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use rustix::time::{ClockId, clock_gettime};
 use zonal::observed::{Observed, SNAPSHOT_BYTES_MAX};
 
 use super::events::Events;
 use super::rates::{DRAINED, LOCK_WAITS, REFILLED};
 use super::reading::Reading;
+
+/// A pool's figures are old after this. Refresh intervals are shorter, as a rule.
+const OLD_S: f64 = 10.0;
 
 /// What to look at.
 #[derive(Args, Debug, Clone)]
@@ -108,10 +112,42 @@ fn pool(path: &Path) -> anyhow::Result<Reading> {
     ] {
         reading.counters.extend(metric(metric_name).map(|value| (ours.to_owned(), value)));
     }
+    let now_s = seconds_now();
+    let age_s = (now_s - reading.at_s).max(0.0);
     let is_there = Path::new(&format!("/proc/{}", observed.process)).exists();
-    reading.remark = (!is_there).then(|| {
-        format!("process {} is not there (or in another PID namespace)", observed.process)
-    });
+    reading.remark = remark(observed.process, is_there, age_s);
+    reading.is_over = !is_there && age_s > OLD_S;
+    reading.age_s = Some(age_s);
     reading.metrics = Some(observed.openmetrics.to_owned());
     Ok(reading)
+}
+
+/// Seconds of the clock that pools write down.
+fn seconds_now() -> f64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// What is wrong with a pool's reading of so many seconds ago.
+fn remark(process: u32, is_there: bool, age_s: f64) -> Option<String> {
+    match (is_there, age_s > OLD_S) {
+        (false, _) => Some(format!(
+            "process {process} is not there (or in another PID namespace); figures of {age_s:.0} s ago"
+        )),
+        (true, true) => Some(format!("figures of {age_s:.0} s ago")),
+        (true, false) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_figures_are_said_to_be_old() {
+        assert_eq!(remark(7, true, 1.0), None);
+        assert_eq!(remark(7, true, 61.0).unwrap(), "figures of 61 s ago");
+        let gone = remark(7, false, 0.5).unwrap();
+        assert!(gone.starts_with("process 7 is not there"), "{gone}");
+    }
 }

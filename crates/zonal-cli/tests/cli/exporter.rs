@@ -122,6 +122,27 @@ fn bad_clients_keep_nobody_from_their_metrics() {
     exporter.end();
 }
 
+#[test]
+fn a_pool_of_a_killed_process_has_no_metrics_of_now() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let name = path.to_str().unwrap();
+    crate::top::of_a_killed_process(&path, 60);
+    assert!(refusal(&["exporter", "--once", "--pool", name]).contains("is not there"));
+    // It was written a moment ago, and the process may be in another PID namespace.
+    crate::top::of_a_killed_process(&path, 0);
+    let exporter = Exporter::start(&["--pool", name]);
+    let (head, body) = exporter.get("/metrics");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    assert!(body.contains("\nzonal_observed_age_seconds "), "{body}");
+    openmetrics_parser::openmetrics::parse_openmetrics(&body).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    crate::top::of_a_killed_process(&path, 60);
+    let (head, body) = exporter.get("/metrics");
+    assert!(head.starts_with("HTTP/1.1 503") && body.contains("is not there"), "{head}\n{body}");
+    exporter.end();
+}
+
 /// Others are served while this client waits.
 fn serves_beside(exporter: &Exporter, client: &mut TcpStream, request: &str) {
     client.write_all(request.as_bytes()).unwrap();

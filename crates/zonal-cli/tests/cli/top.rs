@@ -163,6 +163,45 @@ fn a_pool_of_a_running_program_is_shown() {
     assert_eq!(terminal.end(), Some(0));
 }
 
+/// The file of a pool whose process was killed so many seconds after it wrote it the last time.
+pub fn of_a_killed_process(path: &Path, seconds: u64) {
+    let alive = pool(path);
+    let text = fs::read_to_string(path).unwrap();
+    drop(alive);
+    let mut killed = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let observed = zonal::observed::Observed::parse(&text).unwrap();
+    let (process, at_ms) = (observed.process, observed.at_ms);
+    let then_ms = at_ms.saturating_sub(seconds * 1000);
+    let text =
+        text.replacen(&format!("process {process}\n"), &format!("process {}\n", killed.id()), 1);
+    fs::write(path, text.replacen(&format!("at_ms {at_ms}\n"), &format!("at_ms {then_ms}\n"), 1))
+        .unwrap();
+}
+
+#[test]
+fn a_pool_of_a_killed_process_is_said_to_be_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let running = pool(&path);
+    let name = path.to_str().unwrap();
+    let args = ["top", "--pool", name, "--every", "50ms"];
+    let mut terminal = Terminal::run(&args, (24, 120), Some("xterm"));
+    let title = format!("pool of process {}", std::process::id());
+    terminal.wait("the pool", |screen| screen.contains(&title) && !screen.contains("not there"));
+    // As a killed process leaves it: the same reading again and again.
+    let text = fs::read_to_string(&path).unwrap();
+    drop(running);
+    fs::write(&path, &text).unwrap();
+    terminal.wait("the old figures", |screen| screen.contains("s ago"));
+    of_a_killed_process(&directory.path().join("killed"), 0);
+    fs::rename(directory.path().join("killed"), &path).unwrap();
+    terminal.wait("the killed process", |screen| screen.contains("is not there"));
+    terminal.keys("q");
+    assert_eq!(terminal.end(), Some(0));
+}
+
 #[test]
 fn what_is_no_source_is_refused_by_its_name() {
     let kernel = Kernel::new();
