@@ -24,7 +24,7 @@ use zonal_text::Layout;
 use crate::text::State;
 
 /// The first line.
-const MAGIC: &str = "zonal-observed 1";
+pub(crate) const MAGIC: &str = "zonal-observed 1";
 /// A file of more bytes than this is none.
 pub const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
 

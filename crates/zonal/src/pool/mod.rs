@@ -241,6 +241,8 @@ impl Drop for Pool {
         refresh.into_iter().for_each(Worker::end);
         self.shared.stop_background();
         self.shared.growth.stop();
+        // Owned pages may outlive this, but nobody writes the file any more.
+        self.shared.observer.iter().for_each(observe::Observer::remove);
         life::orphan(&self.shared);
     }
 }

@@ -1,16 +1,21 @@
 //! A pool that shows itself to other programs, in a file ([`crate::observed`]).
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zonal_core::platform::Platform as _;
 
 use super::builder::{BuildError, Builder};
 use super::{Pool, Shared};
-use crate::observed::print;
+use crate::observed::{MAGIC, print};
 use crate::process::Process;
 use crate::text::{State, layout_of};
+
+/// Numbers of this process's observers: two pools with one path have a next file each.
+static OBSERVERS: AtomicU64 = AtomicU64::new(0);
 
 /// Where a pool shows itself.
 #[derive(Debug)]
@@ -20,13 +25,46 @@ pub(super) struct Observer {
     next: PathBuf,
     /// A forked child leaves its parent's file alone.
     process: Process,
+    last: Mutex<Last>,
+}
+
+/// What became of the last file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    /// None is written yet.
+    None,
+    /// This one.
+    Written(Identity),
+    /// The pool went, and its file with it.
+    Removed,
+}
+
+/// What tells a file from another one at the same path: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity(u64, u64);
+
+impl Identity {
+    #[cfg(unix)]
+    fn of(file: &Metadata) -> Identity {
+        use std::os::unix::fs::MetadataExt as _;
+        Identity(file.dev(), file.ino())
+    }
+
+    /// Systems that have none: every file is ours.
+    #[cfg(not(unix))]
+    fn of(_: &Metadata) -> Identity {
+        Identity(0, 0)
+    }
 }
 
 impl Builder {
     /// The file in which the refresh thread shows the pool to other programs, such as `zonal top
     /// --pool FILE`: every counter and the kernel's texts ([`crate::observed`]), written anew in
-    /// each refresh interval. Only its owner may read it. It is removed when the pool goes; a
-    /// forked child does not write to it. Default: none.
+    /// each refresh interval. Only its owner may read it. It is removed when the last handle of the
+    /// pool goes; a forked child does not write to it. Default: none.
+    ///
+    /// A file of another pool that is there is replaced, and that pool writes no more. Anything
+    /// else that is there makes [`build`](Builder::build) fail, and stays.
     ///
     /// Each writing takes every zone's lock twice and walks the free lists under it.
     pub fn observe(mut self, file: impl Into<PathBuf>) -> Builder {
@@ -39,43 +77,94 @@ impl Observer {
     /// A file that is not written yet.
     pub(super) fn new(path: &Path) -> Observer {
         let mut next = path.as_os_str().to_owned();
-        next.push(format!(".{}.next", std::process::id()));
-        Observer { path: path.to_owned(), next: next.into(), process: Process::this() }
+        let number = OBSERVERS.fetch_add(1, Relaxed);
+        next.push(format!(".{}.{number}.next", std::process::id()));
+        let (path, process) = (path.to_owned(), Process::this());
+        Observer { path, next: next.into(), process, last: Mutex::new(Last::None) }
     }
 
-    /// Writes the file anew.
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the file anew. One that another pool put there meanwhile stays as it is.
     fn write(&self, shared: &Shared) -> io::Result<()> {
+        // First: a forked child may find the lock taken for ever.
         if !self.process.is_this() {
+            return Ok(());
+        }
+        let mut last = self.last();
+        if !self.may_write(*last)? {
             return Ok(());
         }
         let allocator = &shared.allocator;
         let state = State::of(allocator).with_misuses(shared.misuses.count());
         let at_ms = allocator.platform().now_ns() / 1_000_000;
         let text = print(&state, layout_of(allocator.policy()), (std::process::id(), at_ms));
+        let written = self.replace(&text);
+        match written {
+            Ok(identity) => *last = Last::Written(identity),
+            Err(_) => drop(fs::remove_file(&self.next)),
+        }
+        written.map(|_| ())
+    }
+
+    /// Whether the path is free, or has a file of a pool that may be replaced.
+    ///
+    /// # Errors
+    /// There is something else, when the first file is to be written.
+    fn may_write(&self, last: Last) -> io::Result<bool> {
+        let there = match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(last != Last::Removed),
+            there => there?,
+        };
+        match last {
+            Last::None if is_of_a_pool(&self.path, &there)? => Ok(true),
+            Last::None => Err(io::Error::new(
+                ErrorKind::AlreadyExists,
+                "what is there was not written by a pool, and stays; expected a path that is free",
+            )),
+            Last::Written(identity) => Ok(identity == Identity::of(&there)),
+            Last::Removed => Ok(false),
+        }
+    }
+
+    fn replace(&self, text: &str) -> io::Result<Identity> {
         // What a killed process of this number left; a link that somebody put there stays as it is.
         let _ = fs::remove_file(&self.next);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let written = options
-            .open(&self.next)
-            .and_then(|mut file| file.write_all(text.as_bytes()))
-            .and_then(|()| fs::rename(&self.next, &self.path));
-        if written.is_err() {
-            let _ = fs::remove_file(&self.next);
-        }
-        written
+        let mut file = options.open(&self.next)?;
+        file.write_all(text.as_bytes())?;
+        let identity = Identity::of(&file.metadata()?);
+        fs::rename(&self.next, &self.path)?;
+        Ok(identity)
     }
-}
 
-impl Drop for Observer {
-    fn drop(&mut self) {
-        if self.process.is_this() {
+    /// Removes the file, if it is still the one that this pool wrote, and writes no other.
+    pub(super) fn remove(&self) {
+        if !self.process.is_this() {
+            return;
+        }
+        let last = std::mem::replace(&mut *self.last(), Last::Removed);
+        let there = fs::symlink_metadata(&self.path);
+        if there.is_ok_and(|there| last == Last::Written(Identity::of(&there))) {
             // It may be gone already.
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Whether a file begins as a pool writes it.
+fn is_of_a_pool(path: &Path, there: &Metadata) -> io::Result<bool> {
+    if !there.is_file() {
+        return Ok(false);
+    }
+    let mut text = Vec::new();
+    File::open(path)?.take(MAGIC.len() as u64 + 1).read_to_end(&mut text)?;
+    Ok(text.strip_suffix(b"\n") == Some(MAGIC.as_bytes()))
 }
 
 impl Shared {
@@ -146,15 +235,74 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = directory();
         let path = directory.path().join("pool");
-        let victim = directory.path().join("victim");
-        fs::write(&victim, "mine").unwrap();
-        let next = directory.path().join(format!("pool.{}.next", std::process::id()));
-        std::os::unix::fs::symlink(&victim, &next).unwrap();
-        std::os::unix::fs::symlink(&victim, &path).unwrap();
         let pool = small().observe(&path).build().unwrap();
         assert_eq!(fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(pool);
+        let victim = directory.path().join("victim");
+        fs::write(&victim, "mine").unwrap();
+        let observer = Observer::new(&path);
+        std::os::unix::fs::symlink(&victim, &observer.next).unwrap();
+        observer.replace("text").unwrap();
         assert_eq!(fs::read_to_string(victim).unwrap(), "mine");
+        assert_eq!(fs::read_to_string(path).unwrap(), "text");
+    }
+
+    #[test]
+    fn what_no_pool_wrote_is_refused_and_stays() {
+        let directory = directory();
+        let path = directory.path().join("data.db");
+        for text in ["", "rows", "zonal-observed 12\n"] {
+            fs::write(&path, text).unwrap();
+            let error = small().observe(&path).build().unwrap_err().to_string();
+            assert!(error.contains("data.db") && error.contains("expected a path"), "{error}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(small().observe(&path).build().is_err());
+        #[cfg(unix)]
+        {
+            let link = directory.path().join("link");
+            std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+            assert!(small().observe(&link).build().is_err());
+            assert!(link.is_symlink());
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pool_leaves_the_file_of_its_successor_alone() {
+        let directory = directory();
+        let path = directory.path().join("pool");
+        let old = small().observe(&path).build().unwrap();
+        let new = small().observe(&path).build().unwrap();
+        let shown = || free_pages(&fs::read_to_string(&path).unwrap());
+        let expected = shown() - Order::MAX.pages();
+        let page = new.alloc(Order::MAX).unwrap();
+        let begin = Instant::now();
+        while shown() != expected {
+            assert!(begin.elapsed() < Duration::from_secs(60), "never written again");
+        }
+        // The old one writes no more, not even when it is asked to.
+        old.shared.show().unwrap();
+        assert_eq!(shown(), expected);
+        drop(old);
+        assert_eq!(shown(), expected, "the file of the new one stays");
+        drop(page);
+        drop(new);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn the_file_goes_with_the_last_handle_though_pages_outlive_it() {
+        let directory = directory();
+        let path = directory.path().join("pool");
+        let pool = small().observe(&path).build().unwrap();
+        let page = pool.alloc(Order::ZERO).unwrap().into_owned();
+        drop(pool);
+        assert!(!path.exists());
+        drop(page);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
     }
 
     #[test]
