@@ -64,8 +64,10 @@ pub fn rate(figure: Figure, value: Option<f64>, mib: bool) -> String {
 /// All figures: title, value in a second.
 pub fn rates(screen: &Screen) -> Vec<(&'static str, String)> {
     let value = |at: usize| screen.rates().and_then(|rates| rates[at]);
-    let cell =
-        |(at, figure): (usize, &Figure)| (figure.title, rate(*figure, value(at), screen.mib));
+    let cell = |(at, figure): (usize, &Figure)| {
+        let figure = screen.now().map_or(*figure, |now| figure.of(now));
+        (figure.title, rate(figure, value(at), screen.mib))
+    };
     FIGURES.iter().enumerate().map(cell).collect()
 }
 

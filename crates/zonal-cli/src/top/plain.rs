@@ -34,7 +34,7 @@ pub fn text(screen: &Screen) -> String {
         let _ = writeln!(text, "\nfree blocks of {} by order: {}", zone.title(), orders.join(" "));
     }
     for (title, value) in cells::rates(screen) {
-        let _ = writeln!(text, "{title:<12} {value}");
+        let _ = writeln!(text, "{title:<15} {value}");
     }
     text.push('\n');
     text

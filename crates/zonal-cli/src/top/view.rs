@@ -12,7 +12,7 @@ use crate::watch::rates::FIGURES;
 use crate::watch::reading::Zone;
 
 /// Columns of a figure's title and value.
-const FIGURE_COLUMNS: usize = 32;
+const FIGURE_COLUMNS: usize = 36;
 /// Columns of one CPU's lists.
 const CPU_COLUMNS: usize = 26;
 
@@ -95,7 +95,7 @@ fn figure_lines(screen: &Screen, area: Rect) -> Paragraph<'static> {
     let width = usize::from(area.width).saturating_sub(FIGURE_COLUMNS);
     for (at, (title, value)) in cells::rates(screen).into_iter().enumerate() {
         let history = cells::line(&screen.history(at, width));
-        lines.push(Line::from(format!("{title:<12}{value:>18}  {history}")));
+        lines.push(Line::from(format!("{title:<16}{value:>18}  {history}")));
     }
     Paragraph::new(lines)
 }

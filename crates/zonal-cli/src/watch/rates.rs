@@ -13,6 +13,18 @@ pub struct Figure {
     counters: &'static [&'static str],
 }
 
+impl Figure {
+    /// As the source of a reading counts it: a kernel's tracepoints tell blocks, and waits for
+    /// locks of any kind; a pool counts pages, and waits for its zones' locks.
+    pub fn of(self, reading: &Reading) -> Figure {
+        match self.counters {
+            [REFILLED | DRAINED] if reading.is_of_pool() => Figure { unit: Unit::Pages, ..self },
+            [LOCK_WAITS] if reading.is_of_pool() => Figure { title: "zone lock waits", ..self },
+            _ => self,
+        }
+    }
+}
+
 /// What a figure counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -31,13 +43,13 @@ pub const DRAINED: &str = "zonal_drained";
 /// The same, of waits for locks.
 pub const LOCK_WAITS: &str = "zonal_lock_waits";
 
-/// All figures, in the order of the screen.
+/// All figures, in the order of the screen, as a kernel has them ([`Figure::of`]).
 pub const FIGURES: [Figure; 9] = [
     Figure { title: "allocated", unit: Unit::Pages, counters: &["pgalloc_*"] },
     Figure { title: "freed", unit: Unit::Pages, counters: &["pgfree"] },
     Figure { title: "refilled", unit: Unit::Blocks, counters: &[REFILLED] },
     Figure { title: "drained", unit: Unit::Blocks, counters: &[DRAINED] },
-    Figure { title: "lock waits", unit: Unit::Times, counters: &[LOCK_WAITS] },
+    Figure { title: "all lock waits", unit: Unit::Times, counters: &[LOCK_WAITS] },
     Figure {
         title: "scanned",
         unit: Unit::Pages,
@@ -83,6 +95,21 @@ mod tests {
         assert_eq!(rates[0], Some(101.0));
         assert_eq!(rates[1], Some(10.0), "the program was started again");
         assert!(rates[2..].iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn a_pools_refills_are_pages_and_its_waits_those_for_zone_locks() {
+        let kernel = Reading::default();
+        let pool = Reading { metrics: Some(String::new()), ..Reading::default() };
+        let figures =
+            |of: &Reading| [2, 3, 4].map(|at| (FIGURES[at].of(of).title, FIGURES[at].of(of).unit));
+        let [refilled, drained, waits] = figures(&kernel);
+        assert_eq!([refilled.1, drained.1], [Unit::Blocks; 2]);
+        assert_eq!(waits, ("all lock waits", Unit::Times));
+        let [refilled, drained, waits] = figures(&pool);
+        assert_eq!([refilled.1, drained.1], [Unit::Pages; 2]);
+        assert_eq!(waits, ("zone lock waits", Unit::Times));
+        assert_eq!(FIGURES[0].of(&pool), FIGURES[0]);
     }
 
     #[test]

@@ -82,6 +82,11 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// Whether it is of a pool, not of a kernel.
+    pub fn is_of_pool(&self) -> bool {
+        self.metrics.is_some()
+    }
+
     /// Reads the three texts.
     ///
     /// # Errors

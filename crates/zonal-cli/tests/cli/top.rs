@@ -59,16 +59,21 @@ fn top(kernel: &Kernel) -> Vec<&str> {
 fn in_a_pipe_readings_are_text() {
     let kernel = Kernel::new();
     let text = stdout(&top(&kernel));
-    for part in
-        ["node 0 Normal", "above high", "allocated    0 pages/s", "refilled     -", "cpu 0 "]
-    {
+    for part in [
+        "node 0 Normal",
+        "above high",
+        "allocated       0 pages/s",
+        "refilled        -",
+        "cpu 0 ",
+        "all lock waits  -",
+    ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
     assert!(!text.contains('\u{1b}'), "{text}");
     assert_eq!(text.matches("node 0 Normal  ").count(), 1, "one reading");
     let text = stdout(&[&top(&kernel)[..], &["--count", "3", "--mib"]].concat());
     assert_eq!(text.matches("in MiB\n").count(), 3, "{text}");
-    assert!(text.contains("allocated    0.0 MiB/s"), "{text}");
+    assert!(text.contains("allocated       0.0 MiB/s"), "{text}");
 }
 
 #[test]
@@ -150,7 +155,7 @@ fn a_pool_of_a_running_program_is_shown() {
     let text = stdout(&args);
     let title = format!("pool of process {}", std::process::id());
     assert!(text.starts_with(&title), "{text}");
-    for part in ["node 0 Normal", "refilled     ", "lock waits   0 /s"] {
+    for part in ["node 0 Normal", "refilled        0 pages/s", "zone lock waits 0 /s"] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
     let mut terminal = Terminal::run(&args[..5], (24, 80), Some("xterm"));
