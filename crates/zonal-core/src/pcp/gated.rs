@@ -63,9 +63,9 @@ impl<'p> Entered<'p> {
 
     /// Puts what operations need of the active list side by side. `false`: its blocks are not of
     /// this order, or somebody asked for slow operations, and the caller `may` not go on.
-    /// `records`: each allocation is recorded, so that `serves` is empty. `Plain::others`, which is
-    /// all ones then, tells the same to requests with a flag before they take a gate; `serves` tells
-    /// those without one.
+    /// `records`: each allocation is recorded, so that `serves` is empty. `Plain::others`, all ones
+    /// then, tells the same to requests with a flag before they take a gate; `serves` tells those
+    /// without one.
     #[inline]
     pub(crate) fn prepare(&self, order: u32, records: bool, may: impl Fn() -> bool) -> bool {
         let word = PcpWord(self.pcp.word.load(Relaxed));

@@ -117,8 +117,8 @@ impl Builder {
         })
     }
 
-    /// How pcps are kept consistent, with what that takes. Where no sequence ever runs the core need
-    /// not keep any out of a pcp, and its own fast path is on.
+    /// How pcps are kept consistent, with what that takes. Where no sequence ever runs the core
+    /// need not keep any out of a pcp, and its own fast path is on.
     fn mode(&self, cpus: usize, grouping: bool) -> (Mode, Option<RseqFence>) {
         let off = |why: &str| (Mode::Lock(why.to_owned()), None);
         if (cpus as u32) < possible_cpus_max() {

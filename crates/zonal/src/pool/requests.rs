@@ -87,12 +87,12 @@ impl Pool {
     /// [`FreeError`], with nothing changed, if no block of this order starts there or it is free
     /// already.
     ///
-    /// Where [`mode`](Self::mode) is `rseq`, one misuse is found late or not at all, because finding
-    /// it at once would take an atomic exchange on every free: two threads that free one block
-    /// within the few nanoseconds between a free's check and its mark. Both may return `Ok`; the
-    /// block is then handed out once, and the stray copy is counted when it is popped
-    /// ([`double_frees`]). If one of the two stalls in that gap until the block is in use again, the
-    /// new owner loses it, as with any use after free.
+    /// Where [`mode`](Self::mode) is `rseq`, one misuse is found late or not at all, because
+    /// finding it at once would take an atomic exchange on every free: two threads that free one
+    /// block within the few nanoseconds between a free's check and its mark. Both may return `Ok`;
+    /// the block is then handed out once, and the stray copy is counted when it is popped
+    /// ([`double_frees`]). If one of the two stalls in that gap until the block is in use again,
+    /// the new owner loses it, as with any use after free.
     ///
     /// [`double_frees`]: zonal_core::alloc::ZoneStats::double_frees
     #[inline]
