@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::program::{refusal, stdout};
+use crate::program::{refusal, signal, stdout};
 use crate::top::Kernel;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -55,8 +55,7 @@ impl Exporter {
     }
 
     fn end(mut self) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        signal("-TERM", &self.child.id().to_string());
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::program;
 use crate::trace::{Place, text};
 
 const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
@@ -30,9 +31,7 @@ fn interrupt(mut child: Child, signal: i32, has_made: impl Fn() -> bool) {
         assert!(child.try_wait().unwrap().is_none(), "the command ended before it made anything");
         std::thread::sleep(Duration::from_millis(2));
     }
-    let id = child.id().to_string();
-    let sent = Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap();
-    assert!(sent.success());
+    program::signal(&format!("-{signal}"), &child.id().to_string());
     let status = child.wait().unwrap();
     assert_eq!(status.signal(), Some(signal), "{status}");
 }

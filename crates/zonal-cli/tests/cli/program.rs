@@ -17,6 +17,14 @@ pub fn zonal(args: &[&str]) -> Output {
     command().args(args).output().unwrap()
 }
 
+/// Sends a signal, such as `-TERM`, to a process. By the shell, which every system has; a program
+/// `kill` is in a package that may be missing.
+pub fn signal(signal: &str, process: &str) {
+    let mut shell = std::process::Command::new("sh");
+    let sent = shell.args(["-c", r#"kill "$0" "$1""#, signal, process]).status().unwrap();
+    assert!(sent.success(), "kill {signal} {process}: {sent}");
+}
+
 /// What a run says on stderr.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::program::stderr;
+use crate::program::{signal, stderr};
 
 const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
@@ -50,10 +50,6 @@ fn wait_until_on(child: &Child) {
         assert!(Instant::now() < deadline, "tracing never went on");
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-fn signal(signal: &str, process: &str) {
-    assert!(Command::new("kill").args([signal, process]).status().unwrap().success());
 }
 
 /// Held by tests that change settings, and by those that look whether anything did.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::{refusal, stderr};
+use crate::program::{refusal, signal, stderr};
 use crate::record::{SETTINGS, can_record, settings};
 
 const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
@@ -119,8 +119,7 @@ fn a_signal_puts_the_setting_back() {
         assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "never tried");
         std::thread::sleep(Duration::from_millis(2));
     }
-    let process = child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
+    signal("-TERM", &child.id().to_string());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty(), "an interrupted trial has no verdict");

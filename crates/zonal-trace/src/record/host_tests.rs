@@ -54,7 +54,9 @@ fn guard(tree: &Tree) -> Guard {
 }
 
 fn kill(process: &str) {
-    assert!(Command::new("kill").args(["-KILL", process]).status().unwrap().success());
+    // The shell's own: a program `kill` is in a package that may be missing.
+    let mut shell = Command::new("sh");
+    assert!(shell.args(["-c", r#"kill -KILL "$0""#, process]).status().unwrap().success());
 }
 
 /// A recorder that has just changed the sysctl.
