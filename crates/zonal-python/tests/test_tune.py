@@ -9,6 +9,7 @@ import pytest
 
 import zonal
 from zonal import Candidate, Load, Tuned
+from zonal._tune import _ratio
 
 pytest.importorskip("optuna", reason="SKIPPED: optuna is missing")
 
@@ -76,6 +77,40 @@ def test_over_fitting_is_the_part_of_the_gain_that_is_lost() -> None:
     for seen, held, lost in [(0.8, 0.8, 0.0), (0.8, 1.0, 1.0), (0.8, 1.1, 1.5), (0.8, 0.9, 0.5)]:
         found = Tuned("zonal", 1.0, [], [], [], [candidate(seen)], [candidate(held)])
         assert found.overfit()["p"] == pytest.approx(lost)
+
+
+def test_loads_that_differ_in_their_time_alone_are_kept_apart(tmp_path: Path) -> None:
+    loads = [Load("xeon-2007-8", "burst:hold=64", 50, run) for run in (100, 2000)]
+    assert len({str(load) for load in loads}) == 2
+    found = zonal.tune(
+        "calls",
+        {"pcp.high_batches": [1]},
+        loads=loads,
+        held_back=HELD,
+        data=tmp_path / "rows.csv",
+        trials=1,
+        memory_bound=1000.0,
+        reference="linux-6.18",
+        jobs=1,
+    )
+    (one,) = found.tried
+    assert set(one.by_load) == {str(load) for load in loads}
+    rows = {
+        (row["policy"], row["run_us"]): row["calls"]
+        for row in zonal.read_rows(tmp_path / "rows.csv")
+        if row["workload"] == "burst:hold=64"
+    }
+    assert len(rows) == 4
+    for load in loads:
+        ratio = rows[one.policy, load.run_us] / rows["linux-6.18", load.run_us]  # type: ignore
+        assert one.by_load[str(load)] == pytest.approx(ratio)
+
+
+def test_nothing_is_a_multiple_of_zero() -> None:
+    assert _ratio(0.0, 0.0, "x") == 1.0 and _ratio(3.0, 2.0, "x") == 1.5
+    assert _ratio(0.0, 2.0, "x") == 0.0
+    with pytest.raises(zonal.LabError, match="x is 0, and 2 is no multiple of it"):
+        _ratio(2.0, 0.0, "x")
 
 
 def test_what_cannot_be_searched_is_refused_by_its_name(tmp_path: Path) -> None:

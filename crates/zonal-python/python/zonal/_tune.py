@@ -36,7 +36,10 @@ class Load:
     run_us: int = 2000
 
     def __str__(self) -> str:
-        return f"{self.workload} on {self.machine}"
+        times = (self.warm_us, self.run_us)
+        usual = (Load.warm_us, Load.run_us)
+        told = "" if times == usual else f" for {times[0]} + {times[1]} us"
+        return f"{self.workload} on {self.machine}{told}"
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,8 @@ def tune(
     Raises
     ------
     LabError
-        A figure, a key or a value that is none; an empty space; no load on one of the sides.
+        A figure, a key or a value that is none; an empty space; no load on one of the sides; a load
+        on which a figure of the reference is 0, so that it has no multiples.
     """
     optuna = _optuna()
     names = [objective] if isinstance(objective, str) else list(objective)
@@ -233,9 +237,11 @@ def _check(
             raise LabError(f"space {key}: {values!r}; expected values, or (low, high)")
     if not loads or not held_back:
         raise LabError("expected loads on both sides, searched and held back")
-    both = set(map(str, loads)) & set(map(str, held_back))
+    # For another time it is the same load.
+    searched = {(each.machine, each.workload) for each in loads}
+    both = [each for each in held_back if (each.machine, each.workload) in searched]
     if both:
-        raise LabError(f"{min(both)} is searched and held back; expected it on one side")
+        raise LabError(f"{both[0]} is searched and held back; expected it on one side")
     if trials < 1 or not memory_bound > 0:
         raise LabError(f"trials={trials}, memory_bound={memory_bound}; expected more than 0")
 
@@ -277,7 +283,7 @@ class _Trials:
         self, policies: Sequence[str], loads: Sequence[Load], seeds: Tuple[int, ...]
     ) -> List[Candidate]:
         asked = list(dict.fromkeys([self._reference, *policies]))
-        rows: Dict[Tuple[str, str, int], Row] = {}
+        rows: Dict[Tuple[Load, str, int], Row] = {}
         for load, group in _groups(loads):
             made = sweep(
                 {"workload": [each.workload for each in group], "policy": asked},
@@ -293,7 +299,7 @@ class _Trials:
             for each in group:
                 for policy in asked:
                     for seed in seeds:
-                        rows[str(each), policy, seed] = made.rows[at]
+                        rows[each, policy, seed] = made.rows[at]
                         at += 1
         return [self._candidate(policy, loads, seeds, rows) for policy in policies]
 
@@ -302,18 +308,21 @@ class _Trials:
         policy: str,
         loads: Sequence[Load],
         seeds: Tuple[int, ...],
-        rows: Mapping[Tuple[str, str, int], Row],
+        rows: Mapping[Tuple[Load, str, int], Row],
     ) -> Candidate:
         def ratios(name: str, load: Load) -> List[float]:
+            place = f"{name} of {self._reference} on {load}"
             pairs = [
-                (rows[str(load), policy, seed][name], rows[str(load), self._reference, seed][name])
+                (rows[load, policy, seed][name], rows[load, self._reference, seed][name])
                 for seed in seeds
             ]
-            return [_ratio(one, other) for one, other in pairs]
+            return [_ratio(one, other, place) for one, other in pairs]
 
         def mean(name: str, some: Sequence[Load]) -> float:
-            logs = [math.log(ratio) for load in some for ratio in ratios(name, load)]
-            return math.exp(sum(logs) / len(logs))
+            every = [ratio for load in some for ratio in ratios(name, load)]
+            if min(every) == 0.0:
+                return 0.0
+            return math.exp(sum(map(math.log, every)) / len(every))
 
         return Candidate(
             policy,
@@ -323,10 +332,15 @@ class _Trials:
         )
 
 
-def _ratio(one: object, other: object) -> float:
-    """A ratio that a mean can take: a figure of zero counts as a millionth."""
+def _ratio(one: object, other: object, place: str) -> float:
+    """A figure in multiples of the reference's. Two zeros are the same; nothing is a multiple of
+    one."""
     assert isinstance(one, float) and isinstance(other, float)
-    return max(one, 1e-6) / max(other, 1e-6)
+    if one == other:
+        return 1.0
+    if other == 0.0:
+        raise LabError(f"{place} is 0, and {one:g} is no multiple of it; expected another load")
+    return one / other
 
 
 def _groups(loads: Sequence[Load]) -> List[Tuple[Load, List[Load]]]:
