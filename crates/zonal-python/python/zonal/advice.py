@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, List, Optional, Sequence
 
 from ._results import Result
@@ -80,8 +80,10 @@ class Row:
     """The busiest lock's share of time in its busiest bin, in percent."""
     contended_percent: float
     """Holds that find the lock taken, in percent of all."""
-    wait_us_per_s: float
-    """Waited for zone locks in each second, by all CPUs together."""
+    wait_us_per_s: Optional[float]
+    """Waited for zone locks in each second, by all CPUs together; ``None`` in ``Advice.rows`` where
+    waits are not modelled.
+    """
     work_us_per_s: float
     """Worked under zone locks in each second, by all CPUs together."""
     reason: str
@@ -220,8 +222,13 @@ class Advice(Result):
     """Remarks for people."""
 
     def rows(self) -> Sequence[Row]:
-        """The load as it was recorded, then every change that was tried, best first."""
-        return [self.recorded, *self.changes]
+        """The load as it was recorded, then every change that was tried, best first. Without waits
+        where those are not modelled.
+        """
+        every = [self.recorded, *self.changes]
+        if self.wait_check.is_modelled:
+            return every
+        return [replace(row, wait_us_per_s=None) for row in every]
 
     def _caption(self) -> str:
         return f"{self.trace}: {self.verdict}: {self.reason} (modelled)"
