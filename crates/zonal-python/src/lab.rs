@@ -71,7 +71,7 @@ impl Machine {
 /// The description of the preset of this name, `NAME@CPUS` or `NAME@CPUS/NODES`.
 #[pyfunction]
 pub fn machine_named(name: &str) -> PyResult<String> {
-    Ok(named(name)?.to_toml())
+    Ok(Inner::named(name).map_err(Fault::from)?.to_toml())
 }
 
 /// The description in this file, checked.
@@ -114,13 +114,29 @@ pub fn machine_names() -> Vec<String> {
     Inner::presets().into_iter().map(|machine| machine.name).collect()
 }
 
-fn named(name: &str) -> Result<Inner, Fault> {
-    let (base, size) = match name.rsplit_once('@') {
-        Some((base, size)) => (base, Some(size)),
-        None => (name, None),
-    };
-    let machine = Inner::named(base)?;
-    Ok(size.map_or(Ok(machine.clone()), |size| machine.sized(size))?)
+/// The machine that a call came with, if it is no preset.
+pub struct Own(Option<Inner>);
+
+impl Own {
+    /// From its description.
+    pub fn parse(toml: Option<&str>) -> Result<Own, Fault> {
+        Ok(Own(toml.map(Inner::parse).transpose()?))
+    }
+
+    /// The machine of this name: the call's own in its size or another, or a preset. A preset never
+    /// stands for a size of the call's own.
+    pub fn machine(&self, name: &str) -> Result<Inner, LabError> {
+        let base = |name: &str| name.split_once('@').map_or(name, |(base, _)| base).to_owned();
+        match (&self.0, name.split_once('@')) {
+            (Some(own), _) if own.name == name => Ok(own.clone()),
+            (Some(own), Some((of, size))) if base(&own.name) == of => Ok(own.sized(size)?),
+            (Some(own), None) if base(&own.name) == name => Err(LabError::Plan(format!(
+                "machine {name}: the machine that was given is {}; expected {name}@CPUS",
+                own.name
+            ))),
+            _ => Ok(Inner::named(name)?),
+        }
+    }
 }
 
 /// A run's text: what `zonal.lab` gives to each call.
@@ -143,12 +159,12 @@ pub struct Run {
 /// A run's recipe, and the machine that it names.
 struct Asked {
     recipe: Recipe,
-    own: Option<Inner>,
+    own: Own,
 }
 
 impl Run {
     fn asked(&self) -> Result<Asked, Fault> {
-        let own = self.toml.as_deref().map(Inner::parse).transpose()?;
+        let own = Own::parse(self.toml.as_deref())?;
         let mut recipe = Recipe::new(&self.machine, &self.policy, &self.workload);
         (recipe.busy, recipe.seed) = (self.busy, self.seed);
         (recipe.warm_us, recipe.run_us) = (self.warm_us, self.run_us);
@@ -159,21 +175,6 @@ impl Run {
     }
 }
 
-impl Asked {
-    /// The machine of this name: the run's own, in its size or another, or a preset.
-    fn machine(&self, name: &str) -> Result<Inner, LabError> {
-        let (base, size) = match name.rsplit_once('@') {
-            Some((base, size)) => (base, Some(size)),
-            None => (name, None),
-        };
-        let machine = match &self.own {
-            Some(own) if own.name == base || own.name == name => own.clone(),
-            _ => Inner::named(base)?,
-        };
-        Ok(size.map_or(Ok(machine.clone()), |size| machine.sized(size))?)
-    }
-}
-
 /// One run, as JSON.
 #[pyfunction]
 #[pyo3(signature = (run, progress=None))]
@@ -181,7 +182,7 @@ pub fn lab_once(py: Python<'_>, run: Run, progress: Option<Py<PyAny>>) -> PyResu
     long(py, progress, OnStop::Wait, move |hook| {
         let asked = run.asked()?;
         let recipe = &asked.recipe;
-        let machine = |name: &str| asked.machine(name);
+        let machine = |name: &str| asked.own.machine(name);
         let figures = hook.in_lab(|| {
             let plan = recipe.plan(&machine)?;
             plan.run_watched(&mut |done, of| hook.note(done, of))
@@ -213,7 +214,7 @@ pub fn lab_compare(
 ) -> PyResult<String> {
     long(py, progress, OnStop::Wait, move |hook| {
         let asked = run.asked()?;
-        let machine = |name: &str| asked.machine(name);
+        let machine = |name: &str| asked.own.machine(name);
         let policies = [asked.recipe.policy.as_str(), other.as_str()];
         let compared =
             hook.in_lab(|| zonal_lab::compare::compare(&asked.recipe, policies, &machine))?;
@@ -253,7 +254,7 @@ pub fn lab_sweep(
 ) -> PyResult<(String, String)> {
     long(py, progress, OnStop::Wait, move |hook| {
         let asked = run.asked()?;
-        let machine = |name: &str| asked.machine(name);
+        let machine = |name: &str| asked.own.machine(name);
         let axes = axes.into_iter().map(|(key, values)| Axis { key, values }).collect();
         let (sweep, rows, done) = hook.in_lab(|| {
             let sweep = Sweep::new(&asked.recipe, axes, &machine)?;

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use zonal_lab::LabError;
-use zonal_lab::machine::Machine;
 use zonal_lab::recipe::Recipe;
 use zonal_lab::sweep::{Axis, Column, Open, Row, RowText, Sweep, column, columns, version};
 use zonal_parquet::{DataSet, join};
 
 use crate::fault::Fault;
+use crate::lab::Own;
 
 /// The version that rows of this process have.
 #[pyfunction]
@@ -76,19 +76,10 @@ impl Rows {
         path: PathBuf,
     ) -> PyResult<Rows> {
         let opened = py.detach(|| {
-            let own = toml.as_deref().map(Machine::parse).transpose().map_err(Fault::from)?;
+            let own = Own::parse(toml.as_deref())?;
             let mut base = Recipe::new(&machine, &policy, &workload);
             (base.busy, base.warm_us, base.run_us) = (busy, warm_us, run_us);
-            let find = |name: &str| {
-                let base = name.rsplit_once('@').map_or(name, |(base, _)| base);
-                match &own {
-                    Some(own) if base == machine => match name.rsplit_once('@') {
-                        Some((_, size)) => Ok(own.sized(size)?),
-                        None => Ok(own.clone()),
-                    },
-                    _ => Ok(Machine::named(name)?),
-                }
-            };
+            let find = |name: &str| own.machine(name);
             let axes = axes.into_iter().map(|(key, values)| Axis { key, values }).collect();
             let sweep = Arc::new(Sweep::new(&base, axes, &find)?);
             let set = DataSet::of(&path);
@@ -105,8 +96,8 @@ impl Rows {
     }
 
     /// Numbers of the rows that the file does not have.
-    fn missing(&self) -> PyResult<Vec<usize>> {
-        self.with(|open| Ok(open.missing().collect()))
+    fn missing(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        py.detach(|| self.with(|open| Ok(open.missing().collect())))
     }
 
     /// The text of a row.
@@ -129,9 +120,9 @@ impl Rows {
 
     /// Writes the file in the order of the points and gives it back. Returns the rows.
     fn finish(&self, py: Python<'_>) -> PyResult<Vec<Vec<String>>> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let open = open.ok_or_else(closed)?;
         let finished = py.detach(|| {
+            let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let open = open.ok_or_else(closed)?;
             let (rows, _) = open.finish()?;
             if rows.len() == self.sweep.points.len() {
                 self.set.finish().map_err(|error| Fault::of("LabError", &error))?;
@@ -155,7 +146,13 @@ impl Rows {
         work: impl FnOnce(&mut Open<Arc<Sweep>>) -> Result<T, LabError>,
     ) -> PyResult<T> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(work(open.as_mut().ok_or_else(closed)?).map_err(Fault::from)?)
+        let done = match open.as_mut() {
+            Some(open) => work(open).map_err(Fault::from),
+            None => Err(closed()),
+        };
+        // An exception needs the GIL, and who has that may wait for this lock.
+        drop(open);
+        Ok(done?)
     }
 }
 

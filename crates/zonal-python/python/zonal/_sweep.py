@@ -17,6 +17,7 @@ from typing import Union
 from . import _native
 from ._crew import Tasks, VersionError, crew_of
 from ._errors import LabError
+from .lab import _machine
 
 __all__ = ["RowsError", "Sweep", "VersionError", "read_rows", "sweep"]
 
@@ -192,7 +193,7 @@ def sweep(
     ----------
     axes
         Values by key: any value of a policy, ``policy``, ``machine``, ``cpus``, ``workload``,
-        ``workload.PARAMETER``, ``busy``, ``warm_us``, ``run_us``.
+        ``workload.PARAMETER``, ``variant``, ``busy``, ``warm_us``, ``run_us``.
     seeds
         One seed, or several: whole numbers from 0.
     client
@@ -231,8 +232,7 @@ def sweep(
         Rows that no worker could make; the others are in the file.
     """
     names = _axes(axes, seeds)
-    toml = None if isinstance(machine, str) else machine.to_toml()
-    name = machine if isinstance(machine, str) else machine.name
+    name, toml = _machine(machine)
     if tries < 1:
         raise LabError(f"tries={tries}; expected 1 or more")
     if jobs is not None and jobs < 1:

@@ -55,6 +55,9 @@ class Machine(_native.Machine):
     16
     """
 
+    #: The description before it was resized.
+    _whole: Optional[str] = None
+
     @classmethod
     def named(cls, name: str) -> "Machine":
         """One of :func:`machines`, resized with ``NAME@CPUS`` or ``NAME@CPUS/NODES``."""
@@ -92,8 +95,16 @@ class Machine(_native.Machine):
             return cls(_native.machine_host(quick, told))
 
     def resized(self, size: Union[int, str]) -> "Machine":
-        """The same kind of machine with ``CPUS`` or ``"CPUS/NODES"``."""
-        return type(self)(_native.machine_sized(self.to_toml(), str(size)))
+        """The same kind of machine with ``CPUS`` or ``"CPUS/NODES"``. One that was resized before
+        is made of the whole again."""
+        whole = self._described()
+        made = type(self)(_native.machine_sized(whole, str(size)))
+        made._whole = whole
+        return made
+
+    def _described(self) -> str:
+        """The description that its name is a size of: sizes are made of it."""
+        return self._whole or self.to_toml()
 
     def to_dict(self) -> Dict[str, Any]:
         """Its description."""
@@ -115,7 +126,7 @@ class Machine(_native.Machine):
         return f"<zonal.lab.Machine {self.name}: {self.cpus} CPUs, {self.nodes} nodes>"
 
     def __reduce__(self) -> "tuple[object, ...]":
-        return (Machine, (self.to_toml(),))
+        return (Machine, (self.to_toml(),), {"_whole": self._whole})
 
     def _repr_html_(self) -> str:
         from ._html import table
@@ -139,7 +150,7 @@ def _without_none(value: Any) -> Any:
 def _machine(machine: MachineLike) -> "tuple[str, Optional[str]]":
     """Its name in results, and its description unless it is a preset."""
     if isinstance(machine, Machine):
-        return machine.name, machine.to_toml()
+        return machine.name, machine._described()
     if isinstance(machine, Mapping):
         return _machine(Machine.from_dict(machine))
     if isinstance(machine, os.PathLike) or (isinstance(machine, str) and ".toml" in machine):
