@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import pytest
 
 import zonal
-from zonal import _native
+from zonal import _native, lab
+from zonal._crew import Local
 
 AXES: Dict[str, List[object]] = {"cpus": [2, 4], "policy": ["zonal", "linux-6.6"]}
 SHORT: Dict[str, Any] = {
@@ -273,14 +277,14 @@ def test_what_cannot_be_is_refused_by_its_name(tmp_path: Path) -> None:
         ({"seed": [1]}, {}, "expected the seeds as `seeds`"),
         (AXES, {"seeds": [-1]}, "seeds: -1; expected whole numbers"),
         (AXES, {"seeds": []}, "seeds: expected one at least"),
-        (AXES, {"policy": "nonsense"}, None),
+        # An axis `policy` replaces the policy, which is refused all the same.
+        ({"cpus": [2]}, {"policy": "nonsense"}, "no policy is called 'nonsense'"),
+        (AXES, {"policy": "nonsense"}, "no policy is called 'nonsense'"),
         (["cpus"], {}, "axes: list; expected a mapping"),
         (AXES, {"jobs": 0}, "jobs=0; expected 1 or more"),
         (AXES, {"tries": 0}, "tries=0; expected 1 or more"),
         (AXES, {"workload": "trace:/nowhere"}, "nowhere"),
     ]:
-        if expected is None:
-            continue
         with pytest.raises(zonal.Error, match=expected.replace("(", r"\(")):
             zonal.sweep(axes, data=path, **{**SHORT, **more})  # type: ignore[arg-type]
         assert not path.exists()
@@ -317,3 +321,56 @@ def test_ctrl_c_ends_a_sweep_and_its_file_is_valid(tmp_path: Path, fresh: Any) -
 def test_a_row_is_bad_only_if_its_text_is() -> None:
     with pytest.raises(zonal.LabError, match="expected a line of `zonal lab sweep --list`"):
         _native.rows_make("nonsense")
+
+
+def test_a_machine_of_ones_own_stays_it_in_every_size(tmp_path: Path) -> None:
+    values = lab.Machine.named("xeon-2007-8").to_dict()
+    own = lab.Machine.from_dict({**values, "memory_mib": 2048})
+    four = own.resized(4)
+    assert four.resized(8) == own.resized(8) and pickle.loads(pickle.dumps(four)) == four
+
+    def ids(machine: object, axes: Dict[str, List[object]], name: str) -> Dict[object, object]:
+        short = {**SHORT, "machine": machine}
+        one = zonal.sweep(axes, data=tmp_path / f"{name}1.csv", jobs=1, **short).rows
+        other = lab.sweep({**axes, "seed": [1]}, output=tmp_path / f"{name}2.csv", **short)
+        found = {row["machine"]: row["machine_id"] for row in one}
+        assert found == {row["machine"]: row["machine_id"] for row in other.points}
+        return found
+
+    policies: Dict[str, List[object]] = {"policy": ["zonal"]}
+    sizes: Dict[str, List[object]] = {"cpus": [2, 4, 8]}
+    alone = {**ids(own, sizes, "own"), **ids(own, policies, "whole")}
+    assert {**ids(four, sizes, "four"), **ids(four, policies, "alone")}.items() <= alone.items()
+    presets = ids("xeon-2007-8", sizes, "preset")
+    assert set(presets) < set(alone) and not set(presets.values()) & set(alone.values())
+    # Its description alone does not say what it was resized from.
+    bare = lab.Machine.from_dict(four.to_dict())
+    assert ids(bare, policies, "bare") == ids(four, policies, "again")
+    with pytest.raises(zonal.LabError, match="that was given is xeon-2007-8@4; expected"):
+        zonal.sweep({"machine": ["xeon-2007-8"]}, data=tmp_path / "no.csv", machine=bare)
+
+
+def test_a_script_that_starts_itself_in_its_workers_is_told_of_the_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import zonal\n"
+        f"zonal.sweep({{'cpus': [2, 4]}}, data={str(tmp_path / 'a.csv')!r},\n"
+        "    machine='xeon-2007-8', run_us=30, jobs=2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "LabError" in last and 'outside of `if __name__ == "__main__":`' in last, done.stderr
+
+
+def test_workers_that_are_at_work_end_with_their_crew() -> None:
+    crew = Local(1)
+    crew.check()
+    future = crew.submit(time.sleep, 100_000)
+    while not future.running():
+        time.sleep(0.05)
+    (worker,) = crew._pool._processes.values()
+    crew.close()
+    assert not worker.is_alive()

@@ -23,6 +23,8 @@ __all__ = ["Dask", "Local", "Tasks", "VersionError", "crew_of"]
 _AHEAD = 2
 #: Seconds between two looks at a request to stop and at the scheduler.
 _TICK_S = 0.1
+#: Seconds that workers at work have to end by themselves.
+_GRACE_S = 2.0
 #: Times that a thing may lose its worker before it is tried alone.
 _LOSSES = 2
 
@@ -55,7 +57,20 @@ class Local:
         )
 
     def check(self) -> None:
-        """All are this program."""
+        """All are this program; refuses a caller whose workers end before they begin."""
+        for is_last in (False, True):
+            try:
+                self._pool.submit(worker_version).result()
+                return
+            except BrokenProcessPool as error:
+                if is_last:
+                    raise LabError(
+                        "the worker processes end when they start. Each of them loads the "
+                        'program\'s main file: does it call zonal outside of `if __name__ == '
+                        '"__main__":`? Their own words are on stderr'
+                    ) from error
+                # One may have been killed by chance.
+                self._pool = self._new()
 
     def workers(self) -> int:
         """Tasks that are done at a time."""
@@ -83,8 +98,16 @@ class Local:
         """Nothing to wait for: the next task starts a pool."""
 
     def close(self) -> None:
-        """Ends the workers."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Ends the workers: those that are idle by themselves, others after a moment, since Ctrl-C
+        is none of theirs and a row may take hours."""
+        workers = list((self._pool._processes or {}).values())
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        end = time.monotonic() + _GRACE_S
+        for worker in workers:
+            worker.join(max(0.0, end - time.monotonic()))
+            if worker.is_alive():
+                worker.kill()
+                worker.join()
 
 
 class Dask:
