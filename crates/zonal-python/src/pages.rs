@@ -70,7 +70,7 @@ impl fmt::Debug for Core {
 impl Core {
     /// The first `bytes` of these pages.
     pub fn new(owned: Owned, bytes: usize) -> Core {
-        let (address, capacity) = (owned.as_ptr().addr(), owned.len());
+        let (address, capacity) = (owned.as_ptr().expose_provenance(), owned.len());
         let state = Mutex::new(State { owned: Some(owned), leases: 0 });
         Core { state, address, bytes, capacity }
     }
