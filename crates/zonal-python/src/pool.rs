@@ -359,7 +359,7 @@ fn statistics(pool: &zonal::Pool) -> Value {
 }
 
 /// A registered consumer.
-#[pyclass(frozen, module = "zonal._native")]
+#[pyclass(frozen, weakref, module = "zonal._native")]
 pub struct Registration {
     inner: Mutex<Option<Inner>>,
 }

@@ -442,3 +442,38 @@ def test_free_memory_goes_back_to_the_system() -> None:
     assert pool.trim(64 * MIB) > 32 * MIB
     assert pool.statistics().held.free_absent_bytes > 32 * MIB
     assert int(pool.zeros((MIB,), "uint8").sum()) == 0
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_consumers_end_before_the_interpreter_does(fresh: FreshCode, forgotten: bool) -> None:
+    done = fresh(
+        f"""
+        import atexit
+
+        # Before the package's own, so that it runs after it.
+        atexit.register(lambda: fill())
+        import zonal
+        import zonal.pool
+
+        pool = zonal.Pool(32 << 20)
+        asked = []
+
+        def count(node):
+            asked.append(node)
+            return 1
+
+        def fill():
+            before, blocks = len(asked), []
+            try:
+                while True:
+                    blocks.append(pool.alloc(1 << 20))
+            except zonal.OutOfMemoryError:
+                print("asked" if len(asked) > before else "not asked")
+
+        held = pool.on_reclaim("cache", count, lambda node, objects: None)
+        if {forgotten}:
+            # What the package does at the end is not done.
+            zonal.pool._registered.clear()
+        """
+    )
+    assert done.stdout.strip() == ("asked" if forgotten else "not asked")

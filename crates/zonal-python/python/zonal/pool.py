@@ -10,8 +10,10 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Union
 
@@ -29,6 +31,18 @@ __all__ = ["Buffer", "Held", "NumaEvents", "Pool", "PoolStatistics", "Registrati
 
 Registration = _native.Registration
 Tensor = _native.Tensor
+
+
+#: Registrations that may be open.
+_registered: "weakref.WeakSet[Registration]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_registered() -> None:
+    """Ends all of them while the interpreter is whole: a pool's thread that calls into one that is
+    ending would hang for ever."""
+    for each in list(_registered):
+        each.close()
 
 
 class Buffer(_native.Buffer):
@@ -356,7 +370,9 @@ class Pool(_native.Pool):
             raise TypeError("count and scan: expected two callables")
         if object_bytes < 1 or seeks < 0:
             raise ArgumentError(f"object_bytes: {object_bytes}, seeks: {seeks}; expected 1, 0 up")
-        return self.register(name, count, scan, object_bytes, node_aware, seeks)
+        made = self.register(name, count, scan, object_bytes, node_aware, seeks)
+        _registered.add(made)
+        return made
 
     def statistics(self) -> PoolStatistics:
         """Figures of the pool."""
