@@ -72,7 +72,7 @@ class Host:
     holds_per_s: Optional[float] = None
     list_mib: Optional[float] = None
     effects: List[Effect] = field(default_factory=list, repr=False)
-    #: What :func:`zonal.advise` says: ``worth trying``, ``change nothing`` or ``not known``, and why.
+    #: What :func:`zonal.advise` says, and why: ``worth trying``, ``change nothing``, ``not known``.
     verdict: Optional[str] = None
     why: Optional[str] = field(default=None, repr=False)
 
