@@ -8,6 +8,12 @@ use zonal_lab::run::{RUN_US, WARM_US};
 use zonal_lab::sweep::Shard;
 use zonal_lab::workload::KINDS;
 
+/// What a run is without flags.
+const MACHINE: &str = "broadwell-2017-88";
+const WORKLOAD: &str = "burst";
+const POLICY: &str = "zonal";
+const SEED: u64 = 1;
+
 /// Forms of a machine's name.
 pub const MACHINE_HELP: &str = "A name of `zonal lab machines`, a FILE.toml, or `this`; \
     another size of it as NAME@CPUS or NAME@CPUS/NODES";
@@ -121,10 +127,10 @@ pub struct JobsArgs {
 /// Parameters of a run, besides its policy.
 #[derive(Args, Debug)]
 pub struct RunOfArgs {
-    #[arg(long, default_value = "broadwell-2017-88", help = MACHINE_HELP)]
+    #[arg(long, default_value = MACHINE, help = MACHINE_HELP)]
     pub machine: String,
 
-    #[arg(long, default_value = "burst", help = workload_help())]
+    #[arg(long, default_value = WORKLOAD, help = workload_help())]
     pub workload: String,
 
     /// How many CPUs of the machine take part. Without it: all.
@@ -132,7 +138,7 @@ pub struct RunOfArgs {
     pub busy: Option<u32>,
 
     /// What random choices start from. The same seed gives the same run, to the last cycle.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = SEED)]
     pub seed: u64,
 
     /// Microseconds of virtual time before anything is measured.
@@ -167,7 +173,7 @@ pub struct OnceArgs {
     #[command(flatten)]
     pub of: RunOfArgs,
 
-    #[arg(long, default_value = "zonal", help = POLICY_HELP)]
+    #[arg(long, default_value = POLICY, help = POLICY_HELP)]
     pub policy: String,
 
     /// Print one JSON object instead of a table.
@@ -181,7 +187,7 @@ pub struct SweepArgs {
     #[command(flatten)]
     pub of: RunOfArgs,
 
-    #[arg(long, default_value = "zonal", help = POLICY_HELP)]
+    #[arg(long, default_value = POLICY, help = POLICY_HELP)]
     pub policy: String,
 
     #[arg(long, value_name = "KEY=VALUE,VALUE", help = over_help())]
@@ -204,7 +210,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "I/N", conflicts_with_all = ["html", "merge"])]
     pub shard: Option<Shard>,
 
-    /// Make nothing: join the rows of these files, each row once. Without --over all of them.
+    /// Make nothing: join the rows of these files with those that the output has, each row once.
+    /// Without --over all of them.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "jobs")]
     pub merge: Vec<PathBuf>,
 
@@ -219,6 +226,24 @@ pub struct SweepArgs {
     /// Print one JSON object with all rows instead of a line.
     #[arg(long)]
     pub json: bool,
+}
+
+impl SweepArgs {
+    /// Flags that say what runs are like, where they have other values than without them.
+    pub fn given(&self) -> Vec<&'static str> {
+        let RunOfArgs { machine, workload, busy, seed, warm_us, run_us, set } = &self.of;
+        let flags = [
+            ("--machine", machine != MACHINE),
+            ("--workload", workload != WORKLOAD),
+            ("--busy", busy.is_some()),
+            ("--seed", *seed != SEED),
+            ("--warm-us", *warm_us != WARM_US),
+            ("--run-us", *run_us != RUN_US),
+            ("--set", !set.is_empty()),
+            ("--policy", self.policy != POLICY),
+        ];
+        flags.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag).collect()
+    }
 }
 
 fn over_help() -> String {

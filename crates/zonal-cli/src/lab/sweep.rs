@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -42,7 +42,7 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<Verdict> {
     let mut over = args.over.clone();
     over.extend(args.seeds.as_ref().map(|seeds| format!("seed={seeds}")));
     if over.is_empty() && !args.merge.is_empty() {
-        return joined(args, None).map(|_| Verdict::Pass);
+        return join_all(args);
     }
     let whole = Sweep::new(&base, axes(&over)?, &machine)?;
     if args.list {
@@ -70,13 +70,13 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<Verdict> {
         }
         (sweep, rows, done)
     } else {
-        let rows = joined(args, Some(&whole))?;
+        let rows = joined(args, Some(&whole))?.0;
         let found = rows.len();
         (whole, rows, Done { made: 0, found })
     };
     let missing = sweep.points.len() - rows.len();
     if let Some(page) = page {
-        anyhow::ensure!(missing == 0, "{missing} rows are missing, so no page was written");
+        ensure!(missing == 0, "{missing} rows are missing, so no page was written");
         page.write(&report::sweep_html(&sweep, &rows, &command))?;
     }
     say(args, output, &rows, (done, missing))?;
@@ -113,11 +113,37 @@ fn say(
     Ok(())
 }
 
-/// Joins the files of `--merge`.
-fn joined(args: &SweepArgs, sweep: Option<&Sweep>) -> anyhow::Result<Vec<Row>> {
+/// Joins the files of `--merge`, whatever sweeps their rows are of.
+fn join_all(args: &SweepArgs) -> anyhow::Result<Verdict> {
+    ensure!(args.html.is_none(), "--html needs the sweep whose page it is: expected --over");
+    let given = args.given();
+    ensure!(
+        given.is_empty(),
+        "no row of files that are joined depends on {}: expected --over too, or --merge alone",
+        given.join(", ")
+    );
+    let (rows, output) = joined(args, None)?;
+    say(args, output, &rows, (Done { made: 0, found: rows.len() }, 0))?;
+    Ok(Verdict::Pass)
+}
+
+/// Joins the files of `--merge` with what the output has already: no row of it is lost.
+fn joined<'a>(args: &'a SweepArgs, sweep: Option<&Sweep>) -> anyhow::Result<(Vec<Row>, &'a Path)> {
     let output = args.output.as_deref().context("-o FILE.csv is missing")?;
-    let Merged { rows, missing } = join(&args.merge, sweep)?;
     let set = DataSet::of(output);
+    let mut own = vec![output.to_owned(), set.rows.clone()];
+    own.dedup();
+    own.retain(|file| file.exists());
+    let lost = join(&own, None)?.rows.len() - join(&own, sweep)?.rows.len();
+    ensure!(
+        lost == 0,
+        "{}: {lost} of its rows are not of this sweep and would be lost: expected another -o",
+        output.display()
+    );
+    let inputs = [&args.merge[..], &own].concat();
+    let Merged { rows, missing } = join(&inputs, sweep)?;
+    let of = if sweep.is_some() { "of this sweep " } else { "" };
+    ensure!(!rows.is_empty(), "no row {of}is in the files of --merge: nothing was written");
     write(&set.rows, &rows)?;
     set.finish()?;
     if let (Some(sweep), Some(first)) = (sweep, missing.first()) {
@@ -129,10 +155,7 @@ fn joined(args: &SweepArgs, sweep: Option<&Sweep>) -> anyhow::Result<Vec<Row>> {
             sweep.label(&sweep.points[*first]),
         ));
     }
-    if sweep.is_none() {
-        output::data(&format!("{} runs (simulated) in {}\n", rows.len(), output.display()))?;
-    }
-    Ok(rows)
+    Ok((rows, output))
 }
 
 /// The rows of a sweep, with a progress bar. A first Ctrl-C ends it after the runs that are under

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::lab::{SHORT, refused, short};
-use crate::program::{command, json_of, stderr, stdout_of};
+use crate::program::{command, json_of, stderr, stdout_of, zonal};
 
 const OVER: [&str; 4] = ["--over", "cpus=2,4,8", "--over", "policy=zonal,linux-6.6"];
 
@@ -55,14 +55,50 @@ fn files_of_shards_join_into_the_file_that_one_process_writes() {
     let report = json_of(&output);
     assert_eq!((report["found"].as_u64(), report["missing"].as_u64()), (Some(6), Some(0)));
     assert_eq!(fs::read_to_string(&joined).unwrap(), fs::read_to_string(&whole).unwrap());
-    let output = short("sweep", &["-o", &joined, "--merge", &whole, &parts[0]]);
-    assert!(stdout_of(&output).contains("6 runs"));
+    let all = ["lab", "sweep", "-o", &joined, "--merge", &whole, &parts[0]];
+    assert!(stdout_of(&zonal(&all)).contains("6 runs"));
+    let report = json_of(&zonal(&[&all[..], &["--json"]].concat()));
+    assert_eq!((report["found"].as_u64(), report["rows"].as_array().unwrap().len()), (Some(6), 6));
     refused(&sweep(&["--shard", "4/3", "-o", &joined]), "shard '4/3'; expected I/N");
     refused(&sweep(&[]), "--output <FILE.csv>");
     refused(&sweep(&["-o", &joined, "--merge", &path("no.csv")]), "no.csv: there is no such file");
     let text = fs::read_to_string(&parts[0]).unwrap().replace("0.1.0+", "0.0.9+");
     fs::write(&parts[0], text).unwrap();
     refused(&sweep(&["-o", &joined, "--merge", &parts[0]]), "1.csv: line 2: a row of zonal 0.0.9");
+}
+
+#[test]
+fn a_join_loses_no_row_of_its_output_and_takes_no_flag_that_does_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (first, second, all) = (path("first.csv"), path("second.csv"), path("all.csv"));
+    stdout_of(&short("sweep", &["--over", "cpus=2,4", "-o", &first]));
+    stdout_of(&short("sweep", &["--over", "cpus=8", "-o", &second]));
+    fs::copy(&second, &all).unwrap();
+    let merge = |more: &[&str]| {
+        zonal(&[&["lab", "sweep", "-o", &all], more, &["--merge", &first]].concat())
+    };
+    assert!(stdout_of(&merge(&[])).contains("3 runs"), "two of the input, one it had");
+    let text = fs::read_to_string(&all).unwrap();
+    for (flags, told) in [
+        (["--html", "x.html"].as_slice(), "--html needs the sweep"),
+        (&["--seed", "3", "--policy", "linux-6.6"], "depends on --seed, --policy"),
+    ] {
+        refused(&merge(flags), told);
+    }
+    // Rows of another sweep are not thrown away.
+    let other = short("sweep", &["--over", "cpus=2,4", "-o", &all, "--merge", &first]);
+    refused(&other, "1 of its rows are not of this sweep");
+    assert_eq!(fs::read_to_string(&all).unwrap(), text);
+    // A file without rows, and no sweep's.
+    let header = text.lines().next().unwrap().to_owned() + "\n";
+    fs::write(&first, header).unwrap();
+    let empty = zonal(&["lab", "sweep", "-o", &path("new.csv"), "--merge", &first]);
+    refused(&empty, "no row is in the files of --merge");
+    assert!(!folder.path().join("new.csv").exists());
+    fs::write(&all, "my notes\n").unwrap();
+    refused(&merge(&[]), "all.csv");
+    assert_eq!(fs::read_to_string(&all).unwrap(), "my notes\n");
 }
 
 #[test]
