@@ -53,11 +53,12 @@ fn header(screen: &Screen) -> Paragraph<'static> {
 }
 
 fn zone_table(screen: &Screen, zones: &[&Zone], is_coloured: bool) -> Paragraph<'static> {
-    let row = |cells: [&str; 8]| {
+    let row = |mark: char, cells: [&str; 8]| {
         let [zone, free, min, low, high, state, listed, not_huge] = cells;
-        format!("{zone:<15}{free:>10}{min:>8}{low:>8}{high:>8} {state:<12}{listed:>9}{not_huge:>9}")
+        let marks = format!("{min:>8}{low:>8}{high:>8}");
+        format!("{mark} {zone:<15}{free:>9}{marks} {state:<12}{listed:>8}{not_huge:>9}")
     };
-    let mut lines = vec![Line::from(row(cells::ZONE_HEADS)).style(Style::new().bold())];
+    let mut lines = vec![Line::from(row(' ', cells::ZONE_HEADS)).style(Style::new().bold())];
     for (at, zone) in zones.iter().enumerate() {
         let cells = cells::zone(zone, screen.mib);
         let is_chosen = screen.chosen() == Some(at);
@@ -69,9 +70,9 @@ fn zone_table(screen: &Screen, zones: &[&Zone], is_coloured: bool) -> Paragraph<
                 _ => style,
             };
         }
-        let text = row(cells.each_ref().map(String::as_str));
         // Without colours too: the words say the state, and `>` the choice.
-        let text = if is_chosen { text.replacen("node", ">ode", 1) } else { text };
+        let mark = if is_chosen { '>' } else { ' ' };
+        let text = row(mark, cells.each_ref().map(String::as_str));
         let style = if is_chosen { style.bold() } else { style };
         lines.push(Line::from(Span::styled(text, style)));
     }

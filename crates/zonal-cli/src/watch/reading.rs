@@ -81,6 +81,11 @@ pub struct Reading {
     pub is_over: bool,
 }
 
+/// A text of somebody else as a terminal can show it: without what would control it.
+pub fn shown(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 impl Reading {
     /// Whether it is of a pool, not of a kernel.
     pub fn is_of_pool(&self) -> bool {
@@ -111,7 +116,7 @@ impl Reading {
                 });
                 Ok(Zone {
                     node: zone.node,
-                    name: zone.name.clone(),
+                    name: shown(&zone.name),
                     free: page("free")?,
                     marks: [page("min")?, page("low")?, page("high")?],
                     managed: page("managed")?,

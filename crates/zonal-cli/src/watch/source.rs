@@ -12,7 +12,7 @@ use zonal::observed::{Observed, SNAPSHOT_BYTES_MAX};
 
 use super::events::Events;
 use super::rates::{DRAINED, LOCK_WAITS, REFILLED};
-use super::reading::Reading;
+use super::reading::{Reading, shown};
 
 /// A pool's figures are old after this. Refresh intervals are shorter, as a rule.
 const OLD_S: f64 = 10.0;
@@ -72,7 +72,7 @@ impl Source {
         let mut reading = Reading::parse(&text("zoneinfo")?, &text("buddyinfo")?, &text("vmstat")?)
             .with_context(|| format!("{}", self.args.proc.display()))?;
         let release = text("sys/kernel/osrelease").unwrap_or_default();
-        reading.of = format!("Linux {}", release.trim());
+        reading.of = format!("Linux {}", shown(release.trim()));
         if let Some(events) = &mut self.events {
             reading.counters.extend(events.read());
             reading.remark.clone_from(&events.remark);

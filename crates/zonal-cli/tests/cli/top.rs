@@ -87,7 +87,7 @@ fn a_screen_of_80_by_24_has_everything_and_keys_work() {
     {
         assert!(screen.contains(part), "{part} is not in\n{screen}");
     }
-    let normal = |screen: &str| screen.lines().any(|line| line.starts_with(">ode 0 Normal"));
+    let normal = |screen: &str| screen.lines().any(|line| line.starts_with("> node 0 Normal"));
     assert!(normal(&screen), "the largest zone is chosen:\n{screen}");
     assert!(screen.lines().all(|line| line.chars().count() <= 80));
     // Time goes on.
@@ -205,6 +205,20 @@ fn a_pool_of_a_killed_process_is_said_to_be_gone() {
     terminal.wait("the killed process", |screen| screen.contains("is not there"));
     terminal.keys("q");
     assert_eq!(terminal.end(), Some(0));
+}
+
+#[test]
+fn names_in_files_of_others_do_nothing_to_a_terminal() {
+    let kernel = Kernel::new();
+    for name in ["zoneinfo", "buddyinfo"] {
+        let text = fs::read_to_string(kernel.file(name)).unwrap();
+        fs::write(kernel.file(name), text.replace("Normal", "\u{1b}[2JN\u{9b}")).unwrap();
+    }
+    fs::create_dir_all(kernel.file("sys/kernel")).unwrap();
+    fs::write(kernel.file("sys/kernel/osrelease"), "6.1\u{1b}]0;x\u{7}\n").unwrap();
+    let text = stdout(&top(&kernel));
+    assert!(text.contains("node 0 ?[2JN?") && text.contains("Linux 6.1?]0;x?,"), "{text}");
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
 }
 
 #[test]
