@@ -24,6 +24,8 @@ pub(super) struct Bin {
     pub freed: u64,
     pub refilled: u64,
     pub drained: u64,
+    /// From buddies to users, past the lists.
+    pub direct: u64,
     pub waits: u64,
 }
 
@@ -41,8 +43,10 @@ pub struct Overview {
     pub(super) flags: HashMap<u32, u64>,
     /// Blocks by how long they were in use: power of ten of the nanoseconds, from 1000 on.
     pub(super) lives: [u64; LIVES],
-    /// Blocks that were still in use at the end.
+    /// Blocks that were still in use at the end, of those that are followed.
     pub(super) kept: u64,
+    /// Blocks that are not followed: [`BORN_MAX`] were in use.
+    pub(super) untold: u64,
     pub(super) polls: Vec<PolledState>,
     pub(super) events: u64,
 }
@@ -101,6 +105,8 @@ impl Overview {
                 *self.flags.entry(gfp).or_default() += pages(order);
                 if born.len() < BORN_MAX {
                     born.insert(pfn, event.time_ns);
+                } else {
+                    self.untold += 1;
                 }
             }
             EventKind::Free { pfn, order } => {
@@ -114,6 +120,7 @@ impl Overview {
             EventKind::ZoneLocked { order, percpu_refill: true, .. } => {
                 bin.refilled += pages(order)
             }
+            EventKind::ZoneLocked { order, .. } => bin.direct += pages(order),
             EventKind::PcpuDrain { order, .. } => bin.drained += pages(order),
             EventKind::Notice(Notice::ContentionBegin { flags: Notice::SPIN, .. }) => {
                 bin.waits += 1;

@@ -3,6 +3,7 @@
 use super::gather::{BINS, Bin, LIVES, Overview};
 use super::plot::{self, Curve, bars, curves, escape};
 use crate::advise::Advice;
+use zonal_trace::PolledZone;
 
 const STYLE: &str = ":root{color-scheme:light dark;--back:#fff;--ink:#222;--rule:#ddd;\
 --tint:#f4f4f4}\
@@ -51,37 +52,25 @@ fn zones(seen: &Overview) -> String {
             .to_owned();
     };
     let mut parts = String::new();
-    for (at, zone) in first.zones.iter().enumerate() {
+    for zone in &first.zones {
         let name = format!("node {} {}", zone.node, zone.kind);
-        let curve = |title: &'static str, of: &dyn Fn(&zonal_trace::PolledZone) -> u64| Curve {
+        let curve = |title: &'static str, of: &dyn Fn(&PolledZone) -> u64| Curve {
             name: title,
             points: (seen.polls.iter())
                 .filter_map(|poll| {
                     let from = poll.t_begin_ns.checked_sub(seen.start_ns)?;
-                    let zone = poll.zones.get(at)?;
+                    // A zone may come or go: its place in the file is no name.
+                    let same =
+                        |other: &&PolledZone| (other.node, &other.kind) == (zone.node, &zone.kind);
+                    let zone = poll.zones.iter().find(same)?;
                     (from <= seen.span_ns).then(|| (from as f64 / 1e9, of(zone) as f64))
                 })
                 .collect(),
         };
         let free = curve("free", &|zone| zone.free);
-        let least = free.points.iter().map(|(_, free)| *free).fold(f64::INFINITY, f64::min);
-        if !least.is_finite() {
-            continue;
-        }
-        let low = zone.low as f64;
-        let sentence = match least < low {
-            true => format!(
-                "Free pages fell to {least:.0}, below the low watermark of {low:.0}: background \
-                 reclaim ran."
-            ),
-            false => format!("Free pages never fell below {least:.0}; reclaim begins at {low:.0}."),
-        };
-        let marks = [
-            free,
-            curve("high", &|zone| zone.high),
-            curve("low", &|zone| zone.low),
-            curve("min", &|zone| zone.min),
-        ];
+        let low = curve("low", &|zone| zone.low);
+        let Some(sentence) = lowest(&free.points, &low.points) else { continue };
+        let marks = [free, curve("high", &|zone| zone.high), low, curve("min", &|zone| zone.min)];
         let title = format!("Free pages between the watermarks, {name}");
         let seconds = seen.span_ns as f64 / 1e9;
         parts.push_str(&curves((&title, "pages", &sentence), seconds, &marks));
@@ -98,13 +87,33 @@ fn zones(seen: &Overview) -> String {
     parts
 }
 
+/// What samples of a zone's free pages and low watermark tell; `None`: there are none. Between two
+/// samples there may have been less.
+fn lowest(free: &[(f64, f64)], low: &[(f64, f64)]) -> Option<String> {
+    let samples = || free.iter().zip(low).map(|((_, free), (_, low))| (*free, *low));
+    let (least, mark) = samples().min_by(|a, b| (a.0 - a.1).total_cmp(&(b.0 - b.1)))?;
+    let (all, below) = (samples().count(), samples().filter(|(free, low)| free < low).count());
+    Some(match below {
+        0 => format!(
+            "Free pages were below the low watermark, at which background reclaim begins, in none \
+             of {all} samples; the nearest had {least:.0}, with a watermark of {mark:.0}."
+        ),
+        _ => format!(
+            "Free pages were below the low watermark, at which background reclaim begins, in \
+             {below} of {all} samples; the lowest had {least:.0}, with a watermark of {mark:.0}."
+        ),
+    })
+}
+
 fn moves(seen: &Overview) -> String {
     let sum = |of: fn(&Bin) -> u64| seen.bins.iter().map(of).sum::<u64>();
     let (allocated, refilled) = (sum(|bin| bin.allocated), sum(|bin| bin.refilled));
-    let share = refilled as f64 * 100.0 / allocated.max(1) as f64;
+    let direct = sum(|bin| bin.direct);
+    let share = (refilled + direct) as f64 * 100.0 / allocated.max(1) as f64;
     let sentence = format!(
-        "{refilled} pages came from buddies to lists and {} went back; {share:.0} % of what was \
-         allocated passed a zone lock on its way.",
+        "{refilled} pages came from buddies to lists and {} went back; {direct} went to users past \
+         the lists. Pages that left buddies, under a zone lock, are {share:.0} % of those that were \
+         allocated.",
         sum(|bin| bin.drained)
     );
     let users = format!("{allocated} pages were allocated and {} freed.", sum(|bin| bin.freed));
@@ -187,9 +196,30 @@ fn sizes(seen: &Overview) -> String {
     let ended: u64 = seen.lives.iter().sum();
     let by_life = format!(
         "From allocation to free, at least so long: {ended} blocks; {} were still in use at the \
-         end.",
-        seen.kept
+         end{}.",
+        seen.kept,
+        match seen.untold {
+            0 => String::new(),
+            more =>
+                format!("; {more} more were allocated while as many were in use as are followed"),
+        }
     );
     bars(("Orders", "allocations", &by_order), &orders)
         + &bars(("Lifetimes", "blocks", &by_life), &lives)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lowest;
+
+    #[test]
+    fn free_pages_are_judged_by_the_watermark_of_their_own_sample() {
+        // The watermark went down with the free pages.
+        let free = [(0.0, 900.0), (0.1, 500.0), (0.2, 600.0)];
+        let text = lowest(&free, &[(0.0, 800.0), (0.1, 400.0), (0.2, 400.0)]).unwrap();
+        assert!(text.contains("in none of 3 samples; the nearest had 900"), "{text}");
+        let text = lowest(&free, &[(0.0, 800.0), (0.1, 400.0), (0.2, 601.0)]).unwrap();
+        assert!(text.contains("in 1 of 3 samples; the lowest had 600"), "{text}");
+        assert_eq!(lowest(&[], &[]), None);
+    }
 }
