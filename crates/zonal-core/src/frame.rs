@@ -111,6 +111,19 @@ pub struct PcpId {
     pub rank: u16,
 }
 
+impl PcpId {
+    // No machine has this CPU. Rank 1 is `pcp::depot::DEPOT`.
+    const fn nobody(rank: u16) -> PcpId {
+        PcpId { cpu: CpuId(CPU_MASK as u32), rank }
+    }
+    /// In the CACHED word of a block that is on its way from an owner to a list, or to the buddy.
+    pub(crate) const MOVING: PcpId = PcpId::nobody(0);
+    /// The same of a block that continues a range, until it has left that (RANGE-4).
+    pub(crate) const MOVING_ON: PcpId = PcpId::nobody(2);
+    /// In the CACHED word of a block that was taken out of the buddy for nobody.
+    pub(crate) const ISOLATED: PcpId = PcpId::nobody(3);
+}
+
 /// The state in a [`PageWord`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageState {
@@ -187,10 +200,18 @@ impl PageWord {
         PageWord(TAG_ALLOCATED | PageWord::owned_bits(order, mt, pcp))
     }
 
-    /// Whether it is of a block that continues the range in front of it (RANGE-1).
+    /// Whether it is of a block that continues the range in front of it (RANGE-1), moving or not.
     #[inline]
     pub(crate) const fn continues_range(self) -> bool {
-        self.0 & (TAG_MASK | WHOLE_RANGE) == TAG_ALLOCATED | RANGE
+        const MOVING: u64 = PageWord::moving(Order::ZERO, Migratetype::Unmovable, Some(false)).0;
+        let is_moving = self.0 & !(ORDER_MASK << ORDER_SHIFT | MT_MASK << MT_SHIFT) == MOVING;
+        self.0 & (TAG_MASK | WHOLE_RANGE) == TAG_ALLOCATED | RANGE || is_moving
+    }
+    /// A block between its owner and what becomes of it; `first` as for [`range`](Self::range).
+    #[inline]
+    pub(crate) const fn moving(order: Order, mt: Migratetype, first: Option<bool>) -> PageWord {
+        let to = if let Some(false) = first { PcpId::MOVING_ON } else { PcpId::MOVING };
+        PageWord::cached(order, mt, to)
     }
 
     /// A block of a range in somebody's hands, the range's `first` or a later one; bounds as for
@@ -490,6 +511,7 @@ impl core::fmt::Debug for Frames<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pcp::depot::DEPOT;
     use std::vec::Vec;
 
     #[test]
@@ -522,6 +544,17 @@ mod tests {
                     assert!(word.is_held());
                     assert!(!word.same_but_pcp(PageWord::allocated(order, mt, pcp)));
                     assert_eq!(word.is_held_movable(), mt == Migratetype::Movable);
+                    assert_eq!(word.continues_range(), !first);
+                    let moving = PageWord::moving(order, mt, Some(first));
+                    assert!(
+                        matches!(moving.state(), PageState::Cached { .. }),
+                        "nobody's to claim"
+                    );
+                    assert_eq!(moving.continues_range(), !first);
+                }
+                for other in [PcpId::MOVING, PcpId::ISOLATED, DEPOT, pcp] {
+                    assert!(!PageWord::cached(order, mt, other).continues_range());
+                    assert!(!PageWord::allocated(order, mt, other).continues_range());
                 }
             }
         }

@@ -27,7 +27,8 @@ use sync::AtomicU64;
 use sync::Ordering::Relaxed;
 
 /// Words of pages: handed out by a CPU's list, on that list, on its way, in the buddy, inside a
-/// block, handed out to the next owner; of ranges: the first block, one that goes on, no block.
+/// block, handed out to the next owner; of ranges: the first block, one that goes on, the same on
+/// its way, and cut to its front.
 const HELD: u64 = 3;
 const CACHED: u64 = 2;
 const MOVING: u64 = 0x82;
@@ -36,6 +37,8 @@ const NONE: u64 = 0;
 const NEXT: u64 = 0x103;
 const FIRST: u64 = 0x203;
 const GOES_ON: u64 = 0x303;
+const MOVING_ON: u64 = 0x282;
+const SHORTER: u64 = 0x313;
 
 const PAGES: usize = 2;
 
@@ -55,18 +58,27 @@ enum Fault {
     GrowsBehindUnheld,
     /// A free of a range that goes on keeps its blocks.
     RangeKeepsSome,
+    /// A block that is on its way does not say that it continues a range.
+    MovesUnmarked,
+    /// What stays of a block that is cut is no block in between.
+    CutsThroughNone,
+    /// What a block is cut to is written from the front.
+    WritesFrontFirst,
 }
 use Fault::{
-    AsksTooEarly, BlockKeepsSome, BlockLooksAndStores, GrowsBehindUnheld, RangeKeepsSome,
-    RowLooksAndStores, Sound,
+    AsksTooEarly, BlockKeepsSome, BlockLooksAndStores, CutsThroughNone, GrowsBehindUnheld,
+    MovesUnmarked, RangeKeepsSome, RowLooksAndStores, Sound, WritesFrontFirst,
 };
-const FAULTS: [Fault; 6] = [
+const FAULTS: [Fault; 9] = [
     RowLooksAndStores,
     BlockLooksAndStores,
     BlockKeepsSome,
     AsksTooEarly,
     GrowsBehindUnheld,
     RangeKeepsSome,
+    MovesUnmarked,
+    CutsThroughNone,
+    WritesFrontFirst,
 ];
 
 type Words = Arc<[AtomicU64; PAGES]>;
@@ -188,6 +200,89 @@ fn freed_and_lengthened(fault: Fault, behind: u64) {
     assert!(!(freed && grown), "a block continues a range that is not there");
 }
 
+/// What the rest of a range is changed to while the front is freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    /// A block is added behind the last one.
+    Longer,
+    /// The last block is cut: its front stays, the rest is freed.
+    Cut,
+    /// The last block becomes two of the same range, by a cut of its end.
+    CutToTwo,
+    /// All of the range is to be freed, as the front of a longer one: it is given back.
+    FreedInVain,
+    /// The last block is freed.
+    Freed,
+}
+
+/// A claimed block as its owner had it.
+fn held<'w>(word: &'w AtomicU64, seen: u64, fault: Fault) -> Held<'w> {
+    let on = if fault == MovesUnmarked { MOVING } else { MOVING_ON };
+    Held { word, seen, moving: if seen == FIRST { MOVING } else { on } }
+}
+
+/// Whether a range goes on at this word, as `PageWord::continues_range` says.
+fn goes_on(word: &AtomicU64) -> bool {
+    matches!(word.load(Relaxed), GOES_ON | MOVING_ON | SHORTER)
+}
+
+/// Changes the rest of a range, which begins at `words[1]`.
+fn change(words: &[AtomicU64; 3], change: Change, fault: Fault) {
+    let last = held(&words[1], GOES_ON, fault);
+    let keep = |to: [u64; 2]| {
+        assert!(last.claim(), "nobody else has it");
+        if fault == CutsThroughNone {
+            words[1].store(NONE, Relaxed);
+        }
+        let pieces = words[1..].iter().zip(to).filter(|(_, to)| *to != NONE);
+        match fault {
+            WritesFrontFirst => pieces.for_each(|(word, to)| claim::write(word, to)),
+            _ => claim::write_range(pieces),
+        }
+    };
+    match change {
+        Change::Longer => {
+            let added = claim::lengthen(last, || words[2].store(GOES_ON, Relaxed));
+            assert!(added.is_some(), "nobody else has it");
+        }
+        Change::Cut => keep([SHORTER, NONE]),
+        Change::CutToTwo => keep([SHORTER, GOES_ON]),
+        Change::FreedInVain => {
+            let both = [Some(held(&words[0], FIRST, fault)), Some(last), None];
+            assert!(!claim::whole(&both, || true), "it goes on");
+        }
+        Change::Freed => {
+            assert!(last.claim(), "nobody else has it");
+            words[1].store(NONE, Relaxed);
+        }
+    }
+}
+
+/// A free of the front of a range without the zone lock, first of its first block, then of what the
+/// second is cut to as well, and a change of the rest by a thread that has the lock. The front
+/// is not all of the range, so nothing is freed, but where all of the rest was.
+fn freed_and_changed(fault: Fault, to: Change) {
+    let words = Arc::new([FIRST, GOES_ON, NONE].map(AtomicU64::new));
+    let other = Arc::clone(&words);
+    let changes = loom::thread::spawn(move || change(&other, to, fault));
+    let front = held(&words[0], FIRST, fault);
+    let freed = claim::whole(&[Some(front), None], || goes_on(&words[1]));
+    assert!(!freed || to == Change::Freed, "the front was freed as all of the range");
+    let two = [Some(front), Some(held(&words[1], SHORTER, fault))];
+    let shorter = to == Change::CutToTwo && claim::whole(&two, || goes_on(&words[2]));
+    assert!(!shorter, "the front was freed as all of the range");
+    changes.join().unwrap();
+    let expected = match to {
+        Change::Longer => [FIRST, GOES_ON, GOES_ON],
+        Change::Cut => [FIRST, SHORTER, NONE],
+        Change::CutToTwo => [FIRST, SHORTER, GOES_ON],
+        Change::FreedInVain => [FIRST, GOES_ON, NONE],
+        Change::Freed => [if freed { MOVING } else { FIRST }, NONE, NONE],
+    };
+    let at_end = words.each_ref().map(|word| word.load(Relaxed));
+    assert_eq!(at_end, expected, "{to:?}");
+}
+
 /// Two frees of a range of two blocks without the lock.
 fn freed_twice() {
     let words = words([FIRST, GOES_ON]);
@@ -213,6 +308,9 @@ fn all_scenes(fault: Fault) -> u64 {
     }
     for behind in [NONE, FIRST] {
         sum += explore(None, move || freed_and_lengthened(fault, behind));
+    }
+    for to in [Change::Longer, Change::Cut, Change::CutToTwo, Change::FreedInVain, Change::Freed] {
+        sum += explore(None, move || freed_and_changed(fault, to));
     }
     sum + explore(None, move || bulk_and_bulk(fault)) + explore(None, freed_twice)
 }

@@ -359,9 +359,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.zone_ops(zone).isolate_block(order)
     }
 
-    /// Puts back what [`isolate_block`](Self::isolate_block) took, at the end of its list.
-    pub fn restore_block(&self, zone: ZoneId, pfn: Pfn, order: Order) {
-        self.zone_ops(zone).restore_block(pfn, order);
+    /// Puts back what [`isolate_block`](Self::isolate_block) took, at the end of its list. `false`,
+    /// with nothing changed: no isolated block of the order begins there.
+    pub fn restore_block(&self, zone: ZoneId, pfn: Pfn, order: Order) -> bool {
+        self.zone_ops(zone).restore_block(pfn, order)
     }
 
     /// Closes every pcp and takes every zone lock, handing each to `keep`. Nothing moves until

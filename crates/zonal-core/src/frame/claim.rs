@@ -49,7 +49,8 @@ pub(crate) struct Held<'w> {
     pub word: &'w AtomicU64,
     /// What it was seen to be.
     pub seen: u64,
-    /// What it is while it is on its way: no word of a block that is handed out.
+    /// What it is while it is on its way: no word of a block that is handed out. That of a block
+    /// that continues a range still says so (RANGE-4).
     pub moving: u64,
 }
 
@@ -62,31 +63,71 @@ impl Held<'_> {
 
     /// Gives it back to its owner.
     pub(crate) fn give_back(self) {
-        // Release: pairs with the Acquire of the next claim, which sees what this one wrote.
-        self.word.store(self.seen, Ordering::Release);
+        write(self.word, self.seen);
     }
+}
+
+/// Writes the word of a block that is nobody's to claim.
+#[inline(always)]
+pub(crate) fn write(word: &AtomicU64, to: u64) {
+    // Release: pairs with the Acquire of the next claim, which sees what this one wrote.
+    word.store(to, Ordering::Release);
+}
+
+/// Writes the words of blocks side by side that become (part of) a range, the first one last: who
+/// claims it sees that the range goes on.
+///
+/// The first word stays what it was until then. If that is of a block that continues a range, the
+/// range in front of it goes on all the time.
+pub(crate) fn write_range<'w>(mut blocks: impl Iterator<Item = (&'w AtomicU64, u64)>) {
+    let first = blocks.next();
+    blocks.chain(first).for_each(|(word, to)| write(word, to));
+}
+
+/// Takes blocks out of their owner's hands, or none of them: where one is not what it was seen to
+/// be, those before it go back. `claimed` says once more what the first so many of `blocks` are.
+///
+/// # Errors
+/// That of an item of `blocks`, or `None` for a block that was claimed by another.
+#[inline(always)]
+pub(crate) fn each<'w, E, Claimed: Iterator<Item = Held<'w>>>(
+    blocks: impl Iterator<Item = Result<Held<'w>, E>>,
+    claimed: impl FnOnce(usize) -> Claimed,
+) -> Result<(), Option<E>> {
+    let mut done = 0;
+    for block in blocks {
+        let why = match block {
+            Ok(block) if block.claim() => {
+                done += 1;
+                continue;
+            }
+            Ok(_) => None,
+            Err(error) => Some(error),
+        };
+        claimed(done).for_each(Held::give_back);
+        return Err(why);
+    }
+    Ok(())
 }
 
 /// Takes the blocks of a range out of their owner's hands, or none of them. `goes_on` says whether
 /// the range has more blocks behind these; then it is not whole, and nothing is done.
 ///
 /// The range cannot become longer once its last block is claimed, so it is asked after that: who
-/// makes it longer holds the last block meanwhile ([`lengthen`]).
+/// makes it longer holds the last block meanwhile ([`lengthen`]). If these are the front of a range
+/// whose next block is on its way at this moment, that block's word still says that it goes on.
 #[inline(always)]
 pub(crate) fn whole<'w, const N: usize>(
     blocks: &[Option<Held<'w>>; N],
     goes_on: impl FnOnce() -> bool,
 ) -> bool {
-    let mut blocks_done = 0;
-    for block in blocks.iter().flatten() {
-        if !block.claim() {
-            break;
-        }
-        blocks_done += 1;
+    let all = || blocks.iter().flatten().copied();
+    if each(all().map(Ok::<_, ()>), |claimed| all().take(claimed)).is_err() {
+        return false;
     }
-    let whole = blocks_done == blocks.iter().flatten().count() && !goes_on();
+    let whole = !goes_on();
     if !whole {
-        blocks.iter().flatten().take(blocks_done).for_each(|block| block.give_back());
+        all().for_each(Held::give_back);
     }
     whole
 }

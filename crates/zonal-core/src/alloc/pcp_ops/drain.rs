@@ -2,7 +2,6 @@
 
 use super::PcpOps;
 use super::run::RUN;
-use crate::alloc::zone_ops::MOVING;
 use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::lanes::{are_row, are_u64s, store_u64s};
@@ -24,7 +23,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         word.store(record.cached, Relaxed);
         let pushed = self.push_block(list, frame, order);
         if !pushed {
-            word.store(PageWord::cached(order, record.migratetype(), MOVING).0, Relaxed);
+            word.store(PageWord::moving(order, record.migratetype(), None).0, Relaxed);
         }
         pushed
     }

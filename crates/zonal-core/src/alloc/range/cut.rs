@@ -38,14 +38,14 @@ impl<P: Platform> Ranges<'_, '_, P> {
             for (head, order) in largest_blocks(&words, rest.clone()) {
                 words.store(head, PageWord::allocated(order, mt, pcp));
             }
-            whole.keep(&words, frames.start..end, mt, true);
+            whole.ops.write_range(&words, frames.start..end, mt, true);
             for (head, order) in largest_blocks(&words, rest) {
                 // Refused only where a former owner frees the block again at this moment.
                 let _ = fast::free_by_core(self.on, words.pfn(head), order);
             }
         } else {
             let mut locked = whole.ops.lock();
-            whole.keep(&words, frames.start..end, mt, true);
+            whole.ops.write_range(&words, frames.start..end, mt, true);
             whole.release(&mut locked, rest);
             drop(locked);
             whole.ops.clear_below_high();
@@ -115,9 +115,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
         let begins = block.first == Some(true);
         if block.head < border {
             around.claim(&words, &found)?;
-            around.clear(&words, &found);
-            around.keep(&words, block.head..border, block.mt, begins);
-            around.keep(&words, border..block.end(), block.mt, true);
+            around.ops.write_range(&words, border..block.end(), block.mt, true);
+            around.ops.write_range(&words, block.head..border, block.mt, begins);
             return Ok(());
         }
         around.mark(&words, block, true)
@@ -161,8 +160,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
         let words = locked.frames;
         let found = owned.check_range(&words)?;
         owned.claim(&words, &found)?;
-        owned.clear(&words, &found);
-        owned.keep_around(&words, &found);
+        owned.cut_out(&words, &found);
         let pcp = self.on.pcp_id(owned.ops.zone.id, self.on.platform.cpu());
         let word = PageWord::allocated(into, found.front.mt, pcp);
         owned.frames().step_by(1 << into.get()).for_each(|at| words.store(at, word));

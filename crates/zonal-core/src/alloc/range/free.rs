@@ -3,12 +3,12 @@
 use core::ops::Range;
 
 use super::Ranges;
-use super::owned::{Block, Owned, goes_on};
+use super::owned::{Block, Owned};
 use crate::alloc::cpu_ops::CpuOps;
 use crate::alloc::fast;
 use crate::alloc::request::FreeError;
 use crate::buddy::largest_blocks;
-use crate::frame::claim;
+use crate::frame::{PageWord, claim};
 use crate::platform::Platform;
 use crate::types::{Order, Pfn};
 
@@ -58,7 +58,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
 
     /// A whole range of few blocks: each becomes a block of its own and is freed as one. `false`:
     /// nothing was done.
-    fn free_to_lists(self, owned: &Owned<'_, '_, P>) -> bool {
+    pub(in crate::alloc) fn free_to_lists(self, owned: &Owned<'_, '_, P>) -> bool {
         let (words, frames) = (owned.words(), owned.frames());
         let mut blocks: [Option<Block>; BLOCKS_TO_LISTS] = [None; BLOCKS_TO_LISTS];
         for (at, (head, order)) in largest_blocks(&words, frames.clone()).enumerate() {
@@ -74,8 +74,12 @@ impl<P: Platform> Ranges<'_, '_, P> {
             *slot = Some(block);
         }
         let held = blocks.map(|block| block.and_then(|block| block.held(&words)));
-        if !claim::whole(&held, || goes_on(&words, frames.end)) {
+        if !claim::whole(&held, || words.load(frames.end).continues_range()) {
             return false;
+        }
+        // Now, before the first one has its next owner: nothing continues a range of theirs.
+        for block in blocks.iter().flatten() {
+            words.store(block.head, PageWord::moving(block.order, block.mt, None));
         }
         for block in blocks.iter().flatten() {
             let page = (words.pfn(block.head), block.order);
@@ -93,8 +97,7 @@ impl<P: Platform> Owned<'_, '_, P> {
         let words = locked.frames;
         let found = self.look(&words)?;
         self.claim(&words, &found)?;
-        self.clear(&words, &found);
-        self.keep_around(&words, &found);
+        self.cut_out(&words, &found);
         self.release(&mut locked, frames);
         drop(locked);
         self.ops.clear_below_high();

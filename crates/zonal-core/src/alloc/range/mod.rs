@@ -25,12 +25,15 @@
 //!   "first", those of the others do not. So where a block of a range does not say "first", the
 //!   page in front of it belongs to the same range.
 //! - **RANGE-2** a RANGE word changes under the zone lock, or by the compare-and-exchange of a
-//!   caller who gives the whole range back. Two callers who give parts of one range back at the
-//!   same time are thus served one after the other.
+//!   caller who gives the whole range back, and undoes it where the range goes on. Two callers who
+//!   give parts of one range back at the same time are thus served one after the other.
 //! - **RANGE-3** a call changes nothing before it has found every page of its range as it must be.
 //! - **RANGE-4** blocks are added behind a range, by a growth or a join, with its last block in
 //!   nobody's hands; who gives a range back without the zone lock asks whether it goes on once it
-//!   has claimed its last block. So no block is left that continues a range which is not there.
+//!   has claimed its last block. Until a block has left its range, its word says that it continues
+//!   it, also while the block is in nobody's hands (`PageWord::moving`), and of blocks that are
+//!   written anew the first is written last. So whoever gives the front of a range back sees that
+//!   it goes on, and no block is left that continues a range which is not there.
 //!
 //! # What it does not do
 //! It moves no pages: a range at a place can be taken if its pages are free, on a per-CPU list or

@@ -4,10 +4,10 @@ use core::ops::Range;
 
 use crate::alloc::request::FreeError;
 use crate::alloc::tables::Tables;
-use crate::alloc::zone_ops::{MOVING, ZoneOps};
+use crate::alloc::zone_ops::ZoneOps;
 use crate::buddy::{containing_block, largest_blocks};
 use crate::frame::claim::{self, Held};
-use crate::frame::{Frames, PageState, PageWord};
+use crate::frame::{Frames, PageState, PageWord, PcpId};
 use crate::platform::Platform;
 use crate::types::{Migratetype, Order, Pfn};
 use crate::zone::state::LockedZone;
@@ -38,9 +38,18 @@ impl Block {
     }
     /// The block as it is claimed.
     pub fn held<'w>(self, words: &Frames<'w>) -> Option<Held<'w>> {
-        let moving = PageWord::cached(self.order, self.mt, MOVING);
+        let moving = PageWord::moving(self.order, self.mt, self.first);
         let word = words.word(self.head)?;
         Some(Held { word, seen: self.word.bits(), moving: moving.bits() })
+    }
+    /// The claimed block at `head` as its owner had it, from `pcp` as far as that is known.
+    fn before(words: &Frames<'_>, head: u32, pcp: PcpId, first: Option<bool>) -> Option<Block> {
+        let PageState::Cached { order, mt, .. } = words.load(head).state() else { return None };
+        let word = match first {
+            Some(first) => PageWord::range(order, mt, pcp, first),
+            None => PageWord::allocated(order, mt, pcp),
+        };
+        Some(Block { head, word, order, mt, first })
     }
     /// The block as its words say that it is at `head`.
     pub fn of(head: u32, word: PageWord) -> Option<Block> {
@@ -133,7 +142,7 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
         let words = self.words();
         let found = self.check_range(&words)?;
         let end = self.frames.end;
-        if found.back.end() == end && !goes_on(&words, end) {
+        if found.back.end() == end && !words.load(end).continues_range() {
             return Ok(found.back);
         }
         let pfn = words.pfn(end.saturating_sub(1));
@@ -157,8 +166,7 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
     pub(super) fn hold<R>(&self, last: Block, change: impl FnOnce() -> R) -> Result<R, FreeError> {
         let words = self.words();
         let done = last.held(&words).and_then(|last| claim::lengthen(last, change));
-        let (pfn, order, zone) = (words.pfn(last.head), last.order, self.ops.zone.id);
-        done.ok_or(FreeError::DoubleFree { pfn, order, zone })
+        done.ok_or_else(|| self.freed(&words, last))
     }
 
     /// Looks at every block of the pages. The zone lock is held, or what is found is looked at
@@ -208,62 +216,57 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
 
     /// Takes the words of all blocks out of their owner's hands, or of none. The zone lock is held.
     pub(super) fn claim(&self, words: &Frames<'_>, found: &Found) -> Result<(), FreeError> {
-        let end = found.back.end();
-        let mut at = found.front.head;
-        while at < end {
-            // Freed since it was looked at, or at this moment: those before it go back.
-            let block = self.block_at(words, at);
-            let block = block.inspect_err(|_| self.give_back(words, found.front, at))?;
-            let moving = PageWord::cached(block.order, block.mt, MOVING);
-            if !exchange(words, at, block.word, moving) {
-                self.give_back(words, found.front, at);
-                let (pfn, order, zone) = (words.pfn(at), block.order, self.ops.zone.id);
-                return Err(FreeError::DoubleFree { pfn, order, zone });
-            }
-            at = block.end();
-        }
-        Ok(())
-    }
-
-    /// Undoes the claim of the blocks from `front` up to `end`.
-    #[cold]
-    fn give_back(&self, words: &Frames<'_>, front: Block, end: u32) {
+        let (start, end) = (found.front.head, found.back.end());
+        let (mut at, mut last) = (start, found.front);
+        // Each is looked at when it is claimed: freed before, or at this moment, it is an error.
+        let blocks = core::iter::from_fn(|| {
+            let block = (at < end).then(|| self.block_at(words, at))?;
+            Some(block.and_then(|block| {
+                (at, last) = (block.end(), block);
+                block.held(words).ok_or_else(|| self.freed(words, block))
+            }))
+        });
         let pcp = self.ops.on.pcp_id(self.ops.zone.id, self.ops.on.platform.cpu());
-        let mut at = front.head;
-        while at < end {
-            let PageState::Cached { order, mt, .. } = words.load(at).state() else { return };
-            let is_first = at == front.head && front.first == Some(true);
-            words.store(
-                at,
-                match front.first {
-                    Some(_) => PageWord::range(order, mt, pcp, is_first),
-                    None => PageWord::allocated(order, mt, pcp),
-                },
-            );
-            at += order.pages() as u32;
-        }
+        let claimed = |count| {
+            let mut at = start;
+            let blocks = core::iter::from_fn(move || {
+                let first = found.front.first.map(|first| first && at == start);
+                let block = Block::before(words, at, pcp, first)?;
+                at = block.end();
+                block.held(words)
+            });
+            blocks.take(count)
+        };
+        let done = claim::each(blocks, claimed);
+        done.map_err(|why| why.unwrap_or_else(|| self.freed(words, last)))
     }
 
-    /// Writes the words of frames that stay, or become, (part of) a range; `first`: it begins
-    /// with them.
-    pub(super) fn keep(&self, words: &Frames<'_>, part: Range<u32>, mt: Migratetype, first: bool) {
-        let pcp = self.ops.on.pcp_id(self.ops.zone.id, self.ops.on.platform.cpu());
-        for (head, order) in largest_blocks(words, part.clone()) {
-            let is_first = first && head == part.start;
-            words.store(head, PageWord::range(order, mt, pcp, is_first));
-        }
+    /// That a block is not its owner's any more.
+    fn freed(&self, words: &Frames<'_>, block: Block) -> FreeError {
+        let (pfn, order, zone) = (words.pfn(block.head), block.order, self.ops.zone.id);
+        FreeError::DoubleFree { pfn, order, zone }
     }
 
-    /// Writes the words of what stays of a range in front of the frames and behind them, which are
-    /// two ranges then (RANGE-1).
-    pub(super) fn keep_around(&self, words: &Frames<'_>, found: &Found) {
+    /// Makes the words of the frames NONE, whose blocks are claimed, and writes those of what stays
+    /// of a range in front of them and behind, which are two ranges then (RANGE-1).
+    pub(super) fn cut_out(&self, words: &Frames<'_>, found: &Found) {
         let Found { front, back, is_range } = *found;
         let Range { start, end } = self.frames;
+        let mut at = front.head;
+        while at < back.end() {
+            let pages = 1 << words.load(at).order_bits();
+            // The front block of what stays goes from what it is to what it becomes: in between,
+            // too, the range in front of it goes on (RANGE-4).
+            if at >= start {
+                words.store(at, PageWord::NONE);
+            }
+            at += pages;
+        }
         if !is_range {
             return;
         }
-        self.keep(words, front.head..start, front.mt, front.first == Some(true));
-        self.keep(words, end..back.end(), back.mt, true);
+        self.ops.write_range(words, end..back.end(), back.mt, true);
+        self.ops.write_range(words, front.head..start, front.mt, front.first == Some(true));
         let next = words.load(end);
         if back.end() == end
             && let PageState::Range { order, mt, pcp, first: false } = next.state()
@@ -282,12 +285,10 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
         block: Block,
         first: bool,
     ) -> Result<(), FreeError> {
-        let Block { head, word, order, .. } = block;
-        if let PageState::Range { mt, pcp, .. } = word.state()
-            && !exchange(words, head, word, PageWord::range(order, mt, pcp, first))
+        if let PageState::Range { order, mt, pcp, .. } = block.word.state()
+            && !exchange(words, block.head, block.word, PageWord::range(order, mt, pcp, first))
         {
-            let (pfn, zone) = (words.pfn(head), self.ops.zone.id);
-            return Err(FreeError::DoubleFree { pfn, order, zone });
+            return Err(self.freed(words, block));
         }
         Ok(())
     }
@@ -302,35 +303,20 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
         Err(FreeError::NotABlock { pfn, order, zone: self.ops.zone.id })
     }
 
-    /// Sets the words of claimed blocks to NONE.
-    pub(super) fn clear(&self, words: &Frames<'_>, found: &Found) {
-        let mut at = found.front.head;
-        while at < found.back.end() {
-            let pages = 1 << words.load(at).order_bits();
-            words.store(at, PageWord::NONE);
-            at += pages;
-        }
-    }
-
     /// Frees frames whose words are NONE as the largest blocks that they make.
     pub(super) fn release(&self, locked: &mut LockedZone<'_, P>, part: Range<u32>) {
         let pcp = self.ops.pcp(self.ops.on.platform.cpu());
         let words = locked.frames;
         for (head, order) in largest_blocks(&words, part) {
             // A word that proves the free right, so that the buddy need not look around.
-            words.store(head, PageWord::cached(order, Migratetype::Unmovable, MOVING));
+            words.store(head, PageWord::moving(order, Migratetype::Unmovable, None));
             self.ops.free_claimed(locked, pcp, (head, order));
         }
     }
 }
 
-/// Whether the block at a frame continues the range in front of it (RANGE-1).
-pub(super) fn goes_on(words: &Frames<'_>, at: u32) -> bool {
-    matches!(words.load(at).state(), PageState::Range { first: false, .. })
-}
-
 /// Replaces a word, if it is still `from`.
-pub(super) fn exchange(words: &Frames<'_>, at: u32, from: PageWord, to: PageWord) -> bool {
+fn exchange(words: &Frames<'_>, at: u32, from: PageWord, to: PageWord) -> bool {
     words.word(at).is_some_and(|word| claim::exchange(word, from.0, to.0))
 }
 
@@ -357,6 +343,45 @@ mod tests {
             let twice = FreeError::DoubleFree { pfn: blocks[1], order, zone: owned.ops.zone.id };
             assert_eq!(owned.claim(&words, &found), Err(twice));
             assert_eq!(pool.free(blocks[0], order), Ok(()));
+            pool.validate().unwrap();
+        });
+    }
+
+    /// RANGE-4: the front of a range is freed without the zone lock between the steps of those who
+    /// change the rest of it.
+    #[test]
+    fn the_front_of_a_range_goes_on_in_each_step_of_who_changes_the_rest() {
+        Shape::uniform(1, 512, 1).scoped(Policy::ZONAL, 0, |pool| {
+            let ranges = pool.ranges();
+            ranges.alloc_at(Pfn(8)..Pfn(24), Gfp::KERNEL | Gfp::MEMALLOC).unwrap();
+            let of = |start, end| Owned::new(pool.tables(), Pfn(start)..Pfn(end)).unwrap();
+            let front = || {
+                assert!(!ranges.free_to_lists(&of(8, 16)), "the front is no range of its own");
+                assert!(of(8, 24).check_whole().is_ok() || of(8, 20).check_whole().is_ok());
+            };
+            let tail = of(16, 24);
+            let locked = tail.ops.lock();
+            let words = locked.frames;
+            assert_eq!(tail.lengthen(|| assert!(!ranges.free_to_lists(&of(8, 16)))), Ok(()));
+            front();
+            // All of the claimed go back.
+            let found = tail.look(&words).unwrap();
+            let gone = Block { head: 24, ..found.back };
+            let both = Found { back: gone, ..found };
+            assert!(tail.claim(&words, &both).is_err(), "nothing was taken at 24");
+            front();
+            // The second half of the last block is cut off.
+            let half = of(20, 24);
+            let found = half.look(&words).unwrap();
+            half.claim(&words, &found).unwrap();
+            assert!(!ranges.free_to_lists(&of(8, 16)), "the front is no range of its own");
+            half.cut_out(&words, &found);
+            front();
+            let mut locked = locked;
+            half.release(&mut locked, 20..24);
+            drop(locked);
+            assert!(ranges.free_to_lists(&of(8, 20)), "all that is left of the range");
+            pool.drain_all();
             pool.validate().unwrap();
         });
     }

@@ -240,13 +240,21 @@ fn a_second_free_of_a_block_that_is_isolated_is_refused() {
         assert_eq!(pool.free_bulk(&[isolated], order), Err((0, twice)));
         assert_eq!(pool.ranges().free(pages.clone()), Err(twice));
         assert!(pool.ranges().from_block(isolated, order, 1).is_err());
-        pool.restore_block(ZONE, isolated, order);
-        others.into_iter().for_each(|other| pool.restore_block(ZONE, other, order));
+        assert!(pool.restore_block(ZONE, isolated, order));
+        assert!(others.into_iter().all(|other| pool.restore_block(ZONE, other, order)));
         pool.validate().unwrap();
         // Handed out, it is its owner's like any other.
         let kept = pool.isolate_block(ZONE, order).unwrap();
         let keep = |order| pool.ranges().keep_block(kept, order);
+        assert!(!pool.restore_block(ZONE, kept, Order::ZERO), "as what it is");
         assert!(!keep(Order::ZERO) && keep(order) && !keep(order), "once, as what it is");
+        let isolated = || pool.tables().events.isolated.load(Relaxed);
+        assert_eq!(isolated(), 0);
+        // It has an owner; its buddy is handed out, the page inside it is no block.
+        for pfn in [kept, buddy, Pfn(kept.0 + 1), Pfn(u64::MAX)] {
+            assert!(!pool.restore_block(ZONE, pfn, order), "{pfn:?} is not isolated");
+            assert_eq!(isolated(), 0);
+        }
         assert_eq!(pool.free(kept, order), Ok(()));
         pool.free(buddy, order).unwrap();
         pool.drain_all();

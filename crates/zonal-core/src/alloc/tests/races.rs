@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use super::depot::short;
 use super::platform::{Plain, Script, Shape, Stage, meet, on_cpu, stagger, zone};
-use crate::alloc::range::RangeRequest;
+use crate::alloc::range::{Owned, RangeRequest};
 use crate::alloc::{Allocator, Request};
 use crate::frame::{PageState, PageWord};
 use crate::gfp::Gfp;
@@ -224,6 +224,117 @@ fn a_range_that_is_freed_while_it_becomes_longer_leaves_no_block_without_its_fro
     pool.validate().unwrap();
     assert_eq!(pool.free_pages(), free);
     std::eprintln!("freed, and longer: {both} rounds");
+}
+
+/// What is left of ranges and blocks of the pages goes back. No block may continue a range that is
+/// not in front of it.
+fn free_what_is_left(pool: &Allocator<'static, Script>, frames: core::ops::Range<u64>, what: &str) {
+    let (mut at, mut range) = (frames.start, None::<core::ops::Range<Pfn>>);
+    let free = |range: Option<core::ops::Range<Pfn>>| {
+        range.map_or(Ok(()), |range| pool.ranges().free(range)).unwrap();
+    };
+    while at < frames.end {
+        let word = PageWord::from_bits(pool.words()[at as usize].load(Relaxed)).state();
+        let (PageState::Range { order, .. } | PageState::Allocated { order, .. }) = word else {
+            free(range.take());
+            at += 1;
+            continue;
+        };
+        let block = pages(at, order.pages());
+        at = block.end.0;
+        range = match (word, range.take()) {
+            (PageState::Range { first: false, .. }, before) => {
+                let before = before.unwrap_or_else(|| panic!("{what}: no front at {block:?}"));
+                Some(before.start..block.end)
+            }
+            (PageState::Range { .. }, before) => {
+                free(before);
+                Some(block)
+            }
+            (_, before) => {
+                free(before);
+                pool.free(block.start, order).unwrap();
+                None
+            }
+        };
+    }
+    free(range);
+}
+
+/// RANGE-4: one CPU gives the front of a range back whose rest another changes at the same moment.
+/// Both are done, and no block continues a range that is gone.
+#[test]
+fn the_front_of_a_range_is_freed_while_the_rest_of_it_changes() {
+    type Change = fn(&Allocator<'static, Script>) -> bool;
+    // The range has the blocks 72 to 79 and 80 to 87.
+    let changes: [(&str, Change); 6] = [
+        ("growth", |pool| pool.ranges().grow(pages(80, 8), 8, ANY).is_ok()),
+        ("join", |pool| pool.ranges().join(pages(80, 16), Pfn(88)).is_ok()),
+        ("split", |pool| pool.ranges().split(pages(80, 8), Pfn(86)).is_ok()),
+        ("free of the end", |pool| pool.ranges().free(pages(84, 4)).is_ok()),
+        ("free of the middle", |pool| pool.ranges().free(pages(82, 2)).is_ok()),
+        ("blocks", |pool| pool.ranges().into_blocks(pages(84, 4), Order::ZERO).is_ok()),
+    ];
+    let pool = &boot(512, Policy::ZONAL);
+    let free = pool.free_pages();
+    let (turn, done, rounds) = (&AtomicU32::new(0), &AtomicBool::new(false), 3_000_u32);
+    let (begun, wrong) = (&AtomicU32::new(0), &Mutex::new(None));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            on_cpu(1);
+            for round in 0..rounds {
+                let (what, change) = changes[round as usize % changes.len()];
+                meet(turn, round * 4 + 2, || {});
+                while begun.load(Relaxed) <= round {
+                    std::thread::yield_now();
+                }
+                stagger(round, 1);
+                if !change(pool) {
+                    *wrong.lock().unwrap() = Some((what, round));
+                }
+                done.store(true, Relaxed);
+                meet(turn, round * 4 + 4, || {});
+                if wrong.lock().unwrap().is_some() {
+                    break;
+                }
+            }
+        });
+        on_cpu(0);
+        for round in 0..rounds {
+            let (what, _) = changes[round as usize % changes.len()];
+            done.store(false, Relaxed);
+            pool.ranges().alloc_at(pages(72, 16), ANY).unwrap();
+            if what == "join" {
+                pool.ranges().alloc_at(pages(88, 8), ANY).unwrap();
+            }
+            meet(turn, round * 4 + 2, || {});
+            // The free that takes no lock, again and again: the range goes on all the time.
+            let front = Owned::new(pool.tables(), pages(72, 8)).unwrap();
+            begun.store(round + 1, Relaxed);
+            let mut tries = 0;
+            while round % 4 != 0 && !done.load(Relaxed) && wrong.lock().unwrap().is_none() {
+                tries += 1;
+                (tries % 64 == 0).then(std::thread::yield_now);
+                if pool.ranges().free_to_lists(&front) {
+                    *wrong.lock().unwrap() = Some((what, round));
+                }
+            }
+            stagger(round, 0);
+            if wrong.lock().unwrap().is_none() {
+                pool.ranges().free(pages(72, 8)).unwrap();
+            }
+            meet(turn, round * 4 + 4, || {});
+            if wrong.lock().unwrap().is_some() {
+                break;
+            }
+            free_what_is_left(pool, 72..96, what);
+        }
+        other.join().unwrap();
+    });
+    assert_eq!(*wrong.lock().unwrap(), None, "the front was freed as all of a range");
+    pool.drain_all();
+    pool.validate().unwrap();
+    assert_eq!(pool.free_pages(), free);
 }
 
 /// How a page is freed by one who may not be its only owner.

@@ -158,7 +158,7 @@ fn a_block_that_was_isolated_for_a_moment_is_not_in_the_way() {
         pool.ranges().alloc_at(Pfn(1020)..Pfn(1024), Gfp::KERNEL).unwrap();
         let block = isolate();
         assert_eq!(block, Pfn(1024));
-        let back = move || pool.restore_block(ZoneId(0), block, Order::MAX);
+        let back = move || assert!(pool.restore_block(ZoneId(0), block, Order::MAX));
         *pool.platform().at_relax.lock().unwrap() = Some(Box::new(back));
         let got = match is_behind {
             true => pool.ranges().grow(Pfn(1020)..block, 7, Gfp::KERNEL),

@@ -5,18 +5,18 @@ use core::ops::Range;
 use super::{Want, ZoneOps};
 use crate::alloc::request::FreeError;
 use crate::buddy::{self, Buddy, Fallback, FreeCause, FreeFlags, TakeRequest};
-use crate::frame::{PageState, PageWord, PcpId, claim};
+use crate::frame::{Frames, PageState, PageWord, PcpId, claim};
 use crate::gfp::AllocFlags;
 use crate::machine::CPUS_MAX;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Migratetype, Order, Pfn};
+use crate::types::{Migratetype, Order, Pfn};
 use crate::zone::deferred::SECTION_PAGES;
 use crate::zone::state::{BOOSTED, LockedZone};
 
-/// Store of a word that is on its way to a list: no machine has this CPU.
-pub(in crate::alloc) const MOVING: PcpId = PcpId { cpu: CpuId(CPUS_MAX as u32), rank: 0 };
+// What names no pcp (`PcpId::nobody`) has the number behind that of the last CPU.
+const _: () = assert!(PcpId::MOVING.cpu.0 as usize == CPUS_MAX);
 
 impl Want {
     /// A request to the buddy.
@@ -113,9 +113,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         let zone = self.zone.id;
         match held.state() {
             PageState::Allocated { order: actual, mt, .. } if actual == order => {
-                // The word of a block between its owner and a list: names no CPU.
-                let moving = PageWord::cached(order, mt, MOVING).0;
-                match claim::exchange(word, held.0, moving) {
+                match claim::exchange(word, held.0, PageWord::moving(order, mt, None).0) {
                     true => Ok(held),
                     false => Err(FreeError::DoubleFree { pfn, order, zone }),
                 }
@@ -170,7 +168,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         let has = |mt: &Migratetype| buddy.nonempty_orders(*mt) & (1 << order.get()) != 0;
         let mt = types.into_iter().find(has)?;
         let idx = buddy.take_smallest(frames, order, mt)?;
-        frames.store(idx, PageWord::cached(order, mt, MOVING));
+        frames.store(idx, PageWord::cached(order, mt, PcpId::ISOLATED));
         let pfn = frames.pfn(idx);
         let pcp = self.pcp(self.on.platform.cpu());
         locked.account(&pcp.free_diff, -(order.pages() as i64), 1);
@@ -180,15 +178,17 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     }
 
     /// Puts back what [`isolate_block`](Self::isolate_block) took, at the end of its list.
-    pub fn restore_block(self, pfn: Pfn, order: Order) {
+    /// `false`, and nothing done: no isolated block of the order begins there.
+    pub fn restore_block(self, pfn: Pfn, order: Order) -> bool {
         let mut locked = self.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
-        let Some(idx) = frames.index(pfn) else { return };
+        let Some((idx, _)) = isolated(frames, pfn, order) else { return false };
         if buddy.free_block(frames, idx, order, FreeFlags { to_tail: true }).is_ok() {
             let pcp = self.pcp(self.on.platform.cpu());
             locked.account(&pcp.free_diff, order.pages() as i64, 1);
         }
         self.end_isolation();
+        true
     }
 
     fn end_isolation(self) {
@@ -201,12 +201,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     /// the order begins there.
     pub fn keep_block(self, pfn: Pfn, order: Order) -> bool {
         let locked = self.lock();
-        let Some(idx) = locked.frames.index(pfn) else { return false };
-        let word = locked.frames.load(idx);
-        let PageState::Cached { order: has, mt, pcp: MOVING } = word.state() else { return false };
-        if has != order {
-            return false;
-        }
+        let Some((idx, mt)) = isolated(&locked.frames, pfn, order) else { return false };
         let pcp = self.on.pcp_id(self.zone.id, self.on.platform.cpu());
         locked.frames.store(idx, PageWord::allocated(order, mt, pcp));
         self.end_isolation();
@@ -274,5 +269,17 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         }
         (0..most).take_while(|_| claimed()).for_each(|_| self.on.platform.relax());
         true
+    }
+}
+
+/// The frame and the type of a block that was isolated. `None`: no isolated block of the order
+/// begins there. The zone lock is held.
+fn isolated(frames: &Frames<'_>, pfn: Pfn, order: Order) -> Option<(u32, Migratetype)> {
+    let idx = frames.index(pfn)?;
+    match frames.load(idx).state() {
+        PageState::Cached { order: has, mt, pcp: PcpId::ISOLATED } if has == order => {
+            Some((idx, mt))
+        }
+        _ => None,
     }
 }

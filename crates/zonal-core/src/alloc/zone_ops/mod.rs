@@ -25,7 +25,6 @@ use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, LockedZone, RECLAIM_ACTIVE, Zone};
 use crate::zone::watermark::Watermark;
 
-pub(super) use buddy::MOVING;
 pub(super) use depot::depot_word;
 pub use numa::NumaEvents;
 

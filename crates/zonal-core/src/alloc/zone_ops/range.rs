@@ -5,7 +5,7 @@ use core::ops::Range;
 use super::{Want, ZoneOps};
 use crate::alloc::range::Obstacle;
 use crate::buddy::{containing_block, largest_blocks};
-use crate::frame::{PageState, PageWord};
+use crate::frame::{Frames, PageState, PageWord, claim};
 use crate::gfp::AllocFlags;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
@@ -32,15 +32,23 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         let cpu = self.on.platform.cpu();
         let (pcp, words) = (self.pcp(cpu), locked.frames);
         locked.buddy.take_range(&words, range.clone())?;
-        let id = self.on.pcp_id(self.zone.id, cpu);
-        for (head, order) in largest_blocks(&words, range.clone()) {
-            let is_first = first && head == range.start;
-            words.store(head, PageWord::range(order, want.mt, id, is_first));
+        self.write_range(&words, range.clone(), want.mt, first);
+        for (_, order) in largest_blocks(&words, range.clone()) {
             locked.account(self.on.free_diff(pcp), -(order.pages() as i64), 1);
         }
         pcp.events.direct_allocs.fetch_add(1, Relaxed);
         pcp.events.direct_pages.fetch_add(u64::from(range.end - range.start), Relaxed);
         Ok(())
+    }
+
+    /// Writes the words of frames that become, or stay, (part of) a range; `first`: it begins with
+    /// them. Nobody can claim the first of these words meanwhile.
+    pub fn write_range(self, words: &Frames<'_>, part: Range<u32>, mt: Migratetype, first: bool) {
+        let pcp = self.on.pcp_id(self.zone.id, self.on.platform.cpu());
+        claim::write_range(largest_blocks(words, part.clone()).filter_map(|(head, order)| {
+            let is_first = first && head == part.start;
+            Some((words.word(head)?, PageWord::range(order, mt, pcp, is_first).bits()))
+        }));
     }
 
     /// Why a frame is not free for anybody. The zone lock is held.
