@@ -3,7 +3,7 @@
 mod support;
 
 use support::raced::{self, raced_frees};
-use zonal::Policy;
+use zonal::{Mode, Policy};
 
 const MIB: usize = 1 << 20;
 
@@ -18,12 +18,24 @@ fn of_several_frees_at_once_one_counts_under_locks() {
     }
 }
 
-/// With sequences two of them may be told so, and one copy of the page counts.
+/// With sequences two of them may be told so, and one copy of the page counts. Bulk frees are left
+/// out there: see "Two frees by sequences" in docs/reference/invariants.md.
 #[test]
 fn of_several_frees_at_once_one_counts_with_sequences() {
-    for (policy, seed) in [(Policy::ZONAL, 3), (Policy::LINUX_6_18, 4)] {
-        let pool = raced::pool(64 * MIB, true, policy);
-        let raced = raced_frees(&pool, 2, 400, seed);
-        eprintln!("{} ({}): {raced}", policy.name, pool.mode());
+    let pool = raced::pool(64 * MIB, true, Policy::ZONAL);
+    if *pool.mode() != Mode::Rseq {
+        eprintln!("note: SKIPPED: there are no restartable sequences here");
+        return;
     }
+    let raced = raced_frees(&pool, 2, 400, 3);
+    eprintln!("{} ({}): {raced}", Policy::ZONAL.name, pool.mode());
+}
+
+/// A policy that groups by mobility has no sequences, whatever the system has.
+#[test]
+fn of_several_frees_at_once_one_counts_where_no_sequence_runs() {
+    let pool = raced::pool(64 * MIB, true, Policy::LINUX_6_18);
+    let raced = raced_frees(&pool, 2, 400, 4);
+    eprintln!("{} ({}): {raced}", Policy::LINUX_6_18.name, pool.mode());
+    assert_eq!((raced.freed, raced.strays), (raced.blocks, 0));
 }
