@@ -18,8 +18,10 @@ pub enum Event {
 }
 
 pub struct Model {
-    /// -1 up to 5.12, 0 to 9, 18 from 6.15 on.
+    /// -1 up to 5.12, 0 to 9, 18 from 6.15 on. 5.13 to 5.17 are 0 without streams.
     pub level: i32,
+    /// Whether large frees can empty the lists.
+    pub streams: bool,
     pub max: i64,
     pub batch: i64,
     pub hmin: i64,
@@ -175,7 +177,7 @@ impl Model {
         let mut fh = false;
         if 0 < order && order <= 3 {
             if self.level == 0 {
-                fh = self.ff > 0;
+                fh = self.streams && self.ff > 0;
             } else if self.level > 0 {
                 let trigger = match self.level {
                     18 => self.fc >= b + self.hmin / 2,

@@ -355,8 +355,10 @@ fn model_of(lists: &Lists) -> Model {
     Model {
         level: match params.tuning {
             Tuning::Release615 => 18,
+            tuning if tuning.name() == "5.13" => 0,
             tuning => tuning.name().parse().unwrap_or(-1),
         },
+        streams: params.tuning.name() != "5.13",
         max: params.scale_max.into(),
         batch: params.batch.into(),
         hmin: params.high_min.into(),
