@@ -52,6 +52,9 @@ pub enum Error {
     /// The output is a file of the input.
     #[error("{}: the trace is read from this file; write another one", .0.display())]
     Overwrites(PathBuf),
+    /// The caller's progress asked for it. The output is as it was before.
+    #[error("stopped")]
+    Stopped,
 }
 
 impl Error {

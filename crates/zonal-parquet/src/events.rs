@@ -1,6 +1,8 @@
 //! Recordings to Parquet.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +23,11 @@ const GROUP: usize = 1 << 19;
 const TICK: u64 = 1 << 14;
 /// Before the name of a file of the machine, as a key of the footer.
 pub(crate) const FILE_KEY: &str = "zonal.file.";
+/// The same for a file that is no UTF-8, which the footer takes alone: each byte as the character
+/// with its number.
+pub(crate) const BYTES_KEY: &str = "zonal.bytes.";
+/// Names of unfinished files that are tried: more than can be in use.
+const PARTS_MAX: u32 = 10_000;
 /// Who wrote the file.
 const CREATED_BY: &str = concat!("zonal-parquet ", env!("CARGO_PKG_VERSION"));
 
@@ -33,7 +40,8 @@ pub struct Written {
     pub bytes: u64,
 }
 
-/// Where a file is until it is whole: beside its place.
+/// Where a file is until it is whole: beside its place. If there is something already, another name
+/// is taken, which begins as this one.
 pub fn part(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))
@@ -41,24 +49,29 @@ pub fn part(path: &Path) -> PathBuf {
 
 /// Writes a recording as a Parquet file: zstd of this level (1 to 19), a row group for each 524,288
 /// events, with the least and greatest value of each column, and the machine's files as key-value
-/// pairs of the footer. `progress` gets the number of events so far. The file appears when it is
-/// whole.
+/// pairs of the footer. `progress` gets the number of events so far, and stops the work by `Break`.
+/// The file appears when it is whole.
 ///
 /// # Errors
-/// The recording is damaged, is read from `path`, or the file cannot be written.
+/// The recording is damaged, is read from `path`, or the file cannot be written; or
+/// [`Error::Stopped`].
 pub fn write_events(
     recording: &Recording,
     path: &Path,
     level: i32,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Written, Error> {
     if recording.reads_from(path) {
         return Err(Error::Overwrites(path.to_owned()));
     }
     let files = recording.machine_files()?;
-    let pairs = files.iter().map(|(name, content)| {
-        // Kernels write ASCII; a comm may have other bytes.
-        KeyValue::new(format!("{FILE_KEY}{name}"), String::from_utf8_lossy(content).into_owned())
+    // Kernels write ASCII; a comm may have other bytes.
+    let pairs = files.iter().map(|(name, content)| match std::str::from_utf8(content) {
+        Ok(text) => KeyValue::new(format!("{FILE_KEY}{name}"), text.to_owned()),
+        Err(_) => {
+            let text: String = content.iter().copied().map(char::from).collect();
+            KeyValue::new(format!("{BYTES_KEY}{name}"), text)
+        }
     });
     let properties = properties(level)
         .set_key_value_metadata(Some(pairs.collect()))
@@ -81,8 +94,8 @@ pub fn write_events(
         for event in recording.events() {
             group.push(&event?);
             rows += 1;
-            if rows % TICK == 0 {
-                progress(rows);
+            if rows % TICK == 0 && progress(rows).is_break() {
+                return Err(Error::Stopped);
             }
             if group.rows() == GROUP {
                 group.write(writer.next_row_group().map_err(&fail)?).map_err(&fail)?;
@@ -109,13 +122,29 @@ pub(crate) fn whole(
     path: &Path,
     write: impl FnOnce(File, &Path) -> Result<u64, Error>,
 ) -> Result<Written, Error> {
-    let aside = part(path);
+    let (aside, file) = new_part(path)?;
     let _scratch = Scratch(&aside);
-    let file = File::create(&aside).map_err(Error::io(path))?;
     let rows = write(file, &aside)?;
     fs::rename(&aside, path).map_err(Error::io(path))?;
     let bytes = fs::metadata(path).map_err(Error::io(path))?.len();
     Ok(Written { rows, bytes })
+}
+
+/// A new file beside the place of this one: neither one that another call is writing, nor what a
+/// link leads to.
+fn new_part(path: &Path) -> Result<(PathBuf, File), Error> {
+    let first = part(path);
+    let mut aside = first.clone();
+    for number in 1.. {
+        match File::create_new(&aside) {
+            Ok(file) => return Ok((aside, file)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && number < PARTS_MAX => {
+                aside = first.with_extension(format!("{number}.part"));
+            }
+            Err(error) => return Err(Error::io(path)(error)),
+        }
+    }
+    unreachable!("the last number ends the loop")
 }
 
 /// A file that goes unless it was moved to its place.

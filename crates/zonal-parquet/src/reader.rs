@@ -2,10 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Read};
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use parquet::basic::{LogicalType, Type as Physical};
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -16,7 +17,7 @@ use zonal_trace::{
 
 use crate::Error;
 use crate::columns::{ALWAYS, Cells, EVENT, SOME, TEXT, Width, bits, event};
-use crate::events::{FILE_KEY, Written, whole};
+use crate::events::{BYTES_KEY, FILE_KEY, Written, whole};
 
 /// Rows that are held at once.
 const BATCH: usize = 1 << 15;
@@ -34,15 +35,17 @@ pub fn is_parquet(path: &Path) -> bool {
 
 /// Writes the events of a Parquet file as a `.zonal` file, with the machine's files if the footer
 /// has them. Other programs may have written it: columns may be missing but `time_ns`, `cpu`, `pid`
-/// and `event`, and lie in any order.
+/// and `event`, and lie in any order. `progress` gets the number of events so far, and stops the
+/// work by `Break`.
 ///
 /// # Errors
-/// A damaged file, a column of another type, a row that is no event, or times that go backwards.
+/// A damaged file, a column of another type, a row that is no event, times that go backwards, or an
+/// output that is the input; or [`Error::Stopped`].
 pub fn read_events(
     path: &Path,
     output: &Path,
     level: i32,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Written, Error> {
     guarded(path, || read(path, output, level, progress))
 }
@@ -61,9 +64,14 @@ fn read(
     path: &Path,
     output: &Path,
     level: i32,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Written, Error> {
     let file = File::open(path).map_err(Error::io(path))?;
+    if let (Ok(input), Ok(output)) = (fs::canonicalize(path), fs::canonicalize(output))
+        && input == output
+    {
+        return Err(Error::Overwrites(output));
+    }
     let reader = SerializedFileReader::new(file).map_err(Error::parquet(path))?;
     let files = machine_files(&reader);
     let parts = files.iter().map(|(name, content)| Part::new(name, content.to_vec()));
@@ -100,7 +108,9 @@ fn read(
                     latest = event.time_ns;
                     writer.push(&event).map_err(&fail)?;
                 }
-                progress(rows);
+                if progress(rows).is_break() {
+                    return Err(Error::Stopped);
+                }
             }
         }
         writer.finish().map_err(&fail)?;
@@ -121,10 +131,14 @@ fn machine_files(reader: &dyn FileReader) -> MachineFiles {
         let plain = |name: &&str| {
             !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', '\0'])
         };
-        if let Some(name) = pair.key.strip_prefix(FILE_KEY).filter(plain)
-            && let Some(value) = &pair.value
-        {
+        let Some(value) = &pair.value else { continue };
+        if let Some(name) = pair.key.strip_prefix(FILE_KEY).filter(plain) {
             files.set(name, value.clone().into_bytes());
+        }
+        if let Some(name) = pair.key.strip_prefix(BYTES_KEY).filter(plain)
+            && let Ok(bytes) = value.chars().map(u8::try_from).collect::<Result<Vec<u8>, _>>()
+        {
+            files.set(name, bytes);
         }
     }
     files
@@ -146,11 +160,16 @@ impl Columns {
             let Some(at) = at else { return Ok(None) };
             let column = schema.column(at);
             let (physical, flat) = (column.physical_type(), column.max_rep_level() == 0);
-            let scaled = matches!(column.logical_type_ref(), Some(LogicalType::Decimal { .. }));
-            match flat && !scaled && column.max_def_level() <= 1 && fits.contains(&physical) {
+            let plain = is_plain(column.logical_type_ref(), column.converted_type());
+            match flat && plain && column.max_def_level() <= 1 && fits.contains(&physical) {
                 true => Ok(Some(at)),
                 false => {
-                    let what = format!("found {physical}; expected {expected}");
+                    let kind = match (column.logical_type_ref(), column.converted_type()) {
+                        (Some(kind), _) if !plain => format!(" as {kind:?}"),
+                        (None, kind) if !plain => format!(" as {kind}"),
+                        _ => String::new(),
+                    };
+                    let what = format!("found {physical}{kind}; expected {expected}");
                     Err(Error::column(path, name, what))
                 }
             }
@@ -173,6 +192,25 @@ impl Columns {
         }
         columns.text = texts(TEXT)?;
         Ok(columns)
+    }
+}
+
+/// Whether numbers of this type mean themselves: no decimals, and no times but in ns.
+fn is_plain(logical: Option<&LogicalType>, converted: ConvertedType) -> bool {
+    match logical {
+        Some(LogicalType::Timestamp(time)) => time.unit == TimeUnit::NANOS,
+        Some(LogicalType::Decimal(_) | LogicalType::Time(_) | LogicalType::Date) => false,
+        Some(_) => true,
+        // As writers of old say it.
+        None => !matches!(
+            converted,
+            ConvertedType::DECIMAL
+                | ConvertedType::DATE
+                | ConvertedType::TIME_MILLIS
+                | ConvertedType::TIME_MICROS
+                | ConvertedType::TIMESTAMP_MILLIS
+                | ConvertedType::TIMESTAMP_MICROS
+        ),
     }
 }
 

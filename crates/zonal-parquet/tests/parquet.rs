@@ -1,11 +1,19 @@
 //! Recordings and tables to Parquet and back.
 
 use std::fs;
+use std::fs::File;
+use std::ops::ControlFlow;
 use std::path::Path;
 
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use zonal_parquet::{COLUMNS, Cell, Error, read_events, read_table, write_events, write_table};
 use zonal_trace::{Event, EventKind, MachineDescription, MachineFiles, Notice, Recording};
 use zonal_trace::{TraceWriter, WriterOptions, samples};
+
+fn on(_: u64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
 
 fn events(recording: &Recording) -> Vec<Event> {
     recording.events().map(Result::unwrap).collect()
@@ -67,9 +75,9 @@ fn every_kind_of_event_comes_back_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let before = recorded(&path("a.zonal"), &each_kind());
-    let written = write_events(&before, &path("a.parquet"), 3, &mut |_| {}).unwrap();
+    let written = write_events(&before, &path("a.parquet"), 3, &mut on).unwrap();
     assert_eq!(written.rows, each_kind().len() as u64);
-    let read = read_events(&path("a.parquet"), &path("b.zonal"), 3, &mut |_| {}).unwrap();
+    let read = read_events(&path("a.parquet"), &path("b.zonal"), 3, &mut on).unwrap();
     assert_eq!(read.rows, written.rows);
     assert_eq!(events(&Recording::open(path("b.zonal")).unwrap()), events(&before));
     let left = fs::read_dir(folder.path()).unwrap().count();
@@ -81,15 +89,15 @@ fn a_recording_comes_back_with_its_machine() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let sample = samples::zlib_make_j4().unwrap();
-    write_events(&sample, &path("a.parquet"), 3, &mut |_| {}).unwrap();
-    read_events(&path("a.parquet"), &path("b.zonal"), 3, &mut |_| {}).unwrap();
+    write_events(&sample, &path("a.parquet"), 3, &mut on).unwrap();
+    read_events(&path("a.parquet"), &path("b.zonal"), 3, &mut on).unwrap();
     let back = Recording::open(path("b.zonal")).unwrap();
     assert!(sample.events().map(Result::unwrap).eq(back.events().map(Result::unwrap)));
     let (before, after) = (sample.description(), back.description());
     assert_eq!((after.zones.len(), after.cpus), (before.zones.len(), before.cpus));
     assert_eq!((&after.name, after.clock.step_ns), (&before.name, before.clock.step_ns));
     assert_eq!(back.machine_files().unwrap(), sample.machine_files().unwrap());
-    let over = write_events(&back, &path("b.zonal"), 3, &mut |_| {}).unwrap_err();
+    let over = write_events(&back, &path("b.zonal"), 3, &mut on).unwrap_err();
     assert!(matches!(over, Error::Overwrites(_)), "{over}");
 }
 
@@ -105,13 +113,13 @@ fn damaged_files_are_refused_without_a_panic_and_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let before = recorded(&path("a.zonal"), &each_kind());
-    write_events(&before, &path("a.parquet"), 3, &mut |_| {}).unwrap();
+    write_events(&before, &path("a.parquet"), 3, &mut on).unwrap();
     let whole = fs::read(path("a.parquet")).unwrap();
     let (bad, out) = (path("bad.parquet"), path("out.zonal"));
     let mut refused = 0;
     let mut read = |bytes: &[u8]| {
         fs::write(&bad, bytes).unwrap();
-        match read_events(&bad, &out, 1, &mut |_| {}) {
+        match read_events(&bad, &out, 1, &mut on) {
             Ok(_) => fs::remove_file(&out).unwrap(),
             Err(error) => {
                 refused += 1;
@@ -129,9 +137,9 @@ fn damaged_files_are_refused_without_a_panic_and_leave_nothing() {
         read(&changed);
     }
     assert!(refused > whole.len() / 25, "{refused} of {}", whole.len());
-    let error = read_events(&path("a.zonal"), &out, 1, &mut |_| {}).unwrap_err().to_string();
+    let error = read_events(&path("a.zonal"), &out, 1, &mut on).unwrap_err().to_string();
     assert!(error.contains("a.zonal: no Parquet file that can be read"), "{error}");
-    let error = read_events(&path("none"), &out, 1, &mut |_| {}).unwrap_err().to_string();
+    let error = read_events(&path("none"), &out, 1, &mut on).unwrap_err().to_string();
     assert!(error.contains("none: No such file"), "{error}");
 }
 
@@ -190,9 +198,119 @@ fn a_table_that_is_no_trace_is_refused_with_the_column() {
         (free, vec![row(&["1", "0", "1", "mm_page_free", "1", "11"])], "order: 11"),
     ] {
         write_table(&path("t.parquet"), &columns, rows).unwrap();
-        let error = read_events(&path("t.parquet"), &path("o.zonal"), 1, &mut |_| {}).unwrap_err();
+        let error = read_events(&path("t.parquet"), &path("o.zonal"), 1, &mut on).unwrap_err();
         assert!(error.to_string().contains(expected), "{expected}: {error}");
     }
     assert_eq!(COLUMNS.len(), 26);
     assert_eq!((COLUMNS[0], COLUMNS[3], COLUMNS[25]), ("time_ns", "event", "text"));
+}
+
+#[test]
+fn work_that_is_told_to_stop_ends_at_once_and_leaves_the_output_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let sample = samples::zlib_make_j4().unwrap();
+    let mut told = Vec::new();
+    let mut stop = |events| {
+        told.push(events);
+        ControlFlow::Break(())
+    };
+    fs::write(path("a.parquet"), "mine").unwrap();
+    let error = write_events(&sample, &path("a.parquet"), 1, &mut stop).unwrap_err();
+    assert!(matches!(error, Error::Stopped), "{error}");
+    assert_eq!(fs::read(path("a.parquet")).unwrap(), b"mine");
+    write_events(&sample, &path("b.parquet"), 1, &mut on).unwrap();
+    let error = read_events(&path("b.parquet"), &path("b.zonal"), 1, &mut stop).unwrap_err();
+    assert!(matches!(error, Error::Stopped), "{error}");
+    assert_eq!(told.len(), 2, "each was told once");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing unfinished is left");
+}
+
+#[test]
+fn an_unfinished_file_or_a_link_of_that_name_is_neither_written_nor_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let before = recorded(&path("a.zonal"), &each_kind());
+    fs::write(path("precious"), "mine").unwrap();
+    let aside = zonal_parquet::part(&path("a.parquet"));
+    std::os::unix::fs::symlink(path("precious"), &aside).unwrap();
+    // Another call of this process begins in the middle of the first one.
+    let inner = |_| {
+        write_events(&before, &path("a.parquet"), 1, &mut on).unwrap();
+        ControlFlow::Continue(())
+    };
+    let sample = samples::zlib_make_j4().unwrap();
+    write_events(&sample, &path("a.parquet"), 1, &mut { inner }).unwrap();
+    assert_eq!(fs::read(path("precious")).unwrap(), b"mine");
+    assert!(aside.is_symlink());
+    read_events(&path("a.parquet"), &path("b.zonal"), 1, &mut on).unwrap();
+    let back = Recording::open(path("b.zonal")).unwrap();
+    assert!(sample.events().map(Result::unwrap).eq(back.events().map(Result::unwrap)));
+    let mut names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let mut expected =
+        [aside, path("a.parquet"), path("a.zonal"), path("b.zonal"), path("precious")];
+    expected.sort();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn files_of_the_machine_come_back_to_the_byte_and_the_input_is_never_the_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let machine = samples::zlib_make_j4().unwrap().description().clone();
+    let mut files = MachineFiles::default();
+    let bytes: Vec<u8> = (0..=255).collect();
+    files.set("comm.txt", bytes.clone());
+    files.set("plain.txt", "b\u{e4}llebad\n".into());
+    let file = File::create(path("a.zonal")).unwrap();
+    let writer = TraceWriter::new(file, &machine, &files, WriterOptions::default()).unwrap();
+    writer.finish().unwrap();
+    write_events(&Recording::open(path("a.zonal")).unwrap(), &path("a.parquet"), 1, &mut on)
+        .unwrap();
+    read_events(&path("a.parquet"), &path("b.zonal"), 1, &mut on).unwrap();
+    let back = Recording::open(path("b.zonal")).unwrap().machine_files().unwrap();
+    assert_eq!(back.get("comm.txt"), Some(&bytes[..]));
+    assert_eq!(back.get("plain.txt"), Some("b\u{e4}llebad\n".as_bytes()));
+    let whole = fs::read(path("a.parquet")).unwrap();
+    std::os::unix::fs::symlink(path("a.parquet"), path("link")).unwrap();
+    for output in ["a.parquet", "link", "./a.parquet"] {
+        let error = read_events(&path("a.parquet"), &path(output), 1, &mut on).unwrap_err();
+        assert!(matches!(error, Error::Overwrites(_)), "{output}: {error}");
+    }
+    assert_eq!(fs::read(path("a.parquet")).unwrap(), whole);
+}
+
+#[test]
+fn times_that_are_no_nanoseconds_are_refused_with_their_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for (kind, expected) in [
+        ("(TIMESTAMP(MICROS,true))", Some("MICROS")),
+        ("(TIMESTAMP(MILLIS,false))", Some("MILLIS")),
+        ("(TIMESTAMP_MICROS)", Some("MICROS")),
+        ("(TIME(NANOS,true))", Some("NANOS")),
+        ("(TIMESTAMP(NANOS,true))", None),
+        ("(INTEGER(64,true))", None),
+        ("", None),
+    ] {
+        let schema = format!(
+            "message events {{ required int64 time_ns {kind}; required int32 cpu; required int32 \
+             pid; required binary event (STRING); }}"
+        );
+        let schema = parse_message_type(&schema).unwrap();
+        let file = File::create(path("t.parquet")).unwrap();
+        let writer = SerializedFileWriter::new(file, schema.into(), Default::default()).unwrap();
+        writer.close().unwrap();
+        let read = read_events(&path("t.parquet"), &path("o.zonal"), 1, &mut on);
+        match expected {
+            None => assert_eq!(read.unwrap().rows, 0, "{kind}"),
+            Some(expected) => {
+                let error = read.unwrap_err().to_string();
+                assert!(error.contains("column time_ns: found INT64 as"), "{kind}: {error}");
+                assert!(error.contains(expected), "{kind}: {error}");
+            }
+        }
+    }
 }

@@ -20,12 +20,10 @@ pub fn to_parquet(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<(u64, u64)> {
     let recording = recording.inner();
-    // Its file appears when it is whole.
-    long(py, progress, OnStop::Leave, move |hook| {
+    long(py, progress, OnStop::Wait, move |hook| {
         let total = recording.description().events;
-        let written = write_events(&recording, &path, level, &mut |events| {
-            let _ = hook.tell(events, total);
-        });
+        let written =
+            write_events(&recording, &path, level, &mut |events| hook.tell(events, total));
         let written = written.map_err(|error| Fault::of("TraceError", &error))?;
         Ok((written.rows, written.bytes))
     })
@@ -41,10 +39,8 @@ pub fn from_parquet(
     level: i32,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<(u64, u64)> {
-    long(py, progress, OnStop::Leave, move |hook| {
-        let read = read_events(&path, &output, level, &mut |events| {
-            let _ = hook.tell(events, None);
-        });
+    long(py, progress, OnStop::Wait, move |hook| {
+        let read = read_events(&path, &output, level, &mut |events| hook.tell(events, None));
         let read = read.map_err(|error| Fault::of("TraceError", &error))?;
         Ok((read.rows, read.bytes))
     })

@@ -3,6 +3,7 @@
 pub mod args;
 
 use std::ffi::OsStr;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::bail;
@@ -87,7 +88,10 @@ fn converted(input: &InputArgs, output: &OutputArgs) -> anyhow::Result<()> {
             let recording = input.open()?;
             let _part = Scratch::file(zonal_parquet::part(target))?;
             let bar = output::progress("writing", "events", recording.description().events);
-            let told = &mut |events| bar.set_position(events);
+            let told = &mut |events| {
+                bar.set_position(events);
+                ControlFlow::Continue(())
+            };
             let written = write_events(&recording, target, output.level, told);
             bar.finish_and_clear();
             let zonal_parquet::Written { rows, bytes } = written?;
@@ -100,7 +104,10 @@ fn converted(input: &InputArgs, output: &OutputArgs) -> anyhow::Result<()> {
             let name = input.trace.file_stem().unwrap_or_default();
             let between = scratch.path().join(name).with_extension("zonal");
             let bar = output::progress("reading", "events", None);
-            let read = read_events(&input.trace, &between, 1, &mut |rows| bar.set_position(rows));
+            let read = read_events(&input.trace, &between, 1, &mut |rows| {
+                bar.set_position(rows);
+                ControlFlow::Continue(())
+            });
             bar.finish_and_clear();
             read?;
             make(&InputArgs { trace: between, machine: input.machine.clone() }, output, convert)
