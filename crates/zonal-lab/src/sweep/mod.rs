@@ -147,6 +147,10 @@ mod tests {
             let error = sweep(over).unwrap_err().to_string();
             assert!(error.contains(expected), "{over:?}: {error}");
         }
+        let base = Recipe::new("xeon-2007-8", "nonsense", "burst");
+        let over = axes(&texts(&["policy=zonal"])).unwrap();
+        let error = Sweep::new(&base, over, &presets).unwrap_err().to_string();
+        assert!(error.contains("no policy is called 'nonsense'"), "{error}");
         let many: Vec<String> = (0..2000).map(|n| n.to_string()).collect();
         let over = |key: &str| format!("{key}={}", many.join(","));
         let error = sweep(&[&over("seed"), &over("run_us")]).unwrap_err().to_string();

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use super::text::{Known, RowText, file_id};
 use crate::LabError;
 use crate::machine::Machine;
-use crate::recipe::{Machines, Recipe};
+use crate::recipe::{Machines, Recipe, policy};
+use crate::workload::Workload;
 
 /// Most runs of one sweep.
 pub const POINTS_MAX: usize = 1_000_000;
@@ -113,6 +114,9 @@ impl Sweep {
             let what = "an empty sweep: nothing is varied; expected --over KEY=VALUE,VALUE";
             return Err(LabError::Plan(what.into()));
         }
+        // With an axis of policies no point has the base's, and a slip in it would not be seen.
+        policy(&base.policy)?;
+        base.workload.parse::<Workload>()?;
         let count = axes.iter().try_fold(1_usize, |all, axis| all.checked_mul(axis.values.len()));
         let count = count.filter(|count| *count <= POINTS_MAX).ok_or_else(|| {
             LabError::Plan(format!("more than {POINTS_MAX} runs; expected fewer values"))
