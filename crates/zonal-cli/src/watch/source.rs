@@ -132,7 +132,8 @@ fn seconds_now() -> f64 {
 fn remark(process: u32, is_there: bool, age_s: f64) -> Option<String> {
     match (is_there, age_s > OLD_S) {
         (false, _) => Some(format!(
-            "process {process} is not there (or in another PID namespace); figures of {age_s:.0} s ago"
+            "process {process} is not there (or in another PID namespace); \
+             figures of {age_s:.0} s ago"
         )),
         (true, true) => Some(format!("figures of {age_s:.0} s ago")),
         (true, false) => None,

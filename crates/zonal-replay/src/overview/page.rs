@@ -1,9 +1,10 @@
 //! The page: one file, with its style and its plots inside and nothing from elsewhere.
 
+use zonal_trace::PolledZone;
+
 use super::gather::{BINS, Bin, LIVES, Overview};
 use super::plot::{self, Curve, bars, curves, escape};
 use crate::advise::Advice;
-use zonal_trace::PolledZone;
 
 const STYLE: &str = ":root{color-scheme:light dark;--back:#fff;--ink:#222;--rule:#ddd;\
 --tint:#f4f4f4}\
@@ -112,8 +113,8 @@ fn moves(seen: &Overview) -> String {
     let share = (refilled + direct) as f64 * 100.0 / allocated.max(1) as f64;
     let sentence = format!(
         "{refilled} pages came from buddies to lists and {} went back; {direct} went to users past \
-         the lists. Pages that left buddies, under a zone lock, are {share:.0} % of those that were \
-         allocated.",
+         the lists. Pages that left buddies, under a zone lock, are {share:.0} % of those that \
+         were allocated.",
         sum(|bin| bin.drained)
     );
     let users = format!("{allocated} pages were allocated and {} freed.", sum(|bin| bin.freed));
