@@ -261,20 +261,22 @@ fn free_what_is_left(pool: &Allocator<'static, Script>, frames: core::ops::Range
     free(range);
 }
 
+type Change = fn(&Allocator<'static, Script>) -> bool;
+
+/// Changes of the rest of a range that has the blocks 72 to 79 and 80 to 87.
+const CHANGES: [(&str, Change); 6] = [
+    ("growth", |pool| pool.ranges().grow(pages(80, 8), 8, ANY).is_ok()),
+    ("join", |pool| pool.ranges().join(pages(80, 16), Pfn(88)).is_ok()),
+    ("split", |pool| pool.ranges().split(pages(80, 8), Pfn(86)).is_ok()),
+    ("free of the end", |pool| pool.ranges().free(pages(84, 4)).is_ok()),
+    ("free of the middle", |pool| pool.ranges().free(pages(82, 2)).is_ok()),
+    ("blocks", |pool| pool.ranges().into_blocks(pages(84, 4), Order::ZERO).is_ok()),
+];
+
 /// RANGE-4: one CPU gives the front of a range back whose rest another changes at the same moment.
 /// Both are done, and no block continues a range that is gone.
 #[test]
 fn the_front_of_a_range_is_freed_while_the_rest_of_it_changes() {
-    type Change = fn(&Allocator<'static, Script>) -> bool;
-    // The range has the blocks 72 to 79 and 80 to 87.
-    let changes: [(&str, Change); 6] = [
-        ("growth", |pool| pool.ranges().grow(pages(80, 8), 8, ANY).is_ok()),
-        ("join", |pool| pool.ranges().join(pages(80, 16), Pfn(88)).is_ok()),
-        ("split", |pool| pool.ranges().split(pages(80, 8), Pfn(86)).is_ok()),
-        ("free of the end", |pool| pool.ranges().free(pages(84, 4)).is_ok()),
-        ("free of the middle", |pool| pool.ranges().free(pages(82, 2)).is_ok()),
-        ("blocks", |pool| pool.ranges().into_blocks(pages(84, 4), Order::ZERO).is_ok()),
-    ];
     let pool = &boot(512, Policy::ZONAL);
     let free = pool.free_pages();
     let (turn, done, rounds) = (&AtomicU32::new(0), &AtomicBool::new(false), 3_000_u32);
@@ -283,7 +285,7 @@ fn the_front_of_a_range_is_freed_while_the_rest_of_it_changes() {
         let other = scope.spawn(move || {
             on_cpu(1);
             for round in 0..rounds {
-                let (what, change) = changes[round as usize % changes.len()];
+                let (what, change) = CHANGES[round as usize % CHANGES.len()];
                 meet(turn, round * 4 + 2, || {});
                 while begun.load(Relaxed) <= round {
                     std::thread::yield_now();
@@ -301,7 +303,7 @@ fn the_front_of_a_range_is_freed_while_the_rest_of_it_changes() {
         });
         on_cpu(0);
         for round in 0..rounds {
-            let (what, _) = changes[round as usize % changes.len()];
+            let (what, _) = CHANGES[round as usize % CHANGES.len()];
             done.store(false, Relaxed);
             pool.ranges().alloc_at(pages(72, 16), ANY).unwrap();
             if what == "join" {
