@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  serve ─ accepts ─► a thread for each connection, at most OPEN_MAX:
-//!                       head (5 s) ─► Answer ─► written (10 s) ─► rest of the input (1 s) ─► closed
+//!                       head (5 s) ─► Answer ─► written (10 s) ─► rest of input (1 s) ─► closed
 //! ```
 
 use std::collections::VecDeque;

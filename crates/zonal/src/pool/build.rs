@@ -92,11 +92,15 @@ impl Builder {
             records,
             _plan: plan,
         });
-        shared.poison_all();
+        self.begin(Pool { fast, shared })
+    }
+
+    /// Starts what goes on beside the requests of a pool.
+    fn begin(self, pool: Pool) -> Result<Pool, BuildError> {
+        pool.shared.poison_all();
         if let Some(bytes) = self.budget {
-            shared.set_budget(bytes)?;
+            pool.shared.set_budget(bytes)?;
         }
-        let pool = Pool { fast, shared };
         fork::register(&pool.shared);
         pool.shared.show_first()?;
         if let Some(interval) = self.refresh {
