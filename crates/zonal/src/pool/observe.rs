@@ -29,31 +29,28 @@ pub(super) struct Observer {
 }
 
 /// What became of the last file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Last {
     /// None is written yet.
     None,
-    /// This one.
-    Written(Identity),
+    /// This one, open: its inode number is not given to another file meanwhile.
+    Written(File),
     /// The pool went, and its file with it.
     Removed,
 }
 
-/// What tells a file from another one at the same path: device and inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity(u64, u64);
-
-impl Identity {
+/// Whether this is the file at a path. It is open, so no other file has its inode.
+fn is_the_same(file: &File, there: &Metadata) -> bool {
     #[cfg(unix)]
-    fn of(file: &Metadata) -> Identity {
+    {
         use std::os::unix::fs::MetadataExt as _;
-        Identity(file.dev(), file.ino())
+        file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (there.dev(), there.ino()))
     }
-
-    /// Systems that have none: every file is ours.
+    // Systems without inodes: every file is ours.
     #[cfg(not(unix))]
-    fn of(_: &Metadata) -> Identity {
-        Identity(0, 0)
+    {
+        let _ = (file, there);
+        true
     }
 }
 
@@ -94,28 +91,32 @@ impl Observer {
             return Ok(());
         }
         let mut last = self.last();
-        if !self.may_write(*last)? {
+        if !self.may_write(&last)? {
             return Ok(());
         }
         let allocator = &shared.allocator;
         let state = State::of(allocator).with_misuses(shared.misuses.count());
         let at_ms = allocator.platform().now_ns() / 1_000_000;
         let text = print(&state, layout_of(allocator.policy()), (std::process::id(), at_ms));
-        let written = self.replace(&text);
-        match written {
-            Ok(identity) => *last = Last::Written(identity),
-            Err(_) => drop(fs::remove_file(&self.next)),
+        match self.replace(&text) {
+            Ok(file) => *last = Last::Written(file),
+            Err(error) => {
+                drop(fs::remove_file(&self.next));
+                return Err(error);
+            }
         }
-        written.map(|_| ())
+        Ok(())
     }
 
     /// Whether the path is free, or has a file of a pool that may be replaced.
     ///
     /// # Errors
     /// There is something else, when the first file is to be written.
-    fn may_write(&self, last: Last) -> io::Result<bool> {
+    fn may_write(&self, last: &Last) -> io::Result<bool> {
         let there = match fs::symlink_metadata(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(last != Last::Removed),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(!matches!(last, Last::Removed));
+            }
             there => there?,
         };
         match last {
@@ -124,12 +125,12 @@ impl Observer {
                 ErrorKind::AlreadyExists,
                 "what is there was not written by a pool, and stays; expected a path that is free",
             )),
-            Last::Written(identity) => Ok(identity == Identity::of(&there)),
+            Last::Written(file) => Ok(is_the_same(file, &there)),
             Last::Removed => Ok(false),
         }
     }
 
-    fn replace(&self, text: &str) -> io::Result<Identity> {
+    fn replace(&self, text: &str) -> io::Result<File> {
         // What a killed process of this number left; a link that somebody put there stays as it is.
         let _ = fs::remove_file(&self.next);
         let mut options = OpenOptions::new();
@@ -138,9 +139,8 @@ impl Observer {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&self.next)?;
         file.write_all(text.as_bytes())?;
-        let identity = Identity::of(&file.metadata()?);
         fs::rename(&self.next, &self.path)?;
-        Ok(identity)
+        Ok(file)
     }
 
     /// Removes the file, if it is still the one that this pool wrote, and writes no other.
@@ -150,7 +150,9 @@ impl Observer {
         }
         let last = std::mem::replace(&mut *self.last(), Last::Removed);
         let there = fs::symlink_metadata(&self.path);
-        if there.is_ok_and(|there| last == Last::Written(Identity::of(&there))) {
+        if there
+            .is_ok_and(|there| matches!(&last, Last::Written(file) if is_the_same(file, &there)))
+        {
             // It may be gone already.
             let _ = fs::remove_file(&self.path);
         }
