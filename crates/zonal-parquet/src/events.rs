@@ -15,7 +15,7 @@ use parquet::schema::parser::parse_message_type;
 use zonal_trace::{Event, Recording};
 
 use crate::Error;
-use crate::columns::{ALWAYS, Cells, EVENT, SOME, TEXT, Width, always};
+use crate::columns::{ALWAYS, Cells, EVENT, SOME, TEXT, Width, bits};
 
 /// Events of a row group.
 const GROUP: usize = 1 << 19;
@@ -200,7 +200,8 @@ impl Group {
     }
 
     fn push(&mut self, event: &Event) {
-        for (column, value) in self.always.iter_mut().zip(always(event)) {
+        let always = [event.time_ns, event.cpu.into(), bits(event.pid)];
+        for (column, value) in self.always.iter_mut().zip(always) {
             column.push(value);
         }
         self.names.push(event.kind.name());

@@ -15,7 +15,6 @@
 //!    figures for real ones are not known, so none is made up.
 
 use super::check::{CPUS_MAX, check};
-use super::load::split_size;
 use super::{Machine, MachineError};
 
 impl Machine {
@@ -84,7 +83,7 @@ impl Machine {
 
     /// Its name without a size.
     fn base_name(&self) -> &str {
-        split_size(&self.name).0
+        self.name.split('@').next().unwrap_or(&self.name)
     }
 }
 
