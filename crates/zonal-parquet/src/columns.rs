@@ -1,25 +1,32 @@
-//! Events as numbers in columns, and back.
+//! Events as numbers in columns, and back: the fields that a row of any table of events has.
 
 use zonal_trace::{CPUS_MAX, Event, EventKind, MIGRATETYPE_MAX, Notice, ORDER_MAX, PFN_LIMIT};
 
 /// What a column's numbers are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Width {
+pub enum Width {
+    /// 0 or 1.
     Flag,
+    /// Eight bits.
     U8,
+    /// 32 bits with a sign.
     I32,
+    /// 32 bits.
     U32,
+    /// 64 bits.
     U64,
 }
 
 /// Columns that every event has a number in.
-pub(crate) const ALWAYS: [(&str, Width); 3] =
+pub const ALWAYS: [(&str, Width); 3] =
     [("time_ns", Width::U64), ("cpu", Width::U32), ("pid", Width::I32)];
-pub(crate) const EVENT: &str = "event";
-pub(crate) const TEXT: &str = "text";
+/// Name of the column of names, which follows those in [`ALWAYS`].
+pub const EVENT: &str = "event";
+/// Name of the column of text.
+pub const TEXT: &str = "text";
 
 /// Columns of numbers that some kinds of events have.
-pub(crate) const SOME: [(&str, Width); 21] = [
+pub const SOME: [(&str, Width); 21] = [
     ("pfn", Width::U64),
     ("order", Width::U8),
     ("migratetype", Width::U8),
@@ -85,9 +92,16 @@ pub const COLUMNS: [&str; ALWAYS.len() + SOME.len() + 2] = {
 
 /// An event's fields; numbers with a sign are kept as the bits of 64.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cells {
-    pub(crate) some: [Option<u64>; SOME.len()],
-    pub(crate) text: Option<Box<str>>,
+pub struct Cells {
+    /// Its numbers, by their places in [`SOME`].
+    pub some: [Option<u64>; SOME.len()],
+    /// Its text.
+    pub text: Option<Box<str>>,
+}
+
+/// An event's numbers, by their places in [`ALWAYS`]; the thread's as the bits of 64.
+pub fn always(event: &Event) -> [u64; ALWAYS.len()] {
+    [event.time_ns, event.cpu.into(), bits(event.pid)]
 }
 
 impl Cells {
@@ -100,7 +114,7 @@ impl Cells {
     }
 
     /// What an event has. A kind that this version does not know has no fields.
-    pub(crate) fn of(kind: &EventKind) -> Cells {
+    pub fn of(kind: &EventKind) -> Cells {
         match kind {
             EventKind::Alloc { pfn, order, migratetype, gfp } => {
                 let mut cells = Cells::with(&[
@@ -301,7 +315,11 @@ fn signed(name: &str, bits: Option<u64>) -> Result<i32, String> {
 }
 
 /// The event of a row.
-pub(crate) fn event(always: [u64; 3], name: &str, cells: &Cells) -> Result<Event, String> {
+pub(crate) fn event(
+    always: [u64; ALWAYS.len()],
+    name: &str,
+    cells: &Cells,
+) -> Result<Event, String> {
     let [time_ns, cpu, pid] = always;
     let fits = |cpu: &u32| *cpu < CPUS_MAX;
     let cpu = u32::try_from(cpu).ok().filter(fits);

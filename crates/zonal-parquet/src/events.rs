@@ -15,7 +15,7 @@ use parquet::schema::parser::parse_message_type;
 use zonal_trace::{Event, Recording};
 
 use crate::Error;
-use crate::columns::{ALWAYS, Cells, EVENT, SOME, TEXT, Width, bits};
+use crate::columns::{ALWAYS, Cells, EVENT, SOME, TEXT, Width, always};
 
 /// Events of a row group.
 const GROUP: usize = 1 << 19;
@@ -200,8 +200,7 @@ impl Group {
     }
 
     fn push(&mut self, event: &Event) {
-        let always = [event.time_ns, event.cpu.into(), bits(event.pid)];
-        for (column, value) in self.always.iter_mut().zip(always) {
+        for (column, value) in self.always.iter_mut().zip(always(event)) {
             column.push(value);
         }
         self.names.push(event.kind.name());

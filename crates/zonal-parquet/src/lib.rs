@@ -14,7 +14,7 @@
 //!
 //! | module | holds |
 //! |--|--|
-//! | `columns` | events as numbers in columns, and back, checked |
+//! | [`columns`] | events as numbers in columns, and back, checked |
 //! | `events` | recordings to Parquet |
 //! | `reader` | Parquet to recordings |
 //! | `table` | tables of text, counts and numbers |
@@ -22,7 +22,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod columns;
+pub mod columns;
 mod error;
 mod events;
 mod reader;

@@ -14,7 +14,7 @@
 //! | [`VmstatUpdate`](EventKind::VmstatUpdate) | this CPU's statistics worker ran: lists decay |
 //! | [`Notice`](EventKind::Notice) | reclaim, compaction or new watermarks: no page is named |
 
-use crate::notice::Notice;
+use crate::notice::{Notice, ROWS};
 
 /// One event of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,24 +112,56 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// The kernel's name of the event; `lost` and `other` where it has none.
-    pub fn name(&self) -> &'static str {
+    /// What [`EventKind::name`] returns, for every kind.
+    pub const NAMES: [&'static str; KINDS + ROWS.len()] = {
+        let mut names = ["other"; KINDS + ROWS.len()];
+        let before = [
+            "mm_page_alloc",
+            "mm_page_free",
+            "mm_page_free_batched",
+            "mm_page_alloc_zone_locked",
+            "mm_page_pcpu_drain",
+            "mm_page_alloc_extfrag",
+            "vmstat_update",
+            "sched_process_fork",
+            "tracing_mark_write",
+            "lost",
+            "other",
+        ];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = if at < KINDS { before[at] } else { ROWS[at - KINDS].kernel };
+            at += 1;
+        }
+        names
+    };
+
+    /// The place of its name in [`EventKind::NAMES`].
+    pub fn index(&self) -> usize {
         match self {
-            EventKind::Alloc { .. } => "mm_page_alloc",
-            EventKind::Free { .. } => "mm_page_free",
-            EventKind::FreeBatched { .. } => "mm_page_free_batched",
-            EventKind::ZoneLocked { .. } => "mm_page_alloc_zone_locked",
-            EventKind::PcpuDrain { .. } => "mm_page_pcpu_drain",
-            EventKind::Extfrag { .. } => "mm_page_alloc_extfrag",
-            EventKind::VmstatUpdate => "vmstat_update",
-            EventKind::Fork { .. } => "sched_process_fork",
-            EventKind::Notice(notice) => notice.kernel_name(),
-            EventKind::Marker(_) => "tracing_mark_write",
-            EventKind::Lost { .. } => "lost",
-            EventKind::Other => "other",
+            EventKind::Alloc { .. } => 0,
+            EventKind::Free { .. } => 1,
+            EventKind::FreeBatched { .. } => 2,
+            EventKind::ZoneLocked { .. } => 3,
+            EventKind::PcpuDrain { .. } => 4,
+            EventKind::Extfrag { .. } => 5,
+            EventKind::VmstatUpdate => 6,
+            EventKind::Fork { .. } => 7,
+            EventKind::Marker(_) => 8,
+            EventKind::Lost { .. } => 9,
+            EventKind::Other => 10,
+            EventKind::Notice(notice) => KINDS + usize::from(notice.tag()),
         }
     }
+
+    /// The kernel's name of the event; `lost` and `other` where it has none.
+    pub fn name(&self) -> &'static str {
+        EventKind::NAMES[self.index()]
+    }
 }
+
+/// Kinds of events that are no [`Notice`].
+const KINDS: usize = 11;
 
 // An event is moved once per line; keep it within a cache line.
 const _: () = assert!(size_of::<Event>() <= 64);
