@@ -18,7 +18,7 @@ use zonal_core::policy::Policy;
 use zonal_core::policy::set::SETTINGS;
 
 use crate::LabError;
-use crate::machine::Machine;
+use crate::machine::{Machine, split_size};
 use crate::run::{Plan, RUN_US, WARM_US};
 use crate::variant::Variant;
 use crate::workload::Workload;
@@ -92,8 +92,7 @@ impl Recipe {
             "workload" => self.workload = value.to_owned(),
             "variant" => self.variant = value.parse::<Variant>()?.to_string(),
             "cpus" => {
-                let base = self.machine.rsplit_once('@').map_or(&*self.machine, |(base, _)| base);
-                self.machine = format!("{base}@{value}");
+                self.machine = format!("{}@{value}", split_size(&self.machine).0);
             }
             "busy" => {
                 let wrong = |_| LabError::Plan(format!("busy: {value}; a machine has fewer CPUs"));

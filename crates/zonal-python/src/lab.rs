@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use zonal_lab::LabError;
 use zonal_lab::calibrate::{self, Effort};
 use zonal_lab::experiment::{EXPERIMENTS, Experiment, Options};
-use zonal_lab::machine::Machine as Inner;
+use zonal_lab::machine::{Machine as Inner, split_size};
 use zonal_lab::recipe::Recipe;
 use zonal_lab::report;
 use zonal_lab::run::FIGURES;
-use zonal_lab::sweep::{Axis, Row, Sweep, columns};
+use zonal_lab::sweep::{Axis, Column, Row, Sweep, column, columns};
 use zonal_lab::workload::KINDS;
 
 use crate::fault::Fault;
@@ -88,6 +88,12 @@ pub fn machine_from_json(text: &str) -> PyResult<String> {
     Ok(toml::to_string(&value).map_err(|error| wrong(&error))?)
 }
 
+/// The two parts of `NAME@SIZE`.
+#[pyfunction]
+pub fn machine_split(name: &str) -> (&str, Option<&str>) {
+    split_size(name)
+}
+
 /// The description of a machine with so many CPUs, or CPUs/NODES.
 #[pyfunction]
 pub fn machine_sized(toml: &str, size: &str) -> PyResult<String> {
@@ -126,15 +132,17 @@ impl Own {
     /// The machine of this name: the call's own in its size or another, or a preset. A preset never
     /// stands for a size of the call's own.
     pub fn machine(&self, name: &str) -> Result<Inner, LabError> {
-        let base = |name: &str| name.split_once('@').map_or(name, |(base, _)| base).to_owned();
-        match (&self.0, name.split_once('@')) {
-            (Some(own), _) if own.name == name => Ok(own.clone()),
-            (Some(own), Some((of, size))) if base(&own.name) == of => Ok(own.sized(size)?),
-            (Some(own), None) if base(&own.name) == name => Err(LabError::Plan(format!(
+        let (base, size) = split_size(name);
+        let Some(own) = self.0.as_ref().filter(|own| split_size(&own.name).0 == base) else {
+            return Ok(Inner::named(name)?);
+        };
+        match size {
+            _ if own.name == name => Ok(own.clone()),
+            Some(size) => Ok(own.sized(size)?),
+            None => Err(LabError::Plan(format!(
                 "machine {name}: the machine that was given is {}; expected {name}@CPUS",
                 own.name
             ))),
-            _ => Ok(Inner::named(name)?),
         }
     }
 }
@@ -275,22 +283,16 @@ pub fn lab_sweep(
     })
 }
 
-/// Columns with whole numbers.
-const COUNTS: [&str; 6] = ["busy", "seed", "warm_us", "run_us", "cpus", "nodes"];
-
-/// A row with counts and figures as numbers.
+/// A row with counts and figures as numbers; an empty one is null.
 fn fields(row: &Row) -> Map<String, Value> {
-    let value = |name: &str| {
-        let text = row.get(name).unwrap_or_default();
-        if COUNTS.contains(&name) {
-            return text.parse::<u64>().map_or(Value::Null, Value::from);
-        }
-        match FIGURES.iter().any(|figure| figure.name == name) {
-            true => text.parse::<f64>().map_or(Value::Null, Value::from),
-            false => text.into(),
-        }
+    let value = |name: &str, text: &str| match column(name) {
+        Column::Count => text.parse::<u64>().map_or(Value::Null, Value::from),
+        Column::Figure => text.parse::<f64>().map_or(Value::Null, Value::from),
+        Column::Text => text.into(),
     };
-    columns().names().map(|name| (name.to_owned(), value(name))).collect()
+    let header = columns();
+    let pairs = header.names().zip(row.fields());
+    pairs.map(|(name, text)| (name.to_owned(), value(name, text))).collect()
 }
 
 /// Experiments, workloads and figures by name, with what they are, as JSON.

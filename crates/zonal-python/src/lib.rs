@@ -37,7 +37,7 @@ mod _native {
     #[pymodule_export]
     use super::lab::{
         Machine, lab_compare, lab_lists, lab_once, lab_run, lab_sweep, machine_from_json,
-        machine_host, machine_load, machine_named, machine_names, machine_sized,
+        machine_host, machine_load, machine_named, machine_names, machine_sized, machine_split,
     };
     #[pymodule_export]
     use super::parquet::{from_parquet, to_parquet};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use comfy_table::{CellAlignment, Table as Drawn, presets};
 use serde::Serialize;
-use zonal_lab::machine::{Figure, Machine};
+use zonal_lab::machine::{Figure, Machine, split_size};
 use zonal_lab::provenance::Origin;
 
 use super::args::{ListArgs, MachineArgs};
@@ -125,10 +125,7 @@ pub fn print(machine: Machine, json: bool) -> anyhow::Result<Verdict> {
 /// # Errors
 /// With the file and line, or the valid names, and what was expected.
 pub fn named(text: &str) -> anyhow::Result<Machine> {
-    let (base, size) = match text.rsplit_once('@') {
-        Some((base, size)) => (base, Some(size)),
-        None => (text, None),
-    };
+    let (base, size) = split_size(text);
     let machine = if base.ends_with(".toml") {
         Machine::load(Path::new(base))?
     } else if base == THIS {

@@ -35,8 +35,10 @@ const PRESETS: &[&str] = &[
     include_str!("../../machines/sapphire-cxl-2023-112.toml"),
 ];
 
-/// What separates a machine's name from its size.
-const SIZE_MARK: char = '@';
+/// The two parts of `NAME@SIZE`; a name alone has no size.
+pub fn split_size(name: &str) -> (&str, Option<&str>) {
+    name.rsplit_once('@').map_or((name, None), |(base, size)| (base, Some(size)))
+}
 
 impl Machine {
     /// A machine from the text of its file.
@@ -98,10 +100,7 @@ impl Machine {
     /// # Errors
     /// [`MachineError::Unknown`] with the names there are, or a size that cannot be.
     pub fn named(name: &str) -> Result<Machine, MachineError> {
-        let (base, size) = match name.split_once(SIZE_MARK) {
-            Some((base, size)) => (base, Some(size)),
-            None => (name, None),
-        };
+        let (base, size) = split_size(name);
         let mut presets = Machine::presets();
         let names = presets.iter().map(|machine| machine.name.as_str()).collect::<Vec<_>>();
         let unknown = || MachineError::Unknown { name: base.to_owned(), known: names.join(", ") };

@@ -24,6 +24,7 @@ use crate::provenance::Provenance;
 use crate::units::{LOW_END, MIB_PAGES};
 
 pub use self::check::MachineError;
+pub use self::load::split_size;
 
 /// A machine, as its file says it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

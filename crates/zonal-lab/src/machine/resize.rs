@@ -15,6 +15,7 @@
 //!    figures for real ones are not known, so none is made up.
 
 use super::check::{CPUS_MAX, check};
+use super::load::split_size;
 use super::{Machine, MachineError};
 
 impl Machine {
@@ -83,7 +84,7 @@ impl Machine {
 
     /// Its name without a size.
     fn base_name(&self) -> &str {
-        self.name.split('@').next().unwrap_or(&self.name)
+        split_size(&self.name).0
     }
 }
 

@@ -109,7 +109,6 @@ class _Made:
     rows: List[Tuple[int, List[str]]]
     failed: List[Tuple[int, str]]
     seconds: float
-    version: str
 
 
 def make_rows(texts: Sequence[Tuple[int, str]]) -> _Made:
@@ -122,7 +121,7 @@ def make_rows(texts: Sequence[Tuple[int, str]]) -> _Made:
             rows.append((at, _native.rows_make(text)))
         except Exception as error:  # noqa: BLE001: a reason is told, whatever it is
             failed.append((at, f"{type(error).__name__}: {error}"))
-    return _Made(rows, failed, time.perf_counter() - begun, _native.rows_version())
+    return _Made(rows, failed, time.perf_counter() - begun)
 
 
 class _Work(Tasks):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, List, Optional, Sequence
 
 from ._results import Result
+from .replay_report import NotJudged
 
 __all__ = [
     "Advice",
@@ -112,18 +113,6 @@ class HoldCost:
     """Each hold, in ns."""
     page_ns: float
     """Each block moved in it."""
-
-
-@dataclass(frozen=True)
-class NotJudged:
-    """A stretch that is not judged."""
-
-    from_s: float
-    """Seconds from the start of the replay."""
-    to_s: float
-    """Seconds from the start of the replay."""
-    reason: str
-    """Why."""
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ def _machine(machine: MachineLike) -> "tuple[str, Optional[str]]":
     if isinstance(machine, Mapping):
         return _machine(Machine.from_dict(machine))
     if isinstance(machine, os.PathLike) or (isinstance(machine, str) and ".toml" in machine):
-        base, _, size = os.fspath(machine).partition("@")
+        base, size = _native.machine_split(os.fspath(machine))
         found = Machine.load(base)
         return _machine(found.resized(size) if size else found)
     if isinstance(machine, str):
