@@ -193,6 +193,46 @@ fn fork_once(pool: &Pool, number: u32) -> Option<(bool, i32)> {
     Some((libc::WIFEXITED(status), libc::WEXITSTATUS(status)))
 }
 
+/// RANGE-5: blocks become ranges and smaller blocks all the time; wherever a fork meets that, each
+/// page is in one block in the child.
+#[test]
+fn a_child_finds_each_page_in_one_block_while_blocks_come_apart() {
+    let _watchdog = Watchdog::new("the forks", Duration::from_secs(300));
+    let pool = &pool(16 * MIB, true);
+    let (stop, rounds) = (&AtomicBool::new(false), &AtomicU32::new(0));
+    let cuts: [fn(&Pool); 2] = [
+        |pool| drop(pool.alloc(Order::MAX).map(|block| block.split(Order::ZERO).unwrap())),
+        |pool| drop([3, 7, 600].map(|pages| pool.ranges().alloc(pages).unwrap())),
+    ];
+    std::thread::scope(|scope| {
+        for cut in cuts {
+            scope.spawn(move || {
+                while !stop.load(Relaxed) {
+                    cut(pool);
+                    rounds.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        let child = |number: u32| {
+            let before = rounds.load(Relaxed);
+            assert!(soon(|| rounds.load(Relaxed) > before + number % 3), "the threads stand still");
+            // SAFETY: (1) as in `fork_once`.
+            let pid = unsafe { libc::fork() };
+            assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+            if pid == 0 {
+                let whole = handed_out(pool) + pool.free_page_count();
+                let bad = if pool.validate().is_err() { EXIT_FIRST } else { EXIT_LOST };
+                let good = bad == EXIT_LOST && whole <= (pool.bytes() / PAGE_SIZE) as u64;
+                exit_now(if good { 0 } else { bad });
+            }
+            (number, wait_child(pid, CHILD_LIMIT))
+        };
+        let bad: Vec<_> = (0..80).map(child).filter(|(_, code)| *code != Some(0)).collect();
+        stop.store(true, Relaxed);
+        assert!(bad.is_empty(), "forks and what their children ended with; None: hung: {bad:x?}");
+    });
+}
+
 /// A cache that gives up all it has, once it is willing.
 struct Cache {
     pool: Pool,

@@ -31,21 +31,30 @@ impl<P: Platform> Ranges<'_, '_, P> {
         let whole = Owned::new(self.on, pfn..Pfn(pfn.0 + order.pages()))?;
         let held = whole.ops.claim_word(pfn, zone.frame(pfn), order)?;
         let PageState::Allocated { mt, pcp, .. } = held.state() else { return Ok(()) };
-        let (words, frames) = (whole.words(), whole.frames());
+        let frames = whole.frames();
         let end = frames.start + pages as u32;
         let rest = end..frames.end;
-        if self.are_few_and_listed(&words, rest.clone()) {
+        if rest.is_empty() {
+            whole.ops.write_range(&whole.words(), frames, mt, true);
+            return Ok(());
+        }
+        // Where blocks begin changes under the zone lock (RANGE-5).
+        let mut locked = whole.ops.lock();
+        let words = locked.frames;
+        let listed = self.are_few_and_listed(&words, rest.clone());
+        if listed {
             for (head, order) in largest_blocks(&words, rest.clone()) {
                 words.store(head, PageWord::allocated(order, mt, pcp));
             }
-            whole.ops.write_range(&words, frames.start..end, mt, true);
+        }
+        whole.ops.write_range(&words, frames.start..end, mt, true);
+        if listed {
+            drop(locked);
             for (head, order) in largest_blocks(&words, rest) {
                 // Refused only where a former owner frees the block again at this moment.
                 let _ = fast::free_by_core(self.on, words.pfn(head), order);
             }
         } else {
-            let mut locked = whole.ops.lock();
-            whole.ops.write_range(&words, frames.start..end, mt, true);
             whole.release(&mut locked, rest);
             drop(locked);
             whole.ops.clear_below_high();
@@ -77,7 +86,9 @@ impl<P: Platform> Ranges<'_, '_, P> {
         }
         let held = ops.claim_word(pfn, zone.frame(pfn), order)?;
         let PageState::Allocated { mt, pcp, .. } = held.state() else { return Ok(()) };
-        let words = ops.frames();
+        // Where blocks begin changes under the zone lock (RANGE-5).
+        let locked = ops.lock();
+        let words = locked.frames;
         let Some(head) = words.index(pfn) else { return Ok(()) };
         let word = PageWord::allocated(into, mt, pcp);
         // The first word last: until then the block is on its way and nobody's to free.
