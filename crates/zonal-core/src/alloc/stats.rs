@@ -33,7 +33,7 @@ pub struct ZoneStats {
     pub reserved_pages: u64,
     /// Magazines that pcps left in depots.
     pub depot_puts: u64,
-    /// Batches that stores took from depots.
+    /// Magazines that pcps took from depots.
     pub depot_takes: u64,
     /// Allocations.
     pub allocs: u64,
@@ -45,7 +45,7 @@ pub struct ZoneStats {
     pub refilled_pages: u64,
     /// Zone lock holds that refilled a pcp.
     pub refills: u64,
-    /// Base pages moved from stores to the buddy.
+    /// Base pages moved from pcps to the buddy.
     pub drained_pages: u64,
     /// Zone lock holds that drained a pcp.
     pub drains: u64,
