@@ -42,6 +42,7 @@
 //! holes; a hole is never freed, so its word stays NONE and nothing merges with it.
 
 pub(crate) mod claim;
+mod parts;
 
 use core::ops::Range;
 
@@ -75,7 +76,7 @@ const CPU_MASK: u64 = 0xffff;
 pub const PCP_END: u32 = CPU_SHIFT + CPU_MASK.count_ones();
 /// Set in the word of a block that is part of a range. Fast paths compare all bits from
 /// [`PCP_END`] up, so none of them takes such a block for one that stands alone.
-const RANGE: u64 = 1 << PCP_END;
+pub(crate) const RANGE: u64 = 1 << PCP_END;
 /// Set besides in the word of a range's first block.
 const RANGE_FIRST: u64 = 1 << (PCP_END + 1);
 

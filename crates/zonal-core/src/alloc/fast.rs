@@ -9,11 +9,13 @@
 //! ```
 //! Every request and every free comes here first. What is served here is what a search would have
 //! served from the same list, and everything that it would have counted is counted: the result,
-//! the figures and the tuning are the same, value by value. Whatever a search would decide is left
-//! to it: a zone near its watermarks, an empty or full list, a stream of large frees, a page of
-//! another zone, a refused free. How the pcp is entered: [`pcp::gated`](crate::pcp::gated). The
-//! first operation behind a closing finds out what the next ones may do and leaves it in the gate
-//! ([`pcp::ready`](crate::pcp::ready)).
+//! the figures and the tuning are the same, value by value; of a range that is no block the pages
+//! are the same, and the lists that hold its block afterwards are not. Whatever a search would
+//! decide is left to it: a zone near its watermarks, an empty or full list, a stream of large
+//! frees, a page of another zone, a refused free. How the pcp is entered:
+//! [`pcp::gated`](crate::pcp::gated); how a block is divided there:
+//! [`pcp::front`](crate::pcp::front). The first operation behind a closing finds out what the next
+//! ones may do and leaves it in the gate ([`pcp::ready`](crate::pcp::ready)).
 //!
 //! Platforms with sequences have a fast path of their own in front of the core: there this one
 //! serves sealed pcps only, on which no sequence runs (PCP-7), as where each allocation is
@@ -26,6 +28,7 @@ use super::request::{AllocError, FreeError, Request};
 use super::search::Search;
 use super::tables::Tables;
 use crate::frame::{PageWord, WHOLE_RANGE};
+use crate::pcp::front::Front;
 use crate::pcp::gated::{Cells, Entered};
 use crate::pcp::ready::Key;
 use crate::pcp::state::Pcp;
@@ -143,6 +146,16 @@ fn take_ready<P: Platform>(on: &Tables<'_, P>, request: &Request, mark: u64) -> 
 
 /// As [`take_ready`], of a pcp as it is, recorded or not. `None`: there is something to decide.
 fn take<P: Platform>(on: &Tables<'_, P>, request: &Request, mark: u64) -> Option<Pfn> {
+    take_by(on, request, |entered, _| entered.pop(mark, on))
+}
+
+/// As [`take`], by another way from the pcp.
+#[inline(always)]
+fn take_by<'a, P: Platform>(
+    on: &Tables<'a, P>,
+    request: &Request,
+    pop: impl FnOnce(Entered<'a>, &'a Pcp) -> Option<u32>,
+) -> Option<Pfn> {
     let Request { order, gfp, .. } = *request;
     if gfp.bits() & on.plain.searched != 0 {
         return None;
@@ -156,7 +169,7 @@ fn take<P: Platform>(on: &Tables<'_, P>, request: &Request, mark: u64) -> Option
         let entered = enter(on, (pcp, zone), order, 1 << order.get(), on.plain.list(gfp, order))?;
         entered.serves_recorded(kind(gfp)).then_some(entered)
     })?;
-    let frame = entered.pop(mark, on)?;
+    let frame = pop(entered, pcp)?;
     drop(masked);
     if on.policy().numa.records() {
         CpuOps::new(on, cpu).record_own(pcp.zone);
@@ -200,7 +213,7 @@ fn put<P: Platform>(on: &Tables<'_, P>, (pfn, order): (Pfn, Order), mark: u64) -
     let frame = frame_of(pcp, pfn);
     let goes_on = || goes_on(on, pcp, frame.wrapping_add(order.pages()));
     let _masked = Masked::new(&on.platform);
-    let list = on.plain.list_by_type(order, mt);
+    let list = on.plain.list_by_type(order.get(), mt);
     zone.contains(pfn)
         && enter(on, (pcp, zone), order, FAST_FREE, list)
             .is_some_and(|entered| entered.push((mt, mark), (frame, goes_on), on))
@@ -262,6 +275,55 @@ pub(super) fn free_by_core<P: Platform>(
 #[inline(always)]
 pub(super) fn alloc_range<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
     take_ready(on, request, WHOLE_RANGE)
+}
+
+/// The front of a block of the request's order, as [`alloc_listed`]; the rest goes to other lists.
+#[inline(never)]
+pub(super) fn alloc_front<P: Platform>(
+    on: &Tables<'_, P>,
+    request: &Request,
+    pages: u32,
+) -> Option<Pfn> {
+    let front = Front { order: request.order.get(), pages };
+    take_by(on, request, |entered, pcp| {
+        let lists = |frame| lists_at(on, pcp, page_of(pcp, u64::from(frame)));
+        entered.pop_front(front, lists, on)
+    })
+}
+
+/// Takes a whole range back that is the front of a block of this order. `false`: nothing was done.
+#[inline(never)]
+pub(super) fn free_front<P: Platform>(
+    on: &Tables<'_, P>,
+    pfn: Pfn,
+    (order, pages): (Order, u32),
+) -> bool {
+    let own = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp));
+    let Some(pcp) = own else { return false };
+    let blocks = type_of(on.blocks, pcp.ready.block_shift, pfn).zip(lists_at(on, pcp, pfn));
+    let Some((mt, lists)) = blocks.filter(|_| pfn.0.is_multiple_of(order.pages())) else {
+        return false;
+    };
+    let frame = frame_of(pcp, pfn);
+    let goes_on = || goes_on(on, pcp, frame.wrapping_add(u64::from(pages)));
+    let _masked = Masked::new(&on.platform);
+    let entered = Entered::ready(pcp, Key::new(on.epoch.now(), order.get())).or_else(|| {
+        let zone = on.zones.get(usize::from(pcp.zone.0)).filter(|zone| zone.contains(pfn))?;
+        enter(on, (pcp, zone), order, FAST_FREE, on.plain.list_by_type(order.get(), mt))
+    });
+    let front = (frame, Front { order: order.get(), pages });
+    entered.is_some_and(|entered| entered.push_front(mt, front, goes_on, lists, on))
+}
+
+/// The lists of blocks in the pageblock of this page, by order; a page of the pcp's zone.
+#[inline(always)]
+fn lists_at<P: Platform>(
+    on: &Tables<'_, P>,
+    pcp: &Pcp,
+    pfn: Pfn,
+) -> Option<impl Fn(u32) -> usize + Copy> {
+    let mt = type_of(on.blocks, pcp.ready.block_shift, pfn)?;
+    Some(move |order| on.plain.list_by_type(order, mt))
 }
 
 /// A block for the request from its list, whatever list is active.

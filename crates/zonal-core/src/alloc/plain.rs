@@ -138,8 +138,9 @@ impl Plain {
     }
 
     /// The list of a block by the type that its pageblock has now; as [`list`](Self::list).
-    pub fn list_by_type(&self, order: Order, mt: u32) -> usize {
-        usize::from(self.by_type[order.index() % ROWS][mt as usize % TYPES])
+    #[inline(always)]
+    pub fn list_by_type(&self, order: u32, mt: u32) -> usize {
+        usize::from(self.by_type[order as usize % ROWS][mt as usize % TYPES])
     }
 
     /// The list that serves a request; a number that no list has if none does.

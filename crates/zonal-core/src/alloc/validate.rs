@@ -211,6 +211,10 @@ fn validate_pcp<'a, P: Platform>(ops: ZoneOps<'_, 'a, P>, pcp: &'a Pcp) -> Resul
             pages += record.order().pages();
         }
     }
+    let count = u64::from(lists.count().get());
+    if count != pages {
+        return Err(Fault::CachedPages(zone.id(), pages, count));
+    }
     Ok(pages)
 }
 

@@ -117,11 +117,11 @@ pub(crate) fn each<'w, E, Claimed: Iterator<Item = Held<'w>>>(
 /// makes it longer holds the last block meanwhile ([`lengthen`]). If these are the front of a range
 /// whose next block is on its way at this moment, that block's word still says that it goes on.
 #[inline(always)]
-pub(crate) fn whole<'w, const N: usize>(
-    blocks: &[Option<Held<'w>>; N],
+pub(crate) fn whole<'w>(
+    blocks: impl Iterator<Item = Held<'w>> + Clone,
     goes_on: impl FnOnce() -> bool,
 ) -> bool {
-    let all = || blocks.iter().flatten().copied();
+    let all = || blocks.clone();
     if each(all().map(Ok::<_, ()>), |claimed| all().take(claimed)).is_err() {
         return false;
     }

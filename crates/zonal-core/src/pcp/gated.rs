@@ -33,7 +33,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// A pcp whose gate is held for one operation. Opens it when dropped.
 #[derive(Debug)]
 pub(crate) struct Entered<'p> {
-    pcp: &'p Pcp,
+    pub(super) pcp: &'p Pcp,
     gate: Taken<'p>,
 }
 
@@ -146,21 +146,8 @@ impl<'p> Entered<'p> {
         cells: impl Cells<'a>,
     ) -> bool {
         let (pcp, ready) = (self.pcp, &self.pcp.ready);
-        if ready.types.load(Relaxed).wrapping_shr(mt) & 1 == 0 {
-            return false;
-        }
-        let word = PcpWord(pcp.word.load(Relaxed));
-        // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB E.7).
-        if word.prev_high_order()
-            && ready.prev_bits.load(Relaxed) != 0
-            && word.free_count() >= pcp.free_high_threshold.load(Relaxed)
-        {
-            return false;
-        }
+        let Some(word) = self.may_push(mt) else { return false };
         let len = word.len();
-        if len >= ready.hi.load(Relaxed) {
-            return false;
-        }
         let Some(page) = cells.word(frame) else { return false };
         let Some(slot) = cells.slot(ready.first.load(Relaxed).wrapping_add(len)) else {
             return false;
@@ -174,15 +161,39 @@ impl<'p> Entered<'p> {
             return false;
         }
         // Read once more rather than kept: nobody has changed it.
-        let word = PcpWord(pcp.word.load(Relaxed));
-        let pushed = if word.free_count() < pcp.free_count_cap.load(Relaxed) {
-            (word.0 & !PREV).wrapping_add(ready.push.load(Relaxed))
-        } else {
-            rare();
-            word.pushed_with(0, 0, u64::from(ready.prev_bits.load(Relaxed))).0
-        };
+        let pushed = self.pushed(PcpWord(pcp.word.load(Relaxed)));
         pcp.word.store(pushed, Relaxed);
         true
+    }
+
+    /// The hot word, if a block of pageblocks of this type may go on the list that the pcp is ready
+    /// with. `None`: there is something to decide.
+    #[inline(always)]
+    pub(super) fn may_push(&self, mt: u32) -> Option<PcpWord> {
+        let (pcp, ready) = (self.pcp, &self.pcp.ready);
+        if ready.types.load(Relaxed).wrapping_shr(mt) & 1 == 0 {
+            return None;
+        }
+        let word = PcpWord(pcp.word.load(Relaxed));
+        // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB E.7).
+        if word.prev_high_order()
+            && ready.prev_bits.load(Relaxed) != 0
+            && word.free_count() >= pcp.free_high_threshold.load(Relaxed)
+        {
+            return None;
+        }
+        (word.len() < ready.hi.load(Relaxed)).then_some(word)
+    }
+
+    /// The hot word once a block is on the list that the pcp is ready with.
+    #[inline(always)]
+    pub(super) fn pushed(&self, word: PcpWord) -> u64 {
+        let (pcp, ready) = (self.pcp, &self.pcp.ready);
+        if word.free_count() < pcp.free_count_cap.load(Relaxed) {
+            return (word.0 & !PREV).wrapping_add(ready.push.load(Relaxed));
+        }
+        rare();
+        word.pushed_with(0, 0, u64::from(ready.prev_bits.load(Relaxed))).0
     }
 
     /// Makes the word of a block that was handed out from such a list of this pcp one of the list,

@@ -3,6 +3,7 @@
 pub mod closed;
 pub mod depot;
 pub mod drain;
+pub(crate) mod front;
 pub(crate) mod gated;
 #[cfg(feature = "history")]
 #[path = "../history/pcp/mod.rs"]

@@ -147,6 +147,14 @@ impl PcpWord {
         PcpWord(base.wrapping_add(PUSH_DELTA).wrapping_add(grow))
     }
 
+    /// The word after frees of `pages` pages to lists that are not active, the last of them with
+    /// this `prev`, in its place.
+    #[inline]
+    pub(super) const fn freed(self, pages: u32, free_count_cap: u32, prev: u64) -> PcpWord {
+        let pushed = self.pushed_with(pages, free_count_cap, prev);
+        PcpWord(pushed.0.wrapping_sub(PUSH_DELTA))
+    }
+
     /// The word once another list is active: `active`, with its own length and pops.
     #[inline]
     pub const fn switched(self, active: usize, len: u32, pops: u64) -> PcpWord {

@@ -10,7 +10,7 @@ use crate::alloc::request::FreeError;
 use crate::buddy::largest_blocks;
 use crate::frame::{PageWord, claim};
 use crate::platform::Platform;
-use crate::types::{Order, Pfn};
+use crate::types::{Order, PAGEBLOCK_PAGES, Pfn};
 
 /// Most blocks of a range that go to per-CPU lists one by one. A hold of the zone lock costs about
 /// as much as three of them; 3 is what the 7 pages of an order-3 block less one take.
@@ -20,7 +20,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
     /// Takes `pages` back: all of a range, any part of it, or whole blocks that lie side by side.
     /// What stays of a range in front and behind are two ranges then.
     ///
-    /// A whole range of up to three blocks goes to the per-CPU lists of their orders. Anything else
+    /// A whole range of up to three blocks goes to the per-CPU lists of their orders, one that came
+    /// from a larger block as that block, if the rest of it is on top of those lists. Anything else
     /// goes to the buddy in one hold of the zone lock, as the largest blocks that it makes.
     ///
     /// # Errors
@@ -30,10 +31,24 @@ impl<P: Platform> Ranges<'_, '_, P> {
     pub fn free(self, pages: Range<Pfn>) -> Result<(), FreeError> {
         let count = pages.end.0.wrapping_sub(pages.start.0);
         let order = Order::new(count.trailing_zeros()).filter(|order| order.pages() == count);
-        if order.is_some_and(|order| fast::free_range(self.on, pages.start, order)) {
+        let done = match order {
+            Some(order) => fast::free_range(self.on, pages.start, order),
+            None => self.free_front(pages.start, count),
+        };
+        if done {
             return Ok(());
         }
         self.free_by_core(pages, order)
+    }
+
+    /// A whole range that is the front of a block, by the fast path. `false`: nothing was done.
+    #[inline(always)]
+    fn free_front(self, start: Pfn, count: u64) -> bool {
+        if !(3..PAGEBLOCK_PAGES).contains(&count) {
+            return false;
+        }
+        let order = Order::new(count.next_power_of_two().ilog2());
+        order.is_some_and(|order| fast::free_front(self.on, start, (order, count as u32)))
     }
 
     /// `order`: that of a block of so many pages.
@@ -73,8 +88,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
             }
             *slot = Some(block);
         }
-        let held = blocks.map(|block| block.and_then(|block| block.held(&words)));
-        if !claim::whole(&held, || words.load(frames.end).continues_range()) {
+        let held = blocks.iter().flatten().filter_map(|block| block.held(&words));
+        if !claim::whole(held, || words.load(frames.end).continues_range()) {
             return false;
         }
         // Now, before the first one has its next owner: nothing continues a range of theirs.

@@ -61,7 +61,7 @@ use super::tables::Tables;
 use super::zone_ops::ZoneOps;
 use crate::gfp::Gfp;
 use crate::platform::Platform;
-use crate::types::{Order, Pfn, ZoneId};
+use crate::types::{Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
 
 /// The ranges of an allocator: [`Allocator::ranges`].
 pub struct Ranges<'s, 'a, P> {
@@ -90,20 +90,27 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
 impl<P: Platform> Ranges<'_, '_, P> {
     /// Exactly `request.pages` pages in a row. Up to 4 MiB they are the front of a block of the
-    /// next order, whose other pages are given back at once. Where there is no such block, and
-    /// above 4 MiB, they are taken from free blocks side by side, of the first zone that has them
-    /// and may spare them. That search looks once at each free block and once for each
-    /// `request.pages` pages of a zone, at most a thousand times in one hold of the zone lock.
+    /// next order, whose other pages are free at once, most often on per-CPU lists. Where there is
+    /// no such block, and above 4 MiB, they are taken from free blocks side by side, of the first
+    /// zone that has them and may spare them. That search looks once at each free block and once
+    /// for each `request.pages` pages of a zone, at most a thousand times in one hold of the zone
+    /// lock.
     ///
     /// # Errors
     /// [`RangeError`]: as for one page, and [`Refusal::Fragmented`](super::Refusal::Fragmented)
     /// where no zone has the pages in a row.
     #[inline]
     pub fn alloc(self, request: RangeRequest) -> Result<Pfn, RangeError> {
-        let whole = request.block_order().filter(|order| order.pages() == request.pages);
-        let listed = whole
+        let listed = request
+            .block_order()
             .filter(|_| request.align.is_power_of_two() && !request.packed)
-            .and_then(|order| fast::alloc_range(self.on, &request.of_block(order)));
+            .and_then(|order| match fast_way(request.pages, order) {
+                FastWay::Block => fast::alloc_range(self.on, &request.of_block(order)),
+                FastWay::Front(pages) => {
+                    fast::alloc_front(self.on, &request.of_block(order), pages)
+                }
+                FastWay::None => None,
+            });
         match listed {
             Some(pfn) => Ok(pfn),
             None => self.alloc_by_core(request),
@@ -203,5 +210,26 @@ impl<P: Platform> Ranges<'_, '_, P> {
             FreeError::Foreign(pfn) | FreeError::Boundary { pfn, .. } => RangeRefusal::Outside(pfn),
             error => RangeRefusal::NotARange(error),
         })
+    }
+}
+
+/// How the fast path may serve a range.
+enum FastWay {
+    /// As a block.
+    Block,
+    /// As the front of a block: so many pages.
+    Front(u32),
+    None,
+}
+
+/// The fast way to `pages` pages in a block of `order`, which holds them.
+#[inline(always)]
+fn fast_way(pages: u64, order: Order) -> FastWay {
+    if pages == order.pages() {
+        FastWay::Block
+    } else if pages > order.pages() / 2 && order <= PAGEBLOCK_ORDER {
+        FastWay::Front(pages as u32)
+    } else {
+        FastWay::None
     }
 }

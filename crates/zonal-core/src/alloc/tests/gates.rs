@@ -51,7 +51,7 @@ impl Player<'_, '_> {
         }
     }
 
-    /// A range of so many pages; every other one is given back at once.
+    /// A range that is a block; every other one is given back at once.
     fn range(&mut self, pages: u64) {
         let got = self.pool.ranges().alloc(RangeRequest::new(pages));
         self.results.push(format!("{got:?}"));
@@ -100,7 +100,7 @@ impl Player<'_, '_> {
             Op::Fast { cpu, order: o, times } => {
                 on_cpu(cpu % cpus);
                 (0..times).for_each(|_| self.alloc(Request::new(order(o))));
-                self.range(order(o).pages() + u64::from(times % 4 == 3));
+                self.range(order(o).pages() << u64::from(times % 4 == 3));
             }
             Op::Free { cpu, which, times } | Op::FastFree { cpu, which, times } => {
                 on_cpu(cpu % cpus);

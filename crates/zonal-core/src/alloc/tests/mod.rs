@@ -15,6 +15,7 @@ mod double_free;
 mod exhaustive;
 mod explain;
 mod fixed;
+mod fronts;
 mod gates;
 mod handover;
 #[cfg(feature = "history")]

@@ -90,6 +90,7 @@ impl Twin<'_, '_> {
                 self.disown(first, pages);
             }
             4..=6 => self.change(what, a, b),
+            7 => self.again(a, b),
             _ => {
                 // Pages of more than one owner, or of nobody: refused.
                 let (first, pages) = (a % PAGES, (b % 40 + 2).min(PAGES - a % PAGES));
@@ -97,6 +98,25 @@ impl Twin<'_, '_> {
                 if (first..first + pages).any(|p| owner(p) == 0) {
                     r.free(Pfn(first)..Pfn(first + pages)).unwrap_err();
                 }
+            }
+        }
+    }
+
+    /// A whole range freed and taken again, then some of its size.
+    fn again(&mut self, a: u64, b: u64) {
+        let Some(at) = self.pick(a, false) else { return };
+        let r = self.pool.ranges();
+        let (_, first, pages, _) = self.owned.swap_remove(at);
+        for _ in 0..=b % 2 {
+            r.free(Pfn(first)..Pfn(first + pages)).unwrap();
+            r.free(Pfn(first)..Pfn(first + pages)).unwrap_err();
+            r.alloc_at(Pfn(first)..Pfn(first + pages), ANY).unwrap();
+        }
+        r.free(Pfn(first)..Pfn(first + pages)).unwrap();
+        self.disown(first, pages);
+        for _ in 0..b % 4 {
+            if let Ok(first) = r.alloc(RangeRequest::new(pages).gfp(ANY)) {
+                self.own(first.0, pages, None);
             }
         }
     }
@@ -165,10 +185,12 @@ proptest! {
     })]
     #[test]
     fn random_programs_of_ranges_match_a_table_of_owners(
-        steps in prop::collection::vec((0..8u8, any::<u64>(), any::<u64>()), 1..80),
+        steps in prop::collection::vec((0..9u8, any::<u64>(), any::<u64>()), 1..80),
         policy in prop::sample::select(&[Policy::ZONAL, Policy::LINUX_6_18, LISTS_ALONE][..]),
+        gates in any::<bool>(),
     ) {
-        Shape::uniform(1, PAGES, 2).scoped(policy, 0, |pool| {
+        let script = Script { gates: Some(gates), ..Script::default() };
+        Shape::uniform(1, PAGES, 2).scoped_on(policy, 0, script, |pool| {
             let owners = std::vec![0; PAGES as usize];
             let mut twin = Twin { pool, owners, owned: Vec::new(), next: 0 };
             for step in steps {

@@ -1,0 +1,156 @@
+//! Ranges that are the front of a block, under the gate of a pcp.
+
+use std::boxed::Box;
+use std::vec::Vec;
+
+use super::platform::{Script, Shape};
+use crate::alloc::range::RangeRequest;
+use crate::alloc::{Allocator, FreeError, Request};
+use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{CpuId, Order, Pfn, ZoneId};
+
+const POLICIES: [Policy; 3] = [Policy::ZONAL, Policy::KERNEL, Policy::LINUX_6_18];
+
+fn boot(policy: Policy) -> Allocator<'static, Script> {
+    let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 1 << 18, 2)));
+    shape.boot_on(policy, Script { gates: Some(true), ..Script::default() })
+}
+
+fn alloc(pool: &Allocator<'_, Script>, pages: u64) -> core::ops::Range<Pfn> {
+    let first = pool.ranges().alloc(RangeRequest::new(pages)).unwrap();
+    first..Pfn(first.0 + pages)
+}
+
+/// Blocks on each list, and what closes the pcp or takes the zone lock.
+fn figures(pool: &Allocator<'_, Script>) -> (Vec<u32>, u64, u64) {
+    let pcp = pool.pcp(ZoneId(0), CpuId(0));
+    let listed = (0..pool.tables().lists().len()).map(|list| pcp.listed(list)).collect();
+    let events = pcp.events();
+    (listed, pool.zones()[0].lock_holds().0, events.refills + events.drains)
+}
+
+#[test]
+fn ranges_that_come_back_in_turn_leave_the_lists_as_they_were() {
+    for policy in POLICIES {
+        let pool = boot(policy);
+        // Linux' policies have no list for order 4; larger ones have few blocks.
+        let most = if policy.name == Policy::ZONAL.name { 15 } else { 7 };
+        for pages in (3..=most).filter(|pages: &u64| !pages.is_power_of_two()) {
+            // The first ones refill the lists.
+            let warm: Vec<_> = (0..3).map(|_| alloc(&pool, pages)).collect();
+            warm.into_iter().rev().for_each(|range| pool.ranges().free(range).unwrap());
+            let first = alloc(&pool, pages);
+            let before = figures(&pool);
+            let two = [alloc(&pool, pages), alloc(&pool, pages)];
+            assert!(two[0].end <= two[1].start || two[1].end <= two[0].start, "{two:?}");
+            let [one, other] = two;
+            pool.ranges().free(other.clone()).unwrap();
+            let twice = pool.ranges().free(other).unwrap_err();
+            assert!(matches!(twice, FreeError::DoubleFree { .. }), "{twice}");
+            pool.ranges().free(one).unwrap();
+            let (after, name) = (figures(&pool), policy.name);
+            assert_eq!(after.0, before.0, "{name}, {pages} pages");
+            // A refused free takes the zone lock once, to say why.
+            assert!(after.1 <= before.1 + 1, "{name}, {pages} pages: {before:?} {after:?}");
+            assert_eq!(after.2, before.2, "{name}, {pages} pages");
+            pool.validate().unwrap();
+            pool.ranges().free(first).unwrap();
+        }
+        pool.validate().unwrap();
+        pool.drain_all();
+        assert_eq!(pool.free_pages(), 1 << 18);
+    }
+}
+
+#[test]
+fn a_range_whose_rest_is_gone_goes_to_the_lists_of_its_blocks() {
+    for policy in POLICIES {
+        let pool = boot(policy);
+        let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+        let small = Order::new(1).unwrap();
+        let pair = pool.alloc(Request::new(small)).unwrap();
+        pool.free(pair, small).unwrap();
+        let range = alloc(&pool, 3);
+        // The hottest page is the rest of the block.
+        let rest = pool.alloc(Request::new(Order::ZERO)).unwrap();
+        assert_eq!(rest, range.end);
+        let pcp = pool.pcp(ZoneId(0), CpuId(0));
+        let (before, count) = (figures(&pool), pcp.count());
+        pool.ranges().free(range.clone()).unwrap();
+        let after = figures(&pool);
+        assert_eq!(pcp.count(), count + 3, "{}", policy.name);
+        assert_eq!((after.1, after.2), (before.1, before.2), "{}: nothing else", policy.name);
+        pool.validate().unwrap();
+        let first = pool.alloc(Request::new(small)).unwrap();
+        let third = pool.alloc(Request::new(Order::ZERO)).unwrap();
+        assert_eq!((first, third), (range.start, Pfn(range.start.0 + 2)));
+        pool.free(first, small).unwrap();
+        for page in [third, rest, page] {
+            pool.free(page, Order::ZERO).unwrap();
+        }
+        pool.validate().unwrap();
+        pool.drain_all();
+        assert_eq!(pool.free_pages(), 1 << 18);
+    }
+}
+
+/// Pages that are no whole range never go by the fast path.
+#[test]
+fn parts_of_a_range_are_not_taken_for_ranges() {
+    let pool = boot(Policy::ZONAL);
+    let r = pool.ranges();
+    // The lists are warm, and the rest of the block is on top of them.
+    for _ in 0..2 {
+        r.free(alloc(&pool, 3)).unwrap();
+    }
+    let seven = alloc(&pool, 7);
+    let at = |page: u64| Pfn(seven.start.0 + page);
+    r.free(at(0)..at(3)).unwrap();
+    r.check(at(3)..at(7)).unwrap();
+    assert!(r.free(at(0)..at(3)).is_err());
+    r.free(at(4)..at(7)).unwrap();
+    assert!(r.free(at(4)..at(7)).is_err());
+    r.free(at(3)..at(4)).unwrap();
+    pool.validate().unwrap();
+    // Any part of three pages, in any order.
+    for (part, rest) in [(0..1, 1..3), (1..2, 0..1), (2..3, 0..2), (0..2, 2..3), (1..3, 0..1)] {
+        let three = alloc(&pool, 3);
+        let pages = |part: core::ops::Range<u64>| {
+            Pfn(three.start.0 + part.start)..Pfn(three.start.0 + part.end)
+        };
+        r.free(pages(part.clone())).unwrap();
+        assert!(r.free(three.clone()).is_err(), "{part:?} is free already");
+        r.free(pages(rest)).unwrap();
+        if part == (1..2) {
+            r.free(pages(2..3)).unwrap();
+        }
+        pool.validate().unwrap();
+    }
+    // Neither a block of three pages nor pages of two owners are a range.
+    let two = Order::new(2).unwrap();
+    let block = pool.alloc(Request::new(two)).unwrap();
+    assert!(r.free(block..Pfn(block.0 + 3)).is_err());
+    pool.free(block, two).unwrap();
+    for pages in [0, 3, 6, u64::MAX - 2] {
+        for first in [0, 1 << 18, (1 << 18) - 2, u64::MAX - 3] {
+            assert!(r.free(Pfn(first)..Pfn(first.wrapping_add(pages))).is_err());
+        }
+    }
+    pool.validate().unwrap();
+}
+
+/// Taking and freeing a range is one allocation and one free to the tuning.
+#[test]
+fn a_full_list_is_left_to_the_core() {
+    let pool = boot(Policy::KERNEL);
+    let pcp = pool.pcp(ZoneId(0), CpuId(0));
+    let ranges: Vec<_> = (0..2000).map(|_| alloc(&pool, 3)).collect();
+    for range in ranges {
+        pool.ranges().free(range).unwrap();
+        assert!(pcp.count() <= pcp.high_max.load(Relaxed), "the lists keep within their limit");
+    }
+    pool.validate().unwrap();
+    pool.drain_all();
+    assert_eq!(pool.free_pages(), 1 << 18);
+}

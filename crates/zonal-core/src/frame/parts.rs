@@ -1,0 +1,44 @@
+//! Words made of others: those of the blocks that a block is divided into.
+
+use super::{MT_MASK, MT_SHIFT, ORDER_MASK, ORDER_SHIFT, PageWord};
+use crate::types::{Migratetype, Order};
+
+impl PageWord {
+    /// The same of another order, for the word of a block that is held; `order` is below 16.
+    #[inline]
+    pub(crate) const fn with_order(self, order: u32) -> PageWord {
+        PageWord(self.0 & !(ORDER_MASK << ORDER_SHIFT) | (order as u64) << ORDER_SHIFT)
+    }
+
+    /// What the word of a block that is held is while it is [`moving`](Self::moving); `continues`:
+    /// it is of a range, and not its first.
+    #[inline]
+    pub(crate) const fn as_moving(self, continues: bool) -> PageWord {
+        const WHAT: u64 = ORDER_MASK << ORDER_SHIFT | MT_MASK << MT_SHIFT;
+        let first = if continues { Some(false) } else { None };
+        PageWord(PageWord::moving(Order::ZERO, Migratetype::Unmovable, first).0 | self.0 & WHAT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::PcpId;
+    use crate::types::CpuId;
+
+    #[test]
+    fn words_made_of_others_are_those_of_the_constructors() {
+        let pcp = PcpId { cpu: CpuId(77), rank: 5 };
+        for mt in [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable] {
+            for (from, to) in Order::all().flat_map(|from| Order::all().map(move |to| (from, to))) {
+                let word = PageWord::allocated(from, mt, pcp);
+                assert_eq!(word.with_order(to.get()), PageWord::allocated(to, mt, pcp));
+                let cached = PageWord::cached(from, mt, pcp);
+                assert_eq!(cached.with_order(to.get()), PageWord::cached(to, mt, pcp));
+                assert_eq!(word.as_moving(false), PageWord::moving(from, mt, Some(true)));
+                let later = PageWord::range(from, mt, pcp, false);
+                assert_eq!(later.as_moving(true), PageWord::moving(from, mt, Some(false)));
+            }
+        }
+    }
+}

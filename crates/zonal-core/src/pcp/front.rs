@@ -1,0 +1,324 @@
+//! Ranges that are no block, under the gate of a pcp: the front of a block, whose other pages wait
+//! on the lists of smaller orders meanwhile.
+//!
+//! ```text
+//!  block of order 3    | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |
+//!  five pages of it    |<-- range: orders 2, 0 ->| 0 |< 1 >|   the rest: blocks of orders 0 and 1
+//! ```
+//! Nothing of it needs the zone: pages move from one list of the pcp to others. A range that comes
+//! back while the rest of its block is still on top of those lists is joined with it: programs that
+//! take and free ranges in turn leave the lists as they were. Otherwise each of its blocks goes to
+//! the list of its order.
+//!
+//! For the figures and the tuning these are what they would be one by one: an allocation of the
+//! block, a free of each block of the rest, and back.
+
+use super::gated::{Cells, Entered};
+use super::state::PcpList;
+use super::word::PcpWord;
+use crate::frame::claim::{self, Held};
+use crate::frame::{PageWord, RANGE, WHOLE_RANGE};
+use crate::sync::{AtomicU64, Ordering::Relaxed};
+
+/// The front of a block, or a block that it is to become.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Front {
+    /// Order of the block.
+    pub order: u32,
+    /// Pages of the range: fewer than the block's, more than half of them.
+    pub pages: u32,
+}
+
+/// Blocks side by side that become larger or smaller, one for each bit of their pages: how far
+/// behind the first page of all, and which order.
+#[derive(Clone, Copy)]
+struct Tiles {
+    at: u32,
+    pages: u32,
+}
+
+impl Front {
+    /// The first block of the range has half of the pages of the block.
+    #[inline(always)]
+    fn first(self) -> u32 {
+        self.order.wrapping_sub(1)
+    }
+
+    /// The other blocks of the range, the last one first.
+    #[inline(always)]
+    fn others(self) -> Tiles {
+        // From behind, as those of the rest from the front, they grow.
+        Tiles { at: self.pages, pages: self.pages ^ 1 << self.first() }
+    }
+
+    /// All blocks of the range, the first one first.
+    #[inline(always)]
+    fn blocks(self) -> impl Iterator<Item = (u32, u32)> + Clone {
+        let (mut at, mut left) = (0, self.pages);
+        core::iter::from_fn(move || {
+            let order = left.checked_ilog2()?;
+            let block = (at, order);
+            (at, left) = (at + (1 << order), left - (1 << order));
+            Some(block)
+        })
+    }
+
+    /// The blocks of the rest, the first one first.
+    #[inline(always)]
+    fn rest(self) -> Tiles {
+        Tiles { at: self.pages, pages: self.left() }
+    }
+
+    /// Pages of the rest.
+    #[inline(always)]
+    fn left(self) -> u32 {
+        (1 << self.order) - self.pages
+    }
+}
+
+impl Tiles {
+    /// The smallest block that is left.
+    #[inline(always)]
+    fn order(&mut self) -> Option<u32> {
+        let order = self.pages.trailing_zeros();
+        if self.pages == 0 {
+            return None;
+        }
+        self.pages &= self.pages - 1;
+        Some(order)
+    }
+
+    /// The next one upward: each is larger than the one in front of it.
+    #[inline(always)]
+    fn forward(&mut self) -> Option<(u32, u32)> {
+        let order = self.order()?;
+        let at = self.at;
+        self.at += 1 << order;
+        Some((at, order))
+    }
+
+    /// The next one downward.
+    #[inline(always)]
+    fn backward(&mut self) -> Option<(u32, u32)> {
+        let order = self.order()?;
+        self.at -= 1 << order;
+        Some((self.at, order))
+    }
+}
+
+/// What the word of a block of a range has besides that of a block of its own.
+#[inline(always)]
+fn mark(at: u32) -> u64 {
+    if at == 0 { WHOLE_RANGE } else { RANGE }
+}
+
+/// Where blocks of an order wait that begin in the pageblock of a frame: the number of a list.
+pub(crate) trait ListOf: Fn(u32) -> usize + Copy {}
+impl<F: Fn(u32) -> usize + Copy> ListOf for F {}
+
+impl<'p> Entered<'p> {
+    /// Takes the hottest block of the list that the pcp is ready with, hands out its front as a
+    /// range and puts the rest on the lists that `lists` names for the block's frame. `None`:
+    /// nothing was done.
+    #[inline(always)]
+    pub(crate) fn pop_front<'a, L: ListOf>(
+        self,
+        front: Front,
+        lists: impl FnOnce(u32) -> Option<L>,
+        cells: impl Cells<'a>,
+    ) -> Option<u32> {
+        let (pcp, ready) = (self.pcp, &self.pcp.ready);
+        let word = PcpWord(pcp.word.load(Relaxed));
+        let top = word.len().checked_sub(1)?;
+        let frame = cells.slot(ready.first.load(Relaxed).wrapping_add(top))?.load(Relaxed);
+        let list_of = lists(frame)?;
+        let popped = word.popped();
+        let page = cells.word(u64::from(frame))?;
+        // A stray copy (PCP-3) is for who takes a whole block.
+        if popped.must_fold() || page.load(Relaxed) != ready.cached.load(Relaxed) {
+            return None;
+        }
+        let mut rest = front.rest();
+        while let Some((_, order)) = rest.forward() {
+            self.list(list_of(order)).filter(|list| has_room(list))?;
+        }
+        pcp.word.store(popped.0, Relaxed);
+        let mut rest = front.rest();
+        while let Some((at, order)) = rest.forward() {
+            self.push_idle(list_of(order), frame + at, cells);
+        }
+        let allocated = PageWord(ready.allocated.load(Relaxed));
+        let mut others = front.others();
+        while let Some((at, order)) = others.backward() {
+            self.write(u64::from(frame + at), allocated.with_order(order).0 | RANGE, cells);
+        }
+        // The first one last: who claims it sees that the range goes on (RANGE-4).
+        claim::write(page, allocated.with_order(front.first()).0 | WHOLE_RANGE);
+        self.lend(front.left());
+        Some(frame)
+    }
+
+    /// Takes a whole range back. Where the rest of its block is on top of the lists that it was put
+    /// on, the block goes to the list that the pcp is ready with; otherwise each block of the range
+    /// to the list of its order. As [`push`](Self::push) otherwise; `goes_on` says whether the
+    /// range goes on behind it.
+    #[inline(always)]
+    pub(crate) fn push_front<'a>(
+        self,
+        mt: u32,
+        (frame, front): (u64, Front),
+        goes_on: impl FnOnce() -> bool,
+        lists: impl ListOf,
+        cells: impl Cells<'a>,
+    ) -> bool {
+        let Some(word) = self.may_push(mt) else { return false };
+        let (pcp, ready) = (self.pcp, &self.pcp.ready);
+        let mut rest = front.rest();
+        let joins = loop {
+            match rest.forward() {
+                Some((at, order)) if self.is_on_top(lists(order), frame + u64::from(at), cells) => {
+                }
+                other => break other.is_none(),
+            }
+        };
+        let has_room = |(_, order)| self.list(lists(order)).is_some_and(has_room);
+        let room = joins || self.has_room_for(word, front.pages) && front.blocks().all(has_room);
+        if !room || !self.claim_front((frame, front), goes_on, cells) {
+            return false;
+        }
+        let pushed = if joins {
+            let slot = cells.slot(ready.first.load(Relaxed).wrapping_add(word.len()));
+            let Some(slot) = slot else { return false };
+            let mut rest = front.rest();
+            while let Some((at, order)) = rest.forward() {
+                self.pop_idle(lists(order));
+                self.write(frame + u64::from(at), PageWord::NONE.0, cells);
+            }
+            let mut others = front.others();
+            while let Some((at, _)) = others.backward() {
+                self.write(frame + u64::from(at), PageWord::NONE.0, cells);
+            }
+            self.write(frame, ready.cached.load(Relaxed), cells);
+            slot.store(frame as u32, Relaxed);
+            self.set_others(|others| others.saturating_sub(front.left()));
+            self.pushed(word)
+        } else {
+            self.push_apart(word, (frame, front), lists, cells)
+        };
+        pcp.word.store(pushed, Relaxed);
+        true
+    }
+
+    /// Puts the blocks of a range that are ours on the lists of their orders. The hot word then.
+    #[inline(never)]
+    fn push_apart<'a>(
+        &self,
+        word: PcpWord,
+        (frame, front): (u64, Front),
+        lists: impl ListOf,
+        cells: impl Cells<'a>,
+    ) -> u64 {
+        for (at, order) in front.blocks() {
+            self.push_idle(lists(order), (frame as u32).wrapping_add(at), cells);
+        }
+        self.lend(front.pages);
+        let cap = self.pcp.free_count_cap.load(Relaxed);
+        // The last that one would free says whether it was of order 1 to 3: the smallest.
+        let last = self.list(lists(front.pages.trailing_zeros()));
+        let prev = last.map_or(0, |list| u64::from(list.prev_bits));
+        word.freed(front.pages, cap, prev).0
+    }
+
+    /// Takes the blocks of a whole range out of their owner's hands, if they came from lists of
+    /// this pcp, or none of them.
+    #[inline(always)]
+    fn claim_front<'a>(
+        &self,
+        (frame, front): (u64, Front),
+        goes_on: impl FnOnce() -> bool,
+        cells: impl Cells<'a>,
+    ) -> bool {
+        let allocated = PageWord(self.pcp.ready.allocated.load(Relaxed));
+        let held = |(at, order): (u32, u32)| {
+            let word = cells.word(frame + u64::from(at))?;
+            let block = allocated.with_order(order);
+            Some(Held { word, seen: block.0 | mark(at), moving: block.as_moving(at != 0).0 })
+        };
+        claim::whole(front.blocks().filter_map(held), goes_on)
+    }
+
+    #[inline(always)]
+    fn list(&self, at: usize) -> Option<&'p PcpList> {
+        self.pcp.lists.get(at)
+    }
+
+    #[inline(always)]
+    fn write<'a>(&self, frame: u64, to: u64, cells: impl Cells<'a>) {
+        if let Some(word) = cells.word(frame) {
+            word.store(to, Relaxed);
+        }
+    }
+
+    /// Puts a block that is ours on a list that is not active and has room.
+    #[inline(always)]
+    fn push_idle<'a>(&self, list: usize, frame: u32, cells: impl Cells<'a>) {
+        let Some(list) = self.list(list) else { return };
+        let len = list.len.load(Relaxed);
+        let Some(slot) = cells.slot(list.base + list.lo.load(Relaxed) + len) else { return };
+        slot.store(frame, Relaxed);
+        self.write(u64::from(frame), list.cached, cells);
+        list.len.store(len + 1, Relaxed);
+    }
+
+    /// Whether a frame is the hottest block of a list that is not active.
+    #[inline(always)]
+    fn is_on_top<'a>(&self, list: usize, frame: u64, cells: impl Cells<'a>) -> bool {
+        let Some(list) = self.list(list) else { return false };
+        let Some(top) = list.len.load(Relaxed).checked_sub(1) else { return false };
+        let slot = cells.slot(list.base + list.lo.load(Relaxed) + top);
+        let is_word = |word: &AtomicU64| word.load(Relaxed) == list.cached;
+        slot.is_some_and(|slot| u64::from(slot.load(Relaxed)) == frame)
+            && cells.word(frame).is_some_and(is_word)
+    }
+
+    /// Takes the hottest block off a list that is not active and has one.
+    #[inline(always)]
+    fn pop_idle(&self, list: usize) {
+        let Some(list) = self.list(list) else { return };
+        list.len.store(list.len.load(Relaxed).wrapping_sub(1), Relaxed);
+        list.pops.store(list.pops.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Whether other lists than the active one may get so many pages, with nothing to decide.
+    #[inline(always)]
+    fn has_room_for(&self, word: PcpWord, pages: u32) -> bool {
+        let Some(active) = self.list(word.active()) else { return false };
+        let count = active.others.load(Relaxed) + (word.len() << active.order_bits);
+        let may_be_stream = word.prev_high_order()
+            && word.free_count() >= self.pcp.free_high_threshold.load(Relaxed);
+        !may_be_stream && count.saturating_add(pages) < self.pcp.limit.load(Relaxed)
+    }
+
+    /// Other lists than the active one have so many pages more.
+    #[inline(always)]
+    fn lend(&self, pages: u32) {
+        self.set_others(|others| others.saturating_add(pages));
+    }
+
+    #[inline(always)]
+    fn set_others(&self, change: impl FnOnce(u32) -> u32) {
+        let word = PcpWord(self.pcp.word.load(Relaxed));
+        let Some(active) = self.list(word.active()) else { return };
+        let others = change(active.others.load(Relaxed));
+        active.others.store(others, Relaxed);
+        let hi = active.limit(self.pcp.limit.load(Relaxed), others);
+        active.hi.store(hi, Relaxed);
+        self.pcp.ready.hi.store(hi, Relaxed);
+    }
+}
+
+/// Whether a list that is not active has room for one block more.
+#[inline(always)]
+fn has_room(list: &PcpList) -> bool {
+    list.lo.load(Relaxed) + list.len.load(Relaxed) < list.cap
+}
