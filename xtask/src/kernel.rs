@@ -50,7 +50,9 @@ impl Plan {
                 name if Arch::ALL.iter().any(|arch| arch.name() == name) => {
                     plan.only.push(name.to_owned());
                 }
-                other => anyhow::bail!("{other}: expected x86-64, riscv64 or --write FILE"),
+                other => {
+                    anyhow::bail!("{other}: expected x86-64, aarch64, riscv64 or --write FILE")
+                }
             }
         }
         Ok(plan)

@@ -13,7 +13,7 @@ use zonal_kernel::zones::{self, FirmwareError, NO_ZONE};
 use zonal_kernel::{hotplug, text};
 
 use crate::out::Serial;
-use crate::{arch, kernel, say};
+use crate::{arch, image, kernel, say};
 
 pub const MAX_CPUS: usize = 16;
 pub const MAX_NODES: usize = 8;
@@ -191,7 +191,7 @@ fn policy(command: Command) -> Result<Policy, BootError> {
 pub fn run(info: usize) -> Result<Boot, BootError> {
     let Firmware { mut early, cpus, cpu_count, domains, nodes, distances, command } =
         arch::find_firmware(info)?;
-    early.reserve(arch::image())?;
+    early.reserve(image::bytes())?;
     let mut found = [NO_ZONE; KINDS * MAX_NODES];
     let zones = zones::find(early.memory(), arch::LIMITS, &mut found)?;
     let mut cpu_nodes = [NodeId(0); MAX_CPUS];

@@ -4,7 +4,9 @@
 //!
 //! | file | does |
 //! |--|--|
-//! | `x86_64`, `riscv64` | the machine: boot, interrupts, CPUs, firmware's tables |
+//! | `x86_64`, `aarch64`, `riscv64` | the machine: boot, interrupts, CPUs, firmware's tables |
+//! | `image` | what all of them have: where the image lies, the switch of stacks |
+//! | `tree` | memory, CPUs and distances from a device tree |
 //! | `boot` | from firmware's tables to an allocator that serves |
 //! | `kernel` | the kernel's side of `zonal-kernel`; `alloc` and `free`; handlers |
 //! | `threads` | two threads on a CPU, switched by the timer |
@@ -14,6 +16,9 @@
 #![no_std]
 #![no_main]
 
+#[cfg(target_arch = "aarch64")]
+#[path = "aarch64/mod.rs"]
+mod arch;
 #[cfg(target_arch = "riscv64")]
 #[path = "riscv64/mod.rs"]
 mod arch;
@@ -23,11 +28,14 @@ mod arch;
 mod boot;
 mod count;
 mod faults;
+mod image;
 mod kernel;
 mod model;
 mod out;
 mod programs;
 mod threads;
+#[cfg(not(target_arch = "x86_64"))]
+mod tree;
 
 /// The first CPU arrives here, with the address that the boot protocol hands over.
 #[unsafe(no_mangle)]

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use crate::arch;
+use crate::{arch, image};
 
 /// The stack of the thread that does not run.
 static OTHER: AtomicUsize = AtomicUsize::new(0);
@@ -40,5 +40,5 @@ fn swap() {
     let new = OTHER.load(SeqCst);
     // SAFETY: (1) `new` is the stack of the thread that does not run, left by `switch_stacks` or
     // made by `new_stack`; (2) masked, so nobody else switches on this CPU.
-    unsafe { arch::switch_stacks(OTHER.as_ptr(), new) }
+    unsafe { image::switch_stacks(OTHER.as_ptr(), new) }
 }

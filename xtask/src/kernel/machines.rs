@@ -5,18 +5,21 @@
 pub enum Arch {
     /// A PC: PVH, ACPI, local APICs.
     X86,
+    /// QEMU's board `virt`: PSCI, a device tree, a GIC.
+    Arm,
     /// QEMU's board `virt`: SBI, a device tree.
     Riscv,
 }
 
 impl Arch {
     /// All of them.
-    pub const ALL: [Arch; 2] = [Arch::X86, Arch::Riscv];
+    pub const ALL: [Arch; 3] = [Arch::X86, Arch::Arm, Arch::Riscv];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Arch::X86 => "x86-64",
+            Arch::Arm => "aarch64",
             Arch::Riscv => "riscv64",
         }
     }
@@ -24,6 +27,7 @@ impl Arch {
     pub fn machine(self) -> &'static str {
         match self {
             Arch::X86 => "x86_64",
+            Arch::Arm => "aarch64",
             Arch::Riscv => "riscv64",
         }
     }
@@ -31,6 +35,7 @@ impl Arch {
     pub fn target(self) -> &'static str {
         match self {
             Arch::X86 => "x86_64-unknown-none",
+            Arch::Arm => "aarch64-unknown-none-softfloat",
             Arch::Riscv => "riscv64imac-unknown-none-elf",
         }
     }
@@ -38,6 +43,7 @@ impl Arch {
     pub fn emulator(self) -> &'static str {
         match self {
             Arch::X86 => "qemu-system-x86_64",
+            Arch::Arm => "qemu-system-aarch64",
             Arch::Riscv => "qemu-system-riscv64",
         }
     }
@@ -45,6 +51,7 @@ impl Arch {
     pub fn package(self) -> &'static str {
         match self {
             Arch::X86 => "qemu-system-x86",
+            Arch::Arm => "qemu-system-arm",
             Arch::Riscv => "qemu-system-misc",
         }
     }
@@ -52,7 +59,7 @@ impl Arch {
     pub fn programs(self) -> &'static [&'static str] {
         match self {
             Arch::X86 => &["kernel", "smallest"],
-            Arch::Riscv => &["kernel"],
+            Arch::Arm | Arch::Riscv => &["kernel"],
         }
     }
     /// The board, and no devices but a serial port and a way to turn off.
@@ -66,6 +73,7 @@ impl Arch {
                 "-device",
                 "isa-debug-exit,iobase=0xf4,iosize=4",
             ],
+            Arch::Arm => &["-machine", "virt", "-cpu", "cortex-a72"],
             Arch::Riscv => &["-machine", "virt"],
         };
         let all = ["-nodefaults", "-display", "none", "-serial", "stdio"];
@@ -102,6 +110,8 @@ pub struct Machine {
     most_cpus: u32,
     mib: u32,
     nodes: Vec<Node>,
+    /// More of the board, if it is to be another than usual.
+    board: &'static str,
     time: Time,
     /// The core believes that the kernel has sections of its own, so CPUs fence each other.
     pub sections: bool,
@@ -127,6 +137,7 @@ impl Machine {
             most_cpus: cpus,
             mib,
             nodes: Vec::new(),
+            board: "",
             time: Time::Turns,
             sections: false,
             program: "kernel",
@@ -162,19 +173,43 @@ impl Machine {
     pub fn all(arch: Arch) -> Vec<Machine> {
         match arch {
             Arch::X86 => Machine::pcs(),
+            Arch::Arm => Machine::arms(),
             Arch::Riscv => Machine::boards(),
         }
     }
 
     fn boards() -> Vec<Machine> {
         let two = [node(128, 0, 0), node(128, 1, 1)];
-        let few = "programs faults period=200000 rounds=3000";
         let machines = [
             Machine::new("1 CPU, 128 MiB", 1, 128),
             Machine::new("2 CPUs, 2 nodes, at the same time", 2, 0).nodes(&two).parallel(),
             Machine::new("2 CPUs, 2 nodes, fences", 2, 0).nodes(&two).parallel().with_sections(),
         ];
-        machines.into_iter().map(|one| Machine { words: few.to_owned(), ..one }).collect()
+        machines.map(Machine::shorter).to_vec()
+    }
+
+    fn arms() -> Vec<Machine> {
+        let two = [node(256, 0, 1), node(256, 2, 3)];
+        let four = [node(1024, 0, 1), node(512, 2, 3), node(1024, 4, 5), node(1024, 6, 7)];
+        let new = |name, cpus, nodes: &[Node]| Machine::new(name, cpus, 0).nodes(nodes).shorter();
+        let third = |machine| Machine { board: "gic-version=3", ..machine };
+        vec![
+            Machine::new("1 CPU, 128 MiB", 1, 128).counted(),
+            new("4 CPUs, 2 nodes, at the same time", 4, &two).parallel(),
+            third(new("4 CPUs, 2 nodes, GICv3, fences", 4, &two).parallel().with_sections()),
+            new("8 CPUs, 4 nodes, 3.5 GiB", 8, &four),
+            Machine::new("instructions", 1, 256).counting(),
+        ]
+    }
+
+    /// Fewer programs, for processors that are slow to emulate.
+    fn shorter(self) -> Machine {
+        Machine { words: "programs faults period=200000 rounds=3000".to_owned(), ..self }
+    }
+
+    /// The clock counts instructions, and so does the kernel.
+    fn counting(self) -> Machine {
+        Machine { words: "count".to_owned(), ..self.counted() }
     }
 
     fn pcs() -> Vec<Machine> {
@@ -182,7 +217,6 @@ impl Machine {
         let four = [node(1024, 0, 1), node(512, 2, 3), node(1024, 4, 5), node(1024, 6, 7)];
         let no_memory = [node(256, 0, 0), node(0, 1, 1), node(256, 2, 2)];
         let no_cpu = [node(256, 0, 1), Node { mib: 256, cpus: None }];
-        let count = Machine::new("instructions", 1, 256);
         vec![
             Machine::new("1 CPU, 128 MiB", 1, 128).counted(),
             Machine::new("2 CPUs, 256 MiB, at the same time", 2, 256).parallel(),
@@ -199,7 +233,7 @@ impl Machine {
             Machine::new("4 CPUs, 2 nodes", 4, 0).nodes(&two).judged(),
             Machine::new("8 CPUs, 4 nodes, 3.5 GiB with a hole", 8, 0).nodes(&four).judged(),
             Machine::new("3 CPUs, 3 nodes, one without memory", 3, 0).nodes(&no_memory).judged(),
-            Machine { words: "count".to_owned(), ..count.counted() },
+            Machine::new("instructions", 1, 256).counting(),
         ]
     }
 
@@ -217,6 +251,9 @@ impl Machine {
             format!("{}M", self.mib),
         ];
         let mut add = |option: &str, value: String| all.extend([option.to_owned(), value]);
+        if !self.board.is_empty() {
+            add("-machine", self.board.to_owned());
+        }
         for (id, node) in self.nodes.iter().enumerate() {
             let mut text = format!("node,nodeid={id}");
             if node.mib > 0 {

@@ -1,81 +1,20 @@
-//! What a device tree says of memory, processors and distances.
+//! What the device tree does not say: what the firmware keeps, and which hart it started.
 
 use core::ops::Range;
 
-use fdt::Fdt;
-use fdt::node::FdtNode;
-use zonal_core::types::NodeId;
-use zonal_kernel::zones;
-
-use crate::boot::{BootError, Cpu, Firmware};
+use crate::boot::{BootError, Firmware};
+use crate::tree;
 
 /// Reserved at boot, to show that memory can come back late: a MiB behind the image.
 pub const LATE: Range<u64> = 0x8100_0000..0x8110_0000;
 /// The firmware's own memory, in front of the image.
 const SBI: Range<u64> = 0x8000_0000..0x8020_0000;
 
-fn number(node: FdtNode<'_, '_>, name: &str) -> Option<u32> {
-    node.property(name)?.as_usize().map(|value| value as u32)
-}
-
-fn numa_node(node: FdtNode<'_, '_>) -> Option<u32> {
-    number(node, "numa-node-id")
-}
-
-fn is_kind(node: &FdtNode<'_, '_>, kind: &str) -> bool {
-    node.property("device_type").and_then(|name| name.as_str()) == Some(kind)
-}
-
 /// Reads the device tree at this address.
 pub fn find(at: usize) -> Result<Firmware, BootError> {
-    let mut found = Firmware::new();
-    // SAFETY: (1) the firmware hands over this address; (2) the tree says how long it is, and stays
-    // reserved.
-    let tree: Fdt<'static> = unsafe { Fdt::from_ptr(at as *const u8) }
-        .map_err(|_| BootError::Firmware("the device tree cannot be read"))?;
-    found.early.reserve(at as u64..(at + tree.total_size()) as u64)?;
-    found.early.reserve(SBI)?;
-    found.early.reserve(LATE)?;
-    let memory = || tree.all_nodes().filter(|node| is_kind(node, "memory"));
-    let cpus = || tree.all_nodes().filter(|node| is_kind(node, "cpu"));
-    found.set_domains(memory().chain(cpus()).filter_map(numa_node))?;
-    for node in memory() {
-        let near = numa_node(node).and_then(|domain| zones::node_of(found.domains(), domain));
-        for range in node.reg().into_iter().flatten() {
-            let (start, size) = (range.starting_address as u64, range.size.unwrap_or(0) as u64);
-            let end = start.saturating_add(size);
-            found.early.add(start..end, near.unwrap_or(NodeId(0)))?;
-        }
-    }
-    // The processor that booted comes first.
-    let boot = boot_hart();
-    for is_first in [true, false] {
-        for node in cpus() {
-            let Some(hardware) = number(node, "reg") else { continue };
-            if (u64::from(hardware) == boot) == is_first {
-                let domain = numa_node(node);
-                found.add_cpu(Cpu { hardware: hardware.into(), domain, is_there: true })?;
-            }
-        }
-    }
-    let map = tree.find_node("/distance-map");
-    let matrix = map.and_then(|map| map.property("distance-matrix")).map_or(&[][..], |p| p.value);
-    found.set_distances(|from, to| {
-        // A matrix may name one direction only.
-        let of = |from, to| {
-            let mut entries =
-                matrix.chunks_exact(12).map(|entry| [0, 4, 8].map(|at| word(entry, at)));
-            entries.find(|entry| entry[..2] == [from, to]).map(|entry| entry[2] as u8)
-        };
-        of(from, to).or_else(|| of(to, from))
-    })?;
-    found.set_command_text(tree.chosen().bootargs().unwrap_or(""));
-    Ok(found)
-}
-
-/// The number at this place of a property.
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.iter().skip(at).take(4).fold(0, |all, byte| all << 8 | u32::from(*byte))
+    // SAFETY: (1) the firmware hands over this address, and the tree stays reserved.
+    let tree = unsafe { tree::at(at)? };
+    tree::read(&tree, at, &[SBI, LATE], boot_hart())
 }
 
 /// The hart that the firmware started.

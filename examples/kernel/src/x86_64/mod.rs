@@ -266,20 +266,6 @@ pub fn add_one(counter: &AtomicU64) {
     }
 }
 
-/// The bytes of the kernel's image, its first stack included.
-pub fn image() -> Range<u64> {
-    unsafe extern "C" {
-        static kernel_start: u8;
-        static kernel_end: u8;
-    }
-    (&raw const kernel_start) as u64..(&raw const kernel_end) as u64
-}
-
-unsafe extern "C" {
-    /// Goes on where `new` was left, and leaves this place in `old`.
-    pub fn switch_stacks(old: *mut usize, new: usize);
-}
-
 /// A stack on which `switch_stacks` starts `entry`.
 pub fn new_stack(top: usize, entry: extern "C" fn() -> !) -> usize {
     // `ret` takes the entry, behind six registers; the entry finds the stack as behind a call.
