@@ -83,7 +83,7 @@ pub(crate) struct Fast {
     pub(crate) lists: [u16; NR_ORDERS],
 }
 
-/// Bytes from the end of the table of stores to [`Fast`]: the two pcps of no CPU, and as much as
+/// Bytes from the end of the table of pcps to [`Fast`]: the two pcps of no CPU, and as much as
 /// brings `Fast` to another offset in its page than the pcps' hot words have (4K aliasing).
 pub(crate) const PCPS_TO_FAST: usize = 2 * PCP_BYTES + 256;
 /// Bytes from [`Fast`] to the first page word.

@@ -18,7 +18,7 @@ use zonal::{Gfp, Mode, Order, OwnedPages, Pages, Policy, Pool};
 use crate::cell::{Bench, Cell};
 use crate::subject::{PAGE, Sizing, Subject};
 
-/// Bytes of the pool at least: a small one for a server, so that the stores may hold what the loops
+/// Bytes of the pool at least: a small one for a server, so that the pcps may hold what the loops
 /// need (an eighth of the pool, LB E.4) as they would there.
 const POOL_BYTES_MIN: usize = 1 << 30;
 
@@ -41,7 +41,7 @@ impl Zonal {
         }
     }
 
-    /// The pool with a lock per store.
+    /// The pool with a lock per pcp.
     ///
     /// # Errors
     /// Why it cannot run here.

@@ -141,7 +141,7 @@ pub struct Pcp {
     pub(crate) expire: AtomicU8,
     pub(crate) cpu: CpuId,
     /// The CPU that words of its pages name: its own, or for cold pages a number behind all CPUs,
-    /// so that a word says which of the two stores a page is on (PCP-3).
+    /// so that a word says which of the two pcps has a page (PCP-3).
     pub(crate) owner: CpuId,
     pub(crate) high: AtomicU32,
     pub(crate) high_min: AtomicU32,

@@ -157,7 +157,7 @@ fn run(
                  counts of pages are multiplied by {SCALE}"
             ),
             "counts of the columns with the fix hold at this scale only: with one page for one of \
-             the machine, the background reclaimer makes most of the room (docs/howto/lab.md)"
+             the machine, the background reclaimer makes most of the room (docs/explanation/lab.md)"
                 .into(),
             "chosen with all columns in view: the order of the zonelists (the default of the \
              time), how often interrupts need a page, how much unmapped \
