@@ -17,7 +17,9 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use zonal_bench::{Bench, Cpus, Crew, Options, Report, edge, run, subjects, table};
+use zonal_bench::{
+    Bench, Cpus, Crew, Options, Report, edge, prefault, ranges, run, subjects, table,
+};
 
 /// Measures page allocation, every allocator in the same loops of the same run.
 #[derive(Parser)]
@@ -82,6 +84,8 @@ fn measure(arguments: Arguments) -> anyhow::Result<Report> {
         eprintln!("{}/{} {}", step.done + 1, step.total, step.cell);
     });
     edge::measure(&options, &crew, &mut report);
+    ranges::measure(&options, &crew, &mut report);
+    prefault::measure(&options, &crew, &mut report);
     if let Some(path) = &arguments.csv {
         report.write_csv(path)?;
     }

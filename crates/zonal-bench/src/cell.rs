@@ -36,11 +36,17 @@ pub enum Bench {
     /// Mixed rights at the edge of memory, while a cache gives way (`edge.rs`).
     #[serde(rename = "edge")]
     Edge,
+    /// Pages in a row, exactly as many as are asked for, or the next power of two (`ranges.rs`).
+    #[serde(rename = "ranges")]
+    Ranges,
+    /// A pool's memory faulted in, by one thread or one on each CPU (`prefault.rs`).
+    #[serde(rename = "prefault")]
+    Prefault,
 }
 
 impl Bench {
     /// Every bench, in the order of the report.
-    pub const ALL: [Bench; 10] = [
+    pub const ALL: [Bench; 12] = [
         Bench::Pair,
         Bench::Batch8,
         Bench::Batch32,
@@ -51,11 +57,13 @@ impl Bench {
         Bench::Mix,
         Bench::Room,
         Bench::Edge,
+        Bench::Ranges,
+        Bench::Prefault,
     ];
 
     /// Whether every subject runs it, in the cells of the plan.
     pub(crate) const fn is_planned(self) -> bool {
-        !matches!(self, Bench::Room | Bench::Edge)
+        !matches!(self, Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault)
     }
 
     /// Whether its threads need two CPUs and each other's blocks.
@@ -87,13 +95,16 @@ impl Bench {
             Bench::Mix => "mix",
             Bench::Room => "room",
             Bench::Edge => "edge",
+            Bench::Ranges => "ranges",
+            Bench::Prefault => "prefault",
         }
     }
 
     /// Operations (the unit of `ns_per_op`) in one iteration of the loop, per thread.
     pub const fn ops_per_iteration(self) -> u64 {
         match self {
-            Bench::Pair | Bench::Stream | Bench::Mix | Bench::Room | Bench::Edge => 1,
+            Bench::Pair | Bench::Stream | Bench::Mix => 1,
+            Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault => 1,
             Bench::Batch8 => 8,
             Bench::Batch32 | Bench::Shuffled => 32,
             Bench::Singles | Bench::Bulk => 4096,
@@ -109,7 +120,7 @@ impl Bench {
             Bench::Batch32 | Bench::Shuffled => 4,
             Bench::Singles | Bench::Bulk => 1,
             Bench::Stream | Bench::Mix => 1024,
-            Bench::Room | Bench::Edge => 0,
+            Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault => 0,
         }
     }
 }

@@ -11,6 +11,7 @@
 //!   Runner = Local<S> | Remote (a child process)  runner.rs    remote.rs
 //!      | interleaved rounds, medians              plan.rs      run.rs
 //!   edge: zonal alone, two pools in turn          edge.rs
+//!   ranges, prefault: zonal alone, two ways       turns.rs    ranges.rs    prefault.rs
 //!   Report { rows } -> text table, JSON, CSV      row.rs       table.rs
 //! ```
 //!
@@ -37,7 +38,8 @@
 //!
 //! # Units
 //! `ns_per_op` is the time of one allocation *and* its free (a page for `stream`), except in `mix`,
-//! where it is one step (an allocation or a free). With at most as many threads as CPUs it is the
+//! where it is one step (an allocation or a free), and in `prefault`, where it is a page in memory.
+//! With at most as many threads as CPUs it is the
 //! mean over threads of each thread's own time; oversubscribed it is CPU time:
 //! `wall * cpus / operations`. Latencies are those of single allocation calls, measured in a pass
 //! of their own with the timer's cost subtracted.
@@ -57,8 +59,10 @@ mod latency;
 mod loops;
 mod machine;
 mod plan;
+pub mod prefault;
 #[cfg(feature = "pressure")]
 pub mod pressure;
+pub mod ranges;
 mod region;
 mod remote;
 mod row;
@@ -69,6 +73,7 @@ mod stream;
 mod subject;
 pub mod subjects;
 pub mod table;
+mod turns;
 mod words;
 
 pub use cell::{Bench, Cell};

@@ -123,7 +123,9 @@ fn run_as<S: Subject, P: Probe<S>, const TOUCH: bool>(
         Bench::Singles => singles::<S, P, TOUCH>(subject, probe, order, iterations, buffer),
         Bench::Bulk => bulk::<S, P, TOUCH>(subject, probe, order, iterations, buffer),
         Bench::Mix => mix::<S, P, TOUCH>(subject, probe, iterations, scratch),
-        Bench::Room | Bench::Edge => unreachable!("no plan has a cell of {}", cell.bench),
+        Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault => {
+            unreachable!("no plan has a cell of {}", cell.bench)
+        }
         Bench::Stream if index == 0 => {
             stream::produce::<S, P, TOUCH>(subject, probe, order, iterations, &shared.ring)
         }

@@ -39,8 +39,12 @@ pub struct Row {
     /// Latency of single calls that free: 99.9th percentile.
     pub free_p999_ns: f64,
     /// `ns_per_op` divided by that of [`crate::LIMIT`] in the same cell, if it was measured; for
-    /// `edge` by that of `room`.
+    /// `edge` by that of `room`, for `ranges` by that of powers of two, for `prefault` by that of
+    /// one thread.
     pub ratio_to_limit: Option<f64>,
+    /// Pages handed out for each page asked for, of `ranges`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pages_for_each: Option<f64>,
     /// Rounds that the median is taken over.
     pub rounds: u32,
 }
@@ -71,6 +75,7 @@ impl Row {
             p999_ns: to_thousandths(latency.p999_ns),
             free_p999_ns: to_thousandths(latency.free_p999_ns),
             ratio_to_limit: None,
+            pages_for_each: None,
             rounds: rounds.len() as u32,
         }
     }
@@ -164,7 +169,7 @@ impl Report {
     pub fn to_csv(&self) -> String {
         let mut csv = String::from(
             "bench,subject,threads,order,touched,ns_per_op,p10_ns,p90_ns,p50_ns,p99_ns,p999_ns,\
-             free_p999_ns,ratio_to_limit,rounds,cpu,cpus,kernel,commit\n",
+             free_p999_ns,ratio_to_limit,rounds,cpu,cpus,kernel,commit,pages_for_each\n",
         );
         let Machine { cpu, cpus, kernel, commit, .. } = &self.machine;
         let origin = [quoted(cpu), cpus.to_string(), quoted(kernel), quoted(commit)].join(",");
@@ -176,7 +181,8 @@ impl Report {
                 let _ = write!(csv, "{ns:.3},");
             }
             let ratio = row.ratio_to_limit.map_or_else(String::new, |ratio| format!("{ratio:.3}"));
-            let _ = writeln!(csv, "{ratio},{},{origin}", row.rounds);
+            let pages = row.pages_for_each.map_or_else(String::new, |pages| format!("{pages:.3}"));
+            let _ = writeln!(csv, "{ratio},{},{origin},{pages}", row.rounds);
         }
         csv
     }

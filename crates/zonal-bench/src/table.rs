@@ -133,7 +133,7 @@ pub fn whole(report: &Report) -> String {
         report.machine.line(),
         summary(report, Style::Terminal),
         rows(report, Style::Terminal),
-        edge(report),
+        edge(report) + &ranges(report) + &prefault(report),
         skipped(report),
         report.result_hash,
         report.measured_s,
@@ -152,6 +152,37 @@ pub fn edge(report: &Report) -> String {
         1.0 / ratio,
         row.p999_ns / 1000.0,
     )
+}
+
+/// Summary of the rows of `ranges` in a line; empty without them.
+fn ranges(report: &Report) -> String {
+    let [Some(exact), Some(powers)] = first_of_each_way(report, Bench::Ranges) else {
+        return String::new();
+    };
+    let wasted = |row: &Row| (row.pages_for_each.unwrap_or(1.0) - 1.0) * 100.0;
+    format!(
+        "ranges of odd sizes: {:.1} % more pages than asked for, {} ns each; as powers of two \
+         {:.1} %, {} ns\n",
+        wasted(exact),
+        nanoseconds(exact.ns_per_op),
+        wasted(powers),
+        nanoseconds(powers.ns_per_op),
+    )
+}
+
+/// Summary of the rows of `prefault` in a line; empty without them.
+fn prefault(report: &Report) -> String {
+    let [Some(many), Some(one)] = first_of_each_way(report, Bench::Prefault) else {
+        return String::new();
+    };
+    let times = one.ns_per_op / many.ns_per_op;
+    format!("a pool in memory: {times:.2} times as fast by {} threads as by one\n", many.threads)
+}
+
+/// Each way is measured under two names.
+fn first_of_each_way(report: &Report, bench: Bench) -> [Option<&Row>; 2] {
+    let mut rows = report.rows.iter().filter(|row| row.bench == bench);
+    [rows.next(), rows.nth(1)]
 }
 
 fn matches(head: &Headline, row: &Row) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use zonal_bench::subjects::{self, MutexBuddy, ThreadVec};
 use zonal_bench::{
     Bench, Cell, Cpus, Crew, LIMIT, Local, Options, PAGE, Report, Runner, Sizing, Skip, Subject,
-    edge, plan, run, table,
+    edge, plan, prefault, ranges, run, table,
 };
 
 fn crew() -> Arc<Crew> {
@@ -76,6 +76,42 @@ fn the_edge_of_memory_is_measured_beside_room_to_spare() {
     let before = report.rows.len();
     edge::measure(&others, &crew, &mut report);
     assert_eq!(report.rows.len(), before, "only zonal runs it");
+}
+
+#[test]
+fn ranges_hand_out_what_is_asked_for_and_powers_of_two_more() {
+    let crew = crew();
+    let options = Options { benches: vec![Bench::Ranges], ..Options::smoke() };
+    assert!(plan(&options, crew.cpus()).is_empty());
+    let mut report = run(&options, crew.cpus(), Vec::new(), Vec::new(), |_| ());
+    ranges::measure(&options, &crew, &mut report);
+    let names: Vec<&str> = report.rows.iter().map(|row| row.subject.as_str()).collect();
+    assert_eq!(names, ["zonal", "zonal-again", "zonal-pow2", "zonal-pow2-again"]);
+    let pages: Vec<f64> = report.rows.iter().filter_map(|row| row.pages_for_each).collect();
+    assert!(pages[0] == 1.0 && pages[1] == 1.0, "not a page is wasted: {pages:?}");
+    assert!(pages[2] > 1.2 && pages[3] == pages[2], "{pages:?}");
+    assert!(report.rows.iter().all(|row| row.rounds >= 3 && row.ns_per_op > 0.0));
+    let text = table::whole(&report);
+    assert!(text.contains("ranges of odd sizes: 0.0 % more pages than asked for"), "{text}");
+    assert!(report.to_csv().lines().nth(1).unwrap().ends_with(",1.000"));
+    assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
+}
+
+#[test]
+fn a_pool_is_faulted_in_by_one_thread_beside_many() {
+    let crew = crew();
+    let options = Options { benches: vec![Bench::Prefault], ..Options::smoke() };
+    assert!(plan(&options, crew.cpus()).is_empty());
+    let mut report = run(&options, crew.cpus(), Vec::new(), Vec::new(), |_| ());
+    prefault::measure(&options, &crew, &mut report);
+    let threads: Vec<u32> = report.rows.iter().map(|row| row.threads).collect();
+    let many = crew.cpus().count() as u32;
+    assert_eq!(threads, [many, many, 1, 1], "{:?}", report.skipped);
+    assert!(report.rows.iter().all(|row| row.touched && row.ns_per_op > 0.0));
+    assert!(table::whole(&report).contains("a pool in memory: "));
+    let others = Options { only: vec!["mutex-buddy".into()], ..options };
+    prefault::measure(&others, &crew, &mut report);
+    assert_eq!(report.rows.len(), 4, "only zonal runs it");
 }
 
 #[test]

@@ -17,6 +17,7 @@ fn row(subject: &str, bench: Bench, threads: u32, ns: f64) -> Row {
         p999_ns: 1234.0,
         free_p999_ns: 99.0,
         ratio_to_limit: (subject != "mmap").then_some(ns / 2.0),
+        pages_for_each: None,
         rounds: 9,
     }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use clap::Args;
 use indicatif::ProgressBar;
-use zonal_bench::{Bench, Cpus, Crew, Options, Report, edge, run, subjects, table};
+use zonal_bench::{
+    Bench, Cpus, Crew, Options, Report, edge, prefault, ranges, run, subjects, table,
+};
 
 use crate::output;
 use crate::verdict::Verdict;
@@ -65,6 +67,8 @@ pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
     let bar = output::progress("measuring", "cells", None);
     let mut report = run(&options, crew.cpus(), runners, skipped, |step| show(&bar, &step));
     edge::measure(&options, &crew, &mut report);
+    ranges::measure(&options, &crew, &mut report);
+    prefault::measure(&options, &crew, &mut report);
     bar.finish_and_clear();
     if let Some(csv) = csv {
         csv.write(&report.to_csv())?;
