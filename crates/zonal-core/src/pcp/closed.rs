@@ -3,6 +3,7 @@
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
+use crate::lanes::store_row;
 use crate::pcp::depot::MovesMagazines;
 use crate::pcp::ready::{self, OPEN};
 use crate::pcp::state::{Pcp, SEALED};
@@ -16,6 +17,9 @@ use crate::zone::state::{FAST_FREE, NO_FAST, Zone};
 
 /// What a zone's `fast` must have for fast operations on order-0 pages: both ways free.
 const FAST_ALL: u32 = FAST_FREE | 1;
+/// Blocks in a row that are handled at once.
+const ROW: u32 = 8;
+
 /// A pcp whose gate this value has closed. Opens it when dropped.
 #[derive(Debug)]
 pub struct Closed<'a> {
@@ -85,6 +89,18 @@ impl Sink<'_> {
         debug_assert!(self.next > 0);
         self.next -= 1;
         self.slots[(self.base + self.next) as usize].store(frame, Relaxed);
+    }
+    /// Takes eight blocks with frames in a row. `hottest` is the one that is popped first of them;
+    /// the others lie behind it or, not `up`, in front of it.
+    #[inline]
+    pub fn give_row(&mut self, hottest: u32, up: bool) {
+        debug_assert!(self.next >= ROW);
+        self.next -= ROW;
+        let slots = self.slots.get((self.base + self.next) as usize..);
+        if let Some(slots) = slots.and_then(|slots| slots.first_chunk()) {
+            let coldest = if up { hottest + (ROW - 1) } else { hottest - (ROW - 1) };
+            store_row(slots, coldest, !up);
+        }
     }
 }
 

@@ -27,6 +27,7 @@
 use super::stack;
 use super::word::NR_LISTS;
 use crate::frame::{LINE_PAGES, PcpId};
+use crate::lanes::store_row;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 use crate::types::{CpuId, Order, PageCount, choice};
@@ -193,6 +194,16 @@ impl<'a> Magazine<'a> {
     pub fn give(&mut self, frame: u32) {
         self.len += 1;
         self.slots[self.len as usize].store(frame, Relaxed);
+    }
+
+    /// Adds eight frames in a row, or, not `up`, in a row downward.
+    #[inline]
+    pub fn give_row(&mut self, first: u32, up: bool) {
+        let slots = self.slots[self.len as usize + 1..].first_chunk();
+        if let Some(slots) = slots {
+            store_row(slots, first, up);
+            self.len += slots.len() as u32;
+        }
     }
 }
 

@@ -1,14 +1,19 @@
 //! Whole magazines between a closed pcp and its depot: what a full pcp leaves, an empty one takes
 //! (see [`crate::pcp::depot`]).
 
+use core::ops::Range;
+
 use super::PcpOps;
+use super::run::RUN;
 use crate::alloc::zone_ops::{PRESSED, Want, depot_word};
 use crate::frame::LINE_PAGES;
+use crate::lanes::{are_row, are_u64s, store_u64s};
+use crate::pcp::closed::Sink;
 use crate::pcp::depot::{Depot, Magazine, whole_lines};
 use crate::pcp::tune::{self, BulkFree};
 use crate::platform::{Platform, Step};
 use crate::prefetch;
-use crate::sync::Ordering::Relaxed;
+use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::{Order, PageCount};
 use crate::zone::state::LockedZone;
 
@@ -35,12 +40,119 @@ impl Taken {
     }
 
     /// First frames of the blocks of `bits` as their order that these are cut into.
-    fn frames(&self, bits: u32) -> impl Iterator<Item = u32> + '_ {
-        let cut = move |(first, order): (u32, Order)| {
-            (first..first + order.pages() as u32).step_by(1 << bits)
-        };
-        self.blocks().flat_map(cut)
+    fn pieces(&self, bits: u32) -> Pieces<'_> {
+        Pieces { taken: self, bits, at: 0, next: 0, end: 0 }
     }
+}
+
+/// The pieces of [`Taken`] blocks that are left.
+struct Pieces<'t> {
+    taken: &'t Taken,
+    /// Order of a piece.
+    bits: u32,
+    /// The block behind the one that is being cut.
+    at: usize,
+    /// The frames of that one that are left.
+    next: u32,
+    end: u32,
+}
+
+impl Pieces<'_> {
+    /// The pages of the next pieces, at most `most` pieces, all of one block.
+    fn some(&mut self, most: u32) -> Range<u32> {
+        if self.next == self.end && self.at < self.taken.count {
+            self.next = self.taken.firsts[self.at];
+            self.end = self.next + self.taken.orders[self.at].pages() as u32;
+            self.at += 1;
+        }
+        let end = self.end.min(self.next.saturating_add(most << self.bits));
+        core::mem::replace(&mut self.next, end)..end
+    }
+
+    /// Gives the next `count` pieces to `into`, with this word.
+    #[inline]
+    fn give(&mut self, count: u32, words: (&[AtomicU64], u64), into: &mut impl Receives) {
+        let mut left = count;
+        while left > 0 {
+            let some = self.some(left);
+            if some.is_empty() {
+                return;
+            }
+            left -= (some.end - some.start) >> self.bits;
+            if self.bits > 0 {
+                some.step_by(1 << self.bits).for_each(|frame| give_one(frame, words, into));
+                continue;
+            }
+            let (mut first, end) = (some.start, some.end);
+            while end - first >= RUN as u32 && give_row((first, true), words, into) {
+                first += RUN as u32;
+            }
+            (first..end).for_each(|frame| give_one(frame, words, into));
+        }
+    }
+}
+
+/// What gets blocks one after the other.
+trait Receives {
+    fn one(&mut self, frame: u32);
+    /// Eight in a row; not `up`: downward.
+    fn row(&mut self, first: u32, up: bool);
+}
+
+impl Receives for Sink<'_> {
+    #[inline]
+    fn one(&mut self, frame: u32) {
+        self.give(frame);
+    }
+    #[inline]
+    fn row(&mut self, first: u32, up: bool) {
+        self.give_row(first, up);
+    }
+}
+
+impl Receives for Magazine<'_> {
+    #[inline]
+    fn one(&mut self, frame: u32) {
+        self.give(frame);
+    }
+    #[inline]
+    fn row(&mut self, first: u32, up: bool) {
+        self.give_row(first, up);
+    }
+}
+
+#[inline]
+fn give_one(frame: u32, (words, word): (&[AtomicU64], u64), into: &mut impl Receives) {
+    words[frame as usize].store(word, Relaxed);
+    into.one(frame);
+}
+
+/// The words of eight frames in a row, upward or not.
+#[inline]
+fn row_words(words: &[AtomicU64], first: u32, up: bool) -> Option<&[AtomicU64; RUN]> {
+    let lowest = if up { first } else { first.checked_sub(RUN as u32 - 1)? };
+    words.get(lowest as usize..)?.first_chunk()
+}
+
+/// Gives eight blocks in a row. `false`: there are no such frames.
+#[inline]
+fn give_row(
+    (first, up): (u32, bool),
+    (words, word): (&[AtomicU64], u64),
+    into: &mut impl Receives,
+) -> bool {
+    let Some(words) = row_words(words, first, up) else { return false };
+    store_u64s(words, word);
+    into.row(first, up);
+    true
+}
+
+/// Whether eight slots name a row of frames: the first, and whether upward.
+#[inline]
+fn row_of(slots: &[AtomicU32; RUN]) -> Option<(u32, bool)> {
+    let first = slots[0].load(Relaxed);
+    let up = slots[1].load(Relaxed) > first;
+    are_row(slots, first, up).then_some((first, up))
 }
 
 impl<P: Platform> PcpOps<'_, '_, P> {
@@ -94,17 +206,28 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             return false;
         };
         let word = depot_word(record).0;
-        let frames = self.closed.frames(list).unwrap_or_default().iter().take(blocks as usize);
-        for slot in frames {
+        let slots = self.closed.frames(list).unwrap_or_default();
+        let (rows, rest) = slots[..slots.len().min(blocks as usize)].as_chunks::<RUN>();
+        let cells = ops.on.words;
+        let one = |slot: &AtomicU32, magazine: &mut Magazine<'_>| {
             let frame = slot.load(Relaxed);
             if ops.on.word(frame).load(Relaxed) == record.cached {
-                ops.on.word(frame).store(word, Relaxed);
-                magazine.give(frame);
+                give_one(frame, (cells, word), magazine);
             } else {
                 // A stray copy (PCP-3).
                 pcp.events.double_frees.fetch_add(1, Relaxed);
             }
+        };
+        for slots in rows {
+            let are_ours = |words| are_u64s(words, record.cached);
+            let row = row_of(slots)
+                .filter(|(first, up)| row_words(cells, *first, *up).is_some_and(are_ours));
+            match row {
+                Some(row) => _ = give_row(row, (cells, word), &mut magazine),
+                None => slots.iter().for_each(|slot| one(slot, &mut magazine)),
+            }
         }
+        rest.iter().for_each(|slot| one(slot, &mut magazine));
         self.closed.drop_cold(list, blocks);
         depot.put(&mut self.closed, magazine, list, record.order());
         pcp.events.depot_puts.fetch_add(1, Relaxed);
@@ -127,8 +250,12 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let frames = magazine.frames();
         // Their lines are in the cache of the CPU that left the magazine. Asked for one after the
         // other they would come one after the other.
-        for slot in frames.iter().rev() {
-            prefetch::for_write(ops.on.word(slot.load(Relaxed)));
+        let (rest, rows) = frames.as_rchunks::<RUN>();
+        // The words of eight pages are on one line, most often.
+        for slots in rows.iter().rev() {
+            for slot in [&slots[RUN - 1], &slots[0]] {
+                prefetch::for_write(ops.on.word(slot.load(Relaxed)));
+            }
         }
         let pages = record.pages_of(frames.len() as u32);
         let held = self.closed.count() + pages;
@@ -140,12 +267,20 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         tune::on_batch(&mut state, &pcp.params(&ops.on.fixed()), ops.pressure(), pages.get());
         self.closed.set_state_without_factor(&state);
         let mut sink = self.closed.refill(list, frames.len() as u32);
-        for slot in frames.iter().rev() {
+        let to = (ops.on.words, record.cached);
+        let one = |slot: &AtomicU32, sink: &mut Sink<'_>| {
             let frame = slot.load(Relaxed);
             debug_assert_eq!(ops.on.word(frame).load(Relaxed), word, "DEPOT-2");
-            ops.on.word(frame).store(record.cached, Relaxed);
-            sink.give(frame);
+            give_one(frame, to, sink);
+        };
+        for slots in rows.iter().rev() {
+            // From the hottest one on.
+            let row = row_of(slots).map(|(_, up)| (slots[RUN - 1].load(Relaxed), !up));
+            if !row.is_some_and(|row| give_row(row, to, &mut sink)) {
+                slots.iter().rev().for_each(|slot| one(slot, &mut sink));
+            }
         }
+        rest.iter().rev().for_each(|slot| one(slot, &mut sink));
         let blocks = frames.len() as u32;
         self.closed.refilled(list, sink);
         depot.emptied(&mut self.closed, ops.on.slots, magazine);
@@ -204,13 +339,10 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         self.take_whole((want, most), record.pages_of(asked), &mut taken);
         let got = record.blocks_of(taken.pages());
         let full = room.min(got.saturating_sub(wanted) / blocks);
-        let mut frames = taken.frames(bits);
+        let mut pieces = taken.pieces(bits);
         let mut sink = self.closed.refill(list, got - full * blocks);
         let listed = sink.room();
-        for frame in frames.by_ref().take(listed as usize) {
-            ops.on.word(frame).store(record.cached, Relaxed);
-            sink.give(frame);
-        }
+        pieces.give(listed, (ops.on.words, record.cached), &mut sink);
         self.closed.refilled(list, sink);
         let word = depot_word(record).0;
         for (at, mut magazine) in magazines.iter_mut().map_while(Option::take).enumerate() {
@@ -218,10 +350,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
                 depot.emptied(&mut self.closed, ops.on.slots, magazine);
                 continue;
             }
-            for frame in frames.by_ref().take(blocks as usize) {
-                ops.on.word(frame).store(word, Relaxed);
-                magazine.give(frame);
-            }
+            pieces.give(blocks, (ops.on.words, word), &mut magazine);
             depot.put(&mut self.closed, magazine, list, record.order());
             ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
         }
