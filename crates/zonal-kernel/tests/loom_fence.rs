@@ -31,6 +31,7 @@ pub mod error {
 }
 
 #[path = "../../zonal/tests/support/interleavings.rs"]
+#[allow(dead_code, reason = "each test binary uses its own part of this")]
 mod interleavings;
 #[path = "../src/fence.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "the crate uses all of it")]

@@ -22,7 +22,7 @@ mod support;
 use std::sync::Arc;
 
 use claim::Held;
-use support::interleavings::{self, explore, is_found};
+use support::interleavings::{assert_each_is_found, explore, fault_of_child};
 use sync::AtomicU64;
 use sync::Ordering::Relaxed;
 
@@ -318,9 +318,9 @@ fn all_scenes(fault: Fault) -> u64 {
 /// The other process. Without the variable it is no test.
 #[test]
 fn model_of_the_child() {
-    let Some(name) = interleavings::canary() else { return };
-    let fault = FAULTS.into_iter().find(|fault| format!("{fault:?}") == name);
-    all_scenes(fault.unwrap_or(Sound));
+    if let Some(fault) = fault_of_child(Sound, &FAULTS) {
+        all_scenes(fault);
+    }
 }
 
 #[test]
@@ -332,8 +332,5 @@ fn of_any_frees_at_once_one_has_the_block_and_no_range_is_left_without_its_front
 
 #[test]
 fn each_claim_is_needed() {
-    assert!(!is_found("Sound"), "the same scenes without a fault");
-    for fault in FAULTS {
-        assert!(is_found(format_args!("{fault:?}")), "{fault:?} was not found");
-    }
+    assert_each_is_found(Sound, &FAULTS);
 }

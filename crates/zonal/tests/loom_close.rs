@@ -34,7 +34,7 @@ use std::sync::Arc;
 use loom::sync::Mutex;
 use loom::sync::atomic::AtomicU32;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use support::interleavings::{self, explore, is_found};
+use support::interleavings::{assert_each_is_found, explore, fault_of_child};
 
 const SLOTS: usize = 3;
 /// A bit of the word; below it, the length of the stack.
@@ -363,9 +363,9 @@ fn all_scenes(fault: Fault) -> u64 {
 /// The other process. Without the variable it is no test.
 #[test]
 fn model_of_the_child() {
-    let Some(name) = interleavings::canary() else { return };
-    let fault = FAULTS.into_iter().find(|fault| format!("{fault:?}") == name);
-    all_scenes(fault.unwrap_or(Sound));
+    if let Some(fault) = fault_of_child(Sound, &FAULTS) {
+        all_scenes(fault);
+    }
 }
 
 #[test]
@@ -377,8 +377,5 @@ fn no_page_is_lost_or_taken_twice_when_a_pcp_is_closed_from_elsewhere() {
 
 #[test]
 fn each_step_of_the_protocol_is_needed() {
-    assert!(!is_found("Sound"), "the same scenes without a fault");
-    for fault in FAULTS {
-        assert!(is_found(format_args!("{fault:?}")), "{fault:?} was not found");
-    }
+    assert_each_is_found(Sound, &FAULTS);
 }

@@ -2,10 +2,11 @@
 
 mod support;
 
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier};
 
+use support::refused::later_drops_are_told;
 use support::{Rng, alone, exit_now, is_mapped, wait_child};
-use zonal::{FreeFault, Gfp, Misuse, OnMisuse, Order, OwnedPages, PAGE_SIZE, Pages, Pool};
+use zonal::{Gfp, Order, OwnedPages, PAGE_SIZE, Pages, Pool};
 
 const MIB: usize = 1 << 20;
 
@@ -159,30 +160,13 @@ fn blocks_change_between_borrowed_and_owned_and_know_their_pool() {
 #[test]
 fn a_drop_that_is_refused_is_told_with_and_without_handles() {
     let _alone = alone();
-    type Told = Arc<Mutex<Vec<FreeFault>>>;
-    let told: Told = Arc::default();
-    let log = Arc::clone(&told);
-    let hook = move |misuse: &Misuse| log.lock().unwrap().push(misuse.error.details());
-    let builder = Pool::builder().size(16 * MIB).on_misuse(OnMisuse::Call(Arc::new(hook)));
-    let pool = builder.build().unwrap();
-    let start = base(&pool);
-    let keep = pool.alloc(Order::ZERO).unwrap().into_owned();
-    let (page, order) = pool.alloc(Order::ZERO).unwrap().into_raw();
-    let twice = |pool: &Pool| {
-        // SAFETY: not kept, which is what is tested: the second drop is refused, and nobody uses
+    let page = |pool: &Pool| pool.alloc(Order::ZERO).unwrap().into_owned();
+    later_drops_are_told(page, |pool| {
+        let (page, order) = pool.alloc(Order::ZERO).unwrap().into_raw();
+        // SAFETY: not kept, which is what is tested: the later drops are refused, and nobody uses
         // the memory.
-        unsafe { OwnedPages::from_raw(pool, page, order) }
-    };
-    let [first, second, third] = [twice(&pool), twice(&pool), twice(&pool)];
-    drop(first);
-    drop(second);
-    assert_eq!((pool.misuses(), told.lock().unwrap().len()), (1, 1));
-    drop(pool);
-    drop(third);
-    assert_eq!(told.lock().unwrap().len(), 2);
-    assert!(is_mapped(start), "a page is left");
-    drop(keep);
-    assert!(!is_mapped(start));
+        [(); 3].map(|()| unsafe { OwnedPages::from_raw(pool, page, order) })
+    });
 }
 
 #[test]

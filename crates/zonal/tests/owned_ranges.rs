@@ -2,14 +2,12 @@
 
 mod support;
 
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use support::refused::later_drops_are_told;
 use support::{Rng, alone, exit_now, is_mapped, wait_child};
-use zonal::{
-    CpuMap, FreeFault, Gfp, Misuse, Obstacle, OnMisuse, Order, OwnedRange, PAGE_SIZE, Pool,
-    RangeRefusal,
-};
+use zonal::{CpuMap, FreeFault, Gfp, Obstacle, Order, OwnedRange, PAGE_SIZE, Pool, RangeRefusal};
 
 const MIB: usize = 1 << 20;
 
@@ -224,26 +222,14 @@ fn a_pool_goes_once_while_threads_free_and_cut_ranges_at_full_speed() {
 #[test]
 fn a_second_drop_is_told_with_and_without_handles() {
     let _alone = alone();
-    let told: Arc<Mutex<Vec<FreeFault>>> = Arc::default();
-    let log = Arc::clone(&told);
-    let hook = move |misuse: &Misuse| log.lock().unwrap().push(misuse.error.details());
-    let builder = Pool::builder().size(16 * MIB).on_misuse(OnMisuse::Call(Arc::new(hook)));
-    let pool = builder.build().unwrap();
-    let start = base(&pool);
-    let keep = range(&pool, 5);
-    let (first, pages) = range(&pool, 9).into_raw();
-    // SAFETY: not kept, which is what is tested: the later drops are refused.
-    let twice = [(); 3].map(|()| unsafe { OwnedRange::from_raw(&pool, first, pages) });
-    let [one, two, three] = twice;
-    drop(one);
-    drop(two);
-    assert_eq!((pool.misuses(), told.lock().unwrap().len()), (1, 1));
-    drop(pool);
-    drop(three);
-    assert_eq!(told.lock().unwrap().len(), 2);
-    assert!(is_mapped(start), "a range is left");
-    drop(keep);
-    assert!(!is_mapped(start));
+    later_drops_are_told(
+        |pool| range(pool, 5),
+        |pool| {
+            let (first, pages) = range(pool, 9).into_raw();
+            // SAFETY: not kept, which is what is tested: the later drops are refused.
+            [(); 3].map(|()| unsafe { OwnedRange::from_raw(pool, first, pages) })
+        },
+    );
 }
 
 #[test]

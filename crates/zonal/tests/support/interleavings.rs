@@ -4,7 +4,7 @@
 //! own, because loom cannot always unwind: in the test `model_of_the_child` of the same program,
 //! which does nothing unless [`canary`] says which one to be.
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -30,6 +30,22 @@ pub fn explore(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'sta
 /// The canary that this process is; `None`: no child.
 pub fn canary() -> Option<String> {
     std::env::var(CANARY).ok()
+}
+
+/// The one of `faults` that this process is to play, or the model without a fault, `sound`; `None`:
+/// no child.
+pub fn fault_of_child<F: Copy + Debug>(sound: F, faults: &[F]) -> Option<F> {
+    let name = canary()?;
+    let named = |fault: &&F| format!("{fault:?}") == name;
+    Some(faults.iter().find(named).copied().unwrap_or(sound))
+}
+
+/// Asks that loom finds each of `faults`, and nothing without one.
+pub fn assert_each_is_found<F: Debug>(sound: F, faults: &[F]) {
+    assert!(!is_found(format_args!("{sound:?}")), "the same scenes without a fault");
+    for fault in faults {
+        assert!(is_found(format_args!("{fault:?}")), "{fault:?} was not found");
+    }
 }
 
 /// Whether loom finds something wrong with a canary.

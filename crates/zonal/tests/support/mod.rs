@@ -4,6 +4,7 @@
 
 pub mod interleavings;
 pub mod raced;
+pub mod refused;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod sequences;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
