@@ -204,7 +204,7 @@ impl Machine {
 
     /// Fewer programs, for processors that are slow to emulate.
     fn shorter(self) -> Machine {
-        Machine { words: "programs faults period=200000 rounds=3000".to_owned(), ..self }
+        Machine { words: "programs faults period=1000000 rounds=3000".to_owned(), ..self }
     }
 
     /// The clock counts instructions, and so does the kernel.

@@ -33,6 +33,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/zonal-bench/",
     "crates/zonal-trace/tests/poller.rs",
     "bench/",
+    "adapters/ostd/frames/src/",
     "examples/kernel/src/",
     "xtask/minimal/src/image.rs",
 ];

@@ -1,0 +1,285 @@
+//! `zonal-core` as the frame allocator of OSTD, by its trait [`GlobalFrameAllocator`].
+//!
+//! ```text
+//!  boot    add_free_memory ──► Early ── first alloc: zones, metadata, hand-over ──► Allocator
+//!  alloc   2^k pages ──► Allocator::alloc, a block      others ──► Ranges::alloc, exactly n
+//!  dealloc a block ──► Allocator::free     a part: the block becomes a range ──► Ranges::free
+//!          memory that OSTD had before there was an allocator ──► Early::release_to
+//! ```
+//! OSTD takes frames for itself before there is an allocator, and gives some of them back later.
+//! They lie in the gaps between the memory it tells of: a gap below [`LARGEST_GAP`] is treated as
+//! reserved memory, which comes online when it is given back. One node: OSTD knows no others.
+//!
+//! ```ignore
+//! #[ostd::global_frame_allocator]
+//! static FRAMES: zonal_ostd::Frames = zonal_ostd::Frames::new();
+//! ```
+//!
+//! # Invariants
+//! - **OSTD-1** `core` is written once, by the holder of the lock of `early`, before `is_up` is
+//!   set; nobody reads it before, and nobody writes it afterwards.
+//! - **OSTD-2** metadata comes from memory that OSTD told of, which [`Early`] gives out once and
+//!   keeps reserved; OSTD has all of it below [`MAPPED`] mapped at [`LINEAR`].
+//! - **OSTD-3** the core is called with interrupts of the CPU off, so no handler comes in between
+//!   and no thread changes its CPU: masking them again is nothing.
+#![no_std]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod boot;
+mod home;
+#[cfg(ktest)]
+mod tests;
+
+#[cfg(ktest)]
+extern crate alloc;
+
+use core::alloc::Layout;
+use core::cell::UnsafeCell;
+use core::fmt::{self, Write};
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use ostd::irq;
+use ostd::mm::frame::GlobalFrameAllocator;
+use ostd::mm::{PAGE_SIZE, Paddr};
+use ostd::sync::{LocalIrqDisabled, SpinLock};
+use zonal_core::alloc::Request;
+use zonal_core::alloc::range::RangeRequest;
+use zonal_core::early::Early;
+use zonal_core::types::{Order, Pfn};
+
+use home::REGIONS;
+
+pub use boot::{BootError, LARGEST_GAP, LINEAR, MAPPED};
+pub use home::{Core, Ostd};
+
+/// The frame allocator: a `static` marked with `ostd::global_frame_allocator`.
+pub struct Frames {
+    early: SpinLock<Early<REGIONS>, LocalIrqDisabled>,
+    core: UnsafeCell<MaybeUninit<Core>>,
+    is_up: AtomicBool,
+    counts: Counts,
+}
+
+// SAFETY: (1) `core` is shared only once it is never written any more (OSTD-1), and the allocator
+// itself may be used by all CPUs at once.
+unsafe impl Sync for Frames {}
+
+/// What happened that should be rare.
+#[derive(Debug, Default)]
+struct Counts {
+    late: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl fmt::Debug for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_up = self.is_up.load(Relaxed);
+        f.debug_struct("Frames").field("is_up", &is_up).field("counts", &self.counts).finish()
+    }
+}
+
+impl Default for Frames {
+    fn default() -> Frames {
+        Frames::new()
+    }
+}
+
+impl Frames {
+    /// An allocator without memory.
+    pub const fn new() -> Frames {
+        Frames {
+            early: SpinLock::new(Early::new()),
+            core: UnsafeCell::new(MaybeUninit::uninit()),
+            is_up: AtomicBool::new(false),
+            counts: Counts { late: AtomicU64::new(0), refused: AtomicU64::new(0) },
+        }
+    }
+
+    /// Calls `body` with the core, with interrupts off. `None`: no frame was asked for yet.
+    pub fn with_core<R>(&self, body: impl FnOnce(&Core) -> R) -> Option<R> {
+        let _off = irq::disable_local();
+        self.core().map(body)
+    }
+
+    /// The core, once the first frame was asked for. Interrupts are off (OSTD-3).
+    #[inline(always)]
+    fn core(&self) -> Option<&Core> {
+        // Acquire: pairs with the Release in `bring_up`.
+        if !self.is_up.load(Acquire) {
+            return None;
+        }
+        // SAFETY: (1) written before `is_up` was set, and never again (OSTD-1).
+        Some(unsafe { (*self.core.get()).assume_init_ref() })
+    }
+
+    /// Pages that OSTD had before there was an allocator, and gave back since.
+    pub fn late_pages(&self) -> u64 {
+        self.counts.late.load(Relaxed)
+    }
+
+    /// Frees that were refused: of pages that are free, or were never memory.
+    pub fn refused_frees(&self) -> u64 {
+        self.counts.refused.load(Relaxed)
+    }
+
+    /// `/proc/zoneinfo` of this kernel.
+    ///
+    /// # Errors
+    /// As the writer's.
+    pub fn zoneinfo(&self, to: &mut impl Write) -> fmt::Result {
+        let text = |core: &Core| {
+            let cpus = core.cpus() as u32;
+            zonal_kernel::text::zoneinfo(to, core, zonal_text::Layout::Linux6_14, |cpu| cpu < cpus)
+        };
+        self.with_core(text).unwrap_or(Ok(()))
+    }
+
+    /// At the first request: OSTD has told of all memory by then, and a layout wants the whole
+    /// machine.
+    #[cold]
+    #[inline(never)]
+    fn bring_up(&self) -> Option<&Core> {
+        let mut early = self.early.lock();
+        if !self.is_up.load(Relaxed) {
+            match boot::bring_up(&mut early) {
+                // SAFETY: (1) the lock is held, and nobody reads before `is_up` (OSTD-1).
+                Ok(core) => unsafe { (*self.core.get()).write(core) },
+                Err(error) => {
+                    ostd::early_println!("zonal: no frame allocator: {}", error);
+                    return None;
+                }
+            };
+            // Release: pairs with the Acquire in `core`.
+            self.is_up.store(true, Release);
+        }
+        drop(early);
+        self.core()
+    }
+
+    /// What is not one block: before the first request, of any number of pages, or where no block
+    /// is free.
+    #[inline(never)]
+    fn alloc_pages(&self, layout: Layout) -> Option<Paddr> {
+        let core = self.core().or_else(|| self.bring_up())?;
+        let pages = layout.size().div_ceil(PAGE_SIZE) as u64;
+        let align = layout.align().div_ceil(PAGE_SIZE) as u64;
+        let pfn = core.ranges().alloc(RangeRequest::new(pages).aligned(align)).ok()?;
+        Some(pfn.0 as usize * PAGE_SIZE)
+    }
+
+    /// What is not one block: pages of a range, a part of a block, memory that OSTD had before the
+    /// core, or a mistake.
+    #[inline(never)]
+    fn free_pages(&self, addr: Paddr, size: usize) {
+        let Some(core) = self.core() else { return self.add_free_memory(addr, size) };
+        let bytes = bytes(addr, size);
+        let pages = pages_of(&bytes);
+        if core.ranges().free(pages.clone()).is_ok() {
+            return;
+        }
+        if cut_block(core, &pages) && core.ranges().free(pages.clone()).is_ok() {
+            return;
+        }
+        let released = self.early.lock().release_to(core, bytes.clone());
+        match released {
+            Ok(_) => self.counts.late.fetch_add(pages.end.0 - pages.start.0, Relaxed),
+            Err(error) => {
+                ostd::early_println!("zonal: a free of {:#x?} is refused: {}", bytes, error);
+                self.counts.refused.fetch_add(1, Relaxed)
+            }
+        };
+    }
+}
+
+fn bytes(addr: Paddr, size: usize) -> Range<u64> {
+    addr as u64..(addr as u64).saturating_add(size as u64)
+}
+
+/// The pages of a range of whole pages.
+fn pages_of(bytes: &Range<u64>) -> Range<Pfn> {
+    let page = PAGE_SIZE as u64;
+    Pfn(bytes.start / page)..Pfn(bytes.end / page)
+}
+
+/// The order of a block of so many bytes, if there is one.
+#[inline(always)]
+fn order_of(bytes: usize) -> Option<Order> {
+    let order = Order::new((bytes / PAGE_SIZE).trailing_zeros())?;
+    (order.bytes() == bytes).then_some(order)
+}
+
+/// A block, by its address.
+#[inline(always)]
+fn block(core: &Core, order: Order) -> Option<Paddr> {
+    let pfn = core.alloc(Request::new(order)).ok()?;
+    Some(pfn.0 as usize * PAGE_SIZE)
+}
+
+/// Makes the block around these pages a range, parts of which can be freed. `false`: no block has
+/// all of them, and another CPU has made none a range meanwhile.
+fn cut_block(core: &Core, pages: &Range<Pfn>) -> bool {
+    let larger = Order::all().filter(|order| order.get() > 0);
+    for order in larger {
+        let head = Pfn(pages.start.0 & !(order.pages() - 1));
+        let has_all = pages.end.0 <= head.0 + order.pages();
+        if has_all && core.ranges().from_block(head, order, order.pages()).is_ok() {
+            return true;
+        }
+    }
+    core.ranges().check(pages.clone()).is_ok()
+}
+
+impl GlobalFrameAllocator for Frames {
+    #[inline]
+    fn alloc(&self, layout: Layout) -> Option<Paddr> {
+        let _off = irq::disable_local();
+        // A block is aligned to its size. A page has code of its own: its order is known there.
+        if let Some(core) = self.core()
+            && layout.align() <= layout.size()
+            && let Some(at) = match layout.size() {
+                PAGE_SIZE => block(core, Order::ZERO),
+                size => order_of(size).and_then(|order| block(core, order)),
+            }
+        {
+            return Some(at);
+        }
+        self.alloc_pages(layout)
+    }
+
+    #[inline]
+    fn dealloc(&self, addr: Paddr, size: usize) {
+        let _off = irq::disable_local();
+        let pfn = Pfn((addr / PAGE_SIZE) as u64);
+        if let Some(core) = self.core()
+            && match size {
+                PAGE_SIZE => core.free(pfn, Order::ZERO).is_ok(),
+                size => order_of(size).is_some_and(|order| core.free(pfn, order).is_ok()),
+            }
+        {
+            return;
+        }
+        self.free_pages(addr, size);
+    }
+
+    fn add_free_memory(&self, addr: Paddr, size: usize) {
+        if self.core().is_some() {
+            // Memory that OSTD had, or that was allocated.
+            return self.dealloc(addr, size);
+        }
+        let bytes = bytes(addr, size);
+        let added = self.early.lock().add(bytes.clone(), Default::default());
+        if let Err(error) = added {
+            ostd::early_println!("zonal: memory {:#x?} is not used: {}", bytes, error);
+        }
+    }
+}
+
+/// The allocator of the kernel that this is linked into.
+#[cfg(feature = "global")]
+#[ostd::global_frame_allocator]
+pub static FRAMES: Frames = Frames::new();
