@@ -41,7 +41,9 @@ impl Document {
 impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.regions.iter().try_for_each(|Region { depth, start, end, name }| {
-            writeln!(f, "{:indent$}{start:08x}-{end:08x} : {name}", "", indent = 2 * depth)
+            // A width would panic where the program that made the region nests it absurdly deep.
+            (0..*depth).try_for_each(|_| f.write_str("  "))?;
+            writeln!(f, "{start:08x}-{end:08x} : {name}")
         })
     }
 }

@@ -307,15 +307,58 @@ proptest! {
     fn any_text_is_read_or_refused_with_a_line(
         text in "(Node [0-9],|zone|DMA|Page block order:|[a-z_]{1,9}|[0-9]{1,21}|[ :,()\n-])*",
     ) {
-        is_read_or_refused::<zoneinfo::Document>(&text);
-        is_read_or_refused::<buddyinfo::Document>(&text);
-        is_read_or_refused::<pagetypeinfo::Document>(&text);
-        is_read_or_refused::<vmstat::Document>(&text);
-        is_read_or_refused::<meminfo::Document>(&text);
-        is_read_or_refused::<cpulist::Document>(&text);
-        is_read_or_refused::<distance::Document>(&text);
-        is_read_or_refused::<sysctl::Document>(&text);
-        is_read_or_refused::<iomem::Document>(&text);
-        is_read_or_refused::<cmdline::Document>(&text);
+        is_read_or_refused_by_all(&text);
     }
+}
+
+/// All formats on one text.
+fn is_read_or_refused_by_all(text: &str) {
+    is_read_or_refused::<zoneinfo::Document>(text);
+    is_read_or_refused::<buddyinfo::Document>(text);
+    is_read_or_refused::<pagetypeinfo::Document>(text);
+    is_read_or_refused::<vmstat::Document>(text);
+    is_read_or_refused::<meminfo::Document>(text);
+    is_read_or_refused::<cpulist::Document>(text);
+    is_read_or_refused::<distance::Document>(text);
+    is_read_or_refused::<sysctl::Document>(text);
+    is_read_or_refused::<iomem::Document>(text);
+    is_read_or_refused::<cmdline::Document>(text);
+}
+
+/// Numbers that no counter has, in the place of each number of a text.
+const NUMBERS: [&str; 6] =
+    ["-1", "18446744073709551615", "18446744073709551616", "9e9", "0x1F", "\u{ff11}"];
+
+#[test]
+fn texts_of_a_megabyte_and_numbers_of_any_size_are_read_or_refused() {
+    const LINE: usize = 1 << 20;
+    const TEXT: usize = 1 << 16;
+    is_read_or_refused_by_all(&"9".repeat(LINE));
+    for unit in
+        ["\0", "9", "\n", " ", ",", "\"", "0-8191,", "a=1 ", "Node 0, zone DMA 1\n", "x 1\n"]
+    {
+        is_read_or_refused_by_all(&unit.repeat(TEXT / unit.len()));
+    }
+    let longest = "9".repeat(999);
+    for sample in [0, SAMPLES.len() - 1] {
+        for file in std::fs::read_dir(data(sample)).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            is_read_or_refused_by_all(&text.replace('\n', "\r\n"));
+            is_read_or_refused_by_all(&text.repeat(TEXT.div_ceil(text.len())));
+            let Some(at) = text.find(|c: char| c.is_ascii_digit()) else { continue };
+            is_read_or_refused_by_all(&text.replace(&text[at..=at], &longest));
+            let is_part = |c: char| !c.is_ascii_digit();
+            let numbers = text.split(is_part).filter(|part| !part.is_empty());
+            let number = numbers.max_by_key(|number| number.len()).unwrap();
+            NUMBERS.iter().for_each(|new| is_read_or_refused_by_all(&text.replace(number, new)));
+        }
+    }
+}
+
+/// Regions that a program nests deeper than any machine does.
+#[test]
+fn regions_of_any_depth_are_printed() {
+    let region = |depth| iomem::Region { depth, start: 1, end: 2, name: "bus".to_owned() };
+    let document = iomem::Document { regions: vec![region(0), region(40_000)] };
+    assert_eq!(document.to_string().lines().last().unwrap().len(), 2 * 40_000 + 23);
 }
