@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-/// Lines and targets of all links outside of code.
-pub fn links(text: &str) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
+/// The lines outside of fenced code, with their indices.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fence = None;
-    for (index, line) in text.lines().enumerate() {
+    text.lines().enumerate().filter(move |(_, line)| {
         let start = line.trim_start();
         let mark = ["```", "~~~"].into_iter().find(|mark| start.starts_with(mark));
         match (fence, mark) {
@@ -14,9 +13,15 @@ pub fn links(text: &str) -> Vec<(usize, &str)> {
             (Some(open), Some(mark)) if open == mark => fence = None,
             _ => {}
         }
-        if fence.is_some() || mark.is_some() {
-            continue;
-        }
+        fence.is_none() && mark.is_none()
+    })
+}
+
+/// Lines and targets of all links outside of code.
+pub fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for (index, line) in prose(text) {
+        let start = line.trim_start();
         let in_code = |at: usize| line[..at].matches('`').count() % 2 == 1;
         for opening in ["](", "src=\"", "href=\""] {
             for (at, _) in line.match_indices(opening).filter(|&(at, _)| !in_code(at)) {
@@ -51,18 +56,7 @@ fn target_at(rest: &str) -> &str {
 /// the ids of anchors.
 pub fn anchors(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let mut fence = None;
-    for line in text.lines() {
-        let start = line.trim_start();
-        let mark = ["```", "~~~"].into_iter().find(|mark| start.starts_with(mark));
-        match (fence, mark) {
-            (None, Some(mark)) => fence = Some(mark),
-            (Some(open), Some(mark)) if open == mark => fence = None,
-            _ => {}
-        }
-        if fence.is_some() || mark.is_some() {
-            continue;
-        }
+    for (_, line) in prose(text) {
         for (at, sign) in line.match_indices("<a id=\"") {
             let id = line[at + sign.len()..].split('"').next().unwrap_or_default();
             found.insert(id.to_owned());
