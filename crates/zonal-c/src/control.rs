@@ -82,7 +82,8 @@ pub unsafe extern "C" fn zonal_set_sysctl(
         // SAFETY: (1) C-1.
         let pool = unsafe { self::pool(pool) }?;
         // SAFETY: (1) C-4.
-        let name = unsafe { string(name, "sysctl") }?.unwrap_or_default();
+        let name = unsafe { string(name, "sysctl") }?;
+        let name = name.ok_or_else(|| Failure::argument("the sysctl's name is null"))?;
         let known = SYSCTLS.iter().find(|(known, _)| *known == name).map(|(_, sysctl)| *sysctl);
         let kind = name.strip_prefix(RESERVE).and_then(ZoneKind::from_name);
         let sysctl = known.or(kind.map(Sysctl::LowmemReserveRatio)).ok_or_else(|| {

@@ -46,6 +46,21 @@ fn c_programs_run_when_clang_compiles_them() {
     run_all(CLANG, "c99", false);
 }
 
+/// A function that is added without a bad handle in `tests/c/borders.c` is found here.
+#[test]
+fn every_function_of_the_abi_meets_bad_handles() {
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
+    let (map, borders) = (read("zonal.map"), read("tests/c/borders.c"));
+    let names: Vec<&str> = map.lines().filter_map(|line| line.trim().strip_suffix(';')).collect();
+    let names: Vec<&str> = names.into_iter().filter(|name| name.starts_with("zonal_")).collect();
+    assert!(names.len() > 40, "{names:?}");
+    // They take no handle.
+    let without = ["zonal_last_error", "zonal_last_error_code", "zonal_strerror", "zonal_version"];
+    for name in names.into_iter().filter(|name| !without.contains(name)) {
+        assert!(borders.contains(&format!("{name}(")), "tests/c/borders.c does not call {name}");
+    }
+}
+
 #[test]
 fn a_program_that_unloads_the_library_goes_on() {
     if !CC.is_there() {

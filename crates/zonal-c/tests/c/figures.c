@@ -84,7 +84,7 @@ static void settings(zonal_pool *pool) {
     CHECK(zonal_set_sysctl(pool, "vm.min_free_kbytes", 1024) == ZONAL_OK);
     CHECK(zonal_set_sysctl(pool, "vm.lowmem_reserve_ratio.DMA32", 64) == ZONAL_OK);
     REFUSED(zonal_set_sysctl(pool, "vm.min_free", 1), ZONAL_E_ARGUMENT, "sysctl 'vm.min_free'");
-    REFUSED(zonal_set_sysctl(pool, NULL, 1), ZONAL_E_ARGUMENT, "sysctl ''");
+    REFUSED(zonal_set_sysctl(pool, NULL, 1), ZONAL_E_ARGUMENT, "name is null");
     REFUSED(zonal_set_sysctl(pool, "vm.watermark_scale_factor", 9999), ZONAL_E_ARGUMENT, "3000");
     REFUSED(zonal_set_sysctl(pool, "\xff", 1), ZONAL_E_ARGUMENT, "not UTF-8");
     for (cpu = 0; cpu < 5000; cpu += 1000) {
