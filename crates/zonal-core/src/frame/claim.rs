@@ -21,20 +21,37 @@ pub(crate) fn exchange(word: &AtomicU64, from: u64, to: u64) -> bool {
 /// Replaces words by `to`, up to the first that is not `from`. How many.
 #[inline(always)]
 pub(crate) fn row<'w>(words: impl Iterator<Item = &'w AtomicU64>, from: u64, to: u64) -> usize {
-    let mut done = 0;
+    let (mut done, mut from) = (0, from);
     for word in words {
-        if !exchange(word, from, to) {
-            break;
+        // What was there is what the next one must be: it is in the processor's hands already.
+        // AcqRel, Acquire on failure: pairs with the exchange of a racing claim.
+        match word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(was) => from = was,
+            Err(_) => break,
         }
         done += 1;
     }
     done
 }
 
+/// Words that are claimed without a look at how many are left.
+const ROW: usize = 8;
+
 /// Replaces all of the words, if all of them are `from`; otherwise none. `to` is nobody's to claim.
 #[inline(always)]
 pub(crate) fn all(words: &[AtomicU64], from: u64, to: u64) -> bool {
-    let claimed = row(words.iter(), from, to);
+    let (rows, rest) = words.as_chunks::<ROW>();
+    let mut claimed = 0;
+    for words in rows {
+        let some = row(words.iter(), from, to);
+        claimed += some;
+        if some < ROW {
+            break;
+        }
+    }
+    if claimed == rows.len() * ROW {
+        claimed += row(rest.iter(), from, to);
+    }
     if claimed == words.len() {
         return true;
     }

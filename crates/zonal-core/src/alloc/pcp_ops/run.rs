@@ -84,9 +84,14 @@ impl<'a> Words<'a> {
     /// The words of a run, lowest first, if all of them are `word`.
     #[inline(always)]
     fn run_of<const UP: bool>(self, first: usize, word: u64) -> Option<&'a [AtomicU64; RUN]> {
+        self.words_of::<UP>(first).filter(|words| are_u64s(words, word))
+    }
+
+    /// The words of a run, lowest first.
+    #[inline(always)]
+    fn words_of<const UP: bool>(self, first: usize) -> Option<&'a [AtomicU64; RUN]> {
         let lowest = if UP { first } else { behind::<UP>(first, RUN - 1) };
-        let words = self.words.get(lowest..).and_then(|words| words.first_chunk::<RUN>());
-        words.filter(|words| are_u64s(words, word))
+        self.words.get(lowest..).and_then(|words| words.first_chunk::<RUN>())
     }
 
     /// Hands out a run from the list, if all of its words are as they should be. They are then
@@ -97,19 +102,19 @@ impl<'a> Words<'a> {
         words.inspect(|words| store_u64s(words, self.allocated)).is_some()
     }
 
-    /// Takes a run out of its owner's hands, from `first` on, up to a page that another free has
-    /// taken since the look. How many.
+    /// Takes a run out of its owner's hands, from `first` on, up to a page that is not handed out
+    /// from this list. How many; all of the run or nothing where a look must do.
     #[inline(always)]
     fn claim_run<const UP: bool>(self, first: usize) -> usize {
         let (from, to) = (self.allocated, self.cached);
-        match self.run_of::<UP>(first, from) {
-            Some(words) if !self.exchanges => {
+        match self.words_of::<UP>(first) {
+            Some(words) if self.exchanges && UP => claim::row(words.iter(), from, to),
+            Some(words) if self.exchanges => claim::row(words.iter().rev(), from, to),
+            Some(words) if are_u64s(words, from) => {
                 store_u64s(words, to);
                 RUN
             }
-            Some(words) if UP => claim::row(words.iter(), from, to),
-            Some(words) => claim::row(words.iter().rev(), from, to),
-            None => 0,
+            _ => 0,
         }
     }
 
@@ -148,7 +153,11 @@ impl<'a> Words<'a> {
         };
         let is_ours = block.0.is_multiple_of(pages.len() as u64)
             && pages.as_chunks::<RUN>().0.iter().enumerate().all(in_row)
-            && words.iter().all(|words| are_u64s(words, self.allocated));
+            && words.iter().all(|words| match self.exchanges {
+                // The claim looks at all of them; this is for blocks that are plainly not ours.
+                true => words[0].load(Relaxed) == self.allocated,
+                false => are_u64s(words, self.allocated),
+            });
         // A word that says NONE is nobody's to claim.
         let none = PageWord::NONE.0;
         let claim = || match self.exchanges {
