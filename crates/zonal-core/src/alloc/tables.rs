@@ -203,7 +203,7 @@ impl<'a, P: Platform> Tables<'a, P> {
         &self.map
     }
     /// The pcp of a (zone, CPU).
-    #[inline]
+    #[inline(never)]
     pub(super) fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
         &self.pcps[self.pcp_index(0, zone, cpu)]
     }

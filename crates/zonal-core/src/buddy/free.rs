@@ -138,7 +138,7 @@ impl Buddy {
     }
 
     /// LB B.4 `free_one`. The caller has checked the block; `mt` is the type of its pageblocks.
-    #[inline]
+    #[inline(never)]
     pub(super) fn free_one(
         &mut self,
         frames: &Frames<'_>,

@@ -22,7 +22,7 @@ pub(super) fn order_of(order: u32) -> Order {
 
 impl Buddy {
     /// Puts a block on a list and writes its word. Does not account pages.
-    #[inline]
+    #[inline(never)]
     pub(super) fn push(
         &mut self,
         frames: &Frames<'_>,
@@ -61,7 +61,7 @@ impl Buddy {
     /// Takes a block off its list and sets its word to NONE. `word` is the block's word, which the
     /// caller has looked at: FREE of `order`; `mt` the type of its pageblock, or of its list. Does
     /// not account pages.
-    #[inline]
+    #[inline(never)]
     pub(super) fn unlink(
         &mut self,
         frames: &Frames<'_>,
@@ -106,7 +106,7 @@ impl Buddy {
 
     /// Takes the head off a list. `None` if the list is empty, or if it did not lead to a free
     /// block of its order: then the list is dropped.
-    #[inline]
+    #[inline(never)]
     pub(super) fn pop(&mut self, frames: &Frames<'_>, order: u32, mt: Migratetype) -> Option<u32> {
         let idx = self.areas[order as usize].lists[mt.index()].head;
         let word = frames.load(idx);

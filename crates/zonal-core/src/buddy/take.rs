@@ -19,7 +19,7 @@ struct Run {
 impl Buddy {
     /// The smallest free block of `mt` that holds `order`, split; no other type is touched
     /// (LB B.5, B.6). Isolate blocks are never taken.
-    #[inline]
+    #[inline(never)]
     pub fn take_smallest(
         &mut self,
         frames: &Frames<'_>,
@@ -161,7 +161,7 @@ impl Buddy {
     /// `m` of them the `2^(k-order) - m` left form exactly the blocks of that number's binary
     /// digits, each alone on its list. [`carve`](Self::carve) writes those blocks down directly.
     /// (Property test: `tests/properties.rs`, `a_batch_is_the_same_as_single_takes`.)
-    #[inline]
+    #[inline(never)]
     fn take_run(
         &mut self,
         frames: &Frames<'_>,
@@ -205,7 +205,7 @@ impl Buddy {
     /// Puts what a cut leaves of its block at the list heads (LB B.5 `expand`, for one piece).
     /// Each piece of the remainder has another order, so it does not matter in which order they
     /// join their lists. Does not account pages.
-    #[inline]
+    #[inline(never)]
     pub(super) fn carve(&mut self, frames: &Frames<'_>, cut: Cut, mt: Migratetype) {
         let all = 1u32 << (cut.from - cut.order);
         debug_assert!(cut.pieces >= 1);

@@ -47,9 +47,39 @@ fn build_within<const N: usize>(
     nodes: &mut [Node],
     entries: &mut [ZoneId],
 ) {
+    let (mut has_memory, mut has_cpu) = ([false; N], [false; N]);
+    let (mut load, mut order, mut zones_of) = ([0; N], [NodeId(0); N], [(0, 0); N]);
+    let room = Room {
+        has_memory: &mut has_memory,
+        has_cpu: &mut has_cpu,
+        load: &mut load,
+        order: &mut order,
+        zones_of: &mut zones_of,
+    };
+    build_in(room, machine, policy, nodes, entries);
+}
+
+/// What is known of each node while lists are built: entries of 0 at first, one for each node at
+/// least.
+struct Room<'r> {
+    has_memory: &'r mut [bool],
+    has_cpu: &'r mut [bool],
+    load: &'r mut [u32],
+    order: &'r mut [NodeId],
+    zones_of: &'r mut [(u16, u16)],
+}
+
+/// One copy for all sizes.
+#[inline(never)]
+fn build_in(
+    room: Room<'_>,
+    machine: &Machine<'_>,
+    policy: &ZonelistPolicy,
+    nodes: &mut [Node],
+    entries: &mut [ZoneId],
+) {
     let count = machine.nodes();
-    let mut has_memory = [false; N];
-    let mut has_cpu = [false; N];
+    let Room { has_memory, has_cpu, load, order, zones_of } = room;
     for zone in machine.zones {
         has_memory[zone.node.0 as usize] |= zone.kind != ZoneKind::Device;
     }
@@ -59,18 +89,15 @@ fn build_within<const N: usize>(
     let table = NodeTable::new(machine.distances, &has_memory[..count], &has_cpu[..count])
         .expect("the machine was checked: its slices fit together")
         .load_rule(policy.load);
-    let mut load = [0; N];
-    let mut order = [NodeId(0); N];
-    let mut zones_of = [(0, 0); N];
     for (position, zone) in machine.zones.iter().enumerate() {
         let (first, end) = &mut zones_of[zone.node.0 as usize];
         *first = if *end == 0 { position as u16 } else { *first };
         *end = position as u16 + 1;
     }
-    let mut writer = Writer { machine, zones_of: &zones_of, entries, next: 0 };
+    let mut writer = Writer { machine, zones_of, entries, next: 0 };
     for local in 0..count {
         let local = NodeId(local as u16);
-        let len = fallback_order(&table, local, &mut load, &mut order);
+        let len = fallback_order(&table, local, load, order);
         let first = writer.next;
         let (end, own_first, own) = match policy.order {
             ZonelistOrder::Node => {

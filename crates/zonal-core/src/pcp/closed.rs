@@ -117,7 +117,7 @@ impl Pcp {
         self.close_once(platform, zone, slots).ok()
     }
 
-    #[inline]
+    #[inline(never)]
     fn close_once<'a, P: Platform>(
         &'a self,
         platform: &P,
@@ -243,7 +243,7 @@ impl<'a> Closed<'a> {
 
     /// Asks for as much of the zone's budget as `pages` pages on the lists need. Returns the pages
     /// that the lists may hold; without a budget there is no limit (BUDGET-2).
-    #[inline]
+    #[inline(never)]
     pub fn cover(&mut self, pages: PageCount) -> PageCount {
         let budget = &self.zone.budget;
         if !budget.is_on() {

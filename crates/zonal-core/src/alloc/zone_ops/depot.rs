@@ -9,6 +9,7 @@ use crate::pcp::depot::{DEPOT, Depot, Magazine};
 use crate::pcp::state::{Pcp, PcpList};
 use crate::pcp::tune::{PcpParams, SCALE_MAX_DEFAULT};
 use crate::platform::{Platform, Step};
+use crate::policy::Policy;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{CpuId, PageCount};
 use crate::zone::state::LockedZone;
@@ -22,7 +23,12 @@ pub fn depot_word(list: &PcpList) -> PageWord {
 
 impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     /// The depot that a pcp uses.
+    #[inline]
     pub fn depot(self, pcp: &Pcp) -> Option<&'a Depot> {
+        // Where the policy is compiled in there need be no code for depots.
+        if Policy::fixed_for::<P>().is_some_and(|policy| policy.pcp.depot.magazines == 0) {
+            return None;
+        }
         let depot = &self.pcp(pcp.depot_cpu).depot;
         depot.exists().then_some(depot)
     }
