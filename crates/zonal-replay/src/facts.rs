@@ -1,6 +1,6 @@
 //! The recorded kernel's actions on each block, and what a second pass over a trace shows.
 //!
-//! A trace is read once; [`Facts`] keeps 24 bytes of each event about a page. Together they show
+//! A trace is read once; [`Facts`] keeps 16 bytes of each event about a page. Together they show
 //! two things that no event says:
 //!
 //! - **What happens to the page next** ([`Facts::next`]). A free whose page comes again as
@@ -14,58 +14,19 @@
 use std::collections::HashMap;
 
 use zonal_core::types::Migratetype;
-use zonal_trace::{Event, EventKind};
+use zonal_trace::Event;
 
-/// One event about a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fact {
-    /// When.
-    pub time_ns: u64,
-    /// First frame; 0 for a refresh.
-    pub pfn: u64,
-    /// The CPU that did it.
-    pub cpu: u16,
-    /// What happened.
-    pub kind: FactKind,
-    /// The block's order.
-    pub order: u8,
-    /// The migratetype that the event names; of a fallback, the one asked for.
-    pub migratetype: u8,
-    /// The type of its pageblock before, as far as the event tells.
-    pub was: u8,
-    /// The same, after.
-    pub is: u8,
-    /// Of a fallback: order of the free block that it broke.
-    pub broke: u8,
-}
+use self::fact::Packed;
+pub use self::fact::{Fact, FactKind};
+use crate::by_page::ByPage;
 
-/// What happened to a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FactKind {
-    /// Handed out.
-    Alloc,
-    /// Given back; on a list now, unless [`Batched`](Self::Batched) comes next.
-    Free,
-    /// Reached its list.
-    Batched,
-    /// From the buddy to a list.
-    Refill,
-    /// From the buddy to its user.
-    Direct,
-    /// From a list to the buddy.
-    Drain,
-    /// From another type's free blocks.
-    Fallback,
-    /// The CPU's statistics worker ran.
-    Refresh,
-}
-
-const _: () = assert!(size_of::<Fact>() == 24, "facts are what a long trace keeps in memory");
+mod fact;
 
 /// The next event of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Next {
     /// Nothing that the trace shows.
+    #[default]
     Nothing,
     /// An event of this kind.
     Is(FactKind),
@@ -74,47 +35,11 @@ pub enum Next {
 /// All events about blocks, in the order of the trace.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    list: Vec<Fact>,
+    list: Vec<Packed>,
+    /// Time of the first.
+    first_ns: u64,
     /// Position of the first event that is replayed.
     start: usize,
-}
-
-impl Fact {
-    /// The type of pageblocks without events.
-    pub const MOVABLE: u8 = 1;
-
-    /// What an event says about a block, if it does.
-    pub fn of(event: &Event) -> Option<Fact> {
-        use FactKind::{Alloc, Batched, Direct, Drain, Fallback, Free, Refill, Refresh};
-        let (kind, pfn, order, mt) = match event.kind {
-            EventKind::Alloc { pfn: Some(pfn), order, migratetype, .. } => {
-                (Alloc, pfn, order, migratetype)
-            }
-            EventKind::Free { pfn, order } => (Free, pfn, order, 0),
-            EventKind::FreeBatched { pfn } => (Batched, pfn, 0, 0),
-            EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill } => {
-                (if percpu_refill { Refill } else { Direct }, pfn, order, migratetype)
-            }
-            EventKind::PcpuDrain { pfn, order, migratetype } => (Drain, pfn, order, migratetype),
-            EventKind::Extfrag { pfn, alloc_order, alloc_migratetype, .. } => {
-                (Fallback, pfn, alloc_order, alloc_migratetype)
-            }
-            EventKind::VmstatUpdate => (Refresh, 0, 0, 0),
-            _ => return None,
-        };
-        let (was, is, broke) = match event.kind {
-            EventKind::Extfrag {
-                change_ownership,
-                alloc_migratetype: asked,
-                fallback_migratetype: found,
-                fallback_order,
-                ..
-            } => (found, if change_ownership { asked } else { found }, fallback_order),
-            _ => (mt, mt, order),
-        };
-        let (time_ns, cpu) = (event.time_ns, event.cpu as u16);
-        Some(Fact { time_ns, pfn, cpu, kind, order, migratetype: mt, was, is, broke })
-    }
 }
 
 /// Which facts are looked at.
@@ -137,7 +62,11 @@ impl Scope {
 impl Facts {
     /// Takes note of an event.
     pub fn see(&mut self, event: &Event) {
-        self.list.extend(Fact::of(event));
+        let Some(fact) = Fact::of(event) else { return };
+        if self.list.is_empty() {
+            self.first_ns = fact.time_ns;
+        }
+        self.list.push(Packed::new(&fact, self.first_ns));
     }
 
     /// Makes this moment the start.
@@ -145,9 +74,19 @@ impl Facts {
         self.start = self.list.len();
     }
 
-    /// The events.
-    pub fn list(&self) -> &[Fact] {
-        &self.list
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// One of them.
+    pub fn get(&self, at: usize) -> Fact {
+        self.list[at].fact(self.first_ns)
+    }
+
+    /// Those from one on.
+    pub fn from(&self, at: usize) -> impl Iterator<Item = Fact> {
+        self.list[at..].iter().map(|packed| packed.fact(self.first_ns))
     }
 
     /// Position of the first event that is replayed.
@@ -163,13 +102,14 @@ impl Facts {
     /// For each event, what comes next for its page. Repetitions of a free count: the event before
     /// a [`FactKind::Batched`] has that as its next. Facts outside the scope have nothing.
     pub fn next(&self, scope: Scope) -> Vec<Next> {
-        let mut coming: HashMap<u64, FactKind> = HashMap::new();
+        let mut coming: ByPage<Next> = ByPage::default();
         let mut next = vec![Next::Nothing; self.list.len()];
-        for (index, fact) in self.list.iter().enumerate().rev() {
-            if fact.kind == FactKind::Refresh || !scope.has(fact) {
+        for index in (0..self.list.len()).rev() {
+            let fact = self.get(index);
+            if fact.kind == FactKind::Refresh || !scope.has(&fact) {
                 continue;
             }
-            next[index] = coming.insert(fact.pfn, fact.kind).map_or(Next::Nothing, Next::Is);
+            next[index] = coming.replace(fact.pfn, Next::Is(fact.kind));
         }
         next
     }
@@ -186,45 +126,72 @@ struct Seen {
     is: u8,
 }
 
+/// The blocks that fallbacks named, by CPU. The other event of a fallback tells the type that was
+/// asked for, not the pageblock's.
+struct Fallen {
+    /// Position and block, by CPU and time.
+    all: HashMap<u16, Vec<(usize, u64)>>,
+}
+
+impl Fallen {
+    fn new(facts: &Facts, scope: Scope) -> Fallen {
+        let mut all: HashMap<u16, Vec<(usize, u64)>> = HashMap::new();
+        let fallbacks = facts.from(0).enumerate().filter(|(_, fact)| scope.has(fact));
+        for (at, fact) in fallbacks.filter(|(_, fact)| fact.kind == FactKind::Fallback) {
+            all.entry(fact.cpu).or_default().push((at, fact.pfn));
+        }
+        Fallen { all }
+    }
+
+    /// Whether the last fallback of a fact's CPU named its block. Ask from the last fact to the
+    /// first.
+    fn is_last(&mut self, fact: &Fact, at: usize) -> bool {
+        let Some(all) = self.all.get_mut(&fact.cpu) else { return false };
+        while all.pop_if(|(last, _)| *last > at).is_some() {}
+        all.last().is_some_and(|(_, pfn)| *pfn == fact.pfn)
+    }
+}
+
 /// The types of pageblocks, as a whole trace tells them.
 #[derive(Debug, Default)]
 pub struct BlockTypes {
+    /// Of each pageblock, what says something new, the last first.
     blocks: HashMap<u64, Vec<Seen>>,
 }
 
 impl BlockTypes {
-    /// What `facts` tell.
+    /// What `facts` tell. They are looked at from the last to the first, so that what a page is
+    /// allocated as is known where it was freed.
     pub fn new(facts: &Facts, scope: Scope) -> BlockTypes {
         let mut types = BlockTypes::default();
-        // Where each page was last put on a list.
-        let mut listed: HashMap<u64, usize> = HashMap::new();
-        // The block that the last fallback of a CPU named: its other event tells the type that was
-        // asked for, not the pageblock's.
-        let mut fallen: HashMap<u16, u64> = HashMap::new();
-        let in_scope = facts.list.iter().enumerate().filter(|(_, fact)| scope.has(fact));
-        for (at, fact) in in_scope {
+        // The type that a page is next allocated as, without having left its list.
+        let mut allocated: ByPage<Option<(u8, u8)>> = ByPage::default();
+        let mut fallen = Fallen::new(facts, scope);
+        // The block of the fallback right behind.
+        let mut behind = None;
+        for at in (0..facts.len()).rev() {
+            let fact = facts.get(at);
+            // Up to 6.14 a refill's event may stand before that of its fallback.
+            let is_before_fallback = behind.take() == Some(fact.pfn >> BLOCK_SHIFT);
+            if !scope.has(&fact) {
+                continue;
+            }
             match fact.kind {
+                FactKind::Alloc => *allocated.of(fact.pfn) = Some((fact.was, fact.is)),
                 FactKind::Free | FactKind::Batched => {
-                    listed.insert(fact.pfn, at);
-                }
-                FactKind::Alloc => {
-                    if let Some(freed) = listed.remove(&fact.pfn) {
-                        types.add(fact.pfn, freed, fact.was, fact.is);
+                    if let Some((was, is)) = allocated.replace(fact.pfn, None) {
+                        types.add(fact.pfn, at, was, is);
                     }
                 }
-                FactKind::Refill | FactKind::Direct => {
-                    listed.remove(&fact.pfn);
-                    if fallen.get(&fact.cpu) != Some(&fact.pfn) {
+                FactKind::Refill | FactKind::Direct | FactKind::Drain => {
+                    allocated.replace(fact.pfn, None);
+                    let again = fact.kind != FactKind::Drain && fallen.is_last(&fact, at);
+                    if !again && !is_before_fallback {
                         types.add(fact.pfn, at, fact.was, fact.is);
                     }
                 }
-                FactKind::Drain => {
-                    listed.remove(&fact.pfn);
-                    types.add(fact.pfn, at, fact.was, fact.is);
-                }
                 FactKind::Fallback => {
-                    fallen.insert(fact.cpu, fact.pfn);
-                    types.take_back(fact.pfn, at);
+                    behind = Some(fact.pfn >> BLOCK_SHIFT);
                     // A block above the pageblock order is claimed whole.
                     let pages = 1_u64 << fact.broke.max(BLOCK_SHIFT as u8);
                     let first = fact.pfn & !(pages - 1);
@@ -235,33 +202,28 @@ impl BlockTypes {
                 FactKind::Refresh => {}
             }
         }
-        for seen in types.blocks.values_mut() {
-            seen.sort_by_key(|seen| seen.at);
-        }
         types
     }
 
+    /// The type of a pageblock at an event before all those that it was told of so far.
     fn add(&mut self, pfn: u64, at: usize, was: u8, is: u8) {
         let seen = Seen { at: at as u32, was, is };
-        self.blocks.entry(pfn >> BLOCK_SHIFT).or_default().push(seen);
-    }
-
-    /// Up to 6.14 a refill's event may stand before that of its fallback.
-    fn take_back(&mut self, pfn: u64, at: usize) {
-        let Some(seen) = self.blocks.get_mut(&(pfn >> BLOCK_SHIFT)) else { return };
-        if seen.last().is_some_and(|last| last.at as usize + 1 == at) {
-            seen.pop();
+        let all = self.blocks.entry(pfn >> BLOCK_SHIFT).or_default();
+        match all.last_mut() {
+            // What comes after says nothing new.
+            Some(next) if next.is == is => *next = seen,
+            _ => all.push(seen),
         }
     }
 
     /// The type of the pageblock of `pfn` right after event `at`; before its first event, the type
     /// that this event names as the former one. `None` if the trace never tells.
     pub fn at(&self, pfn: u64, at: usize) -> Option<Migratetype> {
-        let seen = self.blocks.get(&(pfn >> BLOCK_SHIFT))?;
-        let later = seen.partition_point(|seen| seen.at as usize <= at);
-        let number = match later.checked_sub(1) {
-            Some(last) => seen[last].is,
-            None => seen.first()?.was,
+        let seen = &self.blocks.get(&(pfn >> BLOCK_SHIFT))?;
+        let later = seen.partition_point(|seen| seen.at as usize > at);
+        let number = match seen.get(later) {
+            Some(before) => before.is,
+            None => seen.last()?.was,
         };
         Migratetype::new(number.into())
     }

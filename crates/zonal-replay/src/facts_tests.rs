@@ -1,4 +1,5 @@
 use super::*;
+use zonal_trace::EventKind;
 
 const PFN: u64 = 0x20_0000;
 

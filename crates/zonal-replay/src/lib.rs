@@ -41,8 +41,10 @@
 //! ```
 //! | module | does |
 //! |--|--|
-//! | `zones`, `moves`, `told`, `facts`, `program` | what the others share |
-//! | `locks`, `unjudged` | measured waits for locks; when the model cannot be judged |
+//! | `zones`, `moves`, `told`, `facts`, `program`, `by_page` | what the others share |
+//! | `locks`, `others` | measured waits for locks; what is not of the recorded command |
+//! | `unjudged` | when the model may not be judged |
+//! | `world`, `settle` | what reclaim did; where the model follows it |
 //! | `read` | events to steps; what does not fit is counted |
 //! | `build` | the recorded machine in the core |
 //! | `start` | the state it was in |
@@ -58,12 +60,14 @@
 
 pub mod advise;
 mod build;
+mod by_page;
 mod error;
 mod facts;
 pub mod fidelity;
 mod judge;
 mod locks;
 mod moves;
+mod others;
 pub mod overview;
 mod program;
 mod progress;
@@ -72,12 +76,14 @@ mod replay;
 pub mod report;
 mod run;
 mod settings;
+mod settle;
 mod start;
 pub mod state;
 mod told;
 mod unjudged;
 pub mod verify;
 mod what_if;
+mod world;
 mod zones;
 
 pub use advise::advise;
@@ -95,6 +101,6 @@ pub use run::latency::{EVERY, Latency};
 pub use run::outcome::Placement;
 pub use start::StartReport;
 pub use told::Recorded;
-pub use unjudged::NotJudged;
+pub use unjudged::{NotJudged, ReclaimJudged};
 pub use what_if::{KernelMoves, Trial, TrialCounts, Trialled, WhatIf};
 pub use zones::{ZoneAt, ZoneMap};

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::facts::Facts;
 use crate::moves::MovesByPlace;
+use crate::world::Changed;
 
 /// No slot.
 pub const NO_SLOT: u32 = u32::MAX;
@@ -16,18 +17,10 @@ pub const NO_SLOT: u32 = u32::MAX;
 pub struct Op {
     /// When, in the recording's time.
     pub time_ns: u64,
-    /// Page frame that the kernel gave; 0 for a refresh.
-    pub pfn: u64,
-    /// The block.
+    /// The block; the position of a [`Changed`]; [`NO_SLOT`] for a refresh.
     pub slot: u32,
-    /// Flags of an allocation.
-    pub gfp: u32,
-    /// For an allocation: the slot that this frame, with this order, belonged to before.
-    pub before: u32,
     /// The CPU.
     pub cpu: u16,
-    /// Order of the block.
-    pub order: u8,
     /// What to do.
     pub kind: OpKind,
 }
@@ -41,6 +34,8 @@ pub enum OpKind {
     Free,
     /// The CPU's statistics worker runs.
     Refresh,
+    /// Reclaim did something.
+    Change,
 }
 
 /// One block, from its allocation to its free.
@@ -48,6 +43,10 @@ pub enum OpKind {
 pub struct Slot {
     /// First frame in the kernel.
     pub pfn: u64,
+    /// Flags of its allocation.
+    pub gfp: u32,
+    /// The slot that this frame, with this order, belonged to before its allocation.
+    pub before: u32,
     /// Pages not freed yet, while the trace is read.
     pub(crate) left: u16,
     /// CPU that allocated it.
@@ -155,6 +154,8 @@ pub struct Program {
     pub kernel: MovesByPlace,
     /// The kernel's actions on each block, if requested.
     pub facts: Facts,
+    /// What reclaim did, in the order of time.
+    pub changes: Vec<Changed>,
     /// Blocks that the events before the start left on lists which were empty before them.
     pub early: BTreeMap<ListPlace, u32>,
 }
@@ -172,12 +173,14 @@ pub struct ListPlace {
     pub migratetype: u8,
 }
 
-const _: () = assert!(size_of::<Op>() == 32, "ops are what a long trace keeps in memory");
+const _: () = assert!(size_of::<Op>() == 16, "ops are what a long trace keeps in memory");
+const _: () = assert!(size_of::<Slot>() == 24, "and slots, half as many");
 
 impl Program {
     /// Most pages allocated by `steps` steps in a row.
     pub fn burst_pages(&self, steps: usize) -> u64 {
-        let pages = |op: &Op| if op.kind == OpKind::Alloc { 1 << op.order } else { 0 };
+        let order = |op: &Op| self.slots[op.slot as usize].order;
+        let pages = |op: &Op| if op.kind == OpKind::Alloc { 1 << order(op) } else { 0 };
         let mut sum = 0;
         let mut most = 0;
         for (index, op) in self.ops.iter().enumerate() {
@@ -188,6 +191,45 @@ impl Program {
             most = most.max(sum);
         }
         most
+    }
+
+    /// Puts these steps, by time, between the others: each before the first that is not earlier.
+    /// Those after the last step are left out; returns how many are in. Steps are what a long trace
+    /// keeps in memory, so they move in place.
+    pub fn insert(&mut self, mut added: Vec<Op>) -> usize {
+        let ops = &mut self.ops;
+        let last = ops.iter().map(|op| op.time_ns).max().unwrap_or(0);
+        added.truncate(added.partition_point(|op| op.time_ns <= last));
+        let count = added.len();
+        let mut from = ops.len();
+        ops.extend_from_slice(&added);
+        let mut to = ops.len();
+        // From the end: what is written over was moved before.
+        while let Some(op) = added.last().copied() {
+            to -= 1;
+            match from.checked_sub(1) {
+                Some(before) if ops[before].time_ns >= op.time_ns => {
+                    ops[to] = ops[before];
+                    from = before;
+                }
+                _ => {
+                    ops[to] = op;
+                    added.pop();
+                }
+            }
+        }
+        count
+    }
+
+    /// Puts what reclaim did between the steps.
+    pub fn insert_changes(&mut self, mut changes: Vec<Changed>) {
+        changes.retain(|changed| changed.time_ns >= self.start_ns);
+        let step = |(slot, changed): (u32, &Changed)| {
+            let Changed { time_ns, cpu, .. } = *changed;
+            Op { time_ns, slot, cpu, kind: OpKind::Change }
+        };
+        self.insert((0..).zip(&changes).map(step).collect());
+        self.changes = changes;
     }
 
     /// The slots in use at the start.

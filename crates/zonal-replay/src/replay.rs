@@ -17,6 +17,7 @@ use crate::run::none::{self, Setup};
 use crate::run::pool;
 use crate::run::timeline::Timeline;
 use crate::settings::Settings;
+use crate::settle::settle;
 use crate::told::{Recorded, Told};
 use crate::unjudged::{self, NotJudged};
 use crate::zones::ZoneMap;
@@ -112,10 +113,10 @@ impl<'r> Replay<'r> {
             program.facts.forget();
         }
         let is_sampled = extras.over_time || !not_judged.is_empty();
-        let mut timeline = is_sampled.then(|| Timeline::new(&program, &map));
+        let mut timeline = is_sampled.then(|| Timeline::new(&program, program.cpus, &map));
         let (explain, samples) = (extras.explain, timeline.as_mut());
         let settings = Settings::of(recording)?;
-        let setup = Setup::new(policy, recorded, &told, &settings);
+        let setup = Setup::new(policy, recorded, &program, (&told, &settings));
         let setup = Setup { timeline: samples, explain, ..setup };
         let (outcome, _) = none::replay(machine, &map, &program, setup, watch)?;
         if let (Some(number), None) = (explain, &outcome.explained) {
@@ -132,10 +133,10 @@ impl<'r> Replay<'r> {
             judged: Some(judged),
         };
         let mut report = Report::new(&inputs, outcome);
-        report.not_judged = not_judged;
         if let Some(timeline) = timeline {
             let polls = recording.polls()?;
             let kernel = fidelity::kernel::timeline(recording, &program, &map, &polls)?;
+            (report.not_judged, report.reclaim_judged) = settle(not_judged, &timeline, &kernel);
             report.judge_outside(&timeline, &kernel);
             if extras.over_time {
                 report.fidelity = Some(Fidelity::new(&program, &map, &timeline, &kernel, &polls));
@@ -179,7 +180,7 @@ impl<'r> Replay<'r> {
         let map = ZoneMap::new(machine);
         let Prepared { program, told, .. } = self.prepare(&map, Recorded::default(), watch)?;
         let settings = Settings::of(self.recording)?;
-        let setup = Setup::new(self.policy, Recorded::default(), &told, &settings);
+        let setup = Setup::new(self.policy, Recorded::default(), &program, (&told, &settings));
         let (outcome, state) = none::replay(machine, &map, &program, setup, watch)?;
         Ok(EndState { trace: machine.name.clone(), state, faults: outcome.faults })
     }
@@ -194,7 +195,7 @@ impl<'r> Replay<'r> {
     ) -> Result<Prepared, ReplayError> {
         let machine = self.recording.description();
         let events = self.recording.events();
-        let read::FirstLook { facts, cpus, mut unjudged, locks } =
+        let read::FirstLook { facts, cpus, mut unjudged, locks, changes, others } =
             read::facts(machine, events, self.limit, watch)?;
         let judge = |scope| judge::lists(machine, map, cpus, (&facts, scope), self.policy);
         let (lists, told) = judge(Scope::All)?;
@@ -215,13 +216,15 @@ impl<'r> Replay<'r> {
         let options = ReadOptions { limit: self.limit, recorded, untraced };
         let mut program = self.read(map, options, watch)?;
         program.facts = facts;
+        program.insert_changes(changes);
         let files = self.recording.machine_files()?;
         let text = |name| files.get(name).map(String::from_utf8_lossy).unwrap_or_default();
         let reclaimed = unjudged::reclaimed(&text("vmstat.pre"), &text("vmstat.post"));
         unjudged.polled(&self.recording.polls()?, program.start_ns, &machine.zones);
         let not_judged = unjudged.finish((program.start_ns, program.span_ns.1), reclaimed);
         let lock_waits = locks.finish(machine.flags.lock_waits);
-        Ok(Prepared { program, judged, told, not_judged, lock_waits })
+        let of_others_percent = others.percent();
+        Ok(Prepared { program, judged, told, not_judged, lock_waits, of_others_percent })
     }
 
     fn read(
@@ -242,4 +245,5 @@ pub(crate) struct Prepared {
     pub told: Told,
     pub not_judged: Vec<NotJudged>,
     pub lock_waits: Option<LockWaits>,
+    pub of_others_percent: Option<f64>,
 }

@@ -1,8 +1,10 @@
 //! Stretches of a recording that the model cannot be judged by.
 //!
-//! Reclaim is not in a replay: what it frees and when, which lists it keeps short, and the boost of
-//! watermarks. A recording with the events of `vmscan` says when it was at work; one without them
-//! says at its end whether it was.
+//! What reclaim does to lists is part of a replay as far as the events of `vmscan` tell it
+//! (`world`). When it wakes, and what it frees, is the recording's; a boost of watermarks, memory
+//! that comes, and reclaim without events are not told. So stretches with any of these are found
+//! here, and count where the model follows the kernel (`settle`). A recording without those events
+//! says at its end whether there was reclaim.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +23,21 @@ pub struct NotJudged {
     pub to_s: f64,
     /// Why.
     pub reason: String,
+}
+
+/// A stretch with reclaim in which the model did what the kernel did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReclaimJudged {
+    /// Seconds from the start of the replay.
+    pub from_s: f64,
+    /// Seconds from the start of the replay.
+    pub to_s: f64,
+    /// What went on.
+    pub reason: String,
+    /// By how many percent of the kernel's number the model's refilled pages are more.
+    pub refill_percent: Option<f64>,
+    /// The same of drained pages.
+    pub drain_percent: Option<f64>,
 }
 
 /// Share of a time that is not judged.

@@ -22,8 +22,9 @@ use crate::run::holds::{Hold, Holds};
 use crate::run::none::{self, Setup};
 use crate::run::timeline::Timeline;
 use crate::settings::Settings;
+use crate::settle::settle;
 use crate::told::{Recorded, Told};
-use crate::unjudged::NotJudged;
+use crate::unjudged::{NotJudged, ReclaimJudged};
 use crate::zones::ZoneMap;
 
 /// Times between blocks that are looked at, and those that say something.
@@ -37,7 +38,9 @@ pub struct WhatIf<'r> {
     told: Told,
     settings: Settings,
     not_judged: Vec<NotJudged>,
+    reclaim_judged: Vec<ReclaimJudged>,
     lock_waits: Option<LockWaits>,
+    of_others_percent: Option<f64>,
     kernel: KernelMoves,
 }
 
@@ -132,9 +135,9 @@ pub struct KernelMoves {
 impl KernelMoves {
     fn new(program: &Program) -> KernelMoves {
         let mut kernel = KernelMoves { moves: total(&program.kernel), ..KernelMoves::default() };
-        let facts = &program.facts.list()[program.facts.start()..];
-        kernel.traced_block_ns = traced_block_ns(facts);
-        for fact in facts {
+        let facts = || program.facts.from(program.facts.start());
+        kernel.traced_block_ns = traced_block_ns(facts());
+        for fact in facts() {
             match fact.kind {
                 FactKind::Refill | FactKind::Drain => kernel.list_blocks += 1,
                 FactKind::Direct => kernel.direct_blocks += 1,
@@ -153,7 +156,7 @@ impl KernelMoves {
 }
 
 /// The median time between two blocks of one CPU that move in one direction, one after the other.
-fn traced_block_ns(facts: &[Fact]) -> Option<u64> {
+fn traced_block_ns(facts: impl Iterator<Item = Fact>) -> Option<u64> {
     let mut last: Vec<Option<(FactKind, u64)>> = Vec::new();
     let mut gaps = Vec::new();
     for fact in facts {
@@ -194,18 +197,47 @@ impl<'r> WhatIf<'r> {
         let replay = Replay::new(recording).policy(policy);
         let replay = limit.map_or(replay, |events| replay.limit(events));
         let settings = Settings::of(recording)?;
-        let Prepared { mut program, told, not_judged, lock_waits, .. } =
+        let Prepared { mut program, told, not_judged, lock_waits, of_others_percent, .. } =
             replay.prepare(&map, Recorded::default(), watch)?;
-        let mut kernel = KernelMoves::new(&program);
-        kernel.judged = match not_judged.is_empty() {
-            true => kernel.moves,
-            false => {
-                let timeline = fidelity::kernel::timeline(recording, &program, &map, &[])?;
-                timeline.moves_outside(&not_judged)
-            }
-        };
+        let kernel = KernelMoves::new(&program);
         program.facts.forget();
-        Ok(WhatIf { machine, program, told, settings, not_judged, lock_waits, kernel })
+        let mut what_if = WhatIf {
+            machine,
+            program,
+            told,
+            settings,
+            not_judged,
+            reclaim_judged: Vec::new(),
+            lock_waits,
+            of_others_percent,
+            kernel,
+        };
+        what_if.settle(recording, policy, watch)?;
+        Ok(what_if)
+    }
+
+    /// Finds out by a run of the recorded machine where the model follows reclaim.
+    fn settle(
+        &mut self,
+        recording: &Recording,
+        policy: Policy,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), ReplayError> {
+        self.kernel.judged = self.kernel.moves;
+        if self.not_judged.is_empty() {
+            return Ok(());
+        }
+        let map = ZoneMap::new(self.machine);
+        let theirs = fidelity::kernel::timeline(recording, &self.program, &map, &[])?;
+        let mut ours = Timeline::new(&self.program, self.program.cpus, &map);
+        let known = (&self.told, &self.settings);
+        let setup = Setup::new(policy, Recorded::default(), &self.program, known);
+        let setup = Setup { timeline: Some(&mut ours), ..setup };
+        none::replay(self.machine, &map, &self.program, setup, watch)?;
+        let stretches = std::mem::take(&mut self.not_judged);
+        (self.not_judged, self.reclaim_judged) = settle(stretches, &ours, &theirs);
+        self.kernel.judged = theirs.moves_outside(&self.not_judged);
+        Ok(())
     }
 
     /// Allocations of the trace.
@@ -238,9 +270,19 @@ impl<'r> WhatIf<'r> {
         self.lock_waits.as_ref()
     }
 
+    /// Share of the allocations that others than the recorded command made, in percent.
+    pub fn of_others_percent(&self) -> Option<f64> {
+        self.of_others_percent
+    }
+
     /// Stretches in which the model cannot be judged.
     pub fn not_judged(&self) -> &[NotJudged] {
         &self.not_judged
+    }
+
+    /// Stretches with reclaim that the model follows.
+    pub fn reclaim_judged(&self) -> &[ReclaimJudged] {
+        &self.reclaim_judged
     }
 
     /// Runs a trial.
@@ -256,17 +298,18 @@ impl<'r> WhatIf<'r> {
         }
         machine.cpus = Some(self.program.cpus * trial.cpus);
         let map = ZoneMap::new(&machine);
-        let mut program = self.program.clone();
-        program.cpus *= trial.cpus;
-        let mut timeline = Timeline::new(&program, &map);
+        let program = &self.program;
+        let cpus = program.cpus * trial.cpus;
+        let mut timeline = Timeline::new(program, cpus, &map);
         let mut holds = Holds::default();
         let setup = Setup {
+            cpus,
             sysctls: &trial.sysctls,
             timeline: Some(&mut timeline),
             holds: Some(&mut holds),
-            ..Setup::new(trial.policy, Recorded::default(), &self.told, &self.settings)
+            ..Setup::new(trial.policy, Recorded::default(), program, (&self.told, &self.settings))
         };
-        let (outcome, _) = none::replay(&machine, &map, &program, setup, watch)?;
+        let (outcome, _) = none::replay(&machine, &map, program, setup, watch)?;
         let mut counts = TrialCounts {
             lock_holds: outcome.counted.lock.0,
             refused: outcome.failed,
@@ -285,7 +328,7 @@ impl<'r> WhatIf<'r> {
         };
         let mut held = vec![0; timeline.len()];
         for zone in 0..map.zones().len() {
-            for cpu in 0..program.cpus {
+            for cpu in 0..cpus {
                 for (bin, sample) in timeline.of(zone, cpu).enumerate() {
                     let moves = sample.moves;
                     counts.refills += moves.refill_holds;

@@ -7,7 +7,7 @@ use zonal_replay::fidelity::{Fidelity, Pair};
 use zonal_replay::report::{
     JudgedSides, Memory, NodeEvents, PlacementReport, Report, Side, TraceFacts, error,
 };
-use zonal_replay::{EVERY, Explained, Latency, NotJudged};
+use zonal_replay::{EVERY, Explained, Latency, NotJudged, ReclaimJudged};
 
 /// Stretches that are not judged and told one by one.
 const NOT_JUDGED_TOLD: usize = 10;
@@ -182,12 +182,31 @@ fn tail(report: &Report) -> String {
         }
     }
     text.push_str(&format!("\n{}\n", meaning(report)));
+    text.push_str(&reclaim_judged(report));
     text.push_str(&not_judged(report));
     text.push_str(match (report.passed(), report.not_judged.is_empty()) {
         (true, true) => "PASS\n",
         (true, false) => "PASS, outside of what is not judged\n",
         (false, _) => "FAIL\n",
     });
+    text
+}
+
+/// Stretches with reclaim in which the model does what the kernel did.
+fn reclaim_judged(report: &Report) -> String {
+    if report.reclaim_judged.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nwith reclaim, and judged: the model follows the kernel there\n".to_owned();
+    for stretch in report.reclaim_judged.iter().take(NOT_JUDGED_TOLD) {
+        let ReclaimJudged { from_s, to_s, reason, .. } = stretch;
+        let off =
+            |percent: Option<f64>| percent.map_or("none".to_owned(), |p| format!("{p:+.1} %"));
+        let (refill, drain) = (off(stretch.refill_percent), off(stretch.drain_percent));
+        text.push_str(&format!(
+            "{from_s:>12.3} s to {to_s:.3} s: {reason}; refilled {refill}, drained {drain}\n"
+        ));
+    }
     text
 }
 

@@ -25,6 +25,8 @@
 //! In front of them `fast` serves what needs no decision from the running CPU's own pcp;
 //! `range` hands out pages in a row, of any number, on top of `search` and `zone_ops`.
 //!
+//! `recorded` tells what a recorded kernel's reclaimer did to lists and watermarks.
+//!
 //! Beside them `stats` and `areas` show figures, `explain` follows a request's walk and changes
 //! nothing, and `validate` walks everything.
 //!
@@ -48,6 +50,8 @@ mod node_ops;
 mod pcp_ops;
 mod plain;
 pub mod range;
+#[cfg(feature = "history")]
+mod recorded;
 mod request;
 mod search;
 mod setup;
@@ -65,6 +69,8 @@ pub use handover::HandedOver;
 pub use held::Held;
 pub use node_ops::background::{BackgroundReclaimer, NAP_NS, Next};
 pub use node_ops::widen::WOKEN_SOON_NS;
+#[cfg(feature = "history")]
+pub use recorded::RecordedRun;
 pub use request::{AllocError, FreeError, Refusal, Request};
 pub use stats::{Stats, ZoneStats};
 pub use tables::Tables;

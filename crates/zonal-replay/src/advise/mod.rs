@@ -38,7 +38,7 @@ use crate::error::chain;
 use crate::locks::LockWaits;
 use crate::progress::Watch;
 use crate::settings::Settings;
-use crate::unjudged::NotJudged;
+use crate::unjudged::{NotJudged, ReclaimJudged};
 use crate::what_if::{Trial, WhatIf};
 
 /// The trials.
@@ -75,6 +75,8 @@ pub struct Advice {
     pub model_error_percent: ModelError,
     /// Stretches that no prediction covers.
     pub not_judged: Vec<NotJudged>,
+    /// Stretches with reclaim that the model follows, so that predictions cover them.
+    pub reclaim_judged: Vec<ReclaimJudged>,
     /// The recording.
     pub trace: String,
     /// The recorded kernel's release.
@@ -159,6 +161,7 @@ pub fn advise(
         lock_waits: what_if.lock_waits().cloned(),
         model_error_percent: error,
         not_judged: what_if.not_judged().to_vec(),
+        reclaim_judged: what_if.reclaim_judged().to_vec(),
         trace: machine.name.clone(),
         kernel_release: machine.kernel_release.clone(),
         policy: policy.name,

@@ -17,7 +17,7 @@ pub fn timeline(
     map: &ZoneMap,
     polls: &[PolledState],
 ) -> Result<Timeline, TraceError> {
-    let mut timeline = Timeline::new(program, map);
+    let mut timeline = Timeline::new(program, program.cpus, map);
     let release = recording.description().kernel_release.as_deref();
     let mut watcher = Watcher::new(map.clone(), release);
     let polled = |now: u64, zone: usize, cpu: u32| {

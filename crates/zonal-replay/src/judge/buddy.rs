@@ -128,14 +128,13 @@ impl<'r, 'a> BuddyJudge<'r, 'a> {
         let start = self.facts.start();
         // The last fallback of each CPU, until the block comes again as a refill's.
         let mut fallen: Option<Fact> = None;
-        for (fact, next) in self.facts.list().iter().zip(next).skip(start) {
-            let fact = *fact;
+        for (fact, next) in self.facts.from(start).zip(&next[start..]) {
             let again = fallen.is_some_and(|last| (last.cpu, last.pfn) == (fact.cpu, fact.pfn));
             match fact.kind {
                 FactKind::Refill | FactKind::Direct if again => fallen = None,
                 FactKind::Refill | FactKind::Direct => {
                     // Up to 6.14 the fallback's own event may come behind.
-                    let behind = next == Next::Is(FactKind::Fallback);
+                    let behind = *next == Next::Is(FactKind::Fallback);
                     self.take(&fact, behind);
                 }
                 FactKind::Fallback if fact.was != fact.is || !self.is_out(&fact) => {

@@ -199,11 +199,11 @@ impl<'r, 'a> Judge<'r, 'a> {
 
     /// Judges everything, and finds what no event says.
     fn run(mut self) -> (ListVerdict, Told) {
-        for at in 0..self.facts.list().len() {
+        for at in 0..self.facts.len() {
             if at == self.facts.start() {
                 self.begin();
             }
-            let fact = self.facts.list()[at];
+            let fact = self.facts.get(at);
             if !self.scope.has(&fact) {
                 continue;
             }
@@ -345,12 +345,12 @@ impl<'r, 'a> Judge<'r, 'a> {
         };
         let mut blocks: Vec<(u64, usize)> = Vec::new();
         let mut end = at;
-        for (index, fact) in (at..).zip(&self.facts.list()[at..]) {
+        for (index, fact) in (at..).zip(self.facts.from(at)) {
             if fact.cpu != first.cpu {
                 continue;
             }
             let goes_on = matches!(fact.kind, FactKind::Refill | FactKind::Fallback)
-                && self.lists.of(self.map, fact) == Some(key);
+                && self.lists.of(self.map, &fact) == Some(key);
             if !goes_on {
                 break;
             }

@@ -1,7 +1,6 @@
 //! Where each page is, as the trace tells.
 
-use std::collections::HashMap;
-
+use crate::by_page::ByPage;
 use crate::told::ListKey;
 
 /// Where a block is.
@@ -25,27 +24,29 @@ pub enum Place {
 /// A place, and the last event, of each first frame of a block.
 #[derive(Debug, Default)]
 pub struct Pages {
-    places: HashMap<u64, (Place, u32)>,
+    places: ByPage<(Place, u32)>,
 }
+
+const _: () = assert!(size_of::<(Place, u32)>() == 12, "a judge keeps one for each page");
 
 impl Pages {
     /// Where the block at `pfn` is.
     pub fn get(&self, pfn: u64) -> Place {
-        self.places.get(&pfn).map_or(Place::Unseen, |(place, _)| *place)
+        self.places.get(pfn).0
     }
 
     /// Moves it; returns where it was.
     pub fn replace(&mut self, pfn: u64, place: Place) -> Place {
-        std::mem::replace(&mut self.places.entry(pfn).or_default().0, place)
+        std::mem::replace(&mut self.places.of(pfn).0, place)
     }
 
     /// Position of the event that put it where it is.
     pub fn last(&self, pfn: u64) -> usize {
-        self.places.get(&pfn).map_or(0, |(_, last)| *last as usize)
+        self.places.get(pfn).1 as usize
     }
 
     /// Remembers that event.
     pub fn set_last(&mut self, pfn: u64, at: usize) {
-        self.places.entry(pfn).or_default().1 = at as u32;
+        self.places.of(pfn).1 = at as u32;
     }
 }

@@ -1,6 +1,6 @@
 //! State of each page frame, as far as the trace has shown it.
 
-use std::collections::HashMap;
+use crate::by_page::ByPage;
 
 /// State of a frame, by the trace so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +15,10 @@ pub enum Frame {
     Live(u32),
 }
 
-/// A [`Frame`] for each page frame number, in pieces of one pageblock: traces touch few of those.
+/// A [`Frame`] for each page frame number.
 #[derive(Debug, Default)]
 pub struct PageTable {
-    pieces: HashMap<u64, Box<[u32; 512]>>,
+    frames: ByPage<u32>,
 }
 
 const SEEN: u32 = 1;
@@ -28,8 +28,7 @@ const FREED: u32 = 1 << 31;
 impl PageTable {
     /// State of a frame.
     pub fn get(&self, pfn: u64) -> Frame {
-        let Some(piece) = self.pieces.get(&(pfn >> 9)) else { return Frame::Unseen };
-        match piece[pfn as usize & 511] {
+        match self.frames.get(pfn) {
             0 => Frame::Unseen,
             SEEN => Frame::Seen,
             freed if freed & FREED != 0 => Frame::Freed((freed & !FREED) - FIRST_SLOT),
@@ -39,8 +38,7 @@ impl PageTable {
 
     /// Takes note of what became of a frame.
     pub fn set(&mut self, pfn: u64, frame: Frame) {
-        let piece = self.pieces.entry(pfn >> 9).or_insert_with(|| Box::new([0; 512]));
-        piece[pfn as usize & 511] = match frame {
+        *self.frames.of(pfn) = match frame {
             Frame::Unseen => 0,
             Frame::Seen => SEEN,
             Frame::Freed(slot) => (slot + FIRST_SLOT) | FREED,

@@ -39,10 +39,12 @@ use crate::error::ReplayError;
 use crate::facts::{Fact, Facts};
 use crate::locks::Locks;
 use crate::moves::MovesByPlace;
+use crate::others::Others;
 use crate::program::{Counts, ListPlace, NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::progress::{Phase, Progress, Watch};
 use crate::told::{Recorded, Untraced};
 use crate::unjudged::Unjudged;
+use crate::world::{Changed, World};
 use crate::zones::ZoneMap;
 
 /// Events between two calls of the [`Watch`].
@@ -89,6 +91,10 @@ pub struct FirstLook {
     pub unjudged: Unjudged,
     /// Waits for locks.
     pub locks: Locks,
+    /// What reclaim did.
+    pub changes: Vec<Changed>,
+    /// What is not of the recorded command.
+    pub others: Others,
 }
 
 /// Looks at `events` for what they say together.
@@ -106,6 +112,8 @@ pub fn facts(
     let mut begins = Begins::new(machine);
     let mut unjudged = Unjudged::default();
     let mut locks = Locks::new(ZoneMap::new(machine));
+    let mut world = World::default();
+    let mut others = Others::new(machine);
     each(machine, events, limit, watch, |event| {
         if begins.before(event) {
             facts.begin();
@@ -115,12 +123,14 @@ pub fn facts(
         facts.see(event);
         unjudged.see(event);
         locks.see(event);
+        world.see(event);
+        others.see(event);
         if Begins::after(event) {
             facts.begin();
             locks.begin(event.time_ns);
         }
     })?;
-    Ok(FirstLook { facts, cpus, unjudged, locks })
+    Ok(FirstLook { facts, cpus, unjudged, locks, changes: world.finish(), others })
 }
 
 /// Calls `then` for each event, as far as `limit` says.
@@ -209,6 +219,7 @@ impl<'a> Compiler<'a> {
                 counts: Counts::default(),
                 kernel: MovesByPlace::new(),
                 facts: Facts::default(),
+                changes: Vec::new(),
                 early: BTreeMap::new(),
             },
             in_use: 0,
@@ -247,7 +258,7 @@ impl<'a> Compiler<'a> {
             EventKind::VmstatUpdate => {
                 counts.vmstat_updates += 1;
                 if self.reading.recorded.decay {
-                    self.push(event, OpKind::Refresh, (0, 0), NO_SLOT);
+                    self.push(event, OpKind::Refresh, NO_SLOT);
                 }
             }
             EventKind::Marker(_) | EventKind::Fork { .. } | EventKind::Notice(_) => {
@@ -335,12 +346,9 @@ impl<'a> Compiler<'a> {
         let origin = if seen { Origin::Again } else { Origin::Fresh };
         let slot = self.new_slot(pfn, order, origin);
         let record = &mut self.program.slots[slot as usize];
-        record.cpu = event.cpu as u16;
-        record.migratetype = migratetype;
-        self.push(event, OpKind::Alloc, (pfn, gfp), slot);
-        if let Some(op) = self.program.ops.last_mut() {
-            op.before = before;
-        }
+        let cpu = event.cpu as u16;
+        *record = Slot { cpu, migratetype, gfp, before, ..*record };
+        self.push(event, OpKind::Alloc, slot);
         self.in_use += pages;
         let counts = &mut self.program.counts;
         counts.peak_pages = counts.peak_pages.max(self.in_use);
@@ -406,15 +414,16 @@ impl<'a> Compiler<'a> {
         let record = &mut self.program.slots[slot as usize];
         self.in_use -= u64::from(record.left);
         record.left = 0;
-        let pfn = record.pfn;
-        self.table.set(pfn, Frame::Freed(slot));
-        self.push(event, OpKind::Free, (pfn, 0), slot);
+        self.table.set(record.pfn, Frame::Freed(slot));
+        self.push(event, OpKind::Free, slot);
     }
 
     fn new_slot(&mut self, pfn: u64, order: u8, origin: Origin) -> u32 {
         let slot = self.program.slots.len() as u32;
         let (left, cpu) = (1_u16 << order, 0);
-        self.program.slots.push(Slot { pfn, left, cpu, order, migratetype: 1, origin });
+        let (gfp, before, migratetype) = (0, NO_SLOT, 1);
+        let new = Slot { pfn, gfp, before, left, cpu, order, migratetype, origin };
+        self.program.slots.push(new);
         self.table.set(pfn, Frame::Live(slot));
         for page in 1..1 << order {
             self.table.set(pfn + page, Frame::Seen);
@@ -422,10 +431,9 @@ impl<'a> Compiler<'a> {
         slot
     }
 
-    fn push(&mut self, event: &Event, kind: OpKind, (pfn, gfp): (u64, u32), slot: u32) {
-        let order = self.program.slots.get(slot as usize).map_or(0, |slot| slot.order);
+    fn push(&mut self, event: &Event, kind: OpKind, slot: u32) {
         let (time_ns, cpu) = (event.time_ns, event.cpu as u16);
-        self.program.ops.push(Op { time_ns, pfn, slot, gfp, before: NO_SLOT, cpu, order, kind });
+        self.program.ops.push(Op { time_ns, slot, cpu, kind });
     }
 
     fn finish(mut self) -> Program {
@@ -446,13 +454,14 @@ impl<'a> Compiler<'a> {
 /// it with a batch, of two blocks at least (LB E.6).
 fn early(program: &Program, zones: &ZoneMap) -> BTreeMap<ListPlace, u32> {
     let mut left: BTreeMap<ListPlace, u32> = BTreeMap::new();
-    for op in program.ops.iter().filter(|op| op.kind != OpKind::Refresh) {
-        let migratetype = program.slots[op.slot as usize].migratetype;
-        let Some(zone) = zones.of(op.pfn) else { continue };
-        let place = ListPlace { zone, cpu: op.cpu.into(), order: op.order, migratetype };
+    let of_blocks = |op: &&Op| matches!(op.kind, OpKind::Alloc | OpKind::Free);
+    for op in program.ops.iter().filter(of_blocks) {
+        let Slot { pfn, order, migratetype, .. } = program.slots[op.slot as usize];
+        let Some(zone) = zones.of(pfn) else { continue };
+        let place = ListPlace { zone, cpu: op.cpu.into(), order, migratetype };
         let blocks = left.entry(place).or_default();
         *blocks = match (op.kind, *blocks) {
-            (OpKind::Alloc, 0) => (zones.zones()[zone].batch as u32 >> op.order).max(2) - 1,
+            (OpKind::Alloc, 0) => (zones.zones()[zone].batch as u32 >> order).max(2) - 1,
             (OpKind::Alloc, some) => some - 1,
             (_, some) => some + 1,
         };

@@ -36,8 +36,8 @@ use OpKind::{Alloc, Free};
 fn a_block_is_one_slot_from_allocation_to_free() {
     let program = program(&[alloc(PFN, 2), alloc(PFN + 4, 0), free(PFN, 2), alloc(PFN, 2)]);
     assert_eq!(steps(&program), [(Alloc, 0), (Alloc, 1), (Free, 0), (Alloc, 2)]);
-    assert_eq!(program.ops[3].before, 0);
-    assert_eq!(program.ops[0].before, NO_SLOT);
+    assert_eq!(program.slots[2].before, 0);
+    assert_eq!(program.slots[0].before, NO_SLOT);
     let origins: Vec<Origin> = program.slots.iter().map(|slot| slot.origin).collect();
     assert_eq!(origins, [Origin::Fresh, Origin::Fresh, Origin::Again]);
     assert_eq!(program.counts.peak_pages, 5);

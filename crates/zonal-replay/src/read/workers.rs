@@ -47,23 +47,16 @@ impl Workers {
     /// Puts a run of every CPU's worker into each second of `program`: when a drain shows it, else
     /// in the rhythm of the drains, and without drains at the whole second.
     pub fn make_up(&self, program: &mut Program) {
-        let mut times = Vec::new();
+        let mut times: Vec<(u64, u16)> = Vec::new();
         for cpu in 0..program.cpus as u16 {
             let seen = self.drained_at.get(usize::from(cpu)).map_or(&[][..], Vec::as_slice);
             let runs = runs(seen, program.start_ns, program.span_ns.1);
             times.extend(runs.into_iter().map(|time_ns| (time_ns, cpu)));
         }
         times.sort_unstable();
-        let mut times = times.into_iter().peekable();
-        for op in std::mem::take(&mut program.ops) {
-            while let Some((time_ns, cpu)) = times.next_if(|(time_ns, _)| *time_ns <= op.time_ns) {
-                let (slot, kind) = (NO_SLOT, OpKind::Refresh);
-                let (pfn, gfp, before, order) = (0, 0, NO_SLOT, 0);
-                program.ops.push(Op { time_ns, pfn, slot, gfp, before, cpu, order, kind });
-                program.counts.refreshes_made_up += 1;
-            }
-            program.ops.push(op);
-        }
+        let run = |(time_ns, cpu)| Op { time_ns, slot: NO_SLOT, cpu, kind: OpKind::Refresh };
+        let runs = program.insert(times.into_iter().map(run).collect());
+        program.counts.refreshes_made_up += runs as u64;
     }
 }
 

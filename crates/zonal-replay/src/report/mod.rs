@@ -31,7 +31,7 @@ use crate::run::outcome::Outcome;
 use crate::run::timeline::Timeline;
 use crate::start::StartReport;
 use crate::told::Recorded;
-use crate::unjudged::{self, NotJudged};
+use crate::unjudged::{self, NotJudged, ReclaimJudged};
 use crate::zones::ZoneMap;
 
 /// Version of the JSON.
@@ -103,6 +103,8 @@ pub struct Report {
     pub fidelity: Option<Fidelity>,
     /// Stretches that neither errors nor PASS say anything about; without memory only.
     pub not_judged: Vec<NotJudged>,
+    /// Stretches with reclaim that they do include: the model follows the kernel there.
+    pub reclaim_judged: Vec<ReclaimJudged>,
     /// Remarks for people.
     pub notes: Vec<String>,
     /// Properties that failed.
@@ -175,6 +177,7 @@ impl Report {
             explained: outcome.explained,
             fidelity: None,
             not_judged: Vec::new(),
+            reclaim_judged: Vec::new(),
             notes: notes(machine, program, memory, outcome.notes, outcome.first_failure),
             faults: outcome.faults,
         }

@@ -6,6 +6,7 @@
 //! | `real`, `entries` | runs a program on real memory, one thread for each recorded CPU |
 //! | `pool` | the pool of this machine's memory that `real` runs on |
 //! | `counters`, `timeline` | counters before and after, and in bins of time |
+//! | `reclaim` | what recorded reclaim did, done to the model |
 //! | `holds` | holds of zone locks, each at its time |
 //! | `latency` | how long calls take |
 //! | `explain` | one request, told zone by zone |
@@ -19,4 +20,5 @@ pub mod none;
 pub mod outcome;
 pub mod pool;
 pub mod real;
+pub mod reclaim;
 pub mod timeline;

@@ -16,12 +16,13 @@ use super::explain;
 use super::holds::Holds;
 use super::latency::Stopwatch;
 use super::outcome::{Outcome, Placement};
+use super::reclaim::Reclaim;
 use super::timeline::{Sample, Timeline};
 use crate::build::{self, Plan, Rebuilt};
 use crate::error::ReplayError;
 use crate::facts::{BlockTypes, Scope};
 use crate::moves::{Moves, MovesByPlace};
-use crate::program::{NO_SLOT, Op, OpKind, Origin, Program};
+use crate::program::{NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::progress::{Phase, Progress, Watch};
 use crate::settings::Settings;
 use crate::start::{self, Known, NO_BLOCK};
@@ -37,6 +38,8 @@ const FAULTS_TOLD: usize = 5;
 pub struct Setup<'s> {
     /// The rules.
     pub policy: Policy,
+    /// CPUs of the machine: those of the program, or more that do nothing.
+    pub cpus: u32,
     /// Recorded actions of the kernel that the model uses.
     pub recorded: Recorded,
     /// Allocations without an event.
@@ -58,11 +61,12 @@ impl<'s> Setup<'s> {
     pub fn new(
         policy: Policy,
         recorded: Recorded,
-        told: &'s Told,
-        settings: &'s Settings,
+        program: &Program,
+        (told, settings): (&'s Told, &'s Settings),
     ) -> Setup<'s> {
+        let (cpus, sysctls, explain) = (program.cpus, &[][..], None);
         let (timeline, holds) = (None, None);
-        Setup { policy, recorded, told, settings, sysctls: &[], timeline, holds, explain: None }
+        Setup { policy, cpus, recorded, told, settings, sysctls, timeline, holds, explain }
     }
 }
 
@@ -78,8 +82,8 @@ pub fn replay(
     setup: Setup<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<(Outcome, State), ReplayError> {
-    let Setup { policy, recorded, told, settings, sysctls, timeline, holds, explain } = setup;
-    let plan = Plan::new(description, map, program.cpus, policy)?;
+    let Setup { policy, cpus, recorded, told, settings, sysctls, timeline, holds, explain } = setup;
+    let plan = Plan::new(description, map, cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
     let types = recorded.blocktypes.then(|| BlockTypes::new(&program.facts, Scope::All));
@@ -94,7 +98,8 @@ pub fn replay(
     notes.extend(validate(&rebuilt).map(|fault| format!("before the replay: {fault}")));
     let (before, free_before) = (count(&rebuilt), rebuilt.allocator.free_pages());
     let (blocks, outcome) = (started.blocks, Outcome::default());
-    let mut run = Run { rebuilt: &rebuilt, map, program, blocks, outcome, explain };
+    let reclaim = Reclaim::new(description);
+    let mut run = Run { rebuilt: &rebuilt, map, program, blocks, outcome, explain, reclaim };
     let mut placement = Placement::default();
     run.all(&mut placement, (timeline, holds), watch)?;
     let Run { blocks, mut outcome, .. } = run;
@@ -119,6 +124,7 @@ struct Run<'r, 'a> {
     outcome: Outcome,
     /// The allocation to explain, from 1.
     explain: Option<u64>,
+    reclaim: Reclaim,
 }
 
 impl Run<'_, '_> {
@@ -160,6 +166,12 @@ impl Run<'_, '_> {
                 OpKind::Refresh => {
                     self.rebuilt.allocator.refresh(CpuId(op.cpu.into()));
                 }
+                OpKind::Change => self.reclaim.play(
+                    rebuilt,
+                    self.map,
+                    op.cpu,
+                    self.program.changes[op.slot as usize].change,
+                ),
             }
             if let Some(holds) = &mut holds {
                 for (zone, record) in rebuilt.allocator.zones().iter().enumerate() {
@@ -181,14 +193,15 @@ impl Run<'_, '_> {
     }
 
     fn alloc(&mut self, op: &Op, placement: &mut Placement, watch: &mut Stopwatch) {
-        let order = Order::new(op.order.into()).unwrap_or(Order::MAX);
-        let gfp = Gfp::from_bits(op.gfp);
+        let slot = &self.program.slots[op.slot as usize];
+        let order = Order::new(slot.order.into()).unwrap_or(Order::MAX);
+        let gfp = Gfp::from_bits(slot.gfp);
         let node = match gfp.contains(Gfp::THISNODE) {
-            true => self.map.node_of(op.pfn).map(NodeId),
+            true => self.map.node_of(slot.pfn).map(NodeId),
             false => None,
         };
         let request = Request { order, gfp, node };
-        let expected = self.expected(op, placement);
+        let expected = self.expected(slot, placement);
         let allocator = &self.rebuilt.allocator;
         let outcome = &mut self.outcome;
         let number = outcome.allocs + outcome.failed + 1;
@@ -200,7 +213,7 @@ impl Run<'_, '_> {
                 self.blocks[op.slot as usize] = pfn.0;
                 outcome.allocs += 1;
                 outcome.alloc_pages += order.pages();
-                placement.same_pfn += u64::from(expected.0 && pfn.0 == op.pfn);
+                placement.same_pfn += u64::from(expected.0 && pfn.0 == slot.pfn);
                 placement.same_block += u64::from(expected.1 == Some(pfn.0));
             }
             Err(error) => {
@@ -211,16 +224,15 @@ impl Run<'_, '_> {
     }
 
     /// Whether the allocation is judged, and by which block of ours.
-    fn expected(&self, op: &Op, placement: &mut Placement) -> (bool, Option<u64>) {
-        let seen = self.program.slots[op.slot as usize].origin != Origin::Fresh;
-        if !seen {
+    fn expected(&self, slot: &Slot, placement: &mut Placement) -> (bool, Option<u64>) {
+        if slot.origin == Origin::Fresh {
             placement.unseen += 1;
             return (false, None);
         }
-        let judged = self.is_available(op.pfn);
+        let judged = self.is_available(slot.pfn);
         placement.judged += u64::from(judged);
         placement.held_in_model += u64::from(!judged);
-        let ours = match op.before {
+        let ours = match slot.before {
             NO_SLOT => NO_BLOCK,
             slot => self.blocks[slot as usize],
         };
@@ -257,7 +269,8 @@ impl Run<'_, '_> {
             outcome.skipped_frees += 1;
             return;
         }
-        let order = Order::new(op.order.into()).unwrap_or(Order::MAX);
+        let order = self.program.slots[op.slot as usize].order;
+        let order = Order::new(order.into()).unwrap_or(Order::MAX);
         let allocator = &self.rebuilt.allocator;
         match watch.time(|| allocator.free(Pfn(ours), order)) {
             Ok(()) => {

@@ -31,7 +31,7 @@ use super::entries::{Blocks, Memory, stamp};
 use super::latency::Stopwatch;
 use super::outcome::Outcome;
 use crate::error::ReplayError;
-use crate::program::{OpKind, Program};
+use crate::program::{OpKind, Program, Slot};
 use crate::progress::{Phase, Progress, Watch};
 
 /// Steps by which threads may be ahead of each other.
@@ -212,9 +212,10 @@ fn split(program: &Program) -> Vec<Vec<Step>> {
         let free = match op.kind {
             OpKind::Alloc => false,
             OpKind::Free => true,
-            OpKind::Refresh => continue,
+            OpKind::Refresh | OpKind::Change => continue,
         };
-        let (time_ns, slot, gfp, order) = (op.time_ns, op.slot, op.gfp, op.order);
+        let (time_ns, slot) = (op.time_ns, op.slot);
+        let Slot { gfp, order, .. } = program.slots[slot as usize];
         programs[op.cpu as usize].push(Step { time_ns, number, slot, gfp, order, free });
     }
     programs

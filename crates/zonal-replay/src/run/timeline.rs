@@ -1,5 +1,7 @@
 //! What moved, and what lists held, at the end of each bin of time.
 
+use std::ops::RangeInclusive;
+
 use crate::moves::Moves;
 use crate::program::Program;
 use crate::unjudged::NotJudged;
@@ -39,10 +41,10 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Bins for the part of `program` that is replayed.
-    pub fn new(program: &Program, map: &ZoneMap) -> Timeline {
+    /// Bins for the part of `program` that is replayed, on so many CPUs.
+    pub fn new(program: &Program, cpus: u32, map: &ZoneMap) -> Timeline {
         let span = program.span_ns.1.saturating_sub(program.start_ns);
-        let cpus = program.cpus as usize;
+        let cpus = cpus as usize;
         let places = map.zones().len() * cpus;
         let most = BINS_MAX.min(SAMPLES_MAX / (places as u64).max(1)).max(1);
         let bin_ns = (span / most / BIN_NS + 1).saturating_mul(BIN_NS);
@@ -105,16 +107,27 @@ impl Timeline {
 
     /// What moved in all bins that no stretch touches.
     pub fn moves_outside(&self, stretches: &[NotJudged]) -> Moves {
-        let ns = |seconds: f64| self.start_ns.saturating_add((seconds * 1e9) as u64);
         let mut outside = vec![true; self.bins.len()];
-        for stretch in stretches {
-            let bins = self.bin_of(ns(stretch.from_s))..=self.bin_of(ns(stretch.to_s));
-            outside[bins].fill(false);
-        }
+        stretches.iter().for_each(|stretch| outside[self.bins_of(stretch)].fill(false));
+        self.sum(|bin| outside[bin])
+    }
+
+    /// What moved in all bins that a stretch touches.
+    pub fn moves_inside(&self, stretch: &NotJudged) -> Moves {
+        let inside = self.bins_of(stretch);
+        self.sum(|bin| inside.contains(&bin))
+    }
+
+    fn bins_of(&self, stretch: &NotJudged) -> RangeInclusive<usize> {
+        let bin = |seconds: f64| self.bin_of(self.start_ns.saturating_add((seconds * 1e9) as u64));
+        bin(stretch.from_s)..=bin(stretch.to_s)
+    }
+
+    fn sum(&self, is_in: impl Fn(usize) -> bool) -> Moves {
         let mut sum = Moves::default();
         for place in 0..self.places {
-            let samples = self.of(place / self.cpus, (place % self.cpus) as u32);
-            samples.zip(&outside).filter(|(_, is)| **is).for_each(|(one, _)| sum.add(&one.moves));
+            let samples = self.of(place / self.cpus, (place % self.cpus) as u32).enumerate();
+            samples.filter(|(bin, _)| is_in(*bin)).for_each(|(_, one)| sum.add(&one.moves));
         }
         sum
     }

@@ -301,7 +301,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
     }
 
     /// LB H.3: lists of these zones are kept short while their node is reclaimed.
-    fn set_reclaim_active(self, highest: ZoneKind, active: bool) {
+    pub fn set_reclaim_active(self, highest: ZoneKind, active: bool) {
         for zone in self.zones(highest) {
             if active && !zone.has(RECLAIM_ACTIVE) {
                 self.zone_ops(zone).set_flag(RECLAIM_ACTIVE);

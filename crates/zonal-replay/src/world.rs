@@ -1,0 +1,211 @@
+//! What the recorded machine's reclaim did to its lists, at the times that a recording tells.
+//!
+//! Pages that come back through reclaim are frees in the trace. What no event of a page says:
+//!
+//! - While background reclaim runs, lists are kept short (LB H.3, E.7): from `kswapd_wake` to the
+//!   last event of that thread before it wakes again or sleeps.
+//! - Where direct reclaim did not help, all lists are emptied (LB D.5): after `direct_reclaim_end`
+//!   its thread does not get its pages.
+//! - After pages were moved together, the lists of that CPU are emptied: the thread freed pages
+//!   between `compaction_begin` and `compaction_end`.
+//!
+//! None of this looks at refills or drains, so these stay what the model is judged by.
+
+use std::collections::BTreeMap;
+
+use zonal_trace::{Event, EventKind, Notice};
+
+/// One thing that reclaim did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Background reclaim of the node with this number is at work from here on.
+    ReclaimBegins(u32),
+    /// Its run is over.
+    ReclaimEnds(u32),
+    /// All lists of all CPUs were emptied.
+    AllEmptied,
+    /// The lists of this CPU were emptied in the zone that begins with this frame.
+    Emptied(u64),
+}
+
+/// A [`Change`] with its time and CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// When: before what happened at this time.
+    pub time_ns: u64,
+    /// The CPU that did it.
+    pub cpu: u16,
+    /// What was done.
+    pub change: Change,
+}
+
+/// A run of background reclaim.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    thread: i32,
+    last_ns: u64,
+    cpu: u16,
+}
+
+/// Collects changes while a trace is read.
+#[derive(Debug, Default)]
+pub struct World {
+    /// By node: the run that goes on.
+    runs: BTreeMap<u32, Run>,
+    /// By thread: when its reclaim ended, with some success, and where.
+    tries: BTreeMap<i32, (u64, u16)>,
+    /// By thread: the zone that it moves pages in, and whether it freed any.
+    moving: BTreeMap<i32, (u64, bool)>,
+    changes: Vec<Changed>,
+}
+
+impl World {
+    /// Takes note of the next event of the trace.
+    pub fn see(&mut self, event: &Event) {
+        let Event { time_ns, pid, ref kind, .. } = *event;
+        let cpu = event.cpu as u16;
+        if let EventKind::Notice(notice) = kind {
+            self.noticed((time_ns, pid, cpu), *notice);
+        }
+        for run in self.runs.values_mut().filter(|run| run.thread == pid) {
+            (run.last_ns, run.cpu) = (time_ns, cpu);
+        }
+        match kind {
+            EventKind::Alloc { .. } => {
+                self.tries.remove(&pid);
+            }
+            EventKind::Free { .. } => {
+                if let Some((_, has_freed)) = self.moving.get_mut(&pid) {
+                    *has_freed = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn noticed(&mut self, (time_ns, pid, cpu): (u64, i32, u16), notice: Notice) {
+        match notice {
+            Notice::KswapdWake { node, .. } => {
+                self.end_run(node);
+                self.push(time_ns, cpu, Change::ReclaimBegins(node));
+                self.runs.insert(node, Run { thread: pid, last_ns: time_ns, cpu });
+            }
+            Notice::KswapdSleep { node } => self.end_run(node),
+            Notice::ReclaimBegin { .. } => self.did_not_help(pid),
+            Notice::ReclaimEnd { pages } if pages > 0 => {
+                self.tries.insert(pid, (time_ns, cpu));
+            }
+            Notice::CompactionBegin { zone_start, .. } => {
+                self.did_not_help(pid);
+                self.moving.insert(pid, (zone_start, false));
+            }
+            Notice::CompactionEnd { .. } => {
+                if let Some((zone_start, true)) = self.moving.remove(&pid) {
+                    self.push(time_ns, cpu, Change::Emptied(zone_start));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn push(&mut self, time_ns: u64, cpu: u16, change: Change) {
+        self.changes.push(Changed { time_ns, cpu, change });
+    }
+
+    fn end_run(&mut self, node: u32) {
+        if let Some(Run { last_ns, cpu, .. }) = self.runs.remove(&node) {
+            self.push(last_ns + 1, cpu, Change::ReclaimEnds(node));
+        }
+    }
+
+    /// The thread tries something else: its reclaim got pages, and it none.
+    fn did_not_help(&mut self, pid: i32) {
+        if let Some((time_ns, cpu)) = self.tries.remove(&pid) {
+            self.push(time_ns + 1, cpu, Change::AllEmptied);
+        }
+    }
+
+    /// All changes, in the order of time.
+    pub fn finish(mut self) -> Vec<Changed> {
+        let nodes: Vec<u32> = self.runs.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.end_run(node));
+        self.changes.sort_by_key(|changed| changed.time_ns);
+        self.changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KSWAPD: i32 = 45;
+
+    fn of(events: &[(u64, i32, EventKind)]) -> Vec<(u64, Change)> {
+        let mut world = World::default();
+        for (time_ns, pid, kind) in events {
+            world.see(&Event { time_ns: *time_ns, cpu: 1, pid: *pid, kind: kind.clone() });
+        }
+        world.finish().into_iter().map(|changed| (changed.time_ns, changed.change)).collect()
+    }
+
+    fn wake() -> EventKind {
+        EventKind::Notice(Notice::KswapdWake { node: 0, order: 0 })
+    }
+    fn sleep() -> EventKind {
+        EventKind::Notice(Notice::KswapdSleep { node: 0 })
+    }
+    fn free() -> EventKind {
+        EventKind::Free { pfn: 1, order: 0 }
+    }
+    fn alloc() -> EventKind {
+        EventKind::Alloc { pfn: Some(1), order: 0, migratetype: 1, gfp: 0 }
+    }
+
+    #[test]
+    fn a_run_ends_with_the_last_event_of_its_thread() {
+        use Change::{ReclaimBegins, ReclaimEnds};
+        let events = [
+            (10, KSWAPD, wake()),
+            (12, KSWAPD, free()),
+            (15, 7, free()),
+            (30, KSWAPD, wake()),
+            (40, KSWAPD, wake()),
+            (44, KSWAPD, free()),
+            (60, KSWAPD, sleep()),
+            (70, KSWAPD, free()),
+        ];
+        assert_eq!(
+            of(&events),
+            [
+                (10, ReclaimBegins(0)),
+                (13, ReclaimEnds(0)),
+                (30, ReclaimBegins(0)),
+                (31, ReclaimEnds(0)),
+                (40, ReclaimBegins(0)),
+                (45, ReclaimEnds(0)),
+            ]
+        );
+    }
+
+    #[test]
+    fn lists_are_emptied_where_direct_reclaim_gave_its_thread_nothing() {
+        let begin = || EventKind::Notice(Notice::ReclaimBegin { order: 9, gfp: 0 });
+        let end = |pages| EventKind::Notice(Notice::ReclaimEnd { pages });
+        let helped = [(1, 7, begin()), (5, 7, end(9)), (6, 8, alloc()), (7, 7, alloc())];
+        assert_eq!(of(&helped), []);
+        let again = [(1, 7, begin()), (5, 7, end(9)), (6, 8, alloc()), (7, 7, begin())];
+        assert_eq!(of(&again), [(6, Change::AllEmptied)]);
+        let nothing = [(1, 7, begin()), (5, 7, end(0)), (7, 7, begin())];
+        assert_eq!(of(&nothing), []);
+    }
+
+    #[test]
+    fn a_cpus_lists_are_emptied_after_pages_were_moved() {
+        let zone_start = 4096;
+        let begin = || EventKind::Notice(Notice::CompactionBegin { zone_start, sync: true });
+        let end = || EventKind::Notice(Notice::CompactionEnd { zone_start, sync: true, status: 8 });
+        let moved = [(1, 7, begin()), (2, 7, free()), (3, 7, end())];
+        assert_eq!(of(&moved), [(3, Change::Emptied(zone_start))]);
+        assert_eq!(of(&[(1, 7, begin()), (2, 8, free()), (3, 7, end())]), []);
+    }
+}
