@@ -137,6 +137,17 @@ pub enum Step {
         /// Blocks.
         blocks: u32,
     },
+    /// The lock of this CPU's pageblocks of a zone is about to be given back.
+    OwnerUnlock {
+        /// The zone.
+        zone: ZoneId,
+        /// The CPU that owns them.
+        owner: CpuId,
+        /// Base pages that went into or out of them meanwhile.
+        pages: u32,
+        /// Blocks that these pages were.
+        blocks: u32,
+    },
     /// The running CPU changed its deltas of a zone's counters.
     Update {
         /// The zone.

@@ -5,6 +5,7 @@ mod support;
 use support::Script;
 use zonal_core::alloc::Allocator;
 use zonal_core::machine::{CPUS_MAX, Layout, Machine, MachineError, Metadata, ZONES_MAX, ZoneSpec};
+use zonal_core::pcp::owner::{OwnedBlock, Owner};
 use zonal_core::policy::Policy;
 use zonal_core::types::{NodeId, PAGE_SIZE, ZoneId, ZoneKind};
 use zonal_core::vmstat::numa::NumaDeltas;
@@ -126,9 +127,14 @@ fn slots_beyond_32_bits_are_refused() {
 #[test]
 fn metadata_with_a_record_too_few_is_refused_by_name() {
     let machine = machine(ONE_NODE, ONE_ZONE, ONE_CPU);
-    // Of a policy that needs records of every kind.
-    let policy = Policy::LINUX_6_18;
-    let layout = Layout::of(&machine, &policy).unwrap();
+    // Policies that together need records of every kind.
+    for policy in [Policy::LINUX_6_18, Policy::OWNED_2026] {
+        refuses_a_record_too_few(&machine, policy);
+    }
+}
+
+fn refuses_a_record_too_few(machine: &Machine<'_>, policy: Policy) {
+    let layout = Layout::of(machine, &policy).unwrap();
     let full = [
         layout.zones,
         layout.pcps,
@@ -138,6 +144,8 @@ fn metadata_with_a_record_too_few_is_refused_by_name() {
         layout.nodes,
         layout.zonelist,
         layout.numa,
+        layout.owners,
+        layout.owned,
     ];
     let names = [
         "zones",
@@ -148,8 +156,11 @@ fn metadata_with_a_record_too_few_is_refused_by_name() {
         "nodes",
         "zonelist entries",
         "NUMA deltas",
+        "owners",
+        "owned pageblocks",
     ];
-    for (short, name) in names.into_iter().enumerate() {
+    let needed = names.into_iter().enumerate().filter(|(at, _)| full[*at] > 0);
+    for (short, name) in needed {
         let len = |which: usize| full[which] - usize::from(which == short);
         let (mut zones, mut pcps) = (Vec::new(), Vec::new());
         zones.resize_with(len(0), Default::default);
@@ -169,8 +180,10 @@ fn metadata_with_a_record_too_few_is_refused_by_name() {
             nodes: &mut nodes,
             zonelist: &mut vec![ZoneId(0); len(6)],
             numa: &std::iter::repeat_with(NumaDeltas::default).take(len(7)).collect::<Vec<_>>(),
+            owners: &std::iter::repeat_with(Owner::default).take(len(8)).collect::<Vec<_>>(),
+            owned: &std::iter::repeat_with(OwnedBlock::default).take(len(9)).collect::<Vec<_>>(),
         };
-        let error = Allocator::new(&machine, policy, metadata, Script::default()).err();
+        let error = Allocator::new(machine, policy, metadata, Script::default()).err();
         let (given, needed) = (full[short] - 1, full[short]);
         let expected = MachineError::Metadata(name, given, needed);
         says(error.expect(name), expected, &[name, &given.to_string(), &needed.to_string()]);

@@ -82,6 +82,18 @@ pub struct Waits {
     pub kernel: u64,
 }
 
+/// What happened to the locks of CPUs' own pageblocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnerLocks {
+    /// Times taken.
+    pub holds: u64,
+    /// Times found taken.
+    pub contended: u64,
+    /// Cycles waited for them.
+    pub waited: u64,
+}
+
+counts!(OwnerLocks: holds, contended, waited);
 counts!(Waits: frees, frees_contended, kernel);
 counts!(Spent: user, updates, reads, folds, lock_waits, pages, contents);
 counts!(Happened: folds, pages_moved, lock_holds, lock_contended, fetches, lines);
@@ -105,6 +117,8 @@ struct Meter {
     directory: Directory,
     contents: Contents,
     locks: Vec<LockClock>,
+    /// Locks of CPUs' own pageblocks: by zone and CPU, made when first taken.
+    owners: Vec<LockClock>,
     /// The core that used each depot last: by zone and last-level cache.
     depots: Vec<Option<u32>>,
     /// Last-level cache of each CPU.
@@ -150,6 +164,7 @@ impl VirtualPlatform {
                 directory: Directory::new(machine, lines),
                 contents: Contents::new(machine),
                 locks: vec![LockClock::default(); zones],
+                owners: Vec::new(),
                 depots: vec![None; depots as usize],
                 cache_of,
                 caches,
@@ -284,6 +299,17 @@ impl VirtualPlatform {
         self.meter.lock(&Spin).waits
     }
 
+    /// What happened to the locks of CPUs' own pageblocks so far.
+    pub fn owner_locks(&self) -> OwnerLocks {
+        let meter = self.meter.lock(&Spin);
+        let sum = |part: fn(&LockClock) -> u64| meter.owners.iter().map(part).sum();
+        OwnerLocks {
+            holds: sum(|lock| lock.holds),
+            contended: sum(|lock| lock.contended),
+            waited: sum(|lock| lock.waited),
+        }
+    }
+
     /// The CPU has something to do, or nothing: what other threads of its core feel.
     pub fn set_idle(&self, cpu: u32, idle: bool) {
         let mut meter = self.meter.lock(&Spin);
@@ -341,6 +367,9 @@ impl Meter {
         match step {
             Step::ZoneUnlock { zone, pages, blocks, orders } => {
                 self.zone_hold(zone, (cpu, now), (pages, blocks, orders), frees)
+            }
+            Step::OwnerUnlock { zone, owner, pages, blocks } => {
+                self.owner_hold((zone, owner), (cpu, now), (pages, blocks), frees)
             }
             Step::Depot { zone, group, blocks } => {
                 let depot = u32::from(zone.0) * self.caches + self.cache_of[group.0 as usize];
@@ -430,6 +459,34 @@ impl Meter {
             self.waits.frees_contended += u64::from(waits > 0);
         }
         outside + waits + took
+    }
+
+    /// Cycles of a hold of the lock of a CPU's own pageblocks. What comes with it and with each
+    /// block is what comes with a zone lock: a list of one size, the block's structure.
+    fn owner_hold(
+        &mut self,
+        (zone, owner): (ZoneId, CpuId),
+        (cpu, now): (u32, u64),
+        (pages, blocks): (u32, u32),
+        frees: bool,
+    ) -> u64 {
+        let (core, cpus) = (self.core_of[cpu as usize], self.core_of.len());
+        self.owners.resize(self.locks.len() * cpus, LockClock::default());
+        let at = usize::from(zone.0) * cpus + owner.0 as usize;
+        let line = self.owners[at].last.map_or(0, |last| self.contents.transfer(last, core));
+        let block = self.work.page + self.variant.lines_of_block(line);
+        let took = lines_of_hold(1) * line + u64::from(blocks) * block;
+        self.happened.pages_moved += u64::from(pages);
+        self.spent.pages += took;
+        let lock = &mut self.owners[at];
+        let waits = lock.hold(core, now, took, HANDOVER_LINES * line, self.reached);
+        self.shared.wait(cpu, now, now + waits);
+        self.boost.wait(waits);
+        if frees {
+            self.waits.frees += waits;
+            self.waits.frees_contended += u64::from(waits > 0);
+        }
+        waits + took
     }
 
     /// Cycles that a block takes in a hold, and beside it. `line`: until a line has come from who

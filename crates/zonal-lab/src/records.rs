@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use zonal_core::machine::{Layout, Metadata};
+use zonal_core::pcp::owner::{OwnedBlock, Owner};
 use zonal_core::pcp::state::Pcp;
 use zonal_core::types::ZoneId;
 use zonal_core::vmstat::numa::NumaDeltas;
@@ -20,6 +21,8 @@ pub struct Records {
     nodes: Vec<Node>,
     zonelist: Vec<ZoneId>,
     numa: Vec<NumaDeltas>,
+    owners: Vec<Owner>,
+    owned: Vec<OwnedBlock>,
 }
 
 impl Records {
@@ -35,12 +38,15 @@ impl Records {
             nodes: (0..layout.nodes).map(|_| Node::default()).collect(),
             zonelist: (0..layout.zonelist).map(|_| ZoneId(0)).collect(),
             numa: (0..layout.numa).map(|_| NumaDeltas::default()).collect(),
+            owners: (0..layout.owners).map(|_| Owner::default()).collect(),
+            owned: (0..layout.owned).map(|_| OwnedBlock::default()).collect(),
         }
     }
 
     /// As an allocator takes them.
     pub fn metadata(&mut self) -> Metadata<'_> {
-        let Records { zones, pcps, words, blocks, slots, nodes, zonelist, numa } = self;
-        Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa }
+        let Records { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned } =
+            self;
+        Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned }
     }
 }

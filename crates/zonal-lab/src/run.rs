@@ -174,6 +174,21 @@ pub const FIGURES: &[Figure] = &[
         of: |m| m.outcome.waits.frees_contended as f64,
     },
     Figure {
+        name: "owner_lock_holds",
+        about: "times the lock of a CPU's own pageblocks was taken",
+        of: |m| m.outcome.owners.holds as f64,
+    },
+    Figure {
+        name: "owner_lock_contended",
+        about: "times it was found taken",
+        of: |m| m.outcome.owners.contended as f64,
+    },
+    Figure {
+        name: "owner_lock_wait_percent",
+        about: "part of the cycles spent waiting for such locks",
+        of: |m| m.percent_of_cycles(m.outcome.owners.waited),
+    },
+    Figure {
         name: "kernel_lock_wait_percent",
         about: "part of the cycles spent waiting for other locks and lines of the kernel, as those \
                 of LRU lists, of groups' charges and of address spaces",
@@ -301,17 +316,17 @@ pub const FIGURES: &[Figure] = &[
     },
     Figure {
         name: "listed_pages",
-        about: "pages held on per-CPU lists and in depots at the end",
+        about: "pages held on per-CPU lists, in depots and in CPUs' pageblocks at the end",
         of: |m| m.listed as f64,
     },
     Figure {
         name: "listed_pages_max",
-        about: "the most pages seen on per-CPU lists and in depots, 16 looks",
+        about: "the most pages seen there, 16 looks",
         of: |m| m.listed_most as f64,
     },
     Figure {
         name: "memory_pages_max",
-        about: "the most pages seen with programs and on per-CPU lists together, 16 looks",
+        about: "the most pages seen with programs and there together, 16 looks",
         of: |m| m.memory_most as f64,
     },
     Figure {
@@ -538,6 +553,8 @@ pub(crate) fn look(lab: &Lab<'_>) -> (Moves, u64) {
         }
     }
     let zones = allocator.zones().iter();
-    listed += zones.map(|zone| allocator.stats().depot_pages(zone.id())).sum::<u64>();
+    let stats = allocator.stats();
+    listed +=
+        zones.map(|zone| stats.depot_pages(zone.id()) + stats.owned_pages(zone.id())).sum::<u64>();
     (moves, listed)
 }

@@ -50,6 +50,8 @@ fn main() {
         nodes: some(layout.nodes, Node::default),
         zonelist: some(layout.zonelist, ZoneId::default),
         numa: some(layout.numa, NumaDeltas::default),
+        owners: &[],
+        owned: &[],
     };
     let core = start(&machine, &policy, metadata).unwrap();
     run(&core, what, times);

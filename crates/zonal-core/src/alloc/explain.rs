@@ -35,6 +35,8 @@ pub enum Source {
     List(u32),
     /// A batch of the depot that this CPU shares.
     Depot,
+    /// A pageblock that this CPU owns.
+    Owned,
     /// A free block of this order, of the request's type.
     Free(Order),
     /// A free block of another type.
@@ -189,7 +191,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
             let ops = self.zone_ops(zone);
             boost += zone.watermarks().boost;
             reserved += zone.snapshot(self.highest).highatomic_free;
-            cached += ops.depot_pages();
+            cached += ops.depot_pages() + ops.owned().pages();
             cached += ops.pcps().map(|pcp| u64::from(pcp.count())).sum::<u64>();
             let has_delta = |cpu| ops.pcp(cpu).free_diff.load(Relaxed) != 0;
             deltas |= self.on.each_cpu().any(has_delta);
@@ -219,6 +221,10 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
             if self.zone_ops(zone).depot_has(cpu, list) {
                 return Some(Source::Depot);
             }
+        }
+        let own = on.owns_pageblocks() && !flags.contains(AllocFlags::HIGHATOMIC);
+        if own && self.zone_ops(zone).owned().serves(on.platform.cpu(), self.order, self.mt) {
+            return Some(Source::Owned);
         }
         let reserve = || has(Migratetype::HighAtomic).then_some(Source::Reserve);
         let may_use = |rights: AllocFlags| flags.intersects(rights);
@@ -323,6 +329,7 @@ impl fmt::Display for Source {
         match self {
             Source::List(blocks) => write!(f, "this CPU's list ({blocks} blocks on it)"),
             Source::Depot => f.write_str("a batch of the depot that this CPU shares"),
+            Source::Owned => f.write_str("a pageblock that this CPU owns"),
             Source::Free(order) => write!(f, "a free block of {order:?}"),
             Source::OtherType => f.write_str("a free block of another migratetype"),
             Source::Reserve => f.write_str("a block kept for atomic requests"),
@@ -349,7 +356,7 @@ impl Outcome {
     pub const fn rule(&self) -> &'static str {
         match self {
             Outcome::Served(_, Source::List(_)) => "LB E.6",
-            Outcome::Served(_, Source::Depot) => "LB D.4",
+            Outcome::Served(_, Source::Depot | Source::Owned) => "LB D.4",
             Outcome::Served(_, Source::Free(_)) => "LB B.6",
             Outcome::Served(_, Source::OtherType) => "LB B.7",
             Outcome::Served(_, Source::Reserve) => "LB B.8",

@@ -1,6 +1,7 @@
 //! What holds an allocator still.
 
 use crate::pcp::closed::{Closed, Look};
+use crate::pcp::owner::HeldOwner;
 use crate::platform::Platform;
 use crate::sync::Masked;
 use crate::zone::state::LockedZone;
@@ -17,4 +18,6 @@ pub enum Held<'s, P: Platform> {
     Gate(Look<'s>),
     /// A locked zone.
     Zone(LockedZone<'s, P>),
+    /// A CPU's pageblocks of a zone, locked.
+    Owner(HeldOwner<'s, P>),
 }

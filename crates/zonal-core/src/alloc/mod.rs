@@ -31,9 +31,9 @@
 //! nothing, and `validate` walks everything.
 //!
 //! # Lock order
-//! pcp gate, then zone lock. Two gates are never held at once, nor two zone locks, except by
-//! [`Allocator::hold_all`], which takes all gates and then all zone locks, each in the order of its
-//! table.
+//! pcp gate, then zone lock, then lock of an owner of pageblocks. Two of one kind are never held at
+//! once, except by [`Allocator::hold_all`], which takes all gates, then all zone locks, then all
+//! owners' locks, each in the order of its table.
 
 mod areas;
 #[cfg(feature = "history")]
@@ -371,7 +371,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.zone_ops(zone).restore_block(pfn, order)
     }
 
-    /// Closes every pcp and takes every zone lock, handing each to `keep`. Nothing moves until
+    /// Closes every pcp and takes every lock of a zone and of an owner of pageblocks, handing each
+    /// to `keep`. Nothing moves until
     /// all of them are dropped, the last one first, but for sequences of a CPU that the platform
     /// cannot fence ([`Held::Gate`]). Masked from the beginning to the last drop.
     pub fn hold_all<'s>(&'s self, keep: &mut impl FnMut(Held<'s, P>)) {
@@ -385,6 +386,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
         for zone in self.tables.zones {
             keep(Held::Zone(ZoneOps::new(&self.tables, zone).lock()));
+        }
+        for owner in self.tables.owners {
+            keep(Held::Owner(owner.lock(&self.tables.platform)));
         }
     }
 

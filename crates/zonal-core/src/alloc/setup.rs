@@ -36,7 +36,8 @@ impl<'a, P: Platform> Tables<'a, P> {
         Layout::of(machine, &policy)?.check(&metadata)?;
         let grouping = machine.grouping(&policy);
         let map = policy.pcp.map(grouping);
-        let Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa } = metadata;
+        let Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned } =
+            metadata;
         zonelists::build(machine, &policy.zonelist, nodes, zonelist);
         fill_zones(machine, &policy, zones);
         let zones = &mut zones[..machine.zones.len()];
@@ -53,9 +54,7 @@ impl<'a, P: Platform> Tables<'a, P> {
         if policy.numa.records() && policy.numa_stat && platform.uses_gates() {
             pcps.iter_mut().for_each(Pcp::seal_unused);
         }
-        let exists = |kind| machine.zones.iter().any(|zone| zone.kind == kind);
-        let kinds = ZoneKind::ALL.into_iter().filter(|kind| exists(*kind));
-        let kinds = kinds.fold(ZoneKinds::NONE, ZoneKinds::with);
+        let kinds = kinds_of(machine);
         let plain = Plain::new(&policy, (&map, grouping), (zones, kinds), (nodes, zonelist));
         plain.tell(&map, pcps);
         let tables = Tables {
@@ -77,6 +76,8 @@ impl<'a, P: Platform> Tables<'a, P> {
             cpu_nodes: machine.cpus,
             cache_slice_bytes: machine.cache_slice_bytes,
             numa,
+            owners,
+            owned,
             tunables: Tunables::new(&policy),
             reclaim: ReclaimControl::new(machine, &policy.node_reclaim),
             growing: AtomicU32::new(0),
@@ -91,6 +92,13 @@ impl<'a, P: Platform> Tables<'a, P> {
         }
         Ok(tables)
     }
+}
+
+/// The kinds of zones that a machine has.
+fn kinds_of(machine: &Machine<'_>) -> ZoneKinds {
+    let exists = |kind| machine.zones.iter().any(|zone| zone.kind == kind);
+    let kinds = ZoneKind::ALL.into_iter().filter(|kind| exists(*kind));
+    kinds.fold(ZoneKinds::NONE, ZoneKinds::with)
 }
 
 fn fill_zones(machine: &Machine<'_>, policy: &Policy, zones: &mut [Zone]) {

@@ -23,10 +23,26 @@ pub struct ZoneStats {
     pub free_pages: u64,
     /// Free blocks of each order.
     pub nr_free: [u32; NR_ORDERS],
-    /// Pages on pcps and in depots.
+    /// Pages on pcps, in depots and in pageblocks that CPUs own.
     pub cached_pages: u64,
     /// Those in depots.
     pub depot_pages: u64,
+    /// Those in pageblocks that CPUs own.
+    pub owned_pages: u64,
+    /// Pageblocks that CPUs own.
+    pub owned_blocks: u64,
+    /// Whole free pageblocks that CPUs claimed.
+    pub owned_claims: u64,
+    /// Pieces of other pageblocks that CPUs claimed.
+    pub owned_pieces: u64,
+    /// Pageblocks that went back to the zone.
+    pub owned_returns: u64,
+    /// Blocks that a CPU freed to another one, the owner of their pageblock.
+    pub owned_remote_frees: u64,
+    /// Times the lock of an owner was taken.
+    pub owner_holds: u64,
+    /// Times the lock of an owner was found taken.
+    pub owner_contended: u64,
     /// Most pages that the lists and depots may hold together; 0: there is no such bound.
     pub budget_pages: u64,
     /// Of these, what depots have room for and pcps were granted.
@@ -95,6 +111,7 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         ops.pcps().for_each(|pcp| add_pcp(&mut stats, pcp));
         stats.depot_pages = ops.depot_pages();
         stats.cached_pages += stats.depot_pages;
+        ops.owned().count(&mut stats);
         stats.budget_pages = u64::from(zone.budget.limit());
         stats.reserved_pages = u64::from(zone.budget.reserved());
         stats.numa = ops.numa_events();
@@ -132,6 +149,10 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     /// a page word is corrupt, so nobody knows.
     pub fn handed_out_pages(self, held: &[Held<'_, P>]) -> Option<u64> {
         validate::handed_out_pages(self.on, held)
+    }
+    /// Free base pages in the pageblocks of a zone that CPUs own.
+    pub fn owned_pages(self, zone: ZoneId) -> u64 {
+        self.zone_ops(zone).owned().pages()
     }
     /// Base pages in the depots of a zone.
     pub fn depot_pages(self, zone: ZoneId) -> u64 {

@@ -13,6 +13,7 @@ use crate::frame::{PageState, PageWord, PcpId};
 use crate::gfp::ZoneKinds;
 use crate::machine::PcpOrder;
 use crate::pcp::lists::ListMap;
+use crate::pcp::owner::{OwnedBlock, Owner, Pageblocks};
 use crate::pcp::state::{OFFLINE, Pcp};
 use crate::pcp::tune::PcpParams;
 use crate::platform::Platform;
@@ -65,6 +66,10 @@ pub struct Tables<'a, P> {
     pub(super) cache_slice_bytes: u64,
     /// Deltas of NUMA events, a CPU's zones side by side; empty where none are recorded.
     pub(super) numa: &'a [NumaDeltas],
+    /// CPUs' pageblocks, a zone's CPUs side by side; empty unless CPUs own them.
+    pub(super) owners: &'a [Owner],
+    /// What is known of each pageblock, as `blocks`; empty unless CPUs own them.
+    pub(super) owned: &'a [OwnedBlock],
     pub(super) tunables: Tunables,
     pub(super) reclaim: ReclaimControl,
     /// Zones with memory to come; 0 once all is online.
@@ -254,6 +259,11 @@ impl<'a, P: Platform> Tables<'a, P> {
         &self.numa[cpu.0 as usize * self.zones.len() + zone.id.0 as usize]
     }
 
+    /// Whether CPUs own pageblocks.
+    #[inline]
+    pub(super) fn owns_pageblocks(&self) -> bool {
+        self.policy().pcp.pageblocks == Pageblocks::Owned
+    }
     /// The word of a frame.
     #[inline]
     pub(super) fn word(&self, frame: u32) -> &'a AtomicU64 {

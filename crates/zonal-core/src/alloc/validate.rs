@@ -38,6 +38,9 @@ pub enum Fault {
     CachedPages(ZoneId, u64, u64),
     /// Managed pages, and the sum of free, cached and allocated ones.
     Pages(ZoneId, u64, u64),
+    /// OWNER-1 to OWNER-3: the CPU, if one is known, and the first page of a pageblock that is not
+    /// on the list where it belongs, that counts wrongly, or whose free pages are part of a block.
+    Owned(ZoneId, Option<CpuId>, Pfn),
     /// BUDGET-2: pages that a pcp holds, or that fast operations may bring it to, and fewer that
     /// it was granted.
     Granted(ZoneId, CpuId, u64, u32),
@@ -83,6 +86,13 @@ impl fmt::Display for Fault {
             }
             Fault::Pages(zone, managed, sum) => {
                 write!(f, "{zone:?}: {managed} managed pages, but {sum} are accounted for")
+            }
+            Fault::Owned(zone, cpu, pfn) => {
+                write!(
+                    f,
+                    "{zone:?}, owner {cpu:?}: the free pages of the pageblock at {pfn:?} are not \
+                     what its lists and page words say"
+                )
             }
             Fault::Granted(zone, cpu, held, granted) => {
                 write!(
@@ -171,7 +181,8 @@ fn validate_zone<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
         Some(more) if more <= zone.strays_most() => {}
         _ => return Err(Fault::CachedPages(id, census.cached, stacked)),
     }
-    let sum = census.free + census.cached + census.allocated;
+    let owned = ops.owned().validate()?;
+    let sum = census.free + census.cached + census.allocated + owned;
     if census.free != free + isolated || sum + zone.withheld() != zone.managed() {
         return Err(Fault::Pages(id, zone.managed() - zone.withheld(), sum));
     }
@@ -290,7 +301,7 @@ fn listed_pages<P: Platform>(ops: ZoneOps<'_, '_, P>, held: &[Held<'_, P>]) -> u
     let lists = held.iter().map(|one| match one {
         Held::Pcp(closed) => of_zone(closed),
         Held::Gate(look) => of_zone(look),
-        Held::Zone(_) | Held::Masked(_) => 0,
+        Held::Zone(_) | Held::Owner(_) | Held::Masked(_) => 0,
     });
     lists.sum::<u64>() + ops.depot_pages()
 }

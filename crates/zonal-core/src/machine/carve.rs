@@ -1,7 +1,8 @@
 //! The records of an allocator, cut from one piece of memory.
 //!
 //! ```text
-//!  | page words, zone by zone | pcps | zones | nodes | NUMA deltas | zonelist | slots | types |
+//!  | page words, zone by zone | pcps | zones | nodes | NUMA deltas | owners | ...
+//!  ... | zonelist | slots | types |
 //!  ^ at most 127 bytes behind the start of the memory
 //! ```
 //! Page words come first, because they are nearly all of it: where a kernel maps the piece from
@@ -18,6 +19,7 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use super::{Layout, Machine, MachineError, Metadata};
+use crate::pcp::owner::{OwnedBlock, Owner};
 use crate::pcp::state::Pcp;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 use crate::types::ZoneId;
@@ -28,6 +30,7 @@ use crate::zonelist::Node;
 /// Alignment of the first record: the largest of all.
 const ALIGN: usize = align_of::<Pcp>();
 const _: () = assert!(align_of::<Zone>() <= ALIGN && align_of::<Node>() <= ALIGN);
+const _: () = assert!(align_of::<Owner>() <= ALIGN && align_of::<OwnedBlock>() <= ALIGN);
 const _: () = assert!(align_of::<NumaDeltas>() <= ALIGN && align_of::<AtomicU64>() <= ALIGN);
 
 /// Where a slice of `count` records ends that is put behind `at`. `None`: beyond all addresses.
@@ -49,6 +52,8 @@ impl Layout {
         let end = behind::<Zone>(end, self.zones);
         let end = behind::<Node>(end, self.nodes);
         let end = behind::<NumaDeltas>(end, self.numa);
+        let end = behind::<Owner>(end, self.owners);
+        let end = behind::<OwnedBlock>(end, self.owned);
         let end = behind::<ZoneId>(end, self.zonelist);
         let end = behind::<AtomicU32>(end, self.slots);
         match behind::<AtomicU8>(end, self.blocks) {
@@ -77,6 +82,8 @@ impl Layout {
             zones: knife.written(self.zones),
             nodes: knife.written(self.nodes),
             numa: knife.written(self.numa),
+            owners: knife.written(self.owners),
+            owned: knife.written(self.owned),
             zonelist: knife.written(self.zonelist),
             slots: knife.written(self.slots),
             blocks: knife.written(self.blocks),
@@ -101,6 +108,7 @@ impl Layout {
         let (pcps, zones) = (knife.written(self.pcps), knife.written(self.zones));
         let nodes = knife.written(self.nodes);
         let numa = knife.written(self.numa);
+        let (owners, owned) = (knife.written(self.owners), knife.written(self.owned));
         let zonelist = knife.written(self.zonelist);
         let slots = knife.cells::<AtomicU32>(self.slots);
         let blocks = knife.cells::<AtomicU8>(self.blocks);
@@ -111,7 +119,7 @@ impl Layout {
         let slots = unsafe { slots.assume_init_mut() };
         // SAFETY: (1) as for the words.
         let blocks = unsafe { blocks.assume_init_mut() };
-        Ok(Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa })
+        Ok(Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned })
     }
 
     /// The bytes of the page words of the zone at this position of [`Machine::zones`], counted from
@@ -214,16 +222,18 @@ mod tests {
             nodes: metadata.nodes.len(),
             zonelist: metadata.zonelist.len(),
             numa: metadata.numa.len(),
+            owners: metadata.owners.len(),
+            owned: metadata.owned.len(),
         }
     }
 
     #[test]
     fn every_record_is_cut_from_memory_of_any_alignment() {
-        for policy in [Policy::ZONAL, Policy::LINUX_6_18] {
+        for policy in [Policy::ZONAL, Policy::LINUX_6_18, Policy::OWNED_2026] {
             let layout = Layout::of(&MACHINE, &policy).unwrap();
             let needed = layout.carve_bytes();
             assert!(needed >= layout.bytes());
-            assert!(needed < layout.bytes() + 8 * ALIGN);
+            assert!(needed < layout.bytes() + 10 * ALIGN);
             for offset in [0, 1, 3, 64, 127] {
                 let mut memory = std::vec![MaybeUninit::new(0xa5u8); offset + needed];
                 let memory = &mut memory[offset..];
@@ -239,7 +249,7 @@ mod tests {
 
     #[test]
     fn slices_lie_apart_and_inside() {
-        let layout = Layout::of(&MACHINE, &Policy::LINUX_6_18).unwrap();
+        let layout = Layout::of(&MACHINE, &Policy::OWNED_2026).unwrap();
         let mut memory = std::vec![MaybeUninit::new(0u8); layout.carve_bytes()];
         let whole = memory.as_ptr_range();
         let whole = whole.start.addr()..whole.end.addr();
@@ -257,10 +267,12 @@ mod tests {
             span(metadata.nodes),
             span(metadata.zonelist),
             span(metadata.numa),
+            span(metadata.owners),
+            span(metadata.owned),
         ];
-        spans.sort_by_key(|span| span.start);
+        spans.sort_by_key(|span| (span.start, span.end));
         assert!(spans.windows(2).all(|two| two[0].end <= two[1].start));
-        assert!(whole.start <= spans[0].start && spans[7].end <= whole.end);
+        assert!(whole.start <= spans[0].start && spans[9].end <= whole.end);
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub(crate) mod zonelists;
 pub use spec::{CPUS_MAX, Machine, MachineError, ZONES_MAX, ZoneSpec};
 
 use crate::frame::Frames;
+use crate::pcp::owner::{OwnedBlock, Owner, Pageblocks};
 use crate::pcp::state::Pcp;
 use crate::policy::Policy;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
@@ -43,6 +44,10 @@ pub struct Layout {
     pub zonelist: usize,
     /// Deltas of NUMA events: zones times CPUs, where the policy records each event; else none.
     pub numa: usize,
+    /// CPUs' pageblocks: zones times CPUs, where the policy has CPUs own them; else none.
+    pub owners: usize,
+    /// What is known of each pageblock, where the policy has CPUs own them; else none.
+    pub owned: usize,
 }
 
 /// The records, owned by the caller, all in their default state (zero).
@@ -64,6 +69,10 @@ pub struct Metadata<'a> {
     pub zonelist: &'a mut [ZoneId],
     /// [`Layout::numa`] records.
     pub numa: &'a [NumaDeltas],
+    /// [`Layout::owners`] records.
+    pub owners: &'a [Owner],
+    /// [`Layout::owned`] records.
+    pub owned: &'a [OwnedBlock],
 }
 
 /// Where each pcp lies in the table of pcps.
@@ -102,6 +111,8 @@ impl Layout {
             nodes: machine.nodes(),
             zonelist: zonelists::entries(machine, &policy.zonelist),
             numa: 0,
+            owners: 0,
+            owned: 0,
         };
         if policy.numa.records() {
             layout.numa = machine.zones.len() * machine.cpus.len();
@@ -119,6 +130,10 @@ impl Layout {
                 }
             }
             layout.slots += ZoneDepots::new(machine, zone, policy).slots();
+        }
+        if policy.pcp.pageblocks == Pageblocks::Owned {
+            layout.owners = machine.zones.len() * machine.cpus.len();
+            layout.owned = layout.blocks;
         }
         if layout.words > u32::MAX as usize {
             let most = u64::from(u32::MAX);
@@ -141,6 +156,8 @@ impl Layout {
             + self.nodes * size_of::<Node>()
             + self.zonelist * size_of::<ZoneId>()
             + self.numa * size_of::<NumaDeltas>()
+            + self.owners * size_of::<Owner>()
+            + self.owned * size_of::<OwnedBlock>()
     }
 
     /// Bytes of metadata for each byte of memory.
@@ -159,6 +176,8 @@ impl Layout {
             ("nodes", metadata.nodes.len(), self.nodes),
             ("zonelist entries", metadata.zonelist.len(), self.zonelist),
             ("NUMA deltas", metadata.numa.len(), self.numa),
+            ("owners", metadata.owners.len(), self.owners),
+            ("owned pageblocks", metadata.owned.len(), self.owned),
         ];
         match pairs.into_iter().find(|(_, given, needed)| given < needed) {
             Some((what, given, needed)) => Err(MachineError::Metadata(what, given, needed)),

@@ -10,6 +10,10 @@ pub(crate) mod gated;
 pub(crate) mod history;
 pub mod lists;
 pub mod offsets;
+pub mod owner;
+#[cfg(test)]
+#[path = "owner/tests.rs"]
+mod owner_tests;
 pub(crate) mod ready;
 pub mod size;
 pub mod stack;

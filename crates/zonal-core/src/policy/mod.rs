@@ -19,6 +19,7 @@ use crate::buddy::{FallbackRule, HighAtomicPolicy};
 use crate::pcp::depot::DepotPolicy;
 use crate::pcp::drain::DrainPolicy;
 use crate::pcp::lists::{FreeLists, HugeLists, ListMap};
+use crate::pcp::owner::Pageblocks;
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
@@ -107,6 +108,8 @@ pub struct PcpPolicy {
     pub drain: DrainPolicy,
     /// What lies between the lists and the buddy; no kernel has it.
     pub depot: DepotPolicy,
+    /// Who splits and merges the pages of a pageblock; owned by CPUs, there are no lists.
+    pub pageblocks: Pageblocks,
 }
 
 impl PcpPolicy {
@@ -120,9 +123,13 @@ impl PcpPolicy {
         }
     }
 
-    /// The lists of one pcp.
+    /// The lists of one pcp: none where CPUs own pageblocks.
     pub fn map(&self, grouping: bool) -> ListMap {
-        ListMap::new(self.orders, self.huge_lists, grouping)
+        let orders = match self.pageblocks {
+            Pageblocks::Shared => self.orders,
+            Pageblocks::Owned => 0,
+        };
+        ListMap::new(orders, self.huge_lists, grouping)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit, HighAtomicPol
 use crate::pcp::depot::{DepotGroup, DepotPolicy};
 use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
+use crate::pcp::owner::Pageblocks;
 use crate::pcp::size::{BATCH_CAP_PAGES, CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
 use crate::types::PAGEBLOCK_ORDER;
@@ -93,6 +94,7 @@ impl Policy {
                 remote: RemoteDrain::Direct,
             },
             depot: DepotPolicy::OFF,
+            pageblocks: Pageblocks::Shared,
         },
         watermark: WatermarkPolicy {
             min_free: MinFreeRule::Linux { thp: true },
@@ -116,6 +118,14 @@ impl Policy {
         stat: StatPolicy::V6_6,
         numa: NumaPolicy::V5_14,
         numa_stat: true,
+    };
+
+    /// The RFC of April 2026 on 6.19: CPUs own pageblocks, and have no lists
+    /// ([`pcp::owner`](crate::pcp::owner)).
+    pub const OWNED_2026: Policy = Policy {
+        name: "owned-2026",
+        pcp: PcpPolicy { pageblocks: Pageblocks::Owned, ..Policy::LINUX_6_19.pcp },
+        ..Policy::LINUX_6_19
     };
 
     /// Linux 6.18: as [`LINUX_6_19`](Self::LINUX_6_19), but a bulk free takes one hold of the zone
@@ -210,6 +220,7 @@ impl Policy {
     /// Every preset.
     pub const PRESETS: &'static [Policy] = &[
         Policy::ZONAL,
+        Policy::OWNED_2026,
         Policy::LINUX_6_19,
         Policy::LINUX_6_18,
         Policy::LINUX_6_12,

@@ -23,6 +23,7 @@ use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit};
 use crate::pcp::depot::{DepotGroup, MAGAZINES_MAX};
 use crate::pcp::drain::{Chunk, DrainOrder, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
+use crate::pcp::owner::Pageblocks;
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
 use crate::types::{Choice, NR_ZONE_KINDS};
@@ -169,6 +170,8 @@ pub const SETTINGS: &[Setting] = &[
         "all lists and depots of a zone together hold at most 1/f of it; 0 as Linux: no bound"),
     setting!("pcp.stream", pcp.stream: u32 in 0..=1 << 15,
         "pages that make a stream of large frees, in a row and on the lists; 0 as pcp.tuning says"),
+    setting!("pcp.pageblocks", pcp.pageblocks: Pageblocks,
+        "who splits and merges in a pageblock: the zone, or the CPU that claimed it (RFC, 2026)"),
     setting!("pcp.drain", pcp.drain.order: DrainOrder,
         "which list is drained next: growing round robin up to 5.17, then list by list"),
     setting!("pcp.drain_bulk", pcp.drain.bulk: Chunk,
@@ -346,6 +349,21 @@ impl Policy {
                 "pcp.bulk_block",
                 "bulk calls look at eight pages at a time; set 0, or an order from 3 on",
             );
+        }
+        if pcp.pageblocks == Pageblocks::Owned {
+            if pcp.depot.magazines != 0 || pcp.budget_fraction != 0 {
+                return conflict(
+                    "pcp.pageblocks",
+                    "depots and the budget are for per-CPU lists, which owners of pageblocks have \
+                     not; set depot.batches=0 and pcp.budget_fraction=0",
+                );
+            }
+            if pcp.free_lists.sets() > 1 {
+                return conflict(
+                    "pcp.pageblocks",
+                    "owners of pageblocks do not keep cold pages apart; set pcp.freelist=single",
+                );
+            }
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use std::vec::Vec;
 
 use zonal_core::alloc::Allocator;
 use zonal_core::machine::{Layout, Machine, MachineError, Metadata, ZoneSpec};
+use zonal_core::pcp::owner::{OwnedBlock, Owner};
 use zonal_core::pcp::state::Pcp;
 use zonal_core::platform::reclaimer::Reclaimer;
 use zonal_core::platform::{FixedPolicy, Platform, Step};
@@ -297,6 +298,8 @@ struct Records {
     nodes: Vec<Node>,
     zonelist: Vec<ZoneId>,
     numa: Vec<NumaDeltas>,
+    owners: Vec<Owner>,
+    owned: Vec<OwnedBlock>,
 }
 
 impl Records {
@@ -314,6 +317,8 @@ impl Records {
             nodes: vec(layout.nodes + spare, Node::default),
             zonelist: vec(layout.zonelist + spare, || ZoneId(0)),
             numa: vec(layout.numa + spare, NumaDeltas::default),
+            owners: vec(layout.owners + spare, Owner::default),
+            owned: vec(layout.owned + spare, OwnedBlock::default),
         }
     }
 
@@ -327,6 +332,8 @@ impl Records {
             nodes: &mut self.nodes,
             zonelist: &mut self.zonelist,
             numa: &self.numa,
+            owners: &self.owners,
+            owned: &self.owned,
         }
     }
 }

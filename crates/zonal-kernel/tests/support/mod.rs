@@ -106,6 +106,8 @@ impl Machine2 {
             nodes: &mut nodes,
             zonelist: &mut zonelist,
             numa: &numa,
+            owners: &[],
+            owned: &[],
         };
         let fences = Fences::new(&self.cells, Patience { ns: 1_000_000, looks: 1 << 40 });
         let platform = KernelPlatform::new(kernel, fences);

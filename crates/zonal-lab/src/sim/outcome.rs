@@ -1,6 +1,6 @@
 //! Results of a run.
 
-use crate::platform::{Happened, Spent, Waits};
+use crate::platform::{Happened, OwnerLocks, Spent, Waits};
 
 /// What programs have asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,9 +44,11 @@ pub struct Outcome {
     pub happened: Happened,
     /// Waits for locks, in part.
     pub waits: Waits,
+    /// Locks of CPUs' own pageblocks.
+    pub owners: OwnerLocks,
     /// What the program got done.
     pub load: Load,
-    /// Hash of all of the above and every CPU's clock.
+    /// Hash of all of the above but those of owners, which it follows from, and every CPU's clock.
     pub hash: String,
 }
 
@@ -60,6 +62,7 @@ impl Outcome {
         self.spent = self.spent.plus(&next.spent);
         self.happened = self.happened.plus(&next.happened);
         self.waits = self.waits.plus(&next.waits);
+        self.owners = self.owners.plus(&next.owners);
         self.load = self.load.plus(&next.load);
     }
 }

@@ -9,6 +9,7 @@ use zonal_core::types::CpuId;
 use super::lab::Lab;
 use super::outcome::{Load, Outcome};
 use super::program::{Program, Turn};
+use crate::platform::OwnerLocks;
 use crate::stop;
 use crate::units::hex;
 
@@ -45,8 +46,9 @@ impl Lab<'_> {
     /// Lets the CPUs that were started make steps until each clock is at `until` cycles or there is
     /// nothing more to do. May be called again with a later time.
     pub fn play(&mut self, program: &mut dyn Program, until: u64) -> Outcome {
-        let before = self.allocator.platform().totals();
-        let waits_before = self.allocator.platform().waits();
+        let platform = self.allocator.platform();
+        let (before, waits_before) = (platform.totals(), platform.waits());
+        let owners_before = self.owner_locks();
         let (count_before, load_before) = (self.count, self.load);
         if program.keeps_busy() {
             self.turns.iter().for_each(|turn| self.allocator.platform().set_idle(turn.0.1, false));
@@ -111,7 +113,12 @@ impl Lab<'_> {
             hash.update(format!("{load:?} {waits:?}"));
         }
         let hash = hex(&hash.finalize());
-        Outcome { count, cycles, busy, elapsed: last - first, spent, happened, waits, load, hash }
+        let (owners, elapsed) = (self.owner_locks().since(&owners_before), last - first);
+        Outcome { count, cycles, busy, elapsed, spent, happened, waits, owners, load, hash }
+    }
+
+    fn owner_locks(&self) -> OwnerLocks {
+        self.allocator.platform().owner_locks()
     }
 
     /// One step of one CPU: its cycles, and the next action.

@@ -4,6 +4,7 @@ use std::mem::align_of;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use zonal_core::machine::{Layout, Metadata};
+use zonal_core::pcp::owner::{OwnedBlock, Owner};
 use zonal_core::pcp::state::{PCP_BYTES, Pcp};
 use zonal_core::types::{PAGE_SIZE, ZoneId};
 use zonal_core::vmstat::numa::NumaDeltas;
@@ -46,7 +47,7 @@ impl Cutter {
 
 impl Records {
     pub(super) fn map(layout: &Layout) -> Result<Records, MapError> {
-        // Each of the eight tables may lose most of a page to alignment.
+        // Each of the ten tables may lose most of a page to alignment.
         let bytes = (layout.bytes() + 16 * PAGE_SIZE).next_multiple_of(PAGE_SIZE);
         let mapping = Mapping::new(&MapOptions {
             bytes,
@@ -75,6 +76,8 @@ impl Records {
         let blocks = cutter.take::<AtomicU8>(layout.blocks);
         let slots = cutter.take::<AtomicU32>(layout.slots);
         let numa = cutter.take::<NumaDeltas>(layout.numa);
+        let owners = cutter.take::<Owner>(layout.owners);
+        let owned = cutter.take::<OwnedBlock>(layout.owned);
         // From here on everything is where the fast path looks for it (FAST-5).
         cutter.skip_to_page_offset(layout.pcps * PCP_BYTES, PCPS_PAGE_OFFSET);
         let pcps = cutter.take::<Pcp>(layout.pcps);
@@ -93,6 +96,8 @@ impl Records {
         fill(nodes, layout.nodes, Node::default);
         fill(zonelist, layout.zonelist, ZoneId::default);
         fill(numa, layout.numa, NumaDeltas::default);
+        fill(owners, layout.owners, Owner::default);
+        fill(owned, layout.owned, OwnedBlock::default);
         // SAFETY: (1) cut above, disjoint, aligned, filled; alive by this function's contract.
         let pcps = unsafe { std::slice::from_raw_parts_mut(pcps, layout.pcps) };
         // SAFETY: (1) as above.
@@ -103,13 +108,19 @@ impl Records {
         let zonelist = unsafe { std::slice::from_raw_parts_mut(zonelist, layout.zonelist) };
         // SAFETY: (1) as above.
         let numa = unsafe { std::slice::from_raw_parts(numa, layout.numa) };
+        // SAFETY: (1) as above.
+        let owners = unsafe { std::slice::from_raw_parts(owners, layout.owners) };
+        // SAFETY: (1) as above.
+        let owned = unsafe { std::slice::from_raw_parts(owned, layout.owned) };
         // SAFETY: (1) cut above; (2) a fresh mapping is zero, which is a valid atomic.
         let blocks = unsafe { std::slice::from_raw_parts(blocks, layout.blocks) };
         // SAFETY: (1) and (2) as above.
         let slots = unsafe { std::slice::from_raw_parts(slots, layout.slots) };
         // SAFETY: (1) and (2) as above.
         let words = unsafe { std::slice::from_raw_parts(words, layout.words) };
-        (Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa }, fast)
+        let metadata =
+            Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned };
+        (metadata, fast)
     }
 }
 

@@ -17,14 +17,15 @@ const CLOSED_WAITS_MAX: u32 = 16;
 
 impl<'a, P: Platform> CpuOps<'_, 'a, P> {
     /// Whether a pcp of the zone holds pages, or is about to.
-    pub fn holds_pages(self, zone: &Zone) -> bool {
-        self.pcps(zone).any(|pcp| !pcp.seems_empty())
+    pub fn holds_pages(self, zone: &'a Zone) -> bool {
+        self.pcps(zone).any(|pcp| !pcp.seems_empty()) || self.zone_ops(zone).owned().owns(self.cpu)
     }
 
     /// Empties the CPU's pcps of a zone. Returns the pages moved; 0 also if the platform cannot
     /// fence that CPU.
     pub fn drain(self, zone: &'a Zone) -> u64 {
-        self.pcps(zone).map(|pcp| self.drain_pcp(zone, pcp)).sum()
+        let listed: u64 = self.pcps(zone).map(|pcp| self.drain_pcp(zone, pcp)).sum();
+        listed + self.zone_ops(zone).owned().give_all_back(self.cpu)
     }
 
     /// The same by a work item of that CPU, where the policy has those.
@@ -63,7 +64,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
             });
             pages += closed.flatten().next().map_or(0, PcpOps::drain);
         }
-        pages
+        pages + self.zone_ops(zone).owned().give_all_back(self.cpu)
     }
 
     /// Pages of a remote zone that was just used stay for three refreshes more.
@@ -76,6 +77,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
     pub fn refresh_lists(self, zone: &'a Zone) -> bool {
         self.pcps(zone).fold(false, |changed, pcp| changed | self.refresh_pcp(zone, pcp))
             | self.zone_ops(zone).refresh_depot(self.cpu)
+            | self.zone_ops(zone).owned().refresh(self.cpu)
     }
 
     fn refresh_pcp(self, zone: &'a Zone, pcp: &'a Pcp) -> bool {

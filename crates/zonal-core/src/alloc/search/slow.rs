@@ -221,7 +221,9 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     fn pcps_in_use(&self) -> bool {
         self.allowed().any(|zone| {
             let ops = self.zone_ops(zone);
-            ops.pcps().any(|pcp| !pcp.seems_empty()) || ops.depots_in_use()
+            ops.pcps().any(|pcp| !pcp.seems_empty())
+                || ops.depots_in_use()
+                || ops.owned().pages() > 0
         })
     }
 

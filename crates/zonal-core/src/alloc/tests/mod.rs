@@ -25,6 +25,7 @@ mod lines;
 mod model;
 mod node_reclaim;
 mod numa;
+mod owned;
 #[cfg(feature = "history")]
 #[path = "../../history/alloc/tests/pagesets.rs"]
 mod pagesets_before;

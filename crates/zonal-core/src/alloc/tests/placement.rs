@@ -10,7 +10,7 @@ use crate::gfp::Gfp;
 use crate::pcp::size::HighFraction;
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::sync::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 fn order(order: u32) -> Order {
     Order::new(order).unwrap()
@@ -40,7 +40,8 @@ fn fixed() -> Allocator<'static, Script> {
 #[test]
 fn the_last_block_freed_is_the_first_allocated() {
     for &policy in Policy::PRESETS {
-        let has_lists = |o: &u32| policy.pcp.orders & (1 << o) != 0;
+        let lists = policy.pcp.map(false);
+        let has_lists = |o: &u32| lists.get(order(*o), Migratetype::Unmovable).is_some();
         for o in [0, 1, 2, 3].into_iter().filter(has_lists).map(order) {
             let pool = Shape::uniform(1, 1 << 18, 1).boot(policy);
             let mut blocks = take(&pool, o, 4);

@@ -15,6 +15,7 @@ use crate::alloc::{Allocator, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::pcp::depot::DepotPolicy;
 use crate::pcp::lists::FreeLists;
+use crate::pcp::owner::Pageblocks;
 use crate::pcp::size::HighFraction;
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
@@ -146,7 +147,8 @@ pub fn policy() -> BoxedStrategy<Policy> {
         .prop_map(|(preset, grouping, min_free, of_lists, (update, numa))| {
             let (fraction, magazines, bulk_block) = of_lists;
             let high_fraction = HighFraction::new(fraction).unwrap();
-            let single = preset.pcp.free_lists == FreeLists::Single;
+            let single = preset.pcp.free_lists == FreeLists::Single
+                && preset.pcp.pageblocks == Pageblocks::Shared;
             let magazines = if single { magazines } else { 0 };
             let block = if magazines == 3 { 9 } else { 0 };
             let depot = DepotPolicy { magazines, block, ..DepotPolicy::OFF };

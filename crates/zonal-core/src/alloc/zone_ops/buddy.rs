@@ -27,8 +27,14 @@ impl Want {
 }
 
 impl<P: Platform> ZoneOps<'_, '_, P> {
-    /// A block straight from the buddy, for orders without lists and when the pcp is closed.
+    /// A block straight from the buddy, for orders without lists and when the pcp is closed; where
+    /// CPUs own pageblocks, from the CPU's own if they have one.
     pub fn take_direct(self, pcp: &Pcp, want: Want) -> Option<Pfn> {
+        if self.on.owns_pageblocks()
+            && let Some(pfn) = self.owned().take(pcp, want)
+        {
+            return Some(pfn);
+        }
         let mut locked = self.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
         let mut boosts = 0;
@@ -93,7 +99,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     pub fn reserve_highatomic(self, pfn: Pfn, order: Order) {
         let mut locked = self.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
-        if let Some(idx) = frames.index(pfn) {
+        // An owner would not know that the pageblock is set aside.
+        if let Some(idx) = frames.index(pfn).filter(|_| !self.owned().is_owned(pfn)) {
             let limit = self.on.policy().highatomic.limit.pages(self.zone.managed());
             buddy.reserve_highatomic(frames, idx, order, limit);
         }
@@ -130,8 +137,12 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         }
     }
 
-    /// Frees a block to the buddy. The caller has taken its word out of the owner's hands.
+    /// Frees a block to the buddy, or to the owner of its pageblock. The caller has taken its word
+    /// out of its holder's hands.
     pub fn free_direct(self, pcp: &Pcp, pfn: Pfn, order: Order) {
+        if self.on.owns_pageblocks() && self.owned().free(pcp, pfn, order) {
+            return;
+        }
         let mut locked = self.lock();
         if let Some(idx) = locked.frames.index(pfn) {
             self.free_claimed(&mut locked, pcp, (idx, order));

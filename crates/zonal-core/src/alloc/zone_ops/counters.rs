@@ -27,10 +27,10 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         ZoneSnapshot { free, ..snapshot }
     }
 
-    /// Pages of the zone that are free, in its buddy or on its pcps.
+    /// Pages of the zone that are free: in its buddy, on its pcps, in the pageblocks that CPUs own.
     pub fn free_or_cached(self) -> u64 {
         let cached = self.pcps().map(|pcp| u64::from(pcp.count())).sum::<u64>();
-        cached + self.free_snapshot()
+        cached + self.owned().pages() + self.free_snapshot()
     }
 
     /// Makes the free-page counter exact: folds every CPU's delta (LB F.4). Takes the boost off

@@ -5,6 +5,7 @@
 //! | `buddy` | blocks to and from the buddy | B, D.4 |
 //! | `range` | frames in a row, taken and freed | |
 //! | `depot` | the zone's depots emptied and counted | |
+//! | `owned` | the pageblocks that CPUs own | |
 //! | `counters` | the free-page counter near the watermarks | F.1, C.5 |
 //! | `numa` | NUMA events, as readers see them | F.6, F.7 |
 
@@ -12,6 +13,7 @@ mod buddy;
 mod counters;
 mod depot;
 mod numa;
+mod owned;
 mod range;
 
 use super::tables::Tables;

@@ -1,0 +1,66 @@
+//! A pool whose CPUs own pageblocks: real memory, threads that free each other's blocks.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use zonal::{CpuMap, Order, Policy, Pool};
+
+const MIB: usize = 1 << 20;
+const THREADS: usize = 4;
+const ROUNDS: u64 = 4000;
+
+fn pool() -> Pool {
+    let builder = Pool::builder().size(128 * MIB).policy(Policy::OWNED_2026);
+    let builder = builder.fake_nodes(2, CpuMap::RoundRobin);
+    builder.refresh_every(Some(Duration::from_millis(1))).build().unwrap()
+}
+
+/// What a thread wrote to a block is still there when another one frees it: nobody else had it.
+#[test]
+fn blocks_that_other_threads_free_have_one_owner_at_a_time() {
+    let pool = &pool();
+    std::thread::scope(|scope| {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel()).unzip();
+        for (thread, receiver) in receivers.into_iter().enumerate() {
+            let next = senders[(thread + 1) % THREADS].clone();
+            scope.spawn(move || {
+                let mark = |round: u64| (thread as u64) << 32 | round;
+                for round in 0..ROUNDS {
+                    let order = Order::new((round % 6) as u32).unwrap();
+                    if let Ok(mut pages) = pool.alloc(order) {
+                        let bytes = mark(round).to_le_bytes();
+                        pages.chunks_exact_mut(8).for_each(|at| {
+                            at.copy_from_slice(&bytes);
+                        });
+                        drop(next.send((pages, bytes)));
+                    }
+                    while let Ok((pages, bytes)) = receiver.try_recv() {
+                        assert!(pages.chunks_exact(8).all(|at| *at == bytes));
+                    }
+                }
+                drop(next);
+                while let Ok((pages, bytes)) = receiver.recv_timeout(Duration::from_secs(20)) {
+                    assert!(pages.chunks_exact(8).all(|at| *at == bytes));
+                }
+            });
+        }
+        drop(senders);
+    });
+    pool.validate().unwrap();
+    let zones: Vec<_> = pool.zone_stats().collect();
+    assert!(zones.iter().any(|zone| zone.owned_claims > 0), "{zones:?}");
+    assert!(zones.iter().all(|zone| zone.refills == 0), "there are no lists: {zones:?}");
+}
+
+#[test]
+fn everything_can_be_had_again_when_all_was_freed() {
+    let pool = Pool::builder().size(32 * MIB).policy(Policy::OWNED_2026).build().unwrap();
+    for _ in 0..3 {
+        let pages: Vec<_> = std::iter::from_fn(|| pool.alloc(Order::ZERO).ok()).collect();
+        assert!(pages.len() as u64 * 4096 >= 30 * MIB as u64, "{}", pages.len());
+        drop(pages);
+        let huge: Vec<_> = std::iter::from_fn(|| pool.alloc(Order::new(9).unwrap()).ok()).collect();
+        assert!(huge.len() >= 14, "{} blocks of 2 MiB", huge.len());
+    }
+    pool.validate().unwrap();
+}
