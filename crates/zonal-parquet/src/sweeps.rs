@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use zonal_lab::sweep::{Column, Merged, Row, Sweep, column, columns, merge, write};
+use zonal_lab::sweep::{Column, Merged, Row, Sweep, column, columns, extend, hold, merge, write};
 
 use crate::Error;
 use crate::reader::is_parquet;
@@ -41,22 +41,24 @@ impl DataSet {
         let Some(parquet) = self.parquet.as_ref().filter(|parquet| parquet.exists()) else {
             return Ok(());
         };
-        let mut inputs = vec![parquet.clone()];
-        inputs.extend(Some(self.rows.clone()).filter(|rows| rows.exists()));
-        write(&self.rows, &join(&inputs, None)?.rows)?;
-        Ok(())
+        Ok(extend(&self.rows, join(std::slice::from_ref(parquet), None)?.rows)?)
     }
 
-    /// Writes the Parquet file from the rows, in the order of their keys.
+    /// Writes the Parquet file from the rows, and those that it has already, in the order of their
+    /// keys. No sweep has the rows meanwhile, and none that begins with them loses any.
     ///
     /// # Errors
-    /// It cannot be written; the rows are kept then.
+    /// It cannot be written, or another sweep is writing the rows; they are kept then.
     pub fn finish(&self) -> Result<(), Error> {
         let Some(parquet) = &self.parquet else { return Ok(()) };
-        let rows = merge(std::slice::from_ref(&self.rows), None)?.rows;
+        let _held = hold(&self.rows)?;
+        let mut inputs = vec![self.rows.clone()];
+        inputs.extend(Some(parquet.clone()).filter(|parquet| parquet.exists()));
+        let rows = join(&inputs, None)?.rows;
         let texts = rows.iter().map(|row| row.fields().map(str::to_owned).collect::<Vec<_>>());
         let header = columns();
         write_table(parquet, &cells(header.names()), texts)?;
+        // Before others can have them: whoever waits for the rows finds them in the Parquet file.
         fs::remove_file(&self.rows).map_err(Error::io(&self.rows))
     }
 }

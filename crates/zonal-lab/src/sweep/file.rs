@@ -1,11 +1,10 @@
 //! The file of a sweep: one line of names, one line for each run.
 //!
 //! Rows are added at its end, each in one write, so that a process that is killed leaves whole
-//! lines and at most one that is cut off, which the next one drops. One process at a time has the
-//! file: the lock ends with the process.
+//! lines and at most one that is cut off, which the next one drops.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +14,7 @@ use crate::LabError;
 /// Rows by what tells them from others.
 pub(super) type Rows = BTreeMap<String, Row>;
 
-fn wrong(path: &Path, what: &dyn std::fmt::Display) -> LabError {
+pub(super) fn wrong(path: &Path, what: &dyn std::fmt::Display) -> LabError {
     LabError::Plan(format!("{}: {what}", path.display()))
 }
 
@@ -94,46 +93,6 @@ fn no_sweep(path: &Path, text: &str) -> LabError {
 
 fn first_line() -> String {
     columns().names().collect::<Vec<_>>().join(",") + "\n"
-}
-
-/// The file, locked, for adding lines.
-///
-/// # Errors
-/// Another process has it, or it cannot be written.
-pub(super) fn lock(path: &Path) -> Result<File, LabError> {
-    let fail = |error: &dyn std::fmt::Display| unwritable(path, error);
-    loop {
-        let mut options = OpenOptions::new();
-        let file = options.create(true).read(true).append(true).open(path);
-        let file = file.map_err(|error| fail(&error))?;
-        match file.try_lock() {
-            Ok(()) if is_at(&file, path) => return Ok(file),
-            // Its last owner put a finished file in its place meanwhile.
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => {
-                let what = "another sweep is writing it; expected its end, or another file";
-                return Err(wrong(path, &what));
-            }
-            // A file system without locks.
-            Err(fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
-                return Ok(file);
-            }
-            Err(fs::TryLockError::Error(error)) => return Err(fail(&error)),
-        }
-    }
-}
-
-#[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let (Ok(file), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
-    (file.dev(), file.ino()) == (there.dev(), there.ino())
-}
-
-#[cfg(not(unix))]
-fn is_at(_: &File, _: &Path) -> bool {
-    // An open file cannot be replaced there.
-    true
 }
 
 /// Makes the file end with a whole line: its names at least.

@@ -1,8 +1,10 @@
 //! Files of sweeps joined into one.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::file::{self, Rows};
+use super::lock::{Held, hold};
 use super::point::Sweep;
 use super::row::Row;
 use crate::LabError;
@@ -46,10 +48,40 @@ pub fn merge(inputs: &[PathBuf], sweep: Option<&Sweep>) -> Result<Merged, LabErr
 /// Writes rows as the file of a sweep, in place of what is there.
 ///
 /// # Errors
-/// It cannot be written, or a sweep is writing it.
+/// It cannot be written, it has a row that is not among them, or a sweep is writing it.
 pub fn write(path: &Path, rows: &[Row]) -> Result<(), LabError> {
-    let mut before = Rows::new();
-    file::read(path, &mut before)?;
-    let _lock = file::lock(path)?;
+    let (_held, there) = taken(path)?;
+    let known: BTreeSet<&str> = rows.iter().map(Row::key).collect();
+    if let Some((_, row)) = there.iter().find(|(key, _)| !known.contains(key.as_str())) {
+        let command = row.get("command").unwrap_or_default();
+        let what = format!("the row of `{command}` in it would be lost; expected another file");
+        return Err(file::wrong(path, &what));
+    }
     file::rewrite(path, rows.iter())
+}
+
+/// Adds rows to the file of a sweep, which is made if there is none.
+///
+/// # Errors
+/// It cannot be written, a row contradicts the one that is there, or a sweep is writing it.
+pub fn extend(path: &Path, rows: Vec<Row>) -> Result<(), LabError> {
+    let (_held, mut all) = taken(path)?;
+    let before = all.len();
+    for row in rows {
+        file::add(&mut all, row).map_err(|error| file::wrong(path, &error))?;
+    }
+    if all.len() == before && before > 0 {
+        return Ok(());
+    }
+    file::rewrite(path, all.values())
+}
+
+/// The file with its rows, which nobody changes meanwhile.
+fn taken(path: &Path) -> Result<(Held, Rows), LabError> {
+    // Read once before it is made: what is no sweep stays as it is.
+    file::read(path, &mut Rows::new())?;
+    let held = hold(path)?;
+    let mut rows = Rows::new();
+    file::read(path, &mut rows)?;
+    Ok((held, rows))
 }

@@ -14,6 +14,7 @@
 //! [`merge`] joins.
 
 mod file;
+mod lock;
 mod merge;
 mod open;
 mod point;
@@ -27,7 +28,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::{LabError, stop};
 
-pub use merge::{Merged, merge, write};
+pub use lock::{Held, hold};
+pub use merge::{Merged, extend, merge, write};
 pub use open::{Done, Open};
 pub use point::{Axis, POINTS_MAX, Point, Shard, Sweep, axes};
 pub use row::{Column, Header, Row, column, columns};

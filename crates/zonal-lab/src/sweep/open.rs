@@ -1,10 +1,10 @@
 //! A sweep at work: its file, the rows that it has, and those that are missing.
 
 use std::borrow::Borrow;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::file::{self, Rows};
+use super::lock::{Held, hold};
 use super::point::Sweep;
 use super::row::Row;
 use super::text::RowText;
@@ -25,7 +25,7 @@ pub struct Done {
 pub struct Open<S> {
     sweep: S,
     path: PathBuf,
-    file: File,
+    held: Held,
     rows: Vec<Option<Row>>,
     /// Rows of the file that belong to other sweeps.
     others: Rows,
@@ -62,13 +62,13 @@ impl<S: Borrow<Sweep>> Open<S> {
         let mut others = Rows::new();
         // Read once before it is made or changed: what is no sweep stays as it is.
         file::read(path, &mut others)?;
-        let mut file = file::lock(path)?;
+        let mut held = hold(path)?;
         others.clear();
         file::read(path, &mut others)?;
-        file::trim(&mut file, path)?;
+        file::trim(&mut held.file, path)?;
         let rows = sweep.borrow().take(&mut others);
         let found = rows.iter().flatten().count();
-        Ok(Open { sweep, path: path.to_owned(), file, rows, others, found, made: 0 })
+        Ok(Open { sweep, path: path.to_owned(), held, rows, others, found, made: 0 })
     }
 
     /// The sweep.
@@ -109,7 +109,7 @@ impl<S: Borrow<Sweep>> Open<S> {
             let mut rows = Rows::from([(known.key().to_owned(), known.clone())]);
             return file::add(&mut rows, row);
         }
-        file::write(&mut self.file, &row)?;
+        file::write(&mut self.held.file, &row)?;
         self.rows[at] = Some(row);
         self.made += 1;
         Ok(())

@@ -1,41 +1,14 @@
 //! The version that rows have.
 
-use std::sync::OnceLock;
-
-use sha2::{Digest, Sha256};
-
 use crate::LabError;
-use crate::machine::Machine;
-use crate::recipe::Recipe;
-use crate::units::hex;
 
-/// Version of the program that rows are made by: that of the package, and behind the `+` what a
-/// few small runs gave. Two builds that simulate otherwise differ there, and so do two processors
-/// that compute otherwise.
-///
-/// # Panics
-/// Never: the small runs are of presets, and a test makes them.
+/// Version of the program that rows are made by: that of the package, and behind the `+` the
+/// identity of its build, a hash of the sources, locked dependencies and compiler that decide a
+/// figure (`build/identity.rs`). The same sources have the same one on every host and in the
+/// program and the package of Python alike; any change of a source makes another one, whether or
+/// not it changes a figure.
 pub fn version() -> &'static str {
-    static VERSION: OnceLock<String> = OnceLock::new();
-    VERSION.get_or_init(|| {
-        let mut hash = Sha256::new();
-        for (machine, policy, workload) in [
-            ("xeon-2007-8", "zonal", "burst:hold=16"),
-            ("xeon-2007-8", "linux-6.18", "churn"),
-            ("broadwell-2017-88@4", "linux-5.4", "handoff"),
-        ] {
-            let mut recipe = Recipe::new(machine, policy, workload);
-            (recipe.warm_us, recipe.run_us) = (5, 20);
-            let plan = recipe.plan(&|name| Ok(Machine::named(name)?));
-            let figures = plan.and_then(|plan| plan.run()).expect("presets run");
-            hash.update(&figures.hash);
-            figures.each().for_each(|(figure, value)| {
-                hash.update(figure.name);
-                hash.update(value.to_bits().to_le_bytes());
-            });
-        }
-        format!("{}+{}", env!("CARGO_PKG_VERSION"), &hex(&hash.finalize())[..8])
-    })
+    concat!(env!("CARGO_PKG_VERSION"), "+", env!("ZONAL_BUILD"))
 }
 
 /// Refuses the version of another program.
