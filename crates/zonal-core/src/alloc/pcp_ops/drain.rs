@@ -87,6 +87,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     }
 
     /// One hold of the zone lock of [`drain_pages`](Self::drain_pages).
+    #[inline(never)]
     fn drain_hold(&mut self, pages: PageCount, walk: &mut Walk) -> PageCount {
         let ops = self.ops;
         let pcp = self.closed.pcp;
@@ -139,6 +140,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// Freed one by one, each of them but the last finds its buddy on the far side still held, so
     /// it only joins the half that is there; the last one completes the block. Free lists, order of
     /// lists included, end as if the block had been freed at once, which is what the caller does.
+    #[inline(never)]
     fn cold_run(&self, slots: &[AtomicU32], cached: u64, most: u32) -> (u32, u32) {
         let on = self.ops.on;
         let first = slots[0].load(Relaxed);
@@ -175,6 +177,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     }
 
     /// Makes the words of `2^run` cached pages those of one cached block.
+    #[inline(never)]
     fn join_words(&self, frame: u32, run: u32) {
         let ops = self.ops;
         let pcp = self.closed.pcp;

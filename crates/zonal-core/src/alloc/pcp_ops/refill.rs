@@ -41,6 +41,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     }
 
     /// Fills an empty list from the depot, or from the buddy (LB E.6). Returns the blocks got.
+    #[inline(never)]
     pub fn refill(&mut self, list: usize, want: Want) -> u32 {
         let ops = self.ops;
         let (zone, pcp) = (ops.zone, self.closed.pcp);
