@@ -205,8 +205,10 @@ impl PageWord {
     #[inline]
     pub(crate) const fn continues_range(self) -> bool {
         const MOVING: u64 = PageWord::moving(Order::ZERO, Migratetype::Unmovable, Some(false)).0;
-        let is_moving = self.0 & !(ORDER_MASK << ORDER_SHIFT | MT_MASK << MT_SHIFT) == MOVING;
-        self.0 & (TAG_MASK | WHOLE_RANGE) == TAG_ALLOCATED | RANGE || is_moving
+        // The two bits of ranges, or the pcp that is nobody's; then the tag.
+        let tag = self.0 & TAG_MASK;
+        self.0 >> PCP_END == RANGE >> PCP_END && tag == TAG_ALLOCATED
+            || self.0 >> PCP_SHIFT == MOVING >> PCP_SHIFT && tag == TAG_CACHED
     }
     /// A block between its owner and what becomes of it; `first` as for [`range`](Self::range).
     #[inline]

@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
-use super::Ranges;
 use super::owned::{Block, Owned};
+use super::{Ranges, block_of};
 use crate::alloc::cpu_ops::CpuOps;
 use crate::alloc::fast;
 use crate::alloc::request::FreeError;
@@ -30,7 +30,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
     #[inline]
     pub fn free(self, pages: Range<Pfn>) -> Result<(), FreeError> {
         let count = pages.end.0.wrapping_sub(pages.start.0);
-        let order = Order::new(count.trailing_zeros()).filter(|order| order.pages() == count);
+        let order = block_of(count);
         let done = match order {
             Some(order) => fast::free_range(self.on, pages.start, order),
             None => self.free_front(pages.start, count),

@@ -101,20 +101,28 @@ impl<P: Platform> Ranges<'_, '_, P> {
     /// where no zone has the pages in a row.
     #[inline]
     pub fn alloc(self, request: RangeRequest) -> Result<Pfn, RangeError> {
-        let listed = request
-            .block_order()
-            .filter(|_| request.align.is_power_of_two() && !request.packed)
-            .and_then(|order| match fast_way(request.pages, order) {
-                FastWay::Block => fast::alloc_range(self.on, &request.of_block(order)),
-                FastWay::Front(pages) => {
-                    fast::alloc_front(self.on, &request.of_block(order), pages)
-                }
-                FastWay::None => None,
-            });
+        let is_plain = request.align.is_power_of_two() && !request.packed;
+        let listed = match block_of(request.pages) {
+            _ if !is_plain => None,
+            Some(order) if request.align <= request.pages => {
+                fast::alloc_range(self.on, &request.of_block(order))
+            }
+            _ => self.alloc_front(&request),
+        };
         match listed {
             Some(pfn) => Ok(pfn),
             None => self.alloc_by_core(request),
         }
+    }
+
+    /// The front of a block, by the fast path.
+    #[inline(always)]
+    fn alloc_front(self, request: &RangeRequest) -> Option<Pfn> {
+        let order = request.block_order().filter(|order| *order <= PAGEBLOCK_ORDER)?;
+        if request.pages <= order.pages() / 2 || request.pages == order.pages() {
+            return None;
+        }
+        fast::alloc_front(self.on, &request.of_block(order), request.pages as u32)
     }
 
     #[inline(never)]
@@ -213,23 +221,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
     }
 }
 
-/// How the fast path may serve a range.
-enum FastWay {
-    /// As a block.
-    Block,
-    /// As the front of a block: so many pages.
-    Front(u32),
-    None,
-}
-
-/// The fast way to `pages` pages in a block of `order`, which holds them.
+/// The order of a block of exactly so many pages.
 #[inline(always)]
-fn fast_way(pages: u64, order: Order) -> FastWay {
-    if pages == order.pages() {
-        FastWay::Block
-    } else if pages > order.pages() / 2 && order <= PAGEBLOCK_ORDER {
-        FastWay::Front(pages as u32)
-    } else {
-        FastWay::None
-    }
+fn block_of(pages: u64) -> Option<Order> {
+    Order::new(pages.trailing_zeros()).filter(|_| pages & pages.wrapping_sub(1) == 0)
 }
