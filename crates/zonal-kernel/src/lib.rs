@@ -13,6 +13,7 @@
 //! | [`fence`] | no section that began on that CPU can still commit; bounded waits |
 //! | [`sections`] | the table by which an interrupt's entry starts a section over |
 //! | [`hotplug`] | CPUs that come and go, in the right order |
+//! | [`memory`] | memory that comes and goes |
 //! | [`text`] | `zoneinfo`, `buddyinfo`, `vmstat` into any [`core::fmt::Write`] |
 //!
 //! The program `examples/kernel` of the repository is a kernel that boots with it, and the tutorial
@@ -33,6 +34,7 @@ mod cells;
 pub mod fence;
 pub mod hotplug;
 pub mod kernel;
+pub mod memory;
 pub mod sections;
 pub mod text;
 pub mod zones;

@@ -164,6 +164,8 @@ pub struct Boot {
     pub machine: Machine<'static>,
     /// The page words, to spoil one on purpose.
     pub words: &'static [AtomicU64],
+    /// Pages that were handed over.
+    pub online: u64,
     there: [bool; MAX_CPUS],
 }
 
@@ -221,7 +223,10 @@ pub fn run(info: usize) -> Result<Boot, BootError> {
     let words = metadata.words;
     let allocator = Allocator::new(&machine, policy, metadata, kernel::platform())?;
     let made = arch::now();
-    let handed = early.hand_over(&allocator)?;
+    let handed = match command.has("deferred") {
+        true => early.hand_over_deferred(&allocator)?,
+        false => early.hand_over(&allocator)?,
+    };
     allocator.setup();
     let end = arch::now();
     say!(
@@ -247,7 +252,7 @@ pub fn run(info: usize) -> Result<Boot, BootError> {
         say!("CPU 0: {error}");
     }
     arch::unmask_all();
-    Ok(Boot { early, command, machine, words, there })
+    Ok(Boot { early, command, machine, words, online: handed.online, there })
 }
 
 /// The table has rows of as many nodes as there are: it was filled that way.
@@ -282,6 +287,11 @@ impl Boot {
                 }
             }
         }
+    }
+
+    /// The node of a CPU.
+    pub fn node_of(&self, cpu: u32) -> usize {
+        usize::from(self.machine.cpus[cpu as usize].0)
     }
 
     /// What the machine is like.

@@ -11,6 +11,7 @@
 //! | `kernel` | the kernel's side of `zonal-kernel`; `alloc` and `free`; handlers |
 //! | `threads` | two threads on a CPU, switched by the timer |
 //! | `model`, `programs` | a bitmap of who has what; random programs on all CPUs |
+//! | `memory` | memory that comes late, leaves, and comes back |
 //! | `faults` | what goes wrong on purpose |
 //! | `count` | instructions of calls |
 #![no_std]
@@ -30,6 +31,7 @@ mod count;
 mod faults;
 mod image;
 mod kernel;
+mod memory;
 mod model;
 mod out;
 mod programs;
@@ -52,6 +54,9 @@ extern "C" fn kernel_main(info: usize) -> ! {
     boot.start_cpus();
     boot.print();
     let command = boot.command;
+    if kernel::core().is_growing() {
+        memory::finish_growth(&boot, boot.online);
+    }
     if command.has("count") {
         count::run();
     }

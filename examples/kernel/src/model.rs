@@ -8,8 +8,8 @@ use zonal_core::types::{Order, Pfn};
 
 use crate::kernel;
 
-/// Pages that the model knows: 64 GiB.
-const PAGES: usize = 16 << 20;
+/// Pages that the model knows: 72 GiB, which is 64 and a PC's hole.
+const PAGES: usize = 18 << 20;
 static TAKEN: [AtomicU64; PAGES / 64] = [const { AtomicU64::new(0) }; PAGES / 64];
 pub static CALLS: AtomicU64 = AtomicU64::new(0);
 
@@ -20,7 +20,7 @@ fn mark(pfn: Pfn, order: Order, take: bool) {
     while page < end {
         let (shift, many) = (page % 64, (end - page).min(64));
         let bits = if many == 64 { u64::MAX } else { ((1 << many) - 1) << shift };
-        let word = TAKEN.get(page as usize / 64).expect("a page below 64 GiB");
+        let word = TAKEN.get(page as usize / 64).expect("a page below 72 GiB");
         let (before, expected) = match take {
             true => (word.fetch_or(bits, SeqCst), 0),
             false => (word.fetch_and(!bits, SeqCst), bits),

@@ -9,7 +9,7 @@ use zonal_kernel::hotplug;
 
 use crate::boot::{Command, MAX_CPUS};
 use crate::model::{get, put};
-use crate::{arch, boot, kernel, model, say, threads};
+use crate::{arch, boot, kernel, memory, model, say, threads};
 
 /// Blocks on their way from one CPU to another: pfn << 8 | order. Behind them one for each CPU's
 /// handler.
@@ -23,6 +23,7 @@ pub const RUN: u64 = 1;
 pub const LEAVE: u64 = 2;
 pub const BE_SILENT: u64 = 3;
 pub const DRAIN_MASKED: u64 = 4;
+pub const GROW: u64 = 5;
 static ROUNDS: AtomicU64 = AtomicU64::new(0);
 static PERIOD: AtomicU64 = AtomicU64::new(0);
 /// How often CPUs drain all lists masked: each time they fence each other, and emulated CPUs wait
@@ -168,7 +169,7 @@ fn random_program(seed: u64, rounds: u64) {
     held[..n].iter().for_each(|(pfn, order)| put(*pfn, *order));
 }
 
-fn with_timer(body: impl FnOnce()) {
+pub fn with_timer(body: impl FnOnce()) {
     arch::timer_on(PERIOD.load(SeqCst) as u32 + 500 * arch::this_cpu());
     body();
     arch::timer_off();
@@ -187,6 +188,7 @@ pub fn follow(cpu: u32) -> ! {
         match mine.load(SeqCst) {
             RUN => with_timer(|| random_program(cpu.into(), ROUNDS.load(SeqCst))),
             DRAIN_MASKED => drain_masked(FENCING),
+            GROW => memory::grow(kernel::core().node_of(CpuId(cpu))),
             BE_SILENT => be_silent(),
             LEAVE => {
                 arch::mask();
@@ -244,7 +246,7 @@ pub fn check(before: u64, what: &str) {
 }
 
 /// Runs a program on every CPU, two on the first.
-fn storm(seed: u64, rounds: u64) {
+pub fn storm(seed: u64, rounds: u64) {
     ROUNDS.store(rounds, SeqCst);
     let stack = get(order(4), Gfp::KERNEL).expect("a stack of 64 KiB");
     kernel::running().skip(1).for_each(|cpu| tell(cpu, RUN));
@@ -305,6 +307,9 @@ pub fn run(command: &Command) {
     });
     empty_mail();
     check(before, "out of memory and back");
+    if command.has("memory") {
+        memory::run(before, rounds / 4);
+    }
     if kernel::running().count() > 1 {
         unplug(before, rounds);
     }

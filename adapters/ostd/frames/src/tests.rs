@@ -3,6 +3,7 @@
 use core::alloc::Layout;
 
 use ostd::mm::frame::GlobalFrameAllocator;
+use ostd::mm::io::util::HasVmReaderWriter;
 use ostd::mm::{FrameAllocOptions, HasPaddr, PAGE_SIZE};
 use ostd::prelude::*;
 

@@ -23,7 +23,7 @@ use crate::early::EarlyError;
 use crate::platform::Platform;
 use crate::sync::Ordering::{Relaxed, Release};
 use crate::types::{NodeId, Pfn, ZoneId, ZoneKind};
-use crate::zone::deferred::{SECTION_PAGES, first_deferred};
+use crate::zone::deferred::{DEFERRED_MAX, SECTION_PAGES, first_deferred};
 use crate::zone::state::Zone;
 
 /// In `growing`: all memory is online, and watermarks and sizes are being computed.
@@ -36,8 +36,9 @@ pub enum OnlineError {
     OutsideZone(ZoneId, u64, u64),
     /// The buddy refused a block: part of the range is in use already.
     InUse(buddy::FreeError),
-    /// Part of the zone's memory was put off already.
-    DeferredTwice(ZoneId),
+    /// As many ranges of the zone were put off as there is room for
+    /// ([`DEFERRED_MAX`](crate::zone::deferred::DEFERRED_MAX)).
+    DeferredFull(ZoneId),
     /// The early memory refused.
     Early(EarlyError),
 }
@@ -50,9 +51,10 @@ impl fmt::Display for OnlineError {
             }
             OnlineError::InUse(error) => write!(f, "memory cannot come online: {error}"),
             OnlineError::Early(error) => write!(f, "early memory: {error}"),
-            OnlineError::DeferredTwice(zone) => write!(
+            OnlineError::DeferredFull(zone) => write!(
                 f,
-                "{zone:?} has memory that was put off already; call online for its other ranges"
+                "{zone:?} has {DEFERRED_MAX} ranges that were put off already; call online for \
+                 the others"
             ),
         }
     }
@@ -102,17 +104,15 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
         if !self.is_highest(zone) || pages.end.0 <= first {
             return self.online(id, pages);
         }
-        if zone.deferred.left() > 0 {
-            return Err(OnlineError::DeferredTwice(id));
-        }
-        if pages.end.0 > zone.start_pfn + zone.spanned {
+        if pages.start.0 < zone.start_pfn || pages.end.0 > zone.start_pfn + zone.spanned {
             return Err(OnlineError::OutsideZone(id, pages.start.0, pages.end.0));
         }
         let first = Pfn(first.max(pages.start.0));
-        self.online(id, pages.start..first)?;
-        zone.deferred.put_off(first..pages.end);
+        if !zone.deferred.put_off(first..pages.end) {
+            return Err(OnlineError::DeferredFull(id));
+        }
         self.on.growing.fetch_add(1, Relaxed);
-        Ok(())
+        self.online(id, pages.start..first)
     }
 
     fn is_highest(self, zone: &Zone) -> bool {

@@ -7,12 +7,12 @@ use super::growth::{Growth, OnlineError};
 use super::tables::Tables;
 use crate::early::{Early, whole_pages};
 use crate::platform::Platform;
-use crate::types::{PAGE_SIZE, Pfn};
+use crate::types::{PAGE_SIZE, Pfn, ZoneId};
 
 /// What came of early memory that was handed over, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandedOver {
-    /// Online: requests can have them.
+    /// Online: requests can have them. Those that were put off count, too.
     pub online: u64,
     /// In no zone of the machine, so nobody uses them: the kernel described fewer zones than it has
     /// memory.
@@ -32,11 +32,32 @@ impl<const N: usize> Early<N> {
         &mut self,
         allocator: &Allocator<'_, P>,
     ) -> Result<HandedOver, OnlineError> {
+        self.hand_over_by(allocator, Growth::online)
+    }
+
+    /// As [`hand_over`](Self::hand_over), but most of each node's highest zone is put off
+    /// ([`Allocator::online_deferred`]): workers bring it online by [`Allocator::grow`], and
+    /// [`Allocator::finish_growth`] ends it. [`HandedOver::online`] counts what was put off, too.
+    ///
+    /// # Errors
+    /// As [`hand_over`](Self::hand_over), and [`OnlineError::DeferredFull`].
+    pub fn hand_over_deferred<P: Platform>(
+        &mut self,
+        allocator: &Allocator<'_, P>,
+    ) -> Result<HandedOver, OnlineError> {
+        self.hand_over_by(allocator, Growth::online_deferred)
+    }
+
+    fn hand_over_by<'s, 'a, P: Platform>(
+        &mut self,
+        allocator: &'s Allocator<'a, P>,
+        how: impl Fn(Growth<'s, 'a, P>, ZoneId, Range<Pfn>) -> Result<(), OnlineError>,
+    ) -> Result<HandedOver, OnlineError> {
         self.close().map_err(OnlineError::Early)?;
         let mut handed = HandedOver::default();
         let mut result = Ok(());
         for (pages, _) in self.pages() {
-            result = result.and(online(&allocator.tables, pages, &mut handed));
+            result = result.and(online(&allocator.tables, pages, &mut handed, &how));
         }
         result.map(|()| handed)
     }
@@ -67,7 +88,7 @@ impl<const N: usize> Early<N> {
         for (free, _) in self.free() {
             if let Some(pages) = whole_pages(&free) {
                 let pages = Pfn(pages.start.0.max(first))..Pfn(pages.end.0.min(end));
-                result = result.and(online(&allocator.tables, pages, &mut handed));
+                result = result.and(online(&allocator.tables, pages, &mut handed, &Growth::online));
             }
         }
         result.map(|()| handed)
@@ -75,10 +96,11 @@ impl<const N: usize> Early<N> {
 }
 
 /// Brings pages online, in whichever zones they lie.
-fn online<P: Platform>(
-    on: &Tables<'_, P>,
+fn online<'s, 'a, P: Platform>(
+    on: &'s Tables<'a, P>,
     pages: Range<Pfn>,
     handed: &mut HandedOver,
+    how: &impl Fn(Growth<'s, 'a, P>, ZoneId, Range<Pfn>) -> Result<(), OnlineError>,
 ) -> Result<(), OnlineError> {
     let mut outside = pages.end.0.saturating_sub(pages.start.0);
     let mut result = Ok(());
@@ -87,7 +109,7 @@ fn online<P: Platform>(
         let end = pages.end.0.min(zone.start_pfn + zone.spanned);
         if start < end {
             outside -= end - start;
-            let online = Growth::new(on).online(zone.id, Pfn(start)..Pfn(end));
+            let online = how(Growth::new(on), zone.id, Pfn(start)..Pfn(end));
             handed.online += if online.is_ok() { end - start } else { 0 };
             result = result.and(online);
         }

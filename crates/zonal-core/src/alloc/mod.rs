@@ -149,11 +149,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// As [`online`](Self::online), but of the highest zone of a node only the first section, and
-    /// what precedes it where the zone does not start with one. The rest of the range follows by
-    /// [`grow`](Self::grow) and on demand. Once for each such zone.
+    /// what precedes it where the zone does not start with one. The rest follows by
+    /// [`grow`](Self::grow) and on demand. Once for each range of a zone with holes, by rising
+    /// address and before the zone serves.
     ///
     /// # Errors
-    /// As [`online`](Self::online), and [`OnlineError::DeferredTwice`].
+    /// As [`online`](Self::online), and [`OnlineError::DeferredFull`].
     pub fn online_deferred(&self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
         Growth::new(&self.tables).online_deferred(zone, pages)
     }

@@ -1,8 +1,9 @@
-//! Memory of a zone that comes online later (LB A.8): where the next section starts, and how many
-//! are claimed.
+//! Memory of a zone that comes online later (LB A.8): ranges, where the next section of each starts,
+//! and how many sections are claimed.
 //!
 //! # Invariants
-//! - **GROW-1** each section is claimed once: `next` only grows, by compare-and-exchange.
+//! - **GROW-1** each section is claimed once: the `next` of a range only grows, by
+//!   compare-and-exchange.
 //! - **GROW-2** `claimed` counts the ranges that are claimed and not yet in the buddy. A claim is
 //!   counted before it is made, so with nothing left and nothing claimed all memory is online.
 
@@ -14,12 +15,33 @@ use crate::types::Pfn;
 /// Pages of a section: 128 MiB (LB A.8, `PAGES_PER_SECTION`). Memory comes online in these.
 pub const SECTION_PAGES: u64 = 1 << 15;
 
+/// Most ranges of a zone that can be put off: a zone has as many as there are holes in it.
+pub const DEFERRED_MAX: usize = 16;
+
 /// A zone's memory to come. Empty in a zone that is complete.
 #[derive(Debug, Default)]
 pub struct Deferred {
+    parts: [Part; DEFERRED_MAX],
+    claimed: AtomicU32,
+}
+
+/// A range that was put off. Empty: 0 to 0.
+#[derive(Debug, Default)]
+struct Part {
     next: AtomicU64,
     end: AtomicU64,
-    claimed: AtomicU32,
+}
+
+impl Part {
+    /// The next `pages` pages, fewer at the end.
+    fn take(&self, pages: u64) -> Option<Range<Pfn>> {
+        let end = self.end.load(Ordering::Relaxed);
+        let up_to = |start: u64| start.saturating_add(pages).min(end);
+        let claim = |start| (start < end).then(|| up_to(start));
+        // Relaxed: the claim is of a number; its pages have no owner yet (GROW-1).
+        let start = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).ok()?;
+        Some(Pfn(start)..Pfn(up_to(start)))
+    }
 }
 
 /// Where the memory of a zone from `start` on is put off: at the first section that begins a whole
@@ -30,16 +52,21 @@ pub const fn first_deferred(start: u64) -> u64 {
 }
 
 impl Deferred {
-    /// Puts the range off. Before other threads see the zone.
-    pub(crate) fn put_off(&self, range: Range<Pfn>) {
-        self.next.store(range.start.0, Ordering::Relaxed);
-        self.end.store(range.end.0, Ordering::Relaxed);
+    /// Puts the range off, behind those that were before. Before other threads see the zone.
+    /// `false`: there is no room for one more.
+    pub(crate) fn put_off(&self, range: Range<Pfn>) -> bool {
+        let unused = self.parts.iter().find(|part| part.end.load(Ordering::Relaxed) == 0);
+        let Some(part) = unused else { return false };
+        part.next.store(range.start.0, Ordering::Relaxed);
+        part.end.store(range.end.0, Ordering::Relaxed);
+        true
     }
 
     /// Pages not yet claimed.
     pub fn left(&self) -> u64 {
         // Relaxed: a figure; a claim looks for itself.
-        self.end.load(Ordering::Relaxed).saturating_sub(self.next.load(Ordering::Relaxed))
+        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        self.parts.iter().map(|part| load(&part.end).saturating_sub(load(&part.next))).sum()
     }
 
     /// Whether ranges are on their way into the buddy.
@@ -61,12 +88,7 @@ impl Deferred {
     /// As [`claim`](Self::claim), for a caller that holds the zone lock until the pages are free:
     /// no reader can see them missing.
     pub(crate) fn take(&self, pages: u64) -> Option<Range<Pfn>> {
-        let end = self.end.load(Ordering::Relaxed);
-        let up_to = |start: u64| start.saturating_add(pages).min(end);
-        let claim = |start| (start < end).then(|| up_to(start));
-        // Relaxed: the claim is of a number; its pages have no owner yet (GROW-1).
-        let start = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).ok()?;
-        Some(Pfn(start)..Pfn(up_to(start)))
+        self.parts.iter().find_map(|part| part.take(pages))
     }
 
     /// A claimed range is in the buddy.
@@ -94,7 +116,7 @@ mod tests {
         let deferred = Deferred::default();
         assert_eq!(deferred.claim(8), None);
         assert!(!deferred.is_claimed());
-        deferred.put_off(Pfn(100)..Pfn(120));
+        assert!(deferred.put_off(Pfn(100)..Pfn(120)));
         assert_eq!((deferred.left(), deferred.is_claimed()), (20, false));
         assert_eq!(deferred.claim(8), Some(Pfn(100)..Pfn(108)));
         assert_eq!(deferred.take(8), Some(Pfn(108)..Pfn(116)));
@@ -104,5 +126,20 @@ mod tests {
         deferred.finish();
         deferred.finish();
         assert_eq!((deferred.left(), deferred.is_claimed()), (0, false));
+    }
+
+    #[test]
+    fn each_range_that_is_put_off_comes_as_far_as_there_is_room_for_ranges() {
+        let deferred = Deferred::default();
+        for n in 1..=DEFERRED_MAX as u64 {
+            assert!(deferred.put_off(Pfn(100 * n)..Pfn(100 * n + 10)));
+        }
+        assert!(!deferred.put_off(Pfn(10_000)..Pfn(10_001)), "no room");
+        assert_eq!(deferred.left(), 10 * DEFERRED_MAX as u64);
+        for n in 1..=DEFERRED_MAX as u64 {
+            assert_eq!(deferred.take(8), Some(Pfn(100 * n)..Pfn(100 * n + 8)));
+            assert_eq!(deferred.take(8), Some(Pfn(100 * n + 8)..Pfn(100 * n + 10)));
+        }
+        assert_eq!((deferred.take(8), deferred.left()), (None, 0));
     }
 }

@@ -170,6 +170,8 @@ extern "C" fn on_trap(cause: usize, value: usize, at: usize) {
         TIMER_CAUSE => {
             next_timer();
             crate::kernel::on_timer();
+            // A handler that took longer than a period leaves one to whom it interrupted.
+            next_timer();
         }
         _ => {
             crate::say!("FAULT on CPU {}: cause {cause:#x}, {value:#x} at {at:#x}", this_cpu());

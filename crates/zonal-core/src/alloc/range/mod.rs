@@ -16,6 +16,7 @@
 //! |--|--|
 //! | `free` | any part of a range, or whole blocks in a row, back (`free_contig_range`) |
 //! | `cut` | a block made a range or smaller blocks (`split_page`); a range made two |
+//! | `offline` | pages out of their zone, for memory that leaves (`offline_pages`) |
 //! | `owned` | who has the pages of a range, and the words changed for all of them |
 //! | `error` | requests and refusals |
 //! | `../search/range` | the search: anywhere, at a place (`alloc_contig_range`), behind a range |
@@ -45,6 +46,7 @@
 mod cut;
 mod error;
 mod free;
+mod offline;
 mod owned;
 
 pub use error::{Obstacle, RangeError, RangeRefusal, RangeRequest};

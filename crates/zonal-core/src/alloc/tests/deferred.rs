@@ -10,12 +10,13 @@ use std::vec::Vec;
 use super::platform::{Plain, Script, Shape, Stage, distances, on_cpu, zone};
 use crate::alloc::{Allocator, OnlineError, Request};
 use crate::gfp::Gfp;
+use crate::machine::ZoneSpec;
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
 use crate::policy::{PcpPolicy, Policy};
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Choice, NodeId, Order, Pfn, ZoneId, ZoneKind};
-use crate::zone::deferred::SECTION_PAGES;
+use crate::zone::deferred::{DEFERRED_MAX, SECTION_PAGES};
 
 const SECTION: u64 = SECTION_PAGES;
 
@@ -69,13 +70,24 @@ fn a_zone_that_does_not_start_with_a_section_starts_with_more_than_one() {
 }
 
 #[test]
-fn a_zones_memory_is_put_off_once_and_inside_the_zone() {
-    let pool = shape().boot_deferred(Policy::ZONAL, Script::default(), 0);
-    let again = pool.online_deferred(ZoneId(1), Pfn(2 * SECTION)..Pfn(6 * SECTION));
-    assert_eq!(again, Err(OnlineError::DeferredTwice(ZoneId(1))));
-    pool.finish_growth().unwrap();
-    let outside = pool.online_deferred(ZoneId(2), Pfn(6 * SECTION)..Pfn(11 * SECTION));
+fn a_zones_memory_is_put_off_inside_the_zone_in_as_many_ranges_as_there_is_room_for() {
+    let mut shape = Shape::uniform(1, 0, 1);
+    let spanned = zone(0, ZoneKind::Normal, 0, 40 * SECTION);
+    shape.zones = std::vec![ZoneSpec { present: SECTION, ..spanned }];
+    // The last section is put off as the first range.
+    let pool = shape.boot_deferred(Policy::ZONAL, Script::default(), 0);
+    assert_eq!((managed(&pool)[0], pool.stats().left_to_grow(NodeId(0))), (0, SECTION));
+    let range = |n: usize| Pfn(2 * n as u64 * SECTION)..Pfn((2 * n + 1) as u64 * SECTION);
+    for n in 1..DEFERRED_MAX {
+        assert_eq!(pool.online_deferred(ZoneId(0), range(n)), Ok(()));
+    }
+    let full = pool.online_deferred(ZoneId(0), range(DEFERRED_MAX));
+    assert_eq!(full, Err(OnlineError::DeferredFull(ZoneId(0))));
+    let outside = pool.online_deferred(ZoneId(0), Pfn(39 * SECTION)..Pfn(41 * SECTION));
     assert!(matches!(outside, Err(OnlineError::OutsideZone(..))));
+    pool.finish_growth().unwrap();
+    assert_eq!(managed(&pool), [DEFERRED_MAX as u64 * SECTION]);
+    pool.validate().unwrap();
 }
 
 /// However it came online, the machine ends as if all memory had been there.

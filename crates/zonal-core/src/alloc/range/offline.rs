@@ -1,0 +1,102 @@
+//! Memory that leaves: pages in the caller's hands become pages that were never there.
+
+use core::ops::Range;
+
+use super::Ranges;
+use super::owned::Owned;
+use crate::alloc::request::FreeError;
+use crate::platform::Platform;
+use crate::types::Pfn;
+
+impl<P: Platform> Ranges<'_, '_, P> {
+    /// Takes pages out of their zone: all or part of a range in the caller's hands, or whole blocks
+    /// that lie side by side. Nothing is handed out of them any more, and a free of them is
+    /// refused, until [`Allocator::online`](crate::alloc::Allocator::online) brings them back.
+    /// [`alloc_at`](Self::alloc_at) takes them first. Call
+    /// [`Allocator::setup`](crate::alloc::Allocator::setup) afterwards: watermarks follow managed
+    /// pages only then.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free), with nothing changed.
+    pub fn offline(self, pages: Range<Pfn>) -> Result<(), FreeError> {
+        let owned = Owned::new(self.on, pages)?;
+        let locked = owned.ops.lock();
+        let words = locked.frames;
+        let found = owned.look(&words)?;
+        owned.claim(&words, &found)?;
+        owned.cut_out(&words, &found);
+        let (zone, frames) = (owned.ops.zone, owned.frames());
+        zone.set_managed(zone.managed() - u64::from(frames.end - frames.start));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::alloc::Request;
+    use crate::gfp::Gfp;
+    use crate::policy::Policy;
+    use crate::support::Shape;
+    use crate::types::{Order, ZoneId};
+
+    const TAKE: Gfp = Gfp::KERNEL.union(Gfp::MEMALLOC);
+
+    #[test]
+    fn memory_that_left_is_never_handed_out_and_comes_back_whole() {
+        Shape::uniform(1, 4096, 1).scoped(Policy::KERNEL, 0, |pool| {
+            let (ranges, before) = (pool.ranges(), pool.free_pages());
+            // A page on a list of the CPU is in the way of nothing.
+            let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+            pool.free(page, Order::ZERO).unwrap();
+            let gone = Pfn(1024)..Pfn(2048);
+            ranges.alloc_at(gone.clone(), TAKE).unwrap();
+            ranges.offline(gone.clone()).unwrap();
+            pool.setup();
+            assert_eq!(pool.zones()[0].managed(), 4096 - 1024);
+            pool.validate().unwrap();
+            for wrong in [gone.clone(), Pfn(1024)..Pfn(1025), Pfn(1000)..Pfn(1030)] {
+                assert!(ranges.free(wrong.clone()).is_err(), "{wrong:?}");
+                assert!(ranges.offline(wrong).is_err());
+            }
+            assert!(ranges.alloc_at(gone.clone(), TAKE).is_err(), "nobody has it");
+            let held: Vec<Pfn> =
+                core::iter::from_fn(|| pool.alloc(Request::new(Order::ZERO).gfp(TAKE)).ok())
+                    .collect();
+            assert!(held.len() > 2000 && held.iter().all(|page| !gone.contains(page)));
+            held.iter().for_each(|page| pool.free(*page, Order::ZERO).unwrap());
+            pool.online(ZoneId(0), gone.clone()).unwrap();
+            pool.setup();
+            pool.drain_all();
+            assert_eq!((pool.zones()[0].managed(), pool.free_pages()), (4096, before));
+            pool.validate().unwrap();
+        });
+    }
+
+    #[test]
+    fn what_is_in_use_stays() {
+        Shape::uniform(1, 4096, 1).scoped(Policy::KERNEL, 0, |pool| {
+            let ranges = pool.ranges();
+            let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+            let around = Pfn(page.0 & !1023)..Pfn((page.0 | 1023) + 1);
+            assert!(ranges.alloc_at(around.clone(), TAKE).is_err());
+            assert!(ranges.offline(around.clone()).is_err(), "mostly free");
+            assert_eq!(pool.zones()[0].managed(), 4096);
+            // Part of a range goes, and the rest stays its owner's.
+            let range = ranges.alloc_at(Pfn(2048)..Pfn(2100), TAKE).map(|()| Pfn(2048)..Pfn(2100));
+            let range = range.unwrap();
+            ranges.offline(Pfn(2060)..Pfn(2070)).unwrap();
+            assert!(ranges.free(range).is_err());
+            ranges.free(Pfn(2048)..Pfn(2060)).unwrap();
+            ranges.free(Pfn(2070)..Pfn(2100)).unwrap();
+            assert_eq!(pool.zones()[0].managed(), 4096 - 10);
+            pool.online(ZoneId(0), Pfn(2060)..Pfn(2070)).unwrap();
+            pool.free(page, Order::ZERO).unwrap();
+            pool.drain_all();
+            assert_eq!(pool.free_pages(), 4096);
+            pool.validate().unwrap();
+        });
+    }
+}

@@ -1,0 +1,101 @@
+//! Memory that comes and goes while the kernel runs.
+//!
+//! ```text
+//!  at boot   describe zones whose spans have room for all memory that may ever come
+//!  comes     add(allocator, pages)       online, and limits follow
+//!  goes      remove(allocator, pages)    refused while a page of it is in use; then nobody's
+//! ```
+//! A zone has a word for each page of its span, so what may come must lie in one. `remove` moves no
+//! pages: it drains lists and depots, and says which page is in the way.
+
+use core::fmt;
+use core::ops::Range;
+
+use zonal_core::alloc::range::RangeError;
+use zonal_core::alloc::{Allocator, FreeError, OnlineError};
+use zonal_core::gfp::Gfp;
+use zonal_core::platform::Platform;
+use zonal_core::types::{Pfn, ZoneId};
+
+/// Why memory cannot come or go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The page lies in no zone, or the range is empty there.
+    Outside(Pfn),
+    /// Part of it is there already.
+    There(OnlineError),
+    /// A page is in use, or was never there.
+    InUse(RangeError),
+    /// Somebody freed pages of it meanwhile that were not theirs.
+    Freed(FreeError),
+}
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemoryError::Outside(pfn) => write!(
+                f,
+                "{pfn:?} lies in no zone: describe zones whose spans have room for all memory that \
+                 may come"
+            ),
+            MemoryError::There(error) => error.fmt(f),
+            MemoryError::InUse(error) => write!(f, "memory cannot leave: {error}"),
+            MemoryError::Freed(error) => write!(f, "memory that leaves was freed: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for MemoryError {}
+
+/// Brings pages online that were never there, or have left: in one zone or several. Watermarks and
+/// the sizes of lists follow.
+///
+/// # Errors
+/// [`MemoryError::Outside`], with nothing changed; [`MemoryError::There`].
+pub fn add<P: Platform>(on: &Allocator<'_, P>, pages: Range<Pfn>) -> Result<(), MemoryError> {
+    let parts = || {
+        let mut at = pages.start;
+        core::iter::from_fn(move || {
+            let part = (at.0 < pages.end.0).then(|| part(on, at, pages.end))?;
+            at = part.as_ref().map_or(pages.end, |(_, part)| part.end);
+            Some(part)
+        })
+    };
+    if pages.start.0 >= pages.end.0 {
+        return Err(MemoryError::Outside(pages.start));
+    }
+    // All of it has a zone, before anything changes.
+    parts().try_for_each(|part| part.map(|_| ()))?;
+    for part in parts() {
+        let (zone, part) = part?;
+        on.online(zone, part).map_err(MemoryError::There)?;
+    }
+    on.setup();
+    Ok(())
+}
+
+/// The zone of page `at`, and what of the pages up to `end` lies in it.
+fn part<P: Platform>(
+    on: &Allocator<'_, P>,
+    at: Pfn,
+    end: Pfn,
+) -> Result<(ZoneId, Range<Pfn>), MemoryError> {
+    let zone = on.zones().iter().find(|zone| zone.contains(at)).ok_or(MemoryError::Outside(at))?;
+    let zone_end = zone.start_pfn().0 + zone.spanned();
+    Ok((zone.id(), at..Pfn(end.0.min(zone_end))))
+}
+
+/// Takes pages of one zone away. Afterwards nobody has them, and the memory may be turned off.
+/// Watermarks and the sizes of lists follow.
+///
+/// # Errors
+/// [`MemoryError::InUse`], with nothing changed.
+pub fn remove<P: Platform>(on: &Allocator<'_, P>, pages: Range<Pfn>) -> Result<(), MemoryError> {
+    // Reserves are no reason to keep it.
+    let gfp = Gfp::KERNEL | Gfp::MEMALLOC;
+    on.ranges().alloc_at(pages.clone(), gfp).map_err(MemoryError::InUse)?;
+    on.ranges().offline(pages).map_err(MemoryError::Freed)?;
+    on.setup();
+    Ok(())
+}
