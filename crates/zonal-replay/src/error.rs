@@ -89,6 +89,27 @@ pub enum ReplayError {
         /// The names of all changes for this recording.
         there: Vec<String>,
     },
+    /// Nothing to advise on.
+    #[error("no recording is given; expected at least one")]
+    NoRecording,
+    /// Recordings that cannot be of one load on one machine.
+    #[error(
+        "{first} and {other} do not fit together: {what} {expected} in the first, {found} in the \
+         other; recordings of one load are made on one machine, under one kernel and the same \
+         settings. Ask about each by itself"
+    )]
+    OtherMachine {
+        /// The recording that the others are held to.
+        first: String,
+        /// The one that differs.
+        other: String,
+        /// What differs.
+        what: &'static str,
+        /// Of the first.
+        expected: String,
+        /// Of the other.
+        found: String,
+    },
     /// The trace has no allocation of this number.
     #[error(
         "allocation {number} cannot be explained: the trace, up to where it was replayed, has \

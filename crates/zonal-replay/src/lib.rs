@@ -44,7 +44,8 @@
 //! | `zones`, `moves`, `told`, `facts`, `program`, `by_page` | what the others share |
 //! | `locks`, `others` | measured waits for locks; what is not of the recorded command |
 //! | `unjudged` | when the model may not be judged |
-//! | `world`, `settle` | what reclaim did; where the model follows it |
+//! | `world`, `altered` | what reclaim did, and who wrote settings |
+//! | `settle` | where the model follows that |
 //! | `read` | events to steps; what does not fit is counted |
 //! | `build` | the recorded machine in the core |
 //! | `start` | the state it was in |
@@ -59,6 +60,7 @@
 #![deny(unsafe_code)]
 
 pub mod advise;
+mod altered;
 mod build;
 mod by_page;
 mod error;
@@ -86,7 +88,7 @@ mod what_if;
 mod world;
 mod zones;
 
-pub use advise::advise;
+pub use advise::{advise, advise_all};
 pub use error::ReplayError;
 pub use judge::{BuddyDifferences, BuddyVerdict, ListDifferences, ListVerdict};
 pub use locks::{LockRow, LockWaits};

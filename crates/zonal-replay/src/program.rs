@@ -34,7 +34,7 @@ pub enum OpKind {
     Free,
     /// The CPU's statistics worker runs.
     Refresh,
-    /// Reclaim did something.
+    /// Something happened to the machine.
     Change,
 }
 
@@ -154,7 +154,7 @@ pub struct Program {
     pub kernel: MovesByPlace,
     /// The kernel's actions on each block, if requested.
     pub facts: Facts,
-    /// What reclaim did, in the order of time.
+    /// What happened to the machine, in the order of time.
     pub changes: Vec<Changed>,
     /// Blocks that the events before the start left on lists which were empty before them.
     pub early: BTreeMap<ListPlace, u32>,
@@ -221,9 +221,10 @@ impl Program {
         count
     }
 
-    /// Puts what reclaim did between the steps.
+    /// Puts what happened to the machine between the steps.
     pub fn insert_changes(&mut self, mut changes: Vec<Changed>) {
         changes.retain(|changed| changed.time_ns >= self.start_ns);
+        changes.sort_by_key(|changed| changed.time_ns);
         let step = |(slot, changed): (u32, &Changed)| {
             let Changed { time_ns, cpu, .. } = *changed;
             Op { time_ns, slot, cpu, kind: OpKind::Change }

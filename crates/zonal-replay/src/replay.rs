@@ -4,6 +4,7 @@ use zonal::text::State;
 use zonal_core::policy::Policy;
 use zonal_trace::Recording;
 
+use crate::altered::altered;
 use crate::error::ReplayError;
 use crate::facts::Scope;
 use crate::fidelity::{self, Fidelity};
@@ -195,7 +196,7 @@ impl<'r> Replay<'r> {
     ) -> Result<Prepared, ReplayError> {
         let machine = self.recording.description();
         let events = self.recording.events();
-        let read::FirstLook { facts, cpus, mut unjudged, locks, changes, others } =
+        let read::FirstLook { facts, cpus, mut unjudged, locks, mut changes, others } =
             read::facts(machine, events, self.limit, watch)?;
         let judge = |scope| judge::lists(machine, map, cpus, (&facts, scope), self.policy);
         let (lists, told) = judge(Scope::All)?;
@@ -216,11 +217,14 @@ impl<'r> Replay<'r> {
         let options = ReadOptions { limit: self.limit, recorded, untraced };
         let mut program = self.read(map, options, watch)?;
         program.facts = facts;
+        let polls = self.recording.polls()?;
+        let settings = Settings::of(self.recording)?;
+        changes.extend(altered(&polls, machine, &settings, program.start_ns));
         program.insert_changes(changes);
         let files = self.recording.machine_files()?;
         let text = |name| files.get(name).map(String::from_utf8_lossy).unwrap_or_default();
         let reclaimed = unjudged::reclaimed(&text("vmstat.pre"), &text("vmstat.post"));
-        unjudged.polled(&self.recording.polls()?, program.start_ns, &machine.zones);
+        unjudged.polled(&polls, program.start_ns, &machine.zones);
         let not_judged = unjudged.finish((program.start_ns, program.span_ns.1), reclaimed);
         let lock_waits = locks.finish(machine.flags.lock_waits);
         let of_others_percent = others.percent();

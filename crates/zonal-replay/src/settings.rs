@@ -53,6 +53,7 @@ const RATIOS: [(ZoneKind, i64); 5] = [
     (ZoneKind::Device, 0),
 ];
 const MIN_FREE: &str = "min_free_kbytes";
+const MIN_FREE_KEY: &str = "watermark.min_free";
 const RATIO_NAME: &str = "lowmem_reserve_ratio";
 const RATIO_KEY: &str = "watermark.lowmem_ratio";
 
@@ -120,6 +121,19 @@ impl Settings {
     pub fn value(&self, sysctl: Sysctl) -> i64 {
         let known = KNOWN.iter().find(|known| known.sysctl == sysctl);
         known.map_or(0, |known| self.values.get(known.name).copied().unwrap_or(known.default))
+    }
+
+    /// The name of a sysctl that the model follows, `vm.` and all.
+    pub fn name_of(sysctl: Sysctl) -> String {
+        let known = KNOWN.iter().find(|known| known.sysctl == sysctl).map(|known| known.name);
+        format!("vm.{}", known.unwrap_or(MIN_FREE))
+    }
+
+    /// Whether `policy` was given a value for it, which stays.
+    pub fn is_given(policy: &Policy, sysctl: Sysctl) -> bool {
+        let known = KNOWN.iter().find(|known| known.sysctl == sysctl);
+        let key = known.map_or(MIN_FREE_KEY, |known| known.key);
+        policy.changes().any(|change| change.setting.key == key)
     }
 
     /// What is written to a machine under `policy` to be as recorded: name, sysctl, value.

@@ -13,9 +13,10 @@
 
 use std::collections::BTreeMap;
 
+use zonal_core::alloc::Sysctl;
 use zonal_trace::{Event, EventKind, Notice};
 
-/// One thing that reclaim did.
+/// One thing that happened to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Background reclaim of the node with this number is at work from here on.
@@ -26,6 +27,8 @@ pub enum Change {
     AllEmptied,
     /// The lists of this CPU were emptied in the zone that begins with this frame.
     Emptied(u64),
+    /// A setting was written.
+    Set(Sysctl, i64),
 }
 
 /// A [`Change`] with its time and CPU.

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table};
 use zonal_replay::LockRow;
-use zonal_replay::advise::{Advice, Options, Row, Saving, Verdict as Advised, WaitCheck, advise};
+use zonal_replay::advise::{
+    Advice, AdvisedOn, Options, Row, Saving, Verdict as Advised, WaitCheck, advise_all,
+};
 use zonal_trace::samples;
 
 use crate::output;
@@ -14,12 +16,14 @@ use crate::verdict::Verdict;
 /// Flags of `zonal advise`.
 #[derive(Args, Debug)]
 pub struct AdviseArgs {
-    /// A trace of any form, with the machine it was recorded on. Without it: the bundled recording
+    /// A trace of any form, with the machine it was recorded on; several of one load, made on one
+    /// machine under the same settings, give medians and ranges. Without any: the bundled recording
     /// of a build of zlib (make -j4) on Linux 6.18.
-    pub trace: Option<PathBuf>,
+    #[arg(value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
 
     /// Take the machine's description from the files of this directory.
-    #[arg(long, value_name = "DIR", requires = "trace")]
+    #[arg(long, value_name = "DIR", requires = "traces")]
     pub machine: Option<PathBuf>,
 
     /// Try only changes whose name begins so, such as min_free_kbytes or linux-; may be repeated.
@@ -40,12 +44,13 @@ pub struct AdviseArgs {
 /// # Errors
 /// Bad input, with file and line, or a machine that cannot be rebuilt.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<Verdict> {
-    let recording = match &args.trace {
-        Some(path) => crate::trace::open(path, args.machine.as_deref())?,
-        None => samples::zlib_make_j4()?,
-    };
+    let open = |path: &PathBuf| crate::trace::open(path, args.machine.as_deref());
+    let mut recordings = args.traces.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
+    if recordings.is_empty() {
+        recordings.push(samples::zlib_make_j4()?);
+    }
     let options = Options { limit: args.limit, only: &args.only };
-    let advice = advise(&recording, &options, &mut output::Bar::default().watch())?;
+    let advice = advise_all(&recordings, &options, &mut output::Bar::default().watch())?;
     output::data(&match args.json {
         true => serde_json::to_string_pretty(&advice)? + "\n",
         false => text(&advice),
@@ -89,6 +94,7 @@ fn text(advice: &Advice) -> String {
         ]);
     }
     let mut text = verdict(advice);
+    text.push_str(&each(advice));
     text.push_str(&format!(
         "\n{}: Linux {release}, {} CPUs, {} allocations in {:.1} s, by the rules of {}\n\
          every number below is modelled; contention: {:.0} ns a hold and {:.1} ns a block, by \
@@ -169,6 +175,19 @@ fn verdict(advice: &Advice) -> String {
         off(error.refill_pages),
         off(error.drain_pages),
     )
+}
+
+/// What each of several recordings says by itself.
+fn each(advice: &Advice) -> String {
+    let [_, _, ..] = &advice.recordings[..] else { return String::new() };
+    let mut text = format!(
+        "\n{} recordings: medians below, and of savings the whole range\n",
+        advice.recordings.len()
+    );
+    for AdvisedOn { trace, verdict, reason, .. } in &advice.recordings {
+        text.push_str(&format!("  {trace}: {}: {reason}\n", verdict.name()));
+    }
+    text
 }
 
 /// The changes of a kind. A line to type stands only where it is worth typing.

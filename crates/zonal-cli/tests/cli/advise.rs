@@ -148,6 +148,31 @@ fn a_selection_that_matches_nothing_is_refused_with_what_there_is() {
 }
 
 #[test]
+fn several_recordings_of_one_load_are_one_advice() {
+    let few = ["--limit", "30000", "--only", "numa_stat"];
+    let one = json(&[&["advise", SAMPLE, "--json"][..], &few].concat());
+    let both = json(&[&["advise", SAMPLE, SAMPLE, "--json"][..], &few].concat());
+    assert_eq!(both["recordings"].as_array().unwrap().len(), 2);
+    for same in ["verdict", "cost_percent_of_cpu", "model_error_percent"] {
+        assert_eq!(both[same], one[same], "{same}");
+    }
+    let text = Command::new(ZONAL).args(["advise", SAMPLE, SAMPLE]).args(few).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("2 recordings: medians below"), "{text}");
+}
+
+#[test]
+fn recordings_of_other_machines_are_refused_with_what_differs() {
+    let directory = tempfile::tempdir().unwrap();
+    let other = directory.path().join("four.zonal");
+    let other = other.to_str().unwrap();
+    let scaled = ["trace", "scale", SAMPLE, other, "--copies", "2", "--level", "1"];
+    assert!(Command::new(ZONAL).args(scaled).output().unwrap().status.success());
+    let message = refusal(&["advise", SAMPLE, other, "--only", "numa_stat"]);
+    assert!(message.contains("do not fit together: number of CPUs 2 in the first"), "{message}");
+}
+
+#[test]
 fn without_a_file_the_bundled_recording_is_advised_on() {
     let few = ["--limit", "1000", "--only", "numa_stat", "--json"];
     let bundled = json(&[&["advise"][..], &few].concat());

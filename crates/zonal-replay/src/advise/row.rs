@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::changes::Change;
 use super::cost::Contention;
 use super::saving::{Saving, WORTH_PERCENT};
+use crate::verify::range_of;
 use crate::what_if::TrialCounts;
 
 /// A change is better or worse if its waiting or its holds differ by more than this, in percent.
@@ -81,6 +82,45 @@ impl Row {
         row
     }
 
+    /// The same change in several recordings: medians, of savings the whole range, of memory the
+    /// worst.
+    pub(super) fn together(rows: &[&Row], recorded: &Row) -> Row {
+        let Some(first) = rows.first() else { return Row::default() };
+        let middle = |figure: &dyn Fn(&Row) -> f64| median(rows.iter().map(|row| figure(row)));
+        let saving = |figure: fn(&Saving) -> f64| {
+            rows.iter().map(move |row| figure(&row.saving_percent_of_cpu))
+        };
+        let saving = Saving {
+            low: saving(|saving| saving.low).fold(f64::INFINITY, f64::min),
+            mid: median(saving(|saving| saving.mid)),
+            high: saving(|saving| saving.high).fold(f64::NEG_INFINITY, f64::max),
+        };
+        let worse = rows.iter().filter(|row| row.is_worse).count();
+        let holds = middle(&|row| row.lock_holds_percent);
+        let mut row = Row {
+            change: first.change.clone(),
+            counts: middle_counts(rows),
+            contention: Contention {
+                busy_percent_max: middle(&|row| row.contention.busy_percent_max),
+                contended_percent: middle(&|row| row.contention.contended_percent),
+                wait_us_per_s: middle(&|row| row.contention.wait_us_per_s),
+                work_us_per_s: middle(&|row| row.contention.work_us_per_s),
+            },
+            setting: first.setting.clone(),
+            saving_percent_of_cpu: saving,
+            lock_holds_percent: holds,
+            memory_mib_worst: rows.iter().map(|row| row.memory_mib_worst).fold(0.0, f64::max),
+            is_worse: worse * 2 > rows.len(),
+            about: first.about.clone(),
+            ..Row::default()
+        };
+        let is_worth = !row.is_worse && saving.mid >= WORTH_PERCENT;
+        let setting = row.setting.as_deref().filter(|_| is_worth);
+        row.command = setting.map(|setting| format!("sysctl {setting}"));
+        row.reason = reason(&row, recorded, holds);
+        row
+    }
+
     /// Less is better: what is refused first, then time for zone locks, holds, pages on lists.
     pub(super) fn key(&self, recorded: &Row) -> f64 {
         let refused = self.counts.refused.saturating_sub(recorded.counts.refused) as f64;
@@ -98,6 +138,28 @@ impl Row {
             && other.setting.is_some()
             && self.counts == other.counts
             && self.contention == other.contention
+    }
+}
+
+/// The middle one of some figures, or between the two in the middle.
+pub(super) fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    range_of(&figures.collect::<Vec<f64>>()).map_or(0.0, |range| range.mid)
+}
+
+fn middle_counts(rows: &[&Row]) -> TrialCounts {
+    let middle = |figure: fn(&TrialCounts) -> u64| {
+        median(rows.iter().map(|row| figure(&row.counts) as f64)).round() as u64
+    };
+    TrialCounts {
+        lock_holds: middle(|counts| counts.lock_holds),
+        refills: middle(|counts| counts.refills),
+        refill_pages: middle(|counts| counts.refill_pages),
+        drains: middle(|counts| counts.drains),
+        drain_pages: middle(|counts| counts.drain_pages),
+        list_pages_mean: middle(|counts| counts.list_pages_mean),
+        list_pages_max: middle(|counts| counts.list_pages_max),
+        refused: middle(|counts| counts.refused),
+        slow_paths: middle(|counts| counts.slow_paths),
     }
 }
 
@@ -148,6 +210,23 @@ mod tests {
         let setting = Some(setting.to_owned()).filter(|setting| !setting.is_empty());
         let change = setting.clone().unwrap_or_default();
         Row { change, setting, counts, ..Row::default() }
+    }
+
+    #[test]
+    fn a_change_in_several_recordings_has_medians_and_the_whole_range() {
+        let of = |holds, mid: f64, memory_mib_worst| Row {
+            saving_percent_of_cpu: Saving { low: mid / 2.0, mid, high: mid * 2.0 },
+            memory_mib_worst,
+            about: "about".to_owned(),
+            ..row("vm.numa_stat=0", holds)
+        };
+        let rows = [of(10, 3.0, 1.0), of(30, 1.0, 9.0), of(20, 2.0, 4.0)];
+        let together = Row::together(&rows.iter().collect::<Vec<_>>(), &row("", 100));
+        assert_eq!(together.counts.lock_holds, 20);
+        assert_eq!(together.saving_percent_of_cpu, Saving { low: 0.5, mid: 2.0, high: 6.0 });
+        assert_eq!(together.memory_mib_worst, 9.0);
+        assert_eq!(together.command.as_deref(), Some("sysctl vm.numa_stat=0"));
+        assert_eq!(Row::together(&[], &row("", 100)).change, "");
     }
 
     #[test]

@@ -43,61 +43,64 @@ impl Verdict {
     }
 }
 
-/// The verdict, and what it rests on.
-pub(super) struct Ruling {
-    pub verdict: Verdict,
-    pub reason: String,
-    pub cost_percent_of_cpu: f64,
+/// What a verdict rests on: one recording, or several together.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub not_judged: Vec<NotJudged>,
+    pub seconds: f64,
+    pub allocs: u64,
+    /// What the allocator's waits and refills take, in percent of a CPU.
+    pub cost: f64,
+    pub error: ModelError,
 }
 
-/// Decides. `rows` are all changes that were tried; `cost` is what the allocator's
-/// waits and refills take of each second, in µs.
-pub(super) fn decide(what_if: &WhatIf<'_>, rows: &[Row], cost: f64, error: ModelError) -> Ruling {
-    let cost_percent_of_cpu = (cost / 1e4 * 1e4).round() / 1e4;
-    let case = Case {
-        not_judged: what_if.not_judged(),
-        seconds: what_if.seconds(),
-        allocs: what_if.allocs(),
-        cost: cost_percent_of_cpu,
-        error,
-    };
-    let (verdict, reason) = case.decide(rows);
-    Ruling { verdict, reason, cost_percent_of_cpu }
-}
+impl Case {
+    /// One recording; `cost` is what the allocator's waits and refills take of each second, in µs.
+    pub(super) fn new(what_if: &WhatIf<'_>, cost: f64, error: ModelError) -> Case {
+        Case {
+            not_judged: what_if.not_judged().to_vec(),
+            seconds: what_if.seconds(),
+            allocs: what_if.allocs(),
+            cost: (cost / 1e4 * 1e4).round() / 1e4,
+            error,
+        }
+    }
 
-struct Case<'c> {
-    not_judged: &'c [NotJudged],
-    seconds: f64,
-    allocs: u64,
-    cost: f64,
-    error: ModelError,
-}
-
-impl Case<'_> {
-    fn decide(&self, rows: &[Row]) -> (Verdict, String) {
-        let Case { not_judged, seconds, allocs, cost, error } = *self;
+    /// Why the recording says nothing about the load, if so.
+    pub(super) fn says_nothing(&self) -> Option<String> {
+        let Case { ref not_judged, seconds, allocs, error, .. } = *self;
         let share = unjudged::share(not_judged, seconds);
         if share > NOT_JUDGED_MAX {
             let mut why: Vec<&str> = not_judged.iter().flat_map(|n| n.reason.split("; ")).collect();
             why.sort_unstable();
             why.dedup();
             let percent = share * 100.0;
-            let reason = format!("{percent:.0} % of the time cannot be judged: {}", why.join("; "));
-            return (Verdict::NotKnown, reason);
+            return Some(format!(
+                "{percent:.0} % of the time cannot be judged: {}",
+                why.join("; ")
+            ));
         }
         if allocs < ALLOCS_MIN {
-            let reason = format!(
+            return Some(format!(
                 "too few events: {allocs} allocations in {seconds:.1} s, at least {ALLOCS_MIN} \
                  are needed; record for longer"
-            );
+            ));
+        }
+        error.most.is_none().then(|| {
+            "the recording has no refill and no drain, so nothing says what the \
+             allocator costs here; `zonal record` records them, as do the events \
+             kmem:mm_page_alloc_zone_locked and kmem:mm_page_pcpu_drain"
+                .to_owned()
+        })
+    }
+
+    /// Decides. `rows` are all changes that were tried.
+    pub(super) fn decide(&self, rows: &[Row]) -> (Verdict, String) {
+        if let Some(reason) = self.says_nothing() {
             return (Verdict::NotKnown, reason);
         }
-        let Some(off) = error.most else {
-            let reason = "the recording has no refill and no drain, so nothing says what the \
-                 allocator costs here; `zonal record` records them, as do the events \
-                 kmem:mm_page_alloc_zone_locked and kmem:mm_page_pcpu_drain";
-            return (Verdict::NotKnown, reason.to_owned());
-        };
+        let Case { seconds, cost, error, .. } = *self;
+        let off = error.most.unwrap_or(0.0);
         let usable = rows.iter().filter(|row| !row.is_worse && row.setting.is_some());
         let best = usable
             .max_by(|a, b| a.saving_percent_of_cpu.mid.total_cmp(&b.saving_percent_of_cpu.mid));
@@ -142,9 +145,9 @@ mod tests {
         ModelError { most: Some(percent), ..ModelError::default() }
     }
 
-    fn case(cost: f64) -> Case<'static> {
+    fn case(cost: f64) -> Case {
         let error = off_by(1.0);
-        Case { not_judged: &[], seconds: 10.0, allocs: 50_000, cost, error }
+        Case { not_judged: Vec::new(), seconds: 10.0, allocs: 50_000, cost, error }
     }
 
     fn saves(us_per_s: f64) -> Vec<Row> {
@@ -179,7 +182,7 @@ mod tests {
     #[test]
     fn what_cannot_be_judged_is_not_known() {
         let stretch = NotJudged { from_s: 1.0, to_s: 9.0, reason: "reclaim: direct".to_owned() };
-        let reclaim = Case { not_judged: &[stretch], ..case(5.0) };
+        let reclaim = Case { not_judged: vec![stretch], ..case(5.0) };
         let (verdict, reason) = reclaim.decide(&saves(20_000.0));
         assert_eq!(verdict, Verdict::NotKnown);
         assert_eq!(reason, "80 % of the time cannot be judged: reclaim: direct");

@@ -29,9 +29,11 @@ use crate::program::Program;
 use crate::run::explain::Explained;
 use crate::run::outcome::Outcome;
 use crate::run::timeline::Timeline;
+use crate::settings::Settings;
 use crate::start::StartReport;
 use crate::told::Recorded;
 use crate::unjudged::{self, NotJudged, ReclaimJudged};
+use crate::world::Change;
 use crate::zones::ZoneMap;
 
 /// Version of the JSON.
@@ -259,7 +261,16 @@ fn notes(
         let start = program.start_ns;
         let changes =
             machine.pageset_changes.iter().filter(|change| change.time_ns > start).count();
-        if changes > 0 {
+        let written = program.changes.iter().filter_map(|changed| match changed.change {
+            Change::Set(sysctl, value) => Some((changed.time_ns, sysctl, value)),
+            _ => None,
+        });
+        let before = notes.len();
+        notes.extend(written.map(|(time_ns, sysctl, value)| {
+            let seconds = (time_ns - start) as f64 / 1e9;
+            format!("{} is {value} from {seconds:.1} s on", Settings::name_of(sysctl))
+        }));
+        if changes > 0 && notes.len() == before {
             notes.push(format!("{changes} changes of list bounds in the trace are not replayed"));
         }
     }

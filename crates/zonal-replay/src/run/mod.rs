@@ -6,11 +6,12 @@
 //! | `real`, `entries` | runs a program on real memory, one thread for each recorded CPU |
 //! | `pool` | the pool of this machine's memory that `real` runs on |
 //! | `counters`, `timeline` | counters before and after, and in bins of time |
-//! | `reclaim` | what recorded reclaim did, done to the model |
+//! | `changes` | what happened to the recorded machine, done to the model |
 //! | `holds` | holds of zone locks, each at its time |
 //! | `latency` | how long calls take |
 //! | `explain` | one request, told zone by zone |
 
+pub mod changes;
 pub mod counters;
 pub mod entries;
 pub mod explain;
@@ -20,5 +21,4 @@ pub mod none;
 pub mod outcome;
 pub mod pool;
 pub mod real;
-pub mod reclaim;
 pub mod timeline;

@@ -11,12 +11,12 @@ use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 use zonal_trace::MachineDescription;
 
+use super::changes::Changes;
 use super::counters::Counters;
 use super::explain;
 use super::holds::Holds;
 use super::latency::Stopwatch;
 use super::outcome::{Outcome, Placement};
-use super::reclaim::Reclaim;
 use super::timeline::{Sample, Timeline};
 use crate::build::{self, Plan, Rebuilt};
 use crate::error::ReplayError;
@@ -27,6 +27,7 @@ use crate::progress::{Phase, Progress, Watch};
 use crate::settings::Settings;
 use crate::start::{self, Known, NO_BLOCK};
 use crate::told::{Recorded, Told};
+use crate::world::Change;
 use crate::zones::ZoneMap;
 
 /// Steps between two calls of the [`Watch`].
@@ -98,8 +99,15 @@ pub fn replay(
     notes.extend(validate(&rebuilt).map(|fault| format!("before the replay: {fault}")));
     let (before, free_before) = (count(&rebuilt), rebuilt.allocator.free_pages());
     let (blocks, outcome) = (started.blocks, Outcome::default());
-    let reclaim = Reclaim::new(description);
-    let mut run = Run { rebuilt: &rebuilt, map, program, blocks, outcome, explain, reclaim };
+    let is_given = |sysctl: Sysctl| {
+        Settings::is_given(&policy, sysctl) || sysctls.iter().any(|(own, _)| *own == sysctl)
+    };
+    let told = program.changes.iter().filter_map(|changed| match changed.change {
+        Change::Set(sysctl, _) => Some(sysctl),
+        _ => None,
+    });
+    let changes = Changes::new(description, told.filter(|sysctl| is_given(*sysctl)).collect());
+    let mut run = Run { rebuilt: &rebuilt, map, program, blocks, outcome, explain, changes };
     let mut placement = Placement::default();
     run.all(&mut placement, (timeline, holds), watch)?;
     let Run { blocks, mut outcome, .. } = run;
@@ -124,7 +132,7 @@ struct Run<'r, 'a> {
     outcome: Outcome,
     /// The allocation to explain, from 1.
     explain: Option<u64>,
-    reclaim: Reclaim,
+    changes: Changes,
 }
 
 impl Run<'_, '_> {
@@ -166,7 +174,7 @@ impl Run<'_, '_> {
                 OpKind::Refresh => {
                     self.rebuilt.allocator.refresh(CpuId(op.cpu.into()));
                 }
-                OpKind::Change => self.reclaim.play(
+                OpKind::Change => self.changes.play(
                     rebuilt,
                     self.map,
                     op.cpu,

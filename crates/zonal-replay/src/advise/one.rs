@@ -1,0 +1,261 @@
+//! Advice from one recording.
+
+use serde::Serialize;
+use zonal_core::policy::Policy;
+use zonal_trace::Recording;
+
+use super::changes::{self, Change};
+use super::cost::{HoldCost, Prices, WaitCheck};
+use super::row::{self, Row};
+use super::saving::{ModelError, Saving};
+use super::verdict::{Case, Verdict};
+use crate::error::ReplayError;
+use crate::error::chain;
+use crate::locks::LockWaits;
+use crate::progress::Watch;
+use crate::settings::Settings;
+use crate::unjudged::{NotJudged, ReclaimJudged};
+use crate::what_if::{Trial, WhatIf};
+
+/// The trials.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'o> {
+    /// Stop after this many events of the trace.
+    pub limit: Option<u64>,
+    /// Try only changes whose name begins with one of these; all, if empty.
+    pub only: &'o [String],
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+pub struct Advice {
+    /// Counts changes of the JSON that break readers.
+    pub schema_version: u32,
+    /// What to do.
+    pub verdict: Verdict,
+    /// Why, in words.
+    pub reason: String,
+    /// What the allocator's waits and refills take of one CPU: counted by the kernel's own moves,
+    /// priced by `cost`.
+    pub cost_percent_of_cpu: f64,
+    /// Of it, waited for zone locks in each second, by all CPUs together: measured, where the
+    /// recording has waits.
+    pub wait_us_per_s: f64,
+    /// The same by the model alone.
+    pub modelled_wait_us_per_s: f64,
+    /// Modelled waits beside measured ones.
+    pub wait_check: WaitCheck,
+    /// Waits in the recording, as `perf lock contention` has them; `None`: not recorded.
+    pub lock_waits: Option<LockWaits>,
+    /// By how much the model is off on this recording.
+    pub model_error_percent: ModelError,
+    /// Stretches that no prediction covers.
+    pub not_judged: Vec<NotJudged>,
+    /// Stretches with reclaim that the model follows, so that predictions cover them.
+    pub reclaim_judged: Vec<ReclaimJudged>,
+    /// Share of the allocations that others than the recorded command made, in percent; `None`
+    /// where the recording is of no command.
+    pub of_others_percent: Option<f64>,
+    /// What each recording says by itself.
+    pub recordings: Vec<AdvisedOn>,
+    /// The recording; of several, their names.
+    pub trace: String,
+    /// The recorded kernel's release.
+    pub kernel_release: Option<String>,
+    /// Rules of the recorded kernel.
+    pub policy: &'static str,
+    /// CPUs of the recorded machine.
+    pub cpus: u32,
+    /// Seconds of the part that is replayed.
+    pub seconds: f64,
+    /// Allocations of the trace.
+    pub allocs: u64,
+    /// Every number below is of the model.
+    pub modelled: bool,
+    /// Base of the contention.
+    pub cost: HoldCost,
+    /// The trace as it was recorded.
+    pub recorded: Row,
+    /// Best first.
+    pub changes: Vec<Row>,
+    /// Remarks for people.
+    pub notes: Vec<String>,
+    /// Properties that failed as recorded, in words.
+    #[serde(skip)]
+    pub faults: Vec<String>,
+}
+
+/// What one recording says by itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct AdvisedOn {
+    /// Its name.
+    pub trace: String,
+    /// What to do, by it alone.
+    pub verdict: Verdict,
+    /// Why, in words.
+    pub reason: String,
+    /// What the allocator's waits and refills take of one CPU.
+    pub cost_percent_of_cpu: f64,
+    /// By how much the model is off.
+    pub model_error_percent: ModelError,
+    /// Seconds of the part that is replayed.
+    pub seconds: f64,
+    /// Its allocations.
+    pub allocs: u64,
+    /// Of them, the share of others than the recorded command, in percent.
+    pub of_others_percent: Option<f64>,
+}
+
+impl Advice {
+    /// Its beginning.
+    pub(super) fn alone(&self) -> AdvisedOn {
+        let advice = self;
+        AdvisedOn {
+            trace: advice.trace.clone(),
+            verdict: advice.verdict,
+            reason: advice.reason.clone(),
+            cost_percent_of_cpu: advice.cost_percent_of_cpu,
+            model_error_percent: advice.model_error_percent,
+            seconds: advice.seconds,
+            allocs: advice.allocs,
+            of_others_percent: advice.of_others_percent,
+        }
+    }
+}
+
+/// Replays `recording` under each change of one thing.
+///
+/// # Errors
+/// Bad input, with file and line, a name that no change has, a machine that cannot be rebuilt, or
+/// [`ReplayError::Stopped`].
+pub fn advise(
+    recording: &Recording,
+    options: &Options<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<Advice, ReplayError> {
+    let Measured { mut advice, case } = measure(recording, options, watch)?;
+    (advice.verdict, advice.reason) = case.decide(&advice.changes);
+    advice.changes = row::joined(std::mem::take(&mut advice.changes));
+    advice.recordings = vec![advice.alone()];
+    Ok(advice)
+}
+
+/// What one recording says.
+pub(super) struct Measured {
+    /// Without a verdict, and equal rows apart.
+    pub advice: Advice,
+    pub case: Case,
+}
+
+pub(super) fn measure(
+    recording: &Recording,
+    options: &Options<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<Measured, ReplayError> {
+    let machine = recording.description();
+    let policy = changes::policy_of(machine.kernel_release.as_deref());
+    let settings = Settings::of(recording)?;
+    let changes = changes::all(&settings, &policy, machine.nodes.len());
+    let changes = selected(changes, options.only)?;
+    let what_if = WhatIf::new(recording, policy, options.limit, watch)?;
+    let cost = HoldCost::of_recording(machine)?;
+    let seconds = what_if.seconds();
+    let mut notes = Vec::new();
+    let base = Trial { policy, sysctls: Vec::new(), cpus: 1 };
+    let as_recorded = what_if.run(&base, watch)?;
+    let faults = as_recorded.faults.clone();
+    let error = ModelError::of(&as_recorded.judged, &what_if.kernel().judged);
+    let prices = Prices::new(cost, &what_if, &as_recorded);
+    let recorded = Row::recorded(as_recorded.counts, prices.contention(&as_recorded, 1, seconds));
+    let modelled_us_per_s = recorded.contention.wait_us_per_s;
+    let mut rows = Vec::new();
+    for change in changes {
+        match what_if.run(&base.with(&change), watch) {
+            Ok(trialled) => {
+                let contention = prices.contention(&trialled, change.cpus, seconds);
+                let saved = prices.spent(&recorded.contention) - prices.spent(&contention);
+                let saving = Saving::new(saved, error);
+                rows.push(Row::new(&change, (trialled.counts, contention), saving, &recorded));
+            }
+            Err(ReplayError::Stopped) => return Err(ReplayError::Stopped),
+            Err(error) => notes.push(format!("{}: {}", change.name, chain(&error))),
+        }
+    }
+    rows.sort_by(|a, b| a.key(&recorded).total_cmp(&b.key(&recorded)));
+    let kernels = prices.cost.work_us_per_s(what_if.kernel(), seconds);
+    let waits = prices.check.measured_us_per_s.unwrap_or(modelled_us_per_s);
+    let case = Case::new(&what_if, kernels + waits, error);
+    notes.extend(remarks(&what_if, machine.nodes.len(), &settings));
+    notes.extend(faults.iter().map(|fault| format!("FAILED: {fault}")));
+    let advice = Advice {
+        schema_version: 2,
+        verdict: Verdict::NotKnown,
+        reason: String::new(),
+        cost_percent_of_cpu: case.cost,
+        wait_us_per_s: (waits * 1000.0).round() / 1000.0,
+        modelled_wait_us_per_s: modelled_us_per_s,
+        wait_check: prices.check,
+        lock_waits: what_if.lock_waits().cloned(),
+        model_error_percent: error,
+        not_judged: what_if.not_judged().to_vec(),
+        reclaim_judged: what_if.reclaim_judged().to_vec(),
+        of_others_percent: what_if.of_others_percent(),
+        recordings: Vec::new(),
+        trace: machine.name.clone(),
+        kernel_release: machine.kernel_release.clone(),
+        policy: policy.name,
+        cpus: what_if.cpus(),
+        seconds,
+        allocs: what_if.allocs(),
+        modelled: true,
+        cost: prices.cost,
+        recorded,
+        changes: rows,
+        notes,
+        faults,
+    };
+    Ok(Measured { advice, case })
+}
+
+/// What was not tried, and why.
+fn remarks(what_if: &WhatIf<'_>, nodes: usize, settings: &Settings) -> Vec<String> {
+    let mut notes = Vec::new();
+    if nodes < 2 {
+        notes.push("one node: zone_reclaim_mode changes nothing".to_owned());
+    } else {
+        let elsewhere = what_if.allocs_elsewhere();
+        notes.push(format!("{elsewhere} allocations of the trace went to another node"));
+    }
+    if let Some(percent) = what_if.of_others_percent() {
+        notes.push(format!(
+            "{percent:.1} % of the allocations are of others than the recorded command"
+        ));
+    }
+    if settings.min_free_kbytes.is_none() {
+        notes.push("the recording has no sysctl.txt: min_free_kbytes is not tried".to_owned());
+    }
+    notes
+}
+
+/// The changes whose names begin with one of `only`; all, if that is empty.
+fn selected(mut changes: Vec<Change>, only: &[String]) -> Result<Vec<Change>, ReplayError> {
+    let begins = |change: &Change, name: &String| change.name.starts_with(name);
+    if let Some(name) = only.iter().find(|name| !changes.iter().any(|c| begins(c, name))) {
+        let there = changes.into_iter().map(|change| change.name).collect();
+        return Err(ReplayError::NoSuchChange { name: name.clone(), there });
+    }
+    changes.retain(|change| only.is_empty() || only.iter().any(|name| begins(change, name)));
+    Ok(changes)
+}
+
+impl Trial {
+    fn with(&self, change: &Change) -> Trial {
+        let policy: Policy = change.policy.unwrap_or(self.policy);
+        let mut sysctls = self.sysctls.clone();
+        if let Some((sysctl, value)) = change.sysctl {
+            sysctls.retain(|(other, _)| *other != sysctl);
+            sysctls.push((sysctl, value));
+        }
+        Trial { policy, sysctls, cpus: change.cpus }
+    }
+}

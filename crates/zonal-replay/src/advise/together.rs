@@ -1,0 +1,212 @@
+//! Several recordings of one load: one advice, with the range over them.
+
+use zonal_trace::Recording;
+
+use super::changes::policy_of;
+use super::one::{Advice, AdvisedOn, Measured, Options, advise, measure};
+use super::row::{self, Row, median};
+use super::saving::ModelError;
+use super::verdict::{Case, Verdict};
+use crate::error::ReplayError;
+use crate::progress::Watch;
+use crate::settings::Settings;
+
+/// Machines with memory that differs by more than this share are two: memory may come and go.
+const MEMORY_MAX: f64 = 0.25;
+
+/// Advice from all `recordings` of one load, made on one machine: medians, and of savings the whole
+/// range. Those that say nothing by themselves are left out, with a note.
+///
+/// # Errors
+/// As [`advise()`](advise), and recordings that do not fit together.
+pub fn advise_all(
+    recordings: &[Recording],
+    options: &Options<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<Advice, ReplayError> {
+    let (first, others) = match recordings {
+        [] => return Err(ReplayError::NoRecording),
+        [one] => return advise(one, options, watch),
+        [first, others @ ..] => (first, others),
+    };
+    others.iter().try_for_each(|other| fits(first, other))?;
+    let all: Result<Vec<Measured>, ReplayError> =
+        recordings.iter().map(|recording| measure(recording, options, watch)).collect();
+    Ok(together(all?))
+}
+
+/// Whether two recordings can be of one load on one machine under the same settings.
+fn fits(first: &Recording, other: &Recording) -> Result<(), ReplayError> {
+    let (a, b) = (first.description(), other.description());
+    let policy = policy_of(a.kernel_release.as_deref());
+    let settings = |recording: &Recording| -> Result<String, ReplayError> {
+        let all = Settings::of(recording)?.recorded(&policy);
+        let all: Vec<String> =
+            all.into_iter().map(|(name, _, value)| format!("{name}={value}")).collect();
+        Ok(if all.is_empty() { "the kernel's own settings".to_owned() } else { all.join(" ") })
+    };
+    let release = |release: &Option<String>| release.clone().unwrap_or("unknown".to_owned());
+    let pages = |machine: &zonal_trace::MachineDescription| -> u64 {
+        machine.zones.iter().map(|zone| zone.present).sum()
+    };
+    let cpus = |cpus: Option<u32>| cpus.map_or("unknown".to_owned(), |cpus| cpus.to_string());
+    let (of_a, of_b) = (pages(a), pages(b));
+    let is_other_memory = of_a.abs_diff(of_b) as f64 > MEMORY_MAX * of_a.max(of_b) as f64;
+    let differing = [
+        ("kernel", release(&a.kernel_release), release(&b.kernel_release)),
+        ("number of CPUs", cpus(a.cpus), cpus(b.cpus)),
+        ("number of nodes", a.nodes.len().to_string(), b.nodes.len().to_string()),
+        ("settings", settings(first)?, settings(other)?),
+    ]
+    .into_iter()
+    .find(|(_, of_first, of_other)| of_first != of_other)
+    .or_else(|| {
+        let mib = |pages: u64| format!("{} MiB", pages / 256);
+        is_other_memory.then(|| ("memory", mib(of_a), mib(of_b)))
+    });
+    let Some((what, expected, found)) = differing else { return Ok(()) };
+    let (first, other) = (a.name.clone(), b.name.clone());
+    Err(ReplayError::OtherMachine { first, other, what, expected, found })
+}
+
+fn together(all: Vec<Measured>) -> Advice {
+    let recordings: Vec<AdvisedOn> = all
+        .iter()
+        .map(|Measured { advice, case }| {
+            let (verdict, reason) = case.decide(&advice.changes);
+            AdvisedOn { verdict, reason, ..advice.alone() }
+        })
+        .collect();
+    let mut notes = Vec::new();
+    let mut faults = Vec::new();
+    for Measured { advice, case } in &all {
+        let name = &advice.trace;
+        let left_out = case.says_nothing().map(|why| format!("left out: {why}"));
+        let own = left_out.iter().chain(&advice.notes).map(|note| format!("{name}: {note}"));
+        notes.extend(own);
+        faults.extend(advice.faults.iter().map(|fault| format!("{name}: {fault}")));
+    }
+    let (mut known, unknown): (Vec<Measured>, Vec<Measured>) =
+        all.into_iter().partition(|one| one.case.says_nothing().is_none());
+    let says_nothing = known.is_empty();
+    if says_nothing {
+        known = unknown;
+    }
+    let rows = rows(&known);
+    let middle = |figure: fn(&Measured) -> f64| median(known.iter().map(figure));
+    let most = |one: &&Measured| one.case.error.most.unwrap_or(f64::INFINITY);
+    let worst = known.iter().max_by(|a, b| most(a).total_cmp(&most(b)));
+    let case = Case {
+        not_judged: Vec::new(),
+        seconds: middle(|one| one.case.seconds),
+        allocs: known.iter().map(|one| one.case.allocs).min().unwrap_or(0),
+        cost: middle(|one| one.case.cost),
+        error: worst.map_or(ModelError::default(), |one| one.case.error),
+    };
+    let (verdict, reason) = match says_nothing {
+        true => {
+            let all: Vec<String> =
+                recordings.iter().map(|one| format!("{}: {}", one.trace, one.reason)).collect();
+            (Verdict::NotKnown, all.join("; "))
+        }
+        false => case.decide(&rows),
+    };
+    let names: Vec<&str> = recordings.iter().map(|one| one.trace.as_str()).collect();
+    let recorded: Vec<&Row> = known.iter().map(|one| &one.advice.recorded).collect();
+    let recorded = Row { reason: String::new(), ..Row::together(&recorded, &Row::default()) };
+    let of_others: Vec<f64> = recordings.iter().filter_map(|one| one.of_others_percent).collect();
+    let advice = Advice {
+        verdict,
+        reason,
+        cost_percent_of_cpu: case.cost,
+        wait_us_per_s: middle(|one| one.advice.wait_us_per_s),
+        modelled_wait_us_per_s: middle(|one| one.advice.modelled_wait_us_per_s),
+        model_error_percent: case.error,
+        of_others_percent: (!of_others.is_empty()).then(|| median(of_others.iter().copied())),
+        trace: names.join(", "),
+        seconds: recordings.iter().map(|one| one.seconds).sum(),
+        allocs: recordings.iter().map(|one| one.allocs).sum(),
+        recorded,
+        changes: row::joined(rows),
+        notes,
+        faults,
+        // At least two were measured, and one part of them is not empty.
+        ..known.swap_remove(0).advice
+    };
+    Advice { recordings, ..advice }
+}
+
+/// Each change that was tried on all recordings.
+fn rows(all: &[Measured]) -> Vec<Row> {
+    let Some(first) = all.first() else { return Vec::new() };
+    let recorded = &first.advice.recorded;
+    let mut rows: Vec<Row> = first
+        .advice
+        .changes
+        .iter()
+        .filter_map(|change| {
+            let same = |one: &Measured| {
+                one.advice.changes.iter().position(|row| row.change == change.change)
+            };
+            let places: Option<Vec<usize>> = all.iter().map(same).collect();
+            let of_all: Vec<&Row> =
+                all.iter().zip(places?).map(|(one, place)| &one.advice.changes[place]).collect();
+            Some(Row::together(&of_all, recorded))
+        })
+        .collect();
+    rows.sort_by(|a, b| a.key(recorded).total_cmp(&b.key(recorded)));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::unwatched;
+    use zonal_trace::samples;
+
+    fn few_options(only: &[String]) -> Options<'_> {
+        Options { limit: Some(30_000), only }
+    }
+
+    #[test]
+    fn recordings_that_are_the_same_have_no_range_beyond_their_own() {
+        let only = ["numa_stat".to_owned(), "watermark_scale_factor".to_owned()];
+        let recordings = [samples::zlib_make_j4().unwrap(), samples::zlib_make_j4().unwrap()];
+        let both = advise_all(&recordings, &few_options(&only), &mut unwatched).unwrap();
+        let one = advise(&recordings[0], &few_options(&only), &mut unwatched).unwrap();
+        assert_eq!(both.verdict, one.verdict);
+        assert_eq!(both.recordings.len(), 2);
+        assert_eq!(both.allocs, 2 * one.allocs);
+        assert_eq!(both.cost_percent_of_cpu, one.cost_percent_of_cpu);
+        let savings = |advice: &Advice| -> Vec<_> {
+            advice.changes.iter().map(|row| (row.change.clone(), row.counts)).collect()
+        };
+        assert_eq!(savings(&both), savings(&one));
+        assert_eq!(both.trace, format!("{0}, {0}", one.trace));
+    }
+
+    #[test]
+    fn no_recording_is_an_error_and_one_is_itself() {
+        let only = ["numa_stat".to_owned()];
+        let none = advise_all(&[], &few_options(&only), &mut unwatched);
+        assert!(matches!(none, Err(ReplayError::NoRecording)));
+        let recordings = [samples::zlib_make_j4().unwrap()];
+        let one = advise_all(&recordings, &few_options(&only), &mut unwatched).unwrap();
+        assert_eq!(one.recordings.len(), 1);
+    }
+
+    #[test]
+    fn a_recording_that_says_nothing_is_left_out_and_named() {
+        let only = ["numa_stat".to_owned()];
+        let recording = samples::zlib_make_j4().unwrap();
+        let few = measure(&recording, &Options { limit: Some(1000), only: &only }, &mut unwatched);
+        let enough = measure(&recording, &few_options(&only), &mut unwatched);
+        let (few, enough) = (few.unwrap(), enough.unwrap());
+        assert!(few.case.says_nothing().is_some() && enough.case.says_nothing().is_none());
+        let cost = enough.advice.cost_percent_of_cpu;
+        let both = together(vec![few, enough]);
+        assert_ne!(both.verdict, Verdict::NotKnown);
+        assert_eq!(both.cost_percent_of_cpu, cost);
+        assert!(both.notes.iter().any(|note| note.contains("left out")), "{:?}", both.notes);
+    }
+}

@@ -1,0 +1,116 @@
+//! What happened to the recorded machine, done to the model.
+
+use zonal_core::alloc::{RecordedRun, Sysctl};
+use zonal_core::types::{CpuId, NodeId, ZoneId};
+use zonal_trace::MachineDescription;
+
+use crate::build::Rebuilt;
+use crate::world::Change;
+use crate::zones::ZoneMap;
+
+/// The runs that go on.
+#[derive(Debug)]
+pub struct Changes {
+    /// Numbers of the nodes, by their place in the model.
+    nodes: Vec<u32>,
+    /// Of each.
+    runs: Vec<Option<RecordedRun>>,
+    /// Settings that the model was given: what the recording tells of them is not done.
+    given: Vec<Sysctl>,
+}
+
+impl Changes {
+    /// Nothing goes on yet.
+    pub fn new(machine: &MachineDescription, given: Vec<Sysctl>) -> Changes {
+        let nodes: Vec<u32> = machine.nodes.iter().map(|node| node.id).collect();
+        Changes { runs: vec![None; nodes.len()], nodes, given }
+    }
+
+    /// Does what a recording tells.
+    pub fn play(&mut self, rebuilt: &Rebuilt<'_>, map: &ZoneMap, cpu: u16, change: Change) {
+        let allocator = &rebuilt.allocator;
+        match change {
+            Change::ReclaimBegins(node) => {
+                let Some(place) = self.nodes.iter().position(|own| *own == node) else { return };
+                if self.runs[place].is_none() {
+                    let run = RecordedRun::begin(allocator.tables(), NodeId(place as u16));
+                    self.runs[place] = Some(run);
+                }
+            }
+            Change::ReclaimEnds(node) => {
+                let Some(place) = self.nodes.iter().position(|own| *own == node) else { return };
+                if let Some(run) = self.runs[place].take() {
+                    run.end(allocator.tables());
+                }
+            }
+            Change::AllEmptied => {
+                allocator.drain_all();
+            }
+            Change::Emptied(start) => {
+                let zone = map.zones().iter().position(|zone| zone.start == start);
+                if let Some(zone) = zone {
+                    allocator.drain(ZoneId(zone as u16), CpuId(cpu.into()));
+                }
+            }
+            Change::Set(sysctl, _) if self.given.contains(&sysctl) => {}
+            Change::Set(sysctl, value) => {
+                // A value that the policy does not follow changes nothing.
+                let _refused = allocator.set(sysctl, value).is_err();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::moves::total;
+    use crate::progress::unwatched;
+    use crate::replay::{Prepared, Replay};
+    use crate::run::none::{self, Setup};
+    use crate::settings::Settings;
+    use crate::told::Recorded;
+    use crate::world::Changed;
+    use zonal_core::policy::Policy;
+
+    /// Pages drained of the sample, with what happened at its start, where the model was given this
+    /// fraction.
+    fn drained(changes: &[Change], given: Option<i64>) -> u64 {
+        let recording = zonal_trace::samples::zlib_make_j4().unwrap();
+        let (machine, policy) = (recording.description(), Policy::LINUX_6_18);
+        let map = ZoneMap::new(machine);
+        let prepared =
+            Replay::new(&recording).prepare(&map, Recorded::default(), &mut unwatched).unwrap();
+        let Prepared { mut program, told, .. } = prepared;
+        let at_start =
+            |change: &Change| Changed { time_ns: program.start_ns, cpu: 1, change: *change };
+        let changes = changes.iter().map(at_start).collect();
+        program.insert_changes(changes);
+        let settings = Settings::of(&recording).unwrap();
+        let sysctls: Vec<(Sysctl, i64)> =
+            given.into_iter().map(|value| (Sysctl::HighFraction, value)).collect();
+        let setup = Setup::new(policy, Recorded::default(), &program, (&told, &settings));
+        let setup = Setup { sysctls: &sysctls, ..setup };
+        let (outcome, _) = none::replay(machine, &map, &program, setup, &mut unwatched).unwrap();
+        assert_eq!(outcome.faults, [""; 0]);
+        total(&outcome.counted.moves).drain_pages
+    }
+
+    #[test]
+    fn a_setting_is_written_when_it_was_unless_the_model_was_given_another() {
+        let large = Change::Set(Sysctl::HighFraction, 8);
+        let as_recorded = drained(&[], None);
+        assert!(as_recorded > 5000, "{as_recorded}");
+        assert_eq!(drained(&[large], None), 0, "lists of an eighth of the zone");
+        assert_eq!(drained(&[large], Some(0)), drained(&[], Some(0)));
+    }
+
+    #[test]
+    fn lists_are_short_while_background_reclaim_runs() {
+        let reclaim = drained(&[Change::ReclaimBegins(0)], None);
+        let over = drained(&[Change::ReclaimBegins(0), Change::ReclaimEnds(0)], None);
+        assert!(reclaim > 2 * over, "{reclaim} {over}");
+        assert_eq!(over, drained(&[], None));
+        assert_eq!(drained(&[Change::ReclaimBegins(7)], None), over, "no such node");
+    }
+}
