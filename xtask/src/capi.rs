@@ -93,6 +93,11 @@ pub fn run(root: &Path) -> Result<bool> {
 
 /// Installs below `to` as a package would: `to/usr/lib` and so on.
 pub fn install(root: &Path, to: &Path) -> Result<()> {
+    install_with(root, to, "/usr/lib")
+}
+
+/// The same with the libraries in another directory.
+pub fn install_with(root: &Path, to: &Path, libraries: &str) -> Result<()> {
     let target = target_directory(root);
     let tools = target.join("tools/bin");
     get_cargo_c(root, &tools)?;
@@ -101,7 +106,7 @@ pub fn install(root: &Path, to: &Path) -> Result<()> {
     let linker = format!("CARGO_TARGET_{}_LINKER", host(root)?.replace('-', "_").to_uppercase());
     let status = Command::new("cargo")
         .args(["cinstall", "--release", "--manifest-path", "crates/zonal-c/Cargo.toml"])
-        .args(["--prefix", "/usr", "--libdir", "/usr/lib", "--destdir"])
+        .args(["--prefix", "/usr", "--libdir", libraries, "--destdir"])
         .arg(std::path::absolute(to)?)
         .env("PATH", path)
         .env(linker, std::env::current_exe()?)

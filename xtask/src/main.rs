@@ -72,7 +72,8 @@ usage: cargo xtask COMMAND
                         emulation; compile the libraries for FreeBSD, macOS and Windows; a table
   cross --check         only compile the libraries for FreeBSD, macOS and Windows
   package [--quick]     make the archives of the crates and compile them, and Debian packages, and
-                        install these in an empty root; prints a table; quick: compile nothing twice
+                        install, use and remove these in a fresh Debian (mmdebstrap); prints a
+                        table; quick: compile nothing twice
   semver [REVISION]     what changed for users of the libraries since a revision, the last tag
                         without, by cargo-semver-checks
   book                  build the book of docs/ below target/book, and look at all its links;

@@ -209,3 +209,21 @@ fn the_man_pages_are_made_of_the_header_and_have_every_function() {
         assert_eq!(pages, 1, "{name} is on {pages} pages");
     }
 }
+
+/// An installation makes links of the names, so that `man zonal_alloc_zeroed` finds the page.
+#[test]
+fn the_introduction_names_what_the_header_has_inline() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let header = std::fs::read_to_string(root.join("include/zonal.h")).unwrap();
+    let page = std::fs::read_to_string(root.join("man/zonal.3")).unwrap();
+    let names = page.lines().skip_while(|line| *line != ".SH NAME").nth(1).unwrap();
+    let inline = header.lines().filter(|line| line.starts_with("static inline "));
+    let mut count = 0;
+    for line in inline {
+        let before = line.split('(').next().unwrap();
+        let name = before.rsplit([' ', '*']).next().unwrap();
+        assert!(names.contains(&format!(", {name}")), "zonal(3) does not name {name}");
+        count += 1;
+    }
+    assert!(count > 5, "the header has {count} inline functions");
+}
