@@ -295,6 +295,8 @@ impl AllocFlags {
     /// Rather another node than one with much to be written. Linux has it beside these flags
     /// (`spread_dirty_pages`).
     pub const SPREAD_DIRTY: AllocFlags = AllocFlags(0x1000);
+    /// Nodes whose background reclaimer is awake are passed.
+    pub const PASS_RECLAIMING: AllocFlags = AllocFlags(0x2000);
     /// Every flag that gives a right to some reserve.
     pub const RESERVES: AllocFlags = AllocFlags(
         AllocFlags::NON_BLOCK.0

@@ -94,6 +94,8 @@ pub enum Note {
     Passed(Place),
     /// A zone is passed: the page is for writing to, and the node has as much dirty as it may.
     Dirty(Place),
+    /// The zone is passed without a look: the background reclaimer of its node is awake.
+    Reclaiming(Place),
     /// The walk ends in front of this zone: it keeps types apart, and this is another node.
     Stops(Place),
     /// Node reclaim would run; its yield is not known. The walk goes on as if it gave nothing.
@@ -297,6 +299,7 @@ impl<'a, P: Platform> Visit<'a, P> for Noting<'_, '_, 'a, P> {
             #[cfg(feature = "history")]
             Seen::Passed(zone) => (self.note)(Note::Passed(place(zone))),
             Seen::Dirty(zone) => (self.note)(Note::Dirty(place(zone))),
+            Seen::Reclaiming(zone) => (self.note)(Note::Reclaiming(place(zone))),
             Seen::Stops(zone) => (self.note)(Note::Stops(place(zone))),
         }
     }
@@ -341,7 +344,7 @@ impl Note {
     /// The section of `docs/linux` that has the rule of this step; `None` where no kernel has it.
     pub const fn rule(&self) -> Option<&'static str> {
         Some(match self {
-            Note::Walk { .. } | Note::Dirty(_) | Note::Stops(_) => "LB D.4",
+            Note::Walk { .. } | Note::Dirty(_) | Note::Reclaiming(_) | Note::Stops(_) => "LB D.4",
             Note::Zone(_) => "LB C.5",
             Note::Passed(_) => "LB G.4",
             Note::NodeReclaim(_) => "LB G.3",
@@ -379,6 +382,9 @@ impl fmt::Display for Note {
             }
             Note::Zone(look) => write!(f, "  {look}"),
             Note::Passed(place) => write!(f, "  {place}: passed, it was found full lately"),
+            Note::Reclaiming(place) => {
+                write!(f, "  {place}: passed, the reclaimer of its node is awake")
+            }
             Note::Dirty(place) => write!(f, "  {place}: passed, its node has enough to be written"),
             Note::Stops(place) => {
                 write!(f, "  {place}: another node, and types are kept apart; the walk ends")

@@ -41,6 +41,8 @@ pub(super) struct Events {
     pub isolated: AtomicU64,
     /// Blocks that it had out and has no more.
     pub restored: AtomicU64,
+    /// Not an event but a time: when a failed atomic request may boost the watermarks again.
+    pub boosts_from_ns: AtomicU64,
 }
 
 /// The records of one machine, by key.

@@ -18,6 +18,9 @@ const FEW_NODES: usize = 16;
 /// list; sorted by zones it needs its own place.
 pub(super) fn entries(machine: &Machine<'_>, policy: &ZonelistPolicy) -> usize {
     let lists = machine.nodes() * machine.zones.len();
+    // Private nodes' own lists are no part of another.
+    let own = machine.zones.iter().filter(|zone| policy.private.has(zone.node)).count();
+    let lists = lists + own;
     match policy.order {
         ZonelistOrder::Node => lists,
         #[cfg(feature = "history")]
@@ -98,8 +101,22 @@ fn build_in(
     for local in 0..count {
         let local = NodeId(local as u16);
         let len = fallback_order(&table, local, load, order);
+        // Nobody is sent to private nodes.
+        let mut public = 0;
+        for at in 0..len {
+            if !policy.private.has(order[at]) {
+                order[public] = order[at];
+                public += 1;
+            }
+        }
+        let len = public;
         let first = writer.next;
         let (end, own_first, own) = match policy.order {
+            ZonelistOrder::Node if policy.private.has(local) => {
+                writer.by_node(&order[..len], local);
+                let end = writer.next;
+                (end, end, writer.zones_of(local))
+            }
             ZonelistOrder::Node => {
                 let own = writer.by_node(&order[..len], local);
                 (writer.next, first, own)

@@ -149,6 +149,9 @@ pub struct WatermarkPolicy {
     pub scale_factor_max: u32,
     /// The sysctl `watermark_boost_factor`; 0 is off.
     pub boost_factor: u32,
+    /// An atomic request that fails boosts the watermarks, at most once a second (v8 of February
+    /// 2026).
+    pub boost_atomic: bool,
     /// The sysctl `lowmem_reserve_ratio`, by zone kind.
     pub lowmem_ratio: [u32; NR_ZONE_KINDS],
 }

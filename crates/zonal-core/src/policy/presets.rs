@@ -103,6 +103,7 @@ impl Policy {
             scale_factor: SCALE_FACTOR_DEFAULT,
             scale_factor_max: 0,
             boost_factor: BOOST_FACTOR_DEFAULT,
+            boost_atomic: false,
             lowmem_ratio: LOWMEM_RATIO_DEFAULT,
         },
         zonelist: ZonelistPolicy::LINUX,

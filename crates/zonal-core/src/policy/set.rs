@@ -15,8 +15,8 @@ use core::fmt;
 use super::nearest::nearest;
 use super::recompute::Recompute;
 use super::walk::{
-    CacheMark, DirtySpread, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, ReclaimUnit,
-    ZonelistCaching, ZonelistOrder,
+    CacheMark, DirtySpread, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, PrivateNodes,
+    ReclaimUnit, ReclaimingNodes, ZonelistCaching, ZonelistOrder,
 };
 use super::{Grouping, MinFreeRule, Policy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit};
@@ -145,7 +145,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!("pcp.tuning", pcp.tuning: Tuning,
         "steps of self-tuning: fixed up to 5.12, 0 to 6.6, 1 to 9 those of 6.7, 6.15 from then on"),
     setting!("pcp.scale_max", pcp.scale_max: u8 in 0..=6,
-        "refills and drains grow up to batch << this; read from pcp.tuning=4 on"),
+        "pcp_batch_scale_max: refills and drains grow up to batch << this; from pcp.tuning=4 on"),
     setting!(
         "pcp.slice",
         pcp.slice,
@@ -206,6 +206,8 @@ pub const SETTINGS: &[Setting] = &[
         "the gap may grow up to this while reclaim is woken again and again; 0 as Linux, never"),
     setting!("watermark.boost_factor", watermark.boost_factor: u32 in 0..=MAX_INT,
         "watermark_boost_factor: 0 never boosts"),
+    setting!("watermark.boost_atomic", watermark.boost_atomic: bool,
+        "an atomic request that fails boosts the watermarks, once a second (v8, February 2026)"),
     setting!(
         "watermark.lowmem_ratio",
         watermark.lowmem_ratio,
@@ -218,6 +220,16 @@ pub const SETTINGS: &[Setting] = &[
         "first place among equally near nodes: by countdown up to 5.15, then accumulated"),
     setting!("zonelist.order", zonelist.order: ZonelistOrder,
         "zones by node, or all nodes' zones of a kind together (2.6.24 to 4.13)"),
+    setting!("zonelist.reclaiming", zonelist.reclaiming: ReclaimingNodes,
+        "nodes whose reclaimer is awake: used, or passed by a first walk (6.18)"),
+    setting!(
+        "zonelist.private",
+        zonelist.private,
+        "nodes whose memory is on no list but their own (RFC, February 2026)",
+        |f| f.write_str("none, or numbers and ranges from 0 to 63, as 1,4-7"),
+        |nodes: PrivateNodes, f| write!(f, "{nodes}"),
+        PrivateNodes::parse
+    ),
     setting!("zlc", zonelist.cache: ZonelistCaching,
         "whether requests pass zones found full in the last second (2.6.20 to 4.3)"),
     setting!("zlc.mark", zonelist.cache_mark: CacheMark,
@@ -266,6 +278,8 @@ pub const SETTINGS: &[Setting] = &[
         "a CPU that goes idle folds what its worker would come for"),
     setting!("stat.skip_isolated", stat.skip_isolated: bool,
         "the shepherd leaves isolated CPUs alone"),
+    setting!("stat.stagger", stat.stagger: bool,
+        "CPUs are refreshed one after another, evenly over the interval (posted, April 2026)"),
     setting!("stat.pressure", stat.pressure: Pressure,
         "what is done about the free-page counter's error near the watermarks"),
     setting!("stat.threshold_pages", stat.threshold_pages: ThresholdPages,

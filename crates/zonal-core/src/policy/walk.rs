@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::types::choice;
+use crate::types::{NodeId, choice};
 
 /// Zonelists (LB A.4, A.5).
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -18,6 +18,62 @@ pub struct ZonelistPolicy {
     pub cache_mark: CacheMark,
     /// What pages that are about to be written to are kept away from.
     pub dirty: DirtySpread,
+    /// What a request does with nodes whose background reclaimer is at work.
+    pub reclaiming: ReclaimingNodes,
+    /// Nodes that only requests for them alone get memory of.
+    pub private: PrivateNodes,
+}
+
+choice! {
+    /// What the first walk of a request that may leave its node does with nodes whose background
+    /// reclaimer is awake.
+    pub enum ReclaimingNodes {
+        /// It takes from them: up to 6.17.
+        Used = "used",
+        /// It passes them, and asks them if no other node has the block: 6.18 by its date. No
+        /// preset has it: on one node, as the captures are, it does nothing.
+        Passed = "passed",
+    }
+}
+
+/// Nodes whose memory is on no zonelist but their own (RFC v4, February 2026): requests that may
+/// use no other node get it, nobody else. Bit `n` for node `n`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PrivateNodes(u64);
+
+impl PrivateNodes {
+    /// None.
+    pub const NONE: PrivateNodes = PrivateNodes(0);
+
+    /// Whether this node is one.
+    pub const fn has(self, node: NodeId) -> bool {
+        (node.0 as u32) < u64::BITS && self.0 >> node.0 & 1 == 1
+    }
+
+    pub(super) fn parse(text: &str) -> Option<PrivateNodes> {
+        if text == "none" {
+            return Some(PrivateNodes::NONE);
+        }
+        let nodes = text.split(',').try_fold(0, |nodes, part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+            let fits = first <= last && last < u64::BITS;
+            fits.then(|| (first..=last).fold(nodes, |nodes, node| nodes | 1 << node))
+        });
+        nodes.map(PrivateNodes)
+    }
+}
+
+/// As it is parsed: each node alone.
+impl fmt::Display for PrivateNodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == PrivateNodes::NONE {
+            return f.write_str("none");
+        }
+        let separators = core::iter::once("").chain(core::iter::repeat(","));
+        let mut nodes = (0..u64::BITS as u16).filter(|node| self.has(NodeId(*node)));
+        separators.zip(&mut nodes).try_for_each(|(separator, node)| write!(f, "{separator}{node}"))
+    }
 }
 
 choice! {
@@ -218,6 +274,8 @@ impl ZonelistPolicy {
         cache: ZonelistCaching::None,
         cache_mark: CacheMark::Active,
         dirty: DirtySpread::Node,
+        reclaiming: ReclaimingNodes::Used,
+        private: PrivateNodes::NONE,
     };
 }
 

@@ -138,6 +138,9 @@ pub struct StatPolicy {
     pub pressure: Pressure,
     /// Which pages of a zone its threshold follows from.
     pub threshold_pages: ThresholdPages,
+    /// CPUs are refreshed one after another, evenly over the interval (posted in April 2026). Those
+    /// that are refreshed at the same moment drain their lists then, and meet at the zone lock.
+    pub stagger: bool,
 }
 
 /// NUMA events (LB F.6, F.7).
@@ -162,6 +165,7 @@ impl StatPolicy {
         skip_isolated: true,
         pressure: Pressure::DriftMarkAndThreshold,
         threshold_pages: ThresholdPages::Managed,
+        stagger: false,
     };
 }
 

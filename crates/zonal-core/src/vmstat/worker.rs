@@ -70,6 +70,15 @@ impl StatWorker {
         self.due_ns = again.then(|| now_ns.saturating_add(interval_ns));
     }
 
+    /// Puts the next run off to the CPU's place in the interval: the first moment from then on that
+    /// lies `phase_ns` behind a multiple of it.
+    pub fn stagger(&mut self, phase_ns: u64, interval_ns: u64) {
+        let Some(due) = self.due_ns.filter(|_| interval_ns > 0) else { return };
+        let early = (phase_ns % interval_ns).wrapping_sub(due % interval_ns);
+        let early = if (early as i64) < 0 { early.wrapping_add(interval_ns) } else { early };
+        self.due_ns = Some(due.saturating_add(early));
+    }
+
     /// The CPU goes idle: whether to refresh it now, its lists left alone.
     pub fn idle(&self, policy: &StatPolicy, has_deltas: impl FnOnce() -> bool) -> bool {
         policy.quiet_on_idle && self.due_ns.is_some() && has_deltas()
@@ -119,6 +128,25 @@ mod tests {
         assert!(worker.idle(&policy, || true) && !worker.idle(&policy, || false));
         let loud = StatPolicy { quiet_on_idle: false, ..policy };
         assert!(!worker.idle(&loud, || true));
+    }
+
+    #[test]
+    fn staggered_workers_run_at_their_places_in_the_interval() {
+        let policy = StatPolicy::V6_6;
+        for (cpu, place) in [(0, 0), (1, 250), (3, 750)] {
+            let mut worker = StatWorker::default();
+            worker.shepherd(&policy, 0, 1000, || true);
+            worker.stagger(cpu * 250, 1000);
+            assert_eq!(worker.due_ns(), Some(place));
+            for (from, next) in [(place, place + 1000), (place + 1, place + 2000)] {
+                worker.ran(&policy, from, 1000, true);
+                worker.stagger(cpu * 250, 1000);
+                assert_eq!(worker.due_ns(), Some(next), "never earlier than an interval later");
+            }
+        }
+        let mut idle = StatWorker::default();
+        idle.stagger(250, 1000);
+        assert_eq!(idle.due_ns(), None, "what is not queued stays so");
     }
 
     #[test]

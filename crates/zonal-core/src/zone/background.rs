@@ -110,6 +110,11 @@ impl Background {
         self.look() & ASLEEP != 0
     }
 
+    /// Whether there is a reclaimer, and it does not sleep.
+    pub fn is_awake(&self) -> bool {
+        self.look() & (PRESENT | ASLEEP) == PRESENT
+    }
+
     /// Sets whether there is a reclaimer.
     pub fn set_present(&self, present: bool) {
         let bit = if present { PRESENT } else { 0 };

@@ -117,9 +117,13 @@ impl Lab<'_> {
     pub fn set_variant(&mut self, variant: Variant) {
         self.allocator.platform().set_variant(variant);
         let (every, cpus) = (self.refresh_every, self.refresh_at.len() as u64);
-        self.aligned = variant.refresh != Refresh::Scattered;
+        let refresh = match variant.refresh {
+            Refresh::Scattered if self.allocator.policy().stat.stagger => Refresh::Staggered,
+            refresh => refresh,
+        };
+        self.aligned = refresh != Refresh::Scattered;
         for (cpu, at) in (0..).zip(&mut self.refresh_at) {
-            match variant.refresh {
+            match refresh {
                 Refresh::Scattered => {}
                 Refresh::Aligned => *at = every,
                 Refresh::Staggered => *at = every + every * cpu / cpus,

@@ -120,7 +120,19 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
     /// The shepherd's step for the CPU's worker, once per interval.
     pub fn shepherd(self, worker: &mut StatWorker, now_ns: u64) {
         let interval = self.on.tunables.stat_interval_ns();
+        let timer = worker.due_ns();
         worker.shepherd(&self.on.policy().stat, now_ns, interval, || self.has_deltas());
+        if worker.due_ns() != timer {
+            self.stagger(worker, interval);
+        }
+    }
+
+    /// Where the policy says so, gives the CPU's next refresh its place in the interval.
+    fn stagger(self, worker: &mut StatWorker, interval_ns: u64) {
+        if self.on.policy().stat.stagger {
+            let part = u128::from(interval_ns) * u128::from(self.cpu.0);
+            worker.stagger((part / self.on.cpus() as u128) as u64, interval_ns);
+        }
     }
 
     /// Runs the CPU's worker if it is due. Returns whether it was.
@@ -130,7 +142,11 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         }
         let changed = self.refresh();
         let interval = self.on.tunables.stat_interval_ns();
-        worker.ran(&self.on.policy().stat, now_ns, interval, changed);
+        let policy = &self.on.policy().stat;
+        // Who was late comes back to its place nearest to an interval from now.
+        let from = if policy.stagger { now_ns.saturating_sub(interval / 2) } else { now_ns };
+        worker.ran(policy, from, interval, changed);
+        self.stagger(worker, interval);
         true
     }
 

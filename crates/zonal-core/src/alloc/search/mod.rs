@@ -30,7 +30,7 @@ use crate::platform::Platform;
 use crate::platform::reclaimer::Reclaimer;
 #[cfg(feature = "history")]
 use crate::policy::walk::ZonelistCaching;
-use crate::policy::walk::{DirtySpread, NoFragment};
+use crate::policy::walk::{DirtySpread, NoFragment, ReclaimingNodes};
 use crate::types::{CpuId, Migratetype, NodeId, Order, ZoneId, ZoneKind};
 use crate::zone::state::Zone;
 use crate::zone::watermark::{Watermark, ZoneSnapshot};
@@ -54,6 +54,8 @@ pub(super) struct Search<'s, 'a, P> {
     pub nofragment: bool,
     /// Its page is about to be written to: nodes with much dirty are passed at first.
     pub spreads_dirty: bool,
+    /// Its first walk passes nodes whose reclaimer is awake.
+    pub passes_reclaiming: bool,
     /// The list's cache, where the policy has one and the request may leave its node (LB G.4).
     #[cfg(feature = "history")]
     pub cache: Option<&'a ZonelistCache>,
@@ -85,6 +87,8 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         let nofragment = on.grouping() && keeps_types_apart(on, on.zone(zonelist[first]));
         let policy = &on.policy().zonelist;
         let spreads_dirty = policy.dirty == DirtySpread::Node && gfp.contains(Gfp::WRITE);
+        let passes = policy.reclaiming == ReclaimingNodes::Passed;
+        let passes_reclaiming = passes && !this_node && on.nodes.len() > 1;
         #[cfg(feature = "history")]
         let caches = policy.cache != ZonelistCaching::None && !this_node;
         #[cfg(feature = "history")]
@@ -99,6 +103,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
             first,
             nofragment,
             spreads_dirty,
+            passes_reclaiming,
             #[cfg(feature = "history")]
             cache,
         })
@@ -152,6 +157,9 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         }
         if self.spreads_dirty {
             flags |= AllocFlags::SPREAD_DIRTY;
+        }
+        if self.passes_reclaiming {
+            flags |= AllocFlags::PASS_RECLAIMING;
         }
         flags
     }

@@ -42,6 +42,10 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
             let walk = Walk { search: self, flags, preferred };
             match once(&walk, visit) {
                 Ok(block) => return Some(block),
+                // Nodes that were passed are asked after all.
+                Err(()) if flags.contains(AllocFlags::PASS_RECLAIMING) => {
+                    flags = flags.without(AllocFlags::PASS_RECLAIMING);
+                }
                 // Without a block, or on the way to another node: types may be mixed after all.
                 Err(()) if flags.contains(AllocFlags::NOFRAGMENT) => {
                     flags = flags.without(AllocFlags::NOFRAGMENT);
@@ -82,6 +86,9 @@ fn plain<'a, P: Platform, V: Visit<'a, P>>(
             continue;
         }
         walk.stays_on_node(visit, zone)?;
+        if walk.passes_reclaiming(visit, zone) {
+            continue;
+        }
         if !walk.may_take(visit, zone) && !walk.node_reclaim_makes_room(visit, zone) {
             continue;
         }

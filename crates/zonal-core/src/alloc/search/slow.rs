@@ -19,6 +19,8 @@ use crate::zone::watermark::{ReserveRights, Watermarks, ZoneSnapshot};
 /// Rounds of drain and walk before giving up: others may take what was drained. 16 is what Linux
 /// allows reclaim without progress (LB D.5).
 const ROUNDS_MAX: u32 = 16;
+/// Between two boosts for atomic requests that failed.
+const BOOST_EVERY_NS: u64 = 1_000_000_000;
 /// Waits for isolated blocks in one round: tens of milliseconds where each gives the processor to
 /// others. Giving 4 MiB back to the operating system takes a tenth of one.
 const ISOLATED_WAITS_MAX: u32 = 1 << 16;
@@ -57,8 +59,31 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         let freed = self.free_and_retry(flags);
         freed.or_else(|| self.last_resort(flags)).ok_or_else(|| {
             self.on.events.failures.fetch_add(1, Relaxed);
-            self.refusal(flags)
+            let refusal = self.refusal(flags);
+            self.boost_for_atomic(flags);
+            refusal
         })
+    }
+
+    /// A request that could not wait has failed: where the policy says so, the watermarks of its
+    /// zones on the preferred node are boosted, so that the reclaimer frees more than it would; at
+    /// most once a second.
+    fn boost_for_atomic(&self, flags: AllocFlags) {
+        if !self.on.policy().watermark.boost_atomic || self.gfp.contains(Gfp::DIRECT_RECLAIM) {
+            return;
+        }
+        let (next, now) = (&self.on.events.boosts_from_ns, self.on.platform.now_ns());
+        let due = |from: u64| (from <= now).then(|| now.saturating_add(BOOST_EVERY_NS));
+        // Relaxed: of several that fail at once one boosts; nothing else hangs on it.
+        if next.fetch_update(Relaxed, Relaxed, due).is_err() {
+            return;
+        }
+        let node = self.preferred().node;
+        for zone in self.allowed().filter(|zone| zone.node == node) {
+            let ops = self.zone_ops(zone);
+            let _locked = ops.lock();
+            ops.boost(1, flags);
+        }
     }
 
     /// Reclaims, then drains, and asks again.

@@ -49,6 +49,8 @@ pub enum Seen<'a> {
     Passed(&'a Zone),
     /// The zone is passed without a look, because its node has as much dirty as it may.
     Dirty(&'a Zone),
+    /// The zone is passed without a look, because its node's reclaimer is awake.
+    Reclaiming(&'a Zone),
     /// The walk ends in front of the zone, because types are kept apart.
     Stops(&'a Zone),
 }
@@ -94,6 +96,18 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
             visit.see(Seen::Dirty(zone));
         }
         too_dirty
+    }
+
+    /// Whether the zone is passed, because its node's background reclaimer is at work: another node
+    /// may have enough.
+    #[inline]
+    pub fn passes_reclaiming<V: Visit<'a, P>>(&self, visit: &mut V, zone: &'a Zone) -> bool {
+        let passes = self.flags.contains(AllocFlags::PASS_RECLAIMING)
+            && self.search.on.background(zone.node).is_awake();
+        if passes {
+            visit.see(Seen::Reclaiming(zone));
+        }
+        passes
     }
 
     /// Step 3: a walk that keeps types apart ends where the preferred node does.

@@ -34,6 +34,7 @@ mod placement;
 mod planted;
 mod pressure;
 mod programs;
+mod proposals;
 mod races;
 mod range_places;
 mod range_programs;
