@@ -17,6 +17,7 @@
 //! | `run` | one run: machine, policy, workload, seed in, figures out |
 //! | `recipe` | a run as people write it, and the command line that makes it again |
 //! | `sweep` | many runs: every combination of some values, into one file that can be resumed |
+//! | `tape` | a run as a recording, whose truth is known |
 //! | `compare` | two runs that differ in their policy, and what explains the difference |
 //! | `experiment` | the published tables |
 //! | `predict` | predictions of measurements that were not looked at, as rows |
@@ -51,6 +52,7 @@ pub mod run;
 pub mod sim;
 mod stop;
 pub mod sweep;
+pub mod tape;
 mod units;
 pub mod variant;
 pub mod workload;

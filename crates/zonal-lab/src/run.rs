@@ -455,6 +455,16 @@ impl Plan {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn run_watched(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Figures, LabError> {
+        Ok(self.run_with(&mut |_| {}, progress, |_| ())?.0)
+    }
+
+    /// The same; `before` has the machine before its program begins, `after` when it is over.
+    pub(crate) fn run_with<T>(
+        &self,
+        before: &mut dyn FnMut(&mut Lab<'_>),
+        progress: &mut dyn FnMut(u64, u64),
+        after: impl FnOnce(&mut Lab<'_>) -> T,
+    ) -> Result<(Figures, T), LabError> {
         let cpus = self.check()?;
         let spec = Spec { machine: self.machine.clone(), policy: self.policy, seed: self.seed };
         let mut program = self.workload.program(cpus)?;
@@ -463,7 +473,11 @@ impl Plan {
             done += 1;
             progress(done, 2 * LOOKS);
         };
-        spec.run(|lab| Ok(self.measure(lab, cpus, program.as_mut(), &mut looked)))
+        spec.run(|lab| {
+            before(lab);
+            let figures = self.measure(lab, cpus, program.as_mut(), &mut looked);
+            Ok((figures, after(lab)))
+        })
     }
 
     /// Plays a program on the first `cpus` CPUs of a fresh machine, as [`run`](Self::run) does.

@@ -10,7 +10,7 @@ use zonal_lab::experiment::{EXPERIMENTS, Experiment, Options};
 use zonal_lab::machine::{Machine as Inner, split_size};
 use zonal_lab::recipe::Recipe;
 use zonal_lab::report;
-use zonal_lab::run::FIGURES;
+use zonal_lab::run::{FIGURES, Figures};
 use zonal_lab::sweep::{Axis, Column, Row, Sweep, column, columns};
 use zonal_lab::workload::KINDS;
 
@@ -165,13 +165,14 @@ pub struct Run {
 }
 
 /// A run's recipe, and the machine that it names.
-struct Asked {
-    recipe: Recipe,
-    own: Own,
+pub struct Asked {
+    pub recipe: Recipe,
+    pub own: Own,
 }
 
 impl Run {
-    fn asked(&self) -> Result<Asked, Fault> {
+    /// What the call asks for.
+    pub fn asked(&self) -> Result<Asked, Fault> {
         let own = Own::parse(self.toml.as_deref())?;
         let mut recipe = Recipe::new(&self.machine, &self.policy, &self.workload);
         (recipe.busy, recipe.seed) = (self.busy, self.seed);
@@ -195,20 +196,25 @@ pub fn lab_once(py: Python<'_>, run: Run, progress: Option<Py<PyAny>>) -> PyResu
             let plan = recipe.plan(&machine)?;
             plan.run_watched(&mut |done, of| hook.note(done, of))
         })?;
-        let Recipe { machine, policy, workload, seed, .. } = recipe;
-        let once = json!({
-            "schema_version": 1,
-            "kind": "simulated",
-            "machine": machine,
-            "policy": policy,
-            "workload": workload,
-            "seed": seed,
-            "figures": figures,
-            "unplayed": figures.unplayed,
-            "command": recipe.command(),
-        });
-        Ok(once.to_string())
+        Ok(once(recipe, &figures))
     })
+}
+
+/// A run's figures, as the program's `--json` has them.
+pub fn once(recipe: &Recipe, figures: &Figures) -> String {
+    let Recipe { machine, policy, workload, seed, .. } = recipe;
+    let once = json!({
+        "schema_version": 1,
+        "kind": "simulated",
+        "machine": machine,
+        "policy": policy,
+        "workload": workload,
+        "seed": seed,
+        "figures": figures,
+        "unplayed": figures.unplayed,
+        "command": recipe.command(),
+    });
+    once.to_string()
 }
 
 /// Two policies on one workload, as JSON.

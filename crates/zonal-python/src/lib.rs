@@ -9,6 +9,7 @@
 //! | `replay` | replays, advice, judged captures |
 //! | `parquet` | recordings as Parquet files |
 //! | `sweep` | rows of sweeps: texts, the row of a text, the file |
+//! | `tape` | runs of the lab as recordings |
 //! | `policy`, `lab` | policies, and the simulator |
 //! | `pool`, `pages`, `buffer`, `dlpack` | pools, and their pages as buffers and tensors |
 
@@ -26,6 +27,7 @@ mod recording;
 mod replay;
 mod stream;
 mod sweep;
+mod tape;
 
 use pyo3::prelude::*;
 
@@ -50,7 +52,9 @@ mod _native {
     #[pymodule_export]
     use super::replay::{advise, conform, replay};
     #[pymodule_export]
-    use super::sweep::{Rows, rows_columns, rows_join, rows_make, rows_version};
+    use super::sweep::{RowTexts, Rows, rows_columns, rows_join, rows_make, rows_version};
+    #[pymodule_export]
+    use super::tape::lab_record;
     use super::*;
 
     #[pymodule_init]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use zonal_lab::LabError;
 use zonal_lab::recipe::Recipe;
+use zonal_lab::report;
 use zonal_lab::sweep::{Axis, Column, Open, Row, RowText, Sweep, column, columns, version};
 use zonal_parquet::{DataSet, join};
 
@@ -39,14 +40,39 @@ pub fn rows_make(py: Python<'_>, text: String) -> PyResult<Vec<String>> {
 
 /// The rows of files of sweeps, CSV and Parquet, joined, in the order of their keys.
 #[pyfunction]
-pub fn rows_join(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Vec<Vec<String>>> {
+pub fn rows_join(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<RowTexts> {
     let joined = py.detach(|| join(&paths, None));
     let joined = joined.map_err(|error| Fault::of("LabError", &error))?;
-    Ok(joined.rows.iter().map(fields).collect())
+    Ok(RowTexts(joined.rows))
 }
 
 fn fields(row: &Row) -> Vec<String> {
     row.fields().map(str::to_owned).collect()
+}
+
+/// Rows as they are in the file: a million of them as objects of Python would be several GiB.
+#[pyclass(frozen, module = "zonal._native")]
+pub struct RowTexts(Vec<Row>);
+
+#[pymethods]
+impl RowTexts {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Row `at` as texts, in the order of the columns.
+    fn row(&self, at: usize) -> PyResult<Vec<String>> {
+        Ok(fields(self.0.get(at).ok_or_else(|| none(at))?))
+    }
+
+    /// All texts of column `at`.
+    fn column(&self, at: usize) -> Vec<&str> {
+        self.0.iter().map(|row| row.fields().nth(at).unwrap_or_default()).collect()
+    }
+}
+
+fn none(at: usize) -> Fault {
+    Fault::new("LabError", format!("there is no row {at}"))
 }
 
 /// A sweep and its file, which no other process has meanwhile.
@@ -119,7 +145,7 @@ impl Rows {
     }
 
     /// Writes the file in the order of the points and gives it back. Returns the rows.
-    fn finish(&self, py: Python<'_>) -> PyResult<Vec<Vec<String>>> {
+    fn finish(&self, py: Python<'_>) -> PyResult<RowTexts> {
         let finished = py.detach(|| {
             let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
             let open = open.ok_or_else(closed)?;
@@ -129,7 +155,12 @@ impl Rows {
             }
             Ok::<_, Fault>(rows)
         });
-        Ok(finished?.iter().map(fields).collect())
+        Ok(RowTexts(finished?))
+    }
+
+    /// The page with the plots of all rows, which `finish` gave.
+    fn page(&self, py: Python<'_>, rows: &RowTexts) -> String {
+        py.detach(|| report::sweep_html(&self.sweep, &rows.0, "zonal.sweep(...)"))
     }
 }
 
@@ -137,7 +168,7 @@ impl Rows {
     fn check(&self, at: usize) -> Result<(), Fault> {
         match at < self.sweep.points.len() {
             true => Ok(()),
-            false => Err(Fault::new("LabError", format!("there is no row {at}"))),
+            false => Err(none(at)),
         }
     }
 

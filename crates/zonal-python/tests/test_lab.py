@@ -154,3 +154,19 @@ def test_an_experiment_has_its_table_and_its_page() -> None:
     assert "<svg" in table.html() and "<iframe" in table._repr_html_()
     with pytest.raises(zonal.LabError, match="there are"):
         lab.run("no-such-experiment")
+
+
+def test_a_run_as_a_recording_is_read_like_one_of_a_host(tmp_path: Path) -> None:
+    path = tmp_path / "host.zonal"
+    asked = {"machine": "xeon-2007-8", "policy": "linux-6.18", "workload": "burst:hold=600"}
+    run = lab.record(path, **asked, run_us=400)
+    assert run.result_hash == lab.once(**asked, warm_us=0, run_us=400).result_hash
+    info = zonal.Recording(path).info
+    assert (info.cpus, info.kernel) == (8, "6.18.0-lab")
+    found = zonal.advise(path, only=["watermark_scale_factor"])
+    assert found.allocs > 1000
+    assert found.recorded.refill_pages == run.figures["refilled_pages"]
+    assert found.recorded.drain_pages == run.figures["drained_pages"]
+    with pytest.raises(zonal.LabError, match="policy zonal: a recording is of a kernel"):
+        lab.record(tmp_path / "none.zonal", policy="zonal")
+    assert not (tmp_path / "none.zonal").exists()

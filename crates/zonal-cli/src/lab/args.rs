@@ -176,6 +176,11 @@ pub struct OnceArgs {
     #[arg(long, default_value = POLICY, help = POLICY_HELP)]
     pub policy: String,
 
+    /// Write the run to this file too, as a recording that says which run it is of: from the
+    /// machine's start on, warm-up included. The policy must stand for a kernel, as linux-6.18.
+    #[arg(long, value_name = "FILE.zonal")]
+    pub record: Option<PathBuf>,
+
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,

@@ -8,6 +8,7 @@ use zonal_lab::machine::Machine;
 use zonal_lab::recipe::Recipe;
 use zonal_lab::report;
 use zonal_lab::run::Figures;
+use zonal_lab::tape;
 
 use super::args::{OnceArgs, RunOfArgs};
 use super::machines;
@@ -37,7 +38,14 @@ pub fn run(args: &OnceArgs) -> anyhow::Result<Verdict> {
     let recipe = recipe(&args.of, &args.policy)?;
     let command = recipe.command();
     output::note(&command);
-    let figures = recipe.plan(&machine)?.run()?;
+    let figures = match &args.record {
+        None => recipe.plan(&machine)?.run()?,
+        Some(path) => {
+            let (figures, events) = tape::record(&recipe, &machine, path, &mut |_, _| {})?;
+            output::note(&format!("{}: {events} events (simulated)", path.display()));
+            figures
+        }
+    };
     if figures.unplayed > 0 {
         output::note(&format!(
             "the run ended {} calls before the recording; expected a longer --run-us for all of it",

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use zonal_core::alloc::{Allocator, Request};
+use zonal_core::platform::Platform;
 use zonal_core::types::{Order, Pfn};
 
 use super::outcome::{Count, Load};
@@ -13,6 +14,7 @@ use crate::cost::contents::Access;
 use crate::cost::lock::{LINES_OF_A_LOCK, LockClock};
 use crate::machine::Machine;
 use crate::platform::VirtualPlatform;
+use crate::tape::{Kind, Tape};
 use crate::units::{MIB_PAGES, PAGE_LINES};
 use crate::variant::{Refresh, Variant};
 
@@ -43,6 +45,8 @@ pub struct Lab<'a> {
     pub load: Load,
     /// Base pages that are handed out.
     pages: u64,
+    /// Its calls as events, if they are recorded.
+    pub(crate) tape: Option<Box<Tape>>,
 }
 
 impl<'a> Lab<'a> {
@@ -69,6 +73,7 @@ impl<'a> Lab<'a> {
             count: Count::default(),
             load: Load::default(),
             pages: 0,
+            tape: None,
         };
         for cpu in 0..cpus {
             lab.refresh_at[cpu] = lab.random_below(second.max(1));
@@ -92,7 +97,9 @@ impl Lab<'_> {
     /// What is asked for, for the CPU whose turn it is; `None` if it was refused.
     pub fn request(&mut self, request: Request) -> Option<Pfn> {
         self.allocator.platform().shared_work(self.machine.work.alloc, false);
+        let call = self.call();
         let block = self.allocator.alloc(request).ok();
+        self.called(call, self.allocator.platform().cpu().0, Kind::Alloc(request, block));
         self.pages += block.map_or(0, |_| request.order.pages());
         self.count.allocs += u64::from(block.is_some());
         self.count.refused += u64::from(block.is_none());
@@ -107,7 +114,9 @@ impl Lab<'_> {
         let platform = self.allocator.platform();
         platform.shared_work(self.machine.work.free, false);
         platform.set_frees(true);
+        let call = self.call();
         self.allocator.free(block, order).expect("a program frees what it was given");
+        self.called(call, self.allocator.platform().cpu().0, Kind::Free(block, order));
         self.allocator.platform().set_frees(false);
         self.count.frees += 1;
         self.pages -= order.pages();

@@ -11,6 +11,7 @@ use super::outcome::{Load, Outcome};
 use super::program::{Program, Turn};
 use crate::platform::OwnerLocks;
 use crate::stop;
+use crate::tape::Kind;
 use crate::units::hex;
 
 /// Steps between two looks at a request to stop.
@@ -131,7 +132,9 @@ impl Lab<'_> {
             let from = if self.aligned { *due } else { clock };
             *due = from + self.refresh_every;
             self.allocator.platform().set_frees(true);
+            let call = self.call();
             self.allocator.refresh(CpuId(cpu));
+            self.called(call, cpu, Kind::Refresh);
             self.allocator.platform().set_frees(false);
         }
         let turn = program.step(self, cpu);

@@ -6,17 +6,19 @@ function of its text alone, so it does not matter which worker makes it, how oft
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
-from typing import Union
+from typing import Union, overload
 
 from . import _native
 from ._crew import Tasks, VersionError, crew_of
 from ._errors import LabError
+from ._html import framed
 from .lab import _machine
 
 __all__ = ["RowsError", "Sweep", "VersionError", "read_rows", "sweep"]
@@ -27,7 +29,54 @@ _TASK_S = 0.5
 _TASK_ROWS = 1000
 
 Progress = Callable[[int, int, Optional[float]], object]
-Row = Dict[str, Union[str, int, float, None]]
+Cell = Union[str, int, float, None]
+Row = Dict[str, Cell]
+
+
+class RowList(Sequence[Row]):
+    """Rows in their order, each made a dictionary when it is asked for: a million dictionaries
+    would be several GiB."""
+
+    def __init__(self, texts: "_native.RowTexts") -> None:
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> List[Row]: ...
+
+    def __getitem__(self, at: Union[int, slice]) -> Union[Row, List[Row]]:
+        if isinstance(at, slice):
+            return [_row(self._texts.row(each)) for each in range(*at.indices(len(self)))]
+        place = operator.index(at)
+        place += len(self) if place < 0 else 0
+        if not 0 <= place < len(self):
+            raise IndexError(f"row {at} of {len(self)}")
+        return _row(self._texts.row(place))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (RowList, list)):
+            return NotImplemented
+        return len(self) == len(other) and all(map(operator.eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows>"
+
+    def __reduce__(self) -> "Tuple[object, ...]":
+        return (list, (list(self),))
+
+    def columns(self) -> "Dict[str, List[Cell]]":
+        """The values of each column."""
+        return {
+            name: [_cell(kind, text) for text in self._texts.column(at)]
+            for at, (name, kind) in enumerate(_native.rows_columns())
+        }
 
 
 class RowsError(LabError):
@@ -57,18 +106,39 @@ class Sweep:
     found: int
     #: A dictionary for each row, in the order of the axes' values; those of failed rows and of rows
     #: that were not made because of ``stop`` are left out.
-    rows: List[Row] = field(repr=False)
+    rows: Sequence[Row] = field(repr=False)
+    _page: Optional[Callable[[], str]] = field(default=None, repr=False, compare=False)
 
     @property
     def complete(self) -> bool:
         """Whether every row is there."""
         return len(self.rows) == self.total
 
+    def html(self) -> str:
+        """The page with the plots, which needs nothing else to be shown: that of the program's
+        ``zonal lab sweep --html``.
+
+        Raises
+        ------
+        LabError
+            Rows are missing, or the result is a copy of the one that the call gave.
+        """
+        if self._page is None or not self.complete:
+            missing = self.total - len(self.rows)
+            raise LabError(f"no page: {missing} rows are missing, or the result was copied")
+        return self._page()
+
+    def _repr_html_(self) -> Optional[str]:
+        return framed(self.html()) if self._page is not None and self.complete else None
+
+    def __reduce__(self) -> "Tuple[object, ...]":
+        return (Sweep, (self.path, self.total, self.made, self.found, list(self.rows)))
+
     def to_pandas(self) -> Any:
         """The rows as a ``pandas.DataFrame``."""
         import pandas
 
-        return pandas.DataFrame(self.rows, columns=[name for name, _ in _native.rows_columns()])
+        return pandas.DataFrame(_columns(self.rows))
 
     def to_arrow(self) -> Any:
         """The rows as a ``pyarrow.Table``."""
@@ -76,10 +146,16 @@ class Sweep:
 
         kinds = {"text": pyarrow.string(), "count": pyarrow.uint64(), "figure": pyarrow.float64()}
         schema = pyarrow.schema([(name, kinds[kind]) for name, kind in _native.rows_columns()])
-        return pyarrow.Table.from_pylist(self.rows, schema=schema)
+        return pyarrow.Table.from_pydict(_columns(self.rows), schema=schema)
 
 
-def read_rows(*paths: Union[str, "os.PathLike[str]"]) -> List[Row]:
+def _columns(rows: Sequence[Row]) -> "Dict[str, List[Cell]]":
+    if isinstance(rows, RowList):
+        return rows.columns()
+    return {name: [row[name] for row in rows] for name, _ in _native.rows_columns()}
+
+
+def read_rows(*paths: Union[str, "os.PathLike[str]"]) -> RowList:
     """The rows of files of sweeps, CSV or Parquet, each row once.
 
     Raises
@@ -87,19 +163,21 @@ def read_rows(*paths: Union[str, "os.PathLike[str]"]) -> List[Row]:
     LabError
         A file that is missing or no sweep's, rows of another version, or rows that contradict.
     """
-    return [_row(fields) for fields in _native.rows_join([os.fspath(path) for path in paths])]
+    return RowList(_native.rows_join([os.fspath(path) for path in paths]))
 
 
 def _row(fields: Sequence[str]) -> Row:
-    row: Row = {}
-    for (name, kind), text in zip(_native.rows_columns(), fields):
-        if kind == "text":
-            row[name] = text
-        elif kind == "count":
-            row[name] = int(text) if text else None
-        else:
-            row[name] = float(text)
-    return row
+    return {
+        name: _cell(kind, text) for (name, kind), text in zip(_native.rows_columns(), fields)
+    }
+
+
+def _cell(kind: str, text: str) -> Cell:
+    if kind == "text":
+        return text
+    if kind == "count":
+        return int(text) if text else None
+    return float(text)
 
 
 @dataclass(frozen=True)
@@ -250,8 +328,10 @@ def sweep(
                 crew.close()
     finally:
         # In any case: it puts the rows in order and gives the file back.
-        kept = [_row(fields) for fields in rows.finish()]
-    result = Sweep(Path(path), len(rows), work.made, work.found, kept)
+        kept = RowList(rows.finish())
+    result = Sweep(
+        Path(path), len(rows), work.made, work.found, kept, lambda: rows.page(kept._texts)
+    )
     if work.reasons:
         failed = {rows.label(at): why for at, why in work.reasons.items()}
         label, why = next(iter(failed.items()))

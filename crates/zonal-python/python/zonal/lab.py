@@ -35,6 +35,7 @@ __all__ = [
     "figures",
     "machines",
     "once",
+    "record",
     "run",
     "sweep",
     "workloads",
@@ -229,6 +230,35 @@ def once(
     asked = _run(machine, policy, workload, busy, seed, warm_us, run_us, set)
     with adapted(progress) as told:
         return LabRun.from_json(_native.lab_once(asked, told))
+
+
+def record(
+    path: PathLike,
+    machine: MachineLike = "broadwell-2017-88",
+    policy: PolicyLike = "linux-6.18",
+    workload: str = "churn",
+    *,
+    busy: Optional[int] = None,
+    seed: int = 1,
+    warm_us: int = 0,
+    run_us: int = RUN_US,
+    set: Optional[Mapping[str, object]] = None,
+    progress: Optional[Progress] = None,
+) -> LabRun:
+    """One run, written to ``path`` as a recording (``.zonal``): what :class:`zonal.Recording`,
+    :func:`zonal.replay`, :func:`zonal.advise` and :func:`zonal.fleet` read, of a machine whose
+    truth is known. The recording begins when the machine has booted; its ``meta.json`` has the
+    machine, policy, command and figures under ``lab``.
+
+    Arguments are those of :func:`once`. The policy must stand for a kernel: ``linux-6.18`` or
+    another ``linux-``, with any values changed.
+
+    Raises:
+        LabError, MachineError, PolicyError: What cannot be, and what would do.
+    """
+    asked = _run(machine, policy, workload, busy, seed, warm_us, run_us, set)
+    with adapted(progress) as told:
+        return LabRun.from_json(_native.lab_record(asked, os.fspath(path), told)[0])
 
 
 def compare(

@@ -1,0 +1,153 @@
+//! What describes the machine of a recorded run.
+
+use serde_json::{Map, Value, json};
+use zonal_core::types::CpuId;
+use zonal_trace::{Event, MachineFiles};
+
+use crate::LabError;
+use crate::machine::Machine;
+use crate::recipe::Recipe;
+use crate::run::{Figures, Plan};
+use crate::sim::Lab;
+use crate::sweep::version;
+
+/// Name that a node's files have.
+const NAME: &str = "lab";
+
+/// The zones of a machine at its start.
+#[derive(Debug)]
+pub(super) struct Zones {
+    /// First frame, and the one behind the last.
+    frames: Vec<(u64, u64)>,
+    /// As `meta.json` has them.
+    described: Vec<Value>,
+}
+
+impl Zones {
+    pub(super) fn of(lab: &Lab<'_>) -> Zones {
+        let allocator = &lab.allocator;
+        let mut zones = Zones { frames: Vec::new(), described: Vec::new() };
+        for zone in allocator.zones() {
+            let (start, spanned, marks) = (zone.start_pfn().0, zone.spanned(), zone.watermarks());
+            zones.frames.push((start, start + spanned));
+            let (batch, high_min, high_max) = zone.pcp_sizes();
+            let lists = (0..allocator.cpus() as u32).map(|cpu| {
+                let lists = allocator.pcp(zone.id(), CpuId(cpu));
+                let (count, high) = (lists.count(), lists.high());
+                let set = json!({
+                    "count": count, "high": high, "batch": batch,
+                    "high_min": high_min, "high_max": high_max,
+                });
+                (cpu.to_string(), set)
+            });
+            zones.described.push(json!({
+                "node": zone.node().0,
+                "zone": zone.kind().name(),
+                "pcp": lists.collect::<Map<String, Value>>(),
+                // All are free when it has booted. Reading statistics would fold counters, which
+                // those who run would notice.
+                "free": zone.managed(),
+                "min": marks.min, "low": marks.low, "high": marks.high,
+                "spanned": spanned, "present": zone.present(), "managed": zone.managed(),
+                "start_pfn": start,
+            }));
+        }
+        zones
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The zone of a frame.
+    pub(super) fn of_frame(&self, pfn: u64) -> Option<usize> {
+        self.frames.iter().position(|(from, to)| (*from..*to).contains(&pfn))
+    }
+
+    /// Its first frame.
+    pub(super) fn start(&self, zone: usize) -> u64 {
+        self.frames.get(zone).map_or(0, |frames| frames.0)
+    }
+}
+
+/// The release of the kernel that a policy stands for.
+pub(super) fn release(policy: &str) -> Result<String, LabError> {
+    let name = policy.split('+').next().unwrap_or_default();
+    let release = name.strip_prefix("linux-").and_then(|rest| rest.split('-').next());
+    match release {
+        Some(release) if release.split('.').count() == 2 => Ok(format!("{release}.0-{NAME}")),
+        Some(release) => Ok(format!("{release}-{NAME}")),
+        None => Err(LabError::Plan(format!(
+            "policy {policy}: a recording is of a kernel; expected linux-6.18 or another release"
+        ))),
+    }
+}
+
+/// The files of a run's recording.
+pub(super) fn files(
+    recipe: &Recipe,
+    plan: &Plan,
+    zones: &Zones,
+    figures: &Figures,
+    (release, events): (&str, &[Event]),
+) -> Result<MachineFiles, LabError> {
+    let Plan { machine, policy, .. } = plan;
+    let last_ns = events.last().map_or(0, |event| event.time_ns);
+    let Recipe { workload, variant, busy, seed, warm_us, run_us, .. } = recipe;
+    let meta = json!({
+        "name": format!("{} {workload} seed {seed}", recipe.machine),
+        "workload": workload,
+        "uname": format!("Linux {NAME} {release} #1 SMP PREEMPT_DYNAMIC x86_64 GNU/Linux"),
+        "cpus": machine.cpus(),
+        "page_size": 4096,
+        "pageblock_order": 9,
+        "clock": "mono",
+        "clock_step_ns": 1,
+        "events": events.len(),
+        "dropped_events": 0,
+        "t_start_ns": 0,
+        "t_end_ns": last_ns,
+        "cold_pcp_start": true,
+        "lock_waits": true,
+        "config": {
+            "CONFIG_PCP_BATCH_SCALE_MAX": policy.pcp.scale_max,
+            "CONFIG_NUMA": true,
+            "CONFIG_CMA": false,
+            "SHUFFLE_PAGE_ALLOCATOR_built_in": false,
+        },
+        "zones_pre": zones.described,
+        // What a recording of a host cannot say: the truth.
+        "lab": {
+            "kind": "simulated",
+            "version": version(),
+            "machine": recipe.machine,
+            "machine_toml": machine.to_toml(),
+            "policy": recipe.policy,
+            "workload": workload,
+            "variant": variant,
+            "busy": busy,
+            "seed": seed,
+            "warm_us": warm_us,
+            "run_us": run_us,
+            "command": recipe.command(),
+            "figures": figures,
+        },
+    });
+    let text = serde_json::to_vec(&meta)
+        .map_err(|error| LabError::Plan(format!("the description has no form: {error}")))?;
+    let mut files = MachineFiles::default();
+    files.set("meta.json", text);
+    for node in 0..machine.nodes() {
+        files.set(&format!("node{node}-cpulist.txt"), cpulist(machine, node).into_bytes());
+        let distances = (0..machine.nodes()).map(|to| machine.distance(node, to).to_string());
+        let distances = distances.collect::<Vec<_>>().join(" ") + "\n";
+        files.set(&format!("node{node}-distance.txt"), distances.into_bytes());
+    }
+    Ok(files)
+}
+
+fn cpulist(machine: &Machine, node: u32) -> String {
+    let own = |cpu: &u32| machine.node_of_core(machine.core_of(*cpu)) == node;
+    let cpus = (0..machine.cpus()).filter(own).map(|cpu| cpu.to_string());
+    cpus.collect::<Vec<_>>().join(",") + "\n"
+}
