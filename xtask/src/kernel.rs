@@ -13,23 +13,22 @@
 
 mod conform;
 mod machines;
+pub mod ostd;
 mod output;
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::fuzz::target_directory;
 use machines::{Arch, Machine};
-use output::Output;
+use output::{Output, watch};
 
 /// What a run is told.
 #[derive(Debug, Default)]
-pub struct Plan {
+struct Plan {
     /// Processors to run, all if empty.
     only: Vec<String>,
     /// The file for the report.
@@ -38,7 +37,7 @@ pub struct Plan {
 
 impl Plan {
     /// From `[PROCESSOR...] [--write FILE]`.
-    pub fn parse(args: &[&str]) -> Result<Plan> {
+    fn parse(args: &[&str]) -> Result<Plan> {
         let mut plan = Plan::default();
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -68,11 +67,13 @@ const LINUX: [(&str, u32); 2] = [("Linux 6.12", 840), ("Linux 6.1", 697)];
 
 /// Builds, boots and judges; true if all is well. A processor without its emulator is told as
 /// SKIPPED; without any, this is an error.
-pub fn run(root: &Path, plan: &Plan) -> Result<bool> {
+pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
+    let plan = Plan::parse(args)?;
     let mut good = true;
     let mut rows = Vec::new();
     let mut counts = Vec::new();
     let mut judged = Vec::new();
+    let mut grown = Vec::new();
     for arch in Arch::ALL {
         if !plan.only.is_empty() && !plan.only.iter().any(|only| only == arch.name()) {
             continue;
@@ -92,7 +93,9 @@ pub fn run(root: &Path, plan: &Plan) -> Result<bool> {
             println!("== {}: {}", arch.name(), machine.name);
             let image = if machine.sections { &sections } else { &plain };
             let output = boot(arch, &machine, &image.join(machine.program))?;
-            for start in ["passed: ", "count: ", "PANIC", "FAULT", "cannot boot", "programs: "] {
+            for start in
+                ["passed: ", "count: ", "PANIC", "FAULT", "cannot boot", "programs: ", "growth: "]
+            {
                 output.all(start).for_each(|line| println!("   {start}{line}"));
             }
             good &= output.is_good();
@@ -109,11 +112,15 @@ pub fn run(root: &Path, plan: &Plan) -> Result<bool> {
                 judged.push(vec![arch.name().into(), machine.name.into(), result.to_string()]);
                 continue;
             }
+            if let Some(growth) = output.all("growth: ").next() {
+                let boot = output.all("boot: ").next().unwrap_or("");
+                grown.push([arch.name(), machine.name, boot, growth].map(String::from).to_vec());
+            }
             rows.push(row(arch, &machine, &output, what));
         }
     }
     ensure!(!rows.is_empty(), "nothing was run: no emulator is installed");
-    let report = report(&rows, &judged, &counts);
+    let report = report(&rows, &grown, &judged, &counts);
     match &plan.write {
         Some(file) => std::fs::write(root.join(file), report)
             .with_context(|| format!("{}", file.display()))?,
@@ -144,41 +151,14 @@ fn build(root: &Path, arch: Arch, features: &str) -> Result<PathBuf> {
 
 /// Runs a machine until it ends or its time is up.
 fn boot(arch: Arch, machine: &Machine, image: &Path) -> Result<Output> {
-    let start = Instant::now();
-    let mut child = Command::new(arch.emulator())
+    let mut command = Command::new(arch.emulator());
+    command
         .args(arch.options())
         .args(machine.options())
         .arg("-kernel")
         .arg(image)
-        .args(["-append", &machine.words])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot start the emulator")?;
-    let serial = BufReader::new(child.stdout.take().context("the emulator has no stdout")?);
-    let (send, receive) = mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        for line in serial.split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
-            if send.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    let mut output = Output::default();
-    while let Ok(line) = receive.recv_timeout(LIMIT.saturating_sub(start.elapsed())) {
-        output.lines.push(line);
-    }
-    // It has closed its port, or its time is up.
-    if start.elapsed() >= LIMIT {
-        child.kill()?;
-        output.lines.push(format!("PANIC: no end within {} s", LIMIT.as_secs()));
-    }
-    child.wait()?;
-    drop(receive);
-    let _ = reader.join();
-    output.took = start.elapsed();
-    Ok(output)
+        .args(["-append", &machine.words]);
+    watch(&mut command, LIMIT)
 }
 
 fn row(arch: Arch, machine: &Machine, output: &Output, what: &str) -> Vec<String> {
@@ -195,7 +175,12 @@ fn row(arch: Arch, machine: &Machine, output: &Output, what: &str) -> Vec<String
     ]
 }
 
-fn report(rows: &[Vec<String>], judged: &[Vec<String>], counts: &[(Arch, Output)]) -> String {
+fn report(
+    rows: &[Vec<String>],
+    grown: &[Vec<String>],
+    judged: &[Vec<String>],
+    counts: &[(Arch, Output)],
+) -> String {
     let mut text = String::from(
         "# The kernel of `examples/kernel`, booted\n\n\
          By `cargo xtask kernel` in QEMU (TCG): real boots of emulated machines, no timing. Every \
@@ -206,6 +191,11 @@ fn report(rows: &[Vec<String>], judged: &[Vec<String>], counts: &[(Arch, Output)
     );
     let head = ["processor", "machine", "", "checks passed", "programs", "out of memory"];
     text += &table(&head, rows);
+    text += "\n## Memory that comes while requests are served\n\n\
+        64 GiB that the host gives as they are touched. A tick is a nanosecond of the host's \
+        clock, and all CPUs are threads of one emulator: only the rows among each other say \
+        something.\n\n";
+    text += &table(&["processor", "machine", "boot", "growth"], grown);
     text += "\n## `zoneinfo` by the rules of `zonal conform`\n\n";
     text += &table(&["processor", "machine", "result"], judged);
     text += "\n## Instructions\n\n\

@@ -15,6 +15,7 @@
 //! - `cargo xtask capi` installs the C interface and runs its programs against it (`capi`).
 //! - `cargo xtask python` builds and tests the package of Python (`python`).
 //! - `cargo xtask redis` runs redis-server with its memory out of a pool (`redis`).
+//! - `cargo xtask ostd` builds, boots and tests a kernel framework on the core (`kernel::ostd`).
 //! - `cargo xtask kernel` boots the kernel of `examples/kernel` in QEMU (`kernel`).
 //! - `cargo xtask size` measures a minimal image and the instructions of its calls (`size`).
 //! - `cargo xtask predict` makes the predictions of `results/predictions` again (`predict`).
@@ -90,6 +91,8 @@ usage: cargo xtask COMMAND
   kernel [PROCESSOR...] [--write FILE]
                         boot the kernel of examples/kernel in QEMU on machines of many shapes, and
                         judge what it prints; writes the report
+  ostd [--write FILE]   build, boot and test OSTD, a kernel framework, with zonal-core as its frame
+                        allocator; counts instructions beside its default; writes the report
   size                  text of a minimal image by crate, and instructions of its calls
   engine                run an embedded engine's own tests (redb's), with its files in the page
                         cache of zonal-cache, and without; fetches its published sources
@@ -142,9 +145,8 @@ fn main() -> ExitCode {
             Ok(rounds) => redis::run(&root, rounds),
             Err(error) => Err(anyhow::anyhow!("redis {rounds}: {error}")),
         },
-        ["kernel", ref rest @ ..] => {
-            kernel::Plan::parse(rest).and_then(|plan| kernel::run(&root, &plan))
-        }
+        ["kernel", ref rest @ ..] => kernel::run(&root, rest),
+        ["ostd", ref rest @ ..] => kernel::ostd::run(&root, rest),
         ["size"] => size::run(&root),
         ["engine"] => engine::run(&root),
         ["predict", ref ids @ ..] => predict::run(&root, ids),

@@ -127,7 +127,7 @@ const fn node(mib: u32, from: u32, to: u32) -> Node {
     Node { mib, cpus: Some((from, to)) }
 }
 
-const ALL: &str = "programs faults period=20000 rounds=20000";
+const ALL: &str = "programs memory faults period=20000 rounds=20000";
 
 impl Machine {
     fn new(name: &'static str, cpus: u32, mib: u32) -> Machine {
@@ -156,7 +156,7 @@ impl Machine {
 
     /// The clock counts instructions: a timer interrupts each 10000 of them.
     fn counted(self) -> Machine {
-        let words = "programs faults period=10000 rounds=4000".to_owned();
+        let words = "programs memory faults period=10000 rounds=4000".to_owned();
         Machine { time: Time::Counted, words, ..self }
     }
 
@@ -204,7 +204,7 @@ impl Machine {
 
     /// Fewer programs, for processors that are slow to emulate.
     fn shorter(self) -> Machine {
-        Machine { words: "programs faults period=1000000 rounds=3000".to_owned(), ..self }
+        Machine { words: "programs memory faults period=1000000 rounds=3000".to_owned(), ..self }
     }
 
     /// The clock counts instructions, and so does the kernel.
@@ -216,6 +216,12 @@ impl Machine {
         let two = [node(512, 0, 1), node(512, 2, 3)];
         let four = [node(1024, 0, 1), node(512, 2, 3), node(1024, 4, 5), node(1024, 6, 7)];
         let no_memory = [node(256, 0, 0), node(0, 1, 1), node(256, 2, 2)];
+        let large = [
+            node(16 << 10, 0, 1),
+            node(16 << 10, 2, 2),
+            node(16 << 10, 3, 3),
+            node(16 << 10, 4, 4),
+        ];
         let no_cpu = [node(256, 0, 1), Node { mib: 256, cpus: None }];
         vec![
             Machine::new("1 CPU, 128 MiB", 1, 128).counted(),
@@ -233,8 +239,15 @@ impl Machine {
             Machine::new("4 CPUs, 2 nodes", 4, 0).nodes(&two).judged(),
             Machine::new("8 CPUs, 4 nodes, 3.5 GiB with a hole", 8, 0).nodes(&four).judged(),
             Machine::new("3 CPUs, 3 nodes, one without memory", 3, 0).nodes(&no_memory).judged(),
+            Machine::new("64 GiB, 4 nodes, one worker", 5, 0).nodes(&large).deferred("workers=1"),
+            Machine::new("64 GiB, 4 nodes, a worker on each", 5, 0).nodes(&large).deferred(""),
             Machine::new("instructions", 1, 256).counting(),
         ]
+    }
+
+    /// Memory comes online while the kernel runs.
+    fn deferred(self, more: &str) -> Machine {
+        Machine { words: format!("deferred {more}"), ..self.parallel() }
     }
 
     /// Whether instructions are counted.
@@ -257,7 +270,9 @@ impl Machine {
         for (id, node) in self.nodes.iter().enumerate() {
             let mut text = format!("node,nodeid={id}");
             if node.mib > 0 {
-                add("-object", format!("memory-backend-ram,id=m{id},size={}M", node.mib));
+                // Sparse: the host gives a page when the machine writes to it.
+                let size = format!("size={}M,reserve=off", node.mib);
+                add("-object", format!("memory-backend-ram,id=m{id},{size}"));
                 text += &format!(",memdev=m{id}");
             }
             if let Some((from, to)) = node.cpus {

@@ -1,6 +1,11 @@
 //! What a booted kernel printed.
 
-use std::time::Duration;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
 
 /// What a machine printed.
 #[derive(Debug, Default)]
@@ -29,6 +34,40 @@ impl Output {
     pub fn is_good(&self) -> bool {
         self.lines.iter().any(|line| line == "END OK")
     }
+}
+
+/// Runs an emulator, whose output is the machine's serial port, until it ends or `limit` is over.
+pub fn watch(emulator: &mut Command, limit: Duration) -> Result<Output> {
+    let start = Instant::now();
+    let mut child = emulator
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start the emulator")?;
+    let serial = BufReader::new(child.stdout.take().context("the emulator has no stdout")?);
+    let (send, receive) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        for line in serial.split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let mut output = Output::default();
+    while let Ok(line) = receive.recv_timeout(limit.saturating_sub(start.elapsed())) {
+        output.lines.push(line);
+    }
+    // It has closed its port, or its time is up.
+    if start.elapsed() >= limit {
+        child.kill()?;
+        output.lines.push(format!("PANIC: no end within {} s", limit.as_secs()));
+    }
+    child.wait()?;
+    drop(receive);
+    let _ = reader.join();
+    output.took = start.elapsed();
+    Ok(output)
 }
 
 #[cfg(test)]

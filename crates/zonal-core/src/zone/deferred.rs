@@ -1,5 +1,5 @@
-//! Memory of a zone that comes online later (LB A.8): ranges, where the next section of each starts,
-//! and how many sections are claimed.
+//! Memory of a zone that comes online later (LB A.8): its ranges, where the next section of each
+//! starts, and how many sections are claimed.
 //!
 //! # Invariants
 //! - **GROW-1** each section is claimed once: the `next` of a range only grows, by
