@@ -2,7 +2,10 @@
 //! kernel did.
 //!
 //! A stretch is looked at as a whole. Where the model is too far off, its parts of a second are
-//! looked at one by one, and what is left is not judged.
+//! looked at one by one. What is left is not judged, unless it is small beside the rest: the
+//! differences of all stretches, each without its sign, are within the same percentages of all
+//! that the kernel moved in them. Reclaim that comes for a moment every second moves too little at
+//! a time to be compared.
 
 use crate::moves::Moves;
 use crate::report::error;
@@ -22,44 +25,76 @@ pub(crate) fn settle(
     model: &Timeline,
     kernel: &Timeline,
 ) -> (Vec<NotJudged>, Vec<ReclaimJudged>) {
-    let (mut not_judged, mut judged) = (Vec::new(), Vec::new());
-    let near = |stretch: &NotJudged| {
-        let both = (model.moves_inside(stretch), kernel.moves_inside(stretch));
-        near(&both.0, &both.1).map(|percent| told(stretch, percent))
+    let moved = |stretch: &NotJudged| Moved {
+        model: model.moves_inside(stretch),
+        kernel: kernel.moves_inside(stretch),
     };
+    let (mut near, mut far) = (Vec::new(), Vec::new());
     for stretch in stretches {
-        if let Some(whole) = near(&stretch) {
-            judged.push(whole);
+        let whole = moved(&stretch);
+        if whole.is_near() {
+            near.push((stretch, whole));
             continue;
         }
         for part in parts(&stretch) {
-            match near(&part) {
-                Some(part) => judged.push(part),
-                None => join(&mut not_judged, part),
-            }
+            let moved = moved(&part);
+            if moved.is_near() { near.push((part, moved)) } else { far.push((part, moved)) }
         }
     }
+    let told = |is_near: bool| move |(stretch, moved)| told(stretch, moved, is_near);
+    let are_small = are_near(near.iter().chain(&far).map(|(_, moved)| moved));
+    let mut judged: Vec<ReclaimJudged> = near.into_iter().map(told(true)).collect();
+    let mut not_judged = Vec::new();
+    match are_small {
+        true => judged.extend(far.into_iter().map(told(false))),
+        false => far.into_iter().for_each(|(part, _)| join(&mut not_judged, part)),
+    }
+    judged.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
     (not_judged, judged)
 }
 
-fn told(stretch: &NotJudged, (refill, drain): (Option<f64>, Option<f64>)) -> ReclaimJudged {
-    let NotJudged { from_s, to_s, reason } = stretch.clone();
-    ReclaimJudged { from_s, to_s, reason, refill_percent: refill, drain_percent: drain }
+/// What both sides moved in a stretch.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    model: Moves,
+    kernel: Moves,
 }
 
-/// How far the model is off in percent, refills and drains; `None`: too far. Where the kernel moved
-/// nothing in a direction, the model's pages count against the other one.
-fn near(model: &Moves, kernel: &Moves) -> Option<(Option<f64>, Option<f64>)> {
-    let moved = kernel.refill_pages.max(kernel.drain_pages);
-    let off = |own: Option<f64>, model: u64| match own {
-        None if model == 0 => 0.0,
-        own => own.or(error(moved + model, moved)).map_or(f64::INFINITY, f64::abs),
+fn told(stretch: NotJudged, moved: Moved, is_near: bool) -> ReclaimJudged {
+    let NotJudged { from_s, to_s, reason } = stretch;
+    let (refill_percent, drain_percent) = moved.percent();
+    ReclaimJudged { from_s, to_s, reason, refill_percent, drain_percent, is_near }
+}
+
+impl Moved {
+    /// By how many percent the model's pages are more, refilled and drained.
+    fn percent(&self) -> (Option<f64>, Option<f64>) {
+        let Moved { model, kernel } = self;
+        let refill = error(model.refill_pages, kernel.refill_pages);
+        (refill, error(model.drain_pages, kernel.drain_pages))
+    }
+
+    fn is_near(&self) -> bool {
+        are_near(std::iter::once(self))
+    }
+}
+
+/// Whether the differences, each without its sign, are near. Where the kernel moved nothing in a
+/// direction, the model's pages count against the other one.
+fn are_near<'m>(all: impl Iterator<Item = &'m Moved>) -> bool {
+    let (mut refills, mut drains) = ((0, 0), (0, 0));
+    for Moved { model, kernel } in all {
+        refills.0 += model.refill_pages.abs_diff(kernel.refill_pages);
+        refills.1 += kernel.refill_pages;
+        drains.0 += model.drain_pages.abs_diff(kernel.drain_pages);
+        drains.1 += kernel.drain_pages;
+    }
+    let most = refills.1.max(drains.1);
+    let within = |(differs, of): (u64, u64), percent: f64| {
+        let of = if of == 0 { most } else { of };
+        differs as f64 * 100.0 <= of as f64 * percent
     };
-    let refill = error(model.refill_pages, kernel.refill_pages);
-    let drain = error(model.drain_pages, kernel.drain_pages);
-    let is_near = off(refill, model.refill_pages) <= REFILL_MAX_PERCENT
-        && off(drain, model.drain_pages) <= DRAIN_MAX_PERCENT;
-    is_near.then_some((refill, drain))
+    within(refills, REFILL_MAX_PERCENT) && within(drains, DRAIN_MAX_PERCENT)
 }
 
 /// The stretch in parts of a second.
@@ -86,24 +121,39 @@ fn join(all: &mut Vec<NotJudged>, part: NotJudged) {
 mod tests {
     use super::*;
 
-    fn moves(refill_pages: u64, drain_pages: u64) -> Moves {
-        Moves { refill_pages, drain_pages, ..Moves::default() }
+    /// Refilled and drained pages of the model and of the kernel.
+    fn moved(model: (u64, u64), kernel: (u64, u64)) -> Moved {
+        let moves =
+            |(refill_pages, drain_pages)| Moves { refill_pages, drain_pages, ..Moves::default() };
+        Moved { model: moves(model), kernel: moves(kernel) }
     }
 
     #[test]
     fn a_model_is_near_within_five_and_eight_percent() {
-        let kernel = moves(1000, 1000);
-        assert_eq!(near(&moves(1050, 921), &kernel), Some((Some(5.0), Some(-7.9))));
-        assert_eq!(near(&moves(1051, 1000), &kernel), None);
-        assert_eq!(near(&moves(1000, 919), &kernel), None);
+        let kernel = (1000, 1000);
+        assert!(moved((1050, 921), kernel).is_near());
+        assert_eq!(moved((1050, 921), kernel).percent(), (Some(5.0), Some(-7.9)));
+        assert!(!moved((1051, 1000), kernel).is_near());
+        assert!(!moved((1000, 919), kernel).is_near());
     }
 
     #[test]
     fn what_the_kernel_did_not_do_counts_against_the_rest() {
-        assert_eq!(near(&moves(0, 0), &moves(0, 0)), Some((None, None)));
-        assert_eq!(near(&moves(1000, 40), &moves(1000, 0)), Some((Some(0.0), None)));
-        assert_eq!(near(&moves(1000, 90), &moves(1000, 0)), None);
-        assert_eq!(near(&moves(0, 1), &moves(0, 0)), None);
+        assert!(moved((0, 0), (0, 0)).is_near());
+        assert!(moved((1000, 80), (1000, 0)).is_near());
+        assert!(!moved((1000, 90), (1000, 0)).is_near());
+        assert!(!moved((0, 1), (0, 0)).is_near());
+    }
+
+    #[test]
+    fn differences_of_stretches_do_not_make_up_for_each_other() {
+        let long = moved((10_000, 10_000), (10_000, 10_000));
+        let short = moved((100, 100), (200, 200));
+        assert!(!short.is_near());
+        assert!(are_near([long, short].iter()), "small beside the rest");
+        let more = moved((10_000, 10_000), (9000, 9000));
+        let less = moved((9000, 9000), (10_000, 10_000));
+        assert!(!are_near([more, less].iter()));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct ReclaimJudged {
     pub refill_percent: Option<f64>,
     /// The same of drained pages.
     pub drain_percent: Option<f64>,
+    /// It is near by itself. Otherwise all stretches together are, and it is too short to tell.
+    pub is_near: bool,
 }
 
 /// Share of a time that is not judged.

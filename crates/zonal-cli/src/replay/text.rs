@@ -203,8 +203,9 @@ fn reclaim_judged(report: &Report) -> String {
         let off =
             |percent: Option<f64>| percent.map_or("none".to_owned(), |p| format!("{p:+.1} %"));
         let (refill, drain) = (off(stretch.refill_percent), off(stretch.drain_percent));
+        let small = if stretch.is_near { "" } else { "; small beside the others" };
         text.push_str(&format!(
-            "{from_s:>12.3} s to {to_s:.3} s: {reason}; refilled {refill}, drained {drain}\n"
+            "{from_s:>12.3} s to {to_s:.3} s: {reason}; refilled {refill}, drained {drain}{small}\n"
         ));
     }
     text

@@ -109,27 +109,33 @@ impl Timeline {
     pub fn moves_outside(&self, stretches: &[NotJudged]) -> Moves {
         let mut outside = vec![true; self.bins.len()];
         stretches.iter().for_each(|stretch| outside[self.bins_of(stretch)].fill(false));
-        self.sum(|bin| outside[bin])
+        let mut sum = Moves::default();
+        for place in 0..self.places {
+            let samples = self.of(place / self.cpus, (place % self.cpus) as u32);
+            samples.zip(&outside).filter(|(_, is)| **is).for_each(|(one, _)| sum.add(&one.moves));
+        }
+        sum
     }
 
     /// What moved in all bins that a stretch touches.
     pub fn moves_inside(&self, stretch: &NotJudged) -> Moves {
-        let inside = self.bins_of(stretch);
-        self.sum(|bin| inside.contains(&bin))
+        let (first, last) = self.bins_of(stretch).into_inner();
+        let mut sum = Moves::default();
+        for place in 0..self.places {
+            let begin = match first.checked_sub(1) {
+                Some(before) => self.bins[before][place].moves,
+                None => self.before.get(place).copied().unwrap_or_default(),
+            };
+            let mut moves = self.bins[last][place].moves;
+            moves.subtract(&begin);
+            sum.add(&moves);
+        }
+        sum
     }
 
     fn bins_of(&self, stretch: &NotJudged) -> RangeInclusive<usize> {
         let bin = |seconds: f64| self.bin_of(self.start_ns.saturating_add((seconds * 1e9) as u64));
         bin(stretch.from_s)..=bin(stretch.to_s)
-    }
-
-    fn sum(&self, is_in: impl Fn(usize) -> bool) -> Moves {
-        let mut sum = Moves::default();
-        for place in 0..self.places {
-            let samples = self.of(place / self.cpus, (place % self.cpus) as u32).enumerate();
-            samples.filter(|(bin, _)| is_in(*bin)).for_each(|(_, one)| sum.add(&one.moves));
-        }
-        sum
     }
 
     /// What one store did in each bin, and what it held at its end.
@@ -196,5 +202,7 @@ mod tests {
         assert_eq!(pages(&[]), 10);
         assert_eq!(pages(&[stretch(3.5, 5.5)]), 8);
         assert_eq!(pages(&[stretch(0.0, 1e9)]), 0);
+        let inside = |from_s, to_s| timeline.moves_inside(&stretch(from_s, to_s)).refill_pages;
+        assert_eq!((inside(3.5, 5.5), inside(0.0, 1e9), inside(1.0, 1.05)), (2, 10, 1));
     }
 }
