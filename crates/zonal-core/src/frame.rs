@@ -201,15 +201,6 @@ impl PageWord {
         PageWord(TAG_ALLOCATED | PageWord::owned_bits(order, mt, pcp))
     }
 
-    /// Whether it is of a block that continues the range in front of it (RANGE-1), moving or not.
-    #[inline]
-    pub(crate) const fn continues_range(self) -> bool {
-        const MOVING: u64 = PageWord::moving(Order::ZERO, Migratetype::Unmovable, Some(false)).0;
-        // The two bits of ranges, or the pcp that is nobody's; then the tag.
-        let tag = self.0 & TAG_MASK;
-        self.0 >> PCP_END == RANGE >> PCP_END && tag == TAG_ALLOCATED
-            || self.0 >> PCP_SHIFT == MOVING >> PCP_SHIFT && tag == TAG_CACHED
-    }
     /// A block between its owner and what becomes of it; `first` as for [`range`](Self::range).
     #[inline]
     pub(crate) const fn moving(order: Order, mt: Migratetype, first: Option<bool>) -> PageWord {

@@ -1,9 +1,22 @@
-//! Words made of others: those of the blocks that a block is divided into.
+//! The words of the blocks that a block is divided into, made of others, and of ranges.
 
-use super::{MT_MASK, MT_SHIFT, ORDER_MASK, ORDER_SHIFT, PageWord};
+use super::{
+    MT_MASK, MT_SHIFT, ORDER_MASK, ORDER_SHIFT, PCP_END, PCP_SHIFT, PageWord, RANGE, TAG_ALLOCATED,
+    TAG_CACHED, TAG_MASK,
+};
 use crate::types::{Migratetype, Order};
 
 impl PageWord {
+    /// Whether it is of a block that continues the range in front of it (RANGE-1), moving or not.
+    #[inline]
+    pub(crate) const fn continues_range(self) -> bool {
+        const MOVING: u64 = PageWord::moving(Order::ZERO, Migratetype::Unmovable, Some(false)).0;
+        // The two bits of ranges, or the pcp that is nobody's; then the tag.
+        let tag = self.0 & TAG_MASK;
+        self.0 >> PCP_END == RANGE >> PCP_END && tag == TAG_ALLOCATED
+            || self.0 >> PCP_SHIFT == MOVING >> PCP_SHIFT && tag == TAG_CACHED
+    }
+
     /// The same of another order, for the word of a block that is held; `order` is below 16.
     #[inline]
     pub(crate) const fn with_order(self, order: u32) -> PageWord {

@@ -93,7 +93,7 @@ impl Sink<'_> {
     /// Takes eight blocks with frames in a row. `hottest` is the one that is popped first of them;
     /// the others lie behind it or, not `up`, in front of it.
     #[inline]
-    pub fn give_row(&mut self, hottest: u32, up: bool) {
+    pub(crate) fn give_row(&mut self, hottest: u32, up: bool) {
         debug_assert!(self.next >= ROW);
         self.next -= ROW;
         let slots = self.slots.get((self.base + self.next) as usize..);

@@ -198,7 +198,7 @@ impl<'a> Magazine<'a> {
 
     /// Adds eight frames in a row, or, not `up`, in a row downward.
     #[inline]
-    pub fn give_row(&mut self, first: u32, up: bool) {
+    pub(crate) fn give_row(&mut self, first: u32, up: bool) {
         let slots = self.slots[self.len as usize + 1..].first_chunk();
         if let Some(slots) = slots {
             store_row(slots, first, up);
