@@ -2,11 +2,14 @@
 //!
 //! No file here holds a cost: costs belong to machines and to the cost model.
 
+mod aging;
 mod deferred_init;
 mod label;
 mod numa_stat_threshold;
+mod pageblocks;
 mod pcp;
 mod published;
+mod rows;
 mod table;
 mod vmstat_update_cost;
 mod zone_reclaim;
@@ -29,10 +32,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
     pcp::KBUILD,
     pcp::UNIX,
     pcp::SCTP,
+    pageblocks::EXPERIMENT,
 ];
 
 /// Numbers of the experiments, each with its provenance.
 const GIVEN: &[&[Given]] = &[
+    aging::GIVEN,
+    pageblocks::GIVEN,
     deferred_init::GIVEN,
     numa_stat_threshold::GIVEN,
     pcp::GIVEN,

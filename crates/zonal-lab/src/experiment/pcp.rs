@@ -11,14 +11,11 @@
 //! published rows stand a later kernel and our own policy, and of each row the memory on lists: at
 //! its peak, and after a minute in which the machine is idle.
 
-use std::sync::Mutex;
-use std::sync::mpsc;
-use std::thread;
-
 use sha2::{Digest, Sha256};
 use zonal_core::types::CpuId;
 
 use super::published::Published;
+use super::rows;
 use super::table::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
@@ -26,7 +23,6 @@ use crate::provenance::{Label, Provenance, given};
 use crate::recipe;
 use crate::run::{Figures, LOOKS, Plan, look};
 use crate::sim::{Lab, Spec};
-use crate::stop;
 
 /// The build.
 pub const KBUILD: Experiment = Experiment {
@@ -254,7 +250,9 @@ impl Study {
                 rows.push((format!("{row}, {cpus} CPUs"), sized.clone(), policy));
             }
         }
-        let runs = self.all(&rows, options.seed, progress)?;
+        let runs = rows::all(&rows, 2 * LOOKS, progress, |(_, machine, policy), looked| {
+            self.one(machine, policy, options.seed, looked)
+        })?;
         let (mut cells, mut hash) = (Vec::new(), Sha256::new());
         for (at, ((row, ..), run)) in rows.iter().zip(&runs).enumerate() {
             let base = &runs[at - at % ROWS.len()];
@@ -280,49 +278,6 @@ impl Study {
             None => published.source,
         };
         Ok(Table { cells, notes: self.notes(), ..experiment.table(ran, source, hash) })
-    }
-
-    /// Every row, on as many threads as the machine has CPUs; the result does not depend on it.
-    fn all(
-        &self,
-        rows: &[(String, Machine, &str)],
-        seed: u64,
-        progress: Progress<'_>,
-    ) -> Result<Vec<Run>, LabError> {
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(rows.len());
-        let next = Mutex::new(0..rows.len());
-        let (send, receive) = mpsc::channel();
-        let total = rows.len() as u64 * 2 * LOOKS;
-        let stop = &stop::heard();
-        thread::scope(|scope| {
-            for _ in 0..threads {
-                let (send, next) = (send.clone(), &next);
-                scope.spawn(move || {
-                    let take = || next.lock().ok().and_then(|mut rows| rows.next());
-                    while let Some(at) = take().filter(|_| !stop.is_asked()) {
-                        let (_, machine, policy) = &rows[at];
-                        let mut looked = || drop(send.send(None));
-                        let run = stop.run(|| self.one(machine, policy, seed, &mut looked));
-                        drop(send.send(Some((at, run))));
-                    }
-                });
-            }
-            drop(send);
-            let mut done = 0;
-            let mut runs: Vec<Option<Run>> = rows.iter().map(|_| None).collect();
-            for message in receive {
-                match message {
-                    None => {
-                        done += 1;
-                        progress(done, total);
-                    }
-                    Some((at, run)) => runs[at] = Some(run?),
-                }
-            }
-            // Rows that were not begun because of that are missing.
-            stop::check();
-            Ok(runs.into_iter().flatten().collect())
-        })
     }
 
     fn one(
@@ -366,7 +321,7 @@ impl Study {
 }
 
 /// Nothing runs for a minute: lists shrink. Returns the pages that stay on them.
-fn rest(lab: &mut Lab<'_>) -> u64 {
+pub(super) fn rest(lab: &mut Lab<'_>) -> u64 {
     for cpu in (0..REST).flat_map(|_| 0..lab.machine.cpus()) {
         lab.allocator.platform().turn(cpu, 0);
         lab.allocator.refresh(CpuId(cpu));

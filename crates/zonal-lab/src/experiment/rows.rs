@@ -1,0 +1,52 @@
+//! Runs of an experiment's rows side by side.
+
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::thread;
+
+use super::table::Progress;
+use crate::LabError;
+use crate::stop;
+
+/// What `one` makes of every row, on as many threads as the machine has CPUs; the result does not
+/// depend on it. `one` says `looked` after each of its `looks` parts.
+pub(super) fn all<R: Sync, T: Send>(
+    rows: &[R],
+    looks: u64,
+    progress: Progress<'_>,
+    one: impl Fn(&R, &mut dyn FnMut()) -> Result<T, LabError> + Sync,
+) -> Result<Vec<T>, LabError> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(rows.len());
+    let next = Mutex::new(0..rows.len());
+    let (send, receive) = mpsc::channel();
+    let total = rows.len() as u64 * looks;
+    let stop = &stop::heard();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (send, next, one) = (send.clone(), &next, &one);
+            scope.spawn(move || {
+                let take = || next.lock().ok().and_then(|mut rows| rows.next());
+                while let Some(at) = take().filter(|_| !stop.is_asked()) {
+                    let mut looked = || drop(send.send(None));
+                    let run = stop.run(|| one(&rows[at], &mut looked));
+                    drop(send.send(Some((at, run))));
+                }
+            });
+        }
+        drop(send);
+        let mut done = 0;
+        let mut runs: Vec<Option<T>> = rows.iter().map(|_| None).collect();
+        for message in receive {
+            match message {
+                None => {
+                    done += 1;
+                    progress(done, total);
+                }
+                Some((at, run)) => runs[at] = Some(run?),
+            }
+        }
+        // Rows that were not begun because of that are missing.
+        stop::check();
+        Ok(runs.into_iter().flatten().collect())
+    })
+}
