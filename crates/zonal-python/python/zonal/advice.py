@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, List, Optional, Sequence
 
 from ._results import Result
-from .replay_report import NotJudged
+from .replay_report import NotJudged, ReclaimJudged
 
 __all__ = [
     "Advice",
+    "AdvisedOn",
     "HoldCost",
     "LockRow",
     "LockWaits",
@@ -158,6 +159,28 @@ class WaitCheck:
 
 
 @dataclass(frozen=True)
+class AdvisedOn:
+    """What one recording says by itself."""
+
+    trace: str
+    """Its name."""
+    verdict: str
+    """What to do, by it alone."""
+    reason: str
+    """Why, in words."""
+    cost_percent_of_cpu: float
+    """What the allocator's waits and refills take of one CPU."""
+    model_error_percent: ModelError
+    """By how much the model is off."""
+    seconds: float
+    """Seconds of the part that is replayed."""
+    allocs: int
+    """Its allocations."""
+    of_others_percent: Optional[float]
+    """Of them, the share of others than the recorded command, in percent."""
+
+
+@dataclass(frozen=True)
 class Advice(Result):
     """The result."""
 
@@ -187,8 +210,16 @@ class Advice(Result):
     """By how much the model is off on this recording."""
     not_judged: List[NotJudged]
     """Stretches that no prediction covers."""
+    reclaim_judged: List[ReclaimJudged]
+    """Stretches with reclaim that the model follows, so that predictions cover them."""
+    of_others_percent: Optional[float]
+    """Share of the allocations that others than the recorded command made, in percent; ``None``
+    where the recording is of no command.
+    """
+    recordings: List[AdvisedOn]
+    """What each recording says by itself."""
     trace: str
-    """The recording."""
+    """The recording; of several, their names."""
     kernel_release: Optional[str]
     """The recorded kernel's release."""
     policy: str

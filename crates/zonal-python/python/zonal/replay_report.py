@@ -29,6 +29,7 @@ __all__ = [
     "PlaceReport",
     "Placement",
     "PlacementReport",
+    "ReclaimJudged",
     "Recorded",
     "ReplayReport",
     "Side",
@@ -197,6 +198,24 @@ class NotJudged:
     """Seconds from the start of the replay."""
     reason: str
     """Why."""
+
+
+@dataclass(frozen=True)
+class ReclaimJudged:
+    """A stretch with reclaim in which the model did what the kernel did."""
+
+    from_s: float
+    """Seconds from the start of the replay."""
+    to_s: float
+    """Seconds from the start of the replay."""
+    reason: str
+    """What went on."""
+    refill_percent: Optional[float]
+    """By how many percent of the kernel's number the model's refilled pages are more."""
+    drain_percent: Optional[float]
+    """The same of drained pages."""
+    is_near: bool
+    """It is near by itself. Otherwise all stretches together are, and it is too short to tell."""
 
 
 @dataclass(frozen=True)
@@ -534,6 +553,8 @@ class ReplayReport(Result):
     """How the start state was made; without memory only."""
     not_judged: List[NotJudged]
     """Stretches that neither errors nor PASS say anything about; without memory only."""
+    reclaim_judged: List[ReclaimJudged]
+    """Stretches with reclaim that they do include: the model follows the kernel there."""
     notes: List[str]
     """Remarks for people."""
     faults: List[str]
