@@ -1,7 +1,7 @@
 //! `cargo xtask python`: the package of Python as others get it. Builds the wheel by maturin in a
-//! fresh environment, installs it into another with what reads Arrow and DLPack, runs its tests and
-//! examples there, checks its types with mypy and pyright, and repeats the tests with every other
-//! interpreter from 3.9 on that is there.
+//! fresh environment, linked by zig for hosts from glibc 2.17 on, installs it into another with
+//! what reads Arrow and DLPack, runs its tests and examples there, checks its types with mypy and
+//! pyright, and repeats the tests with every other interpreter from 3.9 on that is there.
 //!
 //! `--quick`: a wheel without optimisation across crates, this interpreter only, no types. Without
 //! an interpreter or the registry of packages it says SKIPPED and passes. CI runs only `check`,
@@ -20,6 +20,11 @@ use crate::tools::cargo;
 
 const CRATE: &str = "crates/zonal-python";
 const MATURIN: &str = "maturin==1.16.0";
+/// A linker that knows old versions of the C library, so that the wheel does for hosts older than
+/// the one that builds it.
+const ZIG: &str = "ziglang==0.17.1";
+/// The hosts that the wheel is for: glibc 2.17 is of 2012, and the oldest that Rust supports.
+const HOSTS: &str = "manylinux_2_17";
 /// What runs the tests, and ends one that hangs.
 const TESTERS: [&str; 2] = ["pytest", "pytest-timeout"];
 /// Seconds that no single test takes, on whatever host.
@@ -51,8 +56,9 @@ pub fn run(root: &Path, quick: bool) -> Result<bool> {
         return skipped("no python3 of version 3.9 or newer, with venv, was found");
     };
     let build = to.join("build");
-    if let Err(error) = environment(&python, &build, &[MATURIN]) {
-        return skipped(&format!("maturin cannot be installed: {error:#}"));
+    let tools: &[&str] = if quick { &[MATURIN] } else { &[MATURIN, ZIG] };
+    if let Err(error) = environment(&python, &build, tools) {
+        return skipped(&format!("{} cannot be installed: {error:#}", tools.join(" and ")));
     }
     let mut record = Record::begin(root, &version(&python));
 
@@ -176,12 +182,14 @@ fn wheel(
         fs::remove_dir_all(to)?;
     }
     let profile = if quick { "dev" } else { "release" };
-    let mut command = Command::new(bin(build, "maturin"));
+    let mut command = in_environment(build, "maturin")?;
     command.args(["build", "--locked", "--profile", profile, "--interpreter"]).arg(python);
     command.arg("--out").arg(to).current_dir(crate_dir);
-    if quick {
-        // Its tag says for which systems it is; this one stays here.
-        command.args(["--compatibility", "linux"]);
+    // Its tag says for which hosts it is, and maturin refuses one that needs newer ones. The quick
+    // wheel stays here.
+    command.args(["--compatibility", if quick { "linux" } else { HOSTS }]);
+    if !quick {
+        command.arg("--zig");
     }
     if !command.status()?.success() {
         return Ok(None);
@@ -244,12 +252,18 @@ fn types(record: &mut Record, crate_dir: &Path, environment: &Path) -> Result<()
 
 /// Runs pyright as in a shell where the environment is active: it looks for packages by that.
 fn activated(directory: &Path, environment: &Path, args: &[&str]) -> Result<bool> {
+    let mut command = in_environment(environment, "pyright")?;
+    command.args(args).current_dir(directory).stdout(std::io::stderr());
+    Ok(command.status().context("cannot start pyright")?.success())
+}
+
+/// A program of an environment, as in a shell where that is active.
+fn in_environment(environment: &Path, program: &str) -> Result<Command> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let ours = std::iter::once(environment.join("bin")).chain(std::env::split_paths(&path));
-    let mut command = Command::new(bin(environment, "pyright"));
-    command.args(args).current_dir(directory).stdout(std::io::stderr());
+    let mut command = Command::new(bin(environment, program));
     command.env("PATH", std::env::join_paths(ours)?).env("VIRTUAL_ENV", environment);
-    Ok(command.status().context("cannot start pyright")?.success())
+    Ok(command)
 }
 
 /// The same wheel in the other interpreters that are there.

@@ -377,3 +377,18 @@ def test_workers_that_are_at_work_end_with_their_crew() -> None:
     (worker,) = crew._pool._processes.values()
     crew.close()
     assert not worker.is_alive()
+
+
+def test_a_result_has_its_page_and_a_copy_its_rows(tmp_path: Path) -> None:
+    swept = zonal.sweep({"cpus": [2, 4]}, (1, 2), data=tmp_path / "a.csv", jobs=1, **SHORT)
+    copy = pickle.loads(pickle.dumps(swept))
+    assert list(copy.rows) == list(swept.rows) and swept.rows == copy.rows
+    assert swept.rows[-1] == swept.rows[3] and swept.rows[1:3] == [swept.rows[1], swept.rows[2]]
+    with pytest.raises(IndexError):
+        swept.rows[4]
+    assert "<svg" in swept.html() and "iframe" in (swept._repr_html_() or "")
+    with pytest.raises(zonal.LabError, match="no page"):
+        copy.html()
+    pandas = pytest.importorskip("pandas", reason="SKIPPED: pandas is missing")
+    assert isinstance(copy.to_pandas(), pandas.DataFrame)
+    assert copy.to_pandas().equals(swept.to_pandas()) and swept.to_pandas().shape[0] == 4

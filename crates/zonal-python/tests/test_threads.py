@@ -1,5 +1,5 @@
-"""Threads that switch all the time: what they share stays whole. Nothing here needs the GIL, and on a
-free-threaded interpreter nothing switches it back on."""
+"""Threads that switch all the time: what they share stays whole. Nothing here needs the GIL, and on
+a free-threaded interpreter nothing switches it back on."""
 
 from __future__ import annotations
 
