@@ -14,7 +14,7 @@ use crate::cost::contents::Access;
 use crate::cost::lock::{LINES_OF_A_LOCK, LockClock};
 use crate::machine::Machine;
 use crate::platform::VirtualPlatform;
-use crate::tape::{Kind, Tape};
+use crate::tape::events::{Call, Kind, Tape};
 use crate::units::{MIB_PAGES, PAGE_LINES};
 use crate::variant::{Refresh, Variant};
 
@@ -92,6 +92,23 @@ impl Lab<'_> {
     /// A block for the CPU whose turn it is; `None` if it was refused.
     pub fn alloc(&mut self, order: Order) -> Option<Pfn> {
         self.request(Request::new(order))
+    }
+
+    /// Records from now on.
+    pub(crate) fn record(&mut self, tape: Tape) {
+        self.tape = Some(Box::new(tape));
+    }
+
+    /// The call that begins now, if the run is recorded.
+    pub(super) fn call(&self) -> Option<Call> {
+        self.tape.as_ref().map(|_| Call::begin(self.allocator.platform()))
+    }
+
+    /// The call of `cpu` is over.
+    pub(super) fn called(&mut self, call: Option<Call>, cpu: u32, kind: Kind) {
+        if let (Some(call), Some(tape)) = (call, &mut self.tape) {
+            tape.tell(&self.allocator, call, cpu, kind);
+        }
     }
 
     /// What is asked for, for the CPU whose turn it is; `None` if it was refused.

@@ -11,7 +11,7 @@ use super::outcome::{Load, Outcome};
 use super::program::{Program, Turn};
 use crate::platform::OwnerLocks;
 use crate::stop;
-use crate::tape::Kind;
+use crate::tape::events::Kind;
 use crate::units::hex;
 
 /// Steps between two looks at a request to stop.

@@ -1,6 +1,6 @@
 //! Recordings of runs, read again.
 
-use zonal_trace::{EventKind, Recording};
+use zonal_trace::{EventKind, Notice, Recording};
 
 use super::*;
 use crate::machine::Machine;
