@@ -189,9 +189,9 @@ fn freed_and_lengthened(fault: Fault, behind: u64) {
     let goes_on = || words[1].load(Relaxed) == GOES_ON;
     let blocks = [Held { word: &words[0], seen: FIRST, moving: CACHED }];
     let freed = match fault {
-        AsksTooEarly => !goes_on() && claim::whole(blocks.into_iter(), || false),
+        AsksTooEarly => !goes_on() && claim::whole(blocks.into_iter().map(Some), || false),
         RangeKeepsSome => claim::exchange(&words[0], FIRST, CACHED) && !goes_on(),
-        _ => claim::whole(blocks.into_iter(), goes_on),
+        _ => claim::whole(blocks.into_iter().map(Some), goes_on),
     };
     let grown = growth.join().unwrap();
     let (first, behind_now) = (words[0].load(Relaxed), words[1].load(Relaxed));
@@ -249,7 +249,7 @@ fn change(words: &[AtomicU64; 3], change: Change, fault: Fault) {
         Change::CutToTwo => keep([SHORTER, GOES_ON]),
         Change::FreedInVain => {
             let both = [held(&words[0], FIRST, fault), last];
-            assert!(!claim::whole(both.into_iter(), || true), "it goes on");
+            assert!(!claim::whole(both.into_iter().map(Some), || true), "it goes on");
         }
         Change::Freed => {
             assert!(last.claim(), "nobody else has it");
@@ -266,10 +266,11 @@ fn freed_and_changed(fault: Fault, to: Change) {
     let other = Arc::clone(&words);
     let changes = loom::thread::spawn(move || change(&other, to, fault));
     let front = held(&words[0], FIRST, fault);
-    let freed = claim::whole([front].into_iter(), || goes_on(&words[1]));
+    let freed = claim::whole([Some(front)].into_iter(), || goes_on(&words[1]));
     assert!(!freed || to == Change::Freed, "the front was freed as all of the range");
     let two = [front, held(&words[1], SHORTER, fault)];
-    let shorter = to == Change::CutToTwo && claim::whole(two.into_iter(), || goes_on(&words[2]));
+    let shorter =
+        to == Change::CutToTwo && claim::whole(two.into_iter().map(Some), || goes_on(&words[2]));
     assert!(!shorter, "the front was freed as all of the range");
     changes.join().unwrap();
     let expected = match to {
@@ -289,7 +290,7 @@ fn freed_twice() {
     let free = |words: &Words| {
         let held =
             |at: usize| Held { word: &words[at], seen: [FIRST, GOES_ON][at], moving: CACHED };
-        claim::whole([held(0), held(1)].into_iter(), || false)
+        claim::whole([held(0), held(1)].into_iter().map(Some), || false)
     };
     let other = Arc::clone(&words);
     let one = loom::thread::spawn(move || free(&other));

@@ -222,10 +222,9 @@ fn put<P: Platform>(on: &Tables<'_, P>, (pfn, order): (Pfn, Order), mark: u64) -
 /// Whether a range goes on at this frame of the pcp's zone.
 #[inline(always)]
 fn goes_on<P: Platform>(on: &Tables<'_, P>, pcp: &Pcp, frame: u64) -> bool {
-    let in_zone = || frame.wrapping_sub(u64::from(pcp.first_frame)) < u64::from(pcp.frames);
     // Relaxed: read behind the claim of the block, which orders it (RANGE-4).
     let next = on.word_at(frame).map(|word| PageWord(word.load(Relaxed)));
-    next.is_some_and(PageWord::continues_range) && in_zone()
+    next.is_some_and(PageWord::continues_range) && pcp.has(frame, 1)
 }
 
 /// A block for the request, if the running CPU's pcp is ready and has one.

@@ -133,18 +133,21 @@ pub(crate) fn each<'w, E, Claimed: Iterator<Item = Held<'w>>>(
 /// The range cannot become longer once its last block is claimed, so it is asked after that: who
 /// makes it longer holds the last block meanwhile ([`lengthen`]). If these are the front of a range
 /// whose next block is on its way at this moment, that block's word still says that it goes on.
+///
+/// A block without a word (`None`) is nobody's, so nothing is done then either.
 #[inline(always)]
 pub(crate) fn whole<'w>(
-    blocks: impl Iterator<Item = Held<'w>> + Clone,
+    blocks: impl Iterator<Item = Option<Held<'w>>> + Clone,
     goes_on: impl FnOnce() -> bool,
 ) -> bool {
     let all = || blocks.clone();
-    if each(all().map(Ok::<_, ()>), |claimed| all().take(claimed)).is_err() {
+    let claimed = |claimed| all().take(claimed).flatten();
+    if each(all().map(|block| block.ok_or(())), claimed).is_err() {
         return false;
     }
     let whole = !goes_on();
     if !whole {
-        all().for_each(Held::give_back);
+        all().flatten().for_each(Held::give_back);
     }
     whole
 }

@@ -160,8 +160,8 @@ impl<'p> Entered<'p> {
 
     /// Takes a whole range back. Where the rest of its block is on top of the lists that it was put
     /// on, the block goes to the list that the pcp is ready with; otherwise each block of the range
-    /// to the list of its order. As [`push`](Self::push) otherwise; `goes_on` says whether the
-    /// range goes on behind it.
+    /// to the list of its order. Refused where a page of it is not the zone's. As
+    /// [`push`](Self::push) otherwise; `goes_on` says whether the range goes on behind it.
     #[inline(always)]
     pub(crate) fn push_front<'a>(
         self,
@@ -171,8 +171,10 @@ impl<'p> Entered<'p> {
         lists: impl ListOf,
         cells: impl Cells<'a>,
     ) -> bool {
-        let Some(word) = self.may_push(mt) else { return false };
         let (pcp, ready) = (self.pcp, &self.pcp.ready);
+        // Of frames behind the zone the lists and words that are looked up below are no pages'.
+        let word = self.may_push(mt).filter(|_| pcp.has(frame, front.pages));
+        let Some(word) = word else { return false };
         let mut rest = front.rest();
         let joins = loop {
             match rest.forward() {
@@ -244,7 +246,7 @@ impl<'p> Entered<'p> {
             let block = allocated.with_order(order);
             Some(Held { word, seen: block.0 | mark(at), moving: block.as_moving(at != 0).0 })
         };
-        claim::whole(front.blocks().filter_map(held), goes_on)
+        claim::whole(front.blocks().map(held), goes_on)
     }
 
     #[inline(always)]

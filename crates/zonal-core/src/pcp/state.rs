@@ -428,6 +428,14 @@ impl Pcp {
         self.events.read()
     }
 
+    /// Whether the zone has all of so many frames from this one on; at least one.
+    #[inline(always)]
+    pub(crate) fn has(&self, frame: u64, frames: u32) -> bool {
+        let at = frame.wrapping_sub(u64::from(self.first_frame));
+        let behind = u64::from(self.frames).checked_sub(at);
+        behind.is_some_and(|behind| u64::from(frames) <= behind)
+    }
+
     /// The record of one of its stacks, if it has one of this number.
     pub fn list(&self, list: usize) -> Option<&PcpList> {
         self.lists.get(list)

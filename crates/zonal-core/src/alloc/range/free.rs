@@ -88,7 +88,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
             }
             *slot = Some(block);
         }
-        let held = blocks.iter().flatten().filter_map(|block| block.held(&words));
+        let held = blocks.iter().flatten().map(|block| block.held(&words));
         if !claim::whole(held, || words.load(frames.end).continues_range()) {
             return false;
         }

@@ -2,18 +2,28 @@
 
 use std::boxed::Box;
 use std::vec::Vec;
+use std::{format, vec};
 
-use super::platform::{Script, Shape};
+use super::platform::{Script, Shape, zone};
 use crate::alloc::range::RangeRequest;
 use crate::alloc::{Allocator, FreeError, Request};
+use crate::gfp::Gfp;
+use crate::pcp::ready::CLOSED;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Order, Pfn, ZoneId};
+use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneKind};
 
 const POLICIES: [Policy; 3] = [Policy::ZONAL, Policy::KERNEL, Policy::LINUX_6_18];
 
 fn boot(policy: Policy) -> Allocator<'static, Script> {
-    let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 1 << 18, 2)));
+    boot_zone(policy, 0, 1 << 18)
+}
+
+/// One zone of these pages.
+fn boot_zone(policy: Policy, start: u64, end: u64) -> Allocator<'static, Script> {
+    let zones = vec![zone(0, ZoneKind::Normal, start, end - start)];
+    let shape = Shape { zones, ..Shape::uniform(1, 0, 2) };
+    let shape: &'static Shape = Box::leak(Box::new(shape));
     shape.boot_on(policy, Script { gates: Some(true), ..Script::default() })
 }
 
@@ -138,6 +148,74 @@ fn parts_of_a_range_are_not_taken_for_ranges() {
         }
     }
     pool.validate().unwrap();
+}
+
+/// A CPU's pcp is asked about any pages, also those that are in no zone: the words of what is in
+/// front of the first zone and behind the last one do not exist.
+#[test]
+fn pages_outside_of_the_zone_are_no_part_of_a_range() {
+    for (policy, behind) in [(0, 4), (1, 4), (2, 4), (0, 100), (1, 100)] {
+        let (policy, start, end) = (POLICIES[policy], 100, (1 << 17) + behind);
+        let pool = boot_zone(policy, start, end);
+        let (r, free) = (pool.ranges(), pool.free_pages());
+        // The first and the last pages are ranges, up to the border.
+        let ours = [Pfn(start)..Pfn(start + 4), Pfn(end - 4)..Pfn(end)];
+        ours.iter().for_each(|range| r.alloc_at(range.clone(), Gfp::MOVABLE).unwrap());
+        let pcp = pool.pcp(ZoneId(0), CpuId(0));
+        for (order, is_ready) in (2..=4).flat_map(|order| [(order, true), (order, false)]) {
+            let order = Order::new(order).unwrap();
+            for first in (start - 8..start + 4).chain(end - 8..end + 12) {
+                for pages in order.pages() / 2 + 1..order.pages() {
+                    if first >= start && first + pages <= end {
+                        continue;
+                    }
+                    let block = pool.alloc(Request::new(order)).unwrap();
+                    pool.free(block, order).unwrap();
+                    if !is_ready {
+                        pool.drain_all();
+                    } else if pool.tables().lists().get(order, Migratetype::Movable).is_some() {
+                        assert!(pcp.gate.load(Relaxed) > CLOSED, "{order:?}");
+                    }
+                    let range = Pfn(first)..Pfn(first + pages);
+                    let before = (figures(&pool).0, pcp.count(), pool.free_pages());
+                    let result = r.free(range.clone());
+                    let what = format!("{} {range:?} of {start}..{end}", policy.name);
+                    assert!(result.is_err(), "{what}, ready: {is_ready}");
+                    let after = (figures(&pool).0, pcp.count(), pool.free_pages());
+                    assert_eq!(after, before, "{what}, ready: {is_ready}");
+                }
+            }
+            pool.validate().unwrap();
+        }
+        ours.into_iter().for_each(|range| r.free(range).unwrap());
+        pool.validate().unwrap();
+        pool.drain_all();
+        assert_eq!(pool.free_pages(), free);
+    }
+}
+
+/// A range at the border is taken back as any other, without the zone lock.
+#[test]
+fn ranges_at_the_ends_of_a_zone_go_to_the_lists() {
+    let (start, end) = (100, (1 << 17) + 100);
+    let pool = boot_zone(Policy::ZONAL, start, end);
+    let free = pool.free_pages();
+    for (first, pages) in [(start, 3), (end - 4, 3), (start + 4, 5), (end - 12, 7)] {
+        let range = Pfn(first)..Pfn(first + pages);
+        pool.ranges().alloc_at(range.clone(), Gfp::MOVABLE).unwrap();
+        let order = Order::new(pages.next_power_of_two().ilog2()).unwrap();
+        let block = pool.alloc(Request::new(order)).unwrap();
+        pool.free(block, order).unwrap();
+        let before = figures(&pool);
+        pool.ranges().free(range.clone()).unwrap();
+        let after = figures(&pool);
+        assert_eq!((after.1, after.2), (before.1, before.2), "{range:?}");
+        let twice = pool.ranges().free(range).unwrap_err();
+        assert!(matches!(twice, FreeError::DoubleFree { .. }), "{twice}");
+        pool.validate().unwrap();
+    }
+    pool.drain_all();
+    assert_eq!(pool.free_pages(), free);
 }
 
 /// Taking and freeing a range is one allocation and one free to the tuning.
