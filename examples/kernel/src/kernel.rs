@@ -126,10 +126,12 @@ pub fn running() -> impl Iterator<Item = u32> + Clone {
     (0..MAX_CPUS as u32).filter(|cpu| has_arrived(*cpu))
 }
 
-/// The interrupt that answers fences.
+/// The interrupt that answers fences, and wakes CPUs that are told what to do.
 pub fn on_fence() {
-    count(&FENCES_SEEN);
-    core().platform().on_interrupt();
+    // `on_interrupt`, which does not say whether there was anything to answer.
+    if core().platform().fences().answer(arch::this_cpu()) {
+        count(&FENCES_SEEN);
+    }
 }
 
 /// How deep handlers of each CPU are in each other.

@@ -32,9 +32,10 @@ pub const FENCING: u64 = 8;
 /// Ends a silence.
 pub static SPEAK: AtomicU64 = AtomicU64::new(0);
 
-/// Tells a CPU what to do.
+/// Tells a CPU what to do, and wakes it.
 pub fn tell(cpu: u32, order: u64) {
     ORDERS[cpu as usize].store(order, SeqCst);
+    arch::interrupt(cpu);
 }
 
 /// Whether a CPU has done what it was told.
@@ -198,12 +199,21 @@ pub fn follow(cpu: u32) -> ! {
                 arch::stop();
             }
             _ => {
-                core::hint::spin_loop();
+                sleep(cpu);
                 continue;
             }
         }
         mine.store(0, SeqCst);
     }
+}
+
+/// Until somebody tells the CPU what to do, or for no reason. A CPU that spins instead takes the
+/// emulator's time from those that work: where CPUs take turns, 100 ms each, and one that works
+/// loses its turn at each interrupt, it comes to nothing.
+fn sleep(cpu: u32) {
+    arch::mask();
+    // Masked since before the look: an order that comes behind it wakes `idle`.
+    if is_done(cpu) { arch::idle() } else { arch::unmask_all() }
 }
 
 /// Drains all lists with interrupts masked, again and again: CPUs fence each other.

@@ -117,6 +117,12 @@ pub fn unmask_all() {
     unsafe { asm!("msr daifclr, #2") };
 }
 
+/// Sleeps until an interrupt comes, and takes it. Masked before, not behind.
+pub fn idle() {
+    // SAFETY: (1) an interrupt that is masked wakes it, too; (2) then as in `unmask_all`.
+    unsafe { asm!("dsb sy", "wfi", "msr daifclr, #2") };
+}
+
 /// Nanoseconds of a tick of the counter.
 fn tick() -> u64 {
     let frequency: u64;

@@ -104,6 +104,12 @@ pub fn unmask_all() {
     unsafe { asm!("csrsi sstatus, 2") };
 }
 
+/// Sleeps until an interrupt comes, and takes it. Masked before, not behind.
+pub fn idle() {
+    // SAFETY: (1) an interrupt that is masked wakes it, too; (2) then as in `unmask_all`.
+    unsafe { asm!("wfi", "csrsi sstatus, 2") };
+}
+
 /// Nanoseconds: the counter of QEMU's board has 10 MHz. With `-icount shift=0`, instructions.
 #[inline(always)]
 pub fn now() -> u64 {
