@@ -9,8 +9,9 @@
 //! ```
 //! Every request and every free comes here first. What is served here is what a search would have
 //! served from the same list, and everything that it would have counted is counted: the result,
-//! the figures and the tuning are the same, value by value; of a range that is no block the pages
-//! are the same, and the lists that hold its block afterwards are not. Whatever a search would
+//! the figures and the tuning are the same, value by value. Of a range that is no block the pages
+//! and the statistics are the same, but not the lists that hold its block afterwards, nor the
+//! tuning: [`pcp::front`](crate::pcp::front) says what that sees. Whatever a search would
 //! decide is left to it: a zone near its watermarks, an empty or full list, a stream of large
 //! frees, a page of another zone, a refused free. How the pcp is entered:
 //! [`pcp::gated`](crate::pcp::gated); how a block is divided there:

@@ -10,8 +10,12 @@
 //! take and free ranges in turn leave the lists as they were. Otherwise each of its blocks goes to
 //! the list of its order.
 //!
-//! For the figures and the tuning these are what they would be one by one: an allocation of the
-//! block, a free of each block of the rest, and back.
+//! To the statistics they are what they are by the core: an allocation of the block and a free of
+//! the pages of the rest, then a free of the pages of the range. To the tuning they are one
+//! operation each, where the core frees block by block: an allocation, of which the rest is no
+//! free; where the range is joined, a free of the block; else one free of the pages of the range,
+//! with the `prev` of its last block. So `free_count` does not grow by the rest, and blocks of one
+//! range are no stream; a range that may go on with one is the core's.
 
 use super::gated::{Cells, Entered};
 use super::state::PcpList;
@@ -203,6 +207,7 @@ impl<'p> Entered<'p> {
             self.write(frame, ready.cached.load(Relaxed), cells);
             slot.store(frame as u32, Relaxed);
             self.set_others(|others| others.saturating_sub(front.left()));
+            self.count_joined(front);
             self.pushed(word)
         } else {
             self.push_apart(word, (frame, front), lists, cells)
@@ -225,7 +230,7 @@ impl<'p> Entered<'p> {
         }
         self.lend(front.pages);
         let cap = self.pcp.free_count_cap.load(Relaxed);
-        // The last that one would free says whether it was of order 1 to 3: the smallest.
+        // One free of all; its last block, the smallest, says whether it was of order 1 to 3.
         let last = self.list(lists(front.pages.trailing_zeros()));
         let prev = last.map_or(0, |list| u64::from(list.prev_bits));
         word.freed(front.pages, cap, prev).0
@@ -289,6 +294,18 @@ impl<'p> Entered<'p> {
         let Some(list) = self.list(list) else { return };
         list.len.store(list.len.load(Relaxed).wrapping_sub(1), Relaxed);
         list.pops.store(list.pops.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// The blocks of the rest left their lists for a block, not for an owner.
+    #[inline(always)]
+    fn count_joined(&self, front: Front) {
+        let events = &self.pcp.events;
+        // No exchange: the gate is held, and nobody else writes them.
+        let add = |count: &AtomicU64, more: u32| {
+            count.store(count.load(Relaxed) + u64::from(more), Relaxed);
+        };
+        add(&events.joined_blocks, front.left().count_ones());
+        add(&events.joined_pages, front.left());
     }
 
     /// Whether other lists than the active one may get so many pages, with nothing to decide.

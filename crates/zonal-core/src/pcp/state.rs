@@ -37,7 +37,8 @@
 //!   list, unless a racing double free put it on two stacks: then on one of them only.
 //! - **PCP-4** a push that stays below `hi` keeps `count < high`, so it needs no decision (LB E.7).
 //! - **PCP-5** `pops`, `refilled`, `drained` and the stack's length give the pushes of a list:
-//!   `pushes = pops + length + drained - refilled`.
+//!   `pushes = pops + length + drained - refilled`. A block that leaves it to be joined with a
+//!   range is a pop, which `joined_blocks` takes back.
 //! - **PCP-6** of the active list's record `len` and the low bits of `pops` mean nothing, of the
 //!   others' records `hi` and `others` mean nothing: a fast operation may write those before it
 //!   commits.
@@ -171,7 +172,7 @@ pub struct Pcp {
 pub const PCP_BYTES: usize = 2048;
 /// The rest of them.
 const ROOM: usize =
-    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 272 - size_of::<Depot>()) / 8;
+    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 288 - size_of::<Depot>()) / 8;
 const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
 
 impl Default for Pcp {
@@ -228,6 +229,11 @@ pub struct PcpEvents<T = u64> {
     /// Allocations beside pops: pages that bulk calls got out of whole blocks, but for the first of
     /// each.
     pub split_pages: T,
+    /// Pops beside allocations: blocks that left their lists to be joined with the range in front
+    /// of them.
+    pub joined_blocks: T,
+    /// Their base pages, which the push of the joined block counts among its own.
+    pub joined_pages: T,
     /// Base pages freed by this CPU to this zone's buddy directly.
     pub direct_freed: T,
     /// Refills: zone lock holds.
@@ -261,6 +267,8 @@ impl PcpEvents<AtomicU64> {
             direct_allocs: self.direct_allocs.load(Relaxed),
             direct_pages: self.direct_pages.load(Relaxed),
             split_pages: self.split_pages.load(Relaxed),
+            joined_blocks: self.joined_blocks.load(Relaxed),
+            joined_pages: self.joined_pages.load(Relaxed),
             direct_freed: self.direct_freed.load(Relaxed),
             refills: self.refills.load(Relaxed),
             drains: self.drains.load(Relaxed),
@@ -279,7 +287,8 @@ impl PcpEvents<AtomicU64> {
 /// Counts of a pcp since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcpTotals {
-    /// Allocations served: blocks popped, and pages of blocks that were taken apart.
+    /// Allocations served: blocks popped, but for those that were joined, and pages of blocks that
+    /// were taken apart.
     pub pops: u64,
     /// Their base pages.
     pub popped_pages: u64,
@@ -477,7 +486,11 @@ impl Pcp {
             totals.refilled_pages += refilled << list.order_bits;
             totals.drained_pages += drained << list.order_bits;
         }
-        totals.pops += self.events.split_pages.load(Relaxed);
+        let joined = self.events.joined_pages.load(Relaxed);
+        totals.pops = (totals.pops + self.events.split_pages.load(Relaxed))
+            .saturating_sub(self.events.joined_blocks.load(Relaxed));
+        totals.popped_pages = totals.popped_pages.saturating_sub(joined);
+        totals.pushed_pages = totals.pushed_pages.saturating_sub(joined);
         let taken = self.events.depot_taken_pages.load(Relaxed);
         let put = self.events.depot_put_pages.load(Relaxed);
         totals.refilled_pages = totals.refilled_pages.saturating_sub(taken)

@@ -9,6 +9,8 @@ use crate::alloc::range::RangeRequest;
 use crate::alloc::{Allocator, FreeError, Request};
 use crate::gfp::Gfp;
 use crate::pcp::ready::CLOSED;
+use crate::pcp::state::PcpTotals;
+use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneKind};
@@ -218,7 +220,117 @@ fn ranges_at_the_ends_of_a_zone_go_to_the_lists() {
     assert_eq!(pool.free_pages(), free);
 }
 
-/// Taking and freeing a range is one allocation and one free to the tuning.
+/// What a pool counted since it began: allocations, base pages allocated and freed, and the NUMA
+/// events of allocations; by its statistics and by the pcp.
+fn counted(pool: &Allocator<'_, Script>) -> [u64; 8] {
+    let (stats, totals) = (pool.zone_stats(ZoneId(0)), pool.pcp(ZoneId(0), CpuId(0)).totals());
+    let PcpTotals { pops, popped_pages, pushed_pages, .. } = totals;
+    let (numa, pages) = (stats.numa, [stats.allocated_pages, stats.freed_pages]);
+    [stats.allocs, pages[0], pages[1], numa.hit, numa.local, pops, popped_pages, pushed_pages]
+}
+
+/// What three ranges and their frees add to [`counted`]; `apart`: none is joined with its rest.
+fn counted_of_three(policy: Policy, pages: u64, gates: bool, apart: bool) -> [u64; 8] {
+    let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 1 << 18, 2)));
+    let pool = shape.boot_on(policy, Script { gates: Some(gates), ..Script::default() });
+    let take = || (0..3).map(|_| alloc(&pool, pages)).collect::<Vec<_>>();
+    let give = |range| pool.ranges().free(range).unwrap();
+    take().into_iter().rev().for_each(give);
+    let (before, work) = (counted(&pool), figures(&pool));
+    let ranges = take();
+    if apart {
+        ranges.into_iter().for_each(give);
+    } else {
+        ranges.into_iter().rev().for_each(give);
+    }
+    if gates && !apart {
+        assert_eq!(figures(&pool), work, "the fast path serves, the lists are as they were");
+    }
+    let after = counted(&pool);
+    pool.validate().unwrap();
+    core::array::from_fn(|at| after[at] - before[at])
+}
+
+#[test]
+fn a_range_counts_as_one_allocation_and_one_free_with_its_pages_as_by_the_core() {
+    for policy in POLICIES {
+        for pages in [3, 5, 6, 7_u64] {
+            let block = pages.next_power_of_two();
+            // All of the block is allocated, and freed: the rest at once, the range afterwards.
+            let expected = [3, 3 * block, 3 * block, 3, 3, 3, 3 * block, 3 * block];
+            for (gates, apart) in [(true, false), (true, true), (false, false), (false, true)] {
+                let got = counted_of_three(policy, pages, gates, apart);
+                let what = (policy.name, pages, gates, apart);
+                assert_eq!(got, expected, "{what:?}: policy, pages, gates, apart");
+            }
+        }
+    }
+}
+
+/// `free_count` and `prev` of the CPU's pcp.
+fn tuning(pool: &Allocator<'_, Script>) -> (u32, bool) {
+    let word = PcpWord(pool.pcp(ZoneId(0), CpuId(0)).word.load(Relaxed));
+    (word.free_count(), word.prev_high_order())
+}
+
+/// The tuning once a block is popped.
+fn popped((count, prev): (u32, bool)) -> (u32, bool) {
+    (count >> 1, prev)
+}
+
+/// The tuning once so many pages are freed at once, the last block of this order.
+fn freed((count, _): (u32, bool), cap: u32, (pages, order): (u32, u32)) -> (u32, bool) {
+    (if count < cap { count + pages } else { count }, (1..=3).contains(&order))
+}
+
+/// To the tuning a front is one operation; the core frees its block piece by piece.
+#[test]
+fn the_tuning_sees_one_allocation_and_one_free_of_a_front_and_each_block_by_the_core() {
+    // Pages of the range, the blocks of its rest and its own ones, by their orders.
+    let fronts = [
+        (3, &[0][..], &[1, 0][..]),
+        (5, &[0, 1], &[2, 0]),
+        (6, &[1], &[2, 1]),
+        (7, &[0], &[2, 1, 0]),
+    ];
+    for ((pages, rest, own), gates) in fronts.iter().flat_map(|f| [(*f, true), (*f, false)]) {
+        let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 1 << 18, 2)));
+        let script = Script { gates: Some(gates), ..Script::default() };
+        let pool = shape.boot_on(Policy::KERNEL, script);
+        pool.ranges().free(alloc(&pool, pages)).unwrap();
+        let cap = pool.pcp(ZoneId(0), CpuId(0)).free_count_cap.load(Relaxed);
+        let one_by_one = |state, orders: &[u32]| {
+            orders.iter().fold(state, |state, order| freed(state, cap, (1 << order, *order)))
+        };
+        let block = pages.next_power_of_two();
+        let joined = (block as u32, block.ilog2());
+        let what = |when| format!("{pages} pages, gates: {gates}: {when}");
+        // The range is joined with its rest.
+        let before = tuning(&pool);
+        assert!(before.0 > 0 && before.0 < cap / 2, "{}", what("the count moves"));
+        let range = alloc(&pool, pages);
+        let taken = popped(before);
+        let taken = if gates { taken } else { one_by_one(taken, rest) };
+        assert_eq!(tuning(&pool), taken, "{}", what("taken"));
+        pool.ranges().free(range).unwrap();
+        let given = if gates { freed(taken, cap, joined) } else { one_by_one(taken, own) };
+        assert_eq!(tuning(&pool), given, "{}", what("joined"));
+        // The rest is gone when the range comes back.
+        let range = alloc(&pool, pages);
+        let order = Order::new(rest[rest.len() - 1]).unwrap();
+        let gone = pool.alloc(Request::new(order)).unwrap();
+        assert!(range.end <= gone && gone.0 < range.start.0 + block, "{}", what("the rest"));
+        let before = tuning(&pool);
+        pool.ranges().free(range).unwrap();
+        let last = own[own.len() - 1];
+        let apart = freed(before, cap, (pages as u32, last));
+        let apart = if gates { apart } else { one_by_one(before, own) };
+        assert_eq!(tuning(&pool), apart, "{}", what("apart"));
+        pool.free(gone, order).unwrap();
+        pool.validate().unwrap();
+    }
+}
+
 #[test]
 fn a_full_list_is_left_to_the_core() {
     let pool = boot(Policy::KERNEL);
