@@ -93,7 +93,9 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
             return Err(outside);
         }
         let ops = self.zone_ops(zone);
-        ops.seed(&mut ops.lock(), pages).map_err(OnlineError::InUse)
+        let mut locked = ops.lock();
+        let absent = ops.owned().look_absent(pages.clone());
+        absent.and_then(|()| ops.seed(&mut locked, pages)).map_err(OnlineError::InUse)
     }
 
     /// The same, but of the highest zone of a node only the first section, and what precedes it

@@ -86,13 +86,18 @@ impl Buddy {
         flags: FreeFlags,
     ) -> Result<(), FreeError> {
         check(frames, idx, order)?;
+        self.free_checked(frames, idx, order, flags);
+        Ok(())
+    }
+
+    #[inline]
+    fn free_checked(&mut self, frames: &Frames<'_>, idx: u32, order: Order, flags: FreeFlags) {
         let mt = frames.pageblock_type(idx);
         if order.get() <= PBO {
             self.free_one(frames, idx, order.get(), mt, flags);
         } else {
             self.free_pageblocks(frames, idx, order.get(), flags);
         }
-        Ok(())
     }
 
     /// First population: frees the frames of `range`, never used before, as the largest aligned
@@ -101,8 +106,8 @@ impl Buddy {
     /// frames: seed the ranges between them.
     ///
     /// # Errors
-    /// As [`free_block`](Self::free_block), and in every build [`FreeCause::Overlaps`]; blocks
-    /// before the refused one stay seeded.
+    /// As [`free_block`](Self::free_block), and in every build [`FreeCause::Overlaps`]; a block
+    /// that is held is refused whatever its order. Blocks before the refused one stay seeded.
     pub fn seed(&mut self, frames: &Frames<'_>, range: Range<u32>) -> Result<(), FreeError> {
         let mut idx = range.start;
         while idx < range.end {
@@ -110,9 +115,10 @@ impl Buddy {
             let aligned = frames.aligned(idx).trailing_zeros();
             let order = super::list::order_of(fits.min(aligned).min(MAX));
             let end = idx.saturating_add(order.pages() as u32);
+            check_slowly(frames, idx, order, frames.load(idx))?;
             // Behind all that was ever seeded no word was written, so none is read here.
             check_inner(frames, idx, order, end.min(self.seeded_end))?;
-            self.free_block(frames, idx, order, FreeFlags { to_tail: true })?;
+            self.free_checked(frames, idx, order, FreeFlags { to_tail: true });
             self.seeded_end = self.seeded_end.max(end);
             idx = end;
         }
@@ -251,7 +257,7 @@ fn check_inner(frames: &Frames<'_>, idx: u32, order: Order, end: u32) -> Result<
     }
 }
 
-/// Names the cause, or accepts a block whose word is NONE and that no other block contains.
+/// Accepts a block whose word is NONE and that no other block contains, or names the cause.
 #[cold]
 fn check_slowly(
     frames: &Frames<'_>,

@@ -79,6 +79,11 @@ impl OwnedBlock {
     pub(crate) fn pages(&self) -> u32 {
         self.bits().iter().map(|word| word.count_ones()).sum()
     }
+    /// Whether a page is free.
+    pub(crate) fn is_free(&self, page: u32) -> bool {
+        let word = self.free.get((page / u64::BITS) as usize);
+        word.is_some_and(|word| word.load(Relaxed) >> (page % u64::BITS) & 1 == 1)
+    }
     fn store(&self, bits: &Bits) {
         for (cell, word) in self.free.iter().zip(bits) {
             cell.store(*word, Relaxed);

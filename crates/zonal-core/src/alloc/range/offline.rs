@@ -92,10 +92,59 @@ mod tests {
             ranges.free(Pfn(2048)..Pfn(2060)).unwrap();
             ranges.free(Pfn(2070)..Pfn(2100)).unwrap();
             assert_eq!(pool.zones()[0].managed(), 4096 - 10);
+            // A block of the very size that memory would come online as is in use, too.
+            assert!(pool.online(ZoneId(0), page..Pfn(page.0 + 1)).is_err());
+            assert!(pool.online(ZoneId(0), Pfn(2056)..Pfn(2060)).is_err(), "free already");
+            assert_eq!(pool.zones()[0].managed(), 4096 - 10);
             pool.online(ZoneId(0), Pfn(2060)..Pfn(2070)).unwrap();
             pool.free(page, Order::ZERO).unwrap();
             pool.drain_all();
             assert_eq!(pool.free_pages(), 4096);
+            pool.validate().unwrap();
+        });
+    }
+
+    /// Free pages of an owned pageblock have no word that says so: they are found all the same.
+    #[test]
+    fn what_is_free_in_a_pageblock_that_a_cpu_owns_is_not_brought_online_again() {
+        const PAGES: u64 = crate::types::PAGEBLOCK_PAGES;
+        Shape::uniform(1, 64 * PAGES, 1).scoped(Policy::OWNED_2026, 0, |pool| {
+            let take = |order: u32| {
+                let order = Order::new(order).unwrap();
+                pool.alloc(Request::new(order).gfp(TAKE)).unwrap()
+            };
+            let online =
+                |pages: Range<u64>| pool.online(ZoneId(0), Pfn(pages.start)..Pfn(pages.end));
+            let managed = || pool.zones()[0].managed();
+            // The first request takes a pageblock for its type.
+            let first = take(0);
+            let page = take(0);
+            assert!(pool.tables.owned[(page.0 / PAGES) as usize].owner().is_some());
+            let block = page.0 / PAGES * PAGES;
+            // Another page of the pageblock leaves, and comes back.
+            let held: Vec<Pfn> = (0..8).map(|_| take(0)).collect();
+            let gone = held[3].0;
+            pool.ranges().offline(Pfn(gone)..Pfn(gone + 1)).unwrap();
+            for wrong in [
+                block..block + PAGES,
+                block + PAGES - 1..block + PAGES,
+                block.saturating_sub(PAGES)..block + 1,
+                page.0..page.0 + 1,
+                gone..gone + 2,
+                gone - 1..gone + 1,
+            ] {
+                assert!(online(wrong.clone()).is_err(), "{wrong:?} of {page:?}, {held:?}");
+                assert_eq!(managed(), 64 * PAGES - 1, "{wrong:?}");
+            }
+            online(gone..gone + 1).unwrap();
+            assert_eq!(managed(), 64 * PAGES);
+            pool.validate().unwrap();
+            [first, page].iter().for_each(|page| pool.free(*page, Order::ZERO).unwrap());
+            assert!(online(page.0..page.0 + 1).is_err(), "freed just now");
+            let others = held.iter().filter(|held| held.0 != gone);
+            others.for_each(|page| pool.free(*page, Order::ZERO).unwrap());
+            pool.drain_all();
+            assert_eq!(pool.free_pages(), 64 * PAGES);
             pool.validate().unwrap();
         });
     }

@@ -14,10 +14,12 @@
 //! it is at least a pageblock. Beyond, the pageblock with the largest free block goes back, whole
 //! ones first. Its held pages are freed to the zone from then on.
 
+use core::ops::Range;
+
 use super::{PRESSED, Want, ZoneOps};
 use crate::alloc::stats::ZoneStats;
 use crate::alloc::validate::Fault;
-use crate::buddy::FreeFlags;
+use crate::buddy::{FreeCause, FreeError, FreeFlags, containing_block};
 use crate::frame::PageWord;
 use crate::gfp::AllocFlags;
 use crate::pcp::owner::{HeldOwner, OwnedBlock, Owner, free_blocks, lock_owner_of};
@@ -323,6 +325,38 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         stats.cached_pages += stats.owned_pages;
     }
 
+    /// Refuses memory that is to come online where a page of it is there already, in a pageblock
+    /// that a CPU owns: the words of free pages say nothing there (OWNER-1). The zone lock is held.
+    pub fn look_absent(self, pages: Range<Pfn>) -> Result<(), FreeError> {
+        let Some(last) = pages.end.0.checked_sub(1).filter(|last| *last >= pages.start.0) else {
+            return Ok(());
+        };
+        for at in self.place(pages.start).0..=self.place(Pfn(last)).0 {
+            let Some(block) = self.blocks().get(at as usize) else { break };
+            let Some(_held) = lock_owner_of(block, |owner| self.hold(CpuId(owner))) else {
+                continue;
+            };
+            // Words of pages that go from hand to hand are never NONE while the owner is locked.
+            let first = self.page_at((at, 0)).0;
+            for pfn in pages.start.0.max(first)..pages.end.0.min(first + PAGEBLOCK_PAGES) {
+                self.look_at_absent(block, Pfn(pfn))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_absent(self, block: &OwnedBlock, pfn: Pfn) -> Result<(), FreeError> {
+        let frames = self.ops.frames();
+        let inside = frames.index(pfn).and_then(|idx| containing_block(&frames, idx));
+        let cause = match inside {
+            Some((head, word)) if !word.is_free() => FreeCause::InsideBlock(frames.pfn(head)),
+            Some(_) => FreeCause::AlreadyFree,
+            None if block.is_free(self.place(pfn).1) => FreeCause::AlreadyFree,
+            None => return Ok(()),
+        };
+        Err(FreeError { pfn, order: Order::ZERO, cause })
+    }
+
     /// Checks OWNER-1 to OWNER-3. Returns the free pages of the zone's owned pageblocks.
     pub fn validate(self) -> Result<u64, Fault> {
         let of = self.blocks();
@@ -356,10 +390,9 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
             return Ok(());
         }
         let frames = self.ops.frames();
-        let bits = block.bits();
         let mut behind = 0;
         for page in 0..PAGES {
-            let free = bits[(page / u64::BITS) as usize] >> (page % u64::BITS) & 1 == 1;
+            let free = block.is_free(page);
             let idx = frames.index(self.page_at((at, page)));
             let word = idx.map_or(PageWord::NONE, |idx| frames.load(idx));
             if !word.is_none() {
