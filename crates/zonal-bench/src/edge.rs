@@ -22,10 +22,11 @@ use zonal::{Gfp, Order, Pool};
 use crate::cell::{Bench, Cell};
 use crate::crew::{Crew, Gate};
 use crate::error::BenchError;
-use crate::latency::{self, Latency, Readings};
+use crate::latency::{self, Readings};
 use crate::plan::Options;
-use crate::row::Measured;
+use crate::rounds::Measured;
 use crate::row::{Report, Row, Skip, to_thousandths};
+use crate::runner::Burst;
 
 /// The subject of the rows.
 pub const SUBJECT: &str = "zonal";
@@ -73,7 +74,7 @@ fn sides(options: &Options, crew: &Crew) -> Result<[Row; 2], String> {
     for _ in 0..options.rounds.min(ROUNDS_MAX) {
         for side in &mut sides {
             let phase = side.phase(crew, options.slot, false).map_err(words)?;
-            side.measured.rounds_ns_per_op.push(phase.ns_per_op);
+            side.measured.push(Burst::unjudged(phase.ns_per_op));
         }
     }
     let mut readings = [Vec::new(), Vec::new()];
@@ -109,7 +110,7 @@ impl Side {
         let pool = Arc::new(pool.map_err(|error| error.to_string())?);
         let queues = Arc::new(Queues { pool: Arc::clone(&pool), queues: Default::default() });
         let registered = (bench == Bench::Edge).then(|| pool.register_lru(queues.clone()));
-        let measured = Measured { rounds_ns_per_op: Vec::new(), latency: Latency::default() };
+        let measured = Measured::default();
         Ok(Side { bench, queues, measured, _registered: registered })
     }
 

@@ -10,6 +10,7 @@
 //!      | on pinned, persistent workers            crew.rs
 //!   Runner = Local<S> | Remote (a child process)  runner.rs    remote.rs
 //!      | interleaved rounds, medians              plan.rs      run.rs
+//!      | without those of a busy machine     rounds.rs    usage.rs
 //!   edge: zonal alone, two pools in turn          edge.rs
 //!   ranges, prefault: zonal alone, two ways       turns.rs    ranges.rs    prefault.rs
 //!   Report { rows } -> text table, JSON, CSV      row.rs       table.rs
@@ -35,6 +36,9 @@
 //! - **FAIR-7** the same loops run once more with every block checked (alignment, overlap with any
 //!   other held block, contents kept) and hashed. The hash covers what was asked and answered, not
 //!   addresses, so it is one value for all subjects; a subject that differs is not measured.
+//! - **FAIR-8** rounds whose threads had fewer CPUs than they should have (`usage.rs`) are
+//!   discarded and counted, for everyone alike. Those of `room`, `edge`, `ranges` and `prefault`
+//!   are not judged.
 //!
 //! # Units
 //! `ns_per_op` is the time of one allocation *and* its free (a page for `stream`), except in `mix`,
@@ -42,7 +46,8 @@
 //! With at most as many threads as CPUs it is the
 //! mean over threads of each thread's own time; oversubscribed it is CPU time:
 //! `wall * cpus / operations`. Latencies are those of single allocation calls, measured in a pass
-//! of their own with the timer's cost subtracted.
+//! of their own with the timer's cost subtracted. `cpu_ns_per_op` is the CPU time
+//! of all threads divided by all their operations.
 //!
 //! # What it does not do
 //! It has no pass or fail thresholds (speed is never a timed test), and it does not tune the
@@ -65,6 +70,7 @@ pub mod pressure;
 pub mod ranges;
 mod region;
 mod remote;
+mod rounds;
 mod row;
 mod run;
 mod runner;
@@ -74,6 +80,7 @@ mod subject;
 pub mod subjects;
 pub mod table;
 mod turns;
+mod usage;
 mod words;
 
 pub use cell::{Bench, Cell};

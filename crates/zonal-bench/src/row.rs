@@ -2,8 +2,8 @@
 
 use crate::cell::{Bench, Cell};
 use crate::error::BenchError;
-use crate::latency::Latency;
 use crate::machine::Machine;
+use crate::rounds::{Kept, Measured};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -47,19 +47,30 @@ pub struct Row {
     pub pages_for_each: Option<f64>,
     /// Rounds that the median is taken over.
     pub rounds: u32,
-}
-
-/// Results of one subject's rounds in one cell.
-pub(crate) struct Measured {
-    pub(crate) rounds_ns_per_op: Vec<f64>,
-    pub(crate) latency: Latency,
+    /// Rounds that were discarded: their threads had fewer CPUs than they should have.
+    #[serde(default)]
+    pub rounds_discarded: u32,
+    /// Too few other rounds were left: the median is over disturbed rounds, too.
+    #[serde(default)]
+    pub busy: bool,
+    /// The 95 % confidence interval of the median begins here. Below six rounds it is the range of
+    /// them all, and less certain.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub low_ns: Option<f64>,
+    /// It ends here.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub high_ns: Option<f64>,
+    /// Median of the CPU time of all threads per operation, where it was measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cpu_ns_per_op: Option<f64>,
 }
 
 impl Row {
     /// The row of `subject` in `cell`.
     pub(crate) fn new(cell: &Cell, subject: &str, measured: &Measured) -> Row {
-        let mut rounds = measured.rounds_ns_per_op.clone();
-        rounds.sort_by(f64::total_cmp);
+        let Kept { ns_per_op: rounds, cpu_ns_per_op, discarded, busy } = measured.kept();
+        let (low, high) = median_interval(&rounds);
+        let cpu = (!cpu_ns_per_op.is_empty()).then(|| quantile(&cpu_ns_per_op, 0.5));
         let latency = measured.latency;
         Row {
             bench: cell.bench,
@@ -77,6 +88,11 @@ impl Row {
             ratio_to_limit: None,
             pages_for_each: None,
             rounds: rounds.len() as u32,
+            rounds_discarded: discarded,
+            busy,
+            low_ns: low.map(to_thousandths),
+            high_ns: high.map(to_thousandths),
+            cpu_ns_per_op: cpu.map(to_thousandths),
         }
     }
 
@@ -91,6 +107,15 @@ impl Row {
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get((last as f64 * q).round() as usize).copied().unwrap_or(0.0)
+}
+
+/// The 95 % confidence interval of the median, by ranks: it assumes nothing about how the values
+/// are spread. `None` without values.
+fn median_interval(sorted: &[f64]) -> (Option<f64>, Option<f64>) {
+    let count = sorted.len() as f64;
+    // 1.96 times the standard deviation of how many values lie below the median.
+    let below = (count / 2.0 - 0.98 * count.sqrt()).floor().max(1.0) as usize - 1;
+    (sorted.get(below).copied(), sorted.iter().rev().nth(below).copied())
 }
 
 /// Rounded to three decimals: a picosecond is far below the noise, and JSON stays readable.
@@ -169,7 +194,8 @@ impl Report {
     pub fn to_csv(&self) -> String {
         let mut csv = String::from(
             "bench,subject,threads,order,touched,ns_per_op,p10_ns,p90_ns,p50_ns,p99_ns,p999_ns,\
-             free_p999_ns,ratio_to_limit,rounds,cpu,cpus,kernel,commit,pages_for_each\n",
+             free_p999_ns,ratio_to_limit,rounds,cpu,cpus,kernel,commit,pages_for_each,\
+             rounds_discarded,busy,low_ns,high_ns,cpu_ns_per_op\n",
         );
         let Machine { cpu, cpus, kernel, commit, .. } = &self.machine;
         let origin = [quoted(cpu), cpus.to_string(), quoted(kernel), quoted(commit)].join(",");
@@ -180,9 +206,12 @@ impl Report {
             for ns in [ns_per_op, p10_ns, p90_ns, p50_ns, p99_ns, p999_ns, free_p999_ns] {
                 let _ = write!(csv, "{ns:.3},");
             }
-            let ratio = row.ratio_to_limit.map_or_else(String::new, |ratio| format!("{ratio:.3}"));
-            let pages = row.pages_for_each.map_or_else(String::new, |pages| format!("{pages:.3}"));
-            let _ = writeln!(csv, "{ratio},{},{origin},{pages}", row.rounds);
+            let field = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.3}"));
+            let (ratio, pages) = (field(row.ratio_to_limit), field(row.pages_for_each));
+            let Row { rounds, rounds_discarded, busy, .. } = row;
+            let _ = write!(csv, "{ratio},{rounds},{origin},{pages},{rounds_discarded},{busy},");
+            let [low, high, cpu] = [row.low_ns, row.high_ns, row.cpu_ns_per_op].map(field);
+            let _ = writeln!(csv, "{low},{high},{cpu}");
         }
         csv
     }
@@ -216,6 +245,15 @@ mod tests {
         let at = [0.0, 0.1, 0.5, 0.9, 1.0].map(|q| quantile(&values, q));
         assert_eq!(at, [1.0, 1.0, 3.0, 5.0, 5.0]);
         assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+
+    #[test]
+    fn the_interval_of_a_median_is_by_ranks() {
+        let values: Vec<f64> = (1..=61).map(f64::from).collect();
+        assert_eq!(median_interval(&values), (Some(22.0), Some(40.0)));
+        assert_eq!(median_interval(&values[..3]), (Some(1.0), Some(3.0)));
+        assert_eq!(median_interval(&values[..1]), (Some(1.0), Some(1.0)));
+        assert_eq!(median_interval(&[]), (None, None));
     }
 
     #[test]

@@ -9,16 +9,15 @@
 use crate::cell::Cell;
 use crate::cpus::Cpus;
 use crate::error::BenchError;
-use crate::latency::{Latency, planned_overhead_ns};
+use crate::latency::planned_overhead_ns;
 use crate::machine::Machine;
 use crate::plan::{Options, plan};
-use crate::row::{Measured, Report, Row, SCHEMA_VERSION, Skip, to_thousandths};
+use crate::rounds::{Measured, ROUNDS_MIN};
+use crate::row::{Report, Row, SCHEMA_VERSION, Skip, to_thousandths};
 use crate::runner::Runner;
 use crate::words::mix_hash;
 use std::time::{Duration, Instant};
 
-/// Fewest rounds that a median is taken over, however slow the subject.
-const ROUNDS_MIN: u32 = 3;
 /// A burst is at least this long when calibrated: waking the workers then costs under 1 %.
 const CALIBRATED_NS: f64 = 300_000.0;
 /// Oversubscribed bursts are at least this long: several time slices, so that threads really are
@@ -101,17 +100,19 @@ fn run_cell(
             Err(reason) => leave(report, cell, runner.name(), reason),
         }
     }
-    let most = entries.iter().map(|entry| entry.rounds).max().unwrap_or(0);
-    for round in 0..most {
+    for round in 0.. {
+        if !entries.iter().any(|entry| entry.measured.wants_more(entry.rounds)) {
+            break;
+        }
         // The order rotates: no subject always runs right after the slowest one.
         entries.rotate_left(1);
         entries.retain_mut(|entry| {
             let runner = &mut runners[entry.runner];
-            if round >= entry.rounds {
+            if !entry.measured.wants_more(entry.rounds) {
                 return true;
             }
             match runner.burst(cell, entry.iterations, held(cell, round)) {
-                Ok(burst) => entry.measured.rounds_ns_per_op.push(burst.ns_per_op),
+                Ok(burst) => entry.measured.push(burst),
                 Err(error) => {
                     leave(report, cell, runner.name(), error.into());
                     return false;
@@ -119,9 +120,6 @@ fn run_cell(
             }
             true
         });
-        if entries.is_empty() {
-            break;
-        }
     }
     entries.sort_by_key(|entry| entry.runner);
     for entry in &mut entries {
@@ -181,9 +179,8 @@ fn enter(
     let burst_ns = (for_rounds / f64::from(options.rounds)).max(shortest);
     let iterations = ((burst_ns / ns_per_iteration) as u64).max(1);
     let rounds = (for_rounds / (iterations as f64 * ns_per_iteration)) as u32;
-    let measured = Measured { rounds_ns_per_op: Vec::new(), latency: Latency::default() };
     let rounds = rounds.clamp(ROUNDS_MIN, options.rounds.max(ROUNDS_MIN));
-    Ok(Entry { runner: index, iterations, ns_per_iteration, rounds, measured })
+    Ok(Entry { runner: index, iterations, ns_per_iteration, rounds, measured: Measured::default() })
 }
 
 /// Doubles the burst until it is long enough to trust; returns nanoseconds of wall time per

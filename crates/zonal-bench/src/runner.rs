@@ -11,6 +11,7 @@ pub use crate::latency::Latency;
 use crate::latency::{self, Readings, Timed};
 use crate::loops::{self, Scratch, Shared};
 use crate::subject::{Direct, ORDER_MAX, Probe, Subject};
+use crate::usage::{self, Part, Usage};
 use crate::words::mix_hash;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -26,6 +27,29 @@ pub struct Burst {
     pub ns_per_op: f64,
     /// Duration of the burst, preparation included, for the schedule.
     pub wall_ns: f64,
+    /// CPU time of all threads per operation, nanoseconds, where it was measured.
+    pub cpu_ns_per_op: Option<f64>,
+    /// CPU time as a share of what it could have been: that of the worst thread, or of all threads
+    /// where there are more of them than CPUs.
+    pub cpu_share: f64,
+    /// How often threads were preempted.
+    pub involuntary_switches: u64,
+    /// The threads had fewer CPUs than they should have: the round does not count.
+    pub disturbed: bool,
+}
+
+impl Burst {
+    /// A round of which only the time is known.
+    pub(crate) fn unjudged(ns_per_op: f64) -> Burst {
+        Burst {
+            ns_per_op,
+            wall_ns: 0.0,
+            cpu_ns_per_op: None,
+            cpu_share: 1.0,
+            involuntary_switches: 0,
+            disturbed: false,
+        }
+    }
 }
 
 /// A subject that the schedule can measure.
@@ -68,6 +92,7 @@ pub struct Local<S> {
 struct Worker<P> {
     start: Instant,
     end: Instant,
+    usage: Usage,
     refused: u64,
     probe: P,
 }
@@ -120,13 +145,15 @@ impl<S: Subject> Local<S> {
             }
             scratch.hold(subject, cell.order, held);
             gate.wait();
+            let before = Usage::now();
             let start = Instant::now();
             let with = (&mut scratch, &shared);
             let refused = loops::run(subject, &mut probe, &cell, index, iterations, with);
             let end = Instant::now();
+            let usage = Usage::now().since(before);
             loops::finish_mix(subject, &mut probe, &mut scratch);
             scratch.release(subject, cell.order);
-            Worker { start, end, refused, probe }
+            Worker { start, end, usage, refused, probe }
         };
         let start = Instant::now();
         let workers = self.crew.run(threads, cell.pinned, Arc::new(work))?;
@@ -138,6 +165,12 @@ impl<S: Subject> Local<S> {
         }
         Ok((workers, wall_ns))
     }
+}
+
+/// Operations of all threads. Those of a stream work on the same pages.
+fn operations(cell: &Cell, iterations: u64) -> f64 {
+    let threads = if cell.bench == Bench::Stream { 1 } else { cell.threads };
+    (iterations * cell.bench.ops_per_iteration()) as f64 * f64::from(threads)
 }
 
 /// Nanoseconds per operation from the workers' times (start and end, in nanoseconds since any
@@ -176,8 +209,22 @@ impl<S: Subject> Runner for Local<S> {
             origin.map_or(0.0, |origin| moment.duration_since(origin).as_nanos() as f64)
         };
         let times: Vec<_> = workers.iter().map(|w| (since(w.start), since(w.end))).collect();
+        let part = |(worker, &(start_ns, end_ns)): (&Worker<Direct>, &(f64, f64))| Part {
+            start_ns,
+            end_ns,
+            usage: worker.usage,
+        };
+        let parts: Vec<Part> = workers.iter().zip(&times).map(part).collect();
         let cpus = self.crew.cpus().count();
-        Ok(Burst { ns_per_op: ns_per_op(cell, iterations, &times, cpus), wall_ns })
+        let had = usage::judge(&parts, cpus);
+        Ok(Burst {
+            ns_per_op: ns_per_op(cell, iterations, &times, cpus),
+            wall_ns,
+            cpu_ns_per_op: Some(had.cpu_ns / operations(cell, iterations)),
+            cpu_share: had.share,
+            involuntary_switches: had.involuntary,
+            disturbed: had.disturbed,
+        })
     }
 
     fn latency(&mut self, cell: &Cell, iterations: u64) -> Result<Latency, BenchError> {

@@ -79,6 +79,7 @@ pub fn rows(report: &Report, style: Style) -> String {
         "p99.9",
         "free p99.9",
         "x limit",
+        "discarded",
     ]);
     let mut rows: Vec<&Row> = report.rows.iter().collect();
     let cell = |row: &Row| (row.bench, row.order, row.touched, row.threads);
@@ -95,10 +96,36 @@ pub fn rows(report: &Report, style: Style) -> String {
         let figures = [ns_per_op, p10_ns, p90_ns, p50_ns, p99_ns, p999_ns, free_p999_ns];
         fields.extend(figures.map(nanoseconds));
         fields.push(ratio(row.ratio_to_limit));
+        fields.push(discarded_of(row));
         table.add_row(fields);
     }
     align_figures(&mut table, 5);
     table.trim_fmt()
+}
+
+/// Discarded rounds of all; marked where those that are left were disturbed, too.
+fn discarded_of(row: &Row) -> String {
+    let mark = if row.busy { "!" } else { "" };
+    format!("{}/{}{mark}", row.rounds_discarded, row.rounds_discarded + row.rounds)
+}
+
+/// How many rounds were discarded, in a line or two; empty if none were.
+pub fn discarded(report: &Report) -> String {
+    let sum = |count: fn(&Row) -> u32| report.rows.iter().map(count).sum::<u32>();
+    let discarded = sum(|row| row.rounds_discarded);
+    let busy = report.rows.iter().filter(|row| row.busy).count();
+    let mut text = String::new();
+    if discarded > 0 {
+        let all = discarded + sum(|row| row.rounds);
+        text += &format!("discarded {discarded} of {all} rounds: threads waited for a CPU\n");
+    }
+    if busy > 0 {
+        text += &format!(
+            "rows marked !, {busy} in all, have too few undisturbed rounds: the machine was busy; \
+             measure them again\n"
+        );
+    }
+    text
 }
 
 /// Skipped cells and the reasons. The cells that a subject missed for one reason share a line, and
@@ -133,11 +160,12 @@ pub fn skipped(report: &Report) -> String {
 /// The whole report for a terminal: machine, summary, rows, skipped, hash.
 pub fn whole(report: &Report) -> String {
     format!(
-        "{}\n\n{}\n\n{}\n\n{}{}result hash {}, measured in {:.1} s\n",
+        "{}\n\n{}\n\n{}\n\n{}{}{}result hash {}, measured in {:.1} s\n",
         report.machine.line(),
         summary(report, Style::Terminal),
         rows(report, Style::Terminal),
         edge(report) + &ranges(report) + &prefault(report),
+        discarded(report),
         skipped(report),
         report.result_hash,
         report.measured_s,

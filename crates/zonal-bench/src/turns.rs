@@ -4,9 +4,10 @@
 use std::time::Instant;
 
 use crate::cell::{Bench, Cell};
-use crate::latency::Latency;
 use crate::plan::Options;
-use crate::row::{Measured, Report, Row, Skip, to_thousandths};
+use crate::rounds::Measured;
+use crate::row::{Report, Row, Skip, to_thousandths};
+use crate::runner::Burst;
 use crate::words::split_mix;
 
 /// Rounds of each name that a median is taken over, at most.
@@ -48,16 +49,15 @@ pub(crate) fn measure(
 }
 
 fn rows(rounds: u32, mut ways: [Way; 2]) -> Result<Vec<Row>, String> {
-    let mut measured: Vec<Vec<f64>> = vec![Vec::new(); 4];
+    let mut measured: [Measured; 4] = Default::default();
     for name in turns(rounds) {
         let ns = (ways[name / 2].round)()?;
-        measured[name].push(ns);
+        measured[name].push(Burst::unjudged(ns));
     }
     let mut rows = Vec::new();
-    for (name, rounds_ns_per_op) in measured.into_iter().enumerate() {
+    for (name, measured) in measured.iter().enumerate() {
         let way = &ways[name / 2];
-        let measured = Measured { rounds_ns_per_op, latency: Latency::default() };
-        let row = Row::new(&way.cell, way.names[name % 2], &measured);
+        let row = Row::new(&way.cell, way.names[name % 2], measured);
         let pages_for_each = way.pages_for_each.map(to_thousandths);
         rows.push(Row { pages_for_each, ..row });
     }

@@ -19,6 +19,11 @@ fn row(subject: &str, bench: Bench, threads: u32, ns: f64) -> Row {
         ratio_to_limit: (subject != "mmap").then_some(ns / 2.0),
         pages_for_each: None,
         rounds: 9,
+        rounds_discarded: if threads == 2 { 4 } else { 0 },
+        busy: threads == 2,
+        low_ns: Some(ns * 0.97),
+        high_ns: Some(ns * 1.02),
+        cpu_ns_per_op: (threads == 1).then_some(ns),
     }
 }
 

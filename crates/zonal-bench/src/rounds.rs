@@ -1,0 +1,123 @@
+//! The rounds of a subject in a cell, and which of them count.
+//!
+//! Disturbed rounds (`usage.rs`) are discarded and counted, and others are run instead, up to half
+//! as many again. Where fewer than [`ROUNDS_MIN`] are left, on a machine that is busy all the time
+//! or has no exact clock of CPU time, the row is made of those that had most CPU time, and says so.
+
+use crate::latency::Latency;
+use crate::runner::Burst;
+
+/// Fewest rounds that a median is taken over, however slow the subject.
+pub(crate) const ROUNDS_MIN: u32 = 3;
+
+/// Results of one subject's rounds in one cell.
+#[derive(Default)]
+pub(crate) struct Measured {
+    bursts: Vec<Burst>,
+    undisturbed: u32,
+    pub(crate) latency: Latency,
+}
+
+/// The rounds that count.
+pub(crate) struct Kept {
+    /// Nanoseconds per operation, sorted.
+    pub(crate) ns_per_op: Vec<f64>,
+    /// CPU time per operation, sorted; empty where it was not measured.
+    pub(crate) cpu_ns_per_op: Vec<f64>,
+    /// Rounds that do not count.
+    pub(crate) discarded: u32,
+    /// The rounds that count are disturbed, too.
+    pub(crate) busy: bool,
+}
+
+impl Measured {
+    /// Adds a round.
+    pub(crate) fn push(&mut self, burst: Burst) {
+        self.undisturbed += u32::from(!burst.disturbed);
+        self.bursts.push(burst);
+    }
+
+    /// Whether another round is due where so many were planned.
+    pub(crate) fn wants_more(&self, planned: u32) -> bool {
+        self.undisturbed < planned && self.bursts.len() < (planned + planned / 2) as usize
+    }
+
+    /// Discards the disturbed rounds.
+    pub(crate) fn kept(&self) -> Kept {
+        let mut rounds = self.bursts.clone();
+        // Stable: of rounds with the same share the earlier ones are kept.
+        rounds.sort_by(|a, b| {
+            a.disturbed.cmp(&b.disturbed).then(b.cpu_share.total_cmp(&a.cpu_share))
+        });
+        let busy = self.undisturbed < ROUNDS_MIN && (self.undisturbed as usize) < rounds.len();
+        let keep = if busy { ROUNDS_MIN } else { self.undisturbed } as usize;
+        let discarded = rounds.len().saturating_sub(keep) as u32;
+        rounds.truncate(keep);
+        let sorted = |mut values: Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        Kept {
+            ns_per_op: sorted(rounds.iter().map(|round| round.ns_per_op).collect()),
+            cpu_ns_per_op: sorted(rounds.iter().filter_map(|r| r.cpu_ns_per_op).collect()),
+            discarded,
+            busy,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(ns_per_op: f64, cpu_share: f64) -> Burst {
+        let disturbed = cpu_share < 0.95;
+        let cpu_ns_per_op = Some(ns_per_op * cpu_share);
+        Burst { cpu_ns_per_op, cpu_share, disturbed, ..Burst::unjudged(ns_per_op) }
+    }
+
+    fn measured(rounds: &[(f64, f64)]) -> Measured {
+        let mut measured = Measured::default();
+        rounds.iter().for_each(|&(ns, share)| measured.push(round(ns, share)));
+        measured
+    }
+
+    #[test]
+    fn disturbed_rounds_are_discarded_and_counted_wherever_they_are() {
+        let kept = measured(&[(9.0, 0.5), (4.0, 1.0), (2.0, 0.98), (8.0, 0.6), (3.0, 1.0)]).kept();
+        assert_eq!(kept.ns_per_op, [2.0, 3.0, 4.0]);
+        assert_eq!(kept.cpu_ns_per_op, [1.96, 3.0, 4.0]);
+        assert_eq!((kept.discarded, kept.busy), (2, false));
+    }
+
+    #[test]
+    fn a_machine_that_is_always_busy_gives_the_least_disturbed_rounds_and_says_so() {
+        let kept = measured(&[(9.0, 0.4), (4.0, 1.0), (5.0, 0.9), (6.0, 0.8), (8.0, 0.5)]).kept();
+        assert_eq!(kept.ns_per_op, [4.0, 5.0, 6.0]);
+        assert_eq!((kept.discarded, kept.busy), (2, true));
+    }
+
+    #[test]
+    fn few_rounds_that_are_all_undisturbed_are_not_busy() {
+        let kept = measured(&[(1.0, 1.0), (2.0, 1.0)]).kept();
+        assert_eq!((kept.ns_per_op.len(), kept.discarded, kept.busy), (2, 0, false));
+        let none = measured(&[]).kept();
+        assert_eq!((none.ns_per_op.len(), none.discarded, none.busy), (0, 0, false));
+    }
+
+    #[test]
+    fn discarded_rounds_are_run_again_but_not_for_ever() {
+        let mut measured = Measured::default();
+        let mut runs = 0;
+        while measured.wants_more(10) {
+            measured.push(round(1.0, if runs % 5 == 0 { 0.5 } else { 1.0 }));
+            runs += 1;
+        }
+        assert_eq!((runs, measured.undisturbed), (13, 10));
+        let mut busy = Measured::default();
+        while busy.wants_more(10) {
+            busy.push(round(1.0, 0.5));
+        }
+        assert_eq!(busy.bursts.len(), 15);
+    }
+}
