@@ -19,7 +19,9 @@ white-space:nowrap}td .miss{color:var(--miss);font-weight:600}\
 {text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:32em}\
 .plots{display:grid;gap:1em;grid-template-columns:repeat(auto-fill,\
 minmax(20em,1fr))}figure{margin:1em 0}figcaption{font-weight:600}svg{width:100%;height:auto}\
-.legend{margin:0}.legend span{margin-right:1.2em;white-space:nowrap}\
+.legend{margin:0;display:flex;flex-wrap:wrap;gap:0 1.2em}\
+.legend span{overflow-wrap:anywhere}figcaption{overflow-wrap:anywhere}.says:hover\
+{stroke:var(--quiet)}.conclusion{font-weight:600}.without{color:var(--quiet)}\
 code{background:var(--tint);padding:.1em .3em;overflow-wrap:anywhere}\
 summary{cursor:pointer}";
 

@@ -11,8 +11,15 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::text::escape;
 use super::text::grouped;
 
-/// Width and height of a plot of lines.
+/// Width and height of a plot of lines, and of each of several small ones.
 const LINES: (u32, u32) = (900, 300);
+const SMALL: (u32, u32) = (430, 240);
+/// Lines that one plot shows; more have a small plot each.
+const LINES_MAX: usize = 4;
+/// Small plots whose lines stand behind each other's.
+const BEHIND_MAX: usize = 12;
+/// Half of the side of what the mouse finds around a point.
+const NEAR: i32 = 9;
 /// Bars: the width of a plot, a row's height, and what lies above and below the rows.
 const BARS: (u32, u32, u32) = (400, 22, 46);
 /// The page's font; what plotters calls 15 are twelve pixels.
@@ -67,21 +74,72 @@ pub(super) type Bar<'a> = (&'a str, f64, Option<f64>);
 pub(super) fn bars(title: &str, rows: &[Bar<'_>]) -> String {
     let mut svg = String::new();
     let drawn = draw_bars(&mut svg, rows);
-    figure(title, drawn.map(|()| svg), "")
+    figure(title, drawn.map(|said| told(svg, &said)), "")
 }
 
-/// Lines with a point at each mean, and a bar from the lowest to the highest value.
+/// Lines with a point at each mean, and a bar from the lowest to the highest value. More than a
+/// few are small plots of the same axes, one for each line, with the others in grey behind it.
 pub(crate) fn lines(lines: &Lines) -> String {
+    if lines.series.len() > LINES_MAX {
+        return small(lines);
+    }
+    let shown: Vec<usize> = (0..lines.series.len()).collect();
     let mut svg = String::new();
-    let drawn = draw_lines(&mut svg, lines);
+    let drawn = draw_lines(&mut svg, lines, LINES, &shown);
     let entry = |(at, series): (usize, &Series)| {
         let colour = web(colour(at));
-        let name = if series.name.is_empty() { "all" } else { &series.name };
-        format!("<span><b style=\"color:{colour}\">&#9632;</b> {}</span>", escape(name))
+        format!("<span><b style=\"color:{colour}\">&#9632;</b> {}</span>", escape(series.name()))
     };
-    let legend: String = lines.series.iter().enumerate().map(entry).collect();
-    let legend = format!("<p class=\"legend\">{legend}</p>");
-    figure(&lines.title, drawn.map(|()| svg), &legend)
+    // Spaces between the entries are where the legend may break.
+    let legend: Vec<String> = lines.series.iter().enumerate().map(entry).collect();
+    let legend = format!("<p class=\"legend\">{}</p>", legend.join(" "));
+    figure(&lines.title, drawn.map(|said| told(svg, &said)), &legend)
+}
+
+/// A small plot for each line.
+fn small(lines: &Lines) -> String {
+    let plot = |(at, series): (usize, &Series)| {
+        let mut svg = String::new();
+        let drawn = draw_lines(&mut svg, lines, SMALL, &[at]);
+        figure(series.name(), drawn.map(|said| told(svg, &said)), "")
+    };
+    let plots: String = lines.series.iter().enumerate().map(plot).collect();
+    let behind = match lines.series.len() <= BEHIND_MAX {
+        true => "; the others are grey",
+        false => "",
+    };
+    format!(
+        "<p class=\"many\"><b>{}</b>: one line in each plot, all with the same axes{behind}.</p>\
+         <div class=\"plots\">{plots}</div>",
+        escape(&lines.title)
+    )
+}
+
+impl Series {
+    fn name(&self) -> &str {
+        if self.name.is_empty() { "all" } else { &self.name }
+    }
+}
+
+/// What a browser says of a place of a plot when the mouse is over it: its left, top, right and
+/// bottom, and the text.
+type Said = ([i32; 4], String);
+
+/// A plot with what is said of its places.
+fn told(mut svg: String, said: &[Said]) -> String {
+    let place = |([left, top, right, bottom], text): &Said| {
+        let (width, height) = ((right - left).max(1), (bottom - top).max(1));
+        format!(
+            "<rect class=\"says\" x=\"{left}\" y=\"{top}\" width=\"{width}\" \
+             height=\"{height}\" fill=\"transparent\"><title>{}</title></rect>\n",
+            escape(text)
+        )
+    };
+    let places: String = said.iter().map(place).collect();
+    if let Some(end) = svg.rfind("</svg>") {
+        svg.insert_str(end, &places);
+    }
+    svg
 }
 
 /// The style of plots: colours follow the page's light or dark ones.
@@ -122,7 +180,7 @@ fn fail(error: impl Display) -> String {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-fn draw_bars(svg: &mut String, rows: &[Bar<'_>]) -> Result<(), String> {
+fn draw_bars(svg: &mut String, rows: &[Bar<'_>]) -> Result<Vec<Said>, String> {
     let (width, row_height, rest) = BARS;
     let count = rows.len().max(1);
     let area = SVGBackend::with_string(svg, (width, count as u32 * row_height + rest));
@@ -180,11 +238,25 @@ fn draw_bars(svg: &mut String, rows: &[Bar<'_>]) -> Result<(), String> {
     chart.draw_series(values).map_err(fail)?;
     let zero = PathElement::new(vec![(0.0, -0.5), (0.0, bottom)], QUIET);
     chart.draw_series([zero]).map_err(fail)?;
-    area.present().map_err(fail)
+    let said = rows.iter().enumerate().map(|(row, (name, value, known))| {
+        let (_, top) = chart.backend_coord(&(low, at(row) - 0.5));
+        let (_, bottom) = chart.backend_coord(&(low, at(row) + 0.5));
+        let known = known.map_or_else(String::new, |known| format!(", published {}", tick(known)));
+        ([0, top, width as i32, bottom], format!("{name}: simulated {}{known}", tick(*value)))
+    });
+    let said = said.collect();
+    area.present().map_err(fail)?;
+    Ok(said)
 }
 
-fn draw_lines(svg: &mut String, lines: &Lines) -> Result<(), String> {
-    let area = SVGBackend::with_string(svg, LINES).into_drawing_area();
+/// Draws the lines `shown` in their colours over all others in grey, if these are not many.
+fn draw_lines(
+    svg: &mut String,
+    lines: &Lines,
+    size: (u32, u32),
+    shown: &[usize],
+) -> Result<Vec<Said>, String> {
+    let area = SVGBackend::with_string(svg, size).into_drawing_area();
     let all = lines.series.iter().flat_map(|series| series.values.iter().flatten().copied());
     let (low, high) = ends(all);
     let (low, high) = (low * 1.05, high * 1.05);
@@ -206,33 +278,69 @@ fn draw_lines(svg: &mut String, lines: &Lines) -> Result<(), String> {
         .light_line_style(TRANSPARENT)
         .label_style(text(&area))
         .set_all_tick_mark_size(4)
-        .x_labels(lines.places.len().min((LINES.0 / (names + 8)) as usize).max(1))
+        .x_labels(lines.places.len().min((size.0 / (names + 8)) as usize).max(1))
         .x_label_formatter(&name)
         .x_desc(&lines.x)
-        .y_labels(7)
+        .y_labels(size.1 as usize / 40)
         .y_label_formatter(&|value| tick(*value))
         .y_desc(&lines.y)
         .draw()
         .map_err(fail)?;
-    for (at, series) in lines.series.iter().enumerate() {
-        draw_series(&mut chart, colour(at), series)?;
+    if shown.len() < lines.series.len() && lines.series.len() <= BEHIND_MAX {
+        for series in &lines.series {
+            let means = series.points().map(|(at, _, mean)| (at as f64, mean));
+            chart.draw_series(LineSeries::new(means, RULE.stroke_width(1))).map_err(fail)?;
+        }
     }
-    area.present().map_err(fail)
+    let mut said = Vec::new();
+    for at in shown.iter().copied() {
+        let series = &lines.series[at];
+        draw_series(&mut chart, colour(at), series)?;
+        for (place, values, mean) in series.points().filter(|(_, _, mean)| mean.is_finite()) {
+            let (x, y) = chart.backend_coord(&(place as f64, mean));
+            let name = lines.places.get(place).map_or("", String::as_str);
+            let text = series.says(values, mean, (name, lines));
+            said.push(([x - NEAR, y - NEAR, x + NEAR, y + NEAR], text));
+        }
+    }
+    area.present().map_err(fail)?;
+    Ok(said)
+}
+
+impl Series {
+    /// Its places that have values, with these and their mean.
+    fn points(&self) -> impl Iterator<Item = (usize, &[f64], f64)> {
+        let known = self.values.iter().enumerate().filter(|(_, values)| !values.is_empty());
+        known.map(|(at, values)| (at, &**values, values.iter().sum::<f64>() / values.len() as f64))
+    }
+
+    /// What is said of one place.
+    fn says(&self, values: &[f64], mean: f64, (place, lines): (&str, &Lines)) -> String {
+        let runs = match values.len() {
+            1 => String::new(),
+            count => {
+                let (low, high) = (tick(least(values)), tick(most(values)));
+                format!(" (mean of {count} runs, {low} to {high})")
+            }
+        };
+        format!("{}, {} {place}: {} {}{runs}", self.name(), lines.x, tick(mean), lines.y)
+    }
+}
+
+fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn most(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
 fn draw_series(chart: &mut Chart<'_, '_>, colour: RGBColor, series: &Series) -> Result<(), String> {
-    let known = series.values.iter().enumerate().filter(|(_, values)| !values.is_empty());
-    let points: Vec<(f64, &[f64], f64)> = known
-        .map(|(at, values)| {
-            (at as f64, &**values, values.iter().sum::<f64>() / values.len() as f64)
-        })
-        .collect();
-    let means = points.iter().map(|(at, _, mean)| (*at, *mean));
+    let means = series.points().map(|(at, _, mean)| (at as f64, mean));
     chart.draw_series(LineSeries::new(means, colour.stroke_width(2))).map_err(fail)?;
-    let bars = points.iter().map(|(at, values, mean)| {
-        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        ErrorBar::new_vertical(*at, low, *mean, high, colour.filled(), 7)
+    let bars = series.points().map(|(at, values, mean)| {
+        let (low, high) = (least(values), most(values));
+        ErrorBar::new_vertical(at as f64, low, mean, high, colour.filled(), 7)
     });
     chart.draw_series(bars).map(|_| ()).map_err(fail)
 }
@@ -334,5 +442,57 @@ mod tests {
             assert_eq!(plot.matches("<circle").count(), count as usize, "{plot}");
             assert!(plot.contains("\n1,000,000\n"), "{plot}");
         }
+    }
+
+    /// Lines of this many series over two places.
+    fn many(count: usize) -> Lines {
+        let series = (0..count).map(|at| Series {
+            name: format!("line{at} <&>"),
+            values: vec![vec![at as f64, at as f64 + 1.0], vec![7.0]],
+        });
+        Lines {
+            title: "many".into(),
+            y: "pages".into(),
+            x: "CPUs".into(),
+            places: vec!["2".into(), "4".into()],
+            series: series.collect(),
+        }
+    }
+
+    #[test]
+    fn each_point_and_each_bar_says_its_value_under_the_mouse() {
+        let plot = lines(&many(2));
+        let says = "<title>line1 &lt;&amp;&gt;, CPUs 2: 1.5 pages (mean of 2 runs, 1 to 2)</title>";
+        assert!(plot.contains(says), "{plot}");
+        assert!(plot.contains("CPUs 4: 7 pages</title>"), "one run has no mean: {plot}");
+        assert_eq!(plot.matches("<title>").count(), 4);
+        let plot = bars("one", &[("a & b", 3.25, Some(4.5)), ("c", -27.5, None)]);
+        for says in ["a &amp; b: simulated 3.25, published 4.5<", "<title>c: simulated -27.5<"] {
+            assert!(plot.contains(says), "{says} is not in {plot}");
+        }
+    }
+
+    #[test]
+    fn the_legend_may_break_between_its_entries() {
+        let plot = lines(&many(LINES_MAX));
+        assert_eq!(plot.matches("</span> <span>").count(), LINES_MAX - 1, "{plot}");
+    }
+
+    #[test]
+    fn many_lines_are_small_plots_with_the_same_axes() {
+        let plot = lines(&many(LINES_MAX + 2));
+        assert_eq!(plot.matches("<svg").count(), LINES_MAX + 2);
+        assert!(!plot.contains("class=\"legend\""), "each plot has its name: {plot}");
+        for at in 0..LINES_MAX + 2 {
+            assert!(plot.contains(&format!("<figcaption>line{at} ")), "{plot}");
+        }
+        // The same value lies at the same height in each, though their highest ones differ.
+        let plot = lines(&many(BEHIND_MAX));
+        let sevens = plot.lines().filter(|line| line.contains("CPUs 4: 7 pages</title>"));
+        let places: Vec<&str> = sevens.filter_map(|line| line.split("<title>").next()).collect();
+        assert_eq!(places.len(), BEHIND_MAX, "{plot}");
+        assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+        let grey = |plot: &str| plot.matches(&format!("stroke=\"{}\"", web(RULE))).count();
+        assert!(grey(&lines(&many(BEHIND_MAX))) / BEHIND_MAX > grey(&lines(&many(20))) / 20);
     }
 }

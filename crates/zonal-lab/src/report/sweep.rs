@@ -35,13 +35,13 @@ pub fn sweep_html(sweep: &Sweep, rows: &[Row], command: &str) -> String {
 
 /// What such a page says below its title.
 pub fn sweep_part(sweep: &Sweep, rows: &[Row], command: &str) -> String {
-    let plots: String = PLOTTED
-        .iter()
-        .map(|(name, title, unit, size)| {
-            let title = format!("{title}, simulated");
-            lines(&against(sweep, rows, (name, *size), (title, unit)))
-        })
-        .collect();
+    let plotted = PLOTTED.map(|(name, title, unit, size)| {
+        let title = format!("{title}, simulated");
+        against(sweep, rows, (name, size), (title, unit))
+    });
+    let [waits, throughput, _] = &plotted;
+    let conclusion = conclusion(throughput, waits);
+    let plots: String = plotted.iter().map(lines).collect();
     let names: Vec<&str> = ["run"].into_iter().chain(LISTED).chain(["command"]).collect();
     let fields = |row: &Row| {
         let get = |name: &&str| match row.figure(name) {
@@ -60,11 +60,50 @@ pub fn sweep_part(sweep: &Sweep, rows: &[Row], command: &str) -> String {
     };
     let count = rows.len();
     format!(
-        "<p>Simulated, {count} runs. Make them again: <code>{}</code></p>{plots}\
+        "{conclusion}<p>Simulated, {count} runs. Make them again: <code>{}</code></p>{plots}\
          <details open><summary>Every run, and the command that makes it alone</summary>\
          {runs}{more}</details>",
         escape(command)
     )
+}
+
+/// What the sweep comes to, in one sentence: who makes the most calls at the last place, by how
+/// much, and how long both ends wait. Nothing where there is nothing to compare.
+fn conclusion(throughput: &Lines, waits: &Lines) -> String {
+    let Some(last) = throughput.places.len().checked_sub(1) else { return String::new() };
+    let mut ends: Vec<(f64, usize)> = (0..throughput.series.len())
+        .filter_map(|at| Some((mean(throughput, at, last)?, at)))
+        .collect();
+    ends.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let (Some(most), Some(least)) = (ends.first(), ends.last()) else { return String::new() };
+    if ends.len() < 2 {
+        return String::new();
+    }
+    let side = |(calls, at): &(f64, usize)| {
+        let waits = mean(waits, *at, last).map_or_else(String::new, |percent| {
+            format!(" and waits for zone locks {} % of its cycles", grouped(percent))
+        });
+        let name = &throughput.series[*at].name;
+        format!("{name} makes {} million calls a second{waits}", grouped(*calls))
+    };
+    let times = match least.0 > 0.0 {
+        true => format!(" ({:.2} times as many)", most.0 / least.0),
+        false => String::new(),
+    };
+    let sentence = format!(
+        "At {} {} the most and the fewest: {}{times}; {}.",
+        throughput.x,
+        throughput.places[last],
+        side(most),
+        side(least)
+    );
+    format!("<p class=\"conclusion\">{}</p>", escape(&sentence))
+}
+
+/// The mean of a line at a place.
+fn mean(lines: &Lines, series: usize, place: usize) -> Option<f64> {
+    let values = lines.series.get(series)?.values.get(place)?;
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// The axis that lies below the plots: sizes, or else the first with numbers, or else the first.
@@ -108,4 +147,48 @@ fn against(
     let x = sweep.axes[x].key.clone();
     let x = if x == "cpus" { "CPUs of the machine".into() } else { x };
     Lines { title, y: unit.to_owned(), x, places: places.clone(), series }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(values: &[(&str, f64)]) -> Lines {
+        let series = values.iter().map(|(name, value)| Series {
+            name: (*name).to_owned(),
+            values: vec![vec![99.0], vec![value - 1.0, value + 1.0]],
+        });
+        Lines {
+            title: String::new(),
+            y: String::new(),
+            x: "CPUs of the machine".into(),
+            places: vec!["2".into(), "8".into()],
+            series: series.collect(),
+        }
+    }
+
+    #[test]
+    fn the_conclusion_is_of_the_last_place_and_names_both_ends() {
+        let calls = lines(&[("policy=a", 10.0), ("policy=b", 30.0), ("policy=<c>", 20.0)]);
+        let waits = lines(&[("policy=a", 90.0), ("policy=b", 5.0), ("policy=<c>", 50.0)]);
+        let says = conclusion(&calls, &waits);
+        for part in [
+            "At CPUs of the machine 8",
+            "policy=b makes 30 million calls a second and waits for zone locks 5 %",
+            "(3.00 times as many); policy=a makes 10 million",
+            "90 % of its cycles.",
+        ] {
+            assert!(says.contains(part), "{part} is not in {says}");
+        }
+        assert!(!says.contains("<c>"));
+    }
+
+    #[test]
+    fn one_line_or_none_concludes_nothing() {
+        for some in [&[][..], &[("policy=a", 1.0)]] {
+            assert_eq!(conclusion(&lines(some), &lines(some)), "");
+        }
+        let zero = lines(&[("a", 1.0), ("b", 1.0)]);
+        assert!(!conclusion(&zero, &zero).contains("inf"), "{zero:?}");
+    }
 }
