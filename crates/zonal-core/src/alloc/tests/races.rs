@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::vec::Vec;
 
 use super::depot::short;
-use super::platform::{Plain, Script, Shape, Stage, meet, on_cpu, stagger, zone};
+use super::platform::{LISTS_ALONE, Plain, Script, Shape, Stage, meet, on_cpu, stagger, zone};
 use crate::alloc::range::{Owned, RangeRequest};
-use crate::alloc::{Allocator, Request};
+use crate::alloc::{Allocator, Held, Request};
 use crate::frame::{PageState, PageWord};
 use crate::gfp::Gfp;
 use crate::policy::Policy;
@@ -84,10 +84,55 @@ fn who_holds_everything_finds_every_magazine_on_a_stack() {
     pool.validate().unwrap();
 }
 
-/// RANGE-2, RANGE-5: with the zone lock taken by another, each change of a part of a range, and of
-/// where blocks begin, waits; until then it has changed nothing but whose a block is.
+/// RANGE-5: blocks come apart and together under the gate of a pcp, but not while all gates are held.
 #[test]
-fn parts_of_ranges_change_under_the_zone_lock_alone() {
+fn who_holds_everything_finds_each_page_in_one_block() {
+    let (all, pool) = (1 << 14, &boot(1 << 14, LISTS_ALONE));
+    let (stop, rounds) = (&AtomicBool::new(false), &AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            on_cpu(0);
+            while !stop.load(Relaxed) {
+                // Joined with its rest, and apart from it.
+                for (count, apart) in [(3, false), (5, false), (7, true), (3, true)] {
+                    let start = pool.ranges().alloc(RangeRequest::new(count)).unwrap().0;
+                    let rest = apart.then(|| pool.alloc(Request::new(Order::ZERO)).unwrap());
+                    pool.ranges().free(pages(start, count)).unwrap();
+                    rest.into_iter().for_each(|page| pool.free(page, Order::ZERO).unwrap());
+                }
+                rounds.fetch_add(1, Relaxed);
+            }
+        });
+        on_cpu(1);
+        let (mut seen, mut looks) = (0, 0);
+        let mut wrong = None;
+        while looks < 100 && wrong.is_none() && !other.is_finished() {
+            let mut held = Vec::new();
+            pool.hold_all(&mut |one| held.push(one));
+            let out = pool.stats().handed_out_pages(&held).unwrap();
+            let free = held.iter().map(|one| match one {
+                Held::Zone(locked) => locked.buddy.free_pages(),
+                _ => 0,
+            });
+            let listed = (0..2).map(|cpu| u64::from(pool.pcp(ZONE, CpuId(cpu)).count()));
+            let sum = out + free.sum::<u64>() + listed.sum::<u64>();
+            wrong = (sum != all).then_some(sum);
+            while held.pop().is_some() {}
+            let now = rounds.load(Relaxed);
+            looks += u32::from(now != seen);
+            seen = now;
+            std::thread::yield_now();
+        }
+        stop.store(true, Relaxed);
+        assert_eq!(wrong, None, "pages of {all}, after {looks} looks");
+    });
+    pool.validate().unwrap();
+}
+
+/// RANGE-2, RANGE-5: with the zone lock taken by another, each change by the core of a part of a
+/// range, and of where blocks begin, waits; until then it has changed nothing but whose a block is.
+#[test]
+fn the_core_changes_parts_of_ranges_under_the_zone_lock() {
     type Change = fn(&Allocator<'static, Script>);
     let changes: [(&str, Change); 10] = [
         ("free of the front", |pool| pool.ranges().free(pages(64, 3)).unwrap()),
