@@ -41,12 +41,14 @@ pub const HUNG: Duration = Duration::from_secs(180);
 
 /// What another CPU does at some moment.
 type Meanwhile = Box<dyn FnOnce()>;
+type Look = Box<dyn Fn()>;
 
 std::thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
     static RELAXED: Cell<u32> = const { Cell::new(0) };
     static AT_RELAX: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
     static AT_LOCK: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+    static AT_UNLOCK: RefCell<Option<Look>> = const { RefCell::new(None) };
     static MASKS: Cell<Masks> = const { Cell::new(Masks { made: 0, depth: 0, at_unlock: 0 }) };
     static STEPS: RefCell<Option<Vec<Step>>> = const { RefCell::new(None) };
     static FENCES: Cell<Fences> = const { Cell::new(Fences::ALL) };
@@ -157,6 +159,10 @@ impl<B: Sync> Wait for Stage<B> {
     fn unmask(&self, was: usize) {
         assert_eq!(MASKS.get().depth, was + 1, "masks nest");
         MASKS.set(Masks { depth: was, ..MASKS.get() });
+        if let Some(look) = AT_UNLOCK.take() {
+            look();
+            AT_UNLOCK.set(Some(look));
+        }
     }
 }
 
@@ -261,6 +267,11 @@ pub fn while_waiting(meanwhile: impl FnOnce() + 'static) {
 /// Runs `meanwhile` just before the core next takes a zone lock.
 pub fn before_the_next_lock(meanwhile: impl FnOnce() + 'static) {
     AT_LOCK.set(Some(Box::new(meanwhile)));
+}
+
+/// Runs `look` whenever this thread has given back a lock or a gate, from now on.
+pub fn at_each_unlock(look: impl Fn() + 'static) {
+    AT_UNLOCK.set(Some(Box::new(look)));
 }
 
 /// What the core asks to be charged for while `work` runs.

@@ -4,12 +4,14 @@
 use std::boxed::Box;
 use std::vec::Vec;
 
-use super::platform::{Plain, Script, Shape, Stage, on_cpu};
+use super::platform::{Plain, Script, Shape, Stage, at_each_unlock, before_the_next_lock, on_cpu};
 use crate::alloc::zone_ops::PRESSED;
 use crate::alloc::{Allocator, Fault, Request, ZoneStats};
+use crate::frame::PageWord;
 use crate::gfp::Gfp;
+use crate::platform::Platform;
 use crate::policy::{Grouping, MinFreeRule, Policy, WatermarkPolicy};
-use crate::sync::Ordering::Relaxed;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{CpuId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 
 const ZONE: ZoneId = ZoneId(0);
@@ -252,6 +254,51 @@ fn depots_and_owned_pageblocks_exclude_each_other() {
     assert_eq!(Policy { name: "linux-6.19", ..policy }, Policy::LINUX_6_19);
 }
 
+/// Pages of the zone that are free in an owned pageblock, or in a block of any state.
+fn accounted<P: Platform>(pool: &Allocator<'_, P>) -> u64 {
+    let bits: u32 = pool.tables.owned.iter().map(|block| block.pages()).sum();
+    let words = pool.tables.words.iter().map(|word| PageWord(word.load(Relaxed)));
+    let in_blocks = |word: PageWord| if word.is_none() { 0 } else { 1 << word.order_bits() };
+    u64::from(bits) + words.map(in_blocks).sum::<u64>()
+}
+
+#[test]
+fn whenever_a_lock_goes_each_page_is_free_or_in_a_block() {
+    let pool: &_ = Box::leak(Box::new(Shape::uniform(1, 64 * PAGES, 2).boot(PLAIN)));
+    on_cpu(0);
+    at_each_unlock(|| assert_eq!(accounted(pool), 64 * PAGES));
+    for order in [0, 3, 0, 9, 8, 8, 8] {
+        let pfn = take(pool, order);
+        on_cpu(order & 1);
+        let order = Order::new(order).unwrap();
+        if order > Order::ZERO {
+            pool.free(pfn, order).unwrap();
+        }
+    }
+    pool.drain_all();
+    assert!(pool.zone_stats(ZONE).owned_returns > 0);
+}
+
+/// The CPU claims again between any two turns of who takes its pageblocks.
+#[test]
+fn a_drain_of_a_cpu_that_goes_on_claiming_ends() {
+    static CLAIMS: AtomicU32 = AtomicU32::new(0);
+    fn claims(pool: &'static Allocator<'static, Script>) {
+        on_cpu(0);
+        let pfn = take(pool, 0);
+        pool.free(pfn, Order::ZERO).unwrap();
+        if CLAIMS.fetch_add(1, Relaxed) < 1000 {
+            before_the_next_lock(move || claims(pool));
+        }
+    }
+    let pool: &_ = Box::leak(Box::new(Shape::uniform(1, 64 * PAGES, 2).boot(PLAIN)));
+    claims(pool);
+    on_cpu(1);
+    pool.drain_all();
+    let claims = CLAIMS.swap(1000, Relaxed);
+    assert!(claims < 20, "{claims} claims in one drain");
+}
+
 /// What `hold_all` holds stands still, owners' lists too.
 #[test]
 fn who_holds_everything_finds_every_free_page_counted() {
@@ -272,6 +319,7 @@ fn who_holds_everything_finds_every_free_page_counted() {
             let bits: u32 = pool.tables.owned.iter().map(|block| block.pages()).sum();
             let counted: u32 = pool.tables.owners.iter().map(|owner| owner.free()).sum();
             assert_eq!(bits, counted);
+            assert_eq!(accounted(pool), 64 * PAGES);
             while held.pop().is_some() {}
             std::thread::yield_now();
         }

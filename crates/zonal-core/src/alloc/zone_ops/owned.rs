@@ -81,10 +81,17 @@ impl<P: Platform> Holding<'_, '_, P> {
         self.pages += order.pages() as u32;
         self.blocks += 1;
     }
-    fn take(&mut self, want: Want) -> Option<(u32, u32)> {
+    /// Takes a block for a request of `pcp` and writes its word: with the lock free, each page is
+    /// free or in a block (OWNER-1).
+    fn take(&mut self, pcp: &Pcp, want: Want) -> Option<Pfn> {
         let place = self.held.lists.take(self.ops.blocks(), want.order, want.mt)?;
         self.moved(want.order);
-        Some(place)
+        let ZoneOps { on, zone } = self.ops.ops;
+        let pfn = self.ops.page_at(place);
+        let word = PageWord::allocated(want.order, want.mt, on.pcp_id(zone.id, pcp.cpu()));
+        // Relaxed: the page is this thread's since its bit was cleared.
+        on.word(zone.frame(pfn)).store(word.0, Relaxed);
+        Some(pfn)
     }
     fn put(&mut self, place: (u32, u32), order: Order) {
         self.held.lists.put(self.ops.blocks(), place, order);
@@ -140,21 +147,16 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         if want.order >= PAGEBLOCK_ORDER || want.flags.contains(AllocFlags::HIGHATOMIC) {
             return None;
         }
-        let own = self.hold(pcp.cpu)?.take(want);
+        let own = self.hold(pcp.cpu)?.take(pcp, want);
         // With the owner's lock free again: the zone's comes first.
-        let place = own.or_else(|| self.claim(pcp, want))?;
-        let pfn = self.page_at(place);
-        let owner = self.ops.on.pcp_id(self.ops.zone.id, pcp.cpu());
-        // Relaxed: the page is this thread's since its bit was cleared.
-        let word = PageWord::allocated(want.order, want.mt, owner);
-        self.ops.on.word(self.ops.zone.frame(pfn)).store(word.0, Relaxed);
+        let pfn = own.or_else(|| self.claim(pcp, want))?;
         pcp.events.direct_allocs.fetch_add(1, Relaxed);
         pcp.events.direct_pages.fetch_add(want.order.pages(), Relaxed);
         Some(pfn)
     }
 
     /// Steps 2 and 3: claims memory of the zone and serves the request from it.
-    fn claim(self, pcp: &Pcp, want: Want) -> Option<(u32, u32)> {
+    fn claim(self, pcp: &Pcp, want: Want) -> Option<Pfn> {
         if self.ops.zone.has(PRESSED) {
             return None;
         }
@@ -173,7 +175,7 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         } else {
             events.pieces.fetch_add(1, Relaxed);
         }
-        holding.take(want)
+        holding.take(pcp, want)
     }
 
     /// Takes a whole free pageblock out of the locked zone, or the largest piece that lies in a
@@ -236,12 +238,15 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
     }
 
     /// Gives pageblocks back to the zone, the one with the largest free block first, as long as
-    /// there is `more` to give; one in each hold of the locks. Returns the pages moved.
+    /// there is `more` to give; one in each hold of the locks, and no more than the CPU had at
+    /// first: it may go on claiming. Returns the pages moved.
     fn give_back(self, cpu: CpuId, more: impl Fn(&Holding<'s, 'a, P>) -> bool) -> u64 {
-        let mut moved = 0;
-        loop {
+        let (mut moved, mut turns) = (0, None);
+        while turns != Some(0) {
             let mut locked = self.ops.lock();
             let Some(mut holding) = self.hold(cpu) else { return moved };
+            let left: u32 = turns.unwrap_or(holding.held.lists.blocks);
+            turns = Some(left.saturating_sub(1));
             let next = holding.held.lists.emptiest().filter(|_| more(&holding));
             let Some(at) = next else { return moved };
             let bits = holding.held.lists.release(self.blocks(), at);
@@ -252,6 +257,7 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
             drop(holding);
             self.owners()[cpu.0 as usize].events.returns.fetch_add(1, Relaxed);
         }
+        moved
     }
 
     /// A free block of a pageblock that has just lost its owner comes to the locked buddy.
@@ -276,7 +282,7 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
 
     /// Whether a CPU's pageblocks have free pages.
     pub fn owns(self, cpu: CpuId) -> bool {
-        self.owners().get(cpu.0 as usize).is_some_and(|owner| owner.free() > 0)
+        self.pages_of(cpu) > 0
     }
 
     /// Whether a CPU's pageblocks could serve a request.
@@ -301,6 +307,11 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
             self.give_back(cpu, Holding::has_surplus);
         }
         surplus || self.kept(lower) < high
+    }
+
+    /// Free pages in a CPU's pageblocks of the zone.
+    pub fn pages_of(self, cpu: CpuId) -> u32 {
+        self.owners().get(cpu.0 as usize).map_or(0, Owner::free)
     }
 
     /// Free pages in the zone's owned pageblocks.
