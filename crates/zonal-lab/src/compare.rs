@@ -8,6 +8,7 @@ use zonal_core::policy::Policy;
 use zonal_core::policy::set::Assignment;
 
 use crate::LabError;
+use crate::platform::Work;
 use crate::recipe::{Machines, Recipe};
 use crate::report::figure;
 use crate::run::{Figures, Plan};
@@ -76,13 +77,21 @@ pub struct Change {
     pub change_percent: Option<f64>,
 }
 
-/// A part of the cycles of a call: its name, and the figure with its share.
+/// A part of the cycles of a call: its name, and where its share is from.
 struct PartOf {
     name: &'static str,
     about: &'static str,
-    share: &'static str,
+    share: Share,
     /// Its cause: a name, a figure, and the base of the count.
     counters: &'static [Counter],
+}
+
+/// Where the share of a part is from.
+enum Share {
+    /// A figure: percent of the cycles.
+    Percent(&'static str),
+    /// Cycles of work apart from the allocator's.
+    Work(fn(&Work) -> u64),
 }
 
 /// A counter behind a part: its meaning, and the figures whose ratio it is.
@@ -96,11 +105,11 @@ struct Counter {
 const PER_1000_CALLS: f64 = 1000.0;
 const PERCENT: f64 = 100.0;
 
-const PARTS: [PartOf; 5] = [
+const PARTS: [PartOf; 11] = [
     PartOf {
         name: "lock waits",
         about: "cycles of a call spent waiting for zone locks",
-        share: "lock_wait_percent",
+        share: Share::Percent("lock_wait_percent"),
         counters: &[
             Counter {
                 says: "locks taken per 1000 calls",
@@ -119,7 +128,7 @@ const PARTS: [PartOf; 5] = [
     PartOf {
         name: "moving pages",
         about: "cycles of a call spent moving pages between lists and zones",
-        share: "pages_percent",
+        share: Share::Percent("pages_percent"),
         counters: &[
             Counter { says: "pages per refill", part: "refilled_pages", of: "refills", times: 1.0 },
             Counter { says: "pages per drain", part: "drained_pages", of: "drains", times: 1.0 },
@@ -134,7 +143,7 @@ const PARTS: [PartOf; 5] = [
     PartOf {
         name: "counters",
         about: "cycles of a call spent on counters",
-        share: "counters_percent",
+        share: Share::Percent("counters_percent"),
         counters: &[Counter {
             says: "folds per 1000 calls",
             part: "folds",
@@ -145,7 +154,7 @@ const PARTS: [PartOf; 5] = [
     PartOf {
         name: "reads",
         about: "cycles of a call spent waiting for lines that others wrote",
-        share: "reads_percent",
+        share: Share::Percent("reads_percent"),
         counters: &[Counter {
             says: "lines fetched per 1000 calls",
             part: "fetches",
@@ -156,7 +165,7 @@ const PARTS: [PartOf; 5] = [
     PartOf {
         name: "contents",
         about: "cycles of a call spent on what pages hold",
-        share: "contents_percent",
+        share: Share::Percent("contents_percent"),
         counters: &[
             Counter {
                 says: "lines missed by last-level caches per call",
@@ -172,8 +181,49 @@ const PARTS: [PartOf; 5] = [
             },
         ],
     },
+    PartOf {
+        name: "waits for owners",
+        about: "cycles of a call spent waiting for the locks of CPUs' own pageblocks",
+        share: Share::Percent("owner_lock_wait_percent"),
+        counters: &[Counter {
+            says: "locks taken per 1000 calls",
+            part: "owner_lock_holds",
+            of: "calls",
+            times: PER_1000_CALLS,
+        }],
+    },
+    PartOf {
+        name: "other waits",
+        about: "cycles of a call spent waiting for other locks and lines of the kernel",
+        share: Share::Percent("kernel_lock_wait_percent"),
+        counters: &[],
+    },
+    PartOf {
+        name: "calls",
+        about: "cycles that a call takes before anything moves; more where CPUs share a core",
+        share: Share::Work(|work| work.calls),
+        counters: &[],
+    },
+    PartOf {
+        name: "kernel",
+        about: "cycles of a call that the kernel works around the allocator, as in faults",
+        share: Share::Work(|work| work.kernel),
+        counters: &[],
+    },
+    PartOf {
+        name: "programs",
+        about: "cycles of a call that programs work, without the pages that they touch",
+        share: Share::Work(|work| work.programs),
+        counters: &[],
+    },
+    PartOf {
+        name: "sent work",
+        about: "cycles of a call that a CPU lost to work that others sent it, as drains",
+        share: Share::Work(|work| work.sent),
+        counters: &[],
+    },
 ];
-const REST: (&str, &str) = ("the rest", "cycles of a call that cost the same for every policy");
+const REST: (&str, &str) = ("the rest", "cycles of a call that no part has");
 const TOTAL: &str = "cycles_per_call";
 /// A part below this share of the largest one explains nothing.
 const WORTH_NAMING: f64 = 0.1;
@@ -269,7 +319,13 @@ fn parts(figures: &[Figures; 2]) -> Vec<Change> {
     let mut parts: Vec<Change> = PARTS
         .iter()
         .map(|part| {
-            let cycles = |at: usize| get(at, part.share) / 100.0 * total[at];
+            let cycles = |at: usize| match part.share {
+                Share::Percent(name) => get(at, name) / 100.0 * total[at],
+                Share::Work(of) => {
+                    let calls = get(at, "calls");
+                    if calls > 0.0 { of(&figures[at].work) as f64 / calls } else { 0.0 }
+                }
+            };
             let values = [cycles(0), cycles(1)];
             rest = [rest[0] - values[0], rest[1] - values[1]];
             Change::new(part.name, part.about, values)
@@ -344,7 +400,9 @@ mod tests {
         let known = |name: &str| FIGURES.iter().any(|figure| figure.name == name);
         assert!(known(TOTAL) && known("listed_pages_max"));
         for part in PARTS {
-            assert!(known(part.share), "{}", part.share);
+            if let Share::Percent(name) = part.share {
+                assert!(known(name), "{name}");
+            }
             for counter in part.counters {
                 assert!(known(counter.part) && known(counter.of), "{}", counter.says);
             }
@@ -368,6 +426,23 @@ mod tests {
         assert!(holds.values[1] < holds.values[0], "larger refills are fewer: {holds:?}");
         assert!(result.explanation.len() > 2, "{:?}", result.explanation);
         assert_eq!(compare(&base(), policies, &presets).unwrap(), result, "the same again");
+    }
+
+    #[test]
+    fn what_no_part_has_is_less_than_a_twentieth_of_a_call() {
+        for workload in ["handoff", "churn", "burst", "unix-stream", "page-fault"] {
+            let mut base = base();
+            workload.clone_into(&mut base.workload);
+            let result = compare(&base, ["linux-6.18", "zonal"], &presets).unwrap();
+            let total = result.figures.iter().find(|change| change.name == TOTAL).unwrap();
+            let rest = result.parts.last().unwrap();
+            assert_eq!(rest.name, REST.0);
+            for side in [0, 1] {
+                assert!(total.values[side] > 0.0, "{workload} called nothing");
+                let share = rest.values[side] / total.values[side];
+                assert!(share.abs() < 0.05, "{workload}: {share} {:?}", result.parts);
+            }
+        }
     }
 
     #[test]

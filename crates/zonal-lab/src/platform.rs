@@ -3,6 +3,8 @@
 //! One thread plays all CPUs in turn. The core reports its steps through [`Platform::cost`]; the
 //! platform charges them to the running CPU.
 
+mod spent;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal_core::platform::{Instruction, Line, Platform, Step};
@@ -10,7 +12,7 @@ use zonal_core::sync::{Lock, LockWord, Spin, Wait};
 use zonal_core::types::{CpuId, Pfn, ZoneId};
 
 use crate::cost::clock::Clock;
-use crate::cost::contents::{Access, Contents, Lines};
+use crate::cost::contents::{Access, Contents};
 use crate::cost::directory::{Directory, LineId};
 use crate::cost::kernel::{ITEM_QUEUE_NS, ITEM_RUN_NS};
 use crate::cost::lock::{HANDOVER_LINES, LINES_PER_PCP, LockClock, lines_of_hold};
@@ -18,6 +20,9 @@ use crate::cost::shared_core::SharedCores;
 use crate::machine::{Machine, WorkCosts};
 use crate::provenance::{Provenance, given};
 use crate::variant::{LOOKS_A_MERGE, PARTS_OF_A_BLOCK, Variant};
+
+pub(crate) use spent::Work;
+pub use spent::{Happened, OwnerLocks, Spent, Waits};
 
 given! {
     /// Lines of each zone in the directory: its counters and marks.
@@ -34,69 +39,6 @@ given! {
     BLOCKS_PER_LINE: u32 = 16,
         Provenance::sourced("zonal-core, pcp/depot.rs: numbers of four bytes");
 }
-
-/// Where the cycles of a run went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
-    /// Programs' own work, and the lines they touch.
-    pub user: u64,
-    /// Updates of per-CPU counters, and looking at those of other CPUs.
-    pub updates: u64,
-    /// Reads of lines that others write.
-    pub reads: u64,
-    /// Folds into shared counters.
-    pub folds: u64,
-    /// Waiting for zone locks.
-    pub lock_waits: u64,
-    /// Moving pages between the lists, depots and the buddy, and reaching other CPUs' lists.
-    pub pages: u64,
-    /// Touching what pages hold, for programs and for the kernel.
-    pub contents: u64,
-}
-
-/// What happened in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Happened {
-    /// Folds of a per-CPU counter.
-    pub folds: u64,
-    /// Pages moved between the lists and the buddy.
-    pub pages_moved: u64,
-    /// Zone locks taken.
-    pub lock_holds: u64,
-    /// Of these, found taken.
-    pub lock_contended: u64,
-    /// Line fetches.
-    pub fetches: u64,
-    /// Lines of pages touched.
-    pub lines: Lines,
-}
-
-/// Cycles waited for locks, besides what [`Spent`] says of zone locks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waits {
-    /// Of the waits for zone locks, those of calls that free.
-    pub frees: u64,
-    /// Times that calls that free found a zone lock taken.
-    pub frees_contended: u64,
-    /// Waiting for locks of the kernel that are no zone's, and for lines that they share.
-    pub kernel: u64,
-}
-
-/// What happened to the locks of CPUs' own pageblocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OwnerLocks {
-    /// Times taken.
-    pub holds: u64,
-    /// Times found taken.
-    pub contended: u64,
-    /// Cycles waited for them.
-    pub waited: u64,
-}
-
-counts!(OwnerLocks: holds, contended, waited);
-counts!(Waits: frees, frees_contended, kernel);
-counts!(Spent: user, updates, reads, folds, lock_waits, pages, contents);
-counts!(Happened: folds, pages_moved, lock_holds, lock_contended, fetches, lines);
 
 /// The virtual machine.
 #[derive(Debug)]
@@ -143,6 +85,7 @@ struct Meter {
     spent: Spent,
     happened: Happened,
     waits: Waits,
+    apart: Work,
 }
 
 impl VirtualPlatform {
@@ -182,6 +125,7 @@ impl VirtualPlatform {
                 spent: Spent::default(),
                 happened: Happened::default(),
                 waits: Waits::default(),
+                apart: Work::default(),
             }),
         }
     }
@@ -200,6 +144,7 @@ impl VirtualPlatform {
         meter.reached = cycles;
         meter.directory.reach(cycles);
         let owed = std::mem::take(&mut meter.owed[self.cpu.load(Relaxed) as usize]);
+        meter.apart.sent += owed * u64::from(self.charges.load(Relaxed));
         drop(meter);
         self.work(owed);
     }
@@ -232,12 +177,28 @@ impl VirtualPlatform {
     /// The running CPU works for `cycles`, longer if another thread of the core works. `user`: for
     /// a program, not for the kernel.
     pub fn shared_work(&self, cycles: u64, user: bool) {
+        self.stretched(cycles, |meter, took| match user {
+            true => {
+                meter.spent.user += took;
+                meter.apart.programs += took;
+            }
+            false => meter.apart.kernel += took,
+        });
+    }
+
+    /// The same for a call of the allocator.
+    pub(crate) fn call_work(&self, cycles: u64) {
+        self.stretched(cycles, |meter, took| meter.apart.calls += took);
+    }
+
+    /// Works for `cycles` or longer; `note` has what it took.
+    fn stretched(&self, cycles: u64, note: impl FnOnce(&mut Meter, u64)) {
         let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
         let mut meter = self.meter.lock(&Spin);
         let cycles = meter.boost.stretch(now, cycles);
         let took = meter.shared.stretch(cpu, now, cycles);
-        if user && self.charges.load(Relaxed) {
-            meter.spent.user += took;
+        if self.charges.load(Relaxed) {
+            note(&mut meter, took);
         }
         drop(meter);
         self.work(took);
@@ -299,6 +260,11 @@ impl VirtualPlatform {
         self.meter.lock(&Spin).waits
     }
 
+    /// Cycles of work apart from the allocator's so far.
+    pub(crate) fn apart(&self) -> Work {
+        self.meter.lock(&Spin).apart
+    }
+
     /// What happened to the locks of CPUs' own pageblocks so far.
     pub fn owner_locks(&self) -> OwnerLocks {
         let meter = self.meter.lock(&Spin);
@@ -348,6 +314,7 @@ impl Meter {
         self.shared.wait(cpu, now, now + waits);
         self.boost.wait(waits);
         self.waits.kernel += waits;
+        self.apart.kernel += took;
         waits + took
     }
 
@@ -358,6 +325,7 @@ impl Meter {
         let took = comes + self.locked;
         let waits = line.hold(core, now, took, 0, self.reached);
         self.waits.kernel += waits;
+        self.apart.kernel += took;
         waits + took
     }
 

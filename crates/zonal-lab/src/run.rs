@@ -11,6 +11,7 @@ use zonal_core::types::CpuId;
 
 use crate::LabError;
 use crate::machine::Machine;
+use crate::platform::Work;
 use crate::sim::{Lab, Outcome, Spec};
 use crate::units::{BYTE_BITS, PAGE_BYTES, hex};
 use crate::variant::Variant;
@@ -46,6 +47,8 @@ pub const RUN_US: u64 = 2000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     values: [f64; FIGURES.len()],
+    /// Work apart from the allocator's.
+    pub(crate) work: Work,
     /// Hash of the run: every CPU's clock, where the cycles went, what moved.
     pub hash: String,
     /// Calls of a recording that were not reached before the run was over.
@@ -519,11 +522,12 @@ impl Plan {
         let mut outcome = whole.expect("there is a look at least");
         outcome.elapsed = length;
         let moves = after.since(&before);
+        let work = outcome.work;
         let cpus = f64::from(cpus);
         let hz = self.machine.ghz * 1e9;
         let measured = Measured { cpus, hz, outcome, moves, listed, listed_most, memory_most };
         let values = std::array::from_fn(|at| (FIGURES[at].of)(&measured));
-        Figures { values, hash: hex(&hash.finalize()), unplayed: program.unplayed() }
+        Figures { values, work, hash: hex(&hash.finalize()), unplayed: program.unplayed() }
     }
 }
 

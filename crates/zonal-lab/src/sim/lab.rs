@@ -113,7 +113,7 @@ impl Lab<'_> {
 
     /// What is asked for, for the CPU whose turn it is; `None` if it was refused.
     pub fn request(&mut self, request: Request) -> Option<Pfn> {
-        self.allocator.platform().shared_work(self.machine.work.alloc, false);
+        self.allocator.platform().call_work(self.machine.work.alloc);
         let call = self.call();
         let block = self.allocator.alloc(request).ok();
         self.called(call, self.allocator.platform().cpu().0, Kind::Alloc(request, block));
@@ -129,7 +129,7 @@ impl Lab<'_> {
     /// If the block is not handed out.
     pub fn free(&mut self, block: Pfn, order: Order) {
         let platform = self.allocator.platform();
-        platform.shared_work(self.machine.work.free, false);
+        platform.call_work(self.machine.work.free);
         platform.set_frees(true);
         let call = self.call();
         self.allocator.free(block, order).expect("a program frees what it was given");

@@ -1,6 +1,6 @@
 //! Results of a run.
 
-use crate::platform::{Happened, OwnerLocks, Spent, Waits};
+use crate::platform::{Happened, OwnerLocks, Spent, Waits, Work};
 
 /// What programs have asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,9 +46,12 @@ pub struct Outcome {
     pub waits: Waits,
     /// Locks of CPUs' own pageblocks.
     pub owners: OwnerLocks,
+    /// Work apart from the allocator's.
+    pub(crate) work: Work,
     /// What the program got done.
     pub load: Load,
-    /// Hash of all of the above but those of owners, which it follows from, and every CPU's clock.
+    /// Hash of all of the above but owners and work, which follow from the rest, and every CPU's
+    /// clock.
     pub hash: String,
 }
 
@@ -63,6 +66,7 @@ impl Outcome {
         self.happened = self.happened.plus(&next.happened);
         self.waits = self.waits.plus(&next.waits);
         self.owners = self.owners.plus(&next.owners);
+        self.work = self.work.plus(&next.work);
         self.load = self.load.plus(&next.load);
     }
 }

@@ -9,7 +9,7 @@ use zonal_core::types::CpuId;
 use super::lab::Lab;
 use super::outcome::{Load, Outcome};
 use super::program::{Program, Turn};
-use crate::platform::OwnerLocks;
+use crate::platform::{OwnerLocks, Work};
 use crate::stop;
 use crate::tape::events::Kind;
 use crate::units::hex;
@@ -48,7 +48,7 @@ impl Lab<'_> {
     /// nothing more to do. May be called again with a later time.
     pub fn play(&mut self, program: &mut dyn Program, until: u64) -> Outcome {
         let platform = self.allocator.platform();
-        let (before, waits_before) = (platform.totals(), platform.waits());
+        let before = (platform.totals(), platform.waits(), platform.apart());
         let owners_before = self.owner_locks();
         let (count_before, load_before) = (self.count, self.load);
         if program.keeps_busy() {
@@ -104,18 +104,22 @@ impl Lab<'_> {
         let mut ends: Vec<(u32, u64)> = self.turns.iter().map(|t| (t.0.1, t.0.0)).collect();
         ends.sort_unstable();
         let (spent, happened) = self.allocator.platform().totals();
-        let (spent, happened) = (spent.since(&before.0), happened.since(&before.1));
+        let (spent, happened) = (spent.since(&before.0.0), happened.since(&before.0.1));
         let count = self.count.since(&count_before);
         let load = self.load.since(&load_before);
-        let waits = self.allocator.platform().waits().since(&waits_before);
+        let waits = self.allocator.platform().waits().since(&before.1);
         hash.update(format!("{ends:?} {count:?} {spent:?} {happened:?}"));
         // Both follow from the others, but for what a program says of itself.
         if load != Load::default() {
             hash.update(format!("{load:?} {waits:?}"));
         }
-        let hash = hex(&hash.finalize());
+        let (hash, work) = (hex(&hash.finalize()), self.work().since(&before.2));
         let (owners, elapsed) = (self.owner_locks().since(&owners_before), last - first);
-        Outcome { count, cycles, busy, elapsed, spent, happened, waits, owners, load, hash }
+        Outcome { count, cycles, busy, elapsed, spent, happened, waits, owners, work, load, hash }
+    }
+
+    fn work(&self) -> Work {
+        self.allocator.platform().apart()
     }
 
     fn owner_locks(&self) -> OwnerLocks {
