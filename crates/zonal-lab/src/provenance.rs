@@ -61,6 +61,9 @@ pub enum Label {
     Fitted,
     /// What the other cells stand against: it agrees whatever is simulated.
     Reference,
+    /// Its cause is not in the model: whether it agrees says nothing.
+    #[serde(rename = "not modelled")]
+    NotModelled,
 }
 
 /// Constants with their provenance: `NAME: type = value, provenance;` each. Beside them stands
@@ -181,6 +184,7 @@ impl Label {
             Label::Seen => "seen",
             Label::Fitted => "fitted",
             Label::Reference => "reference",
+            Label::NotModelled => "not modelled",
         }
     }
 }

@@ -5,6 +5,7 @@
 mod aging;
 mod deferred_init;
 mod label;
+mod not_modelled;
 mod numa_stat_threshold;
 mod pageblocks;
 mod pcp;

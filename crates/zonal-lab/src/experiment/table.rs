@@ -4,6 +4,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::label::label;
+use super::not_modelled;
 use crate::LabError;
 use crate::machine::Machine;
 use crate::provenance::{Given, Label};
@@ -28,6 +29,9 @@ pub struct Cell {
     /// What may be said of it; nothing if it was not published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<Label>,
+    /// Why it is not modelled, with what is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_modelled: Option<&'static str>,
     /// For counts whose target is a factor, not a percentage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
@@ -148,22 +152,90 @@ impl Table {
         for cell in &mut self.cells {
             let of_cell = |_| label(machine, more, [self.experiment, &cell.row, &cell.column]);
             cell.label = cell.label.max(cell.published.map(of_cell));
-            cell.calibrated = cell.label.is_some_and(|label| label >= Label::Fitted);
+            let why = |_| not_modelled::why([self.experiment, &cell.row, &cell.column]);
+            cell.not_modelled = cell.published.and_then(why);
+            cell.label = cell.label.max(cell.not_modelled.map(|_| Label::NotModelled));
+            cell.calibrated = matches!(cell.label, Some(Label::Fitted | Label::Reference));
         }
         let count = |wanted| self.cells.iter().filter(|cell| cell.label == Some(wanted)).count();
         self.notes.push(format!(
             "published cells: {} predictions; {} seen, when a figure was chosen; {} set a figure; \
-             {} are what others stand against",
+             {} are what others stand against; {} are not modelled",
             count(Label::Prediction),
             count(Label::Seen),
             count(Label::Fitted),
-            count(Label::Reference)
+            count(Label::Reference),
+            count(Label::NotModelled)
         ));
+        let mut known: Vec<&str> = Vec::new();
+        for why in self.cells.iter().filter_map(|cell| cell.not_modelled) {
+            if !known.contains(&why) {
+                known.push(why);
+            }
+        }
+        for why in known {
+            let of = self.cells.iter().filter(|cell| cell.not_modelled == Some(why));
+            let cells: Vec<String> = of.map(|c| format!("{} {}", c.row, c.column)).collect();
+            self.notes.push(format!("not modelled: {}: {why}", cells.join(", ")));
+        }
+    }
+
+    /// What the table comes to, in one sentence: how many published cells are within their target,
+    /// how many changes against the first case go the published way, and which cell is furthest.
+    pub fn conclusion(&self) -> String {
+        let published = || self.cells.iter().filter(|cell| cell.published.is_some());
+        if published().next().is_none() {
+            return "Nothing was published that these figures could agree with.".into();
+        }
+        let modelled = |cell: &&Cell| cell.label != Some(Label::NotModelled);
+        let known: Vec<&Cell> = published().filter(modelled).collect();
+        let without = match published().count() - known.len() {
+            0 => String::new(),
+            1 => "; one more is not modelled".into(),
+            count => format!("; {count} more are not modelled"),
+        };
+        let near = known.iter().filter(|cell| !self.is_miss(cell)).count();
+        let changes: Vec<bool> = known.iter().filter_map(|cell| self.same_way(cell)).collect();
+        let ways = match changes.len() {
+            0 => String::new(),
+            count => format!(
+                ", {} of {count} changes against the first of their kind go the published way",
+                changes.iter().filter(|same| **same).count()
+            ),
+        };
+        let error = |cell: &Cell| cell.error_percent.unwrap_or_default().abs();
+        let misses = known.iter().filter(|cell| self.is_miss(cell));
+        let furthest = misses.max_by(|one, other| error(one).total_cmp(&error(other)));
+        let furthest = furthest.map_or_else(String::new, |cell| {
+            format!("; furthest is {}, {}: {}", cell.row, cell.column, self.distance(cell))
+        });
+        let count = known.len();
+        format!(
+            "{near} of {count} published cells are within their target{ways}{furthest}{without}."
+        )
+    }
+
+    /// Whether a published cell lies to the side of the first one of its kind that was published;
+    /// nothing for that first one itself, and where the publication has no change.
+    fn same_way(&self, cell: &Cell) -> Option<bool> {
+        let kind = |cell: &Cell| match self.figures_in {
+            FiguresIn::Columns => cell.column.clone(),
+            FiguresIn::Rows => cell.row.clone(),
+        };
+        let of_kind = |other: &&Cell| kind(other) == kind(cell) && other.published.is_some();
+        let first = self.cells.iter().find(of_kind)?;
+        let published = cell.published? - first.published?;
+        (published != 0.0).then_some((cell.simulated - first.simulated) * published > 0.0)
     }
 
     /// The cells that are further from the published figure than their target.
     pub fn misses(&self) -> impl Iterator<Item = &Cell> {
         self.cells.iter().filter(|cell| self.is_miss(cell))
+    }
+
+    /// Of these, the cells that claim to be modelled.
+    pub fn unexplained(&self) -> impl Iterator<Item = &Cell> {
+        self.misses().filter(|cell| cell.label != Some(Label::NotModelled))
     }
 
     /// Whether a cell is further from the published figure than its target.
@@ -207,6 +279,7 @@ impl Cell {
             error_percent,
             calibrated: false,
             label: published.map(|_| Label::Prediction),
+            not_modelled: None,
             factor: None,
             points: None,
         }

@@ -23,7 +23,7 @@ use crate::provenance::Label;
 pub fn csv(table: &Table) -> String {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value}"));
     let mut lines = csv::Writer::from_writer(Vec::new());
-    let mut line = |fields: [&str; 10]| lines.write_record(fields).expect("a vector takes it");
+    let mut line = |fields: [&str; 11]| lines.write_record(fields).expect("a vector takes it");
     line(CSV_COLUMNS);
     for cell in &table.cells {
         line([
@@ -37,13 +37,14 @@ pub fn csv(table: &Table) -> String {
             &number(cell.error_percent),
             &cell.calibrated.to_string(),
             cell.label.map_or("", Label::name),
+            cell.not_modelled.unwrap_or_default(),
         ]);
     }
     let bytes = lines.into_inner().expect("a vector takes it");
     String::from_utf8(bytes).expect("text in, text out")
 }
 
-const CSV_COLUMNS: [&str; 10] = [
+const CSV_COLUMNS: [&str; 11] = [
     "experiment",
     "machine",
     "seed",
@@ -54,4 +55,5 @@ const CSV_COLUMNS: [&str; 10] = [
     "error_percent",
     "calibrated",
     "label",
+    "not_modelled",
 ];

@@ -22,8 +22,9 @@ pub fn part(table: &Table) -> String {
     let notes: String =
         table.notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
     format!(
-        "<p>Simulated on <b>{}</b>, seed {}, result <code>{}</code>. Run it again: \
-         <code>{}</code></p><p>Published: {}</p>{}<p>{}</p>{}{}<ul>{notes}</ul>",
+        "<p class=\"conclusion\">{}</p><p>Simulated on <b>{}</b>, seed {}, result \
+         <code>{}</code>. Run it again: <code>{}</code></p><p>Published: {}</p>{}<p>{}</p>{}{}<ul>{notes}</ul>",
+        escape(&table.conclusion()),
         escape(&table.machine),
         table.seed,
         table.result_hash.get(..16).unwrap_or(&table.result_hash),
@@ -37,7 +38,7 @@ pub fn part(table: &Table) -> String {
 }
 
 fn legend(table: &Table) -> String {
-    let misses = table.misses().count();
+    let misses = table.unexplained().count();
     let far = match misses {
         0 => "no published cell is beyond its target".into(),
         1 => "one published cell is <span class=\"miss\">beyond its target</span>".into(),
@@ -48,7 +49,8 @@ fn legend(table: &Table) -> String {
     format!(
         "Each cell: simulated; below it published, and how far simulated is from that. \
          <i>Fitted</i>: it set a figure; <i>seen</i>: one was chosen with it in view; \
-         <i>reference</i>: others stand against it; all others are predictions. \
+         <i>reference</i>: others stand against it; <i>not modelled</i>: its cause is missing, so \
+         that it says nothing, near or far; all others are predictions. \
          Target {} % where a cell does not say points or a factor; {far}.",
         table.target_percent
     )
@@ -86,10 +88,19 @@ fn field(table: &Table, cell: &Cell) -> String {
         (_, Some(_)) if published > 0.0 => format!("&times;{:.2}", cell.simulated / published),
         _ => cell.error_percent.map_or_else(String::new, |error| format!("{error:+.1} %")),
     };
-    let class = if table.is_miss(cell) { "miss" } else { "near" };
+    let class = match (cell.not_modelled, table.is_miss(cell)) {
+        (Some(_), _) => "without",
+        (None, true) => "miss",
+        (None, false) => "near",
+    };
     let said = match cell.label {
         None | Some(Label::Prediction) => String::new(),
-        Some(label) => format!(", <i>{}</i>", label.name()),
+        Some(label) => {
+            let why = cell
+                .not_modelled
+                .map_or_else(String::new, |why| format!(" title=\"{}\"", escape(why)));
+            format!(", <i{why}>{}</i>", label.name())
+        }
     };
     format!(
         "{}<small>{}, <span class=\"{class}\">{far}</span>{said}</small>",
@@ -183,6 +194,9 @@ mod tests {
         ];
         cells[0].label = Some(Label::Fitted);
         (cells[2].points, cells[3].factor) = (Some(3.0), Some(1.5));
+        let mut without = Cell::new("fix", "reads", Some(5.0), 9.0);
+        (without.label, without.not_modelled) = (Some(Label::NotModelled), Some("no <cause>"));
+        cells.push(without);
         Table {
             schema_version: 1,
             experiment: "made-up",
@@ -209,10 +223,29 @@ mod tests {
             "1,234,567<small>1,000,000, <span class=\"near\">&times;1.23</span></small>",
             "<td>&lt;late&gt;</td><td>-3</td>",
             "one published cell is",
+            "9<small>5, <span class=\"without\">+80.0 %</span>, \
+             <i title=\"no &lt;cause&gt;\">not modelled</i></small>",
             "zonal lab run made-up --seed 7 --cpus 4,16",
         ] {
             assert!(page.contains(part), "{part} is not in {page}");
         }
+    }
+
+    #[test]
+    fn a_table_concludes_in_one_sentence() {
+        let says = table().conclusion();
+        assert_eq!(
+            says,
+            "3 of 4 published cells are within their target, 1 of 1 changes against the first of \
+             their kind go the published way; furthest is fix, time_s: +50.00 %, but the target \
+             is 10 %; one more is not modelled."
+        );
+        assert!(part(&table()).contains(&escape(&says)));
+        let mut other = table();
+        other.cells[1].simulated = 101.0;
+        assert!(other.conclusion().contains("0 of 1 changes"), "{}", other.conclusion());
+        other.cells.retain(|cell| cell.published.is_none());
+        assert!(other.conclusion().starts_with("Nothing was published"));
     }
 
     #[test]

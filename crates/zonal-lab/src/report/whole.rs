@@ -29,10 +29,11 @@ pub fn whole(experiments: &[(Table, &str)], parts: &[Part], command: &str) -> St
     let near = experiments.iter().enumerate().map(|(at, (table, about))| {
         let known = table.cells.iter().filter(|cell| cell.published.is_some());
         let kept = known.clone().filter(|cell| cell.label == Some(Label::Prediction)).count();
-        let (known, misses) = (known.count(), table.misses().count());
+        let without = table.cells.iter().filter(|cell| cell.not_modelled.is_some()).count();
+        let (known, misses) = (known.count(), table.unexplained().count());
         let name = format!("{}<small>{}</small>", escape(table.experiment), escape(about));
         let seed = table.seed.to_string();
-        let counts = [known, kept, misses].map(|count| count.to_string());
+        let counts = [known, kept, misses, without].map(|count| count.to_string());
         [link(at, &name), escape(&table.machine), seed].into_iter().chain(counts).collect()
     });
     let names = [
@@ -42,6 +43,7 @@ pub fn whole(experiments: &[(Table, &str)], parts: &[Part], command: &str) -> St
         "published cells",
         "of these predictions",
         "beyond the target",
+        "not modelled",
     ];
     let summary = marked("summary", &names, near);
     let more = parts.iter().enumerate().map(|(at, part)| {
@@ -56,7 +58,8 @@ pub fn whole(experiments: &[(Table, &str)], parts: &[Part], command: &str) -> St
         "<p>Published tables beside what the same core does on simulated machines. Every figure \
          here is simulated unless it says published. A published cell says <i>fitted</i> if a \
          figure was set by it, <i>seen</i> if one was chosen with it in view, <i>reference</i> if \
-         others stand against it; the rest are predictions.</p>\
+         others stand against it, <i>not modelled</i> if its cause is missing, so that it says \
+         nothing, near or far; the rest are predictions.</p>\
          <p>Make this page again: <code>{}</code></p>",
         escape(command)
     );
