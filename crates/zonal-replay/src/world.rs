@@ -3,7 +3,8 @@
 //! Pages that come back through reclaim are frees in the trace. What no event of a page says:
 //!
 //! - While background reclaim runs, lists are kept short (LB H.3, E.7): from `kswapd_wake` to the
-//!   last event of that thread before it wakes again or sleeps.
+//!   last page that its thread frees or allocates, or its last notice, before it wakes again or
+//!   sleeps.
 //! - Where direct reclaim did not help, all lists are emptied (LB D.5): after `direct_reclaim_end`
 //!   its thread does not get its pages.
 //! - After pages were moved together, the lists of that CPU are emptied: the thread freed pages
@@ -70,8 +71,10 @@ impl World {
         if let EventKind::Notice(notice) = kind {
             self.noticed((time_ns, pid, cpu), *notice);
         }
-        for run in self.runs.values_mut().filter(|run| run.thread == pid) {
-            (run.last_ns, run.cpu) = (time_ns, cpu);
+        if tells_of_work(kind) {
+            for run in self.runs.values_mut().filter(|run| run.thread == pid) {
+                (run.last_ns, run.cpu) = (time_ns, cpu);
+            }
         }
         match kind {
             EventKind::Alloc { .. } => {
@@ -137,6 +140,18 @@ impl World {
     }
 }
 
+/// Whether a thread of reclaim that has such an event is still at work. Refills and drains, and
+/// the fallbacks of refills, are the model's to find.
+fn tells_of_work(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::Alloc { .. }
+            | EventKind::Free { .. }
+            | EventKind::FreeBatched { .. }
+            | EventKind::Notice(_)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,6 +203,21 @@ mod tests {
                 (45, ReclaimEnds(0)),
             ]
         );
+    }
+
+    #[test]
+    fn refills_and_drains_do_not_say_when_a_run_ends() {
+        use Change::{ReclaimBegins, ReclaimEnds};
+        let (pfn, order, migratetype) = (1, 0, 1);
+        let moves = [
+            EventKind::PcpuDrain { pfn, order, migratetype },
+            EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill: true },
+        ];
+        for kind in moves {
+            let run = [(10, KSWAPD, wake()), (12, KSWAPD, free()), (20, KSWAPD, kind)];
+            let events = [&run[..], &[(60, KSWAPD, sleep())]].concat();
+            assert_eq!(of(&events), [(10, ReclaimBegins(0)), (13, ReclaimEnds(0))]);
+        }
     }
 
     #[test]
