@@ -56,6 +56,8 @@ struct Run {
 pub struct World {
     /// By node: the run that goes on.
     runs: BTreeMap<u32, Run>,
+    /// By node: the end of its last run, in `changes`.
+    ends: BTreeMap<u32, usize>,
     /// By thread: when its reclaim ended, with some success, and where.
     tries: BTreeMap<i32, (u64, u16)>,
     /// By thread: the zone that it moves pages in, and whether it freed any.
@@ -93,6 +95,11 @@ impl World {
         match notice {
             Notice::KswapdWake { node, .. } => {
                 self.end_run(node);
+                // A run is over when the next one begins, also where a clock has microseconds.
+                if let Some(end) = self.ends.get(&node) {
+                    let end = &mut self.changes[*end];
+                    end.time_ns = end.time_ns.min(time_ns);
+                }
                 self.push(time_ns, cpu, Change::ReclaimBegins(node));
                 self.runs.insert(node, Run { thread: pid, last_ns: time_ns, cpu });
             }
@@ -120,18 +127,19 @@ impl World {
 
     fn end_run(&mut self, node: u32) {
         if let Some(Run { last_ns, cpu, .. }) = self.runs.remove(&node) {
-            self.push(last_ns + 1, cpu, Change::ReclaimEnds(node));
+            self.ends.insert(node, self.changes.len());
+            self.push(last_ns.saturating_add(1), cpu, Change::ReclaimEnds(node));
         }
     }
 
     /// The thread tries something else: its reclaim got pages, and it none.
     fn did_not_help(&mut self, pid: i32) {
         if let Some((time_ns, cpu)) = self.tries.remove(&pid) {
-            self.push(time_ns + 1, cpu, Change::AllEmptied);
+            self.push(time_ns.saturating_add(1), cpu, Change::AllEmptied);
         }
     }
 
-    /// All changes, in the order of time.
+    /// All changes, in the order of time; of one time, as they came: an end before a beginning.
     pub fn finish(mut self) -> Vec<Changed> {
         let nodes: Vec<u32> = self.runs.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.end_run(node));
@@ -218,6 +226,33 @@ mod tests {
             let events = [&run[..], &[(60, KSWAPD, sleep())]].concat();
             assert_eq!(of(&events), [(10, ReclaimBegins(0)), (13, ReclaimEnds(0))]);
         }
+    }
+
+    #[test]
+    fn a_run_that_begins_at_the_time_of_the_last_ones_end_is_not_lost() {
+        use Change::{ReclaimBegins, ReclaimEnds};
+        let runs = [
+            (10, ReclaimBegins(0)),
+            (30, ReclaimEnds(0)),
+            (30, ReclaimBegins(0)),
+            (45, ReclaimEnds(0)),
+        ];
+        let first = [(10, KSWAPD, wake()), (30, KSWAPD, free())];
+        let second = [(30, KSWAPD, wake()), (44, KSWAPD, free())];
+        assert_eq!(of(&[&first[..], &second].concat()), runs);
+        assert_eq!(of(&[&first[..], &[(30, KSWAPD, sleep())], &second].concat()), runs);
+    }
+
+    #[test]
+    fn the_last_time_there_is_has_none_after_it() {
+        use Change::{ReclaimBegins, ReclaimEnds};
+        let end = u64::MAX;
+        let run = [(end, KSWAPD, wake()), (end, KSWAPD, free())];
+        assert_eq!(of(&run), [(end, ReclaimBegins(0)), (end, ReclaimEnds(0))]);
+        let begin = || EventKind::Notice(Notice::ReclaimBegin { order: 9, gfp: 0 });
+        let ended = EventKind::Notice(Notice::ReclaimEnd { pages: 9 });
+        let again = [(end, 7, begin()), (end, 7, ended), (end, 7, begin())];
+        assert_eq!(of(&again), [(end, Change::AllEmptied)]);
     }
 
     #[test]
