@@ -197,7 +197,7 @@ fn pageset<P: Platform>(
     forms::cpu(out, cpu)?;
     for counter in Group::Pageset.of(layout) {
         let value = match counter.name {
-            "count" => lists.count() + lists.depot_pages(),
+            "count" => of.stats().kept_pages(zone.id(), CpuId(cpu)),
             "high" => lists.high(),
             "batch" => batch,
             "high_min" => high_min,

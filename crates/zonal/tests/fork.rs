@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use support::{Rng, Watchdog, exit_now, free, order, pool, run_child, soon, wait_child};
+use support::{Rng, Watchdog, exit_now, free, order, pool, pool_with, run_child, soon, wait_child};
 use zonal::reclaim::{Holdings, PageLru, Pass, Shrunk, Unit};
-use zonal::{FailAlloc, Gfp, Order, PAGE_SIZE, Pool};
+use zonal::{FailAlloc, Gfp, Order, PAGE_SIZE, Policy, Pool};
 
 const MIB: usize = 1 << 20;
 const FORKS: u32 = 24;
@@ -198,9 +198,15 @@ fn fork_once(pool: &Pool, number: u32) -> Option<(bool, i32)> {
 #[test]
 fn a_child_finds_each_page_in_one_block_while_blocks_come_apart() {
     let _watchdog = Watchdog::new("the forks", Duration::from_secs(300));
-    let pool = &pool(16 * MIB, true);
+    for policy in [Policy::ZONAL, Policy::OWNED_2026] {
+        forks_while_blocks_come_apart(&pool_with(16 * MIB, true, policy));
+    }
+}
+
+fn forks_while_blocks_come_apart(pool: &Pool) {
     let (stop, rounds) = (&AtomicBool::new(false), &AtomicU32::new(0));
-    let cuts: [fn(&Pool); 2] = [
+    let cuts: [fn(&Pool); 3] = [
+        |pool| drop(pool.alloc(Order::ZERO)),
         |pool| drop(pool.alloc(Order::MAX).map(|block| block.split(Order::ZERO).unwrap())),
         |pool| drop([3, 7, 600].map(|pages| pool.ranges().alloc(pages).unwrap())),
     ];

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use zonal::{CpuMap, Order, Policy, Pool};
+use zonal::{CpuMap, Order, PAGE_SIZE, Policy, Pool, text::Layout};
 
 const MIB: usize = 1 << 20;
 const THREADS: usize = 4;
@@ -63,4 +63,25 @@ fn everything_can_be_had_again_when_all_was_freed() {
         assert!(huge.len() >= 14, "{} blocks of 2 MiB", huge.len());
     }
     pool.validate().unwrap();
+}
+
+/// Free pages of an owned pageblock are the CPU's, as those on a list are.
+#[test]
+fn a_report_and_zoneinfo_count_the_free_pages_of_owned_pageblocks() {
+    let builder = Pool::builder().size(32 * MIB).policy(Policy::OWNED_2026);
+    let pool = builder.refresh_every(None).build().unwrap();
+    let page = pool.alloc(Order::ZERO).unwrap();
+    // The first request may take a pageblock for its type; the second has one.
+    drop(pool.alloc(Order::ZERO).unwrap());
+    drop(page);
+    let owned: u64 = pool.zone_stats().map(|zone| zone.owned_pages).sum();
+    assert!(owned >= 512, "{owned}");
+    let held = pool.held();
+    assert_eq!((held.lists, held.elsewhere, held.users), (owned * PAGE_SIZE as u64, 0, 0));
+    assert_eq!(held.total(), pool.bytes() as u64 + held.metadata);
+    let text = pool.state().zoneinfo(Layout::default()).to_string();
+    let count = |line: &str| line.trim().strip_prefix("count:")?.trim().parse::<u64>().ok();
+    assert_eq!(text.lines().filter_map(count).sum::<u64>(), owned, "{text}");
+    pool.drain_all();
+    assert_eq!((pool.held().lists, pool.held().elsewhere), (0, 0));
 }

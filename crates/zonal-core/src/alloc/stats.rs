@@ -11,7 +11,7 @@ use super::zone_ops::{NumaEvents, ZoneOps};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{NR_ORDERS, NodeId, Order, ZoneId, ZoneKind};
+use crate::types::{CpuId, NR_ORDERS, NodeId, Order, ZoneId, ZoneKind};
 use crate::vmstat::numa::{NUMA_NAMES, NumaCounts, plus};
 use crate::zone::background::Background;
 use crate::zone::watermark::ZoneSnapshot;
@@ -153,6 +153,12 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     /// Free base pages in the pageblocks of a zone that CPUs own.
     pub fn owned_pages(self, zone: ZoneId) -> u64 {
         self.zone_ops(zone).owned().pages()
+    }
+    /// Base pages that a CPU keeps of a zone: on its lists, in its pageblocks, and in the depot if
+    /// it is the first CPU that shares one.
+    pub fn kept_pages(self, zone: ZoneId, cpu: CpuId) -> u32 {
+        let lists = self.on.pcp(zone, cpu);
+        lists.count() + lists.depot_pages() + self.zone_ops(zone).owned().pages_of(cpu)
     }
     /// Base pages in the depots of a zone.
     pub fn depot_pages(self, zone: ZoneId) -> u64 {

@@ -19,7 +19,7 @@ pub struct HeldReport {
     pub users: u64,
     /// Handed out to registered consumers, as they say: they would give it up.
     pub consumers: u64,
-    /// On per-CPU lists.
+    /// On per-CPU lists, and free in pageblocks that CPUs own.
     pub lists: u64,
     /// In depots, where lists leave what others may need.
     pub depots: u64,
@@ -126,6 +126,12 @@ impl Shared {
         let strays = (strays * PAGE_SIZE as u64).min(report.lists);
         report.lists -= strays;
         report.elsewhere += strays;
+        // Their words say nothing (`zonal_core::pcp::owner`).
+        let zones = self.allocator.zones().iter();
+        let owned: u64 = zones.map(|zone| self.allocator.stats().owned_pages(zone.id())).sum();
+        let owned = (owned * PAGE_SIZE as u64).min(report.elsewhere);
+        report.elsewhere -= owned;
+        report.lists += owned;
         report.withheld = (self.withheld_pages() * PAGE_SIZE as u64).min(handed_out);
         handed_out -= report.withheld;
         report.consumers = (self.consumers_pages() * PAGE_SIZE as u64).min(handed_out);

@@ -125,7 +125,7 @@ fn read<P: Platform>(allocator: &Allocator<'_, P>, zone: &Zone) -> ZoneState {
         let lists = allocator.pcp(zone.id(), CpuId(cpu));
         // The pages of a depot are shown on the lists of the first CPU that shares it: the kernel's
         // text has no other place for them.
-        let (count, high) = (lists.count() + lists.depot_pages(), lists.high());
+        let (count, high) = (allocator.stats().kept_pages(zone.id(), CpuId(cpu)), lists.high());
         PagesetState { cpu, count, high, batch, high_min, high_max }
     });
     ZoneState {
