@@ -111,6 +111,10 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
             ops.fold_dead(zone);
         }
         self.set_offline(cpu, true);
+        for zone in self.on.zones {
+            // From now on it keeps nothing; others may have freed to it since it was drained.
+            self.zone_ops(zone).owned().give_all_back(cpu);
+        }
         self.set_thresholds();
         if self.sizes_follow_cpus() {
             self.set_sizes(0);

@@ -5,6 +5,7 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 use super::platform::{Plain, Script, Shape, Stage, at_each_unlock, before_the_next_lock, on_cpu};
+use crate::alloc::range::Obstacle;
 use crate::alloc::zone_ops::PRESSED;
 use crate::alloc::{Allocator, Fault, Request, ZoneStats};
 use crate::frame::PageWord;
@@ -252,6 +253,70 @@ fn depots_and_owned_pageblocks_exclude_each_other() {
     assert!(policy.set("depot.batches", "8").is_err());
     policy.set("pcp.pageblocks", "shared").unwrap();
     assert_eq!(Policy { name: "linux-6.19", ..policy }, Policy::LINUX_6_19);
+}
+
+#[test]
+fn a_cpu_that_is_gone_keeps_nothing() {
+    let pool = Shape::uniform(1, 64 * PAGES, 2).boot(PLAIN);
+    on_cpu(0);
+    let pages: Vec<Pfn> = (0..2 * PAGES).map(|_| take(&pool, 0)).collect();
+    on_cpu(1);
+    pool.cpu_dead(CpuId(0));
+    assert_eq!(figures(&pool).owned_pages, 0);
+    pages.iter().for_each(|pfn| pool.free(*pfn, Order::ZERO).unwrap());
+    let stats = figures(&pool);
+    assert_eq!((stats.owned_pages, stats.free_pages), (0, 64 * PAGES), "{stats:?}");
+}
+
+#[test]
+fn a_page_that_is_free_in_an_owned_pageblock_is_no_hole() {
+    let pool = Shape::uniform(1, 64 * PAGES, 2).boot(PLAIN);
+    on_cpu(0);
+    let pfn = take(&pool, 0);
+    let ops = pool.zone_ops(ZONE);
+    let obstacle = |pfn: Pfn| {
+        let _locked = ops.lock();
+        ops.obstacle(ops.frames().index(pfn).unwrap())
+    };
+    assert_eq!(obstacle(pfn), Obstacle::Held(pfn, Order::ZERO));
+    assert_eq!(obstacle(Pfn(pfn.0 ^ 1)), Obstacle::Cached);
+    pool.ranges().offline(pfn..Pfn(pfn.0 + 1)).unwrap();
+    assert_eq!(obstacle(pfn), Obstacle::Absent);
+}
+
+/// The largest piece lies in a pageblock of another CPU, and stands first.
+#[test]
+fn a_piece_that_another_cpu_owns_is_not_in_the_way_of_the_next() {
+    let pool = Shape::uniform(1, 8 * PAGES, 2).boot(PLAIN);
+    on_cpu(0);
+    let quarter = Order::new(7).unwrap();
+    let request = Request::new(quarter).gfp(Gfp::NOWAIT.union(Gfp::MEMALLOC));
+    let quarters: Vec<Pfn> = core::iter::from_fn(|| pool.alloc(request).ok()).collect();
+    let of = |block: u64| *quarters.iter().find(|pfn| pfn.0 / PAGES == block).unwrap();
+    let pcp = pool.pcp(ZONE, CpuId(0));
+    let ops = pool.zone_ops(ZONE);
+    let to_zone = |pfn: Pfn| {
+        let mut locked = ops.lock();
+        let idx = locked.frames.index(pfn).unwrap();
+        ops.free_claimed(&mut locked, pcp, (idx, quarter));
+    };
+    // One goes to the zone from a pageblock that stays CPU 0's, as parts of ranges do; the other
+    // from one that is nobody's.
+    let lost = of(2);
+    let owned = pool.tables.owned;
+    {
+        let _zone = pool.tables.lock_zone(0).unwrap();
+        pool.tables.owners[0].lock(pool.platform()).lists.release(owned, 2);
+    }
+    to_zone(lost);
+    to_zone(of(5));
+    pool.refresh(CpuId(0));
+    assert_eq!(owned[5].owner(), Some(0));
+    on_cpu(1);
+    take(&pool, 0);
+    assert_eq!(owned[2].owner(), None, "the first look finds the other's piece");
+    take(&pool, 0);
+    assert_eq!(owned[2].owner(), Some(1));
 }
 
 /// Pages of the zone that are free in an owned pageblock, or in a block of any state.

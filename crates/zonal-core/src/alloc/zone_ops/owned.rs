@@ -99,7 +99,7 @@ impl<P: Platform> Holding<'_, '_, P> {
     }
     /// Free pages beyond what the owner keeps.
     fn has_surplus(&self) -> bool {
-        self.held.lists.free > self.ops.kept(self.held.lists.high)
+        self.held.lists.free > self.ops.kept(self.cpu, self.held.lists.high)
     }
 }
 
@@ -135,8 +135,11 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
     pub fn is_owned(self, pfn: Pfn) -> bool {
         self.owner_of(self.place(pfn).0).is_some()
     }
-    /// Free pages that an owner keeps: `high` within its bounds.
-    fn kept(self, high: u32) -> u32 {
+    /// Free pages that a CPU's owner keeps: `high` within its bounds, none once the CPU is gone.
+    fn kept(self, cpu: CpuId, high: u32) -> u32 {
+        if !self.ops.on.is_online(cpu) {
+            return 0;
+        }
         let (_, low, most) = self.ops.zone.pcp_sizes();
         if self.ops.zone.has(PRESSED) { low } else { high.min(most).max(low).max(PAGES) }
     }
@@ -169,7 +172,7 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         }
         holding.put(place, order);
         if order == PAGEBLOCK_ORDER {
-            let high = self.kept(holding.held.lists.high);
+            let high = self.kept(pcp.cpu, holding.held.lists.high);
             holding.held.lists.high = high.saturating_add(PAGES);
             events.claims.fetch_add(1, Relaxed);
         } else {
@@ -186,11 +189,28 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         pcp: &Pcp,
         want: Want,
     ) -> Option<((u32, u32), Order)> {
-        let LockedZone { buddy, frames, .. } = &mut *locked;
+        let free = locked.buddy.nonempty_orders(want.mt);
         let orders = (want.order.get()..=PAGEBLOCK_ORDER.get()).rev().filter_map(Order::new);
-        let mut orders = orders.filter(|order| buddy.nonempty_orders(want.mt) >> order.get() != 0);
-        let order = orders.next()?;
-        let idx = buddy.take_smallest(frames, order, want.mt)?;
+        // A whole pageblock comes out of a larger block, too.
+        let whole = |order: Order| order == PAGEBLOCK_ORDER && free >> order.get() != 0;
+        let mut orders = orders.filter(|order| whole(*order) || free >> order.get() & 1 != 0);
+        let (place, order) =
+            orders.find_map(|order| self.try_piece(locked, pcp, want.mt, order))?;
+        locked.account(self.ops.on.free_diff(pcp), -(order.pages() as i64), 1);
+        Some((place, order))
+    }
+
+    /// The same of one order: the first block. Goes to the end of its list if another CPU owns its
+    /// pageblock.
+    fn try_piece(
+        self,
+        locked: &mut LockedZone<'_, P>,
+        pcp: &Pcp,
+        mt: Migratetype,
+        order: Order,
+    ) -> Option<((u32, u32), Order)> {
+        let LockedZone { buddy, frames, .. } = &mut *locked;
+        let idx = buddy.take_smallest(frames, order, mt)?;
         let place = self.place(frames.pfn(idx));
         match self.owner_of(place.0) {
             // All of it came back to the zone page by page, as parts of ranges.
@@ -199,14 +219,13 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
                 holding.held.lists.release(self.blocks(), place.0);
             }
             Some(owner) if owner != pcp.cpu.0 => {
-                frames.store(idx, PageWord::moving(order, want.mt, None));
+                frames.store(idx, PageWord::moving(order, mt, None));
                 // It was taken just now, so it can be freed.
-                _ = buddy.free_block(frames, idx, order, FreeFlags::default());
+                _ = buddy.free_block(frames, idx, order, FreeFlags { to_tail: true });
                 return None;
             }
             _ => {}
         }
-        locked.account(self.ops.on.free_diff(pcp), -(order.pages() as i64), 1);
         Some((place, order))
     }
 
@@ -298,7 +317,7 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
             return false;
         }
         let Some(mut holding) = self.hold(cpu) else { return false };
-        let high = self.kept(holding.held.lists.high);
+        let high = self.kept(cpu, holding.held.lists.high);
         let lower = high - high / DECAY;
         holding.held.lists.high = lower;
         let surplus = holding.has_surplus();
@@ -306,7 +325,7 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         if surplus {
             self.give_back(cpu, Holding::has_surplus);
         }
-        surplus || self.kept(lower) < high
+        surplus || self.kept(cpu, lower) < high
     }
 
     /// Free pages in a CPU's pageblocks of the zone.
@@ -354,6 +373,12 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a page in no block is there all the same: free in a pageblock that a CPU owns, or on
+    /// its way from there. The zone lock is held.
+    pub fn has(self, pfn: Pfn) -> bool {
+        self.look_absent(pfn..Pfn(pfn.0 + 1)).is_err()
     }
 
     fn look_at_absent(self, block: &OwnedBlock, pfn: Pfn) -> Result<(), FreeError> {

@@ -54,7 +54,11 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     /// Why a frame is not free for anybody. The zone lock is held.
     pub fn obstacle(self, idx: u32) -> Obstacle {
         let words = self.frames();
-        let Some((head, word)) = containing_block(&words, idx) else { return Obstacle::Absent };
+        let Some((head, word)) = containing_block(&words, idx) else {
+            // The words of a CPU's own free pages say nothing.
+            let is_there = self.owned().has(words.pfn(idx));
+            return if is_there { Obstacle::Cached } else { Obstacle::Absent };
+        };
         match word.state() {
             PageState::Allocated { order, .. } | PageState::Range { order, .. } => {
                 Obstacle::Held(words.pfn(head), order)
