@@ -23,7 +23,8 @@ pub fn part(table: &Table) -> String {
         table.notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
     format!(
         "<p class=\"conclusion\">{}</p><p>Simulated on <b>{}</b>, seed {}, result \
-         <code>{}</code>. Run it again: <code>{}</code></p><p>Published: {}</p>{}<p>{}</p>{}{}<ul>{notes}</ul>",
+         <code>{}</code>. Run it again: <code>{}</code></p><p>Published: {}</p>{}<p>{}</p>\
+         {}{}<ul>{notes}</ul>",
         escape(&table.conclusion()),
         escape(&table.machine),
         table.seed,
