@@ -49,27 +49,51 @@ fn text(result: &Comparison) -> String {
     };
     let why: Vec<String> = result.explanation.iter().map(|line| format!("  {line}\n")).collect();
     format!(
-        "{} (simulated) on {}, seed {}: {} against {}\n\n{}\n\ncycles of a call\n{}\n\n\
-         what explains it\n{}\nvalues that differ\n{settings}\n",
+        "{} (simulated) on {}, seed {}: {} against {}\n\nwhat explains it\n{}\n\
+         cycles of a call\n{}\n\nfigures that differ\n{}\n\nvalues that differ\n{settings}\n",
         result.workload,
         result.machine,
         result.seed,
         names[0],
         names[1],
-        changes(&result.figures, names),
-        changes(&result.parts, names),
         why.concat(),
+        parts(&result.parts, names),
+        differing(&result.figures, names),
     )
 }
 
-fn changes(changes: &[Change], names: [&str; 2]) -> String {
-    let mut table = Drawn::new();
-    table.load_style(presets::NOTHING).set_header(["figure", names[0], names[1], "change %", ""]);
+/// The parts that are not nothing on both sides.
+fn parts(all: &[Change], names: [&str; 2]) -> String {
+    let some = |part: &&Change| part.values.map(figure).iter().any(|text| !is_zero(text));
+    table(all.iter().filter(some), names)
+}
+
+fn is_zero(text: &str) -> bool {
+    text.parse() == Ok(0.0)
+}
+
+/// The figures that do not read alike on both sides, and how many do.
+fn differing(all: &[Change], names: [&str; 2]) -> String {
+    let differs = |change: &&Change| {
+        let [one, other] = change.values.map(figure);
+        one != other
+    };
+    let alike = all.len() - all.iter().filter(differs).count();
+    let rows = match alike == all.len() {
+        true => "none".to_owned(),
+        false => table(all.iter().filter(differs), names),
+    };
+    format!("{rows}\n({alike} more are the same on both sides; --json has them)")
+}
+
+fn table<'a>(changes: impl Iterator<Item = &'a Change>, names: [&str; 2]) -> String {
+    let mut drawn = Drawn::new();
+    drawn.load_style(presets::NOTHING).set_header(["figure", names[0], names[1], "change %", ""]);
     for change in changes {
         let percent = change.change_percent.map_or_else(|| "-".into(), |p| format!("{p:+.1}"));
         let [one, other] = change.values.map(figure);
-        table.add_row([change.name, &one, &other, &percent, change.about]);
+        drawn.add_row([change.name, &one, &other, &percent, change.about]);
     }
-    right(&mut table, 1, 3);
-    table.trim_fmt()
+    right(&mut drawn, 1, 3);
+    drawn.trim_fmt()
 }

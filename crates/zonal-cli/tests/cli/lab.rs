@@ -130,6 +130,13 @@ fn two_policies_are_compared_with_what_explains_the_difference() {
     for part in ["cycles of a call", "what explains it", "values that differ", "pcp.scale_max"] {
         assert!(text.contains(part), "{part} is not in: {text}");
     }
+    let places = ["what explains it\n", "\ncycles of a call\n", "\nfigures that", "\nvalues that"];
+    let places: Vec<usize> = places.iter().map(|title| text.find(title).unwrap()).collect();
+    assert!(places.is_sorted(), "what differs comes first: {text}");
+    // A load without faults has no line of them, and says that there are such figures.
+    assert!(!text.contains("\n faults") && text.contains(" more are the same on both"), "{text}");
+    let alike = stdout_of(&short("compare", &["zonal", "zonal"]));
+    assert!(alike.contains("figures that differ\nnone\n"), "{alike}");
     refused(&short("compare", &["zonal", "nonsense"]), "no policy is called 'nonsense'");
     let args = ["zonal", "linux-6.6", "--set", "pcp.scale_max=1"];
     refused(&short("compare", &args), "expected it in its name, as zonal+KEY=VALUE");
