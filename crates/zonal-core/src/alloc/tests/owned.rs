@@ -13,7 +13,7 @@ use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::policy::{Grouping, MinFreeRule, Policy, WatermarkPolicy};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::types::{CpuId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::types::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 
 const ZONE: ZoneId = ZoneId(0);
 const PAGES: u64 = PAGEBLOCK_PAGES;
@@ -295,26 +295,25 @@ fn a_piece_that_another_cpu_owns_is_not_in_the_way_of_the_next() {
     let of = |block: u64| *quarters.iter().find(|pfn| pfn.0 / PAGES == block).unwrap();
     let pcp = pool.pcp(ZONE, CpuId(0));
     let ops = pool.zone_ops(ZONE);
-    let to_zone = |pfn: Pfn| {
+    let to_zone = |pfn: Pfn, order: Order| {
         let mut locked = ops.lock();
         let idx = locked.frames.index(pfn).unwrap();
-        ops.free_claimed(&mut locked, pcp, (idx, quarter));
+        locked.frames.store(idx, PageWord::moving(order, Migratetype::Unmovable, None));
+        ops.free_claimed(&mut locked, pcp, (idx, order));
     };
-    // One goes to the zone from a pageblock that stays CPU 0's, as parts of ranges do; the other
-    // from one that is nobody's.
-    let lost = of(2);
+    // One goes to the zone from a pageblock that stays CPU 0's, as parts of ranges do; half of the
+    // other from one that is nobody's.
     let owned = pool.tables.owned;
     {
         let _zone = pool.tables.lock_zone(0).unwrap();
         pool.tables.owners[0].lock(pool.platform()).lists.release(owned, 2);
     }
-    to_zone(lost);
-    to_zone(of(5));
+    to_zone(of(2), Order::new(6).unwrap());
+    to_zone(of(5), quarter);
     pool.refresh(CpuId(0));
     assert_eq!(owned[5].owner(), Some(0));
+    assert!(!pool.zones()[0].has(PRESSED), "enough is free");
     on_cpu(1);
-    take(&pool, 0);
-    assert_eq!(owned[2].owner(), None, "the first look finds the other's piece");
     take(&pool, 0);
     assert_eq!(owned[2].owner(), Some(1));
 }
