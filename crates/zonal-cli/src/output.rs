@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::scratch::Scratch;
 use anyhow::Context;
@@ -138,6 +140,52 @@ pub fn progress(what: &'static str, unit: &str, of: Option<u64>) -> ProgressBar 
     }
     bar.set_message(what);
     bar
+}
+
+/// How far long work is: a bar on a terminal, and a line on stderr from time to time where there
+/// is none, so that a log shows that the work goes on.
+#[derive(Debug)]
+pub struct Steps {
+    what: &'static str,
+    unit: &'static str,
+    bar: ProgressBar,
+    /// When the last line was written, where lines are.
+    said: Option<Mutex<Instant>>,
+}
+
+/// Time between two lines about the same work.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+impl Steps {
+    /// Work of so many `unit`s.
+    pub fn new(what: &'static str, unit: &'static str, of: u64) -> Steps {
+        let bar = progress(what, unit, Some(of));
+        let said = (!io::stderr().is_terminal()).then(|| Mutex::new(Instant::now()));
+        Steps { what, unit, bar, said }
+    }
+
+    /// So many more are done.
+    pub fn add(&self, more: u64) {
+        self.at(self.bar.position() + more, self.bar.length().unwrap_or_default());
+    }
+
+    /// So many are done, of so many.
+    pub fn at(&self, done: u64, of: u64) {
+        self.bar.set_length(of);
+        self.bar.set_position(done);
+        let Some(said) = &self.said else { return };
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        if done == of || said.elapsed() >= LINE_EVERY {
+            *said = Instant::now();
+            note(&format!("{}: {done} of {of} {}", self.what, self.unit));
+        }
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 /// The bar of a library's call, which says how far it is.

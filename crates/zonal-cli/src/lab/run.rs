@@ -22,12 +22,9 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
     let options = Options { seed: args.seed, cpus: args.cpus.clone() };
     output::note(&experiment.command(&options));
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
-    let bar = output::progress(experiment.name, "runs", Some(0));
-    let table = experiment.run(&options, &mut |done, of| {
-        bar.set_length(of);
-        bar.set_position(done);
-    })?;
-    bar.finish_and_clear();
+    let steps = output::Steps::new(experiment.name, "runs", 0);
+    let table = experiment.run(&options, &mut |done, of| steps.at(done, of))?;
+    drop(steps);
     if let Some(page) = page {
         page.write(&report::html(&table))?;
     }
@@ -37,7 +34,9 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
         _ => text(&table),
     })?;
     for cell in table.misses() {
-        output::note(&format!("{}, {}: {}", cell.row, cell.column, table.distance(cell)));
+        let without = if cell.not_modelled.is_some() { "; not modelled" } else { "" };
+        let far = table.distance(cell);
+        output::note(&format!("{}, {}: {far}{without}", cell.row, cell.column));
     }
     Ok(if table.misses().next().is_none() { Verdict::Pass } else { Verdict::Failed })
 }
@@ -58,12 +57,13 @@ fn text(table: &Table) -> String {
     }
     let notes: String = table.notes.iter().map(|note| format!("note: {note}\n")).collect();
     format!(
-        "{} (simulated) on {}, seed {}, result {}\npublished: {}\n\n{}\n{notes}",
+        "{} (simulated) on {}, seed {}, result {}\npublished: {}\n{}\n\n{}\n{notes}",
         table.experiment,
         table.machine,
         table.seed,
         &table.result_hash[..16],
         table.source,
+        table.conclusion(),
         drawn.trim_fmt(),
     )
 }

@@ -169,9 +169,9 @@ pub fn made(sweep: &Sweep, file: &Path, jobs: usize) -> anyhow::Result<(Vec<Row>
         flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }
-    let bar = output::progress("sweep", "runs", Some(sweep.points.len() as u64));
-    let result = sweep.run_until(file, jobs, &stop, &|runs| bar.inc(runs as u64));
-    bar.finish_and_clear();
+    let steps = output::Steps::new("sweep", "runs", sweep.points.len() as u64);
+    let result = sweep.run_until(file, jobs, &stop, &|runs| steps.add(runs as u64));
+    drop(steps);
     let (rows, done) = result?;
     if stop.load(Relaxed) && rows.len() < sweep.points.len() {
         output::note("stopped; the same command makes the rows that are missing");
