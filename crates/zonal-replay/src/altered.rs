@@ -4,13 +4,15 @@
 //! |--|--|
 //! | bounds of the lists, to a fraction's or from them | `percpu_pagelist_high_fraction` |
 //! | `min` of the zones, each has its share (LB C.2) | `min_free_kbytes` |
-//! | the distance of the marks alone | `watermark_scale_factor` |
+//! | the distance of the marks, which that does not give | `watermark_scale_factor` |
 //!
-//! A boost lifts the marks of one zone alone, and is none of these. What no value explains, such as
-//! memory that came, is left to be not judged.
+//! A value is written only where it is another than before. A boost lifts the marks of one zone
+//! alone, their distances stay, and it is none of these; nor is its end. Where a distance changes
+//! and no value explains it, the model may have other marks from then on: [`Altered::lost_ns`].
+//! Memory that came is left to be not judged.
 
 use zonal_core::alloc::Sysctl;
-use zonal_trace::{MachineDescription, PolledState, PolledZone};
+use zonal_trace::{MachineDescription, PFN_LIMIT, PolledState, PolledZone};
 
 use crate::settings::Settings;
 use crate::world::{Change, Changed};
@@ -22,44 +24,136 @@ const NEAR: u64 = 2;
 /// Unit of the scale factor.
 const FACTOR_UNIT: u64 = 10_000;
 
-/// All changes that the samples after `start_ns` show.
+/// What the samples show.
+#[derive(Debug, Default)]
+pub struct Altered {
+    /// The writes.
+    pub changes: Vec<Changed>,
+    /// From here on nothing tells which watermarks there were.
+    pub lost_ns: Option<u64>,
+}
+
+/// All changes that the samples after `start_ns` show, none before it.
 pub fn altered(
     polls: &[PolledState],
     machine: &MachineDescription,
     settings: &Settings,
     start_ns: u64,
-) -> Vec<Changed> {
-    let mut changes = Vec::new();
-    let mut fraction = settings.value(Sysctl::HighFraction);
-    let mut factor = settings.value(Sysctl::WatermarkScaleFactor);
-    for pair in polls.windows(2) {
+) -> Altered {
+    let polls: Vec<&PolledState> = polls.iter().filter(|poll| can_be(poll)).collect();
+    let first = polls.partition_point(|poll| poll.t_end_ns < start_ns);
+    let (before, after) = polls.split_at(first);
+    let factor = settings.value(Sysctl::WatermarkScaleFactor);
+    let mut known = Known {
+        fraction: settings.value(Sysctl::HighFraction),
+        factor,
+        recorded_factor: factor,
+        min_free: before.iter().rev().chain(after).find_map(|poll| min_free_of(poll)),
+    };
+    let mut altered = Altered::default();
+    for pair in polls[first.saturating_sub(1)..].windows(2) {
         let [before, now] = pair else { continue };
-        if now.t_end_ns < start_ns {
-            continue;
+        let middle = before.t_end_ns + now.t_begin_ns.saturating_sub(before.t_end_ns) / 2;
+        let time_ns = middle.max(start_ns);
+        let is_explained = known.look((before, now), machine, |sysctl, value| {
+            let change = Change::Set(sysctl, value);
+            altered.changes.push(Changed { time_ns, cpu: 0, change });
+        });
+        if !is_explained {
+            altered.lost_ns.get_or_insert(time_ns);
         }
-        let mut write = |sysctl, value| {
-            let time_ns = before.t_end_ns + now.t_begin_ns.saturating_sub(before.t_end_ns) / 2;
-            changes.push(Changed { time_ns, cpu: 0, change: Change::Set(sysctl, value) });
-        };
-        let (marks, bounds) = (marks_differ(before, now), bounds_differ(before, now));
-        if marks {
-            if let Some(value) = factor_of(before, now).filter(|value| *value != factor) {
-                factor = value;
-                write(Sysctl::WatermarkScaleFactor, value);
+    }
+    altered
+}
+
+/// The values so far.
+#[derive(Debug)]
+struct Known {
+    fraction: i64,
+    factor: i64,
+    /// Before anything was written.
+    recorded_factor: i64,
+    /// Where a sample told it.
+    min_free: Option<i64>,
+}
+
+impl Known {
+    /// Tells what was written between two samples; returns whether that explains the second one's
+    /// distance of the marks.
+    fn look(
+        &mut self,
+        (before, now): (&PolledState, &PolledState),
+        machine: &MachineDescription,
+        mut write: impl FnMut(Sysctl, i64),
+    ) -> bool {
+        let mut is_explained = true;
+        if marks_differ(before, now) {
+            let min_free = min_free_of(now).filter(|value| self.min_free != Some(*value));
+            // After that, so that the distance is held against the new `min`.
+            self.min_free = min_free.or(self.min_free);
+            match self.factor_of(before, now) {
+                None => is_explained = false,
+                Some(value) if value != self.factor => {
+                    self.factor = value;
+                    write(Sysctl::WatermarkScaleFactor, value);
+                }
+                Some(_) => {}
             }
-            if let Some(kbytes) = min_free_of(before, now) {
-                write(Sysctl::MinFreeKbytes, kbytes);
+            if let Some(value) = min_free {
+                write(Sysctl::MinFreeKbytes, value);
             }
         }
         if let Some(value) = fraction_of(now, machine)
-            && bounds
-            && value != fraction
+            && bounds_differ(before, now)
+            && value != self.fraction
         {
-            fraction = value;
+            self.fraction = value;
             write(Sysctl::HighFraction, value);
         }
+        is_explained
     }
-    changes
+
+    /// The factor that the distance of the marks comes from: the same where that did not change,
+    /// or still comes from it. A distance of a quarter of `min` is that of many factors: it is the
+    /// recorded one, or the largest.
+    fn factor_of(&self, before: &PolledState, now: &PolledState) -> Option<i64> {
+        let zone = largest(now)?;
+        let is_same = |other: &&PolledZone| other.node == zone.node && other.kind == zone.kind;
+        let earlier = before.zones.iter().find(is_same)?;
+        if distance(earlier) == distance(zone) {
+            return Some(self.factor);
+        }
+        let (wanted, least) = (distance(zone)?, self.own_min(now, zone) / 4);
+        let of = |factor: u64| {
+            let (whole, rest) = (zone.managed / FACTOR_UNIT, zone.managed % FACTOR_UNIT);
+            whole.saturating_mul(factor).saturating_add(rest.saturating_mul(factor) / FACTOR_UNIT)
+        };
+        if u64::try_from(self.factor).is_ok_and(|factor| of(factor).max(least) == wanted) {
+            return Some(self.factor);
+        }
+        let near = wanted.checked_mul(FACTOR_UNIT)?.checked_div(zone.managed)?;
+        let mut factors = near.saturating_sub(NEAR)..=near + NEAR;
+        let factor = match wanted == least {
+            true => factors.rev().find(|factor| of(*factor) <= least),
+            false => factors.find(|factor| of(*factor) == wanted),
+        };
+        let factor = i64::try_from(factor?).ok()?;
+        Some(if wanted == least { factor.min(self.recorded_factor) } else { factor })
+    }
+
+    /// A zone's `min` without a boost, as far as it is known.
+    fn own_min(&self, now: &PolledState, zone: &PolledZone) -> u64 {
+        let Some(kbytes) = self.min_free else { return zone.min };
+        let managed: u128 = now.zones.iter().map(|zone| u128::from(zone.managed)).sum();
+        let share = u128::from(kbytes.unsigned_abs() / 4) * u128::from(zone.managed);
+        share.checked_div(managed).and_then(|min| u64::try_from(min).ok()).unwrap_or(zone.min)
+    }
+}
+
+/// Whether a machine can have such zones.
+fn can_be(poll: &PolledState) -> bool {
+    let numbers = |zone: &PolledZone| [zone.min, zone.low, zone.high, zone.managed];
+    poll.zones.iter().flat_map(numbers).all(|pages| pages < PFN_LIMIT)
 }
 
 fn marks_differ(before: &PolledState, now: &PolledState) -> bool {
@@ -80,6 +174,11 @@ fn largest(state: &PolledState) -> Option<&PolledZone> {
     state.zones.iter().max_by_key(|zone| zone.managed)
 }
 
+/// The distance of a zone's marks, which a boost does not change.
+fn distance(zone: &PolledZone) -> Option<u64> {
+    zone.low.checked_sub(zone.min)
+}
+
 /// The fraction that the bounds of the lists come from.
 fn fraction_of(now: &PolledState, machine: &MachineDescription) -> Option<i64> {
     let zone = largest(now)?;
@@ -91,45 +190,23 @@ fn fraction_of(now: &PolledState, machine: &MachineDescription) -> Option<i64> {
     let node = machine.nodes.iter().find(|node| node.id == zone.node)?;
     let cpus = (node.cpus.len() as u64).max(1);
     let near = zone.managed.checked_div(high.checked_mul(cpus)?)?;
-    let gives = |fraction: &u64| (zone.managed / fraction / cpus).max(set.batch * 4) == high;
+    let least = set.batch.saturating_mul(4);
+    let gives = |fraction: &u64| (zone.managed / fraction / cpus).max(least) == high;
     let from = near.saturating_sub(NEAR).max(FRACTION_MIN);
     (from..=near + NEAR).find(gives).map(|fraction| fraction as i64)
 }
 
-/// The factor that the distance of the marks comes from, where that changed and `min` did not.
-fn factor_of(before: &PolledState, now: &PolledState) -> Option<i64> {
-    let (before, now) = (largest(before)?, largest(now)?);
-    let gap = |zone: &PolledZone| zone.low.checked_sub(zone.min);
-    if before.min != now.min || gap(before) == gap(now) || now.managed == 0 {
-        return None;
-    }
-    let near = gap(now)?.checked_mul(FACTOR_UNIT)? / now.managed;
-    let gives = |factor: &u64| {
-        let (whole, rest) = (now.managed / FACTOR_UNIT, now.managed % FACTOR_UNIT);
-        Some(whole * factor + rest * factor / FACTOR_UNIT) == gap(now)
-    };
-    (near.saturating_sub(NEAR)..=near + NEAR).find(gives).map(|factor| factor as i64)
-}
-
-/// `min_free_kbytes`, where `min` of the zones changed and each has its share.
-fn min_free_of(before: &PolledState, now: &PolledState) -> Option<i64> {
-    let mins = |state: &PolledState| -> Vec<u64> { state.zones.iter().map(|z| z.min).collect() };
-    if mins(before) == mins(now) {
-        return None;
-    }
-    let managed: u64 = now.zones.iter().map(|zone| zone.managed).sum();
-    let sum: u64 = now.zones.iter().map(|zone| zone.min).sum();
+/// `min_free_kbytes`, where each zone has its share of it: while no zone is boosted.
+fn min_free_of(now: &PolledState) -> Option<i64> {
+    let managed: u128 = now.zones.iter().map(|zone| u128::from(zone.managed)).sum();
+    let sum: u128 = now.zones.iter().map(|zone| u128::from(zone.min)).sum();
     // Each zone's share is rounded down.
-    let has_shares = |pages: &u64| {
-        let share = |zone: &PolledZone| u128::from(*pages) * u128::from(zone.managed);
-        managed > 0
-            && now
-                .zones
-                .iter()
-                .all(|zone| u128::from(zone.min) == share(zone) / u128::from(managed))
+    let has_share = |pages: u128, zone: &PolledZone| {
+        (pages * u128::from(zone.managed)).checked_div(managed) == Some(zone.min.into())
     };
-    let pages = (sum..=sum + now.zones.len() as u64).find(has_shares)?;
-    i64::try_from(pages.checked_mul(4)?).ok()
+    let pages = (sum..=sum + now.zones.len() as u128)
+        .find(|pages| now.zones.iter().all(|zone| has_share(*pages, zone)))?;
+    i64::try_from(pages * 4).ok()
 }
 
 #[cfg(test)]
@@ -140,10 +217,24 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
     const MANAGED: [u64; 2] = [800_000, 5_000_000];
+    /// Zones of a host of 4 GiB: a quarter of `min` is more than the usual factor gives.
+    const SMALL: [u64; 2] = [3_840, 1_000_000];
 
     /// A sample of a machine with these settings.
     fn sample(second: u64, pages: u64, factor: u64, fraction: u64) -> PolledState {
-        let all: u64 = MANAGED.iter().sum();
+        of_zones(MANAGED, second, (pages, factor, fraction))
+    }
+
+    fn small(second: u64, pages: u64, factor: u64) -> PolledState {
+        of_zones(SMALL, second, (pages, factor, 0))
+    }
+
+    fn of_zones(
+        sizes: [u64; 2],
+        second: u64,
+        (pages, factor, fraction): (u64, u64, u64),
+    ) -> PolledState {
+        let all: u64 = sizes.iter().sum();
         let zone = |(kind, managed): (&str, u64)| {
             let min = pages * managed / all;
             let gap = (min / 4).max(managed * factor / FACTOR_UNIT);
@@ -170,16 +261,27 @@ mod tests {
                 ..PolledZone::default()
             }
         };
-        let zones = ["DMA32", "Normal"].into_iter().zip(MANAGED).map(zone).collect();
+        let zones = ["DMA32", "Normal"].into_iter().zip(sizes).map(zone).collect();
         PolledState { t_begin_ns: second * S, t_end_ns: second * S, zones }
     }
 
-    fn found(polls: &[PolledState]) -> Vec<(u64, Change)> {
+    fn seen(polls: &[PolledState], start_ns: u64) -> Altered {
         let node =
             NodeDescription { id: 0, cpus: vec![0, 1], distances: Vec::new(), stats: Vec::new() };
         let machine = MachineDescription { nodes: vec![node], ..MachineDescription::default() };
-        let changes = altered(polls, &machine, &Settings::default(), 0);
+        altered(polls, &machine, &Settings::default(), start_ns)
+    }
+
+    fn found(polls: &[PolledState]) -> Vec<(u64, Change)> {
+        let Altered { changes, lost_ns } = seen(polls, 0);
+        assert_eq!(lost_ns, None);
         changes.into_iter().map(|changed| (changed.time_ns, changed.change)).collect()
+    }
+
+    fn boosted(mut sample: PolledState) -> PolledState {
+        let zone = &mut sample.zones[1];
+        (zone.min, zone.low, zone.high) = (zone.min + 512, zone.low + 512, zone.high + 512);
+        sample
     }
 
     #[test]
@@ -206,12 +308,73 @@ mod tests {
 
     #[test]
     fn a_boost_and_memory_that_comes_are_no_settings() {
-        let mut boosted = sample(2, 16_896, 10, 0);
-        let zone = &mut boosted.zones[1];
-        (zone.min, zone.low, zone.high) = (zone.min + 512, zone.low + 512, zone.high + 512);
-        assert_eq!(found(&[sample(1, 16_896, 10, 0), boosted]), []);
+        let plain = |second| sample(second, 16_896, 10, 0);
+        assert_eq!(found(&[plain(1), boosted(plain(2))]), []);
+        assert_eq!(found(&[plain(1), boosted(plain(2)), plain(3)]), [], "nor is its end");
+        assert_eq!(found(&[boosted(plain(1)), plain(2), boosted(plain(3)), plain(4)]), []);
         let mut grown = sample(2, 16_896, 10, 0);
         grown.zones[1].managed += 32_768;
         assert_eq!(found(&[sample(1, 16_896, 10, 0), grown]), []);
+    }
+
+    #[test]
+    fn a_reserve_that_is_written_while_a_zone_is_boosted_is_found_when_it_is_not() {
+        let polls =
+            [sample(1, 16_896, 10, 0), boosted(sample(2, 20_000, 10, 0)), sample(3, 20_000, 10, 0)];
+        let change = Change::Set(Sysctl::MinFreeKbytes, 20_000 * 4);
+        assert_eq!(found(&polls), [(2 * S + S / 2, change)]);
+    }
+
+    #[test]
+    fn a_factor_is_found_on_its_way_back_to_where_min_gives_the_distance() {
+        let factors = |polls: &[PolledState]| -> Vec<Change> {
+            found(polls).into_iter().map(|(_, change)| change).collect()
+        };
+        let factor = |value| Change::Set(Sysctl::WatermarkScaleFactor, value);
+        let there = [small(1, 16_896, 10), small(2, 16_896, 200), small(3, 16_896, 10)];
+        assert_eq!(factors(&there), [factor(200), factor(10)]);
+        let below = [small(1, 16_896, 10), small(2, 16_896, 200), small(3, 16_896, 1)];
+        assert_eq!(factors(&below), [factor(200), factor(10)], "which gives the same marks");
+        let boost = [small(1, 16_896, 10), small(2, 16_896, 200), boosted(small(3, 16_896, 10))];
+        assert_eq!(factors(&boost), [factor(200), factor(10)]);
+        let min_free = |pages: i64| Change::Set(Sysctl::MinFreeKbytes, pages * 4);
+        let reserve = [small(1, 16_896, 10), small(2, 1000, 10), small(3, 16_896, 10)];
+        assert_eq!(factors(&reserve), [min_free(1000), min_free(16_896)], "the distance follows");
+    }
+
+    #[test]
+    fn a_distance_that_no_value_gives_is_told() {
+        let mut odd = sample(2, 16_896, 10, 0);
+        odd.zones[1].low += 7;
+        let polls = [sample(1, 16_896, 10, 0), odd, sample(3, 16_896, 10, 0)];
+        let Altered { changes, lost_ns } = seen(&polls, 0);
+        assert_eq!((changes, lost_ns), (Vec::new(), Some(S + S / 2)));
+    }
+
+    #[test]
+    fn what_was_written_around_the_start_is_written_at_the_start() {
+        let polls = [sample(1, 16_896, 10, 0), sample(2, 16_896, 10, 64)];
+        let start_ns = 2 * S - 1;
+        let change = Change::Set(Sysctl::HighFraction, 64);
+        assert_eq!(seen(&polls, start_ns).changes, [Changed { time_ns: start_ns, cpu: 0, change }]);
+    }
+
+    #[test]
+    fn numbers_that_no_machine_has_are_no_settings() {
+        for at in 0..5 {
+            let mut huge = sample(2, 16_896, 200, 0);
+            for zone in &mut huge.zones {
+                let numbers = [&mut zone.min, &mut zone.low, &mut zone.high, &mut zone.managed];
+                numbers.into_iter().skip(at).for_each(|number| *number = u64::MAX);
+                for set in &mut zone.pagesets {
+                    set.batch = u64::MAX;
+                    (set.high_min, set.high_max) = (Some(9), Some(9));
+                }
+            }
+            let polls = [sample(1, 16_896, 10, 0), huge, sample(3, 16_896, 10, 0)];
+            let of_lists =
+                |changed: &Changed| matches!(changed.change, Change::Set(Sysctl::HighFraction, _));
+            assert!(!seen(&polls, 0).changes.iter().any(of_lists));
+        }
     }
 }

@@ -219,12 +219,14 @@ impl<'r> Replay<'r> {
         program.facts = facts;
         let polls = self.recording.polls()?;
         let settings = Settings::of(self.recording)?;
-        changes.extend(altered(&polls, machine, &settings, program.start_ns));
+        let altered = altered(&polls, machine, &settings, program.start_ns);
+        changes.extend(altered.changes);
         program.insert_changes(changes);
         let files = self.recording.machine_files()?;
         let text = |name| files.get(name).map(String::from_utf8_lossy).unwrap_or_default();
         let reclaimed = unjudged::reclaimed(&text("vmstat.pre"), &text("vmstat.post"));
         unjudged.polled(&polls, program.start_ns, &machine.zones);
+        altered.lost_ns.into_iter().for_each(|from_ns| unjudged.lost(from_ns));
         let not_judged = unjudged.finish((program.start_ns, program.span_ns.1), reclaimed);
         let lock_waits = locks.finish(machine.flags.lock_waits);
         let of_others_percent = others.percent();

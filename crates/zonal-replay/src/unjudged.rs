@@ -131,6 +131,11 @@ impl Unjudged {
         }
     }
 
+    /// From here on nothing tells which watermarks there were.
+    pub fn lost(&mut self, from_ns: u64) {
+        self.found.push((from_ns, u64::MAX, Why::Changed));
+    }
+
     /// All stretches of the replayed part. `reclaimed`: pages by the counters before and after.
     pub fn finish(mut self, (start_ns, end_ns): (u64, u64), reclaimed: u64) -> Vec<NotJudged> {
         let last = self.last_ns;
@@ -269,6 +274,15 @@ mod tests {
         assert_eq!(polled(&[5, 5, 0, 0, 0], 0), [(0.0, 2.0)]);
         assert_eq!(polled(&[0, 0, 5, 0, 0], 0), [(1.0, 3.0)]);
         assert_eq!(polled(&[0, 0, 0, 0, 0], 5), []);
+    }
+
+    #[test]
+    fn where_the_marks_are_lost_the_rest_is_not_judged() {
+        let mut unjudged = Unjudged::default();
+        unjudged.lost(4 * S);
+        let all = unjudged.finish((S, 11 * S), 0);
+        assert_eq!((all.len(), all[0].from_s, all[0].to_s), (1, 3.0, 10.0));
+        assert_eq!(all[0].reason, Why::Changed.words());
     }
 
     #[test]
