@@ -189,12 +189,13 @@ impl<'p> Entered<'p> {
         };
         let has_room = |(_, order)| self.list(lists(order)).is_some_and(has_room);
         let room = joins || self.has_room_for(word, front.pages) && front.blocks().all(has_room);
-        if !room || !self.claim_front((frame, front), goes_on, cells) {
+        // Looked up before the claim: what is claimed is nobody's until it is on a list.
+        let slot = cells.slot(ready.first.load(Relaxed).wrapping_add(word.len()));
+        let Some(slot) = slot.filter(|_| room) else { return false };
+        if !self.claim_front((frame, front), goes_on, cells) {
             return false;
         }
         let pushed = if joins {
-            let slot = cells.slot(ready.first.load(Relaxed).wrapping_add(word.len()));
-            let Some(slot) = slot else { return false };
             let mut rest = front.rest();
             while let Some((at, order)) = rest.forward() {
                 self.pop_idle(lists(order));
