@@ -52,6 +52,8 @@ enum Fault {
     BlockLooksAndStores,
     /// A free of a whole block keeps what it has where another has one of its pages.
     BlockKeepsSome,
+    /// The same, but for the row in which the page is.
+    BlockKeepsRows,
     /// A free of a range asks first whether it goes on.
     AsksTooEarly,
     /// A growth looks at the last block and leaves it to its owner.
@@ -66,13 +68,14 @@ enum Fault {
     WritesFrontFirst,
 }
 use Fault::{
-    AsksTooEarly, BlockKeepsSome, BlockLooksAndStores, CutsThroughNone, GrowsBehindUnheld,
-    MovesUnmarked, RangeKeepsSome, RowLooksAndStores, Sound, WritesFrontFirst,
+    AsksTooEarly, BlockKeepsRows, BlockKeepsSome, BlockLooksAndStores, CutsThroughNone,
+    GrowsBehindUnheld, MovesUnmarked, RangeKeepsSome, RowLooksAndStores, Sound, WritesFrontFirst,
 };
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 10] = [
     RowLooksAndStores,
     BlockLooksAndStores,
     BlockKeepsSome,
+    BlockKeepsRows,
     AsksTooEarly,
     GrowsBehindUnheld,
     RangeKeepsSome,
@@ -96,8 +99,10 @@ fn bulk(words: &[AtomicU64], fault: Fault) -> usize {
     held.map(|word| word.store(CACHED, Relaxed)).count()
 }
 
-/// A free of all pages as one block.
-fn block(words: &[AtomicU64], fault: Fault) -> bool {
+/// A free of all pages as one block, in rows of `ROW`.
+fn block<const ROW: usize>(words: &[AtomicU64], fault: Fault) -> bool {
+    let (rows, rest) = words.as_chunks::<ROW>();
+    assert!(rest.is_empty());
     match fault {
         BlockLooksAndStores => {
             let all = words.iter().all(|word| word.load(Relaxed) == HELD);
@@ -105,7 +110,8 @@ fn block(words: &[AtomicU64], fault: Fault) -> bool {
             all
         }
         BlockKeepsSome => claim::row(words.iter(), HELD, NONE) == words.len(),
-        _ => claim::all(words, HELD, NONE),
+        BlockKeepsRows => rows.chunks(1).all(|row| claim::all(row, HELD, NONE)),
+        _ => claim::all(rows, HELD, NONE),
     }
 }
 
@@ -151,12 +157,12 @@ fn bulk_and_bulk(fault: Fault) {
     assert_eq!(listed + others, PAGES, "each page is on one list");
 }
 
-/// A free of both pages as one block, and a free of one of them.
-fn block_and_single(fault: Fault, at: usize) {
-    let words = words([HELD; PAGES]);
+/// A free of so many pages as one block, and a free of one of them.
+fn block_and_single<const ROW: usize, const ALL: usize>(fault: Fault, at: usize) {
+    let words = Arc::new([HELD; ALL].map(AtomicU64::new));
     let other = Arc::clone(&words);
     let single = loom::thread::spawn(move || single(&other[at]));
-    let whole = block(&*words, fault);
+    let whole = block::<ROW>(&*words, fault);
     let freed = single.join().unwrap();
     assert!(whole != freed, "freed by one of them");
     let expected = |page| match (whole, freed && page == at) {
@@ -305,7 +311,12 @@ fn all_scenes(fault: Fault) -> u64 {
     let mut sum = 0;
     for at in 0..PAGES {
         sum += explore(None, move || bulk_and_single(fault, at));
-        sum += explore(None, move || block_and_single(fault, at));
+        sum += explore(None, move || block_and_single::<PAGES, PAGES>(fault, at));
+        sum += explore(None, move || block_and_single::<1, PAGES>(fault, at));
+    }
+    // Rows behind a row, and a page of each.
+    for at in 0..6 {
+        sum += explore(None, move || block_and_single::<2, 6>(fault, at));
     }
     for behind in [NONE, FIRST] {
         sum += explore(None, move || freed_and_lengthened(fault, behind));

@@ -34,13 +34,11 @@ pub(crate) fn row<'w>(words: impl Iterator<Item = &'w AtomicU64>, from: u64, to:
     done
 }
 
-/// Words that are claimed without a look at how many are left.
-const ROW: usize = 8;
-
-/// Replaces all of the words, if all of them are `from`; otherwise none. `to` is nobody's to claim.
+/// Replaces all words of the rows, if all of them are `from`; otherwise none. `to` is nobody's to
+/// claim. A row is claimed without a look at how many are left.
 #[inline(always)]
-pub(crate) fn all(words: &[AtomicU64], from: u64, to: u64) -> bool {
-    let (rows, rest) = words.as_chunks::<ROW>();
+pub(crate) fn all<const ROW: usize>(rows: &[[AtomicU64; ROW]], from: u64, to: u64) -> bool {
+    let words = rows.as_flattened();
     let mut claimed = 0;
     for words in rows {
         let some = row(words.iter(), from, to);
@@ -48,9 +46,6 @@ pub(crate) fn all(words: &[AtomicU64], from: u64, to: u64) -> bool {
         if some < ROW {
             break;
         }
-    }
-    if claimed == rows.len() * ROW {
-        claimed += row(rest.iter(), from, to);
     }
     if claimed == words.len() {
         return true;

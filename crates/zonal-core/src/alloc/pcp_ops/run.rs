@@ -161,7 +161,7 @@ impl<'a> Words<'a> {
         // A word that says NONE is nobody's to claim.
         let none = PageWord::NONE.0;
         let claim = || match self.exchanges {
-            true => claim::all(words.as_flattened(), self.allocated, none),
+            true => claim::all(words, self.allocated, none),
             false => {
                 words.iter().for_each(|words| store_u64s(words, none));
                 true

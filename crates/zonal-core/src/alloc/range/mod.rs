@@ -37,8 +37,8 @@
 //!   it goes on, and no block is left that continues a range which is not there.
 //! - **RANGE-5** which frames begin a block in somebody's hands changes under the zone lock, or
 //!   under the gate of the pcp that has the block or gets it; also while that block is in nobody's.
-//!   So who holds everything, gates and zone locks, for a fork or to count what is handed out, finds
-//!   each page in one block; who holds a zone lock alone does not.
+//!   So who holds everything, gates and zone locks, for a fork or to count what is handed out,
+//!   finds each page in one block; who holds a zone lock alone does not.
 //!
 //! # What it does not do
 //! It moves no pages: a range at a place can be taken if its pages are free, on a per-CPU list or

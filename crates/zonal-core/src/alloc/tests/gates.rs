@@ -16,11 +16,12 @@ use crate::alloc::fast;
 use crate::alloc::pcp_ops::run::Words;
 use crate::alloc::range::RangeRequest;
 use crate::alloc::{Allocator, FreeError, NumaEvents, Request, Sysctl};
+use crate::frame::claim;
 use crate::gfp::Gfp;
 use crate::pcp::ready::CLOSED;
 use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
-use crate::sync::Ordering::Relaxed;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, FAST_FREE, Zone};
 
@@ -370,6 +371,20 @@ fn bulk_frees_claim_pages_by_exchanges_where_no_sequence_runs() {
     assert!(!exchanges(&pool));
     pool.set(Sysctl::NumaStat, 1).unwrap();
     assert!(exchanges(&pool), "sealed again");
+}
+
+/// A block of which one page is another's stays as it was, wherever that page is.
+#[test]
+fn of_a_block_in_rows_all_words_are_claimed_or_none() {
+    for others in 0..=24 {
+        let words: [_; 24] = core::array::from_fn(|at| AtomicU64::new(1 + u64::from(at == others)));
+        let (rows, _) = words.as_chunks::<8>();
+        assert_eq!(claim::all(rows, 1, 3), others == 24, "page {others} is another's");
+        for (at, word) in words.iter().enumerate() {
+            let expected = if others == 24 { 3 } else { 1 + u64::from(at == others) };
+            assert_eq!(word.load(Relaxed), expected, "page {at} where {others} is another's");
+        }
+    }
 }
 
 /// A change that no ready pcp goes by leaves all of them ready: an order without lists, a zone that

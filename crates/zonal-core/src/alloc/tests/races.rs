@@ -84,7 +84,7 @@ fn who_holds_everything_finds_every_magazine_on_a_stack() {
     pool.validate().unwrap();
 }
 
-/// RANGE-5: blocks come apart and together under the gate of a pcp, but not while all gates are held.
+/// RANGE-5: blocks come apart and together under the gate of a pcp, but not while all are held.
 #[test]
 fn who_holds_everything_finds_each_page_in_one_block() {
     let (all, pool) = (1 << 14, &boot(1 << 14, LISTS_ALONE));
