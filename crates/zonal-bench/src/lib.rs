@@ -14,6 +14,7 @@
 //!   edge: zonal alone, two pools in turn          edge.rs
 //!   ranges, prefault: zonal alone, two ways       turns.rs    ranges.rs    prefault.rs
 //!   Report { rows } -> text table, JSON, CSV      row.rs       table.rs
+//!      | beside an earlier run               earlier.rs   compare.rs
 //! ```
 //!
 //! # What makes the comparison fair, by number
@@ -55,9 +56,12 @@
 
 mod cell;
 mod check;
+mod compare;
+mod comparison;
 pub mod counters;
 mod cpus;
 mod crew;
+mod earlier;
 pub mod edge;
 mod error;
 mod latency;
@@ -84,8 +88,10 @@ mod usage;
 mod words;
 
 pub use cell::{Bench, Cell};
+pub use comparison::{Change, Comparison};
 pub use cpus::Cpus;
 pub use crew::Crew;
+pub use earlier::{CompareError, Earlier};
 pub use error::BenchError;
 pub use machine::Machine;
 pub use plan::{Options, plan};

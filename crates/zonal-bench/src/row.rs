@@ -1,6 +1,7 @@
 //! The result of a run: rows, skipped cells with reasons, and the machine. JSON and CSV.
 
 use crate::cell::{Bench, Cell};
+use crate::comparison::Comparison;
 use crate::error::BenchError;
 use crate::machine::Machine;
 use crate::rounds::{Kept, Measured};
@@ -163,6 +164,9 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// The skipped cell.
     pub skipped: Vec<Skip>,
+    /// The rows beside those of an earlier run, if one was given.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub comparison: Option<Comparison>,
 }
 
 impl Report {

@@ -66,6 +66,7 @@ pub fn run(
         result_hash: String::new(),
         rows: Vec::new(),
         skipped: skipped.into_iter().filter(|skip| options.wants(&skip.subject)).collect(),
+        comparison: None,
     };
     let mut result_hash = 0;
     for (done, cell) in cells.iter().enumerate() {

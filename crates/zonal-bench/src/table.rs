@@ -1,6 +1,7 @@
 //! The report as text: a summary with a line per subject, and every row.
 
 use crate::cell::Bench;
+use crate::comparison::Comparison;
 use crate::row::{Report, Row, Skip};
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -160,7 +161,7 @@ pub fn skipped(report: &Report) -> String {
 /// The whole report for a terminal: machine, summary, rows, skipped, hash.
 pub fn whole(report: &Report) -> String {
     format!(
-        "{}\n\n{}\n\n{}\n\n{}{}{}result hash {}, measured in {:.1} s\n",
+        "{}\n\n{}\n\n{}\n\n{}{}{}result hash {}, measured in {:.1} s\n{}",
         report.machine.line(),
         summary(report, Style::Terminal),
         rows(report, Style::Terminal),
@@ -169,6 +170,7 @@ pub fn whole(report: &Report) -> String {
         skipped(report),
         report.result_hash,
         report.measured_s,
+        report.comparison.as_ref().map_or_else(String::new, Comparison::text),
     )
 }
 

@@ -55,6 +55,7 @@ fn report() -> Report {
                 fault: false,
             },
         ],
+        comparison: None,
     }
 }
 

@@ -1,14 +1,15 @@
 //! `zonal bench`: the pool beside what needs no C++ to build. The loops, the schedule and the
 //! report are those of crate `zonal-bench`; the program in `bench/` adds the C and C++ peers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use clap::Args;
 use indicatif::ProgressBar;
 use zonal_bench::{
-    Bench, Cpus, Crew, Options, Report, edge, prefault, ranges, run, subjects, table,
+    Bench, Cpus, Crew, Earlier, Machine, Options, Report, edge, prefault, ranges, run, subjects,
+    table,
 };
 
 use crate::output;
@@ -33,6 +34,11 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
+    /// Say which rows changed beyond noise since an earlier run on this machine: a file of --csv or
+    /// --json.
+    #[arg(long, value_name = "FILE", conflicts_with = "markdown")]
+    pub compare: Option<PathBuf>,
+
     /// Measure only this subject, beside the limit; may be repeated.
     #[arg(long, value_name = "SUBJECT")]
     pub only: Vec<String>,
@@ -50,6 +56,8 @@ fn bench(name: &str) -> Result<Bench, String> {
 
 /// Measures and prints.
 pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
+    // Read first, so that a wrong file costs no minutes of measuring.
+    let mut earlier = args.compare.as_deref().map(read_earlier).transpose()?;
     ensure!(
         !cfg!(debug_assertions),
         "a debug build measures nothing; run `cargo run --release -- bench`"
@@ -59,6 +67,11 @@ pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
     // A file that cannot be written is found before the minutes of measuring, not after.
     let csv = args.csv.as_deref().map(output::Target::new).transpose()?;
     let crew = Arc::new(Crew::new(Cpus::of_process()));
+    if let (Some(earlier), Some(file)) = (&mut earlier, &args.compare) {
+        let here = Machine::read(crew.cpus().count());
+        let suits = earlier.restrict(&options, crew.cpus(), &here);
+        suits.with_context(|| file.display().to_string())?;
+    }
     let (runners, skipped) = subjects::all(&crew);
     for only in &options.only {
         let known = subjects::NAMES.contains(&only.as_str());
@@ -73,9 +86,15 @@ pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
     if let Some(csv) = csv {
         csv.write(&report.to_csv())?;
     }
+    let compared = earlier.map_or(Ok(()), |earlier| report.compare(&earlier));
     print(args, &report)?;
+    compared.context("--compare")?;
     let failed = report.faults().next().is_some();
     Ok(if failed { Verdict::Failed } else { Verdict::Pass })
+}
+
+fn read_earlier(file: &Path) -> anyhow::Result<Earlier> {
+    Earlier::read(file).with_context(|| file.display().to_string())
 }
 
 fn show(bar: &ProgressBar, step: &zonal_bench::Step<'_>) {

@@ -2,6 +2,7 @@
 //! processors.
 
 mod advise;
+mod bench;
 mod conform;
 mod exporter;
 mod fidelity;
