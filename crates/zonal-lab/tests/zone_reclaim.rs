@@ -1,8 +1,10 @@
 //! The page cache of the lab under the loads of 2011, at a small size.
 
 use zonal_core::policy::Policy;
+use zonal_lab::experiment::{Experiment, Options};
 use zonal_lab::machine::Machine;
 use zonal_lab::pagecache::{Figures, FsMark, LargeDd, Load, Setup, StreamWriter};
+use zonal_lab::provenance::Label;
 
 /// Pages of the machine in one of the model: four times as many as in the experiments.
 const SCALE: u64 = 64;
@@ -162,4 +164,36 @@ fn a_machine_without_a_disk_is_refused_with_one_that_has_it() {
     let setup = Setup { machine, policy: Policy::LINUX_3_0, seed: 1, scale: SCALE };
     let error = setup.run(&mut largedd()).unwrap_err().to_string();
     assert!(error.contains("westmere-2011-24"), "{error}");
+}
+
+/// The tables of 2011 as they are published: what is beyond its target, the same in two columns, or
+/// nothing where something was published, has no cause in the model and says so.
+#[test]
+fn no_cell_of_2011_is_beyond_its_target_or_agrees_by_chance_without_a_word() {
+    std::thread::scope(|scope| {
+        for load in ["fsmark", "largedd", "streamwriter"] {
+            scope.spawn(move || judge(&format!("zone-reclaim-{load}")));
+        }
+    });
+}
+
+fn judge(name: &str) {
+    let options = Options { seed: 1, cpus: Vec::new() };
+    let table = Experiment::named(name).unwrap().run(&options, &mut |_, _| {}).unwrap();
+    let unsaid: Vec<String> =
+        table.unexplained().map(|cell| format!("{}, {}", cell.row, cell.column)).collect();
+    assert_eq!(unsaid, [""; 0], "{name}: beyond their targets");
+    for cell in &table.cells {
+        let said = cell.not_modelled.is_some();
+        assert_eq!(said, cell.label == Some(Label::NotModelled), "{name}: {cell:?}");
+        let nothing = cell.simulated == 0.0 && cell.published.is_some_and(|known| known != 0.0);
+        assert!(said || !nothing, "{name}: {cell:?} is nothing");
+        let twin = table.cells.iter().find(|other| {
+            (&*other.row, &*other.column) == (&*cell.row, "zlcfirst")
+                && cell.column == "zlcreconsider"
+        });
+        let same = twin.is_some_and(|twin| twin.simulated == cell.simulated);
+        assert!(said || !same, "{name}: {cell:?} is that of zlcfirst");
+    }
+    assert!(table.cells.iter().any(|cell| cell.published.is_some() && cell.not_modelled.is_none()));
 }
