@@ -1,5 +1,9 @@
 //! `zonal lab report`: everything on one page.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
 use serde::Serialize;
 use zonal_lab::experiment::{EXPERIMENTS, Experiment, Options, SCHEMA_VERSION, Table};
 use zonal_lab::recipe::{Recipe, quoted};
@@ -49,16 +53,15 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Verdict> {
     let command = format!("zonal lab report --seed {}{only} -o {file}", args.seed);
     output::note(&command);
     let page = output::Target::new(&args.output)?;
+    let mut kept = Kept::beside(&args.output);
     let mut tables: Vec<(Table, &str)> = Vec::new();
     for experiment in chosen {
-        let bar = output::progress(experiment.name, "runs", Some(0));
-        let options = Options { seed: args.seed, cpus: Vec::new() };
-        let table = experiment.run(&options, &mut |done, of| {
-            bar.set_length(of);
-            bar.set_position(done);
-        })?;
-        bar.finish_and_clear();
-        let misses = table.misses().count();
+        let table = match kept.take(experiment.name, args.seed) {
+            Some(table) => table,
+            None => made(&experiment, args.seed)?,
+        };
+        kept.add(&table)?;
+        let misses = table.unexplained().count();
         if misses > 0 {
             output::note(&format!(
                 "{}: {misses} published cells are beyond their target; the page marks them",
@@ -72,6 +75,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Verdict> {
         false => Vec::new(),
     };
     page.write(&whole(&tables, &parts, &command))?;
+    kept.remove();
     output::data(&match args.json {
         true => {
             let (schema_version, kind) = (SCHEMA_VERSION, "simulated");
@@ -83,6 +87,56 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Verdict> {
         false => format!("{} experiments in {}\n", tables.len(), args.output.display()),
     })?;
     Ok(Verdict::Pass)
+}
+
+fn made(experiment: &Experiment, seed: u64) -> anyhow::Result<Table> {
+    let steps = output::Steps::new(experiment.name, "runs", 0);
+    let options = Options { seed, cpus: Vec::new() };
+    Ok(experiment.run(&options, &mut |done, of| steps.at(done, of))?)
+}
+
+/// Tables that were finished, in a file beside the page while the report is being made: one that
+/// was interrupted goes on from there.
+struct Kept {
+    file: PathBuf,
+    found: Vec<Table>,
+}
+
+impl Kept {
+    fn beside(page: &Path) -> Kept {
+        let file = page.with_extension("tables.jsonl");
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        Kept { file, found: text.lines().filter_map(Table::from_line).collect() }
+    }
+
+    /// The table of this experiment and seed, if it was finished.
+    fn take(&mut self, experiment: &str, seed: u64) -> Option<Table> {
+        let is_it = |table: &Table| table.experiment == experiment && table.seed == seed;
+        let at = self.found.iter().position(is_it)?;
+        let file = self.file.display();
+        output::note(&format!(
+            "{experiment}: from {file}, which an interrupted report left; without it it is made \
+             again"
+        ));
+        Some(self.found.swap_remove(at))
+    }
+
+    /// Keeps a table that is finished, on a line of its own, also behind a torn one.
+    fn add(&self, table: &Table) -> anyhow::Result<()> {
+        let text = fs::read_to_string(&self.file).unwrap_or_default();
+        let line = table.to_line();
+        if text.lines().any(|known| known == line) {
+            return Ok(());
+        }
+        let begin = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+        fs::write(&self.file, format!("{text}{begin}{line}\n"))
+            .with_context(|| format!("cannot write {}", self.file.display()))
+    }
+
+    /// The page has all of them.
+    fn remove(self) {
+        let _ = fs::remove_file(&self.file);
+    }
 }
 
 /// Policies at several sizes.

@@ -5,7 +5,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::program::{json_of, refusal_of, stderr, stdout_of, zonal};
 
@@ -226,6 +228,43 @@ fn the_pages_show_their_plots_in_a_browser_and_fetch_nothing() {
         let name = name.unwrap().file_name().into_string().unwrap();
         assert!(!name.ends_with(".part"), "{name} was left behind");
     }
+}
+
+/// The first experiment is kept when the second is interrupted; a line that was torn then, or that
+/// another build made, is no table.
+#[test]
+fn a_report_that_was_interrupted_goes_on_from_the_tables_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("report.html");
+    let place = page.to_str().unwrap();
+    let kept = page.with_extension("tables.jsonl");
+    let first = ["lab", "report", "--experiment", "vmstat-update-cost", "-o", place];
+    let both = [&first[..], &["--experiment", "deferred-init"]].concat();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    let mut going = command.args(both).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(120);
+    while !fs::read_to_string(&kept).is_ok_and(|text| text.ends_with('\n')) {
+        assert!(Instant::now() < end && going.try_wait().unwrap().is_none(), "nothing was kept");
+        thread::sleep(Duration::from_millis(5));
+    }
+    going.kill().unwrap();
+    going.wait().unwrap();
+    assert!(!page.exists(), "no page before it is whole");
+    let mut text = fs::read_to_string(&kept).unwrap();
+    text += &text.clone()[..99];
+    fs::write(&kept, text).unwrap();
+    let again = zonal(&first);
+    let said = stderr(&again);
+    assert!(said.contains("vmstat-update-cost: from ") && !said.contains("runs"), "{said}");
+    assert!(stdout_of(&again).contains("1 experiments in "));
+    let resumed = fs::read_to_string(&page).unwrap();
+    assert!(!kept.exists(), "a finished report leaves nothing beside its page");
+    let whole = zonal(&first);
+    // Without a terminal there are lines.
+    let said = stderr(&whole);
+    assert!(said.lines().any(|line| line.starts_with("zonal: vmstat-update-cost: ")), "{said}");
+    assert!(said.contains(" runs") && !said.contains("interrupted"), "{said}");
+    assert_eq!(fs::read_to_string(&page).unwrap(), resumed, "the same page");
 }
 
 #[test]

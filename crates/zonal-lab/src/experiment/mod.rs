@@ -4,6 +4,7 @@
 
 mod aging;
 mod deferred_init;
+mod kept;
 mod label;
 mod not_modelled;
 mod numa_stat_threshold;
