@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufWriter, ErrorKind, Read, Write};
+use std::io::{BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::row::{Row, columns};
@@ -29,40 +29,59 @@ pub(super) fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> LabError
 /// A file that is no sweep's, a row of another version, a damaged row, or one that contradicts
 /// another.
 pub(super) fn read(path: &Path, rows: &mut Rows) -> Result<(), LabError> {
-    let mut text = String::new();
-    match File::open(path).and_then(|mut file| file.read_to_string(&mut text)) {
-        Ok(_) => {}
+    let unread = |error: std::io::Error| wrong(path, &format!("cannot be read: {error}"));
+    let mut file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        // The cut may be inside a character.
-        Err(error) if error.kind() == ErrorKind::InvalidData => {
-            let bytes = fs::read(path).map_err(|error| wrong(path, &error))?;
-            let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            text = String::from_utf8(bytes[..whole].to_vec())
-                .map_err(|_| wrong(path, &"is no text; expected the file of a sweep"))?;
-        }
-        Err(error) => return Err(wrong(path, &format!("cannot be read: {error}"))),
+        file => file.map_err(unread)?,
+    };
+    let whole = whole(&mut file).map_err(unread)?;
+    let mut start = Vec::new();
+    file.rewind().map_err(unread)?;
+    (&mut file).take(first_line().len() as u64).read_to_end(&mut start).map_err(unread)?;
+    let no_sweep = || no_sweep(path, &String::from_utf8_lossy(&start));
+    if whole == 0 {
+        return if first_line().as_bytes().starts_with(&start) { Ok(()) } else { Err(no_sweep()) };
     }
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
-    if whole == 0 && !text.is_empty() && !first_line().starts_with(&text) {
-        return Err(no_sweep(path, &text));
-    }
-    text.truncate(whole);
+    file.rewind().map_err(unread)?;
     let mut lines =
-        csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
-    for (number, line) in lines.records().enumerate() {
-        let at =
-            |error: &dyn std::fmt::Display| wrong(path, &format!("line {}: {error}", number + 1));
-        let line = line.map_err(|error| at(&error))?;
-        if number == 0 {
+        csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(file.take(whole));
+    let (mut line, mut number) = (csv::StringRecord::new(), 0);
+    loop {
+        number += 1;
+        let at = |error: &dyn std::fmt::Display| wrong(path, &format!("line {number}: {error}"));
+        match lines.read_record(&mut line) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) if matches!(error.kind(), csv::ErrorKind::Utf8 { .. }) => {
+                return Err(wrong(path, &"is no text; expected the file of a sweep"));
+            }
+            Err(error) => return Err(at(&error)),
+        }
+        if number == 1 {
             if !columns().names().eq(&line) {
-                return Err(no_sweep(path, &text));
+                return Err(no_sweep());
             }
             continue;
         }
-        let fields: Vec<String> = line.iter().map(str::to_owned).collect();
-        Row::of(&fields).and_then(|row| add(rows, row)).map_err(|error| at(&error))?;
+        Row::checked(line.iter()).and_then(|row| add(rows, row)).map_err(|error| at(&error))?;
     }
-    Ok(())
+}
+
+/// Bytes up to the end of the last whole line.
+fn whole(file: &mut File) -> std::io::Result<u64> {
+    let mut chunk = [0; 1 << 12];
+    let mut end = file.seek(SeekFrom::End(0))?;
+    while end > 0 {
+        let start = end.saturating_sub(chunk.len() as u64);
+        let part = &mut chunk[..(end - start) as usize];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(part)?;
+        if let Some(last) = part.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + last as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
 }
 
 /// Adds a row. The same row again changes nothing.
@@ -98,9 +117,8 @@ fn first_line() -> String {
 /// Makes the file end with a whole line: its names at least.
 pub(super) fn trim(file: &mut File, path: &Path) -> Result<(), LabError> {
     let fail = |error: std::io::Error| unwritable(path, &error);
-    let bytes = fs::read(path).map_err(fail)?;
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    file.set_len(whole as u64).map_err(fail)?;
+    let whole = whole(file).map_err(fail)?;
+    file.set_len(whole).map_err(fail)?;
     if whole == 0 {
         file.write_all(first_line().as_bytes()).map_err(fail)?;
     }
@@ -132,11 +150,12 @@ pub(super) fn rewrite<'a>(
     name.push(".part");
     let part = PathBuf::from(name);
     let written = || -> Result<(), Box<dyn std::error::Error>> {
-        let mut file = BufWriter::new(File::create(&part)?);
-        file.write_all(first_line().as_bytes())?;
+        let mut file = csv::Writer::from_writer(BufWriter::new(File::create(&part)?));
+        file.write_record(columns().names())?;
         for row in rows {
-            file.write_all(&line(row)?)?;
+            file.write_record(row.fields())?;
         }
+        let file = file.into_inner().map_err(csv::IntoInnerError::into_error)?;
         file.into_inner()?.sync_all()?;
         Ok(fs::rename(&part, path)?)
     };

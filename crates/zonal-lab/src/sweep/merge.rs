@@ -76,10 +76,8 @@ pub fn extend(path: &Path, rows: Vec<Row>) -> Result<(), LabError> {
     file::rewrite(path, all.values())
 }
 
-/// The file with its rows, which nobody changes meanwhile.
-fn taken(path: &Path) -> Result<(Held, Rows), LabError> {
-    // Read once before it is made: what is no sweep stays as it is.
-    file::read(path, &mut Rows::new())?;
+/// The file with its rows, which nobody changes meanwhile. What is no sweep stays as it is.
+pub(super) fn taken(path: &Path) -> Result<(Held, Rows), LabError> {
     let held = hold(path)?;
     let mut rows = Rows::new();
     file::read(path, &mut rows)?;

@@ -4,7 +4,8 @@ use std::borrow::Borrow;
 use std::path::{Path, PathBuf};
 
 use super::file::{self, Rows};
-use super::lock::{Held, hold};
+use super::lock::Held;
+use super::merge::taken;
 use super::point::Sweep;
 use super::row::Row;
 use super::text::RowText;
@@ -59,12 +60,7 @@ impl<S: Borrow<Sweep>> Open<S> {
     /// # Errors
     /// As [`Sweep::open`].
     pub fn new(sweep: S, path: &Path) -> Result<Open<S>, LabError> {
-        let mut others = Rows::new();
-        // Read once before it is made or changed: what is no sweep stays as it is.
-        file::read(path, &mut others)?;
-        let mut held = hold(path)?;
-        others.clear();
-        file::read(path, &mut others)?;
+        let (mut held, mut others) = taken(path)?;
         file::trim(&mut held.file, path)?;
         let rows = sweep.borrow().take(&mut others);
         let found = rows.iter().flatten().count();

@@ -1,5 +1,7 @@
 //! One row of a sweep: what its run depends on, its figures, its hash and its command.
 
+use std::sync::LazyLock;
+
 use super::version::check_version;
 use crate::LabError;
 use crate::machine::Machine;
@@ -53,10 +55,15 @@ pub enum Column {
     Figure,
 }
 
+/// The columns in their order; looked up once, since a file may have a million rows.
+static COLUMNS: LazyLock<Vec<(&str, Column)>> = LazyLock::new(|| {
+    let names = BEFORE.into_iter().chain(FIGURES.iter().map(|figure| figure.name)).chain(AFTER);
+    names.map(|name| (name, column(name))).collect()
+});
+
 /// Names of the columns of a sweep's file.
 pub fn columns() -> Header {
-    let names = BEFORE.into_iter().chain(FIGURES.iter().map(|figure| figure.name)).chain(AFTER);
-    Header(names.map(str::to_owned).collect())
+    Header(COLUMNS.iter().map(|(name, _)| (*name).to_owned()).collect())
 }
 
 /// What the column of this name holds.
@@ -93,13 +100,13 @@ impl Row {
         fields.extend([machine.cpus().to_string(), machine.nodes().to_string()]);
         fields.extend(figures.each().map(|(_, value)| value.to_string()));
         fields.extend([figures.hash.clone(), command]);
-        Row::joined(&fields)
+        Row::joined(fields.iter().map(String::as_str))
     }
 
-    fn joined(fields: &[String]) -> Row {
+    fn joined<'a>(fields: impl Iterator<Item = &'a str>) -> Row {
         let mut text = String::new();
         for field in fields {
-            text.extend(field.chars().filter(|char| *char != END));
+            text.extend(field.split(END));
             text.push(END);
         }
         text.pop();
@@ -111,14 +118,21 @@ impl Row {
     /// # Errors
     /// Too few or too many, a number that is none, no hash, or another version of the program.
     pub fn of(fields: &[String]) -> Result<Row, LabError> {
-        let names = columns();
+        Row::checked(fields.iter().map(String::as_str))
+    }
+
+    /// As [`of`](Self::of), of fields that are parts of a line.
+    pub(super) fn checked<'a>(
+        fields: impl Iterator<Item = &'a str> + Clone,
+    ) -> Result<Row, LabError> {
         let wrong = |what: String| Err(LabError::Plan(what));
-        if fields.len() != names.0.len() {
-            return wrong(format!("{} fields; expected {}", fields.len(), names.0.len()));
+        let count = fields.clone().count();
+        if count != COLUMNS.len() {
+            return wrong(format!("{count} fields; expected {}", COLUMNS.len()));
         }
-        check_version(&fields[0])?;
-        for (name, field) in names.names().zip(fields) {
-            let fits = match column(name) {
+        check_version(fields.clone().next().unwrap_or_default())?;
+        for (&(name, kind), field) in COLUMNS.iter().zip(fields.clone()) {
+            let fits = match kind {
                 Column::Text => name != "result_hash" || is_hash(field),
                 Column::Count => field.is_empty() || field.parse::<u64>().is_ok(),
                 Column::Figure => field.parse::<f64>().is_ok_and(f64::is_finite),
@@ -146,29 +160,26 @@ impl Row {
 
     /// The key as rows have it, in one piece.
     pub(super) fn key_of(key: &[String; KEY_COLUMNS]) -> String {
-        Row::joined(key).0.into()
+        Row::joined(key.iter().map(String::as_str)).0.into()
     }
 
     /// Says which point of a sweep it is. The same run may be a point of another one.
     pub(super) fn relabel(&mut self, label: &str) {
-        let mut fields: Vec<String> = self.fields().map(str::to_owned).collect();
-        if fields[POINT] != label {
-            label.clone_into(&mut fields[POINT]);
-            *self = Row::joined(&fields);
+        if self.fields().nth(POINT) != Some(label) {
+            let relabelled = |(at, field)| if at == POINT { label } else { field };
+            *self = Row::joined(self.fields().enumerate().map(relabelled));
         }
     }
 
     /// Whether another row of the same key has the same figures.
     pub(super) fn agrees(&self, other: &Row) -> bool {
-        let result = |row: &Row| -> Vec<String> {
-            row.fields().skip(POINT + 1).map(str::to_owned).collect()
-        };
-        result(self) == result(other)
+        self.fields().skip(POINT + 1).eq(other.fields().skip(POINT + 1))
     }
 
     /// A field, by the name of its column.
     pub fn get(&self, name: &str) -> Option<&str> {
-        columns().position(name).and_then(|at| self.fields().nth(at))
+        let at = COLUMNS.iter().position(|(known, _)| *known == name)?;
+        self.fields().nth(at)
     }
 
     /// A figure.
