@@ -12,8 +12,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
-from typing import Union, overload
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+from typing import Tuple, Union, overload
 
 from . import _native
 from ._crew import Tasks, VersionError, crew_of
@@ -357,9 +357,11 @@ def _axes(
         texts = [_text(key, value) for value in values]
         if not texts:
             raise LabError(f"axis {key}: no values; expected one at least")
+        known: Set[str] = set()
         for text in texts:
-            if texts.count(text) > 1:
+            if text in known:
                 raise LabError(f"axis {key}: {text} comes twice")
+            known.add(text)
         names.append((str(key), texts))
     if any(key == "seed" for key, _ in names):
         raise LabError("axis seed: expected the seeds as `seeds`")
