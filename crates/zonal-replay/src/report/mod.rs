@@ -33,7 +33,7 @@ use crate::settings::Settings;
 use crate::start::StartReport;
 use crate::told::Recorded;
 use crate::unjudged::{self, NotJudged, ReclaimJudged};
-use crate::world::Change;
+use crate::world::{Change, Changed};
 use crate::zones::ZoneMap;
 
 /// Version of the JSON.
@@ -140,6 +140,7 @@ impl Report {
         let bursts = outcome.moves_by_cpu;
         let model = Side::of(&total(&outcome.counted.moves), bursts);
         let kernel = Side::of(&total(&program.kernel), true);
+        let notes = notes(machine, program, memory, &outcome);
         let rate = if outcome.seconds > 0.0 { outcome.steps as f64 / outcome.seconds } else { 0.0 };
         Report {
             schema_version: SCHEMA_VERSION,
@@ -180,7 +181,7 @@ impl Report {
             fidelity: None,
             not_judged: Vec::new(),
             reclaim_judged: Vec::new(),
-            notes: notes(machine, program, memory, outcome.notes, outcome.first_failure),
+            notes,
             faults: outcome.faults,
         }
     }
@@ -244,10 +245,10 @@ fn notes(
     machine: &MachineDescription,
     program: &Program,
     memory: Memory,
-    mut notes: Vec<String>,
-    first_failure: Option<String>,
+    outcome: &Outcome,
 ) -> Vec<String> {
-    if let Some(failure) = first_failure {
+    let mut notes = outcome.notes.clone();
+    if let Some(failure) = &outcome.first_failure {
         notes.push(format!("the first refused allocation: {failure}"));
     }
     if memory == Memory::Real {
@@ -258,19 +259,18 @@ fn notes(
         );
     }
     if memory == Memory::None {
-        let start = program.start_ns;
-        let changes =
-            machine.pageset_changes.iter().filter(|change| change.time_ns > start).count();
-        let written = program.changes.iter().filter_map(|changed| match changed.change {
-            Change::Set(sysctl, value) => Some((changed.time_ns, sysctl, value)),
-            _ => None,
-        });
-        let before = notes.len();
-        notes.extend(written.map(|(time_ns, sysctl, value)| {
-            let seconds = (time_ns - start) as f64 / 1e9;
-            format!("{} is {value} from {seconds:.1} s on", Settings::name_of(sysctl))
-        }));
-        if changes > 0 && notes.len() == before {
+        let (start, end) = (program.start_ns, program.span_ns.1);
+        let mut writes = Vec::new();
+        for Changed { time_ns, change, .. } in &outcome.written {
+            let Change::Set(sysctl, value) = change else { continue };
+            let seconds = time_ns.saturating_sub(start) as f64 / 1e9;
+            writes.push(*time_ns);
+            notes.push(format!("{} is {value} from {seconds:.1} s on", Settings::name_of(*sysctl)));
+        }
+        let bounds: Vec<u64> =
+            machine.pageset_changes.iter().map(|change| change.time_ns).collect();
+        let changes = not_written(&bounds, &writes, start, end);
+        if changes > 0 {
             notes.push(format!("{changes} changes of list bounds in the trace are not replayed"));
         }
     }
@@ -278,4 +278,36 @@ fn notes(
         notes.push("the recorder lost events: blocks may have other owners than told".to_owned());
     }
     notes
+}
+
+/// How many changes of bounds, first seen at these times after the start, no write since the ones
+/// before explains.
+fn not_written(bounds: &[u64], writes: &[u64], start: u64, end: u64) -> usize {
+    let mut times: BTreeMap<u64, usize> = BTreeMap::new();
+    bounds.iter().for_each(|time| *times.entry(*time).or_default() += 1);
+    let mut before = None;
+    let mut changes = 0;
+    for (time, count) in times {
+        let since = |write: &u64| *write <= time && before.is_none_or(|before| *write > before);
+        if time > start && time <= end && !writes.iter().any(since) {
+            changes += count;
+        }
+        before = Some(time);
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::not_written;
+
+    #[test]
+    fn a_write_explains_the_bounds_that_were_seen_next_and_no_others() {
+        let bounds = [5, 20, 20, 40, 90];
+        assert_eq!(not_written(&bounds, &[], 10, 60), 3, "of the replayed time");
+        assert_eq!(not_written(&bounds, &[15], 10, 60), 1);
+        assert_eq!(not_written(&bounds, &[15, 30], 10, 60), 0);
+        assert_eq!(not_written(&bounds, &[45], 10, 60), 3);
+        assert_eq!(not_written(&[20], &[10], 10, 60), 0, "a write at the start");
+    }
 }

@@ -5,7 +5,7 @@ use zonal_core::types::{CpuId, NodeId, ZoneId};
 use zonal_trace::MachineDescription;
 
 use crate::build::Rebuilt;
-use crate::world::Change;
+use crate::world::{Change, Changed};
 use crate::zones::ZoneMap;
 
 /// The runs that go on.
@@ -17,19 +17,21 @@ pub struct Changes {
     runs: Vec<Option<RecordedRun>>,
     /// Settings that the model was given: what the recording tells of them is not done.
     given: Vec<Sysctl>,
+    /// The settings that were written.
+    pub written: Vec<Changed>,
 }
 
 impl Changes {
     /// Nothing goes on yet.
     pub fn new(machine: &MachineDescription, given: Vec<Sysctl>) -> Changes {
         let nodes: Vec<u32> = machine.nodes.iter().map(|node| node.id).collect();
-        Changes { runs: vec![None; nodes.len()], nodes, given }
+        Changes { runs: vec![None; nodes.len()], nodes, given, written: Vec::new() }
     }
 
     /// Does what a recording tells.
-    pub fn play(&mut self, rebuilt: &Rebuilt<'_>, map: &ZoneMap, cpu: u16, change: Change) {
+    pub fn play(&mut self, rebuilt: &Rebuilt<'_>, map: &ZoneMap, changed: &Changed) {
         let allocator = &rebuilt.allocator;
-        match change {
+        match changed.change {
             Change::ReclaimBegins(node) => {
                 let Some(place) = self.nodes.iter().position(|own| *own == node) else { return };
                 if self.runs[place].is_none() {
@@ -49,13 +51,15 @@ impl Changes {
             Change::Emptied(start) => {
                 let zone = map.zones().iter().position(|zone| zone.start == start);
                 if let Some(zone) = zone {
-                    allocator.drain(ZoneId(zone as u16), CpuId(cpu.into()));
+                    allocator.drain(ZoneId(zone as u16), CpuId(changed.cpu.into()));
                 }
             }
             Change::Set(sysctl, _) if self.given.contains(&sysctl) => {}
             Change::Set(sysctl, value) => {
                 // A value that the policy does not follow changes nothing.
-                let _refused = allocator.set(sysctl, value).is_err();
+                if allocator.set(sysctl, value).is_ok() {
+                    self.written.push(*changed);
+                }
             }
         }
     }
@@ -68,23 +72,35 @@ mod tests {
     use crate::progress::unwatched;
     use crate::replay::{Prepared, Replay};
     use crate::run::none::{self, Setup};
+    use crate::run::outcome::Outcome;
     use crate::settings::Settings;
     use crate::told::Recorded;
-    use crate::world::Changed;
     use zonal_core::policy::Policy;
 
     /// Pages drained of the sample, with what happened at its start, where the model was given this
     /// fraction.
     fn drained(changes: &[Change], given: Option<i64>) -> u64 {
+        let at_start: Vec<(u64, Change)> = changes.iter().map(|change| (0, *change)).collect();
+        let outcome = played(&at_start, given, (Policy::LINUX_6_18, None));
+        total(&outcome.counted.moves).drain_pages
+    }
+
+    /// The sample replayed, so many of its events, with what happened so long after its start.
+    fn played(
+        changes: &[(u64, Change)],
+        given: Option<i64>,
+        (policy, limit): (Policy, Option<u64>),
+    ) -> Outcome {
         let recording = zonal_trace::samples::zlib_make_j4().unwrap();
-        let (machine, policy) = (recording.description(), Policy::LINUX_6_18);
+        let machine = recording.description();
         let map = ZoneMap::new(machine);
-        let prepared =
-            Replay::new(&recording).prepare(&map, Recorded::default(), &mut unwatched).unwrap();
+        let replay = Replay::new(&recording);
+        let replay = limit.map_or(replay, |events| replay.limit(events));
+        let prepared = replay.prepare(&map, Recorded::default(), &mut unwatched).unwrap();
         let Prepared { mut program, told, .. } = prepared;
-        let at_start =
-            |change: &Change| Changed { time_ns: program.start_ns, cpu: 1, change: *change };
-        let changes = changes.iter().map(at_start).collect();
+        let start_ns = program.start_ns;
+        let at = |&(ns, change): &(u64, Change)| Changed { time_ns: start_ns + ns, cpu: 1, change };
+        let changes = changes.iter().map(at).collect();
         program.insert_changes(changes);
         let settings = Settings::of(&recording).unwrap();
         let sysctls: Vec<(Sysctl, i64)> =
@@ -93,7 +109,7 @@ mod tests {
         let setup = Setup { sysctls: &sysctls, ..setup };
         let (outcome, _) = none::replay(machine, &map, &program, setup, &mut unwatched).unwrap();
         assert_eq!(outcome.faults, [""; 0]);
-        total(&outcome.counted.moves).drain_pages
+        outcome
     }
 
     #[test]
@@ -112,5 +128,20 @@ mod tests {
         assert!(reclaim > 2 * over, "{reclaim} {over}");
         assert_eq!(over, drained(&[], None));
         assert_eq!(drained(&[Change::ReclaimBegins(7)], None), over, "no such node");
+    }
+
+    #[test]
+    fn only_what_was_written_is_told() {
+        let fraction = Change::Set(Sysctl::HighFraction, 8);
+        let written = |changes: &[(u64, Change)], given, limit| -> Vec<Change> {
+            let outcome = played(changes, given, (Policy::LINUX_6_18, limit));
+            outcome.written.into_iter().map(|changed| changed.change).collect()
+        };
+        assert_eq!(written(&[(0, fraction)], None, None), [fraction]);
+        assert_eq!(written(&[(0, fraction)], Some(0), None), [], "the model was given another");
+        let refused = Change::Set(Sysctl::HighFraction, -1);
+        assert_eq!(written(&[(0, refused)], None, None), [], "no policy has such a value");
+        let late = 3_600_000_000_000;
+        assert_eq!(written(&[(0, fraction), (late, fraction)], None, Some(30_000)), [fraction]);
     }
 }

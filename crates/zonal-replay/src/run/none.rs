@@ -110,7 +110,8 @@ pub fn replay(
     let mut run = Run { rebuilt: &rebuilt, map, program, blocks, outcome, explain, changes };
     let mut placement = Placement::default();
     run.all(&mut placement, (timeline, holds), watch)?;
-    let Run { blocks, mut outcome, .. } = run;
+    let Run { blocks, mut outcome, changes, .. } = run;
+    outcome.written = changes.written;
     outcome.counted = count(&rebuilt).since(&before);
     outcome.counted.moves.retain(|_, moves| *moves != Moves::default());
     let state = State::of(&rebuilt.allocator);
@@ -174,12 +175,10 @@ impl Run<'_, '_> {
                 OpKind::Refresh => {
                     self.rebuilt.allocator.refresh(CpuId(op.cpu.into()));
                 }
-                OpKind::Change => self.changes.play(
-                    rebuilt,
-                    self.map,
-                    op.cpu,
-                    self.program.changes[op.slot as usize].change,
-                ),
+                OpKind::Change => {
+                    let changed = &self.program.changes[op.slot as usize];
+                    self.changes.play(rebuilt, self.map, changed);
+                }
             }
             if let Some(holds) = &mut holds {
                 for (zone, record) in rebuilt.allocator.zones().iter().enumerate() {

@@ -4,6 +4,7 @@ use super::counters::Counters;
 use super::explain::Explained;
 use super::latency::Latency;
 use crate::start::StartReport;
+use crate::world::Changed;
 
 /// The result of a run.
 #[derive(Debug, Default)]
@@ -44,6 +45,8 @@ pub struct Outcome {
     pub pages_checked: u64,
     /// The explained request.
     pub explained: Option<Explained>,
+    /// Settings that were written as the recording tells; only without memory.
+    pub written: Vec<Changed>,
     /// Remarks for people.
     pub notes: Vec<String>,
     /// Properties that failed, in words.
