@@ -63,13 +63,18 @@ impl From<EarlyError> for BootError {
 
 static NODES: [NodeId; MOST_CPUS] = [NodeId(0); MOST_CPUS];
 
-/// `bytes` of memory that `early` has, for ever.
+/// `bytes` of memory that `early` has, for ever: it is neither memory nor reserved there any more,
+/// so that a free of it is refused.
 fn take(
     early: &mut Early<REGIONS>,
     bytes: usize,
 ) -> Result<&'static mut [MaybeUninit<u8>], EarlyError> {
     let want = Want { align: 128, within: 0..MAPPED, ..Want::bytes(bytes as u64) };
-    let at = LINEAR + early.take(&want)? as usize;
+    let start = early.take(&want)?;
+    let taken = start..start + want.bytes;
+    early.remove(taken.clone())?;
+    early.release(taken)?;
+    let at = LINEAR + start as usize;
     // SAFETY: (1) memory that is mapped, and nobody else's for ever (OSTD-2); (2) any bytes will
     // do.
     Ok(unsafe { core::slice::from_raw_parts_mut(at as *mut MaybeUninit<u8>, bytes) })

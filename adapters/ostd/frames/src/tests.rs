@@ -75,6 +75,16 @@ fn what_is_wrong_is_refused_and_nothing_is_lost() {
 }
 
 #[ktest]
+fn the_allocators_own_records_are_never_given_back() {
+    let before = (free_pages(), FRAMES.late_pages(), FRAMES.refused_frees());
+    let records = FRAMES.with_core(|core| core.zones().as_ptr() as usize).expect("it is up");
+    let page = (records - LINEAR) & !(PAGE_SIZE - 1);
+    FRAMES.dealloc(page, PAGE_SIZE);
+    let after = (free_pages(), FRAMES.late_pages(), FRAMES.refused_frees());
+    assert_eq!(after, (before.0, before.1, before.2 + 1));
+}
+
+#[ktest]
 fn two_frames_are_never_the_same() {
     let mut all = alloc::vec::Vec::new();
     for _ in 0..2000 {
