@@ -14,8 +14,8 @@ pub const SOURCES: [&str; 4] = ["zonal-core", "zonal-lab", "zonal-text", "zonal-
 /// What they compute with. Their other dependencies read and write text, and a row has a hash of
 /// what was read.
 pub const COMPUTES: [&str; 2] = ["rand_core", "rand_pcg"];
-const MANIFEST: &str = "Cargo.toml";
-/// Directories of a crate that are built into it.
+/// Directories of a crate that are built into it. Manifests are not in them: `cargo package` writes
+/// them anew.
 const DIRECTORIES: [&str; 3] = ["src", "build", "machines"];
 /// Hexadecimal digits of an identity.
 const DIGITS: usize = 12;
@@ -33,12 +33,12 @@ impl Identity {
         }
     }
 
-    /// Adds the sources of a crate: its manifest, and each file by its path and bytes.
+    /// Adds the sources of a crate: each file by its path and bytes.
     ///
     /// # Errors
     /// A file that cannot be read.
     pub fn add_sources(&mut self, name: &str, root: &Path) -> io::Result<()> {
-        let mut files = vec![PathBuf::from(MANIFEST)];
+        let mut files = Vec::new();
         for directory in DIRECTORIES {
             walk(root, Path::new(directory), &mut files)?;
         }
@@ -59,10 +59,9 @@ impl Identity {
     }
 }
 
-/// What of a crate is in the hash: files and directories.
+/// Directories of a crate that are in the hash.
 pub fn parts(root: &Path) -> impl Iterator<Item = PathBuf> {
-    let names = std::iter::once(MANIFEST).chain(DIRECTORIES);
-    names.map(|name| root.join(name)).filter(|part| part.exists())
+    DIRECTORIES.iter().map(|name| root.join(name)).filter(|part| part.exists())
 }
 
 fn walk(root: &Path, directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
@@ -75,22 +74,30 @@ fn walk(root: &Path, directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<(
         let path = directory.join(entry.file_name());
         if entry.file_type()?.is_dir() {
             walk(root, &path, files)?;
-        } else {
+        } else if !is_an_editors(&path) {
             files.push(path);
         }
     }
     Ok(())
 }
 
-/// Where the sources of a crate of this repository are, seen from the lab's: beside them, with its
-/// version in the name where cargo unpacked them.
-pub fn sources(own: &Path, name: &str, version: &str) -> Option<PathBuf> {
+/// A backup or a file in use, which no build reads.
+fn is_an_editors(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with(['.', '#']) || name.ends_with('~')
+}
+
+/// Where the sources of a crate of this repository are, seen from the lab's: beside them, with the
+/// version that the lock names in their own where cargo unpacked them.
+pub fn sources(own: &Path, name: &str, lock: Option<&Lock>) -> Option<PathBuf> {
     if name == "zonal-lab" {
         return Some(own.to_owned());
     }
     let beside = own.parent()?;
-    let places = [beside.join(name), beside.join(format!("{name}-{version}"))];
-    places.into_iter().find(|place| place.join("src/lib.rs").is_file())
+    let unpacked =
+        lock.and_then(|lock| lock.version(name)).map(|version| format!("{name}-{version}"));
+    let places = [Some(name.to_owned()), unpacked].into_iter().flatten();
+    places.map(|place| beside.join(place)).find(|place| place.join("src/lib.rs").is_file())
 }
 
 /// A `Cargo.lock`.
@@ -110,6 +117,14 @@ impl Lock {
         let Some(path) = places.find(|path| path.is_file()) else { return Ok(None) };
         let text = fs::read_to_string(&path)?;
         Ok(Some(Lock { path, text }))
+    }
+
+    /// The version of a package, if there is only one.
+    fn version(&self, name: &str) -> Option<String> {
+        let entry = self.entry(name)?;
+        let mut versions = entry.lines().filter_map(|line| line.strip_prefix("version = "));
+        let version = versions.next()?.trim_matches('"').to_owned();
+        versions.next().is_none().then_some(version)
     }
 
     /// Versions and checksums of a package.

@@ -11,7 +11,6 @@ use identity::{Identity, Lock};
 fn main() -> io::Result<()> {
     let own = variable("CARGO_MANIFEST_DIR")?;
     let out = variable("OUT_DIR")?;
-    let version = env!("CARGO_PKG_VERSION");
     // A build directory lies in the workspace that is built, and its lock says what is linked. One
     // elsewhere leaves the workspace of this crate.
     let lock = Lock::above(&out)?.map_or_else(|| Lock::above(&own), |lock| Ok(Some(lock)))?;
@@ -21,7 +20,7 @@ fn main() -> io::Result<()> {
     let mut identity = Identity::default();
     identity.add("compiler", compiler()?.as_bytes());
     for name in identity::SOURCES {
-        match identity::sources(&own, name, version) {
+        match identity::sources(&own, name, lock.as_ref()) {
             Some(sources) => {
                 identity::parts(&sources).for_each(|part| watch(&part));
                 identity.add_sources(name, &sources)?;

@@ -17,7 +17,7 @@ fn own() -> PathBuf {
 fn of_sources(lab: &Path) -> String {
     let mut identity = Identity::default();
     for name in SOURCES {
-        let root = sources(lab, name, env!("CARGO_PKG_VERSION")).expect("the sources are there");
+        let root = sources(lab, name, None).expect("the sources are there");
         identity.add_sources(name, &root).unwrap();
     }
     identity.finish()
@@ -40,9 +40,8 @@ fn copy(from: &Path, to: &Path) {
 fn the_same_sources_elsewhere_have_the_same_identity_and_any_change_another_one() {
     let folder = tempfile::tempdir().unwrap();
     for name in SOURCES {
-        let from = sources(&own(), name, env!("CARGO_PKG_VERSION")).unwrap();
+        let from = sources(&own(), name, None).unwrap();
         copy(&from.join("src"), &folder.path().join(name).join("src"));
-        fs::copy(from.join("Cargo.toml"), folder.path().join(name).join("Cargo.toml")).unwrap();
     }
     let lab = folder.path().join("zonal-lab");
     copy(&own().join("build"), &lab.join("build"));
@@ -57,7 +56,6 @@ fn the_same_sources_elsewhere_have_the_same_identity_and_any_change_another_one(
     for file in [
         load,
         machine,
-        lab.join("Cargo.toml"),
         folder.path().join("zonal-core/src/lib.rs"),
         folder.path().join("zonal-trace/src/lib.rs"),
         folder.path().join("zonal-text/src/lib.rs"),
@@ -75,7 +73,33 @@ fn the_same_sources_elsewhere_have_the_same_identity_and_any_change_another_one(
     fs::write(&old, fs::read(&new).unwrap()).unwrap();
     assert_ne!(of_sources(&lab), before, "a file more");
     fs::remove_file(&new).unwrap();
-    assert_eq!(of_sources(&lab), before);
+    for unread in ["src/lib.rs~", "src/.lib.rs.swp", "src/#lib.rs#", "Cargo.toml", "README.md"] {
+        fs::write(lab.join(unread), "x").unwrap();
+    }
+    assert_eq!(of_sources(&lab), before, "no build reads them, or cargo writes them anew");
+}
+
+#[test]
+fn sources_that_cargo_unpacked_are_those_of_the_version_in_the_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = folder.path().join("zonal-lab-0.1.0");
+    for name in ["zonal-core-0.1.0", "zonal-core-0.1.1"] {
+        fs::create_dir_all(folder.path().join(name).join("src")).unwrap();
+        fs::write(folder.path().join(name).join("src/lib.rs"), name).unwrap();
+    }
+    let lock = |versions: &[&str]| {
+        let entry = |version: &&str| {
+            format!("[[package]]\nname = \"zonal-core\"\nversion = \"{version}\"\n")
+        };
+        let text: String = versions.iter().map(entry).collect();
+        fs::write(folder.path().join("Cargo.lock"), text).unwrap();
+        Lock::above(folder.path()).unwrap()
+    };
+    let found = |versions: &[&str]| sources(&lab, "zonal-core", lock(versions).as_ref());
+    assert_eq!(found(&["0.1.1"]), Some(folder.path().join("zonal-core-0.1.1")));
+    assert_eq!(found(&["0.1.2"]), None, "the lock tells its checksum");
+    assert_eq!(found(&["0.1.0", "0.2.0"]), None, "nobody knows which of them");
+    assert_eq!(sources(&lab, "zonal-core", None), None);
 }
 
 #[test]
