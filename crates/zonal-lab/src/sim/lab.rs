@@ -144,7 +144,7 @@ impl Lab<'_> {
         self.allocator.platform().set_variant(variant);
         let (every, cpus) = (self.refresh_every, self.refresh_at.len() as u64);
         let refresh = match variant.refresh {
-            Refresh::Scattered if self.allocator.policy().stat.stagger => Refresh::Staggered,
+            _ if self.allocator.policy().stat.stagger => Refresh::Staggered,
             refresh => refresh,
         };
         self.aligned = refresh != Refresh::Scattered;

@@ -2,7 +2,8 @@
 //!
 //! The lock is that of the system, which ends with the process. Where a file system has none (NFS
 //! without its lock service, some of clusters), a file beside it, `FILE.lock`, is made, which only
-//! one process can make. It stays if its process is killed, so it says whose it is.
+//! one process can make. It stays if its process is killed, so it says whose it is. Hosts that have
+//! locks look for it once, when they begin: all hosts that share a file must be of one kind.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
