@@ -39,6 +39,11 @@ pub fn run(root: &Path, output: &Path, version: &str, record: &mut Record) -> Re
         record.row("Debian packages", start, true, missing);
         return Ok(());
     };
+    let manifest = fs::read_to_string(root.join("crates/zonal-c/Cargo.toml"))?;
+    ensure!(
+        manifest.contains(&format!("\"{LIBRARY} (= {version}-1)")),
+        "crates/zonal-c/Cargo.toml: libzonal-dev depends on another {LIBRARY} than {version}-1"
+    );
     stage(root, output)?;
     record.row(
         "library of C",
@@ -159,10 +164,24 @@ fn try_them(root: &Path, output: &Path, version: &str, record: &mut Record) -> R
         let from = root.join("crates/zonal-c").join(source);
         fs::copy(&from, folder.join(from.file_name().unwrap_or_default())).context(source)?;
     }
-    let said = match in_fresh_debian(&folder, version) {
+    let what = "fresh Debian";
+    let suite = suite(&fs::read_to_string("/etc/os-release").unwrap_or_default());
+    let suite = match (suite, find(root, "mmdebstrap")) {
+        (Ok(suite), Some(_)) => suite,
+        (Err(why), _) => {
+            record.row(what, start, true, &format!("SKIPPED: {why:#}"));
+            return Ok(());
+        }
+        (_, None) => {
+            let missing = "SKIPPED: mmdebstrap is not installed; `apt-get install mmdebstrap`";
+            record.row(what, start, true, missing);
+            return Ok(());
+        }
+    };
+    let said = match in_fresh_debian(&folder, &suite, version) {
         Ok(said) => said,
         Err(why) => {
-            record.row("fresh Debian", start, true, &format!("SKIPPED: {why:#}"));
+            record.row(what, start, false, &format!("{why:#}"));
             return Ok(());
         }
     };
@@ -170,18 +189,12 @@ fn try_them(root: &Path, output: &Path, version: &str, record: &mut Record) -> R
         record.row(part, start, passed, what);
     }
     let whole = said.lines().last() == Some("done");
-    record.row(
-        "fresh Debian",
-        start,
-        whole,
-        "mmdebstrap, a minimal root with compilers; thrown away",
-    );
+    record.row(what, start, whole, "mmdebstrap, a minimal root with compilers; thrown away");
     Ok(())
 }
 
 /// What `try.sh` says in a new root, which is thrown away. mmdebstrap may need no root's rights.
-fn in_fresh_debian(folder: &Path, version: &str) -> Result<String> {
-    let suite = suite(&fs::read_to_string("/etc/os-release").unwrap_or_default())?;
+fn in_fresh_debian(folder: &Path, suite: &str, version: &str) -> Result<String> {
     let said = folder.join("said");
     let quoted = |path: &Path| format!("'{}'", path.display());
     let status = Command::new("mmdebstrap")
@@ -189,9 +202,9 @@ fn in_fresh_debian(folder: &Path, version: &str) -> Result<String> {
         .arg(format!("--customize-hook=copy-in {} /", quoted(folder)))
         .arg(format!("--customize-hook=chroot \"$1\" sh /try/try.sh {version}"))
         .arg(format!("--customize-hook=copy-out /try/said {}", quoted(folder)))
-        .args([suite.as_str(), "/dev/null"])
+        .args([suite, "/dev/null"])
         .status()
-        .context("mmdebstrap does not start: `apt-get install mmdebstrap`")?;
+        .context("mmdebstrap does not start")?;
     ensure!(status.success(), "mmdebstrap cannot make a root of {suite}: see above");
     fs::read_to_string(&said).with_context(|| format!("{}: not read", said.display()))
 }
