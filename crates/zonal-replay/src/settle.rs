@@ -1,8 +1,10 @@
-//! Which stretches with reclaim the model can be judged by after all: those where it does what the
-//! kernel did.
+//! Which stretches with reclaim the model is judged by after all: those where it is near. They are
+//! chosen by the outcome, so errors over them are small by construction; a report has those of the
+//! whole run beside them.
 //!
 //! A stretch is looked at as a whole. Where the model is too far off, its parts of a second are
-//! looked at one by one. What is left is not judged, unless it is small beside the rest: the
+//! looked at one by one; not where no event tells when there was reclaim, as the model plays none
+//! there. What is left is not judged, unless it is small beside the rest: the
 //! differences of all stretches, each without its sign, are within the same percentages of all
 //! that the kernel moved in them. Reclaim that comes for a moment every second moves too little at
 //! a time to be compared.
@@ -25,15 +27,25 @@ pub(crate) fn settle(
     model: &Timeline,
     kernel: &Timeline,
 ) -> (Vec<NotJudged>, Vec<ReclaimJudged>) {
-    let moved = |stretch: &NotJudged| Moved {
+    settle_by(stretches, |stretch| Moved {
         model: model.moves_inside(stretch),
         kernel: kernel.moves_inside(stretch),
-    };
+    })
+}
+
+fn settle_by(
+    stretches: Vec<NotJudged>,
+    moved: impl Fn(&NotJudged) -> Moved,
+) -> (Vec<NotJudged>, Vec<ReclaimJudged>) {
     let (mut near, mut far) = (Vec::new(), Vec::new());
     for stretch in stretches {
         let whole = moved(&stretch);
         if whole.is_near() {
             near.push((stretch, whole));
+            continue;
+        }
+        if !stretch.is_told() {
+            far.push((stretch, whole));
             continue;
         }
         for part in parts(&stretch) {
@@ -120,6 +132,7 @@ fn join(all: &mut Vec<NotJudged>, part: NotJudged) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unjudged;
 
     /// Refilled and drained pages of the model and of the kernel.
     fn moved(model: (u64, u64), kernel: (u64, u64)) -> Moved {
@@ -154,6 +167,24 @@ mod tests {
         let more = moved((10_000, 10_000), (9000, 9000));
         let less = moved((9000, 9000), (10_000, 10_000));
         assert!(!are_near([more, less].iter()));
+    }
+
+    #[test]
+    fn parts_are_chosen_only_where_events_tell_of_reclaim() {
+        let of = |reason: &str| {
+            let stretch = NotJudged { from_s: 0.0, to_s: 4.0, reason: reason.to_owned() };
+            let at = |part: &NotJudged| match part.to_s <= 2.0 {
+                true => moved((1000, 1000), (1000, 1000)),
+                false => moved((500, 500), (1000, 1000)),
+            };
+            let (not_judged, judged) = settle_by(vec![stretch], at);
+            let times = |one: &NotJudged| (one.from_s, one.to_s);
+            (not_judged.iter().map(times).collect::<Vec<_>>(), judged.len())
+        };
+        assert_eq!(of("reclaim: background"), (vec![(2.0, 4.0)], 2));
+        let unknown = unjudged::UNKNOWN;
+        assert_eq!(of(unknown), (vec![(0.0, 4.0)], 0));
+        assert_eq!(of(&format!("{unknown}; and more")), (vec![(0.0, 4.0)], 0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! What reclaim does to lists is part of a replay as far as the events of `vmscan` tell it
 //! (`world`). When it wakes, and what it frees, is the recording's; a boost of watermarks, memory
 //! that comes, and reclaim without events are not told. So stretches with any of these are found
-//! here, and count where the model follows the kernel (`settle`). A recording without those events
+//! here, and count where the model is near the kernel (`settle`). A recording without those events
 //! says at its end whether there was reclaim.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use zonal_trace::{Event, EventKind, Notice, PolledState, PolledZone, ZoneDescription};
 
+/// Reclaim that no event tells of.
+pub(crate) const UNKNOWN: &str = "reclaim: pages were reclaimed, and no event says when";
 /// Stretches with less than this between them are one.
 const JOIN_NS: u64 = 100_000_000;
 
@@ -25,7 +27,14 @@ pub struct NotJudged {
     pub reason: String,
 }
 
-/// A stretch with reclaim in which the model did what the kernel did.
+impl NotJudged {
+    /// Whether events or samples tell what went on.
+    pub(crate) fn is_told(&self) -> bool {
+        !self.reason.contains(UNKNOWN)
+    }
+}
+
+/// A stretch with reclaim, or other watermarks or memory, that is judged because the model is near.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReclaimJudged {
     /// Seconds from the start of the replay.
@@ -61,7 +70,7 @@ impl Why {
         match self {
             Why::Background => "reclaim: background",
             Why::Direct => "reclaim: direct",
-            Why::Unknown => "reclaim: pages were reclaimed, and no event says when",
+            Why::Unknown => UNKNOWN,
             Why::Changed => "watermarks or memory are other than at the start",
         }
     }

@@ -216,7 +216,7 @@ impl<'r> WhatIf<'r> {
         Ok(what_if)
     }
 
-    /// Finds out by a run of the recorded machine where the model follows reclaim.
+    /// Finds out by a run of the recorded machine where the model is near under reclaim.
     fn settle(
         &mut self,
         recording: &Recording,
@@ -280,7 +280,7 @@ impl<'r> WhatIf<'r> {
         &self.not_judged
     }
 
-    /// Stretches with reclaim that the model follows.
+    /// Stretches with reclaim that are judged because the model is near there.
     pub fn reclaim_judged(&self) -> &[ReclaimJudged] {
         &self.reclaim_judged
     }

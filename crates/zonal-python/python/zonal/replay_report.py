@@ -202,7 +202,7 @@ class NotJudged:
 
 @dataclass(frozen=True)
 class ReclaimJudged:
-    """A stretch with reclaim in which the model did what the kernel did."""
+    """A stretch with reclaim, or other watermarks or memory, judged because the model is near."""
 
     from_s: float
     """Seconds from the start of the replay."""
@@ -534,7 +534,10 @@ class ReplayReport(Result):
     kernel: Side
     """Moves of the kernel."""
     error_percent: Errors
-    """How far the model's moves are from the kernel's, while it can be judged."""
+    """How far the model's moves are from the kernel's, while it can be judged. Stretches of
+    `reclaim_judged` were chosen because it is near there."""
+    whole_error_percent: Errors
+    """The same over the whole run, with all that is not judged."""
     placement: PlacementReport
     """Which pages came out."""
     latency: Latencies
@@ -554,7 +557,8 @@ class ReplayReport(Result):
     not_judged: List[NotJudged]
     """Stretches that neither errors nor PASS say anything about; without memory only."""
     reclaim_judged: List[ReclaimJudged]
-    """Stretches with reclaim that they do include: the model follows the kernel there."""
+    """Stretches with reclaim, or other watermarks or memory, that they do include: chosen because
+    the model is near the kernel in each, or in all together."""
     notes: List[str]
     """Remarks for people."""
     faults: List[str]

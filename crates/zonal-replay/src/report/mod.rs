@@ -79,8 +79,11 @@ pub struct Report {
     /// Both sides while the model can be judged, where that is not all of the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged: Option<JudgedSides>,
-    /// How far the model's moves are from the kernel's, while it can be judged.
+    /// How far the model's moves are from the kernel's, while it can be judged. Stretches of
+    /// [`reclaim_judged`](Self::reclaim_judged) were chosen because it is near there.
     pub error_percent: Errors,
+    /// The same over the whole run, with all that is not judged.
+    pub whole_error_percent: Errors,
     /// Which pages came out.
     pub placement: PlacementReport,
     /// How long calls took.
@@ -105,7 +108,8 @@ pub struct Report {
     pub fidelity: Option<Fidelity>,
     /// Stretches that neither errors nor PASS say anything about; without memory only.
     pub not_judged: Vec<NotJudged>,
-    /// Stretches with reclaim that they do include: the model follows the kernel there.
+    /// Stretches with reclaim, or other watermarks or memory, that they do include: chosen because
+    /// the model is near the kernel in each, or in all together.
     pub reclaim_judged: Vec<ReclaimJudged>,
     /// Remarks for people.
     pub notes: Vec<String>,
@@ -169,6 +173,7 @@ impl Report {
             kernel,
             judged: None,
             error_percent: Errors::of(&model, &kernel),
+            whole_error_percent: Errors::of(&model, &kernel),
             placement: PlacementReport::new(&judged, outcome.placement.unwrap_or_default()),
             latency: Latencies { alloc: outcome.alloc_latency, free: outcome.free_latency },
             numa: Numa::new(&outcome, counts),
