@@ -184,20 +184,22 @@ fn tail(report: &Report) -> String {
     text.push_str(&format!("\n{}\n", meaning(report)));
     text.push_str(&reclaim_judged(report));
     text.push_str(&not_judged(report));
-    text.push_str(match (report.passed(), report.not_judged.is_empty()) {
+    text.push_str(match (report.not_judged.is_empty(), report.reclaim_judged.is_empty()) {
+        _ if !report.passed() => "FAIL\n",
+        (false, _) => "PASS, outside of what is not judged\n",
+        (true, false) => "PASS; stretches above are judged because the model is near there\n",
         (true, true) => "PASS\n",
-        (true, false) => "PASS, outside of what is not judged\n",
-        (false, _) => "FAIL\n",
     });
     text
 }
 
-/// Stretches with reclaim in which the model does what the kernel did.
+/// Stretches that count because the model is near there.
 fn reclaim_judged(report: &Report) -> String {
     if report.reclaim_judged.is_empty() {
         return String::new();
     }
-    let mut text = "\nwith reclaim, and judged: the model follows the kernel there\n".to_owned();
+    let mut text =
+        "\nwith reclaim or other watermarks, and judged because the model is near\n".to_owned();
     for stretch in report.reclaim_judged.iter().take(NOT_JUDGED_TOLD) {
         let ReclaimJudged { from_s, to_s, reason, .. } = stretch;
         let off =
@@ -208,7 +210,15 @@ fn reclaim_judged(report: &Report) -> String {
             "{from_s:>12.3} s to {to_s:.3} s: {reason}; refilled {refill}, drained {drain}{small}\n"
         ));
     }
-    text
+    text + &more(report.reclaim_judged.len())
+}
+
+/// How many stretches of so many are not in the text.
+fn more(stretches: usize) -> String {
+    match stretches.saturating_sub(NOT_JUDGED_TOLD) {
+        0 => String::new(),
+        more => format!("{more:>12} more; `--json` has all\n"),
+    }
 }
 
 /// Stretches that the comparison above says nothing about, in words.
@@ -225,11 +235,7 @@ fn not_judged(report: &Report) -> String {
         let NotJudged { from_s, to_s, reason } = stretch;
         text.push_str(&format!("{from_s:>12.3} s to {to_s:.3} s: {reason}\n"));
     }
-    let more = report.not_judged.len().saturating_sub(NOT_JUDGED_TOLD);
-    if more > 0 {
-        text.push_str(&format!("{more:>12} more; `--json` has all\n"));
-    }
-    text
+    text + &more(report.not_judged.len())
 }
 
 /// What both sides moved in the rest of the time.
