@@ -54,7 +54,7 @@ pub struct Advice {
     /// Stretches with reclaim that the model follows, so that predictions cover them.
     pub reclaim_judged: Vec<ReclaimJudged>,
     /// Share of the allocations that others than the recorded command made, in percent; `None`
-    /// where the recording is of no command.
+    /// where the recording is of no command, or does not tell its process.
     pub of_others_percent: Option<f64>,
     /// What each recording says by itself.
     pub recordings: Vec<AdvisedOn>,
@@ -169,19 +169,20 @@ pub(super) fn measure(
     let recorded = Row::recorded(as_recorded.counts, prices.contention(&as_recorded, 1, seconds));
     let modelled_us_per_s = recorded.contention.wait_us_per_s;
     let mut rows = Vec::new();
-    for change in changes {
+    for (place, change) in changes.into_iter().enumerate() {
         match what_if.run(&base.with(&change), watch) {
             Ok(trialled) => {
                 let contention = prices.contention(&trialled, change.cpus, seconds);
                 let saved = prices.spent(&recorded.contention) - prices.spent(&contention);
                 let saving = Saving::new(saved, error);
-                rows.push(Row::new(&change, (trialled.counts, contention), saving, &recorded));
+                let row = Row::new(&change, (trialled.counts, contention), saving, &recorded);
+                rows.push(Row { place, ..row });
             }
             Err(ReplayError::Stopped) => return Err(ReplayError::Stopped),
             Err(error) => notes.push(format!("{}: {}", change.name, chain(&error))),
         }
     }
-    rows.sort_by(|a, b| a.key(&recorded).total_cmp(&b.key(&recorded)));
+    row::sort(&mut rows, &recorded);
     let kernels = prices.cost.work_us_per_s(what_if.kernel(), seconds);
     let waits = prices.check.measured_us_per_s.unwrap_or(modelled_us_per_s);
     let case = Case::new(&what_if, kernels + waits, error);

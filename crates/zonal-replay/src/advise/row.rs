@@ -40,6 +40,13 @@ pub struct Row {
     pub same_as: Vec<String>,
     /// It refuses more, or costs notably more.
     pub is_worse: bool,
+    /// Its place among the changes that are tried, for those that are equally good.
+    #[serde(skip)]
+    pub(super) place: usize,
+    /// Allocations that it refuses and that were not refused as recorded; of several recordings, in
+    /// the worst one.
+    #[serde(skip)]
+    pub(super) refused_more: u64,
     /// What else it changes.
     #[serde(skip)]
     pub about: String,
@@ -61,9 +68,8 @@ impl Row {
         let counts = counts.times(change.cpus);
         let holds = percent(counts.lock_holds as f64, recorded.counts.lock_holds as f64);
         let more = counts.list_pages_max.saturating_sub(recorded.counts.list_pages_max);
-        let is_worse = counts.refused > recorded.counts.refused
-            || saving.mid < -NOTABLE_CPU_PERCENT
-            || (saving.mid <= 0.0 && holds > NOTABLE_PERCENT);
+        let refused_more = counts.refused.saturating_sub(recorded.counts.refused);
+        let is_worse = is_worse(refused_more, saving, holds);
         let setting = change.command.as_deref().and_then(|line| line.strip_prefix("sysctl "));
         let mut row = Row {
             change: change.name.clone(),
@@ -75,6 +81,7 @@ impl Row {
             lock_holds_percent: (holds * 100.0).round() / 100.0,
             memory_mib_worst: (more as f64 / 256.0 * 100.0).round() / 100.0,
             is_worse,
+            refused_more,
             about: change.about.clone(),
             ..Row::default()
         };
@@ -82,9 +89,10 @@ impl Row {
         row
     }
 
-    /// The same change in several recordings: medians, of savings the whole range, of memory the
-    /// worst.
-    pub(super) fn together(rows: &[&Row], recorded: &Row) -> Row {
+    /// The same change in several recordings: medians, of savings the whole range, of memory and
+    /// refusals the worst. `refused_elsewhere`: what it refuses more in those that are left out,
+    /// because memory that is refused in any is a reason against it.
+    pub(super) fn together(rows: &[&Row], recorded: &Row, refused_elsewhere: u64) -> Row {
         let Some(first) = rows.first() else { return Row::default() };
         let middle = |figure: &dyn Fn(&Row) -> f64| median(rows.iter().map(|row| figure(row)));
         let saving = |figure: fn(&Saving) -> f64| {
@@ -95,7 +103,8 @@ impl Row {
             mid: median(saving(|saving| saving.mid)),
             high: saving(|saving| saving.high).fold(f64::NEG_INFINITY, f64::max),
         };
-        let worse = rows.iter().filter(|row| row.is_worse).count();
+        let refused_more = rows.iter().map(|row| row.refused_more).max();
+        let refused_more = refused_more.unwrap_or(0).max(refused_elsewhere);
         let holds = middle(&|row| row.lock_holds_percent);
         let mut row = Row {
             change: first.change.clone(),
@@ -110,7 +119,9 @@ impl Row {
             saving_percent_of_cpu: saving,
             lock_holds_percent: holds,
             memory_mib_worst: rows.iter().map(|row| row.memory_mib_worst).fold(0.0, f64::max),
-            is_worse: worse * 2 > rows.len(),
+            is_worse: is_worse(refused_more, saving, holds),
+            place: rows.iter().map(|row| row.place).min().unwrap_or(0),
+            refused_more,
             about: first.about.clone(),
             ..Row::default()
         };
@@ -122,8 +133,8 @@ impl Row {
     }
 
     /// Less is better: what is refused first, then time for zone locks, holds, pages on lists.
-    pub(super) fn key(&self, recorded: &Row) -> f64 {
-        let refused = self.counts.refused.saturating_sub(recorded.counts.refused) as f64;
+    fn key(&self, recorded: &Row) -> f64 {
+        let refused = self.refused_more as f64;
         let spent = |row: &Row| row.contention.wait_us_per_s + row.contention.work_us_per_s;
         let spent = percent(spent(self), spent(recorded));
         let holds = percent(self.counts.lock_holds as f64, recorded.counts.lock_holds as f64);
@@ -138,7 +149,22 @@ impl Row {
             && other.setting.is_some()
             && self.counts == other.counts
             && self.contention == other.contention
+            && self.saving_percent_of_cpu == other.saving_percent_of_cpu
+            && self.refused_more == other.refused_more
     }
+}
+
+/// The best first.
+pub(super) fn sort(rows: &mut [Row], recorded: &Row) {
+    let key = |row: &Row| row.key(recorded);
+    rows.sort_by(|a, b| key(a).total_cmp(&key(b)).then(a.place.cmp(&b.place)));
+}
+
+/// Whether a change refuses more, or costs notably more.
+fn is_worse(refused_more: u64, saving: Saving, holds: f64) -> bool {
+    refused_more > 0
+        || saving.mid < -NOTABLE_CPU_PERCENT
+        || (saving.mid <= 0.0 && holds > NOTABLE_PERCENT)
 }
 
 /// The middle one of some figures, or between the two in the middle.
@@ -158,7 +184,7 @@ fn middle_counts(rows: &[&Row]) -> TrialCounts {
         drain_pages: middle(|counts| counts.drain_pages),
         list_pages_mean: middle(|counts| counts.list_pages_mean),
         list_pages_max: middle(|counts| counts.list_pages_max),
-        refused: middle(|counts| counts.refused),
+        refused: rows.iter().map(|row| row.counts.refused).max().unwrap_or(0),
         slow_paths: middle(|counts| counts.slow_paths),
     }
 }
@@ -185,8 +211,8 @@ fn reason(row: &Row, recorded: &Row, holds: f64) -> String {
     let (counts, before) = (&row.counts, &recorded.counts);
     let pages = counts.list_pages_mean as i64 - before.list_pages_mean as i64;
     let mut parts = Vec::new();
-    if counts.refused > before.refused {
-        parts.push(format!("refuses {} allocations", counts.refused - before.refused));
+    if row.refused_more > 0 {
+        parts.push(format!("refuses {} allocations", row.refused_more));
     }
     if holds.abs() >= NOTABLE_PERCENT {
         parts.push(format!("{holds:+.0} % lock holds"));
@@ -221,12 +247,34 @@ mod tests {
             ..row("vm.numa_stat=0", holds)
         };
         let rows = [of(10, 3.0, 1.0), of(30, 1.0, 9.0), of(20, 2.0, 4.0)];
-        let together = Row::together(&rows.iter().collect::<Vec<_>>(), &row("", 100));
+        let together = Row::together(&rows.iter().collect::<Vec<_>>(), &row("", 100), 0);
         assert_eq!(together.counts.lock_holds, 20);
         assert_eq!(together.saving_percent_of_cpu, Saving { low: 0.5, mid: 2.0, high: 6.0 });
         assert_eq!(together.memory_mib_worst, 9.0);
         assert_eq!(together.command.as_deref(), Some("sysctl vm.numa_stat=0"));
-        assert_eq!(Row::together(&[], &row("", 100)).change, "");
+        assert_eq!(Row::together(&[], &row("", 100), 0).change, "");
+    }
+
+    #[test]
+    fn what_refuses_memory_in_any_recording_is_worse_in_all() {
+        let of = |refused_more| Row {
+            saving_percent_of_cpu: Saving { low: 1.0, mid: 2.0, high: 3.0 },
+            counts: TrialCounts { refused: refused_more, ..TrialCounts::default() },
+            refused_more,
+            ..row("vm.min_free_kbytes=67584", 50)
+        };
+        let together = |all: &[Row], elsewhere| {
+            Row::together(&all.iter().collect::<Vec<_>>(), &row("", 100), elsewhere)
+        };
+        let (fine, refuses) = (together(&[of(0), of(0)], 0), together(&[of(0), of(1000)], 0));
+        assert!(!fine.is_worse && fine.command.is_some());
+        let of_three = together(&[of(0), of(0), of(7)], 0);
+        let left_out = together(&[of(0), of(0)], 3);
+        for (row, more) in [(refuses, 1000), (of_three, 7), (left_out, 3)] {
+            assert!(row.is_worse && row.command.is_none(), "{row:?}");
+            assert!(row.reason.contains(&format!("refuses {more} allocations")), "{row:?}");
+            assert!(row.key(&Row::default()) > fine.key(&Row::default()));
+        }
     }
 
     #[test]

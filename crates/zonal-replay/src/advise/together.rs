@@ -32,7 +32,7 @@ pub fn advise_all(
     others.iter().try_for_each(|other| fits(first, other))?;
     let all: Result<Vec<Measured>, ReplayError> =
         recordings.iter().map(|recording| measure(recording, options, watch)).collect();
-    Ok(together(all?))
+    Ok(together(&all?))
 }
 
 /// Whether two recordings can be of one load on one machine under the same settings.
@@ -69,7 +69,7 @@ fn fits(first: &Recording, other: &Recording) -> Result<(), ReplayError> {
     Err(ReplayError::OtherMachine { first, other, what, expected, found })
 }
 
-fn together(all: Vec<Measured>) -> Advice {
+fn together(all: &[Measured]) -> Advice {
     let recordings: Vec<AdvisedOn> = all
         .iter()
         .map(|Measured { advice, case }| {
@@ -79,22 +79,24 @@ fn together(all: Vec<Measured>) -> Advice {
         .collect();
     let mut notes = Vec::new();
     let mut faults = Vec::new();
-    for Measured { advice, case } in &all {
+    for Measured { advice, case } in all {
         let name = &advice.trace;
         let left_out = case.says_nothing().map(|why| format!("left out: {why}"));
         let own = left_out.iter().chain(&advice.notes).map(|note| format!("{name}: {note}"));
         notes.extend(own);
         faults.extend(advice.faults.iter().map(|fault| format!("{name}: {fault}")));
     }
-    let (mut known, unknown): (Vec<Measured>, Vec<Measured>) =
-        all.into_iter().partition(|one| one.case.says_nothing().is_none());
+    let (mut known, mut unknown): (Vec<&Measured>, Vec<&Measured>) =
+        all.iter().partition(|one| one.case.says_nothing().is_none());
     let says_nothing = known.is_empty();
     if says_nothing {
-        known = unknown;
+        std::mem::swap(&mut known, &mut unknown);
     }
-    let rows = rows(&known);
-    let middle = |figure: fn(&Measured) -> f64| median(known.iter().map(figure));
-    let most = |one: &&Measured| one.case.error.most.unwrap_or(f64::INFINITY);
+    let recorded: Vec<&Row> = known.iter().map(|one| &one.advice.recorded).collect();
+    let recorded = Row { reason: String::new(), ..Row::together(&recorded, &Row::default(), 0) };
+    let rows = rows(&known, &unknown, &recorded);
+    let middle = |figure: fn(&Measured) -> f64| median(known.iter().map(|one| figure(one)));
+    let most = |one: &&&Measured| one.case.error.most.unwrap_or(f64::INFINITY);
     let worst = known.iter().max_by(|a, b| most(a).total_cmp(&most(b)));
     let case = Case {
         not_judged: Vec::new(),
@@ -112,49 +114,60 @@ fn together(all: Vec<Measured>) -> Advice {
         false => case.decide(&rows),
     };
     let names: Vec<&str> = recordings.iter().map(|one| one.trace.as_str()).collect();
-    let recorded: Vec<&Row> = known.iter().map(|one| &one.advice.recorded).collect();
-    let recorded = Row { reason: String::new(), ..Row::together(&recorded, &Row::default()) };
     let of_others: Vec<f64> = recordings.iter().filter_map(|one| one.of_others_percent).collect();
-    let advice = Advice {
+    // At least two were measured, and one part of them is not empty.
+    let first = &known[0].advice;
+    Advice {
+        schema_version: first.schema_version,
         verdict,
         reason,
         cost_percent_of_cpu: case.cost,
         wait_us_per_s: middle(|one| one.advice.wait_us_per_s),
         modelled_wait_us_per_s: middle(|one| one.advice.modelled_wait_us_per_s),
+        wait_check: first.wait_check,
+        lock_waits: first.lock_waits.clone(),
         model_error_percent: case.error,
+        not_judged: first.not_judged.clone(),
+        reclaim_judged: first.reclaim_judged.clone(),
         of_others_percent: (!of_others.is_empty()).then(|| median(of_others.iter().copied())),
         trace: names.join(", "),
+        kernel_release: first.kernel_release.clone(),
+        policy: first.policy,
+        cpus: first.cpus,
         seconds: recordings.iter().map(|one| one.seconds).sum(),
         allocs: recordings.iter().map(|one| one.allocs).sum(),
+        recordings,
+        modelled: true,
+        cost: first.cost.clone(),
         recorded,
         changes: row::joined(rows),
         notes,
         faults,
-        // At least two were measured, and one part of them is not empty.
-        ..known.swap_remove(0).advice
-    };
-    Advice { recordings, ..advice }
+    }
 }
 
-/// Each change that was tried on all recordings.
-fn rows(all: &[Measured]) -> Vec<Row> {
+/// Each change that was tried on all recordings, whose medians as recorded are `recorded`. Of those
+/// in `left_out`, only what it refuses counts.
+fn rows(all: &[&Measured], left_out: &[&Measured], recorded: &Row) -> Vec<Row> {
     let Some(first) = all.first() else { return Vec::new() };
-    let recorded = &first.advice.recorded;
     let mut rows: Vec<Row> = first
         .advice
         .changes
         .iter()
         .filter_map(|change| {
-            let same = |one: &Measured| {
+            let same = |one: &&Measured| {
                 one.advice.changes.iter().position(|row| row.change == change.change)
             };
             let places: Option<Vec<usize>> = all.iter().map(same).collect();
             let of_all: Vec<&Row> =
                 all.iter().zip(places?).map(|(one, place)| &one.advice.changes[place]).collect();
-            Some(Row::together(&of_all, recorded))
+            let elsewhere = left_out.iter().flat_map(|one| &one.advice.changes);
+            let elsewhere = elsewhere.filter(|row| row.change == change.change);
+            let refused = elsewhere.map(|row| row.refused_more).max().unwrap_or(0);
+            Some(Row::together(&of_all, recorded, refused))
         })
         .collect();
-    rows.sort_by(|a, b| a.key(recorded).total_cmp(&b.key(recorded)));
+    row::sort(&mut rows, recorded);
     rows
 }
 
@@ -185,6 +198,39 @@ mod tests {
         assert_eq!(both.trace, format!("{0}, {0}", one.trace));
     }
 
+    /// Parts of one recording: the first has short lists and few holds.
+    fn parts() -> [Measured; 3] {
+        let only = ["percpu_pagelist_high_fraction".to_owned(), "numa_stat".to_owned()];
+        let recording = samples::zlib_make_j4().unwrap();
+        [10_000, 30_000, 20_000].map(|events| {
+            let options = Options { limit: Some(events), only: &only };
+            measure(&recording, &options, &mut unwatched).unwrap()
+        })
+    }
+
+    #[test]
+    fn recordings_give_the_same_advice_in_any_order() {
+        let [a, b, c] = parts();
+        assert!([&a, &b, &c].iter().all(|one| one.case.says_nothing().is_none()));
+        let said = |advice: &Advice| {
+            let rows = advice.changes.iter().map(|row| (row, &row.same_as));
+            let rows: Vec<String> = rows.map(|row| format!("{row:?}")).collect();
+            (advice.reason.clone(), rows)
+        };
+        let in_order = [a, b, c];
+        let first = together(&in_order);
+        let [a, b, c] = in_order;
+        let second = together(&[c, a, b]);
+        assert_eq!(said(&first), said(&second));
+        // What changes nothing in any of them says so of all.
+        let is_it = |name: &String| name.starts_with("numa_stat");
+        let mut rows = first.changes.iter();
+        let unchanged = rows.find(|row| is_it(&row.change) || row.same_as.iter().any(is_it));
+        let unchanged = unchanged.unwrap();
+        assert!(unchanged.reason.starts_with("no notable difference"), "{}", unchanged.reason);
+        assert_eq!(unchanged.counts.list_pages_mean, first.recorded.counts.list_pages_mean);
+    }
+
     #[test]
     fn no_recording_is_an_error_and_one_is_itself() {
         let only = ["numa_stat".to_owned()];
@@ -204,7 +250,7 @@ mod tests {
         let (few, enough) = (few.unwrap(), enough.unwrap());
         assert!(few.case.says_nothing().is_some() && enough.case.says_nothing().is_none());
         let cost = enough.advice.cost_percent_of_cpu;
-        let both = together(vec![few, enough]);
+        let both = together(&[few, enough]);
         assert_ne!(both.verdict, Verdict::NotKnown);
         assert_eq!(both.cost_percent_of_cpu, cost);
         assert!(both.notes.iter().any(|note| note.contains("left out")), "{:?}", both.notes);
