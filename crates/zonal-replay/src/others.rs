@@ -4,15 +4,14 @@ use std::collections::HashSet;
 
 use zonal_trace::{Event, EventKind, MachineDescription};
 
-/// The command is the first thread that is forked so soon after it was told to start.
-const SOON_NS: u64 = 1_000_000_000;
-
 /// Tells allocations of the recorded command, and of all threads that it forks, from others.
 #[derive(Debug, Default)]
 pub struct Others {
-    /// When the command was started; `None`: the recording is of no command.
-    start_ns: Option<u64>,
+    /// The command's process; `None`: the recording is of no command, or does not tell.
+    command: Option<i32>,
+    /// Threads of the command, once its fork was seen.
     own: HashSet<i32>,
+    is_forked: bool,
     allocs: u64,
     of_others: u64,
 }
@@ -20,20 +19,23 @@ pub struct Others {
 impl Others {
     /// For a recording made on `machine`.
     pub fn new(machine: &MachineDescription) -> Others {
-        Others { start_ns: machine.workload_ns.map(|(start, _)| start), ..Others::default() }
+        Others { command: machine.command_pid, ..Others::default() }
     }
 
     /// Takes note of the next event.
     pub fn see(&mut self, event: &Event) {
-        let Some(start_ns) = self.start_ns.filter(|start| event.time_ns >= *start) else { return };
+        let Some(command) = self.command else { return };
         match event.kind {
             EventKind::Fork { child } => {
-                let is_command = self.own.is_empty() && event.time_ns - start_ns <= SOON_NS;
-                if is_command || self.own.contains(&event.pid) {
-                    self.own.insert(child);
-                }
+                let is_command = !self.is_forked && child == command;
+                self.is_forked |= is_command;
+                match is_command || self.own.contains(&event.pid) {
+                    true => self.own.insert(child),
+                    // Its number was given again.
+                    false => self.own.remove(&child),
+                };
             }
-            EventKind::Alloc { pfn: Some(_), .. } => {
+            EventKind::Alloc { pfn: Some(_), .. } if self.is_forked => {
                 self.allocs += 1;
                 self.of_others += u64::from(!self.own.contains(&event.pid));
             }
@@ -43,7 +45,7 @@ impl Others {
 
     /// The others' share of the allocations, in percent; `None` where the command is not known.
     pub fn percent(&self) -> Option<f64> {
-        let is_known = !self.own.is_empty() && self.allocs > 0;
+        let is_known = self.is_forked && self.allocs > 0;
         let percent = self.of_others as f64 * 100.0 / self.allocs.max(1) as f64;
         is_known.then_some((percent * 10.0).round() / 10.0)
     }
@@ -53,8 +55,10 @@ impl Others {
 mod tests {
     use super::*;
 
-    fn percent(workload_ns: Option<(u64, u64)>, events: &[(u64, i32, EventKind)]) -> Option<f64> {
-        let machine = MachineDescription { workload_ns, ..MachineDescription::default() };
+    fn percent(command_pid: Option<i32>, events: &[(u64, i32, EventKind)]) -> Option<f64> {
+        // Every recording has these times, with and without a command.
+        let workload_ns = Some((10, 20));
+        let machine = MachineDescription { workload_ns, command_pid, ..Default::default() };
         let mut others = Others::new(&machine);
         for (time_ns, pid, kind) in events {
             others.see(&Event { time_ns: *time_ns, cpu: 0, pid: *pid, kind: kind.clone() });
@@ -70,6 +74,7 @@ mod tests {
     fn the_command_and_what_it_forks_are_told_from_others() {
         let events = [
             (5, 9, alloc()),
+            (10, 8, EventKind::Fork { child: 9 }),
             (10, 1, EventKind::Fork { child: 2 }),
             (11, 2, alloc()),
             (12, 2, EventKind::Fork { child: 3 }),
@@ -78,9 +83,15 @@ mod tests {
             (15, 8, alloc()),
             (16, 3, alloc()),
         ];
-        assert_eq!(percent(Some((10, 20)), &events), Some(25.0));
+        assert_eq!(percent(Some(2), &events), Some(25.0));
         assert_eq!(percent(None, &events), None, "a recording of no command");
-        let late = [(SOON_NS + 11, 1, EventKind::Fork { child: 2 }), (SOON_NS + 12, 2, alloc())];
-        assert_eq!(percent(Some((10, 20)), &late), None);
+        assert_eq!(percent(Some(4), &events), None, "a part without the command's beginning");
+        let again = [
+            (10, 1, EventKind::Fork { child: 2 }),
+            (11, 2, EventKind::Fork { child: 3 }),
+            (12, 1, EventKind::Fork { child: 3 }),
+            (13, 3, alloc()),
+        ];
+        assert_eq!(percent(Some(2), &again), Some(100.0), "a number that was given again");
     }
 }

@@ -75,6 +75,9 @@ pub struct MachineDescription {
     pub pageset_changes: Vec<PagesetChange>,
     /// When the workload started and ended.
     pub workload_ns: Option<(u64, u64)>,
+    /// The process of the command that the recorder started; `None`: it started none, or did not
+    /// say.
+    pub command_pid: Option<i32>,
     /// How the kernel was built and the recording made.
     pub flags: Flags,
     /// What moving pages under a zone lock costs on this machine, if that was measured.
@@ -237,6 +240,7 @@ fn from_meta(meta: &Meta, name: &str) -> MachineDescription {
         pageblock_order: meta.pageblock_order.unwrap_or(9),
         clock: Clock { name: meta.clock.clone(), step_ns: meta.clock_step_ns.unwrap_or(1).max(1) },
         workload_ns: meta.t_start_ns.zip(meta.t_end_ns),
+        command_pid: meta.command_pid,
         flags: Flags {
             batch_scale_max: config.batch_scale_max,
             numa: config.numa,

@@ -67,6 +67,7 @@ pub(crate) struct Meta {
     pub(crate) dropped_events: Option<u64>,
     pub(crate) t_start_ns: Option<u64>,
     pub(crate) t_end_ns: Option<u64>,
+    pub(crate) command_pid: Option<i32>,
     pub(crate) cold_pcp_start: Option<bool>,
     pub(crate) lock_waits: Option<bool>,
     pub(crate) prices: Option<HoldPrices>,

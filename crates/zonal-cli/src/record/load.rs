@@ -79,6 +79,14 @@ impl Load {
         }
     }
 
+    /// The process of a command that was started here.
+    pub fn command(&self) -> Option<i32> {
+        match self {
+            Load::Command(started) => i32::try_from(started.child.id()).ok(),
+            _ => None,
+        }
+    }
+
     /// How a command ended, if it failed by itself.
     pub fn failed(&self) -> Option<ExitStatus> {
         match self {

@@ -317,7 +317,7 @@ fn with_guard(
     if options.cold {
         output::note("keeping the per-CPU lists small for two seconds");
     }
-    let recorder = Recorder::begin(Roots::default(), options, guard)?;
+    let mut recorder = Recorder::begin(Roots::default(), options, guard)?;
     recorder.notes.iter().for_each(|note| output::note(note));
     if !args.command.is_empty() {
         // Relaxed: the flag carries no data.
@@ -326,6 +326,7 @@ fn with_guard(
     }
     // Without a load there is nothing to finish, and the guard removes what was prepared.
     let mut load = Load::start(&args.command, args.pid, output)?;
+    load.command().into_iter().for_each(|pid| recorder.command(pid));
     let waited = load.wait(args.duration, signal, &mut || true);
     let recorded = recorder.finish(rings);
     waited.and_then(|()| load.end(signal))?;

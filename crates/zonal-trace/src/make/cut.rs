@@ -79,7 +79,7 @@ pub fn cut(
     let mut files = recording.machine_files()?;
     let start = recording.description().start.as_ref();
     let after_start = start.is_some_and(|start| part.from_ns > start.t_end_ns);
-    forget(&mut files, after_start)?;
+    forget(&mut files, after_start, selection.cpus.is_some())?;
     let mut sink = Sink::create(target, recording, recording.description(), &files)?;
     for event in recording.events_from(part.from_ns) {
         let event = event?;
@@ -232,14 +232,18 @@ fn range(cpus: u32) -> String {
     }
 }
 
-/// Removes from `meta.json` what does not hold for a part.
-fn forget(files: &mut MachineFiles, after_start: bool) -> Result<(), MakeError> {
+/// Removes from `meta.json` what does not hold for a part. Where forks of other CPUs are left out,
+/// nothing tells the command's threads.
+fn forget(files: &mut MachineFiles, after_start: bool, of_cpus: bool) -> Result<(), MakeError> {
     let Some(meta) = files.get("meta.json") else { return Ok(()) };
     let mut meta: serde_json::Value = serde_json::from_slice(meta)?;
     if let Some(fields) = meta.as_object_mut() {
         COUNTS.iter().for_each(|field| drop(fields.remove(*field)));
         if after_start {
             STARTS.iter().for_each(|field| drop(fields.remove(*field)));
+        }
+        if of_cpus {
+            fields.remove("command_pid");
         }
     }
     files.set("meta.json", format!("{meta:#}\n").into_bytes());

@@ -198,6 +198,12 @@ impl Recorder {
         Ok(())
     }
 
+    /// Takes note of the process of the command that is recorded, so that readers can tell its
+    /// events from those of others. Without a command: do not call it.
+    pub fn command(&mut self, pid: i32) {
+        self.meta["command_pid"] = pid.into();
+    }
+
     /// Switches tracing off and writes the recording to `directory`, which must exist.
     ///
     /// # Errors

@@ -161,7 +161,8 @@ fn what_is_recorded_can_be_read_and_nothing_is_left() {
     let tree = Tree::new();
     let watched = tree.path("proc/sys/vm/percpu_pagelist_high_fraction");
     let mut lines = Lines { watched: watched.clone(), ..Lines::default() };
-    let recorder = tree.begin(true, &mut lines).unwrap();
+    let mut recorder = tree.begin(true, &mut lines).unwrap();
+    recorder.command(4711);
     // UNDO-1: at each line the value was still the old one.
     assert_eq!(lines.seen, ["0\n", "0\n"]);
     assert_eq!(fs::read_to_string(&watched).unwrap(), "0");
@@ -186,6 +187,7 @@ fn what_is_recorded_can_be_read_and_nothing_is_left() {
     let recording = crate::Recording::open(output.path()).unwrap();
     let machine = recording.description();
     assert_eq!((machine.cpus, machine.events_dropped), (Some(2), Some(3)));
+    assert_eq!(machine.command_pid, Some(4711));
     // The sample inside the trace says what the file says that it was taken from.
     let start = machine.start.as_ref().unwrap();
     let normal = start.zones.iter().find(|zone| zone.kind == "Normal").unwrap();
