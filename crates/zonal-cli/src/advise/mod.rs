@@ -86,7 +86,7 @@ fn text(advice: &Advice) -> String {
             counts.list_pages_max.to_string(),
             format!("{:.4}", contention.busy_percent_max),
             format!("{:.4}", contention.contended_percent),
-            match advice.wait_check.is_modelled {
+            match advice.has_waits() {
                 true => format!("{:.3}", contention.wait_us_per_s),
                 false => "not modelled".to_owned(),
             },
@@ -95,18 +95,17 @@ fn text(advice: &Advice) -> String {
     }
     let mut text = verdict(advice);
     text.push_str(&each(advice));
+    let cost = match &advice.cost {
+        Some(cost) => format!(
+            "{:.0} ns a hold and {:.1} ns a block, by {}",
+            cost.hold_ns, cost.page_ns, cost.machine
+        ),
+        None => "by the prices of each recording".to_owned(),
+    };
     text.push_str(&format!(
         "\n{}: Linux {release}, {} CPUs, {} allocations in {:.1} s, by the rules of {}\n\
-         every number below is modelled; contention: {:.0} ns a hold and {:.1} ns a block, by \
-         {}\n\n{table}\n",
-        advice.trace,
-        advice.cpus,
-        advice.allocs,
-        advice.seconds,
-        advice.policy,
-        advice.cost.hold_ns,
-        advice.cost.page_ns,
-        advice.cost.machine
+         every number below is modelled; contention: {cost}\n\n{table}\n",
+        advice.trace, advice.cpus, advice.allocs, advice.seconds, advice.policy,
     ));
     text.push_str(&lock_table(advice));
     text.push_str(&group(advice, "settings, best first", |row| {
@@ -166,7 +165,7 @@ fn verdict(advice: &Advice) -> String {
         None => "none in the recording".to_owned(),
     };
     let error = &advice.model_error_percent;
-    let waits = waits_line(&advice.wait_check);
+    let waits = advice.wait_check.as_ref().map(waits_line).unwrap_or_default();
     format!(
         "{}: {}\nmodel against the kernel on this recording: refilled pages {}, drained pages {}\n\
          {waits}",
@@ -184,8 +183,10 @@ fn each(advice: &Advice) -> String {
         "\n{} recordings: medians below, and of savings the whole range\n",
         advice.recordings.len()
     );
-    for AdvisedOn { trace, verdict, reason, .. } in &advice.recordings {
+    for AdvisedOn { trace, verdict, reason, wait_check, .. } in &advice.recordings {
         text.push_str(&format!("  {trace}: {}: {reason}\n", verdict.name()));
+        let waits = wait_check.as_ref().map(waits_line).unwrap_or_default();
+        text.extend(waits.lines().map(|line| format!("    {line}\n")));
     }
     text
 }

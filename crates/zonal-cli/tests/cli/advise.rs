@@ -159,6 +159,10 @@ fn several_recordings_of_one_load_are_one_advice() {
     let text = Command::new(ZONAL).args(["advise", SAMPLE, SAMPLE]).args(few).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("2 recordings: medians below"), "{text}");
+    assert!(text.contains("    waits for zone locks: "), "each has its own: {text}");
+    assert!(text.contains("recordings 1 (zlib-make-j4) and 2 (zlib-make-j4) are the same"));
+    assert!(both["wait_check"].is_null() && both["recordings"][1]["wait_check"].is_object());
+    assert_eq!(both["allocs"], one["allocs"]);
 }
 
 #[test]

@@ -172,6 +172,16 @@ class AdvisedOn:
     """What the allocator's waits and refills take of one CPU."""
     model_error_percent: ModelError
     """By how much the model is off."""
+    wait_check: Optional[WaitCheck]
+    """Waits of the model beside the measured ones."""
+    lock_waits: Optional[LockWaits]
+    """Waits in it; ``None``: not recorded."""
+    not_judged: List[NotJudged]
+    """Stretches that no prediction covers."""
+    reclaim_judged: List[ReclaimJudged]
+    """Stretches with reclaim that the model follows."""
+    cost: Optional[HoldCost]
+    """Base of its contention."""
     seconds: float
     """Seconds of the part that is replayed."""
     allocs: int
@@ -202,19 +212,25 @@ class Advice(Result):
     """
     modelled_wait_us_per_s: float
     """The same by the model alone."""
-    wait_check: WaitCheck
-    """Waits of the model beside the measured ones."""
+    wait_check: Optional[WaitCheck]
+    """Waits of the model beside the measured ones; of several recordings ``None``: see
+    ``recordings``.
+    """
     lock_waits: Optional[LockWaits]
-    """Waits in the recording, as ``perf lock contention`` has them; ``None``: not recorded."""
+    """Waits in the recording, as ``perf lock contention`` has them; ``None``: not recorded, or
+    several recordings.
+    """
     model_error_percent: ModelError
     """By how much the model is off on this recording."""
     not_judged: List[NotJudged]
-    """Stretches that no prediction covers."""
+    """Stretches that no prediction covers; of several recordings none: see ``recordings``."""
     reclaim_judged: List[ReclaimJudged]
-    """Stretches with reclaim that the model follows, so that predictions cover them."""
+    """Stretches with reclaim that the model follows, so that predictions cover them; of several
+    recordings none: see ``recordings``.
+    """
     of_others_percent: Optional[float]
     """Share of the allocations that others than the recorded command made, in percent; ``None``
-    where the recording is of no command.
+    where the recording is of no command, or does not tell its process.
     """
     recordings: List[AdvisedOn]
     """What each recording says by itself."""
@@ -227,13 +243,13 @@ class Advice(Result):
     cpus: int
     """CPUs of the recorded machine."""
     seconds: float
-    """Seconds of the part that is replayed."""
+    """Seconds of the part that is replayed; of several recordings the median."""
     allocs: int
-    """Allocations of the trace."""
+    """Allocations of the trace; of several recordings the median."""
     modelled: bool
     """Every number below is of the model."""
-    cost: HoldCost
-    """Base of the contention."""
+    cost: Optional[HoldCost]
+    """Base of the contention; ``None``: several recordings with prices of their own."""
     recorded: Row
     """The trace as it was recorded."""
     changes: List[Row]
@@ -246,7 +262,8 @@ class Advice(Result):
         where those are not modelled.
         """
         every = [self.recorded, *self.changes]
-        if self.wait_check.is_modelled:
+        checks = [one.wait_check for one in self.recordings if one.wait_check is not None]
+        if all(check.is_modelled for check in checks):
             return every
         return [replace(row, wait_us_per_s=None) for row in every]
 

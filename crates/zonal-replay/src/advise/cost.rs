@@ -28,7 +28,7 @@ const NEAR: f64 = 2.0;
 const FEW: u64 = 20;
 
 /// Costs of a hold.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HoldCost {
     /// The machine they are for.
     pub machine: String,

@@ -43,15 +43,17 @@ pub struct Advice {
     pub wait_us_per_s: f64,
     /// The same by the model alone.
     pub modelled_wait_us_per_s: f64,
-    /// Modelled waits beside measured ones.
-    pub wait_check: WaitCheck,
-    /// Waits in the recording, as `perf lock contention` has them; `None`: not recorded.
+    /// Modelled waits beside measured ones; of several recordings `None`: see `recordings`.
+    pub wait_check: Option<WaitCheck>,
+    /// Waits in the recording, as `perf lock contention` has them; `None`: not recorded, or several
+    /// recordings.
     pub lock_waits: Option<LockWaits>,
     /// By how much the model is off on this recording.
     pub model_error_percent: ModelError,
-    /// Stretches that no prediction covers.
+    /// Stretches that no prediction covers; of several recordings none: see `recordings`.
     pub not_judged: Vec<NotJudged>,
-    /// Stretches with reclaim that the model follows, so that predictions cover them.
+    /// Stretches with reclaim that the model follows, so that predictions cover them; of several
+    /// recordings none: see `recordings`.
     pub reclaim_judged: Vec<ReclaimJudged>,
     /// Share of the allocations that others than the recorded command made, in percent; `None`
     /// where the recording is of no command, or does not tell its process.
@@ -66,14 +68,15 @@ pub struct Advice {
     pub policy: &'static str,
     /// CPUs of the recorded machine.
     pub cpus: u32,
-    /// Seconds of the part that is replayed.
+    /// Seconds of the part that is replayed; of several recordings the median.
     pub seconds: f64,
-    /// Allocations of the trace.
+    /// Allocations of the trace; of several recordings the median.
     pub allocs: u64,
     /// Every number below is of the model.
     pub modelled: bool,
-    /// Base of the contention.
-    pub cost: HoldCost,
+    /// Base of the contention; `None`: several recordings with prices of their own, see
+    /// `recordings`.
+    pub cost: Option<HoldCost>,
     /// The trace as it was recorded.
     pub recorded: Row,
     /// Best first.
@@ -98,6 +101,16 @@ pub struct AdvisedOn {
     pub cost_percent_of_cpu: f64,
     /// By how much the model is off.
     pub model_error_percent: ModelError,
+    /// Modelled waits beside measured ones.
+    pub wait_check: Option<WaitCheck>,
+    /// Waits in it; `None`: not recorded.
+    pub lock_waits: Option<LockWaits>,
+    /// Stretches that no prediction covers.
+    pub not_judged: Vec<NotJudged>,
+    /// Stretches with reclaim that the model follows.
+    pub reclaim_judged: Vec<ReclaimJudged>,
+    /// Base of its contention.
+    pub cost: Option<HoldCost>,
     /// Seconds of the part that is replayed.
     pub seconds: f64,
     /// Its allocations.
@@ -107,6 +120,12 @@ pub struct AdvisedOn {
 }
 
 impl Advice {
+    /// Whether waits are modelled in every recording.
+    pub fn has_waits(&self) -> bool {
+        let mut checks = self.recordings.iter().flat_map(|one| &one.wait_check);
+        checks.all(|check| check.is_modelled)
+    }
+
     /// Its beginning.
     pub(super) fn alone(&self) -> AdvisedOn {
         let advice = self;
@@ -116,6 +135,11 @@ impl Advice {
             reason: advice.reason.clone(),
             cost_percent_of_cpu: advice.cost_percent_of_cpu,
             model_error_percent: advice.model_error_percent,
+            wait_check: advice.wait_check,
+            lock_waits: advice.lock_waits.clone(),
+            not_judged: advice.not_judged.clone(),
+            reclaim_judged: advice.reclaim_judged.clone(),
+            cost: advice.cost.clone(),
             seconds: advice.seconds,
             allocs: advice.allocs,
             of_others_percent: advice.of_others_percent,
@@ -195,7 +219,7 @@ pub(super) fn measure(
         cost_percent_of_cpu: case.cost,
         wait_us_per_s: (waits * 1000.0).round() / 1000.0,
         modelled_wait_us_per_s: modelled_us_per_s,
-        wait_check: prices.check,
+        wait_check: Some(prices.check),
         lock_waits: what_if.lock_waits().cloned(),
         model_error_percent: error,
         not_judged: what_if.not_judged().to_vec(),
@@ -209,7 +233,7 @@ pub(super) fn measure(
         seconds,
         allocs: what_if.allocs(),
         modelled: true,
-        cost: prices.cost,
+        cost: Some(prices.cost),
         recorded,
         changes: rows,
         notes,

@@ -1,6 +1,6 @@
 //! Several recordings of one load: one advice, with the range over them.
 
-use zonal_trace::Recording;
+use zonal_trace::{MachineDescription, Recording};
 
 use super::changes::policy_of;
 use super::one::{Advice, AdvisedOn, Measured, Options, advise, measure};
@@ -15,7 +15,7 @@ use crate::settings::Settings;
 const MEMORY_MAX: f64 = 0.25;
 
 /// Advice from all `recordings` of one load, made on one machine: medians, and of savings the whole
-/// range. Those that say nothing by themselves are left out, with a note.
+/// range. Those that say nothing by themselves are left out, with a note; so is said which are one.
 ///
 /// # Errors
 /// As [`advise()`](advise), and recordings that do not fit together.
@@ -32,7 +32,31 @@ pub fn advise_all(
     others.iter().try_for_each(|other| fits(first, other))?;
     let all: Result<Vec<Measured>, ReplayError> =
         recordings.iter().map(|recording| measure(recording, options, watch)).collect();
-    Ok(together(&all?))
+    let mut advice = together(&all?);
+    advice.notes.splice(0..0, equal(recordings));
+    Ok(advice)
+}
+
+/// Remarks about recordings that are given more than once.
+fn equal(recordings: &[Recording]) -> Vec<String> {
+    let anonymous = |recording: &Recording| MachineDescription {
+        name: String::new(),
+        ..recording.description().clone()
+    };
+    let described: Vec<MachineDescription> = recordings.iter().map(anonymous).collect();
+    let first = |at: usize| (0..at).find(|first| described[*first] == described[at]);
+    let equal = (0..recordings.len()).filter_map(|at| Some((first(at)?, at)));
+    let name = |at: usize| &recordings[at].description().name;
+    let told = equal.map(|(first, at)| {
+        format!(
+            "recordings {} ({}) and {} ({}) are the same one: it counts more than once",
+            first + 1,
+            name(first),
+            at + 1,
+            name(at)
+        )
+    });
+    told.collect()
 }
 
 /// Whether two recordings can be of one load on one machine under the same settings.
@@ -114,9 +138,10 @@ fn together(all: &[Measured]) -> Advice {
         false => case.decide(&rows),
     };
     let names: Vec<&str> = recordings.iter().map(|one| one.trace.as_str()).collect();
-    let of_others: Vec<f64> = recordings.iter().filter_map(|one| one.of_others_percent).collect();
+    let of_others: Vec<f64> = known.iter().filter_map(|one| one.advice.of_others_percent).collect();
     // At least two were measured, and one part of them is not empty.
     let first = &known[0].advice;
+    let is_one_cost = known.iter().all(|one| one.advice.cost == first.cost);
     Advice {
         schema_version: first.schema_version,
         verdict,
@@ -124,21 +149,21 @@ fn together(all: &[Measured]) -> Advice {
         cost_percent_of_cpu: case.cost,
         wait_us_per_s: middle(|one| one.advice.wait_us_per_s),
         modelled_wait_us_per_s: middle(|one| one.advice.modelled_wait_us_per_s),
-        wait_check: first.wait_check,
-        lock_waits: first.lock_waits.clone(),
+        wait_check: None,
+        lock_waits: None,
         model_error_percent: case.error,
-        not_judged: first.not_judged.clone(),
-        reclaim_judged: first.reclaim_judged.clone(),
+        not_judged: Vec::new(),
+        reclaim_judged: Vec::new(),
         of_others_percent: (!of_others.is_empty()).then(|| median(of_others.iter().copied())),
         trace: names.join(", "),
         kernel_release: first.kernel_release.clone(),
         policy: first.policy,
         cpus: first.cpus,
-        seconds: recordings.iter().map(|one| one.seconds).sum(),
-        allocs: recordings.iter().map(|one| one.allocs).sum(),
+        seconds: middle(|one| one.advice.seconds),
+        allocs: middle(|one| one.advice.allocs as f64).round() as u64,
         recordings,
         modelled: true,
-        cost: first.cost.clone(),
+        cost: first.cost.clone().filter(|_| is_one_cost),
         recorded,
         changes: row::joined(rows),
         notes,
@@ -189,7 +214,10 @@ mod tests {
         let one = advise(&recordings[0], &few_options(&only), &mut unwatched).unwrap();
         assert_eq!(both.verdict, one.verdict);
         assert_eq!(both.recordings.len(), 2);
-        assert_eq!(both.allocs, 2 * one.allocs);
+        assert_eq!(both.allocs, one.allocs);
+        assert!((both.seconds - one.seconds).abs() < 1e-3, "a median is rounded");
+        let same = both.notes.iter().any(|note| note.contains("are the same one"));
+        assert!(same, "{:?}", both.notes);
         assert_eq!(both.cost_percent_of_cpu, one.cost_percent_of_cpu);
         let savings = |advice: &Advice| -> Vec<_> {
             advice.changes.iter().map(|row| (row.change.clone(), row.counts)).collect()
@@ -229,6 +257,29 @@ mod tests {
         let unchanged = unchanged.unwrap();
         assert!(unchanged.reason.starts_with("no notable difference"), "{}", unchanged.reason);
         assert_eq!(unchanged.counts.list_pages_mean, first.recorded.counts.list_pages_mean);
+    }
+
+    #[test]
+    fn what_only_one_recording_says_stands_under_its_own_name() {
+        let mut parts = parts();
+        let cost = parts[0].advice.cost.clone();
+        let both = together(&parts);
+        assert!(both.wait_check.is_none() && both.lock_waits.is_none());
+        assert!(both.not_judged.is_empty() && both.reclaim_judged.is_empty());
+        assert_eq!((&both.cost, both.has_waits()), (&cost, true), "the same prices in all");
+        for (one, part) in both.recordings.iter().zip(&parts) {
+            assert!(one.wait_check.is_some());
+            assert_eq!(one.wait_check, part.advice.wait_check);
+            assert_eq!(one.lock_waits, part.advice.lock_waits);
+            assert_eq!(one.reclaim_judged, part.advice.reclaim_judged);
+        }
+        assert_eq!(both.allocs, parts[2].advice.allocs, "the median");
+        assert!((both.seconds - parts[2].advice.seconds).abs() < 1e-3, "rounded");
+        parts[1].advice.cost.as_mut().unwrap().hold_ns += 1.0;
+        parts[1].advice.wait_check.as_mut().unwrap().is_modelled = false;
+        let other = together(&parts);
+        assert_eq!((other.cost.is_none(), other.has_waits()), (true, false));
+        assert_eq!(other.recordings[0].cost, cost);
     }
 
     #[test]
