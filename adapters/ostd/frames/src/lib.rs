@@ -19,7 +19,8 @@
 //! - **OSTD-1** `core` is written once, by the holder of the lock of `early`, before `is_up` is
 //!   set; nobody reads it before, and nobody writes it afterwards.
 //! - **OSTD-2** metadata comes from memory that OSTD told of, which [`Early`] gives out once and
-//!   does not know afterwards, so nobody gives it back; OSTD has all of it below [`MAPPED`] mapped at [`LINEAR`].
+//!   does not know afterwards, so nobody gives it back; OSTD has all of it below [`MAPPED`] mapped
+//!   at [`LINEAR`].
 //! - **OSTD-3** the core is called with interrupts of the CPU off, so no handler comes in between
 //!   and no thread changes its CPU: masking them again is nothing.
 #![no_std]

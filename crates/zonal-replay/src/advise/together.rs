@@ -101,15 +101,7 @@ fn together(all: &[Measured]) -> Advice {
             AdvisedOn { verdict, reason, ..advice.alone() }
         })
         .collect();
-    let mut notes = Vec::new();
-    let mut faults = Vec::new();
-    for Measured { advice, case } in all {
-        let name = &advice.trace;
-        let left_out = case.says_nothing().map(|why| format!("left out: {why}"));
-        let own = left_out.iter().chain(&advice.notes).map(|note| format!("{name}: {note}"));
-        notes.extend(own);
-        faults.extend(advice.faults.iter().map(|fault| format!("{name}: {fault}")));
-    }
+    let (notes, faults) = remarks(all);
     let (mut known, mut unknown): (Vec<&Measured>, Vec<&Measured>) =
         all.iter().partition(|one| one.case.says_nothing().is_none());
     let says_nothing = known.is_empty();
@@ -120,15 +112,7 @@ fn together(all: &[Measured]) -> Advice {
     let recorded = Row { reason: String::new(), ..Row::together(&recorded, &Row::default(), 0) };
     let rows = rows(&known, &unknown, &recorded);
     let middle = |figure: fn(&Measured) -> f64| median(known.iter().map(|one| figure(one)));
-    let most = |one: &&&Measured| one.case.error.most.unwrap_or(f64::INFINITY);
-    let worst = known.iter().max_by(|a, b| most(a).total_cmp(&most(b)));
-    let case = Case {
-        not_judged: Vec::new(),
-        seconds: middle(|one| one.case.seconds),
-        allocs: known.iter().map(|one| one.case.allocs).min().unwrap_or(0),
-        cost: middle(|one| one.case.cost),
-        error: worst.map_or(ModelError::default(), |one| one.case.error),
-    };
+    let case = joint_case(&known);
     let (verdict, reason) = match says_nothing {
         true => {
             let all: Vec<String> =
@@ -169,6 +153,33 @@ fn together(all: &[Measured]) -> Advice {
         notes,
         faults,
     }
+}
+
+/// What the recordings as one are judged by: medians, and the largest error of the model.
+fn joint_case(known: &[&Measured]) -> Case {
+    let middle = |figure: fn(&Measured) -> f64| median(known.iter().map(|one| figure(one)));
+    let most = |one: &&&Measured| one.case.error.most.unwrap_or(f64::INFINITY);
+    let worst = known.iter().max_by(|a, b| most(a).total_cmp(&most(b)));
+    Case {
+        not_judged: Vec::new(),
+        seconds: middle(|one| one.case.seconds),
+        allocs: known.iter().map(|one| one.case.allocs).min().unwrap_or(0),
+        cost: middle(|one| one.case.cost),
+        error: worst.map_or(ModelError::default(), |one| one.case.error),
+    }
+}
+
+/// Notes and faults of all, each with the name of its recording.
+fn remarks(all: &[Measured]) -> (Vec<String>, Vec<String>) {
+    let (mut notes, mut faults) = (Vec::new(), Vec::new());
+    for Measured { advice, case } in all {
+        let name = &advice.trace;
+        let left_out = case.says_nothing().map(|why| format!("left out: {why}"));
+        let own = left_out.iter().chain(&advice.notes).map(|note| format!("{name}: {note}"));
+        notes.extend(own);
+        faults.extend(advice.faults.iter().map(|fault| format!("{name}: {fault}")));
+    }
+    (notes, faults)
 }
 
 /// Each change that was tried on all recordings, whose medians as recorded are `recorded`. Of those
