@@ -53,6 +53,43 @@ fn one_run_prints_its_figures_and_the_line_that_makes_it_again() {
 }
 
 #[test]
+fn a_run_that_is_recorded_replays_and_says_which_run_it_is_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (file, text) = (path("run.zonal"), path("text"));
+    // Without a warm-up, so that the figures are of all that is recorded; long enough for drains.
+    let of = ["--machine", "xeon-2007-8@2", "--workload", "handoff", "--warm-us", "0"];
+    let run = [&["lab", "once"], &of[..], &["--run-us", "8000", "--json"]].concat();
+    let kernel = [&run[..], &["--policy", "linux-6.18"]].concat();
+    let output = zonal(&[&kernel[..], &["--record", &file]].concat());
+    let recorded = json_of(&output);
+    assert_eq!(recorded, json_of(&zonal(&kernel)), "the recording changes nothing about the run");
+
+    let figures = &recorded["figures"];
+    let report = json_of(&zonal(&["replay", &file, "--memory", "none", "--json"]));
+    let events = report["events"].as_u64().unwrap();
+    assert!(stderr(&output).contains(&format!("run.zonal: {events} events (simulated)")));
+    for (side, figure) in [("refill_pages", "refilled_pages"), ("drain_pages", "drained_pages")] {
+        assert_eq!(report["kernel"][side].as_f64(), figures[figure].as_f64(), "{figure}");
+        assert!(figures[figure].as_f64() > Some(0.0), "{figure}");
+    }
+    let calls = ["allocs", "frees"].map(|name| report[name].as_u64().unwrap());
+    assert_eq!(Some((calls[0] + calls[1]) as f64), figures["calls"].as_f64());
+
+    stdout_of(&zonal(&["trace", "convert", &file, &text]));
+    let meta = fs::read(Path::new(&text).join("meta.json")).unwrap();
+    let truth = &serde_json::from_slice::<serde_json::Value>(&meta).unwrap()["lab"];
+    assert_eq!((&truth["kind"], &truth["policy"]), (&"simulated".into(), &"linux-6.18".into()));
+    assert_eq!(truth["figures"]["result_hash"], figures["result_hash"]);
+    assert_eq!(truth["command"], recorded["command"]);
+
+    let none = path("none.zonal");
+    let output = zonal(&[&run[..], &["--policy", "zonal", "--record", &none]].concat());
+    refused(&output, "policy zonal: a recording is of a kernel");
+    assert!(!Path::new(&none).exists());
+}
+
+#[test]
 fn a_sweep_writes_each_combination_once_and_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("sweep.csv");
