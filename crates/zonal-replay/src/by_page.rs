@@ -120,7 +120,7 @@ mod tests {
     fn a_page_here_and_there_takes_no_table_of_its_pageblock() {
         let mut pages = ByPage::<[u32; 3]>::default();
         for block in 0..1000_u64 {
-            pages.replace(block << PIECE_SHIFT | block % 512, [1; 3]);
+            pages.replace((block << PIECE_SHIFT) | (block % 512), [1; 3]);
         }
         let bytes = |piece: &Piece<[u32; 3]>| match piece {
             Piece::Listed(some) => some.capacity() * size_of::<(u16, [u32; 3])>(),
