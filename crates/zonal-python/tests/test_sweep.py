@@ -234,35 +234,76 @@ def test_workers_with_another_program_or_without_it_are_refused(
         assert zonal.read_rows(tmp_path / "rows.csv") == []
 
 
-def fail_at(text: str) -> None:
-    """Lets this worker fail at rows with this text."""
+def fail_at(text: str, times: int = sys.maxsize) -> None:
+    """Lets this worker fail at rows with this text, so many times."""
     from zonal import _native
 
     make = _native.rows_make
+    left = [times]
 
     def failing(row: str) -> List[str]:
-        if text in row:
+        if text in row and left[0] > 0:
+            left[0] -= 1
             raise OSError("the disk of this worker is full")
         return make(row)
 
     _native.rows_make = failing
 
 
-def test_a_row_that_fails_on_one_worker_is_made_by_another(
+def test_rows_that_fail_on_one_worker_are_made_by_another(
     tmp_path: Path, truth: "zonal.Sweep", cluster: Any
 ) -> None:
     client = cluster(2)
-    client.run(fail_at, '"seed":7,', workers=[sorted(client.nthreads())[0]])
+    bad, good = sorted(client.nthreads())
+    # Each of the 60 rows: one that goes to the same worker again is lost with its second try.
+    client.run(fail_at, '"seed":', workers=[bad])
     swept = zonal.sweep(
-        {"cpus": [2, 4]}, range(1, 31), client, data=tmp_path / "a.csv", tries=20, **MANY
+        {"cpus": [2, 4]}, range(1, 31), client, data=tmp_path / "a.csv", tries=2, **MANY
     )
     assert hashes(swept) == hashes(truth)
-    client.run(fail_at, '"seed":7,')
+    client.run(fail_at, '"seed":7,', workers=[good])
     with pytest.raises(zonal.RowsError, match="2 of 60 rows could not be made") as refused:
         zonal.sweep({"cpus": [2, 4]}, range(1, 31), client, data=tmp_path / "b.csv", **MANY)
     assert sorted(refused.value.failed) == ["cpus=2 seed=7", "cpus=4 seed=7"]
     assert "the disk of this worker is full" in refused.value.failed["cpus=2 seed=7"]
     assert len(refused.value.result.rows) == len(zonal.read_rows(tmp_path / "b.csv")) == 58
+
+
+def test_a_retry_whose_only_worker_dies_is_made_by_those_that_are_left(
+    tmp_path: Path, truth: "zonal.Sweep", cluster: Any
+) -> None:
+    client = cluster(2)
+    bad, good = sorted(client.nthreads())
+    pids = client.run(os.getpid)
+    # It fails once at each row, so that every row may go to the other alone; which is killed.
+    client.run(fail_at, '"seed":', 40, workers=[bad])
+    swept = zonal.sweep(
+        {"cpus": [2, 4]},
+        range(1, 31),
+        client,
+        data=tmp_path / "a.csv",
+        tries=50,
+        progress=once_at(3, lambda: os.kill(pids[good], signal.SIGKILL)),
+        **MANY,
+    )
+    assert hashes(swept) == hashes(truth)
+
+
+def test_a_worker_that_comes_later_without_the_package_gets_nothing(
+    tmp_path: Path, truth: "zonal.Sweep", cluster: Any
+) -> None:
+    client = cluster(2)
+    bad = sorted(client.nthreads())[0]
+    swept = zonal.sweep(
+        {"cpus": [2, 4]},
+        range(1, 31),
+        client,
+        data=tmp_path / "a.csv",
+        tries=4,
+        progress=once_at(3, lambda: client.run(without_package, workers=[bad])),
+        **MANY,
+    )
+    assert hashes(swept) == hashes(truth)
 
 
 def test_what_cannot_be_is_refused_by_its_name(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Any, Callable, Deque, Dict, Iterable, Optional, Tuple
+from typing import AbstractSet, Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional
+from typing import Set, Tuple
 
 from . import _native
 from ._errors import LabError
@@ -23,6 +25,8 @@ __all__ = ["Dask", "Local", "Tasks", "VersionError", "crew_of"]
 _AHEAD = 2
 #: Seconds between two looks at a request to stop and at the scheduler.
 _TICK_S = 0.1
+#: Seconds between two looks at tasks that only some workers may take.
+_LOOK_S = 1.0
 #: Seconds that workers at work have to end by themselves.
 _GRACE_S = 2.0
 #: Times that a thing may lose its worker before it is tried alone.
@@ -36,6 +40,31 @@ class VersionError(LabError):
 def worker_version() -> str:
     """The version of rows that this process makes. Runs in workers."""
     return str(_native.rows_version())
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A task that ended on a worker: with a result, or with the reason why there is none."""
+
+    #: The worker, where others can be asked instead.
+    where: Optional[str]
+    result: Any
+    why: Optional[str] = None
+
+
+def at_worker(function: Callable[[Any], Any], argument: Any) -> Ended:
+    """Calls a function in a worker of Dask, and says which one it was."""
+    from distributed import get_worker
+
+    where = str(get_worker().address)
+    try:
+        return Ended(where, function(argument))
+    except Exception as error:  # noqa: BLE001: a reason is told, whatever it is
+        return Ended(where, None, _told(error))
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 class Local:
@@ -76,8 +105,10 @@ class Local:
         """Tasks that are done at a time."""
         return self.jobs
 
-    def submit(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """A future."""
+    def submit(
+        self, function: Callable[[Any], Any], argument: Any, avoid: AbstractSet[str] = frozenset()
+    ) -> Any:
+        """A future. Processes of one machine are all alike, so none is avoided."""
         try:
             return self._pool.submit(function, argument)
         except BrokenProcessPool:
@@ -86,9 +117,20 @@ class Local:
             self._pool = self._new()
             return self._pool.submit(function, argument)
 
+    def ended(self, future: Any) -> Ended:
+        """What became of a task."""
+        return Ended(None, future.result())
+
     def is_lost(self, error: BaseException) -> bool:
         """Whether the worker was lost, not the task refused."""
         return isinstance(error, BrokenProcessPool)
+
+    def stranded(self, futures: Iterable[Any]) -> "List[Any]":
+        """Tasks that no worker can take."""
+        return []
+
+    def doubt(self) -> None:
+        """They are all this program."""
 
     def alive(self) -> bool:
         """A pool that lost a worker tells each of its tasks."""
@@ -117,27 +159,46 @@ class Dask:
         self._client = client
         self._reconnect_s = reconnect_s
         self._workers = 1
+        #: Workers that get nothing, with the reason.
+        self._unfit: Dict[str, str] = {}
+        #: Workers that may take a task, of tasks that not all may.
+        self._only: Dict[Any, Set[str]] = {}
 
     def check(self) -> None:
         """Refuses workers of another program, or without one."""
-        own = _native.rows_version()
         try:
             told = self._client.run(worker_version, on_error="return")
         except Exception as error:
             raise LabError(f"client: the workers do not answer: {error}") from error
         if not told:
             raise LabError("client: the scheduler has no workers; expected one at least")
+        for why in self._of_others(told):
+            raise VersionError(why)
+
+    def _of_others(self, told: Dict[str, Any]) -> Iterator[str]:
+        """Notes workers of another program, or without one, and says why."""
+        own = _native.rows_version()
         for worker, version in told.items():
+            if version == own:
+                continue
             if isinstance(version, BaseException):
-                what = f"{type(version).__name__}: {version}"
-                raise VersionError(
-                    f"worker {worker} cannot load the package zonal ({what}); expected zonal {own}"
+                why = (
+                    f"worker {worker} cannot load the package zonal ({_told(version)}); expected "
+                    f"zonal {own}"
                 )
-            if version != own:
-                raise VersionError(
+            else:
+                why = (
                     f"worker {worker} has zonal {version}, and this process zonal {own}; expected "
                     "the same program everywhere, since rows of two do not belong into one file"
                 )
+            self._unfit[worker] = why
+            yield why
+
+    def doubt(self) -> None:
+        """A task ended without a word of who had it: workers that came later than the first check
+        may lack the package. Such ones get nothing more."""
+        with suppress(Exception):
+            list(self._of_others(self._client.run(worker_version, on_error="return")))
 
     def workers(self) -> int:
         """Tasks that are done at a time; the last number that was told while the scheduler does not
@@ -146,10 +207,47 @@ class Dask:
             self._workers = max(1, int(sum(self._client.nthreads().values())))
         return self._workers
 
-    def submit(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """A future."""
+    def submit(
+        self, function: Callable[[Any], Any], argument: Any, avoid: AbstractSet[str] = frozenset()
+    ) -> Any:
+        """A future. Workers in ``avoid`` do not get the task while there are others."""
+        only: Optional[Set[str]] = None
+        if avoid or self._unfit:
+            fit = self._client.nthreads().keys() - self._unfit.keys()
+            if not fit and self._unfit:
+                raise VersionError(next(iter(self._unfit.values())))
+            only = set(fit - avoid or fit) or None
         # Not pure: after a scheduler was lost the same is asked for again.
-        return self._client.submit(function, argument, pure=False)
+        future = self._client.submit(
+            at_worker,
+            function,
+            argument,
+            pure=False,
+            workers=sorted(only) if only else None,
+            allow_other_workers=False,
+        )
+        if only:
+            self._only[future] = only
+        return future
+
+    def ended(self, future: Any) -> Ended:
+        """What became of a task."""
+        self._only.pop(future, None)
+        ended: Ended = future.result()
+        return ended
+
+    def stranded(self, futures: Iterable[Any]) -> List[Any]:
+        """Tasks whose workers are all gone: they would wait for ever."""
+        waiting = [future for future in futures if future in self._only]
+        if not waiting:
+            return []
+        with suppress(Exception):
+            there = self._client.nthreads().keys()
+            lost = [future for future in waiting if not self._only[future] & there]
+            for future in lost:
+                del self._only[future]
+            return lost
+        return []
 
     def is_lost(self, error: BaseException) -> bool:
         """Whether the worker was lost, not the task refused."""
@@ -203,6 +301,8 @@ class Tasks:
         self._tries = tries
         self._failures: Dict[int, int] = {}
         self._losses: Dict[int, int] = {}
+        #: Workers that could not do it, by number.
+        self._refused_by: Dict[int, Set[str]] = {}
         self._under_way: Dict[Any, Tuple[int, ...]] = {}
         self._is_alone = False
 
@@ -214,12 +314,14 @@ class Tasks:
         """What the worker's function is called with."""
         raise NotImplementedError
 
-    def took(self, numbers: Tuple[int, ...], result: Any) -> None:
+    def took(self, numbers: Tuple[int, ...], ended: Ended) -> None:
         """A task is done."""
         raise NotImplementedError
 
-    def refuse(self, at: int, why: str) -> None:
-        """A worker could not do it."""
+    def refuse(self, at: int, why: str, where: Optional[str]) -> None:
+        """A worker could not do it; it is tried on another one."""
+        if where is not None:
+            self._refused_by.setdefault(at, set()).add(where)
         self._failures[at] = self._failures.get(at, 0) + 1
         self._put_back(at, why, self._failures[at] >= self._tries)
 
@@ -256,8 +358,12 @@ class Tasks:
     ) -> None:
         """Hands tasks to workers until nothing is left, or ``stop`` is set."""
         done: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+        looked = time.monotonic()
         try:
             while stop is None or not stop.is_set():
+                if time.monotonic() - looked >= _LOOK_S:
+                    self._look(crew)
+                    looked = time.monotonic()
                 if self._hand_out(crew, function, done) and not self._under_way:
                     return
                 try:
@@ -288,7 +394,8 @@ class Tasks:
             if not numbers:
                 break
             try:
-                future = crew.submit(function, self.argument(numbers))
+                avoid = self._refused_by.get(numbers[0], set())
+                future = crew.submit(function, self.argument(numbers), avoid)
             except Exception:
                 self._waiting.extendleft(reversed(numbers))
                 self._is_alone = False
@@ -299,20 +406,33 @@ class Tasks:
             future.add_done_callback(done.put)
         return True
 
+    def _look(self, crew: Any) -> None:
+        """Takes back tasks that only workers which are gone may take."""
+        for future in crew.stranded(list(self._under_way)):
+            self._waiting.extend(self._under_way.pop(future))
+            self._is_alone = False
+            with suppress(Exception):
+                future.cancel()
+
     def _ended(self, crew: Any, numbers: Tuple[int, ...], future: Any) -> None:
         try:
-            result = future.result()
+            ended = crew.ended(future)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001: a cancelled one too
-            why = f"{type(error).__name__}: {error}"
             lost = crew.is_lost(error)
             for at in numbers:
                 if lost:
-                    self._lose(at, why)
+                    self._lose(at, _told(error))
                 else:
-                    self.refuse(at, why)
+                    self.refuse(at, _told(error), None)
             if lost:
                 crew.recover()
+            else:
+                crew.doubt()
             return
-        self.took(numbers, result)
+        if ended.why is None:
+            self.took(numbers, ended)
+            return
+        for at in numbers:
+            self.refuse(at, ended.why, ended.where)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._calls import advise
-from ._crew import Tasks, crew_of
+from ._crew import Ended, Tasks, crew_of
 from ._errors import ArgumentError, Error
 from ._html import table
 from .advice import Row
@@ -267,7 +267,8 @@ def fleet(
     only, limit
         As for :func:`zonal.advise`.
     tries
-        How often a recording is tried, on whichever workers there are.
+        How often a recording is tried, each time on a worker that has not failed it, while the
+        client has one.
 
     A recording that cannot be read is a host with a ``reason``, never the end of the call. After
     ``stop`` was set, hosts that were not looked at have the reason "not looked at".
@@ -313,8 +314,8 @@ class _Hosts(Tasks):
     def argument(self, numbers: Tuple[int, ...]) -> Any:
         return (self._sources[numbers[0]], *self._more)
 
-    def took(self, numbers: Tuple[int, ...], result: Host) -> None:
-        self.hosts[numbers[0]] = result
+    def took(self, numbers: Tuple[int, ...], ended: Ended) -> None:
+        self.hosts[numbers[0]] = ended.result
         if self._progress is not None:
             self._progress(len(self.hosts), len(self._sources))
 

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 from typing import Tuple, Union, overload
 
 from . import _native
-from ._crew import Tasks, VersionError, crew_of
+from ._crew import Ended, Tasks, VersionError, crew_of
 from ._errors import LabError
 from ._html import framed
 from .lab import _machine
@@ -224,7 +224,8 @@ class _Work(Tasks):
     def argument(self, numbers: Tuple[int, ...]) -> List[Tuple[int, str]]:
         return [(at, self.rows.text(at)) for at in numbers]
 
-    def took(self, numbers: Tuple[int, ...], result: _Made) -> None:
+    def took(self, numbers: Tuple[int, ...], ended: Ended) -> None:
+        result: _Made = ended.result
         for at, fields in result.rows:
             self.rows.add(at, fields)
             self.made += 1
@@ -232,7 +233,7 @@ class _Work(Tasks):
             each = result.seconds / (len(result.rows) + len(result.failed))
             self._row_s = each if self._row_s is None else 0.7 * self._row_s + 0.3 * each
         for at, why in result.failed:
-            self.refuse(at, why)
+            self.refuse(at, why, ended.where)
         self.tell()
 
     def tell(self) -> None:
@@ -288,7 +289,8 @@ def sweep(
     jobs
         Local processes; without it one for each CPU that this process may use.
     tries
-        How often a row is tried, on whichever workers there are, before it counts as failed.
+        How often a row is tried before it counts as failed, each time on a worker that has not
+        failed it, while the client has one.
     reconnect_s
         Seconds to wait for a scheduler that was lost.
     progress
