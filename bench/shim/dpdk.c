@@ -63,6 +63,12 @@ void zb_dpdk_put(void *page)
 	rte_mempool_put(pool, page);
 }
 
+/* Pages in the ring, which all lcores share. */
+unsigned zb_dpdk_in_ring(void)
+{
+	return rte_mempool_ops_get_count(pool);
+}
+
 int zb_dpdk_get_bulk(void **pages, unsigned count)
 {
 	return rte_mempool_get_bulk(pool, pages, count);

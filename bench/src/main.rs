@@ -10,15 +10,17 @@
 //! Data goes to stdout, notes to stderr. Exit codes: 0 measured, 1 a subject did something wrong
 //! (handed a block out twice, lost contents), 2 usage or the system refused.
 
+mod llfree;
 mod peers;
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use zonal_bench::{
-    Bench, Cpus, Crew, Options, Report, edge, prefault, ranges, run, subjects, table,
+    Bench, Cpus, Crew, Earlier, Machine, Options, Report, edge, prefault, ranges, run, subjects,
+    table,
 };
 
 /// Measures page allocation, every allocator in the same loops of the same run.
@@ -31,12 +33,23 @@ struct Arguments {
     /// Print the report as one JSON object.
     #[arg(long)]
     json: bool,
+    /// Print the latencies of single calls, too: p50, p99, p99.9 and the longest of allocations and
+    /// frees.
+    #[arg(long, conflicts_with_all = ["json", "markdown"])]
+    latency: bool,
     /// Also write the rows to this file.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Say which rows changed beyond noise since an earlier run on this machine: a file of --csv or
+    /// --json.
+    #[arg(long, value_name = "FILE", conflicts_with = "markdown")]
+    compare: Option<PathBuf>,
     /// Measure only this subject, beside the limit; may be repeated.
     #[arg(long, value_name = "SUBJECT")]
     only: Vec<String>,
+    /// A checkout of luhsra/llfree-rs, which is then a peer, too.
+    #[arg(long, value_name = "DIR")]
+    llfree: Option<PathBuf>,
     /// Measure only this bench; may be repeated.
     #[arg(long, value_name = "BENCH", value_parser = parse_bench)]
     bench: Vec<Bench>,
@@ -63,6 +76,9 @@ fn main() -> ExitCode {
 }
 
 fn measure(arguments: Arguments) -> anyhow::Result<Report> {
+    // Read first, so that a wrong file costs no minutes of measuring, and before --csv may replace
+    // it.
+    let mut earlier = arguments.compare.as_deref().map(read_earlier).transpose()?;
     ensure!(!cfg!(debug_assertions), "a debug build measures nothing: run it with --release");
     let base = if arguments.quick { Options::quick() } else { Options::full() };
     let options = Options { only: arguments.only, benches: arguments.bench, ..base };
@@ -71,8 +87,14 @@ fn measure(arguments: Arguments) -> anyhow::Result<Report> {
         std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))?;
     }
     let crew = Arc::new(Crew::new(Cpus::of_process()));
+    if let (Some(earlier), Some(file)) = (&mut earlier, &arguments.compare) {
+        let here = Machine::read(crew.cpus().count());
+        let suits = earlier.restrict(&options, crew.cpus(), &here);
+        suits.with_context(|| file.display().to_string())?;
+    }
     let (mut runners, mut skipped) = subjects::all(&crew);
-    let (peers, absent) = peers::start(|subject| options.wants(subject));
+    let (peers, absent) =
+        peers::start(|subject| options.wants(subject), arguments.llfree.as_deref());
     runners.extend(peers);
     skipped.extend(absent);
     for only in &options.only {
@@ -89,12 +111,21 @@ fn measure(arguments: Arguments) -> anyhow::Result<Report> {
     if let Some(path) = &arguments.csv {
         report.write_csv(path)?;
     }
+    let compared = earlier.map_or(Ok(()), |earlier| report.compare(&earlier));
     if arguments.json {
         println!("{}", report.to_json());
     } else if arguments.markdown {
         println!("{}", table::summary(&report, table::Style::Markdown));
     } else {
         print!("{}", table::whole(&report));
+        if arguments.latency {
+            println!("\n{}", table::latencies(&report, table::Style::Terminal));
+        }
     }
+    compared.context("--compare")?;
     Ok(report)
+}
+
+fn read_earlier(file: &Path) -> anyhow::Result<Earlier> {
+    Earlier::read(file).with_context(|| file.display().to_string())
 }

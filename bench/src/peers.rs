@@ -6,6 +6,7 @@
 //! only. So the peers are built from here, with the cargo that runs us, when the program starts;
 //! after the first time that takes a fraction of a second each.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use zonal_bench::{Remote, Runner, Skip};
@@ -25,7 +26,7 @@ const fn peer(subject: &'static str, program: &'static str) -> Peer {
     Peer { subject, program, environment: &[], cxxflags: "", preload: None }
 }
 
-const PEERS: [Peer; 7] = [
+const PEERS: [Peer; 8] = [
     Peer {
         // Without cmake its crate leaves the assertions on: a pair then takes 24 ns, not 6.
         cxxflags: "-DNDEBUG",
@@ -33,6 +34,10 @@ const PEERS: [Peer; 7] = [
     },
     peer("mimalloc", "peer-mimalloc"),
     peer("jemalloc", "peer-jemalloc"),
+    Peer {
+        environment: &[("_RJEM_MALLOC_CONF", "oversize_threshold:0,tcache_max:2097152")],
+        ..peer("jemalloc-tuned", "peer-jemalloc")
+    },
     Peer {
         // glibc would otherwise register rseq first, and tcmalloc falls back.
         environment: &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
@@ -48,18 +53,41 @@ const PEERS: [Peer; 7] = [
 
 /// Builds and starts the peers that `wanted` accepts; those that cannot run come back with the
 /// reason.
-pub fn start(wanted: impl Fn(&str) -> bool) -> (Vec<Box<dyn Runner>>, Vec<Skip>) {
+pub fn start(
+    wanted: impl Fn(&str) -> bool,
+    llfree: Option<&Path>,
+) -> (Vec<Box<dyn Runner>>, Vec<Skip>) {
     let (mut runners, mut skipped): (Vec<Box<dyn Runner>>, _) = (Vec::new(), Vec::new());
-    for peer in PEERS.iter().filter(|peer| wanted(peer.subject)) {
-        match start_one(peer) {
-            Ok(remote) => runners.push(Box::new(remote)),
-            Err(reason) => {
-                eprintln!("skipped {}: {reason}", peer.subject);
-                skipped.push(Skip::subject(peer.subject, reason));
-            }
+    let mut add = |subject: &str, started| match started {
+        Ok(remote) => runners.push(Box::new(remote) as Box<dyn Runner>),
+        Err(reason) => {
+            eprintln!("skipped {subject}: {reason}");
+            skipped.push(Skip::subject(subject, reason));
         }
+    };
+    for peer in PEERS.iter().filter(|peer| wanted(peer.subject)) {
+        add(peer.subject, start_one(peer));
+    }
+    if wanted(LLFREE) {
+        add(LLFREE, start_llfree(llfree));
     }
     (runners, skipped)
+}
+
+/// The peer that comes from a checkout.
+const LLFREE: &str = "llfree";
+
+fn start_llfree(checkout: Option<&Path>) -> Result<Remote, String> {
+    let checkout = checkout.ok_or("no checkout of luhsra/llfree-rs was named (--llfree DIR)")?;
+    let (target, cargo) = (target()?, cargo().ok_or("no cargo here to build it")?);
+    let manifest = crate::llfree::package(checkout, &target)?;
+    eprintln!("building peer-llfree (minutes the first time)");
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--release", "--manifest-path"]).arg(manifest);
+    command.arg("--target-dir").arg(&target);
+    finish_build(command)?;
+    let program = Command::new(target.join("release/peer-llfree"));
+    Remote::start(LLFREE, program).map_err(|error| error.to_string())
 }
 
 fn start_one(peer: &Peer) -> Result<Remote, String> {
@@ -83,24 +111,45 @@ fn build(peer: &Peer) -> Result<PathBuf, String> {
     let program = peer.program;
     let here = std::env::current_exe().map_err(|error| format!("where are we: {error}"))?;
     let beside = here.with_file_name(program);
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    let Some(cargo) = std::env::var_os("CARGO").filter(|_| manifest.exists()) else {
+    let Some(cargo) = cargo() else {
         let found = beside.exists().then_some(beside);
         return found.ok_or_else(|| format!("no {program} beside this program, and no cargo"));
     };
-    let target = here.parent().and_then(Path::parent).ok_or("this program has no target folder")?;
+    let target = target()?;
     eprintln!("building {program} (minutes the first time)");
     let mut command = Command::new(cargo);
     command.args(["build", "--quiet", "--locked", "--release", "--bin", program]);
-    command.args(["--features", program, "--manifest-path"]).arg(manifest);
+    command.args(["--features", program, "--manifest-path"]).arg(manifest());
     command.arg("--target-dir").arg(target);
     if !peer.cxxflags.is_empty() {
         let given = std::env::var("CXXFLAGS").unwrap_or_default();
         command.env("CXXFLAGS", format!("{given} {}", peer.cxxflags));
     }
+    finish_build(command)?;
+    Ok(beside)
+}
+
+/// The cargo that runs us, if the sources are here, too.
+fn cargo() -> Option<OsString> {
+    std::env::var_os("CARGO").filter(|_| manifest().exists())
+}
+
+fn manifest() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")
+}
+
+/// The target folder that this program lies in.
+fn target() -> Result<PathBuf, String> {
+    let here = std::env::current_exe().map_err(|error| format!("where are we: {error}"))?;
+    let target = here.parent().and_then(Path::parent).map(Path::to_owned);
+    target.ok_or_else(|| "this program has no target folder".into())
+}
+
+/// Runs a build, and says what is wrong if it fails.
+fn finish_build(mut command: Command) -> Result<(), String> {
     let output = command.output().map_err(|error| format!("cargo did not start: {error}"))?;
     if output.status.success() {
-        return Ok(beside);
+        return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr);
     eprint!("{text}");

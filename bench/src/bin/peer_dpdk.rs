@@ -1,7 +1,7 @@
 //! The process of DPDK's mempool; see `shim/dpdk.c`. Single pages only, bulk calls included.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use zonal_bench::{Bench, Cell, PAGE, Region, Sizing, Subject, serve_subject};
+use zonal_bench::{Bench, Cell, PAGE, Region, Sizing, Subject, Waiting, serve_subject};
 
 #[link(name = "zonal_bench_dpdk", kind = "static")]
 unsafe extern "C" {
@@ -10,6 +10,7 @@ unsafe extern "C" {
     safe fn zb_dpdk_get() -> *mut c_void;
     fn zb_dpdk_put(page: *mut c_void);
     fn zb_dpdk_get_bulk(pages: *mut *mut c_void, count: c_uint) -> c_int;
+    safe fn zb_dpdk_in_ring() -> c_uint;
     fn zb_dpdk_put_bulk(pages: *const *mut c_void, count: c_uint);
 }
 
@@ -17,6 +18,7 @@ unsafe extern "C" {
 const BULK: usize = 256;
 
 struct Mempool {
+    count: usize,
     _pages: Region,
 }
 
@@ -36,7 +38,7 @@ impl Mempool {
             let error = std::io::Error::from_raw_os_error(-code);
             return Err(format!("the environment of DPDK did not start: {error}"));
         }
-        Ok(Mempool { _pages: pages })
+        Ok(Mempool { count, _pages: pages })
     }
 }
 
@@ -89,6 +91,12 @@ unsafe impl Subject for Mempool {
             return Err("a mempool has one size".into());
         }
         Ok(())
+    }
+
+    /// What is not in the ring waits in the caches.
+    fn waiting(&self) -> Option<Waiting> {
+        let lists = self.count.saturating_sub(zb_dpdk_in_ring() as usize) as u64;
+        Some(Waiting { lists, depots: None })
     }
 
     fn thread_init(&self) {

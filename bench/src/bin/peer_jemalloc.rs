@@ -1,16 +1,33 @@
 //! The process of jemalloc: `mallocx` with an alignment, and the sized `sdallocx`.
+//!
+//! It is run twice: as it comes (`jemalloc`), and with the options that a program of large blocks
+//! would choose (`jemalloc-tuned`): none is too large for the thread's arena, and blocks up to 2
+//! MiB wait in the thread's cache. The process asks jemalloc whether they are in force.
 
-use tikv_jemalloc_sys::{MALLOCX_ALIGN, mallocx, sdallocx};
+use std::ffi::CStr;
+use tikv_jemalloc_sys::{MALLOCX_ALIGN, mallctl, mallocx, sdallocx};
 use zonal_bench::{PAGE, Subject, block_bytes, serve_subject};
 
-struct Jemalloc;
+struct Jemalloc {
+    name: String,
+}
+
+/// An option's value.
+fn option(name: &CStr) -> Result<usize, String> {
+    let (mut value, mut bytes) = (0_usize, size_of::<usize>());
+    let (into, length) = ((&raw mut value).cast(), &raw mut bytes);
+    // SAFETY: a name, room for a number of this length, and nothing to write.
+    let code = unsafe { mallctl(name.as_ptr(), into, length, std::ptr::null_mut(), 0) };
+    let name = name.to_string_lossy();
+    if code == 0 { Ok(value) } else { Err(format!("it has no option {name}: error {code}")) }
+}
 
 // SAFETY: (1) and (2) what the library promises.
 unsafe impl Subject for Jemalloc {
     const FOREIGN: bool = true;
 
     fn name(&self) -> &str {
-        "jemalloc"
+        &self.name
     }
 
     #[inline(always)]
@@ -28,5 +45,12 @@ unsafe impl Subject for Jemalloc {
 }
 
 fn main() -> std::io::Result<()> {
-    serve_subject(|_| Ok(Jemalloc))
+    serve_subject(|name| {
+        let tuned =
+            option(c"opt.tcache_max")? >= block_bytes(9) && option(c"opt.oversize_threshold")? == 0;
+        if tuned != (name == "jemalloc-tuned") {
+            return Err("_RJEM_MALLOC_CONF was not read as meant".into());
+        }
+        Ok(Jemalloc { name: name.to_owned() })
+    })
 }

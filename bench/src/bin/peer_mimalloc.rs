@@ -1,6 +1,12 @@
-//! The process of mimalloc: `mi_malloc_aligned` and `mi_free`, called from the loops directly.
+//! The process of mimalloc 3: `mi_malloc_aligned` and `mi_free`, called from the loops directly.
 
+use std::ffi::c_int;
 use zonal_bench::{PAGE, Subject, block_bytes, serve_subject};
+
+unsafe extern "C" {
+    /// 3.1.5 is 315, and 30105 since 3.2.
+    safe fn mi_version() -> c_int;
+}
 
 struct Mimalloc;
 
@@ -26,5 +32,9 @@ unsafe impl Subject for Mimalloc {
 }
 
 fn main() -> std::io::Result<()> {
-    serve_subject(|_| Ok(Mimalloc))
+    let version = mi_version();
+    serve_subject(|_| match version.to_string().starts_with('3') {
+        true => Ok(Mimalloc),
+        false => Err(format!("this is mimalloc {version}; expected version 3")),
+    })
 }

@@ -8,11 +8,28 @@
 use libtcmalloc_sys::{
     BridgeTCMallocInternalNewAlignedNothrow, TCMallocInternalDeleteSizedAligned,
 };
-use zonal_bench::{PAGE, Subject, block_bytes, serve_subject};
+use std::ffi::c_char;
+use zonal_bench::{PAGE, Subject, Waiting, block_bytes, serve_subject};
 
 unsafe extern "C" {
     /// Whether the per-CPU caches are on; false until the first allocation.
     safe fn MallocExtension_Internal_GetPerCpuCachesActive() -> bool;
+    /// A figure by its name; false if there is none of that name.
+    fn MallocExtension_Internal_GetNumericProperty(
+        name: *const c_char,
+        length: usize,
+        value: *mut usize,
+    ) -> bool;
+}
+
+/// Pages that a figure in bytes is; `None` if there is no such figure.
+fn pages(name: &str) -> Option<u64> {
+    let mut value = 0;
+    let (start, length) = (name.as_ptr().cast(), name.len());
+    // SAFETY: a name of that length, and room for the figure.
+    let known =
+        unsafe { MallocExtension_Internal_GetNumericProperty(start, length, &raw mut value) };
+    known.then_some((value / PAGE) as u64)
 }
 
 struct Tcmalloc {
@@ -25,6 +42,15 @@ unsafe impl Subject for Tcmalloc {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The caches of CPUs and threads; those of transfer and of the central lists.
+    fn waiting(&self) -> Option<Waiting> {
+        let threads = pages("tcmalloc.current_total_thread_cache_bytes");
+        let lists = threads.into_iter().chain(pages("tcmalloc.cpu_free")).reduce(|a, b| a + b)?;
+        let shared = ["tcmalloc.transfer_cache_free", "tcmalloc.central_cache_free"];
+        let depots = shared.into_iter().filter_map(pages).reduce(|a, b| a + b);
+        Some(Waiting { lists, depots })
     }
 
     #[inline(always)]

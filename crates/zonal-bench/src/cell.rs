@@ -71,15 +71,20 @@ impl Bench {
         matches!(self, Bench::Stream | Bench::Shuffled)
     }
 
-    /// The orders that a plan asks it for. 32 blocks of 2 MiB are more than most pools here have.
+    /// The orders that a plan asks it for.
     pub(crate) const fn orders(self) -> &'static [u32] {
         match self {
             Bench::Pair => &[0, 3, 4, 9],
             Bench::Batch8 => &[1, 2, 3, 4, 9],
-            Bench::Batch32 => &[0, 1, 2, 3, 4],
+            Bench::Batch32 => &[0, 1, 2, 3, 4, 9],
             Bench::Shuffled => &[0, 3],
             _ => &[0],
         }
+    }
+
+    /// Whether it is run with many more threads than CPUs, too: those loops that hold little.
+    pub(crate) const fn takes_crowds(self, order: u32) -> bool {
+        order == 0 && matches!(self, Bench::Pair | Bench::Batch32 | Bench::Mix)
     }
 
     /// The name used in rows and on the command line.

@@ -6,6 +6,9 @@
 //! coarse: on some AMD CPUs it advances in steps of 10 ns. Readings go to a plain array first and
 //! to the histogram afterwards: a histogram is larger than the L1 cache and would slow down the
 //! very calls it measures.
+//!
+//! A pass in which a thread lost its CPU says so ([`Latency::disturbed`]): its longest calls are
+//! then those of the machine.
 
 use crate::subject::{Probe, Subject, call_alloc, call_free};
 use hdrhistogram::Histogram;
@@ -25,8 +28,18 @@ pub struct Latency {
     pub p99_ns: f64,
     /// 99.9 % of the allocation calls.
     pub p999_ns: f64,
+    /// The longest allocation call.
+    pub max_ns: f64,
+    /// Half of the calls that free.
+    pub free_p50_ns: f64,
+    /// 99 % of the calls that free.
+    pub free_p99_ns: f64,
     /// 99.9 % of the calls that free.
     pub free_p999_ns: f64,
+    /// The longest call that frees.
+    pub free_max_ns: f64,
+    /// A thread lost its CPU meanwhile.
+    pub disturbed: bool,
 }
 
 /// The readings of one worker, in ticks.
@@ -128,7 +141,12 @@ pub(crate) fn summarise(workers: &[Readings]) -> Latency {
         p50_ns: at(&allocs, 0.5),
         p99_ns: at(&allocs, 0.99),
         p999_ns: at(&allocs, 0.999),
+        max_ns: at(&allocs, 1.0),
+        free_p50_ns: at(&frees, 0.5),
+        free_p99_ns: at(&frees, 0.99),
         free_p999_ns: at(&frees, 0.999),
+        free_max_ns: at(&frees, 1.0),
+        disturbed: false,
     }
 }
 
@@ -258,6 +276,19 @@ mod tests {
         let ratio = latency.p999_ns / latency.p50_ns;
         assert!((85.0..95.0).contains(&ratio), "{latency:?}");
         assert!(latency.p99_ns < latency.p50_ns * 1.01, "{latency:?}");
+    }
+
+    #[test]
+    fn one_slow_call_is_the_longest_and_moves_nothing_else() {
+        let overhead = Scale::get().overhead_ticks as u32;
+        let fast = Readings { allocs: vec![10 + overhead; 5000], frees: vec![20 + overhead; 5000] };
+        let slow = Readings { allocs: vec![10, 70_000 + overhead], frees: vec![50_000 + overhead] };
+        let latency = summarise(&[fast, slow]);
+        let tick = Scale::get().ns_per_tick;
+        let near = |ns: f64, ticks: f64| (ns / (ticks * tick) - 1.0).abs() < 0.002;
+        assert!(near(latency.max_ns, 70_000.0) && near(latency.p999_ns, 10.0), "{latency:?}");
+        assert!(near(latency.free_max_ns, 50_000.0), "{latency:?}");
+        assert!(near(latency.free_p50_ns, 20.0) && near(latency.free_p99_ns, 20.0), "{latency:?}");
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub use remote::{Remote, serve, serve_subject};
 pub use row::{Report, Row, SCHEMA_VERSION, Skip};
 pub use run::{Step, run};
 pub use runner::{Burst, Latency, Local, Runner};
-pub use subject::{ORDER_MAX, PAGE, Sizing, Subject, block_bytes};
+pub use subject::{ORDER_MAX, PAGE, Sizing, Subject, Waiting, block_bytes};
 
 /// Name of the subject that every other one is compared with: `ratio_to_limit` is a row's
 /// `ns_per_op` divided by this subject's in the same cell.

@@ -4,6 +4,9 @@ use crate::cell::{Bench, Cell};
 use crate::cpus::Cpus;
 use std::time::Duration;
 
+/// Threads on each CPU, of the loops that are run so ([`Bench::takes_crowds`]).
+const CROWDS: [u32; 2] = [4, 8];
+
 /// How a run is done.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -73,7 +76,8 @@ impl Options {
 ///
 /// Cells of two pinned threads need two CPUs and are left out where there is one. A quick run
 /// leaves out what the headline figures do not need: touched blocks above order 0, bursts of other
-/// orders than 0 and 3, and oversubscription above order 0 and in the bulk bench.
+/// orders than 0 and 3, oversubscription above order 0 and in the bulk bench, and more than two
+/// threads on a CPU.
 pub fn plan(options: &Options, cpus: &Cpus) -> Vec<Cell> {
     let mut cells = Vec::new();
     for bench in Bench::ALL.into_iter().filter(|bench| bench.is_planned()) {
@@ -82,9 +86,9 @@ pub fn plan(options: &Options, cpus: &Cpus) -> Vec<Cell> {
         }
         for &order in bench.orders() {
             for touched in [false, true] {
-                for (threads, pinned) in thread_counts(bench, cpus) {
+                for (threads, pinned) in thread_counts(bench, order, cpus) {
                     let cell = Cell { bench, threads, pinned, order, touched };
-                    if !options.quick || in_quick(&cell) {
+                    if !options.quick || in_quick(&cell, cpus) {
                         cells.push(cell);
                     }
                 }
@@ -94,7 +98,7 @@ pub fn plan(options: &Options, cpus: &Cpus) -> Vec<Cell> {
     cells
 }
 
-fn thread_counts(bench: Bench, cpus: &Cpus) -> Vec<(u32, bool)> {
+fn thread_counts(bench: Bench, order: u32, cpus: &Cpus) -> Vec<(u32, bool)> {
     let count = cpus.count() as u32;
     let mut threads = Vec::new();
     if !bench.is_of_two() {
@@ -103,13 +107,21 @@ fn thread_counts(bench: Bench, cpus: &Cpus) -> Vec<(u32, bool)> {
     if count >= 2 {
         threads.push((2, true));
     }
-    if !bench.is_of_two() {
+    // 32 blocks of 2 MiB for each of twice as many threads as CPUs are more than most pools have.
+    let holds_too_much = bench == Bench::Batch32 && order == 9;
+    if !bench.is_of_two() && !holds_too_much {
         threads.push((count * 2, false));
+    }
+    if bench.takes_crowds(order) {
+        threads.extend(CROWDS.map(|times| (count * times, false)));
     }
     threads
 }
 
-fn in_quick(cell: &Cell) -> bool {
+fn in_quick(cell: &Cell, cpus: &Cpus) -> bool {
+    if cell.threads as usize > cpus.count() * 2 {
+        return false;
+    }
     let oversubscribed = !cell.pinned;
     let headline = cell.bench == Bench::Pair || cell.order == 3;
     match cell.order {

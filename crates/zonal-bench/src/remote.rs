@@ -16,7 +16,7 @@
 use crate::cell::Cell;
 use crate::error::BenchError;
 use crate::runner::{Burst, Latency, Local, Runner};
-use crate::subject::Subject;
+use crate::subject::{Subject, Waiting};
 use crate::{Cpus, Crew};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -37,6 +37,7 @@ enum Request {
     Burst { cell: Cell, iterations: u64, held: u32 },
     Latency { cell: Cell, iterations: u64 },
     Check { cell: Cell },
+    Waiting,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -48,6 +49,7 @@ enum Answer {
     Burst(Burst),
     Latency(Latency),
     Hash(u64),
+    Waiting(Option<Waiting>),
     Wrong(String),
     Error(String),
 }
@@ -149,6 +151,13 @@ impl Runner for Remote {
         }
     }
 
+    fn waiting(&mut self) -> Result<Option<Waiting>, BenchError> {
+        match self.ask(&Request::Waiting)? {
+            Answer::Waiting(waiting) => Ok(waiting),
+            _ => Err(self.gone("answered something else")),
+        }
+    }
+
     fn check(&mut self, cell: &Cell) -> Result<u64, BenchError> {
         match self.ask(&Request::Check { cell: *cell })? {
             Answer::Hash(hash) => Ok(hash),
@@ -224,6 +233,7 @@ fn respond(runner: &mut dyn Runner, request: &Request) -> Answer {
             runner.latency(&cell, iterations).map_or_else(failed, Answer::Latency)
         }
         Request::Check { cell } => runner.check(&cell).map_or_else(failed, Answer::Hash),
+        Request::Waiting => runner.waiting().map_or_else(failed, Answer::Waiting),
     }
 }
 

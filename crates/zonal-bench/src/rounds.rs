@@ -6,6 +6,7 @@
 
 use crate::latency::Latency;
 use crate::runner::Burst;
+use crate::subject::Waiting;
 
 /// Fewest rounds that a median is taken over, however slow the subject.
 pub(crate) const ROUNDS_MIN: u32 = 3;
@@ -16,6 +17,7 @@ pub(crate) struct Measured {
     bursts: Vec<Burst>,
     undisturbed: u32,
     pub(crate) latency: Latency,
+    pub(crate) waiting: Option<Waiting>,
 }
 
 /// The rounds that count.

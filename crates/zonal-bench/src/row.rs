@@ -64,6 +64,27 @@ pub struct Row {
     /// Median of the CPU time of all threads per operation, where it was measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu_ns_per_op: Option<f64>,
+    /// The longest allocation call of the latency pass.
+    #[serde(default)]
+    pub max_ns: f64,
+    /// Latency of single calls that free: median.
+    #[serde(default)]
+    pub free_p50_ns: f64,
+    /// Latency of single calls that free: 99th percentile.
+    #[serde(default)]
+    pub free_p99_ns: f64,
+    /// The longest call that frees.
+    #[serde(default)]
+    pub free_max_ns: f64,
+    /// A thread lost its CPU in each latency pass: the longest calls are those of the machine.
+    #[serde(default)]
+    pub latency_busy: bool,
+    /// Pages that wait in the lists of CPUs or threads when the cell ends, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub list_pages: Option<u64>,
+    /// The same of depots, which CPUs or threads share.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub depot_pages: Option<u64>,
 }
 
 impl Row {
@@ -94,6 +115,13 @@ impl Row {
             low_ns: low.map(to_thousandths),
             high_ns: high.map(to_thousandths),
             cpu_ns_per_op: cpu.map(to_thousandths),
+            max_ns: to_thousandths(latency.max_ns),
+            free_p50_ns: to_thousandths(latency.free_p50_ns),
+            free_p99_ns: to_thousandths(latency.free_p99_ns),
+            free_max_ns: to_thousandths(latency.free_max_ns),
+            latency_busy: latency.disturbed,
+            list_pages: measured.waiting.map(|waiting| waiting.lists),
+            depot_pages: measured.waiting.and_then(|waiting| waiting.depots),
         }
     }
 
@@ -199,7 +227,8 @@ impl Report {
         let mut csv = String::from(
             "bench,subject,threads,order,touched,ns_per_op,p10_ns,p90_ns,p50_ns,p99_ns,p999_ns,\
              free_p999_ns,ratio_to_limit,rounds,cpu,cpus,kernel,commit,pages_for_each,\
-             rounds_discarded,busy,low_ns,high_ns,cpu_ns_per_op\n",
+             rounds_discarded,busy,low_ns,high_ns,cpu_ns_per_op,max_ns,free_p50_ns,free_p99_ns,\
+             free_max_ns,latency_busy,list_pages,depot_pages\n",
         );
         let Machine { cpu, cpus, kernel, commit, .. } = &self.machine;
         let origin = [quoted(cpu), cpus.to_string(), quoted(kernel), quoted(commit)].join(",");
@@ -215,7 +244,12 @@ impl Report {
             let Row { rounds, rounds_discarded, busy, .. } = row;
             let _ = write!(csv, "{ratio},{rounds},{origin},{pages},{rounds_discarded},{busy},");
             let [low, high, cpu] = [row.low_ns, row.high_ns, row.cpu_ns_per_op].map(field);
-            let _ = writeln!(csv, "{low},{high},{cpu}");
+            let _ = write!(csv, "{low},{high},{cpu},");
+            let Row { max_ns, free_p50_ns, free_p99_ns, free_max_ns, latency_busy, .. } = row;
+            let _ = write!(csv, "{max_ns:.3},{free_p50_ns:.3},{free_p99_ns:.3},{free_max_ns:.3},");
+            let count = |pages: Option<u64>| pages.map_or_else(String::new, |n| n.to_string());
+            let (lists, depots) = (count(row.list_pages), count(row.depot_pages));
+            let _ = writeln!(csv, "{latency_busy},{lists},{depots}");
         }
         csv
     }

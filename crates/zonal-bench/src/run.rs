@@ -26,6 +26,8 @@ const OVERSUBSCRIBED_NS: f64 = 10_000_000.0;
 /// Shares of a slot; the check and the calibration have the rest.
 const ROUNDS_SHARE: f64 = 0.65;
 const LATENCY_SHARE: f64 = 0.15;
+/// Latency passes at most, until one is undisturbed.
+const LATENCY_PASSES: u32 = 3;
 
 /// How far a run is, for a progress display.
 #[derive(Clone, Copy, Debug)]
@@ -125,15 +127,33 @@ fn run_cell(
     entries.sort_by_key(|entry| entry.runner);
     for entry in &mut entries {
         let runner = &mut runners[entry.runner];
-        match runner.latency(cell, latency_iterations(options, cell, slot_ns, entry)) {
-            Ok(latency) => {
-                entry.measured.latency = latency;
+        let iterations = latency_iterations(options, cell, slot_ns, entry);
+        match finish(&mut **runner, cell, iterations, &mut entry.measured) {
+            Ok(()) => {
                 report.rows.push(Row::new(cell, runner.name(), &entry.measured));
             }
             Err(error) => leave(report, cell, runner.name(), error.into()),
         }
     }
     hash
+}
+
+/// What is asked of a subject behind its rounds. A disturbed latency pass is made again, twice at
+/// most.
+fn finish(
+    runner: &mut dyn Runner,
+    cell: &Cell,
+    iterations: u64,
+    measured: &mut Measured,
+) -> Result<(), BenchError> {
+    measured.waiting = runner.waiting()?;
+    for _ in 0..LATENCY_PASSES {
+        measured.latency = runner.latency(cell, iterations)?;
+        if !measured.latency.disturbed {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Why a subject sits a cell out.

@@ -10,8 +10,8 @@ use crate::error::BenchError;
 pub use crate::latency::Latency;
 use crate::latency::{self, Readings, Timed};
 use crate::loops::{self, Scratch, Shared};
-use crate::subject::{Direct, ORDER_MAX, Probe, Subject};
-use crate::usage::{self, Part, Usage};
+use crate::subject::{Direct, ORDER_MAX, Probe, Subject, Waiting};
+use crate::usage::{self, Had, Part, Usage};
 use crate::words::mix_hash;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -74,6 +74,12 @@ pub trait Runner {
     /// # Errors
     /// As for `burst`.
     fn latency(&mut self, cell: &Cell, iterations: u64) -> Result<Latency, BenchError>;
+
+    /// Free memory that the subject keeps near its threads now.
+    ///
+    /// # Errors
+    /// As for `burst`.
+    fn waiting(&mut self) -> Result<Option<Waiting>, BenchError>;
 
     /// Runs the loop with every block verified and returns the hash of the work (FAIR-7).
     ///
@@ -167,6 +173,28 @@ impl<S: Subject> Local<S> {
     }
 }
 
+/// Start and end of each worker, in nanoseconds since the first start.
+type Times = Vec<(f64, f64)>;
+
+impl<S> Local<S> {
+    /// When the workers ran, and what they had of the machine.
+    fn had<P>(&self, workers: &[Worker<P>]) -> (Times, Had) {
+        let origin = workers.iter().map(|worker| worker.start).min();
+        let since = |moment: Instant| {
+            origin.map_or(0.0, |origin| moment.duration_since(origin).as_nanos() as f64)
+        };
+        let times: Times = workers.iter().map(|w| (since(w.start), since(w.end))).collect();
+        let part = |(worker, &(start_ns, end_ns)): (&Worker<P>, &(f64, f64))| Part {
+            start_ns,
+            end_ns,
+            usage: worker.usage,
+        };
+        let parts: Vec<Part> = workers.iter().zip(&times).map(part).collect();
+        let had = usage::judge(&parts, self.crew.cpus().count());
+        (times, had)
+    }
+}
+
 /// Operations of all threads. Those of a stream work on the same pages.
 fn operations(cell: &Cell, iterations: u64) -> f64 {
     let threads = if cell.bench == Bench::Stream { 1 } else { cell.threads };
@@ -204,19 +232,8 @@ impl<S: Subject> Runner for Local<S> {
 
     fn burst(&mut self, cell: &Cell, iterations: u64, held: u32) -> Result<Burst, BenchError> {
         let (workers, wall_ns) = self.burst_with(cell, iterations, held, |_| Direct)?;
-        let origin = workers.iter().map(|worker| worker.start).min();
-        let since = |moment: Instant| {
-            origin.map_or(0.0, |origin| moment.duration_since(origin).as_nanos() as f64)
-        };
-        let times: Vec<_> = workers.iter().map(|w| (since(w.start), since(w.end))).collect();
-        let part = |(worker, &(start_ns, end_ns)): (&Worker<Direct>, &(f64, f64))| Part {
-            start_ns,
-            end_ns,
-            usage: worker.usage,
-        };
-        let parts: Vec<Part> = workers.iter().zip(&times).map(part).collect();
+        let (times, had) = self.had(&workers);
         let cpus = self.crew.cpus().count();
-        let had = usage::judge(&parts, cpus);
         Ok(Burst {
             ns_per_op: ns_per_op(cell, iterations, &times, cpus),
             wall_ns,
@@ -231,9 +248,14 @@ impl<S: Subject> Runner for Local<S> {
         let calls = iterations.saturating_mul(cell.bench.ops_per_iteration());
         let room = usize::try_from(calls).unwrap_or(usize::MAX);
         let (workers, _) = self.burst_with(cell, iterations, 0, move |_| Timed::new(room))?;
+        let disturbed = self.had(&workers).1.disturbed;
         let readings: Vec<Readings> =
             workers.into_iter().map(|worker| worker.probe.into_readings()).collect();
-        Ok(latency::summarise(&readings))
+        Ok(Latency { disturbed, ..latency::summarise(&readings) })
+    }
+
+    fn waiting(&mut self) -> Result<Option<Waiting>, BenchError> {
+        Ok(self.subject.waiting())
     }
 
     fn check(&mut self, cell: &Cell) -> Result<u64, BenchError> {

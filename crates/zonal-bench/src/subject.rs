@@ -10,6 +10,7 @@
 //!   if it was not null. This is what makes [`Subject::free`] sound to call.
 
 use crate::cell::Cell;
+use serde::{Deserialize, Serialize};
 
 /// Bytes in a page of order 0.
 pub const PAGE: usize = 4096;
@@ -88,9 +89,24 @@ pub unsafe trait Subject: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Free memory that it keeps near the threads now, between two bursts; `None` if it cannot say.
+    fn waiting(&self) -> Option<Waiting> {
+        None
+    }
+
     /// Called on a worker thread before each burst, outside the timed part. Must be cheap when
     /// the thread has been seen before. Panics where this subject cannot be used by the thread.
     fn thread_init(&self) {}
+}
+
+/// Free pages that are not where every thread could have them at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// In the lists of CPUs or threads.
+    pub lists: u64,
+    /// In depots, which CPUs or threads share, besides the memory that everybody takes from; `None`
+    /// where there is no such thing, or it is not known.
+    pub depots: Option<u64>,
 }
 
 /// A subject vouches for what it hands out, because the loops write there:
@@ -112,7 +128,7 @@ pub unsafe trait Subject: Send + Sync + 'static {
 ///
 /// ```compile_fail,E0133
 /// use zonal_bench::Subject;
-/// zonal_bench::subjects::Mmap.alloc(200);
+/// zonal_bench::subjects::Mmap::<false>.alloc(200);
 /// ```
 #[cfg(doctest)]
 struct Unsound;
@@ -123,7 +139,7 @@ pub const ORDER_MAX: u32 = 9;
 /// How much memory a run needs at most, so that a subject with a fixed pool can size it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizing {
-    /// Most threads that run at once.
+    /// Most threads that run at once in a loop that holds much.
     pub threads: usize,
     /// CPUs, each of which may hold cached blocks.
     pub cpus: usize,
@@ -142,7 +158,7 @@ impl Sizing {
             0 => 4096 + 1024 + 64, // singles and bulk, the ring of the stream, held
             1..=4 => 256 + 64,     // mix: about 50 of 1024 slots are live in these orders; held
             5..=8 => 64 + 4,
-            _ => 8 + 4, // 8+8; held
+            _ => 32 + 4, // 32+32; held
         }
     }
 
@@ -150,10 +166,17 @@ impl Sizing {
     /// plus as much again for what per-CPU caches keep back. A power of two.
     pub fn pages(&self) -> usize {
         // The orders are not in use at once: the largest single demand decides, and that is 4096
-        // singles of order 0, or a few blocks of order 9, per thread.
-        let demand = |order| Sizing::held_per_thread(order) << order;
-        let most = [0, 3, 4, 9].into_iter().map(demand).max().unwrap_or(0);
-        (self.threads * most * 2).next_power_of_two()
+        // singles of order 0, or some blocks of order 9, per thread.
+        let demand = |(order, threads)| (threads * Sizing::held_per_thread(order)) << order;
+        let of_threads = [0, 3, 4].map(|order| (order, self.threads));
+        // No more threads than CPUs ask for 32 blocks of 2 MiB each.
+        let most = of_threads.into_iter().chain([(9, self.cpus)]).map(demand).max().unwrap_or(0);
+        (most * 2).next_power_of_two()
+    }
+
+    /// Threads of the cells that have most of them. Each holds a few hundred blocks at most.
+    pub const fn crowd(&self) -> usize {
+        self.cpus * 8
     }
 }
 

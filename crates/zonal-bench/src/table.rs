@@ -81,27 +81,80 @@ pub fn rows(report: &Report, style: Style) -> String {
         "free p99.9",
         "x limit",
         "discarded",
+        "cpu",
+        "in lists",
+        "in depots",
     ]);
     let mut rows: Vec<&Row> = report.rows.iter().collect();
-    let cell = |row: &Row| (row.bench, row.order, row.touched, row.threads);
     rows.sort_by(|a, b| cell(a).cmp(&cell(b)).then(a.ns_per_op.total_cmp(&b.ns_per_op)));
     for row in rows {
-        let mut fields = vec![
-            row.bench.to_string(),
-            row.order.to_string(),
-            row.threads.to_string(),
-            if row.touched { "yes" } else { "no" }.to_owned(),
-            row.subject.clone(),
-        ];
+        let mut fields = place(row).to_vec();
         let Row { ns_per_op, p10_ns, p90_ns, p50_ns, p99_ns, p999_ns, free_p999_ns, .. } = *row;
         let figures = [ns_per_op, p10_ns, p90_ns, p50_ns, p99_ns, p999_ns, free_p999_ns];
         fields.extend(figures.map(nanoseconds));
         fields.push(ratio(row.ratio_to_limit));
         fields.push(discarded_of(row));
+        fields.push(row.cpu_ns_per_op.map_or_else(|| "-".into(), nanoseconds));
+        fields.extend([row.list_pages, row.depot_pages].map(pages));
         table.add_row(fields);
     }
     align_figures(&mut table, 5);
     table.trim_fmt()
+}
+
+/// Pages that wait somewhere.
+fn pages(pages: Option<u64>) -> String {
+    pages.map_or_else(|| "-".into(), |pages| pages.to_string())
+}
+
+/// Every row's latencies of single calls, cell by cell, the least p99.9 of a cell first.
+pub fn latencies(report: &Report, style: Style) -> String {
+    let mut table = new_table(style);
+    table.set_header([
+        "bench",
+        "order",
+        "threads",
+        "touched",
+        "subject",
+        "alloc p50",
+        "p99",
+        "p99.9",
+        "longest",
+        "free p50",
+        "p99",
+        "p99.9",
+        "longest",
+    ]);
+    // Rows of benches without a latency pass have nothing to say here.
+    let mut rows: Vec<&Row> = report.rows.iter().filter(|row| row.max_ns > 0.0).collect();
+    rows.sort_by(|a, b| cell(a).cmp(&cell(b)).then(a.p999_ns.total_cmp(&b.p999_ns)));
+    for row in rows {
+        let Row { p50_ns, p99_ns, p999_ns, max_ns, .. } = *row;
+        let Row { free_p50_ns, free_p99_ns, free_p999_ns, free_max_ns, .. } = *row;
+        let allocs = [p50_ns, p99_ns, p999_ns, max_ns];
+        let frees = [free_p50_ns, free_p99_ns, free_p999_ns, free_max_ns];
+        // The longest calls of a disturbed pass are those of the machine.
+        let mark = |(at, ns): (usize, f64)| {
+            let mark = if row.latency_busy && at == 3 { "!" } else { "" };
+            nanoseconds(ns) + mark
+        };
+        let figures = [allocs, frees].map(|four| four.into_iter().enumerate().map(mark));
+        table.add_row(place(row).into_iter().chain(figures.into_iter().flatten()));
+    }
+    align_figures(&mut table, 5);
+    table.trim_fmt()
+}
+
+/// What rows are sorted by first.
+fn cell(row: &Row) -> (Bench, u32, bool, u32) {
+    (row.bench, row.order, row.touched, row.threads)
+}
+
+/// A row's cell and subject.
+fn place(row: &Row) -> [String; 5] {
+    let touched = if row.touched { "yes" } else { "no" };
+    let Row { bench, order, threads, ref subject, .. } = *row;
+    [bench.to_string(), order.to_string(), threads.to_string(), touched.into(), subject.clone()]
 }
 
 /// Discarded rounds of all; marked where those that are left were disturbed, too.

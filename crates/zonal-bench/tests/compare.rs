@@ -26,6 +26,13 @@ fn row(subject: &str, bench: Bench, ns: f64) -> Row {
         busy: false,
         low_ns: Some(of(0.99)),
         high_ns: Some(of(1.01)),
+        max_ns: 0.0,
+        free_p50_ns: 0.0,
+        free_p99_ns: 0.0,
+        free_max_ns: 0.0,
+        latency_busy: false,
+        list_pages: None,
+        depot_pages: None,
         cpu_ns_per_op: None,
     }
 }

@@ -24,6 +24,13 @@ fn row(subject: &str, bench: Bench, threads: u32, ns: f64) -> Row {
         low_ns: Some(ns * 0.97),
         high_ns: Some(ns * 1.02),
         cpu_ns_per_op: (threads == 1).then_some(ns),
+        max_ns: 5678.0,
+        free_p50_ns: 11.0,
+        free_p99_ns: 22.0,
+        free_max_ns: 33_333.0,
+        latency_busy: threads == 2,
+        list_pages: (subject != "mmap").then_some(64),
+        depot_pages: (threads == 1).then_some(126),
     }
 }
 
@@ -62,8 +69,13 @@ fn report() -> Report {
 #[test]
 fn the_tables_look_as_committed() {
     let report = report();
-    let text =
-        format!("{}\n{}\n", table::whole(&report), table::summary(&report, table::Style::Markdown));
+    let text = [
+        table::whole(&report),
+        table::latencies(&report, table::Style::Terminal),
+        table::summary(&report, table::Style::Markdown),
+    ]
+    .map(|text| text + "\n")
+    .concat();
     assert_eq!(text, include_str!("table.txt"), "\n{text}");
 }
 

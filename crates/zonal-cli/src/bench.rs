@@ -30,6 +30,11 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
 
+    /// Print the latencies of single calls, too: p50, p99, p99.9 and the longest of allocations and
+    /// frees.
+    #[arg(long, conflicts_with_all = ["json", "markdown"])]
+    pub latency: bool,
+
     /// Write every row to this file too.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
@@ -108,6 +113,8 @@ fn print(args: &BenchArgs, report: &Report) -> anyhow::Result<()> {
         report.to_json() + "\n"
     } else if args.markdown {
         table::summary(report, table::Style::Markdown) + "\n"
+    } else if args.latency {
+        table::whole(report) + "\n" + &table::latencies(report, table::Style::Terminal) + "\n"
     } else {
         table::whole(report)
     };

@@ -2,7 +2,7 @@
 
 use crate::error::BenchError;
 use crate::region::Region;
-use crate::subject::{PAGE, Sizing, Subject};
+use crate::subject::{PAGE, Sizing, Subject, Waiting};
 use bitmap_allocator::{BitAlloc, BitAlloc1M, BitAlloc16M};
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
@@ -92,5 +92,10 @@ unsafe impl Subject for BitmapAllocator {
             Map::Pages1M(map) => give(&mut **map, page, order),
             Map::Pages16M(map) => give(&mut **map, page, order),
         }
+    }
+
+    /// It has no lists besides its memory.
+    fn waiting(&self) -> Option<Waiting> {
+        Some(Waiting::default())
     }
 }

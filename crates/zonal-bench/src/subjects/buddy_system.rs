@@ -5,7 +5,7 @@
 
 use crate::error::BenchError;
 use crate::region::Region;
-use crate::subject::{PAGE, Sizing, Subject, block_bytes};
+use crate::subject::{PAGE, Sizing, Subject, Waiting, block_bytes};
 use buddy_system_allocator::Heap;
 use std::alloc::Layout;
 use std::ptr::{NonNull, null_mut};
@@ -58,5 +58,10 @@ unsafe impl Subject for BuddySystemAllocator {
         let mut heap = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the caller passes a block of `alloc` with its order, hence its layout, once.
         unsafe { heap.dealloc(block, layout) };
+    }
+
+    /// It has no lists besides its memory.
+    fn waiting(&self) -> Option<Waiting> {
+        Some(Waiting::default())
     }
 }

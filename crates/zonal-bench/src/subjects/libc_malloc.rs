@@ -3,17 +3,23 @@
 //! With `LD_PRELOAD` these symbols are another allocator's, which is how `bench/` measures
 //! gperftools; the subject is then given that name.
 
-use crate::subject::{PAGE, Subject, block_bytes};
+use crate::subject::{PAGE, Subject, Waiting, block_bytes};
 
 /// The process's `aligned_alloc` and `free`.
 pub struct LibcMalloc {
     name: &'static str,
+    waiting: fn() -> Option<Waiting>,
 }
 
 impl LibcMalloc {
     /// The C library's malloc under `name`.
     pub fn new(name: &'static str) -> LibcMalloc {
-        LibcMalloc { name }
+        LibcMalloc::telling(name, || None)
+    }
+
+    /// The same of an allocator that can be asked which memory waits in its lists.
+    pub fn telling(name: &'static str, waiting: fn() -> Option<Waiting>) -> LibcMalloc {
+        LibcMalloc { name, waiting }
     }
 }
 
@@ -23,6 +29,10 @@ unsafe impl Subject for LibcMalloc {
 
     fn name(&self) -> &str {
         self.name
+    }
+
+    fn waiting(&self) -> Option<Waiting> {
+        (self.waiting)()
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@
 //! | `zonal-pages`, `zonal-owned` | the same through pages that free themselves |
 //! | `thread-vec` | a thread-local Vec of pages: what an application writes first |
 //! | `mutex-buddy` | a global lock around a buddy with full merging: what a kernel starts with |
-//! | `mmap` | mmap and munmap for every block: no allocator at all |
+//! | `mmap`, `mmap-populate`, `populate-write` | Linux itself, see `linux.rs` |
 //! | `glibc-malloc` | `aligned_alloc` and `free` of the C library |
 //! | `buddy_system_allocator` | the crate most Rust kernels use, behind a std Mutex |
 //! | `bitmap-allocator` | the other one, behind a std Mutex |
@@ -16,7 +16,7 @@ mod bitmap;
 mod buddy_system;
 mod depot;
 mod libc_malloc;
-mod mmap;
+mod linux;
 mod mutex_buddy;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 pub(crate) mod rseq_asm;
@@ -27,7 +27,7 @@ mod zonal;
 pub use bitmap::BitmapAllocator;
 pub use buddy_system::BuddySystemAllocator;
 pub use libc_malloc::LibcMalloc;
-pub use mmap::Mmap;
+pub use linux::{Mmap, PopulateWrite};
 pub use mutex_buddy::MutexBuddy;
 pub use rseq_bare::RseqBare;
 pub use thread_vec::ThreadVec;
@@ -41,7 +41,7 @@ use crate::{Crew, LIMIT};
 use std::sync::Arc;
 
 /// The names of all subjects in this module, in the order of [`all`].
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 14] = [
     LIMIT,
     "zonal",
     "zonal-lock",
@@ -51,6 +51,8 @@ pub const NAMES: [&str; 12] = [
     "thread-vec",
     "mutex-buddy",
     "mmap",
+    "mmap-populate",
+    "populate-write",
     "glibc-malloc",
     "buddy_system_allocator",
     "bitmap-allocator",
@@ -68,7 +70,9 @@ pub fn all(crew: &Arc<Crew>) -> (Vec<Box<dyn Runner>>, Vec<Skip>) {
         ZonalPages::<true>::new(sizing).map(|subject| Local::boxed(subject, crew)),
         boxed(ThreadVec::new(sizing), crew),
         boxed(MutexBuddy::new(sizing), crew),
-        Ok(Local::boxed(Mmap, crew)),
+        Ok(Local::boxed(Mmap::<false>, crew)),
+        Ok(Local::boxed(Mmap::<true>, crew)),
+        boxed(PopulateWrite::new(sizing), crew),
         Ok(Local::boxed(LibcMalloc::new("glibc-malloc"), crew)),
         boxed(BuddySystemAllocator::new(sizing), crew),
         boxed(BitmapAllocator::new(sizing), crew),

@@ -8,7 +8,7 @@
 
 use crate::error::BenchError;
 use crate::region::Region;
-use crate::subject::{PAGE, Sizing, Subject};
+use crate::subject::{PAGE, Sizing, Subject, Waiting};
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 
@@ -126,6 +126,11 @@ unsafe impl Subject for MutexBuddy {
         let Some(page) = self.memory.index_of(block) else { return };
         let mut buddy = self.buddy.lock().unwrap_or_else(PoisonError::into_inner);
         buddy.free(page, order as usize);
+    }
+
+    /// It has no lists besides its memory.
+    fn waiting(&self) -> Option<Waiting> {
+        Some(Waiting::default())
     }
 }
 

@@ -18,7 +18,7 @@ mod imp {
     use super::super::rseq_asm::{self, CPU_STRIDE};
     use crate::error::BenchError;
     use crate::region::Region;
-    use crate::subject::{Sizing, Subject, block_bytes};
+    use crate::subject::{Sizing, Subject, Waiting, block_bytes};
 
     /// Orders 0 to 9.
     const ORDERS: usize = 10;
@@ -167,6 +167,10 @@ mod imp {
 
         fn has_bulk(&self) -> bool {
             true
+        }
+
+        fn waiting(&self) -> Option<Waiting> {
+            Some(Depot::waiting(&self.depots))
         }
 
         /// A thread that the kernel keeps no CPU number for would find no stack.

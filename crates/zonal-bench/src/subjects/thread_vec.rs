@@ -7,7 +7,7 @@
 use super::depot::Depot;
 use crate::error::BenchError;
 use crate::region::Region;
-use crate::subject::{Sizing, Subject, block_bytes};
+use crate::subject::{Sizing, Subject, Waiting, block_bytes};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,6 +20,12 @@ const fn keep(order: usize) -> usize {
         1..=4 => 512,
         _ => 8,
     }
+}
+
+/// Blocks of an order that a thread of a crowd holds and keeps at most. Such loops are of small
+/// orders.
+const fn of_crowd(order: usize) -> usize {
+    if order > 4 { 0 } else { 512 + keep(order) + batch(order) }
 }
 
 /// Blocks that move to or from the depot at once.
@@ -69,7 +75,8 @@ impl ThreadVec {
         let (mut depots, mut blocks) = (Vec::new(), Vec::new());
         for order in 0..ORDERS {
             let held = Sizing::held_per_thread(order as u32);
-            let count = (held + keep(order) + batch(order)) * sizing.threads;
+            let count = (held + keep(order) + batch(order)) * sizing.threads
+                + of_crowd(order) * sizing.crowd();
             let bytes = block_bytes(order as u32);
             let region = Region::new(count.saturating_mul(bytes))?;
             let start = region.start() as usize;
@@ -127,6 +134,10 @@ unsafe impl Subject for ThreadVec {
                 self.drain(list, order as usize);
             }
         });
+    }
+
+    fn waiting(&self) -> Option<Waiting> {
+        Some(Depot::waiting(&self.depots))
     }
 
     /// Empties lists that another instance filled: its blocks are not ours to hand out.

@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 use zonal::{Gfp, Mode, Order, OwnedPages, Pages, Policy, Pool};
 
 use crate::cell::{Bench, Cell};
-use crate::subject::{PAGE, Sizing, Subject};
+use crate::subject::{PAGE, Sizing, Subject, Waiting};
 
 /// Bytes of the pool at least: a small one for a server, so that the pcps may hold what the loops
 /// need (an eighth of the pool, LB E.4) as they would there.
@@ -64,7 +64,7 @@ impl Zonal {
         rseq: bool,
         policy: Policy,
     ) -> Result<Zonal, String> {
-        let bytes = (sizing.pages() * PAGE * 4).max(POOL_BYTES_MIN);
+        let bytes = (sizing.pages() * PAGE).max(POOL_BYTES_MIN);
         // Faulted in: every subject's memory is, or the first to touch it would pay for it.
         let pool = Pool::builder().size(bytes).rseq(rseq).policy(policy).prefault(true).build();
         Ok(Zonal { name, pool: pool.map_err(|error| error.to_string())? })
@@ -120,6 +120,15 @@ unsafe impl Subject for Zonal {
         }
     }
 
+    fn waiting(&self) -> Option<Waiting> {
+        let mut waiting = Waiting { lists: 0, depots: Some(0) };
+        for stats in self.pool.zone_stats() {
+            waiting.lists += stats.cached_pages - stats.depot_pages;
+            waiting.depots = waiting.depots.map(|pages| pages + stats.depot_pages);
+        }
+        Some(waiting)
+    }
+
     unsafe fn alloc_bulk(&self, order: u32, blocks: &mut [*mut u8]) -> usize {
         debug_assert_eq!(order, 0, "refused by `supports`");
         self.pool.alloc_bulk(Gfp::KERNEL, blocks).unwrap_or(0)
@@ -150,6 +159,10 @@ impl<const OWNED: bool> ZonalPages<OWNED> {
 unsafe impl<const OWNED: bool> Subject for ZonalPages<OWNED> {
     fn name(&self) -> &str {
         self.0.name
+    }
+
+    fn waiting(&self) -> Option<Waiting> {
+        self.0.waiting()
     }
 
     #[inline]
