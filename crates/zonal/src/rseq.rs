@@ -10,9 +10,9 @@
 //!          another CPU's pcp of the zone; leave if not
 //! commit   one store of the new word
 //! ```
-//! Leaving goes through a cold path that reports failure. Where another list is active, [`switch`]
-//! makes ours the active one, in a sequence of its own, and the operation is tried again. Otherwise
-//! the caller goes through the core, which does the same under the pcp's gate. The
+//! Leaving goes through a cold path that reports failure. Then [`pop_any`] and [`push_any`] try
+//! once more: where another list is active they make ours the active one, by the same commit.
+//! Otherwise the caller goes through the core, which does the same under the pcp's gate. The
 //! arithmetic on the word is that of `PcpWord::popped`, `pushed` and `switched`; tests compare them
 //! over all edge values.
 //!
@@ -37,7 +37,7 @@
 //!   takes that one back.
 //! - **FAST-2** the commit is the last instruction of the sequence.
 //! - **FAST-3** abort handlers are preceded by the signature and re-arm.
-//! - **FAST-4** of the kernel's rseq area only `rseq_cs` is written.
+//! - **FAST-4** of the kernel's rseq area sequences write only `rseq_cs`.
 //! - **FAST-5** the pcps, `Fast` and the page words lie as shown, and no CPU has a number that
 //!   the table of pcps has no pcp for.
 //! - **FAST-6** the object that has the sequences is never unloaded: a thread keeps the address of
@@ -53,7 +53,7 @@ mod layout;
 )]
 mod sequences;
 
-pub(crate) use sequences::{pop_block, pop_page, push_block, push_page, switch};
+pub(crate) use sequences::{pop_any, pop_block, pop_page, push_any, push_block, push_page};
 
 use std::sync::atomic::AtomicU64;
 

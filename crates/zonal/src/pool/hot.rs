@@ -6,11 +6,9 @@
 //!  pop, then the word says CACHED here? ── yes ──► ALLOCATED, address
 //!      │ left         │ no: a stray copy (PCP-3), counted: the core
 //!      ▼
-//!  another list is active? ── switch, pop again
-//!      │ no, or it leaves again: the core
+//!  pop from our list, whichever is active ── left: the core
 //!
-//!  push ── left ──► another list is active? ── switch, push again
-//!                         │ no, or it leaves again: the core
+//!  push ── left ──► push to our list, whichever is active ── left: the core
 //! ```
 
 use std::ptr::NonNull;
@@ -150,26 +148,26 @@ impl FastRef {
             // SAFETY: (1) to (3) as above; (4) so is the list.
             unsafe { rseq::push_block(self, list, frame) }
         };
-        pushed || self.push_again(frame, list)
+        pushed || self.push_any(frame, list)
+    }
+
+    /// Pops from a list that [`pop_block`](Self::pop_block) did not: another one was active.
+    #[inline]
+    fn pop_any(self, list: usize) -> Result<NonNull<u8>, Popped> {
+        // SAFETY: (1) the fast path has a list, so it is on; (2) RSEQ-2, RSEQ-3; (3) the list is
+        // the pool's.
+        let popped = unsafe { rseq::pop_any(self, list) };
+        self.hand_out(popped)
     }
 
     /// Pushes a block that was not pushed: another list was active, or its list is and the last
     /// free was of order 1 to 3, which the sequence for pages does not handle. `false`: nothing was
     /// done.
     #[inline]
-    fn push_again(self, frame: usize, list: usize) -> bool {
-        loop {
-            // SAFETY: (1) frames are known only where the fast path is on; (2) RSEQ-2,
-            // RSEQ-3; (3) the list is the pool's.
-            let switched = unsafe { rseq::switch(self, list) };
-            // SAFETY: (1) and (2) as above; (3) the frame is the pool's; (4) so is the list.
-            if unsafe { rseq::push_block(self, list, frame) } {
-                return true;
-            }
-            if !switched {
-                return false;
-            }
-        }
+    fn push_any(self, frame: usize, list: usize) -> bool {
+        // SAFETY: (1) frames are known only where the fast path is on; (2) RSEQ-2, RSEQ-3; (3) the
+        // frame is the pool's; (4) so is the list.
+        unsafe { rseq::push_any(self, list, frame) }
     }
 
     /// The list of an order, as the sequences take it; `None` also where the fast path is off.
@@ -268,25 +266,21 @@ impl Shared {
     /// A block of any order by the fast path. `None`: go through the core.
     pub(super) fn pop_block(&self, order: Order) -> Option<NonNull<u8>> {
         let list = self.fast.list(order)?;
-        let mut popped = match order {
+        let popped = match order {
             Order::ZERO => self.fast.pop_page(),
             _ => self.fast.pop_block(list),
         };
-        while let Err(none) = popped {
-            if !self.pop_again(none, list) {
-                return None;
-            }
-            popped = self.fast.pop_block(list);
-        }
-        popped.ok()
+        popped.map_or_else(|missed| self.pop_again(missed, list), Some)
     }
 
-    /// What stood in the way of a pop. `true`: nothing does any more.
-    fn pop_again(&self, popped: Popped, list: usize) -> bool {
-        self.count_stray(popped);
-        // SAFETY: (1) the fast path has a list, so it is on; (2) RSEQ-2, RSEQ-3; (3)
-        // the list is the pool's.
-        popped.frame == NO_FRAME && unsafe { rseq::switch(self.fast, list) }
+    /// A block from a list that gave none because another one was active. `None`: go through the
+    /// core.
+    fn pop_again(&self, missed: Popped, list: usize) -> Option<NonNull<u8>> {
+        self.count_stray(missed);
+        if missed.frame != NO_FRAME {
+            return None;
+        }
+        self.fast.pop_any(list).map_err(|missed| self.count_stray(missed)).ok()
     }
 
     /// Counts a block that a racing double free had put on two stacks: the other copy is the one
@@ -341,8 +335,7 @@ impl Pool {
         gfp: Gfp,
     ) -> Result<NonNull<u8>, AllocError> {
         if let Some(list) = self.fast.list(order)
-            && self.shared.pop_again(popped, list)
-            && let Some(start) = self.shared.pop_block(order)
+            && let Some(start) = self.shared.pop_again(popped, list)
         {
             return Ok(zeroed(start, order, gfp));
         }
@@ -398,7 +391,7 @@ impl Pool {
     /// A push left. The order is known by its list.
     #[inline(never)]
     fn free_again(&self, frame: usize, list: usize) -> Result<(), FreeError> {
-        if self.fast.push_again(frame, list) {
+        if self.fast.push_any(frame, list) {
             return Ok(());
         }
         let (order, _) = self.shared.allocator.tables().lists().of(rseq::list_at(list));

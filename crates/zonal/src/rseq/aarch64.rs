@@ -38,7 +38,7 @@ use super::layout::{
     ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_FAST, FIRST_FRAME, FRAMES, HI, LEN, LIMIT, LIST_BYTES,
     LIST_CAP, LISTS, LO, ORDER_BITS, OTHERS, PAGES, POPS, PREV_BITS, SLOTS, STRAY_BITS, THRESHOLD,
 };
-use super::{FastRef, Popped};
+use super::{FastRef, NO_FRAME, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS, RSEQ_SIGNATURE};
 use zonal_core::frame::{CPU_SHIFT, PCP_END, PCP_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
 use zonal_core::pcp::state::PCP_BYTES;
@@ -455,7 +455,7 @@ macro_rules! word_new {
 /// # Safety
 /// 1. and 2. of [`pop_page`]; 3. `list` is a list of the pool.
 #[inline(always)]
-pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
+unsafe fn switch(fast: FastRef, list: usize) -> bool {
     // SAFETY: (1) to (3) as in `pop_page`.
     unsafe {
         sequence!(
@@ -498,4 +498,40 @@ pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
         );
     }
     true
+}
+
+/// Pops from any list of the running CPU's pcp of its preferred zone, whichever is active, by as
+/// many sequences as that takes. `list` is its number of bytes from the first list.
+///
+/// # Safety
+/// 1. and 2. of [`pop_page`]; 3. `list` is a list of the pool.
+pub(crate) unsafe fn pop_any(fast: FastRef, list: usize) -> Popped {
+    loop {
+        // SAFETY: (1) to (3) as for this call.
+        let switched = unsafe { switch(fast, list) };
+        // SAFETY: (1) to (3) as for this call.
+        let popped = unsafe { pop_block(fast, list) };
+        if popped.frame != NO_FRAME || !switched {
+            return popped;
+        }
+    }
+}
+
+/// Pushes `frame` onto any list, whichever is active, by as many sequences as that takes. Otherwise
+/// as [`push_block`].
+///
+/// # Safety
+/// 1. to 4. of [`push_block`].
+pub(crate) unsafe fn push_any(fast: FastRef, list: usize, frame: usize) -> bool {
+    loop {
+        // SAFETY: (1) and (2) as for this call; (3) is (4).
+        let switched = unsafe { switch(fast, list) };
+        // SAFETY: (1) to (4) as for this call.
+        if unsafe { push_block(fast, list, frame) } {
+            return true;
+        }
+        if !switched {
+            return false;
+        }
+    }
 }

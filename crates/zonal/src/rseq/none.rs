@@ -41,6 +41,14 @@ pub(crate) unsafe fn push_block(_: FastRef, _: usize, _: usize) -> bool {
 ///
 /// # Safety
 /// 1. Nothing is required.
-pub(crate) unsafe fn switch(_: FastRef, _: usize) -> bool {
+pub(crate) unsafe fn pop_any(_: FastRef, _list: usize) -> Popped {
+    NONE
+}
+
+/// Refuses.
+///
+/// # Safety
+/// 1. Nothing is required.
+pub(crate) unsafe fn push_any(_: FastRef, _: usize, _: usize) -> bool {
     false
 }

@@ -66,8 +66,8 @@ macro_rules! abort {
     };
 }
 
-/// A pop. `$check`: sets the zero flag if the word is right; `$record`: address of the list;
-/// `$word`: the expected page word of the block, into `p`.
+/// A pop. `$check`: jumps to 7 unless the list is the active one, or makes it so in `w`; `$record`:
+/// address of the list; `$word`: the expected page word of the block, into `p`.
 macro_rules! pop {
     ($fast:expr, $record:literal, $check:expr, $word:expr, $($operands:tt)*) => {{
         let (frame, cached): (isize, u64);
@@ -75,7 +75,6 @@ macro_rules! pop {
             enter!(),
             "mov {w}, [{p}]",
             $check,
-            "jne 7f",
             "mov {x}, {w}",
             "shr {x}, {len_shift}",
             "and {x:e}, {len_mask}",
@@ -117,6 +116,36 @@ macro_rules! pop {
     }};
 }
 
+/// `prev` of a push to any list.
+macro_rules! mark_prev {
+    ($record:literal) => {
+        concat!(
+            // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB E.7).
+            concat!("mov {t:e}, [", $record, " + {prev_bits}]\n"),
+            "test {t:e}, {w:e}\n",
+            "je 9f\n",
+            "cmp {w:x}, [{p} + {threshold}]\n",
+            "jae {leave}\n",
+            "9:\n",
+            "btr {w}, {prev}\n",
+            "or {w}, {t}\n",
+        )
+    };
+}
+
+/// `free_count` and the length behind a push to any list.
+macro_rules! grow_any {
+    ($record:literal) => {
+        concat!(
+            // free_count grows by the block while it is below its cap.
+            "xor {s:e}, {s:e}\n",
+            "cmp {w:x}, [{p} + {cap}]\n",
+            concat!("cmovb {s:e}, [", $record, " + {pages}]\n"),
+            "lea {w}, [{w} + {s} + {delta}]",
+        )
+    };
+}
+
 /// Pops from list 0, the order-0 list, of the running CPU's pcp of its preferred zone. The frame
 /// is [`NO_FRAME`](super::NO_FRAME) if the core must do it.
 ///
@@ -133,7 +162,7 @@ pub(crate) unsafe fn pop_page(fast: FastRef) -> Popped {
         pop!(
             fast,
             "{p}",
-            "test {w:e}, {mask}",
+            concat!("test {w:e}, {mask}\n", "jne 7f"),
             "mov {p}, [{p} + {cached}]",
             mask = const STRAY_BITS,
             cached = const LISTS + CACHED,
@@ -156,7 +185,8 @@ pub(crate) unsafe fn pop_block(fast: FastRef, list: usize) -> Popped {
             concat!(
                 "mov {x:e}, [{p} + {r} + {active}]\n",
                 "xor {x:e}, {w:e}\n",
-                "test {x:e}, {mask}"
+                "test {x:e}, {mask}\n",
+                "jne 7f"
             ),
             // A constant of the pcp.
             "mov {p}, [{p} + {r} + {cached}]",
@@ -296,25 +326,10 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
                 "xor {t:e}, {w:e}\n",
                 "test {t:e}, {mask}\n",
                 "jne {leave}\n",
-                // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB
-                // E.7).
-                "mov {t:e}, [{p} + {r} + {prev_bits}]\n",
-                "test {t:e}, {w:e}\n",
-                "je 9f\n",
-                "cmp {w:x}, [{p} + {threshold}]\n",
-                "jae {leave}\n",
-                "9:\n",
-                "btr {w}, {prev}\n",
-                "or {w}, {t}\n",
+                mark_prev!("{p} + {r}"),
             ),
             "mov {x}, [{p} + {r} + {allocated}]",
-            concat!(
-                // free_count grows by the block while it is below its cap.
-                "xor {s:e}, {s:e}\n",
-                "cmp {w:x}, [{p} + {cap}]\n",
-                "cmovb {s:e}, [{p} + {r} + {pages}]\n",
-                "lea {w}, [{w} + {s} + {delta}]",
-            ),
+            grow_any!("{p} + {r}"),
             r = in(reg) list,
             mask = const STRAY_BITS,
             prev = const PREV_BIT,
@@ -327,42 +342,51 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
     true
 }
 
-/// The active list's record into `x`, the next active one into `n`.
-macro_rules! find_lists {
-    () => {
+/// The record of the list asked for, which lies behind `LISTS`, into `l`. If another list is active
+/// it is switched to it: that one's length and pops go to its record, the new list's come from
+/// there, its limit is computed (PCP-4), and `w` is what `PcpWord::switched` says. What is written
+/// has no meaning before the commit (PCP-6). `x` stays.
+macro_rules! activate {
+    ($leave:literal) => {
         concat!(
             "test {w:e}, {slow}\n",
-            "jne {leave}\n",
-            "mov {x:e}, {w:e}\n",
-            "shr {x:e}, {active_shift}\n",
-            "and {x:e}, {no_list}\n",
-            "cmp {x:e}, {no_list}\n",
-            "je {leave}\n",
-            "imul {x:e}, {x:e}, {list_bytes}\n",
-            "cmp {x}, {r}\n",
-            "je {leave}\n",
-            "lea {x}, [{p} + {x} + {lists}]\n",
-            "lea {n}, [{p} + {r} + {lists}]\n",
+            concat!("jne ", $leave, "\n"),
+            "mov {y:e}, {w:e}\n",
+            "shr {y:e}, {active_shift}\n",
+            "and {y:e}, {no_list}\n",
+            "cmp {y:e}, {no_list}\n",
+            concat!("je ", $leave, "\n"),
+            "imul {y:e}, {y:e}, {list_bytes}\n",
+            "lea {l}, [{p} + {r}]\n",
+            "cmp {y}, {r}\n",
+            "je 13f\n",
+            "add {y}, {p}\n",
+            leave_old!(),
+            enter_new!(),
+            limit_new!(),
+            word_new!(),
+            "13:\n",
         )
     };
 }
 
-/// The old list's length and pops into its record; the pages of all lists into `t`.
+/// The old list's length and pops into its record, whose address is `y`; the pages of all lists
+/// into `t`.
 macro_rules! leave_old {
     () => {
         concat!(
             "mov {t}, {w}\n",
             "shr {t}, {len_shift}\n",
             "and {t:e}, {len_mask}\n",
-            "mov [{x} + {len}], {t:e}\n",
-            "imul {t:e}, [{x} + {pages}]\n",
-            "add {t:e}, [{x} + {others}]\n",
+            "mov [{y} + {len}], {t:e}\n",
+            "imul {t:e}, [{y} + {pages}]\n",
+            "add {t:e}, [{y} + {others}]\n",
             "mov {s}, {w}\n",
             "shr {s}, {pops_shift}\n",
-            "mov rcx, [{x} + {pops}]\n",
+            "mov rcx, [{y} + {pops}]\n",
             "and rcx, {pops_high}\n",
             "or rcx, {s}\n",
-            "mov [{x} + {pops}], rcx\n",
+            "mov [{y} + {pops}], rcx\n",
         )
     };
 }
@@ -371,11 +395,11 @@ macro_rules! leave_old {
 macro_rules! enter_new {
     () => {
         concat!(
-            "mov {s:e}, [{n} + {len}]\n",
+            "mov {s:e}, [{l} + {len}]\n",
             "mov ecx, {s:e}\n",
-            "imul ecx, [{n} + {pages}]\n",
+            "imul ecx, [{l} + {pages}]\n",
             "sub {t:e}, ecx\n",
-            "mov [{n} + {others}], {t:e}\n",
+            "mov [{l} + {others}], {t:e}\n",
         )
     };
 }
@@ -385,17 +409,17 @@ macro_rules! limit_new {
     () => {
         concat!(
             "xor ecx, ecx\n",
-            "mov {x:e}, [{p} + {limit}]\n",
-            "sub {x}, {t}\n",
-            "dec {x}\n",
-            "cmovs {x}, rcx\n",
-            "mov ecx, [{n} + {order}]\n",
-            "shr {x}, cl\n",
-            "mov {t:e}, [{n} + {cap}]\n",
-            "sub {t:e}, [{n} + {lo}]\n",
-            "cmp {x}, {t}\n",
-            "cmova {x}, {t}\n",
-            "mov [{n} + {hi}], {x:e}\n",
+            "mov {y:e}, [{p} + {limit}]\n",
+            "sub {y}, {t}\n",
+            "dec {y}\n",
+            "cmovs {y}, rcx\n",
+            "mov ecx, [{l} + {order}]\n",
+            "shr {y}, cl\n",
+            "mov {t:e}, [{l} + {list_cap}]\n",
+            "sub {t:e}, [{l} + {lo}]\n",
+            "cmp {y}, {t}\n",
+            "cmova {y}, {t}\n",
+            "mov [{l} + {hi}], {y:e}\n",
         )
     };
 }
@@ -405,10 +429,10 @@ macro_rules! word_new {
     () => {
         concat!(
             "and {w:e}, {kept}\n",
-            "or {w:e}, [{n} + {active}]\n",
+            "or {w:e}, [{l} + {active}]\n",
             "shl {s}, {len_shift}\n",
             "or {w}, {s}\n",
-            "mov {t}, [{n} + {pops}]\n",
+            "mov {t}, [{l} + {pops}]\n",
             "shl {t}, {pops_shift} + 1\n",
             "shr {t}, 1\n",
             "or {w}, {t}\n",
@@ -416,67 +440,86 @@ macro_rules! word_new {
     };
 }
 
-/// Makes a list of the running CPU's pcp of its preferred zone the active one: the old list's
-/// length and pops go from the word to its record, the new one's come from there, and its limit is
-/// computed (PCP-4). `list` is its number of bytes from the first list. `false`: nothing was done.
-/// It is active already, or no list ever was, or the word is slow.
-///
-/// Writes before the commit have no meaning until then (PCP-6).
+/// Pops from any list of the running CPU's pcp of its preferred zone, whichever is active: both
+/// are one commit. `list` is its number of bytes from the first list.
 ///
 /// # Safety
 /// 1. and 2. of [`pop_page`]; 3. `list` is a list of the pool.
-#[inline(always)]
-pub(crate) unsafe fn switch(fast: FastRef, list: usize) -> bool {
-    // SAFETY: (1) to (3) as in `pop_page`.
+#[inline]
+pub(crate) unsafe fn pop_any(fast: FastRef, list: usize) -> Popped {
+    // SAFETY: (1) to (3) as in `pop_page`; what `activate` writes is dead until the commit
+    // (FAST-1, PCP-6).
     unsafe {
-        asm!(
-            enter!(),
-            "mov {w}, [{p}]",
-            find_lists!(),
-            leave_old!(),
-            enter_new!(),
-            limit_new!(),
-            word_new!(),
-            "mov [{p}], {w}",
-            abort!(),
-            "jmp 6b",
-            ".popsection",
-            f = in(reg) fast.as_ptr(),
+        pop!(
+            fast,
+            "{l}",
+            activate!("7f"),
+            // A constant of the pcp.
+            "mov {p}, [{l} + {cached}]",
             r = in(reg) list,
-            x = out(reg) _,
-            p = inout(reg) fast.area => _,
-            w = out(reg) _,
-            n = out(reg) _,
-            s = out(reg) _,
+            l = out(reg) _,
+            y = out(reg) _,
             t = out(reg) _,
             out("rcx") _,
-            cs = const FIELD_RSEQ_CS,
-            cpu_id = const FIELD_CPU_ID,
-            offset = const OFFSET,
-            cpu_shift = const CPU_SHIFT,
-            pcps = const CPU0_TO_FAST,
             slow = const SLOW,
             active_shift = const ACTIVE_SHIFT,
             no_list = const NO_LIST,
             list_bytes = const LIST_BYTES,
-            lists = const LISTS,
-            len_shift = const LEN_SHIFT,
-            len_mask = const LEN_MASK,
             pops_shift = const POPS_SHIFT,
             pops_high = const -(POPS_PERIOD as i64),
             kept = const PREV | 0xffff,
             limit = const LIMIT,
-            len = const LEN,
-            pages = const PAGES,
-            others = const OTHERS,
-            pops = const POPS,
-            order = const ORDER_BITS,
-            cap = const LIST_CAP,
-            lo = const LO,
-            hi = const HI,
-            active = const ACTIVE,
-            leave = label { return false },
-            options(nostack),
+            len = const LISTS + LEN,
+            pages = const LISTS + PAGES,
+            others = const LISTS + OTHERS,
+            pops = const LISTS + POPS,
+            order = const LISTS + ORDER_BITS,
+            list_cap = const LISTS + LIST_CAP,
+            lo = const LISTS + LO,
+            hi = const LISTS + HI,
+            active = const LISTS + ACTIVE,
+            cached = const LISTS + CACHED,
+        )
+    }
+}
+
+/// Pushes `frame` onto any list, whichever is active: both are one commit. Otherwise as
+/// [`push_block`].
+///
+/// # Safety
+/// 1. to 4. of [`push_block`].
+#[inline]
+pub(crate) unsafe fn push_any(fast: FastRef, list: usize, frame: usize) -> bool {
+    // SAFETY: (1) to (3) as in `push_page`; what `activate` writes is dead until the commit
+    // (FAST-1, PCP-6), and meanwhile `x`, which the abort handler asks, is what it was before.
+    unsafe {
+        push!(
+            fast, frame, "{l}",
+            concat!(activate!("{leave}"), mark_prev!("{l}")),
+            "mov {x}, [{l} + {allocated}]",
+            grow_any!("{l}"),
+            r = in(reg) list,
+            l = out(reg) _,
+            out("rcx") _,
+            slow = const SLOW,
+            active_shift = const ACTIVE_SHIFT,
+            no_list = const NO_LIST,
+            list_bytes = const LIST_BYTES,
+            pops_shift = const POPS_SHIFT,
+            pops_high = const -(POPS_PERIOD as i64),
+            kept = const PREV | 0xffff,
+            limit = const LIMIT,
+            len = const LISTS + LEN,
+            pages = const LISTS + PAGES,
+            others = const LISTS + OTHERS,
+            pops = const LISTS + POPS,
+            order = const LISTS + ORDER_BITS,
+            list_cap = const LISTS + LIST_CAP,
+            lo = const LISTS + LO,
+            active = const LISTS + ACTIVE,
+            prev = const PREV_BIT,
+            prev_bits = const LISTS + PREV_BITS,
+            threshold = const THRESHOLD,
         );
     }
     true
