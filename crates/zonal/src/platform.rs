@@ -15,6 +15,7 @@ use crate::reclaim::{Bells, Registry, is_inside};
 use crate::sys::affinity;
 use crate::sys::membarrier::RseqFence;
 use crate::sys::rseq_abi::{RseqArea, getcpu};
+use crate::sys::slice::Slices;
 use crate::sys::{clock, futex};
 
 /// How long a request that must not fail waits between two looks.
@@ -48,6 +49,8 @@ pub struct ProcessPlatform {
     area: Option<RseqArea>,
     /// Keeps sequences out of a pcp, where restartable sequences are used.
     sequences: Option<RseqFence>,
+    /// More time for a thread that has a pcp closed, where the kernel offers it.
+    slices: Option<Slices>,
     cpus: u32,
     consumers: Arc<Registry>,
     bells: Bells,
@@ -70,6 +73,7 @@ impl ProcessPlatform {
         ProcessPlatform {
             area,
             sequences,
+            slices: area.and_then(Slices::offered),
             cpus,
             consumers,
             bells,
@@ -144,6 +148,17 @@ impl Wait for ProcessPlatform {
     }
     fn wake_one(&self, word: &LockWord) {
         let _ = futex::wake_one(futex::word_of(word));
+    }
+    /// Signal handlers take no lock here. What may be kept off is the end of the thread's time.
+    #[inline(always)]
+    fn mask(&self) -> usize {
+        self.slices.map_or(0, |slices| slices.begin().into())
+    }
+    #[inline(always)]
+    fn unmask(&self, was: usize) {
+        if let Some(slices) = self.slices {
+            slices.end(was != 0);
+        }
     }
 }
 

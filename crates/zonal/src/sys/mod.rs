@@ -43,6 +43,7 @@ mod os;
 pub mod rseq_abi;
 #[cfg_attr(not(all(target_os = "linux", not(zonal_portable))), path = "rseq_none.rs")]
 mod rseq_own;
+pub(crate) mod slice;
 pub mod topology;
 
 pub use map::MapError;

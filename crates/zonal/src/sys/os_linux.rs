@@ -193,6 +193,25 @@ pub(super) unsafe fn bind(
 
 // Restartable sequences.
 
+/// `PR_RSEQ_SLICE_EXTENSION`, its operation that sets, and what it sets.
+const SLICE_EXTENSION: [c_ulong; 3] = [79, 2, 1];
+/// The number of `rseq_slice_yield`, the same for each processor that has sequences here.
+const SYS_RSEQ_SLICE_YIELD: libc::c_long = 471;
+
+/// Switches the time slice extension on for this thread. `false`: the kernel has none or refuses.
+pub(super) fn enable_slices() -> bool {
+    let [option, set, on] = SLICE_EXTENSION;
+    // SAFETY: (1) the call takes numbers alone, and an unknown option is refused.
+    unsafe { libc::prctl(option as c_int, set, on, 0 as c_ulong, 0 as c_ulong) == 0 }
+}
+
+/// Gives back the rest of the time that was granted.
+pub(super) fn yield_slice() {
+    // SAFETY: (1) the call takes nothing, and an unknown one is refused. What it returns says
+    // whether the time was over already.
+    unsafe { libc::syscall(SYS_RSEQ_SLICE_YIELD) };
+}
+
 /// Auxiliary-vector entry: bytes of the rseq area that the kernel fills (Linux 6.3+).
 const AT_RSEQ_FEATURE_SIZE: c_ulong = 27;
 

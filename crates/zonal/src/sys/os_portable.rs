@@ -184,6 +184,14 @@ pub(super) unsafe fn bind(_: *mut c_void, _: usize, _: u16, _: bool) -> Result<(
 
 // Restartable sequences: none.
 
+/// There is no time slice extension here.
+pub(super) fn enable_slices() -> bool {
+    false
+}
+
+/// Never called: nothing is granted.
+pub(super) fn yield_slice() {}
+
 /// None.
 pub(super) fn rseq_feature_bytes() -> u32 {
     0

@@ -11,10 +11,12 @@
 //!   thread pointer + offset -> struct rseq, aligned to 32
 //!      0 u32 cpu_id_start   kernel writes; a CPU number that is always in range
 //!      4 u32 cpu_id         kernel writes; as signed, -1 not registered, -2 registration failed
-//!      8 u64 rseq_cs        we write: the descriptor of the sequence under way. Nothing else here.
+//!      8 u64 rseq_cs        we write: the descriptor of the sequence under way
 //!     16 u32 flags          zero
 //!     20 u32 node_id        kernel writes, Linux 6.3+
 //!     24 u32 mm_cid         kernel writes, Linux 6.3+: dense ids of running threads
+//!     28 u8  request        we write, Linux 7.0+, where this is no old padding: see `slice`
+//!     29 u8  granted        kernel writes
 //! ```
 //!
 //! # Invariants
@@ -26,7 +28,8 @@
 //!   that has not used our own area yet, or no longer may; one that a filter forbade it.
 //!   [`RseqArea::check_thread`] tells; code that indexes by CPU must bound the number anyway.
 //!
-//! This module arms no sequence and never writes to the area. The caller reads `ZONAL_RSEQ`.
+//! This module arms no sequence and never writes to the area; `rseq` and `slice` do. The caller
+//! reads `ZONAL_RSEQ`.
 
 use super::{Errno, os, rseq_own};
 use zonal_core::types::CpuId;
@@ -46,6 +49,9 @@ const AREA_ALIGN: usize = 32;
 const AREA_BYTES_MIN: u32 = 20;
 /// Bytes up to the end of `mm_cid`.
 const FEATURES_MM_CID: u32 = 28;
+/// Bytes of an area with the fields of the time slice extension. The kernel says 33 and never 32,
+/// which is what old areas say whose fields end at 20.
+const FEATURES_SLICES: u32 = 33;
 /// Comparisons of the area with `getcpu` before a thread that keeps migrating is believed.
 const COMPARE_TRIES: u32 = 16;
 
@@ -131,6 +137,8 @@ pub struct RseqArea {
     feature_bytes: u32,
     /// Whether the area is ours, and each thread registers its own.
     own: bool,
+    /// Whether libc registered it with the fields of the time slice extension.
+    slices: bool,
 }
 
 /// What libc and the kernel say, before judging it.
@@ -203,6 +211,11 @@ impl RseqArea {
         self.feature_bytes >= FEATURES_MM_CID
     }
 
+    /// Whether the area has the fields of the time slice extension.
+    pub(super) fn has_slices(self) -> bool {
+        self.slices
+    }
+
     /// The CPU this thread runs on, as of now. See RSEQ-3 for threads without registration.
     #[inline(always)]
     pub fn current_cpu(self) -> u32 {
@@ -268,7 +281,9 @@ fn judge(facts: &Facts, thread_pointer: usize) -> Result<RseqArea, RseqUnusable>
     if !address.is_multiple_of(AREA_ALIGN) {
         return Err(RseqUnusable::Misaligned { address });
     }
-    Ok(RseqArea { offset, feature_bytes: facts.feature_bytes, own: facts.own })
+    // Ours is registered with the size that areas first had.
+    let slices = !facts.own && facts.bytes.min(facts.feature_bytes) >= FEATURES_SLICES;
+    Ok(RseqArea { offset, feature_bytes: facts.feature_bytes, own: facts.own, slices })
 }
 
 /// Facts of an area of our own, once the calling thread is registered.
@@ -433,6 +448,24 @@ mod tests {
         let area = judge(&Facts { feature_bytes: 0, ..GOOD }, 4096).unwrap();
         assert!(!area.has_mm_cid());
         assert_eq!(area.mm_cid(), None);
+    }
+
+    #[test]
+    fn padding_of_old_areas_is_no_time_slice_extension() {
+        for (bytes, feature_bytes, own, slices) in [
+            (20, 28, false, false),
+            // What glibc 2.35 to 2.39 say of an area whose fields end at 20.
+            (32, 28, false, false),
+            (32, 32, false, false),
+            (32, 33, false, false),
+            (33, 28, false, false),
+            (33, 33, false, true),
+            (64, 40, false, true),
+            (64, 40, true, false),
+        ] {
+            let facts = Facts { bytes, feature_bytes, own, ..GOOD };
+            assert_eq!(judge(&facts, 4096).unwrap().has_slices(), slices, "{facts:?}");
+        }
     }
 
     #[test]
