@@ -17,6 +17,10 @@ pub trait Platform: Wait + Sync {
     /// `Allocator::new` accepts no other.
     const POLICY: Option<FixedPolicy> = None;
 
+    /// Whether CPU 0's pcps are the last ones of their table rather than the first, for sequences
+    /// that count from its end ([`Layout::pcps`](crate::machine::Layout::pcps)).
+    const PCPS_FROM_END: bool = false;
+
     /// The CPU this thread runs on now. A hint: the thread may have moved when the call returns.
     fn cpu(&self) -> CpuId;
 

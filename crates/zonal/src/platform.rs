@@ -163,6 +163,8 @@ impl Wait for ProcessPlatform {
 }
 
 impl Platform for ProcessPlatform {
+    const PCPS_FROM_END: bool = true;
+
     #[inline]
     fn cpu(&self) -> CpuId {
         let cpu = match self.area {

@@ -29,13 +29,14 @@ use super::request::{AllocError, FreeError, Request};
 use super::search::Search;
 use super::tables::Tables;
 use crate::frame::{PageWord, WHOLE_RANGE};
+use crate::gfp::Gfp;
 use crate::pcp::front::Front;
 use crate::pcp::gated::{Cells, Entered};
 use crate::pcp::ready::Key;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Masked, Ordering::Relaxed};
-use crate::types::{CpuId, NR_ORDERS, Order, Pfn};
+use crate::types::{CpuId, NR_ORDERS, NodeId, Order, Pfn};
 use crate::zone::epoch::EPOCH_UNIT;
 use crate::zone::state::{FAST_FREE, RETIRED, Zone};
 
@@ -70,7 +71,8 @@ fn may_go_on(pcp: &Pcp, zone: &Zone) -> bool {
 /// A CPU's pcp of the zone that it prefers: that of rank 0 (`PcpOrder::position`).
 #[inline(always)]
 fn own<'a, P: Platform>(on: &Tables<'a, P>, cpu: CpuId) -> Option<&'a Pcp> {
-    on.pcps.get(on.pcps.len().wrapping_sub(1).wrapping_sub(cpu.0 as usize))
+    let at = cpu.0 as usize;
+    on.pcps.get(if P::PCPS_FROM_END { on.pcps.len().wrapping_sub(1).wrapping_sub(at) } else { at })
 }
 
 /// The CPU whose pcp a fast operation may take a block for the request from.
@@ -217,7 +219,7 @@ fn put<P: Platform>(on: &Tables<'_, P>, (pfn, order): (Pfn, Order), mark: u64) -
     let list = on.plain.list_by_type(order.get(), mt);
     zone.contains(pfn)
         && enter(on, (pcp, zone), order, FAST_FREE, list)
-            .is_some_and(|entered| entered.push((mt, mark), (frame, goes_on), on))
+            .is_some_and(|entered| entered.push_exactly((mt, mark), (frame, goes_on), on))
 }
 
 /// Whether a range goes on at this frame of the pcp's zone.
@@ -235,11 +237,16 @@ pub(super) fn alloc<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Optio
 }
 
 /// Every other request; where each allocation is recorded, all of them.
+#[cold]
 #[inline(never)]
 pub(super) fn alloc_by_core<P: Platform>(
     on: &Tables<'_, P>,
-    request: Request,
+    // Not as one value: that would take memory on the stack of whoever comes by the fast path.
+    order: Order,
+    gfp: Gfp,
+    node: Option<NodeId>,
 ) -> Result<Pfn, AllocError> {
+    let request = Request { order, gfp, node };
     match take(on, &request, 0) {
         Some(pfn) => Ok(pfn),
         None => Search::new(on, &request)?.block(),

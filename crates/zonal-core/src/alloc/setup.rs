@@ -44,7 +44,7 @@ impl<'a, P: Platform> Tables<'a, P> {
         let sets = policy.pcp.free_lists.sets();
         let pcps = &mut pcps[..sets * zones.len() * machine.cpus.len()];
         let nodes = &nodes[..machine.nodes()];
-        fill_pcps(machine, &policy, &map, zones, pcps, (slots, nodes));
+        fill_pcps(machine, &policy, &map, zones, (pcps, P::PCPS_FROM_END), (slots, nodes));
         // The core's fast path serves a CPU from the zone that it prefers.
         let orders = (0..map.len()).fold(0, |bits, list| bits | 1 << map.of(list).0.get());
         for node in machine.cpus {
@@ -131,12 +131,12 @@ fn fill_pcps(
     policy: &Policy,
     map: &ListMap,
     zones: &[Zone],
-    pcps: &mut [Pcp],
+    (pcps, from_end): (&mut [Pcp], bool),
     (slots, nodes): (&[AtomicU32], &[crate::zonelist::Node]),
 ) {
     let mut base = 0;
     let sets = policy.pcp.free_lists.sets();
-    let order = PcpOrder { sets, cpus: machine.cpus.len(), zones: zones.len() };
+    let order = PcpOrder { sets, cpus: machine.cpus.len(), zones: zones.len(), from_end };
     for (cpu, node) in machine.cpus.iter().enumerate() {
         let preferred = nodes[node.0 as usize].preferred().0 as usize;
         let places = (0..zones.len()).flat_map(|rank| (0..order.sets).map(move |set| (rank, set)));

@@ -237,7 +237,8 @@ impl<'a, P: Platform> Tables<'a, P> {
     #[inline]
     pub(super) fn pcp_index(&self, set: usize, zone: ZoneId, cpu: CpuId) -> usize {
         let sets = self.policy().pcp.free_lists.sets();
-        let order = PcpOrder { sets, cpus: self.cpu_nodes.len(), zones: self.zones.len() };
+        let (cpus, zones) = (self.cpu_nodes.len(), self.zones.len());
+        let order = PcpOrder { sets, cpus, zones, from_end: P::PCPS_FROM_END };
         order.position(set, cpu.0 as usize, self.rank(zone, cpu))
     }
     /// How many zones lie between the one that a CPU prefers and this one, going round.

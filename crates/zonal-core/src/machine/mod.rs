@@ -27,10 +27,12 @@ use depots::ZoneDepots;
 pub struct Layout {
     /// Zones.
     pub zones: usize,
-    /// Per-CPU pcps: zones times CPUs. The last one of the table is CPU 0's of the zone it
-    /// prefers, in front of it lies CPU 1's, and so on; in front of those the CPUs' pcps of the
-    /// zones behind. So a platform finds the pcp that its fast path wants by the CPU's number and
-    /// the table's end ([`PCP_BYTES`](crate::pcp::state::PCP_BYTES) apart).
+    /// Per-CPU pcps: zones times CPUs. The first one of the table is CPU 0's of the zone it
+    /// prefers, behind it lies CPU 1's, and so on; behind those the CPUs' pcps of the zones behind.
+    /// So a platform finds the pcp that its fast path wants by the CPU's number and the table's
+    /// beginning ([`PCP_BYTES`](crate::pcp::state::PCP_BYTES) apart). With
+    /// [`Platform::PCPS_FROM_END`](crate::platform::Platform::PCPS_FROM_END) all of it is the other
+    /// way round: CPU 0's is the last.
     pub pcps: usize,
     /// Page frame words.
     pub words: usize,
@@ -82,15 +84,18 @@ pub(crate) struct PcpOrder {
     pub(crate) sets: usize,
     pub(crate) cpus: usize,
     pub(crate) zones: usize,
+    /// Counted from the end.
+    pub(crate) from_end: bool,
 }
 
 impl PcpOrder {
     /// Position of a CPU's pcp of the zone with this rank: 0 is the zone that the CPU prefers,
-    /// the others follow by number, round. Cold pcps lie in front of all others.
+    /// the others follow by number, round. Cold pcps lie behind all others.
     #[inline]
     pub(crate) fn position(self, set: usize, cpu: usize, rank: usize) -> usize {
         let pcps = self.cpus * self.zones;
-        self.sets * pcps - 1 - (set * pcps + rank * self.cpus + cpu)
+        let at = set * pcps + rank * self.cpus + cpu;
+        if self.from_end { self.sets * pcps - 1 - at } else { at }
     }
 }
 

@@ -177,7 +177,7 @@ impl<'p> Entered<'p> {
     ) -> bool {
         let (pcp, ready) = (self.pcp, &self.pcp.ready);
         // Of frames behind the zone the lists and words that are looked up below are no pages'.
-        let word = self.may_push(mt).filter(|_| pcp.has(frame, front.pages));
+        let word = self.room().filter(|_| self.takes(mt) && pcp.has(frame, front.pages));
         let Some(word) = word else { return false };
         let mut rest = front.rest();
         let joins = loop {
@@ -332,8 +332,7 @@ impl<'p> Entered<'p> {
         let others = change(active.others.load(Relaxed));
         active.others.store(others, Relaxed);
         let hi = active.limit(self.pcp.limit.load(Relaxed), others);
-        active.hi.store(hi, Relaxed);
-        self.pcp.ready.hi.store(hi, Relaxed);
+        self.set_hi(active, hi);
     }
 }
 

@@ -26,8 +26,8 @@
 use crate::frame::PageWord;
 use crate::frame::claim::{self, Held};
 use crate::pcp::ready::{Key, Taken};
-use crate::pcp::state::Pcp;
-use crate::pcp::word::{PREV, PUSH_DELTA, PcpWord};
+use crate::pcp::state::{Pcp, PcpList};
+use crate::pcp::word::{FREE_COUNT_TOP, PREV, PUSH_DELTA, PcpWord, PushLimits};
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// A pcp whose gate is held for one operation. Opens it when dropped.
@@ -76,15 +76,26 @@ impl<'p> Entered<'p> {
         let ready = &self.pcp.ready;
         ready.cached.store(list.cached, Relaxed);
         ready.allocated.store(list.allocated, Relaxed);
-        let push = PUSH_DELTA + u64::from(list.block_pages) + u64::from(list.prev_bits);
-        ready.push.store(push, Relaxed);
-        ready.first.store(list.base.wrapping_add(list.lo.load(Relaxed)), Relaxed);
-        ready.hi.store(list.hi.load(Relaxed), Relaxed);
+        ready.push.store(PUSH_DELTA + u64::from(list.block_pages), Relaxed);
+        let first = list.base.wrapping_add(list.lo.load(Relaxed));
+        ready.first.store(first, Relaxed);
+        ready.below.store(first.wrapping_sub(1), Relaxed);
         ready.serves.store(if records { 0 } else { list.serves }, Relaxed);
-        ready.serves_all.store(list.serves, Relaxed);
-        ready.types.store(u32::from(list.types), Relaxed);
-        ready.prev_bits.store(list.prev_bits, Relaxed);
+        ready.types.store(u32::from(list.types) | list.prev_bits, Relaxed);
+        self.set_hi(list, list.hi.load(Relaxed));
         true
+    }
+
+    /// How long the list that the pcp is ready with may get.
+    pub(super) fn set_hi(&self, list: &PcpList, hi: u32) {
+        let (pcp, ready, prev) = (self.pcp, &self.pcp.ready, list.prev_bits);
+        list.hi.store(hi, Relaxed);
+        let cap = pcp.free_count_cap.load(Relaxed);
+        // From there on a free of order 1 to 3 may be one of a stream.
+        let stream = pcp.free_high_threshold.load(Relaxed);
+        let cap = if prev != 0 { cap.min(stream) } else { cap };
+        let limits = PushLimits::new(PcpWord(pcp.word.load(Relaxed)), hi, cap, prev);
+        ready.limits.store(limits.0, Relaxed);
     }
 
     /// Opens the gate as ready for this once the operation is done. Only behind
@@ -106,7 +117,8 @@ impl<'p> Entered<'p> {
     /// As [`serves`](Self::serves); the caller records it where allocations are recorded.
     #[inline(always)]
     pub(crate) fn serves_recorded(&self, kind: u32) -> bool {
-        self.pcp.ready.serves_all.load(Relaxed).wrapping_shr(kind) & 1 != 0
+        let list = self.pcp.lists.get(PcpWord(self.pcp.word.load(Relaxed)).active());
+        list.is_some_and(|list| list.serves.wrapping_shr(kind) & 1 != 0)
     }
 
     /// Takes the hottest block of the list that the pcp is ready with and hands it out. `None`: it
@@ -116,8 +128,10 @@ impl<'p> Entered<'p> {
     pub(crate) fn pop<'a>(self, mark: u64, cells: impl Cells<'a>) -> Option<u32> {
         let (pcp, ready) = (self.pcp, &self.pcp.ready);
         let word = PcpWord(pcp.word.load(Relaxed));
-        let top = word.len().checked_sub(1)?;
-        let slot = cells.slot(ready.first.load(Relaxed).wrapping_add(top))?;
+        if word.len() == 0 {
+            return None;
+        }
+        let slot = cells.slot(ready.below.load(Relaxed).wrapping_add(word.len()))?;
         let frame = slot.load(Relaxed);
         let page = cells.word(u64::from(frame))?;
         let popped = word.popped();
@@ -145,13 +159,41 @@ impl<'p> Entered<'p> {
         (frame, goes_on): (u64, impl FnOnce() -> bool),
         cells: impl Cells<'a>,
     ) -> bool {
-        let (pcp, ready) = (self.pcp, &self.pcp.ready);
-        let Some(word) = self.may_push(mt) else { return false };
-        let len = word.len();
-        let Some(page) = cells.word(frame) else { return false };
-        let Some(slot) = cells.slot(ready.first.load(Relaxed).wrapping_add(len)) else {
+        if !self.takes(mt) {
             return false;
-        };
+        }
+        let word = PcpWord(self.pcp.word.load(Relaxed));
+        let Some(pushed) = self.pushed_below(word) else { return false };
+        self.put(pushed, mark, (frame, goes_on), cells)
+    }
+
+    /// As [`push`](Self::push), also where the push has something to decide that the pcp's own
+    /// figures answer.
+    pub(crate) fn push_exactly<'a>(
+        self,
+        (mt, mark): (u32, u64),
+        (frame, goes_on): (u64, impl FnOnce() -> bool),
+        cells: impl Cells<'a>,
+    ) -> bool {
+        let Some(word) = self.room().filter(|_| self.takes(mt)) else { return false };
+        let pushed = self.pushed(word);
+        self.put(pushed, mark, (frame, goes_on), cells)
+    }
+
+    /// Claims a block and puts it on the list that the pcp is ready with. `pushed`: the hot word
+    /// then.
+    #[inline(always)]
+    fn put<'a>(
+        &self,
+        pushed: u64,
+        mark: u64,
+        (frame, goes_on): (u64, impl FnOnce() -> bool),
+        cells: impl Cells<'a>,
+    ) -> bool {
+        let (pcp, ready) = (self.pcp, &self.pcp.ready);
+        let Some(page) = cells.word(frame) else { return false };
+        let at = ready.below.load(Relaxed).wrapping_add(PcpWord(pushed).len());
+        let Some(slot) = cells.slot(at) else { return false };
         // A slot behind the hot end is dead until the hot word says otherwise.
         slot.store(frame as u32, Relaxed);
         let claimed = self.claim(page, mark).or_else(|| self.claim_of_other(frame, mark, cells));
@@ -160,40 +202,55 @@ impl<'p> Entered<'p> {
             Held { word: page, seen, moving: ready.cached.load(Relaxed) }.give_back();
             return false;
         }
-        // Read once more rather than kept: nobody has changed it.
-        let pushed = self.pushed(PcpWord(pcp.word.load(Relaxed)));
         pcp.word.store(pushed, Relaxed);
         true
     }
 
-    /// The hot word, if a block of pageblocks of this type may go on the list that the pcp is ready
-    /// with. `None`: there is something to decide.
+    /// Whether blocks of pageblocks of this type go on the list that the pcp is ready with.
     #[inline(always)]
-    pub(super) fn may_push(&self, mt: u32) -> Option<PcpWord> {
-        let (pcp, ready) = (self.pcp, &self.pcp.ready);
-        if ready.types.load(Relaxed).wrapping_shr(mt) & 1 == 0 {
-            return None;
-        }
+    pub(super) fn takes(&self, mt: u32) -> bool {
+        self.pcp.ready.types.load(Relaxed).wrapping_shr(mt) & 1 != 0
+    }
+
+    /// The hot word, if a block may go on the list that the pcp is ready with. `None`: there is
+    /// something to decide.
+    #[inline(always)]
+    pub(super) fn room(&self) -> Option<PcpWord> {
+        let pcp = self.pcp;
         let word = PcpWord(pcp.word.load(Relaxed));
+        let list = pcp.lists.get(word.active())?;
         // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB E.7).
         if word.prev_high_order()
-            && ready.prev_bits.load(Relaxed) != 0
+            && list.prev_bits != 0
             && word.free_count() >= pcp.free_high_threshold.load(Relaxed)
         {
             return None;
         }
-        (word.len() < ready.hi.load(Relaxed)).then_some(word)
+        (word.len() < list.hi.load(Relaxed)).then_some(word)
+    }
+
+    /// The hot word once a block is on the list that the pcp is ready with, where nothing is to be
+    /// decided. `None`: something may be.
+    #[inline(always)]
+    fn pushed_below(&self, word: PcpWord) -> Option<u64> {
+        let ready = &self.pcp.ready;
+        let reached = word.reached(PushLimits(ready.limits.load(Relaxed)));
+        if reached == 0 {
+            return Some(word.0.wrapping_add(ready.push.load(Relaxed)));
+        }
+        rare();
+        // `free_count` grows no more. Where it may show a stream, that is for the core.
+        let grown = reached == FREE_COUNT_TOP && u64::from(ready.types.load(Relaxed)) & PREV == 0;
+        grown.then(|| word.0.wrapping_add(PUSH_DELTA))
     }
 
     /// The hot word once a block is on the list that the pcp is ready with.
     #[inline(always)]
     pub(super) fn pushed(&self, word: PcpWord) -> u64 {
         let (pcp, ready) = (self.pcp, &self.pcp.ready);
-        if word.free_count() < pcp.free_count_cap.load(Relaxed) {
-            return (word.0 & !PREV).wrapping_add(ready.push.load(Relaxed));
-        }
-        rare();
-        word.pushed_with(0, 0, u64::from(ready.prev_bits.load(Relaxed))).0
+        let pages = ready.push.load(Relaxed).wrapping_sub(PUSH_DELTA) as u32;
+        let prev = u64::from(ready.types.load(Relaxed)) & PREV;
+        word.pushed_with(pages, pcp.free_count_cap.load(Relaxed), prev).0
     }
 
     /// Makes the word of a block that was handed out from such a list of this pcp one of the list,

@@ -13,9 +13,10 @@
 //!
 //! # Invariants
 //! - **READY-1** while a gate has a value of the third kind, [`Ready`] repeats the record of the
-//!   active list, no sequence runs on the pcp, its word is not slow, or it is sealed and its zone
-//!   is not retired, and in epoch `e` the zone let allocations and frees of order `o` pass. Only
-//!   an operation that has looked at all of these opens the gate with such a value; every closing
+//!   active list, a push that reaches none of its `limits` has nothing to decide and keeps the
+//!   next ones right (PCP-4), no sequence runs on the pcp, its word is not slow, or it is sealed
+//!   and its zone is not retired, and in epoch `e` the zone let allocations and frees of order `o`
+//!   pass. Only an operation that has looked at all of these opens the gate with such a value; every closing
 //!   opens it with 0. A word may become slow meanwhile: what must be seen by all comes with a
 //!   closing or an epoch.
 
@@ -97,20 +98,20 @@ pub(crate) struct Ready {
     pub(crate) cached: AtomicU64,
     /// Word of a frame popped from it.
     pub(crate) allocated: AtomicU64,
-    /// What a push adds to the hot word, its pages among `free_count`, its `prev` bit in its place.
+    /// What a push adds to the hot word where `prev` stays: one block, its pages in `free_count`.
     pub(crate) push: AtomicU64,
+    /// What a push adds to the hot word to see whether it has anything to decide
+    /// ([`PushLimits`](super::word::PushLimits)).
+    pub(crate) limits: AtomicU64,
     /// Number of the slot of its coldest block.
     pub(crate) first: AtomicU32,
-    /// At this length a push goes through the core.
-    pub(crate) hi: AtomicU32,
+    /// The number below that, so that a length makes it that of the hottest block.
+    pub(crate) below: AtomicU32,
     /// A bit for each kind of request that it serves, where no allocation is recorded.
     pub(crate) serves: AtomicU32,
-    /// The same, recorded or not.
-    pub(crate) serves_all: AtomicU32,
-    /// A bit for each type of pageblock whose blocks are freed to it.
+    /// A bit for each type of pageblock whose blocks are freed to it, and the word's `prev` bit
+    /// after a push, in its place.
     pub(crate) types: AtomicU32,
-    /// The word's `prev` bit after a push.
-    pub(crate) prev_bits: AtomicU32,
     /// What a frame's number lacks to its page's. Never changes.
     pub(crate) page_shift: u64,
     /// [`Zone::block_shift`](crate::zone::state::Zone). Never changes.

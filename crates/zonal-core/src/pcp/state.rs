@@ -51,7 +51,7 @@ use crate::pcp::depot::Depot;
 use crate::pcp::ready::{CLOSED, Ready};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
-use crate::pcp::word::{NO_LIST, NR_LISTS, POPS_PERIOD, PcpWord, SLOTS_MAX, SLOW};
+use crate::pcp::word::{BLOCKS_MAX, NO_LIST, NR_LISTS, POPS_PERIOD, PcpWord, SLOW};
 use crate::platform::Platform;
 use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{CpuId, Migratetype, Order, PageCount, ZoneId};
@@ -331,7 +331,7 @@ impl Pcp {
         let address = slots[base..base + cap].as_ptr().addr();
         (list.base, list.lo) = (base as u32, AtomicU32::new(0));
         list.slots_lo = AtomicU64::new(address as u64);
-        list.cap = cap.min(SLOTS_MAX) as u32;
+        list.cap = cap.min(BLOCKS_MAX) as u32;
         list.order_bits = order.get();
         list.mt = mt.index() as u8;
         let high_order = order > Order::ZERO && order <= Order::COSTLY;

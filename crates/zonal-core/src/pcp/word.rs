@@ -155,11 +155,49 @@ impl PcpWord {
         PcpWord(pushed.0.wrapping_sub(PUSH_DELTA))
     }
 
+    /// Which of these limits the word has reached: a bit for each, 0 where a push has nothing to
+    /// decide.
+    #[inline(always)]
+    pub(super) const fn reached(self, limits: PushLimits) -> u64 {
+        self.0.wrapping_add(limits.0) & (FREE_COUNT_TOP | LEN_TOP | PREV)
+    }
+
     /// The word once another list is active: `active`, with its own length and pops.
     #[inline]
     pub const fn switched(self, active: usize, len: u32, pops: u64) -> PcpWord {
         let pops = (pops & (POPS_PERIOD - 1) as u64) as u32;
         PcpWord::new(active, len, pops, self.free_count(), self.prev_high_order())
+    }
+}
+
+/// What a push adds to the hot word to ask three things at once: whether the active list is
+/// shorter than its limit, whether `free_count` is below its own, and whether `prev` is what the
+/// push would make of it. A field that reaches its limit carries into its highest bit, and `prev`
+/// with its like into the next one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct PushLimits(pub(super) u64);
+
+/// The highest bit of `free_count`: that limit is reached.
+pub(super) const FREE_COUNT_TOP: u64 = 1 << 15;
+/// The highest bit of the length, which no word has ([`BLOCKS_MAX`]): that limit is reached.
+const LEN_TOP: u64 = 1 << (POPS_SHIFT - 1);
+/// Blocks that a list is made for: all bits of the length but the highest.
+pub(super) const BLOCKS_MAX: usize = SLOTS_MAX / 2;
+
+impl PushLimits {
+    /// For a list that may be `hi` long, from `word` on: pops and pushes below the limits keep them
+    /// right. `free_count` is to stay below `cap` and a block's pages; `prev` is the list's
+    /// `prev_bits`. Every word reaches the length's where `free_count` does not grow, or has no bit
+    /// to spare.
+    pub(super) const fn new(word: PcpWord, hi: u32, cap: u32, prev: u32) -> PushLimits {
+        // As much below the top as the largest block has pages.
+        const CAPS: u32 = FREE_COUNT_TOP as u32 - 1024;
+        let (top, spare) = (FREE_COUNT_TOP as u32, word.0 & FREE_COUNT_TOP == 0);
+        if cap == 0 || cap > CAPS || !spare {
+            return PushLimits(LEN_TOP);
+        }
+        let hi = (hi as u64) << LEN_SHIFT;
+        PushLimits(LEN_TOP.wrapping_sub(hi) | prev as u64 | (top - cap) as u64)
     }
 }
 
@@ -198,6 +236,38 @@ mod tests {
         assert_eq!(again.free_count(), 2023);
         assert!(!again.prev_high_order() && after.prev_high_order());
         assert_eq!(again.active(), 2);
+    }
+
+    #[test]
+    fn a_word_has_reached_the_limits_of_exactly_those_fields_that_have() {
+        let bit = |is: bool, bit: u64| if is { bit } else { 0 };
+        for (hi, cap) in [(0, 1), (1, 1), (7, 15), (4096, 2016), (1 << 22, 31744)] {
+            for (len, fc) in [(0, 0), (1, 1), (6, 14), (7, 15), (4095, 2015), (1 << 22, 31743)] {
+                for bits in 0..8 {
+                    let [is, wants, slow] = [1, 2, 4].map(|bit| bits & bit != 0);
+                    let word = PcpWord::new(14, len, POPS_PERIOD - 1, fc, is).with_slow(slow);
+                    let limits = PushLimits::new(word, hi, cap, bit(wants, PREV) as u32);
+                    // Behind `prev` twice `slow` carries, too: the length seems one more.
+                    let len = len + u32::from(slow && is && wants);
+                    let all = bit(len >= hi, LEN_TOP)
+                        | bit(fc >= cap, FREE_COUNT_TOP)
+                        | bit(is != wants, PREV);
+                    assert_eq!(word.reached(limits), all, "{word:?} {hi} {cap} {wants}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_free_count_without_a_bit_to_spare_is_left_to_the_exact_way() {
+        for (fc, cap) in [(1 << 15, 9), (0xffff, 9), (0, 32000), (5, 0)] {
+            let word = PcpWord::new(0, 0, 0, fc, false);
+            let limits = PushLimits::new(word, 9, cap, 0);
+            for fc in [0, fc, 0x7fff, 0x8000, 0xffff] {
+                let word = PcpWord::new(0, 0, 0, fc, false);
+                assert_ne!(word.reached(limits) & LEN_TOP, 0, "{word:?} {cap}");
+            }
+        }
     }
 
     #[test]
