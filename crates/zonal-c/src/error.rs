@@ -163,6 +163,8 @@ impl From<RangeError> for Failure {
         let code = match error.why() {
             RangeRefusal::Empty | RangeRefusal::Align(_) => ZONAL_E_ARGUMENT,
             RangeRefusal::Refused(why) => refusal(why),
+            RangeRefusal::TooLong { .. } => ZONAL_E_NO_MEMORY,
+            RangeRefusal::Unaligned { .. } => ZONAL_E_UNALIGNED,
             RangeRefusal::Outside(_) => ZONAL_E_FOREIGN,
             RangeRefusal::InTheWay(..) => ZONAL_E_IN_THE_WAY,
             _ => ZONAL_E_NOT_A_BLOCK,

@@ -3,7 +3,7 @@
 //! A refusal is a value that every call may return, so it must not cost the ones that succeed: a
 //! result of two words is returned in registers, a larger one through memory that the hot path
 //! would have to make room for. Why an allocation was refused is packed into 64 bits, where large
-//! page counts saturate; why a free was refused into 64 bits beside the address.
+//! page counts are rounded; why a free was refused into 64 bits beside the address.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -60,10 +60,17 @@ impl Unpacker {
 
 const NODE_BITS: u32 = 10;
 const ZONE_BITS: u32 = 12;
-/// Pages that a request needs more than, and how many it is short: 4 GiB and 8 MiB before they
-/// saturate, which leaves what kind of refusal it is exact.
-const NEEDED_BITS: u32 = 20;
-const SHORT_BITS: u32 = 9;
+/// Pages that a request needs more than, and those that are free: exact below 64 MiB, above that
+/// both in units of 64 pages, or of 64 times as many: less than half a percent too few.
+const COUNT_BITS: u32 = 14;
+const UNIT_BITS: u32 = 2;
+const UNIT_SHIFT: u32 = 6;
+/// Free pages of a zone without a block: 4 TiB before they saturate.
+const FREE_BITS: u32 = UNIT_BITS + 2 * COUNT_BITS;
+/// What follows a node where no zone was asked.
+const NO_ZONE: u64 = 0;
+const INJECTED: u64 = 1;
+const NO_NODE: u64 = 2;
 /// A pool's memory begins at a multiple of its largest block, below 2^57.
 const BASE_SHIFT: u32 = 22;
 const BASE_BITS: u32 = 35;
@@ -147,7 +154,7 @@ pub enum FreeFault {
 }
 
 impl AllocError {
-    /// Why. Page counts above 4 GiB are given as 4 GiB.
+    /// Why. Page counts of a watermark above 64 MiB are rounded down, by less than half a percent.
     pub fn details(self) -> core::AllocError {
         let mut word = Unpacker::new(self.0);
         let (tag, order) = (word.get(2), word.order());
@@ -158,18 +165,20 @@ impl AllocError {
                 let kind = word.kind();
                 let watermark = [Watermark::Min, Watermark::Low, Watermark::High, Watermark::Promo]
                     [word.get(2) as usize];
-                let (needed, short) = (word.get(NEEDED_BITS), word.get(SHORT_BITS));
                 match tag {
                     0 => {
-                        let free = needed.saturating_sub(short);
+                        let shift = UNIT_SHIFT * word.get(UNIT_BITS) as u32;
+                        let mut count = || word.get(COUNT_BITS) << shift;
+                        let (free, needed) = (count(), count());
                         core::Refusal::Watermark { zone, node, kind, watermark, free, needed }
                     }
-                    _ => core::Refusal::Fragmented { zone, node, kind, free: needed },
+                    _ => core::Refusal::Fragmented { zone, node, kind, free: word.get(FREE_BITS) },
                 }
             }
             2 => core::Refusal::BadGfp(Gfp::from_bits(word.get(32) as u32)),
-            _ => match (NodeId(word.get(16) as u16), word.get(1)) {
-                (node, 0) => core::Refusal::NoZone(node),
+            _ => match (NodeId(word.get(16) as u16), word.get(2)) {
+                (node, NO_ZONE) => core::Refusal::NoZone(node),
+                (node, NO_NODE) => core::Refusal::NoNode { node, nodes: word.get(16) as u16 },
                 _ => core::Refusal::Injected,
             },
         };
@@ -189,17 +198,26 @@ impl From<core::AllocError> for AllocError {
         };
         let packed = match error.why {
             core::Refusal::Watermark { zone, node, kind, watermark, free, needed } => {
+                let largest = free.max(needed);
+                let is_too_long =
+                    |unit: &u64| largest >> (UNIT_SHIFT * *unit as u32) >> COUNT_BITS != 0;
+                let unit = (0..(1 << UNIT_BITS) - 1).take_while(is_too_long).count() as u64;
+                let shift = UNIT_SHIFT * unit as u32;
                 place(head(0), zone, node, kind)
                     .put(watermark as u64, 2)
-                    .put(needed, NEEDED_BITS)
-                    .put(needed.saturating_sub(free), SHORT_BITS)
+                    .put(unit, UNIT_BITS)
+                    .put(free >> shift, COUNT_BITS)
+                    .put(needed >> shift, COUNT_BITS)
             }
             core::Refusal::Fragmented { zone, node, kind, free } => {
-                place(head(1), zone, node, kind).put(0, 2).put(free, NEEDED_BITS)
+                place(head(1), zone, node, kind).put(0, 2).put(free, FREE_BITS)
             }
             core::Refusal::BadGfp(gfp) => head(2).put(u64::from(gfp.bits()), 32),
-            core::Refusal::NoZone(node) => head(3).put(u64::from(node.0), 16),
-            core::Refusal::Injected => head(3).put(0, 16).put(1, 1),
+            core::Refusal::NoZone(node) => head(3).put(u64::from(node.0), 16).put(NO_ZONE, 2),
+            core::Refusal::NoNode { node, nodes } => {
+                head(3).put(u64::from(node.0), 16).put(NO_NODE, 2).put(u64::from(nodes), 16)
+            }
+            core::Refusal::Injected => head(3).put(0, 16).put(INJECTED, 2),
             // A refusal that this crate does not know yet: the last request's node is all it says.
             _ => head(3),
         };
@@ -367,10 +385,19 @@ mod tests {
                 free: 9,
                 needed: 300,
             },
-            core::Refusal::Fragmented { zone, node, kind, free: 77 },
+            core::Refusal::Watermark {
+                zone,
+                node,
+                kind,
+                watermark: Watermark::Promo,
+                free: 0,
+                needed: (1 << 14) - 1,
+            },
+            core::Refusal::Fragmented { zone, node, kind, free: (1 << 30) - 1 },
             core::Refusal::Injected,
             core::Refusal::BadGfp(Gfp::MOVABLE | Gfp::RECLAIMABLE | Gfp::THISNODE),
             core::Refusal::NoZone(NodeId(1000)),
+            core::Refusal::NoNode { node: NodeId(u16::MAX), nodes: 1024 },
         ];
         for why in refusals {
             let error = core::AllocError { order: order(10), why };
@@ -379,16 +406,24 @@ mod tests {
     }
 
     #[test]
-    fn counts_saturate_and_nothing_else_changes() {
+    fn large_counts_are_rounded_and_nothing_else_changes() {
         let (zone, node, kind) = (ZoneId(1), NodeId(2), ZoneKind::Normal);
-        let (watermark, free, needed) = (Watermark::Min, 5, u64::MAX);
-        let why = core::Refusal::Watermark { zone, node, kind, watermark, free, needed };
+        let watermark = Watermark::Min;
+        for (free, needed) in [(5, 1 << 14), (16_000, 20_000), (999_999, 1 << 20), (0, 1 << 25)] {
+            let why = core::Refusal::Watermark { zone, node, kind, watermark, free, needed };
+            let back = AllocError::from(core::AllocError { order: order(3), why }).details();
+            let core::Refusal::Watermark { zone: z, node: n, free: f, needed: m, .. } = back.why
+            else {
+                panic!("{back}")
+            };
+            assert_eq!((z, n, back.order), (zone, node, order(3)));
+            let near = |said: u64, real: u64| said <= real && (real - said) * 200 < needed;
+            assert!(near(f, free) && near(m, needed), "{free} of {needed}: {f} of {m}");
+        }
+        let why =
+            core::Refusal::Watermark { zone, node, kind, watermark, free: 5, needed: u64::MAX };
         let back = AllocError::from(core::AllocError { order: order(3), why }).details();
-        let core::Refusal::Watermark { zone: z, node: n, free, needed, .. } = back.why else {
-            panic!("{back}")
-        };
-        assert_eq!((z, n, back.order), (zone, node, order(3)));
-        assert_eq!((needed, needed - free), ((1 << 20) - 1, (1 << 9) - 1));
+        assert!(matches!(back.why, core::Refusal::Watermark { zone: ZoneId(1), .. }), "{back}");
     }
 
     const BASE: usize = 0x7f00_0040_0000;

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use zonal::{
     CpuMap, FailAlloc, FreeFault, Gfp, NodeId, Obstacle, Order, PAGE_SIZE, PageRange, Pool,
-    RangeRefusal, RangeRequest, Refusal, ZoneId,
+    RangeRefusal, RangeRequest, Refusal, ZoneId, ZoneKind, ZoneSize,
 };
 use zonal_core::types::Pfn;
 
@@ -101,10 +101,38 @@ fn a_range_at_an_address_takes_what_waits_on_lists() {
         let outside = pool.base().wrapping_add(pool.bytes() - PAGE_SIZE);
         let error = pool.ranges().alloc_at(outside, 2, Gfp::KERNEL).unwrap_err();
         assert!(matches!(error.why(), RangeRefusal::Outside(_)), "{error}");
-        for nowhere in [std::ptr::null(), at.wrapping_add(1), usize::MAX as *const u8] {
+        for nowhere in [std::ptr::null(), usize::MAX as *const u8] {
             pool.ranges().alloc_at(nowhere, 2, Gfp::KERNEL).unwrap_err();
         }
+        for (nowhere, past) in [(at.wrapping_add(1), 1), (at.wrapping_sub(1), 4095)] {
+            let error = pool.ranges().alloc_at(nowhere, 2, Gfp::KERNEL).unwrap_err();
+            assert_eq!(error.why(), RangeRefusal::Unaligned { past });
+            let text = format!("{nowhere:p} is {past} bytes past the start of a page");
+            assert!(error.to_string().ends_with(&text), "{error}");
+        }
         drop(range);
+        check_all_free(&pool);
+    }
+}
+
+/// Room for long ranges is a Movable zone: only requests that say so may use it.
+#[test]
+fn a_zone_of_its_own_keeps_room_for_long_ranges() {
+    let zone = |kind, bytes| ZoneSize { node: 0, kind, bytes };
+    let zones = [zone(ZoneKind::Normal, 16 << 20), zone(ZoneKind::Movable, 64 << 20)];
+    for rseq in [true, false] {
+        let builder = Pool::builder().zones(&zones).rseq(rseq).refresh_every(None);
+        let pool = builder.build().unwrap();
+        // Others take what they get.
+        let blocks: Vec<_> = std::iter::from_fn(|| pool.alloc(Order::MAX).ok()).collect();
+        let ranges: Vec<_> = std::iter::from_fn(|| pool.ranges().alloc(3).ok()).collect();
+        let pages: Vec<_> = std::iter::from_fn(|| pool.alloc(Order::ZERO).ok()).collect();
+        assert!(blocks.len() < 5 && ranges.len() + pages.len() > 200);
+        let long = RangeRequest::new(15_000).aligned(1024).gfp(Gfp::HIGHUSER_MOVABLE);
+        let room = pool.ranges().alloc_with(long).unwrap();
+        assert_eq!((room.pages(), room.as_ptr() as usize % (4 << 20)), (15_000, 0));
+        pool.ranges().alloc(3).unwrap_err();
+        drop((room, pages, ranges, blocks));
         check_all_free(&pool);
     }
 }
@@ -122,8 +150,14 @@ fn ranges_far_above_4_mib_are_aligned_and_zeroed() {
             range.fill(0xff);
             assert!(pool.ranges().longest(ZoneId(0)) > 0);
         }
-        let error = pool.ranges().alloc(pool.bytes() / PAGE_SIZE + 1).unwrap_err();
-        assert!(matches!(error.why(), RangeRefusal::Refused(_)), "{error}");
+        let pages = (pool.bytes() / PAGE_SIZE + 1) as u64;
+        let error = pool.ranges().alloc(pages as usize).unwrap_err();
+        assert!(matches!(error.why(), RangeRefusal::TooLong { .. }), "{error}");
+        let far = RangeRequest::new(pages).aligned(1 << 20);
+        let node = (pages - 1) / pool.nodes() as u64;
+        let error = pool.ranges().alloc_with(far).unwrap_err().to_string();
+        let text = format!("the largest zone that may serve it has {node} from a multiple of");
+        assert!(error.contains(&text), "{error}");
         assert!(pool.ranges().alloc(0).is_err());
         check_all_free(&pool);
     }

@@ -19,7 +19,7 @@ int main(void) {
     CHECK(zonal_range_alloc_at(pool, part, 100, ZONAL_GFP_KERNEL | ZONAL_GFP_ZERO) == ZONAL_OK);
     CHECK(part[0] == 0 && part[100 * 4096 - 1] == 0 && part[-1] == 1 && part[100 * 4096] == 1);
     REFUSED(zonal_range_alloc_at(pool, part, 100, ZONAL_GFP_KERNEL), ZONAL_E_IN_THE_WAY, "in a");
-    REFUSED(zonal_range_alloc_at(pool, &request, 1, ZONAL_GFP_KERNEL), ZONAL_E_FOREIGN, "zone");
+    REFUSED(zonal_range_alloc_at(pool, (char *)4096, 1, ZONAL_GFP_KERNEL), ZONAL_E_FOREIGN, "zone");
     REFUSED(zonal_range_free(pool, range, 0), ZONAL_E_ARGUMENT, "at least one page");
     REFUSED(zonal_range_free(pool, range + 1, 3), ZONAL_E_UNALIGNED, "1 bytes past");
     CHECK(zonal_range_free(pool, range, 700) == ZONAL_OK);
@@ -67,7 +67,19 @@ int main(void) {
     CHECK(zonal_range_alloc(pool, 0) == NULL);
     SAYS(ZONAL_E_ARGUMENT, "at least one page");
     CHECK(zonal_range_alloc(pool, UINT64_MAX) == NULL);
-    SAYS(ZONAL_E_NO_MEMORY, "in a row");
+    SAYS(ZONAL_E_NO_MEMORY, "the largest zone that may serve it has 16384");
+    CHECK(zonal_range_alloc(pool, 16384) == NULL); /* as large as the pool: the watermark's */
+    SAYS(ZONAL_E_NO_MEMORY, "has 16384 pages free for such a request and needs more than 16");
+    zonal_range_request_init(&request, 1);
+    request.align = (uint64_t)1 << 30;
+    range = zonal_range_alloc_with(pool, &request); /* the pool's first page */
+    CHECK(range != NULL && zonal_range_alloc_with(pool, &request) == NULL);
+    SAYS(ZONAL_E_NO_MEMORY, "not that many in a row");
+    REFUSED(zonal_range_alloc_at(pool, range + 4095, 2, ZONAL_GFP_KERNEL), ZONAL_E_UNALIGNED,
+            "is 4095 bytes past the start of a page");
+    REFUSED(zonal_range_grow(pool, range + 1, 1, 1), ZONAL_E_NOT_A_BLOCK, "no page of this pool");
+    REFUSED(zonal_range_grow(pool, range + 4096, 1, 1), ZONAL_E_NOT_A_BLOCK, "is a free page");
+    CHECK(zonal_range_free(pool, range, 1) == ZONAL_OK);
     zonal_drain(pool);
     longest = zonal_range_longest(pool, 0);
     CHECK(longest > 8192 && longest <= all && zonal_range_longest(pool, 4000000000u) == 0);

@@ -55,9 +55,10 @@ pub enum Refusal {
         kind: ZoneKind,
         /// The mark that refused.
         watermark: Watermark,
-        /// Free pages that counted for the request.
+        /// Its free pages, without those that are kept for other requests.
         free: u64,
-        /// It needed more than this many.
+        /// More than this many are needed: what the watermark and the reserve for the request keep,
+        /// and all pages of the request but one.
         needed: u64,
     },
     /// The last zone tried is above its watermark, or the request ignores watermarks, but there is
@@ -74,8 +75,16 @@ pub enum Refusal {
     },
     /// The zone and migratetype bits of the flags mean nothing.
     BadGfp(Gfp),
-    /// The node does not exist, or no zone on the request's zonelist may serve it.
+    /// No zone on the zonelist of the node may serve the request: there is no memory of the kind
+    /// that it asks for.
     NoZone(NodeId),
+    /// The node does not exist.
+    NoNode {
+        /// The node asked for.
+        node: NodeId,
+        /// How many nodes there are, numbered from 0.
+        nodes: u16,
+    },
     /// The platform refused it on purpose, to test its user. No zone was asked.
     Injected,
 }
@@ -93,7 +102,7 @@ impl fmt::Display for Refusal {
             Refusal::Watermark { node, kind, watermark, free, needed, .. } => {
                 write!(
                     f,
-                    "{node:?}, zone {kind} has {free} pages free for this request and needs more \
+                    "{node:?}, zone {kind} has {free} pages free for such a request and needs more \
                      than {needed} to stay above its {watermark} watermark"
                 )
             }
@@ -102,6 +111,9 @@ impl fmt::Display for Refusal {
             }
             Refusal::BadGfp(gfp) => write!(f, "the flags {gfp:?} name no zone and migratetype"),
             Refusal::NoZone(node) => write!(f, "no zone on the zonelist of {node:?} may serve it"),
+            Refusal::NoNode { node, nodes } => {
+                write!(f, "{node:?} does not exist: there are {nodes}, numbered from 0")
+            }
             Refusal::Injected => f.write_str("it was to fail, to test what follows"),
         }
     }

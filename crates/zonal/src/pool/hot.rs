@@ -43,7 +43,7 @@ pub(super) fn address_at(base: usize, frame: usize) -> usize {
 }
 
 /// The address of which [`frame_at`] made `frame`, wherever it lies.
-fn address_of(base: usize, frame: usize) -> usize {
+pub(super) fn address_of(base: usize, frame: usize) -> usize {
     frame.rotate_left(PAGE_SHIFT).wrapping_add(base)
 }
 

@@ -100,6 +100,11 @@ impl<'p> Ranges<'p> {
         let shared = &*self.pool.shared;
         let range = shared.range_at(start as usize, pages);
         let refuse = |error| shared.range_error(error);
+        let past = start as usize % PAGE_SIZE;
+        if past != 0 {
+            let (pages, why) = (pages as u64, RangeRefusal::Unaligned { past });
+            return Err(refuse(core_range::RangeError { pages, start: Some(range.start), why }));
+        }
         shared.inject_range(&RangeRequest::new(pages as u64).gfp(gfp)).map_err(refuse)?;
         let allocator = &shared.allocator;
         allocator.ranges().alloc_at(range.clone(), gfp).map_err(refuse)?;
@@ -461,8 +466,30 @@ impl RangeError {
             _ => None,
         }
     }
+    /// Of any page number that was made of an address, in the pool or not.
     fn address(&self, pfn: Pfn) -> usize {
-        super::hot::address_at(self.base, pfn.0 as usize)
+        super::hot::address_of(self.base, pfn.0 as usize)
+    }
+
+    /// Why pages cannot be added to what is no range of the caller's.
+    fn fmt_not_a_range(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        error: core_alloc::FreeError,
+    ) -> fmt::Result {
+        use core_alloc::FreeError;
+        write!(f, "nothing was added to a range: {:#x} ", self.address(error.pfn()))?;
+        match error {
+            FreeError::Foreign(_) => f.write_str("is no page of this pool"),
+            FreeError::DoubleFree { .. } => f.write_str("is a free page"),
+            FreeError::CutsBlock { order, .. } | FreeError::WrongOrder { actual: order, .. } => {
+                write!(f, "is in a block of order {order} that was handed out as a whole")
+            }
+            FreeError::Boundary { .. } => f.write_str("is where another owner's pages begin"),
+            FreeError::Empty(_) => f.write_str("begins a range of no pages"),
+            FreeError::Corrupt(_) => f.write_str("is a page whose metadata was overwritten"),
+            _ => f.write_str("is not in a range"),
+        }
     }
 }
 
@@ -484,6 +511,13 @@ impl fmt::Display for RangeError {
                 self.error.pages,
                 at(pfn)
             ),
+            RangeRefusal::Unaligned { past } => write!(
+                f,
+                "cannot allocate {} pages in a row: {:#x} is {past} bytes past the start of a page",
+                self.error.pages,
+                self.error.start.map_or(0, at)
+            ),
+            RangeRefusal::NotARange(error) => self.fmt_not_a_range(f, error),
             RangeRefusal::Outside(_) => write!(
                 f,
                 "cannot allocate {} pages in a row: they are not all in one zone of the pool",

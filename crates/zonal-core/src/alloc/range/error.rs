@@ -80,9 +80,22 @@ pub enum RangeRefusal {
     Empty,
     /// The alignment is not a power of two.
     Align(u64),
+    /// No zone that the request may use has so many pages, free or not.
+    TooLong {
+        /// The most that one has, from a multiple of `align` on.
+        longest: u64,
+        /// The alignment asked for, in pages.
+        align: u64,
+    },
     /// No zone may give that many pages, or none has them in a row: of
     /// [`Refusal::Fragmented`] the latter.
     Refused(Refusal),
+    /// The address asked for lies so many bytes behind the start of its page. Not found by the
+    /// core, which counts pages: a pool of addresses says it.
+    Unaligned {
+        /// Those bytes.
+        past: usize,
+    },
     /// The range leaves its zone, or the memory, at this page.
     Outside(Pfn),
     /// The first page of the range that is not free.
@@ -130,11 +143,22 @@ impl fmt::Display for RangeError {
             RangeRefusal::Align(align) => {
                 write!(f, ": the alignment {align} is not a power of two")
             }
+            RangeRefusal::TooLong { longest, align } => {
+                write!(f, ": the largest zone that may serve it has {longest}")?;
+                match align {
+                    ..=1 => Ok(()),
+                    _ => write!(f, " from a multiple of {align} on"),
+                }
+            }
             RangeRefusal::Refused(Refusal::Fragmented { node, kind, free, .. }) => write!(
                 f,
-                ": {node:?}, zone {kind} has {free} pages free, but not that many in a row"
+                ": {node:?}, zone {kind} has {free} pages free, but not that many in a row, \
+                 aligned as asked"
             ),
             RangeRefusal::Refused(why) => write!(f, ": {why}"),
+            RangeRefusal::Unaligned { past } => {
+                write!(f, ": the address is {past} bytes past the start of a page")
+            }
             RangeRefusal::Outside(pfn) => write!(f, ": the zone ends in front of {pfn:?}"),
             RangeRefusal::InTheWay(pfn, what) => write!(f, ": {pfn:?} is {what}"),
             RangeRefusal::NotARange(error) => write!(f, ": {error}"),

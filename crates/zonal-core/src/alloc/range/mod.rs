@@ -147,6 +147,11 @@ impl<P: Platform> Ranges<'_, '_, P> {
         }
         let search = Search::new(self.on, &request.of_block(order));
         let search = search.map_err(|error| refuse(error.into()))?;
+        // Nothing is drained, reclaimed or waited for where no zone can ever have the pages.
+        let longest = search.longest_possible(request.align);
+        if request.pages > longest {
+            return Err(refuse(RangeRefusal::TooLong { longest, align: request.align }));
+        }
         // The head of a block, where a zone has one to spare: nothing is reclaimed or waited for,
         // since a run that is no block may be free.
         if request.block_order().is_some()

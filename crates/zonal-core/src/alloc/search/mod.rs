@@ -78,7 +78,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         let mt = gfp.migratetype(on.grouping()).ok_or_else(bad)?;
         let node = node.unwrap_or_else(|| on.node_of(on.platform.cpu()));
         if node.0 as usize >= on.nodes.len() {
-            return Err(refuse(Refusal::NoZone(node)));
+            return Err(refuse(Refusal::NoNode { node, nodes: on.nodes.len() as u16 }));
         }
         let this_node = gfp.contains(Gfp::THISNODE);
         let zonelist = on.zonelist(node, this_node);
@@ -182,8 +182,9 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         let snapshot = ZoneSnapshot { free, ..zone.snapshot(self.highest) };
         let watermark = watermark_of(flags);
         let (id, node, kind) = (zone.id, zone.node, zone.kind());
-        let free = snapshot.free.saturating_sub(snapshot.unusable(self.order, flags));
-        let needed = snapshot.kept(self.order, &zone.watermarks(), watermark, flags);
+        let free = snapshot.free.saturating_sub(snapshot.unusable(Order::ZERO, flags));
+        let kept = snapshot.kept(self.order, &zone.watermarks(), watermark, flags);
+        let needed = kept + self.order.pages() - 1;
         // A request that ignores the watermarks fails only for want of a block.
         let why = if free <= needed && !flags.contains(AllocFlags::NO_WATERMARKS) {
             Refusal::Watermark { zone: id, node, kind, watermark, free, needed }

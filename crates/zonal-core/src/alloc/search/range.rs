@@ -42,6 +42,16 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         got.ok_or_else(|| RangeRefusal::Refused(single.range_refusal(last, pages)))
     }
 
+    /// Pages of the longest run that begins at a multiple of `align` in a zone that the request may
+    /// use, if all of its memory were free.
+    pub fn longest_possible(&self, align: u64) -> u64 {
+        let room = |zone: &Zone| {
+            let (start, end) = (zone.start_pfn, zone.start_pfn + zone.spanned);
+            start.checked_next_multiple_of(align).map_or(0, |start| end.saturating_sub(start))
+        };
+        self.allowed().map(room).max().unwrap_or(0)
+    }
+
     /// Exactly these frames of a zone, as a range of their own or `behind` one.
     pub fn range_at(
         &self,
@@ -269,11 +279,12 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
 
     fn range_refusal_of(&self, zone: &'a Zone, flags: AllocFlags, pages: u64) -> Refusal {
         let all = self.zone_ops(zone).free_or_cached();
-        let left = self.without(zone, all, pages);
+        let now = self.without(zone, all, 1);
         let watermark = watermark_of(flags);
         let (id, node, kind) = (zone.id, zone.node, zone.kind());
-        let free = left.free.saturating_sub(left.unusable(Order::ZERO, flags));
-        let needed = left.kept(Order::ZERO, &zone.watermarks(), watermark, flags);
+        let free = now.free.saturating_sub(now.unusable(Order::ZERO, flags));
+        let kept = now.kept(Order::ZERO, &zone.watermarks(), watermark, flags);
+        let needed = kept.saturating_add(pages - 1);
         if free <= needed && !flags.contains(AllocFlags::NO_WATERMARKS) {
             Refusal::Watermark { zone: id, node, kind, watermark, free, needed }
         } else {

@@ -183,7 +183,12 @@ impl Model {
         let list = self.zonelist(cpu, request);
         let Some(last) = list.last() else {
             let node = node.unwrap_or(self.cpus[cpu.0 as usize]);
-            assert_eq!(error.why, Refusal::NoZone(node));
+            let nodes = pool.tables.nodes.len() as u16;
+            let expected = match node.0 < nodes {
+                true => Refusal::NoZone(node),
+                false => Refusal::NoNode { node, nodes },
+            };
+            assert_eq!(error.why, expected);
             return;
         };
         for zone in &list {
@@ -205,8 +210,10 @@ impl Model {
             Refusal::Watermark { zone, node, kind, watermark, free: said, needed: asked } => {
                 let spec = self.zones[*last];
                 assert_eq!((zone.0 as usize, node, kind), (*last, spec.node, spec.kind));
-                assert_eq!((watermark, said, Some(asked)), (Watermark::Min, usable, needed));
-                assert!(usable <= asked);
+                let all = needed.map(|needed| needed + order.pages() - 1);
+                let open = free.saturating_sub(aside - order.pages());
+                assert_eq!((watermark, said, Some(asked)), (Watermark::Min, open, all));
+                assert!(said <= asked);
             }
             Refusal::Fragmented { zone, free: said, .. } => {
                 assert_eq!((zone.0 as usize, said), (*last, free));

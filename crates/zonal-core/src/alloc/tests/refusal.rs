@@ -7,6 +7,7 @@ use std::vec::Vec;
 use super::platform::{
     LISTS_ALONE, Script, Shape, before_the_next_lock, distances, on_cpu, while_waiting, zone,
 };
+use crate::alloc::range::{RangeRefusal, RangeRequest};
 use crate::alloc::{AllocError, Allocator, Refusal, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::policy::{Grouping, MinFreeRule, Policy, WatermarkPolicy};
@@ -134,7 +135,7 @@ fn larger_blocks_leave_what_they_cannot_use() {
         let free = free_of(&pool, 0);
         assert!(free <= left && free + 8 > left, "{gfp}: {free}");
         let Refusal::Watermark { free: usable, needed, .. } = error.why else { panic!("{error}") };
-        assert_eq!((usable, needed), (free - 7, left - 7));
+        assert_eq!((usable, needed), (free, left));
     }
 }
 
@@ -182,11 +183,54 @@ fn a_refusal_names_the_last_zone_the_request_could_use() {
     assert_eq!(named(kernel), ZoneId(0));
     let nowhere = kernel.gfp(Gfp::KERNEL | Gfp::DMA | Gfp::THISNODE).on(NodeId(1));
     assert_eq!(pool.alloc(nowhere).unwrap_err().why, Refusal::NoZone(NodeId(1)));
-    assert_eq!(pool.alloc(kernel.on(NodeId(2))).unwrap_err().why, Refusal::NoZone(NodeId(2)));
+    let missing = Refusal::NoNode { node: NodeId(2), nodes: 2 };
+    assert_eq!(pool.alloc(kernel.on(NodeId(2))).unwrap_err().why, missing);
     let gfp = Gfp::KERNEL | Gfp::MOVABLE | Gfp::RECLAIMABLE;
     assert_eq!(pool.alloc(kernel.gfp(gfp)).unwrap_err().why, Refusal::BadGfp(gfp));
     let gfp = Gfp::DMA | Gfp::DMA32;
     assert_eq!(pool.alloc(kernel.gfp(gfp)).unwrap_err().why, Refusal::BadGfp(gfp));
+}
+
+/// What is too long for every zone is refused before anything is drained, reclaimed or waited for.
+#[test]
+fn a_range_that_no_zone_can_hold_is_told_how_long_one_may_be() {
+    let zones = vec![zone(0, ZoneKind::Dma, 0, 300), zone(0, ZoneKind::Normal, 300, 3000)];
+    let cpus = vec![NodeId(0)];
+    let shape =
+        Shape { distances: distances(1), zones, cpus, cache_slice_bytes: 0, caches: Vec::new() };
+    let pool = shape.boot(kbytes(Policy::ZONAL, 0));
+    let held = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    let moved = || {
+        let zones = [0, 1].map(|zone| pool.zone_stats(ZoneId(zone)));
+        zones.map(|stats| (stats.drains, stats.free_pages, stats.cached_pages))
+    };
+    let before = moved();
+    let dma = Gfp::KERNEL | Gfp::DMA;
+    let must = Gfp::KERNEL | Gfp::NOFAIL;
+    for (pages, align, gfp, longest) in [
+        (3001, 1, Gfp::KERNEL, 3000),
+        (u64::MAX, 1, Gfp::KERNEL, 3000),
+        (301, 1, dma, 300),
+        (512, 512, dma, 300),
+        (2277, 1024, Gfp::KERNEL, 3300 - 1024),
+        (3001, 4096, Gfp::KERNEL, 300),
+        (3001, 1, must, 3000),
+    ] {
+        let request = RangeRequest::new(pages).aligned(align).gfp(gfp);
+        let error = pool.ranges().alloc(request).unwrap_err();
+        assert_eq!(error.why, RangeRefusal::TooLong { longest, align }, "{request:?}");
+    }
+    assert_eq!(moved(), before);
+    pool.free(held, Order::ZERO).unwrap();
+    // As long as the zone, and not there for another reason: the watermark.
+    let min = Policy::LINUX_6_18;
+    let pool = Shape::uniform(1, 4096, 1).boot(min);
+    let error = pool.ranges().alloc(RangeRequest::new(4096)).unwrap_err();
+    let RangeRefusal::Refused(Refusal::Watermark { free, needed, .. }) = error.why else {
+        panic!("{error}")
+    };
+    let kept = pool.zones()[0].watermarks().min + pool.zones()[0].reserve(ZoneKind::Normal);
+    assert_eq!((free, needed), (4096, kept + 4095));
 }
 
 /// Deltas of 64 CPUs hide up to 125 pages each (LB F.2).
