@@ -97,10 +97,10 @@
 // Added: from the node that is asked for, or not at all.
 #define ZONAL_GFP_THISNODE 2097152
 
-// Added: only memory of a DMA zone.
+// Added: only memory of a DMA zone, in a pool that has one.
 #define ZONAL_GFP_DMA 1
 
-// Added: only memory of a DMA32 zone, or below.
+// Added: only memory of a DMA32 zone, or below, in a pool that has one.
 #define ZONAL_GFP_DMA32 4
 
 // Returned by scan: it can do nothing now, for instance because its lock is taken.
@@ -701,7 +701,8 @@ int32_t zonal_fail_alloc(zonal_pool *pool, uint32_t how, uint64_t n);
 int64_t zonal_node_of(zonal_pool *pool, const void *page);
 
 // Walks everything and changes nothing: ZONAL_OK, or ZONAL_E_CORRUPT with the first broken
-// invariant. Call it while nothing else uses the pool.
+// invariant. ZONAL_E_SYSTEM if memory that the program brought is not there any more: unmapped,
+// read-only, or of a file that was cut. Call it while nothing else uses the pool.
 //
 // # Safety
 // C-1.

@@ -53,7 +53,8 @@ pub(crate) fn check_outside(call: &str) -> Result<(), Failure> {
             ZONAL_E_INSIDE,
             format!(
                 "{call} was called from inside a callback, which may still need what it ends; \
-                     call it when the callback has returned"
+                 call it when the callback has returned. One that was left by longjmp never \
+                 returns: this thread is inside it until it ends"
             ),
         )),
         _ => Ok(()),

@@ -91,7 +91,10 @@ pub unsafe extern "C" fn zonal_set_sysctl(
             let names = names.join(", ");
             Failure::argument(format!("sysctl '{name}': expected {names} or {RESERVE}KIND"))
         })?;
-        pool.set(sysctl, value).map_err(|error| Failure::argument(error.to_string()))?;
+        pool.set(sysctl, value).map_err(|error| {
+            let text = format!("sysctl '{name}' cannot be {value}; expected {}", error.accepted);
+            Failure::argument(text)
+        })?;
         Ok(0)
     })
 }
@@ -199,7 +202,8 @@ pub unsafe extern "C" fn zonal_node_of(pool: *mut zonal_pool, page: *const c_voi
 }
 
 /// Walks everything and changes nothing: ZONAL_OK, or ZONAL_E_CORRUPT with the first broken
-/// invariant. Call it while nothing else uses the pool.
+/// invariant. ZONAL_E_SYSTEM if memory that the program brought is not there any more: unmapped,
+/// read-only, or of a file that was cut. Call it while nothing else uses the pool.
 ///
 /// # Safety
 /// C-1.
@@ -208,6 +212,9 @@ pub unsafe extern "C" fn zonal_validate(pool: *mut zonal_pool) -> i32 {
     border(|| {
         // SAFETY: (1) C-1.
         let pool = unsafe { self::pool(pool) }?;
+        pool.view().check_memory().map_err(|fault| {
+            Failure::new(ZONAL_E_SYSTEM, format!("the memory that the pool is made of: {fault}"))
+        })?;
         let found = pool.validate();
         found.map_err(|fault| Failure::new(ZONAL_E_CORRUPT, fault.to_string()))?;
         Ok(0)

@@ -33,9 +33,9 @@ pub const ZONAL_GFP_RETRY_MAYFAIL: u32 = 0x4000;
 pub const ZONAL_GFP_NOFAIL: u32 = 0x8000;
 /// Added: from the node that is asked for, or not at all.
 pub const ZONAL_GFP_THISNODE: u32 = 0x200000;
-/// Added: only memory of a DMA zone.
+/// Added: only memory of a DMA zone, in a pool that has one.
 pub const ZONAL_GFP_DMA: u32 = 0x1;
-/// Added: only memory of a DMA32 zone, or below.
+/// Added: only memory of a DMA32 zone, or below, in a pool that has one.
 pub const ZONAL_GFP_DMA32: u32 = 0x4;
 
 const _: () = assert!(ZONAL_GFP_KERNEL == Gfp::KERNEL.bits());

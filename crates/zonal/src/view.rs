@@ -36,7 +36,7 @@ use zonal_core::types::{CpuId, NodeId, Order, ZoneId, ZoneKind};
 use zonal_core::zone::state::Zone;
 use zonal_core::zonelist::Node;
 
-use crate::pool::{Pool, PoolAllocator, Shared};
+use crate::pool::{MemoryFault, Pool, PoolAllocator, Shared};
 
 pub use zonal_core::alloc::{FreeAreas, NumaEvents, ZoneStats};
 pub use zonal_core::pcp::state::{PcpEvents, PcpTotals};
@@ -95,6 +95,15 @@ impl Pool {
 }
 
 impl<'p> View<'p> {
+    /// Looks whether the memory that the program brought is still there: mapped, readable and
+    /// writable, with a file behind all of it. It reads the list of the process's mappings, and
+    /// looks at both ends of those that are the pool's. A pool that mapped its own memory is right.
+    ///
+    /// # Errors
+    /// The first [`MemoryFault`]. Blocks there are lost; do not touch them, and let go of the pool.
+    pub fn check_memory(self) -> Result<(), MemoryFault> {
+        self.shared.brought_fault().map_or(Ok(()), Err)
+    }
     fn allocator(self) -> &'p PoolAllocator {
         self.shared.allocator()
     }

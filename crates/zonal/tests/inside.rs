@@ -158,9 +158,9 @@ const METHODS: &[Method] = &[
     ("nodes", |on| assert_eq!(on.pool.nodes(), 1)),
     ("view", |on| {
         let view = on.pool.view();
-        drop(view.zones().map(|zone| zone.stats()).collect::<Vec<_>>());
+        drop((view.reclaim_stats(), view.zones().map(|zone| zone.stats()).collect::<Vec<_>>()));
         drop(view.nodes().map(|node| (node.numa_events(), node.scans())).collect::<Vec<_>>());
-        _ = (view.blocks().count(), view.reclaim_stats(), view.total_reserve());
+        _ = (view.blocks().count(), view.total_reserve(), view.check_memory());
     }),
     ("set", |on| {
         for (sysctl, values) in [

@@ -188,8 +188,85 @@ fn a_file_that_is_shorter_than_its_mapping_is_refused_at_the_start() {
     }
 }
 
-/// Nothing can be done about a file that is cut later: this is the signal that the contract of
-/// `Builder::memory` names.
+fn fault_of(start: NonNull<u8>, bytes: usize) -> Option<MemoryFault> {
+    let range = MemoryRange { node: 0, start, bytes };
+    // SAFETY: not kept, which is what is tested; a pool that is made all the same is not used.
+    match unsafe { Pool::builder().memory(&[range]).prefault(true) }.build() {
+        Ok(_) => None,
+        Err(BuildError::Brought { range: 0, why }) => Some(why),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn memory_with_a_hole_or_without_rights_in_its_middle_is_refused() {
+    let _alone = alone();
+    let start = map(BYTES, 0, None).unwrap();
+    let middle = start.as_ptr().wrapping_add(BYTES / 2).cast();
+    for rights in [libc::PROT_READ, libc::PROT_WRITE, libc::PROT_NONE] {
+        // SAFETY: (1) pages of the mapping above, which nobody uses.
+        assert_eq!(unsafe { libc::mprotect(middle, PAGE_SIZE, rights) }, 0);
+        assert_eq!(fault_of(start, BYTES), Some(MemoryFault::NoAccess), "{rights}");
+    }
+    // SAFETY: (1) as above.
+    assert_eq!(unsafe { libc::munmap(middle, PAGE_SIZE) }, 0);
+    assert_eq!(fault_of(start, BYTES), Some(MemoryFault::NotMapped));
+    assert_eq!(fault_of(start, BYTES / 2), None);
+    // SAFETY: (1) what is left of it.
+    assert_eq!(unsafe { libc::munmap(start.as_ptr().cast(), BYTES) }, 0);
+}
+
+#[test]
+fn memory_of_a_pool_makes_no_other_pool_until_it_is_let_go_of() {
+    let _alone = alone();
+    let start = map(BYTES, 0, None).unwrap();
+    let at = |offset: usize| NonNull::new(start.as_ptr().wrapping_add(offset)).unwrap();
+    let range = MemoryRange { node: 0, start: at(4 * MIB), bytes: 8 * MIB };
+    // SAFETY: (1) to (4) memory of this test.
+    let pool = unsafe { Pool::builder().memory(&[range]) }.build().unwrap();
+    let page = pool.alloc(Order::ZERO).unwrap().into_owned();
+    let taken = || [(0, BYTES), (4 * MIB, 4 * MIB), (8 * MIB, 8 * MIB), (0, 4 * MIB + PAGE_SIZE)];
+    for (offset, bytes) in taken() {
+        assert_eq!(fault_of(at(offset), bytes), Some(MemoryFault::InUse), "{offset}");
+    }
+    assert_eq!(fault_of(at(0), 4 * MIB), None);
+    assert_eq!(fault_of(at(12 * MIB), 4 * MIB), None);
+    drop(pool);
+    assert_eq!(fault_of(at(0), BYTES), Some(MemoryFault::InUse), "an owned block is left");
+    drop(page);
+    for (offset, bytes) in taken() {
+        assert_eq!(fault_of(at(offset), bytes), None, "{offset}");
+    }
+    // SAFETY: (1) mapped above, and no pool has it any more.
+    assert_eq!(unsafe { libc::munmap(start.as_ptr().cast(), BYTES) }, 0);
+}
+
+#[test]
+fn memory_that_disappears_below_a_pool_is_told() {
+    let _alone = alone();
+    let file = memfd(0).unwrap();
+    file.set_len(BYTES as u64).unwrap();
+    let (pool, _) = pool_over(map(BYTES, 0, Some(&file)).unwrap(), BYTES);
+    assert_eq!(pool.view().check_memory(), Ok(()));
+    file.set_len((BYTES / 2) as u64).unwrap();
+    assert_eq!(pool.view().check_memory(), Err(MemoryFault::NotBacked));
+    // The books are elsewhere.
+    pool.validate().unwrap();
+    file.set_len(BYTES as u64).unwrap();
+    assert_eq!(pool.view().check_memory(), Ok(()));
+    let middle = pool.base().wrapping_add(BYTES / 2).cast_mut();
+    // SAFETY: (1) a page of the pool that nobody has.
+    assert_eq!(unsafe { libc::mprotect(middle.cast(), PAGE_SIZE, libc::PROT_READ) }, 0);
+    assert_eq!(pool.view().check_memory(), Err(MemoryFault::NoAccess));
+    // SAFETY: (1) as above.
+    assert_eq!(unsafe { libc::munmap(middle.cast(), PAGE_SIZE) }, 0);
+    assert_eq!(pool.view().check_memory(), Err(MemoryFault::NotMapped));
+    let own = Pool::builder().size(8 * MIB).build().unwrap();
+    assert_eq!(own.view().check_memory(), Ok(()));
+}
+
+/// Whoever touches a file that was cut gets the signal that the contract of `Builder::memory`
+/// names.
 #[test]
 fn a_file_that_is_cut_below_a_pool_is_a_sigbus() {
     let _alone = alone();

@@ -234,6 +234,14 @@ static void brought_memory_is_let_go_of(void) {
     page = zonal_alloc_page(pool);
     CHECK(page >= range.start && (char *)page < (char *)range.start + range.bytes);
     CHECK(zonal_free_page(pool, page) == ZONAL_OK);
+    options.release = NULL;
+    CHECK(zonal_pool_create(&options) == NULL);
+    SAYS(ZONAL_E_ARGUMENT, "another pool is made of it");
+    CHECK(zonal_validate(pool) == ZONAL_OK);
+    CHECK(mprotect(range.start, 4096, PROT_READ) == 0);
+    REFUSED(zonal_validate(pool), ZONAL_E_SYSTEM, "may not be read and written");
+    CHECK(mprotect(range.start, 4096, PROT_READ | PROT_WRITE) == 0);
+    CHECK(zonal_validate(pool) == ZONAL_OK);
     CHECK(brought.released == 0);
     CHECK(zonal_pool_destroy(pool) == ZONAL_OK);
     CHECK(brought.released == 1);

@@ -1,9 +1,12 @@
 //! Memory that a program brings, and the hooks that give it back.
 
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use super::Shared;
+use crate::sys::map::look::{self, Flaw};
 use crate::sys::map::{Keep, Mapping};
 
 /// A stretch of memory that a program brings: [`Builder::memory`](super::Builder::memory).
@@ -23,6 +26,39 @@ pub(super) struct Brought {
     pub(super) ranges: Vec<MemoryRange>,
     /// Shared with clones of the builder and with the pools made of it.
     release: Arc<Release>,
+}
+
+/// Memory of pools that are there, which makes no other pool. Nobody waits for it: in a forked
+/// child the thread that had it may not be there. Memory that was not entered is not looked for.
+static IN_USE: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
+/// Tries to get the list.
+const TRIES: u32 = 1000;
+
+fn in_use() -> Option<MutexGuard<'static, Vec<Range<usize>>>> {
+    for _ in 0..TRIES {
+        match IN_USE.try_lock() {
+            Ok(list) => return Some(list),
+            Err(TryLockError::Poisoned(list)) => return Some(list.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
+}
+
+/// Memory on the list, and what is called when it is off the list again.
+struct Claimed {
+    memory: Range<usize>,
+    _release: Arc<Release>,
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        if let Some(mut list) = in_use()
+            && let Some(at) = list.iter().position(|memory| *memory == self.memory)
+        {
+            list.swap_remove(at);
+        }
+    }
 }
 
 /// Calls the hooks when nobody has the memory any more.
@@ -59,12 +95,15 @@ pub enum MemoryFault {
     Length,
     /// It does not begin where the range before it ends.
     Gap,
-    /// Its first or last page is not mapped.
+    /// A part of it is not mapped. Without `/proc` only its first and last page are looked at.
     NotMapped,
-    /// Its first or last page is mapped, but an access would be SIGBUS: the file is shorter than
-    /// the mapping, or no huge page is left. Looked at once, and only where the kernel tells (Linux
-    /// 5.14).
+    /// A part of it is mapped, but may not be both read and written. Not looked at without `/proc`.
+    NoAccess,
+    /// A part of it is mapped, but an access would be SIGBUS: the file is shorter than the mapping,
+    /// or no huge page is left. Only where the kernel tells (Linux 5.14).
     NotBacked,
+    /// It is memory of another pool that is still there.
+    InUse,
     /// The zones that were given after it are not as long as all ranges together.
     Zones,
 }
@@ -82,10 +121,16 @@ impl fmt::Display for MemoryFault {
                 "it must begin where the range before it ends; map them side by side, or make a \
                  pool of each"
             }
-            MemoryFault::NotMapped => "its first or last page is not mapped",
+            MemoryFault::NotMapped => "a part of it is not mapped; map all of it first",
+            MemoryFault::NoAccess => {
+                "a part of it may not be read and written; map it with PROT_READ | PROT_WRITE"
+            }
             MemoryFault::NotBacked => {
-                "nothing is behind its first or last page, so an access would be SIGBUS; make the \
-                 file as long as the mapping, or reserve more huge pages (vm.nr_hugepages)"
+                "nothing is behind a part of it, so an access would be SIGBUS; make the file as \
+                 long as the mapping, or reserve more huge pages (vm.nr_hugepages)"
+            }
+            MemoryFault::InUse => {
+                "another pool is made of it; let that one go, with all its owned blocks, first"
             }
             MemoryFault::Zones => {
                 "the zones must be as long as all ranges together; call zones() with the same sum, \
@@ -101,11 +146,43 @@ impl Brought {
     }
 
     /// The memory as a mapping of the pool; `None` without ranges.
-    pub(super) fn mapping(&self, bytes: usize) -> Option<Mapping> {
+    ///
+    /// # Errors
+    /// The first range that another pool has.
+    pub(super) fn mapping(&self, bytes: usize) -> Option<Result<Mapping, usize>> {
         let start = self.ranges.first()?.start;
-        let keep = Some(Arc::clone(&self.release) as Keep);
+        let memory = start.as_ptr() as usize..(start.as_ptr() as usize).saturating_add(bytes);
+        if let Some(mut list) = in_use() {
+            let is_taken = |range: &MemoryRange| {
+                let first = range.start.as_ptr() as usize;
+                let end = first.saturating_add(range.bytes);
+                list.iter().any(|other| first < other.end && other.start < end)
+            };
+            if let Some(taken) = self.ranges.iter().position(is_taken) {
+                return Some(Err(taken));
+            }
+            list.push(memory.clone());
+        }
+        let keep = Arc::new(Claimed { memory, _release: Arc::clone(&self.release) }) as Keep;
         // SAFETY: (1) and (2) what the program promised (`Builder::memory`), of ranges side by side
         // (`check_memory`).
-        Some(unsafe { Mapping::brought(start, bytes, keep) })
+        Some(Ok(unsafe { Mapping::brought(start, bytes, Some(keep)) }))
+    }
+}
+
+/// What is wrong with memory that others mapped, as far as the system tells.
+pub(super) fn fault_of(memory: Range<usize>) -> Option<MemoryFault> {
+    look::flaw(memory).map(|flaw| match flaw {
+        Flaw::NotMapped => MemoryFault::NotMapped,
+        Flaw::NoAccess => MemoryFault::NoAccess,
+        Flaw::NotBacked => MemoryFault::NotBacked,
+    })
+}
+
+impl Shared {
+    /// What is wrong with memory that the program brought, if something is.
+    pub(crate) fn brought_fault(&self) -> Option<MemoryFault> {
+        let start = self.memory.base().as_ptr() as usize;
+        if self.memory.is_own() { None } else { fault_of(start..start + self.memory.bytes()) }
     }
 }

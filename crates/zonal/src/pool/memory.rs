@@ -2,7 +2,7 @@
 
 use zonal_core::types::{Order, PAGE_SIZE, ZoneKind};
 
-use super::brought::{MemoryFault, MemoryRange};
+use super::brought::{MemoryFault, MemoryRange, fault_of};
 use super::builder::{Backing, BuildError, Builder, NodeBinding, Notice, ZoneSize};
 use super::plan::Plan;
 use super::touch::Touch;
@@ -26,8 +26,9 @@ impl Builder {
     /// 1. All bytes of the ranges are mapped, readable and writable by any thread, and initialised,
     ///    as those of any mapping are. A file or device behind them does not shrink or fail: the
     ///    process would get SIGBUS. [`build`](Self::build) finds a file that is too short then
-    ///    ([`MemoryFault::NotBacked`]), and nothing can find one that is cut later; a memfd can be
-    ///    sealed (`F_SEAL_SHRINK`).
+    ///    ([`MemoryFault::NotBacked`]), and [`View::check_memory`](crate::view::View::check_memory)
+    ///    one that was cut later, if nobody touches it before that. A memfd can be sealed
+    ///    (`F_SEAL_SHRINK`).
     /// 2. Nobody but the pool and the owners of its pages uses the memory: no reference to it
     ///    exists at the call, one pool at a time is made of it, and nothing unmaps or replaces it.
     /// 3. Another process that maps the same memory accesses only blocks that were handed to it,
@@ -59,7 +60,7 @@ impl Builder {
         self
     }
 
-    /// Refuses ranges that cannot be (O(1) for each).
+    /// Refuses ranges that cannot be.
     pub(super) fn check_memory(&self) -> Result<(), BuildError> {
         let Some(brought) = self.brought.as_ref().filter(|brought| !brought.ranges.is_empty())
         else {
@@ -79,11 +80,8 @@ impl Builder {
             if next.is_some_and(|next| next != start) {
                 return wrong(MemoryFault::Gap);
             }
-            if ![start, end - PAGE_SIZE].into_iter().all(map::is_mapped) {
-                return wrong(MemoryFault::NotMapped);
-            }
-            if ![start, end - PAGE_SIZE].into_iter().all(map::is_backed) {
-                return wrong(MemoryFault::NotBacked);
+            if let Some(fault) = fault_of(start..end) {
+                return wrong(fault);
             }
             (next, sum) = (Some(end), sum.saturating_add(range.bytes));
         }
@@ -103,7 +101,9 @@ impl Builder {
     ) -> Result<Mapping, BuildError> {
         let bytes = plan.bytes();
         let memory = match self.brought.as_ref().and_then(|brought| brought.mapping(bytes)) {
-            Some(memory) => memory,
+            Some(memory) => {
+                memory.map_err(|range| BuildError::Brought { range, why: MemoryFault::InUse })?
+            }
             None => self.map_own(bytes, plan, topology, notices)?,
         };
         if self.prefault && !self.deferred {

@@ -52,6 +52,7 @@ pub(super) enum Advice {
 }
 
 mod align;
+pub mod look;
 mod numa;
 #[cfg_attr(not(all(target_os = "linux", not(zonal_portable))), path = "map/place_portable.rs")]
 mod place;
@@ -304,8 +305,9 @@ impl Mapping {
                     // u8 is always aligned.
                     let byte =
                         unsafe { AtomicU8::from_ptr(start.cast::<u8>().wrapping_add(offset)) };
-                    // Relaxed: only the page fault matters, nothing is published.
-                    byte.fetch_or(0, Ordering::Relaxed);
+                    // Relaxed: only the page fault matters, nothing is published. The compiler
+                    // must not know the operand: it drops a write of nothing.
+                    byte.fetch_or(std::hint::black_box(0), Ordering::Relaxed);
                 }
                 Ok(Prefaulted::Touched(errno))
             }
