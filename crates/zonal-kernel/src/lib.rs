@@ -14,6 +14,7 @@
 //! | [`sections`] | the table by which an interrupt's entry starts a section over |
 //! | [`hotplug`] | CPUs that come and go, in the right order |
 //! | [`memory`] | memory that comes and goes |
+//! | [`pages`] | any number of pages, and any part of them back |
 //! | [`text`] | `zoneinfo`, `buddyinfo`, `vmstat` into any [`core::fmt::Write`] |
 //!
 //! The program `examples/kernel` of the repository is a kernel that boots with it, and the tutorial
@@ -35,6 +36,7 @@ pub mod fence;
 pub mod hotplug;
 pub mod kernel;
 pub mod memory;
+pub mod pages;
 pub mod sections;
 pub mod text;
 pub mod zones;

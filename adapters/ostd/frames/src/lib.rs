@@ -44,14 +44,15 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use ostd::irq;
+use ostd::irq::{self, DisabledLocalIrqGuard};
 use ostd::mm::frame::GlobalFrameAllocator;
 use ostd::mm::{PAGE_SIZE, Paddr};
 use ostd::sync::{LocalIrqDisabled, SpinLock};
-use zonal_core::alloc::Request;
-use zonal_core::alloc::range::RangeRequest;
+use zonal_core::alloc::{Request, hot};
 use zonal_core::early::Early;
+use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
+use zonal_kernel::pages;
 
 use home::REGIONS;
 
@@ -162,28 +163,25 @@ impl Frames {
         self.core()
     }
 
-    /// What is not one block: before the first request, of any number of pages, or where no block
-    /// is free.
+    /// What the running CPU's lists do not have: other blocks, any number of pages, and what is
+    /// asked for first of all.
     #[inline(never)]
-    fn alloc_pages(&self, layout: Layout) -> Option<Paddr> {
+    fn alloc_pages(&self, layout: Layout, _off: DisabledLocalIrqGuard) -> Option<Paddr> {
         let core = self.core().or_else(|| self.bring_up())?;
         let pages = layout.size().div_ceil(PAGE_SIZE) as u64;
         let align = layout.align().div_ceil(PAGE_SIZE) as u64;
-        let pfn = core.ranges().alloc(RangeRequest::new(pages).aligned(align)).ok()?;
+        let pfn = pages::alloc(core, pages, align, Gfp::KERNEL).ok()?;
         Some(pfn.0 as usize * PAGE_SIZE)
     }
 
-    /// What is not one block: pages of a range, a part of a block, memory that OSTD had before the
-    /// core, or a mistake.
+    /// What does not go to the running CPU's lists: other blocks, pages of a range, a part of a
+    /// block, memory that OSTD had before the core, or a mistake.
     #[inline(never)]
-    fn free_pages(&self, addr: Paddr, size: usize) {
+    fn free_pages(&self, addr: Paddr, size: usize, _off: DisabledLocalIrqGuard) {
         let Some(core) = self.core() else { return self.add_free_memory(addr, size) };
         let bytes = bytes(addr, size);
         let pages = pages_of(&bytes);
-        if core.ranges().free(pages.clone()).is_ok() {
-            return;
-        }
-        if cut_block(core, &pages) && core.ranges().free(pages.clone()).is_ok() {
+        if pages::free(core, pages.clone()).is_ok() {
             return;
         }
         let released = self.early.lock().release_to(core, bytes.clone());
@@ -210,61 +208,40 @@ fn pages_of(bytes: &Range<u64>) -> Range<Pfn> {
 /// The order of a block of so many bytes, if there is one.
 #[inline(always)]
 fn order_of(bytes: usize) -> Option<Order> {
-    let order = Order::new((bytes / PAGE_SIZE).trailing_zeros())?;
-    (order.bytes() == bytes).then_some(order)
-}
-
-/// A block, by its address.
-#[inline(always)]
-fn block(core: &Core, order: Order) -> Option<Paddr> {
-    let pfn = core.alloc(Request::new(order)).ok()?;
-    Some(pfn.0 as usize * PAGE_SIZE)
-}
-
-/// Makes the block around these pages a range, parts of which can be freed. `false`: no block has
-/// all of them, and another CPU has made none a range meanwhile.
-fn cut_block(core: &Core, pages: &Range<Pfn>) -> bool {
-    let larger = Order::all().filter(|order| order.get() > 0);
-    for order in larger {
-        let head = Pfn(pages.start.0 & !(order.pages() - 1));
-        let has_all = pages.end.0 <= head.0 + order.pages();
-        if has_all && core.ranges().from_block(head, order, order.pages()).is_ok() {
-            return true;
-        }
-    }
-    core.ranges().check(pages.clone()).is_ok()
+    pages::order_of((bytes / PAGE_SIZE) as u64)
 }
 
 impl GlobalFrameAllocator for Frames {
     #[inline]
     fn alloc(&self, layout: Layout) -> Option<Paddr> {
-        let _off = irq::disable_local();
-        // A block is aligned to its size. A page has code of its own: its order is known there.
+        let off = irq::disable_local();
+        // The fast path saves no registers: all else is a call that does not come back here. A page
+        // has code of its own, where its order is known.
         if let Some(core) = self.core()
             && layout.align() <= layout.size()
-            && let Some(at) = match layout.size() {
-                PAGE_SIZE => block(core, Order::ZERO),
-                size => order_of(size).and_then(|order| block(core, order)),
+            && let Some(pfn) = match layout.size() {
+                PAGE_SIZE => hot::alloc(core, Request::new(Order::ZERO)),
+                size => order_of(size).and_then(|order| hot::alloc(core, Request::new(order))),
             }
         {
-            return Some(at);
+            return Some(pfn.0 as usize * PAGE_SIZE);
         }
-        self.alloc_pages(layout)
+        self.alloc_pages(layout, off)
     }
 
     #[inline]
     fn dealloc(&self, addr: Paddr, size: usize) {
-        let _off = irq::disable_local();
+        let off = irq::disable_local();
         let pfn = Pfn((addr / PAGE_SIZE) as u64);
         if let Some(core) = self.core()
             && match size {
-                PAGE_SIZE => core.free(pfn, Order::ZERO).is_ok(),
-                size => order_of(size).is_some_and(|order| core.free(pfn, order).is_ok()),
+                PAGE_SIZE => hot::free(core, pfn, Order::ZERO),
+                size => order_of(size).is_some_and(|order| hot::free(core, pfn, order)),
             }
         {
             return;
         }
-        self.free_pages(addr, size);
+        self.free_pages(addr, size, off);
     }
 
     fn add_free_memory(&self, addr: Paddr, size: usize) {

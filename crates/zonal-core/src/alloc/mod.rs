@@ -24,7 +24,6 @@
 //!
 //! In front of them `fast` serves what needs no decision from the running CPU's own pcp;
 //! `range` hands out pages in a row, of any number, on top of `search` and `zone_ops`.
-//!
 //! `recorded` tells what a recorded kernel's reclaimer did to lists and watermarks.
 //!
 //! Beside them `stats` and `areas` show figures, `explain` follows a request's walk and changes
@@ -45,6 +44,7 @@ mod fast;
 mod growth;
 mod handover;
 mod held;
+pub mod hot;
 mod limits;
 mod node_ops;
 mod pcp_ops;

@@ -1,0 +1,94 @@
+//! Any number of pages, and any part of them back.
+
+mod support;
+
+use support::{Machine2, TestKernel};
+use zonal_core::alloc::{Request, hot, range::RangeError};
+use zonal_core::gfp::Gfp;
+use zonal_core::types::{Order, Pfn};
+use zonal_kernel::pages::{self, order_of};
+
+#[test]
+fn any_number_of_pages_comes_back_in_any_parts() {
+    Machine2::default().with(TestKernel::default(), |on| {
+        let all = on.free_pages();
+        for count in [1, 2, 3, 5, 8, 63, 64, 512, 1023, 1024, 1025, 3000] {
+            let take = || pages::alloc(on, count, 1, Gfp::KERNEL).unwrap().0;
+            let free = |part: std::ops::Range<u64>| pages::free(on, Pfn(part.start)..Pfn(part.end));
+            let at = take();
+            assert_eq!(on.free_pages(), all - count);
+            free(at..at + count).unwrap();
+            // The odd pages, then the even ones; none twice.
+            let at = take();
+            for page in (at..at + count).skip(1).step_by(2).chain((at..at + count).step_by(2)) {
+                free(page..page + 1).unwrap();
+                assert!(free(page..page + 1).is_err(), "{page:#x} of {count} twice");
+            }
+            // A part from the middle, and what lies around it.
+            let (at, third) = (take(), count / 3);
+            assert!(free(at..at + count + 1).is_err(), "a page more than {count}");
+            for part in [at + third..at + 2 * third, at..at + third, at + 2 * third..at + count] {
+                if !part.is_empty() {
+                    free(part).unwrap();
+                }
+            }
+            assert_eq!(on.free_pages(), all, "{count}");
+        }
+    });
+}
+
+#[test]
+fn pages_begin_where_their_alignment_says() {
+    Machine2::default().with(TestKernel::default(), |on| {
+        let all = on.free_pages();
+        for (count, align) in [(1, 1), (1, 16), (3, 512), (8, 1024), (1024, 1)] {
+            let pfn = pages::alloc(on, count, align, Gfp::KERNEL).unwrap();
+            assert!(pfn.0.is_multiple_of(align), "{pfn:?} for {align}");
+            pages::free(on, pfn..Pfn(pfn.0 + count)).unwrap();
+        }
+        assert_eq!(on.free_pages(), all);
+    });
+}
+
+#[test]
+fn what_is_wrong_is_refused_and_nothing_is_lost() {
+    Machine2::default().with(TestKernel::default(), |on| {
+        let all = on.free_pages();
+        for (count, align) in [(0, 1), (1, 0), (1, 3), (1 << 40, 1), (u64::MAX, u64::MAX)] {
+            let refused: Result<Pfn, RangeError> = pages::alloc(on, count, align, Gfp::KERNEL);
+            assert!(refused.is_err(), "{count} pages, aligned to {align}");
+        }
+        let first = on.zones()[0].start_pfn();
+        for pages in [
+            first..first,
+            first..Pfn(first.0 + 1),
+            Pfn(u64::MAX - 1)..Pfn(u64::MAX),
+            Pfn(u64::MAX)..Pfn(0),
+            Pfn(0)..Pfn(u64::MAX),
+        ] {
+            assert!(pages::free(on, pages.clone()).is_err(), "{pages:?}");
+        }
+        assert_eq!(on.free_pages(), all);
+        assert_eq!(order_of(0), None);
+        assert_eq!(order_of(1), Order::new(0));
+        assert_eq!((order_of(3), order_of(1 << 63)), (None, None));
+    });
+}
+
+#[test]
+fn a_fast_path_that_fails_changes_nothing_and_one_that_serves_is_as_the_call() {
+    Machine2::default().with(TestKernel::default(), |on| {
+        let all = on.free_pages();
+        let request = Request::new(Order::ZERO);
+        assert_eq!(hot::alloc(on, request), None, "the lists are empty");
+        let page = on.alloc(request).unwrap();
+        on.free(page, Order::ZERO).unwrap();
+        assert_eq!(hot::alloc(on, request), Some(page), "the hottest page");
+        assert!(!hot::free(on, page, Order::new(3).unwrap()), "as a block of another order");
+        assert!(hot::free(on, page, Order::ZERO));
+        for pfn in [page, Pfn(0), Pfn(u64::MAX)] {
+            assert!(!hot::free(on, pfn, Order::ZERO), "{pfn:?} is not handed out");
+        }
+        assert_eq!(on.free_pages(), all);
+    });
+}
