@@ -46,10 +46,11 @@ unsafe impl Subject for Jemalloc {
 
 fn main() -> std::io::Result<()> {
     serve_subject(|name| {
-        let tuned =
-            option(c"opt.tcache_max")? >= block_bytes(9) && option(c"opt.oversize_threshold")? == 0;
+        let [cached, oversize] = [option(c"opt.tcache_max")?, option(c"opt.oversize_threshold")?];
+        let tuned = cached >= block_bytes(9) && oversize == 0;
         if tuned != (name == "jemalloc-tuned") {
-            return Err("_RJEM_MALLOC_CONF was not read as meant".into());
+            let read = format!("tcache_max {cached}, oversize_threshold {oversize}");
+            return Err(format!("_RJEM_MALLOC_CONF was not read as meant: {read}"));
         }
         Ok(Jemalloc { name: name.to_owned() })
     })

@@ -31,10 +31,10 @@ use crate::runner::Burst;
 /// The subject of the rows.
 pub const SUBJECT: &str = "zonal";
 const THREADS: usize = 2;
-const POOL_BYTES: usize = 256 << 20;
+pub(crate) const POOL_BYTES: usize = 256 << 20;
 /// Pages that a thread keeps with room to spare: half of the pool for both.
 const KEPT: usize = POOL_BYTES / 4096 / 4;
-const RIGHTS: [Gfp; 4] = [Gfp::KERNEL, Gfp::NOWAIT, Gfp::ATOMIC, Gfp::NOFS];
+pub(crate) const RIGHTS: [Gfp; 4] = [Gfp::KERNEL, Gfp::NOWAIT, Gfp::ATOMIC, Gfp::NOFS];
 /// Rounds of each side that a median is taken over, at most.
 const ROUNDS_MAX: u32 = 11;
 /// Rounds with a clock around NOWAIT requests.
@@ -108,7 +108,7 @@ impl Side {
     fn new(bench: Bench) -> Result<Side, String> {
         let pool = Pool::builder().size(POOL_BYTES).prefault(true).build();
         let pool = Arc::new(pool.map_err(|error| error.to_string())?);
-        let queues = Arc::new(Queues { pool: Arc::clone(&pool), queues: Default::default() });
+        let queues = Arc::new(Queues::new(Arc::clone(&pool), THREADS));
         let registered = (bench == Bench::Edge).then(|| pool.register_lru(queues.clone()));
         let measured = Measured::default();
         Ok(Side { bench, queues, measured, _registered: registered })
@@ -160,12 +160,17 @@ impl Side {
 }
 
 /// Pages in the order they came, a queue per thread.
-struct Queues {
-    pool: Arc<Pool>,
-    queues: [Mutex<VecDeque<usize>>; THREADS],
+pub(crate) struct Queues {
+    pub(crate) pool: Arc<Pool>,
+    queues: Box<[Mutex<VecDeque<usize>>]>,
 }
 
 impl Queues {
+    /// A queue for each thread.
+    pub(crate) fn new(pool: Arc<Pool>, threads: usize) -> Queues {
+        Queues { pool, queues: (0..threads).map(|_| Mutex::default()).collect() }
+    }
+
     /// One request. Returns whether it was served.
     fn step(&self, queue: usize, step: usize, keeps: usize, timed: Option<&mut Readings>) -> bool {
         let gfp = RIGHTS[step % RIGHTS.len()];
@@ -194,7 +199,8 @@ impl Queues {
         count as u64
     }
 
-    fn push(&self, queue: usize, page: NonNull<u8>) -> usize {
+    /// Puts a page at the end; returns how many there are.
+    pub(crate) fn push(&self, queue: usize, page: NonNull<u8>) -> usize {
         let mut held = self.queues[queue].lock().unwrap_or_else(PoisonError::into_inner);
         held.push_back(page.as_ptr() as usize);
         held.len()
@@ -213,8 +219,10 @@ impl PageLru for Queues {
         Holdings { file: pages, inactive_file: pages, ..Holdings::default() }
     }
     fn shrink_inactive(&self, pages: u64, _pass: &Pass) -> Shrunk {
-        let half = pages.div_ceil(2) as usize;
-        let reclaimed = self.free(0, half) + self.free(1, pages as usize - half);
+        let (queues, pages) = (self.queues.len(), pages as usize);
+        // As many from each, and no more in all.
+        let of = |queue| pages / queues + usize::from(queue < pages % queues);
+        let reclaimed = (0..queues).map(|queue| self.free(queue, of(queue))).sum();
         Shrunk { scanned: reclaimed, reclaimed, slab: 0 }
     }
     fn shrink_active(&self, _pages: u64, _pass: &Pass) -> u64 {

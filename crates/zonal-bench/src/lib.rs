@@ -13,6 +13,7 @@
 //!      | without those of a busy machine     rounds.rs    usage.rs
 //!   edge: zonal alone, two pools in turn          edge.rs
 //!   ranges, prefault: zonal alone, two ways       turns.rs    ranges.rs    prefault.rs
+//!   stalls: the longest calls by name             stalls.rs
 //!   Report { rows } -> text table, JSON, CSV      row.rs       table.rs
 //!      | beside an earlier run               earlier.rs   compare.rs
 //! ```
@@ -79,6 +80,8 @@ mod row;
 mod run;
 mod runner;
 mod shuffle;
+#[cfg(feature = "stalls")]
+pub mod stalls;
 mod stream;
 mod subject;
 pub mod subjects;

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// A burst is at least this long when calibrated: waking the workers then costs under 1 %.
 const CALIBRATED_NS: f64 = 300_000.0;
+/// Calibration waits for CPUs no longer than for so many slots.
+const CALIBRATION_SLOTS: f64 = 4.0;
 /// Oversubscribed bursts are at least this long: several time slices, so that threads really are
 /// preempted inside the loop.
 const OVERSUBSCRIBED_NS: f64 = 10_000_000.0;
@@ -204,17 +206,24 @@ fn enter(
     Ok(Entry { runner: index, iterations, ns_per_iteration, rounds, measured: Measured::default() })
 }
 
-/// Doubles the burst until it is long enough to trust; returns nanoseconds of wall time per
-/// iteration. The first burst is cold and never the one that counts.
+/// Doubles the burst until it is long enough to trust; returns nanoseconds per iteration, by the
+/// fastest burst. The first burst is cold and never the one that counts.
+///
+/// Only the time in the loop counts. On a busy machine a burst of one iteration takes milliseconds
+/// until its threads have a CPU; rounds as long as that allows would measure the clock.
 fn calibrate(cell: &Cell, slot_ns: f64, runner: &mut dyn Runner) -> Result<f64, BenchError> {
-    let (mut iterations, mut spent) = (1u64, 0.0);
+    let (mut iterations, mut looped, mut waited) = (1u64, 0.0, 0.0);
+    let mut least = f64::INFINITY;
     runner.burst(cell, iterations, 0)?;
     loop {
         let burst = runner.burst(cell, iterations, 0)?;
-        spent += burst.wall_ns;
-        let long_enough = burst.wall_ns >= CALIBRATED_NS;
-        if long_enough || spent > slot_ns * 0.2 || iterations >= 1 << 40 {
-            return Ok(burst.wall_ns.max(1.0) / iterations as f64);
+        looped += burst.loop_ns;
+        waited += burst.wall_ns;
+        least = (burst.loop_ns.max(1.0) / iterations as f64).min(least);
+        let long_enough = least * iterations as f64 >= CALIBRATED_NS;
+        let spent = looped > slot_ns * 0.2 || waited > slot_ns * CALIBRATION_SLOTS;
+        if long_enough || spent || iterations >= 1 << 40 {
+            return Ok(least);
         }
         iterations *= 2;
     }
@@ -227,4 +236,61 @@ fn latency_iterations(options: &Options, cell: &Cell, slot_ns: f64, entry: &Entr
     let ns = entry.ns_per_iteration + calls as f64 * planned_overhead_ns();
     let affordable = (slot_ns * LATENCY_SHARE / ns) as u64;
     affordable.clamp(1, wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::{Burst, Latency};
+    use crate::{Bench, Waiting};
+
+    /// Takes 10 ns for an iteration, and so long until its threads have their CPUs.
+    struct Busy {
+        until_cpu_ns: f64,
+        bursts: u32,
+    }
+
+    impl Runner for Busy {
+        fn name(&self) -> &str {
+            "busy"
+        }
+        fn supports(&mut self, _: &Cell) -> Result<(), String> {
+            Ok(())
+        }
+        fn burst(&mut self, _: &Cell, iterations: u64, _: u32) -> Result<Burst, BenchError> {
+            self.bursts += 1;
+            // Some bursts lose their CPUs.
+            let lost = if self.bursts.is_multiple_of(3) { self.until_cpu_ns } else { 0.0 };
+            let loop_ns = iterations as f64 * 10.0 + lost;
+            Ok(Burst { loop_ns, wall_ns: loop_ns + self.until_cpu_ns, ..Burst::unjudged(10.0) })
+        }
+        fn latency(&mut self, _: &Cell, _: u64) -> Result<Latency, BenchError> {
+            Ok(Latency::default())
+        }
+        fn waiting(&mut self) -> Result<Option<Waiting>, BenchError> {
+            Ok(None)
+        }
+        fn check(&mut self, _: &Cell) -> Result<u64, BenchError> {
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn rounds_are_as_long_on_a_busy_machine_as_on_an_idle_one() {
+        let cell = Cell { bench: Bench::Pair, threads: 2, pinned: true, order: 0, touched: false };
+        let calibrated = |until_cpu_ns| {
+            let mut runner = Busy { until_cpu_ns, bursts: 0 };
+            calibrate(&cell, 150e6, &mut runner).unwrap()
+        };
+        assert_eq!(calibrated(0.0), 10.0);
+        assert_eq!(calibrated(6e6), 10.0);
+    }
+
+    #[test]
+    fn calibration_ends_where_nobody_gets_a_cpu() {
+        let cell = Cell { bench: Bench::Pair, threads: 2, pinned: true, order: 0, touched: false };
+        let mut runner = Busy { until_cpu_ns: 1e9, bursts: 0 };
+        calibrate(&cell, 150e6, &mut runner).unwrap();
+        assert!(runner.bursts < 5, "{} bursts", runner.bursts);
+    }
 }

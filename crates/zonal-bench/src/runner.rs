@@ -27,6 +27,8 @@ pub struct Burst {
     pub ns_per_op: f64,
     /// Duration of the burst, preparation included, for the schedule.
     pub wall_ns: f64,
+    /// From the first thread's start of the loop to the last one's end.
+    pub loop_ns: f64,
     /// CPU time of all threads per operation, nanoseconds, where it was measured.
     pub cpu_ns_per_op: Option<f64>,
     /// CPU time as a share of what it could have been: that of the worst thread, or of all threads
@@ -44,6 +46,7 @@ impl Burst {
         Burst {
             ns_per_op,
             wall_ns: 0.0,
+            loop_ns: 0.0,
             cpu_ns_per_op: None,
             cpu_share: 1.0,
             involuntary_switches: 0,
@@ -237,6 +240,7 @@ impl<S: Subject> Runner for Local<S> {
         Ok(Burst {
             ns_per_op: ns_per_op(cell, iterations, &times, cpus),
             wall_ns,
+            loop_ns: times.iter().map(|time| time.1).fold(0.0, f64::max),
             cpu_ns_per_op: Some(had.cpu_ns / operations(cell, iterations)),
             cpu_share: had.share,
             involuntary_switches: had.involuntary,

@@ -3,13 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::Args;
 use indicatif::ProgressBar;
 use zonal_bench::{
-    Bench, Cpus, Crew, Earlier, Machine, Options, Report, edge, prefault, ranges, run, subjects,
-    table,
+    Bench, Cpus, Crew, Earlier, Machine, Options, Report, edge, prefault, ranges, run, stalls,
+    subjects, table,
 };
 
 use crate::output;
@@ -44,6 +45,19 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "markdown")]
     pub compare: Option<PathBuf>,
 
+    /// Instead: run a load at the edge of memory for so many seconds, and print the ten longest
+    /// calls with what they waited for, and how long zone locks were held.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "60",
+        value_parser = clap::value_parser!(u64).range(1..=86_400),
+        conflicts_with_all = ["quick", "markdown", "latency", "csv", "compare", "only", "bench"]
+    )]
+    pub stalls: Option<u64>,
+
     /// Measure only this subject, beside the limit; may be repeated.
     #[arg(long, value_name = "SUBJECT")]
     pub only: Vec<String>,
@@ -61,12 +75,12 @@ fn bench(name: &str) -> Result<Bench, String> {
 
 /// Measures and prints.
 pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
+    if let Some(seconds) = args.stalls {
+        return run_stalls(args, Duration::from_secs(seconds));
+    }
     // Read first, so that a wrong file costs no minutes of measuring.
     let mut earlier = args.compare.as_deref().map(read_earlier).transpose()?;
-    ensure!(
-        !cfg!(debug_assertions),
-        "a debug build measures nothing; run `cargo run --release -- bench`"
-    );
+    ensure_measures()?;
     let base = if args.quick { Options::quick() } else { Options::full() };
     let options = Options { only: args.only.clone(), benches: args.bench.clone(), ..base };
     // A file that cannot be written is found before the minutes of measuring, not after.
@@ -96,6 +110,22 @@ pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
     compared.context("--compare")?;
     let failed = report.faults().next().is_some();
     Ok(if failed { Verdict::Failed } else { Verdict::Pass })
+}
+
+fn run_stalls(args: &BenchArgs, length: Duration) -> anyhow::Result<Verdict> {
+    ensure_measures()?;
+    let stalls = stalls::measure(length).map_err(anyhow::Error::msg)?;
+    let text = if args.json { stalls.to_json() + "\n" } else { stalls.text() };
+    output::data(&text).context("cannot write to stdout")?;
+    Ok(Verdict::Pass)
+}
+
+fn ensure_measures() -> anyhow::Result<()> {
+    ensure!(
+        !cfg!(debug_assertions),
+        "a debug build measures nothing; run `cargo run --release -- bench`"
+    );
+    Ok(())
 }
 
 fn read_earlier(file: &Path) -> anyhow::Result<Earlier> {

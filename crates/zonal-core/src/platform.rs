@@ -106,8 +106,10 @@ impl FixedPolicy {
 pub enum Step {
     /// A request looks at a zone's marks and its free-page counter.
     Scan(ZoneId),
-    /// A zone lock is taken.
+    /// A zone lock is wanted.
     ZoneLock(ZoneId),
+    /// It is taken now.
+    ZoneLocked(ZoneId),
     /// It is about to be given back.
     ZoneUnlock {
         /// The zone.

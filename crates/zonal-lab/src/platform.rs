@@ -393,7 +393,7 @@ impl Meter {
                 took
             }
             // Part of `ZoneUnlock`, which knows how long the hold was.
-            Step::ZoneLock(_) | Step::Moved { .. } => 0,
+            Step::ZoneLock(_) | Step::ZoneLocked(_) | Step::Moved { .. } => 0,
         }
     }
 

@@ -31,6 +31,11 @@ mod pool;
 mod process;
 pub mod reclaim;
 mod rseq;
+#[cfg(feature = "stalls")]
+pub mod stalls;
+#[cfg(not(feature = "stalls"))]
+#[path = "no_stalls.rs"]
+mod stalls;
 pub mod sys;
 pub mod text;
 mod turn;

@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use zonal_core::platform::Platform;
+#[cfg(feature = "stalls")]
+use zonal_core::platform::Step;
 use zonal_core::platform::reclaimer::Reclaimer;
 use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, NodeId, ZoneId};
 
 use crate::reclaim::{Bells, Registry, is_inside};
+use crate::stalls::{self, Doing};
 use crate::sys::affinity;
 use crate::sys::membarrier::RseqFence;
 use crate::sys::rseq_abi::{RseqArea, getcpu};
@@ -188,6 +191,7 @@ impl Platform for ProcessPlatform {
             return true;
         }
         self.fences.fetch_add(1, Relaxed);
+        let _span = stalls::span(Doing::Fence);
         if self.interrupt(cpu, fence) {
             return true;
         }
@@ -206,6 +210,7 @@ impl Platform for ProcessPlatform {
     }
 
     fn relax(&self) {
+        let _span = stalls::span(Doing::Yield);
         std::thread::yield_now();
     }
 
@@ -221,6 +226,7 @@ impl Platform for ProcessPlatform {
     }
 
     fn wait_for_progress(&self, node: NodeId, most_ns: u64) {
+        let _span = stalls::span(Doing::Memory);
         self.bells.of(node).wait(Duration::from_nanos(most_ns));
     }
 
@@ -229,12 +235,19 @@ impl Platform for ProcessPlatform {
         if is_inside() {
             return false;
         }
+        let _span = stalls::span(Doing::Memory);
         std::thread::sleep(NOFAIL_WAIT);
         true
     }
 
     fn reclaimer(&self) -> Option<&dyn Reclaimer> {
         self.consumers.is_used().then_some(&*self.consumers)
+    }
+
+    #[cfg(feature = "stalls")]
+    #[inline]
+    fn cost(&self, step: Step) {
+        stalls::step(step);
     }
 }
 

@@ -382,6 +382,7 @@ impl Zone {
     ) -> LockedZone<'a, P> {
         platform.cost(Step::ZoneLock(self.id));
         let buddy = self.buddy.lock(platform);
+        platform.cost(Step::ZoneLocked(self.id));
         let by = instruction(self.update, Form::Raw);
         let zone = self.id;
         let booked = Booked { platform, zone, by, updates: 0, folds: 0, pages: 0, sizes: 0 };

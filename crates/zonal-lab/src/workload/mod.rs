@@ -22,6 +22,7 @@ mod kernbench;
 mod kind;
 mod kv_cache;
 mod memory;
+mod mix;
 mod page_bench;
 mod page_fault;
 mod pairs;
@@ -47,6 +48,7 @@ pub use iperf::Iperf;
 pub use kbuild::{Kbuild, jobs_of};
 pub use kernbench::{Kernbench, PAGES_OF_A_BUILD};
 pub use kind::{Kind, Param};
+pub use mix::Mix;
 pub use page_bench::PageBench;
 pub use page_fault::PageFault;
 pub use redis::Redis;
@@ -90,6 +92,7 @@ pub const KINDS: &[Kind] = &[
     page_bench::KIND,
     burst::KIND,
     churn::KIND,
+    mix::KIND,
     handoff::KIND,
     page_fault::KIND,
     process_exit::KIND,

@@ -28,6 +28,7 @@ use super::inside::{self, Call, Inside};
 use super::last_resort::LastResort;
 use super::lru::PageLru;
 use super::shrinker::{ScanRequest, Scanned, Shrinker};
+use crate::stalls::{self, Doing};
 
 /// The smallest object that a count of objects can mean, in bytes.
 const OBJECT_BYTES_MIN: u64 = 8;
@@ -313,6 +314,7 @@ impl Reclaimer for Registry {
     }
 
     fn shrink(&self, pass: &Pass) -> Shrunk {
+        let _span = stalls::span(Doing::Reclaim);
         let mut came = Shrunk::default();
         for entry in self.visits() {
             if let Consumer::Lru(lru) = &entry.consumer {

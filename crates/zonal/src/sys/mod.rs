@@ -44,6 +44,8 @@ pub mod rseq_abi;
 #[cfg_attr(not(all(target_os = "linux", not(zonal_portable))), path = "rseq_none.rs")]
 mod rseq_own;
 pub(crate) mod slice;
+#[cfg(feature = "stalls")]
+pub(crate) mod switches;
 pub mod topology;
 
 pub use map::MapError;
