@@ -51,6 +51,8 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
             runs.push(("4 CPUs", boot(&image, &["-smp", "4"])?));
         }
         for (cpus, output) in &runs {
+            let is_it = |line: &String| line.ends_with(&format!("frame allocator {name}"));
+            ensure!(output.lines.iter().any(is_it), "{name}: the image has another allocator");
             good &= tell(output);
             let passed = output.all("passed: ").next().unwrap_or("none to make");
             let word = if output.is_good() { "passed" } else { "FAILED" };
@@ -126,6 +128,13 @@ fn build(root: &Path, name: &str, features: &str) -> Result<PathBuf> {
     command.args(["osdk", "build", "--release"]);
     if !features.is_empty() {
         command.args(["--features", features]);
+    }
+    // Its tool takes what it made last for what is asked for, whatever the features.
+    for made in ["zonal-ostd-kernel", "zonal-ostd-kernel-run-base"] {
+        let made = root.join("adapters/ostd/target/osdk").join(made);
+        if made.exists() {
+            std::fs::remove_dir_all(&made).with_context(|| format!("{}", made.display()))?;
+        }
     }
     let status = command.status().context("cannot start cargo")?;
     ensure!(status.success(), "adapters/ostd/kernel cannot be built: see above");
