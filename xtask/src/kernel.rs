@@ -59,7 +59,7 @@ impl Plan {
 }
 
 /// How long a machine may run: emulated CPUs share the host's.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Linux' instructions for a pair of order 0 on x86-64 by the same method: measured with its own
 /// kernels in QEMU, `alloc_pages` and `__free_pages` called by a module. No other processor's

@@ -17,6 +17,9 @@ pub fn run(boot: &mut Boot) {
     let before = programs::free_pages();
     refused_frees(before);
     spoiled_while_held(boot, before);
+    #[cfg(target_arch = "x86_64")]
+    crate::inject::run(before);
+    out_of_memory_in_handlers(before);
     if kernel::running().count() > 1 {
         all_fence_each_other(before);
         silent(before);
@@ -26,7 +29,8 @@ pub fn run(boot: &mut Boot) {
         1 => before,
         _ => crashed(before),
     };
-    spoiled_while_cached(boot, before);
+    let before = spoiled_while_cached(boot, before);
+    spoiled_while_free(boot, before);
 }
 
 fn page() -> Pfn {
@@ -87,6 +91,25 @@ fn spoiled_while_held(boot: &Boot, before: u64) {
     programs::check(before, "a spoiled word of a held page");
 }
 
+/// Handlers take pages until they are refused, on all CPUs at once, while programs take blocks too.
+fn out_of_memory_in_handlers(before: u64) {
+    // What is left: reserves, and little more.
+    let sizes = [Order::MAX, Order::ZERO];
+    let heads = sizes.map(|size| programs::take_all(size, Gfp::KERNEL).0);
+    let mut counts = (0, 0);
+    for seed in 5..100 {
+        counts = programs::hoard(seed, 400);
+        if counts.0 > 0 {
+            break;
+        }
+    }
+    let (refused, taken) = counts;
+    heads.iter().zip(sizes).for_each(|(head, size)| programs::give_all(*head, size));
+    assert!(refused > 0, "no handler was refused");
+    say!("handlers were refused {refused} times, and took {taken} pages");
+    programs::check(before, "handlers that find no memory");
+}
+
 /// All CPUs drain all lists at once, with interrupts masked.
 fn all_fence_each_other(before: u64) {
     let others = || kernel::running().skip(1);
@@ -128,6 +151,13 @@ fn silent(before: u64) {
     assert!(fences.is_silent(cpu) && again < patience.ns, "{again} ticks for a CPU known silent");
     put(page(), Order::ZERO);
     assert!(core.free_pages() == before, "pages of the silent CPU are counted");
+    // The others go on for as long as it says nothing, also where memory runs out.
+    kernel::gone(cpu);
+    programs::storm(6, 2_000);
+    let (head, count) = programs::take_all(Order::MAX, Gfp::KERNEL);
+    programs::give_all(head, Order::MAX);
+    assert!(count > 0 && programs::free_pages() == before, "pages are lost beside a silent CPU");
+    kernel::arrived(cpu);
     SPEAK.store(2, SeqCst);
     programs::wait_for(cpu);
     SPEAK.store(0, SeqCst);
@@ -169,12 +199,14 @@ fn crashed(before: u64) -> u64 {
     kernel::gone(cpu);
     say!("lost CPU: {held} pages were on its lists");
     programs::check(before, "a CPU that is lost");
+    programs::storm(7, 2_000);
+    programs::check(before, "programs without a CPU that was lost");
     before
 }
 
 /// Somebody writes over the word of a page that lies on a list: the page is not handed out any
 /// more, the check of everything says so, and nothing else is lost.
-fn spoiled_while_cached(boot: &Boot, before: u64) {
+fn spoiled_while_cached(boot: &Boot, before: u64) -> u64 {
     let held = page();
     put(held, Order::ZERO);
     word(boot, held).fetch_xor(1 << 40, SeqCst);
@@ -193,4 +225,31 @@ fn spoiled_while_cached(boot: &Boot, before: u64) {
         "passed: a spoiled word of a cached page: {} of {before} pages are out of use",
         before - after
     );
+    after
+}
+
+/// Somebody writes over the word of a free block: the list that it is on is given up. Its pages are
+/// out of use, which the check of everything says; no page has two owners, and requests go on.
+fn spoiled_while_free(boot: &Boot, before: u64) {
+    let core = kernel::core();
+    let block = get(Order::MAX, Gfp::KERNEL).expect("4 MiB");
+    put(block, Order::MAX);
+    core.drain_all();
+    let bit = boot.command.number("bit", 1);
+    word(boot, block).fetch_xor(1 << bit, SeqCst);
+    let fault = core.validate().expect_err("the check of everything finds nothing");
+    say!("spoiled word of a free block, bit {bit}: {fault}");
+    // All that is left, in all sizes: the model finds a page that comes twice.
+    let sizes = || Order::all().rev();
+    let mut heads = [0; 11];
+    let mut found = 0;
+    for size in sizes() {
+        let (head, count) = programs::take_all(size, Gfp::KERNEL);
+        heads[size.get() as usize] = head;
+        found += count << size.get();
+    }
+    sizes().for_each(|size| programs::give_all(heads[size.get() as usize], size));
+    programs::storm(8, 2_000);
+    put(page(), Order::ZERO);
+    say!("passed: a spoiled word of a free block: {found} of {before} pages were there to take");
 }

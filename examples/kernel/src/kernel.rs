@@ -101,6 +101,8 @@ pub static FENCES_SEEN: AtomicU64 = AtomicU64::new(0);
 pub static STARTED_OVER: AtomicU64 = AtomicU64::new(0);
 pub static TIMER: AtomicU64 = AtomicU64::new(0);
 pub static NESTED: AtomicU64 = AtomicU64::new(0);
+#[cfg(target_arch = "x86_64")]
+pub static STEPPED: AtomicU64 = AtomicU64::new(0);
 static ARRIVED: AtomicU64 = AtomicU64::new(1);
 
 pub fn count(counter: &AtomicU64) -> u64 {
@@ -160,7 +162,7 @@ pub fn on_timer() {
 
 /// Where an interrupt returns to.
 #[unsafe(no_mangle)]
-extern "C" fn return_address(at: usize) -> usize {
+pub extern "C" fn return_address(at: usize) -> usize {
     let to = sections::restart(table(), at);
     if to != at {
         count(&STARTED_OVER);

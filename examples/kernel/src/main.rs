@@ -12,7 +12,7 @@
 //! | `threads` | two threads on a CPU, switched by the timer |
 //! | `model`, `programs` | a bitmap of who has what; random programs on all CPUs |
 //! | `memory` | memory that comes late, leaves, and comes back |
-//! | `faults` | what goes wrong on purpose |
+//! | `faults`, `inject` | what goes wrong on purpose; interrupts at chosen instructions |
 //! | `count` | instructions of calls |
 #![no_std]
 #![no_main]
@@ -30,6 +30,8 @@ mod boot;
 mod count;
 mod faults;
 mod image;
+#[cfg(target_arch = "x86_64")]
+mod inject;
 mod kernel;
 mod memory;
 mod model;
@@ -54,6 +56,7 @@ extern "C" fn kernel_main(info: usize) -> ! {
     boot.start_cpus();
     boot.print();
     let command = boot.command;
+    programs::set_period(&command);
     if kernel::core().is_growing() {
         memory::finish_growth(&boot, boot.online);
     }

@@ -1,6 +1,6 @@
 //! Random programs on all CPUs, against the model, while timers interrupt them and allocate.
 
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
@@ -73,8 +73,54 @@ fn sections() {
     );
 }
 
+/// Handlers take what they can get.
+static HOARDS: AtomicBool = AtomicBool::new(false);
+/// What the handlers of each CPU hold, linked.
+static HOARD: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
+static HOARD_REFUSED: AtomicU64 = AtomicU64::new(0);
+static HOARD_TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// Random programs on all CPUs while handlers take pages until they are refused, and then give all
+/// back. Returns how often they were refused, and how many pages they took.
+pub fn hoard(seed: u64, rounds: u64) -> (u64, u64) {
+    ROUNDS.store(rounds, SeqCst);
+    HOARDS.store(true, SeqCst);
+    // A request that is refused has drained all lists: longer than between two interrupts.
+    let period = PERIOD.load(SeqCst);
+    PERIOD.store(period * 10, SeqCst);
+    kernel::running().skip(1).for_each(|cpu| tell(cpu, RUN));
+    with_timer(|| random_program(seed, rounds));
+    kernel::running().skip(1).for_each(wait_for);
+    PERIOD.store(period, SeqCst);
+    HOARDS.store(false, SeqCst);
+    for held in &HOARD {
+        give_all(held.swap(0, SeqCst), Order::ZERO);
+    }
+    empty_mail();
+    (HOARD_REFUSED.load(SeqCst), HOARD_TAKEN.load(SeqCst))
+}
+
+/// A handler's turn: 64 pages more, or all back.
+fn take_more() {
+    let was = arch::mask();
+    let held = &HOARD[arch::this_cpu() as usize];
+    for _ in 0..64 {
+        let Some(pfn) = get(Order::ZERO, Gfp::ATOMIC) else {
+            kernel::count(&HOARD_REFUSED);
+            give_all(held.swap(0, SeqCst), Order::ZERO);
+            break;
+        };
+        model::write(pfn, held.swap(pfn.0, SeqCst));
+        kernel::count(&HOARD_TAKEN);
+    }
+    arch::unmask(was);
+}
+
 /// What every handler does: a block, and one that stays until the next time.
 pub fn in_interrupt(n: u64) {
+    if HOARDS.load(SeqCst) {
+        take_more();
+    }
     if arch::this_cpu() == 0 {
         arch::add_one(&ADDED);
         ADDED_BY_HANDLERS.fetch_add(1, SeqCst);
@@ -272,27 +318,35 @@ pub fn storm(seed: u64, rounds: u64) {
     empty_mail();
 }
 
-/// Takes blocks until there are none, linked through themselves, while the timer takes some too,
-/// and gives all back. Returns how many there were.
-pub fn exhaust(size: Order) -> u64 {
+/// Takes blocks until there are none, linked through themselves. Returns the last one, or 0, and
+/// how many there were.
+pub fn take_all(size: Order, gfp: Gfp) -> (u64, u64) {
     let (mut head, mut count) = (0, 0);
-    while let Some(pfn) = get(size, Gfp::KERNEL) {
+    while let Some(pfn) = get(size, gfp) {
         model::write(pfn, head);
         head = pfn.0;
         count += 1;
     }
+    (head, count)
+}
+
+/// Gives back what `take_all` took.
+pub fn give_all(mut head: u64, size: Order) {
     while head != 0 {
         let pfn = Pfn(head);
         head = model::read(pfn);
         put(pfn, size);
     }
-    count
+}
+
+/// How often timers interrupt.
+pub fn set_period(command: &Command) {
+    PERIOD.store(command.number("period", 200_000), SeqCst);
 }
 
 /// Every page of the command's programs comes back.
 pub fn run(command: &Command) {
     let rounds = command.number("rounds", 20_000);
-    PERIOD.store(command.number("period", 200_000), SeqCst);
     let before = free_pages();
     sections();
     storm(1, rounds);
@@ -312,7 +366,8 @@ pub fn run(command: &Command) {
     // Small machines page by page, which touches every page.
     let size = order(if before < 1 << 17 { 0 } else { 9 });
     with_timer(|| {
-        let count = exhaust(size);
+        let (head, count) = take_all(size, Gfp::KERNEL);
+        give_all(head, size);
         say!("exhausted: {count} blocks of {size:?} of {before} pages");
     });
     empty_mail();

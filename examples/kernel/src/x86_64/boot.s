@@ -103,10 +103,7 @@ gdt_pointer:
     .word 23
     .long gdt
 
-/* Every interrupt first looks whether it came inside of a section: then that starts over. */
-.macro entry name, handler
-.globl \name
-\name:
+.macro save
     push rax
     push rcx
     push rdx
@@ -116,10 +113,8 @@ gdt_pointer:
     push r9
     push r10
     push r11
-    mov rdi, [rsp + 72]
-    call return_address
-    mov [rsp + 72], rax
-    call \handler
+.endm
+.macro restore
     pop r11
     pop r10
     pop r9
@@ -129,10 +124,29 @@ gdt_pointer:
     pop rdx
     pop rcx
     pop rax
+.endm
+/* Every interrupt first looks whether it came inside of a section: then that starts over. */
+.macro entry name, handler
+.globl \name
+\name:
+    save
+    mov rdi, [rsp + 72]
+    call return_address
+    mov [rsp + 72], rax
+    call \handler
+    restore
     iretq
 .endm
 entry ipi_entry, on_fence_interrupt
 entry timer_entry, on_timer_interrupt
+/* The trap behind each instruction: its handler looks where it is told to. */
+.globl step_entry
+step_entry:
+    save
+    mov rdi, rsp
+    call on_step
+    restore
+    iretq
 .globl fault_entry
 fault_entry:
     mov rdi, rsp

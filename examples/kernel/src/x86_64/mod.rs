@@ -1,6 +1,7 @@
 //! A PC: ports, the local APIC, interrupts, processors.
 
 mod firmware;
+pub mod step;
 
 use core::arch::asm;
 use core::ops::Range;
@@ -18,6 +19,8 @@ pub const NAME: &str = "x86-64";
 
 const FENCE_VECTOR: u32 = 0x40;
 const TIMER_VECTOR: u32 = 0x41;
+/// The trap behind each instruction.
+const STEP_VECTOR: u32 = 1;
 
 fn out8(port: u16, value: u8) {
     // SAFETY: (1) the ports written here are those of the serial line, of the interrupt controllers
@@ -163,6 +166,12 @@ pub fn interrupt(cpu: u32) {
     send(cpu, 0x4000 | FENCE_VECTOR);
 }
 
+/// The timer's interrupt, now.
+pub fn interrupt_self() {
+    // SAFETY: (1) the table has this vector, whose entry puts back all that it uses.
+    unsafe { asm!("int 0x41") };
+}
+
 /// An interrupt each `ticks`.
 pub fn timer_on(ticks: u32) {
     apic_write(0x3e0, 0xb);
@@ -212,11 +221,13 @@ fn load_interrupt_table() {
         fn ipi_entry();
         fn timer_entry();
         fn fault_entry();
+        fn step_entry();
     }
     for (vector, gate) in INTERRUPTS.iter().enumerate() {
         let to = match vector as u32 {
             FENCE_VECTOR => ipi_entry as *const () as u64,
             TIMER_VECTOR => timer_entry as *const () as u64,
+            STEP_VECTOR => step_entry as *const () as u64,
             _ => fault_entry as *const () as u64,
         };
         gate[0].store(to & 0xffff | 8 << 16 | 0x8e00 << 32 | (to >> 16 & 0xffff) << 48, SeqCst);
