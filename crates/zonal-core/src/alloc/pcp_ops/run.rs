@@ -122,12 +122,15 @@ impl<'a> Words<'a> {
     /// write. As many as `pages`, a number of runs.
     #[inline(always)]
     pub fn take_apart<T>(self, first: Pfn, pages: &mut [T], make: impl Fn(Pfn) -> T) {
-        let first = self.at(first);
-        for words in self.words[first..first + pages.len()].as_chunks::<RUN>().0 {
+        let at = self.at(first);
+        for words in self.words[at..at + pages.len()].as_chunks::<RUN>().0 {
             store_u64s(words, self.allocated);
         }
-        for (i, page) in pages.iter_mut().enumerate() {
-            *page = make(self.pfn(first + i));
+        // A run at once, so that the compiler adds constants to what it makes of the first.
+        let mut next = first.0;
+        for run in pages.as_chunks_mut::<RUN>().0 {
+            *run = core::array::from_fn(|i| make(Pfn(next.wrapping_add(i as u64))));
+            next = next.wrapping_add(RUN as u64);
         }
     }
 
