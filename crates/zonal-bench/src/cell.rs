@@ -42,11 +42,14 @@ pub enum Bench {
     /// A pool's memory faulted in, by one thread or one on each CPU (`prefault.rs`).
     #[serde(rename = "prefault")]
     Prefault,
+    /// A page that owns its pool, or borrows it (`owned.rs`).
+    #[serde(rename = "owned")]
+    Owned,
 }
 
 impl Bench {
     /// Every bench, in the order of the report.
-    pub const ALL: [Bench; 12] = [
+    pub const ALL: [Bench; 13] = [
         Bench::Pair,
         Bench::Batch8,
         Bench::Batch32,
@@ -59,11 +62,12 @@ impl Bench {
         Bench::Edge,
         Bench::Ranges,
         Bench::Prefault,
+        Bench::Owned,
     ];
 
     /// Whether every subject runs it, in the cells of the plan.
     pub(crate) const fn is_planned(self) -> bool {
-        !matches!(self, Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault)
+        !matches!(self, Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault | Bench::Owned)
     }
 
     /// Whether its threads need two CPUs and each other's blocks.
@@ -102,6 +106,7 @@ impl Bench {
             Bench::Edge => "edge",
             Bench::Ranges => "ranges",
             Bench::Prefault => "prefault",
+            Bench::Owned => "owned",
         }
     }
 
@@ -109,7 +114,7 @@ impl Bench {
     pub const fn ops_per_iteration(self) -> u64 {
         match self {
             Bench::Pair | Bench::Stream | Bench::Mix => 1,
-            Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault => 1,
+            Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault | Bench::Owned => 1,
             Bench::Batch8 => 8,
             Bench::Batch32 | Bench::Shuffled => 32,
             Bench::Singles | Bench::Bulk => 4096,
@@ -125,7 +130,7 @@ impl Bench {
             Bench::Batch32 | Bench::Shuffled => 4,
             Bench::Singles | Bench::Bulk => 1,
             Bench::Stream | Bench::Mix => 1024,
-            Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault => 0,
+            Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault | Bench::Owned => 0,
         }
     }
 }

@@ -12,7 +12,7 @@
 //!      | interleaved rounds, medians              plan.rs      run.rs
 //!      | without those of a busy machine     rounds.rs    usage.rs
 //!   edge: zonal alone, two pools in turn          edge.rs
-//!   ranges, prefault: zonal alone, two ways       turns.rs    ranges.rs    prefault.rs
+//!   ranges, prefault, owned: zonal alone, two ways      turns.rs, and a file for each
 //!   stalls: the longest calls by name             stalls.rs
 //!   Report { rows } -> text table, JSON, CSV      row.rs       table.rs
 //!      | beside an earlier run               earlier.rs   compare.rs
@@ -39,8 +39,8 @@
 //!   other held block, contents kept) and hashed. The hash covers what was asked and answered, not
 //!   addresses, so it is one value for all subjects; a subject that differs is not measured.
 //! - **FAIR-8** rounds whose threads had fewer CPUs than they should have (`usage.rs`) are
-//!   discarded and counted, for everyone alike. Those of `room`, `edge`, `ranges` and `prefault`
-//!   are not judged.
+//!   discarded and counted, for everyone alike. Those of `room`, `edge`, `ranges`, `prefault` and
+//!   `owned` are not judged.
 //!
 //! # Units
 //! `ns_per_op` is the time of one allocation *and* its free (a page for `stream`), except in `mix`,
@@ -68,6 +68,7 @@ mod error;
 mod latency;
 mod loops;
 mod machine;
+pub mod owned;
 mod plan;
 pub mod prefault;
 #[cfg(feature = "pressure")]

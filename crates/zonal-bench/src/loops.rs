@@ -123,7 +123,7 @@ fn run_as<S: Subject, P: Probe<S>, const TOUCH: bool>(
         Bench::Singles => singles::<S, P, TOUCH>(subject, probe, order, iterations, buffer),
         Bench::Bulk => bulk::<S, P, TOUCH>(subject, probe, order, iterations, buffer),
         Bench::Mix => mix::<S, P, TOUCH>(subject, probe, iterations, scratch),
-        Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault => {
+        Bench::Room | Bench::Edge | Bench::Ranges | Bench::Prefault | Bench::Owned => {
             unreachable!("no plan has a cell of {}", cell.bench)
         }
         Bench::Stream if index == 0 => {

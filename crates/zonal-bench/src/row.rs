@@ -41,7 +41,7 @@ pub struct Row {
     pub free_p999_ns: f64,
     /// `ns_per_op` divided by that of [`crate::LIMIT`] in the same cell, if it was measured; for
     /// `edge` by that of `room`, for `ranges` by that of powers of two, for `prefault` by that of
-    /// one thread.
+    /// one thread, for `owned` by that of a page that borrows.
     pub ratio_to_limit: Option<f64>,
     /// Pages handed out for each page asked for, of `ranges`.
     #[serde(skip_serializing_if = "Option::is_none", default)]

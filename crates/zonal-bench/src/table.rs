@@ -218,7 +218,7 @@ pub fn whole(report: &Report) -> String {
         report.machine.line(),
         summary(report, Style::Terminal),
         rows(report, Style::Terminal),
-        edge(report) + &ranges(report) + &prefault(report),
+        edge(report) + &ranges(report) + &prefault(report) + &owned(report),
         discarded(report),
         skipped(report),
         report.result_hash,
@@ -264,6 +264,26 @@ fn prefault(report: &Report) -> String {
     };
     let times = one.ns_per_op / many.ns_per_op;
     format!("a pool in memory: {times:.2} times as fast by {} threads as by one\n", many.threads)
+}
+
+/// Summary of the rows of `owned` in a line; empty without them.
+fn owned(report: &Report) -> String {
+    let mut rows = report.rows.iter().filter(|row| row.bench == Bench::Owned);
+    let mut next = || rows.next().map(|row| row.ns_per_op);
+    let [Some(owned), Some(again), Some(borrowed), Some(borrowed_again)] =
+        [next(), next(), next(), next()]
+    else {
+        return String::new();
+    };
+    format!(
+        "a page that owns its pool: {:.3} times a page that borrows it ({} and {} ns; equals \
+         differ by {:.1} and {:.1} %)\n",
+        owned / borrowed,
+        nanoseconds(owned),
+        nanoseconds(borrowed),
+        (again / owned - 1.0).abs() * 100.0,
+        (borrowed_again / borrowed - 1.0).abs() * 100.0,
+    )
 }
 
 /// Each way is measured under two names.

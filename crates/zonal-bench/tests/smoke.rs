@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use zonal_bench::subjects::{self, MutexBuddy, ThreadVec};
 use zonal_bench::{
     Bench, Cell, Cpus, Crew, LIMIT, Local, Options, PAGE, Report, Runner, Sizing, Skip, Subject,
-    edge, plan, prefault, ranges, run, table,
+    edge, owned, plan, prefault, ranges, run, table,
 };
 
 fn crew() -> Arc<Crew> {
@@ -113,6 +113,21 @@ fn a_pool_is_faulted_in_by_one_thread_beside_many() {
     let others = Options { only: vec!["mutex-buddy".into()], ..options };
     prefault::measure(&others, &crew, &mut report);
     assert_eq!(report.rows.len(), 4, "only zonal runs it");
+}
+
+#[test]
+fn a_page_that_owns_its_pool_is_held_against_one_that_borrows_it() {
+    let crew = crew();
+    let options = Options { benches: vec![Bench::Owned], ..Options::smoke() };
+    assert!(plan(&options, crew.cpus()).is_empty());
+    let mut report = run(&options, crew.cpus(), Vec::new(), Vec::new(), |_| ());
+    owned::measure(&options, &crew, &mut report);
+    let names: Vec<&str> = report.rows.iter().map(|row| row.subject.as_str()).collect();
+    assert_eq!(names, ["zonal", "zonal-again", "zonal-borrowed", "zonal-borrowed-again"]);
+    assert!(report.rows.iter().all(|row| row.rounds >= 3 && row.ns_per_op > 0.0));
+    assert!(table::whole(&report).contains("a page that owns its pool: "));
+    assert!(!table::summary(&report, table::Style::Markdown).contains("zonal-borrowed"));
+    assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use indicatif::ProgressBar;
 use zonal_bench::{
-    Bench, Cpus, Crew, Earlier, Machine, Options, Report, edge, prefault, ranges, run, stalls,
-    subjects, table,
+    Bench, Cpus, Crew, Earlier, Machine, Options, Report, edge, owned, prefault, ranges, run,
+    stalls, subjects, table,
 };
 
 use crate::output;
@@ -101,6 +101,7 @@ pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
     edge::measure(&options, &crew, &mut report);
     ranges::measure(&options, &crew, &mut report);
     prefault::measure(&options, &crew, &mut report);
+    owned::measure(&options, &crew, &mut report);
     bar.finish_and_clear();
     if let Some(csv) = csv {
         csv.write(&report.to_csv())?;
