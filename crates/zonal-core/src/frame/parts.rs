@@ -13,8 +13,12 @@ impl PageWord {
         const MOVING: u64 = PageWord::moving(Order::ZERO, Migratetype::Unmovable, Some(false)).0;
         // The two bits of ranges, or the pcp that is nobody's; then the tag.
         let tag = self.0 & TAG_MASK;
-        self.0 >> PCP_END == RANGE >> PCP_END && tag == TAG_ALLOCATED
-            || self.0 >> PCP_SHIFT == MOVING >> PCP_SHIFT && tag == TAG_CACHED
+        // One look for both: of the words of other blocks, only free ones may have such a bit.
+        const EITHER: u64 = RANGE | RANGE >> 1;
+        const _: () = assert!(MOVING & EITHER != 0);
+        self.0 & EITHER != 0
+            && (self.0 >> PCP_END == RANGE >> PCP_END && tag == TAG_ALLOCATED
+                || self.0 >> PCP_SHIFT == MOVING >> PCP_SHIFT && tag == TAG_CACHED)
     }
 
     /// The same of another order, for the word of a block that is held; `order` is below 16.

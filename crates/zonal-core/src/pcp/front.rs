@@ -177,8 +177,14 @@ impl<'p> Entered<'p> {
     ) -> bool {
         let (pcp, ready) = (self.pcp, &self.pcp.ready);
         // Of frames behind the zone the lists and words that are looked up below are no pages'.
-        let word = self.room().filter(|_| self.takes(mt) && pcp.has(frame, front.pages));
-        let Some(word) = word else { return false };
+        if !self.takes(mt) || !pcp.has(frame, front.pages) {
+            return false;
+        }
+        let word = PcpWord(pcp.word.load(Relaxed));
+        let below = self.pushed_below(word);
+        if below.is_none() && self.room().is_none() {
+            return false;
+        }
         let mut rest = front.rest();
         let joins = loop {
             match rest.forward() {
@@ -196,8 +202,9 @@ impl<'p> Entered<'p> {
             return false;
         }
         let pushed = if joins {
-            let mut rest = front.rest();
+            let (mut rest, mut blocks) = (front.rest(), 0);
             while let Some((at, order)) = rest.forward() {
+                blocks += 1;
                 self.pop_idle(lists(order));
                 self.write(frame + u64::from(at), PageWord::NONE.0, cells);
             }
@@ -208,8 +215,8 @@ impl<'p> Entered<'p> {
             self.write(frame, ready.cached.load(Relaxed), cells);
             slot.store(frame as u32, Relaxed);
             self.set_others(|others| others.saturating_sub(front.left()));
-            self.count_joined(front);
-            self.pushed(word)
+            self.count_joined(blocks, front.left());
+            below.unwrap_or_else(|| self.pushed(word))
         } else {
             self.push_apart(word, (frame, front), lists, cells)
         };
@@ -299,14 +306,14 @@ impl<'p> Entered<'p> {
 
     /// The blocks of the rest left their lists for a block, not for an owner.
     #[inline(always)]
-    fn count_joined(&self, front: Front) {
+    fn count_joined(&self, blocks: u32, pages: u32) {
         let events = &self.pcp.events;
         // No exchange: the gate is held, and nobody else writes them.
         let add = |count: &AtomicU64, more: u32| {
             count.store(count.load(Relaxed) + u64::from(more), Relaxed);
         };
-        add(&events.joined_blocks, front.left().count_ones());
-        add(&events.joined_pages, front.left());
+        add(&events.joined_blocks, blocks);
+        add(&events.joined_pages, pages);
     }
 
     /// Whether other lists than the active one may get so many pages, with nothing to decide.
@@ -332,7 +339,9 @@ impl<'p> Entered<'p> {
         let others = change(active.others.load(Relaxed));
         active.others.store(others, Relaxed);
         let hi = active.limit(self.pcp.limit.load(Relaxed), others);
-        self.set_hi(active, hi);
+        if hi != active.hi.load(Relaxed) {
+            self.set_hi(active, hi);
+        }
     }
 }
 

@@ -232,7 +232,7 @@ impl<'p> Entered<'p> {
     /// The hot word once a block is on the list that the pcp is ready with, where nothing is to be
     /// decided. `None`: something may be.
     #[inline(always)]
-    fn pushed_below(&self, word: PcpWord) -> Option<u64> {
+    pub(super) fn pushed_below(&self, word: PcpWord) -> Option<u64> {
         let ready = &self.pcp.ready;
         let reached = word.reached(PushLimits(ready.limits.load(Relaxed)));
         if reached == 0 {

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::order_over;
 use crate::alloc::request::{AllocError, FreeError, Refusal, Request};
 use crate::gfp::Gfp;
 use crate::types::{NodeId, Order, Pfn};
@@ -52,7 +53,7 @@ impl RangeRequest {
         if pages > Order::MAX.pages() {
             return None;
         }
-        Order::new(pages.next_power_of_two().ilog2())
+        order_over(pages)
     }
 
     /// The request for one block of `order`.

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use super::owned::{Block, Owned};
-use super::{Ranges, block_of};
+use super::{Ranges, block_of, order_over};
 use crate::alloc::cpu_ops::CpuOps;
 use crate::alloc::fast;
 use crate::alloc::request::FreeError;
@@ -47,8 +47,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
         if !(3..PAGEBLOCK_PAGES).contains(&count) {
             return false;
         }
-        let order = Order::new(count.next_power_of_two().ilog2());
-        order.is_some_and(|order| fast::free_front(self.on, start, (order, count as u32)))
+        order_over(count)
+            .is_some_and(|order| fast::free_front(self.on, start, (order, count as u32)))
     }
 
     /// `order`: that of a block of so many pages.

@@ -229,6 +229,13 @@ impl<P: Platform> Ranges<'_, '_, P> {
     }
 }
 
+/// The order of the smallest block that has so many pages, at most some 2^62.
+#[inline(always)]
+fn order_over(pages: u64) -> Option<Order> {
+    // The next power of two, without a look at how many bits there are.
+    Order::new(((2 * pages).saturating_sub(1) | 1).ilog2())
+}
+
 /// The order of a block of exactly so many pages.
 #[inline(always)]
 fn block_of(pages: u64) -> Option<Order> {
