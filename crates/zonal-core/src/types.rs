@@ -285,9 +285,32 @@ impl fmt::Display for Migratetype {
     }
 }
 
+/// The square root, rounded down. That of the standard library is ten times the code, for a speed
+/// that nobody here asks for.
+pub(crate) const fn isqrt(of: u64) -> u64 {
+    let (mut root, mut bit) = (0, 1 << 31);
+    while bit != 0 {
+        let larger: u64 = root | bit;
+        if larger * larger <= of {
+            root = larger;
+        }
+        bit >>= 1;
+    }
+    root
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_square_root_is_that_of_the_standard_library() {
+        let near = |n: u64| [n.saturating_sub(1), n, n.saturating_add(1)];
+        let squares = (0..64).map(|n| 1 << n).chain((0..1000).map(|n| n * n));
+        for n in squares.chain([u64::MAX, 0xffff_fffe_0000_0001]).flat_map(near) {
+            assert_eq!(isqrt(n), n.isqrt(), "{n}");
+        }
+    }
 
     #[test]
     fn no_order_above_ten_can_be_made() {

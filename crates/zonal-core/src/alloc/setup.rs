@@ -26,25 +26,25 @@ impl<'a, P: Platform> Tables<'a, P> {
         metadata: Metadata<'a>,
         platform: P,
     ) -> Result<Tables<'a, P>, MachineError> {
+        // Where it is fixed by that reference: what only others need is left out of all below.
         let policy = match Policy::fixed_for::<P>() {
             Some(fixed) if *fixed != policy => {
                 return Err(MachineError::Policy { fixed: fixed.name, given: policy.name });
             }
-            Some(fixed) => *fixed,
-            None => policy,
+            fixed => fixed.unwrap_or(&policy),
         };
-        Layout::of(machine, &policy)?.check(&metadata)?;
-        let grouping = machine.grouping(&policy);
+        Layout::of(machine, policy)?.check(&metadata)?;
+        let grouping = machine.grouping(policy);
         let map = policy.pcp.map(grouping);
         let Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned } =
             metadata;
         zonelists::build(machine, &policy.zonelist, nodes, zonelist);
-        fill_zones(machine, &policy, zones);
+        fill_zones(machine, policy, zones);
         let zones = &mut zones[..machine.zones.len()];
         let sets = policy.pcp.free_lists.sets();
         let pcps = &mut pcps[..sets * zones.len() * machine.cpus.len()];
         let nodes = &nodes[..machine.nodes()];
-        fill_pcps(machine, &policy, &map, zones, (pcps, P::PCPS_FROM_END), (slots, nodes));
+        fill_pcps(machine, policy, &map, zones, (pcps, P::PCPS_FROM_END), (slots, nodes));
         // The core's fast path serves a CPU from the zone that it prefers.
         let orders = (0..map.len()).fold(0, |bits, list| bits | 1 << map.of(list).0.get());
         for node in machine.cpus {
@@ -55,11 +55,11 @@ impl<'a, P: Platform> Tables<'a, P> {
             pcps.iter_mut().for_each(Pcp::seal_unused);
         }
         let kinds = kinds_of(machine);
-        let plain = Plain::new(&policy, (&map, grouping), (zones, kinds), (nodes, zonelist));
+        let plain = Plain::new(policy, (&map, grouping), (zones, kinds), (nodes, zonelist));
         plain.tell(&map, pcps);
         let tables = Tables {
             platform,
-            policy,
+            policy: *policy,
             grouping,
             kinds,
             map,
@@ -78,7 +78,7 @@ impl<'a, P: Platform> Tables<'a, P> {
             numa,
             owners,
             owned,
-            tunables: Tunables::new(&policy),
+            tunables: Tunables::new(policy),
             reclaim: ReclaimControl::new(machine, &policy.node_reclaim),
             growing: AtomicU32::new(0),
             sized: AtomicU32::new(0),

@@ -5,7 +5,7 @@ use core::fmt;
 use crate::frame::MAX_ZONE_FRAMES;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
 use crate::policy::Policy;
-use crate::types::{NodeId, ZoneKind};
+use crate::types::{NodeId, ZoneKind, isqrt};
 use crate::zonelist::order::NODES_MAX;
 
 /// Most zones an allocator has: page words name their pcp's zone in 12 bits.
@@ -134,7 +134,7 @@ impl core::error::Error for MachineError {}
 impl Machine<'_> {
     /// Nodes: the distance table is square.
     pub fn nodes(&self) -> usize {
-        self.distances.len().isqrt()
+        isqrt(self.distances.len() as u64) as usize
     }
 
     /// CPUs of a node.

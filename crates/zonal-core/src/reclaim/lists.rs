@@ -5,6 +5,7 @@
 
 use super::{PASS_PAGES_MIN, PRIORITY_GENTLE};
 use crate::platform::reclaimer::{By, Pass, Shrunk};
+use crate::types::isqrt;
 
 /// Pages of a GiB, as a shift.
 const GIB_SHIFT: u32 = 18;
@@ -37,7 +38,7 @@ impl FileLists {
     /// square root of ten times their GiB says.
     pub fn inactive_is_low(self) -> bool {
         let gib = self.inactive.saturating_add(self.active) >> GIB_SHIFT;
-        let ratio = if gib == 0 { 1 } else { (10 * gib).isqrt() };
+        let ratio = if gib == 0 { 1 } else { isqrt(10 * gib) };
         self.inactive.saturating_mul(ratio) < self.active
     }
 }

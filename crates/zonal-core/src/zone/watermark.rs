@@ -20,7 +20,7 @@ use core::fmt;
 use crate::gfp::AllocFlags;
 use crate::types::{
     Migratetype, NR_MIGRATETYPES, NR_PCP_MIGRATETYPES, NR_ZONE_KINDS, Order, PAGE_SIZE,
-    PAGEBLOCK_PAGES, ZoneKind, choice,
+    PAGEBLOCK_PAGES, ZoneKind, choice, isqrt,
 };
 
 /// Smallest computed `min_free_kbytes` (LB C.1).
@@ -194,7 +194,7 @@ pub fn lowmem_pages(zones: impl IntoIterator<Item = (u64, u64)>) -> u64 {
 /// The written value wins unless the formula's, before its bounds, is larger. `ceiling` is
 /// [`MIN_FREE_KBYTES_CEILING`] or its older value.
 pub fn min_free_kbytes(lowmem_pages: u64, user: Option<u32>, ceiling: u32) -> MinFree {
-    let computed = (lowmem_pages * PAGE_KBYTES * 16).isqrt();
+    let computed = isqrt(lowmem_pages * PAGE_KBYTES * 16);
     match user {
         Some(user) if computed <= u64::from(user) => MinFree::KeptUser { user, computed },
         _ => {

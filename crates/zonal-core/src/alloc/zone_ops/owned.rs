@@ -106,11 +106,18 @@ impl<P: Platform> Holding<'_, '_, P> {
 impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
     /// What is known of the zone's pageblocks.
     fn blocks(self) -> &'a [OwnedBlock] {
+        if !self.ops.on.owns_pageblocks() {
+            return &[];
+        }
         let first = self.ops.zone.block_base;
         self.ops.on.owned.get(first..first + self.ops.zone.block_count).unwrap_or_default()
     }
     /// The owners of the zone's pageblocks, by CPU.
     fn owners(self) -> &'a [Owner] {
+        // The table has none then. Where the policy is compiled in, this saves what follows, too.
+        if !self.ops.on.owns_pageblocks() {
+            return &[];
+        }
         let first = usize::from(self.ops.zone.id.0) * self.ops.on.cpus();
         self.ops.on.owners.get(first..first + self.ops.on.cpus()).unwrap_or_default()
     }
