@@ -16,9 +16,9 @@
 //!   active list, a push that reaches none of its `limits` has nothing to decide and keeps the
 //!   next ones right (PCP-4), no sequence runs on the pcp, its word is not slow, or it is sealed
 //!   and its zone is not retired, and in epoch `e` the zone let allocations and frees of order `o`
-//!   pass. Only an operation that has looked at all of these opens the gate with such a value; every closing
-//!   opens it with 0. A word may become slow meanwhile: what must be seen by all comes with a
-//!   closing or an epoch.
+//!   pass. Only an operation that has looked at all of these opens the gate with such a value;
+//!   every closing opens it with 0. A word may become slow meanwhile: what must be seen by all
+//!   comes with a closing or an epoch.
 
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU32, AtomicU64};
