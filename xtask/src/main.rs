@@ -14,6 +14,7 @@
 //! - `cargo xtask book` builds the book of `docs/` and checks its links (`book`).
 //! - `cargo xtask capi` installs the C interface and runs its programs against it (`capi`).
 //! - `cargo xtask python` builds and tests the package of Python (`python`).
+//! - `cargo xtask perfetto` holds Perfetto traces against the published definitions (`perfetto`).
 //! - `cargo xtask redis` runs redis-server with its memory out of a pool (`redis`).
 //! - `cargo xtask ostd` builds, boots and tests a kernel framework on the core (`kernel::ostd`).
 //! - `cargo xtask kernel` boots the kernel of `examples/kernel` in QEMU (`kernel`).
@@ -35,6 +36,7 @@ mod fuzz;
 mod kernel;
 mod markdown;
 mod package;
+mod perfetto;
 mod predict;
 mod python;
 mod record;
@@ -86,6 +88,8 @@ usage: cargo xtask COMMAND
   python [--quick]      build the wheel of Python's package in a fresh environment, install it into
                         another, run its tests, check its types, with every interpreter that is
                         there; quick: one interpreter, no types; a table
+  perfetto [RECORDING]  make a Perfetto trace of a recording, and hold it against Perfetto's own
+                        definitions, both ways; a table
   redis [ROUNDS]        run redis-server and its benchmark with jemalloc, and with jemalloc on a
                         pool, each so often, 8 without, in random order; prints a table
   kernel [PROCESSOR...] [--write FILE]
@@ -140,6 +144,7 @@ fn main() -> ExitCode {
         ["capi", "install", to] => capi::install(&root, Path::new(to)).map(|()| true),
         ["python"] => python::run(&root, false),
         ["python", "--quick"] => python::run(&root, true),
+        ["perfetto", ref recording @ ..] => perfetto::run(&root, recording.first().map(Path::new)),
         ["redis"] => redis::run(&root, 8),
         ["redis", rounds] => match rounds.parse() {
             Ok(rounds) => redis::run(&root, rounds),

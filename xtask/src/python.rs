@@ -107,7 +107,7 @@ fn without(missing: &[&str]) -> String {
 }
 
 /// The interpreter of this host.
-fn interpreter() -> Option<PathBuf> {
+pub fn interpreter() -> Option<PathBuf> {
     let python = PathBuf::from("python3");
     usable(&python, "import sys, venv; sys.exit(sys.version_info < (3, 9))").then_some(python)
 }
@@ -127,12 +127,12 @@ fn version(python: &Path) -> String {
     )
 }
 
-fn bin(environment: &Path, program: &str) -> PathBuf {
+pub fn bin(environment: &Path, program: &str) -> PathBuf {
     environment.join("bin").join(program)
 }
 
 /// A fresh environment with these packages.
-fn environment(python: &Path, at: &Path, packages: &[&str]) -> Result<()> {
+pub fn environment(python: &Path, at: &Path, packages: &[&str]) -> Result<()> {
     if at.exists() {
         fs::remove_dir_all(at)?;
     }
@@ -149,7 +149,7 @@ fn pip(environment: &Path, packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn run_in(directory: &Path, program: &Path, args: &[&str]) -> Result<bool> {
+pub fn run_in(directory: &Path, program: &Path, args: &[&str]) -> Result<bool> {
     eprintln!("$ {} {}", program.display(), args.join(" "));
     let mut command = Command::new(program);
     command.args(args).current_dir(directory).stdout(std::io::stderr());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -98,9 +98,22 @@ impl Target {
     /// # Errors
     /// The system's error.
     pub fn write(self, text: &str) -> anyhow::Result<()> {
-        let written = fs::write(&self.part, text);
-        let written = written.and_then(|()| fs::rename(&self.part, &self.file));
-        written.with_context(|| format!("cannot write {}", self.file.display()))
+        self.fill(|mut file| Ok(file.write_all(text.as_bytes())?))
+    }
+
+    /// Lets `fill` write the file.
+    ///
+    /// # Errors
+    /// Those of `fill`, and the system's error.
+    pub fn fill<T>(
+        self,
+        fill: impl FnOnce(BufWriter<fs::File>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let failed = || format!("cannot write {}", self.file.display());
+        let file = fs::File::create(&self.part).with_context(failed)?;
+        let filled = fill(BufWriter::new(file)).with_context(failed)?;
+        fs::rename(&self.part, &self.file).with_context(failed)?;
+        Ok(filled)
     }
 }
 

@@ -23,7 +23,7 @@ use clap::Args;
 use zonal_lab::machine::Machine;
 use zonal_replay::advise::HoldCost;
 use zonal_trace::HoldPrices;
-use zonal_trace::make::Target;
+use zonal_trace::make::{Target, Written};
 use zonal_trace::record::{Guard, Host, RecordOptions, Recorded, Recorder, Roots, Touched, serve};
 
 use self::load::{Load, Output, process};
@@ -43,7 +43,8 @@ pub const ENDS: [i32; 3] =
 /// Flags of `zonal record`.
 #[derive(Args, Clone, Debug)]
 pub struct RecordArgs {
-    /// The .zonal file to write.
+    /// The .zonal file to write. A name without a dot is a new directory, for the ring pages as the
+    /// kernel made them: that costs no processor time, and takes ten times the room.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 
@@ -201,7 +202,11 @@ fn settle(args: &RecordArgs, rings: &Path, written: anyhow::Result<()>) -> anyho
         Err(_) if !is_window && rings.join("meta.json").is_file() => {
             output::note(&format!("the ring pages are kept in {}", rings.display()));
         }
-        _ => std::fs::remove_dir_all(rings).with_context(|| format!("{}", rings.display()))?,
+        _ if rings.exists() => {
+            std::fs::remove_dir_all(rings).with_context(|| format!("{}", rings.display()))?;
+        }
+        // They are the recording.
+        _ => {}
     }
     written
 }
@@ -348,12 +353,22 @@ fn write(args: &RecordArgs, rings: &Path, recorded: &Recorded) -> anyhow::Result
         ensure!(args.allow_drops, "{dropped}; {flags}");
         output::note(&dropped.to_string());
     }
+    if is_directory(&args.output) {
+        recorded.keep(rings, &args.output)?;
+        say(Written { events: recorded.entries, bytes: Some(recorded.bytes) });
+        return Ok(());
+    }
     let bar = output::progress("writing", "events", Some(recorded.entries));
     let target = Target::file(&args.output).level(args.level);
     let written = recorded.store(rings, target, &mut |events| bar.set_position(events));
     bar.finish_and_clear();
     say(written?);
     Ok(())
+}
+
+/// Whether ring pages are kept as they are: where the output's name is one of a directory.
+fn is_directory(output: &Path) -> bool {
+    output.file_name().is_some_and(|name| !name.to_string_lossy().contains('.'))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub enum TraceCommand {
 #[derive(Args, Clone, Debug)]
 pub struct InputArgs {
     /// A trace: .zonal, trace.dat, perf.data, text of tracefs, trace-cmd or perf, or the directory
-    /// of a recording. `convert` reads .parquet too.
+    /// of a recording. `convert` reads .parquet and Perfetto traces too.
     pub trace: PathBuf,
 
     /// Take the machine's description from the files of this directory, such as zoneinfo.txt and
@@ -66,7 +66,7 @@ pub struct ReportArgs {
 pub struct OutputArgs {
     /// Where to write: FILE.zonal, FILE.txt or FILE.txt.zst for lines of text, `-` for a .zonal
     /// file on stdout, or a directory that does not exist yet for a recording in text. `convert`
-    /// writes FILE.parquet too, for DuckDB, Polars and pandas.
+    /// writes FILE.parquet too, for DuckDB, Polars and pandas, and FILE.perfetto-trace.
     pub output: PathBuf,
 
     /// Level of compression: 1 is fast, 19 is small.

@@ -1,22 +1,21 @@
 //! `zonal trace`: looks at traces and makes others of them, by crate `zonal-trace`.
 
 pub mod args;
-
-use std::ffi::OsStr;
-use std::ops::ControlFlow;
-use std::path::Path;
+mod convert;
+mod files;
 
 use anyhow::bail;
-use zonal_parquet::{is_parquet, read_events, write_events};
-use zonal_trace::make::{Copies, MakeError, Selection, Target, Written, convert, cut, scale};
-use zonal_trace::{Info, Recording, Stats};
+use zonal_trace::make::{Copies, Selection, cut, scale};
+use zonal_trace::{Info, Stats};
 
 use zonal_replay::advise::{Options, advise};
 use zonal_replay::overview::{self, Overview};
 
-use self::args::{CutArgs, InputArgs, OutputArgs, ReadArgs, ReportArgs, TraceCommand};
+pub use self::files::{open, say};
+
+use self::args::{CutArgs, ReadArgs, ReportArgs, TraceCommand};
+use self::files::make;
 use crate::output;
-use crate::scratch::Scratch;
 use crate::verdict::Verdict;
 
 /// Runs the command.
@@ -29,7 +28,7 @@ pub fn run(command: &TraceCommand) -> anyhow::Result<Verdict> {
         TraceCommand::Info(args) => info(args)?,
         TraceCommand::Stats(args) => stats(args)?,
         TraceCommand::Report(args) => report(args)?,
-        TraceCommand::Convert(args) => converted(&args.input, &args.output)?,
+        TraceCommand::Convert(args) => convert::run(&args.input, &args.output)?,
         TraceCommand::Cut(args) => {
             let selection = args.selection()?;
             make(&args.input, &args.output, |recording, target, told| {
@@ -44,18 +43,6 @@ pub fn run(command: &TraceCommand) -> anyhow::Result<Verdict> {
         }
     }
     Ok(Verdict::Pass)
-}
-
-/// Opens a trace of any form, with the machine of another directory if one is given.
-///
-/// # Errors
-/// If either cannot be read.
-pub fn open(trace: &Path, machine: Option<&Path>) -> anyhow::Result<Recording> {
-    let recording = Recording::open(trace)?;
-    Ok(match machine {
-        Some(directory) => recording.with_machine(directory)?,
-        None => recording,
-    })
 }
 
 fn info(args: &ReadArgs) -> anyhow::Result<()> {
@@ -78,47 +65,6 @@ fn stats(args: &ReadArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a trace in another form.
-fn converted(input: &InputArgs, output: &OutputArgs) -> anyhow::Result<()> {
-    let target = output.output.as_path();
-    let writes = target.extension() == Some(OsStr::new("parquet"));
-    match (is_parquet(&input.trace), writes) {
-        (false, false) => make(input, output, convert),
-        (false, true) => {
-            let recording = input.open()?;
-            let _part = Scratch::file(zonal_parquet::part(target))?;
-            let bar = output::progress("writing", "events", recording.description().events);
-            let told = &mut |events| {
-                bar.set_position(events);
-                ControlFlow::Continue(())
-            };
-            let written = write_events(&recording, target, output.level, told);
-            bar.finish_and_clear();
-            let zonal_parquet::Written { rows, bytes } = written?;
-            say(Written { events: rows, bytes: Some(bytes) });
-            Ok(())
-        }
-        (true, false) => {
-            // By way of a .zonal file, whose reader checks what came out of the columns.
-            let scratch = Scratch::directory_in(&std::env::temp_dir())?;
-            let name = input.trace.file_stem().unwrap_or_default();
-            let between = scratch.path().join(name).with_extension("zonal");
-            let bar = output::progress("reading", "events", None);
-            let read = read_events(&input.trace, &between, 1, &mut |rows| {
-                bar.set_position(rows);
-                ControlFlow::Continue(())
-            });
-            bar.finish_and_clear();
-            read?;
-            make(&InputArgs { trace: between, machine: input.machine.clone() }, output, convert)
-        }
-        (true, true) => bail!(
-            "{} is a Parquet file already; expected another form for one of the two",
-            input.trace.display()
-        ),
-    }
-}
-
 /// Writes the page of a recording.
 fn report(args: &ReportArgs) -> anyhow::Result<()> {
     let target = output::Target::new(&args.output)?;
@@ -127,50 +73,6 @@ fn report(args: &ReportArgs) -> anyhow::Result<()> {
     let options = Options { limit: None, only: &args.only };
     let advice = advise(&recording, &options, &mut output::Bar::default().watch())?;
     target.write(&overview::html(&advice, &seen))
-}
-
-/// Makes a trace of another, and says how large it is.
-fn make(
-    input: &InputArgs,
-    output: &OutputArgs,
-    make: impl FnOnce(&Recording, Target, &mut dyn FnMut(u64)) -> Result<Written, MakeError>,
-) -> anyhow::Result<()> {
-    let recording = input.open()?;
-    let target = output.target();
-    let _part = target.part().map(Scratch::file).transpose()?;
-    let bar = output::progress("writing", "events", recording.description().events);
-    let written = make(&recording, target, &mut |events| bar.set_position(events));
-    bar.finish_and_clear();
-    say(written?);
-    Ok(())
-}
-
-/// Says how large a trace is.
-pub fn say(Written { events, bytes }: Written) {
-    match bytes {
-        Some(bytes) => {
-            let each = bytes as f64 / events.max(1) as f64;
-            output::note(&format!("{events} events, {bytes} bytes, {each:.3} per event"));
-        }
-        None => output::note(&format!("{events} events")),
-    }
-}
-
-impl InputArgs {
-    fn open(&self) -> anyhow::Result<Recording> {
-        open(&self.trace, self.machine.as_deref())
-    }
-}
-
-impl OutputArgs {
-    /// Where to write; `-` is stdout.
-    fn target(&self) -> Target {
-        let target = match self.output.as_os_str() == "-" {
-            true => Target::writer(output::Stdout),
-            false => Target::file(&self.output),
-        };
-        target.level(self.level)
-    }
 }
 
 impl CutArgs {

@@ -29,7 +29,7 @@ pub enum StoreError {
         found: u64,
     },
     /// A file of the directory cannot be read or written.
-    #[error("{}", .path.display())]
+    #[error("{}: {source}", .path.display())]
     Files {
         /// The file.
         path: PathBuf,
@@ -55,7 +55,7 @@ impl Recorded {
     }
 
     /// Makes a trace of what [`Recorder::finish`](super::Recorder::finish) wrote to `directory`,
-    /// after the events were counted again. `progress` gets the number of events written so far.
+    /// whose events are counted again meanwhile. `progress` gets the number of events so far.
     ///
     /// # Errors
     /// The pages differ from the rings' counts, or the trace cannot be written.
@@ -65,16 +65,43 @@ impl Recorded {
         target: Target,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Written, StoreError> {
-        let mut found = 0_u64;
-        for event in Recording::open(directory)?.events() {
-            found += u64::from(!matches!(event?.kind, EventKind::Lost { .. }));
-        }
+        // A whole recording is counted while it is converted: the reader holds it against the
+        // number in `meta.json`. Where events were dropped, events of their own say how many.
+        let found = if self.dropped == 0 { self.entries } else { count(directory)? };
         if found != self.entries {
             return Err(StoreError::Counts { counted: self.entries, found });
         }
         note_events(&directory.join(crate::meta::FILE), found)?;
         Ok(convert(&Recording::open(directory)?, target, progress)?)
     }
+}
+
+impl Recorded {
+    /// Makes a recording of the directory that [`Recorder::finish`](super::Recorder::finish) wrote
+    /// to, without reading its events, and moves it to `place`, on the same file system.
+    ///
+    /// # Errors
+    /// If there is something at `place`, or the system refuses.
+    pub fn keep(&self, directory: &Path, place: &Path) -> Result<(), StoreError> {
+        let failed = |source| StoreError::Files { path: place.to_owned(), source };
+        if place.exists() {
+            let what = "it is there already; expected a new directory";
+            return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, what)));
+        }
+        if self.dropped == 0 {
+            note_events(&directory.join(crate::meta::FILE), self.entries)?;
+        }
+        fs::rename(directory, place).map_err(failed)
+    }
+}
+
+/// Events in the pages, but those that tell of others without room.
+fn count(directory: &Path) -> Result<u64, TraceError> {
+    let mut found = 0;
+    for event in Recording::open(directory)?.events() {
+        found += u64::from(!matches!(event?.kind, EventKind::Lost { .. }));
+    }
+    Ok(found)
 }
 
 /// Notes the number of events in `meta.json`.

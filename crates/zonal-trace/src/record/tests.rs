@@ -196,6 +196,32 @@ fn what_is_recorded_can_be_read_and_nothing_is_left() {
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].kind, crate::EventKind::Free { pfn: 0x1234, order: 0 });
 
+    // Without drops its number of events is held against the pages when it is read.
+    let (kept, whole) = (output.path().join("kept"), Recorded { dropped: 0, ..recorded });
+    let rings = output.path().join("rings");
+    let copy = |from: &Path, to: &Path| {
+        fs::create_dir_all(to.join("formats")).unwrap();
+        for part in ["", "formats"] {
+            for entry in fs::read_dir(from.join(part)).unwrap().map(Result::unwrap) {
+                if entry.path().is_file() {
+                    fs::copy(entry.path(), to.join(part).join(entry.file_name())).unwrap();
+                }
+            }
+        }
+    };
+    copy(output.path(), &rings);
+    whole.keep(&rings, &kept).unwrap();
+    assert!(!rings.exists());
+    assert_eq!(crate::Recording::open(&kept).unwrap().events().count(), 1);
+    let target = || crate::make::Target::file(output.path().join("a.zonal"));
+    assert_eq!(whole.store(&kept, target(), &mut |_| ()).unwrap().events, 1);
+    copy(&kept, &rings);
+    let again = whole.keep(&rings, &kept).unwrap_err().to_string();
+    assert!(again.contains("expected a new directory"), "{again}");
+    let more = Recorded { entries: 2, ..whole }.store(&kept, target(), &mut |_| ());
+    let more = more.unwrap_err().to_string();
+    assert!(more.contains('2') && more.contains('1'), "{more}");
+
     let failures = undo::serve_with(lines.text.as_bytes(), |path| fs::remove_dir_all(path));
     assert_eq!(failures, Vec::<String>::new());
     assert!(!tree.path(&own).exists());

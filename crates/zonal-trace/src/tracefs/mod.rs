@@ -17,10 +17,9 @@ pub(crate) use decode::Decoder;
 pub(crate) use symbols::Symbols;
 
 /// Events without which a trace of pages is none.
-pub(crate) const PAGE_EVENTS: [&str; 6] = [
+pub(crate) const PAGE_EVENTS: [&str; 5] = [
     "kmem:mm_page_alloc",
     "kmem:mm_page_free",
-    "kmem:mm_page_free_batched",
     "kmem:mm_page_alloc_zone_locked",
     "kmem:mm_page_pcpu_drain",
     "kmem:mm_page_alloc_extfrag",

@@ -1,0 +1,107 @@
+//! `zonal trace convert`: traces in other forms, those of other programs among them.
+
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::bail;
+use zonal_parquet::{is_parquet, read_events, write_events};
+use zonal_perfetto::{is_perfetto, read_trace, write_trace};
+use zonal_trace::make::{Written, convert};
+
+use super::args::{InputArgs, OutputArgs};
+use super::files::{make, say};
+use crate::output;
+use crate::scratch::Scratch;
+
+/// A form of other programs, which `zonal-trace` neither reads nor writes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Foreign {
+    Parquet,
+    Perfetto,
+}
+
+impl Foreign {
+    /// The form of a file that is there.
+    fn of_file(path: &Path) -> Option<Foreign> {
+        match path {
+            path if is_parquet(path) => Some(Foreign::Parquet),
+            path if is_perfetto(path) => Some(Foreign::Perfetto),
+            _ => None,
+        }
+    }
+
+    /// The form that a name stands for.
+    fn of_name(path: &Path) -> Option<Foreign> {
+        let ending = path.extension().and_then(OsStr::to_str)?;
+        match ending {
+            "parquet" => Some(Foreign::Parquet),
+            ending if zonal_perfetto::EXTENSIONS.contains(&ending) => Some(Foreign::Perfetto),
+            _ => None,
+        }
+    }
+}
+
+/// Writes a trace in another form.
+pub fn run(input: &InputArgs, output: &OutputArgs) -> anyhow::Result<()> {
+    match (Foreign::of_file(&input.trace), Foreign::of_name(&output.output)) {
+        (None, None) => make(input, output, convert),
+        (None, Some(form)) => export(input, output, form),
+        (Some(form), None) => import(input, output, form),
+        (Some(form), Some(_)) => bail!(
+            "{} is a {form:?} file already; expected another form for one of the two: convert it \
+             to FILE.zonal first",
+            input.trace.display()
+        ),
+    }
+}
+
+fn export(input: &InputArgs, output: &OutputArgs, form: Foreign) -> anyhow::Result<()> {
+    let (recording, target) = (input.open()?, output.output.as_path());
+    let bar = output::progress("writing", "events", recording.description().events);
+    let told = &mut |events| {
+        bar.set_position(events);
+        ControlFlow::Continue(())
+    };
+    let written = match form {
+        Foreign::Parquet => {
+            let _part = Scratch::file(zonal_parquet::part(target))?;
+            let written = write_events(&recording, target, output.level, told)?;
+            Written { events: written.rows, bytes: Some(written.bytes) }
+        }
+        Foreign::Perfetto => {
+            if recording.reads_from(target) {
+                return Err(zonal_trace::make::MakeError::Overwrites(target.to_owned()).into());
+            }
+            let events = output::Target::new(target)?
+                .fill(|file| Ok(write_trace(&recording, file, told)?))?;
+            Written { events, bytes: Some(std::fs::metadata(target)?.len()) }
+        }
+    };
+    bar.finish_and_clear();
+    say(written);
+    Ok(())
+}
+
+/// By way of a .zonal file, whose reader checks what came in.
+fn import(input: &InputArgs, output: &OutputArgs, form: Foreign) -> anyhow::Result<()> {
+    let scratch = Scratch::directory_in(&std::env::temp_dir())?;
+    let name = input.trace.file_stem().unwrap_or_default();
+    let between = scratch.path().join(name).with_extension("zonal");
+    let bar = output::progress("reading", "events", None);
+    let told = &mut |events| {
+        bar.set_position(events);
+        ControlFlow::Continue(())
+    };
+    let note = match form {
+        Foreign::Parquet => read_events(&input.trace, &between, 1, told).map(|_| None)?,
+        Foreign::Perfetto => {
+            let read = read_trace(&input.trace, &between, 1, told)?;
+            let others = read.left_out > 0;
+            others.then(|| format!("{} events tell nothing about pages: left out", read.left_out))
+        }
+    };
+    bar.finish_and_clear();
+    note.iter().for_each(|note| output::note(note));
+    make(&InputArgs { trace: between, machine: input.machine.clone() }, output, convert)
+}

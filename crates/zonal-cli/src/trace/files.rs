@@ -1,0 +1,70 @@
+//! Traces that are read, and where others go.
+
+use std::path::Path;
+
+use zonal_trace::Recording;
+use zonal_trace::make::{MakeError, Target, Written};
+
+use super::args::{InputArgs, OutputArgs};
+use crate::output;
+use crate::scratch::Scratch;
+
+/// Opens a trace of any form, with the machine of another directory if one is given.
+///
+/// # Errors
+/// If either cannot be read.
+pub fn open(trace: &Path, machine: Option<&Path>) -> anyhow::Result<Recording> {
+    let recording = Recording::open(trace)?;
+    Ok(match machine {
+        Some(directory) => recording.with_machine(directory)?,
+        None => recording,
+    })
+}
+
+/// Makes a trace of another, and says how large it is.
+pub fn make(
+    input: &InputArgs,
+    output: &OutputArgs,
+    make: impl FnOnce(&Recording, Target, &mut dyn FnMut(u64)) -> Result<Written, MakeError>,
+) -> anyhow::Result<()> {
+    let recording = input.open()?;
+    let target = output.target();
+    let _part = target.part().map(Scratch::file).transpose()?;
+    let bar = output::progress("writing", "events", recording.description().events);
+    let written = make(&recording, target, &mut |events| bar.set_position(events));
+    bar.finish_and_clear();
+    say(written?);
+    Ok(())
+}
+
+/// Says how large a trace is.
+pub fn say(Written { events, bytes }: Written) {
+    match bytes {
+        Some(bytes) => {
+            let each = bytes as f64 / events.max(1) as f64;
+            output::note(&format!("{events} events, {bytes} bytes, {each:.3} per event"));
+        }
+        None => output::note(&format!("{events} events")),
+    }
+}
+
+impl InputArgs {
+    /// Opens the trace.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open(&self) -> anyhow::Result<Recording> {
+        open(&self.trace, self.machine.as_deref())
+    }
+}
+
+impl OutputArgs {
+    /// Where to write; `-` is stdout.
+    fn target(&self) -> Target {
+        let target = match self.output.as_os_str() == "-" {
+            true => Target::writer(output::Stdout),
+            false => Target::file(&self.output),
+        };
+        target.level(self.level)
+    }
+}
