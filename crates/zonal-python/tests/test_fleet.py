@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from collections import Counter
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import List, Optional
 
@@ -60,10 +63,78 @@ def test_recordings_come_from_object_stores_too(folder: Path) -> None:
     assert fsspec is not None
     found = zonal.fleet(f"file://{folder}/[at]*.zonal", only=["numa_stat"], jobs=1)
     assert [host.reason is None for host in found.hosts] == [True, False]
+    assert f"{folder}/text.zonal: line 1" in (found.hosts[1].reason or "")
     with pytest.raises(zonal.ArgumentError, match="nothing has such a name"):
         zonal.fleet(f"file://{folder}/*.nothing")
     with pytest.raises(zonal.ArgumentError, match="nothing has such a name"):
         zonal.fleet(os.fspath(folder / "*.nothing"))
+
+
+def test_a_store_that_fails_in_the_middle_is_asked_again_and_then_told(folder: Path) -> None:
+    pytest.importorskip("fsspec", reason="SKIPPED: fsspec is missing")
+    pytest.importorskip("aiohttp", reason="SKIPPED: aiohttp is missing")
+    asked: "Counter[str]" = Counter()
+    body = (folder / "a.zonal").read_bytes()
+
+    class Store(BaseHTTPRequestHandler):
+        """Sends `once` in half the first time, and `never` each time."""
+
+        def do_HEAD(self) -> None:
+            self.send_response(404 if "missing" in self.path else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            asked[self.path] += 1
+            is_first = asked[self.path] == 1
+            fails = "never" in self.path or ("once" in self.path and is_first)
+            self.do_HEAD()
+            self.wfile.write(body[: len(body) // 2] if fails else body)
+            self.close_connection = True
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Store)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        found = zonal.fleet(
+            [f"{url}/{name}.zonal" for name in ("whole", "once", "never")],
+            only=["numa_stat"],
+            jobs=1,
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+    whole, once, never = found.hosts
+    assert whole.reason is None and replace(once, source=whole.source) == whole
+    assert never.reason is not None and "/never.zonal: cannot be fetched: " in never.reason
+
+
+def test_recordings_in_the_memory_of_this_process_are_judged(folder: Path) -> None:
+    fsspec = pytest.importorskip("fsspec", reason="SKIPPED: fsspec is missing")
+    with fsspec.open("memory://fleet/a.zonal", "wb") as file:
+        file.write((folder / "a.zonal").read_bytes())
+    judged = _fleet.judge(("memory://fleet/a.zonal", {}, ["numa_stat"], None))
+    alone = _fleet.judge((os.fspath(folder / "a.zonal"), {}, ["numa_stat"], None))
+    assert replace(judged, source="") == replace(alone, source="") and judged.reason is None
+
+
+def test_what_cannot_be_is_named_and_one_of_many_that_is_missing_is_a_row(folder: Path) -> None:
+    for recordings, more, expected in [
+        ([], {}, "recordings: none"),
+        (5, {}, "recordings: int"),
+        ("nosuch://bucket/*.zonal", {}, "nosuch://bucket/.*: Protocol not known"),
+        (folder / "gone.zonal", {}, "gone.zonal: nothing has such a name"),
+        (folder / "a.zonal", {"jobs": 0}, "jobs=0; expected 1"),
+        (folder / "a.zonal", {"tries": 0}, "tries=0; expected 1"),
+    ]:
+        with pytest.raises(zonal.Error, match=expected):
+            zonal.fleet(recordings, **more)  # type: ignore[arg-type]
+    found = zonal.fleet([folder / "gone.zonal", folder / "a.zonal"], only=["numa_stat"], jobs=1)
+    assert "gone.zonal: file is missing" in (found.hosts[0].reason or "")
+    assert found.hosts[1].reason is None
 
 
 def host(name: str, saving: float, cost: float = 1.0) -> Host:

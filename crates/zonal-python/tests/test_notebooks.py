@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,22 @@ def test_a_notebook_runs_from_beginning_to_end(path: Path, tmp_path: Path) -> No
 
 def test_there_are_notebooks() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["fleet", "recording", "sweep", "tune"]
+
+
+def test_the_pages_of_the_book_are_of_these_notebooks() -> None:
+    book = Path(__file__).parents[3] / "docs" / "howto" / "notebooks"
+    if not book.is_dir():
+        pytest.skip("SKIPPED: the tests are not in the repository")
+    for path in NOTEBOOKS:
+        page = (book / f"{path.stem}.md").read_text()
+        for cell in json.loads(path.read_text())["cells"]:
+            source = "".join(cell["source"])
+            shown = source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"
+            assert shown in page, f"{path.name}: run examples/notebooks/render.py again"
+            page = page[page.index(shown) + len(shown) :]
+    shown = {
+        name
+        for page in book.glob("*.md")
+        for name in re.findall(r"\]\((\S+\.svg)\)", page.read_text())
+    }
+    assert shown and shown == {path.name for path in book.glob("*.svg")}

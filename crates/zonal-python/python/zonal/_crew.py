@@ -19,7 +19,7 @@ from typing import Set, Tuple
 from . import _native
 from ._errors import LabError
 
-__all__ = ["Dask", "Local", "Tasks", "VersionError", "crew_of"]
+__all__ = ["Dask", "Ended", "Local", "Tasks", "VersionError", "checked", "crew_of"]
 
 #: Tasks under way for each worker: one at work, one that waits.
 _AHEAD = 2
@@ -282,6 +282,17 @@ class Dask:
 
     def close(self) -> None:
         """The client is the caller's."""
+
+
+def checked(jobs: Optional[int], tries: int) -> None:
+    """Refuses numbers that cannot be.
+
+    Raises:
+        LabError: Fewer than one.
+    """
+    for name, number in (("tries", tries), ("jobs", jobs)):
+        if number is not None and number < 1:
+            raise LabError(f"{name}={number}; expected 1 or more")
 
 
 def crew_of(client: Any, jobs: Optional[int], reconnect_s: float) -> Any:

@@ -12,10 +12,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._calls import advise
-from ._crew import Ended, Tasks, crew_of
+from ._crew import Ended, Tasks, checked, crew_of
 from ._errors import ArgumentError, Error
 from ._html import table
 from .advice import Row
@@ -270,15 +270,16 @@ def fleet(
         How often a recording is tried, each time on a worker that has not failed it, while the
         client has one.
 
-    A recording that cannot be read is a host with a ``reason``, never the end of the call. After
-    ``stop`` was set, hosts that were not looked at have the reason "not looked at".
+    A recording that cannot be read, or is not there, is a host with a ``reason``, never the end of
+    the call. After ``stop`` was set, hosts that were not looked at have the reason "not looked at".
 
     Raises
     ------
     ArgumentError
-        A pattern that nothing matches.
+        A pattern that nothing matches, or a URL that fsspec does not know.
     """
     options = dict(storage_options or {})
+    checked(jobs, tries)
     sources = _expanded(recordings, options)
     work = _Hosts(sources, options, list(only), limit, tries, progress)
     crew = crew_of(client, jobs, reconnect_s)
@@ -323,16 +324,18 @@ class _Hosts(Tasks):
 def judge(asked: Tuple[str, Dict[str, Any], List[str], Optional[int]]) -> Host:
     """Judges one recording. Runs in workers."""
     source, options, only, limit = asked
+    path = source
     try:
         if "://" not in source:
-            return _judged(source, source, only, limit)
+            return _judged(source, path, only, limit)
         # A recording is read at any place: it is fetched whole, and gone afterwards.
         with tempfile.TemporaryDirectory(prefix="zonal-fleet-") as folder:
-            return _judged(source, _fetched(source, options, folder), only, limit)
+            path = _fetched(source, options, folder)
+            return _judged(source, path, only, limit)
     except Error as error:
-        return Host(source, reason=str(error))
+        return Host(source, reason=str(error).replace(path, source))
     except OSError as error:
-        # Of the object store, or the disk: another worker may do better.
+        # Of the disk: another worker may do better.
         raise RuntimeError(f"{source}: {type(error).__name__}: {error}") from error
 
 
@@ -341,7 +344,12 @@ def _fetched(source: str, options: Dict[str, Any], folder: str) -> str:
 
     files, path = url_to_fs(source, **options)
     target = os.path.join(folder, os.path.basename(path.rstrip("/")) or "recording")
-    files.get(path, target, recursive=files.isdir(path))
+    try:
+        files.get(path, target, recursive=files.isdir(path))
+    except Exception as error:
+        # Each store has exceptions of its own; another time, or another worker, may do better.
+        what = f"{source}: cannot be fetched: {type(error).__name__}: {error}"
+        raise RuntimeError(what) from error
     return target
 
 
@@ -389,7 +397,13 @@ def _advice(host: Host) -> Optional[str]:
 
 
 def _expanded(recordings: Any, options: Dict[str, Any]) -> List[str]:
-    many = [recordings] if isinstance(recordings, (str, os.PathLike)) else list(recordings)
+    is_one = isinstance(recordings, (str, os.PathLike))
+    if not is_one and not isinstance(recordings, Iterable):
+        found_type = type(recordings).__name__
+        raise ArgumentError(f"recordings: {found_type}; expected paths, patterns or URLs")
+    many = [recordings] if is_one else list(recordings)
+    if not many:
+        raise ArgumentError("recordings: none; expected one at least")
     found: List[str] = []
     for each in many:
         pattern = os.fspath(each)
@@ -399,10 +413,16 @@ def _expanded(recordings: Any, options: Dict[str, Any]) -> List[str]:
             except ImportError as error:
                 what = f"{pattern}: URLs need the package fsspec: pip install fsspec"
                 raise ArgumentError(what) from error
-            files, path = url_to_fs(pattern, **options)
+            try:
+                files, path = url_to_fs(pattern, **options)
+            except (ImportError, ValueError) as error:
+                raise ArgumentError(f"{pattern}: {error}") from error
             names = [files.unstrip_protocol(name) for name in sorted(files.glob(path))]
         else:
-            names = sorted(glob.glob(pattern)) or ([pattern] if Path(pattern).exists() else [])
+            # One of several that is missing is a host with this reason.
+            names = sorted(glob.glob(pattern)) or [pattern] * (
+                Path(pattern).exists() or not (is_one or glob.has_magic(pattern))
+            )
         if not names:
             raise ArgumentError(f"{pattern}: nothing has such a name; expected recordings")
         found.extend(names)

@@ -389,7 +389,7 @@ def _bytes(nbytes: int) -> int:
     if isinstance(nbytes, bool) or not isinstance(nbytes, int):
         raise TypeError(f"nbytes: {type(nbytes).__name__}; expected a whole number")
     if not 1 <= nbytes < 1 << 63:
-        raise ArgumentError(f"nbytes: {nbytes}; expected 1 byte or more")
+        raise ArgumentError(f"nbytes: {nbytes}; expected 1 to {(1 << 63) - 1} bytes")
     return nbytes
 
 
