@@ -35,7 +35,11 @@ const PEERS: [Peer; 8] = [
     peer("mimalloc", "peer-mimalloc"),
     peer("jemalloc", "peer-jemalloc"),
     Peer {
-        environment: &[("_RJEM_MALLOC_CONF", "oversize_threshold:0,tcache_max:2097152")],
+        environment: &[(
+            "_RJEM_MALLOC_CONF",
+            "oversize_threshold:0,tcache_nslots_small_min:1024,tcache_nslots_small_max:2048,\
+             tcache_nslots_large:256",
+        )],
         ..peer("jemalloc-tuned", "peer-jemalloc")
     },
     Peer {

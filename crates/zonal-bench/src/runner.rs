@@ -27,7 +27,8 @@ pub struct Burst {
     pub ns_per_op: f64,
     /// Duration of the burst, preparation included, for the schedule.
     pub wall_ns: f64,
-    /// From the first thread's start of the loop to the last one's end.
+    /// The shortest time that a thread spent in the loop: on a busy machine threads start
+    /// milliseconds apart, and that says nothing about the loop.
     pub loop_ns: f64,
     /// CPU time of all threads per operation, nanoseconds, where it was measured.
     pub cpu_ns_per_op: Option<f64>,
@@ -198,6 +199,11 @@ impl<S> Local<S> {
     }
 }
 
+/// The shortest of these times; 0 without any.
+fn shortest(times: &[(f64, f64)]) -> f64 {
+    times.iter().map(|time| time.1 - time.0).reduce(f64::min).unwrap_or(0.0)
+}
+
 /// Operations of all threads. Those of a stream work on the same pages.
 fn operations(cell: &Cell, iterations: u64) -> f64 {
     let threads = if cell.bench == Bench::Stream { 1 } else { cell.threads };
@@ -240,7 +246,7 @@ impl<S: Subject> Runner for Local<S> {
         Ok(Burst {
             ns_per_op: ns_per_op(cell, iterations, &times, cpus),
             wall_ns,
-            loop_ns: times.iter().map(|time| time.1).fold(0.0, f64::max),
+            loop_ns: shortest(&times),
             cpu_ns_per_op: Some(had.cpu_ns / operations(cell, iterations)),
             cpu_share: had.share,
             involuntary_switches: had.involuntary,
@@ -292,6 +298,7 @@ mod tests {
         // Two threads ran, and then two others.
         let times = [(0.0, 1000.0), (0.0, 990.0), (1000.0, 2000.0), (990.0, 2000.0)];
         assert_eq!(pair(4, &times), 10.0);
+        assert_eq!(shortest(&[(0.0, 100.0), (9e6, 9e6 + 80.0)]), 80.0);
         let stream = [(0.0, 900.0), (50.0, 1000.0)];
         assert_eq!(ns_per_op(&cell(Bench::Stream, 2), 100, &stream, 2), 10.0);
     }
