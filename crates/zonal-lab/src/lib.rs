@@ -21,8 +21,10 @@
 //! | `compare` | two runs that differ in their policy, and what explains the difference |
 //! | `experiment` | the published tables |
 //! | `predict` | predictions of measurements that were not looked at, as rows |
+//! | `mechanism` | parts of the model that can be switched off, one by one |
 //! | `variant` | kernels that differ from every policy, as switches |
 //! | `ranges` | a week of a mixed load of ranges: what is left in a row |
+//! | `one_thread` | what the thread that plays a run uses alone |
 //! | `calibrate` | this machine, measured (feature `calibrate`) |
 //! | `report` | lines of values, and pages with plots that need nothing else |
 //!
@@ -40,6 +42,8 @@ pub mod cost;
 mod error;
 pub mod experiment;
 pub mod machine;
+pub mod mechanism;
+mod one_thread;
 pub mod pagecache;
 pub mod platform;
 pub mod predict;

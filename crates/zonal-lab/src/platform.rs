@@ -8,7 +8,7 @@ mod spent;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal_core::platform::{Instruction, Line, Platform, Step};
-use zonal_core::sync::{Lock, LockWord, Spin, Wait};
+use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, Pfn, ZoneId};
 
 use crate::cost::clock::Clock;
@@ -18,6 +18,8 @@ use crate::cost::kernel::{ITEM_QUEUE_NS, ITEM_RUN_NS};
 use crate::cost::lock::{HANDOVER_LINES, LINES_PER_PCP, LockClock, lines_of_hold};
 use crate::cost::shared_core::SharedCores;
 use crate::machine::{Machine, WorkCosts};
+use crate::mechanism::{Mechanism, Mechanisms};
+use crate::one_thread::OneThread;
 use crate::provenance::{Provenance, given};
 use crate::variant::{LOOKS_A_MERGE, PARTS_OF_A_BLOCK, Variant};
 
@@ -50,7 +52,7 @@ pub struct VirtualPlatform {
     /// The call frees.
     frees: AtomicBool,
     ghz: f64,
-    meter: Lock<Meter>,
+    meter: OneThread<Meter>,
 }
 
 /// Who has which line and lock, and where the cycles went.
@@ -80,6 +82,7 @@ struct Meter {
     locked: u64,
     work: WorkCosts,
     variant: Variant,
+    without: Mechanisms,
     /// No CPU's clock is behind this.
     reached: u64,
     spent: Spent,
@@ -103,7 +106,7 @@ impl VirtualPlatform {
             charges: AtomicBool::new(true),
             frees: AtomicBool::new(false),
             ghz: machine.ghz,
-            meter: Lock::new(Meter {
+            meter: OneThread::new(Meter {
                 directory: Directory::new(machine, lines),
                 contents: Contents::new(machine),
                 locks: vec![LockClock::default(); zones],
@@ -121,6 +124,7 @@ impl VirtualPlatform {
                 locked: machine.line.locked,
                 work: machine.work,
                 variant: Variant::default(),
+                without: machine.without,
                 reached: 0,
                 spent: Spent::default(),
                 happened: Happened::default(),
@@ -140,18 +144,20 @@ impl VirtualPlatform {
     /// No CPU's clock is behind `cycles` any more. The CPU whose turn it is feels what others took
     /// from it.
     pub fn reach(&self, cycles: u64) {
-        let mut meter = self.meter.lock(&Spin);
-        meter.reached = cycles;
-        meter.directory.reach(cycles);
-        let owed = std::mem::take(&mut meter.owed[self.cpu.load(Relaxed) as usize]);
-        meter.apart.sent += owed * u64::from(self.charges.load(Relaxed));
-        drop(meter);
+        let (cpu, charges) = (self.cpu.load(Relaxed), self.charges.load(Relaxed));
+        let owed = self.meter.with(|meter| {
+            meter.reached = cycles;
+            meter.directory.reach(cycles);
+            let owed = std::mem::take(&mut meter.owed[cpu as usize]);
+            meter.apart.sent += owed * u64::from(charges);
+            owed
+        });
         self.work(owed);
     }
 
     /// The CPU was idle when others took time from it.
     pub fn forgive(&self, cpu: u32) {
-        self.meter.lock(&Spin).owed[cpu as usize] = 0;
+        self.meter.with(|meter| meter.owed[cpu as usize] = 0);
     }
 
     /// The clock of the CPU whose turn it is, in cycles.
@@ -194,13 +200,19 @@ impl VirtualPlatform {
     /// Works for `cycles` or longer; `note` has what it took.
     fn stretched(&self, cycles: u64, note: impl FnOnce(&mut Meter, u64)) {
         let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
-        let mut meter = self.meter.lock(&Spin);
-        let cycles = meter.boost.stretch(now, cycles);
-        let took = meter.shared.stretch(cpu, now, cycles);
-        if self.charges.load(Relaxed) {
-            note(&mut meter, took);
-        }
-        drop(meter);
+        let charges = self.charges.load(Relaxed);
+        let took = self.meter.with(|meter| {
+            let cycles = meter.boost.stretch(now, cycles);
+            let core = meter.core_of[cpu as usize];
+            let took = match meter.without.has(Mechanism::SharedCores) {
+                true => cycles,
+                false => meter.shared.stretch((cpu, core), now, cycles),
+            };
+            if charges {
+                note(meter, took);
+            }
+            took
+        });
         self.work(took);
     }
 
@@ -208,18 +220,20 @@ impl VirtualPlatform {
     /// on where they are. `user`: for a program, not for the kernel. Threads of a core do not slow
     /// each other down here, because both wait for lines most of the time.
     pub fn touch(&self, first: Pfn, lines: u64, access: Access, user: bool) {
-        if !self.charges.load(Relaxed) {
+        if lines == 0 || !self.charges.load(Relaxed) {
             return;
         }
         let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
-        let mut meter = self.meter.lock(&Spin);
-        let who = (meter.core_of[cpu as usize], now, meter.reached);
-        let took = meter.contents.touch(who, first.0, lines, access);
-        meter.spent.contents += took;
-        if user {
-            meter.spent.user += took;
-        }
-        drop(meter);
+        let took = self.meter.with(|meter| {
+            let who = (meter.core_of[cpu as usize], now, meter.reached);
+            let took = meter.contents.touch(who, first.0, lines, access);
+            let took = if meter.without.has(Mechanism::Contents) { 0 } else { took };
+            meter.spent.contents += took;
+            if user {
+                meter.spent.user += took;
+            }
+            took
+        });
         self.work(took);
     }
 
@@ -230,7 +244,7 @@ impl VirtualPlatform {
             return;
         }
         let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
-        let took = self.meter.lock(&Spin).hold(lock, (cpu, now), (lines, cycles));
+        let took = self.meter.with(|meter| meter.hold(lock, (cpu, now), (lines, cycles)));
         self.work(took);
     }
 
@@ -241,7 +255,7 @@ impl VirtualPlatform {
             return;
         }
         let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
-        let took = self.meter.lock(&Spin).change(line, (cpu, now));
+        let took = self.meter.with(|meter| meter.change(line, (cpu, now)));
         self.work(took);
     }
 
@@ -252,50 +266,53 @@ impl VirtualPlatform {
 
     /// What the kernel does that no policy says.
     pub fn set_variant(&self, variant: Variant) {
-        self.meter.lock(&Spin).variant = variant;
+        self.meter.with(|meter| meter.variant = variant);
     }
 
     /// Cycles waited for locks so far.
     pub fn waits(&self) -> Waits {
-        self.meter.lock(&Spin).waits
+        self.meter.with(|meter| meter.waits)
     }
 
     /// Cycles of work apart from the allocator's so far.
     pub(crate) fn apart(&self) -> Work {
-        self.meter.lock(&Spin).apart
+        self.meter.with(|meter| meter.apart)
     }
 
     /// What happened to the locks of CPUs' own pageblocks so far.
     pub fn owner_locks(&self) -> OwnerLocks {
-        let meter = self.meter.lock(&Spin);
-        let sum = |part: fn(&LockClock) -> u64| meter.owners.iter().map(part).sum();
-        OwnerLocks {
-            holds: sum(|lock| lock.holds),
-            contended: sum(|lock| lock.contended),
-            waited: sum(|lock| lock.waited),
-        }
+        self.meter.with(|meter| {
+            let sum = |part: fn(&LockClock) -> u64| meter.owners.iter().map(part).sum();
+            OwnerLocks {
+                holds: sum(|lock| lock.holds),
+                contended: sum(|lock| lock.contended),
+                waited: sum(|lock| lock.waited),
+            }
+        })
     }
 
     /// The CPU has something to do, or nothing: what other threads of its core feel.
     pub fn set_idle(&self, cpu: u32, idle: bool) {
-        let mut meter = self.meter.lock(&Spin);
-        if meter.shared.set_idle(cpu, idle) {
-            meter.boost.set_idle(idle);
-        }
+        self.meter.with(|meter| {
+            if meter.shared.set_idle(cpu, idle) {
+                meter.boost.set_idle(idle);
+            }
+        });
     }
 
     /// Where the cycles went so far, and what happened.
     pub fn totals(&self) -> (Spent, Happened) {
-        let meter = self.meter.lock(&Spin);
-        let sum = |part: fn(&LockClock) -> u64| meter.locks.iter().map(part).sum();
-        let happened = Happened {
-            fetches: meter.directory.fetches(),
-            lock_holds: sum(|lock| lock.holds),
-            lock_contended: sum(|lock| lock.contended),
-            lines: meter.contents.lines,
-            ..meter.happened
-        };
-        (Spent { lock_waits: sum(|lock| lock.waited), ..meter.spent }, happened)
+        self.meter.with(|meter| {
+            let sum = |part: fn(&LockClock) -> u64| meter.locks.iter().map(part).sum();
+            let happened = Happened {
+                fetches: meter.directory.fetches(),
+                lock_holds: sum(|lock| lock.holds),
+                lock_contended: sum(|lock| lock.contended),
+                lines: meter.contents.lines,
+                ..meter.happened
+            };
+            (Spent { lock_waits: sum(|lock| lock.waited), ..meter.spent }, happened)
+        })
     }
 }
 
@@ -309,8 +326,9 @@ impl Meter {
     ) -> u64 {
         let core = self.core_of[cpu as usize];
         let line = lock.last.map_or(0, |last| self.contents.transfer(last, core));
+        let lines = if self.without.has(Mechanism::HoldLines) { 0 } else { lines };
         let took = lines * line + self.boost.stretch(now, cycles);
-        let waits = lock.hold(core, now, took, HANDOVER_LINES * line, self.reached);
+        let waits = lock.hold(core, now, took, self.hand_over(line), self.free_of());
         self.shared.wait(cpu, now, now + waits);
         self.boost.wait(waits);
         self.waits.kernel += waits;
@@ -323,7 +341,7 @@ impl Meter {
         let core = self.core_of[cpu as usize];
         let comes = line.last.map_or(0, |last| self.contents.transfer(last, core));
         let took = comes + self.locked;
-        let waits = line.hold(core, now, took, 0, self.reached);
+        let waits = line.hold(core, now, took, 0, self.free_of());
         self.waits.kernel += waits;
         self.apart.kernel += took;
         waits + took
@@ -351,6 +369,7 @@ impl Meter {
                 self.spent.pages += took;
                 took
             }
+            Step::Scan(_) if self.without.has(Mechanism::Reads) => 0,
             Step::Scan(zone) => {
                 let took = self.directory.read(self.line(Line::Zone(zone)), core, now);
                 self.spent.reads += took;
@@ -375,16 +394,20 @@ impl Meter {
             }
             Step::DrainWork(of) => {
                 let (queue, run) = self.item;
-                self.owed[of.0 as usize] += run;
+                self.send(of, run);
                 self.spent.pages += queue;
                 queue
             }
             Step::DrainRemote(_, of) => {
                 let owner = self.core_of[of.0 as usize];
                 let lines = LINES_PER_PCP * self.contents.transfer(owner, core);
-                self.owed[of.0 as usize] += lines;
+                self.send(of, lines);
                 self.spent.pages += lines + self.locked;
                 lines + self.locked
+            }
+            Step::Fold(_) if self.without.has(Mechanism::Folds) => {
+                self.happened.folds += 1;
+                0
             }
             Step::Fold(line) => {
                 let took = self.directory.update(self.line(line), core, now);
@@ -409,17 +432,17 @@ impl Meter {
         let core = self.core_of[cpu as usize];
         let last = self.locks[zone.0 as usize].last;
         let line = last.map_or(0, |last| self.contents.transfer(last, core));
-        self.block[cpu as usize] = self.work.page + self.variant.lines_of_block(line);
+        self.block[cpu as usize] = self.work.page + self.lines_of_block(line);
         let singles = pages == blocks;
         let (block, outside) = self.block_of(line, frees, singles);
         let apart = singles && self.variant.singles_apart;
         let orders = if apart { 1 } else { orders };
-        let took = lines_of_hold(orders) * line + u64::from(blocks) * block;
+        let took = self.lines_of_hold(orders) * line + u64::from(blocks) * block;
         let outside = u64::from(blocks) * outside;
         self.happened.pages_moved += u64::from(pages);
         self.spent.pages += took + outside;
-        let waits =
-            self.locks[zone.0 as usize].hold(core, now, took, HANDOVER_LINES * line, self.reached);
+        let (hand_over, free_of) = (self.hand_over(line), self.free_of());
+        let waits = self.locks[zone.0 as usize].hold(core, now, took, hand_over, free_of);
         self.shared.wait(cpu, now, now + waits);
         self.boost.wait(waits);
         if frees {
@@ -442,12 +465,12 @@ impl Meter {
         self.owners.resize(self.locks.len() * cpus, LockClock::default());
         let at = usize::from(zone.0) * cpus + owner.0 as usize;
         let line = self.owners[at].last.map_or(0, |last| self.contents.transfer(last, core));
-        let block = self.work.page + self.variant.lines_of_block(line);
-        let took = lines_of_hold(1) * line + u64::from(blocks) * block;
+        let block = self.work.page + self.lines_of_block(line);
+        let took = self.lines_of_hold(1) * line + u64::from(blocks) * block;
         self.happened.pages_moved += u64::from(pages);
         self.spent.pages += took;
-        let lock = &mut self.owners[at];
-        let waits = lock.hold(core, now, took, HANDOVER_LINES * line, self.reached);
+        let (hand_over, free_of) = (self.hand_over(line), self.free_of());
+        let waits = self.owners[at].hold(core, now, took, hand_over, free_of);
         self.shared.wait(cpu, now, now + waits);
         self.boost.wait(waits);
         if frees {
@@ -460,7 +483,7 @@ impl Meter {
     /// Cycles that a block takes in a hold, and beside it. `line`: until a line has come from who
     /// held the lock last.
     fn block_of(&self, line: u64, frees: bool, singles: bool) -> (u64, u64) {
-        let (whole, lines) = (self.work.page, self.variant.lines_of_block(line));
+        let (whole, lines) = (self.work.page, self.lines_of_block(line));
         let part = whole / PARTS_OF_A_BLOCK;
         let Variant { chosen_before, prefetched, singles_apart, .. } = self.variant;
         match () {
@@ -473,6 +496,36 @@ impl Meter {
             }
             () if frees && chosen_before => (whole - part + lines, part),
             () => (whole + lines, 0),
+        }
+    }
+
+    /// Lines that come with a hold of blocks of so many sizes.
+    fn lines_of_hold(&self, orders: u32) -> u64 {
+        if self.without.has(Mechanism::HoldLines) { 0 } else { lines_of_hold(orders) }
+    }
+
+    /// Cycles until the lines of a block have come.
+    fn lines_of_block(&self, line: u64) -> u64 {
+        match self.without.has(Mechanism::BlockLines) {
+            true => 0,
+            false => self.variant.lines_of_block(line),
+        }
+    }
+
+    /// Cycles until a lock is the next waiter's.
+    fn hand_over(&self, line: u64) -> u64 {
+        if self.without.has(Mechanism::HandOver) { 0 } else { HANDOVER_LINES * line }
+    }
+
+    /// Until when locks forget who held them.
+    fn free_of(&self) -> u64 {
+        if self.without.has(Mechanism::LockWaits) { u64::MAX } else { self.reached }
+    }
+
+    /// A CPU is sent work that it feels when its turn comes.
+    fn send(&mut self, cpu: CpuId, cycles: u64) {
+        if !self.without.has(Mechanism::SentWork) {
+            self.owed[cpu.0 as usize] += cycles;
         }
     }
 
@@ -541,7 +594,7 @@ impl Platform for VirtualPlatform {
         }
         let (cpu, now) = (self.cpu.load(Relaxed), self.clock());
         let frees = self.frees.load(Relaxed);
-        let took = self.meter.lock(&Spin).charge(step, (cpu, now), frees);
+        let took = self.meter.with(|meter| meter.charge(step, (cpu, now), frees));
         self.work(took);
     }
 }

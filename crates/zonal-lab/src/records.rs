@@ -10,6 +10,8 @@ use zonal_core::vmstat::numa::NumaDeltas;
 use zonal_core::zone::state::Zone;
 use zonal_core::zonelist::Node;
 
+use crate::LabError;
+
 /// Tables that an allocator lives on.
 #[derive(Debug)]
 pub struct Records {
@@ -26,6 +28,24 @@ pub struct Records {
 }
 
 impl Records {
+    /// As [`new`](Self::new), for machines that people make up.
+    ///
+    /// # Errors
+    /// [`LabError::Plan`] if this host has no room for the tables of so much memory.
+    pub fn try_new(layout: &Layout) -> Result<Records, LabError> {
+        let bytes = layout.words.saturating_mul(size_of::<AtomicU64>());
+        // Asked for and given back: what cannot be had ends the program where nobody asks.
+        let room = Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
+        match room {
+            true => Ok(Records::new(layout)),
+            false => Err(LabError::Plan(format!(
+                "machine: this host has no room for {} GiB of tables, 8 bytes for each page; \
+                 expected a smaller memory_mib, or fewer nodes",
+                bytes >> 30
+            ))),
+        }
+    }
+
     /// Room for what `layout` asks for.
     pub fn new(layout: &Layout) -> Records {
         Records {

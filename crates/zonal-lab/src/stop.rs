@@ -145,7 +145,7 @@ mod tests {
         for experiment in EXPERIMENTS {
             let stop = Stop::new();
             stop.ask();
-            let options = Options { seed: 1, cpus: Vec::new() };
+            let options = Options::seeded(1);
             let run = stop.run(|| experiment.run(&options, &mut |_, _| {}).map(drop));
             assert!(matches!(run, Err(LabError::Stopped)), "{}: {run:?}", experiment.name);
         }

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use crate::LabError;
 use crate::cost::lock::BLOCK_LINES;
 use crate::machine::Machine;
+use crate::mechanism::{Mechanism, Mechanisms};
 use crate::provenance::{Provenance, given};
 
 given! {
@@ -51,11 +52,13 @@ pub struct Variant {
     pub refresh: Refresh,
     /// Zones of a type that a node has; 0 and 1: one. CPUs prefer theirs, by their number.
     pub zones: u32,
+    /// Mechanisms of the model that are switched off.
+    pub without: Mechanisms,
 }
 
 const EXPECTED: &str = "expected chosen-before, prefetched, singles-apart, refresh-aligned, \
-                        refresh-staggered, block-lines=1 to 1000 (percent) or zones=2 to 8, with \
-                        commas between them";
+                        refresh-staggered, block-lines=1 to 1000 (percent), zones=2 to 8 or no-NAME \
+                        of a mechanism (`zonal lab ablation --list`), with commas between them";
 
 impl Variant {
     /// Cycles until the lines of a block have come; `line`: until one has.
@@ -70,7 +73,7 @@ impl Variant {
     /// A machine that cannot be divided so.
     pub fn machine(&self, machine: Machine) -> Result<Machine, LabError> {
         if self.zones <= 1 {
-            return Ok(machine);
+            return Ok(Machine { without: self.without, ..machine });
         }
         let mut divided = machine;
         divided.nodes *= self.zones;
@@ -81,7 +84,7 @@ impl Variant {
         if let Some(content) = &mut divided.content {
             content.gb_s = content.gb_s.map(|gb_s| gb_s / f64::from(self.zones));
         }
-        Ok(Machine::parse(&divided.to_toml())?)
+        Ok(Machine { without: self.without, ..Machine::parse(&divided.to_toml())? })
     }
 }
 
@@ -99,6 +102,10 @@ impl FromStr for Variant {
                 "refresh-staggered" => variant.refresh = Refresh::Staggered,
                 _ => {
                     let wrong = || LabError::Plan(format!("variant: '{word}'; {EXPECTED}"));
+                    if let Some(off) = word.strip_prefix("no-").and_then(Mechanism::named) {
+                        variant.without = variant.without.and(off);
+                        continue;
+                    }
                     let (name, number) = word.split_once('=').ok_or_else(wrong)?;
                     let number: u32 = number.parse().map_err(|_| wrong())?;
                     match name {
@@ -119,6 +126,7 @@ impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let zones = format!("zones={}", self.zones);
         let lines = format!("block-lines={}", self.block_lines);
+        let without = self.without.to_string();
         let words = [
             (self.chosen_before && !self.prefetched, "chosen-before"),
             (self.prefetched, "prefetched"),
@@ -127,6 +135,7 @@ impl fmt::Display for Variant {
             (self.refresh == Refresh::Staggered, "refresh-staggered"),
             (self.block_lines > 0, &lines),
             (self.zones > 1, &zones),
+            (!without.is_empty(), &without),
         ];
         let said: Vec<&str> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
         f.write_str(&said.join(","))
@@ -139,10 +148,16 @@ mod tests {
 
     #[test]
     fn a_variant_is_read_as_it_is_printed_and_nonsense_is_refused_with_what_there_is() {
-        for text in ["", "chosen-before", "prefetched,zones=4", "singles-apart,block-lines=150"] {
+        for text in [
+            "",
+            "chosen-before",
+            "prefetched,zones=4",
+            "singles-apart,block-lines=150",
+            "no-hand-over",
+        ] {
             assert_eq!(text.parse::<Variant>().unwrap().to_string(), text);
         }
-        for text in ["nonsense", "zones=1", "zones=99", "zones=x"] {
+        for text in ["nonsense", "no-gravity", "zones=1", "zones=99", "zones=x"] {
             let error = text.parse::<Variant>().unwrap_err().to_string();
             assert!(error.contains("expected chosen-before"), "{text}: {error}");
         }

@@ -122,7 +122,7 @@ fn experiments_know_their_names_and_say_which_there_are() {
 #[test]
 fn vmstat_update_cost_is_near_every_published_cell_and_its_page_shows_them() {
     let experiment = Experiment::named("vmstat-update-cost").unwrap();
-    let options = Options { seed: 1, cpus: Vec::new() };
+    let options = Options::seeded(1);
     let table = experiment.run(&options, &mut |_, _| ()).unwrap();
     assert_eq!(table.misses().count(), 0, "{:?}", table.misses().collect::<Vec<_>>());
     assert_eq!(table.cells.iter().filter(|cell| cell.published.is_some()).count(), 9);
@@ -182,7 +182,7 @@ fn a_plan_that_cannot_be_says_what_would_do() {
 #[test]
 fn lists_sized_before_the_memory_was_there_come_out_and_cost_what_they_did() {
     let experiment = Experiment::named("deferred-init").unwrap();
-    let options = Options { seed: 3, cpus: Vec::new() };
+    let options = Options::seeded(3);
     let table = experiment.run(&options, &mut |_, _| ()).unwrap();
     let of = |column: &str| {
         let cells = table.cells.iter().filter(|cell| cell.column.starts_with(column));

@@ -178,7 +178,7 @@ fn no_cell_of_2011_is_beyond_its_target_or_agrees_by_chance_without_a_word() {
 }
 
 fn judge(name: &str) {
-    let options = Options { seed: 1, cpus: Vec::new() };
+    let options = Options::seeded(1);
     let table = Experiment::named(name).unwrap().run(&options, &mut |_, _| {}).unwrap();
     let unsaid: Vec<String> =
         table.unexplained().map(|cell| format!("{}, {}", cell.row, cell.column)).collect();

@@ -247,7 +247,7 @@ pub fn lab_run(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<(String, String)> {
     long(py, progress, OnStop::Wait, move |hook| {
-        let options = Options { seed, cpus };
+        let options = Options { cpus, ..Options::seeded(seed) };
         let table = hook.in_lab(|| {
             Experiment::named(&name)?.run(&options, &mut |done, of| hook.note(done, of))
         })?;

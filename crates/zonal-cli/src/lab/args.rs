@@ -43,6 +43,9 @@ pub enum LabCommand {
     /// Runs every experiment and a sweep over sizes, and writes one page with all tables, plots,
     /// seeds and commands.
     Report(ReportArgs),
+    /// Plays each published table again, without one mechanism of the model after the other, and
+    /// says what the table owes to it.
+    Ablation(AblationArgs),
 }
 
 /// Flags of `zonal lab list`.
@@ -295,4 +298,36 @@ pub struct ReportArgs {
     /// Print one JSON object with all tables of the experiments instead of a line.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Flags of `zonal lab ablation`.
+#[derive(Args, Debug)]
+pub struct AblationArgs {
+    /// Only this experiment; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub experiment: Vec<String>,
+
+    /// Only this mechanism; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub mechanism: Vec<String>,
+
+    /// What random choices start from.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+
+    /// List the mechanisms, and what is left without each.
+    #[arg(long)]
+    pub list: bool,
+
+    /// Write a page with a small plot for each experiment.
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
+
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print one line of comma-separated values for each cell instead of tables.
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
 }

@@ -1,5 +1,6 @@
 //! `zonal lab`: simulated machines and what can be tried on them, one file per command.
 
+mod ablation;
 pub mod args;
 mod calibrate;
 mod compare;
@@ -31,5 +32,6 @@ pub fn run(command: &LabCommand) -> anyhow::Result<Verdict> {
         LabCommand::Compare(args) => compare::run(args),
         LabCommand::Jobs(args) => jobs::run(args),
         LabCommand::Report(args) => report::run(args),
+        LabCommand::Ablation(args) => ablation::run(args),
     }
 }

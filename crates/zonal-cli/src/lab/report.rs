@@ -91,7 +91,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Verdict> {
 
 fn made(experiment: &Experiment, seed: u64) -> anyhow::Result<Table> {
     let steps = output::Steps::new(experiment.name, "runs", 0);
-    let options = Options { seed, cpus: Vec::new() };
+    let options = Options::seeded(seed);
     Ok(experiment.run(&options, &mut |done, of| steps.at(done, of))?)
 }
 

@@ -19,7 +19,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
     if args.measure {
         return measure::run(experiment.name, args.json);
     }
-    let options = Options { seed: args.seed, cpus: args.cpus.clone() };
+    let options = Options { cpus: args.cpus.clone(), ..Options::seeded(args.seed) };
     output::note(&experiment.command(&options));
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
     let steps = output::Steps::new(experiment.name, "runs", 0);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::machine::{LineCosts, Machine, MachineError};
+use crate::mechanism::Mechanisms;
 use crate::provenance::Provenance;
 use zonal::sys::machine::Machine as Host;
 
@@ -119,6 +120,7 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
         work: base.work,
         disk: None,
         sources,
+        without: Mechanisms::default(),
     };
     Machine::parse(&machine.to_toml())
 }

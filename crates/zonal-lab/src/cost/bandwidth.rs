@@ -28,6 +28,8 @@ pub struct Bandwidth {
     /// Lines that slots have given, from slot number `first` on.
     given: VecDeque<u64>,
     first: u64,
+    /// When slot `first` ends.
+    first_ends: u64,
 }
 
 impl Bandwidth {
@@ -35,15 +37,19 @@ impl Bandwidth {
     pub fn new(gb_s: f64, ghz: f64) -> Bandwidth {
         let slot = ((SLOT_NS * ghz) as u64).max(1);
         let lines = (slot as f64 / ghz * gb_s / LINE_BYTES) as u64;
-        Bandwidth { slot, lines: lines.max(1), given: VecDeque::new(), first: 0 }
+        Bandwidth { slot, lines: lines.max(1), given: VecDeque::new(), first: 0, first_ends: slot }
     }
 
     /// Takes `lines` lines from `now` on; returns the cycles until the last of them arrives, beyond
     /// those without contention. No CPU's clock is behind `reached`.
     pub fn take(&mut self, lines: u64, now: u64, reached: u64) -> u64 {
-        self.forget(reached / self.slot);
+        // Divisions are what this takes longest for, so they are left out where nothing changes.
+        if reached >= self.first_ends {
+            self.forget(reached / self.slot);
+            self.first_ends = (self.first + 1) * self.slot;
+        }
         let mut left = lines;
-        let asked = (now / self.slot).max(self.first);
+        let asked = if now < self.first_ends { self.first } else { now / self.slot };
         let mut at = (asked - self.first) as usize;
         loop {
             if at >= self.given.len() {
@@ -58,7 +64,10 @@ impl Bandwidth {
             at += 1;
         }
         let served = self.first + at as u64;
-        let alone = asked + lines.saturating_sub(1) / self.lines;
+        let alone = match lines <= self.lines {
+            true => asked,
+            false => asked + (lines - 1) / self.lines,
+        };
         if served > alone { (served * self.slot).saturating_sub(now) } else { 0 }
     }
 

@@ -63,16 +63,31 @@ impl Cache {
         Cache { places: bytemuck::zeroed_vec(sets as usize * ways), ways, sets }
     }
 
-    /// The places of a tag's set. Pages are scattered over the sets, as physical pages are; the
-    /// chunks of one page lie in a row.
+    /// Where the places of a chunk's set begin. Pages are scattered over the sets, as physical pages
+    /// are; the chunks of one page lie in a row.
     #[inline]
-    fn set(&mut self, tag: Tag) -> &mut [u64] {
-        let (page, part) = (tag.chunk() / PAGE_CHUNKS, tag.chunk() % PAGE_CHUNKS);
+    fn start(&self, chunk: u64) -> usize {
+        let (page, part) = (chunk / PAGE_CHUNKS, chunk % PAGE_CHUNKS);
         let scattered = page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let set = ((scattered * self.sets) >> 32) + part;
         let set = if set < self.sets { set } else { set % self.sets };
-        let start = set as usize * self.ways;
+        set as usize * self.ways
+    }
+
+    /// The places of a tag's set.
+    #[inline]
+    fn set(&mut self, tag: Tag) -> &mut [u64] {
+        let start = self.start(tag.chunk());
         &mut self.places[start..start + self.ways]
+    }
+
+    /// The chunks in the first and in the last place of a chunk's set: what was used last, and what
+    /// goes next.
+    #[inline]
+    pub fn ends(&self, chunk: u64) -> (u64, u64) {
+        let start = self.start(chunk);
+        let at = |place: usize| self.places[start + place] >> VERSION_BITS;
+        (at(0), at(self.ways - 1))
     }
 
     /// Whether it is present; if so, it becomes the most recently used of its set.

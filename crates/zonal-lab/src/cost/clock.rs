@@ -5,6 +5,7 @@
 //! loop that pauses, is not at work. Cycles of the lab are those of the base clock.
 
 use crate::machine::Machine;
+use crate::mechanism::Mechanism;
 use crate::provenance::{Provenance, given};
 
 given! {
@@ -34,7 +35,8 @@ pub struct Clock {
 impl Clock {
     /// The clock of a machine that is idle.
     pub fn new(machine: &Machine) -> Clock {
-        let boost = machine.boost_ghz.map_or(1.0, |boost| boost / machine.ghz);
+        let faster = machine.boost_ghz.filter(|_| !machine.without.has(Mechanism::Boost));
+        let boost = faster.map_or(1.0, |boost| boost / machine.ghz);
         Clock {
             boost,
             cpus: f64::from(machine.cpus()),

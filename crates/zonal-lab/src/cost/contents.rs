@@ -23,14 +23,17 @@
 //! cache that holds all its L2s have when it lets go of one, prefetching, and parts of a chunk: a
 //! chunk is in one place as a whole.
 
+use std::hint::black_box;
+use std::ops::Range;
+
 use super::bandwidth::Bandwidth;
-use super::cache::{CHUNK_LINES, Cache, PAGE_CHUNKS, Tag, VERSION_BITS};
+use super::cache::{CHUNK_LINES, Cache, PAGE_CHUNKS, Tag};
+use super::words::{Word, Words};
 use crate::machine::Machine;
+use crate::mechanism::Mechanism;
 use crate::provenance::{Provenance, given};
 use crate::units::MIB_PAGES;
 
-/// Base pages of a table of words: 2 MiB of memory.
-const TABLE_PAGES: u64 = 512;
 given! {
     /// Lines under way at a time where the machine does not say.
     IN_FLIGHT: u32 = 10,
@@ -104,36 +107,6 @@ impl Place {
     }
 }
 
-/// Record of a chunk: version, last holder, and two flags. Zero: never touched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Word(u64);
-
-impl Word {
-    const DIRTY: u64 = 1 << 60;
-    const SHARED: u64 = 1 << 61;
-    const HOLDER_SHIFT: u32 = 32;
-
-    fn new(version: u64, holder: u32, flags: u64) -> Word {
-        Word(version | u64::from(holder) << Self::HOLDER_SHIFT | flags)
-    }
-    fn version(self) -> u64 {
-        self.0 & ((1 << VERSION_BITS) - 1)
-    }
-    /// Never zero, which means that the chunk was never touched.
-    fn next_version(self) -> u64 {
-        self.version() % ((1 << VERSION_BITS) - 1) + 1
-    }
-    fn holder(self) -> Option<u32> {
-        (self.version() != 0).then_some((self.0 >> Self::HOLDER_SHIFT) as u32 & 0xFFFF)
-    }
-    fn is(self, flag: u64) -> bool {
-        self.0 & flag != 0
-    }
-    fn tag(self, chunk: u64) -> Tag {
-        Tag::new(chunk, self.version())
-    }
-}
-
 /// Cycles of a line by its place.
 #[derive(Clone, Copy, Debug)]
 struct Cycles {
@@ -161,6 +134,8 @@ pub struct Contents {
     in_flight: u64,
     memory: Vec<Bandwidth>,
     node_pages: u64,
+    /// Page frames of the node that was asked for last, and that node.
+    asked: (Range<u64>, usize),
     /// The first page frame of far memory, and its node.
     far_start: u64,
     far_node: usize,
@@ -183,7 +158,8 @@ impl Contents {
         };
         let content = machine.content.unwrap_or_default();
         let line = &machine.line;
-        let memory = content.gb_s.map(|gb_s| Bandwidth::new(gb_s, machine.ghz));
+        let limit = content.gb_s.filter(|_| !machine.without.has(Mechanism::Bandwidth));
+        let memory = limit.map(|gb_s| Bandwidth::new(gb_s, machine.ghz));
         let mut memories = memory.map_or_else(Vec::new, |m| vec![m; machine.nodes() as usize]);
         if let Some(far) = machine.far.filter(|_| !memories.is_empty()) {
             memories.push(Bandwidth::new(far.gb_s, machine.ghz));
@@ -207,6 +183,7 @@ impl Contents {
             in_flight: u64::from(content.in_flight.unwrap_or(IN_FLIGHT)),
             memory: memories,
             node_pages,
+            asked: (0..0, 0),
             far_start: machine.far.map_or(u64::MAX, |_| machine.far_start()),
             far_node: machine.nodes() as usize,
             words: Words::default(),
@@ -226,6 +203,10 @@ impl Contents {
         let (mut left, mut chunk) = (lines, pfn * PAGE_CHUNKS);
         let (mut sum, mut longest, mut waits) = (0, 0, 0);
         while left > 0 {
+            if chunk.is_multiple_of(PAGE_CHUNKS) {
+                let chunks = left.div_ceil(CHUNK_LINES).min(PAGE_CHUNKS);
+                self.look_ahead(core, chunk, chunks);
+            }
             let some = left.min(CHUNK_LINES);
             let place = self.chunk(core, chunk, access, (now, reached));
             let (count, cycles) = self.counted(place);
@@ -318,7 +299,7 @@ impl Contents {
         }
     }
 
-    fn memory_of(&self, chunk: u64, node: u32) -> Place {
+    fn memory_of(&mut self, chunk: u64, node: u32) -> Place {
         match self.node(chunk) {
             of if of == node as usize => Place::Memory,
             of if of == self.far_node => Place::MemoryFar,
@@ -326,9 +307,40 @@ impl Contents {
         }
     }
 
-    fn node(&self, chunk: u64) -> usize {
+    fn node(&mut self, chunk: u64) -> usize {
         let pfn = chunk / PAGE_CHUNKS;
-        if pfn >= self.far_start { self.far_node } else { (pfn / self.node_pages) as usize }
+        if !self.asked.0.contains(&pfn) {
+            self.asked = match pfn / self.node_pages {
+                _ if pfn >= self.far_start => (self.far_start..u64::MAX, self.far_node),
+                node => {
+                    let start = node * self.node_pages;
+                    (start..self.far_start.min(start + self.node_pages), node as usize)
+                }
+            };
+        }
+        self.asked.1
+    }
+
+    /// Looks at what touching so many chunks of a page will look at, all at once. The tables are
+    /// larger than the caches of who runs this, and one look after the other would wait for memory
+    /// each time. Changes nothing.
+    #[inline]
+    fn look_ahead(&self, core: u32, chunk: u64, chunks: u64) {
+        let [l2, llc, ..] = self.places[core as usize];
+        let mut seen = self.words.of(chunk).0;
+        let mut here = true;
+        for chunk in chunk..chunk + chunks {
+            let (first, last) = self.l2[l2 as usize].ends(chunk);
+            here &= first == chunk;
+            seen ^= if self.victims { self.words.of(last).0 } else { last };
+        }
+        if let Some(cache) = self.llc.get(llc as usize).filter(|_| !here) {
+            for chunk in chunk..chunk + chunks {
+                let (first, last) = cache.ends(chunk);
+                seen ^= first ^ self.words.of(last).0;
+            }
+        }
+        black_box(seen);
     }
 
     /// Puts a chunk that was at `place` into the caches of `core`, with its new tag. `looked`: what
@@ -408,32 +420,6 @@ impl Contents {
             Place::MemoryFar => (&mut lines.memory_remote, cycles.memory_far),
         }
     }
-}
-
-/// The words of all chunks, in tables that are made when first touched.
-#[derive(Debug, Default)]
-struct Words(Vec<Option<Box<[u64]>>>);
-
-impl Words {
-    fn of(&self, chunk: u64) -> Word {
-        let (table, at) = split(chunk);
-        Word(self.0.get(table).and_then(Option::as_ref).map_or(0, |words| words[at]))
-    }
-
-    fn set(&mut self, chunk: u64, word: Word) {
-        let (table, at) = split(chunk);
-        if table >= self.0.len() {
-            self.0.resize(table + 1, None);
-        }
-        let made = || bytemuck::zeroed_slice_box((TABLE_PAGES * PAGE_CHUNKS) as usize);
-        self.0[table].get_or_insert_with(made)[at] = word.0;
-    }
-}
-
-/// The table of a chunk, and its place in it.
-fn split(chunk: u64) -> (usize, usize) {
-    let chunks = TABLE_PAGES * PAGE_CHUNKS;
-    ((chunk / chunks) as usize, (chunk % chunks) as usize)
 }
 
 #[cfg(test)]

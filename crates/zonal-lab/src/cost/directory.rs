@@ -24,6 +24,7 @@ use std::collections::VecDeque;
 
 use super::calendar::Calendar;
 use crate::machine::{LineCosts, Machine};
+use crate::mechanism::Mechanism;
 
 /// A line, by its position in the directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,7 +107,14 @@ impl Directory {
         };
         let lines = vec![line; lines as usize];
         let socket = (0..cores).map(|core| machine.socket_of_core(core)).collect();
-        Directory { lines, costs: machine.line, llc, socket, reached: 0, fetches: 0 }
+        let mut costs = machine.line;
+        if machine.without.has(Mechanism::LineQueue) {
+            costs.serve = 0;
+        }
+        if machine.without.has(Mechanism::LineDistance) {
+            (costs.core, costs.socket, costs.remote) = (costs.llc, costs.llc, costs.llc);
+        }
+        Directory { lines, costs, llc, socket, reached: 0, fetches: 0 }
     }
 
     /// No CPU's clock is behind `reached` any more.

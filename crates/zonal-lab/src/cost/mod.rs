@@ -14,6 +14,7 @@ pub mod directory;
 pub mod kernel;
 pub mod lock;
 pub mod shared_core;
+mod words;
 
 use crate::provenance::Given;
 

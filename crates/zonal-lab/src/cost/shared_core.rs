@@ -40,10 +40,9 @@ impl SharedCores {
         self.waits[cpu as usize] = (from, to);
     }
 
-    /// Cycles that `cycles` of work take on `cpu` from `now` on.
-    pub fn stretch(&self, cpu: u32, now: u64, cycles: u64) -> u64 {
-        let core = cpu as usize % self.cores;
-        let mut threads = (core..self.idle.len()).step_by(self.cores);
+    /// Cycles that `cycles` of work take on `cpu`, a thread of `core`, from `now` on.
+    pub fn stretch(&self, (cpu, core): (u32, u32), now: u64, cycles: u64) -> u64 {
+        let mut threads = (core as usize..self.idle.len()).step_by(self.cores);
         let works = |other: usize| {
             let (from, to) = self.waits[other];
             other != cpu as usize && !self.idle[other] && !(from..to).contains(&now)
@@ -59,13 +58,13 @@ mod tests {
     #[test]
     fn only_a_neighbour_that_works_takes_time() {
         let mut cores = SharedCores::new(8, 4);
-        assert_eq!(cores.stretch(0, 10, 100), 100, "the neighbour is idle");
+        assert_eq!(cores.stretch((0, 0), 10, 100), 100, "the neighbour is idle");
         cores.set_idle(4, false);
-        assert_eq!(cores.stretch(0, 10, 100), SHARED_PERCENT);
-        assert_eq!(cores.stretch(1, 10, 100), 100, "another core");
+        assert_eq!(cores.stretch((0, 0), 10, 100), SHARED_PERCENT);
+        assert_eq!(cores.stretch((1, 1), 10, 100), 100, "another core");
         cores.set_idle(0, false);
         cores.wait(4, 50, 90);
-        assert_eq!(cores.stretch(0, 60, 100), 100, "it waits");
-        assert_eq!(cores.stretch(0, 90, 100), SHARED_PERCENT);
+        assert_eq!(cores.stretch((0, 0), 60, 100), 100, "it waits");
+        assert_eq!(cores.stretch((0, 0), 90, 100), SHARED_PERCENT);
     }
 }

@@ -23,7 +23,6 @@ use zonal_core::types::CpuId;
 use super::published::Published;
 use super::table::{Cell, Experiment, FiguresIn, Options, Progress, Table};
 use crate::LabError;
-use crate::machine::Machine;
 use crate::provenance::{Provenance, given};
 use crate::sim::{Lab, Outcome, Spec};
 use crate::units::hex;
@@ -45,6 +44,9 @@ given! {
     /// Milliseconds that are measured. With half of it, seeds differ by 3 percent in system time.
     RUN_MS: f64 = 120.0,
         Provenance::estimated("with half of it, seeds differ by 3 percent in system time");
+    /// The same where the experiment is to be brief.
+    BRIEF_MS: f64 = 20.0,
+        Provenance::estimated("a part of it, for ablations");
 }
 
 const NAME: &str = "deferred-init";
@@ -66,7 +68,7 @@ type PcpCounts = BTreeMap<(u32, u32), u64>;
 
 fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     let published = Published::parse(BUILD);
-    let machine = Machine::named(MACHINE)?;
+    let machine = options.machine(MACHINE)?;
     let (mut cells, mut hash) = (Vec::new(), Sha256::new());
     let mut figures = Vec::new();
     for (done, (column, when, policy)) in KERNELS.into_iter().enumerate() {
@@ -74,7 +76,7 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
         let (pcp_counts, seconds, run) = spec.run_deferred(|lab| {
             lab.allocator.finish_growth()?;
             let pcp_counts = pcp_counts(&lab.allocator);
-            let (seconds, hash) = build(lab, &mut |part| {
+            let (seconds, hash) = build(lab, options.brief, &mut |part| {
                 progress(done as u64 * PARTS + part, KERNELS.len() as u64 * PARTS);
             });
             Ok((pcp_counts, seconds, hash))
@@ -120,9 +122,10 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
 
 /// User, system and elapsed seconds of the whole build, and a hash of the part that was played.
 /// `progress` hears of each of its parts.
-fn build(lab: &mut Lab<'_>, progress: &mut dyn FnMut(u64)) -> ([f64; 3], String) {
+fn build(lab: &mut Lab<'_>, brief: bool, progress: &mut dyn FnMut(u64)) -> ([f64; 3], String) {
     let cycles = |ms: f64| (ms * lab.machine.ghz * 1e6) as u64;
-    let (from, length) = (cycles(WARM_MS), cycles(RUN_MS));
+    let length = cycles(if brief { BRIEF_MS } else { RUN_MS });
+    let from = cycles(WARM_MS);
     let cpus = lab.machine.cpus();
     let mut build = Kernbench::usual(cpus);
     lab.start(cpus, 0, from / 10);

@@ -2,6 +2,7 @@
 //!
 //! No file here holds a cost: costs belong to machines and to the cost model.
 
+pub mod ablation;
 mod aging;
 mod deferred_init;
 mod kept;

@@ -59,10 +59,15 @@ struct Run {
 
 fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     let published = Published::parse(TABLE);
-    let machine = Machine::named(MACHINE)?;
+    let machine = options.machine(MACHINE)?;
     let rows: Vec<&str> = published.rows().collect();
-    let sizes = if options.cpus.is_empty() { &SIZES[..] } else { &options.cpus };
-    let total = (rows.len() + LATER.len() + sizes.len() * SIZED.len()) as u64;
+    let sizes = match options.cpus.is_empty() {
+        _ if options.brief => &[],
+        true => &SIZES[..],
+        false => &options.cpus,
+    };
+    let later = if options.brief { &[] } else { &LATER[..] };
+    let total = (rows.len() + later.len() + sizes.len() * SIZED.len()) as u64;
     let (mut done, mut cells, mut hash) = (0, Vec::new(), Sha256::new());
     let mut measure = |machine: &Machine, row: &str, name: String, known: bool| {
         let run = pairs(machine, policy(row), options.seed)?;
@@ -78,8 +83,8 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     for row in &rows {
         measure(&machine, row, (*row).to_owned(), true)?;
     }
-    for (row, _) in LATER {
-        measure(&machine, row, row.to_owned(), false)?;
+    for (row, _) in later {
+        measure(&machine, row, (*row).to_owned(), false)?;
     }
     for cpus in sizes {
         let sized = machine.resized(*cpus)?;

@@ -66,7 +66,7 @@ struct Run {
 }
 
 fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
-    let machine = Machine::named(MACHINE)?;
+    let machine = options.machine(MACHINE)?;
     let sizes = if options.cpus.is_empty() { &SIZES[..] } else { &options.cpus };
     let mut rows = Vec::new();
     for load in LOADS {

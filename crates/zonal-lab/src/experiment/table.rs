@@ -7,6 +7,7 @@ use super::label::label;
 use super::not_modelled;
 use crate::LabError;
 use crate::machine::Machine;
+use crate::mechanism::Mechanisms;
 use crate::provenance::{Given, Label};
 use crate::units::hex;
 
@@ -87,6 +88,22 @@ pub struct Options {
     pub seed: u64,
     /// Other machine sizes to run too, where the experiment has them; none: those it has.
     pub cpus: Vec<u32>,
+    /// Mechanisms of the model that are switched off.
+    pub without: Mechanisms,
+    /// Published rows alone, played for a part of their time.
+    pub brief: bool,
+}
+
+impl Options {
+    /// The whole experiment from this seed.
+    pub fn seeded(seed: u64) -> Options {
+        Options { seed, cpus: Vec::new(), without: Mechanisms::default(), brief: false }
+    }
+
+    /// A machine of the lab, without what is switched off.
+    pub(super) fn machine(&self, name: &str) -> Result<Machine, LabError> {
+        Ok(Machine { without: self.without, ..Machine::named(name)? })
+    }
 }
 
 /// A published table that the lab reproduces.

@@ -54,7 +54,7 @@ const ROWS: [(&str, Update); 5] = [
 
 fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     let published = Published::parse(TABLE);
-    let machine = Machine::named(MACHINE)?;
+    let machine = options.machine(MACHINE)?;
     let mut cells = Vec::new();
     let mut hash = Sha256::new();
     for (done, (row, how)) in ROWS.into_iter().enumerate() {

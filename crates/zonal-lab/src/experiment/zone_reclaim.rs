@@ -25,7 +25,6 @@ use zonal_core::policy::walk::{
 use super::published::Published;
 use super::table::{Cell, Experiment, FiguresIn, Options, Progress, Table};
 use crate::LabError;
-use crate::machine::Machine;
 use crate::pagecache::{FsMark, LargeDd, StreamWriter};
 use crate::pagecache::{Load, Setup};
 use crate::provenance::{Provenance, cells, given};
@@ -77,6 +76,9 @@ const ELAPSED: &str = "elapsed_s";
 /// Elapsed time by that of the first column.
 const RATIO: &str = "elapsed_ratio";
 
+/// Columns that are played where the experiment is to be brief: those of which any cell is modelled.
+const BRIEF_COLUMNS: usize = 2;
+
 /// Columns, and what ran.
 fn columns() -> [(&'static str, Policy); 5] {
     let on = |policy: Policy| {
@@ -122,9 +124,10 @@ fn run(
     let head = "metric,vanilla,zlcfirst,zlcreconsider";
     let text: Vec<&str> = std::iter::once(head).chain(lines).collect();
     let published = Published::parse(&text.join("\n"));
-    let machine = Machine::named(MACHINE)?;
+    let machine = options.machine(MACHINE)?;
     let (mut cells, mut hash) = (Vec::new(), Sha256::new());
-    let columns = columns();
+    let all = columns();
+    let columns = if options.brief { &all[..BRIEF_COLUMNS] } else { &all[..] };
     let elapsed = |column: &str| published.figure(ELAPSED, column);
     let mut first_s = None;
     for (done, (column, policy)) in columns.iter().enumerate() {

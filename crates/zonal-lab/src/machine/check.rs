@@ -10,6 +10,10 @@ pub(super) const CPUS_MAX: u32 = 4096;
 pub(super) const NODES_MAX: u32 = 64;
 /// The largest cache: 16 GiB.
 const CACHE_KIB_MAX: u64 = 16 << 20;
+/// All caches together: 1 TiB, of which each KiB has a word in a table.
+const CACHES_KIB_MAX: u64 = 1 << 30;
+/// All memory: 64 TiB.
+const MEMORY_MIB_MAX: u64 = 64 << 20;
 /// The longest that one access or step may take.
 const CYCLES_MAX: u64 = 1_000_000;
 /// Most lines that a core has under way.
@@ -97,6 +101,7 @@ pub(super) fn check(machine: &Machine) -> Result<(), MachineError> {
     disk(machine)?;
     far(machine)?;
     cpus(machine)?;
+    memory(machine)?;
     caches(machine)?;
     costs(machine)?;
     distances(machine)
@@ -152,6 +157,19 @@ fn cpus(machine: &Machine) -> Result<(), MachineError> {
     Ok(())
 }
 
+/// All nodes together.
+fn memory(machine: &Machine) -> Result<(), MachineError> {
+    let far = machine.far.map_or(0, |far| far.memory_mib);
+    let all = u64::from(machine.nodes()) * machine.memory_mib + far;
+    match all <= MEMORY_MIB_MAX {
+        true => Ok(()),
+        false => {
+            let what = format!("{all} MiB in all nodes; expected at most {MEMORY_MIB_MAX}");
+            Err(MachineError::field("memory_mib", what))
+        }
+    }
+}
+
 /// Far memory is farther than all other.
 fn far(machine: &Machine) -> Result<(), MachineError> {
     let Some(far) = &machine.far else { return Ok(()) };
@@ -191,6 +209,16 @@ fn caches(machine: &Machine) -> Result<(), MachineError> {
             return Err(MachineError::field(name, what));
         }
         below = kib;
+    }
+    let (cores, llcs) = (machine.cores(), machine.cores().div_ceil(cache.llc_cores));
+    let all = u64::from(cores) * cache.l2_kib + u64::from(llcs) * cache.llc_kib;
+    if all > CACHES_KIB_MAX {
+        let what = format!(
+            "{} of {cores} cores, with {} of {llcs} last-level caches; expected at most \
+             {CACHES_KIB_MAX} KiB in all",
+            cache.l2_kib, cache.llc_kib
+        );
+        return Err(MachineError::field("cache.l2_kib", what));
     }
     Ok(())
 }
@@ -331,6 +359,18 @@ mod tests {
             let cpus = machine.name.rsplit('-').next().unwrap().parse::<u32>();
             assert_eq!(cpus, Ok(machine.cpus()), "{} says its size", machine.name);
         }
+    }
+
+    #[test]
+    fn what_no_host_has_room_to_simulate_is_refused() {
+        let mut machine = Machine::named("turin-2024-384").unwrap();
+        (machine.cache.l2_kib, machine.cache.llc_kib) = (CACHE_KIB_MAX, CACHE_KIB_MAX);
+        let error = check(&machine).unwrap_err().to_string();
+        assert!(error.contains("cache.l2_kib: 16777216 of 192 cores"), "{error}");
+        let mut machine = Machine::named("rome-2019-256").unwrap();
+        machine.memory_mib = MEMORY_MIB_MAX;
+        let error = check(&machine).unwrap_err().to_string();
+        assert!(error.contains("memory_mib: ") && error.contains("in all nodes"), "{error}");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::mechanism::Mechanisms;
 use crate::provenance::Provenance;
 use crate::units::{LOW_END, MIB_PAGES};
 
@@ -85,6 +86,9 @@ pub struct Machine {
     /// by commas, and the name of a table stands for those of its figures that are not named.
     #[serde(default)]
     pub sources: BTreeMap<String, Provenance>,
+    /// Mechanisms of the model that it is simulated without. No part of its file.
+    #[serde(skip)]
+    pub without: Mechanisms,
 }
 
 /// Sizes and sharing of caches.

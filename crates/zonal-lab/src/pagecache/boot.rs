@@ -14,7 +14,8 @@ use super::machine::{CacheMachine, Figures, Load};
 use super::model::Model;
 use super::platform::{CacheAllocator, CachePlatform};
 use crate::LabError;
-use crate::machine::Machine;
+use crate::machine::{DiskCosts, Machine};
+use crate::mechanism::Mechanism;
 use crate::records::Records;
 use crate::sim::{Described, zones};
 
@@ -44,12 +45,14 @@ impl Setup {
                 machine.name
             ))
         })?;
+        let seeks = !machine.without.has(Mechanism::Seeks);
+        let disk = DiskCosts { seek_us: u64::from(seeks) * disk.seek_us, ..disk };
         let real = zones(machine);
         let described = Described::new(machine, scaled(&real, *scale));
         let described = described.as_core();
         let zones = described.zones;
         let layout = Layout::of(&described, &self.policy)?;
-        let mut records = Records::new(&layout);
+        let mut records = Records::try_new(&layout)?;
         let ends: Vec<u64> = zones.iter().map(|zone| zone.start_pfn + zone.spanned).collect();
         let unit = self.policy.node_reclaim.unit;
         let list_of = match unit {

@@ -17,6 +17,7 @@ use super::platform::{CONGESTION_WAIT_NS, CacheAllocator, DIRTY_PERMILLE};
 use crate::LabError;
 use crate::cost::kernel::UNMAP_NS;
 use crate::machine::Machine;
+use crate::mechanism::Mechanism;
 use crate::provenance::{Provenance, cells, given};
 use crate::stop;
 use crate::units::hex;
@@ -72,6 +73,12 @@ given! {
             "a request to a disk is an object of about 400 bytes",
             cells!["zone-reclaim-fsmark", "zone-reclaim-largedd", "zone-reclaim-streamwriter"],
         );
+    /// A nap of one that makes too much dirty, without [`Mechanism::DirtyNaps`].
+    SHORT_NAP_NS: u64 = 1_000_000,
+        Provenance::estimated("so short that it holds nobody up, for ablations");
+    /// From one step of a background reclaimer to its next.
+    AGAIN_NS: u64 = 1_000,
+        Provenance::estimated("so that time goes on; a step's own work is charged where it is done");
 }
 /// Order of a huge page.
 const HUGE_ORDER: u32 = 9;
@@ -225,7 +232,11 @@ impl<'w, 'a> CacheMachine<'w, 'a> {
         let throttled = self.is_throttled(&self.allocator.platform().model());
         let now_ns = self.now_ns();
         let nap_ns = &mut self.threads[self.current].nap_ns;
-        *nap_ns = if throttled { longer_nap(*nap_ns) } else { 0 };
+        *nap_ns = match throttled {
+            true if self.machine.without.has(Mechanism::DirtyNaps) => SHORT_NAP_NS,
+            true => longer_nap(*nap_ns),
+            false => 0,
+        };
         throttled.then_some(Until::Time(now_ns + *nap_ns))
     }
 
@@ -406,7 +417,7 @@ impl<'w, 'a> CacheMachine<'w, 'a> {
                 Turn::Wait(Until::Uncongested(now_ns + CONGESTION_WAIT_NS))
             }
             Next::Again => {
-                platform.pass_ns(1000);
+                platform.pass_ns(AGAIN_NS);
                 Turn::More
             }
             Next::Nap(ns) => Turn::Wait(Until::Woken(node, now_ns + ns)),
@@ -418,7 +429,8 @@ impl<'w, 'a> CacheMachine<'w, 'a> {
     /// wait for memory; now and then they need a page for more of them.
     fn interrupt(&mut self) -> Turn {
         let mut model = self.allocator.platform().model();
-        let pages = model.interrupts / INTERRUPTS_PER_PAGE;
+        let needs = !self.machine.without.has(Mechanism::Interrupts);
+        let pages = u64::from(needs) * (model.interrupts / INTERRUPTS_PER_PAGE);
         model.interrupts %= INTERRUPTS_PER_PAGE;
         drop(model);
         for _ in 0..pages {
@@ -489,7 +501,8 @@ impl<'w, 'a> CacheMachine<'w, 'a> {
             roles.push((Role::Background(self.background.len()), cpu));
             self.background.push(self.allocator.background_start(node));
         }
-        if load.huge_every_ns() > 0 {
+        let huge = !self.machine.without.has(Mechanism::HugePages);
+        if huge && load.huge_every_ns() > 0 {
             roles.push((Role::Daemon(load.huge_every_ns()), last));
         }
         for (id, (role, cpu)) in roles.into_iter().enumerate() {

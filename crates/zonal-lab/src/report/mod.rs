@@ -1,5 +1,6 @@
 //! Tables for others to read: lines of values, and a page that needs nothing else to be shown.
 
+mod ablation;
 mod page;
 mod part;
 mod plot;
@@ -7,6 +8,7 @@ mod sweep;
 mod text;
 mod whole;
 
+pub use ablation::{ablation_csv, ablation_html};
 pub use part::html;
 pub(crate) use plot::{Lines, Series, lines};
 pub use sweep::{sweep_html, sweep_part};

@@ -13,6 +13,7 @@ use super::outcome::{Count, Load};
 use crate::cost::contents::Access;
 use crate::cost::lock::{LINES_OF_A_LOCK, LockClock};
 use crate::machine::Machine;
+use crate::mechanism::Mechanism;
 use crate::platform::VirtualPlatform;
 use crate::tape::events::{Call, Kind, Tape};
 use crate::units::{MIB_PAGES, PAGE_LINES};
@@ -78,6 +79,9 @@ impl<'a> Lab<'a> {
         for cpu in 0..cpus {
             lab.refresh_at[cpu] = lab.random_below(second.max(1));
         }
+        if machine.without.has(Mechanism::Refresh) {
+            lab.refresh_at.fill(u64::MAX);
+        }
         lab
     }
 }
@@ -142,6 +146,9 @@ impl Lab<'_> {
     /// What the kernel does that no policy says, from now on.
     pub fn set_variant(&mut self, variant: Variant) {
         self.allocator.platform().set_variant(variant);
+        if self.machine.without.has(Mechanism::Refresh) {
+            return;
+        }
         let (every, cpus) = (self.refresh_every, self.refresh_at.len() as u64);
         let refresh = match variant.refresh {
             _ if self.allocator.policy().stat.stagger => Refresh::Staggered,

@@ -99,7 +99,7 @@ impl Spec {
         let described = Described::new(machine, zones(machine));
         let described = described.as_core();
         let layout = Layout::of(&described, &self.policy)?;
-        let mut records = Records::new(&layout);
+        let mut records = Records::try_new(&layout)?;
         let platform = VirtualPlatform::new(machine, described.zones.len());
         let allocator = Allocator::new(&described, self.policy, records.metadata(), platform)?;
         for (id, zone) in described.zones.iter().enumerate() {
