@@ -85,6 +85,7 @@ pub(crate) const GIVEN: &[&[Given]] = &[
     sctp_many::GIVEN,
     tasks::GIVEN,
     udp_stream::GIVEN,
+    unix_stream::GIVEN,
 ];
 
 /// Every kind of workload.

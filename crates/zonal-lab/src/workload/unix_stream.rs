@@ -19,7 +19,7 @@ use super::pairs::{self, Crew, Pairs, Place, copy};
 use super::tasks::Tasks;
 use crate::cost::contents::Access;
 use crate::cost::kernel::{RECEIVE_NS, SEND_NS, SEND_PAGE_NS};
-use crate::provenance::Provenance;
+use crate::provenance::{Provenance, given};
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
 use crate::units::{KIB, PAGE_BYTES};
@@ -48,11 +48,21 @@ pub(super) const KIND: Kind = Kind {
     make: |values, cpus| Box::new(UnixStream::new(cpus, values[0] as u32, values[1])),
 };
 
+given! {
+    /// Order of the largest block of a buffer.
+    LARGEST: u32 = 3,
+        Provenance::sourced("32 KiB: UNIX_SKB_FRAGS_SZ");
+    /// Bytes that the socket is charged for the first besides its pages.
+    LONG_HEAD: u64 = 4096 + 256,
+        Provenance::sourced("a head with its tail room in a page, and the 256 of a descriptor");
+    /// The same for the second.
+    SHORT_HEAD: u64 = 704 + 256,
+        Provenance::sourced("a head of 704, an object of its own cache, and a descriptor");
+}
 /// Orders of the blocks of a message's buffers.
-const BUFFERS: [&[u32]; 2] = [&[3], &[2, 1, 0]];
-/// Bytes that the socket is charged for each of them besides its pages: the head with its tail room
-/// (a whole page; 704, an object of its own cache), and the 256 of the descriptor.
-const HEADS: [u64; 2] = [4096 + 256, 704 + 256];
+const BUFFERS: [&[u32]; 2] = [&[LARGEST], &[2, 1, 0]];
+/// What the socket is charged for each of them besides its pages.
+const HEADS: [u64; 2] = [LONG_HEAD, SHORT_HEAD];
 
 /// Pairs at work.
 #[derive(Debug)]
