@@ -15,7 +15,7 @@ use crate::row::Report;
 use crate::turns::{self, Way};
 
 const POOL_BYTES: usize = 64 << 20;
-/// Pairs between two looks at the clock.
+/// Pairs of a burst, between two looks at the clock.
 const PAIRS: u32 = 4096;
 
 /// Measures both ways and appends their rows, if the options ask for them.
@@ -39,7 +39,7 @@ fn way<const OWNED: bool>(
     names: [&'static str; 2],
 ) -> Result<Way, String> {
     let (pool, crew) = (pool.clone(), Arc::clone(crew));
-    let mut round = move || {
+    let round = move || {
         let pool = pool.clone();
         let work = move |_: usize| run::<OWNED>(&pool, length);
         let mut done = crew.run(1, true, Arc::new(work)).map_err(|error| error.to_string())?;
@@ -51,18 +51,21 @@ fn way<const OWNED: bool>(
     Ok(Way { names, cell, pages_for_each: None, round: Box::new(round) })
 }
 
-/// Pairs for so long. Nanoseconds of each.
+/// Pairs for so long. Nanoseconds of each in the median of the bursts, which are far shorter than
+/// the time between two interruptions of a busy machine.
 fn run<const OWNED: bool>(pool: &Pool, length: Duration) -> Result<f64, String> {
     let start = Instant::now();
-    let mut rounds = 0_u32;
-    while rounds == 0 || start.elapsed() < length {
+    let mut bursts = Vec::new();
+    while bursts.is_empty() || start.elapsed() < length {
+        let burst = Instant::now();
         let refused = if OWNED { owned(pool) } else { borrowed(pool) };
+        bursts.push(burst.elapsed());
         if refused > 0 {
             return Err("a request was refused".to_owned());
         }
-        rounds += 1;
     }
-    Ok(start.elapsed().as_nanos() as f64 / (f64::from(rounds) * f64::from(PAIRS)))
+    bursts.sort_unstable();
+    Ok(bursts[bursts.len() / 2].as_nanos() as f64 / f64::from(PAIRS))
 }
 
 #[inline(never)]
