@@ -33,5 +33,5 @@ pub use columns::COLUMNS;
 pub use error::Error;
 pub use events::{Written, part, write_events};
 pub use reader::{is_parquet, read_events};
-pub use sweeps::{DataSet, join};
+pub use sweeps::{DataSet, join, join_until};
 pub use table::{Cell, read_table, write_table};

@@ -4,10 +4,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
-use zonal_lab::sweep::{Column, Merged, Row, Sweep, column, columns, extend, hold, merge, write};
+use zonal_lab::sweep::{Column, Join, Merged, Row, Sweep, column, columns, extend, hold};
 
 use crate::Error;
 use crate::reader::is_parquet;
@@ -72,32 +72,43 @@ fn cells<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(&'a str, Cell)> {
     names.map(|name| (name, cell(name))).collect()
 }
 
-/// Joins files of sweeps, CSV and Parquet, as [`merge`] does.
+/// Joins files of sweeps, CSV and Parquet, as [`Join`] does.
 ///
 /// # Errors
-/// As [`merge`]; a Parquet file that is no sweep's.
+/// As [`Join::file`]; a Parquet file that is no sweep's.
 pub fn join(inputs: &[PathBuf], sweep: Option<&Sweep>) -> Result<Merged, Error> {
-    let scratch = TempDir::new().map_err(Error::io(&std::env::temp_dir()))?;
-    let mut files = Vec::new();
-    for (number, input) in inputs.iter().enumerate() {
+    join_until(inputs, sweep, &mut |_| ControlFlow::Continue(()))
+}
+
+/// The same. `progress` gets the number of rows of Parquet files so far, and stops the work by
+/// `Break`. A file that has the same rows again and again takes no more memory than one that has
+/// them once.
+///
+/// # Errors
+/// As [`join`], or [`Error::Stopped`].
+pub fn join_until(
+    inputs: &[PathBuf],
+    sweep: Option<&Sweep>,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Merged, Error> {
+    let header = columns();
+    let cells = cells(header.names());
+    let (mut join, mut before) = (Join::default(), 0);
+    for input in inputs {
         if !is_parquet(input) {
-            files.push(input.clone());
+            join.file(input)?;
             continue;
         }
-        let header = columns();
-        let texts = read_table(input, &cells(header.names()))?;
-        let row = |(at, fields): (usize, &Vec<String>)| {
-            let wrong = |error: zonal_lab::LabError| Error::Row {
-                path: input.clone(),
-                row: at as u64 + 1,
-                what: error.to_string(),
-            };
-            Row::of(fields).map_err(wrong)
+        let mut rows = 0;
+        let mut told = |number| {
+            rows = number;
+            progress(before + number)
         };
-        let rows = texts.iter().enumerate().map(row).collect::<Result<Vec<Row>, Error>>()?;
-        let file = scratch.path().join(format!("{number}.csv"));
-        write(&file, &rows)?;
-        files.push(file);
+        read_table(input, &cells, &mut told, &mut |row, fields| {
+            let added = Row::of(fields).and_then(|row| join.row(row));
+            added.map_err(|error| Error::Row { path: input.clone(), row, what: error.to_string() })
+        })?;
+        before += rows;
     }
-    Ok(merge(&files, sweep)?)
+    Ok(join.finish(sweep))
 }

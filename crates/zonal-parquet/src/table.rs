@@ -1,13 +1,14 @@
 //! Tables of text, counts and numbers.
 
 use std::fs::File;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::column::reader::ColumnReader;
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
@@ -17,6 +18,10 @@ use crate::reader::{batch, guarded};
 
 /// Rows of a row group.
 const GROUP: usize = 1 << 16;
+/// Rows that are held at once when a table is read.
+const BATCH: usize = 1 << 10;
+/// Most bytes of a text: a damaged file does not fill the memory.
+const TEXT_MAX: usize = 1 << 20;
 /// Level of compression.
 const LEVEL: i32 = 9;
 
@@ -108,16 +113,29 @@ fn write_group(
     group.close().map(drop).map_err(&fail)
 }
 
-/// Reads a table with these columns, in any order; others are passed over. Each field is a text
-/// again, as it was before.
+/// Reads a table with these columns, in any order; others are passed over. `take` gets each row
+/// with its number, counted from 1, and each field as the text that it was before; rows that are
+/// equal to the one before are not told again. `progress` gets the number of rows so far, and stops
+/// the work by `Break`. What is held at once does not grow with the file.
 ///
 /// # Errors
-/// A damaged file, or a column that is missing or of another type.
-pub fn read_table(path: &Path, columns: &[(&str, Cell)]) -> Result<Vec<Vec<String>>, Error> {
-    guarded(path, || read(path, columns))
+/// A damaged file, a column that is missing or of another type, or what `take` returns; or
+/// [`Error::Stopped`].
+pub fn read_table(
+    path: &Path,
+    columns: &[(&str, Cell)],
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    take: &mut dyn FnMut(u64, &[String]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    guarded(path, || read(path, columns, progress, take))
 }
 
-fn read(path: &Path, columns: &[(&str, Cell)]) -> Result<Vec<Vec<String>>, Error> {
+fn read(
+    path: &Path,
+    columns: &[(&str, Cell)],
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    take: &mut dyn FnMut(u64, &[String]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let file = File::open(path).map_err(Error::io(path))?;
     let reader = SerializedFileReader::new(file).map_err(Error::parquet(path))?;
     let schema = reader.metadata().file_metadata().schema_descr();
@@ -127,54 +145,119 @@ fn read(path: &Path, columns: &[(&str, Cell)]) -> Result<Vec<Vec<String>>, Error
         place.map(|at| (at, *cell, (*name).to_owned())).ok_or_else(missing)
     };
     let places = columns.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-    let mut rows: Vec<Vec<String>> = Vec::new();
+    let (mut fields, mut number) = (vec![String::new(); places.len()], 0);
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(Error::parquet(path))?;
-        let begin = rows.len();
-        for (number, (at, cell, name)) in places.iter().enumerate() {
-            let texts = texts(&*group, *at, *cell).map_err(|error| match error {
-                ParquetError::NYI(found) => Error::column(path, name, found),
-                other => Error::parquet(path)(other),
-            })?;
-            if number == 0 {
-                rows.extend(texts.into_iter().map(|text| vec![text]));
-            } else {
-                let pairs = rows[begin..].iter_mut().zip(texts);
-                pairs.for_each(|(row, text)| row.push(text));
+        let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+        let open = |(at, cell, name): &(usize, Cell, String)| {
+            let values = group.get_column_reader(*at).map_err(Error::parquet(path))?;
+            Values::of(values, *cell).map_err(|what| Error::column(path, name, what))
+        };
+        let mut values = places.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        while left > 0 {
+            let rows = left.min(BATCH);
+            left -= rows;
+            for (column, (.., name)) in values.iter_mut().zip(&places) {
+                column.read(rows).map_err(Error::parquet(path))?;
+                column.check().map_err(|what| Error::column(path, name, what))?;
+            }
+            for at in 0..rows {
+                number += 1;
+                if at > 0 && values.iter().all(|column| column.repeats(at)) {
+                    continue;
+                }
+                values.iter().zip(&mut fields).for_each(|(column, field)| column.text(at, field));
+                take(number, &fields)?;
+            }
+            if progress(number).is_break() {
+                return Err(Error::Stopped);
             }
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
-/// A column of a row group as texts. [`ParquetError::NYI`] if it is of another type.
-fn texts(group: &dyn RowGroupReader, at: usize, cell: Cell) -> Result<Vec<String>, ParquetError> {
-    let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
-    let reader = group.get_column_reader(at)?;
-    Ok(match (cell, reader) {
-        (Cell::Text, ColumnReader::ByteArrayColumnReader(mut reader)) => {
-            let mut cells = Vec::new();
-            let text = |bytes: &ByteArray| String::from_utf8_lossy(bytes.data()).into_owned();
-            batch(&mut reader, rows, &mut cells, text)?;
-            cells.into_iter().map(Option::unwrap_or_default).collect()
+/// A column of a row group, of which some rows are held.
+enum Values {
+    Text(ColumnReaderImpl<ByteArrayType>, Vec<Option<ByteArray>>),
+    Count(ColumnReaderImpl<Int64Type>, Vec<Option<i64>>),
+    Number(ColumnReaderImpl<DoubleType>, Vec<Option<f64>>),
+}
+
+impl Values {
+    fn of(reader: ColumnReader, cell: Cell) -> Result<Values, String> {
+        let expected = match (cell, reader) {
+            (Cell::Text, ColumnReader::ByteArrayColumnReader(reader)) => {
+                return Ok(Values::Text(reader, Vec::new()));
+            }
+            (Cell::Count, ColumnReader::Int64ColumnReader(reader)) => {
+                return Ok(Values::Count(reader, Vec::new()));
+            }
+            (Cell::Number, ColumnReader::DoubleColumnReader(reader)) => {
+                return Ok(Values::Number(reader, Vec::new()));
+            }
+            (Cell::Text, _) => "text",
+            (Cell::Count, _) => "whole numbers of 64 bits",
+            (Cell::Number, _) => "double",
+        };
+        Err(format!("another type; expected {expected}"))
+    }
+
+    fn read(&mut self, rows: usize) -> Result<(), ParquetError> {
+        match self {
+            Values::Text(reader, cells) => next(reader, rows, cells),
+            Values::Count(reader, cells) => next(reader, rows, cells),
+            Values::Number(reader, cells) => next(reader, rows, cells),
         }
-        (Cell::Count, ColumnReader::Int64ColumnReader(mut reader)) => {
-            let mut cells = Vec::new();
-            batch(&mut reader, rows, &mut cells, |number| (*number as u64).to_string())?;
-            cells.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    /// Refuses texts that no row has.
+    fn check(&self) -> Result<(), String> {
+        let Values::Text(_, cells) = self else { return Ok(()) };
+        match cells.iter().flatten().map(ByteArray::len).max() {
+            Some(most) if most > TEXT_MAX => {
+                Err(format!("a text of {most} bytes; expected {TEXT_MAX} at most"))
+            }
+            _ => Ok(()),
         }
-        (Cell::Number, ColumnReader::DoubleColumnReader(mut reader)) => {
-            let mut cells = Vec::new();
-            batch(&mut reader, rows, &mut cells, f64::to_string)?;
-            cells.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    /// Whether a row has the value of the row before.
+    fn repeats(&self, at: usize) -> bool {
+        match self {
+            Values::Text(_, cells) => cells[at] == cells[at - 1],
+            Values::Count(_, cells) => cells[at] == cells[at - 1],
+            Values::Number(_, cells) => {
+                cells[at].map(f64::to_bits) == cells[at - 1].map(f64::to_bits)
+            }
         }
-        (cell, _) => {
-            let expected = match cell {
-                Cell::Text => "text",
-                Cell::Count => "whole numbers of 64 bits",
-                Cell::Number => "double",
-            };
-            return Err(ParquetError::NYI(format!("another type; expected {expected}")));
-        }
-    })
+    }
+
+    /// A row's value as text, in place of what `field` had; nothing stays nothing.
+    fn text(&self, at: usize, field: &mut String) {
+        use std::fmt::Write;
+        field.clear();
+        // Text takes what is written to it.
+        let _ = match self {
+            Values::Text(_, cells) => cells[at].as_ref().map_or(Ok(()), |text| {
+                field.push_str(&String::from_utf8_lossy(text.data()));
+                Ok(())
+            }),
+            Values::Count(_, cells) => {
+                cells[at].map_or(Ok(()), |number| write!(field, "{}", number as u64))
+            }
+            Values::Number(_, cells) => {
+                cells[at].map_or(Ok(()), |number| write!(field, "{number}"))
+            }
+        };
+    }
+}
+
+fn next<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    cells: &mut Vec<Option<T::T>>,
+) -> Result<(), ParquetError> {
+    cells.clear();
+    batch(reader, rows, cells, Clone::clone)
 }

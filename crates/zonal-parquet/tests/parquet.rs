@@ -143,6 +143,16 @@ fn damaged_files_are_refused_without_a_panic_and_leave_nothing() {
     assert!(error.contains("none: No such file"), "{error}");
 }
 
+/// All rows of a table; those that repeat the one before once.
+fn table(path: &Path, columns: &[(&str, Cell)]) -> Result<Vec<Vec<String>>, Error> {
+    let mut rows = Vec::new();
+    read_table(path, columns, &mut |_| ControlFlow::Continue(()), &mut |_, row| {
+        rows.push(row.to_vec());
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
 #[test]
 fn a_table_comes_back_to_the_last_digit() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,16 +165,53 @@ fn a_table_comes_back_to_the_last_digit() {
     let rows =
         vec![row("a,\"b\"", "", "0.1"), row("", "7", "18066666.666666668"), row("z", &max, "-0")];
     write_table(&path, &columns, &rows).unwrap();
-    assert_eq!(read_table(&path, &columns).unwrap(), rows);
+    assert_eq!(table(&path, &columns).unwrap(), rows);
     write_table(&path, &columns, Vec::<Vec<String>>::new()).unwrap();
-    assert_eq!(read_table(&path, &columns).unwrap().len(), 0);
+    assert_eq!(table(&path, &columns).unwrap().len(), 0);
     let error = write_table(&path, &columns, [row("a", "1", "x")]).unwrap_err().to_string();
     assert!(error.contains("column value: 'x' is no number"), "{error}");
-    let error = read_table(&path, &[("other", Cell::Text)]).unwrap_err().to_string();
+    let error = table(&path, &[("other", Cell::Text)]).unwrap_err().to_string();
     assert!(error.contains("column other: there is none"), "{error}");
     write_table(&path, &columns, &rows).unwrap();
-    let error = read_table(&path, &[("name", Cell::Number)]).unwrap_err().to_string();
+    let error = table(&path, &[("name", Cell::Number)]).unwrap_err().to_string();
     assert!(error.contains("column name: another type; expected double"), "{error}");
+}
+
+#[test]
+fn a_table_of_equal_rows_is_read_without_keeping_them_and_ends_when_it_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    let columns = [("name", Cell::Text), ("busy", Cell::Count), ("value", Cell::Number)];
+    let row: Vec<String> = vec!["a".repeat(1000), String::new(), "NaN".into()];
+    write_table(&path, &columns, std::iter::repeat_n(&row, 300_000)).unwrap();
+    assert!(std::fs::metadata(&path).unwrap().len() < 100_000);
+    let (mut told, mut heard) = (0, 0);
+    let mut count = |_: u64, fields: &[String]| {
+        assert_eq!(fields, row);
+        told += 1;
+        Ok(())
+    };
+    let mut on = |rows| {
+        heard = rows;
+        ControlFlow::Continue(())
+    };
+    read_table(&path, &columns, &mut on, &mut count).unwrap();
+    assert_eq!(heard, 300_000);
+    // Once for each batch that is held.
+    assert!((1..=300).contains(&told), "{told}");
+    let mut stop =
+        |rows| if rows < 5000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+    let stopped = read_table(&path, &columns, &mut stop, &mut |_, _| Ok(()));
+    assert!(matches!(stopped, Err(Error::Stopped)));
+}
+
+#[test]
+fn a_text_that_fills_the_memory_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    write_table(&path, &[("name", Cell::Text)], [["a".repeat((1 << 20) + 1)]]).unwrap();
+    let error = table(&path, &[("name", Cell::Text)]).unwrap_err().to_string();
+    assert!(error.contains("column name: a text of 1048577 bytes; expected 1048576"), "{error}");
 }
 
 #[test]

@@ -90,7 +90,17 @@ impl RecordBatchReader for Stream {
 /// # Errors
 /// None but those of Python.
 pub fn capsule(py: Python<'_>, columns: Columns) -> PyResult<Bound<'_, PyCapsule>> {
-    let stream = Stream { columns, interrupted: None };
+    capsule_of(py, Stream { columns, interrupted: None })
+}
+
+/// Any stream in a capsule.
+///
+/// # Errors
+/// None but those of Python.
+pub fn capsule_of(
+    py: Python<'_>,
+    stream: impl RecordBatchReader + Send + 'static,
+) -> PyResult<Bound<'_, PyCapsule>> {
     let stream = FFI_ArrowArrayStream::new(Box::new(stream));
     PyCapsule::new_with_value(py, stream, STREAM)
 }

@@ -4,15 +4,21 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow_array::builder::{Float64Builder, StringBuilder, UInt64Builder};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
 use zonal_lab::LabError;
 use zonal_lab::recipe::Recipe;
 use zonal_lab::report;
 use zonal_lab::sweep::{Axis, Column, Open, Row, RowText, Sweep, column, columns, version};
-use zonal_parquet::{DataSet, join};
+use zonal_parquet::{DataSet, join_until};
 
 use crate::fault::Fault;
 use crate::lab::Own;
+use crate::long::{OnStop, long};
+use crate::stream;
 
 /// The version that rows of this process have.
 #[pyfunction]
@@ -41,9 +47,11 @@ pub fn rows_make(py: Python<'_>, text: String) -> PyResult<Vec<String>> {
 /// The rows of files of sweeps, CSV and Parquet, joined, in the order of their keys.
 #[pyfunction]
 pub fn rows_join(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<RowTexts> {
-    let joined = py.detach(|| join(&paths, None));
-    let joined = joined.map_err(|error| Fault::of("LabError", &error))?;
-    Ok(RowTexts(joined.rows))
+    long(py, None, OnStop::Wait, move |hook| {
+        let joined = join_until(&paths, None, &mut |rows| hook.tell(rows, None));
+        let joined = joined.map_err(|error| Fault::of("LabError", &error))?;
+        Ok(RowTexts(Arc::new(joined.rows)))
+    })
 }
 
 fn fields(row: &Row) -> Vec<String> {
@@ -52,7 +60,7 @@ fn fields(row: &Row) -> Vec<String> {
 
 /// Rows as they are in the file: a million of them as objects of Python would be several GiB.
 #[pyclass(frozen, module = "zonal._native")]
-pub struct RowTexts(Vec<Row>);
+pub struct RowTexts(Arc<Vec<Row>>);
 
 #[pymethods]
 impl RowTexts {
@@ -65,9 +73,108 @@ impl RowTexts {
         Ok(fields(self.0.get(at).ok_or_else(|| none(at))?))
     }
 
-    /// All texts of column `at`.
-    fn column(&self, at: usize) -> Vec<&str> {
-        self.0.iter().map(|row| row.fields().nth(at).unwrap_or_default()).collect()
+    /// `len` rows, the first at `start`, each `step` behind the one before, as an Arrow C stream.
+    fn stream<'py>(
+        &self,
+        py: Python<'py>,
+        start: usize,
+        step: isize,
+        len: usize,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let last = len.checked_sub(1).map(|steps| {
+            let steps = isize::try_from(steps).ok()?.checked_mul(step)?;
+            start.checked_add_signed(steps)
+        });
+        let ends = [Some(start), last.unwrap_or(Some(0))];
+        if len > 0 && !ends.iter().all(|end| end.is_some_and(|end| end < self.0.len())) {
+            return Err(none(start).into());
+        }
+        stream::capsule_of(py, RowBatches::new(Arc::clone(&self.0), start, step, len))
+    }
+}
+
+/// Rows of a batch.
+const BATCH: usize = 1 << 14;
+
+/// Rows as Arrow's columns, a batch at a time.
+struct RowBatches {
+    rows: Arc<Vec<Row>>,
+    schema: SchemaRef,
+    at: usize,
+    step: isize,
+    left: usize,
+}
+
+impl RowBatches {
+    fn new(rows: Arc<Vec<Row>>, start: usize, step: isize, len: usize) -> RowBatches {
+        let field = |name: &str| match column(name) {
+            Column::Text => Field::new(name, DataType::Utf8, false),
+            Column::Count => Field::new(name, DataType::UInt64, true),
+            Column::Figure => Field::new(name, DataType::Float64, false),
+        };
+        let fields: Vec<Field> = columns().names().map(field).collect();
+        RowBatches { rows, schema: Arc::new(Schema::new(fields)), at: start, step, left: len }
+    }
+}
+
+/// A column that is being made.
+enum Cells {
+    Text(StringBuilder),
+    Count(UInt64Builder),
+    Figure(Float64Builder),
+}
+
+impl Cells {
+    fn new(field: &Field) -> Cells {
+        match field.data_type() {
+            DataType::UInt64 => Cells::Count(UInt64Builder::new()),
+            DataType::Float64 => Cells::Figure(Float64Builder::new()),
+            _ => Cells::Text(StringBuilder::new()),
+        }
+    }
+
+    fn push(&mut self, text: &str) {
+        match self {
+            Cells::Text(cells) => cells.append_value(text),
+            // A row was checked when it was read: an empty count is none.
+            Cells::Count(cells) => cells.append_option(text.parse().ok()),
+            Cells::Figure(cells) => cells.append_value(text.parse().unwrap_or(f64::NAN)),
+        }
+    }
+
+    fn finish(mut self) -> ArrayRef {
+        match &mut self {
+            Cells::Text(cells) => Arc::new(cells.finish()),
+            Cells::Count(cells) => Arc::new(cells.finish()),
+            Cells::Figure(cells) => Arc::new(cells.finish()),
+        }
+    }
+}
+
+impl Iterator for RowBatches {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        let mut cells: Vec<Cells> =
+            self.schema.fields().iter().map(|field| Cells::new(field)).collect();
+        for _ in 0..self.left.min(BATCH) {
+            let fields = self.rows[self.at].fields();
+            cells.iter_mut().zip(fields).for_each(|(cells, text)| cells.push(text));
+            self.left -= 1;
+            // Behind the last row it may be anywhere, and is not used.
+            self.at = self.at.wrapping_add_signed(self.step);
+        }
+        let arrays = cells.into_iter().map(Cells::finish).collect();
+        Some(RecordBatch::try_new(Arc::clone(&self.schema), arrays))
+    }
+}
+
+impl RecordBatchReader for RowBatches {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
     }
 }
 
@@ -155,7 +262,7 @@ impl Rows {
             }
             Ok::<_, Fault>(rows)
         });
-        Ok(RowTexts(finished?))
+        Ok(RowTexts(Arc::new(finished?)))
     }
 
     /// The page with the plots of all rows, which `finish` gave.

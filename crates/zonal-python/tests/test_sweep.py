@@ -318,6 +318,7 @@ def test_what_cannot_be_is_refused_by_its_name(tmp_path: Path) -> None:
         ({"seed": [1]}, {}, "expected the seeds as `seeds`"),
         (AXES, {"seeds": [-1]}, "seeds: -1; expected whole numbers"),
         (AXES, {"seeds": []}, "seeds: expected one at least"),
+        (AXES, {"seeds": None}, "seeds: None; expected whole numbers"),
         # An axis `policy` replaces the policy, which is refused all the same.
         ({"cpus": [2]}, {"policy": "nonsense"}, "no policy is called 'nonsense'"),
         (AXES, {"policy": "nonsense"}, "no policy is called 'nonsense'"),
@@ -335,6 +336,14 @@ def test_what_cannot_be_is_refused_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(zonal.Error, match="line 1: 'my,own,table'"):
         zonal.sweep(AXES, data=path, **SHORT)
     assert path.read_text() == "my,own,table\n"
+
+
+def test_a_policy_of_ones_own_goes_where_a_name_goes(tmp_path: Path) -> None:
+    own = zonal.policy("linux-6.6", {"pcp.scale_max": 3})
+    swept = zonal.sweep({"cpus": [2]}, data=tmp_path / "a.csv", jobs=1, policy=own, **SHORT)
+    over = zonal.sweep({"policy": [own], "cpus": [2]}, data=tmp_path / "b.csv", jobs=1, **SHORT)
+    assert swept.rows[0]["policy"] == over.rows[0]["policy"] == "linux-6.6+pcp.scale_max=3"
+    assert swept.rows[0]["result_hash"] == over.rows[0]["result_hash"]
 
 
 def test_ctrl_c_ends_a_sweep_and_its_file_is_valid(tmp_path: Path, fresh: Any) -> None:
@@ -418,6 +427,56 @@ def test_workers_that_are_at_work_end_with_their_crew() -> None:
     (worker,) = crew._pool._processes.values()
     crew.close()
     assert not worker.is_alive()
+
+
+def test_rows_are_a_sequence_and_a_table_that_readers_take_without_dictionaries(
+    tmp_path: Path,
+) -> None:
+    axes: Dict[str, List[object]] = {"cpus": [2, 4], "busy": [1, 2]}
+    swept = zonal.sweep(axes, (1, 1 << 63), data=tmp_path / "a.csv", jobs=1, **SHORT)
+    rows = swept.rows
+    plain = list(rows)
+    assert isinstance(rows, zonal.RowList) and len(plain) == 8
+    for part in (slice(2, 5), slice(None, None, -1), slice(6, 0, -2), slice(5, 5), slice(-3, 99)):
+        assert rows[part] == plain[part] and rows[part][1:] == plain[part][1:]
+    assert plain[3] in rows and rows.index(plain[3]) == 3 and list(reversed(rows)) == plain[::-1]
+    with pytest.raises(IndexError):
+        rows[2:4][2]
+    arrow = pytest.importorskip("pyarrow", reason="SKIPPED: pyarrow is missing")
+    for part in (slice(None), slice(None, None, -3), slice(4, 4)):
+        table = arrow.table(rows[part])
+        assert table.to_pylist() == plain[part]
+        assert table.schema.field("seed").type == arrow.uint64()
+    # A copy has dictionaries; both are the same table.
+    assert pickle.loads(pickle.dumps(swept)).to_arrow().equals(swept.to_arrow())
+    polars = pytest.importorskip("polars", reason="SKIPPED: polars is missing")
+    assert polars.DataFrame(rows)["result_hash"].to_list() == [r["result_hash"] for r in plain]
+
+
+def test_a_file_of_millions_of_equal_rows_is_read_within_bounded_memory(
+    tmp_path: Path, fresh: Any
+) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="SKIPPED: pyarrow is missing")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    zonal.sweep({"cpus": [2]}, data=tmp_path / "a.parquet", jobs=1, **SHORT)
+    row = parquet.read_table(tmp_path / "a.parquet")
+    many = tmp_path / "many.parquet"
+    with parquet.ParquetWriter(many, row.schema) as writer:
+        group = row.take(arrow.array([0] * 100_000))
+        for _ in range(20):
+            writer.write_table(group, row_group_size=100_000)
+    done = fresh(
+        f"""
+        import resource
+        import zonal
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        rows = zonal.read_rows({str(many)!r})
+        print(len(rows), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+        """
+    )
+    rows, mib = map(int, done.stdout.split())
+    # As objects of a row each it would be some 5 GiB.
+    assert rows == 1 and mib < 200, f"{mib} MiB"
 
 
 def test_a_result_has_its_page_and_a_copy_its_rows(tmp_path: Path) -> None:

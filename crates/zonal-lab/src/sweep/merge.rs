@@ -18,31 +18,51 @@ pub struct Merged {
     pub missing: Vec<usize>,
 }
 
-/// Joins the rows of several files, each row once. With a sweep in the order of its points, and
-/// without rows that are not its own; without one in the order of their keys.
+/// Rows from wherever they come, each once.
+#[derive(Debug, Default)]
+pub struct Join(Rows);
+
+impl Join {
+    /// Adds the rows of a CSV file.
+    ///
+    /// # Errors
+    /// A file that is missing or no sweep's, and rows of another version or that contradict others.
+    pub fn file(&mut self, path: &Path) -> Result<(), LabError> {
+        if !path.is_file() {
+            let what = "there is no such file; expected the file of a sweep";
+            return Err(LabError::Plan(format!("{}: {what}", path.display())));
+        }
+        file::read(path, &mut self.0)
+    }
+
+    /// Adds a row. The same row again changes nothing.
+    ///
+    /// # Errors
+    /// The same run with other figures.
+    pub fn row(&mut self, row: Row) -> Result<(), LabError> {
+        file::add(&mut self.0, row)
+    }
+
+    /// All rows: with a sweep in the order of its points, and without rows that are not its own;
+    /// without one in the order of their keys.
+    pub fn finish(mut self, sweep: Option<&Sweep>) -> Merged {
+        let Some(sweep) = sweep else {
+            return Merged { rows: self.0.into_values().collect(), missing: Vec::new() };
+        };
+        let found = sweep.take(&mut self.0);
+        let missing = (0..found.len()).filter(|at| found[*at].is_none()).collect();
+        Merged { rows: found.into_iter().flatten().collect(), missing }
+    }
+}
+
+/// Joins the rows of several files as [`Join`] does.
 ///
 /// # Errors
-/// A file that is missing or no sweep's, and rows of another version or that contradict each other.
+/// As [`Join::file`].
 pub fn merge(inputs: &[PathBuf], sweep: Option<&Sweep>) -> Result<Merged, LabError> {
-    let mut rows = Rows::new();
-    for input in inputs {
-        if !input.is_file() {
-            let what = "there is no such file; expected the file of a sweep";
-            return Err(LabError::Plan(format!("{}: {what}", input.display())));
-        }
-        let mut own = Rows::new();
-        file::read(input, &mut own)?;
-        for row in own.into_values() {
-            let at = |error| LabError::Plan(format!("{}: {error}", input.display()));
-            file::add(&mut rows, row).map_err(at)?;
-        }
-    }
-    let Some(sweep) = sweep else {
-        return Ok(Merged { rows: rows.into_values().collect(), missing: Vec::new() });
-    };
-    let found = sweep.take(&mut rows);
-    let missing = (0..found.len()).filter(|at| found[*at].is_none()).collect();
-    Ok(Merged { rows: found.into_iter().flatten().collect(), missing })
+    let mut join = Join::default();
+    inputs.iter().try_for_each(|input| join.file(input))?;
+    Ok(join.finish(sweep))
 }
 
 /// Writes rows as the file of a sweep, in place of what is there.

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::{LabError, stop};
 
 pub use lock::{Held, hold};
-pub use merge::{Merged, extend, merge, write};
+pub use merge::{Join, Merged, extend, merge, write};
 pub use open::{Done, Open};
 pub use point::{Axis, POINTS_MAX, Point, Shard, Sweep, axes};
 pub use row::{Column, Header, Row, column, columns};

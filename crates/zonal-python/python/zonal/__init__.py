@@ -39,7 +39,7 @@ from ._parquet import from_parquet, to_parquet
 from ._policy import Policy, PolicyLike, Setting, policies, policy
 from ._progress import Progress
 from ._results import Result
-from ._sweep import RowsError, Sweep, VersionError, read_rows, sweep
+from ._sweep import RowList, RowsError, Sweep, VersionError, read_rows, sweep
 from ._tune import Candidate, Load, Tuned, tune
 from .advice import Advice
 from .conform_report import ConformReport
@@ -79,6 +79,7 @@ __all__ = [
     "ReplayError",
     "ReplayReport",
     "Result",
+    "RowList",
     "RowsError",
     "Setting",
     "Sweep",

@@ -11,14 +11,17 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 from typing import Tuple, Union, overload
 
 from . import _native
-from ._crew import Ended, Tasks, VersionError, crew_of
+from ._crew import Ended, Tasks, VersionError, checked, crew_of
 from ._errors import LabError
 from ._html import framed
+from ._policy import Policy, PolicyLike, text_of
+from ._results import pyarrow_module
 from .lab import _machine
 
 __all__ = ["RowsError", "Sweep", "VersionError", "read_rows", "sweep"]
@@ -35,28 +38,29 @@ Row = Dict[str, Cell]
 
 class RowList(Sequence[Row]):
     """Rows in their order, each made a dictionary when it is asked for: a million dictionaries
-    would be several GiB."""
+    would be several GiB. A slice is another such list. ``pyarrow.table(rows)``,
+    ``polars.DataFrame(rows)`` and DuckDB read all of it by Arrow's C stream."""
 
-    def __init__(self, texts: "_native.RowTexts") -> None:
+    def __init__(self, texts: "_native.RowTexts", at: Optional[range] = None) -> None:
         self._texts = texts
+        self._at = range(len(texts)) if at is None else at
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return len(self._at)
 
     @overload
     def __getitem__(self, at: int) -> Row: ...
 
     @overload
-    def __getitem__(self, at: slice) -> List[Row]: ...
+    def __getitem__(self, at: slice) -> "RowList": ...
 
-    def __getitem__(self, at: Union[int, slice]) -> Union[Row, List[Row]]:
+    def __getitem__(self, at: Union[int, slice]) -> "Union[Row, RowList]":
         if isinstance(at, slice):
-            return [_row(self._texts.row(each)) for each in range(*at.indices(len(self)))]
+            return RowList(self._texts, self._at[at])
         place = operator.index(at)
-        place += len(self) if place < 0 else 0
-        if not 0 <= place < len(self):
-            raise IndexError(f"row {at} of {len(self)}")
-        return _row(self._texts.row(place))
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"row {place} of {len(self)}")
+        return _row(self._texts.row(self._at[place]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (RowList, list)):
@@ -71,12 +75,21 @@ class RowList(Sequence[Row]):
     def __reduce__(self) -> "Tuple[object, ...]":
         return (list, (list(self),))
 
-    def columns(self) -> "Dict[str, List[Cell]]":
-        """The values of each column."""
-        return {
-            name: [_cell(kind, text) for text in self._texts.column(at)]
-            for at, (name, kind) in enumerate(_native.rows_columns())
-        }
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._texts.stream(self._at.start, self._at.step, len(self))
+
+    def to_arrow(self) -> Any:
+        """The rows as a ``pyarrow.Table``."""
+        return pyarrow_module().table(self)
+
+    def to_pandas(self) -> Any:
+        """The rows as a ``pandas.DataFrame``, through Arrow."""
+        return _pandas(self.to_arrow())
+
+
+def _pandas(table: Any) -> Any:
+    # Each column is given up when it was taken over: both at once would be twice the memory.
+    return table.to_pandas(split_blocks=True, self_destruct=True)
 
 
 class RowsError(LabError):
@@ -104,8 +117,8 @@ class Sweep:
     made: int
     #: Rows that the file had before.
     found: int
-    #: A dictionary for each row, in the order of the axes' values; those of failed rows and of rows
-    #: that were not made because of ``stop`` are left out.
+    #: A dictionary for each row (a :class:`RowList`), in the order of the axes' values; those of
+    #: failed rows and of rows that were not made because of ``stop`` are left out.
     rows: Sequence[Row] = field(repr=False)
     _page: Optional[Callable[[], str]] = field(default=None, repr=False, compare=False)
 
@@ -135,24 +148,19 @@ class Sweep:
         return (Sweep, (self.path, self.total, self.made, self.found, list(self.rows)))
 
     def to_pandas(self) -> Any:
-        """The rows as a ``pandas.DataFrame``."""
-        import pandas
-
-        return pandas.DataFrame(_columns(self.rows))
+        """The rows as a ``pandas.DataFrame``, through Arrow."""
+        return _pandas(self.to_arrow())
 
     def to_arrow(self) -> Any:
         """The rows as a ``pyarrow.Table``."""
-        import pyarrow
-
-        kinds = {"text": pyarrow.string(), "count": pyarrow.uint64(), "figure": pyarrow.float64()}
-        schema = pyarrow.schema([(name, kinds[kind]) for name, kind in _native.rows_columns()])
-        return pyarrow.Table.from_pydict(_columns(self.rows), schema=schema)
-
-
-def _columns(rows: Sequence[Row]) -> "Dict[str, List[Cell]]":
-    if isinstance(rows, RowList):
-        return rows.columns()
-    return {name: [row[name] for row in rows] for name, _ in _native.rows_columns()}
+        if isinstance(self.rows, RowList):
+            return self.rows.to_arrow()
+        arrow = pyarrow_module()
+        kinds = {"text": arrow.string(), "count": arrow.uint64(), "figure": arrow.float64()}
+        schema = arrow.schema(
+            [arrow.field(name, kinds[kind], kind == "count") for name, kind in _columns()]
+        )
+        return arrow.Table.from_pylist(list(self.rows), schema=schema)
 
 
 def read_rows(*paths: Union[str, "os.PathLike[str]"]) -> RowList:
@@ -166,10 +174,13 @@ def read_rows(*paths: Union[str, "os.PathLike[str]"]) -> RowList:
     return RowList(_native.rows_join([os.fspath(path) for path in paths]))
 
 
+@lru_cache(maxsize=None)
+def _columns() -> List[Tuple[str, str]]:
+    return _native.rows_columns()
+
+
 def _row(fields: Sequence[str]) -> Row:
-    return {
-        name: _cell(kind, text) for (name, kind), text in zip(_native.rows_columns(), fields)
-    }
+    return {name: _cell(kind, text) for (name, kind), text in zip(_columns(), fields)}
 
 
 def _cell(kind: str, text: str) -> Cell:
@@ -253,7 +264,7 @@ def sweep(
     *,
     data: Union[str, "os.PathLike[str]"],
     machine: Any = "broadwell-2017-88",
-    policy: str = "zonal",
+    policy: PolicyLike = "zonal",
     workload: str = "burst",
     busy: Optional[int] = None,
     warm_us: int = 2000,
@@ -312,12 +323,9 @@ def sweep(
     """
     names = _axes(axes, seeds)
     name, toml = _machine(machine)
-    if tries < 1:
-        raise LabError(f"tries={tries}; expected 1 or more")
-    if jobs is not None and jobs < 1:
-        raise LabError(f"jobs={jobs}; expected 1 or more")
+    checked(jobs, tries)
     path = os.fspath(data)
-    rows = _native.Rows(name, toml, policy, workload, busy, warm_us, run_us, names, path)
+    rows = _native.Rows(name, toml, text_of(policy), workload, busy, warm_us, run_us, names, path)
     work = _Work(rows, tries, progress)
     try:
         work.tell()
@@ -367,6 +375,8 @@ def _axes(
         names.append((str(key), texts))
     if any(key == "seed" for key, _ in names):
         raise LabError("axis seed: expected the seeds as `seeds`")
+    if not isinstance(seeds, (int, Iterable)):
+        raise LabError(f"seeds: {seeds!r}; expected whole numbers from 0 to 2^64 - 1")
     many = [seeds] if isinstance(seeds, int) else list(seeds)
     for seed in many:
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 64:
@@ -379,6 +389,8 @@ def _axes(
 def _text(key: object, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Policy):
+        return text_of(value)
     if isinstance(value, (int, float, str)):
         return str(value)
     raise LabError(f"axis {key}: {value!r}; expected numbers or texts")
