@@ -170,3 +170,42 @@ def test_a_run_as_a_recording_is_read_like_one_of_a_host(tmp_path: Path) -> None
     with pytest.raises(zonal.LabError, match="policy zonal: a recording is of a kernel"):
         lab.record(tmp_path / "none.zonal", policy="zonal")
     assert not (tmp_path / "none.zonal").exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "machine", "workload"),
+    [
+        ("linux-5.4", "rome-2019-256@16", "handoff"),
+        ("linux-6.6", "xeon-2007-8", "churn"),
+        ("linux-6.18", "xeon-2007-8", "burst:hold=600"),
+    ],
+)
+def test_a_replay_of_a_recorded_run_moves_the_same_pages_of_each_cpu(
+    tmp_path: Path, policy: str, machine: str, workload: str
+) -> None:
+    path = tmp_path / "a.zonal"
+    run = lab.record(path, machine, policy, workload, seed=3, warm_us=0, run_us=2000)
+    replayed = zonal.replay(path, policy=policy, fidelity=True).to_dict()["fidelity"]
+    moved = {"refill_pages": 0, "drain_pages": 0}
+    for place in replayed["places"]:
+        for name in ("refill_pages", "refill_holds", "drain_pages"):
+            assert place[name]["model"] == place[name]["kernel"], (place["zone"], place["cpu"], name)
+        for name in moved:
+            moved[name] += sum(place[name]["kernel"])
+    assert moved["refill_pages"] == run.figures["refilled_pages"]
+    assert moved["drain_pages"] == run.figures["drained_pages"]
+    # In the order of the file no page has two owners.
+    arrow = pytest.importorskip("pyarrow", reason="SKIPPED: pyarrow is missing")
+    table = arrow.table(zonal.Recording(path).events(["event", "pfn", "order"]))
+    held = {}
+    calls = 0
+    names = table["event"].to_pylist()
+    for event, pfn, order in zip(names, table["pfn"].to_pylist(), table["order"].to_pylist()):
+        if event == "mm_page_alloc":
+            assert pfn is None or held.setdefault(pfn, calls) == calls
+            calls += 1
+        elif event == "mm_page_free":
+            del held[pfn]
+            calls += 1
+    assert calls == run.figures["calls"]
+    assert names.count("contention_end") == run.figures["lock_contended"]

@@ -1,7 +1,5 @@
 //! The calls of a run as events.
 
-use std::collections::HashMap;
-
 use zonal_core::alloc::{Allocator, Request};
 use zonal_core::types::{CpuId, Order, Pfn};
 use zonal_trace::{Event, EventKind, Notice};
@@ -33,18 +31,22 @@ struct Moved {
 /// What a run's calls did, as events.
 #[derive(Debug)]
 pub(crate) struct Tape {
+    /// In the order of the calls; the parts of a call by their times.
     pub(super) events: Vec<Event>,
     /// By CPU and zone.
     moved: Vec<Moved>,
     pub(super) zones: Zones,
-    /// By CPU, when its last event was, in nanoseconds.
-    latest: Vec<u64>,
-    /// By page, when it was last allocated or freed.
-    pages: HashMap<u64, u64>,
+    /// How often all CPUs' lists were emptied.
+    whole_drains: u64,
+    /// When the last allocation, free or refresh was told, in nanoseconds.
+    turn: u64,
     ghz: f64,
     /// There were more events than a recording holds.
     pub(super) is_full: bool,
 }
+
+/// An event of a call: its time in nanoseconds, CPU and thread, and what it is.
+type Told = (u64, (u32, i32), EventKind);
 
 /// A call that has begun.
 #[derive(Clone, Copy, Debug)]
@@ -67,33 +69,30 @@ impl Tape {
     pub(super) fn new(allocator: &Core<'_>, ghz: f64) -> Tape {
         let zones = Zones::of(allocator);
         let moved = vec![Moved::default(); zones.len() * allocator.cpus()];
-        let latest = vec![0; allocator.cpus()];
-        let (events, pages) = (Vec::new(), HashMap::new());
-        Tape { events, moved, zones, latest, pages, ghz, is_full: false }
+        let whole_drains = allocator.stats().whole_drains();
+        let (events, turn) = (Vec::new(), 0);
+        Tape { events, moved, zones, whole_drains, turn, ghz, is_full: false }
     }
 
     fn ns(&self, cycles: u64) -> u64 {
         (cycles as f64 / self.ghz) as u64
     }
 
-    fn push(&mut self, time_ns: u64, (cpu, pid): (u32, i32), kind: EventKind) {
-        if self.events.len() >= EVENTS_MAX {
+    /// When an allocation, free or refresh is told that was at `time_ns` by its CPU's clock: not
+    /// before those that the core had earlier, so that a replay has them in the same order.
+    fn in_turn(&mut self, time_ns: u64) -> u64 {
+        self.turn = self.turn.max(time_ns);
+        self.turn
+    }
+
+    fn push(&mut self, mut told: Vec<Told>) {
+        if self.events.len() + told.len() > EVENTS_MAX {
             self.is_full = true;
             return;
         }
-        let latest = &mut self.latest[cpu as usize];
-        *latest = time_ns.max(*latest);
-        self.events.push(Event { time_ns: *latest, cpu, pid, kind });
-    }
-
-    /// When all pages of a block have been allocated or freed before.
-    fn known(&self, block: Pfn, order: Order) -> u64 {
-        let pages = block.0..block.0 + order.pages();
-        pages.filter_map(|page| self.pages.get(&page)).max().copied().unwrap_or(0)
-    }
-
-    fn note(&mut self, block: Pfn, order: Order, time_ns: u64) {
-        self.pages.extend((block.0..block.0 + order.pages()).map(|page| (page, time_ns)));
+        told.sort_by_key(|(time_ns, ..)| *time_ns);
+        let event = |(time_ns, (cpu, pid), kind)| Event { time_ns, cpu, pid, kind };
+        self.events.extend(told.into_iter().map(event));
     }
 }
 
@@ -112,71 +111,71 @@ impl Tape {
         let end = Call::begin(allocator.platform());
         let pid = if matches!(kind, Kind::Refresh) { WORKER } else { PROGRAM } + cpu as i32;
         let who = (cpu, pid);
-        let begin = self.ns(call.clock).max(self.latest[cpu as usize]);
-        let begin = match kind {
+        let begin = self.ns(call.clock);
+        let mut told = Vec::new();
+        match kind {
             Kind::Free(block, order) => {
-                let begin = begin.max(self.known(block, order));
                 let free = EventKind::Free { pfn: block.0, order: order.get() as u8 };
-                self.push(begin, who, free);
-                self.note(block, order, begin);
-                begin
+                told.push((self.in_turn(begin), who, free));
             }
-            Kind::Refresh => {
-                self.push(begin, who, EventKind::VmstatUpdate);
-                begin
-            }
-            Kind::Alloc(..) => begin,
-        };
+            Kind::Refresh => told.push((self.in_turn(begin), who, EventKind::VmstatUpdate)),
+            Kind::Alloc(..) => {}
+        }
         let moves = self.moves_since(allocator, cpu);
         let block = kind.block();
         let of_block = block.and_then(|block| self.zones.of_frame(block.0));
         let first = moves.first().map(|(zone, _)| *zone).or(of_block).unwrap_or(0);
         let waited = (end.waited - call.waited, end.contended - call.contended);
-        let at = self.waits(begin, who, first, waited);
+        let at = self.waits(&mut told, begin, who, first, waited);
         for (zone, moved) in moves {
             let named = block.filter(|_| of_block == Some(zone));
             let pfn = named.map_or(self.zones.start(zone), |block| block.0);
-            self.moves(at, who, kind, (pfn, moved));
+            moved.tell(&mut told, (at, who), kind, pfn);
         }
+        self.whole_drain(&mut told, allocator, at, cpu);
         if let Kind::Alloc(request, block) = kind {
             let (pfn, order) = (block.map(|block| block.0), kind.order());
             let (gfp, migratetype) = (request.gfp.bits(), kind.migratetype());
             let alloc = EventKind::Alloc { pfn, order, migratetype, gfp };
-            let known = block.map_or(0, |block| self.known(block, request.order));
-            let over = (begin + self.ns(end.clock - call.clock)).max(at).max(known);
-            self.push(over, who, alloc);
-            if let Some(block) = block {
-                self.note(block, request.order, over);
-            }
+            let over = (begin + self.ns(end.clock - call.clock)).max(at);
+            told.push((self.in_turn(over), who, alloc));
         }
+        self.push(told);
     }
 
     /// Waits for a zone's lock: cycles, and how often. Returns when they are over.
-    fn waits(&mut self, begin: u64, who: (u32, i32), zone: usize, waited: (u64, u64)) -> u64 {
+    fn waits(
+        &self,
+        told: &mut Vec<Told>,
+        begin: u64,
+        who: (u32, i32),
+        zone: usize,
+        waited: (u64, u64),
+    ) -> u64 {
         let (cycles, times) = waited;
         let lock = FIRST_LOCK + zone as u64 * LOCK_BYTES;
         for number in 0..times {
             let from = begin + self.ns(cycles * number / times);
             let to = begin + self.ns(cycles * (number + 1) / times);
             let waits = Notice::ContentionBegin { lock, flags: Notice::SPIN };
-            self.push(from, who, EventKind::Notice(waits));
-            self.push(to, who, EventKind::Notice(Notice::ContentionEnd { lock }));
+            told.push((from, who, EventKind::Notice(waits)));
+            told.push((to, who, EventKind::Notice(Notice::ContentionEnd { lock })));
         }
         begin + self.ns(cycles)
     }
 
-    /// Pages that moved between a zone and the CPU's lists.
-    fn moves(&mut self, at: u64, who: (u32, i32), kind: Kind, (pfn, moved): (u64, Moved)) {
-        let (order, migratetype) = (kind.order(), kind.migratetype());
-        for (pages, percpu_refill) in [(moved.refilled, true), (moved.direct, false)] {
-            for _ in 0..pages.div_ceil(1 << order) {
-                let taken = EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill };
-                self.push(at, who, taken);
-            }
+    /// Pages of other CPUs' lists that the call of `cpu` gave back, told as by the worker of each.
+    fn whole_drain(&mut self, told: &mut Vec<Told>, allocator: &Core<'_>, at: u64, cpu: u32) {
+        let drains = allocator.stats().whole_drains();
+        if drains == self.whole_drains {
+            return;
         }
-        let order = if moved.drained.is_multiple_of(1 << order) { order } else { 0 };
-        for _ in 0..moved.drained >> order {
-            self.push(at, who, EventKind::PcpuDrain { pfn, order, migratetype });
+        self.whole_drains = drains;
+        for other in (0..allocator.cpus() as u32).filter(|other| *other != cpu) {
+            for (zone, moved) in self.moves_since(allocator, other) {
+                let who = (other, WORKER + other as i32);
+                moved.tell(told, (at, who), Kind::Refresh, self.zones.start(zone));
+            }
         }
     }
 
@@ -204,6 +203,23 @@ impl Tape {
             }
         }
         moves
+    }
+}
+
+impl Moved {
+    /// Pages that moved between a zone and a CPU's lists.
+    fn tell(self, told: &mut Vec<Told>, (at, who): (u64, (u32, i32)), kind: Kind, pfn: u64) {
+        let (order, migratetype) = (kind.order(), kind.migratetype());
+        for (pages, percpu_refill) in [(self.refilled, true), (self.direct, false)] {
+            for _ in 0..pages.div_ceil(1 << order) {
+                let taken = EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill };
+                told.push((at, who, taken));
+            }
+        }
+        let order = if self.drained.is_multiple_of(1 << order) { order } else { 0 };
+        for _ in 0..self.drained >> order {
+            told.push((at, who, EventKind::PcpuDrain { pfn, order, migratetype }));
+        }
     }
 }
 

@@ -12,9 +12,12 @@
 //! - Which pages a refill or a drain moves is not recorded by the lab: their events name the block
 //!   of the call that caused them. Zone, CPU, time and number of pages are right.
 //! - A drain's pages are blocks of the call's order where they divide by it, single pages else.
-//! - The lab lets a CPU make a whole step at once, so that another one may have a page that was
-//!   handed over some nanoseconds before its clock says so. Such calls are moved behind what they
-//!   depend on: a page is freed after it was allocated, and allocated after it was freed.
+//! - Calls of two CPUs overlap in time, and the core has them one after the other: an allocation,
+//!   free or refresh is told no earlier than those that it had before, up to the length of a call
+//!   later than its CPU's clock says. So a replay makes them in the same order. Waits and moved
+//!   pages keep their times.
+//! - Pages that a CPU gives back from the lists of others are told as drains by their own workers,
+//!   as Linux did before 6.0.
 
 pub(crate) mod events;
 mod files;
@@ -61,7 +64,7 @@ pub fn record(
         return Err(LabError::Plan(what));
     }
     let Tape { mut events, zones, .. } = *tape;
-    // Each CPU's are in order; a call may last longer than others' next ones.
+    // What is of one time stays in the order of the calls.
     events.sort_by_key(|event| event.time_ns);
     let files = files::files(recipe, &plan, &zones, &figures, (&release, &events))?;
     let fail = |error: &dyn std::fmt::Display| {
