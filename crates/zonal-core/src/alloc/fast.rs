@@ -198,9 +198,10 @@ fn put_ready<P: Platform>(
     let _masked = Masked::new(&on.platform);
     let key = Key::new(on.epoch.now(), order.get());
     let Some(entered) = Entered::ready(pcp, key) else { return Err((pfn, order)) };
-    if let Some(mt) = type_of(on.blocks, pcp.ready.block_shift, pfn)
-        && entered.push((mt, mark), (frame, goes_on), on)
-    {
+    // Without grouping there is one list of an order, whatever a pageblock's type (`Plain::new`).
+    let takes = !on.looks_at_types()
+        || type_of(on.blocks, pcp.ready.block_shift, pfn).is_some_and(|mt| entered.takes(mt));
+    if takes && entered.push(mark, (frame, goes_on), on) {
         return Ok(());
     }
     // Worked out once more rather than kept: whoever comes through needs the registers.
@@ -218,8 +219,9 @@ fn put<P: Platform>(on: &Tables<'_, P>, (pfn, order): (Pfn, Order), mark: u64) -
     let _masked = Masked::new(&on.platform);
     let list = on.plain.list_by_type(order.get(), mt);
     zone.contains(pfn)
-        && enter(on, (pcp, zone), order, FAST_FREE, list)
-            .is_some_and(|entered| entered.push_exactly((mt, mark), (frame, goes_on), on))
+        && enter(on, (pcp, zone), order, FAST_FREE, list).is_some_and(|entered| {
+            entered.takes(mt) && entered.push_exactly(mark, (frame, goes_on), on)
+        })
 }
 
 /// Whether a range goes on at this frame of the pcp's zone.
@@ -242,8 +244,8 @@ pub(super) fn alloc<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Optio
 pub(super) fn alloc_by_core<P: Platform>(
     on: &Tables<'_, P>,
     // Not as one value: that would take memory on the stack of whoever comes by the fast path.
-    order: Order,
     gfp: Gfp,
+    order: Order,
     node: Option<NodeId>,
 ) -> Result<Pfn, AllocError> {
     let request = Request { order, gfp, node };

@@ -235,7 +235,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
         match fast::alloc(&self.tables, &request) {
             Some(pfn) => Ok(pfn),
-            None => fast::alloc_by_core(&self.tables, request.order, request.gfp, request.node),
+            None => fast::alloc_by_core(&self.tables, request.gfp, request.order, request.node),
         }
     }
 

@@ -106,6 +106,16 @@ impl<'a, P: Platform> Tables<'a, P> {
             Some(Grouping::Auto) | None => self.grouping,
         }
     }
+    /// Whether a free has to look at its pageblock's type: always with grouping. A policy that is
+    /// compiled in and may group is not asked again whether it does.
+    #[inline(always)]
+    pub(super) fn looks_at_types(&self) -> bool {
+        match Policy::fixed_for::<P>().map(|policy| policy.mobility_grouping) {
+            Some(Grouping::On | Grouping::Auto) => true,
+            Some(Grouping::Off) => false,
+            None => self.grouping,
+        }
+    }
     /// Takes the lock of the `zone`-th zone, for who rebuilds a kernel's lists block by block: no
     /// owner of a block is asked. `None`: there is no such zone.
     pub fn lock_zone(&self, zone: usize) -> Option<LockedZone<'_, P>> {

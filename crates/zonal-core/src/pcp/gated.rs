@@ -147,21 +147,18 @@ impl<'p> Entered<'p> {
         Some(frame)
     }
 
-    /// Puts a block on the hot end of the list that the pcp is ready with, if blocks of pageblocks
-    /// of this type go there, and its word, without the bits of `mark`, says that it is handed out
-    /// from such a list of any CPU's pcp of the zone. `false`: nothing was done. `frame`: what the
-    /// pcp's zone makes of the block's page, whether that is in the zone or not. `goes_on`: whether
-    /// the block is of a range that goes on behind it, asked once the block is claimed.
+    /// Puts a block on the hot end of the list that the pcp is ready with, which
+    /// [`takes`](Self::takes) it, if its word, without the bits of `mark`, says that it is handed
+    /// out from such a list of any CPU's pcp of the zone. `false`: nothing was done. `frame`: what
+    /// the pcp's zone makes of the block's page, whether that is in the zone or not. `goes_on`:
+    /// whether the block is of a range that goes on behind it, asked once the block is claimed.
     #[inline(always)]
     pub(crate) fn push<'a>(
         self,
-        (mt, mark): (u32, u64),
+        mark: u64,
         (frame, goes_on): (u64, impl FnOnce() -> bool),
         cells: impl Cells<'a>,
     ) -> bool {
-        if !self.takes(mt) {
-            return false;
-        }
         let word = PcpWord(self.pcp.word.load(Relaxed));
         let Some(pushed) = self.pushed_below(word) else { return false };
         self.put(pushed, mark, (frame, goes_on), cells)
@@ -171,11 +168,11 @@ impl<'p> Entered<'p> {
     /// figures answer.
     pub(crate) fn push_exactly<'a>(
         self,
-        (mt, mark): (u32, u64),
+        mark: u64,
         (frame, goes_on): (u64, impl FnOnce() -> bool),
         cells: impl Cells<'a>,
     ) -> bool {
-        let Some(word) = self.room().filter(|_| self.takes(mt)) else { return false };
+        let Some(word) = self.room() else { return false };
         let pushed = self.pushed(word);
         self.put(pushed, mark, (frame, goes_on), cells)
     }
@@ -208,7 +205,7 @@ impl<'p> Entered<'p> {
 
     /// Whether blocks of pageblocks of this type go on the list that the pcp is ready with.
     #[inline(always)]
-    pub(super) fn takes(&self, mt: u32) -> bool {
+    pub(crate) fn takes(&self, mt: u32) -> bool {
         self.pcp.ready.types.load(Relaxed).wrapping_shr(mt) & 1 != 0
     }
 

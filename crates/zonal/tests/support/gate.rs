@@ -148,7 +148,7 @@ impl Machine {
     /// `alloc::fast::put`; `false`: the core is asked.
     pub fn push(&'static self, list: usize, page: u32) -> bool {
         self.enter(list).is_some_and(|entered| {
-            entered.push((list as u32, 0), (u64::from(page), || false), self)
+            entered.takes(list as u32) && entered.push(0, (u64::from(page), || false), self)
         })
     }
 
