@@ -57,8 +57,9 @@ pub struct Variant {
 }
 
 const EXPECTED: &str = "expected chosen-before, prefetched, singles-apart, refresh-aligned, \
-                        refresh-staggered, block-lines=1 to 1000 (percent), zones=2 to 8 or no-NAME \
-                        of a mechanism (`zonal lab ablation --list`), with commas between them";
+                        refresh-staggered, block-lines=1 to 1000 (percent), zones=2 to 8 or \
+                        no-NAME of a mechanism (`zonal lab ablation --list`), with commas between \
+                        them";
 
 impl Variant {
     /// Cycles until the lines of a block have come; `line`: until one has.

@@ -15,13 +15,14 @@ const PLACES: [&str; 6] = [
 ];
 
 /// Forms and bounds of the model itself, which say nothing of a machine or a kernel.
-const OF_THE_MODEL: [&str; 20] = [
+const OF_THE_MODEL: [&str; 22] = [
     "BRIEF_COLUMNS",
     "CHUNK_KIB",
     "CHUNK_LINES",
     "DEPTH_MAX",
     "DIRTY",
     "EMPTY",
+    "FAR",
     "FRAGMENT_BYTES",
     "FRAGMENT_KIB",
     "HOLDER_SHIFT",
@@ -33,6 +34,7 @@ const OF_THE_MODEL: [&str; 20] = [
     "SCHEMA_VERSION",
     "SHARED",
     "SHUFFLED_MAX",
+    "STILL",
     "TABLE_PAGES",
     "TIMES_MAX",
     "VERSION_BITS",

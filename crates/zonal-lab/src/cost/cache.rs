@@ -63,8 +63,8 @@ impl Cache {
         Cache { places: bytemuck::zeroed_vec(sets as usize * ways), ways, sets }
     }
 
-    /// Where the places of a chunk's set begin. Pages are scattered over the sets, as physical pages
-    /// are; the chunks of one page lie in a row.
+    /// Where the places of a chunk's set begin. Pages are scattered over the sets, as physical
+    /// pages are; the chunks of one page lie in a row.
     #[inline]
     fn start(&self, chunk: u64) -> usize {
         let (page, part) = (chunk / PAGE_CHUNKS, chunk % PAGE_CHUNKS);

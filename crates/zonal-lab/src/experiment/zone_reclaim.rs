@@ -76,7 +76,7 @@ const ELAPSED: &str = "elapsed_s";
 /// Elapsed time by that of the first column.
 const RATIO: &str = "elapsed_ratio";
 
-/// Columns that are played where the experiment is to be brief: those of which any cell is modelled.
+/// Columns that are played where the experiment is to be brief: those with cells that are modelled.
 const BRIEF_COLUMNS: usize = 2;
 
 /// Columns, and what ran.

@@ -78,7 +78,9 @@ given! {
         Provenance::estimated("so short that it holds nobody up, for ablations");
     /// From one step of a background reclaimer to its next.
     AGAIN_NS: u64 = 1_000,
-        Provenance::estimated("so that time goes on; a step's own work is charged where it is done");
+        Provenance::estimated(
+            "so that time goes on; a step's own work is charged where it is done",
+        );
 }
 /// Order of a huge page.
 const HUGE_ORDER: u32 = 9;

@@ -154,7 +154,8 @@ fn plot(ablation: &Ablation) -> String {
         for cell in cells {
             add(format_args!(
                 "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"3.2\" fill=\"var(--{ink})\" \
-                 opacity=\"0.7\"><title>{}, {}, {}: {} (published {}, as it is {})</title></circle>",
+                 opacity=\"0.7\"><title>{}, {}, {}: {} (published {}, as it is {})</title>\
+                 </circle>",
                 place(cell.off),
                 escape(name),
                 escape(cell.row),
