@@ -264,6 +264,30 @@ fn nanoseconds(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Part;
+
+    #[test]
+    fn a_part_on_some_cpus_no_longer_says_which_command_was_recorded() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = "# time_ns cpu pid event pfn order migratetype gfp\n\
+            10 0 7 alloc 1f 0 1 cc0\n20 1 7 free 1f 0\n30 0 7 alloc 20 0 1 cc0\n";
+        let meta = r#"{"cpus": 2, "command_pid": 7, "events": 3, "workload": "make"}"#;
+        let parts = vec![
+            Part::new("events.txt", text.as_bytes().to_vec()),
+            Part::new("meta.json", meta.as_bytes().to_vec()),
+        ];
+        let whole = Recording::from_parts("whole", parts).unwrap();
+        assert_eq!(whole.description().command_pid, Some(7));
+        for (cpus, command, events) in [(Some(vec![0]), None, 2), (None, Some(7), 3)] {
+            let file = directory.path().join(format!("{events}.zonal"));
+            let selection = Selection { cpus, ..Selection::default() };
+            cut(&whole, &selection, Target::file(&file), &mut |_| {}).unwrap();
+            let part = Recording::open(&file).unwrap();
+            assert_eq!(part.description().command_pid, command);
+            assert_eq!(part.description().workload.as_deref(), Some("make"));
+            assert_eq!(part.events().count(), events);
+        }
+    }
 
     #[test]
     fn seconds_are_exact() {
