@@ -81,15 +81,6 @@ impl Cache {
         &mut self.places[start..start + self.ways]
     }
 
-    /// The chunks in the first and in the last place of a chunk's set: what was used last, and what
-    /// goes next.
-    #[inline]
-    pub fn ends(&self, chunk: u64) -> (u64, u64) {
-        let start = self.start(chunk);
-        let at = |place: usize| self.places[start + place] >> VERSION_BITS;
-        (at(0), at(self.ways - 1))
-    }
-
     /// Whether it is present; if so, it becomes the most recently used of its set.
     #[inline]
     pub fn find(&mut self, tag: Tag) -> bool {

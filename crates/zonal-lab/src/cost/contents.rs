@@ -23,7 +23,6 @@
 //! cache that holds all its L2s have when it lets go of one, prefetching, and parts of a chunk: a
 //! chunk is in one place as a whole.
 
-use std::hint::black_box;
 use std::ops::Range;
 
 use super::bandwidth::Bandwidth;
@@ -203,10 +202,6 @@ impl Contents {
         let (mut left, mut chunk) = (lines, pfn * PAGE_CHUNKS);
         let (mut sum, mut longest, mut waits) = (0, 0, 0);
         while left > 0 {
-            if chunk.is_multiple_of(PAGE_CHUNKS) {
-                let chunks = left.div_ceil(CHUNK_LINES).min(PAGE_CHUNKS);
-                self.look_ahead(core, chunk, chunks);
-            }
             let some = left.min(CHUNK_LINES);
             let place = self.chunk(core, chunk, access, (now, reached));
             let (count, cycles) = self.counted(place);
@@ -319,28 +314,6 @@ impl Contents {
             };
         }
         self.asked.1
-    }
-
-    /// Looks at what touching so many chunks of a page will look at, all at once. The tables are
-    /// larger than the caches of who runs this, and one look after the other would wait for memory
-    /// each time. Changes nothing.
-    #[inline]
-    fn look_ahead(&self, core: u32, chunk: u64, chunks: u64) {
-        let [l2, llc, ..] = self.places[core as usize];
-        let mut seen = self.words.of(chunk).0;
-        let mut here = true;
-        for chunk in chunk..chunk + chunks {
-            let (first, last) = self.l2[l2 as usize].ends(chunk);
-            here &= first == chunk;
-            seen ^= if self.victims { self.words.of(last).0 } else { last };
-        }
-        if let Some(cache) = self.llc.get(llc as usize).filter(|_| !here) {
-            for chunk in chunk..chunk + chunks {
-                let (first, last) = cache.ends(chunk);
-                seen ^= first ^ self.words.of(last).0;
-            }
-        }
-        black_box(seen);
     }
 
     /// Puts a chunk that was at `place` into the caches of `core`, with its new tag. `looked`: what
