@@ -34,4 +34,4 @@ pub use error::Error;
 pub use events::{Written, part, write_events};
 pub use reader::{is_parquet, read_events};
 pub use sweeps::{DataSet, join, join_until};
-pub use table::{Cell, read_table, write_table};
+pub use table::{Cell, Take, read_table, write_table};

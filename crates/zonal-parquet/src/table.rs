@@ -113,6 +113,9 @@ fn write_group(
     group.close().map(drop).map_err(&fail)
 }
 
+/// What is done with a row: its number, counted from 1, and its fields as texts.
+pub type Take<'a> = dyn FnMut(u64, &[String]) -> Result<(), Error> + 'a;
+
 /// Reads a table with these columns, in any order; others are passed over. `take` gets each row
 /// with its number, counted from 1, and each field as the text that it was before; rows that are
 /// equal to the one before are not told again. `progress` gets the number of rows so far, and stops
@@ -125,7 +128,7 @@ pub fn read_table(
     path: &Path,
     columns: &[(&str, Cell)],
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    take: &mut dyn FnMut(u64, &[String]) -> Result<(), Error>,
+    take: &mut Take<'_>,
 ) -> Result<(), Error> {
     guarded(path, || read(path, columns, progress, take))
 }
@@ -134,7 +137,7 @@ fn read(
     path: &Path,
     columns: &[(&str, Cell)],
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    take: &mut dyn FnMut(u64, &[String]) -> Result<(), Error>,
+    take: &mut Take<'_>,
 ) -> Result<(), Error> {
     let file = File::open(path).map_err(Error::io(path))?;
     let reader = SerializedFileReader::new(file).map_err(Error::parquet(path))?;
