@@ -189,7 +189,8 @@ def test_a_replay_of_a_recorded_run_moves_the_same_pages_of_each_cpu(
     moved = {"refill_pages": 0, "drain_pages": 0}
     for place in replayed["places"]:
         for name in ("refill_pages", "refill_holds", "drain_pages"):
-            assert place[name]["model"] == place[name]["kernel"], (place["zone"], place["cpu"], name)
+            at = (place["zone"], place["cpu"], name)
+            assert place[name]["model"] == place[name]["kernel"], at
         for name in moved:
             moved[name] += sum(place[name]["kernel"])
     assert moved["refill_pages"] == run.figures["refilled_pages"]

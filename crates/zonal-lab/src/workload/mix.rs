@@ -5,7 +5,7 @@ use zonal_core::types::{Order, Pfn};
 
 use super::kind::{Kind, LINES, Param};
 use crate::cost::contents::Access;
-use crate::provenance::Provenance;
+use crate::provenance::{Provenance, given};
 use crate::sim::Lab;
 use crate::sim::{Program, Turn};
 
@@ -52,8 +52,19 @@ impl Mix {
     }
 }
 
-/// Of a hundred blocks so many have at most this order; the others have order 4.
-const SHARES: [u64; 4] = [75, 85, 91, 96];
+given! {
+    /// Of a hundred blocks so many have order 0.
+    pub AT_MOST_ORDER_0: u64 = 75, Provenance::estimated("as the bench's loop draws them");
+    /// Of a hundred blocks so many have order 1 or less.
+    pub AT_MOST_ORDER_1: u64 = 85, Provenance::estimated("as the bench's loop draws them");
+    /// Of a hundred blocks so many have order 2 or less.
+    pub AT_MOST_ORDER_2: u64 = 91, Provenance::estimated("as the bench's loop draws them");
+    /// Of a hundred blocks so many have order 3 or less.
+    pub AT_MOST_ORDER_3: u64 = 96, Provenance::estimated("as the bench's loop draws them");
+}
+
+/// The other blocks have order 4.
+const SHARES: [u64; 4] = [AT_MOST_ORDER_0, AT_MOST_ORDER_1, AT_MOST_ORDER_2, AT_MOST_ORDER_3];
 
 impl Program for Mix {
     fn keeps_busy(&self) -> bool {

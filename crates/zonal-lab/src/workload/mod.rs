@@ -78,6 +78,7 @@ pub(crate) const GIVEN: &[&[Given]] = &[
     kernbench::GIVEN,
     kv_cache::GIVEN,
     memory::GIVEN,
+    mix::GIVEN,
     page_bench::GIVEN,
     page_fault::GIVEN,
     purge::GIVEN,
