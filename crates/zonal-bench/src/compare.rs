@@ -2,11 +2,13 @@
 //!
 //! A row has changed if the middle of its rounds, from the 10th to the 90th percentile, lies beyond
 //! that of the earlier run. Runs of one program differ by more than the confidence intervals of
-//! their medians (clock speed, which pages a pool got), so those would call too much a change.
+//! their medians (clock speed, which pages a pool got), so those would call too much a change. Rows
+//! of fewer than [`ROUNDS_JUDGED`] rounds are not judged: so few lie apart by chance.
 
 use crate::cell::Cell;
 use crate::comparison::{Change, Comparison};
 use crate::earlier::{CompareError, Earlier};
+use crate::rounds::ROUNDS_JUDGED;
 use crate::row::{Report, Row, to_thousandths};
 
 impl Report {
@@ -40,7 +42,8 @@ impl Report {
 }
 
 fn judge(comparison: &mut Comparison, before: &Row, now: &Row) {
-    if before.busy || now.busy {
+    let few = |row: &Row| row.busy || row.rounds < ROUNDS_JUDGED;
+    if few(before) || few(now) {
         comparison.busy.push(now.place());
     } else if now.p10_ns > before.p90_ns || now.p90_ns < before.p10_ns {
         comparison.changed.push(Change {

@@ -11,11 +11,28 @@ use crate::subject::Waiting;
 /// Fewest rounds that a median is taken over, however slow the subject.
 pub(crate) const ROUNDS_MIN: u32 = 3;
 
+/// Fewest rounds of a row that is compared with another run. Of two rows that differ in nothing,
+/// the middle rounds of one lie beyond those of the other once in 10 times with 3 rounds each, once
+/// in 34 with 7, once in 915 with 10.
+pub(crate) const ROUNDS_JUDGED: u32 = 10;
+
+/// Rounds end after so many times the time they were given, whatever is left of them.
+const LOST: f64 = 4.0;
+
+/// The rounds that a subject should have in a cell.
+pub(crate) struct Aim {
+    /// So many undisturbed ones.
+    pub(crate) rounds: u32,
+    /// In so much time, waiting for CPUs included; after it, [`ROUNDS_JUDGED`] are enough.
+    pub(crate) wall_ns: f64,
+}
+
 /// Results of one subject's rounds in one cell.
 #[derive(Default)]
 pub(crate) struct Measured {
     bursts: Vec<Burst>,
     undisturbed: u32,
+    wall_ns: f64,
     pub(crate) latency: Latency,
     pub(crate) waiting: Option<Waiting>,
 }
@@ -36,12 +53,18 @@ impl Measured {
     /// Adds a round.
     pub(crate) fn push(&mut self, burst: Burst) {
         self.undisturbed += u32::from(!burst.disturbed);
+        self.wall_ns += burst.wall_ns;
         self.bursts.push(burst);
     }
 
-    /// Whether another round is due where so many were planned.
-    pub(crate) fn wants_more(&self, planned: u32) -> bool {
-        self.undisturbed < planned && self.bursts.len() < (planned + planned / 2) as usize
+    /// Whether another round is due.
+    pub(crate) fn wants_more(&self, aim: &Aim) -> bool {
+        let planned = aim.rounds;
+        let late = self.wall_ns > aim.wall_ns && self.undisturbed >= ROUNDS_JUDGED;
+        let lost = self.wall_ns > aim.wall_ns * LOST && self.bursts.len() >= ROUNDS_MIN as usize;
+        let runs =
+            self.undisturbed < planned && self.bursts.len() < (planned + planned / 2) as usize;
+        runs && !late && !lost
     }
 
     /// Discards the disturbed rounds.
@@ -109,17 +132,33 @@ mod tests {
 
     #[test]
     fn discarded_rounds_are_run_again_but_not_for_ever() {
+        let aim = Aim { rounds: 10, wall_ns: 1e9 };
         let mut measured = Measured::default();
         let mut runs = 0;
-        while measured.wants_more(10) {
+        while measured.wants_more(&aim) {
             measured.push(round(1.0, if runs % 5 == 0 { 0.5 } else { 1.0 }));
             runs += 1;
         }
         assert_eq!((runs, measured.undisturbed), (13, 10));
         let mut busy = Measured::default();
-        while busy.wants_more(10) {
+        while busy.wants_more(&aim) {
             busy.push(round(1.0, 0.5));
         }
         assert_eq!(busy.bursts.len(), 15);
+    }
+    #[test]
+    fn rounds_that_wait_for_cpus_end_with_as_many_as_a_comparison_needs() {
+        let aim = Aim { rounds: 30, wall_ns: 50e6 };
+        let rounds_of = |cpu_share: f64, wall_ns: f64| {
+            let mut measured = Measured::default();
+            while measured.wants_more(&aim) {
+                measured.push(Burst { wall_ns, ..round(1.0, cpu_share) });
+            }
+            measured.bursts.len()
+        };
+        assert_eq!(rounds_of(1.0, 1e6), 30);
+        assert_eq!(rounds_of(1.0, 20e6), 10);
+        assert_eq!(rounds_of(0.5, 20e6), 11);
+        assert_eq!(rounds_of(0.5, 1e9), 3);
     }
 }

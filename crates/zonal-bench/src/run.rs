@@ -12,16 +12,22 @@ use crate::error::BenchError;
 use crate::latency::planned_overhead_ns;
 use crate::machine::Machine;
 use crate::plan::{Options, plan};
-use crate::rounds::{Measured, ROUNDS_MIN};
+use crate::rounds::{Aim, Measured, ROUNDS_JUDGED, ROUNDS_MIN};
 use crate::row::{Report, Row, SCHEMA_VERSION, Skip, to_thousandths};
-use crate::runner::Runner;
+use crate::runner::{Burst, Runner};
 use crate::words::mix_hash;
 use std::time::{Duration, Instant};
 
 /// A burst is at least this long when calibrated: waking the workers then costs under 1 %.
 const CALIBRATED_NS: f64 = 300_000.0;
-/// Calibration waits for CPUs no longer than for so many slots.
-const CALIBRATION_SLOTS: f64 = 4.0;
+/// Calibration waits for CPUs no longer than this.
+const CALIBRATION_WAIT_NS: f64 = 1e9;
+/// A longer burst is at most so many times as long as the one that its length was reckoned from.
+const GROWTH_MAX: u64 = 32;
+/// No budget makes a slot shorter than this: its rounds would measure the clock.
+const SLOT_MIN: Duration = Duration::from_millis(30);
+/// Rounds get so many slots, waiting for CPUs included, before there may be fewer of them.
+const ROUNDS_SLOTS: f64 = 2.0;
 /// Oversubscribed bursts are at least this long: several time slices, so that threads really are
 /// preempted inside the loop.
 const OVERSUBSCRIBED_NS: f64 = 10_000_000.0;
@@ -47,8 +53,26 @@ struct Entry {
     runner: usize,
     iterations: u64,
     ns_per_iteration: f64,
-    rounds: u32,
+    /// How long a round should be.
+    burst_ns: f64,
+    aim: Aim,
     measured: Measured,
+}
+
+impl Entry {
+    /// Adds a round. One that is far too short shows that calibration was misled: it does not
+    /// count, and the next one is longer.
+    fn push(&mut self, mut burst: Burst) {
+        if burst.loop_ns * 8.0 < self.burst_ns {
+            burst.disturbed = true;
+            self.iterations = self.iterations.saturating_mul(4);
+        }
+        self.measured.push(burst);
+    }
+
+    fn wants_more(&self) -> bool {
+        self.measured.wants_more(&self.aim)
+    }
 }
 
 /// Measures `runners` and reports; `skipped` are subjects that the caller could not start.
@@ -78,7 +102,7 @@ pub fn run(
         let slots = (cells.len() - done) * runners.len().max(1);
         let left = options.budget.map(|budget| budget.saturating_sub(start.elapsed()));
         let fair = left.map_or(options.slot, |left| left / slots as u32);
-        let slot = fair.clamp(Duration::from_millis(1), options.slot);
+        let slot = fair.clamp(SLOT_MIN.min(options.slot), options.slot);
         let hash = run_cell(options, cell, slot, &mut runners, &mut report);
         result_hash = mix_hash(result_hash, hash.unwrap_or(0));
     }
@@ -106,18 +130,18 @@ fn run_cell(
         }
     }
     for round in 0.. {
-        if !entries.iter().any(|entry| entry.measured.wants_more(entry.rounds)) {
+        if !entries.iter().any(Entry::wants_more) {
             break;
         }
         // The order rotates: no subject always runs right after the slowest one.
         entries.rotate_left(1);
         entries.retain_mut(|entry| {
             let runner = &mut runners[entry.runner];
-            if !entry.measured.wants_more(entry.rounds) {
+            if !entry.wants_more() {
                 return true;
             }
             match runner.burst(cell, entry.iterations, held(cell, round)) {
-                Ok(burst) => entry.measured.push(burst),
+                Ok(burst) => entry.push(burst),
                 Err(error) => {
                     leave(report, cell, runner.name(), error.into());
                     return false;
@@ -198,34 +222,50 @@ fn enter(
     }
     let ns_per_iteration = calibrate(cell, slot_ns, runner)?;
     let for_rounds = slot_ns * ROUNDS_SHARE;
-    let shortest = if cell.pinned { 0.0 } else { OVERSUBSCRIBED_NS.min(for_rounds / 3.0) };
+    let shortest = if cell.pinned {
+        0.0
+    } else {
+        OVERSUBSCRIBED_NS.min(for_rounds / f64::from(ROUNDS_JUDGED))
+    };
     let burst_ns = (for_rounds / f64::from(options.rounds)).max(shortest);
     let iterations = ((burst_ns / ns_per_iteration) as u64).max(1);
     let rounds = (for_rounds / (iterations as f64 * ns_per_iteration)) as u32;
     let rounds = rounds.clamp(ROUNDS_MIN, options.rounds.max(ROUNDS_MIN));
-    Ok(Entry { runner: index, iterations, ns_per_iteration, rounds, measured: Measured::default() })
+    let aim = Aim { rounds, wall_ns: slot_ns * ROUNDS_SLOTS };
+    let measured = Measured::default();
+    Ok(Entry { runner: index, iterations, ns_per_iteration, burst_ns, aim, measured })
 }
 
-/// Doubles the burst until it is long enough to trust; returns nanoseconds per iteration, by the
-/// fastest burst. The first burst is cold and never the one that counts.
+/// Makes the burst longer until it is long enough to trust; returns nanoseconds per iteration, by
+/// the fastest burst. The first burst is cold and never the one that counts.
 ///
-/// Only the time in the loop counts. On a busy machine a burst of one iteration takes milliseconds
-/// until its threads have a CPU; rounds as long as that allows would measure the clock.
+/// A burst in which a thread lost its CPU says nothing about the loop and is made again, up to a
+/// limit of time. On a busy machine each burst waits milliseconds for CPUs, so few of them lead to
+/// the long one.
 fn calibrate(cell: &Cell, slot_ns: f64, runner: &mut dyn Runner) -> Result<f64, BenchError> {
     let (mut iterations, mut looped, mut waited) = (1u64, 0.0, 0.0);
-    let mut least = f64::INFINITY;
+    let (mut least, mut disturbed) = (f64::INFINITY, f64::INFINITY);
     runner.burst(cell, iterations, 0)?;
     loop {
         let burst = runner.burst(cell, iterations, 0)?;
-        looped += burst.loop_ns;
+        let ns = burst.loop_ns.max(1.0) / iterations as f64;
         waited += burst.wall_ns;
-        least = (burst.loop_ns.max(1.0) / iterations as f64).min(least);
+        let tired = waited > CALIBRATION_WAIT_NS.max(slot_ns);
+        if burst.disturbed {
+            disturbed = ns.min(disturbed);
+            if tired {
+                return Ok(least.min(disturbed));
+            }
+            continue;
+        }
+        least = ns.min(least);
+        looped += least * iterations as f64;
         let long_enough = least * iterations as f64 >= CALIBRATED_NS;
-        let spent = looped > slot_ns * 0.2 || waited > slot_ns * CALIBRATION_SLOTS;
-        if long_enough || spent || iterations >= 1 << 40 {
+        if long_enough || tired || looped > slot_ns * 0.2 || iterations >= 1 << 40 {
             return Ok(least);
         }
-        iterations *= 2;
+        let enough = (CALIBRATED_NS * 1.5 / least) as u64;
+        iterations = enough.clamp(iterations * 2, iterations * GROWTH_MAX);
     }
 }
 
@@ -241,7 +281,7 @@ fn latency_iterations(options: &Options, cell: &Cell, slot_ns: f64, entry: &Entr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runner::{Burst, Latency};
+    use crate::runner::Latency;
     use crate::{Bench, Waiting};
 
     /// Takes 10 ns for an iteration, and so long until its threads have their CPUs.
@@ -262,7 +302,8 @@ mod tests {
             // Some bursts lose their CPUs.
             let lost = if self.bursts.is_multiple_of(3) { self.until_cpu_ns } else { 0.0 };
             let loop_ns = iterations as f64 * 10.0 + lost;
-            Ok(Burst { loop_ns, wall_ns: loop_ns + self.until_cpu_ns, ..Burst::unjudged(10.0) })
+            let (wall_ns, disturbed) = (loop_ns + self.until_cpu_ns, lost > 0.0);
+            Ok(Burst { loop_ns, wall_ns, disturbed, ..Burst::unjudged(10.0) })
         }
         fn latency(&mut self, _: &Cell, _: u64) -> Result<Latency, BenchError> {
             Ok(Latency::default())
@@ -284,6 +325,37 @@ mod tests {
         };
         assert_eq!(calibrated(0.0), 10.0);
         assert_eq!(calibrated(6e6), 10.0);
+    }
+
+    #[test]
+    fn a_thread_that_loses_its_cpu_in_a_short_burst_does_not_end_calibration() {
+        let cell = Cell { bench: Bench::Pair, threads: 1, pinned: true, order: 0, touched: false };
+        let mut runner = Busy { until_cpu_ns: 40e6, bursts: 1 };
+        assert_eq!(calibrate(&cell, 150e6, &mut runner).unwrap(), 10.0);
+        assert!(runner.bursts < 10, "{} bursts", runner.bursts);
+    }
+
+    #[test]
+    fn rounds_that_are_far_too_short_do_not_count_and_grow() {
+        let cell = Cell { bench: Bench::Pair, threads: 1, pinned: true, order: 0, touched: false };
+        let mut runner = Busy { until_cpu_ns: 0.0, bursts: 0 };
+        let aim = Aim { rounds: 20, wall_ns: 1e9 };
+        let measured = Measured::default();
+        let mut entry = Entry {
+            runner: 0,
+            iterations: 10,
+            ns_per_iteration: 1e5,
+            burst_ns: 1e6,
+            aim,
+            measured,
+        };
+        while entry.wants_more() {
+            let burst = runner.burst(&cell, entry.iterations, 0).unwrap();
+            entry.push(burst);
+        }
+        let kept = entry.measured.kept();
+        assert_eq!((kept.ns_per_op.len(), kept.discarded, kept.busy), (20, 6, false));
+        assert!(entry.iterations as f64 * 10.0 * 8.0 >= 1e6);
     }
 
     #[test]
