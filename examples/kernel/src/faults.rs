@@ -96,6 +96,12 @@ fn out_of_memory_in_handlers(before: u64) {
     // What is left: reserves, and little more.
     let sizes = [Order::MAX, Order::ZERO];
     let heads = sizes.map(|size| programs::take_all(size, Gfp::KERNEL).0);
+    let (was, start) = (arch::mask(), arch::now());
+    let refused = kernel::alloc(Order::MAX, Gfp::KERNEL).is_err();
+    let took = arch::now() - start;
+    arch::unmask(was);
+    assert!(refused, "4 MiB came after the last 4 MiB");
+    say!("a request for 4 MiB was refused after {took} ticks");
     let mut counts = (0, 0);
     for seed in 5..100 {
         counts = programs::hoard(seed, 400);

@@ -79,19 +79,18 @@ static HOARDS: AtomicBool = AtomicBool::new(false);
 static HOARD: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 static HOARD_REFUSED: AtomicU64 = AtomicU64::new(0);
 static HOARD_TAKEN: AtomicU64 = AtomicU64::new(0);
+/// Rounds of random programs that each CPU has begun, and what its handlers saw last of them.
+static ROUNDS_BEGUN: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
+static SEEN: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 
 /// Random programs on all CPUs while handlers take pages until they are refused, and then give all
 /// back. Returns how often they were refused, and how many pages they took.
 pub fn hoard(seed: u64, rounds: u64) -> (u64, u64) {
     ROUNDS.store(rounds, SeqCst);
     HOARDS.store(true, SeqCst);
-    // A request that is refused has drained all lists: longer than between two interrupts.
-    let period = PERIOD.load(SeqCst);
-    PERIOD.store(period * 10, SeqCst);
     kernel::running().skip(1).for_each(|cpu| tell(cpu, RUN));
     with_timer(|| random_program(seed, rounds));
     kernel::running().skip(1).for_each(wait_for);
-    PERIOD.store(period, SeqCst);
     HOARDS.store(false, SeqCst);
     for held in &HOARD {
         give_all(held.swap(0, SeqCst), Order::ZERO);
@@ -116,9 +115,20 @@ fn take_more() {
     arch::unmask(was);
 }
 
+/// Whether the program that this CPU runs has begun a round since this was asked last. A handler's
+/// turn may take longer than the time between two interrupts, since a request that is refused has
+/// drained all lists; where every interrupt had one, programs would stand still.
+fn has_gone_on() -> bool {
+    let rounds = ROUNDS_BEGUN[arch::this_cpu() as usize].load(SeqCst);
+    SEEN[arch::this_cpu() as usize].swap(rounds, SeqCst) != rounds
+}
+
 /// What every handler does: a block, and one that stays until the next time.
 pub fn in_interrupt(n: u64) {
     if HOARDS.load(SeqCst) {
+        if !has_gone_on() {
+            return;
+        }
         take_more();
     }
     if arch::this_cpu() == 0 {
@@ -167,6 +177,7 @@ fn random_program(seed: u64, rounds: u64) {
     let mut n = 0;
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ ((seed + 1) * 0x1234_5677));
     for _ in 0..rounds {
+        kernel::count(&ROUNDS_BEGUN[arch::this_cpu() as usize]);
         let r = random.next();
         if r.is_multiple_of(97) {
             let letter = match n {
