@@ -2,6 +2,7 @@
 //! interpreter; it becomes an exception of `zonal._errors` where the call returns.
 
 use std::error::Error;
+use std::io::ErrorKind::NotFound;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -27,6 +28,25 @@ impl Fault {
     /// A fault with an error's message and those of its causes.
     pub fn of(class: &'static str, error: &dyn Error) -> Fault {
         Fault::new(class, chain(error))
+    }
+
+    /// A fault with the place that an error of Parquet files names. `class` is for what is neither
+    /// a recording's fault nor the lab's.
+    pub fn of_table(class: &'static str, error: zonal_parquet::Error) -> Fault {
+        use zonal_parquet::Error;
+        let is_missing = matches!(&error, Error::Io { source, .. } if source.kind() == NotFound);
+        let missing = is_missing && class == "TraceError";
+        let fault = Fault::of(if missing { "MissingFileError" } else { class }, &error);
+        match error {
+            Error::Trace(error) => error.into(),
+            Error::Lab(error) => error.into(),
+            Error::Io { path, .. }
+            | Error::Parquet { path, .. }
+            | Error::Column { path, .. }
+            | Error::Row { path, .. }
+            | Error::Overwrites(path) => fault.in_file(path.display().to_string()),
+            _ => fault,
+        }
     }
 
     /// The same in this file.
@@ -80,7 +100,7 @@ impl From<TraceError> for Fault {
     fn from(error: TraceError) -> Fault {
         let is_missing = match error.kind() {
             TraceErrorKind::Missing { .. } => true,
-            TraceErrorKind::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+            TraceErrorKind::Io { source, .. } => source.kind() == NotFound,
             _ => false,
         };
         let class = if is_missing { "MissingFileError" } else { "TraceError" };

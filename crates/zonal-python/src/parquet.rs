@@ -24,7 +24,7 @@ pub fn to_parquet(
         let total = recording.description().events;
         let written =
             write_events(&recording, &path, level, &mut |events| hook.tell(events, total));
-        let written = written.map_err(|error| Fault::of("TraceError", &error))?;
+        let written = written.map_err(|error| Fault::of_table("TraceError", error))?;
         Ok((written.rows, written.bytes))
     })
 }
@@ -41,7 +41,7 @@ pub fn from_parquet(
 ) -> PyResult<(u64, u64)> {
     long(py, progress, OnStop::Wait, move |hook| {
         let read = read_events(&path, &output, level, &mut |events| hook.tell(events, None));
-        let read = read.map_err(|error| Fault::of("TraceError", &error))?;
+        let read = read.map_err(|error| Fault::of_table("TraceError", error))?;
         Ok((read.rows, read.bytes))
     })
 }

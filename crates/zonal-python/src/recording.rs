@@ -1,10 +1,11 @@
 //! Recordings: their description, and their events as Arrow's record batches.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use zonal_parquet::is_parquet;
 use zonal_trace::{Info, Recording as Inner, TraceError, samples};
 
 use crate::columns::{Columns, check_columns};
@@ -25,12 +26,25 @@ impl Recording {
     }
 }
 
+/// Why this path is no recording.
+fn no_recording(path: Option<&Path>, error: TraceError) -> Fault {
+    match path.filter(|path| is_parquet(path)) {
+        Some(path) => {
+            let file = path.display().to_string();
+            let what = "a Parquet file; expected a recording, which zonal.from_parquet makes of it";
+            Fault::new("TraceError", format!("{file}: {what}")).in_file(file)
+        }
+        None => error.into(),
+    }
+}
+
 #[pymethods]
 impl Recording {
     /// Opens a recording. Without a path: the bundled build of zlib.
     #[new]
     #[pyo3(signature = (path=None, machine=None))]
     fn new(py: Python<'_>, path: Option<PathBuf>, machine: Option<PathBuf>) -> PyResult<Recording> {
+        let named = path.clone();
         let open = || -> Result<Inner, TraceError> {
             let recording = match path {
                 Some(path) => Inner::open(path)?,
@@ -41,7 +55,7 @@ impl Recording {
                 None => Ok(recording),
             }
         };
-        let inner = py.detach(open).map_err(Fault::from)?;
+        let inner = py.detach(|| open().map_err(|error| no_recording(named.as_deref(), error)))?;
         Ok(Recording { inner: Arc::new(inner) })
     }
 

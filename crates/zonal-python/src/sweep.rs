@@ -49,7 +49,7 @@ pub fn rows_make(py: Python<'_>, text: String) -> PyResult<Vec<String>> {
 pub fn rows_join(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<RowTexts> {
     long(py, None, OnStop::Wait, move |hook| {
         let joined = join_until(&paths, None, &mut |rows| hook.tell(rows, None));
-        let joined = joined.map_err(|error| Fault::of("LabError", &error))?;
+        let joined = joined.map_err(|error| Fault::of_table("LabError", error))?;
         Ok(RowTexts(Arc::new(joined.rows)))
     })
 }
@@ -216,7 +216,7 @@ impl Rows {
             let axes = axes.into_iter().map(|(key, values)| Axis { key, values }).collect();
             let sweep = Arc::new(Sweep::new(&base, axes, &find)?);
             let set = DataSet::of(&path);
-            set.resume().map_err(|error| Fault::of("LabError", &error))?;
+            set.resume().map_err(|error| Fault::of_table("LabError", error))?;
             let open = Open::new(Arc::clone(&sweep), &set.rows)?;
             Ok::<_, Fault>(Rows { sweep, set, open: Mutex::new(Some(open)) })
         });
@@ -258,7 +258,7 @@ impl Rows {
             let open = open.ok_or_else(closed)?;
             let (rows, _) = open.finish()?;
             if rows.len() == self.sweep.points.len() {
-                self.set.finish().map_err(|error| Fault::of("LabError", &error))?;
+                self.set.finish().map_err(|error| Fault::of_table("LabError", error))?;
             }
             Ok::<_, Fault>(rows)
         });

@@ -146,3 +146,36 @@ def test_what_other_programs_write_is_read_or_refused_by_its_column(tmp_path: Pa
         assert not (tmp_path / "bad.zonal").exists()
     with pytest.raises(zonal.ArgumentError, match="level: 0"):
         zonal.to_parquet(None, path, level=0)
+
+
+def test_a_damaged_file_is_an_exception_of_the_package_that_names_it(
+    folder: Path, tmp_path: Path, cut: Path
+) -> None:
+    path, back = tmp_path / "x.parquet", tmp_path / "x.zonal"
+    whole = (folder / "host.parquet").read_bytes()
+    rows = (folder / "rows.parquet").read_bytes()
+    for part in (1, 8, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:part])
+        with pytest.raises(zonal.TraceError, match="x.parquet") as raised:
+            zonal.from_parquet(path, back)
+        assert raised.value.file == str(path) and not back.exists()
+    # One of fewer than four bytes is taken for a text.
+    for part in (8, len(rows) // 2, len(rows) - 1):
+        path.write_bytes(rows[:part])
+        with pytest.raises(zonal.LabError, match="x.parquet") as refused:
+            zonal.read_rows(path)
+        assert refused.value.file == str(path)
+    noise = bytearray(whole)
+    noise[len(noise) // 3 : len(noise) // 3 + 2000] = bytes(range(250)) * 8
+    path.write_bytes(noise)
+    with pytest.raises(zonal.TraceError, match="x.parquet") as damaged:
+        zonal.from_parquet(path, back)
+    assert damaged.value.file == str(path) and not back.exists()
+    # A damaged recording has its line here too.
+    with pytest.raises(zonal.TraceError) as of_text:
+        zonal.to_parquet(cut, tmp_path / "y.parquet")
+    assert (of_text.value.file, of_text.value.line) == (str(cut), 3)
+    assert not (tmp_path / "y.parquet").exists()
+    with pytest.raises(zonal.MissingFileError) as missing:
+        zonal.from_parquet(tmp_path / "none.parquet", back)
+    assert missing.value.file == str(tmp_path / "none.parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -98,6 +99,33 @@ def test_a_missing_file_is_an_exception_that_names_it() -> None:
     assert "/nowhere" in str(raised.value)
 
 
+class Named:
+    """A path of a program's own."""
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+
+    def __fspath__(self) -> bytes:
+        return self.path
+
+
+def test_a_path_is_text_bytes_or_what_has_one(tmp_path: Path) -> None:
+    # A name that is no UTF-8, as Linux has them.
+    parquet, name = os.fsencode(tmp_path) + b"/a.parquet", os.fsencode(tmp_path) + b"/\xff.zonal"
+    zonal.to_parquet(None, parquet, level=1)
+    zonal.from_parquet(parquet, Named(name), level=1)
+    expected = zonal.Recording().info.events
+    for path in (name, Named(name), os.fsdecode(name), Path(os.fsdecode(name))):
+        recording = zonal.Recording(path)
+        assert recording.info.events == expected
+        assert sum(len(batch) for batch in recording.events(["pfn"])) >= (expected or 0)
+    assert zonal.replay(name, limit=1000).to_dict()
+    judged = zonal.fleet(name, only=["watermark_scale_factor"], jobs=1).judged
+    assert [host.source for host in judged] == [os.fsdecode(name)]
+    with pytest.raises(zonal.MissingFileError):
+        zonal.Recording(b"/nowhere/there.zonal")
+
+
 def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "noise"
     path.write_bytes(bytes(range(256)) * 40)
@@ -106,6 +134,9 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     assert raised.value.file == str(path)
     path.write_bytes(b"")
     with pytest.raises(zonal.TraceError):
+        zonal.Recording(path)
+    zonal.to_parquet(None, path, level=1)
+    with pytest.raises(zonal.TraceError, match="a Parquet file; .* zonal.from_parquet"):
         zonal.Recording(path)
 
 

@@ -7,11 +7,12 @@ from typing import Optional, Sequence, Union
 
 from . import _native
 from ._errors import ArgumentError
+from ._paths import PathLike, path_text
 from ._policy import PolicyLike, text_of
 from ._progress import Progress, adapted
 from .advice import Advice
 from .conform_report import ConformReport
-from .recording import PathLike, Recording, opened
+from .recording import Recording, opened
 from .replay_report import ReplayReport
 
 __all__ = ["RecordingLike", "advise", "conform", "replay"]
@@ -123,9 +124,9 @@ def conform(
 
     A capture that is bad input does not end the others: it is in ``bad_input``.
     """
-    if isinstance(captures, (str, os.PathLike)):
+    if isinstance(captures, (str, bytes, os.PathLike)):
         captures = [captures]
-    paths = [os.fspath(each) for each in captures]
+    paths = [path_text(each) for each in captures]
     if not paths and not live:
         raise ArgumentError("captures: none; expected a directory, or live=True")
     with adapted(progress) as call:

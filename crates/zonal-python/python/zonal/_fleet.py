@@ -18,6 +18,7 @@ from ._calls import advise
 from ._crew import Ended, Tasks, checked, crew_of
 from ._errors import ArgumentError, Error
 from ._html import table
+from ._paths import PathLike, path_text
 from .advice import Row
 
 __all__ = ["Effect", "Fleet", "Host", "fleet"]
@@ -241,7 +242,7 @@ class Fleet:
 
 
 def fleet(
-    recordings: Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]],
+    recordings: Union[PathLike, Sequence[PathLike]],
     client: Any = None,
     *,
     storage_options: Optional[Mapping[str, Any]] = None,
@@ -397,7 +398,7 @@ def _advice(host: Host) -> Optional[str]:
 
 
 def _expanded(recordings: Any, options: Dict[str, Any]) -> List[str]:
-    is_one = isinstance(recordings, (str, os.PathLike))
+    is_one = isinstance(recordings, (str, bytes, os.PathLike))
     if not is_one and not isinstance(recordings, Iterable):
         found_type = type(recordings).__name__
         raise ArgumentError(f"recordings: {found_type}; expected paths, patterns or URLs")
@@ -406,7 +407,7 @@ def _expanded(recordings: Any, options: Dict[str, Any]) -> List[str]:
         raise ArgumentError("recordings: none; expected one at least")
     found: List[str] = []
     for each in many:
-        pattern = os.fspath(each)
+        pattern = path_text(each)
         if "://" in pattern:
             try:
                 from fsspec.core import url_to_fs

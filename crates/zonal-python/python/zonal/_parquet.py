@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Optional, Tuple
 
 from . import _native
 from ._errors import ArgumentError
+from ._paths import PathLike, path_text
 from ._progress import Progress, adapted
-from .recording import PathLike, Recording, opened
+from .recording import Recording, opened
 
 __all__ = ["from_parquet", "to_parquet"]
 
@@ -33,7 +33,7 @@ def to_parquet(
         TraceError: Bad input, with file and line or offset, or an output that cannot be written.
     """
     with adapted(progress) as told:
-        return _native.to_parquet(opened(recording), os.fspath(path), _level(level), told)
+        return _native.to_parquet(opened(recording), path_text(path), _level(level), told)
 
 
 def from_parquet(
@@ -46,4 +46,4 @@ def from_parquet(
         TraceError: A column that is missing or of another type, or a row that is no event.
     """
     with adapted(progress) as told:
-        return _native.from_parquet(os.fspath(path), os.fspath(output), _level(level), told)
+        return _native.from_parquet(path_text(path), path_text(output), _level(level), told)

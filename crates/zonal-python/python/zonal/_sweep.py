@@ -7,7 +7,6 @@ function of its text alone, so it does not matter which worker makes it, how oft
 from __future__ import annotations
 
 import operator
-import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from . import _native
 from ._crew import Ended, Tasks, VersionError, checked, crew_of
 from ._errors import LabError
 from ._html import framed
+from ._paths import PathLike, path_text
 from ._policy import Policy, PolicyLike, text_of
 from ._results import pyarrow_module
 from .lab import _machine
@@ -163,7 +163,7 @@ class Sweep:
         return arrow.Table.from_pylist(list(self.rows), schema=schema)
 
 
-def read_rows(*paths: Union[str, "os.PathLike[str]"]) -> RowList:
+def read_rows(*paths: PathLike) -> RowList:
     """The rows of files of sweeps, CSV or Parquet, each row once.
 
     Raises
@@ -171,7 +171,7 @@ def read_rows(*paths: Union[str, "os.PathLike[str]"]) -> RowList:
     LabError
         A file that is missing or no sweep's, rows of another version, or rows that contradict.
     """
-    return RowList(_native.rows_join([os.fspath(path) for path in paths]))
+    return RowList(_native.rows_join([path_text(path) for path in paths]))
 
 
 @lru_cache(maxsize=None)
@@ -262,7 +262,7 @@ def sweep(
     seeds: Union[int, Iterable[int]] = (1,),
     client: Any = None,
     *,
-    data: Union[str, "os.PathLike[str]"],
+    data: PathLike,
     machine: Any = "broadwell-2017-88",
     policy: PolicyLike = "zonal",
     workload: str = "burst",
@@ -324,7 +324,7 @@ def sweep(
     names = _axes(axes, seeds)
     name, toml = _machine(machine)
     checked(jobs, tries)
-    path = os.fspath(data)
+    path = path_text(data)
     rows = _native.Rows(name, toml, text_of(policy), workload, busy, warm_us, run_us, names, path)
     work = _Work(rows, tries, progress)
     try:

@@ -8,12 +8,12 @@ what it found is tried on them at the end.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._errors import LabError
+from ._paths import PathLike, path_text
 from ._sweep import Row, sweep
 
 __all__ = ["Candidate", "Load", "Tuned", "tune"]
@@ -133,7 +133,7 @@ def tune(
     *,
     loads: Sequence[Load],
     held_back: Sequence[Load],
-    data: Union[str, "os.PathLike[str]"],
+    data: PathLike,
     trials: int = 64,
     memory_bound: float = 1.0,
     reference: str = "zonal",
@@ -186,7 +186,7 @@ def tune(
     for values in start:
         study.enqueue_trial(dict(values))
     many = tuple(seeds)
-    trial_on = _Trials(client, Path(data), reference, names, jobs)
+    trial_on = _Trials(client, Path(path_text(data)), reference, names, jobs)
     tried: Dict[str, Candidate] = {}
     done = 0
     while done < trials:

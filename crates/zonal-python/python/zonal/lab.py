@@ -17,11 +17,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 from . import _native
 from ._errors import ArgumentError, MachineError
 from ._native import RUN_US, WARM_US
+from ._paths import PathLike, path_text
 from ._policy import Policy, PolicyLike, text_of
 from ._progress import Progress, adapted
 from ._results import text, texts
 from .lab_results import Comparison, ExperimentTable, LabRun, Sweep
-from .recording import PathLike
 
 __all__ = [
     "Comparison",
@@ -67,7 +67,7 @@ class Machine(_native.Machine):
     @classmethod
     def load(cls, path: PathLike) -> "Machine":
         """The machine in a file of TOML. A fault has ``file`` or ``line``."""
-        return cls(_native.machine_load(os.fspath(path)))
+        return cls(_native.machine_load(path_text(path)))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Machine":
@@ -136,7 +136,7 @@ class Machine(_native.Machine):
         return table(f"{self.name}: {self.about}", ["figure", "value"], rows)
 
 
-MachineLike = Union[str, "os.PathLike[str]", Machine, Mapping[str, Any]]
+MachineLike = Union[PathLike, Machine, Mapping[str, Any]]
 
 
 def _without_none(value: Any) -> Any:
@@ -154,8 +154,9 @@ def _machine(machine: MachineLike) -> "tuple[str, Optional[str]]":
         return machine.name, machine._described()
     if isinstance(machine, Mapping):
         return _machine(Machine.from_dict(machine))
-    if isinstance(machine, os.PathLike) or (isinstance(machine, str) and ".toml" in machine):
-        base, size = _native.machine_split(os.fspath(machine))
+    is_path = isinstance(machine, (bytes, os.PathLike))
+    if is_path or (isinstance(machine, str) and ".toml" in machine):
+        base, size = _native.machine_split(path_text(machine))
         found = Machine.load(base)
         return _machine(found.resized(size) if size else found)
     if isinstance(machine, str):
@@ -258,7 +259,7 @@ def record(
     """
     asked = _run(machine, policy, workload, busy, seed, warm_us, run_us, set)
     with adapted(progress) as told:
-        return LabRun.from_json(_native.lab_record(asked, os.fspath(path), told)[0])
+        return LabRun.from_json(_native.lab_record(asked, path_text(path), told)[0])
 
 
 def compare(
@@ -356,7 +357,7 @@ def sweep(
     threads = len(os.sched_getaffinity(0)) if jobs is None else _whole("jobs", jobs, 4096)
     with adapted(progress) as told:
         if output is not None:
-            rows, page = _native.lab_sweep(asked, over, os.fspath(output), threads, told)
+            rows, page = _native.lab_sweep(asked, over, path_text(output), threads, told)
         else:
             with tempfile.TemporaryDirectory(prefix="zonal-") as folder:
                 path = str(Path(folder) / "rows.csv")

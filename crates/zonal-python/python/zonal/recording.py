@@ -9,11 +9,10 @@ from typing import List, Optional, Sequence, Union
 
 from . import _native
 from ._errors import ArgumentError
+from ._paths import PathLike, path_text
 from ._results import decoded
 
-__all__ = ["Events", "Info", "PathLike", "Recording", "opened"]
-
-PathLike = Union[str, "os.PathLike[str]"]
+__all__ = ["Events", "Info", "Recording", "opened"]
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,9 @@ class Recording(_native.Recording):
     def __new__(
         cls, path: Optional[PathLike] = None, machine: Optional[PathLike] = None
     ) -> "Recording":
-        made = super().__new__(cls, path, machine)
-        made._path = None if path is None else os.fspath(path)
+        names = [None if each is None else path_text(each) for each in (path, machine)]
+        made = super().__new__(cls, *names)
+        made._path = names[0]
         return made
 
     _path: Optional[str]
@@ -170,6 +170,6 @@ def opened(recording: "Union[Recording, PathLike, None]") -> Recording:
     """A recording, opened if it is a path; the bundled one without."""
     if isinstance(recording, Recording):
         return recording
-    if recording is None or isinstance(recording, (str, os.PathLike)):
+    if recording is None or isinstance(recording, (str, bytes, os.PathLike)):
         return Recording(recording)
     raise TypeError(f"recording: {type(recording).__name__}; expected a Recording or a path")
