@@ -19,8 +19,9 @@ use crate::tracefs::format::EventFormat;
 use crate::tracefs::{Decoder, Symbols, recorded_events};
 use zonal_text::CPUS_MAX;
 
-/// The event of markers that a program writes into the trace.
-const MARKER_EVENT: &str = "ftrace:print";
+/// Events that directories hold besides those that are recorded today: markers that a program wrote
+/// into the trace, and what earlier recorders took.
+const OTHER_EVENTS: [&str; 2] = ["ftrace:print", "kmem:mm_page_free_batched"];
 
 const PAGE_BYTES_USUAL: usize = 4096;
 /// Bytes read of a CPU's file at once.
@@ -65,7 +66,7 @@ impl RingDirectory {
         let symbols = kallsyms.and_then(|text| Symbols::parse(&text));
         let symbols = symbols.unwrap_or(Symbols::OnlyVmstatUpdate);
         let mut decoder = Decoder::new(layout.endian, symbols);
-        for name in recorded_events().chain([MARKER_EVENT]) {
+        for name in recorded_events().chain(OTHER_EVENTS) {
             let name = format!("formats/{name}");
             if let Some(text) = read_bytes(source, &name)? {
                 decoder.learn(&text).map_err(|fault| {
