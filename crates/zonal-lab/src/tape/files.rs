@@ -1,6 +1,7 @@
 //! What describes the machine of a recorded run.
 
 use serde_json::json;
+use zonal_core::pcp::size::free_high_batch;
 use zonal_trace::{Event, MachineFiles};
 
 use super::zones::Zones;
@@ -57,6 +58,9 @@ pub(super) fn files(
             "CONFIG_NUMA": true,
             "CONFIG_CMA": false,
             "SHUFFLE_PAGE_ALLOCATOR_built_in": false,
+            // From the size of the cache, of which a recording says nothing else.
+            "PCPF_FREE_HIGH_BATCH_expected":
+                free_high_batch(machine.cache_slice_bytes(), zones.batch),
         },
         "zones_pre": zones.described,
         // What a recording of a host cannot say: the truth.

@@ -97,6 +97,20 @@ fn a_recording_says_which_run_it_is_of() {
 }
 
 #[test]
+fn a_recording_says_whether_a_cpus_share_of_cache_is_large() {
+    // 4 MiB for two CPUs, and 32 MiB for 72: lists are drained later where it is large.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.zonal");
+    for (machine, is_large) in [("xeon-2007-8", true), ("altra-2020-72", false)] {
+        let mut recipe = recipe("linux-6.12", "churn");
+        recipe.machine = machine.to_owned();
+        record(&recipe, &presets, &path, &mut |_, _| {}).unwrap();
+        let flags = Recording::open(&path).unwrap().description().flags;
+        assert_eq!(flags.free_high_batch_expected, Some(is_large), "{machine}");
+    }
+}
+
+#[test]
 fn what_cannot_be_recorded_is_refused_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.zonal");

@@ -13,15 +13,18 @@ pub(super) struct Zones {
     frames: Vec<(u64, u64)>,
     /// As `meta.json` has them.
     pub(super) described: Vec<Value>,
+    /// Most pages that a refill of any zone takes.
+    pub(super) batch: u32,
 }
 
 impl Zones {
     pub(super) fn of(allocator: &Allocator<'_, VirtualPlatform>) -> Zones {
-        let mut zones = Zones { frames: Vec::new(), described: Vec::new() };
+        let mut zones = Zones { frames: Vec::new(), described: Vec::new(), batch: 0 };
         for zone in allocator.zones() {
             let (start, spanned, marks) = (zone.start_pfn().0, zone.spanned(), zone.watermarks());
             zones.frames.push((start, start + spanned));
             let (batch, high_min, high_max) = zone.pcp_sizes();
+            zones.batch = zones.batch.max(batch);
             let lists = (0..allocator.cpus() as u32).map(|cpu| {
                 let lists = allocator.pcp(zone.id(), CpuId(cpu));
                 let (count, high) = (lists.count(), lists.high());
