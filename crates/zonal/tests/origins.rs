@@ -287,3 +287,125 @@ fn a_file_that_is_cut_below_a_pool_is_a_sigbus() {
     let status = wait_child(child, Duration::from_secs(60)).expect("it ends");
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGBUS, "{status:#x}");
 }
+
+/// The observer's file cannot be: found when the memory is the pool's already.
+#[test]
+fn memory_of_a_pool_that_was_not_made_makes_another() {
+    let _alone = alone();
+    let start = map(BYTES, 0, None).unwrap();
+    let range = MemoryRange { node: 0, start, bytes: BYTES };
+    let released = Arc::new(AtomicUsize::new(0));
+    for attempt in 1..=3 {
+        let log = Arc::clone(&released);
+        // SAFETY: (1) to (4) memory of this test.
+        let builder = unsafe { Pool::builder().memory(&[range]) };
+        let builder = builder.on_release(move || _ = log.fetch_add(1, SeqCst));
+        let built = builder.observe("/no/such/directory/pool").build();
+        assert!(matches!(built, Err(BuildError::Observe { .. })), "{:?}", built.map(|_| ()));
+        assert_eq!(released.load(SeqCst), attempt, "the hook is called where it fails, too");
+    }
+    assert_eq!(fault_of(start, BYTES), None, "it is nobody's");
+    // SAFETY: (1) mapped above, and no pool has it.
+    assert_eq!(unsafe { libc::munmap(start.as_ptr().cast(), BYTES) }, 0);
+}
+
+#[test]
+fn hooks_come_in_their_order_when_the_memory_may_make_another_pool() {
+    let _alone = alone();
+    let start = map(BYTES, 0, None).unwrap();
+    let range = MemoryRange { node: 0, start, bytes: BYTES };
+    let (tell, told) = std::sync::mpsc::channel();
+    // SAFETY: (1) to (4) memory of this test.
+    let mut builder = unsafe { Pool::builder().memory(&[range]) };
+    let address = start.as_ptr() as usize;
+    for number in 0..3 {
+        let tell = tell.clone();
+        builder = builder.on_release(move || {
+            let start = NonNull::new(address as *mut u8).unwrap();
+            tell.send((number, fault_of(start, BYTES))).unwrap();
+        });
+    }
+    let pool = builder.clone().build().unwrap();
+    // The builder keeps the hooks back, not the memory.
+    drop(pool);
+    assert!(told.try_recv().is_err());
+    assert_eq!(fault_of(start, BYTES), None);
+    let pool = builder.build().unwrap();
+    let page = pool.alloc(Order::ZERO).unwrap().into_owned();
+    drop(pool);
+    assert!(told.try_recv().is_err(), "a page is out");
+    drop(page);
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [(0, None), (1, None), (2, None)]);
+    // SAFETY: (1) mapped above, and no pool has it.
+    assert_eq!(unsafe { libc::munmap(start.as_ptr().cast(), BYTES) }, 0);
+}
+
+/// The kernel gives the addresses of a mapping that is gone to the next one.
+#[test]
+fn addresses_that_a_pool_had_may_be_those_of_the_next_one_once_it_is_gone() {
+    let _alone = alone();
+    let start = map(BYTES, 0, None).unwrap();
+    let again = |bytes: usize| {
+        // SAFETY: (1) the mapping of this test: its pages become others.
+        assert_eq!(unsafe { libc::munmap(start.as_ptr().cast(), bytes) }, 0);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: (1) where nothing is.
+        let got = unsafe { libc::mmap(start.as_ptr().cast(), bytes, access, flags, -1, 0) };
+        assert_eq!(got, start.as_ptr().cast());
+    };
+    for bytes in [BYTES, 4 * MIB, 8 * MIB] {
+        let range = MemoryRange { node: 0, start, bytes };
+        // SAFETY: (1) to (4) memory of this test.
+        let pool = unsafe { Pool::builder().memory(&[range]) }.build().unwrap();
+        pool.alloc(Order::ZERO).unwrap()[0] = 1;
+        // Behind the pool's back: it is still there, and does not know of it.
+        again(bytes);
+        assert_eq!(fault_of(start, bytes), Some(MemoryFault::InUse));
+        assert_eq!(pool.alloc(Order::ZERO).unwrap()[0], 0);
+        drop(pool);
+        again(bytes);
+        assert_eq!(fault_of(start, bytes), None);
+    }
+    // SAFETY: (1) mapped above, and no pool has it.
+    assert_eq!(unsafe { libc::munmap(start.as_ptr().cast(), BYTES) }, 0);
+}
+
+#[test]
+fn a_child_that_lets_go_of_its_copy_leaves_the_parents_pool_as_it_is() {
+    let _alone = alone();
+    let start = map(BYTES, 0, None).unwrap();
+    let (pool, released) = pool_over(start, BYTES);
+    let mut page = pool.alloc(Order::ZERO).unwrap().into_owned();
+    page[0] = 7;
+    // SAFETY: (1) the child calls the pool, maps memory, and ends by `exit_now`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let taken = fault_of(start, BYTES) == Some(MemoryFault::InUse);
+        page[0] = 8;
+        drop(pool);
+        let kept = released.load(SeqCst) == 0 && fault_of(start, BYTES).is_some();
+        drop(page);
+        // The hook has unmapped the child's copy.
+        let gone = fault_of(start, BYTES) == Some(MemoryFault::NotMapped);
+        let seen = [taken, kept, released.load(SeqCst) == 1, gone, another_pool_works()];
+        exit_now(seen.iter().position(|seen| !seen).map_or(0, |at| at as i32 + 1));
+    }
+    let status = wait_child(child, Duration::from_secs(60)).expect("it ends");
+    assert!(libc::WIFEXITED(status), "{status:#x}");
+    assert_eq!(libc::WEXITSTATUS(status), 0, "which of the child's looks failed");
+    assert_eq!((page[0], released.load(SeqCst)), (7, 0));
+    assert_eq!(fault_of(start, BYTES), Some(MemoryFault::InUse));
+    drop(page);
+    use_all((pool, released));
+    assert_eq!(fault_of(start, BYTES), Some(MemoryFault::NotMapped));
+}
+
+fn another_pool_works() -> bool {
+    let start = map(BYTES, 0, None).unwrap();
+    let (pool, released) = pool_over(start, BYTES);
+    let works = pool.alloc(Order::MAX).is_ok() && fault_of(start, BYTES).is_some();
+    drop(pool);
+    works && released.load(SeqCst) == 1
+}

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use super::Shared;
 use crate::sys::map::look::{self, Flaw};
@@ -30,11 +30,18 @@ pub(super) struct Brought {
 
 /// Memory of pools that are there, which makes no other pool. Nobody waits for it: in a forked
 /// child the thread that had it may not be there. Memory that was not entered is not looked for.
-static IN_USE: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
+static IN_USE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 /// Tries to get the list.
-const TRIES: u32 = 1000;
+const TRIES: u32 = 100;
 
-fn in_use() -> Option<MutexGuard<'static, Vec<Range<usize>>>> {
+/// Memory of a pool that is there while its [`Claimed`] is. What is no longer is taken off by the
+/// next pool, so that to let go of memory takes no lock.
+struct Entry {
+    memory: Range<usize>,
+    pool: Weak<()>,
+}
+
+fn in_use() -> Option<MutexGuard<'static, Vec<Entry>>> {
     for _ in 0..TRIES {
         match IN_USE.try_lock() {
             Ok(list) => return Some(list),
@@ -45,20 +52,11 @@ fn in_use() -> Option<MutexGuard<'static, Vec<Range<usize>>>> {
     None
 }
 
-/// Memory on the list, and what is called when it is off the list again.
+/// A pool has the memory. The order of fields is that of their drops: a hook may make another pool
+/// of the memory.
 struct Claimed {
-    memory: Range<usize>,
+    _pool: Arc<()>,
     _release: Arc<Release>,
-}
-
-impl Drop for Claimed {
-    fn drop(&mut self) {
-        if let Some(mut list) = in_use()
-            && let Some(at) = list.iter().position(|memory| *memory == self.memory)
-        {
-            list.swap_remove(at);
-        }
-    }
 }
 
 /// Calls the hooks when nobody has the memory any more.
@@ -152,18 +150,20 @@ impl Brought {
     pub(super) fn mapping(&self, bytes: usize) -> Option<Result<Mapping, usize>> {
         let start = self.ranges.first()?.start;
         let memory = start.as_ptr() as usize..(start.as_ptr() as usize).saturating_add(bytes);
+        let pool = Arc::new(());
         if let Some(mut list) = in_use() {
+            list.retain(|entry| entry.pool.strong_count() > 0);
             let is_taken = |range: &MemoryRange| {
                 let first = range.start.as_ptr() as usize;
                 let end = first.saturating_add(range.bytes);
-                list.iter().any(|other| first < other.end && other.start < end)
+                list.iter().any(|other| first < other.memory.end && other.memory.start < end)
             };
             if let Some(taken) = self.ranges.iter().position(is_taken) {
                 return Some(Err(taken));
             }
-            list.push(memory.clone());
+            list.push(Entry { memory, pool: Arc::downgrade(&pool) });
         }
-        let keep = Arc::new(Claimed { memory, _release: Arc::clone(&self.release) }) as Keep;
+        let keep = Arc::new(Claimed { _pool: pool, _release: Arc::clone(&self.release) }) as Keep;
         // SAFETY: (1) and (2) what the program promised (`Builder::memory`), of ranges side by side
         // (`check_memory`).
         Some(Ok(unsafe { Mapping::brought(start, bytes, Some(keep)) }))
@@ -184,5 +184,43 @@ impl Shared {
     pub(crate) fn brought_fault(&self) -> Option<MemoryFault> {
         let start = self.memory.base().as_ptr() as usize;
         if self.memory.is_own() { None } else { fault_of(start..start + self.memory.bytes()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+    use crate::pool::BuildError;
+
+    const BYTES: usize = 4 << 20;
+
+    fn pool_of(start: NonNull<u8>) -> Result<Pool, BuildError> {
+        let range = MemoryRange { node: 0, start, bytes: BYTES };
+        // SAFETY: (1) to (4) memory of a test, which lets nobody else use it.
+        unsafe { Pool::builder().refresh_every(None).memory(&[range]) }.build()
+    }
+
+    /// As when the thread that has the list lost its CPU, and as in a child without that thread.
+    #[test]
+    fn memory_that_is_let_go_of_while_the_list_is_taken_makes_another_pool() {
+        let layout = std::alloc::Layout::from_size_align(BYTES, BYTES).unwrap();
+        // SAFETY: (1) the size is not 0.
+        let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).unwrap();
+        let pool = pool_of(start).unwrap();
+        let taken = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(pool);
+        // Nobody waits for it; what is not entered is not found.
+        let unseen = pool_of(start).unwrap();
+        drop(taken);
+        drop(unseen);
+        let pool = pool_of(start).expect("nobody has it");
+        assert!(matches!(
+            pool_of(start),
+            Err(BuildError::Brought { range: 0, why: MemoryFault::InUse })
+        ));
+        drop(pool);
+        // SAFETY: (1) allocated above with this layout, and no pool has it.
+        unsafe { std::alloc::dealloc(start.as_ptr(), layout) };
     }
 }
