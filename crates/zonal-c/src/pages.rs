@@ -1,12 +1,12 @@
 //! Blocks and many pages at once.
 //!
-//! The functions of single pages are short and have no stack frame: what is rare is a call at their
-//! end. A panic in the short functions ends the process (CAPI-2).
+//! The functions of one page or block are short, and have no stack frame where it is a page: what
+//! is rarer is a call at their end. A panic in the short functions ends the process (CAPI-2).
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
-use zonal::{AllocError, Gfp, HotPages, Missed, MissedFree, Order, Pool, Request};
+use zonal::{AllocError, FreeError, Gfp, HotPages, Missed, MissedFree, Order, Pool, Request};
 
 use crate::error::{border, fail};
 use crate::handle::{no_handle, peek};
@@ -91,10 +91,13 @@ pub unsafe extern "C" fn zonal_free_page(pool: *mut zonal_pool, page: *mut c_voi
 pub unsafe extern "C" fn zonal_alloc(pool: *mut zonal_pool, order: u32, gfp: u32) -> *mut c_void {
     // SAFETY: (1) C-1.
     let Some(held) = (unsafe { peek::<Held>(pool) }) else { return without_pool(pool) };
-    let Some(order) = Order::new(order) else { return without_order(order) };
-    match held.pool.alloc_pages(order, Gfp::from_bits(gfp)) {
+    // What most calls ask for is no longer than zonal_alloc_page.
+    if (order, gfp) != (0, ZONAL_GFP_KERNEL) {
+        return alloc_block(&held.pool, order, gfp);
+    }
+    match HotPages::of(&held.pool).pop() {
         Ok(start) => start.as_ptr().cast(),
-        Err(error) => refused(error),
+        Err(missed) => alloc_missed(&held.pool, missed),
     }
 }
 
@@ -128,14 +131,18 @@ pub unsafe extern "C" fn zonal_alloc_on(
 /// C-1, C-3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_free(pool: *mut zonal_pool, start: *mut c_void, order: u32) -> i32 {
-    border(|| {
-        // SAFETY: (1) C-1.
-        let pool = unsafe { self::pool(pool) }?;
-        let (start, order) = (address(start)?, self::order(order)?);
+    // SAFETY: (1) C-1.
+    let Some(held) = (unsafe { peek::<Held>(pool) }) else { return not_a_pool(pool) };
+    if order != 0 {
         // SAFETY: (1) C-3.
-        unsafe { pool.free_pages(start, order) }?;
-        Ok(0)
-    })
+        return unsafe { free_block(&held.pool, start, order) };
+    }
+    // SAFETY: (1) C-3.
+    match unsafe { HotPages::of(&held.pool).push(start.cast()) } {
+        Ok(()) => 0,
+        // SAFETY: (1) C-3.
+        Err(missed) => unsafe { free_missed(&held.pool, missed) },
+    }
 }
 
 /// A block from this CPU's list, or null, without a reason, if that would take a lock. For signal
@@ -232,6 +239,32 @@ extern "C" fn without_pool(at: *const zonal_pool) -> *mut c_void {
     null_mut()
 }
 
+/// Blocks of every order, with any rights.
+#[inline(never)]
+extern "C" fn alloc_block(pool: &Pool, order: u32, gfp: u32) -> *mut c_void {
+    let Some(order) = Order::new(order) else { return without_order(order) };
+    match pool.alloc_pages(order, Gfp::from_bits(gfp)) {
+        Ok(start) => start.as_ptr().cast(),
+        Err(error) => refused(error),
+    }
+}
+
+/// Blocks of every order.
+///
+/// # Safety
+/// 1. C-3.
+#[inline(never)]
+unsafe extern "C" fn free_block(pool: &Pool, start: *mut c_void, order: u32) -> i32 {
+    let (Some(block), Some(known)) = (NonNull::new(start.cast()), Order::new(order)) else {
+        return no_block(start, order);
+    };
+    // SAFETY: (1) C-3.
+    match unsafe { pool.free_pages(block, known) } {
+        Ok(()) => 0,
+        Err(error) => not_freed(error),
+    }
+}
+
 #[cold]
 #[inline(never)]
 extern "C" fn without_order(order: u32) -> *mut c_void {
@@ -242,6 +275,19 @@ extern "C" fn without_order(order: u32) -> *mut c_void {
 #[inline(never)]
 #[expect(improper_ctypes_definitions, reason = "called from here only")]
 extern "C" fn refused(error: AllocError) -> *mut c_void {
+    border(|| Err(error.into()))
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn no_block(start: *mut c_void, order: u32) -> i32 {
+    border(|| address(start).and_then(|_| self::order(order)).map(|_| 0))
+}
+
+#[cold]
+#[inline(never)]
+#[expect(improper_ctypes_definitions, reason = "called from here only")]
+extern "C" fn not_freed(error: FreeError) -> i32 {
     border(|| Err(error.into()))
 }
 
@@ -266,7 +312,11 @@ extern "C" fn not_a_pool(at: *const zonal_pool) -> i32 {
 unsafe extern "C" fn free_missed(pool: &Pool, missed: MissedFree) -> i32 {
     border(|| {
         // SAFETY: (1) C-3; the pool is that of the miss.
-        unsafe { HotPages::of(pool).push_missed(missed) }?;
-        Ok(0)
+        match unsafe { HotPages::of(pool).push_missed(missed) } {
+            Ok(()) => Ok(0),
+            // As every other call says it.
+            Err(error) if error.address() == 0 => address(null_mut()).map(|_| 0),
+            Err(error) => Err(error.into()),
+        }
     })
 }

@@ -75,8 +75,12 @@ static void bad_frees(zonal_pool *pool) {
     REFUSED(zonal_free_page(pool, page + 8), ZONAL_E_UNALIGNED, "8 bytes past the start");
     REFUSED(zonal_free_page(pool, &local), zonal_last_error_code(), "was not freed");
     REFUSED(zonal_free_page(other, page), ZONAL_E_FOREIGN, "outside this pool's memory");
-    REFUSED(zonal_free_page(pool, NULL), ZONAL_E_FOREIGN, "0x0 was not freed");
+    REFUSED(zonal_free_page(pool, NULL), ZONAL_E_ARGUMENT, "the address is null");
     REFUSED(zonal_free(pool, NULL, 0), ZONAL_E_ARGUMENT, "the address is null");
+    REFUSED(zonal_free(pool, NULL, 3), ZONAL_E_ARGUMENT, "the address is null");
+    REFUSED(zonal_free(pool, page + 8, 0), ZONAL_E_UNALIGNED, "8 bytes past the start");
+    REFUSED(zonal_free(other, page, 0), ZONAL_E_FOREIGN, "outside this pool's memory");
+    REFUSED(zonal_free(pool, block, 0), ZONAL_E_WRONG_ORDER, "order 3, not with order 0");
     REFUSED(zonal_free(pool, block, 2), ZONAL_E_WRONG_ORDER, "order 3, not with order 2");
     REFUSED(zonal_free_page(pool, block + 4096), ZONAL_E_NOT_A_BLOCK, "inside the block of");
     REFUSED(zonal_free(pool, block, 11), ZONAL_E_ARGUMENT, "order 11");

@@ -35,7 +35,7 @@ static void *trade(void *argument) {
 static void *fails(void *argument) {
     (void)argument;
     CHECK(zonal_last_error_code() == ZONAL_OK);
-    CHECK(zonal_free_page(pool, NULL) == ZONAL_E_FOREIGN);
+    CHECK(zonal_free_page(pool, NULL) == ZONAL_E_ARGUMENT);
     return NULL;
 }
 
