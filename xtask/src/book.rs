@@ -10,14 +10,24 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::fuzz::target_directory;
+use crate::tools;
+
 const VERSION: &str = "0.5.4";
 
 /// Builds the book below `target/book`; true if all its links lead somewhere.
 pub fn run(root: &Path) -> Result<bool> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| root.join("target"), |dir| root.join(PathBuf::from(dir)));
-    let tool = installed(root, &target)?;
-    let book = target.join("book");
+    let tool = tools::installed(
+        root,
+        &tools::Published {
+            package: "mdbook",
+            version: VERSION,
+            program: "mdbook",
+            says: VERSION,
+            arguments: &["--no-default-features", "--features", "search"],
+        },
+    )?;
+    let book = target_directory(root).join("book");
     let status = Command::new(&tool)
         .args(["build", "docs", "--dest-dir"])
         .arg(&book)
@@ -30,26 +40,6 @@ pub fn run(root: &Path) -> Result<bool> {
     broken.iter().for_each(|line| println!("{line}"));
     println!("{}: {} pages, {} broken links", book.display(), pages.len(), broken.len());
     Ok(broken.is_empty())
-}
-
-/// The builder, compiled if it is not there in this version.
-fn installed(root: &Path, target: &Path) -> Result<PathBuf> {
-    let tools = target.join("tools");
-    let tool = tools.join("bin/mdbook");
-    let version = Command::new(&tool).arg("--version").output();
-    if version.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains(VERSION)) {
-        return Ok(tool);
-    }
-    eprintln!("note: compiling mdbook {VERSION} into {}, once", tools.display());
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["install", "mdbook", "--version", VERSION, "--locked", "--debug", "--force"])
-        .args(["--no-default-features", "--features", "search", "--root"])
-        .arg(&tools)
-        .current_dir(root)
-        .status()
-        .context("cannot start cargo install")?;
-    ensure!(status.success(), "mdbook {VERSION} cannot be installed: see above");
-    Ok(tool)
 }
 
 /// Text of every page, by its path below `book`.

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::fuzz::{host, target_directory};
 use crate::record::Record;
+use crate::tools;
 
 /// The newest cargo-c that the pinned toolchain compiles.
 const VERSION: &str = "0.10.24";
@@ -100,7 +101,7 @@ pub fn install(root: &Path, to: &Path) -> Result<()> {
 pub fn install_with(root: &Path, to: &Path, libraries: &str) -> Result<()> {
     let target = target_directory(root);
     let tools = target.join("tools/bin");
-    get_cargo_c(root, &tools)?;
+    get_cargo_c(root)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(std::iter::once(tools).chain(std::env::split_paths(&path)))?;
     let linker = format!("CARGO_TARGET_{}_LINKER", host(root)?.replace('-', "_").to_uppercase());
@@ -135,21 +136,15 @@ fn install_man_pages(root: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn get_cargo_c(root: &Path, tools: &Path) -> Result<()> {
-    let version = Command::new(tools.join("cargo-capi")).arg("--version").output();
-    if version.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains(VERSION)) {
-        return Ok(());
-    }
-    eprintln!("note: compiling cargo-c {VERSION} into {}, once", tools.display());
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["install", "cargo-c", "--version", EXACT, "--locked", "--debug", "--force"])
-        .arg("--root")
-        .arg(tools.parent().unwrap_or(tools))
-        .current_dir(root)
-        .status()
-        .context("cannot start cargo install")?;
-    ensure!(status.success(), "cargo-c {VERSION} cannot be installed: see above");
-    Ok(())
+fn get_cargo_c(root: &Path) -> Result<()> {
+    let cargo_c = tools::Published {
+        package: "cargo-c",
+        version: EXACT,
+        program: "cargo-capi",
+        says: VERSION,
+        arguments: &[],
+    };
+    tools::installed(root, &cargo_c).map(drop)
 }
 
 /// Whether the shared library says what it should: its soname, and each function of the version

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::{Context, Result, ensure};
+
 use crate::fuzz::target_directory;
 
 /// The cargo that runs this, in the repository.
@@ -18,4 +20,46 @@ pub fn find(root: &Path, program: &str) -> Option<PathBuf> {
     let ours = target_directory(root).join("tools/bin");
     let mut directories = std::env::split_paths(&path).chain([ours]);
     directories.find_map(|at| Some(at.join(program)).filter(|file| file.is_file()))
+}
+
+/// A program of a registry, at one version.
+pub struct Published<'a> {
+    pub package: &'a str,
+    pub version: &'a str,
+    /// One of its programs, and what this prints for `--version` at that version.
+    pub program: &'a str,
+    pub says: &'a str,
+    /// Arguments of `cargo install` besides.
+    pub arguments: &'a [&'a str],
+}
+
+/// The program in `target/tools/bin`, compiled there if it is not in this version: not optimised
+/// and without debug information, since it takes longer to compile than to run. What was compiled
+/// when a run was interrupted is there for the next one.
+pub fn installed(root: &Path, tool: &Published) -> Result<PathBuf> {
+    let tools = target_directory(root).join("tools");
+    let program = tools.join("bin").join(tool.program);
+    let version = Command::new(&program).arg("--version").output();
+    if version.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains(tool.says)) {
+        return Ok(program);
+    }
+    let (package, version) = (tool.package, tool.version);
+    eprintln!("note: compiling {package} {version} into {}, once", tools.display());
+    let build = tools.join(format!("{package}-{version}"));
+    let status = cargo(root)
+        .args(["install", package, "--version", version, "--locked", "--debug", "--force"])
+        .args(tool.arguments)
+        .arg("--root")
+        .arg(&tools)
+        .arg("--target-dir")
+        .arg(&build)
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+        .env("CARGO_INCREMENTAL", "0")
+        .status()
+        .context("cannot start cargo install")?;
+    ensure!(status.success(), "{package} {version} cannot be installed: see above");
+    // Nobody needs it any more; if it stays, it only takes room.
+    let _ = std::fs::remove_dir_all(build);
+    Ok(program)
 }
