@@ -21,8 +21,8 @@
 //!
 //! # Invariants
 //! - **TUNE-1** `alloc_factor <= scale_max`, that of the last refill
-//! - **TUNE-2** from level 9 on `free_count < (batch << scale_max) + 512`: what is added last may
-//!   exceed the limit; at levels 4 to 8 `free_factor <= scale_max`; `scale_max` as of what was
+//! - **TUNE-2** from level 9 on `free_count < (batch << scale_max) + 512`, and below
+//!   [`FREE_COUNT_CAP_MAX`]` + 512`: what is added last may exceed the limit; at levels 4 to 8 `free_factor <= scale_max`; `scale_max` as of what was
 //!   added last
 //! - **TUNE-3** draining changes `count` and nothing else (LB M.6)
 //!
@@ -32,6 +32,7 @@
 //! for the lists is a [`PageCount`].
 
 use crate::pcp::tuning::Tuning;
+use crate::pcp::word::FREE_COUNT_CAP_MAX;
 use crate::types::{Order, PageCount};
 
 /// Default of the build option that limits how often a chunk doubles (LB E.6).
@@ -207,10 +208,11 @@ impl PcpParams {
     }
 
     /// `free_count` grows with each free that finds it below this (LB E.7); a `free_factor` never
-    /// does.
+    /// does. The hot word bounds it: only a policy with a larger `pcp.batch_cap` than any kernel's
+    /// gets there.
     #[inline]
     pub const fn free_count_cap(&self) -> u32 {
-        if self.tuning.has(Tuning::Level9) { self.bulk_max() } else { 0 }
+        if self.tuning.has(Tuning::Level9) { min(self.bulk_max(), FREE_COUNT_CAP_MAX) } else { 0 }
     }
 }
 

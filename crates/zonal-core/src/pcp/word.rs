@@ -49,7 +49,7 @@ pub const LEN_SHIFT: u32 = 22;
 pub const LEN_MASK: u32 = SLOTS_MAX as u32;
 /// Where the count of pops is.
 pub const POPS_SHIFT: u32 = 46;
-/// Blocks a list can have: the length has 24 bits.
+/// What the length's 24 bits can say. Lists are made for half as many ([`PushLimits`]).
 pub const SLOTS_MAX: usize = (1 << 24) - 1;
 /// Pops the word itself can count.
 pub const POPS_PERIOD: u32 = 1 << 17;
@@ -177,6 +177,10 @@ impl PcpWord {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct PushLimits(pub(super) u64);
 
+/// From here on `free_count` grows no more, whatever the policy says: the free that finds it below
+/// adds at most the largest block, which stays below the field's highest bit. So it never carries
+/// into `active`, and [`PushLimits`] has that bit to ask with.
+pub(super) const FREE_COUNT_CAP_MAX: u32 = FREE_COUNT_TOP as u32 - 1024;
 /// The highest bit of `free_count`: that limit is reached.
 pub(super) const FREE_COUNT_TOP: u64 = 1 << 15;
 /// The highest bit of the length, which no word has ([`BLOCKS_MAX`]): that limit is reached.
@@ -190,10 +194,8 @@ impl PushLimits {
     /// `prev_bits`. Every word reaches the length's where `free_count` does not grow, or has no bit
     /// to spare.
     pub(super) const fn new(word: PcpWord, hi: u32, cap: u32, prev: u32) -> PushLimits {
-        // As much below the top as the largest block has pages.
-        const CAPS: u32 = FREE_COUNT_TOP as u32 - 1024;
         let (top, spare) = (FREE_COUNT_TOP as u32, word.0 & FREE_COUNT_TOP == 0);
-        if cap == 0 || cap > CAPS || !spare {
+        if cap == 0 || cap > FREE_COUNT_CAP_MAX || !spare {
             return PushLimits(LEN_TOP);
         }
         let hi = (hi as u64) << LEN_SHIFT;

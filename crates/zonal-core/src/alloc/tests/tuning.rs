@@ -2,6 +2,7 @@
 //! kept in a packed word, put together lazily, and skipped on fast paths must be the state that the
 //! plain machine has, page for page, after every step.
 
+use std::boxed::Box;
 use std::collections::VecDeque;
 use std::vec::Vec;
 
@@ -14,6 +15,7 @@ use crate::pcp::lists::HugeLists;
 use crate::pcp::size::SizeRule;
 use crate::pcp::tune::{self, PcpParams, PcpState, Pressure};
 use crate::pcp::tuning::Tuning;
+use crate::pcp::word::PcpWord;
 use crate::policy::{Grouping, PcpPolicy, Policy};
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Choice, CpuId, Order, Pfn, ZoneId};
@@ -508,4 +510,33 @@ fn at_level_0_a_fast_free_does_not_pass_by_a_forced_drain() {
             assert_eq!(pool.zone_stats(ZONE).drained_pages, before + count + 4);
         }
     });
+}
+
+/// The word has 16 bits for `free_count`, and the limit of a large batch is more than that.
+#[test]
+fn the_largest_batch_of_a_policy_does_not_make_free_count_leave_its_bits() {
+    let mut policy = Policy::LINUX_6_18;
+    policy.set("pcp.batch_cap", "1048576").unwrap();
+    policy.set("pcp.scale_max", "6").unwrap();
+    for gates in [true, false] {
+        let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 3 << 20, 1)));
+        let script = Script { gates: Some(gates), ..Script::default() };
+        let pool = shape.boot_on(policy, script);
+        let pcp = pool.pcp(ZONE, CpuId(0));
+        let params = pcp.params(&pool.tables.fixed);
+        assert!(params.bulk_max() > 65_000, "{}", params.bulk_max());
+        for (order, blocks) in [(9, 150), (0, 40_000)] {
+            let order = Order::new(order).unwrap();
+            let take = |_| pool.alloc(Request::new(order)).unwrap();
+            let blocks: Vec<Pfn> = (0..blocks).map(take).collect();
+            for block in blocks {
+                pool.free(block, order).unwrap();
+                let word = PcpWord(pcp.word.load(Relaxed));
+                assert!(word.free_count() < 31_744 + 512, "{word:?}");
+            }
+            let word = PcpWord(pcp.word.load(Relaxed));
+            assert!(word.free_count() >= 31_744, "{word:?}");
+        }
+        pool.validate().unwrap();
+    }
 }
