@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::recompute::Recompute;
-use super::walk::{NoFragment, NodeReclaimPolicy, ZonelistPolicy};
+use super::walk::{NoFragment, NodeReclaimPolicy, ReclaimingNodes, ZonelistPolicy};
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
 use crate::pcp::depot::{DepotGroup, DepotPolicy};
@@ -106,7 +106,7 @@ impl Policy {
             boost_atomic: false,
             lowmem_ratio: LOWMEM_RATIO_DEFAULT,
         },
-        zonelist: ZonelistPolicy::LINUX,
+        zonelist: ZonelistPolicy { reclaiming: ReclaimingNodes::Passed, ..ZonelistPolicy::LINUX },
         node_reclaim: NodeReclaimPolicy::LINUX,
         nofragment: NoFragment::Dma32,
         fallback: FallbackRule::ClaimThenSteal,
@@ -141,9 +141,10 @@ impl Policy {
     };
 
     /// Linux 6.12 (stable): as [`LINUX_6_18`](Self::LINUX_6_18), except when repeated frees above
-    /// order 0 empty the lists.
+    /// order 0 empty the lists, and when nodes are reclaimed.
     pub const LINUX_6_12: Policy = Policy {
         name: "linux-6.12",
+        zonelist: ZonelistPolicy::LINUX,
         pcp: PcpPolicy { tuning: Tuning::Level9, ..Policy::LINUX_6_18.pcp },
         ..Policy::LINUX_6_18
     };
@@ -173,6 +174,7 @@ impl Policy {
             scale_factor_max: POOL_SCALE_FACTOR_MAX,
             ..Policy::LINUX_6_18.watermark
         },
+        zonelist: ZonelistPolicy::LINUX,
         mobility_grouping: Grouping::Off,
         stat: StatPolicy { refresh: Refresh::PerCpuTimer, ..StatPolicy::V6_6 },
         numa: NumaPolicy::EXACT,
@@ -189,6 +191,7 @@ impl Policy {
             min_free: MinFreeRule::Linux { thp: false },
             ..Policy::LINUX_6_18.watermark
         },
+        zonelist: ZonelistPolicy::LINUX,
         stat: StatPolicy { refresh: Refresh::PerCpuTimer, ..StatPolicy::V6_6 },
         numa: NumaPolicy::EXACT,
         ..Policy::LINUX_6_19
@@ -203,6 +206,7 @@ impl Policy {
             count: HighAtomicCount::Reserved,
             limit: HighAtomicLimit::PlusBlock,
         },
+        zonelist: ZonelistPolicy::LINUX,
         ..Policy::LINUX_6_18
     };
 

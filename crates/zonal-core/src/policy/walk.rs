@@ -30,8 +30,9 @@ choice! {
     pub enum ReclaimingNodes {
         /// It takes from them: up to 6.17.
         Used = "used",
-        /// It passes them, and asks them if no other node has the block: 6.18 by its date. No
-        /// preset has it: on one node, as the captures are, it does nothing.
+        /// It passes them, and asks them if no other node has the block: merged in 6.18. Captures
+        /// and recordings of 6.18 and later neither show nor contradict it: those of several nodes
+        /// never reclaimed, those under reclaim have one node, where it does nothing.
         Passed = "passed",
     }
 }
@@ -267,7 +268,7 @@ fn parse_distance(text: &str) -> Option<u8> {
 }
 
 impl ZonelistPolicy {
-    /// As Linux has it since 5.16.
+    /// As Linux had it from 5.16 to 6.17.
     pub const LINUX: ZonelistPolicy = ZonelistPolicy {
         load: NodeLoad::Accumulated,
         order: ZonelistOrder::Node,

@@ -11,7 +11,9 @@ use crate::alloc::explain::Note;
 use crate::alloc::{Allocator, Refusal, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::platform::reclaimer::{By, Holdings, Pass, Reclaimer, Shrunk, Unit};
-use crate::policy::walk::{DirtySpread, DistanceRule, NodeReclaimMode, ReclaimUnit};
+use crate::policy::walk::{
+    DirtySpread, DistanceRule, NodeReclaimMode, ReclaimUnit, ZonelistPolicy,
+};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy};
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Choice, NodeId, Order, Pfn};
@@ -72,8 +74,10 @@ impl Reclaimer for Reclaiming {
 
 type Pool = Allocator<'static, Stage<Reclaiming>>;
 
+/// Nodes whose reclaimer is awake are not passed, so that the tries of each walk can be counted.
 fn policy() -> Policy {
     let mut policy = Policy {
+        zonelist: ZonelistPolicy::LINUX,
         pcp: PcpPolicy { orders: 1, ..Policy::LINUX_6_18.pcp },
         mobility_grouping: Grouping::Off,
         ..Policy::LINUX_6_18
