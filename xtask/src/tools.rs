@@ -33,6 +33,11 @@ pub struct Published<'a> {
     pub arguments: &'a [&'a str],
 }
 
+/// Settings of cargo for a compilation that is quick. Packages have profiles of their own:
+/// cargo-semver-checks has what it depends on optimised even in debug.
+const QUICKLY: [&str; 3] =
+    ["profile.dev.debug=0", "profile.dev.opt-level=0", "profile.dev.package.'*'.opt-level=0"];
+
 /// The program in `target/tools/bin`, compiled there if it is not in this version: not optimised
 /// and without debug information, since it takes longer to compile than to run. What was compiled
 /// when a run was interrupted is there for the next one.
@@ -53,8 +58,7 @@ pub fn installed(root: &Path, tool: &Published) -> Result<PathBuf> {
         .arg(&tools)
         .arg("--target-dir")
         .arg(&build)
-        .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+        .args(QUICKLY.iter().flat_map(|setting| ["--config", setting]))
         .env("CARGO_INCREMENTAL", "0")
         .status()
         .context("cannot start cargo install")?;
