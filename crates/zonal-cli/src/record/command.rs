@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use anyhow::ensure;
 
 use super::load::Output;
-use super::{RecordArgs, Signals, check_load, dry_run, make, windows};
+use super::{RecordArgs, Signals, check_load, dry_run, is_directory, make, windows};
 use crate::verdict::Verdict;
 
 /// Runs the command.
@@ -14,12 +14,7 @@ use crate::verdict::Verdict;
 /// # Errors
 /// The step that failed; dropped events, unless they are allowed.
 pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
-    let name = args.output.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    ensure!(
-        name.ends_with(".zonal") && !args.output.is_dir(),
-        "-o {}: expected the name of a file that ends in .zonal",
-        args.output.display()
-    );
+    check_output(args)?;
     check_load(args)?;
     if args.dry_run {
         return dry_run(args);
@@ -31,4 +26,21 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
     let signal = Arc::new(AtomicUsize::new(0));
     make(args, (&signal, Signals::Ends), None, Output::Ours)?;
     Ok(Verdict::Pass)
+}
+
+/// Refuses a name that nothing can be written to, before anything is recorded.
+fn check_output(args: &RecordArgs) -> anyhow::Result<()> {
+    let path = args.output.display();
+    if is_directory(&args.output) {
+        ensure!(!args.output.exists(), "-o {path}: it is there already; expected a new directory");
+        ensure!(args.every.is_none(), "-o {path}: expected FILE.zonal: windows are files");
+        return Ok(());
+    }
+    let is_zonal = args.output.extension().is_some_and(|ending| ending == "zonal");
+    ensure!(
+        is_zonal && !args.output.is_dir(),
+        "-o {path}: expected the name of a file that ends in .zonal, or a new directory's without \
+         a dot"
+    );
+    Ok(())
 }

@@ -238,11 +238,46 @@ fn without_root_it_says_which_step_failed_and_what_works() {
 }
 
 #[test]
-fn the_output_must_be_a_zonal_file() {
-    let output =
-        Command::new(ZONAL).args(["record", "-o", "a.txt", "--", "true"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("ends in .zonal"), "{}", stderr(&output));
+fn the_output_must_be_a_zonal_file_or_a_new_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("there")).unwrap();
+    let windows = ["--every", "2s", "--for", "1s"];
+    for (name, flags, expected) in [
+        ("a.txt", &["--", "true"][..], "ends in .zonal"),
+        (".zonal", &["--", "true"], "ends in .zonal"),
+        ("there", &["--", "true"], "there already; expected a new directory"),
+        ("new", &windows, "windows are files"),
+    ] {
+        let mut command = Command::new(ZONAL);
+        let output = command.args(["record", "-o"]).arg(directory.path().join(name));
+        let output = output.args(flags).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        assert!(stderr(&output).contains(expected), "{name}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn ring_pages_are_kept_as_they_are_in_a_directory_that_is_a_recording() {
+    if !can_record() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (pages, file) = (directory.path().join("pages"), directory.path().join("a.zonal"));
+    let output = record(&pages).args(["--", "true"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let left = std::fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(left, 1, "the directory, and nothing beside it");
+    let convert = ["trace", "convert"];
+    let output = Command::new(ZONAL).args(convert).arg(&pages).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let events = |path: &Path| {
+        let command = ["trace", "stats", "--json"];
+        let output = Command::new(ZONAL).args(command).arg(path).output().unwrap();
+        let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        stats["events"].as_u64().unwrap()
+    };
+    assert!(events(&pages) > 0);
+    assert_eq!(events(&pages), events(&file));
 }
 
 #[test]
