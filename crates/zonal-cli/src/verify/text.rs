@@ -45,11 +45,16 @@ pub fn outcome(outcome: &Outcome) -> String {
     let saving = &predicted.saving_percent_of_cpu;
     row("saves, % of a CPU", percent(saving), percent(&measured.saving_percent_of_cpu));
     row("  runs that are the same", None, percent(&measured.same_percent_of_cpu));
-    row("saves, % of elapsed time", None, percent(&measured.saving_percent_of_time));
+    let share = |one: &Interval| match one.says_nothing() {
+        true => Some("too noisy to say".to_owned()),
+        false => percent(one),
+    };
+    row("saves, % of elapsed time", None, share(&measured.saving_percent_of_time));
+    row("  runs that are the same", None, share(&measured.same_percent_of_time));
     if let Some(metric) = &measured.saving_percent_of_metric {
-        row("saves, % of its own figure", None, percent(metric));
+        row("saves, % of its own figure", None, share(metric));
         let same = measured.same_percent_of_metric.as_ref();
-        row("  runs that are the same", None, same.and_then(percent));
+        row("  runs that are the same", None, same.and_then(share));
     }
     let count = |one: &Interval| interval(one, 0);
     let (was, then) = (&predicted.recorded, &predicted.counts);

@@ -23,13 +23,17 @@ const T95: [f64; 30] = [
 /// The mean of `numbers`, with the interval in which it lies 95 times of 100; `None` of fewer than
 /// two.
 pub fn mean_of(numbers: &[f64]) -> Option<Interval> {
+    exact_mean_of(numbers).map(Interval::rounded)
+}
+
+fn exact_mean_of(numbers: &[f64]) -> Option<Interval> {
     let count = numbers.len() as f64;
     let freedom = numbers.len().checked_sub(1).filter(|freedom| *freedom > 0)?;
     let mid = numbers.iter().sum::<f64>() / count;
     let squares: f64 = numbers.iter().map(|number| (number - mid).powi(2)).sum();
     let error = (squares / freedom as f64 / count).sqrt();
     let half = error * T95[(freedom - 1).min(T95.len() - 1)];
-    Some(Interval { low: mid - half, mid, high: mid + half }.rounded())
+    Some(Interval { low: mid - half, mid, high: mid + half })
 }
 
 /// From the smallest to the largest of `numbers`, with the middle one; `None` of none.
@@ -45,7 +49,25 @@ pub fn range_of(numbers: &[f64]) -> Option<Interval> {
     Some(Interval { low, mid, high }.rounded())
 }
 
+/// What is saved, in percent, where each of `logs` is the logarithm of a figure with the setting by
+/// the same figure without it: the geometric mean of the ratios, so that nothing saves more than
+/// 100. `None` of fewer than two.
+pub fn saving_of(logs: &[f64]) -> Option<Interval> {
+    let Interval { low, mid, high } = exact_mean_of(logs)?;
+    let saved = |log: f64| (1.0 - log.exp()) * 100.0;
+    // A longer time is less saved.
+    Some(Interval { low: saved(high), mid: saved(mid), high: saved(low) }.rounded())
+}
+
 impl Interval {
+    /// In percent of a figure, an interval wider than this says nothing.
+    const WIDEST_PERCENT: f64 = 100.0;
+
+    /// Whether it is too wide to say anything of a figure that it is a percentage of.
+    pub fn says_nothing(&self) -> bool {
+        self.high - self.low > Interval::WIDEST_PERCENT
+    }
+
     fn rounded(self) -> Interval {
         let round = |number: f64| (number * 1e4).round() / 1e4;
         Interval { low: round(self.low), mid: round(self.mid), high: round(self.high) }
@@ -74,6 +96,19 @@ mod tests {
         assert_eq!(mean_of(&[2.0, 2.0]), Some(Interval { low: 2.0, mid: 2.0, high: 2.0 }));
         assert_eq!((mean_of(&[1.0]), mean_of(&[])), (None, None));
         assert!(mean_of(&vec![1.0; 100]).is_some());
+    }
+
+    #[test]
+    fn nothing_saves_more_than_all_however_far_runs_are_apart() {
+        let of = |ratios: &[f64]| saving_of(&ratios.iter().map(|r| r.ln()).collect::<Vec<_>>());
+        let exact = |mid: f64| Some(Interval { low: mid, mid, high: mid });
+        assert_eq!(of(&[1.2, 1.2, 1.2]), exact(-20.0));
+        assert_eq!(of(&[0.5, 0.5]), exact(50.0));
+        // Half and twice the time are no difference.
+        assert_eq!(of(&[0.5, 2.0]).unwrap().mid, 0.0);
+        let noisy = of(&[0.9, 1.1, 8.0, 0.3, 1.0]).unwrap();
+        assert!(noisy.says_nothing() && noisy.high < 100.0 && noisy.low < -100.0, "{noisy:?}");
+        assert!(!of(&[0.9, 0.95, 1.0]).unwrap().says_nothing());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::interval::{Interval, mean_of, range_of};
+use super::interval::{Interval, mean_of, range_of, saving_of};
 use super::plan::Arm;
 use super::predict::{Counts, Predicted};
 use super::{Plan, Run};
@@ -40,12 +40,15 @@ impl Finding {
 pub struct Measured {
     /// What is saved, in percent of one CPU: processor time by elapsed time.
     pub saving_percent_of_cpu: Interval,
-    /// What is saved of the elapsed time, in percent.
+    /// What is saved of the elapsed time, in percent of the time without the setting; below -100 it
+    /// takes more than twice as long.
     pub saving_percent_of_time: Interval,
-    /// What is saved of the load's own figure, in percent.
+    /// What is saved of the load's own figure, in percent of the figure without the setting.
     pub saving_percent_of_metric: Option<Interval>,
     /// As the first, between runs that differ in nothing.
     pub same_percent_of_cpu: Interval,
+    /// As the second, between runs that differ in nothing.
+    pub same_percent_of_time: Interval,
     /// As the third, between runs that differ in nothing.
     pub same_percent_of_metric: Option<Interval>,
     /// Counts of the kernel with the setting: over its recordings.
@@ -93,22 +96,24 @@ impl Measured {
     /// `counts`: of each recording with the setting.
     pub fn new(plan: &Plan, runs: &[(Arm, Run)], counts: &[Counts<f64>]) -> Measured {
         let blocks: Vec<Block> = plan.blocks.iter().zip(runs.chunks_exact(3)).map(block).collect();
-        let diffs = |of: fn(&Run, &Run) -> f64| -> (Interval, Interval) {
+        let diffs = |of: fn(&Run, &Run) -> f64, mean: fn(&[f64]) -> Option<Interval>| {
             let saved: Vec<f64> = blocks
                 .iter()
                 .map(|one| (of(&one.now.0, &one.tried) + of(&one.now.1, &one.tried)) / 2.0)
                 .collect();
             let same: Vec<f64> = blocks.iter().map(|one| of(&one.now.0, &one.now.1)).collect();
-            (mean_of(&saved).unwrap_or_default(), mean_of(&same).unwrap_or_default())
+            (mean(&saved).unwrap_or_default(), mean(&same).unwrap_or_default())
         };
-        let (cpu, same) = diffs(|now, tried| percent(now.cpu_s - tried.cpu_s, now.elapsed_s));
-        let (time, _) = diffs(|now, tried| percent(now.elapsed_s - tried.elapsed_s, now.elapsed_s));
+        let of_cpu = |now: &Run, tried: &Run| percent(now.cpu_s - tried.cpu_s, now.elapsed_s);
+        let (cpu, same) = diffs(of_cpu, mean_of);
+        let (time, same_time) =
+            diffs(|now, tried| ratio(now.elapsed_s, tried.elapsed_s), saving_of);
         let has_metric = !runs.is_empty() && runs.iter().all(|(_, run)| run.metric.is_some());
         let metric = has_metric.then(|| {
-            diffs(|now, tried| {
-                let (now, tried) = (now.metric.unwrap_or(0.0), tried.metric.unwrap_or(0.0));
-                percent(now - tried, now.abs())
-            })
+            let of_metric = |now: &Run, tried: &Run| {
+                ratio(now.metric.unwrap_or(0.0), tried.metric.unwrap_or(0.0))
+            };
+            diffs(of_metric, saving_of)
         });
         let count = |arm: Arm| runs.iter().filter(|(other, _)| *other == arm).count();
         let over = |figure: fn(&Counts<f64>) -> f64| {
@@ -119,6 +124,7 @@ impl Measured {
             saving_percent_of_time: time,
             saving_percent_of_metric: metric.map(|(saved, _)| saved),
             same_percent_of_cpu: same,
+            same_percent_of_time: same_time,
             same_percent_of_metric: metric.map(|(_, same)| same),
             counts: (!counts.is_empty()).then(|| Counts {
                 refill_pages: over(|one| one.refill_pages),
@@ -151,6 +157,11 @@ fn block((arms, runs): (&[Arm; 3], &[(Arm, Run)])) -> Block {
 
 fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part * 100.0 / whole } else { 0.0 }
+}
+
+/// The logarithm of `tried` by `now`; none of what is not above zero.
+fn ratio(now: f64, tried: f64) -> f64 {
+    if now > 0.0 && tried > 0.0 { (tried / now).ln() } else { 0.0 }
 }
 
 impl Outcome {
@@ -284,6 +295,20 @@ mod tests {
         // A block that was cut off is not used.
         let cut = Measured::new(&plan, &runs[..13], &[]);
         assert_eq!((cut.saving_percent_of_cpu, cut.counts), (all, None));
+    }
+
+    #[test]
+    fn times_that_are_far_apart_save_no_more_than_all() {
+        let plan = Plan::new(5, 4);
+        let mut runs = runs(&plan, 0.0, 0.0);
+        for (index, (arm, run)) in runs.iter_mut().enumerate() {
+            let is_slow = *arm == Arm::Tried && index % 2 == 0;
+            run.elapsed_s = if is_slow { 90.0 } else { 10.0 };
+        }
+        let measured = Measured::new(&plan, &runs, &[]);
+        let time = measured.saving_percent_of_time;
+        assert!(time.says_nothing() && time.high < 100.0, "{time:?}");
+        assert_eq!(measured.same_percent_of_time, Interval::default());
     }
 
     #[test]
