@@ -88,6 +88,7 @@ usage: cargo xtask COMMAND
   python [--quick]      build the wheel of Python's package in a fresh environment, install it into
                         another, run its tests, check its types, with every interpreter that is
                         there; quick: one interpreter, no types; a table
+  python --smoke        build the wheel quickly and try it in an environment with nothing else
   perfetto [RECORDING]  make a Perfetto trace of a recording, and hold it against Perfetto's own
                         definitions, both ways; a table
   redis [ROUNDS]        run redis-server and its benchmark with jemalloc, and with jemalloc on a
@@ -143,7 +144,7 @@ fn main() -> ExitCode {
         ["capi"] => capi::run(&root),
         ["capi", "install", to] => capi::install(&root, Path::new(to)).map(|()| true),
         ["python"] => python::run(&root, false),
-        ["python", "--quick"] => python::run(&root, true),
+        ["python", how @ ("--quick" | "--smoke")] => python::quick(&root, how),
         ["perfetto", ref recording @ ..] => perfetto::run(&root, recording.first().map(Path::new)),
         ["redis"] => redis::run(&root, 8),
         ["redis", rounds] => match rounds.parse() {

@@ -4,8 +4,8 @@
 //! pyright, and repeats the tests with every other interpreter from 3.9 on that is there.
 //!
 //! `--quick`: a wheel without optimisation across crates, this interpreter only, no types. Without
-//! an interpreter or the registry of packages it says SKIPPED and passes. CI runs only `check`,
-//! which needs neither: the rest takes too long beside its other steps.
+//! an interpreter or the registry of packages it says SKIPPED and passes. CI runs `check`, which
+//! needs neither. `--smoke`: the quick wheel in an environment with nothing else, tried once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,6 +91,32 @@ pub fn run(root: &Path, quick: bool) -> Result<bool> {
         others(&mut record, &crate_dir, &to, &python, &wheel)?;
     }
     Ok(record.end())
+}
+
+/// Builds the quick wheel, installs it into a fresh environment with nothing else, and runs
+/// `tests/smoke.py` there.
+pub fn smoke(root: &Path) -> Result<bool> {
+    let to = target_directory(root).join("python-smoke");
+    let crate_dir = root.join(CRATE);
+    let Some(python) = interpreter() else {
+        return skipped("no python3 of version 3.9 or newer, with venv, was found");
+    };
+    let build = to.join("build");
+    if let Err(error) = environment(&python, &build, &[MATURIN]) {
+        return skipped(&format!("{MATURIN} cannot be installed: {error:#}"));
+    }
+    let Some(wheel) = wheel(&crate_dir, &build, &python, &to.join("wheels"), true)? else {
+        return Ok(false);
+    };
+    let fresh = to.join("fresh");
+    environment(&python, &fresh, &["--no-index", &wheel.display().to_string()])?;
+    let program = crate_dir.join("tests/smoke.py").display().to_string();
+    run_in(&to, &bin(&fresh, "python"), &[&program])
+}
+
+/// What does not take long: `--smoke`, or all of it with the quick wheel.
+pub fn quick(root: &Path, how: &str) -> Result<bool> {
+    if how == "--smoke" { smoke(root) } else { run(root, true) }
 }
 
 fn skipped(why: &str) -> Result<bool> {
