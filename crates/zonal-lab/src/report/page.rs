@@ -13,6 +13,7 @@ padding-top:.5em}a{color:inherit}.wide{overflow-x:auto}\
 table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .5em;text-align:right;\
 border-bottom:1px solid var(--rule);vertical-align:top;font-variant-numeric:tabular-nums}\
 td:first-child,th:first-child{text-align:left}.words td,.words th{text-align:left}\
+.words td:first-child code{white-space:nowrap}\
 .summary td{white-space:nowrap}td small{display:block;color:var(--quiet);\
 white-space:nowrap}td .miss{color:var(--miss);font-weight:600}\
 .runs{font-size:12px}.runs td{white-space:nowrap}.runs td:last-child,.runs th:last-child\
