@@ -19,9 +19,10 @@ pub enum Flaw {
 /// The first flaw of `range`, whole pages. Each mapping in it is looked at once, at both of its
 /// ends; both ends of the range only, and no rights, where there is no `/proc`.
 pub fn flaw(range: Range<usize>) -> Option<Flaw> {
-    match std::fs::read("/proc/self/maps") {
-        Ok(maps) => flaw_in(&String::from_utf8_lossy(&maps), range, is_backed),
-        Err(_) => flaw_at(range.start).or_else(|| flaw_at(range.end - page_size())),
+    // Not that of the process: it is empty once the main thread is gone, and others go on.
+    match std::fs::read("/proc/thread-self/maps") {
+        Ok(maps) if !maps.is_empty() => flaw_in(&String::from_utf8_lossy(&maps), range, is_backed),
+        _ => flaw_at(range.start).or_else(|| flaw_at(range.end - page_size())),
     }
 }
 
